@@ -1,0 +1,127 @@
+// Package neutron holds the Neutron v2.0 resources as data: their types, the attribute table of each (what may be set
+// when, defaults, validation, who may see it), the rules that need only one object, and the errors Neutron answers with.
+// Rules that need other objects live in control.
+package neutron
+
+import (
+	"net/netip"
+	"time"
+
+	"heddle/internal/topology/packet"
+)
+
+// Standard are the attributes that every resource carries. JSON names are the attribute names of the API, and the
+// stored form is the same.
+type Standard struct {
+	ID             string    `json:"id"`
+	ProjectID      string    `json:"project_id"` // also answered as tenant_id
+	Name           string    `json:"name"`
+	Description    string    `json:"description"`
+	Tags           []string  `json:"tags"`
+	CreatedAt      time.Time `json:"created_at"`
+	UpdatedAt      time.Time `json:"updated_at"`
+	RevisionNumber int64     `json:"revision_number"`
+}
+
+// Network is a tenant's layer-2 network.
+type Network struct {
+	Standard
+	AdminStateUp        bool   `json:"admin_state_up"`
+	MTU                 int    `json:"mtu"` // bytes
+	PortSecurityEnabled bool   `json:"port_security_enabled"`
+	Shared              bool   `json:"shared"`
+	External            bool   `json:"router:external"`
+	DNSDomain           string `json:"dns_domain"`
+	NetworkType         string `json:"provider:network_type"`
+	PhysicalNetwork     string `json:"provider:physical_network,omitempty"`
+	SegmentationID      *int   `json:"provider:segmentation_id,omitempty"`
+}
+
+// Pool is an inclusive range of addresses to allocate from.
+type Pool struct {
+	Start netip.Addr `json:"start"`
+	End   netip.Addr `json:"end"`
+}
+
+// HostRoute is a route told to the machines of a subnet.
+type HostRoute struct {
+	Destination netip.Prefix `json:"destination"`
+	Nexthop     netip.Addr   `json:"nexthop"`
+}
+
+// Subnet is an address range of a network.
+type Subnet struct {
+	Standard
+	NetworkID       string       `json:"network_id"`
+	IPVersion       int          `json:"ip_version"`
+	CIDR            netip.Prefix `json:"cidr"` // masked
+	GatewayIP       *netip.Addr  `json:"gateway_ip"`
+	AllocationPools []Pool       `json:"allocation_pools"`
+	DNSNameservers  []netip.Addr `json:"dns_nameservers"`
+	HostRoutes      []HostRoute  `json:"host_routes"`
+	EnableDHCP      bool         `json:"enable_dhcp"`
+	IPv6RAMode      string       `json:"ipv6_ra_mode,omitempty"`
+	IPv6AddressMode string       `json:"ipv6_address_mode,omitempty"`
+	ServiceTypes    []string     `json:"service_types"`
+}
+
+// FixedIP is an address of a port on a subnet.
+type FixedIP struct {
+	SubnetID  string     `json:"subnet_id"`
+	IPAddress netip.Addr `json:"ip_address"`
+}
+
+// AddressPair is an address (or prefix) and MAC that a port may also send from. IPAddress keeps the client's text.
+type AddressPair struct {
+	IPAddress  string     `json:"ip_address"`
+	MACAddress packet.MAC `json:"mac_address"`
+}
+
+// DHCPOpt is an extra DHCP option of a port.
+type DHCPOpt struct {
+	OptName   string `json:"opt_name"`
+	OptValue  string `json:"opt_value"`
+	IPVersion int    `json:"ip_version"`
+}
+
+// Port is an attachment point on a network.
+type Port struct {
+	Standard
+	NetworkID           string         `json:"network_id"`
+	AdminStateUp        bool           `json:"admin_state_up"`
+	MACAddress          packet.MAC     `json:"mac_address"`
+	FixedIPs            []FixedIP      `json:"fixed_ips"`
+	DeviceID            string         `json:"device_id"`
+	DeviceOwner         string         `json:"device_owner"`
+	SecurityGroups      []string       `json:"security_groups"`
+	AllowedAddressPairs []AddressPair  `json:"allowed_address_pairs"`
+	ExtraDHCPOpts       []DHCPOpt      `json:"extra_dhcp_opts"`
+	PortSecurityEnabled bool           `json:"port_security_enabled"`
+	DNSName             string         `json:"dns_name"`
+	DNSDomain           string         `json:"dns_domain"`
+	VNICType            string         `json:"binding:vnic_type"`
+	HostID              string         `json:"binding:host_id"` // a host's name, as Neutron's clients use it
+	Profile             map[string]any `json:"binding:profile"`
+	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.
+	TunnelKey uint32 `json:"heddle:tunnel_key"`
+}
+
+// SecurityGroup is a named set of rules; its rules are stored with it, oldest first.
+type SecurityGroup struct {
+	Standard
+	Stateful bool                `json:"stateful"`
+	Rules    []SecurityGroupRule `json:"security_group_rules"`
+}
+
+// SecurityGroupRule allows one kind of traffic.
+type SecurityGroupRule struct {
+	Standard
+	SecurityGroupID string `json:"security_group_id"`
+	Direction       string `json:"direction"` // ingress, egress
+	Ethertype       string `json:"ethertype"` // IPv4, IPv6
+	Protocol        string `json:"protocol"`  // name or number as stored by Neutron; "" any
+	PortRangeMin    *int   `json:"port_range_min"`
+	PortRangeMax    *int   `json:"port_range_max"`
+	RemoteIPPrefix  string `json:"remote_ip_prefix"` // as the client gave it; "" none
+	RemoteGroupID   string `json:"remote_group_id"`
+}

@@ -1,0 +1,93 @@
+// Package store is Heddle's access to etcd v3: as a client of a cluster, over an etcd embedded in this process, and the
+// same in memory for the offline commands. One transaction is one commit; readers and writers agree on revisions.
+// It knows keys and bytes only: typed records are in records, local copies in replica.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// KV is one key with the revisions at which it was created and last changed. Value must not be modified.
+type KV struct {
+	Key            string
+	Value          []byte
+	CreateRevision int64
+	ModRevision    int64
+	Lease          Lease
+}
+
+// Lease is the id of a lease; 0 is none. Keys put under a lease vanish when it ends.
+type Lease int64
+
+// Cond is a condition of a transaction. Exactly one of the forms:
+//
+//	Key set, Prefix "":  the key's ModRevision equals Mod (0: the key does not exist)
+//	Key set, Create > 0: the key still exists with this CreateRevision, whatever its contents
+//	Prefix set:          no key under the prefix was put after revision Mod (deletions are not seen)
+type Cond struct {
+	Key    string
+	Mod    int64
+	Create int64
+	Prefix string
+}
+
+// Op puts Value under Key, or deletes Key when Delete is set. DeletePrefix deletes all keys under Key.
+type Op struct {
+	Key          string
+	Value        []byte
+	Lease        Lease
+	Delete       bool
+	DeletePrefix bool
+}
+
+// Event is one change of one key; KV.Value is nil when it was deleted.
+type Event struct {
+	KV
+	Deleted bool
+}
+
+// Change is all events of one or more whole revisions, in order. Revision is the last of them. A Change without events
+// only tells progress.
+type Change struct {
+	Revision int64
+	Events   []Event
+}
+
+var (
+	// ErrConflict: a condition of a transaction did not hold. Nothing was written.
+	ErrConflict = errors.New("store: something read has changed")
+	// ErrCompacted: the revision asked for is no longer kept; list again.
+	ErrCompacted = errors.New("store: revision compacted")
+	// ErrNotFound: no such key.
+	ErrNotFound = errors.New("store: not found")
+	// ErrTooLarge: the transaction exceeds etcd's limit on operations or bytes; the wrapped text says what to set.
+	ErrTooLarge = errors.New("store: transaction too large")
+	// ErrLeaseGone: the lease has ended; what was put under it is gone.
+	ErrLeaseGone = errors.New("store: lease gone")
+)
+
+// Store is the contract shared by etcd and the memory store; one test body proves both.
+type Store interface {
+	// Get returns the key, or ErrNotFound. It is linearizable.
+	Get(ctx context.Context, key string) (KV, error)
+	// List returns all keys under prefix in key order at one revision, and that revision. It is linearizable.
+	List(ctx context.Context, prefix string) ([]KV, int64, error)
+	// Revision returns the current revision; it is linearizable.
+	Revision(ctx context.Context) (int64, error)
+	// Commit applies ops all or not at all, if every condition holds; else ErrConflict. It returns the revision of the
+	// commit, or with ErrConflict the revision at which the conditions were tested.
+	Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error)
+	// Watch delivers changes under the prefixes after revision from, until ctx ends (the channel is then closed) or the
+	// place is lost (a final call of the returned error function gives ErrCompacted or the cause). A lost connection is
+	// re-established by the watch itself without loss.
+	Watch(ctx context.Context, from int64, prefixes ...string) (changes <-chan Change, err func() error)
+	// Grant makes a lease that ends ttl after its last renewal.
+	Grant(ctx context.Context, ttl time.Duration) (Lease, error)
+	// KeepAlive renews the lease until ctx ends; it returns ErrLeaseGone when the lease has ended.
+	KeepAlive(ctx context.Context, l Lease) error
+	// Revoke ends the lease at once.
+	Revoke(ctx context.Context, l Lease) error
+	Close() error
+}

@@ -1,0 +1,279 @@
+// Package topology holds the virtual devices that Neutron objects are translated into: networks (bridges), ports,
+// chains of rules, address groups, DHCP subnets, and the hosts and tunnel zones they live on. It is the model of
+// midonet-topology.md as plain data: no store, no simulation.
+//
+// Ownership. Everything one Neutron object owns travels in one [Bundle], stored under one key and replaced whole, so
+// two ports made at once on one network never touch the same record. Lists that grow with other owners' objects
+// (ports of a network, hosts of a DHCP subnet, members of an address group, rules that jump to a chain) are therefore
+// entries in the bundles of those owners; [Link] joins bundles into the linked view with back-references.
+package topology
+
+import (
+	"net/netip"
+
+	"heddle/internal/topology/packet"
+)
+
+// Network is a virtual bridge (midonet-topology §2.1).
+type Network struct {
+	ID               string `json:"id"`
+	TenantID         string `json:"tenantId,omitempty"`
+	Name             string `json:"name,omitempty"`
+	AdminStateUp     bool   `json:"adminStateUp"`
+	InboundFilterID  string `json:"inboundFilterId,omitempty"`
+	OutboundFilterID string `json:"outboundFilterId,omitempty"`
+
+	// Back-references, filled by Link only.
+	PortIDs   []string `json:"portIds,omitempty"`
+	DhcpIDs   []string `json:"dhcpIds,omitempty"`
+	DhcpV6IDs []string `json:"dhcpv6Ids,omitempty"`
+}
+
+// Port is a port of a virtual device (midonet-topology §2.3). Inbound filters see packets that enter the device
+// through the port (what a machine sends), outbound filters those that leave it (what a machine gets).
+type Port struct {
+	ID               string `json:"id"`
+	NetworkID        string `json:"networkId,omitempty"`
+	AdminStateUp     bool   `json:"adminStateUp"`
+	TunnelKey        uint32 `json:"tunnelKey,omitempty"` // 24 bits; names this port on its host to the other hosts
+	InboundFilterID  string `json:"inboundFilterId,omitempty"`
+	OutboundFilterID string `json:"outboundFilterId,omitempty"`
+	HostID           string `json:"hostId,omitempty"` // exterior: HostID and InterfaceName are both set
+	PreviousHostID   string `json:"previousHostId,omitempty"`
+	InterfaceName    string `json:"interfaceName,omitempty"`
+	PeerID           string `json:"peerId,omitempty"`
+	VlanID           uint16 `json:"vlanId,omitempty"`
+}
+
+// Exterior says whether the port is bound to an interface of a host.
+func (p *Port) Exterior() bool { return p.HostID != "" && p.InterfaceName != "" }
+
+// Chain is an ordered list of rules (midonet-topology §3.1). In a bundle the rules are held in place.
+type Chain struct {
+	ID       string `json:"id"`
+	Name     string `json:"name,omitempty"`
+	TenantID string `json:"tenantId,omitempty"`
+	Rules    []Rule `json:"rules,omitempty"`
+
+	// Back-references, filled by Link only; RuleIDs lists Rules in order.
+	RuleIDs            []string `json:"ruleIds,omitempty"`
+	JumpRuleIDs        []string `json:"jumpRuleIds,omitempty"`
+	PortInboundIDs     []string `json:"portInboundIds,omitempty"`
+	PortOutboundIDs    []string `json:"portOutboundIds,omitempty"`
+	NetworkInboundIDs  []string `json:"networkInboundIds,omitempty"`
+	NetworkOutboundIDs []string `json:"networkOutboundIds,omitempty"`
+}
+
+// Rule types and actions (midonet-topology §3.2).
+const (
+	Literal = "LITERAL"
+	Jump    = "JUMP" // both a type and an action
+
+	Accept   = "ACCEPT"
+	Continue = "CONTINUE"
+	Drop     = "DROP"
+	Reject   = "REJECT"
+	Return   = "RETURN"
+)
+
+// Rule is one rule of a chain.
+type Rule struct {
+	ID            string     `json:"id"`
+	Type          string     `json:"type"`
+	Action        string     `json:"action"`
+	ChainID       string     `json:"chainId,omitempty"` // filled by Link; inside a bundle the chain holds its rules
+	JumpChainID   string     `json:"jumpChainId,omitempty"`
+	JumpChainName string     `json:"jumpChainName,omitempty"`
+	Condition     *Condition `json:"condition,omitempty"` // nil matches everything, fragments included
+}
+
+// Fragment policies (midonet-topology §3.3). Every stored condition names its policy.
+const (
+	FragAny          = "ANY"
+	FragHeader       = "HEADER"
+	FragNonHeader    = "NONHEADER"
+	FragUnfragmented = "UNFRAGMENTED"
+)
+
+// Range is an inclusive range of 16-bit numbers; nil ends are open. Its JSON form is [low, high].
+type Range struct{ Low, High *uint16 }
+
+// Condition is a conjunction of the clauses that are set (midonet-topology §3.3).
+type Condition struct {
+	ConjunctionInv    bool          `json:"conjunctionInv,omitempty"`
+	MatchForwardFlow  bool          `json:"matchForwardFlow,omitempty"`
+	MatchReturnFlow   bool          `json:"matchReturnFlow,omitempty"`
+	InPortIDs         []string      `json:"inPortIds,omitempty"`
+	InPortInv         bool          `json:"inPortInv,omitempty"`
+	OutPortIDs        []string      `json:"outPortIds,omitempty"`
+	OutPortInv        bool          `json:"outPortInv,omitempty"`
+	IPAddrGroupIDSrc  string        `json:"ipAddrGroupIdSrc,omitempty"`
+	InvIPAddrGroupSrc bool          `json:"invIpAddrGroupIdSrc,omitempty"`
+	IPAddrGroupIDDst  string        `json:"ipAddrGroupIdDst,omitempty"`
+	InvIPAddrGroupDst bool          `json:"invIpAddrGroupIdDst,omitempty"`
+	DlType            uint16        `json:"dlType,omitempty"`
+	InvDlType         bool          `json:"invDlType,omitempty"`
+	DlSrc             *packet.MAC   `json:"dlSrc,omitempty"`
+	DlSrcMask         *packet.MAC   `json:"dlSrcMask,omitempty"`
+	InvDlSrc          bool          `json:"invDlSrc,omitempty"`
+	DlDst             *packet.MAC   `json:"dlDst,omitempty"`
+	DlDstMask         *packet.MAC   `json:"dlDstMask,omitempty"`
+	InvDlDst          bool          `json:"invDlDst,omitempty"`
+	NwTos             *uint8        `json:"nwTos,omitempty"`
+	NwTosInv          bool          `json:"nwTosInv,omitempty"`
+	NwProto           *uint8        `json:"nwProto,omitempty"` // for ARP the opcode
+	NwProtoInv        bool          `json:"nwProtoInv,omitempty"`
+	NwSrcIP           *netip.Prefix `json:"nwSrcIp,omitempty"` // for ARP the SPA
+	NwSrcInv          bool          `json:"nwSrcInv,omitempty"`
+	NwDstIP           *netip.Prefix `json:"nwDstIp,omitempty"` // for ARP the TPA
+	NwDstInv          bool          `json:"nwDstInv,omitempty"`
+	TpSrc             *Range        `json:"tpSrc,omitempty"` // ICMP: type
+	TpSrcInv          bool          `json:"tpSrcInv,omitempty"`
+	TpDst             *Range        `json:"tpDst,omitempty"` // ICMP: code
+	TpDstInv          bool          `json:"tpDstInv,omitempty"`
+	NdTargetIP        *netip.Prefix `json:"ndTargetIp,omitempty"`
+	NdTargetInv       bool          `json:"ndTargetInv,omitempty"`
+	NoVlan            bool          `json:"noVlan,omitempty"`
+	Vlan              uint16        `json:"vlan,omitempty"`
+	FragmentPolicy    string        `json:"fragmentPolicy,omitempty"`
+}
+
+// IPAddrGroup is a security group's set of addresses (midonet-topology §3.4).
+type IPAddrGroup struct {
+	ID              string `json:"id"`
+	Name            string `json:"name,omitempty"`
+	InboundChainID  string `json:"inboundChainId,omitempty"`
+	OutboundChainID string `json:"outboundChainId,omitempty"`
+
+	// Filled by Link only.
+	IPAddrPorts []IPAddrPorts `json:"ipAddrPorts,omitempty"`
+	RuleIDs     []string      `json:"ruleIds,omitempty"`
+}
+
+// IPAddrPorts is one address of a group with the ports that contribute it.
+type IPAddrPorts struct {
+	IPAddress string   `json:"ipAddress"` // an address, or a prefix from an allowed address pair
+	PortIDs   []string `json:"portIds"`
+}
+
+// Opt121Route is a classless static route told by DHCP.
+type Opt121Route struct {
+	DstSubnet netip.Prefix `json:"dstSubnet"`
+	Gateway   netip.Addr   `json:"gateway"`
+}
+
+// DhcpOpt is an extra option of one host, by number or symbolic name.
+type DhcpOpt struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// DhcpHostEntry is one host of a DHCP subnet as the linked view shows it.
+type DhcpHostEntry struct {
+	MAC           packet.MAC `json:"mac"`
+	IPAddress     netip.Addr `json:"ipAddress"`
+	Name          string     `json:"name,omitempty"`
+	ExtraDhcpOpts []DhcpOpt  `json:"extraDhcpOpts,omitempty"`
+}
+
+// Dhcp is an IPv4 subnet of a network (midonet-topology §4).
+type Dhcp struct {
+	ID               string        `json:"id"`
+	NetworkID        string        `json:"networkId"`
+	SubnetAddress    netip.Prefix  `json:"subnetAddress"`
+	ServerAddress    *netip.Addr   `json:"serverAddress,omitempty"`
+	DNSServerAddress []netip.Addr  `json:"dnsServerAddress,omitempty"`
+	DefaultGateway   *netip.Addr   `json:"defaultGateway,omitempty"`
+	InterfaceMTU     int           `json:"interfaceMtu,omitempty"` // bytes; 0 = the agent's own
+	Opt121Routes     []Opt121Route `json:"opt121Routes,omitempty"`
+	Enabled          bool          `json:"enabled"`
+
+	Hosts []DhcpHostEntry `json:"hosts,omitempty"` // filled by Link only
+}
+
+// DhcpV6 is an IPv6 subnet of a network (midonet-simulation §18).
+type DhcpV6 struct {
+	ID               string       `json:"id"`
+	NetworkID        string       `json:"networkId"`
+	SubnetAddress    netip.Prefix `json:"subnetAddress"`
+	DefaultGateway   *netip.Addr  `json:"defaultGateway,omitempty"`
+	DNSServerAddress []netip.Addr `json:"dnsServerAddress,omitempty"`
+	RAMode           string       `json:"raMode,omitempty"`      // slaac, dhcpv6-stateful, dhcpv6-stateless
+	AddressMode      string       `json:"addressMode,omitempty"` // likewise
+	InterfaceMTU     int          `json:"interfaceMtu,omitempty"`
+	Enabled          bool         `json:"enabled"`
+
+	Hosts []DhcpHostEntry `json:"hosts,omitempty"` // filled by Link only
+}
+
+// Host is a machine that runs an agent (midonet-topology §6).
+type Host struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+
+	PortIDs       []string `json:"portIds,omitempty"`       // filled by Link only
+	TunnelZoneIDs []string `json:"tunnelZoneIds,omitempty"` // filled by Link only
+}
+
+// TunnelZone is a set of hosts that reach each other over one underlay.
+type TunnelZone struct {
+	ID    string           `json:"id"`
+	Name  string           `json:"name"`
+	Type  string           `json:"type"` // VXLAN
+	Hosts []TunnelZoneHost `json:"hosts,omitempty"`
+}
+
+// TunnelZoneHost is a host's tunnel address in a zone.
+type TunnelZoneHost struct {
+	HostID string     `json:"hostId"`
+	IP     netip.Addr `json:"ip"`
+}
+
+// MACEntry seeds a network's MAC table: frames to MAC leave through PortID.
+type MACEntry struct {
+	NetworkID string     `json:"networkId"`
+	VLAN      uint16     `json:"vlan,omitempty"`
+	MAC       packet.MAC `json:"mac"`
+	PortID    string     `json:"portId"`
+}
+
+// NeighbourEntry seeds a network's ARP table (IPv4) or ND table (IPv6).
+type NeighbourEntry struct {
+	NetworkID string     `json:"networkId"`
+	IP        netip.Addr `json:"ip"`
+	MAC       packet.MAC `json:"mac"`
+}
+
+// DhcpHost is a host entry that a port contributes to the Dhcp or DhcpV6 of subnet SubnetID.
+type DhcpHost struct {
+	SubnetID string `json:"subnetId"`
+	PortID   string `json:"portId"`
+	DhcpHostEntry
+}
+
+// Membership is an address that a port contributes to an address group.
+type Membership struct {
+	GroupID   string `json:"groupId"`
+	PortID    string `json:"portId"`
+	IPAddress string `json:"ipAddress"`
+}
+
+// Bundle is everything one Neutron object owns in the topology. Bundles of different owners never share an object id.
+type Bundle struct {
+	Networks     []Network        `json:"networks,omitempty"`
+	Dhcps        []Dhcp           `json:"dhcps,omitempty"`
+	DhcpV6s      []DhcpV6         `json:"dhcpv6s,omitempty"`
+	Ports        []Port           `json:"ports,omitempty"`
+	Chains       []Chain          `json:"chains,omitempty"`
+	IPAddrGroups []IPAddrGroup    `json:"ipAddrGroups,omitempty"`
+	MACs         []MACEntry       `json:"macs,omitempty"`
+	Neighbours   []NeighbourEntry `json:"neighbours,omitempty"`
+	DhcpHosts    []DhcpHost       `json:"dhcpHosts,omitempty"`
+	Memberships  []Membership     `json:"memberships,omitempty"`
+}
+
+// Owner names the Neutron object that a bundle belongs to.
+type Owner struct {
+	Kind string // network, subnet, port, security-group
+	ID   string
+}
