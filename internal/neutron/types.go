@@ -102,6 +102,10 @@ type Port struct {
 	VNICType            string         `json:"binding:vnic_type"`
 	HostID              string         `json:"binding:host_id"` // a host's name, as Neutron's clients use it
 	Profile             map[string]any `json:"binding:profile"`
+	// BoundHostID is the id of the topology host that HostID named when the port was bound; "" = unbound or failed.
+	BoundHostID string `json:"heddle:bound_host_id,omitempty"`
+	// InterfaceName is the interface the port is bound to: profile's interface_name, else "tap" + 11 characters of the id.
+	InterfaceName string `json:"heddle:interface_name,omitempty"`
 	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key"`
 }

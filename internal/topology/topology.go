@@ -208,19 +208,26 @@ type DhcpV6 struct {
 
 // Host is a machine that runs an agent (midonet-topology §6).
 type Host struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	ID      string       `json:"id"`
+	Name    string       `json:"name"`              // unique; Neutron's binding:host_id
+	Tunnels []HostTunnel `json:"tunnels,omitempty"` // written by the host's own agent
 
 	PortIDs       []string `json:"portIds,omitempty"`       // filled by Link only
 	TunnelZoneIDs []string `json:"tunnelZoneIds,omitempty"` // filled by Link only
+}
+
+// HostTunnel is the address by which a host is reached in a tunnel zone.
+type HostTunnel struct {
+	ZoneID string     `json:"zoneId"`
+	IP     netip.Addr `json:"ip"`
 }
 
 // TunnelZone is a set of hosts that reach each other over one underlay.
 type TunnelZone struct {
 	ID    string           `json:"id"`
 	Name  string           `json:"name"`
-	Type  string           `json:"type"` // VXLAN
-	Hosts []TunnelZoneHost `json:"hosts,omitempty"`
+	Type  string           `json:"type"`            // VXLAN
+	Hosts []TunnelZoneHost `json:"hosts,omitempty"` // filled by Link only, from Host.Tunnels
 }
 
 // TunnelZoneHost is a host's tunnel address in a zone.
