@@ -1,0 +1,88 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+)
+
+// Options of the server of health, readiness, metrics and profiles.
+type Options struct {
+	Listen  string // host:port; profiles are served on loopback addresses only
+	Metrics *Metrics
+	// Waiting names the parts that are not ready, with the reason where one is known; empty means ready.
+	Waiting func() []string
+}
+
+// Server answers /metrics, /healthz, /readyz and, on loopback, /debug/pprof/.
+type Server struct {
+	opts  Options
+	ready chan struct{}
+	addr  net.Addr
+}
+
+// NewServer makes a server; it listens in Run.
+func NewServer(o Options) *Server { return &Server{opts: o, ready: make(chan struct{})} }
+
+func (s *Server) String() string { return "telemetry" }
+
+// Ready is closed once the server listens.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addr is the address listened on; valid once Ready.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	l, err := net.Listen("tcp", s.opts.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for metrics on %s (set another with --metrics): %w", s.opts.Listen, err)
+	}
+	s.addr = l.Addr()
+	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
+	stopped := make(chan error, 1)
+	go func() { stopped <- srv.Serve(l) }()
+	close(s.ready)
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := srv.Shutdown(grace); err != nil {
+		_ = srv.Close() // a profile may still be streaming; it has had its second
+	}
+	if err := <-stopped; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.opts.Metrics.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.readyz)
+	if ap, ok := s.addr.(*net.TCPAddr); ok && ap.IP.IsLoopback() {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	if waiting := s.opts.Waiting(); len(waiting) > 0 {
+		http.Error(w, "waiting for "+strings.Join(waiting, ", "), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+}

@@ -1,0 +1,106 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func start(t *testing.T, listen string, waiting func() []string) (*Server, *Metrics) {
+	t.Helper()
+	m := NewMetrics("v0")
+	s := NewServer(Options{Listen: listen, Metrics: m, Waiting: waiting})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	<-s.Ready()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	return s, m
+}
+
+func get(t *testing.T, s *Server, path string) (int, string) {
+	t.Helper()
+	res, err := http.Get("http://" + s.Addr().String() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func TestEndpoints(t *testing.T) {
+	var ready atomic.Bool
+	s, m := start(t, "127.0.0.1:0", func() []string {
+		if ready.Load() {
+			return nil
+		}
+		return []string{"replica (store away)"}
+	})
+	if code, body := get(t, s, "/readyz"); code != 503 || !strings.Contains(body, "replica (store away)") {
+		t.Errorf("not ready: got %d %q", code, body)
+	}
+	ready.Store(true)
+	if code, _ := get(t, s, "/readyz"); code != 200 {
+		t.Errorf("ready: got %d", code)
+	}
+	if code, _ := get(t, s, "/healthz"); code != 200 {
+		t.Errorf("healthz: got %d", code)
+	}
+	if code, _ := get(t, s, "/debug/pprof/cmdline"); code != 200 {
+		t.Errorf("pprof on loopback: got %d", code)
+	}
+	m.Request("network", "GET", "200", time.Millisecond)
+	m.Register(func() []Value {
+		return []Value{{Name: "heddle_flows", Help: "Flows in the cache.", Kind: Gauge, Labels: map[string]string{"host": "h1"}, Value: 7}}
+	})
+	_, body := get(t, s, "/metrics")
+	for _, want := range []string{`heddle_flows{host="h1"} 7`, `heddle_build_info{version="v0"} 1`, `heddle_api_request_seconds_count{api="network",code="200",method="GET"} 1`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %q", want)
+		}
+	}
+}
+
+func TestProfilesOnlyOnLoopback(t *testing.T) {
+	s, _ := start(t, "0.0.0.0:0", func() []string { return nil })
+	res, err := http.Get("http://127.0.0.1:" + s.Addr().String()[strings.LastIndex(s.Addr().String(), ":")+1:] + "/debug/pprof/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 404 {
+		t.Errorf("profiles are served on every address: got %d", res.StatusCode)
+	}
+}
+
+func TestNewLogger(t *testing.T) {
+	var b bytes.Buffer
+	l, err := NewLogger(&b, "json", "warn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Info("hidden")
+	l.Warn("shown", "port", "p1")
+	if got := b.String(); strings.Contains(got, "hidden") || !strings.Contains(got, `"port":"p1"`) {
+		t.Errorf("got %q", got)
+	}
+	for _, bad := range [][2]string{{"xml", "info"}, {"text", "loud"}} {
+		if _, err := NewLogger(&b, bad[0], bad[1]); err == nil {
+			t.Errorf("format %q level %q: want an error", bad[0], bad[1])
+		}
+	}
+}
