@@ -1,0 +1,223 @@
+// Package heddle holds no code: the test here keeps the import rules of the house (docs/architecture.md).
+package heddle
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+// words are data with their own rules: all may import them.
+var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow"}
+
+// machinery knows no words; all but words and thinking may import it.
+var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
+
+// may lists, for each folder, what it may import of this module beyond what its rank gives it. A folder stands for
+// itself and its children. When the table is wrong, change it in the commit that needs it and say why.
+var may = map[string][]string{
+	// Words.
+	"calico": {"calico/selector"}, "calico/selector": {}, "internal/neutron": words, "internal/topology": words,
+	"internal/topology/packet": {}, "internal/topology/flow": words,
+	// Thinking: words only.
+	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
+	// Machinery: no words. schema alone joins words with records.
+	"internal/store": {}, "internal/store/records": {"internal/store", "internal/store/replica"}, "internal/store/replica": {"internal/store"},
+	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/replica"}),
+	"internal/reconcile":    {}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
+	// Areas: the above and their own children, never another area.
+	"internal/control": join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
+	"internal/overlay": join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate"}),
+	"internal/overlay/datapath":  words,
+	"internal/overlay/flowstate": words,
+	// Edges.
+	"internal/api":           join(words, []string{"internal/task"}),
+	"internal/api/identity":  join(words, machinery, []string{"internal/api", "internal/store/schema"}),
+	"internal/api/neutronv2": join(words, []string{"internal/api", "internal/control"}),
+	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/store/schema"}),
+	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
+	"internal/cli":           {"internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts"},
+	"internal/offline":       join(words, []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate"}),
+	"internal/nettest":       {},
+	"cmd/heddle":             {"*"}, // builds the parts by hand
+}
+
+// onlyIn names, for each large library, the packages that may import it.
+var onlyIn = map[string][]string{
+	"go.etcd.io/etcd":                       {"internal/store", "calico/client"},
+	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
+	"github.com/google/nftables":            {"internal/policy/nft"},
+	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/nettest"},
+	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/nettest"},
+	"github.com/osrg/gobgp":                 {"internal/bgp"},
+	"github.com/prometheus/client_golang":   {"internal/telemetry"},
+	"github.com/spf13/cobra":                {"internal/cli", "cmd/heddle"},
+	"github.com/tidwall/btree":              {"internal/store", "internal/store/replica", "internal/store/records"},
+	"github.com/gophercloud/gophercloud/v2": {"internal/cli"},
+}
+
+// pure packages think only: state in, result out.
+var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc",
+	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "calico", "calico/selector"}
+
+// impure imports are kept out of pure packages.
+var impure = []string{"context", "os", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "sync", "io/ioutil"}
+
+func join(lists ...[]string) []string {
+	var all []string
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+type goPackage struct {
+	ImportPath, Dir, Doc string
+	GoFiles, Imports     []string
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,Imports", "./...").Output()
+	if err != nil {
+		var e *exec.ExitError
+		if errors.As(err, &e) {
+			t.Fatalf("go list: %s", e.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var all []goPackage
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, p)
+		}
+	}
+}
+
+// rules finds the table's entry for a package: its own, or that of the nearest folder above.
+func rules(pkg string) (list []string, owner string, ok bool) {
+	for p := pkg; p != "."; p = path.Dir(p) {
+		if list, ok := may[p]; ok {
+			return list, p, true
+		}
+	}
+	return nil, "", false
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		pkg := strings.TrimPrefix(p.ImportPath, "heddle/")
+		allowed, owner, ok := rules(pkg)
+		if !ok {
+			t.Errorf("%s: no entry in the table of layout_test.go; say what it may import", pkg)
+			continue
+		}
+		for _, imp := range p.Imports {
+			rel, ours := strings.CutPrefix(imp, "heddle/")
+			if ours {
+				checkOurs(t, pkg, owner, rel, allowed)
+				continue
+			}
+			checkLibrary(t, pkg, imp)
+		}
+	}
+}
+
+func checkOurs(t *testing.T, pkg, owner, imported string, allowed []string) {
+	t.Helper()
+	if strings.HasPrefix(imported, owner+"/") || imported == owner {
+		return // its own children
+	}
+	for _, a := range allowed {
+		if a == "*" || a == imported {
+			return
+		}
+	}
+	t.Errorf("%s imports %s, which the table of layout_test.go does not allow", pkg, imported)
+}
+
+func checkLibrary(t *testing.T, pkg, imported string) {
+	t.Helper()
+	for lib, homes := range onlyIn {
+		if imported != lib && !strings.HasPrefix(imported, lib+"/") {
+			continue
+		}
+		home := false
+		for _, h := range homes {
+			home = home || pkg == h
+		}
+		if !home {
+			t.Errorf("%s imports %s, which belongs to %v alone", pkg, imported, homes)
+		}
+	}
+	for _, p := range pure {
+		for _, bad := range impure {
+			if pkg == p && imported == bad {
+				t.Errorf("%s is pure and must not import %s", pkg, bad)
+			}
+		}
+	}
+}
+
+// TestPureCode finds what imports do not tell: clocks and goroutines in pure packages.
+func TestPureCode(t *testing.T) {
+	isPure := map[string]bool{}
+	for _, p := range pure {
+		isPure[p] = true
+	}
+	for _, p := range packages(t) {
+		pkg := strings.TrimPrefix(p.ImportPath, "heddle/")
+		if !isPure[pkg] {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s: a goroutine in a pure package", set.Position(n.Pos()))
+				case *ast.SelectorExpr:
+					if id, ok := n.X.(*ast.Ident); ok && id.Name == "time" && (n.Sel.Name == "Now" || n.Sel.Name == "Since" || n.Sel.Name == "Sleep") {
+						t.Errorf("%s: time.%s in a pure package", set.Position(n.Pos()), n.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+// TestTwoLevelsDeep keeps the tree shallow: internal/area/child at most.
+func TestTwoLevelsDeep(t *testing.T) {
+	for _, p := range packages(t) {
+		pkg := strings.TrimPrefix(p.ImportPath, "heddle/")
+		if strings.Count(strings.TrimPrefix(pkg, "internal/"), "/") > 1 {
+			t.Errorf("%s lies more than two levels deep", pkg)
+		}
+	}
+}
