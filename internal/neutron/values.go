@@ -1,0 +1,77 @@
+package neutron
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Caller is who asks: the user and project of the token and the roles it carries.
+type Caller struct {
+	UserID    string
+	ProjectID string // "" for a token without a project
+	Roles     []string
+}
+
+// Admin says whether the caller may do everything (role admin).
+func (c Caller) Admin() bool { return slices.Contains(c.Roles, "admin") }
+
+// ReadOnly says whether the caller may only look: a reader who is neither member nor admin.
+func (c Caller) ReadOnly() bool { return !c.Admin() && !slices.Contains(c.Roles, "member") }
+
+// Owns says whether the caller is admin or of the project.
+func (c Caller) Owns(projectID string) bool {
+	return c.Admin() || projectID != "" && c.ProjectID == projectID
+}
+
+// Values are the attributes of one create or update as Parse leaves them: normalised, and at create with the defaults
+// filled in. An absent key was not specified. The value of each attribute has the type that its entry in the attribute
+// table names:
+//
+//	text, ids          string; nil where the attribute may be null
+//	flags              bool
+//	numbers            int; nil where the attribute may be null
+//	project_id         string, always there at create (tenant_id never is)
+//	tags               []string
+//	cidr               netip.Prefix, masked
+//	gateway_ip         netip.Addr; nil = no gateway
+//	allocation_pools   []Pool
+//	host_routes        []HostRoute
+//	dns_nameservers    []netip.Addr
+//	service_types      []string
+//	mac_address        packet.MAC
+//	fixed_ips          []FixedIPRequest
+//	security_groups    []string
+//	allowed_address_pairs  []AddressPair, where a zero MAC stands for the port's own
+//	extra_dhcp_opts    []DHCPOptChange
+//	binding:profile    map[string]any
+type Values map[string]any
+
+// FixedIPRequest asks for an address: any of a subnet, a certain one, or both. At least one of the two is set.
+type FixedIPRequest struct {
+	SubnetID  string     // "" = the subnet that holds IPAddress
+	IPAddress netip.Addr // invalid = any of the subnet
+}
+
+// DHCPOptChange sets an extra DHCP option or, with a nil value, removes it.
+type DHCPOptChange struct {
+	OptName   string
+	OptValue  *string
+	IPVersion int // 4 or 6
+}
+
+// Has says whether the attribute was specified (null counts).
+func (v Values) Has(name string) bool { _, ok := v[name]; return ok }
+
+// Text is a text attribute; absent and null are "".
+func (v Values) Text(name string) string { s, _ := v[name].(string); return s }
+
+// Flag is a boolean attribute; absent and null are false.
+func (v Values) Flag(name string) bool { b, _ := v[name].(bool); return b }
+
+// Number is an integer attribute; nil when absent or null.
+func (v Values) Number(name string) *int {
+	if n, ok := v[name].(int); ok {
+		return &n
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package neutron
+
+import "time"
+
+// NetworkView is a network as one caller sees it. The Network is shared with the store's snapshot: do not modify it.
+type NetworkView struct {
+	*Network
+	Shared  bool     // as this caller sees it
+	Status  string   // ACTIVE, DOWN
+	Subnets []string // ids
+}
+
+// PortView is a port with what its binding and its host make of it. The Port is not to be modified.
+type PortView struct {
+	*Port
+	Status     string         // ACTIVE while a host serves its interface, else DOWN
+	VIFType    string         // unbound, ovs, binding_failed
+	VIFDetails map[string]any // never modified
+}
+
+// SecurityGroupView is a group with its rules. The SecurityGroup is not to be modified.
+type SecurityGroupView struct {
+	*SecurityGroup
+	Shared bool // as this caller sees it
+}
+
+// QuotaView is the limits of one project: quota name (network, subnet, port, ...) to the greatest number, -1 = no limit.
+type QuotaView struct {
+	ProjectID string
+	Limits    map[string]int
+}
+
+// QuotaUse is one quota with what is used of it.
+type QuotaUse struct {
+	Limit    int `json:"limit"`
+	Used     int `json:"used"`
+	Reserved int `json:"reserved"`
+}
+
+// AgentView is a host's agent as Neutron's clients know it (neutron-api §8).
+type AgentView struct {
+	ID               string
+	AgentType        string // such as "Open vSwitch agent"
+	Binary           string
+	Host             string
+	Topic            string
+	Alive            bool
+	AdminStateUp     bool
+	Description      string
+	AvailabilityZone string
+	Configurations   map[string]any
+	ResourcesSynced  *bool
+	CreatedAt        time.Time
+	StartedAt        time.Time
+	HeartbeatAt      time.Time
+}
+
+// Query narrows a list to what an index can find. A list that is not empty restricts (a value matches any of it), lists
+// restrict together; an empty Query is everything. Who answers may return more than was asked, never less: the API
+// filters again. Fields that a resource has not are ignored.
+type Query struct {
+	IDs              []string
+	ProjectIDs       []string
+	Names            []string
+	NetworkIDs       []string // subnets, ports
+	SubnetIDs        []string // ports with an address of one of them
+	IPAddresses      []string // ports with one of them, in canonical text
+	MACAddresses     []string // ports; in canonical text
+	DeviceIDs        []string // ports
+	DeviceOwners     []string // ports
+	HostIDs          []string // ports: binding:host_id
+	SecurityGroupIDs []string // ports, security group rules
+	RemoteGroupIDs   []string // security group rules
+	OnlyShared       bool     // networks, security groups
+	OnlyExternal     bool     // networks
+	WithoutComputed  bool     // the caller needs neither Status, VIF… nor Subnets: they may be left empty
+}
