@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type settings struct {
+	data    string
+	ends    []string
+	timeout time.Duration
+	plain   bool
+}
+
+func command() (*cobra.Command, *settings) {
+	var s settings
+	c := &cobra.Command{Use: "serve", Run: func(*cobra.Command, []string) {}}
+	c.Flags().StringVar(&s.data, "data", "/default", "")
+	c.Flags().StringSliceVar(&s.ends, "etcd-endpoints", nil, "")
+	c.Flags().DurationVar(&s.timeout, "timeout", time.Second, "")
+	c.Flags().BoolVar(&s.plain, "allow-plain-http", false, "")
+	return c, &s
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "heddle.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfigureFlagBeatsEnvironmentBeatsFile(t *testing.T) {
+	c, s := command()
+	if err := c.ParseFlags([]string{"--data", "/flag"}); err != nil {
+		t.Fatal(err)
+	}
+	file := write(t, "serve:\n  data: /file\n  timeout: 5s\n  etcd-endpoints: [a:1, b:2]\n  allow-plain-http: true\nagent:\n  tunnel-ip: 192.0.2.7\n")
+	env := map[string]string{"HEDDLE_TIMEOUT": "7s", "HEDDLE_DATA": "/env"}
+	if err := configure(c, file, func(k string) (string, bool) { v, ok := env[k]; return v, ok }); err != nil {
+		t.Fatal(err)
+	}
+	if s.data != "/flag" || s.timeout != 7*time.Second || strings.Join(s.ends, " ") != "a:1 b:2" || !s.plain {
+		t.Errorf("got %+v", *s)
+	}
+}
+
+func TestConfigureRefuses(t *testing.T) {
+	none := func(string) (string, bool) { return "", false }
+	for _, c := range []struct{ text, want string }{
+		{"serve:\n  dta: /x\n", "serve.dta: no such setting; known: allow-plain-http, data"},
+		{"serve:\n  timeout: soon\n", "serve.timeout: "},
+		{"serve:\n  data: {a: b}\n", "serve.data: want a value"},
+		{"- a\n", "want a section for each command"},
+		{"serve:\n  data: a\n  data: b\n", "already set"},
+	} {
+		cmd, _ := command()
+		err := configure(cmd, write(t, c.text), none)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want it to say %q", c.text, err, c.want)
+		}
+	}
+	cmd, _ := command()
+	bad := func(k string) (string, bool) { return "x", k == "HEDDLE_ALLOW_PLAIN_HTTP" }
+	if err := configure(cmd, "", bad); err == nil || !strings.Contains(err.Error(), "HEDDLE_ALLOW_PLAIN_HTTP") {
+		t.Errorf("bad variable: got %v", err)
+	}
+}
