@@ -1,0 +1,132 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// unexpected hides the detail of an error that is not the client's; the log has it under the request's id.
+const unexpected = "An unexpected error prevented the server from fulfilling your request."
+
+// Error is an answer other than success, in Keystone's form: {"error":{"code","title","message"}}.
+type Error struct {
+	Status     int
+	Message    string
+	RetryAfter time.Duration // when positive, sent as Retry-After in whole seconds
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Errorf makes an Error with a formatted message.
+func Errorf(status int, format string, args ...any) *Error {
+	return &Error{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// WriteJSON answers with v as JSON.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Errorf("answer cannot be written as JSON: %w", err)) // our own type: a mistake of ours
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has gone is not our error
+}
+
+// WriteError answers with err: an *Error as it says, anything else as 500 with its detail only in the log.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, ErrUnauthorized):
+		e = Errorf(http.StatusUnauthorized, unauthorized)
+	case r.Context().Err() != nil:
+		e = Errorf(http.StatusServiceUnavailable, "The request was given up before it was answered.")
+	default:
+		q := of(r.Context())
+		q.log.Error("request failed", "request", q.id, "method", r.Method, "path", r.URL.Path, "error", err)
+		status := http.StatusInternalServerError
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
+			status = http.StatusServiceUnavailable
+		}
+		e = Errorf(status, unexpected)
+	}
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+	writeError(w, e.Status, e.Message)
+}
+
+func writeError(w http.ResponseWriter, status int, message string) {
+	type body struct {
+		Code    int    `json:"code"`
+		Title   string `json:"title"`
+		Message string `json:"message"`
+	}
+	WriteJSON(w, status, map[string]body{"error": {status, http.StatusText(status), message}})
+}
+
+// ReadJSON reads the request's body as one JSON value into v. Its errors are *Error: 400 for what is not such a value,
+// 413 for a body over the server's limit.
+func ReadJSON(r *http.Request, v any) error {
+	body, err := io.ReadAll(r.Body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return Errorf(http.StatusRequestEntityTooLarge, "Request is too large: the body may have %d bytes.", tooLarge.Limit)
+	case err != nil:
+		return Errorf(http.StatusBadRequest, "The request body could not be read: %v", err)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) && kind.Field != "" {
+			return Errorf(http.StatusBadRequest, "Invalid input for field '%s': a JSON %s is not what belongs there.", kind.Field, kind.Value)
+		}
+		return Errorf(http.StatusBadRequest, "The request body is not the JSON this call takes: %v", err)
+	}
+	return nil
+}
+
+// Routes serves mux, but has answer write the status (404 or 405) of requests that no route takes, which mux itself
+// would answer in plain text. The Allow header is already set.
+func Routes(mux *http.ServeMux, answer func(w http.ResponseWriter, r *http.Request, status int)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		miss := missed{header: http.Header{}, status: http.StatusNotFound}
+		h.ServeHTTP(&miss, r)
+		if allow := miss.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+		}
+		answer(w, r, miss.status)
+	})
+}
+
+// NoRoute answers 404 and 405 in Keystone's form; for Routes.
+func NoRoute(w http.ResponseWriter, r *http.Request, status int) {
+	message := "The resource could not be found."
+	if status == http.StatusMethodNotAllowed {
+		message = "The method is not allowed for the requested URL."
+	}
+	WriteError(w, r, Errorf(status, "%s", message))
+}
+
+// missed takes what mux would have answered, for its status.
+type missed struct {
+	header http.Header
+	status int
+}
+
+func (m *missed) Header() http.Header         { return m.header }
+func (m *missed) Write(b []byte) (int, error) { return len(b), nil }
+func (m *missed) WriteHeader(status int)      { m.status = status }

@@ -1,0 +1,171 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// RequestIDHeader carries the id of a request in every answer; clients log it (neutron-api §1).
+const RequestIDHeader = "X-Openstack-Request-Id"
+
+// request is what the server knows of a request beside the request itself.
+type request struct {
+	id     string
+	base   string // scheme://host[/prefix] as the client sees it
+	client netip.Addr
+	log    *slog.Logger
+	who    *Identity // set by RequireToken
+}
+
+type requestKey struct{}
+
+// of returns what the server knows of r; never nil, so that handlers also run without a Server around them.
+func of(ctx context.Context) *request {
+	if q, ok := ctx.Value(requestKey{}).(*request); ok {
+		return q
+	}
+	return &request{log: slog.New(slog.DiscardHandler)}
+}
+
+// RequestID is the id of the request that ctx belongs to, such as req-6bfc…; "" outside a request.
+func RequestID(ctx context.Context) string { return of(ctx).id }
+
+// ClientAddr is the address of the client; the zero Addr outside a request.
+func ClientAddr(ctx context.Context) netip.Addr { return of(ctx).client }
+
+// BaseURL is how the client reached this API, scheme://host[/prefix] without a slash at the end: what links are built
+// from (neutron-api §1).
+func BaseURL(r *http.Request) string {
+	if q, ok := r.Context().Value(requestKey{}).(*request); ok {
+		return q.base
+	}
+	return baseURL(r, false)
+}
+
+func baseURL(r *http.Request, proxy bool) string {
+	scheme, host, prefix := "http", r.Host, ""
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	if proxy {
+		if p := strings.ToLower(lastField(r.Header, "X-Forwarded-Proto")); p == "http" || p == "https" {
+			scheme = p
+		}
+		if h := lastField(r.Header, "X-Forwarded-Host"); h != "" {
+			host = h
+		}
+		prefix = strings.TrimRight(lastField(r.Header, "X-Forwarded-Prefix"), "/")
+	}
+	return scheme + "://" + host + prefix
+}
+
+func clientAddr(r *http.Request, proxy bool) netip.Addr {
+	if proxy {
+		if a, err := netip.ParseAddr(lastField(r.Header, "X-Forwarded-For")); err == nil {
+			return a.Unmap()
+		}
+	}
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}
+
+// lastField is the last of a header's comma-separated values: the one our own proxy added, whatever the client sent.
+func lastField(h http.Header, name string) string {
+	values := h.Values(name)
+	if len(values) == 0 {
+		return ""
+	}
+	last := values[len(values)-1]
+	return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+}
+
+// Handler is the server's handler with all that surrounds it, as Run serves it.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		q := &request{
+			id:     "req-" + uuid.NewString(),
+			base:   baseURL(r, s.opts.Proxy),
+			client: clientAddr(r, s.opts.Proxy),
+			log:    s.opts.Log,
+		}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		out := &response{ResponseWriter: w}
+		out.Header().Set(RequestIDHeader, q.id)
+		if r.Body != nil {
+			r.Body = http.MaxBytesReader(out, r.Body, s.opts.MaxBody)
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				s.recovered(out, q, p)
+			}
+			took := time.Since(start)
+			s.opts.Observe(s.opts.Name, knownMethod(r.Method), strconv.Itoa(out.code()), took)
+			s.opts.Log.Debug("request", "api", s.opts.Name, "request", q.id, "method", r.Method, "path", r.URL.Path,
+				"code", out.code(), "took", took, "client", q.client)
+		}()
+		s.opts.Handler.ServeHTTP(out, r)
+	})
+}
+
+// recovered answers for a handler that panicked: a mistake of ours that must not end the process.
+func (s *Server) recovered(out *response, q *request, p any) {
+	if p == http.ErrAbortHandler {
+		panic(p) // the handler asks for the connection to be cut, which net/http does quietly
+	}
+	s.opts.Log.Error("request failed: a mistake in Heddle", "api", s.opts.Name, "request", q.id, "panic", p,
+		"stack", string(debug.Stack()))
+	if out.status == 0 {
+		writeError(out, http.StatusInternalServerError, unexpected)
+	}
+}
+
+// knownMethod keeps methods that strangers invent out of the metrics' labels.
+func knownMethod(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return m
+	}
+	return "other"
+}
+
+// response remembers the status code that was written.
+type response struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *response) WriteHeader(code int) {
+	if w.status == 0 && code >= 200 {
+		w.status = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *response) code() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// Limits of every API server.
+const (
+	readHeaderTimeout = 10 * time.Second
+	readTimeout       = time.Minute // headers and body of one request
+	writeTimeout      = 5 * time.Minute
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+	defaultMaxBody    = 1 << 20
+	defaultGrace      = 10 * time.Second
+)
+
+// Options of a Server.
+type Options struct {
+	Name    string // of the API in logs and metrics, such as "identity"
+	Listen  string // host:port; port 0 takes any free one
+	Handler http.Handler
+	Log     *slog.Logger
+
+	// CertFile and KeyFile are PEM files; the first certificate is the server's, the others lead to its authority. They
+	// are read again when they change. Without them the server speaks plain HTTP, which it refuses on other than
+	// loopback addresses unless AllowPlain is set.
+	CertFile, KeyFile string
+	AllowPlain        bool
+
+	Proxy   bool  // believe X-Forwarded-Proto, -Host, -Prefix and -For: only behind a proxy that sets them
+	MaxBody int64 // bytes of a request body; 0 = 1 MiB
+
+	// Observe is told of every answered request: the API's name, method, status code and time taken. May be nil.
+	Observe func(api, method, code string, took time.Duration)
+
+	Grace time.Duration // how long requests may take to finish after Run's context ended; 0 = 10 s
+}
+
+// Server serves one API.
+type Server struct {
+	opts  Options
+	keys  *keyPair // nil = plain HTTP
+	ready chan struct{}
+	addr  net.Addr
+}
+
+// NewServer checks the options; the server listens in Run.
+func NewServer(o Options) (*Server, error) {
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, string, string, time.Duration) {}
+	}
+	s := &Server{opts: o, ready: make(chan struct{})}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return nil, fmt.Errorf("%s API: a TLS certificate and its key are given together; one is missing", o.Name)
+	}
+	if o.CertFile != "" {
+		keys, err := loadKeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("%s API: %w", o.Name, err)
+		}
+		s.keys = keys
+	} else if !o.AllowPlain && !loopback(o.Listen) {
+		return nil, fmt.Errorf("%s API: %s is not a loopback address and there is no TLS certificate: give --tls-cert and "+
+			"--tls-key, listen on 127.0.0.1, or allow plain HTTP explicitly", o.Name, o.Listen)
+	}
+	return s, nil
+}
+
+// loopback says whether only this machine can reach the address. A name other than localhost may resolve to anything.
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+func (s *Server) String() string { return s.opts.Name + " API" }
+
+// Ready is closed once the server listens.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addr is the address listened on; valid once Ready.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Fingerprint is that of the last certificate the server presents (its authority, where the file holds it), as a client
+// may pin it; "" without TLS.
+func (s *Server) Fingerprint() string {
+	if s.keys == nil {
+		return ""
+	}
+	return s.keys.fingerprint()
+}
+
+// Run serves until ctx ends, then lets requests finish within the grace time.
+func (s *Server) Run(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for the %s API on %s: %w", s.opts.Name, s.opts.Listen, err)
+	}
+	s.addr = l.Addr()
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug), // what strangers do to the port
+	}
+	serve := srv.Serve
+	if s.keys != nil {
+		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.keys.get}
+		serve = func(l net.Listener) error { return srv.ServeTLS(l, "", "") }
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- serve(l) }()
+	close(s.ready)
+	s.opts.Log.Info("serving", "api", s.opts.Name, "address", s.addr.String(), "tls", s.keys != nil)
+
+	select {
+	case err := <-stopped:
+		return fmt.Errorf("%s API: %w", s.opts.Name, err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace)
+	defer cancel()
+	if err := srv.Shutdown(grace); err != nil {
+		s.opts.Log.Warn("requests cut off at the end", "api", s.opts.Name, "grace", s.opts.Grace)
+		_ = srv.Close() // what is left has had its time; its error says only that
+	}
+	if err := <-stopped; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("%s API: %w", s.opts.Name, err)
+	}
+	return nil
+}
