@@ -104,6 +104,8 @@ type Port struct {
 	Profile             map[string]any `json:"binding:profile"`
 	// BoundHostID is the id of the topology host that HostID named when the port was bound; "" = unbound or failed.
 	BoundHostID string `json:"heddle:bound_host_id,omitempty"`
+	// PreviousHostID is the host the port was last taken from: where its connections are still known.
+	PreviousHostID string `json:"heddle:previous_host_id,omitempty"`
 	// InterfaceName is the interface the port is bound to: profile's interface_name, else "tap" + 11 characters of the id.
 	InterfaceName string `json:"heddle:interface_name,omitempty"`
 	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.

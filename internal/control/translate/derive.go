@@ -1,0 +1,38 @@
+package translate
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Roles of derived objects (midonet-translations §2). Those of a port's own rules are ours: a rule without a role in
+// that table is named after the chain's owner, its place in the layout, and what it is about.
+const (
+	roleChainIn        = "chain.in"
+	roleChainOut       = "chain.out"
+	roleChainAntiSpoof = "chain.antispoof"
+	roleL2GWNetPort    = "port.l2gw.net"
+	roleSGNonHeader    = "rule.sg.nonheader"
+	roleJumpAntiSpoof  = "rule.antispoof.jump"
+
+	roleAntiSpoof = "rule.antispoof" // + port + index in the chain
+	roleInbound   = "rule.port.in"   // + port + index, or group of a jump
+	roleOutbound  = "rule.port.out"  // + port + index, or group of a jump
+)
+
+// namespace is HEDDLE_NS of midonet-translations §2.
+func namespace() uuid.UUID {
+	return uuid.UUID{0xd0, 0x1b, 0x70, 0xfd, 0xc6, 0x37, 0x4b, 0x6a, 0xaa, 0x93, 0x53, 0xeb, 0xa3, 0x0b, 0x14, 0x4d}
+}
+
+// Derive is the id of the object that plays role for the objects of: UUIDv5 over role and ids joined by bars
+// (midonet-translations §2). Ids must be in canonical lower-case text.
+func Derive(role string, of ...string) string {
+	name := role + "|" + strings.Join(of, "|")
+	return uuid.NewSHA1(namespace(), []byte(name)).String()
+}
+
+// deriveAt is the id of the i-th thing of a kind that x has.
+func deriveAt(role, x string, i int) string { return Derive(role, x, strconv.Itoa(i)) }

@@ -1,0 +1,19 @@
+package translate
+
+import (
+	"heddle/internal/neutron"
+	"heddle/internal/topology"
+)
+
+// Network translates a network into a bridge; an uplink network has none (midonet-translations §5).
+func Network(n *neutron.Network) topology.Bundle {
+	if Uplink(n) {
+		return topology.Bundle{}
+	}
+	return topology.Bundle{Networks: []topology.Network{{
+		ID:           n.ID,
+		TenantID:     n.ProjectID,
+		Name:         n.Name,
+		AdminStateUp: n.AdminStateUp,
+	}}}
+}

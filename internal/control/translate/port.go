@@ -1,0 +1,102 @@
+package translate
+
+import (
+	"slices"
+
+	"heddle/internal/neutron"
+	"heddle/internal/topology"
+)
+
+// Port translates a port of network n (midonet-translations §7). groups are the groups that the port names; of them only
+// Stateful is read. The binding is taken from BoundHostID and InterfaceName: finding the host of a name is the caller's.
+func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) topology.Bundle {
+	class := ClassOf(p.DeviceOwner)
+	if Uplink(n) || class == FloatingIP {
+		return topology.Bundle{}
+	}
+	var b topology.Bundle
+	if class.seeded() {
+		seed(&b, p, class)
+	}
+	if class == Remote {
+		return b
+	}
+	port := topology.Port{
+		ID:             p.ID,
+		NetworkID:      p.NetworkID,
+		AdminStateUp:   p.AdminStateUp,
+		TunnelKey:      p.TunnelKey,
+		PreviousHostID: p.PreviousHostID,
+	}
+	if p.BoundHostID != "" && p.InterfaceName != "" {
+		port.HostID, port.InterfaceName = p.BoundHostID, p.InterfaceName
+	}
+	if !class.Trusted() {
+		b.Chains = portChains(p, groups)
+		port.InboundFilterID = Derive(roleChainIn, p.ID)
+		port.OutboundFilterID = Derive(roleChainOut, p.ID)
+		b.Memberships = memberships(p)
+	}
+	if class == VIF {
+		b.DhcpHosts = dhcpHosts(p)
+	}
+	b.Ports = []topology.Port{port}
+	return b
+}
+
+// seed adds the port's persistent MAC, ARP and ND entries (H5). The MAC of a remote machine is behind the port that
+// joins its network to the layer-2 gateway.
+func seed(b *topology.Bundle, p *neutron.Port, class Class) {
+	behind := p.ID
+	if class == Remote {
+		behind = Derive(roleL2GWNetPort, p.NetworkID)
+	}
+	b.MACs = []topology.MACEntry{{NetworkID: p.NetworkID, MAC: p.MACAddress, PortID: behind}}
+	for _, f := range p.FixedIPs {
+		b.Neighbours = append(b.Neighbours, topology.NeighbourEntry{
+			NetworkID: p.NetworkID, IP: f.IPAddress, MAC: p.MACAddress,
+		})
+	}
+}
+
+// memberships puts the port's fixed addresses into its groups; allowed address pairs are not members (§7.1 step 5).
+func memberships(p *neutron.Port) []topology.Membership {
+	var ms []topology.Membership
+	for _, group := range groupIDs(p) {
+		for _, f := range p.FixedIPs {
+			ms = append(ms, topology.Membership{GroupID: group, PortID: p.ID, IPAddress: f.IPAddress.String()})
+		}
+	}
+	return ms
+}
+
+// dhcpHosts tells each of the port's subnets the machine's address with the options of that address family.
+func dhcpHosts(p *neutron.Port) []topology.DhcpHost {
+	var hosts []topology.DhcpHost
+	for _, f := range p.FixedIPs {
+		version := 4
+		if f.IPAddress.Is6() {
+			version = 6
+		}
+		h := topology.DhcpHost{SubnetID: f.SubnetID, PortID: p.ID}
+		h.MAC, h.IPAddress, h.Name = p.MACAddress, f.IPAddress, p.DNSName
+		for _, o := range p.ExtraDHCPOpts {
+			if o.IPVersion == version || o.IPVersion == 0 && version == 4 {
+				h.ExtraDhcpOpts = append(h.ExtraDhcpOpts, topology.DhcpOpt{Name: o.OptName, Value: o.OptValue})
+			}
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts
+}
+
+// groupIDs are the port's groups in order, each once.
+func groupIDs(p *neutron.Port) []string {
+	var ids []string
+	for i, id := range p.SecurityGroups {
+		if !slices.Contains(p.SecurityGroups[:i], id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

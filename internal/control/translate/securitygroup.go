@@ -1,0 +1,186 @@
+package translate
+
+import (
+	"strconv"
+
+	"heddle/internal/neutron"
+	"heddle/internal/topology"
+)
+
+// A group's egress chain sees what its members send, so the inbound chains of their ports jump to it; its ingress chain
+// sees what they get (midonet-translations §3).
+func egressChain(group string) string      { return Derive(roleChainIn, group) }
+func ingressChain(group string) string     { return Derive(roleChainOut, group) }
+func egressChainName(group string) string  { return "OS_SG_" + group + "_EGRESS" }
+func ingressChainName(group string) string { return "OS_SG_" + group + "_INGRESS" }
+
+// SecurityGroup translates a group with its rules into an address group and two chains (midonet-translations §11). The
+// newest rule stands first in its chain.
+func SecurityGroup(g *neutron.SecurityGroup) topology.Bundle {
+	egress := topology.Chain{ID: egressChain(g.ID), Name: egressChainName(g.ID), TenantID: g.ProjectID}
+	ingress := topology.Chain{ID: ingressChain(g.ID), Name: ingressChainName(g.ID), TenantID: g.ProjectID}
+	for i := len(g.Rules) - 1; i >= 0; i-- {
+		r := &g.Rules[i]
+		if r.Direction == "ingress" {
+			ingress.Rules = append(ingress.Rules, groupRule(r)...)
+		} else {
+			egress.Rules = append(egress.Rules, groupRule(r)...)
+		}
+	}
+	return topology.Bundle{
+		Chains: []topology.Chain{egress, ingress},
+		IPAddrGroups: []topology.IPAddrGroup{{
+			ID: g.ID, Name: g.Name, InboundChainID: egress.ID, OutboundChainID: ingress.ID,
+		}},
+	}
+}
+
+// groupRule translates one rule. A rule on ports gets a companion for the later fragments, which carry none.
+func groupRule(r *neutron.SecurityGroupRule) []topology.Rule {
+	c, ok := remoteClauses(r)
+	low, lowOK := bound(r.PortRangeMin)
+	high, highOK := bound(r.PortRangeMax)
+	if !ok || !lowOK || !highOK {
+		return nil
+	}
+	rule := topology.Rule{ID: r.ID, Type: topology.Literal, Action: topology.Accept, Condition: &c}
+	if low == nil && high == nil {
+		c.FragmentPolicy = topology.FragAny
+		return []topology.Rule{rule}
+	}
+	later := c
+	later.FragmentPolicy = topology.FragNonHeader
+	companion := rule
+	companion.ID, companion.Condition = Derive(roleSGNonHeader, r.ID), &later
+	c.FragmentPolicy = topology.FragHeader
+	portClauses(&c, low, high)
+	return []topology.Rule{rule, companion}
+}
+
+// remoteClauses are the clauses on family, protocol and remote side; not ok if the rule has a text that cannot be read.
+func remoteClauses(r *neutron.SecurityGroupRule) (topology.Condition, bool) {
+	c := topology.Condition{DlType: etherIPv4}
+	if r.Ethertype == "IPv6" {
+		c.DlType = etherIPv6
+	}
+	var ok bool
+	if c.NwProto, ok = protocolNumber(r.Protocol, c.DlType); !ok {
+		return c, false
+	}
+	if r.RemoteIPPrefix != "" {
+		prefix, ok := prefixOf(r.RemoteIPPrefix)
+		if !ok {
+			return c, false
+		}
+		if r.Direction == "ingress" {
+			c.NwSrcIP = &prefix
+		} else {
+			c.NwDstIP = &prefix
+		}
+	}
+	if r.Direction == "ingress" {
+		c.IPAddrGroupIDSrc = r.RemoteGroupID
+	} else {
+		c.IPAddrGroupIDDst = r.RemoteGroupID
+	}
+	return c, true
+}
+
+// portClauses: for ICMP the bounds are type and code, otherwise the destination ports.
+func portClauses(c *topology.Condition, low, high *uint16) {
+	if c.NwProto == nil || *c.NwProto != protoICMP && *c.NwProto != protoICMPv6 {
+		c.TpDst = &topology.Range{Low: low, High: high}
+		return
+	}
+	if low != nil {
+		c.TpSrc = &topology.Range{Low: low, High: low}
+	}
+	if high != nil {
+		c.TpDst = &topology.Range{Low: high, High: high}
+	}
+}
+
+// bound is one end of a port range; nil is open.
+func bound(n *int) (*uint16, bool) {
+	if n == nil {
+		return nil, true
+	}
+	if *n < 0 || *n > 0xffff {
+		return nil, false
+	}
+	v := uint16(*n)
+	return &v, true
+}
+
+// protocolNumber reads a protocol as Neutron stores it, by name or number; nil is any. ICMP of an IPv6 rule is ICMPv6.
+// Neutron's 0 (ip, hopopt) means any: behind the extension headers of a packet it never stands.
+func protocolNumber(text string, dlType uint16) (*uint8, bool) {
+	n, named := namedProtocol(text)
+	if !named {
+		v, err := strconv.ParseUint(text, 10, 8)
+		if err != nil {
+			return nil, false
+		}
+		n = uint8(v)
+	}
+	if n == 0 {
+		return nil, true
+	}
+	if n == protoICMP && dlType == etherIPv6 {
+		n = protoICMPv6
+	}
+	return &n, true
+}
+
+// namedProtocol are the names that Neutron takes (neutron-api §6; midonet-translations §24).
+func namedProtocol(name string) (uint8, bool) {
+	switch name {
+	case "", "any", "ip", "hopopt":
+		return 0, true
+	case "icmp":
+		return protoICMP, true
+	case "igmp":
+		return 2, true
+	case "ipip":
+		return 4, true
+	case "tcp":
+		return 6, true
+	case "egp":
+		return 8, true
+	case "udp":
+		return protoUDP, true
+	case "dccp":
+		return 33, true
+	case "ipv6-encap":
+		return 41, true
+	case "ipv6-route":
+		return 43, true
+	case "ipv6-frag":
+		return 44, true
+	case "rsvp":
+		return 46, true
+	case "gre":
+		return 47, true
+	case "esp":
+		return 50, true
+	case "ah":
+		return 51, true
+	case "ipv6-icmp", "icmpv6":
+		return protoICMPv6, true
+	case "ipv6-nonxt":
+		return 59, true
+	case "ipv6-opts":
+		return 60, true
+	case "ospf":
+		return 89, true
+	case "vrrp":
+		return 112, true
+	case "pgm":
+		return 113, true
+	case "sctp":
+		return 132, true
+	case "udplite":
+		return 136, true
+	}
+	return 0, false
+}
