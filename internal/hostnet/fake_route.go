@@ -1,0 +1,187 @@
+package hostnet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+func (f *Fake) addRoute(r Route) {
+	f.routes = slices.DeleteFunc(f.routes, func(x Route) bool { return x.Dst == r.Dst })
+	f.routes = append(f.routes, r)
+	told := r
+	told.Link = ""
+	f.tell(Event{Kind: RouteChanged, Route: told})
+}
+
+func (f *Fake) dropRoutes(match func(Route) bool) {
+	f.routes = slices.DeleteFunc(f.routes, func(r Route) bool {
+		if !match(r) {
+			return false
+		}
+		r.Link = ""
+		f.tell(Event{Kind: RouteChanged, Route: r})
+		return true
+	})
+}
+
+func (f *Fake) Routes() ([]Route, error) {
+	defer f.lock()()
+	out := slices.Clone(f.routes)
+	sortRoutes(out)
+	return out, nil
+}
+
+func (f *Fake) SetRoute(r Route) error {
+	defer f.lock()()
+	r.Dst, r.Kernel = r.Dst.Masked(), false
+	if r.Link != "" {
+		l, err := f.find(r.Link)
+		if err != nil {
+			return fmt.Errorf("set route to %s: %w", r.Dst, err)
+		}
+		if !l.Up {
+			return fmt.Errorf("set route to %s: link %s is down: %w", r.Dst, r.Link, ErrUnreachable)
+		}
+	}
+	if r.Gateway.IsValid() {
+		way, ok := f.connected(r.Gateway)
+		if !ok || r.Link != "" && way.Link != r.Link {
+			return fmt.Errorf("set route to %s: gateway %s: %w", r.Dst, r.Gateway, ErrUnreachable)
+		}
+		r.Link = way.Link
+	} else if r.Link == "" {
+		return fmt.Errorf("set route to %s: neither gateway nor link: %w", r.Dst, ErrInvalid)
+	}
+	f.addRoute(r)
+	return nil
+}
+
+// connected finds the on-link route that holds an address.
+func (f *Fake) connected(ip netip.Addr) (Route, bool) {
+	r, ok := f.longest(ip)
+	return r, ok && !r.Gateway.IsValid()
+}
+
+func (f *Fake) longest(ip netip.Addr) (Route, bool) {
+	best, found := Route{}, false
+	for _, r := range f.routes {
+		if r.Dst.Contains(ip) && (!found || r.Dst.Bits() > best.Dst.Bits()) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+func (f *Fake) DeleteRoute(dst netip.Prefix) error {
+	defer f.lock()()
+	f.dropRoutes(func(r Route) bool { return r.Dst == dst.Masked() })
+	return nil
+}
+
+func (f *Fake) RouteTo(dst netip.Addr) (Hop, error) {
+	defer f.lock()()
+	if l := f.owner(dst); l != nil {
+		return Hop{Link: f.links["lo"].Link, Source: dst, NextHop: dst, MTU: f.links["lo"].MTU, Local: true}, nil
+	}
+	r, ok := f.longest(dst)
+	if !ok {
+		return Hop{}, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
+	}
+	l := f.links[r.Link]
+	h := Hop{Link: l.Link, Source: r.Source, NextHop: dst, MTU: r.MTU}
+	if r.Gateway.IsValid() {
+		h.NextHop = r.Gateway
+	}
+	if !h.Source.IsValid() {
+		h.Source = l.source(h.NextHop)
+	}
+	if h.MTU == 0 {
+		h.MTU = l.MTU
+	}
+	return h, nil
+}
+
+// source chooses the address of a link that shares a prefix with the next hop.
+func (l *fakeLink) source(hop netip.Addr) netip.Addr {
+	for _, a := range l.addresses {
+		if a.Contains(hop) {
+			return a.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// owner finds the link that has the address.
+func (f *Fake) owner(ip netip.Addr) *fakeLink {
+	for _, l := range f.links {
+		for _, a := range l.addresses {
+			if a.Addr() == ip {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Fake) Neighbours() ([]Neighbour, error) {
+	defer f.lock()()
+	var out []Neighbour
+	for _, l := range f.links {
+		for _, n := range l.neighbours {
+			out = append(out, n)
+		}
+	}
+	sortNeighbours(out)
+	return out, nil
+}
+
+func (f *Fake) SetNeighbour(link string, ip netip.Addr, mac MAC) error {
+	defer f.lock()()
+	l, err := f.find(link)
+	if err != nil {
+		return err
+	}
+	l.neighbour(Neighbour{Link: link, IP: ip, MAC: mac, State: Reachable})
+	return nil
+}
+
+func (l *fakeLink) neighbour(n Neighbour) {
+	l.neighbours[n.IP] = n
+	n.Link = ""
+	l.home.tell(Event{Kind: NeighbourSet, LinkIndex: l.Index, Neighbour: n})
+}
+
+func (f *Fake) DeleteNeighbour(link string, ip netip.Addr) error {
+	defer f.lock()()
+	l, ok := f.links[link]
+	if !ok {
+		return nil
+	}
+	if n, ok := l.neighbours[ip]; ok {
+		delete(l.neighbours, ip)
+		n.Link = ""
+		f.tell(Event{Kind: NeighbourGone, LinkIndex: l.Index, Neighbour: n})
+	}
+	return nil
+}
+
+// Probe is answered at once: by the machine at the other end of the link if it has the address, else by nobody.
+func (f *Fake) Probe(link string, ip netip.Addr) error {
+	defer f.lock()()
+	l, err := f.find(link)
+	if err != nil {
+		return err
+	}
+	if n, known := l.neighbours[ip]; known && n.State == Reachable {
+		return nil
+	}
+	n := Neighbour{Link: link, IP: ip, State: Failed}
+	if l.Running && l.peer != nil {
+		if other := l.peer.home.owner(ip); other != nil && other.Up {
+			n.State, n.MAC = Reachable, l.peer.MAC
+		}
+	}
+	l.neighbour(n)
+	return nil
+}

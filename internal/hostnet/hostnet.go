@@ -1,0 +1,187 @@
+// Package hostnet is the network of this machine as its agents see it: links, addresses, routes and neighbours of one
+// network namespace, and the namespaces themselves. [Net] is the contract; [Linux] is the kernel over netlink, [Fake]
+// behaves like it in memory. Both print themselves in the same words, see [Text].
+//
+// What is set twice is set once; deleting what is gone is success. Errors wrap the sentinels below where a caller can
+// decide by them.
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+)
+
+var (
+	// ErrNotFound: no such link, or no route to the address.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: a link with this name exists already.
+	ErrExists = errors.New("exists already")
+	// ErrInvalid: the kernel cannot do that, whatever the state: a bad name, an MTU out of range, an unknown kind.
+	ErrInvalid = errors.New("not valid")
+	// ErrUnreachable: a route's gateway lies on no link of ours, or its link is down.
+	ErrUnreachable = errors.New("unreachable")
+)
+
+// MAC is a 48-bit Ethernet address.
+type MAC = [6]byte
+
+// Kind is the kind of a link as the kernel names it; [Device] has none.
+type Kind string
+
+const (
+	Veth     Kind = "veth"
+	Tap      Kind = "tap" // what a virtual machine opens
+	Tun      Kind = "tun"
+	VXLAN    Kind = "vxlan"
+	Bridge   Kind = "bridge"
+	Loopback Kind = "loopback"
+	Device   Kind = "device" // a network card, or what the kernel gives no kind
+)
+
+// Link is a network interface.
+type Link struct {
+	Index   int
+	Name    string
+	Kind    Kind
+	MAC     MAC
+	MTU     int  // bytes
+	Up      bool // set up by the administrator
+	Running bool // up, and the other end is there (carrier)
+}
+
+// LinkSpec says what link to make. It is made down; see [Net.SetUp].
+type LinkSpec struct {
+	Name string
+	Kind Kind // Veth, Tap, VXLAN or Bridge
+	MAC  MAC  // zero = the kernel chooses
+	MTU  int  // 0 = the kernel's default
+	// Peer names the other end of a veth; it appears in PeerNet, or beside this end when that is nil. PeerNet must be
+	// of the same implementation.
+	Peer    string
+	PeerNet Net
+	// Port is the UDP port of a VXLAN. The link is made "external": it belongs to no network, whoever sends says which.
+	Port uint16
+}
+
+// Route is a route of the main table. The zero Gateway means that the destination is on the link.
+type Route struct {
+	Dst     netip.Prefix
+	Gateway netip.Addr
+	Link    string // may be empty in SetRoute when the gateway tells it
+	Source  netip.Addr
+	MTU     int  // bytes, 0 = the link's
+	Kernel  bool // made by the kernel for an address
+}
+
+// NeighbourState sorts the kernel's neighbour states by what a sender can do.
+type NeighbourState uint8
+
+const (
+	Incomplete NeighbourState = iota + 1 // asked, no answer yet
+	Reachable                            // confirmed of late, or set by hand
+	Stale                                // known, not confirmed of late: usable
+	Failed                               // asked, nobody answered
+)
+
+func (s NeighbourState) String() string {
+	switch s {
+	case Incomplete:
+		return "incomplete"
+	case Reachable:
+		return "reachable"
+	case Stale:
+		return "stale"
+	case Failed:
+		return "failed"
+	}
+	return "none"
+}
+
+// Neighbour is an address on a link with the MAC that answers for it.
+type Neighbour struct {
+	Link  string
+	IP    netip.Addr
+	MAC   MAC
+	State NeighbourState
+}
+
+// Usable says whether frames can be sent to the neighbour's MAC.
+func (n Neighbour) Usable() bool { return n.State == Reachable || n.State == Stale }
+
+// Hop is the way to an address: the link to leave by and the address to ask for on it.
+type Hop struct {
+	Link    Link
+	Source  netip.Addr // of this host, as the kernel would choose it
+	NextHop netip.Addr // the gateway, or the address itself when it is on the link
+	MTU     int        // bytes: the route's, or the link's
+	Local   bool       // the address is one of this host's own
+}
+
+// EventKind says what an [Event] tells.
+type EventKind uint8
+
+const (
+	LinkSet EventKind = iota + 1 // appeared or changed
+	LinkGone
+	AddressChanged // added or removed
+	RouteChanged   // added, changed or removed
+	NeighbourSet   // appeared or changed
+	NeighbourGone
+	Lost // events were missed: list again
+)
+
+// Event is one change.
+type Event struct {
+	Kind      EventKind
+	Link      Link         // of LinkSet and LinkGone
+	LinkIndex int          // of AddressChanged, NeighbourSet and NeighbourGone
+	Address   netip.Prefix // of AddressChanged
+	Route     Route        // of RouteChanged; Link is empty
+	Neighbour Neighbour    // of NeighbourSet and NeighbourGone; Link is empty
+}
+
+// Net is the network of one namespace. Its methods may be called from several goroutines at once.
+type Net interface {
+	// Links returns all links, by index.
+	Links() ([]Link, error)
+	// Link returns the link of that name, or ErrNotFound.
+	Link(name string) (Link, error)
+	// AddLink makes a link; ErrExists when the name is taken, ErrInvalid when it cannot be.
+	AddLink(LinkSpec) (Link, error)
+	// DeleteLink removes a link (of a veth, both ends).
+	DeleteLink(name string) error
+	// SetUp sets a link up or down; ErrNotFound without such a link.
+	SetUp(name string, up bool) error
+	// SetMTU sets a link's MTU in bytes.
+	SetMTU(name string, mtu int) error
+
+	// Addresses returns a link's addresses in order, those that the kernel gave itself (fe80::/10) left out.
+	Addresses(link string) ([]netip.Prefix, error)
+	AddAddress(link string, address netip.Prefix) error
+	DeleteAddress(link string, address netip.Prefix) error
+
+	// Routes returns the unicast routes of the main table in order.
+	Routes() ([]Route, error)
+	// SetRoute adds the route or puts it in place of the one to the same destination.
+	SetRoute(Route) error
+	// DeleteRoute removes the route to a destination.
+	DeleteRoute(dst netip.Prefix) error
+	// RouteTo says how the kernel would send to an address; ErrNotFound when no route leads there.
+	RouteTo(netip.Addr) (Hop, error)
+
+	// Neighbours returns the neighbours of all links.
+	Neighbours() ([]Neighbour, error)
+	// SetNeighbour sets a permanent neighbour.
+	SetNeighbour(link string, ip netip.Addr, mac MAC) error
+	DeleteNeighbour(link string, ip netip.Addr) error
+	// Probe makes the kernel ask who has ip on the link, unless it has been confirmed of late. The answer is seen by
+	// Neighbours and told by Watch.
+	Probe(link string, ip netip.Addr) error
+
+	// Watch tells changes from now on until ctx ends; the channel is then closed. Changes of links come in order, so do
+	// those of addresses, of routes and of neighbours, but not across. A reader that is too slow loses events and is told
+	// so by Lost.
+	Watch(ctx context.Context) (<-chan Event, error)
+	Close() error
+}

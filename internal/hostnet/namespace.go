@@ -1,0 +1,118 @@
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// namedNamespaces is where `ip netns` keeps its namespaces.
+const namedNamespaces = "/run/netns"
+
+// Namespace is an open network namespace.
+type Namespace struct {
+	handle netns.NsHandle
+	name   string
+}
+
+// CurrentNamespace opens the namespace of this process.
+func CurrentNamespace() (*Namespace, error) {
+	h, err := netns.GetFromPath("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("network namespace of this process: %w", err)
+	}
+	return &Namespace{handle: h, name: "current"}, nil
+}
+
+// OpenNamespace opens a namespace by the name that `ip netns` knows it by, or by a path. "" is this process's own.
+func OpenNamespace(nameOrPath string) (*Namespace, error) {
+	if nameOrPath == "" {
+		return CurrentNamespace()
+	}
+	path := nameOrPath
+	if !strings.Contains(path, "/") {
+		path = filepath.Join(namedNamespaces, path)
+	}
+	h, err := netns.GetFromPath(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("network namespace %s: %w", nameOrPath, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", nameOrPath, err)
+	}
+	return &Namespace{handle: h, name: nameOrPath}, nil
+}
+
+// NewNamespace makes a namespace that lives until it is closed and nothing runs in it.
+func NewNamespace() (*Namespace, error) {
+	made := make(chan *Namespace, 1)
+	failed := make(chan error, 1)
+	go func() {
+		// The thread stays in the new namespace, so it is given up: the goroutine ends locked to it.
+		runtime.LockOSThread()
+		h, err := netns.New()
+		if err != nil {
+			failed <- fmt.Errorf("make a network namespace: %w (it takes CAP_SYS_ADMIN)", err)
+			return
+		}
+		made <- &Namespace{handle: h, name: "unnamed"}
+	}()
+	select {
+	case n := <-made:
+		return n, nil
+	case err := <-failed:
+		return nil, err
+	}
+}
+
+// String names the namespace.
+func (n *Namespace) String() string { return n.name }
+
+// Do runs f in the namespace, on a thread of its own. What f starts in other goroutines is not in the namespace, but
+// sockets opened by f stay in it.
+func (n *Namespace) Do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			done <- fmt.Errorf("network namespace of this thread: %w", err)
+			return
+		}
+		defer home.Close()
+		if err := netns.Set(n.handle); err != nil {
+			done <- fmt.Errorf("enter network namespace %s: %w", n.name, err)
+			return
+		}
+		err = f()
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread() // else the thread is given up with the goroutine
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// Path is a path by which other processes started by this one can enter the namespace while it is open.
+func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(n.handle)) }
+
+// Same says whether both are one namespace.
+func (n *Namespace) Same(other *Namespace) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Fstat(int(n.handle), &a); err != nil {
+		return false, fmt.Errorf("network namespace %s: %w", n.name, err)
+	}
+	if err := unix.Fstat(int(other.handle), &b); err != nil {
+		return false, fmt.Errorf("network namespace %s: %w", other.name, err)
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+}
+
+// Close gives the handle back.
+func (n *Namespace) Close() error { return n.handle.Close() }

@@ -1,0 +1,52 @@
+package hostnet
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestNamespaceDo(t *testing.T) {
+	l := kernel(t)
+	must(t, func() error { _, err := l.AddLink(LinkSpec{Name: "x", Kind: Bridge}); return err }())
+	home, err := CurrentNamespace()
+	must(t, err)
+	defer home.Close()
+	must(t, l.namespace.Do(func() error {
+		here, err := OpenNamespace("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer here.Close()
+		same, err := here.Same(l.namespace)
+		if err == nil && !same {
+			t.Error("Do ran outside the namespace")
+		}
+		return err
+	}))
+	same, err := home.Same(l.namespace)
+	must(t, err)
+	if same {
+		t.Error("a new namespace is the old one")
+	}
+	_, err = OpenNamespace("no-such-namespace")
+	wantErr(t, "open", err, ErrNotFound)
+}
+
+// TestFakeLosesEvents: a reader that does not read is told that it has lost its place, and nobody waits for it.
+func TestFakeLosesEvents(t *testing.T) {
+	f := NewFake(nil)
+	events, err := f.Watch(t.Context())
+	must(t, err)
+	_, err = f.AddLink(LinkSpec{Name: "a", Kind: Bridge})
+	must(t, err)
+	for range watchQueue + 10 {
+		must(t, f.SetMTU("a", 1400))
+	}
+	for range watchQueue {
+		<-events
+	}
+	must(t, f.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24")))
+	if e := <-events; e.Kind != Lost {
+		t.Errorf("got %+v, want Lost", e)
+	}
+}
