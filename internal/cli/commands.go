@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// DefaultDataDir is where `heddle serve` keeps the embedded store, its keys and the first clouds.yaml.
+const DefaultDataDir = "/var/lib/heddle"
+
+// Exit is an error that ends the process with a code of its own. An empty Text has been said already.
+type Exit struct {
+	Code int
+	Text string
+}
+
+func (e *Exit) Error() string { return e.Text }
+
+// ExitCode is what the process ends with: 1 failed, 2 wrong usage or input.
+func (e *Exit) ExitCode() int { return e.Code }
+
+// Commands are all commands but the long-running roles, which main builds itself.
+func Commands(version string) []*cobra.Command {
+	return []*cobra.Command{}
+}
+
+// cloudFlags adds the flags that say where the APIs are.
+func cloudFlags(cmd *cobra.Command) *Cloud {
+	c := &Cloud{}
+	cmd.PersistentFlags().StringVar(&c.DataDir, "data", DefaultDataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
+	return c
+}
+
+// outputFlag adds -o.
+func outputFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().StringP("output", "o", "text", "text or json")
+}
+
+// printTable writes rows in columns, or v as JSON when format is json.
+func printTable(w io.Writer, format string, v any, header []string, rows [][]string) error {
+	switch format {
+	case "json":
+		return printJSON(w, v)
+	case "text":
+		tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+		printRow(tw, header)
+		for _, r := range rows {
+			printRow(tw, r)
+		}
+		return tw.Flush()
+	}
+	return &Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text or json", format)}
+}
+
+func printRow(w io.Writer, cells []string) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(w, "\t")
+		}
+		fmt.Fprint(w, c)
+	}
+	fmt.Fprintln(w)
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/hostnet"
+)
+
+// Check is one thing that a machine must have, and what to do when it is missing.
+type Check struct {
+	Name string
+	// For says which part needs it.
+	For string
+	// Optional: the part falls back to something else without it, which Fix names.
+	Optional bool
+	Fix      string
+	Run      func(context.Context) error
+}
+
+// finding is a Check's result as printed.
+type finding struct {
+	Check  string `json:"check"`
+	For    string `json:"for"`
+	State  string `json:"state"` // ok, missing, fallback
+	Detail string `json:"detail,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// DoctorCommand prints what this machine lacks, and what to do about it. The checks beyond the machine itself come
+// from the parts that need them.
+func DoctorCommand(checks ...Check) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine lacks, and what to do about it",
+		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nWhat it makes for that it removes again. Exits 1 when something that is needed is missing.",
+		Args:  cobra.NoArgs,
+	}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return diagnose(cmd, *format, append(machineChecks(), checks...))
+	}
+	return cmd
+}
+
+func diagnose(cmd *cobra.Command, format string, checks []Check) error {
+	var (
+		findings []finding
+		rows     [][]string
+		missing  int
+	)
+	for _, c := range checks {
+		f := finding{Check: c.Name, For: c.For, State: "ok"}
+		if err := c.Run(cmd.Context()); err != nil {
+			f.State, f.Detail, f.Fix = "missing", err.Error(), c.Fix
+			if c.Optional {
+				f.State = "fallback"
+			} else {
+				missing++
+			}
+		}
+		findings = append(findings, f)
+		rows = append(rows, []string{f.State, f.Check, f.For, f.Detail, f.Fix})
+	}
+	if err := printTable(cmd.OutOrStdout(), format, findings, []string{"STATE", "CHECK", "FOR", "WHY", "WHAT TO DO"}, rows); err != nil {
+		return err
+	}
+	if missing > 0 {
+		return &Exit{Code: 1, Text: fmt.Sprintf("%d of %d checks found something missing", missing, len(checks))}
+	}
+	return nil
+}
+
+// machineChecks are what every host with an agent needs.
+func machineChecks() []Check {
+	return []Check{
+		{Name: "root", For: "agent, demo", Fix: "run as root, or give the agent CAP_NET_ADMIN, CAP_BPF and CAP_SYS_ADMIN", Run: func(context.Context) error {
+			if uid := os.Geteuid(); uid != 0 {
+				return fmt.Errorf("user %d", uid)
+			}
+			return nil
+		}},
+		{Name: "kernel 6.6 or newer", For: "overlay", Fix: "install a newer kernel: tcx programs came with 6.6", Run: func(context.Context) error { return kernelAtLeast(6, 6) }},
+		{Name: "BPF type information", For: "overlay", Fix: "use a kernel built with CONFIG_DEBUG_INFO_BTF", Run: func(context.Context) error {
+			_, err := os.Stat("/sys/kernel/btf/vmlinux")
+			return err
+		}},
+		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.Veth, Peer: "doctor1"}, "workloads on veth pairs", false, "load the veth module"),
+		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.Tap}, "virtual machines", false, "load the tun module"),
+		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, Port: 6678}, "overlay: merging of tunnelled TCP", true, "load the vxlan module: without it bulk TCP between hosts runs at half the speed"),
+		{Name: "program ip", For: "demo", Fix: "apt-get install iproute2", Run: program("ip")},
+		{Name: "program udhcpc", For: "demo", Fix: "apt-get install udhcpc", Run: program("udhcpc")},
+		{Name: "program ping", For: "demo", Fix: "apt-get install iputils-ping", Run: program("ping")},
+	}
+}
+
+// linkCheck makes a link in a network namespace of its own, so that nothing of this machine is touched.
+func linkCheck(spec hostnet.LinkSpec, who string, optional bool, fix string) Check {
+	return Check{Name: "link kind " + string(spec.Kind), For: who, Optional: optional, Fix: fix, Run: func(context.Context) error {
+		ns, err := hostnet.NewNamespace()
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		net, err := hostnet.NewLinux(ns)
+		if err != nil {
+			return err
+		}
+		defer net.Close()
+		_, err = net.AddLink(spec)
+		return err
+	}}
+}
+
+func program(name string) func(context.Context) error {
+	return func(context.Context) error {
+		_, err := exec.LookPath(name)
+		return err
+	}
+}
+
+func kernelAtLeast(major, minor int) error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return err
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	parts := strings.SplitN(release, ".", 3)
+	if len(parts) < 2 {
+		return fmt.Errorf("kernel %q: no version in its name", release)
+	}
+	got := [2]int{}
+	for i := range got {
+		n, err := strconv.Atoi(strings.TrimFunc(parts[i], func(r rune) bool { return r < '0' || r > '9' }))
+		if err != nil {
+			return fmt.Errorf("kernel %q: no version in its name", release)
+		}
+		got[i] = n
+	}
+	if got[0] < major || got[0] == major && got[1] < minor {
+		return fmt.Errorf("kernel %s", release)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+// Package cli holds the commands that people type. They talk to the APIs over HTTP, so what they do to a running system
+// any program can do; beside that they may run the offline commands, the demo and the benchmarks.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+)
+
+// operatorService is the type under which the catalog lists Heddle's own API (hosts, traces).
+const operatorService = "heddle"
+
+// Cloud says where the APIs are and who is asking.
+type Cloud struct {
+	// File is a clouds.yaml; "" looks at OS_CLOUD, then OS_AUTH_URL and its companions, then DataDir.
+	File string
+	// DataDir is where `heddle serve` keeps its clouds.yaml.
+	DataDir string
+	// Dial, when set, opens the connections: the demo dials from inside a network namespace.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// session is a login.
+type session struct {
+	provider *gophercloud.ProviderClient
+	region   string
+}
+
+// login authenticates with what Cloud, the environment or the server's own file say.
+func (c Cloud) login(ctx context.Context) (*session, error) {
+	auth, endpoint, transport, err := c.settings()
+	if err != nil {
+		return nil, err
+	}
+	if c.Dial != nil {
+		transport.DialContext = c.Dial
+	}
+	auth.AllowReauth = true
+	provider, err := openstack.NewClient(auth.IdentityEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("identity service: %w", err)
+	}
+	provider.HTTPClient = http.Client{Transport: transport}
+	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
+		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
+	}
+	return &session{provider: provider, region: endpoint.Region}, nil
+}
+
+func (c Cloud) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *http.Transport, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	var opts []clouds.ParseOption
+	switch {
+	case c.File != "":
+		opts = append(opts, clouds.WithLocations(c.File), clouds.WithCloudName("heddle"))
+	case os.Getenv("OS_CLOUD") != "":
+	case os.Getenv("OS_AUTH_URL") != "":
+		auth, err := openstack.AuthOptionsFromEnv()
+		return auth, gophercloud.EndpointOpts{Region: os.Getenv("OS_REGION_NAME")}, transport, err
+	default:
+		own := filepath.Join(c.DataDir, "clouds.yaml")
+		if _, err := os.Stat(own); err != nil {
+			return gophercloud.AuthOptions{}, gophercloud.EndpointOpts{}, nil,
+				fmt.Errorf("where is the server? set OS_CLOUD, source an openrc, or name the data directory of `heddle serve` with --data (%w)", err)
+		}
+		opts = append(opts, clouds.WithLocations(own), clouds.WithCloudName("heddle"))
+	}
+	auth, endpoint, tlsConfig, err := clouds.Parse(opts...)
+	if err != nil {
+		return auth, endpoint, nil, err
+	}
+	transport.TLSClientConfig = tlsConfig
+	return auth, endpoint, transport, nil
+}
+
+// network is the Neutron API.
+func (s *session) network() (*gophercloud.ServiceClient, error) {
+	return openstack.NewNetworkV2(s.provider, gophercloud.EndpointOpts{Region: s.region})
+}
+
+// operator calls Heddle's own API: body is sent as JSON unless nil, the answer is read into out unless nil.
+func (s *session) operator(ctx context.Context, method, path string, body, out any) error {
+	base, err := s.provider.EndpointLocator(gophercloud.EndpointOpts{Type: operatorService, Availability: gophercloud.AvailabilityPublic, Region: s.region})
+	if err != nil {
+		return fmt.Errorf("the catalog lists no service of type %s: is this a Heddle server? %w", operatorService, err)
+	}
+	var payload io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		payload = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+path, payload)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Auth-Token", s.provider.Token())
+	req.Header.Set("Content-Type", "application/json")
+	res, err := s.provider.HTTPClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode >= 300 {
+		return fmt.Errorf("%s %s: %s: %s", method, path, res.Status, errorText(raw))
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, out)
+}
+
+// errorText is the message in an error body, or the body itself.
+func errorText(raw []byte) string {
+	var e struct {
+		Error struct{ Message string }
+	}
+	if json.Unmarshal(raw, &e) == nil && e.Error.Message != "" {
+		return e.Error.Message
+	}
+	return strings.TrimSpace(string(raw))
+}
