@@ -1,0 +1,198 @@
+// Package nettest builds small networks out of network namespaces and measures and checks what passes through them: for
+// tests, the demo and the benchmarks. It uses the ip command, so what it does can be typed by hand (dataplane-lab §7).
+//
+// Namespaces are named ones (ip netns): a person can look inside with ip netns exec. A [Lab] removes only what it made;
+// [Sweep] removes what a lab of the same prefix left behind when its process died.
+package nettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// netnsDir is where the ip command keeps named namespaces.
+const netnsDir = "/run/netns"
+
+// Lab is a set of namespaces that go together.
+type Lab struct {
+	prefix string
+
+	mu     sync.Mutex
+	spaces []*Namespace
+}
+
+// New makes an empty lab. The names of its namespaces begin with prefix and a dash.
+func New(prefix string) *Lab { return &Lab{prefix: prefix} }
+
+// Namespace makes a network namespace called prefix-name with its loopback up.
+func (l *Lab) Namespace(name string) (*Namespace, error) {
+	ns := &Namespace{Name: l.prefix + "-" + name}
+	if err := run("ip", "netns", "add", ns.Name); err != nil {
+		return nil, fmt.Errorf("make namespace %s: %w", ns.Name, err)
+	}
+	l.mu.Lock()
+	l.spaces = append(l.spaces, ns)
+	l.mu.Unlock()
+	return ns, ns.IP("link set lo up")
+}
+
+// Veth joins two namespaces by a pair of interfaces, aName in a and bName in b, both up. Their addresses are made from
+// the names' order by the kernel; set them with [Namespace.IP] where they matter.
+func (l *Lab) Veth(a *Namespace, aName string, b *Namespace, bName string) error {
+	if err := a.IP(fmt.Sprintf("link add %s type veth peer name %s netns %s", aName, bName, b.Name)); err != nil {
+		return err
+	}
+	return errors.Join(a.IP("link set "+aName+" up"), b.IP("link set "+bName+" up"))
+}
+
+// Close ends what still runs in the lab's namespaces and removes them with all they hold.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	spaces := l.spaces
+	l.spaces = nil
+	l.mu.Unlock()
+	var errs []error
+	for _, ns := range spaces {
+		errs = append(errs, ns.remove())
+	}
+	return errors.Join(errs...)
+}
+
+// Sweep removes the namespaces of a lab with this prefix that an earlier process left behind, ending what runs in
+// them, and says which.
+func Sweep(prefix string) ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(netnsDir, prefix+"-*"))
+	if err != nil {
+		return nil, fmt.Errorf("look for namespaces of %s: %w", prefix, err)
+	}
+	var names []string
+	var errs []error
+	for _, p := range paths {
+		ns := &Namespace{Name: filepath.Base(p)}
+		names = append(names, ns.Name)
+		errs = append(errs, ns.remove())
+	}
+	return names, errors.Join(errs...)
+}
+
+// TB is what this package needs of a *testing.T or *testing.B.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Failed() bool
+	Logf(format string, args ...any)
+}
+
+// ForTest makes a lab that is removed when the test ends, with a name of its own. On failure it logs the links,
+// addresses and routes of every namespace. It skips the test where this process may not make namespaces.
+func ForTest(t TB) *Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("this test makes network namespaces: run it as root")
+	}
+	l := New("ht" + strconv.FormatUint(randomName(), 36))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s", l.Describe())
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("remove the lab: %v", err)
+		}
+	})
+	return l
+}
+
+// MustNamespace is Namespace for tests.
+func (l *Lab) MustNamespace(t TB, name string) *Namespace {
+	t.Helper()
+	ns, err := l.Namespace(name)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return ns
+}
+
+// MustVeth is Veth for tests.
+func (l *Lab) MustVeth(t TB, a *Namespace, aName string, b *Namespace, bName string) {
+	t.Helper()
+	if err := l.Veth(a, aName, b, bName); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// Describe prints the links, addresses, routes and neighbours of every namespace.
+func (l *Lab) Describe() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	for _, ns := range l.spaces {
+		for _, args := range [][]string{{"-d", "-s", "link"}, {"addr"}, {"route"}, {"neigh"}} {
+			out, err := exec.Command("ip", append([]string{"-n", ns.Name}, args...)...).CombinedOutput()
+			fmt.Fprintf(&b, "# %s: ip %s\n%s", ns.Name, strings.Join(args, " "), out)
+			if err != nil {
+				fmt.Fprintln(&b, err)
+			}
+		}
+	}
+	return b.String()
+}
+
+// run executes a command whose output matters only when it fails.
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// remove ends the processes in the namespace, waits for them and deletes it.
+func (n *Namespace) remove() error {
+	out, err := exec.Command("ip", "netns", "pids", n.Name).Output()
+	if err != nil && !n.exists() {
+		return nil
+	}
+	for _, field := range strings.Fields(string(out)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+			waitGone(pid)
+		}
+	}
+	if err := run("ip", "netns", "delete", n.Name); err != nil && n.exists() {
+		return fmt.Errorf("remove namespace %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func (n *Namespace) exists() bool {
+	_, err := os.Stat(n.Path())
+	return err == nil
+}
+
+// waitGone returns when the killed process is gone or has only its exit status left to be collected.
+func waitGone(pid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	defer cancel()
+	_ = Until(ctx, "process to end", func() (bool, error) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return true, nil
+		}
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"), nil
+	})
+}

@@ -1,0 +1,61 @@
+package nettest
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLabJoinsNamespaces(t *testing.T) {
+	t.Parallel()
+	l := ForTest(t)
+	a, b := l.MustNamespace(t, "a"), l.MustNamespace(t, "b")
+	l.MustVeth(t, a, "eth0", b, "eth0")
+	a.MustIP(t, "addr add 192.0.2.1/24 dev eth0")
+	b.MustIP(t, "addr add 192.0.2.2/24 dev eth0")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var ln net.Listener
+	err := b.Do(func() (err error) {
+		ln, err = net.Listen("tcp4", "192.0.2.2:0")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	err = a.Do(func() error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp4", ln.Addr().String())
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.Output(ctx, "ip", "-br", "addr")
+	if err != nil || !strings.Contains(out, "192.0.2.1/24") {
+		t.Fatalf("ip -br addr printed %q, %v; want 192.0.2.1/24 in it", out, err)
+	}
+}
+
+func TestSweepRemovesWhatACrashLeft(t *testing.T) {
+	t.Parallel()
+	l := ForTest(t)
+	ns := l.MustNamespace(t, "left")
+	names, err := Sweep(l.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) != 1 || names[0] != ns.Name {
+		t.Fatalf("Sweep removed %v, want %s alone", names, ns.Name)
+	}
+	if _, err := os.Stat(ns.Path()); !os.IsNotExist(err) {
+		t.Fatalf("stat %s: %v, want it gone", ns.Path(), err)
+	}
+}
