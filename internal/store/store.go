@@ -33,7 +33,8 @@ type Cond struct {
 	Prefix string
 }
 
-// Op puts Value under Key, or deletes Key when Delete is set. DeletePrefix deletes all keys under Key.
+// Op puts Value under Key, or deletes Key when Delete is set. DeletePrefix deletes all keys under Key. In one commit a
+// key may be put only once, and not also be deleted.
 type Op struct {
 	Key          string
 	Value        []byte
@@ -48,7 +49,7 @@ type Event struct {
 	Deleted bool
 }
 
-// Change is all events of one or more whole revisions, in order. Revision is the last of them. A Change without events
+// Change is all events of one or more whole revisions, by revision and key. Revision is the last of them. A Change without events
 // only tells progress.
 type Change struct {
 	Revision int64
@@ -66,6 +67,10 @@ var (
 	ErrTooLarge = errors.New("store: transaction too large")
 	// ErrLeaseGone: the lease has ended; what was put under it is gone.
 	ErrLeaseGone = errors.New("store: lease gone")
+	// ErrUnavailable: etcd cannot be reached or has no leader. After a Commit the outcome is unknown.
+	ErrUnavailable = errors.New("store: unavailable")
+	// ErrDenied: the store knows who asks and does not allow it.
+	ErrDenied = errors.New("store: permission denied")
 )
 
 // Store is the contract shared by etcd and the memory store; one test body proves both.
@@ -83,9 +88,13 @@ type Store interface {
 	// place is lost (a final call of the returned error function gives ErrCompacted or the cause). A lost connection is
 	// re-established by the watch itself without loss.
 	Watch(ctx context.Context, from int64, prefixes ...string) (changes <-chan Change, err func() error)
-	// Grant makes a lease that ends ttl after its last renewal.
+	// Nudge makes every watch of this store that is behind revision rev tell its progress soon, although no event under
+	// its prefixes may lead there. It does not wait.
+	Nudge(rev int64)
+	// Grant makes a lease that ends ttl after its last renewal; etcd rounds ttl up to whole seconds.
 	Grant(ctx context.Context, ttl time.Duration) (Lease, error)
-	// KeepAlive renews the lease until ctx ends; it returns ErrLeaseGone when the lease has ended.
+	// KeepAlive renews the lease until ctx ends (nil), or returns ErrLeaseGone when the lease has ended. While the store
+	// is away it keeps trying.
 	KeepAlive(ctx context.Context, l Lease) error
 	// Revoke ends the lease at once.
 	Revoke(ctx context.Context, l Lease) error

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// What the embedded server allows in one transaction, and what an external cluster should: deleting a network takes
+// some ten operations for each of its ports.
+const (
+	MaxTxnOps       = 65536
+	MaxRequestBytes = 64 << 20
+)
+
+// listPage is how many keys one request of a List asks for.
+const listPage = 10_000
+
+// Etcd is a Store in etcd: a cluster, or the server embedded in this process.
+type Etcd struct {
+	client *clientv3.Client
+	server *embed.Etcd // nil for a cluster
+	as     func(context.Context) context.Context
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	watches map[*watch]bool
+	streams int // numbers the watches' streams
+
+	closing sync.Once
+	closed  error
+}
+
+func newEtcd(client *clientv3.Client, log *slog.Logger) *Etcd {
+	return &Etcd{
+		client:  client,
+		log:     log,
+		as:      func(ctx context.Context) context.Context { return ctx },
+		watches: map[*watch]bool{},
+	}
+}
+
+func (s *Etcd) Get(ctx context.Context, key string) (KV, error) {
+	r, err := s.client.Get(s.as(ctx), key)
+	if err != nil {
+		return KV{}, explain(ctx, "get "+key, err)
+	}
+	if len(r.Kvs) == 0 {
+		return KV{}, fmt.Errorf("%s: %w", key, ErrNotFound)
+	}
+	kv := r.Kvs[0]
+	return KV{key, kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)}, nil
+}
+
+func (s *Etcd) List(ctx context.Context, prefix string) ([]KV, int64, error) {
+	for {
+		kvs, rev, err := s.list(ctx, prefix)
+		// Compacted between two pages: the pages read so far are too old to be completed.
+		if errors.Is(err, ErrCompacted) && ctx.Err() == nil {
+			continue
+		}
+		return kvs, rev, err
+	}
+}
+
+// list reads page after page at the revision of the first one.
+func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
+	start, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	if prefix == "" {
+		start, end = "\x00", "\x00"
+	}
+	var kvs []KV
+	var rev int64
+	for {
+		r, err := s.client.Get(s.as(ctx), start, clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(rev))
+		if err != nil {
+			return nil, 0, explain(ctx, "list "+prefix, err)
+		}
+		if rev == 0 {
+			rev = r.Header.Revision
+			kvs = make([]KV, 0, len(r.Kvs))
+		}
+		for _, kv := range r.Kvs {
+			kvs = append(kvs, KV{string(kv.Key), kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)})
+		}
+		if !r.More {
+			return kvs, rev, nil
+		}
+		start = kvs[len(kvs)-1].Key + "\x00"
+	}
+}
+
+func (s *Etcd) Revision(ctx context.Context) (int64, error) {
+	// Any answer carries the revision. Hosts' roles may read this key too.
+	r, err := s.client.Get(s.as(ctx), "/heddle/schema", clientv3.WithCountOnly())
+	if err != nil {
+		return 0, explain(ctx, "revision", err)
+	}
+	return r.Header.Revision, nil
+}
+
+func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
+	cmps := make([]clientv3.Cmp, len(conds))
+	for i, c := range conds {
+		cmps[i] = compare(c)
+	}
+	then := make([]clientv3.Op, len(ops))
+	for i, o := range ops {
+		then[i] = operation(o)
+	}
+	r, err := s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Commit()
+	if err != nil {
+		return 0, explain(ctx, fmt.Sprintf("commit of %d conditions and %d operations", len(conds), len(ops)), err)
+	}
+	if !r.Succeeded {
+		return r.Header.Revision, ErrConflict
+	}
+	return r.Header.Revision, nil
+}
+
+func compare(c Cond) clientv3.Cmp {
+	switch {
+	case c.Prefix != "":
+		return clientv3.Compare(clientv3.ModRevision(c.Prefix).WithPrefix(), "<", c.Mod+1)
+	case c.Create > 0:
+		return clientv3.Compare(clientv3.CreateRevision(c.Key), "=", c.Create)
+	default:
+		return clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Mod)
+	}
+}
+
+func operation(o Op) clientv3.Op {
+	switch {
+	case o.DeletePrefix:
+		return clientv3.OpDelete(o.Key, clientv3.WithPrefix())
+	case o.Delete:
+		return clientv3.OpDelete(o.Key)
+	default:
+		return clientv3.OpPut(o.Key, string(o.Value), clientv3.WithLease(clientv3.LeaseID(o.Lease)))
+	}
+}
+
+func (s *Etcd) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
+	seconds := max(1, int64(math.Ceil(ttl.Seconds())))
+	r, err := s.client.Grant(s.as(ctx), seconds)
+	if err != nil {
+		return 0, explain(ctx, "grant lease", err)
+	}
+	return Lease(r.ID), nil
+}
+
+func (s *Etcd) KeepAlive(ctx context.Context, l Lease) error {
+	wait := time.Second
+	for {
+		r, err := s.client.KeepAliveOnce(s.as(ctx), clientv3.LeaseID(l))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return ErrLeaseGone
+		case err != nil:
+			wait = time.Second
+		default:
+			wait = time.Duration(r.TTL) * time.Second / 3
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (s *Etcd) Revoke(ctx context.Context, l Lease) error {
+	_, err := s.client.Revoke(s.as(ctx), clientv3.LeaseID(l))
+	return explain(ctx, "revoke lease", err)
+}
+
+// Close ends all watches, and the server when it is embedded.
+func (s *Etcd) Close() error {
+	s.closing.Do(func() { s.closed = s.close() })
+	return s.closed
+}
+
+func (s *Etcd) close() error {
+	err := s.client.Close()
+	if s.server != nil {
+		s.server.Close()
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil // what an in-process client says
+	}
+	return err
+}
+
+// explain turns an error of etcd into one of this package's, saying what was done and what can be done about it.
+func explain(ctx context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ctx.Err()
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return fmt.Errorf("%s: %w", what, ErrCompacted)
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return fmt.Errorf("%s: %w: start every etcd member with --max-txn-ops=%d", what, ErrTooLarge, MaxTxnOps)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), status.Code(err) == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%s: %w: start every etcd member with --max-request-bytes=%d (%v)", what, ErrTooLarge, MaxRequestBytes, err)
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
+	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound), errors.Is(err, rpctypes.ErrUserEmpty):
+		return fmt.Errorf("%s: %w (%v)", what, ErrDenied, err)
+	case isUnavailable(err):
+		return fmt.Errorf("%s: %w: %v", what, ErrUnavailable, err)
+	}
+	return fmt.Errorf("store: %s: %w", what, err)
+}
+
+func isUnavailable(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, clientv3.ErrNoAvailableEndpoints) {
+		return true
+	}
+	code := status.Code(err)
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
+}

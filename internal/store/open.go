@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Options say which etcd to use: Embedded or Cluster, exactly one of them.
+type Options struct {
+	Embedded *Embedded
+	Cluster  *Cluster
+	Log      *slog.Logger // nil: nothing is logged
+}
+
+// Cluster is an existing etcd cluster. Plain connections are for loopback; elsewhere use TLS.
+type Cluster struct {
+	Endpoints []string // host:port or URLs
+	CAFile    string   // PEM; with it, or with an https endpoint, connections use TLS
+	CertFile  string   // PEM client certificate; its CN may be the etcd user
+	KeyFile   string
+	TLS       *tls.Config // instead of the three files
+	User      string      // etcd user, where certificates do not tell it
+	Password  string
+	// SkipLimits leaves out the check of the cluster's transaction limit: for those who make no large transactions,
+	// such as agents.
+	SkipLimits bool
+}
+
+// Open starts the embedded server or connects to a cluster, and returns when it answers.
+func Open(ctx context.Context, o Options) (*Etcd, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Embedded != nil && o.Cluster == nil:
+		return openEmbedded(ctx, *o.Embedded, o.Log)
+	case o.Cluster != nil && o.Embedded == nil:
+		return openCluster(ctx, *o.Cluster, o.Log)
+	}
+	return nil, errors.New("store: give either an embedded store or a cluster")
+}
+
+func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error) {
+	if len(o.Endpoints) == 0 {
+		return nil, errors.New("store: no etcd endpoints given")
+	}
+	config, err := o.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            o.Endpoints,
+		TLS:                  config,
+		Username:             o.User,
+		Password:             o.Password,
+		DialTimeout:          5 * time.Second,
+		DialKeepAliveTime:    5 * time.Second, // a member that vanished silently is left after this and the timeout
+		DialKeepAliveTimeout: 3 * time.Second,
+		PermitWithoutStream:  true,
+		MaxCallSendMsgSize:   2 * MaxRequestBytes,
+		MaxCallRecvMsgSize:   math.MaxInt32,
+		Logger:               zap.New(slogCore{log}),
+		Context:              context.Background(),
+	})
+	if err != nil {
+		return nil, explain(ctx, "connect to etcd at "+strings.Join(o.Endpoints, ","), err)
+	}
+	s := newEtcd(client, log)
+	if _, err := s.Revision(ctx); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), err)
+	}
+	if !o.SkipLimits {
+		if err := s.checkLimits(ctx); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), err)
+		}
+	}
+	return s, nil
+}
+
+// checkLimits tries a transaction as large as Heddle's may get, under a condition that never holds: etcd checks its
+// limits before its conditions, and nothing is written.
+func (s *Etcd) checkLimits(ctx context.Context) error {
+	never := []Cond{{Key: "/heddle/limits", Create: math.MaxInt64}}
+	ops := make([]Op, leastTxnOps)
+	for i := range ops {
+		ops[i] = Op{Key: "/heddle/limits", Delete: true}
+	}
+	if _, err := s.Commit(ctx, never, ops); !errors.Is(err, ErrConflict) {
+		return err
+	}
+	return nil
+}
+
+// leastTxnOps is what a cluster must allow in one transaction: a network of some thousand ports can be deleted then.
+const leastTxnOps = 16384
+
+func (o Cluster) tlsConfig() (*tls.Config, error) {
+	if o.TLS != nil {
+		return o.TLS, nil
+	}
+	secure := o.CAFile != "" || o.CertFile != ""
+	for _, e := range o.Endpoints {
+		secure = secure || strings.HasPrefix(e, "https://")
+	}
+	if !secure {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd CA: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd CA %s: no certificate in PEM found", o.CAFile)
+		}
+	}
+	if o.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("etcd client certificate: %w", err)
+		}
+		// Read again at each connection, so that a renewed certificate is taken up.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			c, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+			return &c, err
+		}
+	}
+	return config, nil
+}

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// progressPause is how long a watch waits for the answer to a request for progress before it asks again: etcd answers
+// only while all watchers of the stream are in step.
+const progressPause = 10 * time.Millisecond
+
+// watch joins one etcd watcher per prefix into whole revisions. etcd delivers each watcher's events in order, but says
+// nothing across watchers; so an event is held back until every watcher has told that it has passed its revision, by an
+// event of its own or by progress. With a single prefix nothing is ever held back.
+type watch struct {
+	store    *Etcd
+	out      chan Change
+	err      error         // written before out is closed, read after
+	nudged   chan struct{} // holds a token after want was raised
+	ask      chan struct{} // holds a token while progress is to be requested
+	arrivals chan arrival
+
+	seen    []int64 // by watcher: every event up to this revision has arrived
+	told    int64   // out has everything up to this revision
+	pending []Event // arrived, newer than the slowest watcher
+
+	mu   sync.Mutex
+	want int64 // progress up to here was asked for by Nudge
+}
+
+// arrival is what one watcher says.
+type arrival struct {
+	watcher int
+	upTo    int64
+	events  []Event
+	err     error
+}
+
+func (s *Etcd) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
+	w := &watch{
+		store:    s,
+		out:      make(chan Change),
+		nudged:   make(chan struct{}, 1),
+		ask:      make(chan struct{}, 1),
+		arrivals: make(chan arrival),
+		seen:     make([]int64, len(prefixes)),
+		told:     from,
+	}
+	for i := range w.seen {
+		w.seen[i] = from
+	}
+	s.mu.Lock()
+	s.watches[w] = true
+	s.streams++
+	id := strconv.Itoa(s.streams)
+	s.mu.Unlock()
+
+	go func() {
+		defer close(w.out)
+		// A stream of its own: requests for progress concern the watchers of this watch only.
+		ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(s.as(ctx)), "heddle-watch", id))
+		w.err = w.run(ctx, from, prefixes, cancel)
+		s.mu.Lock()
+		delete(s.watches, w)
+		s.mu.Unlock()
+	}()
+	return w.out, func() error { return w.err }
+}
+
+func (s *Etcd) Nudge(rev int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.mu.Lock()
+		w.want = max(w.want, rev)
+		w.mu.Unlock()
+		signal(w.nudged)
+	}
+}
+
+// signal leaves a token in a channel of one, if there is none yet.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel context.CancelFunc) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel()
+	for i, p := range prefixes {
+		parts.Go(func() { w.follow(ctx, i, p, from) })
+	}
+	parts.Go(func() { w.requestProgress(ctx) })
+	again := time.NewTimer(progressPause)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+		case <-w.nudged:
+		case a := <-w.arrivals:
+			if a.err != nil {
+				return a.err
+			}
+			if !w.deliver(ctx, a) {
+				return nil
+			}
+		}
+		if w.behind() {
+			signal(w.ask)
+			again.Reset(progressPause)
+		}
+	}
+}
+
+// deliver passes on what has become complete by an arrival; false when ctx has ended.
+func (w *watch) deliver(ctx context.Context, a arrival) bool {
+	c, ok := w.take(a)
+	if !ok {
+		return true
+	}
+	select {
+	case w.out <- c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// follow passes on what one watcher says until ctx ends or etcd ends the watcher.
+func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int64) {
+	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1), clientv3.WithProgressNotify()}
+	for r := range w.store.client.Watch(ctx, prefix, opts...) {
+		a := arrival{watcher: watcher}
+		switch err := r.Err(); {
+		case r.CompactRevision != 0:
+			a.err = fmt.Errorf("watch %s: %w", prefix, ErrCompacted)
+		case err != nil:
+			a.err = explain(ctx, "watch "+prefix, err)
+		case r.IsProgressNotify():
+			a.upTo = r.Header.Revision
+		case len(r.Events) == 0:
+			continue
+		default:
+			a.events = events(r.Events)
+			a.upTo = a.events[len(a.events)-1].ModRevision
+		}
+		if !w.arrive(ctx, a) {
+			return
+		}
+	}
+	w.arrive(ctx, arrival{err: fmt.Errorf("watch %s: %w: closed", prefix, ErrUnavailable)})
+}
+
+func (w *watch) arrive(ctx context.Context, a arrival) bool {
+	select {
+	case w.arrivals <- a:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func events(from []*clientv3.Event) []Event {
+	out := make([]Event, len(from))
+	for i, e := range from {
+		out[i] = Event{
+			KV:      KV{string(e.Kv.Key), e.Kv.Value, e.Kv.CreateRevision, e.Kv.ModRevision, Lease(e.Kv.Lease)},
+			Deleted: e.Type == clientv3.EventTypeDelete,
+		}
+	}
+	return out
+}
+
+// take notes an arrival and returns what has become complete by it.
+func (w *watch) take(a arrival) (Change, bool) {
+	w.seen[a.watcher] = max(w.seen[a.watcher], a.upTo)
+	w.pending = append(w.pending, a.events...)
+	upTo := slices.Min(w.seen)
+	if upTo <= w.told {
+		return Change{}, false
+	}
+	w.told = upTo
+	// Within a revision no key occurs twice, so key order is as good as any and the same for every store.
+	slices.SortFunc(w.pending, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.ModRevision, b.ModRevision), cmp.Compare(a.Key, b.Key))
+	})
+	n := 0
+	for n < len(w.pending) && w.pending[n].ModRevision <= upTo {
+		n++
+	}
+	c := Change{Revision: upTo, Events: w.pending[:n:n]}
+	w.pending = append([]Event(nil), w.pending[n:]...)
+	return c, true
+}
+
+// behind says whether something waits for progress.
+func (w *watch) behind() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pending) > 0 || w.told < w.want
+}
+
+// requestProgress passes requests on to etcd; apart from run, since etcd's client blocks here while it is disconnected.
+func (w *watch) requestProgress(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.ask:
+		}
+		if err := w.store.client.RequestProgress(ctx); err != nil {
+			return // the stream is gone; its watchers say why
+		}
+	}
+}
