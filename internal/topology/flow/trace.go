@@ -1,0 +1,41 @@
+package flow
+
+// TraceAnswer is the answer to a topology.TraceRequest, and what `heddle trace` prints: one simulation, explained.
+type TraceAnswer struct {
+	ID     string `json:"id"`     // of the request
+	HostID string `json:"hostId"` // who answered; "" = a server
+	// LiveState says that the answering agent's connections and learned addresses were used. A server knows none: it
+	// answers as if nothing had been sent before.
+	LiveState bool          `json:"liveState"`
+	Verdict   string        `json:"verdict"`
+	Device    string        `json:"device,omitempty"` // where it was dropped
+	Reason    string        `json:"reason,omitempty"`
+	Outputs   []TraceOutput `json:"outputs,omitempty"`
+	Replies   []TraceReply  `json:"replies,omitempty"` // what the virtual network itself sends
+	Walk      []Step        `json:"walk"`
+	Error     string        `json:"error,omitempty"` // the request could not be answered, in words
+}
+
+// TraceOutput is a port that gets the frame.
+type TraceOutput struct {
+	PortID string `json:"portId"`
+	HostID string `json:"hostId"`
+}
+
+// TraceReply is a frame that the virtual network sends to a port.
+type TraceReply struct {
+	PortID string `json:"portId"`
+	Frame  []byte `json:"frame"`
+}
+
+// Answer is d as a TraceAnswer without ID, HostID and LiveState.
+func Answer(d *Decision) TraceAnswer {
+	a := TraceAnswer{Verdict: d.Verdict.String(), Device: d.Device, Reason: d.Reason, Walk: append([]Step{}, d.Walk...)}
+	for _, o := range d.Outputs {
+		a.Outputs = append(a.Outputs, TraceOutput{PortID: o.PortID, HostID: o.HostID})
+	}
+	for _, e := range d.Emit {
+		a.Replies = append(a.Replies, TraceReply{PortID: e.PortID, Frame: append([]byte(nil), e.Frame...)})
+	}
+	return a
+}
