@@ -1,0 +1,40 @@
+package addresses
+
+import (
+	"math/rand/v2"
+
+	"heddle/internal/neutron"
+	"heddle/internal/topology/packet"
+)
+
+// tries bounds the guesses at a MAC address or a tunnel key: even with half of all taken, the chance that all fail is
+// 2⁻⁶⁴.
+const tries = 64
+
+// MAC chooses a free address in fa:16:3e, where Neutron's are.
+func MAC(networkID string, taken func(packet.MAC) (bool, error), random *rand.Rand) (packet.MAC, error) {
+	for range tries {
+		n := random.Uint32()
+		m := packet.MAC{0xfa, 0x16, 0x3e, byte(n >> 16), byte(n >> 8), byte(n)}
+		if used, err := taken(m); err != nil || !used {
+			return m, err
+		}
+	}
+	return packet.MAC{}, neutron.Errorf(neutron.Unavailable, "MacAddressGenerationFailure",
+		"Unable to generate unique mac on network %s.", networkID)
+}
+
+// MaxTunnelKey is the highest key of a port: bits 20 to 23 of the 24 tell other kinds of keys (midonet-topology §2.3).
+const MaxTunnelKey = 1<<20 - 1
+
+// TunnelKey chooses a free tunnel key from 1 to [MaxTunnelKey].
+func TunnelKey(taken func(uint32) (bool, error), random *rand.Rand) (uint32, error) {
+	for range tries {
+		key := 1 + random.Uint32N(MaxTunnelKey)
+		if used, err := taken(key); err != nil || !used {
+			return key, err
+		}
+	}
+	return 0, neutron.Errorf(neutron.Unavailable, "NoTunnelKeyAvailable",
+		"No free tunnel key: all but few of the %d are in use. Delete ports that are no longer needed.", MaxTunnelKey)
+}
