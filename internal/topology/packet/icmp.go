@@ -1,0 +1,180 @@
+package packet
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// ICMP types that Heddle reads or builds.
+const (
+	ICMPEchoReply    uint8 = 0
+	ICMPUnreachable  uint8 = 3
+	ICMPEchoRequest  uint8 = 8
+	ICMPTimeExceeded uint8 = 11
+	ICMPParameter    uint8 = 12
+
+	ICMPFragNeeded uint8 = 4 // code of ICMPUnreachable
+)
+
+// ICMPv6 types that Heddle reads or builds.
+const (
+	ICMPv6Unreachable     uint8 = 1
+	ICMPv6PacketTooBig    uint8 = 2
+	ICMPv6TimeExceeded    uint8 = 3
+	ICMPv6Parameter       uint8 = 4
+	ICMPv6EchoRequest     uint8 = 128
+	ICMPv6EchoReply       uint8 = 129
+	ICMPv6RouterSolicit   uint8 = 133
+	ICMPv6RouterAdvert    uint8 = 134
+	ICMPv6NeighborSolicit uint8 = 135
+	ICMPv6NeighborAdvert  uint8 = 136
+	ICMPv6Redirect        uint8 = 137
+)
+
+// Flags of a neighbour advertisement (RFC 4861 §4.4).
+const (
+	NDRouter    uint8 = 0x80
+	NDSolicited uint8 = 0x40
+	NDOverride  uint8 = 0x20
+)
+
+// Link-layer address options of neighbour discovery.
+const (
+	ndOptSource = 1
+	ndOptTarget = 2
+)
+
+// IsICMPError says whether the frame is an ICMP message about another packet: IPv4 types 3, 11, 12 and IPv6 types 1–4.
+func (f *Frame) IsICMPError() bool {
+	if !f.HasTp {
+		return false
+	}
+	t := uint8(f.TpSrc)
+	switch {
+	case f.EtherType == TypeIPv4 && f.Proto == ProtoICMP:
+		return t == ICMPUnreachable || t == ICMPTimeExceeded || t == ICMPParameter
+	case f.EtherType == TypeIPv6 && f.Proto == ProtoICMPv6:
+		return t >= ICMPv6Unreachable && t <= ICMPv6Parameter
+	}
+	return false
+}
+
+// IsND says whether the frame is neighbour discovery: ICMPv6 types 133 to 137.
+func (f *Frame) IsND() bool {
+	return f.EtherType == TypeIPv6 && f.Proto == ProtoICMPv6 && f.HasTp &&
+		f.TpSrc >= uint16(ICMPv6RouterSolicit) && f.TpSrc <= uint16(ICMPv6Redirect)
+}
+
+func (f *Frame) decodeICMP(t []byte) error {
+	if len(t) < 8 {
+		return errICMP
+	}
+	f.HasTp, f.TpSrc, f.TpDst = true, uint16(t[0]), uint16(t[1])
+	switch {
+	case t[0] == ICMPEchoRequest || t[0] == ICMPEchoReply:
+		f.Echo, f.EchoID = true, binary.BigEndian.Uint16(t[4:])
+	case f.IsICMPError():
+		f.Quote = quoteIPv4(t[8:])
+	}
+	return nil
+}
+
+func (f *Frame) decodeICMPv6(t []byte) error {
+	if len(t) < 4 {
+		return errICMPv6
+	}
+	f.HasTp, f.TpSrc, f.TpDst = true, uint16(t[0]), uint16(t[1])
+	typ := t[0]
+	switch {
+	case typ == ICMPv6EchoRequest || typ == ICMPv6EchoReply:
+		if len(t) < 8 {
+			return errICMPv6
+		}
+		f.Echo, f.EchoID = true, binary.BigEndian.Uint16(t[4:])
+	case f.IsICMPError():
+		if len(t) < 8 {
+			return errICMPv6
+		}
+		f.Quote = quoteIPv6(t[8:])
+	case f.IsND():
+		if f.Frag != FragNone {
+			return errNDFrag
+		}
+		if typ == ICMPv6NeighborSolicit || typ == ICMPv6NeighborAdvert {
+			return f.decodeNeighbor(t)
+		}
+	}
+	return nil
+}
+
+// decodeNeighbor reads target, flags and the link-layer address option of a neighbour solicitation or advertisement.
+func (f *Frame) decodeNeighbor(t []byte) error {
+	if len(t) < 24 {
+		return errICMPv6
+	}
+	want := byte(ndOptSource)
+	if t[0] == ICMPv6NeighborAdvert {
+		f.NDFlags = t[4] & (NDRouter | NDSolicited | NDOverride)
+		want = ndOptTarget
+	}
+	f.NDTarget = netip.AddrFrom16([16]byte(t[8:24]))
+	for o := t[24:]; len(o) > 0; {
+		if len(o) < 2 || o[1] == 0 || len(o) < int(o[1])*8 {
+			return errNDOption
+		}
+		if o[0] == want && !f.HasNDOpt {
+			f.NDLink, f.HasNDOpt = MAC(o[2:8]), true
+		}
+		o = o[int(o[1])*8:]
+	}
+	return nil
+}
+
+// quoteIPv4 reads the packet that an ICMP error quotes; its lengths speak of the whole packet and are not checked.
+func quoteIPv4(b []byte) (q Quote) {
+	if len(b) < 20 || b[0]>>4 != 4 {
+		return q
+	}
+	headerLen := int(b[0]&15) * 4
+	if headerLen < 20 || len(b) < headerLen || binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
+		return q
+	}
+	q.Src, q.Dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	q.Proto = b[9]
+	q.readPorts(b[headerLen:], ProtoICMP, ICMPEchoRequest, ICMPEchoReply)
+	return q
+}
+
+func quoteIPv6(b []byte) (q Quote) {
+	if len(b) < 40 || b[0]>>4 != 6 {
+		return q
+	}
+	x := walkExtensions(b, b[6], 40)
+	if x.err != nil || x.offset > 0 {
+		return q
+	}
+	q.Src, q.Dst = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+	q.Proto = x.proto
+	q.readPorts(b[x.at:], ProtoICMPv6, ICMPv6EchoRequest, ICMPv6EchoReply)
+	return q
+}
+
+// readPorts reads the ports of the quoted packet, or its id if it is an echo of protocol icmp.
+func (q *Quote) readPorts(t []byte, icmp, request, reply uint8) {
+	switch {
+	case HasPorts(q.Proto):
+		if len(t) < 4 {
+			return
+		}
+		q.SrcPort, q.DstPort = binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:])
+	case q.Proto == icmp:
+		if len(t) < 8 {
+			return
+		}
+		if t[0] == request || t[0] == reply {
+			id := binary.BigEndian.Uint16(t[4:])
+			q.SrcPort, q.DstPort = id, id
+		}
+	}
+	q.Valid = true
+}

@@ -1,0 +1,44 @@
+package packet
+
+import "net/netip"
+
+// NeighborAdvert builds the frame with which the owner of target and mac answers a neighbour solicitation (RFC 4861
+// §4.4): from target and mac to dst and dstMAC, hop limit 255, with the target's link-layer address.
+func NeighborAdvert(dstMAC, mac MAC, dst, target netip.Addr, flags uint8) []byte {
+	return neighbor(dstMAC, mac, target, dst, ICMPv6NeighborAdvert, uint32(flags)<<24, target, ndOptTarget)
+}
+
+// NeighborSolicit builds a neighbour solicitation for target from src and mac. From the unspecified address (duplicate
+// address detection) it carries no link-layer address (RFC 4861 §4.3).
+func NeighborSolicit(dstMAC, mac MAC, src, dst, target netip.Addr) []byte {
+	return neighbor(dstMAC, mac, src, dst, ICMPv6NeighborSolicit, 0, target, ndOptSource)
+}
+
+func neighbor(dstMAC, mac MAC, src, dst netip.Addr, typ uint8, rest uint32, target netip.Addr, option byte) []byte {
+	t := target.As16()
+	body := append(make([]byte, 0, 24), t[:]...)
+	if !src.IsUnspecified() {
+		body = append(body, option, 1)
+		body = append(body, mac[:]...)
+	}
+	b := make([]byte, 0, 14+40+8+len(body))
+	b = Ethernet{Dst: dstMAC, Src: mac, Type: TypeIPv6}.Append(b)
+	b = IPv6{HopLimit: 255, Next: ProtoICMPv6, Src: src, Dst: dst}.Append(b, 8+len(body))
+	return ICMP{Type: typ, Rest: rest}.AppendV6(b, src, dst, body)
+}
+
+// SolicitedNode is the multicast address of solicitations for target (RFC 4291 §2.7.1).
+func SolicitedNode(target netip.Addr) netip.Addr {
+	t := target.As16()
+	return netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: t[13], 14: t[14], 15: t[15]})
+}
+
+// MulticastMAC is the Ethernet address of an IPv4 or IPv6 multicast group (RFC 1112 §6.4, RFC 2464 §7).
+func MulticastMAC(group netip.Addr) MAC {
+	if group.Is4() {
+		g := group.As4()
+		return MAC{0x01, 0x00, 0x5e, g[1] & 0x7f, g[2], g[3]}
+	}
+	g := group.As16()
+	return MAC{0x33, 0x33, g[12], g[13], g[14], g[15]}
+}

@@ -1,0 +1,58 @@
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// How much of a packet an ICMP error quotes: the IPv4 message stays within 576 bytes (RFC 1812 §4.3.2.3), the IPv6
+// one within 1280 (RFC 4443 §2.4).
+const (
+	quoteMaxV4 = 576 - 20 - 8
+	quoteMaxV6 = 1280 - 40 - 8
+)
+
+// TooBig builds the frame that tells the sender of the IP packet in frame that at most mtu bytes of it pass:
+// fragmentation needed (RFC 1191) or packet too big (RFC 4443 §3.2). It comes from src and srcMAC and carries the
+// frame's outer VLAN tag. There is no such answer to ICMP errors, later fragments, packets to many and packets from
+// nobody (RFC 1122 §3.2.2), nor to what does not decode: those are errors.
+func TooBig(frame []byte, mtu int, src netip.Addr, srcMAC MAC) ([]byte, error) {
+	var f Frame
+	if err := Decode(frame, &f); err != nil {
+		return nil, err
+	}
+	if err := answerable(&f); err != nil {
+		return nil, err
+	}
+	if src.Is4() != f.SrcIP.Is4() {
+		return nil, fmt.Errorf("an answer from %v to %v: addresses of two families", src, f.SrcIP)
+	}
+	eth := Ethernet{Dst: f.Src, Src: srcMAC, Tagged: f.VLANs > 0, VLAN: f.VLAN, Type: f.EtherType}
+	packet := frame[f.L3:f.End]
+	if f.EtherType == TypeIPv4 {
+		quote := packet[:min(len(packet), quoteMaxV4)]
+		b := eth.Append(make([]byte, 0, 18+28+len(quote)))
+		b = IPv4{TTL: 64, Proto: ProtoICMP, Src: src, Dst: f.SrcIP}.Append(b, 8+len(quote))
+		return ICMP{Type: ICMPUnreachable, Code: ICMPFragNeeded, Rest: uint32(uint16(mtu))}.Append(b, quote), nil
+	}
+	quote := packet[:min(len(packet), quoteMaxV6)]
+	b := eth.Append(make([]byte, 0, 18+48+len(quote)))
+	b = IPv6{HopLimit: 64, Next: ProtoICMPv6, Src: src, Dst: f.SrcIP}.Append(b, 8+len(quote))
+	return ICMP{Type: ICMPv6PacketTooBig, Rest: uint32(mtu)}.AppendV6(b, src, f.SrcIP, quote), nil
+}
+
+func answerable(f *Frame) error {
+	switch {
+	case !f.IsIP():
+		return fmt.Errorf("EtherType %#04x has no ICMP", f.EtherType)
+	case f.IsICMPError():
+		return fmt.Errorf("an ICMP error is not answered with another")
+	case f.Frag == FragLater:
+		return fmt.Errorf("a later fragment is not answered")
+	case f.Dst.IsMulticast() || f.DstIP.IsMulticast() || f.Src.IsMulticast():
+		return fmt.Errorf("a packet to many is not answered")
+	case f.SrcIP.IsUnspecified() || f.SrcIP.IsMulticast():
+		return fmt.Errorf("a packet from %v is not answered", f.SrcIP)
+	}
+	return nil
+}
