@@ -42,6 +42,17 @@ type Output struct {
 	PortID    string
 	HostID    string // where the port is bound
 	TunnelKey uint32 // of the port; used when HostID is another host
+	// LocalIP and RemoteIP are the tunnel addresses of the ingress host and of HostID in the zone that they share;
+	// invalid when the port is bound to the ingress host, or when the simulator was not told of both hosts.
+	LocalIP, RemoteIP netip.Addr
+}
+
+// Dropped is one end of the packet, or of one of its copies: where and why, in words.
+type Dropped struct {
+	Device string `json:"device"` // id of the port or network that dropped it
+	Chain  string `json:"chain,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason"`
 }
 
 // Emission is a packet that the virtual network itself sends to an exterior port (ARP, ND, DHCP replies, ICMP errors).
@@ -78,9 +89,9 @@ type LearnedNeighbour struct {
 // FragKey names the datagram whose first fragment passed (midonet-simulation §5, Heddle).
 type FragKey struct {
 	Src, Dst netip.Addr
-	Proto    uint8
+	Proto    uint8 // as every fragment names it: of IPv6 the one in the fragment header
 	ID       uint32
-	Device   string
+	Device   string // id of the network that the datagram entered
 }
 
 // Step is one line of a trace: a device, the chain and rule if one decided, and what happened in words.
@@ -91,18 +102,24 @@ type Step struct {
 	Text   string `json:"text"`
 }
 
-// Decision is the result of one simulation. The simulator reuses its slices for the next packet: keep a copy.
+// Decision is the result of one simulation. The simulator reuses it and its slices for the next packet: keep a copy.
 type Decision struct {
 	Verdict Verdict
-	Reason  string // of a drop: which device, chain and rule, in words
+	Reason  string // of a drop: which chain and rule, in words
 	Device  string // id of the device where a drop happened
 	Outputs []Output
 	Emit    []Emission
+	// Drops are all ends that the packet and its copies met: one when Verdict is a drop, and of a flood also those of
+	// the ports that would not take it.
+	Drops []Dropped
 
-	// Cacheable: the same headers on the same port get the same decision until one of Touched or Missed changes.
+	// Cacheable: a packet with the same headers on the same port gets the same decision until one of the ports in
+	// Touched changes or, when Tracked, the answer for Asked does. The same headers are: MACs, EtherType, outermost VLAN
+	// id, IP addresses, IP protocol, fragment kind, and ports; of an ICMP echo type, code and id.
 	Cacheable bool
 	// Touched are the ids of the ports whose configuration the decision rests on: the ingress port and every port
-	// whose filters were applied. Changes of chains, groups, tables and networks fold into the ports they reach.
+	// to which the packet was delivered or would have been. Changes of chains, groups, tables and networks fold into the
+	// ports they reach.
 	Touched []string
 
 	// Tracked says that a rule asked whether the packet is a reply; Return is the answer, for the key Asked.
@@ -112,10 +129,15 @@ type Decision struct {
 	// each emission and the ingress key.
 	NewConns []ConnKey
 
+	// Learn is the reference that the packet takes on its source address, nil when the address is seeded.
 	Learn          *Learned
 	LearnNeighbour *LearnedNeighbour
-	FirstFrag      *FragKey  // ports to remember for the later fragments
-	FragPorts      [2]uint16 // source, destination
+	// FirstFrag names a datagram whose first fragment passed: remember FragPorts for its later fragments. They are its
+	// source and destination port; of ICMP the echo id (0 without one), and type<<8 | code.
+	FirstFrag *FragKey
+	FragPorts [2]uint16
 
-	Walk []Step // only when the simulation was asked to explain itself
+	// Warnings are faults of the configuration that did not decide the verdict, for the log.
+	Warnings []string
+	Walk     []Step // only when the simulation was asked to explain itself
 }
