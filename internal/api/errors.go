@@ -85,8 +85,14 @@ func ReadJSON(r *http.Request, v any) error {
 		return Errorf(http.StatusBadRequest, "The request body could not be read: %v", err)
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		var kind *json.UnmarshalTypeError
-		if errors.As(err, &kind) && kind.Field != "" {
+		var (
+			own  *Error // of a type that reads itself
+			kind *json.UnmarshalTypeError
+		)
+		switch {
+		case errors.As(err, &own):
+			return own
+		case errors.As(err, &kind) && kind.Field != "":
 			return Errorf(http.StatusBadRequest, "Invalid input for field '%s': a JSON %s is not what belongs there.", kind.Field, kind.Value)
 		}
 		return Errorf(http.StatusBadRequest, "The request body is not the JSON this call takes: %v", err)

@@ -81,17 +81,16 @@ func NewServer(o Options) (*Server, error) {
 	return s, nil
 }
 
-// loopback says whether only this machine can reach the address. A name other than localhost may resolve to anything.
 func loopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
+	return err == nil && Loopback(host)
+}
+
+// Loopback says whether host, a name or an address, is this machine for sure. A name other than localhost may resolve
+// to anything.
+func Loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (s *Server) String() string { return s.opts.Name + " API" }

@@ -1,0 +1,93 @@
+package identity
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// cheap keeps tests that log in hundreds of times fast.
+func cheap() cost { return cost{memory: 64, passes: 1, threads: 1} }
+
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	ctx, p := context.Background(), newPasswords(defaultCost())
+	stored, err := p.hash(ctx, "right")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		stored, password string
+		want             bool
+	}{
+		{stored, "right", true}, {stored, "wrong", false}, {stored, "", false}, {stored, strings.Repeat("x", maxPassword+1), false},
+		{"", "", false}, {"", "right", false},
+	} {
+		if got, err := p.check(ctx, c.stored, c.password); err != nil || got != c.want {
+			t.Errorf("check(%.20q, %.20q) = %v, %v; want %v", c.stored, c.password, got, err, c.want)
+		}
+	}
+	again, _ := p.hash(ctx, "right")
+	if again == stored {
+		t.Error("two hashes of one password are the same: no salt")
+	}
+	if _, err := p.hash(ctx, strings.Repeat("x", maxPassword+1)); err == nil {
+		t.Error("an endless password was taken")
+	}
+	if _, err := p.check(ctx, "plain", "plain"); err == nil {
+		t.Error("a stored value that is no hash was taken")
+	}
+}
+
+// TestHashesAtOnce proves that waiting logins are refused beyond a bound, and that giving up frees the place.
+func TestHashesAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPasswords(cheap())
+	for range cap(p.slots) {
+		p.slots <- struct{}{} // all busy
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	results := make(chan error, 2*maxHashesWaiting)
+	for range 2 * maxHashesWaiting {
+		wg.Go(func() {
+			_, err := p.hash(ctx, "x")
+			results <- err
+		})
+	}
+	for range maxHashesWaiting { // refused without waiting
+		if err := <-results; err == nil {
+			t.Fatal("hashed without a slot")
+		}
+	}
+	if n := p.waiting.Load(); n != maxHashesWaiting {
+		t.Errorf("%d wait, want %d", n, maxHashesWaiting)
+	}
+	cancel()
+	wg.Wait()
+	if n := p.waiting.Load(); n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+}
+
+func FuzzParseHash(f *testing.F) {
+	f.Add(cheap().hash("x"))
+	f.Add("$argon2id$v=19$m=64,t=1,p=1$$")
+	f.Fuzz(func(t *testing.T, s string) {
+		c, _, key, err := parseHash(s)
+		if err == nil && (c.passes == 0 || c.threads == 0 || len(key) < 16) {
+			t.Errorf("%q was taken as a hash: %+v", s, c)
+		}
+	})
+}
+
+func BenchmarkLogin(b *testing.B) {
+	p := newPasswords(defaultCost())
+	stored := p.cost.hash("right")
+	for b.Loop() {
+		if ok, _ := p.check(context.Background(), stored, "right"); !ok {
+			b.Fatal("refused")
+		}
+	}
+}
