@@ -1,0 +1,289 @@
+// Package flowstate remembers connections, told between the hosts that see their two directions (midonet-simulation
+// §5, §13), and the ports of datagrams whose first fragment passed.
+//
+// A host that lets a tracked packet through remembers its keys and tells them, before the packet leaves, to the hosts
+// where replies will come in. What is remembered lives as long as it is used: [Table.Touch] says so, and also notices when
+// the other hosts have to be told again. Whatever must survive a restart of the agent is given to a [Keeper].
+//
+// Times are those of the machine's monotonic clock since it started, which goes on when the agent restarts.
+package flowstate
+
+import (
+	"sync"
+	"time"
+
+	"heddle/internal/topology/flow"
+)
+
+// Times of midonet-simulation §5 and §13.
+const (
+	// TTL is how long a connection is remembered after its last use.
+	TTL = 60 * time.Second
+	// ImportedTTL is the same for what another host told.
+	ImportedTTL = 90 * time.Second
+	// TellAgain is how old the last message about a connection in use may become: two may be lost before ImportedTTL ends.
+	TellAgain = 30 * time.Second
+	// FragTTL is how long the ports of a first fragment are remembered.
+	FragTTL = 30 * time.Second
+)
+
+// Options bound a Table.
+type Options struct {
+	Max      int // connections; default 524288, two for each of 262144 flows
+	MaxFrags int // first fragments; default 16384
+	// Keeper is told what must survive a restart of the agent; nil: nothing does.
+	Keeper Keeper
+}
+
+// Stats counts since the table was made, but for Connections, Imported and Frags, which are there now.
+type Stats struct {
+	Connections, Imported, Frags int
+	Max, MaxFrags                int
+	Added, Told, Received        uint64
+	Expired                      uint64
+	Evicted, EvictedFrags        uint64 // oldest idle, thrown out because the table was full
+}
+
+// Table is the connections and first fragments that a host knows. Its methods may be called from any goroutine.
+type Table struct {
+	opts Options
+
+	mu    sync.Mutex
+	conns map[flow.ConnKey]*conn
+	own   list // what this host decided, last used first
+	told  list // what others told, last used first
+	frags fragments
+	due   map[string][]flow.ConnKey // host → keys to tell it again
+	gone  []flow.ConnKey            // expired or evicted since TakeGone
+	keep  []Change                  // not yet told to the Keeper
+	stats Stats
+}
+
+// conn is one key. It is in exactly one of the lists.
+type conn struct {
+	key        flow.ConnKey
+	last       time.Duration // of the last use
+	toldAt     time.Duration
+	hosts      []string // that are told
+	imported   bool
+	prev, next *conn
+}
+
+func (c *conn) expires() time.Duration {
+	if c.imported {
+		return c.last + ImportedTTL
+	}
+	return c.last + TTL
+}
+
+// New makes an empty table.
+func New(o Options) *Table {
+	if o.Max == 0 {
+		o.Max = 524288
+	}
+	if o.MaxFrags == 0 {
+		o.MaxFrags = 16384
+	}
+	return &Table{opts: o, conns: map[flow.ConnKey]*conn{}, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
+}
+
+// Has says whether key is remembered at time now. It is no use of the key; see Touch.
+func (t *Table) Has(key flow.ConnKey, now time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.conns[key]
+	return c != nil && now < c.expires()
+}
+
+// Add remembers keys that this host decided, to be told to hosts (not this one) as long as they are in use. The caller
+// tells them the first time. It returns those that were unknown: flows that were decided without them are to be decided
+// again.
+func (t *Table) Add(keys []flow.ConnKey, hosts []string, now time.Duration) (fresh []flow.ConnKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, key := range keys {
+		c := t.live(key, now)
+		switch {
+		case c == nil:
+			c = t.insert(key, false, now)
+			t.stats.Added++
+			fresh = append(fresh, key)
+		case c.imported:
+			t.told.remove(c)
+			t.stats.Imported--
+			c.imported = false
+			t.own.push(c)
+			t.keepSet(c)
+		default:
+			t.own.toFront(c)
+		}
+		c.last, c.toldAt = max(c.last, now), now
+		c.hosts = hosts
+	}
+	if len(hosts) > 0 {
+		t.stats.Told += uint64(len(keys))
+	}
+	return fresh
+}
+
+// Import remembers keys that another host told, and returns those that were unknown, as Add does.
+func (t *Table) Import(keys []flow.ConnKey, now time.Duration) (fresh []flow.ConnKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stats.Received += uint64(len(keys))
+	for _, key := range keys {
+		if c := t.live(key, now); c != nil {
+			c.last = max(c.last, now)
+			t.listOf(c).toFront(c)
+			continue
+		}
+		t.insert(key, true, now)
+		fresh = append(fresh, key)
+	}
+	return fresh
+}
+
+// live finds a key and forgets it when its time is over.
+func (t *Table) live(key flow.ConnKey, now time.Duration) *conn {
+	c := t.conns[key]
+	if c != nil && now >= c.expires() {
+		t.drop(c)
+		t.stats.Expired++
+		return nil
+	}
+	return c
+}
+
+// Touch says that a packet was seen at time at that belongs to key.
+func (t *Table) Touch(key flow.ConnKey, at time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.conns[key]
+	if c == nil || at >= c.expires() {
+		return
+	}
+	if at > c.last {
+		c.last = at
+		t.listOf(c).toFront(c)
+	}
+	if len(c.hosts) > 0 && c.last >= c.toldAt+TellAgain {
+		c.toldAt = c.last
+		t.stats.Told++
+		for _, h := range c.hosts {
+			t.due[h] = append(t.due[h], key)
+		}
+	}
+}
+
+// TakeDue returns the keys in use that have to be told again, by host.
+func (t *Table) TakeDue() map[string][]flow.ConnKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	due := t.due
+	t.due = map[string][]flow.ConnKey{}
+	return due
+}
+
+// Expire forgets what has not been used for its time. Lists are in the order of use as it was told, so what was touched
+// late may stay for one more call; Has does not see it.
+func (t *Table) Expire(now time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range []*list{&t.own, &t.told} {
+		for c := l.last; c != nil && now >= c.expires(); c = l.last {
+			t.drop(c)
+			t.stats.Expired++
+		}
+	}
+	t.frags.expire(now)
+}
+
+// TakeGone returns the keys forgotten since it was last called: flows that rest on them are to be taken away.
+func (t *Table) TakeGone() []flow.ConnKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	gone := t.gone
+	t.gone = nil
+	return gone
+}
+
+// Stats returns the counters.
+func (t *Table) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.stats
+	s.Connections, s.Frags = len(t.conns), len(t.frags.known)
+	s.Max, s.MaxFrags, s.EvictedFrags = t.opts.Max, t.opts.MaxFrags, t.frags.evicted
+	return s
+}
+
+func (t *Table) listOf(c *conn) *list {
+	if c.imported {
+		return &t.told
+	}
+	return &t.own
+}
+
+// insert makes room first: the longest unused of all goes.
+func (t *Table) insert(key flow.ConnKey, imported bool, now time.Duration) *conn {
+	if len(t.conns) >= t.opts.Max {
+		oldest := t.own.last
+		if o := t.told.last; oldest == nil || o != nil && o.last < oldest.last {
+			oldest = o
+		}
+		t.drop(oldest)
+		t.stats.Evicted++
+	}
+	c := &conn{key: key, last: now, imported: imported}
+	t.conns[key] = c
+	t.listOf(c).push(c)
+	if imported {
+		t.stats.Imported++
+	}
+	t.keepSet(c)
+	return c
+}
+
+func (t *Table) drop(c *conn) {
+	t.listOf(c).remove(c)
+	delete(t.conns, c.key)
+	if c.imported {
+		t.stats.Imported--
+	}
+	t.gone = append(t.gone, c.key)
+	t.keepDelete(c.key)
+}
+
+// list is a doubly linked list through the connections themselves.
+type list struct{ first, last *conn }
+
+func (l *list) push(c *conn) {
+	c.prev, c.next = nil, l.first
+	if l.first != nil {
+		l.first.prev = c
+	} else {
+		l.last = c
+	}
+	l.first = c
+}
+
+func (l *list) remove(c *conn) {
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		l.first = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	} else {
+		l.last = c.prev
+	}
+	c.prev, c.next = nil, nil
+}
+
+func (l *list) toFront(c *conn) {
+	if l.first != c {
+		l.remove(c)
+		l.push(c)
+	}
+}
