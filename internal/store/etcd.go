@@ -186,6 +186,12 @@ func (s *Etcd) Revoke(ctx context.Context, l Lease) error {
 	return explain(ctx, "revoke lease", err)
 }
 
+// Compact forgets what the keys were before revision rev. An embedded server does so by itself after some minutes.
+func (s *Etcd) Compact(ctx context.Context, rev int64) error {
+	_, err := s.client.Compact(s.as(ctx), rev)
+	return explain(ctx, "compact", err)
+}
+
 // Close ends all watches, and the server when it is embedded.
 func (s *Etcd) Close() error {
 	s.closing.Do(func() { s.closed = s.close() })
