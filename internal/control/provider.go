@@ -1,0 +1,198 @@
+package control
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"heddle/internal/neutron"
+)
+
+// Network types (neutron-api §3, midonet-translations §4 H1).
+const (
+	typeVXLAN  = "vxlan"
+	typeVLAN   = "vlan"
+	typeFlat   = "flat"
+	typeUplink = "uplink"
+)
+
+// Attribute names of a provider network.
+const (
+	attrNetworkType     = "provider:network_type"
+	attrPhysicalNetwork = "provider:physical_network"
+	attrSegmentationID  = "provider:segmentation_id"
+)
+
+// segment is where a network lies in the underlay. id is 0 where none was chosen yet, or the type has none.
+type segment struct {
+	typ, physical string
+	id            int
+}
+
+// requestedSegment reads and checks the provider attributes of a create (neutron-api §3); without any it is a vxlan.
+func (o *Options) requestedSegment(v neutron.Values) (segment, error) {
+	s := segment{typ: v.Text(attrNetworkType), physical: v.Text(attrPhysicalNetwork)}
+	id := v.Number(attrSegmentationID)
+	if s.typ == "" {
+		if s.physical != "" || id != nil {
+			return s, invalid("network_type required")
+		}
+		s.typ = typeVXLAN
+	}
+	if id != nil {
+		s.id = *id
+	}
+	return s, o.checkSegment(s, id != nil)
+}
+
+// checkSegment holds a segment against the configuration; hasID says that an id was asked for.
+func (o *Options) checkSegment(s segment, hasID bool) error {
+	switch s.typ {
+	case typeVXLAN:
+		if s.physical != "" {
+			return invalid("provider:physical_network specified for vxlan network")
+		}
+		if hasID && (s.id < 1 || s.id > maxVNI) {
+			return invalid("segmentation_id out of range (1 through %d)", maxVNI)
+		}
+	case typeVLAN:
+		return o.checkVLAN(s, hasID)
+	case typeFlat:
+		return o.checkFlat(s, hasID)
+	case typeUplink:
+		if s.physical != "" || hasID {
+			return invalid("physical_network and segmentation_id are not for an uplink network")
+		}
+	default:
+		return invalid("network_type value '%s' not supported", s.typ)
+	}
+	return nil
+}
+
+func (o *Options) checkVLAN(s segment, hasID bool) error {
+	if s.physical == "" {
+		if hasID {
+			return invalid("segmentation_id requires physical_network for VLAN provider network")
+		}
+		return nil
+	}
+	if p, ok := o.PhysicalNetworks[s.physical]; !ok || p.VLANs == nil {
+		return invalid("physical_network '%s' unknown for VLAN provider network", s.physical)
+	}
+	if hasID && (s.id < 1 || s.id > maxVLAN) {
+		return invalid("segmentation_id out of range (1 through %d)", maxVLAN)
+	}
+	return nil
+}
+
+func (o *Options) checkFlat(s segment, hasID bool) error {
+	switch {
+	case s.physical == "":
+		return invalid("physical_network required for flat provider network")
+	case !o.PhysicalNetworks[s.physical].Flat:
+		return invalid("physical_network '%s' unknown for flat provider network", s.physical)
+	case hasID:
+		return invalid("segmentation_id prohibited for flat provider network")
+	}
+	return nil
+}
+
+// inUse is the error for a segment that another network has.
+func (s segment) inUse() *neutron.Error {
+	switch s.typ {
+	case typeVLAN:
+		return conflict("VlanIdInUse", "Unable to create the network. The VLAN %d on physical network %s is in use.", s.id, s.physical)
+	case typeFlat:
+		return conflict("FlatNetworkInUse", "Unable to create the flat network. Physical network %s is in use.", s.physical)
+	}
+	return conflict("TunnelIdInUse", "Unable to create the network. The tunnel ID %d is in use.", s.id)
+}
+
+// segmentRange are ids to choose from on one physical network ("" for vxlan).
+type segmentRange struct {
+	physical string
+	IDRange
+}
+
+// ranges are where the missing id of want can come from.
+func (o *Options) ranges(want segment) []segmentRange {
+	if want.typ == typeVXLAN {
+		return []segmentRange{{"", o.VXLANs}}
+	}
+	var ranges []segmentRange
+	for _, name := range slices.Sorted(maps.Keys(o.PhysicalNetworks)) {
+		if want.physical != "" && want.physical != name {
+			continue
+		}
+		for _, r := range o.PhysicalNetworks[name].VLANs {
+			ranges = append(ranges, segmentRange{name, r})
+		}
+	}
+	return ranges
+}
+
+// chooseSegment gives a segment that taken does not refuse: want itself if it is complete. It starts at a random place, so
+// that networks made at once rarely choose the same.
+func (o *Options) chooseSegment(want segment, taken func(segment) bool, random *rand.Rand) (segment, error) {
+	switch {
+	case want.typ == typeUplink:
+		return want, nil
+	case want.id != 0 || want.typ == typeFlat:
+		if taken(want) {
+			return want, want.inUse()
+		}
+		return want, nil
+	}
+	for _, r := range o.ranges(want) {
+		n := r.Max - r.Min + 1
+		start := random.IntN(n)
+		for i := range n {
+			got := segment{want.typ, r.physical, r.Min + (start+i)%n}
+			if !taken(got) {
+				return got, nil
+			}
+		}
+	}
+	return want, neutron.Errorf(neutron.Unavailable, "NoNetworkAvailable",
+		"Unable to create the network. No tenant network is available for allocation.")
+}
+
+// maxMTU is the greatest MTU in bytes that a network of the segment can have.
+func (o *Options) maxMTU(s segment) int {
+	switch s.typ {
+	case typeVXLAN:
+		return o.UnderlayMTU - vxlanOverhead
+	case typeVLAN, typeFlat:
+		if m := o.PhysicalNetworks[s.physical].MTU; m > 0 {
+			return m
+		}
+	}
+	return o.UnderlayMTU
+}
+
+// Least MTUs that IPv4 (RFC 791) and IPv6 (RFC 8200) need, bytes.
+const (
+	minMTUv4 = 68
+	minMTUv6 = 1280
+)
+
+// networkMTU is the MTU of a network for which mtu was asked, 0 being none, and which has subnets of these versions.
+func (o *Options) networkMTU(s segment, mtu int, subnets []*neutron.Subnet) (int, error) {
+	most := o.maxMTU(s)
+	if mtu == 0 {
+		return most, nil
+	}
+	if mtu > most {
+		return 0, invalid("Requested MTU is too big, maximum is %d", most)
+	}
+	for _, sub := range subnets {
+		least := minMTUv4
+		if sub.IPVersion == 6 {
+			least = minMTUv6
+		}
+		if mtu < least {
+			return 0, invalid("Requested MTU is too small for subnet %s of IP version %d, minimum is %d", sub.ID, sub.IPVersion, least)
+		}
+	}
+	return mtu, nil
+}
