@@ -1,5 +1,11 @@
 package neutron
 
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
 // Owner is what a policy decision needs to know of an object and of the network it is on.
 type Owner struct {
 	ProjectID        string
@@ -22,4 +28,118 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 		return o.Shared || c.Owns(o.NetworkProjectID)
 	}
 	return o.Shared
+}
+
+// Authorize says whether the caller may create, update or delete an object with these values (nil for delete): nil, or
+// the 403 that Neutron answers. That the caller can see the object was decided before. At create o is that of the object
+// to be. Neutron names in its refusal every policed attribute that is set, not only the forbidden one.
+func Authorize(c Caller, r Resource, op Op, v Values, o Owner) error {
+	rule := "rule:" + op.String() + "_" + r.Name()
+	allowed := mayAct(c, r, op, o)
+	text := rule
+	for _, a := range r.Attributes() {
+		if !a.Policed || !a.explicit(op, v) {
+			continue
+		}
+		value := v[a.Name]
+		allowed = allowed && a.maySet(c, op, value, o)
+		text = "(" + text + " and " + a.ruleText(rule, value) + ")"
+	}
+	if allowed {
+		return nil
+	}
+	return forbidden(text)
+}
+
+// AuthorizeQuota says whether the caller may get, update or delete the limits of a project ("" = of all): a project's
+// users may look at their own.
+func AuthorizeQuota(c Caller, action, projectID string) error {
+	if c.Admin() || action == "get" && projectID != "" && c.ProjectID == projectID {
+		return nil
+	}
+	return forbidden("rule:" + action + "_quota")
+}
+
+// AuthorizeTags says whether the caller may change the tags of an object: who may update it.
+func AuthorizeTags(c Caller, r Resource, o Owner) error {
+	if mayAct(c, r, Update, o) {
+		return nil
+	}
+	return forbidden("rule:update_" + r.Collection() + "_tags")
+}
+
+func forbidden(rules string) *Error {
+	return Errorf(Forbidden, "PolicyNotAuthorized", "%s is disallowed by policy", rules)
+}
+
+// mayAct is the rule of the operation itself.
+func mayAct(c Caller, r Resource, op Op, o Owner) bool {
+	switch {
+	case c.Admin():
+		return true
+	case c.ReadOnly() || r == Agents || r == Quotas:
+		return false
+	case r == Subnets:
+		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)
+	case r == Ports && op == Delete:
+		return c.Owns(o.ProjectID) || c.Owns(o.NetworkProjectID)
+	}
+	return c.Owns(o.ProjectID)
+}
+
+// explicit says whether the request sets the attribute: at create to other than its default.
+func (a *Attribute) explicit(op Op, v Values) bool {
+	value, given := v[a.Name]
+	return given && (op != Create || !reflect.DeepEqual(value, a.Default))
+}
+
+// maySet is the rule of one attribute.
+func (a *Attribute) maySet(c Caller, op Op, value any, o Owner) bool {
+	by := a.CreateBy
+	if op == Update {
+		by = a.UpdateBy
+	}
+	switch {
+	case c.Admin() || by == Everyone:
+		return true
+	case by == AdminOnly:
+		return false
+	case c.Owns(o.NetworkProjectID):
+		return true
+	}
+	switch value := value.(type) {
+	case string: // device_owner: only those of the network's own services are special
+		return !strings.HasPrefix(value, "network:")
+	case []FixedIPRequest: // on a shared network one may choose a subnet, not an address
+		return op == Create && o.Shared && !slices.ContainsFunc(value, func(r FixedIPRequest) bool { return r.IPAddress.IsValid() })
+	}
+	return false
+}
+
+// ruleText names the rule of an attribute and, for a list of objects, of each of their keys.
+func (a *Attribute) ruleText(rule string, value any) string {
+	rule += ":" + a.Name
+	var parts []string
+	switch value := value.(type) {
+	case []FixedIPRequest:
+		for _, f := range value {
+			if f.SubnetID != "" {
+				parts = append(parts, rule+":subnet_id")
+			}
+			if f.IPAddress.IsValid() {
+				parts = append(parts, rule+":ip_address")
+			}
+		}
+	case []AddressPair:
+		for _, p := range value {
+			parts = append(parts, rule+":ip_address")
+			if !p.MACAddress.IsZero() {
+				parts = append(parts, rule+":mac_address")
+			}
+		}
+	}
+	if parts == nil {
+		return rule
+	}
+	return "(" + rule + " and (" + strings.Join(parts, " and ") + "))"
 }

@@ -44,3 +44,6 @@ func (r Resource) NotFound(id string) *Error {
 	}
 	return Errorf(NotFound, typ, "%s %s could not be found.", names[r].class, id)
 }
+
+// owned says whether objects belong to a project that create names.
+func (r Resource) owned() bool { return r != Quotas && r != Agents }

@@ -130,4 +130,6 @@ type SecurityGroupRule struct {
 	PortRangeMax    *int   `json:"port_range_max"`
 	RemoteIPPrefix  string `json:"remote_ip_prefix"` // as the client gave it; "" none
 	RemoteGroupID   string `json:"remote_group_id"`
+	// Implicit says that the rule was made with its group, not by a client; its description is then answered as null.
+	Implicit bool `json:"heddle:implicit,omitempty"`
 }

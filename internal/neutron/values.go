@@ -38,7 +38,7 @@ func (c Caller) Owns(projectID string) bool {
 //	host_routes        []HostRoute
 //	dns_nameservers    []netip.Addr
 //	service_types      []string
-//	mac_address        packet.MAC
+//	mac_address        packet.MAC; nil = choose one, at update another
 //	fixed_ips          []FixedIPRequest
 //	security_groups    []string
 //	allowed_address_pairs  []AddressPair, where a zero MAC stands for the port's own

@@ -1,0 +1,205 @@
+package neutron
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Access says who may set or see an attribute, beside admins, who may everything.
+type Access uint8
+
+const (
+	// Everyone who may make, change or see the object.
+	Everyone Access = iota
+	// NetworkOwner is the project of the network that the object is on.
+	NetworkOwner
+	// AdminOnly is nobody but admins.
+	AdminOnly
+)
+
+func (a Access) String() string { return [...]string{"everyone", "network owner", "admin"}[a] }
+
+// unset is the Default of an attribute that create leaves unspecified: the server decides.
+type unset struct{}
+
+// Attribute is one row of a resource's attribute table: what may be set when and by whom, how it is read, and what it
+// serves for. Defaults and order are the reference's (neutron-api §3–6), because the first fault found is the one answered.
+type Attribute struct {
+	Name    string
+	Create  bool   // may be set at create
+	Update  bool   // may be set at update
+	Default any    // its value at create when not given; nil is null, unset{} leaves it out, required{} refuses
+	Later   string // what is missing to give it another value than Default; "" = nothing
+
+	CreateBy, UpdateBy, See Access
+	Policed                 bool // Neutron names it in the text of a refusal
+
+	Filter, Sort bool
+	Hidden       bool // never answered: it is written only, or a filter's name
+	Computed     bool // costs a look at other objects
+
+	Type string // for readers of the documentation
+	Doc  string
+
+	parse parser
+}
+
+type required struct{}
+
+// Required says whether a create must name the attribute.
+func (a *Attribute) Required() bool { return a.Default == required{} }
+
+// DefaultText is the default as the documentation shows it: JSON, "required", or "" where the server decides.
+func (a *Attribute) DefaultText() string {
+	switch d := a.Default.(type) {
+	case required:
+		return "required"
+	case unset:
+		return ""
+	case nil:
+		return "null"
+	case string:
+		return `"` + d + `"`
+	case []string:
+		return "[]"
+	default:
+		return strings.ToLower(pyRepr(d))
+	}
+}
+
+// Op is what a request does to an object.
+type Op uint8
+
+// The operations that carry values or change an object.
+const (
+	Create Op = iota + 1
+	Update
+	Delete
+)
+
+func (o Op) String() string {
+	return [...]string{Create: "create", Update: "update", Delete: "delete"}[o]
+}
+
+// Parse reads the attributes of a create or an update as a client sent them (decoded with json.Number): it refuses what is
+// unknown, missing, read-only or malformed, in Neutron's order and words, fills in the defaults of a create, and
+// normalises the values. body is not changed. What needs other objects is left to the operation.
+func Parse(c Caller, r Resource, op Op, body map[string]any) (Values, error) {
+	table := r.Attributes()
+	body = maps.Clone(body)
+	if r.owned() {
+		if err := settleProject(c, op, body); err != nil {
+			return nil, err
+		}
+	}
+	if err := refuseUnknown(table, body); err != nil {
+		return nil, err
+	}
+	given, err := checkGiven(table, op, body)
+	if err != nil {
+		return nil, err
+	}
+	v := make(Values, len(given))
+	for _, a := range given {
+		raw, sent := body[a.Name]
+		if !sent {
+			v[a.Name] = a.Default
+			continue
+		}
+		if v[a.Name], err = a.read(raw); err != nil {
+			return nil, err
+		}
+	}
+	delete(v, "tenant_id") // the same as project_id
+	return v, nil
+}
+
+// settleProject holds project_id and tenant_id, two names of one attribute, together, and fills in the caller's project.
+func settleProject(c Caller, op Op, body map[string]any) error {
+	tenant, hasTenant := body["tenant_id"]
+	project, hasProject := body["project_id"]
+	switch {
+	case hasTenant && hasProject && !reflect.DeepEqual(tenant, project):
+		return badRequest("'project_id' and 'tenant_id' do not match")
+	case hasTenant:
+		project = tenant
+	case hasProject:
+	case op != Create:
+		return nil
+	case c.ProjectID == "":
+		return badRequest("Running without keystone AuthN requires that tenant_id is specified")
+	default:
+		project = c.ProjectID
+	}
+	if project != any(c.ProjectID) && !c.Admin() {
+		return badRequest("Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin or advsvc privileges")
+	}
+	body["tenant_id"], body["project_id"] = project, project
+	return nil
+}
+
+func refuseUnknown(table []*Attribute, body map[string]any) error {
+	known := make(map[string]bool, len(table))
+	for _, a := range table {
+		known[a.Name] = a.parse != nil || !a.Hidden
+	}
+	var unknown []string
+	for name := range body {
+		if !known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	if unknown == nil {
+		return nil
+	}
+	slices.Sort(unknown)
+	return badRequest("Unrecognized attribute(s) '%s'", strings.Join(unknown, ", "))
+}
+
+// checkGiven returns the attributes that the request gives a value, in the table's order.
+func checkGiven(table []*Attribute, op Op, body map[string]any) ([]*Attribute, error) {
+	var given []*Attribute
+	for _, a := range table {
+		_, sent := body[a.Name]
+		switch {
+		case op == Create && sent && !a.Create:
+			return nil, badRequest("Attribute '%s' not allowed in POST", a.Name)
+		case op == Create && a.Create && !sent && a.Required():
+			return nil, badRequest("Failed to parse request. Required attribute '%s' not specified", a.Name)
+		case op == Update && sent && !a.Update:
+			return nil, badRequest("Cannot update read-only attribute %s", a.Name)
+		case sent, op == Create && a.Create && a.Default != any(unset{}):
+			given = append(given, a)
+		}
+	}
+	return given, nil
+}
+
+// read normalises a value that a client sent.
+func (a *Attribute) read(raw any) (any, error) {
+	v, err := a.parse(raw)
+	var why reason
+	if errors.As(err, &why) {
+		return nil, badRequest("Invalid input for %s. Reason: %s.", a.Name, why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if a.Later != "" && !reflect.DeepEqual(v, a.Default) {
+		return nil, badRequest("Invalid input for %s. Reason: '%s' is not supported: %s.", a.Name, pyText(raw), a.Later)
+	}
+	return v, nil
+}
+
+// Attribute finds a row of the resource's table; nil if there is none of that name.
+func (r Resource) Attribute(name string) *Attribute {
+	for _, a := range r.Attributes() {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package neutron
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Lengths of texts in the reference's database, characters.
+const (
+	maxName        = 255
+	maxDescription = 255
+	maxProject     = 255
+	maxTag         = 255
+)
+
+// Tables are the attribute tables of the resources that are answered object by object.
+type Tables struct {
+	Networks           *Table[NetworkView]
+	Subnets            *Table[Subnet]
+	Ports              *Table[PortView]
+	SecurityGroups     *Table[SecurityGroupView]
+	SecurityGroupRules *Table[SecurityGroupRule]
+	Agents             *Table[AgentView]
+}
+
+// NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment.
+func NewTables(dnsDomain string) *Tables {
+	return &Tables{
+		Networks:           networkTable(),
+		Subnets:            subnetTable(),
+		Ports:              portTable(dnsDomain),
+		SecurityGroups:     securityGroupTable(),
+		SecurityGroupRules: securityGroupRuleTable(),
+		Agents:             agentTable(),
+	}
+}
+
+// attributeTables are the rows of all tables by resource; they never change.
+var attributeTables = func() [Agents + 1][]*Attribute {
+	t := NewTables("")
+	return [...][]*Attribute{
+		Networks:           t.Networks.attributes(),
+		Subnets:            t.Subnets.attributes(),
+		Ports:              t.Ports.attributes(),
+		SecurityGroups:     t.SecurityGroups.attributes(),
+		SecurityGroupRules: t.SecurityGroupRules.attributes(),
+		Quotas:             quotaAttributes(),
+		Agents:             t.Agents.attributes(),
+	}
+}()
+
+// Attributes is the resource's attribute table; not to be changed.
+func (r Resource) Attributes() []*Attribute { return attributeTables[r] }
+
+// row is one line of a table.
+func row[T any](a Attribute, v value[T]) column[T] { return column[T]{&a, v} }
+
+// Columns that resources share. get takes the standard attributes out of an object.
+
+func idColumn[T any](get func(o *T) *Standard) column[T] {
+	return row(Attribute{Name: "id", Filter: true, Sort: true, Type: "uuid", Doc: "made by the server"},
+		textValue(func(o *T) string { return get(o).ID }))
+}
+
+func nameColumn[T any](get func(o *T) *Standard) column[T] {
+	return row(Attribute{Name: "name", Create: true, Update: true, Default: "", Filter: true, Sort: true,
+		Type: "string", Doc: "need not be unique", parse: text(maxName)},
+		textValue(func(o *T) string { return get(o).Name }))
+}
+
+// projectColumns are the two names of the owner.
+func projectColumns[T any](get func(o *T) *Standard) []column[T] {
+	v := textValue(func(o *T) string { return get(o).ProjectID })
+	return []column[T]{
+		row(Attribute{Name: "tenant_id", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string",
+			Doc: "the older name of project_id", parse: text(maxProject)}, v),
+		row(Attribute{Name: "project_id", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string",
+			Doc: "the owner; the caller's project unless an admin names another", parse: text(maxProject)}, v),
+	}
+}
+
+// lastColumns end the table of a resource with standard attributes.
+func lastColumns[T any](get func(o *T) *Standard) []column[T] {
+	since := func(o *T) time.Time { return get(o).UpdatedAt }
+	return []column[T]{
+		row(Attribute{Name: "created_at", Filter: true, Sort: true, Type: "time", Doc: "UTC, whole seconds"},
+			timeValue(func(o *T) time.Time { return get(o).CreatedAt })),
+		row(Attribute{Name: "updated_at", Filter: true, Sort: true, Type: "time", Doc: "UTC, whole seconds"}, timeValue(since)),
+		row(Attribute{Name: "changed_since", Filter: true, Hidden: true, Type: "time", Doc: "filter: changed at or after this time"},
+			value[T]{match: matchSince(since)}),
+		row(Attribute{Name: "revision_number", Filter: true, Sort: true, Type: "integer", Doc: "rises with every change; If-Match insists on it"},
+			numberValue(func(o *T) int64 { return get(o).RevisionNumber })),
+	}
+}
+
+func descriptionColumn[T any](get func(o *T) *Standard) column[T] {
+	return row(Attribute{Name: "description", Create: true, Update: true, Default: "", Filter: true, Sort: true,
+		Type: "string", parse: text(maxDescription)},
+		textValue(func(o *T) string { return get(o).Description }))
+}
+
+// tagColumns are the tags and the filters by them; tags is the row of the attribute itself.
+func tagColumns[T any](tags Attribute, get func(o *T) *Standard) []column[T] {
+	tags.Name, tags.Filter, tags.Type = "tags", true, "list of strings"
+	v := textsValue(func(o *T) []string { return get(o).Tags })
+	filter := func(name, doc string, pass func(tags, want []string) bool) column[T] {
+		return row(Attribute{Name: name, Filter: true, Hidden: true, Type: "list of strings", Doc: doc},
+			value[T]{match: func(values []string) (func(o *T) bool, error) {
+				want := splitTags(values)
+				return func(o *T) bool { return pass(get(o).Tags, want) }, nil
+			}})
+	}
+	v.match = filter("", "", hasAll).match
+	return []column[T]{
+		row(tags, v),
+		filter("tags-any", "filter: has one of the tags", hasAny),
+		filter("not-tags", "filter: has not all of the tags", func(t, w []string) bool { return !hasAll(t, w) }),
+		filter("not-tags-any", "filter: has none of the tags", func(t, w []string) bool { return !hasAny(t, w) }),
+	}
+}
+
+func splitTags(values []string) []string {
+	var tags []string
+	for _, v := range values {
+		tags = append(tags, strings.Split(v, ",")...)
+	}
+	return tags
+}
+
+func hasAny(tags, want []string) bool {
+	return slices.ContainsFunc(want, func(w string) bool { return slices.Contains(tags, w) })
+}
+
+func hasAll(tags, want []string) bool {
+	return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(tags, w) })
+}
+
+func matchSince[T any](get func(o *T) time.Time) func(values []string) (func(o *T) bool, error) {
+	return func(values []string) (func(o *T) bool, error) {
+		var since time.Time
+		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05"} {
+			if t, err := time.Parse(layout, values[0]); err == nil {
+				since = t
+			}
+		}
+		if since.IsZero() {
+			return nil, invalidInput("The input changed_since must be in the following format: YYYY-MM-DDTHH:MM:SSZ")
+		}
+		return func(o *T) bool { return !get(o).Truncate(time.Second).Before(since) }, nil
+	}
+}

@@ -1,0 +1,399 @@
+package neutron
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"heddle/internal/topology/packet"
+)
+
+// MaxAddressPairs is how many allowed address pairs a port may have (neutron-api §5).
+const MaxAddressPairs = 10
+
+// Lengths that the reference allows for extra DHCP options, characters.
+const (
+	maxOptName  = 64
+	maxOptValue = 255
+)
+
+func portTable(dnsDomain string) *Table[PortView] {
+	std := func(o *PortView) *Standard { return &o.Standard }
+	cols := []column[PortView]{
+		idColumn(std),
+		nameColumn(std),
+		row(Attribute{Name: "network_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid", parse: uuid},
+			textValue(func(o *PortView) string { return o.NetworkID })),
+		row(Attribute{Name: "admin_state_up", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean",
+			Doc: "false stops the port's traffic", parse: flag},
+			flagValue(func(o *PortView) bool { return o.AdminStateUp })),
+		row(Attribute{Name: "mac_address", Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Policed: true,
+			CreateBy: NetworkOwner, UpdateBy: AdminOnly, Type: "mac", Doc: "random in fa:16:3e unless given; null = choose another",
+			parse: orNull(mac)}, macValue()),
+		row(Attribute{Name: "fixed_ips", Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
+			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "list of {subnet_id, ip_address}",
+			Doc:   "absent: one address of each IP version; filter: ip_address=, subnet_id=, ip_address_substr=",
+			parse: fixedIPs},
+			value[PortView]{
+				append: func(b []byte, o *PortView) []byte { return appendList(b, o.FixedIPs, appendFixedIP) },
+				match:  matchFixedIPs,
+			}),
+		row(Attribute{Name: "device_id", Create: true, Update: true, Default: "", Filter: true, Sort: true, Type: "string", parse: text(maxName)},
+			textValue(func(o *PortView) string { return o.DeviceID })),
+		row(Attribute{Name: "device_owner", Create: true, Update: true, Default: "", Filter: true, Sort: true, Policed: true,
+			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "string", Doc: "network:… only by the network's owner",
+			parse: text(maxName)},
+			textValue(func(o *PortView) string { return o.DeviceOwner })),
+	}
+	cols = append(cols, projectColumns(std)...)
+	cols = append(cols,
+		row(Attribute{Name: "status", Filter: true, Sort: true, Computed: true, Type: "string",
+			Doc: "ACTIVE while a host serves the port's interface, else DOWN"},
+			textValue(func(o *PortView) string { return o.Status })))
+	cols = append(cols, bindingColumns()...)
+	cols = append(cols,
+		row(Attribute{Name: "port_security_enabled", Create: true, Update: true, Default: unset{}, Policed: true,
+			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "boolean", Doc: "as the network unless given", parse: flag},
+			flagValue(func(o *PortView) bool { return o.PortSecurityEnabled })),
+		row(Attribute{Name: "security_groups", Create: true, Update: true, Default: unset{}, Filter: true, Type: "list of uuids",
+			Doc: "the project's default group unless given", parse: nullAs([]any{}, uuids)},
+			textsValue(func(o *PortView) []string { return o.SecurityGroups })),
+		row(Attribute{Name: "allowed_address_pairs", Create: true, Update: true, Default: unset{}, Policed: true,
+			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "list of {ip_address, mac_address}",
+			Doc: "what the port may also send from; at most 10", parse: nullAs([]any{}, addressPairs)},
+			jsonValue(func(b []byte, o *PortView) []byte { return appendList(b, o.AllowedAddressPairs, appendPair) })),
+		row(Attribute{Name: "extra_dhcp_opts", Create: true, Update: true, Default: unset{}, Type: "list of {opt_name, opt_value, ip_version}",
+			Doc: "an opt_value of null removes", parse: nullAs([]any{}, dhcpOpts)},
+			jsonValue(func(b []byte, o *PortView) []byte { return appendList(b, o.ExtraDHCPOpts, appendOpt) })),
+		row(Attribute{Name: "ip_allocation", Filter: true, Sort: true, Type: "string", Doc: "always immediate: addresses are chosen at create"},
+			constant[PortView](`"immediate"`)),
+	)
+	cols = append(cols, portLaterColumns(dnsDomain)...)
+	cols = append(cols, descriptionColumn(std))
+	cols = append(cols, lastColumns(std)...)
+	cols = append(cols, tagColumns(Attribute{Create: true, Default: []string{}, Doc: "after create through the tags sub-resource",
+		parse: texts(maxTag)}, std)...)
+	return newTable(Ports, cols)
+}
+
+// bindingColumns say which host the port is on and how.
+func bindingColumns() []column[PortView] {
+	vnic := []string{"normal", "direct", "macvtap", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa",
+		"accelerator-direct", "accelerator-direct-physical", "remote-managed"}
+	return []column[PortView]{
+		row(Attribute{Name: "binding:vif_type", Default: unset{}, See: AdminOnly, Computed: true, Type: "string",
+			Doc: "unbound, ovs, or binding_failed when the host is not known"},
+			textValue(func(o *PortView) string { return o.VIFType })),
+		row(Attribute{Name: "binding:vif_details", Default: unset{}, See: AdminOnly, Computed: true, Type: "object"},
+			jsonValue(func(b []byte, o *PortView) []byte { return appendValue(b, o.VIFDetails) })),
+		row(Attribute{Name: "binding:vnic_type", Create: true, Update: true, Default: "normal", Filter: true, Policed: true,
+			Type: "string", Doc: strings.Join(vnic, ", "), parse: oneOf(vnic...)},
+			textValue(func(o *PortView) string { return o.VNICType })),
+		row(Attribute{Name: "binding:host_id", Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
+			CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "string", Doc: "name of the host; \"\" unbinds",
+			parse: nullAs("", text(maxName))},
+			textValue(func(o *PortView) string { return o.HostID })),
+		row(Attribute{Name: "binding:profile", Create: true, Update: true, Default: unset{}, Policed: true,
+			CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "object",
+			Doc: "interface_name names the interface on the host", parse: nullAs(map[string]any{}, object)},
+			jsonValue(func(b []byte, o *PortView) []byte { return appendValue(b, o.Profile) })),
+	}
+}
+
+// portLaterColumns belong to parts that are still to come: they have the reference's default in every answer.
+func portLaterColumns(dnsDomain string) []column[PortView] {
+	later := func(a Attribute, json string) column[PortView] {
+		a.Create = true
+		return row(a, constant[PortView](json))
+	}
+	return []column[PortView]{
+		later(Attribute{Name: "qos_policy_id", Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)}, "null"),
+		row(Attribute{Name: "qos_network_policy_id", Type: "uuid"}, constant[PortView]("null")),
+		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object"}, constant[PortView]("null")),
+		later(Attribute{Name: "dns_name", Update: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)}, `""`),
+		later(Attribute{Name: "dns_domain", Update: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)}, `""`),
+		row(Attribute{Name: "dns_assignment", Type: "list of {ip_address, hostname, fqdn}", Doc: "made of the addresses"},
+			jsonValue(func(b []byte, o *PortView) []byte {
+				return appendList(b, o.FixedIPs, func(b []byte, f FixedIP) []byte { return appendAssignment(b, f.IPAddress, dnsDomain) })
+			})),
+		row(Attribute{Name: "data_plane_status", Update: true, Later: "this server tells the status itself", Policed: true,
+			UpdateBy: AdminOnly, Type: "string", parse: orNull(oneOf("ACTIVE", "DOWN"))}, constant[PortView]("null")),
+		later(Attribute{Name: "propagate_uplink_status", Default: true, Later: "every port's uplink is shared", Type: "boolean", parse: flag}, "true"),
+		later(Attribute{Name: "device_profile", Later: noDevices, Type: "string", parse: orNull(text(maxName))}, "null"),
+		later(Attribute{Name: "numa_affinity_policy", Update: true, Later: noDevices, Type: "string",
+			parse: orNull(oneOf("required", "preferred", "legacy"))}, "null"),
+	}
+}
+
+func macValue() value[PortView] {
+	return value[PortView]{
+		append: func(b []byte, o *PortView) []byte { return appendMAC(b, o.MACAddress) },
+		key:    func(o *PortView) Key { return Key{Kind: TextKey, Text: o.MACAddress.String()} },
+		match: func(values []string) (func(o *PortView) bool, error) {
+			var want []packet.MAC
+			for _, s := range values {
+				if m, ok := parseMAC(s); ok {
+					want = append(want, m)
+				}
+			}
+			return func(o *PortView) bool { return slices.Contains(want, o.MACAddress) }, nil
+		},
+	}
+}
+
+func appendFixedIP(b []byte, f FixedIP) []byte {
+	b = append(b, `{"subnet_id":`...)
+	b = appendString(b, f.SubnetID)
+	b = append(b, `,"ip_address":`...)
+	b = appendAddr(b, f.IPAddress)
+	return append(b, '}')
+}
+
+func appendPair(b []byte, p AddressPair) []byte {
+	b = append(b, `{"mac_address":`...)
+	b = appendMAC(b, p.MACAddress)
+	b = append(b, `,"ip_address":`...)
+	b = appendString(b, p.IPAddress)
+	return append(b, '}')
+}
+
+func appendOpt(b []byte, o DHCPOpt) []byte {
+	b = append(b, `{"opt_name":`...)
+	b = appendString(b, o.OptName)
+	b = append(b, `,"opt_value":`...)
+	b = appendString(b, o.OptValue)
+	b = append(b, `,"ip_version":`...)
+	return append(b, byte('0'+o.IPVersion), '}')
+}
+
+// appendAssignment names an address as the reference does for a port without a dns_name: host-10-0-0-5.domain.
+func appendAssignment(b []byte, a netip.Addr, domain string) []byte {
+	host := "host-" + strings.NewReplacer(".", "-", ":", "-").Replace(a.String())
+	name := host
+	if domain != "" {
+		name += "." + domain + "."
+	}
+	b = append(b, `{"ip_address":`...)
+	b = appendAddr(b, a)
+	b = append(b, `,"hostname":`...)
+	b = appendString(b, host)
+	b = append(b, `,"fqdn":`...)
+	b = appendString(b, name)
+	return append(b, '}')
+}
+
+// fixedIPs takes a list of {subnet_id, ip_address}, of which one may be missing.
+func fixedIPs(v any) (any, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, reasonf("Invalid data format for fixed IP: '%s'", pyText(v))
+	}
+	out := make([]FixedIPRequest, 0, len(list))
+	seen := make(map[netip.Addr]bool, len(list))
+	for _, x := range list {
+		r, err := fixedIP(x)
+		if err != nil {
+			return nil, err
+		}
+		if r.IPAddress.IsValid() && seen[r.IPAddress] {
+			return nil, reasonf("Duplicate IP address '%s'", r.IPAddress)
+		}
+		seen[r.IPAddress] = true
+		out = append(out, r)
+	}
+	if slices.Contains(out, FixedIPRequest{}) {
+		return nil, invalidInput("IP allocation requires subnet_id or ip_address")
+	}
+	return out, nil
+}
+
+func fixedIP(v any) (FixedIPRequest, error) {
+	var r FixedIPRequest
+	m, ok := v.(map[string]any)
+	if !ok {
+		return r, reasonf("Invalid data format for fixed IP: '%s'", pyText(v))
+	}
+	if raw, given := m["ip_address"]; given {
+		a, err := address(raw)
+		if err != nil {
+			return r, err
+		}
+		r.IPAddress = a.(netip.Addr)
+	}
+	if raw, given := m["subnet_id"]; given {
+		id, err := uuid(raw)
+		if err != nil {
+			return r, err
+		}
+		r.SubnetID = id.(string)
+	}
+	return r, nil
+}
+
+// addressPairs takes a list of different {ip_address, mac_address}; without a MAC the port's own is meant.
+func addressPairs(v any) (any, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, badRequest("Allowed address pairs must be a list.")
+	}
+	if len(list) > MaxAddressPairs {
+		return nil, Errorf(Invalid, "AllowedAddressPairExhausted", "The number of allowed address pair exceeds the maximum %d.", MaxAddressPairs)
+	}
+	out := make([]AddressPair, 0, len(list))
+	seen := make(map[AddressPair]bool, len(list))
+	for _, x := range list {
+		p, err := addressPair(x)
+		if err != nil {
+			return nil, err
+		}
+		if seen[p] {
+			m := x.(map[string]any)
+			return nil, Errorf(Invalid, "DuplicateAddressPairInRequest",
+				"Request contains duplicate address pair: mac_address %s ip_address %s.", pyText(m["mac_address"]), pyText(m["ip_address"]))
+		}
+		seen[p] = true
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func addressPair(v any) (AddressPair, error) {
+	var p AddressPair
+	m, ok := v.(map[string]any)
+	if !ok {
+		return p, reasonf("'%s' is not a dictionary", pyText(v))
+	}
+	if raw, given := m["mac_address"]; given {
+		a, err := mac(raw)
+		if err != nil {
+			return p, badRequest("%s", err)
+		}
+		p.MACAddress = a.(packet.MAC)
+	}
+	raw, given := m["ip_address"]
+	if !given {
+		return p, Errorf(Invalid, "AllowedAddressPairsMissingIP", "AllowedAddressPair must contain ip_address")
+	}
+	if unknown := otherKeys(m, "mac_address", "ip_address"); unknown != nil {
+		return p, badRequest("Unrecognized attribute(s) '%s'", strings.Join(unknown, ", "))
+	}
+	s, _ := raw.(string)
+	var err error
+	if strings.Contains(s, "/") {
+		err = subnetReason(s)
+	} else {
+		_, err = address(raw)
+	}
+	if err != nil {
+		return p, badRequest("%s", err)
+	}
+	p.IPAddress = s
+	return p, nil
+}
+
+// otherKeys are the keys of m beside the known ones, sorted.
+func otherKeys(m map[string]any, known ...string) []string {
+	var other []string
+	for k := range m {
+		if !slices.Contains(known, k) {
+			other = append(other, k)
+		}
+	}
+	slices.Sort(other)
+	return other
+}
+
+// dhcpOpts takes a list of different {opt_name, opt_value, ip_version}.
+func dhcpOpts(v any) (any, error) {
+	list, err := uniqueList(v)
+	if err != nil {
+		return nil, invalidInput("%s", err)
+	}
+	out := make([]DHCPOptChange, 0, len(list))
+	for _, x := range list {
+		o, ok := dhcpOpt(x)
+		if !ok {
+			return nil, invalidInput("No valid key specs matched for: %s", pyText(x))
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// dhcpOpt reads one option: a name of one line, a value of one line or null, only for two options also an empty one.
+func dhcpOpt(v any) (DHCPOptChange, bool) {
+	m, ok := v.(map[string]any)
+	if !ok || otherKeys(m, "opt_name", "opt_value", "ip_version") != nil {
+		return DHCPOptChange{}, false
+	}
+	name, ok := m["opt_name"].(string)
+	if !ok || !oneLine(name, maxOptName) {
+		return DHCPOptChange{}, false
+	}
+	o := DHCPOptChange{OptName: name, IPVersion: 4}
+	if raw, given := m["ip_version"]; given {
+		if o.IPVersion, ok = toInt(raw); !ok || o.IPVersion != 4 && o.IPVersion != 6 {
+			return o, false
+		}
+	}
+	raw, given := m["opt_value"]
+	if raw == nil {
+		return o, given
+	}
+	s, ok := raw.(string)
+	o.OptValue = &s
+	blank := (name == "router" || name == "classless-static-route") && s == ""
+	return o, ok && (blank || oneLine(s, maxOptValue))
+}
+
+// oneLine says whether s is one line of at most max characters that are not all blank.
+func oneLine(s string, max int) bool {
+	return strings.TrimSpace(s) != "" && len([]rune(s)) <= max && !strings.ContainsAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
+}
+
+// matchFixedIPs filters by "ip_address=…", "subnet_id=…" and "ip_address_substr=…": one address of the port must have one
+// of each kind that is given.
+func matchFixedIPs(values []string) (func(o *PortView) bool, error) {
+	var f FixedIPFilter
+	for _, v := range values {
+		if err := f.Add(v); err != nil {
+			return nil, err
+		}
+	}
+	return func(o *PortView) bool { return slices.ContainsFunc(o.FixedIPs, f.match) }, nil
+}
+
+// FixedIPFilter is what the fixed_ips filters of a list ask for.
+type FixedIPFilter struct {
+	Addresses []string // in canonical text
+	Parts     []string // of an address
+	SubnetIDs []string
+}
+
+// Add reads one filter value, such as ip_address=10.0.0.5.
+func (f *FixedIPFilter) Add(v string) error {
+	key, want, ok := strings.Cut(v, "=")
+	key, want = strings.TrimSpace(key), strings.TrimSpace(want)
+	if !ok || key == "" {
+		return invalidInput("'%s' is not of the form <key>=[value]", v)
+	}
+	switch key {
+	case "ip_address":
+		if a, err := netip.ParseAddr(want); err == nil {
+			want = a.String()
+		}
+		f.Addresses = append(f.Addresses, want)
+	case "ip_address_substr":
+		f.Parts = append(f.Parts, want)
+	case "subnet_id":
+		f.SubnetIDs = append(f.SubnetIDs, want)
+	}
+	return nil
+}
+
+func (f *FixedIPFilter) match(ip FixedIP) bool {
+	text := ip.IPAddress.String()
+	return (f.Addresses == nil || slices.Contains(f.Addresses, text)) &&
+		(f.SubnetIDs == nil || slices.Contains(f.SubnetIDs, ip.SubnetID)) &&
+		(f.Parts == nil || slices.ContainsFunc(f.Parts, func(p string) bool { return strings.Contains(text, p) }))
+}

@@ -1,0 +1,217 @@
+package neutron
+
+import (
+	"net/netip"
+	"strings"
+)
+
+func subnetTable() *Table[Subnet] {
+	std := func(o *Subnet) *Standard { return &o.Standard }
+	cols := []column[Subnet]{
+		idColumn(std),
+		nameColumn(std),
+		row(Attribute{Name: "ip_version", Create: true, Default: required{}, Filter: true, Sort: true,
+			Type: "integer", Doc: "4 or 6", parse: ipVersion},
+			numberValue(func(o *Subnet) int64 { return int64(o.IPVersion) })),
+		row(Attribute{Name: "network_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid", parse: uuid},
+			textValue(func(o *Subnet) string { return o.NetworkID })),
+		row(Attribute{Name: "subnetpool_id", Create: true, Later: noSubnetPools, Filter: true, Sort: true, Type: "uuid",
+			parse: orNull(text(maxName))}, constant[Subnet]("null")),
+		row(Attribute{Name: "prefixlen", Create: true, Default: unset{}, Later: noSubnetPools, Hidden: true, Type: "integer",
+			parse: nonNegative}, value[Subnet]{}),
+		row(Attribute{Name: "cidr", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "cidr",
+			Doc: "host bits are cleared", parse: cidr}, cidrValue()),
+		row(Attribute{Name: "gateway_ip", Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Type: "address",
+			Doc: "null = none; the first address of the range unless given", parse: orNull(address)}, gatewayValue()),
+		row(Attribute{Name: "allocation_pools", Create: true, Update: true, Default: unset{}, Type: "list of {start, end}",
+			Doc: "all usable addresses but the gateway unless given", parse: pools},
+			jsonValue(func(b []byte, o *Subnet) []byte { return appendList(b, o.AllocationPools, appendPool) })),
+		row(Attribute{Name: "dns_nameservers", Create: true, Update: true, Default: unset{}, Type: "list of addresses",
+			Doc: "told by DHCP in this order; at most 5", parse: nullAs([]any{}, nameservers)},
+			jsonValue(func(b []byte, o *Subnet) []byte { return appendList(b, o.DNSNameservers, appendAddr) })),
+		row(Attribute{Name: "host_routes", Create: true, Update: true, Default: unset{}, Type: "list of {destination, nexthop}",
+			Doc: "told by DHCP; at most 20", parse: nullAs([]any{}, hostRoutes)},
+			jsonValue(func(b []byte, o *Subnet) []byte { return appendList(b, o.HostRoutes, appendRoute) })),
+	}
+	cols = append(cols, projectColumns(std)...)
+	cols = append(cols,
+		row(Attribute{Name: "enable_dhcp", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean", parse: flag},
+			flagValue(func(o *Subnet) bool { return o.EnableDHCP })),
+		ipv6Mode("ipv6_ra_mode", func(o *Subnet) string { return o.IPv6RAMode }),
+		ipv6Mode("ipv6_address_mode", func(o *Subnet) string { return o.IPv6AddressMode }),
+		row(Attribute{Name: "use_default_subnetpool", Create: true, Default: false, Later: noSubnetPools, Hidden: true,
+			Type: "boolean", parse: flag}, value[Subnet]{}),
+		row(Attribute{Name: "segment_id", Create: true, Update: true, Later: noSegments, Filter: true, Sort: true, See: AdminOnly,
+			Type: "uuid", parse: orNull(uuid)}, constant[Subnet]("null")),
+		row(Attribute{Name: "service_types", Create: true, Update: true, Default: unset{}, Type: "list of strings",
+			Doc: "device owners that may have addresses here; empty = all", parse: serviceTypes},
+			textsValue(func(o *Subnet) []string { return o.ServiceTypes })),
+		descriptionColumn(std),
+	)
+	cols = append(cols, lastColumns(std)...)
+	cols = append(cols, tagColumns(Attribute{Doc: "set through the tags sub-resource"}, std)...)
+	return newTable(Subnets, cols)
+}
+
+func ipv6Mode(name string, get func(o *Subnet) string) column[Subnet] {
+	return row(Attribute{Name: name, Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string",
+		Doc:   "slaac, dhcpv6-stateful or dhcpv6-stateless",
+		parse: orNull(oneOf("dhcpv6-stateful", "dhcpv6-stateless", "slaac"))}, textOrNullValue(get))
+}
+
+func cidrValue() value[Subnet] {
+	return value[Subnet]{
+		append: func(b []byte, o *Subnet) []byte { return appendPrefix(b, o.CIDR) },
+		key:    func(o *Subnet) Key { return Key{Kind: TextKey, Text: o.CIDR.String()} },
+	}
+}
+
+func gatewayValue() value[Subnet] {
+	return value[Subnet]{
+		append: func(b []byte, o *Subnet) []byte {
+			if o.GatewayIP == nil {
+				return append(b, "null"...)
+			}
+			return appendAddr(b, *o.GatewayIP)
+		},
+		key: func(o *Subnet) Key {
+			if o.GatewayIP == nil {
+				return Key{}
+			}
+			return Key{Kind: TextKey, Text: o.GatewayIP.String()}
+		},
+	}
+}
+
+func appendPool(b []byte, p Pool) []byte {
+	b = append(b, `{"start":`...)
+	b = appendAddr(b, p.Start)
+	b = append(b, `,"end":`...)
+	b = appendAddr(b, p.End)
+	return append(b, '}')
+}
+
+func appendRoute(b []byte, r HostRoute) []byte {
+	b = append(b, `{"destination":`...)
+	b = appendPrefix(b, r.Destination)
+	b = append(b, `,"nexthop":`...)
+	b = appendAddr(b, r.Nexthop)
+	return append(b, '}')
+}
+
+// pools takes a list of {start, end}. Whether they fit the subnet is for who knows it.
+func pools(v any) (any, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, reasonf("Invalid data format for IP pool: '%s'", pyText(v))
+	}
+	out := make([]Pool, 0, len(list))
+	for _, x := range list {
+		if err := exactKeys(x, "start", "end"); err != nil {
+			return nil, err
+		}
+		m := x.(map[string]any)
+		start, err := address(m["start"])
+		if err != nil {
+			return nil, err
+		}
+		end, err := address(m["end"])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Pool{Start: start.(netip.Addr), End: end.(netip.Addr)})
+	}
+	return out, nil
+}
+
+// nameservers takes a list of different addresses.
+func nameservers(v any) (any, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, reasonf("Invalid data format for nameserver: '%s'", pyText(v))
+	}
+	out := make([]netip.Addr, 0, len(list))
+	seen := make(map[netip.Addr]bool, len(list))
+	for _, x := range list {
+		a, err := address(x)
+		if err != nil {
+			return nil, reasonf("'%s' is not a valid nameserver. %s", pyText(x), err)
+		}
+		if seen[a.(netip.Addr)] {
+			return nil, reasonf("Duplicate nameserver '%s'", pyText(x))
+		}
+		seen[a.(netip.Addr)] = true
+		out = append(out, a.(netip.Addr))
+	}
+	return out, nil
+}
+
+// hostRoutes takes a list of different {destination, nexthop}.
+func hostRoutes(v any) (any, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, reasonf("Invalid data format for hostroute: '%s'", pyText(v))
+	}
+	out := make([]HostRoute, 0, len(list))
+	seen := make(map[HostRoute]bool, len(list))
+	for _, x := range list {
+		if err := exactKeys(x, "destination", "nexthop"); err != nil {
+			return nil, err
+		}
+		m := x.(map[string]any)
+		destination, err := routeCIDR(m["destination"])
+		if err != nil {
+			return nil, err
+		}
+		nexthop, err := address(m["nexthop"])
+		if err != nil {
+			return nil, err
+		}
+		r := HostRoute{Destination: destination, Nexthop: nexthop.(netip.Addr)}
+		if seen[r] {
+			return nil, reasonf("Duplicate hostroute '%s'", pyText(x))
+		}
+		seen[r] = true
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// routeCIDR takes a network in CIDR form without host bits.
+func routeCIDR(v any) (netip.Prefix, error) {
+	s, _ := v.(string)
+	p, ok := parseCIDR(s)
+	switch {
+	case !ok:
+		return p, reasonf("'%s' is not a valid CIDR", pyText(v))
+	case !strings.Contains(s, "/"), p != p.Masked():
+		return p, reasonf("'%s' is not a recognized CIDR, '%s' is recommended", s, p.Masked())
+	case p.Addr().IsLoopback():
+		return p, reasonf("'%s' is not a routable CIDR", s)
+	}
+	return p, nil
+}
+
+// serviceTypes takes device owners or their beginnings.
+func serviceTypes(v any) (any, error) {
+	if v == nil {
+		return []string{}, nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, badRequest("Subnet service types must be a list.")
+	}
+	out := make([]string, 0, len(list))
+	for _, x := range list {
+		s, ok := x.(string)
+		if !ok {
+			return nil, Errorf(Invalid, "InvalidInputSubnetServiceType", "Subnet service type %s is not a string.", pyText(x))
+		}
+		if !strings.HasPrefix(s, "network:") && !strings.HasPrefix(s, "neutron:") && !strings.HasPrefix(s, "compute:") {
+			return nil, Errorf(Invalid, "InvalidSubnetServiceType",
+				"Subnet service type %s does not correspond to a valid device owner.", s)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
