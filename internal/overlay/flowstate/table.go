@@ -154,12 +154,13 @@ func (t *Table) live(key flow.ConnKey, now time.Duration) *conn {
 	return c
 }
 
-// Touch says that a packet was seen at time at that belongs to key.
+// Touch says that a packet that belongs to key was let through at time at. A key whose time was over but that is not yet
+// forgotten lives on: the kernel tells of a flow's packets a little late.
 func (t *Table) Touch(key flow.ConnKey, at time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.conns[key]
-	if c == nil || at >= c.expires() {
+	if c == nil {
 		return
 	}
 	if at > c.last {

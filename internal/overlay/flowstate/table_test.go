@@ -238,8 +238,8 @@ func TestTableAgainstModel(t *testing.T) {
 			"touch": func(t *rapid.T) {
 				k := key.Draw(t, "key")
 				tab.Touch(k, now)
-				if alive(k) {
-					model[k] = entry{last: now, imported: model[k].imported}
+				if e, ok := model[k]; ok {
+					model[k] = entry{last: now, imported: e.imported}
 				}
 			},
 			"time":   func(t *rapid.T) { now += time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * second },
