@@ -143,6 +143,13 @@ func addresses(t *testing.T, host, machine Net) {
 route 192.0.2.0/24 link a kernel
 route 2001:db8::/64 link a kernel
 `)
+	l, err := host.LinkWith(netip.MustParseAddr("192.0.2.1"))
+	must(t, err)
+	if l.Name != "a" {
+		t.Errorf("the address is on %+v", l)
+	}
+	_, err = host.LinkWith(netip.MustParseAddr("192.0.2.2"))
+	wantErr(t, "the machine's address", err, ErrNotFound)
 	must(t, host.DeleteAddress("a", netip.MustParsePrefix("192.0.2.1/24")), host.DeleteAddress("a", netip.MustParsePrefix("192.0.2.1/24")))
 	wantText(t, host, `link a veth running mtu 1500
   address 2001:db8::1/64

@@ -229,6 +229,14 @@ func (f *Fake) Addresses(link string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
+func (f *Fake) LinkWith(address netip.Addr) (Link, error) {
+	defer f.lock()()
+	if l := f.owner(address); l != nil {
+		return l.Link, nil
+	}
+	return Link{}, fmt.Errorf("link with address %s: %w", address, ErrNotFound)
+}
+
 func (f *Fake) AddAddress(link string, address netip.Prefix) error {
 	defer f.lock()()
 	l, err := f.find(link)

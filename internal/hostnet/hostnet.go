@@ -158,6 +158,8 @@ type Net interface {
 
 	// Addresses returns a link's addresses in order, those that the kernel gave itself (fe80::/10) left out.
 	Addresses(link string) ([]netip.Prefix, error)
+	// LinkWith returns the link that has the address, or ErrNotFound.
+	LinkWith(address netip.Addr) (Link, error)
 	AddAddress(link string, address netip.Prefix) error
 	DeleteAddress(link string, address netip.Prefix) error
 

@@ -208,6 +208,24 @@ func (l *Linux) Addresses(link string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
+func (l *Linux) LinkWith(address netip.Addr) (Link, error) {
+	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return Link{}, wrap(err, "link with address %s", address)
+	}
+	for _, a := range all {
+		if p, ok := prefixOf(a.IPNet); !ok || p.Addr() != address {
+			continue
+		}
+		found, err := l.handle.LinkByIndex(a.LinkIndex)
+		if err != nil {
+			return Link{}, wrap(err, "link with address %s", address)
+		}
+		return linkOf(found), nil
+	}
+	return Link{}, fmt.Errorf("link with address %s: %w", address, ErrNotFound)
+}
+
 func (l *Linux) AddAddress(link string, address netip.Prefix) error {
 	found, err := l.find(link)
 	if err != nil {

@@ -1,0 +1,278 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"heddle/internal/store"
+)
+
+// presence keeps what this host reports of itself in the store: keys under a lease that the store drops when the host is
+// not heard of any more. When the lease is lost, say after a long time without the store, another one is taken and
+// everything reported again.
+//
+// Stopping an agent does not give the lease up: its keys stay for the rest of the lease, so that an agent that is only
+// restarted is never missed.
+type presence struct {
+	store  store.Store
+	ttl    time.Duration
+	prefix string // all keys lie below it; what a former agent of this host left there is swept
+	log    *slog.Logger
+	told   chan struct{} // closed once everything reported is in the store for the first time
+	kick   chan struct{}
+
+	mu    sync.Mutex
+	keys  map[string][]byte
+	dirty map[string]struct{}
+	swept bool // what an earlier agent left is gone
+	full  bool // everything to report is known, so the rest may be swept
+	lease store.Lease
+}
+
+const (
+	// presenceBatch bounds the keys written in one commit.
+	presenceBatch = 512
+	// presenceTimeout bounds one call of the store; it is tried again.
+	presenceTimeout = 5 * time.Second
+	presencePause   = 500 * time.Millisecond
+)
+
+func newPresence(st store.Store, prefix string, ttl time.Duration, log *slog.Logger) *presence {
+	return &presence{store: st, ttl: ttl, prefix: prefix, log: log, told: make(chan struct{}), kick: make(chan struct{}, 1),
+		keys: map[string][]byte{}, dirty: map[string]struct{}{}}
+}
+
+// Set reports value under key from now on.
+func (p *presence) Set(key string, value []byte) {
+	p.mu.Lock()
+	old, there := p.keys[key]
+	if there && bytes.Equal(old, value) {
+		p.mu.Unlock()
+		return
+	}
+	p.keys[key] = value
+	p.dirty[key] = struct{}{}
+	p.mu.Unlock()
+	p.wake()
+}
+
+// Delete reports key no more.
+func (p *presence) Delete(key string) {
+	p.mu.Lock()
+	_, there := p.keys[key]
+	if there {
+		delete(p.keys, key)
+		p.dirty[key] = struct{}{}
+	}
+	p.mu.Unlock()
+	if there {
+		p.wake()
+	}
+}
+
+// Complete says that all that there is to report has been set: keys of an earlier agent that are not among it go.
+func (p *presence) Complete() {
+	p.mu.Lock()
+	p.full = true
+	p.mu.Unlock()
+	p.wake()
+}
+
+func (p *presence) wake() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Lease is the lease held now, 0 without one. Keys put under it are not reported again when it is lost.
+func (p *presence) Lease() store.Lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lease
+}
+
+// Run reports until ctx ends.
+func (p *presence) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		lease, err := p.grant(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				p.log.Warn("no lease from the store: this host counts as gone until there is one", "err", err)
+			}
+			pause(ctx, presencePause)
+			continue
+		}
+		p.begin(lease)
+		if err := p.hold(ctx, lease); err != nil && ctx.Err() == nil {
+			p.log.Warn("lost the lease of this host, taking another", "err", err)
+		}
+		p.begin(0)
+	}
+	return nil
+}
+
+// grant waits for a lease while the store is away.
+func (p *presence) grant(ctx context.Context) (store.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	defer cancel()
+	return p.store.Grant(ctx, p.ttl)
+}
+
+// begin marks everything to be written under a new lease.
+func (p *presence) begin(lease store.Lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lease = lease
+	for k := range p.keys {
+		p.dirty[k] = struct{}{}
+	}
+}
+
+// hold renews the lease and writes what changes, until the lease is lost.
+func (p *presence) hold(ctx context.Context, lease store.Lease) error {
+	ctx, cancel := context.WithCancel(ctx)
+	lost := make(chan error, 1)
+	go func() { lost <- p.store.KeepAlive(ctx, lease) }()
+	err := p.write(ctx, lease, lost)
+	cancel()
+	if err == nil {
+		return <-lost
+	}
+	<-lost
+	return err
+}
+
+// write returns nil when ctx ends.
+func (p *presence) write(ctx context.Context, lease store.Lease, lost chan error) error {
+	var again <-chan time.Time
+	failing := false
+	for {
+		err := p.flush(ctx, lease)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, store.ErrLeaseGone):
+			return err
+		case err != nil:
+			if !failing {
+				p.log.Warn("cannot report to the store, will try again", "err", err)
+			}
+			failing, again = true, time.After(presencePause)
+		default:
+			if failing {
+				p.log.Info("reporting to the store again")
+			}
+			failing, again = false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-lost:
+			lost <- nil
+			return err
+		case <-p.kick:
+		case <-again:
+		}
+	}
+}
+
+// flush writes all that is marked, and once sweeps what an earlier agent left.
+func (p *presence) flush(ctx context.Context, lease store.Lease) error {
+	for {
+		ops := p.take(lease)
+		if len(ops) == 0 {
+			break
+		}
+		if err := p.commit(ctx, ops); err != nil {
+			p.giveBack(ops)
+			return err
+		}
+	}
+	p.mu.Lock()
+	sweep := p.full && !p.swept
+	p.mu.Unlock()
+	if !sweep {
+		return nil
+	}
+	if err := p.sweep(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.swept = true
+	p.mu.Unlock()
+	close(p.told)
+	return nil
+}
+
+func (p *presence) commit(ctx context.Context, ops []store.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	defer cancel()
+	_, err := p.store.Commit(ctx, nil, ops)
+	return err
+}
+
+func (p *presence) take(lease store.Lease) []store.Op {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ops []store.Op
+	for k := range p.dirty {
+		if len(ops) == presenceBatch {
+			break
+		}
+		if value, wanted := p.keys[k]; wanted {
+			ops = append(ops, store.Op{Key: k, Value: value, Lease: lease})
+		} else {
+			ops = append(ops, store.Op{Key: k, Delete: true})
+		}
+		delete(p.dirty, k)
+	}
+	return ops
+}
+
+func (p *presence) giveBack(ops []store.Op) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, op := range ops {
+		p.dirty[op.Key] = struct{}{}
+	}
+}
+
+func (p *presence) sweep(ctx context.Context) error {
+	listCtx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	defer cancel()
+	found, _, err := p.store.List(listCtx, p.prefix)
+	if err != nil {
+		return err
+	}
+	var ops []store.Op
+	p.mu.Lock()
+	for _, kv := range found {
+		if _, wanted := p.keys[kv.Key]; !wanted {
+			ops = append(ops, store.Op{Key: kv.Key, Delete: true})
+		}
+	}
+	p.mu.Unlock()
+	for len(ops) > 0 {
+		n := min(len(ops), presenceBatch)
+		if err := p.commit(ctx, ops[:n]); err != nil {
+			return err
+		}
+		ops = ops[n:]
+	}
+	return nil
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

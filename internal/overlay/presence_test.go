@@ -1,0 +1,112 @@
+package overlay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/store"
+)
+
+// there is what the store has below a prefix, as "key=value".
+func there(t *testing.T, st store.Store, prefix string) string {
+	t.Helper()
+	kvs, _, err := st.List(t.Context(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, kv := range kvs {
+		all[strings.TrimPrefix(kv.Key, prefix)] = string(kv.Value)
+	}
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, k+"="+all[k])
+	}
+	return strings.Join(out, " ")
+}
+
+// until waits for the store to hold text below the prefix, looking after every change.
+func until(t *testing.T, st store.Store, prefix, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, rev, err := st.List(ctx, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, _ := st.Watch(ctx, rev, prefix)
+	for there(t, st, prefix) != want {
+		if _, ok := <-changes; !ok {
+			t.Fatalf("the store has %q, want %q", there(t, st, prefix), want)
+		}
+	}
+}
+
+func runPresence(t *testing.T, p *presence) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		done <- nil
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func TestPresenceReports(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/me/left", Value: []byte("over")}, {Key: "/me/a", Value: []byte("old")}}); err != nil {
+		t.Fatal(err)
+	}
+	p := newPresence(st, "/me/", time.Minute, slog.New(slog.DiscardHandler))
+	p.Set("/me/a", []byte("1"))
+	stop := runPresence(t, p)
+	until(t, st, "/me/", "a=1 left=over") // nothing is swept before all is known
+	p.Complete()
+	<-p.told
+	until(t, st, "/me/", "a=1")
+	p.Set("/me/b", []byte("2"))
+	p.Set("/me/a", []byte("3"))
+	until(t, st, "/me/", "a=3 b=2")
+	p.Delete("/me/a")
+	p.Delete("/me/none")
+	until(t, st, "/me/", "b=2")
+	stop()
+	if got := there(t, st, "/me/"); got != "b=2" {
+		t.Errorf("after a stop the store has %q: a restart would be noticed", got)
+	}
+}
+
+func TestPresenceTakesAnotherLease(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	p := newPresence(st, "/me/", time.Minute, slog.New(slog.DiscardHandler))
+	for i := range presenceBatch + 10 {
+		p.Set(fmt.Sprintf("/me/%04d", i), []byte("x"))
+	}
+	p.Complete()
+	runPresence(t, p)
+	<-p.told
+	all := there(t, st, "/me/")
+	first := p.Lease()
+	if err := st.Revoke(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	p.Set("/me/more", []byte("y")) // finds the lease gone
+	until(t, st, "/me/", all+" more=y")
+	if again := p.Lease(); again == first || again == 0 {
+		t.Errorf("lease %d, was %d", again, first)
+	}
+}
