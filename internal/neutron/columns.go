@@ -150,3 +150,23 @@ func matchSince[T any](get func(o *T) time.Time) func(values []string) (func(o *
 		return func(o *T) bool { return !get(o).Truncate(time.Second).Before(since) }, nil
 	}
 }
+
+// ParseTags reads a list of different tags.
+func ParseTags(v any) ([]string, error) {
+	tags, err := texts(maxTag)(v)
+	if err != nil {
+		return nil, invalidInput("%s", err)
+	}
+	return tags.([]string), nil
+}
+
+// CanonicalMACs are those of the texts that are MAC addresses, in canonical form.
+func CanonicalMACs(texts []string) []string {
+	var macs []string
+	for _, s := range texts {
+		if m, ok := parseMAC(s); ok {
+			macs = append(macs, m.String())
+		}
+	}
+	return macs
+}

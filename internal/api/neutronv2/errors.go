@@ -1,0 +1,83 @@
+package neutronv2
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"heddle/internal/api"
+	"heddle/internal/neutron"
+)
+
+// statuses are the codes of the kinds of errors (neutron-api §1).
+var statuses = map[neutron.Kind]int{
+	neutron.Invalid:      http.StatusBadRequest,
+	neutron.Forbidden:    http.StatusForbidden,
+	neutron.NotFound:     http.StatusNotFound,
+	neutron.Conflict:     http.StatusConflict,
+	neutron.Precondition: http.StatusPreconditionFailed,
+	neutron.Unsupported:  http.StatusNotImplemented,
+	neutron.Unavailable:  http.StatusServiceUnavailable,
+}
+
+// malformed is the reference's text for what it cannot read or does not do.
+const malformed = "The server could not comply with the request since it is either malformed or otherwise incorrect."
+
+// answer runs an endpoint and turns its error into an error body. What is not the client's fault is logged and hidden.
+func (h *handler) answer(e endpoint) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := e(w, r)
+		if err == nil {
+			return
+		}
+		var known *neutron.Error
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.As(err, &known) && statuses[known.Kind] != 0:
+			writeError(w, statuses[known.Kind], known.Type, known.Message)
+		case errors.As(err, &tooLarge):
+			writeError(w, http.StatusRequestEntityTooLarge, "HTTPRequestEntityTooLarge", "The body of your request was too large for this server.")
+		default:
+			h.fail(w, r, err)
+		}
+	})
+}
+
+// fail answers an error of ours.
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() == nil { // else the client has gone, and that is why it failed
+		h.log.Error("request failed", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		writeError(w, http.StatusServiceUnavailable, "ServiceUnavailable", "The service is unavailable.")
+		return
+	}
+	writeError(w, http.StatusInternalServerError, "HTTPInternalServerError",
+		"Request Failed: internal server error while processing your request.")
+}
+
+// noRoute answers what no route takes.
+func (h *handler) noRoute(w http.ResponseWriter, _ *http.Request, status int) {
+	if status == http.StatusMethodNotAllowed {
+		writeError(w, status, "HTTPMethodNotAllowed", malformed)
+		return
+	}
+	writeError(w, http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
+}
+
+func writeError(w http.ResponseWriter, status int, typ, message string) {
+	type body struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+		Detail  string `json:"detail"`
+	}
+	api.WriteJSON(w, status, map[string]body{"NeutronError": {Type: typ, Message: message}})
+}
+
+func badRequest(message string) *neutron.Error {
+	return neutron.Errorf(neutron.Invalid, "HTTPBadRequest", "%s", message)
+}
+
+func invalidInput(message string) *neutron.Error {
+	return neutron.Errorf(neutron.Invalid, "InvalidInput", "Invalid input for operation: %s.", message)
+}

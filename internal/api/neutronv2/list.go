@@ -1,0 +1,358 @@
+package neutronv2
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"heddle/internal/api"
+	"heddle/internal/neutron"
+)
+
+// list answers a collection: the operation finds by index what it can, the rest is filtered, sorted and cut here.
+func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
+	caller, params := api.Caller(r.Context()), r.URL.Query()
+	fields := given(params["fields"])
+	filters, err := c.filters(caller.Admin(), params)
+	if err != nil {
+		return err
+	}
+	sorts, err := c.sorts(params)
+	if err != nil {
+		return err
+	}
+	page, err := readPage(params)
+	if err != nil {
+		return err
+	}
+	q := selective(params, caller.Admin())
+	q.WithoutComputed = !c.table.NeedsComputed(append(slices.Clone(fields), asked(params)...)) && len(fields) > 0
+	all, err := c.ops.list(r.Context(), caller, q)
+	if err != nil {
+		return err
+	}
+	order := newOrder(sorts, c.table.SortKey("id"))
+	chosen := order.sort(filter(all, filters))
+	if page.limit > 0 {
+		if chosen, err = cut(r.Context(), chosen, page, order, c.marker(caller)); err != nil {
+			return err
+		}
+	}
+	e := c.table.Encoder(caller.Admin(), fields)
+	out := newListWriter(w, http.StatusOK, c.table.Resource.Collection())
+	for _, o := range chosen {
+		out.item(func(b []byte) []byte { return e.Append(b, o) })
+	}
+	return out.end(c.links(r, params, page, chosen))
+}
+
+// notFilters are the query parameters that say how to list, not what.
+var notFilters = []string{"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
+
+// filters are the tests that all must pass; names that are not filters are ignored (neutron-api §2).
+func (c *collection[T]) filters(admin bool, params url.Values) ([]func(o *T) bool, error) {
+	var tests []func(o *T) bool
+	for name, values := range params {
+		if slices.Contains(notFilters, name) {
+			continue
+		}
+		test, err := c.table.Filter(admin, name, values)
+		if err != nil {
+			return nil, err
+		}
+		if test != nil {
+			tests = append(tests, test)
+		}
+	}
+	return tests, nil
+}
+
+func filter[T any](all []*T, tests []func(o *T) bool) []*T {
+	if len(tests) == 0 {
+		return all
+	}
+	var chosen []*T
+	for _, o := range all {
+		if !slices.ContainsFunc(tests, func(pass func(o *T) bool) bool { return !pass(o) }) {
+			chosen = append(chosen, o)
+		}
+	}
+	return chosen
+}
+
+// asked are the attributes that filters and sort keys name.
+func asked(params url.Values) []string {
+	names := slices.Clone(params["sort_key"])
+	for name := range params {
+		if !slices.Contains(notFilters, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// selective is what of the filters an index can answer.
+func selective(params url.Values, admin bool) neutron.Query {
+	either := func(names ...string) []string {
+		for _, n := range names {
+			if len(params[n]) > 0 {
+				return params[n]
+			}
+		}
+		return nil
+	}
+	all := func(name string) bool {
+		values := params[name]
+		return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(v, "true") && v != "1" })
+	}
+	q := neutron.Query{
+		IDs:              params["id"],
+		ProjectIDs:       either("project_id", "tenant_id"),
+		Names:            params["name"],
+		NetworkIDs:       params["network_id"],
+		DeviceIDs:        params["device_id"],
+		DeviceOwners:     params["device_owner"],
+		SecurityGroupIDs: either("security_group_id", "security_groups"),
+		RemoteGroupIDs:   params["remote_group_id"],
+		OnlyShared:       all("shared"),
+		OnlyExternal:     all("router:external"),
+	}
+	if admin {
+		q.HostIDs = params["binding:host_id"]
+	}
+	var ips neutron.FixedIPFilter
+	for _, v := range params["fixed_ips"] {
+		_ = ips.Add(v) // the filter itself has refused what cannot be read
+	}
+	q.IPAddresses, q.SubnetIDs = ips.Addresses, ips.SubnetIDs
+	q.MACAddresses = neutron.CanonicalMACs(params["mac_address"])
+	return q
+}
+
+// sortBy is one sort key with its direction.
+type sortBy[T any] struct {
+	key  func(o *T) neutron.Key
+	desc bool
+}
+
+// sorts reads sort_key and sort_dir.
+func (c *collection[T]) sorts(params url.Values) ([]sortBy[T], error) {
+	keys, dirs := given(params["sort_key"]), given(params["sort_dir"])
+	if len(keys) != len(dirs) {
+		return nil, badRequest("The number of sort_keys and sort_dirs must be same")
+	}
+	var sorts []sortBy[T]
+	var unknown, wrong []string
+	for i, name := range keys {
+		key := c.table.SortKey(name)
+		if key == nil {
+			unknown = append(unknown, "'"+name+"'")
+		}
+		if dirs[i] != "asc" && dirs[i] != "desc" {
+			wrong = append(wrong, "'"+dirs[i]+"'")
+		}
+		sorts = append(sorts, sortBy[T]{key, dirs[i] == "desc"})
+	}
+	if unknown != nil {
+		return nil, badRequest("[" + strings.Join(unknown, ", ") + "] is invalid attribute for sort_keys")
+	}
+	if wrong != nil {
+		return nil, badRequest("[" + strings.Join(wrong, ", ") + "] is invalid value for sort_dirs, valid value is 'asc' and 'desc'")
+	}
+	return sorts, nil
+}
+
+// order is the order of a list: the sort keys asked for, then the id.
+type order[T any] []sortBy[T]
+
+func newOrder[T any](sorts []sortBy[T], id func(o *T) neutron.Key) order[T] {
+	return append(slices.Clone(sorts), sortBy[T]{key: id})
+}
+
+func (s order[T]) keys(o *T) []neutron.Key {
+	keys := make([]neutron.Key, len(s))
+	for i := range s {
+		keys[i] = s[i].key(o)
+	}
+	return keys
+}
+
+func (s order[T]) compare(a, b []neutron.Key) int {
+	for i := range s {
+		if d := a[i].Compare(b[i]); d != 0 {
+			if s[i].desc {
+				return -d
+			}
+			return d
+		}
+	}
+	return 0
+}
+
+// sort gives a sorted copy, or list itself if it is in order.
+func (s order[T]) sort(list []*T) []*T {
+	if len(s) == 1 { // by id alone: keys cost nothing
+		id := s[0].key
+		byID := func(a, b *T) int { return cmp.Compare(id(a).Text, id(b).Text) }
+		if slices.IsSortedFunc(list, byID) {
+			return list
+		}
+		list = slices.Clone(list)
+		slices.SortFunc(list, byID)
+		return list
+	}
+	type keyed struct {
+		o    *T
+		keys []neutron.Key
+	}
+	sorted := make([]keyed, len(list))
+	for i, o := range list {
+		sorted[i] = keyed{o, s.keys(o)}
+	}
+	slices.SortFunc(sorted, func(a, b keyed) int { return s.compare(a.keys, b.keys) })
+	out := make([]*T, len(list))
+	for i := range sorted {
+		out[i] = sorted[i].o
+	}
+	return out
+}
+
+// page is which part of a sorted list is wanted.
+type page struct {
+	limit   int    // 0 = all
+	marker  string // id of the last object the client has; "" = none
+	reverse bool   // towards the start
+}
+
+func readPage(params url.Values) (page, error) {
+	p := page{marker: params.Get("marker"), reverse: strings.EqualFold(params.Get("page_reverse"), "true")}
+	if !params.Has("limit") {
+		return p, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(params.Get("limit")))
+	if err != nil || n < 0 {
+		return p, neutron.Errorf(neutron.Invalid, "BadRequest",
+			"Bad limit request: Limit must be an integer 0 or greater and not '%s'.", params.Get("limit"))
+	}
+	p.limit = n
+	return p, nil
+}
+
+// marker finds the object a page starts after, which the filters may have left out.
+func (c *collection[T]) marker(caller neutron.Caller) func(ctx context.Context, id string) (*T, error) {
+	return func(ctx context.Context, id string) (*T, error) { return c.ops.show(ctx, caller, id) }
+}
+
+// cut takes the page out of the sorted list.
+func cut[T any](ctx context.Context, list []*T, p page, s order[T], find func(ctx context.Context, id string) (*T, error)) ([]*T, error) {
+	before, after := len(list), 0 // where the marker is: what comes before it, and where what comes after it starts
+	if p.marker != "" {
+		m, err := find(ctx, p.marker)
+		if err != nil {
+			return nil, err
+		}
+		keys := s.keys(m)
+		i, found := slices.BinarySearchFunc(list, keys, func(o *T, keys []neutron.Key) int { return s.compare(s.keys(o), keys) })
+		before, after = i, i
+		if found {
+			after = i + 1
+		}
+	}
+	if p.reverse {
+		return list[max(before-p.limit, 0):before], nil
+	}
+	return list[after:min(after+p.limit, len(list))], nil
+}
+
+// links point to the next and the previous page.
+func (c *collection[T]) links(r *http.Request, params url.Values, p page, list []*T) []link {
+	if p.limit == 0 {
+		return nil
+	}
+	full := len(list) >= p.limit
+	var links []link
+	href := func(marker int, reverse bool) string {
+		q := url.Values{}
+		for k, v := range params {
+			if k != "marker" && k != "page_reverse" {
+				q[k] = v
+			}
+		}
+		if len(list) > 0 {
+			q.Set("marker", c.table.SortKey("id")(list[marker]).Text)
+		}
+		if reverse {
+			q.Set("page_reverse", "True")
+		}
+		return api.BaseURL(r) + r.URL.EscapedPath() + "?" + q.Encode()
+	}
+	if full || p.reverse {
+		links = append(links, link{"next", href(len(list)-1, false)})
+	}
+	if full || !p.reverse {
+		links = append(links, link{"previous", href(0, true)})
+	}
+	return links
+}
+
+// listWriter writes {"networks":[…],"networks_links":[…]}; a long list leaves in parts, so that it is never held whole.
+type listWriter struct {
+	w          http.ResponseWriter
+	status     int
+	collection string
+	buf        []byte
+	items      int
+	sent       bool
+}
+
+// partSize is how many bytes are collected before they are sent.
+const partSize = 64 << 10
+
+func newListWriter(w http.ResponseWriter, status int, collection string) *listWriter {
+	l := &listWriter{w: w, status: status, collection: collection, buf: make([]byte, 0, partSize/4)}
+	l.buf = fmt.Appendf(l.buf, `{"%s":[`, collection)
+	return l
+}
+
+func (l *listWriter) item(write func(b []byte) []byte) {
+	if l.items > 0 {
+		l.buf = append(l.buf, ',')
+	}
+	l.items++
+	if l.buf = write(l.buf); len(l.buf) >= partSize {
+		l.flush()
+	}
+}
+
+func (l *listWriter) flush() {
+	if !l.sent {
+		l.sent = true
+		l.w.Header().Set("Content-Type", "application/json")
+		l.w.WriteHeader(l.status)
+	}
+	_, _ = l.w.Write(l.buf) // a client that has gone is not our error
+	l.buf = l.buf[:0]
+}
+
+func (l *listWriter) end(links []link) error {
+	l.buf = append(l.buf, ']')
+	if links != nil {
+		text, err := json.Marshal(links)
+		if err != nil {
+			return err
+		}
+		l.buf = fmt.Appendf(l.buf, `,"%s_links":%s`, l.collection, text)
+	}
+	l.buf = append(l.buf, '}')
+	if !l.sent {
+		l.w.Header().Set("Content-Length", strconv.Itoa(len(l.buf)))
+	}
+	l.flush()
+	return nil
+}
