@@ -1,0 +1,151 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"heddle/internal/store"
+	"heddle/internal/store/replica"
+)
+
+// mostAttempts bounds how often an Update runs its function.
+const mostAttempts = 50
+
+// DB reads records from a replica and writes them to the store. The replica must hold every table that is used, and
+// those that refer to it, and be running.
+type DB struct {
+	store   store.Store
+	replica *replica.Replica
+	last    atomic.Int64 // revision of this DB's newest commit
+	queues  queues
+}
+
+// NewDB returns a DB of what rep holds.
+func NewDB(st store.Store, rep *replica.Replica) *DB {
+	return &DB{store: st, replica: rep}
+}
+
+// Store returns the store that the DB writes to.
+func (db *DB) Store() store.Store { return db.store }
+
+// View returns a snapshot that has everything committed before the call, by whoever.
+func (db *DB) View(ctx context.Context) (*Snap, error) {
+	s, err := db.replica.Fresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Snap{s}, nil
+}
+
+// Update runs f and commits what it has written, all or nothing, and returns the revision of the commit. f runs again
+// when something it has read has changed meanwhile, so it must have no effects but through tx. When f fails nothing is
+// written, and its error is returned once it is known not to come from an old snapshot.
+//
+// Errors of the store: [store.ErrUnavailable] leaves open whether the commit happened; [store.ErrConflict] says that
+// others were always faster.
+func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
+	u := update{db: db, f: f}
+	defer u.leave()
+	snap, err := db.replica.At(ctx, db.last.Load())
+	if err != nil {
+		return 0, err
+	}
+	for attempt := range mostAttempts {
+		rev, err := u.try(ctx, snap)
+		var again *retry
+		if !errors.As(err, &again) {
+			return rev, err
+		}
+		if snap, err = db.replica.At(ctx, again.at); err != nil {
+			return 0, err
+		}
+		if again.conflict {
+			if err := pause(ctx, attempt); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return 0, fmt.Errorf("gave up after %d attempts: %w", mostAttempts, store.ErrConflict)
+}
+
+// retry says that an attempt is to be made again on a snapshot of at least revision at.
+type retry struct {
+	at       int64
+	conflict bool
+}
+
+func (r *retry) Error() string { return fmt.Sprintf("to be tried again at revision %d", r.at) }
+
+// update is one call of Update.
+type update struct {
+	db    *DB
+	f     func(*Tx) error
+	fresh bool // the snapshot is newer than the beginning of the call
+	queue []*queue
+}
+
+func (u *update) try(ctx context.Context, snap *replica.Snapshot) (int64, error) {
+	tx := newTx(snap)
+	if err := u.f(tx); err != nil {
+		return 0, u.failed(ctx, snap, err)
+	}
+	conds, ops := tx.commit()
+	if len(ops) == 0 {
+		return snap.Revision, nil
+	}
+	if err := u.enter(ctx, tx.touched, snap.Revision); err != nil {
+		return 0, err
+	}
+	rev, err := u.db.store.Commit(ctx, conds, ops)
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		u.fresh = true
+		return 0, &retry{at: rev, conflict: true}
+	case err != nil:
+		return 0, err
+	}
+	u.committed(rev)
+	return rev, nil
+}
+
+// failed decides about an error of f: on an old snapshot it may be mistaken, and f has another try.
+func (u *update) failed(ctx context.Context, snap *replica.Snapshot, cause error) error {
+	if u.fresh {
+		return cause
+	}
+	now, err := u.db.store.Revision(ctx)
+	if err != nil || now <= snap.Revision {
+		return cause
+	}
+	u.fresh = true
+	return &retry{at: now}
+}
+
+func (u *update) committed(rev int64) {
+	for {
+		last := u.db.last.Load()
+		if rev <= last || u.db.last.CompareAndSwap(last, rev) {
+			break
+		}
+	}
+	for _, q := range u.queue {
+		q.last = rev
+	}
+}
+
+// pause waits a little, longer with each attempt, so that those who collided do not meet again.
+func pause(ctx context.Context, attempt int) error {
+	if attempt == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rand.N(time.Millisecond << min(attempt, 6))):
+		return nil
+	}
+}

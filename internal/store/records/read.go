@@ -1,0 +1,228 @@
+package records
+
+import (
+	"iter"
+	"slices"
+
+	"heddle/internal/store/replica"
+
+	"github.com/tidwall/btree"
+)
+
+// Reader is what records are read from: a [Snap] or a [Tx]. Records read are shared by all readers and must not be
+// modified; copy what is to be changed.
+type Reader interface {
+	view() view
+}
+
+// view is a snapshot, and over it what a transaction has written.
+type view struct {
+	snap *replica.Snapshot
+	tx   *Tx // nil: the snapshot alone
+}
+
+// Snap is an immutable view of all tables at one revision.
+type Snap struct{ snap *replica.Snapshot }
+
+func (s *Snap) view() view { return view{snap: s.snap} }
+
+// Revision is the revision of the store that is seen.
+func (s *Snap) Revision() int64 { return s.snap.Revision }
+
+// Over makes a replica's snapshot readable by tables, for followers of a replica.
+func Over(s *replica.Snapshot) *Snap { return &Snap{s} }
+
+// Get returns the record with this id, or a [NotFoundError]. In a transaction the commit needs the whole record to be
+// unchanged, or still missing.
+func (t *Table[T]) Get(r Reader, id string) (*T, error) {
+	v := r.view()
+	if v.tx != nil {
+		v.tx.guardRecord(t.def, id)
+	}
+	return t.found(v, id)
+}
+
+// Need returns the record with this id, or a [NotFoundError]. In a transaction the commit needs only that the record
+// still exists: that is for parents, so that updates of a parent do not conflict with what is made below it.
+func (t *Table[T]) Need(r Reader, id string) (*T, error) {
+	v := r.view()
+	if v.tx != nil {
+		v.tx.guardExistence(t.def, id)
+	}
+	return t.found(v, id)
+}
+
+// Peek returns the record with this id, if there is one. A transaction does not guard it.
+func (t *Table[T]) Peek(r Reader, id string) (*T, bool) {
+	record := r.view().get(t.def, id)
+	if record == nil {
+		return nil, false
+	}
+	return record.(*T), true
+}
+
+func (t *Table[T]) found(v view, id string) (*T, error) {
+	record := v.get(t.def, id)
+	if record == nil {
+		return nil, &NotFoundError{t.def.name, id}
+	}
+	return record.(*T), nil
+}
+
+// Revisions returns the revisions at which the stored record was created and last changed, 0 and 0 when there is none. A
+// transaction's own writes have none yet.
+func (t *Table[T]) Revisions(r Reader, id string) (created, changed int64) {
+	if e := r.view().snap.Get(t.def.name, id); e != nil {
+		return e.Create, e.Mod
+	}
+	return 0, 0
+}
+
+// All returns the records in order of their ids, with the transaction's own writes. A transaction does not guard them.
+// Records may be written while it runs; it does not see that.
+func (t *Table[T]) All(r Reader) iter.Seq[*T] {
+	v := r.view()
+	return typed[T](merge(v.snap.All(t.def.name), v.written(t.def), func(any) bool { return true }))
+}
+
+// By returns the records that have value in the index, as All does.
+func (t *Table[T]) By(r Reader, index, value string) iter.Seq[*T] {
+	v := r.view()
+	return typed[T](v.by(t.def, index, value))
+}
+
+// CountBy returns how many records have value in the index, at a cost independent of their number.
+func (t *Table[T]) CountBy(r Reader, index, value string) int {
+	v := r.view()
+	n := v.snap.CountBy(t.def.name, index, value)
+	written := v.written(t.def)
+	if written == nil {
+		return n
+	}
+	has := t.def.has(index, value)
+	written.Scan(func(_ string, w *write) bool {
+		if w.base != nil && has(w.base.Record) {
+			n--
+		}
+		if w.record != nil && has(w.record) {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// Count returns how many records there are.
+func (t *Table[T]) Count(r Reader) int {
+	v := r.view()
+	n := v.snap.Len(t.def.name)
+	if written := v.written(t.def); written != nil {
+		written.Scan(func(_ string, w *write) bool {
+			if w.base != nil {
+				n--
+			}
+			if w.record != nil {
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}
+
+// Referrers returns the ids of the records that refer to target by the field, in order. In a transaction the commit
+// needs that no new ones have come.
+func (t *Table[T]) Referrers(r Reader, field, target string) []string {
+	v := r.view()
+	ref := t.def.reference(field)
+	if v.tx != nil {
+		v.tx.guardPrefix(ref.idxField(t.def, target))
+	}
+	return v.referrers(t.def, ref, target)
+}
+
+func (v view) get(d *definition, id string) any {
+	if written := v.written(d); written != nil {
+		if w, ok := written.Get(id); ok {
+			return w.record
+		}
+	}
+	if e := v.snap.Get(d.name, id); e != nil {
+		return e.Record
+	}
+	return nil
+}
+
+// written returns what the transaction has written to the table, nil for nothing.
+func (v view) written(d *definition) *btree.Map[string, *write] {
+	if v.tx == nil {
+		return nil
+	}
+	return v.tx.writes[d]
+}
+
+func (v view) by(d *definition, index, value string) iter.Seq[any] {
+	return merge(v.snap.By(d.name, index, value), v.written(d), d.has(index, value))
+}
+
+func (v view) referrers(d *definition, ref *reference, target string) []string {
+	var ids []string
+	for record := range v.by(d, ref.field, target) {
+		ids = append(ids, d.id(record))
+	}
+	return ids
+}
+
+// has returns a function that says whether a record has value in the index.
+func (d *definition) has(index, value string) func(any) bool {
+	for _, i := range d.all {
+		if i.Name == index {
+			return func(r any) bool { return slices.Contains(i.Values(r), value) }
+		}
+	}
+	panic("table " + d.name + " has no index named " + index)
+}
+
+// merge joins what is stored with what a transaction has written, in order of ids. Of the written records, those that
+// match are taken.
+func merge(stored iter.Seq[*replica.Entry], written *btree.Map[string, *write], matches func(any) bool) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		if written == nil {
+			for e := range stored {
+				if !yield(e.Record) {
+					return
+				}
+			}
+			return
+		}
+		next := written.Copy().Iter() // a copy, since the loop's body may write
+		more := next.First()
+		// before yields the written records up to id, and says whether the one of this very id was among them.
+		before := func(id string, all bool) (found, ok bool) {
+			for ; more && (all || next.Key() <= id); more = next.Next() {
+				found = found || next.Key() == id
+				if w := next.Value(); w.record != nil && matches(w.record) && !yield(w.record) {
+					return found, false
+				}
+			}
+			return found, true
+		}
+		for e := range stored {
+			found, ok := before(e.ID, false)
+			if !ok || (!found && !yield(e.Record)) {
+				return
+			}
+		}
+		before("", true)
+	}
+}
+
+func typed[T any](records iter.Seq[any]) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for r := range records {
+			if !yield(r.(*T)) {
+				return
+			}
+		}
+	}
+}

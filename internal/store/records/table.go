@@ -1,0 +1,236 @@
+// Package records keeps typed records in the store: tables with unique keys and with references between them, changed
+// by transactions that commit as a whole or not at all.
+//
+// A record is one key. What holds between records is kept by further keys, written in the same transaction:
+//
+//	/heddle/unique/<table>/<name>/<value>                            the id of the record that has the value
+//	/heddle/idx/<target table>/<target id>/<table>.<field>/<id>      record <id> refers to the target
+//	/heddle/guard/<key>/                                             rewritten by each transaction that touches it
+//
+// Reads come from a replica's snapshot. A commit is conditional on everything that was read with Get, Need and
+// Referrers, on the old state of each record written, on the presence of what it refers to, and on the absence of new
+// references to what is deleted; if any of it has changed, the transaction runs again on a newer snapshot. Lists that
+// grow with other records are index keys, so that two records made at once below one parent do not conflict.
+package records
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"heddle/internal/store/replica"
+)
+
+// Table is the records of type T under one prefix, stored as JSON. It is a [replica.Table].
+type Table[T any] struct{ def *definition }
+
+// definition is a table without its type.
+type definition struct {
+	name         string
+	before, tail string // a key is before + id, or, for ids that begin with "<parent>/", before + parent + tail + rest
+	split        bool
+	id           func(any) string
+	decode       func([]byte) (any, error)
+	indexes      []replica.Index
+	uniques      []replica.Index // their names and keys
+	all          []replica.Index // indexes, uniques and refs, as the replica has them
+	refs         []reference
+	incoming     []incoming // references to this table
+}
+
+type reference struct {
+	field  string
+	target *definition
+	ids    func(any) []string
+	action Action
+}
+
+type incoming struct {
+	from *definition
+	reference
+}
+
+// Option adds an index, a unique key or a reference to a table.
+type Option[T any] func(*definition)
+
+// Target is a table that can be referred to.
+type Target interface {
+	definition(self *definition) *definition
+}
+
+func (t *Table[T]) definition(*definition) *definition { return t.def }
+
+type self struct{}
+
+func (self) definition(d *definition) *definition { return d }
+
+// Self is the Target of references between the records of one table.
+func Self() Target { return self{} }
+
+// NewTable returns the table of records under prefix, whose id is told by the record. A prefix with "*" as one of its
+// segments, /heddle/state/*/ports/, is for ids of the form <parent>/<rest>, whose parent takes the place of the star.
+//
+// It panics when two indexes, unique keys or references have the same name.
+func NewTable[T any](name, prefix string, id func(*T) string, opts ...Option[T]) *Table[T] {
+	d := &definition{
+		name: name,
+		id:   func(r any) string { return id(r.(*T)) },
+		decode: func(value []byte) (any, error) {
+			v := new(T)
+			return v, json.Unmarshal(value, v)
+		},
+	}
+	d.before, d.tail, d.split = strings.Cut(prefix, "*")
+	for _, o := range opts {
+		o(d)
+	}
+	d.all = slices.Concat(d.indexes, d.uniques)
+	for _, r := range d.refs {
+		d.all = append(d.all, replica.Index{Name: r.field, Values: r.ids})
+	}
+	names := map[string]bool{}
+	for _, i := range d.all {
+		if names[i.Name] {
+			panic(fmt.Sprintf("table %s has two indexes named %s", name, i.Name))
+		}
+		names[i.Name] = true
+	}
+	return &Table[T]{d}
+}
+
+// Index has the replica find records by values.
+func Index[T any](name string, values func(*T) []string) Option[T] {
+	return func(d *definition) {
+		d.indexes = append(d.indexes, replica.Index{Name: name, Values: func(r any) []string { return values(r.(*T)) }})
+	}
+}
+
+// Unique says that no two records of the table may share one of these keys; "" is no key. It is also an index.
+func Unique[T any](name string, keys func(*T) []string) Option[T] {
+	return func(d *definition) {
+		d.uniques = append(d.uniques, replica.Index{Name: name, Values: func(r any) []string { return filled(keys(r.(*T))) }})
+	}
+}
+
+// Ref says that records refer to those of target with these ids; "" is no reference. What is referred to must exist;
+// on says what happens when it is deleted. It is also an index, named by the field.
+func Ref[T any](field string, target Target, ids func(*T) []string, on Action) Option[T] {
+	return func(d *definition) {
+		to := target.definition(d)
+		r := reference{field, to, func(r any) []string { return filled(ids(r.(*T))) }, on}
+		d.refs = append(d.refs, r)
+		to.incoming = append(to.incoming, incoming{d, r})
+	}
+}
+
+// filled returns the values that are not empty, each once.
+func filled(values []string) []string {
+	var out []string
+	for _, v := range values {
+		if v != "" && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Action is what a deletion does to the records that refer to what is deleted.
+type Action struct {
+	kind  actionKind
+	clear func(record any, target string)
+}
+
+type actionKind uint8
+
+const (
+	refuse actionKind = iota + 1
+	cascade
+	clearWith
+)
+
+// Refuse refuses the deletion with an [InUseError].
+func Refuse() Action { return Action{kind: refuse} }
+
+// Cascade deletes the referrers too.
+func Cascade() Action { return Action{kind: cascade} }
+
+// ClearWith has f take the reference to the target out of each referrer; f gets a copy that it may change.
+func ClearWith[T any](f func(record *T, target string)) Action {
+	return Action{clearWith, func(r any, target string) { f(r.(*T), target) }}
+}
+
+// Name returns the table's name.
+func (t *Table[T]) Name() string { return t.def.name }
+
+// Key returns the store's key of the record with this id.
+func (t *Table[T]) Key(id string) string { return t.def.key(id) }
+
+// Source describes the table to a replica.
+func (t *Table[T]) Source() replica.Source { return t.def.source() }
+
+func (d *definition) source() replica.Source {
+	s := replica.Source{Name: d.name, Prefix: d.before, Decode: d.read, Indexes: d.all}
+	if d.split {
+		s.ID = d.splitID
+	}
+	return s
+}
+
+// read decodes what is stored under an id.
+func (d *definition) read(id string, value []byte) (any, error) {
+	record, err := d.decode(value)
+	if err != nil {
+		return nil, err
+	}
+	if says := d.id(record); says != id {
+		return nil, fmt.Errorf("the record says that its id is %q", says)
+	}
+	return record, nil
+}
+
+func (d *definition) key(id string) string {
+	if !d.split {
+		return d.before + id
+	}
+	parent, rest, _ := strings.Cut(id, "/")
+	return d.before + parent + d.tail + rest
+}
+
+// splitID is the way back from a key of a split table to the id. A tail without a slash at its end, as in
+// /heddle/state/*/alive, is for tables of one record a parent, whose id is the parent.
+func (d *definition) splitID(key string) (string, bool) {
+	parent, rest, ok := strings.Cut(key[len(d.before):], "/")
+	if !ok {
+		return "", false
+	}
+	rest, ok = strings.CutPrefix("/"+rest, d.tail)
+	switch whole := !strings.HasSuffix(d.tail, "/"); {
+	case !ok, whole != (rest == ""):
+		return "", false
+	case whole:
+		return parent, true
+	}
+	return parent + "/" + rest, true
+}
+
+func (d *definition) uniqueKey(name, value string) string {
+	return "/heddle/unique/" + d.name + "/" + name + "/" + value
+}
+
+// idxPrefix begins the keys of all references to the record with this id.
+func (d *definition) idxPrefix(id string) string { return "/heddle/idx/" + d.name + "/" + id + "/" }
+
+// idxField begins those of one field; the id of the referrer follows.
+func (r *reference) idxField(from *definition, target string) string {
+	return r.target.idxPrefix(target) + from.name + "." + r.field + "/"
+}
+
+func (d *definition) reference(field string) *reference {
+	for i := range d.refs {
+		if d.refs[i].field == field {
+			return &d.refs[i]
+		}
+	}
+	panic(fmt.Sprintf("table %s has no reference named %s", d.name, field))
+}
