@@ -184,3 +184,9 @@ func namedProtocol(name string) (uint8, bool) {
 	}
 	return 0, false
 }
+
+// KnownProtocol says whether a rule's protocol, a name or a number from 0 to 255, can be translated.
+func KnownProtocol(text string) bool {
+	_, ok := protocolNumber(text, etherIPv4)
+	return ok
+}

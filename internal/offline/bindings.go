@@ -1,0 +1,130 @@
+package offline
+
+import (
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+)
+
+// settleBinding binds, moves or unbinds a port whose request says something of its binding (midonet-translations §4 H6,
+// §7.1 step 4, §7.2 step 10).
+func (w *world) settleBinding(p *neutron.Port, data object) error {
+	hostCleared := data.has("binding:host_id") && p.HostID == ""
+	switch {
+	case p.Profile == nil, hostCleared:
+		unbind(p)
+		return nil
+	case p.HostID == "":
+		return nil // a profile alone says nothing of where
+	}
+	host, err := w.hostNamed(p.HostID)
+	if err != nil {
+		return err
+	}
+	if host == nil {
+		if p.Profile["interface_name"] != nil {
+			return refuse(neutron.NotFound, "port %s: host %q could not be found", p.ID, p.HostID)
+		}
+		unbind(p) // to the API a host that nobody knows is a binding that failed, not a fault
+		return nil
+	}
+	name := translate.InterfaceName(p)
+	if name == "" {
+		unbind(p)
+		return nil
+	}
+	return w.bind(p, host.ID, name)
+}
+
+// bind puts the port on an interface that no other port has.
+func (w *world) bind(p *neutron.Port, host, iface string) error {
+	for _, other := range w.ports {
+		if other.ID != p.ID && other.BoundHostID == host && other.InterfaceName == iface {
+			return refuse(neutron.Conflict, "port %s: interface %s of host %s is bound to port %s", p.ID, iface, host, other.ID)
+		}
+	}
+	if p.BoundHostID != host {
+		unbind(p)
+	}
+	p.BoundHostID, p.InterfaceName = host, iface
+	return nil
+}
+
+// unbind takes the port off its host, which keeps what it knows of the port's connections.
+func unbind(p *neutron.Port) {
+	if p.BoundHostID != "" {
+		p.PreviousHostID = p.BoundHostID
+	}
+	p.BoundHostID, p.InterfaceName = "", ""
+}
+
+// bindings is the port_binding task, which binds a port without touching its attributes (midonet-translations §15).
+type bindings struct{}
+
+func bindingResource() resource { return bindings{} }
+
+func (bindings) check(data object) error {
+	_, err := data.object("id", "port_id", "host_id", "interface_name")
+	return err
+}
+
+func (bindings) apply(w *world, s *step) error {
+	place := "port_id"
+	if !s.data.has(place) {
+		place = "id"
+	}
+	id, err := idOf(s.data.get(place))
+	if err != nil {
+		return err
+	}
+	switch p := w.ports[id]; s.op {
+	case "create":
+		return createBinding(w, p, id, s.data)
+	case "update":
+		return refuse(neutron.Unsupported, "port_binding cannot be updated; delete it and create another")
+	default:
+		if p != nil {
+			unbound := *p
+			unbind(&unbound)
+			w.ports[id] = &unbound
+		}
+		return nil
+	}
+}
+
+func createBinding(w *world, p *neutron.Port, id string, data object) error {
+	if p == nil {
+		return notFound("port", id)
+	}
+	if len(translate.Port(p, w.networks[p.NetworkID], w.groupsOf(p)).Ports) == 0 {
+		return refuse(neutron.Invalid, "port %s of owner %q on its network has no port in the topology to bind", id, p.DeviceOwner)
+	}
+	if p.BoundHostID != "" {
+		return refuse(neutron.Conflict, "port %s is bound to %s on host %s", id, p.InterfaceName, p.BoundHostID)
+	}
+	hostID, err := data.get("host_id").text()
+	if err != nil {
+		return err
+	}
+	iface, err := data.get("interface_name").text()
+	if err != nil {
+		return err
+	}
+	host := w.hosts[hostID]
+	if host == nil {
+		if host, err = w.hostNamed(hostID); err != nil {
+			return err
+		}
+	}
+	if host == nil {
+		return notFound("host", hostID)
+	}
+	if iface == "" {
+		return refuse(neutron.Invalid, "%s is missing", data.under("interface_name"))
+	}
+	bound := *p
+	if err := w.bind(&bound, host.ID, iface); err != nil {
+		return err
+	}
+	w.ports[id] = &bound
+	return nil
+}

@@ -1,0 +1,33 @@
+// Package offline answers questions without a server, a kernel or root: files in, answers out (file-formats). Translate
+// shows the topology that Neutron operations make; Trace sends frames through a topology and checks where they go.
+// Both run the very functions that the server and the agents run, over objects held in memory.
+//
+//	translate:  file → steps → apply each to the objects → translate all objects → link → print
+//	trace:      file → objects → translate → link → simulate each frame, keeping connections → compare → print
+package offline
+
+import (
+	"errors"
+	"fmt"
+)
+
+// FileError says that the input is not what the format wants. Place is where, like steps[2].data.cidr.
+type FileError struct {
+	Place   string
+	Problem string
+}
+
+func (e *FileError) Error() string {
+	if e.Place == "" {
+		return e.Problem
+	}
+	return e.Place + ": " + e.Problem
+}
+
+// ErrExpectation is what Trace returns when it ran and something came out otherwise than expected; the answer has been
+// printed.
+var ErrExpectation = errors.New("an expectation failed")
+
+func fileErrorf(place, format string, args ...any) error {
+	return &FileError{Place: place, Problem: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,163 @@
+package offline
+
+import (
+	"net/netip"
+	"slices"
+
+	"heddle/internal/control/addresses"
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+)
+
+func subnetResource() resource {
+	type subnet = neutron.Subnet
+	modes := []string{"slaac", "dhcpv6-stateful", "dhcpv6-stateless"}
+	return &table[subnet]{
+		what: "subnet",
+		attributes: map[string]setter[subnet]{
+			"name":       setText(func(s *subnet) *string { return &s.Name }),
+			"network_id": setID(func(s *subnet) *string { return &s.NetworkID }),
+			"cidr":       func(s *subnet, v node) (err error) { s.CIDR, err = v.prefix(); return err },
+			"ip_version": func(s *subnet, v node) (err error) { s.IPVersion, _, err = v.number(4, 6); return err },
+			"gateway_ip": func(s *subnet, v node) error {
+				gateway, err := v.addr()
+				s.GatewayIP = nil
+				if gateway.IsValid() {
+					s.GatewayIP = &gateway
+				}
+				return err
+			},
+			"enable_dhcp":       setFlag(func(s *subnet) *bool { return &s.EnableDHCP }, true),
+			"dns_nameservers":   func(s *subnet, v node) (err error) { s.DNSNameservers, err = each(v, node.addr); return err },
+			"host_routes":       func(s *subnet, v node) (err error) { s.HostRoutes, err = each(v, readHostRoute); return err },
+			"allocation_pools":  func(s *subnet, v node) (err error) { s.AllocationPools, err = each(v, readPool); return err },
+			"ipv6_ra_mode":      func(s *subnet, v node) (err error) { s.IPv6RAMode, err = v.oneOf(modes...); return err },
+			"ipv6_address_mode": func(s *subnet, v node) (err error) { s.IPv6AddressMode, err = v.oneOf(modes...); return err },
+		},
+		ignored: commonIgnored("project_id", "subnetpool_id", "use_default_subnetpool", "prefixlen", "segment_id",
+			"service_types", "dns_publish_fixed_ip", "shared"),
+		nested: map[string][]string{
+			"host_routes": {"destination", "nexthop"}, "allocation_pools": {"start", "end"},
+		},
+		objects: func(w *world) map[string]*subnet { return w.subnets },
+		fresh: func(_ *world, std neutron.Standard) *subnet {
+			return &subnet{Standard: std, EnableDHCP: true}
+		},
+		validate: validateSubnet,
+		remove:   removeSubnet,
+	}
+}
+
+func readHostRoute(n node) (r neutron.HostRoute, err error) {
+	o, err := n.object("destination", "nexthop")
+	if err != nil {
+		return r, err
+	}
+	if r.Destination, err = o.get("destination").prefix(); err != nil {
+		return r, err
+	}
+	if r.Nexthop, err = o.get("nexthop").addr(); err != nil {
+		return r, err
+	}
+	if !r.Destination.IsValid() || !r.Nexthop.IsValid() {
+		return r, n.wants("a destination and a nexthop")
+	}
+	return r, nil
+}
+
+func readPool(n node) (p neutron.Pool, err error) {
+	o, err := n.object("start", "end")
+	if err != nil {
+		return p, err
+	}
+	if p.Start, err = o.get("start").addr(); err != nil {
+		return p, err
+	}
+	if p.End, err = o.get("end").addr(); err != nil {
+		return p, err
+	}
+	if !p.Start.IsValid() || !p.End.IsValid() || p.Start.BitLen() != p.End.BitLen() || p.End.Less(p.Start) {
+		return p, n.wants("a pool from start to end")
+	}
+	return p, nil
+}
+
+func validateSubnet(w *world, s, old *neutron.Subnet, data object) error {
+	if w.networks[s.NetworkID] == nil {
+		return notFound("network", s.NetworkID)
+	}
+	if !s.CIDR.IsValid() {
+		return refuse(neutron.Invalid, "subnet %s: cidr is missing", s.ID)
+	}
+	version := 4
+	if s.CIDR.Addr().Is6() {
+		version = 6
+	}
+	if s.IPVersion == 0 {
+		s.IPVersion = version
+	}
+	if s.IPVersion != version {
+		return refuse(neutron.Invalid, "subnet %s: cidr '%s' does not match the ip_version '%d'", s.ID, s.CIDR, s.IPVersion)
+	}
+	if old != nil && (s.CIDR != old.CIDR || s.NetworkID != old.NetworkID) {
+		return refuse(neutron.Invalid, "subnet %s: cidr and network_id cannot be changed", s.ID)
+	}
+	if old == nil && !data.has("gateway_ip") {
+		if gateway, ok := addresses.DefaultGateway(s.CIDR); ok {
+			s.GatewayIP = &gateway
+		}
+	}
+	if data.get("allocation_pools").null() && (old == nil || data.has("allocation_pools")) {
+		s.AllocationPools = addresses.DefaultPools(s.CIDR, s.GatewayIP)
+	}
+	if version == 4 && (s.IPv6RAMode != "" || s.IPv6AddressMode != "") {
+		return refuse(neutron.Invalid, "subnet %s: ipv6_ra_mode and ipv6_address_mode are not valid when ip_version is 4", s.ID)
+	}
+	for _, other := range w.subnets {
+		if other.ID != s.ID && other.NetworkID == s.NetworkID && other.CIDR.Overlaps(s.CIDR) {
+			return refuse(neutron.Invalid, "subnet %s: cidr %s overlaps with subnet %s of the network", s.ID, s.CIDR, other.ID)
+		}
+	}
+	return refuseOtherFamily(s)
+}
+
+// refuseOtherFamily: what a subnet tells its machines must be of its own family (midonet-topology §8).
+func refuseOtherFamily(s *neutron.Subnet) error {
+	told := slices.Clone(s.DNSNameservers)
+	if s.GatewayIP != nil {
+		told = append(told, *s.GatewayIP)
+	}
+	for _, r := range s.HostRoutes {
+		told = append(told, r.Nexthop, r.Destination.Addr())
+	}
+	for _, p := range s.AllocationPools {
+		told = append(told, p.Start)
+	}
+	i := slices.IndexFunc(told, func(a netip.Addr) bool { return a.Is4() != s.CIDR.Addr().Is4() })
+	if i >= 0 {
+		return refuse(neutron.Invalid, "subnet %s: %s is not an IPv%d address", s.ID, told[i], s.IPVersion)
+	}
+	return nil
+}
+
+// removeSubnet refuses while ports hold addresses that somebody gave them. Addresses of DHCP servers, and those that
+// machines make themselves, go along (neutron-api §4).
+func removeSubnet(w *world, s *neutron.Subnet) error {
+	var released []*neutron.Port
+	for _, p := range w.portsOn(s.NetworkID) {
+		if !slices.Contains(subnetsOf(p), s.ID) {
+			continue
+		}
+		class := translate.ClassOf(p.DeviceOwner)
+		if class != translate.DHCP && !(addresses.AutoAddress(s) && class != translate.RouterIface && class != translate.Gateway) {
+			return refuse(neutron.Conflict, "subnet %s: port %s has an address on it; delete the port first", s.ID, p.ID)
+		}
+		released = append(released, p)
+	}
+	for _, p := range released {
+		without := *p
+		without.FixedIPs = slices.DeleteFunc(slices.Clone(p.FixedIPs), func(f neutron.FixedIP) bool { return f.SubnetID == s.ID })
+		w.ports[p.ID] = &without
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package offline
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"heddle/internal/topology"
+)
+
+// lines collects text for people.
+type lines struct{ strings.Builder }
+
+func (l *lines) add(format string, args ...any) { fmt.Fprintf(l, format+"\n", args...) }
+
+func (l *lines) writeTo(out io.Writer) error {
+	_, err := io.WriteString(out, l.String())
+	return err
+}
+
+// print writes what every step did, and the topology.
+func (t *translation) print(out io.Writer) error {
+	var l lines
+	for _, s := range t.Steps {
+		field := "id"
+		if !s.step.data.has(field) {
+			field = "port_id"
+		}
+		id, _ := s.step.data.get(field).text()
+		what := strings.TrimRight(fmt.Sprintf("%s %s %s", s.step.op, s.step.typ, id), " ")
+		if s.Error != nil {
+			l.add("step %d: %s: refused (%s): %s", s.step.number, what, s.Error.Kind, s.Error.Message)
+			continue
+		}
+		l.add("step %d: %s", s.step.number, what)
+		if s.Topology != nil {
+			l.topology(s.Topology)
+			l.add("")
+		}
+	}
+	l.add("\ntopology")
+	l.topology(t.Topology)
+	return l.writeTo(out)
+}
+
+// inOrder are the values of a map by their keys' order.
+func inOrder[T any](m map[string]T) []T {
+	var values []T
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		values = append(values, m[key])
+	}
+	return values
+}
+
+// topology writes each network with what is on it, then what networks share.
+func (l *lines) topology(v *topology.View) {
+	for _, n := range inOrder(v.Networks) {
+		l.add("  network %s %q%s", n.ID, n.Name, upDown(n.AdminStateUp))
+		for _, id := range n.DhcpIDs {
+			l.subnet(v.Dhcps[id])
+		}
+		for _, id := range n.DhcpV6IDs {
+			l.subnet6(v.DhcpV6s[id])
+		}
+		for _, id := range n.PortIDs {
+			l.port(v, v.Ports[id])
+		}
+		for _, e := range v.Tables.MAC[n.ID][0] {
+			l.add("    MAC %s behind port %s", e[0], e[1])
+		}
+		for _, e := range slices.Concat(v.Tables.ARP[n.ID], v.Tables.ND[n.ID]) {
+			l.add("    %s is at %s", e[0], e[1])
+		}
+	}
+	for _, g := range inOrder(v.IPAddrGroups) {
+		l.add("  address group %s %q", g.ID, g.Name)
+		for _, a := range g.IPAddrPorts {
+			l.add("    %s of port %s", a.IPAddress, strings.Join(a.PortIDs, ", "))
+		}
+	}
+	for _, c := range inOrder(v.Chains) {
+		l.add("  chain %s %s", c.ID, c.Name)
+		for i, id := range c.RuleIDs {
+			l.add("    %d. %s", i+1, v.Rules[id])
+		}
+	}
+	for _, h := range inOrder(v.Hosts) {
+		l.add("  host %s %q", h.ID, h.Name)
+	}
+}
+
+func (l *lines) subnet(d *topology.Dhcp) {
+	l.add("    subnet %s %s%s", d.ID, d.SubnetAddress, answering(d.Enabled))
+	if d.DefaultGateway != nil {
+		l.add("      gateway %s", d.DefaultGateway)
+	}
+	if d.ServerAddress != nil {
+		l.add("      server %s", d.ServerAddress)
+	}
+	for _, a := range d.DNSServerAddress {
+		l.add("      DNS %s", a)
+	}
+	for _, r := range d.Opt121Routes {
+		l.add("      route %s by %s", r.DstSubnet, r.Gateway)
+	}
+	l.dhcpHosts(d.Hosts)
+}
+
+func (l *lines) subnet6(d *topology.DhcpV6) {
+	l.add("    subnet %s %s%s", d.ID, d.SubnetAddress, answering(d.Enabled))
+	if d.DefaultGateway != nil {
+		l.add("      gateway %s", d.DefaultGateway)
+	}
+	for _, a := range d.DNSServerAddress {
+		l.add("      DNS %s", a)
+	}
+	if d.RAMode != "" || d.AddressMode != "" {
+		l.add("      advertised as %s, addresses by %s", cmp.Or(d.RAMode, "nothing"), cmp.Or(d.AddressMode, "nothing"))
+	}
+	l.dhcpHosts(d.Hosts)
+}
+
+func (l *lines) dhcpHosts(hosts []topology.DhcpHostEntry) {
+	for _, h := range hosts {
+		l.add("      %s for %s %s", h.IPAddress, h.MAC, h.Name)
+		for _, o := range h.ExtraDhcpOpts {
+			l.add("        %s = %s", o.Name, o.Value)
+		}
+	}
+}
+
+func (l *lines) port(v *topology.View, p *topology.Port) {
+	where := "not bound"
+	if p.Exterior() {
+		where = "interface " + p.InterfaceName + " of host " + p.HostID
+	}
+	l.add("    port %s%s, %s", p.ID, upDown(p.AdminStateUp), where)
+	if c := v.Chains[p.InboundFilterID]; c != nil {
+		l.add("      from the machine: chain %s", c.Name)
+	}
+	if c := v.Chains[p.OutboundFilterID]; c != nil {
+		l.add("      to the machine: chain %s", c.Name)
+	}
+}
+
+func upDown(up bool) string {
+	if up {
+		return ""
+	}
+	return " (down)"
+}
+
+func answering(dhcp bool) string {
+	if dhcp {
+		return ""
+	}
+	return " without DHCP"
+}

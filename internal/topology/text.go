@@ -1,0 +1,157 @@
+package topology
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"heddle/internal/topology/packet"
+)
+
+// String says a rule in words, such as "accept IPv4, TCP, to port 80".
+func (r *Rule) String() string {
+	action := strings.ToLower(r.Action)
+	if r.Type == Jump {
+		action = "jump to " + r.JumpChainName
+		if r.JumpChainName == "" {
+			action = "jump to " + r.JumpChainID
+		}
+	}
+	if r.Condition == nil {
+		return action
+	}
+	if c := r.Condition.String(); c != "" {
+		return action + " " + c
+	}
+	return action
+}
+
+// String says a condition in words, its clauses joined by commas; "" matches everything.
+func (c *Condition) String() string {
+	var s clauses
+	s.add(c.ConjunctionInv, false, "none of:")
+	s.add(c.MatchReturnFlow, false, "replies")
+	s.add(c.MatchForwardFlow, false, "no replies")
+	s.add(c.DlType != 0, c.InvDlType, etherName(c.DlType))
+	if c.NwProto != nil {
+		s.add(true, c.NwProtoInv, protocolName(*c.NwProto, c.DlType))
+	}
+	s.addMAC("from", c.DlSrc, c.DlSrcMask, c.InvDlSrc)
+	s.addMAC("to", c.DlDst, c.DlDstMask, c.InvDlDst)
+	s.addPrefix("from", c.NwSrcIP, c.NwSrcInv)
+	s.addPrefix("to", c.NwDstIP, c.NwDstInv)
+	s.add(c.IPAddrGroupIDSrc != "", c.InvIPAddrGroupSrc, "from group "+c.IPAddrGroupIDSrc)
+	s.add(c.IPAddrGroupIDDst != "", c.InvIPAddrGroupDst, "to group "+c.IPAddrGroupIDDst)
+	icmp := c.NwProto != nil && (*c.NwProto == 1 || *c.NwProto == 58)
+	s.addRange("from port", "type", icmp, c.TpSrc, c.TpSrcInv)
+	s.addRange("to port", "code", icmp, c.TpDst, c.TpDstInv)
+	s.addPrefix("about", c.NdTargetIP, c.NdTargetInv)
+	if c.NwTos != nil {
+		s.add(true, c.NwTosInv, fmt.Sprintf("type of service %d", *c.NwTos))
+	}
+	s.add(len(c.InPortIDs) > 0, c.InPortInv, "by port "+strings.Join(c.InPortIDs, " or "))
+	s.add(len(c.OutPortIDs) > 0, c.OutPortInv, "for port "+strings.Join(c.OutPortIDs, " or "))
+	s.add(c.NoVlan, false, "untagged")
+	s.add(c.Vlan != 0, false, fmt.Sprintf("VLAN %d", c.Vlan))
+	switch c.FragmentPolicy {
+	case FragHeader:
+		s.add(true, false, "with a header")
+	case FragNonHeader:
+		s.add(true, false, "later fragments")
+	case FragUnfragmented, "":
+		s.add(true, false, "unfragmented")
+	}
+	return strings.Join(s, ", ")
+}
+
+// clauses collects the words of a condition.
+type clauses []string
+
+func (s *clauses) add(set, inverted bool, words string) {
+	if !set {
+		return
+	}
+	if inverted {
+		words = "not " + words
+	}
+	*s = append(*s, words)
+}
+
+func (s *clauses) addPrefix(word string, p *netip.Prefix, inverted bool) {
+	if p == nil {
+		return
+	}
+	text := p.String()
+	if p.IsSingleIP() {
+		text = p.Addr().String()
+	}
+	s.add(true, inverted, word+" "+text)
+}
+
+func (s *clauses) addMAC(word string, m, mask *packet.MAC, inverted bool) {
+	if m == nil {
+		return
+	}
+	text := word + " MAC " + m.String()
+	if mask != nil {
+		text += "/" + mask.String()
+	}
+	s.add(true, inverted, text)
+}
+
+func (s *clauses) addRange(word, icmpWord string, icmp bool, r *Range, inverted bool) {
+	if r == nil {
+		return
+	}
+	if icmp {
+		word = icmpWord
+	}
+	s.add(true, inverted, word+" "+r.String())
+}
+
+// String is "80", "80–90", "80 or more", "90 or less" or "any".
+func (r Range) String() string {
+	switch {
+	case r.Low == nil && r.High == nil:
+		return "any"
+	case r.Low == nil:
+		return fmt.Sprintf("%d or less", *r.High)
+	case r.High == nil:
+		return fmt.Sprintf("%d or more", *r.Low)
+	case *r.Low == *r.High:
+		return fmt.Sprint(*r.Low)
+	}
+	return fmt.Sprintf("%d–%d", *r.Low, *r.High)
+}
+
+func etherName(t uint16) string {
+	switch t {
+	case 0x0800:
+		return "IPv4"
+	case 0x0806:
+		return "ARP"
+	case 0x86dd:
+		return "IPv6"
+	}
+	return fmt.Sprintf("EtherType %#04x", t)
+}
+
+// protocolName names a protocol; of ARP the number is the operation.
+func protocolName(n uint8, dlType uint16) string {
+	if dlType == 0x0806 {
+		return fmt.Sprintf("operation %d", n)
+	}
+	switch n {
+	case 1:
+		return "ICMP"
+	case 6:
+		return "TCP"
+	case 17:
+		return "UDP"
+	case 58:
+		return "ICMPv6"
+	case 132:
+		return "SCTP"
+	}
+	return fmt.Sprintf("protocol %d", n)
+}
