@@ -42,6 +42,11 @@ func (tx *Tx) commit() ([]store.Cond, []store.Op) {
 		conds = append(conds, store.Cond{Prefix: guard, Mod: tx.snap.Revision})
 		ops = append(ops, store.Op{Key: guard})
 	}
+	for key := range tx.marked {
+		if !tx.touched[key] {
+			ops = append(ops, store.Op{Key: guardKey(key)})
+		}
+	}
 	return conds, ops
 }
 

@@ -372,6 +372,55 @@ func TestTouch(t *testing.T) {
 	}
 }
 
+// Mark and Heed keep a rule exact while most transactions do not wait for each other: those far from the limit only let
+// those near it know.
+func TestMarkAndHeed(t *testing.T) {
+	st := embedded(t, store.Embedded{NoFsync: true})
+	w, db := open(t, st)
+	const limit, near = 40, 24
+	full := errors.New("full")
+	add := func(name string, n int) error {
+		_, err := db.Update(t.Context(), func(tx *records.Tx) error {
+			count := w.shelves.CountBy(tx, "room", "x") + n
+			switch {
+			case count > limit:
+				tx.Heed("room/x")
+				return full
+			case n > 1 || count > limit-near:
+				tx.Heed("room/x")
+				tx.Touch("room/x/near")
+			default:
+				tx.Heed("room/x/near")
+				tx.Mark("room/x/far")
+			}
+			for i := range n {
+				if err := w.shelves.Put(tx, &shelf{ID: fmt.Sprint(name, "-", i), Room: "x"}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return err
+	}
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			n := 1
+			if i%8 == 0 {
+				n = 12
+			}
+			if err := add(fmt.Sprint(i), n); err != nil && !errors.Is(err, full) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	snap, _ := db.View(t.Context())
+	if n := w.shelves.CountBy(snap, "room", "x"); n > limit || n < limit-12 {
+		t.Errorf("%d shelves of at most %d", n, limit)
+	}
+}
+
 // A refusal on an old snapshot is checked against a new one: the other server has just deleted the last box.
 func TestErrorsAreFresh(t *testing.T) {
 	st := embedded(t, store.Embedded{NoFsync: true})

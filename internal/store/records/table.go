@@ -5,7 +5,7 @@
 //
 //	/heddle/unique/<table>/<name>/<value>                            the id of the record that has the value
 //	/heddle/idx/<target table>/<target id>/<table>.<field>/<id>      record <id> refers to the target
-//	/heddle/guard/<key>/                                             rewritten by each transaction that touches it
+//	/heddle/guard/<key>/                                             rewritten by each transaction that touches or marks it
 //
 // Reads come from a replica's snapshot. A commit is conditional on everything that was read with Get, Need and
 // Referrers, on the old state of each record written, on the presence of what it refers to, and on the absence of new

@@ -19,6 +19,7 @@ type Tx struct {
 	records map[string]store.Cond // by key of the record
 	guards  map[string]bool       // prefixes under which nothing new may have come
 	touched map[string]bool       // keys given to Touch
+	marked  map[string]bool       // keys given to Mark
 }
 
 // write is the wanted state of one record.
@@ -37,6 +38,7 @@ func newTx(snap *replica.Snapshot) *Tx {
 		records: map[string]store.Cond{},
 		guards:  map[string]bool{},
 		touched: map[string]bool{},
+		marked:  map[string]bool{},
 	}
 }
 
@@ -48,6 +50,13 @@ func (tx *Tx) Revision() int64 { return tx.snap.Revision }
 // Touch makes transactions that touch the same key happen one after another: each sees what those before it have
 // written. That is for rules over many records, such as quotas.
 func (tx *Tx) Touch(key string) { tx.touched[key] = true }
+
+// Mark lets transactions that heed the key know of this one. Those that mark it do not wait for each other.
+func (tx *Tx) Mark(key string) { tx.marked[key] = true }
+
+// Heed has the commit fail if another transaction has touched or marked the key, or one below it (key/…), since the
+// snapshot.
+func (tx *Tx) Heed(key string) { tx.guardPrefix(guardKey(key)) }
 
 func (tx *Tx) guardRecord(d *definition, id string) {
 	key := d.key(id)
