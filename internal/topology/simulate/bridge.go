@@ -1,0 +1,109 @@
+package simulate
+
+import (
+	"fmt"
+
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// bridge is the way of a packet through a network (midonet-simulation §7).
+func (s *Simulator) bridge(n *network) {
+	f := &s.frame
+	switch {
+	case f.Src.IsMulticast():
+		s.drop(n.id, "source MAC "+f.Src.String()+" is a multicast address")
+		return
+	case !n.def.AdminStateUp:
+		s.drop(n.id, "the network is administratively down")
+		return
+	}
+	s.learnSource(n)
+	if !s.bridgeFilter(n, "in", n.in) {
+		return
+	}
+	switch {
+	case f.Dst == packet.Broadcast && f.ARPOp != 0 && f.VLANs == 0 && s.arp(n):
+	case f.Dst.IsMulticast() && f.IsND() && f.VLANs == 0 && s.neighbourDiscovery(n):
+	case f.Dst.IsMulticast():
+		s.flood(n, "to many")
+	default:
+		s.unicast(n)
+	}
+}
+
+// bridgeFilter applies a filter of the network itself, which tagged frames skip.
+func (s *Simulator) bridgeFilter(n *network, direction string, c *chain) bool {
+	return s.frame.VLANs > 0 || s.filter(n.id, direction, c)
+}
+
+// table is the VLAN whose MAC table a frame is looked up in: the untagged one, since only interior ports with a VLAN
+// have tables of their own.
+const table = 0
+
+// learnSource takes the reference on the source address. An address that is seeded at this very port needs none.
+func (s *Simulator) learnSource(n *network) {
+	e := n.macs[keyOf(table, s.frame.Src)]
+	if e != nil && e.top == s.inPort && len(e.seeds) > 0 {
+		return
+	}
+	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: s.inPort.id}
+	s.dec.Learn = &s.learn
+	if s.in.Explain {
+		s.say(n.id, "learn: "+s.frame.Src.String()+" is behind port "+s.inPort.id)
+	}
+}
+
+func (s *Simulator) unicast(n *network) {
+	f := &s.frame
+	if f.Dst == f.Src {
+		s.errorDrop(n.id, "source and destination MAC are the same")
+		return
+	}
+	e := n.macs[keyOf(table, f.Dst)]
+	if e == nil {
+		s.flood(n, "MAC "+f.Dst.String()+" is not known")
+		return
+	}
+	to := e.top
+	if to == s.inPort {
+		s.errorDrop(n.id, "MAC "+f.Dst.String()+" is behind the port by which the packet came in")
+		return
+	}
+	if s.in.Explain {
+		s.say(n.id, "MAC "+f.Dst.String()+" is behind port "+to.id)
+	}
+	s.outPort = to
+	if s.bridgeFilter(n, "out", n.out) {
+		s.leave(n, to)
+	}
+}
+
+// flood gives a copy to every exterior port but the one by which the packet came in, each through its own out filters.
+func (s *Simulator) flood(n *network, why string) {
+	s.unkeyed = true // it rests on every port of the network, and on an address not being known
+	s.outPort = nil
+	if s.in.Explain {
+		s.say(n.id, "flood: "+why)
+	}
+	if !s.bridgeFilter(n, "out", n.out) {
+		return
+	}
+	copies, passed := 0, 0
+	for _, p := range n.ports {
+		if p == s.inPort || !p.def.Exterior() {
+			continue
+		}
+		copies++
+		if s.leave(n, p) {
+			passed++
+		}
+	}
+	if copies == 0 {
+		s.drop(n.id, "flooded ("+why+"), but the network has no other bound port")
+	} else if passed == 0 {
+		d := &s.dec
+		d.Verdict, d.Device = flow.Drop, n.id
+		d.Reason = fmt.Sprintf("flooded (%s), but none of %d ports took it; the first: port %s: %s", why, copies, d.Drops[0].Device, d.Drops[0].Reason)
+	}
+}

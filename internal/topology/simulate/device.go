@@ -1,0 +1,113 @@
+package simulate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/topology"
+)
+
+// network is a virtual bridge with its tables.
+type network struct {
+	object
+	claims  claims[topology.Network]
+	def     *topology.Network // nil while it is only referred to
+	in, out *chain
+
+	ports      []*port // by id; whether they are bound or not
+	macs       map[macKey]*macEntry
+	neighbours map[netip.Addr]*neighbour
+	subnets    []*subnet // by id
+}
+
+// port is a port of a network.
+type port struct {
+	object
+	claims  claims[topology.Port]
+	def     *topology.Port // nil while it is only referred to
+	network *network
+	in, out *chain
+	host    *host // where it is bound
+}
+
+func (w *World) linkNetwork(n *network) {
+	def := n.claims.top()
+	if def == n.def {
+		return
+	}
+	w.touchNetwork(n)
+	n.def = def
+	in, out := n.in, n.out
+	n.in, n.out = nil, nil
+	if def != nil {
+		n.in, n.out = w.useChain(def.InboundFilterID), w.useChain(def.OutboundFilterID)
+	}
+	for _, c := range []*chain{n.in, n.out} {
+		if c != nil {
+			c.networks.add(n)
+		}
+	}
+	for _, c := range []*chain{in, out} {
+		if c != nil {
+			c.networks.remove(n)
+			release(w.chains, c)
+		}
+	}
+}
+
+func (w *World) linkPort(p *port) {
+	def := p.claims.top()
+	if def == p.def {
+		return
+	}
+	w.touch(p)
+	old := *p
+	p.def, p.network, p.host, p.in, p.out = def, nil, nil, nil, nil
+	if def != nil {
+		p.in, p.out = w.useChain(def.InboundFilterID), w.useChain(def.OutboundFilterID)
+		for _, c := range []*chain{p.in, p.out} {
+			if c != nil {
+				c.ports.add(p)
+			}
+		}
+		p.network = hold(w.networks, def.NetworkID)
+		if def.HostID != "" {
+			p.host = hold(w.hosts, def.HostID)
+			p.host.ports.add(p)
+		}
+	}
+	for _, c := range []*chain{old.in, old.out} {
+		if c != nil {
+			c.ports.remove(p)
+			release(w.chains, c)
+		}
+	}
+	if old.network != p.network {
+		if p.network != nil {
+			i, _ := slices.BinarySearchFunc(p.network.ports, p.id, comparePort)
+			p.network.ports = slices.Insert(p.network.ports, i, p)
+		}
+		if old.network != nil {
+			i, _ := slices.BinarySearchFunc(old.network.ports, p.id, comparePort)
+			old.network.ports = slices.Delete(old.network.ports, i, i+1)
+		}
+	}
+	if old.network != nil {
+		release(w.networks, old.network)
+	}
+	if old.host != nil {
+		old.host.ports.remove(p)
+		release(w.hosts, old.host)
+	}
+}
+
+func comparePort(p *port, id string) int { return cmp.Compare(p.id, id) }
+
+// useChain holds the chain with that id, none for "".
+func (w *World) useChain(id string) *chain {
+	if id == "" {
+		return nil
+	}
+	return hold(w.chains, id)
+}

@@ -1,0 +1,70 @@
+package simulate
+
+import (
+	"net/netip"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// host is a machine that ports are bound to.
+type host struct {
+	object
+	def   *topology.Host      // nil until ApplyHost
+	state *topology.HostState // nil while it is not alive
+	ports users[*port]
+}
+
+// ApplyHost enters a host, nil taking it away: over which tunnel zones it is reached. Between two hosts that are both
+// known packets pass only if they share a zone; of a host that is not known the caller is left to judge. It returns the
+// ports whose decisions may change. The world keeps h: do not change it.
+func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
+	w.begin()
+	x := hold(w.hosts, id)
+	for p := range x.ports {
+		w.touch(p)
+	}
+	x.refs += presence(h) - presence(x.def)
+	x.def = h
+	release(w.hosts, x)
+	return w.end()
+}
+
+// ApplyHostState enters what a live host reports, nil when it is gone: the narrowest underlay decides the MTU that
+// DHCP tells (midonet-simulation §10). No decision that may be kept rests on it.
+func (w *World) ApplyHostState(id string, st *topology.HostState) {
+	x := hold(w.hosts, id)
+	x.refs += presence(st) - presence(x.state)
+	x.state = st
+	release(w.hosts, x)
+	w.underlayMTU = 0
+	for _, x := range w.hosts {
+		if x.state == nil || x.state.MTU <= 0 {
+			continue
+		}
+		overhead := packet.VXLANOverheadV4
+		if x.state.TunnelIP.Is6() {
+			overhead = packet.VXLANOverheadV6
+		}
+		if mtu := x.state.MTU - overhead; w.underlayMTU == 0 || mtu < w.underlayMTU {
+			w.underlayMTU = mtu
+		}
+	}
+}
+
+// UnderlayMTU is the largest IP packet of a workload that every live host can carry to every other, in bytes; 0 while
+// no host has said.
+func (w *World) UnderlayMTU() int { return w.underlayMTU }
+
+// tunnel returns the addresses of a and b in the zone that they share; of several the one with the lowest id.
+func tunnel(a, b *host) (local, remote netip.Addr, ok bool) {
+	zone := ""
+	for _, x := range a.def.Tunnels {
+		for _, y := range b.def.Tunnels {
+			if x.ZoneID == y.ZoneID && (!ok || x.ZoneID < zone) {
+				zone, local, remote, ok = x.ZoneID, x.IP, y.IP, true
+			}
+		}
+	}
+	return local, remote, ok
+}

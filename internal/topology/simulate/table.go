@@ -1,0 +1,232 @@
+package simulate
+
+import (
+	"net/netip"
+	"slices"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// entry is one line of a network's table: what was seeded beats what was learned, and of what hosts learned the newest
+// counts (midonet-topology §6).
+type entry[V any] struct {
+	seeds   claims[V]
+	learned []learned[V]
+	top     *V // what counts; nil in an entry about to go
+}
+
+type learned[V any] struct {
+	host    string
+	version uint64
+	value   *V
+}
+
+// settle finds what counts and returns what counted before.
+func (e *entry[V]) settle() (was *V) {
+	was, e.top = e.top, e.seeds.top()
+	if e.top != nil {
+		return was
+	}
+	var newest *learned[V]
+	for i := range e.learned {
+		l := &e.learned[i]
+		if newest == nil || l.version > newest.version || l.version == newest.version && l.host < newest.host {
+			newest = l
+		}
+	}
+	if newest != nil {
+		e.top = newest.value
+	}
+	return was
+}
+
+// learn keeps what a host saw unless it is known to have seen something newer, and returns what it replaced.
+func (e *entry[V]) learn(host string, version uint64, value *V) (had *V, kept bool) {
+	i := e.indexOf(host)
+	if i < 0 {
+		e.learned = append(e.learned, learned[V]{host, version, value})
+		return nil, true
+	}
+	if version < e.learned[i].version {
+		return nil, false
+	}
+	had = e.learned[i].value
+	e.learned[i] = learned[V]{host, version, value}
+	return had, true
+}
+
+// forget takes away what a host saw and returns it.
+func (e *entry[V]) forget(host string) (had *V) {
+	i := e.indexOf(host)
+	if i < 0 {
+		return nil
+	}
+	had = e.learned[i].value
+	e.learned = slices.Delete(e.learned, i, i+1)
+	return had
+}
+
+func (e *entry[V]) indexOf(host string) int {
+	return slices.IndexFunc(e.learned, func(l learned[V]) bool { return l.host == host })
+}
+
+// macEntry says behind which port a MAC address is.
+type macEntry = entry[port]
+
+// neighbour says which MAC address an IP address has.
+type neighbour = entry[packet.MAC]
+
+// macKey is a MAC address in one VLAN.
+type macKey uint64
+
+func keyOf(vlan uint16, m packet.MAC) macKey { return macKey(uint64(vlan)<<48 | macBits(m)) }
+
+type macSeed struct {
+	network string
+	key     macKey
+}
+
+func macSeedKey(e *topology.MACEntry) macSeed { return macSeed{e.NetworkID, keyOf(e.VLAN, e.MAC)} }
+
+func (w *World) setMACSeed(owner topology.Owner, before, after *topology.MACEntry) {
+	of := after
+	var to *port
+	if after == nil {
+		of = before
+	} else {
+		to = hold(w.ports, after.PortID)
+	}
+	w.changeMAC(of.NetworkID, keyOf(of.VLAN, of.MAC), func(e *macEntry) (had *port, change int) {
+		had = e.seeds.set(owner, to)
+		return had, presence(to) - presence(had)
+	})
+}
+
+// presence is 1 for something and 0 for nothing.
+func presence[T any](v *T) int {
+	if v == nil {
+		return 0
+	}
+	return 1
+}
+
+// changeMAC changes one entry of a network's MAC table. change returns the port that the entry no longer names, and by
+// how much the number of its sources changed; each source holds the network.
+func (w *World) changeMAC(networkID string, key macKey, change func(*macEntry) (had *port, sources int)) {
+	n := hold(w.networks, networkID)
+	e := n.macs[key]
+	if e == nil {
+		e = &macEntry{}
+	}
+	had, sources := change(e)
+	was := e.settle()
+	if was != nil && was != e.top {
+		w.touch(was) // to where packets went until now; to an unknown address they were flooded, which is not kept
+	}
+	if e.top == nil {
+		delete(n.macs, key)
+	} else if was == nil {
+		if n.macs == nil {
+			n.macs = map[macKey]*macEntry{}
+		}
+		n.macs[key] = e
+	}
+	if had != nil {
+		release(w.ports, had)
+	}
+	n.refs += sources
+	release(w.networks, n)
+}
+
+// LearnMAC enters what a host, this one or another, saw behind a port. Of several sightings the one with the highest
+// version counts, whatever order they come in: give the revision of the store, or for what was just seen here one more
+// than the last known. Like Apply it returns the ports whose decisions may change.
+func (w *World) LearnMAC(m topology.LearnedMAC, version uint64) (affected []string) {
+	w.begin()
+	p := hold(w.ports, m.PortID)
+	w.changeMAC(m.NetworkID, keyOf(m.VLAN, m.MAC), func(e *macEntry) (had *port, sources int) {
+		known := len(e.learned)
+		had, kept := e.learn(m.HostID, version, p)
+		if !kept {
+			had = p // give back the reference taken for it
+		}
+		return had, len(e.learned) - known
+	})
+	return w.end()
+}
+
+// ForgetMAC takes away what the host m.HostID saw of an address, whichever port it was behind.
+func (w *World) ForgetMAC(m topology.LearnedMAC) (affected []string) {
+	w.begin()
+	w.changeMAC(m.NetworkID, keyOf(m.VLAN, m.MAC), func(e *macEntry) (had *port, sources int) {
+		known := len(e.learned)
+		had = e.forget(m.HostID)
+		return had, len(e.learned) - known
+	})
+	return w.end()
+}
+
+type neighbourSeed struct {
+	network string
+	ip      netip.Addr
+}
+
+func neighbourSeedKey(e *topology.NeighbourEntry) neighbourSeed {
+	return neighbourSeed{e.NetworkID, e.IP}
+}
+
+func (w *World) setNeighbourSeed(owner topology.Owner, before, after *topology.NeighbourEntry) {
+	of := after
+	var to *packet.MAC
+	if after == nil {
+		of = before
+	} else {
+		to = &after.MAC
+	}
+	w.changeNeighbour(of.NetworkID, of.IP, func(e *neighbour) (sources int) {
+		had := e.seeds.set(owner, to)
+		return presence(to) - presence(had)
+	})
+}
+
+// changeNeighbour changes one entry of a network's ARP or ND table. No port is touched: what an entry decides is an
+// answer, and answers are not kept.
+func (w *World) changeNeighbour(networkID string, ip netip.Addr, change func(*neighbour) (sources int)) {
+	n := hold(w.networks, networkID)
+	e := n.neighbours[ip]
+	if e == nil {
+		e = &neighbour{}
+	}
+	sources := change(e)
+	was := e.settle()
+	if e.top == nil {
+		delete(n.neighbours, ip)
+	} else if was == nil {
+		if n.neighbours == nil {
+			n.neighbours = map[netip.Addr]*neighbour{}
+		}
+		n.neighbours[ip] = e
+	}
+	n.refs += sources
+	release(w.networks, n)
+}
+
+// LearnNeighbour enters an address binding that a host saw; version as for LearnMAC. No decision that may be kept
+// rests on it.
+func (w *World) LearnNeighbour(l topology.LearnedNeighbour, version uint64) {
+	w.changeNeighbour(l.NetworkID, l.IP, func(e *neighbour) int {
+		known := len(e.learned)
+		e.learn(l.HostID, version, &l.MAC)
+		return len(e.learned) - known
+	})
+}
+
+// ForgetNeighbour takes away what the host l.HostID saw of an address.
+func (w *World) ForgetNeighbour(l topology.LearnedNeighbour) {
+	w.changeNeighbour(l.NetworkID, l.IP, func(e *neighbour) int {
+		known := len(e.learned)
+		e.forget(l.HostID)
+		return len(e.learned) - known
+	})
+}

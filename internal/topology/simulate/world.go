@@ -1,0 +1,193 @@
+package simulate
+
+import (
+	"reflect"
+
+	"heddle/internal/topology"
+)
+
+// Options of a World.
+type Options struct {
+	// DefaultMTU is told by DHCP for subnets without an MTU of their own, in bytes; 0 = 1500.
+	DefaultMTU int
+}
+
+// World is the topology as a graph in memory, ready to be walked by packets. It depends on what was applied, not on
+// the order: what is referred to and not there yet has a defined meaning, and counts as soon as it comes.
+//
+// There is no lock in it. Any number of Simulators may run at the same time while nobody applies.
+type World struct {
+	defaultMTU int
+	owners     map[topology.Owner]*topology.Bundle
+
+	networks map[string]*network
+	ports    map[string]*port
+	chains   map[string]*chain
+	groups   map[string]*group
+	subnets  map[string]*subnet
+	hosts    map[string]*host
+
+	underlayMTU int // what the narrowest live host leaves for a workload's packet, bytes; 0 = not known
+
+	round    uint64 // of changes: objects marked with it have been looked at in this one
+	affected []string
+}
+
+// NewWorld makes an empty world.
+func NewWorld(o Options) *World {
+	if o.DefaultMTU == 0 {
+		o.DefaultMTU = 1500
+	}
+	return &World{
+		defaultMTU: o.DefaultMTU,
+		owners:     map[topology.Owner]*topology.Bundle{},
+		networks:   map[string]*network{},
+		ports:      map[string]*port{},
+		chains:     map[string]*chain{},
+		groups:     map[string]*group{},
+		subnets:    map[string]*subnet{},
+		hosts:      map[string]*host{},
+	}
+}
+
+// Empty says whether nothing is defined in the world and nothing refers to anything.
+func (w *World) Empty() bool {
+	return len(w.owners)+len(w.networks)+len(w.ports)+len(w.chains)+len(w.groups)+len(w.subnets)+len(w.hosts) == 0
+}
+
+// Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids of the ports whose
+// decisions may change: a decision stands unless one of the ports it touched is among them. The cost follows the
+// difference to what the owner had before and the number of those ports. The world keeps b: do not change it.
+func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []string) {
+	old := w.owners[owner]
+	if old == nil {
+		old = &topology.Bundle{}
+	}
+	if b == nil {
+		b = &topology.Bundle{}
+		delete(w.owners, owner)
+	} else {
+		w.owners[owner] = b
+	}
+	w.begin()
+	changes(old.Networks, b.Networks, func(n *topology.Network) string { return n.ID }, func(id string, _, after *topology.Network) {
+		w.linkNetwork(define(w.networks, id, func(n *network) *claims[topology.Network] { return &n.claims }, owner, after))
+	})
+	changes(old.Chains, b.Chains, func(c *topology.Chain) string { return c.ID }, func(id string, _, after *topology.Chain) {
+		w.linkChain(define(w.chains, id, func(c *chain) *claims[topology.Chain] { return &c.claims }, owner, after))
+	})
+	changes(old.IPAddrGroups, b.IPAddrGroups, func(g *topology.IPAddrGroup) string { return g.ID }, func(id string, _, after *topology.IPAddrGroup) {
+		w.linkGroup(define(w.groups, id, func(g *group) *claims[topology.IPAddrGroup] { return &g.claims }, owner, after))
+	})
+	changes(old.Ports, b.Ports, func(p *topology.Port) string { return p.ID }, func(id string, _, after *topology.Port) {
+		w.linkPort(define(w.ports, id, func(p *port) *claims[topology.Port] { return &p.claims }, owner, after))
+	})
+	changes(old.Dhcps, b.Dhcps, func(d *topology.Dhcp) string { return d.ID }, func(id string, _, after *topology.Dhcp) {
+		w.linkSubnet(define(w.subnets, id, func(s *subnet) *claims[topology.Dhcp] { return &s.claims }, owner, after))
+	})
+	changes(old.Memberships, b.Memberships, membershipKey, func(_ topology.Membership, before, after *topology.Membership) {
+		w.setMember(before, after)
+	})
+	changes(old.MACs, b.MACs, macSeedKey, func(_ macSeed, before, after *topology.MACEntry) {
+		w.setMACSeed(owner, before, after)
+	})
+	changes(old.Neighbours, b.Neighbours, neighbourSeedKey, func(_ neighbourSeed, before, after *topology.NeighbourEntry) {
+		w.setNeighbourSeed(owner, before, after)
+	})
+	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
+	return w.end()
+}
+
+// changes calls change for each key whose value differs between before and after. A key that comes twice counts once.
+func changes[T any, K comparable](before, after []T, key func(*T) K, change func(k K, before, after *T)) {
+	if len(before) == 0 && len(after) == 1 { // most bundles are new and short
+		change(key(&after[0]), nil, &after[0])
+		return
+	}
+	old := make(map[K]*T, len(before))
+	for i := range before {
+		if k := key(&before[i]); old[k] == nil {
+			old[k] = &before[i]
+		}
+	}
+	seen := make(map[K]bool, len(after))
+	for i := range after {
+		seen[key(&after[i])] = true
+	}
+	for k, was := range old {
+		if !seen[k] {
+			change(k, was, nil)
+		}
+	}
+	for i := range after {
+		k := key(&after[i])
+		if !seen[k] {
+			continue
+		}
+		seen[k] = false
+		if was := old[k]; was == nil || !reflect.DeepEqual(was, &after[i]) {
+			change(k, was, &after[i])
+		}
+	}
+}
+
+func (w *World) begin() {
+	w.round++
+	w.affected = nil
+}
+
+func (w *World) end() []string {
+	affected := w.affected
+	w.affected = nil
+	return affected
+}
+
+// first says whether o is looked at for the first time in this round of changes.
+func (w *World) first(o *object) bool {
+	if o.mark == w.round {
+		return false
+	}
+	o.mark = w.round
+	return true
+}
+
+// touch says that the decisions of a port may change.
+func (w *World) touch(p *port) {
+	if w.first(&p.object) {
+		w.affected = append(w.affected, p.id)
+	}
+}
+
+// touchNetwork touches the ports of a network.
+func (w *World) touchNetwork(n *network) {
+	if w.first(&n.object) {
+		for _, p := range n.ports {
+			w.touch(p)
+		}
+	}
+}
+
+// touchChain touches the ports whose filters reach the chain. A port that begins to reach it later in this round is
+// touched for that.
+func (w *World) touchChain(c *chain) {
+	if !w.first(&c.object) {
+		return
+	}
+	for p := range c.ports {
+		w.touch(p)
+	}
+	for n := range c.networks {
+		w.touchNetwork(n)
+	}
+	for from := range c.jumpers {
+		w.touchChain(from)
+	}
+}
+
+// touchGroup touches the ports whose filters ask for members of the group.
+func (w *World) touchGroup(g *group) {
+	g.asked.clear()
+	for c := range g.users {
+		w.touchChain(c)
+	}
+}
