@@ -1,0 +1,223 @@
+// Package schema is every Heddle table on one page: where its records lie, what they are, what must be unique among
+// them, what they refer to, and by what they are found. Identity, whose records nobody else reads, declares its own
+// tables below the prefixes given here.
+//
+//	/heddle/schema                                     the version of all this
+//	/heddle/neutron/…                                  what clients have made
+//	/heddle/topology/<kind>/<id>                       what each of it means to packets
+//	/heddle/hosts/ /heddle/tunnel-zones/               where packets travel
+//	/heddle/state/<host>/                              what a host reports, under its lease
+//	/heddle/trace/requests/<host>/                     questions to a host, under the lease of who asks
+//	/heddle/identity/ /heddle/join/                    users, and tokens for hosts that join: no agent may read these
+//	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
+package schema
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// Prefixes of the store.
+const (
+	Root                = "/heddle/"
+	NeutronPrefix       = "/heddle/neutron/"
+	TopologyPrefix      = "/heddle/topology/"
+	HostsPrefix         = "/heddle/hosts/"
+	TunnelZonesPrefix   = "/heddle/tunnel-zones/"
+	StatePrefix         = "/heddle/state/"
+	TraceRequestsPrefix = "/heddle/trace/requests/"
+	IdentityPrefix      = "/heddle/identity/"
+	JoinPrefix          = "/heddle/join/"
+	CalicoPrefix        = "/calico/"
+)
+
+// Networks are found by project, name and segment. Their segments are unique.
+var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *neutron.Network) string { return n.ID },
+	records.Unique("segment", func(n *neutron.Network) []string {
+		if n.SegmentationID == nil {
+			return nil
+		}
+		return []string{Segment(n.NetworkType, n.PhysicalNetwork, *n.SegmentationID)}
+	}),
+	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
+	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
+	records.Index("shared", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.Shared)} }),
+	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
+)
+
+// Segment is the unique key of a network's segment.
+func Segment(networkType, physicalNetwork string, id int) string {
+	return fmt.Sprintf("%s/%s/%d", networkType, physicalNetwork, id)
+}
+
+// Subnets go with their network.
+var Subnets = records.NewTable("subnet", NeutronPrefix+"subnets/", func(s *neutron.Subnet) string { return s.ID },
+	records.Ref("network", Networks, func(s *neutron.Subnet) []string { return []string{s.NetworkID} }, records.Cascade()),
+	records.Index("project", func(s *neutron.Subnet) []string { return []string{s.ProjectID} }),
+	records.Index("name", func(s *neutron.Subnet) []string { return []string{s.Name} }),
+)
+
+// SecurityGroups hold their rules. A group that goes takes the rules of other groups along that let its members in. A
+// project has one default group.
+var SecurityGroups = records.NewTable("security-group", NeutronPrefix+"security-groups/", func(g *neutron.SecurityGroup) string { return g.ID },
+	records.Ref("remote_group", records.Self(), remoteGroups, records.ClearWith(forgetRemoteGroup)),
+	records.Unique("default", func(g *neutron.SecurityGroup) []string {
+		if g.Name != DefaultGroup {
+			return nil
+		}
+		return []string{g.ProjectID}
+	}),
+	records.Index("rule", func(g *neutron.SecurityGroup) []string {
+		ids := make([]string, len(g.Rules))
+		for i := range g.Rules {
+			ids[i] = g.Rules[i].ID
+		}
+		return ids
+	}),
+	records.Index("project", func(g *neutron.SecurityGroup) []string { return []string{g.ProjectID} }),
+	records.Index("name", func(g *neutron.SecurityGroup) []string { return []string{g.Name} }),
+)
+
+// DefaultGroup is the name of each project's default security group.
+const DefaultGroup = "default"
+
+func remoteGroups(g *neutron.SecurityGroup) []string {
+	ids := make([]string, len(g.Rules))
+	for i := range g.Rules {
+		ids[i] = g.Rules[i].RemoteGroupID
+	}
+	return ids
+}
+
+func forgetRemoteGroup(g *neutron.SecurityGroup, target string) {
+	g.Rules = slices.DeleteFunc(g.Rules, func(r neutron.SecurityGroupRule) bool { return r.RemoteGroupID == target })
+}
+
+// Ports are unique by MAC on their network, by address on each subnet, and by tunnel key.
+var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Port) string { return p.ID },
+	records.Ref("network", Networks, func(p *neutron.Port) []string { return []string{p.NetworkID} }, records.Refuse()),
+	records.Ref("subnet", Subnets, func(p *neutron.Port) []string {
+		ids := make([]string, len(p.FixedIPs))
+		for i, ip := range p.FixedIPs {
+			ids[i] = ip.SubnetID
+		}
+		return ids
+	}, records.Refuse()),
+	records.Ref("security_group", SecurityGroups, func(p *neutron.Port) []string { return p.SecurityGroups }, records.Refuse()),
+	records.Unique("mac", func(p *neutron.Port) []string { return []string{PortMAC(p.NetworkID, p.MACAddress)} }),
+	records.Unique("ip", func(p *neutron.Port) []string {
+		keys := make([]string, len(p.FixedIPs))
+		for i, ip := range p.FixedIPs {
+			keys[i] = PortIP(ip.SubnetID, ip.IPAddress)
+		}
+		return keys
+	}),
+	records.Unique("tunnel_key", func(p *neutron.Port) []string {
+		if p.TunnelKey == 0 {
+			return nil
+		}
+		return []string{TunnelKey(p.TunnelKey)}
+	}),
+	records.Index("project", func(p *neutron.Port) []string { return []string{p.ProjectID} }),
+	records.Index("name", func(p *neutron.Port) []string { return []string{p.Name} }),
+	records.Index("device_id", func(p *neutron.Port) []string { return []string{p.DeviceID} }),
+	records.Index("device_owner", func(p *neutron.Port) []string { return []string{p.DeviceOwner} }),
+	records.Index("host", func(p *neutron.Port) []string { return []string{p.HostID} }),
+	records.Index("bound_host", func(p *neutron.Port) []string { return []string{p.BoundHostID} }),
+	records.Index("mac_address", func(p *neutron.Port) []string { return []string{p.MACAddress.String()} }),
+	records.Index("ip_address", func(p *neutron.Port) []string {
+		ips := make([]string, len(p.FixedIPs))
+		for i, ip := range p.FixedIPs {
+			ips[i] = ip.IPAddress.String()
+		}
+		return ips
+	}),
+)
+
+// PortMAC is the unique key "mac" of a port.
+func PortMAC(networkID string, mac packet.MAC) string { return networkID + "/" + mac.String() }
+
+// PortIP is the unique key "ip" of a port's address.
+func PortIP(subnetID string, ip netip.Addr) string { return subnetID + "/" + ip.String() }
+
+// TunnelKey is the unique key "tunnel_key" of a port.
+func TunnelKey(key uint32) string { return strconv.FormatUint(uint64(key), 10) }
+
+// Quota is the limits of one project that differ from the defaults: quota name to the greatest number, -1 = no limit.
+type Quota struct {
+	ProjectID string         `json:"project_id"`
+	Limits    map[string]int `json:"limits"`
+}
+
+// Quotas are kept by project.
+var Quotas = records.NewTable("quota", NeutronPrefix+"quotas/", func(q *Quota) string { return q.ProjectID })
+
+// Bundle is what one Neutron object means to packets.
+type Bundle struct {
+	Owner  topology.Owner  `json:"owner"`
+	Bundle topology.Bundle `json:"bundle"`
+}
+
+// Bundles are what the overlay works from. Their ids are "<kind>/<id>" of the owner: see [BundleID].
+var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) })
+
+// BundleID is the id of an owner's bundle.
+func BundleID(o topology.Owner) string { return o.Kind + "/" + o.ID }
+
+// Hosts have unique names. A host's own agent may rewrite its record, but neither its id nor its name.
+var Hosts = records.NewTable("host", HostsPrefix, func(h *topology.Host) string { return h.ID },
+	records.Unique("name", func(h *topology.Host) []string { return []string{h.Name} }),
+)
+
+// TunnelZones have unique names.
+var TunnelZones = records.NewTable("tunnel-zone", TunnelZonesPrefix, func(z *topology.TunnelZone) string { return z.ID },
+	records.Unique("name", func(z *topology.TunnelZone) []string { return []string{z.Name} }),
+)
+
+// What hosts report, each below its own key and under its own lease. Ids begin with the host's.
+var (
+	// HostStates say which hosts are alive; the id is the host's.
+	HostStates = records.NewTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
+
+	// PortStates say which ports are served: "<host>/<port>".
+	PortStates = records.NewTable("port-state", StatePrefix+"*/ports/",
+		func(s *topology.PortState) string { return s.HostID + "/" + s.PortID },
+		records.Index("port", func(s *topology.PortState) []string { return []string{s.PortID} }))
+
+	// LearnedMACs are "<host>/<network>/<vlan>/<mac>".
+	LearnedMACs = records.NewTable("learned-mac", StatePrefix+"*/macs/",
+		func(m *topology.LearnedMAC) string {
+			return fmt.Sprintf("%s/%s/%d/%s", m.HostID, m.NetworkID, m.VLAN, m.MAC)
+		},
+		records.Index("network", func(m *topology.LearnedMAC) []string { return []string{m.NetworkID} }))
+
+	// LearnedNeighbours are "<host>/<network>/<ip>".
+	LearnedNeighbours = records.NewTable("learned-neighbour", StatePrefix+"*/neighbours/",
+		func(n *topology.LearnedNeighbour) string { return n.HostID + "/" + n.NetworkID + "/" + n.IP.String() },
+		records.Index("network", func(n *topology.LearnedNeighbour) []string { return []string{n.NetworkID} }))
+
+	// TraceAnswers are "<host>/<request>".
+	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
+		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
+)
+
+// TraceRequests are "<host>/<request>", under the lease of who asks.
+var TraceRequests = records.NewTable("trace-request", TraceRequestsPrefix+"*/",
+	func(r *topology.TraceRequest) string { return r.HostID + "/" + r.ID })
+
+// All are the tables that a server's replica holds.
+func All() []replica.Table {
+	return []replica.Table{
+		Networks, Subnets, SecurityGroups, Ports, Quotas, Bundles, Hosts, TunnelZones,
+		HostStates, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
+	}
+}

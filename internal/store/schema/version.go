@@ -1,0 +1,53 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"heddle/internal/store"
+)
+
+// Version is the schema that this Heddle reads and writes.
+const Version = 1
+
+const versionKey = "/heddle/schema"
+
+// Check writes the version into an empty store, and otherwise refuses a store that this Heddle would misread.
+func Check(ctx context.Context, st store.Store) error {
+	for {
+		kv, err := st.Get(ctx, versionKey)
+		switch {
+		case err == nil:
+			return recognise(string(kv.Value))
+		case !errors.Is(err, store.ErrNotFound):
+			return fmt.Errorf("read the store's schema version: %w", err)
+		}
+		kvs, _, err := st.List(ctx, Root)
+		if err != nil {
+			return fmt.Errorf("read the store's schema version: %w", err)
+		}
+		if len(kvs) > 0 {
+			return fmt.Errorf("the store has keys such as %s but no schema version at %s: it was not made by Heddle, or not wholly restored; use another store or restore a backup",
+				kvs[0].Key, versionKey)
+		}
+		never := store.Cond{Key: versionKey}
+		_, err = st.Commit(ctx, []store.Cond{never}, []store.Op{{Key: versionKey, Value: []byte(strconv.Itoa(Version))}})
+		if err == nil || !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		// Another server was faster: look at what it wrote.
+	}
+}
+
+func recognise(found string) error {
+	v, err := strconv.Atoi(found)
+	switch {
+	case err != nil || v < 1:
+		return fmt.Errorf("the store's schema version at %s is %q, which no Heddle writes: restore a backup", versionKey, found)
+	case v > Version:
+		return fmt.Errorf("the store has schema version %d, this heddle knows version %d only: upgrade heddle; a store is never downgraded", v, Version)
+	}
+	return nil
+}
