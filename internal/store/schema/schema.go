@@ -40,13 +40,16 @@ const (
 	CalicoPrefix        = "/calico/"
 )
 
-// Networks are found by project, name and segment. Their segments are unique.
+// Networks are found by project, name and segment. Their segments are unique; a physical network carries one flat network.
 var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *neutron.Network) string { return n.ID },
 	records.Unique("segment", func(n *neutron.Network) []string {
-		if n.SegmentationID == nil {
-			return nil
+		switch {
+		case n.SegmentationID != nil:
+			return []string{Segment(n.NetworkType, n.PhysicalNetwork, *n.SegmentationID)}
+		case n.PhysicalNetwork != "":
+			return []string{Segment(n.NetworkType, n.PhysicalNetwork, 0)}
 		}
-		return []string{Segment(n.NetworkType, n.PhysicalNetwork, *n.SegmentationID)}
+		return nil
 	}),
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
@@ -54,7 +57,7 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
 )
 
-// Segment is the unique key of a network's segment.
+// Segment is the unique key of a network's segment; id is 0 where the type has none.
 func Segment(networkType, physicalNetwork string, id int) string {
 	return fmt.Sprintf("%s/%s/%d", networkType, physicalNetwork, id)
 }
@@ -102,7 +105,7 @@ func forgetRemoteGroup(g *neutron.SecurityGroup, target string) {
 	g.Rules = slices.DeleteFunc(g.Rules, func(r neutron.SecurityGroupRule) bool { return r.RemoteGroupID == target })
 }
 
-// Ports are unique by MAC on their network, by address on each subnet, and by tunnel key.
+// Ports are unique by MAC on their network, by address on each subnet, by tunnel key, and by interface of their host.
 var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Port) string { return p.ID },
 	records.Ref("network", Networks, func(p *neutron.Port) []string { return []string{p.NetworkID} }, records.Refuse()),
 	records.Ref("subnet", Subnets, func(p *neutron.Port) []string {
@@ -126,6 +129,12 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 			return nil
 		}
 		return []string{TunnelKey(p.TunnelKey)}
+	}),
+	records.Unique("interface", func(p *neutron.Port) []string {
+		if p.BoundHostID == "" || p.InterfaceName == "" {
+			return nil
+		}
+		return []string{PortInterface(p.BoundHostID, p.InterfaceName)}
 	}),
 	records.Index("project", func(p *neutron.Port) []string { return []string{p.ProjectID} }),
 	records.Index("name", func(p *neutron.Port) []string { return []string{p.Name} }),
@@ -152,6 +161,9 @@ func PortIP(subnetID string, ip netip.Addr) string { return subnetID + "/" + ip.
 // TunnelKey is the unique key "tunnel_key" of a port.
 func TunnelKey(key uint32) string { return strconv.FormatUint(uint64(key), 10) }
 
+// PortInterface is the unique key "interface" of a bound port.
+func PortInterface(hostID, name string) string { return hostID + "/" + name }
+
 // Quota is the limits of one project that differ from the defaults: quota name to the greatest number, -1 = no limit.
 type Quota struct {
 	ProjectID string         `json:"project_id"`
@@ -176,6 +188,18 @@ func BundleID(o topology.Owner) string { return o.Kind + "/" + o.ID }
 // Hosts have unique names. A host's own agent may rewrite its record, but neither its id nor its name.
 var Hosts = records.NewTable("host", HostsPrefix, func(h *topology.Host) string { return h.ID },
 	records.Unique("name", func(h *topology.Host) []string { return []string{h.Name} }),
+)
+
+// AgentSettings is what operators said about a host's agent.
+type AgentSettings struct {
+	HostID       string `json:"host_id"`
+	AdminStateUp bool   `json:"admin_state_up"`
+	Description  string `json:"description"`
+}
+
+// Agents go with their host; one that nobody said anything about has no record.
+var Agents = records.NewTable("agent", NeutronPrefix+"agents/", func(a *AgentSettings) string { return a.HostID },
+	records.Ref("host", Hosts, func(a *AgentSettings) []string { return []string{a.HostID} }, records.Cascade()),
 )
 
 // TunnelZones have unique names.
@@ -217,7 +241,7 @@ var TraceRequests = records.NewTable("trace-request", TraceRequestsPrefix+"*/",
 // All are the tables that a server's replica holds.
 func All() []replica.Table {
 	return []replica.Table{
-		Networks, Subnets, SecurityGroups, Ports, Quotas, Bundles, Hosts, TunnelZones,
+		Networks, Subnets, SecurityGroups, Ports, Quotas, Bundles, Hosts, Agents, TunnelZones,
 		HostStates, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
 }
