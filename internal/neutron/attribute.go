@@ -89,7 +89,9 @@ func (o Op) String() string {
 // normalises the values. body is not changed. What needs other objects is left to the operation.
 func Parse(c Caller, r Resource, op Op, body map[string]any) (Values, error) {
 	table := r.Attributes()
-	body = maps.Clone(body)
+	if body = maps.Clone(body); body == nil {
+		body = map[string]any{}
+	}
 	if r.owned() {
 		if err := settleProject(c, op, body); err != nil {
 			return nil, err

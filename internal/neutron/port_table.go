@@ -168,18 +168,26 @@ func appendOpt(b []byte, o DHCPOpt) []byte {
 
 // appendAssignment names an address as the reference does for a port without a dns_name: host-10-0-0-5.domain.
 func appendAssignment(b []byte, a netip.Addr, domain string) []byte {
-	host := "host-" + strings.NewReplacer(".", "-", ":", "-").Replace(a.String())
-	name := host
-	if domain != "" {
-		name += "." + domain + "."
-	}
 	b = append(b, `{"ip_address":`...)
 	b = appendAddr(b, a)
-	b = append(b, `,"hostname":`...)
-	b = appendString(b, host)
-	b = append(b, `,"fqdn":`...)
-	b = appendString(b, name)
-	return append(b, '}')
+	b = append(b, `,"hostname":"`...)
+	start := len(b)
+	b = append(b, "host-"...)
+	b = a.AppendTo(b)
+	for i := start; i < len(b); i++ {
+		if b[i] == '.' || b[i] == ':' {
+			b[i] = '-'
+		}
+	}
+	end := len(b)
+	b = append(b, `","fqdn":"`...)
+	b = append(b, b[start:end]...)
+	if domain != "" {
+		b = append(b, '.')
+		b = append(b, domain...)
+		b = append(b, '.')
+	}
+	return append(b, `"}`...)
 }
 
 // fixedIPs takes a list of {subnet_id, ip_address}, of which one may be missing.

@@ -1,0 +1,237 @@
+package neutron_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"heddle/internal/neutron"
+	"heddle/internal/topology/packet"
+)
+
+const (
+	uuid1 = "11111111-1111-1111-1111-111111111111"
+	uuid2 = "22222222-2222-2222-2222-222222222222"
+)
+
+var (
+	member = neutron.Caller{UserID: "u", ProjectID: "p", Roles: []string{"member", "reader"}}
+	admin  = neutron.Caller{UserID: "a", ProjectID: "ap", Roles: []string{"admin"}}
+)
+
+// decode reads a body as the API does.
+func decode(t testing.TB, text string) map[string]any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var body map[string]any
+	if err := d.Decode(&body); err != nil {
+		t.Fatalf("body %s: %v", text, err)
+	}
+	return body
+}
+
+// TestParseRefuses holds the words of every refusal against those recorded of the reference.
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	const (
+		net    = neutron.Networks
+		sub    = neutron.Subnets
+		port   = neutron.Ports
+		rule   = neutron.SecurityGroupRules
+		subnet = `"network_id":"` + uuid1 + `","ip_version":4,"cidr":"10.24.0.0/24"`
+		onNet  = `"network_id":"` + uuid1 + `"`
+		inSG   = `"security_group_id":"` + uuid1 + `","direction":"ingress"`
+		protos = "[None, 'ah', 'dccp', 'egp', 'esp', 'gre', 'hopopt', 'icmp', 'igmp', 'ip', 'ipip', 'ipv6-encap', 'ipv6-frag', 'ipv6-icmp', 'icmpv6', 'ipv6-nonxt', 'ipv6-opts', 'ipv6-route', 'ospf', 'pgm', 'rsvp', 'sctp', 'tcp', 'udp', 'udplite', 'vrrp']"
+	)
+	long := strings.Repeat("x", 256)
+	tests := []struct {
+		res  neutron.Resource
+		op   neutron.Op
+		body string
+		typ  string
+		want string
+	}{
+		{net, neutron.Create, `{"nme":"x"}`, "HTTPBadRequest", "Unrecognized attribute(s) 'nme'"},
+		{net, neutron.Create, `{"bbb":"y","aaa":"x"}`, "HTTPBadRequest", "Unrecognized attribute(s) 'aaa, bbb'"},
+		{net, neutron.Create, `{"tags-any":"y"}`, "HTTPBadRequest", "Unrecognized attribute(s) 'tags-any'"},
+		{net, neutron.Create, `{"id":"x"}`, "HTTPBadRequest", "Attribute 'id' not allowed in POST"},
+		{net, neutron.Create, `{"status":"ACTIVE"}`, "HTTPBadRequest", "Attribute 'status' not allowed in POST"},
+		{net, neutron.Create, `{"tags":["a"]}`, "HTTPBadRequest", "Attribute 'tags' not allowed in POST"},
+		{net, neutron.Create, `{"name":5}`, "HTTPBadRequest", "Invalid input for name. Reason: '5' is not a valid string."},
+		{net, neutron.Create, `{"name":{"a":[null,true,"it's"]}}`, "HTTPBadRequest", `Invalid input for name. Reason: '{'a': [None, True, "it's"]}' is not a valid string.`},
+		{net, neutron.Create, `{"name":"` + long + `"}`, "HTTPBadRequest", "Invalid input for name. Reason: '" + long + "' exceeds maximum length of 255."},
+		{net, neutron.Create, `{"admin_state_up":"maybe"}`, "InvalidInput", "Invalid input for operation: 'maybe' cannot be converted to boolean."},
+		{net, neutron.Create, `{"admin_state_up":null}`, "InvalidInput", "Invalid input for operation: 'None' cannot be converted to boolean."},
+		{net, neutron.Create, `{"mtu":-1}`, "HTTPBadRequest", "Invalid input for mtu. Reason: '-1' should be non-negative."},
+		{net, neutron.Create, `{"mtu":"x"}`, "InvalidInput", "Invalid input for operation: 'x' is not an integer."},
+		{net, neutron.Create, `{"mtu":1e30}`, "InvalidInput", "Invalid input for operation: '1e30' is not an integer."},
+		{net, neutron.Create, `{"tenant_id":"other"}`, "HTTPBadRequest", "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin or advsvc privileges"},
+		{net, neutron.Create, `{"tenant_id":"a","project_id":"b"}`, "HTTPBadRequest", "'project_id' and 'tenant_id' do not match"},
+		{net, neutron.Update, `{"tenant_id":"other"}`, "HTTPBadRequest", "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin or advsvc privileges"},
+		{net, neutron.Update, `{"project_id":"p"}`, "HTTPBadRequest", "Cannot update read-only attribute tenant_id"},
+		{net, neutron.Update, `{"status":"DOWN"}`, "HTTPBadRequest", "Cannot update read-only attribute status"},
+		{net, neutron.Update, `{"foo":1}`, "HTTPBadRequest", "Unrecognized attribute(s) 'foo'"},
+		{net, neutron.Create, `{"qos_policy_id":"x"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: 'x' is not a valid UUID."},
+		{net, neutron.Create, `{"qos_policy_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: '" + uuid1 + "' is not supported: this server has no QoS policies yet."},
+		{net, neutron.Create, `{"availability_zone_hints":["z"]}`, "HTTPBadRequest", "Invalid input for availability_zone_hints. Reason: '['z']' is not supported: this server has no availability zones yet."},
+		{net, neutron.Create, `{"segments":[]}`, "HTTPBadRequest", "Invalid input for segments. Reason: '[]' is not supported: this server has no routed or multi-segment networks yet."},
+
+		{sub, neutron.Create, `{"cidr":"10.21.0.0/24"}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'ip_version' not specified"},
+		{sub, neutron.Create, `{"ip_version":4}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'network_id' not specified"},
+		{sub, neutron.Create, `{` + onNet + `,"ip_version":5}`, "HTTPBadRequest", "Invalid input for ip_version. Reason: 5 is not in valid_values."},
+		{sub, neutron.Create, `{` + onNet + `,"ip_version":4,"cidr":"10.21.0.0/33"}`, "InvalidInput", "Invalid input for operation: 10.21.0.0/33 is not in a CIDR format."},
+		{sub, neutron.Create, `{` + onNet + `,"ip_version":4,"cidr":null}`, "InvalidInput", "Invalid input for operation: None is not in a CIDR format."},
+		{sub, neutron.Create, `{` + subnet + `,"allocation_pools":[{"start":"10.24.0.9"}]}`, "HTTPBadRequest", "Invalid input for allocation_pools. Reason: Validation of dictionary's keys failed. Expected keys: {'end', 'start'} Provided keys: {'start'}."},
+		{sub, neutron.Create, `{` + subnet + `,"allocation_pools":"x"}`, "HTTPBadRequest", "Invalid input for allocation_pools. Reason: Invalid data format for IP pool: 'x'."},
+		{sub, neutron.Create, `{` + subnet + `,"dns_nameservers":["zz"]}`, "HTTPBadRequest", "Invalid input for dns_nameservers. Reason: 'zz' is not a valid nameserver. 'zz' is not a valid IP address."},
+		{sub, neutron.Create, `{` + subnet + `,"dns_nameservers":["8.8.8.8","8.8.8.8"]}`, "HTTPBadRequest", "Invalid input for dns_nameservers. Reason: Duplicate nameserver '8.8.8.8'."},
+		{sub, neutron.Create, `{` + subnet + `,"host_routes":[{"destination":"x","nexthop":"1.1.1.1"}]}`, "HTTPBadRequest", "Invalid input for host_routes. Reason: 'x' is not a valid CIDR."},
+		{sub, neutron.Create, `{` + subnet + `,"host_routes":[{"destination":"10.0.0.1/8","nexthop":"1.1.1.1"}]}`, "HTTPBadRequest", "Invalid input for host_routes. Reason: '10.0.0.1/8' is not a recognized CIDR, '10.0.0.0/8' is recommended."},
+		{sub, neutron.Create, `{` + subnet + `,"gateway_ip":"010.0.0.1"}`, "HTTPBadRequest", "Invalid input for gateway_ip. Reason: '010.0.0.1' is not an accepted IP address, '10.0.0.1' is recommended."},
+		{sub, neutron.Create, `{` + subnet + `,"ipv6_ra_mode":"x"}`, "HTTPBadRequest", "Invalid input for ipv6_ra_mode. Reason: x is not in valid_values."},
+		{sub, neutron.Create, `{` + subnet + `,"service_types":["x"]}`, "InvalidSubnetServiceType", "Subnet service type x does not correspond to a valid device owner."},
+		{sub, neutron.Create, `{` + subnet + `,"subnetpool_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for subnetpool_id. Reason: '" + uuid1 + "' is not supported: this server has no subnet pools yet."},
+		{sub, neutron.Update, `{"cidr":"10.30.0.0/24"}`, "HTTPBadRequest", "Cannot update read-only attribute cidr"},
+
+		{port, neutron.Create, `{"name":"x"}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'network_id' not specified"},
+		{port, neutron.Create, `{` + onNet + `,"fixed_ips":"x"}`, "HTTPBadRequest", "Invalid input for fixed_ips. Reason: Invalid data format for fixed IP: 'x'."},
+		{port, neutron.Create, `{` + onNet + `,"fixed_ips":[{"foo":"x"}]}`, "InvalidInput", "Invalid input for operation: IP allocation requires subnet_id or ip_address."},
+		{port, neutron.Create, `{` + onNet + `,"fixed_ips":[{"ip_address":"10.20.0.60"},{"ip_address":"10.20.0.60"}]}`, "HTTPBadRequest", "Invalid input for fixed_ips. Reason: Duplicate IP address '10.20.0.60'."},
+		{port, neutron.Create, `{` + onNet + `,"mac_address":"zz"}`, "HTTPBadRequest", "Invalid input for mac_address. Reason: 'zz' is not a valid MAC address."},
+		{port, neutron.Create, `{` + onNet + `,"mac_address":"ff:ff:ff:ff:ff:ff"}`, "HTTPBadRequest", "Invalid input for mac_address. Reason: 'ff:ff:ff:ff:ff:ff' is not a valid MAC address."},
+		{port, neutron.Create, `{` + onNet + `,"binding:vnic_type":"zz"}`, "HTTPBadRequest", "Invalid input for binding:vnic_type. Reason: zz is not in valid_values."},
+		{port, neutron.Create, `{` + onNet + `,"binding:profile":"zz"}`, "HTTPBadRequest", "Invalid input for binding:profile. Reason: 'zz' is not a dictionary."},
+		{port, neutron.Create, `{` + onNet + `,"security_groups":["x"]}`, "HTTPBadRequest", "Invalid input for security_groups. Reason: 'x' is not a valid UUID."},
+		{port, neutron.Create, `{` + onNet + `,"tags":"x"}`, "HTTPBadRequest", "Invalid input for tags. Reason: 'x' is not a list."},
+		{port, neutron.Create, `{` + onNet + `,"tags":["x","x"]}`, "HTTPBadRequest", "Invalid input for tags. Reason: Duplicate items in the list: 'x'."},
+		{port, neutron.Update, `{"allowed_address_pairs":[{"mac_address":"aa:bb:cc:dd:ee:ff"}]}`, "AllowedAddressPairsMissingIP", "AllowedAddressPair must contain ip_address"},
+		{port, neutron.Update, `{"allowed_address_pairs":[{"ip_address":"1.1.1.1"},{"ip_address":"1.1.1.1"}]}`, "DuplicateAddressPairInRequest", "Request contains duplicate address pair: mac_address None ip_address 1.1.1.1."},
+		{port, neutron.Update, `{"allowed_address_pairs":[{"ip_address":"x"}]}`, "HTTPBadRequest", "'x' is not a valid IP address"},
+		{port, neutron.Update, `{"allowed_address_pairs":[{"ip_address":"1.1.1.1","z":1}]}`, "HTTPBadRequest", "Unrecognized attribute(s) 'z'"},
+		{port, neutron.Update, `{"extra_dhcp_opts":[{"opt_name":"x"}]}`, "InvalidInput", "Invalid input for operation: No valid key specs matched for: {'opt_name': 'x'}."},
+		{port, neutron.Update, `{"network_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Cannot update read-only attribute network_id"},
+
+		{neutron.SecurityGroups, neutron.Create, `{"name":"Default"}`, "SecurityGroupDefaultAlreadyExists", "Default security group already exists."},
+		{rule, neutron.Create, `{"security_group_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'direction' not specified"},
+		{rule, neutron.Create, `{"security_group_id":"` + uuid1 + `","direction":"in"}`, "HTTPBadRequest", "Invalid input for direction. Reason: in is not in valid_values."},
+		{rule, neutron.Create, `{` + inSG + `,"ethertype":"ip"}`, "SecurityGroupRuleInvalidEtherType", "Security group rule for ethertype 'ip' not supported. Allowed values are ['IPv4', 'IPv6']."},
+		{rule, neutron.Create, `{` + inSG + `,"protocol":"zzz"}`, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol zzz not supported. Only protocol values " + protos + " and integer representations [0 to 255] are supported."},
+		{rule, neutron.Create, `{` + inSG + `,"protocol":300}`, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol 300 not supported. Only protocol values " + protos + " and integer representations [0 to 255] are supported."},
+		{rule, neutron.Create, `{` + inSG + `,"port_range_max":70000}`, "SecurityGroupInvalidPortValue", "Invalid value for port 70000"},
+		{rule, neutron.Create, `{` + inSG + `,"remote_ip_prefix":"bad"}`, "InvalidCIDR", "Invalid CIDR bad given as IP prefix."},
+		{rule, neutron.Update, `{"protocol":"udp"}`, "HTTPBadRequest", "Cannot update read-only attribute protocol"},
+
+		{neutron.Quotas, neutron.Update, `{"network":-5}`, "HTTPBadRequest", "Invalid input for network. Reason: '-5' is too small - must be at least '-1'."},
+		{neutron.Quotas, neutron.Update, `{"zzz":5}`, "HTTPBadRequest", "Unrecognized attribute(s) 'zzz'"},
+		{neutron.Agents, neutron.Update, `{"alive":true}`, "HTTPBadRequest", "Cannot update read-only attribute alive"},
+	}
+	for _, tt := range tests {
+		caller := member
+		if strings.Contains(tt.want, "do not match") {
+			caller = admin
+		}
+		_, err := neutron.Parse(caller, tt.res, tt.op, decode(t, tt.body))
+		var got *neutron.Error
+		if !errors.As(err, &got) {
+			t.Errorf("%s %s %s: error %v, want %s", tt.op, tt.res, tt.body, err, tt.want)
+			continue
+		}
+		if got.Type != tt.typ || got.Message != tt.want {
+			t.Errorf("%s %s %s:\n got %s: %s\nwant %s: %s", tt.op, tt.res, tt.body, got.Type, got.Message, tt.typ, tt.want)
+		}
+	}
+}
+
+func TestParseNormalises(t *testing.T) {
+	t.Parallel()
+	none := "x"
+	tests := []struct {
+		name string
+		res  neutron.Resource
+		op   neutron.Op
+		body string
+		want neutron.Values
+	}{
+		{"defaults of a network", neutron.Networks, neutron.Create, `{}`, neutron.Values{
+			"name": "", "admin_state_up": true, "shared": false, "router:external": false, "mtu": 0, "port_security_enabled": true,
+			"is_default": false, "qos_policy_id": nil, "dns_domain": "", "availability_zone_hints": []string{}, "description": "", "project_id": "p",
+		}},
+		{"defaults of a subnet, host bits", neutron.Subnets, neutron.Create,
+			`{"network_id":"` + strings.ToUpper(strings.ReplaceAll(uuid1, "-", "")) + `","ip_version":"4","cidr":"10.22.0.7/255.255.255.0","tenant_id":"p"}`, neutron.Values{
+				"name": "", "network_id": uuid1, "ip_version": 4, "cidr": netip.MustParsePrefix("10.22.0.0/24"), "subnetpool_id": nil,
+				"use_default_subnetpool": false, "segment_id": nil, "enable_dhcp": true, "description": "", "project_id": "p",
+			}},
+		{"lists of a subnet", neutron.Subnets, neutron.Update,
+			`{"gateway_ip":null,"allocation_pools":[{"start":"10.0.0.2","end":"10.0.0.9"}],"dns_nameservers":null,"host_routes":[{"destination":"10.1.0.0/16","nexthop":"10.0.0.3"}]}`, neutron.Values{
+				"gateway_ip":       nil,
+				"allocation_pools": []neutron.Pool{{Start: netip.MustParseAddr("10.0.0.2"), End: netip.MustParseAddr("10.0.0.9")}},
+				"dns_nameservers":  []netip.Addr{},
+				"host_routes":      []neutron.HostRoute{{Destination: netip.MustParsePrefix("10.1.0.0/16"), Nexthop: netip.MustParseAddr("10.0.0.3")}},
+			}},
+		{"lists of a port", neutron.Ports, neutron.Update,
+			`{"mac_address":"AA-BB-CC-0-1-2","fixed_ips":[{"subnet_id":"` + uuid1 + `"},{"ip_address":"FD00::0:1"}],"security_groups":null,
+			  "allowed_address_pairs":[{"ip_address":"10.0.0.0/24","mac_address":"aabb.cc00.0102"},{"ip_address":"10.0.0.1"}],
+			  "extra_dhcp_opts":[{"opt_name":"bootfile-name","opt_value":"x"},{"opt_name":"y","opt_value":null,"ip_version":"6"}],
+			  "binding:host_id":null,"binding:profile":null,"admin_state_up":"No"}`, neutron.Values{
+				"mac_address":           packet.MAC{0xaa, 0xbb, 0xcc, 0, 1, 2},
+				"fixed_ips":             []neutron.FixedIPRequest{{SubnetID: uuid1}, {IPAddress: netip.MustParseAddr("fd00::1")}},
+				"security_groups":       []string{},
+				"allowed_address_pairs": []neutron.AddressPair{{IPAddress: "10.0.0.0/24", MACAddress: packet.MAC{0xaa, 0xbb, 0xcc, 0, 1, 2}}, {IPAddress: "10.0.0.1"}},
+				"extra_dhcp_opts":       []neutron.DHCPOptChange{{OptName: "bootfile-name", OptValue: &none, IPVersion: 4}, {OptName: "y", IPVersion: 6}},
+				"binding:host_id":       "",
+				"binding:profile":       map[string]any{},
+				"admin_state_up":        false,
+			}},
+		{"a rule", neutron.SecurityGroupRules, neutron.Create,
+			`{"security_group_id":"` + uuid1 + `","direction":"ingress","protocol":"TCP","ethertype":"ipv4","port_range_min":"80","port_range_max":80.0,"remote_ip_prefix":"10.0.0.7/8"}`, neutron.Values{
+				"security_group_id": uuid1, "direction": "ingress", "protocol": "tcp", "ethertype": "IPv4", "port_range_min": 80, "port_range_max": 80,
+				"remote_ip_prefix": "10.0.0.7/8", "remote_group_id": nil, "remote_address_group_id": nil, "description": "", "project_id": "p",
+			}},
+		{"nothing", neutron.Ports, neutron.Update, `{}`, neutron.Values{}},
+		{"quota", neutron.Quotas, neutron.Update, `{"network":"-1","port":7}`, neutron.Values{"network": -1, "port": 7}},
+	}
+	for _, tt := range tests {
+		got, err := neutron.Parse(member, tt.res, tt.op, decode(t, tt.body))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if d := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+			t.Errorf("%s: -want +got\n%s", tt.name, d)
+		}
+	}
+}
+
+// FuzzParse: no body of any resource panics, and what is refused is refused with an error for the client.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"x","mtu":1400}`, `{"network_id":"` + uuid1 + `","ip_version":4,"cidr":"10.0.0.0/24","gateway_ip":null,"allocation_pools":[{"start":"a","end":1}]}`,
+		`{"network_id":"` + uuid1 + `","fixed_ips":[{"ip_address":"::1","subnet_id":null}],"mac_address":"1:2:3:4:5:6","allowed_address_pairs":[{"ip_address":"1.1.1.1/0"}],"extra_dhcp_opts":[{}]}`,
+		`{"security_group_id":"x","direction":"egress","protocol":-1,"port_range_min":1e400,"remote_ip_prefix":"1.2.3.4/255.0.255.0"}`,
+		`null`, `{"binding:profile":{"a":[[]]},"tags":[null,{}],"service_types":[1],"description":null}`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		var body map[string]any
+		if d.Decode(&body) != nil {
+			return
+		}
+		for r := neutron.Networks; r <= neutron.Agents; r++ {
+			for _, op := range []neutron.Op{neutron.Create, neutron.Update} {
+				_, err := neutron.Parse(admin, r, op, body)
+				var known *neutron.Error
+				if err != nil && (!errors.As(err, &known) || known.Kind == 0 || known.Type == "") {
+					t.Fatalf("%s %s %q: %v is no answer for a client", op, r, text, err)
+				}
+			}
+		}
+	})
+}
