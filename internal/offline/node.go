@@ -132,9 +132,9 @@ func (o object) names() []string {
 	return names
 }
 
-// suggest offers the known name that differs least, if it differs little.
+// suggest offers the known name that differs least, if it differs little for its length.
 func suggest(name string, known []string) string {
-	best, least := "", 3
+	best, least := "", 2+len(name)/4
 	for _, k := range known {
 		if d := distance(name, k); d < least {
 			best, least = k, d

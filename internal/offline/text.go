@@ -81,7 +81,8 @@ func (l *lines) topology(v *topology.View) {
 			l.add("    %s of port %s", a.IPAddress, strings.Join(a.PortIDs, ", "))
 		}
 	}
-	for _, c := range inOrder(v.Chains) {
+	byName := func(a, b *topology.Chain) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) }
+	for _, c := range slices.SortedFunc(maps.Values(v.Chains), byName) {
 		l.add("  chain %s %s", c.ID, c.Name)
 		for i, id := range c.RuleIDs {
 			l.add("    %d. %s", i+1, v.Rules[id])
@@ -125,7 +126,7 @@ func (l *lines) subnet6(d *topology.DhcpV6) {
 
 func (l *lines) dhcpHosts(hosts []topology.DhcpHostEntry) {
 	for _, h := range hosts {
-		l.add("      %s for %s %s", h.IPAddress, h.MAC, h.Name)
+		l.add("      %s for %s", h.IPAddress, strings.TrimRight(h.MAC.String()+" "+h.Name, " "))
 		for _, o := range h.ExtraDhcpOpts {
 			l.add("        %s = %s", o.Name, o.Value)
 		}
