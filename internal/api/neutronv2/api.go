@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"heddle/internal/api"
@@ -102,16 +103,14 @@ func plainPath(r *http.Request) *http.Request {
 	if !strings.Contains(plain, "/tags/") {
 		plain = strings.TrimSuffix(plain, ".json")
 	}
-	if plain == path || plain == "" {
+	decoded, err := url.PathUnescape(plain)
+	if plain == path || plain == "" || err != nil {
 		return r
 	}
-	u, err := r.URL.Parse(plain) // plain is absolute, so it replaces the path
-	if err != nil || !strings.HasPrefix(plain, "/") || strings.HasPrefix(plain, "//") {
-		return r
-	}
-	u.RawQuery = r.URL.RawQuery
-	r = r.WithContext(r.Context())
-	r.URL = u
+	r = r.WithContext(r.Context()) // a copy
+	u := *r.URL
+	u.Path, u.RawPath = decoded, plain
+	r.URL = &u
 	return r
 }
 
