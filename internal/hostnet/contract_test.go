@@ -93,6 +93,10 @@ func join(t *testing.T, host, machine Net) {
 func links(t *testing.T, host, machine Net) {
 	l, err := host.AddLink(LinkSpec{Name: "a", Kind: Veth, Peer: "b", PeerNet: machine, MTU: 1400})
 	must(t, err)
+	if !l.Elsewhere {
+		t.Errorf("the other end is in another namespace, but %+v", l)
+	}
+	must(t, host.Silence("a"))
 	if l.Kind != Veth || l.Name != "a" || l.MTU != 1400 || l.Up || l.Running || l.Index == 0 || l.MAC == (MAC{}) {
 		t.Errorf("made %+v", l)
 	}
@@ -123,6 +127,7 @@ func refusals(t *testing.T, host, machine Net) {
 	_, err = host.Link("c")
 	wantErr(t, "a link that is not there", err, ErrNotFound)
 	wantErr(t, "up", host.SetUp("c", true), ErrNotFound)
+	wantErr(t, "silence", host.Silence("c"), ErrNotFound)
 	wantErr(t, "mtu", host.SetMTU("c", 1500), ErrNotFound)
 	wantErr(t, "mtu", host.SetMTU("a", 20), ErrInvalid)
 	wantErr(t, "address", host.AddAddress("c", netip.MustParsePrefix("192.0.2.1/24")), ErrNotFound)
@@ -247,6 +252,12 @@ func kinds(t *testing.T, host, _ Net) {
 	if l, err := host.Link("t"); err != nil || l.Kind != Tap || !l.Up || l.Running {
 		t.Errorf("a tap that nobody has open: %+v, %v", l, err)
 	}
+	both, err := host.AddLink(LinkSpec{Name: "p", Kind: Veth, Peer: "q"})
+	must(t, err)
+	if both.Elsewhere {
+		t.Errorf("both ends are here, but %+v", both)
+	}
+	must(t, host.DeleteLink("p"))
 	all, err := host.Links()
 	must(t, err)
 	if len(all) != 4 || all[0].Kind != Loopback {

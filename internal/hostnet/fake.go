@@ -122,6 +122,7 @@ func (f *Fake) addVeth(spec LinkSpec, mtu int) (Link, error) {
 	l := f.put(spec.Name, Veth, mtu, spec.MAC)
 	l.peer = home.put(spec.Peer, Veth, mtu, MAC{})
 	l.peer.peer = l
+	l.Elsewhere, l.peer.Elsewhere = home != f, home != f
 	return l.Link, nil
 }
 
@@ -216,6 +217,12 @@ func (f *Fake) SetMTU(name string, mtu int) error {
 	l.MTU = mtu
 	f.tell(Event{Kind: LinkSet, Link: l.Link})
 	return nil
+}
+
+func (f *Fake) Silence(name string) error {
+	defer f.lock()()
+	_, err := f.find(name)
+	return err
 }
 
 func (f *Fake) Addresses(link string) ([]netip.Prefix, error) {

@@ -48,6 +48,8 @@ type Link struct {
 	MTU     int  // bytes
 	Up      bool // set up by the administrator
 	Running bool // up, and the other end is there (carrier)
+	// Elsewhere says of a veth that its other end is in another namespace.
+	Elsewhere bool
 }
 
 // LinkSpec says what link to make. It is made down; see [Net.SetUp].
@@ -155,6 +157,9 @@ type Net interface {
 	SetUp(name string, up bool) error
 	// SetMTU sets a link's MTU in bytes.
 	SetMTU(name string, mtu int) error
+
+	// Silence keeps this host's own IPv6 off a link: it gives itself no address there and solicits nobody.
+	Silence(name string) error
 
 	// Addresses returns a link's addresses in order, those that the kernel gave itself (fe80::/10) left out.
 	Addresses(link string) ([]netip.Prefix, error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -88,6 +89,7 @@ func linkOf(found netlink.Link) Link {
 	// The carrier itself: IFF_RUNNING follows it up to a second later.
 	l.Running = l.Up && a.RawFlags&unix.IFF_LOWER_UP != 0
 	copy(l.MAC[:], a.HardwareAddr)
+	l.Elsewhere = l.Kind == Veth && a.NetNsID >= 0
 	switch t := found.(type) {
 	case *netlink.Tuntap:
 		l.Kind = Tun
@@ -187,6 +189,20 @@ func (l *Linux) SetMTU(name string, mtu int) error {
 		return err
 	}
 	return wrap(l.handle.LinkSetMTU(found, mtu), "set MTU %d of link %s", mtu, name)
+}
+
+func (l *Linux) Silence(name string) error {
+	if _, err := l.find(name); err != nil {
+		return err
+	}
+	// /proc/sys/net shows the namespace of the thread that opens it.
+	err := l.namespace.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // a kernel without IPv6
+	}
+	return wrap(err, "keep IPv6 off link %s", name)
 }
 
 func (l *Linux) Addresses(link string) ([]netip.Prefix, error) {
