@@ -57,13 +57,13 @@ type Validator interface {
 }
 
 // RequireToken lets only requests with a valid token through to next, where Who and Caller tell whose it is. Others get
-// 401 with a pointer to identityURL, the public address of the identity service (neutron-api §1).
+// 401 with a pointer to identityURL, the public address of the identity service (neutron-api §1); "" is this API itself.
 func RequireToken(v Validator, identityURL string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := validate(v, r)
 		if err != nil {
 			if errors.Is(err, ErrUnauthorized) {
-				w.Header().Set("WWW-Authenticate", `Keystone uri="`+identityURL+`"`)
+				w.Header().Set("WWW-Authenticate", challenge(r, identityURL))
 			}
 			WriteError(w, r, err)
 			return
@@ -77,6 +77,13 @@ func RequireToken(v Validator, identityURL string, next http.Handler) http.Handl
 		q.who = id
 		next.ServeHTTP(w, r)
 	})
+}
+
+func challenge(r *http.Request, identityURL string) string {
+	if identityURL == "" {
+		identityURL = BaseURL(r)
+	}
+	return `Keystone uri="` + identityURL + `"`
 }
 
 func validate(v Validator, r *http.Request) (*Identity, error) {

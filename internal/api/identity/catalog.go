@@ -3,7 +3,10 @@ package identity
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"heddle/internal/api"
@@ -13,13 +16,32 @@ import (
 type Endpoint struct {
 	Type string // such as "network"
 	Name string // such as "neutron"
-	URL  string // as clients reach it; that of a network service without /v2.0, which clients add (neutron-api §11)
+	// URL is how clients reach the service; that of a network service without /v2.0, which clients add (neutron-api
+	// §11). When empty, the service is on Port of whatever host the client reached the identity service by.
+	URL  string
+	Port int
+	Path string // after the port; for an empty URL only
 }
 
 // catalog is fixed when the server starts: what runs is what is listed.
 type catalog struct {
 	region   string
 	services []Endpoint
+}
+
+// url is where the client that sent r reaches the service.
+func (e Endpoint) url(r *http.Request) string {
+	if e.URL != "" {
+		return e.URL
+	}
+	base, err := url.Parse(api.BaseURL(r))
+	if err != nil {
+		return "" // a Host header that is none
+	}
+	if e.Port == 0 {
+		return base.String() + e.Path
+	}
+	return base.Scheme + "://" + net.JoinHostPort(base.Hostname(), strconv.Itoa(e.Port)) + e.Path
 }
 
 // interfaces are the three faces Keystone gives each service; ours are all the same address.
@@ -38,12 +60,12 @@ func (c *catalog) endpointID(e Endpoint, face string) string {
 }
 
 // view is the catalog as tokens carry it.
-func (c *catalog) view() []object {
+func (c *catalog) view(r *http.Request) []object {
 	all := make([]object, 0, len(c.services))
 	for _, e := range c.services {
 		ends := make([]object, 0, 3)
 		for _, face := range interfaces() {
-			ends = append(ends, object{"id": c.endpointID(e, face), "interface": face, "region": c.region, "region_id": c.region, "url": e.URL})
+			ends = append(ends, object{"id": c.endpointID(e, face), "interface": face, "region": c.region, "region_id": c.region, "url": e.url(r)})
 		}
 		all = append(all, object{"id": c.serviceID(e), "type": e.Type, "name": e.Name, "endpoints": ends})
 	}
@@ -65,7 +87,7 @@ func (c *catalog) endpointViews(r *http.Request) []object {
 		for _, face := range interfaces() {
 			id := c.endpointID(e, face)
 			all = append(all, object{"id": id, "interface": face, "region": c.region, "region_id": c.region, "service_id": c.serviceID(e),
-				"url": e.URL, "enabled": true, "links": self(r, "endpoints", id)})
+				"url": e.url(r), "enabled": true, "links": self(r, "endpoints", id)})
 		}
 	}
 	return all
@@ -75,16 +97,33 @@ func (c *catalog) regionViews(r *http.Request) []object {
 	return []object{{"id": c.region, "description": "", "parent_region_id": nil, "links": self(r, "regions", c.region)}}
 }
 
-// oneOf answers with the object of that id, or 404.
-func oneOf(w http.ResponseWriter, r *http.Request, kind string, all []object) {
-	id := r.PathValue("id")
-	for _, o := range all {
-		if o["id"] == id {
-			writeOne(w, http.StatusOK, kind, o)
-			return
-		}
+// views are what the catalog shows in lists of a kind.
+func (c *catalog) views(r *http.Request, kind string) []object {
+	switch kind {
+	case "services":
+		return c.serviceViews(r)
+	case "endpoints":
+		return c.endpointViews(r)
 	}
-	api.WriteError(w, r, notFound(kind, id))
+	return c.regionViews(r)
+}
+
+// listed answers with all objects of a kind that the catalog shows.
+func (s *Service) listed(kind string, filters ...string) func(*call) error {
+	return func(c *call) error { return c.list(kind, s.catalog.views(c.r, kind), filters...) }
+}
+
+// listedOne answers with one of them.
+func (s *Service) listedOne(kind string) func(*call) error {
+	one := strings.TrimSuffix(kind, "s")
+	return func(c *call) error {
+		for _, o := range s.catalog.views(c.r, kind) {
+			if o["id"] == c.path("id") {
+				return c.one(http.StatusOK, one, o)
+			}
+		}
+		return notFound(one, c.path("id"))
+	}
 }
 
 // version is what clients discover the API by.

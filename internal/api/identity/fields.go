@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,6 +42,9 @@ func readFields(r *http.Request, kind string) *fields {
 	}
 	return f
 }
+
+// again is a fresh copy, for a transaction that may run more than once.
+func (f *fields) again() *fields { return &fields{left: maps.Clone(f.left), err: f.err} }
 
 func (f *fields) fail(name, format string, args ...any) {
 	if f.err == nil {
@@ -133,6 +137,7 @@ func (f *fields) rest(into *extra, shown ...string) {
 	if f.err != nil {
 		return
 	}
+	*into = maps.Clone(*into) // a record's own is shared
 	size := 0
 	for name, raw := range f.left {
 		if name == "id" || name == "links" || name == "options" || slices.Contains(shown, name) {

@@ -63,11 +63,6 @@ func roleView(r *http.Request, role *Role) object {
 		"links": self(r, "roles", role.ID)}
 }
 
-// writeOne answers {"<kind>": o}.
-func writeOne(w http.ResponseWriter, status int, kind string, o object) {
-	api.WriteJSON(w, status, object{kind: o})
-}
-
 // writeList answers with the objects that the query's filters let through, and the links every list carries. Filters
 // are the names given that the objects have, or have with one of the endings of comparisons.
 func writeList(w http.ResponseWriter, r *http.Request, kind string, all []object, filters ...string) {

@@ -1,0 +1,564 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/store"
+)
+
+const adminPassword = "adminpass"
+
+// world is an identity service listening on loopback, with its administrator logged in.
+type world struct {
+	t     *testing.T
+	s     *Service
+	url   string // ends in /v3
+	dir   string // clouds.yaml, openrc
+	token string // of the administrator
+}
+
+// background runs a part until the test ends, and waits until it is ready.
+func background(t *testing.T, part interface {
+	Run(context.Context) error
+	Ready() <-chan struct{}
+	String() string
+}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- part.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s ended with %v", part, err)
+		}
+	})
+	select {
+	case <-part.Ready():
+	case err := <-done:
+		t.Fatalf("%s ended with %v", part, err)
+	}
+}
+
+// serveOver serves one server's identity over a store that others may use too.
+func serveOver(t *testing.T, st store.Store, change func(*Options)) *world {
+	t.Helper()
+	o := Options{Store: st, Services: []Endpoint{{Type: "network", Name: "neutron", Port: 9696}}}
+	if change != nil {
+		change(&o)
+	}
+	s := New(o)
+	s.passwords = newPasswords(cheap())
+	background(t, s)
+	server, err := api.NewServer(api.Options{Name: "identity", Listen: "127.0.0.1:0", Handler: s.Handler(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, server)
+	w := &world{t: t, s: s, url: "http://" + server.Addr().String() + "/v3", dir: t.TempDir()}
+	if err := s.Bootstrap(t.Context(), BootstrapOptions{Password: adminPassword, Dir: w.dir, URL: w.url}); err != nil {
+		t.Fatal(err)
+	}
+	w.token = w.login("admin", adminPassword, "admin")
+	return w
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return serveOver(t, memory(t), nil)
+}
+
+func memory(t *testing.T) store.Store {
+	t.Helper()
+	m := store.NewMemory()
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// answered is what a call got.
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// at digs a value out of a JSON answer: names separated by dots, numbers for elements of lists.
+func (a answered) at(path string) any {
+	var v any
+	if err := json.Unmarshal([]byte(a.body), &v); err != nil {
+		return nil
+	}
+	for _, part := range strings.Split(path, ".") {
+		switch now := v.(type) {
+		case map[string]any:
+			v = now[part]
+		case []any:
+			var i int
+			if _, err := fmt.Sscan(part, &i); err != nil || i >= len(now) {
+				return nil
+			}
+			v = now[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+func (a answered) text(path string) string { s, _ := a.at(path).(string); return s }
+
+func (a answered) count(path string) int { l, _ := a.at(path).([]any); return len(l) }
+
+// call sends a request; headers come in pairs of name and value.
+func (w *world) call(token, method, path, body string, headers ...string) answered {
+	w.t.Helper()
+	url := w.url + path
+	if strings.HasPrefix(path, "!") {
+		url = strings.TrimSuffix(w.url, "/v3") + path[1:]
+	}
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("X-Auth-Token", token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answered{res.StatusCode, res.Header, string(b)}
+}
+
+// admin makes a call as administrator that must be answered with the status.
+func (w *world) admin(status int, method, path, body string, headers ...string) answered {
+	w.t.Helper()
+	a := w.call(w.token, method, path, body, headers...)
+	if a.status != status {
+		w.t.Fatalf("%s %s %s answered %d %s\nwant %d", method, path, body, a.status, a.body, status)
+	}
+	return a
+}
+
+func passwordAuth(user, password, scope string) string {
+	if scope != "" {
+		scope = fmt.Sprintf(`,"scope":%s`, scope)
+	}
+	return fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":%q,"domain":{"id":"default"},"password":%q}}}%s}}`, user, password, scope)
+}
+
+func projectScope(name string) string {
+	return fmt.Sprintf(`{"project":{"name":%q,"domain":{"id":"default"}}}`, name)
+}
+
+func (w *world) login(user, password, project string) string {
+	w.t.Helper()
+	a := w.call("", "POST", "/auth/tokens", passwordAuth(user, password, projectScope(project)))
+	if a.status != 201 {
+		w.t.Fatalf("login of %s on %s answered %d %s", user, project, a.status, a.body)
+	}
+	return a.header.Get("X-Subject-Token")
+}
+
+// user makes a user with a role on a project of his own name, and returns the ids of both.
+func (w *world) user(name, password string, roles ...string) (userID, projectID string) {
+	w.t.Helper()
+	projectID = w.admin(201, "POST", "/projects", fmt.Sprintf(`{"project":{"name":%q}}`, name)).text("project.id")
+	userID = w.admin(201, "POST", "/users", fmt.Sprintf(`{"user":{"name":%q,"password":%q}}`, name, password)).text("user.id")
+	for _, r := range roles {
+		w.admin(204, "PUT", "/projects/"+projectID+"/users/"+userID+"/roles/"+w.role(r), "")
+	}
+	return userID, projectID
+}
+
+func (w *world) role(name string) string {
+	w.t.Helper()
+	return w.admin(200, "GET", "/roles?name="+name, "").text("roles.0.id")
+}
+
+// works says whether a token is still taken.
+func (w *world) works(token string) bool {
+	w.t.Helper()
+	switch a := w.call(token, "GET", "/auth/projects", ""); a.status {
+	case 200:
+		return true
+	case 401:
+		return false
+	default:
+		w.t.Fatalf("checking a token answered %d %s", a.status, a.body)
+		return false
+	}
+}
+
+// TestAnswers holds the shapes of neutron-api §11.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	base := strings.TrimSuffix(w.url, "/v3")
+	version := `{"id":"v3.14","links":[{"href":"` + w.url + `/","rel":"self"}],"media-types":[{"base":"application/json",` +
+		`"type":"application/vnd.openstack.identity-v3+json"}],"status":"stable","updated":"2020-04-07T00:00:00Z"}`
+	const unauthorized = `{"error":{"code":401,"title":"Unauthorized","message":"The request you have made requires authentication."}}`
+	for _, c := range []struct {
+		name, token, request, body string
+		status                     int
+		want                       string
+	}{
+		{"all versions", "", "GET !/", "", 300, `{"versions":{"values":[` + version + `]}}`},
+		{"version", "", "GET ", "", 200, `{"version":` + version + `}`},
+		{"version with slash", "", "GET /", "", 200, `{"version":` + version + `}`},
+		{"no token", "", "GET /projects", "", 401, unauthorized},
+		{"bad token", "nonsense", "GET /projects", "", 401, unauthorized},
+		{"wrong password", "", "POST /auth/tokens", passwordAuth("admin", "wrong", ""), 401, unauthorized},
+		{"no such user", "", "POST /auth/tokens", passwordAuth("nobody", adminPassword, ""), 401, unauthorized},
+		{"no such project", "", "POST /auth/tokens", passwordAuth("admin", adminPassword, projectScope("nowhere")), 401, unauthorized},
+		{"system scope", "", "POST /auth/tokens", passwordAuth("admin", adminPassword, `{"system":{"all":true}}`), 401, unauthorized},
+		{"no route", w.token, "GET /nonsense", "", 404, `{"error":{"code":404,"title":"Not Found","message":"The resource could not be found."}}`},
+		{"wrong verb", w.token, "PUT /projects", "", 405, `{"error":{"code":405,"title":"Method Not Allowed","message":"The method is not allowed for the requested URL."}}`},
+		{"no such project by name", w.token, "GET /projects/NAME", "", 404, `{"error":{"code":404,"title":"Not Found","message":"Could not find project: NAME."}}`},
+		{"twice the name", w.token, "POST /projects", `{"project":{"name":"admin"}}`, 409,
+			`{"error":{"code":409,"title":"Conflict","message":"Conflict occurred attempting to store project - Duplicate entry found with name admin."}}`},
+		{"list", w.token, "GET /projects?name=none", "", 200,
+			`{"links":{"next":null,"previous":null,"self":"` + w.url + `/projects?name=none"},"projects":[]}`},
+		{"default domain", w.token, "GET /domains?name=Default", "", 200,
+			`{"domains":[{"description":"The default domain","enabled":true,"id":"default","links":{"self":"` + base + `/v3/domains/default"},` +
+				`"name":"Default","options":{},"tags":[]}],"links":{"next":null,"previous":null,"self":"` + w.url + `/domains?name=Default"}}`},
+		{"no name", w.token, "POST /users", `{"user":{"password":"x"}}`, 400, `{"error":{"code":400,"title":"Bad Request","message":"Expecting to find name in user. ` +
+			`The server could not comply with the request since it is either malformed or otherwise incorrect. The client is assumed to be in error."}}`},
+		{"enabled is a flag", w.token, "POST /users", `{"user":{"name":"x","enabled":"yes"}}`, 400,
+			`{"error":{"code":400,"title":"Bad Request","message":"Invalid input for field 'enabled': true or false belongs there."}}`},
+		{"role admin stays", w.token, "DELETE /roles/" + w.role("admin"), "", 403,
+			`{"error":{"code":403,"title":"Forbidden","message":"Unable to change immutable role resource: ` + "`" + w.role("admin") + "`" + `: policies know the role admin by its name."}}`},
+		{"default domain stays", w.token, "PATCH /domains/default", `{"domain":{"enabled":false}}`, 403,
+			`{"error":{"code":403,"title":"Forbidden","message":"The default domain cannot be disabled: nobody could log in to enable it again."}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			method, path, _ := strings.Cut(c.request, " ")
+			if a := w.call(c.token, method, path, c.body); a.status != c.status || a.body != c.want {
+				t.Errorf("%s answered %d %s\nwant %d %s", c.request, a.status, a.body, c.status, c.want)
+			}
+		})
+	}
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.call("", "POST", "/auth/tokens", passwordAuth("admin", adminPassword, projectScope("admin")))
+	token := a.header.Get("X-Subject-Token")
+	for path, want := range map[string]string{
+		"token.methods.0": "password", "token.user.name": "admin", "token.user.domain.id": "default", "token.user.domain.name": "Default",
+		"token.project.name": "admin", "token.project.domain.name": "Default", "token.roles.2.name": "reader", "token.roles.0.name": "admin",
+		"token.catalog.0.type": "identity", "token.catalog.0.endpoints.0.url": w.url,
+		"token.catalog.1.type": "network", "token.catalog.1.name": "neutron", "token.catalog.1.endpoints.0.url": "http://127.0.0.1:9696",
+		"token.catalog.1.endpoints.0.region": "RegionOne", "token.catalog.1.endpoints.0.region_id": "RegionOne", "token.catalog.1.endpoints.0.interface": "public",
+	} {
+		if strings.HasPrefix(path, "token.roles") {
+			continue // in order of their ids, which are random
+		}
+		if got := a.text(path); got != want {
+			t.Errorf("%s is %q, want %q in %s", path, got, want, a.body)
+		}
+	}
+	if a.count("token.roles") != 3 || a.at("token.is_domain") != false || a.count("token.audit_ids") != 1 {
+		t.Errorf("token is %s", a.body)
+	}
+	for _, p := range []string{"token.user.id", "token.project.id", "token.roles.0.id", "token.catalog.0.id"} {
+		if !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(a.text(p)) {
+			t.Errorf("%s is %q, want 32 hex digits", p, a.text(p))
+		}
+	}
+	if life := expiry(t, a).Sub(time.Now()); life < 59*time.Minute || life > time.Hour {
+		t.Errorf("the token lives %s", life)
+	}
+
+	// Shown again it is the same, and HEAD tells as much as GET.
+	shown := w.call(token, "GET", "/auth/tokens", "", "X-Subject-Token", token)
+	if shown.status != 200 || shown.body != a.body {
+		t.Errorf("shown: %d %s\nissued: %s", shown.status, shown.body, a.body)
+	}
+	if head := w.call(token, "HEAD", "/auth/tokens", "", "X-Subject-Token", token); head.status != 200 || head.header.Get("X-Subject-Token") != token {
+		t.Errorf("HEAD: %d %v", head.status, head.header)
+	}
+	if a := w.call(token, "GET", "/auth/tokens?nocatalog", "", "X-Subject-Token", token); a.at("token.catalog") != nil {
+		t.Errorf("with nocatalog: %s", a.body)
+	}
+	if a := w.call(token, "GET", "/auth/tokens", "", "X-Subject-Token", "nonsense"); a.status != 404 {
+		t.Errorf("a token nobody issued: %d %s", a.status, a.body)
+	}
+
+	// From it come others, with the same end.
+	rescoped := w.call("", "POST", "/auth/tokens", `{"auth":{"identity":{"methods":["token"],"token":{"id":"`+token+`"}},"scope":"unscoped"}}`)
+	if rescoped.status != 201 || rescoped.at("token.project") != nil || rescoped.at("token.catalog") != nil ||
+		rescoped.text("token.expires_at") != a.text("token.expires_at") || rescoped.count("token.audit_ids") != 2 || rescoped.count("token.methods") != 2 {
+		t.Errorf("unscoped from a token: %d %s", rescoped.status, rescoped.body)
+	}
+	// Revoked it is gone, at once.
+	if a := w.call(token, "DELETE", "/auth/tokens", "", "X-Subject-Token", token); a.status != 204 || w.works(token) {
+		t.Errorf("revoked: %d %s; works: %v", a.status, a.body, w.works(token))
+	}
+	if !w.works(w.token) {
+		t.Error("revoking one token ended another of the same user")
+	}
+}
+
+func expiry(t *testing.T, a answered) time.Time {
+	t.Helper()
+	end, err := time.Parse(timeForm, a.text("token.expires_at"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
+}
+
+// TestTempestDynamicCredentials is what tempest does to make and remove an account (neutron-api §11).
+func TestTempestDynamicCredentials(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.admin(200, "GET", "", "")
+	domain := w.admin(200, "GET", "/domains?name=Default", "").text("domains.0.id")
+	roles := w.admin(200, "GET", "/roles", "")
+	project := w.admin(201, "POST", "/projects", `{"project":{"name":"tempest-1","description":"tempest-1-desc","domain_id":"`+domain+`"}}`)
+	user := w.admin(201, "POST", "/users", `{"user":{"name":"tempest-1-project-member","password":"Secret+1","project_id":"`+project.text("project.id")+
+		`","email":"tempest-1@example.com","domain_id":"`+domain+`"}}`)
+	if user.text("user.email") != "tempest-1@example.com" || strings.Contains(user.body, "Secret") {
+		t.Errorf("user is %s", user.body)
+	}
+	var member string
+	for i := range roles.count("roles") {
+		if roles.text(fmt.Sprintf("roles.%d.name", i)) == "member" {
+			member = roles.text(fmt.Sprintf("roles.%d.id", i))
+		}
+	}
+	grant := "/projects/" + project.text("project.id") + "/users/" + user.text("user.id") + "/roles"
+	w.admin(204, "PUT", grant+"/"+member, "")
+	w.admin(204, "HEAD", grant+"/"+member, "")
+	w.admin(204, "GET", grant+"/"+member, "")
+	if a := w.admin(200, "GET", grant, ""); a.count("roles") != 1 || a.text("roles.0.name") != "member" {
+		t.Errorf("roles on the project: %s", a.body)
+	}
+	token := w.login("tempest-1-project-member", "Secret+1", "tempest-1")
+	if a := w.call(token, "GET", "/users", ""); a.status != 403 || a.text("error.message") != "You are not authorized to perform the requested action: identity:list_users." {
+		t.Errorf("a member lists users: %d %s", a.status, a.body)
+	}
+	w.admin(204, "DELETE", "/users/"+user.text("user.id"), "")
+	w.admin(204, "DELETE", "/projects/"+project.text("project.id"), "")
+	if w.works(token) {
+		t.Error("the token of a user that is gone works")
+	}
+	w.admin(404, "DELETE", "/users/"+user.text("user.id"), "")
+}
+
+// TestTokensDie walks everything that ends a user's tokens.
+func TestTokensDie(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range []struct {
+		name string
+		do   func(user, project string)
+		back func(user, project string) // undoes it; the token stays dead
+	}{
+		{"password set", func(u, _ string) { w.admin(200, "PATCH", "/users/"+u, `{"user":{"password":"new"}}`) },
+			func(u, _ string) { w.admin(200, "PATCH", "/users/"+u, `{"user":{"password":"pw"}}`) }},
+		{"user disabled", func(u, _ string) { w.admin(200, "PATCH", "/users/"+u, `{"user":{"enabled":false}}`) },
+			func(u, _ string) { w.admin(200, "PATCH", "/users/"+u, `{"user":{"enabled":true}}`) }},
+		{"project disabled", func(_, p string) { w.admin(200, "PATCH", "/projects/"+p, `{"project":{"enabled":false}}`) },
+			func(_, p string) { w.admin(200, "PATCH", "/projects/"+p, `{"project":{"enabled":true}}`) }},
+		{"role taken back", func(u, p string) { w.admin(204, "DELETE", "/projects/"+p+"/users/"+u+"/roles/"+w.role("member"), "") },
+			func(u, p string) { w.admin(204, "PUT", "/projects/"+p+"/users/"+u+"/roles/"+w.role("member"), "") }},
+		{"project deleted", func(_, p string) { w.admin(204, "DELETE", "/projects/"+p, "") }, nil},
+		{"user deleted", func(u, _ string) { w.admin(204, "DELETE", "/users/"+u, "") }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			name := strings.ReplaceAll(c.name, " ", "-")
+			user, project := w.user(name, "pw", "member")
+			token := w.login(name, "pw", name)
+			w.admin(200, "PATCH", "/users/"+user, `{"user":{"description":"changes nothing that matters"}}`)
+			w.admin(204, "PUT", "/projects/"+project+"/users/"+user+"/roles/"+w.role("reader"), "")
+			if !w.works(token) {
+				t.Fatal("the token died for nothing")
+			}
+			c.do(user, project)
+			if w.works(token) {
+				t.Error("the token lives on")
+			}
+			if c.back == nil {
+				return
+			}
+			c.back(user, project)
+			if w.works(token) {
+				t.Error("the token rose from the dead")
+			}
+			w.login(name, "pw", name)
+		})
+	}
+}
+
+// TestExpired moves the clock.
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	w := serveOver(t, memory(t), func(o *Options) {
+		o.Now = func() time.Time { return now }
+		o.TokenLife = time.Minute
+	})
+	if !w.works(w.token) {
+		t.Fatal("a fresh token does not work")
+	}
+	now = now.Add(time.Minute)
+	if w.works(w.token) {
+		t.Error("an expired token works")
+	}
+}
+
+// TestTwoServers proves that what one server does, another that shares its store honours.
+func TestTwoServers(t *testing.T) {
+	t.Parallel()
+	st := memory(t)
+	a := serveOver(t, st, nil)
+	b := serveOver(t, st, nil)
+	if !b.works(a.token) || !a.works(b.token) {
+		t.Fatal("a token is good on one server only")
+	}
+	token := a.login("admin", adminPassword, "admin")
+	if !b.works(token) {
+		t.Error("a token issued a moment ago is unknown to the other server")
+	}
+	if got := a.call(token, "DELETE", "/auth/tokens", "", "X-Subject-Token", token); got.status != 204 {
+		t.Fatalf("revoke: %d %s", got.status, got.body)
+	}
+	if _, err := b.s.replica.Fresh(t.Context()); err != nil { // the other has heard
+		t.Fatal(err)
+	}
+	if b.works(token) {
+		t.Error("a token revoked on one server works on the other")
+	}
+	user, _ := a.user("moving", "pw", "member")
+	b.login("moving", "pw", "moving")
+	a.admin(204, "DELETE", "/users/"+user, "")
+	if got := b.call("", "POST", "/auth/tokens", passwordAuth("moving", "pw", "")); got.status != 401 {
+		t.Errorf("a deleted user logs in on the other server: %d %s", got.status, got.body)
+	}
+}
+
+// TestNothingToSteal proves that who reads the store finds neither tokens nor passwords.
+func TestNothingToSteal(t *testing.T) {
+	t.Parallel()
+	st := memory(t)
+	w := serveOver(t, st, nil)
+	w.user("ann", "hunter2-hunter2", "member")
+	token := w.login("ann", "hunter2-hunter2", "ann")
+	kvs, _, err := st.List(t.Context(), "/")
+	if err != nil || len(kvs) == 0 {
+		t.Fatal(err)
+	}
+	for _, kv := range kvs {
+		for _, secret := range []string{token, w.token, "hunter2", adminPassword} {
+			if strings.Contains(kv.Key, secret) || bytes.Contains(kv.Value, []byte(secret)) {
+				t.Errorf("%s holds a secret: %s", kv.Key, kv.Value)
+			}
+		}
+		if !strings.HasPrefix(kv.Key, "/heddle/identity/") && !strings.HasPrefix(kv.Key, "/heddle/unique/") && !strings.HasPrefix(kv.Key, "/heddle/idx/") {
+			t.Errorf("%s lies outside of what is identity's", kv.Key)
+		}
+	}
+}
+
+func TestFailedLoginsAreSlowedDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.user("victim", "right", "member")
+	n := 0
+	for ; n <= failuresPerAddress; n++ {
+		a := w.call("", "POST", "/auth/tokens", passwordAuth("victim", "wrong", ""))
+		if a.status == 429 {
+			if a.header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+			break
+		}
+		if a.status != 401 {
+			t.Fatalf("wrong password: %d %s", a.status, a.body)
+		}
+	}
+	if n != failuresPerUser {
+		t.Errorf("%d wrong passwords were borne, want %d", n, failuresPerUser)
+	}
+	w.login("admin", adminPassword, "admin") // others are not held up
+}
+
+func TestOwnPassword(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ann, _ := w.user("ann", "first", "member")
+	bob, _ := w.user("bob", "pw", "member")
+	token := w.login("ann", "first", "ann")
+	change := func(user, original, password string) int {
+		return w.call(token, "POST", "/users/"+user+"/password", fmt.Sprintf(`{"user":{"original_password":%q,"password":%q}}`, original, password)).status
+	}
+	if got := change(ann, "wrong", "second"); got != 401 {
+		t.Errorf("with a wrong original: %d", got)
+	}
+	if got := change(bob, "pw", "mine"); got != 403 {
+		t.Errorf("another user's: %d", got)
+	}
+	if got := change(ann, "first", ""); got != 400 {
+		t.Errorf("to nothing: %d", got)
+	}
+	if got := change(ann, "first", "second"); got != 204 || w.works(token) {
+		t.Errorf("change: %d, old token works: %v", got, w.works(token))
+	}
+	token = w.login("ann", "second", "ann")
+	if a := w.call(token, "GET", "/users/"+ann, ""); a.status != 200 || a.text("user.name") != "ann" {
+		t.Errorf("own user: %d %s", a.status, a.body)
+	}
+	if a := w.call(token, "GET", "/users/"+bob, ""); a.status != 403 {
+		t.Errorf("another user: %d %s", a.status, a.body)
+	}
+	if a := w.call(token, "GET", "/auth/projects", ""); a.count("projects") != 1 || a.text("projects.0.name") != "ann" {
+		t.Errorf("own projects: %s", a.body)
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	t.Parallel()
+	st := memory(t)
+	w := serveOver(t, st, nil)
+	if err := w.s.Bootstrap(t.Context(), BootstrapOptions{Dir: filepath.Join(w.dir, "not there"), URL: w.url}); err != nil {
+		t.Errorf("a later start without a password: %v", err)
+	}
+	if !w.works(w.token) {
+		t.Error("a later start ended tokens")
+	}
+	if err := w.s.Bootstrap(t.Context(), BootstrapOptions{Password: adminPassword, Dir: w.dir, URL: w.url}); err != nil || !w.works(w.token) {
+		t.Errorf("a later start with the same password: %v", err)
+	}
+	// The recovery of who lost the password, was disabled, and lost the role.
+	admin := w.admin(200, "GET", "/users?name=admin", "").text("users.0.id")
+	project := w.admin(200, "GET", "/projects?name=admin", "").text("projects.0.id")
+	w.admin(204, "DELETE", "/projects/"+project+"/users/"+admin+"/roles/"+w.role("admin"), "")
+	if err := w.s.Bootstrap(t.Context(), BootstrapOptions{Password: "recovered", Dir: w.dir, URL: w.url}); err != nil {
+		t.Fatal(err)
+	}
+	w.token = w.login("admin", "recovered", "admin")
+	w.admin(200, "GET", "/users", "")
+}

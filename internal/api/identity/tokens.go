@@ -1,0 +1,294 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+)
+
+// live is a token that is worth something, with all that is said about it.
+type live struct {
+	token    *Token
+	identity *api.Identity
+	roles    []object // id and name
+}
+
+// checked are tokens found live on one state of the tables. When the tables change, a new, empty one takes its place;
+// who was still checking on the old state puts the result where nobody looks any more.
+type checked struct {
+	mu     sync.RWMutex
+	byHash map[[sha256.Size]byte]*live
+}
+
+func (c *checked) get(hash [sha256.Size]byte) *live {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byHash[hash]
+}
+
+func (c *checked) put(hash [sha256.Size]byte, l *live) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byHash[hash] = l
+}
+
+func (s *Service) forget() { s.checked.Store(&checked{byHash: map[[sha256.Size]byte]*live{}}) }
+
+// Validate implements api.Validator.
+func (s *Service) Validate(ctx context.Context, token string) (*api.Identity, error) {
+	l, err := s.check(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return l.identity, nil
+}
+
+// check finds out what a token is worth, or api.ErrUnauthorized.
+func (s *Service) check(ctx context.Context, token string) (*live, error) {
+	if len(token) != tokenSize {
+		return nil, api.ErrUnauthorized // not one of ours
+	}
+	hash := sha256.Sum256([]byte(token))
+	known := s.checked.Load() // before the snapshot, see checked
+	if l := known.get(hash); l != nil {
+		return s.unexpired(l)
+	}
+	key, snap := hex.EncodeToString(hash[:]), records.Over(s.replica.Snapshot())
+	t, ok := s.tokens.Peek(snap, key)
+	if !ok {
+		var err error
+		if snap, err = s.fresh(ctx); err != nil {
+			return nil, err
+		}
+		if t, ok = s.tokens.Peek(snap, key); !ok {
+			return nil, api.ErrUnauthorized
+		}
+	}
+	l := s.resolve(snap, t)
+	if l == nil {
+		return nil, api.ErrUnauthorized
+	}
+	known.put(hash, l)
+	return s.unexpired(l)
+}
+
+func (s *Service) unexpired(l *live) (*live, error) {
+	if !s.opts.Now().Before(l.token.ExpiresAt) {
+		return nil, api.ErrUnauthorized
+	}
+	return l, nil
+}
+
+// fresh is the newest view, for a token that another server may have issued a moment ago. Few look at once: whoever
+// invents tokens waits for others who do.
+func (s *Service) fresh(ctx context.Context) (*records.Snap, error) {
+	select {
+	case s.looking <- struct{}{}:
+		defer func() { <-s.looking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.view(ctx)
+}
+
+// resolve says what a token is worth on a state of the tables; nil when anything it rests on is no longer so.
+func (s *Service) resolve(r records.Reader, t *Token) *live {
+	on, ok := s.standing(r, t.UserID, t.target())
+	if !ok || on.serials() != t.Serials {
+		return nil
+	}
+	if t.AppCredentialID != "" {
+		if _, ok := s.credentials.Peek(r, t.AppCredentialID); !ok {
+			return nil
+		}
+	}
+	l := &live{token: t, identity: on.identity()}
+	l.identity.Expires = t.ExpiresAt
+	for _, g := range t.Roles {
+		a, ok := s.assignments.Peek(r, assignmentKey(t.UserID, t.target(), g.RoleID))
+		if !ok || a.Grant != g.Grant {
+			return nil
+		}
+		role, ok := s.roles.Peek(r, g.RoleID)
+		if !ok {
+			return nil
+		}
+		l.identity.Roles = append(l.identity.Roles, role.Name)
+		l.roles = append(l.roles, object{"id": role.ID, "name": role.Name})
+	}
+	return l
+}
+
+// standing is a user and the scope of a token, with their domains.
+type standing struct {
+	user       *User
+	userDomain *Domain
+	project    *Project // nil without a project
+	domain     *Domain  // of the project, or the scope itself
+}
+
+// standing reads a user and his scope; false when one of them is gone or disabled.
+func (s *Service) standing(r records.Reader, userID string, on target) (st standing, ok bool) {
+	if st.user, ok = s.users.Peek(r, userID); !ok || !st.user.Enabled {
+		return st, false
+	}
+	if st.userDomain, ok = s.domains.Peek(r, st.user.DomainID); !ok || !st.userDomain.Enabled {
+		return st, false
+	}
+	domainID := on.domainID
+	if on.projectID != "" {
+		if st.project, ok = s.projects.Peek(r, on.projectID); !ok || !st.project.Enabled {
+			return st, false
+		}
+		domainID = st.project.DomainID
+	}
+	if domainID != "" {
+		if st.domain, ok = s.domains.Peek(r, domainID); !ok || !st.domain.Enabled {
+			return st, false
+		}
+	}
+	return st, true
+}
+
+func (st *standing) serials() Serials {
+	n := Serials{User: st.user.Serial, UserDomain: st.userDomain.Serial}
+	switch {
+	case st.project != nil:
+		n.Scope, n.ScopeDomain = st.project.Serial, st.domain.Serial
+	case st.domain != nil:
+		n.Scope = st.domain.Serial
+	}
+	return n
+}
+
+func (st *standing) identity() *api.Identity {
+	id := &api.Identity{UserID: st.user.ID, UserName: st.user.Name, UserDomainID: st.userDomain.ID, UserDomainName: st.userDomain.Name}
+	switch {
+	case st.project != nil:
+		id.ProjectID, id.ProjectName = st.project.ID, st.project.Name
+		id.ProjectDomainID, id.ProjectDomainName = st.domain.ID, st.domain.Name
+	case st.domain != nil:
+		id.DomainID, id.DomainName = st.domain.ID, st.domain.Name
+	}
+	return id
+}
+
+// grants are the user's roles on a target, as a token carries them.
+func (s *Service) grants(r records.Reader, userID string, on target) []roleGrant {
+	var list []roleGrant
+	for a := range s.assignments.By(r, "user", userID) {
+		if a.target() == on {
+			list = append(list, roleGrant{a.RoleID, a.Grant})
+		}
+	}
+	return list
+}
+
+// tokenSize is the length of a token: 32 random bytes in base64.
+var tokenSize = base64.RawURLEncoding.EncodedLen(32)
+
+func newToken() (token, hash string) {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	token = base64.RawURLEncoding.EncodeToString(b[:])
+	return token, hashToken(token)
+}
+
+func hashToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// issue stores a token and returns it with what it is worth. Its user and scope are as read from r; if they change
+// meanwhile, the token is dead when it is born.
+func (s *Service) issue(ctx context.Context, r records.Reader, t *Token) (token string, l *live, err error) {
+	on, ok := s.standing(r, t.UserID, t.target())
+	if !ok {
+		return "", nil, api.ErrUnauthorized
+	}
+	t.Serials = on.serials()
+	t.AuditIDs = append([]string{rand.Text()[:22]}, t.AuditIDs...)
+	token, t.Hash = newToken()
+	if err := s.keep(ctx, t); err != nil {
+		return "", nil, err
+	}
+	if l = s.resolve(r, t); l == nil {
+		return "", nil, api.ErrUnauthorized
+	}
+	return token, l, nil
+}
+
+// keep stores a token under a lease, so that it vanishes soon after it has expired, and waits until this server sees
+// it: the client's next request may come at once.
+func (s *Service) keep(ctx context.Context, t *Token) error {
+	for attempt := 0; ; attempt++ {
+		lease, err := s.leases.current(ctx)
+		if err != nil {
+			return explain(err)
+		}
+		rev, err := s.db.Update(ctx, func(tx *records.Tx) error { return s.tokens.PutLeased(tx, t, lease) })
+		if errors.Is(err, store.ErrLeaseGone) && attempt == 0 {
+			s.leases.drop(lease)
+			continue
+		}
+		if err == nil {
+			_, err = s.replica.At(ctx, rev)
+		}
+		return explain(err)
+	}
+}
+
+// revoke ends a token at once, on this server before it returns and on the others as soon as they hear of it.
+func (s *Service) revoke(ctx context.Context, t *Token) error {
+	return s.update(ctx, func(tx *records.Tx) error {
+		var absent *records.NotFoundError
+		if err := s.tokens.Delete(tx, t.Hash); !errors.As(err, &absent) { // else it expired or was revoked meanwhile
+			return err
+		}
+		return nil
+	})
+}
+
+// leases gives tokens issued within a few minutes the same lease: one each would double the cost of a login.
+type leases struct {
+	store store.Store
+	life  time.Duration // of a token
+	now   func() time.Time
+
+	mu    sync.Mutex
+	lease store.Lease
+	until time.Time // tokens issued before may use it
+}
+
+func (l *leases) current(ctx context.Context) (store.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if l.lease != 0 && now.Before(l.until) {
+		return l.lease, nil
+	}
+	lease, err := l.store.Grant(ctx, l.life+leaseWindow)
+	if err != nil {
+		return 0, err
+	}
+	l.lease, l.until = lease, now.Add(leaseWindow)
+	return lease, nil
+}
+
+// drop forgets a lease that turned out to have ended.
+func (l *leases) drop(lease store.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease == lease {
+		l.lease = 0
+	}
+}
