@@ -1,0 +1,289 @@
+// The overlay's programs: see doc.go for where they sit.
+#include "maps.h"
+#include "output.h"
+#include "parse.h"
+
+char _license[] SEC("license") = "GPL"; // the kernel asks for it to let a program use the helpers called here
+
+// Makes the ring's record known to the Go side.
+const struct upcall *unused_upcall __attribute__((unused));
+const struct tap_upcall *unused_tap_upcall __attribute__((unused));
+const struct instruction *unused_instruction __attribute__((unused));
+
+static __always_inline __u32 port_of(__u32 ifindex)
+{
+	__u32 *number;
+
+	if (ifindex < NEAR_INTERFACES)
+		number = bpf_map_lookup_elem(&near_ports, &ifindex);
+	else
+		number = bpf_map_lookup_elem(&far_ports, &ifindex);
+	return number ? *number : 0;
+}
+
+static __always_inline struct port *find_port(__u32 number)
+{
+	__u32 index = INDEX(number);
+	struct port *p = bpf_map_lookup_elem(&ports, &index);
+
+	return p && p->number == number && p->ifindex ? p : NULL;
+}
+
+static __always_inline struct tunnel *find_tunnel(__u32 number)
+{
+	__u32 index = INDEX(number);
+	struct tunnel *t = bpf_map_lookup_elem(&tunnels, &index);
+
+	return t && t->number == number && t->ifindex ? t : NULL;
+}
+
+static __always_inline int is_current(const struct flow *f)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_TAGS; i++) {
+		__u32 slot, *epoch;
+		if (i >= f->tag_count)
+			return 1;
+		slot = f->tags[i].slot;
+		epoch = bpf_map_lookup_elem(&epochs, &slot);
+		if (!epoch || *epoch != f->tags[i].epoch)
+			return 0;
+	}
+	return 1;
+}
+
+// exceeds says whether the frame's IP packet, or each piece that an offload frame will be cut into, is longer than mtu.
+static __noinline int exceeds(struct __sk_buff *skb, __u32 mtu, const struct transport *t)
+{
+	__u8 data_offset;
+
+	if (!skb->gso_size)
+		return 1; // the caller has compared the length
+	if (t->proto != IPPROTO_TCP)
+		return t->offset + 8 - ETH_HLEN + skb->gso_size > mtu;
+	if (bpf_skb_load_bytes(skb, t->offset + 12, &data_offset, 1))
+		return 1;
+	return t->offset + (data_offset >> 4) * 4 - ETH_HLEN + skb->gso_size > mtu;
+}
+
+// hides says whether the agent could not put right what the frame's sender left to hardware: a checksum other than TCP's
+// or UDP's, or one inside a tunnel that the workload has built itself.
+static __noinline int hides(struct __sk_buff *skb, const struct transport *t)
+{
+	__u16 check;
+
+	if (t->frag != WHOLE)
+		return 0;
+	switch (t->proto) {
+	case IPPROTO_TCP:
+	case IPPROTO_ICMP:
+	case PROTO_ICMP6:
+		return 0;
+	case IPPROTO_UDP:
+		return bpf_skb_load_bytes(skb, t->offset + 6, &check, 2) || check == 0;
+	}
+	return 1;
+}
+
+SEC("tcx/ingress")
+int from_workload(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 in = port_of(skb->ifindex), len = skb->len, mtu;
+	struct transport t = {};
+	struct tunnel *tunnel = NULL;
+	struct port *port = NULL;
+	struct ethhdr *eth;
+	struct flow *f = NULL;
+	int parsed = HAS_NO_KEY;
+	__u16 vlan = 0;
+
+	if (!in)
+		return dropped(DROP_NO_PORT);
+	if (data + LINEAR_BYTES > end && end - data < len) {
+		bpf_skb_pull_data(skb, len < LINEAR_BYTES ? len : LINEAR_BYTES);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	eth = data;
+	if ((void *)(eth + 1) > end)
+		return to_agent(skb, in, MALFORMED, 0);
+	if (skb->vlan_present) {
+		if (skb->vlan_proto != bpf_htons(ETH_P_8021Q))
+			return to_agent(skb, in, NO_KEY, len > UPCALL_BYTES);
+		vlan = 0x1000 | (skb->vlan_tci & 0xfff);
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct key4 k = {.port = in, .vlan = vlan};
+		__builtin_memcpy(k.dmac, eth, 12);
+		parsed = parse4(skb, &k, &t);
+		if (parsed == HAS_KEY)
+			f = bpf_map_lookup_elem(&flows4, &k);
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct key6 k = {.port = in, .vlan = vlan};
+		__builtin_memcpy(k.dmac, eth, 12);
+		parsed = parse6(skb, &k, &t);
+		if (parsed == HAS_KEY)
+			f = bpf_map_lookup_elem(&flows6, &k);
+	}
+	if (parsed == IS_MALFORMED)
+		return to_agent(skb, in, MALFORMED, 0);
+	if (parsed == HAS_NO_KEY)
+		return to_agent(skb, in, NO_KEY, len > UPCALL_BYTES);
+	if (!f)
+		return to_agent(skb, in, MISS, len > UPCALL_BYTES || hides(skb, &t));
+	if (!is_current(f))
+		return to_agent(skb, in, STALE, len > UPCALL_BYTES || hides(skb, &t));
+
+	if (f->kind == OUT_TUNNEL) {
+		tunnel = find_tunnel(f->out);
+		if (!tunnel)
+			return to_agent(skb, in, STALE, len > UPCALL_BYTES || hides(skb, &t));
+		mtu = vlan ? tunnel->mtu - 4 : tunnel->mtu;
+		if (len - ETH_HLEN > mtu && exceeds(skb, mtu, &t))
+			return to_agent(skb, in, TOO_BIG_TUNNEL, 0);
+	} else if (f->kind == OUT_PORT) {
+		port = find_port(f->out);
+		if (!port)
+			return to_agent(skb, in, STALE, len > UPCALL_BYTES || hides(skb, &t));
+		if (port->mtu && len - ETH_HLEN > port->mtu && exceeds(skb, port->mtu, &t))
+			return to_agent(skb, in, TOO_BIG_PORT, 0);
+	}
+	__sync_fetch_and_add(&f->packets, 1);
+	__sync_fetch_and_add(&f->bytes, len);
+	f->used = bpf_ktime_get_coarse_ns();
+	if (tunnel)
+		return to_tunnel(skb, tunnel, f->vni, f->outer_port);
+	if (port)
+		return to_port(skb, port, 1);
+	return dropped(DROP_FLOW);
+}
+
+static __always_inline int is_local(__be32 address)
+{
+	__u32 zero = 0;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+
+	return c && (address == c->local[0] || address == c->local[1] || address == c->local[2] ||
+		     address == c->local[3]);
+}
+
+static __always_inline int state_message(struct __sk_buff *skb, __be32 from)
+{
+	struct upcall meta = {.from = from, .reason = STATE};
+	int err = to_ring(skb, &meta, OUTER_BYTES + ETH_HLEN);
+
+	return err ? dropped(err) : TCX_DROP;
+}
+
+SEC("tcx/ingress")
+int from_underlay(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 zero = 0, key, *number;
+	__u64 macs, flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	struct config *c;
+	struct outer *o;
+	struct port *p;
+	__u32 more;
+	__u16 proto;
+	__be32 from;
+	__u8 *inner;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
+		return TCX_NEXT;
+	if (data + OUTER_BYTES + ETH_HLEN > end) {
+		if (skb->len < ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) || end - data == skb->len)
+			goto maybe_short;
+		bpf_skb_pull_data(skb, skb->len < OUTER_BYTES + ETH_HLEN ? skb->len : OUTER_BYTES + ETH_HLEN);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+maybe_short:
+	o = data;
+	if ((void *)&o->vxlan > end)
+		return TCX_NEXT;
+	c = bpf_map_lookup_elem(&config, &zero);
+	if (!c || o->ip.protocol != IPPROTO_UDP || o->udp.dest != c->tunnel_port || o->ip.ihl != 5 || o->ip.version != 4 ||
+	    o->ip.frag_off & bpf_htons(0x3fff) || !is_local(o->ip.daddr))
+		return TCX_NEXT;
+	inner = data + OUTER_BYTES;
+	if ((void *)inner + ETH_HLEN > end || !(o->vxlan.flags & bpf_htonl(0x08000000)))
+		return dropped(DROP_BAD_TUNNEL);
+	key = bpf_ntohl(o->vxlan.vni) >> 8;
+	from = o->ip.saddr;
+	if (key == 0xffffff)
+		return state_message(skb, from);
+	number = bpf_map_lookup_elem(&deliveries, &key);
+	if (!number)
+		return dropped(DROP_UNKNOWN_KEY);
+	p = find_port(*number);
+	if (!p)
+		return dropped(DROP_NO_PORT);
+
+	count(COUNT_TUNNEL_IN);
+	macs = *(__u64 *)inner;
+	more = *(__u32 *)(inner + 8);
+	proto = *(__u16 *)(inner + 12);
+	if (o->udp.check == 0) // what the hardware has checked, if anything, is the inner packet
+		flags |= ADJ_ROOM_NO_CSUM_RESET;
+	if (proto == bpf_htons(ETH_P_IPV6))
+		flags |= ADJ_ROOM_DECAP_L3_IPV6;
+	if (bpf_skb_adjust_room(skb, -OUTER_BYTES, BPF_ADJ_ROOM_MAC, flags))
+		return dropped(DROP_KERNEL);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (data + ETH_HLEN > end)
+		return dropped(DROP_KERNEL);
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = more;
+	*(__u16 *)(data + 12) = proto;
+	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
+}
+
+// from_agent carries out what the agent wrote to its tap: an instruction in the place of the Ethernet header, then the
+// frame.
+SEC("tcx/ingress")
+int from_agent(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct instruction do_this, *head = data;
+	struct tunnel *t;
+	struct port *p;
+	__u64 macs;
+	__u32 more;
+	__u16 proto;
+	__u8 *eth = data + sizeof(*head);
+
+	if (data + sizeof(*head) + ETH_HLEN > end) {
+		bpf_skb_pull_data(skb, skb->len < LINEAR_BYTES ? skb->len : LINEAR_BYTES);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+		head = data;
+		eth = data + sizeof(*head);
+		if (data + sizeof(*head) + ETH_HLEN > end)
+			return dropped(DROP_BAD_INSTRUCTION);
+	}
+	if (head->magic != TAP_MAGIC)
+		return dropped(DROP_BAD_INSTRUCTION);
+	do_this = *head;
+	macs = *(__u64 *)eth;
+	more = *(__u32 *)(eth + 8);
+	proto = *(__u16 *)(eth + 12);
+	if (bpf_skb_adjust_room(skb, -(__s32)sizeof(*head), BPF_ADJ_ROOM_MAC,
+				BPF_F_ADJ_ROOM_FIXED_GSO | ADJ_ROOM_NO_CSUM_RESET))
+		return dropped(DROP_KERNEL);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (data + ETH_HLEN > end)
+		return dropped(DROP_KERNEL);
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = more;
+	*(__u16 *)(data + 12) = proto;
+	if (do_this.kind == OUT_TUNNEL) {
+		t = find_tunnel(do_this.out);
+		return t ? to_tunnel(skb, t, do_this.vni, do_this.outer_port) : dropped(DROP_NO_TUNNEL);
+	}
+	p = find_port(do_this.out);
+	return p ? to_port(skb, p, proto == do_this.proto) : dropped(DROP_NO_PORT);
+}

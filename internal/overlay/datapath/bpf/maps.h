@@ -1,0 +1,237 @@
+/* Maps of the overlay's datapath and the layout of what is in them. The Go side has the same structs (generated) and
+ * puts the layout's version into the path where maps are pinned: raise it there when anything here changes shape. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define MAX_TAGS 6
+#define UPCALL_BYTES 2048
+#define UPCALL_SMALL 192
+#define NEAR_INTERFACES 65536
+#define INDEX(number) ((number)&0xffff) /* the rest of a port's or tunnel's number is its generation */
+
+enum frag { WHOLE, FIRST_FRAG, LATER_FRAG };
+
+struct key4 {
+	__u32 port;
+	__u8 dmac[6], smac[6];
+	__be32 saddr, daddr;
+	__be16 sport, dport;
+	__u16 vlan;
+	__u8 proto;
+	__u8 frag;
+};
+
+struct key6 {
+	__u32 port;
+	__u8 dmac[6], smac[6];
+	__be32 saddr[4], daddr[4];
+	__be16 sport, dport;
+	__u16 vlan;
+	__u8 proto;
+	__u8 frag;
+};
+
+struct tag {
+	__u32 slot, epoch;
+};
+
+enum out_kind { OUT_DROP, OUT_PORT, OUT_TUNNEL };
+
+struct flow {
+	__u64 packets, bytes;
+	__u64 used; /* coarse monotonic clock, ns */
+	__u64 cookie;
+	__u32 out;	   /* number of a port or tunnel */
+	__be32 vni;	   /* as in the VXLAN header: key << 8 */
+	__be16 outer_port; /* UDP source, differs between flows so that the underlay can spread them */
+	__u8 kind;
+	__u8 tag_count;
+	__u32 pad;
+	struct tag tags[MAX_TAGS];
+};
+
+struct port {
+	__u32 number; /* of the owner, also the last one when ifindex is 0 */
+	__u32 ifindex;
+	__u32 mtu; /* 0: any */
+	__u32 peer; /* 1: a veth whose other end is in another namespace */
+};
+
+#define OUTER_BYTES 50 /* Ethernet, IPv4, UDP, VXLAN */
+
+struct tunnel {
+	__u32 number;
+	__u32 ifindex;
+	__u32 mtu; /* of inner IP packets */
+	__u32 ip_sum; /* one's complement sum of the IP header below, its length taken as 0 */
+	__u8 outer[56]; /* 50 used: outer headers with lengths, IP checksum, UDP source and VNI left 0 */
+};
+
+struct config {
+	__be32 local[4]; /* tunnel addresses of this host; 0: none */
+	__u32 tap;	 /* ifindex */
+	__u32 port_credits, total_credits;
+	__be16 tunnel_port;
+	__u16 pad;
+};
+
+/* Upcalls under way from one port: taken here, given back by the agent. Index 0 counts those of all ports. */
+struct credit {
+	__u32 taken, given;
+};
+
+enum reason { MISS = 1, STALE, NO_KEY, MALFORMED, TOO_BIG_TUNNEL, TOO_BIG_PORT, STATE };
+
+struct upcall {
+	__u32 port;
+	__be32 from;
+	__u32 length;
+	__u16 captured;
+	__be16 vlan_proto; /* of a tag beside the frame; 0: none */
+	__u16 vlan_tci;
+	__u8 reason;
+	__u8 pad[5];
+};
+
+/* What stands in front of a frame that goes up through the tap, in the place of an Ethernet header. */
+struct tap_upcall {
+	__u32 port;
+	__be16 vlan_proto;
+	__u16 vlan_tci;
+	__u8 reason;
+	__u8 magic;
+	__u16 magic_tail;
+	__be16 proto;
+} __attribute__((packed));
+
+/* What stands in front of a frame that the agent writes to the tap. proto must be IPv4 or IPv6: the kernel moves the
+ * head of no other packet. */
+struct instruction {
+	__u32 out;
+	__be32 vni;
+	__be16 outer_port;
+	__u8 kind;
+	__u8 magic;
+	__be16 proto;
+} __attribute__((packed));
+
+#define TAP_MAGIC 0x48
+#define TAP_MAGIC_TAIL 0x4844
+
+enum counter {
+	COUNT_TUNNEL_IN,
+	COUNT_UPCALL,
+	DROP_FLOW,	     /* the flow says so */
+	DROP_NO_PORT,	     /* came in on an interface without a number, or goes to one that has gone */
+	DROP_NO_TUNNEL,
+	DROP_UNKNOWN_KEY,    /* from the underlay, nobody's tunnel key */
+	DROP_BAD_TUNNEL,     /* from the underlay to our port, but not VXLAN or cut short */
+	DROP_PORT_CREDITS,   /* its port has too many upcalls waiting */
+	DROP_TOTAL_CREDITS,
+	DROP_RING_FULL,
+	DROP_KERNEL,	     /* the kernel refused to change the packet */
+	DROP_BAD_INSTRUCTION,
+	COUNTERS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct key4);
+	__type(value, struct flow);
+} flows4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct key6);
+	__type(value, struct flow);
+} flows6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} epochs SEC(".maps");
+
+/* Number of the port at an interface: by index in an array, which costs a hit next to nothing, or for the rare index
+ * beyond it in a hash. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NEAR_INTERFACES);
+	__type(key, __u32);
+	__type(value, __u32);
+} near_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} far_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct port);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct tunnel);
+} tunnels SEC(".maps");
+
+/* Number of the port that a tunnel key names. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} deliveries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct config);
+} config SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct credit);
+} credits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} upcalls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 which)
+{
+	__u64 *n = bpf_map_lookup_elem(&counters, &which);
+	if (n)
+		(*n)++;
+}

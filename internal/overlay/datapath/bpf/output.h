@@ -1,0 +1,237 @@
+/* Where a frame leaves: to a workload, into a tunnel, up to the agent. */
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+#include "maps.h"
+
+#define ADJ_ROOM_NO_CSUM_RESET (1 << 5)
+#define ADJ_ROOM_DECAP_L3_IPV6 (1 << 8) /* newer than the headers this is built with */
+#define ENCAP_FLAGS                                                                                                    \
+	(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP |                       \
+	 BPF_F_ADJ_ROOM_ENCAP_L2_ETH | ADJ_ROOM_NO_CSUM_RESET)
+
+#define TCX_NEXT -1
+#define TCX_PASS 0
+#define TCX_DROP 2
+
+struct vxlan {
+	__be32 flags, vni;
+};
+
+struct outer {
+	struct ethhdr eth;
+	struct iphdr ip;
+	struct udphdr udp;
+	struct vxlan vxlan;
+} __attribute__((packed));
+
+static __always_inline int dropped(__u32 why)
+{
+	count(why);
+	return TCX_DROP;
+}
+
+/* to_port delivers to a workload. in_sync says that the packet's metadata tells the frame's ethertype: only then may it
+ * skip the host end, because crossing that end is what sets the ethertype anew. */
+static __always_inline int to_port(struct __sk_buff *skb, const struct port *p, int in_sync)
+{
+	if (skb->pkt_type == PACKET_OTHERHOST)
+		bpf_skb_change_type(skb, PACKET_HOST);
+	if (p->peer && in_sync)
+		return bpf_redirect_peer(p->ifindex, 0);
+	return bpf_redirect(p->ifindex, 0);
+}
+
+/* to_tunnel writes our own outer headers and leaves by the underlay's interface. The frame's MAC header moves behind
+ * them. */
+static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel *t, __be32 vni, __be16 outer_port)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 inner_len = skb->len, room = OUTER_BYTES, total, sum;
+	__u64 flags = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
+	struct { __u64 macs; __u32 more; __u16 proto; __u32 vlan; } inner; /* vlan: proto and TCI of a tag */
+	struct outer *o;
+	__u8 *at;
+
+	if (data + ETH_HLEN > end)
+		return dropped(DROP_KERNEL);
+	inner.macs = *(__u64 *)data;
+	inner.more = *(__u32 *)(data + 8);
+	inner.proto = *(__u16 *)(data + 12);
+	inner.vlan = 0;
+	if (skb->vlan_present) { /* the tag lies beside the frame: inside the tunnel it must be part of it */
+		inner.vlan = bpf_htons(skb->vlan_tci) << 16 | skb->vlan_proto;
+		if (bpf_skb_vlan_pop(skb))
+			return dropped(DROP_KERNEL);
+		room += 4;
+		inner_len += 4;
+		flags = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN + 4);
+	}
+	if (bpf_skb_adjust_room(skb, room, BPF_ADJ_ROOM_MAC, flags))
+		return dropped(DROP_KERNEL);
+
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	o = data;
+	at = data + OUTER_BYTES;
+	if (at + ETH_HLEN + 4 > (__u8 *)end)
+		return dropped(DROP_KERNEL);
+#pragma unroll
+	for (int i = 0; i < 6; i++)
+		((__u64 *)data)[i] = ((const __u64 *)t->outer)[i];
+	*(__u16 *)(data + 48) = 0;
+	total = inner_len + OUTER_BYTES - ETH_HLEN;
+	if (total > 0xffff) /* only an offload frame can be: whoever cuts it writes the true lengths */
+		total = 0xffff;
+	o->ip.tot_len = bpf_htons(total);
+	sum = t->ip_sum + o->ip.tot_len;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	o->ip.check = ~sum;
+	o->udp.source = outer_port;
+	o->udp.len = bpf_htons(total - sizeof(struct iphdr));
+	o->vxlan.vni = vni;
+	*(__u64 *)at = inner.macs;
+	*(__u32 *)(at + 8) = inner.more;
+	if (inner.vlan) {
+		*(__u32 *)(at + 12) = inner.vlan;
+		*(__u16 *)(at + 16) = inner.proto;
+	} else {
+		*(__u16 *)(at + 12) = inner.proto;
+	}
+	return bpf_redirect(t->ifindex, 0);
+}
+
+/* take_credits lets a port have so many upcalls waiting and no more: a port that floods waits for itself. */
+static __always_inline int take_credits(__u32 port, __u32 cost, const struct config *c)
+{
+	__u32 zero = 0, index = INDEX(port);
+	struct credit *all = bpf_map_lookup_elem(&credits, &zero);
+	struct credit *own = bpf_map_lookup_elem(&credits, &index);
+
+	if (!all || !own)
+		return DROP_NO_PORT;
+	if ((__s32)(own->taken - own->given) >= (__s32)c->port_credits)
+		return DROP_PORT_CREDITS;
+	if ((__s32)(all->taken - all->given) >= (__s32)c->total_credits)
+		return DROP_TOTAL_CREDITS;
+	__sync_fetch_and_add(&own->taken, cost);
+	__sync_fetch_and_add(&all->taken, cost);
+	return 0;
+}
+
+static __always_inline void refund(__u32 port, __u32 cost)
+{
+	__u32 zero = 0, index = INDEX(port);
+	struct credit *all = bpf_map_lookup_elem(&credits, &zero);
+	struct credit *own = bpf_map_lookup_elem(&credits, &index);
+
+	if (all)
+		__sync_fetch_and_sub(&all->taken, cost);
+	if (own)
+		__sync_fetch_and_sub(&own->taken, cost);
+}
+
+struct small_record {
+	struct upcall meta;
+	__u8 frame[UPCALL_SMALL];
+};
+
+struct large_record {
+	struct upcall meta;
+	__u8 frame[UPCALL_BYTES];
+};
+
+/* to_ring copies the frame from byte `from` on, as much as a record holds, into the ring. */
+static __noinline int to_ring(struct __sk_buff *skb, struct upcall *meta, __u32 from)
+{
+	__u32 n = skb->len;
+
+	if (n <= from)
+		return DROP_BAD_TUNNEL;
+	n -= from;
+	meta->length = n;
+	if (n <= UPCALL_SMALL) {
+		struct small_record *r = bpf_ringbuf_reserve(&upcalls, sizeof(*r), 0);
+		if (!r)
+			return DROP_RING_FULL;
+		meta->captured = n;
+		r->meta = *meta;
+		asm volatile("" : "+r"(n)); /* keep the bound that the verifier is to see */
+		if (n < 1 || n > UPCALL_SMALL || bpf_skb_load_bytes(skb, from, r->frame, n)) {
+			bpf_ringbuf_discard(r, 0);
+			return DROP_KERNEL;
+		}
+		bpf_ringbuf_submit(r, 0);
+		return 0;
+	}
+	struct large_record *r = bpf_ringbuf_reserve(&upcalls, sizeof(*r), 0);
+	if (!r)
+		return DROP_RING_FULL;
+	if (n > UPCALL_BYTES)
+		n = UPCALL_BYTES;
+	meta->captured = n;
+	r->meta = *meta;
+	asm volatile("" : "+r"(n));
+	if (n < 1 || n > UPCALL_BYTES || bpf_skb_load_bytes(skb, from, r->frame, n)) {
+		bpf_ringbuf_discard(r, 0);
+		return DROP_KERNEL;
+	}
+	bpf_ringbuf_submit(r, 0);
+	return 0;
+}
+
+#define RING_CREDITS 1
+#define TAP_CREDITS 8 /* a frame there may hold 64 KB */
+
+/* to_agent gives a frame up. whole says that the agent will want to send it on exactly as it is: then it goes through
+ * the tap, which keeps length, segmentation and an unfinished checksum. */
+static __noinline int to_agent(struct __sk_buff *skb, __u32 port, __u8 reason, int whole)
+{
+	__u32 zero = 0, cost = whole ? TAP_CREDITS : RING_CREDITS;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	__be16 vlan_proto = skb->vlan_present ? skb->vlan_proto : 0;
+	int err;
+
+	if (!c)
+		return dropped(DROP_NO_PORT);
+	err = take_credits(port, cost, c);
+	if (err)
+		return dropped(err);
+	if (!whole) {
+		struct upcall meta = {
+			.port = port,
+			.vlan_proto = vlan_proto,
+			.vlan_tci = skb->vlan_tci,
+			.reason = reason,
+		};
+		err = to_ring(skb, &meta, 0);
+		if (err) {
+			refund(port, cost);
+			return dropped(err);
+		}
+		count(COUNT_UPCALL);
+		return TCX_DROP;
+	}
+	struct tap_upcall head = {
+		.port = port,
+		.vlan_proto = vlan_proto,
+		.vlan_tci = skb->vlan_tci,
+		.reason = reason,
+		.magic = TAP_MAGIC,
+		.magic_tail = TAP_MAGIC_TAIL,
+		.proto = skb->protocol,
+	};
+	if ((vlan_proto && bpf_skb_vlan_pop(skb)) || bpf_skb_change_head(skb, sizeof(head), 0) ||
+	    bpf_skb_store_bytes(skb, 0, &head, sizeof(head), 0)) {
+		refund(port, cost);
+		return dropped(DROP_KERNEL);
+	}
+	count(COUNT_UPCALL);
+	return bpf_redirect(c->tap, 0);
+}

@@ -1,0 +1,55 @@
+package datapath
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Counters are what the programs have counted since their maps were made; they survive a restart.
+type Counters struct {
+	TunnelledIn uint64            // frames from other hosts for a port here
+	Upcalls     uint64            // frames given to the agent, state messages not counted
+	Drops       map[string]uint64 // frames dropped, by reason
+}
+
+// dropReasons are those of enum counter in bpf/maps.h, in its order, after the two counters that are no drops.
+func dropReasons() []string {
+	return []string{
+		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",
+		"too many upcalls of its port", "too many upcalls in all", "ring full", "refused by the kernel", "bad instruction",
+	}
+}
+
+// Counters reads the programs' counters.
+func (d *Datapath) Counters() (Counters, error) {
+	reasons := dropReasons()
+	c := Counters{Drops: make(map[string]uint64, len(reasons))}
+	for i := range 2 + len(reasons) {
+		var perCPU []uint64
+		if err := d.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
+			return c, fmt.Errorf("read counter %d: %w", i, err)
+		}
+		var sum uint64
+		for _, n := range perCPU {
+			sum += n
+		}
+		switch i {
+		case 0:
+			c.TunnelledIn = sum
+		case 1:
+			c.Upcalls = sum
+		default:
+			c.Drops[reasons[i-2]] = sum
+		}
+	}
+	return c, nil
+}
+
+// readArray reads a whole array map.
+func readArray[V any](m *ebpf.Map, values []V) error {
+	keys := make([]uint32, len(values))
+	var cursor ebpf.MapBatchCursor
+	_, err := m.BatchLookup(&cursor, keys, values, nil)
+	return ignoreMissing(err)
+}

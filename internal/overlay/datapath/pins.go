@@ -1,0 +1,210 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// layoutVersion is that of the maps in bpf/maps.h and of the port records: raise it when one changes shape. Maps of
+// another version are not read; programs that use them go on until AttachPort and AttachUnderlay replace them.
+const layoutVersion = 1
+
+// pins is the directory in bpffs where one agent's maps and links outlive it:
+//
+//	BPFFS/heddle/NAME/vN/MAP          maps of layout version N
+//	BPFFS/heddle/NAME/links/port-ID   the program on a port's interface
+//	BPFFS/heddle/NAME/links/underlay  the program on the underlay
+type pins struct {
+	root string // BPFFS/heddle/NAME
+	log  *slog.Logger
+}
+
+const (
+	portLinkPrefix = "port-"
+	underlayLink   = "underlay"
+)
+
+func (p pins) maps() string  { return filepath.Join(p.root, "v"+strconv.Itoa(layoutVersion)) }
+func (p pins) links() string { return filepath.Join(p.root, "links") }
+
+// openPins mounts bpffs where it is missing and makes the directories.
+func openPins(bpffs, name string, log *slog.Logger) (pins, error) {
+	p := pins{root: filepath.Join(bpffs, "heddle", name), log: log}
+	if err := mountBPFFS(bpffs); err != nil {
+		return p, err
+	}
+	for _, dir := range []string{p.maps(), p.links()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return p, fmt.Errorf("make room for pinned maps: %w", err)
+		}
+	}
+	return p, p.dropOtherVersions()
+}
+
+func mountBPFFS(dir string) error {
+	mounted, err := isBPFFS(dir)
+	if err != nil || mounted {
+		return err
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, "mode=0700"); err != nil {
+		return fmt.Errorf("mount bpffs at %s: %w (it takes CAP_SYS_ADMIN)", dir, err)
+	}
+	return nil
+}
+
+func isBPFFS(dir string) (bool, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil && !os.IsExist(err) {
+		return false, fmt.Errorf("bpffs: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return false, fmt.Errorf("bpffs at %s: %w", dir, err)
+	}
+	return st.Type == unix.BPF_FS_MAGIC, nil
+}
+
+// dropOtherVersions unpins maps of other layouts; programs that still use them keep them alive.
+func (p pins) dropOtherVersions() error {
+	entries, err := os.ReadDir(p.root)
+	if err != nil {
+		return fmt.Errorf("look for pinned maps: %w", err)
+	}
+	for _, e := range entries {
+		dir := filepath.Join(p.root, e.Name())
+		if !strings.HasPrefix(e.Name(), "v") || dir == p.maps() {
+			continue
+		}
+		p.log.Info("pinned maps have another layout: starting with empty ones", "found", e.Name(), "want", layoutVersion)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove pinned maps of another layout: %w", err)
+		}
+	}
+	return nil
+}
+
+// openMap opens the pinned map called name, or makes and pins it. One that is pinned but of other sizes is replaced.
+func (p pins) openMap(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	path := filepath.Join(p.maps(), name)
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err == nil {
+		compatErr := spec.Compatible(m)
+		if compatErr == nil {
+			return m, nil
+		}
+		m.Close()
+		p.log.Warn("pinned map does not fit: starting with an empty one", "map", name, "why", compatErr)
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("open pinned map %s: %w", path, err)
+	}
+	m, err = ebpf.NewMap(spec)
+	if err != nil {
+		return nil, fmt.Errorf("make map %s: %w", name, err)
+	}
+	if err := m.Pin(path); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("pin map at %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// openLink opens a pinned link; nil when there is none.
+func (p pins) openLink(name string) (link.Link, error) {
+	l, err := link.LoadPinnedLink(filepath.Join(p.links(), name), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open pinned link %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// linkNames lists the pinned links.
+func (p pins) linkNames() ([]string, error) {
+	entries, err := os.ReadDir(p.links())
+	if err != nil {
+		return nil, fmt.Errorf("look for pinned links: %w", err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// attach makes program run on what comes in at the interface, in place of an earlier one under the same name when that
+// sits on the same interface. It must be called in the interface's network namespace. No packet passes without one.
+func (p pins) attach(name string, program *ebpf.Program, ifindex int) (link.Link, error) {
+	old, err := p.openLink(name)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		if linkInterface(old) == ifindex {
+			if err := old.Update(program); err == nil {
+				return old, nil
+			}
+		}
+		if err := p.detach(old, name); err != nil {
+			return nil, err
+		}
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return nil, fmt.Errorf("attach program to interface %d: %w", ifindex, err)
+	}
+	if err := l.Pin(filepath.Join(p.links(), name)); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("pin link %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// detach stops a program and forgets its pin.
+func (p pins) detach(l link.Link, name string) error {
+	if err := os.Remove(filepath.Join(p.links(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin link %s: %w", name, err)
+	}
+	if l == nil {
+		return nil
+	}
+	if err := l.Close(); err != nil {
+		return fmt.Errorf("detach link %s: %w", name, err)
+	}
+	return nil
+}
+
+// linkInterface is the interface a link sits on; 0 when that has gone.
+func linkInterface(l link.Link) int {
+	info, err := l.Info()
+	if err != nil || info.TCX() == nil {
+		return 0
+	}
+	return int(info.TCX().Ifindex)
+}
+
+// checkName refuses what cannot be the name of a file in bpffs.
+func checkName(name string) error {
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("name %q: want 1 to %d characters", name, maxName)
+	}
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return fmt.Errorf("name %q: want letters, digits, - and _ only", name)
+		}
+	}
+	return nil
+}
+
+const maxName = 64

@@ -1,0 +1,118 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// TooBigError says that a frame was not sent because its IP packet exceeds MTU, in bytes: answer its sender.
+type TooBigError struct{ MTU int }
+
+func (e *TooBigError) Error() string {
+	return fmt.Sprintf("IP packet exceeds the %d bytes that its way carries", e.MTU)
+}
+
+// An instruction stands in front of a frame written to the tap, as bpf/maps.h has it.
+const (
+	instructionLen = 14
+	tapMagic       = 0x48
+	sendHeadLen    = vnetHeaderLen + instructionLen
+)
+
+// stateEtherType is IEEE 802's "local experimental", in front of state messages inside their tunnel.
+const stateEtherType = 0x88b5
+
+// fixedOuterPort is the UDP source of tunnelled frames that belong to no flow.
+const fixedOuterPort = 0xc000
+
+// Send sends a frame on: the packet of an Upcall, as it is or with changed headers, with its Offload; or one that the
+// caller built, complete with checksums, with the zero Offload. It does not look at the flow cache. The error is a
+// *TooBigError when the way is too narrow, and then nothing was sent. frame is not changed.
+func (d *Datapath) Send(out Output, frame []byte, off Offload) error {
+	if out.Drops() {
+		return errors.New("send frame: it has no output")
+	}
+	if len(frame) < ethHeaderLen {
+		return fmt.Errorf("send frame: %d bytes are no Ethernet frame", len(frame))
+	}
+	mtu, err := d.mtu(out)
+	if err != nil {
+		return fmt.Errorf("send frame: %w", err)
+	}
+	if mtu > 0 && len(frame)-ethHeaderLen > mtu && off.segmentLen(frame) > mtu {
+		return &TooBigError{MTU: mtu}
+	}
+	return d.write(out, frame, off)
+}
+
+// SendState sends a message to the agent at the other end of a tunnel; its Run gives it to the handler as State.
+func (d *Datapath) SendState(t Tunnel, message []byte) error {
+	out := Output{Tunnel: t, TunnelKey: StateKey}
+	mtu, err := d.mtu(out)
+	if err != nil {
+		return fmt.Errorf("send state: %w", err)
+	}
+	if n := min(mtu, UpcallBytes); len(message) > n {
+		return fmt.Errorf("send state: message of %d bytes: want at most %d", len(message), n)
+	}
+	frame := make([]byte, ethHeaderLen, ethHeaderLen+len(message))
+	binary.BigEndian.PutUint16(frame[12:], stateEtherType)
+	return d.write(out, append(frame, message...), Offload{})
+}
+
+// MaxState is the longest message that SendState takes for a tunnel, in bytes; 0 for a tunnel that has gone.
+func (d *Datapath) MaxState(t Tunnel) int {
+	mtu, err := d.mtu(Output{Tunnel: t})
+	if err != nil {
+		return 0
+	}
+	return min(mtu, UpcallBytes)
+}
+
+// mtu is the largest IP packet that fits through out, 0 if any does.
+func (d *Datapath) mtu(out Output) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if out.Tunnel != 0 {
+		p, ok := d.paths[out.Tunnel]
+		if !ok {
+			return 0, fmt.Errorf("tunnel %#x has gone", uint32(out.Tunnel))
+		}
+		return p.MTU - Overhead, nil
+	}
+	p, ok := d.byNumber[out.Port]
+	if !ok {
+		return 0, fmt.Errorf("port %#x has gone", uint32(out.Port))
+	}
+	return p.MTU, nil
+}
+
+// write puts the instruction in front of the frame and the offload header in front of both, and gives it to the tap.
+func (d *Datapath) write(out Output, frame []byte, off Offload) error {
+	b := make([]byte, sendHeadLen+len(frame))
+	copy(b[sendHeadLen:], frame)
+	h := off.finish(b[sendHeadLen:], instructionLen)
+	h.write(b)
+
+	outerPort := swap16(fixedOuterPort)
+	if k, _, ok := parse(1, frame, len(frame)); ok {
+		outerPort = k.outerPort()
+	}
+	// The kernel moves the head only of what it takes for IP.
+	proto := uint16(etherIPv4)
+	if binary.BigEndian.Uint16(frame[12:]) == etherIPv6 {
+		proto = etherIPv6
+	}
+	kind, number, vni := out.words()
+	do := b[vnetHeaderLen:]
+	binary.NativeEndian.PutUint32(do, number)
+	binary.NativeEndian.PutUint32(do[4:], vni)
+	binary.NativeEndian.PutUint16(do[8:], outerPort)
+	do[10], do[11] = kind, tapMagic
+	binary.BigEndian.PutUint16(do[12:], proto)
+	if _, err := d.tap.Write(b); err != nil {
+		return fmt.Errorf("send frame of %d bytes: %w", len(frame), err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// tap is the device by which long frames go up and all frames go down: unlike the ring buffer it keeps what their sender
+// left to hardware. It goes when the process does.
+type tap struct {
+	*os.File
+	ifindex int
+}
+
+// openTap makes the tap, in the network namespace of the calling thread, with room for queue frames.
+func openTap(name string, queue int) (*tap, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w (is the tun module there?)", err)
+	}
+	if err := setUpTap(fd, name, queue); err != nil {
+		unix.Close(fd)
+		if errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("device %s is in use: another agent runs in this network namespace", name)
+		}
+		return nil, fmt.Errorf("make device %s: %w", name, err)
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("device %s: %w", name, err)
+	}
+	return &tap{File: os.NewFile(uintptr(fd), "/dev/net/tun"), ifindex: i.Index}, nil
+}
+
+func setUpTap(fd int, name string, queue int) error {
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		return err
+	}
+	const uso = unix.TUN_F_USO4 | unix.TUN_F_USO6
+	const offloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
+	if unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloads|uso) != nil { // before Linux 6.2
+		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloads); err != nil {
+			return fmt.Errorf("offloads: %w", err)
+		}
+	}
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	ifr.SetUint32(uint32(queue))
+	if err := unix.IoctlIfreq(socket, unix.SIOCSIFTXQLEN, ifr); err != nil {
+		return fmt.Errorf("queue length: %w", err)
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_NOARP)
+	if err := unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return nil
+}
