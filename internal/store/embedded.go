@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,19 +13,31 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 )
 
-// Embedded is an etcd server of one member in this process.
+// Embedded is an etcd server of one member in this process. Commands of this machine reach it through a socket in its
+// data directory, which only its owner can enter.
 type Embedded struct {
 	DataDir string
 	// Listen is host:port on loopback for other programs of this machine, without TLS; "" for none. Whoever can
-	// connect to it can do everything.
+	// connect to it can do everything, so it cannot be had together with Agents.
 	Listen string
+	// Agents is host:port for the agents of other hosts; "" for none. They need a certificate that this store has
+	// signed, and may do what [Etcd.AllowHost] says.
+	Agents string
+	// Names are the names and addresses by which agents reach Agents, for the server's certificate. Those of this
+	// machine, and the address listened on, need not be named.
+	Names []string
 	// Tick is etcd's heartbeat; a start takes about ten of them. 0 is etcd's own default of 100 ms.
 	Tick time.Duration
 	// NoFsync makes commits that are lost when the machine fails. For tests.
@@ -39,18 +54,79 @@ const (
 	keepHistory = 10 * time.Minute
 	// etcd keeps this many entries of its log in memory between snapshots, and after one. There is no follower to catch up.
 	logEntries, logCatchUp = 5000, 100
+	// renewEvery is how often the server's certificate is looked at; it is renewed months before its end.
+	renewEvery = 12 * time.Hour
 )
+
+// The files of a data directory.
+func (o Embedded) etcdDir() string    { return filepath.Join(o.DataDir, "etcd") }
+func (o Embedded) socket() string     { return filepath.Join(o.DataDir, "etcd.sock") }
+func (o Embedded) lockFile() string   { return filepath.Join(o.DataDir, "lock") }
+func (o Embedded) tlsDir() string     { return filepath.Join(o.DataDir, "tls") }
+func (o Embedded) caCert() string     { return filepath.Join(o.tlsDir(), "ca.crt") }
+func (o Embedded) serverCert() string { return filepath.Join(o.tlsDir(), "server.crt") }
+func (o Embedded) serverKey() string  { return filepath.Join(o.tlsDir(), "server.key") }
+func (o Embedded) rootCert() string   { return filepath.Join(o.tlsDir(), "root.crt") }
+func (o Embedded) rootKey() string    { return filepath.Join(o.tlsDir(), "root.key") }
+
+// member is the running server.
+type member struct {
+	etcd   *embed.Etcd
+	front  *front // nil when no agents are served
+	lock   *os.File
+	stop   context.CancelFunc // of renewing
+	ended  chan struct{}      // closed when renewing has stopped
+	listen string             // host:port served without TLS
+}
 
 func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	// etcd insists on a directory that its owner alone can read.
-	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("store data directory: %w", err)
+	lock, err := o.lock()
+	if err != nil {
+		return nil, err
 	}
-	config := o.config(log)
-	return startEmbedded(ctx, config, log)
+	m := &member{lock: lock, stop: func() {}, ended: make(chan struct{})}
+	s, err := m.open(ctx, o, log)
+	if err != nil {
+		m.close()
+		return nil, fmt.Errorf("store in %s: %w", o.DataDir, err)
+	}
+	return s, nil
+}
+
+func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
+	authority, err := o.certificates(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := m.start(ctx, o.config(log)); err != nil {
+		return nil, err
+	}
+	s := newEtcd(v3client.New(m.etcd.Server), log)
+	s.as = asRoot
+	s.member = m
+	s.authority = authority
+	setAuth := s.disableAuth
+	if o.Agents != "" {
+		setAuth = s.enableAuth
+	}
+	if err := setAuth(ctx); err != nil {
+		s.client.Close()
+		return nil, explain(ctx, "set authentication", err)
+	}
+	if o.Agents == "" {
+		close(m.ended)
+		return s, nil
+	}
+	if m.front, err = newFront(o.Agents, o.socket(), log); err != nil {
+		s.client.Close()
+		return nil, err
+	}
+	s.front = m.front
+	m.renew(o, log)
+	return s, nil
 }
 
 func (o Embedded) check() error {
@@ -59,6 +135,9 @@ func (o Embedded) check() error {
 	}
 	if o.Listen == "" {
 		return nil
+	}
+	if o.Agents != "" {
+		return errors.New("store: a listener without TLS cannot be had while agents of other hosts are served")
 	}
 	host, _, err := net.SplitHostPort(o.Listen)
 	if err != nil {
@@ -70,10 +149,72 @@ func (o Embedded) check() error {
 	return nil
 }
 
+// lock makes the data directory if need be, and takes it for this process.
+func (o Embedded) lock() (*os.File, error) {
+	// etcd insists on a directory that its owner alone can read.
+	if err := os.MkdirAll(o.tlsDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("store data directory: %w", err)
+	}
+	f, err := os.OpenFile(o.lockFile(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("store data directory %s: %w", o.DataDir, ErrInUse)
+	}
+	return f, nil
+}
+
+// certificates sees that those of the server and of root are there and will last. They are kept also while no agents
+// are served, so that the authority stays the same.
+func (o Embedded) certificates(now time.Time) (*Authority, error) {
+	a, err := keepAuthority(o.tlsDir(), now)
+	if err != nil {
+		return nil, err
+	}
+	return a, errors.Join(
+		a.keepPair(o.serverCert(), o.serverKey(), serverTemplate(o.names(), now), now),
+		a.keepPair(o.rootCert(), o.rootKey(), rootTemplate(now), now))
+}
+
+// names are all by which the server may be reached.
+func (o Embedded) names() []string {
+	names := append([]string{"localhost", "127.0.0.1", "::1"}, o.Names...)
+	if h, err := os.Hostname(); err == nil {
+		names = append(names, h)
+	}
+	host, _, _ := net.SplitHostPort(o.Agents)
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case o.Agents != "" && (host == "" || err == nil && ip.IsUnspecified()):
+		names = append(names, addresses()...)
+	case host != "":
+		names = append(names, host)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// addresses are this machine's, without those that need a zone to be reached.
+func addresses() []string {
+	var out []string
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
+			out = append(out, n.IP.String())
+		}
+	}
+	return out
+}
+
 func (o Embedded) config(log *slog.Logger) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = memberName
-	c.Dir = filepath.Join(o.DataDir, "etcd")
+	c.Dir = o.etcdDir()
 	c.MaxTxnOps = MaxTxnOps
 	c.MaxRequestBytes = MaxRequestBytes
 	c.QuotaBackendBytes = quotaBytes
@@ -88,53 +229,93 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 	}
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{log}))
 
-	peer := mustURL(peerURL)
 	c.ListenPeerUrls = nil
-	c.AdvertisePeerUrls = []url.URL{peer}
-	c.InitialCluster = c.InitialClusterFromName(memberName)
-	c.ListenClientUrls = nil
-	c.AdvertiseClientUrls = []url.URL{mustURL("http://localhost:2379")}
+	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:2380"}}
+	c.InitialCluster = memberName + "=" + peerURL
+	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:2379"}}
+	scheme := "unix"
+	if o.Agents != "" {
+		scheme = "unixs"
+		c.ClientTLSInfo.CertFile = o.serverCert()
+		c.ClientTLSInfo.KeyFile = o.serverKey()
+		c.ClientTLSInfo.TrustedCAFile = o.caCert()
+	}
+	c.ClientTLSInfo.ClientCertAuth = true // has etcd believe asRoot, too
+	c.ListenClientUrls = []url.URL{{Scheme: scheme, Path: o.socket()}}
 	if o.Listen != "" {
-		c.ListenClientUrls = []url.URL{{Scheme: "http", Host: o.Listen}}
-		c.AdvertiseClientUrls = c.ListenClientUrls
+		c.ListenClientUrls = append(c.ListenClientUrls, url.URL{Scheme: "http", Host: o.Listen})
 	}
 	return c
 }
 
-// mustURL parses a URL written in this package.
-func mustURL(s string) url.URL {
-	u, err := url.Parse(s)
-	if err != nil {
-		panic(err)
+// start returns when the server has a leader.
+func (m *member) start(ctx context.Context, c *embed.Config) (err error) {
+	if m.etcd, err = embed.StartEtcd(c); err != nil {
+		return err
 	}
-	return *u
-}
-
-// startEmbedded starts the server and returns when it has a leader.
-func startEmbedded(ctx context.Context, c *embed.Config, log *slog.Logger) (*Etcd, error) {
-	server, err := embed.StartEtcd(c)
-	if err != nil {
-		return nil, fmt.Errorf("store in %s: %w", c.Dir, err)
+	for _, l := range m.etcd.Clients {
+		if l.Addr().Network() == "tcp" {
+			m.listen = l.Addr().String()
+		}
 	}
 	select {
-	case <-server.Server.ReadyNotify():
-	case err := <-server.Err():
-		server.Close()
-		return nil, fmt.Errorf("store in %s: %w", c.Dir, err)
+	case <-m.etcd.Server.ReadyNotify():
+		return nil
+	case err := <-m.etcd.Err():
+		return err
 	case <-ctx.Done():
-		server.Server.HardStop()
-		server.Close()
-		return nil, fmt.Errorf("store in %s: not ready: %w", c.Dir, ctx.Err())
+		return fmt.Errorf("not ready: %w", ctx.Err())
 	}
-	s := newEtcd(v3client.New(server.Server), log)
-	s.server = server
-	return s, nil
 }
 
-// Endpoint is the address of the listener of an embedded server, as host:port; "" when there is none.
-func (s *Etcd) Endpoint() string {
-	if s.server == nil || len(s.server.Clients) == 0 {
-		return ""
+// asRoot has calls within this process count as root's, as if they came with root's certificate.
+func asRoot(ctx context.Context) context.Context {
+	root := [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: rootUser}}}}
+	info := credentials.TLSInfo{State: tls.ConnectionState{VerifiedChains: root}}
+	return peer.NewContext(metadata.NewIncomingContext(ctx, metadata.MD{}), &peer.Peer{AuthInfo: info})
+}
+
+// renew keeps the certificates good for as long as the server runs. etcd reads them at each handshake.
+func (m *member) renew(o Embedded, log *slog.Logger) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop = cancel
+	go func() {
+		defer close(m.ended)
+		tick := time.NewTicker(renewEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				if _, err := o.certificates(now); err != nil {
+					log.Error("cannot renew the store's certificate", "directory", o.tlsDir(), "error", err)
+				}
+			}
+		}
+	}()
+}
+
+func (m *member) close() {
+	m.stop()
+	if m.front != nil {
+		m.front.close()
+		<-m.ended
 	}
-	return s.server.Clients[0].Addr().String()
+	if m.etcd != nil {
+		m.etcd.Close()
+	}
+	m.lock.Close() // and with it, unlock
+}
+
+// Endpoint is where an embedded store can be reached: host:port of its agents' listener, or of the one without TLS; ""
+// when there is none.
+func (s *Etcd) Endpoint() string {
+	switch {
+	case s.front != nil:
+		return s.front.listener.Addr().String()
+	case s.member != nil:
+		return s.member.listen
+	}
+	return ""
 }

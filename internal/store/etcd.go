@@ -11,7 +11,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -28,10 +27,12 @@ const listPage = 10_000
 
 // Etcd is a Store in etcd: a cluster, or the server embedded in this process.
 type Etcd struct {
-	client *clientv3.Client
-	server *embed.Etcd // nil for a cluster
-	as     func(context.Context) context.Context
-	log    *slog.Logger
+	client    *clientv3.Client
+	as        func(context.Context) context.Context // says who calls
+	log       *slog.Logger
+	member    *member    // nil for a cluster
+	front     *front     // nil unless agents of other hosts are served
+	authority *Authority // nil when hosts' certificates are signed elsewhere
 
 	mu      sync.Mutex
 	watches map[*watch]bool
@@ -51,7 +52,7 @@ func newEtcd(client *clientv3.Client, log *slog.Logger) *Etcd {
 }
 
 func (s *Etcd) Get(ctx context.Context, key string) (KV, error) {
-	r, err := s.client.Get(s.as(ctx), key)
+	r, err := s.get(ctx, key)
 	if err != nil {
 		return KV{}, explain(ctx, "get "+key, err)
 	}
@@ -60,6 +61,23 @@ func (s *Etcd) Get(ctx context.Context, key string) (KV, error) {
 	}
 	kv := r.Kvs[0]
 	return KV{key, kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)}, nil
+}
+
+func (s *Etcd) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
+	err = unlessAuthChanged(func() (err error) {
+		r, err = s.client.Get(s.as(ctx), key, opts...)
+		return err
+	})
+	return r, err
+}
+
+// unlessAuthChanged calls f again while etcd's users or roles changed during the call: nothing was done then.
+func unlessAuthChanged(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
+			return err
+		}
+	}
 }
 
 func (s *Etcd) List(ctx context.Context, prefix string) ([]KV, int64, error) {
@@ -82,7 +100,7 @@ func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
 	var kvs []KV
 	var rev int64
 	for {
-		r, err := s.client.Get(s.as(ctx), start, clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(rev))
+		r, err := s.get(ctx, start, clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(rev))
 		if err != nil {
 			return nil, 0, explain(ctx, "list "+prefix, err)
 		}
@@ -102,7 +120,7 @@ func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
 
 func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 	// Any answer carries the revision. Hosts' roles may read this key too.
-	r, err := s.client.Get(s.as(ctx), "/heddle/schema", clientv3.WithCountOnly())
+	r, err := s.get(ctx, "/heddle/schema", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, explain(ctx, "revision", err)
 	}
@@ -118,7 +136,11 @@ func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error
 	for i, o := range ops {
 		then[i] = operation(o)
 	}
-	r, err := s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Commit()
+	var r *clientv3.TxnResponse
+	err := unlessAuthChanged(func() (err error) {
+		r, err = s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Commit()
+		return err
+	})
 	if err != nil {
 		return 0, explain(ctx, fmt.Sprintf("commit of %d conditions and %d operations", len(conds), len(ops)), err)
 	}
@@ -200,8 +222,8 @@ func (s *Etcd) Close() error {
 
 func (s *Etcd) close() error {
 	err := s.client.Close()
-	if s.server != nil {
-		s.server.Close()
+	if s.member != nil {
+		s.member.close()
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil // what an in-process client says
@@ -217,6 +239,7 @@ func explain(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ctx.Err()
 	}
+	err = rpctypes.Error(err) // watches give it as it came over the wire
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return fmt.Errorf("%s: %w", what, ErrCompacted)

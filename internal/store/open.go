@@ -32,6 +32,8 @@ type Cluster struct {
 	TLS       *tls.Config // instead of the three files
 	User      string      // etcd user, where certificates do not tell it
 	Password  string
+	// Authority signs the certificates of hosts that join; nil: they are made elsewhere.
+	Authority *Authority
 	// SkipLimits leaves out the check of the cluster's transaction limit: for those who make no large transactions,
 	// such as agents.
 	SkipLimits bool
@@ -77,6 +79,7 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 		return nil, explain(ctx, "connect to etcd at "+strings.Join(o.Endpoints, ","), err)
 	}
 	s := newEtcd(client, log)
+	s.authority = o.Authority
 	if _, err := s.Revision(ctx); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), err)

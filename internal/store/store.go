@@ -69,6 +69,8 @@ var (
 	ErrLeaseGone = errors.New("store: lease gone")
 	// ErrUnavailable: etcd cannot be reached or has no leader. After a Commit the outcome is unknown.
 	ErrUnavailable = errors.New("store: unavailable")
+	// ErrInUse: another process has the data directory.
+	ErrInUse = errors.New("store: in use by another process")
 	// ErrDenied: the store knows who asks and does not allow it.
 	ErrDenied = errors.New("store: permission denied")
 )

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// rootUser is etcd's user that may do everything.
+const rootUser = "root"
+
+// hostID is what a host's id may look like: it becomes part of keys and of a user's name.
+var hostID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// grant is something a host may do with a key, or with all keys under a prefix.
+type grant struct {
+	key    string
+	prefix bool
+	may    clientv3.PermissionType
+}
+
+// grants are what the agent of a host needs: to see the virtual network and the other hosts, and to report about itself.
+// It may read no user, token, or resource of the Neutron API.
+func grants(host string) []grant {
+	const read, readWrite = clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermReadWrite)
+	return []grant{
+		{"/heddle/schema", false, read},
+		{"/heddle/topology/", true, read},
+		{"/heddle/hosts/", true, read},
+		{"/heddle/tunnel-zones/", true, read},
+		{"/heddle/state/", true, read},
+		{"/heddle/trace/requests/" + host + "/", true, read},
+		{"/calico/", true, read},
+		{"/heddle/hosts/" + host, false, readWrite},
+		{"/heddle/state/" + host + "/", true, readWrite},
+	}
+}
+
+func hostUser(host string) string { return "host-" + host }
+
+// AllowHost makes the etcd user of a host, with a role limited to what its agent does. Doing it again is fine. It has
+// effect in a store that asks who somebody is: one that serves agents, or a cluster with authentication.
+func (s *Etcd) AllowHost(ctx context.Context, host string) error {
+	if !hostID.MatchString(host) {
+		return fmt.Errorf("host id %q: want letters, digits, dots, dashes and underscores, at most 63", host)
+	}
+	user := hostUser(host)
+	_, err := s.client.RoleAdd(s.as(ctx), user)
+	if err = unless(err, rpctypes.ErrRoleAlreadyExist); err != nil {
+		return explain(ctx, "add etcd role "+user, err)
+	}
+	for _, g := range grants(host) {
+		end := ""
+		if g.prefix {
+			end = clientv3.GetPrefixRangeEnd(g.key)
+		}
+		if _, err := s.client.RoleGrantPermission(s.as(ctx), user, g.key, end, g.may); err != nil {
+			return explain(ctx, "grant "+g.key+" to "+user, err)
+		}
+	}
+	_, err = s.client.UserAddWithOptions(s.as(ctx), user, "", &clientv3.UserAddOptions{NoPassword: true})
+	if err = unless(err, rpctypes.ErrUserAlreadyExist); err != nil {
+		return explain(ctx, "add etcd user "+user, err)
+	}
+	_, err = s.client.UserGrantRole(s.as(ctx), user, user)
+	return explain(ctx, "grant role to "+user, err)
+}
+
+// RemoveHost takes a host's rights away at once, and what it reported. Other agents of an embedded store lose their
+// connections for a moment. Removing a host that is not there is fine.
+//
+// In a cluster a watch that the host has open lives on until its connection ends.
+func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
+	user := hostUser(host)
+	_, err := s.client.UserDelete(s.as(ctx), user)
+	if err = unless(err, rpctypes.ErrUserNotFound); err != nil {
+		return explain(ctx, "delete etcd user "+user, err)
+	}
+	if s.front != nil {
+		s.front.cut()
+	}
+	_, err = s.client.RoleDelete(s.as(ctx), user)
+	if err = unless(err, rpctypes.ErrRoleNotFound); err != nil {
+		return explain(ctx, "delete etcd role "+user, err)
+	}
+	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/state/" + host + "/", DeletePrefix: true}})
+	return err
+}
+
+func unless(err, fine error) error {
+	if errors.Is(err, fine) {
+		return nil
+	}
+	return err
+}
+
+// Issue signs a host's certificate request (PEM) and returns the certificate (PEM) by which etcd knows it.
+func (s *Etcd) Issue(host string, csr []byte) ([]byte, error) {
+	if s.authority == nil {
+		return nil, errors.New("store: this store signs no certificates: let it serve agents, or give it the authority of the etcd cluster")
+	}
+	if !hostID.MatchString(host) {
+		return nil, fmt.Errorf("host id %q cannot be in a certificate", host)
+	}
+	return s.authority.host(csr, hostUser(host), time.Now())
+}
+
+// Authority is who signs hosts' certificates, nil when nobody does. Hosts trust it to tell the store's servers.
+func (s *Etcd) Authority() *Authority { return s.authority }
+
+// enableAuth makes etcd ask who somebody is. Its root is known by certificate and has no password.
+func (s *Etcd) enableAuth(ctx context.Context) error {
+	ctx = s.as(ctx)
+	status, err := s.client.AuthStatus(ctx)
+	if err != nil || status.Enabled {
+		return err
+	}
+	_, err = s.client.UserAddWithOptions(ctx, rootUser, "", &clientv3.UserAddOptions{NoPassword: true})
+	if err = unless(err, rpctypes.ErrUserAlreadyExist); err != nil {
+		return err
+	}
+	if _, err := s.client.UserGrantRole(ctx, rootUser, "root"); err != nil {
+		return err
+	}
+	_, err = s.client.AuthEnable(ctx)
+	return err
+}
+
+// disableAuth lets those in who can reach a listener that is for this machine only. Users and roles stay for later.
+func (s *Etcd) disableAuth(ctx context.Context) error {
+	status, err := s.client.AuthStatus(s.as(ctx))
+	if err != nil || !status.Enabled {
+		return err
+	}
+	_, err = s.client.AuthDisable(s.as(ctx))
+	return err
+}
