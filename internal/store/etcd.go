@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,7 +240,6 @@ func explain(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ctx.Err()
 	}
-	err = rpctypes.Error(err) // watches give it as it came over the wire
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return fmt.Errorf("%s: %w", what, ErrCompacted)
@@ -249,12 +249,22 @@ func explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: start every etcd member with --max-request-bytes=%d (%v)", what, ErrTooLarge, MaxRequestBytes, err)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
-	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound), errors.Is(err, rpctypes.ErrUserEmpty):
+	case isDenied(err):
 		return fmt.Errorf("%s: %w (%v)", what, ErrDenied, err)
 	case isUnavailable(err):
 		return fmt.Errorf("%s: %w: %v", what, ErrUnavailable, err)
 	}
 	return fmt.Errorf("store: %s: %w", what, err)
+}
+
+func isDenied(err error) bool {
+	for _, e := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty} {
+		// Of why it ended a watch etcd tells the text only.
+		if errors.Is(err, e) || strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(e)) {
+			return true
+		}
+	}
+	return false
 }
 
 func isUnavailable(err error) bool {

@@ -40,7 +40,7 @@ func harmless(message string) bool {
 	switch message {
 	case "failed to update storage version", // at the very first start, before there was an election; tried again soon
 		"setting up serving from embedded etcd failed.", // a listener closed because the store is
-		"cannot find a user for permission check":        // a removed host, which was told
+		"cannot find a user for permission check":       // a removed host, which was told
 		return true
 	}
 	return false
