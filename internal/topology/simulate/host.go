@@ -15,6 +15,9 @@ type host struct {
 	ports users[*port]
 }
 
+// minMTU is the least that IPv4 works with (RFC 791); a host that reports less does not count.
+const minMTU = 68
+
 // ApplyHost enters a host, nil taking it away: over which tunnel zones it is reached. Between two hosts that are both
 // known packets pass only if they share a zone; of a host that is not known the caller is left to judge. It returns the
 // ports whose decisions may change. The world keeps h: do not change it.
@@ -39,14 +42,14 @@ func (w *World) ApplyHostState(id string, st *topology.HostState) {
 	release(w.hosts, x)
 	w.underlayMTU = 0
 	for _, x := range w.hosts {
-		if x.state == nil || x.state.MTU <= 0 {
+		if x.state == nil {
 			continue
 		}
 		overhead := packet.VXLANOverheadV4
 		if x.state.TunnelIP.Is6() {
 			overhead = packet.VXLANOverheadV6
 		}
-		if mtu := x.state.MTU - overhead; w.underlayMTU == 0 || mtu < w.underlayMTU {
+		if mtu := x.state.MTU - overhead; mtu >= minMTU && (w.underlayMTU == 0 || mtu < w.underlayMTU) {
 			w.underlayMTU = mtu
 		}
 	}

@@ -75,7 +75,9 @@ func (s *Simulator) Run(in Input) *flow.Decision {
 		if s.in.Explain {
 			s.say(p.id, "in: "+describe(&s.frame))
 		}
-		s.enter(p)
+		if !s.dhcp(p) {
+			s.enter(p)
+		}
 	}
 	s.conclude()
 	return &s.dec
@@ -195,12 +197,7 @@ func (s *Simulator) answer(p *port, frame []byte) {
 	}
 	s.now, s.generated, s.inPort, s.outPort = &s.reply, true, nil, p
 	if s.filter(p.id, "out", p.out) {
-		s.send(p, frame)
+		s.dec.Emit = append(s.dec.Emit, flow.Emission{PortID: p.id, Frame: frame})
 	}
 	s.now, s.generated = &s.frame, false
-}
-
-// send emits a frame of the virtual network's own.
-func (s *Simulator) send(p *port, frame []byte) {
-	s.dec.Emit = append(s.dec.Emit, flow.Emission{PortID: p.id, Frame: frame})
 }
