@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 )
 
 // invalid is Neutron's error for input that does not fit the rest of the request or other objects.
@@ -31,8 +32,10 @@ func checkRevision(ifMatch *int64, current int64) error {
 		"Constrained to %d, but current revision is %d", *ifMatch, current)
 }
 
-// forClient says whether an error is an answer for the client rather than a failure of ours.
-func forClient(err error) bool {
-	var e *neutron.Error
-	return errors.As(err, &e)
+// forClient turns an error of the store into the one that Neutron answers, where it has one.
+func forClient(err error) error {
+	if errors.Is(err, store.ErrTooLarge) {
+		return neutron.Errorf(neutron.Invalid, "BadRequest", "The request changes too many objects at once: %v.", err)
+	}
+	return err
 }

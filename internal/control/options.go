@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -21,14 +20,12 @@ type Options struct {
 	VXLANs IDRange
 	// Quotas replace limits of DefaultQuotas; -1 is no limit.
 	Quotas map[string]int
-	// MaxAddressPairs is the greatest number of allowed address pairs of a port. Default 10.
-	MaxAddressPairs int
 	// MaxNameservers and MaxHostRoutes bound the lists of a subnet. Defaults 5 and 20.
 	MaxNameservers, MaxHostRoutes int
 	// Now tells the time of changes. Default time.Now.
 	Now func() time.Time
-	// Random is where ids, MAC addresses and keys come from. It must be safe for concurrent use. Default crypto/rand.Reader.
-	Random io.Reader
+	// Seed seeds what chooses ids, addresses and keys for one operation. It must be safe for concurrent use. Default chance.
+	Seed func() [32]byte
 }
 
 // PhysicalNetwork is a network of the underlay that provider networks map to.
@@ -64,9 +61,6 @@ func (o Options) complete() (Options, error) {
 	if o.VXLANs == (IDRange{}) {
 		o.VXLANs = IDRange{1, maxVNI}
 	}
-	if o.MaxAddressPairs == 0 {
-		o.MaxAddressPairs = 10
-	}
 	if o.MaxNameservers == 0 {
 		o.MaxNameservers = 5
 	}
@@ -76,8 +70,11 @@ func (o Options) complete() (Options, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Random == nil {
-		o.Random = rand.Reader
+	if o.Seed == nil {
+		o.Seed = func() (seed [32]byte) {
+			_, _ = rand.Read(seed[:]) // never fails
+			return seed
+		}
 	}
 	quotas := DefaultQuotas()
 	for _, name := range slices.Sorted(maps.Keys(o.Quotas)) {

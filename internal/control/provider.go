@@ -29,6 +29,22 @@ type segment struct {
 	id            int
 }
 
+func segmentOf(n *neutron.Network) segment {
+	s := segment{typ: n.NetworkType, physical: n.PhysicalNetwork}
+	if n.SegmentationID != nil {
+		s.id = *n.SegmentationID
+	}
+	return s
+}
+
+// number is the id as a network carries it.
+func (s segment) number() *int {
+	if s.id == 0 {
+		return nil
+	}
+	return &s.id
+}
+
 // requestedSegment reads and checks the provider attributes of a create (neutron-api §3); without any it is a vxlan.
 func (o *Options) requestedSegment(v neutron.Values) (segment, error) {
 	s := segment{typ: v.Text(attrNetworkType), physical: v.Text(attrPhysicalNetwork)}

@@ -1,5 +1,15 @@
 package control
 
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
 // Names of the quotas that operations count (neutron-api §2).
 const (
 	quotaNetwork = "network"
@@ -8,3 +18,179 @@ const (
 	quotaGroup   = "security_group"
 	quotaRule    = "security_group_rule"
 )
+
+// slack is how near to its limit a project's creates wait for each other. It bounds how many of one kind may be under
+// way at once, over all servers, for a quota to be exact; creates farther off do not wait.
+const slack = 64
+
+// limitOf is a project's limit; -1 is none.
+func (s *Service) limitOf(r records.Reader, project, quota string) int {
+	if own, ok := schema.Quotas.Peek(r, project); ok {
+		if limit, ok := own.Limits[quota]; ok {
+			return limit
+		}
+	}
+	return s.opts.Quotas[quota]
+}
+
+// usage counts what a project has of a quota; what this version does not serve is 0.
+func usage(r records.Reader, project, quota string) int {
+	switch quota {
+	case quotaNetwork:
+		return schema.Networks.CountBy(r, "project", project)
+	case quotaSubnet:
+		return schema.Subnets.CountBy(r, "project", project)
+	case quotaPort:
+		return schema.Ports.CountBy(r, "project", project)
+	case quotaGroup:
+		return schema.SecurityGroups.CountBy(r, "project", project)
+	case quotaRule:
+		n := 0
+		for g := range schema.SecurityGroups.By(r, "project", project) {
+			n += len(g.Rules)
+		}
+		return n
+	}
+	return 0
+}
+
+// chargeEach charges every project for the objects that a request is to make for it.
+func (o *operation) chargeEach(quota string, vs []neutron.Values) error {
+	counts := map[string]int{}
+	for _, v := range vs {
+		counts[v.Text("project_id")]++
+	}
+	for _, project := range slices.Sorted(maps.Keys(counts)) {
+		if err := o.charge(project, quota, counts[project]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// charge refuses to make n more of what a quota counts if the project's limit does not allow it.
+//
+// The count comes from a snapshot, so it has to be held against creates that commit meanwhile. Far from the limit a
+// create only marks that it happened, and heeds those near the limit; near it, and when it makes many at once, it heeds
+// all and touches, so that it is alone.
+func (o *operation) charge(project, quota string, n int) error {
+	limit := o.limitOf(o.tx, project, quota)
+	if limit < 0 || n == 0 {
+		return nil
+	}
+	key := "quota/" + project + "/" + quota
+	count := usage(o.tx, project, quota) + n
+	if n == 1 && count <= limit-slack {
+		o.tx.Heed(key + "/near")
+		o.tx.Mark(key + "/far")
+		return nil
+	}
+	o.tx.Heed(key)
+	o.tx.Touch(key + "/near")
+	if count > limit {
+		return overQuota(quota)
+	}
+	return nil
+}
+
+// Quotas lists the projects with limits of their own.
+func (s *Service) Quotas(ctx context.Context, c neutron.Caller) ([]neutron.QuotaView, error) {
+	if err := neutron.AuthorizeQuota(c, "get", ""); err != nil {
+		return nil, err
+	}
+	snap, err := s.db.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	views := []neutron.QuotaView{}
+	for q := range schema.Quotas.All(snap) {
+		views = append(views, s.quotaView(snap, q.ProjectID))
+	}
+	return views, nil
+}
+
+// Quota returns a project's limits, own or default.
+func (s *Service) Quota(ctx context.Context, c neutron.Caller, projectID string) (neutron.QuotaView, error) {
+	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
+		return neutron.QuotaView{}, err
+	}
+	snap, err := s.db.View(ctx)
+	if err != nil {
+		return neutron.QuotaView{}, err
+	}
+	return s.quotaView(snap, projectID), nil
+}
+
+// DefaultQuota returns the limits of a project that has none of its own.
+func (s *Service) DefaultQuota(_ context.Context, c neutron.Caller, projectID string) (neutron.QuotaView, error) {
+	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
+		return neutron.QuotaView{}, err
+	}
+	return neutron.QuotaView{ProjectID: projectID, Limits: maps.Clone(s.opts.Quotas)}, nil
+}
+
+// QuotaDetails returns a project's limits with what is used of them. Nothing is ever reserved: a request is counted when
+// it commits.
+func (s *Service) QuotaDetails(ctx context.Context, c neutron.Caller, projectID string) (map[string]neutron.QuotaUse, error) {
+	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
+		return nil, err
+	}
+	snap, err := s.db.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	uses := map[string]neutron.QuotaUse{}
+	for name, limit := range s.quotaView(snap, projectID).Limits {
+		uses[name] = neutron.QuotaUse{Limit: limit, Used: usage(snap, projectID, name)}
+	}
+	return uses, nil
+}
+
+// SetQuota changes the limits that v names. With checkLimit a limit below what is used is refused.
+func (s *Service) SetQuota(ctx context.Context, c neutron.Caller, projectID string, v neutron.Values, checkLimit bool) (neutron.QuotaView, error) {
+	return transact(ctx, s, c, func(o *operation) (neutron.QuotaView, error) {
+		if err := neutron.AuthorizeQuota(c, "update", projectID); err != nil {
+			return neutron.QuotaView{}, err
+		}
+		q := &schema.Quota{ProjectID: projectID, Limits: map[string]int{}}
+		if old, err := schema.Quotas.Get(o.tx, projectID); err == nil {
+			q.Limits = maps.Clone(old.Limits)
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			limit := v.Number(name)
+			if limit == nil {
+				continue
+			}
+			if used := usage(o.tx, projectID, name); checkLimit && *limit >= 0 && used > *limit {
+				return neutron.QuotaView{}, neutron.Errorf(neutron.Invalid, "HTTPBadRequest",
+					"Quota limit %d for %s must be greater than or equal to already used %d", *limit, name, used)
+			}
+			q.Limits[name] = *limit
+		}
+		if err := schema.Quotas.Put(o.tx, q); err != nil {
+			return neutron.QuotaView{}, err
+		}
+		return s.quotaView(o.tx, projectID), nil
+	})
+}
+
+// ResetQuota makes the default limits a project's again.
+func (s *Service) ResetQuota(ctx context.Context, c neutron.Caller, projectID string) error {
+	return perform(ctx, s, c, func(o *operation) error {
+		if err := neutron.AuthorizeQuota(c, "delete", projectID); err != nil {
+			return err
+		}
+		if _, err := schema.Quotas.Get(o.tx, projectID); err != nil {
+			return neutron.Errorf(neutron.NotFound, "TenantQuotaNotFound", "Quota for tenant %s could not be found.", projectID)
+		}
+		return schema.Quotas.Delete(o.tx, projectID)
+	})
+}
+
+func (s *Service) quotaView(r records.Reader, projectID string) neutron.QuotaView {
+	v := neutron.QuotaView{ProjectID: projectID, Limits: maps.Clone(s.opts.Quotas)}
+	if own, ok := schema.Quotas.Peek(r, projectID); ok {
+		maps.Copy(v.Limits, own.Limits)
+	}
+	return v
+}

@@ -1,6 +1,250 @@
-package control
+package control_test
 
-import "math/rand/v2"
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
 
-// testRandom is a source of chance that is the same in every run.
-func testRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+	"heddle/internal/control"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// world is a Service over a store, and who asks it.
+type world struct {
+	*control.Service
+	t                    testing.TB
+	st                   store.Store
+	db                   *records.DB
+	member, other, admin neutron.Caller
+}
+
+// open returns a world over the store.
+func open(t testing.TB, st store.Store, o control.Options) *world {
+	t.Helper()
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- rep.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	<-rep.Ready()
+	db := records.NewDB(st, rep)
+	if o.PhysicalNetworks == nil {
+		o.PhysicalNetworks = map[string]control.PhysicalNetwork{
+			"physnet1": {VLANs: []control.IDRange{{Min: 100, Max: 199}}}, "public": {Flat: true},
+		}
+	}
+	s, err := control.New(db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := func(project string, roles ...string) neutron.Caller {
+		return neutron.Caller{UserID: "u-" + project, ProjectID: project, Roles: roles}
+	}
+	return &world{
+		Service: s, t: t, st: st, db: db,
+		member: who("mine", "member", "reader"), other: who("other", "member", "reader"), admin: who("ops", "admin", "member", "reader"),
+	}
+}
+
+// inMemory returns a world over a store of its own.
+func inMemory(t testing.TB) *world {
+	t.Helper()
+	return open(t, store.NewMemory(), control.Options{})
+}
+
+// inEtcd returns an embedded etcd. Its commits are durable if fsync is set.
+func inEtcd(t testing.TB, fsync bool) store.Store {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), NoFsync: !fsync, Tick: 10 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return st
+}
+
+// parse reads one object of a request as the API does.
+func parse(c neutron.Caller, r neutron.Resource, op neutron.Op, text string) (neutron.Values, error) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	body := map[string]any{}
+	if err := d.Decode(&body); err != nil {
+		return nil, err
+	}
+	return neutron.Parse(c, r, op, body)
+}
+
+// create makes objects of one request, each given as JSON. The answers are views.
+func (w *world) create(c neutron.Caller, r neutron.Resource, texts ...string) ([]any, error) {
+	var vs []neutron.Values
+	for _, text := range texts {
+		v, err := parse(c, r, neutron.Create, text)
+		if err != nil {
+			return nil, err
+		}
+		vs = append(vs, v)
+	}
+	ctx := context.Background()
+	switch r {
+	case neutron.Networks:
+		return anys(w.CreateNetworks(ctx, c, vs))
+	case neutron.Subnets:
+		return anys(w.CreateSubnets(ctx, c, vs))
+	case neutron.Ports:
+		return anys(w.CreatePorts(ctx, c, vs))
+	case neutron.SecurityGroups:
+		return anys(w.CreateSecurityGroups(ctx, c, vs))
+	}
+	return anys(w.CreateSecurityGroupRules(ctx, c, vs))
+}
+
+func anys[T any](views []T, err error) ([]any, error) {
+	all := make([]any, len(views))
+	for i, v := range views {
+		all[i] = v
+	}
+	return all, err
+}
+
+// change updates an object with what JSON says.
+func (w *world) change(c neutron.Caller, r neutron.Resource, id, text string) (any, error) {
+	v, err := parse(c, r, neutron.Update, text)
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	switch r {
+	case neutron.Networks:
+		return w.UpdateNetwork(ctx, c, id, v, nil)
+	case neutron.Subnets:
+		return w.UpdateSubnet(ctx, c, id, v, nil)
+	case neutron.Ports:
+		return w.UpdatePort(ctx, c, id, v, nil)
+	case neutron.SecurityGroups:
+		return w.UpdateSecurityGroup(ctx, c, id, v, nil)
+	}
+	return w.UpdateSecurityGroupRule(ctx, c, id, v, nil)
+}
+
+func (w *world) remove(c neutron.Caller, r neutron.Resource, id string) error {
+	ctx := context.Background()
+	switch r {
+	case neutron.Networks:
+		return w.DeleteNetwork(ctx, c, id, nil)
+	case neutron.Subnets:
+		return w.DeleteSubnet(ctx, c, id, nil)
+	case neutron.Ports:
+		return w.DeletePort(ctx, c, id, nil)
+	case neutron.SecurityGroups:
+		return w.DeleteSecurityGroup(ctx, c, id, nil)
+	}
+	return w.DeleteSecurityGroupRule(ctx, c, id, nil)
+}
+
+// must makes one object, which has to be possible.
+func must[T any](w *world, c neutron.Caller, r neutron.Resource, text string) T {
+	w.t.Helper()
+	views, err := w.create(c, r, text)
+	if err != nil {
+		w.t.Fatalf("create %s %s: %v", r, text, err)
+	}
+	return views[0].(T)
+}
+
+func (w *world) network(text string) *neutron.NetworkView {
+	w.t.Helper()
+	return must[*neutron.NetworkView](w, w.member, neutron.Networks, text)
+}
+
+func (w *world) subnet(networkID, rest string) *neutron.Subnet {
+	w.t.Helper()
+	return must[*neutron.Subnet](w, w.member, neutron.Subnets, `{"network_id":"`+networkID+`",`+rest+`}`)
+}
+
+func (w *world) port(networkID, rest string) *neutron.PortView {
+	w.t.Helper()
+	if rest != "" {
+		rest = "," + rest
+	}
+	return must[*neutron.PortView](w, w.member, neutron.Ports, `{"network_id":"`+networkID+`"`+rest+`}`)
+}
+
+// hosts registers hosts by name; their ids are "id-" and the name.
+func (w *world) hosts(names ...string) {
+	w.t.Helper()
+	_, err := w.db.Update(context.Background(), func(tx *records.Tx) error {
+		for _, name := range names {
+			if err := schema.Hosts.Put(tx, &topology.Host{ID: "id-" + name, Name: name}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// bundle is what an owner means to packets now.
+func (w *world) bundle(kind, id string) topology.Bundle {
+	w.t.Helper()
+	snap, err := w.db.View(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b, err := schema.Bundles.Get(snap, kind+"/"+id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b.Bundle
+}
+
+// dump is the whole store but guards and the given keys.
+func (w *world) dump(but ...string) []string {
+	w.t.Helper()
+	kvs, _, err := w.st.List(context.Background(), "/")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []string
+	for _, kv := range kvs {
+		skip := func(prefix string) bool { return strings.HasPrefix(kv.Key, prefix) }
+		if !skip("/heddle/guard/") && !slices.ContainsFunc(but, skip) {
+			out = append(out, kv.Key+" "+string(bytes.TrimSpace(kv.Value)))
+		}
+	}
+	return out
+}
+
+// problem is an error as a client sees it: its class and its text.
+func problem(err error) string {
+	var e *neutron.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Type + ": " + e.Message
+	}
+	return "not for clients: " + err.Error()
+}
+
+// expect checks an error.
+func (w *world) expect(err error, want string) {
+	w.t.Helper()
+	if got := problem(err); got != want {
+		w.t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

@@ -1,0 +1,32 @@
+package control
+
+import (
+	"errors"
+
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// Kinds of owners of bundles.
+const (
+	kindNetwork = "network"
+	kindSubnet  = "subnet"
+	kindPort    = "port"
+	kindGroup   = "security-group"
+)
+
+// putBundle stores what an owner means to packets in place of what it meant before.
+func (o *operation) putBundle(kind, id string, b topology.Bundle) error {
+	return schema.Bundles.Put(o.tx, &schema.Bundle{Owner: topology.Owner{Kind: kind, ID: id}, Bundle: b})
+}
+
+// dropBundle deletes an owner's bundle.
+func (o *operation) dropBundle(kind, id string) error {
+	err := schema.Bundles.Delete(o.tx, schema.BundleID(topology.Owner{Kind: kind, ID: id}))
+	var none *records.NotFoundError
+	if errors.As(err, &none) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package control
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// rulesOfNew and rulesOfDefault are how many rules a group is made with.
+const (
+	rulesOfNew     = 2
+	rulesOfDefault = 4
+)
+
+// CreateSecurityGroups makes groups, all or none, each with rules that let everything out.
+func (s *Service) CreateSecurityGroups(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupView, error) {
+	return transact(ctx, s, c, func(o *operation) ([]*neutron.SecurityGroupView, error) {
+		for _, v := range vs {
+			owner := neutron.Owner{ProjectID: v.Text("project_id")}
+			if err := neutron.Authorize(c, neutron.SecurityGroups, neutron.Create, v, owner); err != nil {
+				return nil, err
+			}
+		}
+		for _, v := range vs {
+			if _, err := o.defaultGroup(v.Text("project_id")); err != nil {
+				return nil, err
+			}
+		}
+		if err := o.chargeEach(quotaGroup, vs); err != nil {
+			return nil, err
+		}
+		views := make([]*neutron.SecurityGroupView, len(vs))
+		for i, v := range vs {
+			g, err := o.createGroup(v)
+			if err != nil {
+				return nil, err
+			}
+			views[i] = &neutron.SecurityGroupView{SecurityGroup: g}
+		}
+		return views, nil
+	})
+}
+
+func (o *operation) createGroup(v neutron.Values) (*neutron.SecurityGroup, error) {
+	if err := o.charge(v.Text("project_id"), quotaRule, rulesOfNew); err != nil {
+		return nil, err
+	}
+	g := &neutron.SecurityGroup{Standard: o.standard(v, 1), Stateful: v.Flag("stateful")}
+	for _, ethertype := range []string{"IPv6", "IPv4"} {
+		g.Rules = append(g.Rules, o.implicitRule(g, "egress", ethertype, ""))
+	}
+	return g, o.putGroup(g)
+}
+
+// implicitRule is a rule that a group is made with.
+func (o *operation) implicitRule(g *neutron.SecurityGroup, direction, ethertype, remoteGroup string) neutron.SecurityGroupRule {
+	return neutron.SecurityGroupRule{
+		Standard:        o.standard(neutron.Values{"project_id": g.ProjectID}, 0),
+		SecurityGroupID: g.ID,
+		Direction:       direction,
+		Ethertype:       ethertype,
+		RemoteGroupID:   remoteGroup,
+		Implicit:        true,
+	}
+}
+
+// defaultGroup finds the default group of a project, and makes it if there is none (neutron-api §6). A member makes it
+// for no project but his own: then nil. That there is only one is a unique key's matter.
+func (o *operation) defaultGroup(project string) (*neutron.SecurityGroup, error) {
+	if g := findDefaultGroup(o.tx, project); g != nil || !o.caller.Owns(project) {
+		return g, nil
+	}
+	if err := o.charge(project, quotaRule, rulesOfDefault); err != nil {
+		return nil, err
+	}
+	v := neutron.Values{"project_id": project, "name": schema.DefaultGroup, "description": "Default security group"}
+	g := &neutron.SecurityGroup{Standard: o.standard(v, 1), Stateful: true}
+	for _, ethertype := range []string{"IPv4", "IPv6"} {
+		g.Rules = append(g.Rules, o.implicitRule(g, "ingress", ethertype, g.ID), o.implicitRule(g, "egress", ethertype, ""))
+	}
+	return g, o.putGroup(g)
+}
+
+func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {
+	for g := range schema.SecurityGroups.By(r, "default", project) {
+		return g
+	}
+	return nil
+}
+
+// UpdateSecurityGroup changes a group. Its name is fixed if it is the default one, and stateful while ports use it.
+func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
+	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupView, error) {
+		old, err := o.groupToChange(id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		g := *old
+		if v.Has("stateful") && v.Flag("stateful") != old.Stateful {
+			if len(schema.Ports.Referrers(o.tx, "security_group", id)) > 0 {
+				return nil, groupInUse(id)
+			}
+			g.Stateful = v.Flag("stateful")
+		}
+		if v.Has("name") && old.Name == schema.DefaultGroup {
+			return nil, conflict("SecurityGroupCannotUpdateDefault", "Updating default security group not allowed.")
+		}
+		applyStandard(&g.Standard, v)
+		if reflect.DeepEqual(&g, old) {
+			return &neutron.SecurityGroupView{SecurityGroup: old}, nil
+		}
+		o.bump(&g.Standard)
+		return &neutron.SecurityGroupView{SecurityGroup: &g}, o.putGroup(&g)
+	})
+}
+
+// DeleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it.
+func (s *Service) DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s, c, func(o *operation) error {
+		g, err := o.groupToChange(id, neutron.Delete, nil, ifMatch)
+		if err != nil {
+			return err
+		}
+		if len(schema.Ports.Referrers(o.tx, "security_group", id)) > 0 {
+			return groupInUse(id)
+		}
+		if g.Name == schema.DefaultGroup && !c.Admin() {
+			return conflict("SecurityGroupCannotRemoveDefault", "Insufficient rights for removing default security group.")
+		}
+		for _, other := range schema.SecurityGroups.Referrers(o.tx, "remote_group", id) {
+			if other == id {
+				continue
+			}
+			if err := o.forgetRemote(other, id); err != nil {
+				return err
+			}
+		}
+		if err := o.dropBundle(kindGroup, id); err != nil {
+			return err
+		}
+		return schema.SecurityGroups.Delete(o.tx, id)
+	})
+}
+
+// forgetRemote takes the rules out of a group that name another, which is going.
+func (o *operation) forgetRemote(id, remote string) error {
+	old, err := schema.SecurityGroups.Get(o.tx, id)
+	if err != nil {
+		return err
+	}
+	g := *old
+	g.Rules = slices.DeleteFunc(slices.Clone(g.Rules), func(r neutron.SecurityGroupRule) bool { return r.RemoteGroupID == remote })
+	o.bump(&g.Standard)
+	return o.putGroup(&g)
+}
+
+func groupInUse(id string) error {
+	return conflict("SecurityGroupInUse", "Security Group %s in use.", id)
+}
+
+// putGroup stores a group with what is derived from it.
+func (o *operation) putGroup(g *neutron.SecurityGroup) error {
+	if err := schema.SecurityGroups.Put(o.tx, g); err != nil {
+		return err
+	}
+	return o.putBundle(kindGroup, g.ID, translate.SecurityGroup(g))
+}
+
+// groupToChange finds a group for an update or a delete.
+func (o *operation) groupToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroup, error) {
+	g, err := schema.SecurityGroups.Get(o.tx, id)
+	if err != nil || !neutron.CanSee(o.caller, neutron.SecurityGroups, groupOwner(g)) {
+		return nil, neutron.SecurityGroups.NotFound(id)
+	}
+	if err := neutron.Authorize(o.caller, neutron.SecurityGroups, op, v, groupOwner(g)); err != nil {
+		return nil, err
+	}
+	return g, checkRevision(ifMatch, g.RevisionNumber)
+}
+
+func groupOwner(g *neutron.SecurityGroup) neutron.Owner { return neutron.Owner{ProjectID: g.ProjectID} }

@@ -1,0 +1,294 @@
+package control
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
+)
+
+// CreateNetworks makes networks, all or none. The first of a project brings its default security group.
+func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
+	return transact(ctx, s, c, func(o *operation) ([]*neutron.NetworkView, error) {
+		for _, v := range vs {
+			owner := neutron.Owner{ProjectID: v.Text("project_id")}
+			if err := neutron.Authorize(c, neutron.Networks, neutron.Create, v, owner); err != nil {
+				return nil, err
+			}
+		}
+		if err := o.chargeEach(quotaNetwork, vs); err != nil {
+			return nil, err
+		}
+		views := make([]*neutron.NetworkView, len(vs))
+		for i, v := range vs {
+			n, err := o.createNetwork(v)
+			if err != nil {
+				return nil, err
+			}
+			views[i] = networkView(n, []string{})
+		}
+		return views, nil
+	})
+}
+
+func (o *operation) createNetwork(v neutron.Values) (*neutron.Network, error) {
+	if _, err := o.defaultGroup(v.Text("project_id")); err != nil {
+		return nil, err
+	}
+	n := &neutron.Network{
+		Standard:            o.standard(v, 1),
+		AdminStateUp:        v.Flag("admin_state_up"),
+		PortSecurityEnabled: v.Flag("port_security_enabled"),
+		Shared:              v.Flag("shared"),
+		External:            v.Flag("router:external"),
+	}
+	want, err := o.opts.requestedSegment(v)
+	if err != nil {
+		return nil, err
+	}
+	seg, err := o.opts.chooseSegment(want, o.segmentTaken, o.random)
+	if err != nil {
+		return nil, err
+	}
+	n.NetworkType, n.PhysicalNetwork, n.SegmentationID = seg.typ, seg.physical, seg.number()
+	if n.MTU, err = o.opts.networkMTU(seg, number(v, "mtu"), nil); err != nil {
+		return nil, err
+	}
+	return n, o.putNetwork(n)
+}
+
+// UpdateNetwork changes a network. The machines of its subnets are told a new MTU.
+func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
+	return transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
+		old, err := o.networkToChange(id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		n := *old
+		subnets := slices.Collect(schema.Subnets.By(o.tx, "network", id))
+		if err := o.applyNetwork(&n, v, subnets); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(&n, old) {
+			return networkView(old, subnetIDs(subnets)), nil
+		}
+		o.bump(&n.Standard)
+		if err := o.putNetwork(&n); err != nil {
+			return nil, err
+		}
+		if n.MTU != old.MTU {
+			for _, sub := range subnets {
+				if err := o.deriveSubnet(sub, &n); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return networkView(&n, subnetIDs(subnets)), nil
+	})
+}
+
+// applyNetwork sets what an update names, and checks it against the rest.
+func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets []*neutron.Subnet) error {
+	applyStandard(&n.Standard, v)
+	if v.Has("admin_state_up") {
+		n.AdminStateUp = v.Flag("admin_state_up")
+	}
+	if v.Has("port_security_enabled") {
+		n.PortSecurityEnabled = v.Flag("port_security_enabled")
+	}
+	if err := o.applySegment(n, v); err != nil {
+		return err
+	}
+	if v.Has("shared") && v.Flag("shared") != n.Shared {
+		if err := o.applyShared(n, v.Flag("shared"), subnets); err != nil {
+			return err
+		}
+	}
+	if v.Has("router:external") && v.Flag("router:external") != n.External {
+		if err := o.applyExternal(n, v.Flag("router:external")); err != nil {
+			return err
+		}
+	}
+	if !v.Has("mtu") {
+		return nil
+	}
+	var err error
+	n.MTU, err = o.opts.networkMTU(segmentOf(n), number(v, "mtu"), subnets)
+	return err
+}
+
+// applyShared shares a network, or takes it back unless other projects use it.
+func (o *operation) applyShared(n *neutron.Network, shared bool, subnets []*neutron.Subnet) error {
+	foreign := slices.ContainsFunc(subnets, func(s *neutron.Subnet) bool { return s.ProjectID != n.ProjectID })
+	if !shared {
+		for _, p := range o.portsOf(n.ID) {
+			foreign = foreign || p.ProjectID != n.ProjectID && !strings.HasPrefix(p.DeviceOwner, ownerNetworkPrefix)
+		}
+		if foreign {
+			return conflict("InvalidSharedSetting",
+				"Unable to reconfigure sharing settings for network %s. Multiple tenants are using it.", n.ID)
+		}
+	}
+	n.Shared = shared
+	return nil
+}
+
+// applyExternal makes a network external, or internal unless routers use it as their gateway.
+func (o *operation) applyExternal(n *neutron.Network, external bool) error {
+	if !external {
+		for _, p := range o.portsOf(n.ID) {
+			if p.DeviceOwner == ownerRouterGateway {
+				return conflict("ExternalNetworkInUse",
+					"External network %s cannot be updated to be made non-external, since it has existing gateway ports.", n.ID)
+			}
+		}
+	}
+	n.External = external
+	return nil
+}
+
+// applySegment moves a vlan network to another id, which is all that can change of where a network lies.
+func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
+	for name, now := range map[string]string{attrNetworkType: n.NetworkType, attrPhysicalNetwork: n.PhysicalNetwork} {
+		if want := v.Text(name); want != "" && want != now {
+			return invalid("Plugin does not support updating the following provider network attributes: %s, %s", attrNetworkType, attrPhysicalNetwork)
+		}
+	}
+	id := number(v, attrSegmentationID)
+	had := segmentOf(n)
+	switch {
+	case id == 0 || id == had.id:
+		return nil
+	case had.typ != typeVLAN:
+		return invalid("Only VLAN type networks can be updated.")
+	}
+	want := segment{had.typ, had.physical, id}
+	if err := o.opts.checkSegment(want, true); err != nil {
+		return err
+	}
+	if o.segmentTaken(want) {
+		return want.inUse()
+	}
+	n.SegmentationID = want.number()
+	return nil
+}
+
+// DeleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse.
+func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s, c, func(o *operation) error {
+		if _, err := o.networkToChange(id, neutron.Delete, nil, ifMatch); err != nil {
+			return err
+		}
+		ports := o.portsOf(id)
+		var using []string
+		for _, p := range ports {
+			if !goesWithNetwork(p.DeviceOwner) {
+				using = append(using, p.ID)
+			}
+		}
+		if using != nil {
+			return conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use "+
+				"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
+		}
+		for _, p := range ports {
+			if err := o.removePort(p.ID); err != nil {
+				return err
+			}
+		}
+		for _, sub := range schema.Subnets.Referrers(o.tx, "network", id) {
+			if err := o.removeSubnet(sub); err != nil {
+				return err
+			}
+		}
+		if err := o.dropBundle(kindNetwork, id); err != nil {
+			return err
+		}
+		return schema.Networks.Delete(o.tx, id)
+	})
+}
+
+// putNetwork stores a network with what is derived from it.
+func (o *operation) putNetwork(n *neutron.Network) error {
+	if err := schema.Networks.Put(o.tx, n); err != nil {
+		return err
+	}
+	return o.putBundle(kindNetwork, n.ID, translate.Network(n))
+}
+
+// networkToChange finds a network for an update or a delete.
+func (o *operation) networkToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Network, error) {
+	n, err := schema.Networks.Get(o.tx, id)
+	if err != nil || !neutron.CanSee(o.caller, neutron.Networks, networkOwner(n)) {
+		return nil, neutron.Networks.NotFound(id)
+	}
+	if err := neutron.Authorize(o.caller, neutron.Networks, op, v, networkOwner(n)); err != nil {
+		return nil, err
+	}
+	return n, checkRevision(ifMatch, n.RevisionNumber)
+}
+
+// networkFor finds the network that something new is to be on. It must only stay there: others may be made on it at once.
+func (o *operation) networkFor(id string) (*neutron.Network, error) {
+	n, err := schema.Networks.Need(o.tx, id)
+	if err != nil || !neutron.CanSee(o.caller, neutron.Networks, networkOwner(n)) {
+		return nil, neutron.Networks.NotFound(id)
+	}
+	return n, nil
+}
+
+// bumpNetwork notes that a subnet of a network has changed.
+func (o *operation) bumpNetwork(id string) error {
+	old, err := schema.Networks.Get(o.tx, id)
+	if err != nil {
+		return err
+	}
+	n := *old
+	o.bump(&n.Standard)
+	return schema.Networks.Put(o.tx, &n)
+}
+
+// portsOf are the ports of a network. The commit fails if new ones have come.
+func (o *operation) portsOf(networkID string) []*neutron.Port {
+	ids := schema.Ports.Referrers(o.tx, "network", networkID)
+	ports := make([]*neutron.Port, 0, len(ids))
+	for _, id := range ids {
+		if p, err := schema.Ports.Get(o.tx, id); err == nil {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+func (o *operation) segmentTaken(s segment) bool {
+	return schema.Networks.CountBy(o.tx, "segment", schema.Segment(s.typ, s.physical, s.id)) > 0
+}
+
+func networkOwner(n *neutron.Network) neutron.Owner {
+	return neutron.Owner{ProjectID: n.ProjectID, Shared: n.Shared || n.External}
+}
+
+const statusActive, statusDown = "ACTIVE", "DOWN"
+
+func networkView(n *neutron.Network, subnets []string) *neutron.NetworkView {
+	return &neutron.NetworkView{Network: n, Shared: n.Shared, Status: statusActive, Subnets: subnets}
+}
+
+func subnetIDs(subnets []*neutron.Subnet) []string {
+	ids := make([]string, len(subnets))
+	for i, s := range subnets {
+		ids[i] = s.ID
+	}
+	return ids
+}
+
+// number is an integer attribute, 0 where absent or null.
+func number(v neutron.Values, name string) int {
+	if n := v.Number(name); n != nil {
+		return *n
+	}
+	return 0
+}

@@ -1,0 +1,364 @@
+package control
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology/packet"
+)
+
+// CreatePorts makes ports, all or none.
+func (s *Service) CreatePorts(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.PortView, error) {
+	return transact(ctx, s, c, func(o *operation) ([]*neutron.PortView, error) {
+		for _, v := range vs {
+			n, err := o.networkFor(v.Text("network_id"))
+			if err != nil {
+				return nil, err
+			}
+			owner := neutron.Owner{ProjectID: v.Text("project_id"), NetworkProjectID: n.ProjectID, Shared: n.Shared}
+			if err := neutron.Authorize(c, neutron.Ports, neutron.Create, v, owner); err != nil {
+				return nil, err
+			}
+		}
+		if err := o.chargeEach(quotaPort, vs); err != nil {
+			return nil, err
+		}
+		views := make([]*neutron.PortView, len(vs))
+		for i, v := range vs {
+			p, err := o.createPort(v)
+			if err != nil {
+				return nil, err
+			}
+			views[i] = s.portView(o.tx, p)
+		}
+		return views, nil
+	})
+}
+
+func (o *operation) createPort(v neutron.Values) (*neutron.Port, error) {
+	n, err := o.networkFor(v.Text("network_id"))
+	if err != nil {
+		return nil, err
+	}
+	p := &neutron.Port{
+		Standard:            o.standard(v, 1),
+		NetworkID:           n.ID,
+		AdminStateUp:        v.Flag("admin_state_up"),
+		DeviceID:            v.Text("device_id"),
+		DeviceOwner:         v.Text("device_owner"),
+		PortSecurityEnabled: n.PortSecurityEnabled,
+		VNICType:            v.Text("binding:vnic_type"),
+		Profile:             map[string]any{},
+		FixedIPs:            []neutron.FixedIP{},
+		SecurityGroups:      []string{},
+		AllowedAddressPairs: []neutron.AddressPair{},
+		ExtraDHCPOpts:       mergeDHCPOpts(nil, list[neutron.DHCPOptChange](v, "extra_dhcp_opts")),
+	}
+	p.Tags = list[string](v, "tags")
+	if v.Has("port_security_enabled") {
+		p.PortSecurityEnabled = v.Flag("port_security_enabled")
+	}
+	if err := o.chooseMAC(p, v); err != nil {
+		return nil, err
+	}
+	if err := o.choosePortGroups(p, v); err != nil {
+		return nil, err
+	}
+	if err := o.newAddresses(p, v); err != nil {
+		return nil, err
+	}
+	if err := o.chooseTunnelKey(p); err != nil {
+		return nil, err
+	}
+	if err := o.bind(p, v); err != nil {
+		return nil, err
+	}
+	return p, o.putPort(p, n)
+}
+
+// choosePortGroups settles security groups and address pairs of a new port; without any said it is in its project's
+// default group (neutron-api §5).
+func (o *operation) choosePortGroups(p *neutron.Port, v neutron.Values) error {
+	p.AllowedAddressPairs = pairs(v, p.MACAddress)
+	group, err := o.defaultGroup(p.ProjectID)
+	if err != nil {
+		return err
+	}
+	trusted := translate.ClassOf(p.DeviceOwner).Trusted()
+	switch {
+	case v.Has("security_groups") && !trusted:
+		p.SecurityGroups = distinct(list[string](v, "security_groups"))
+	case p.PortSecurityEnabled && !trusted && group != nil:
+		p.SecurityGroups = []string{group.ID}
+	}
+	if err := checkPortSecurity(p, v); err != nil {
+		return err
+	}
+	return o.checkGroups(p)
+}
+
+// pairs are the allowed address pairs of a request; a pair without a MAC gets the port's.
+func pairs(v neutron.Values, mac packet.MAC) []neutron.AddressPair {
+	ps := list[neutron.AddressPair](v, "allowed_address_pairs")
+	for i := range ps {
+		if ps[i].MACAddress.IsZero() {
+			ps[i].MACAddress = mac
+		}
+	}
+	return ps
+}
+
+// checkPortSecurity: without port security there can be no address pairs and no groups.
+func checkPortSecurity(p *neutron.Port, v neutron.Values) error {
+	switch {
+	case p.PortSecurityEnabled:
+		return nil
+	case len(p.AllowedAddressPairs) > 0:
+		return conflict("AddressPairAndPortSecurityRequired",
+			"Port Security must be enabled in order to have allowed address pairs on a port.")
+	case v.Has("security_groups") && len(p.SecurityGroups) > 0:
+		return neutron.Errorf(neutron.Invalid, "PortSecurityAndIPRequiredForSecurityGroups",
+			"Port security must be enabled and port must have an IP address in order to use security groups.")
+	case len(p.SecurityGroups) > 0:
+		return conflict("PortSecurityPortHasSecurityGroup",
+			"Port has security group associated. Cannot disable port security or IP address until security group is removed.")
+	}
+	return nil
+}
+
+// distinct keeps the first of equal texts.
+func distinct(texts []string) []string {
+	out := make([]string, 0, len(texts))
+	for _, t := range texts {
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// checkGroups: the groups of a port exist, are its project's or the caller's, and agree on being stateful. They are read
+// as a whole, because the port's chains depend on that.
+func (o *operation) checkGroups(p *neutron.Port) error {
+	var missing []string
+	stateful := map[bool]bool{}
+	for _, id := range p.SecurityGroups {
+		g, err := schema.SecurityGroups.Get(o.tx, id)
+		if err != nil || g.ProjectID != p.ProjectID && !o.caller.Owns(g.ProjectID) {
+			missing = append(missing, id)
+			continue
+		}
+		stateful[g.Stateful] = true
+	}
+	if missing != nil {
+		return neutron.SecurityGroups.NotFound(strings.Join(missing, ", "))
+	}
+	if len(stateful) > 1 {
+		return conflict("SecurityGroupConflict", "Error Cannot apply both stateful and stateless security groups "+
+			"on the same port at the same time while attempting the operation.")
+	}
+	return nil
+}
+
+// Options that may be empty.
+func mayBeBlank(option string) bool { return option == "router" || option == "classless-static-route" }
+
+// mergeDHCPOpts applies changes to extra DHCP options: null removes one, an empty value changes nothing unless the
+// option may be blank.
+func mergeDHCPOpts(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neutron.DHCPOpt {
+	opts := append([]neutron.DHCPOpt{}, had...)
+	for _, c := range changes {
+		i := slices.IndexFunc(opts, func(o neutron.DHCPOpt) bool { return o.OptName == c.OptName && o.IPVersion == c.IPVersion })
+		switch {
+		case c.OptValue == nil && i >= 0:
+			opts = slices.Delete(opts, i, i+1)
+		case c.OptValue == nil, *c.OptValue == "" && !mayBeBlank(c.OptName):
+		case i >= 0:
+			opts[i].OptValue = *c.OptValue
+		default:
+			opts = append(opts, neutron.DHCPOpt{OptName: c.OptName, OptValue: *c.OptValue, IPVersion: c.IPVersion})
+		}
+	}
+	return opts
+}
+
+// UpdatePort changes a port.
+func (s *Service) UpdatePort(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error) {
+	return transact(ctx, s, c, func(o *operation) (*neutron.PortView, error) {
+		old, n, err := o.portToChange(id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		p := *old
+		if err := o.applyPort(&p, old, v); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(&p, old) {
+			return s.portView(o.tx, old), nil
+		}
+		o.bump(&p.Standard)
+		if err := o.putPort(&p, n); err != nil {
+			return nil, err
+		}
+		return s.portView(o.tx, &p), nil
+	})
+}
+
+// applyPort sets what an update names, and checks it against the rest.
+func (o *operation) applyPort(p, old *neutron.Port, v neutron.Values) error {
+	applyStandard(&p.Standard, v)
+	if v.Has("admin_state_up") {
+		p.AdminStateUp = v.Flag("admin_state_up")
+	}
+	if v.Has("device_id") {
+		p.DeviceID = v.Text("device_id")
+	}
+	if v.Has("device_owner") {
+		p.DeviceOwner = v.Text("device_owner")
+	}
+	if v.Has("port_security_enabled") {
+		p.PortSecurityEnabled = v.Flag("port_security_enabled")
+	}
+	if v.Has("mac_address") {
+		if err := o.changeMAC(p, v); err != nil {
+			return err
+		}
+	}
+	if v.Has("allowed_address_pairs") {
+		p.AllowedAddressPairs = pairs(v, p.MACAddress)
+	}
+	if err := o.applyPortGroups(p, v); err != nil {
+		return err
+	}
+	if v.Has("extra_dhcp_opts") {
+		p.ExtraDHCPOpts = mergeDHCPOpts(p.ExtraDHCPOpts, list[neutron.DHCPOptChange](v, "extra_dhcp_opts"))
+	}
+	if v.Has("fixed_ips") || p.MACAddress != old.MACAddress {
+		if err := o.changeAddresses(p, old, v); err != nil {
+			return err
+		}
+	}
+	return o.bind(p, v)
+}
+
+// applyPortGroups sets the groups that an update names.
+func (o *operation) applyPortGroups(p *neutron.Port, v neutron.Values) error {
+	if v.Has("security_groups") {
+		p.SecurityGroups = distinct(list[string](v, "security_groups"))
+	}
+	if err := checkPortSecurity(p, v); err != nil {
+		return err
+	}
+	if !v.Has("security_groups") {
+		return nil
+	}
+	return o.checkGroups(p)
+}
+
+// DeletePort deletes a port, unless it is a service's that deletes it itself.
+func (s *Service) DeletePort(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s, c, func(o *operation) error {
+		p, _, err := o.portToChange(id, neutron.Delete, nil, ifMatch)
+		if err != nil {
+			return err
+		}
+		// A port that names no device or has no address is not in use by its service.
+		if heldByService(p.DeviceOwner) && p.DeviceID != "" && len(p.FixedIPs) > 0 {
+			return conflict("ServicePortInUse",
+				"Port %s cannot be deleted directly via the port API: has device owner %s.", id, p.DeviceOwner)
+		}
+		if err := o.removePort(id); err != nil {
+			return err
+		}
+		return o.deriveServed(p, nil)
+	})
+}
+
+// removePort deletes a port with what is derived from it alone.
+func (o *operation) removePort(id string) error {
+	if err := o.dropBundle(kindPort, id); err != nil {
+		return err
+	}
+	return schema.Ports.Delete(o.tx, id)
+}
+
+// putPort stores a port with what is derived from it.
+func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
+	old, _ := schema.Ports.Peek(o.tx, p.ID)
+	if err := schema.Ports.Put(o.tx, p); err != nil {
+		return portTaken(p, err)
+	}
+	groups := make([]*neutron.SecurityGroup, 0, len(p.SecurityGroups))
+	for _, id := range p.SecurityGroups {
+		g, err := schema.SecurityGroups.Need(o.tx, id)
+		if err != nil {
+			return neutron.SecurityGroups.NotFound(id)
+		}
+		groups = append(groups, g)
+	}
+	if err := o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)); err != nil {
+		return err
+	}
+	return o.deriveServed(old, p)
+}
+
+// deriveServed derives the subnets anew for which a port serves DHCP, or did before. Either may be nil.
+func (o *operation) deriveServed(before, after *neutron.Port) error {
+	was, is := servedBy(before), servedBy(after)
+	if slices.Equal(was, is) {
+		return nil
+	}
+	var subnets []string
+	for _, f := range append(was, is...) {
+		if !slices.Contains(subnets, f.SubnetID) {
+			subnets = append(subnets, f.SubnetID)
+		}
+	}
+	for _, id := range subnets {
+		s, err := schema.Subnets.Get(o.tx, id)
+		if err != nil {
+			return err
+		}
+		n, err := schema.Networks.Need(o.tx, s.NetworkID)
+		if err != nil {
+			return err
+		}
+		if err := o.deriveSubnet(s, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// servedBy are the addresses at which a port serves DHCP.
+func servedBy(p *neutron.Port) []neutron.FixedIP {
+	if p == nil || p.DeviceOwner != ownerDHCP {
+		return nil
+	}
+	return slices.Clone(p.FixedIPs)
+}
+
+// portToChange finds a port and its network for an update or a delete.
+func (o *operation) portToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Port, *neutron.Network, error) {
+	p, err := schema.Ports.Get(o.tx, id)
+	if err != nil {
+		return nil, nil, neutron.Ports.NotFound(id)
+	}
+	n, err := schema.Networks.Need(o.tx, p.NetworkID)
+	if err != nil || !neutron.CanSee(o.caller, neutron.Ports, portOwner(p, n)) {
+		return nil, nil, neutron.Ports.NotFound(id)
+	}
+	if err := neutron.Authorize(o.caller, neutron.Ports, op, v, portOwner(p, n)); err != nil {
+		return nil, nil, err
+	}
+	return p, n, checkRevision(ifMatch, p.RevisionNumber)
+}
+
+func portOwner(p *neutron.Port, n *neutron.Network) neutron.Owner {
+	return neutron.Owner{ProjectID: p.ProjectID, NetworkProjectID: n.ProjectID, Shared: n.Shared}
+}

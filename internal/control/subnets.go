@@ -1,0 +1,287 @@
+package control
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"heddle/internal/control/addresses"
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// CreateSubnets makes subnets, all or none. One with automatic addresses gives every port of its network one.
+func (s *Service) CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.Subnet, error) {
+	return transact(ctx, s, c, func(o *operation) ([]*neutron.Subnet, error) {
+		for _, v := range vs {
+			n, err := o.networkFor(v.Text("network_id"))
+			if err != nil {
+				return nil, err
+			}
+			owner := neutron.Owner{ProjectID: v.Text("project_id"), NetworkProjectID: n.ProjectID, Shared: n.Shared}
+			if err := neutron.Authorize(c, neutron.Subnets, neutron.Create, v, owner); err != nil {
+				return nil, err
+			}
+		}
+		if err := o.chargeEach(quotaSubnet, vs); err != nil {
+			return nil, err
+		}
+		subnets := make([]*neutron.Subnet, len(vs))
+		for i, v := range vs {
+			var err error
+			if subnets[i], err = o.createSubnet(v); err != nil {
+				return nil, err
+			}
+		}
+		return subnets, nil
+	})
+}
+
+func (o *operation) createSubnet(v neutron.Values) (*neutron.Subnet, error) {
+	s, err := o.newSubnet(v)
+	if err != nil {
+		return nil, err
+	}
+	// The network's revision rises, so subnets that are made at once are held against each other.
+	if err := o.bumpNetwork(s.NetworkID); err != nil {
+		return nil, err
+	}
+	if err := checkOverlap(s, slices.Collect(schema.Subnets.By(o.tx, "network", s.NetworkID))); err != nil {
+		return nil, err
+	}
+	s.Standard = o.standard(v, 0)
+	if err := schema.Subnets.Put(o.tx, s); err != nil {
+		return nil, err
+	}
+	n, err := schema.Networks.Get(o.tx, s.NetworkID)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, nil)); err != nil {
+		return nil, err
+	}
+	if !addresses.AutoAddress(s) {
+		return s, nil
+	}
+	return s, o.addAutomatic(s, n)
+}
+
+// newSubnet makes the subnet that a request describes, and checks it by itself.
+func (o *operation) newSubnet(v neutron.Values) (*neutron.Subnet, error) {
+	cidr, ok := v["cidr"].(netip.Prefix)
+	if !ok {
+		return nil, neutron.Errorf(neutron.Invalid, "BadRequest",
+			"Bad subnets request: a subnetpool must be specified in the absence of a cidr.")
+	}
+	s := &neutron.Subnet{
+		NetworkID:       v.Text("network_id"),
+		IPVersion:       number(v, "ip_version"),
+		CIDR:            cidr,
+		GatewayIP:       gateway(v),
+		DNSNameservers:  list[netip.Addr](v, "dns_nameservers"),
+		HostRoutes:      list[neutron.HostRoute](v, "host_routes"),
+		EnableDHCP:      v.Flag("enable_dhcp"),
+		IPv6RAMode:      v.Text("ipv6_ra_mode"),
+		IPv6AddressMode: v.Text("ipv6_address_mode"),
+		ServiceTypes:    list[string](v, "service_types"),
+	}
+	if err := o.opts.checkSubnet(s, nil); err != nil {
+		return nil, err
+	}
+	if a, ok := addresses.DefaultGateway(cidr); ok && !v.Has("gateway_ip") {
+		s.GatewayIP = &a
+	}
+	if !v.Has("allocation_pools") {
+		s.AllocationPools = addresses.DefaultPools(cidr, s.GatewayIP)
+		return s, nil
+	}
+	s.AllocationPools = list[neutron.Pool](v, "allocation_pools")
+	if err := checkPools(s.AllocationPools, cidr); err != nil {
+		return nil, err
+	}
+	return s, checkGatewayOutside(s.GatewayIP, s.AllocationPools)
+}
+
+// gateway is the gateway that a request names, nil for none.
+func gateway(v neutron.Values) *netip.Addr {
+	if a, ok := v["gateway_ip"].(netip.Addr); ok {
+		return &a
+	}
+	return nil
+}
+
+// list is a list attribute as a new slice, empty where absent or null.
+func list[T any](v neutron.Values, name string) []T {
+	l, _ := v[name].([]T)
+	return append([]T{}, l...)
+}
+
+// addAutomatic gives the ports that are on the network their addresses on a new subnet.
+func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
+	for _, p := range o.portsOf(n.ID) {
+		if routerInterface(p.DeviceOwner) {
+			continue
+		}
+		changed := *p
+		changed.FixedIPs = append(slices.Clone(p.FixedIPs), neutron.FixedIP{SubnetID: s.ID, IPAddress: addresses.EUI64(s.CIDR, p.MACAddress)})
+		o.bump(&changed.Standard)
+		if err := o.putPort(&changed, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UpdateSubnet changes a subnet.
+func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.Subnet, error) {
+	return transact(ctx, s, c, func(o *operation) (*neutron.Subnet, error) {
+		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		sub := *old
+		if err := o.applySubnet(&sub, old, v); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(&sub, old) {
+			return old, nil
+		}
+		o.bump(&sub.Standard)
+		if err := schema.Subnets.Put(o.tx, &sub); err != nil {
+			return nil, err
+		}
+		if err := o.bumpNetwork(n.ID); err != nil {
+			return nil, err
+		}
+		return &sub, o.deriveSubnet(&sub, n)
+	})
+}
+
+// applySubnet sets what an update names, and checks it against the rest.
+func (o *operation) applySubnet(s, old *neutron.Subnet, v neutron.Values) error {
+	applyStandard(&s.Standard, v)
+	if v.Has("gateway_ip") {
+		s.GatewayIP = gateway(v)
+	}
+	if v.Has("dns_nameservers") {
+		s.DNSNameservers = list[netip.Addr](v, "dns_nameservers")
+	}
+	if v.Has("host_routes") {
+		s.HostRoutes = list[neutron.HostRoute](v, "host_routes")
+	}
+	if v.Has("enable_dhcp") {
+		s.EnableDHCP = v.Flag("enable_dhcp")
+	}
+	if v.Has("service_types") {
+		s.ServiceTypes = list[string](v, "service_types")
+	}
+	if err := o.opts.checkSubnet(s, old); err != nil {
+		return err
+	}
+	moved := !reflect.DeepEqual(s.GatewayIP, old.GatewayIP)
+	if moved {
+		if err := o.checkGatewayFree(old); err != nil {
+			return err
+		}
+	}
+	if v.Has("allocation_pools") {
+		s.AllocationPools = list[neutron.Pool](v, "allocation_pools")
+		if err := checkPools(s.AllocationPools, s.CIDR); err != nil {
+			return err
+		}
+	}
+	if !moved && !v.Has("allocation_pools") {
+		return nil
+	}
+	return checkGatewayOutside(s.GatewayIP, s.AllocationPools)
+}
+
+// checkGatewayFree refuses to move a gateway that a router has.
+func (o *operation) checkGatewayFree(s *neutron.Subnet) error {
+	if s.GatewayIP == nil {
+		return nil
+	}
+	for p := range schema.Ports.By(o.tx, "ip", schema.PortIP(s.ID, *s.GatewayIP)) {
+		if routerInterface(p.DeviceOwner) {
+			return conflict("GatewayIpInUse", "Current gateway ip %s already in use by port %s. Unable to update.", *s.GatewayIP, p.ID)
+		}
+	}
+	return nil
+}
+
+// DeleteSubnet deletes a subnet. Ports lose addresses that they did not ask for; others refuse.
+func (s *Service) DeleteSubnet(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s, c, func(o *operation) error {
+		sub, n, err := o.subnetToChange(id, neutron.Delete, nil, ifMatch)
+		if err != nil {
+			return err
+		}
+		for _, portID := range schema.Ports.Referrers(o.tx, "subnet", id) {
+			p, err := schema.Ports.Get(o.tx, portID)
+			if err != nil {
+				return err
+			}
+			if routerInterface(p.DeviceOwner) || !addresses.AutoAddress(sub) && !goesWithNetwork(p.DeviceOwner) {
+				return conflict("SubnetInUse",
+					"Unable to complete operation on subnet %s: One or more ports have an IP allocation from this subnet.", id)
+			}
+			changed := *p
+			changed.FixedIPs = slices.DeleteFunc(slices.Clone(p.FixedIPs), func(f neutron.FixedIP) bool { return f.SubnetID == id })
+			o.bump(&changed.Standard)
+			if err := o.putPort(&changed, n); err != nil {
+				return err
+			}
+		}
+		if err := o.removeSubnet(id); err != nil {
+			return err
+		}
+		return o.bumpNetwork(n.ID)
+	})
+}
+
+// removeSubnet deletes a subnet with what is derived from it.
+func (o *operation) removeSubnet(id string) error {
+	if err := o.dropBundle(kindSubnet, id); err != nil {
+		return err
+	}
+	return schema.Subnets.Delete(o.tx, id)
+}
+
+// subnetToChange finds a subnet and its network for an update or a delete.
+func (o *operation) subnetToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Subnet, *neutron.Network, error) {
+	s, err := schema.Subnets.Get(o.tx, id)
+	if err != nil {
+		return nil, nil, neutron.Subnets.NotFound(id)
+	}
+	n, err := schema.Networks.Get(o.tx, s.NetworkID)
+	if err != nil || !neutron.CanSee(o.caller, neutron.Subnets, subnetOwner(s, n)) {
+		return nil, nil, neutron.Subnets.NotFound(id)
+	}
+	if err := neutron.Authorize(o.caller, neutron.Subnets, op, v, subnetOwner(s, n)); err != nil {
+		return nil, nil, err
+	}
+	return s, n, checkRevision(ifMatch, s.RevisionNumber)
+}
+
+func subnetOwner(s *neutron.Subnet, n *neutron.Network) neutron.Owner {
+	return neutron.Owner{ProjectID: s.ProjectID, NetworkProjectID: n.ProjectID, Shared: n.Shared}
+}
+
+// deriveSubnet stores what is derived from a subnet now. The old bundle is read as a whole, so that a DHCP port and a
+// subnet that change at once are derived one after the other.
+func (o *operation) deriveSubnet(s *neutron.Subnet, n *neutron.Network) error {
+	id := schema.BundleID(topology.Owner{Kind: kindSubnet, ID: s.ID})
+	if _, err := schema.Bundles.Get(o.tx, id); err != nil {
+		return err
+	}
+	var servers []*neutron.Port
+	for p := range schema.Ports.By(o.tx, "subnet", s.ID) {
+		if p.DeviceOwner == ownerDHCP {
+			servers = append(servers, p)
+		}
+	}
+	return o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers))
+}
