@@ -1,0 +1,113 @@
+package nettest
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is how many datagrams go through one system call.
+const batch = 64
+
+// mmsghdr is struct mmsghdr: a message and how many bytes of it went.
+type mmsghdr struct {
+	header unix.Msghdr
+	length uint32
+	_      [4]byte
+}
+
+// datagrams are the buffers of one batch.
+type datagrams struct {
+	messages [batch]mmsghdr
+	vectors  [batch]unix.Iovec
+	bytes    []byte
+}
+
+func newDatagrams(size int) *datagrams {
+	d := &datagrams{bytes: make([]byte, batch*size)}
+	for i := range d.messages {
+		d.vectors[i] = unix.Iovec{Base: &d.bytes[i*size], Len: uint64(size)}
+		d.messages[i].header.Iov, d.messages[i].header.Iovlen = &d.vectors[i], 1
+	}
+	return d
+}
+
+// call sends or receives the batch by sendmmsg or recvmmsg and says how many datagrams went.
+func (d *datagrams) call(trap uintptr, s socket, flags uintptr) (int, error) {
+	n, _, errno := unix.Syscall6(trap, uintptr(s.fd), uintptr(unsafe.Pointer(&d.messages[0])), batch, flags, 0, 0)
+	runtime.KeepAlive(d)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// Rate is what a blast of datagrams came to.
+type Rate struct {
+	Sent, Received int
+	PerSecond      float64 // received
+}
+
+// Blast sends UDP datagrams of so many bytes as fast as one core can for that long, and counts what another core
+// receives. The sender's core does all forwarding.
+func (p Path) Blast(size int, d time.Duration) (Rate, error) {
+	l, at, err := p.Server.listen(unix.SOCK_DGRAM, p.Address)
+	if err != nil {
+		return Rate{}, err
+	}
+	defer l.Close()
+	var rate Rate
+	var done atomic.Bool
+	begin := time.Now()
+	receive := func() error {
+		patience := unix.NsecToTimeval(int64(50 * time.Millisecond))
+		if err := unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+			return err
+		}
+		in := newDatagrams(size)
+		for {
+			n, err := in.call(unix.SYS_RECVMMSG, l, unix.MSG_WAITFORONE)
+			switch {
+			case err == nil:
+				rate.Received += n
+			case err == unix.EAGAIN && done.Load():
+				return nil
+			case err != unix.EAGAIN && err != unix.EINTR:
+				return fmt.Errorf("receive: %w", err)
+			}
+		}
+	}
+	var took time.Duration
+	err = p.both(coreB, receive, coreA, func() error {
+		defer done.Store(true)
+		c, err := newSocket(unix.SOCK_DGRAM, netip.AddrPortFrom(unspecified(p.Address), 0))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := unix.Connect(c.fd, sockaddr(at)); err != nil {
+			return fmt.Errorf("connect to %s: %w", at, err)
+		}
+		out := newDatagrams(size)
+		begin = time.Now()
+		for time.Since(begin) < d {
+			n, err := out.call(unix.SYS_SENDMMSG, c, 0)
+			if err != nil && err != unix.EINTR && err != unix.ENOBUFS && err != unix.EAGAIN {
+				return fmt.Errorf("send: %w", err)
+			}
+			rate.Sent += n
+		}
+		took = time.Since(begin)
+		return nil
+	})
+	if err != nil {
+		return rate, fmt.Errorf("%s: blast: %w", p.Name, err)
+	}
+	rate.PerSecond = float64(rate.Received) / took.Seconds()
+	return rate, nil
+}

@@ -1,0 +1,177 @@
+package nettest
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The measuring tools use blocking sockets on threads of their own, each pinned to a core: what is compared is the path,
+// not a scheduler. Round trips have both ends on one core, so that no core has to wake up; streams have one core each
+// (dataplane-goals §5).
+const (
+	coreA = 0
+	coreB = 1
+)
+
+// ioPatience bounds one read or write, so that a path that loses everything fails instead of hanging.
+const ioPatience = 5 * time.Second
+
+// pinned runs f on a thread of its own, inside the namespace and on one core, or on any where there is only one. The
+// thread ends with f.
+func (n *Namespace) pinned(core int, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: nobody else gets this thread
+		if core < runtime.NumCPU() {
+			var set unix.CPUSet
+			set.Set(core)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				result <- fmt.Errorf("stay on core %d: %w", core, err)
+				return
+			}
+		}
+		if _, err := n.enter(); err != nil {
+			result <- err
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// socket is a blocking socket. It is made on a thread in the namespace where it is to be.
+type socket struct{ fd int }
+
+func (s socket) Close() { unix.Close(s.fd) }
+
+// newSocket makes a socket in the thread's namespace. kind is SOCK_STREAM or SOCK_DGRAM.
+func newSocket(kind int, local netip.AddrPort) (s socket, err error) {
+	if s.fd, err = unix.Socket(family(local.Addr()), kind|unix.SOCK_CLOEXEC, 0); err != nil {
+		return s, fmt.Errorf("make socket: %w", err)
+	}
+	patience := unix.NsecToTimeval(int64(ioPatience))
+	for _, set := range []func() error{
+		func() error { return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) },
+		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience) },
+		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience) },
+		func() error { return unix.Bind(s.fd, sockaddr(local)) },
+	} {
+		if err := set(); err != nil {
+			s.Close()
+			return s, fmt.Errorf("socket at %s: %w", local, err)
+		}
+	}
+	return s, nil
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// unspecified is the address of a's version that stands for any.
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// listen makes a socket at an address of the namespace and tells where it is; a TCP socket listens.
+func (n *Namespace) listen(kind int, addr netip.Addr) (s socket, at netip.AddrPort, err error) {
+	err = n.Do(func() error {
+		if s, err = newSocket(kind, netip.AddrPortFrom(addr, 0)); err != nil {
+			return err
+		}
+		if kind == unix.SOCK_STREAM {
+			if err := unix.Listen(s.fd, 1024); err != nil {
+				s.Close()
+				return fmt.Errorf("listen at %s: %w", addr, err)
+			}
+		}
+		at, err = s.local()
+		return err
+	})
+	if err != nil {
+		return s, at, fmt.Errorf("in %s: %w", n.Name, err)
+	}
+	return s, at, nil
+}
+
+// local is the address that the socket is bound to.
+func (s socket) local() (netip.AddrPort, error) {
+	sa, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("name of socket: %w", err)
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), nil
+	}
+	return netip.AddrPort{}, fmt.Errorf("name of socket: %T", sa)
+}
+
+// dial connects to a TCP server from the thread's namespace.
+func dial(to netip.AddrPort) (socket, error) {
+	s, err := newSocket(unix.SOCK_STREAM, netip.AddrPortFrom(unspecified(to.Addr()), 0))
+	if err != nil {
+		return s, err
+	}
+	if err := s.connect(to); err != nil {
+		s.Close()
+		return s, err
+	}
+	return s, nil
+}
+
+func (s socket) connect(to netip.AddrPort) error {
+	if err := again(func() error { return unix.Connect(s.fd, sockaddr(to)) }); err != nil {
+		return fmt.Errorf("connect to %s: %w", to, err)
+	}
+	return unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+}
+
+func (s socket) accept() (c socket, err error) {
+	err = again(func() error {
+		c.fd, _, err = unix.Accept4(s.fd, unix.SOCK_CLOEXEC)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("accept: %w", err)
+	}
+	return c, unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+}
+
+func (s socket) read(b []byte) (n int, err error) {
+	err = again(func() error { n, err = unix.Read(s.fd, b); return err })
+	return n, err
+}
+
+func (s socket) write(b []byte) (n int, err error) {
+	err = again(func() error { n, err = unix.Write(s.fd, b); return err })
+	return n, err
+}
+
+// again repeats a system call that a signal of the Go runtime has interrupted.
+func again(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package nettest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Path is a way between two namespaces that can be measured.
+type Path struct {
+	Name           string
+	Client, Server *Namespace
+	// Address is the server's.
+	Address netip.Addr
+}
+
+// Latency is the distribution of the time that something took.
+type Latency struct {
+	Count         int
+	P50, P90, P99 time.Duration
+}
+
+func latencyOf(samples []time.Duration) Latency {
+	slices.Sort(samples)
+	at := func(percent int) time.Duration { return samples[min(len(samples)-1, len(samples)*percent/100)] }
+	return Latency{Count: len(samples), P50: at(50), P90: at(90), P99: at(99)}
+}
+
+// both runs the two ends of a measurement, each on a core, and waits for both.
+func (p Path) both(serverCore int, server func() error, clientCore int, client func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- p.Server.pinned(serverCore, server) }()
+	return errors.Join(p.Client.pinned(clientCore, client), <-done)
+}
+
+// RoundTrips exchanges one byte each way over one TCP connection so many times, both ends on one core, and tells how
+// long an exchange took.
+func (p Path) RoundTrips(n int) (Latency, error) {
+	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
+	if err != nil {
+		return Latency{}, err
+	}
+	defer l.Close()
+	samples := make([]time.Duration, 0, n)
+	err = p.both(coreA, func() error { return serve(l, 1) }, coreA, func() error {
+		c, err := dial(at)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		var b [1]byte
+		for range n {
+			start := time.Now()
+			if err := exchange(c, b[:]); err != nil {
+				return err
+			}
+			samples = append(samples, time.Since(start))
+		}
+		return nil
+	})
+	if err != nil {
+		return Latency{}, fmt.Errorf("%s: round trips: %w", p.Name, err)
+	}
+	return latencyOf(samples), nil
+}
+
+// Connects makes n connections one after another, with a byte each way, both ends on one core, and tells how long it
+// took from connect to the byte that came back, and how many there were a second. Connections are reset, not closed:
+// else the test would use up its ports.
+func (p Path) Connects(n int) (Latency, float64, error) {
+	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
+	if err != nil {
+		return Latency{}, 0, err
+	}
+	defer l.Close()
+	samples := make([]time.Duration, 0, n)
+	begin := time.Now()
+	err = p.both(coreA, func() error { return serve(l, n) }, coreA, func() error {
+		for range n {
+			start := time.Now()
+			if err := connectOnce(at); err != nil {
+				return err
+			}
+			samples = append(samples, time.Since(start))
+		}
+		return nil
+	})
+	if err != nil {
+		return Latency{}, 0, fmt.Errorf("%s: connects: %w", p.Name, err)
+	}
+	return latencyOf(samples), float64(n) / time.Since(begin).Seconds(), nil
+}
+
+func connectOnce(at netip.AddrPort) error {
+	c, err := dial(at)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+		return err
+	}
+	var b [1]byte
+	return exchange(c, b[:])
+}
+
+// Stream sends over one TCP connection for that long, each end on a core of its own, and tells the bits a second that
+// arrived.
+func (p Path) Stream(d time.Duration) (float64, error) {
+	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	var got int
+	var took time.Duration
+	receive := func() error {
+		s, err := l.accept()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		b := make([]byte, 1<<18)
+		begin := time.Now()
+		for {
+			n, err := s.read(b)
+			if err != nil {
+				return fmt.Errorf("receive: %w", err)
+			}
+			if n == 0 {
+				took = time.Since(begin)
+				return nil
+			}
+			got += n
+		}
+	}
+	err = p.both(coreB, receive, coreA, func() error {
+		c, err := dial(at)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b := make([]byte, 1<<17)
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			if _, err := c.write(b); err != nil {
+				return fmt.Errorf("send: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s: stream: %w", p.Name, err)
+	}
+	return float64(got) * 8 / took.Seconds(), nil
+}
+
+// serve takes so many connections, one after another, and sends back what comes until its client closes.
+func serve(l socket, connections int) error {
+	for range connections {
+		s, err := l.accept()
+		if err != nil {
+			return err
+		}
+		err = echo(s)
+		s.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchange sends a byte and waits for one.
+func exchange(s socket, b []byte) error {
+	if _, err := s.write(b); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	n, err := s.read(b)
+	if err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	if n == 0 {
+		return errors.New("receive: the other end has closed")
+	}
+	return nil
+}
+
+// echo sends back what comes until the other end closes or resets.
+func echo(s socket) error {
+	var b [1]byte
+	for {
+		n, err := s.read(b[:])
+		if err == unix.ECONNRESET || err == nil && n == 0 {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		if _, err := s.write(b[:]); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+}
