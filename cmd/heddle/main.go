@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"heddle/internal/cli"
 )
 
 // version is set by the build.
@@ -67,5 +69,8 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(serveCommand())
+	root.AddCommand(cli.Commands()...)
+	root.AddCommand(cli.DoctorCommand())
 	return root
 }

@@ -24,7 +24,7 @@ func (e *Exit) Error() string { return e.Text }
 func (e *Exit) ExitCode() int { return e.Code }
 
 // Commands are all commands but the long-running roles, which main builds itself.
-func Commands(version string) []*cobra.Command {
+func Commands() []*cobra.Command {
 	return []*cobra.Command{}
 }
 

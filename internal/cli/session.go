@@ -44,6 +44,30 @@ func (c Cloud) login(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := c.authenticate(ctx, auth, transport)
+	if err != nil {
+		return nil, err
+	}
+	s.region = endpoint.Region
+	return s, nil
+}
+
+// loginAs authenticates as somebody else at the same identity service.
+func (c Cloud) loginAs(ctx context.Context, who gophercloud.AuthOptions) (*session, error) {
+	auth, endpoint, transport, err := c.settings()
+	if err != nil {
+		return nil, err
+	}
+	who.IdentityEndpoint = auth.IdentityEndpoint
+	s, err := c.authenticate(ctx, who, transport)
+	if err != nil {
+		return nil, err
+	}
+	s.region = endpoint.Region
+	return s, nil
+}
+
+func (c Cloud) authenticate(ctx context.Context, auth gophercloud.AuthOptions, transport *http.Transport) (*session, error) {
 	if c.Dial != nil {
 		transport.DialContext = c.Dial
 	}
@@ -56,7 +80,7 @@ func (c Cloud) login(ctx context.Context) (*session, error) {
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
-	return &session{provider: provider, region: endpoint.Region}, nil
+	return &session{provider: provider}, nil
 }
 
 func (c Cloud) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *http.Transport, error) {

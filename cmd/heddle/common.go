@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"heddle/internal/store"
+	"heddle/internal/telemetry"
+)
+
+// logConfig says how to log.
+type logConfig struct{ level, format string }
+
+func (c *logConfig) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&c.format, "log-format", "text", "text or json")
+}
+
+func (c *logConfig) logger() (*slog.Logger, error) {
+	return telemetry.NewLogger(os.Stderr, c.format, c.level)
+}
+
+// etcdConfig names an existing etcd cluster; without endpoints the store is embedded.
+type etcdConfig struct {
+	endpoints              []string
+	ca, cert, key          string
+	user, passwordFilename string
+}
+
+func (c *etcdConfig) flags(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.endpoints, "etcd-endpoints", nil, "`addresses` of an existing etcd cluster, host:port, joined by commas; default: the embedded store")
+	f.StringVar(&c.ca, "etcd-ca", "", "PEM `file` with the authority of the cluster's certificates")
+	f.StringVar(&c.cert, "etcd-cert", "", "PEM `file` with a client certificate")
+	f.StringVar(&c.key, "etcd-key", "", "PEM `file` with its key")
+	f.StringVar(&c.user, "etcd-user", "", "etcd user, where the certificate does not tell it")
+	f.StringVar(&c.passwordFilename, "etcd-password-file", "", "`file` with the user's password")
+}
+
+// cluster is the cluster to use.
+func (c *etcdConfig) cluster() (*store.Cluster, error) {
+	cluster := &store.Cluster{Endpoints: c.endpoints, CAFile: c.ca, CertFile: c.cert, KeyFile: c.key, User: c.user}
+	if c.passwordFilename == "" {
+		return cluster, nil
+	}
+	raw, err := os.ReadFile(c.passwordFilename)
+	if err != nil {
+		return nil, usagef("--etcd-password-file: %w", err)
+	}
+	cluster.Password = strings.TrimSpace(string(raw))
+	return cluster, nil
+}
+
+// open opens the cluster, or the store embedded under data.
+func (c *etcdConfig) open(ctx context.Context, data string, log *slog.Logger) (*store.Etcd, error) {
+	o := store.Options{Log: log.With("part", "store")}
+	if len(c.endpoints) == 0 {
+		if c.ca != "" || c.cert != "" || c.user != "" {
+			return nil, usagef("--etcd-ca, --etcd-cert and --etcd-user are for a cluster: name it with --etcd-endpoints")
+		}
+		o.Embedded = &store.Embedded{DataDir: data}
+	} else {
+		cluster, err := c.cluster()
+		if err != nil {
+			return nil, err
+		}
+		o.Cluster = cluster
+	}
+	st, err := store.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return st, nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+)
+
+// runMain makes the test binary behave as heddle itself, so that tests start real processes with the race detector in.
+const runMain = "HEDDLE_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runMain) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// heddle is a command line of this binary.
+func heddle(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), runMain+"=1")
+	return cmd
+}
+
+// running is a heddle process in a namespace of its own, where the default ports are free.
+type running struct {
+	ns   *nettest.Namespace
+	cmd  *exec.Cmd
+	log  string
+	done chan error
+}
+
+// start runs heddle in ns and waits until it is ready. The process ends with the test.
+func start(t *testing.T, ns *nettest.Namespace, args ...string) *running {
+	t.Helper()
+	r := &running{ns: ns, cmd: heddle(args...), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
+	log, err := os.Create(r.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	if err := ns.Start(r.cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.done <- r.cmd.Wait() }()
+	t.Cleanup(func() {
+		r.stop(t)
+		if t.Failed() {
+			raw, _ := os.ReadFile(r.log)
+			t.Logf("heddle %s:\n%s", strings.Join(args, " "), raw)
+		}
+	})
+	r.waitReady(t)
+	return r
+}
+
+// waitReady waits for /readyz.
+func (r *running) waitReady(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client := r.http()
+	err := nettest.Until(ctx, "heddle to be ready", func() (bool, error) {
+		select {
+		case err := <-r.done:
+			r.done <- err
+			return false, fmt.Errorf("it ended: %v", err)
+		default:
+		}
+		res, err := client.Get("http://127.0.0.1:9697/readyz")
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		res.Body.Close()
+		return res.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		raw, _ := os.ReadFile(r.log)
+		t.Fatalf("%v\n%s", err, raw)
+	}
+}
+
+// stop asks the process to end, and waits for it.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // gone already is fine
+	select {
+	case err := <-r.done:
+		r.done <- err
+	case <-time.After(20 * time.Second):
+		_ = r.cmd.Process.Kill()
+		t.Errorf("heddle did not end on SIGTERM")
+		r.done <- <-r.done
+	}
+}
+
+// kill ends the process as a crash would.
+func (r *running) kill() {
+	_ = r.cmd.Process.Kill()
+	r.done <- <-r.done
+}
+
+// http is a client whose connections start in the process's namespace.
+func (r *running) http() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = r.ns.Do(func() error {
+			var d net.Dialer
+			c, err = d.DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}}}
+}
+
+// get fetches a page of the process.
+func (r *running) get(t *testing.T, url string) string {
+	t.Helper()
+	res, err := r.http().Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// startServer runs a server with an embedded store in a namespace of its own.
+func startServer(t *testing.T, more ...string) (r *running, data string) {
+	t.Helper()
+	ns := nettest.ForTest(t).MustNamespace(t, "serve")
+	data = t.TempDir()
+	return start(t, ns, append([]string{"serve", "--data", data}, more...)...), data
+}
+
+// openstack runs the openstack command as the first administrator.
+func (r *running) openstack(t *testing.T, data string, args ...string) string {
+	t.Helper()
+	program, err := exec.LookPath("openstack")
+	if err != nil {
+		t.Skip("the openstack command is missing: apt-get install python3-openstackclient")
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "OS_CLIENT_CONFIG_FILE="+filepath.Join(data, "clouds.yaml"), "OS_CLOUD=heddle")
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := r.ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("openstack %s: %v\n%s%s", strings.Join(args, " "), err, out.String(), errs.String())
+	}
+	return strings.TrimSpace(out.String())
+}

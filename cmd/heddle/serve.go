@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/api"
+	"heddle/internal/api/console"
+	"heddle/internal/api/identity"
+	"heddle/internal/api/neutronv2"
+	"heddle/internal/cli"
+	"heddle/internal/control"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/task"
+	"heddle/internal/telemetry"
+)
+
+// serveConfig is what flags, environment and file say about a server, as spelled.
+type serveConfig struct {
+	data string
+	etcd etcdConfig
+
+	neutron, identity, operator, metrics string // listen addresses
+	publicHost                           string
+	tlsCert, tlsKey                      string
+	allowPlain, behindProxy              bool
+
+	adminPassword string
+	keystone      keystoneConfig
+
+	underlayMTU int
+	physnets    []string
+	log         logConfig
+}
+
+// keystoneConfig names an existing Keystone and the service user that asks it.
+type keystoneConfig struct {
+	url, user, passwordFile, project string
+}
+
+func serveCommand() *cobra.Command {
+	var c serveConfig
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the control plane: Neutron, identity and the operators' API over the store",
+		Long: `Runs the APIs over an etcd embedded in this process (its data under --data), or over the cluster named by --etcd-endpoints.
+The first start makes the user admin with a random password, and writes clouds.yaml and openrc into the data directory.
+Any number of servers may run over one cluster.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.data, "data", cli.DefaultDataDir, "`directory` of the embedded store, its keys, clouds.yaml and openrc")
+	c.etcd.flags(f)
+	f.StringVar(&c.neutron, "neutron-listen", "127.0.0.1:9696", "`address` of the Neutron API")
+	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API")
+	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API: hosts, traces, backup")
+	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9697", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
+	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients reach this server; default: the listen address, or how each client came")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "PEM `file` with the certificate of the APIs and the chain to its authority")
+	f.StringVar(&c.tlsKey, "tls-key", "", "PEM `file` with its key")
+	f.BoolVar(&c.allowPlain, "allow-plain-http", false, "serve plain HTTP on other than loopback addresses too: tokens and passwords can then be read on the way")
+	f.BoolVar(&c.behindProxy, "behind-proxy", false, "believe the X-Forwarded headers of a proxy in front")
+	f.StringVar(&c.adminPassword, "admin-password", "", "password of the user admin, set at the start; best given as "+environmentName("admin-password"))
+	f.StringVar(&c.keystone.url, "keystone-url", "", "`URL` of an existing Keystone to ask instead of the built-in identity service")
+	f.StringVar(&c.keystone.user, "keystone-user", "", "service user that may validate tokens there")
+	f.StringVar(&c.keystone.passwordFile, "keystone-password-file", "", "`file` with its password")
+	f.StringVar(&c.keystone.project, "keystone-project", "service", "its project")
+	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
+	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
+	c.log.flags(f)
+	return cmd
+}
+
+// run builds the parts in start order and runs them.
+func (c *serveConfig) run(ctx context.Context) error {
+	log, err := c.log.logger()
+	if err != nil {
+		return usageError{err}
+	}
+	physnets, err := parsePhysicalNetworks(c.physnets)
+	if err != nil {
+		return usageError{err}
+	}
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return usagef("--tls-cert and --tls-key go together")
+	}
+	if err := os.MkdirAll(c.data, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	st, err := c.etcd.open(ctx, c.data, log)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := schema.Check(ctx, st); err != nil {
+		return err
+	}
+
+	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
+	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, schema.All()...)
+	s.db = records.NewDB(st, s.replica)
+	if s.control, err = control.New(s.db, control.Options{UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets}); err != nil {
+		return usageError{err}
+	}
+	if err := s.build(); err != nil {
+		return err
+	}
+	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
+	return task.Run(ctx, s.tasks...)
+}
+
+// server is the parts of `heddle serve` as they are put together.
+type server struct {
+	config  *serveConfig
+	log     *slog.Logger
+	store   *store.Etcd
+	metrics *telemetry.Metrics
+	replica *replica.Replica
+	db      *records.DB
+	control *control.Service
+	tokens  api.Validator
+	// identityURL is told to whoever comes without a valid token.
+	identityURL string
+	tasks       []task.Task
+}
+
+func (s *server) build() error {
+	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
+		Listen: s.config.metrics, Metrics: s.metrics, Waiting: func() []string { return task.Waiting(s.tasks) },
+	}), s.replica)
+	if err := s.addIdentity(); err != nil {
+		return err
+	}
+	if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), 64<<20); err != nil {
+		return err
+	}
+	return s.addServer("operator", s.config.operator, s.operatorHandler(), 1<<20)
+}
+
+// addIdentity adds the built-in identity service, or the client of an existing Keystone.
+func (s *server) addIdentity() error {
+	c := s.config
+	if c.keystone.url != "" {
+		password, err := os.ReadFile(c.keystone.passwordFile)
+		if err != nil {
+			return usagef("--keystone-password-file: %w", err)
+		}
+		s.identityURL = c.keystone.url
+		s.tokens, err = identity.NewKeystone(identity.KeystoneOptions{
+			URL: c.keystone.url, Username: c.keystone.user, Password: strings.TrimSpace(string(password)), ProjectName: c.keystone.project,
+		})
+		return err
+	}
+	own := c.endpoint("identity", "keystone", c.identity, "/v3")
+	if own.URL != "" {
+		s.identityURL = own.URL
+	}
+	service := identity.New(identity.Options{
+		Store: s.store,
+		URL:   own.URL,
+		Services: []identity.Endpoint{
+			c.endpoint("network", "neutron", c.neutron, ""),
+			c.endpoint("heddle", "heddle", c.operator, ""),
+		},
+		Log: s.log.With("part", "identity"),
+	})
+	s.tokens = service
+	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3"}
+	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
+	return s.addServer("identity", c.identity, service.Handler(), 1<<20)
+}
+
+func (s *server) neutronHandler() http.Handler {
+	return neutronv2.New(neutronv2.Options{
+		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, Log: s.log.With("part", "neutron"),
+	})
+}
+
+func (s *server) operatorHandler() http.Handler {
+	mux := http.NewServeMux()
+	console.Register(mux, console.Options{DB: s.db, Log: s.log.With("part", "console")})
+	return api.RequireToken(s.tokens, s.identityURL, api.Routes(mux, api.NoRoute))
+}
+
+func (s *server) addServer(name, listen string, h http.Handler, maxBody int64) error {
+	c := s.config
+	srv, err := api.NewServer(api.Options{
+		Name: name, Listen: listen, Handler: h, Log: s.log.With("part", name), CertFile: c.tlsCert, KeyFile: c.tlsKey,
+		AllowPlain: c.allowPlain, Proxy: c.behindProxy, MaxBody: maxBody, Observe: s.metrics.Request,
+	})
+	if err != nil {
+		return usagef("--%s-listen: %w", name, err)
+	}
+	s.tasks = append(s.tasks, srv)
+	return nil
+}
+
+// endpoint is how the catalog lists a service: by a public name or a definite listen address, else on the port of
+// whatever host the client came by.
+func (c *serveConfig) endpoint(typ, name, listen, path string) identity.Endpoint {
+	e := identity.Endpoint{Type: typ, Name: name, Path: path}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return e // NewServer says what is wrong with it
+	}
+	if c.publicHost != "" {
+		host = c.publicHost
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		e.Port, _ = strconv.Atoi(port)
+		return e
+	}
+	e.URL = c.scheme() + "://" + net.JoinHostPort(host, port) + path
+	return e
+}
+
+func (c *serveConfig) scheme() string {
+	if c.tlsCert != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// localURL is how programs on this machine reach an API.
+func (c *serveConfig) localURL(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return ""
+	}
+	if c.publicHost != "" {
+		host = c.publicHost
+	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return c.scheme() + "://" + net.JoinHostPort(host, port)
+}
+
+// step is a task that does one thing, and is ready when it is done.
+type step struct {
+	name  string
+	do    func(context.Context) error
+	ready chan struct{}
+}
+
+func newStep(name string, do func(context.Context) error) *step {
+	return &step{name: name, do: do, ready: make(chan struct{})}
+}
+
+func (s *step) String() string         { return s.name }
+func (s *step) Ready() <-chan struct{} { return s.ready }
+
+func (s *step) Run(ctx context.Context) error {
+	if err := s.do(ctx); err != nil {
+		return err
+	}
+	close(s.ready)
+	<-ctx.Done()
+	return nil
+}
+
+// parsePhysicalNetworks reads NAME[:flat][:MIN-MAX…].
+func parsePhysicalNetworks(specs []string) (map[string]control.PhysicalNetwork, error) {
+	networks := map[string]control.PhysicalNetwork{}
+	for _, spec := range specs {
+		parts := strings.Split(spec, ":")
+		if parts[0] == "" {
+			return nil, fmt.Errorf("--physical-network %q: it has no name", spec)
+		}
+		var n control.PhysicalNetwork
+		for _, p := range parts[1:] {
+			if p == "flat" {
+				n.Flat = true
+				continue
+			}
+			low, high, _ := strings.Cut(p, "-")
+			first, err1 := strconv.Atoi(low)
+			last, err2 := strconv.Atoi(high)
+			if errors.Join(err1, err2) != nil || first < 1 || last > 4094 || first > last {
+				return nil, fmt.Errorf("--physical-network %q: %q is neither flat nor a range of VLAN ids like 100-199", spec, p)
+			}
+			n.VLANs = append(n.VLANs, control.IDRange{Min: first, Max: last})
+		}
+		networks[parts[0]] = n
+	}
+	return networks, nil
+}

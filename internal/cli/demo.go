@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// demoCommand runs the whole product on this machine.
+func demoCommand() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the whole product on this machine, with real traffic",
+		Long: `Makes simulated hosts and workloads as network namespaces, runs the server and an agent a host, creates everything by
+calls to the API, sends real traffic, and prints what was expected and what happened. Takes down what it made, also after
+Ctrl-C, and what an earlier run that was killed left behind. Everything it makes is named ` + labPrefix + `*; it touches nothing else.
+Exits 1 when anything differs.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.out = cmd.OutOrStdout()
+			return runDemo(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().IntVar(&o.hosts, "hosts", 2, "number of simulated hosts, 2 to 16")
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "leave it running, and say how to look around")
+	cmd.Flags().BoolVar(&o.cleanup, "cleanup", false, "only take down what an earlier run left")
+	return cmd
+}
+
+type demoOptions struct {
+	hosts         int
+	keep, cleanup bool
+	out           io.Writer
+}
+
+// outcome is one line of the table.
+type outcome struct {
+	what, expected, got string
+	ok                  bool
+}
+
+// demo is one run.
+type demo struct {
+	lab     *lab
+	out     io.Writer
+	differs int
+	lines   int
+	undo    undoList
+}
+
+func runDemo(ctx context.Context, o demoOptions) (err error) {
+	if o.hosts < 2 || o.hosts > 16 {
+		return &Exit{Code: 2, Text: fmt.Sprintf("--hosts %d: want 2 to 16", o.hosts)}
+	}
+	if os.Geteuid() != 0 {
+		return &Exit{Code: 1, Text: "the demo makes network namespaces and loads eBPF programs: run it as root"}
+	}
+	if err := cleanLab(); err != nil {
+		return fmt.Errorf("take down what an earlier run left: %w", err)
+	}
+	if o.cleanup {
+		return nil
+	}
+	d := &demo{out: o.out}
+	d.lab, err = newLab(ctx, o.hosts, o.out)
+	if d.lab != nil {
+		defer func() {
+			if o.keep && err == nil {
+				d.lab.explain(o.out)
+				return
+			}
+			// ctx may have ended by Ctrl-C; what was made is taken down all the same.
+			err = errors.Join(err, d.lab.close(context.WithoutCancel(ctx)))
+		}()
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(d.out, "\n%-4s %-62s %-34s %s\n", "", "WHAT", "EXPECTED", "HAPPENED")
+	if err := d.play(ctx); err != nil {
+		return err
+	}
+	if !o.keep {
+		d.takeDown(ctx)
+	}
+	if d.differs > 0 {
+		return &Exit{Code: 1, Text: fmt.Sprintf("%d of %d lines differ from what was expected; logs were in %s", d.differs, d.lines, d.lab.dir)}
+	}
+	fmt.Fprintf(d.out, "\n%d of %d lines as expected\n", d.lines, d.lines)
+	return nil
+}
+
+// check prints one line: what was tried, what was expected, and what got returned.
+func (d *demo) check(what, expected string, got func() string) {
+	o := outcome{what: what, expected: expected, got: got()}
+	o.ok = o.got == o.expected
+	d.print(o)
+}
+
+// checkWithin prints one line about something that must happen within limit; the time it took is shown.
+func (d *demo) checkWithin(what string, limit time.Duration, happen func() (time.Duration, error)) {
+	o := outcome{what: what, expected: "within " + limit.String()}
+	took, err := happen()
+	switch {
+	case err != nil:
+		o.got = err.Error()
+	case took > limit:
+		o.got = "after " + took.Round(time.Millisecond).String()
+	default:
+		o.got, o.ok = "after "+took.Round(time.Millisecond).String(), true
+	}
+	d.print(o)
+}
+
+func (d *demo) print(o outcome) {
+	mark := "ok"
+	if !o.ok {
+		mark = "DIFF"
+		d.differs++
+	}
+	d.lines++
+	fmt.Fprintf(d.out, "%-4s %-62s %-34s %s\n", mark, o.what, o.expected, o.got)
+}

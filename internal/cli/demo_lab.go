@@ -1,0 +1,283 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"heddle/internal/nettest"
+)
+
+const (
+	// labPrefix begins the name of everything the demo makes.
+	labPrefix = "heddle-demo"
+	// labDir holds the server's data, the agents' state and all logs of a run.
+	labDir = "/run/" + labPrefix
+	// serverIP is the server's address on the underlay, from the range for documentation (RFC 5737).
+	serverIP = "192.0.2.1"
+	// telemetryAddr is where every process of the lab serves its health, inside its own namespace.
+	telemetryAddr = "127.0.0.1:9697"
+	startPatience = 30 * time.Second
+)
+
+// lab is a small data centre on this machine: a namespace that holds the underlay's switch and the server, and one
+// namespace a host with its agent.
+//
+//	heddle-demo-ctl  bridge underlay 192.0.2.1/24, heddle serve
+//	      │ eth0 of each host
+//	heddle-demo-h1   eth0 192.0.2.11, heddle agent, host ends of its workloads
+//	      │ eth0 of each workload
+//	heddle-demo-a1   a workload
+type lab struct {
+	spaces *nettest.Lab
+	binary string
+	dir    string
+	ctl    *nettest.Namespace
+	server *process
+	hosts  []*labHost
+	cloud  Cloud
+	admin  *session
+}
+
+// labHost is a simulated host.
+type labHost struct {
+	name  string
+	ns    *nettest.Namespace
+	ip    string
+	agent *process
+}
+
+// process is a heddle process of the lab.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+}
+
+func newLab(ctx context.Context, hosts int, progress io.Writer) (*lab, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{spaces: nettest.New(labPrefix), binary: binary, dir: labDir}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(progress, "starting the server and %d hosts\n", hosts)
+	if err := l.startServer(ctx); err != nil {
+		return l, err
+	}
+	for i := 1; i <= hosts; i++ {
+		if err := l.startHost(ctx, i); err != nil {
+			return l, fmt.Errorf("host h%d: %w", i, err)
+		}
+	}
+	return l, nil
+}
+
+func (l *lab) startServer(ctx context.Context) (err error) {
+	if l.ctl, err = l.spaces.Namespace("ctl"); err != nil {
+		return err
+	}
+	if err := l.ctl.IP("link add underlay type bridge", "addr add "+serverIP+"/24 dev underlay", "link set underlay up"); err != nil {
+		return err
+	}
+	data := filepath.Join(l.dir, "server")
+	l.server, err = l.start(ctx, l.ctl, "server", "serve", "--data", data, "--metrics", telemetryAddr,
+		"--agents-listen", serverIP+":2379", "--operator-listen", serverIP+":9698")
+	if err != nil {
+		return err
+	}
+	l.cloud = Cloud{File: filepath.Join(data, "clouds.yaml"), Dial: dialIn(l.ctl)}
+	l.admin, err = l.cloud.login(ctx)
+	return err
+}
+
+// dialIn opens connections inside a namespace.
+func dialIn(ns *nettest.Namespace) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = ns.Do(func() error {
+			var d net.Dialer
+			c, err = d.DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}
+}
+
+func (l *lab) startHost(ctx context.Context, i int) (err error) {
+	h := &labHost{name: fmt.Sprintf("demo-h%d", i), ip: fmt.Sprintf("192.0.2.%d", 10+i)}
+	if h.ns, err = l.spaces.Namespace(fmt.Sprintf("h%d", i)); err != nil {
+		return err
+	}
+	uplink := fmt.Sprintf("h%d", i)
+	if err := l.spaces.Veth(l.ctl, uplink, h.ns, "eth0"); err != nil {
+		return err
+	}
+	if err := l.ctl.IP("link set " + uplink + " master underlay"); err != nil {
+		return err
+	}
+	if err := h.ns.IP("addr add " + h.ip + "/24 dev eth0"); err != nil {
+		return err
+	}
+	var token struct {
+		Token string `json:"token"`
+	}
+	if err := l.admin.operator(ctx, http.MethodPost, "/v1/join-tokens", map[string]string{"name": h.name}, &token); err != nil {
+		return err
+	}
+	l.hosts = append(l.hosts, h)
+	return l.startAgent(ctx, h, "--join", token.Token)
+}
+
+// startAgent starts a host's agent and waits until it works.
+func (l *lab) startAgent(ctx context.Context, h *labHost, more ...string) (err error) {
+	args := append([]string{"agent", "--overlay", "--name", h.name, "--state", filepath.Join(l.dir, h.name),
+		"--tunnel-ip", h.ip, "--metrics", telemetryAddr}, more...)
+	h.agent, err = l.start(ctx, h.ns, h.name, args...)
+	return err
+}
+
+// start runs the binary inside a namespace and waits until it says that it is ready.
+func (l *lab) start(ctx context.Context, ns *nettest.Namespace, name string, args ...string) (*process, error) {
+	log, err := os.OpenFile(filepath.Join(l.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(l.binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// A group of its own: Ctrl-C reaches the demo, which then takes everything down in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := ns.Start(cmd); err != nil {
+		return nil, err
+	}
+	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		_ = cmd.Wait() // how it ended is in its log
+	}()
+	if err := p.waitReady(ctx, ns); err != nil {
+		p.kill()
+		return nil, fmt.Errorf("%w; the end of %s:\n%s", err, log.Name(), tail(log.Name(), 10))
+	}
+	return p, nil
+}
+
+func (p *process) waitReady(ctx context.Context, ns *nettest.Namespace) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not ready after %s", startPatience))
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}}
+	return nettest.Until(ctx, p.name+" to be ready", func() (bool, error) {
+		select {
+		case <-p.done:
+			return false, errors.New("it ended")
+		default:
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+telemetryAddr+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		res.Body.Close()
+		return res.StatusCode == http.StatusOK, nil
+	})
+}
+
+// stop asks the process to end and waits for it.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		p.kill()
+	}
+}
+
+// kill ends the process at once, as a crash would.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// close stops everything and takes away what the lab made.
+func (l *lab) close(ctx context.Context) error {
+	var errs []error
+	for _, h := range l.hosts {
+		if h.agent != nil {
+			h.agent.stop()
+		}
+		errs = append(errs, l.cleanup(ctx, h.name))
+	}
+	if l.server != nil {
+		l.server.stop()
+	}
+	return errors.Join(append(errs, l.spaces.Close())...)
+}
+
+// cleanup takes away what a host's agent keeps in the kernel beyond its namespace.
+func (l *lab) cleanup(ctx context.Context, host string) error {
+	cmd := exec.CommandContext(ctx, l.binary, "agent", "--cleanup", "--overlay", "--name", host, "--state", filepath.Join(l.dir, host))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("clean up after the agent of %s: %w: %s", host, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// cleanLab takes down what an earlier run left behind: processes, namespaces, pinned maps, files.
+func cleanLab() error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if _, err := nettest.Sweep(labPrefix); err != nil {
+		return err
+	}
+	l := &lab{binary: binary, dir: labDir}
+	left, err := filepath.Glob(filepath.Join(labDir, "demo-h*[0-9]"))
+	if err != nil {
+		return err
+	}
+	for _, state := range left {
+		if err := l.cleanup(context.Background(), filepath.Base(state)); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(labDir)
+}
+
+// explain says how to look around in a lab that was left running.
+func (l *lab) explain(w io.Writer) {
+	fmt.Fprintf(w, `
+It is all still running. To look around:
+  the API           ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle openstack port list
+  a host            ip netns exec %[1]s-h1 ip link
+  a workload        ip netns exec %[1]s-a1 ping 10.0.0.13
+  a packet's way    ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle %[3]s trace --port <id> --frame '<frame>'
+  metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
+  logs              %[5]s/*.log
+To take it down: %[3]s demo --cleanup
+`, labPrefix, l.cloud.File, l.binary, telemetryAddr, l.dir)
+}
+
+// tail is the last n lines of a file.
+func tail(path string, n int) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimRight(string(raw), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,357 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+
+	"heddle/internal/nettest"
+	"heddle/internal/topology/packet"
+)
+
+const (
+	allowedPort   = 8080
+	forbiddenPort = 9090
+	// inForce is how long a change may take from the call of the API to its effect on traffic on every host.
+	inForce = 100 * time.Millisecond
+)
+
+// cast is who plays in the demo.
+//
+//	blue, 10.0.0.0/24 of tenant blue: a1, a2 on h1, a3 on h2 (group web), quiet on h2 (may answer, may not ask)
+//	red,  10.0.0.0/24 of tenant red:  b1 on h1, b3 on h2, with the addresses of a1 and a3
+//	a4… in blue on each further host
+type cast struct {
+	blue, red         *tenant
+	web               string
+	a1, a2, a3, quiet *workload
+	b1, b3            *workload
+	more              []*workload
+	rule              string
+}
+
+func (c *cast) all() []*workload {
+	return append([]*workload{c.a1, c.a2, c.a3, c.quiet, c.b1, c.b3}, c.more...)
+}
+
+// play makes everything and shows what happens.
+func (d *demo) play(ctx context.Context) error {
+	c, err := d.stage(ctx)
+	if err != nil {
+		return err
+	}
+	d.showAddresses(ctx, c)
+	stop, err := d.serveAll(c)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	d.showReach(ctx, c)
+	d.showGroups(ctx, c)
+	d.showIsolation(ctx, c)
+	if err := d.showChange(ctx, c); err != nil {
+		return err
+	}
+	if err := d.showRestart(ctx, c); err != nil {
+		return err
+	}
+	d.showStatus(ctx, c)
+	return nil
+}
+
+// stage makes tenants, networks, groups, ports and machines.
+func (d *demo) stage(ctx context.Context) (*cast, error) {
+	c := &cast{}
+	var err error
+	if c.blue, err = newTenant(ctx, d.lab.admin, d.lab.cloud, "blue", &d.undo); err != nil {
+		return nil, err
+	}
+	if c.red, err = newTenant(ctx, d.lab.admin, d.lab.cloud, "red", &d.undo); err != nil {
+		return nil, err
+	}
+	blue, err := c.blue.network(ctx, "blue", "10.0.0.0/24", "fd00:b1::/64")
+	if err != nil {
+		return nil, err
+	}
+	red, err := c.red.network(ctx, "red", "10.0.0.0/24", "")
+	if err != nil {
+		return nil, err
+	}
+	echo := rules.CreateOpts{Protocol: rules.ProtocolICMP}
+	echo6 := rules.CreateOpts{Protocol: rules.ProtocolIPv6ICMP, EtherType: rules.EtherType6}
+	port := rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: allowedPort, PortRangeMax: allowedPort}
+	if c.web, err = c.blue.group(ctx, "web", true, echo, echo6, port); err != nil {
+		return nil, err
+	}
+	quiet, err := c.blue.group(ctx, "quiet", false, echo)
+	if err != nil {
+		return nil, err
+	}
+	open, err := c.red.group(ctx, "open", true, echo, port)
+	if err != nil {
+		return nil, err
+	}
+	h1, h2 := d.lab.hosts[0], d.lab.hosts[1]
+	parts := []struct {
+		as      **workload
+		name    string
+		tenant  *tenant
+		network string
+		group   string
+		host    *labHost
+		address string
+	}{
+		{&c.a1, "a1", c.blue, blue.ID, c.web, h1, "10.0.0.11"},
+		{&c.a2, "a2", c.blue, blue.ID, c.web, h1, "10.0.0.12"},
+		{&c.a3, "a3", c.blue, blue.ID, c.web, h2, "10.0.0.13"},
+		{&c.quiet, "quiet", c.blue, blue.ID, quiet, h2, "10.0.0.14"},
+		{&c.b1, "b1", c.red, red.ID, open, h1, "10.0.0.11"},
+		{&c.b3, "b3", c.red, red.ID, open, h2, "10.0.0.13"},
+	}
+	c.more = make([]*workload, len(d.lab.hosts)-2)
+	for i, h := range d.lab.hosts[2:] {
+		p := parts[0]
+		p.as, p.name, p.host, p.address = &c.more[i], fmt.Sprintf("a%d", 4+i), h, fmt.Sprintf("10.0.0.%d", 21+i)
+		parts = append(parts, p)
+	}
+	for _, p := range parts {
+		made, err := p.tenant.port(ctx, p.name, p.network, p.host.name, p.address, []string{p.group})
+		if err != nil {
+			return nil, err
+		}
+		if *p.as, err = d.lab.plug(p.name, p.host, made); err != nil {
+			return nil, fmt.Errorf("workload %s: %w", p.name, err)
+		}
+		if six := (*p.as).address(true); six != "" {
+			if err := (*p.as).ns.IP("addr add " + six + "/64 dev eth0 nodad"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
+}
+
+func (d *demo) showAddresses(ctx context.Context, c *cast) {
+	for _, w := range c.all() {
+		d.check(fmt.Sprintf("%s on %s gets its address by DHCP", w.name, w.host.name), w.address(false)+"/24 mtu 1450",
+			func() string { return w.dhcp(ctx, d.lab.dir) })
+	}
+}
+
+// serveAll lets every machine answer on both ports.
+func (d *demo) serveAll(c *cast) (stop func(), err error) {
+	var closers []func() error
+	stop = func() {
+		for _, f := range closers {
+			_ = f() // a listener that is closed already
+		}
+	}
+	for _, w := range c.all() {
+		for _, port := range []int{allowedPort, forbiddenPort} {
+			l, err := w.serve(port)
+			if err != nil {
+				return stop, fmt.Errorf("workload %s: %w", w.name, err)
+			}
+			closers = append(closers, l.Close)
+		}
+	}
+	return stop, nil
+}
+
+func (d *demo) showReach(ctx context.Context, c *cast) {
+	ping := func(what string, from, to *workload, six bool) {
+		d.check("ping "+from.name+" to "+to.name+", "+what, answered, func() string { return from.ping(ctx, to.address(six)) })
+	}
+	ping("one host", c.a1, c.a2, false)
+	ping("two hosts", c.a1, c.a3, false)
+	ping("two hosts, IPv6", c.a1, c.a3, true)
+	for _, w := range c.more {
+		ping("two hosts", c.a1, w, false)
+	}
+	d.ask(ctx, "TCP %s to %s:%d, one host", c.a1, c.a2, allowedPort, "a2 answered")
+	d.ask(ctx, "TCP %s to %s:%d, two hosts", c.a1, c.a3, allowedPort, "a3 answered")
+	d.ask(ctx, "TCP %s to %s:%d, two hosts, the other way", c.a3, c.a1, allowedPort, "a1 answered")
+}
+
+func (d *demo) ask(ctx context.Context, format string, from, to *workload, port int, expected string) {
+	d.check(fmt.Sprintf(format, from.name, to.name, port), expected, func() string { return from.ask(ctx, to.address(false), port) })
+}
+
+func (d *demo) showGroups(ctx context.Context, c *cast) {
+	d.ask(ctx, "TCP %s to %s:%d, which group web does not allow", c.a1, c.a3, forbiddenPort, silence)
+	d.ask(ctx, "TCP %s to %s:%d, from the other side", c.a3, c.a1, forbiddenPort, silence)
+	d.ask(ctx, "TCP %s to %s:%d, one host", c.a1, c.a2, forbiddenPort, silence)
+	d.ask(ctx, "TCP %s to %s:%d, whose group has no egress", c.quiet, c.a3, allowedPort, silence)
+	d.check("ping a1 to quiet: an answer is no question", answered, func() string { return c.a1.ping(ctx, c.quiet.address(false)) })
+	const foreign = "10.0.0.99"
+	d.check("ping a1 to a2 with the address "+foreign+", which is not a1's", silence, func() string {
+		if err := c.a1.ns.IP("addr add " + foreign + "/32 dev eth0"); err != nil {
+			return err.Error()
+		}
+		got := c.a1.ping(ctx, c.a2.address(false), "-I", foreign)
+		if err := c.a1.ns.IP("addr del " + foreign + "/32 dev eth0"); err != nil {
+			return err.Error()
+		}
+		return got
+	})
+}
+
+func (d *demo) showIsolation(ctx context.Context, c *cast) {
+	d.ask(ctx, "tenant blue: TCP %s to %s:%d, 10.0.0.13 on both networks", c.a1, c.a3, allowedPort, "a3 answered")
+	d.ask(ctx, "tenant red: TCP %s to %s:%d, 10.0.0.13 on both networks", c.b1, c.b3, allowedPort, "b3 answered")
+	d.check("tenant red: ping 10.0.0.12, which is blue's alone", silence, func() string { return c.b1.ping(ctx, c.a2.address(false)) })
+}
+
+// showChange adds and removes a rule while traffic flows.
+func (d *demo) showChange(ctx context.Context, c *cast) error {
+	drip, err := startDrip(ctx, c.a1, c.a3, forbiddenPort)
+	if err != nil {
+		return err
+	}
+	defer drip.close()
+	open := rules.CreateOpts{Protocol: rules.ProtocolUDP, PortRangeMin: forbiddenPort, PortRangeMax: forbiddenPort}
+	var called time.Time
+	d.checkWithin(fmt.Sprintf("rule added, UDP a1 to a3:%d flowing: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
+		called = time.Now()
+		if c.rule, err = c.blue.allow(ctx, c.web, open); err != nil {
+			return 0, err
+		}
+		return drip.flowsAfter(ctx, called)
+	})
+	d.checkWithin("rule removed: it stops", inForce, func() (time.Duration, error) {
+		called = time.Now()
+		if err := c.blue.forbid(ctx, c.rule); err != nil {
+			return 0, err
+		}
+		return drip.stopsAfter(ctx, called)
+	})
+	return nil
+}
+
+// showRestart kills the agent of a host while a stream runs through it.
+func (d *demo) showRestart(ctx context.Context, c *cast) error {
+	s, err := startStream(ctx, c.a1, c.a3, allowedPort+1)
+	if err == nil {
+		return fmt.Errorf("a stream passed on port %d, which no rule allows", allowedPort+1)
+	}
+	rule, err := c.blue.allow(ctx, c.web, rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: allowedPort + 1, PortRangeMax: allowedPort + 1})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.blue.forbid(context.WithoutCancel(ctx), rule) }() // goes with its group otherwise
+	if s, err = startStream(ctx, c.a1, c.a3, allowedPort+1); err != nil {
+		return fmt.Errorf("stream a1 to a3: %w", err)
+	}
+	host := c.a1.host
+	var restart error
+	d.check("agent of "+host.name+" killed and started, TCP stream a1 to a3 running", "every number came, no pause over 300ms", func() string {
+		host.agent.kill()
+		restart = d.lab.startAgent(ctx, host)
+		if restart != nil {
+			return restart.Error()
+		}
+		before := s.received.Load()
+		waitCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		err := nettest.Until(waitCtx, "the stream to go on", func() (bool, error) { return s.received.Load() > before+500, nil })
+		if closed := s.close(); closed != nil {
+			return closed.Error()
+		}
+		if err != nil {
+			return err.Error()
+		}
+		if pause := time.Duration(s.longest.Load()); pause > 300*time.Millisecond {
+			return "every number came, a pause of " + pause.Round(time.Millisecond).String()
+		}
+		return "every number came, no pause over 300ms"
+	})
+	if restart != nil {
+		return restart
+	}
+	d.ask(ctx, "TCP %s to %s:%d, a new connection after it", c.a1, c.a3, allowedPort, "a3 answered")
+	return nil
+}
+
+func (d *demo) showStatus(ctx context.Context, c *cast) {
+	status := func(want string) string {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		var got string
+		_ = nettest.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
+			got, err = c.blue.status(ctx, c.quiet.port.ID)
+			return got == want, err
+		})
+		return got
+	}
+	d.check("status of port quiet in the API", "ACTIVE", func() string { return status("ACTIVE") })
+	d.check("status of port quiet, its interface taken away", "DOWN", func() string {
+		if err := c.quiet.ns.IP("link del eth0"); err != nil {
+			return err.Error()
+		}
+		return status("DOWN")
+	})
+}
+
+// takeDown deletes everything by calls to the API and looks for what is left.
+func (d *demo) takeDown(ctx context.Context) {
+	d.check("everything deleted by calls to the API", "nothing refused", func() string {
+		if errs := d.undo.run(ctx); len(errs) > 0 {
+			return errs[0].Error()
+		}
+		return "nothing refused"
+	})
+	if err := d.lab.close(ctx); err != nil {
+		d.print(outcome{what: "server, agents and namespaces taken down", expected: "nothing left", got: err.Error()})
+		return
+	}
+	d.check("server, agents and namespaces taken down", "nothing left", func() string {
+		left, err := filepath.Glob("/run/netns/" + labPrefix + "-*")
+		if err != nil {
+			return err.Error()
+		}
+		pins, err := filepath.Glob("/sys/fs/bpf/heddle/*/demo-h*")
+		if err != nil {
+			return err.Error()
+		}
+		if left = append(left, pins...); len(left) > 0 {
+			return strings.Join(left, " ")
+		}
+		if d.differs == 0 {
+			if err := os.RemoveAll(d.lab.dir); err != nil {
+				return err.Error()
+			}
+		}
+		return "nothing left"
+	})
+	d.lab = &lab{dir: d.lab.dir}
+}
+
+// tcpFrame is the first packet of a TCP connection, as from's machine would send it.
+func tcpFrame(from, to *workload, port int) ([]byte, error) {
+	srcMAC, err := packet.ParseMAC(from.port.MACAddress)
+	if err != nil {
+		return nil, err
+	}
+	dstMAC, err := packet.ParseMAC(to.port.MACAddress)
+	if err != nil {
+		return nil, err
+	}
+	src, err := netip.ParseAddr(from.address(false))
+	if err != nil {
+		return nil, err
+	}
+	dst, err := netip.ParseAddr(to.address(false))
+	if err != nil {
+		return nil, err
+	}
+	segment := packet.TCP{SrcPort: 40000, DstPort: uint16(port), Flags: packet.TCPSyn, Window: 65535}.Append(nil, src, dst, nil)
+	frame := packet.Ethernet{Dst: dstMAC, Src: srcMAC, Type: packet.TypeIPv4}.Append(nil)
+	frame = packet.IPv4{TTL: 64, Proto: packet.ProtoTCP, DontFragment: true, Src: src, Dst: dst}.Append(frame, len(segment))
+	return append(frame, segment...), nil
+}

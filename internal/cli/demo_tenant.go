@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/projects"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/roles"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/portsbinding"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+)
+
+// tenant is a project with a user of its own, and what the demo makes in it. Every object is made by a call to the
+// public API, and remembered to be taken down in reverse order.
+type tenant struct {
+	name  string
+	api   *gophercloud.ServiceClient // as the tenant's own user
+	admin *gophercloud.ServiceClient // binding ports to hosts is the operator's right
+	undo  *undoList
+}
+
+// undoList remembers how to take down what was made.
+type undoList struct {
+	steps []undoStep
+}
+
+type undoStep struct {
+	what string
+	do   func(context.Context) error
+}
+
+func (u *undoList) add(what string, do func(context.Context) error) {
+	u.steps = append(u.steps, undoStep{what, do})
+}
+
+// run takes everything down, last made first, and goes on past failures.
+func (u *undoList) run(ctx context.Context) []error {
+	var errs []error
+	for i := len(u.steps) - 1; i >= 0; i-- {
+		if err := u.steps[i].do(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("take down %s: %w", u.steps[i].what, err))
+		}
+	}
+	u.steps = nil
+	return errs
+}
+
+// newTenant makes a project with a member and logs in as that member.
+func newTenant(ctx context.Context, admin *session, cloud Cloud, name string, undo *undoList) (*tenant, error) {
+	identity, err := openstack.NewIdentityV3(admin.provider, gophercloud.EndpointOpts{Region: admin.region})
+	if err != nil {
+		return nil, err
+	}
+	project, err := projects.Create(ctx, identity, projects.CreateOpts{Name: name}).Extract()
+	if err != nil {
+		return nil, fmt.Errorf("project %s: %w", name, err)
+	}
+	undo.add("project "+name, func(ctx context.Context) error { return projects.Delete(ctx, identity, project.ID).ExtractErr() })
+	const password = "demo-password"
+	user, err := users.Create(ctx, identity, users.CreateOpts{Name: name, Password: password}).Extract()
+	if err != nil {
+		return nil, fmt.Errorf("user %s: %w", name, err)
+	}
+	undo.add("user "+name, func(ctx context.Context) error { return users.Delete(ctx, identity, user.ID).ExtractErr() })
+	if err := grantMember(ctx, identity, project.ID, user.ID); err != nil {
+		return nil, err
+	}
+	own, err := cloud.loginAs(ctx, gophercloud.AuthOptions{UserID: user.ID, Password: password, TenantID: project.ID})
+	if err != nil {
+		return nil, err
+	}
+	t := &tenant{name: name, undo: undo}
+	if t.api, err = own.network(); err != nil {
+		return nil, err
+	}
+	t.admin, err = admin.network()
+	return t, err
+}
+
+func grantMember(ctx context.Context, identity *gophercloud.ServiceClient, project, user string) error {
+	pages, err := roles.List(identity, roles.ListOpts{Name: "member"}).AllPages(ctx)
+	if err != nil {
+		return fmt.Errorf("roles: %w", err)
+	}
+	found, err := roles.ExtractRoles(pages)
+	if err != nil || len(found) != 1 {
+		return fmt.Errorf("the identity service has no role member: %w", err)
+	}
+	return roles.Assign(ctx, identity, found[0].ID, roles.AssignOpts{UserID: user, ProjectID: project}).ExtractErr()
+}
+
+// network makes a network with an IPv4 subnet and, with cidr6, an IPv6 one.
+func (t *tenant) network(ctx context.Context, name, cidr, cidr6 string) (*networks.Network, error) {
+	n, err := networks.Create(ctx, t.api, networks.CreateOpts{Name: name}).Extract()
+	if err != nil {
+		return nil, fmt.Errorf("network %s: %w", name, err)
+	}
+	t.undo.add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.api, n.ID).ExtractErr() })
+	opts := subnets.CreateOpts{NetworkID: n.ID, CIDR: cidr, IPVersion: gophercloud.IPv4, Name: name}
+	if _, err := subnets.Create(ctx, t.api, opts).Extract(); err != nil {
+		return nil, fmt.Errorf("subnet %s: %w", cidr, err)
+	}
+	if cidr6 != "" {
+		opts = subnets.CreateOpts{NetworkID: n.ID, CIDR: cidr6, IPVersion: gophercloud.IPv6, Name: name + "6"}
+		if _, err := subnets.Create(ctx, t.api, opts).Extract(); err != nil {
+			return nil, fmt.Errorf("subnet %s: %w", cidr6, err)
+		}
+	}
+	return n, nil
+}
+
+// group makes a security group with rules; without keepEgress the two rules that let everything out are removed.
+func (t *tenant) group(ctx context.Context, name string, keepEgress bool, allow ...rules.CreateOpts) (string, error) {
+	g, err := groups.Create(ctx, t.api, groups.CreateOpts{Name: name}).Extract()
+	if err != nil {
+		return "", fmt.Errorf("security group %s: %w", name, err)
+	}
+	t.undo.add("security group "+name, func(ctx context.Context) error { return groups.Delete(ctx, t.api, g.ID).ExtractErr() })
+	if !keepEgress {
+		for _, r := range g.Rules {
+			if err := rules.Delete(ctx, t.api, r.ID).ExtractErr(); err != nil {
+				return "", fmt.Errorf("rule of security group %s: %w", name, err)
+			}
+		}
+	}
+	for _, r := range allow {
+		if _, err := t.allow(ctx, g.ID, r); err != nil {
+			return "", err
+		}
+	}
+	return g.ID, nil
+}
+
+// allow adds a rule and returns its id.
+func (t *tenant) allow(ctx context.Context, group string, r rules.CreateOpts) (string, error) {
+	r.SecGroupID = group
+	if r.Direction == "" {
+		r.Direction = rules.DirIngress
+	}
+	if r.EtherType == "" {
+		r.EtherType = rules.EtherType4
+	}
+	made, err := rules.Create(ctx, t.api, r).Extract()
+	if err != nil {
+		return "", fmt.Errorf("rule of security group %s: %w", group, err)
+	}
+	return made.ID, nil
+}
+
+// forbid removes a rule.
+func (t *tenant) forbid(ctx context.Context, rule string) error {
+	return rules.Delete(ctx, t.api, rule).ExtractErr()
+}
+
+// port makes a port on a network and binds it to a host, as a hypervisor would.
+func (t *tenant) port(ctx context.Context, name, network, host, address string, securityGroups []string) (*ports.Port, error) {
+	opts := ports.CreateOpts{Name: name, NetworkID: network, SecurityGroups: &securityGroups}
+	if address != "" {
+		opts.FixedIPs = []ports.IP{{IPAddress: address}}
+	}
+	p, err := ports.Create(ctx, t.api, opts).Extract()
+	if err != nil {
+		return nil, fmt.Errorf("port %s: %w", name, err)
+	}
+	t.undo.add("port "+name, func(ctx context.Context) error { return ports.Delete(ctx, t.api, p.ID).ExtractErr() })
+	owner := "compute:demo"
+	bind := portsbinding.UpdateOptsExt{UpdateOptsBuilder: ports.UpdateOpts{DeviceOwner: &owner}, HostID: &host}
+	if _, err := ports.Update(ctx, t.admin, p.ID, bind).Extract(); err != nil {
+		return nil, fmt.Errorf("bind port %s to host %s: %w", name, host, err)
+	}
+	return p, nil
+}
+
+// status is a port's status as the API tells it.
+func (t *tenant) status(ctx context.Context, port string) (string, error) {
+	p, err := ports.Get(ctx, t.api, port).Extract()
+	if err != nil {
+		return "", err
+	}
+	return p.Status, nil
+}

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// drip is a stream of numbered UDP datagrams, one a millisecond, and when each came. Nobody answers it, so whether it
+// passes is decided by the rules alone, never by an earlier answer.
+type drip struct {
+	stop context.CancelFunc
+	done chan struct{}
+	last atomic.Int64 // when the newest datagram came, nanoseconds since the epoch; 0 = none yet
+}
+
+const dripPause = time.Millisecond
+
+// startDrip sends from one workload to another until stopped.
+func startDrip(ctx context.Context, from, to *workload, port int) (*drip, error) {
+	var in net.PacketConn
+	err := to.ns.Do(func() (err error) {
+		in, err = net.ListenPacket("udp4", ":"+strconv.Itoa(port))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := dialIn(from.ns)(ctx, "udp4", net.JoinHostPort(to.address(false), strconv.Itoa(port)))
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	d := &drip{stop: cancel, done: make(chan struct{})}
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			if _, _, err := in.ReadFrom(buf); err != nil {
+				return // closed
+			}
+			d.last.Store(time.Now().UnixNano())
+		}
+	}()
+	go func() {
+		defer close(d.done)
+		defer in.Close()
+		defer out.Close()
+		tick := time.NewTicker(dripPause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_, _ = out.Write([]byte("drip")) // a refusal by the other side is as good as silence
+			}
+		}
+	}()
+	return d, nil
+}
+
+// close ends the stream.
+func (d *drip) close() {
+	d.stop()
+	<-d.done
+}
+
+// flowsAfter waits for a datagram that came after the given moment, and says how long after.
+func (d *drip) flowsAfter(ctx context.Context, since time.Time) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	tick := time.NewTicker(dripPause)
+	defer tick.Stop()
+	for {
+		if at := d.last.Load(); at > since.UnixNano() {
+			return time.Duration(at - since.UnixNano()), nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, errors.New("nothing came")
+		case <-tick.C:
+		}
+	}
+}
+
+// stopsAfter waits until nothing has come for a while, and says how long after the given moment the last one came.
+func (d *drip) stopsAfter(ctx context.Context, since time.Time) (time.Duration, error) {
+	const quiet = 300 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	tick := time.NewTicker(dripPause)
+	defer tick.Stop()
+	for {
+		at := time.Unix(0, d.last.Load())
+		if time.Since(at) > quiet && time.Since(since) > quiet {
+			return max(0, at.Sub(since)), nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, errors.New("it still comes")
+		case <-tick.C:
+		}
+	}
+}
+
+// stream is a TCP connection over which numbers flow at a steady pace; the receiver checks that each follows the last.
+type stream struct {
+	stop     context.CancelFunc
+	done     chan error
+	received atomic.Int64
+	longest  atomic.Int64 // longest pause between two numbers, nanoseconds
+}
+
+// startStream connects two workloads and returns when the first number has arrived.
+func startStream(ctx context.Context, from, to *workload, port int) (*stream, error) {
+	var l net.Listener
+	err := to.ns.Do(func() (err error) {
+		l, err = net.Listen("tcp4", ":"+strconv.Itoa(port))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	out, err := dialIn(from.ns)(ctx, "tcp4", net.JoinHostPort(to.address(false), strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	in, err := l.Accept()
+	if err != nil {
+		out.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &stream{stop: cancel, done: make(chan error, 1)}
+	first := make(chan struct{})
+	go s.send(ctx, out)
+	go func() { s.done <- s.receive(in, first) }()
+	select {
+	case <-first:
+		return s, nil
+	case err := <-s.done:
+		return nil, err
+	}
+}
+
+func (s *stream) send(ctx context.Context, out net.Conn) {
+	defer out.Close()
+	tick := time.NewTicker(dripPause)
+	defer tick.Stop()
+	var number [8]byte
+	for n := uint64(0); ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		binary.BigEndian.PutUint64(number[:], n)
+		if _, err := out.Write(number[:]); err != nil {
+			return // the receiver says why
+		}
+	}
+}
+
+func (s *stream) receive(in net.Conn, first chan struct{}) error {
+	defer in.Close()
+	var number [8]byte
+	last := time.Now()
+	for n := uint64(0); ; n++ {
+		if _, err := io.ReadFull(in, number[:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if got := binary.BigEndian.Uint64(number[:]); got != n {
+			return fmt.Errorf("number %d came in place of %d", got, n)
+		}
+		if n == 0 {
+			close(first)
+		} else if pause := time.Since(last); int64(pause) > s.longest.Load() {
+			s.longest.Store(int64(pause))
+		}
+		last = time.Now()
+		s.received.Add(1)
+	}
+}
+
+// close ends the stream and says how it went.
+func (s *stream) close() error {
+	s.stop()
+	return <-s.done
+}

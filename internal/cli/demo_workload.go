@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"heddle/internal/nettest"
+)
+
+// patience is how long a workload waits for an answer before it says that there is none.
+const patience = 700 * time.Millisecond
+
+// workload is a machine: a namespace whose eth0 is the other end of a port's interface on a host.
+type workload struct {
+	name string
+	ns   *nettest.Namespace
+	host *labHost
+	port *ports.Port
+}
+
+// plug makes the machine and plugs its interface into the host, as a hypervisor would.
+func (l *lab) plug(name string, host *labHost, port *ports.Port) (*workload, error) {
+	ns, err := l.spaces.Namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	w := &workload{name: name, ns: ns, host: host, port: port}
+	if err := l.spaces.Veth(ns, "eth0", host.ns, w.tap()); err != nil {
+		return nil, err
+	}
+	return w, ns.IP("link set eth0 address " + port.MACAddress)
+}
+
+// tap is the interface name that Neutron's clients and agents agree on.
+func (w *workload) tap() string { return "tap" + w.port.ID[:11] }
+
+// address is the port's address of the family.
+func (w *workload) address(six bool) string {
+	for _, f := range w.port.FixedIPs {
+		if a, err := netip.ParseAddr(f.IPAddress); err == nil && a.Is6() == six {
+			return f.IPAddress
+		}
+	}
+	return ""
+}
+
+// leaseScript sets what a lease tells on the interface, and nothing else of this machine: Debian's own would write
+// /etc/resolv.conf.
+const leaseScript = `#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip addr add "$ip/$mask" dev "$interface"
+[ -z "$mtu" ] || ip link set "$interface" mtu "$mtu"
+`
+
+// dhcp gets an address by a real DHCP client, and says what it got.
+func (w *workload) dhcp(ctx context.Context, dir string) string {
+	script := filepath.Join(dir, "lease.sh")
+	if err := os.WriteFile(script, []byte(leaseScript), 0o700); err != nil {
+		return err.Error()
+	}
+	out, err := w.ns.Output(ctx, "udhcpc", "--foreground", "--quit", "--now", "--interface", "eth0", "--retries", "3", "--timeout", "1",
+		"--request-option", "mtu", "--script", script)
+	if err != nil {
+		return "no lease: " + lastLine(out)
+	}
+	var address, mtu string
+	err = w.ns.Do(func() error {
+		eth0, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		mtu = strconv.Itoa(eth0.MTU)
+		all, err := eth0.Addrs()
+		for _, a := range all {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+				address = p.String()
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err.Error()
+	}
+	return address + " mtu " + mtu
+}
+
+// Answers as the table shows them.
+const (
+	answered = "answered"
+	silence  = "no answer"
+)
+
+// ping sends two echo requests.
+func (w *workload) ping(ctx context.Context, address string, more ...string) string {
+	args := append([]string{"-n", "-c", "2", "-i", "0.2", "-W", "1"}, more...)
+	if _, err := w.ns.Output(ctx, "ping", append(args, address)...); err != nil {
+		return silence
+	}
+	return answered
+}
+
+// serve answers every TCP connection to a port with the workload's name.
+func (w *workload) serve(port int) (io.Closer, error) {
+	var l net.Listener
+	err := w.ns.Do(func() (err error) {
+		l, err = net.Listen("tcp", ":"+strconv.Itoa(port))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			_ = c.SetDeadline(time.Now().Add(patience))
+			fmt.Fprintln(c, w.name)
+			c.Close()
+		}
+	}()
+	return l, nil
+}
+
+// ask connects and says who answered.
+func (w *workload) ask(ctx context.Context, address string, port int) string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := dialIn(w.ns)(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	if err != nil {
+		if ctx.Err() != nil || strings.Contains(err.Error(), "timeout") {
+			return silence
+		}
+		return err.Error()
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	name, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return silence
+	}
+	return strings.TrimSpace(name) + " answered"
+}
+
+// lastLine is the last line of a program's output that says something.
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}

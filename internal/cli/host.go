@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// hostCommand lists, joins and removes hosts.
+func hostCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "host", Short: "List, join and remove hosts"}
+	cloud := cloudFlags(cmd)
+	cmd.AddCommand(hostListCommand(cloud), hostTokenCommand(cloud), hostRemoveCommand(cloud))
+	return cmd
+}
+
+// hostView is a host as the operators' API tells it.
+type hostView struct {
+	ID       string    `json:"id"`
+	Name     string    `json:"name"`
+	Alive    bool      `json:"alive"`
+	TunnelIP string    `json:"tunnel_ip"`
+	Version  string    `json:"version"`
+	Ports    int       `json:"ports"`
+	JoinedAt time.Time `json:"joined_at"`
+}
+
+func hostListCommand(cloud *Cloud) *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List hosts", Args: cobra.NoArgs}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := cloud.login(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Hosts []hostView `json:"hosts"`
+		}
+		if err := s.operator(cmd.Context(), http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, h := range answer.Hosts {
+			state := "down"
+			if h.Alive {
+				state = "up"
+			}
+			rows = append(rows, []string{h.ID, h.Name, state, h.TunnelIP, fmt.Sprint(h.Ports), h.Version})
+		}
+		return printTable(cmd.OutOrStdout(), *format, answer.Hosts, []string{"ID", "NAME", "STATE", "TUNNEL IP", "PORTS", "VERSION"}, rows)
+	}
+	return cmd
+}
+
+func hostTokenCommand(cloud *Cloud) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token [NAME]",
+		Short: "Print a one-time token by which a host joins",
+		Long:  "Prints a token that is good for one host and one hour. On the host: heddle agent --join TOKEN.\nWith a NAME only a host of that name may use it.",
+		Args:  cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := cloud.login(cmd.Context())
+		if err != nil {
+			return err
+		}
+		body := map[string]string{}
+		if len(args) == 1 {
+			body["name"] = args[0]
+		}
+		var answer struct {
+			Token string `json:"token"`
+		}
+		if err := s.operator(cmd.Context(), http.MethodPost, "/v1/join-tokens", body, &answer); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), answer.Token)
+		return nil
+	}
+	return cmd
+}
+
+func hostRemoveCommand(cloud *Cloud) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "remove ID",
+		Short: "Remove a host: its certificate is refused from now on",
+		Args:  cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "also when ports are bound to it")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := cloud.login(cmd.Context())
+		if err != nil {
+			return err
+		}
+		path := "/v1/hosts/" + url.PathEscape(args[0])
+		if force {
+			path += "?force=true"
+		}
+		return s.operator(cmd.Context(), http.MethodDelete, path, nil, nil)
+	}
+	return cmd
+}
