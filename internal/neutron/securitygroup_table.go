@@ -8,7 +8,7 @@ import (
 func securityGroupTable() *Table[SecurityGroupView] {
 	std := func(o *SecurityGroupView) *Standard { return &o.Standard }
 	rule := newTable(SecurityGroupRules, append(ruleColumns(), row(Attribute{Name: "tags"},
-		textsValue(func(o *SecurityGroupRule) []string { return o.Tags })))).Encoder(false, nil)
+		constant[SecurityGroupRule]("[]")))).Encoder(false, nil)
 	name := nameColumn(std)
 	name.parse = nameNotDefault
 	name.Doc = "default is the server's own"
@@ -48,12 +48,10 @@ func nameNotDefault(v any) (any, error) {
 }
 
 func securityGroupRuleTable() *Table[SecurityGroupRule] {
-	std := func(o *SecurityGroupRule) *Standard { return &o.Standard }
-	tags := tagColumns(Attribute{Hidden: true, Doc: "only answered inside the group"}, std)
-	return newTable(SecurityGroupRules, append(ruleColumns(), tags...))
+	return newTable(SecurityGroupRules, ruleColumns())
 }
 
-// ruleColumns are the rows of a rule without its tags, which are answered only inside its group.
+// ruleColumns are the rows of a rule. It has no tags, though inside its group it is answered with an empty list of them.
 func ruleColumns() []column[SecurityGroupRule] {
 	type rule = SecurityGroupRule
 	std := func(o *rule) *Standard { return &o.Standard }

@@ -73,7 +73,7 @@ func (h *handler) routes() *http.ServeMux {
 	return mux
 }
 
-// register adds the routes of a collection: those of the operations it has, and its tags.
+// register adds the routes of a collection: those of the operations it has, and its tags if it can have any.
 func register[T any](on func(string, endpoint), c *collection[T], path string) {
 	item := path + "/{id}"
 	on("GET "+path, c.list)
@@ -180,7 +180,6 @@ func (h *handler) securityGroupRules() *collection[neutron.SecurityGroupRule] {
 	return &collection[neutron.SecurityGroupRule]{handler: h, table: h.tables.SecurityGroupRules, ops: operations[neutron.SecurityGroupRule]{
 		create: h.ops.CreateSecurityGroupRules, update: h.ops.UpdateSecurityGroupRule, delete: h.ops.DeleteSecurityGroupRule,
 		show: h.ops.SecurityGroupRule, list: h.ops.SecurityGroupRules,
-		standard: func(o *neutron.SecurityGroupRule) *neutron.Standard { return &o.Standard },
 	}}
 }
 

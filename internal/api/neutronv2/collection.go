@@ -17,7 +17,7 @@ type operations[T any] struct {
 	delete   func(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	show     func(ctx context.Context, c neutron.Caller, id string) (*T, error)
 	list     func(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*T, error)
-	standard func(o *T) *neutron.Standard
+	standard func(o *T) *neutron.Standard // for its tags
 }
 
 // collection serves one resource: all that resources share is here, all that differs in the table and the operations.

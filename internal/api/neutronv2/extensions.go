@@ -75,7 +75,7 @@ var extensions = []extension{
 		"Extension to add descriptions to standard attributes"},
 	{"standard-attr-revisions", "Resource revision numbers", "2016-04-11T10:00:00-00:00",
 		"This extension will display the revision number of neutron resources."},
-	{"standard-attr-tag", "Tag support for resources with standard attribute: network, subnet, port, security_group, security_group_rule", "2017-01-01T00:00:00-00:00",
+	{"standard-attr-tag", "Tag support for resources with standard attribute: network, subnet, port, security_group", "2017-01-01T00:00:00-00:00",
 		"Enables to set tag on resources with standard attribute."},
 	{"standard-attr-timestamp", "Resource timestamps", "2016-09-12T10:00:00-00:00",
 		"Adds created_at and updated_at fields to all Neutron resources that have Neutron standard attributes."},
