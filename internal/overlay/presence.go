@@ -3,7 +3,9 @@ package overlay
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -58,6 +60,16 @@ func (p *presence) Set(key string, value []byte) {
 	p.dirty[key] = struct{}{}
 	p.mu.Unlock()
 	p.wake()
+}
+
+// SetRecord reports a record as the store's tables spell it.
+func (p *presence) SetRecord(key string, record any) error {
+	value, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("report %s: %w", key, err)
+	}
+	p.Set(key, value)
+	return nil
 }
 
 // Delete reports key no more.

@@ -77,8 +77,10 @@ func (s Status) String() string {
 
 // Reconciler keeps the items of one Target. Its methods may be called from any goroutine.
 type Reconciler[K cmp.Ordered, V any] struct {
-	opts Options[K, V]
-	kick chan struct{}
+	opts    Options[K, V]
+	kick    chan struct{}
+	settled chan struct{}
+	first   sync.Once
 
 	mu       sync.Mutex
 	items    map[K]*item[V]
@@ -134,7 +136,7 @@ func New[K cmp.Ordered, V any](o Options[K, V]) *Reconciler[K, V] {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Reconciler[K, V]{opts: o, items: map[K]*item[V]{}, kick: make(chan struct{}, 1)}
+	return &Reconciler[K, V]{opts: o, items: map[K]*item[V]{}, kick: make(chan struct{}, 1), settled: make(chan struct{})}
 }
 
 // Want marks that key shall be there with value.
@@ -194,6 +196,19 @@ func (r *Reconciler[K, V]) Kick(key K) {
 	r.mu.Unlock()
 	r.wake()
 }
+
+// KickAll is Kick for all items.
+func (r *Reconciler[K, V]) KickAll() {
+	r.mu.Lock()
+	for _, it := range r.items {
+		it.mark()
+	}
+	r.mu.Unlock()
+	r.wake()
+}
+
+// Settled is closed after the first pass over complete wants: whatever could be put in place is.
+func (r *Reconciler[K, V]) Settled() <-chan struct{} { return r.settled }
 
 // Sweep reads back what is there at the next pass.
 func (r *Reconciler[K, V]) Sweep() {
@@ -267,6 +282,9 @@ func (r *Reconciler[K, V]) Run(ctx context.Context) error {
 
 // Pass acts once on all that is marked or due and returns when the next pass is due. It must not run twice at once.
 func (r *Reconciler[K, V]) Pass(ctx context.Context) time.Time {
+	r.mu.Lock()
+	complete := r.complete
+	r.mu.Unlock()
 	r.sweep(ctx)
 	todo := r.take()
 	deletes, sets := split(todo)
@@ -279,6 +297,9 @@ func (r *Reconciler[K, V]) Pass(ctx context.Context) time.Time {
 	})
 	r.work(ctx, deletes)
 	r.work(ctx, sets)
+	if complete && ctx.Err() == nil {
+		r.first.Do(func() { close(r.settled) })
+	}
 	return r.due()
 }
 

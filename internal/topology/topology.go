@@ -222,6 +222,9 @@ type HostTunnel struct {
 	IP     netip.Addr `json:"ip"`
 }
 
+// DefaultTunnelZone is the id of the zone that hosts are in when nothing else is said.
+const DefaultTunnelZone = "5c6b1f0e-8d0a-5f0b-9a3e-00000068646c"
+
 // TunnelZone is a set of hosts that reach each other over one underlay.
 type TunnelZone struct {
 	ID    string           `json:"id"`

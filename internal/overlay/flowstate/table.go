@@ -155,13 +155,13 @@ func (t *Table) live(key flow.ConnKey, now time.Duration) *conn {
 }
 
 // Touch says that a packet that belongs to key was let through at time at. A key whose time was over but that is not yet
-// forgotten lives on: the kernel tells of a flow's packets a little late.
-func (t *Table) Touch(key flow.ConnKey, at time.Duration) {
+// forgotten lives on: the kernel tells of a flow's packets a little late. It returns whether key is remembered.
+func (t *Table) Touch(key flow.ConnKey, at time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.conns[key]
 	if c == nil {
-		return
+		return false
 	}
 	if at > c.last {
 		c.last = at
@@ -174,6 +174,7 @@ func (t *Table) Touch(key flow.ConnKey, at time.Duration) {
 			t.due[h] = append(t.due[h], key)
 		}
 	}
+	return true
 }
 
 // TakeDue returns the keys in use that have to be told again, by host.

@@ -30,8 +30,8 @@ const (
 	headerSize  = 18
 	// KeySize is the size of one encoded connection, bytes.
 	KeySize = 54
-	// MaxKeys is how many connections one message holds; it then fits an underlay of 1500 bytes.
-	MaxKeys = 25
+	// MaxKeys is how many connections one message holds; it then fits a tunnel over an underlay of 1280 bytes.
+	MaxKeys = 20
 
 	flagIPv6    = 1
 	flagIngress = 2

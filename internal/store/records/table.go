@@ -166,6 +166,9 @@ func (t *Table[T]) Name() string { return t.def.name }
 // Key returns the store's key of the record with this id.
 func (t *Table[T]) Key(id string) string { return t.def.key(id) }
 
+// KeyOf returns the store's key of a record.
+func (t *Table[T]) KeyOf(record *T) string { return t.def.key(t.def.id(record)) }
+
 // Source describes the table to a replica.
 func (t *Table[T]) Source() replica.Source { return t.def.source() }
 

@@ -1,0 +1,176 @@
+package overlay
+
+import (
+	"net/netip"
+
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/simulate"
+)
+
+// tables are what an agent sees of the store: no more than its role allows (store.AllowHost).
+func tables(host string) []replica.Table {
+	requests := schema.TraceRequests.Source()
+	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
+	return []replica.Table{schema.Bundles, schema.Hosts, schema.TunnelZones, schema.HostStates, schema.LearnedMACs,
+		schema.LearnedNeighbours, requests}
+}
+
+// changed brings the engine to a new snapshot. It is called for each in turn, from one goroutine. All changes of one
+// snapshot are applied under one lock: no packet is decided in between.
+func (a *Agent) changed(u replica.Update) {
+	e := a.engine
+	var traces []*topology.TraceRequest
+	hosts := false
+	e.world.Lock()
+	e.revision = uint64(u.Next.Revision)
+	for i := range u.Changed {
+		c := &u.Changed[i]
+		switch c.Source {
+		case schema.Bundles.Name():
+			e.bump(a.applyBundle(e.topology, c))
+		case schema.Hosts.Name():
+			hosts = true
+			e.bump(applyHost(e.topology, c))
+		case schema.HostStates.Name():
+			applyHostState(e.topology, c)
+		case schema.LearnedMACs.Name():
+			e.bump(a.applyMAC(e.topology, c, u.Next))
+		case schema.LearnedNeighbours.Name():
+			a.applyNeighbour(e.topology, c, u.Next)
+		case schema.TraceRequests.Name():
+			if r, ok := c.New.(*topology.TraceRequest); ok {
+				traces = append(traces, r)
+			} else if r, ok := c.Old.(*topology.TraceRequest); ok {
+				a.presence.Delete(schema.TraceAnswers.KeyOf(&flow.TraceAnswer{ID: r.ID, HostID: r.HostID}))
+			}
+		}
+	}
+	e.world.Unlock()
+	if hosts {
+		a.hostsChanged(u.Next)
+	}
+	for _, r := range traces {
+		a.answerTrace(r)
+	}
+	if u.Prev.Revision == 0 {
+		a.attaching.Complete()
+		close(a.loaded)
+	}
+}
+
+// applyBundle applies what one Neutron object owns, and notes which of its ports are bound to this host.
+func (a *Agent) applyBundle(w *simulate.World, c *replica.Changed) (affected []string) {
+	var before, after topology.Bundle
+	var owner topology.Owner
+	if old, ok := c.Old.(*schema.Bundle); ok {
+		owner, before = old.Owner, old.Bundle
+	}
+	now, ok := c.New.(*schema.Bundle)
+	if ok {
+		owner, after = now.Owner, now.Bundle
+		affected = w.Apply(owner, &now.Bundle)
+	} else {
+		affected = w.Apply(owner, nil)
+	}
+	for i := range before.Ports {
+		p := &before.Ports[i]
+		if a.bound(p) && !a.bindsIn(after.Ports, p.ID) {
+			a.attachments.want(p.ID, p.InterfaceName, "")
+			a.attaching.Unwant(p.ID)
+		}
+	}
+	for i := range after.Ports {
+		p := &after.Ports[i]
+		if !a.bound(p) {
+			continue
+		}
+		a.attachments.want(p.ID, interfaceIn(before.Ports, p.ID), p.InterfaceName)
+		a.attaching.Want(p.ID, attachment{Interface: p.InterfaceName, TunnelKey: p.TunnelKey})
+	}
+	return affected
+}
+
+func (a *Agent) bound(p *topology.Port) bool { return p.HostID == a.opts.HostID && p.Exterior() }
+
+func (a *Agent) bindsIn(ports []topology.Port, id string) bool {
+	for i := range ports {
+		if ports[i].ID == id {
+			return a.bound(&ports[i])
+		}
+	}
+	return false
+}
+
+func interfaceIn(ports []topology.Port, id string) string {
+	for i := range ports {
+		if ports[i].ID == id {
+			return ports[i].InterfaceName
+		}
+	}
+	return ""
+}
+
+func applyHost(w *simulate.World, c *replica.Changed) (affected []string) {
+	h, _ := c.New.(*topology.Host)
+	return w.ApplyHost(c.ID, h)
+}
+
+func applyHostState(w *simulate.World, c *replica.Changed) {
+	st, _ := c.New.(*topology.HostState)
+	w.ApplyHostState(c.ID, st)
+}
+
+// applyMAC enters what another host has seen, or takes it back; what this host has seen it knows without the store.
+func (a *Agent) applyMAC(w *simulate.World, c *replica.Changed, s *replica.Snapshot) (affected []string) {
+	if now, ok := c.New.(*topology.LearnedMAC); ok {
+		if now.HostID != a.opts.HostID {
+			affected = w.LearnMAC(*now, revisionOf(s, c))
+		}
+	} else if old, ok := c.Old.(*topology.LearnedMAC); ok && old.HostID != a.opts.HostID {
+		affected = w.ForgetMAC(*old)
+	}
+	return affected
+}
+
+func (a *Agent) applyNeighbour(w *simulate.World, c *replica.Changed, s *replica.Snapshot) {
+	if now, ok := c.New.(*topology.LearnedNeighbour); ok {
+		if now.HostID != a.opts.HostID {
+			w.LearnNeighbour(*now, revisionOf(s, c))
+		}
+	} else if old, ok := c.Old.(*topology.LearnedNeighbour); ok && old.HostID != a.opts.HostID {
+		w.ForgetNeighbour(*old)
+	}
+}
+
+// revisionOf is when a record was last written: of two sightings the later counts.
+func revisionOf(s *replica.Snapshot, c *replica.Changed) uint64 {
+	if e := s.Get(c.Source, c.ID); e != nil {
+		return uint64(e.Mod)
+	}
+	return uint64(s.Revision)
+}
+
+// hostsChanged finds the tunnel addresses of the hosts that share a zone with this one.
+func (a *Agent) hostsChanged(s *replica.Snapshot) {
+	zones := map[string]bool{}
+	for _, t := range a.tunnels() {
+		zones[t.ZoneID] = true
+	}
+	hosts, wanted := map[netip.Addr]string{}, map[netip.Addr]bool{}
+	for e := range s.All(schema.Hosts.Name()) {
+		h := e.Record.(*topology.Host)
+		if h.ID == a.opts.HostID {
+			continue
+		}
+		for _, t := range h.Tunnels {
+			if zones[t.ZoneID] {
+				hosts[t.IP], wanted[t.IP] = h.ID, true
+			}
+		}
+	}
+	a.engine.setHosts(hosts)
+	a.underlay.Want(wanted)
+}

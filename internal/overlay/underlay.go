@@ -1,0 +1,350 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/topology/packet"
+)
+
+// paths is what the underlay needs of the datapath.
+type paths interface {
+	AttachUnderlay(ifname string, locals ...netip.Addr) error
+	SetTunnel(datapath.TunnelPath) (datapath.Tunnel, error)
+	RemoveTunnel(remote netip.Addr) error
+	Tunnels() map[datapath.Tunnel]datapath.TunnelPath
+}
+
+// underlay keeps the ways to the other hosts: which link to leave by and which MAC to write, as the kernel's routes and
+// neighbours have it. It watches both, and has the kernel confirm the neighbours in use, since frames that eBPF sends
+// do not.
+type underlay struct {
+	net   hostnet.Net
+	paths paths
+	local netip.Addr // this host's tunnel address
+	log   *slog.Logger
+	found func() // called when a tunnel is there that was not, or the MTU has changed
+	kick  chan struct{}
+
+	mu       sync.Mutex
+	wanted   map[netip.Addr]bool // remote hosts' tunnel addresses; nil while they are not known
+	tunnels  map[netip.Addr]way
+	attached hostnet.Link // where tunnels come in
+	outward  map[int]bool // indexes of the links by which tunnels leave
+	mtu      int          // of the link with the local address, bytes
+	problem  map[netip.Addr]string
+}
+
+// way is a tunnel that is in place.
+type way struct {
+	number datapath.Tunnel
+	path   datapath.TunnelPath
+}
+
+const (
+	// confirmEvery is how often the kernel is asked to confirm the neighbours that tunnels go through.
+	confirmEvery = 10 * time.Second
+	// settle is how long changes of routes and links are gathered before all ways are looked up again.
+	settle = 5 * time.Millisecond
+)
+
+func newUnderlay(n hostnet.Net, p paths, local netip.Addr, found func(), log *slog.Logger) *underlay {
+	u := &underlay{net: n, paths: p, local: local, log: log, found: found, kick: make(chan struct{}, 1),
+		tunnels: map[netip.Addr]way{}, outward: map[int]bool{}, problem: map[netip.Addr]string{}}
+	for number, path := range p.Tunnels() {
+		u.tunnels[path.Remote] = way{number: number, path: path}
+	}
+	return u
+}
+
+// Want says which remote tunnel addresses are to be reached; tunnels to others are taken away.
+func (u *underlay) Want(remotes map[netip.Addr]bool) {
+	u.mu.Lock()
+	same := u.wanted != nil && maps.Equal(u.wanted, remotes)
+	u.wanted = remotes
+	u.mu.Unlock()
+	if !same {
+		u.wake()
+	}
+}
+
+func (u *underlay) wake() {
+	select {
+	case u.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Tunnel returns the tunnel to a remote address, if there is a way to it.
+func (u *underlay) Tunnel(remote netip.Addr) (datapath.Tunnel, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	w, ok := u.tunnels[remote]
+	return w.number, ok
+}
+
+// fits is the largest IP packet of a workload that a tunnel carries, in bytes.
+func (u *underlay) fits(t datapath.Tunnel) (mtu int, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, w := range u.tunnels {
+		if w.number == t {
+			return w.path.MTU - datapath.Overhead, true
+		}
+	}
+	return 0, false
+}
+
+// uses says whether tunnels go through the link.
+func (u *underlay) uses(link hostnet.Link) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return link.Index == u.attached.Index || u.outward[link.Index]
+}
+
+// count is how many hosts are reached.
+func (u *underlay) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.tunnels)
+}
+
+// MTU is that of the underlay in bytes, 0 while it is not known.
+func (u *underlay) MTU() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.mtu
+}
+
+// Run keeps the ways until ctx ends. ready is called once after the first pass.
+func (u *underlay) Run(ctx context.Context, ready func()) error {
+	events, err := u.net.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	u.pass()
+	ready()
+	confirm := time.NewTicker(confirmEvery)
+	defer confirm.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-events:
+			if !ok {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return errors.New("the watch of links, routes and neighbours has ended")
+			}
+			if !u.concerns(e) {
+				continue
+			}
+			pause(ctx, settle)
+			u.skip(events)
+		case <-u.kick:
+		case <-confirm.C:
+		}
+		u.pass()
+	}
+}
+
+// concerns tells events that may change a way from those of workloads coming and going.
+func (u *underlay) concerns(e hostnet.Event) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch e.Kind {
+	case hostnet.LinkSet, hostnet.LinkGone:
+		return e.Link.Index == u.attached.Index || e.Link.Name == u.attached.Name || u.outward[e.Link.Index]
+	case hostnet.NeighbourSet, hostnet.NeighbourGone:
+		return u.outward[e.LinkIndex]
+	}
+	return true
+}
+
+// skip reads what else has come.
+func (u *underlay) skip(events <-chan hostnet.Event) {
+	for {
+		select {
+		case _, ok := <-events:
+			if !ok {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// pass looks up every way and puts it in place.
+func (u *underlay) pass() {
+	u.mu.Lock()
+	wanted := maps.Clone(u.wanted)
+	clear(u.outward)
+	u.mu.Unlock()
+
+	u.report(u.local, u.attachLocal())
+	neighbours, err := u.neighbours()
+	if err != nil {
+		u.log.Warn("cannot read neighbours, will try again", "err", err)
+		return
+	}
+	for remote := range wanted {
+		u.report(remote, u.find(remote, neighbours))
+	}
+	if wanted != nil {
+		u.removeOthers(wanted)
+	}
+}
+
+// removeOthers takes tunnels away that are not wanted.
+func (u *underlay) removeOthers(wanted map[netip.Addr]bool) {
+	u.mu.Lock()
+	var gone []netip.Addr
+	for remote := range u.tunnels {
+		if !wanted[remote] {
+			gone = append(gone, remote)
+		}
+	}
+	u.mu.Unlock()
+	for _, remote := range gone {
+		if err := u.paths.RemoveTunnel(remote); err != nil {
+			u.log.Warn("cannot remove tunnel, will try again", "remote", remote, "err", err)
+			continue
+		}
+		u.mu.Lock()
+		delete(u.tunnels, remote)
+		delete(u.problem, remote)
+		u.mu.Unlock()
+	}
+}
+
+// report logs when the way to an address is lost or found.
+func (u *underlay) report(remote netip.Addr, err error) {
+	u.mu.Lock()
+	before := u.problem[remote]
+	now := ""
+	if err != nil {
+		now = err.Error()
+		u.problem[remote] = now
+	} else {
+		delete(u.problem, remote)
+	}
+	u.mu.Unlock()
+	switch {
+	case now != "" && now != before:
+		u.log.Warn("no way to host", "remote", remote, "err", err)
+	case now == "" && before != "":
+		u.log.Info("way to host found", "remote", remote)
+	}
+}
+
+// attachLocal receives tunnels on the link that has the local address. With a routed underlay that is the loopback, and
+// they come in by the link to the first host found; see find.
+func (u *underlay) attachLocal() error {
+	link, err := u.net.LinkWith(u.local)
+	if err != nil {
+		return fmt.Errorf("tunnel address %s: %w: give it to an interface of this host", u.local, err)
+	}
+	if link.Kind == hostnet.Loopback {
+		return nil
+	}
+	return u.attach(link)
+}
+
+// attach is done again when the link is another one than before.
+func (u *underlay) attach(link hostnet.Link) error {
+	u.mu.Lock()
+	same := u.attached.Index == link.Index
+	narrowed := u.mtu != link.MTU
+	u.mtu = link.MTU
+	u.mu.Unlock()
+	if narrowed {
+		u.found()
+	}
+	if same {
+		return nil
+	}
+	if err := u.paths.AttachUnderlay(link.Name, u.local); err != nil {
+		return fmt.Errorf("attach to underlay interface %s: %w", link.Name, err)
+	}
+	u.mu.Lock()
+	u.attached = link
+	u.mu.Unlock()
+	return nil
+}
+
+type hopKey struct {
+	link string
+	ip   netip.Addr
+}
+
+func (u *underlay) neighbours() (map[hopKey]hostnet.Neighbour, error) {
+	list, err := u.net.Neighbours()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[hopKey]hostnet.Neighbour, len(list))
+	for _, n := range list {
+		all[hopKey{n.Link, n.IP}] = n
+	}
+	return all, nil
+}
+
+// find puts the tunnel to remote in place. A way that is known stays until a better one is: an address that is being
+// confirmed is still used.
+func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbour) error {
+	if !remote.Is4() {
+		return fmt.Errorf("tunnel address %s is not IPv4", remote)
+	}
+	hop, err := u.net.RouteTo(remote)
+	if err != nil {
+		return err
+	}
+	if hop.Local {
+		return fmt.Errorf("tunnel address %s of another host is this host's own", remote)
+	}
+	u.mu.Lock()
+	u.outward[hop.Link.Index] = true
+	attached := u.attached.Index != 0
+	u.mu.Unlock()
+	if !attached {
+		if err := u.attach(hop.Link); err != nil {
+			return err
+		}
+	}
+	if err := u.net.Probe(hop.Link.Name, hop.NextHop); err != nil {
+		return err
+	}
+	n, known := neighbours[hopKey{hop.Link.Name, hop.NextHop}]
+	if !known || !n.Usable() {
+		return fmt.Errorf("nobody answers for %s on %s yet", hop.NextHop, hop.Link.Name)
+	}
+	path := datapath.TunnelPath{Interface: hop.Link.Index, Local: u.local, Remote: remote, SrcMAC: packet.MAC(hop.Link.MAC),
+		DstMAC: packet.MAC(n.MAC), MTU: hop.MTU}
+	u.mu.Lock()
+	old, there := u.tunnels[remote]
+	u.mu.Unlock()
+	if there && old.path == path {
+		return nil
+	}
+	number, err := u.paths.SetTunnel(path)
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	u.tunnels[remote] = way{number: number, path: path}
+	u.mu.Unlock()
+	if !there {
+		u.found()
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package overlay
+
+import (
+	"errors"
+
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/flowstate"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+	"heddle/internal/topology/simulate"
+)
+
+// handle decides one frame that the datapath could not. It is called for one frame at a time.
+func (e *engine) handle(u *datapath.Upcall) {
+	e.count.upcalls[u.Reason].Add(1)
+	if u.Reason == datapath.State {
+		e.receive(u)
+		return
+	}
+	port := e.port(u.Port)
+	if port == nil {
+		e.count.drop(dropNoPort)
+		return
+	}
+	switch u.Reason {
+	case datapath.Malformed:
+		e.count.drop(dropMalformed)
+	case datapath.TooBigTunnel, datapath.TooBigPort:
+		e.tooBig(port, u)
+	default:
+		e.miss(port, u)
+	}
+}
+
+// miss simulates a frame and does what the decision says.
+func (e *engine) miss(port *localPort, u *datapath.Upcall) {
+	key, keyed := u.Key()
+	p := e.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
+	d := p.decision
+	e.count.decisions[d.Verdict].Add(1)
+	e.remember(p)
+	s := e.learnFrom(port, d)
+	if p.cached {
+		e.install(p, s)
+	}
+	for _, out := range p.outputs {
+		e.send(port, out, u)
+	}
+	if p.lost > 0 {
+		e.count.add(dropUnreached, uint64(p.lost))
+	}
+	e.emit(d.Emit)
+}
+
+// send sends a frame on, or tells its sender that it is too big.
+func (e *engine) send(from *localPort, out datapath.Output, u *datapath.Upcall) {
+	err := e.dp.Send(out, u.Frame, u.Offload)
+	var big *datapath.TooBigError
+	switch {
+	case errors.As(err, &big):
+		e.answerTooBig(from, u, big.MTU)
+	case err != nil:
+		e.count.drop(dropSend)
+	}
+}
+
+// remember stores what the packet leaves behind and tells it to the hosts that get the packet, before they get it.
+func (e *engine) remember(p *plan) {
+	d := p.decision
+	now := e.clock()
+	if d.FirstFrag != nil && len(p.outputs) > 0 {
+		e.conns.AddFrag(*d.FirstFrag, d.FragPorts, now)
+	}
+	if d.Tracked && d.Return && !e.conns.Touch(d.Asked, now) {
+		p.cached = false // it went while the packet was simulated; the next packet will see
+	}
+	if len(d.NewConns) == 0 || len(p.outputs) == 0 {
+		return
+	}
+	fresh := e.conns.Add(d.NewConns, append([]string(nil), p.hosts...), now)
+	e.answerChanged(fresh)
+	for i, o := range d.Outputs {
+		if o.HostID != e.host && firstOf(d.Outputs, i) {
+			e.tellConns(o, d.NewConns)
+		}
+	}
+}
+
+// firstOf says whether output i is the first to its host.
+func firstOf(outputs []flow.Output, i int) bool {
+	for _, o := range outputs[:i] {
+		if o.HostID == outputs[i].HostID {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *engine) tellConns(o flow.Output, keys []flow.ConnKey) {
+	if t, ok := e.under.Tunnel(o.RemoteIP); ok {
+		e.sendState(t, keys)
+	}
+}
+
+func (e *engine) sendState(t datapath.Tunnel, keys []flow.ConnKey) {
+	messages, err := flowstate.AppendMessages(nil, e.host, keys)
+	if err != nil {
+		e.log.Error("cannot tell connections to another host", "err", err)
+	}
+	for _, m := range messages {
+		if err := e.dp.SendState(t, m); err != nil {
+			e.count.drop(dropSend)
+		}
+	}
+}
+
+// answerChanged takes away the flows that asked for connections of which the answer has changed.
+func (e *engine) answerChanged(asked []flow.ConnKey) {
+	if len(asked) == 0 {
+		return
+	}
+	var keys []datapath.Key
+	e.state.Lock()
+	for _, a := range asked {
+		keys = append(keys, e.flows.takeAsked(a)...)
+	}
+	e.state.Unlock()
+	e.remove(keys)
+}
+
+func (e *engine) remove(keys []datapath.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	if err := e.dp.Delete(keys...); err != nil {
+		e.log.Error("cannot take flows away", "flows", len(keys), "err", err)
+	}
+}
+
+// learnFrom notes the source address of a packet, and what it says about others.
+func (e *engine) learnFrom(port *localPort, d *flow.Decision) *sighting {
+	if d.Learn == nil && d.LearnNeighbour == nil {
+		return nil
+	}
+	now := e.clock()
+	var fresh []*sighting
+	var source *sighting
+	e.state.Lock()
+	if d.Learn != nil {
+		s, isNew := e.seen.mac(e.host, *d.Learn, now)
+		if source = s; isNew {
+			fresh = append(fresh, s)
+		}
+	}
+	if d.LearnNeighbour != nil {
+		if s, isNew := e.seen.neighbour(e.host, port.id, *d.LearnNeighbour, now); isNew {
+			fresh = append(fresh, s)
+		}
+	}
+	e.state.Unlock()
+	for _, s := range fresh {
+		e.learn(s)
+	}
+	return source
+}
+
+// install caches the decision, and with a flow between two ports of this host the one of the replies as well.
+func (e *engine) install(p *plan, s *sighting) {
+	e.installed(p, s)
+	if p.flow.Out.Port == 0 || p.flow.Frag != datapath.Whole || !hasReplies(p.flow.Proto) {
+		return
+	}
+	from := e.port(p.flow.Out.Port)
+	if from == nil {
+		return
+	}
+	to := datapath.Output{Port: p.flow.Port}
+	key := p.flow.Reverse(from.number)
+	e.reply.room = exampleFrame(e.reply.room[:0], key)
+	back := e.reply.decide(from, key, true, simulate.Input{Frame: e.reply.room})
+	// Only what a real reply would get and leave nothing behind for: a packet that was never sent opens nothing.
+	if d := back.decision; back.cached && !back.brief && back.flow.Out == to && len(d.NewConns) == 0 && d.Learn == nil {
+		e.installed(back, nil)
+	}
+}
+
+func hasReplies(proto uint8) bool {
+	switch proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoICMP, packet.ProtoICMPv6:
+		return true
+	}
+	return false
+}
+
+// installed puts the flow of a plan into the kernel and remembers what it rests on.
+func (e *engine) installed(p *plan, s *sighting) {
+	f := e.record(p, s)
+	e.state.Lock()
+	e.flows.put(f)
+	e.state.Unlock()
+	if err := e.dp.Install([]datapath.Flow{p.flow}); err != nil {
+		e.state.Lock()
+		if e.flows.get(f.key) == f {
+			e.flows.remove(f.key)
+		}
+		e.state.Unlock()
+		e.count.refused.Add(1)
+		e.log.Error("cannot install a flow", "err", err)
+		return
+	}
+	e.count.installed.Add(1)
+}
+
+// record is what to remember of a plan's flow.
+func (e *engine) record(p *plan, s *sighting) *installed {
+	d := p.decision
+	now := e.clock()
+	f := &installed{key: p.flow.Key, out: p.flow.Out, at: now, tracked: d.Tracked, reply: d.Return, asked: d.Asked, learn: s}
+	if p.brief {
+		f.until = now + errorKept
+	} else if len(d.NewConns) > 0 && len(p.outputs) > 0 {
+		f.conns = append([]flow.ConnKey(nil), d.NewConns...)
+	}
+	return f
+}
+
+// emit sends the virtual network's own frames.
+func (e *engine) emit(frames []flow.Emission) {
+	for _, m := range frames {
+		e.world.RLock()
+		p := e.portByID[m.PortID]
+		e.world.RUnlock()
+		if p == nil {
+			e.count.drop(dropUnreached)
+			continue
+		}
+		if err := e.dp.Send(datapath.Output{Port: p.number}, m.Frame, datapath.Offload{}); err != nil {
+			e.count.drop(dropSend)
+			continue
+		}
+		e.count.emitted.Add(1)
+	}
+}
+
+// tooBig answers a packet whose flow does not carry it.
+func (e *engine) tooBig(port *localPort, u *datapath.Upcall) {
+	if key, ok := u.Key(); ok {
+		if mtu, ok := e.fits(key); ok {
+			e.answerTooBig(port, u, mtu)
+			return
+		}
+	}
+	e.count.drop(dropTooBig)
+}
+
+// answerTooBig tells the sender of a packet how much passes. The answer comes from the machine that the packet is for.
+func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
+	e.count.drop(dropTooBig)
+	var f packet.Frame
+	if packet.DecodeHead(u.Frame, u.Length, &f) != nil {
+		return
+	}
+	answer, err := packet.TooBig(u.Frame, mtu, f.DstIP, f.Dst)
+	if err != nil {
+		return // such a packet is not answered
+	}
+	e.emit([]flow.Emission{{PortID: port.id, Frame: answer}})
+}
+
+// fits is the largest IP packet, in bytes, that passes where the flow of key leads.
+func (e *engine) fits(key datapath.Key) (mtu int, ok bool) {
+	e.state.Lock()
+	f := e.flows.get(key)
+	e.state.Unlock()
+	if f == nil {
+		return 0, false
+	}
+	if f.out.Tunnel != 0 {
+		return e.under.fits(f.out.Tunnel)
+	}
+	p := e.port(f.out.Port)
+	if p == nil || p.mtu == 0 {
+		return 0, false
+	}
+	return p.mtu, true
+}
+
+// receive enters the connections that another host tells. Only hosts of this virtual network are believed.
+func (e *engine) receive(u *datapath.Upcall) {
+	e.world.RLock()
+	host, known := e.hosts[u.From]
+	e.world.RUnlock()
+	if !known {
+		e.count.drop(dropStranger)
+		return
+	}
+	m, err := flowstate.ParseMessage(u.Frame)
+	if err != nil || m.Sender != host {
+		e.count.drop(dropStateMessage)
+		if err == nil {
+			err = errors.New("it names another sender: " + m.Sender)
+		}
+		e.log.Debug("bad state message", "host", host, "from", u.From, "err", err)
+		return
+	}
+	e.answerChanged(e.conns.Import(m.Keys, e.clock()))
+}

@@ -1,0 +1,246 @@
+package overlay
+
+import (
+	"context"
+	"time"
+
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/simulate"
+)
+
+// Upkeep: what the kernel tells of its flows keeps alive what they rest on, and what is not used goes.
+const (
+	// roundEvery is how often all flows are read: half a microsecond each.
+	roundEvery = 10 * time.Second
+	// tickEvery is how often small things are done: flows of errors whose time is over, connections to be kept over a
+	// restart.
+	tickEvery = 100 * time.Millisecond
+	// roundBatch is how many flows are looked at under one lock.
+	roundBatch = 256
+	// verifyEach is how many flows are decided again in each round to see that they are as they should be.
+	verifyEach = 64
+)
+
+// upkeep is the agent's housekeeping, done by one goroutine.
+type upkeep struct {
+	e       *engine
+	again   *decider // simulates flows once more
+	room    []byte
+	started time.Duration // the agent's; flows of before are adopted or taken away
+	adopted bool
+}
+
+// Run does rounds until ctx ends. The first one adopts what an earlier agent left, then done is called.
+func (u *upkeep) Run(ctx context.Context, done func()) error {
+	round := time.NewTicker(roundEvery)
+	defer round.Stop()
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	u.round()
+	u.adopted = true
+	done()
+	for {
+		select {
+		case <-ctx.Done():
+			u.flush()
+			return nil
+		case <-round.C:
+			u.round()
+		case <-tick.C:
+			u.tick()
+		}
+	}
+}
+
+func (u *upkeep) tick() {
+	e := u.e
+	now := e.clock()
+	e.state.Lock()
+	due := e.flows.takeDue(now)
+	e.state.Unlock()
+	e.remove(due)
+	u.flush()
+}
+
+// flush writes to the kernel's table which connections have to survive a restart.
+func (u *upkeep) flush() {
+	if err := u.e.conns.Flush(); err != nil {
+		u.e.log.Warn("connections would not all survive a restart of this agent", "err", err)
+	}
+}
+
+// seenFlow is what one round does about one flow.
+type seenFlow struct {
+	datapath.FlowState
+	used time.Duration
+}
+
+// round reads all flows once.
+func (u *upkeep) round() {
+	e := u.e
+	start := e.clock()
+	seen := make(map[datapath.Key]struct{})
+	var batch []seenFlow
+	var unknown, sample []datapath.FlowState
+	err := e.dp.Dump(func(f datapath.FlowState) bool {
+		seen[f.Key] = struct{}{}
+		batch = append(batch, seenFlow{f, max(0, e.clock()-f.Idle)})
+		if len(batch) == roundBatch {
+			unknown = append(unknown, u.look(batch)...)
+			batch = batch[:0]
+		}
+		if u.adopted && len(sample) < verifyEach && !f.Stale {
+			sample = append(sample, f)
+		}
+		return true
+	})
+	if err != nil {
+		e.log.Error("cannot read the flows, will try again", "err", err)
+		return
+	}
+	unknown = append(unknown, u.look(batch)...)
+	u.forgetOthers(seen, start)
+	for _, f := range unknown {
+		u.adopt(f)
+	}
+	for _, f := range sample {
+		u.verify(f)
+	}
+	u.age(start)
+}
+
+// look notes the use of flows, takes away the idle ones, and returns those that nobody knows.
+func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
+	e := u.e
+	var idle []datapath.Key
+	e.state.Lock()
+	for i := range batch {
+		f := &batch[i]
+		known := e.flows.get(f.Key)
+		switch {
+		case known == nil:
+			unknown = append(unknown, f.FlowState)
+			continue
+		case f.Idle >= flowIdle:
+			idle = append(idle, f.Key)
+			e.flows.remove(f.Key)
+		}
+		u.used(known, f.used)
+	}
+	e.state.Unlock()
+	e.remove(idle)
+	e.count.expired.Add(uint64(len(idle)))
+	return unknown
+}
+
+// used keeps alive what a flow that was used at a time rests on. It needs the state's lock.
+func (u *upkeep) used(f *installed, at time.Duration) {
+	for _, c := range f.conns {
+		u.e.conns.Touch(c, at)
+	}
+	if f.tracked && f.reply {
+		u.e.conns.Touch(f.asked, at)
+	}
+	if f.learn != nil {
+		u.e.seen.seen(f.learn, at)
+	}
+}
+
+// forgetOthers forgets flows that the kernel does not have any more: it evicted them to make room.
+func (u *upkeep) forgetOthers(there map[datapath.Key]struct{}, start time.Duration) {
+	e := u.e
+	e.state.Lock()
+	defer e.state.Unlock()
+	for key, f := range e.flows.byKey {
+		if _, ok := there[key]; !ok && f.at < start {
+			e.flows.remove(key)
+		}
+	}
+}
+
+// age forgets what has not been used, as of the start of a round, and tells other hosts again of what has.
+func (u *upkeep) age(start time.Duration) {
+	e := u.e
+	e.world.Lock()
+	e.heard = start
+	e.world.Unlock()
+	e.conns.Expire(start)
+	e.answerChanged(e.conns.TakeGone())
+	for host, keys := range e.conns.TakeDue() {
+		if t, ok := e.tunnelTo(host); ok {
+			e.sendState(t, keys)
+		}
+	}
+	e.state.Lock()
+	old := e.seen.takeOld(start)
+	e.state.Unlock()
+	e.unlearn(old)
+}
+
+// adopt decides a flow of an earlier agent again: it stays if it would be the same now.
+func (u *upkeep) adopt(f datapath.FlowState) {
+	if f.Stale || f.Idle >= flowIdle || !u.same(f, true) {
+		u.e.remove([]datapath.Key{f.Key})
+		u.e.count.unadopted.Add(1)
+		return
+	}
+	u.e.count.adopted.Add(1)
+}
+
+// verify decides a known flow again; one that would be other than it is goes, and somebody should know: an invalidation
+// was missed.
+func (u *upkeep) verify(f datapath.FlowState) {
+	u.e.count.verified.Add(1)
+	if u.same(f, false) || !u.e.dp.Current(f.Tags) {
+		return
+	}
+	u.e.state.Lock()
+	u.e.flows.remove(f.Key)
+	u.e.state.Unlock()
+	u.e.remove([]datapath.Key{f.Key})
+	u.e.count.different.Add(1)
+	u.e.log.Warn("a flow was not as it should be and was taken away", "flow", f.Key, "out", f.Out)
+}
+
+// same simulates a frame of the flow and compares. With keep, a flow that is as it should be is entered as if it had been
+// installed now.
+func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
+	e := u.e
+	port := e.port(f.Port)
+	if port == nil {
+		return false
+	}
+	u.room = exampleFrame(u.room[:0], f.Key)
+	p := u.again.decide(port, f.Key, true, simulate.Input{Frame: u.room})
+	if !p.cached || p.flow.Out != f.Out || !sameSlots(p.flow.Tags, f.Tags) {
+		return false
+	}
+	if !keep {
+		return true
+	}
+	if p.brief {
+		return false // it goes soon in any case
+	}
+	if p.decision.Verdict == flow.Forward && len(p.decision.NewConns) > 0 {
+		e.conns.Add(p.decision.NewConns, append([]string(nil), p.hosts...), e.clock())
+	}
+	s := e.learnFrom(port, p.decision)
+	record := e.record(p, s)
+	e.state.Lock()
+	e.flows.put(record)
+	e.state.Unlock()
+	return true
+}
+
+func sameSlots(a, b []datapath.Tag) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Slot != b[i].Slot {
+			return false
+		}
+	}
+	return true
+}
