@@ -1,12 +1,14 @@
 package store
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -50,9 +52,8 @@ func LoadAuthority(certFile, keyFile string) (*Authority, error) {
 	return &Authority{cert, certPEM, key}, nil
 }
 
-// keepAuthority loads the authority in dir, and makes it at the first time.
-func keepAuthority(dir string, now time.Time) (*Authority, error) {
-	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+// keepAuthority loads the authority, and makes it at the first time.
+func keepAuthority(certFile, keyFile string, now time.Time) (*Authority, error) {
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
 	if errors.Is(certErr, os.ErrNotExist) && errors.Is(keyErr, os.ErrNotExist) {
@@ -61,6 +62,53 @@ func keepAuthority(dir string, now time.Time) (*Authority, error) {
 		}
 	}
 	return LoadAuthority(certFile, keyFile)
+}
+
+// authorityKey is where the authority is also kept in the store, so that a backup has it: hosts that trust it need not
+// join again after a restore. Only root can read it.
+const authorityKey = "/heddle-authority"
+
+type storedAuthority struct {
+	Certificate string `json:"certificate"` // PEM
+	Key         string `json:"key"`
+}
+
+// rememberAuthority sees that the store has the authority in the data directory.
+func (o Embedded) rememberAuthority(ctx context.Context, s *Etcd) error {
+	cert, err := os.ReadFile(o.caCert())
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(o.caKey())
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(storedAuthority{string(cert), string(key)})
+	if err != nil {
+		return err
+	}
+	kv, err := s.Get(ctx, authorityKey)
+	if err != nil && !errors.Is(err, ErrNotFound) || string(kv.Value) == string(value) {
+		return err
+	}
+	_, err = s.Commit(ctx, nil, []Op{{Key: authorityKey, Value: value}})
+	return err
+}
+
+// recallAuthority puts the store's authority into the data directory, if the store has one.
+func (o Embedded) recallAuthority(ctx context.Context, s *Etcd) error {
+	kv, err := s.Get(ctx, authorityKey)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	var a storedAuthority
+	if err == nil {
+		err = json.Unmarshal(kv.Value, &a)
+	}
+	if err != nil {
+		return fmt.Errorf("certificate authority: %w", err)
+	}
+	return errors.Join(writeFile(o.caKey(), []byte(a.Key)), writeFile(o.caCert(), []byte(a.Certificate)))
 }
 
 func makeAuthority(certFile, keyFile string, now time.Time) error {

@@ -61,9 +61,11 @@ const (
 // The files of a data directory.
 func (o Embedded) etcdDir() string    { return filepath.Join(o.DataDir, "etcd") }
 func (o Embedded) socket() string     { return filepath.Join(o.DataDir, "etcd.sock") }
+func (o Embedded) tlsSocket() string  { return filepath.Join(o.DataDir, "etcd-tls.sock") }
 func (o Embedded) lockFile() string   { return filepath.Join(o.DataDir, "lock") }
 func (o Embedded) tlsDir() string     { return filepath.Join(o.DataDir, "tls") }
 func (o Embedded) caCert() string     { return filepath.Join(o.tlsDir(), "ca.crt") }
+func (o Embedded) caKey() string      { return filepath.Join(o.tlsDir(), "ca.key") }
 func (o Embedded) serverCert() string { return filepath.Join(o.tlsDir(), "server.crt") }
 func (o Embedded) serverKey() string  { return filepath.Join(o.tlsDir(), "server.key") }
 func (o Embedded) rootCert() string   { return filepath.Join(o.tlsDir(), "root.crt") }
@@ -75,7 +77,7 @@ type member struct {
 	front  *front // nil when no agents are served
 	lock   *os.File
 	stop   context.CancelFunc // of renewing
-	ended  chan struct{}      // closed when renewing has stopped
+	ended  chan struct{}      // closed when renewing has stopped; nil when nothing is renewed
 	listen string             // host:port served without TLS
 }
 
@@ -87,7 +89,7 @@ func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, err
 	if err != nil {
 		return nil, err
 	}
-	m := &member{lock: lock, stop: func() {}, ended: make(chan struct{})}
+	m := &member{lock: lock, stop: func() {}}
 	s, err := m.open(ctx, o, log)
 	if err != nil {
 		m.close()
@@ -97,36 +99,57 @@ func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, err
 }
 
 func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
-	authority, err := o.certificates(time.Now())
-	if err != nil {
-		return nil, err
+	var authority *Authority
+	if o.Agents != "" {
+		var err error
+		if authority, err = o.certificates(time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	// What a server before left behind would mislead commands of this machine.
+	for _, socket := range []string{o.socket(), o.tlsSocket()} {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
 	}
 	if err := m.start(ctx, o.config(log)); err != nil {
 		return nil, err
 	}
-	s := newEtcd(v3client.New(m.etcd.Server), log)
-	s.as = asRoot
-	s.member = m
+	s := m.client(log)
 	s.authority = authority
-	setAuth := s.disableAuth
-	if o.Agents != "" {
-		setAuth = s.enableAuth
-	}
-	if err := setAuth(ctx); err != nil {
-		s.client.Close()
-		return nil, explain(ctx, "set authentication", err)
-	}
-	if o.Agents == "" {
-		close(m.ended)
-		return s, nil
-	}
-	if m.front, err = newFront(o.Agents, o.socket(), log); err != nil {
+	if err := m.serve(ctx, s, o, log); err != nil {
 		s.client.Close()
 		return nil, err
 	}
-	s.front = m.front
-	m.renew(o, log)
 	return s, nil
+}
+
+// client is root's, within this process.
+func (m *member) client(log *slog.Logger) *Etcd {
+	s := newEtcd(v3client.New(m.etcd.Server), log)
+	s.as = asRoot
+	s.member = m
+	return s
+}
+
+// serve lets agents in, if they are to be served.
+func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logger) error {
+	if o.Agents == "" {
+		return explain(ctx, "disable authentication", s.disableAuth(ctx))
+	}
+	if err := o.rememberAuthority(ctx, s); err != nil {
+		return err
+	}
+	if err := s.enableAuth(ctx); err != nil {
+		return explain(ctx, "enable authentication", err)
+	}
+	f, err := newFront(o.Agents, o.tlsSocket(), log)
+	if err != nil {
+		return err
+	}
+	m.front, s.front = f, f
+	m.renew(o, log)
+	return nil
 }
 
 func (o Embedded) check() error {
@@ -166,10 +189,9 @@ func (o Embedded) lock() (*os.File, error) {
 	return f, nil
 }
 
-// certificates sees that those of the server and of root are there and will last. They are kept also while no agents
-// are served, so that the authority stays the same.
+// certificates sees that those of the server and of root are there and will last.
 func (o Embedded) certificates(now time.Time) (*Authority, error) {
-	a, err := keepAuthority(o.tlsDir(), now)
+	a, err := keepAuthority(o.caCert(), o.caKey(), now)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +202,8 @@ func (o Embedded) certificates(now time.Time) (*Authority, error) {
 
 // names are all by which the server may be reached.
 func (o Embedded) names() []string {
-	names := append([]string{"localhost", "127.0.0.1", "::1"}, o.Names...)
+	// etcd's clients expect a server on a socket to be named as the socket is.
+	names := append([]string{"localhost", "127.0.0.1", "::1", filepath.Base(o.tlsSocket())}, o.Names...)
 	if h, err := os.Hostname(); err == nil {
 		names = append(names, h)
 	}
@@ -233,15 +256,15 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:2380"}}
 	c.InitialCluster = memberName + "=" + peerURL
 	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:2379"}}
-	scheme := "unix"
+	local := url.URL{Scheme: "unix", Path: o.socket()}
 	if o.Agents != "" {
-		scheme = "unixs"
+		local = url.URL{Scheme: "unixs", Path: o.tlsSocket()}
 		c.ClientTLSInfo.CertFile = o.serverCert()
 		c.ClientTLSInfo.KeyFile = o.serverKey()
 		c.ClientTLSInfo.TrustedCAFile = o.caCert()
 	}
 	c.ClientTLSInfo.ClientCertAuth = true // has etcd believe asRoot, too
-	c.ListenClientUrls = []url.URL{{Scheme: scheme, Path: o.socket()}}
+	c.ListenClientUrls = []url.URL{local}
 	if o.Listen != "" {
 		c.ListenClientUrls = append(c.ListenClientUrls, url.URL{Scheme: "http", Host: o.Listen})
 	}
@@ -278,7 +301,7 @@ func asRoot(ctx context.Context) context.Context {
 // renew keeps the certificates good for as long as the server runs. etcd reads them at each handshake.
 func (m *member) renew(o Embedded, log *slog.Logger) {
 	ctx, cancel := context.WithCancel(context.Background())
-	m.stop = cancel
+	m.stop, m.ended = cancel, make(chan struct{})
 	go func() {
 		defer close(m.ended)
 		tick := time.NewTicker(renewEvery)
@@ -298,9 +321,11 @@ func (m *member) renew(o Embedded, log *slog.Logger) {
 
 func (m *member) close() {
 	m.stop()
+	if m.ended != nil {
+		<-m.ended
+	}
 	if m.front != nil {
 		m.front.close()
-		<-m.ended
 	}
 	if m.etcd != nil {
 		m.etcd.Close()

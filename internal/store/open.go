@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -80,17 +82,69 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 	}
 	s := newEtcd(client, log)
 	s.authority = o.Authority
-	if _, err := s.Revision(ctx); err != nil {
+	_, err = s.Revision(ctx)
+	if errors.Is(err, ErrUnavailable) {
+		err = errors.Join(err, diagnose(o.Endpoints, config))
+	}
+	if err == nil && !o.SkipLimits {
+		err = s.checkLimits(ctx)
+	}
+	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), err)
 	}
-	if !o.SkipLimits {
-		if err := s.checkLimits(ctx); err != nil {
-			s.Close()
-			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), err)
+	return s, nil
+}
+
+// diagnose says what stands in the way of connections to the endpoints; etcd's client tells only that time was up.
+func diagnose(endpoints []string, config *tls.Config) error {
+	var all []error
+	for _, e := range endpoints {
+		network, address := "tcp", e
+		if scheme, rest, ok := strings.Cut(e, "://"); ok {
+			address = rest
+			if strings.HasPrefix(scheme, "unix") {
+				network = "unix"
+			}
+		}
+		c, err := net.DialTimeout(network, address, diagnoseTimeout)
+		if err == nil && config != nil {
+			err = handshake(c, address, config)
+		}
+		if err != nil {
+			all = append(all, fmt.Errorf("%s: %w", e, err))
+		}
+		if c != nil {
+			c.Close()
 		}
 	}
-	return s, nil
+	return errors.Join(all...)
+}
+
+const diagnoseTimeout = 2 * time.Second
+
+func handshake(c net.Conn, address string, config *tls.Config) error {
+	config = config.Clone()
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			host = path.Base(address) // of a unix socket, as etcd's client has it
+		}
+		config.ServerName = host
+	}
+	if err := c.SetDeadline(time.Now().Add(diagnoseTimeout)); err != nil {
+		return err
+	}
+	t := tls.Client(c, config)
+	if err := t.Handshake(); err != nil {
+		return err
+	}
+	// A server that does not like the client's certificate says so only after the handshake.
+	_, err := t.Read(make([]byte, 1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
 }
 
 // checkLimits tries a transaction as large as Heddle's may get, under a condition that never holds: etcd checks its
@@ -116,7 +170,7 @@ func (o Cluster) tlsConfig() (*tls.Config, error) {
 	}
 	secure := o.CAFile != "" || o.CertFile != ""
 	for _, e := range o.Endpoints {
-		secure = secure || strings.HasPrefix(e, "https://")
+		secure = secure || strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
 	}
 	if !secure {
 		return nil, nil

@@ -52,7 +52,7 @@ func openTest(t testing.TB, o Embedded) *Etcd {
 
 // testLog shows what went wrong with a failed test.
 func testLog(t testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func put(key, value string) Op { return Op{Key: key, Value: []byte(value)} }

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"log/slog"
+	"os"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// Backup writes a snapshot of the whole store, as etcd makes it: etcd's own tools read it too. The store stays in use.
+// What is written is checked by the hash at its end.
+func (s *Etcd) Backup(ctx context.Context, w io.Writer) error {
+	r, err := s.client.SnapshotWithVersion(s.as(ctx))
+	if err != nil {
+		return explain(ctx, "snapshot", err)
+	}
+	defer r.Snapshot.Close()
+	check := &hashTail{w: w, sum: sha256.New()}
+	if _, err := io.Copy(check, r.Snapshot); err != nil {
+		return fmt.Errorf("write backup: %w", err)
+	}
+	if !bytes.Equal(check.sum.Sum(nil), check.tail) {
+		return errors.New("write backup: the snapshot that came from etcd is not whole")
+	}
+	return nil
+}
+
+// hashTail passes on what is written, and keeps the hash of all but the last bytes, which should be that hash.
+type hashTail struct {
+	w    io.Writer
+	sum  hash.Hash
+	tail []byte
+}
+
+func (h *hashTail) Write(p []byte) (int, error) {
+	h.tail = append(h.tail, p...)
+	if n := len(h.tail) - sha256.Size; n > 0 {
+		h.sum.Write(h.tail[:n])
+		h.tail = append(h.tail[:0], h.tail[n:]...)
+	}
+	return h.w.Write(p)
+}
+
+// revisionBump is by how much a restored store's revision is raised. Agents that have seen newer revisions than the
+// backup's then do not wait for them: they are told to list anew.
+const revisionBump = 1_000_000_000
+
+// Restore makes the store in dataDir from a backup. It refuses a damaged file, and a directory that has a store. The
+// result is opened once, so that a store that was restored also starts.
+func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	o := Embedded{DataDir: dataDir}
+	lock, err := o.lock()
+	if err != nil {
+		return err
+	}
+	m := &member{lock: lock, stop: func() {}}
+	defer m.close()
+	if _, err := os.Stat(o.etcdDir()); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("restore into %s: it has a store already: move %s away first", dataDir, o.etcdDir())
+	}
+	unfinished := o.etcdDir() + ".restoring"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	defer os.RemoveAll(unfinished)
+	err = snapshot.NewV3(zap.New(slogCore{log})).Restore(snapshot.RestoreConfig{
+		SnapshotPath:        file,
+		Name:                memberName,
+		OutputDataDir:       unfinished,
+		PeerURLs:            []string{peerURL},
+		InitialCluster:      memberName + "=" + peerURL,
+		InitialClusterToken: memberName,
+		RevisionBump:        revisionBump,
+		MarkCompacted:       true,
+	})
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
+	config := o.config(log)
+	config.Dir = unfinished
+	config.ListenClientUrls = nil
+	if err := m.start(ctx, config); err != nil {
+		return fmt.Errorf("restore %s: the restored store does not start: %w", file, err)
+	}
+	s := m.client(log)
+	err = o.recallAuthority(ctx, s)
+	s.client.Close()
+	m.etcd.Close()
+	m.etcd = nil
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
+	return os.Rename(unfinished, o.etcdDir())
+}
+
+// OpenDataDir connects to the embedded store in dataDir as root: to the server that has it open, or else by opening it.
+// That is for commands on the server's machine.
+func OpenDataDir(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
+	o := Embedded{DataDir: dataDir}
+	if _, err := os.Stat(o.etcdDir()); err != nil {
+		return nil, fmt.Errorf("store in %s: %w", dataDir, err)
+	}
+	s, err := Open(ctx, Options{Embedded: &o, Log: log})
+	if !errors.Is(err, ErrInUse) {
+		return s, err
+	}
+	c := Cluster{SkipLimits: true}
+	if _, err := os.Stat(o.tlsSocket()); err == nil {
+		c.Endpoints = []string{"unixs://" + o.tlsSocket()}
+		c.CAFile, c.CertFile, c.KeyFile = o.caCert(), o.rootCert(), o.rootKey()
+	} else {
+		c.Endpoints = []string{"unix://" + o.socket()}
+	}
+	return Open(ctx, Options{Cluster: &c, Log: log})
+}

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func backup(t testing.TB, s *Etcd) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "backup")
+	var b bytes.Buffer
+	if err := s.Backup(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A store comes back from its backup with its keys, its hosts' rights and its authority.
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	first := openTest(t, Embedded{Agents: "127.0.0.1:0"})
+	config := joined(t, first, "h1")
+	for i := range 2000 {
+		mustCommit(t, first, put(fmt.Sprintf("/heddle/topology/%d", i), strings.Repeat("x", 100)))
+	}
+	file := backup(t, first)
+	last := mustCommit(t, first, put("/heddle/topology/after", "the backup"))
+
+	dir := t.TempDir()
+	if err := Restore(t.Context(), file, dir, testLog(t)); err != nil {
+		t.Fatal(err)
+	}
+	second := openTest(t, Embedded{DataDir: dir, Agents: "127.0.0.1:0"})
+	kvs, rev, err := second.List(t.Context(), "/heddle/topology/")
+	if err != nil || len(kvs) != 2000 {
+		t.Errorf("%d keys, %v; want 2000", len(kvs), err)
+	}
+	if rev <= last {
+		t.Errorf("revision %d is not beyond %d, which agents may have seen", rev, last)
+	}
+	agent, err := connect(t, second, config)
+	if err != nil {
+		t.Fatal("the host's certificate:", err)
+	}
+	changes, failed := agent.Watch(t.Context(), last, "/heddle/topology/")
+	for c := range changes {
+		t.Errorf("a watch from before the restore gets %v", c)
+	}
+	if err := failed(); !errors.Is(err, ErrCompacted) {
+		t.Errorf("a watch from before the restore: %v, want ErrCompacted", err)
+	}
+	if err := Restore(t.Context(), file, dir, nil); !errors.Is(err, ErrInUse) {
+		t.Errorf("restore over a running store: %v, want ErrInUse", err)
+	}
+	second.Close()
+	if err := Restore(t.Context(), file, dir, nil); err == nil || !strings.Contains(err.Error(), "has a store already") {
+		t.Errorf("restore over a store: %v, want it refused", err)
+	}
+}
+
+func TestRestoreRefusesDamagedFiles(t *testing.T) {
+	t.Parallel()
+	s := openTest(t, Embedded{})
+	mustCommit(t, s, put("/heddle/a", "b"))
+	whole, err := os.ReadFile(backup(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	for name, content := range map[string][]byte{
+		"empty": nil, "text": []byte("hello"), "cut": whole[:len(whole)/2], "hash cut off": whole[:len(whole)-32], "flipped": flipped,
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(t.TempDir(), "backup")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Restore(t.Context(), file, dir, nil); err == nil {
+			t.Errorf("%s: restored", name)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "etcd*")); len(left) > 0 {
+			t.Errorf("%s: leaves %q", name, left)
+		}
+	}
+	if err := Restore(t.Context(), "/no/such/file", t.TempDir(), nil); err == nil {
+		t.Error("no file: restored")
+	}
+}
+
+// Commands of the server's machine reach the store while it runs, with and without agents, and while it does not.
+func TestOpenDataDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if s, err := OpenDataDir(t.Context(), dir, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no store: %v, %v", s, err)
+	}
+	for i, o := range []Embedded{{DataDir: dir}, {DataDir: dir, Agents: "127.0.0.1:0"}, {DataDir: dir}} {
+		running := openTest(t, o)
+		mustCommit(t, running, put("/heddle/x", fmt.Sprint(i)))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		s, err := OpenDataDir(ctx, dir, testLog(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kv, err := s.Get(ctx, "/heddle/x"); err != nil || string(kv.Value) != fmt.Sprint(i) {
+			t.Errorf("%d: %q, %v", i, kv.Value, err)
+		}
+		backup(t, s)
+		s.Close()
+		running.Close()
+		cancel()
+	}
+	s, err := OpenDataDir(t.Context(), dir, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if kv, err := s.Get(t.Context(), "/heddle/x"); err != nil || string(kv.Value) != "2" {
+		t.Errorf("not running: %q, %v", kv.Value, err)
+	}
+}
+
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	from, to := openTest(t, Embedded{}), NewMemory()
+	lease, err := from.Grant(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * copyBatch {
+		mustCommit(t, from, put(fmt.Sprintf("/heddle/n/%d", i), fmt.Sprint(i)))
+	}
+	mustCommit(t, from, put("/heddle/schema", "1"), put("/calico/x", "y"), put("/other", "no"), Op{Key: "/heddle/state/h/alive", Lease: lease})
+	told := 0
+	if err := Copy(ctx, from, to, func(done, all int) { told = all - done }); err != nil {
+		t.Fatal(err)
+	}
+	kvs, _, _ := to.List(ctx, "")
+	if len(kvs) != 3*copyBatch+2 || told != 0 {
+		t.Errorf("%d keys copied, %d to go; want %d and none", len(kvs), told, 3*copyBatch+2)
+	}
+	if err := Copy(ctx, from, to, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("copy into what is not empty: %v", err)
+	}
+
+	// A source that changes meanwhile is noticed, and the target left as it was.
+	target := NewMemory()
+	err = Copy(ctx, from, target, func(int, int) { mustCommit(t, from, put("/heddle/n/1", "changed")) })
+	if err == nil || !strings.Contains(err.Error(), "the source changed at /heddle/n/1") {
+		t.Errorf("copy of what changes: %v", err)
+	}
+	if kvs, _, _ := target.List(ctx, ""); len(kvs) != 0 {
+		t.Errorf("a failed copy leaves %d keys", len(kvs))
+	}
+}

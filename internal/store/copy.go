@@ -1,0 +1,121 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// copied are the prefixes that Copy copies; the last key of the first one makes a store complete.
+func copied() []string { return []string{"/calico/", "/heddle/"} }
+
+// versionKey is written last: a store without it is refused by every server.
+const versionKey = "/heddle/schema"
+
+// copyBatch is how many keys go into one transaction: any etcd takes as many.
+const copyBatch = 100
+
+// Copy copies all of Heddle's and Calico's keys from one store into another, and checks that they are the same then. It
+// refuses a target that has such keys, and fails, leaving the target as it was, when the source changes meanwhile: stop
+// the servers and agents before. What hosts report under their leases is left out; they report it anew.
+//
+// That is the way from the embedded store to a cluster. tell, if not nil, is called with the number of keys done.
+func Copy(ctx context.Context, from, to Store, tell func(done, all int)) error {
+	for _, p := range copied() {
+		kvs, _, err := to.List(ctx, p)
+		if err != nil {
+			return fmt.Errorf("copy: target: %w", err)
+		}
+		if len(kvs) > 0 {
+			return fmt.Errorf("copy: the target is not empty: it has %s: empty it with etcdctl del --prefix %s", kvs[0].Key, p)
+		}
+	}
+	err := copyInto(ctx, from, to, tell)
+	if err == nil {
+		return nil
+	}
+	var ops []Op
+	for _, p := range copied() {
+		ops = append(ops, Op{Key: p, DeletePrefix: true})
+	}
+	if _, undo := to.Commit(context.WithoutCancel(ctx), nil, ops); undo != nil {
+		return errors.Join(err, fmt.Errorf("what was copied could not be deleted again: %w", undo))
+	}
+	return err
+}
+
+func copyInto(ctx context.Context, from, to Store, tell func(done, all int)) error {
+	kvs, err := lasting(ctx, from)
+	if err != nil {
+		return fmt.Errorf("copy: source: %w", err)
+	}
+	var version []Op
+	var ops []Op
+	for _, kv := range kvs {
+		op := Op{Key: kv.Key, Value: kv.Value}
+		if kv.Key == versionKey {
+			version = []Op{op}
+		} else {
+			ops = append(ops, op)
+		}
+	}
+	for done := 0; done < len(ops); done += copyBatch {
+		if tell != nil {
+			tell(done, len(kvs))
+		}
+		if _, err := to.Commit(ctx, nil, ops[done:min(done+copyBatch, len(ops))]); err != nil {
+			return fmt.Errorf("copy: target: %w", err)
+		}
+	}
+	if _, err := to.Commit(ctx, nil, version); err != nil {
+		return fmt.Errorf("copy: target: %w", err)
+	}
+	if tell != nil {
+		tell(len(kvs), len(kvs))
+	}
+	return compareStores(ctx, kvs, from, to)
+}
+
+// lasting are the keys to copy, in order.
+func lasting(ctx context.Context, s Store) ([]KV, error) {
+	var out []KV
+	for _, p := range copied() {
+		kvs, _, err := s.List(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range kvs {
+			if kv.Lease == 0 {
+				out = append(out, kv)
+			}
+		}
+	}
+	return out, nil
+}
+
+func compareStores(ctx context.Context, kvs []KV, from, to Store) error {
+	again, err := lasting(ctx, from)
+	if err != nil {
+		return fmt.Errorf("copy: source: %w", err)
+	}
+	target, err := lasting(ctx, to)
+	if err != nil {
+		return fmt.Errorf("copy: target: %w", err)
+	}
+	if len(again) != len(kvs) {
+		return fmt.Errorf("copy: the source changed while it was copied: stop its servers and agents first")
+	}
+	if len(target) != len(kvs) {
+		return fmt.Errorf("copy: the target has %d keys, the source %d", len(target), len(kvs))
+	}
+	for i, kv := range kvs {
+		if again[i].Key != kv.Key || again[i].ModRevision != kv.ModRevision {
+			return fmt.Errorf("copy: the source changed at %s while it was copied: stop its servers and agents first", again[i].Key)
+		}
+		if target[i].Key != kv.Key || !bytes.Equal(target[i].Value, kv.Value) {
+			return fmt.Errorf("copy: %s differs in the target", kv.Key)
+		}
+	}
+	return nil
+}
