@@ -41,6 +41,7 @@ type serveConfig struct {
 	keystone      keystoneConfig
 
 	underlayMTU int
+	dnsDomain   string
 	physnets    []string
 	log         logConfig
 }
@@ -81,6 +82,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.keystone.passwordFile, "keystone-password-file", "", "`file` with its password")
 	f.StringVar(&c.keystone.project, "keystone-project", "service", "its project")
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
+	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names that Neutron tells for a port's addresses (dns_assignment)")
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	c.log.flags(f)
 	return cmd
@@ -187,7 +189,7 @@ func (s *server) addIdentity() error {
 
 func (s *server) neutronHandler() http.Handler {
 	return neutronv2.New(neutronv2.Options{
-		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, Log: s.log.With("part", "neutron"),
+		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Log: s.log.With("part", "neutron"),
 	})
 }
 
