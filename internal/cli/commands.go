@@ -25,7 +25,9 @@ func (e *Exit) ExitCode() int { return e.Code }
 
 // Commands are all commands but the long-running roles, which main builds itself.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		hostCommand(), translateCommand(), traceCommand(), demoCommand(), backupCommand(), restoreCommand(), moveCommand(),
+	}
 }
 
 // cloudFlags adds the flags that say where the APIs are.

@@ -58,6 +58,9 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.showChange(ctx, c); err != nil {
 		return err
 	}
+	if err := d.showTrace(ctx, c); err != nil {
+		return err
+	}
 	if err := d.showRestart(ctx, c); err != nil {
 		return err
 	}
@@ -230,6 +233,27 @@ func (d *demo) showChange(ctx context.Context, c *cast) error {
 			return 0, err
 		}
 		return drip.stopsAfter(ctx, called)
+	})
+	return nil
+}
+
+// showTrace asks why a forbidden packet is dropped.
+func (d *demo) showTrace(ctx context.Context, c *cast) error {
+	frame, err := tcpFrame(c.a1, c.a3, forbiddenPort)
+	if err != nil {
+		return err
+	}
+	d.check(fmt.Sprintf("trace TCP a1 to a3:%d, answered by the agent of %s", forbiddenPort, c.a1.host.name), "drop: security group of a3", func() string {
+		answer, err := d.lab.admin.trace(ctx, c.a1.port.ID, frame)
+		switch {
+		case err != nil:
+			return err.Error()
+		case !answer.LiveState:
+			return "no agent answered"
+		case strings.Contains(answer.Reason, c.a3.port.ID):
+			return answer.Verdict + ": security group of a3"
+		}
+		return answer.Verdict + ": " + answer.Reason
 	})
 	return nil
 }

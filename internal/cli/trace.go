@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/offline"
+	"heddle/internal/topology/flow"
+)
+
+// traceCommand follows one packet through the virtual network.
+func traceCommand() *cobra.Command {
+	var scenario, hosts, port, frame string
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "Follow one packet through the virtual network, step by step",
+		Long: `Against a running system: --port and --frame. The agent of the port's host answers with its live connections; where none
+is alive the server answers, and says that they are missing. A frame is hex digits, or the fields of a frame as in a scenario:
+  heddle trace --port ID --frame '{type: ipv4, eth_src: "fa:16:…", eth_dst: "fa:16:…", ip_src: 10.0.0.3, ip_dst: 10.0.0.4, proto: tcp, sport: 4000, dport: 22}'
+Offline: --scenario FILE holds a topology and frames with what is expected of them ("-" reads standard input). Exits 1 when an
+expectation fails, 2 when the file is wrong.`,
+		Args: cobra.NoArgs,
+	}
+	cloud := cloudFlags(cmd)
+	format := outputFlag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&scenario, "scenario", "", "scenario `file`, YAML or JSON")
+	f.StringVar(&hosts, "hosts", "one", "with --scenario: one host for all ports, or each port on its own")
+	f.StringVar(&port, "port", "", "`id` of the port that the frame enters by")
+	f.StringVar(&frame, "frame", "", "the `frame`: hex digits, or fields")
+	cmd.MarkFlagsMutuallyExclusive("scenario", "port")
+	cmd.MarkFlagsRequiredTogether("port", "frame")
+	cmd.MarkFlagsOneRequired("scenario", "port")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if scenario != "" {
+			return traceScenario(cmd, scenario, hosts, *format)
+		}
+		return traceLive(cmd, cloud, port, frame, *format)
+	}
+	return cmd
+}
+
+func traceLive(cmd *cobra.Command, cloud *Cloud, port, frame, format string) error {
+	raw, err := parseFrame(frame)
+	if err != nil {
+		return &Exit{Code: 2, Text: "--frame: " + err.Error()}
+	}
+	s, err := cloud.login(cmd.Context())
+	if err != nil {
+		return err
+	}
+	answer, err := s.trace(cmd.Context(), port, raw)
+	if err != nil {
+		return err
+	}
+	if format == "json" {
+		return printJSON(cmd.OutOrStdout(), answer)
+	}
+	printTrace(cmd.OutOrStdout(), answer)
+	return nil
+}
+
+// trace asks the server for one simulation.
+func (s *session) trace(ctx context.Context, port string, frame []byte) (*flow.TraceAnswer, error) {
+	var answer flow.TraceAnswer
+	request := map[string]any{"port": port, "frame": frame}
+	if err := s.operator(ctx, http.MethodPost, "/v1/traces", request, &answer); err != nil {
+		return nil, err
+	}
+	if answer.Error != "" {
+		return nil, fmt.Errorf("host %s: %s", answer.HostID, answer.Error)
+	}
+	return &answer, nil
+}
+
+// parseFrame reads hex digits (blanks and colons between them are skipped), or the fields of a scenario's frame.
+func parseFrame(text string) ([]byte, error) {
+	digits := strings.NewReplacer(" ", "", "\n", "", ":", "").Replace(text)
+	if raw, err := hex.DecodeString(digits); err == nil {
+		return raw, nil
+	}
+	return offline.ParseFrame([]byte(text))
+}
+
+func printTrace(w io.Writer, a *flow.TraceAnswer) {
+	for _, s := range a.Walk {
+		fmt.Fprintf(w, "  %s", s.Device)
+		if s.Chain != "" {
+			fmt.Fprintf(w, "  chain %s", s.Chain)
+		}
+		if s.Rule != "" {
+			fmt.Fprintf(w, "  rule %s", s.Rule)
+		}
+		fmt.Fprintf(w, "  %s\n", s.Text)
+	}
+	fmt.Fprintf(w, "verdict: %s", a.Verdict)
+	if a.Reason != "" {
+		fmt.Fprintf(w, ": %s", a.Reason)
+	}
+	fmt.Fprintln(w)
+	for _, o := range a.Outputs {
+		fmt.Fprintf(w, "out: port %s on host %s\n", o.PortID, o.HostID)
+	}
+	for _, r := range a.Replies {
+		fmt.Fprintf(w, "reply: port %s: %x\n", r.PortID, r.Frame)
+	}
+	if !a.LiveState {
+		fmt.Fprintln(w, "note: no agent answered for the port's host; a server did, which knows no connections or learned addresses")
+	}
+}
+
+func traceScenario(cmd *cobra.Command, file, hosts, format string) error {
+	asJSON, err := wantJSON(format)
+	if err != nil {
+		return err
+	}
+	if hosts != "one" && hosts != "each" {
+		return &Exit{Code: 2, Text: "--hosts " + hosts + ": want one or each"}
+	}
+	in, err := inputFile(cmd, file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	opts := offline.TraceOptions{EachHost: hosts == "each", JSON: asJSON}
+	return offlineError(file, offline.Trace(in, opts, cmd.OutOrStdout()))
+}
