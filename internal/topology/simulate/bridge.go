@@ -73,9 +73,9 @@ func (s *Simulator) unicast(n *network) {
 	if s.in.Explain {
 		s.say(n.id, "MAC "+f.Dst.String()+" is behind port "+to.id)
 	}
-	s.outPort = to
+	s.head(to)
 	if s.bridgeFilter(n, "out", n.out) {
-		s.leave(n, to)
+		s.leave(n)
 	}
 }
 
@@ -95,7 +95,8 @@ func (s *Simulator) flood(n *network, why string) {
 			continue
 		}
 		copies++
-		if s.leave(n, p) {
+		s.head(p)
+		if s.leave(n) {
 			passed++
 		}
 	}

@@ -144,10 +144,15 @@ func (s *Simulator) enter(p *port) {
 	}
 }
 
-// leave is the egress of a port of network n (midonet-simulation §3). It says whether the packet went out.
-func (s *Simulator) leave(n *network, p *port) bool {
+// head turns the packet to an out port, on which the decision rests from now on.
+func (s *Simulator) head(p *port) {
 	s.dec.Touched = append(s.dec.Touched, p.id)
 	s.outPort = p
+}
+
+// leave is the egress of the out port, of network n (midonet-simulation §3). It says whether the packet went out.
+func (s *Simulator) leave(n *network) bool {
+	p := s.outPort
 	switch {
 	case p.def == nil || p.network != n:
 		s.errorDrop(p.id, "network "+n.id+" has no such port")

@@ -119,10 +119,13 @@ func (w *World) changeMAC(networkID string, key macKey, change func(*macEntry) (
 	if e == nil {
 		e = &macEntry{}
 	}
+	seeded := len(e.seeds) > 0
 	had, sources := change(e)
 	was := e.settle()
-	if was != nil && was != e.top {
-		w.touch(was) // to where packets went until now; to an unknown address they were flooded, which is not kept
+	// To where packets went until now; to an unknown address they were flooded, which is not kept. Without a seed the
+	// port's own packets begin to take references.
+	if was != nil && (was != e.top || seeded && len(e.seeds) == 0) {
+		w.touch(was)
 	}
 	if e.top == nil {
 		delete(n.macs, key)

@@ -1,0 +1,114 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+func wantAffected(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	got = slices.Sorted(slices.Values(got))
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: affected %v, want %v", what, got, want)
+	}
+}
+
+func TestAffected(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	wantAffected(t, "network", l.Apply(owner("network", "net"), &topology.Bundle{Networks: []topology.Network{{ID: "net", AdminStateUp: true}}}))
+	wantAffected(t, "group", l.group("web", allowFrom("members", "web", packet.TypeIPv4)))
+	l.group("other")
+	wantAffected(t, "a new port", l.port(machine(1, "web")), "p1")
+	wantAffected(t, "a second port: nobody asked for its address", l.port(machine(2, "web")), "p2")
+	l.port(machine(3, "other"))
+	wantAffected(t, "the same again", l.port(machine(2, "web")))
+
+	// A packet of p3 to p1 asks the group for p3's address.
+	l.send("p3", tcp(3, 1, 1, 2))
+	p3 := machine(3, "other", "web")
+	p3.groups = []string{"other", "web"}
+	wantAffected(t, "an address that was asked for joins", l.port(p3), "p1", "p2", "p3")
+	wantAffected(t, "an address that was not asked for since leaves", l.port(machine(3, "other")), "p3")
+	l.port(p3)
+	l.send("p3", tcp(3, 1, 1, 2))
+	wantAffected(t, "a prefix joins", l.Apply(owner("port", "pairs"), &topology.Bundle{
+		Memberships: []topology.Membership{{GroupID: "web", PortID: "p9", IPAddress: "10.9.0.0/16"}}}), "p1", "p2", "p3")
+	wantAffected(t, "a rule", l.group("web", allowPort("r", packet.ProtoTCP, 80)), "p1", "p2", "p3")
+	wantAffected(t, "a rule of another group", l.group("other", allowPort("r2", packet.ProtoTCP, 80)), "p3")
+	wantAffected(t, "network down", l.Apply(owner("network", "net"), &topology.Bundle{Networks: []topology.Network{{ID: "net"}}}), "p1", "p2", "p3")
+	wantAffected(t, "network renamed", l.Apply(owner("network", "net"), &topology.Bundle{Networks: []topology.Network{{ID: "net", Name: "new"}}}), "p1", "p2", "p3")
+	wantAffected(t, "subnet", l.Apply(owner("subnet", "s"), &topology.Bundle{Dhcps: []topology.Dhcp{{ID: "s", NetworkID: "net", Enabled: true}}}))
+	wantAffected(t, "host", l.ApplyHost("h1", &topology.Host{ID: "h1"}), "p1", "p2", "p3")
+	wantAffected(t, "a MAC that moves", l.Apply(owner("port", "a"), &topology.Bundle{
+		MACs: []topology.MACEntry{{NetworkID: "net", MAC: mac(1), PortID: "p2"}}}), "p1")
+	wantAffected(t, "a port goes", l.Apply(owner("port", "p3"), nil), "p3")
+	wantAffected(t, "what is gone goes again", l.Apply(owner("port", "p3"), nil))
+	l.group("other", allowFrom("friends", "friends", packet.TypeIPv4))
+	p2 := machine(2, "web", "other")
+	l.port(p2)
+	wantAffected(t, "a group that is asked for comes", l.group("friends"), "p2")
+	wantAffected(t, "and goes", l.Apply(owner("security-group", "friends"), nil), "p2")
+	wantAffected(t, "a network goes", l.Apply(owner("network", "net"), nil), "p1", "p2")
+}
+
+// An object may pass from one owner to another: the new definition comes before or after the old one goes.
+func TestOwnersTakeOver(t *testing.T) {
+	t.Parallel()
+	l := threeOpen()
+	p := open(2)
+	p.down = true
+	b := p.bundle()
+	l.Apply(owner("port", "z"), b) // while both claim it, the lower owner counts
+	if d := l.send("p1", tcp(1, 2, 1, 2)); len(d.Outputs) != 1 {
+		t.Error(walk(d))
+	}
+	wantAffected(t, "the first owner leaves", l.Apply(owner("port", "p2"), nil), "p2")
+	if d := l.send("p1", tcp(1, 2, 1, 2)); d.Device != "p2" {
+		t.Error(walk(d))
+	}
+	wantAffected(t, "the second owner leaves", l.Apply(owner("port", "z"), nil), "p2")
+}
+
+// The cost of one more port does not follow the number of ports there are, nor does that of one more network.
+func BenchmarkApplyPort(b *testing.B) {
+	for _, n := range []int{10, 1000, 10000} {
+		b.Run(fmt.Sprint("ports=", n), func(b *testing.B) {
+			l := newLab()
+			l.network("net")
+			l.group("web", allowFrom("members", "web", packet.TypeIPv4))
+			for i := range n {
+				l.port(machine(i, "web"))
+			}
+			p := machine(n, "web")
+			bundle := p.bundle()
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Apply(p.owner(), bundle)
+				l.Apply(p.owner(), nil)
+			}
+		})
+	}
+}
+
+// A changed rule reaches every port of its group.
+func BenchmarkApplyRule(b *testing.B) {
+	for _, n := range []int{10, 1000, 10000} {
+		b.Run(fmt.Sprint("ports=", n), func(b *testing.B) {
+			l := newLab()
+			l.network("net")
+			for i := range n {
+				l.port(machine(i, "web"))
+			}
+			one, two := groupBundle("web", allowPort("r", packet.ProtoTCP, 80)), groupBundle("web", allowPort("r", packet.ProtoTCP, 81))
+			for b.Loop() {
+				l.Apply(owner("security-group", "web"), one)
+				l.Apply(owner("security-group", "web"), two)
+			}
+		})
+	}
+}
