@@ -39,6 +39,7 @@ type engine struct {
 	hosts    map[netip.Addr]string // tunnel address → host, of other hosts in a zone of this one
 	tunnelIP map[string]netip.Addr // and back
 	revision uint64                // of the store, as far as applied
+	adopting bool                  // the first snapshot is being applied
 	heard    time.Duration         // the kernel has told of all packets until then
 
 	state sync.Mutex
@@ -182,6 +183,9 @@ func (e *engine) apply(change func(*simulate.World) (affected []string)) {
 
 // bump needs the world's write lock.
 func (e *engine) bump(affected []string) {
+	if e.adopting {
+		return
+	}
 	for _, id := range affected {
 		e.dp.Bump(datapath.SlotOf(id))
 	}

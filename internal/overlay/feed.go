@@ -19,12 +19,14 @@ func tables(host string) []replica.Table {
 }
 
 // changed brings the engine to a new snapshot. It is called for each in turn, from one goroutine. All changes of one
-// snapshot are applied under one lock: no packet is decided in between.
+// snapshot are applied under one lock: no packet is decided in between. The first snapshot stops no flow: those that an
+// earlier agent left go on until they are adopted.
 func (a *Agent) changed(u replica.Update) {
 	e := a.engine
 	var traces []*topology.TraceRequest
-	hosts := false
+	hosts, first := false, u.Prev.Revision == 0
 	e.world.Lock()
+	e.adopting = first
 	e.revision = uint64(u.Next.Revision)
 	for i := range u.Changed {
 		c := &u.Changed[i]
@@ -48,6 +50,7 @@ func (a *Agent) changed(u replica.Update) {
 			}
 		}
 	}
+	e.adopting = false
 	e.world.Unlock()
 	if hosts {
 		a.hostsChanged(u.Next)
@@ -55,7 +58,7 @@ func (a *Agent) changed(u replica.Update) {
 	for _, r := range traces {
 		a.answerTrace(r)
 	}
-	if u.Prev.Revision == 0 {
+	if first {
 		a.attaching.Complete()
 		close(a.loaded)
 	}

@@ -247,6 +247,7 @@ type machine struct {
 	host   *testHost
 	net    *network
 	port   neutron.Port
+	number int
 	groups []*neutron.SecurityGroup
 	v4, v6 netip.Addr
 }
@@ -256,7 +257,7 @@ func (n *network) port(host *testHost, groups ...*neutron.SecurityGroup) *machin
 	n.lab.t.Helper()
 	n.ports++
 	i := byte(10 + n.ports)
-	m := &machine{lab: n.lab, host: host, net: n, groups: groups, v4: netip.AddrFrom4([4]byte{10, 0, 0, i}),
+	m := &machine{lab: n.lab, host: host, net: n, number: n.ports, groups: groups, v4: netip.AddrFrom4([4]byte{10, 0, 0, i}),
 		v6: netip.MustParseAddr("2001:db8::" + strconv.Itoa(int(i)))}
 	m.port = neutron.Port{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: n.net.ID, AdminStateUp: true, DeviceOwner: "compute:nova",
 		MACAddress: packet.MAC{0xfa, 0x16, 0x3e, n.net.ID[0], n.net.ID[1], i}, PortSecurityEnabled: len(groups) > 0,
@@ -283,7 +284,7 @@ func (m *machine) plug() {
 	t := m.lab.t
 	t.Helper()
 	if m.Namespace == nil {
-		m.Namespace = m.lab.MustNamespace(t, fmt.Sprintf("%s-m%d", m.net.net.Name, m.net.ports))
+		m.Namespace = m.lab.MustNamespace(t, fmt.Sprintf("%s-m%d", m.net.net.Name, m.number))
 	}
 	m.lab.MustVeth(t, m.host.ns, m.port.InterfaceName, m.Namespace, "eth0")
 	m.MustIP(t, "link set eth0 down", fmt.Sprintf("link set eth0 address %s mtu 1450", m.port.MACAddress), "link set eth0 up",
