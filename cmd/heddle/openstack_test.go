@@ -61,10 +61,6 @@ func TestOpenStackCommand(t *testing.T) {
 		t.Errorf("port list: %q", got)
 	}
 
-	run("quota", "set", "--ports", "7", "admin")
-	if got := run("quota", "show", "--network", "admin", "-f", "value"); !strings.Contains(got, "7") {
-		t.Errorf("quota show: %q", got)
-	}
 	if got := list("extension", "list", "--network", "-c", "Alias"); !strings.Contains(got, "security-group") {
 		t.Errorf("extension list: %q", got)
 	}
