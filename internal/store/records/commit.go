@@ -51,7 +51,7 @@ func (tx *Tx) commit() ([]store.Cond, []store.Op) {
 }
 
 // guardKey is both a key and the prefix of this key alone.
-func guardKey(key string) string { return "/heddle/guard/" + key + "/" }
+func guardKey(key string) string { return guardRoot + key + "/" }
 
 type commit struct {
 	tx    *Tx

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -75,12 +76,18 @@ func (w world) tables() []replica.Table {
 // open returns a DB of the world over the store.
 func open(t testing.TB, st store.Store) (world, *records.DB) {
 	t.Helper()
+	return openIn(t, t, st)
+}
+
+// openIn is open for a part of a test, which has a cleanup of its own.
+func openIn(t testing.TB, part interface{ Cleanup(func()) }, st store.Store) (world, *records.DB) {
+	t.Helper()
 	w := newWorld()
 	rep := replica.New(st, replica.Options{Watch: "/"}, w.tables()...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- rep.Run(ctx) }()
-	t.Cleanup(func() {
+	part.Cleanup(func() {
 		cancel()
 		<-done
 	})
@@ -476,5 +483,77 @@ func TestSplitPrefix(t *testing.T) {
 	}
 	if snap, _ = db.View(t.Context()); ports.Count(snap)+alive.Count(snap) != 0 {
 		t.Error("records outlive their lease")
+	}
+}
+
+// Whatever many writers on two servers do at once, the keys between records stay in order.
+func TestConcurrentRules(t *testing.T) {
+	st := embedded(t, store.Embedded{NoFsync: true})
+	var all sync.WaitGroup
+	for range 2 {
+		w, db := open(t, st)
+		for g := range 4 {
+			all.Go(func() {
+				gen := rapid.SliceOfN(steps(w), 1, 4)
+				for i := range 60 {
+					steps := gen.Example(g*1000 + i)
+					_, err := db.Update(t.Context(), func(tx *records.Tx) error {
+						for _, s := range steps {
+							if err := s.tx(tx); err != nil && outcome(err) != notFound {
+								return err
+							}
+						}
+						return nil
+					})
+					switch outcome(err) {
+					case fine, inUse, taken:
+					default:
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	w := newWorld()
+	if err := records.Verify(t.Context(), st, w.shelves, w.boxes, w.things, w.labels); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVerifyFindsFaults(t *testing.T) {
+	st := store.NewMemory()
+	w, db := open(t, st)
+	update(t, db, w.puts(&shelf{ID: "s"}, &box{ID: "b", Shelf: "s", Number: 7}))
+	for _, tt := range []struct {
+		op   store.Op
+		want string
+	}{
+		{store.Op{Key: "/heddle/unique/box/number/8", Value: []byte("b")}, "/heddle/unique/box/number/8 is left over"},
+		{store.Op{Key: "/heddle/unique/box/number/7", Value: []byte("c")}, `/heddle/unique/box/number/7 is "c", want "b"`},
+		{store.Op{Key: "/heddle/unique/box/number/7", Delete: true}, "/heddle/unique/box/number/7 is missing"},
+		{store.Op{Key: "/heddle/idx/shelf/s/box.shelf/b", Delete: true}, "/heddle/idx/shelf/s/box.shelf/b is missing"},
+		{store.Op{Key: "/t/shelves/s", Delete: true}, "box b refers to shelf s, which is not there"},
+		{store.Op{Key: "/t/labels/x", Value: []byte("{")}, "/t/labels/x: unexpected end of JSON input"},
+		{store.Op{Key: "/t/labels/x", Value: []byte(`{"ID":"y"}`)}, `/t/labels/x: the record says that its id is "y"`},
+	} {
+		bad := store.NewMemory()
+		kvs, _, _ := st.List(t.Context(), "/")
+		var ops []store.Op
+		for _, kv := range kvs {
+			if kv.Key != tt.op.Key {
+				ops = append(ops, store.Op{Key: kv.Key, Value: kv.Value})
+			}
+		}
+		if !tt.op.Delete {
+			ops = append(ops, tt.op)
+		}
+		if _, err := bad.Commit(t.Context(), nil, ops); err != nil {
+			t.Fatal(err)
+		}
+		err := records.Verify(t.Context(), bad, w.shelves, w.boxes, w.things, w.labels)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%v; want %s", err, tt.want)
+		}
 	}
 }

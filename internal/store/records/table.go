@@ -22,6 +22,13 @@ import (
 	"heddle/internal/store/replica"
 )
 
+// Where the keys between records lie.
+const (
+	uniquePrefix = "/heddle/unique/"
+	idxRoot      = "/heddle/idx/"
+	guardRoot    = "/heddle/guard/"
+)
+
 // Table is the records of type T under one prefix, stored as JSON. It is a [replica.Table].
 type Table[T any] struct{ def *definition }
 
@@ -218,11 +225,11 @@ func (d *definition) splitID(key string) (string, bool) {
 }
 
 func (d *definition) uniqueKey(name, value string) string {
-	return "/heddle/unique/" + d.name + "/" + name + "/" + value
+	return uniquePrefix + d.name + "/" + name + "/" + value
 }
 
 // idxPrefix begins the keys of all references to the record with this id.
-func (d *definition) idxPrefix(id string) string { return "/heddle/idx/" + d.name + "/" + id + "/" }
+func (d *definition) idxPrefix(id string) string { return idxRoot + d.name + "/" + id + "/" }
 
 // idxField begins those of one field; the id of the referrer follows.
 func (r *reference) idxField(from *definition, target string) string {

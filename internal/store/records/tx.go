@@ -15,7 +15,6 @@ import (
 type Tx struct {
 	snap    *replica.Snapshot
 	writes  map[*definition]*btree.Map[string, *write]
-	taken   map[string]string     // unique key → id, by what was written
 	records map[string]store.Cond // by key of the record
 	guards  map[string]bool       // prefixes under which nothing new may have come
 	touched map[string]bool       // keys given to Touch
@@ -34,7 +33,6 @@ func newTx(snap *replica.Snapshot) *Tx {
 	return &Tx{
 		snap:    snap,
 		writes:  map[*definition]*btree.Map[string, *write]{},
-		taken:   map[string]string{},
 		records: map[string]store.Cond{},
 		guards:  map[string]bool{},
 		touched: map[string]bool{},
@@ -154,18 +152,26 @@ func (t *Table[T]) Delete(tx *Tx, id string) error {
 			return err
 		}
 	}
+	before := tx.copyWrites()
 	for _, p := range doomed.order {
 		tx.set(p.def, p.id, &write{})
 		if len(p.def.incoming) > 0 {
 			tx.guardPrefix(p.def.idxPrefix(p.id))
 		}
 	}
-	for _, p := range doomed.order {
-		if err := tx.clearReferences(p); err != nil {
-			return err
-		}
+	if err := tx.clearReferences(doomed); err != nil {
+		tx.writes = before
+		return err
 	}
 	return nil
+}
+
+func (tx *Tx) copyWrites() map[*definition]*btree.Map[string, *write] {
+	c := make(map[*definition]*btree.Map[string, *write], len(tx.writes))
+	for d, w := range tx.writes {
+		c[d] = w.Copy()
+	}
+	return c
 }
 
 type place struct {
@@ -225,21 +231,31 @@ func (tx *Tx) refused(p place, doomed doomed) error {
 	return nil
 }
 
-// clearReferences takes the references to a deleted record out of those that stay.
-func (tx *Tx) clearReferences(p place) error {
-	for _, in := range p.def.incoming {
-		if in.action.kind != clearWith {
-			continue
+// clearReferences takes the references to deleted records out of those that stay. A record may refer to several of them,
+// so it is put only when all are out.
+func (tx *Tx) clearReferences(doomed doomed) error {
+	cleared := map[place]any{}
+	for _, p := range doomed.order {
+		for _, in := range p.def.incoming {
+			if in.action.kind != clearWith {
+				continue
+			}
+			for _, by := range tx.view().referrers(in.from, &in.reference, p.id) {
+				at := place{in.from, by}
+				if cleared[at] == nil {
+					copied, err := in.from.copy(tx.view().get(in.from, by))
+					if err != nil {
+						return err
+					}
+					cleared[at] = copied
+				}
+				in.action.clear(cleared[at], p.id)
+			}
 		}
-		for _, by := range tx.view().referrers(in.from, &in.reference, p.id) {
-			copied, err := in.from.copy(tx.view().get(in.from, by))
-			if err != nil {
-				return err
-			}
-			in.action.clear(copied, p.id)
-			if err := tx.put(in.from, copied, 0); err != nil {
-				return fmt.Errorf("clear %s of %s %s: %w", in.field, in.from.name, by, err)
-			}
+	}
+	for at, record := range cleared {
+		if err := tx.put(at.def, record, 0); err != nil {
+			return fmt.Errorf("clear references of %s %s: %w", at.def.name, at.id, err)
 		}
 	}
 	return nil

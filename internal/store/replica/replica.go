@@ -43,7 +43,8 @@ type Table interface{ Source() Source }
 // Source makes a Source a Table.
 func (s Source) Source() Source { return s }
 
-func (s *Source) id(key string) (string, bool) {
+// RecordID returns the id of the record with this key; false: the key is not the table's.
+func (s *Source) RecordID(key string) (string, bool) {
 	if !strings.HasPrefix(key, s.Prefix) {
 		return "", false
 	}
@@ -369,7 +370,7 @@ func (r *Replica) put(e *edit, kv store.KV) {
 
 func (r *Replica) source(key string) (*Source, string) {
 	for i := range r.sources {
-		if id, ok := r.sources[i].id(key); ok {
+		if id, ok := r.sources[i].RecordID(key); ok {
 			return &r.sources[i], id
 		}
 	}
