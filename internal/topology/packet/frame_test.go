@@ -226,7 +226,11 @@ func TestICMPErrorQuotes(t *testing.T) {
 	for _, c := range []struct {
 		frame []byte
 		src   netip.Addr
-	}{{udp4(strings.Repeat("x", 2000)), ipB}, {tcp6(), ip6B}} {
+		head  int
+	}{{udp4(strings.Repeat("x", 2000)), ipB, 128}, {tcp6(), ip6B, 70}} {
+		if b, err := TooBig(c.frame[:c.head], 1400, c.src, macB); err != nil || VerifyChecksums(b) != nil {
+			t.Errorf("of a head: %v", err)
+		}
 		b, err := TooBig(c.frame, 1400, c.src, macB)
 		if err != nil {
 			t.Fatal(err)

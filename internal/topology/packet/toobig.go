@@ -12,13 +12,16 @@ const (
 	quoteMaxV6 = 1280 - 40 - 8
 )
 
+// longest is more than any frame with an IP packet has.
+const longest = 1 << 17
+
 // TooBig builds the frame that tells the sender of the IP packet in frame that at most mtu bytes of it pass:
-// fragmentation needed (RFC 1191) or packet too big (RFC 4443 §3.2). It comes from src and srcMAC and carries the
-// frame's outer VLAN tag. There is no such answer to ICMP errors, later fragments, packets to many and packets from
-// nobody (RFC 1122 §3.2.2), nor to what does not decode: those are errors.
+// fragmentation needed (RFC 1191) or packet too big (RFC 4443 §3.2). Of a long frame the head is enough. The answer
+// comes from src and srcMAC and carries the frame's outer VLAN tag. ICMP errors, later fragments, packets to many and
+// packets from nobody are not answered (RFC 1122 §3.2.2), nor is what does not decode: those are errors.
 func TooBig(frame []byte, mtu int, src netip.Addr, srcMAC MAC) ([]byte, error) {
 	var f Frame
-	if err := Decode(frame, &f); err != nil {
+	if err := DecodeHead(frame, longest, &f); err != nil {
 		return nil, err
 	}
 	if err := answerable(&f); err != nil {
@@ -28,7 +31,7 @@ func TooBig(frame []byte, mtu int, src netip.Addr, srcMAC MAC) ([]byte, error) {
 		return nil, fmt.Errorf("an answer from %v to %v: addresses of two families", src, f.SrcIP)
 	}
 	eth := Ethernet{Dst: f.Src, Src: srcMAC, Tagged: f.VLANs > 0, VLAN: f.VLAN, Type: f.EtherType}
-	packet := frame[f.L3:f.End]
+	packet := frame[f.L3:min(f.End, len(frame))]
 	if f.EtherType == TypeIPv4 {
 		quote := packet[:min(len(packet), quoteMaxV4)]
 		b := eth.Append(make([]byte, 0, 18+28+len(quote)))
