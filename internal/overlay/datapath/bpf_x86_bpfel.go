@@ -17,6 +17,7 @@ type bpfConfig struct {
 	_            structs.HostLayout
 	Local        [4]uint32
 	Tap          uint32
+	Vxlan        uint32
 	PortCredits  uint32
 	TotalCredits uint32
 	TunnelPort   uint16

@@ -43,6 +43,7 @@ func (d *Datapath) Counters() (Counters, error) {
 			c.Drops[reasons[i-2]] = sum
 		}
 	}
+	c.Drops["malformed state message"] = d.malformed.Load()
 	return c, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"heddle/internal/hostnet"
 	"heddle/internal/topology/packet"
@@ -140,12 +139,12 @@ func (l *lab) tunnelled(frame []byte) (int, []byte) {
 func (l *lab) upcall() *Upcall {
 	l.t.Helper()
 	if l.receiver == nil {
-		ring, err := ringbuf.NewReader(l.maps.Upcalls)
+		r, err := l.newReceiver(nil)
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		l.t.Cleanup(func() { ring.Close() })
-		l.receiver = &receiver{d: l.Datapath, ring: ring}
+		l.t.Cleanup(r.Close)
+		l.receiver = r
 	}
 	if err := l.receiver.intake(); err != nil {
 		l.t.Fatal(err)

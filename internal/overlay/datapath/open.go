@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -28,7 +29,7 @@ type Options struct {
 	Namespace *hostnet.Namespace
 	// MaxFlows bounds the cached flows of each IP version. Default 262144. A change empties the cache.
 	MaxFlows int
-	// UpcallsPerPort and UpcallsTotal bound how many frames may wait for the handler. Defaults 256 and 2048. More are
+	// UpcallsPerPort and UpcallsTotal bound how many frames may wait for the handler. Defaults 512 and 2048. More are
 	// dropped and counted.
 	UpcallsPerPort, UpcallsTotal int
 	// Poll is how long Run looks for more frames, keeping a core busy, before it sleeps: waking up takes longer than a
@@ -48,7 +49,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.MaxFlows = 262144
 	}
 	if o.UpcallsPerPort == 0 {
-		o.UpcallsPerPort = 256
+		o.UpcallsPerPort = 512
 	}
 	if o.UpcallsTotal == 0 {
 		o.UpcallsTotal = 2048
@@ -83,7 +84,9 @@ type Datapath struct {
 	credits   *sharedWords
 	tap       *tap
 	tapLink   link.Link
+	vxlan     int // index of the device
 	evict     evictor
+	malformed atomic.Uint64 // state messages that another host wrote wrongly
 
 	mu       sync.Mutex
 	ports    map[string]*portState
@@ -131,7 +134,7 @@ func (d *Datapath) open() error {
 		return err
 	}
 	if err := d.configure(func(c *bpfConfig) {
-		c.Tap = uint32(d.tap.ifindex)
+		c.Tap, c.Vxlan = uint32(d.tap.ifindex), uint32(d.vxlan)
 		c.PortCredits, c.TotalCredits = uint32(d.opts.UpcallsPerPort), uint32(d.opts.UpcallsTotal)
 		c.TunnelPort = swap16(TunnelPort)
 	}); err != nil {
@@ -147,9 +150,9 @@ func (d *Datapath) open() error {
 	return d.adopt()
 }
 
-// openDevices opens the namespace and makes the tap and the idle vxlan device. That device takes no packet: while it is
-// there the kernel merges the TCP segments that come in through tunnels, which halves the cost of bulk traffic
-// (dataplane-lab §1.6).
+// openDevices opens the namespace and makes the tap and the vxlan device. While that is there the kernel merges the TCP
+// segments that come in through tunnels, which halves the cost of bulk traffic (dataplane-lab §1.6); and it carries the
+// few frames that the program may not encapsulate.
 func (d *Datapath) openDevices() error {
 	d.namespace = d.opts.Namespace
 	var err error
@@ -168,12 +171,18 @@ func (d *Datapath) openDevices() error {
 	}); err != nil {
 		return err
 	}
-	_, err = d.net.AddLink(hostnet.LinkSpec{Name: vxlanName, Kind: hostnet.VXLAN, Port: TunnelPort})
-	if err != nil && !errors.Is(err, hostnet.ErrExists) {
-		return fmt.Errorf("make the device that lets the kernel merge tunnelled segments: %w (does another device use UDP port %d?)",
-			err, TunnelPort)
+	l, err := d.net.AddLink(hostnet.LinkSpec{Name: vxlanName, Kind: hostnet.VXLAN, Port: TunnelPort})
+	if errors.Is(err, hostnet.ErrExists) {
+		l, err = d.net.Link(vxlanName)
 	}
-	return d.net.SetUp(vxlanName, true)
+	if err != nil {
+		return fmt.Errorf("make device %s: %w", vxlanName, err)
+	}
+	d.vxlan = l.Index
+	if err := d.net.SetUp(vxlanName, true); err != nil {
+		return fmt.Errorf("%w (does another device use UDP port %d?)", err, TunnelPort)
+	}
+	return nil
 }
 
 func (d *Datapath) inNamespace(f func() error) error { return d.namespace.Do(f) }

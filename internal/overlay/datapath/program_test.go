@@ -210,7 +210,7 @@ func TestHitCountsAndDrops(t *testing.T) {
 func TestEpochs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
-	frame := udp4(nil)
+	frame := ipv4(packet.IPv4{Proto: protoTCP}, tcpBytes)
 	slots := []Slot{SlotOf("a"), SlotOf("b"), SlotOf("c"), SlotOf("d"), SlotAll, 65535}
 	for n := range len(slots) + 1 {
 		f := Flow{Key: l.keyOf(frame), Out: Output{Port: l.out}, Tags: l.Tags(slots[:n]...)}
@@ -245,7 +245,7 @@ func TestEpochs(t *testing.T) {
 func TestInstallAfterChange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
-	frame := udp4(nil)
+	frame := ipv4(packet.IPv4{Proto: protoTCP}, tcpBytes)
 	tags := l.Tags(SlotOf("port"))
 	l.Bump(SlotOf("port"))
 	l.install(Flow{Key: l.keyOf(frame), Out: Output{Port: l.out}, Tags: tags})
@@ -356,7 +356,8 @@ func TestStateMessage(t *testing.T) {
 	l := newLab(t, PortOptions{})
 	for _, n := range []int{1, 100, 1400} {
 		message := bytes.Repeat([]byte{7}, n)
-		inner := append(packet.Ethernet{Type: stateEtherType}.Append(nil), message...)
+		inner := packet.Ethernet{Type: stateEtherType}.Append(nil)
+		inner = append(append(inner, byte(n>>8), byte(n)), message...)
 		if verdict, _ := l.tunnelled(outerFrame(StateKey, inner)); verdict != tcxDrop {
 			t.Fatalf("verdict %d, want drop", verdict)
 		}
@@ -408,7 +409,7 @@ func TestTooBig(t *testing.T) {
 func TestNumbersAreNotReused(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
-	frame := udp4(nil)
+	frame := ipv4(packet.IPv4{Proto: protoTCP}, tcpBytes)
 	l.install(Flow{Key: l.keyOf(frame), Out: Output{Port: l.out}})
 	if err := l.DetachPort("out"); err != nil {
 		t.Fatal(err)
@@ -449,7 +450,7 @@ func TestCredits(t *testing.T) {
 	needRoot(t)
 	l := newLab(t, PortOptions{})
 	limit := l.opts.UpcallsPerPort
-	frame := udp4(nil)
+	frame := ipv4(packet.IPv4{Proto: protoTCP}, tcpBytes)
 	for range limit + 10 {
 		l.workload(frame)
 	}

@@ -76,3 +76,5 @@ func (q *fairQueue) pop() *item {
 	}
 	return it
 }
+
+func (q *fairQueue) empty() bool { return q.first == nil && q.state.first == nil }

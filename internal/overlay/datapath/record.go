@@ -15,9 +15,17 @@ const (
 
 // What an upcall costs its port until it is handled, as bpf/output.h.
 const (
-	ringCredits = 1
-	tapCredits  = 8
+	smallCredits = 1
+	giantCredits = 4 // a frame above UpcallBytes that is given up whole
 )
+
+// creditsOf is what a frame of the tap took.
+func creditsOf(length int) uint32 {
+	if length > UpcallBytes {
+		return giantCredits
+	}
+	return smallCredits
+}
 
 var errRecord = errors.New("no upcall record")
 
@@ -37,14 +45,27 @@ func parseRecord(b []byte) (u Upcall, err error) {
 	}
 	if u.Reason == State {
 		u.From = netip.AddrFrom4([4]byte(b[4:8]))
-		u.Frame = b[recordHeadLen : recordHeadLen+captured]
-		return u, nil
+		u.Frame, err = stateMessage(b[recordHeadLen : recordHeadLen+captured])
+		u.Length = len(u.Frame)
+		return u, err
 	}
 	u.Offload.unknown = true
 	vlanProto, tci := [2]byte(b[14:16]), binary.NativeEndian.Uint16(b[16:])
 	u.Frame = withTag(b[:recordHeadLen+captured], recordHeadLen, vlanProto, tci)
 	u.Length += len(u.Frame) - captured
 	return u, nil
+}
+
+// stateMessage takes a message out of its length and padding. Another host wrote them: they may be anything.
+func stateMessage(b []byte) ([]byte, error) {
+	if len(b) < stateHeadLen {
+		return nil, errRecord
+	}
+	n := int(binary.BigEndian.Uint16(b))
+	if n > len(b)-stateHeadLen {
+		return nil, errRecord
+	}
+	return b[stateHeadLen : stateHeadLen+n], nil
 }
 
 // parseTapRecord reads a frame as the tap gives it. The frame lies in b, whose head may be overwritten.

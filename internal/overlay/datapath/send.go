@@ -23,6 +23,15 @@ const (
 // stateEtherType is IEEE 802's "local experimental", in front of state messages inside their tunnel.
 const stateEtherType = 0x88b5
 
+// stateHeadLen is that of a state message's length, which stands before it: short frames are padded.
+const stateHeadLen = 2
+
+// A frame shorter than the kernel moves the head of is padded to the least that a wire carries.
+const (
+	shortFrame = ethHeaderLen + 20
+	minFrame   = 60
+)
+
 // fixedOuterPort is the UDP source of tunnelled frames that belong to no flow.
 const fixedOuterPort = 0xc000
 
@@ -53,11 +62,12 @@ func (d *Datapath) SendState(t Tunnel, message []byte) error {
 	if err != nil {
 		return fmt.Errorf("send state: %w", err)
 	}
-	if n := min(mtu, UpcallBytes); len(message) > n {
+	if n := maxState(mtu); len(message) > n {
 		return fmt.Errorf("send state: message of %d bytes: want at most %d", len(message), n)
 	}
-	frame := make([]byte, ethHeaderLen, ethHeaderLen+len(message))
+	frame := make([]byte, ethHeaderLen, ethHeaderLen+stateHeadLen+len(message))
 	binary.BigEndian.PutUint16(frame[12:], stateEtherType)
+	frame = binary.BigEndian.AppendUint16(frame, uint16(len(message)))
 	return d.write(out, append(frame, message...), Offload{})
 }
 
@@ -67,8 +77,10 @@ func (d *Datapath) MaxState(t Tunnel) int {
 	if err != nil {
 		return 0
 	}
-	return min(mtu, UpcallBytes)
+	return maxState(mtu)
 }
+
+func maxState(mtu int) int { return min(mtu, UpcallBytes) - stateHeadLen }
 
 // mtu is the largest IP packet that fits through out, 0 if any does.
 func (d *Datapath) mtu(out Output) (int, error) {
@@ -90,9 +102,13 @@ func (d *Datapath) mtu(out Output) (int, error) {
 
 // write puts the instruction in front of the frame and the offload header in front of both, and gives it to the tap.
 func (d *Datapath) write(out Output, frame []byte, off Offload) error {
-	b := make([]byte, sendHeadLen+len(frame))
+	length := len(frame)
+	if length < shortFrame {
+		length = minFrame
+	}
+	b := make([]byte, sendHeadLen+length)
 	copy(b[sendHeadLen:], frame)
-	h := off.finish(b[sendHeadLen:], instructionLen)
+	h := off.finish(b[sendHeadLen:sendHeadLen+len(frame)], instructionLen)
 	h.write(b)
 
 	outerPort := swap16(fixedOuterPort)
@@ -111,7 +127,7 @@ func (d *Datapath) write(out Output, frame []byte, off Offload) error {
 	binary.NativeEndian.PutUint16(do[8:], outerPort)
 	do[10], do[11] = kind, tapMagic
 	binary.BigEndian.PutUint16(do[12:], proto)
-	if _, err := d.tap.Write(b); err != nil {
+	if err := d.tap.write(b); err != nil {
 		return fmt.Errorf("send frame of %d bytes: %w", len(frame), err)
 	}
 	return nil

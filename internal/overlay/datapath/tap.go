@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,8 +12,36 @@ import (
 // tap is the device by which long frames go up and all frames go down: unlike the ring buffer it keeps what their sender
 // left to hardware. It goes when the process does.
 type tap struct {
-	*os.File
 	ifindex int
+
+	mu sync.RWMutex // held while fd is in use, and to close it
+	fd int
+}
+
+// read takes the next frame; unix.EAGAIN when there is none.
+func (t *tap) read(b []byte) (int, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return unix.Read(t.fd, b)
+}
+
+func (t *tap) write(b []byte) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	_, err := unix.Write(t.fd, b)
+	return err
+}
+
+// Close removes the tap. What is read or written after is an error.
+func (t *tap) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fd := t.fd
+	t.fd = -1
+	if fd < 0 {
+		return nil
+	}
+	return unix.Close(fd)
 }
 
 // openTap makes the tap, in the network namespace of the calling thread, with room for queue frames.
@@ -34,7 +62,7 @@ func openTap(name string, queue int) (*tap, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("device %s: %w", name, err)
 	}
-	return &tap{File: os.NewFile(uintptr(fd), "/dev/net/tun"), ifindex: i.Index}, nil
+	return &tap{fd: fd, ifindex: i.Index}, nil
 }
 
 func setUpTap(fd int, name string, queue int) error {

@@ -9,38 +9,28 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 )
 
 // Run gives every frame that goes up to handle, one at a time, until ctx is done. State messages come first, then ports
 // take turns, so that a port that floods delays only itself. What handle keeps of an Upcall it must copy.
 func (d *Datapath) Run(ctx context.Context, handle func(*Upcall)) error {
-	ring, err := ringbuf.NewReader(d.maps.Upcalls)
+	r, err := d.newReceiver(handle)
 	if err != nil {
-		return fmt.Errorf("datapath %s: open the ring of upcalls: %w", d.opts.Name, err)
+		return fmt.Errorf("datapath %s: %w", d.opts.Name, err)
 	}
-	defer ring.Close()
-	r := &receiver{d: d, ring: ring, handle: handle, fromTap: make(chan *item, tapBacklog)}
-	tapDone := make(chan error, 1)
-	stop := make(chan struct{})
-	go func() { tapDone <- r.readTap(stop) }()
-	wake := context.AfterFunc(ctx, func() { _ = ring.Flush() })
-	defer wake()
-
-	err = r.run(ctx)
-	close(stop)
-	_ = d.tap.SetReadDeadline(time.Unix(1, 0))
-	tapErr := <-tapDone
-	_ = d.tap.SetReadDeadline(time.Time{})
-	if err := errors.Join(err, tapErr); err != nil {
+	defer r.Close()
+	stop := context.AfterFunc(ctx, r.bell.ring)
+	defer stop()
+	if err := r.run(ctx); err != nil {
 		return fmt.Errorf("datapath %s: %w", d.opts.Name, err)
 	}
 	return nil
 }
 
 const (
-	tapBacklog  = 64      // frames between the tap's reader and the handler
-	ringBurst   = 64      // records taken from the ring before one is handled
-	longestTap  = 1 << 17 // bytes; the kernel's largest frame and what stands in front
+	burst       = 64      // frames taken from the ring, and from the tap, before one is handled
+	longestTap  = 1 << 17 // bytes: more than the kernel's largest frame and what stands in front
 	keptRecords = 4096
 )
 
@@ -54,13 +44,35 @@ type item struct {
 
 // receiver is the state of one Run.
 type receiver struct {
-	d       *Datapath
-	ring    *ringbuf.Reader
-	handle  func(*Upcall)
-	fromTap chan *item
-	queue   fairQueue
-	free    *item
-	kept    int
+	d      *Datapath
+	ring   *ringbuf.Reader
+	bell   *bell
+	handle func(*Upcall)
+	queue  fairQueue
+	buffer []byte // for one frame of the tap
+	free   *item
+	kept   int
+
+	sinceTap int // frames handled since the tap was looked at
+}
+
+func (d *Datapath) newReceiver(handle func(*Upcall)) (*receiver, error) {
+	ring, err := ringbuf.NewReader(d.maps.Upcalls)
+	if err != nil {
+		return nil, fmt.Errorf("open the ring of upcalls: %w", err)
+	}
+	ring.SetDeadline(time.Unix(1, 0)) // only what is there: waiting is the bell's
+	b, err := newBell(d.maps.Upcalls.FD(), d.tap.fd)
+	if err != nil {
+		ring.Close()
+		return nil, fmt.Errorf("wait for upcalls: %w", err)
+	}
+	return &receiver{d: d, ring: ring, bell: b, handle: handle, buffer: make([]byte, longestTap)}, nil
+}
+
+func (r *receiver) Close() {
+	r.ring.Close()
+	r.bell.Close()
 }
 
 func (r *receiver) run(ctx context.Context) error {
@@ -82,101 +94,91 @@ func (r *receiver) run(ctx context.Context) error {
 	return nil
 }
 
-// intake queues what waits, without blocking.
+// intake queues what waits, without blocking. The tap costs a system call to look at, so it is looked at when the queue
+// has run dry or every few frames.
 func (r *receiver) intake() error {
-	if r.ring.AvailableBytes() > 0 {
-		r.ring.SetDeadline(time.Unix(1, 0)) // only what is there
-		for range ringBurst {
-			if err := r.takeRecord(); err != nil {
-				if isNothing(err) {
-					break
-				}
-				return err
-			}
-			if r.ring.AvailableBytes() == 0 {
-				break
-			}
-		}
+	if _, err := r.takeRecords(); err != nil {
+		return err
 	}
-	for {
-		select {
-		case it := <-r.fromTap:
-			r.queue.push(it)
-		default:
-			return nil
-		}
+	if !r.queue.empty() && r.sinceTap < burst {
+		r.sinceTap++
+		return nil
 	}
+	_, err := r.takeFrames()
+	return err
 }
 
-// isNothing sorts the ring reader's ways to say that it has no record.
-func isNothing(err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrFlushed)
+// takeRecords queues what the ring holds, up to a burst, and says whether there was anything.
+func (r *receiver) takeRecords() (some bool, err error) {
+	for range burst {
+		if r.ring.AvailableBytes() == 0 {
+			break
+		}
+		it := r.newItem()
+		err := r.ring.ReadInto(&it.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			r.recycle(it)
+			break // only records that were given up lay there
+		}
+		if err != nil {
+			return some, fmt.Errorf("read the ring of upcalls: %w", err)
+		}
+		if it.upcall, err = parseRecord(it.record.RawSample); err != nil {
+			r.d.malformed.Add(1)
+			r.recycle(it)
+			continue
+		}
+		it.cost = smallCredits
+		r.queue.push(it)
+		some = true
+	}
+	return some, nil
 }
 
-// takeRecord reads one record of the ring into the queue.
-func (r *receiver) takeRecord() error {
-	it := r.newItem()
-	if err := r.ring.ReadInto(&it.record); err != nil {
-		r.recycle(it)
-		if isNothing(err) {
-			return err
+// takeFrames queues what the tap holds, up to a burst, and says whether there was anything.
+func (r *receiver) takeFrames() (some bool, err error) {
+	r.sinceTap = 0
+	for range burst {
+		n, err := r.d.tap.read(r.buffer)
+		if err == unix.EAGAIN {
+			break
 		}
-		return fmt.Errorf("read the ring of upcalls: %w", err)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return some, fmt.Errorf("read %s: %w", tapName, err)
+		}
+		it := r.newItem()
+		it.record.RawSample = append(it.record.RawSample[:0], r.buffer[:n]...)
+		if it.upcall, err = parseTapRecord(it.record.RawSample); err != nil {
+			r.recycle(it) // the kernel itself sends on every device that is up
+			continue
+		}
+		it.cost = creditsOf(n - vnetHeaderLen - tapHeadLen)
+		r.queue.push(it)
+		some = true
 	}
-	u, err := parseRecord(it.record.RawSample)
-	if err != nil {
-		r.recycle(it)
-		return fmt.Errorf("read the ring of upcalls: record of %d bytes: %w", len(it.record.RawSample), err)
-	}
-	it.upcall, it.cost = u, ringCredits
-	r.queue.push(it)
-	return nil
+	return some, nil
 }
 
 // wait looks for frames for a while and then sleeps until one comes or ctx is done.
 func (r *receiver) wait(ctx context.Context) error {
 	if r.d.opts.Poll > 0 && runtime.NumCPU() > 1 {
 		for start := time.Now(); time.Since(start) < r.d.opts.Poll; runtime.Gosched() {
-			if r.ring.AvailableBytes() > 0 || len(r.fromTap) > 0 {
-				return nil
+			some, err := r.takeRecords()
+			if err == nil && !some {
+				some, err = r.takeFrames()
+			}
+			if some || err != nil {
+				return err
 			}
 		}
 	}
-	if ctx.Err() != nil || len(r.fromTap) > 0 {
+	if ctx.Err() != nil {
 		return nil
 	}
-	r.ring.SetDeadline(time.Time{})
-	if err := r.takeRecord(); err != nil && !isNothing(err) {
-		return err
-	}
-	return nil
-}
-
-// readTap gives the tap's frames to run, waking it, until stop is closed and the tap's read deadline set.
-func (r *receiver) readTap(stop <-chan struct{}) error {
-	buffer := make([]byte, longestTap)
-	for {
-		n, err := r.d.tap.Read(buffer)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
-		}
-		if err != nil {
-			_ = r.ring.Flush()
-			return fmt.Errorf("read %s: %w", tapName, err)
-		}
-		u, err := parseTapRecord(append([]byte(nil), buffer[:n]...))
-		if err != nil {
-			continue // the kernel itself sends on every device that is up
-		}
-		select {
-		case r.fromTap <- &item{upcall: u, cost: tapCredits}:
-			if err := r.ring.Flush(); err != nil {
-				return fmt.Errorf("wake the handler: %w", err)
-			}
-		case <-stop:
-			return nil
-		}
-	}
+	return r.bell.wait()
 }
 
 func (r *receiver) newItem() *item {
@@ -190,7 +192,7 @@ func (r *receiver) newItem() *item {
 }
 
 func (r *receiver) recycle(it *item) {
-	if it.record.RawSample == nil || r.kept >= keptRecords {
+	if r.kept >= keptRecords || cap(it.record.RawSample) > 2*UpcallBytes {
 		return
 	}
 	it.upcall = Upcall{}

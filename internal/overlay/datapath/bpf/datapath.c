@@ -66,23 +66,18 @@ static __noinline int exceeds(struct __sk_buff *skb, __u32 mtu, const struct tra
 	return t->offset + (data_offset >> 4) * 4 - ETH_HLEN + skb->gso_size > mtu;
 }
 
-// hides says whether the agent could not put right what the frame's sender left to hardware: a checksum other than TCP's
-// or UDP's, or one inside a tunnel that the workload has built itself.
-static __noinline int hides(struct __sk_buff *skb, const struct transport *t)
+// is_large says whether the frame is more than a record of the ring can hold: also the segmentation left to hardware.
+static __always_inline int is_large(struct __sk_buff *skb)
 {
-	__u16 check;
+	return skb->len > UPCALL_BYTES || skb->gso_size;
+}
 
-	if (t->frag != WHOLE)
-		return 0;
-	switch (t->proto) {
-	case IPPROTO_TCP:
-	case IPPROTO_ICMP:
-	case PROTO_ICMP6:
-		return 0;
-	case IPPROTO_UDP:
-		return bpf_skb_load_bytes(skb, t->offset + 6, &check, 2) || check == 0;
-	}
-	return 1;
+// hides says whether the frame may hold what its sender left to hardware in a place that the agent cannot know. A TCP
+// checksum is in its place. Behind UDP there may be a tunnel of the workload's own, on any port, with the unfinished
+// checksum inside; so behind any protocol that is none of these.
+static __always_inline int hides(const struct transport *t)
+{
+	return t->frag == WHOLE && t->proto != IPPROTO_TCP && t->proto != IPPROTO_ICMP && t->proto != PROTO_ICMP6;
 }
 
 SEC("tcx/ingress")
@@ -110,7 +105,7 @@ int from_workload(struct __sk_buff *skb)
 		return to_agent(skb, in, MALFORMED, 0);
 	if (skb->vlan_present) {
 		if (skb->vlan_proto != bpf_htons(ETH_P_8021Q))
-			return to_agent(skb, in, NO_KEY, len > UPCALL_BYTES);
+			return to_agent(skb, in, NO_KEY, is_large(skb));
 		vlan = 0x1000 | (skb->vlan_tci & 0xfff);
 	}
 	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
@@ -129,23 +124,23 @@ int from_workload(struct __sk_buff *skb)
 	if (parsed == IS_MALFORMED)
 		return to_agent(skb, in, MALFORMED, 0);
 	if (parsed == HAS_NO_KEY)
-		return to_agent(skb, in, NO_KEY, len > UPCALL_BYTES);
+		return to_agent(skb, in, NO_KEY, is_large(skb));
 	if (!f)
-		return to_agent(skb, in, MISS, len > UPCALL_BYTES || hides(skb, &t));
+		return to_agent(skb, in, MISS, is_large(skb) || hides(&t));
 	if (!is_current(f))
-		return to_agent(skb, in, STALE, len > UPCALL_BYTES || hides(skb, &t));
+		return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 
 	if (f->kind == OUT_TUNNEL) {
 		tunnel = find_tunnel(f->out);
 		if (!tunnel)
-			return to_agent(skb, in, STALE, len > UPCALL_BYTES || hides(skb, &t));
+			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 		mtu = vlan ? tunnel->mtu - 4 : tunnel->mtu;
 		if (len - ETH_HLEN > mtu && exceeds(skb, mtu, &t))
 			return to_agent(skb, in, TOO_BIG_TUNNEL, 0);
 	} else if (f->kind == OUT_PORT) {
 		port = find_port(f->out);
 		if (!port)
-			return to_agent(skb, in, STALE, len > UPCALL_BYTES || hides(skb, &t));
+			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 		if (port->mtu && len - ETH_HLEN > port->mtu && exceeds(skb, port->mtu, &t))
 			return to_agent(skb, in, TOO_BIG_PORT, 0);
 	}

@@ -73,7 +73,7 @@ struct tunnel {
 
 struct config {
 	__be32 local[4]; /* tunnel addresses of this host; 0: none */
-	__u32 tap;	 /* ifindex */
+	__u32 tap, vxlan; /* ifindex */
 	__u32 port_credits, total_credits;
 	__be16 tunnel_port;
 	__u16 pad;

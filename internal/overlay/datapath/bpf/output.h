@@ -1,6 +1,7 @@
 /* Where a frame leaves: to a workload, into a tunnel, up to the agent. */
 #pragma once
 
+#include <asm/errno.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <linux/in.h>
@@ -47,6 +48,23 @@ static __always_inline int to_port(struct __sk_buff *skb, const struct port *p, 
 	return bpf_redirect(p->ifindex, 0);
 }
 
+/* to_vxlan_device is the way into a tunnel for what may not be encapsulated here: a frame of a tunnel that the workload
+ * has built itself. The kernel's device does it, at twice the cost. */
+static __noinline int to_vxlan_device(struct __sk_buff *skb, const struct tunnel *t, __be32 vni)
+{
+	struct bpf_tunnel_key key = {
+		.tunnel_id = bpf_ntohl(vni) >> 8,
+		.remote_ipv4 = bpf_ntohl(*(const __be32 *)(t->outer + 30)),
+		.tunnel_ttl = 64,
+	};
+	__u32 zero = 0;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+
+	if (!c || bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_ZERO_CSUM_TX | BPF_F_DONT_FRAGMENT))
+		return dropped(DROP_KERNEL);
+	return bpf_redirect(c->vxlan, 0);
+}
+
 /* to_tunnel writes our own outer headers and leaves by the underlay's interface. The frame's MAC header moves behind
  * them. */
 static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel *t, __be32 vni, __be16 outer_port)
@@ -57,6 +75,7 @@ static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel 
 	struct { __u64 macs; __u32 more; __u16 proto; __u32 vlan; } inner; /* vlan: proto and TCI of a tag */
 	struct outer *o;
 	__u8 *at;
+	long err;
 
 	if (data + ETH_HLEN > end)
 		return dropped(DROP_KERNEL);
@@ -72,14 +91,15 @@ static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel 
 		inner_len += 4;
 		flags = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN + 4);
 	}
-	if (bpf_skb_adjust_room(skb, room, BPF_ADJ_ROOM_MAC, flags))
-		return dropped(DROP_KERNEL);
+	err = bpf_skb_adjust_room(skb, room, BPF_ADJ_ROOM_MAC, flags);
+	if (err)
+		return err == -EALREADY && !inner.vlan ? to_vxlan_device(skb, t, vni) : dropped(DROP_KERNEL);
 
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	o = data;
 	at = data + OUTER_BYTES;
-	if (at + ETH_HLEN + 4 > (__u8 *)end)
+	if (at + ETH_HLEN > (__u8 *)end)
 		return dropped(DROP_KERNEL);
 #pragma unroll
 	for (int i = 0; i < 6; i++)
@@ -98,11 +118,11 @@ static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel 
 	o->vxlan.vni = vni;
 	*(__u64 *)at = inner.macs;
 	*(__u32 *)(at + 8) = inner.more;
-	if (inner.vlan) {
+	if (!inner.vlan) {
+		*(__u16 *)(at + 12) = inner.proto;
+	} else if (at + ETH_HLEN + 4 <= (__u8 *)end) {
 		*(__u32 *)(at + 12) = inner.vlan;
 		*(__u16 *)(at + 16) = inner.proto;
-	} else {
-		*(__u16 *)(at + 12) = inner.proto;
 	}
 	return bpf_redirect(t->ifindex, 0);
 }
@@ -186,14 +206,14 @@ static __noinline int to_ring(struct __sk_buff *skb, struct upcall *meta, __u32 
 	return 0;
 }
 
-#define RING_CREDITS 1
-#define TAP_CREDITS 8 /* a frame there may hold 64 KB */
+#define SMALL_CREDITS 1
+#define GIANT_CREDITS 4 /* for a frame of up to 64 KB */
 
 /* to_agent gives a frame up. whole says that the agent will want to send it on exactly as it is: then it goes through
  * the tap, which keeps length, segmentation and an unfinished checksum. */
 static __noinline int to_agent(struct __sk_buff *skb, __u32 port, __u8 reason, int whole)
 {
-	__u32 zero = 0, cost = whole ? TAP_CREDITS : RING_CREDITS;
+	__u32 zero = 0, cost = whole && skb->len > UPCALL_BYTES ? GIANT_CREDITS : SMALL_CREDITS;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	__be16 vlan_proto = skb->vlan_present ? skb->vlan_proto : 0;
 	int err;
