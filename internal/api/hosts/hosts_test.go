@@ -1,0 +1,452 @@
+package hosts
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// world is the API over a store that serves agents, both listening on loopback with TLS.
+type world struct {
+	t      *testing.T
+	store  *store.Etcd
+	db     *records.DB
+	url    string
+	client *http.Client
+	server *api.Server
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+// callers are validated by what their token says.
+type callers struct{}
+
+func (callers) Validate(_ context.Context, token string) (*api.Identity, error) {
+	if token != "admin" && token != "member" {
+		return nil, api.ErrUnauthorized
+	}
+	return &api.Identity{UserID: "u-" + token, Roles: []string{token}}, nil
+}
+
+func background(t *testing.T, part interface {
+	Run(context.Context) error
+	Ready() <-chan struct{}
+	String() string
+}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- part.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s ended with %v", part, err)
+		}
+	})
+	select {
+	case <-part.Ready():
+	case err := <-done:
+		t.Fatalf("%s ended with %v", part, err)
+	}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	if err := schema.Check(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), Tables()...)...)
+	background(t, rep)
+	w := &world{t: t, store: st, db: records.NewDB(st, rep), now: time.Now()}
+
+	open, guarded := http.NewServeMux(), http.NewServeMux()
+	Register(open, guarded, Options{DB: w.db, Admission: st, CA: st.Authority().PEM(), Endpoints: []string{"https://" + st.Endpoint()},
+		Pin: func() string { return w.server.Fingerprint() }, Now: w.clock})
+	open.Handle("/", api.RequireToken(callers{}, "", api.Routes(guarded, api.NoRoute)))
+	certFile, keyFile, pool := chain(t)
+	w.server, err = api.NewServer(api.Options{Name: "operator", Listen: "127.0.0.1:0", Handler: open, CertFile: certFile, KeyFile: keyFile,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, w.server)
+	w.url = "https://" + w.server.Addr().String()
+	w.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	t.Cleanup(w.client.CloseIdleConnections)
+	return w
+}
+
+// chain writes a certificate for 127.0.0.1 followed by that of its authority.
+func chain(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	certFile, keyFile = filepath.Join(t.TempDir(), "api.crt"), filepath.Join(t.TempDir(), "api.key")
+	fail := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	fail(err)
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	fail(err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	fail(err)
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "api"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
+	fail(err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	fail(err)
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})...)
+	fail(os.WriteFile(certFile, both, 0o600))
+	fail(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	pool = x509.NewCertPool()
+	parsed, err := x509.ParseCertificate(caDER)
+	fail(err)
+	pool.AddCert(parsed)
+	return certFile, keyFile, pool
+}
+
+// call makes a request that must be answered with the status, and decodes the answer.
+func (w *world) call(token string, status int, method, path, body string, answer any) {
+	w.t.Helper()
+	req, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set(api.TokenHeader, token)
+	res, err := w.client.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if res.StatusCode != status {
+		w.t.Fatalf("%s %s %s answered %d %s\nwant %d", method, path, body, res.StatusCode, text, status)
+	}
+	if answer != nil {
+		if err := json.Unmarshal(text, answer); err != nil {
+			w.t.Fatalf("%s: %v", text, err)
+		}
+	}
+}
+
+func (w *world) token(body string) string {
+	w.t.Helper()
+	var answer tokenView
+	w.call("admin", 201, "POST", "/v1/join-tokens", body, &answer)
+	return answer.Token
+}
+
+func (w *world) hosts() []hostView {
+	w.t.Helper()
+	var answer struct{ Hosts []hostView }
+	w.call("admin", 200, "GET", "/v1/hosts", "", &answer)
+	return answer.Hosts
+}
+
+func (w *world) join(token, name string) (Credentials, error) {
+	return Join(w.t.Context(), token, JoinOptions{Name: name, StateDir: filepath.Join(w.t.TempDir(), "state")})
+}
+
+// reach opens the store as a host does.
+func (w *world) reach(c Credentials) (*store.Etcd, error) {
+	return store.Open(w.t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: c.Endpoints, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, SkipLimits: true}})
+}
+
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	if _, err := Load(dir); !errors.Is(err, ErrNotJoined) {
+		t.Errorf("before joining: %v", err)
+	}
+	token := w.token("")
+	joined, err := Join(t.Context(), token, JoinOptions{Name: "h1", StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load(dir)
+	if err != nil || loaded.HostID != joined.HostID || loaded.Name != "h1" || loaded.KeyFile != joined.KeyFile {
+		t.Errorf("loaded %+v, %v; joined %+v", loaded, err, joined)
+	}
+	for _, name := range []string{keyFile, certFile, caFile, hostFile} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+
+	// With what it got the host reaches the store: the virtual network and itself, no more.
+	st, err := w.reach(joined)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: schema.HostStates.Key(joined.HostID),
+		Value: []byte(`{"hostId":"` + joined.HostID + `","version":"v9","tunnelIp":"192.0.2.1","mtu":1500,"roles":["overlay"],"startedAt":"2026-01-01T00:00:00Z"}`)}}); err != nil {
+		t.Errorf("report: %v", err)
+	}
+	for _, prefix := range []string{schema.IdentityPrefix, schema.JoinPrefix, schema.NeutronPrefix} {
+		if _, _, err := st.List(t.Context(), prefix); !errors.Is(err, store.ErrDenied) {
+			t.Errorf("a host reads %s: %v", prefix, err)
+		}
+	}
+
+	list := w.hosts()
+	if len(list) != 1 || !list[0].Alive || list[0].TunnelIP != "192.0.2.1" || list[0].Version != "v9" || list[0].JoinedAt == nil || list[0].ID != joined.HostID {
+		t.Errorf("hosts: %+v", list)
+	}
+
+	// Removed, it is shut out at once.
+	w.call("admin", 204, "DELETE", "/v1/hosts/"+joined.HostID, "", nil)
+	if _, _, err := st.List(t.Context(), schema.TopologyPrefix); !errors.Is(err, store.ErrDenied) {
+		t.Errorf("a removed host reads the topology: %v", err)
+	}
+	if again, err := w.reach(joined); err == nil {
+		_, _, err = again.List(t.Context(), schema.TopologyPrefix)
+		again.Close()
+		if !errors.Is(err, store.ErrDenied) {
+			t.Errorf("a removed host comes back: %v", err)
+		}
+	}
+	if list := w.hosts(); len(list) != 0 {
+		t.Errorf("hosts left: %+v", list)
+	}
+	w.call("admin", 404, "DELETE", "/v1/hosts/"+joined.HostID, "", nil)
+	kvs, _, err := w.store.List(t.Context(), "/heddle/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range kvs {
+		if strings.Contains(kv.Key+string(kv.Value), joined.HostID) {
+			t.Errorf("left behind: %s %s", kv.Key, kv.Value)
+		}
+	}
+}
+
+func TestTokensAreGoodOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	refused := func(what, token, name, why string) {
+		t.Helper()
+		if _, err := w.join(token, name); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want %q", what, err, why)
+		}
+	}
+	// Many at once: one wins.
+	token := w.token("")
+	var wg sync.WaitGroup
+	results := make(chan error, 8)
+	for i := range cap(results) {
+		wg.Go(func() {
+			_, err := w.join(token, fmt.Sprintf("racer%d", i))
+			results <- err
+		})
+	}
+	wg.Wait()
+	close(results)
+	won := 0
+	for err := range results {
+		if err == nil {
+			won++
+		}
+	}
+	if won != 1 || len(w.hosts()) != 1 {
+		t.Errorf("%d joined with one token; hosts %+v", won, w.hosts())
+	}
+	refused("used", token, "late", "used, expired or unknown")
+
+	// For one name, for a time.
+	named := w.token(`{"name":"h1"}`)
+	refused("other name", named, "h2", "is for host h1")
+	first, err := w.join(named, "")
+	if err != nil || first.Name != "h1" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	refused("name taken", w.token(""), "h1", "has joined already")
+	again, err := w.join(w.token(`{"name":"h1"}`), "h1")
+	if err != nil || again.HostID != first.HostID {
+		t.Errorf("joined again: %+v, %v; before %+v", again, err, first)
+	}
+	brief := w.token(`{"expires_in":60}`)
+	w.pass(time.Minute)
+	refused("expired", brief, "h3", "used, expired or unknown")
+	refused("bad name", w.token(""), "../h3", "Host name")
+
+	// Taken back.
+	var made tokenView
+	w.call("admin", 201, "POST", "/v1/join-tokens", `{"name":"h4"}`, &made)
+	var list struct {
+		Tokens []tokenView `json:"join_tokens"`
+	}
+	w.call("admin", 200, "GET", "/v1/join-tokens", "", &list)
+	found := false
+	for _, v := range list.Tokens {
+		found = found || v.ID == made.ID && v.Name == "h4" && v.Token == ""
+	}
+	if !found {
+		t.Errorf("tokens: %+v", list)
+	}
+	w.call("admin", 204, "DELETE", "/v1/join-tokens/"+made.ID, "", nil)
+	w.call("admin", 404, "DELETE", "/v1/join-tokens/"+made.ID, "", nil)
+	refused("taken back", made.Token, "h4", "used, expired or unknown")
+}
+
+// TestServerIsKnown proves that a host gives its token to no other server than the one that made it.
+func TestServerIsKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	parsed, err := parseToken(w.token(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := parsed
+	wrong.Pin = strings.Repeat("0", 64)
+	if _, err := w.join(wrong.String(), "h1"); err == nil || !strings.Contains(err.Error(), "fingerprint") {
+		t.Errorf("another server: %v", err)
+	}
+	plain := parsed
+	plain.Servers = []string{"http://192.0.2.1:1"}
+	if _, err := w.join(plain.String(), "h1"); err == nil || !strings.Contains(err.Error(), "plain HTTP") {
+		t.Errorf("plain HTTP: %v", err)
+	}
+	// The first server being away is no matter.
+	parsed.Servers = append([]string{"https://127.0.0.1:1"}, parsed.Servers...)
+	if _, err := w.join(parsed.String(), "h1"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRemoveBoundHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	joined, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.db.Update(t.Context(), func(tx *records.Tx) error {
+		if err := schema.Networks.Put(tx, &neutron.Network{Standard: neutron.Standard{ID: "n1"}}); err != nil {
+			return err
+		}
+		return schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: "p1"}, NetworkID: "n1", MACAddress: packet.MAC{2}, HostID: "h1", BoundHostID: joined.HostID, InterfaceName: "tap1"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var show struct{ Host hostView }
+	w.call("admin", 200, "GET", "/v1/hosts/h1", "", &show)
+	if show.Host.Ports != 1 || show.Host.Alive {
+		t.Errorf("host %+v", show.Host)
+	}
+	w.call("admin", 409, "DELETE", "/v1/hosts/h1", "", nil)
+	w.call("admin", 400, "DELETE", "/v1/hosts/h1?force=perhaps", "", nil)
+	st, err := w.reach(joined)
+	if err != nil {
+		t.Fatalf("the refused removal took the host's rights: %v", err)
+	}
+	defer st.Close()
+	if _, _, err := st.List(t.Context(), schema.TopologyPrefix); err != nil {
+		t.Errorf("the refused removal took the host's rights: %v", err)
+	}
+	w.call("admin", 204, "DELETE", "/v1/hosts/h1?force=true", "", nil)
+}
+
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, c := range [][2]string{{"POST", "/v1/join-tokens"}, {"GET", "/v1/join-tokens"}, {"GET", "/v1/hosts"}, {"DELETE", "/v1/hosts/x"}} {
+		w.call("", 401, c[0], c[1], "", nil)
+		w.call("member", 403, c[0], c[1], "", nil)
+	}
+	w.call("admin", 400, "POST", "/v1/join-tokens", `{"name":"no/slash"}`, nil)
+	w.call("admin", 400, "POST", "/v1/join-tokens", `{"expires_in":-1}`, nil)
+	w.call("admin", 400, "POST", "/v1/join-tokens", `nonsense`, nil)
+	w.call("", 403, "POST", "/v1/join", `{"token":"guess","name":"h1"}`, nil)
+	good, err := parseToken(w.token(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask, _ := json.Marshal(joinRequest{Token: good.Secret, Name: "h1", CSR: "not one"})
+	w.call("", 400, "POST", "/v1/join", string(ask), nil)
+	if _, err := w.join(good.String(), "h1"); err != nil {
+		t.Errorf("a bad request used the token up: %v", err)
+	}
+}
+
+// TestTunnelAddress shows a host that is not alive by what it wrote before.
+func TestTunnelAddress(t *testing.T) {
+	t.Parallel()
+	h := &topology.Host{ID: "h", Name: "n", Tunnels: []topology.HostTunnel{{ZoneID: "z", IP: netip.MustParseAddr("192.0.2.9")}}}
+	snap := records.Over(replica.New(store.NewMemory(), replica.Options{}, append(schema.All(), Tables()...)...).Snapshot())
+	if v := view(snap, h); v.TunnelIP != "192.0.2.9" || v.Alive || v.JoinedAt != nil {
+		t.Errorf("view %+v", v)
+	}
+}
+
+func FuzzParseToken(f *testing.F) {
+	f.Add(joinToken{Servers: []string{"https://server.example:9698"}, Pin: "00", Secret: "s"}.String())
+	f.Add(tokenPrefix)
+	f.Add(tokenPrefix + "e30")
+	f.Fuzz(func(t *testing.T, s string) {
+		token, err := parseToken(s)
+		if err != nil {
+			return
+		}
+		again, err := parseToken(token.String())
+		if err != nil || again.Secret != token.Secret || len(again.Servers) != len(token.Servers) {
+			t.Errorf("%q read as %+v, then as %+v, %v", s, token, again, err)
+		}
+	})
+}

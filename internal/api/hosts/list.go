@@ -1,0 +1,147 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"heddle/internal/api"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+func newHostID() string { return uuid.NewString() }
+
+// hostView is a host as operators see it. What the host itself reports is missing while it is not alive.
+type hostView struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Alive     bool       `json:"alive"`
+	TunnelIP  string     `json:"tunnel_ip"`
+	MTU       int        `json:"mtu"` // of the underlay, bytes
+	Version   string     `json:"version"`
+	Roles     []string   `json:"roles"`
+	Ports     int        `json:"ports"`      // bound to it
+	JoinedAt  *time.Time `json:"joined_at"`  // null when it was never let in by a token
+	StartedAt *time.Time `json:"started_at"` // of its agent
+}
+
+func view(r records.Reader, h *topology.Host) hostView {
+	v := hostView{ID: h.ID, Name: h.Name, Roles: []string{}, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
+	if len(h.Tunnels) > 0 {
+		v.TunnelIP = h.Tunnels[0].IP.String()
+	}
+	if s, ok := schema.HostStates.Peek(r, h.ID); ok {
+		v.Alive, v.MTU, v.Version, v.StartedAt = true, s.MTU, s.Version, &s.StartedAt
+		if s.TunnelIP.IsValid() {
+			v.TunnelIP = s.TunnelIP.String()
+		}
+		v.Roles = append(v.Roles, s.Roles...)
+	}
+	if j, ok := joined.Peek(r, h.ID); ok {
+		v.JoinedAt = &j.At
+	}
+	return v
+}
+
+func (s *service) list(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	list := []hostView{}
+	for h := range schema.Hosts.All(snap) {
+		list = append(list, view(snap, h))
+	}
+	slices.SortFunc(list, func(a, b hostView) int { return strings.Compare(a.Name, b.Name) })
+	api.WriteJSON(w, http.StatusOK, map[string]any{"hosts": list})
+	return nil
+}
+
+// find is the host with this id, or this name.
+func find(r records.Reader, id string) (*topology.Host, error) {
+	if h, ok := schema.Hosts.Peek(r, id); ok {
+		return h, nil
+	}
+	for h := range schema.Hosts.By(r, "name", id) {
+		return h, nil
+	}
+	return nil, api.Errorf(http.StatusNotFound, "Host %s could not be found.", id)
+}
+
+func (s *service) show(w http.ResponseWriter, r *http.Request) error {
+	snap, err := s.DB.View(r.Context())
+	if err != nil {
+		return err
+	}
+	h, err := find(snap, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	api.WriteJSON(w, http.StatusOK, map[string]any{"host": view(snap, h)})
+	return nil
+}
+
+// remove shuts a host out: first its rights, so that nothing can bring it back, then what is known of it. With force
+// also while ports are bound to it; they keep their binding:host_id and are DOWN until they are bound elsewhere.
+func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
+	force, err := strconv.ParseBool(r.URL.Query().Get("force"))
+	if err != nil && r.URL.Query().Has("force") {
+		return api.Errorf(http.StatusBadRequest, "force: want true or false.")
+	}
+	ctx := r.Context()
+	snap, err := s.DB.View(ctx)
+	if err != nil {
+		return err
+	}
+	h, err := find(snap, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if err := idle(snap, h, force); err != nil {
+		return err
+	}
+	if err := s.Admission.RemoveHost(ctx, h.ID); err != nil {
+		return err
+	}
+	_, err = s.DB.Update(ctx, func(tx *records.Tx) error { return forget(tx, h, force) })
+	var refused *api.Error
+	if errors.As(err, &refused) {
+		// A port was bound meanwhile: the host stays, and gets back what it had.
+		return errors.Join(err, s.Admission.AllowHost(context.WithoutCancel(ctx), h.ID))
+	} else if err != nil {
+		return err
+	}
+	s.Log.Info("host removed", "host", h.Name, "id", h.ID, "by", api.Who(ctx).UserID, "force", force)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// idle refuses a host that ports are bound to.
+func idle(r records.Reader, h *topology.Host, force bool) error {
+	if n := schema.Ports.CountBy(r, "bound_host", h.ID); n > 0 && !force {
+		return api.Errorf(http.StatusConflict, "Host %s has %d ports bound to it. Move or delete them, or remove the host with force.", h.Name, n)
+	}
+	return nil
+}
+
+func forget(tx *records.Tx, h *topology.Host, force bool) error {
+	if err := idle(tx, h, force); err != nil {
+		return err
+	}
+	var absent *records.NotFoundError
+	if err := joined.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
+		return err
+	}
+	if err := schema.Hosts.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) { // removed twice at once
+		return err
+	}
+	return nil
+}
