@@ -46,13 +46,13 @@ func TestChangeMidStream(t *testing.T) {
 		checkNoChecksumErrors(t, w.Namespace)
 		t.Logf("%s: %d timeouts", w.Name, counter(t, w.Namespace, "TcpExtTCPTimeouts"))
 	}
-	c := counters(t, n.hosts[0])
+	drops := counters(t, n.hosts[0]).Drops
 	for _, reason := range []string{"refused by the kernel", "bad instruction", "no such port", "no such tunnel", "ring full"} {
-		if c.Drops[reason] > 0 {
-			t.Errorf("%d frames were dropped: %s", c.Drops[reason], reason)
+		if drops[reason] > 0 {
+			t.Errorf("%d frames were dropped: %s", drops[reason], reason)
 		}
 	}
-	t.Logf("drops: %v", c.Drops)
+	t.Logf("drops: %v", drops)
 }
 
 // TestRestart closes the datapath and opens it again while a packet is always under way: none is lost, and everything is
