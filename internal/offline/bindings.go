@@ -32,21 +32,33 @@ func (w *world) settleBinding(p *neutron.Port, data object) error {
 		unbind(p)
 		return nil
 	}
-	return w.bind(p, host.ID, name)
-}
-
-// bind puts the port on an interface that no other port has.
-func (w *world) bind(p *neutron.Port, host, iface string) error {
-	for _, other := range w.ports {
-		if other.ID != p.ID && other.BoundHostID == host && other.InterfaceName == iface {
-			return refuse(neutron.Conflict, "port %s: interface %s of host %s is bound to port %s", p.ID, iface, host, other.ID)
+	if p.Profile["interface_name"] != nil {
+		if err := w.refuseTakenInterface(p, host.ID, name); err != nil {
+			return err
 		}
 	}
+	bind(p, host.ID, name)
+	return nil
+}
+
+// refuseTakenInterface holds that an interface that somebody names is bound to one port. The names made of ids differ
+// as ids do: in files written by hand they may not, which is no fault of the translation.
+func (w *world) refuseTakenInterface(p *neutron.Port, host, iface string) error {
+	other := first(w.ports, func(o *neutron.Port) bool {
+		return o.ID != p.ID && o.BoundHostID == host && o.InterfaceName == iface
+	})
+	if other == nil {
+		return nil
+	}
+	return refuse(neutron.Conflict, "port %s: interface %s of host %s is bound to port %s", p.ID, iface, host, other.ID)
+}
+
+// bind puts the port on an interface, taking it off the host it was on.
+func bind(p *neutron.Port, host, iface string) {
 	if p.BoundHostID != host {
 		unbind(p)
 	}
 	p.BoundHostID, p.InterfaceName = host, iface
-	return nil
 }
 
 // unbind takes the port off its host, which keeps what it knows of the port's connections.
@@ -121,10 +133,11 @@ func createBinding(w *world, p *neutron.Port, id string, data object) error {
 	if iface == "" {
 		return refuse(neutron.Invalid, "%s is missing", data.under("interface_name"))
 	}
-	bound := *p
-	if err := w.bind(&bound, host.ID, iface); err != nil {
+	if err := w.refuseTakenInterface(p, host.ID, iface); err != nil {
 		return err
 	}
+	bound := *p
+	bind(&bound, host.ID, iface)
 	w.ports[id] = &bound
 	return nil
 }

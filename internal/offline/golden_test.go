@@ -21,6 +21,26 @@ const line = "\n----\n"
 
 // golden runs every file of a folder: what stands above the line goes in, what comes out must stand below it.
 func golden(t *testing.T, folder string, run func(t *testing.T, input string) string) {
+	goldenFiles(t, folder, func(t *testing.T, file, input, want string) {
+		got := run(t, input+"\n")
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(input+line+got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got); if it should be so, run with -rewrite and read the difference:\n%s", file, diff)
+		}
+	})
+}
+
+// inputs runs what stands above the line of every file of a folder.
+func inputs(t *testing.T, folder string, run func(t *testing.T, input string)) {
+	goldenFiles(t, folder, func(t *testing.T, _, input, _ string) { run(t, input+"\n") })
+}
+
+func goldenFiles(t *testing.T, folder string, run func(t *testing.T, file, input, want string)) {
 	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files in testdata/%s: %v", folder, err)
@@ -33,16 +53,7 @@ func golden(t *testing.T, folder string, run func(t *testing.T, input string) st
 				t.Fatal(err)
 			}
 			input, want, _ := strings.Cut(string(text), line)
-			got := run(t, input+"\n")
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(input+line+got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-want +got); if it should be so, run with -rewrite and read the difference:\n%s", file, diff)
-			}
+			run(t, file, input, want)
 		})
 	}
 }

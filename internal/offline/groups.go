@@ -135,7 +135,7 @@ func readProtocol(n node) (string, error) {
 	if err != nil || text == "" {
 		return "", err
 	}
-	if !translate.KnownProtocol(text) {
+	if _, ok := translate.ProtocolNumber(text); !ok {
 		return "", n.wants("a protocol name or a number from 0 to 255")
 	}
 	return text, nil
@@ -161,10 +161,9 @@ func (w *world) ruleExists(id string) bool {
 // removeGroup refuses while a port is in the group. Rules elsewhere that name it as the remote side go with it: they
 // could never match again.
 func removeGroup(w *world, g *neutron.SecurityGroup) error {
-	for _, p := range w.ports {
-		if slices.Contains(p.SecurityGroups, g.ID) {
-			return refuse(neutron.Conflict, "security group %s is in use by port %s", g.ID, p.ID)
-		}
+	member := first(w.ports, func(p *neutron.Port) bool { return slices.Contains(p.SecurityGroups, g.ID) })
+	if member != nil {
+		return refuse(neutron.Conflict, "security group %s is in use by port %s", g.ID, member.ID)
 	}
 	for id := range w.groups {
 		w.dropRules(id, func(r neutron.SecurityGroupRule) bool { return r.RemoteGroupID == g.ID })

@@ -20,10 +20,8 @@ func hostResource() resource {
 			return nil
 		},
 		remove: func(w *world, h *host) error {
-			for _, p := range w.ports {
-				if p.BoundHostID == h.ID {
-					return refuse(neutron.Conflict, "host %s has port %s bound to it; unbind it first", h.Name, p.ID)
-				}
+			if p := first(w.ports, func(p *neutron.Port) bool { return p.BoundHostID == h.ID }); p != nil {
+				return refuse(neutron.Conflict, "host %s has port %s bound to it; unbind it first", h.Name, p.ID)
 			}
 			return nil
 		},

@@ -208,6 +208,9 @@ func (n node) text() (string, error) {
 	case json.Number:
 		return v.String(), nil
 	}
+	if _, isFlag := n.value.(bool); isFlag {
+		return "", n.wants("a text (YAML takes y, n, on, off for booleans: put the text in quotes)")
+	}
 	return "", n.wants("a text")
 }
 

@@ -184,10 +184,11 @@ func (w *world) settleMAC(p *neutron.Port) error {
 	if p.MACAddress.IsMulticast() {
 		return refuse(neutron.Invalid, "port %s: %s is a multicast address, a port's must be unicast", p.ID, p.MACAddress)
 	}
-	for _, other := range w.portsOn(p.NetworkID) {
-		if other.ID != p.ID && other.MACAddress == p.MACAddress {
-			return refuse(neutron.Conflict, "port %s: MAC address %s is that of port %s", p.ID, p.MACAddress, other.ID)
-		}
+	holder := first(w.ports, func(o *neutron.Port) bool {
+		return o.ID != p.ID && o.NetworkID == p.NetworkID && o.MACAddress == p.MACAddress
+	})
+	if holder != nil {
+		return refuse(neutron.Conflict, "port %s: MAC address %s is that of port %s", p.ID, p.MACAddress, holder.ID)
 	}
 	return nil
 }
@@ -238,10 +239,11 @@ func (w *world) subnetOf(p *neutron.Port, f neutron.FixedIP) (*neutron.Subnet, e
 		}
 		return s, nil
 	}
-	for _, s := range w.subnets {
-		if s.NetworkID == p.NetworkID && s.CIDR.Contains(f.IPAddress) {
-			return s, nil
-		}
+	s := first(w.subnets, func(s *neutron.Subnet) bool {
+		return s.NetworkID == p.NetworkID && s.CIDR.Contains(f.IPAddress)
+	})
+	if s != nil {
+		return s, nil
 	}
 	return nil, refuse(neutron.Invalid, "port %s: a fixed IP needs the subnet_id of a subnet, or an ip_address on one, of network %s", p.ID, p.NetworkID)
 }

@@ -113,10 +113,11 @@ func validateSubnet(w *world, s, old *neutron.Subnet, data object) error {
 	if version == 4 && (s.IPv6RAMode != "" || s.IPv6AddressMode != "") {
 		return refuse(neutron.Invalid, "subnet %s: ipv6_ra_mode and ipv6_address_mode are not valid when ip_version is 4", s.ID)
 	}
-	for _, other := range w.subnets {
-		if other.ID != s.ID && other.NetworkID == s.NetworkID && other.CIDR.Overlaps(s.CIDR) {
-			return refuse(neutron.Invalid, "subnet %s: cidr %s overlaps with subnet %s of the network", s.ID, s.CIDR, other.ID)
-		}
+	other := first(w.subnets, func(o *neutron.Subnet) bool {
+		return o.ID != s.ID && o.NetworkID == s.NetworkID && o.CIDR.Overlaps(s.CIDR)
+	})
+	if other != nil {
+		return refuse(neutron.Invalid, "subnet %s: cidr %s overlaps with subnet %s of the network", s.ID, s.CIDR, other.ID)
 	}
 	return refuseOtherFamily(s)
 }
@@ -143,21 +144,28 @@ func refuseOtherFamily(s *neutron.Subnet) error {
 // removeSubnet refuses while ports hold addresses that somebody gave them. Addresses of DHCP servers, and those that
 // machines make themselves, go along (neutron-api §4).
 func removeSubnet(w *world, s *neutron.Subnet) error {
-	var released []*neutron.Port
+	holder := first(w.ports, func(p *neutron.Port) bool { return slices.Contains(subnetsOf(p), s.ID) && !releases(p, s) })
+	if holder != nil {
+		return refuse(neutron.Conflict, "subnet %s: port %s has an address on it; delete the port first", s.ID, holder.ID)
+	}
 	for _, p := range w.portsOn(s.NetworkID) {
 		if !slices.Contains(subnetsOf(p), s.ID) {
 			continue
 		}
-		class := translate.ClassOf(p.DeviceOwner)
-		if class != translate.DHCP && !(addresses.AutoAddress(s) && class != translate.RouterIface && class != translate.Gateway) {
-			return refuse(neutron.Conflict, "subnet %s: port %s has an address on it; delete the port first", s.ID, p.ID)
-		}
-		released = append(released, p)
-	}
-	for _, p := range released {
 		without := *p
 		without.FixedIPs = slices.DeleteFunc(slices.Clone(p.FixedIPs), func(f neutron.FixedIP) bool { return f.SubnetID == s.ID })
 		w.ports[p.ID] = &without
 	}
 	return nil
+}
+
+// releases says whether the port gives up its addresses on the subnet when that goes.
+func releases(p *neutron.Port, s *neutron.Subnet) bool {
+	switch translate.ClassOf(p.DeviceOwner) {
+	case translate.DHCP:
+		return true
+	case translate.RouterIface, translate.Gateway:
+		return false
+	}
+	return addresses.AutoAddress(s)
 }

@@ -1,6 +1,9 @@
 package offline
 
 import (
+	"maps"
+	"slices"
+
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
@@ -26,20 +29,20 @@ func newWorld() *world {
 }
 
 // bundles translates every object.
-func (w *world) bundles() []topology.Bundle {
-	var bundles []topology.Bundle
-	for _, n := range w.networks {
-		bundles = append(bundles, translate.Network(n))
+func (w *world) bundles() map[topology.Owner]topology.Bundle {
+	bundles := make(map[topology.Owner]topology.Bundle, len(w.networks)+len(w.subnets)+len(w.ports)+len(w.groups))
+	for id, n := range w.networks {
+		bundles[topology.Owner{Kind: "network", ID: id}] = translate.Network(n)
 	}
 	dhcp := w.dhcpPorts()
-	for _, s := range w.subnets {
-		bundles = append(bundles, translate.Subnet(s, w.networks[s.NetworkID], dhcp[s.ID]))
+	for id, s := range w.subnets {
+		bundles[topology.Owner{Kind: "subnet", ID: id}] = translate.Subnet(s, w.networks[s.NetworkID], dhcp[id])
 	}
-	for _, p := range w.ports {
-		bundles = append(bundles, translate.Port(p, w.networks[p.NetworkID], w.groupsOf(p)))
+	for id, p := range w.ports {
+		bundles[topology.Owner{Kind: "port", ID: id}] = translate.Port(p, w.networks[p.NetworkID], w.groupsOf(p))
 	}
-	for _, g := range w.groups {
-		bundles = append(bundles, translate.SecurityGroup(g))
+	for id, g := range w.groups {
+		bundles[topology.Owner{Kind: "security-group", ID: id}] = translate.SecurityGroup(g)
 	}
 	return bundles
 }
@@ -50,7 +53,7 @@ func (w *world) topology() *topology.View {
 	for _, h := range w.hosts {
 		hosts = append(hosts, *h)
 	}
-	return topology.Link(w.bundles(), hosts, nil)
+	return topology.Link(slices.Collect(maps.Values(w.bundles())), hosts, nil)
 }
 
 // dhcpPorts are the ports that serve DHCP, by subnet.
@@ -86,6 +89,17 @@ func (w *world) groupsOf(p *neutron.Port) []*neutron.SecurityGroup {
 		groups[i] = w.groups[id]
 	}
 	return groups
+}
+
+// first is the object of lowest id that is wanted, nil if there is none: messages name the same one every time.
+func first[T any](objects map[string]*T, wanted func(*T) bool) *T {
+	lowest := ""
+	for id, o := range objects {
+		if (lowest == "" || id < lowest) && wanted(o) {
+			lowest = id
+		}
+	}
+	return objects[lowest]
 }
 
 // portsOn are the ports of a network.

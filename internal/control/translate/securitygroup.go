@@ -64,7 +64,7 @@ func remoteClauses(r *neutron.SecurityGroupRule) (topology.Condition, bool) {
 		c.DlType = etherIPv6
 	}
 	var ok bool
-	if c.NwProto, ok = protocolNumber(r.Protocol, c.DlType); !ok {
+	if c.NwProto, ok = protocolClause(r.Protocol, c.DlType); !ok {
 		return c, false
 	}
 	if r.RemoteIPPrefix != "" {
@@ -112,19 +112,12 @@ func bound(n *int) (*uint16, bool) {
 	return &v, true
 }
 
-// protocolNumber reads a protocol as Neutron stores it, by name or number; nil is any. ICMP of an IPv6 rule is ICMPv6.
+// protocolClause reads a protocol as Neutron stores it, by name or number; nil is any. ICMP of an IPv6 rule is ICMPv6.
 // Neutron's 0 (ip, hopopt) means any: behind the extension headers of a packet it never stands.
-func protocolNumber(text string, dlType uint16) (*uint8, bool) {
-	n, named := namedProtocol(text)
-	if !named {
-		v, err := strconv.ParseUint(text, 10, 8)
-		if err != nil {
-			return nil, false
-		}
-		n = uint8(v)
-	}
-	if n == 0 {
-		return nil, true
+func protocolClause(text string, dlType uint16) (*uint8, bool) {
+	n, ok := ProtocolNumber(text)
+	if !ok || n == 0 {
+		return nil, ok
 	}
 	if n == protoICMP && dlType == etherIPv6 {
 		n = protoICMPv6
@@ -185,8 +178,11 @@ func namedProtocol(name string) (uint8, bool) {
 	return 0, false
 }
 
-// KnownProtocol says whether a rule's protocol, a name or a number from 0 to 255, can be translated.
-func KnownProtocol(text string) bool {
-	_, ok := protocolNumber(text, etherIPv4)
-	return ok
+// ProtocolNumber reads a protocol as Neutron spells it, a name or a number from 0 to 255; 0 stands for any.
+func ProtocolNumber(text string) (uint8, bool) {
+	if n, ok := namedProtocol(text); ok {
+		return n, true
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	return uint8(n), err == nil
 }

@@ -1,0 +1,284 @@
+package offline
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"heddle/internal/control/translate"
+)
+
+// fields are the fields of a frame, or of a part of one, in canonical form: text, int, bool, []string, [][2]string,
+// fields, or a variable. A nil value means that the field is absent from the frame.
+type fields map[string]any
+
+// variable is a $name whose value is not known yet.
+type variable string
+
+// fieldKind says how a field is spelled.
+type fieldKind uint8
+
+const (
+	wordField     fieldKind = iota + 1 // one of a few words
+	textField                          // any text
+	macField                           // a MAC address
+	ipField                            // an IP address
+	numberField                        // a whole number
+	flagField                          // true or false
+	protocolField                      // name or number of an IP protocol
+	ipOrListField                      // an address, or a list of them
+	listField                          // a list of texts
+	routesField                        // a list of pairs: destination, next hop
+	partField                          // fields of its own
+)
+
+// frameField describes one field.
+type frameField struct {
+	kind  fieldKind
+	words []string              // of a wordField; a number stands for the word at its place, from 1
+	part  map[string]frameField // of a partField
+}
+
+// frameSchema is the frame of file-formats §2.
+func frameSchema() map[string]frameField {
+	mac, ip, number := frameField{kind: macField}, frameField{kind: ipField}, frameField{kind: numberField}
+	flag, list, protocol := frameField{kind: flagField}, frameField{kind: listField}, frameField{kind: protocolField}
+	return map[string]frameField{
+		"type":    {kind: wordField, words: []string{"ipv4", "ipv6", "arp"}},
+		"eth_src": mac, "eth_dst": mac, "vlan": number,
+		"ip_src": ip, "ip_dst": ip, "proto": protocol, "sport": number, "dport": number, "ttl": number,
+		"frag":      {kind: wordField, words: []string{"none", "first", "later"}},
+		"icmp_type": number, "icmp_code": number, "icmp_id": number,
+		"inner": {kind: partField, part: map[string]frameField{
+			"ip_src": ip, "ip_dst": ip, "proto": protocol, "sport": number, "dport": number,
+		}},
+		"dhcp": {kind: partField, part: map[string]frameField{
+			"type":   {kind: wordField, words: dhcpTypes()},
+			"chaddr": mac, "yiaddr": ip, "server_id": ip, "mask": ip, "broadcast": ip, "requested_ip": ip,
+			"router": {kind: ipOrListField}, "dns": list, "lease": number, "mtu": number,
+			"classless_routes": {kind: routesField}, "tftp_server_name": {kind: textField},
+		}},
+		"op":  {kind: wordField, words: []string{"request", "reply"}},
+		"sha": mac, "spa": ip, "tha": mac, "tpa": ip,
+		"nd_target": ip, "nd_lladdr": mac,
+		"ra": {kind: partField, part: map[string]frameField{
+			"prefixes": list, "mtu": number, "managed": flag, "other": flag, "lifetime": number,
+		}},
+	}
+}
+
+// dhcpTypes are the message types from 1 on (RFC 2132 §9.6).
+func dhcpTypes() []string {
+	return []string{"discover", "offer", "request", "decline", "ack", "nak", "release", "inform"}
+}
+
+// references resolve what stands for a value: @name for a MAC address, $name for what was captured.
+type references struct {
+	macs     map[string]string // by name without @
+	captured map[string]any    // by name without $
+}
+
+// read reads the fields of an object and resolves their references; an unknown $name stays a variable.
+func (r references) read(n node, schema map[string]frameField) (fields, error) {
+	o, err := n.object(slices.Sorted(maps.Keys(schema))...)
+	if err != nil {
+		return nil, err
+	}
+	f := fields{}
+	for _, name := range o.names() {
+		if f[name], err = r.value(o.get(name), schema[name]); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// value reads one field.
+func (r references) value(n node, field frameField) (any, error) {
+	if text, ok := n.value.(string); ok {
+		switch {
+		case strings.HasPrefix(text, "$"):
+			if v, known := r.captured[text[1:]]; known {
+				return v, nil
+			}
+			return variable(text[1:]), nil
+		case strings.HasPrefix(text, "@"):
+			mac, known := r.macs[text[1:]]
+			if !known {
+				return nil, fileErrorf(n.place, "%s names nothing in the topology", text)
+			}
+			return mac, nil
+		}
+	}
+	if n.null() {
+		return nil, nil
+	}
+	if field.kind == partField {
+		return r.read(n, field.part)
+	}
+	return field.canonical(n)
+}
+
+// canonical reads a value that stands for itself.
+func (f frameField) canonical(n node) (any, error) {
+	switch f.kind {
+	case wordField:
+		return f.word(n)
+	case textField:
+		return n.text()
+	case macField:
+		m, err := n.mac()
+		return m.String(), err
+	case ipField:
+		a, err := n.addr()
+		return a.String(), err
+	case numberField:
+		v, _, err := n.number(0, 1<<32-1)
+		return v, err
+	case flagField:
+		return n.flag(false)
+	case protocolField:
+		return canonicalProtocol(n)
+	case ipOrListField:
+		if _, isList := n.value.([]any); !isList {
+			a, err := n.addr()
+			return a.String(), err
+		}
+		list, err := each(n, canonicalAddr)
+		if len(list) == 1 {
+			return list[0], err
+		}
+		return list, err
+	case listField:
+		return each(n, canonicalAddr)
+	}
+	return each(n, canonicalRoute)
+}
+
+// word reads a word in any case, also with the prefix of its protocol's jargon (DHCPOFFER), or its number.
+func (f frameField) word(n node) (string, error) {
+	text, err := n.text()
+	if err != nil {
+		return "", err
+	}
+	word := strings.TrimPrefix(strings.ToLower(text), "dhcp")
+	if i, err := strconv.Atoi(word); err == nil && i >= 1 && i <= len(f.words) {
+		return f.words[i-1], nil
+	}
+	if !slices.Contains(f.words, word) {
+		return "", n.wants("one of " + strings.Join(f.words, ", "))
+	}
+	return word, nil
+}
+
+// canonicalAddr is an address or prefix as netip spells it; prefixes keep their host bits.
+func canonicalAddr(n node) (string, error) {
+	text, err := n.text()
+	if err != nil {
+		return "", err
+	}
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.String(), nil
+	}
+	a, err := n.addr()
+	return a.String(), err
+}
+
+// canonicalRoute reads a route as a pair, as an object, or as "destination,nexthop".
+func canonicalRoute(n node) ([2]string, error) {
+	var parts []node
+	switch v := n.value.(type) {
+	case string:
+		for _, part := range strings.Split(v, ",") {
+			parts = append(parts, node{n.place, strings.TrimSpace(part)})
+		}
+	case map[string]any:
+		o, err := n.object("destination", "nexthop")
+		if err != nil {
+			return [2]string{}, err
+		}
+		parts = []node{o.get("destination"), o.get("nexthop")}
+	default:
+		var err error
+		if parts, err = n.list(); err != nil {
+			return [2]string{}, err
+		}
+	}
+	if len(parts) != 2 {
+		return [2]string{}, n.wants("a route of destination and next hop")
+	}
+	dst, err := parts[0].prefix()
+	if err != nil {
+		return [2]string{}, err
+	}
+	hop, err := parts[1].addr()
+	return [2]string{dst.String(), hop.String()}, err
+}
+
+// canonicalProtocol is the name of the protocols that have one here, else a number.
+func canonicalProtocol(n node) (any, error) {
+	text, err := n.text()
+	if err != nil {
+		return nil, err
+	}
+	number, ok := translate.ProtocolNumber(strings.ToLower(text))
+	if !ok || number == 0 && text != "0" {
+		return nil, n.wants("an IP protocol, by name or number")
+	}
+	return protocolName(number), nil
+}
+
+// protocolName is how frames show a protocol.
+func protocolName(number uint8) any {
+	for name, n := range namedProtocols() {
+		if n == number {
+			return name
+		}
+	}
+	return int(number)
+}
+
+// namedProtocols are the protocols that frames show by name.
+func namedProtocols() map[string]uint8 {
+	return map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
+}
+
+// matches says whether the frame has every field that want lists, with its value; nil wants the field absent. Variables
+// take the value they meet: what they took stands in bindings, also when the answer is no.
+func (want fields) matches(frame fields, bindings map[string]any) bool {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !matchField(name, want[name], frame[name], bindings) {
+			return false
+		}
+	}
+	return true
+}
+
+func matchField(name string, want, got any, bindings map[string]any) bool {
+	switch w := want.(type) {
+	case nil:
+		return got == nil
+	case variable:
+		if known, ok := bindings[string(w)]; ok {
+			return got != nil && fmt.Sprint(known) == fmt.Sprint(got)
+		}
+		if got == nil {
+			return false
+		}
+		bindings[string(w)] = got
+		return true
+	case fields:
+		part, ok := got.(fields)
+		return ok && w.matches(part, bindings)
+	}
+	switch {
+	case name == "frag" && want == "none":
+		return got == nil
+	case name == "proto" && want == "icmp":
+		return got == "icmp" || got == "icmpv6"
+	}
+	return fmt.Sprint(want) == fmt.Sprint(got)
+}

@@ -1,0 +1,126 @@
+package offline
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/simulate"
+)
+
+// system is a scenario come to life: the simulator over its topology, and what every host remembers of the packets
+// before.
+type system struct {
+	*scenario
+	topology  *simulate.World
+	simulator *simulate.Simulator
+	memories  map[string]*simulate.Memory // by host id
+	sightings uint64                      // of learned addresses, in order
+	readable  *strings.Replacer           // ids in texts → names
+	chains    map[string]string           // chain id → name
+	rules     map[string]string           // rule id → place and words
+}
+
+func (s *scenario) start() *system {
+	y := &system{scenario: s, topology: simulate.NewWorld(simulate.Options{}), memories: map[string]*simulate.Memory{}}
+	y.simulator = simulate.NewSimulator(y.topology)
+	zone := translate.Derive("scenario.zone")
+	underlay := netip.MustParseAddr("198.18.0.1")
+	for _, p := range inOrder(s.world.ports) {
+		host := s.hostOf(p.Name)
+		if y.memories[host.ID] != nil {
+			continue
+		}
+		y.memories[host.ID] = simulate.NewMemory()
+		host.Tunnels = []topology.HostTunnel{{ZoneID: zone, IP: underlay}}
+		underlay = underlay.Next()
+		y.topology.ApplyHost(host.ID, &host)
+	}
+	y.apply()
+	return y
+}
+
+// apply tells the simulator what the objects are now.
+func (y *system) apply() {
+	y.chains, y.rules = map[string]string{}, map[string]string{}
+	y.readable = y.names()
+	for owner, bundle := range y.world.bundles() {
+		y.topology.Apply(owner, &bundle)
+		for _, c := range bundle.Chains {
+			y.chains[c.ID] = y.readable.Replace(c.Name)
+			for i := range c.Rules {
+				y.rules[c.Rules[i].ID] = y.readable.Replace(fmt.Sprintf("%d: %s", i+1, &c.Rules[i]))
+			}
+		}
+	}
+}
+
+// delivery is a frame that reached a port.
+type delivery struct {
+	Port  string `json:"port"`
+	Frame fields `json:"frame"`
+}
+
+type dropped struct {
+	Device string `json:"device"`
+	Reason string `json:"reason"`
+}
+
+// passage is what became of one frame.
+type passage struct {
+	deliveries []delivery
+	drops      []dropped
+	walk       []flow.Step
+}
+
+// send puts a frame on a port as its machine does. State is kept as on real hosts: the ingress host remembers, and
+// tells the hosts of the ports that the frame reaches.
+func (y *system) send(port string, frame []byte) passage {
+	id := y.ports[port]
+	host := y.hostOf(port).ID
+	d := y.simulator.Run(simulate.Input{PortID: id, Frame: frame, State: y.memories[host], Explain: true})
+	told := []string{host}
+	var p passage
+	for _, o := range d.Outputs {
+		p.deliveries = append(p.deliveries, delivery{y.nameOf[o.PortID], showFrame(frame)})
+		if !slices.Contains(told, o.HostID) {
+			told = append(told, o.HostID)
+		}
+	}
+	for _, e := range d.Emit {
+		p.deliveries = append(p.deliveries, delivery{y.nameOf[e.PortID], showFrame(e.Frame)})
+	}
+	for _, h := range told {
+		y.memories[h].Commit(d)
+	}
+	y.learn(host, d)
+	for _, end := range d.Drops {
+		p.drops = append(p.drops, dropped{y.words(end.Device), y.words(end.Reason)})
+	}
+	for _, step := range d.Walk {
+		p.walk = append(p.walk, flow.Step{
+			Device: y.words(step.Device), Chain: y.chains[step.Chain], Rule: y.rules[step.Rule], Text: y.words(step.Text),
+		})
+	}
+	slices.SortStableFunc(p.deliveries, func(a, b delivery) int { return strings.Compare(a.Port, b.Port) })
+	return p
+}
+
+func (y *system) words(text string) string { return y.readable.Replace(text) }
+
+// learn enters what the host saw of addresses; through the store every host knows it.
+func (y *system) learn(host string, d *flow.Decision) {
+	y.sightings++
+	if l := d.Learn; l != nil {
+		y.topology.LearnMAC(topology.LearnedMAC{
+			HostID: host, NetworkID: l.NetworkID, VLAN: l.VLAN, MAC: l.MAC, PortID: l.PortID,
+		}, y.sightings)
+	}
+	if l := d.LearnNeighbour; l != nil {
+		y.topology.LearnNeighbour(topology.LearnedNeighbour{HostID: host, NetworkID: l.NetworkID, IP: l.IP, MAC: l.MAC}, y.sightings)
+	}
+}

@@ -1,0 +1,367 @@
+package offline
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"heddle/internal/topology/flow"
+)
+
+// TraceOptions say how Trace runs a scenario and what it prints.
+type TraceOptions struct {
+	EachHost bool // every port on a host of its own, instead of all on one
+	JSON     bool // one JSON document instead of text for people
+}
+
+// scenarioFile is a file of scenarios; a file that holds one alone has it without the list.
+type scenarioFile struct {
+	scenarios []object
+	alone     bool
+}
+
+// tracedFile is the output (file-formats §2).
+type tracedFile struct {
+	Scenarios []traced `json:"scenarios"`
+}
+
+// traced is the outcome of one scenario, or why it could not be built.
+type traced struct {
+	ID    any               `json:"id,omitempty"`
+	Error string            `json:"error,omitempty"`
+	MACs  map[string]string `json:"macs,omitzero"`
+	Steps []tracedStep      `json:"steps,omitzero"`
+	title string
+}
+
+type tracedStep struct {
+	Deliveries []delivery     `json:"deliveries"`
+	OK         *bool          `json:"ok"` // nil: nothing was expected
+	Captured   map[string]any `json:"captured"`
+	Drops      []dropped      `json:"drops"`
+	Walk       []flow.Step    `json:"walk"`
+	what       string
+}
+
+// Trace reads scenarios, sends their frames through the simulated network one after the other, and prints what became
+// of each. It returns a [FileError] when the file, or one of its scenarios, is not what the format wants (the other
+// scenarios are run and printed all the same), and [ErrExpectation] when a frame went otherwise than expected.
+func Trace(in io.Reader, opts TraceOptions, out io.Writer) error {
+	file, err := readScenarioFile(in)
+	if err != nil {
+		return err
+	}
+	var results tracedFile
+	var wrong error
+	for _, o := range file.scenarios {
+		t, err := runScenario(o, opts.EachHost)
+		if err != nil {
+			t.Error, t.MACs, t.Steps = err.Error(), nil, nil
+			if wrong == nil {
+				wrong = err
+			}
+		}
+		results.Scenarios = append(results.Scenarios, t)
+	}
+	if file.alone && wrong != nil {
+		return wrong
+	}
+	if err := results.print(file.alone, opts.JSON, out); err != nil {
+		return err
+	}
+	if wrong != nil {
+		return wrong
+	}
+	return results.expectations()
+}
+
+// expectations is ErrExpectation if one failed.
+func (f *tracedFile) expectations() error {
+	for _, t := range f.Scenarios {
+		for _, s := range t.Steps {
+			if s.OK != nil && !*s.OK {
+				return ErrExpectation
+			}
+		}
+	}
+	return nil
+}
+
+func (f *tracedFile) print(alone, asJSON bool, out io.Writer) error {
+	switch {
+	case !asJSON:
+		return f.text(out)
+	case alone:
+		return printJSON(out, f.Scenarios[0])
+	}
+	return printJSON(out, f)
+}
+
+func readScenarioFile(in io.Reader) (*scenarioFile, error) {
+	root, err := parse(in)
+	if err != nil {
+		return nil, err
+	}
+	o, err := root.anyObject()
+	if err != nil {
+		return nil, err
+	}
+	if !o.has("scenarios") {
+		if !o.has("topology") {
+			return nil, fileErrorf("", "has neither scenarios nor a topology")
+		}
+		return &scenarioFile{scenarios: []object{o}, alone: true}, nil
+	}
+	if o, err = root.object("scenarios"); err != nil {
+		return nil, err
+	}
+	scenarios, err := each(o.get("scenarios"), node.anyObject)
+	return &scenarioFile{scenarios: scenarios}, err
+}
+
+// runScenario builds a scenario and runs its steps in one life of the system.
+func runScenario(o object, apart bool) (t traced, err error) {
+	t.ID = o.get("id").value
+	if t.title, err = o.get("title").text(); err != nil {
+		return t, err
+	}
+	if _, err := o.node.object("id", "title", "topology", "steps", "vars", "distinct"); err != nil {
+		return t, err
+	}
+	s, err := readScenario(o.get("topology"), apart)
+	if err != nil {
+		return t, err
+	}
+	t.MACs = s.macs()
+	r := &run{system: s.start(), captured: map[string]any{}, limits: limits{ranges: map[string][2]int{}}}
+	if err := r.limits.read(o); err != nil {
+		return t, err
+	}
+	steps, err := o.get("steps").list()
+	if err != nil {
+		return t, err
+	}
+	t.Steps = []tracedStep{}
+	for _, n := range steps {
+		done, err := r.step(n)
+		if err != nil {
+			return t, err
+		}
+		t.Steps = append(t.Steps, done)
+	}
+	return t, nil
+}
+
+// run is a scenario under way.
+type run struct {
+	*system
+	captured map[string]any // by name without $
+	limits   limits
+	turns    int // of repeats, so far
+}
+
+// step carries out one step of the scenario.
+func (r *run) step(n node) (tracedStep, error) {
+	o, err := n.object("send", "expect", "expect_any_of", "expect_contains", "expect_none_at", "repeat",
+		"expect_ports_all", "update", "vars", "distinct")
+	if err != nil {
+		return tracedStep{}, err
+	}
+	if err := r.limits.read(o); err != nil {
+		return tracedStep{}, err
+	}
+	if o.has("update") == o.has("send") {
+		return tracedStep{}, fileErrorf(n.place, "want either send or update")
+	}
+	var p passage
+	what := "update"
+	if o.has("update") {
+		err = r.update(o.get("update"))
+		r.apply()
+	} else {
+		p, what, err = r.sendStep(o)
+	}
+	if err != nil {
+		return tracedStep{}, err
+	}
+	done := tracedStep{
+		Deliveries: nonNil(p.deliveries), Captured: map[string]any{}, Drops: nonNil(p.drops), Walk: nonNil(p.walk), what: what,
+	}
+	before := maps.Clone(r.captured)
+	if done.OK, err = r.compare(o, p.deliveries); err != nil {
+		return done, err
+	}
+	for name, value := range r.captured {
+		if _, known := before[name]; !known {
+			done.Captured[name] = value
+		}
+	}
+	return done, nil
+}
+
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// maxTurns bounds what one line of a file can ask for.
+const maxTurns = 100_000
+
+// sendStep sends the step's frame, as often as it says.
+func (r *run) sendStep(o object) (all passage, what string, err error) {
+	turns, repeated, err := o.get("repeat").number(1, maxTurns)
+	if err != nil {
+		return all, "", err
+	}
+	if !repeated {
+		turns = 1
+	}
+	send, err := o.get("send").object("port", "frame")
+	if err != nil {
+		return all, "", err
+	}
+	port, err := r.port(send.get("port"))
+	if err != nil {
+		return all, "", err
+	}
+	for range turns {
+		frame, err := r.frame(send.get("frame"), port)
+		if err != nil {
+			return all, "", err
+		}
+		p := r.send(port, frame)
+		all.deliveries = append(all.deliveries, p.deliveries...)
+		all.drops = append(all.drops, p.drops...)
+		all.walk = append(all.walk, p.walk...)
+	}
+	what = "from " + port
+	if repeated {
+		what = fmt.Sprintf("%d times from %s", turns, port)
+	}
+	return all, what, nil
+}
+
+// port reads the name of a port.
+func (r *run) port(n node) (string, error) {
+	if _, err := find(n, "port", r.ports); err != nil {
+		return "", err
+	}
+	return n.text()
+}
+
+// frame builds a frame that the port sends; $i in it is another client port every time.
+func (r *run) frame(n node, port string) ([]byte, error) {
+	known := maps.Clone(r.captured)
+	known["i"] = 20_000 + r.turns%40_000
+	r.turns++
+	refs := r.references(known)
+	f, err := refs.read(n, frameSchema())
+	if err != nil {
+		return nil, err
+	}
+	if f["eth_src"] == nil {
+		f["eth_src"] = refs.macs[port]
+	}
+	return f.build(n.place)
+}
+
+// expected is one delivery that an expectation lists.
+type expected struct {
+	port  string
+	frame fields
+}
+
+func (r *run) readExpected(n node) (e expected, err error) {
+	o, err := n.object("port", "frame")
+	if err != nil {
+		return e, err
+	}
+	if e.port, err = r.port(o.get("port")); err != nil {
+		return e, err
+	}
+	e.frame, err = r.references(r.captured).read(o.get("frame"), frameSchema())
+	return e, err
+}
+
+// compare holds the deliveries against the step's expectations, all of which must be met; nil if it has none.
+func (r *run) compare(o object, got []delivery) (*bool, error) {
+	verdict, given := true, false
+	for _, form := range []struct {
+		field string
+		met   func(node, []delivery) (bool, error)
+	}{
+		{"expect", r.exactly}, {"expect_any_of", r.anyOf}, {"expect_contains", r.containing},
+		{"expect_none_at", r.noneAt}, {"expect_ports_all", r.portsAll},
+	} {
+		if o.get(form.field).null() {
+			continue
+		}
+		met, err := form.met(o.get(form.field), got)
+		if err != nil {
+			return nil, err
+		}
+		given = true
+		verdict = verdict && met
+	}
+	if !given {
+		return nil, nil
+	}
+	return &verdict, nil
+}
+
+func (r *run) exactly(n node, got []delivery) (bool, error) {
+	want, err := each(n, r.readExpected)
+	return err == nil && len(want) == len(got) && r.assign(want, got), err
+}
+
+func (r *run) containing(n node, got []delivery) (bool, error) {
+	want, err := each(n, r.readExpected)
+	return err == nil && r.assign(want, got), err
+}
+
+// anyOf holds if one of the alternatives does; each is a list of exact deliveries, or one delivery alone.
+func (r *run) anyOf(n node, got []delivery) (bool, error) {
+	alternatives, err := n.list()
+	if err != nil {
+		return false, err
+	}
+	met := false
+	for _, a := range alternatives {
+		if _, isList := a.value.([]any); !isList {
+			a = node{a.place, []any{a.value}}
+		}
+		holds, err := r.exactly(a, got)
+		if err != nil {
+			return false, err
+		}
+		if holds {
+			met = true
+			break
+		}
+	}
+	return met, nil
+}
+
+func (r *run) noneAt(n node, got []delivery) (bool, error) {
+	ports, err := each(n, r.port)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(got, func(d delivery) bool { return slices.Contains(ports, d.Port) }), nil
+}
+
+func (r *run) portsAll(n node, got []delivery) (bool, error) {
+	ports, err := each(n, r.port)
+	if err != nil {
+		return false, err
+	}
+	for _, port := range ports {
+		if !slices.ContainsFunc(got, func(d delivery) bool { return d.Port == port }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,134 @@
+package offline
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// trace runs a scenario and returns its output, followed by the error if there is one.
+func trace(t *testing.T, input string, opts TraceOptions) string {
+	t.Helper()
+	var out bytes.Buffer
+	err := Trace(strings.NewReader(input), opts, &out)
+	var wrong *FileError
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrExpectation), errors.As(err, &wrong):
+		out.WriteString("error: " + err.Error() + "\n")
+	default:
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestTraceGolden(t *testing.T) {
+	t.Parallel()
+	golden(t, "trace", func(t *testing.T, input string) string {
+		text := trace(t, input, TraceOptions{JSON: true})
+		doc, rest, isError := strings.Cut(text, "error: ")
+		if isError {
+			rest = "error: " + rest
+		}
+		if doc == "" {
+			return rest
+		}
+		return outcomeLines(t, doc) + rest
+	})
+}
+
+// outcomeLines is what came of each step, without the walk, whose words are the simulator's.
+func outcomeLines(t *testing.T, doc string) string {
+	type tracedDoc struct {
+		ID    any
+		Error string
+		Steps []struct {
+			Deliveries []struct {
+				Port  string
+				Frame map[string]any
+			}
+			OK       *bool
+			Captured map[string]any
+			Drops    []struct{ Device string }
+			Walk     []any
+		}
+	}
+	var all struct {
+		Scenarios []tracedDoc
+		tracedDoc
+	}
+	if err := json.Unmarshal([]byte(doc), &all); err != nil {
+		t.Fatalf("%v in %s", err, doc)
+	}
+	if all.Scenarios == nil {
+		all.Scenarios = []tracedDoc{all.tracedDoc}
+	}
+	var b strings.Builder
+	for _, s := range all.Scenarios {
+		if s.ID != nil || s.Error != "" {
+			fmt.Fprintf(&b, "scenario %v %s\n", s.ID, s.Error)
+		}
+		for i, step := range s.Steps {
+			ok := "-"
+			if step.OK != nil {
+				ok = fmt.Sprint(*step.OK)
+			}
+			fmt.Fprintf(&b, "%d %s", i+1, ok)
+			for _, d := range step.Drops {
+				fmt.Fprintf(&b, ", dropped by %s", d.Device)
+			}
+			for _, name := range slices.Sorted(maps.Keys(step.Captured)) {
+				fmt.Fprintf(&b, ", $%s = %v", name, step.Captured[name])
+			}
+			b.WriteString("\n")
+			for _, d := range step.Deliveries {
+				frame, err := json.Marshal(d.Frame)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(&b, "  %s %s\n", d.Port, frame)
+			}
+		}
+	}
+	return b.String()
+}
+
+// However ports are spread over hosts, the same frames reach the same ports.
+func TestTraceHosts(t *testing.T) {
+	t.Parallel()
+	inputs(t, "trace", func(t *testing.T, input string) {
+		outcome := func(each bool) any {
+			var doc struct {
+				Scenarios []any
+				Steps     []map[string]any
+			}
+			text := trace(t, input, TraceOptions{EachHost: each, JSON: true})
+			if strings.HasPrefix(text, "error:") {
+				return text
+			}
+			if err := json.NewDecoder(strings.NewReader(text)).Decode(&doc); err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
+			for _, s := range doc.Steps {
+				delete(s, "walk") // names hosts
+			}
+			for _, s := range doc.Scenarios {
+				steps, _ := s.(map[string]any)["steps"].([]any)
+				for _, step := range steps {
+					delete(step.(map[string]any), "walk")
+				}
+			}
+			return doc
+		}
+		if diff := cmp.Diff(outcome(false), outcome(true)); diff != "" {
+			t.Errorf("on one host (-) and each on its own (+):\n%s", diff)
+		}
+	})
+}
