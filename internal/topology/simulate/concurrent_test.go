@@ -1,0 +1,25 @@
+package simulate
+
+import (
+	"sync"
+	"testing"
+)
+
+// Simulators share the world while nothing is applied; the race detector watches what they write.
+func TestSimulatorsShareTheWorld(t *testing.T) {
+	t.Parallel()
+	l := strict()
+	l.group("web", allowFrom("members", "web", 0))
+	var done sync.WaitGroup
+	for range 4 {
+		done.Go(func() {
+			s := NewSimulator(l.World)
+			for _, frame := range probes() {
+				for range 50 {
+					s.Run(Input{PortID: "p3", Frame: frame, State: l.mem})
+				}
+			}
+		})
+	}
+	done.Wait()
+}
