@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"strconv"
 )
 
 // Ports of DHCPv4.
@@ -29,6 +30,15 @@ const (
 	DHCPRelease
 	DHCPInform
 )
+
+// DHCPTypeName is the name of a message type, its number for one that has none.
+func DHCPTypeName(typ uint8) string {
+	names := [...]string{"none", "discover", "offer", "request", "decline", "ack", "nak", "release", "inform"}
+	if int(typ) < len(names) {
+		return names[typ]
+	}
+	return strconv.Itoa(int(typ))
+}
 
 // DHCP options that Heddle writes or reads by itself (RFC 2132, RFC 3397, RFC 3442).
 const (

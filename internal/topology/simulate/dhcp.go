@@ -101,7 +101,7 @@ func (s *Simulator) respond(p *port, request *packet.DHCP, entry *topology.DhcpH
 		typ = packet.DHCPAck
 		reply.YIAddr, reply.CIAddr = netip.IPv4Unspecified(), request.CIAddr
 	default:
-		reason := fmt.Sprintf("DHCP message of type %d needs no answer", request.Type())
+		reason := "DHCP message of type " + packet.DHCPTypeName(request.Type()) + " needs no answer"
 		s.warn(reason + " on port " + p.id)
 		s.drop(net.ID, reason)
 		return
@@ -116,7 +116,7 @@ func (s *Simulator) respond(p *port, request *packet.DHCP, entry *topology.DhcpH
 		reply.Set(packet.OptHostName, []byte(entry.Name))
 	}
 	s.extraOptions(p, reply, entry.ExtraDhcpOpts)
-	s.explainDHCP(net.ID, "answers %v with %v (message type %d)", entry.MAC, reply.YIAddr, typ)
+	s.explainDHCP(net.ID, "answers the %s of %v with %s %v", packet.DHCPTypeName(request.Type()), entry.MAC, packet.DHCPTypeName(typ), reply.YIAddr)
 	s.sendDHCP(p, reply, server)
 }
 
