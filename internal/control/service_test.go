@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
@@ -18,6 +19,8 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
+
+var _ neutronv2.Operations = (*control.Service)(nil)
 
 // world is a Service over a store, and who asks it.
 type world struct {

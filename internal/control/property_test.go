@@ -1,0 +1,321 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"heddle/internal/control"
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// TestRandomOperations does anything in any order. After each step every bundle is what its owner translates into now; a
+// refused request has changed nothing; and when all is deleted, the store is as it was.
+func TestRandomOperations(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		w := open(t, store.NewMemory(), control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20}})
+		w.hosts("h1", "h2")
+		before := w.dump()
+		g := &game{world: w, rt: rt}
+		n := w.network(`{}`).ID
+		w.subnet(n, `"ip_version":4,"cidr":"10.0.0.0/29"`)
+		w.subnet(n, `"ip_version":6,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`)
+		w.port(n, `"device_owner":"network:dhcp"`)
+		w.port(n, `"name":"first"`)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":                g.check,
+			"create network":  g.createNetwork,
+			"create subnet":   g.createSubnet,
+			"create port":     g.createPort,
+			"create ports":    g.createPorts,
+			"create group":    g.createGroup,
+			"create rule":     g.createRule,
+			"update network":  g.updateNetwork,
+			"update subnet":   g.updateSubnet,
+			"update port":     g.updatePort,
+			"change port":     g.updatePort,
+			"alter port":      g.updatePort,
+			"change subnet":   g.updateSubnet,
+			"update group":    g.updateGroup,
+			"delete anything": g.deleteAnything,
+			"change tags":     g.changeTags,
+		})
+		g.deleteAll()
+		if d := cmp.Diff(before, w.dump()); d != "" {
+			rt.Fatalf("left in the store (+) or lost (-):\n%s", d)
+		}
+	})
+}
+
+// game plays one sequence of steps.
+type game struct {
+	*world
+	rt *rapid.T
+}
+
+// caller is somebody; most often the member.
+func (g *game) caller(rt *rapid.T) neutron.Caller {
+	return rapid.SampledFrom([]neutron.Caller{g.member, g.member, g.member, g.member, g.admin, g.admin, g.admin, g.other}).Draw(rt, "caller")
+}
+
+// attempt runs a request, which may be refused, but then must leave no trace.
+func (g *game) attempt(rt *rapid.T, request func() error) {
+	before := g.dump()
+	err := request()
+	if err == nil {
+		return
+	}
+	rt.Logf("refused: %s", problem(err))
+	if len(problem(err)) > 15 && problem(err)[:15] == "not for clients" {
+		rt.Fatalf("%v", err)
+	}
+	if d := cmp.Diff(before, g.dump()); d != "" {
+		rt.Fatalf("refused with %v, but the store changed:\n%s", err, d)
+	}
+}
+
+func (g *game) make(rt *rapid.T, r neutron.Resource, texts ...string) {
+	c := g.caller(rt)
+	rt.Logf("%s creates %s %v", c.ProjectID, r, texts)
+	g.attempt(rt, func() error { _, err := g.create(c, r, texts...); return err })
+}
+
+func (g *game) update(rt *rapid.T, r neutron.Resource, text string) {
+	id, ok := g.any(rt, r)
+	if !ok {
+		return
+	}
+	c := g.caller(rt)
+	rt.Logf("%s updates %s %s %s", c.ProjectID, r, id, text)
+	g.attempt(rt, func() error { _, err := g.change(c, r, id, text); return err })
+}
+
+func (g *game) createNetwork(rt *rapid.T) {
+	g.make(rt, neutron.Networks, rapid.SampledFrom([]string{
+		`{}`, `{"port_security_enabled":false}`, `{"shared":true}`, `{"mtu":1400}`, `{"provider:network_type":"uplink"}`,
+		`{"provider:network_type":"vlan","provider:physical_network":"physnet1"}`, `{"provider:network_type":"flat","provider:physical_network":"public"}`,
+	}).Draw(rt, "network"))
+}
+
+func (g *game) createSubnet(rt *rapid.T) {
+	network, _ := g.any(rt, neutron.Networks)
+	g.make(rt, neutron.Subnets, `{"network_id":"`+network+`",`+rapid.SampledFrom([]string{
+		`"ip_version":4,"cidr":"10.0.0.0/29"`, `"ip_version":4,"cidr":"10.1.0.0/24","enable_dhcp":false`, `"ip_version":6,"cidr":"fd00:1::/64"`,
+		`"ip_version":6,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`,
+		`"ip_version":4,"cidr":"10.2.0.0/24","gateway_ip":null,"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.2.0.9"}]`,
+	}).Draw(rt, "subnet")+`}`)
+}
+
+func (g *game) portText(rt *rapid.T) string {
+	network, _ := g.any(rt, neutron.Networks)
+	return `{"network_id":"` + network + `"` + rapid.SampledFrom([]string{
+		``, `,"fixed_ips":[]`, `,"fixed_ips":[{"ip_address":"10.0.0.2"}]`, `,"mac_address":"fa:16:3e:00:00:01"`, `,"port_security_enabled":false`,
+		`,"device_owner":"network:dhcp"`, `,"device_owner":"network:router_interface","device_id":"r"`, `,"binding:host_id":"h1"`,
+		`,"binding:host_id":"nowhere"`, `,"allowed_address_pairs":[{"ip_address":"10.0.0.0/24"}]`,
+		`,"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":"1400"}]`,
+	}).Draw(rt, "port") + `}`
+}
+
+func (g *game) createPort(rt *rapid.T) { g.make(rt, neutron.Ports, g.portText(rt)) }
+
+func (g *game) createPorts(rt *rapid.T) {
+	g.make(rt, neutron.Ports, g.portText(rt), g.portText(rt), g.portText(rt))
+}
+
+func (g *game) createGroup(rt *rapid.T) {
+	g.make(rt, neutron.SecurityGroups, rapid.SampledFrom([]string{`{"name":"a"}`, `{"name":"b","stateful":false}`}).Draw(rt, "group"))
+}
+
+func (g *game) createRule(rt *rapid.T) {
+	group, _ := g.any(rt, neutron.SecurityGroups)
+	remote, _ := g.any(rt, neutron.SecurityGroups)
+	g.make(rt, neutron.SecurityGroupRules, `{"security_group_id":"`+group+`","direction":"ingress",`+rapid.SampledFrom([]string{
+		`"protocol":"tcp","port_range_min":80,"port_range_max":80`, `"remote_group_id":"` + remote + `"`, `"protocol":"icmp"`,
+	}).Draw(rt, "rule")+`}`)
+}
+
+func (g *game) updateNetwork(rt *rapid.T) {
+	g.update(rt, neutron.Networks, rapid.SampledFrom([]string{
+		`{}`, `{"name":"x"}`, `{"mtu":1300}`, `{"mtu":0}`, `{"shared":true}`, `{"shared":false}`, `{"router:external":true}`, `{"router:external":false}`,
+		`{"provider:segmentation_id":150}`,
+	}).Draw(rt, "change"))
+}
+
+func (g *game) updateSubnet(rt *rapid.T) {
+	g.update(rt, neutron.Subnets, rapid.SampledFrom([]string{
+		`{"name":"x"}`, `{"gateway_ip":null}`, `{"gateway_ip":"10.0.0.6"}`, `{"enable_dhcp":false}`, `{"enable_dhcp":true}`,
+		`{"dns_nameservers":["10.0.0.3"]}`, `{"allocation_pools":[{"start":"10.0.0.3","end":"10.0.0.4"}]}`,
+	}).Draw(rt, "change"))
+}
+
+func (g *game) updatePort(rt *rapid.T) {
+	group, _ := g.any(rt, neutron.SecurityGroups)
+	g.update(rt, neutron.Ports, rapid.SampledFrom([]string{
+		`{"name":"x"}`, `{"admin_state_up":false}`, `{"fixed_ips":[]}`, `{"fixed_ips":[{"ip_address":"10.0.0.3"}]}`, `{"mac_address":null}`,
+		`{"mac_address":"fa:16:3e:00:00:02"}`, `{"security_groups":["` + group + `"]}`, `{"security_groups":[]}`,
+		`{"port_security_enabled":false,"security_groups":[],"allowed_address_pairs":[]}`, `{"port_security_enabled":true}`,
+		`{"device_owner":"network:dhcp"}`, `{"device_owner":"compute:nova"}`, `{"binding:host_id":"h2"}`, `{"binding:host_id":""}`,
+		`{"binding:profile":{"interface_name":"eth0"}}`, `{"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":null}]}`,
+	}).Draw(rt, "change"))
+}
+
+func (g *game) updateGroup(rt *rapid.T) {
+	g.update(rt, neutron.SecurityGroups, rapid.SampledFrom([]string{`{"name":"x"}`, `{"stateful":false}`, `{"stateful":true}`}).Draw(rt, "change"))
+}
+
+func (g *game) deleteAnything(rt *rapid.T) {
+	r := rapid.SampledFrom([]neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules}).Draw(rt, "kind")
+	id, ok := g.any(rt, r)
+	if !ok {
+		return
+	}
+	c := g.caller(rt)
+	rt.Logf("%s deletes %s %s", c.ProjectID, r, id)
+	g.attempt(rt, func() error { return g.remove(c, r, id) })
+}
+
+func (g *game) changeTags(rt *rapid.T) {
+	r := rapid.SampledFrom([]neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups}).Draw(rt, "kind")
+	id, ok := g.any(rt, r)
+	if !ok {
+		return
+	}
+	g.attempt(rt, func() error {
+		_, err := g.ChangeTags(context.Background(), g.caller(rt), r, id, func(tags []string) ([]string, error) { return append(slices.Clone(tags), "t"), nil })
+		return err
+	})
+}
+
+// ids are those of all objects of a kind, in an order that does not depend on chance.
+func (g *game) ids(r neutron.Resource) []string {
+	snap, err := g.db.View(context.Background())
+	if err != nil {
+		g.rt.Fatal(err)
+	}
+	type object struct {
+		id string
+		at int64
+	}
+	var all []object
+	add := func(id string, rev int64) { all = append(all, object{id, rev}) }
+	switch r {
+	case neutron.Networks:
+		for n := range schema.Networks.All(snap) {
+			created, _ := schema.Networks.Revisions(snap, n.ID)
+			add(n.ID, created)
+		}
+	case neutron.Subnets:
+		for s := range schema.Subnets.All(snap) {
+			created, _ := schema.Subnets.Revisions(snap, s.ID)
+			add(s.ID, created)
+		}
+	case neutron.Ports:
+		for p := range schema.Ports.All(snap) {
+			created, _ := schema.Ports.Revisions(snap, p.ID)
+			add(p.ID, created)
+		}
+	case neutron.SecurityGroups:
+		for sg := range schema.SecurityGroups.All(snap) {
+			created, _ := schema.SecurityGroups.Revisions(snap, sg.ID)
+			add(sg.ID, created)
+		}
+	default:
+		for sg := range schema.SecurityGroups.All(snap) {
+			created, _ := schema.SecurityGroups.Revisions(snap, sg.ID)
+			for _, rule := range sg.Rules {
+				add(rule.ID, created)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b object) int { return int(a.at - b.at) })
+	ids := make([]string, len(all))
+	for i, o := range all {
+		ids[i] = o.id
+	}
+	return ids
+}
+
+func (g *game) any(rt *rapid.T, r neutron.Resource) (string, bool) {
+	ids := g.ids(r)
+	if len(ids) == 0 {
+		return "11111111-1111-1111-1111-111111111111", false
+	}
+	return ids[rapid.IntRange(0, len(ids)-1).Draw(rt, "which "+r.Name())], true
+}
+
+// check derives every bundle anew and compares.
+func (g *game) check(rt *rapid.T) {
+	snap, err := g.db.View(context.Background())
+	if err != nil {
+		rt.Fatal(err)
+	}
+	want, got := map[string]string{}, map[string]string{}
+	for n := range schema.Networks.All(snap) {
+		want["network/"+n.ID] = text(translate.Network(n))
+	}
+	for s := range schema.Subnets.All(snap) {
+		n, _ := schema.Networks.Get(snap, s.NetworkID)
+		var servers []*neutron.Port
+		for p := range schema.Ports.By(snap, "subnet", s.ID) {
+			if p.DeviceOwner == "network:dhcp" {
+				servers = append(servers, p)
+			}
+		}
+		want["subnet/"+s.ID] = text(translate.Subnet(s, n, servers))
+	}
+	for p := range schema.Ports.All(snap) {
+		n, _ := schema.Networks.Get(snap, p.NetworkID)
+		var groups []*neutron.SecurityGroup
+		for _, id := range p.SecurityGroups {
+			sg, err := schema.SecurityGroups.Get(snap, id)
+			if err != nil {
+				rt.Fatalf("port %s: %v", p.ID, err)
+			}
+			groups = append(groups, sg)
+		}
+		want["port/"+p.ID] = text(translate.Port(p, n, groups))
+	}
+	for sg := range schema.SecurityGroups.All(snap) {
+		want["security-group/"+sg.ID] = text(translate.SecurityGroup(sg))
+	}
+	for b := range schema.Bundles.All(snap) {
+		got[schema.BundleID(b.Owner)] = text(b.Bundle)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		rt.Fatalf("bundles are not what their owners mean now (-want +got):\n%s", d)
+	}
+}
+
+func text(b topology.Bundle) string {
+	t, err := json.Marshal(b)
+	if err != nil {
+		panic(err)
+	}
+	return string(t)
+}
+
+// deleteAll deletes everything as the admin, dependants first.
+func (g *game) deleteAll() {
+	for _, id := range g.ids(neutron.Ports) {
+		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":""}`); err != nil {
+			g.rt.Fatalf("free port %s: %v", id, err)
+		}
+	}
+	for _, r := range []neutron.Resource{neutron.Ports, neutron.Subnets, neutron.Networks, neutron.SecurityGroups} {
+		for _, id := range g.ids(r) {
+			if err := g.remove(g.admin, r, id); err != nil {
+				g.rt.Fatal(fmt.Errorf("delete %s %s: %w", r, id, err))
+			}
+		}
+	}
+}
