@@ -101,7 +101,7 @@ func ForTest(t TB) *Lab {
 	if os.Geteuid() != 0 {
 		t.Skipf("this test makes network namespaces: run it as root")
 	}
-	l := New("ht" + strconv.FormatUint(randomName(), 36))
+	l := New("ht" + randomText())
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Describe())

@@ -3,7 +3,6 @@ package nettest
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -141,8 +140,5 @@ func Until(ctx context.Context, what string, cond func() (bool, error)) error {
 	}
 }
 
-func randomName() uint64 {
-	var b [4]byte
-	rand.Read(b[:])
-	return uint64(binary.NativeEndian.Uint32(b[:]))
-}
+// randomText is short and differs from call to call.
+func randomText() string { return strings.ToLower(rand.Text()[:7]) }
