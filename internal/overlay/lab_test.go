@@ -28,10 +28,10 @@ import (
 // lab is a store, hosts as namespaces joined by an underlay, and workloads as namespaces on veth pairs.
 type lab struct {
 	*nettest.Lab
-	t     testing.TB
-	dir   string
-	st    store.Store
-	hosts []*testHost
+	t      testing.TB
+	st     store.Store // by which tests write and agents work
+	server *etcdServer // behind st, if it can be stopped
+	hosts  []*testHost
 }
 
 // testHost is a host with its agent.
@@ -67,11 +67,71 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// newLab makes a lab with so many hosts whose agents do not run yet.
+// newLab makes a lab with so many hosts whose agents do not run yet, over a store in this process.
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
-	l := &lab{Lab: nettest.ForTest(t), t: t, dir: t.TempDir()}
-	l.st = openStore(t, l.dir)
+	lab := nettest.ForTest(t)
+	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return buildLab(t, lab, st, hosts)
+}
+
+// newRemoteLab is a lab whose store is reached over a connection and can be stopped.
+func newRemoteLab(t testing.TB, hosts int) *lab {
+	t.Helper()
+	lab := nettest.ForTest(t)
+	server := &etcdServer{t: t, dir: t.TempDir(), address: freeAddress(t)}
+	server.start()
+	t.Cleanup(server.stop)
+	st, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{"http://" + server.address}, SkipLimits: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	l := buildLab(t, lab, st, hosts)
+	l.server = server
+	return l
+}
+
+// etcdServer is an etcd that is stopped and started over the same data at the same address.
+type etcdServer struct {
+	t            testing.TB
+	dir, address string
+	running      *store.Etcd
+}
+
+func (s *etcdServer) start() {
+	s.t.Helper()
+	var err error
+	if s.running, err = store.Open(context.Background(), store.Options{Embedded: &store.Embedded{DataDir: s.dir, Listen: s.address, Tick: 10 * time.Millisecond}}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *etcdServer) stop() {
+	if s.running != nil {
+		s.running.Close()
+		s.running = nil
+	}
+}
+
+// freeAddress is an address of the loopback that nobody listens on now.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func buildLab(t testing.TB, nl *nettest.Lab, st store.Store, hosts int) *lab {
+	t.Helper()
+	l := &lab{Lab: nl, t: t, st: st}
 	wire := l.MustNamespace(t, "wire")
 	wire.MustIP(t, "link add br0 type bridge", "link set br0 up")
 	for i := range hosts {
@@ -98,16 +158,6 @@ func newLab(t testing.TB, hosts int) *lab {
 		l.hosts = append(l.hosts, h)
 	}
 	return l
-}
-
-func openStore(t testing.TB, dir string) *store.Etcd {
-	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: dir, Tick: 10 * time.Millisecond, NoFsync: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
 }
 
 // start runs the host's agent until stop, and waits until it is ready.
@@ -250,6 +300,8 @@ type machine struct {
 	number int
 	groups []*neutron.SecurityGroup
 	v4, v6 netip.Addr
+
+	scanned int // ports
 }
 
 // port makes a port on host without its interface.
@@ -398,4 +450,15 @@ func exchange(c net.Conn, n int, patience time.Duration) error {
 		got += k
 	}
 	return <-sent
+}
+
+// sendUDP sends a datagram to a port of an address, from the namespace of the thread.
+func sendUDP(to string, port int) error {
+	c, err := net.Dial("udp", net.JoinHostPort(to, strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write([]byte("heddle"))
+	return err
 }

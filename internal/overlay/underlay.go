@@ -40,7 +40,13 @@ type underlay struct {
 	attached hostnet.Link // where tunnels come in
 	outward  map[int]bool // indexes of the links by which tunnels leave
 	mtu      int          // of the link with the local address, bytes
-	problem  map[netip.Addr]string
+	problem  map[netip.Addr]*problem
+}
+
+// problem is an address to which there is no way.
+type problem struct {
+	since time.Time
+	told  string // in the log
 }
 
 // way is a tunnel that is in place.
@@ -54,11 +60,13 @@ const (
 	confirmEvery = 10 * time.Second
 	// settle is how long changes of routes and links are gathered before all ways are looked up again.
 	settle = 5 * time.Millisecond
+	// patience is how long there may be no way to a host before the log says so: asking for its MAC takes a moment.
+	patience = 3 * time.Second
 )
 
 func newUnderlay(n hostnet.Net, p paths, local netip.Addr, found func(), log *slog.Logger) *underlay {
 	u := &underlay{net: n, paths: p, local: local, log: log, found: found, kick: make(chan struct{}, 1),
-		tunnels: map[netip.Addr]way{}, outward: map[int]bool{}, problem: map[netip.Addr]string{}}
+		tunnels: map[netip.Addr]way{}, outward: map[int]bool{}, problem: map[netip.Addr]*problem{}}
 	for number, path := range p.Tunnels() {
 		u.tunnels[path.Remote] = way{number: number, path: path}
 	}
@@ -227,23 +235,23 @@ func (u *underlay) removeOthers(wanted map[netip.Addr]bool) {
 	}
 }
 
-// report logs when the way to an address is lost or found.
+// report logs when the way to an address is lost, once that has lasted, and when it is found again.
 func (u *underlay) report(remote netip.Addr, err error) {
 	u.mu.Lock()
-	before := u.problem[remote]
-	now := ""
-	if err != nil {
-		now = err.Error()
-		u.problem[remote] = now
-	} else {
-		delete(u.problem, remote)
-	}
-	u.mu.Unlock()
+	defer u.mu.Unlock()
+	p := u.problem[remote]
 	switch {
-	case now != "" && now != before:
+	case err == nil && p == nil:
+	case err == nil:
+		delete(u.problem, remote)
+		if p.told != "" {
+			u.log.Info("way to host found", "remote", remote)
+		}
+	case p == nil:
+		u.problem[remote] = &problem{since: time.Now()}
+	case p.told != err.Error() && time.Since(p.since) > patience:
+		p.told = err.Error()
 		u.log.Warn("no way to host", "remote", remote, "err", err)
-	case now == "" && before != "":
-		u.log.Info("way to host found", "remote", remote)
 	}
 }
 

@@ -1,0 +1,119 @@
+package overlay
+
+import (
+	"testing"
+	"time"
+
+	"heddle/internal/store/schema"
+)
+
+// TestStoreAway: with the store stopped everything goes on, also what is new; changes made after are caught up, and an
+// agent that was started in between waits with traffic flowing.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	l := newRemoteLab(t, 2)
+	n := l.network("blue")
+	out := allow("egress", "IPv4", "", 0)
+	client, server := l.group(out), l.group(out, allow("ingress", "IPv4", "tcp", 80))
+	l.start()
+	h := l.hosts[0]
+	a, near, far := n.machine(h, client), n.machine(h, server), n.machine(l.hosts[1], server)
+	for _, m := range []*machine{near, far} {
+		m.listen("tcp", 80)
+		m.listen("tcp", 81)
+	}
+	established, err := a.dial(far.v4, 80, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer established.Close()
+	go1 := func() error { return exchange(established, 100000, 5*time.Second) }
+	if err := go1(); err != nil {
+		t.Fatal(err)
+	}
+
+	l.server.stop()
+	if err := go1(); err != nil {
+		t.Errorf("established, without the store: %v", err)
+	}
+	for _, to := range []*machine{near, far} {
+		if err := connects(a, to, 80, false); err != nil {
+			t.Errorf("new, without the store: %v", err)
+		}
+		if err := connects(a, to, 81, false); err == nil {
+			t.Error("denied, but passed without the store")
+		}
+	}
+	h.stop()
+	h.run() // waits for the store
+	if err := go1(); err != nil {
+		t.Errorf("established, agent started without the store: %v", err)
+	}
+	select {
+	case <-h.agent.Ready():
+		t.Error("an agent that knows no topology is ready")
+	default:
+	}
+
+	l.server.start()
+	l.wait("the agent to be ready", func() bool {
+		select {
+		case <-h.agent.Ready():
+			return true
+		default:
+			return false
+		}
+	})
+	l.setRules(server, out, allow("ingress", "IPv4", "tcp", 81))
+	l.wait("the rule that was added to be in force", func() bool { return connects(a, near, 81, false) == nil })
+	l.wait("it to be in force for another host", func() bool { return connects(a, far, 81, false) == nil })
+	l.wait("the rule that was taken away to be in force", func() bool { return exchange(established, 10, short) != nil })
+}
+
+// TestLeaseLost: a host whose lease has ended takes another and reports everything again.
+func TestLeaseLost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	l.start()
+	h := l.hosts[0]
+	a := n.machine(h, l.group(everything()...))
+	first := h.agent.presence.Lease()
+	if err := l.st.Revoke(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	l.wait("another lease", func() bool { x := h.agent.presence.Lease(); return x != 0 && x != first })
+	a.served()
+	kv, err := l.st.Get(t.Context(), schema.HostStates.Key(h.id))
+	for err != nil {
+		l.wait("the host to be alive", func() bool { kv, err = l.st.Get(t.Context(), schema.HostStates.Key(h.id)); return err == nil })
+	}
+	if kv.Lease == 0 || kv.Lease == first {
+		t.Errorf("the host is alive under lease %d, was %d", kv.Lease, first)
+	}
+}
+
+// TestDeadHost: what a host learned goes with its lease, and what others knew by it too.
+func TestDeadHost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	l.start()
+	a, b := n.machine(l.hosts[0]), n.machine(l.hosts[1]) // without port security: any source address
+	strange := "02:00:00:00:00:99"
+	a.MustIP(t, "link set eth0 down", "link set eth0 address "+strange, "link set eth0 up")
+	if err := a.ping(b.v4, 2); err != nil {
+		t.Fatal(err)
+	}
+	prefix := schema.StatePrefix + l.hosts[0].id + "/macs/"
+	l.wait("the learned address to be told", func() bool { return there(t, l.st, prefix) != "" })
+	if err := b.ping(a.v4, 2); err != nil {
+		t.Error(err)
+	}
+	lease := l.hosts[0].agent.presence.Lease()
+	l.hosts[0].stop()
+	if err := l.st.Revoke(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	l.wait("the learned address to go", func() bool { return there(t, l.st, prefix) == "" })
+}

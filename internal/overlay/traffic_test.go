@@ -1,0 +1,161 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// TestTooBig: packets that do not fit the tunnel are answered, in both families, and fragments pass by their ports.
+func TestTooBig(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	a, b := n.machine(l.hosts[0], g), n.machine(l.hosts[1], g)
+	for _, m := range []*machine{a, b} {
+		m.MustIP(t, "link set eth0 mtu 1500")
+	}
+	for family, args := range map[string][]string{
+		"IPv4, first packet": {"-s", "1450", b.v4.String()}, "IPv6, first packet": {"-s", "1430", b.v6.String()},
+	} {
+		out, err := a.Output(t.Context(), "ping", append([]string{"-n", "-c", "2", "-i", "0.05", "-W", "1", "-M", "do"}, args...)...)
+		if err == nil || !strings.Contains(out, "mtu") {
+			t.Errorf("%s: a packet of more than 1450 bytes was not refused: %v\n%s", family, err, out)
+		}
+	}
+	for _, args := range [][]string{{"-s", "4000", b.v4.String()}, {"-s", "4000", b.v6.String()}} {
+		if out, err := a.Output(t.Context(), "ping", append([]string{"-n", "-c", "2", "-i", "0.05", "-W", "1"}, args...)...); err != nil {
+			t.Errorf("fragments: %v\n%s", err, out)
+		}
+	}
+	if a.host.agent.engine.count.drops[dropTooBig].Load() == 0 {
+		t.Error("nothing too big was counted")
+	}
+}
+
+// TestDHCP: a real client gets its address from the agent.
+func TestDHCP(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	l.start()
+	m := n.machine(l.hosts[0], l.group(allow("egress", "IPv4", "", 0)))
+	m.MustIP(t, "addr flush dev eth0")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	out, err := m.Output(ctx, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "3", "-T", "1", "-s", "/bin/true")
+	if err != nil || !strings.Contains(out, m.v4.String()) {
+		t.Errorf("the client got %v:\n%s", err, out)
+	}
+}
+
+// TestTrace: a request is answered with the live state of the host, and the answer goes with the request.
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	out := allow("egress", "IPv4", "", 0)
+	client, server := l.group(out), l.group(out, allow("ingress", "IPv4", "tcp", 80))
+	l.start()
+	h := l.hosts[0]
+	a, b := n.machine(h, client), n.machine(h, server)
+	b.listen("tcp", 80)
+	trace := func(from, to *machine, sport, dport uint16) flow.TraceAnswer {
+		t.Helper()
+		frame := packet.Ethernet{Dst: to.port.MACAddress, Src: from.port.MACAddress, Type: packet.TypeIPv4}.Append(nil)
+		frame = packet.IPv4{TTL: 64, Proto: packet.ProtoTCP, Src: from.v4, Dst: to.v4}.Append(frame, 20)
+		frame = packet.TCP{SrcPort: sport, DstPort: dport, Flags: packet.TCPAck}.Append(frame, from.v4, to.v4, nil)
+		request := &topology.TraceRequest{ID: uuid.NewString(), HostID: h.id, PortID: from.port.ID, Frame: frame}
+		value, err := json.Marshal(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.commit(store.Op{Key: schema.TraceRequests.KeyOf(request), Value: value})
+		key := schema.TraceAnswers.KeyOf(&flow.TraceAnswer{ID: request.ID, HostID: h.id})
+		var answer flow.TraceAnswer
+		l.wait("the answer", func() bool {
+			kv, err := l.st.Get(t.Context(), key)
+			return err == nil && json.Unmarshal(kv.Value, &answer) == nil
+		})
+		l.commit(store.Op{Key: schema.TraceRequests.KeyOf(request), Delete: true})
+		l.wait("the answer to go", func() bool { _, err := l.st.Get(t.Context(), key); return err != nil })
+		return answer
+	}
+	if x := trace(b, a, 80, 40000); x.Verdict != "drop" || !x.LiveState || len(x.Walk) == 0 || !strings.Contains(x.Reason, "security group denies") {
+		t.Errorf("before the connection: %+v", x)
+	}
+	c, err := a.dial(b.v4, 80, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if x := trace(b, a, 80, portOf(c.LocalAddr().String())); x.Verdict != "forward" || len(x.Outputs) != 1 || x.Outputs[0].PortID != a.port.ID {
+		t.Errorf("a reply of the connection: %+v", x)
+	}
+}
+
+func portOf(address string) uint16 {
+	_, port, _ := strings.Cut(address, ":")
+	var n uint16
+	for _, c := range port {
+		n = n*10 + uint16(c-'0')
+	}
+	return n
+}
+
+// TestFullTables: a machine that scans fills the cache and the memory of connections; what others do goes on.
+func TestFullTables(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	l.hosts[0].options.MaxFlows = 256
+	l.hosts[0].options.MaxConnections = 256
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	a, b, scanner := n.machine(l.hosts[0], g), n.machine(l.hosts[0], g), n.machine(l.hosts[0], g)
+	b.listen("tcp", 80)
+	c, err := a.dial(b.v4, 80, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	e := l.hosts[0].agent.engine
+	l.wait("the cache to be full and idle flows to make room", func() bool {
+		scanner.scan(b.v4, 64)
+		if err := exchange(c, 1000, 5*time.Second); err != nil {
+			t.Fatalf("a connection under way: %v", err)
+		}
+		return e.dp.Evicted() > 500 && e.conns.Stats().Evicted > 500
+	})
+	if err := connects(a, b, 80, false); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+	flows := 0
+	if err := e.dp.Dump(func(datapath.FlowState) bool { flows++; return true }); err != nil || flows > 256 {
+		t.Errorf("%d flows, %v", flows, err)
+	}
+}
+
+// scan sends a datagram to each of the next count ports.
+func (m *machine) scan(to interface{ String() string }, count int) {
+	for range count {
+		m.scanned++
+		err := m.Do(func() error { return sendUDP(to.String(), 1024+m.scanned%60000) })
+		if err != nil && !strings.Contains(err.Error(), "refused") {
+			m.lab.t.Fatal(err)
+		}
+	}
+}
