@@ -33,8 +33,8 @@ var may = map[string][]string{
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/replica"}),
 	"internal/reconcile":    {}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
 	// Areas: the above and their own children, never another area.
-	"internal/control": join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
-	"internal/overlay": join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate"}),
+	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
+	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet"}),
 	"internal/overlay/flowstate": words,
 	// Edges.
@@ -46,7 +46,7 @@ var may = map[string][]string{
 	"internal/cli":           {"internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts"},
 	"internal/offline":       join(words, []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate"}),
 	"internal/nettest":       join(words, []string{"internal/hostnet", "internal/overlay/datapath"}), // the benchmark runs the real datapath
-	"cmd/heddle":             {"*"}, // builds the parts by hand
+	"cmd/heddle":             {"*"},                                                                  // builds the parts by hand
 }
 
 // onlyIn names, for each large library, the packages that may import it.
