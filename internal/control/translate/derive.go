@@ -1,8 +1,8 @@
 package translate
 
 import (
+	"crypto/sha1"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 )
@@ -22,16 +22,20 @@ const (
 	roleOutbound  = "rule.port.out"  // + port + index, or group of a jump
 )
 
-// namespace is HEDDLE_NS of midonet-translations §2.
-func namespace() uuid.UUID {
-	return uuid.UUID{0xd0, 0x1b, 0x70, 0xfd, 0xc6, 0x37, 0x4b, 0x6a, 0xaa, 0x93, 0x53, 0xeb, 0xa3, 0x0b, 0x14, 0x4d}
-}
-
-// Derive is the id of the object that plays role for the objects of: UUIDv5 over role and ids joined by bars
-// (midonet-translations §2). Ids must be in canonical lower-case text.
+// Derive is the id of the object that plays role for the objects of: UUIDv5 in Heddle's name space over role and ids
+// joined by bars (midonet-translations §2). Ids must be in canonical lower-case text.
 func Derive(role string, of ...string) string {
-	name := role + "|" + strings.Join(of, "|")
-	return uuid.NewSHA1(namespace(), []byte(name)).String()
+	name := make([]byte, 0, 128)
+	name = append(name, 0xd0, 0x1b, 0x70, 0xfd, 0xc6, 0x37, 0x4b, 0x6a, 0xaa, 0x93, 0x53, 0xeb, 0xa3, 0x0b, 0x14, 0x4d)
+	name = append(name, role...)
+	for _, id := range of {
+		name = append(append(name, '|'), id...)
+	}
+	sum := sha1.Sum(name) // what UUIDv5 is made of (RFC 9562 §5.5)
+	id := uuid.UUID(sum[:16])
+	id[6] = id[6]&0x0f | 5<<4
+	id[8] = id[8]&0x3f | 0x80
+	return id.String()
 }
 
 // deriveAt is the id of the i-th thing of a kind that x has.
