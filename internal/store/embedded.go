@@ -54,6 +54,8 @@ const (
 	keepHistory = 10 * time.Minute
 	// etcd keeps this many entries of its log in memory between snapshots, and after one. There is no follower to catch up.
 	logEntries, logCatchUp = 5000, 100
+	// longestSocket is what the kernel takes as the path of a socket, bytes (unix(7)).
+	longestSocket = 107
 	// renewEvery is how often the server's certificate is looked at; it is renewed months before its end.
 	renewEvery = 12 * time.Hour
 )
@@ -73,12 +75,11 @@ func (o Embedded) rootKey() string    { return filepath.Join(o.tlsDir(), "root.k
 
 // member is the running server.
 type member struct {
-	etcd   *embed.Etcd
-	front  *front // nil when no agents are served
-	lock   *os.File
-	stop   context.CancelFunc // of renewing
-	ended  chan struct{}      // closed when renewing has stopped; nil when nothing is renewed
-	listen string             // host:port served without TLS
+	etcd  *embed.Etcd
+	front *front // nil when nobody is served over TCP
+	lock  *os.File
+	stop  context.CancelFunc // of renewing
+	ended chan struct{}      // closed when renewing has stopped; nil when nothing is renewed
 }
 
 func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
@@ -132,29 +133,38 @@ func (m *member) client(log *slog.Logger) *Etcd {
 	return s
 }
 
-// serve lets agents in, if they are to be served.
+// serve lets in who is to be served.
 func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logger) error {
-	if o.Agents == "" {
-		return explain(ctx, "disable authentication", s.disableAuth(ctx))
+	address, socket := o.Listen, o.socket()
+	if o.Agents != "" {
+		address, socket = o.Agents, o.tlsSocket()
+		if err := o.rememberAuthority(ctx, s); err != nil {
+			return err
+		}
+		if err := s.enableAuth(ctx); err != nil {
+			return explain(ctx, "enable authentication", err)
+		}
+		m.renew(o, log)
+	} else if err := s.disableAuth(ctx); err != nil {
+		return explain(ctx, "disable authentication", err)
 	}
-	if err := o.rememberAuthority(ctx, s); err != nil {
-		return err
+	if address == "" {
+		return nil
 	}
-	if err := s.enableAuth(ctx); err != nil {
-		return explain(ctx, "enable authentication", err)
-	}
-	f, err := newFront(o.Agents, o.tlsSocket(), log)
+	f, err := newFront(address, socket, log)
 	if err != nil {
 		return err
 	}
 	m.front, s.front = f, f
-	m.renew(o, log)
 	return nil
 }
 
 func (o Embedded) check() error {
 	if o.DataDir == "" {
 		return errors.New("store: no data directory given")
+	}
+	if over := len(o.tlsSocket()) - longestSocket; over > 0 {
+		return fmt.Errorf("store data directory %s: its path is %d bytes too long for a socket", o.DataDir, over)
 	}
 	if o.Listen == "" {
 		return nil
@@ -265,9 +275,6 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 	}
 	c.ClientTLSInfo.ClientCertAuth = true // has etcd believe asRoot, too
 	c.ListenClientUrls = []url.URL{local}
-	if o.Listen != "" {
-		c.ListenClientUrls = append(c.ListenClientUrls, url.URL{Scheme: "http", Host: o.Listen})
-	}
 	return c
 }
 
@@ -275,11 +282,6 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 func (m *member) start(ctx context.Context, c *embed.Config) (err error) {
 	if m.etcd, err = embed.StartEtcd(c); err != nil {
 		return err
-	}
-	for _, l := range m.etcd.Clients {
-		if l.Addr().Network() == "tcp" {
-			m.listen = l.Addr().String()
-		}
 	}
 	select {
 	case <-m.etcd.Server.ReadyNotify():
@@ -333,14 +335,10 @@ func (m *member) close() {
 	m.lock.Close() // and with it, unlock
 }
 
-// Endpoint is where an embedded store can be reached: host:port of its agents' listener, or of the one without TLS; ""
-// when there is none.
+// Endpoint is where an embedded store serves agents, or this machine's programs, as host:port; "" when it does not.
 func (s *Etcd) Endpoint() string {
-	switch {
-	case s.front != nil:
-		return s.front.listener.Addr().String()
-	case s.member != nil:
-		return s.member.listen
+	if s.front == nil {
+		return ""
 	}
-	return ""
+	return s.front.listener.Addr().String()
 }

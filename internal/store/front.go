@@ -8,11 +8,12 @@ import (
 	"sync"
 )
 
-// mostConnections bounds those of agents; more are closed at once, and tried again by the agents.
+// mostConnections bounds those of clients; more are closed at once, and tried again by the clients.
 const mostConnections = 8192
 
-// front passes agents' TLS connections on to etcd as they are. etcd asks who somebody is when a watch begins, and never
-// again; so the front can cut all connections, after which those still allowed come back within moments and resume.
+// front passes connections on to etcd's socket as they are, TLS or not, so that they can be cut: etcd asks who somebody
+// is when a watch begins, and never again, and waits for watches when it is to stop. Those still allowed come back within
+// moments and resume.
 type front struct {
 	listener net.Listener
 	socket   string
@@ -20,7 +21,7 @@ type front struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // of agents
+	conns map[net.Conn]bool // of clients
 	ended bool
 }
 
@@ -42,7 +43,7 @@ func (f *front) accept() {
 			return
 		}
 		if err != nil {
-			f.log.Warn("cannot take a connection of an agent", "error", err)
+			f.log.Warn("cannot take a connection to the store", "error", err)
 			continue
 		}
 		if f.add(c) {
@@ -63,29 +64,29 @@ func (f *front) add(c net.Conn) bool {
 }
 
 // pass copies both ways until either side ends.
-func (f *front) pass(agent net.Conn) {
+func (f *front) pass(client net.Conn) {
 	defer func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		delete(f.conns, agent)
-		agent.Close()
+		delete(f.conns, client)
+		client.Close()
 	}()
 	etcd, err := net.Dial("unix", f.socket)
 	if err != nil {
-		f.log.Warn("cannot pass an agent on to etcd", "error", err)
+		f.log.Warn("cannot pass a connection on to etcd", "error", err)
 		return
 	}
 	var back sync.WaitGroup
 	back.Go(func() {
-		io.Copy(agent, etcd)
-		agent.Close()
+		io.Copy(client, etcd)
+		client.Close()
 	})
-	io.Copy(etcd, agent)
+	io.Copy(etcd, client)
 	etcd.Close()
 	back.Wait()
 }
 
-// cut closes all connections. Agents open new ones.
+// cut closes all connections. Clients open new ones.
 func (f *front) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

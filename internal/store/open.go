@@ -16,6 +16,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // Options say which etcd to use: Embedded or Cluster, exactly one of them.
@@ -74,6 +76,7 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 		PermitWithoutStream:  true,
 		MaxCallSendMsgSize:   2 * MaxRequestBytes,
 		MaxCallRecvMsgSize:   math.MaxInt32,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect())},
 		Logger:               zap.New(slogCore{log}),
 		Context:              context.Background(),
 	})
@@ -94,6 +97,15 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), err)
 	}
 	return s, nil
+}
+
+// reconnect are the pauses between attempts to connect. By default they grow to two minutes, which is too long for hosts
+// to stay behind after etcd has come back.
+func reconnect() grpc.ConnectParams {
+	return grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: 5 * time.Second,
+	}
 }
 
 // diagnose says what stands in the way of connections to the endpoints; etcd's client tells only that time was up.

@@ -11,7 +11,7 @@ import (
 func (tx *Tx) commit() ([]store.Cond, []store.Op) {
 	c := commit{tx: tx, conds: maps.Clone(tx.records), keys: map[string]keyChange{}}
 	for d, writes := range tx.writes {
-		writes.Scan(func(id string, w *write) bool {
+		writes.byID.Scan(func(id string, w *write) bool {
 			c.record(d, id, w)
 			return true
 		})

@@ -2,11 +2,10 @@ package records
 
 import (
 	"iter"
-	"slices"
-
-	"heddle/internal/store/replica"
 
 	"github.com/tidwall/btree"
+
+	"heddle/internal/store/replica"
 )
 
 // Reader is what records are read from: a [Snap] or a [Tx]. Records read are shared by all readers and must not be
@@ -82,7 +81,11 @@ func (t *Table[T]) Revisions(r Reader, id string) (created, changed int64) {
 // Records may be written while it runs; it does not see that.
 func (t *Table[T]) All(r Reader) iter.Seq[*T] {
 	v := r.view()
-	return typed[T](merge(v.snap.All(t.def.name), v.written(t.def), func(any) bool { return true }))
+	stored := v.snap.All(t.def.name)
+	if w := v.written(t.def); w != nil {
+		return typed[T](w.over(stored, w.byID))
+	}
+	return typed[T](recordsOf(stored))
 }
 
 // By returns the records that have value in the index, as All does.
@@ -94,21 +97,15 @@ func (t *Table[T]) By(r Reader, index, value string) iter.Seq[*T] {
 // CountBy returns how many records have value in the index, at a cost independent of their number.
 func (t *Table[T]) CountBy(r Reader, index, value string) int {
 	v := r.view()
+	t.def.index(index) // panics when there is none
 	n := v.snap.CountBy(t.def.name, index, value)
-	written := v.written(t.def)
-	if written == nil {
-		return n
+	if w := v.written(t.def); w != nil {
+		x := w.index(t.def, index)
+		n -= x.hidden[value]
+		if found := x.byValue[value]; found != nil {
+			n += found.Len()
+		}
 	}
-	has := t.def.has(index, value)
-	written.Scan(func(_ string, w *write) bool {
-		if w.base != nil && has(w.base.Record) {
-			n--
-		}
-		if w.record != nil && has(w.record) {
-			n++
-		}
-		return true
-	})
 	return n
 }
 
@@ -116,8 +113,8 @@ func (t *Table[T]) CountBy(r Reader, index, value string) int {
 func (t *Table[T]) Count(r Reader) int {
 	v := r.view()
 	n := v.snap.Len(t.def.name)
-	if written := v.written(t.def); written != nil {
-		written.Scan(func(_ string, w *write) bool {
+	if w := v.written(t.def); w != nil {
+		w.byID.Scan(func(_ string, w *write) bool {
 			if w.base != nil {
 				n--
 			}
@@ -142,9 +139,9 @@ func (t *Table[T]) Referrers(r Reader, field, target string) []string {
 }
 
 func (v view) get(d *definition, id string) any {
-	if written := v.written(d); written != nil {
-		if w, ok := written.Get(id); ok {
-			return w.record
+	if w := v.written(d); w != nil {
+		if one, ok := w.byID.Get(id); ok {
+			return one.record
 		}
 	}
 	if e := v.snap.Get(d.name, id); e != nil {
@@ -154,7 +151,7 @@ func (v view) get(d *definition, id string) any {
 }
 
 // written returns what the transaction has written to the table, nil for nothing.
-func (v view) written(d *definition) *btree.Map[string, *write] {
+func (v view) written(d *definition) *writes {
 	if v.tx == nil {
 		return nil
 	}
@@ -162,7 +159,17 @@ func (v view) written(d *definition) *btree.Map[string, *write] {
 }
 
 func (v view) by(d *definition, index, value string) iter.Seq[any] {
-	return merge(v.snap.By(d.name, index, value), v.written(d), d.has(index, value))
+	d.index(index) // panics when there is none
+	stored := v.snap.By(d.name, index, value)
+	w := v.written(d)
+	if w == nil {
+		return recordsOf(stored)
+	}
+	found := w.index(d, index).byValue[value]
+	if found == nil {
+		found = new(btree.Map[string, *write])
+	}
+	return w.over(stored, found)
 }
 
 func (v view) referrers(d *definition, ref *reference, target string) []string {
@@ -173,47 +180,23 @@ func (v view) referrers(d *definition, ref *reference, target string) []string {
 	return ids
 }
 
-// has returns a function that says whether a record has value in the index.
-func (d *definition) has(index, value string) func(any) bool {
+// index returns the index of this name, whatever made it.
+func (d *definition) index(name string) replica.Index {
 	for _, i := range d.all {
-		if i.Name == index {
-			return func(r any) bool { return slices.Contains(i.Values(r), value) }
+		if i.Name == name {
+			return i
 		}
 	}
-	panic("table " + d.name + " has no index named " + index)
+	panic("table " + d.name + " has no index named " + name)
 }
 
-// merge joins what is stored with what a transaction has written, in order of ids. Of the written records, those that
-// match are taken.
-func merge(stored iter.Seq[*replica.Entry], written *btree.Map[string, *write], matches func(any) bool) iter.Seq[any] {
+func recordsOf(stored iter.Seq[*replica.Entry]) iter.Seq[any] {
 	return func(yield func(any) bool) {
-		if written == nil {
-			for e := range stored {
-				if !yield(e.Record) {
-					return
-				}
-			}
-			return
-		}
-		next := written.Copy().Iter() // a copy, since the loop's body may write
-		more := next.First()
-		// before yields the written records up to id, and says whether the one of this very id was among them.
-		before := func(id string, all bool) (found, ok bool) {
-			for ; more && (all || next.Key() <= id); more = next.Next() {
-				found = found || next.Key() == id
-				if w := next.Value(); w.record != nil && matches(w.record) && !yield(w.record) {
-					return found, false
-				}
-			}
-			return found, true
-		}
 		for e := range stored {
-			found, ok := before(e.ID, false)
-			if !ok || (!found && !yield(e.Record)) {
+			if !yield(e.Record) {
 				return
 			}
 		}
-		before("", true)
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/tidwall/btree"
-
 	"heddle/internal/store"
 	"heddle/internal/store/replica"
 )
@@ -14,25 +12,17 @@ import (
 // the function that got it has returned.
 type Tx struct {
 	snap    *replica.Snapshot
-	writes  map[*definition]*btree.Map[string, *write]
+	writes  map[*definition]*writes
 	records map[string]store.Cond // by key of the record
 	guards  map[string]bool       // prefixes under which nothing new may have come
 	touched map[string]bool       // keys given to Touch
 	marked  map[string]bool       // keys given to Mark
 }
 
-// write is the wanted state of one record.
-type write struct {
-	record any // nil: deleted
-	value  []byte
-	lease  store.Lease
-	base   *replica.Entry // what the snapshot has; nil: nothing
-}
-
 func newTx(snap *replica.Snapshot) *Tx {
 	return &Tx{
 		snap:    snap,
-		writes:  map[*definition]*btree.Map[string, *write]{},
+		writes:  map[*definition]*writes{},
 		records: map[string]store.Cond{},
 		guards:  map[string]bool{},
 		touched: map[string]bool{},
@@ -133,9 +123,9 @@ func (tx *Tx) set(d *definition, id string, w *write) {
 	w.base = tx.snap.Get(d.name, id)
 	tx.guardRecord(d, id)
 	if tx.writes[d] == nil {
-		tx.writes[d] = new(btree.Map[string, *write])
+		tx.writes[d] = newWrites()
 	}
-	tx.writes[d].Set(id, w)
+	tx.writes[d].set(id, w)
 }
 
 // Delete takes the record away, with everything that cascades from it; references with ClearWith are cleared. It
@@ -166,10 +156,10 @@ func (t *Table[T]) Delete(tx *Tx, id string) error {
 	return nil
 }
 
-func (tx *Tx) copyWrites() map[*definition]*btree.Map[string, *write] {
-	c := make(map[*definition]*btree.Map[string, *write], len(tx.writes))
+func (tx *Tx) copyWrites() map[*definition]*writes {
+	c := make(map[*definition]*writes, len(tx.writes))
 	for d, w := range tx.writes {
-		c[d] = w.Copy()
+		c[d] = w.copy()
 	}
 	return c
 }
