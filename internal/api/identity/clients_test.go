@@ -61,6 +61,12 @@ func TestGophercloud(t *testing.T) {
 		t.Errorf("catalog %+v", catalog)
 	}
 
+	// Given the address without version, the client finds it.
+	root := gophercloud.AuthOptions{IdentityEndpoint: strings.TrimSuffix(w.url, "v3"), Username: "admin", Password: adminPassword, TenantName: "admin", DomainID: "default"}
+	if _, err := openstack.AuthenticatedClient(ctx, root); err != nil {
+		t.Errorf("by %s: %v", root.IdentityEndpoint, err)
+	}
+
 	project := must[*projects.Project](t)(projects.Create(ctx, client, projects.CreateOpts{Name: "gopher", Description: "d", DomainID: "default",
 		Tags: []string{"b", "a"}, Extra: map[string]any{"colour": "red"}}).Extract())
 	if project.ParentID != "default" || !project.Enabled || !slices.Equal(project.Tags, []string{"a", "b"}) || project.Extra["colour"] != "red" {

@@ -18,14 +18,15 @@ const (
 	maxRemembered      = 10_000 // users, addresses and pairs each; who guesses cannot fill the memory
 )
 
-// failures slows down whoever guesses passwords, by user and by client address. An attempt is charged before it is
-// checked, so that a thousand at once are no way around, and refunded when it was right. A client address from which a
-// user has logged in before is not held to the user's limit: guessing elsewhere does not lock him out.
+// failures slows down whoever guesses passwords, by user and by client address. Only wrong ones count, so nobody is
+// held up for logging in a hundred times at once; those who guess a hundred at once, which passwords bounds, wait for
+// that much longer. A client address from which a user has logged in before is not held to the user's limit: guessing
+// elsewhere does not lock him out.
 type failures struct {
 	now func() time.Time
 
 	mu        sync.Mutex
-	byUser    map[string]time.Time // when the user's attempts are paid off, at one an interval
+	byUser    map[string]time.Time // when the user's failures are paid off, at one an interval
 	byAddress map[netip.Prefix]time.Time
 	known     map[userAt]time.Time // until when the pair is known
 }
@@ -39,37 +40,37 @@ func newFailures(now func() time.Time) *failures {
 	return &failures{now: now, byUser: map[string]time.Time{}, byAddress: map[netip.Prefix]time.Time{}, known: map[userAt]time.Time{}}
 }
 
-// attempt charges a login of user from addr, or refuses it with 429.
-func (f *failures) attempt(user string, addr netip.Addr) (succeeded func(), err error) {
+// attempt refuses a login of user from addr with 429 when too many have failed.
+func (f *failures) attempt(user string, addr netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now, at := f.now(), network(addr)
-	byUser, byAddress := later(now, f.byUser[user]), later(now, f.byAddress[at])
-	wait := byAddress.Sub(now) - failureInterval*(failuresPerAddress-1)
+	wait := later(now, f.byAddress[at]).Sub(now) - failureInterval*(failuresPerAddress-1)
 	if !f.known[userAt{user, at}].After(now) {
-		wait = max(wait, byUser.Sub(now)-failureInterval*(failuresPerUser-1))
+		wait = max(wait, later(now, f.byUser[user]).Sub(now)-failureInterval*(failuresPerUser-1))
 	}
-	if wait > 0 {
-		return nil, &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait,
-			Message: "Too many failed logins. Try again later."}
+	if wait <= 0 {
+		return nil
 	}
-	past := func(t time.Time) bool { return !t.After(now) }
-	remember(f.byUser, user, byUser.Add(failureInterval), past)
-	remember(f.byAddress, at, byAddress.Add(failureInterval), past)
-	return func() { f.refund(user, at) }, nil
+	return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}
 }
 
-func (f *failures) refund(user string, at netip.Prefix) {
+// failed charges user and addr for a wrong password.
+func (f *failures) failed(user string, addr netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, at := f.now(), network(addr)
+	past := func(t time.Time) bool { return !t.After(now) }
+	remember(f.byUser, user, later(now, f.byUser[user]).Add(failureInterval), past)
+	remember(f.byAddress, at, later(now, f.byAddress[at]).Add(failureInterval), past)
+}
+
+// succeeded remembers that user was at addr.
+func (f *failures) succeeded(user string, addr netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
-	if t, ok := f.byUser[user]; ok {
-		f.byUser[user] = t.Add(-failureInterval)
-	}
-	if t, ok := f.byAddress[at]; ok {
-		f.byAddress[at] = t.Add(-failureInterval)
-	}
-	remember(f.known, userAt{user, at}, now.Add(knownFor), func(t time.Time) bool { return !t.After(now) })
+	remember(f.known, userAt{user, network(addr)}, now.Add(knownFor), func(t time.Time) bool { return !t.After(now) })
 }
 
 // network is what one client commands: an IPv4 address, or the /64 of an IPv6 address.

@@ -8,14 +8,17 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"heddle/internal/api"
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 )
 
 const adminPassword = "adminpass"
@@ -480,6 +483,9 @@ func TestNothingToSteal(t *testing.T) {
 		if !strings.HasPrefix(kv.Key, "/heddle/identity/") && !strings.HasPrefix(kv.Key, "/heddle/unique/") && !strings.HasPrefix(kv.Key, "/heddle/idx/") {
 			t.Errorf("%s lies outside of what is identity's", kv.Key)
 		}
+		if strings.HasPrefix(kv.Key, w.s.tokens.Key("")) && kv.Lease == 0 {
+			t.Errorf("%s will lie there for ever: it has no lease", kv.Key)
+		}
 	}
 }
 
@@ -504,6 +510,62 @@ func TestFailedLoginsAreSlowedDown(t *testing.T) {
 		t.Errorf("%d wrong passwords were borne, want %d", n, failuresPerUser)
 	}
 	w.login("admin", adminPassword, "admin") // others are not held up
+}
+
+// TestManyLoginsAtOnce is a test suite or a farm behind one address starting up: none of them is guessing.
+func TestManyLoginsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	for range failuresPerAddress + 20 {
+		wg.Go(func() {
+			if a := w.call("", "POST", "/auth/tokens", passwordAuth("admin", adminPassword, projectScope("admin"))); a.status != 201 {
+				t.Errorf("login answered %d %s", a.status, a.body)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestFirstStartTogether starts two servers at once over an empty store: one makes the administrator and has his
+// password, the other has none.
+func TestFirstStartTogether(t *testing.T) {
+	t.Parallel()
+	st := memory(t)
+	var (
+		wg       sync.WaitGroup
+		services [2]*Service
+		dirs     [2]string
+	)
+	for i := range services {
+		services[i], dirs[i] = New(Options{Store: st}), t.TempDir()
+		background(t, services[i])
+	}
+	for i, s := range services {
+		wg.Go(func() {
+			if err := s.Bootstrap(t.Context(), BootstrapOptions{Dir: dirs[i], URL: "http://id.example:5000/v3"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var found []string
+	for _, dir := range dirs {
+		if b, err := os.ReadFile(filepath.Join(dir, "openrc")); err == nil {
+			found = append(found, string(b))
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d servers have the administrator's password: %q", len(found), found)
+	}
+	password := regexp.MustCompile(`OS_PASSWORD='(\w+)'`).FindStringSubmatch(found[0])
+	if len(password) != 2 {
+		t.Fatalf("openrc is %s", found[0])
+	}
+	snap := must[*records.Snap](t)(services[0].view(t.Context()))
+	if right, err := services[0].passwords.check(t.Context(), services[0].adminUser(snap).PasswordHash, password[1]); err != nil || !right {
+		t.Errorf("the password in the file does not let the administrator in: %v", err)
+	}
 }
 
 func TestOwnPassword(t *testing.T) {

@@ -70,8 +70,8 @@ func (s *Service) byPassword(ctx context.Context, snap *records.Snap, named *use
 
 // guess checks a secret against its stored hash, counting failures.
 func (s *Service) guess(ctx context.Context, key, stored, secret string) error {
-	succeeded, err := s.failures.attempt(key, api.ClientAddr(ctx))
-	if err != nil {
+	from := api.ClientAddr(ctx)
+	if err := s.failures.attempt(key, from); err != nil {
 		return err
 	}
 	right, err := s.passwords.check(ctx, stored, secret)
@@ -79,9 +79,10 @@ func (s *Service) guess(ctx context.Context, key, stored, secret string) error {
 		return err
 	}
 	if !right {
+		s.failures.failed(key, from)
 		return api.ErrUnauthorized
 	}
-	succeeded()
+	s.failures.succeeded(key, from)
 	return nil
 }
 

@@ -43,12 +43,12 @@ type passwords struct {
 	cost    cost
 	slots   chan struct{}
 	waiting atomic.Int32
-	nobody  string // hash of a password nobody knows, checked in place of one that does not exist
+	nobody  string // looks like a hash, and no password has it: checked in place of one that does not exist
 }
 
 func newPasswords(c cost) *passwords {
 	p := &passwords{cost: c, slots: make(chan struct{}, min(maxHashesAtOnce, runtime.GOMAXPROCS(0)))}
-	p.nobody = c.hash(rand.Text())
+	p.nobody = c.encode(random(saltSize), random(keySize))
 	return p
 }
 
@@ -103,14 +103,23 @@ func (p *passwords) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// hash makes $argon2id$v=19$m=…,t=…,p=…$salt$key, the form that argon2's own tools print.
+// hash makes the stored form of a password, with a salt of its own.
 func (c cost) hash(password string) string {
-	salt := make([]byte, saltSize)
-	_, _ = rand.Read(salt) // never fails (crypto/rand)
-	key := argon2.IDKey([]byte(password), salt, c.passes, c.memory, c.threads, keySize)
+	salt := random(saltSize)
+	return c.encode(salt, argon2.IDKey([]byte(password), salt, c.passes, c.memory, c.threads, keySize))
+}
+
+// encode makes $argon2id$v=19$m=…,t=…,p=…$salt$key, the form that argon2's own tools print.
+func (c cost) encode(salt, key []byte) string {
 	b64 := base64.RawStdEncoding
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, c.memory, c.passes, c.threads,
 		b64.EncodeToString(salt), b64.EncodeToString(key))
+}
+
+func random(size int) []byte {
+	b := make([]byte, size)
+	_, _ = rand.Read(b) // never fails (crypto/rand)
+	return b
 }
 
 func parseHash(s string) (c cost, salt, key []byte, err error) {
