@@ -55,19 +55,36 @@ func (c *etcdConfig) cluster() (*store.Cluster, error) {
 	return cluster, nil
 }
 
-// open opens the cluster, or the store embedded under data.
-func (c *etcdConfig) open(ctx context.Context, data string, log *slog.Logger) (*store.Etcd, error) {
+// urls are the endpoints as URLs.
+func (c *etcdConfig) urls() []string {
+	var all []string
+	for _, e := range c.endpoints {
+		if !strings.Contains(e, "://") {
+			scheme := "http://"
+			if c.ca != "" {
+				scheme = "https://"
+			}
+			e = scheme + e
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// open opens the cluster, or without one the embedded store.
+func (c *etcdConfig) open(ctx context.Context, embedded *store.Embedded, authority *store.Authority, log *slog.Logger) (*store.Etcd, error) {
 	o := store.Options{Log: log.With("part", "store")}
 	if len(c.endpoints) == 0 {
 		if c.ca != "" || c.cert != "" || c.user != "" {
 			return nil, usagef("--etcd-ca, --etcd-cert and --etcd-user are for a cluster: name it with --etcd-endpoints")
 		}
-		o.Embedded = &store.Embedded{DataDir: data}
+		o.Embedded = embedded
 	} else {
 		cluster, err := c.cluster()
 		if err != nil {
 			return nil, err
 		}
+		cluster.Authority = authority
 		o.Cluster = cluster
 	}
 	st, err := store.Open(ctx, o)

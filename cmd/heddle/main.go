@@ -69,7 +69,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(serveCommand())
+	root.AddCommand(serveCommand(), agentCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(cli.DoctorCommand())
 	return root

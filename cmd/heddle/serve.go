@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/console"
+	"heddle/internal/api/hosts"
 	"heddle/internal/api/identity"
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/cli"
@@ -33,12 +34,14 @@ type serveConfig struct {
 	etcd etcdConfig
 
 	neutron, identity, operator, metrics string // listen addresses
+	agents                               string // of the embedded store for agents of other hosts; "" = none
 	publicHost                           string
 	tlsCert, tlsKey                      string
 	allowPlain, behindProxy              bool
 
-	adminPassword string
-	keystone      keystoneConfig
+	hostsCACert, hostsCAKey string // with a cluster: the authority by which it knows hosts
+	adminPassword           string
+	keystone                keystoneConfig
 
 	underlayMTU int
 	dnsDomain   string
@@ -70,6 +73,9 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.neutron, "neutron-listen", "127.0.0.1:9696", "`address` of the Neutron API")
 	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API")
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API: hosts, traces, backup")
+	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, with TLS and a certificate for each host, such as 192.0.2.1:2379;\nthe operators' API then has a certificate of the same authority, unless --tls-cert is given")
+	f.StringVar(&c.hostsCACert, "hosts-ca-cert", "", "with --etcd-endpoints: PEM `file` of the authority whose client certificates the cluster accepts; hosts that join get one")
+	f.StringVar(&c.hostsCAKey, "hosts-ca-key", "", "PEM `file` with its key")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9697", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients reach this server; default: the listen address, or how each client came")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "PEM `file` with the certificate of the APIs and the chain to its authority")
@@ -104,7 +110,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	st, err := c.etcd.open(ctx, c.data, log)
+	st, err := c.openStore(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -114,7 +120,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	}
 
 	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
-	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, schema.All()...)
+	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
 	s.db = records.NewDB(st, s.replica)
 	if s.control, err = control.New(s.db, control.Options{UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets}); err != nil {
 		return usageError{err}
@@ -151,7 +157,7 @@ func (s *server) build() error {
 	if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), 64<<20); err != nil {
 		return err
 	}
-	return s.addServer("operator", s.config.operator, s.operatorHandler(), 1<<20)
+	return s.addOperator()
 }
 
 // addIdentity adds the built-in identity service, or the client of an existing Keystone.
@@ -177,12 +183,12 @@ func (s *server) addIdentity() error {
 		URL:   own.URL,
 		Services: []identity.Endpoint{
 			c.endpoint("network", "neutron", c.neutron, ""),
-			c.endpoint("heddle", "heddle", c.operator, ""),
+			c.operatorEndpoint(),
 		},
 		Log: s.log.With("part", "identity"),
 	})
 	s.tokens = service
-	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3"}
+	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: c.clientCA()}
 	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
 	return s.addServer("identity", c.identity, service.Handler(), 1<<20)
 }
@@ -193,10 +199,34 @@ func (s *server) neutronHandler() http.Handler {
 	})
 }
 
-func (s *server) operatorHandler() http.Handler {
-	mux := http.NewServeMux()
-	console.Register(mux, console.Options{DB: s.db, Log: s.log.With("part", "console")})
-	return api.RequireToken(s.tokens, s.identityURL, api.Routes(mux, api.NoRoute))
+// addOperator adds the operators' API. Hosts join there, so it is known to them by a certificate.
+func (s *server) addOperator() error {
+	c := s.config
+	var srv *api.Server
+	open, guarded := http.NewServeMux(), http.NewServeMux()
+	console.Register(guarded, console.Options{DB: s.db, Log: s.log.With("part", "console")})
+	o := hosts.Options{
+		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(),
+		Pin: func() string { return srv.Fingerprint() }, Log: s.log.With("part", "hosts"),
+	}
+	if e := c.operatorEndpoint(); e.URL != "" {
+		o.Servers = []string{e.URL}
+	}
+	if authority := s.store.Authority(); authority != nil {
+		o.CA = authority.PEM()
+	}
+	hosts.Register(open, guarded, o)
+	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
+	cert, key := c.operatorCertificate()
+	srv, err := api.NewServer(api.Options{
+		Name: "operator", Listen: c.operator, Handler: open, Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
+		AllowPlain: c.allowPlain, Proxy: c.behindProxy, Observe: s.metrics.Request,
+	})
+	if err != nil {
+		return usagef("--operator-listen: %w", err)
+	}
+	s.tasks = append(s.tasks, srv)
+	return nil
 }
 
 func (s *server) addServer(name, listen string, h http.Handler, maxBody int64) error {
@@ -210,6 +240,68 @@ func (s *server) addServer(name, listen string, h http.Handler, maxBody int64) e
 	}
 	s.tasks = append(s.tasks, srv)
 	return nil
+}
+
+// openStore opens the cluster, or the embedded store, for agents of other hosts too where that is asked for.
+func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*store.Etcd, error) {
+	embedded := &store.Embedded{DataDir: c.data, Agents: c.agents}
+	if c.publicHost != "" {
+		embedded.Names = []string{c.publicHost}
+	}
+	if c.agents != "" && len(c.etcd.endpoints) > 0 {
+		return nil, usagef("--agents-listen is for the embedded store: agents reach a cluster by its own endpoints")
+	}
+	authority, err := c.hostsAuthority()
+	if err != nil {
+		return nil, err
+	}
+	return c.etcd.open(ctx, embedded, authority, log)
+}
+
+// hostsAuthority is who signs the certificates of hosts that join a cluster; nil when nobody does.
+func (c *serveConfig) hostsAuthority() (*store.Authority, error) {
+	if c.hostsCACert == "" && c.hostsCAKey == "" {
+		return nil, nil
+	}
+	if len(c.etcd.endpoints) == 0 {
+		return nil, usagef("--hosts-ca-cert is for a cluster: the embedded store has an authority of its own")
+	}
+	a, err := store.LoadAuthority(c.hostsCACert, c.hostsCAKey)
+	if err != nil {
+		return nil, usagef("--hosts-ca-cert, --hosts-ca-key: %w", err)
+	}
+	return a, nil
+}
+
+// operatorCertificate is the certificate of the operators' API: what was given, else that of the embedded store when it
+// serves other hosts.
+func (c *serveConfig) operatorCertificate() (cert, key string) {
+	if c.tlsCert != "" || c.agents == "" {
+		return c.tlsCert, c.tlsKey
+	}
+	return store.ServerCertificate(c.data)
+}
+
+// operatorEndpoint is how the catalog and join tokens tell of the operators' API.
+func (c *serveConfig) operatorEndpoint() identity.Endpoint {
+	e := c.endpoint("heddle", "heddle", c.operator, "")
+	if c.agents != "" && strings.HasPrefix(e.URL, "http://") {
+		e.URL = "https://" + strings.TrimPrefix(e.URL, "http://")
+	}
+	return e
+}
+
+// portOf is the port of host:port, 0 when there is none.
+func portOf(address string) int {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // endpoint is how the catalog lists a service: by a public name or a definite listen address, else on the port of
@@ -236,6 +328,14 @@ func (c *serveConfig) scheme() string {
 		return "https"
 	}
 	return "http"
+}
+
+// clientCA is the authority that clients on this machine must know to reach the operators' API; "" when they know it.
+func (c *serveConfig) clientCA() string {
+	if c.tlsCert != "" || c.agents == "" {
+		return ""
+	}
+	return store.AuthorityFile(c.data)
 }
 
 // localURL is how programs on this machine reach an API.

@@ -46,6 +46,7 @@ type lab struct {
 	hosts  []*labHost
 	cloud  Cloud
 	admin  *session
+	closed bool
 }
 
 // labHost is a simulated host.
@@ -212,8 +213,12 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// close stops everything and takes away what the lab made.
+// close stops everything and takes away what the lab made. Closing it again does nothing.
 func (l *lab) close(ctx context.Context) error {
+	if l.closed {
+		return nil
+	}
+	l.closed = true
 	var errs []error
 	for _, h := range l.hosts {
 		if h.agent != nil {

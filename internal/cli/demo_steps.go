@@ -102,29 +102,30 @@ func (d *demo) stage(ctx context.Context) (*cast, error) {
 	}
 	h1, h2 := d.lab.hosts[0], d.lab.hosts[1]
 	parts := []struct {
-		as      **workload
-		name    string
-		tenant  *tenant
-		network string
-		group   string
-		host    *labHost
-		address string
+		as        **workload
+		name      string
+		tenant    *tenant
+		network   string
+		group     string
+		host      *labHost
+		addresses []string
 	}{
-		{&c.a1, "a1", c.blue, blue.ID, c.web, h1, "10.0.0.11"},
-		{&c.a2, "a2", c.blue, blue.ID, c.web, h1, "10.0.0.12"},
-		{&c.a3, "a3", c.blue, blue.ID, c.web, h2, "10.0.0.13"},
-		{&c.quiet, "quiet", c.blue, blue.ID, quiet, h2, "10.0.0.14"},
-		{&c.b1, "b1", c.red, red.ID, open, h1, "10.0.0.11"},
-		{&c.b3, "b3", c.red, red.ID, open, h2, "10.0.0.13"},
+		{&c.a1, "a1", c.blue, blue.ID, c.web, h1, []string{"10.0.0.11", "fd00:b1::11"}},
+		{&c.a2, "a2", c.blue, blue.ID, c.web, h1, []string{"10.0.0.12", "fd00:b1::12"}},
+		{&c.a3, "a3", c.blue, blue.ID, c.web, h2, []string{"10.0.0.13", "fd00:b1::13"}},
+		{&c.quiet, "quiet", c.blue, blue.ID, quiet, h2, []string{"10.0.0.14"}},
+		{&c.b1, "b1", c.red, red.ID, open, h1, []string{"10.0.0.11"}},
+		{&c.b3, "b3", c.red, red.ID, open, h2, []string{"10.0.0.13"}},
 	}
 	c.more = make([]*workload, len(d.lab.hosts)-2)
 	for i, h := range d.lab.hosts[2:] {
 		p := parts[0]
-		p.as, p.name, p.host, p.address = &c.more[i], fmt.Sprintf("a%d", 4+i), h, fmt.Sprintf("10.0.0.%d", 21+i)
+		p.as, p.name, p.host = &c.more[i], fmt.Sprintf("a%d", 4+i), h
+		p.addresses = []string{fmt.Sprintf("10.0.0.%d", 21+i)}
 		parts = append(parts, p)
 	}
 	for _, p := range parts {
-		made, err := p.tenant.port(ctx, p.name, p.network, p.host.name, p.address, []string{p.group})
+		made, err := p.tenant.port(ctx, p.name, p.network, p.host.name, p.addresses, []string{p.group})
 		if err != nil {
 			return nil, err
 		}
@@ -353,7 +354,6 @@ func (d *demo) takeDown(ctx context.Context) {
 		}
 		return "nothing left"
 	})
-	d.lab = &lab{dir: d.lab.dir}
 }
 
 // tcpFrame is the first packet of a TCP connection, as from's machine would send it.

@@ -160,11 +160,13 @@ func (t *tenant) forbid(ctx context.Context, rule string) error {
 }
 
 // port makes a port on a network and binds it to a host, as a hypervisor would.
-func (t *tenant) port(ctx context.Context, name, network, host, address string, securityGroups []string) (*ports.Port, error) {
+func (t *tenant) port(ctx context.Context, name, network, host string, addresses, securityGroups []string) (*ports.Port, error) {
 	opts := ports.CreateOpts{Name: name, NetworkID: network, SecurityGroups: &securityGroups}
-	if address != "" {
-		opts.FixedIPs = []ports.IP{{IPAddress: address}}
+	fixed := make([]ports.IP, len(addresses))
+	for i, a := range addresses {
+		fixed[i].IPAddress = a
 	}
+	opts.FixedIPs = fixed
 	p, err := ports.Create(ctx, t.api, opts).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("port %s: %w", name, err)

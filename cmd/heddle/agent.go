@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"heddle/internal/api"
+	"heddle/internal/api/hosts"
+	"heddle/internal/overlay"
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
+	"heddle/internal/task"
+	"heddle/internal/telemetry"
+)
+
+// agentConfig is what flags, environment and file say about a host's agents, as spelled.
+type agentConfig struct {
+	overlay, cleanup bool
+	name, state      string
+	join             string
+	joinPlain        bool
+	serverData       string
+	etcd             etcdConfig
+	tunnelIP         string
+	metrics          string
+	maxFlows         int
+	log              logConfig
+}
+
+func agentCommand() *cobra.Command {
+	var c agentConfig
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run this host's agents",
+		Long: `Makes this host part of the virtual network. The first time, join with a token from the server:
+  on the server   heddle host token
+  on the host     heddle agent --join TOKEN --tunnel-ip ADDRESS
+After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
+When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = ""
+	}
+	f := cmd.Flags()
+	f.BoolVar(&c.overlay, "overlay", true, "run the overlay agent")
+	f.BoolVar(&c.cleanup, "cleanup", false, "take away what the agents made in this host's kernel, and end")
+	f.StringVar(&c.name, "name", hostname, "`name` of this host, as binding:host_id has it")
+	f.StringVar(&c.state, "state", "/var/lib/heddle-agent", "`directory` of this host's id, key and certificate")
+	f.StringVar(&c.join, "join", "", "one-time `token` by which this host joins")
+	f.BoolVar(&c.joinPlain, "join-plain-http", false, "let the token travel over plain HTTP to another machine")
+	f.StringVar(&c.serverData, "server-data", "", "data `directory` of a heddle serve on this machine, instead of joining")
+	c.etcd.flags(f)
+	f.StringVar(&c.tunnelIP, "tunnel-ip", "", "IPv4 `address` of this host by which other hosts send tunnelled packets")
+	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
+	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
+	c.log.flags(f)
+	return cmd
+}
+
+// run checks the configuration, builds the parts and runs them.
+func (c *agentConfig) run(ctx context.Context) error {
+	log, err := c.log.logger()
+	if err != nil {
+		return usageError{err}
+	}
+	if c.name == "" {
+		return usagef("--name: this machine has no host name; give one")
+	}
+	if c.cleanup {
+		return overlay.Cleanup(overlay.Options{Datapath: c.name})
+	}
+	if !c.overlay {
+		return usagef("nothing to run: --overlay is off")
+	}
+	tunnelIP, err := netip.ParseAddr(c.tunnelIP)
+	if err != nil || !tunnelIP.Is4() {
+		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
+	}
+	if err := os.MkdirAll(c.state, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if err := c.joinOnce(ctx, log); err != nil {
+		return err
+	}
+	id, open, err := c.access(log)
+	if err != nil {
+		return err
+	}
+	metrics := telemetry.NewMetrics(version)
+	waiting := &waitingList{}
+	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
+	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{})}
+	waiting.tasks = []task.Task{main}
+	log.Info("starting", "version", version, "host", c.name, "id", id, "tunnel", tunnelIP)
+	return task.Run(ctx, health, main)
+}
+
+// waitingList lets the readiness page be built before the tasks it tells of.
+type waitingList struct{ tasks []task.Task }
+
+func (w *waitingList) names() []string { return task.Waiting(w.tasks) }
+
+// joinOnce turns a join token into credentials, unless this host has joined: a service file may keep its token.
+func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
+	if c.join == "" {
+		return nil
+	}
+	if _, err := hosts.Load(c.state); err == nil {
+		log.Info("this host has joined before; the token is not used", "state", c.state)
+		return nil
+	} else if !errors.Is(err, hosts.ErrNotJoined) {
+		return err
+	}
+	joined, err := hosts.Join(ctx, c.join, hosts.JoinOptions{Name: c.name, StateDir: c.state, AllowPlain: c.joinPlain})
+	if err != nil {
+		return err
+	}
+	log.Info("joined", "host", joined.Name, "id", joined.HostID, "servers", joined.Servers)
+	return nil
+}
+
+// access finds this host's id and the way to the store: what is given on the command line, else what joining gave.
+func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Context) (*store.Etcd, error), err error) {
+	logStore := log.With("part", "store")
+	switch {
+	case c.serverData != "":
+		id, err = c.ownID()
+		return id, func(ctx context.Context) (*store.Etcd, error) { return store.OpenDataDir(ctx, c.serverData, logStore) }, err
+	case len(c.etcd.endpoints) > 0:
+		if id, err = c.ownID(); err != nil {
+			return "", nil, err
+		}
+		cluster, err := c.etcd.cluster()
+		if err != nil {
+			return "", nil, err
+		}
+		cluster.SkipLimits = true
+		return id, func(ctx context.Context) (*store.Etcd, error) {
+			return store.Open(ctx, store.Options{Cluster: cluster, Log: logStore})
+		}, nil
+	}
+	joined, err := hosts.Load(c.state)
+	if errors.Is(err, hosts.ErrNotJoined) {
+		return "", nil, usagef("%s: this host has not joined: run `heddle host token` on the server and give its token with --join", c.state)
+	} else if err != nil {
+		return "", nil, err
+	}
+	if joined.Name != c.name {
+		return "", nil, usagef("--name %s: this host joined as %s; give that name, or join again with another --state", c.name, joined.Name)
+	}
+	cluster := &store.Cluster{Endpoints: joined.Endpoints, CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile, SkipLimits: true}
+	return joined.HostID, func(ctx context.Context) (*store.Etcd, error) {
+		return store.Open(ctx, store.Options{Cluster: cluster, Log: logStore})
+	}, nil
+}
+
+// ownID is the id of a host that has not joined: made once, kept in the state directory.
+func (c *agentConfig) ownID() (string, error) {
+	file := filepath.Join(c.state, "host-id")
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		id := strings.TrimSpace(string(raw))
+		if _, err := uuid.Parse(id); err != nil {
+			return "", fmt.Errorf("%s: %q is not a UUID: remove the file to have a new one made", file, id)
+		}
+		return id, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	id := uuid.NewString()
+	return id, api.WriteFile(file, []byte(id+"\n"))
+}
+
+// agentTask opens the store, however long that takes, and runs the overlay agent over it.
+type agentTask struct {
+	config   *agentConfig
+	id       string
+	tunnelIP netip.Addr
+	open     func(context.Context) (*store.Etcd, error)
+	log      *slog.Logger
+	metrics  *telemetry.Metrics
+	ready    chan struct{}
+}
+
+func (t *agentTask) String() string         { return "agent" }
+func (t *agentTask) Ready() <-chan struct{} { return t.ready }
+
+// Run works until ctx ends. A store that is away at the start is waited for: what an earlier agent left in the kernel
+// forwards meanwhile.
+func (t *agentTask) Run(ctx context.Context) error {
+	st, err := t.openStore(ctx)
+	if err != nil || st == nil {
+		return err
+	}
+	defer st.Close()
+	if err := schema.Check(ctx, st); err != nil {
+		return err
+	}
+	a := overlay.New(overlay.Options{
+		HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st,
+		Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"),
+	})
+	t.metrics.Register(a.Metrics)
+	return task.Run(ctx, readyThen{a, t.ready})
+}
+
+// openStore tries until the store answers; nil when ctx ended before.
+func (t *agentTask) openStore(ctx context.Context) (*store.Etcd, error) {
+	pause := 250 * time.Millisecond
+	for said := false; ; {
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		st, err := t.open(attempt)
+		cancel()
+		if err == nil {
+			return st, nil
+		}
+		if errors.Is(err, store.ErrDenied) {
+			return nil, err // waiting does not help who is not let in
+		}
+		if !said {
+			t.log.Warn("the store cannot be reached; waiting for it", "error", err)
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(pause):
+			pause = min(2*pause, 5*time.Second)
+		}
+	}
+}
+
+// readyThen closes a channel when its task is ready.
+type readyThen struct {
+	task.Task
+	then chan struct{}
+}
+
+func (r readyThen) Run(ctx context.Context) error {
+	go func() {
+		select {
+		case <-r.Task.Ready():
+			close(r.then)
+		case <-ctx.Done():
+		}
+	}()
+	return r.Task.Run(ctx)
+}
