@@ -94,7 +94,7 @@ func TestParseRefuses(t *testing.T) {
 		{sub, neutron.Create, `{` + subnet + `,"host_routes":[{"destination":"10.0.0.1/8","nexthop":"1.1.1.1"}]}`, "HTTPBadRequest", "Invalid input for host_routes. Reason: '10.0.0.1/8' is not a recognized CIDR, '10.0.0.0/8' is recommended."},
 		{sub, neutron.Create, `{` + subnet + `,"gateway_ip":"010.0.0.1"}`, "HTTPBadRequest", "Invalid input for gateway_ip. Reason: '010.0.0.1' is not an accepted IP address, '10.0.0.1' is recommended."},
 		{sub, neutron.Create, `{` + subnet + `,"ipv6_ra_mode":"x"}`, "HTTPBadRequest", "Invalid input for ipv6_ra_mode. Reason: x is not in valid_values."},
-		{sub, neutron.Create, `{` + subnet + `,"service_types":["x"]}`, "InvalidSubnetServiceType", "Subnet service type x does not correspond to a valid device owner."},
+		{sub, neutron.Create, `{` + subnet + `,"service_types":["compute:nova","x"]}`, "InvalidSubnetServiceType", "Subnet service type x does not correspond to a valid device owner."},
 		{sub, neutron.Create, `{` + subnet + `,"subnetpool_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for subnetpool_id. Reason: '" + uuid1 + "' is not supported: this server has no subnet pools yet."},
 		{sub, neutron.Update, `{"cidr":"10.30.0.0/24"}`, "HTTPBadRequest", "Cannot update read-only attribute cidr"},
 

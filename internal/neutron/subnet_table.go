@@ -207,11 +207,17 @@ func serviceTypes(v any) (any, error) {
 		if !ok {
 			return nil, Errorf(Invalid, "InvalidInputSubnetServiceType", "Subnet service type %s is not a string.", pyText(x))
 		}
-		if !strings.HasPrefix(s, "network:") && !strings.HasPrefix(s, "neutron:") && !strings.HasPrefix(s, "compute:") {
+		if !isServiceType(s) {
 			return nil, Errorf(Invalid, "InvalidSubnetServiceType",
 				"Subnet service type %s does not correspond to a valid device owner.", s)
 		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// isServiceType says what the reference does of a device owner. It means to ask for network:, neutron: and compute:, but takes
+// each letter of the last for a beginning of its own, and its tests rely on that.
+func isServiceType(s string) bool {
+	return strings.HasPrefix(s, "network:") || strings.HasPrefix(s, "neutron:") || s != "" && strings.Contains("compute:", s[:1])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"heddle/internal/api"
 	"heddle/internal/neutron"
@@ -65,7 +66,13 @@ func (h *handler) noRoute(w http.ResponseWriter, _ *http.Request, status int) {
 	writeError(w, http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 }
 
+// maxMessage bounds an error's text, bytes: it may repeat what the client sent.
+const maxMessage = 16 << 10
+
 func writeError(w http.ResponseWriter, status int, typ, message string) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
 	type body struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
