@@ -123,7 +123,7 @@ func (b *builder) addr(name string) netip.Addr {
 // part is a nested part of the frame.
 func (b *builder) part(name string) *builder {
 	p, _ := b.fields[name].(fields)
-	return &builder{fields: p, place: b.place + "." + name, fault: b.fault}
+	return &builder{fields: p, place: node{place: b.place}.under(name), fault: b.fault}
 }
 
 // complete fills in what follows from other fields.
@@ -150,7 +150,7 @@ func (b *builder) complete() {
 	if dst := b.addr("ip_dst"); dst.IsMulticast() {
 		otherwise("eth_dst", packet.MulticastMAC(dst).String())
 	}
-	if b.fields["op"] == "request" || b.has("dhcp") {
+	if b.fields["type"] == "arp" && b.fields["op"] != "reply" || b.has("dhcp") {
 		otherwise("eth_dst", packet.Broadcast.String())
 	}
 }

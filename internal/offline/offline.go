@@ -3,7 +3,15 @@
 // Both run the very functions that the server and the agents run, over objects held in memory.
 //
 //	translate:  file → steps → apply each to the objects → translate all objects → link → print
-//	trace:      file → objects → translate → link → simulate each frame, keeping connections → compare → print
+//	trace:      file → objects → translate → simulate each frame, keeping connections → compare → print
+//
+// Absent attributes have Neutron's defaults, except those that Neutron would choose or find for itself, which would make
+// the answer another one every time: without fixed_ips a port has no address (with a subnet alone, its lowest free one),
+// without security_groups no group, a new group no rules but its own; a MAC address follows from the port's id.
+//
+// Operations are refused for what translation itself cannot do or would leave without meaning: ids that name nothing,
+// addresses twice, a group or subnet taken from under a port. What the API holds besides (owners, quotas, rules of one
+// request) is not repeated here, and deleting a network takes what is on it along.
 package offline
 
 import (

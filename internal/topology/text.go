@@ -29,7 +29,6 @@ func (r *Rule) String() string {
 // String says a condition in words, its clauses joined by commas; "" matches everything.
 func (c *Condition) String() string {
 	var s clauses
-	s.add(c.ConjunctionInv, false, "none of:")
 	s.add(c.MatchReturnFlow, false, "replies")
 	s.add(c.MatchForwardFlow, false, "no replies")
 	s.add(c.DlType != 0, c.InvDlType, etherName(c.DlType))
@@ -53,6 +52,9 @@ func (c *Condition) String() string {
 	s.add(len(c.OutPortIDs) > 0, c.OutPortInv, "for port "+strings.Join(c.OutPortIDs, " or "))
 	s.add(c.NoVlan, false, "untagged")
 	s.add(c.Vlan != 0, false, fmt.Sprintf("VLAN %d", c.Vlan))
+	if c.ConjunctionInv { // the fragment policy stands outside (midonet-topology §3.3)
+		s = clauses{"not (" + strings.Join(s, ", ") + ")"}
+	}
 	switch c.FragmentPolicy {
 	case FragHeader:
 		s.add(true, false, "with a header")

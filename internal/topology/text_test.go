@@ -1,0 +1,39 @@
+package topology
+
+import (
+	"net/netip"
+	"testing"
+
+	"heddle/internal/topology/packet"
+)
+
+func TestRuleText(t *testing.T) {
+	t.Parallel()
+	number := func(n uint8) *uint8 { return &n }
+	ports := func(low, high uint16) *Range { return &Range{&low, &high} }
+	prefix := func(s string) *netip.Prefix { p := netip.MustParsePrefix(s); return &p }
+	mac := packet.MAC{2, 0, 0, 0, 0, 1}
+	for _, tt := range []struct {
+		rule Rule
+		want string
+	}{
+		{Rule{Type: Literal, Action: Drop}, "drop"},
+		{Rule{Type: Literal, Action: Drop, Condition: &Condition{FragmentPolicy: FragAny}}, "drop"},
+		{Rule{Type: Jump, Action: Jump, JumpChainID: "c1"}, "jump to c1"},
+		{Rule{Type: Jump, Action: Jump, JumpChainID: "c1", JumpChainName: "WEB"}, "jump to WEB"},
+		{Rule{Type: Literal, Action: Accept, Condition: &Condition{MatchReturnFlow: true, FragmentPolicy: FragAny}}, "accept replies"},
+		{Rule{Type: Literal, Action: Accept, Condition: &Condition{DlType: 0x800, NwProto: number(6), TpDst: ports(80, 443), FragmentPolicy: FragHeader}},
+			"accept IPv4, TCP, to port 80–443, with a header"},
+		{Rule{Type: Literal, Action: Accept, Condition: &Condition{NwProto: number(58), TpSrc: ports(135, 135), NdTargetIP: prefix("2001:db8::1/128"), FragmentPolicy: FragNonHeader}},
+			"accept ICMPv6, type 135, about 2001:db8::1, later fragments"},
+		{Rule{Type: Literal, Action: Return, Condition: &Condition{DlSrc: &mac, NwSrcIP: prefix("192.0.2.0/24"), NwSrcInv: true, InPortIDs: []string{"a", "b"}}},
+			"return from MAC 02:00:00:00:00:01, not from 192.0.2.0/24, by port a or b, unfragmented"},
+		{Rule{Type: Literal, Action: Drop, Condition: &Condition{DlType: 0x806, InvDlType: true, IPAddrGroupIDDst: "g", ConjunctionInv: true, FragmentPolicy: FragAny}},
+			"drop not (not ARP, to group g)"},
+		{Rule{Type: Literal, Action: Drop, Condition: &Condition{DlType: 0x806, NwProto: number(2), TpSrc: &Range{}, FragmentPolicy: FragAny}}, "drop ARP, operation 2, from port any"},
+	} {
+		if got := tt.rule.String(); got != tt.want {
+			t.Errorf("%+v: %q; want %q", tt.rule, got, tt.want)
+		}
+	}
+}
