@@ -168,10 +168,9 @@ func (a *Agent) openKernel() (err error) {
 // build makes the parts. They start in work.
 func (a *Agent) build(conns *flowstate.Table) {
 	world := simulate.NewWorld(simulate.Options{})
-	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: monotonic, topology: world,
+	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: monotonic(), topology: world,
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{},
 		flows: newFlowIndex(), seen: newSightings(), tell: a}
-	e.missed, e.reply = e.newDecider(), e.newDecider()
 	e.heard = e.clock()
 	a.engine = e
 	a.underlay = newUnderlay(a.net, a.dp, a.opts.TunnelIP, a.wayChanged, a.log)
@@ -235,7 +234,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		if !a.settled(ctx, ways) {
 			return nil
 		}
-		g.Go(func() error { return a.dp.Run(ctx, a.engine.handle) })
+		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
 		u := &upkeep{e: a.engine, again: a.engine.newDecider()}
 		return u.Run(ctx, func() {
 			a.presence.Complete() // what this host serves and has seen is known
@@ -360,10 +359,11 @@ func Cleanup(o Options) error {
 }
 
 // monotonic is the machine's clock by which the kernel tells when flows were used; it goes on over restarts.
-func monotonic() time.Duration {
+func monotonic() func() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // never fails for this clock
-	return time.Duration(ts.Nano())
+	start, at := time.Now(), time.Duration(ts.Nano())
+	return func() time.Duration { return at + time.Since(start) } // the same clock, without a system call
 }
 
 // Metrics are the agent's figures now, for telemetry. Before Run has opened the datapath there are none.

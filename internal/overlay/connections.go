@@ -40,7 +40,7 @@ func (a *Agent) openConnections() (*flowstate.Table, error) {
 		return nil, err
 	}
 	conns := flowstate.New(flowstate.Options{Max: a.opts.MaxConnections, Keeper: keeper{table}})
-	if err := conns.Load(monotonic()); err != nil {
+	if err := conns.Load(monotonic()()); err != nil {
 		return nil, fmt.Errorf("connections of an earlier agent: %w", err)
 	}
 	return conns, nil

@@ -46,9 +46,7 @@ type engine struct {
 	flows *flowIndex
 	seen  *sightings
 
-	missed *decider // of missed packets
-	reply  *decider // of the replies to them
-	count  counters
+	count counters
 }
 
 // reporter tells what this host has seen, and that it has seen it no more.

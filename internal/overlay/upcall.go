@@ -10,46 +10,58 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// handle decides one frame that the datapath could not. It is called for one frame at a time.
-func (e *engine) handle(u *datapath.Upcall) {
-	e.count.upcalls[u.Reason].Add(1)
+// handler decides the frames that the datapath could not, one at a time.
+type handler struct {
+	*engine
+	missed *decider // of the frames
+	reply  *decider // of the replies to them
+	batch  []datapath.Flow
+}
+
+func (e *engine) newHandler() *handler {
+	return &handler{engine: e, missed: e.newDecider(), reply: e.newDecider()}
+}
+
+// handle decides one frame. What it keeps of it it copies.
+func (h *handler) handle(u *datapath.Upcall) {
+	h.count.upcalls[u.Reason].Add(1)
 	if u.Reason == datapath.State {
-		e.receive(u)
+		h.receive(u)
 		return
 	}
-	port := e.port(u.Port)
+	port := h.port(u.Port)
 	if port == nil {
-		e.count.drop(dropNoPort)
+		h.count.drop(dropNoPort)
 		return
 	}
 	switch u.Reason {
 	case datapath.Malformed:
-		e.count.drop(dropMalformed)
+		h.count.drop(dropMalformed)
 	case datapath.TooBigTunnel, datapath.TooBigPort:
-		e.tooBig(port, u)
+		h.tooBig(port, u)
 	default:
-		e.miss(port, u)
+		h.miss(port, u)
 	}
 }
 
 // miss simulates a frame and does what the decision says.
-func (e *engine) miss(port *localPort, u *datapath.Upcall) {
+func (h *handler) miss(port *localPort, u *datapath.Upcall) {
 	key, keyed := u.Key()
-	p := e.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
+	p := h.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
 	d := p.decision
-	e.count.decisions[d.Verdict].Add(1)
-	e.remember(p)
-	s := e.learnFrom(port, d)
+	h.count.decisions[d.Verdict].Add(1)
+	h.remember(p)
+	s := h.learnFrom(port, d)
 	if p.cached {
-		e.install(p, s)
+		h.install(p, s)
 	}
 	for _, out := range p.outputs {
-		e.send(port, out, u)
+		h.send(port, out, u)
 	}
 	if p.lost > 0 {
-		e.count.add(dropUnreached, uint64(p.lost))
+		h.count.add(dropUnreached, uint64(p.lost))
 	}
-	e.emit(d.Emit)
+	h.emit(d.Emit)
 }
 
 // send sends a frame on, or tells its sender that it is too big.
@@ -164,24 +176,42 @@ func (e *engine) learnFrom(port *localPort, d *flow.Decision) *sighting {
 	return source
 }
 
-// install caches the decision, and with a flow between two ports of this host the one of the replies as well.
-func (e *engine) install(p *plan, s *sighting) {
-	e.installed(p, s)
+// install caches the decision, and with a flow between two ports of this host that of the replies as well.
+func (h *handler) install(p *plan, s *sighting) {
+	h.batch = append(h.batch[:0], p.flow)
+	records := [2]*installed{h.record(p, s)}
+	if back := h.replies(p); back != nil {
+		h.batch = append(h.batch, back.flow)
+		records[1] = h.record(back, nil)
+	}
+	h.put(records[:len(h.batch)])
+	if err := h.dp.Install(h.batch); err != nil {
+		h.forget(records[:len(h.batch)])
+		h.count.refused.Add(1)
+		h.log.Error("cannot install flows", "err", err)
+		return
+	}
+	h.count.installed.Add(uint64(len(h.batch)))
+}
+
+// replies decides what would be done with a reply to the packet of p: nil if that is not certain before there is one.
+func (h *handler) replies(p *plan) *plan {
 	if p.flow.Out.Port == 0 || p.flow.Frag != datapath.Whole || !hasReplies(p.flow.Proto) {
-		return
+		return nil
 	}
-	from := e.port(p.flow.Out.Port)
+	from := h.port(p.flow.Out.Port)
 	if from == nil {
-		return
+		return nil
 	}
-	to := datapath.Output{Port: p.flow.Port}
 	key := p.flow.Reverse(from.number)
-	e.reply.room = exampleFrame(e.reply.room[:0], key)
-	back := e.reply.decide(from, key, true, simulate.Input{Frame: e.reply.room})
-	// Only what a real reply would get and leave nothing behind for: a packet that was never sent opens nothing.
-	if d := back.decision; back.cached && !back.brief && back.flow.Out == to && len(d.NewConns) == 0 && d.Learn == nil {
-		e.installed(back, nil)
+	h.reply.room = exampleFrame(h.reply.room[:0], key)
+	back := h.reply.decide(from, key, true, simulate.Input{Frame: h.reply.room})
+	// A packet that was never sent opens no connection and shows no address.
+	d := back.decision
+	if !back.cached || back.brief || back.flow.Out != (datapath.Output{Port: p.flow.Port}) || len(d.NewConns) > 0 || d.Learn != nil {
+		return nil
 	}
+	return back
 }
 
 func hasReplies(proto uint8) bool {
@@ -192,23 +222,24 @@ func hasReplies(proto uint8) bool {
 	return false
 }
 
-// installed puts the flow of a plan into the kernel and remembers what it rests on.
-func (e *engine) installed(p *plan, s *sighting) {
-	f := e.record(p, s)
+// put remembers flows that are being installed.
+func (e *engine) put(records []*installed) {
 	e.state.Lock()
-	e.flows.put(f)
-	e.state.Unlock()
-	if err := e.dp.Install([]datapath.Flow{p.flow}); err != nil {
-		e.state.Lock()
+	defer e.state.Unlock()
+	for _, f := range records {
+		e.flows.put(f)
+	}
+}
+
+// forget takes back put.
+func (e *engine) forget(records []*installed) {
+	e.state.Lock()
+	defer e.state.Unlock()
+	for _, f := range records {
 		if e.flows.get(f.key) == f {
 			e.flows.remove(f.key)
 		}
-		e.state.Unlock()
-		e.count.refused.Add(1)
-		e.log.Error("cannot install a flow", "err", err)
-		return
 	}
-	e.count.installed.Add(1)
 }
 
 // record is what to remember of a plan's flow.
