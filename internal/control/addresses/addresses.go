@@ -5,7 +5,6 @@
 package addresses
 
 import (
-	"math/rand/v2"
 	"net/netip"
 
 	"heddle/internal/neutron"
@@ -21,12 +20,18 @@ type Used interface {
 	Between(subnetID string, first, last netip.Addr) ([]netip.Addr, error)
 }
 
+// Random is a source of chance; *rand.Rand of math/rand/v2 is one.
+type Random interface {
+	Uint64() uint64
+	Uint64N(n uint64) uint64 // from 0 to n−1
+}
+
 // guesses is how many random addresses of a subnet's pools are tried before its taken addresses are listed: with half
 // of them taken, one choice in 4096 lists.
 const guesses = 12
 
 // Pick chooses a free address from the pools of a subnet; ok is false when all are taken.
-func Pick(s *neutron.Subnet, used Used, random *rand.Rand) (a netip.Addr, ok bool, err error) {
+func Pick(s *neutron.Subnet, used Used, random Random) (a netip.Addr, ok bool, err error) {
 	for range guesses {
 		a, ok := randomIn(s.AllocationPools, random)
 		if !ok {
@@ -44,7 +49,7 @@ func Pick(s *neutron.Subnet, used Used, random *rand.Rand) (a netip.Addr, ok boo
 }
 
 // randomIn is any address of the pools, each as likely as the other.
-func randomIn(pools []neutron.Pool, random *rand.Rand) (netip.Addr, bool) {
+func randomIn(pools []neutron.Pool, random Random) (netip.Addr, bool) {
 	var total u128
 	for _, p := range pools {
 		total = total.add(span(p.Start, p.End))
@@ -64,9 +69,9 @@ func randomIn(pools []neutron.Pool, random *rand.Rand) (netip.Addr, bool) {
 }
 
 // pickFromGaps chooses among the addresses that the list of taken ones leaves free, pool by pool from a random one on.
-func pickFromGaps(s *neutron.Subnet, used Used, random *rand.Rand) (netip.Addr, bool, error) {
+func pickFromGaps(s *neutron.Subnet, used Used, random Random) (netip.Addr, bool, error) {
 	n := len(s.AllocationPools)
-	first := random.IntN(n)
+	first := int(random.Uint64N(uint64(n)))
 	for i := range n {
 		p := s.AllocationPools[(first+i)%n]
 		taken, err := used.Between(s.ID, p.Start, p.End)

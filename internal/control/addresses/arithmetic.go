@@ -3,7 +3,6 @@ package addresses
 import (
 	"encoding/binary"
 	"math/bits"
-	"math/rand/v2"
 	"net/netip"
 )
 
@@ -72,7 +71,7 @@ func lowBits(n uint) u128 {
 }
 
 // randomBelow is a number from 0 to n−1, each as likely; n must not be 0.
-func randomBelow(n u128, random *rand.Rand) u128 {
+func randomBelow(n u128, random Random) u128 {
 	if n.hi == 0 {
 		return u128{lo: random.Uint64N(n.lo)}
 	}

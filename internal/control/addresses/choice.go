@@ -1,8 +1,6 @@
 package addresses
 
 import (
-	"math/rand/v2"
-
 	"heddle/internal/neutron"
 	"heddle/internal/topology/packet"
 )
@@ -12,9 +10,9 @@ import (
 const tries = 64
 
 // MAC chooses a free address in fa:16:3e, where Neutron's are.
-func MAC(networkID string, taken func(packet.MAC) (bool, error), random *rand.Rand) (packet.MAC, error) {
+func MAC(networkID string, taken func(packet.MAC) (bool, error), random Random) (packet.MAC, error) {
 	for range tries {
-		n := random.Uint32()
+		n := random.Uint64()
 		m := packet.MAC{0xfa, 0x16, 0x3e, byte(n >> 16), byte(n >> 8), byte(n)}
 		if used, err := taken(m); err != nil || !used {
 			return m, err
@@ -28,9 +26,9 @@ func MAC(networkID string, taken func(packet.MAC) (bool, error), random *rand.Ra
 const MaxTunnelKey = 1<<20 - 1
 
 // TunnelKey chooses a free tunnel key from 1 to [MaxTunnelKey].
-func TunnelKey(taken func(uint32) (bool, error), random *rand.Rand) (uint32, error) {
+func TunnelKey(taken func(uint32) (bool, error), random Random) (uint32, error) {
 	for range tries {
-		key := 1 + random.Uint32N(MaxTunnelKey)
+		key := 1 + uint32(random.Uint64N(MaxTunnelKey))
 		if used, err := taken(key); err != nil || !used {
 			return key, err
 		}

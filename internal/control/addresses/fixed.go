@@ -1,7 +1,6 @@
 package addresses
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ type Request struct {
 
 // FixedIPs chooses the addresses of a port (neutron-api §5): what the entries name, in their order, then the addresses
 // that the machine makes itself on the subnets with automatic addressing. Errors are Neutron's own, or those of used.
-func FixedIPs(r Request, used Used, random *rand.Rand) ([]neutron.FixedIP, error) {
+func FixedIPs(r Request, used Used, random Random) ([]neutron.FixedIP, error) {
 	c := chooser{Request: r, used: used, random: random}
 	if r.Automatic {
 		for _, version := range []int{4, 6} {
@@ -72,7 +71,7 @@ func FixedIPs(r Request, used Used, random *rand.Rand) ([]neutron.FixedIP, error
 type chooser struct {
 	Request
 	used   Used
-	random *rand.Rand
+	random Random
 	chosen []neutron.FixedIP
 }
 
