@@ -83,7 +83,7 @@ static __always_inline int hides(const struct transport *t)
 SEC("tcx/ingress")
 int from_workload(struct __sk_buff *skb)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	void *data, *end;
 	__u32 in = port_of(skb->ifindex), len = skb->len, mtu;
 	struct transport t = {};
 	struct tunnel *tunnel = NULL;
@@ -95,11 +95,9 @@ int from_workload(struct __sk_buff *skb)
 
 	if (!in)
 		return dropped(DROP_NO_PORT);
-	if (data + LINEAR_BYTES > end && end - data < len) {
-		bpf_skb_pull_data(skb, len < LINEAR_BYTES ? len : LINEAR_BYTES);
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-	}
+	pull_headers(skb);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
 	eth = data;
 	if ((void *)(eth + 1) > end)
 		return to_agent(skb, in, MALFORMED, 0);
@@ -154,13 +152,9 @@ int from_workload(struct __sk_buff *skb)
 	return dropped(DROP_FLOW);
 }
 
-static __always_inline int is_local(__be32 address)
+static __always_inline int is_local(const struct config *c, __be32 address)
 {
-	__u32 zero = 0;
-	struct config *c = bpf_map_lookup_elem(&config, &zero);
-
-	return c && (address == c->local[0] || address == c->local[1] || address == c->local[2] ||
-		     address == c->local[3]);
+	return address == c->local[0] || address == c->local[1] || address == c->local[2] || address == c->local[3];
 }
 
 static __always_inline int state_message(struct __sk_buff *skb, __be32 from)
@@ -176,37 +170,36 @@ int from_underlay(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 zero = 0, key, *number;
-	__u64 macs, flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 	struct config *c;
-	struct outer *o;
+	struct outer *o = data;
+	struct vxlan vxlan;
 	struct port *p;
-	__u32 more;
-	__u16 proto;
+	__be16 proto;
 	__be32 from;
-	__u8 *inner;
 
 	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
 		return TCX_NEXT;
-	if (data + OUTER_BYTES + ETH_HLEN > end) {
-		if (skb->len < ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr) || end - data == skb->len)
-			goto maybe_short;
-		bpf_skb_pull_data(skb, skb->len < OUTER_BYTES + ETH_HLEN ? skb->len : OUTER_BYTES + ETH_HLEN);
-		data = (void *)(long)skb->data;
+	if ((void *)&o->vxlan > end) {
+		if (skb->len < __builtin_offsetof(struct outer, vxlan))
+			return TCX_NEXT;
+		bpf_skb_pull_data(skb, __builtin_offsetof(struct outer, vxlan));
+		o = data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
+		if ((void *)&o->vxlan > end)
+			return TCX_NEXT;
 	}
-maybe_short:
-	o = data;
-	if ((void *)&o->vxlan > end)
-		return TCX_NEXT;
 	c = bpf_map_lookup_elem(&config, &zero);
 	if (!c || o->ip.protocol != IPPROTO_UDP || o->udp.dest != c->tunnel_port || o->ip.ihl != 5 || o->ip.version != 4 ||
-	    o->ip.frag_off & bpf_htons(0x3fff) || !is_local(o->ip.daddr))
+	    o->ip.frag_off & bpf_htons(0x3fff) || !is_local(c, o->ip.daddr))
 		return TCX_NEXT;
-	inner = data + OUTER_BYTES;
-	if ((void *)inner + ETH_HLEN > end || !(o->vxlan.flags & bpf_htonl(0x08000000)))
-		return dropped(DROP_BAD_TUNNEL);
-	key = bpf_ntohl(o->vxlan.vni) >> 8;
 	from = o->ip.saddr;
+	if (o->udp.check == 0) // what the hardware has checked, if anything, is the inner packet
+		flags |= ADJ_ROOM_NO_CSUM_RESET;
+	if (bpf_skb_load_bytes(skb, OUTER_BYTES - sizeof(vxlan), &vxlan, sizeof(vxlan)) ||
+	    bpf_skb_load_bytes(skb, OUTER_BYTES + 12, &proto, 2) || !(vxlan.flags & bpf_htonl(0x08000000)))
+		return dropped(DROP_BAD_TUNNEL);
+	key = bpf_ntohl(vxlan.vni) >> 8;
 	if (key == 0xffffff)
 		return state_message(skb, from);
 	number = bpf_map_lookup_elem(&deliveries, &key);
@@ -215,24 +208,11 @@ maybe_short:
 	p = find_port(*number);
 	if (!p)
 		return dropped(DROP_NO_PORT);
-
-	count(COUNT_TUNNEL_IN);
-	macs = *(__u64 *)inner;
-	more = *(__u32 *)(inner + 8);
-	proto = *(__u16 *)(inner + 12);
-	if (o->udp.check == 0) // what the hardware has checked, if anything, is the inner packet
-		flags |= ADJ_ROOM_NO_CSUM_RESET;
 	if (proto == bpf_htons(ETH_P_IPV6))
 		flags |= ADJ_ROOM_DECAP_L3_IPV6;
-	if (bpf_skb_adjust_room(skb, -OUTER_BYTES, BPF_ADJ_ROOM_MAC, flags))
+	if (strip(skb, OUTER_BYTES, flags, &proto))
 		return dropped(DROP_KERNEL);
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	if (data + ETH_HLEN > end)
-		return dropped(DROP_KERNEL);
-	*(__u64 *)data = macs;
-	*(__u32 *)(data + 8) = more;
-	*(__u16 *)(data + 12) = proto;
+	count(COUNT_TUNNEL_IN);
 	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
 }
 
@@ -241,40 +221,15 @@ maybe_short:
 SEC("tcx/ingress")
 int from_agent(struct __sk_buff *skb)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct instruction do_this, *head = data;
+	struct instruction do_this;
 	struct tunnel *t;
 	struct port *p;
-	__u64 macs;
-	__u32 more;
-	__u16 proto;
-	__u8 *eth = data + sizeof(*head);
+	__be16 proto;
 
-	if (data + sizeof(*head) + ETH_HLEN > end) {
-		bpf_skb_pull_data(skb, skb->len < LINEAR_BYTES ? skb->len : LINEAR_BYTES);
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-		head = data;
-		eth = data + sizeof(*head);
-		if (data + sizeof(*head) + ETH_HLEN > end)
-			return dropped(DROP_BAD_INSTRUCTION);
-	}
-	if (head->magic != TAP_MAGIC)
+	if (bpf_skb_load_bytes(skb, 0, &do_this, sizeof(do_this)) || do_this.magic != TAP_MAGIC)
 		return dropped(DROP_BAD_INSTRUCTION);
-	do_this = *head;
-	macs = *(__u64 *)eth;
-	more = *(__u32 *)(eth + 8);
-	proto = *(__u16 *)(eth + 12);
-	if (bpf_skb_adjust_room(skb, -(__s32)sizeof(*head), BPF_ADJ_ROOM_MAC,
-				BPF_F_ADJ_ROOM_FIXED_GSO | ADJ_ROOM_NO_CSUM_RESET))
+	if (strip(skb, sizeof(do_this), BPF_F_ADJ_ROOM_FIXED_GSO | ADJ_ROOM_NO_CSUM_RESET, &proto))
 		return dropped(DROP_KERNEL);
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	if (data + ETH_HLEN > end)
-		return dropped(DROP_KERNEL);
-	*(__u64 *)data = macs;
-	*(__u32 *)(data + 8) = more;
-	*(__u16 *)(data + 12) = proto;
 	if (do_this.kind == OUT_TUNNEL) {
 		t = find_tunnel(do_this.out);
 		return t ? to_tunnel(skb, t, do_this.vni, do_this.outer_port) : dropped(DROP_NO_TUNNEL);

@@ -66,25 +66,28 @@ static __noinline int to_vxlan_device(struct __sk_buff *skb, const struct tunnel
 }
 
 /* to_tunnel writes our own outer headers and leaves by the underlay's interface. The frame's MAC header moves behind
- * them. */
+ * them. No program here writes to the packet directly: for one that does, the kernel copies the head of every packet
+ * that TCP still holds for retransmission, before the program has even looked at it. */
 static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel *t, __be32 vni, __be16 outer_port)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct {
+		struct outer outer; /* 50 bytes */
+		__u8 macs[12];
+		__be16 proto; /* the inner frame's type, or that of its tag with what stands behind */
+		__be16 tci, tagged;
+	} __attribute__((packed)) head;
 	__u32 inner_len = skb->len, room = OUTER_BYTES, total, sum;
 	__u64 flags = ENCAP_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
-	struct { __u64 macs; __u32 more; __u16 proto; __u32 vlan; } inner; /* vlan: proto and TCI of a tag */
-	struct outer *o;
-	__u8 *at;
 	long err;
 
-	if (data + ETH_HLEN > end)
+	__builtin_memcpy(&head, t->outer, OUTER_BYTES);
+	if (bpf_skb_load_bytes(skb, 0, head.macs, ETH_HLEN))
 		return dropped(DROP_KERNEL);
-	inner.macs = *(__u64 *)data;
-	inner.more = *(__u32 *)(data + 8);
-	inner.proto = *(__u16 *)(data + 12);
-	inner.vlan = 0;
+	head.tci = head.tagged = 0;
 	if (skb->vlan_present) { /* the tag lies beside the frame: inside the tunnel it must be part of it */
-		inner.vlan = bpf_htons(skb->vlan_tci) << 16 | skb->vlan_proto;
+		head.tagged = head.proto;
+		head.proto = skb->vlan_proto;
+		head.tci = bpf_htons(skb->vlan_tci);
 		if (bpf_skb_vlan_pop(skb))
 			return dropped(DROP_KERNEL);
 		room += 4;
@@ -93,38 +96,36 @@ static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel 
 	}
 	err = bpf_skb_adjust_room(skb, room, BPF_ADJ_ROOM_MAC, flags);
 	if (err)
-		return err == -EALREADY && !inner.vlan ? to_vxlan_device(skb, t, vni) : dropped(DROP_KERNEL);
+		return err == -EALREADY && room == OUTER_BYTES ? to_vxlan_device(skb, t, vni) : dropped(DROP_KERNEL);
 
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	o = data;
-	at = data + OUTER_BYTES;
-	if (at + ETH_HLEN > (__u8 *)end)
-		return dropped(DROP_KERNEL);
-#pragma unroll
-	for (int i = 0; i < 6; i++)
-		((__u64 *)data)[i] = ((const __u64 *)t->outer)[i];
-	*(__u16 *)(data + 48) = 0;
 	total = inner_len + OUTER_BYTES - ETH_HLEN;
 	if (total > 0xffff) /* only an offload frame can be: whoever cuts it writes the true lengths */
 		total = 0xffff;
-	o->ip.tot_len = bpf_htons(total);
-	sum = t->ip_sum + o->ip.tot_len;
+	head.outer.ip.tot_len = bpf_htons(total);
+	sum = t->ip_sum + head.outer.ip.tot_len;
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
-	o->ip.check = ~sum;
-	o->udp.source = outer_port;
-	o->udp.len = bpf_htons(total - sizeof(struct iphdr));
-	o->vxlan.vni = vni;
-	*(__u64 *)at = inner.macs;
-	*(__u32 *)(at + 8) = inner.more;
-	if (!inner.vlan) {
-		*(__u16 *)(at + 12) = inner.proto;
-	} else if (at + ETH_HLEN + 4 <= (__u8 *)end) {
-		*(__u32 *)(at + 12) = inner.vlan;
-		*(__u16 *)(at + 16) = inner.proto;
-	}
-	return bpf_redirect(t->ifindex, 0);
+	head.outer.ip.check = ~sum;
+	head.outer.udp.source = outer_port;
+	head.outer.udp.len = bpf_htons(total - sizeof(struct iphdr));
+	head.outer.vxlan.vni = vni;
+	if (room == OUTER_BYTES)
+		err = bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN, 0);
+	else
+		err = bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN + 4, 0);
+	return err ? dropped(DROP_KERNEL) : bpf_redirect(t->ifindex, 0);
+}
+
+/* strip takes the first `bytes` bytes away: the frame that follows them moves its MAC header to the front. */
+static __always_inline int strip(struct __sk_buff *skb, __s32 bytes, __u64 flags, __be16 *proto)
+{
+	__u8 eth[ETH_HLEN];
+
+	if (bpf_skb_load_bytes(skb, bytes, eth, ETH_HLEN) || bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC, flags) ||
+	    bpf_skb_store_bytes(skb, 0, eth, ETH_HLEN, 0))
+		return -1;
+	__builtin_memcpy(proto, eth + 12, 2);
+	return 0;
 }
 
 /* take_credits lets a port have so many upcalls waiting and no more: a port that floods waits for itself. */

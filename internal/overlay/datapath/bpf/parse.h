@@ -14,7 +14,6 @@
 #define PROTO_SCTP 132
 #define PROTO_UDPLITE 136
 #define MAX_EXTENSIONS 6
-#define LINEAR_BYTES 128 /* enough for the headers of a frame without extensions */
 
 enum parsed { HAS_KEY, HAS_NO_KEY, IS_MALFORMED };
 
@@ -25,6 +24,25 @@ struct transport {
 	__u8 proto;
 	__u8 frag;
 };
+
+/* pull_headers makes sure that the headers parse4 and parse6 read lie in the packet's linear part, if they are there at
+ * all. They nearly always do, and pulling copies: so it asks for no more than they need. */
+static __always_inline void pull_headers(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr *eth = data;
+	__u32 need = ETH_HLEN + sizeof(struct iphdr) + 8;
+
+	if ((void *)(eth + 1) + 1 <= end) {
+		if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+			need = ETH_HLEN + sizeof(struct ipv6hdr) + 8;
+		else
+			need = ETH_HLEN + (*(__u8 *)(eth + 1) & 15) * 4 + 8;
+	}
+	if (data + need <= end || end - data == skb->len)
+		return;
+	bpf_skb_pull_data(skb, need < skb->len ? need : skb->len);
+}
 
 /* has_ports says whether the first 8 bytes of the transport header are part of the key. */
 static __always_inline int has_ports(const struct transport *t)
