@@ -410,3 +410,14 @@ func byEach[T any](t *records.Table[T], r records.Reader, index string, values [
 		}
 	}
 }
+
+// distinct keeps the first of equal texts.
+func distinct(texts []string) []string {
+	out := make([]string, 0, len(texts))
+	for _, t := range texts {
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -98,6 +99,10 @@ func (o *operation) chooseAddresses(p *neutron.Port, r addresses.Request, v neut
 		}
 		r.Subnets = append(r.Subnets, s)
 	}
+	// Subnets that are meant for certain owners come first.
+	slices.SortStableFunc(r.Subnets, func(a, b *neutron.Subnet) int {
+		return cmp.Compare(min(1, len(b.ServiceTypes)), min(1, len(a.ServiceTypes)))
+	})
 	for _, f := range list[neutron.FixedIPRequest](v, "fixed_ips") {
 		r.Entries = append(r.Entries, addresses.Entry{SubnetID: f.SubnetID, IPAddress: f.IPAddress})
 	}
@@ -111,6 +116,11 @@ func (o *operation) chooseAddresses(p *neutron.Port, r addresses.Request, v neut
 	}
 	if err != nil {
 		return err
+	}
+	forOthers := func(s *neutron.Subnet) bool { return len(s.ServiceTypes) > 0 }
+	if r.Automatic && len(ips) == 0 && len(r.Subnets) > 0 && forOthers(r.Subnets[len(r.Subnets)-1]) {
+		return conflict("IpAddressGenerationFailureNoMatchingSubnet",
+			"No valid service subnet for the given device owner, network %s, service type %s.", p.NetworkID, p.DeviceOwner)
 	}
 	for _, f := range ips {
 		o.hold.take(f.SubnetID, f.IPAddress)

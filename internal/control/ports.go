@@ -92,7 +92,7 @@ func (o *operation) choosePortGroups(p *neutron.Port, v neutron.Values) error {
 	trusted := translate.ClassOf(p.DeviceOwner).Trusted()
 	switch {
 	case v.Has("security_groups") && !trusted:
-		p.SecurityGroups = distinct(list[string](v, "security_groups"))
+		p.SecurityGroups = list[string](v, "security_groups")
 	case p.PortSecurityEnabled && !trusted && group != nil:
 		p.SecurityGroups = []string{group.ID}
 	}
@@ -129,17 +129,6 @@ func checkPortSecurity(p *neutron.Port, v neutron.Values) error {
 			"Port has security group associated. Cannot disable port security or IP address until security group is removed.")
 	}
 	return nil
-}
-
-// distinct keeps the first of equal texts.
-func distinct(texts []string) []string {
-	out := make([]string, 0, len(texts))
-	for _, t := range texts {
-		if !slices.Contains(out, t) {
-			out = append(out, t)
-		}
-	}
-	return out
 }
 
 // checkGroups: the groups of a port exist, are its project's or the caller's, and agree on being stateful. They are read
@@ -249,7 +238,7 @@ func (o *operation) applyPort(p, old *neutron.Port, v neutron.Values) error {
 // applyPortGroups sets the groups that an update names.
 func (o *operation) applyPortGroups(p *neutron.Port, v neutron.Values) error {
 	if v.Has("security_groups") {
-		p.SecurityGroups = distinct(list[string](v, "security_groups"))
+		p.SecurityGroups = list[string](v, "security_groups")
 	}
 	if err := checkPortSecurity(p, v); err != nil {
 		return err
