@@ -195,36 +195,39 @@ func (w *world) settleMAC(p *neutron.Port) error {
 
 // settleFixedIPs checks the addresses that are named, and takes the first free one where only the subnet is.
 func (w *world) settleFixedIPs(p *neutron.Port) error {
-	p.FixedIPs = slices.Clone(p.FixedIPs)
-	taken := map[netip.Addr]string{}
-	for _, other := range w.portsOn(p.NetworkID) {
-		for _, f := range other.FixedIPs {
-			if other.ID != p.ID {
-				taken[f.IPAddress] = other.ID
-			}
-		}
-	}
-	for i := range p.FixedIPs {
-		f := &p.FixedIPs[i]
-		s, err := w.subnetOf(p, *f)
+	wanted := p.FixedIPs
+	p.FixedIPs = nil
+	for _, f := range wanted {
+		s, err := w.subnetOf(p, f)
 		if err != nil {
 			return err
 		}
 		f.SubnetID = s.ID
 		if !f.IPAddress.IsValid() {
-			if f.IPAddress, err = firstFree(s, p, taken); err != nil {
+			if f.IPAddress, err = w.firstFree(s, p); err != nil {
 				return err
 			}
 		}
 		if !addresses.Usable(s.CIDR, f.IPAddress, p.DeviceOwner) {
 			return refuse(neutron.Invalid, "port %s: IP address %s is not a valid IP for subnet %s, %s", p.ID, f.IPAddress, s.ID, s.CIDR)
 		}
-		if holder := taken[f.IPAddress]; holder != "" {
-			return refuse(neutron.Conflict, "port %s: IP address %s is that of port %s", p.ID, f.IPAddress, holder)
+		if holder := w.holder(p, f.IPAddress); holder != nil {
+			return refuse(neutron.Conflict, "port %s: IP address %s is that of port %s", p.ID, f.IPAddress, holder.ID)
 		}
-		taken[f.IPAddress] = p.ID
+		p.FixedIPs = append(p.FixedIPs, f)
 	}
 	return nil
+}
+
+// holder is the port on p's network that has the address: p itself if it has been given it already.
+func (w *world) holder(p *neutron.Port, a netip.Addr) *neutron.Port {
+	has := func(o *neutron.Port) bool {
+		return slices.ContainsFunc(o.FixedIPs, func(f neutron.FixedIP) bool { return f.IPAddress == a })
+	}
+	if has(p) {
+		return p
+	}
+	return first(w.ports, func(o *neutron.Port) bool { return o.ID != p.ID && o.NetworkID == p.NetworkID && has(o) })
 }
 
 // subnetOf finds the subnet that a fixed IP names, or in which its address lies.
@@ -249,13 +252,19 @@ func (w *world) subnetOf(p *neutron.Port, f neutron.FixedIP) (*neutron.Subnet, e
 }
 
 // firstFree is the machine's own address on subnets where it makes one, elsewhere the lowest that is free.
-func firstFree(s *neutron.Subnet, p *neutron.Port, taken map[netip.Addr]string) (netip.Addr, error) {
+func (w *world) firstFree(s *neutron.Subnet, p *neutron.Port) (netip.Addr, error) {
 	if addresses.AutoAddress(s) {
 		return addresses.EUI64(s.CIDR, p.MACAddress), nil
 	}
+	taken := map[netip.Addr]bool{}
+	for _, o := range append(w.portsOn(p.NetworkID), p) {
+		for _, f := range o.FixedIPs {
+			taken[f.IPAddress] = taken[f.IPAddress] || o.ID != p.ID || o == p
+		}
+	}
 	for _, pool := range s.AllocationPools {
 		for a := pool.Start; a.IsValid() && !pool.End.Less(a); a = a.Next() {
-			if taken[a] == "" {
+			if !taken[a] {
 				return a, nil
 			}
 		}
