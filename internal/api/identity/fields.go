@@ -107,23 +107,31 @@ func (f *fields) flag(name string, into *bool) {
 	}
 }
 
-// tags reads a project's tags: at most 80 of at most 255 characters, without comma and slash.
+// tags reads a project's tags.
 func (f *fields) tags(into *[]string) {
 	var list []string
-	given, _ := f.take("tags", &list, "a list of texts")
-	if !given {
+	if given, _ := f.take("tags", &list, "a list of texts"); !given {
 		return
 	}
-	list = unique(list)
+	checked, err := checkTags(list)
+	if err != nil && f.err == nil {
+		f.err = err
+	}
+	*into = checked
+}
+
+// checkTags sorts out a project's tags: at most 80, each of 1 to 255 characters without comma and slash.
+func checkTags(list []string) ([]string, error) {
+	list = unique(slices.Clone(list))
 	for _, t := range list {
 		if t == "" || utf8.RuneCountInString(t) > maxLongName || strings.ContainsAny(t, ",/") {
-			f.fail("tags", "a tag has 1 to %d characters and neither comma nor slash.", maxLongName)
+			return nil, api.Errorf(http.StatusBadRequest, "Invalid input for field 'tags': a tag has 1 to %d characters and neither comma nor slash.", maxLongName)
 		}
 	}
 	if len(list) > 80 {
-		f.fail("tags", "a project may have 80 tags.")
+		return nil, api.Errorf(http.StatusBadRequest, "Invalid input for field 'tags': a project may have 80 tags.")
 	}
-	*into = list
+	return list, nil
 }
 
 func unique(list []string) []string {

@@ -27,18 +27,24 @@ func (s *Service) listProjects(c *call) error {
 	return c.list("projects", all, projectFilters()...)
 }
 
-func (s *Service) showProject(c *call) error {
+// visible is a project that the caller may see: any for admins, otherwise those he has a role on.
+func (s *Service) visible(c *call) (*Project, error) {
 	snap, err := s.view(c.ctx())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	id := c.path("id")
 	if !c.who.Admin() && id != c.who.ProjectID && len(s.grants(snap, c.who.UserID, target{projectID: id})) == 0 {
-		return c.forbidden()
+		return nil, c.forbidden()
 	}
 	p, err := s.projects.Get(snap, id)
+	return p, explain(err)
+}
+
+func (s *Service) showProject(c *call) error {
+	p, err := s.visible(c)
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	return c.one(http.StatusOK, "project", projectView(c.r, p))
 }

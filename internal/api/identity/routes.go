@@ -46,6 +46,13 @@ func (s *Service) routes() []route {
 		{"PATCH /v3/projects/{id}", "update_project", admin, s.updateProject},
 		{"DELETE /v3/projects/{id}", "delete_project", admin, s.deleteProject},
 
+		{"GET /v3/projects/{id}/tags", "list_project_tags", user, s.listTags},
+		{"PUT /v3/projects/{id}/tags", "update_project_tags", admin, s.replaceTags},
+		{"DELETE /v3/projects/{id}/tags", "delete_project_tags", admin, s.deleteTags},
+		{"GET /v3/projects/{id}/tags/{tag}", "get_project_tag", user, s.checkTag}, // and HEAD
+		{"PUT /v3/projects/{id}/tags/{tag}", "create_project_tag", admin, s.addTag},
+		{"DELETE /v3/projects/{id}/tags/{tag}", "delete_project_tag", admin, s.deleteTag},
+
 		{"GET /v3/users", "list_users", admin, s.listUsers},
 		{"POST /v3/users", "create_user", admin, s.createUser},
 		{"GET /v3/users/{id}", "get_user", user, s.showUser},
