@@ -167,10 +167,10 @@ func (a *Agent) openKernel() (err error) {
 
 // build makes the parts. They start in work.
 func (a *Agent) build(conns *flowstate.Table) {
-	world := simulate.NewWorld(simulate.Options{})
-	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: monotonic(), topology: world,
+	world, clock := simulate.NewWorld(simulate.Options{}), monotonic()
+	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: clock, topology: world,
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{},
-		flows: newFlowIndex(), seen: newSightings(), tell: a}
+		flows: newFlowIndex(uint64(clock())), seen: newSightings(), tell: a}
 	e.heard = e.clock()
 	a.engine = e
 	a.underlay = newUnderlay(a.net, a.dp, a.opts.TunnelIP, a.wayChanged, a.log)

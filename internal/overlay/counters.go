@@ -93,7 +93,7 @@ func (a *Agent) figures() []telemetry.Value {
 		all = append(all, telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(n)})
 	}
 	a.engine.state.Lock()
-	flows, sightings, over := len(a.engine.flows.byKey), a.engine.seen.order.Len(), a.engine.seen.over
+	flows, sightings, over := len(a.engine.flows.byCookie), a.engine.seen.order.Len(), a.engine.seen.over
 	a.engine.state.Unlock()
 	c, at := a.engine.conns.Stats(), a.attaching.Status()
 	gauge("heddle_overlay_flows", "Flows cached in the kernel.", flows)

@@ -10,9 +10,9 @@ import (
 // installed is what the agent remembers of a flow in the kernel: what keeps it alive keeps that alive, and what it rests
 // on takes it away.
 type installed struct {
-	key datapath.Key
-	out datapath.Output
-	at  time.Duration // when it was installed
+	cookie uint64 // the flow's own; a flow that takes its place has another
+	key    datapath.Key
+	at     time.Duration // when it was installed
 
 	// A flow that asked for a connection rests on the answer: it goes when the answer changes.
 	tracked, reply bool
@@ -26,23 +26,29 @@ type installed struct {
 	prev, next *installed // with the same asked
 }
 
-// flowIndex finds flows by their key and by the connection they asked for.
+// flowIndex finds flows by their cookie and by the connection they asked for. A flow whose place in the kernel was taken
+// by another stays until a round does not find it there.
 type flowIndex struct {
-	byKey   map[datapath.Key]*installed
-	byAsked map[flow.ConnKey]*installed // first of a list
-	shortly []*installed                // those with until, in that order
+	last     uint64 // cookie
+	byCookie map[uint64]*installed
+	byAsked  map[flow.ConnKey]*installed // first of a list
+	shortly  []*installed                // those with until, in that order
 }
 
-func newFlowIndex() *flowIndex {
-	return &flowIndex{byKey: map[datapath.Key]*installed{}, byAsked: map[flow.ConnKey]*installed{}}
+// newFlowIndex gives cookies from after on: those of an earlier agent must not come again.
+func newFlowIndex(after uint64) *flowIndex {
+	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byAsked: map[flow.ConnKey]*installed{}}
 }
 
-// put remembers f instead of what was known under its key.
+// cookie returns one that no flow has.
+func (x *flowIndex) cookie() uint64 {
+	x.last++
+	return x.last
+}
+
+// put remembers f.
 func (x *flowIndex) put(f *installed) {
-	if old := x.byKey[f.key]; old != nil {
-		x.unlink(old)
-	}
-	x.byKey[f.key] = f
+	x.byCookie[f.cookie] = f
 	if f.tracked {
 		if f.next = x.byAsked[f.asked]; f.next != nil {
 			f.next.prev = f
@@ -54,7 +60,15 @@ func (x *flowIndex) put(f *installed) {
 	}
 }
 
-func (x *flowIndex) unlink(f *installed) {
+// get returns what is known of a flow, nil if nothing is.
+func (x *flowIndex) get(cookie uint64) *installed { return x.byCookie[cookie] }
+
+// remove forgets a flow.
+func (x *flowIndex) remove(f *installed) {
+	if x.byCookie[f.cookie] != f {
+		return
+	}
+	delete(x.byCookie, f.cookie)
 	if !f.tracked {
 		return
 	}
@@ -72,48 +86,28 @@ func (x *flowIndex) unlink(f *installed) {
 	f.prev, f.next = nil, nil
 }
 
-// get returns what is known of a flow, nil if nothing is.
-func (x *flowIndex) get(key datapath.Key) *installed { return x.byKey[key] }
-
-// remove forgets a flow.
-func (x *flowIndex) remove(key datapath.Key) {
-	if f := x.byKey[key]; f != nil {
-		x.unlink(f)
-		delete(x.byKey, key)
-	}
-}
-
 // takeAsked forgets the flows that asked for a connection and returns their keys.
 func (x *flowIndex) takeAsked(asked flow.ConnKey) (keys []datapath.Key) {
 	for f := x.byAsked[asked]; f != nil; f = x.byAsked[asked] {
 		keys = append(keys, f.key)
-		x.remove(f.key)
+		x.remove(f)
 	}
 	return keys
 }
 
-// takeDue forgets the flows that were kept for a while and are due at now, and returns their keys.
-func (x *flowIndex) takeDue(now time.Duration) (keys []datapath.Key) {
+// takeDue forgets the flows that were kept for a while and are due at now, and returns them.
+func (x *flowIndex) takeDue(now time.Duration) (due []*installed) {
 	n := 0
 	for ; n < len(x.shortly) && x.shortly[n].until <= now; n++ {
 		f := x.shortly[n]
-		if x.byKey[f.key] == f { // else it was replaced since
-			keys = append(keys, f.key)
-			x.remove(f.key)
+		if x.byCookie[f.cookie] == f {
+			due = append(due, f)
+			x.remove(f)
 		}
 	}
 	clear(x.shortly[:n])
-	x.shortly = x.shortly[n:]
-	if len(x.shortly) == 0 {
+	if x.shortly = x.shortly[n:]; len(x.shortly) == 0 {
 		x.shortly = nil
 	}
-	return keys
-}
-
-// nextDue is when takeDue has something to return.
-func (x *flowIndex) nextDue() (at time.Duration, ok bool) {
-	if len(x.shortly) == 0 {
-		return 0, false
-	}
-	return x.shortly[0].until, true
+	return due
 }

@@ -15,22 +15,21 @@ import (
 // exactly as a search through a plain list finds them.
 func TestFlowIndexAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := newFlowIndex()
-		model := map[datapath.Key]*installed{}
+		x := newFlowIndex(100)
+		model := map[uint64]*installed{}
 		now := time.Duration(1)
-		key := rapid.Custom(func(t *rapid.T) datapath.Key { return datapath.Key{SrcPort: rapid.Uint16Range(0, 9).Draw(t, "key")} })
 		asked := rapid.Custom(func(t *rapid.T) flow.ConnKey { return flow.ConnKey{SrcPort: rapid.Uint16Range(0, 3).Draw(t, "asked")} })
 		gone := func(got []datapath.Key, match func(*installed) bool) {
 			want := 0
-			for k, f := range model {
+			for cookie, f := range model {
 				if !match(f) {
 					continue
 				}
 				want++
-				if !slices.Contains(got, k) {
-					t.Fatalf("%v is missing in %v", k, got)
+				if !slices.Contains(got, f.key) {
+					t.Fatalf("%v is missing in %v", f.key, got)
 				}
-				delete(model, k)
+				delete(model, cookie)
 			}
 			if len(got) != want {
 				t.Fatalf("got %v, want %d", got, want)
@@ -38,7 +37,8 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
-				f := &installed{key: key.Draw(t, "key"), tracked: rapid.Bool().Draw(t, "tracked")}
+				f := &installed{cookie: x.cookie(), tracked: rapid.Bool().Draw(t, "tracked")}
+				f.key.SrcPort = uint16(f.cookie)
 				if f.tracked {
 					f.asked = asked.Draw(t, "asked")
 				}
@@ -46,28 +46,35 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 					f.until = now + 5
 				}
 				x.put(f)
-				model[f.key] = f
+				model[f.cookie] = f
 			},
 			"remove": func(t *rapid.T) {
-				k := key.Draw(t, "key")
-				x.remove(k)
-				delete(model, k)
+				for cookie, f := range model {
+					x.remove(f)
+					x.remove(f)
+					delete(model, cookie)
+					break
+				}
 			},
 			"asked": func(t *rapid.T) {
 				a := asked.Draw(t, "asked")
 				gone(x.takeAsked(a), func(f *installed) bool { return f.tracked && f.asked == a })
 			},
 			"due": func(t *rapid.T) {
-				gone(x.takeDue(now), func(f *installed) bool { return f.until > 0 && f.until <= now })
+				var keys []datapath.Key
+				for _, f := range x.takeDue(now) {
+					keys = append(keys, f.key)
+				}
+				gone(keys, func(f *installed) bool { return f.until > 0 && f.until <= now })
 			},
 			"time": func(t *rapid.T) { now += time.Duration(rapid.IntRange(0, 4).Draw(t, "passes")) },
 			"": func(t *rapid.T) {
-				if len(x.byKey) != len(model) {
-					t.Fatalf("index holds %d, want %d", len(x.byKey), len(model))
+				if len(x.byCookie) != len(model) {
+					t.Fatalf("index holds %d, want %d", len(x.byCookie), len(model))
 				}
-				for k, f := range model {
-					if x.get(k) != f {
-						t.Fatalf("%v is not found", k)
+				for cookie, f := range model {
+					if x.get(cookie) != f {
+						t.Fatalf("%v is not found", f.key)
 					}
 				}
 			},

@@ -15,7 +15,9 @@ type handler struct {
 	*engine
 	missed *decider // of the frames
 	reply  *decider // of the replies to them
-	batch  []datapath.Flow
+
+	batch   []datapath.Flow // being installed
+	records []*installed    // the same, as they are remembered
 }
 
 func (e *engine) newHandler() *handler {
@@ -178,15 +180,19 @@ func (e *engine) learnFrom(port *localPort, d *flow.Decision) *sighting {
 
 // install caches the decision, and with a flow between two ports of this host that of the replies as well.
 func (h *handler) install(p *plan, s *sighting) {
+	records := append(h.records[:0], h.record(p, s))
 	h.batch = append(h.batch[:0], p.flow)
-	records := [2]*installed{h.record(p, s)}
 	if back := h.replies(p); back != nil {
+		records = append(records, h.record(back, nil))
 		h.batch = append(h.batch, back.flow)
-		records[1] = h.record(back, nil)
 	}
-	h.put(records[:len(h.batch)])
+	h.records = records
+	h.put(records)
+	for i := range h.batch {
+		h.batch[i].Cookie = records[i].cookie
+	}
 	if err := h.dp.Install(h.batch); err != nil {
-		h.forget(records[:len(h.batch)])
+		h.forget(records)
 		h.count.refused.Add(1)
 		h.log.Error("cannot install flows", "err", err)
 		return
@@ -222,11 +228,12 @@ func hasReplies(proto uint8) bool {
 	return false
 }
 
-// put remembers flows that are being installed.
+// put remembers flows that are being installed, and gives them cookies.
 func (e *engine) put(records []*installed) {
 	e.state.Lock()
 	defer e.state.Unlock()
 	for _, f := range records {
+		f.cookie = e.flows.cookie()
 		e.flows.put(f)
 	}
 }
@@ -236,9 +243,7 @@ func (e *engine) forget(records []*installed) {
 	e.state.Lock()
 	defer e.state.Unlock()
 	for _, f := range records {
-		if e.flows.get(f.key) == f {
-			e.flows.remove(f.key)
-		}
+		e.flows.remove(f)
 	}
 }
 
@@ -246,7 +251,7 @@ func (e *engine) forget(records []*installed) {
 func (e *engine) record(p *plan, s *sighting) *installed {
 	d := p.decision
 	now := e.clock()
-	f := &installed{key: p.flow.Key, out: p.flow.Out, at: now, tracked: d.Tracked, reply: d.Return, asked: d.Asked, learn: s}
+	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, asked: d.Asked, learn: s}
 	if p.brief {
 		f.until = now + errorKept
 	} else if len(d.NewConns) > 0 && len(p.outputs) > 0 {
@@ -300,16 +305,14 @@ func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
 
 // fits is the largest IP packet, in bytes, that passes where the flow of key leads.
 func (e *engine) fits(key datapath.Key) (mtu int, ok bool) {
-	e.state.Lock()
-	f := e.flows.get(key)
-	e.state.Unlock()
-	if f == nil {
+	f, found, err := e.dp.Lookup(key)
+	if err != nil || !found {
 		return 0, false
 	}
-	if f.out.Tunnel != 0 {
-		return e.under.fits(f.out.Tunnel)
+	if f.Out.Tunnel != 0 {
+		return e.under.fits(f.Out.Tunnel)
 	}
-	p := e.port(f.out.Port)
+	p := e.port(f.Out.Port)
 	if p == nil || p.mtu == 0 {
 		return 0, false
 	}

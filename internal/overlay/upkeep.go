@@ -59,8 +59,18 @@ func (u *upkeep) tick() {
 	e.state.Lock()
 	due := e.flows.takeDue(now)
 	e.state.Unlock()
-	e.remove(due)
+	u.removeDue(due)
 	u.flush()
+}
+
+// removeDue takes flows away, unless others have taken their place.
+func (u *upkeep) removeDue(due []*installed) {
+	for _, f := range due {
+		there, found, err := u.e.dp.Lookup(f.key)
+		if err == nil && found && there.Cookie == f.cookie {
+			u.e.remove([]datapath.Key{f.key})
+		}
+	}
 }
 
 // flush writes to the kernel's table which connections have to survive a restart.
@@ -80,11 +90,11 @@ type seenFlow struct {
 func (u *upkeep) round() {
 	e := u.e
 	start := e.clock()
-	seen := make(map[datapath.Key]struct{})
+	seen := make(map[uint64]struct{})
 	var batch []seenFlow
 	var unknown, sample []datapath.FlowState
 	err := e.dp.Dump(func(f datapath.FlowState) bool {
-		seen[f.Key] = struct{}{}
+		seen[f.Cookie] = struct{}{}
 		batch = append(batch, seenFlow{f, max(0, e.clock()-f.Idle)})
 		if len(batch) == roundBatch {
 			unknown = append(unknown, u.look(batch)...)
@@ -117,14 +127,14 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 	e.state.Lock()
 	for i := range batch {
 		f := &batch[i]
-		known := e.flows.get(f.Key)
+		known := e.flows.get(f.Cookie)
 		switch {
 		case known == nil:
 			unknown = append(unknown, f.FlowState)
 			continue
 		case f.Idle >= flowIdle:
 			idle = append(idle, f.Key)
-			e.flows.remove(f.Key)
+			e.flows.remove(known)
 		}
 		u.used(known, f.used)
 	}
@@ -147,14 +157,14 @@ func (u *upkeep) used(f *installed, at time.Duration) {
 	}
 }
 
-// forgetOthers forgets flows that the kernel does not have any more: it evicted them to make room.
-func (u *upkeep) forgetOthers(there map[datapath.Key]struct{}, start time.Duration) {
+// forgetOthers forgets flows that the kernel does not have any more: it made room, or others took their place.
+func (u *upkeep) forgetOthers(there map[uint64]struct{}, start time.Duration) {
 	e := u.e
 	e.state.Lock()
 	defer e.state.Unlock()
-	for key, f := range e.flows.byKey {
-		if _, ok := there[key]; !ok && f.at < start {
-			e.flows.remove(key)
+	for cookie, f := range e.flows.byCookie {
+		if _, ok := there[cookie]; !ok && f.at < start {
+			e.flows.remove(f)
 		}
 	}
 }
@@ -195,9 +205,6 @@ func (u *upkeep) verify(f datapath.FlowState) {
 	if u.same(f, false) || !u.e.dp.Current(f.Tags) {
 		return
 	}
-	u.e.state.Lock()
-	u.e.flows.remove(f.Key)
-	u.e.state.Unlock()
 	u.e.remove([]datapath.Key{f.Key})
 	u.e.count.different.Add(1)
 	u.e.log.Warn("a flow was not as it should be and was taken away", "flow", f.Key, "out", f.Out)
@@ -227,6 +234,7 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	}
 	s := e.learnFrom(port, p.decision)
 	record := e.record(p, s)
+	record.cookie = f.Cookie
 	e.state.Lock()
 	e.flows.put(record)
 	e.state.Unlock()

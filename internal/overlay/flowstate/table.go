@@ -56,6 +56,7 @@ type Table struct {
 	due   map[string][]flow.ConnKey // host → keys to tell it again
 	gone  []flow.ConnKey            // expired or evicted since TakeGone
 	keep  []Change                  // not yet told to the Keeper
+	spare []Change                  // room for the next ones
 	stats Stats
 }
 

@@ -127,23 +127,23 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// box keeps bytes as the kernel's table does.
-type box map[[KeySize]byte][]byte
+// box keeps keys as the kernel's table does.
+type box map[[KeySize]byte]bool
 
 func (b box) Apply(changes []Change) error {
 	for _, c := range changes {
-		if c.Value == nil {
+		if c.Delete {
 			delete(b, c.Key)
 		} else {
-			b[c.Key] = c.Value
+			b[c.Key] = c.Imported
 		}
 	}
 	return nil
 }
 
-func (b box) Each(f func(key, value []byte) bool) error {
-	for k, v := range b {
-		if !f(k[:], v) {
+func (b box) Each(f func(key []byte, imported bool) bool) error {
+	for k, imported := range b {
+		if !f(k[:], imported) {
 			break
 		}
 	}
@@ -164,7 +164,7 @@ func TestConnectionsSurviveARestart(t *testing.T) {
 	if err := tab.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	kept[[KeySize]byte{0: 0xff}] = []byte{0} // of a version to come
+	kept[[KeySize]byte{0: 0xff}] = false // of a version to come
 
 	next := New(Options{Keeper: kept})
 	if err := next.Load(1000 * second); err != nil {
