@@ -195,13 +195,3 @@ func (a *Attribute) read(raw any) (any, error) {
 	}
 	return v, nil
 }
-
-// Attribute finds a row of the resource's table; nil if there is none of that name.
-func (r Resource) Attribute(name string) *Attribute {
-	for _, a := range r.Attributes() {
-		if a.Name == name {
-			return a
-		}
-	}
-	return nil
-}

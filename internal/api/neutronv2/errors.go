@@ -10,46 +10,59 @@ import (
 	"heddle/internal/neutron"
 )
 
-// statuses are the codes of the kinds of errors (neutron-api §1).
-var statuses = map[neutron.Kind]int{
-	neutron.Invalid:      http.StatusBadRequest,
-	neutron.Forbidden:    http.StatusForbidden,
-	neutron.NotFound:     http.StatusNotFound,
-	neutron.Conflict:     http.StatusConflict,
-	neutron.Precondition: http.StatusPreconditionFailed,
-	neutron.Unsupported:  http.StatusNotImplemented,
-	neutron.Unavailable:  http.StatusServiceUnavailable,
+// status is the code of a kind of error (neutron-api §1); 0 for none of them.
+func status(k neutron.Kind) int {
+	switch k {
+	case neutron.Invalid:
+		return http.StatusBadRequest
+	case neutron.Forbidden:
+		return http.StatusForbidden
+	case neutron.NotFound:
+		return http.StatusNotFound
+	case neutron.Conflict:
+		return http.StatusConflict
+	case neutron.Precondition:
+		return http.StatusPreconditionFailed
+	case neutron.Unsupported:
+		return http.StatusNotImplemented
+	case neutron.Unavailable:
+		return http.StatusServiceUnavailable
+	}
+	return 0
 }
 
 // malformed is the reference's text for what it cannot read or does not do.
 const malformed = "The server could not comply with the request since it is either malformed or otherwise incorrect."
 
-// answer runs an endpoint and turns its error into an error body. What is not the client's fault is logged and hidden.
+// answer runs an endpoint, for no longer than the patience, and turns its error into an error body. What is not the
+// client's fault is logged and hidden.
 func (h *handler) answer(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := e(w, r)
+		ctx, cancel := context.WithTimeout(r.Context(), h.patience)
+		defer cancel()
+		err := e(w, r.WithContext(ctx))
 		if err == nil {
 			return
 		}
 		var known *neutron.Error
 		var tooLarge *http.MaxBytesError
 		switch {
-		case errors.As(err, &known) && statuses[known.Kind] != 0:
-			writeError(w, statuses[known.Kind], known.Type, known.Message)
+		case errors.As(err, &known) && status(known.Kind) != 0:
+			writeError(w, status(known.Kind), known.Type, known.Message)
 		case errors.As(err, &tooLarge):
 			writeError(w, http.StatusRequestEntityTooLarge, "HTTPRequestEntityTooLarge", "The body of your request was too large for this server.")
 		default:
-			h.fail(w, r, err)
+			h.fail(w, r, ctx.Err() != nil, err)
 		}
 	})
 }
 
-// fail answers an error of ours.
-func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+// fail answers an error of ours; late says that time ran out, as it does while the store is away.
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, late bool, err error) {
 	if r.Context().Err() == nil { // else the client has gone, and that is why it failed
 		h.log.Error("request failed", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "error", err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if late || errors.Is(err, context.DeadlineExceeded) {
 		writeError(w, http.StatusServiceUnavailable, "ServiceUnavailable", "The service is unavailable.")
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -19,7 +20,7 @@ import (
 
 // aCollection is a collection of subnets that are only there to be listed.
 func aCollection() *collection[neutron.Subnet] {
-	h := &handler{tables: neutron.NewTables(""), log: slog.New(slog.DiscardHandler)}
+	h := &handler{tables: neutron.NewTables(""), patience: time.Minute, log: slog.New(slog.DiscardHandler)}
 	return &collection[neutron.Subnet]{handler: h, table: h.tables.Subnets}
 }
 
@@ -235,4 +236,32 @@ func FuzzQuery(f *testing.F) {
 			t.Fatalf("%q: %d %s", query, w.Code, w.Body)
 		}
 	})
+}
+
+func TestAnswerToErrors(t *testing.T) {
+	t.Parallel()
+	h := &handler{patience: time.Millisecond, log: slog.New(slog.DiscardHandler)}
+	tests := []struct {
+		name   string
+		e      endpoint
+		status int
+		typ    string
+	}{
+		{"the store is away", func(_ http.ResponseWriter, r *http.Request) error { <-r.Context().Done(); return errors.New("away") },
+			http.StatusServiceUnavailable, "ServiceUnavailable"},
+		{"ours", func(http.ResponseWriter, *http.Request) error { return errors.New("secret") }, http.StatusInternalServerError, "HTTPInternalServerError"},
+		{"of no kind", func(http.ResponseWriter, *http.Request) error { return &neutron.Error{Message: "secret"} },
+			http.StatusInternalServerError, "HTTPInternalServerError"},
+		{"wrapped", func(http.ResponseWriter, *http.Request) error { return fmt.Errorf("x: %w", neutron.Ports.NotFound("y")) },
+			http.StatusNotFound, "PortNotFound"},
+		{"long", func(http.ResponseWriter, *http.Request) error { return badRequest(strings.Repeat("x", 1<<20)) },
+			http.StatusBadRequest, "HTTPBadRequest"},
+	}
+	for _, tt := range tests {
+		w := httptest.NewRecorder()
+		h.answer(tt.e).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), `"type":"`+tt.typ+`"`) || strings.Contains(w.Body.String(), "secret") || w.Body.Len() > 2*maxMessage {
+			t.Errorf("%s: %d %.200s", tt.name, w.Code, w.Body)
+		}
+	}
 }
