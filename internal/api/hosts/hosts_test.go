@@ -17,6 +17,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -447,6 +448,72 @@ func FuzzParseToken(f *testing.F) {
 		again, err := parseToken(token.String())
 		if err != nil || again.Secret != token.Secret || len(again.Servers) != len(token.Servers) {
 			t.Errorf("%q read as %+v, then as %+v, %v", s, token, again, err)
+		}
+	})
+}
+
+// FuzzRequests sends arbitrary bodies to the calls that take one: whatever comes is the client's mistake or done.
+func FuzzRequests(f *testing.F) {
+	w := &world{now: time.Now()}
+	st, err := store.Open(f.Context(), store.Options{Embedded: &store.Embedded{DataDir: f.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), Tables()...)...)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- rep.Run(ctx) }()
+	f.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = st.Close()
+	})
+	<-rep.Ready()
+	open, guarded := http.NewServeMux(), http.NewServeMux()
+	Register(open, guarded, Options{DB: records.NewDB(st, rep), Admission: st, CA: st.Authority().PEM(), StorePort: 2379, Now: w.clock})
+	open.Handle("/", api.RequireToken(callers{}, "", guarded))
+	send := func(path, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		r.Header.Set(api.TokenHeader, "admin")
+		out := httptest.NewRecorder()
+		open.ServeHTTP(out, r)
+		return out
+	}
+	secret := func() string {
+		var made tokenView
+		if err := json.Unmarshal(send("/v1/join-tokens", "").Body.Bytes(), &made); err != nil {
+			f.Fatal(err)
+		}
+		t, err := parseToken(made.Token)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return t.Secret
+	}
+	good := secret()
+	_, csr, err := newKey()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(true, "h1", string(csr))
+	f.Add(true, "h1", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n")
+	f.Add(false, `{"name":"h","expires_in":1e9}`, "")
+	f.Fuzz(func(t *testing.T, join bool, a, b string) {
+		var out *httptest.ResponseRecorder
+		if join {
+			body, err := json.Marshal(joinRequest{Token: good, Name: a, CSR: b})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = send("/v1/join", string(body))
+		} else {
+			out = send("/v1/join-tokens", a)
+		}
+		if out.Code >= 500 {
+			t.Errorf("%q %q answered %d %s", a, b, out.Code, out.Body)
+		}
+		if join && out.Code == 201 {
+			good = secret() // used up
 		}
 	})
 }
