@@ -16,8 +16,8 @@ import (
 type Options struct {
 	Operations  Operations
 	Tokens      api.Validator
-	IdentityURL string // public address of the identity service, told to who has no valid token
-	DNSDomain   string // completes the names in a port's dns_assignment; "" = openstacklocal, as the reference
+	IdentityURL string        // public address of the identity service, told to who has no valid token
+	DNSDomain   string        // completes the names in a port's dns_assignment; "" = openstacklocal, as the reference
 	Patience    time.Duration // how long an operation may take, such as while the store is away; 0 = 30 s
 	Log         *slog.Logger
 }

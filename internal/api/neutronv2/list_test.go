@@ -240,7 +240,6 @@ func FuzzQuery(f *testing.F) {
 
 func TestAnswerToErrors(t *testing.T) {
 	t.Parallel()
-	h := &handler{patience: time.Millisecond, log: slog.New(slog.DiscardHandler)}
 	tests := []struct {
 		name   string
 		e      endpoint
@@ -252,12 +251,18 @@ func TestAnswerToErrors(t *testing.T) {
 		{"ours", func(http.ResponseWriter, *http.Request) error { return errors.New("secret") }, http.StatusInternalServerError, "HTTPInternalServerError"},
 		{"of no kind", func(http.ResponseWriter, *http.Request) error { return &neutron.Error{Message: "secret"} },
 			http.StatusInternalServerError, "HTTPInternalServerError"},
-		{"wrapped", func(http.ResponseWriter, *http.Request) error { return fmt.Errorf("x: %w", neutron.Ports.NotFound("y")) },
+		{"wrapped", func(http.ResponseWriter, *http.Request) error {
+			return fmt.Errorf("x: %w", neutron.Ports.NotFound("y"))
+		},
 			http.StatusNotFound, "PortNotFound"},
 		{"long", func(http.ResponseWriter, *http.Request) error { return badRequest(strings.Repeat("x", 1<<20)) },
 			http.StatusBadRequest, "HTTPBadRequest"},
 	}
 	for _, tt := range tests {
+		h := &handler{patience: time.Minute, log: slog.New(slog.DiscardHandler)}
+		if tt.status == http.StatusServiceUnavailable {
+			h.patience = time.Millisecond
+		}
 		w := httptest.NewRecorder()
 		h.answer(tt.e).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if w.Code != tt.status || !strings.Contains(w.Body.String(), `"type":"`+tt.typ+`"`) || strings.Contains(w.Body.String(), "secret") || w.Body.Len() > 2*maxMessage {
