@@ -227,10 +227,13 @@ func (c *chooser) Between(subnetID string, first, last netip.Addr) ([]netip.Addr
 	return slices.Compact(taken), nil
 }
 
-// AutoAddress says that machines make their own addresses on the subnet (slaac or dhcpv6-stateless).
+// AutoAddress says that machines make their own addresses on the subnet: one of its modes is slaac or dhcpv6-stateless,
+// as the reference counts it.
 func AutoAddress(s *neutron.Subnet) bool {
-	return s.IPv6AddressMode == "slaac" || s.IPv6AddressMode == "dhcpv6-stateless"
+	return selfMade(s.IPv6AddressMode) || selfMade(s.IPv6RAMode)
 }
+
+func selfMade(mode string) bool { return mode == "slaac" || mode == "dhcpv6-stateless" }
 
 // serves says whether ports of the owner may be given addresses of the subnet unasked.
 func serves(s *neutron.Subnet, deviceOwner string) bool {
