@@ -90,7 +90,11 @@ const testKey = 0x123456
 // newLab attaches nothing: it writes the entries that attaching would.
 func newLab(t testing.TB, opts PortOptions) *lab {
 	t.Helper()
-	d := open(t)
+	return labOf(t, open(t), opts)
+}
+
+func labOf(t testing.TB, d *Datapath, opts PortOptions) *lab {
+	t.Helper()
 	l := &lab{Datapath: d, t: t, in: 0x10001, out: 0x10002}
 	enter := func(name string, number Port, ifindex int, o PortOptions) {
 		p := &portState{PortInfo: PortInfo{Name: name, Port: number, Index: ifindex, PortOptions: o}}
