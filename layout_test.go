@@ -43,7 +43,7 @@ var may = map[string][]string{
 	"internal/api/neutronv2": join(words, []string{"internal/api", "internal/control"}),
 	"internal/api/hosts":     join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":   join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
-	"internal/cli":           {"internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts"},
+	"internal/cli":           {"internal/topology/packet", "internal/topology/flow", "internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts"},
 	"internal/offline":       join(words, []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate"}),
 	"internal/nettest":       join(words, []string{"internal/hostnet", "internal/overlay/datapath"}), // the benchmark runs the real datapath
 	"cmd/heddle":             {"*"},                                                                  // builds the parts by hand
