@@ -130,13 +130,13 @@ func parseIPv6(k *Key, b []byte, at, length int) (t transport, ok bool) {
 	}
 	k.Src, k.Dst = netip.AddrFrom16([16]byte(b[at+8:])), netip.AddrFrom16([16]byte(b[at+24:]))
 	t = transport{offset: at + 40, room: payload, proto: b[at+6]}
-	for range maxExtensions + 1 {
+	for i := 0; ; i++ {
 		switch t.proto {
 		case 0, protoRouting, protoDstOpts, protoMobility, protoAH, protoFragment:
 		default:
 			return t, true
 		}
-		if t.room < 8 || len(b) < t.offset+8 {
+		if i == maxExtensions || t.room < 8 || len(b) < t.offset+8 {
 			return t, false
 		}
 		h := b[t.offset:]
@@ -162,7 +162,6 @@ func parseIPv6(k *Key, b []byte, at, length int) (t transport, ok bool) {
 			return t, true
 		}
 	}
-	return t, false
 }
 
 // endPoints sets the ports of the key, or the id and type of an echo.
