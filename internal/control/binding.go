@@ -48,6 +48,8 @@ func (o *operation) bind(p *neutron.Port, v neutron.Values) error {
 func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView {
 	v := &neutron.PortView{Port: p, Status: statusDown, VIFType: vifUnbound, VIFDetails: s.vifNone}
 	switch {
+	case p.DeviceOwner == ownerFloatingIP: // holds an address, carries nothing
+		v.Status = statusNone
 	case p.BoundHostID != "":
 		v.VIFType, v.VIFDetails = vifBound, s.vifDetails
 		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+p.ID); served && p.AdminStateUp {

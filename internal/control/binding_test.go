@@ -107,6 +107,15 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+func TestStatusOfFloatingIPs(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	p := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+w.network(`{}`).ID+`","device_owner":"network:floatingip"}`)
+	if p.Status != "N/A" {
+		t.Errorf("status %s", p.Status)
+	}
+}
+
 func TestAgents(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)

@@ -271,7 +271,12 @@ func networkOwner(n *neutron.Network) neutron.Owner {
 	return neutron.Owner{ProjectID: n.ProjectID, Shared: n.Shared || n.External}
 }
 
-const statusActive, statusDown = "ACTIVE", "DOWN"
+// What status says.
+const (
+	statusActive = "ACTIVE"
+	statusDown   = "DOWN"
+	statusNone   = "N/A"
+)
 
 func networkView(n *neutron.Network, subnets []string) *neutron.NetworkView {
 	return &neutron.NetworkView{Network: n, Shared: n.Shared, Status: statusActive, Subnets: subnets}
