@@ -9,18 +9,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"heddle/internal/nettest"
+	"heddle/internal/store/storetest"
 )
 
 // runMain makes the test binary behave as heddle itself, so that tests start real processes with the race detector in.
 const runMain = "HEDDLE_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
+	storetest.BeMember()
 	if os.Getenv(runMain) != "" {
 		main()
 		os.Exit(0)
@@ -35,18 +38,27 @@ func heddle(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// running is a heddle process in a namespace of its own, where the default ports are free.
+// running is a heddle process in a namespace, where the default ports are free.
 type running struct {
-	ns   *nettest.Namespace
-	cmd  *exec.Cmd
-	log  string
-	done chan error
+	ns     *nettest.Namespace
+	cmd    *exec.Cmd
+	health string // where it tells of its health, as host:port
+	log    string
+	done   chan error
 }
 
 // start runs heddle in ns and waits until it is ready. The process ends with the test.
 func start(t *testing.T, ns *nettest.Namespace, args ...string) *running {
 	t.Helper()
-	r := &running{ns: ns, cmd: heddle(args...), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
+	r := launch(t, ns, args...)
+	r.waitReady(t)
+	return r
+}
+
+// launch is start without waiting.
+func launch(t *testing.T, ns *nettest.Namespace, args ...string) *running {
+	t.Helper()
+	r := &running{ns: ns, cmd: heddle(args...), health: healthAddress(args), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
 	log, err := os.Create(r.log)
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +76,18 @@ func start(t *testing.T, ns *nettest.Namespace, args ...string) *running {
 			t.Logf("heddle %s:\n%s", strings.Join(args, " "), raw)
 		}
 	})
-	r.waitReady(t)
 	return r
+}
+
+// healthAddress is where a heddle with these arguments tells of its health.
+func healthAddress(args []string) string {
+	switch i := slices.Index(args, "--metrics"); {
+	case i >= 0:
+		return args[i+1]
+	case args[0] == "agent":
+		return "127.0.0.1:9699"
+	}
+	return "127.0.0.1:9697"
 }
 
 // waitReady waits for /readyz.
@@ -81,7 +103,7 @@ func (r *running) waitReady(t *testing.T) {
 			return false, fmt.Errorf("it ended: %v", err)
 		default:
 		}
-		res, err := client.Get("http://127.0.0.1:9697/readyz")
+		res, err := client.Get("http://" + r.health + "/readyz")
 		if err != nil {
 			return false, nil // not listening yet
 		}
@@ -167,4 +189,12 @@ func (r *running) openstack(t *testing.T, data string, args ...string) string {
 		t.Fatalf("openstack %s: %v\n%s%s", strings.Join(args, " "), err, out.String(), errs.String())
 	}
 	return strings.TrimSpace(out.String())
+}
+
+// writeFile writes a file that its owner alone may read.
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"heddle/internal/nettest"
+)
+
+// cloud is what a client needs to log in: the credentials that the first start wrote.
+type cloud struct {
+	Auth struct {
+		AuthURL  string `json:"auth_url"`
+		Username string `json:"username"`
+		Password string `json:"password"`
+	} `json:"auth"`
+}
+
+func readCloud(t *testing.T, data string) cloud {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(data, "clouds.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Clouds map[string]cloud `json:"clouds"`
+	}
+	if err := yaml.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	return file.Clouds["heddle"]
+}
+
+// client calls the APIs of one server, from inside its namespace.
+type client struct {
+	http    *http.Client
+	neutron string // base URL
+	token   string
+}
+
+// dialer opens connections inside a namespace.
+func dialer(ns *nettest.Namespace) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = ns.Do(func() error {
+			var d net.Dialer
+			c, err = d.DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}
+}
+
+// newClient is a client of the server at this address, with a token or without.
+func newClient(ns *nettest.Namespace, address, token string) *client {
+	return &client{
+		http:    &http.Client{Transport: &http.Transport{DialContext: dialer(ns), MaxIdleConnsPerHost: 16}},
+		neutron: "http://" + address + ":9696",
+		token:   token,
+	}
+}
+
+// login logs in as the first administrator of a server at an address, whose data directory has his password.
+func login(t *testing.T, ns *nettest.Namespace, address, data string) *client {
+	t.Helper()
+	c := newClient(ns, address, "")
+	err := c.login(t.Context(), "http://"+address+":5000", readCloud(t, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// login takes a token for the project admin.
+func (c *client) login(ctx context.Context, identity string, who cloud) error {
+	type m = map[string]any
+	domain := m{"id": "default"}
+	ask := m{"auth": m{
+		"identity": m{"methods": []string{"password"}, "password": m{"user": m{"name": who.Auth.Username, "password": who.Auth.Password, "domain": domain}}},
+		"scope":    m{"project": m{"name": "admin", "domain": domain}},
+	}}
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, identity+"/v3/auth/tokens", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusCreated {
+		raw, _ := io.ReadAll(res.Body)
+		return fmt.Errorf("log in: %s: %s", res.Status, raw)
+	}
+	c.token = res.Header.Get("X-Subject-Token")
+	return nil
+}
+
+// statusError is an answer other than success.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// patience is how long one call may take: longer than a cluster needs to elect a leader on a busy machine.
+const patience = 20 * time.Second
+
+// call sends body as JSON, unless nil, and reads the answer into out, unless nil. A refusal is a *statusError.
+func (c *client) call(ctx context.Context, method, path string, body, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var payload io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		payload = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.neutron+path, payload)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Auth-Token", c.token)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode >= 300 {
+		return &statusError{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, raw)}
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, out)
+}
+
+// object is any of Neutron's, as far as these tests look.
+type object struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	NetworkID string `json:"network_id"`
+}
+
+// create makes one object and returns it. kind is its name in the body, as "port"; its path is that with an s.
+func (c *client) create(ctx context.Context, kind string, attributes map[string]any) (object, error) {
+	var answer map[string]object
+	err := c.call(ctx, http.MethodPost, "/v2.0/"+kind+"s", map[string]any{kind: attributes}, &answer)
+	return answer[kind], err
+}
+
+// mustCreate is create for what must not fail.
+func (c *client) mustCreate(t *testing.T, kind string, attributes map[string]any) object {
+	t.Helper()
+	o, err := c.create(t.Context(), kind, attributes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// list is all objects of a kind, by id.
+func (c *client) list(t *testing.T, kind string) map[string]object {
+	t.Helper()
+	var answer map[string][]object
+	if err := c.call(t.Context(), http.MethodGet, "/v2.0/"+kind+"s", nil, &answer); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]object{}
+	for _, o := range answer[kind+"s"] {
+		all[o.ID] = o
+	}
+	return all
+}
+
+// unlimited lifts the quotas of the project admin.
+func (c *client) unlimited(t *testing.T) {
+	t.Helper()
+	network := c.mustCreate(t, "network", map[string]any{"name": "to learn the project"})
+	var answer struct {
+		Network struct {
+			ProjectID string `json:"project_id"`
+		} `json:"network"`
+	}
+	if err := c.call(t.Context(), http.MethodGet, "/v2.0/networks/"+network.ID, nil, &answer); err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]any{"quota": map[string]int{"network": -1, "subnet": -1, "port": -1}}
+	if err := c.call(t.Context(), http.MethodPut, "/v2.0/quotas/"+answer.Network.ProjectID, limits, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.call(t.Context(), http.MethodDelete, "/v2.0/networks/"+network.ID, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,99 @@
+package storetest
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"heddle/internal/store"
+)
+
+// memberVariable makes a process a member; memberReady is what it prints once it works.
+const (
+	memberVariable = "HEDDLE_STORETEST_MEMBER"
+	memberReady    = "ready"
+)
+
+const clientPort, peerPort = 2379, 2380
+
+// memberArguments are what a member's process is told.
+type memberArguments struct {
+	number    int
+	dir       string
+	addresses [Members]string
+}
+
+func (a memberArguments) String() string {
+	return fmt.Sprintf("%d %s %s", a.number, a.dir, strings.Join(a.addresses[:], " "))
+}
+
+func parseMember(text string) (a memberArguments, err error) {
+	_, err = fmt.Sscan(text, &a.number, &a.dir, &a.addresses[0], &a.addresses[1], &a.addresses[2])
+	return a, err
+}
+
+// BeMember makes this process a member of a cluster if it was started as one, and then never returns. Call it first in
+// TestMain.
+func BeMember() {
+	text := os.Getenv(memberVariable)
+	if text == "" {
+		return
+	}
+	a, err := parseMember(text)
+	if err == nil {
+		err = a.run()
+	}
+	fmt.Fprintln(os.Stderr, "member of the etcd cluster:", err)
+	os.Exit(1)
+}
+
+// socket is where a member serves programs of this machine in any network namespace.
+func socket(dir string, number int) string {
+	return filepath.Join(dir, fmt.Sprintf("m%d.sock", number))
+}
+
+// run returns when the member has failed.
+func (a memberArguments) run() error {
+	local := socket(a.dir, a.number)
+	if err := os.Remove(local); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	e, err := embed.StartEtcd(a.config(local))
+	if err != nil {
+		return err
+	}
+	<-e.Server.ReadyNotify()
+	fmt.Println(memberReady)
+	return <-e.Err()
+}
+
+func (a memberArguments) config(local string) *embed.Config {
+	c := embed.NewConfig()
+	c.Name = fmt.Sprintf("m%d", a.number)
+	c.Dir = filepath.Join(a.dir, c.Name)
+	c.LogLevel, c.LogOutputs = "fatal", []string{"stderr"}
+	c.TickMs, c.ElectionMs = 50, 500
+	c.MaxTxnOps, c.MaxRequestBytes = store.MaxTxnOps, store.MaxRequestBytes
+	c.AdvertiseClientUrls = []url.URL{a.at(a.number, clientPort)}
+	c.ListenClientUrls = append([]url.URL{{Scheme: "unixs", Path: local}}, c.AdvertiseClientUrls...)
+	c.ListenPeerUrls = []url.URL{a.at(a.number, peerPort)}
+	c.AdvertisePeerUrls = c.ListenPeerUrls
+	var all []string
+	for i := range a.addresses {
+		u := a.at(i, peerPort)
+		all = append(all, fmt.Sprintf("m%d=%s", i, u.String()))
+	}
+	c.InitialCluster = strings.Join(all, ",")
+	c.ClientTLSInfo.CertFile, c.ClientTLSInfo.KeyFile = filepath.Join(a.dir, "member.crt"), filepath.Join(a.dir, "member.key")
+	c.ClientTLSInfo.TrustedCAFile, c.ClientTLSInfo.ClientCertAuth = filepath.Join(a.dir, "ca.crt"), true
+	c.PeerTLSInfo = c.ClientTLSInfo
+	return c
+}
+
+func (a memberArguments) at(number, port int) url.URL {
+	return url.URL{Scheme: "https", Host: fmt.Sprintf("%s:%d", a.addresses[number], port)}
+}
