@@ -18,7 +18,7 @@ func (s *Service) Agents(ctx context.Context, c neutron.Caller) ([]*neutron.Agen
 	if !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
 		return views, nil
 	}
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (s *Service) Agents(ctx context.Context, c neutron.Caller) ([]*neutron.Agen
 
 // Agent returns the agent of one host.
 func (s *Service) Agent(ctx context.Context, c neutron.Caller, id string) (*neutron.AgentView, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -34,8 +34,11 @@ func checkRevision(ifMatch *int64, current int64) error {
 
 // forClient turns an error of the store into the one that Neutron answers, where it has one.
 func forClient(err error) error {
-	if errors.Is(err, store.ErrTooLarge) {
+	switch {
+	case errors.Is(err, store.ErrTooLarge):
 		return neutron.Errorf(neutron.Invalid, "BadRequest", "The request changes too many objects at once: %v.", err)
+	case errors.Is(err, store.ErrUnavailable):
+		return fmt.Errorf("%w: %w", neutron.Errorf(neutron.Unavailable, "ServiceUnavailable", "The service is unavailable."), err)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // Network returns a network that the caller may see.
 func (s *Service) Network(ctx context.Context, c neutron.Caller, id string) (*neutron.NetworkView, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (s *Service) Network(ctx context.Context, c neutron.Caller, id string) (*ne
 
 // Networks lists the networks that the caller may see.
 func (s *Service) Networks(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.NetworkView, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func subnetsOn(r records.Reader, networkID string) []string {
 
 // Subnet returns a subnet that the caller may see. It is shared: do not modify it.
 func (s *Service) Subnet(ctx context.Context, c neutron.Caller, id string) (*neutron.Subnet, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Service) Subnet(ctx context.Context, c neutron.Caller, id string) (*neu
 
 // Subnets lists the subnets that the caller may see. They are shared: do not modify them.
 func (s *Service) Subnets(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.Subnet, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func seesSubnet(r records.Reader, c neutron.Caller, s *neutron.Subnet) bool {
 
 // Port returns a port that the caller may see.
 func (s *Service) Port(ctx context.Context, c neutron.Caller, id string) (*neutron.PortView, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s *Service) Port(ctx context.Context, c neutron.Caller, id string) (*neutr
 
 // Ports lists the ports that the caller may see.
 func (s *Service) Ports(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.PortView, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func seesPort(r records.Reader, c neutron.Caller, p *neutron.Port) bool {
 
 // SecurityGroup returns a group that the caller may see.
 func (s *Service) SecurityGroup(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupView, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +297,7 @@ func candidateGroups(r records.Reader, c neutron.Caller, q neutron.Query) iter.S
 
 // withDefaultGroup is a snapshot in which there is the default group that a list of groups or rules brings.
 func (s *Service) withDefaultGroup(ctx context.Context, c neutron.Caller, q neutron.Query) (*records.Snap, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -315,12 +315,12 @@ func (s *Service) withDefaultGroup(ctx context.Context, c neutron.Caller, q neut
 	if err != nil {
 		return nil, err
 	}
-	return s.db.View(ctx)
+	return s.view(ctx)
 }
 
 // SecurityGroupRule returns a rule that the caller may see. It is shared: do not modify it.
 func (s *Service) SecurityGroupRule(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupRule, error) {
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func (s *Service) Quotas(ctx context.Context, c neutron.Caller) ([]neutron.Quota
 	if err := neutron.AuthorizeQuota(c, "get", ""); err != nil {
 		return nil, err
 	}
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (s *Service) Quota(ctx context.Context, c neutron.Caller, projectID string)
 	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
 		return neutron.QuotaView{}, err
 	}
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return neutron.QuotaView{}, err
 	}
@@ -135,7 +135,7 @@ func (s *Service) QuotaDetails(ctx context.Context, c neutron.Caller, projectID 
 	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
 		return nil, err
 	}
-	snap, err := s.db.View(ctx)
+	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}

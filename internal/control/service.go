@@ -81,6 +81,12 @@ func transact[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*
 	return result, nil
 }
 
+// view is a snapshot with everything committed so far, by whichever server.
+func (s *Service) view(ctx context.Context) (*records.Snap, error) {
+	snap, err := s.db.View(ctx)
+	return snap, forClient(err)
+}
+
 // perform is transact for operations without an answer.
 func perform(ctx context.Context, s *Service, c neutron.Caller, f func(*operation) error) error {
 	_, err := transact(ctx, s, c, func(o *operation) (struct{}, error) { return struct{}{}, f(o) })

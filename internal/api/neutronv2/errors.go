@@ -48,6 +48,9 @@ func (h *handler) answer(e endpoint) http.Handler {
 		var tooLarge *http.MaxBytesError
 		switch {
 		case errors.As(err, &known) && status(known.Kind) != 0:
+			if known.Kind == neutron.Unavailable {
+				h.log.Warn("request cannot be served now", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "error", err)
+			}
 			writeError(w, status(known.Kind), known.Type, known.Message)
 		case errors.As(err, &tooLarge):
 			writeError(w, http.StatusRequestEntityTooLarge, "HTTPRequestEntityTooLarge", "The body of your request was too large for this server.")
