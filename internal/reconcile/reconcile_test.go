@@ -227,7 +227,9 @@ func TestRun(t *testing.T) {
 		if len(s.there) != 10 || s.there["9"] != 99 {
 			t.Errorf("there is %v", s.there)
 		}
+		s.mu.Lock()
 		delete(s.there, "3")
+		s.mu.Unlock()
 		<-time.After(61 * time.Second) // on the bubble's clock: the next sweep
 		synctest.Wait()
 		if s.there["3"] != 93 {
