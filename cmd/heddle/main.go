@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/cli"
+	"heddle/internal/overlay/datapath"
 )
 
 // version is set by the build.
@@ -71,6 +72,9 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(), agentCommand())
 	root.AddCommand(cli.Commands()...)
-	root.AddCommand(cli.DoctorCommand())
+	root.AddCommand(cli.DoctorCommand(cli.Check{
+		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
+		Run: func(context.Context) error { return datapath.Probe() },
+	}))
 	return root
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -149,8 +150,9 @@ type server struct {
 
 func (s *server) build() error {
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
-		Listen: s.config.metrics, Metrics: s.metrics, Waiting: func() []string { return task.Waiting(s.tasks) },
+		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
 	}), s.replica)
+	s.metrics.Register(s.figures)
 	if err := s.addIdentity(); err != nil {
 		return err
 	}
@@ -158,6 +160,47 @@ func (s *server) build() error {
 		return err
 	}
 	return s.addOperator()
+}
+
+// storePatience is how long the store may take to answer before the server counts as not ready.
+const storePatience = time.Second
+
+// waiting names what keeps the server from answering: parts that have not started, or the store.
+func (s *server) waiting() []string {
+	names := task.Waiting(s.tasks)
+	if len(names) > 0 {
+		return names
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
+	defer cancel()
+	if _, err := s.replica.Lag(ctx); err != nil {
+		return []string{"the store: " + err.Error()}
+	}
+	return nil
+}
+
+// figures are what the server counts beside its requests.
+func (s *server) figures() []telemetry.Value {
+	snap := s.replica.Snapshot()
+	r := records.Over(snap)
+	objects := func(kind string, n int) telemetry.Value {
+		return telemetry.Value{Name: "heddle_objects", Help: "Objects in the store.", Kind: telemetry.Gauge, Labels: map[string]string{"kind": kind}, Value: float64(n)}
+	}
+	following := 0.0
+	if s.replica.Following() {
+		following = 1
+	}
+	return []telemetry.Value{
+		{Name: "heddle_replica_revision", Help: "Revision of the store that this server has.", Kind: telemetry.Gauge, Value: float64(snap.Revision)},
+		{Name: "heddle_replica_following", Help: "1 while the store's changes are being followed.", Kind: telemetry.Gauge, Value: following},
+		objects("network", schema.Networks.Count(r)),
+		objects("subnet", schema.Subnets.Count(r)),
+		objects("port", schema.Ports.Count(r)),
+		objects("security_group", schema.SecurityGroups.Count(r)),
+		objects("host", schema.Hosts.Count(r)),
+		objects("host_alive", schema.HostStates.Count(r)),
+		objects("port_active", schema.PortStates.Count(r)),
+	}
 }
 
 // addIdentity adds the built-in identity service, or the client of an existing Keystone.
