@@ -145,6 +145,7 @@ const (
 	bpfMapUpcalls           = "upcalls"
 	bpfProgFromAgent        = "from_agent"
 	bpfProgFromUnderlay     = "from_underlay"
+	bpfProgFromVxlan        = "from_vxlan"
 	bpfProgFromWorkload     = "from_workload"
 	bpfVarUnusedInstruction = "unused_instruction"
 	bpfVarUnusedTapUpcall   = "unused_tap_upcall"
@@ -195,6 +196,7 @@ type bpfSpecs struct {
 type bpfProgramSpecs struct {
 	FromAgent    *ebpf.ProgramSpec `ebpf:"from_agent"`
 	FromUnderlay *ebpf.ProgramSpec `ebpf:"from_underlay"`
+	FromVxlan    *ebpf.ProgramSpec `ebpf:"from_vxlan"`
 	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
 }
 
@@ -291,6 +293,7 @@ type bpfVariables struct {
 type bpfPrograms struct {
 	FromAgent    *ebpf.Program `ebpf:"from_agent"`
 	FromUnderlay *ebpf.Program `ebpf:"from_underlay"`
+	FromVxlan    *ebpf.Program `ebpf:"from_vxlan"`
 	FromWorkload *ebpf.Program `ebpf:"from_workload"`
 }
 
@@ -298,6 +301,7 @@ func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.FromAgent,
 		p.FromUnderlay,
+		p.FromVxlan,
 		p.FromWorkload,
 	)
 }

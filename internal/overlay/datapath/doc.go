@@ -8,7 +8,8 @@
 //	           ring buffer, or tap for frames above UpcallBytes ──► Run's handler ── Install, Send
 //	                                                                                    │ tap, with instructions
 //	underlay ──► from_underlay ── tunnel key known ──► workload          from_agent ◄───┘
-//	                   └── StateKey ──► ring buffer
+//	                   ├── StateKey ──► ring buffer
+//	                   └── what only the kernel's vxlan device can unpack ──► from_vxlan ──► workload
 //
 // What must hold:
 //   - A flow acts only while every tag it carries has the epoch it was installed with, so a change of topology stops any

@@ -185,6 +185,38 @@ func TestTunnelInWorkload(t *testing.T) {
 	}
 }
 
+// TestRouterInWorkload has a workload forward what came through a tunnel into another tunnel.
+func TestRouterInWorkload(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t, 2)
+	n.underlay()
+	a, c, router := n.workload(n.hosts[0], 1), n.workload(n.hosts[0], 2), n.workload(n.hosts[1], 3)
+	if err := router.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := router.Sysctl("net/ipv4/conf/all/send_redirects", "0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := router.Sysctl("net/ipv4/conf/eth0/send_redirects", "0"); err != nil {
+		t.Fatal(err)
+	}
+	a.MustIP(t, fmt.Sprintf("route add 203.0.113.2/32 via %s", router.v4))
+	c.MustIP(t, "addr add 203.0.113.2/32 dev eth0", fmt.Sprintf("route add %s/32 via %s", a.v4, router.v4))
+	router.MustIP(t, "route add 203.0.113.2/32 dev eth0")
+	p := nettest.Path{Name: "by a router", Client: a.Namespace, Server: c.Namespace, Address: netip.MustParseAddr("203.0.113.2")}
+	if rr, err := p.RoundTrips(50); err != nil || rr.P99 > 200*time.Millisecond {
+		t.Errorf("round trips: %+v, %v", rr, err)
+	}
+	if bits, err := p.Stream(200 * time.Millisecond); err != nil || bits < 1e7 {
+		t.Errorf("stream: %.0f Mbit/s, %v; drops %v", bits/1e6, err, counters(t, n.hosts[1]).Drops)
+	} else {
+		t.Logf("stream: %.0f Mbit/s; segments sent again: %d", bits/1e6, counter(t, a.Namespace, "TcpRetransSegs"))
+	}
+	for _, w := range []*workload{a, c} {
+		checkNoChecksumErrors(t, w.Namespace)
+	}
+}
+
 // TestPortComesAndGoes attaches, replaces and detaches interfaces.
 func TestPortComesAndGoes(t *testing.T) {
 	t.Parallel()

@@ -85,6 +85,7 @@ type Datapath struct {
 	tap       *tap
 	tapLink   link.Link
 	vxlan     int // index of the device
+	vxlanLink link.Link
 	evict     evictor
 	malformed atomic.Uint64 // state messages that another host wrote wrongly
 
@@ -143,16 +144,20 @@ func (d *Datapath) open() error {
 	if err := d.inNamespace(func() (err error) {
 		d.tapLink, err = link.AttachTCX(link.TCXOptions{
 			Interface: d.tap.ifindex, Program: d.programs.FromAgent, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return fmt.Errorf("attach program to %s: %w", tapName, err)
+		}
+		d.vxlanLink, err = d.pins.attach(vxlanLink, d.programs.FromVxlan, d.vxlan)
 		return err
 	}); err != nil {
-		return fmt.Errorf("attach program to %s: %w", tapName, err)
+		return err
 	}
 	return d.adopt()
 }
 
 // openDevices opens the namespace and makes the tap and the vxlan device. While that is there the kernel merges the TCP
-// segments that come in through tunnels, which halves the cost of bulk traffic (dataplane-lab §1.6); and it carries the
-// few frames that the program may not encapsulate.
+// segments that come in through tunnels, which halves the cost of bulk traffic (dataplane-lab §1.6); and it packs
+// and unpacks the few frames that the programs may not.
 func (d *Datapath) openDevices() error {
 	d.namespace = d.opts.Namespace
 	var err error
@@ -243,6 +248,9 @@ func (d *Datapath) Close() error {
 	}
 	if d.underlay != nil {
 		errs = append(errs, d.underlay.Close())
+	}
+	if d.vxlanLink != nil {
+		errs = append(errs, d.vxlanLink.Close())
 	}
 	for _, m := range d.tables {
 		errs = append(errs, m.Close())

@@ -23,6 +23,7 @@ const layoutVersion = 1
 //	BPFFS/heddle/NAME/vN/MAP          maps of layout version N
 //	BPFFS/heddle/NAME/links/port-ID   the program on a port's interface
 //	BPFFS/heddle/NAME/links/underlay  the program on the underlay
+//	BPFFS/heddle/NAME/links/vxlan     the program on the vxlan device
 type pins struct {
 	root string // BPFFS/heddle/NAME
 	log  *slog.Logger
@@ -31,6 +32,7 @@ type pins struct {
 const (
 	portLinkPrefix = "port-"
 	underlayLink   = "underlay"
+	vxlanLink      = "vxlan"
 )
 
 func (p pins) maps() string  { return filepath.Join(p.root, "v"+strconv.Itoa(layoutVersion)) }

@@ -251,6 +251,9 @@ func (d *Datapath) adopt() error {
 }
 
 func (d *Datapath) adoptLink(name string) error {
+	if name == vxlanLink {
+		return nil // attached already
+	}
 	l, err := d.pins.openLink(name)
 	if err != nil || l == nil {
 		return err

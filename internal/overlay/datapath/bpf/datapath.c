@@ -165,6 +165,25 @@ static __always_inline int state_message(struct __sk_buff *skb, __be32 from)
 	return err ? dropped(err) : TCX_DROP;
 }
 
+// may_strip says whether the outer headers of a frame may be taken off here. An offload frame keeps the marks of a tunnel
+// when they are; TCP does without, but the kernel would cut any other frame in the wrong places and lose it. Such frames
+// go through the kernel's vxlan device, which clears the marks.
+static __always_inline int may_strip(struct __sk_buff *skb, __be16 proto)
+{
+	__u32 at = OUTER_BYTES + ETH_HLEN;
+	__u8 next = 0;
+
+	if (!skb->gso_size)
+		return 1;
+	if (proto == bpf_htons(ETH_P_IP))
+		at += __builtin_offsetof(struct iphdr, protocol);
+	else if (proto == bpf_htons(ETH_P_IPV6))
+		at += __builtin_offsetof(struct ipv6hdr, nexthdr);
+	else
+		return 0;
+	return bpf_skb_load_bytes(skb, at, &next, 1) == 0 && next == IPPROTO_TCP;
+}
+
 SEC("tcx/ingress")
 int from_underlay(struct __sk_buff *skb)
 {
@@ -202,6 +221,8 @@ int from_underlay(struct __sk_buff *skb)
 	key = bpf_ntohl(vxlan.vni) >> 8;
 	if (key == 0xffffff)
 		return state_message(skb, from);
+	if (!may_strip(skb, proto))
+		return TCX_NEXT;
 	number = bpf_map_lookup_elem(&deliveries, &key);
 	if (!number)
 		return dropped(DROP_UNKNOWN_KEY);
@@ -214,6 +235,27 @@ int from_underlay(struct __sk_buff *skb)
 		return dropped(DROP_KERNEL);
 	count(COUNT_TUNNEL_IN);
 	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
+}
+
+// from_vxlan delivers what the kernel's vxlan device has unpacked.
+SEC("tcx/ingress")
+int from_vxlan(struct __sk_buff *skb)
+{
+	struct bpf_tunnel_key tunnel = {};
+	__u32 key, *number;
+	struct port *p;
+
+	if (bpf_skb_get_tunnel_key(skb, &tunnel, sizeof(tunnel), 0))
+		return dropped(DROP_BAD_TUNNEL);
+	key = tunnel.tunnel_id;
+	number = bpf_map_lookup_elem(&deliveries, &key);
+	if (!number)
+		return dropped(DROP_UNKNOWN_KEY);
+	p = find_port(*number);
+	if (!p)
+		return dropped(DROP_NO_PORT);
+	count(COUNT_TUNNEL_IN);
+	return to_port(skb, p, 1);
 }
 
 // from_agent carries out what the agent wrote to its tap: an instruction in the place of the Ethernet header, then the
