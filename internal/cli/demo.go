@@ -52,6 +52,8 @@ type demo struct {
 	differs int
 	lines   int
 	undo    undoList
+	// interrupted is closed by Ctrl-C: what goes on then shows nothing about the product.
+	interrupted <-chan struct{}
 }
 
 func runDemo(ctx context.Context, o demoOptions) (err error) {
@@ -67,7 +69,7 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 	if o.cleanup {
 		return nil
 	}
-	d := &demo{out: o.out}
+	d := &demo{out: o.out, interrupted: ctx.Done()}
 	d.lab, err = newLab(ctx, o.hosts, o.out)
 	if d.lab != nil {
 		defer func() {
@@ -83,7 +85,11 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 		return err
 	}
 	fmt.Fprintf(d.out, "\n%-4s %-62s %-34s %s\n", "", "WHAT", "EXPECTED", "HAPPENED")
-	if err := d.play(ctx); err != nil {
+	err = d.play(ctx)
+	if ctx.Err() != nil {
+		return &Exit{Code: 1, Text: "interrupted; everything was taken down"}
+	}
+	if err != nil {
 		return err
 	}
 	if !o.keep {
@@ -119,6 +125,11 @@ func (d *demo) checkWithin(what string, limit time.Duration, happen func() (time
 }
 
 func (d *demo) print(o outcome) {
+	select {
+	case <-d.interrupted:
+		return
+	default:
+	}
 	mark := "ok"
 	if !o.ok {
 		mark = "DIFF"
