@@ -251,16 +251,10 @@ func (o *operation) bumpNetwork(id string) error {
 	return schema.Networks.Put(o.tx, &n)
 }
 
-// portsOf are the ports of a network. The commit fails if new ones have come.
+// portsOf are the ports of a network. The commit fails if new ones have come, or if one that it writes has changed.
 func (o *operation) portsOf(networkID string) []*neutron.Port {
-	ids := schema.Ports.Referrers(o.tx, "network", networkID)
-	ports := make([]*neutron.Port, 0, len(ids))
-	for _, id := range ids {
-		if p, err := schema.Ports.Get(o.tx, id); err == nil {
-			ports = append(ports, p)
-		}
-	}
-	return ports
+	schema.Ports.Referrers(o.tx, "network", networkID)
+	return slices.Collect(schema.Ports.By(o.tx, "network", networkID))
 }
 
 func (o *operation) segmentTaken(s segment) bool {

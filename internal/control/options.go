@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Options are what control must know beside the store. The zero value of every field but none is replaced by the
-// default that its comment names.
+// Options are what control must know beside the store. A field left zero has the default that its comment names.
 type Options struct {
 	// UnderlayMTU is the greatest packet in bytes that travels between hosts; a vxlan network gets 50 less. Default 1500.
 	UnderlayMTU int
