@@ -142,14 +142,18 @@ func TestCopy(t *testing.T) {
 	for i := range 3 * copyBatch {
 		mustCommit(t, from, put(fmt.Sprintf("/heddle/n/%d", i), fmt.Sprint(i)))
 	}
-	mustCommit(t, from, put("/heddle/schema", "1"), put("/calico/x", "y"), put("/other", "no"), Op{Key: "/heddle/state/h/alive", Lease: lease})
+	mustCommit(t, from, put("/heddle/schema", "1"), put("/calico/x", "y"), put("/other", "no"), Op{Key: "/heddle/state/h/alive", Lease: lease},
+		Op{Key: "/heddle/identity/tokens/x", Lease: lease})
 	told := 0
 	if err := Copy(ctx, from, to, func(done, all int) { told = all - done }); err != nil {
 		t.Fatal(err)
 	}
 	kvs, _, _ := to.List(ctx, "")
-	if len(kvs) != 3*copyBatch+2 || told != 0 {
-		t.Errorf("%d keys copied, %d to go; want %d and none", len(kvs), told, 3*copyBatch+2)
+	if len(kvs) != 3*copyBatch+3 || told != 0 {
+		t.Errorf("%d keys copied, %d to go; want %d and none", len(kvs), told, 3*copyBatch+3)
+	}
+	if token, err := to.Get(ctx, "/heddle/identity/tokens/x"); err != nil || token.Lease == 0 {
+		t.Errorf("what lasts for a time: %+v, %v", token, err)
 	}
 	if err := Copy(ctx, from, to, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("copy into what is not empty: %v", err)

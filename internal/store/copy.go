@@ -5,10 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // copied are the prefixes that Copy copies; the last key of the first one makes a store complete.
 func copied() []string { return []string{"/calico/", "/heddle/"} }
+
+// reported are the prefixes of what hosts say, and are asked, while they are there: it is said anew.
+func reported() []string { return []string{"/heddle/state/", "/heddle/trace/"} }
 
 // versionKey is written last: a store without it is refused by every server.
 const versionKey = "/heddle/schema"
@@ -18,10 +23,11 @@ const copyBatch = 100
 
 // Copy copies all of Heddle's and Calico's keys from one store into another, and checks that they are the same then. It
 // refuses a target that has such keys, and fails, leaving the target as it was, when the source changes meanwhile: stop
-// the servers and agents before. What hosts report under their leases is left out; they report it anew.
+// the servers and agents before. What lasts for a time, such as tokens, goes along for the time it has left; what hosts
+// report is left out, they report it anew.
 //
 // That is the way from the embedded store to a cluster. tell, if not nil, is called with the number of keys done.
-func Copy(ctx context.Context, from, to Store, tell func(done, all int)) error {
+func Copy(ctx context.Context, from *Etcd, to Store, tell func(done, all int)) error {
 	for _, p := range copied() {
 		kvs, _, err := to.List(ctx, p)
 		if err != nil {
@@ -45,7 +51,7 @@ func Copy(ctx context.Context, from, to Store, tell func(done, all int)) error {
 	return err
 }
 
-func copyInto(ctx context.Context, from, to Store, tell func(done, all int)) error {
+func copyInto(ctx context.Context, from *Etcd, to Store, tell func(done, all int)) error {
 	kvs, err := lasting(ctx, from)
 	if err != nil {
 		return fmt.Errorf("copy: source: %w", err)
@@ -68,6 +74,9 @@ func copyInto(ctx context.Context, from, to Store, tell func(done, all int)) err
 			return fmt.Errorf("copy: target: %w", err)
 		}
 	}
+	if err := copyLeased(ctx, from, to); err != nil {
+		return err
+	}
 	if _, err := to.Commit(ctx, nil, version); err != nil {
 		return fmt.Errorf("copy: target: %w", err)
 	}
@@ -77,7 +86,40 @@ func copyInto(ctx context.Context, from, to Store, tell func(done, all int)) err
 	return compareStores(ctx, kvs, from, to)
 }
 
-// lasting are the keys to copy, in order.
+// copyLeased copies the keys under leases, under leases that end when theirs do.
+func copyLeased(ctx context.Context, from *Etcd, to Store) error {
+	leases := map[Lease]Lease{}
+	for _, p := range copied() {
+		kvs, _, err := from.List(ctx, p)
+		if err != nil {
+			return fmt.Errorf("copy: source: %w", err)
+		}
+		for _, kv := range kvs {
+			if kv.Lease == 0 || slices.ContainsFunc(reported(), func(p string) bool { return strings.HasPrefix(kv.Key, p) }) {
+				continue
+			}
+			lease, ok := leases[kv.Lease]
+			if !ok {
+				left, err := from.TimeLeft(ctx, kv.Lease)
+				if errors.Is(err, ErrLeaseGone) {
+					continue // and so is the key, by now
+				} else if err != nil {
+					return fmt.Errorf("copy: source: %w", err)
+				}
+				if lease, err = to.Grant(ctx, left); err != nil {
+					return fmt.Errorf("copy: target: %w", err)
+				}
+				leases[kv.Lease] = lease
+			}
+			if _, err := to.Commit(ctx, nil, []Op{{Key: kv.Key, Value: kv.Value, Lease: lease}}); err != nil {
+				return fmt.Errorf("copy: target: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// lasting are the keys that are under no lease, in order.
 func lasting(ctx context.Context, s Store) ([]KV, error) {
 	var out []KV
 	for _, p := range copied() {

@@ -204,6 +204,18 @@ func (s *Etcd) KeepAlive(ctx context.Context, l Lease) error {
 	}
 }
 
+// TimeLeft is when the lease ends unless it is renewed, or ErrLeaseGone.
+func (s *Etcd) TimeLeft(ctx context.Context, l Lease) (time.Duration, error) {
+	r, err := s.client.TimeToLive(s.as(ctx), clientv3.LeaseID(l))
+	if err != nil {
+		return 0, explain(ctx, "lease", err)
+	}
+	if r.TTL <= 0 {
+		return 0, ErrLeaseGone
+	}
+	return time.Duration(r.TTL) * time.Second, nil
+}
+
 func (s *Etcd) Revoke(ctx context.Context, l Lease) error {
 	_, err := s.client.Revoke(s.as(ctx), clientv3.LeaseID(l))
 	return explain(ctx, "revoke lease", err)

@@ -61,7 +61,7 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 	if len(o.Endpoints) == 0 {
 		return nil, errors.New("store: no etcd endpoints given")
 	}
-	config, err := o.tlsConfig()
+	config, err := o.TLSConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,8 @@ func (s *Etcd) checkLimits(ctx context.Context) error {
 // leastTxnOps is what a cluster must allow in one transaction: a network of some thousand ports can be deleted then.
 const leastTxnOps = 16384
 
-func (o Cluster) tlsConfig() (*tls.Config, error) {
+// TLSConfig is what connections to the cluster use; nil: none is asked for.
+func (o Cluster) TLSConfig() (*tls.Config, error) {
 	if o.TLS != nil {
 		return o.TLS, nil
 	}
