@@ -99,6 +99,8 @@ type Agent struct {
 	loaded chan struct{} // closed when the first snapshot is applied
 	begun  time.Time
 
+	registering chan struct{} // tells register to look again
+
 	// Made by Run.
 	net         *hostnet.Linux
 	dp          *datapath.Datapath
@@ -117,7 +119,7 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), loaded: make(chan struct{})}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), loaded: make(chan struct{}), registering: make(chan struct{}, 1)}
 }
 
 // String names the task.
@@ -271,18 +273,26 @@ func (a *Agent) settled(ctx context.Context, ways <-chan struct{}) bool {
 	return true
 }
 
-// register enters this host and its tunnel addresses in the store, and says that it is alive.
+// register keeps this host and its tunnel addresses in the store, and says that it is alive.
 func (a *Agent) register(ctx context.Context) error {
 	a.wayChanged()
+	wait := time.Second
 	for ctx.Err() == nil {
 		err := a.registerHost(ctx)
-		if err == nil {
-			return nil
+		switch {
+		case err == nil:
+			wait = time.Second
+			select {
+			case <-ctx.Done():
+			case <-a.registering:
+			}
+		case ctx.Err() == nil:
+			if wait == time.Second {
+				a.log.Warn("cannot register this host, will try again", "err", err)
+			}
+			pause(ctx, wait)
+			wait = min(2*wait, 30*time.Second)
 		}
-		if ctx.Err() == nil {
-			a.log.Warn("cannot register this host, will try again", "err", err)
-		}
-		pause(ctx, time.Second)
 	}
 	return nil
 }

@@ -106,6 +106,12 @@ func (a *Agent) figures() []telemetry.Value {
 	gauge("heddle_overlay_ports_wanted", "Ports bound to this host.", at.Wanted)
 	gauge("heddle_overlay_ports_attached", "Of these, attached to their interface.", at.InPlace)
 	gauge("heddle_overlay_ports_failing", "Of these, failing.", at.Failing)
+	following := 0
+	if a.replica.Following() {
+		following = 1
+	}
+	gauge("heddle_overlay_store_followed", "1 while changes of the store are heard of.", following)
+	gauge("heddle_overlay_store_revision", "Revision of the store that this host has applied.", int(a.replica.Snapshot().Revision))
 	gauge("heddle_overlay_tunnels", "Other hosts that are reached.", a.underlay.count())
 	for name, n := range map[string]uint64{
 		"heddle_overlay_flows_evicted_total":       a.dp.Evicted(),

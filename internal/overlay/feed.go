@@ -52,7 +52,7 @@ func (a *Agent) changed(u replica.Update) {
 	}
 	e.adopting = false
 	e.world.Unlock()
-	if hosts {
+	if hosts || first {
 		a.hostsChanged(u.Next)
 	}
 	for _, r := range traces {
@@ -176,4 +176,8 @@ func (a *Agent) hostsChanged(s *replica.Snapshot) {
 	}
 	a.engine.setHosts(hosts)
 	a.underlay.Want(wanted)
+	select {
+	case a.registering <- struct{}{}: // this host's own record may be other than it should be
+	default:
+	}
 }

@@ -32,6 +32,7 @@ type lab struct {
 	st     store.Store // by which tests write and agents work
 	server *etcdServer // behind st, if it can be stopped
 	hosts  []*testHost
+	ports  uint32 // made; each has its own tunnel key and MAC
 }
 
 // testHost is a host with its agent.
@@ -308,13 +309,14 @@ type machine struct {
 func (n *network) port(host *testHost, groups ...*neutron.SecurityGroup) *machine {
 	n.lab.t.Helper()
 	n.ports++
+	n.lab.ports++
 	i := byte(10 + n.ports)
 	m := &machine{lab: n.lab, host: host, net: n, number: n.ports, groups: groups, v4: netip.AddrFrom4([4]byte{10, 0, 0, i}),
 		v6: netip.MustParseAddr("2001:db8::" + strconv.Itoa(int(i)))}
 	m.port = neutron.Port{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: n.net.ID, AdminStateUp: true, DeviceOwner: "compute:nova",
-		MACAddress: packet.MAC{0xfa, 0x16, 0x3e, n.net.ID[0], n.net.ID[1], i}, PortSecurityEnabled: len(groups) > 0,
+		MACAddress: packet.MAC{0xfa, 0x16, 0x3e, 0, byte(n.lab.ports >> 8), byte(n.lab.ports)}, PortSecurityEnabled: len(groups) > 0,
 		FixedIPs:    []neutron.FixedIP{{SubnetID: n.v4.ID, IPAddress: m.v4}, {SubnetID: n.v6.ID, IPAddress: m.v6}},
-		BoundHostID: host.id, TunnelKey: uint32(n.net.ID[2])<<8 | uint32(i)}
+		BoundHostID: host.id, TunnelKey: n.lab.ports}
 	for _, g := range groups {
 		m.port.SecurityGroups = append(m.port.SecurityGroups, g.ID)
 	}

@@ -1,9 +1,11 @@
 package overlay
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"heddle/internal/store"
 	"heddle/internal/store/schema"
 )
 
@@ -116,4 +118,26 @@ func TestDeadHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.wait("the learned address to go", func() bool { return there(t, l.st, prefix) == "" })
+}
+
+// TestRegistration: a host that has joined changes only its own record, one that has not makes it, and one whose record
+// is lost makes it again.
+func TestRegistration(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	joined, h := l.hosts[0], l.hosts[1]
+	l.commit(store.Op{Key: schema.Hosts.Key(joined.id), Value: []byte(`{"id":"` + joined.id + `","name":"h1"}`)})
+	l.start()
+	for _, x := range l.hosts {
+		l.wait("the tunnel address of "+x.name, func() bool { return strings.Contains(there(t, l.st, schema.Hosts.Key(x.id)), x.ip.String()) })
+	}
+	l.commit(store.Op{Key: schema.Hosts.Key(joined.id), Value: []byte(`{"id":"` + joined.id + `","name":"h1"}`)})
+	l.wait("the record to be mended", func() bool { return strings.Contains(there(t, l.st, schema.Hosts.Key(joined.id)), joined.ip.String()) })
+	l.wait("the way to "+joined.name, func() bool { _, ok := h.agent.underlay.Tunnel(joined.ip); return ok })
+
+	// The name in the store belongs to another id.
+	joined.stop()
+	joined.options.HostName = "other"
+	joined.run()
+	l.wait("the contradiction to be told", func() bool { return strings.Contains(joined.log.String(), "is called") })
 }

@@ -3,6 +3,8 @@ package overlay
 import (
 	"context"
 	"encoding/json"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,75 @@ func TestTooBig(t *testing.T) {
 	if a.host.agent.engine.count.drops[dropTooBig].Load() == 0 {
 		t.Error("nothing too big was counted")
 	}
+}
+
+// TestRelatedErrors: the ICMP errors about a connection come back to who may get nothing but replies.
+func TestRelatedErrors(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	client := l.group(allow("egress", "IPv4", "", 0), allow("egress", "IPv6", "", 0))
+	server := l.group(everything()...)
+	l.start()
+	a := n.machine(l.hosts[0], client)
+	for _, to := range []*machine{n.machine(l.hosts[0], server), n.machine(l.hosts[1], server)} {
+		for _, address := range []string{to.v4.String(), to.v6.String()} {
+			refused := func() bool {
+				var c net.Conn
+				err := a.Do(func() (err error) { c, err = net.Dial("udp", net.JoinHostPort(address, "9")); return err })
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if _, err := c.Write([]byte("heddle")); err != nil {
+					t.Fatal(err)
+				}
+				must(t, c.SetDeadline(time.Now().Add(short)))
+				_, err = c.Read(make([]byte, 8))
+				return err != nil && strings.Contains(err.Error(), "refused")
+			}
+			l.wait("port unreachable from "+address, refused)
+		}
+	}
+}
+
+// TestScanStarvesNobody: while one machine makes as many new flows as it can, others make connections.
+func TestScanStarvesNobody(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	a, b, scanner := n.machine(l.hosts[0], g), n.machine(l.hosts[0], g), n.machine(l.hosts[0], g)
+	b.listen("tcp", 80)
+	ctx, cancel := context.WithCancel(t.Context())
+	scanned := make(chan error, 1)
+	go func() { scanned <- scanner.flood(ctx, b.v4) }()
+	for range 50 {
+		if err := connects(a, b, 80, false); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	must(t, <-scanned)
+	c, err := l.hosts[0].agent.dp.Counters()
+	must(t, err)
+	t.Logf("missed %d, dropped %v", c.Upcalls, c.Drops)
+}
+
+// flood sends datagrams to port after port until ctx ends.
+func (m *machine) flood(ctx context.Context, to netip.Addr) error {
+	var c net.PacketConn
+	if err := m.Do(func() (err error) { c, err = net.ListenPacket("udp4", ":0"); return err }); err != nil {
+		return err
+	}
+	defer c.Close()
+	for port := 1024; ctx.Err() == nil; port++ {
+		if _, err := c.WriteTo([]byte("heddle"), &net.UDPAddr{IP: to.AsSlice(), Port: 1024 + port%60000}); err != nil && !strings.Contains(err.Error(), "refused") {
+			return err
+		}
+	}
+	return nil
 }
 
 // TestDHCP: a real client gets its address from the agent.
@@ -150,7 +221,7 @@ func TestFullTables(t *testing.T) {
 }
 
 // scan sends a datagram to each of the next count ports.
-func (m *machine) scan(to interface{ String() string }, count int) {
+func (m *machine) scan(to netip.Addr, count int) {
 	for range count {
 		m.scanned++
 		err := m.Do(func() error { return sendUDP(to.String(), 1024+m.scanned%60000) })

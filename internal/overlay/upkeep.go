@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"heddle/internal/overlay/datapath"
@@ -100,8 +101,8 @@ func (u *upkeep) round() {
 			unknown = append(unknown, u.look(batch)...)
 			batch = batch[:0]
 		}
-		if u.adopted && len(sample) < verifyEach && !f.Stale {
-			sample = append(sample, f)
+		if u.adopted && !f.Stale {
+			sample = u.pick(sample, f, len(seen))
 		}
 		return true
 	})
@@ -118,6 +119,17 @@ func (u *upkeep) round() {
 		u.verify(f)
 	}
 	u.age(start)
+}
+
+// pick keeps a sample in which each of the n flows seen so far is with the same chance.
+func (u *upkeep) pick(sample []datapath.FlowState, f datapath.FlowState, n int) []datapath.FlowState {
+	if len(sample) < verifyEach {
+		return append(sample, f)
+	}
+	if i := rand.IntN(n); i < verifyEach {
+		sample[i] = f
+	}
+	return sample
 }
 
 // look notes the use of flows, takes away the idle ones, and returns those that nobody knows.
