@@ -18,49 +18,69 @@ import (
 	"heddle/internal/topology"
 )
 
+// limits let a game run into its quotas.
+func limits() control.Options {
+	return control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20}}
+}
+
 // TestRandomOperations does anything in any order. After each step every bundle is what its owner translates into now; a
 // refused request has changed nothing; and when all is deleted, the store is as it was.
 func TestRandomOperations(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		w := open(t, store.NewMemory(), control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20}})
+		w := open(t, store.NewMemory(), limits())
 		w.hosts("h1", "h2")
-		before := w.dump()
-		g := &game{world: w, rt: rt}
-		n := w.network(`{}`).ID
-		w.subnet(n, `"ip_version":4,"cidr":"10.0.0.0/29"`)
-		w.subnet(n, `"ip_version":6,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`)
-		w.port(n, `"device_owner":"network:dhcp"`)
-		w.port(n, `"name":"first"`)
-		rt.Repeat(map[string]func(*rapid.T){
-			"":                g.check,
-			"create network":  g.createNetwork,
-			"create subnet":   g.createSubnet,
-			"create port":     g.createPort,
-			"create ports":    g.createPorts,
-			"create group":    g.createGroup,
-			"create rule":     g.createRule,
-			"update network":  g.updateNetwork,
-			"update subnet":   g.updateSubnet,
-			"update port":     g.updatePort,
-			"change port":     g.updatePort,
-			"alter port":      g.updatePort,
-			"change subnet":   g.updateSubnet,
-			"update group":    g.updateGroup,
-			"delete anything": g.deleteAnything,
-			"change tags":     g.changeTags,
-		})
-		g.deleteAll()
-		if d := cmp.Diff(before, w.dump()); d != "" {
-			rt.Fatalf("left in the store (+) or lost (-):\n%s", d)
-		}
+		play(rt, w, w)
 	})
+}
+
+// TestRandomOperationsAtTwoServers is the same over an etcd, each request at either server.
+func TestRandomOperationsAtTwoServers(t *testing.T) {
+	t.Parallel()
+	ws := twoServers(t, limits())
+	ws[0].hosts("h1", "h2")
+	rapid.Check(t, func(rt *rapid.T) { play(rt, ws[:]...) })
+}
+
+// play runs one game, on a network with a bit of everything.
+func play(rt *rapid.T, ws ...*world) {
+	w := ws[0]
+	before := w.dump()
+	g := &game{world: w, servers: ws, rt: rt}
+	n := w.network(`{}`).ID
+	w.subnet(n, `"ip_version":4,"cidr":"10.0.0.0/29"`)
+	w.subnet(n, `"ip_version":6,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`)
+	w.port(n, `"device_owner":"network:dhcp"`)
+	w.port(n, `"name":"first"`)
+	rt.Repeat(map[string]func(*rapid.T){
+		"":                g.check,
+		"create network":  g.createNetwork,
+		"create subnet":   g.createSubnet,
+		"create port":     g.createPort,
+		"create ports":    g.createPorts,
+		"create group":    g.createGroup,
+		"create rule":     g.createRule,
+		"update network":  g.updateNetwork,
+		"update subnet":   g.updateSubnet,
+		"change subnet":   g.updateSubnet,
+		"update port":     g.updatePort,
+		"change port":     g.updatePort,
+		"alter port":      g.updatePort,
+		"update group":    g.updateGroup,
+		"delete anything": g.deleteAnything,
+		"change tags":     g.changeTags,
+	})
+	g.deleteAll()
+	if d := cmp.Diff(before, w.dump()); d != "" {
+		rt.Fatalf("left in the store (+) or lost (-):\n%s", d)
+	}
 }
 
 // game plays one sequence of steps.
 type game struct {
-	*world
-	rt *rapid.T
+	*world  // the server asked now
+	servers []*world
+	rt      *rapid.T
 }
 
 // caller is somebody; most often the member.
@@ -70,6 +90,7 @@ func (g *game) caller(rt *rapid.T) neutron.Caller {
 
 // attempt runs a request, which may be refused, but then must leave no trace.
 func (g *game) attempt(rt *rapid.T, request func() error) {
+	g.world = rapid.SampledFrom(g.servers).Draw(rt, "server")
 	before := g.dump()
 	err := request()
 	if err == nil {
