@@ -77,7 +77,7 @@ func restoreCommand() *cobra.Command {
 	cmd.Flags().StringVar(&data, "data", DefaultDataDir, "data `directory` for heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := store.Restore(cmd.Context(), args[0], data, slog.New(slog.DiscardHandler)); err != nil {
-			return err
+			return stopFirst(err)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "restored; start the server with: heddle serve --data %s\n", data)
 		return nil
@@ -125,15 +125,20 @@ heddle serve first, and start it with the same --etcd flags after. The embedded 
 	return cmd
 }
 
-func moveStore(ctx context.Context, data string, to store.Cluster, progress io.Writer) error {
-	quiet := slog.New(slog.DiscardHandler)
-	// Opened for ourselves alone: with a server still running, what it writes meanwhile would be lost.
-	from, err := store.Open(ctx, store.Options{Embedded: &store.Embedded{DataDir: data}, Log: quiet})
+// stopFirst says what to do about a store that is in use.
+func stopFirst(err error) error {
 	if errors.Is(err, store.ErrInUse) {
 		return fmt.Errorf("%w: stop heddle serve first", err)
 	}
+	return err
+}
+
+func moveStore(ctx context.Context, data string, to store.Cluster, progress io.Writer) error {
+	quiet := slog.New(slog.DiscardHandler)
+	// Opened for ourselves alone: with a server still running, what it writes meanwhile would be lost.
+	from, err := store.Open(ctx, store.Options{Embedded: &store.Embedded{DataDir: data, Existing: true}, Log: quiet})
 	if err != nil {
-		return err
+		return stopFirst(err)
 	}
 	defer from.Close()
 	cluster, err := store.Open(ctx, store.Options{Cluster: &to, Log: quiet})

@@ -38,6 +38,8 @@ type Embedded struct {
 	// Names are the names and addresses by which agents reach Agents, for the server's certificate. Those of this
 	// machine, and the address listened on, need not be named.
 	Names []string
+	// Existing refuses a directory that has no store, where otherwise one is made.
+	Existing bool
 	// Tick is etcd's heartbeat; a start takes about ten of them. 0 is etcd's own default of 100 ms.
 	Tick time.Duration
 	// NoFsync makes commits that are lost when the machine fails. For tests.
@@ -162,6 +164,11 @@ func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logge
 func (o Embedded) check() error {
 	if o.DataDir == "" {
 		return errors.New("store: no data directory given")
+	}
+	if o.Existing {
+		if _, err := os.Stat(o.etcdDir()); err != nil {
+			return fmt.Errorf("%s holds no store: name the data directory of heddle serve (%w)", o.DataDir, err)
+		}
 	}
 	if over := len(o.tlsSocket()) - longestSocket; over > 0 {
 		return fmt.Errorf("store data directory %s: its path is %d bytes too long for a socket", o.DataDir, over)
