@@ -88,9 +88,9 @@ func (w *loader) try(ctx context.Context, call func(*client) error) bool {
 		return true
 	case ctx.Err() != nil:
 	case errors.As(err, &refused):
-		if refused.status < 500 {
+		if refused.status != http.StatusServiceUnavailable {
 			w.t.Errorf("refused: %v", err)
-		} else { w.t.Logf("DEBUG %v", err) }
+		}
 	default: // the server is gone
 		w.at = (w.at + 1) % len(w.servers)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -196,5 +197,43 @@ func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// output runs heddle in ns to its end and returns what it prints on both outputs, and its exit code. Its home is empty,
+// so that no clouds.yaml of this machine's is found.
+func output(t *testing.T, ns *nettest.Namespace, args ...string) (string, int) {
+	t.Helper()
+	cmd := heddle(args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(cmd.Env, "HOME="+cmd.Dir)
+	var text strings.Builder
+	cmd.Stdout, cmd.Stderr = &text, &text
+	if err := ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return text.String(), cmd.ProcessState.ExitCode()
+}
+
+// succeed runs heddle and returns what it prints.
+func succeed(t *testing.T, ns *nettest.Namespace, args ...string) string {
+	t.Helper()
+	text, code := output(t, ns, args...)
+	if code != 0 {
+		t.Fatalf("heddle %s: exit code %d\n%s", strings.Join(args, " "), code, text)
+	}
+	return text
+}
+
+// refuse runs heddle, which must end with the code and say the words.
+func refuse(t *testing.T, ns *nettest.Namespace, code int, words string, args ...string) {
+	t.Helper()
+	text, got := output(t, ns, args...)
+	if got != code || !strings.Contains(text, words) {
+		t.Errorf("heddle %s: exit code %d, want %d and the words %q:\n%s", strings.Join(args, " "), got, code, words, text)
 	}
 }

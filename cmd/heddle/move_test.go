@@ -1,0 +1,153 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"heddle/internal/nettest"
+)
+
+// tenant is a few objects and a user, as an operator may find them in his store.
+type tenant struct {
+	objects map[string]object
+	user    cloud
+}
+
+// furnish makes a tenant's objects and a user.
+func furnish(t *testing.T, c *client, identity string) tenant {
+	t.Helper()
+	network := c.mustCreate(t, "network", map[string]any{"name": "blue"})
+	c.mustCreate(t, "subnet", map[string]any{"name": "blue", "network_id": network.ID, "ip_version": 4, "cidr": "10.0.0.0/24"})
+	for range 5 {
+		c.mustCreate(t, "port", map[string]any{"name": "p", "network_id": network.ID})
+	}
+	var ann tenant
+	ann.user.Auth.Username, ann.user.Auth.Password = "ann", "correct horse"
+	id := *c
+	id.neutron = identity
+	var user, projects, roles map[string]any
+	type m = map[string]any
+	for _, call := range []struct {
+		method, path string
+		body         any
+		out          any
+	}{
+		{http.MethodPost, "/v3/users", m{"user": m{"name": "ann", "password": "correct horse"}}, &user},
+		{http.MethodGet, "/v3/projects?name=admin", nil, &projects},
+		{http.MethodGet, "/v3/roles?name=member", nil, &roles},
+	} {
+		if err := id.call(t.Context(), call.method, call.path, call.body, call.out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "/v3/projects/" + firstID(projects["projects"]) + "/users/" + firstID(user["user"]) + "/roles/" + firstID(roles["roles"])
+	if err := id.call(t.Context(), http.MethodPut, path, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	ann.objects = inventory(t, c)
+	return ann
+}
+
+// firstID is the id of an object, or of the first of a list.
+func firstID(v any) string {
+	if list, ok := v.([]any); ok {
+		v = list[0]
+	}
+	return v.(map[string]any)["id"].(string)
+}
+
+// inventory is every object that a client sees.
+func inventory(t *testing.T, c *client) map[string]object {
+	t.Helper()
+	all := map[string]object{}
+	for _, kind := range []string{"network", "subnet", "port", "security-group"} {
+		for id, o := range c.list(t, kind) {
+			all[kind+"/"+id] = o
+		}
+	}
+	return all
+}
+
+// check says whether a server has the tenant as it was: the objects, an old token, and the user.
+func (want tenant) check(t *testing.T, ns *nettest.Namespace, oldToken string) {
+	t.Helper()
+	c := newClient(ns, "127.0.0.1", oldToken)
+	got := inventory(t, c)
+	for key, o := range want.objects {
+		if got[key] != o {
+			t.Errorf("%s: %+v, want %+v", key, got[key], o)
+		}
+	}
+	if len(got) != len(want.objects) {
+		t.Errorf("%d objects, want %d", len(got), len(want.objects))
+	}
+	if err := newClient(ns, "127.0.0.1", "").login(t.Context(), "http://127.0.0.1:5000", want.user); err != nil {
+		t.Error(err)
+	}
+}
+
+// The embedded store moves into a cluster: objects, users and tokens are the same after. It is refused while a server
+// has the store, and into a cluster that is not empty.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	ns := nettest.ForTest(t).MustNamespace(t, "move")
+	etcd := startCluster(t, ns)
+	etcd.Protect(t)
+	data := t.TempDir()
+	server := start(t, ns, serveAt("127.0.0.1", data)...)
+	admin := login(t, ns, "127.0.0.1", data)
+	ann := furnish(t, admin, "http://127.0.0.1:5000")
+
+	move := append([]string{"move", "--data", data}, flags(etcd)...)
+	refuse(t, ns, 1, "stop heddle serve first", move...)
+	server.stop(t)
+	refuse(t, ns, 1, "holds no store", append([]string{"move", "--data", t.TempDir()}, flags(etcd)...)...)
+	succeed(t, ns, move...)
+	refuse(t, ns, 1, "the target is not empty", move...)
+
+	start(t, ns, serveAt("127.0.0.1", t.TempDir(), flags(etcd)...)...)
+	ann.check(t, ns, admin.token)
+	verify(t, openCluster(t, etcd))
+}
+
+// A backup taken while the server runs, and one taken while it does not, both restore to what there was.
+func TestBackupRestore(t *testing.T) {
+	t.Parallel()
+	ns := nettest.ForTest(t).MustNamespace(t, "backup")
+	data, dir := t.TempDir(), t.TempDir()
+	server := start(t, ns, serveAt("127.0.0.1", data)...)
+	admin := login(t, ns, "127.0.0.1", data)
+	ann := furnish(t, admin, "http://127.0.0.1:5000")
+	running, stopped := filepath.Join(dir, "running"), filepath.Join(dir, "stopped")
+	succeed(t, ns, "backup", running, "--data", data)
+	refuse(t, ns, 1, "stop heddle serve first", "restore", running, "--data", data)
+	server.stop(t)
+	succeed(t, ns, "backup", stopped, "--data", data)
+
+	damaged := filepath.Join(dir, "damaged")
+	raw, err := os.ReadFile(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)/2] ^= 1
+	writeFile(t, damaged, string(raw))
+	cut := filepath.Join(dir, "cut")
+	writeFile(t, cut, string(raw[:len(raw)/3]))
+	refuse(t, ns, 1, "it has a store already", "restore", running, "--data", data)
+	for _, file := range []string{damaged, cut, filepath.Join(dir, "missing")} {
+		fresh := filepath.Join(t.TempDir(), "new")
+		refuse(t, ns, 1, file, "restore", file, "--data", fresh)
+		refuse(t, ns, 1, "holds no store", "backup", filepath.Join(dir, "x"), "--data", fresh)
+	}
+
+	for _, file := range []string{running, stopped} {
+		fresh := filepath.Join(t.TempDir(), "new")
+		succeed(t, ns, "restore", file, "--data", fresh)
+		server := start(t, ns, serveAt("127.0.0.1", fresh)...)
+		ann.check(t, ns, admin.token)
+		verify(t, openData(t, fresh))
+		server.stop(t)
+	}
+}
