@@ -2,6 +2,7 @@ package datapath_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -26,6 +27,34 @@ func TestVirtualMachine(t *testing.T) {
 	guest := n.guest()
 	checkTraffic(t, guest, near)
 	checkTraffic(t, guest, far)
+	for _, w := range []*workload{near, far} {
+		packets, size := received(t, guest)
+		if _, err := path(w, guest, guest.v4).Stream(100 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		morePackets, moreBytes := received(t, guest)
+		if mean := (moreBytes - size) / (morePackets - packets); mean < 3000 {
+			t.Errorf("a stream from %s comes in frames of %d bytes: they were cut on the way", w.Name, mean)
+		}
+	}
+}
+
+// received reads how many frames and bytes have come in at a workload.
+func received(t *testing.T, w *workload) (packets, size int) {
+	t.Helper()
+	out, err := w.Output(t.Context(), "ip", "-j", "-s", "link", "show", "dev", "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var links []struct {
+		Stats struct {
+			RX struct{ Packets, Bytes int }
+		} `json:"stats64"`
+	}
+	if err := json.Unmarshal([]byte(out), &links); err != nil || len(links) != 1 {
+		t.Fatalf("ip printed %s: %v", out, err)
+	}
+	return links[0].Stats.RX.Packets, links[0].Stats.RX.Bytes
 }
 
 // guest makes a virtual machine on the first host: a program hands frames with their offload headers between the tap of

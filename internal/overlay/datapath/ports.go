@@ -185,27 +185,37 @@ func nextGeneration(last, i uint32) uint32 { return last&^0xffff + 1<<16 | i }
 // DetachPort takes the program off the port's interface and forgets its number. Flows from and to it no longer act. A
 // port that is not there is no error.
 func (d *Datapath) DetachPort(name string) error {
-	if err := checkName(name); err != nil {
-		return fmt.Errorf("detach port: %w", err)
+	p, err := d.forgetPort(name)
+	if p == nil && err == nil {
+		return nil
 	}
+	if err == nil { // taking a program off waits for the kernel, so frames go on being sent meanwhile
+		err = d.pins.detach(p.link, portLinkPrefix+name)
+	}
+	if err != nil {
+		return fmt.Errorf("detach port %s: %w", name, err)
+	}
+	return nil
+}
+
+// forgetPort removes a port from the maps: its program, still there, then drops what comes in.
+func (d *Datapath) forgetPort(name string) (*portState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.ports[name]
 	if p == nil {
-		return nil
+		return nil, nil
 	}
-	errs := []error{d.pins.detach(p.link, portLinkPrefix+name)}
 	if p.Port != 0 {
-		errs = append(errs, d.forgetEntries(p, 0, PortOptions{}),
+		if err := errors.Join(d.forgetEntries(p, 0, PortOptions{}),
 			d.maps.Ports.Put(index(uint32(p.Port)), bpfPort{Number: uint32(p.Port)}),
-			d.registry.Delete(portKey(p.Port)))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("detach port %s: %w", name, err)
+			d.registry.Delete(portKey(p.Port))); err != nil {
+			return p, err
+		}
 	}
 	delete(d.ports, name)
 	delete(d.byNumber, p.Port)
-	return nil
+	return p, nil
 }
 
 // Ports lists the attached ports by name: after Open those that an earlier agent left. Detach the ones not wanted. A

@@ -16,7 +16,7 @@ const maxTunnels = 4096
 const maxLocals = 4
 
 // AttachUnderlay takes in tunnelled frames that reach this host's tunnel addresses by the interface; everything else
-// there passes untouched. One interface is the underlay: another one before is let go.
+// there passes untouched. One interface is the underlay: another one before is let go. Not to be called twice at once.
 func (d *Datapath) AttachUnderlay(ifname string, locals ...netip.Addr) error {
 	if len(locals) == 0 || len(locals) > maxLocals {
 		return fmt.Errorf("underlay %s: %d tunnel addresses: want 1 to %d", ifname, len(locals), maxLocals)
@@ -32,8 +32,6 @@ func (d *Datapath) AttachUnderlay(ifname string, locals ...netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("underlay: %w", err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err := d.configure(func(c *bpfConfig) { c.Local = words }); err != nil {
 		return fmt.Errorf("underlay %s: %w", ifname, err)
 	}
@@ -45,6 +43,8 @@ func (d *Datapath) AttachUnderlay(ifname string, locals ...netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("underlay %s: %w", ifname, err)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.underlay != nil {
 		d.underlay.Close()
 	}

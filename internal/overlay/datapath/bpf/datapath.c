@@ -165,16 +165,19 @@ static __always_inline int state_message(struct __sk_buff *skb, __be32 from)
 	return err ? dropped(err) : TCX_DROP;
 }
 
-// may_strip says whether the outer headers of a frame may be taken off here. An offload frame keeps the marks of a tunnel
-// when they are; TCP does without, but the kernel would cut any other frame in the wrong places and lose it. Such frames
-// go through the kernel's vxlan device, which clears the marks.
-static __always_inline int may_strip(struct __sk_buff *skb, __be16 proto)
+// may_strip says whether the outer headers of a frame for the port may be taken off here. An offload frame keeps the marks
+// of a tunnel when they are. A TCP socket at the other end of a veth does not mind; but the kernel would cut a frame for a
+// tap, needlessly, and any other than TCP in the wrong places. Those go through the kernel's vxlan device, which clears
+// the marks.
+static __always_inline int may_strip(struct __sk_buff *skb, const struct port *p, __be16 proto)
 {
 	__u32 at = OUTER_BYTES + ETH_HLEN;
 	__u8 next = 0;
 
 	if (!skb->gso_size)
 		return 1;
+	if (!p->peer)
+		return 0;
 	if (proto == bpf_htons(ETH_P_IP))
 		at += __builtin_offsetof(struct iphdr, protocol);
 	else if (proto == bpf_htons(ETH_P_IPV6))
@@ -221,14 +224,14 @@ int from_underlay(struct __sk_buff *skb)
 	key = bpf_ntohl(vxlan.vni) >> 8;
 	if (key == 0xffffff)
 		return state_message(skb, from);
-	if (!may_strip(skb, proto))
-		return TCX_NEXT;
 	number = bpf_map_lookup_elem(&deliveries, &key);
 	if (!number)
 		return dropped(DROP_UNKNOWN_KEY);
 	p = find_port(*number);
 	if (!p)
 		return dropped(DROP_NO_PORT);
+	if (!may_strip(skb, p, proto))
+		return TCX_NEXT;
 	if (proto == bpf_htons(ETH_P_IPV6))
 		flags |= ADJ_ROOM_DECAP_L3_IPV6;
 	if (strip(skb, OUTER_BYTES, flags, &proto))
