@@ -24,6 +24,7 @@ func tables(host string) []replica.Table {
 func (a *Agent) changed(u replica.Update) {
 	e := a.engine
 	var traces []*topology.TraceRequest
+	var moved []*sighting
 	hosts, first := false, u.Prev.Revision == 0
 	e.world.Lock()
 	e.adopting = first
@@ -40,8 +41,10 @@ func (a *Agent) changed(u replica.Update) {
 			applyHostState(e.topology, c)
 		case schema.LearnedMACs.Name():
 			e.bump(a.applyMAC(e.topology, c, u.Next))
+			moved = append(moved, a.movedAway(c)...)
 		case schema.LearnedNeighbours.Name():
 			a.applyNeighbour(e.topology, c, u.Next)
+			moved = append(moved, a.movedAway(c)...)
 		case schema.TraceRequests.Name():
 			if r, ok := c.New.(*topology.TraceRequest); ok {
 				traces = append(traces, r)
@@ -52,6 +55,7 @@ func (a *Agent) changed(u replica.Update) {
 	}
 	e.adopting = false
 	e.world.Unlock()
+	e.unlearn(moved)
 	if hosts || first {
 		a.hostsChanged(u.Next)
 	}
@@ -146,6 +150,30 @@ func (a *Agent) applyNeighbour(w *simulate.World, c *replica.Changed, s *replica
 	} else if old, ok := c.Old.(*topology.LearnedNeighbour); ok && old.HostID != a.opts.HostID {
 		w.ForgetNeighbour(*old)
 	}
+}
+
+// movedAway forgets what this host has seen of an address that another host has seen since: should it come back, that is
+// news.
+func (a *Agent) movedAway(c *replica.Changed) []*sighting {
+	e := a.engine
+	e.state.Lock()
+	defer e.state.Unlock()
+	var s *sighting
+	switch now := c.New.(type) {
+	case *topology.LearnedMAC:
+		if now.HostID != a.opts.HostID {
+			s = e.seen.macs[flow.Learned{NetworkID: now.NetworkID, VLAN: now.VLAN, MAC: now.MAC}]
+		}
+	case *topology.LearnedNeighbour:
+		if now.HostID != a.opts.HostID {
+			s = e.seen.ips[sightedIP{now.NetworkID, now.IP}]
+		}
+	}
+	if s == nil {
+		return nil
+	}
+	e.seen.forget(s)
+	return []*sighting{s}
 }
 
 // revisionOf is when a record was last written: of two sightings the later counts.

@@ -381,8 +381,13 @@ func (l *lab) wait(what string, cond func() bool) {
 }
 
 // ping sends count echo requests and returns an error unless all are answered.
-func (m *machine) ping(to netip.Addr, count int) error {
-	_, err := m.Output(m.lab.t.Context(), "ping", "-n", "-c", strconv.Itoa(count), "-i", "0.01", "-W", "1", to.String())
+func (m *machine) ping(to netip.Addr, count int) error { return m.pingFor(to, count, 5*time.Second) }
+
+// answers says whether one echo request is answered soon.
+func (m *machine) answers(to netip.Addr) bool { return m.pingFor(to, 1, short) == nil }
+
+func (m *machine) pingFor(to netip.Addr, count int, patience time.Duration) error {
+	_, err := m.Output(m.lab.t.Context(), "ping", "-n", "-c", strconv.Itoa(count), "-i", "0.01", "-W", fmt.Sprint(patience.Seconds()), to.String())
 	return err
 }
 

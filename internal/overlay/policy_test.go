@@ -50,7 +50,7 @@ func TestSecurityGroupsDenyFromBothSides(t *testing.T) {
 			}
 		}
 	}
-	if a.ping(near.v4, 1) == nil || a.ping(far.v6, 1) == nil {
+	if a.answers(near.v4) || a.answers(far.v6) {
 		t.Error("a ping passed that no rule allows")
 	}
 }
@@ -83,7 +83,7 @@ func TestTenantsWithTheSameSubnet(t *testing.T) {
 	if err := a.ping(c.v4, 1); err != nil {
 		t.Error(err)
 	}
-	if err := b.ping(c.v4, 1); err == nil {
+	if b.answers(c.v4) {
 		t.Error("a machine of one tenant reached that of another")
 	}
 }

@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +120,26 @@ func TestDeadHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.wait("the learned address to go", func() bool { return there(t, l.st, prefix) == "" })
+}
+
+// TestAddressMovesBetweenHosts: a MAC that nobody seeded is found where it was seen last, also when it comes back.
+func TestAddressMovesBetweenHosts(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n := l.network("blue")
+	l.start()
+	a, b, c := n.machine(l.hosts[0]), n.machine(l.hosts[1]), n.machine(l.hosts[0])
+	floating := netip.MustParseAddr("10.0.0.200")
+	was := a
+	for round, m := range []*machine{a, b, a, b} {
+		was.MustIP(t, "link set eth0 down", "addr flush dev eth0", "link set eth0 address "+was.port.MACAddress.String())
+		m.MustIP(t, "link set eth0 down", "link set eth0 address 02:00:00:00:00:99", "link set eth0 up", "addr replace "+floating.String()+"/24 dev eth0")
+		was = m
+		l.wait(fmt.Sprintf("answers in round %d", round), func() bool { return m.answers(c.v4) })
+		if err := c.ping(floating, 1); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+	}
 }
 
 // TestRegistration: a host that has joined changes only its own record, one that has not makes it, and one whose record
