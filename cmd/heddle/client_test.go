@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,9 +46,9 @@ func readCloud(t *testing.T, data string) cloud {
 
 // client calls the APIs of one server, from inside its namespace.
 type client struct {
-	http    *http.Client
-	neutron string // base URL
-	token   string
+	http  *http.Client
+	base  string // URL; of Neutron, if nothing else is said
+	token string
 }
 
 // dialer opens connections inside a namespace.
@@ -64,10 +66,24 @@ func dialer(ns *nettest.Namespace) func(context.Context, string, string) (net.Co
 // newClient is a client of the server at this address, with a token or without.
 func newClient(ns *nettest.Namespace, address, token string) *client {
 	return &client{
-		http:    &http.Client{Transport: &http.Transport{DialContext: dialer(ns), MaxIdleConnsPerHost: 16}},
-		neutron: "http://" + address + ":9696",
-		token:   token,
+		http:  &http.Client{Transport: &http.Transport{DialContext: dialer(ns), MaxIdleConnsPerHost: 16}},
+		base:  "http://" + address + ":9696",
+		token: token,
 	}
+}
+
+// trust makes the client know servers by an authority in a PEM file.
+func (c *client) trust(t *testing.T, file string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		t.Fatalf("%s: no certificate", file)
+	}
+	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
 }
 
 // login logs in as the first administrator of a server at an address, whose data directory has his password.
@@ -133,7 +149,7 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 		}
 		payload = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.neutron+path, payload)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func furnish(t *testing.T, c *client, identity string) tenant {
 	var ann tenant
 	ann.user.Auth.Username, ann.user.Auth.Password = "ann", "correct horse"
 	id := *c
-	id.neutron = identity
+	id.base = identity
 	var user, projects, roles map[string]any
 	type m = map[string]any
 	for _, call := range []struct {

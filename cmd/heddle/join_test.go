@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/api/hosts"
+	"heddle/internal/nettest"
+	"heddle/internal/store"
+)
+
+// site is a server and hosts, each a namespace, on one underlay.
+type site struct {
+	lab  *nettest.Lab
+	ctl  *nettest.Namespace // 192.0.2.1
+	data string             // of the server
+}
+
+// newSite makes the underlay.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{lab: nettest.ForTest(t), data: t.TempDir()}
+	s.ctl = s.lab.MustNamespace(t, "ctl")
+	s.ctl.MustIP(t, "link add underlay type bridge", "addr add 192.0.2.1/24 dev underlay", "link set underlay up")
+	return s
+}
+
+// serve starts the server, with its store open to agents of other hosts.
+func (s *site) serve(t *testing.T, more ...string) *running {
+	t.Helper()
+	args := []string{"serve", "--data", s.data, "--agents-listen", "192.0.2.1:2379", "--operator-listen", "192.0.2.1:9698"}
+	return start(t, s.ctl, append(args, more...)...)
+}
+
+// host is a machine that may join.
+type host struct {
+	ns    *nettest.Namespace
+	name  string // not used by any other test: what its agent pins is found by it
+	ip    string
+	state string
+}
+
+// addHost makes a machine with this address on the underlay.
+func (s *site) addHost(t *testing.T, short, ip string) *host {
+	t.Helper()
+	h := &host{ns: s.lab.MustNamespace(t, short), ip: ip, state: filepath.Join(t.TempDir(), short)}
+	h.name = h.ns.Name
+	s.lab.MustVeth(t, s.ctl, short, h.ns, "eth0")
+	s.ctl.MustIP(t, "link set "+short+" master underlay")
+	h.ns.MustIP(t, "addr add "+ip+"/24 dev eth0")
+	t.Cleanup(func() { succeed(t, h.ns, "agent", "--cleanup", "--name", h.name) })
+	return h
+}
+
+// agent are the arguments of the host's agent.
+func (h *host) agent(more ...string) []string {
+	return append([]string{"agent", "--name", h.name, "--state", h.state, "--tunnel-ip", h.ip}, more...)
+}
+
+// pins is where the host's agent keeps programs and maps.
+func (h *host) pins() string { return filepath.Join("/sys/fs/bpf/heddle", h.name) }
+
+// token makes a join token.
+func (s *site) token(t *testing.T, name ...string) string {
+	t.Helper()
+	return strings.TrimSpace(succeed(t, s.ctl, append([]string{"host", "token", "--data", s.data}, name...)...))
+}
+
+// alive says whether the server lists the host, and as up.
+func (s *site) alive(t *testing.T, h *host) (listed, up bool) {
+	t.Helper()
+	var all []struct {
+		Name  string `json:"name"`
+		Alive bool   `json:"alive"`
+	}
+	if err := json.Unmarshal([]byte(succeed(t, s.ctl, "host", "list", "-o", "json", "--data", s.data)), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.Name == h.name {
+			return true, one.Alive
+		}
+	}
+	return false, false
+}
+
+// operator is a client of the operators' API, which has a certificate of the store's authority.
+func (s *site) operator(t *testing.T) *client {
+	t.Helper()
+	c := login(t, s.ctl, "127.0.0.1", s.data)
+	c.trust(t, store.AuthorityFile(s.data))
+	c.base = "https://192.0.2.1:9698"
+	return c
+}
+
+// A host joins with a token, is listed, and is shut out again.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h1, h2 := s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
+
+	refuse(t, h1.ns, 2, "this host has not joined: run `heddle host token`", h1.agent()...)
+	refuse(t, h1.ns, 1, "not a join token", h1.agent("--join", "nonsense")...)
+	token := s.token(t)
+	refuse(t, h1.ns, 1, "it is not the server that made it", h1.agent("--join", forge(t, token))...)
+	agent := start(t, h1.ns, h1.agent("--join", token)...)
+	if _, up := s.alive(t, h1); !up {
+		t.Error("the host has joined and its agent runs, but it is not up")
+	}
+	refuse(t, h2.ns, 1, "used, expired or unknown", h2.agent("--join", token)...)
+	refuse(t, h2.ns, 1, "is for host "+h1.name, h2.agent("--join", s.token(t, h1.name))...)
+
+	limits(t, s, h1)
+	agent.kill()
+	agent = start(t, h1.ns, h1.agent("--join", token)...) // as a service file would have it
+	limits(t, s, h1)
+
+	succeed(t, s.ctl, "host", "remove", h1.name, "--data", s.data)
+	if err := read(t, s, h1, "/heddle/topology/"); !errors.Is(err, store.ErrDenied) {
+		t.Errorf("a removed host reads the store: %v", err)
+	}
+	if listed, _ := s.alive(t, h1); listed {
+		t.Error("a removed host is listed")
+	}
+	agent.stop(t)
+	refuse(t, h1.ns, 1, "denied", h1.agent()...)
+}
+
+// forge returns the token with the fingerprint of another server.
+func forge(t *testing.T, token string) string {
+	t.Helper()
+	prefix, body, _ := strings.Cut(token, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts map[string]any
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		t.Fatal(err)
+	}
+	parts["p"] = strings.Repeat("0", len(parts["p"].(string)))
+	if raw, err = json.Marshal(parts); err != nil {
+		t.Fatal(err)
+	}
+	return prefix + "." + base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// open opens the server's store with the host's certificate, by the socket.
+func (s *site) open(t *testing.T, h *host) (*store.Etcd, error) {
+	t.Helper()
+	joined, err := hosts.Load(h.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := &store.Cluster{Endpoints: []string{"unixs://" + filepath.Join(s.data, "etcd-tls.sock")},
+		CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile, SkipLimits: true}
+	return store.Open(t.Context(), store.Options{Cluster: cluster})
+}
+
+// read lists what is under a prefix with the host's certificate.
+func read(t *testing.T, s *site, h *host, prefix string) error {
+	t.Helper()
+	st, err := s.open(t, h)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	_, _, err = st.List(t.Context(), prefix)
+	return err
+}
+
+// limits tries what a host may do with the store, and what it may not.
+func limits(t *testing.T, s *site, h *host) {
+	t.Helper()
+	for prefix, may := range map[string]bool{
+		"/heddle/topology/": true, "/heddle/hosts/": true, "/heddle/state/": true,
+		"/heddle/identity/": false, "/heddle/join/": false, "/heddle/neutron/": false, "/heddle/": false, "/heddle-authority": false, "": false,
+	} {
+		if err := read(t, s, h, prefix); may != (err == nil) || err != nil && !errors.Is(err, store.ErrDenied) {
+			t.Errorf("a host reads %q: %v; may it: %t", prefix, err, may)
+		}
+	}
+	st, err := s.open(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	for _, key := range []string{"/heddle/topology/port/x", "/heddle/neutron/ports/x", "/heddle/state/another/alive", "/heddle/schema", "/heddle/hosts/another"} {
+		if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: key, Value: []byte("{}")}}); !errors.Is(err, store.ErrDenied) {
+			t.Errorf("a host writes %s: %v", key, err)
+		}
+	}
+}
+
+// A host whose agent is killed is down once its lease has ended, and --cleanup leaves nothing of it in the kernel.
+func TestAgentKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := start(t, h.ns, h.agent("--join", s.token(t, h.name))...)
+	agent.kill()
+	if _, up := s.alive(t, h); !up {
+		t.Error("a host counts as down before its lease has ended: a restarted agent would be missed")
+	}
+	if _, err := os.Stat(h.pins()); err != nil {
+		t.Errorf("what forwards went with the agent: %v", err)
+	}
+	succeed(t, h.ns, "agent", "--cleanup", "--name", h.name)
+	if _, err := os.Stat(h.pins()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after --cleanup: %v", h.pins(), err)
+	}
+	if out, err := h.ns.Output(t.Context(), "ip", "-o", "link"); err != nil || strings.Count(out, "\n") != 2 {
+		t.Errorf("links after --cleanup: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	operator := s.operator(t)
+	err := nettest.Until(ctx, "the host to be down", func() (bool, error) {
+		var answer struct {
+			Host struct {
+				Alive bool `json:"alive"`
+			} `json:"host"`
+		}
+		err := operator.call(ctx, "GET", "/v1/hosts/"+h.name, nil, &answer)
+		return !answer.Host.Alive, err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if listed, up := s.alive(t, h); !listed || up {
+		t.Errorf("listed: %t, up: %t; want a host that is down", listed, up)
+	}
+}
