@@ -26,9 +26,18 @@ func TestTooBig(t *testing.T) {
 	n := l.network("blue")
 	g := l.group(everything()...)
 	l.start()
-	a, b := n.machine(l.hosts[0], g), n.machine(l.hosts[1], g)
-	for _, m := range []*machine{a, b} {
+	a, b, c := n.machine(l.hosts[0], g), n.machine(l.hosts[1], g), n.machine(l.hosts[0], g)
+	for _, m := range []*machine{a, b, c} {
 		m.MustIP(t, "link set eth0 mtu 1500")
+	}
+	b.listen("tcp", 80)
+	for _, v6 := range []bool{false, true} { // TCP finds the size that passes by itself
+		if err := connects(c, b, 80, v6); err != nil {
+			t.Errorf("TCP, IPv6 %v: %v", v6, err)
+		}
+	}
+	if c.host.agent.engine.count.drops[dropTooBig].Load() == 0 {
+		t.Error("no sender was told what passes")
 	}
 	for family, args := range map[string][]string{
 		"IPv4, first packet": {"-s", "1450", b.v4.String()}, "IPv6, first packet": {"-s", "1430", b.v6.String()},
