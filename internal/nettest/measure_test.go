@@ -37,19 +37,26 @@ func TestMeasures(t *testing.T) {
 	t.Logf("round trip p50 %v, connect p50 %v, %.0f/s, %.1f Gbit/s, %.0f packets/s", rr.P50, connects.P50, rate, bits/1e9, blast.PerSecond)
 }
 
-// TestBench runs every case of the benchmark for a moment: the figures mean nothing, but every path must carry all kinds
-// of traffic with sound checksums.
-func TestBench(t *testing.T) {
-	ForTest(t)
-	report, err := Bench(t.Context(), BenchOptions{Rounds: 1, RoundTrips: 200, Connects: 50,
-		Stream: 50 * time.Millisecond, Blast: 20 * time.Millisecond})
+// TestCompare runs the comparison for a moment on what the kernel offers: the figures mean nothing, but every path must
+// carry all kinds of traffic with sound checksums.
+func TestCompare(t *testing.T) {
+	var paths []Path
+	for _, build := range []func(*Lab) (Path, error){DirectPath, BridgePath,
+		func(l *Lab) (Path, error) { return VXLANPath(l, false) },
+		func(l *Lab) (Path, error) { return VXLANPath(l, true) }} {
+		p, err := build(ForTest(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, p)
+	}
+	figures, err := Compare(t.Context(), paths, CompareOptions{Rounds: 1, RoundTrips: 200, Stream: 50 * time.Millisecond, Blast: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range report.Figures {
-		if f.BadChecksums > 0 || f.RoundTrip <= 0 || f.Datagrams <= 0 || f.Bits <= 0 || f.Connects <= 0 {
-			t.Errorf("%+v", f)
+	for i, f := range figures {
+		if f.BadChecksums > 0 || f.RoundTrip <= 0 || f.Datagrams <= 0 || f.Bits <= 0 {
+			t.Errorf("%s: %+v", paths[i].Name, f)
 		}
 	}
-	t.Logf("\n%s", report)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 )
 
@@ -43,33 +42,34 @@ func (l *Lab) ends(name string, host1, host2 *Namespace) (Path, error) {
 	return p, errors.Join(errs...)
 }
 
-// directPath is one veth pair with no host between: nothing can be faster.
-func directPath(l *Lab) (Path, io.Closer, error) {
+// DirectPath is one veth pair with no host between: nothing can be faster. Like all paths here it is what its lab holds;
+// a lab holds one.
+func DirectPath(l *Lab) (Path, error) {
 	a, err := l.Namespace("client")
 	if err != nil {
-		return Path{}, nil, err
+		return Path{}, err
 	}
 	b, err := l.Namespace("server")
 	if err != nil {
-		return Path{}, nil, err
+		return Path{}, err
 	}
 	p := Path{Name: "direct veth", Client: a, Server: b, Address: netip.MustParseAddr(serverIP)}
-	return p, l, errors.Join(l.Veth(a, "eth0", b, "eth0"),
+	return p, errors.Join(l.Veth(a, "eth0", b, "eth0"),
 		a.IP("link set eth0 mtu 1450", "addr add "+clientIP+"/24 dev eth0"),
 		b.IP("link set eth0 mtu 1450", "addr add "+serverIP+"/24 dev eth0"))
 }
 
-// bridgePath is two workloads on a Linux bridge.
-func bridgePath(l *Lab) (Path, io.Closer, error) {
+// BridgePath is two workloads on a Linux bridge.
+func BridgePath(l *Lab) (Path, error) {
 	h, err := l.Namespace("host")
 	if err != nil {
-		return Path{}, nil, err
+		return Path{}, err
 	}
 	p, err := l.ends("Linux bridge", h, h)
 	if err != nil {
-		return p, nil, err
+		return p, err
 	}
-	return p, l, errors.Join(h.bridge("client", "server"))
+	return p, h.bridge("client", "server")
 }
 
 // bridge makes a bridge of the ports, without the detour through netfilter's hooks where the kernel offers one.
@@ -87,43 +87,41 @@ func (n *Namespace) bridge(ports ...string) error {
 	return nil
 }
 
-// hosts makes two host namespaces with a veth between as their underlay. segmented forces frames of the wire's size onto
-// it, as a network card does; otherwise a veth carries frames of 64 KB and encapsulation looks free.
-func (l *Lab) hosts(segmented bool) (h1, h2 *Namespace, err error) {
-	if h1, err = l.Namespace("host1"); err != nil {
-		return nil, nil, err
+// VXLANPath is what the kernel offers between hosts: two workloads on two hosts, a bridge with a vxlan device on each,
+// and a veth between the hosts as their underlay. segmented forces frames of the wire's size onto it, as a network card
+// does; otherwise a veth carries frames of 64 KB and encapsulation looks free.
+func VXLANPath(l *Lab, segmented bool) (Path, error) {
+	h1, err := l.Namespace("host1")
+	if err != nil {
+		return Path{}, err
 	}
-	if h2, err = l.Namespace("host2"); err != nil {
-		return nil, nil, err
+	h2, err := l.Namespace("host2")
+	if err != nil {
+		return Path{}, err
 	}
-	err = errors.Join(l.Veth(h1, "under", h2, "under"),
-		h1.IP("addr add "+underlay1+"/24 dev under"), h2.IP("addr add "+underlay2+"/24 dev under"))
-	if err == nil && segmented {
-		err = errors.Join(h1.segment("under"), h2.segment("under"))
+	p, err := l.ends("bridge + vxlan", h1, h2)
+	if err != nil {
+		return p, err
 	}
-	return h1, h2, err
+	const device = "link add vx0 type vxlan id 42 dstport 4789 local %s remote %s dev under"
+	for _, step := range []func() error{
+		func() error { return l.Veth(h1, "under", h2, "under") },
+		func() error { return h1.IP("addr add "+underlay1+"/24 dev under", fmt.Sprintf(device, underlay1, underlay2)) },
+		func() error { return h2.IP("addr add "+underlay2+"/24 dev under", fmt.Sprintf(device, underlay2, underlay1)) },
+		func() error { return errors.Join(h1.bridge("client", "vx0"), h2.bridge("server", "vx0")) },
+	} {
+		if err := step(); err != nil {
+			return p, err
+		}
+	}
+	if segmented {
+		return p, errors.Join(h1.Segment("under"), h2.Segment("under"))
+	}
+	return p, nil
 }
 
-// segment makes a device send frames of its MTU only, and merge what it receives.
-func (n *Namespace) segment(device string) error {
+// Segment makes a device send frames of its MTU only, and merge what it receives.
+func (n *Namespace) Segment(device string) error {
 	_, err := n.Output(context.Background(), "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "on")
 	return err
-}
-
-// bridgeVXLANPath is what the kernel offers between hosts: a bridge with a vxlan device on each.
-func bridgeVXLANPath(segmented bool) func(*Lab) (Path, io.Closer, error) {
-	return func(l *Lab) (Path, io.Closer, error) {
-		h1, h2, err := l.hosts(segmented)
-		if err != nil {
-			return Path{}, nil, err
-		}
-		p, err := l.ends("bridge + vxlan", h1, h2)
-		if err != nil {
-			return p, nil, err
-		}
-		const device = "link add vx0 type vxlan id 42 dstport 4789 local %s remote %s dev under"
-		return p, l, errors.Join(
-			h1.IP(fmt.Sprintf(device, underlay1, underlay2)), h1.bridge("client", "vx0"),
-			h2.IP(fmt.Sprintf(device, underlay2, underlay1)), h2.bridge("server", "vx0"))
-	}
 }
