@@ -51,7 +51,7 @@ var may = map[string][]string{
 
 // onlyIn names, for each large library, the packages that may import it.
 var onlyIn = map[string][]string{
-	"go.etcd.io/etcd":                       {"internal/store", "calico/client"},
+	"go.etcd.io/etcd":                       {"internal/store", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
 	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/nettest"},
