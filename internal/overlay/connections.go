@@ -8,9 +8,13 @@ import (
 )
 
 // keeper keeps connections in a table of the kernel that outlives the agent.
-type keeper struct{ table *datapath.Table }
+type keeper struct {
+	table  *datapath.Table
+	keys   [][flowstate.KeySize]byte // room
+	values [][keptSize]byte
+}
 
-var _ flowstate.Keeper = keeper{}
+var _ flowstate.Keeper = (*keeper)(nil)
 
 // What is kept with a key.
 const (
@@ -19,30 +23,37 @@ const (
 	keptSize     = 1
 )
 
-// Apply writes the changes one by one; when one is refused the others are written all the same.
-func (k keeper) Apply(changes []flowstate.Change) error {
+// Apply puts what comes one after another in one call, and goes on when something is refused.
+func (k *keeper) Apply(changes []flowstate.Change) error {
 	var first error
-	own, imported := []byte{keptOwn}, []byte{keptImported}
-	for i := range changes {
-		c := &changes[i]
-		var err error
-		switch {
-		case c.Delete:
-			err = k.table.Delete(c.Key[:])
-		case c.Imported:
-			err = k.table.Put(c.Key[:], imported)
-		default:
-			err = k.table.Put(c.Key[:], own)
-		}
-		if err != nil && first == nil {
+	k.keys, k.values = k.keys[:0], k.values[:0]
+	put := func() {
+		if err := datapath.PutAll(k.table, k.keys, k.values); err != nil && first == nil {
 			first = err
 		}
+		k.keys, k.values = k.keys[:0], k.values[:0]
 	}
+	for i := range changes {
+		c := &changes[i]
+		if c.Delete {
+			put() // the key may be among them
+			if err := k.table.Delete(c.Key[:]); err != nil && first == nil {
+				first = err
+			}
+			continue
+		}
+		value := [keptSize]byte{keptOwn}
+		if c.Imported {
+			value[0] = keptImported
+		}
+		k.keys, k.values = append(k.keys, c.Key), append(k.values, value)
+	}
+	put()
 	return first
 }
 
 // Each lists them.
-func (k keeper) Each(f func(key []byte, imported bool) bool) error {
+func (k *keeper) Each(f func(key []byte, imported bool) bool) error {
 	return k.table.Each(func(key, value []byte) bool { return f(key, value[0] == keptImported) })
 }
 
@@ -52,7 +63,7 @@ func (a *Agent) openConnections() (*flowstate.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	conns := flowstate.New(flowstate.Options{Max: a.opts.MaxConnections, Keeper: keeper{table}})
+	conns := flowstate.New(flowstate.Options{Max: a.opts.MaxConnections, Keeper: &keeper{table: table}})
 	if err := conns.Load(monotonic()()); err != nil {
 		return nil, fmt.Errorf("connections of an earlier agent: %w", err)
 	}

@@ -42,11 +42,7 @@ func (d *Datapath) AttachPort(name, ifname string, opts PortOptions) (Port, erro
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
 	}
-	peer, err := d.leadsElsewhere(l)
-	if err != nil {
-		return 0, fmt.Errorf("attach port %s: %w", name, err)
-	}
-	p, err := d.enterPort(name, l, opts, peer)
+	p, err := d.enterPort(name, l, opts)
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
 	}
@@ -69,7 +65,7 @@ func (d *Datapath) AttachPort(name, ifname string, opts PortOptions) (Port, erro
 }
 
 // enterPort writes the port's number and properties into the maps.
-func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions, peer bool) (*portState, error) {
+func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions) (*portState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, other := range d.ports {
@@ -96,7 +92,8 @@ func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions, peer
 	}
 	p.Interface, p.Index, p.PortOptions = l.Name, l.Index, opts
 	entry := bpfPort{Number: uint32(p.Port), Ifindex: uint32(l.Index), Mtu: uint32(opts.MTU)}
-	if peer {
+	// Only across namespaces may a frame be handed straight to the other end.
+	if l.Elsewhere {
 		entry.Peer = 1
 	}
 	if err := d.writePort(p, entry); err != nil {

@@ -59,6 +59,23 @@ func (t *Table) Put(key, value []byte) error {
 	return nil
 }
 
+// PutAll is Put for many entries, in a few calls of the kernel. K and V are arrays of bytes of the table's sizes. When it
+// fails some entries may have been stored.
+func PutAll[K, V any](t *Table, keys []K, values []V) error {
+	for len(keys) > 0 {
+		n := min(batchSize, len(keys))
+		_, err := t.m.BatchUpdate(keys[:n], values[:n], nil)
+		if isFull(err) {
+			return fmt.Errorf("table %s: %d entries: %w", t.name, t.m.MaxEntries(), ErrTableFull)
+		}
+		if err != nil {
+			return fmt.Errorf("table %s: put %d entries: %w", t.name, n, err)
+		}
+		keys, values = keys[n:], values[n:]
+	}
+	return nil
+}
+
 // Get returns what is stored under key, nil if nothing is.
 func (t *Table) Get(key []byte) ([]byte, error) {
 	v, err := t.m.LookupBytes(key)
