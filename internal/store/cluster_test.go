@@ -4,220 +4,60 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/storetest"
 )
 
-// The test binary, called with this variable, is another process: a member of a cluster, or a writer that gets killed.
-const roleVariable = "HEDDLE_STORE_TEST_ROLE"
+// writerVariable makes a process of the test binary a writer, which gets killed.
+const writerVariable = "HEDDLE_STORE_TEST_WRITER"
 
 func TestMain(m *testing.M) {
-	role, arg, _ := strings.Cut(os.Getenv(roleVariable), " ")
-	if role == "" {
-		os.Exit(m.Run())
-	}
-	go func() {
-		io.Copy(io.Discard, os.Stdin) // ends with the test's process, however that ends
+	storetest.BeMember()
+	if dir := os.Getenv(writerVariable); dir != "" {
+		go storetest.EndWithParent()
+		fmt.Println("failed:", runWriter(dir))
 		os.Exit(1)
-	}()
-	switch role {
-	case "member":
-		exitOn(runMember(arg))
-	case "writer":
-		exitOn(runWriter(arg))
 	}
+	os.Exit(m.Run())
 }
 
-func exitOn(err error) {
-	fmt.Println("failed:", err)
-	os.Exit(1)
-}
-
-// start runs the test binary in a role and returns when it has printed "ready". It is killed with the test.
-func start(t testing.TB, role string) (*exec.Cmd, *os.File) {
+// startCluster runs a cluster with authentication on three addresses of loopback.
+func startCluster(t testing.TB, network int) *storetest.Cluster {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	var o storetest.Options
+	for i := range o.Addresses {
+		o.Addresses[i] = fmt.Sprintf("127.0.%d.%d", network, i+1)
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	t.Cleanup(func() {
-		kill(cmd)
-		stdin.Close()
-		r.Close()
-	})
-	return cmd, r
-}
-
-func kill(cmd *exec.Cmd) {
-	cmd.Process.Kill()
-	cmd.Wait()
-}
-
-// runMember is one of three members, "<number> <dir> <client ports> <peer ports>", with TLS towards clients and peers.
-func runMember(arg string) error {
-	var number int
-	var dir string
-	var clients, peers [3]int
-	if _, err := fmt.Sscan(arg, &number, &dir, &clients[0], &clients[1], &clients[2], &peers[0], &peers[1], &peers[2]); err != nil {
-		return err
-	}
-	at := func(port int) []url.URL {
-		return []url.URL{{Scheme: "https", Host: fmt.Sprintf("127.0.0.1:%d", port)}}
-	}
-	c := embed.NewConfig()
-	c.Name = fmt.Sprintf("m%d", number)
-	c.Dir = filepath.Join(dir, c.Name)
-	c.LogLevel, c.LogOutputs = "fatal", []string{"stderr"}
-	c.TickMs, c.ElectionMs = 20, 200
-	c.MaxTxnOps, c.MaxRequestBytes = store.MaxTxnOps, store.MaxRequestBytes
-	c.ListenClientUrls, c.AdvertiseClientUrls = at(clients[number]), at(clients[number])
-	c.ListenPeerUrls, c.AdvertisePeerUrls = at(peers[number]), at(peers[number])
-	var members []string
-	for i, p := range peers {
-		members = append(members, fmt.Sprintf("m%d=https://127.0.0.1:%d", i, p))
-	}
-	c.InitialCluster = strings.Join(members, ",")
-	c.ClientTLSInfo.CertFile, c.ClientTLSInfo.KeyFile = filepath.Join(dir, "member.crt"), filepath.Join(dir, "member.key")
-	c.ClientTLSInfo.TrustedCAFile, c.ClientTLSInfo.ClientCertAuth = filepath.Join(dir, "ca.crt"), true
-	c.PeerTLSInfo = c.ClientTLSInfo
-	e, err := embed.StartEtcd(c)
-	if err != nil {
-		return err
-	}
-	<-e.Server.ReadyNotify()
-	fmt.Println("ready")
-	return <-e.Err()
-}
-
-// freePorts are ports of loopback that nobody listened on a moment ago.
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
-}
-
-// cluster is three members in processes of their own, with TLS and authentication.
-type cluster struct {
-	dir       string
-	members   [3]*exec.Cmd
-	endpoints []string
-}
-
-func startCluster(t testing.TB) *cluster {
-	t.Helper()
-	c := &cluster{dir: t.TempDir()}
-	store.MakePairs(t, c.dir, "member", "root", "nobody")
-	ports := freePorts(t, 6)
-	list := strings.Trim(fmt.Sprint(ports), "[]")
-	var outputs [3]*os.File
-	for i := range c.members {
-		c.members[i], outputs[i] = start(t, fmt.Sprintf("member %d %s %s", i, c.dir, list))
-		c.endpoints = append(c.endpoints, fmt.Sprintf("https://127.0.0.1:%d", ports[i]))
-	}
-	for i, out := range outputs {
-		var word string
-		if _, err := fmt.Fscan(out, &word); err != nil || word != "ready" {
-			t.Fatalf("member %d: %q, %v", i, word, err)
-		}
-	}
+	c := storetest.Start(t, o)
+	c.Protect(t)
 	return c
 }
 
-func (c *cluster) options(cn string) store.Cluster {
-	return store.Cluster{
-		Endpoints: c.endpoints,
-		CAFile:    filepath.Join(c.dir, "ca.crt"),
-		CertFile:  filepath.Join(c.dir, cn+".crt"),
-		KeyFile:   filepath.Join(c.dir, cn+".key"),
+// open connects to a cluster until the test ends.
+func open(t testing.TB, o store.Cluster) *store.Etcd {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{Cluster: &o})
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { st.Close() })
+	return st
 }
 
-// protect makes etcd's users root, by certificate, and heddle, by password, and has etcd ask who somebody is.
-func (c *cluster) protect(t testing.TB) {
-	t.Helper()
-	o := c.options("root")
-	config, err := o.TLSConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.endpoints, TLS: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	ctx := t.Context()
-	_, err1 := client.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true})
-	_, err2 := client.UserGrantRole(ctx, "root", "root")
-	_, err3 := client.UserAdd(ctx, "heddle", "secret")
-	_, err4 := client.RoleAdd(ctx, "heddle")
-	_, err5 := client.RoleGrantPermission(ctx, "heddle", "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
-	_, err6 := client.UserGrantRole(ctx, "heddle", "heddle")
-	_, err7 := client.AuthEnable(ctx)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// leader is the number of the member that leads now.
-func (c *cluster) leader(t testing.TB) int {
-	t.Helper()
-	o := c.options("root")
-	config, err := o.TLSConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.endpoints, TLS: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	for i, e := range c.endpoints {
-		s, err := client.Status(t.Context(), e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Leader == s.Header.MemberId {
-			return i
-		}
-	}
-	t.Fatal("the cluster has no leader")
-	return 0
+// byPassword has a certificate that etcd does not know, and a user that it does.
+func byPassword(c *storetest.Cluster) store.Cluster {
+	o := c.As("nobody")
+	o.User, o.Password = storetest.User, storetest.Password
+	return o
 }
 
 // A pet has a name of its own and an owner who must exist.
@@ -236,6 +76,13 @@ func openPets(t testing.TB, st store.Store) *pets {
 	t.Helper()
 	p := newPets(st)
 	rep := replica.New(st, replica.Options{Watch: "/heddle/"}, p.owners, p.pets)
+	runReplica(t, rep)
+	p.db = records.NewDB(st, rep)
+	return p
+}
+
+// runReplica runs it until the test ends.
+func runReplica(t testing.TB, rep *replica.Replica) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- rep.Run(ctx) }()
@@ -243,8 +90,6 @@ func openPets(t testing.TB, st store.Store) *pets {
 		cancel()
 		<-done
 	})
-	p.db = records.NewDB(st, rep)
-	return p
 }
 
 func newPets(st store.Store) *pets {
@@ -277,20 +122,8 @@ func (p *pets) verify(t testing.TB) {
 // there, once, with all that belongs to it; and writing goes on.
 func TestClusterLosesAMember(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
-	c.protect(t)
-	byCertificate := c.options("root")
-	byPassword := c.options("nobody")
-	byPassword.User, byPassword.Password = "heddle", "secret"
-	var servers []*pets
-	for _, o := range []store.Cluster{byCertificate, byPassword} {
-		st, err := store.Open(t.Context(), store.Options{Cluster: &o})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { st.Close() })
-		servers = append(servers, openPets(t, st))
-	}
+	c := startCluster(t, 2)
+	servers := []*pets{openPets(t, open(t, c.As("root"))), openPets(t, open(t, byPassword(c)))}
 	if _, err := servers[0].db.Update(t.Context(), func(tx *records.Tx) error { return servers[0].owners.Put(tx, &owner{"o"}) }); err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +159,7 @@ func TestClusterLosesAMember(t *testing.T) {
 		})
 	}
 	<-killed
-	kill(c.members[c.leader(t)])
+	c.Kill(c.Leader(t))
 	writers.Wait()
 
 	for _, p := range servers {
@@ -351,8 +184,7 @@ func TestClusterLosesAMember(t *testing.T) {
 // The embedded store moves into a cluster.
 func TestMoveToCluster(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t)
-	c.protect(t)
+	c := startCluster(t, 3)
 	embedded, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -368,12 +200,7 @@ func TestMoveToCluster(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	o := c.options("root")
-	to, err := store.Open(t.Context(), store.Options{Cluster: &o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer to.Close()
+	to := open(t, c.As("root"))
 	if err := store.Copy(t.Context(), embedded, to, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -381,6 +208,38 @@ func TestMoveToCluster(t *testing.T) {
 	moved.verify(t)
 	if err := moved.put(t.Context(), &pet{"x", "o", "7"}); !errors.As(err, new(*records.TakenError)) {
 		t.Errorf("a name that was taken before the move: %v", err)
+	}
+}
+
+// A server that comes with a password sees what others write after all members were restarted, though they have
+// forgotten who it is and it asks for nothing itself.
+func TestClusterForgetsTokens(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 4)
+	quiet := openPets(t, open(t, byPassword(c)))
+	snap, err := quiet.db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make(chan struct{})
+	rep := replica.New(quiet.store, replica.Options{Watch: "/heddle/"}, quiet.owners)
+	rep.OnChange(func(u replica.Update) {
+		if u.Next.Len("owner") > 0 {
+			close(changed)
+		}
+	})
+	runReplica(t, rep)
+	<-rep.Ready()
+	c.Stop()
+	c.Restart(t)
+	writer := openPets(t, open(t, c.As("root")))
+	if _, err := writer.db.Update(t.Context(), func(tx *records.Tx) error { return writer.owners.Put(tx, &owner{"o"}) }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(30 * time.Second):
+		t.Error("nothing is seen, since revision", snap.Revision())
 	}
 }
 
@@ -399,7 +258,6 @@ func runWriter(dir string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready")
 	for i := p.pets.Count(snap); ; i += 2 {
 		id := fmt.Sprint(i)
 		_, err := p.db.Update(ctx, func(tx *records.Tx) error {
@@ -418,17 +276,25 @@ func TestKilledServer(t *testing.T) {
 	dir := t.TempDir()
 	acked := map[string]bool{}
 	for round := range 5 {
-		cmd, out := start(t, "writer "+dir)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), writerVariable+"="+dir)
+		cmd.Stderr = t.Output()
+		_, err1 := cmd.StdinPipe() // ends with this process
+		out, err2 := cmd.StdoutPipe()
+		if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
 		for n := 0; n < 20+17*round; n++ {
 			var id string
 			if _, err := fmt.Fscan(out, &id); err != nil {
-				t.Fatal(err)
+				cmd.Process.Kill()
+				t.Fatal(err, cmd.Wait())
 			}
 			acked[id] = true
 		}
-		kill(cmd)
+		cmd.Process.Kill()
+		cmd.Wait() // it tells that it was killed
 	}
-	delete(acked, "ready")
 	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: dir, Tick: 10 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)

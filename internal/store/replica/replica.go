@@ -99,7 +99,7 @@ const (
 	// watched table comes sooner; one of another table never comes by itself.
 	nudgeAfter = time.Millisecond
 	// Pauses between attempts to list or watch, in which a store that came back is not hit by all hosts at once.
-	leastPause, mostPause = 50 * time.Millisecond, 5 * time.Second
+	leastPause, mostPause = 50 * time.Millisecond, 2 * time.Second
 )
 
 // New returns a replica of the tables. It is empty until Run.
@@ -146,7 +146,7 @@ func (r *Replica) String() string { return "replica" }
 // Snapshot returns the newest snapshot; before Ready an empty one of revision 0.
 func (r *Replica) Snapshot() *Snapshot { return r.current.Load() }
 
-// At waits until the snapshot is at least of revision rev.
+// At waits until the snapshot is at least of revision rev; when ctx ends before, the error is store.ErrUnavailable.
 func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
 	if s := r.current.Load(); s.Revision >= rev {
 		return s, nil
@@ -166,7 +166,7 @@ func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
 			r.store.Nudge(rev)
 		case <-ctx.Done():
 			r.forget(w)
-			return nil, fmt.Errorf("replica at revision %d, not yet at %d: %w", r.current.Load().Revision, rev, ctx.Err())
+			return nil, fmt.Errorf("replica at revision %d, not yet at %d: %w: %w", r.current.Load().Revision, rev, store.ErrUnavailable, ctx.Err())
 		}
 	}
 }

@@ -96,8 +96,9 @@ func (c *Cluster) start(t testing.TB, i int) (wait func() error, err error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), memberVariable+"="+memberArguments{i, c.Dir, c.opts.Addresses}.String())
 	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	_, err1 := cmd.StdinPipe() // ends with this process: see EndWithParent
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	if err := c.opts.Start(cmd); err != nil {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -43,11 +44,19 @@ func BeMember() {
 	if text == "" {
 		return
 	}
+	go EndWithParent()
 	a, err := parseMember(text)
 	if err == nil {
 		err = a.run()
 	}
 	fmt.Fprintln(os.Stderr, "member of the etcd cluster:", err)
+	os.Exit(1)
+}
+
+// EndWithParent ends this process when its standard input ends, which is a pipe from the test's process: so it does not
+// outlive that, however it ends.
+func EndWithParent() {
+	io.Copy(io.Discard, os.Stdin)
 	os.Exit(1)
 }
 
