@@ -86,7 +86,8 @@ func TestRestart(t *testing.T) {
 	l := newLab(t, 2)
 	n := l.network("blue")
 	out := allow("egress", "IPv4", "", 0)
-	client, server := l.group(out), l.group(out, allow("ingress", "IPv4", "tcp", 80), allow("ingress", "IPv4", "tcp", 81))
+	ping := allow("ingress", "IPv4", "icmp", 0)
+	client, server := l.group(out), l.group(out, ping, allow("ingress", "IPv4", "tcp", 80), allow("ingress", "IPv4", "tcp", 81))
 	l.start()
 	h := l.hosts[0]
 	a, near, far := n.machine(h, client), n.machine(h, server), n.machine(l.hosts[1], server)
@@ -108,6 +109,13 @@ func TestRestart(t *testing.T) {
 		}
 	}
 	before := h.agent.dp.Ports()
+	pinged := make(chan error, 2)
+	for _, m := range []*machine{near, far} {
+		if err := a.pingAs(77, m.v4, 2); err != nil {
+			t.Fatal(err)
+		}
+		go func() { pinged <- a.pingAs(77, m.v4, 200) }()
+	}
 	h.stop()
 	for _, stream := range streams {
 		if err := stream(5 * time.Second); err != nil {
@@ -117,7 +125,7 @@ func TestRestart(t *testing.T) {
 	if _, err := l.st.Get(t.Context(), schema.PortStates.Key(h.id+"/"+a.port.ID)); err != nil {
 		t.Errorf("a restart is noticed: %v", err)
 	}
-	l.setRules(server, out, allow("ingress", "IPv4", "tcp", 80)) // no longer 81
+	l.setRules(server, out, ping, allow("ingress", "IPv4", "tcp", 80)) // no longer 81
 	l.put(gone.owner(), nil)
 	h.start()
 	for i, stream := range streams {
@@ -127,6 +135,11 @@ func TestRestart(t *testing.T) {
 		}
 		if err := stream(patience); (err == nil) != (i%2 == 0) {
 			t.Errorf("stream to port %d after the restart: %v", 80+i%2, err)
+		}
+	}
+	for range 2 {
+		if err := <-pinged; err != nil {
+			t.Errorf("packets were lost in the restart: %v", err)
 		}
 	}
 	if got := h.agent.engine.count.adopted.Load(); got == 0 {

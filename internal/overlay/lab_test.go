@@ -383,6 +383,12 @@ func (l *lab) wait(what string, cond func() bool) {
 // ping sends count echo requests and returns an error unless all are answered.
 func (m *machine) ping(to netip.Addr, count int) error { return m.pingFor(to, count, 5*time.Second) }
 
+// pingAs is ping with an id, so that one ping can be the flow of another.
+func (m *machine) pingAs(id int, to netip.Addr, count int) error {
+	_, err := m.Output(m.lab.t.Context(), "ping", "-n", "-e", strconv.Itoa(id), "-c", strconv.Itoa(count), "-i", "0.01", "-W", "5", to.String())
+	return err
+}
+
 // answers says whether one echo request is answered soon.
 func (m *machine) answers(to netip.Addr) bool { return m.pingFor(to, 1, short) == nil }
 
