@@ -106,8 +106,12 @@ func VXLANPath(l *Lab, segmented bool) (Path, error) {
 	const device = "link add vx0 type vxlan id 42 dstport 4789 local %s remote %s dev under"
 	for _, step := range []func() error{
 		func() error { return l.Veth(h1, "under", h2, "under") },
-		func() error { return h1.IP("addr add "+underlay1+"/24 dev under", fmt.Sprintf(device, underlay1, underlay2)) },
-		func() error { return h2.IP("addr add "+underlay2+"/24 dev under", fmt.Sprintf(device, underlay2, underlay1)) },
+		func() error {
+			return h1.IP("addr add "+underlay1+"/24 dev under", fmt.Sprintf(device, underlay1, underlay2))
+		},
+		func() error {
+			return h2.IP("addr add "+underlay2+"/24 dev under", fmt.Sprintf(device, underlay2, underlay1))
+		},
 		func() error { return errors.Join(h1.bridge("client", "vx0"), h2.bridge("server", "vx0")) },
 	} {
 		if err := step(); err != nil {
