@@ -175,15 +175,21 @@ func startServer(t *testing.T, more ...string) (r *running, data string) {
 // openstack runs the openstack command as the first administrator.
 func (r *running) openstack(t *testing.T, data string, args ...string) string {
 	t.Helper()
+	return openstack(t, r.ns, []string{"OS_CLIENT_CONFIG_FILE=" + filepath.Join(data, "clouds.yaml"), "OS_CLOUD=heddle"}, args...)
+}
+
+// openstack runs the openstack command in ns with these variables.
+func openstack(t *testing.T, ns *nettest.Namespace, env []string, args ...string) string {
+	t.Helper()
 	program, err := exec.LookPath("openstack")
 	if err != nil {
 		t.Skip("the openstack command is missing: apt-get install python3-openstackclient")
 	}
 	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), "OS_CLIENT_CONFIG_FILE="+filepath.Join(data, "clouds.yaml"), "OS_CLOUD=heddle")
+	cmd.Env = append(os.Environ(), env...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := r.ns.Start(cmd); err != nil {
+	if err := ns.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -204,9 +210,15 @@ func writeFile(t *testing.T, path, text string) {
 // so that no clouds.yaml of this machine's is found.
 func output(t *testing.T, ns *nettest.Namespace, args ...string) (string, int) {
 	t.Helper()
+	return outputWith(t, ns, nil, args...)
+}
+
+// outputWith is output with more variables.
+func outputWith(t *testing.T, ns *nettest.Namespace, env []string, args ...string) (string, int) {
+	t.Helper()
 	cmd := heddle(args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(cmd.Env, "HOME="+cmd.Dir)
+	cmd.Env = append(append(cmd.Env, "HOME="+cmd.Dir), env...)
 	var text strings.Builder
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := ns.Start(cmd); err != nil {

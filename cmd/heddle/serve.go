@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +39,7 @@ type serveConfig struct {
 	neutron, identity, operator, metrics string // listen addresses
 	agents                               string // of the embedded store for agents of other hosts; "" = none
 	publicHost                           string
-	tlsCert, tlsKey                      string
+	tlsCert, tlsKey, tlsCA               string
 	allowPlain, behindProxy              bool
 
 	hostsCACert, hostsCAKey string // with a cluster: the authority by which it knows hosts
@@ -52,7 +54,31 @@ type serveConfig struct {
 
 // keystoneConfig names an existing Keystone and the service user that asks it.
 type keystoneConfig struct {
-	url, user, passwordFile, project string
+	url, user, passwordFile, project, ca string
+}
+
+// open makes the client that asks it.
+func (c *keystoneConfig) open() (*identity.Keystone, error) {
+	password, err := os.ReadFile(c.passwordFile)
+	if err != nil {
+		return nil, usagef("--keystone-password-file: %w", err)
+	}
+	o := identity.KeystoneOptions{URL: c.url, Username: c.user, Password: strings.TrimSpace(string(password)), ProjectName: c.project}
+	if c.ca != "" {
+		pem, err := os.ReadFile(c.ca)
+		if err != nil {
+			return nil, usagef("--keystone-ca: %w", err)
+		}
+		o.RootCAs = x509.NewCertPool()
+		if !o.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("--keystone-ca %s: no certificate in PEM found", c.ca)
+		}
+	}
+	k, err := identity.NewKeystone(o)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return k, nil
 }
 
 func serveCommand() *cobra.Command {
@@ -81,6 +107,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients reach this server; default: the listen address, or how each client came")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "PEM `file` with the certificate of the APIs and the chain to its authority")
 	f.StringVar(&c.tlsKey, "tls-key", "", "PEM `file` with its key")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "PEM `file` with its authority, where clients do not know it; written into clouds.yaml and openrc")
 	f.BoolVar(&c.allowPlain, "allow-plain-http", false, "serve plain HTTP on other than loopback addresses too: tokens and passwords can then be read on the way")
 	f.BoolVar(&c.behindProxy, "behind-proxy", false, "believe the X-Forwarded headers of a proxy in front")
 	f.StringVar(&c.adminPassword, "admin-password", "", "password of the user admin, set at the start; best given as "+environmentName("admin-password"))
@@ -88,6 +115,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.keystone.user, "keystone-user", "", "service user that may validate tokens there")
 	f.StringVar(&c.keystone.passwordFile, "keystone-password-file", "", "`file` with its password")
 	f.StringVar(&c.keystone.project, "keystone-project", "service", "its project")
+	f.StringVar(&c.keystone.ca, "keystone-ca", "", "PEM `file` with the authority of its certificate; default: those this machine knows")
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
 	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names that Neutron tells for a port's addresses (dns_assignment)")
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
@@ -105,8 +133,8 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if (c.tlsCert == "") != (c.tlsKey == "") {
-		return usagef("--tls-cert and --tls-key go together")
+	if err := c.checkTLS(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(c.data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
@@ -131,6 +159,23 @@ func (c *serveConfig) run(ctx context.Context) error {
 	}
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
+}
+
+// checkTLS refuses half a certificate.
+func (c *serveConfig) checkTLS() error {
+	if (c.tlsCert == "") != (c.tlsKey == "") {
+		return usagef("--tls-cert and --tls-key go together")
+	}
+	if c.tlsCA == "" {
+		return nil
+	}
+	if c.tlsCert == "" {
+		return usagef("--tls-ca goes with --tls-cert")
+	}
+	if _, err := os.Stat(c.tlsCA); err != nil {
+		return usagef("--tls-ca: %w", err)
+	}
+	return nil
 }
 
 // server is the parts of `heddle serve` as they are put together.
@@ -204,17 +249,11 @@ func (s *server) figures() []telemetry.Value {
 }
 
 // addIdentity adds the built-in identity service, or the client of an existing Keystone.
-func (s *server) addIdentity() error {
+func (s *server) addIdentity() (err error) {
 	c := s.config
 	if c.keystone.url != "" {
-		password, err := os.ReadFile(c.keystone.passwordFile)
-		if err != nil {
-			return usagef("--keystone-password-file: %w", err)
-		}
 		s.identityURL = c.keystone.url
-		s.tokens, err = identity.NewKeystone(identity.KeystoneOptions{
-			URL: c.keystone.url, Username: c.keystone.user, Password: strings.TrimSpace(string(password)), ProjectName: c.keystone.project,
-		})
+		s.tokens, err = c.keystone.open()
 		return err
 	}
 	own := c.endpoint("identity", "keystone", c.identity, "/v3")
@@ -231,7 +270,11 @@ func (s *server) addIdentity() error {
 		Log: s.log.With("part", "identity"),
 	})
 	s.tokens = service
-	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: c.clientCA()}
+	ca, err := c.clientCA()
+	if err != nil {
+		return err
+	}
+	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: ca}
 	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
 	return s.addServer("identity", c.identity, service.Handler(), 1<<20)
 }
@@ -373,12 +416,17 @@ func (c *serveConfig) scheme() string {
 	return "http"
 }
 
-// clientCA is the authority that clients on this machine must know to reach the operators' API; "" when they know it.
-func (c *serveConfig) clientCA() string {
-	if c.tlsCert != "" || c.agents == "" {
-		return ""
+// clientCA is the file of the authority that clients must know to reach the APIs, from wherever they are run; "" when
+// they know it.
+func (c *serveConfig) clientCA() (string, error) {
+	file := c.tlsCA
+	if c.tlsCert == "" && c.agents != "" {
+		file = store.AuthorityFile(c.data)
 	}
-	return store.AuthorityFile(c.data)
+	if file == "" {
+		return "", nil
+	}
+	return filepath.Abs(file)
 }
 
 // localURL is how programs on this machine reach an API.

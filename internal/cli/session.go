@@ -17,6 +17,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"sigs.k8s.io/yaml"
 )
 
 // operatorService is the type under which the catalog lists Heddle's own API (hosts, traces).
@@ -91,8 +92,11 @@ func (c Cloud) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *h
 		opts = append(opts, clouds.WithLocations(c.File), clouds.WithCloudName("heddle"))
 	case os.Getenv("OS_CLOUD") != "":
 	case os.Getenv("OS_AUTH_URL") != "":
-		auth, err := openstack.AuthOptionsFromEnv()
-		return auth, gophercloud.EndpointOpts{Region: os.Getenv("OS_REGION_NAME")}, transport, err
+		text, err := environmentCloud()
+		if err != nil {
+			return gophercloud.AuthOptions{}, gophercloud.EndpointOpts{}, nil, err
+		}
+		opts = append(opts, clouds.WithCloudsYAML(bytes.NewReader(text)), clouds.WithCloudName(environment))
 	default:
 		own := filepath.Join(c.DataDir, "clouds.yaml")
 		if _, err := os.Stat(own); err != nil {
@@ -107,6 +111,25 @@ func (c Cloud) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *h
 	}
 	transport.TLSClientConfig = tlsConfig
 	return auth, endpoint, transport, nil
+}
+
+// environment names the cloud that an openrc describes.
+const environment = "environment"
+
+// environmentCloud is a clouds.yaml of what an openrc sets: every setting there is a variable's name in small letters.
+func environmentCloud() ([]byte, error) {
+	auth := map[string]string{}
+	for _, name := range []string{
+		"auth_url", "username", "user_id", "password", "token", "project_id", "project_name", "user_domain_id", "user_domain_name",
+		"project_domain_id", "project_domain_name", "domain_id", "domain_name",
+		"application_credential_id", "application_credential_name", "application_credential_secret",
+	} {
+		if v := os.Getenv("OS_" + strings.ToUpper(name)); v != "" {
+			auth[name] = v
+		}
+	}
+	cloud := map[string]any{"auth": auth, "region_name": os.Getenv("OS_REGION_NAME")}
+	return yaml.Marshal(map[string]any{"clouds": map[string]any{environment: cloud}})
 }
 
 // network is the Neutron API.
