@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"pgregory.net/rapid"
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/store"
@@ -124,6 +125,47 @@ func (m *machine) flood(ctx context.Context, to netip.Addr) error {
 		}
 	}
 	return nil
+}
+
+// TestHostileFrames: whatever comes up, the agent goes on, and nothing passes that was not sent by who may.
+func TestHostileFrames(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	l.start()
+	a, b := n.machine(l.hosts[0], l.group(everything()...)), n.machine(l.hosts[0], l.group(everything()...))
+	e := l.hosts[0].agent.engine
+	h := e.newHandler()
+	e.world.RLock()
+	port := e.portByID[a.port.ID].number
+	e.world.RUnlock()
+	good := exampleFrame(nil, datapath.Key{SrcMAC: a.port.MACAddress, DstMAC: b.port.MACAddress, Src: a.v4, Dst: b.v4, Proto: packet.ProtoTCP, SrcPort: 1, DstPort: 2})
+	rapid.Check(t, func(t *rapid.T) {
+		frame := append([]byte(nil), good...)
+		for range rapid.IntRange(0, 8).Draw(t, "changes") {
+			frame[rapid.IntRange(0, len(frame)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "to")
+		}
+		if rapid.IntRange(0, 3).Draw(t, "cut") == 3 {
+			frame = frame[:rapid.IntRange(0, len(frame)).Draw(t, "length")]
+		}
+		u := &datapath.Upcall{Reason: rapid.SampledFrom([]datapath.Reason{datapath.Miss, datapath.Miss, datapath.Stale, datapath.NoKey,
+			datapath.Malformed, datapath.TooBigTunnel, datapath.TooBigPort, datapath.State}).Draw(t, "reason"),
+			Port: rapid.SampledFrom([]datapath.Port{port, port, port, 0, port + 1}).Draw(t, "port"), Frame: frame,
+			Length: len(frame) + rapid.SampledFrom([]int{0, 1, 4000, 70000}).Draw(t, "more"), From: a.v4}
+		h.handle(u)
+		var f packet.Frame
+		if u.Reason != datapath.Miss || u.Port != port || packet.DecodeHead(frame, u.Length, &f) != nil || !f.IsIP() {
+			return
+		}
+		if key, ok := u.Key(); ok && f.SrcIP != a.v4 && f.SrcIP != a.v6 && !f.SrcIP.IsUnspecified() && !f.SrcIP.IsLinkLocalUnicast() {
+			if flow, found, err := e.dp.Lookup(key); err == nil && found && !flow.Out.Drops() {
+				t.Fatalf("a frame from %s passes: % x", f.SrcIP, frame)
+			}
+		}
+	})
+	if err := a.ping(b.v4, 1); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestDHCP: a real client gets its address from the agent.

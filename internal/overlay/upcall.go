@@ -2,6 +2,8 @@ package overlay
 
 import (
 	"errors"
+	"maps"
+	"time"
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
@@ -18,10 +20,12 @@ type handler struct {
 
 	batch   []datapath.Flow // being installed
 	records []*installed    // the same, as they are remembered
+
+	warned map[string]time.Duration // when the log was told of a fault of the configuration
 }
 
 func (e *engine) newHandler() *handler {
-	return &handler{engine: e, missed: e.newDecider(), reply: e.newDecider()}
+	return &handler{engine: e, missed: e.newDecider(), reply: e.newDecider(), warned: map[string]time.Duration{}}
 }
 
 // handle decides one frame. What it keeps of it it copies.
@@ -64,6 +68,27 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall) {
 		h.count.add(dropUnreached, uint64(p.lost))
 	}
 	h.emit(d.Emit)
+	for _, w := range d.Warnings {
+		h.warn(w)
+	}
+}
+
+const (
+	warnEvery = time.Minute // the same fault is told in the log
+	warnMax   = 256         // different ones in that time
+)
+
+// warn tells the log of a fault of the configuration that packets keep meeting, now and then.
+func (h *handler) warn(fault string) {
+	now := h.clock()
+	if at, told := h.warned[fault]; told && now < at+warnEvery {
+		return
+	}
+	maps.DeleteFunc(h.warned, func(_ string, at time.Duration) bool { return now >= at+warnEvery })
+	if len(h.warned) < warnMax {
+		h.warned[fault] = now
+		h.log.Warn("fault in the virtual network", "fault", fault)
+	}
 }
 
 // send sends a frame on, or tells its sender that it is too big.
