@@ -184,10 +184,15 @@ func (d *Datapath) openDevices() error {
 		return fmt.Errorf("make device %s: %w", vxlanName, err)
 	}
 	d.vxlan = l.Index
+	for _, name := range []string{tapName, vxlanName} {
+		if err := d.net.Silence(name); err != nil { // what the kernel itself sends there is only noise
+			d.opts.Log.Warn("the kernel may send IPv6 of its own on a device of the overlay", "device", name, "error", err)
+		}
+	}
 	if err := d.net.SetUp(vxlanName, true); err != nil {
 		return fmt.Errorf("%w (does another device use UDP port %d?)", err, TunnelPort)
 	}
-	return nil
+	return d.net.SetUp(tapName, true)
 }
 
 func (d *Datapath) inNamespace(f func() error) error { return d.namespace.Do(f) }

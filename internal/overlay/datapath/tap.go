@@ -44,7 +44,7 @@ func (t *tap) Close() error {
 	return unix.Close(fd)
 }
 
-// openTap makes the tap, in the network namespace of the calling thread, with room for queue frames.
+// openTap makes the tap, down, in the network namespace of the calling thread, with room for queue frames.
 func openTap(name string, queue int) (*tap, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -89,10 +89,6 @@ func setUpTap(fd int, name string, queue int) error {
 	ifr.SetUint32(uint32(queue))
 	if err := unix.IoctlIfreq(socket, unix.SIOCSIFTXQLEN, ifr); err != nil {
 		return fmt.Errorf("queue length: %w", err)
-	}
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_NOARP)
-	if err := unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, ifr); err != nil {
-		return fmt.Errorf("set up: %w", err)
 	}
 	return nil
 }
