@@ -36,11 +36,10 @@ type host struct {
 	noCache bool
 }
 
-// network is a lab with an underlay bridge and hosts on it.
+// network is a lab with one host, or two joined by an underlay.
 type network struct {
 	t     testing.TB
 	lab   *nettest.Lab
-	fab   *nettest.Namespace
 	hosts []*host
 }
 

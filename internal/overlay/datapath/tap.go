@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +51,7 @@ func openTap(name string, queue int) (*tap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w (is the tun module there?)", err)
 	}
-	if err := setUpTap(fd, name, queue); err != nil {
+	if err := untilFree(func() error { return setUpTap(fd, name, queue) }); err != nil {
 		unix.Close(fd)
 		if errors.Is(err, unix.EBUSY) {
 			return nil, fmt.Errorf("device %s is in use: another agent runs in this network namespace", name)
@@ -63,6 +64,21 @@ func openTap(name string, queue int) (*tap, error) {
 		return nil, fmt.Errorf("device %s: %w", name, err)
 	}
 	return &tap{fd: fd, ifindex: i.Index}, nil
+}
+
+// busyPatience is how long to wait for an agent that is going to be gone, or for a process that it has just forked and
+// that holds its files until it becomes another program.
+const busyPatience = time.Second
+
+// untilFree repeats take while somebody else has the device.
+func untilFree(take func() error) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(busyPatience); ; <-tick.C {
+		if err := take(); !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 func setUpTap(fd int, name string, queue int) error {
