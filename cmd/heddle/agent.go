@@ -138,7 +138,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 	switch {
 	case c.serverData != "":
 		id, err = c.ownID()
-		return id, func(ctx context.Context) (*store.Etcd, error) { return store.OpenDataDir(ctx, c.serverData, logStore) }, err
+		return id, func(ctx context.Context) (*store.Etcd, error) { return store.OpenRunning(ctx, c.serverData, logStore) }, err
 	case len(c.etcd.endpoints) > 0:
 		if id, err = c.ownID(); err != nil {
 			return "", nil, err

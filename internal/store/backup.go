@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
@@ -105,19 +106,30 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 }
 
 // OpenDataDir connects to the embedded store in dataDir as root: to the server that has it open, or else by opening it.
-// That is for commands on the server's machine.
+// That is for commands on the server's machine that work also while the server does not.
 func OpenDataDir(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
-	o := Embedded{DataDir: dataDir, Existing: true}
+	o := Embedded{DataDir: dataDir}
+	if _, err := os.Stat(o.etcdDir()); err != nil {
+		return nil, fmt.Errorf("store in %s: %w", dataDir, err)
+	}
 	s, err := Open(ctx, Options{Embedded: &o, Log: log})
 	if !errors.Is(err, ErrInUse) {
 		return s, err
 	}
-	c := Cluster{SkipLimits: true}
-	if _, err := os.Stat(o.tlsSocket()); err == nil {
-		c.Endpoints = []string{"unixs://" + o.tlsSocket()}
-		c.CAFile, c.CertFile, c.KeyFile = o.caCert(), o.rootCert(), o.rootKey()
-	} else {
-		c.Endpoints = []string{"unix://" + o.socket()}
+	return OpenRunning(ctx, dataDir, log)
+}
+
+// OpenRunning connects as root to the server that has the embedded store in dataDir open. That is for whatever works
+// beside the server on its machine, such as an agent. Without a server the error is [ErrUnavailable].
+func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
+	o := Embedded{DataDir: dataDir}
+	plain := Cluster{SkipLimits: true, Endpoints: []string{"unix://" + o.socket()}}
+	secure := Cluster{SkipLimits: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
+	for socket, c := range map[string]Cluster{o.socket(): plain, o.tlsSocket(): secure} {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			conn.Close()
+			return Open(ctx, Options{Cluster: &c, Log: log})
+		}
 	}
-	return Open(ctx, Options{Cluster: &c, Log: log})
+	return nil, fmt.Errorf("store in %s: %w: no server has it open", dataDir, ErrUnavailable)
 }

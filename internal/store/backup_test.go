@@ -105,6 +105,9 @@ func TestOpenDataDir(t *testing.T) {
 	if s, err := OpenDataDir(t.Context(), dir, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no store: %v, %v", s, err)
 	}
+	if s, err := OpenRunning(t.Context(), dir, nil); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("no server: %v, %v", s, err)
+	}
 	for i, o := range []Embedded{{DataDir: dir}, {DataDir: dir, Agents: "127.0.0.1:0"}, {DataDir: dir}} {
 		running := openTest(t, o)
 		mustCommit(t, running, put("/heddle/x", fmt.Sprint(i)))

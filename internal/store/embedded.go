@@ -63,22 +63,23 @@ const (
 )
 
 // The files of a data directory.
-func (o Embedded) etcdDir() string    { return filepath.Join(o.DataDir, "etcd") }
-func (o Embedded) socket() string     { return filepath.Join(o.DataDir, "etcd.sock") }
-func (o Embedded) tlsSocket() string  { return filepath.Join(o.DataDir, "etcd-tls.sock") }
-func (o Embedded) lockFile() string   { return filepath.Join(o.DataDir, "lock") }
-func (o Embedded) tlsDir() string     { return filepath.Join(o.DataDir, "tls") }
-func (o Embedded) caCert() string     { return filepath.Join(o.tlsDir(), "ca.crt") }
-func (o Embedded) caKey() string      { return filepath.Join(o.tlsDir(), "ca.key") }
-func (o Embedded) serverCert() string { return filepath.Join(o.tlsDir(), "server.crt") }
-func (o Embedded) serverKey() string  { return filepath.Join(o.tlsDir(), "server.key") }
-func (o Embedded) rootCert() string   { return filepath.Join(o.tlsDir(), "root.crt") }
-func (o Embedded) rootKey() string    { return filepath.Join(o.tlsDir(), "root.key") }
+func (o Embedded) etcdDir() string      { return filepath.Join(o.DataDir, "etcd") }
+func (o Embedded) memberSocket() string { return filepath.Join(o.DataDir, "member.sock") } // etcd's, behind the front
+func (o Embedded) socket() string       { return filepath.Join(o.DataDir, "etcd.sock") }
+func (o Embedded) tlsSocket() string    { return filepath.Join(o.DataDir, "etcd-tls.sock") }
+func (o Embedded) lockFile() string     { return filepath.Join(o.DataDir, "lock") }
+func (o Embedded) tlsDir() string       { return filepath.Join(o.DataDir, "tls") }
+func (o Embedded) caCert() string       { return filepath.Join(o.tlsDir(), "ca.crt") }
+func (o Embedded) caKey() string        { return filepath.Join(o.tlsDir(), "ca.key") }
+func (o Embedded) serverCert() string   { return filepath.Join(o.tlsDir(), "server.crt") }
+func (o Embedded) serverKey() string    { return filepath.Join(o.tlsDir(), "server.key") }
+func (o Embedded) rootCert() string     { return filepath.Join(o.tlsDir(), "root.crt") }
+func (o Embedded) rootKey() string      { return filepath.Join(o.tlsDir(), "root.key") }
 
 // member is the running server.
 type member struct {
 	etcd  *embed.Etcd
-	front *front // nil when nobody is served over TCP
+	front *front
 	lock  *os.File
 	stop  context.CancelFunc // of renewing
 	ended chan struct{}      // closed when renewing has stopped; nil when nothing is renewed
@@ -110,7 +111,7 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 		}
 	}
 	// What a server before left behind would mislead commands of this machine.
-	for _, socket := range []string{o.socket(), o.tlsSocket()} {
+	for _, socket := range []string{o.memberSocket(), o.socket(), o.tlsSocket()} {
 		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
@@ -137,28 +138,28 @@ func (m *member) client(log *slog.Logger) *Etcd {
 
 // serve lets in who is to be served.
 func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logger) error {
-	address, socket := o.Listen, o.socket()
-	if o.Agents != "" {
-		address, socket = o.Agents, o.tlsSocket()
-		if err := o.rememberAuthority(ctx, s); err != nil {
-			return err
+	m.front = newFront(o.memberSocket(), log)
+	if o.Agents == "" {
+		if err := s.disableAuth(ctx); err != nil {
+			return explain(ctx, "disable authentication", err)
 		}
-		if err := s.enableAuth(ctx); err != nil {
-			return explain(ctx, "enable authentication", err)
-		}
-		m.renew(o, log)
-	} else if err := s.disableAuth(ctx); err != nil {
-		return explain(ctx, "disable authentication", err)
+		return m.listen(o.socket(), o.Listen)
 	}
-	if address == "" {
-		return nil
-	}
-	f, err := newFront(address, socket, log)
-	if err != nil {
+	if err := o.rememberAuthority(ctx, s); err != nil {
 		return err
 	}
-	m.front, s.front = f, f
-	return nil
+	if err := s.enableAuth(ctx); err != nil {
+		return explain(ctx, "enable authentication", err)
+	}
+	m.renew(o, log)
+	return m.listen(o.tlsSocket(), o.Agents)
+}
+
+func (m *member) listen(socket, address string) error {
+	if err := m.front.listen("unix", socket); err != nil || address == "" {
+		return err
+	}
+	return m.front.listen("tcp", address)
 }
 
 func (o Embedded) check() error {
@@ -273,15 +274,15 @@ func (o Embedded) config(log *slog.Logger) *embed.Config {
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:2380"}}
 	c.InitialCluster = memberName + "=" + peerURL
 	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:2379"}}
-	local := url.URL{Scheme: "unix", Path: o.socket()}
+	scheme := "unix"
 	if o.Agents != "" {
-		local = url.URL{Scheme: "unixs", Path: o.tlsSocket()}
+		scheme = "unixs"
 		c.ClientTLSInfo.CertFile = o.serverCert()
 		c.ClientTLSInfo.KeyFile = o.serverKey()
 		c.ClientTLSInfo.TrustedCAFile = o.caCert()
 	}
 	c.ClientTLSInfo.ClientCertAuth = true // has etcd believe asRoot, too
-	c.ListenClientUrls = []url.URL{local}
+	c.ListenClientUrls = []url.URL{{Scheme: scheme, Path: o.memberSocket()}}
 	return c
 }
 
@@ -344,8 +345,8 @@ func (m *member) close() {
 
 // Endpoint is where an embedded store serves agents, or this machine's programs, as host:port; "" when it does not.
 func (s *Etcd) Endpoint() string {
-	if s.front == nil {
+	if s.member == nil {
 		return ""
 	}
-	return s.front.listener.Addr().String()
+	return s.member.front.endpoint()
 }

@@ -32,7 +32,6 @@ type Etcd struct {
 	as        func(context.Context) context.Context // says who calls
 	log       *slog.Logger
 	member    *member    // nil for a cluster
-	front     *front     // nil unless an embedded store is served over TCP
 	authority *Authority // nil when hosts' certificates are signed elsewhere
 
 	mu      sync.Mutex

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 )
 
 // mostConnections bounds those of clients; more are closed at once, and tried again by the clients.
@@ -15,35 +16,53 @@ const mostConnections = 8192
 // is when a watch begins, and never again, and waits for watches when it is to stop. Those still allowed come back within
 // moments and resume.
 type front struct {
-	listener net.Listener
-	socket   string
-	log      *slog.Logger
-	running  sync.WaitGroup
+	listeners []net.Listener
+	etcd      string // etcd's socket
+	log       *slog.Logger
+	running   sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // of clients
 	ended bool
 }
 
-// newFront listens on address and serves what comes there from etcd's socket.
-func newFront(address, socket string, log *slog.Logger) (*front, error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	f := &front{listener: l, socket: socket, log: log, conns: map[net.Conn]bool{}}
-	f.running.Go(f.accept)
-	return f, nil
+func newFront(etcd string, log *slog.Logger) *front {
+	return &front{etcd: etcd, log: log, conns: map[net.Conn]bool{}}
 }
 
-func (f *front) accept() {
+// listen takes connections from now on.
+func (f *front) listen(network, address string) error {
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return err
+	}
+	f.listeners = append(f.listeners, l)
+	f.running.Go(func() { f.accept(l) })
+	return nil
+}
+
+// endpoint is where TCP connections are taken, "" if they are not.
+func (f *front) endpoint() string {
+	for _, l := range f.listeners {
+		if a := l.Addr(); a.Network() == "tcp" {
+			return a.String()
+		}
+	}
+	return ""
+}
+
+// acceptPause is how long to wait when no connection can be taken, for lack of file descriptors say.
+const acceptPause = 100 * time.Millisecond
+
+func (f *front) accept(l net.Listener) {
 	for {
-		c, err := f.listener.Accept()
+		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			f.log.Warn("cannot take a connection to the store", "error", err)
+			<-time.After(acceptPause)
 			continue
 		}
 		if f.add(c) {
@@ -71,7 +90,7 @@ func (f *front) pass(client net.Conn) {
 		delete(f.conns, client)
 		client.Close()
 	}()
-	etcd, err := net.Dial("unix", f.socket)
+	etcd, err := net.Dial("unix", f.etcd)
 	if err != nil {
 		f.log.Warn("cannot pass a connection on to etcd", "error", err)
 		return
@@ -99,7 +118,9 @@ func (f *front) close() {
 	f.mu.Lock()
 	f.ended = true
 	f.mu.Unlock()
-	f.listener.Close()
+	for _, l := range f.listeners {
+		l.Close()
+	}
 	f.cut()
 	f.running.Wait()
 }

@@ -81,8 +81,8 @@ func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
 	if err = unless(err, rpctypes.ErrUserNotFound); err != nil {
 		return explain(ctx, "delete etcd user "+user, err)
 	}
-	if s.front != nil {
-		s.front.cut()
+	if s.member != nil {
+		s.member.front.cut()
 	}
 	_, err = s.client.RoleDelete(s.as(ctx), user)
 	if err = unless(err, rpctypes.ErrRoleNotFound); err != nil {

@@ -551,6 +551,9 @@ func TestVerifyFindsFaults(t *testing.T) {
 		if _, err := bad.Commit(t.Context(), nil, ops); err != nil {
 			t.Fatal(err)
 		}
+		if err := records.Verify(t.Context(), st, w.labels); err != nil {
+			t.Error("other tables' keys:", err)
+		}
 		err := records.Verify(t.Context(), bad, w.shelves, w.boxes, w.things, w.labels)
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%v; want %s", err, tt.want)

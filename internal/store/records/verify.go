@@ -11,7 +11,7 @@ import (
 
 // Verify reads the whole store and says where it breaks the rules of the tables: records that cannot be read, unique
 // and index keys that are missing, left over or somebody else's, references to what is not there. Tables not given are
-// taken to have no records. A store that was only ever written through the tables breaks none, whatever failed meanwhile.
+// not looked at; those referred to must be given. A store that was only ever written through the tables breaks none, whatever failed meanwhile.
 func Verify(ctx context.Context, st store.Store, tables ...Target) error {
 	kvs, _, err := st.List(ctx, "/")
 	if err != nil {
@@ -55,7 +55,7 @@ func (v *verification) fault(format string, args ...any) {
 }
 
 func (v *verification) read(kv store.KV, tables []Target) {
-	if strings.HasPrefix(kv.Key, uniquePrefix) || strings.HasPrefix(kv.Key, idxRoot) {
+	if keptFor(kv.Key, tables) {
 		v.kept[kv.Key] = string(kv.Value)
 		return
 	}
@@ -74,6 +74,18 @@ func (v *verification) read(kv store.KV, tables []Target) {
 		v.record(d, id, record)
 		return
 	}
+}
+
+// keptFor says whether a key is a unique or index key of one of the tables.
+func keptFor(key string, tables []Target) bool {
+	unique, isUnique := strings.CutPrefix(key, uniquePrefix)
+	for _, t := range tables {
+		name := t.definition(nil).name
+		if isUnique && strings.HasPrefix(unique, name+"/") || strings.HasPrefix(key, idxRoot) && strings.Contains(key, "/"+name+".") {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *verification) record(d *definition, id string, record any) {
