@@ -19,7 +19,7 @@ import (
 // What the embedded server allows in one transaction, and what an external cluster should: deleting a network takes
 // some ten operations for each of its ports.
 const (
-	MaxTxnOps       = 65536
+	MaxTxnOps       = 131072
 	MaxRequestBytes = 64 << 20
 )
 
@@ -51,6 +51,7 @@ func newEtcd(client *clientv3.Client, log *slog.Logger) *Etcd {
 	}
 }
 
+// Get implements [Store].
 func (s *Etcd) Get(ctx context.Context, key string) (KV, error) {
 	r, err := s.get(ctx, key)
 	if err != nil {
@@ -80,6 +81,7 @@ func unlessAuthChanged(f func() error) error {
 	}
 }
 
+// List implements [Store].
 func (s *Etcd) List(ctx context.Context, prefix string) ([]KV, int64, error) {
 	for {
 		kvs, rev, err := s.list(ctx, prefix)
@@ -118,6 +120,7 @@ func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
 	}
 }
 
+// Revision implements [Store].
 func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 	// Any answer carries the revision. Hosts' roles may read this key too.
 	r, err := s.get(ctx, "/heddle/schema", clientv3.WithCountOnly())
@@ -127,6 +130,7 @@ func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
+// Commit implements [Store].
 func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
 	cmps := make([]clientv3.Cmp, len(conds))
 	for i, c := range conds {
@@ -172,6 +176,7 @@ func operation(o Op) clientv3.Op {
 	}
 }
 
+// Grant implements [Store].
 func (s *Etcd) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
 	seconds := max(1, int64(math.Ceil(ttl.Seconds())))
 	r, err := s.client.Grant(s.as(ctx), seconds)
@@ -181,6 +186,7 @@ func (s *Etcd) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
 	return Lease(r.ID), nil
 }
 
+// KeepAlive implements [Store].
 func (s *Etcd) KeepAlive(ctx context.Context, l Lease) error {
 	wait := time.Second
 	for {
@@ -215,6 +221,7 @@ func (s *Etcd) TimeLeft(ctx context.Context, l Lease) (time.Duration, error) {
 	return time.Duration(r.TTL) * time.Second, nil
 }
 
+// Revoke implements [Store].
 func (s *Etcd) Revoke(ctx context.Context, l Lease) error {
 	_, err := s.client.Revoke(s.as(ctx), clientv3.LeaseID(l))
 	return explain(ctx, "revoke lease", err)
@@ -256,8 +263,10 @@ func explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w", what, ErrCompacted)
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return fmt.Errorf("%s: %w: start every etcd member with --max-txn-ops=%d", what, ErrTooLarge, MaxTxnOps)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), status.Code(err) == codes.ResourceExhausted && !errors.Is(err, rpctypes.ErrNoSpace):
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
 		return fmt.Errorf("%s: %w: start every etcd member with --max-request-bytes=%d (%v)", what, ErrTooLarge, MaxRequestBytes, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%s: %w: etcd's database has reached its quota: defragment it, or raise --quota-backend-bytes, and then disarm the alarm with etcdctl", what, ErrUnavailable)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
 	case isDenied(err):
@@ -266,6 +275,11 @@ func explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: %v", what, ErrUnavailable, err)
 	}
 	return fmt.Errorf("store: %s: %w", what, err)
+}
+
+// isOversized says whether gRPC refused a message, which it does before etcd sees it.
+func isOversized(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && !errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace)
 }
 
 func isDenied(err error) bool {

@@ -42,6 +42,7 @@ func NewMemory() *Memory {
 	return &Memory{rev: 1, compact: 1, changed: make(chan struct{}), leases: map[Lease]*memoryLease{}}
 }
 
+// Get implements [Store].
 func (m *Memory) Get(ctx context.Context, key string) (KV, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,6 +56,7 @@ func (m *Memory) Get(ctx context.Context, key string) (KV, error) {
 	return kv, nil
 }
 
+// List implements [Store].
 func (m *Memory) List(ctx context.Context, prefix string) ([]KV, int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,12 +66,14 @@ func (m *Memory) List(ctx context.Context, prefix string) ([]KV, int64, error) {
 	return m.under(prefix), m.rev, nil
 }
 
+// Revision implements [Store].
 func (m *Memory) Revision(ctx context.Context) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.rev, m.usable(ctx)
 }
 
+// Commit implements [Store].
 func (m *Memory) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,6 +230,7 @@ func (m *Memory) under(prefix string) []KV {
 	return kvs
 }
 
+// Watch implements [Store].
 func (m *Memory) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
 	changes := make(chan Change)
 	from = max(from, 1) // nothing happened in revision 1
@@ -293,6 +298,7 @@ func hasAnyPrefix(key string, prefixes []string) bool {
 // Nudge does nothing: watches of a Memory tell each revision as it is made.
 func (m *Memory) Nudge(int64) {}
 
+// Grant implements [Store].
 func (m *Memory) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -305,6 +311,7 @@ func (m *Memory) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
 	return id, nil
 }
 
+// KeepAlive implements [Store].
 func (m *Memory) KeepAlive(ctx context.Context, l Lease) error {
 	for {
 		ttl, err := m.renew(l)
@@ -329,6 +336,7 @@ func (m *Memory) renew(id Lease) (time.Duration, error) {
 	return l.ttl, nil
 }
 
+// Revoke implements [Store].
 func (m *Memory) Revoke(ctx context.Context, l Lease) error {
 	if err := ctx.Err(); err != nil {
 		return err

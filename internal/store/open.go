@@ -159,22 +159,27 @@ func handshake(c net.Conn, address string, config *tls.Config) error {
 	return err
 }
 
+// A cluster must allow a transaction of this many operations and so many bytes: a network of some thousand ports can be
+// deleted then.
+const (
+	leastTxnOps     = 16384
+	leastTxnKeySize = 128 // bytes; times leastTxnOps that is more than etcd's default limit of 1.5 MiB
+)
+
 // checkLimits tries a transaction as large as Heddle's may get, under a condition that never holds: etcd checks its
 // limits before its conditions, and nothing is written.
 func (s *Etcd) checkLimits(ctx context.Context) error {
-	never := []Cond{{Key: "/heddle/limits", Create: math.MaxInt64}}
+	key := "/heddle/limits/"
+	never := []Cond{{Key: key, Create: math.MaxInt64}}
 	ops := make([]Op, leastTxnOps)
 	for i := range ops {
-		ops[i] = Op{Key: "/heddle/limits", Delete: true}
+		ops[i] = Op{Key: key + strings.Repeat("x", leastTxnKeySize-len(key)), Delete: true}
 	}
 	if _, err := s.Commit(ctx, never, ops); !errors.Is(err, ErrConflict) {
 		return err
 	}
 	return nil
 }
-
-// leastTxnOps is what a cluster must allow in one transaction: a network of some thousand ports can be deleted then.
-const leastTxnOps = 16384
 
 // TLSConfig is what connections to the cluster use; nil: none is asked for.
 func (o Cluster) TLSConfig() (*tls.Config, error) {

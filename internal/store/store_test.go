@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/server/v3/embed"
 )
 
 // each runs the same body over every implementation.
@@ -344,4 +346,40 @@ func TestKeepAliveAndRevoke(t *testing.T) {
 			t.Errorf("keeping a revoked lease: %v, want ErrLeaseGone", err)
 		}
 	})
+}
+
+// A cluster with etcd's default limits is refused at the start, with the flag to set.
+func TestLimitsOfACluster(t *testing.T) {
+	t.Parallel()
+	for flag, change := range map[string]func(*embed.Config){
+		"--max-txn-ops":       func(c *embed.Config) { c.MaxTxnOps = embed.DefaultMaxTxnOps },
+		"--max-request-bytes": func(c *embed.Config) { c.MaxRequestBytes = embed.DefaultMaxRequestBytes },
+	} {
+		o := Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}
+		config := o.config(testLog(t))
+		change(config)
+		m := &member{}
+		if err := m.start(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		defer m.etcd.Close()
+		cluster := &Cluster{Endpoints: []string{"unix://" + o.memberSocket()}}
+		_, err := Open(t.Context(), Options{Cluster: cluster})
+		if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%v: want ErrTooLarge with %s", err, flag)
+		}
+		cluster.SkipLimits = true
+		s, err := Open(t.Context(), Options{Cluster: cluster})
+		if err != nil {
+			t.Fatal(err)
+		}
+		large := make([]Op, 1000)
+		for i := range large {
+			large[i] = put(fmt.Sprintf("/large/%d", i), strings.Repeat("x", 3000))
+		}
+		if _, err := s.Commit(t.Context(), nil, large); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), flag) {
+			t.Errorf("large commit: %v: want ErrTooLarge with %s", err, flag)
+		}
+		s.Close()
+	}
 }

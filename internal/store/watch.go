@@ -19,7 +19,8 @@ const progressPause = 10 * time.Millisecond
 
 // watch joins one etcd watcher per prefix into whole revisions. etcd delivers each watcher's events in order, but says
 // nothing across watchers; so an event is held back until every watcher has told that it has passed its revision, by an
-// event of its own or by progress. With a single prefix nothing is ever held back.
+// event of its own or by progress. With a single prefix nothing is ever held back. What is not taken from out waits in
+// etcd's client, which has no bound: take it soon.
 type watch struct {
 	store    *Etcd
 	out      chan Change
@@ -44,6 +45,7 @@ type arrival struct {
 	err     error
 }
 
+// Watch implements [Store].
 func (s *Etcd) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
 	w := &watch{
 		store:    s,
@@ -75,6 +77,7 @@ func (s *Etcd) Watch(ctx context.Context, from int64, prefixes ...string) (<-cha
 	return w.out, func() error { return w.err }
 }
 
+// Nudge implements [Store].
 func (s *Etcd) Nudge(rev int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
