@@ -63,14 +63,15 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 	if os.Geteuid() != 0 {
 		return &Exit{Code: 1, Text: "the demo makes network namespaces and loads eBPF programs: run it as root"}
 	}
-	if err := cleanLab(); err != nil {
+	if err := cleanLab(labPrefix, labDir); err != nil {
 		return fmt.Errorf("take down what an earlier run left: %w", err)
 	}
 	if o.cleanup {
 		return nil
 	}
 	d := &demo{out: o.out, interrupted: ctx.Done()}
-	d.lab, err = newLab(ctx, o.hosts, o.out)
+	fmt.Fprintf(d.out, "starting the server and %d hosts\n", o.hosts)
+	d.lab, err = newLab(ctx, labPrefix, labDir)
 	if d.lab != nil {
 		defer func() {
 			if o.keep && err == nil {
@@ -80,6 +81,9 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 			// ctx may have ended by Ctrl-C; what was made is taken down all the same.
 			err = errors.Join(err, d.lab.close(context.WithoutCancel(ctx)))
 		}()
+	}
+	if err == nil {
+		err = d.lab.startHosts(ctx, o.hosts)
 	}
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -20,7 +21,7 @@ import (
 const (
 	// labPrefix begins the name of everything the demo makes.
 	labPrefix = "heddle-demo"
-	// labDir holds the server's data, the agents' state and all logs of a run.
+	// labDir holds the server's data, the agents' state and all logs of a demo.
 	labDir = "/run/" + labPrefix
 	// serverIP is the server's address on the underlay, from the range for documentation (RFC 5737).
 	serverIP = "192.0.2.1"
@@ -38,9 +39,10 @@ const (
 //	      │ eth0 of each workload
 //	heddle-demo-a1   a workload
 type lab struct {
+	prefix string // begins the name of everything the lab makes
 	spaces *nettest.Lab
 	binary string
-	dir    string
+	dir    string // holds the server's data, the agents' state and all logs
 	ctl    *nettest.Namespace
 	server *process
 	hosts  []*labHost
@@ -51,10 +53,11 @@ type lab struct {
 
 // labHost is a simulated host.
 type labHost struct {
-	name  string
-	ns    *nettest.Namespace
-	ip    string
-	agent *process
+	name     string
+	ns       *nettest.Namespace
+	ip       string // by which other hosts send tunnelled packets
+	maxFlows int    // of its agent; 0 = as many as it takes by itself
+	agent    *process
 }
 
 // process is a heddle process of the lab.
@@ -64,25 +67,31 @@ type process struct {
 	done chan struct{} // closed when it has ended
 }
 
-func newLab(ctx context.Context, hosts int, progress io.Writer) (*lab, error) {
+// newLab starts the server of a lab. What was made before an error is the lab's to close.
+func newLab(ctx context.Context, prefix, dir string) (*lab, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{spaces: nettest.New(labPrefix), binary: binary, dir: labDir}
+	l := &lab{prefix: prefix, spaces: nettest.New(prefix), binary: binary, dir: dir}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(progress, "starting the server and %d hosts\n", hosts)
-	if err := l.startServer(ctx); err != nil {
-		return l, err
-	}
-	for i := 1; i <= hosts; i++ {
-		if err := l.startHost(ctx, i); err != nil {
-			return l, fmt.Errorf("host h%d: %w", i, err)
+	return l, l.startServer(ctx)
+}
+
+// startHosts adds so many hosts and their agents.
+func (l *lab) startHosts(ctx context.Context, n int) error {
+	for range n {
+		h, err := l.makeHost()
+		if err == nil {
+			err = l.join(ctx, h)
+		}
+		if err != nil {
+			return fmt.Errorf("host h%d: %w", len(l.hosts), err)
 		}
 	}
-	return l, nil
+	return nil
 }
 
 func (l *lab) startServer(ctx context.Context) (err error) {
@@ -115,35 +124,43 @@ func dialIn(ns *nettest.Namespace) func(ctx context.Context, network, address st
 	}
 }
 
-func (l *lab) startHost(ctx context.Context, i int) (err error) {
-	h := &labHost{name: fmt.Sprintf("demo-h%d", i), ip: fmt.Sprintf("192.0.2.%d", 10+i)}
-	if h.ns, err = l.spaces.Namespace(fmt.Sprintf("h%d", i)); err != nil {
-		return err
+// makeHost makes a namespace on the underlay.
+func (l *lab) makeHost() (*labHost, error) {
+	i := len(l.hosts) + 1
+	short := fmt.Sprintf("h%d", i)
+	h := &labHost{name: l.hostPrefix() + short, ip: fmt.Sprintf("192.0.2.%d", 10+i)}
+	l.hosts = append(l.hosts, h)
+	var err error
+	if h.ns, err = l.spaces.Namespace(short); err != nil {
+		return h, err
 	}
-	uplink := fmt.Sprintf("h%d", i)
-	if err := l.spaces.Veth(l.ctl, uplink, h.ns, "eth0"); err != nil {
-		return err
+	if err := l.spaces.Veth(l.ctl, short, h.ns, "eth0"); err != nil {
+		return h, err
 	}
-	if err := l.ctl.IP("link set " + uplink + " master underlay"); err != nil {
-		return err
+	if err := l.ctl.IP("link set " + short + " master underlay"); err != nil {
+		return h, err
 	}
-	if err := h.ns.IP("addr add " + h.ip + "/24 dev eth0"); err != nil {
-		return err
-	}
+	return h, h.ns.IP("addr add " + h.ip + "/24 dev eth0")
+}
+
+// hostPrefix begins the names of the lab's hosts: those of the demo are demo-h1, demo-h2…
+func (l *lab) hostPrefix() string { return strings.TrimPrefix(l.prefix, "heddle-") + "-" }
+
+// join starts the agent of a host that is new to the server.
+func (l *lab) join(ctx context.Context, h *labHost) error {
 	var token struct {
 		Token string `json:"token"`
 	}
 	if err := l.admin.operator(ctx, http.MethodPost, "/v1/join-tokens", map[string]string{"name": h.name}, &token); err != nil {
 		return err
 	}
-	l.hosts = append(l.hosts, h)
 	return l.startAgent(ctx, h, "--join", token.Token)
 }
 
 // startAgent starts a host's agent and waits until it works.
 func (l *lab) startAgent(ctx context.Context, h *labHost, more ...string) (err error) {
 	args := append([]string{"agent", "--overlay", "--name", h.name, "--state", filepath.Join(l.dir, h.name),
-		"--tunnel-ip", h.ip, "--metrics", telemetryAddr}, more...)
+		"--tunnel-ip", h.ip, "--metrics", telemetryAddr, "--max-flows", strconv.Itoa(h.maxFlows)}, more...)
 	h.agent, err = l.start(ctx, h.ns, h.name, args...)
 	return err
 }
@@ -242,16 +259,16 @@ func (l *lab) cleanup(ctx context.Context, host string) error {
 }
 
 // cleanLab takes down what an earlier run left behind: processes, namespaces, pinned maps, files.
-func cleanLab() error {
+func cleanLab(prefix, dir string) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if _, err := nettest.Sweep(labPrefix); err != nil {
+	if _, err := nettest.Sweep(prefix); err != nil {
 		return err
 	}
-	l := &lab{binary: binary, dir: labDir}
-	left, err := filepath.Glob(filepath.Join(labDir, "demo-h*[0-9]"))
+	l := &lab{prefix: prefix, binary: binary, dir: dir}
+	left, err := filepath.Glob(filepath.Join(dir, l.hostPrefix()+"h*[0-9]"))
 	if err != nil {
 		return err
 	}
@@ -260,7 +277,7 @@ func cleanLab() error {
 			return err
 		}
 	}
-	return os.RemoveAll(labDir)
+	return os.RemoveAll(dir)
 }
 
 // explain says how to look around in a lab that was left running.
@@ -274,7 +291,7 @@ It is all still running. To look around:
   metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
   logs              %[5]s/*.log
 To take it down: %[3]s demo --cleanup
-`, labPrefix, l.cloud.File, l.binary, telemetryAddr, l.dir)
+`, l.prefix, l.cloud.File, l.binary, telemetryAddr, l.dir)
 }
 
 // tail is the last n lines of a file.

@@ -12,21 +12,23 @@ import (
 	"time"
 )
 
-// drip is a stream of numbered UDP datagrams, one a millisecond, and when each came. Nobody answers it, so whether it
-// passes is decided by the rules alone, never by an earlier answer.
+// drip is a stream of UDP datagrams, one a millisecond, and when each came. Nobody answers it, so whether it passes is
+// decided by the rules alone, never by an earlier answer.
 type drip struct {
-	stop context.CancelFunc
-	done chan struct{}
-	last atomic.Int64 // when the newest datagram came, nanoseconds since the epoch; 0 = none yet
+	stop           context.CancelFunc
+	done           chan struct{} // closed when nothing is sent any more
+	in             net.PacketConn
+	last           atomic.Int64 // when the newest datagram came, nanoseconds since the epoch; 0 = none yet
+	sent, received atomic.Int64
 }
 
 const dripPause = time.Millisecond
 
 // startDrip sends from one workload to another until stopped.
 func startDrip(ctx context.Context, from, to *workload, port int) (*drip, error) {
-	var in net.PacketConn
+	d := &drip{done: make(chan struct{})}
 	err := to.ns.Do(func() (err error) {
-		in, err = net.ListenPacket("udp4", ":"+strconv.Itoa(port))
+		d.in, err = net.ListenPacket("udp4", ":"+strconv.Itoa(port))
 		return err
 	})
 	if err != nil {
@@ -34,42 +36,48 @@ func startDrip(ctx context.Context, from, to *workload, port int) (*drip, error)
 	}
 	out, err := dialIn(from.ns)(ctx, "udp4", net.JoinHostPort(to.address(false), strconv.Itoa(port)))
 	if err != nil {
-		in.Close()
+		d.in.Close()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	d := &drip{stop: cancel, done: make(chan struct{})}
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			if _, _, err := in.ReadFrom(buf); err != nil {
-				return // closed
-			}
-			d.last.Store(time.Now().UnixNano())
-		}
-	}()
-	go func() {
-		defer close(d.done)
-		defer in.Close()
-		defer out.Close()
-		tick := time.NewTicker(dripPause)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				_, _ = out.Write([]byte("drip")) // a refusal by the other side is as good as silence
-			}
-		}
-	}()
+	ctx, d.stop = context.WithCancel(ctx)
+	go d.receive()
+	go d.send(ctx, out)
 	return d, nil
+}
+
+func (d *drip) receive() {
+	buf := make([]byte, 64)
+	for {
+		if _, _, err := d.in.ReadFrom(buf); err != nil {
+			return // closed
+		}
+		d.last.Store(time.Now().UnixNano())
+		d.received.Add(1)
+	}
+}
+
+func (d *drip) send(ctx context.Context, out net.Conn) {
+	defer close(d.done)
+	defer out.Close()
+	tick := time.NewTicker(dripPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if _, err := out.Write([]byte("drip")); err == nil { // a refusal by the other side is as good as silence
+				d.sent.Add(1)
+			}
+		}
+	}
 }
 
 // close ends the stream.
 func (d *drip) close() {
 	d.stop()
 	<-d.done
+	d.in.Close()
 }
 
 // flowsAfter waits for a datagram that came after the given moment, and says how long after.

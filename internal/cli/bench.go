@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	// benchPrefix begins the name of everything the benchmark makes.
+	benchPrefix = "heddle-bench"
+	// benchDir holds the server's data and all logs. It is on a disk where /run may not be: commits are to be durable.
+	benchDir = "/var/tmp/" + benchPrefix
+)
+
+// benchParts are what can be measured, in the order in which it is.
+func benchParts() []benchPart {
+	return []benchPart{
+		{"traffic", "cached flows beside the kernel's own paths", (*bench).traffic},
+		{"flows", "new flows, and a scan beside them", (*bench).flows},
+		{"changes", "changes of rules, and a restart, under traffic", (*bench).changes},
+		{"start", "an agent's start on a host with 100 of 1,000 ports", (*bench).start},
+		{"api", "the Neutron API over durable commits, up to 10,000 ports", (*bench).api},
+	}
+}
+
+type benchPart struct {
+	name, about string
+	run         func(*bench, context.Context) error
+}
+
+// benchCommand measures the product on this machine.
+func benchCommand() *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the product on this machine, beside what the kernel offers",
+		Long:  benchHelp(),
+		Args:  cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.only, "only", nil, "measure these `parts` only")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds of which the median counts, 1 to 9")
+	f.BoolVar(&o.quick, "quick", false, "only see that everything can be measured: short rounds, small numbers, figures that mean little")
+	f.StringVar(&o.dir, "dir", benchDir, "`directory` for the server's data, taken away after; the disk it is on counts")
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o.output, o.out, o.progress = *output, cmd.OutOrStdout(), cmd.ErrOrStderr()
+		return runBench(cmd.Context(), o)
+	}
+	return cmd
+}
+
+func benchHelp() string {
+	var b strings.Builder
+	b.WriteString(`Runs the server, agents and workloads in network namespaces, makes everything by calls to the API, and measures real traffic
+through real agents, beside a direct veth pair, a Linux bridge and the kernel's vxlan in the same rounds. It prints the goals of
+docs/performance.md and what was got, and fails only when something cannot be measured. It takes some minutes and wants
+a machine that does nothing else. The parts:
+`)
+	for _, p := range benchParts() {
+		fmt.Fprintf(&b, "  %-8s  %s\n", p.name, p.about)
+	}
+	b.WriteString("What can be measured without a network is measured by the Go benchmarks: make bench runs both.")
+	return b.String()
+}
+
+type benchOptions struct {
+	only     []string
+	rounds   int
+	quick    bool
+	dir      string
+	output   string // text or json
+	out      io.Writer
+	progress io.Writer
+}
+
+func (o benchOptions) check() error {
+	if o.rounds < 1 || o.rounds > 9 {
+		return &Exit{Code: 2, Text: fmt.Sprintf("--rounds %d: want 1 to 9", o.rounds)}
+	}
+	if o.output != "text" && o.output != "json" {
+		return &Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text or json", o.output)}
+	}
+	var names []string
+	for _, p := range benchParts() {
+		names = append(names, p.name)
+	}
+	for _, name := range o.only {
+		if !slices.Contains(names, name) {
+			return &Exit{Code: 2, Text: fmt.Sprintf("--only %s: want some of %s", name, strings.Join(names, ", "))}
+		}
+	}
+	if os.Geteuid() != 0 {
+		return &Exit{Code: 1, Text: "the benchmark makes network namespaces and loads eBPF programs: run it as root"}
+	}
+	return nil
+}
+
+// bench is one run.
+type bench struct {
+	benchOptions
+	part   string // being measured
+	report benchReport
+}
+
+// benchReport is what a run came to.
+type benchReport struct {
+	Machine  machine   `json:"machine"`
+	Rounds   int       `json:"rounds"`
+	Took     string    `json:"took"`
+	Measures []measure `json:"measures"`
+}
+
+// measure is one figure.
+type measure struct {
+	Part string  `json:"part"`
+	Name string  `json:"measure"`
+	Got  float64 `json:"got"`
+	Unit string  `json:"unit"` // "×" for a ratio
+	Goal *goal   `json:"goal,omitempty"`
+	// Beside is what else was measured in the same run: what a ratio is made of, or what bounds the figure.
+	Beside string `json:"beside,omitempty"`
+}
+
+// goal is what a figure is to be, of the same unit.
+type goal struct {
+	AtMost bool    `json:"atMost"` // else at least
+	Bound  float64 `json:"bound"`
+}
+
+func atMost(x float64) *goal  { return &goal{AtMost: true, Bound: x} }
+func atLeast(x float64) *goal { return &goal{Bound: x} }
+
+func (g *goal) met(got float64) bool {
+	if g.AtMost {
+		return got <= g.Bound
+	}
+	return got >= g.Bound
+}
+
+func runBench(ctx context.Context, o benchOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := cleanLab(benchPrefix, o.dir); err != nil {
+		return fmt.Errorf("take down what an earlier run left: %w", err)
+	}
+	b := &bench{benchOptions: o}
+	begun := time.Now()
+	b.report.Rounds = o.rounds
+	var err error
+	if b.report.Machine, err = thisMachine(); err != nil {
+		return err
+	}
+	b.head()
+	for _, p := range benchParts() {
+		if len(o.only) > 0 && !slices.Contains(o.only, p.name) {
+			continue
+		}
+		b.part = p.name
+		if err := b.measurePart(ctx, p); err != nil {
+			return err
+		}
+	}
+	if b.report.Machine.LoadAfter, err = loadAverage(); err != nil {
+		return err
+	}
+	b.report.Took = time.Since(begun).Round(time.Second).String()
+	if o.output == "json" {
+		return printJSON(o.out, b.report)
+	}
+	fmt.Fprintf(o.out, "\ntook %s, load average after: %.1f\n", b.report.Took, b.report.Machine.LoadAfter)
+	return os.RemoveAll(o.dir)
+}
+
+func (b *bench) measurePart(ctx context.Context, p benchPart) error {
+	b.say("%s: %s", p.name, p.about)
+	if b.output == "text" {
+		fmt.Fprintf(b.out, "\n%s: %s\n", p.name, p.about)
+	}
+	err := p.run(b, ctx)
+	if ctx.Err() != nil {
+		return &Exit{Code: 1, Text: "interrupted; everything was taken down"}
+	}
+	if err != nil {
+		return fmt.Errorf("measure %s: %w (logs are in %s)", p.name, err, b.dir)
+	}
+	return nil
+}
+
+// say tells whoever watches what is going on.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.progress, "… "+format+"\n", args...)
+}
+
+func (b *bench) head() {
+	if b.output != "text" {
+		return
+	}
+	m := b.report.Machine
+	fmt.Fprintf(b.out, "%s, %d cores, %d MB, Linux %s; load average before: %.1f; medians of %d rounds\n\n", m.Processor, m.Cores, m.MemoryMB, m.Kernel, m.LoadBefore, b.rounds)
+	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-7s %s\n", "MEASURE", "GOAL", "GOT", "", "BESIDE IT, IN THE SAME RUN")
+}
+
+// add notes a figure and prints its line.
+func (b *bench) add(m measure) {
+	m.Part = b.part
+	b.report.Measures = append(b.report.Measures, m)
+	if b.output != "text" {
+		return
+	}
+	var wanted, met string
+	if m.Goal != nil {
+		sign := "≥ "
+		if m.Goal.AtMost {
+			sign = "≤ "
+		}
+		wanted, met = sign+quantity(m.Goal.Bound, m.Unit), "met"
+		if !m.Goal.met(m.Got) {
+			met = "missed"
+		}
+	}
+	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-7s %s\n", m.Name, wanted, quantity(m.Got, m.Unit), met, m.Beside)
+}
+
+// quantity is a number for people.
+func quantity(x float64, unit string) string {
+	switch {
+	case unit == "×":
+		return fmt.Sprintf("%.2f ×", x)
+	case x != 0 && x < 10 && x != float64(int(x)):
+		return fmt.Sprintf("%.1f %s", x, unit)
+	}
+	return fmt.Sprintf("%.0f %s", x, unit)
+}
+
+// pick is the number for this run: n, or with --quick the small one.
+func (b *bench) pick(n, quick int) int {
+	if b.quick {
+		return quick
+	}
+	return n
+}
+
+// withLab starts a server of its own for a part, and takes it down after.
+func (b *bench) withLab(ctx context.Context, use func(*lab) error) (err error) {
+	dir := filepath.Join(b.dir, b.part)
+	l, err := newLab(ctx, benchPrefix, dir)
+	if l != nil {
+		// ctx may have ended by Ctrl-C; what was made is taken down all the same.
+		defer func() { err = errors.Join(err, l.close(context.WithoutCancel(ctx))) }()
+	}
+	if err != nil {
+		return err
+	}
+	return use(l)
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+
+	"heddle/internal/nettest"
+)
+
+// api measures a server that nothing else asks: ports made by one client, by sixteen, and in bulk, until there are 10,000;
+// then the list of all, and the server's memory.
+func (b *bench) api(ctx context.Context) error {
+	return b.withLab(ctx, func(l *lab) error {
+		c, err := newAPIClient(ctx, l)
+		if err != nil {
+			return err
+		}
+		if err := b.makePorts(ctx, c); err != nil {
+			return err
+		}
+		if err := b.listPorts(ctx, c); err != nil {
+			return err
+		}
+		now, most, err := l.server.residentMB()
+		if err != nil {
+			return err
+		}
+		b.add(measure{Name: fmt.Sprintf("server's memory at %d ports, etcd included", c.made.Load()), Got: now, Unit: "MB", Goal: atMost(400), Beside: fmt.Sprintf("most at any time %.0f MB", most)})
+		return nil
+	})
+}
+
+// apiClient asks the Neutron API with as little work of its own as can be: it shares the machine with the server.
+type apiClient struct {
+	http  http.Client
+	url   string // of the ports
+	token string
+	port  []byte // body of a port to make
+	made  atomic.Int64
+}
+
+const apiClients = 16
+
+func newAPIClient(ctx context.Context, l *lab) (*apiClient, error) {
+	t, err := newTenant(ctx, l.admin, l.cloud, "bench", &undoList{})
+	if err != nil {
+		return nil, err
+	}
+	n, err := t.network(ctx, "bench", "10.0.0.0/16", "")
+	if err != nil {
+		return nil, err
+	}
+	group, err := tenRules(ctx, t, "bench", rules.CreateOpts{Protocol: rules.ProtocolTCP}, rules.CreateOpts{Protocol: rules.ProtocolUDP})
+	if err != nil {
+		return nil, err
+	}
+	if err := t.unlimited(ctx, n.ProjectID); err != nil {
+		return nil, err
+	}
+	port, err := json.Marshal(map[string]any{"network_id": n.ID, "security_groups": []string{group}})
+	if err != nil {
+		return nil, err
+	}
+	return &apiClient{
+		http:  http.Client{Transport: &http.Transport{DialContext: dialIn(l.ctl), MaxIdleConnsPerHost: apiClients}},
+		url:   t.api.ServiceURL("ports"),
+		token: t.api.Token(), port: port,
+	}, nil
+}
+
+// call sends a request and gives the body of the answer, which must have the status.
+func (c *apiClient) call(ctx context.Context, method string, body []byte, status int) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("X-Auth-Token", c.token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != status {
+		err = fmt.Errorf("%s %s: %s: %.300s", method, c.url, res.Status, answer)
+	}
+	return answer, err
+}
+
+// create makes n ports by so many clients at once, each with one port a call, and says how many a second.
+func (c *apiClient) create(ctx context.Context, clients, n int) (perSecond float64, err error) {
+	body := []byte(`{"port":` + string(c.port) + `}`)
+	var left atomic.Int64
+	left.Store(int64(n))
+	errs := make([]error, clients)
+	var wait sync.WaitGroup
+	begun := time.Now()
+	for i := range clients {
+		wait.Go(func() {
+			for left.Add(-1) >= 0 && errs[i] == nil {
+				_, errs[i] = c.call(ctx, http.MethodPost, body, http.StatusCreated)
+			}
+		})
+	}
+	wait.Wait()
+	took := time.Since(begun)
+	c.made.Add(int64(n))
+	return float64(n) / took.Seconds(), errors.Join(errs...)
+}
+
+// createBulk makes n ports, bulkPorts in one call, and says how many a second.
+func (c *apiClient) createBulk(ctx context.Context, n int) (perSecond float64, err error) {
+	begun := time.Now()
+	for done := 0; done < n; {
+		now := min(bulkPorts, n-done)
+		body := `{"ports":[` + strings.TrimSuffix(strings.Repeat(string(c.port)+",", now), ",") + `]}`
+		if _, err := c.call(ctx, http.MethodPost, []byte(body), http.StatusCreated); err != nil {
+			return 0, err
+		}
+		done += now
+	}
+	took := time.Since(begun)
+	c.made.Add(int64(n))
+	return float64(n) / took.Seconds(), nil
+}
+
+// makePorts makes ports in all three ways in each round, so that the store grows under all alike.
+func (b *bench) makePorts(ctx context.Context, c *apiClient) error {
+	all := b.pick(10_000, 400)
+	single, parallel := all*8/100/b.rounds, all*24/100/b.rounds
+	var alone, together, bulk []float64
+	for round := range b.rounds {
+		b.say("round %d: %d ports by one client, %d by %d, and more in bulk", round+1, single, parallel, apiClients)
+		for _, way := range []struct {
+			to  *[]float64
+			run func() (float64, error)
+		}{
+			{&alone, func() (float64, error) { return c.create(ctx, 1, single) }},
+			{&together, func() (float64, error) { return c.create(ctx, apiClients, parallel) }},
+			{&bulk, func() (float64, error) { return c.createBulk(ctx, all*(round+1)/b.rounds-int(c.made.Load())) }},
+		} {
+			rate, err := way.run()
+			if err != nil {
+				return err
+			}
+			*way.to = append(*way.to, rate)
+		}
+	}
+	sync, err := syncTime(b.dir)
+	if err != nil {
+		return err
+	}
+	b.add(measure{Name: "ports made by one client, with a group of ten rules", Got: nettest.Median(alone), Unit: "/s", Goal: atLeast(300),
+		Beside: fmt.Sprintf("the disk makes a page durable in %.2f ms", millis(sync))})
+	b.add(measure{Name: fmt.Sprintf("ports made by %d clients", apiClients), Got: nettest.Median(together), Unit: "/s", Goal: atLeast(800)})
+	b.add(measure{Name: fmt.Sprintf("ports made in bulk, %d a call", bulkPorts), Got: nettest.Median(bulk), Unit: "/s", Goal: atLeast(1000)})
+	return nil
+}
+
+// listPorts reads all ports several times.
+func (b *bench) listPorts(ctx context.Context, c *apiClient) error {
+	var took []time.Duration
+	var size int
+	for range 2*b.rounds + 1 {
+		begun := time.Now()
+		body, err := c.call(ctx, http.MethodGet, nil, http.StatusOK)
+		if err != nil {
+			return err
+		}
+		took = append(took, time.Since(begun))
+		var answer struct{ Ports []json.RawMessage }
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return err
+		}
+		if int64(len(answer.Ports)) != c.made.Load() {
+			return fmt.Errorf("the list has %d ports, %d were made", len(answer.Ports), c.made.Load())
+		}
+		size = len(body)
+	}
+	b.add(measure{Name: fmt.Sprintf("list of %d ports", c.made.Load()), Got: millis(nettest.Median(took)), Unit: "ms", Goal: atMost(300), Beside: fmt.Sprintf("%.1f MB to the last byte", float64(size)/1e6)})
+	return nil
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+
+	"heddle/internal/nettest"
+)
+
+// dripPort is where the datagrams go whose passing is watched.
+const dripPort = 9000
+
+// changes measures how soon a change of the API is in force on all hosts, with few flows and with many, and what a
+// restart of an agent costs established flows.
+func (b *bench) changes(ctx context.Context) error {
+	return b.withStand(ctx, func(s *stand) error {
+		// The tenth rule is the one that comes and goes.
+		group, err := tenRules(ctx, s.tenant, "changing", rules.CreateOpts{Protocol: rules.ProtocolTCP})
+		if err != nil {
+			return err
+		}
+		rule, err := s.tenant.allow(ctx, group, rules.CreateOpts{Protocol: rules.ProtocolUDP})
+		if err != nil {
+			return err
+		}
+		c := &changing{stand: s, group: group, rule: rule}
+		defer c.close()
+		if err := c.populate(ctx); err != nil {
+			return err
+		}
+		if err := b.inForce(ctx, c, "few flows"); err != nil {
+			return err
+		}
+		b.say("filling the flow table")
+		flows, err := c.fill(ctx, b.pick(100_000, 2000))
+		if err != nil {
+			return err
+		}
+		if err := b.inForce(ctx, c, fmt.Sprintf("%.0f flows", flows)); err != nil {
+			return err
+		}
+		return b.restart(ctx, c)
+	})
+}
+
+// changing is machines in one group, a rule that comes and goes, and datagrams that only it lets through: on each host
+// as the one where they enter.
+type changing struct {
+	*stand
+	group, rule string
+	scan        nettest.Path
+	ways        [][2]*workload
+	drips       []*drip
+}
+
+func (c *changing) populate(ctx context.Context) error {
+	var w [3]*workload
+	var err error
+	for i, h := range []*labHost{c.h1, c.h1, c.h2} {
+		if w[i], err = c.workload(ctx, fmt.Sprintf("c%d", 1+i), h, c.group); err != nil {
+			return err
+		}
+	}
+	if c.scan, err = path("Heddle, one host", w[0], w[1]); err != nil {
+		return err
+	}
+	two, err := path("Heddle, two hosts", w[0], w[2])
+	if err != nil {
+		return err
+	}
+	if err := warm(ctx, c.scan, two); err != nil {
+		return err
+	}
+	c.ways = [][2]*workload{{w[0], w[1]}, {w[0], w[2]}, {w[2], w[0]}}
+	return c.drip(ctx)
+}
+
+// drip begins to send on all ways and waits until it comes through.
+func (c *changing) drip(ctx context.Context) error {
+	c.close()
+	for _, way := range c.ways {
+		d, err := startDrip(ctx, way[0], way[1], dripPort)
+		if err != nil {
+			return err
+		}
+		c.drips = append(c.drips, d)
+	}
+	_, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.flowsAfter(ctx, time.Now()) })
+	return err
+}
+
+func (c *changing) close() {
+	for _, d := range c.drips {
+		d.close()
+	}
+	c.drips = nil
+}
+
+// fill makes at least so many flows that rest on the rule and says how many there are.
+func (c *changing) fill(ctx context.Context, flows int) (got float64, err error) {
+	for range 20 {
+		if _, err = c.scan.Scan(ctx, flows); err != nil {
+			return got, err
+		}
+		if got, err = metric(ctx, c.h1.ns, "heddle_overlay_flows", ""); err != nil || got >= float64(flows) {
+			return got, err
+		}
+	}
+	return got, fmt.Errorf("only %.0f flows after 20 scans, want %d", got, flows)
+}
+
+// inForce takes the rule away and adds it again, and measures when the last of the datagrams' ways has followed.
+func (b *bench) inForce(ctx context.Context, c *changing, when string) error {
+	var stops, passes []time.Duration
+	for round := range b.pick(4*b.rounds, 1) {
+		b.say("change %d, %s", round+1, when)
+		called := time.Now()
+		if err := c.tenant.forbid(ctx, c.rule); err != nil {
+			return err
+		}
+		stopped, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.stopsAfter(ctx, called) })
+		if err != nil {
+			return err
+		}
+		called = time.Now()
+		if c.rule, err = c.tenant.allow(ctx, c.group, rules.CreateOpts{Protocol: rules.ProtocolUDP}); err != nil {
+			return err
+		}
+		passed, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.flowsAfter(ctx, called) })
+		if err != nil {
+			return err
+		}
+		stops, passes = append(stops, stopped), append(passes, passed)
+	}
+	b.add(measure{Name: "rule removed, call to last packet on all hosts, " + when, Got: millis(nettest.Median(stops)), Unit: "ms", Goal: atMost(100),
+		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(stops), millis(maxOf(stops)))})
+	b.add(measure{Name: "rule added, call to first packet on all hosts, " + when, Got: millis(nettest.Median(passes)), Unit: "ms", Goal: atMost(100),
+		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(passes), millis(maxOf(passes)))})
+	return nil
+}
+
+func slowest(drips []*drip, f func(*drip) (time.Duration, error)) (most time.Duration, err error) {
+	for _, d := range drips {
+		took, err := f(d)
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, took)
+	}
+	return most, nil
+}
+
+func maxOf(all []time.Duration) (most time.Duration) {
+	for _, d := range all {
+		most = max(most, d)
+	}
+	return most
+}
+
+// restart kills the agent of a host and starts it again, several times, while datagrams flow, and counts those that do
+// not arrive.
+func (b *bench) restart(ctx context.Context, c *changing) error {
+	if err := c.drip(ctx); err != nil {
+		return err
+	}
+	var took []time.Duration
+	for round := range b.rounds {
+		b.say("restart %d", round+1)
+		c.h1.agent.kill()
+		begun := time.Now()
+		if err := c.startAgent(ctx, c.h1); err != nil {
+			return err
+		}
+		took = append(took, time.Since(begun))
+		if _, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.flowsAfter(ctx, time.Now()) }); err != nil {
+			return err
+		}
+	}
+	var sent, lost int64
+	for _, d := range c.drips {
+		lost += d.finish()
+		sent += d.sent.Load()
+	}
+	b.add(measure{Name: "agent killed and started: packets of established flows lost", Got: float64(lost), Goal: atMost(0),
+		Beside: fmt.Sprintf("of %d over %d restarts, ready after %.0f ms", sent, b.rounds, millis(nettest.Median(took)))})
+	return nil
+}
+
+// finish ends the sending, waits a moment for what is on its way, and says how many never came.
+func (d *drip) finish() int64 {
+	d.stop()
+	<-d.done
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	// What has not come when patience ends is what is asked for.
+	_ = nettest.Until(ctx, "the last datagrams", func() (bool, error) { return d.received.Load() >= d.sent.Load(), nil })
+	return d.sent.Load() - d.received.Load()
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"heddle/internal/nettest"
+)
+
+// flows measures what new flows cost, and what a scan of one port does to others.
+func (b *bench) flows(ctx context.Context) error {
+	return b.withStand(ctx, func(s *stand) error {
+		group, err := s.openGroup(ctx)
+		if err != nil {
+			return err
+		}
+		one, two, err := s.pair(ctx, group)
+		if err != nil {
+			return err
+		}
+		scan, err := s.scanPath(ctx, group)
+		if err != nil {
+			return err
+		}
+		l := nettest.New(benchPrefix + "-k")
+		defer func() { _ = l.Close() }() // what is left goes with the next run's start
+		direct, err := nettest.DirectPath(l)
+		if err != nil {
+			return err
+		}
+		for _, part := range []func(context.Context, *stand, nettest.Path, nettest.Path, nettest.Path, nettest.Path) error{
+			b.connects, b.firstPackets, b.setups, b.underScan,
+		} {
+			if err := part(ctx, s, direct, one, two, scan); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// scanPath is two machines on the first host of which one scans the other.
+func (s *stand) scanPath(ctx context.Context, group string) (p nettest.Path, err error) {
+	from, err := s.workload(ctx, "x1", s.h1, group)
+	if err != nil {
+		return p, err
+	}
+	to, err := s.workload(ctx, "x2", s.h1, group)
+	if err != nil {
+		return p, err
+	}
+	if p, err = path("Heddle, scan", from, to); err != nil {
+		return p, err
+	}
+	return p, warm(ctx, p)
+}
+
+// connects compares new TCP connections.
+func (b *bench) connects(_ context.Context, _ *stand, direct, one, two, _ nettest.Path) error {
+	paths := []nettest.Path{direct, one, two}
+	rates, p50 := make([][]float64, len(paths)), make([][]time.Duration, len(paths))
+	for round := range b.rounds {
+		for i, p := range paths {
+			b.say("round %d: new connections: %s", round+1, p.Name)
+			latency, rate, err := p.Connects(b.pick(4000, 100))
+			if err != nil {
+				return err
+			}
+			rates[i], p50[i] = append(rates[i], rate), append(p50[i], latency.P50)
+		}
+	}
+	plain := nettest.Median(rates[0])
+	for i, name := range []string{"one host", "two hosts"} {
+		m := measure{Name: name + ": new connections/s / direct veth", Got: nettest.Median(rates[i+1]) / plain, Unit: "×",
+			Beside: fmt.Sprintf("%.0f / %.0f a second, p50 %.0f / %.0f µs", nettest.Median(rates[i+1]), plain, micros(nettest.Median(p50[i+1])), micros(nettest.Median(p50[0])))}
+		if i == 0 {
+			m.Goal = atLeast(0.55)
+		}
+		b.add(m)
+	}
+	return nil
+}
+
+// firstPackets measures what the first packet there and back of a flow waits longer than the second.
+func (b *bench) firstPackets(_ context.Context, _ *stand, direct, one, two, _ nettest.Path) error {
+	paths := []nettest.Path{direct, one, two}
+	added, second := make([][]time.Duration, len(paths)), make([][]time.Duration, len(paths))
+	var p99 []time.Duration
+	for round := range b.rounds {
+		for i, p := range paths {
+			b.say("round %d: first packets: %s", round+1, p.Name)
+			got, err := p.FirstPackets(b.pick(2000, 50))
+			if err != nil {
+				return err
+			}
+			added[i], second[i] = append(added[i], got.Added.P50), append(second[i], got.Second.P50)
+			if i == 1 {
+				p99 = append(p99, got.Added.P99)
+			}
+		}
+	}
+	for i, name := range []string{"one host", "two hosts"} {
+		beside := fmt.Sprintf("cached %.0f µs; direct veth adds %.0f µs", micros(nettest.Median(second[i+1])), micros(nettest.Median(added[0])))
+		if i == 0 {
+			beside = fmt.Sprintf("p99 %.0f µs; ", micros(nettest.Median(p99))) + beside
+		}
+		b.add(measure{Name: name + ": first packet, there and back, waits longer, p50", Got: micros(nettest.Median(added[i+1])), Unit: "µs", Goal: atMost(100), Beside: beside})
+	}
+	return nil
+}
+
+// setups lets one machine scan another as fast as it can and counts the flows that the agent sets up.
+func (b *bench) setups(ctx context.Context, s *stand, _, _, _, scan nettest.Path) error {
+	var perCore, perSecond, share []float64
+	for round := range b.rounds {
+		b.say("round %d: flow set-ups", round+1)
+		before, err := s.setUp(ctx)
+		if err != nil {
+			return err
+		}
+		limited, stop := context.WithTimeout(ctx, time.Duration(b.pick(1500, 200))*time.Millisecond)
+		sent, err := scan.Scan(limited, 0)
+		stop()
+		if err != nil {
+			return err
+		}
+		after, err := s.setUp(ctx)
+		if err != nil {
+			return err
+		}
+		flows := after.flows - before.flows
+		perCore = append(perCore, flows/(after.cpu-before.cpu).Seconds())
+		perSecond = append(perSecond, flows/after.at.Sub(before.at).Seconds())
+		share = append(share, flows/float64(sent))
+	}
+	b.add(measure{Name: "flow set-ups per second of the agent's processor time", Got: nettest.Median(perCore), Unit: "/s", Goal: atLeast(50_000),
+		Beside: fmt.Sprintf("%.0f a second by the clock beside the sender; %.0f%% of what was sent", nettest.Median(perSecond), 100*nettest.Median(share))})
+	return nil
+}
+
+// effort is what an agent has done until a moment.
+type effort struct {
+	flows float64
+	cpu   time.Duration
+	at    time.Time
+}
+
+func (s *stand) setUp(ctx context.Context) (e effort, err error) {
+	if e.flows, err = metric(ctx, s.h1.ns, "heddle_overlay_decisions_total", `verdict="forward"`); err != nil {
+		return e, err
+	}
+	e.at = time.Now()
+	e.cpu, err = s.h1.agent.cpu()
+	return e, err
+}
+
+// underScan measures a neighbour of a machine that scans: its cached flows and its new ones.
+func (b *bench) underScan(ctx context.Context, _ *stand, direct, one, _, scan nettest.Path) error {
+	quiet, err := b.neighbour(direct, one)
+	if err != nil {
+		return err
+	}
+	scanCtx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := scan.Scan(scanCtx, 0)
+		ended <- err
+	}()
+	b.say("again, beside a scan")
+	loud, err := b.neighbour(direct, one)
+	stop()
+	if err := errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	b.add(measure{Name: "cached flow beside a scan: round trip p50 / direct veth", Got: ratio(loud.cached, loud.direct), Unit: "×", Goal: atMost(1.06),
+		Beside: fmt.Sprintf("%.1f / %.1f µs, both beside the scan; without it %.1f / %.1f", micros(loud.cached), micros(loud.direct), micros(quiet.cached), micros(quiet.direct))})
+	b.add(measure{Name: "new flow beside a scan: first packet waits longer, p50", Got: micros(loud.first.Added.P50), Unit: "µs", Goal: atMost(100),
+		Beside: fmt.Sprintf("without the scan %.0f µs; p99 %.1f, without %.1f ms", micros(quiet.first.Added.P50), millis(loud.first.Added.P99), millis(quiet.first.Added.P99))})
+	b.add(measure{Name: "new flows beside a scan that got no answer within 1 s", Got: float64(loud.first.Lost), Goal: atMost(0),
+		Beside: fmt.Sprintf("of %d", loud.first.Lost+loud.first.First.Count)})
+	return nil
+}
+
+// neighbourFigures are those of a machine while another does something.
+type neighbourFigures struct {
+	direct, cached time.Duration // round trip p50
+	first          nettest.FirstPackets
+}
+
+// neighbour measures round trips over a direct veth and over Heddle in turn, and then first packets.
+func (b *bench) neighbour(direct, one nettest.Path) (f neighbourFigures, err error) {
+	var plain, cached []time.Duration
+	for round := range b.rounds {
+		b.say("round %d: round trips", round+1)
+		a, err := direct.RoundTrips(b.pick(20000, 500))
+		if err != nil {
+			return f, err
+		}
+		h, err := one.RoundTrips(b.pick(20000, 500))
+		if err != nil {
+			return f, err
+		}
+		plain, cached = append(plain, a.P50), append(cached, h.P50)
+	}
+	f.direct, f.cached = nettest.Median(plain), nettest.Median(cached)
+	f.first, err = one.FirstPackets(b.pick(2000, 50))
+	return f, err
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"heddle/internal/nettest"
+)
+
+const (
+	// wire is the hosts' interface on a veth of their own that carries the tunnels, as in the kernel's path they are
+	// compared with: no switch between.
+	wire = "wire"
+	// benchFlows is room enough for what the benchmark makes in a run, so that it does not measure itself.
+	benchFlows = 1 << 20
+)
+
+// stand is two hosts with their agents, joined by a wire, and a network of one tenant to put workloads on.
+type stand struct {
+	*lab
+	h1, h2  *labHost
+	tenant  *tenant
+	network *networks.Network
+	made    int // workloads
+}
+
+// withStand is withLab with a stand in it.
+func (b *bench) withStand(ctx context.Context, use func(*stand) error) error {
+	return b.withLab(ctx, func(l *lab) error {
+		s, err := newStand(ctx, l)
+		if err != nil {
+			return err
+		}
+		return use(s)
+	})
+}
+
+func newStand(ctx context.Context, l *lab) (s *stand, err error) {
+	s = &stand{lab: l}
+	if s.h1, err = l.makeHost(); err != nil {
+		return nil, err
+	}
+	if s.h2, err = l.makeHost(); err != nil {
+		return nil, err
+	}
+	if err := l.spaces.Veth(s.h1.ns, wire, s.h2.ns, wire); err != nil {
+		return nil, err
+	}
+	for i, h := range l.hosts {
+		h.ip, h.maxFlows = fmt.Sprintf("198.51.100.%d", 1+i), benchFlows
+		if err := h.ns.IP("addr add " + h.ip + "/24 dev " + wire); err != nil {
+			return nil, err
+		}
+		if err := l.join(ctx, h); err != nil {
+			return nil, fmt.Errorf("host %s: %w", h.name, err)
+		}
+	}
+	if s.tenant, err = newTenant(ctx, l.admin, l.cloud, "bench", &undoList{}); err != nil {
+		return nil, err
+	}
+	s.network, err = s.tenant.network(ctx, "bench", "10.0.0.0/16", "")
+	return s, err
+}
+
+// tenRules makes a group of ten rules for what comes in, eight for single ports of TCP and the given two, and two for
+// what goes out.
+func tenRules(ctx context.Context, t *tenant, name string, more ...rules.CreateOpts) (string, error) {
+	var all []rules.CreateOpts
+	for i := range 8 {
+		all = append(all, rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: 20000 + i, PortRangeMax: 20000 + i})
+	}
+	return t.group(ctx, name, true, append(all, more...)...)
+}
+
+// openGroup lets in TCP and UDP by the last two of its ten rules.
+func (s *stand) openGroup(ctx context.Context) (string, error) {
+	return tenRules(ctx, s.tenant, "open", rules.CreateOpts{Protocol: rules.ProtocolTCP}, rules.CreateOpts{Protocol: rules.ProtocolUDP})
+}
+
+// workload makes a machine on a host, with its address set as by hand: a lease is no part of what is measured.
+func (s *stand) workload(ctx context.Context, name string, h *labHost, group string) (*workload, error) {
+	s.made++
+	p, err := s.tenant.port(ctx, name, s.network.ID, h.name, []string{fmt.Sprintf("10.0.0.%d", 10+s.made)}, []string{group})
+	if err != nil {
+		return nil, err
+	}
+	return s.furnish(name, h, p)
+}
+
+// furnish plugs a port's machine in and sets its address.
+func (l *lab) furnish(name string, h *labHost, p *ports.Port) (*workload, error) {
+	w, err := l.plug(name, h, p)
+	if err != nil {
+		return nil, fmt.Errorf("workload %s: %w", name, err)
+	}
+	return w, w.ns.IP("link set eth0 mtu 1450", "addr add "+w.address(false)+"/16 dev eth0")
+}
+
+// path is the way from one workload to another.
+func path(name string, from, to *workload) (nettest.Path, error) {
+	at, err := netip.ParseAddr(to.address(false))
+	return nettest.Path{Name: name, Client: from.ns, Server: to.ns, Address: at}, err
+}
+
+// warm waits until a packet has come through each path: the interfaces are attached, the tunnels there.
+func warm(ctx context.Context, paths ...nettest.Path) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("nothing comes through after %s", startPatience))
+	defer cancel()
+	for _, p := range paths {
+		if err := nettest.Until(ctx, p.Name+" to carry packets", func() (bool, error) {
+			got, err := p.FirstPackets(1)
+			if got.Lost > 0 {
+				return false, nil
+			}
+			return err == nil, err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metric reads a figure of the process that serves telemetry in a namespace: the sum over all series of the name that
+// have the label, given as name="value", "" for any.
+func metric(ctx context.Context, ns *nettest.Namespace, name, label string) (sum float64, err error) {
+	client := http.Client{Transport: &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+telemetryAddr+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	found := false
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		base, labels, _ := strings.Cut(series, "{")
+		if base != name || !strings.Contains(labels, label) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", series, err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, errors.Join(lines.Err(), fmt.Errorf("%s tells no metric %s{%s}", ns.Name, name, label))
+	}
+	return sum, lines.Err()
+}
+
+// figure turns a duration into a figure of a unit.
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"heddle/internal/nettest"
+)
+
+// traffic compares cached flows between workloads of real agents with the kernel's own paths.
+func (b *bench) traffic(ctx context.Context) error {
+	return b.withStand(ctx, func(s *stand) error {
+		group, err := s.openGroup(ctx)
+		if err != nil {
+			return err
+		}
+		one, two, err := s.pair(ctx, group)
+		if err != nil {
+			return err
+		}
+		kernel, closeKernel, err := kernelPaths()
+		defer func() { _ = closeKernel() }() // what is left goes with the next run's start
+		if err != nil {
+			return err
+		}
+		o := nettest.CompareOptions{Rounds: b.rounds, Progress: func(round int, p nettest.Path) { b.say("round %d: %s", round, p.Name) }}
+		if b.quick {
+			o.RoundTrips, o.Stream, o.Blast = 500, 50*time.Millisecond, 50*time.Millisecond
+		}
+		f, err := nettest.Compare(ctx, []nettest.Path{kernel.direct, kernel.bridge, one, kernel.vxlan, two}, o)
+		if err != nil {
+			return err
+		}
+		b.sameHost(f[0], f[1], f[2])
+		b.betweenHosts("", f[3], f[4])
+		if err := errors.Join(s.h1.ns.Segment(wire), s.h2.ns.Segment(wire)); err != nil {
+			return err
+		}
+		b.say("from here on hosts send frames of 1500 bytes")
+		g, err := nettest.Compare(ctx, []nettest.Path{kernel.segmented, two}, o)
+		if err != nil {
+			return err
+		}
+		b.betweenHosts(", 1500-byte frames", g[0], g[1])
+		bad, resent := f[2].BadChecksums+f[4].BadChecksums+g[1].BadChecksums, f[2].Retransmitted+f[4].Retransmitted+g[1].Retransmitted
+		b.add(measure{Name: "bad TCP and UDP checksums on Heddle's paths", Got: float64(bad), Goal: atMost(0),
+			Beside: fmt.Sprintf("TCP segments sent again: Heddle %d, kernel %d", resent, f[1].Retransmitted+f[3].Retransmitted+g[0].Retransmitted)})
+		return nil
+	})
+}
+
+// pair makes machines on one host and on two, and waits until packets pass.
+func (s *stand) pair(ctx context.Context, group string) (one, two nettest.Path, err error) {
+	var w [3]*workload
+	for i, h := range []*labHost{s.h1, s.h1, s.h2} {
+		if w[i], err = s.workload(ctx, fmt.Sprintf("a%d", 1+i), h, group); err != nil {
+			return one, two, err
+		}
+	}
+	if one, err = path("Heddle, one host", w[0], w[1]); err != nil {
+		return one, two, err
+	}
+	if two, err = path("Heddle, two hosts", w[0], w[2]); err != nil {
+		return one, two, err
+	}
+	return one, two, warm(ctx, one, two)
+}
+
+// baselines are paths of the kernel alone.
+type baselines struct{ direct, bridge, vxlan, segmented nettest.Path }
+
+func kernelPaths() (k baselines, closeAll func() error, err error) {
+	var labs []*nettest.Lab
+	closeAll = func() error {
+		var errs []error
+		for _, l := range labs {
+			errs = append(errs, l.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for i, build := range []struct {
+		path *nettest.Path
+		make func(*nettest.Lab) (nettest.Path, error)
+	}{
+		{&k.direct, nettest.DirectPath},
+		{&k.bridge, nettest.BridgePath},
+		{&k.vxlan, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, false) }},
+		{&k.segmented, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, true) }},
+	} {
+		l := nettest.New(fmt.Sprintf("%s-k%d", benchPrefix, i))
+		labs = append(labs, l)
+		if *build.path, err = build.make(l); err != nil {
+			return k, closeAll, err
+		}
+	}
+	return k, closeAll, nil
+}
+
+func (b *bench) sameHost(direct, bridge, ours nettest.Figures) {
+	b.add(compareRoundTrips("one host: round trip p50 / direct veth", ours, direct, 1.06))
+	b.add(compareDatagrams("one host: UDP packets/s / direct veth", ours, direct, 0.88))
+	b.add(compareStream("one host: TCP / Linux bridge", ours, bridge, 1))
+	b.add(measure{Name: "  for comparison: Linux bridge, round trip / direct veth", Got: ratio(bridge.RoundTrip, direct.RoundTrip), Unit: "×",
+		Beside: fmt.Sprintf("UDP %.2f ×, TCP %.2f × direct veth", bridge.Datagrams/direct.Datagrams, bridge.Bits/direct.Bits)})
+}
+
+func (b *bench) betweenHosts(how string, kernel, ours nettest.Figures) {
+	b.add(compareRoundTrips("two hosts"+how+": round trip p50 / bridge + vxlan", ours, kernel, 0.85))
+	b.add(compareDatagrams("two hosts"+how+": UDP packets/s / bridge + vxlan", ours, kernel, 1.4))
+	b.add(compareStream("two hosts"+how+": TCP / bridge + vxlan", ours, kernel, 1))
+}
+
+func compareRoundTrips(name string, ours, other nettest.Figures, bound float64) measure {
+	return measure{Name: name, Got: ratio(ours.RoundTrip, other.RoundTrip), Unit: "×", Goal: atMost(bound),
+		Beside: fmt.Sprintf("%.1f / %.1f µs", micros(ours.RoundTrip), micros(other.RoundTrip))}
+}
+
+func compareDatagrams(name string, ours, other nettest.Figures, bound float64) measure {
+	return measure{Name: name, Got: ours.Datagrams / other.Datagrams, Unit: "×", Goal: atLeast(bound),
+		Beside: fmt.Sprintf("%.0fk / %.0fk packets/s", ours.Datagrams/1e3, other.Datagrams/1e3)}
+}
+
+func compareStream(name string, ours, other nettest.Figures, bound float64) measure {
+	return measure{Name: name, Got: ours.Bits / other.Bits, Unit: "×", Goal: atLeast(bound),
+		Beside: fmt.Sprintf("%.1f / %.1f Gbit/s", ours.Bits/1e9, other.Bits/1e9)}
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
