@@ -17,20 +17,30 @@ const (
 )
 
 // bind sets what a request says about the binding, and finds the host. A host that is not known is no error: the port
-// says binding_failed, and each later update tries again (midonet-translations §7.1).
+// says binding_failed, and each later update tries again (midonet-translations §7.1). A profile of null unbinds until
+// a request names a host or a profile (§7.2 step 10).
 func (o *operation) bind(p *neutron.Port, v neutron.Values) error {
-	host := p.BoundHostID
 	if v.Has("binding:host_id") {
 		p.HostID = v.Text("binding:host_id")
+		if p.Profile == nil {
+			p.Profile = map[string]any{}
+		}
 	}
-	if profile, ok := v["binding:profile"].(map[string]any); ok {
+	if v.Has("binding:profile") {
+		profile, _ := v["binding:profile"].(map[string]any)
 		p.Profile = maps.Clone(profile)
 	}
 	if vnic := v.Text("binding:vnic_type"); vnic != "" {
 		p.VNICType = vnic
 	}
+	return o.settleHost(p)
+}
+
+// settleHost binds a port to the host it names, if that is there.
+func (o *operation) settleHost(p *neutron.Port) error {
+	before := p.BoundHostID
 	p.BoundHostID, p.InterfaceName = "", ""
-	if name := translate.InterfaceName(p); p.HostID != "" && name != "" {
+	if name := wantedInterface(p); name != "" {
 		for h := range schema.Hosts.By(o.tx, "name", p.HostID) {
 			if _, err := schema.Hosts.Need(o.tx, h.ID); err != nil {
 				return err
@@ -38,10 +48,18 @@ func (o *operation) bind(p *neutron.Port, v neutron.Values) error {
 			p.BoundHostID, p.InterfaceName = h.ID, name
 		}
 	}
-	if host != "" && host != p.BoundHostID {
-		p.PreviousHostID = host
+	if before != "" && before != p.BoundHostID {
+		p.PreviousHostID = before
 	}
 	return nil
+}
+
+// wantedInterface is the interface that a port is to be bound to on the host it names; "" says that it is not to be bound.
+func wantedInterface(p *neutron.Port) string {
+	if p.HostID == "" || p.Profile == nil {
+		return ""
+	}
+	return translate.InterfaceName(p)
 }
 
 // portView is a port with what its binding and its host make of it.
@@ -55,7 +73,7 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+p.ID); served && p.AdminStateUp {
 			v.Status = statusActive
 		}
-	case p.HostID != "" && translate.InterfaceName(p) != "":
+	case wantedInterface(p) != "":
 		v.VIFType = vifFailed
 	}
 	return v

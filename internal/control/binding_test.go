@@ -41,6 +41,17 @@ func TestBinding(t *testing.T) {
 		{`{"binding:host_id":"h3","binding:profile":{}}`, state{"binding_failed", "", "", "id-h2"}},
 		{`{"binding:host_id":""}`, state{"unbound", "", "", "id-h2"}},
 		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, "id-h2"}},
+		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
+		{`{"name":"still"}`, state{"unbound", "", "", "id-h1"}},
+		{`{"binding:host_id":"h2","binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
+		{`{"binding:profile":{}}`, state{"ovs", "id-h2", tap, "id-h1"}},
+		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h2"}},
+		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, "id-h2"}},
+		{`{"binding:profile":{"interface_name":"eth0"}}`, state{"ovs", "id-h1", "eth0", "id-h2"}},
+		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
+		{`{"binding:host_id":"h3"}`, state{"binding_failed", "", "", "id-h1"}},
+		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
+		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, "id-h1"}},
 	} {
 		p := w.update(id, step.text)
 		if got := (state{p.VIFType, p.BoundHostID, p.InterfaceName, p.PreviousHostID}); got != step.want {
@@ -66,6 +77,10 @@ func TestBinding(t *testing.T) {
 	_, err = w.change(w.admin, neutron.Ports, other.ID, `{"binding:profile":{"interface_name":"`+tap+`"}}`)
 	w.expect(err, "PortBindingError: Binding for port "+other.ID+" on host h3 could not be created: interface "+tap+" carries port "+id+
 		". Name another in binding:profile.interface_name or unbind that port.")
+	unbound := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+n.ID+`","binding:host_id":"h1","binding:profile":null}`)
+	if unbound.VIFType != "unbound" || unbound.BoundHostID != "" || unbound.HostID != "h1" {
+		t.Errorf("made with a profile of null: %+v", unbound)
+	}
 	dhcp := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+n.ID+`","device_owner":"network:dhcp","binding:host_id":"h1"}`)
 	if dhcp.VIFType != "unbound" || dhcp.BoundHostID != "" {
 		t.Errorf("a service port without an interface: %+v", dhcp)

@@ -184,7 +184,7 @@ func TestParseNormalises(t *testing.T) {
 				"allowed_address_pairs": []neutron.AddressPair{{IPAddress: "10.0.0.0/24", MACAddress: packet.MAC{0xaa, 0xbb, 0xcc, 0, 1, 2}}, {IPAddress: "10.0.0.1"}},
 				"extra_dhcp_opts":       []neutron.DHCPOptChange{{OptName: "bootfile-name", OptValue: &none, IPVersion: 4}, {OptName: "y", IPVersion: 6}},
 				"binding:host_id":       "",
-				"binding:profile":       map[string]any{},
+				"binding:profile":       nil,
 				"admin_state_up":        false,
 			}},
 		{"a rule", neutron.SecurityGroupRules, neutron.Create,

@@ -95,7 +95,7 @@ func bindingColumns() []column[PortView] {
 			textValue(func(o *PortView) string { return o.HostID })),
 		row(Attribute{Name: "binding:profile", Create: true, Update: true, Default: unset{}, Policed: true,
 			CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "object",
-			Doc: "interface_name names the interface on the host", parse: nullAs(map[string]any{}, object)},
+			Doc: "interface_name names the interface on the host; null unbinds", parse: orNull(object)},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendValue(b, o.Profile) })),
 	}
 }

@@ -87,21 +87,22 @@ type DHCPOpt struct {
 // Port is an attachment point on a network.
 type Port struct {
 	Standard
-	NetworkID           string         `json:"network_id"`
-	AdminStateUp        bool           `json:"admin_state_up"`
-	MACAddress          packet.MAC     `json:"mac_address"`
-	FixedIPs            []FixedIP      `json:"fixed_ips"`
-	DeviceID            string         `json:"device_id"`
-	DeviceOwner         string         `json:"device_owner"`
-	SecurityGroups      []string       `json:"security_groups"`
-	AllowedAddressPairs []AddressPair  `json:"allowed_address_pairs"`
-	ExtraDHCPOpts       []DHCPOpt      `json:"extra_dhcp_opts"`
-	PortSecurityEnabled bool           `json:"port_security_enabled"`
-	DNSName             string         `json:"dns_name"`
-	DNSDomain           string         `json:"dns_domain"`
-	VNICType            string         `json:"binding:vnic_type"`
-	HostID              string         `json:"binding:host_id"` // a host's name, as Neutron's clients use it
-	Profile             map[string]any `json:"binding:profile"`
+	NetworkID           string        `json:"network_id"`
+	AdminStateUp        bool          `json:"admin_state_up"`
+	MACAddress          packet.MAC    `json:"mac_address"`
+	FixedIPs            []FixedIP     `json:"fixed_ips"`
+	DeviceID            string        `json:"device_id"`
+	DeviceOwner         string        `json:"device_owner"`
+	SecurityGroups      []string      `json:"security_groups"`
+	AllowedAddressPairs []AddressPair `json:"allowed_address_pairs"`
+	ExtraDHCPOpts       []DHCPOpt     `json:"extra_dhcp_opts"`
+	PortSecurityEnabled bool          `json:"port_security_enabled"`
+	DNSName             string        `json:"dns_name"`
+	DNSDomain           string        `json:"dns_domain"`
+	VNICType            string        `json:"binding:vnic_type"`
+	HostID              string        `json:"binding:host_id"` // a host's name, as Neutron's clients use it
+	// Profile is nil, other than empty, while a client wants the port bound nowhere, whatever HostID says.
+	Profile map[string]any `json:"binding:profile"`
 	// BoundHostID is the id of the topology host that HostID named when the port was bound; "" = unbound or failed.
 	BoundHostID string `json:"heddle:bound_host_id,omitempty"`
 	// PreviousHostID is the host the port was last taken from: where its connections are still known.

@@ -43,7 +43,7 @@ func (c Caller) Owns(projectID string) bool {
 //	security_groups    []string
 //	allowed_address_pairs  []AddressPair, where a zero MAC stands for the port's own
 //	extra_dhcp_opts    []DHCPOptChange
-//	binding:profile    map[string]any
+//	binding:profile    map[string]any; nil = not to be bound
 type Values map[string]any
 
 // FixedIPRequest asks for an address: any of a subnet, a certain one, or both. At least one of the two is set.

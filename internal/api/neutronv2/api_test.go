@@ -287,6 +287,24 @@ func TestAgents(t *testing.T) {
 	}
 }
 
+func TestProfileOfNullUnbinds(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, control.Options{})
+	s.addHost(t, "99999999-0000-0000-0000-000000000002", "host-2")
+	net := s.create(t, "member", "networks", `{"network":{}}`)["id"]
+	id := s.create(t, "admin", "ports", fmt.Sprintf(`{"port":{"network_id":%q,"binding:host_id":"host-2"}}`, net))["id"]
+	for _, step := range []struct{ body, want string }{
+		{`{"port":{"binding:profile":null}}`, "unbound"},
+		{`{"port":{"binding:profile":{}}}`, "ovs"},
+	} {
+		a := s.must(t, http.StatusOK, "admin", http.MethodPut, fmt.Sprintf("/ports/%s", id), step.body)
+		port := first(a.doc()["port"])
+		if profile, ok := port["binding:profile"].(map[string]any); !ok || len(profile) != 0 || port["binding:vif_type"] != step.want || port["binding:host_id"] != "host-2" {
+			t.Errorf("%s: %s", step.body, a.body)
+		}
+	}
+}
+
 // TestNothingRemainsOfARefusal: a refused list leaves nothing behind.
 func TestNothingRemainsOfARefusal(t *testing.T) {
 	t.Parallel()
