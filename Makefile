@@ -1,36 +1,48 @@
 # make demo and make test do their own set-up; everything else expects it done.
-export GOFLAGS := -buildvcs=false
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: demo test check build setup generate bench fuzz clean
+# sudo and su may leave Go out of PATH.
+export PATH := $(PATH):/usr/local/go/bin
+# No C in the binary: it runs on any Linux. (The race detector wants C, and scripts/test asks for it.)
+export CGO_ENABLED := 0
+# Go's own version stamp fails in a clone that another user owns.
+export GOFLAGS += -buildvcs=false
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+TIME := 10s
 
-demo: setup build   ## the whole product on this machine: networks, workloads, real traffic
+.PHONY: help demo test check build setup generate bench fuzz clean
+
+help:               ## this list
+	@sed -nE 's/^([a-z]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo:               ## the whole product on this machine with real traffic; ARGS=--keep leaves it running
+	@scripts/setup demo
+	@$(MAKE) --no-print-directory build
 	bin/heddle demo $(ARGS)
 
 test: setup build   ## every test, as root, on the real kernel
 	scripts/test ./...
 
-check:              ## format, vet, staticcheck, layout: under a minute
-	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+check:              ## format, vet, staticcheck, import rules: under a minute
+	@files=$$(gofmt -l .) && test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
 	go test .
 
-build:
+build:              ## bin/heddle
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/heddle ./cmd/heddle
 
-setup:
+setup:              ## install what demo and test use
 	@scripts/setup
 
 generate:           ## rebuild the eBPF objects (wants clang-14, llvm-14, libbpf-dev, linux-libc-dev)
 	go generate ./internal/overlay/datapath/...
 
-bench: build        ## Go benchmarks and the traffic figures of docs/performance.md
+bench: build        ## Go benchmarks, and the traffic figures of docs/performance.md
 	go test -run '^$$' -bench . -benchmem ./...
 	bin/heddle bench
 
-fuzz:               ## every fuzz target for ten seconds
-	scripts/fuzz 10s
+fuzz:               ## every fuzz target for TIME=10s
+	scripts/fuzz $(TIME)
 
-clean:
+clean:              ## take away what was built
 	rm -rf bin dist
