@@ -68,15 +68,6 @@ func (t *Table[T]) found(v view, id string) (*T, error) {
 	return record.(*T), nil
 }
 
-// Revisions returns the revisions at which the stored record was created and last changed, 0 and 0 when there is none. A
-// transaction's own writes have none yet.
-func (t *Table[T]) Revisions(r Reader, id string) (created, changed int64) {
-	if e := r.view().snap.Get(t.def.name, id); e != nil {
-		return e.Create, e.Mod
-	}
-	return 0, 0
-}
-
 // All returns the records in order of their ids, with the transaction's own writes. A transaction does not guard them.
 // Records may be written while it runs; it does not see that.
 func (t *Table[T]) All(r Reader) iter.Seq[*T] {

@@ -74,15 +74,6 @@ func (s *Snapshot) All(source string) iter.Seq[*Entry] {
 	}
 }
 
-// From returns the records whose ids are at least id, in order.
-func (s *Snapshot) From(source, id string) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
-		if t := s.tables[source]; t != nil {
-			t.records.Ascend(id, func(_ string, e *Entry) bool { return yield(e) })
-		}
-	}
-}
-
 // By returns the records that have value in the index, in order of their ids.
 func (s *Snapshot) By(source, index, value string) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
