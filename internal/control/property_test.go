@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -219,49 +220,28 @@ func (g *game) changeTags(rt *rapid.T) {
 
 // ids are those of all objects of a kind, in an order that does not depend on chance.
 func (g *game) ids(r neutron.Resource) []string {
-	snap, err := g.db.View(context.Background())
+	prefix := map[neutron.Resource]string{
+		neutron.Networks: schema.Networks.Key(""), neutron.Subnets: schema.Subnets.Key(""), neutron.Ports: schema.Ports.Key(""),
+		neutron.SecurityGroups: schema.SecurityGroups.Key(""), neutron.SecurityGroupRules: schema.SecurityGroups.Key(""),
+	}[r]
+	kvs, _, err := g.st.List(context.Background(), prefix)
 	if err != nil {
 		g.rt.Fatal(err)
 	}
-	type object struct {
-		id string
-		at int64
-	}
-	var all []object
-	add := func(id string, rev int64) { all = append(all, object{id, rev}) }
-	switch r {
-	case neutron.Networks:
-		for n := range schema.Networks.All(snap) {
-			created, _ := schema.Networks.Revisions(snap, n.ID)
-			add(n.ID, created)
+	slices.SortStableFunc(kvs, func(a, b store.KV) int { return int(a.CreateRevision - b.CreateRevision) })
+	var ids []string
+	for _, kv := range kvs {
+		if r != neutron.SecurityGroupRules {
+			ids = append(ids, strings.TrimPrefix(kv.Key, prefix))
+			continue
 		}
-	case neutron.Subnets:
-		for s := range schema.Subnets.All(snap) {
-			created, _ := schema.Subnets.Revisions(snap, s.ID)
-			add(s.ID, created)
+		var group neutron.SecurityGroup
+		if err := json.Unmarshal(kv.Value, &group); err != nil {
+			g.rt.Fatal(err)
 		}
-	case neutron.Ports:
-		for p := range schema.Ports.All(snap) {
-			created, _ := schema.Ports.Revisions(snap, p.ID)
-			add(p.ID, created)
+		for _, rule := range group.Rules {
+			ids = append(ids, rule.ID)
 		}
-	case neutron.SecurityGroups:
-		for sg := range schema.SecurityGroups.All(snap) {
-			created, _ := schema.SecurityGroups.Revisions(snap, sg.ID)
-			add(sg.ID, created)
-		}
-	default:
-		for sg := range schema.SecurityGroups.All(snap) {
-			created, _ := schema.SecurityGroups.Revisions(snap, sg.ID)
-			for _, rule := range sg.Rules {
-				add(rule.ID, created)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b object) int { return int(a.at - b.at) })
-	ids := make([]string, len(all))
-	for i, o := range all {
-		ids[i] = o.id
 	}
 	return ids
 }
