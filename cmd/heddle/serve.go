@@ -196,7 +196,7 @@ type server struct {
 func (s *server) build() error {
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
 		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), s.replica)
+	}), s.replica, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
 	s.metrics.Register(s.figures)
 	if err := s.addIdentity(); err != nil {
 		return err

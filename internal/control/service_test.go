@@ -34,15 +34,13 @@ type world struct {
 // open returns a world over the store.
 func open(t testing.TB, st store.Store, o control.Options) *world {
 	t.Helper()
+	return openBefore(t, st, o, func(*control.Service, *replica.Replica) {})
+}
+
+// openBefore is open for who has to register at the replica before it runs.
+func openBefore(t testing.TB, st store.Store, o control.Options, register func(*control.Service, *replica.Replica)) *world {
+	t.Helper()
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- rep.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	<-rep.Ready()
 	db := records.NewDB(st, rep)
 	if o.PhysicalNetworks == nil {
 		o.PhysicalNetworks = map[string]control.PhysicalNetwork{
@@ -53,6 +51,15 @@ func open(t testing.TB, st store.Store, o control.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	register(s, rep)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- rep.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	<-rep.Ready()
 	who := func(project string, roles ...string) neutron.Caller {
 		return neutron.Caller{UserID: "u-" + project, ProjectID: project, Roles: roles}
 	}

@@ -90,7 +90,8 @@ func (s *service) show(w http.ResponseWriter, r *http.Request) error {
 }
 
 // remove shuts a host out: first its rights, so that nothing can bring it back, then what is known of it. With force
-// also while ports are bound to it; they keep their binding:host_id and are DOWN until they are bound elsewhere.
+// also while ports are bound to it; control.Bindings, which follows the hosts, sees to them, as it does to a port that is
+// bound at this very moment.
 func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
 	force, err := strconv.ParseBool(r.URL.Query().Get("force"))
 	if err != nil && r.URL.Query().Has("force") {

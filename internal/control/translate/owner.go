@@ -54,10 +54,16 @@ func (c Class) seeded() bool { return c != FloatingIP && c != VIPv1 }
 // Uplink says that a network is the link of an edge router to the outside, which has no bridge in the topology (H1).
 func Uplink(n *neutron.Network) bool { return strings.EqualFold(n.NetworkType, "uplink") }
 
+// ProfileInterface is the interface that the port's binding:profile names; "" if none.
+func ProfileInterface(p *neutron.Port) string {
+	name, _ := p.Profile["interface_name"].(string)
+	return name
+}
+
 // InterfaceName is the name of the interface to which the port is bound once its host is known: the profile's, or for a
 // VIF port "tap" and the first eleven characters of its id; "" says that the host alone does not bind it (§7.1).
 func InterfaceName(p *neutron.Port) string {
-	if name, ok := p.Profile["interface_name"].(string); ok && name != "" {
+	if name := ProfileInterface(p); name != "" {
 		return name
 	}
 	if ClassOf(p.DeviceOwner) != VIF || len(p.ID) < 11 {

@@ -1,0 +1,205 @@
+package control
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// Bindings keeps ports bound to the hosts there are, whoever makes and removes those: a port whose host came is bound, one
+// whose host went is binding_failed until a host of that name comes. It is a task.
+//
+//	replica ──a host or a port changed──▶ marks ports ──▶ Run ──some ports a transaction──▶ store
+//
+// What it looks at is the state, not the event, so every server may run one: who comes second finds nothing to do. A port
+// that was bound while its host was going, or not bound while it was coming, is found by its own change.
+type Bindings struct {
+	service *Service
+	log     *slog.Logger
+	ready   chan struct{}
+	wake    chan struct{} // holds a token while there are marks
+
+	mu     sync.Mutex
+	marked map[string]bool // ids of ports
+}
+
+// rebindAtOnce is how many ports are bound in one transaction: each is a few operations and some kilobytes.
+const rebindAtOnce = 64
+
+// Pauses between attempts after one that failed.
+const leastPause, mostPause = 100 * time.Millisecond, 30 * time.Second
+
+// NewBindings returns the task, which follows the service's replica from when that runs.
+func NewBindings(s *Service, r *replica.Replica, log *slog.Logger) *Bindings {
+	b := &Bindings{service: s, log: log, ready: make(chan struct{}), wake: make(chan struct{}, 1), marked: map[string]bool{}}
+	r.OnChange(b.notice)
+	return b
+}
+
+func (b *Bindings) String() string { return "bindings" }
+
+// Ready is closed when the task runs.
+func (b *Bindings) Ready() <-chan struct{} { return b.ready }
+
+// notice marks the ports that a change has left with a binding that is not true.
+func (b *Bindings) notice(u replica.Update) {
+	r := records.Over(u.Next)
+	for _, c := range u.Changed {
+		switch c.Source {
+		case schema.Ports.Name():
+			if p, ok := c.New.(*neutron.Port); ok {
+				b.mark(r, p)
+			}
+		case schema.Hosts.Name():
+			if c.Old != nil && c.New != nil {
+				continue // it stays, and neither its id nor its name changes
+			}
+			for p := range portsOfHost(r, c) {
+				b.mark(r, p)
+			}
+		}
+	}
+}
+
+// portsOfHost are the ports that a host's coming or going concerns.
+func portsOfHost(r records.Reader, c replica.Changed) iter.Seq[*neutron.Port] {
+	if h, there := c.New.(*topology.Host); there {
+		return schema.Ports.By(r, "host", h.Name)
+	}
+	return schema.Ports.By(r, "bound_host", c.ID)
+}
+
+func (b *Bindings) mark(r records.Reader, p *neutron.Port) {
+	if !misbound(r, p) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.marked[p.ID] = true
+	select {
+	case b.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// misbound says whether a port is bound to a host that is gone, or not to one that is there and has its interface free.
+func misbound(r records.Reader, p *neutron.Port) bool {
+	if p.BoundHostID != "" {
+		_, there := schema.Hosts.Peek(r, p.BoundHostID)
+		return !there
+	}
+	name := wantedInterface(p)
+	if name == "" {
+		return false
+	}
+	for h := range schema.Hosts.By(r, "name", p.HostID) {
+		return interfaceFree(r, h.ID, name)
+	}
+	return false
+}
+
+func interfaceFree(r records.Reader, hostID, name string) bool {
+	return schema.Ports.CountBy(r, "interface", schema.PortInterface(hostID, name)) == 0
+}
+
+// Run binds what is marked until ctx ends.
+func (b *Bindings) Run(ctx context.Context) error {
+	close(b.ready)
+	pause := leastPause
+	var again <-chan time.Time // after a failure
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.wake:
+		case <-again:
+		}
+		err := b.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			b.log.Warn("ports cannot be bound anew", "error", err, "again in", pause)
+			again = time.After(pause)
+			pause = min(2*pause, mostPause)
+		default:
+			again, pause = nil, leastPause
+		}
+	}
+}
+
+// pass binds all marked ports, some at once, and returns the last error; the ports it concerns stay marked.
+func (b *Bindings) pass(ctx context.Context) error {
+	b.mu.Lock()
+	ids := slices.Sorted(maps.Keys(b.marked))
+	clear(b.marked)
+	b.mu.Unlock()
+	var last error
+	changed := 0
+	for part := range slices.Chunk(ids, rebindAtOnce) {
+		n, err := b.service.rebind(ctx, part)
+		if err != nil {
+			last = err
+			b.keep(part)
+		}
+		changed += n
+	}
+	if changed > 0 {
+		b.log.Info("ports bound anew, since hosts came or went", "ports", changed)
+	}
+	return last
+}
+
+func (b *Bindings) keep(ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range ids {
+		b.marked[id] = true
+	}
+}
+
+// rebind makes the bindings of ports true in one transaction, and returns how many were not.
+func (s *Service) rebind(ctx context.Context, ids []string) (changed int, err error) {
+	return transact(ctx, s, neutron.Caller{}, func(o *operation) (int, error) {
+		n := 0
+		for _, id := range ids {
+			p, err := schema.Ports.Get(o.tx, id)
+			if err != nil || !misbound(o.tx, p) {
+				continue // deleted, or somebody was faster
+			}
+			if err := o.rebindPort(p); err != nil {
+				return 0, err
+			}
+			n++
+		}
+		return n, nil
+	})
+}
+
+// rebindPort binds a port to the host it names now. Where a client would be told that another port has the interface,
+// the binding fails.
+func (o *operation) rebindPort(old *neutron.Port) error {
+	n, err := schema.Networks.Need(o.tx, old.NetworkID)
+	if err != nil {
+		return err
+	}
+	p := *old
+	if err := o.settleHost(&p); err != nil {
+		return err
+	}
+	if p.BoundHostID != "" && !interfaceFree(o.tx, p.BoundHostID, p.InterfaceName) {
+		p.BoundHostID, p.InterfaceName = "", ""
+	}
+	o.bump(&p.Standard)
+	return o.putPort(&p, n)
+}
