@@ -34,7 +34,8 @@ build:              ## bin/heddle
 setup:              ## install what demo and test use
 	@scripts/setup
 
-generate:           ## rebuild the eBPF objects (wants clang-14, llvm-14, libbpf-dev, linux-libc-dev)
+generate:           ## rebuild the eBPF objects: the same bytes wherever the tree is, with Debian 12's clang 14.0.6
+	@scripts/setup generate
 	go generate ./internal/overlay/datapath/...
 
 bench: build        ## Go benchmarks, and the traffic figures of docs/performance.md
