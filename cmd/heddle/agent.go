@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -202,7 +201,7 @@ func (t *agentTask) Ready() <-chan struct{} { return t.ready }
 // Run works until ctx ends. A store that is away at the start is waited for: what an earlier agent left in the kernel
 // forwards meanwhile.
 func (t *agentTask) Run(ctx context.Context) error {
-	st, err := t.openStore(ctx)
+	st, err := openPatiently(ctx, t.log, t.open)
 	if err != nil || st == nil {
 		return err
 	}
@@ -216,32 +215,6 @@ func (t *agentTask) Run(ctx context.Context) error {
 	})
 	t.metrics.Register(a.Metrics)
 	return task.Run(ctx, readyThen{a, t.ready})
-}
-
-// openStore tries until the store answers; nil when ctx ended before.
-func (t *agentTask) openStore(ctx context.Context) (*store.Etcd, error) {
-	pause := 250 * time.Millisecond
-	for said := false; ; {
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-		st, err := t.open(attempt)
-		cancel()
-		if err == nil {
-			return st, nil
-		}
-		if errors.Is(err, store.ErrDenied) {
-			return nil, err // waiting does not help who is not let in
-		}
-		if !said {
-			t.log.Warn("the store cannot be reached; waiting for it", "error", err)
-			said = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case <-time.After(pause):
-			pause = min(2*pause, 5*time.Second)
-		}
-	}
 }
 
 // readyThen closes a channel when its task is ready.

@@ -109,6 +109,8 @@ func (c *client) login(ctx context.Context, identity string, who cloud) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, identity+"/v3/auth/tokens", bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -120,7 +122,7 @@ func (c *client) login(ctx context.Context, identity string, who cloud) error {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusCreated {
 		raw, _ := io.ReadAll(res.Body)
-		return fmt.Errorf("log in: %s: %s", res.Status, raw)
+		return &statusError{res.StatusCode, fmt.Sprintf("log in: %s: %s", res.Status, raw)}
 	}
 	c.token = res.Header.Get("X-Subject-Token")
 	return nil

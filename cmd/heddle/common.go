@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -71,25 +73,63 @@ func (c *etcdConfig) urls() []string {
 	return all
 }
 
-// open opens the cluster, or without one the embedded store.
-func (c *etcdConfig) open(ctx context.Context, embedded *store.Embedded, authority *store.Authority, log *slog.Logger) (*store.Etcd, error) {
-	o := store.Options{Log: log.With("part", "store")}
-	if len(c.endpoints) == 0 {
-		if c.ca != "" || c.cert != "" || c.user != "" {
-			return nil, usagef("--etcd-ca, --etcd-cert and --etcd-user are for a cluster: name it with --etcd-endpoints")
+// openPatiently opens a store, and waits for one that is away: after a power failure all machines start at once. It
+// returns nil when ctx ended before.
+func openPatiently(ctx context.Context, log *slog.Logger, open func(context.Context) (*store.Etcd, error)) (*store.Etcd, error) {
+	for pause, said := openPause, false; ; pause = min(2*pause, mostOpenPause) {
+		attempt, cancel := context.WithTimeout(ctx, openPatience)
+		st, err := open(attempt)
+		cancel()
+		switch {
+		case err == nil:
+			return st, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case !errors.Is(err, store.ErrUnavailable):
+			return nil, err // waiting does not help
+		case !said:
+			log.Warn("the store cannot be reached; waiting for it", "error", err)
+			said = true
 		}
-		o.Embedded = embedded
-	} else {
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// How long one attempt to open a store may take, and the pauses between attempts.
+const (
+	openPatience  = 10 * time.Second
+	openPause     = 250 * time.Millisecond
+	mostOpenPause = 5 * time.Second
+)
+
+// open opens the cluster, waiting for it, or without one the embedded store. It returns nil when ctx ended before.
+func (c *etcdConfig) open(ctx context.Context, embedded *store.Embedded, authority *store.Authority, log *slog.Logger) (st *store.Etcd, err error) {
+	logStore := log.With("part", "store")
+	if len(c.endpoints) > 0 {
 		cluster, err := c.cluster()
 		if err != nil {
 			return nil, err
 		}
 		cluster.Authority = authority
-		o.Cluster = cluster
+		st, err = openPatiently(ctx, log, func(ctx context.Context) (*store.Etcd, error) {
+			return store.Open(ctx, store.Options{Cluster: cluster, Log: logStore})
+		})
+		return st, storeError(err)
 	}
-	st, err := store.Open(ctx, o)
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+	if c.ca != "" || c.cert != "" || c.user != "" {
+		return nil, usagef("--etcd-ca, --etcd-cert and --etcd-user are for a cluster: name it with --etcd-endpoints")
 	}
-	return st, nil
+	st, err = store.Open(ctx, store.Options{Embedded: embedded, Log: logStore})
+	return st, storeError(err)
+}
+
+func storeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("store: %w", err)
 }

@@ -96,7 +96,6 @@ func (r *running) waitReady(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	client := r.http()
 	err := nettest.Until(ctx, "heddle to be ready", func() (bool, error) {
 		select {
 		case err := <-r.done:
@@ -104,12 +103,8 @@ func (r *running) waitReady(t *testing.T) {
 			return false, fmt.Errorf("it ended: %v", err)
 		default:
 		}
-		res, err := client.Get("http://" + r.health + "/readyz")
-		if err != nil {
-			return false, nil // not listening yet
-		}
-		res.Body.Close()
-		return res.StatusCode == http.StatusOK, nil
+		status, _, err := r.page(ctx, "/readyz")
+		return err == nil && status == http.StatusOK, nil // or it does not listen yet
 	})
 	if err != nil {
 		raw, _ := os.ReadFile(r.log)
@@ -149,19 +144,19 @@ func (r *running) http() *http.Client {
 	}}}
 }
 
-// get fetches a page of the process.
-func (r *running) get(t *testing.T, url string) string {
-	t.Helper()
-	res, err := r.http().Get(url)
+// page fetches a page of the process's health.
+func (r *running) page(ctx context.Context, path string) (status int, text string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.health+path, nil)
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
+	}
+	res, err := r.http().Do(req)
+	if err != nil {
+		return 0, "", err
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
+	return res.StatusCode, string(raw), err
 }
 
 // startServer runs a server with an embedded store in a namespace of its own.

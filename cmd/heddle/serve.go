@@ -140,7 +140,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	st, err := c.openStore(ctx, log)
-	if err != nil {
+	if err != nil || st == nil {
 		return err
 	}
 	defer st.Close()
@@ -276,12 +276,24 @@ func (s *server) addIdentity() (err error) {
 	}
 	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: ca}
 	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
-	return s.addServer("identity", c.identity, service.Handler(), 1<<20)
+	return s.addServer("identity", c.identity, patiently(service.Handler()), 1<<20)
+}
+
+// requestPatience is how long a request of an API may take. Away from its store a server answers 503 then.
+const requestPatience = 10 * time.Second
+
+// patiently gives up requests that take too long, which the API answers as it answers an absent store.
+func patiently(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestPatience)
+		defer cancel()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 func (s *server) neutronHandler() http.Handler {
 	return neutronv2.New(neutronv2.Options{
-		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Log: s.log.With("part", "neutron"),
+		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Patience: requestPatience, Log: s.log.With("part", "neutron"),
 	})
 }
 
@@ -305,7 +317,7 @@ func (s *server) addOperator() error {
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
 	srv, err := api.NewServer(api.Options{
-		Name: "operator", Listen: c.operator, Handler: open, Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
+		Name: "operator", Listen: c.operator, Handler: patiently(open), Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
 		AllowPlain: c.allowPlain, Proxy: c.behindProxy, Observe: s.metrics.Request,
 	})
 	if err != nil {

@@ -108,10 +108,7 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 // OpenDataDir connects to the embedded store in dataDir as root: to the server that has it open, or else by opening it.
 // That is for commands on the server's machine that work also while the server does not.
 func OpenDataDir(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
-	o := Embedded{DataDir: dataDir}
-	if _, err := os.Stat(o.etcdDir()); err != nil {
-		return nil, fmt.Errorf("store in %s: %w", dataDir, err)
-	}
+	o := Embedded{DataDir: dataDir, Existing: true}
 	s, err := Open(ctx, Options{Embedded: &o, Log: log})
 	if !errors.Is(err, ErrInUse) {
 		return s, err

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
+	"heddle/internal/store/storetest"
+)
+
+// A store that a newer Heddle has written is refused by server and agent, which say what to do.
+func TestUnknownSchema(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := start(t, s.ctl, "serve", "--data", s.data)
+	newer := []store.Op{{Key: "/heddle/schema", Value: []byte(strconv.Itoa(schema.Version + 1))}}
+	if _, err := openData(t, s.data).Commit(t.Context(), nil, newer); err != nil {
+		t.Fatal(err)
+	}
+	h := s.addHost(t, "h1", "192.0.2.11")
+	refuse(t, h.ns, 1, "upgrade heddle", h.agent("--server-data", s.data)...)
+	server.stop(t)
+	refuse(t, s.ctl, 1, "upgrade heddle", "serve", "--data", s.data)
+}
+
+// While the cluster is away the API answers that it is unavailable, readiness says why, and the agent stays; all go on
+// by themselves when it is back.
+func TestClusterAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ctl.MustIP(t, "addr add 192.0.2.2/32 dev underlay", "addr add 192.0.2.3/32 dev underlay", "addr add 192.0.2.4/32 dev underlay")
+	etcd := storetest.Start(t, storetest.Options{
+		Addresses: [storetest.Members]string{"192.0.2.2", "192.0.2.3", "192.0.2.4"},
+		Start:     func(cmd *exec.Cmd) error { return s.ctl.Start(cmd) },
+	})
+	etcd.Protect(t)
+	server := start(t, s.ctl, serveAt("127.0.0.1", s.data, flags(etcd)...)...)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := start(t, h.ns, h.agent(flags(etcd)...)...)
+	admin := login(t, s.ctl, "127.0.0.1", s.data)
+	network := admin.mustCreate(t, "network", map[string]any{"name": "before"})
+
+	etcd.Stop()
+	var calls sync.WaitGroup
+	for _, call := range []func() error{
+		func() error {
+			_, err := admin.create(t.Context(), "network", map[string]any{"name": "meanwhile"})
+			return err
+		},
+		func() error { return admin.call(t.Context(), http.MethodGet, "/v2.0/networks/"+network.ID, nil, nil) },
+		func() error {
+			return newClient(s.ctl, "127.0.0.1", "").login(t.Context(), "http://127.0.0.1:5000", readCloud(t, s.data))
+		},
+	} {
+		calls.Go(func() {
+			var refused *statusError
+			if err := call(); !errors.As(err, &refused) || refused.status != http.StatusServiceUnavailable {
+				t.Errorf("with the store away: %v, want status 503", err)
+			}
+		})
+	}
+	server.waitFor(t, "/readyz", http.StatusServiceUnavailable, "waiting for the store: ")
+	server.waitFor(t, "/healthz", http.StatusOK, "ok")
+	late := launch(t, s.ctl, serveAt("127.0.0.2", t.TempDir(), flags(etcd)...)...)
+	late.waitLog(t, "the store cannot be reached; waiting for it")
+
+	calls.Wait()
+	etcd.Restart(t)
+	late.waitReady(t)
+	server.waitFor(t, "/readyz", http.StatusOK, "ready")
+	agent.waitFor(t, "/readyz", http.StatusOK, "ready")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := nettest.Until(ctx, "the API to answer again", func() (bool, error) {
+		_, err := admin.create(ctx, "network", map[string]any{"name": "after"})
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-agent.done:
+		agent.done <- err
+		t.Errorf("the agent ended: %v", err)
+	default:
+	}
+	verify(t, openCluster(t, etcd))
+}
+
+// waitLog waits until the process has logged some words.
+func (r *running) waitLog(t *testing.T, words string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := nettest.Until(ctx, "words in the log", func() (bool, error) {
+		raw, err := os.ReadFile(r.log)
+		return strings.Contains(string(raw), words), err
+	}); err != nil {
+		t.Errorf("%v: %q", err, words)
+	}
+}
+
+// waitFor waits until a page of the process has a status and says some words.
+func (r *running) waitFor(t *testing.T, page string, status int, words string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	last := ""
+	err := nettest.Until(ctx, page, func() (bool, error) {
+		code, text, err := r.page(ctx, page)
+		last = fmt.Sprint(code, " ", text, err)
+		return err == nil && code == status && strings.Contains(text, words), nil
+	})
+	if err != nil {
+		t.Errorf("%v: want %d and the words %q, have %s", err, status, words, last)
+	}
+}
