@@ -54,7 +54,7 @@ func TestSecurityGroupRefusals(t *testing.T) {
 	g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"g"}`)
 	foreign := must[*neutron.SecurityGroupView](w, w.other, neutron.SecurityGroups, `{"name":"f"}`)
 	w.port(n.ID, `"security_groups":["`+g.ID+`"]`)
-	groups, _ := w.SecurityGroups(t.Context(), w.member, neutron.Query{Names: []string{"default"}})
+	groups, _ := all(w.SecurityGroups(t.Context(), w.member, neutron.Query{Names: []string{"default"}}))
 	home := groups[0].ID
 
 	_, err := w.create(w.member, neutron.SecurityGroups, `{"name":"default"}`)
@@ -108,13 +108,13 @@ func TestDefaultGroupIsNotForStrangers(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
 	before := w.dump()
-	if groups, err := w.SecurityGroups(t.Context(), w.member, neutron.Query{ProjectIDs: []string{"other"}}); err != nil || len(groups) != 0 {
+	if groups, err := all(w.SecurityGroups(t.Context(), w.member, neutron.Query{ProjectIDs: []string{"other"}})); err != nil || len(groups) != 0 {
 		t.Errorf("groups %v, %v", groups, err)
 	}
 	if !slices.Equal(before, w.dump()) {
 		t.Error("it made a group")
 	}
-	if rules, err := w.SecurityGroupRules(t.Context(), w.admin, neutron.Query{ProjectIDs: []string{"other"}}); err != nil || len(rules) != 4 {
+	if rules, err := all(w.SecurityGroupRules(t.Context(), w.admin, neutron.Query{ProjectIDs: []string{"other"}})); err != nil || len(rules) != 4 {
 		t.Errorf("an admin's list of rules: %v, %v", rules, err)
 	}
 }

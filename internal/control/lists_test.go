@@ -20,7 +20,7 @@ func TestWhoSeesWhat(t *testing.T) {
 	hidden := note("hidden", must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{}`).ID)
 	for i, id := range []string{own, shared, external, hidden} {
 		cidr := string(rune('0'+i)) + ".0.0/24"
-		s := must[*neutron.Subnet](w, w.admin, neutron.Subnets, `{"network_id":"`+id+`","ip_version":4,"cidr":"10.`+cidr+`"}`)
+		s := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+id+`","ip_version":4,"cidr":"10.`+cidr+`"}`)
 		note(names[id]+" subnet", s.ID)
 		p := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+id+`"}`)
 		note(names[id]+" port", p.ID)
@@ -28,11 +28,16 @@ func TestWhoSeesWhat(t *testing.T) {
 	note("guest", must[*neutron.PortView](w, w.member, neutron.Ports, `{"network_id":"`+shared+`"}`).ID)
 
 	lists := func(c neutron.Caller, q neutron.Query) map[string][]string {
-		got := map[string][]string{}
-		add := func(kind, id string) { got[kind] = append(got[kind], names[id]) }
-		networks, err1 := w.Networks(t.Context(), c, q)
-		subnets, err2 := w.Subnets(t.Context(), c, q)
-		ports, err3 := w.Ports(t.Context(), c, q)
+		got, last := map[string][]string{}, map[string]string{}
+		add := func(kind, id string) {
+			if id <= last[kind] {
+				t.Errorf("%s of %s by %+v: %s comes after %s", kind, c.ProjectID, q, id, last[kind])
+			}
+			got[kind], last[kind] = append(got[kind], names[id]), id
+		}
+		networks, err1 := all(w.Networks(t.Context(), c, q))
+		subnets, err2 := all(w.Subnets(t.Context(), c, q))
+		ports, err3 := all(w.Ports(t.Context(), c, q))
 		if err := errors.Join(err1, err2, err3); err != nil {
 			t.Fatal(err)
 		}
@@ -69,6 +74,10 @@ func TestWhoSeesWhat(t *testing.T) {
 			"networks": {"external", "shared"}, "subnets": {"own subnet", "shared subnet"}, "ports": {"own port"}}},
 		{"member, external", w.member, neutron.Query{OnlyExternal: true}, map[string][]string{
 			"networks": {"external"}, "subnets": {"own subnet", "shared subnet"}, "ports": {"guest", "own port"}}},
+		{"admin, shared", w.admin, neutron.Query{OnlyShared: true}, map[string][]string{
+			"networks": {"shared"}, "subnets": {"shared subnet"}, "ports": everyPort}},
+		{"member by networks and subnets", w.member, neutron.Query{NetworkIDs: []string{own, shared, own}}, map[string][]string{
+			"networks": {"external", "own", "shared"}, "subnets": {"own subnet", "shared subnet"}, "ports": {"guest", "own port"}}},
 		{"other, shared", w.other, neutron.Query{OnlyShared: true}, map[string][]string{"networks": {"shared"}, "subnets": {"shared subnet"}}},
 		{"other by id", w.other, neutron.Query{IDs: []string{own, hidden, shared, shared}}, map[string][]string{"networks": {"shared"}}},
 		{"nobody's name", w.admin, neutron.Query{Names: []string{"zzz"}}, map[string][]string{}},
@@ -97,6 +106,44 @@ func TestWhoSeesWhat(t *testing.T) {
 	}
 }
 
+// TestListsInParts: bounds of ids cut a list without a change of its order, also where it comes of several indexes.
+func TestListsInParts(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	for range 3 { // the member's own ports on others' networks, and others' on his
+		own, shared := w.network(`{}`).ID, must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"shared":true}`).ID
+		for range 4 {
+			w.port(own, "")
+			w.port(shared, "")
+			must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+own+`"}`)
+			must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+shared+`"}`)
+		}
+	}
+	ids := func(q neutron.Query) []string {
+		ports, err := all(w.Ports(t.Context(), w.member, q))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, p := range ports {
+			ids = append(ids, p.ID)
+		}
+		return ids
+	}
+	whole := ids(neutron.Query{})
+	if len(whole) != 36 || !slices.IsSorted(whole) || len(slices.Compact(slices.Clone(whole))) != 36 {
+		t.Fatalf("ports of a member: %d %v", len(whole), whole)
+	}
+	for i, id := range whole {
+		if got := ids(neutron.Query{After: id}); !slices.Equal(got, whole[i+1:]) {
+			t.Errorf("after %d of %d: %v", i, len(whole), got)
+		}
+		if got := ids(neutron.Query{Before: id}); !slices.Equal(got, whole[:i]) {
+			t.Errorf("before %d of %d: %v", i, len(whole), got)
+		}
+	}
+}
+
 // TestPortQueries: each field of a query finds its port, and no other field's.
 func TestPortQueries(t *testing.T) {
 	t.Parallel()
@@ -116,14 +163,14 @@ func TestPortQueries(t *testing.T) {
 		"two at once": {ProjectIDs: []string{"mine"}, DeviceIDs: []string{"d"}}, "bare": {Names: []string{"a"}, WithoutComputed: true},
 	} {
 		for _, c := range []neutron.Caller{w.member, w.admin} {
-			ports, err := w.Ports(t.Context(), c, q)
+			ports, err := all(w.Ports(t.Context(), c, q))
 			if err != nil || len(ports) != 1 || ports[0].ID != a.ID {
 				t.Errorf("%s by %s: %v, %v", name, c.ProjectID, ports, err)
 			}
 		}
 		q.Names = append(q.Names, "b")
 		q.ProjectIDs = []string{"other"}
-		if ports, err := w.Ports(t.Context(), w.admin, q); err != nil || len(ports) != 0 {
+		if ports, err := all(w.Ports(t.Context(), w.admin, q)); err != nil || len(ports) != 0 {
 			t.Errorf("%s of another project: %v, %v", name, ports, err)
 		}
 	}
@@ -143,7 +190,7 @@ func TestRuleQueries(t *testing.T) {
 		"group": {neutron.Query{SecurityGroupIDs: []string{g.ID}}, 3}, "remote": {neutron.Query{RemoteGroupIDs: []string{g.ID}}, 1},
 		"foreign project": {neutron.Query{ProjectIDs: []string{"ops"}}, 0},
 	} {
-		rules, err := w.SecurityGroupRules(t.Context(), w.member, tt.q)
+		rules, err := all(w.SecurityGroupRules(t.Context(), w.member, tt.q))
 		if err != nil || len(rules) != tt.want {
 			t.Errorf("%s: %d rules, want %d, %v", name, len(rules), tt.want, err)
 		}
@@ -155,10 +202,10 @@ func TestRuleQueries(t *testing.T) {
 	w.expect(err, "SecurityGroupRuleNotFound: Security group rule "+r.ID+" does not exist")
 	_, err = w.SecurityGroup(t.Context(), w.other, g.ID)
 	w.expect(err, "SecurityGroupNotFound: Security group "+g.ID+" does not exist")
-	if groups, err := w.SecurityGroups(t.Context(), w.admin, neutron.Query{Names: []string{"g"}}); err != nil || len(groups) != 1 {
+	if groups, err := all(w.SecurityGroups(t.Context(), w.admin, neutron.Query{Names: []string{"g"}})); err != nil || len(groups) != 1 {
 		t.Errorf("by name: %v, %v", groups, err)
 	}
-	if groups, err := w.SecurityGroups(t.Context(), w.admin, neutron.Query{IDs: []string{g.ID}}); err != nil || len(groups) != 1 {
+	if groups, err := all(w.SecurityGroups(t.Context(), w.admin, neutron.Query{IDs: []string{g.ID}})); err != nil || len(groups) != 1 {
 		t.Errorf("by id: %v, %v", groups, err)
 	}
 }

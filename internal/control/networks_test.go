@@ -14,7 +14,7 @@ func TestNetworkLife(t *testing.T) {
 	if n.MTU != 1450 || n.NetworkType != "vxlan" || n.SegmentationID == nil || n.RevisionNumber != 1 || n.Status != "ACTIVE" || len(n.Subnets) != 0 {
 		t.Errorf("network %+v", n)
 	}
-	groups, _ := w.SecurityGroups(t.Context(), w.member, neutron.Query{})
+	groups, _ := all(w.SecurityGroups(t.Context(), w.member, neutron.Query{}))
 	if len(groups) != 1 || groups[0].Name != "default" || groups[0].Description != "Default security group" || len(groups[0].Rules) != 4 {
 		t.Errorf("groups after the first network: %+v", groups)
 	}

@@ -68,7 +68,7 @@ func TestPortRefusals(t *testing.T) {
 	stateless := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"s","stateful":false}`)
 	foreign := must[*neutron.SecurityGroupView](w, w.other, neutron.SecurityGroups, `{"name":"f"}`)
 	shared := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"shared":true}`)
-	must[*neutron.Subnet](w, w.admin, neutron.Subnets, `{"network_id":"`+shared.ID+`","ip_version":4,"cidr":"10.20.0.0/24"}`)
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+shared.ID+`","ip_version":4,"cidr":"10.20.0.0/24"}`)
 	on := func(rest string) string { return `{"network_id":"` + n.ID + `",` + rest + `}` }
 	for _, tt := range []struct{ text, want string }{
 		{on(`"mac_address":"fa:16:3e:00:00:01"`), "MacAddressInUse: Unable to complete operation for network " + n.ID +

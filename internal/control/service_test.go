@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +130,14 @@ func anys[T any](views []T, err error) ([]any, error) {
 	return all, err
 }
 
+// all walks a list.
+func all[T any](list iter.Seq[*T], err error) ([]*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return slices.Collect(list), nil
+}
+
 // change updates an object with what JSON says.
 func (w *world) change(c neutron.Caller, r neutron.Resource, id, text string) (any, error) {
 	v, err := parse(c, r, neutron.Update, text)
@@ -179,9 +188,9 @@ func (w *world) network(text string) *neutron.NetworkView {
 	return must[*neutron.NetworkView](w, w.member, neutron.Networks, text)
 }
 
-func (w *world) subnet(networkID, rest string) *neutron.Subnet {
+func (w *world) subnet(networkID, rest string) *neutron.SubnetView {
 	w.t.Helper()
-	return must[*neutron.Subnet](w, w.member, neutron.Subnets, `{"network_id":"`+networkID+`",`+rest+`}`)
+	return must[*neutron.SubnetView](w, w.member, neutron.Subnets, `{"network_id":"`+networkID+`",`+rest+`}`)
 }
 
 func (w *world) port(networkID, rest string) *neutron.PortView {

@@ -9,13 +9,14 @@ import (
 	"heddle/internal/control/addresses"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
 
 // CreateSubnets makes subnets, all or none. One with automatic addresses gives every port of its network one.
-func (s *Service) CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.Subnet, error) {
-	return transact(ctx, s, c, func(o *operation) ([]*neutron.Subnet, error) {
+func (s *Service) CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SubnetView, error) {
+	return transact(ctx, s, c, func(o *operation) ([]*neutron.SubnetView, error) {
 		for _, v := range vs {
 			n, err := o.networkFor(v.Text("network_id"))
 			if err != nil {
@@ -29,14 +30,15 @@ func (s *Service) CreateSubnets(ctx context.Context, c neutron.Caller, vs []neut
 		if err := o.chargeEach(quotaSubnet, vs); err != nil {
 			return nil, err
 		}
-		subnets := make([]*neutron.Subnet, len(vs))
+		views := make([]*neutron.SubnetView, len(vs))
 		for i, v := range vs {
-			var err error
-			if subnets[i], err = o.createSubnet(v); err != nil {
+			sub, err := o.createSubnet(v)
+			if err != nil {
 				return nil, err
 			}
+			views[i] = subnetView(o.tx, sub)
 		}
-		return subnets, nil
+		return views, nil
 	})
 }
 
@@ -136,8 +138,8 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 }
 
 // UpdateSubnet changes a subnet.
-func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.Subnet, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.Subnet, error) {
+func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
+	return transact(ctx, s, c, func(o *operation) (*neutron.SubnetView, error) {
 		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -147,7 +149,7 @@ func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string,
 			return nil, err
 		}
 		if reflect.DeepEqual(&sub, old) {
-			return old, nil
+			return subnetView(o.tx, old), nil
 		}
 		o.bump(&sub.Standard)
 		if err := schema.Subnets.Put(o.tx, &sub); err != nil {
@@ -156,7 +158,7 @@ func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string,
 		if err := o.bumpNetwork(n.ID); err != nil {
 			return nil, err
 		}
-		return &sub, o.deriveSubnet(&sub, n)
+		return subnetView(o.tx, &sub), o.deriveSubnet(&sub, n)
 	})
 }
 
@@ -264,6 +266,11 @@ func (o *operation) subnetToChange(id string, op neutron.Op, v neutron.Values, i
 		return nil, nil, err
 	}
 	return s, n, checkRevision(ifMatch, s.RevisionNumber)
+}
+
+func subnetView(r records.Reader, s *neutron.Subnet) *neutron.SubnetView {
+	n, ok := schema.Networks.Peek(r, s.NetworkID)
+	return &neutron.SubnetView{Subnet: s, Shared: ok && n.Shared}
 }
 
 func subnetOwner(s *neutron.Subnet, n *neutron.Network) neutron.Owner {

@@ -179,7 +179,7 @@ func TestServiceTypes(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
 	n := w.network(`{}`)
-	special := must[*neutron.Subnet](w, w.admin, neutron.Subnets,
+	special := must[*neutron.SubnetView](w, w.admin, neutron.Subnets,
 		`{"network_id":"`+n.ID+`","ip_version":4,"cidr":"10.1.0.0/24","service_types":["compute:special"]}`)
 	plain := w.subnet(n.ID, `"ip_version":4,"cidr":"10.2.0.0/24"`)
 	if p := w.port(n.ID, `"device_owner":"compute:special"`); p.FixedIPs[0].SubnetID != special.ID {
@@ -189,7 +189,7 @@ func TestServiceTypes(t *testing.T) {
 		t.Errorf("the plain port is on %+v", p.FixedIPs)
 	}
 	only := w.network(`{}`)
-	must[*neutron.Subnet](w, w.admin, neutron.Subnets,
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets,
 		`{"network_id":"`+only.ID+`","ip_version":4,"cidr":"10.1.0.0/24","service_types":["compute:special"]}`)
 	_, err := w.create(w.member, neutron.Ports, `{"network_id":"`+only.ID+`","device_owner":"compute:nova"}`)
 	w.expect(err, "IpAddressGenerationFailureNoMatchingSubnet: No valid service subnet for the given device owner, network "+only.ID+

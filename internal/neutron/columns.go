@@ -17,7 +17,7 @@ const (
 // Tables are the attribute tables of the resources that are answered object by object.
 type Tables struct {
 	Networks           *Table[NetworkView]
-	Subnets            *Table[Subnet]
+	Subnets            *Table[SubnetView]
 	Ports              *Table[PortView]
 	SecurityGroups     *Table[SecurityGroupView]
 	SecurityGroupRules *Table[SecurityGroupRule]

@@ -5,47 +5,49 @@ import (
 	"strings"
 )
 
-func subnetTable() *Table[Subnet] {
-	std := func(o *Subnet) *Standard { return &o.Standard }
-	cols := []column[Subnet]{
+func subnetTable() *Table[SubnetView] {
+	std := func(o *SubnetView) *Standard { return &o.Standard }
+	cols := []column[SubnetView]{
 		idColumn(std),
 		nameColumn(std),
 		row(Attribute{Name: "ip_version", Create: true, Default: required{}, Filter: true, Sort: true,
 			Type: "integer", Doc: "4 or 6", parse: ipVersion},
-			numberValue(func(o *Subnet) int64 { return int64(o.IPVersion) })),
+			numberValue(func(o *SubnetView) int64 { return int64(o.IPVersion) })),
 		row(Attribute{Name: "network_id", Create: true, Default: required{}, Filter: true, Sort: true, Type: "uuid", parse: uuid},
-			textValue(func(o *Subnet) string { return o.NetworkID })),
+			textValue(func(o *SubnetView) string { return o.NetworkID })),
 		row(Attribute{Name: "subnetpool_id", Create: true, Later: noSubnetPools, Filter: true, Sort: true, Type: "uuid",
-			parse: orNull(text(maxName))}, constant[Subnet]("null")),
+			parse: orNull(text(maxName))}, constant[SubnetView]("null")),
 		row(Attribute{Name: "prefixlen", Create: true, Default: unset{}, Later: noSubnetPools, Hidden: true, Type: "integer",
-			parse: nonNegative}, value[Subnet]{}),
+			parse: nonNegative}, value[SubnetView]{}),
 		row(Attribute{Name: "cidr", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "cidr",
 			Doc: "host bits are cleared", parse: cidr}, cidrValue()),
 		row(Attribute{Name: "gateway_ip", Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Type: "address",
 			Doc: "null = none; the first address of the range unless given", parse: orNull(address)}, gatewayValue()),
 		row(Attribute{Name: "allocation_pools", Create: true, Update: true, Default: unset{}, Type: "list of {start, end}",
 			Doc: "all usable addresses but the gateway unless given", parse: pools},
-			jsonValue(func(b []byte, o *Subnet) []byte { return appendList(b, o.AllocationPools, appendPool) })),
+			jsonValue(func(b []byte, o *SubnetView) []byte { return appendList(b, o.AllocationPools, appendPool) })),
 		row(Attribute{Name: "dns_nameservers", Create: true, Update: true, Default: unset{}, Type: "list of addresses",
 			Doc: "told by DHCP in this order; at most 5", parse: nullAs([]any{}, nameservers)},
-			jsonValue(func(b []byte, o *Subnet) []byte { return appendList(b, o.DNSNameservers, appendAddr) })),
+			jsonValue(func(b []byte, o *SubnetView) []byte { return appendList(b, o.DNSNameservers, appendAddr) })),
 		row(Attribute{Name: "host_routes", Create: true, Update: true, Default: unset{}, Type: "list of {destination, nexthop}",
 			Doc: "told by DHCP; at most 20", parse: nullAs([]any{}, hostRoutes)},
-			jsonValue(func(b []byte, o *Subnet) []byte { return appendList(b, o.HostRoutes, appendRoute) })),
+			jsonValue(func(b []byte, o *SubnetView) []byte { return appendList(b, o.HostRoutes, appendRoute) })),
 	}
 	cols = append(cols, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "enable_dhcp", Create: true, Update: true, Default: true, Filter: true, Sort: true, Type: "boolean", parse: flag},
-			flagValue(func(o *Subnet) bool { return o.EnableDHCP })),
-		ipv6Mode("ipv6_ra_mode", func(o *Subnet) string { return o.IPv6RAMode }),
-		ipv6Mode("ipv6_address_mode", func(o *Subnet) string { return o.IPv6AddressMode }),
+			flagValue(func(o *SubnetView) bool { return o.EnableDHCP })),
+		ipv6Mode("ipv6_ra_mode", func(o *SubnetView) string { return o.IPv6RAMode }),
+		ipv6Mode("ipv6_address_mode", func(o *SubnetView) string { return o.IPv6AddressMode }),
 		row(Attribute{Name: "use_default_subnetpool", Create: true, Default: false, Later: noSubnetPools, Hidden: true,
-			Type: "boolean", parse: flag}, value[Subnet]{}),
+			Type: "boolean", parse: flag}, value[SubnetView]{}),
 		row(Attribute{Name: "segment_id", Create: true, Update: true, Later: noSegments, Filter: true, Sort: true, See: AdminOnly,
-			Type: "uuid", parse: orNull(uuid)}, constant[Subnet]("null")),
+			Type: "uuid", parse: orNull(uuid)}, constant[SubnetView]("null")),
 		row(Attribute{Name: "service_types", Create: true, Update: true, Default: unset{}, Type: "list of strings",
 			Doc: "device owners that may have addresses here; empty = all", parse: serviceTypes},
-			textsValue(func(o *Subnet) []string { return o.ServiceTypes })),
+			textsValue(func(o *SubnetView) []string { return o.ServiceTypes })),
+		row(Attribute{Name: "shared", Filter: true, Hidden: true, Computed: true, Type: "boolean", Doc: "filter: its network is shared", parse: flag},
+			flagValue(func(o *SubnetView) bool { return o.Shared })),
 		descriptionColumn(std),
 	)
 	cols = append(cols, lastColumns(std)...)
@@ -53,28 +55,28 @@ func subnetTable() *Table[Subnet] {
 	return newTable(Subnets, cols)
 }
 
-func ipv6Mode(name string, get func(o *Subnet) string) column[Subnet] {
+func ipv6Mode(name string, get func(o *SubnetView) string) column[SubnetView] {
 	return row(Attribute{Name: name, Create: true, Default: unset{}, Filter: true, Sort: true, Type: "string",
 		Doc:   "slaac, dhcpv6-stateful or dhcpv6-stateless",
 		parse: orNull(oneOf("dhcpv6-stateful", "dhcpv6-stateless", "slaac"))}, textOrNullValue(get))
 }
 
-func cidrValue() value[Subnet] {
-	return value[Subnet]{
-		append: func(b []byte, o *Subnet) []byte { return appendPrefix(b, o.CIDR) },
-		key:    func(o *Subnet) Key { return Key{Kind: TextKey, Text: o.CIDR.String()} },
+func cidrValue() value[SubnetView] {
+	return value[SubnetView]{
+		append: func(b []byte, o *SubnetView) []byte { return appendPrefix(b, o.CIDR) },
+		key:    func(o *SubnetView) Key { return Key{Kind: TextKey, Text: o.CIDR.String()} },
 	}
 }
 
-func gatewayValue() value[Subnet] {
-	return value[Subnet]{
-		append: func(b []byte, o *Subnet) []byte {
+func gatewayValue() value[SubnetView] {
+	return value[SubnetView]{
+		append: func(b []byte, o *SubnetView) []byte {
 			if o.GatewayIP == nil {
 				return append(b, "null"...)
 			}
 			return appendAddr(b, *o.GatewayIP)
 		},
-		key: func(o *Subnet) Key {
+		key: func(o *SubnetView) Key {
 			if o.GatewayIP == nil {
 				return Key{}
 			}

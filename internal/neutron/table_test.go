@@ -56,7 +56,7 @@ func TestAnswerNames(t *testing.T) {
 	rule := "created_at description direction ethertype id normalized_cidr port_range_max port_range_min project_id protocol remote_address_group_id remote_group_id remote_ip_prefix revision_number security_group_id tenant_id updated_at"
 	n := &neutron.NetworkView{Network: &neutron.Network{Standard: aStandard()}}
 	external := &neutron.NetworkView{Network: &neutron.Network{Standard: aStandard(), External: true}}
-	s := &neutron.Subnet{Standard: aStandard(), CIDR: netip.MustParsePrefix("10.0.0.0/24")}
+	s := &neutron.SubnetView{Subnet: &neutron.Subnet{Standard: aStandard(), CIDR: netip.MustParsePrefix("10.0.0.0/24")}}
 	r := &neutron.SecurityGroupRule{Standard: aStandard()}
 	g := &neutron.SecurityGroupView{SecurityGroup: &neutron.SecurityGroup{Standard: aStandard(), Rules: []neutron.SecurityGroupRule{*r}}}
 	tests := []struct {

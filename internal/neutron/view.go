@@ -10,6 +10,12 @@ type NetworkView struct {
 	Subnets []string // ids
 }
 
+// SubnetView is a subnet as one caller sees it. The Subnet is not to be modified.
+type SubnetView struct {
+	*Subnet
+	Shared bool // its network is, as this caller sees it
+}
+
 // PortView is a port with what its binding and its host make of it. The Port is not to be modified.
 type PortView struct {
 	*Port
@@ -71,7 +77,13 @@ type Query struct {
 	HostIDs          []string // ports: binding:host_id
 	SecurityGroupIDs []string // ports, security group rules
 	RemoteGroupIDs   []string // security group rules
-	OnlyShared       bool     // networks, security groups
+	OnlyShared       bool     // networks, subnets, security groups
 	OnlyExternal     bool     // networks
-	WithoutComputed  bool     // the caller needs neither Status, VIF… nor Subnets: they may be left empty
+	WithoutComputed  bool     // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
+	After, Before    string   // ids between which those of the objects are; "" = no bound
+}
+
+// InRange says whether an object with this id lies between After and Before.
+func (q *Query) InRange(id string) bool {
+	return id > q.After && (q.Before == "" || id < q.Before)
 }

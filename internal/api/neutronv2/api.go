@@ -2,9 +2,11 @@ package neutronv2
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,10 +162,10 @@ func (h *handler) networks() *collection[neutron.NetworkView] {
 	}}
 }
 
-func (h *handler) subnets() *collection[neutron.Subnet] {
-	return &collection[neutron.Subnet]{handler: h, table: h.tables.Subnets, ops: operations[neutron.Subnet]{
+func (h *handler) subnets() *collection[neutron.SubnetView] {
+	return &collection[neutron.SubnetView]{handler: h, table: h.tables.Subnets, ops: operations[neutron.SubnetView]{
 		create: h.ops.CreateSubnets, update: h.ops.UpdateSubnet, delete: h.ops.DeleteSubnet, show: h.ops.Subnet, list: h.ops.Subnets,
-		standard: func(o *neutron.Subnet) *neutron.Standard { return &o.Standard },
+		standard: func(o *neutron.SubnetView) *neutron.Standard { return &o.Standard },
 	}}
 }
 
@@ -196,8 +198,9 @@ func (h *handler) agents() *collection[neutron.AgentView] {
 			return h.ops.UpdateAgent(ctx, c, id, v)
 		},
 		show: h.ops.Agent,
-		list: func(ctx context.Context, c neutron.Caller, _ neutron.Query) ([]*neutron.AgentView, error) {
-			return h.ops.Agents(ctx, c)
+		list: func(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AgentView], error) {
+			agents, err := h.ops.Agents(ctx, c)
+			return slices.Values(agents), err
 		},
 	}}
 }

@@ -109,6 +109,19 @@ func TestWhoSeesWhat(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", tt.who, tt.path, got, tt.want)
 		}
 	}
+	for _, net := range []map[string]any{own, shared} {
+		s.create(t, "admin", "subnets", fmt.Sprintf(`{"subnet":{"network_id":%q,"name":%q,"ip_version":4,"cidr":"10.0.0.0/24"}}`, net["id"], net["name"]))
+	}
+	for _, tt := range []struct{ who, query, want string }{
+		{"admin", "shared=True", "shared"}, {"other", "shared=1", "shared"}, {"member", "shared=false", "own"}, {"other", "shared=false", ""},
+		{"admin", "shared=True&shared=False&sort_key=name&sort_dir=asc", "own shared"},
+		{"member", "shared=True&fields=name", "shared"}, {"member", "shared=False&limit=1&fields=name", "own"},
+	} {
+		if got := s.must(t, http.StatusOK, tt.who, http.MethodGet, "/subnets?"+tt.query, nil).names(); got != tt.want {
+			t.Errorf("%s /subnets?%s: %q, want %q", tt.who, tt.query, got, tt.want)
+		}
+	}
+	s.must(t, http.StatusBadRequest, "member", http.MethodGet, "/subnets?shared=maybe", nil)
 	if _, seen := own["provider:network_type"]; seen {
 		t.Error("a member sees where its network lies")
 	}
@@ -149,6 +162,12 @@ func TestFieldsSortAndPages(t *testing.T) {
 		if got := a.names(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.query, got, tt.want)
 		}
+	}
+	// Pages without the id among the fields, in the default order.
+	a1 := s.must(t, http.StatusOK, "member", http.MethodGet, "/networks?fields=mtu&limit=3", nil)
+	a2 := s.must(t, http.StatusOK, "member", http.MethodGet, "!"+strings.TrimPrefix(a1.links("networks")["next"], s.url), nil)
+	if page1, page2 := list(a1.doc()["networks"]), list(a2.doc()["networks"]); len(page1) != 3 || len(page2) != 1 || len(first(page2)) != 1 {
+		t.Errorf("pages by fields: %s, %s", a1.body, a2.body)
 	}
 	var walked []string
 	path := "/networks?limit=1&sort_key=name&sort_dir=desc&fields=name"

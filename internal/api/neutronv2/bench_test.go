@@ -22,14 +22,25 @@ func BenchmarkListPorts(b *testing.B) {
 		}
 		s.must(b, http.StatusCreated, "member", http.MethodPost, "/ports", `{"ports":[`+strings.Join(ports, ",")+`]}`)
 	}
-	for name, query := range map[string]string{
-		"all": "", "fields": "?fields=id&fields=name", "sorted": "?sort_key=name&sort_dir=desc", "page": "?limit=100",
-		"one by name": "?name=port-77", "one by tag": "?tags=t7&limit=10", "one by address": "?fixed_ips=ip_address%3D10.0.0.77",
+	ids := list(s.must(b, http.StatusOK, "admin", http.MethodGet, "/ports?fields=id", nil).doc()["ports"])
+	marker := first(ids[len(ids)-200])["id"].(string)
+	for _, bench := range []struct{ name, who, query string }{
+		{"all", "admin", ""}, {"all of a member", "member", ""},
+		{"fields", "admin", "?fields=id&fields=name"},
+		{"sorted", "admin", "?sort_key=name&sort_dir=desc"},
+		{"page", "admin", "?limit=100"}, {"page of a member", "member", "?limit=100"},
+		{"fields of a page", "admin", "?limit=100&fields=id&fields=name"},
+		{"page far back", "admin", "?limit=100&marker=" + marker},
+		{"page before", "admin", "?limit=100&page_reverse=True&marker=" + marker},
+		{"sorted page", "admin", "?sort_key=name&sort_dir=desc&limit=100"},
+		{"one by name", "admin", "?name=port-77"},
+		{"some by tag", "admin", "?tags=t7&limit=10"},
+		{"one by address", "admin", "?fixed_ips=ip_address%3D10.0.0.77"},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(bench.name, func(b *testing.B) {
 			var size int
 			for b.Loop() {
-				size = len(s.must(b, http.StatusOK, "admin", http.MethodGet, "/ports"+query, nil).body)
+				size = len(s.must(b, http.StatusOK, bench.who, http.MethodGet, "/ports"+bench.query, nil).body)
 			}
 			b.ReportMetric(float64(size), "B/answer")
 		})

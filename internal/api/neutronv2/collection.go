@@ -2,6 +2,7 @@ package neutronv2
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ type operations[T any] struct {
 	update   func(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*T, error)
 	delete   func(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	show     func(ctx context.Context, c neutron.Caller, id string) (*T, error)
-	list     func(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*T, error)
+	list     func(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*T], error)
 	standard func(o *T) *neutron.Standard // for its tags
 }
 

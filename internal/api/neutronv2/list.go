@@ -1,10 +1,10 @@
 package neutronv2
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,7 +15,8 @@ import (
 	"heddle/internal/neutron"
 )
 
-// list answers a collection: the operation finds by index what it can, the rest is filtered, sorted and cut here.
+// list answers a collection: the operation finds by index what it can, the rest is filtered, sorted and cut here. What is
+// asked for in order of ids is neither sorted nor made before it is written, so that a page costs what is on it.
 func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 	caller, params := api.Caller(r.Context()), r.URL.Query()
 	fields := given(params["fields"])
@@ -33,23 +34,50 @@ func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := selective(params, caller.Admin())
 	q.WithoutComputed = !c.table.NeedsComputed(append(slices.Clone(fields), asked(params)...)) && len(fields) > 0
-	all, err := c.ops.list(r.Context(), caller, q)
+	if sorts == nil && page.limit > 0 {
+		q.After, q.Before = page.bounds()
+		filters = append(filters, func(o *T) bool { return q.InRange(c.id(o)) })
+	}
+	found, err := c.ops.list(r.Context(), caller, q)
 	if err != nil {
 		return err
 	}
-	order := newOrder(sorts, c.table.SortKey("id"))
-	chosen := order.sort(filter(all, filters))
-	if page.limit > 0 {
-		if chosen, err = cut(r.Context(), chosen, page, order, c.marker(caller)); err != nil {
+	found = filter(found, filters)
+	var chosen []*T // of a page
+	if page.limit > 0 || sorts != nil {
+		if chosen, err = c.order(r.Context(), caller, found, sorts, page); err != nil {
 			return err
 		}
+		found = slices.Values(chosen)
 	}
 	e := c.table.Encoder(caller.Admin(), fields)
 	out := newListWriter(w, http.StatusOK, c.table.Resource.Collection())
-	for _, o := range chosen {
+	for o := range found {
 		out.item(func(b []byte) []byte { return e.Append(b, o) })
 	}
 	return out.end(c.links(r, params, page, chosen))
+}
+
+func (c *collection[T]) id(o *T) string { return c.table.SortKey("id")(o).Text }
+
+// order sorts what was found in order of ids, if that is not asked for, and takes the page.
+func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found iter.Seq[*T], sorts order[T], p page) ([]*T, error) {
+	var marker *T
+	if p.limit > 0 && p.marker != "" {
+		var err error
+		if marker, err = c.ops.show(ctx, caller, p.marker); err != nil { // filters may leave it out
+			return nil, err
+		}
+	}
+	if sorts == nil {
+		return take(found, p), nil
+	}
+	sorts = append(sorts, sortBy[T]{key: c.table.SortKey("id")})
+	sorted := sorts.sort(slices.Collect(found))
+	if p.limit == 0 {
+		return sorted, nil
+	}
+	return sorts.cut(sorted, p, marker), nil
 }
 
 // notFilters are the query parameters that say how to list, not what.
@@ -73,17 +101,14 @@ func (c *collection[T]) filters(admin bool, params url.Values) ([]func(o *T) boo
 	return tests, nil
 }
 
-func filter[T any](all []*T, tests []func(o *T) bool) []*T {
-	if len(tests) == 0 {
-		return all
-	}
-	var chosen []*T
-	for _, o := range all {
-		if !slices.ContainsFunc(tests, func(pass func(o *T) bool) bool { return !pass(o) }) {
-			chosen = append(chosen, o)
+func filter[T any](all iter.Seq[*T], tests []func(o *T) bool) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for o := range all {
+			if !slices.ContainsFunc(tests, func(pass func(o *T) bool) bool { return !pass(o) }) && !yield(o) {
+				return
+			}
 		}
 	}
-	return chosen
 }
 
 // asked are the attributes that filters and sort keys name.
@@ -141,13 +166,13 @@ type sortBy[T any] struct {
 	desc bool
 }
 
-// sorts reads sort_key and sort_dir.
-func (c *collection[T]) sorts(params url.Values) ([]sortBy[T], error) {
+// sorts reads sort_key and sort_dir; nil is by id.
+func (c *collection[T]) sorts(params url.Values) (order[T], error) {
 	keys, dirs := given(params["sort_key"]), given(params["sort_dir"])
 	if len(keys) != len(dirs) {
 		return nil, badRequest("The number of sort_keys and sort_dirs must be same")
 	}
-	var sorts []sortBy[T]
+	var sorts order[T]
 	var unknown, wrong []string
 	for i, name := range keys {
 		key := c.table.SortKey(name)
@@ -168,12 +193,8 @@ func (c *collection[T]) sorts(params url.Values) ([]sortBy[T], error) {
 	return sorts, nil
 }
 
-// order is the order of a list: the sort keys asked for, then the id.
+// order is the order of a list: the sort keys asked for, and last the id.
 type order[T any] []sortBy[T]
-
-func newOrder[T any](sorts []sortBy[T], id func(o *T) neutron.Key) order[T] {
-	return append(slices.Clone(sorts), sortBy[T]{key: id})
-}
 
 func (s order[T]) keys(o *T) []neutron.Key {
 	keys := make([]neutron.Key, len(s))
@@ -195,18 +216,8 @@ func (s order[T]) compare(a, b []neutron.Key) int {
 	return 0
 }
 
-// sort gives a sorted copy, or list itself if it is in order.
+// sort gives a sorted copy.
 func (s order[T]) sort(list []*T) []*T {
-	if len(s) == 1 { // by id alone: keys cost nothing
-		id := s[0].key
-		byID := func(a, b *T) int { return cmp.Compare(id(a).Text, id(b).Text) }
-		if slices.IsSortedFunc(list, byID) {
-			return list
-		}
-		list = slices.Clone(list)
-		slices.SortFunc(list, byID)
-		return list
-	}
 	type keyed struct {
 		o    *T
 		keys []neutron.Key
@@ -244,20 +255,34 @@ func readPage(params url.Values) (page, error) {
 	return p, nil
 }
 
-// marker finds the object a page starts after, which the filters may have left out.
-func (c *collection[T]) marker(caller neutron.Caller) func(ctx context.Context, id string) (*T, error) {
-	return func(ctx context.Context, id string) (*T, error) { return c.ops.show(ctx, caller, id) }
+// bounds are the ids between which a page of a list in order of ids lies; "" = no bound.
+func (p page) bounds() (after, before string) {
+	if p.reverse {
+		return "", p.marker
+	}
+	return p.marker, ""
 }
 
-// cut takes the page out of the sorted list.
-func cut[T any](ctx context.Context, list []*T, p page, s order[T], find func(ctx context.Context, id string) (*T, error)) ([]*T, error) {
-	before, after := len(list), 0 // where the marker is: what comes before it, and where what comes after it starts
-	if p.marker != "" {
-		m, err := find(ctx, p.marker)
-		if err != nil {
-			return nil, err
+// take takes the page out of what lies within its bounds, in order.
+func take[T any](within iter.Seq[*T], p page) []*T {
+	var taken []*T
+	for o := range within {
+		taken = append(taken, o)
+		switch {
+		case !p.reverse && len(taken) == p.limit:
+			return taken
+		case len(taken) > p.limit:
+			taken = taken[1:]
 		}
-		keys := s.keys(m)
+	}
+	return taken
+}
+
+// cut takes the page out of the sorted list; marker is nil for the first one.
+func (s order[T]) cut(list []*T, p page, marker *T) []*T {
+	before, after := len(list), 0 // where the marker is: what comes before it, and where what comes after it starts
+	if marker != nil {
+		keys := s.keys(marker)
 		i, found := slices.BinarySearchFunc(list, keys, func(o *T, keys []neutron.Key) int { return s.compare(s.keys(o), keys) })
 		before, after = i, i
 		if found {
@@ -265,9 +290,9 @@ func cut[T any](ctx context.Context, list []*T, p page, s order[T], find func(ct
 		}
 	}
 	if p.reverse {
-		return list[max(before-p.limit, 0):before], nil
+		return list[max(before-p.limit, 0):before]
 	}
-	return list[after:min(after+p.limit, len(list))], nil
+	return list[after:min(after+p.limit, len(list))]
 }
 
 // links point to the next and the previous page.
@@ -285,7 +310,7 @@ func (c *collection[T]) links(r *http.Request, params url.Values, p page, list [
 			}
 		}
 		if len(list) > 0 {
-			q.Set("marker", c.table.SortKey("id")(list[marker]).Text)
+			q.Set("marker", c.id(list[marker]))
 		}
 		if reverse {
 			q.Set("page_reverse", "True")

@@ -5,6 +5,7 @@ package neutronv2
 
 import (
 	"context"
+	"iter"
 
 	"heddle/internal/neutron"
 )
@@ -14,37 +15,38 @@ import (
 // They decide what needs other objects, and who may: an object the caller may not see is not found, one he sees but may
 // not change is forbidden (neutron.CanSee, neutron.Authorize). Values come from neutron.Parse. Errors for the client are
 // *neutron.Error; any other error is answered 500 and logged. ifMatch is the revision number the client insists on, or nil.
-// Views are read-only: they may be shared with other requests.
+// Views are read-only: they may be shared with other requests. Lists come in order of ids, and each object is made when
+// it is asked for.
 type Operations interface {
 	CreateNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error)
 	UpdateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error)
 	DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	Network(ctx context.Context, c neutron.Caller, id string) (*neutron.NetworkView, error)
-	Networks(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.NetworkView, error)
+	Networks(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.NetworkView], error)
 
-	CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.Subnet, error)
-	UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.Subnet, error)
+	CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SubnetView, error)
+	UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error)
 	DeleteSubnet(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
-	Subnet(ctx context.Context, c neutron.Caller, id string) (*neutron.Subnet, error)
-	Subnets(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.Subnet, error)
+	Subnet(ctx context.Context, c neutron.Caller, id string) (*neutron.SubnetView, error)
+	Subnets(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SubnetView], error)
 
 	CreatePorts(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.PortView, error)
 	UpdatePort(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error)
 	DeletePort(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	Port(ctx context.Context, c neutron.Caller, id string) (*neutron.PortView, error)
-	Ports(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.PortView, error)
+	Ports(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.PortView], error)
 
 	CreateSecurityGroups(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupView, error)
 	UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error)
 	DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	SecurityGroup(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupView, error)
-	SecurityGroups(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.SecurityGroupView, error)
+	SecurityGroups(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupView], error)
 
 	CreateSecurityGroupRules(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupRule, error)
 	UpdateSecurityGroupRule(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupRule, error)
 	DeleteSecurityGroupRule(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	SecurityGroupRule(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupRule, error)
-	SecurityGroupRules(ctx context.Context, c neutron.Caller, q neutron.Query) ([]*neutron.SecurityGroupRule, error)
+	SecurityGroupRules(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupRule], error)
 
 	// ChangeTags replaces the tags of an object by what change makes of them and returns them; change must not modify its
 	// argument and may be called again when another change came between.

@@ -1,0 +1,308 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// Network returns a network that the caller may see.
+func (s *Service) Network(ctx context.Context, c neutron.Caller, id string) (*neutron.NetworkView, error) {
+	return s.networks().show(ctx, c, id)
+}
+
+// Networks lists the networks that the caller may see.
+func (s *Service) Networks(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.NetworkView], error) {
+	return s.networks().list(ctx, c, q)
+}
+
+func (s *Service) networks() listed[neutron.Network, neutron.NetworkView] {
+	l := listed[neutron.Network, neutron.NetworkView]{
+		Service: s, resource: neutron.Networks, table: schema.Networks,
+		standard: func(n *neutron.Network) *neutron.Standard { return &n.Standard },
+		owner:    func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) { return networkOwner(n), true },
+		asked: func(n *neutron.Network, q neutron.Query) bool {
+			return (!q.OnlyShared || n.Shared) && (!q.OnlyExternal || n.External)
+		},
+		answer: func(r records.Reader, n *neutron.Network, q neutron.Query) *neutron.NetworkView {
+			if q.WithoutComputed {
+				return networkView(n, nil)
+			}
+			return networkView(n, subnetsOn(r, n.ID))
+		},
+	}
+	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Network] {
+		switch {
+		case len(q.IDs) > 0:
+			return l.byID(r, q.IDs)
+		case len(q.Names) > 0:
+			return l.by(r, "name", q.Names)
+		case len(q.ProjectIDs) > 0:
+			return l.by(r, "project", q.ProjectIDs)
+		case q.OnlyExternal:
+			return l.table.By(r, "external", "true")
+		case q.OnlyShared:
+			return l.table.By(r, "shared", "true")
+		case c.Admin():
+			return l.table.All(r)
+		}
+		return l.union(l.table.By(r, "project", c.ProjectID), l.table.By(r, "shared", "true"), l.table.By(r, "external", "true"))
+	}
+	return l
+}
+
+func subnetsOn(r records.Reader, networkID string) []string {
+	ids := []string{}
+	for s := range schema.Subnets.By(r, "network", networkID) {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+// Subnet returns a subnet that the caller may see.
+func (s *Service) Subnet(ctx context.Context, c neutron.Caller, id string) (*neutron.SubnetView, error) {
+	return s.subnets().show(ctx, c, id)
+}
+
+// Subnets lists the subnets that the caller may see.
+func (s *Service) Subnets(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SubnetView], error) {
+	return s.subnets().list(ctx, c, q)
+}
+
+func (s *Service) subnets() listed[neutron.Subnet, neutron.SubnetView] {
+	l := listed[neutron.Subnet, neutron.SubnetView]{
+		Service: s, resource: neutron.Subnets, table: schema.Subnets,
+		standard: func(s *neutron.Subnet) *neutron.Standard { return &s.Standard },
+		owner: func(r records.Reader, s *neutron.Subnet) (neutron.Owner, bool) {
+			n, ok := schema.Networks.Peek(r, s.NetworkID)
+			if !ok {
+				return neutron.Owner{}, false
+			}
+			return subnetOwner(s, n), true
+		},
+		asked: func(s *neutron.Subnet, q neutron.Query) bool { return among(q.NetworkIDs, s.NetworkID) },
+		answer: func(r records.Reader, s *neutron.Subnet, q neutron.Query) *neutron.SubnetView {
+			if q.WithoutComputed {
+				return &neutron.SubnetView{Subnet: s}
+			}
+			return subnetView(r, s)
+		},
+	}
+	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Subnet] {
+		switch {
+		case len(q.IDs) > 0:
+			return l.byID(r, q.IDs)
+		case len(q.NetworkIDs) > 0:
+			return l.by(r, "network", q.NetworkIDs)
+		case len(q.Names) > 0:
+			return l.by(r, "name", q.Names)
+		case len(q.ProjectIDs) > 0:
+			return l.by(r, "project", q.ProjectIDs)
+		case q.OnlyShared:
+			return l.union(onNetworks(l.table, r, schema.Networks.By(r, "shared", "true"))...)
+		case c.Admin():
+			return l.table.All(r)
+		}
+		parts := onNetworks(l.table, r, s.networks().candidates(r, c, neutron.Query{}))
+		return l.union(append(parts, l.table.By(r, "project", c.ProjectID))...)
+	}
+	return l
+}
+
+// onNetworks are the records of each network, for tables with an index by network.
+func onNetworks[T any](t *records.Table[T], r records.Reader, networks iter.Seq[*neutron.Network]) []iter.Seq[*T] {
+	var parts []iter.Seq[*T]
+	for n := range networks {
+		parts = append(parts, t.By(r, "network", n.ID))
+	}
+	return parts
+}
+
+// Port returns a port that the caller may see.
+func (s *Service) Port(ctx context.Context, c neutron.Caller, id string) (*neutron.PortView, error) {
+	return s.ports().show(ctx, c, id)
+}
+
+// Ports lists the ports that the caller may see.
+func (s *Service) Ports(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.PortView], error) {
+	return s.ports().list(ctx, c, q)
+}
+
+func (s *Service) ports() listed[neutron.Port, neutron.PortView] {
+	l := listed[neutron.Port, neutron.PortView]{
+		Service: s, resource: neutron.Ports, table: schema.Ports,
+		standard: func(p *neutron.Port) *neutron.Standard { return &p.Standard },
+		owner: func(r records.Reader, p *neutron.Port) (neutron.Owner, bool) {
+			n, ok := schema.Networks.Peek(r, p.NetworkID)
+			if !ok {
+				return neutron.Owner{}, false
+			}
+			return portOwner(p, n), true
+		},
+		asked: portAsked,
+		answer: func(r records.Reader, p *neutron.Port, q neutron.Query) *neutron.PortView {
+			if q.WithoutComputed {
+				return &neutron.PortView{Port: p}
+			}
+			return s.portView(r, p)
+		},
+	}
+	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Port] {
+		switch {
+		case len(q.IDs) > 0:
+			return l.byID(r, q.IDs)
+		case len(q.MACAddresses) > 0:
+			return l.by(r, "mac_address", q.MACAddresses)
+		case len(q.IPAddresses) > 0:
+			return l.by(r, "ip_address", q.IPAddresses)
+		case len(q.DeviceIDs) > 0:
+			return l.by(r, "device_id", q.DeviceIDs)
+		case len(q.Names) > 0:
+			return l.by(r, "name", q.Names)
+		case len(q.SubnetIDs) > 0:
+			return l.by(r, "subnet", q.SubnetIDs)
+		case len(q.NetworkIDs) > 0:
+			return l.by(r, "network", q.NetworkIDs)
+		case len(q.HostIDs) > 0:
+			return l.by(r, "host", q.HostIDs)
+		case len(q.SecurityGroupIDs) > 0:
+			return l.by(r, "security_group", q.SecurityGroupIDs)
+		case len(q.ProjectIDs) > 0:
+			return l.by(r, "project", q.ProjectIDs)
+		case c.Admin() && len(q.DeviceOwners) > 0:
+			return l.by(r, "device_owner", q.DeviceOwners)
+		case c.Admin():
+			return l.table.All(r)
+		}
+		parts := onNetworks(l.table, r, schema.Networks.By(r, "project", c.ProjectID))
+		return l.union(append(parts, l.table.By(r, "project", c.ProjectID))...)
+	}
+	return l
+}
+
+// portAsked leaves MAC addresses and IP addresses of a query to the index that found the port, or to the API.
+func portAsked(p *neutron.Port, q neutron.Query) bool {
+	return among(q.NetworkIDs, p.NetworkID) && among(q.DeviceIDs, p.DeviceID) && among(q.DeviceOwners, p.DeviceOwner) &&
+		among(q.HostIDs, p.HostID) && amongAny(q.SubnetIDs, p.FixedIPs, func(f neutron.FixedIP) string { return f.SubnetID }) &&
+		amongAny(q.SecurityGroupIDs, p.SecurityGroups, func(id string) string { return id })
+}
+
+// SecurityGroup returns a group that the caller may see.
+func (s *Service) SecurityGroup(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupView, error) {
+	return s.groups().show(ctx, c, id)
+}
+
+// SecurityGroups lists the groups that the caller may see. It brings the default group of the project asked about, or
+// else the caller's.
+func (s *Service) SecurityGroups(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupView], error) {
+	snap, err := s.withDefaultGroup(ctx, c, q)
+	if err != nil {
+		return nil, err
+	}
+	return s.groups().over(snap, c, q), nil
+}
+
+func (s *Service) groups() listed[neutron.SecurityGroup, neutron.SecurityGroupView] {
+	l := listed[neutron.SecurityGroup, neutron.SecurityGroupView]{
+		Service: s, resource: neutron.SecurityGroups, table: schema.SecurityGroups,
+		standard: func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
+		owner:    func(_ records.Reader, g *neutron.SecurityGroup) (neutron.Owner, bool) { return groupOwner(g), true },
+		asked:    func(_ *neutron.SecurityGroup, q neutron.Query) bool { return !q.OnlyShared },
+		answer: func(_ records.Reader, g *neutron.SecurityGroup, _ neutron.Query) *neutron.SecurityGroupView {
+			return &neutron.SecurityGroupView{SecurityGroup: g}
+		},
+	}
+	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
+		switch {
+		case len(q.IDs) > 0:
+			return l.byID(r, q.IDs)
+		case len(q.ProjectIDs) > 0:
+			return l.by(r, "project", q.ProjectIDs)
+		case c.Admin() && len(q.Names) > 0:
+			return l.by(r, "name", q.Names)
+		case c.Admin():
+			return l.table.All(r)
+		}
+		return l.table.By(r, "project", c.ProjectID)
+	}
+	return l
+}
+
+// withDefaultGroup is a snapshot in which there is the default group that a list of groups or rules brings.
+func (s *Service) withDefaultGroup(ctx context.Context, c neutron.Caller, q neutron.Query) (*records.Snap, error) {
+	snap, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	project := c.ProjectID
+	if len(q.ProjectIDs) > 0 {
+		project = q.ProjectIDs[0]
+	}
+	if project == "" || findDefaultGroup(snap, project) != nil || !c.Owns(project) {
+		return snap, nil
+	}
+	err = perform(ctx, s, c, func(o *operation) error {
+		_, err := o.defaultGroup(project)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.view(ctx)
+}
+
+// SecurityGroupRule returns a rule that the caller may see. It is shared: do not modify it.
+func (s *Service) SecurityGroupRule(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupRule, error) {
+	snap, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, i := findRule(snap, id)
+	if g == nil || !neutron.CanSee(c, neutron.SecurityGroupRules, groupOwner(g)) {
+		return nil, neutron.SecurityGroupRules.NotFound(id)
+	}
+	return &g.Rules[i], nil
+}
+
+// SecurityGroupRules lists the rules that the caller may see. They are shared: do not modify them.
+func (s *Service) SecurityGroupRules(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupRule], error) {
+	snap, err := s.withDefaultGroup(ctx, c, q)
+	if err != nil {
+		return nil, err
+	}
+	var rules []*neutron.SecurityGroupRule
+	for g := range s.groupsOfRules(snap, c, q) {
+		if !neutron.CanSee(c, neutron.SecurityGroupRules, groupOwner(g)) {
+			continue
+		}
+		for i := range g.Rules {
+			r := &g.Rules[i]
+			if among(q.IDs, r.ID) && among(q.SecurityGroupIDs, r.SecurityGroupID) && among(q.RemoteGroupIDs, r.RemoteGroupID) &&
+				among(q.ProjectIDs, r.ProjectID) {
+				rules = append(rules, r)
+			}
+		}
+	}
+	slices.SortFunc(rules, func(a, b *neutron.SecurityGroupRule) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.Values(rules), nil
+}
+
+func (s *Service) groupsOfRules(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
+	l := s.groups()
+	switch {
+	case len(q.IDs) > 0:
+		return l.by(r, "rule", q.IDs)
+	case len(q.SecurityGroupIDs) > 0:
+		return l.byID(r, q.SecurityGroupIDs)
+	case len(q.RemoteGroupIDs) > 0:
+		return l.by(r, "remote_group", q.RemoteGroupIDs)
+	case c.Admin():
+		return l.table.All(r)
+	}
+	return l.table.By(r, "project", c.ProjectID)
+}
