@@ -6,43 +6,32 @@ import (
 )
 
 // settleBinding binds, moves or unbinds a port whose request says something of its binding (midonet-translations §4 H6,
-// §7.1 step 4, §7.2 step 10).
+// §7.1 step 4, §7.2 step 10). The translation binds by a host and an interface alone: the name that the server gives an
+// interface when a client names only the host is not its business. A profile without an interface (null) unbinds, and
+// so does clearing the host; a host alone says nothing of an interface that was bound without Neutron.
 func (w *world) settleBinding(p *neutron.Port, data object) error {
-	hostCleared := data.has("binding:host_id") && p.HostID == ""
-	switch {
-	case p.Profile == nil, hostCleared:
-		unbind(p)
+	iface := translate.ProfileInterface(p)
+	if p.HostID == "" || iface == "" {
+		if data.has("binding:profile") || p.HostID == "" {
+			unbind(p)
+		}
 		return nil
-	case p.HostID == "":
-		return nil // a profile alone says nothing of where
 	}
 	host, err := w.hostNamed(p.HostID)
 	if err != nil {
 		return err
 	}
 	if host == nil {
-		if p.Profile["interface_name"] != nil {
-			return refuse(neutron.NotFound, "port %s: host %q could not be found", p.ID, p.HostID)
-		}
-		unbind(p) // to the API a host that nobody knows is a binding that failed, not a fault
-		return nil
+		return refuse(neutron.NotFound, "port %s: host %q could not be found", p.ID, p.HostID)
 	}
-	name := translate.InterfaceName(p)
-	if name == "" {
-		unbind(p)
-		return nil
+	if err := w.refuseTakenInterface(p, host.ID, iface); err != nil {
+		return err
 	}
-	if p.Profile["interface_name"] != nil {
-		if err := w.refuseTakenInterface(p, host.ID, name); err != nil {
-			return err
-		}
-	}
-	bind(p, host.ID, name)
+	bind(p, host.ID, iface)
 	return nil
 }
 
-// refuseTakenInterface holds that an interface that somebody names is bound to one port. The names made of ids differ
-// as ids do: in files written by hand they may not, which is no fault of the translation.
+// refuseTakenInterface holds that an interface is bound to one port.
 func (w *world) refuseTakenInterface(p *neutron.Port, host, iface string) error {
 	other := first(w.ports, func(o *neutron.Port) bool {
 		return o.ID != p.ID && o.BoundHostID == host && o.InterfaceName == iface
@@ -53,9 +42,9 @@ func (w *world) refuseTakenInterface(p *neutron.Port, host, iface string) error 
 	return refuse(neutron.Conflict, "port %s: interface %s of host %s is bound to port %s", p.ID, iface, host, other.ID)
 }
 
-// bind puts the port on an interface, taking it off the host it was on.
+// bind puts the port on an interface, taking it off the one it was on.
 func bind(p *neutron.Port, host, iface string) {
-	if p.BoundHostID != host {
+	if p.BoundHostID != host || p.InterfaceName != iface {
 		unbind(p)
 	}
 	p.BoundHostID, p.InterfaceName = host, iface
@@ -107,7 +96,7 @@ func createBinding(w *world, p *neutron.Port, id string, data object) error {
 	if p == nil {
 		return notFound("port", id)
 	}
-	if len(translate.Port(p, w.networks[p.NetworkID], w.groupsOf(p)).Ports) == 0 {
+	if !w.hasTopologyPort(p) {
 		return refuse(neutron.Invalid, "port %s of owner %q on its network has no port in the topology to bind", id, p.DeviceOwner)
 	}
 	if p.BoundHostID != "" {

@@ -3,6 +3,7 @@ package offline
 import (
 	"fmt"
 	"maps"
+	"strings"
 )
 
 // limits are what a scenario asks of the values it captures.
@@ -11,7 +12,7 @@ type limits struct {
 	distinct [][2]string
 }
 
-// read adds the vars and distinct of a scenario or a step.
+// read adds the vars and distinct of a scenario or a step; names may be written with their $.
 func (l *limits) read(o object) error {
 	vars, err := o.get("vars").anyObject()
 	if err != nil {
@@ -28,7 +29,7 @@ func (l *limits) read(o object) error {
 		if len(bounds) != 2 {
 			return fileErrorf(vars.under(name), "want [low, high]")
 		}
-		l.ranges[name] = [2]int(bounds)
+		l.ranges[strings.TrimPrefix(name, "$")] = [2]int(bounds)
 	}
 	pairs, err := each(o.get("distinct"), func(n node) ([]string, error) { return each(n, node.text) })
 	if err != nil {
@@ -38,7 +39,7 @@ func (l *limits) read(o object) error {
 		if len(pair) != 2 {
 			return fileErrorf(o.under("distinct"), "want pairs of names")
 		}
-		l.distinct = append(l.distinct, [2]string(pair))
+		l.distinct = append(l.distinct, [2]string{strings.TrimPrefix(pair[0], "$"), strings.TrimPrefix(pair[1], "$")})
 	}
 	return nil
 }

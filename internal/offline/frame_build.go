@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"net/netip"
@@ -311,20 +312,24 @@ func (b *builder) quote(v4 bool) []byte {
 	in := b.part("inner")
 	src, dst, proto := in.addr("ip_src"), in.addr("ip_dst"), in.protocol("proto")
 	sport, dport := in.port("sport"), in.port("dport")
+	echo := packet.EchoRest(cmp.Or(sport, dport), 1)
 	if !src.IsValid() || !dst.IsValid() || src.Is4() != v4 || dst.Is4() != v4 {
 		in.fail("ip_src and ip_dst must be addresses of the family of the frame")
 	}
 	if *b.fault != nil {
 		return nil
 	}
+	if !v4 && proto == packet.ProtoICMP {
+		proto = packet.ProtoICMPv6
+	}
 	var transport []byte
 	switch proto {
 	case packet.ProtoTCP:
 		transport = packet.TCP{SrcPort: sport, DstPort: dport}.Append(nil, src, dst, nil)
 	case packet.ProtoICMP:
-		transport = packet.ICMP{Type: packet.ICMPEchoRequest, Rest: packet.EchoRest(sport, 1)}.Append(nil, nil)
+		transport = packet.ICMP{Type: packet.ICMPEchoRequest, Rest: echo}.Append(nil, nil)
 	case packet.ProtoICMPv6:
-		transport = packet.ICMP{Type: packet.ICMPv6EchoRequest, Rest: packet.EchoRest(sport, 1)}.AppendV6(nil, src, dst, nil)
+		transport = packet.ICMP{Type: packet.ICMPv6EchoRequest, Rest: echo}.AppendV6(nil, src, dst, nil)
 	default:
 		transport = packet.UDP{SrcPort: sport, DstPort: dport}.Append(nil, src, dst, nil)
 	}

@@ -70,7 +70,7 @@ func showICMP(show fields, f *packet.Frame, raw []byte) {
 	}
 	if q := f.Quote; q.Valid {
 		inner := fields{"ip_src": q.Src.String(), "ip_dst": q.Dst.String(), "proto": protocolName(q.Proto)}
-		if packet.HasPorts(q.Proto) {
+		if packet.HasPorts(q.Proto) || q.SrcPort != 0 { // of an echo the id, in both places
 			inner["sport"], inner["dport"] = int(q.SrcPort), int(q.DstPort)
 		}
 		show["inner"] = inner

@@ -2,9 +2,16 @@ package offline
 
 import (
 	"slices"
+	"strings"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+)
+
+// Protocols whose port range is a type and a code.
+const (
+	protoICMP   = 1
+	protoICMPv6 = 58
 )
 
 // ruleFields are the attributes of a security group rule, those without effect included.
@@ -36,7 +43,7 @@ func groupResource() resource {
 // validateGroup reads the rules that a create brings along. An update changes rules only one by one.
 func validateGroup(w *world, g, old *neutron.SecurityGroup, data object) error {
 	if old != nil {
-		return nil
+		return w.refuseStateChange(g, old)
 	}
 	nodes, err := data.get("security_group_rules").list()
 	if err != nil {
@@ -52,6 +59,22 @@ func validateGroup(w *world, g, old *neutron.SecurityGroup, data object) error {
 	return nil
 }
 
+// refuseStateChange: whether a group tracks connections is kept while ports are in it (neutron-api §6).
+func (w *world) refuseStateChange(g, old *neutron.SecurityGroup) error {
+	if g.Stateful == old.Stateful {
+		return nil
+	}
+	if member := w.member(g); member != nil {
+		return refuse(neutron.Conflict, "security group %s: stateful cannot change while port %s is in the group", g.ID, member.ID)
+	}
+	return nil
+}
+
+// member is a port in the group, nil if there is none.
+func (w *world) member(g *neutron.SecurityGroup) *neutron.Port {
+	return first(w.ports, func(p *neutron.Port) bool { return slices.Contains(p.SecurityGroups, g.ID) })
+}
+
 // readRule reads and checks a rule; in is the group that is being made with it, or nil.
 func (w *world) readRule(n node, in *neutron.SecurityGroup) (*neutron.SecurityGroupRule, error) {
 	o, err := n.object(ruleFields()...)
@@ -64,6 +87,9 @@ func (w *world) readRule(n node, in *neutron.SecurityGroup) (*neutron.SecurityGr
 	}
 	if r.SecurityGroupID, err = optionalID(o.get("security_group_id")); err != nil {
 		return nil, err
+	}
+	if in == nil && r.SecurityGroupID == "" {
+		return nil, refuse(neutron.Invalid, "%s is missing", o.under("security_group_id"))
 	}
 	if in == nil {
 		in = w.groups[r.SecurityGroupID]
@@ -78,7 +104,16 @@ func (w *world) readRule(n node, in *neutron.SecurityGroup) (*neutron.SecurityGr
 	if w.ruleExists(r.ID) || slices.ContainsFunc(in.Rules, func(x neutron.SecurityGroupRule) bool { return x.ID == r.ID }) {
 		return nil, refuse(neutron.Conflict, "security group rule %s exists already", r.ID)
 	}
-	if err := readMatch(o, r); err != nil {
+	if err := readMatch(o, r, "port_range_min", "port_range_max"); err != nil {
+		return nil, err
+	}
+	if !o.get("remote_address_group_id").null() {
+		return nil, refuse(neutron.Unsupported, "%s: address groups are not translated", o.under("remote_address_group_id"))
+	}
+	if r.RemoteGroupID, err = optionalID(o.get("remote_group_id")); err != nil {
+		return nil, err
+	}
+	if err := refuseTwoRemotes(o, r); err != nil {
 		return nil, err
 	}
 	if r.RemoteGroupID != "" && r.RemoteGroupID != in.ID && w.groups[r.RemoteGroupID] == nil {
@@ -87,47 +122,77 @@ func (w *world) readRule(n node, in *neutron.SecurityGroup) (*neutron.SecurityGr
 	return r, nil
 }
 
-// readMatch reads what the rule is about.
-func readMatch(o object, r *neutron.SecurityGroupRule) (err error) {
+// readMatch reads what the rule is about. Ethertype and protocol are taken in any case, as Neutron takes them.
+func readMatch(o object, r *neutron.SecurityGroupRule, low, high string) (err error) {
 	if r.Direction, err = o.get("direction").oneOf("ingress", "egress"); err != nil {
 		return err
 	}
 	if r.Direction == "" {
 		return refuse(neutron.Invalid, "%s is missing", o.under("direction"))
 	}
-	if r.Ethertype, err = o.get("ethertype").oneOf("IPv4", "IPv6"); err != nil {
+	if r.Ethertype, err = readEthertype(o.get("ethertype")); err != nil {
 		return err
-	}
-	if r.Ethertype == "" {
-		r.Ethertype = "IPv4"
 	}
 	if r.Protocol, err = readProtocol(o.get("protocol")); err != nil {
 		return err
 	}
-	if r.PortRangeMin, err = readBound(o.get("port_range_min")); err != nil {
+	if err := readBounds(o, r, low, high); err != nil {
 		return err
 	}
-	if r.PortRangeMax, err = readBound(o.get("port_range_max")); err != nil {
+	return readRemotePrefix(o, r)
+}
+
+// readBounds reads the ends of the port range, for ICMP type and code; each may be left open.
+func readBounds(o object, r *neutron.SecurityGroupRule, low, high string) (err error) {
+	number, _ := translate.ProtocolNumber(r.Protocol)
+	icmp := number == protoICMP || number == protoICMPv6
+	most := 65535
+	if icmp {
+		most = 255
+	}
+	if r.PortRangeMin, err = readBound(o.get(low), most); err != nil {
 		return err
 	}
-	if r.RemoteGroupID, err = optionalID(o.get("remote_group_id")); err != nil {
+	if r.PortRangeMax, err = readBound(o.get(high), most); err != nil {
 		return err
 	}
+	if !icmp && r.PortRangeMin != nil && r.PortRangeMax != nil && *r.PortRangeMin > *r.PortRangeMax {
+		return refuse(neutron.Invalid, "%s: %d is above %s, %d", o.under(low), *r.PortRangeMin, high, *r.PortRangeMax)
+	}
+	return nil
+}
+
+func readRemotePrefix(o object, r *neutron.SecurityGroupRule) error {
 	prefix, err := o.get("remote_ip_prefix").prefix()
-	if err != nil {
+	if err != nil || !prefix.IsValid() {
 		return err
-	}
-	if !prefix.IsValid() {
-		return nil
 	}
 	if prefix.Addr().Is4() != (r.Ethertype == "IPv4") {
 		return refuse(neutron.Invalid, "%s: %s is not %s", o.under("remote_ip_prefix"), prefix, r.Ethertype)
 	}
-	if r.RemoteGroupID != "" {
-		return refuse(neutron.Invalid, "%s: only remote_ip_prefix or remote_group_id may be given", o.place)
-	}
 	r.RemoteIPPrefix = prefix.String()
 	return nil
+}
+
+// refuseTwoRemotes: a rule has one remote side at most.
+func refuseTwoRemotes(o object, r *neutron.SecurityGroupRule) error {
+	if r.RemoteIPPrefix == "" || r.RemoteGroupID == "" {
+		return nil
+	}
+	return refuse(neutron.Invalid, "%s: a remote prefix and a remote group exclude each other", o.place)
+}
+
+func readEthertype(n node) (string, error) {
+	text, err := n.text()
+	switch {
+	case err != nil:
+		return "", err
+	case n.null(), strings.EqualFold(text, "IPv4"):
+		return "IPv4", nil
+	case strings.EqualFold(text, "IPv6"):
+		return "IPv6", nil
+	}
+	return "", n.wants("one of IPv4, IPv6")
 }
 
 func readProtocol(n node) (string, error) {
@@ -135,14 +200,15 @@ func readProtocol(n node) (string, error) {
 	if err != nil || text == "" {
 		return "", err
 	}
+	text = strings.ToLower(text)
 	if _, ok := translate.ProtocolNumber(text); !ok {
 		return "", n.wants("a protocol name or a number from 0 to 255")
 	}
 	return text, nil
 }
 
-func readBound(n node) (*int, error) {
-	v, ok, err := n.number(0, 65535)
+func readBound(n node, most int) (*int, error) {
+	v, ok, err := n.number(0, most)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -161,8 +227,7 @@ func (w *world) ruleExists(id string) bool {
 // removeGroup refuses while a port is in the group. Rules elsewhere that name it as the remote side go with it: they
 // could never match again.
 func removeGroup(w *world, g *neutron.SecurityGroup) error {
-	member := first(w.ports, func(p *neutron.Port) bool { return slices.Contains(p.SecurityGroups, g.ID) })
-	if member != nil {
+	if member := w.member(g); member != nil {
 		return refuse(neutron.Conflict, "security group %s is in use by port %s", g.ID, member.ID)
 	}
 	for id := range w.groups {

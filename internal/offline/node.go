@@ -3,6 +3,7 @@ package offline
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 
 	"heddle/internal/topology/packet"
 )
@@ -34,17 +36,73 @@ func parse(in io.Reader) (node, error) {
 func parseText(text []byte) (node, error) {
 	if !json.Valid(text) {
 		var err error
-		if text, err = yaml.YAMLToJSONStrict(text); err != nil {
+		if text, err = jsonOfYAML(text); err != nil {
 			return node{}, fileErrorf("", "neither YAML nor JSON: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	var n node
-	if err := d.Decode(&n.value); err != nil {
-		return node{}, fileErrorf("", "neither YAML nor JSON: %s", err)
+	return readJSON(d, "")
+}
+
+// jsonOfYAML is the one document of a YAML file as JSON.
+func jsonOfYAML(text []byte) ([]byte, error) {
+	converted, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
 	}
-	return n, nil
+	d := goyaml.NewDecoder(bytes.NewReader(text))
+	for documents := 0; ; documents++ {
+		var skipped any
+		switch err := d.Decode(&skipped); {
+		case err == io.EOF:
+			return converted, nil
+		case err != nil:
+			return nil, err
+		case documents > 0:
+			return nil, errors.New("there is more than one document")
+		}
+	}
+}
+
+// readJSON reads the next value of valid JSON, and refuses a field that is given twice: which one is meant?
+func readJSON(d *json.Decoder, place string) (n node, err error) {
+	token, err := d.Token()
+	if err != nil {
+		return n, fileErrorf(place, "neither YAML nor JSON: %s", err)
+	}
+	n = node{place, token}
+	switch token {
+	case json.Delim('['):
+		list := []any{}
+		for d.More() {
+			element, err := readJSON(d, n.at(len(list)))
+			if err != nil {
+				return n, err
+			}
+			list = append(list, element.value)
+		}
+		n.value = list
+	case json.Delim('{'):
+		fields := map[string]any{}
+		for d.More() {
+			name, _ := d.Token()
+			field := name.(string) // of an object in valid JSON
+			value, err := readJSON(d, n.under(field))
+			if err != nil {
+				return n, err
+			}
+			if _, twice := fields[field]; twice {
+				return n, fileErrorf(n.under(field), "is there twice")
+			}
+			fields[field] = value.value
+		}
+		n.value = fields
+	default:
+		return n, nil
+	}
+	_, err = d.Token() // the closing bracket
+	return n, err
 }
 
 // kind names what the value is, for messages.
@@ -83,6 +141,9 @@ func (n node) under(field string) string {
 	}
 	return n.place + "." + field
 }
+
+// at is the place of an element of the list.
+func (n node) at(i int) string { return n.place + "[" + strconv.Itoa(i) + "]" }
 
 // object reads an object that has no fields but the known ones. Asking the result for an absent field gives null; null
 // is an object without fields.
@@ -178,7 +239,7 @@ func (n node) list() ([]node, error) {
 	}
 	nodes := make([]node, len(values))
 	for i, v := range values {
-		nodes[i] = node{n.place + "[" + strconv.Itoa(i) + "]", v}
+		nodes[i] = node{n.at(i), v}
 	}
 	return nodes, nil
 }
@@ -214,7 +275,7 @@ func (n node) text() (string, error) {
 	return "", n.wants("a text")
 }
 
-// oneOf reads one of the words; null is "".
+// oneOf reads one of the words, in their spelling; null is "".
 func (n node) oneOf(words ...string) (string, error) {
 	word, err := n.text()
 	if err != nil || word == "" || slices.Contains(words, word) {
@@ -268,6 +329,14 @@ func (n node) addr() (netip.Addr, error) {
 		return netip.Addr{}, n.wants("an IP address")
 	}
 	return a.Unmap(), nil
+}
+
+// subnet reads a prefix that must say its length, and clears its host bits; null is the invalid one.
+func (n node) subnet() (netip.Prefix, error) {
+	if text, ok := n.value.(string); ok && !strings.Contains(text, "/") {
+		return netip.Prefix{}, n.wants("an address with a prefix length")
+	}
+	return n.prefix()
 }
 
 // prefix reads a prefix and clears its host bits; an address stands for itself alone, null is the invalid one.

@@ -48,7 +48,7 @@ func portResource() resource {
 		},
 		objects: func(w *world) map[string]*port { return w.ports },
 		fresh: func(w *world, std neutron.Standard) *port {
-			return &port{Standard: std, AdminStateUp: true, Profile: map[string]any{}, TunnelKey: w.freeTunnelKey()}
+			return &port{Standard: std, AdminStateUp: true, Profile: map[string]any{}}
 		},
 		validate: validatePort,
 	}
@@ -83,7 +83,7 @@ func readAddressPair(n node) (p neutron.AddressPair, err error) {
 	return p, err
 }
 
-// setDHCPOpts replaces the options; one whose value is null is left out.
+// setDHCPOpts replaces the options, as every list of an update is replaced; one whose value is null is left out.
 func setDHCPOpts(p *neutron.Port, v node) error {
 	nodes, err := v.list()
 	if err != nil {
@@ -91,42 +91,62 @@ func setDHCPOpts(p *neutron.Port, v node) error {
 	}
 	p.ExtraDHCPOpts = nil
 	for _, n := range nodes {
-		o, err := n.object("opt_name", "opt_value", "ip_version")
+		opt, isNull, err := readDHCPOpt(n)
 		if err != nil {
 			return err
 		}
-		var opt neutron.DHCPOpt
-		if opt.OptName, err = o.get("opt_name").text(); err != nil {
-			return err
-		}
-		if opt.OptValue, err = o.get("opt_value").text(); err != nil {
-			return err
-		}
-		given := false
-		if opt.IPVersion, given, err = o.get("ip_version").number(4, 6); err != nil {
-			return err
-		}
-		if !given {
-			opt.IPVersion = 4
-		}
-		if opt.OptName == "" {
-			return refuse(neutron.Invalid, "%s is missing", o.under("opt_name"))
-		}
-		if !o.get("opt_value").null() {
+		if !isNull {
 			p.ExtraDHCPOpts = append(p.ExtraDHCPOpts, opt)
 		}
 	}
 	return nil
 }
 
+func readDHCPOpt(n node) (opt neutron.DHCPOpt, isNull bool, err error) {
+	o, err := n.object("opt_name", "opt_value", "ip_version")
+	if err != nil {
+		return opt, false, err
+	}
+	if opt.OptName, err = o.get("opt_name").text(); err != nil {
+		return opt, false, err
+	}
+	if opt.OptName == "" {
+		return opt, false, refuse(neutron.Invalid, "%s is missing", o.under("opt_name"))
+	}
+	if opt.OptValue, err = o.get("opt_value").text(); err != nil {
+		return opt, false, err
+	}
+	version, given, err := o.get("ip_version").number(4, 6)
+	switch {
+	case err != nil:
+		return opt, false, err
+	case !given:
+		version = 4
+	case version == 5:
+		return opt, false, o.get("ip_version").wants("4 or 6")
+	}
+	opt.IPVersion = version
+	return opt, o.get("opt_value").null(), nil
+}
+
 // setProfile keeps null apart from an empty profile: null unbinds the port.
 func setProfile(p *neutron.Port, v node) error {
 	o, err := v.anyObject()
+	if err != nil {
+		return err
+	}
 	p.Profile = o.fields
+	if o.null() {
+		return nil
+	}
+	_, err = o.get("interface_name").text()
 	return err
 }
 
 func validatePort(w *world, p, old *neutron.Port, data object) error {
+	if p.NetworkID == "" {
+		return refuse(neutron.Invalid, "port %s: network_id is missing", p.ID)
+	}
 	n := w.networks[p.NetworkID]
 	if n == nil {
 		return notFound("network", p.NetworkID)
@@ -139,7 +159,7 @@ func validatePort(w *world, p, old *neutron.Port, data object) error {
 	if old == nil && !data.has("port_security_enabled") {
 		p.PortSecurityEnabled = n.PortSecurityEnabled
 	}
-	if translate.ClassOf(p.DeviceOwner) == translate.Remote {
+	if translate.ClassOf(p.DeviceOwner) == translate.Remote && !translate.Uplink(n) {
 		return refuse(neutron.Conflict, "port %s: owner network:remote_site needs a layer-2 gateway connection on network %s, which has none", p.ID, n.ID)
 	}
 	for _, id := range p.SecurityGroups {
@@ -155,8 +175,16 @@ func validatePort(w *world, p, old *neutron.Port, data object) error {
 			return err
 		}
 	}
+	if !w.hasTopologyPort(p) {
+		return nil
+	}
 	if data.has("binding:host_id") || data.has("binding:profile") {
-		return w.settleBinding(p, data)
+		if err := w.settleBinding(p, data); err != nil {
+			return err
+		}
+	}
+	if old == nil {
+		p.TunnelKey = w.nextTunnelKey()
 	}
 	return nil
 }
@@ -211,6 +239,9 @@ func (w *world) settleFixedIPs(p *neutron.Port) error {
 		if !addresses.Usable(s.CIDR, f.IPAddress, p.DeviceOwner) {
 			return refuse(neutron.Invalid, "port %s: IP address %s is not a valid IP for subnet %s, %s", p.ID, f.IPAddress, s.ID, s.CIDR)
 		}
+		if hasAddress(p, f.IPAddress) {
+			return refuse(neutron.Invalid, "port %s: IP address %s is there twice", p.ID, f.IPAddress)
+		}
 		if holder := w.holder(p, f.IPAddress); holder != nil {
 			return refuse(neutron.Conflict, "port %s: IP address %s is that of port %s", p.ID, f.IPAddress, holder.ID)
 		}
@@ -219,15 +250,13 @@ func (w *world) settleFixedIPs(p *neutron.Port) error {
 	return nil
 }
 
-// holder is the port on p's network that has the address: p itself if it has been given it already.
+func hasAddress(p *neutron.Port, a netip.Addr) bool {
+	return slices.ContainsFunc(p.FixedIPs, func(f neutron.FixedIP) bool { return f.IPAddress == a })
+}
+
+// holder is another port on p's network that has the address.
 func (w *world) holder(p *neutron.Port, a netip.Addr) *neutron.Port {
-	has := func(o *neutron.Port) bool {
-		return slices.ContainsFunc(o.FixedIPs, func(f neutron.FixedIP) bool { return f.IPAddress == a })
-	}
-	if has(p) {
-		return p
-	}
-	return first(w.ports, func(o *neutron.Port) bool { return o.ID != p.ID && o.NetworkID == p.NetworkID && has(o) })
+	return first(w.ports, func(o *neutron.Port) bool { return o.ID != p.ID && o.NetworkID == p.NetworkID && hasAddress(o, a) })
 }
 
 // subnetOf finds the subnet that a fixed IP names, or in which its address lies.
@@ -272,15 +301,13 @@ func (w *world) firstFree(s *neutron.Subnet, p *neutron.Port) (netip.Addr, error
 	return netip.Addr{}, refuse(neutron.Conflict, "subnet %s: no more IP addresses available", s.ID)
 }
 
-// freeTunnelKey is the lowest key that no port has.
-func (w *world) freeTunnelKey() uint32 {
-	used := make(map[uint32]bool, len(w.ports))
-	for _, p := range w.ports {
-		used[p.TunnelKey] = true
-	}
-	key := uint32(1)
-	for used[key] {
-		key++
-	}
-	return key
+// hasTopologyPort says whether the port's translation has a port: not on uplinks, nor for what only holds an address.
+func (w *world) hasTopologyPort(p *neutron.Port) bool {
+	return len(translate.Port(p, w.networks[p.NetworkID], w.groupsOf(p)).Ports) > 0
+}
+
+// nextTunnelKey takes the next of the sequence, so that no two ports of the file ever have the same.
+func (w *world) nextTunnelKey() uint32 {
+	w.tunnelKeys++
+	return w.tunnelKeys
 }

@@ -207,19 +207,15 @@ func (s *scenario) readRule(group string, n node) (r neutron.SecurityGroupRule, 
 		return r, err
 	}
 	r.ID, r.SecurityGroupID = translate.Derive("scenario.rule", n.place, group), group
-	if err := readMatch(o, &r); err != nil {
-		return r, err
-	}
-	if r.PortRangeMin, err = readBound(o.get("min")); err != nil {
-		return r, err
-	}
-	if r.PortRangeMax, err = readBound(o.get("max")); err != nil {
+	if err := readMatch(o, &r, "min", "max"); err != nil {
 		return r, err
 	}
 	if !o.get("remote_group").null() {
-		r.RemoteGroupID, err = find(o.get("remote_group"), "security group", s.groups)
+		if r.RemoteGroupID, err = find(o.get("remote_group"), "security group", s.groups); err != nil {
+			return r, err
+		}
 	}
-	return r, err
+	return r, refuseTwoRemotes(o, &r)
 }
 
 func (s *scenario) addPort(n node) error {
@@ -234,7 +230,7 @@ func (s *scenario) addPort(n node) error {
 	if p.NetworkID, err = find(o.get("network"), "network", s.networks); err != nil {
 		return err
 	}
-	p.TunnelKey = s.world.freeTunnelKey()
+	p.TunnelKey = s.world.nextTunnelKey()
 	p.BoundHostID, p.InterfaceName = s.hostOf(p.Name).ID, p.Name
 	return s.putPort(p, o, "name", "network")
 }

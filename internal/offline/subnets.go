@@ -17,7 +17,7 @@ func subnetResource() resource {
 		attributes: map[string]setter[subnet]{
 			"name":       setText(func(s *subnet) *string { return &s.Name }),
 			"network_id": setID(func(s *subnet) *string { return &s.NetworkID }),
-			"cidr":       func(s *subnet, v node) (err error) { s.CIDR, err = v.prefix(); return err },
+			"cidr":       func(s *subnet, v node) (err error) { s.CIDR, err = v.subnet(); return err },
 			"ip_version": func(s *subnet, v node) (err error) { s.IPVersion, _, err = v.number(4, 6); return err },
 			"gateway_ip": func(s *subnet, v node) error {
 				gateway, err := v.addr()
@@ -83,6 +83,9 @@ func readPool(n node) (p neutron.Pool, err error) {
 }
 
 func validateSubnet(w *world, s, old *neutron.Subnet, data object) error {
+	if s.NetworkID == "" {
+		return refuse(neutron.Invalid, "subnet %s: network_id is missing", s.ID)
+	}
 	if w.networks[s.NetworkID] == nil {
 		return notFound("network", s.NetworkID)
 	}

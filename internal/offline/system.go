@@ -12,30 +12,32 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// system is a scenario come to life: the simulator over its topology, and what every host remembers of the packets
-// before.
+// system is a scenario come to life: the simulator over its topology, and what is remembered of the packets before.
+// Connections are those of a network, not of a host (midonet-simulation §5), so all hosts share one memory: where the
+// ports are bound does not change what becomes of a frame (file-formats §2).
 type system struct {
 	*scenario
 	topology  *simulate.World
 	simulator *simulate.Simulator
-	memories  map[string]*simulate.Memory // by host id
-	sightings uint64                      // of learned addresses, in order
-	readable  *strings.Replacer           // ids in texts → names
-	chains    map[string]string           // chain id → name
-	rules     map[string]string           // rule id → place and words
+	memory    *simulate.Memory
+	sightings uint64            // of learned addresses, in order
+	readable  *strings.Replacer // ids in texts → names
+	chains    map[string]string // chain id → name
+	rules     map[string]string // rule id → place and words
 }
 
 func (s *scenario) start() *system {
-	y := &system{scenario: s, topology: simulate.NewWorld(simulate.Options{}), memories: map[string]*simulate.Memory{}}
+	y := &system{scenario: s, topology: simulate.NewWorld(simulate.Options{}), memory: simulate.NewMemory()}
 	y.simulator = simulate.NewSimulator(y.topology)
 	zone := translate.Derive("scenario.zone")
 	underlay := netip.MustParseAddr("198.18.0.1")
+	known := map[string]bool{}
 	for _, p := range inOrder(s.world.ports) {
 		host := s.hostOf(p.Name)
-		if y.memories[host.ID] != nil {
+		if known[host.ID] {
 			continue
 		}
-		y.memories[host.ID] = simulate.NewMemory()
+		known[host.ID] = true
 		host.Tunnels = []topology.HostTunnel{{ZoneID: zone, IP: underlay}}
 		underlay = underlay.Next()
 		y.topology.ApplyHost(host.ID, &host)
@@ -77,27 +79,19 @@ type passage struct {
 	walk       []flow.Step
 }
 
-// send puts a frame on a port as its machine does. State is kept as on real hosts: the ingress host remembers, and
-// tells the hosts of the ports that the frame reaches.
+// send puts a frame on a port as its machine does.
 func (y *system) send(port string, frame []byte) passage {
 	id := y.ports[port]
-	host := y.hostOf(port).ID
-	d := y.simulator.Run(simulate.Input{PortID: id, Frame: frame, State: y.memories[host], Explain: true})
-	told := []string{host}
+	d := y.simulator.Run(simulate.Input{PortID: id, Frame: frame, State: y.memory, Explain: true})
 	var p passage
 	for _, o := range d.Outputs {
 		p.deliveries = append(p.deliveries, delivery{y.nameOf[o.PortID], showFrame(frame)})
-		if !slices.Contains(told, o.HostID) {
-			told = append(told, o.HostID)
-		}
 	}
 	for _, e := range d.Emit {
 		p.deliveries = append(p.deliveries, delivery{y.nameOf[e.PortID], showFrame(e.Frame)})
 	}
-	for _, h := range told {
-		y.memories[h].Commit(d)
-	}
-	y.learn(host, d)
+	y.memory.Commit(d)
+	y.learn(y.hostOf(port).ID, d)
 	for _, end := range d.Drops {
 		p.drops = append(p.drops, dropped{y.words(end.Device), y.words(end.Reason)})
 	}

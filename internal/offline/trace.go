@@ -1,6 +1,8 @@
 package offline
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,7 +19,7 @@ type TraceOptions struct {
 
 // scenarioFile is a file of scenarios; a file that holds one alone has it without the list.
 type scenarioFile struct {
-	scenarios []object
+	scenarios []node
 	alone     bool
 }
 
@@ -52,15 +54,13 @@ func Trace(in io.Reader, opts TraceOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var results tracedFile
+	results := tracedFile{Scenarios: []traced{}}
 	var wrong error
-	for _, o := range file.scenarios {
-		t, err := runScenario(o, opts.EachHost)
+	for _, n := range file.scenarios {
+		t, err := runScenario(n, opts.EachHost)
 		if err != nil {
 			t.Error, t.MACs, t.Steps = err.Error(), nil, nil
-			if wrong == nil {
-				wrong = err
-			}
+			wrong = cmp.Or(wrong, asFileError(err))
 		}
 		results.Scenarios = append(results.Scenarios, t)
 	}
@@ -74,6 +74,15 @@ func Trace(in io.Reader, opts TraceOptions, out io.Writer) error {
 		return wrong
 	}
 	return results.expectations()
+}
+
+// asFileError makes a fault of the file of an object that was refused: a scenario, unlike an operation, has to be right.
+func asFileError(err error) error {
+	var already *FileError
+	if errors.As(err, &already) {
+		return err
+	}
+	return &FileError{Problem: err.Error()}
 }
 
 // expectations is ErrExpectation if one failed.
@@ -111,18 +120,25 @@ func readScenarioFile(in io.Reader) (*scenarioFile, error) {
 		if !o.has("topology") {
 			return nil, fileErrorf("", "has neither scenarios nor a topology")
 		}
-		return &scenarioFile{scenarios: []object{o}, alone: true}, nil
+		return &scenarioFile{scenarios: []node{root}, alone: true}, nil
 	}
 	if o, err = root.object("scenarios"); err != nil {
 		return nil, err
 	}
-	scenarios, err := each(o.get("scenarios"), node.anyObject)
+	scenarios, err := o.get("scenarios").list()
 	return &scenarioFile{scenarios: scenarios}, err
 }
 
 // runScenario builds a scenario and runs its steps in one life of the system.
-func runScenario(o object, apart bool) (t traced, err error) {
+func runScenario(n node, apart bool) (t traced, err error) {
+	o, err := n.anyObject()
+	if err != nil {
+		return t, err
+	}
 	t.ID = o.get("id").value
+	if !o.has("topology") {
+		return t, fileErrorf(o.under("topology"), "is missing")
+	}
 	if t.title, err = o.get("title").text(); err != nil {
 		return t, err
 	}

@@ -16,6 +16,8 @@ type world struct {
 	ports    map[string]*neutron.Port
 	groups   map[string]*neutron.SecurityGroup
 	hosts    map[string]*topology.Host
+
+	tunnelKeys uint32 // the last that a port was given
 }
 
 func newWorld() *world {

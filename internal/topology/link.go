@@ -82,7 +82,7 @@ func (v *View) place(b *Bundle) {
 		v.Ports[p.ID] = &p
 	}
 	for _, c := range b.Chains {
-		v.Chains[c.ID] = &Chain{ID: c.ID, Name: c.Name, TenantID: c.TenantID}
+		v.Chains[c.ID] = &Chain{ID: c.ID, Name: c.Name, TenantID: c.TenantID, RuleIDs: []string{}}
 	}
 	for _, g := range b.IPAddrGroups {
 		g.IPAddrPorts, g.RuleIDs = nil, nil

@@ -56,7 +56,7 @@ type Chain struct {
 	Rules    []Rule `json:"rules,omitempty"`
 
 	// Back-references, filled by Link only; RuleIDs lists Rules in order.
-	RuleIDs            []string `json:"ruleIds,omitempty"`
+	RuleIDs            []string `json:"ruleIds,omitzero"` // there also when empty
 	JumpRuleIDs        []string `json:"jumpRuleIds,omitempty"`
 	PortInboundIDs     []string `json:"portInboundIds,omitempty"`
 	PortOutboundIDs    []string `json:"portOutboundIds,omitempty"`
