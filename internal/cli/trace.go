@@ -25,7 +25,12 @@ is alive the server answers, and says that they are missing. A frame is hex digi
   heddle trace --port ID --frame '{type: ipv4, eth_src: "fa:16:…", eth_dst: "fa:16:…", ip_src: 10.0.0.3, ip_dst: 10.0.0.4, proto: tcp, sport: 4000, dport: 22}'
 Offline: --scenario FILE holds a topology and frames with what is expected of them ("-" reads standard input). Exits 1 when an
 expectation fails, 2 when the file is wrong.`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &Exit{Code: 2, Text: fmt.Sprintf("trace: what is %q? A scenario is given with --scenario, a port with --port", args[0])}
+			}
+			return nil
+		},
 	}
 	cloud := cloudFlags(cmd)
 	format := outputFlag(cmd)
@@ -34,14 +39,14 @@ expectation fails, 2 when the file is wrong.`,
 	f.StringVar(&hosts, "hosts", "one", "with --scenario: one host for all ports, or each port on its own")
 	f.StringVar(&port, "port", "", "`id` of the port that the frame enters by")
 	f.StringVar(&frame, "frame", "", "the `frame`: hex digits, or fields")
-	cmd.MarkFlagsMutuallyExclusive("scenario", "port")
-	cmd.MarkFlagsRequiredTogether("port", "frame")
-	cmd.MarkFlagsOneRequired("scenario", "port")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if scenario != "" {
+		switch live := port != "" && frame != ""; {
+		case scenario != "" && port == "" && frame == "":
 			return traceScenario(cmd, scenario, hosts, *format)
+		case scenario == "" && live:
+			return traceLive(cmd, cloud, port, frame, *format)
 		}
-		return traceLive(cmd, cloud, port, frame, *format)
+		return &Exit{Code: 2, Text: "trace: want either --scenario, or --port and --frame"}
 	}
 	return cmd
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -19,7 +20,12 @@ func translateCommand() *cobra.Command {
 		Long: `Reads operations on Neutron objects, YAML or JSON ("-" reads standard input), applies each as one transaction to an empty
 store, and prints the virtual topology. A refused operation leaves the topology as it was and says why.
 Exits 2 when the file is wrong, naming the place.`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &Exit{Code: 2, Text: fmt.Sprintf("translate: want one FILE, or - for standard input; got %d arguments", len(args))}
+			}
+			return nil
+		},
 	}
 	cmd.Flags().BoolVar(&each, "each", false, "the topology after every step, not only after the last")
 	format := outputFlag(cmd)
