@@ -82,7 +82,7 @@ func (o *operation) changeAddresses(p, old *neutron.Port, v neutron.Values) erro
 func asRequests(ips []neutron.FixedIP) []neutron.FixedIPRequest {
 	requests := make([]neutron.FixedIPRequest, len(ips))
 	for i, f := range ips {
-		requests[i] = neutron.FixedIPRequest{SubnetID: f.SubnetID, IPAddress: f.IPAddress}
+		requests[i] = neutron.FixedIPRequest(f)
 	}
 	return requests
 }

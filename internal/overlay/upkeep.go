@@ -28,7 +28,6 @@ type upkeep struct {
 	e       *engine
 	again   *decider // simulates flows once more
 	room    []byte
-	started time.Duration // the agent's; flows of before are adopted or taken away
 	adopted bool
 }
 
