@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,18 +29,20 @@ func environmentName(flag string) string {
 // configure gives every flag of cmd that was not set on the command line its value from env or the file at path
 // ("" = no file). Errors name the file, section and key, or the variable.
 func configure(cmd *cobra.Command, path string, lookup func(string) (string, bool)) error {
-	section, err := readSection(path, cmd.Name())
+	top := section(cmd)
+	settings, err := readSection(path, top)
 	if err != nil {
 		return err
 	}
-	for key := range section {
-		if f := cmd.LocalNonPersistentFlags().Lookup(key); f == nil || key == "help" {
-			return fmt.Errorf("%s: %s.%s: no such setting; known: %s", path, cmd.Name(), key, strings.Join(flagNames(cmd), ", "))
+	known := flagNames(top)
+	for key := range settings {
+		if !slices.Contains(known, key) {
+			return fmt.Errorf("%s: %s.%s: no such setting; known: %s", path, top.Name(), key, strings.Join(known, ", "))
 		}
 	}
 	var failed error
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		if failed != nil || f.Changed || f.Name == "help" {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if failed != nil || f.Changed || !configurable(f) {
 			return
 		}
 		if v, ok := lookup(environmentName(f.Name)); ok {
@@ -48,9 +51,9 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 			}
 			return
 		}
-		for _, v := range section[f.Name] {
+		for _, v := range settings[f.Name] {
 			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				failed = fmt.Errorf("%s: %s.%s: %w", path, cmd.Name(), f.Name, err)
+				failed = fmt.Errorf("%s: %s.%s: %w", path, top.Name(), f.Name, err)
 				return
 			}
 		}
@@ -58,8 +61,21 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 	return failed
 }
 
-// readSection reads the settings of one command: a scalar is one value, a list several.
-func readSection(path, name string) (map[string][]string, error) {
+// section is the command that a section of the file is named after: the one right below heddle.
+func section(cmd *cobra.Command) *cobra.Command {
+	for cmd.HasParent() && cmd.Parent().HasParent() {
+		cmd = cmd.Parent()
+	}
+	return cmd
+}
+
+// configurable says whether a flag is a setting: not one about the command line itself.
+func configurable(f *pflag.Flag) bool {
+	return f.Name != "help" && f.Name != "config" && f.Name != "version"
+}
+
+// readSection reads the settings of a section: a scalar is one value, a list several.
+func readSection(path string, top *cobra.Command) (map[string][]string, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -71,29 +87,42 @@ func readSection(path, name string) (map[string][]string, error) {
 	if err := yaml.UnmarshalStrict(raw, &file); err != nil {
 		return nil, fmt.Errorf("%s: want a section for each command with settings below it: %w", path, err)
 	}
-	section := map[string][]string{}
-	for key, v := range file[name] {
+	for name := range file {
+		if c, _, err := top.Root().Find([]string{name}); top.HasParent() && (err != nil || c.Name() != name) {
+			return nil, fmt.Errorf("%s: %s: no such section: want the name of a command, as `heddle --help` lists them", path, name)
+		}
+	}
+	settings := map[string][]string{}
+	for key, v := range file[top.Name()] {
 		switch v := v.(type) {
 		case []any:
 			for _, item := range v {
-				section[key] = append(section[key], fmt.Sprint(item))
+				settings[key] = append(settings[key], fmt.Sprint(item))
 			}
 		case map[string]any:
-			return nil, fmt.Errorf("%s: %s.%s: want a value or a list of values", path, name, key)
+			return nil, fmt.Errorf("%s: %s.%s: want a value or a list of values", path, top.Name(), key)
 		default:
-			section[key] = []string{fmt.Sprint(v)}
+			settings[key] = []string{fmt.Sprint(v)}
 		}
 	}
-	return section, nil
+	return settings, nil
 }
 
-func flagNames(cmd *cobra.Command) []string {
-	var names []string
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" {
-			names = append(names, f.Name)
+// flagNames are the settings of a command and those below it.
+func flagNames(top *cobra.Command) []string {
+	names := map[string]bool{}
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if configurable(f) {
+				names[f.Name] = true
+			}
+		})
+		cmd.PersistentFlags().VisitAll(func(f *pflag.Flag) { names[f.Name] = true })
+		for _, sub := range cmd.Commands() {
+			visit(sub)
 		}
-	})
-	sort.Strings(names)
-	return names
+	}
+	visit(top)
+	return slices.Sorted(maps.Keys(names))
 }

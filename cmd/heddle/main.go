@@ -29,10 +29,15 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRoot().ExecuteContext(ctx)
+	root := newRoot()
+	started := watchStart(root)
+	err := root.ExecuteContext(ctx)
 	stop()
 	if err == nil {
 		return
+	}
+	if !*started {
+		err = usageError{err}
 	}
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) {
@@ -47,6 +52,34 @@ func main() {
 		os.Exit(2)
 	}
 	os.Exit(1)
+}
+
+// watchStart tells whether a command has begun its work: an error before that is one of usage, which is all that cobra
+// finds wrong. Commands that only hold others ask for one of them.
+func watchStart(root *cobra.Command) *bool {
+	started := false
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				started = true
+				return run(cmd, args)
+			}
+		} else if cmd.HasParent() && cmd.HasSubCommands() {
+			cmd.Args = cobra.ArbitraryArgs
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return fmt.Errorf("%s: which of its commands? see %s --help", cmd.Name(), cmd.CommandPath())
+				}
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	return &started
 }
 
 func newRoot() *cobra.Command {

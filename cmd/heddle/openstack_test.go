@@ -8,6 +8,7 @@ import (
 
 // TestOpenStackCommand creates, lists, updates and deletes every resource with Debian's openstack command.
 func TestOpenStackCommand(t *testing.T) {
+	t.Parallel()
 	r, data := startServer(t)
 	run := func(args ...string) string { t.Helper(); return r.openstack(t, data, args...) }
 	show := func(args ...string) map[string]any {
