@@ -8,6 +8,7 @@ export CGO_ENABLED := 0
 export GOFLAGS += -buildvcs=false
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TIME := 10s
+BENCHTIME := 1s
 
 .PHONY: help demo test check build setup generate bench fuzz clean
 
@@ -26,7 +27,7 @@ check:              ## format, vet, staticcheck, import rules: under a minute
 	@files=$$(gofmt -l .) && test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
-	go test .
+	go test -count 1 .
 
 build:              ## bin/heddle
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/heddle ./cmd/heddle
@@ -38,9 +39,9 @@ generate:           ## rebuild the eBPF objects: the same bytes wherever the tre
 	@scripts/setup generate
 	go generate ./internal/overlay/datapath/...
 
-bench: build        ## Go benchmarks, and the traffic figures of docs/performance.md
-	go test -run '^$$' -bench . -benchmem ./...
-	bin/heddle bench
+bench: build        ## Go benchmarks for BENCHTIME=1s each, and the traffic figures of docs/performance.md
+	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./...
+	bin/heddle bench $(ARGS)
 
 fuzz:               ## every fuzz target for TIME=10s
 	scripts/fuzz $(TIME)
