@@ -20,11 +20,8 @@ const (
 // CreateSecurityGroups makes groups, all or none, each with rules that let everything out.
 func (s *Service) CreateSecurityGroups(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupView, error) {
 	return transact(ctx, s, c, func(o *operation) ([]*neutron.SecurityGroupView, error) {
-		for _, v := range vs {
-			owner := neutron.Owner{ProjectID: v.Text("project_id")}
-			if err := neutron.Authorize(c, neutron.SecurityGroups, neutron.Create, v, owner); err != nil {
-				return nil, err
-			}
+		if err := o.authorizeEach(neutron.SecurityGroups, vs); err != nil {
+			return nil, err
 		}
 		for _, v := range vs {
 			if _, err := o.defaultGroup(v.Text("project_id")); err != nil {
@@ -34,15 +31,13 @@ func (s *Service) CreateSecurityGroups(ctx context.Context, c neutron.Caller, vs
 		if err := o.chargeEach(quotaGroup, vs); err != nil {
 			return nil, err
 		}
-		views := make([]*neutron.SecurityGroupView, len(vs))
-		for i, v := range vs {
+		return each(vs, func(v neutron.Values) (*neutron.SecurityGroupView, error) {
 			g, err := o.createGroup(v)
 			if err != nil {
 				return nil, err
 			}
-			views[i] = &neutron.SecurityGroupView{SecurityGroup: g}
-		}
-		return views, nil
+			return &neutron.SecurityGroupView{SecurityGroup: g}, nil
+		})
 	})
 }
 
@@ -96,7 +91,7 @@ func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {
 // UpdateSecurityGroup changes a group. Its name is fixed if it is the default one, and stateful while ports use it.
 func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupView, error) {
-		old, err := o.groupToChange(id, neutron.Update, v, ifMatch)
+		old, err := o.groups().toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +117,7 @@ func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id 
 // DeleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it.
 func (s *Service) DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s, c, func(o *operation) error {
-		g, err := o.groupToChange(id, neutron.Delete, nil, ifMatch)
+		g, err := o.groups().toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err
 		}
@@ -169,18 +164,6 @@ func (o *operation) putGroup(g *neutron.SecurityGroup) error {
 		return err
 	}
 	return o.putBundle(kindGroup, g.ID, translate.SecurityGroup(g))
-}
-
-// groupToChange finds a group for an update or a delete.
-func (o *operation) groupToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroup, error) {
-	g, err := schema.SecurityGroups.Get(o.tx, id)
-	if err != nil || !neutron.CanSee(o.caller, neutron.SecurityGroups, groupOwner(g)) {
-		return nil, neutron.SecurityGroups.NotFound(id)
-	}
-	if err := neutron.Authorize(o.caller, neutron.SecurityGroups, op, v, groupOwner(g)); err != nil {
-		return nil, err
-	}
-	return g, checkRevision(ifMatch, g.RevisionNumber)
 }
 
 func groupOwner(g *neutron.SecurityGroup) neutron.Owner { return neutron.Owner{ProjectID: g.ProjectID} }

@@ -14,24 +14,19 @@ import (
 // CreateNetworks makes networks, all or none. The first of a project brings its default security group.
 func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
 	return transact(ctx, s, c, func(o *operation) ([]*neutron.NetworkView, error) {
-		for _, v := range vs {
-			owner := neutron.Owner{ProjectID: v.Text("project_id")}
-			if err := neutron.Authorize(c, neutron.Networks, neutron.Create, v, owner); err != nil {
-				return nil, err
-			}
+		if err := o.authorizeEach(neutron.Networks, vs); err != nil {
+			return nil, err
 		}
 		if err := o.chargeEach(quotaNetwork, vs); err != nil {
 			return nil, err
 		}
-		views := make([]*neutron.NetworkView, len(vs))
-		for i, v := range vs {
+		return each(vs, func(v neutron.Values) (*neutron.NetworkView, error) {
 			n, err := o.createNetwork(v)
 			if err != nil {
 				return nil, err
 			}
-			views[i] = networkView(n, []string{})
-		}
-		return views, nil
+			return networkView(n, []string{}), nil
+		})
 	})
 }
 
@@ -64,7 +59,7 @@ func (o *operation) createNetwork(v neutron.Values) (*neutron.Network, error) {
 // UpdateNetwork changes a network. The machines of its subnets are told a new MTU.
 func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
-		old, err := o.networkToChange(id, neutron.Update, v, ifMatch)
+		old, err := o.networks().toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
@@ -180,7 +175,7 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 // DeleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse.
 func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s, c, func(o *operation) error {
-		if _, err := o.networkToChange(id, neutron.Delete, nil, ifMatch); err != nil {
+		if _, err := o.networks().toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return err
 		}
 		ports := o.portsOf(id)
@@ -217,18 +212,6 @@ func (o *operation) putNetwork(n *neutron.Network) error {
 		return err
 	}
 	return o.putBundle(kindNetwork, n.ID, translate.Network(n))
-}
-
-// networkToChange finds a network for an update or a delete.
-func (o *operation) networkToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Network, error) {
-	n, err := schema.Networks.Get(o.tx, id)
-	if err != nil || !neutron.CanSee(o.caller, neutron.Networks, networkOwner(n)) {
-		return nil, neutron.Networks.NotFound(id)
-	}
-	if err := neutron.Authorize(o.caller, neutron.Networks, op, v, networkOwner(n)); err != nil {
-		return nil, err
-	}
-	return n, checkRevision(ifMatch, n.RevisionNumber)
 }
 
 // networkFor finds the network that something new is to be on. It must only stay there: others may be made on it at once.

@@ -15,28 +15,19 @@ import (
 // CreatePorts makes ports, all or none.
 func (s *Service) CreatePorts(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.PortView, error) {
 	return transact(ctx, s, c, func(o *operation) ([]*neutron.PortView, error) {
-		for _, v := range vs {
-			n, err := o.networkFor(v.Text("network_id"))
-			if err != nil {
-				return nil, err
-			}
-			owner := neutron.Owner{ProjectID: v.Text("project_id"), NetworkProjectID: n.ProjectID, Shared: n.Shared}
-			if err := neutron.Authorize(c, neutron.Ports, neutron.Create, v, owner); err != nil {
-				return nil, err
-			}
+		if err := o.authorizeEach(neutron.Ports, vs); err != nil {
+			return nil, err
 		}
 		if err := o.chargeEach(quotaPort, vs); err != nil {
 			return nil, err
 		}
-		views := make([]*neutron.PortView, len(vs))
-		for i, v := range vs {
+		return each(vs, func(v neutron.Values) (*neutron.PortView, error) {
 			p, err := o.createPort(v)
 			if err != nil {
 				return nil, err
 			}
-			views[i] = s.portView(o.tx, p)
-		}
-		return views, nil
+			return s.portView(o.tx, p), nil
+		})
 	})
 }
 
@@ -334,18 +325,12 @@ func servedBy(p *neutron.Port) []neutron.FixedIP {
 
 // portToChange finds a port and its network for an update or a delete.
 func (o *operation) portToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Port, *neutron.Network, error) {
-	p, err := schema.Ports.Get(o.tx, id)
+	p, err := o.ports().toChange(o, id, op, v, ifMatch)
 	if err != nil {
-		return nil, nil, neutron.Ports.NotFound(id)
-	}
-	n, err := schema.Networks.Need(o.tx, p.NetworkID)
-	if err != nil || !neutron.CanSee(o.caller, neutron.Ports, portOwner(p, n)) {
-		return nil, nil, neutron.Ports.NotFound(id)
-	}
-	if err := neutron.Authorize(o.caller, neutron.Ports, op, v, portOwner(p, n)); err != nil {
 		return nil, nil, err
 	}
-	return p, n, checkRevision(ifMatch, p.RevisionNumber)
+	n, err := schema.Networks.Need(o.tx, p.NetworkID)
+	return p, n, err
 }
 
 func portOwner(p *neutron.Port, n *neutron.Network) neutron.Owner {

@@ -21,9 +21,9 @@ func (s *Service) Networks(ctx context.Context, c neutron.Caller, q neutron.Quer
 	return s.networks().list(ctx, c, q)
 }
 
-func (s *Service) networks() listed[neutron.Network, neutron.NetworkView] {
-	l := listed[neutron.Network, neutron.NetworkView]{
-		Service: s, resource: neutron.Networks, table: schema.Networks,
+func (s *Service) networks() resource[neutron.Network, neutron.NetworkView] {
+	res := resource[neutron.Network, neutron.NetworkView]{
+		Service: s, name: neutron.Networks, table: schema.Networks,
 		standard: func(n *neutron.Network) *neutron.Standard { return &n.Standard },
 		owner:    func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) { return networkOwner(n), true },
 		asked: func(n *neutron.Network, q neutron.Query) bool {
@@ -36,24 +36,24 @@ func (s *Service) networks() listed[neutron.Network, neutron.NetworkView] {
 			return networkView(n, subnetsOn(r, n.ID))
 		},
 	}
-	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Network] {
+	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Network] {
 		switch {
 		case len(q.IDs) > 0:
-			return l.byID(r, q.IDs)
+			return res.byID(r, q.IDs)
 		case len(q.Names) > 0:
-			return l.by(r, "name", q.Names)
+			return res.by(r, "name", q.Names)
 		case len(q.ProjectIDs) > 0:
-			return l.by(r, "project", q.ProjectIDs)
+			return res.by(r, "project", q.ProjectIDs)
 		case q.OnlyExternal:
-			return l.table.By(r, "external", "true")
+			return res.table.By(r, "external", "true")
 		case q.OnlyShared:
-			return l.table.By(r, "shared", "true")
+			return res.table.By(r, "shared", "true")
 		case c.Admin():
-			return l.table.All(r)
+			return res.table.All(r)
 		}
-		return l.union(l.table.By(r, "project", c.ProjectID), l.table.By(r, "shared", "true"), l.table.By(r, "external", "true"))
+		return res.union(res.table.By(r, "project", c.ProjectID), res.table.By(r, "shared", "true"), res.table.By(r, "external", "true"))
 	}
-	return l
+	return res
 }
 
 func subnetsOn(r records.Reader, networkID string) []string {
@@ -74,18 +74,12 @@ func (s *Service) Subnets(ctx context.Context, c neutron.Caller, q neutron.Query
 	return s.subnets().list(ctx, c, q)
 }
 
-func (s *Service) subnets() listed[neutron.Subnet, neutron.SubnetView] {
-	l := listed[neutron.Subnet, neutron.SubnetView]{
-		Service: s, resource: neutron.Subnets, table: schema.Subnets,
+func (s *Service) subnets() resource[neutron.Subnet, neutron.SubnetView] {
+	res := resource[neutron.Subnet, neutron.SubnetView]{
+		Service: s, name: neutron.Subnets, table: schema.Subnets,
 		standard: func(s *neutron.Subnet) *neutron.Standard { return &s.Standard },
-		owner: func(r records.Reader, s *neutron.Subnet) (neutron.Owner, bool) {
-			n, ok := schema.Networks.Peek(r, s.NetworkID)
-			if !ok {
-				return neutron.Owner{}, false
-			}
-			return subnetOwner(s, n), true
-		},
-		asked: func(s *neutron.Subnet, q neutron.Query) bool { return among(q.NetworkIDs, s.NetworkID) },
+		owner:    onNetwork(func(s *neutron.Subnet) string { return s.NetworkID }, subnetOwner),
+		asked:    func(s *neutron.Subnet, q neutron.Query) bool { return among(q.NetworkIDs, s.NetworkID) },
 		answer: func(r records.Reader, s *neutron.Subnet, q neutron.Query) *neutron.SubnetView {
 			if q.WithoutComputed {
 				return &neutron.SubnetView{Subnet: s}
@@ -93,25 +87,25 @@ func (s *Service) subnets() listed[neutron.Subnet, neutron.SubnetView] {
 			return subnetView(r, s)
 		},
 	}
-	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Subnet] {
+	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Subnet] {
 		switch {
 		case len(q.IDs) > 0:
-			return l.byID(r, q.IDs)
+			return res.byID(r, q.IDs)
 		case len(q.NetworkIDs) > 0:
-			return l.by(r, "network", q.NetworkIDs)
+			return res.by(r, "network", q.NetworkIDs)
 		case len(q.Names) > 0:
-			return l.by(r, "name", q.Names)
+			return res.by(r, "name", q.Names)
 		case len(q.ProjectIDs) > 0:
-			return l.by(r, "project", q.ProjectIDs)
+			return res.by(r, "project", q.ProjectIDs)
 		case q.OnlyShared:
-			return l.union(onNetworks(l.table, r, schema.Networks.By(r, "shared", "true"))...)
+			return res.union(onNetworks(res.table, r, schema.Networks.By(r, "shared", "true"))...)
 		case c.Admin():
-			return l.table.All(r)
+			return res.table.All(r)
 		}
-		parts := onNetworks(l.table, r, s.networks().candidates(r, c, neutron.Query{}))
-		return l.union(append(parts, l.table.By(r, "project", c.ProjectID))...)
+		parts := onNetworks(res.table, r, s.networks().candidates(r, c, neutron.Query{}))
+		return res.union(append(parts, res.table.By(r, "project", c.ProjectID))...)
 	}
-	return l
+	return res
 }
 
 // onNetworks are the records of each network, for tables with an index by network.
@@ -133,18 +127,12 @@ func (s *Service) Ports(ctx context.Context, c neutron.Caller, q neutron.Query) 
 	return s.ports().list(ctx, c, q)
 }
 
-func (s *Service) ports() listed[neutron.Port, neutron.PortView] {
-	l := listed[neutron.Port, neutron.PortView]{
-		Service: s, resource: neutron.Ports, table: schema.Ports,
+func (s *Service) ports() resource[neutron.Port, neutron.PortView] {
+	res := resource[neutron.Port, neutron.PortView]{
+		Service: s, name: neutron.Ports, table: schema.Ports,
 		standard: func(p *neutron.Port) *neutron.Standard { return &p.Standard },
-		owner: func(r records.Reader, p *neutron.Port) (neutron.Owner, bool) {
-			n, ok := schema.Networks.Peek(r, p.NetworkID)
-			if !ok {
-				return neutron.Owner{}, false
-			}
-			return portOwner(p, n), true
-		},
-		asked: portAsked,
+		owner:    onNetwork(func(p *neutron.Port) string { return p.NetworkID }, portOwner),
+		asked:    portAsked,
 		answer: func(r records.Reader, p *neutron.Port, q neutron.Query) *neutron.PortView {
 			if q.WithoutComputed {
 				return &neutron.PortView{Port: p}
@@ -152,37 +140,37 @@ func (s *Service) ports() listed[neutron.Port, neutron.PortView] {
 			return s.portView(r, p)
 		},
 	}
-	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Port] {
+	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Port] {
 		switch {
 		case len(q.IDs) > 0:
-			return l.byID(r, q.IDs)
+			return res.byID(r, q.IDs)
 		case len(q.MACAddresses) > 0:
-			return l.by(r, "mac_address", q.MACAddresses)
+			return res.by(r, "mac_address", q.MACAddresses)
 		case len(q.IPAddresses) > 0:
-			return l.by(r, "ip_address", q.IPAddresses)
+			return res.by(r, "ip_address", q.IPAddresses)
 		case len(q.DeviceIDs) > 0:
-			return l.by(r, "device_id", q.DeviceIDs)
+			return res.by(r, "device_id", q.DeviceIDs)
 		case len(q.Names) > 0:
-			return l.by(r, "name", q.Names)
+			return res.by(r, "name", q.Names)
 		case len(q.SubnetIDs) > 0:
-			return l.by(r, "subnet", q.SubnetIDs)
+			return res.by(r, "subnet", q.SubnetIDs)
 		case len(q.NetworkIDs) > 0:
-			return l.by(r, "network", q.NetworkIDs)
+			return res.by(r, "network", q.NetworkIDs)
 		case len(q.HostIDs) > 0:
-			return l.by(r, "host", q.HostIDs)
+			return res.by(r, "host", q.HostIDs)
 		case len(q.SecurityGroupIDs) > 0:
-			return l.by(r, "security_group", q.SecurityGroupIDs)
+			return res.by(r, "security_group", q.SecurityGroupIDs)
 		case len(q.ProjectIDs) > 0:
-			return l.by(r, "project", q.ProjectIDs)
+			return res.by(r, "project", q.ProjectIDs)
 		case c.Admin() && len(q.DeviceOwners) > 0:
-			return l.by(r, "device_owner", q.DeviceOwners)
+			return res.by(r, "device_owner", q.DeviceOwners)
 		case c.Admin():
-			return l.table.All(r)
+			return res.table.All(r)
 		}
-		parts := onNetworks(l.table, r, schema.Networks.By(r, "project", c.ProjectID))
-		return l.union(append(parts, l.table.By(r, "project", c.ProjectID))...)
+		parts := onNetworks(res.table, r, schema.Networks.By(r, "project", c.ProjectID))
+		return res.union(append(parts, res.table.By(r, "project", c.ProjectID))...)
 	}
-	return l
+	return res
 }
 
 // portAsked leaves MAC addresses and IP addresses of a query to the index that found the port, or to the API.
@@ -204,12 +192,12 @@ func (s *Service) SecurityGroups(ctx context.Context, c neutron.Caller, q neutro
 	if err != nil {
 		return nil, err
 	}
-	return s.groups().over(snap, c, q), nil
+	return s.groups().in(snap, c, q), nil
 }
 
-func (s *Service) groups() listed[neutron.SecurityGroup, neutron.SecurityGroupView] {
-	l := listed[neutron.SecurityGroup, neutron.SecurityGroupView]{
-		Service: s, resource: neutron.SecurityGroups, table: schema.SecurityGroups,
+func (s *Service) groups() resource[neutron.SecurityGroup, neutron.SecurityGroupView] {
+	res := resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
+		Service: s, name: neutron.SecurityGroups, table: schema.SecurityGroups,
 		standard: func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
 		owner:    func(_ records.Reader, g *neutron.SecurityGroup) (neutron.Owner, bool) { return groupOwner(g), true },
 		asked:    func(_ *neutron.SecurityGroup, q neutron.Query) bool { return !q.OnlyShared },
@@ -217,20 +205,20 @@ func (s *Service) groups() listed[neutron.SecurityGroup, neutron.SecurityGroupVi
 			return &neutron.SecurityGroupView{SecurityGroup: g}
 		},
 	}
-	l.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
+	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
 		switch {
 		case len(q.IDs) > 0:
-			return l.byID(r, q.IDs)
+			return res.byID(r, q.IDs)
 		case len(q.ProjectIDs) > 0:
-			return l.by(r, "project", q.ProjectIDs)
+			return res.by(r, "project", q.ProjectIDs)
 		case c.Admin() && len(q.Names) > 0:
-			return l.by(r, "name", q.Names)
+			return res.by(r, "name", q.Names)
 		case c.Admin():
-			return l.table.All(r)
+			return res.table.All(r)
 		}
-		return l.table.By(r, "project", c.ProjectID)
+		return res.table.By(r, "project", c.ProjectID)
 	}
-	return l
+	return res
 }
 
 // withDefaultGroup is a snapshot in which there is the default group that a list of groups or rules brings.
@@ -293,16 +281,16 @@ func (s *Service) SecurityGroupRules(ctx context.Context, c neutron.Caller, q ne
 }
 
 func (s *Service) groupsOfRules(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
-	l := s.groups()
+	groups := s.groups()
 	switch {
 	case len(q.IDs) > 0:
-		return l.by(r, "rule", q.IDs)
+		return groups.by(r, "rule", q.IDs)
 	case len(q.SecurityGroupIDs) > 0:
-		return l.byID(r, q.SecurityGroupIDs)
+		return groups.byID(r, q.SecurityGroupIDs)
 	case len(q.RemoteGroupIDs) > 0:
-		return l.by(r, "remote_group", q.RemoteGroupIDs)
+		return groups.by(r, "remote_group", q.RemoteGroupIDs)
 	case c.Admin():
-		return l.table.All(r)
+		return groups.table.All(r)
 	}
-	return l.table.By(r, "project", c.ProjectID)
+	return groups.table.By(r, "project", c.ProjectID)
 }

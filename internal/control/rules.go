@@ -15,11 +15,8 @@ func (s *Service) CreateSecurityGroupRules(ctx context.Context, c neutron.Caller
 		if err := oneGroup(vs); err != nil {
 			return nil, err
 		}
-		for _, v := range vs {
-			owner := neutron.Owner{ProjectID: v.Text("project_id")}
-			if err := neutron.Authorize(c, neutron.SecurityGroupRules, neutron.Create, v, owner); err != nil {
-				return nil, err
-			}
+		if err := o.authorizeEach(neutron.SecurityGroupRules, vs); err != nil {
+			return nil, err
 		}
 		made := make([]neutron.SecurityGroupRule, len(vs))
 		for i, v := range vs {

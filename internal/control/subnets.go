@@ -17,28 +17,19 @@ import (
 // CreateSubnets makes subnets, all or none. One with automatic addresses gives every port of its network one.
 func (s *Service) CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SubnetView, error) {
 	return transact(ctx, s, c, func(o *operation) ([]*neutron.SubnetView, error) {
-		for _, v := range vs {
-			n, err := o.networkFor(v.Text("network_id"))
-			if err != nil {
-				return nil, err
-			}
-			owner := neutron.Owner{ProjectID: v.Text("project_id"), NetworkProjectID: n.ProjectID, Shared: n.Shared}
-			if err := neutron.Authorize(c, neutron.Subnets, neutron.Create, v, owner); err != nil {
-				return nil, err
-			}
+		if err := o.authorizeEach(neutron.Subnets, vs); err != nil {
+			return nil, err
 		}
 		if err := o.chargeEach(quotaSubnet, vs); err != nil {
 			return nil, err
 		}
-		views := make([]*neutron.SubnetView, len(vs))
-		for i, v := range vs {
+		return each(vs, func(v neutron.Values) (*neutron.SubnetView, error) {
 			sub, err := o.createSubnet(v)
 			if err != nil {
 				return nil, err
 			}
-			views[i] = subnetView(o.tx, sub)
-		}
-		return views, nil
+			return subnetView(o.tx, sub), nil
+		})
 	})
 }
 
@@ -254,18 +245,12 @@ func (o *operation) removeSubnet(id string) error {
 
 // subnetToChange finds a subnet and its network for an update or a delete.
 func (o *operation) subnetToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Subnet, *neutron.Network, error) {
-	s, err := schema.Subnets.Get(o.tx, id)
+	s, err := o.subnets().toChange(o, id, op, v, ifMatch)
 	if err != nil {
-		return nil, nil, neutron.Subnets.NotFound(id)
-	}
-	n, err := schema.Networks.Get(o.tx, s.NetworkID)
-	if err != nil || !neutron.CanSee(o.caller, neutron.Subnets, subnetOwner(s, n)) {
-		return nil, nil, neutron.Subnets.NotFound(id)
-	}
-	if err := neutron.Authorize(o.caller, neutron.Subnets, op, v, subnetOwner(s, n)); err != nil {
 		return nil, nil, err
 	}
-	return s, n, checkRevision(ifMatch, s.RevisionNumber)
+	n, err := schema.Networks.Get(o.tx, s.NetworkID)
+	return s, n, err
 }
 
 func subnetView(r records.Reader, s *neutron.Subnet) *neutron.SubnetView {

@@ -5,84 +5,42 @@ import (
 	"reflect"
 
 	"heddle/internal/neutron"
-	"heddle/internal/store/schema"
 )
 
-// ChangeTags replaces the tags of an object by what change makes of them, and returns them.
+// ChangeTags replaces the tags of an object by what change makes of them, and returns them. Tags mean nothing to
+// packets, so nothing is derived anew.
 func (s *Service) ChangeTags(ctx context.Context, c neutron.Caller, r neutron.Resource, id string, change func([]string) ([]string, error)) ([]string, error) {
 	return transact(ctx, s, c, func(o *operation) ([]string, error) {
-		object, err := o.tagged(r, id)
-		if err != nil {
-			return nil, err
+		switch r {
+		case neutron.Networks:
+			return s.networks().changeTags(o, id, change)
+		case neutron.Subnets:
+			return s.subnets().changeTags(o, id, change)
+		case neutron.Ports:
+			return s.ports().changeTags(o, id, change)
+		case neutron.SecurityGroups:
+			return s.groups().changeTags(o, id, change)
 		}
-		if !neutron.CanSee(c, r, object.owner) {
-			return nil, r.NotFound(id)
-		}
-		tags, err := change(object.tags)
-		if err != nil || reflect.DeepEqual(tags, object.tags) {
-			return tags, err
-		}
-		if err := neutron.AuthorizeTags(c, r, object.owner); err != nil {
-			return nil, err
-		}
-		return tags, object.put(tags)
+		return nil, r.NotFound(id)
 	})
 }
 
-// tagged is an object whose tags are to be changed.
-type tagged struct {
-	tags  []string
-	owner neutron.Owner
-	put   func(tags []string) error // with a new revision
-}
-
-// tagged finds an object of any kind. Tags mean nothing to packets, so nothing is derived anew.
-func (o *operation) tagged(r neutron.Resource, id string) (tagged, error) {
-	set := func(s *neutron.Standard, tags []string) {
-		s.Tags = tags
-		o.bump(s)
+func (res resource[T, V]) changeTags(o *operation, id string, change func([]string) ([]string, error)) ([]string, error) {
+	old, owner, err := res.inTransaction(o, id)
+	if err != nil {
+		return nil, err
 	}
-	switch r {
-	case neutron.Networks:
-		if n, err := schema.Networks.Get(o.tx, id); err == nil {
-			return tagged{n.Tags, networkOwner(n), func(tags []string) error {
-				n := *n
-				set(&n.Standard, tags)
-				return schema.Networks.Put(o.tx, &n)
-			}}, nil
-		}
-	case neutron.Subnets:
-		if s, err := schema.Subnets.Get(o.tx, id); err == nil {
-			n, err := schema.Networks.Need(o.tx, s.NetworkID)
-			if err != nil {
-				return tagged{}, err
-			}
-			return tagged{s.Tags, subnetOwner(s, n), func(tags []string) error {
-				s := *s
-				set(&s.Standard, tags)
-				return schema.Subnets.Put(o.tx, &s)
-			}}, nil
-		}
-	case neutron.Ports:
-		if p, err := schema.Ports.Get(o.tx, id); err == nil {
-			n, err := schema.Networks.Need(o.tx, p.NetworkID)
-			if err != nil {
-				return tagged{}, err
-			}
-			return tagged{p.Tags, portOwner(p, n), func(tags []string) error {
-				p := *p
-				set(&p.Standard, tags)
-				return schema.Ports.Put(o.tx, &p)
-			}}, nil
-		}
-	case neutron.SecurityGroups:
-		if g, err := schema.SecurityGroups.Get(o.tx, id); err == nil {
-			return tagged{g.Tags, groupOwner(g), func(tags []string) error {
-				g := *g
-				set(&g.Standard, tags)
-				return schema.SecurityGroups.Put(o.tx, &g)
-			}}, nil
-		}
+	had := res.standard(old).Tags
+	tags, err := change(had)
+	if err != nil || reflect.DeepEqual(tags, had) {
+		return tags, err
 	}
-	return tagged{}, r.NotFound(id)
+	if err := neutron.AuthorizeTags(o.caller, res.name, owner); err != nil {
+		return nil, err
+	}
+	object := *old
+	standard := res.standard(&object)
+	standard.Tags = tags
+	o.bump(standard)
+	return tags, res.table.Put(o.tx, &object)
 }

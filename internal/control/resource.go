@@ -1,0 +1,138 @@
+package control
+
+import (
+	"context"
+	"iter"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// resource is what is the same of all kinds of objects, in the words of each: how the objects T are found, whose they
+// are, and how they are answered, as V.
+type resource[T, V any] struct {
+	*Service
+	name     neutron.Resource
+	table    *records.Table[T]
+	standard func(o *T) *neutron.Standard
+	owner    func(r records.Reader, o *T) (owner neutron.Owner, ok bool) // false: what it belongs to is gone
+	// candidates are those that an index finds for the query and the caller, in order of ids.
+	candidates func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*T]
+	asked      func(o *T, q neutron.Query) bool // beside the standard attributes
+	answer     func(r records.Reader, o *T, q neutron.Query) *V
+}
+
+// sees says whether the caller may see an object.
+func (res resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
+	if c.Owns(res.standard(o).ProjectID) {
+		return true
+	}
+	owner, ok := res.owner(r, o)
+	return ok && neutron.CanSee(c, res.name, owner)
+}
+
+// show answers an object that the caller may see.
+func (res resource[T, V]) show(ctx context.Context, c neutron.Caller, id string) (*V, error) {
+	snap, err := res.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := res.table.Peek(snap, id)
+	if !ok || !res.sees(snap, c, o) {
+		return nil, res.name.NotFound(id)
+	}
+	return res.answer(snap, o, neutron.Query{}), nil
+}
+
+// list answers the objects that the caller may see, of those that the query asks for.
+func (res resource[T, V]) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*V], error) {
+	snap, err := res.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return res.in(snap, c, q), nil
+}
+
+// in is list in a snapshot.
+func (res resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Query) iter.Seq[*V] {
+	return func(yield func(*V) bool) {
+		for o := range res.candidates(snap, c, q) {
+			s := res.standard(o)
+			if q.Before != "" && s.ID >= q.Before {
+				return
+			}
+			if q.InRange(s.ID) && among(q.IDs, s.ID) && among(q.Names, s.Name) && among(q.ProjectIDs, s.ProjectID) &&
+				res.asked(o, q) && res.sees(snap, c, o) && !yield(res.answer(snap, o, q)) {
+				return
+			}
+		}
+	}
+}
+
+// toChange finds an object for an update or a delete: one that the caller may see, may change so, and that is of the
+// revision he insists on.
+func (res resource[T, V]) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*T, error) {
+	object, owner, err := res.inTransaction(o, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := neutron.Authorize(o.caller, res.name, op, v, owner); err != nil {
+		return nil, err
+	}
+	return object, checkRevision(ifMatch, res.standard(object).RevisionNumber)
+}
+
+// inTransaction finds an object that the caller may see, and whose it is.
+func (res resource[T, V]) inTransaction(o *operation, id string) (*T, neutron.Owner, error) {
+	object, err := res.table.Get(o.tx, id)
+	if err != nil {
+		return nil, neutron.Owner{}, res.name.NotFound(id)
+	}
+	owner, ok := res.owner(o.tx, object)
+	if !ok || !neutron.CanSee(o.caller, res.name, owner) {
+		return nil, neutron.Owner{}, res.name.NotFound(id)
+	}
+	return object, owner, nil
+}
+
+// onNetwork is the owner of what is on a network.
+func onNetwork[T any](networkID func(o *T) string, owner func(o *T, n *neutron.Network) neutron.Owner) func(records.Reader, *T) (neutron.Owner, bool) {
+	return func(r records.Reader, o *T) (neutron.Owner, bool) {
+		n, ok := schema.Networks.Peek(r, networkID(o))
+		if !ok {
+			return neutron.Owner{}, false
+		}
+		return owner(o, n), true
+	}
+}
+
+// authorizeEach says whether the caller may make all of these objects.
+func (o *operation) authorizeEach(name neutron.Resource, vs []neutron.Values) error {
+	for _, v := range vs {
+		owner := neutron.Owner{ProjectID: v.Text("project_id")}
+		if v.Has("network_id") {
+			n, err := o.networkFor(v.Text("network_id"))
+			if err != nil {
+				return err
+			}
+			owner.NetworkProjectID, owner.Shared = n.ProjectID, n.Shared
+		}
+		if err := neutron.Authorize(o.caller, name, neutron.Create, v, owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each makes all of these objects, or none.
+func each[V any](vs []neutron.Values, create func(v neutron.Values) (V, error)) ([]V, error) {
+	made := make([]V, len(vs))
+	for i, v := range vs {
+		var err error
+		if made[i], err = create(v); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
