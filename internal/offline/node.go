@@ -132,6 +132,12 @@ func (n node) wants(what string) error {
 	return fileErrorf(n.place, "is %s, want %s", n.kind(), what)
 }
 
+// String is the value as JSON.
+func (n node) String() string {
+	text, _ := json.Marshal(n.value) // of what JSON has been read into
+	return string(text)
+}
+
 func (n node) null() bool { return n.value == nil }
 
 // under is the place of a field of the object.

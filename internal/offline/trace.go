@@ -44,6 +44,7 @@ type tracedStep struct {
 	Drops      []dropped      `json:"drops"`
 	Walk       []flow.Step    `json:"walk"`
 	what       string
+	unmet      []string // expectations that failed, as the file has them
 }
 
 // Trace reads scenarios, sends their frames through the simulated network one after the other, and prints what became
@@ -205,7 +206,7 @@ func (r *run) step(n node) (tracedStep, error) {
 		Deliveries: nonNil(p.deliveries), Captured: map[string]any{}, Drops: nonNil(p.drops), Walk: nonNil(p.walk), what: what,
 	}
 	before := maps.Clone(r.captured)
-	if done.OK, err = r.compare(o, p.deliveries); err != nil {
+	if done.OK, done.unmet, err = r.compare(o, p.deliveries); err != nil {
 		return done, err
 	}
 	for name, value := range r.captured {
@@ -303,8 +304,8 @@ func (r *run) readExpected(n node) (e expected, err error) {
 }
 
 // compare holds the deliveries against the step's expectations, all of which must be met; nil if it has none.
-func (r *run) compare(o object, got []delivery) (*bool, error) {
-	verdict, given := true, false
+func (r *run) compare(o object, got []delivery) (ok *bool, unmet []string, err error) {
+	given := false
 	for _, form := range []struct {
 		field string
 		met   func(node, []delivery) (bool, error)
@@ -312,20 +313,24 @@ func (r *run) compare(o object, got []delivery) (*bool, error) {
 		{"expect", r.exactly}, {"expect_any_of", r.anyOf}, {"expect_contains", r.containing},
 		{"expect_none_at", r.noneAt}, {"expect_ports_all", r.portsAll},
 	} {
-		if o.get(form.field).null() {
+		want := o.get(form.field)
+		if want.null() {
 			continue
 		}
-		met, err := form.met(o.get(form.field), got)
+		met, err := form.met(want, got)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		given = true
-		verdict = verdict && met
+		if !met {
+			unmet = append(unmet, form.field+": "+want.String())
+		}
 	}
 	if !given {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return &verdict, nil
+	met := len(unmet) == 0
+	return &met, unmet, nil
 }
 
 func (r *run) exactly(n node, got []delivery) (bool, error) {

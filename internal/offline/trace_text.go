@@ -66,6 +66,9 @@ func (l *lines) tracedStep(number int, s *tracedStep) {
 	for _, d := range s.Drops {
 		l.add("  dropped by %s: %s", d.Device, d.Reason)
 	}
+	for _, want := range s.unmet {
+		l.add("  unmet: %s", want)
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Captured)) {
 		l.add("  $%s = %v", name, s.Captured[name])
 	}
