@@ -2,23 +2,15 @@ package api_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -26,6 +18,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/apitest"
 )
 
 // serve runs a server until the test ends and returns its address.
@@ -36,16 +29,7 @@ func serve(t *testing.T, o api.Options) (*api.Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("server ended with %v", err)
-		}
-	})
-	<-s.Ready()
+	apitest.Run(t, s)
 	return s, s.Addr().String()
 }
 
@@ -246,35 +230,10 @@ func TestPlainHTTPOnlyOnLoopback(t *testing.T) {
 	}
 }
 
-// selfSigned writes a certificate for 127.0.0.1 with the serial number and returns it in DER form.
-func selfSigned(t *testing.T, certFile, keyFile string, serial int64) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return der
-}
-
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	certFile, keyFile := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
-	der := selfSigned(t, certFile, keyFile, 1)
+	der := apitest.SelfSigned(t, certFile, keyFile, 1)
 	s, addr := serve(t, api.Options{Handler: handler(), CertFile: certFile, KeyFile: keyFile})
 	if s.Fingerprint() != api.Fingerprint(der) {
 		t.Errorf("fingerprint %s, want %s", s.Fingerprint(), api.Fingerprint(der))

@@ -1,37 +1,19 @@
 package api
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"heddle/internal/api/apitest"
 )
 
+// writePair writes a certificate that looks written at mtime.
 func writePair(t *testing.T, k *keyPair, serial int64, mtime time.Time) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: mtime.Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{k.certFile: {Type: "CERTIFICATE", Bytes: der}, k.keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	der := apitest.SelfSigned(t, k.certFile, k.keyFile, serial)
+	for _, name := range []string{k.certFile, k.keyFile} {
 		if err := os.Chtimes(name, mtime, mtime); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"heddle/internal/api/apitest"
 	"heddle/internal/control"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
@@ -36,16 +37,7 @@ func follow(t testing.TB, st store.Store) following {
 			}
 		})
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- task.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("%s ended with %v", task, err)
-		}
-	})
-	<-task.Ready()
+	apitest.Run(t, task)
 	return f
 }
 

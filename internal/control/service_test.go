@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/api/apitest"
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 	"heddle/internal/neutron"
@@ -53,14 +54,7 @@ func openBefore(t testing.TB, st store.Store, o control.Options, register func(*
 		t.Fatal(err)
 	}
 	register(s, rep)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- rep.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	<-rep.Ready()
+	apitest.Run(t, rep)
 	who := func(project string, roles ...string) neutron.Caller {
 		return neutron.Caller{UserID: "u-" + project, ProjectID: project, Roles: roles}
 	}

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/apitest"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -71,28 +72,6 @@ func (callers) Validate(_ context.Context, token string) (*api.Identity, error) 
 	return &api.Identity{UserID: "u-" + token, Roles: []string{token}}, nil
 }
 
-func background(t *testing.T, part interface {
-	Run(context.Context) error
-	Ready() <-chan struct{}
-	String() string
-}) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- part.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("%s ended with %v", part, err)
-		}
-	})
-	select {
-	case <-part.Ready():
-	case err := <-done:
-		t.Fatalf("%s ended with %v", part, err)
-	}
-}
-
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
@@ -104,7 +83,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), Tables()...)...)
-	background(t, rep)
+	apitest.Run(t, rep)
 	w := &world{t: t, store: st, db: records.NewDB(st, rep), now: time.Now()}
 
 	open, guarded := http.NewServeMux(), http.NewServeMux()
@@ -117,7 +96,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, w.server)
+	apitest.Run(t, w.server)
 	w.url = "https://" + w.server.Addr().String()
 	w.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	t.Cleanup(w.client.CloseIdleConnections)
@@ -460,15 +439,8 @@ func FuzzRequests(f *testing.F) {
 		f.Fatal(err)
 	}
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, append(schema.All(), Tables()...)...)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- rep.Run(ctx) }()
-	f.Cleanup(func() {
-		cancel()
-		<-ended
-		_ = st.Close()
-	})
-	<-rep.Ready()
+	f.Cleanup(func() { _ = st.Close() })
+	apitest.Run(f, rep)
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	Register(open, guarded, Options{DB: records.NewDB(st, rep), Admission: st, CA: st.Authority().PEM(), StorePort: 2379, Now: w.clock})
 	open.Handle("/", api.RequireToken(callers{}, "", guarded))

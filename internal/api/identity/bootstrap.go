@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -50,7 +51,7 @@ func (s *Service) bootstrap(ctx context.Context, o BootstrapOptions) error {
 	}
 	_, later := s.domains.Peek(snap, DefaultDomainID)
 	if later && o.Password == "" {
-		return nil
+		return s.refreshClouds(o)
 	}
 	password := o.Password
 	if password == "" {
@@ -162,34 +163,79 @@ func removeClouds(dir string) error {
 	return errors.Join(os.Remove(clouds), os.Remove(openrc))
 }
 
-// writeClouds writes the administrator's credentials in the two forms that OpenStack's clients read.
-func (s *Service) writeClouds(o BootstrapOptions, password string) error {
+// refreshClouds keeps the files true when the server's address or authority has changed since they were written. Files
+// that are not as they were written stay: what the operator has changed is his, and another server's are not here.
+func (s *Service) refreshClouds(o BootstrapOptions) error {
+	name, _ := cloudsFiles(o.Dir)
+	found, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	var file struct {
+		Clouds map[string]struct {
+			Auth struct {
+				URL      string `json:"auth_url"`
+				Password string `json:"password"`
+			} `json:"auth"`
+			CAFile string `json:"cacert"`
+		} `json:"clouds"`
+	}
+	if yaml.Unmarshal(found, &file) != nil {
+		return nil
+	}
+	then := file.Clouds[cloudName]
+	was := o
+	was.URL, was.CAFile = then.Auth.URL, then.CAFile
+	written, err := s.cloudsText(was, then.Auth.Password)
+	if err != nil || was == o || !bytes.Equal(written, found) {
+		return err
+	}
+	s.opts.Log.Info("clouds.yaml and openrc are written again: the server is reached otherwise now", "url", o.URL, "authority", o.CAFile)
+	return s.writeClouds(o, then.Auth.Password)
+}
+
+// cloudsText is clouds.yaml.
+func (s *Service) cloudsText(o BootstrapOptions, password string) ([]byte, error) {
 	type m = map[string]any
 	cloud := m{
 		"auth": m{"auth_url": o.URL, "username": adminName, "password": password, "project_name": adminName,
 			"user_domain_id": DefaultDomainID, "project_domain_id": DefaultDomainID},
 		"region_name": s.opts.Region, "identity_api_version": 3,
 	}
+	if o.CAFile != "" {
+		cloud["cacert"] = o.CAFile
+	}
+	return yaml.Marshal(m{"clouds": m{cloudName: cloud}})
+}
+
+// openrcText is openrc.
+func (s *Service) openrcText(o BootstrapOptions, password string) []byte {
 	env := [][2]string{{"OS_AUTH_URL", o.URL}, {"OS_USERNAME", adminName}, {"OS_PASSWORD", password}, {"OS_PROJECT_NAME", adminName},
 		{"OS_USER_DOMAIN_ID", DefaultDomainID}, {"OS_PROJECT_DOMAIN_ID", DefaultDomainID}, {"OS_REGION_NAME", s.opts.Region},
 		{"OS_IDENTITY_API_VERSION", "3"}}
 	if o.CAFile != "" {
-		cloud["cacert"] = o.CAFile
 		env = append(env, [2]string{"OS_CACERT", o.CAFile})
-	}
-	text, err := yaml.Marshal(m{"clouds": m{cloudName: cloud}})
-	if err != nil {
-		return err
 	}
 	var rc strings.Builder
 	for _, v := range env {
 		fmt.Fprintf(&rc, "export %s=%s\n", v[0], shellQuote(v[1]))
 	}
+	return []byte(rc.String())
+}
+
+// writeClouds writes the administrator's credentials in the two forms that OpenStack's clients read.
+func (s *Service) writeClouds(o BootstrapOptions, password string) error {
+	text, err := s.cloudsText(o, password)
+	if err != nil {
+		return err
+	}
 	clouds, openrc := cloudsFiles(o.Dir)
 	if err := api.WriteFile(clouds, text); err != nil {
 		return err
 	}
-	return api.WriteFile(openrc, []byte(rc.String()))
+	return api.WriteFile(openrc, s.openrcText(o, password))
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -64,14 +64,8 @@ func (s *Service) createDomain(c *call) error {
 
 func (s *Service) updateDomain(c *call) error {
 	body := c.fields("domain")
-	var d *Domain
-	err := s.update(c.ctx(), func(tx *records.Tx) error {
-		old, err := s.domains.Get(tx, c.path("id"))
-		if err != nil {
-			return err
-		}
-		d = clone(old)
-		f := body.again()
+	d, err := amend(c.ctx(), s, s.domains, c.path("id"), func(d *Domain) error {
+		f, enabled := body.again(), d.Enabled
 		f.same("id", d.ID)
 		if err := readDomain(f, d); err != nil {
 			return err
@@ -79,10 +73,10 @@ func (s *Service) updateDomain(c *call) error {
 		if d.ID == DefaultDomainID && !d.Enabled {
 			return api.Errorf(http.StatusForbidden, "The default domain cannot be disabled: nobody could log in to enable it again.")
 		}
-		if old.Enabled && !d.Enabled {
+		if enabled && !d.Enabled {
 			d.Serial++
 		}
-		return s.domains.Put(tx, d)
+		return nil
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"heddle/internal/api"
+	"heddle/internal/api/apitest"
 	"heddle/internal/store"
 )
 
@@ -17,16 +18,9 @@ func FuzzRequests(f *testing.F) {
 	st := store.NewMemory()
 	s := New(Options{Store: st})
 	s.passwords = newPasswords(cheap())
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	f.Cleanup(func() {
-		cancel()
-		<-ended
-		_ = st.Close()
-	})
-	<-s.Ready()
-	dir := f.TempDir()
+	f.Cleanup(func() { _ = st.Close() })
+	apitest.Run(f, s)
+	ctx, dir := context.Background(), f.TempDir()
 	if err := s.Bootstrap(ctx, BootstrapOptions{Password: adminPassword, Dir: dir}); err != nil {
 		f.Fatal(err)
 	}
@@ -85,17 +79,11 @@ func FuzzRequests(f *testing.F) {
 
 func BenchmarkValidate(b *testing.B) {
 	st := store.NewMemory()
-	defer st.Close()
+	b.Cleanup(func() { _ = st.Close() })
 	s := New(Options{Store: st})
 	s.passwords = newPasswords(cheap())
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() {
-		cancel()
-		<-ended
-	}()
-	<-s.Ready()
+	apitest.Run(b, s)
+	ctx := b.Context()
 	if err := s.Bootstrap(ctx, BootstrapOptions{Password: adminPassword, Dir: b.TempDir()}); err != nil {
 		b.Fatal(err)
 	}

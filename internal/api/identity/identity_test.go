@@ -2,7 +2,6 @@ package identity
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"testing"
 
 	"heddle/internal/api"
+	"heddle/internal/api/apitest"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 )
@@ -31,29 +31,6 @@ type world struct {
 	token string // of the administrator
 }
 
-// background runs a part until the test ends, and waits until it is ready.
-func background(t *testing.T, part interface {
-	Run(context.Context) error
-	Ready() <-chan struct{}
-	String() string
-}) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- part.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("%s ended with %v", part, err)
-		}
-	})
-	select {
-	case <-part.Ready():
-	case err := <-done:
-		t.Fatalf("%s ended with %v", part, err)
-	}
-}
-
 // serveOver serves one server's identity over a store that others may use too.
 func serveOver(t *testing.T, st store.Store, change func(*Options)) *world {
 	t.Helper()
@@ -63,12 +40,12 @@ func serveOver(t *testing.T, st store.Store, change func(*Options)) *world {
 	}
 	s := New(o)
 	s.passwords = newPasswords(cheap())
-	background(t, s)
+	apitest.Run(t, s)
 	server, err := api.NewServer(api.Options{Name: "identity", Listen: "127.0.0.1:0", Handler: s.Handler(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, server)
+	apitest.Run(t, server)
 	w := &world{t: t, s: s, url: "http://" + server.Addr().String() + "/v3", dir: t.TempDir()}
 	if err := s.Bootstrap(t.Context(), BootstrapOptions{Password: adminPassword, Dir: w.dir, URL: w.url}); err != nil {
 		t.Fatal(err)
@@ -376,7 +353,7 @@ func TestFirstStartTogether(t *testing.T) {
 	)
 	for i := range services {
 		services[i], dirs[i] = New(Options{Store: st}), t.TempDir()
-		background(t, services[i])
+		apitest.Run(t, services[i])
 	}
 	for i, s := range services {
 		wg.Go(func() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/api/apitest"
 )
 
 // TestKeystone asks a Keystone about tokens; our own identity service plays its part, over HTTP.
@@ -123,7 +124,7 @@ func TestOtherAPIsThroughKeystone(t *testing.T) {
 		Handler: api.RequireToken(k, w.url, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			api.WriteJSON(rw, 200, api.Caller(r.Context()).Admin())
 		}))}))
-	background(t, server)
+	apitest.Run(t, server)
 	other := &world{t: t, url: "http://" + server.Addr().String()}
 	if a := other.call(w.token, "GET", "/", ""); a.status != 200 || a.body != "true" {
 		t.Errorf("admin: %d %s", a.status, a.body)

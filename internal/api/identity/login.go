@@ -86,16 +86,21 @@ func (s *Service) guess(ctx context.Context, key, stored, secret string) error {
 	return nil
 }
 
-func (s *Service) findUser(r records.Reader, n *ref) *User {
+func (s *Service) findUser(r records.Reader, n *ref) *User { return byRef(s, s.users, r, n) }
+
+func (s *Service) findProject(r records.Reader, n *ref) *Project { return byRef(s, s.projects, r, n) }
+
+// byRef finds a user or project by its id, or by its name in a domain; nil if there is none.
+func byRef[T any](s *Service, t *records.Table[T], r records.Reader, n *ref) *T {
 	if n.ID != "" {
-		u, _ := s.users.Peek(r, n.ID)
-		return u
+		o, _ := t.Peek(r, n.ID)
+		return o
 	}
 	d := s.findDomain(r, n.Domain.ID, n.Domain.Name)
 	if d == nil {
 		return nil
 	}
-	return first(s.users, r, "name", inDomain(d.ID, n.Name))
+	return first(t, r, "name", inDomain(d.ID, n.Name))
 }
 
 func (s *Service) findDomain(r records.Reader, id, name string) *Domain {
@@ -104,18 +109,6 @@ func (s *Service) findDomain(r records.Reader, id, name string) *Domain {
 		return d
 	}
 	return first(s.domains, r, "name", name)
-}
-
-func (s *Service) findProject(r records.Reader, n *ref) *Project {
-	if n.ID != "" {
-		p, _ := s.projects.Peek(r, n.ID)
-		return p
-	}
-	d := s.findDomain(r, n.Domain.ID, n.Domain.Name)
-	if d == nil {
-		return nil
-	}
-	return first(s.projects, r, "name", inDomain(d.ID, n.Name))
 }
 
 // scoped gives the token the scope asked for and the user's roles there. Asking for what one has no role on is answered

@@ -97,23 +97,17 @@ func (c *call) ownDomain() string {
 
 func (s *Service) updateProject(c *call) error {
 	body := c.fields("project")
-	var p *Project
-	err := s.update(c.ctx(), func(tx *records.Tx) error {
-		old, err := s.projects.Get(tx, c.path("id"))
-		if err != nil {
-			return err
-		}
-		p = clone(old)
-		f := body.again()
+	p, err := amend(c.ctx(), s, s.projects, c.path("id"), func(p *Project) error {
+		f, enabled := body.again(), p.Enabled
 		f.same("id", p.ID)
 		f.same("domain_id", p.DomainID)
 		if err := readProject(f, p); err != nil {
 			return err
 		}
-		if old.Enabled && !p.Enabled {
+		if enabled && !p.Enabled {
 			p.Serial++
 		}
-		return s.projects.Put(tx, p)
+		return nil
 	})
 	if err != nil {
 		return err

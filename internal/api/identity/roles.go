@@ -78,22 +78,13 @@ func (s *Service) createRole(c *call) error {
 
 func (s *Service) updateRole(c *call) error {
 	body := c.fields("role")
-	var r *Role
-	err := s.update(c.ctx(), func(tx *records.Tx) error {
-		old, err := s.roles.Get(tx, c.path("id"))
-		if err != nil {
+	r, err := amend(c.ctx(), s, s.roles, c.path("id"), func(r *Role) error {
+		if err := r.changeable(); err != nil {
 			return err
 		}
-		if err := old.changeable(); err != nil {
-			return err
-		}
-		r = clone(old)
 		f := body.again()
 		f.same("id", r.ID)
-		if err := readRole(f, r); err != nil {
-			return err
-		}
-		return s.roles.Put(tx, r)
+		return readRole(f, r)
 	})
 	if err != nil {
 		return err

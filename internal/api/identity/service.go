@@ -121,6 +121,23 @@ func (s *Service) update(ctx context.Context, f func(tx *records.Tx) error) erro
 	return nil
 }
 
+// amend changes one record, which is a copy for edit to change, and returns it.
+func amend[T any](ctx context.Context, s *Service, t *records.Table[T], id string, edit func(o *T) error) (*T, error) {
+	var o *T
+	err := s.update(ctx, func(tx *records.Tx) error {
+		old, err := t.Get(tx, id)
+		if err != nil {
+			return err
+		}
+		o = clone(old)
+		if err := edit(o); err != nil {
+			return err
+		}
+		return t.Put(tx, o)
+	})
+	return o, err
+}
+
 // view is a snapshot with everything committed so far, by whichever server.
 func (s *Service) view(ctx context.Context) (*records.Snap, error) {
 	snap, err := s.db.View(ctx)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"heddle/internal/api"
-	"heddle/internal/store/records"
 )
 
 func (s *Service) listTags(c *call) error {
@@ -36,19 +35,10 @@ func noTag(c *call) error { return notFound("project tag", c.path("tag")) }
 
 // retag changes the tags of the project that the path names.
 func (s *Service) retag(c *call, change func(tags []string) ([]string, error)) (*Project, error) {
-	var p *Project
-	err := s.update(c.ctx(), func(tx *records.Tx) error {
-		old, err := s.projects.Get(tx, c.path("id"))
-		if err != nil {
-			return err
-		}
-		p = clone(old)
-		if p.Tags, err = change(slices.Clone(old.Tags)); err != nil {
-			return err
-		}
-		return s.projects.Put(tx, p)
+	return amend(c.ctx(), s, s.projects, c.path("id"), func(p *Project) (err error) {
+		p.Tags, err = change(slices.Clone(p.Tags))
+		return err
 	})
-	return p, err
 }
 
 func (s *Service) replaceTags(c *call) error {

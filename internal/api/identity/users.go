@@ -91,14 +91,8 @@ func (s *Service) updateUser(c *call) error {
 	if err != nil {
 		return err
 	}
-	var u *User
-	err = s.update(c.ctx(), func(tx *records.Tx) error {
-		old, err := s.users.Get(tx, c.path("id"))
-		if err != nil {
-			return err
-		}
-		u = clone(old)
-		f := body.again()
+	u, err := amend(c.ctx(), s, s.users, c.path("id"), func(u *User) error {
+		f, enabled := body.again(), u.Enabled
 		f.same("id", u.ID)
 		f.same("domain_id", u.DomainID)
 		if err := readUser(f, u); err != nil {
@@ -107,10 +101,10 @@ func (s *Service) updateUser(c *call) error {
 		if newPassword {
 			u.PasswordHash = hash
 		}
-		if newPassword || old.Enabled && !u.Enabled {
+		if newPassword || enabled && !u.Enabled {
 			u.Serial++
 		}
-		return s.users.Put(tx, u)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -159,18 +153,13 @@ func (s *Service) changePassword(c *call) error {
 	if err != nil {
 		return err
 	}
-	err = s.update(c.ctx(), func(tx *records.Tx) error {
-		now, err := s.users.Get(tx, id)
-		if err != nil {
-			return err
-		}
-		if now.PasswordHash != before.PasswordHash {
+	_, err = amend(c.ctx(), s, s.users, id, func(u *User) error {
+		if u.PasswordHash != before.PasswordHash {
 			return api.ErrUnauthorized // changed meanwhile: the original is no longer right
 		}
-		u := clone(now)
 		u.PasswordHash = hash
 		u.Serial++
-		return s.users.Put(tx, u)
+		return nil
 	})
 	if err != nil {
 		return err

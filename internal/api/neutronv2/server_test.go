@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"heddle/internal/api"
+	"heddle/internal/api/apitest"
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 	"heddle/internal/store"
@@ -56,10 +57,8 @@ func newServer(t testing.TB, opts control.Options) *server {
 	t.Helper()
 	st := store.NewMemory()
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan error, 1)
-	go func() { stopped <- rep.Run(ctx) }()
-	<-rep.Ready()
+	t.Cleanup(func() { _ = st.Close() })
+	apitest.Run(t, rep)
 	db := records.NewDB(st, rep)
 	ops, err := control.New(db, opts)
 	if err != nil {
@@ -71,12 +70,7 @@ func newServer(t testing.TB, opts control.Options) *server {
 		t.Fatal(err)
 	}
 	s := httptest.NewServer(h.Handler())
-	t.Cleanup(func() {
-		s.Close()
-		cancel()
-		<-stopped
-		_ = st.Close()
-	})
+	t.Cleanup(s.Close)
 	return &server{url: s.URL, db: db, st: st}
 }
 
