@@ -76,6 +76,40 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// When the way to the server changes, so do the files that the first start wrote; an operator's own are left alone.
+func TestFirstFilesFollow(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, cert, key := certify(t)
+	list := func() (string, int) { return output(t, s.ctl, "host", "list", "--data", s.data) }
+	server := start(t, s.ctl, "serve", "--data", s.data)
+	password := readCloud(t, s.data).Auth.Password
+	server.stop(t)
+	server = s.serve(t) // the operators' API has a certificate now
+	if text, code := list(); code != 0 {
+		t.Errorf("the authority has changed: %s", text)
+	}
+	if text, code := outputWith(t, s.ctl, readRC(t, s.data), "host", "list"); code != 0 {
+		t.Errorf("openrc: %s", text)
+	}
+	server.stop(t)
+
+	clouds := filepath.Join(s.data, "clouds.yaml")
+	raw, err := os.ReadFile(clouds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(raw), "region_name", "verify: false\n    region_name", 1)
+	writeFile(t, clouds, edited)
+	s.serve(t, everywhere("--tls-cert", cert, "--tls-key", key)...)
+	if raw, err := os.ReadFile(clouds); err != nil || string(raw) != edited {
+		t.Errorf("an operator's own clouds.yaml has become %q, %v", raw, err)
+	}
+	if got := readCloud(t, s.data).Auth.Password; got != password {
+		t.Errorf("the password is %q, was %q", got, password)
+	}
+}
+
 // Plain HTTP is for loopback, unless it is asked for by name.
 func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
