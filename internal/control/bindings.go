@@ -129,7 +129,7 @@ func (b *Bindings) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			b.log.Warn("ports cannot be bound anew", "error", err, "again in", pause)
+			b.log.Warn("ports cannot be bound anew", "error", err, "retry", pause)
 			again = time.After(pause)
 			pause = min(2*pause, mostPause)
 		default:

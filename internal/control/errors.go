@@ -32,13 +32,20 @@ func checkRevision(ifMatch *int64, current int64) error {
 		"Constrained to %d, but current revision is %d", *ifMatch, current)
 }
 
+// unavailable is an error that goes away by itself.
+func unavailable(message string, cause error) error {
+	return fmt.Errorf("%w: %w", neutron.Errorf(neutron.Unavailable, "ServiceUnavailable", "%s", message), cause)
+}
+
 // forClient turns an error of the store into the one that Neutron answers, where it has one.
 func forClient(err error) error {
 	switch {
 	case errors.Is(err, store.ErrTooLarge):
 		return neutron.Errorf(neutron.Invalid, "BadRequest", "The request changes too many objects at once: %v.", err)
 	case errors.Is(err, store.ErrUnavailable):
-		return fmt.Errorf("%w: %w", neutron.Errorf(neutron.Unavailable, "ServiceUnavailable", "The service is unavailable."), err)
+		return unavailable("The service is unavailable.", err)
+	case errors.Is(err, store.ErrConflict):
+		return unavailable("Others kept changing the same objects. Try again.", err)
 	}
 	return err
 }
