@@ -10,6 +10,7 @@ VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo unkno
 TIME := 10s
 BENCHTIME := 1s
 
+.NOTPARALLEL:
 .PHONY: help demo test check build setup generate bench fuzz clean
 
 help:               ## this list
