@@ -68,6 +68,15 @@ func (s *Service) UpdateAgent(ctx context.Context, c neutron.Caller, id string, 
 	})
 }
 
+// DeleteAgent refuses: an agent goes with its host, whose rights in the store are not Neutron's to take.
+func (s *Service) DeleteAgent(ctx context.Context, c neutron.Caller, id string) error {
+	agent, err := s.Agent(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	return conflict("AgentInUse", "Agent %s goes when its host does. Remove the host: heddle host remove %s.", id, agent.Host)
+}
+
 func (s *Service) agentView(r records.Reader, h *topology.Host) *neutron.AgentView {
 	v := &neutron.AgentView{
 		ID:             h.ID,

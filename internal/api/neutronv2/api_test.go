@@ -304,6 +304,11 @@ func TestAgents(t *testing.T) {
 	if got["description"] != "d" || got["admin_state_up"] != false {
 		t.Errorf("after the update: %v", got)
 	}
+	if a := s.must(t, http.StatusConflict, "admin", http.MethodDelete, path, nil); !strings.Contains(string(a.body), "heddle host remove host-1") {
+		t.Errorf("delete: %s", a.body)
+	}
+	s.must(t, http.StatusNotFound, "member", http.MethodDelete, path, nil)
+	s.must(t, http.StatusNotFound, "admin", http.MethodDelete, "/agents/"+memberProject, nil)
 }
 
 func TestProfileOfNullUnbinds(t *testing.T) {

@@ -67,4 +67,5 @@ type Operations interface {
 	Agents(ctx context.Context, c neutron.Caller) ([]*neutron.AgentView, error)
 	Agent(ctx context.Context, c neutron.Caller, id string) (*neutron.AgentView, error)
 	UpdateAgent(ctx context.Context, c neutron.Caller, id string, v neutron.Values) (*neutron.AgentView, error)
+	DeleteAgent(ctx context.Context, c neutron.Caller, id string) error
 }
