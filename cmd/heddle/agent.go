@@ -214,7 +214,7 @@ func (t *agentTask) Run(ctx context.Context) error {
 		Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"),
 	})
 	t.metrics.Register(a.Metrics)
-	return task.Run(ctx, readyThen{a, t.ready})
+	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{a, t.ready})
 }
 
 // readyThen closes a channel when its task is ready.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,9 +46,12 @@ func TestClusterAway(t *testing.T) {
 		Start:     func(cmd *exec.Cmd) error { return s.ctl.Start(cmd) },
 	})
 	etcd.Protect(t)
-	server := start(t, s.ctl, serveAt("127.0.0.1", s.data, flags(etcd)...)...)
+	server := start(t, s.ctl, serveAt("127.0.0.1", s.data, append(flags(etcd), "--operator-listen", "192.0.2.1:9698", "--allow-plain-http",
+		"--hosts-ca-cert", filepath.Join(etcd.Dir, "ca.crt"), "--hosts-ca-key", filepath.Join(etcd.Dir, "ca.key"))...)...)
 	h := s.addHost(t, "h1", "192.0.2.11")
-	agent := start(t, h.ns, h.agent(flags(etcd)...)...)
+	token := s.token(t)
+	refuse(t, h.ns, 1, "the server speaks plain HTTP", h.agent("--join", token)...)
+	agent := start(t, h.ns, h.agent("--join", token, "--join-plain-http")...)
 	admin := login(t, s.ctl, "127.0.0.1", s.data)
 	network := admin.mustCreate(t, "network", map[string]any{"name": "before"})
 
@@ -72,6 +76,11 @@ func TestClusterAway(t *testing.T) {
 	}
 	server.waitFor(t, "/readyz", http.StatusServiceUnavailable, "waiting for the store: ")
 	server.waitFor(t, "/healthz", http.StatusOK, "ok")
+	for _, r := range []*running{server, agent} {
+		r.waitLog(t, "the store does not answer; going on with what was known last")
+		r.waitFor(t, "/metrics", http.StatusOK, "heddle_store_answers 0")
+	}
+	agent.waitFor(t, "/readyz", http.StatusOK, "ready")
 	late := launch(t, s.ctl, serveAt("127.0.0.2", t.TempDir(), flags(etcd)...)...)
 	late.waitLog(t, "the store cannot be reached; waiting for it")
 
@@ -79,7 +88,9 @@ func TestClusterAway(t *testing.T) {
 	etcd.Restart(t)
 	late.waitReady(t)
 	server.waitFor(t, "/readyz", http.StatusOK, "ready")
-	agent.waitFor(t, "/readyz", http.StatusOK, "ready")
+	for _, r := range []*running{server, agent} {
+		r.waitLog(t, "the store answers again")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := nettest.Until(ctx, "the API to answer again", func() (bool, error) {

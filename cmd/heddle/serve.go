@@ -196,7 +196,7 @@ type server struct {
 func (s *server) build() error {
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
 		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), s.replica, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
+	}), newLookout(s.store, s.log, s.metrics), s.replica, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
 	s.metrics.Register(s.figures)
 	if err := s.addIdentity(); err != nil {
 		return err
@@ -310,13 +310,14 @@ func (s *server) addOperator() error {
 	if e := c.operatorEndpoint(); e.URL != "" {
 		o.Servers = []string{e.URL}
 	}
-	if authority := s.store.Authority(); authority != nil {
-		o.CA = authority.PEM()
+	var err error
+	if o.CA, err = c.storeCA(s.store.Authority()); err != nil {
+		return err
 	}
 	hosts.Register(open, guarded, o)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
-	srv, err := api.NewServer(api.Options{
+	srv, err = api.NewServer(api.Options{
 		Name: "operator", Listen: c.operator, Handler: patiently(open), Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
 		AllowPlain: c.allowPlain, Proxy: c.behindProxy, Observe: s.metrics.Request,
 	})
@@ -354,6 +355,22 @@ func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*store.E
 		return nil, err
 	}
 	return c.etcd.open(ctx, embedded, authority, log)
+}
+
+// storeCA is the authority (PEM) by which hosts that join know the store's servers: the cluster's own, which need not be
+// the one that signs for hosts. There is none where nobody signs for hosts.
+func (c *serveConfig) storeCA(hosts *store.Authority) ([]byte, error) {
+	if hosts == nil {
+		return nil, nil
+	}
+	if c.etcd.ca == "" {
+		return hosts.PEM(), nil
+	}
+	pem, err := os.ReadFile(c.etcd.ca)
+	if err != nil {
+		return nil, usagef("--etcd-ca: %w", err)
+	}
+	return pem, nil
 }
 
 // hostsAuthority is who signs the certificates of hosts that join a cluster; nil when nobody does.
