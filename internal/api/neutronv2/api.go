@@ -199,7 +199,9 @@ func (h *handler) agents() *collection[neutron.AgentView] {
 		update: func(ctx context.Context, c neutron.Caller, id string, v neutron.Values, _ *int64) (*neutron.AgentView, error) {
 			return h.ops.UpdateAgent(ctx, c, id, v)
 		},
-		delete: func(ctx context.Context, c neutron.Caller, id string, _ *int64) error { return h.ops.DeleteAgent(ctx, c, id) },
+		delete: func(ctx context.Context, c neutron.Caller, id string, _ *int64) error {
+			return h.ops.DeleteAgent(ctx, c, id)
+		},
 		show: h.ops.Agent,
 		list: func(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AgentView], error) {
 			agents, err := h.ops.Agents(ctx, c)
