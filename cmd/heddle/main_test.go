@@ -21,11 +21,18 @@ import (
 )
 
 // runMain makes the test binary behave as heddle itself, so that tests start real processes with the race detector in.
-const runMain = "HEDDLE_TEST_RUN_MAIN"
+// With the value tied such a process ends with the test's, even where that is killed.
+const (
+	runMain = "HEDDLE_TEST_RUN_MAIN"
+	tied    = "tied"
+)
 
 func TestMain(m *testing.M) {
 	storetest.BeMember()
-	if os.Getenv(runMain) != "" {
+	if how := os.Getenv(runMain); how != "" {
+		if how == tied {
+			go storetest.EndWithParent()
+		}
 		main()
 		os.Exit(0)
 	}
@@ -66,7 +73,9 @@ func launch(t *testing.T, ns *nettest.Namespace, args ...string) *running {
 	}
 	defer log.Close()
 	r.cmd.Stdout, r.cmd.Stderr = log, log
-	if err := ns.Start(r.cmd); err != nil {
+	r.cmd.Env = append(r.cmd.Env, runMain+"="+tied)
+	_, err = r.cmd.StdinPipe() // its end ends the process: see EndWithParent
+	if err := errors.Join(err, ns.Start(r.cmd)); err != nil {
 		t.Fatal(err)
 	}
 	go func() { r.done <- r.cmd.Wait() }()
