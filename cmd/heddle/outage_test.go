@@ -109,15 +109,22 @@ func TestClusterAway(t *testing.T) {
 	verify(t, openCluster(t, etcd))
 }
 
+// text is the log so far.
+func (r *running) text(t *testing.T) string {
+	t.Helper()
+	raw, err := os.ReadFile(r.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
 // waitLog waits until the process has logged some words.
 func (r *running) waitLog(t *testing.T, words string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := nettest.Until(ctx, "words in the log", func() (bool, error) {
-		raw, err := os.ReadFile(r.log)
-		return strings.Contains(string(raw), words), err
-	}); err != nil {
+	if err := nettest.Until(ctx, "words in the log", func() (bool, error) { return strings.Contains(r.text(t), words), nil }); err != nil {
 		t.Errorf("%v: %q", err, words)
 	}
 }

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// commandLine finds calls of heddle in guides and unit files: at the begin of a line or after another command.
+var commandLine = regexp.MustCompile(`(?m)(?:^    |^ExecStart=|exec |-- |=… )(?:/usr/local/bin/)?heddle ([a-z].*)$`)
+
+// TestGuides holds the commands in the guides and units against the commands there are: names, flags and arguments.
+func TestGuides(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, pattern := range []string{"*.md", "files/*.service"} {
+		found, err := filepath.Glob(filepath.Join("..", "..", "docs", "guides", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	count := 0
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range commandLine.FindAllStringSubmatch(string(raw), -1) {
+			count++
+			if err := parse(shellWords(m[1])); err != nil {
+				t.Errorf("%s: heddle %s: %v", file, m[1], err)
+			}
+		}
+	}
+	if count < 20 {
+		t.Errorf("only %d commands found in %v", count, files)
+	}
+}
+
+// parse does what a command line makes before the command begins its work.
+func parse(args []string) error {
+	cmd, rest, err := newRoot().Find(args)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	if err := cmd.ValidateRequiredFlags(); err != nil {
+		return err
+	}
+	return cmd.ValidateFlagGroups()
+}
+
+// shellWords splits a command as a shell does, as far as the guides need: quotes, and the end at a comment, a pipe or the quote
+// of a surrounding command.
+func shellWords(line string) []string {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	inside, depth := false, 0
+	flush := func() {
+		if inside {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		inside = false
+	}
+	for _, r := range line {
+		switch {
+		case quote == 0 && depth == 0 && (r == ' ' || r == '\t'):
+			flush()
+			continue
+		case quote == 0 && depth == 0 && (r == '#' && !inside || r == '|' || r == ';'):
+			flush()
+			return words
+		case quote != 0 && r == quote:
+			quote = 0
+			continue
+		case quote == 0 && depth == 0 && (r == '"' || r == '\''):
+			quote, inside = r, true
+			continue
+		case r == '(' && strings.HasSuffix(word.String(), "$"), r == '(' && depth > 0:
+			depth++
+		case r == ')' && depth > 0:
+			depth--
+		}
+		word.WriteRune(r)
+		inside = true
+	}
+	if quote != 0 && len(words) > 0 { // the quote around the whole command has ended
+		word.WriteRune(quote)
+	}
+	flush()
+	return words
+}
+
+// TestConfigurations parses the file that the guides start from, and the settings in them.
+func TestConfigurations(t *testing.T) {
+	t.Parallel()
+	guides := filepath.Join("..", "..", "docs", "guides")
+	files := []string{filepath.Join(guides, "files", "heddle.yaml")}
+	pages, err := filepath.Glob(filepath.Join(guides, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range regexp.MustCompile(`(?m)^    (?:serve|agent):\n(?:      .*\n)+`).FindAllString(string(raw), -1) {
+			file := filepath.Join(t.TempDir(), filepath.Base(page))
+			writeFile(t, file, block)
+			files = append(files, file)
+		}
+	}
+	if len(files) < 4 {
+		t.Errorf("only %d configurations found", len(files))
+	}
+	for _, file := range files {
+		for _, cmd := range newRoot().Commands() {
+			err := configure(cmd, file, func(string) (string, bool) { return "", false })
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
