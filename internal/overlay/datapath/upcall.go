@@ -165,7 +165,7 @@ func (r *receiver) takeFrames() (some bool, err error) {
 // wait looks for frames for a while and then sleeps until one comes or ctx is done.
 func (r *receiver) wait(ctx context.Context) error {
 	if r.d.opts.Poll > 0 && runtime.NumCPU() > 1 {
-		for start := time.Now(); time.Since(start) < r.d.opts.Poll; letOthersRun() {
+		for start := time.Now(); time.Since(start) < r.d.opts.Poll; runtime.Gosched() {
 			some, err := r.takeRecords()
 			if err == nil && !some {
 				some, err = r.takeFrames()
@@ -179,13 +179,6 @@ func (r *receiver) wait(ctx context.Context) error {
 		return nil
 	}
 	return r.bell.wait()
-}
-
-// letOthersRun gives the core to another thread that waits for it, then to another goroutine. The kernel likes to wake a
-// poller beside the machine whose frame came up: that machine, too, waits for the answer.
-func letOthersRun() {
-	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // it cannot fail
-	runtime.Gosched()
 }
 
 func (r *receiver) newItem() *item {
