@@ -15,6 +15,7 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/nettest"
 	"heddle/internal/store"
+	"heddle/internal/store/schema"
 )
 
 // site is a server and hosts, each a namespace, on one underlay.
@@ -92,13 +93,37 @@ func (s *site) alive(t *testing.T, h *host) (listed, up bool) {
 	return false, false
 }
 
-// operator is a client of the operators' API, which has a certificate of the store's authority.
-func (s *site) operator(t *testing.T) *client {
+// waitGone waits until nothing is left of what the host has reported, and the server has heard of it.
+func (s *site) waitGone(t *testing.T, h *host) {
 	t.Helper()
-	c := login(t, s.ctl, "127.0.0.1", s.data)
-	c.trust(t, store.AuthorityFile(s.data))
-	c.base = "https://192.0.2.1:9698"
-	return c
+	joined, err := hosts.Load(h.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	st := openData(t, s.data)
+	state := schema.StatePrefix + joined.HostID + "/"
+	for {
+		left, rev, err := st.List(ctx, state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 0 {
+			break
+		}
+		watch, stop := context.WithCancel(ctx)
+		changes, _ := st.Watch(watch, rev, state)
+		<-changes
+		stop()
+	}
+	err = nettest.Until(ctx, "the server to hear of it", func() (bool, error) {
+		_, up := s.alive(t, h)
+		return !up, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // A host joins with a token, is listed, and is shut out again.
@@ -253,21 +278,7 @@ func TestAgentKilled(t *testing.T) {
 	if out, err := h.ns.Output(t.Context(), "ip", "-o", "link"); err != nil || strings.Count(out, "\n") != 2 {
 		t.Errorf("links after --cleanup: %v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	operator := s.operator(t)
-	err := nettest.Until(ctx, "the host to be down", func() (bool, error) {
-		var answer struct {
-			Host struct {
-				Alive bool `json:"alive"`
-			} `json:"host"`
-		}
-		err := operator.call(ctx, "GET", "/v1/hosts/"+h.name, nil, &answer)
-		return !answer.Host.Alive, err
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	s.waitGone(t, h)
 	if listed, up := s.alive(t, h); !listed || up {
 		t.Errorf("listed: %t, up: %t; want a host that is down", listed, up)
 	}
