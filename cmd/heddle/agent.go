@@ -118,7 +118,7 @@ func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	if _, err := hosts.Load(c.state); err == nil {
-		log.Info("this host has joined before; the token is not used", "state", c.state)
+		log.Info("this host has joined before; the token is not used (to join again, remove host.json from the state directory)", "state", c.state)
 		return nil
 	} else if !errors.Is(err, hosts.ErrNotJoined) {
 		return err

@@ -101,7 +101,7 @@ func openPatiently(ctx context.Context, log *slog.Logger, open func(context.Cont
 
 // How long one attempt to open a store may take, and the pauses between attempts.
 const (
-	openPatience  = 10 * time.Second
+	openPatience  = 5 * time.Second
 	openPause     = 250 * time.Millisecond
 	mostOpenPause = 5 * time.Second
 )

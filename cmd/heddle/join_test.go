@@ -149,6 +149,9 @@ func TestJoin(t *testing.T) {
 	agent = start(t, h1.ns, h1.agent("--join", token)...) // as a service file would have it
 	limits(t, s, h1)
 
+	agent.waitLog(t, "to join again, remove host.json")
+	distrust(t, h1)
+
 	succeed(t, s.ctl, "host", "remove", h1.name, "--data", s.data)
 	if err := read(t, s, h1, "/heddle/topology/"); !errors.Is(err, store.ErrDenied) {
 		t.Errorf("a removed host reads the store: %v", err)
@@ -158,6 +161,25 @@ func TestJoin(t *testing.T) {
 	}
 	agent.stop(t)
 	refuse(t, h1.ns, 1, "denied", h1.agent()...)
+}
+
+// distrust runs the host's agent with another authority: it does not speak to a store that this one has not signed.
+func distrust(t *testing.T, h *host) {
+	t.Helper()
+	other, _, _ := certify(t)
+	raw, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := *h
+	twin.state = t.TempDir()
+	if err := os.CopyFS(twin.state, os.DirFS(h.state)); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(twin.state, "ca.crt"), string(raw))
+	agent := launch(t, h.ns, twin.agent("--metrics", "127.0.0.1:9700")...)
+	agent.waitLog(t, "certificate signed by unknown authority")
+	agent.stop(t)
 }
 
 // forge returns the token with the fingerprint of another server.
