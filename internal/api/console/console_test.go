@@ -1,0 +1,209 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/api/apitest"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// callers are validated by what their token says.
+type callers struct{}
+
+func (callers) Validate(_ context.Context, token string) (*api.Identity, error) {
+	return &api.Identity{UserID: "u-" + token, Roles: []string{token}}, nil
+}
+
+// world is the console over a store in memory, with one port on each of two hosts of one network.
+type world struct {
+	db  *records.DB
+	url string
+}
+
+const (
+	boundPort, loosePort = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
+	network              = "22222222-0000-4000-8000-000000000001"
+	host                 = "33333333-0000-4000-8000-000000000001"
+)
+
+func newWorld(t *testing.T, wait time.Duration) *world {
+	t.Helper()
+	st := store.NewMemory()
+	t.Cleanup(func() { _ = st.Close() })
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
+	apitest.Run(t, rep)
+	w := &world{db: records.NewDB(st, rep)}
+	mux := http.NewServeMux()
+	Register(mux, Options{DB: w.db, Log: slog.New(slog.DiscardHandler), TraceWait: wait})
+	srv := httptest.NewServer(api.RequireToken(callers{}, "", api.Routes(mux, api.NoRoute)))
+	t.Cleanup(srv.Close)
+	w.url = srv.URL
+	w.update(t, func(tx *records.Tx) error {
+		mac, other := packet.MAC{0xfa, 0x16, 0x3e, 0, 0, 1}, packet.MAC{0xfa, 0x16, 0x3e, 0, 0, 2}
+		if err := schema.Networks.Put(tx, &neutron.Network{Standard: neutron.Standard{ID: network}}); err != nil {
+			return err
+		}
+		bundle := topology.Bundle{Ports: []topology.Port{{ID: boundPort, NetworkID: network, AdminStateUp: true, HostID: host, InterfaceName: "tap1"}},
+			MACs: []topology.MACEntry{{NetworkID: network, MAC: mac, PortID: boundPort}}}
+		for _, b := range []schema.Bundle{
+			{Owner: topology.Owner{Kind: "network", ID: network}, Bundle: topology.Bundle{Networks: []topology.Network{{ID: network, AdminStateUp: true}}}},
+			{Owner: topology.Owner{Kind: "port", ID: boundPort}, Bundle: bundle},
+		} {
+			if err := schema.Bundles.Put(tx, &b); err != nil {
+				return err
+			}
+		}
+		if err := schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: loosePort}, NetworkID: network, MACAddress: other}); err != nil {
+			return err
+		}
+		return schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: boundPort}, NetworkID: network, MACAddress: mac, BoundHostID: host, InterfaceName: "tap1"})
+	})
+	return w
+}
+
+func (w *world) update(t *testing.T, f func(tx *records.Tx) error) {
+	t.Helper()
+	if _, err := w.db.Update(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) post(t *testing.T, token, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/traces", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(api.TokenHeader, token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(raw)
+}
+
+// frame is a UDP datagram from the bound port to nobody known.
+func frame() []byte {
+	src, dst := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.9")
+	datagram := packet.UDP{SrcPort: 1, DstPort: 2}.Append(nil, src, dst, nil)
+	b := packet.Ethernet{Src: packet.MAC{0xfa, 0x16, 0x3e, 0, 0, 1}, Dst: packet.MAC{0xfa, 0x16, 0x3e, 0, 0, 9}, Type: packet.TypeIPv4}.Append(nil)
+	b = packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: src, Dst: dst}.Append(b, len(datagram))
+	return append(b, datagram...)
+}
+
+func request(t *testing.T, port string, frame []byte) string {
+	t.Helper()
+	raw, err := json.Marshal(traceRequest{Port: port, Frame: frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestTraceRefuses(t *testing.T) {
+	w := newWorld(t, time.Second)
+	for _, c := range []struct {
+		what, token, body string
+		status            int
+		says              string
+	}{
+		{"a member", "member", request(t, boundPort, frame()), 403, "role admin"},
+		{"no such port", "admin", request(t, "nope", frame()), 404, "port nope could not be found"},
+		{"a port without host", "admin", request(t, loosePort, frame()), 409, "set its binding:host_id"},
+		{"no frame", "admin", request(t, boundPort, nil), 400, "1 to 65536 bytes"},
+		{"a huge frame", "admin", request(t, boundPort, make([]byte, maxFrame+1)), 400, "1 to 65536 bytes"},
+		{"no JSON", "admin", "{", 400, ""},
+	} {
+		status, body := w.post(t, c.token, c.body)
+		if status != c.status || !strings.Contains(body, c.says) {
+			t.Errorf("%s: got %d %s, want %d with %q", c.what, status, body, c.status, c.says)
+		}
+	}
+}
+
+func TestServerAnswersForAHostWithoutAgent(t *testing.T) {
+	w := newWorld(t, time.Second)
+	status, body := w.post(t, "admin", request(t, boundPort, frame()))
+	var a flow.TraceAnswer
+	if err := json.Unmarshal([]byte(body), &a); err != nil || status != 200 {
+		t.Fatalf("got %d %s: %v", status, body, err)
+	}
+	if a.LiveState || a.HostID != "" || len(a.Walk) == 0 || a.Verdict == "" {
+		t.Errorf("got %+v, want a walk without live state", a)
+	}
+}
+
+// TestAgentAnswers plays the agent of the port's host in the store.
+func TestAgentAnswers(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	w.update(t, func(tx *records.Tx) error { return schema.HostStates.Put(tx, &topology.HostState{HostID: host}) })
+	rev, err := w.db.Store().Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, _ := w.db.Store().Watch(t.Context(), rev, schema.TraceRequestsPrefix+host+"/")
+	answered := make(chan error, 1)
+	go func() {
+		for c := range changes {
+			for _, e := range c.Events {
+				var r topology.TraceRequest
+				if err := json.Unmarshal(e.Value, &r); err != nil {
+					answered <- err
+					return
+				}
+				_, err := w.db.Update(context.Background(), func(tx *records.Tx) error {
+					return schema.TraceAnswers.Put(tx, &flow.TraceAnswer{ID: r.ID, HostID: r.HostID, LiveState: true, Verdict: "drop", Reason: r.PortID})
+				})
+				answered <- err
+				return
+			}
+		}
+	}()
+	status, body := w.post(t, "admin", request(t, boundPort, frame()))
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	var a flow.TraceAnswer
+	if err := json.Unmarshal([]byte(body), &a); err != nil || status != 200 {
+		t.Fatalf("got %d %s: %v", status, body, err)
+	}
+	if !a.LiveState || a.HostID != host || a.Reason != boundPort {
+		t.Errorf("got %+v, want the agent's answer", a)
+	}
+	kvs, _, err := w.db.Store().List(t.Context(), schema.TraceRequestsPrefix)
+	if err != nil || len(kvs) != 0 {
+		t.Errorf("requests left behind: %v, %v", kvs, err)
+	}
+}
+
+func TestSilentAgent(t *testing.T) {
+	w := newWorld(t, time.Millisecond)
+	w.update(t, func(tx *records.Tx) error { return schema.HostStates.Put(tx, &topology.HostState{HostID: host}) })
+	status, body := w.post(t, "admin", request(t, boundPort, frame()))
+	var a flow.TraceAnswer
+	if err := json.Unmarshal([]byte(body), &a); err != nil || status != 200 || a.LiveState {
+		t.Errorf("got %d %s, want the server's own answer", status, body)
+	}
+}
