@@ -166,20 +166,16 @@ func TestAgentAnswers(t *testing.T) {
 	changes, _ := w.db.Store().Watch(t.Context(), rev, schema.TraceRequestsPrefix+host+"/")
 	answered := make(chan error, 1)
 	go func() {
-		for c := range changes {
-			for _, e := range c.Events {
-				var r topology.TraceRequest
-				if err := json.Unmarshal(e.Value, &r); err != nil {
-					answered <- err
-					return
-				}
-				_, err := w.db.Update(context.Background(), func(tx *records.Tx) error {
-					return schema.TraceAnswers.Put(tx, &flow.TraceAnswer{ID: r.ID, HostID: r.HostID, LiveState: true, Verdict: "drop", Reason: r.PortID})
-				})
-				answered <- err
-				return
-			}
+		var r topology.TraceRequest
+		c := <-changes
+		if err := json.Unmarshal(c.Events[0].Value, &r); err != nil {
+			answered <- err
+			return
 		}
+		_, err := w.db.Update(context.Background(), func(tx *records.Tx) error {
+			return schema.TraceAnswers.Put(tx, &flow.TraceAnswer{ID: r.ID, HostID: r.HostID, LiveState: true, Verdict: "drop", Reason: r.PortID})
+		})
+		answered <- err
 	}()
 	status, body := w.post(t, "admin", request(t, boundPort, frame()))
 	if err := <-answered; err != nil {
