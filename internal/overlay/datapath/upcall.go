@@ -53,7 +53,8 @@ type receiver struct {
 	free   *item
 	kept   int
 
-	sinceTap int // frames handled since the tap was looked at
+	sinceTap int       // frames handled since the tap was looked at
+	crowded  time.Time // until then there is more work than cores
 }
 
 func (d *Datapath) newReceiver(handle func(*Upcall)) (*receiver, error) {
@@ -165,7 +166,7 @@ func (r *receiver) takeFrames() (some bool, err error) {
 // wait looks for frames for a while and then sleeps until one comes or ctx is done.
 func (r *receiver) wait(ctx context.Context) error {
 	if r.d.opts.Poll > 0 && runtime.NumCPU() > 1 {
-		for start := time.Now(); time.Since(start) < r.d.opts.Poll; runtime.Gosched() {
+		for start := time.Now(); time.Since(start) < r.d.opts.Poll; r.letOthersRun() {
 			some, err := r.takeRecords()
 			if err == nil && !some {
 				some, err = r.takeFrames()
@@ -179,6 +180,26 @@ func (r *receiver) wait(ctx context.Context) error {
 		return nil
 	}
 	return r.bell.wait()
+}
+
+// A yield that took this long has let somebody work off a slice of time. For so many times as long no other is tried.
+const (
+	longYield    = 300 * time.Microsecond
+	afterYielded = 100
+)
+
+// letOthersRun gives the core away between two looks for frames. The kernel likes to wake a poller beside the workload
+// whose frame came up; that one, too, waits for the answer, and would wait for as long as is polled. On a machine with
+// more work than cores it is the other way round: who gives the core away gets it back only when a frame has waited for
+// long. Then the core is kept, and the kernel, which runs first what has just woken, shares it out.
+func (r *receiver) letOthersRun() {
+	if before := time.Now(); before.After(r.crowded) {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // it cannot fail
+		if took := time.Since(before); took > longYield {
+			r.crowded = before.Add(afterYielded * took)
+		}
+	}
+	runtime.Gosched()
 }
 
 func (r *receiver) newItem() *item {
