@@ -13,7 +13,6 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"heddle/internal/nettest"
 )
@@ -95,16 +94,19 @@ func (s *stand) workload(ctx context.Context, name string, h *labHost, group str
 	if err != nil {
 		return nil, err
 	}
-	return s.furnish(name, h, p)
+	w, err := s.machine(name, h, p)
+	if err != nil {
+		return nil, err
+	}
+	return w, s.furnish(w)
 }
 
-// furnish plugs a port's machine in and sets its address.
-func (l *lab) furnish(name string, h *labHost, p *ports.Port) (*workload, error) {
-	w, err := l.plug(name, h, p)
-	if err != nil {
-		return nil, fmt.Errorf("workload %s: %w", name, err)
+// furnish plugs a machine in and sets its address.
+func (l *lab) furnish(w *workload) error {
+	if err := l.plugIn(w); err != nil {
+		return fmt.Errorf("workload %s: %w", w.name, err)
 	}
-	return w, w.ns.IP("link set eth0 mtu 1450", "addr add "+w.address(false)+"/16 dev eth0")
+	return w.ns.IP("link set eth0 mtu 1450", "addr add "+w.address(false)+"/16 dev eth0")
 }
 
 // path is the way from one workload to another.

@@ -241,7 +241,9 @@ func (l *lab) close(ctx context.Context) error {
 		if h.agent != nil {
 			h.agent.stop()
 		}
-		errs = append(errs, l.cleanup(ctx, h.name))
+		if h.ns != nil {
+			errs = append(errs, l.cleanup(ctx, h.ns, h.name))
+		}
 	}
 	if l.server != nil {
 		l.server.stop()
@@ -249,11 +251,10 @@ func (l *lab) close(ctx context.Context) error {
 	return errors.Join(append(errs, l.spaces.Close())...)
 }
 
-// cleanup takes away what a host's agent keeps in the kernel beyond its namespace.
-func (l *lab) cleanup(ctx context.Context, host string) error {
-	cmd := exec.CommandContext(ctx, l.binary, "agent", "--cleanup", "--overlay", "--name", host, "--state", filepath.Join(l.dir, host))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("clean up after the agent of %s: %w: %s", host, err, strings.TrimSpace(string(out)))
+// cleanup takes away what a host's agent has made in the kernel, inside its namespace and beyond.
+func (l *lab) cleanup(ctx context.Context, ns *nettest.Namespace, host string) error {
+	if out, err := ns.Output(ctx, l.binary, "agent", "--cleanup", "--overlay", "--name", host, "--state", filepath.Join(l.dir, host)); err != nil {
+		return fmt.Errorf("clean up after the agent of %s: %w: %s", host, err, strings.TrimSpace(out))
 	}
 	return nil
 }
@@ -267,15 +268,20 @@ func cleanLab(prefix, dir string) error {
 	if _, err := nettest.Sweep(prefix); err != nil {
 		return err
 	}
-	l := &lab{prefix: prefix, binary: binary, dir: dir}
+	l := &lab{prefix: prefix, spaces: nettest.New(prefix), binary: binary, dir: dir}
 	left, err := filepath.Glob(filepath.Join(dir, l.hostPrefix()+"h*[0-9]"))
-	if err != nil {
-		return err
+	if err != nil || len(left) == 0 {
+		return errors.Join(err, os.RemoveAll(dir))
 	}
-	for _, state := range left {
-		if err := l.cleanup(context.Background(), filepath.Base(state)); err != nil {
-			return err
+	// The hosts are gone. What their agents have pinned is not: it is taken away from a namespace where nothing else is.
+	empty, err := l.spaces.Namespace("cleanup")
+	if err == nil {
+		for _, state := range left {
+			err = errors.Join(err, l.cleanup(context.Background(), empty, filepath.Base(state)))
 		}
+	}
+	if err := errors.Join(err, l.spaces.Close()); err != nil {
+		return err
 	}
 	return os.RemoveAll(dir)
 }

@@ -29,17 +29,27 @@ type workload struct {
 	port *ports.Port
 }
 
-// plug makes the machine and plugs its interface into the host, as a hypervisor would.
+// plug makes the machine and plugs it in.
 func (l *lab) plug(name string, host *labHost, port *ports.Port) (*workload, error) {
-	ns, err := l.spaces.Namespace(name)
+	w, err := l.machine(name, host, port)
 	if err != nil {
 		return nil, err
 	}
-	w := &workload{name: name, ns: ns, host: host, port: port}
-	if err := l.spaces.Veth(ns, "eth0", host.ns, w.tap()); err != nil {
-		return nil, err
+	return w, l.plugIn(w)
+}
+
+// machine makes a machine for a port, with no interface yet.
+func (l *lab) machine(name string, host *labHost, port *ports.Port) (*workload, error) {
+	ns, err := l.spaces.Namespace(name)
+	return &workload{name: name, ns: ns, host: host, port: port}, err
+}
+
+// plugIn gives the machine its interface, whose other end is the host's, as a hypervisor would.
+func (l *lab) plugIn(w *workload) error {
+	if err := l.spaces.Veth(w.ns, "eth0", w.host.ns, w.tap()); err != nil {
+		return err
 	}
-	return w, ns.IP("link set eth0 address " + port.MACAddress)
+	return w.ns.IP("link set eth0 address " + w.port.MACAddress)
 }
 
 // tap is the interface name that Neutron's clients and agents agree on.
