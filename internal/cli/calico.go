@@ -1,0 +1,13 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// calicoCommand gathers what works on Calico's data model.
+func calicoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "calico",
+		Short: "Work with Calico's data model: its objects, keys and selectors",
+	}
+	cmd.AddCommand(calicoSelectorCommand())
+	return cmd
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/offline"
+)
+
+// calicoSelectorCommand reads a selector and says whether labels match it.
+func calicoSelectorCommand() *cobra.Command {
+	var extensions bool
+	cmd := &cobra.Command{
+		Use:   "selector EXPR [LABEL=VALUE…]",
+		Short: "Print a selector's canonical form, and say whether labels match it",
+		Long: `Prints the canonical form of a selector. Exits 0 when it matches the labels, 1 when it does not, 2 when it is not a selector:
+  heddle calico selector 'role == "web" && has(tier)' role=web tier=front
+"--" ends the options, for a selector or label that begins with a dash.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &Exit{Code: 2, Text: "calico selector: want a selector, in quotes, then labels as label=value"}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&extensions, "extensions", false, "read the operators of later versions: contains, starts with, ends with, global()")
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		asJSON, err := wantJSON(*format)
+		if err != nil {
+			return err
+		}
+		match, err := offline.Selector(args[0], args[1:], offline.SelectorOptions{JSON: asJSON, Extensions: extensions}, cmd.OutOrStdout())
+		var wrong *offline.FileError
+		switch {
+		case errors.As(err, &wrong):
+			return &Exit{Code: 2, Text: err.Error()}
+		case err == nil && !match:
+			return &Exit{Code: 1} // the answer says so
+		}
+		return err
+	}
+	return cmd
+}
