@@ -45,7 +45,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			for what, body := range map[string]func(*testing.T, Net, Net){
 				"links": links, "refusals": refusals, "addresses": addresses, "routes": routes, "neighbours": neighbours,
-				"watch": watch, "kinds": kinds,
+				"watch": watch, "kinds": kinds, "settings": kernelSettings, "proxies": proxies, "forwards": forwards, "protocols": protocols,
 			} {
 				t.Run(what, func(t *testing.T) {
 					t.Parallel()

@@ -19,6 +19,9 @@ type Fake struct {
 	routes []Route
 	next   int // index of the next link
 	watch  []*fakeWatch
+	// By full name; those of links go with them.
+	settings    map[string]string
+	connections []Connection
 }
 
 type fakeWorld struct{ mu sync.Mutex }
@@ -27,6 +30,8 @@ type fakeLink struct {
 	Link
 	addresses  []netip.Prefix
 	neighbours map[netip.Addr]Neighbour
+	proxies    map[netip.Addr]bool
+	forwards   map[MAC]netip.Addr
 	peer       *fakeLink
 	home       *Fake
 }
@@ -41,11 +46,11 @@ var _ Net = (*Fake)(nil)
 // NewFake makes an empty network: a loopback link and nothing else. A fake made with the fakes it will be joined to
 // passes one of them as other; else nil.
 func NewFake(other *Fake) *Fake {
-	f := &Fake{world: &fakeWorld{}, links: map[string]*fakeLink{}, next: 2}
+	f := &Fake{world: &fakeWorld{}, links: map[string]*fakeLink{}, next: 2, settings: map[string]string{}}
 	if other != nil {
 		f.world = other.world
 	}
-	f.links["lo"] = &fakeLink{Link: Link{Index: 1, Name: "lo", Kind: Loopback, MTU: 65536}, neighbours: map[netip.Addr]Neighbour{}, home: f}
+	f.links["lo"] = f.newLink(Link{Index: 1, Name: "lo", Kind: Loopback, MTU: 65536})
 	return f
 }
 
@@ -95,16 +100,23 @@ func (f *Fake) AddLink(spec LinkSpec) (Link, error) {
 	switch spec.Kind {
 	case Veth:
 		return f.addVeth(spec, mtu)
-	case VXLAN:
+	case Tap, Bridge, VXLAN:
+	case IPIP:
 		if spec.MTU == 0 {
-			mtu = 1500
+			mtu = 1480
 		}
-	case Tap, Bridge:
 	default:
 		return Link{}, fmt.Errorf("link %s: cannot make one of kind %q: %w", spec.Name, spec.Kind, ErrInvalid)
 	}
 	l := f.put(spec.Name, spec.Kind, mtu, spec.MAC)
+	if spec.Kind == VXLAN && spec.VNI != 0 {
+		l.VXLAN = VXLANSpec{VNI: spec.VNI, Port: spec.Port, Local: spec.Local}
+	}
 	return l.Link, nil
+}
+
+func (f *Fake) newLink(l Link) *fakeLink {
+	return &fakeLink{Link: l, neighbours: map[netip.Addr]Neighbour{}, proxies: map[netip.Addr]bool{}, forwards: map[MAC]netip.Addr{}, home: f}
 }
 
 func (f *Fake) addVeth(spec LinkSpec, mtu int) (Link, error) {
@@ -137,7 +149,7 @@ func (f *Fake) mayAdd(name string) error {
 }
 
 func (f *Fake) put(name string, kind Kind, mtu int, mac MAC) *fakeLink {
-	l := &fakeLink{Link: Link{Index: f.next, Name: name, Kind: kind, MTU: mtu, MAC: mac}, neighbours: map[netip.Addr]Neighbour{}, home: f}
+	l := f.newLink(Link{Index: f.next, Name: name, Kind: kind, MTU: mtu, MAC: mac})
 	f.next++
 	if mac == (MAC{}) {
 		l.MAC[0] = 0x02
@@ -169,6 +181,7 @@ func (l *fakeLink) remove() {
 	l.Up = false
 	l.home.dropRoutes(func(r Route) bool { return r.Link == l.Name })
 	delete(l.home.links, l.Name)
+	l.home.dropSettings(l.Name)
 	l.home.tell(Event{Kind: LinkGone, Link: l.Link})
 }
 
@@ -268,7 +281,7 @@ func (l *fakeLink) connectRoutes() {
 		if a.IsSingleIP() && a.Addr().Is4() {
 			continue
 		}
-		r := Route{Dst: a.Masked(), Link: l.Name, Kernel: true}
+		r := Route{Dst: a.Masked(), Link: l.Name, Kernel: true, Protocol: byKernel}
 		if a.Addr().Is4() {
 			r.Source = a.Addr()
 		}
@@ -287,7 +300,7 @@ func (f *Fake) DeleteAddress(link string, address netip.Prefix) error {
 	if !still {
 		f.dropRoutes(func(r Route) bool { return r.Kernel && r.Link == link && r.Dst == address.Masked() })
 	}
-	f.tell(Event{Kind: AddressChanged, LinkIndex: l.Index, Address: address})
+	f.tell(Event{Kind: AddressChanged, LinkIndex: l.Index, Address: address, Removed: true})
 	return nil
 }
 

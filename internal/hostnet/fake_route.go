@@ -6,12 +6,23 @@ import (
 	"slices"
 )
 
+// byHand is the protocol of routes for which none is given, RTPROT_BOOT; byKernel RTPROT_KERNEL.
+const byHand, byKernel = 3, 2
+
 func (f *Fake) addRoute(r Route) {
 	f.routes = slices.DeleteFunc(f.routes, func(x Route) bool { return x.Dst == r.Dst })
 	f.routes = append(f.routes, r)
-	told := r
-	told.Link = ""
-	f.tell(Event{Kind: RouteChanged, Route: told})
+	f.tellRoute(r, false)
+}
+
+func (f *Fake) tellRoute(r Route, removed bool) {
+	e := Event{Kind: RouteChanged, Removed: removed}
+	if l := f.links[r.Link]; l != nil {
+		e.LinkIndex = l.Index
+	}
+	r.Link = ""
+	e.Route = r
+	f.tell(e)
 }
 
 func (f *Fake) dropRoutes(match func(Route) bool) {
@@ -19,8 +30,7 @@ func (f *Fake) dropRoutes(match func(Route) bool) {
 		if !match(r) {
 			return false
 		}
-		r.Link = ""
-		f.tell(Event{Kind: RouteChanged, Route: r})
+		f.tellRoute(r, true)
 		return true
 	})
 }
@@ -35,6 +45,13 @@ func (f *Fake) Routes() ([]Route, error) {
 func (f *Fake) SetRoute(r Route) error {
 	defer f.lock()()
 	r.Dst, r.Kernel = r.Dst.Masked(), false
+	if r.Protocol == 0 {
+		r.Protocol = byHand
+	}
+	if r.Blackhole {
+		f.addRoute(Route{Dst: r.Dst, Protocol: r.Protocol, Blackhole: true})
+		return nil
+	}
 	if r.Link != "" {
 		l, err := f.find(r.Link)
 		if err != nil {
@@ -43,6 +60,10 @@ func (f *Fake) SetRoute(r Route) error {
 		if !l.Up {
 			return fmt.Errorf("set route to %s: link %s is down: %w", r.Dst, r.Link, ErrUnreachable)
 		}
+	}
+	if r.Gateway.IsValid() && r.OnLink && r.Link != "" {
+		f.addRoute(r)
+		return nil
 	}
 	if r.Gateway.IsValid() {
 		way, ok := f.connected(r.Gateway)
@@ -79,6 +100,14 @@ func (f *Fake) DeleteRoute(dst netip.Prefix) error {
 	return nil
 }
 
+func (f *Fake) DeleteRouteOf(r Route) error {
+	defer f.lock()()
+	f.dropRoutes(func(x Route) bool {
+		return x.Dst == r.Dst.Masked() && (r.Link == "" || x.Link == r.Link) && (r.Protocol == 0 || x.Protocol == r.Protocol)
+	})
+	return nil
+}
+
 func (f *Fake) RouteTo(dst netip.Addr) (Hop, error) {
 	defer f.lock()()
 	if l := f.owner(dst); l != nil {
@@ -87,6 +116,9 @@ func (f *Fake) RouteTo(dst netip.Addr) (Hop, error) {
 	r, ok := f.longest(dst)
 	if !ok {
 		return Hop{}, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
+	}
+	if r.Blackhole {
+		return Hop{}, fmt.Errorf("route to %s: %w (a route refuses it)", dst, ErrNotFound)
 	}
 	l := f.links[r.Link]
 	h := Hop{Link: l.Link, Source: r.Source, NextHop: dst, MTU: r.MTU}
@@ -142,7 +174,7 @@ func (f *Fake) SetNeighbour(link string, ip netip.Addr, mac MAC) error {
 	if err != nil {
 		return err
 	}
-	l.neighbour(Neighbour{Link: link, IP: ip, MAC: mac, State: Reachable})
+	l.neighbour(Neighbour{Link: link, IP: ip, MAC: mac, State: Reachable, Permanent: true})
 	return nil
 }
 

@@ -21,6 +21,8 @@ var (
 	ErrInvalid = errors.New("not valid")
 	// ErrUnreachable: a route's gateway lies on no link of ours, or its link is down.
 	ErrUnreachable = errors.New("unreachable")
+	// ErrUnsupported: this kernel has no such thing, say a kind of link; a module may be missing.
+	ErrUnsupported = errors.New("not supported by this kernel")
 )
 
 // MAC is a 48-bit Ethernet address.
@@ -34,6 +36,7 @@ const (
 	Tap      Kind = "tap" // what a virtual machine opens
 	Tun      Kind = "tun"
 	VXLAN    Kind = "vxlan"
+	IPIP     Kind = "ipip"
 	Bridge   Kind = "bridge"
 	Loopback Kind = "loopback"
 	Device   Kind = "device" // a network card, or what the kernel gives no kind
@@ -50,20 +53,31 @@ type Link struct {
 	Running bool // up, and the other end is there (carrier)
 	// Elsewhere says of a veth that its other end is in another namespace.
 	Elsewhere bool
+	VXLAN     VXLANSpec // of a VXLAN that belongs to one network
+}
+
+// VXLANSpec is what a VXLAN of one network is made with.
+type VXLANSpec struct {
+	VNI   uint32     // 1 to 2^24-1; 0: external, whoever sends says which network
+	Port  uint16     // UDP, of both ends
+	Local netip.Addr // outer source; the zero Addr: the kernel chooses
 }
 
 // LinkSpec says what link to make. It is made down; see [Net.SetUp].
 type LinkSpec struct {
 	Name string
-	Kind Kind // Veth, Tap, VXLAN or Bridge
+	Kind Kind // Veth, Tap, VXLAN, IPIP or Bridge
 	MAC  MAC  // zero = the kernel chooses
 	MTU  int  // 0 = the kernel's default
 	// Peer names the other end of a veth; it appears in PeerNet, or beside this end when that is nil. PeerNet must be
 	// of the same implementation.
 	Peer    string
 	PeerNet Net
-	// Port is the UDP port of a VXLAN. The link is made "external": it belongs to no network, whoever sends says which.
-	Port uint16
+	// Port is the UDP port of a VXLAN. Without a VNI the link is made "external": it belongs to no network, whoever sends
+	// says which. With one it learns nothing: see SetForward.
+	Port  uint16
+	VNI   uint32
+	Local netip.Addr // outer source of a VXLAN with a VNI
 }
 
 // Route is a route of the main table. The zero Gateway means that the destination is on the link.
@@ -74,6 +88,12 @@ type Route struct {
 	Source  netip.Addr
 	MTU     int  // bytes, 0 = the link's
 	Kernel  bool // made by the kernel for an address
+	// Protocol is the number of who made it; 0 in SetRoute: set by hand.
+	Protocol uint8
+	// OnLink says that Link reaches the gateway whatever addresses it has, as a tunnel does.
+	OnLink bool
+	// Blackhole drops what goes there. It has no link or gateway.
+	Blackhole bool
 }
 
 // NeighbourState sorts the kernel's neighbour states by what a sender can do.
@@ -106,7 +126,25 @@ type Neighbour struct {
 	IP    netip.Addr
 	MAC   MAC
 	State NeighbourState
+	// Permanent: set by hand, it stays until it is deleted.
+	Permanent bool
 }
+
+// Proxy is an address for which this host answers on a link although it is not its own.
+type Proxy struct {
+	Link string
+	IP   netip.Addr
+}
+
+// Forward says behind which outer address a VXLAN finds a MAC.
+type Forward struct {
+	MAC    MAC
+	Remote netip.Addr
+}
+
+// Setting is a kernel parameter of a namespace. Its name is written with slashes from /proc/sys/net on, such as
+// ipv4/conf/eth0/rp_filter.
+type Setting struct{ Name, Value string }
 
 // Usable says whether frames can be sent to the neighbour's MAC.
 func (n Neighbour) Usable() bool { return n.State == Reachable || n.State == Stale }
@@ -137,7 +175,8 @@ const (
 type Event struct {
 	Kind      EventKind
 	Link      Link         // of LinkSet and LinkGone
-	LinkIndex int          // of AddressChanged, NeighbourSet and NeighbourGone
+	LinkIndex int          // of AddressChanged, RouteChanged, NeighbourSet and NeighbourGone
+	Removed   bool         // of AddressChanged and RouteChanged
 	Address   netip.Prefix // of AddressChanged
 	Route     Route        // of RouteChanged; Link is empty
 	Neighbour Neighbour    // of NeighbourSet and NeighbourGone; Link is empty
@@ -168,12 +207,19 @@ type Net interface {
 	AddAddress(link string, address netip.Prefix) error
 	DeleteAddress(link string, address netip.Prefix) error
 
-	// Routes returns the unicast routes of the main table in order.
+	// Setting reads a kernel parameter; ErrNotFound without such a one, say because its link is gone.
+	Setting(name string) (string, error)
+	// Set writes those kernel parameters that differ, all of them even when one fails.
+	Set(...Setting) error
+
+	// Routes returns the unicast and blackhole routes of the main table in order.
 	Routes() ([]Route, error)
 	// SetRoute adds the route or puts it in place of the one to the same destination.
 	SetRoute(Route) error
 	// DeleteRoute removes the route to a destination.
 	DeleteRoute(dst netip.Prefix) error
+	// DeleteRouteOf removes the route to r.Dst if it has r's Link and r's Protocol, as far as these are given.
+	DeleteRouteOf(r Route) error
 	// RouteTo says how the kernel would send to an address; ErrNotFound when no route leads there.
 	RouteTo(netip.Addr) (Hop, error)
 
@@ -185,6 +231,21 @@ type Net interface {
 	// Probe makes the kernel ask who has ip on the link, unless it has been confirmed of late. The answer is seen by
 	// Neighbours and told by Watch.
 	Probe(link string, ip netip.Addr) error
+
+	// Proxies returns the IPv6 addresses for which this host answers.
+	Proxies() ([]Proxy, error)
+	SetProxy(Proxy) error
+	DeleteProxy(Proxy) error
+
+	// Forwards returns the permanent entries of a VXLAN with a VNI in order.
+	Forwards(link string) ([]Forward, error)
+	// SetForward adds the entry or puts it in place of the one for the same MAC.
+	SetForward(link string, f Forward) error
+	DeleteForward(link string, f Forward) error
+
+	// ForgetConnections deletes the tracked connections that have one of the addresses at either end, before or after
+	// translation, and says how many.
+	ForgetConnections(addresses ...netip.Addr) (int, error)
 
 	// Watch tells changes from now on until ctx ends; the channel is then closed. Changes of links come in order, so do
 	// those of addresses, of routes and of neighbours, but not across. A reader that is too slow loses events and is told

@@ -23,7 +23,7 @@ var _ Net = (*Linux)(nil)
 // NewLinux opens the network of a namespace, which must stay open as long as the network is used. It takes
 // CAP_NET_ADMIN to change anything.
 func NewLinux(n *Namespace) (*Linux, error) {
-	h, err := netlink.NewHandleAt(n.handle, unix.NETLINK_ROUTE)
+	h, err := netlink.NewHandleAt(n.handle, unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("netlink in network namespace %s: %w", n, err)
 	}
@@ -91,6 +91,10 @@ func linkOf(found netlink.Link) Link {
 	copy(l.MAC[:], a.HardwareAddr)
 	l.Elsewhere = l.Kind == Veth && a.NetNsID >= 0
 	switch t := found.(type) {
+	case *netlink.Vxlan:
+		if !t.FlowBased {
+			l.VXLAN = VXLANSpec{VNI: uint32(t.VxlanId), Port: uint16(t.Port), Local: addrOf(t.SrcAddr)}
+		}
 	case *netlink.Tuntap:
 		l.Kind = Tun
 		if t.Mode == netlink.TUNTAP_MODE_TAP {
@@ -124,7 +128,9 @@ func (l *Linux) AddLink(spec LinkSpec) (Link, error) {
 		}
 		made = v
 	case VXLAN:
-		made = &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(spec.Port)}
+		made = vxlan(spec, attrs)
+	case IPIP:
+		made = &netlink.Iptun{LinkAttrs: attrs, PMtuDisc: 1, Proto: unix.IPPROTO_IPIP}
 	case Tap:
 		return l.addTap(spec, attrs)
 	case Bridge:
@@ -136,6 +142,17 @@ func (l *Linux) AddLink(spec LinkSpec) (Link, error) {
 		return Link{}, wrap(err, "add link %s", spec.Name)
 	}
 	return l.Link(spec.Name)
+}
+
+func vxlan(spec LinkSpec, attrs netlink.LinkAttrs) *netlink.Vxlan {
+	if spec.VNI == 0 {
+		return &netlink.Vxlan{LinkAttrs: attrs, FlowBased: true, Port: int(spec.Port)}
+	}
+	v := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(spec.VNI), Port: int(spec.Port)}
+	if spec.Local.IsValid() {
+		v.SrcAddr = spec.Local.AsSlice()
+	}
+	return v
 }
 
 // addTap makes a tap that stays when nobody has it open. A tap is born where /dev/net/tun is opened, not by netlink.
@@ -281,6 +298,7 @@ func wrap(err error, format string, args ...any) error {
 	}{
 		{unix.EEXIST, ErrExists}, {unix.ENODEV, ErrNotFound}, {unix.ESRCH, ErrNotFound}, {unix.ENETUNREACH, ErrUnreachable},
 		{unix.EHOSTUNREACH, ErrUnreachable}, {unix.ENETDOWN, ErrUnreachable}, {unix.EINVAL, ErrInvalid}, {unix.ERANGE, ErrInvalid},
+		{unix.EOPNOTSUPP, ErrUnsupported}, {unix.EPROTONOSUPPORT, ErrUnsupported},
 	} {
 		if errors.Is(err, known.kernel) {
 			return fmt.Errorf("%s: %w (%w)", what, known.ours, err)

@@ -35,11 +35,13 @@ func (l *Linux) Routes() ([]Route, error) {
 	}
 	var routes []Route
 	for _, r := range all {
-		if r.Type != unix.RTN_UNICAST {
+		if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_BLACKHOLE {
 			continue
 		}
 		x := routeOf(r)
-		x.Link = names[r.LinkIndex]
+		if !x.Blackhole {
+			x.Link = names[r.LinkIndex] // the kernel puts IPv6 blackholes on the loopback
+		}
 		if x.Dst.Addr().IsLinkLocalUnicast() && x.Dst.Addr().Is6() || x.Dst.Addr().IsMulticast() {
 			continue
 		}
@@ -50,7 +52,8 @@ func (l *Linux) Routes() ([]Route, error) {
 }
 
 func routeOf(r netlink.Route) Route {
-	x := Route{MTU: r.MTU, Kernel: r.Protocol == unix.RTPROT_KERNEL}
+	x := Route{MTU: r.MTU, Kernel: r.Protocol == unix.RTPROT_KERNEL, Protocol: uint8(r.Protocol),
+		OnLink: r.Flags&int(netlink.FLAG_ONLINK) != 0, Blackhole: r.Type == unix.RTN_BLACKHOLE}
 	if dst, ok := prefixOf(r.Dst); ok {
 		x.Dst = dst
 	} else if r.Family == netlink.FAMILY_V6 {
@@ -68,7 +71,13 @@ func routeOf(r netlink.Route) Route {
 }
 
 func (l *Linux) SetRoute(r Route) error {
-	k := &netlink.Route{Dst: ipNet(r.Dst.Masked()), MTU: r.MTU, Table: unix.RT_TABLE_MAIN}
+	k := &netlink.Route{Dst: ipNet(r.Dst.Masked()), MTU: r.MTU, Table: unix.RT_TABLE_MAIN, Protocol: netlink.RouteProtocol(r.Protocol)}
+	if r.Blackhole {
+		k.Type = unix.RTN_BLACKHOLE
+	}
+	if r.OnLink {
+		k.SetFlag(netlink.FLAG_ONLINK)
+	}
 	if r.Link != "" {
 		found, err := l.find(r.Link)
 		if err != nil {
@@ -76,9 +85,10 @@ func (l *Linux) SetRoute(r Route) error {
 		}
 		k.LinkIndex = found.Attrs().Index
 	}
-	if r.Gateway.IsValid() {
+	switch {
+	case r.Gateway.IsValid():
 		k.Gw = r.Gateway.AsSlice()
-	} else {
+	case !r.Blackhole:
 		k.Scope = netlink.SCOPE_LINK
 	}
 	if r.Source.IsValid() {
@@ -101,6 +111,25 @@ func (l *Linux) DeleteRoute(dst netip.Prefix) error {
 		return nil
 	}
 	return wrap(err, "delete route to %s", dst)
+}
+
+func (l *Linux) DeleteRouteOf(r Route) error {
+	k := &netlink.Route{Dst: ipNet(r.Dst.Masked()), Table: unix.RT_TABLE_MAIN, Scope: netlink.SCOPE_NOWHERE, Protocol: netlink.RouteProtocol(r.Protocol)}
+	if r.Link != "" {
+		found, err := l.find(r.Link)
+		if errors.Is(err, ErrNotFound) {
+			return nil // its routes went with it
+		}
+		if err != nil {
+			return err
+		}
+		k.LinkIndex = found.Attrs().Index
+	}
+	err := l.handle.RouteDel(k)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return wrap(err, "delete route to %s", r.Dst)
 }
 
 func (l *Linux) RouteTo(dst netip.Addr) (Hop, error) {
@@ -154,7 +183,7 @@ func (l *Linux) Neighbours() ([]Neighbour, error) {
 
 // neighbourOf leaves out what needs no asking: multicast, and links without addresses.
 func neighbourOf(n netlink.Neigh) (Neighbour, bool) {
-	x := Neighbour{IP: addrOf(n.IP)}
+	x := Neighbour{IP: addrOf(n.IP), Permanent: n.State&netlink.NUD_PERMANENT != 0}
 	copy(x.MAC[:], n.HardwareAddr)
 	switch {
 	case !x.IP.IsValid() || n.State&netlink.NUD_NOARP != 0:

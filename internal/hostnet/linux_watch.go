@@ -125,7 +125,7 @@ func (w *watcher) forward(f *feed) bool {
 				return true
 			}
 			p, _ := prefixOf(&u.LinkAddress)
-			e = Event{Kind: AddressChanged, LinkIndex: u.LinkIndex, Address: p}
+			e = Event{Kind: AddressChanged, LinkIndex: u.LinkIndex, Address: p, Removed: !u.NewAddr}
 		case u, ok := <-f.routes:
 			if !ok {
 				return true
@@ -133,7 +133,7 @@ func (w *watcher) forward(f *feed) bool {
 			if u.Table != unix.RT_TABLE_MAIN {
 				continue
 			}
-			e = Event{Kind: RouteChanged, Route: routeOf(u.Route)}
+			e = Event{Kind: RouteChanged, LinkIndex: u.LinkIndex, Route: routeOf(u.Route), Removed: u.Type == unix.RTM_DELROUTE}
 		case u, ok := <-f.neighbours:
 			if !ok {
 				return true

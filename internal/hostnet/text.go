@@ -1,6 +1,8 @@
 package hostnet
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -60,6 +62,10 @@ func textRoutes(b *strings.Builder, n Net) error {
 	}
 	for _, r := range routes {
 		fmt.Fprintf(b, "route %s", r.Dst)
+		if r.Blackhole {
+			b.WriteString(" blackhole\n")
+			continue
+		}
 		if r.Gateway.IsValid() {
 			fmt.Fprintf(b, " via %s", r.Gateway)
 		}
@@ -99,6 +105,14 @@ func sortRoutes(routes []Route) {
 		}
 		return a.Dst.Bits() - b.Dst.Bits()
 	})
+}
+
+func sortProxies(list []Proxy) {
+	slices.SortFunc(list, func(a, b Proxy) int { return cmp.Or(strings.Compare(a.Link, b.Link), a.IP.Compare(b.IP)) })
+}
+
+func sortForwards(list []Forward) {
+	slices.SortFunc(list, func(a, b Forward) int { return bytes.Compare(a.MAC[:], b.MAC[:]) })
 }
 
 func sortNeighbours(list []Neighbour) {
