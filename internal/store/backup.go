@@ -119,14 +119,24 @@ func OpenDataDir(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, 
 // OpenRunning connects as root to the server that has the embedded store in dataDir open. That is for whatever works
 // beside the server on its machine, such as an agent. Without a server the error is [ErrUnavailable].
 func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
+	c, err := Running(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return Open(ctx, Options{Cluster: &c, Log: log})
+}
+
+// Running says how this machine's programs reach the server that has the embedded store in dataDir open, as root: any
+// client of etcd can use the endpoint and the files. Without a server the error is [ErrUnavailable].
+func Running(dataDir string) (Cluster, error) {
 	o := Embedded{DataDir: dataDir}
 	plain := Cluster{SkipLimits: true, Endpoints: []string{"unix://" + o.socket()}}
 	secure := Cluster{SkipLimits: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
 	for socket, c := range map[string]Cluster{o.socket(): plain, o.tlsSocket(): secure} {
 		if conn, err := net.Dial("unix", socket); err == nil {
 			conn.Close()
-			return Open(ctx, Options{Cluster: &c, Log: log})
+			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("store in %s: %w: no server has it open", dataDir, ErrUnavailable)
+	return Cluster{}, fmt.Errorf("store in %s: %w: no server has it open", dataDir, ErrUnavailable)
 }
