@@ -9,6 +9,8 @@ type Key interface {
 	// Path is the key's text in etcd, with names escaped as the model wants it. It ends without a slash. An error
 	// names the part that cannot be written.
 	Path() (string, error)
+
+	parts() parts
 }
 
 // Kind names a kind of object, as `heddle calico key` prints it.
