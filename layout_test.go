@@ -40,7 +40,8 @@ var may = map[string][]string{
 	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet"}),
 	"internal/overlay/flowstate": words,
-	"internal/policy":            join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft"}),
+	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
+	"internal/policy":            join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy"}),
 	"internal/policy/nft":        join(words, []string{"internal/policy/calc", "internal/reconcile"}),
 	"internal/policy/judge":      join(words, []string{"internal/policy/calc"}),
 	"internal/bgp":               join(words, machinery),
