@@ -38,6 +38,7 @@ type serveConfig struct {
 
 	neutron, identity, operator, metrics string // listen addresses
 	agents                               string // of the embedded store for agents of other hosts; "" = none
+	etcdListen                           string // of the embedded store for programs of this machine; "" = its socket only
 	publicHost                           string
 	tlsCert, tlsKey, tlsCA               string
 	allowPlain, behindProxy              bool
@@ -101,6 +102,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API")
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API: hosts, traces, backup")
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, with TLS and a certificate for each host, such as 192.0.2.1:2379;\nthe operators' API then has a certificate of the same authority, unless --tls-cert is given")
+	f.StringVar(&c.etcdListen, "etcd-listen", "", "loopback `address` at which programs of this machine use the embedded store as plain etcd, such as 127.0.0.1:2379:\nwhoever can connect there can do everything")
 	f.StringVar(&c.hostsCACert, "hosts-ca-cert", "", "with --etcd-endpoints: PEM `file` of the authority whose client certificates the cluster accepts; hosts that join get one")
 	f.StringVar(&c.hostsCAKey, "hosts-ca-key", "", "PEM `file` with its key")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9697", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
@@ -196,7 +198,7 @@ type server struct {
 func (s *server) build() error {
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
 		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), newLookout(s.store, s.log, s.metrics), s.replica, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
+	}), newLookout(s.store, s.log, s.metrics), newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.replica, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
 	s.metrics.Register(s.figures)
 	if err := s.addIdentity(); err != nil {
 		return err
@@ -343,12 +345,15 @@ func (s *server) addServer(name, listen string, h http.Handler, maxBody int64) e
 
 // openStore opens the cluster, or the embedded store, for agents of other hosts too where that is asked for.
 func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*store.Etcd, error) {
-	embedded := &store.Embedded{DataDir: c.data, Agents: c.agents}
+	embedded := &store.Embedded{DataDir: c.data, Agents: c.agents, Listen: c.etcdListen}
 	if c.publicHost != "" {
 		embedded.Names = []string{c.publicHost}
 	}
 	if c.agents != "" && len(c.etcd.endpoints) > 0 {
 		return nil, usagef("--agents-listen is for the embedded store: agents reach a cluster by its own endpoints")
+	}
+	if c.etcdListen != "" && (c.agents != "" || len(c.etcd.endpoints) > 0) {
+		return nil, usagef("--etcd-listen is for an embedded store without --agents-listen: programs reach a cluster by its own endpoints, and a store that other hosts use by TLS")
 	}
 	authority, err := c.hostsAuthority()
 	if err != nil {

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+	"testing"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store"
+)
+
+// TestServeOpensCalico: the first start of a server opens the gate of the Calico data and names the cluster. What an
+// operator makes of them is left alone by later starts.
+func TestServeOpensCalico(t *testing.T) {
+	t.Parallel()
+	ns, data := nettest.ForTest(t).MustNamespace(t, "serve"), t.TempDir()
+	read := func(key string) string {
+		t.Helper()
+		st, err := store.OpenRunning(t.Context(), data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		kv, err := st.Get(t.Context(), key)
+		if errors.Is(err, store.ErrNotFound) {
+			return "absent"
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(kv.Value)
+	}
+	change := func(op store.Op) {
+		t.Helper()
+		st, err := store.OpenRunning(t.Context(), data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		if _, err := st.Commit(t.Context(), nil, []store.Op{op}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ready, guid = "/calico/v1/Ready", "/calico/v1/config/ClusterGUID"
+
+	r := start(t, ns, "serve", "--data", data)
+	name := read(guid)
+	if got := read(ready); got != "true" || !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(name) {
+		t.Errorf("after the first start %s is %q and %s %q", ready, got, guid, name)
+	}
+	for _, by := range []struct {
+		op   store.Op
+		want string
+	}{
+		{store.Op{Key: ready, Value: []byte("false")}, "false"},
+		{store.Op{Key: ready, Delete: true}, "absent"},
+	} {
+		change(by.op)
+		r.stop(t)
+		r = start(t, ns, "serve", "--data", data)
+		if got := read(ready); got != by.want {
+			t.Errorf("an operator made %s %q, a later start %q", ready, by.want, got)
+		}
+	}
+	if got := read(guid); got != name {
+		t.Errorf("%s was %q and is %q", guid, name, got)
+	}
+}
