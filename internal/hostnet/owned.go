@@ -137,9 +137,9 @@ func (l *Linux) DeleteOwned(o Owner, dst netip.Prefix) error {
 
 // TableEvent is a change of the main table or of a link, as [Linux.WatchTable] tells it. Exactly one of its forms:
 //
-//	Lost:           events were missed, or the watch has just begun: read all anew
-//	Link not "":    this link appeared, changed or went (Removed)
-//	else:           Route to Route.Dst with Metric was set, or removed (Removed); Route.Link is empty, LinkIndex tells it
+//	Lost:         events were missed, or the watch has just begun: read all anew
+//	Link not "":  this link, of LinkIndex, appeared or changed, or went (Removed)
+//	else:         the route to Route.Dst with Metric was set, or removed; Route.Link is empty, LinkIndex tells it
 type TableEvent struct {
 	Lost      bool
 	Link      string
@@ -147,6 +147,25 @@ type TableEvent struct {
 	LinkIndex int
 	Metric    int
 	Removed   bool
+}
+
+// Table returns what the main table holds, as events that lead there.
+func (l *Linux) Table() ([]TableEvent, error) {
+	all, err := again(func() ([]netlink.Route, error) {
+		return l.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, wrap(err, "list routes")
+	}
+	events := make([]TableEvent, 0, len(all))
+	for _, r := range all {
+		events = append(events, routeEvent(r, false))
+	}
+	return events, nil
+}
+
+func routeEvent(r netlink.Route, removed bool) TableEvent {
+	return TableEvent{Route: routeOf(r), LinkIndex: r.LinkIndex, Metric: r.Priority, Removed: removed}
 }
 
 // WatchTable tells changes of the main table and of links until ctx ends; the channel is then closed, as it is when the
@@ -218,13 +237,13 @@ func (f *tableFeed) forward(ctx context.Context, out chan<- TableEvent) bool {
 				if !ok {
 					return true
 				}
-				e, told = TableEvent{Link: u.Link.Attrs().Name, Removed: u.Header.Type == unix.RTM_DELLINK}, true
+				a := u.Link.Attrs()
+				e, told = TableEvent{Link: a.Name, LinkIndex: a.Index, Removed: u.Header.Type == unix.RTM_DELLINK}, true
 			case u, ok := <-f.routes:
 				if !ok {
 					return true
 				}
-				e = TableEvent{Route: routeOf(u.Route), LinkIndex: u.LinkIndex, Metric: u.Priority, Removed: u.Type == unix.RTM_DELROUTE}
-				told = u.Table == unix.RT_TABLE_MAIN
+				e, told = routeEvent(u.Route, u.Type == unix.RTM_DELROUTE), u.Table == unix.RT_TABLE_MAIN
 			}
 		}
 	}

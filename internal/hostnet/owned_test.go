@@ -113,6 +113,11 @@ func TestWatchTable(t *testing.T) {
 	}
 	must(t, l.SetOwned(o, r))
 	await("route set", mine(false))
+	all, err := l.Table()
+	must(t, err)
+	if !slices.ContainsFunc(all, mine(false)) {
+		t.Errorf("the table has no %v: %v", r, all)
+	}
 	must(t, l.DeleteOwned(o, r.Dst))
 	await("route removed", mine(true))
 	must(t, l.DeleteLink("a"))
