@@ -1,0 +1,287 @@
+// Package judge says what becomes of one packet on this host under what calc decided: whether it is let through, which
+// rule of which policy or profile said so, and what it was held against before. It does in plain steps what the kernel
+// does with the same rules (policy/nft): policy can be tested without a kernel, and the kernel against it.
+//
+//	comes from          first                         then                      then
+//	workload            source, MAC, active ─┐                    ┌ to this host: exceptions, outbound, host action
+//	                                         │                    ├ elsewhere:    outbound ──┐
+//	host endpoint       untracked, pre-DNAT ─┼─ destination       │                          ├─ to a workload: inbound
+//	                                         │  translated        ├ to a workload ───────────┤
+//	                                         │                    └ elsewhere: inbound ──────┼─ by a host endpoint: outbound
+//	this host, others   ─────────────────────┘                                               └─ by another interface
+//
+// "inbound" and "outbound" are the endpoint's tiers and then its profiles, behind the states of connections and, for
+// host endpoints, fail-safe ports (docs/policy.md).
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+// State is what connection tracking knows of the connection that a packet belongs to.
+type State uint8
+
+// The states. Established stands for related as well.
+const (
+	New State = iota
+	Established
+	Invalid
+)
+
+// Packet is a packet and the way it takes.
+type Packet struct {
+	From, To Place
+	// Src and Dst are of one family. Dst is the destination on the wire, before translation.
+	Src, Dst           netip.Addr
+	Protocol           calico.Protocol
+	SrcPort, DstPort   uint16 // of protocols that have ports
+	ICMPType, ICMPCode uint8  // of ICMP and ICMPv6
+	SrcMAC             *calico.MAC
+	State              State
+}
+
+// Place is where a packet comes from or goes to. The zero Place is a network behind an interface that no endpoint
+// governs.
+type Place struct {
+	localHost bool
+	workload  calico.WorkloadEndpointKey
+	host      calico.HostEndpointKey
+}
+
+// LocalHost is the host itself.
+func LocalHost() Place { return Place{localHost: true} }
+
+// AtWorkload is a local workload.
+func AtWorkload(key calico.WorkloadEndpointKey) Place { return Place{workload: key} }
+
+// AtHost is the network behind an interface of this host that the host endpoint governs; opposite a Place outside, the
+// host itself behind that interface.
+func AtHost(key calico.HostEndpointKey) Place { return Place{host: key} }
+
+func (p Place) isWorkload() bool { return p.workload != calico.WorkloadEndpointKey{} }
+func (p Place) isHost() bool     { return p.host != calico.HostEndpointKey{} }
+
+// Config is what of the agent's settings decides over packets.
+type Config struct {
+	ToHost                            ToHost
+	FailsafeInbound, FailsafeOutbound []Failsafe
+	AcceptInvalid                     bool           // DisableConntrackInvalidCheck
+	DropsAccepted                     bool           // DropActionOverride says to accept what policy drops
+	OpenStack                         bool           // workloads may ask this host for DHCP, DNS and metadata
+	Metadata                          netip.AddrPort // where metadata is served; the zero AddrPort: nowhere
+}
+
+// ToHost is what becomes of a workload's packet to its own host (DefaultEndpointToHostAction).
+type ToHost uint8
+
+// The actions. After Return other rules of the host may still drop the packet; they are not judged.
+const (
+	ToHostDrop ToHost = iota
+	ToHostReturn
+	ToHostAccept
+)
+
+// Failsafe is a port of this host that stays open whatever policy says.
+type Failsafe struct {
+	Protocol calico.Protocol
+	Port     uint16
+	Net      netip.Prefix // of the other side; the zero Prefix: anywhere
+}
+
+func (f Failsafe) String() string {
+	name := fmt.Sprint(uint8(f.Protocol))
+	switch f.Protocol {
+	case calico.ProtocolTCP:
+		name = "tcp"
+	case calico.ProtocolUDP:
+		name = "udp"
+	}
+	if f.Net.IsValid() {
+		return fmt.Sprintf("%s %d with %s", name, f.Port, f.Net)
+	}
+	return fmt.Sprintf("%s %d", name, f.Port)
+}
+
+// Verdict is what became of a packet.
+type Verdict struct {
+	Allowed bool
+	By      string // what decided, like "policy default/web inbound rule 2"
+	Walk    []Step // what the packet was held against, in order
+}
+
+// Step is one thing that a packet was held against.
+type Step struct {
+	Where string // like "policy default/web inbound"
+	What  string // like "rule 2 of 3 matches: allow"
+}
+
+// Judge decides over a packet.
+func Judge(rules *Rules, config Config, p Packet) Verdict {
+	j := judgement{rules: rules, config: config, p: p}
+	in, out := j.way()
+	d := j.decide(in, out)
+	return Verdict{Allowed: d.allowed, By: d.by, Walk: j.walk}
+}
+
+// judgement is one packet under way.
+type judgement struct {
+	rules  *Rules
+	config Config
+	p      Packet
+	walk   []Step
+}
+
+func (j *judgement) note(where, format string, args ...any) {
+	j.walk = append(j.walk, Step{where, fmt.Sprintf(format, args...)})
+}
+
+// decision is what a part of the way decided. One that is not final lets the rest of the way decide.
+type decision struct {
+	final, allowed bool
+	by             string
+}
+
+func allow(by string) decision { return decision{final: true, allowed: true, by: by} }
+func deny(by string) decision  { return decision{final: true, by: by} }
+
+// undecided is the decision of what does not judge this packet, and why.
+func undecided(why string) decision { return decision{by: why} }
+
+// side is one end of the packet's way through this host: an interface, or the host itself.
+type side struct {
+	local    bool
+	workload *calc.Workload
+	host     *calc.Host
+	name     string // of the endpoint, for text
+}
+
+// way finds by which interfaces the packet enters and leaves this host.
+func (j *judgement) way() (in, out side) {
+	from, to := j.p.From, j.p.To
+	in, out = j.side(from), j.side(to)
+	switch {
+	case from.isHost() && to == Place{}:
+		in = side{local: true}
+		out = j.side(from)
+	case to.isHost() && from == Place{}:
+		in = j.side(to)
+		out = side{local: true}
+	case from.isWorkload() && to.isHost() && j.rules.ownAddress(to.host, j.p.Dst):
+		out = side{local: true}
+	case from.isHost() && to.isWorkload() && j.rules.ownAddress(from.host, j.p.Src):
+		in = side{local: true}
+	}
+	return in, out
+}
+
+func (j *judgement) side(p Place) side {
+	switch {
+	case p.localHost:
+		return side{local: true}
+	case p.isWorkload():
+		return side{workload: j.rules.workload(p.workload), name: p.workload.Endpoint}
+	case p.isHost():
+		return side{host: j.rules.hosts[p.host], name: p.host.Endpoint}
+	}
+	return side{}
+}
+
+// decide takes the packet along its way.
+func (j *judgement) decide(in, out side) decision {
+	var entered, left decision
+	switch {
+	case in.workload != nil:
+		if d := j.source(in); d.final {
+			return d
+		}
+	case in.host != nil:
+		entered = j.early(in)
+	case in.local && out.host != nil:
+		left = j.untracked(out, calc.Outbound)
+	}
+	if d := firstDenial(entered, left); d.final {
+		return d
+	}
+	j.translate(in)
+	if !entered.final {
+		entered = j.enter(in, out)
+	}
+	if entered.final && !entered.allowed {
+		return entered
+	}
+	if !left.final {
+		left = j.leave(in, out)
+	}
+	switch {
+	case left.final:
+		return left
+	case entered.final:
+		return entered
+	case entered.by != "":
+		return allow(entered.by)
+	}
+	return allow(left.by)
+}
+
+func firstDenial(list ...decision) decision {
+	for _, d := range list {
+		if d.final && !d.allowed {
+			return d
+		}
+	}
+	return decision{}
+}
+
+// The reasons for which no endpoint judges a packet.
+const (
+	noEndpoint  = "no endpoint policy: interface without host endpoint"
+	hostItself  = "no endpoint policy: traffic of the host itself to a workload"
+	forWorkload = "no host endpoint policy: traffic to or from a workload"
+)
+
+// enter judges the packet where it comes in.
+func (j *judgement) enter(in, out side) decision {
+	switch {
+	case in.workload != nil && out.local:
+		return j.toHost(in)
+	case in.workload != nil:
+		return j.workloadPolicy(in, calc.Outbound)
+	case in.host != nil && out.workload != nil:
+		j.note(hostName(in), "does not judge what goes to a workload")
+		return undecided(forWorkload)
+	case in.host != nil:
+		return j.hostPolicy(in, calc.Inbound, out.local)
+	case in.local && out.workload != nil:
+		return undecided(hostItself)
+	case in.local:
+		return undecided("")
+	}
+	j.note("interface without host endpoint", "nothing judges what enters here")
+	return undecided(noEndpoint)
+}
+
+// leave judges the packet where it goes out.
+func (j *judgement) leave(in, out side) decision {
+	switch {
+	case out.workload != nil && !active(out):
+		return j.inactive(out)
+	case out.workload != nil && in.local:
+		j.note(workloadName(out), "does not judge what its own host sends")
+		return undecided(hostItself)
+	case out.workload != nil:
+		return j.workloadPolicy(out, calc.Inbound)
+	case out.host != nil && in.workload != nil:
+		j.note(hostName(out), "does not judge what comes from a workload")
+		return undecided(forWorkload)
+	case out.host != nil:
+		return j.hostPolicy(out, calc.Outbound, in.local)
+	}
+	return undecided(noEndpoint)
+}
+
+func workloadName(s side) string { return "workload " + s.name }
+func hostName(s side) string     { return "host endpoint " + s.name }

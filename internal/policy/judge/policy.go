@@ -1,0 +1,171 @@
+package judge
+
+import (
+	"fmt"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+// workloadPolicy is what a workload's own policy says in a direction (spec §6.1).
+func (j *judgement) workloadPolicy(s side, dir calc.Direction) decision {
+	if d := j.connection(); d.final {
+		return d
+	}
+	return j.policy(workloadName(s), s.workload.Tiers, s.workload.Profiles, dir)
+}
+
+// hostPolicy is what a host endpoint says of a packet in a direction. Fail-safe ports are those of the host itself, so
+// they do not open what is only forwarded.
+func (j *judgement) hostPolicy(s side, dir calc.Direction, ofHost bool) decision {
+	if d := j.connection(); d.final {
+		return d
+	}
+	if ofHost {
+		if f := j.failsafe(dir); f != nil {
+			j.note(hostName(s), "fail-safe port %s: allow", f)
+			return allow("fail-safe port " + f.String())
+		}
+	}
+	if s.host.Invalid != "" {
+		j.note(hostName(s), "is invalid: %s", s.host.Invalid)
+	}
+	return j.policy(hostName(s), s.host.Tiers, s.host.Profiles, dir)
+}
+
+// connection decides by what connection tracking knows.
+func (j *judgement) connection() decision {
+	switch {
+	case j.p.State == Established:
+		j.note("connection", "is established: allow")
+		return allow("established")
+	case j.p.State == Invalid && !j.config.AcceptInvalid:
+		j.note("connection", "the packet fits none: deny")
+		return j.drop("invalid: fits no connection")
+	}
+	return decision{}
+}
+
+// failsafe finds the fail-safe port that the packet is for: inbound of this host, outbound of another.
+func (j *judgement) failsafe(dir calc.Direction) *Failsafe {
+	list, other := j.config.FailsafeInbound, j.p.Src
+	if dir == calc.Outbound {
+		list, other = j.config.FailsafeOutbound, j.p.Dst
+	}
+	for i, f := range list {
+		if f.Protocol == j.p.Protocol && f.Port == j.p.DstPort && (!f.Net.IsValid() || f.Net.Contains(other)) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// policy takes the packet through tiers and profiles.
+func (j *judgement) policy(who string, tiers []calc.Tier, profiles []string, dir calc.Direction) decision {
+	for _, t := range tiers {
+		if d := j.tier(t, dir, true); d.final {
+			return d
+		}
+	}
+	for _, p := range profiles {
+		if d, _ := j.list(calc.ListID{Name: p, Direction: dir}); d.final {
+			return d
+		}
+	}
+	if len(profiles) == 0 {
+		j.note(who, "no tier has decided and there is no profile: deny")
+		return j.drop("default deny: " + who + " has no profile")
+	}
+	j.note(who, "no rule of a profile matches: deny")
+	return j.drop("default deny: no profile of " + who + " matches")
+}
+
+func lists(t calc.Tier, dir calc.Direction) []calc.ListID {
+	if dir == calc.Outbound {
+		return t.Outbound
+	}
+	return t.Inbound
+}
+
+// tier takes the packet through the policies of a tier. Where nothing matches it is denied if denies is set and there is
+// a policy in this direction (spec §6.2), else passed on, as by a rule that sends it to the next tier.
+func (j *judgement) tier(t calc.Tier, dir calc.Direction, denies bool) decision {
+	all := lists(t, dir)
+	for _, id := range all {
+		if d, passed := j.list(id); d.final || passed {
+			return d
+		}
+	}
+	if len(all) == 0 || !denies {
+		return decision{}
+	}
+	j.note("tier "+t.Name+" "+dirName(dir), "no policy matches: deny")
+	return j.drop("default deny of tier " + t.Name)
+}
+
+// list takes the packet through one list of rules. Passed says that a rule sent it to the next tier.
+func (j *judgement) list(id calc.ListID) (d decision, passed bool) {
+	where := listName(id)
+	l := j.rules.lists[id]
+	switch {
+	case l == nil:
+		j.note(where, "is not there: deny")
+		return j.drop(where + ": is not there"), false
+	case l.Missing != "":
+		j.note(where, "%s: deny", l.Missing)
+		return j.drop(where + ": " + l.Missing), false
+	}
+	for i := range l.Rules {
+		r := &l.Rules[i]
+		action := j.action(r)
+		by := fmt.Sprintf("%s rule %d", where, r.Index)
+		switch {
+		case action == "":
+			continue
+		case action == calico.Log:
+			j.note(where, "rule %d matches: log", r.Index)
+			continue
+		}
+		j.note(where, "rule %d matches: %s", r.Index, action)
+		switch {
+		case action == calico.Deny:
+			return j.drop(by), false
+		case action == calico.NextTier && id.Tier != "":
+			return decision{}, true
+		}
+		return allow(by), false
+	}
+	j.note(where, "no rule matches")
+	return decision{}, false
+}
+
+// action is what a rule does with the packet; empty: it does not match.
+func (j *judgement) action(r *calc.Rule) string {
+	if !j.matches(r) {
+		return ""
+	}
+	return r.Action
+}
+
+// drop is a denial by policy, which a setting can turn into its opposite.
+func (j *judgement) drop(by string) decision {
+	if j.config.DropsAccepted {
+		j.note("DropActionOverride", "accepts what is dropped")
+		return allow(by + ", overridden by DropActionOverride")
+	}
+	return deny(by)
+}
+
+func listName(id calc.ListID) string {
+	if id.Tier == "" {
+		return "profile " + id.Name + " " + dirName(id.Direction)
+	}
+	return "policy " + id.Tier + "/" + id.Name + " " + dirName(id.Direction)
+}
+
+func dirName(d calc.Direction) string {
+	if d == calc.Outbound {
+		return "outbound"
+	}
+	return "inbound"
+}

@@ -1,0 +1,93 @@
+package judge
+
+import (
+	"net/netip"
+	"slices"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+// Rules is all that calc decided for this host, gathered from its changes. The zero value has decided nothing yet.
+type Rules struct {
+	sets      map[calc.SetID]*set
+	lists     map[calc.ListID]*calc.List
+	workloads map[calico.WorkloadEndpointKey]*calc.Workload
+	hosts     map[calico.HostEndpointKey]*calc.Host
+}
+
+// set is an address set.
+type set struct {
+	members  map[netip.Addr]bool
+	tooLarge bool
+}
+
+// Apply takes up what changed.
+func (r *Rules) Apply(c *calc.Changes) {
+	if r.sets == nil {
+		*r = Rules{map[calc.SetID]*set{}, map[calc.ListID]*calc.List{}, map[calico.WorkloadEndpointKey]*calc.Workload{}, map[calico.HostEndpointKey]*calc.Host{}}
+	}
+	for id, change := range c.Sets {
+		r.changeSet(id, change)
+	}
+	apply(r.lists, c.Lists)
+	apply(r.workloads, c.Workloads)
+	apply(r.hosts, c.Hosts)
+}
+
+func (r *Rules) changeSet(id calc.SetID, c *calc.SetChange) {
+	if c == nil || c.Gone {
+		delete(r.sets, id)
+		return
+	}
+	if c.New || r.sets[id] == nil {
+		r.sets[id] = &set{members: map[netip.Addr]bool{}}
+	}
+	s := r.sets[id]
+	s.tooLarge = c.TooLarge
+	for _, a := range c.Removed {
+		delete(s.members, a)
+	}
+	for _, a := range c.Added {
+		s.members[a] = true
+	}
+}
+
+func apply[K comparable, V any](all, changed map[K]*V) {
+	for key, value := range changed {
+		if value == nil {
+			delete(all, key)
+		} else {
+			all[key] = value
+		}
+	}
+}
+
+// workload is a workload, or one without an endpoint where the rules know none: its interface is closed.
+func (r *Rules) workload(key calico.WorkloadEndpointKey) *calc.Workload {
+	if w := r.workloads[key]; w != nil {
+		return w
+	}
+	return &calc.Workload{Key: key}
+}
+
+// ownAddress says whether the host endpoint expects the address on its interface, so that it is the host's own.
+func (r *Rules) ownAddress(key calico.HostEndpointKey, a netip.Addr) bool {
+	h := r.hosts[key]
+	return h != nil && h.Endpoint != nil && (slices.Contains(h.Endpoint.ExpectedIPv4Addrs, a) || slices.Contains(h.Endpoint.ExpectedIPv6Addrs, a))
+}
+
+// floating is the address that a floating address is translated to; of several the lowest.
+func (r *Rules) floating(ext netip.Addr) (to netip.Addr, ok bool) {
+	for _, w := range r.workloads {
+		if w.Endpoint.State != calico.Active {
+			continue
+		}
+		for _, n := range slices.Concat(w.Endpoint.IPv4NAT, w.Endpoint.IPv6NAT) {
+			if n.ExtIP == ext && (!ok || n.IntIP.Less(to)) {
+				to, ok = n.IntIP, true
+			}
+		}
+	}
+	return to, ok
+}

@@ -1,0 +1,176 @@
+package judge
+
+import (
+	"net/netip"
+	"slices"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+func active(s side) bool {
+	return s.workload.Endpoint != nil && s.workload.Endpoint.State == calico.Active
+}
+
+func (j *judgement) inactive(s side) decision {
+	if s.workload.Endpoint == nil {
+		j.note(workloadName(s), "is not a valid endpoint, so its interface is closed: deny")
+		return deny("no valid endpoint " + s.name)
+	}
+	j.note(workloadName(s), "is not active: deny")
+	return deny("endpoint is not active")
+}
+
+// source refuses what a workload sends under a name that is not its own (spec §7.5), and all of one that is not active.
+func (j *judgement) source(s side) decision {
+	if !active(s) {
+		return j.inactive(s)
+	}
+	e := s.workload.Endpoint
+	if e.MAC != nil && j.p.SrcMAC != nil && *j.p.SrcMAC != *e.MAC {
+		j.note(workloadName(s), "the source MAC is not the endpoint's: deny")
+		return deny("source MAC is not the endpoint's")
+	}
+	if !j.ownSource(e) {
+		j.note(workloadName(s), "the source address is not the endpoint's: deny")
+		return deny("source address is not the endpoint's")
+	}
+	return decision{}
+}
+
+// ownSource says whether the endpoint may send from the packet's source address. Link-local IPv6 addresses are for
+// neighbour discovery and DHCPv6, the unspecified ones for DHCP and for asking whether an address is taken.
+func (j *judgement) ownSource(e *calico.WorkloadEndpoint) bool {
+	src := j.p.Src
+	switch {
+	case src == netip.IPv4Unspecified():
+		return j.udp(68, 67)
+	case src == netip.IPv6Unspecified():
+		return j.neighbourDiscovery()
+	case src.Is6() && src.IsLinkLocalUnicast():
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(e.IPv4Nets, e.IPv6Nets), func(net netip.Prefix) bool { return net.Contains(src) })
+}
+
+func (j *judgement) udp(src, dst uint16) bool {
+	return j.p.Protocol == calico.ProtocolUDP && j.p.SrcPort == src && j.p.DstPort == dst
+}
+
+// neighbourDiscovery says whether the packet is of the ICMPv6 types without which a workload cannot speak IPv6: multicast
+// listener messages, router and neighbour solicitation, neighbour advertisement.
+func (j *judgement) neighbourDiscovery() bool {
+	return j.p.Src.Is6() && j.p.Protocol == calico.ProtocolICMPv6 && slices.Contains([]uint8{130, 131, 132, 133, 135, 136}, j.p.ICMPType)
+}
+
+// metadataAddress is where workloads ask for metadata, on port 80 (spec §7.3).
+func metadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
+
+// translate gives the packet the destination that policy sees: that of a floating address, or of the metadata service.
+func (j *judgement) translate(in side) {
+	to, floating := j.rules.floating(j.p.Dst)
+	switch {
+	case floating:
+		j.note("floating address", "%s is %s", j.p.Dst, to)
+		j.p.Dst = to
+	case in.workload != nil && j.config.OpenStack && j.config.Metadata.IsValid() && j.p.Dst == metadataAddress() &&
+		j.p.Protocol == calico.ProtocolTCP && j.p.DstPort == 80:
+		j.note("metadata", "is served at %s", j.config.Metadata)
+		j.p.Dst, j.p.DstPort = j.config.Metadata.Addr(), j.config.Metadata.Port()
+	}
+}
+
+// toHost judges what a workload sends to its own host (spec §7.2).
+func (j *judgement) toHost(s side) decision {
+	if what := j.hostService(); what != "" {
+		j.note(workloadName(s), "%s of its host: allow", what)
+		return allow(what + " of the workload's host")
+	}
+	if d := j.connection(); d.final {
+		return d
+	}
+	if j.config.ToHost == ToHostDrop {
+		j.note(workloadName(s), "DefaultEndpointToHostAction is DROP: deny")
+		return j.drop("DefaultEndpointToHostAction DROP")
+	}
+	return j.policy(workloadName(s), s.workload.Tiers, s.workload.Profiles, calc.Outbound)
+}
+
+// hostService names what a workload may always ask of its host; empty: nothing of the kind.
+func (j *judgement) hostService() string {
+	tcp, udp := j.p.Protocol == calico.ProtocolTCP, j.p.Protocol == calico.ProtocolUDP
+	switch {
+	case j.neighbourDiscovery():
+		return "neighbour discovery"
+	case !j.config.OpenStack:
+		return ""
+	case j.p.Src.Is4() && j.udp(68, 67):
+		return "DHCP"
+	case j.p.Src.Is6() && j.udp(546, 547):
+		return "DHCPv6"
+	case udp && j.p.DstPort == 53:
+		return "DNS"
+	case tcp && j.config.Metadata.IsValid() && netip.AddrPortFrom(j.p.Dst, j.p.DstPort) == j.config.Metadata:
+		return "metadata"
+	}
+	return ""
+}
+
+// early judges a packet that enters by a host endpoint's interface before connection tracking and before its destination
+// is translated (spec §6.6, §6.7).
+func (j *judgement) early(s side) decision {
+	if d := j.untracked(s, calc.Inbound); d.final {
+		return d
+	}
+	if len(s.host.PreDNAT) == 0 || j.p.State == Established {
+		return decision{}
+	}
+	if f := j.failsafe(calc.Inbound); f != nil {
+		j.note(hostName(s)+" before DNAT", "fail-safe port %s: goes on", f)
+		return decision{}
+	}
+	return j.tiers(s.host.PreDNAT, calc.Inbound)
+}
+
+// untracked judges a packet before connection tracking. Fail-safe ports go on untouched, as requests and as replies.
+func (j *judgement) untracked(s side, dir calc.Direction) decision {
+	if len(s.host.Untracked) == 0 {
+		return decision{}
+	}
+	if f := j.failsafeEitherWay(dir); f != nil {
+		j.note(hostName(s)+" untracked", "fail-safe port %s: goes on", f)
+		return decision{}
+	}
+	d := j.tiers(s.host.Untracked, dir)
+	if d.final && d.allowed {
+		j.p.State = New // nobody asks connection tracking any more
+	}
+	return d
+}
+
+// failsafeEitherWay finds the fail-safe port of a request in this direction, or of a reply to one in the other.
+func (j *judgement) failsafeEitherWay(dir calc.Direction) *Failsafe {
+	if f := j.failsafe(dir); f != nil {
+		return f
+	}
+	list, other := j.config.FailsafeOutbound, j.p.Src
+	if dir == calc.Outbound {
+		list, other = j.config.FailsafeInbound, j.p.Dst
+	}
+	for i, f := range list {
+		if f.Protocol == j.p.Protocol && f.Port == j.p.SrcPort && (!f.Net.IsValid() || f.Net.Contains(other)) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// tiers takes the packet through tiers that have no default deny.
+func (j *judgement) tiers(tiers []calc.Tier, dir calc.Direction) decision {
+	for _, t := range tiers {
+		if d := j.tier(t, dir, false); d.final {
+			return d
+		}
+	}
+	return decision{}
+}
