@@ -164,6 +164,13 @@ type DHCPSubnet struct {
 	Unknown         Unknown
 }
 
+// The values of DHCPSubnet.IPv6AddressMode and IPv6RAMode.
+const (
+	DHCPv6Stateful  = "dhcpv6-stateful"
+	DHCPv6Stateless = "dhcpv6-stateless"
+	SLAAC           = "slaac"
+)
+
 // HostRoute is a route that DHCP gives to a workload.
 type HostRoute struct {
 	Destination netip.Prefix
@@ -190,3 +197,23 @@ const (
 	StatusDown  = "down"
 	StatusError = "error"
 )
+
+// HostMetadata marks that a host exists.
+type HostMetadata struct {
+	Unknown Unknown
+}
+
+// OrchRefs are the names that orchestrators have for a host (later version).
+type OrchRefs []OrchRef
+
+// OrchRef is the name that one orchestrator has for a host.
+type OrchRef struct {
+	Orchestrator, NodeName string
+	Unknown                Unknown
+}
+
+// BlockAffinity says by its key that a block is affine to a host. The block itself is the truth (spec 11.2).
+type BlockAffinity struct{}
+
+// IPAMHost is what a host has in address management. Nothing is stored at its key, but below it.
+type IPAMHost struct{}

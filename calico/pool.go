@@ -1,0 +1,186 @@
+package calico
+
+import (
+	"net/netip"
+	"strings"
+)
+
+func readPool(r *reader) *Pool {
+	p := &Pool{IPAM: true}
+	r.members(p, &p.Unknown)
+	return p
+}
+
+func (p *Pool) member(r *reader, name string) bool {
+	switch name {
+	case "cidr":
+		p.CIDR = r.maskedPrefix()
+	case "ipip":
+		p.IPIP = r.kept()
+	case "ipip_mode":
+		p.IPIPMode = oneOf(r.optional(), IPIPAlways, IPIPCrossSubnet)
+	case "masquerade":
+		p.Masquerade = r.boolean()
+	case "ipam":
+		p.IPAM = r.null() || r.boolean()
+	case "disabled":
+		p.Disabled = r.boolean()
+	default:
+		return false
+	}
+	return true
+}
+
+// The values of Pool.IPIPMode.
+const (
+	IPIPAlways      = "always"
+	IPIPCrossSubnet = "cross-subnet"
+)
+
+// VXLAN says whether packets within the pool travel in VXLAN instead of IPIP.
+func (p *Pool) VXLAN() bool { return strings.HasPrefix(p.IPIP, "vxlan") }
+
+// Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
+func (p *Pool) Validate() error { return p.check().of(string(KindIPPool)) }
+
+func (p *Pool) check() *Error {
+	if err := checkPrefix("cidr", p.CIDR); err != nil {
+		return err
+	}
+	switch bits := p.CIDR.Addr().BitLen() - p.CIDR.Bits(); {
+	case overlapsLinkLocal(p.CIDR):
+		return refuse("cidr", p.CIDR, "want no link-local addresses")
+	case p.IPIP != "" && p.CIDR.Addr().Is6():
+		return refuse("ipip", p.IPIP, "want none in an IPv6 pool")
+	case p.IPIP != "" && !isInterface(p.IPIP):
+		return refuse("ipip", p.IPIP, wantInterface)
+	case p.IPIPMode != "" && p.IPIPMode != IPIPAlways && p.IPIPMode != IPIPCrossSubnet:
+		return refuse("ipip_mode", p.IPIPMode, "want always, cross-subnet or none")
+	case p.IPAM && !p.Disabled && bits < blockBits:
+		return refuse("cidr", p.CIDR, "want at least one block of %d addresses, /%d or shorter, or ipam false", BlockSize, p.CIDR.Addr().BitLen()-blockBits)
+	}
+	return p.Unknown.check(&Pool{})
+}
+
+func overlapsLinkLocal(p netip.Prefix) bool {
+	return p.Overlaps(netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254}), 16)) ||
+		p.Overlaps(netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfe, 0x80}), 10))
+}
+
+func (p *Pool) write(w *writer) {
+	w.open('{')
+	w.prefixMember("cidr", p.CIDR)
+	w.optional("ipip", p.IPIP)
+	w.optional("ipip_mode", p.IPIPMode)
+	w.boolMember("masquerade", p.Masquerade)
+	w.boolMember("ipam", p.IPAM)
+	w.boolMember("disabled", p.Disabled)
+	w.unknown(p.Unknown)
+	w.end('}')
+}
+
+func readIPAMConfig(r *reader) *IPAMConfig {
+	c := &IPAMConfig{}
+	r.members(c, &c.Unknown)
+	return c
+}
+
+func (c *IPAMConfig) member(r *reader, name string) bool {
+	switch name {
+	case "strict_affinity":
+		c.StrictAffinity = r.boolean()
+	case "auto_allocate_blocks":
+		c.AutoAllocateBlocks = r.boolean()
+	default:
+		return false
+	}
+	return true
+}
+
+// Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
+func (c *IPAMConfig) Validate() error { return c.check().of(string(KindIPAMConfig)) }
+
+func (c *IPAMConfig) check() *Error {
+	if !c.StrictAffinity && !c.AutoAllocateBlocks {
+		return refuse("auto_allocate_blocks", false, "want it true, or strict_affinity true")
+	}
+	return c.Unknown.check(&IPAMConfig{})
+}
+
+func (c *IPAMConfig) write(w *writer) {
+	w.open('{')
+	w.boolMember("strict_affinity", c.StrictAffinity)
+	w.boolMember("auto_allocate_blocks", c.AutoAllocateBlocks)
+	w.unknown(c.Unknown)
+	w.end('}')
+}
+
+func readHandle(r *reader) *Handle {
+	h := &Handle{}
+	r.members(h, &h.Unknown)
+	return h
+}
+
+func (h *Handle) member(r *reader, name string) bool {
+	switch name {
+	case "id":
+		h.ID = r.kept()
+	case "block":
+		h.Block = r.counts()
+	default:
+		return false
+	}
+	return true
+}
+
+// counts reads how many addresses of each block there are.
+func (r *reader) counts() (m map[netip.Prefix]int) {
+	if r.null() {
+		return nil
+	}
+	r.object(func(name string) {
+		p, err := netip.ParsePrefix(name)
+		n := r.integerEntry(1, 1<<31-1, "want how many addresses of the block carry the handle, 1 or more")
+		switch _, twice := m[p]; {
+		case r.failed != nil:
+		case err != nil || p != p.Masked():
+			r.fail(r.pos, "want a block's CIDR as the name")
+		case twice:
+			r.fail(r.pos, "is there twice, in another spelling")
+		case m == nil:
+			m = map[netip.Prefix]int{p: n}
+		default:
+			m[p] = n
+		}
+	})
+	return m
+}
+
+// Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
+func (h *Handle) Validate() error { return h.check().of(string(KindIPAMHandle)) }
+
+func (h *Handle) check() *Error {
+	for _, p := range sortedPrefixes(h.Block) {
+		field := entry("block", p.String())
+		if err := checkPrefix(field, p); err != nil {
+			return err
+		}
+		if n := h.Block[p]; n < 1 {
+			return refuse(field, n, "want how many addresses of the block carry the handle, 1 or more")
+		}
+	}
+	return first(checkText("id", h.ID), h.Unknown.check(&Handle{}))
+}
+
+func (h *Handle) write(w *writer) {
+	w.open('{')
+	w.optional("id", h.ID)
+	w.name("block")
+	w.open('{')
+	for _, p := range sortedPrefixes(h.Block) {
+		w.intMember(p.String(), h.Block[p])
+	}
+	w.end('}')
+	w.unknown(h.Unknown)
+	w.end('}')
+}

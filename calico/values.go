@@ -1,0 +1,344 @@
+package calico
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"heddle/calico/selector"
+)
+
+// What names may be.
+const (
+	wantInterface = "want the name of an interface: 1 to 15 of [A-Za-z0-9_.-], not . or .."
+	wantProfile   = "want a profile's name: 1 to 128 of [A-Za-z0-9_./-]"
+	wantTag       = "want a tag: one or more of [A-Za-z0-9_.-]"
+	wantLabel     = "want a label's name: 1 to 512 of [A-Za-z0-9_./-]"
+	wantMAC       = "want a MAC address like 02:00:00:00:00:01"
+	wantUTF8      = "want UTF-8 text"
+)
+
+const (
+	maxInterface = 15
+	maxProfile   = 128
+)
+
+func isName(name string, slash bool, longest int) bool {
+	for _, c := range []byte(name) {
+		if !isLetter(c) && !isDigit(c) && c != '_' && c != '.' && c != '-' && (c != '/' || !slash) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= longest
+}
+
+// isInterface refuses . and .. too: the kernel does, and names become parts of paths below /proc/sys.
+func isInterface(name string) bool {
+	return isName(name, false, maxInterface) && name != "." && name != ".."
+}
+
+func isProfile(name string) bool { return isName(name, true, maxProfile) }
+
+func isTag(name string) bool { return isName(name, false, len(name)) }
+
+// String is the address in lower case with colons.
+func (m MAC) String() string { return string(m.appendTo(nil)) }
+
+func (m MAC) appendTo(text []byte) []byte {
+	for i, b := range m {
+		if i > 0 {
+			text = append(text, ':')
+		}
+		text = append(text, hexDigits[b>>4], hexDigits[b&15])
+	}
+	return text
+}
+
+// ParseMAC reads an address of six octets of two digits each, in either case, with colons or hyphens.
+func ParseMAC(text string) (MAC, error) {
+	var m MAC
+	bad := fmt.Errorf("MAC address %q: %s", text, wantMAC)
+	if len(text) != 17 {
+		return m, bad
+	}
+	separator := text[2]
+	if separator != ':' && separator != '-' {
+		return m, bad
+	}
+	for i := range m {
+		high, ok1 := hexValue(text[3*i])
+		low, ok2 := hexValue(text[3*i+1])
+		if !ok1 || !ok2 || i < 5 && text[3*i+2] != separator {
+			return MAC{}, bad
+		}
+		m[i] = high<<4 | low
+	}
+	return m, nil
+}
+
+func hexValue(c byte) (byte, bool) {
+	switch {
+	case isDigit(c):
+		return c - '0', true
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10, true
+	}
+	return 0, false
+}
+
+// address reads a bare address; the zero one for null.
+func (r *reader) address() netip.Addr {
+	start := r.next()
+	text := r.optional()
+	if text == "" && r.data[start] == 'n' || r.failed != nil {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		r.fail(start, "want an IP address")
+	}
+	return a
+}
+
+// next is where the next token begins.
+func (r *reader) next() int {
+	r.space()
+	return r.pos
+}
+
+// prefix reads a CIDR. A bare address means the prefix of its host.
+func (r *reader) prefix() netip.Prefix {
+	start := r.next()
+	p, ok := parsePrefix(r.text())
+	if !ok {
+		r.fail(start, "want a CIDR like 192.0.2.0/24 or 2001:db8::/32")
+	}
+	return p
+}
+
+func parsePrefix(text string) (netip.Prefix, bool) {
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		return p, err == nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(a, a.BitLen()), true
+}
+
+// maskedPrefix reads a CIDR with its length, without bits beyond it; the zero one for null.
+func (r *reader) maskedPrefix() netip.Prefix {
+	if r.null() {
+		return netip.Prefix{}
+	}
+	start := r.next()
+	text := r.text()
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		r.fail(start, "want a CIDR like 192.0.2.0/24 or 2001:db8::/32")
+	case p != p.Masked():
+		r.fail(start, "has bits beyond its length; want "+p.Masked().String())
+	}
+	return p
+}
+
+// checkPrefix refuses a CIDR that is missing or not masked.
+func checkPrefix(field string, p netip.Prefix) *Error {
+	switch {
+	case !p.IsValid():
+		return refuse(field, nil, "is missing")
+	case p != p.Masked():
+		return refuse(field, p, "has bits beyond its length; want %s", p.Masked())
+	}
+	return nil
+}
+
+func (r *reader) addresses() (list []netip.Addr) {
+	r.list(func(int) { list = append(list, r.entryAddress()) })
+	return list
+}
+
+// entryAddress is an address that must not be null.
+func (r *reader) entryAddress() netip.Addr {
+	if r.peek() == 'n' {
+		r.wrong("want an IP address")
+		return netip.Addr{}
+	}
+	return r.address()
+}
+
+func (r *reader) prefixes() (list []netip.Prefix) {
+	r.list(func(int) { list = append(list, r.prefix()) })
+	return list
+}
+
+func (r *reader) texts() (list []string) {
+	r.list(func(int) { list = append(list, strings.Clone(r.text())) })
+	return list
+}
+
+// stringMap reads an object of strings; nil for null or an empty one.
+func (r *reader) stringMap() (m map[string]string) {
+	if r.null() {
+		return nil
+	}
+	r.object(func(name string) {
+		value := strings.Clone(r.text())
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[strings.Clone(name)] = value
+	})
+	return m
+}
+
+// selector reads a selector into its canonical form.
+func (r *reader) selector() string {
+	start := r.next()
+	text := r.text()
+	if r.failed != nil {
+		return ""
+	}
+	s, err := selector.Parse(text, r.options...)
+	if err != nil {
+		r.fail(start, err.Error())
+		return ""
+	}
+	return s.String()
+}
+
+// order reads a number; "default" and null are an infinite one.
+func (r *reader) order() *float64 {
+	start := r.next()
+	if r.null() {
+		return nil
+	}
+	if r.peek() == '"' {
+		if r.quoted() != "default" {
+			r.fail(start, `want a number, "default" or null`)
+		}
+		return nil
+	}
+	f := r.number()
+	if r.failed != nil {
+		return nil
+	}
+	return &f
+}
+
+// decimal reads an unsigned number that has digits alone.
+func decimal(text string, bits int) (uint64, bool) {
+	for _, c := range []byte(text) {
+		if !isDigit(c) {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseUint(text, 10, bits)
+	return n, err == nil
+}
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// checkFamily refuses an address that is missing, has a zone or is of the other family.
+func checkFamily(field string, a netip.Addr, family int) *Error {
+	switch {
+	case !a.IsValid():
+		return refuse(field, nil, "is missing")
+	case familyOf(a) != family || a.Zone() != "":
+		return refuse(field, a, "want an IPv%d address", family)
+	}
+	return nil
+}
+
+func checkFamilies(field string, list []netip.Addr, family int) *Error {
+	for i, a := range list {
+		if err := checkFamily(index(field, i), a, family); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkProfiles(list []string) *Error {
+	for i, id := range list {
+		if !isProfile(id) {
+			return refuse(index("profile_ids", i), id, wantProfile)
+		}
+	}
+	return nil
+}
+
+func checkLabels(field string, labels map[string]string) *Error {
+	var err *Error
+	for name, value := range labels {
+		switch {
+		case !selector.ValidLabel(name):
+			err = lesser(err, refuse(entry(field, name), nil, wantLabel))
+		case !utf8.ValidString(value):
+			err = lesser(err, refuse(entry(field, name), value, wantUTF8))
+		}
+	}
+	return err
+}
+
+// checkMap refuses text that is none.
+func checkMap(field string, m map[string]string) *Error {
+	var err *Error
+	for name, value := range m {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			err = lesser(err, refuse(entry(field, name), value, wantUTF8))
+		}
+	}
+	return err
+}
+
+// lesser is the error about the field that comes first, so that an object's error is the same each time.
+func lesser(a, b *Error) *Error {
+	if a == nil || b.Field < a.Field {
+		return b
+	}
+	return a
+}
+
+func checkTexts(field string, list []string) *Error {
+	for i, s := range list {
+		if !utf8.ValidString(s) {
+			return refuse(index(field, i), s, wantUTF8)
+		}
+	}
+	return nil
+}
+
+func checkText(field, text string) *Error {
+	if !utf8.ValidString(text) {
+		return refuse(field, text, wantUTF8)
+	}
+	return nil
+}
+
+// first is the first of some errors.
+func first(errs ...*Error) *Error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sortedPrefixes are the keys of a map in order of address and length.
+func sortedPrefixes[V any](m map[netip.Prefix]V) []netip.Prefix {
+	return slices.SortedFunc(maps.Keys(m), netip.Prefix.Compare)
+}
