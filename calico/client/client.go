@@ -1,0 +1,152 @@
+// Package client reads, writes and watches the objects of package calico in etcd v3.
+//
+// Every write is one etcd transaction: [Client.Commit] takes any number of operations, each with its own condition, and
+// either all of them happen or none. Create, Update, Apply and Delete are commits of one operation. Members of stored
+// objects that package calico does not know survive an Update or an Apply.
+//
+// Some keys have two places (spec, "Contradictions inside seed 001"): the left one is written, both are read, and the
+// left one wins. Whoever uses this package sees one object: a write moves it to the left, a delete removes both.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// Options say where etcd is and who asks. Plain connections are for loopback; elsewhere use TLS.
+type Options struct {
+	Endpoints []string // host:port or URLs (http, https, unix, unixs); none: 127.0.0.1:2379
+	CAFile    string   // PEM; with it, or with a https endpoint, connections use TLS
+	CertFile  string   // PEM client certificate; its CN may be the etcd user
+	KeyFile   string
+	TLS       *tls.Config // instead of the three files
+	User      string      // etcd user, where certificates do not tell it
+	Password  string
+	// DialTimeout bounds logging in with a password. 0: 5 seconds.
+	DialTimeout time.Duration
+	// RequestTimeout bounds a call whose context has no deadline, but no watch. 0: 10 seconds.
+	RequestTimeout time.Duration
+}
+
+const (
+	defaultEndpoint       = "127.0.0.1:2379"
+	defaultDialTimeout    = 5 * time.Second
+	defaultRequestTimeout = 10 * time.Second
+	// maxSend is above what any server takes, so that the server's limit decides.
+	maxSend = 128 << 20
+	// checkEvery is how often a watch makes sure that it still follows the cluster it began with.
+	checkEvery = 10 * time.Second
+)
+
+// Client reads and writes the data model. Its methods may be called by many goroutines.
+type Client struct {
+	etcd       *clientv3.Client
+	timeout    time.Duration
+	checkEvery time.Duration
+}
+
+// New makes a client. Without a password it does not wait for etcd: the first call does.
+func New(o Options) (*Client, error) {
+	if len(o.Endpoints) == 0 {
+		o.Endpoints = []string{defaultEndpoint}
+	}
+	if o.DialTimeout == 0 {
+		o.DialTimeout = defaultDialTimeout
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = defaultRequestTimeout
+	}
+	config, err := o.tls()
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := clientv3.New(clientv3.Config{
+		Endpoints:            o.Endpoints,
+		TLS:                  config,
+		Username:             o.User,
+		Password:             o.Password,
+		DialTimeout:          o.DialTimeout,
+		DialKeepAliveTime:    5 * time.Second, // a member that vanished silently is left after this and the timeout
+		DialKeepAliveTimeout: 3 * time.Second,
+		PermitWithoutStream:  true,
+		MaxCallSendMsgSize:   maxSend,
+		MaxCallRecvMsgSize:   math.MaxInt32,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect())},
+		Logger:               zap.NewNop(), // what matters to the caller comes back as an error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), explain(context.Background(), "connect", err))
+	}
+	return &Client{etcd, o.RequestTimeout, checkEvery}, nil
+}
+
+// reconnect are the pauses between attempts to connect. etcd's own grow to two minutes.
+func reconnect() grpc.ConnectParams {
+	return grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: 5 * time.Second,
+	}
+}
+
+// Close ends the connections, and with them all calls and watches.
+func (c *Client) Close() error {
+	if err := c.etcd.Close(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// bound gives a call its deadline.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+func (o Options) tls() (*tls.Config, error) {
+	if o.TLS != nil {
+		return o.TLS, nil
+	}
+	secure := o.CAFile != "" || o.CertFile != ""
+	for _, e := range o.Endpoints {
+		secure = secure || strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
+	}
+	if !secure {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd CA: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd CA %s: no certificate in PEM found", o.CAFile)
+		}
+	}
+	if o.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("etcd client certificate: %w", err)
+		}
+		// Read again at each connection, so that a renewed certificate is taken up.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+			return &cert, err
+		}
+	}
+	return config, nil
+}

@@ -1,0 +1,534 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"heddle/calico"
+	"heddle/calico/client"
+	"heddle/internal/store"
+)
+
+// world is an etcd with our client, and etcd's own to write what others would.
+type world struct {
+	*client.Client
+	endpoint string
+	etcd     *clientv3.Client
+}
+
+// start runs an etcd that forgets with the machine.
+func start(t testing.TB) world {
+	t.Helper()
+	return connect(t, serve(t, store.Embedded{}).Endpoint())
+}
+
+func serve(t testing.TB, o store.Embedded) *store.Etcd {
+	t.Helper()
+	if o.DataDir == "" {
+		o.DataDir = t.TempDir()
+	}
+	if o.Listen == "" && o.Agents == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	o.Tick, o.NoFsync = 10*time.Millisecond, true
+	s, err := store.Open(t.Context(), store.Options{Embedded: &o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func connect(t testing.TB, endpoint string) world {
+	t.Helper()
+	c, err := client.New(client.Options{Endpoints: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { etcd.Close() })
+	return world{c, endpoint, etcd}
+}
+
+// put writes as others do.
+func (w world) put(t testing.TB, path, value string) {
+	t.Helper()
+	if _, err := w.etcd.Put(t.Context(), path, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// raw is what etcd has at a path; "" when nothing.
+func (w world) raw(t testing.TB, path string) string {
+	t.Helper()
+	r, err := w.etcd.Get(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Kvs) == 0 {
+		return ""
+	}
+	return string(r.Kvs[0].Value)
+}
+
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+var (
+	web  = calico.PolicyKey{Tier: "default", Policy: "web"}
+	pool = calico.PoolKey{CIDR: netip.MustParsePrefix("10.0.0.0/16")}
+)
+
+const poolPath = "/calico/v1/ipam/v4/pool/10.0.0.0-16"
+
+func aPool() *calico.Pool { return &calico.Pool{CIDR: pool.CIDR, IPAM: true} }
+
+func TestCreateGetUpdateDelete(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	if _, err := w.Get(ctx, web); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("get of what is not there: %v", err)
+	}
+	first := must(w.Create(ctx, web, &calico.Policy{Selector: `role == "web"`}))(t)
+	var fault *client.KeyError
+	if _, err := w.Create(ctx, web, &calico.Policy{Selector: "all()"}); !errors.Is(err, client.ErrExists) || !errors.As(err, &fault) || fault.Key != web || fault.Have != first {
+		t.Errorf("second create: %v", err)
+	}
+	policy, rev, err := client.Get[*calico.Policy](ctx, w.Client, web)
+	if err != nil || rev != first || policy.Selector != `role == "web"` {
+		t.Errorf("get: %+v at %d, %v; want revision %d", policy, rev, err, first)
+	}
+	if _, _, err := client.Get[*calico.Pool](ctx, w.Client, web); err == nil {
+		t.Error("get of a policy as a pool succeeds")
+	}
+	second := must(w.Update(ctx, web, &calico.Policy{Selector: "all()"}, first))(t)
+	if _, err := w.Update(ctx, web, policy, first); !errors.Is(err, client.ErrConflict) || !errors.As(err, &fault) || fault.Want != first || fault.Have != second {
+		t.Errorf("update of an old revision: %v", err)
+	}
+	must(w.Update(ctx, web, policy, 0))(t)
+	if err := w.Delete(ctx, web, second); !errors.Is(err, client.ErrConflict) {
+		t.Errorf("delete of an old revision: %v", err)
+	}
+	if err := w.Delete(ctx, web, 0); err != nil {
+		t.Error("delete:", err)
+	}
+	if err := w.Delete(ctx, web, 0); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("second delete: %v", err)
+	}
+	if _, err := w.Update(ctx, web, policy, 0); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("update of what is not there: %v", err)
+	}
+	must(w.Apply(ctx, web, policy))(t)
+	must(w.Apply(ctx, web, policy))(t)
+}
+
+func TestInvalidObjectsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	for name, op := range map[string]client.Op{
+		"wrong type":   client.OpCreate(web, &calico.Tier{}),
+		"bad selector": client.OpCreate(web, &calico.Policy{Selector: "a ="}),
+		"no name":      client.OpCreate(calico.PolicyKey{Tier: "default"}, &calico.Policy{Selector: "all()"}),
+		"no object":    client.OpApply(web, nil),
+	} {
+		if _, err := w.Commit(t.Context(), op); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := w.Commit(t.Context()); err == nil {
+		t.Error("a commit of nothing succeeds")
+	}
+	if _, err := w.Commit(t.Context(), client.OpApply(pool, aPool()), client.OpDelete(pool, 0)); err == nil {
+		t.Error("two operations for one key succeed")
+	}
+	w.put(t, poolPath, "{")
+	e, err := w.Get(t.Context(), pool)
+	if !errors.Is(err, client.ErrInvalid) || string(e.Raw) != "{" || e.Revision == 0 {
+		t.Errorf("get of what cannot be decoded: %+v, %v", e, err)
+	}
+	must(w.Update(t.Context(), pool, aPool(), e.Revision))(t)
+}
+
+func TestUnknownMembersSurvive(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	w.put(t, poolPath, `{"cidr":"10.0.0.0/16","colour":"blue"}`)
+	given := &calico.Pool{CIDR: pool.CIDR, IPAM: true, Masquerade: true}
+	must(w.Apply(ctx, pool, given))(t)
+	read := must(w.Get(ctx, pool))(t).Object.(*calico.Pool)
+	if string(read.Unknown["colour"]) != `"blue"` || !read.Masquerade {
+		t.Errorf("apply: %+v", read)
+	}
+	if given.Unknown != nil {
+		t.Error("the caller's object was changed")
+	}
+	must(w.Update(ctx, pool, given, 0))(t)
+	if read = must(w.Get(ctx, pool))(t).Object.(*calico.Pool); read.Unknown == nil {
+		t.Errorf("update: %+v", read)
+	}
+	given.Unknown = calico.Unknown{}
+	must(w.Update(ctx, pool, given, 0))(t)
+	if read = must(w.Get(ctx, pool))(t).Object.(*calico.Pool); read.Unknown != nil {
+		t.Errorf("update that says there are none: %+v", read)
+	}
+}
+
+// Many who read, change and write one object at once lose nothing.
+func TestConcurrentUpdates(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	key := calico.HandleKey{Handle: "h"}
+	block := netip.MustParsePrefix("10.0.0.0/26")
+	must(w.Create(ctx, key, &calico.Handle{ID: "h", Block: map[netip.Prefix]int{block: 1}}))(t)
+	const writers, each = 4, 10
+	done := make(chan error, writers)
+	for range writers {
+		go func() {
+			for range each {
+				for {
+					h, rev, err := client.Get[*calico.Handle](ctx, w.Client, key)
+					if err == nil {
+						h.Block[block]++
+						_, err = w.Update(ctx, key, h, rev)
+					}
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, client.ErrConflict) {
+						done <- err
+						return
+					}
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range writers {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, _, err := client.Get[*calico.Handle](ctx, w.Client, key)
+	if err != nil || h.Block[block] != 1+writers*each {
+		t.Errorf("%+v, %v; want %d", h, err, 1+writers*each)
+	}
+}
+
+func TestCommitIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	a, b := calico.TierKey{Tier: "a"}, calico.TierKey{Tier: "b"}
+	rev := must(w.Create(ctx, a, &calico.Tier{}))(t)
+	for name, c := range map[string]struct {
+		op   client.Op
+		want error
+	}{
+		"create": {client.OpCreate(a, &calico.Tier{}), client.ErrExists},
+		"update": {client.OpUpdate(a, &calico.Tier{}, rev+100), client.ErrConflict},
+		"delete": {client.OpDelete(a, rev+100), client.ErrConflict},
+		"check":  {client.OpCheck(a, rev+100), client.ErrConflict},
+		"absent": {client.OpCheck(a, 0), client.ErrExists},
+		"there":  {client.OpCheck(calico.TierKey{Tier: "c"}, 5), client.ErrNotFound},
+		"none":   {client.OpNone(calico.TierKey{}), client.ErrExists},
+	} {
+		if _, err := w.Commit(ctx, client.OpCreate(b, &calico.Tier{}), c.op); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if _, err := w.Get(ctx, b); !errors.Is(err, client.ErrNotFound) {
+			t.Errorf("%s: half of the commit is there: %v", name, err)
+		}
+	}
+	_, err := w.Commit(ctx, client.OpCreate(a, &calico.Tier{}), client.OpDelete(b, 0))
+	if !errors.Is(err, client.ErrExists) || !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("two conditions that do not hold: %v", err)
+	}
+	at := must(w.Commit(ctx, client.OpCheck(a, rev), client.OpCreate(b, &calico.Tier{}), client.OpNone(calico.BlockKey{}), client.OpClear(calico.ReadyKey{})))(t)
+	s := must(w.Read(ctx, a, b, calico.TierKey{Tier: "c"}))(t)
+	if len(s.Entries) != 2 || s.Entries[1].Created != at {
+		t.Errorf("read: %+v", s.Entries)
+	}
+}
+
+func TestTooLargeForEtcdAsItComes(t *testing.T) {
+	t.Parallel()
+	w := connect(t, plainEtcd(t))
+	var ops []client.Op
+	for i := range 128 {
+		ops = append(ops, client.OpCreate(calico.TierKey{Tier: fmt.Sprint(i)}, &calico.Tier{}))
+	}
+	must(w.Commit(t.Context(), ops...))(t)
+	ops = append(ops, client.OpCreate(calico.TierKey{Tier: "x"}, &calico.Tier{}))
+	for i := range ops {
+		ops[i] = client.OpApply(calico.TierKey{Tier: fmt.Sprint(i)}, &calico.Tier{})
+	}
+	if _, err := w.Commit(t.Context(), ops...); !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("%d operations: %v", len(ops), err)
+	}
+	var keys []calico.Key
+	for i := range 500 {
+		keys = append(keys, calico.TierKey{Tier: fmt.Sprint(i)})
+	}
+	if s := must(w.Read(t.Context(), keys...))(t); len(s.Entries) != 128 {
+		t.Errorf("read in pages: %d, want 128", len(s.Entries))
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	for path, value := range map[string]string{
+		"/calico/v1/host/h1/workload/o/w/endpoint/e":  `{"state":"active","name":"cali1"}`,
+		"/calico/v1/host/h1/workload/o/w/endpoint/e2": `{"state":"active","name":"cali2"}`,
+		"/calico/v1/host/h1/workload/o/v/endpoint/e":  `{"state":"broken"}`,
+		"/calico/v1/host/h10/workload/o/w/endpoint/e": `{"state":"active","name":"cali3"}`,
+		"/calico/v1/host/h1/endpoint/e":               `{"name":"eth0"}`,
+		"/calico/v1/host/h1/config/marker":            "x",
+		"/calico/v1/host/h1/nonsense":                 "x",
+		"/calico/host/h1/workload/o/w/endpoint/e":     `{"state":"active","name":"cali4","profile_id":"p"}`,
+		"/calico/v1/ipam/v4/pool/10.0.0.0-16":         `{"cidr":"10.0.0.0/16"}`,
+		"/calico/v1/ipam/v6/pool/fd00::-64":           `{"cidr":"fd00::/64"}`,
+		"/calico/v1/ipam/v4/pool/10.0.0.0":            `{}`,
+	} {
+		w.put(t, path, value)
+	}
+	paths := func(filters ...calico.Key) (out []string) {
+		s, err := w.List(ctx, filters...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range s.Entries {
+			text := e.Path
+			if e.Err != nil {
+				text = "invalid " + text
+			}
+			out = append(out, text)
+		}
+		keys, rev, err := w.Keys(ctx, filters...)
+		if err != nil || rev < s.Revision || len(keys) != len(s.Entries) {
+			t.Errorf("%v: %d keys at %d, %v; want %d", filters, len(keys), rev, err, len(s.Entries))
+		}
+		return out
+	}
+	const h1 = "/calico/v1/host/h1/workload/o/"
+	for _, c := range []struct {
+		filters []calico.Key
+		want    []string
+	}{
+		{[]calico.Key{calico.WorkloadEndpointKey{Host: "h1"}}, []string{"invalid " + h1 + "v/endpoint/e", h1 + "w/endpoint/e", h1 + "w/endpoint/e2"}},
+		{[]calico.Key{calico.WorkloadEndpointKey{Host: "h1", Orchestrator: "o", Workload: "w", Endpoint: "e"}}, []string{h1 + "w/endpoint/e"}},
+		{[]calico.Key{calico.WorkloadEndpointKey{Endpoint: "e2"}}, []string{h1 + "w/endpoint/e2"}},
+		{[]calico.Key{calico.WorkloadEndpointKey{Legacy: true}}, []string{"/calico/host/h1/workload/o/w/endpoint/e"}},
+		{[]calico.Key{calico.HostEndpointKey{}, calico.PoolKey{}}, []string{"/calico/v1/host/h1/endpoint/e", "/calico/v1/ipam/v4/pool/10.0.0.0-16", "/calico/v1/ipam/v6/pool/fd00::-64"}},
+		{[]calico.Key{calico.PolicyKey{}}, nil},
+	} {
+		if diff := cmp.Diff(c.want, paths(c.filters...)); diff != "" {
+			t.Errorf("%+v: %s", c.filters, diff)
+		}
+	}
+	if _, err := w.List(ctx); err == nil {
+		t.Error("a list of nothing succeeds")
+	}
+	n := 0
+	for _, pool := range client.All[*calico.Pool](must(w.List(ctx, calico.PoolKey{}, calico.HostEndpointKey{}))(t)) {
+		if pool.CIDR.IsValid() {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("All gives %d pools, want 2", n)
+	}
+}
+
+// What seed 001 writes at two places is one object.
+func TestKeysWithTwoPlaces(t *testing.T) {
+	t.Parallel()
+	ip4, ip6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	for _, c := range []struct {
+		key                  calico.Key
+		left, right          string
+		leftValue, rightText string
+		object               any
+	}{
+		{calico.HandleKey{Handle: "h"}, "/calico/ipam/v2/handle/h", "/calico/ipam/v2/assignment/handle/h", `{"id":"h","block":{"10.0.0.0/26":1}}`, `{"id":"h","block":{"10.0.0.0/26":2}}`, &calico.Handle{ID: "h", Block: map[netip.Prefix]int{netip.MustParsePrefix("10.0.0.0/26"): 3}}},
+		{calico.BGPGlobalConfigKey{Name: "node_mesh"}, "/calico/bgp/v1/global/node_mesh", "/calico/v1/config/bgp_node_mesh", `{"enabled":true}`, `{"enabled":false}`, &calico.NodeMesh{}},
+		{calico.BGPGlobalPeerKey{IP: ip4}, "/calico/bgp/v1/global/peer_v4/192.0.2.1", "/calico/v1/config/bgp_peer_v4/192.0.2.1", `{"ip":"192.0.2.1","as_num":"1"}`, `{"ip":"192.0.2.1","as_num":"2"}`, &calico.BGPPeer{IP: ip4, ASNumber: 3}},
+		{calico.BGPNodePeerKey{Host: "h", IP: ip6}, "/calico/bgp/v1/host/h/peer_v6/2001:db8::1", "/calico/v1/host/h/bgp_peer_v6/2001:db8::1", `{"ip":"2001:db8::1","as_num":"1"}`, `{"ip":"2001:db8::1","as_num":"2"}`, &calico.BGPPeer{IP: ip6, ASNumber: 3}},
+	} {
+		t.Run(c.left, func(t *testing.T) {
+			t.Parallel()
+			w, ctx := start(t), t.Context()
+			w.put(t, c.right, c.rightText)
+			if e := must(w.Get(ctx, c.key))(t); e.Path != c.right {
+				t.Errorf("get finds it at %s", e.Path)
+			}
+			if _, err := w.Create(ctx, c.key, c.object); !errors.Is(err, client.ErrExists) {
+				t.Errorf("create beside the right one: %v", err)
+			}
+			w.put(t, c.left, c.leftValue)
+			e := must(w.Get(ctx, c.key))(t)
+			if e.Path != c.left {
+				t.Errorf("of both, get finds %s", e.Path)
+			}
+			if s := must(w.List(ctx, c.key))(t); len(s.Entries) != 1 || s.Entries[0].Path != c.left {
+				t.Errorf("list: %+v", s.Entries)
+			}
+			if keys, _, err := w.Keys(ctx, c.key); err != nil || len(keys) != 1 {
+				t.Errorf("keys: %v, %v", keys, err)
+			}
+			must(w.Update(ctx, c.key, c.object, e.Revision))(t)
+			if w.raw(t, c.right) != "" || w.raw(t, c.left) == c.leftValue {
+				t.Error("an update leaves the right one")
+			}
+			w.put(t, c.right, c.rightText)
+			if err := w.Delete(ctx, c.key, 0); err != nil {
+				t.Error(err)
+			}
+			if w.raw(t, c.right)+w.raw(t, c.left) != "" {
+				t.Error("a delete leaves one")
+			}
+			w.put(t, c.right, c.rightText)
+			must(w.Apply(ctx, c.key, c.object))(t)
+			if w.raw(t, c.right) != "" || w.raw(t, c.left) == "" {
+				t.Error("an apply does not move it to the left")
+			}
+			w.put(t, c.right, c.rightText)
+			must(w.Commit(ctx, client.OpClear(c.key)))(t)
+			if w.raw(t, c.right)+w.raw(t, c.left) != "" {
+				t.Error("a clear leaves one")
+			}
+			w.put(t, c.right, c.rightText)
+			right := must(w.Get(ctx, c.key))(t)
+			must(w.Commit(ctx, client.OpReplace(c.key, c.object, right.Revision)))(t)
+			if w.raw(t, c.right) != "" {
+				t.Error("a replace leaves the right one")
+			}
+		})
+	}
+}
+
+func TestRemovingAHostsSubtree(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.put(t, "/calico/ipam/v2/host/h/ipv4/block/10.0.0.0-26", "")
+	w.put(t, "/calico/ipam/v2/host/h2/ipv4/block/10.0.0.64-26", "")
+	must(w.Commit(t.Context(), client.OpClear(calico.IPAMHostKey{Host: "h"})))(t)
+	s := must(w.List(t.Context(), calico.BlockAffinityKey{}))(t)
+	if len(s.Entries) != 1 || s.Entries[0].Key.(calico.BlockAffinityKey).Host != "h2" {
+		t.Errorf("left: %+v", s.Entries)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	tags := calico.ProfileTags{"a"}
+	labels := calico.ProfileLabels{"x": "y"}
+	if _, err := w.GetProfile(ctx, "p"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("get of none: %v", err)
+	}
+	made := client.Profile{ID: "p", Rules: &calico.ProfileRules{}, Tags: &tags}
+	at := must(w.Commit(ctx, client.OpCreateProfile(made)...))(t)
+	if _, err := w.Commit(ctx, client.OpCreateProfile(client.Profile{ID: "p", Labels: &labels})...); !errors.Is(err, client.ErrExists) {
+		t.Errorf("second create: %v", err)
+	}
+	s := must(w.List(ctx, calico.ProfileRulesKey{}, calico.ProfileTagsKey{}, calico.ProfileLabelsKey{}))(t)
+	if len(s.Entries) != 2 || s.Entries[0].Revision != at || s.Entries[1].Revision != at {
+		t.Errorf("parts: %+v", s.Entries)
+	}
+	p := must(w.GetProfile(ctx, "p"))(t)
+	if p.Rules == nil || p.Tags == nil || p.Labels != nil {
+		t.Errorf("get: %+v", p)
+	}
+	other := must(w.GetProfile(ctx, "p"))(t)
+	p.Tags, p.Labels = nil, &labels
+	must(w.Commit(ctx, client.OpUpdateProfile(p)...))(t)
+	if _, err := w.Commit(ctx, client.OpUpdateProfile(other)...); !errors.Is(err, client.ErrNotFound) || !errors.Is(err, client.ErrExists) {
+		t.Errorf("update of what was changed meanwhile: %v", err)
+	}
+	must(w.Commit(ctx, client.OpApplyProfile(client.Profile{ID: "q", Tags: &tags})...))(t)
+	w.put(t, "/calico/v1/policy/profile/q/rules", "{")
+	q, err := w.GetProfile(ctx, "q")
+	if !errors.Is(err, client.ErrInvalid) || q.Tags == nil {
+		t.Errorf("one part invalid: %+v, %v", q, err)
+	}
+	all := must(w.ListProfiles(ctx))(t)
+	if len(all) != 2 || all[0].ID != "p" || all[0].Labels == nil || all[0].Tags != nil || all[1].Err == nil {
+		t.Errorf("list: %+v", all)
+	}
+	for _, id := range []string{"p", "q"} {
+		if err := w.DeleteProfile(ctx, id); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.DeleteProfile(ctx, "p"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("delete of none: %v", err)
+	}
+	if left := must(w.ListProfiles(ctx))(t); len(left) != 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	key := calico.AgentStatusKey{Host: "h"}
+	lease := must(w.Grant(ctx, time.Minute))(t)
+	must(w.Commit(ctx, client.OpApply(key, &calico.AgentStatus{Time: "2026-01-01T00:00:00Z"}).Under(lease)))(t)
+	if e := must(w.Get(ctx, key))(t); e.Lease != lease {
+		t.Errorf("it is under lease %d, want %d", e.Lease, lease)
+	}
+	keeping, stop := context.WithCancel(ctx)
+	kept := make(chan error, 1)
+	go func() { kept <- w.KeepAlive(keeping, lease) }()
+	stop()
+	if err := <-kept; err != nil {
+		t.Errorf("keep alive until told to stop: %v", err)
+	}
+	if err := w.Revoke(ctx, lease); err != nil {
+		t.Error(err)
+	}
+	if err := w.Revoke(ctx, lease); err != nil {
+		t.Error("second revoke:", err)
+	}
+	if err := w.KeepAlive(ctx, lease); !errors.Is(err, client.ErrLeaseGone) {
+		t.Errorf("keep alive of what is gone: %v", err)
+	}
+	if _, err := w.Commit(ctx, client.OpApply(key, &calico.AgentStatus{Time: "2026-01-01T00:00:00Z"}).Under(lease)); !errors.Is(err, client.ErrLeaseGone) {
+		t.Errorf("a put under what is gone: %v", err)
+	}
+	if _, err := w.Get(ctx, key); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("after the lease: %v", err)
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	c := must(client.New(client.Options{Endpoints: []string{"127.0.0.1:1"}, RequestTimeout: 100 * time.Millisecond}))(t)
+	defer c.Close()
+	if _, err := c.Get(t.Context(), web); !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("get: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Apply(ctx, web, &calico.Policy{Selector: "all()"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}

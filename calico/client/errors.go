@@ -1,0 +1,119 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"heddle/calico"
+)
+
+// What a caller may decide by. Those that concern one key come in a [KeyError].
+var (
+	// ErrExists: the object to be created, or to be absent, is there.
+	ErrExists = errors.New("exists already")
+	// ErrNotFound: there is no such object.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the object is not at the revision that was asked for.
+	ErrConflict = errors.New("has been changed")
+	// ErrInvalid: the object cannot be encoded or decoded.
+	ErrInvalid = errors.New("invalid")
+	// ErrTooLarge: a commit exceeds etcd's limits; the text says which and what to set.
+	ErrTooLarge = errors.New("too large for etcd")
+	// ErrLeaseGone: the lease has ended, and what was put under it is gone.
+	ErrLeaseGone = errors.New("lease has ended")
+	// ErrUnavailable: etcd cannot be reached or has no leader. Whether a commit was made is unknown.
+	ErrUnavailable = errors.New("etcd is unavailable")
+	// ErrDenied: etcd knows who asks and does not allow it.
+	ErrDenied = errors.New("permission denied")
+)
+
+// KeyError says what is wrong with one object. Its Err wraps one of the errors above.
+type KeyError struct {
+	Key  calico.Key
+	Path string
+	// Want is the revision that the caller asked for, Have the one found; 0: not there.
+	Want, Have int64
+	Err        error
+}
+
+// Error names the object and, of a conflict, the revisions.
+func (e *KeyError) Error() string {
+	text := fmt.Sprintf("%s %s: %v", e.Key.Kind(), e.Path, e.Err)
+	if e.Err == ErrConflict {
+		text += fmt.Sprintf(": it is at revision %d, not %d; read it again", e.Have, e.Want)
+	}
+	return text
+}
+
+// Unwrap is the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// invalid says why an object cannot be written or a key not be used.
+func invalid(key calico.Key, path string, err error) error {
+	return &KeyError{Key: key, Path: path, Err: fmt.Errorf("%w: %w", ErrInvalid, err)}
+}
+
+// explain turns an error of etcd into one of this package's, with what was done and what can be done about it.
+func explain(ctx context.Context, what string, err error) error {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ctx.Err()
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return fmt.Errorf("%s: %w: it has more operations than every etcd member's --max-txn-ops allows (128 by default)", what, ErrTooLarge)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
+		return fmt.Errorf("%s: %w: it has more bytes than every etcd member's --max-request-bytes allows (1.5 MiB by default)", what, ErrTooLarge)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%s: %w: its database has reached its quota: defragment it, or raise --quota-backend-bytes, and then disarm the alarm with etcdctl", what, ErrUnavailable)
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
+	case isDenied(err):
+		return fmt.Errorf("%s: %w: %w", what, ErrDenied, err)
+	case isUnavailable(err):
+		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// isOversized says whether gRPC refused a message, which it does before etcd sees it.
+func isOversized(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && !errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace)
+}
+
+func isDenied(err error) bool {
+	for _, e := range []error{ErrDenied, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty} {
+		// Of why it ended a watch etcd tells the text only.
+		if errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
+func isUnavailable(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, clientv3.ErrNoAvailableEndpoints) {
+		return true
+	}
+	code := status.Code(err)
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
+}
+
+// unlessAuthChanged calls f again while etcd's users or roles changed during the call: nothing was done then.
+func unlessAuthChanged(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
+			return err
+		}
+	}
+}

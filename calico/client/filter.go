@@ -1,0 +1,56 @@
+package client
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"heddle/calico"
+)
+
+// prefixesOf are the prefixes under which all keys lie that the filters pick, none of them within another.
+func prefixesOf(filters []calico.Key) ([]string, error) {
+	var all []string
+	for _, f := range filters {
+		prefixes, err := calico.Prefixes(f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, prefixes...)
+	}
+	slices.Sort(all)
+	var out []string
+	for _, p := range all {
+		if len(out) == 0 || !strings.HasPrefix(p, out[len(out)-1]) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// commonPrefix is the longest that all have.
+func commonPrefix(prefixes []string) string {
+	common := prefixes[0]
+	for _, p := range prefixes[1:] {
+		for !strings.HasPrefix(p, common) {
+			common = common[:len(common)-1]
+		}
+	}
+	return common
+}
+
+// pick says which key a path stands for, if one of the filters picks it.
+func pick(filters []calico.Key, path string) (calico.Key, bool) {
+	key, ok := calico.ParseKey(path)
+	if !ok {
+		return nil, false
+	}
+	for _, f := range filters {
+		if calico.Matches(f, key) {
+			return key, true
+		}
+	}
+	return nil, false
+}
+
+func byPath(a, b Entry) int { return cmp.Compare(a.Path, b.Path) }
