@@ -130,6 +130,15 @@ func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
+// ClusterID tells one cluster from another: it changes when the store is made anew or restored from a backup.
+func (s *Etcd) ClusterID(ctx context.Context) (uint64, error) {
+	r, err := s.get(ctx, "/heddle/schema", clientv3.WithCountOnly())
+	if err != nil {
+		return 0, explain(ctx, "cluster id", err)
+	}
+	return r.Header.ClusterId, nil
+}
+
 // Commit implements [Store].
 func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
 	cmps := make([]clientv3.Cmp, len(conds))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -25,8 +26,8 @@ type grant struct {
 }
 
 // grants are what the agent of a host needs: to see the virtual network and the other hosts, and to report about itself.
-// It may read no user, token, or resource of the Neutron API.
-func grants(host string) []grant {
+// It may read no user, token, or resource of the Neutron API. In Calico's tree it reports under its name.
+func grants(host, name string) []grant {
 	const read, readWrite = clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermReadWrite)
 	return []grant{
 		{"/heddle/schema", false, read},
@@ -38,23 +39,31 @@ func grants(host string) []grant {
 		{"/calico/", true, read},
 		{"/heddle/hosts/" + host, false, readWrite},
 		{"/heddle/state/" + host + "/", true, readWrite},
+		{calicoStatus(name), true, readWrite},
 	}
 }
 
+// calicoStatus is where the policy agent of a host says that it lives and what became of its endpoints.
+func calicoStatus(name string) string { return "/calico/felix/v1/host/" + name + "/" }
+
 func hostUser(host string) string { return "host-" + host }
 
-// AllowHost makes the etcd user of a host, with a role limited to what its agent does. Doing it again is fine. It has
-// effect in a store that asks who somebody is: one that serves agents, or a cluster with authentication.
-func (s *Etcd) AllowHost(ctx context.Context, host string) error {
+// AllowHost makes the etcd user of a host, by its id, with a role limited to what its agents do; name is that by which
+// Calico's tree knows it. Doing it again is fine. It has effect in a store that asks who somebody is: one that serves
+// agents, or a cluster with authentication.
+func (s *Etcd) AllowHost(ctx context.Context, host, name string) error {
 	if !hostID.MatchString(host) {
 		return fmt.Errorf("host id %q: want letters, digits, dots, dashes and underscores, at most 63", host)
+	}
+	if name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("host name %q: want one without slashes", name)
 	}
 	user := hostUser(host)
 	_, err := s.client.RoleAdd(s.as(ctx), user)
 	if err = unless(err, rpctypes.ErrRoleAlreadyExist); err != nil {
 		return explain(ctx, "add etcd role "+user, err)
 	}
-	for _, g := range grants(host) {
+	for _, g := range grants(host, name) {
 		end := ""
 		if g.prefix {
 			end = clientv3.GetPrefixRangeEnd(g.key)

@@ -15,7 +15,7 @@ import (
 // joined returns the TLS configuration of a host that was allowed in and got its certificate.
 func joined(t testing.TB, server *Etcd, host string) *tls.Config {
 	t.Helper()
-	if err := server.AllowHost(t.Context(), host); err != nil {
+	if err := server.AllowHost(t.Context(), host, "name-of-"+host); err != nil {
 		t.Fatal(err)
 	}
 	key, keyPEM, err := newKey()
@@ -88,18 +88,24 @@ func TestHostsRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]error{
-		"/heddle/state/h1/alive":     nil,
-		"/heddle/state/h1/ports/1":   nil,
-		"/heddle/hosts/h1":           nil,
-		"/heddle/hosts/h10":          ErrDenied,
-		"/heddle/state/h10/alive":    ErrDenied,
-		"/heddle/state/h2/alive":     ErrDenied,
-		"/heddle/hosts/h2":           ErrDenied,
-		"/heddle/topology/port/1":    ErrDenied,
-		"/heddle/identity/users/1":   ErrDenied,
-		"/heddle/schema":             ErrDenied,
-		"/calico/v1/x":               ErrDenied,
-		"/heddle/trace/requests/h1/": ErrDenied,
+		"/heddle/state/h1/alive":                         nil,
+		"/heddle/state/h1/ports/1":                       nil,
+		"/heddle/hosts/h1":                               nil,
+		"/heddle/hosts/h10":                              ErrDenied,
+		"/heddle/state/h10/alive":                        ErrDenied,
+		"/heddle/state/h2/alive":                         ErrDenied,
+		"/heddle/hosts/h2":                               ErrDenied,
+		"/heddle/topology/port/1":                        ErrDenied,
+		"/heddle/identity/users/1":                       ErrDenied,
+		"/heddle/schema":                                 ErrDenied,
+		"/calico/v1/x":                                   ErrDenied,
+		"/calico/felix/v1/host/name-of-h1/status":        nil,
+		"/calico/felix/v1/host/name-of-h1/endpoint/eth0": nil,
+		"/calico/felix/v1/host/name-of-h10/status":       ErrDenied,
+		"/calico/felix/v1/host/h1/status":                ErrDenied,
+		"/calico/v1/host/name-of-h1/endpoint/eth0":       ErrDenied,
+		"/calico/v1/Ready":                               ErrDenied,
+		"/heddle/trace/requests/h1/":                     ErrDenied,
 	} {
 		if _, err := agent.Commit(ctx, nil, []Op{{Key: key, Value: []byte("mine"), Lease: lease}}); !errors.Is(err, want) {
 			t.Errorf("write %s: %v, want %v", key, err, want)
@@ -111,7 +117,7 @@ func TestHostsRights(t *testing.T) {
 	if _, err := agent.Commit(ctx, []Cond{{Key: "/heddle/identity/users/1", Mod: 1}}, []Op{put("/heddle/state/h1/x", "")}); !errors.Is(err, ErrDenied) {
 		t.Errorf("a condition on a secret key: %v, want ErrDenied", err)
 	}
-	if err := agent.AllowHost(ctx, "h3"); !errors.Is(err, ErrDenied) {
+	if err := agent.AllowHost(ctx, "h3", "three"); !errors.Is(err, ErrDenied) {
 		t.Errorf("a host allows a host: %v, want ErrDenied", err)
 	}
 	changes, failed := agent.Watch(ctx, 1, "/heddle/")
@@ -183,7 +189,7 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("a host that was removed connects: %v, want ErrDenied", err)
 	}
 	for _, id := range []string{"", "a/b", "../x", "-x", "a b", "x\x00"} {
-		if err := server.AllowHost(t.Context(), id); err == nil {
+		if err := server.AllowHost(t.Context(), id, "name"); err == nil {
 			t.Errorf("host id %q is allowed", id)
 		}
 	}

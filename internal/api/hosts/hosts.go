@@ -37,7 +37,7 @@ const (
 // Admission lets hosts into the store; [store.Etcd] does.
 type Admission interface {
 	// AllowHost gives a host its rights in the store; doing it again is fine.
-	AllowHost(ctx context.Context, hostID string) error
+	AllowHost(ctx context.Context, hostID, name string) error
 	// RemoveHost takes them away at once, and what the host reported.
 	RemoveHost(ctx context.Context, hostID string) error
 	// Issue signs a host's certificate request; request and certificate are PEM.
@@ -273,7 +273,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
 	}
-	if err := s.Admission.AllowHost(ctx, host.ID); err != nil {
+	if err := s.Admission.AllowHost(ctx, host.ID, host.Name); err != nil {
 		return err
 	}
 	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, ask.Name, host, known) }); err != nil {

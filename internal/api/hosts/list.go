@@ -116,7 +116,7 @@ func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
 	var refused *api.Error
 	if errors.As(err, &refused) {
 		// A port was bound meanwhile: the host stays, and gets back what it had.
-		return errors.Join(err, s.Admission.AllowHost(context.WithoutCancel(ctx), h.ID))
+		return errors.Join(err, s.Admission.AllowHost(context.WithoutCancel(ctx), h.ID, h.Name))
 	} else if err != nil {
 		return err
 	}
