@@ -46,8 +46,8 @@ type Rule struct {
 	LogPrefix string // empty: the default one where Action is Log, none elsewhere
 }
 
-// List is the rules of one list. Missing says that the profile has no valid rules, or that the policy is invalid: the
-// list then drops everything.
+// List is the rules of one list. Missing says that the profile has no valid rules, that the policy is invalid, or that a
+// rule needs a set with more addresses than a set may hold: the list then has no rules and drops everything.
 type List struct {
 	Rules   []Rule
 	Missing string // why it drops everything; empty: it does not
@@ -82,11 +82,11 @@ type Host struct {
 	Errors    []string
 }
 
-// SetChange is what became of a set's members. Both slices hold addresses of both families.
+// SetChange is what became of a set's members. Both slices hold addresses of both families, in no particular order.
+// A set that grows beyond the maximum is Gone: the lists that name it drop everything instead.
 type SetChange struct {
 	New            bool // the set was not there; Added is all of it
 	Gone           bool // no rule names it any more
-	TooLarge       bool // it holds more than the maximum: rules that name it must let nothing through
 	Added, Removed []netip.Addr
 }
 
@@ -98,4 +98,12 @@ type Changes struct {
 	Lists     map[ListID]*List
 	Workloads map[calico.WorkloadEndpointKey]*Workload
 	Hosts     map[calico.HostEndpointKey]*Host
+}
+
+// Problem is something wrong in what was written: an object that is refused, a tier without metadata, a set that is too
+// large.
+type Problem struct {
+	Key  calico.Key // the object at fault; nil: Set
+	Set  SetID
+	Text string
 }

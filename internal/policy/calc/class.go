@@ -1,0 +1,203 @@
+package calc
+
+import (
+	"cmp"
+	"slices"
+)
+
+// class gathers the endpoints that cannot be told apart by any selector or tag: equal own labels and equal profiles. In
+// large systems there are far fewer classes than endpoints, and everything but addresses is kept for classes alone.
+type class struct {
+	own      []*pair     // own labels, sorted by id
+	inherits []inherited // distinct profiles, in the order in which they count
+	carries  []carried   // effective labels and tags
+	members  []endpointID
+	sets     []*set      // in use, that hold this class's endpoints; sorted by id
+	local    *localClass // nil: no endpoint of this host
+	pos      int         // in index.classes
+	hash     uint64      // of own and inherits
+	next     *class      // with the same hash
+}
+
+// inherited is a profile with the class's position in its list.
+type inherited struct {
+	profile *profile
+	pos     int
+}
+
+// carried is a pair with the class's position in its list.
+type carried struct {
+	pair *pair
+	pos  int
+}
+
+// class returns the class by own labels and distinct profiles. It takes over the holds on the pairs. The class dies with
+// its last member (leave), so a caller makes an endpoint join at once.
+func (c *Calc) class(own []*pair, profiles []*profile) *class {
+	slices.SortFunc(own, func(a, b *pair) int { return cmp.Compare(a.id, b.id) })
+	hash := uint64(len(own))
+	for _, p := range own {
+		hash = mix(hash, p.id)
+	}
+	for _, p := range profiles {
+		hash = mix(hash, p.id)
+	}
+	x := &c.index
+	for k := x.byOwn[hash]; k != nil; k = k.next {
+		if slices.Equal(k.own, own) && slices.EqualFunc(k.inherits, profiles, func(i inherited, p *profile) bool { return i.profile == p }) {
+			for _, p := range own {
+				x.release(p)
+			}
+			return k
+		}
+	}
+	k := &class{own: own, hash: hash, next: x.byOwn[hash], pos: len(x.classes)}
+	x.byOwn[hash] = k
+	x.classes = append(x.classes, k)
+	if len(profiles) > 0 {
+		k.inherits = make([]inherited, len(profiles))
+	}
+	for i, p := range profiles {
+		k.inherits[i] = inherited{p, len(p.classes)}
+		p.classes = append(p.classes, k)
+	}
+	c.relabel(k)
+	return k
+}
+
+// mix folds an id into a hash. Ids are ours, so no one who writes labels can make hashes collide.
+func mix(hash, id uint64) uint64 {
+	hash = (hash ^ id) * 0x9e3779b97f4a7c15
+	return hash ^ hash>>29
+}
+
+// dropClass forgets a class without members.
+func (c *Calc) dropClass(k *class) {
+	x := &c.index
+	for _, carried := range k.carries {
+		x.uncarry(k, carried)
+	}
+	for _, p := range k.own {
+		x.release(p)
+	}
+	for _, in := range k.inherits {
+		in.profile.dropClass(in.pos)
+		c.dropProfile(in.profile)
+	}
+	last := x.classes[len(x.classes)-1]
+	x.classes[k.pos], last.pos = last, k.pos
+	x.classes[len(x.classes)-1] = nil
+	x.classes = x.classes[:len(x.classes)-1]
+	x.unlink(k)
+}
+
+// unlink takes a class out of the table by hash.
+func (x *index) unlink(k *class) {
+	if x.byOwn[k.hash] == k {
+		if k.next == nil {
+			delete(x.byOwn, k.hash)
+		} else {
+			x.byOwn[k.hash] = k.next
+		}
+		return
+	}
+	for before := x.byOwn[k.hash]; before != nil; before = before.next {
+		if before.next == k {
+			before.next = k.next
+			return
+		}
+	}
+}
+
+// relabel works out what a class carries, and moves its endpoints between sets accordingly.
+func (c *Calc) relabel(k *class) {
+	if !c.index.carry(k, c.effective(k)) && len(k.members) > 0 {
+		return
+	}
+	c.resetSets(k)
+	if k.local != nil {
+		c.touch(k.local, rematch)
+	}
+}
+
+// effective are the labels and tags of a class: its own labels, then those of its profiles in order, of which the first
+// wins, and all tags. The slice is good until the next call.
+func (c *Calc) effective(k *class) []*pair {
+	x := &c.index
+	x.walk++
+	found := c.scratch[:0]
+	take := func(pairs []*pair) {
+		for _, p := range pairs {
+			if p.label.mark != x.walk {
+				p.label.mark, p.mark = x.walk, x.walk
+				found = append(found, p)
+			}
+		}
+	}
+	take(k.own)
+	for _, in := range k.inherits {
+		take(in.profile.labels)
+		take(in.profile.tags)
+	}
+	c.scratch = found
+	return found
+}
+
+// carry makes a class carry the pairs that the last walk has marked, and says whether that is a change.
+func (x *index) carry(k *class, pairs []*pair) (changed bool) {
+	kept := k.carries[:0]
+	for i := range k.carries {
+		old := k.carries[i]
+		if old.pair.mark == x.walk {
+			old.pair.mark = 0 // carried already
+			kept = append(kept, old)
+			continue
+		}
+		changed = true
+		x.uncarry(k, old)
+	}
+	clear(k.carries[len(kept):])
+	k.carries = slices.Grow(kept, len(pairs)-len(kept))
+	for _, p := range pairs {
+		if p.mark != x.walk {
+			continue
+		}
+		changed = true
+		p.refs++
+		p.label.classes++
+		k.carries = append(k.carries, carried{p, len(p.classes)})
+		p.classes = append(p.classes, k)
+	}
+	return changed
+}
+
+// uncarry takes a class off a pair's list.
+func (x *index) uncarry(k *class, old carried) {
+	p := old.pair
+	last := len(p.classes) - 1
+	if moved := p.classes[last]; moved != k {
+		p.classes[old.pos] = moved
+		for i := range moved.carries {
+			if moved.carries[i].pair == p {
+				moved.carries[i].pos = old.pos
+				break
+			}
+		}
+	}
+	p.classes[last] = nil
+	p.classes = p.classes[:last]
+	p.label.classes--
+	x.release(p)
+}
+
+// has says whether a set holds the class's endpoints.
+func (k *class) has(s *set) bool {
+	_, found := k.findSet(s)
+	return found
+}
+
+func (k *class) findSet(s *set) (int, bool) {
+	return slices.BinarySearchFunc(k.sets, s, bySetID)
+}
+
+func bySetID(a, b *set) int { return cmp.Compare(a.query.id, b.query.id) }

@@ -1,0 +1,77 @@
+package calc
+
+// label is the name of a label with the values that it has anywhere.
+type label struct {
+	name    string
+	pairs   map[string]*pair // by value
+	list    []*pair          // the same, in a fixed order
+	classes int              // that carry it
+	wanted  [kinds]bucket    // queries filed by its presence
+	mark    uint64           // of the index's last walk that met it
+}
+
+// pair is a label with a value. Each exists once, so that label sets are lists of pointers.
+type pair struct {
+	label   *label
+	value   string
+	id      uint64
+	pos     int           // in label.list
+	refs    int           // whoever holds it: classes, profiles, buckets
+	classes []*class      // that carry it
+	wanted  [kinds]bucket // queries filed by it
+	mark    uint64        // of the index's last walk that met it
+}
+
+// tagPrefix begins the names of the labels that stand for tags. No label can be written so: labels and tags are apart.
+const tagPrefix = "\x00"
+
+// pair returns the pair of a label and a value, held once more.
+func (x *index) pair(name, value string) *pair {
+	l := x.label(name)
+	p := l.pairs[value]
+	if p == nil {
+		x.lastID++
+		p = &pair{label: l, value: value, id: x.lastID, pos: len(l.list)}
+		l.pairs[value] = p
+		l.list = append(l.list, p)
+	}
+	p.refs++
+	return p
+}
+
+// label returns the label by a name. It lives as long as it has pairs or buckets, see dropLabel.
+func (x *index) label(name string) *label {
+	l := x.labels[name]
+	if l == nil {
+		l = &label{name: name, pairs: map[string]*pair{}}
+		x.labels[name] = l
+	}
+	return l
+}
+
+// release gives up one hold of a pair.
+func (x *index) release(p *pair) {
+	if p.refs--; p.refs > 0 {
+		return
+	}
+	l := p.label
+	last := l.list[len(l.list)-1]
+	l.list[p.pos], last.pos = last, p.pos
+	l.list[len(l.list)-1] = nil
+	l.list = l.list[:len(l.list)-1]
+	delete(l.pairs, p.value)
+	x.dropLabel(l)
+}
+
+// dropLabel forgets a label that nothing uses.
+func (x *index) dropLabel(l *label) {
+	if len(l.list) > 0 {
+		return
+	}
+	for _, b := range l.wanted {
+		if len(b.queries) > 0 {
+			return
+		}
+	}
+	delete(x.labels, l.name)
+}

@@ -1,0 +1,103 @@
+package calc
+
+import (
+	"maps"
+	"slices"
+
+	"heddle/calico"
+)
+
+// profile is what is known of a profile. It exists while any part of it does or an endpoint names it.
+type profile struct {
+	id      uint64
+	name    string
+	labels  []*pair
+	tags    []*pair
+	rules   *calico.ProfileRules // nil: missing
+	invalid string               // why the stored rules are refused
+	lists   [2]list              // by direction
+	classes []*class             // that inherit from it
+}
+
+// profile returns the profile by a name.
+func (c *Calc) profile(name string) *profile {
+	p := c.profiles[name]
+	if p == nil {
+		c.index.lastID++
+		p = &profile{id: c.index.lastID, name: name}
+		for d := range p.lists {
+			p.lists[d] = list{id: ListID{Name: name, Direction: Direction(d)}, profile: p}
+		}
+		c.profiles[name] = p
+	}
+	return p
+}
+
+// dropProfile forgets a profile that nothing speaks of.
+func (c *Calc) dropProfile(p *profile) {
+	if len(p.classes) == 0 && p.labels == nil && p.tags == nil && p.rules == nil && p.invalid == "" &&
+		p.lists[Inbound].idle() && p.lists[Outbound].idle() {
+		delete(c.profiles, p.name)
+	}
+}
+
+// dropClass takes the class at a position off the profile's list.
+func (p *profile) dropClass(pos int) {
+	last := len(p.classes) - 1
+	if moved := p.classes[last]; pos != last {
+		p.classes[pos] = moved
+		for i := range moved.inherits {
+			if moved.inherits[i].profile == p {
+				moved.inherits[i].pos = pos
+				break
+			}
+		}
+	}
+	p.classes[last] = nil
+	p.classes = p.classes[:last]
+}
+
+// setProfileRules takes a profile's rules; nil: there are none, or none that are valid, for which invalid is the reason.
+func (c *Calc) setProfileRules(name string, rules *calico.ProfileRules, invalid string) {
+	p := c.profile(name)
+	p.rules, p.invalid = rules, invalid
+	for d := range p.lists {
+		c.reread(&p.lists[d])
+	}
+	c.dropProfile(p)
+}
+
+// setProfileLabels takes the labels that a profile gives; none: nil.
+func (c *Calc) setProfileLabels(name string, labels calico.ProfileLabels) {
+	p := c.profile(name)
+	var pairs []*pair
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, c.index.pair(label, labels[label]))
+	}
+	c.replacePairs(p, &p.labels, pairs)
+}
+
+// setProfileTags takes the tags that a profile gives; none: nil.
+func (c *Calc) setProfileTags(name string, tags calico.ProfileTags) {
+	p := c.profile(name)
+	var pairs []*pair
+	for _, tag := range tags {
+		pairs = append(pairs, c.index.pair(tagPrefix+tag, ""))
+	}
+	c.replacePairs(p, &p.tags, pairs)
+}
+
+// replacePairs replaces a profile's labels or tags, and relabels the classes that inherit them.
+func (c *Calc) replacePairs(p *profile, place *[]*pair, pairs []*pair) {
+	old := *place
+	*place = pairs
+	if !slices.Equal(old, pairs) {
+		for _, k := range p.classes {
+			c.relabel(k)
+		}
+	}
+	for _, pair := range old {
+		c.index.release(pair)
+	}
+	c.dropProfile(p)
+}
