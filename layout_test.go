@@ -74,7 +74,7 @@ var onlyIn = map[string][]string{
 }
 
 // pure packages think only: state in, result out.
-var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge",
+var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge", "internal/bgp/plan",
 	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "calico", "calico/selector"}
 
 // impure imports are kept out of pure packages.

@@ -1,0 +1,197 @@
+// Package plan decides what the BGP speaker of one host does (spec calico.md §12): with whom it has sessions, what it
+// exports, which blackhole routes it sets, and by which device learned routes leave. It is pure: what lies in etcd in,
+// one Plan out, whatever the order in which it came.
+package plan
+
+import (
+	"cmp"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"heddle/calico"
+)
+
+// DefaultASNumber is the AS number of a host for which neither its own nor the global configuration says another.
+const DefaultASNumber = 64512
+
+// Host is whose plan to make, and what its operator has decided beside what lies in etcd.
+type Host struct {
+	Name     string
+	RouterID netip.Addr // the zero Addr: the host's IPv4 address, else one made from its name
+}
+
+// Plan is what a host's speaker does.
+type Plan struct {
+	ASNumber uint32
+	RouterID netip.Addr // IPv4
+	// Addresses are this host's own, at most one of each family. Sessions come from them, and the speaker listens there.
+	Addresses []netip.Addr
+	Sessions  []Session // by address
+	// Export of each family: what the speaker tells others.
+	Export map[Family]Filter
+	// Blackholes are the host's own blocks: an address in them that nobody has must not travel in circles.
+	Blackholes []netip.Prefix
+	Tunnels    []Tunnel // most specific first
+	// WorkloadPrefixes are how names of workloads' interfaces begin: what is on these is exported address by address.
+	WorkloadPrefixes []string
+	// Problems are what could not be honoured, for people, in key order.
+	Problems []Problem
+}
+
+// Session is a BGP session. It carries routes of its addresses' family.
+type Session struct {
+	Peer     netip.Addr
+	Local    netip.Addr
+	ASNumber uint32 // of the peer
+	Origin   Origin
+}
+
+// Origin says who defined a session. A later one is more specific and wins.
+type Origin int
+
+// The origins.
+const (
+	Mesh      Origin = iota + 1 // all hosts peer with each other
+	Global                      // all hosts peer with this one
+	OwnOfHost                   // this host alone peers with it
+)
+
+func (o Origin) String() string {
+	switch o {
+	case Mesh:
+		return "mesh"
+	case Global:
+		return "global"
+	}
+	return "host"
+}
+
+// Tunnel says that routes inside Pool leave by Device. Outside, when it is valid, is this host's network, inside which
+// next hops are reached without.
+type Tunnel struct {
+	Pool   netip.Prefix
+	Device string
+	Except netip.Prefix
+}
+
+// Problem is something in etcd that the plan could not honour.
+type Problem struct{ Key, Reason string }
+
+// Exports says whether the speaker tells others of a route to dst.
+func (p *Plan) Exports(dst netip.Prefix) bool {
+	return p.Export[FamilyOf(dst.Addr())].Accepts(dst)
+}
+
+// Device is the tunnel device by which a route to dst with that next hop leaves, "" for none.
+func (p *Plan) Device(dst netip.Prefix, nextHop netip.Addr) string {
+	for _, t := range p.Tunnels {
+		if !Inside(t.Pool).Contains(dst) {
+			continue
+		}
+		if t.Except.IsValid() && t.Except.Contains(nextHop) {
+			return ""
+		}
+		return t.Device
+	}
+	return ""
+}
+
+// New makes the plan of a host from all entries of etcd that matter to it (Wants), in any order, and the blocks that
+// are affine to it.
+func New(host Host, entries []Entry, blocks []netip.Prefix) *Plan {
+	r := read(host.Name, entries)
+	own := r.hosts[host.Name]
+	p := &Plan{ASNumber: r.asNumber(own), RouterID: host.RouterID, Problems: r.problems}
+	for _, a := range own.addresses {
+		if a.IsValid() {
+			p.Addresses = append(p.Addresses, a)
+		}
+	}
+	if !p.RouterID.IsValid() {
+		p.RouterID = cmp.Or(own.addresses[0], nameAsID(host.Name))
+	}
+	p.Sessions = r.sessions(host.Name, own)
+	p.Blackholes = slices.SortedFunc(slices.Values(blocks), netip.Prefix.Compare)
+	p.Blackholes = slices.Compact(p.Blackholes)
+	var pools []netip.Prefix
+	for _, pool := range r.pools {
+		pools = append(pools, pool.CIDR)
+	}
+	p.Export = map[Family]Filter{}
+	for _, f := range []Family{IPv4, IPv6} {
+		p.Export[f] = exportFilter(f, p.Blackholes, r.custom(f), pools)
+	}
+	p.Tunnels = tunnels(r.pools, own.network)
+	p.WorkloadPrefixes = r.workloadPrefixes()
+	slices.SortFunc(r.problems, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason)) })
+	p.Problems = r.problems
+	return p
+}
+
+// nameAsID is the router ID of a host without an IPv4 address. It must be unique among the hosts that peer; a hash of the
+// name, as later peers make it, is enough.
+func nameAsID(name string) netip.Addr {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	sum := h.Sum(nil)
+	if sum[0] == 0 {
+		sum[0] = 1 // 0.0.0.0 is no router ID
+	}
+	return netip.AddrFrom4([4]byte(sum))
+}
+
+// asNumber is a host's own, else the global one.
+func (r *reading) asNumber(h hostAddresses) uint32 {
+	return cmp.Or(h.asNumber, r.global, DefaultASNumber)
+}
+
+// sessions are all of a host: each address once, by its most specific definition, never with itself.
+func (r *reading) sessions(name string, own hostAddresses) []Session {
+	byPeer := map[netip.Addr]Session{}
+	add := func(peer netip.Addr, as uint32, origin Origin) {
+		local := own.of(peer)
+		if !local.IsValid() || peer == local || byPeer[peer].Origin > origin {
+			return
+		}
+		byPeer[peer] = Session{Peer: peer, Local: local, ASNumber: as, Origin: origin}
+	}
+	if r.mesh {
+		for _, other := range sortedKeys(r.hosts) {
+			for _, a := range r.hosts[other].addresses {
+				if other != name && a.IsValid() {
+					add(a, r.asNumber(r.hosts[other]), Mesh)
+				}
+			}
+		}
+	}
+	for _, peer := range r.peers {
+		add(peer.peer.IP, peer.peer.ASNumber, peer.origin)
+	}
+	all := make([]Session, 0, len(byPeer))
+	for _, s := range byPeer {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b Session) int { return a.Peer.Compare(b.Peer) })
+	return all
+}
+
+// tunnels are the pools that ask for one, the most specific first, as a route takes that of its nearest pool. A pool
+// that asks for none takes routes out of the tunnel of one around it.
+func tunnels(pools []calico.Pool, network netip.Prefix) []Tunnel {
+	var all []Tunnel
+	for _, pool := range pools {
+		t := Tunnel{Pool: pool.CIDR, Device: pool.IPIP}
+		if pool.IPIPMode == "cross-subnet" {
+			t.Except = network
+		}
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b Tunnel) int {
+		return cmp.Or(cmp.Compare(b.Pool.Bits(), a.Pool.Bits()), a.Pool.Compare(b.Pool))
+	})
+	if !slices.ContainsFunc(all, func(t Tunnel) bool { return t.Device != "" }) {
+		return nil
+	}
+	return all
+}
