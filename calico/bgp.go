@@ -66,7 +66,7 @@ func (p *BGPPeer) check() *Error {
 	case p.ASNumber == 0:
 		return refuse("as_num", nil, "is missing; %s", wantAS)
 	}
-	return p.Unknown.check(&BGPPeer{})
+	return checkUnknown[BGPPeer](p.Unknown)
 }
 
 func (p *BGPPeer) write(w *writer) {
@@ -104,7 +104,7 @@ func (m *mesh) member(r *reader, name string) bool {
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
 func (m *NodeMesh) Validate() error { return m.check().of("NodeMesh") }
 
-func (m *NodeMesh) check() *Error { return m.Unknown.check(&mesh{}) }
+func (m *NodeMesh) check() *Error { return checkUnknown[mesh](m.Unknown) }
 
 func (m *NodeMesh) write(w *writer) {
 	w.open('{')

@@ -171,7 +171,7 @@ func (b *Block) check() *Error {
 			return err.in(index("attributes", i))
 		}
 	}
-	return first(checkText("affinity", b.Affinity), b.Unknown.check(&stored{}))
+	return first(checkText("affinity", b.Affinity), checkUnknown[stored](b.Unknown))
 }
 
 func (a *Attribute) check() *Error {
@@ -180,7 +180,7 @@ func (a *Attribute) check() *Error {
 			return err
 		}
 	}
-	return first(checkMap("secondary", a.Secondary), a.Unknown.check(&attribute{}))
+	return first(checkMap("secondary", a.Secondary), checkUnknown[attribute](a.Unknown))
 }
 
 // Check reports what is wrong between the parts of a block (spec 3.7): the error is an [Error]. Such a block stays as

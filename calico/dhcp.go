@@ -70,7 +70,7 @@ func (s *DHCPSubnet) check() *Error {
 	return first(
 		checkText("network_id", s.NetworkID),
 		checkMode("ipv6_address_mode", s.IPv6AddressMode, family), checkMode("ipv6_ra_mode", s.IPv6RAMode, family),
-		s.Unknown.check(&DHCPSubnet{}),
+		checkUnknown[DHCPSubnet](s.Unknown),
 	)
 }
 

@@ -160,7 +160,7 @@ func (e *WorkloadEndpoint) check() *Error {
 		checkLabels("labels", e.Labels),
 		checkTexts("ipv4_subnet_ids", e.IPv4SubnetIDs), checkTexts("ipv6_subnet_ids", e.IPv6SubnetIDs),
 		checkText("fqdn", e.FQDN), checkText("active_instance_id", e.ActiveInstanceID),
-		e.Unknown.check(&workload{}),
+		checkUnknown[workload](e.Unknown),
 	)
 }
 

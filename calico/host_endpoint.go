@@ -45,7 +45,7 @@ func (h *HostEndpoint) check() *Error {
 		checkFamilies("expected_ipv4_addrs", h.ExpectedIPv4Addrs, 4), checkFamilies("expected_ipv6_addrs", h.ExpectedIPv6Addrs, 6),
 		checkProfiles(h.ProfileIDs),
 		checkLabels("labels", h.Labels),
-		h.Unknown.check(&hostInterface{}),
+		checkUnknown[hostInterface](h.Unknown),
 	)
 }
 

@@ -24,6 +24,9 @@ type reader struct {
 	names   []string // of the members read so far of all open objects
 	options []selector.Option
 	failed  *Error
+
+	fewPlaces [6]step // room for most
+	fewNames  [24]string
 }
 
 // step is one part of a place: a member's name, or a position in a list.
@@ -39,7 +42,8 @@ type member interface {
 
 // read reads a whole text with f.
 func read(data []byte, options []selector.Option, f func(r *reader)) *Error {
-	r := &reader{data: string(data), options: options, place: make([]step, 0, 8), names: make([]string, 0, 32)}
+	r := &reader{data: string(data), options: options}
+	r.place, r.names = r.fewPlaces[:0], r.fewNames[:0]
 	if !utf8.ValidString(r.data) {
 		return &Error{Reason: "is not UTF-8 text"}
 	}

@@ -151,13 +151,16 @@ func (w *writer) unknown(u Unknown) {
 	}
 }
 
-// check refuses members that are not JSON, or that a known one stands for: o is an empty object of their type.
-func (u Unknown) check(o member) *Error {
+// checkUnknown refuses members that are not JSON, or that an object of type T knows.
+func checkUnknown[T any, P interface {
+	*T
+	member
+}](u Unknown) *Error {
 	for _, name := range slices.Sorted(maps.Keys(u)) {
 		if !utf8.ValidString(name) {
 			return refuse(entry("", name), nil, "is not UTF-8 text")
 		}
-		if o.member(&reader{data: "null"}, name) {
+		if P(new(T)).member(&reader{data: "null"}, name) {
 			return refuse(name, nil, "is a known member and cannot be among the unknown ones")
 		}
 		if err := read(u[name], nil, (*reader).skip); err != nil {

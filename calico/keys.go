@@ -50,6 +50,30 @@ const (
 	KindNeutronElection        Kind = "NeutronElection"
 )
 
+// The kinds of two values that lie at keys of several kinds. No key is of such a kind.
+const (
+	KindBGPPeer  Kind = "BGPPeer"
+	KindNodeMesh Kind = "NodeMesh"
+)
+
+// Kinds are the kinds of keys.
+func Kinds() []Kind {
+	return []Kind{
+		KindWorkloadEndpoint, KindWorkloadEndpointStatus, KindHostEndpoint, KindHostEndpointStatus,
+		KindProfileRules, KindProfileTags, KindProfileLabels, KindProfileRefcount, KindPolicy, KindTier,
+		KindHostIP, KindHostMetadata, KindOrchRefs, KindIPAMHost, KindAgentStatus, KindAgentLastStatus,
+		KindGlobalConfig, KindHostConfig, KindBGPGlobalConfig, KindBGPNodeConfig,
+		KindIPPool, KindIPAMBlock, KindIPAMBlockAffinity, KindBGPGlobalPeer, KindBGPNodePeer, KindIPAMHandle,
+		KindDHCPSubnet, KindReady, KindIPAMConfig, KindNeutronElection,
+	}
+}
+
+// EmptyKey is the key of a kind without any part, as [Prefixes] and [Matches] take it; nil for what is no kind of key.
+func EmptyKey(kind Kind) Key {
+	p := parts{kind: kind}
+	return p.key()
+}
+
 // The keys of endpoints and of what agents say about them. Legacy keys lie in the tree of seed 000.
 type (
 	WorkloadEndpointKey struct {

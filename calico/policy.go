@@ -259,7 +259,7 @@ func (t *Tier) member(r *reader, name string) bool {
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
 func (t *Tier) Validate() error { return t.check().of(string(KindTier)) }
 
-func (t *Tier) check() *Error { return first(checkOrder(t.Order), t.Unknown.check(&Tier{})) }
+func (t *Tier) check() *Error { return first(checkOrder(t.Order), checkUnknown[Tier](t.Unknown)) }
 
 func (t *Tier) write(w *writer) {
 	w.open('{')

@@ -59,7 +59,7 @@ func (p *Pool) check() *Error {
 	case p.IPAM && !p.Disabled && bits < blockBits:
 		return refuse("cidr", p.CIDR, "want at least one block of %d addresses, /%d or shorter, or ipam false", BlockSize, p.CIDR.Addr().BitLen()-blockBits)
 	}
-	return p.Unknown.check(&Pool{})
+	return checkUnknown[Pool](p.Unknown)
 }
 
 func overlapsLinkLocal(p netip.Prefix) bool {
@@ -104,7 +104,7 @@ func (c *IPAMConfig) check() *Error {
 	if !c.StrictAffinity && !c.AutoAllocateBlocks {
 		return refuse("auto_allocate_blocks", false, "want it true, or strict_affinity true")
 	}
-	return c.Unknown.check(&IPAMConfig{})
+	return checkUnknown[IPAMConfig](c.Unknown)
 }
 
 func (c *IPAMConfig) write(w *writer) {
@@ -169,7 +169,7 @@ func (h *Handle) check() *Error {
 			return refuse(field, n, "want how many addresses of the block carry the handle, 1 or more")
 		}
 	}
-	return first(checkText("id", h.ID), h.Unknown.check(&Handle{}))
+	return first(checkText("id", h.ID), checkUnknown[Handle](h.Unknown))
 }
 
 func (h *Handle) write(w *writer) {

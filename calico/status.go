@@ -38,7 +38,7 @@ func (s *AgentStatus) check() *Error {
 	case s.Uptime < 0 || s.Uptime-s.Uptime != 0:
 		return refuse("uptime", s.Uptime, "want seconds from 0")
 	}
-	return s.Unknown.check(&AgentStatus{})
+	return checkUnknown[AgentStatus](s.Unknown)
 }
 
 const wantTime = "want a time of UTC like 2015-08-14T10:37:54Z"
@@ -73,7 +73,7 @@ func (s *EndpointStatus) Validate() error { return s.check().of("EndpointStatus"
 func (s *EndpointStatus) check() *Error {
 	switch s.Status {
 	case StatusUp, StatusDown, StatusError:
-		return s.Unknown.check(&EndpointStatus{})
+		return checkUnknown[EndpointStatus](s.Unknown)
 	case "":
 		return refuse("status", nil, "is missing; want up, down or error")
 	}
@@ -98,7 +98,7 @@ func (m *HostMetadata) member(*reader, string) bool { return false }
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
 func (m *HostMetadata) Validate() error { return m.check().of(string(KindHostMetadata)) }
 
-func (m *HostMetadata) check() *Error { return m.Unknown.check(&HostMetadata{}) }
+func (m *HostMetadata) check() *Error { return checkUnknown[HostMetadata](m.Unknown) }
 
 func (m *HostMetadata) write(w *writer) {
 	w.open('{')
@@ -140,7 +140,7 @@ func (refs OrchRefs) check() *Error {
 		if ref.Orchestrator == "" {
 			return refuse("orchestrator", nil, "is missing").in(index("", i))
 		}
-		if err := first(checkText("orchestrator", ref.Orchestrator), checkText("nodeName", ref.NodeName), ref.Unknown.check(&OrchRef{})); err != nil {
+		if err := first(checkText("orchestrator", ref.Orchestrator), checkText("nodeName", ref.NodeName), checkUnknown[OrchRef](ref.Unknown)); err != nil {
 			return err.in(index("", i))
 		}
 	}

@@ -1,9 +1,6 @@
 package calico
 
 import (
-	"fmt"
-	"net/netip"
-	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -42,7 +39,7 @@ func optionsOf(list []Option) (o options) {
 func Decode(key Key, value []byte, opts ...Option) (any, error) {
 	o := optionsOf(opts)
 	p := key.parts()
-	object, err := o.decode(string(p.kind), p.name, value)
+	object, err := o.decode(p.kind, p.name, value)
 	if err == nil {
 		err = p.agrees(object)
 	}
@@ -55,13 +52,13 @@ func Decode(key Key, value []byte, opts ...Option) (any, error) {
 	return object, nil
 }
 
-// DecodeAs reads a value without a key: as one of a [Kind], a BGPPeer or a NodeMesh. What depends on the key, such as
-// the family of a peer, is not checked; raw configuration is text.
-func DecodeAs(kind string, value []byte, opts ...Option) (any, error) {
+// DecodeAs reads a value without its key. What depends on the rest of the key, such as the family of a peer, is not
+// checked, and all configuration is text.
+func DecodeAs(kind Kind, value []byte, opts ...Option) (any, error) {
 	o := optionsOf(opts)
 	object, err := o.decode(kind, "", value)
 	if err != nil {
-		return nil, err.of(kind)
+		return nil, err.of(string(kind))
 	}
 	return object, nil
 }
@@ -69,8 +66,8 @@ func DecodeAs(kind string, value []byte, opts ...Option) (any, error) {
 // checked is an object that knows its rules.
 type checked interface{ check() *Error }
 
-func (o options) decode(kind, name string, value []byte) (any, *Error) {
-	switch Kind(kind) {
+func (o options) decode(kind Kind, name string, value []byte) (any, *Error) {
+	switch kind {
 	case KindWorkloadEndpoint:
 		return decode(value, readWorkloadEndpoint)
 	case KindHostEndpoint:
@@ -101,9 +98,9 @@ func (o options) decode(kind, name string, value []byte) (any, *Error) {
 		return decode(value, readHandle)
 	case KindIPAMConfig:
 		return decode(value, readIPAMConfig)
-	case KindBGPGlobalPeer, KindBGPNodePeer, "BGPPeer":
+	case KindBGPGlobalPeer, KindBGPNodePeer, KindBGPPeer:
 		return decode(value, readBGPPeer)
-	case "NodeMesh":
+	case KindNodeMesh:
 		return decode(value, readNodeMesh)
 	case KindBGPGlobalConfig:
 		if name == nodeMesh {
@@ -114,9 +111,12 @@ func (o options) decode(kind, name string, value []byte) (any, *Error) {
 	case KindIPAMBlockAffinity:
 		return &BlockAffinity{}, nil // peers write {} or nothing
 	case KindIPAMHost:
+		if len(value) > 0 {
+			return nil, errIPAMHost()
+		}
 		return &IPAMHost{}, nil
 	}
-	return decodeRaw(Kind(kind), name, value)
+	return decodeRaw(kind, name, value)
 }
 
 func decode[T checked](value []byte, f func(*reader) T) (any, *Error) {
@@ -175,6 +175,8 @@ func decodeRaw(kind Kind, name string, value []byte) (any, *Error) {
 
 const ready = "true"
 
+func errIPAMHost() *Error { return &Error{Reason: "nothing is stored at this key, only below it"} }
+
 func checkElection(text string) *Error {
 	server, pid, ok := cutLast(text, ":")
 	if _, digits := decimal(pid, 32); !ok || server == "" || !digits {
@@ -212,143 +214,4 @@ func (p *parts) agrees(object any) *Error {
 		}
 	}
 	return nil
-}
-
-// Encode writes an object in its canonical form, as [Decode] gives it for that key. An invalid object is refused with
-// an [Error] that names the member.
-func Encode(key Key, object any, opts ...Option) ([]byte, error) {
-	o := optionsOf(opts)
-	p := key.parts()
-	text, err := o.encode(&p, object)
-	if err != nil {
-		return nil, err.of(string(p.kind))
-	}
-	return text, nil
-}
-
-// written is an object that writes itself.
-type written interface {
-	checked
-	write(w *writer)
-}
-
-func (o options) encode(p *parts, object any) ([]byte, *Error) {
-	if want := reflect.TypeOf(p.sample()); want != reflect.TypeOf(object) {
-		return nil, &Error{Reason: fmt.Sprintf("want an object of type %v, not %T", want, object)}
-	}
-	if v := reflect.ValueOf(object); v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, &Error{Reason: "the object is nil"}
-	}
-	if err := p.agrees(object); err != nil {
-		return nil, err
-	}
-	w := &writer{text: make([]byte, 0, 512)}
-	var err *Error
-	switch v := object.(type) {
-	case *WorkloadEndpoint:
-		if err = v.check(); err == nil && p.legacy {
-			err = v.checkLegacy()
-			v.writeLegacy(w)
-		} else {
-			v.write(w)
-		}
-	case *ProfileRules:
-		if err = v.check(true, o.selector); err == nil && p.legacy {
-			err = v.checkLegacy()
-		}
-		v.write(w, o.selector)
-	case *Policy:
-		err = v.check(true, o.selector)
-		v.write(w, o.selector)
-	case *Handle:
-		err = v.check()
-		named := *v
-		named.ID = p.name
-		named.write(w)
-	case written:
-		err = v.check()
-		v.write(w)
-	case *BlockAffinity:
-		return []byte("{}"), nil
-	case *IPAMHost:
-		return nil, &Error{Reason: "nothing is stored at this key, only below it"}
-	default:
-		text := fmt.Sprint(object)
-		if a, ok := object.(netip.Addr); ok && !a.IsValid() {
-			text = ""
-		}
-		_, err = decodeRaw(p.kind, p.name, []byte(text))
-		w.text = []byte(text)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return w.text, nil
-}
-
-// sample is a value of the type that Decode gives for a key.
-func (p *parts) sample() any {
-	switch p.kind {
-	case KindWorkloadEndpoint:
-		return (*WorkloadEndpoint)(nil)
-	case KindHostEndpoint:
-		return (*HostEndpoint)(nil)
-	case KindWorkloadEndpointStatus, KindHostEndpointStatus:
-		return (*EndpointStatus)(nil)
-	case KindProfileRules:
-		return (*ProfileRules)(nil)
-	case KindProfileTags:
-		return (*ProfileTags)(nil)
-	case KindProfileLabels:
-		return (*ProfileLabels)(nil)
-	case KindProfileRefcount:
-		return uint64(0)
-	case KindPolicy:
-		return (*Policy)(nil)
-	case KindTier:
-		return (*Tier)(nil)
-	case KindHostIP:
-		return netip.Addr{}
-	case KindHostMetadata:
-		return (*HostMetadata)(nil)
-	case KindOrchRefs:
-		return (*OrchRefs)(nil)
-	case KindAgentStatus, KindAgentLastStatus:
-		return (*AgentStatus)(nil)
-	case KindIPPool:
-		return (*Pool)(nil)
-	case KindIPAMBlock:
-		return (*Block)(nil)
-	case KindIPAMBlockAffinity:
-		return (*BlockAffinity)(nil)
-	case KindIPAMHost:
-		return (*IPAMHost)(nil)
-	case KindIPAMHandle:
-		return (*Handle)(nil)
-	case KindIPAMConfig:
-		return (*IPAMConfig)(nil)
-	case KindBGPGlobalPeer, KindBGPNodePeer:
-		return (*BGPPeer)(nil)
-	case KindBGPGlobalConfig, KindBGPNodeConfig:
-		return sampleBGPConfig(p.kind, p.name)
-	case KindDHCPSubnet:
-		return (*DHCPSubnet)(nil)
-	case KindReady:
-		return false
-	}
-	return "" // configuration, NeutronElection
-}
-
-func sampleBGPConfig(kind Kind, name string) any {
-	switch {
-	case name == bgpASNumber:
-		return uint32(0)
-	case kind == KindBGPGlobalConfig && name == nodeMesh:
-		return (*NodeMesh)(nil)
-	case kind == KindBGPNodeConfig && bgpFamily(bgpAddress, name) != 0:
-		return netip.Addr{}
-	case kind == KindBGPNodeConfig && bgpFamily(bgpNetwork, name) != 0:
-		return netip.Prefix{}
-	}
-	return ""
 }
