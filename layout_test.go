@@ -45,6 +45,7 @@ var may = map[string][]string{
 	"internal/policy/nft":   join(words, []string{"internal/policy/calc", "internal/reconcile"}),
 	"internal/policy/judge": join(words, []string{"internal/policy/calc"}),
 	"internal/bgp":          join(words, machinery),
+	"internal/bgp/plan":     words,
 	// Edges.
 	"internal/api":           join(words, []string{"internal/task"}),
 	"internal/api/identity":  join(words, machinery, []string{"internal/api", "internal/store/schema"}),

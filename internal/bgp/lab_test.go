@@ -1,0 +1,391 @@
+package bgp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store"
+	"heddle/internal/store/storetest"
+)
+
+// agentVariable tells a process of this test binary to be an agent: an agentProcess as JSON.
+const agentVariable = "HEDDLE_TEST_BGP_AGENT"
+
+// patience bounds every wait. Sessions take up to two seconds where both ends wait for the other.
+const patience = 20 * time.Second
+
+type agentProcess struct {
+	Options
+	DataDir string
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(agentVariable); text != "" {
+		go storetest.EndWithParent()
+		if err := beAgent(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// beAgent runs an agent in the namespace of the process until it is told to stop.
+func beAgent(text string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var p agentProcess
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return err
+	}
+	var err error
+	if p.Store, err = store.OpenRunning(ctx, p.DataDir, nil); err != nil {
+		return err
+	}
+	p.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return New(p.Options).Run(ctx)
+}
+
+// lockedBuffer is a log that is printed when the test fails.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// lab is an etcd, and machines as namespaces on one bridge: 192.0.2.N/24 and 2001:db8::N/64.
+type lab struct {
+	*nettest.Lab
+	t       *testing.T
+	dataDir string
+	st      *store.Etcd
+	wire    *nettest.Namespace
+	hosts   int
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{Lab: nettest.ForTest(t), t: t}
+	dir, err := os.MkdirTemp("", "hbgp") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l.dataDir = dir
+	l.st, err = store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: dir, Tick: 10 * time.Millisecond, NoFsync: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.st.Close() })
+	l.wire = l.MustNamespace(t, "w")
+	l.wire.MustIP(t, "link add br0 type bridge", "link set br0 up")
+	l.put("/calico/v1/Ready", "true")
+	return l
+}
+
+// put writes keys with values, in pairs.
+func (l *lab) put(pairs ...string) {
+	l.t.Helper()
+	var ops []store.Op
+	for i := 0; i < len(pairs); i += 2 {
+		ops = append(ops, store.Op{Key: pairs[i], Value: []byte(pairs[i+1])})
+	}
+	l.commit(ops...)
+}
+
+func (l *lab) remove(keys ...string) {
+	l.t.Helper()
+	var ops []store.Op
+	for _, k := range keys {
+		ops = append(ops, store.Op{Key: k, Delete: true})
+	}
+	l.commit(ops...)
+}
+
+func (l *lab) commit(ops ...store.Op) {
+	l.t.Helper()
+	if _, err := l.st.Commit(l.t.Context(), nil, ops); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// block makes a block that is a host's own.
+func (l *lab) block(host, cidr string) {
+	l.t.Helper()
+	family, dashed := "ipv4", strings.ReplaceAll(cidr, "/", "-")
+	if strings.Contains(cidr, ":") {
+		family = "ipv6"
+	}
+	l.put("/calico/ipam/v2/host/"+host+"/"+family+"/block/"+dashed, "{}",
+		"/calico/ipam/v2/assignment/"+family+"/block/"+dashed, blockText(cidr, host))
+}
+
+func blockText(cidr, host string) string {
+	return fmt.Sprintf(`{"cidr": %q, "affinity": "host:%s", "allocations": [%s], "attributes": [], "strictAffinity": false}`,
+		cidr, host, strings.TrimSuffix(strings.Repeat("null, ", 64), ", "))
+}
+
+// pool makes a pool.
+func (l *lab) pool(cidr, more string) {
+	l.t.Helper()
+	family := "v4"
+	if strings.Contains(cidr, ":") {
+		family = "v6"
+	}
+	l.put("/calico/v1/ipam/"+family+"/pool/"+strings.ReplaceAll(cidr, "/", "-"), fmt.Sprintf(`{"cidr": %q%s}`, cidr, more))
+}
+
+// machine is a namespace on the bridge.
+type machine struct {
+	lab    *lab
+	name   string
+	ns     *nettest.Namespace
+	ip, v6 netip.Addr
+}
+
+func (l *lab) machine(name string) *machine {
+	l.t.Helper()
+	l.hosts++
+	n := byte(l.hosts)
+	m := &machine{lab: l, name: name, ns: l.MustNamespace(l.t, name), ip: netip.AddrFrom4([4]byte{192, 0, 2, n}),
+		v6: netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: n})}
+	port := fmt.Sprintf("p%d", n)
+	l.MustVeth(l.t, m.ns, "eth0", l.wire, port)
+	l.wire.MustIP(l.t, "link set "+port+" master br0")
+	m.ns.MustIP(l.t, "addr add "+m.ip.String()+"/24 dev eth0", "addr add "+m.v6.String()+"/64 dev eth0 nodad")
+	return m
+}
+
+// output is what a command prints in the machine.
+func (m *machine) output(name string, args ...string) string {
+	m.lab.t.Helper()
+	out, err := m.ns.Output(m.lab.t.Context(), name, args...)
+	if err != nil {
+		m.lab.t.Fatal(err)
+	}
+	return out
+}
+
+// routes are the speaker's routes in the kernel of one family, "4" or "6", in order.
+func (m *machine) routes(family string) string {
+	m.lab.t.Helper()
+	var lines []string
+	for line := range strings.Lines(m.output("ip", "-"+family, "route", "show", "proto", fmt.Sprint(owner().Protocol))) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// await waits until what f says has all the wanted lines in it and none that begins with one of the unwanted.
+func (l *lab) await(what string, f func() string, wanted, unwanted []string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	last := ""
+	err := nettest.Until(ctx, what, func() (bool, error) {
+		last = f()
+		for _, w := range wanted {
+			if !strings.Contains("\n"+last, "\n"+w) {
+				return false, nil
+			}
+		}
+		for _, u := range unwanted {
+			if strings.Contains("\n"+last, "\n"+u) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		l.t.Fatalf("%v\nis\n%s\nwant %q, not %q", err, last, wanted, unwanted)
+	}
+}
+
+// host is a machine that runs an agent.
+type host struct {
+	*machine
+	options Options
+	cmd     *exec.Cmd
+	log     *lockedBuffer
+}
+
+// host makes a machine known to etcd as a host.
+func (l *lab) host(name string) *host {
+	l.t.Helper()
+	h := &host{machine: l.machine(name), log: &lockedBuffer{}}
+	h.options = Options{Host: name, HoldTime: 9 * time.Second, RestartTime: 15 * time.Second}
+	l.put("/calico/bgp/v1/host/"+name+"/ip_addr_v4", h.ip.String(), "/calico/bgp/v1/host/"+name+"/ip_addr_v6", h.v6.String())
+	l.t.Cleanup(func() {
+		h.kill()
+		if l.t.Failed() {
+			l.t.Logf("log of %s\n%s", name, h.log)
+		}
+	})
+	return h
+}
+
+// start runs the host's agent.
+func (h *host) start() {
+	t := h.lab.t
+	t.Helper()
+	text, err := json.Marshal(agentProcess{Options: h.options, DataDir: h.lab.dataDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.cmd = exec.Command(os.Args[0])
+	h.cmd.Env = append(os.Environ(), agentVariable+"="+string(text))
+	h.cmd.Stderr = h.log
+	if _, err := h.cmd.StdinPipe(); err != nil { // its end ends the process: see EndWithParent
+		t.Fatal(err)
+	}
+	if err := h.ns.Start(h.cmd); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill ends the agent without a word.
+func (h *host) kill() {
+	if h.cmd != nil {
+		_ = h.cmd.Process.Kill() // it may have ended
+		_ = h.cmd.Wait()
+		h.cmd = nil
+	}
+}
+
+// stop tells the agent to end, and waits for it.
+func (h *host) stop() {
+	t := h.lab.t
+	t.Helper()
+	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Wait(); err != nil {
+		t.Fatalf("the agent of %s: %v", h.name, err)
+	}
+	h.cmd = nil
+}
+
+// workload makes an interface like that of a workload with routes to addresses, as the policy agent would.
+func (h *host) workload(name string, addresses ...string) {
+	h.lab.t.Helper()
+	lines := []string{"link add " + name + " type veth peer name x" + name, "link set " + name + " up", "link set x" + name + " up"}
+	for _, a := range addresses {
+		lines = append(lines, "route add "+a+" dev "+name+" scope link proto 80")
+	}
+	h.ns.MustIP(h.lab.t, lines...)
+}
+
+// bird is a machine that runs BIRD.
+type bird struct {
+	*machine
+	config, control string
+}
+
+// bird starts BIRD with a configuration; $ME, $ME6 stand for its own addresses.
+func (l *lab) bird(name, config string) *bird {
+	l.t.Helper()
+	for _, program := range []string{"bird", "birdc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			l.t.Skipf("needs %s: apt-get install bird2", program)
+		}
+	}
+	m := l.machine(name)
+	b := &bird{machine: m, config: filepath.Join(l.dataDir, name+".conf"), control: filepath.Join(l.dataDir, name+".ctl")}
+	b.write(config)
+	log := &lockedBuffer{}
+	cmd := exec.Command("bird", "-f", "-c", b.config, "-s", b.control)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := m.ns.Start(cmd); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if l.t.Failed() {
+			l.t.Logf("log of %s\n%s", name, log)
+		}
+	})
+	l.await("bird to answer", func() string { return b.ask("show status") }, []string{"Daemon is up"}, nil)
+	return b
+}
+
+func (b *bird) write(config string) {
+	b.lab.t.Helper()
+	text := "log stderr all;\nrouter id " + b.ip.String() + ";\ntimeformat route iso long us;\ntimeformat protocol iso long us;\nprotocol device {}\n" +
+		strings.NewReplacer("$ME6", b.v6.String(), "$ME", b.ip.String()).Replace(config)
+	if err := os.WriteFile(b.config, []byte(text), 0o600); err != nil {
+		b.lab.t.Fatal(err)
+	}
+}
+
+// configure gives BIRD another configuration; what is the same in both goes on.
+func (b *bird) configure(config string) {
+	b.lab.t.Helper()
+	b.write(config)
+	if out := b.ask("configure"); !strings.Contains(out, "Reconfigur") {
+		b.lab.t.Fatalf("bird: %s", out)
+	}
+}
+
+// ask puts a question to BIRD. While it does not listen yet the answer is the failure.
+func (b *bird) ask(question string) string {
+	out, err := b.ns.Output(b.lab.t.Context(), "birdc", append([]string{"-s", b.control}, strings.Fields(question)...)...)
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// routes are the destinations that BIRD has learned, each with its next hop and since when.
+func (b *bird) routes() string {
+	var lines []string
+	for line := range strings.Lines(b.ask("show route where source = RTS_BGP")) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 1 && strings.Contains(fields[0], "/"):
+			lines = append(lines, strings.Join(fields, " "))
+		case len(fields) > 1 && fields[0] == "via" && len(lines) > 0:
+			lines[len(lines)-1] += " via " + fields[1]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// since is the line of a destination, which tells when BIRD learned it, and how.
+func (b *bird) since(dst string) string {
+	for line := range strings.Lines(b.routes()) {
+		if strings.HasPrefix(line, dst+" ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// quick are timers that make BIRD connect at once.
+const quick = "connect delay time 1; connect retry time 1; error wait time 1, 2; hold time 9;"

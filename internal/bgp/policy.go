@@ -1,0 +1,49 @@
+package bgp
+
+import (
+	"fmt"
+
+	api "github.com/osrg/gobgp/v4/api"
+
+	"heddle/internal/bgp/plan"
+)
+
+// exportPolicy is the name of the one policy of the speaker; it stands for the plan's export filters.
+const exportPolicy = "export"
+
+// globalTable is gobgp's name of its main table in an assignment of policies.
+const globalTable = "global"
+
+// policies writes the export filters in gobgp's terms: a statement for each rule, in order. Whatever leaves has this
+// host as next hop. What no statement decides on is rejected, see assignment.
+func policies(export map[plan.Family]plan.Filter) *api.SetPoliciesRequest {
+	policy := &api.Policy{Name: exportPolicy}
+	request := &api.SetPoliciesRequest{Policies: []*api.Policy{policy}}
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		for i, r := range export[f] {
+			if len(r.Set) == 0 {
+				continue // gobgp knows no empty set; it would decide on nothing
+			}
+			name := fmt.Sprintf("v%d-%d", f, i)
+			set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name}
+			for _, x := range r.Set {
+				set.Prefixes = append(set.Prefixes, &api.Prefix{IpPrefix: x.Prefix.String(), MaskLengthMin: uint32(x.Min), MaskLengthMax: uint32(x.Max)})
+			}
+			actions := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
+			if r.Accept {
+				actions = &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT, Nexthop: &api.NexthopAction{Self: true}}
+			}
+			request.DefinedSets = append(request.DefinedSets, set)
+			policy.Statements = append(policy.Statements, &api.Statement{Name: name, Actions: actions,
+				Conditions: &api.Conditions{PrefixSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}}})
+		}
+	}
+	return request
+}
+
+// assignment has the export policy decide on all that leaves.
+func assignment() *api.SetPolicyAssignmentRequest {
+	return &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{Name: globalTable,
+		Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+		Policies: []*api.Policy{{Name: exportPolicy}}}}
+}

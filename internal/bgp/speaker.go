@@ -1,0 +1,418 @@
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	api "github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"heddle/internal/bgp/plan"
+)
+
+const (
+	standardPort = 179
+	// multihopTTL lets sessions reach peers behind routers (spec §12).
+	multihopTTL = 255
+	// addPathMax is how many paths to one destination are sent to a peer that takes several.
+	addPathMax = 8
+	// deferral bounds for how long a speaker that restarts keeps what it exports back until its peers have told all.
+	deferral = 5 * time.Second
+	// lookUp is how many destinations are looked up at once; sessions wait meanwhile.
+	lookUp = 256
+)
+
+// speakerOptions are what sessions have in common.
+type speakerOptions struct {
+	port                  uint16
+	holdTime, restartTime time.Duration
+	log                   *slog.Logger
+}
+
+// speaker is gobgp in our words: it does what a plan says, and notes what its peers tell. Its methods but the callbacks
+// are called from one goroutine.
+type speaker struct {
+	opts speakerOptions
+	// news tells that something was noted; see take.
+	news chan struct{}
+
+	server    *server.BgpServer // nil while it does not run
+	log       *quiet            // of the server
+	stopWatch context.CancelFunc
+	settings  settings
+	sessions  map[netip.Addr]plan.Session
+	export    map[plan.Family]plan.Filter
+	announced map[netip.Prefix]bool
+
+	mu    sync.Mutex
+	life  int // of the server: what an ended one still tells is not noted
+	noted notes
+}
+
+// settings are what a speaker is started with.
+type settings struct {
+	asNumber  uint32
+	routerID  netip.Addr
+	addresses []netip.Addr
+}
+
+func (s settings) equal(other settings) bool { return reflect.DeepEqual(s, other) }
+
+// notes are what the speaker has heard since they were last taken.
+type notes struct {
+	changed map[netip.Prefix]bool     // destinations to look up anew
+	peers   map[netip.Addr]peerStatus // whose session came or went
+	told    map[netip.Addr]bool       // peers that have told all they have to tell
+}
+
+// peerStatus is the state of a session.
+type peerStatus struct {
+	up     bool
+	reason string // why it is not up, if that is known
+}
+
+func newSpeaker(o speakerOptions) *speaker {
+	return &speaker{opts: o, news: make(chan struct{}, 1), noted: newNotes()}
+}
+
+func newNotes() notes {
+	return notes{changed: map[netip.Prefix]bool{}, peers: map[netip.Addr]peerStatus{}, told: map[netip.Addr]bool{}}
+}
+
+// start starts a speaker without sessions. When it fails nothing runs.
+func (s *speaker) start(ctx context.Context, want settings) error {
+	listen := make([]string, len(want.addresses))
+	for i, a := range want.addresses {
+		listen[i] = a.String()
+	}
+	s.log = newQuiet(s.opts.log)
+	s.server = server.NewBgpServer(server.LoggerOption(slog.New(s.log), nil))
+	s.settings, s.sessions, s.export, s.announced = want, map[netip.Addr]plan.Session{}, nil, map[netip.Prefix]bool{}
+	go s.server.Serve()
+	port := int32(s.opts.port)
+	if len(listen) == 0 {
+		port = -1 // nobody has sessions with this host, and no address is its own
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stopWatch = stop
+	s.mu.Lock()
+	life := listener{s, s.life}
+	s.mu.Unlock()
+	err := s.server.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{Asn: want.asNumber, RouterId: want.routerID.String(),
+		ListenPort: port, ListenAddresses: listen, UseMultiplePaths: true}})
+	if err == nil {
+		err = s.server.SetPolicies(ctx, policies(nil))
+	}
+	if err == nil {
+		err = s.server.SetPolicyAssignment(ctx, assignment())
+	}
+	if err == nil {
+		err = s.server.WatchEvent(watching, server.WatchEventMessageCallbacks{OnBestPath: life.onBestPath, OnPathEor: life.onTold, OnPeerUpdate: life.onPeer},
+			server.WatchPeer(), server.WatchBestPath(true), server.WatchEor(true))
+	}
+	if err != nil {
+		s.stop(ctx)
+		return fmt.Errorf("start BGP on %v port %d: %w", listen, s.opts.port, err)
+	}
+	return nil
+}
+
+// stop ends the speaker. Peers that know of graceful restarts keep what they heard from it for the restart time.
+func (s *speaker) stop(ctx context.Context) {
+	if s.server == nil {
+		return
+	}
+	s.stopWatch()
+	if err := s.server.StopBgp(ctx, &api.StopBgpRequest{AllowGracefulRestart: true}); err != nil {
+		s.opts.log.Warn("the speaker did not stop as it should", "err", err)
+	}
+	s.log.mute()
+	s.server.Stop() // its other parts; it complains that BGP has stopped already
+	s.server = nil
+	s.mu.Lock()
+	s.life++
+	s.noted = newNotes()
+	s.mu.Unlock()
+}
+
+// apply does what the plan says about filters and sessions. restarting tells new peers that what an earlier life
+// announced is still forwarded. Sessions that stay as they are notice nothing but changed routes.
+func (s *speaker) apply(ctx context.Context, p *plan.Plan, restarting bool) error {
+	var errs []error
+	if !reflect.DeepEqual(s.export, p.Export) {
+		if err := s.filter(ctx, p.Export); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	wanted := map[netip.Addr]plan.Session{}
+	for _, w := range p.Sessions {
+		wanted[w.Peer] = w
+	}
+	for _, peer := range slices.SortedFunc(maps.Keys(s.sessions), netip.Addr.Compare) {
+		if !same(wanted[peer], s.sessions[peer]) {
+			errs = append(errs, s.remove(ctx, peer))
+		}
+	}
+	for _, w := range p.Sessions {
+		if _, there := s.sessions[w.Peer]; !there {
+			errs = append(errs, s.add(ctx, w, restarting))
+		} else {
+			s.sessions[w.Peer] = w // its origin may differ
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// same says whether a session need not be made anew.
+func same(a, b plan.Session) bool {
+	return a.Peer == b.Peer && a.Local == b.Local && a.ASNumber == b.ASNumber && (a.Origin == plan.Mesh) == (b.Origin == plan.Mesh)
+}
+
+// filter puts export filters in force: what is let out no more is withdrawn, what is let out now is told.
+func (s *speaker) filter(ctx context.Context, export map[plan.Family]plan.Filter) error {
+	err := s.server.SetPolicies(ctx, policies(export))
+	if err == nil {
+		err = s.server.ResetPeer(ctx, &api.ResetPeerRequest{Address: "all", Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT})
+	}
+	if err != nil {
+		return fmt.Errorf("set export filter: %w", err)
+	}
+	s.export = export
+	return nil
+}
+
+func (s *speaker) remove(ctx context.Context, peer netip.Addr) error {
+	if err := s.server.DeletePeer(ctx, &api.DeletePeerRequest{Address: peer.String()}); err != nil {
+		return fmt.Errorf("end session with %s: %w", peer, err)
+	}
+	delete(s.sessions, peer)
+	s.opts.log.Info("session removed", "peer", peer)
+	return nil
+}
+
+func (s *speaker) add(ctx context.Context, w plan.Session, restarting bool) error {
+	if err := s.server.AddPeer(ctx, &api.AddPeerRequest{Peer: s.peer(w, restarting)}); err != nil {
+		return fmt.Errorf("open session with %s: %w", w.Peer, err)
+	}
+	s.sessions[w.Peer] = w
+	s.opts.log.Info("session added", "peer", w.Peer, "as", w.ASNumber, "from", w.Local, "origin", w.Origin.String())
+	return nil
+}
+
+// peer is a session in gobgp's terms.
+func (s *speaker) peer(w plan.Session, restarting bool) *api.Peer {
+	port := uint32(standardPort)
+	if w.Origin == plan.Mesh {
+		port = uint32(s.opts.port) // other hosts listen where this one does
+	}
+	hold := uint64(s.opts.holdTime / time.Second)
+	family := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+	if w.Peer.Is6() {
+		family.Afi = api.Family_AFI_IP6
+	}
+	return &api.Peer{
+		Conf:         &api.PeerConf{NeighborAddress: w.Peer.String(), PeerAsn: w.ASNumber},
+		Transport:    &api.Transport{LocalAddress: w.Local.String(), RemotePort: port},
+		EbgpMultihop: &api.EbgpMultihop{Enabled: true, MultihopTtl: multihopTTL},
+		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 2, HoldTime: hold, KeepaliveInterval: max(1, hold/3),
+			IdleHoldTimeAfterReset: 1}},
+		GracefulRestart: &api.GracefulRestart{Enabled: true, RestartTime: uint32(s.opts.restartTime / time.Second),
+			DeferralTime: uint32(deferral / time.Second), LocalRestarting: restarting},
+		AfiSafis: []*api.AfiSafi{{
+			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
+			AddPaths:          &api.AddPaths{Config: &api.AddPathsConfig{Receive: true, SendMax: addPathMax}},
+		}},
+	}
+}
+
+// announce makes the speaker know the destinations with true as this host's own, and those with false no more; of others
+// it knows what it did. Which of them it exports, the filters say.
+func (s *speaker) announce(wanted map[netip.Prefix]bool) error {
+	var gone, come []*apiutil.Path
+	for dst, want := range wanted {
+		switch {
+		case want && !s.announced[dst] && s.ownAddress(dst).IsValid():
+			come = append(come, s.own(dst))
+		case !want && s.announced[dst]:
+			gone = append(gone, s.own(dst))
+		}
+	}
+	if len(gone) > 0 {
+		if err := s.server.DeletePath(apiutil.DeletePathRequest{Paths: gone}); err != nil {
+			return fmt.Errorf("withdraw %d routes: %w", len(gone), err)
+		}
+	}
+	for _, p := range gone {
+		delete(s.announced, prefixOf(p))
+	}
+	if len(come) > 0 {
+		if _, err := s.server.AddPath(apiutil.AddPathRequest{Paths: come}); err != nil {
+			return fmt.Errorf("announce %d routes: %w", len(come), err)
+		}
+	}
+	for _, p := range come {
+		s.announced[prefixOf(p)] = true
+	}
+	return nil
+}
+
+// ownAddress is this host's address in a destination's family.
+func (s *speaker) ownAddress(dst netip.Prefix) netip.Addr {
+	for _, a := range s.settings.addresses {
+		if a.Is4() == dst.Addr().Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// own is a path to a destination that this host has. A destination without an address of this host's in its family has
+// no path, as nobody could be told of it.
+func (s *speaker) own(dst netip.Prefix) *apiutil.Path {
+	nlri := &bgp.IPAddrPrefix{IPAddrPrefixDefault: bgp.IPAddrPrefixDefault{Prefix: dst}}
+	p := &apiutil.Path{Family: familyOf(dst), Nlri: nlri, Attrs: []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}}
+	hop := s.ownAddress(dst)
+	// The errors below are of an address that is none, or of an empty list.
+	if dst.Addr().Is4() {
+		if a, err := bgp.NewPathAttributeNextHop(hop); err == nil {
+			p.Attrs = append(p.Attrs, a)
+		}
+	} else if a, err := bgp.NewPathAttributeMpReachNLRI(p.Family, []bgp.PathNLRI{{NLRI: nlri}}, hop); err == nil {
+		p.Attrs = append(p.Attrs, a)
+	}
+	return p
+}
+
+func familyOf(dst netip.Prefix) bgp.Family {
+	if dst.Addr().Is4() {
+		return bgp.RF_IPv4_UC
+	}
+	return bgp.RF_IPv6_UC
+}
+
+// prefixOf is the destination of a path, the zero Prefix for one that is no unicast route.
+func prefixOf(p *apiutil.Path) netip.Prefix {
+	if n, ok := p.Nlri.(*bgp.IPAddrPrefix); ok {
+		return n.Prefix
+	}
+	return netip.Prefix{}
+}
+
+// learned looks up by which next hops the destinations are reached now, in order; none when this host has it itself or
+// nobody has it.
+func (s *speaker) learned(destinations []netip.Prefix) (map[netip.Prefix][]netip.Addr, error) {
+	found := map[netip.Prefix][]netip.Addr{}
+	byFamily := map[bgp.Family][]*apiutil.LookupPrefix{}
+	for _, dst := range destinations {
+		byFamily[familyOf(dst)] = append(byFamily[familyOf(dst)], &apiutil.LookupPrefix{Prefix: dst.String()})
+	}
+	for family, all := range byFamily {
+		for some := range slices.Chunk(all, lookUp) {
+			err := s.server.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: some},
+				func(_ bgp.NLRI, paths []*apiutil.Path) {
+					if len(paths) > 0 {
+						found[prefixOf(paths[0])] = nextHops(paths)
+					}
+				})
+			if err != nil {
+				return nil, fmt.Errorf("look up routes: %w", err)
+			}
+		}
+	}
+	return found, nil
+}
+
+// nextHops are those of the best paths, each once. Paths of this host's own need none.
+func nextHops(paths []*apiutil.Path) []netip.Addr {
+	var hops []netip.Addr
+	for _, p := range paths {
+		if !p.Best {
+			continue
+		}
+		if !p.PeerAddress.IsValid() || p.PeerAddress.IsUnspecified() {
+			return nil
+		}
+		if hop := nextHop(p); hop.IsValid() && !slices.Contains(hops, hop) {
+			hops = append(hops, hop)
+		}
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return hops
+}
+
+func nextHop(p *apiutil.Path) netip.Addr {
+	for _, a := range p.Attrs {
+		switch a := a.(type) {
+		case *bgp.PathAttributeNextHop:
+			return a.Value
+		case *bgp.PathAttributeMpReachNLRI:
+			return a.Nexthop
+		}
+	}
+	return netip.Addr{}
+}
+
+// take returns what was noted since the last call.
+func (s *speaker) take() notes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.noted
+	s.noted = newNotes()
+	return n
+}
+
+// listener hears one life of the server.
+type listener struct {
+	s    *speaker
+	life int
+}
+
+// note lets f write into the notes, and tells so.
+func (l listener) note(f func(*notes)) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if l.life != l.s.life {
+		return
+	}
+	f(&l.s.noted)
+	select {
+	case l.s.news <- struct{}{}:
+	default:
+	}
+}
+
+func (l listener) onBestPath(paths []*apiutil.Path, _ time.Time) {
+	l.note(func(n *notes) {
+		for _, p := range paths {
+			if dst := prefixOf(p); dst.IsValid() {
+				n.changed[dst] = true
+			}
+		}
+	})
+}
+
+// onTold hears of an End-of-RIB. A session has one family, so one is all.
+func (l listener) onTold(p *apiutil.Path, _ time.Time) {
+	l.note(func(n *notes) { n.told[p.PeerAddress] = true })
+}
+
+func (l listener) onPeer(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+	if e.Type != apiutil.PEER_EVENT_STATE && e.Type != apiutil.PEER_EVENT_INIT {
+		return
+	}
+	state := e.Peer.State
+	l.note(func(n *notes) {
+		n.peers[state.NeighborAddress] = peerStatus{up: state.SessionState == bgp.BGP_FSM_ESTABLISHED, reason: state.DisconnectMessage}
+	})
+}
