@@ -32,6 +32,9 @@ type Lab struct {
 // New makes an empty lab. The names of its namespaces begin with prefix and a dash.
 func New(prefix string) *Lab { return &Lab{prefix: prefix} }
 
+// NewRandom makes an empty lab whose name begins with prefix and is like no other.
+func NewRandom(prefix string) *Lab { return New(prefix + randomText()) }
+
 // Namespace makes a network namespace called prefix-name with its loopback up.
 func (l *Lab) Namespace(name string) (*Namespace, error) {
 	ns := &Namespace{Name: l.prefix + "-" + name}
@@ -101,7 +104,7 @@ func ForTest(t TB) *Lab {
 	if os.Geteuid() != 0 {
 		t.Skipf("this test makes network namespaces: run it as root")
 	}
-	l := New("ht" + randomText())
+	l := NewRandom("ht")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Describe())

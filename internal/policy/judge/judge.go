@@ -122,8 +122,8 @@ type Step struct {
 // Judge decides over a packet.
 func Judge(rules *Rules, config Config, p Packet) Verdict {
 	j := judgement{rules: rules, config: config, p: p}
-	in, out := j.way()
-	d := j.decide(in, out)
+	in, out := rules.Way(p)
+	d := j.decide(j.side(in), j.side(out))
 	return Verdict{Allowed: d.allowed, By: d.by, Walk: j.walk}
 }
 
@@ -159,21 +159,19 @@ type side struct {
 	name     string // of the endpoint, for text
 }
 
-// way finds by which interfaces the packet enters and leaves this host.
-func (j *judgement) way() (in, out side) {
-	from, to := j.p.From, j.p.To
-	in, out = j.side(from), j.side(to)
+// Way says where a packet enters this host and where it leaves: at the interface of a Place, or at the host itself.
+// Between a host endpoint and a Place outside, and where the address is the host's own, the host is one end.
+func (r *Rules) Way(p Packet) (in, out Place) {
+	in, out = p.From, p.To
 	switch {
-	case from.isHost() && to == Place{}:
-		in = side{local: true}
-		out = j.side(from)
-	case to.isHost() && from == Place{}:
-		in = j.side(to)
-		out = side{local: true}
-	case from.isWorkload() && to.isHost() && j.rules.ownAddress(to.host, j.p.Dst):
-		out = side{local: true}
-	case from.isHost() && to.isWorkload() && j.rules.ownAddress(from.host, j.p.Src):
-		in = side{local: true}
+	case p.From.isHost() && p.To == Place{}:
+		in, out = LocalHost(), p.From
+	case p.To.isHost() && p.From == Place{}:
+		in, out = p.To, LocalHost()
+	case p.From.isWorkload() && p.To.isHost() && r.ownAddress(p.To.host, p.Dst):
+		out = LocalHost()
+	case p.From.isHost() && p.To.isWorkload() && r.ownAddress(p.From.host, p.Src):
+		in = LocalHost()
 	}
 	return in, out
 }

@@ -38,9 +38,6 @@ func matchICMP(p *Packet, r *calc.Rule) bool {
 }
 
 func (j *judgement) matchSets(a netip.Addr, in, notIn []calc.SetID) bool {
-	holds := func(id calc.SetID) bool {
-		s := j.rules.sets[id]
-		return s != nil && s.members[a]
-	}
+	holds := func(id calc.SetID) bool { return j.rules.sets[id][a] }
 	return !slices.ContainsFunc(in, func(id calc.SetID) bool { return !holds(id) }) && !slices.ContainsFunc(notIn, holds)
 }

@@ -10,22 +10,16 @@ import (
 
 // Rules is all that calc decided for this host, gathered from its changes. The zero value has decided nothing yet.
 type Rules struct {
-	sets      map[calc.SetID]*set
+	sets      map[calc.SetID]map[netip.Addr]bool
 	lists     map[calc.ListID]*calc.List
 	workloads map[calico.WorkloadEndpointKey]*calc.Workload
 	hosts     map[calico.HostEndpointKey]*calc.Host
 }
 
-// set is an address set.
-type set struct {
-	members  map[netip.Addr]bool
-	tooLarge bool
-}
-
 // Apply takes up what changed.
 func (r *Rules) Apply(c *calc.Changes) {
 	if r.sets == nil {
-		*r = Rules{map[calc.SetID]*set{}, map[calc.ListID]*calc.List{}, map[calico.WorkloadEndpointKey]*calc.Workload{}, map[calico.HostEndpointKey]*calc.Host{}}
+		*r = Rules{map[calc.SetID]map[netip.Addr]bool{}, map[calc.ListID]*calc.List{}, map[calico.WorkloadEndpointKey]*calc.Workload{}, map[calico.HostEndpointKey]*calc.Host{}}
 	}
 	for id, change := range c.Sets {
 		r.changeSet(id, change)
@@ -41,15 +35,13 @@ func (r *Rules) changeSet(id calc.SetID, c *calc.SetChange) {
 		return
 	}
 	if c.New || r.sets[id] == nil {
-		r.sets[id] = &set{members: map[netip.Addr]bool{}}
+		r.sets[id] = map[netip.Addr]bool{}
 	}
-	s := r.sets[id]
-	s.tooLarge = c.TooLarge
 	for _, a := range c.Removed {
-		delete(s.members, a)
+		delete(r.sets[id], a)
 	}
 	for _, a := range c.Added {
-		s.members[a] = true
+		r.sets[id][a] = true
 	}
 }
 
@@ -77,17 +69,19 @@ func (r *Rules) ownAddress(key calico.HostEndpointKey, a netip.Addr) bool {
 	return h != nil && h.Endpoint != nil && (slices.Contains(h.Endpoint.ExpectedIPv4Addrs, a) || slices.Contains(h.Endpoint.ExpectedIPv6Addrs, a))
 }
 
-// floating is the address that a floating address is translated to; of several the lowest.
-func (r *Rules) floating(ext netip.Addr) (to netip.Addr, ok bool) {
+// Translated is where packets to an address go: that of a floating address to the lowest address that it stands for, any
+// other to itself (spec §9).
+func (r *Rules) Translated(dst netip.Addr) netip.Addr {
+	to := dst
 	for _, w := range r.workloads {
 		if w.Endpoint.State != calico.Active {
 			continue
 		}
 		for _, n := range slices.Concat(w.Endpoint.IPv4NAT, w.Endpoint.IPv6NAT) {
-			if n.ExtIP == ext && (!ok || n.IntIP.Less(to)) {
-				to, ok = n.IntIP, true
+			if n.ExtIP == dst && (to == dst || n.IntIP.Less(to)) {
+				to = n.IntIP
 			}
 		}
 	}
-	return to, ok
+	return to
 }

@@ -68,9 +68,9 @@ func metadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169
 
 // translate gives the packet the destination that policy sees: that of a floating address, or of the metadata service.
 func (j *judgement) translate(in side) {
-	to, floating := j.rules.floating(j.p.Dst)
+	to := j.rules.Translated(j.p.Dst)
 	switch {
-	case floating:
+	case to != j.p.Dst:
 		j.note("floating address", "%s is %s", j.p.Dst, to)
 		j.p.Dst = to
 	case in.workload != nil && j.config.OpenStack && j.config.Metadata.IsValid() && j.p.Dst == metadataAddress() &&

@@ -1,0 +1,148 @@
+package nettest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Wire is a raw socket on an interface: it sends frames as they are and sees those that arrive, before anything else of
+// the kernel does. It is for one goroutine.
+type Wire struct {
+	socket
+	name string
+	buf  []byte
+}
+
+// Wire opens a raw socket on an interface of the namespace.
+func (n *Namespace) Wire(name string) (*Wire, error) {
+	w := &Wire{name: n.Name + " " + name, buf: make([]byte, 1<<16)}
+	err := n.Do(func() (err error) {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		all := uint16(unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8) // in network byte order
+		err = errors.Join(w.patient(), unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}))
+		if err != nil {
+			w.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("raw socket on %s: %w", w.name, err)
+	}
+	return w, nil
+}
+
+// patient bounds how long a read waits.
+func (s socket) patient() error {
+	patience := unix.NsecToTimeval(int64(ioPatience))
+	return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience)
+}
+
+// Send sends a frame.
+func (w *Wire) Send(frame []byte) error {
+	if _, err := w.write(frame); err != nil {
+		return fmt.Errorf("send on %s: %w", w.name, err)
+	}
+	return nil
+}
+
+// Until reads frames until one holds the mark, and says whether one of them, that one excepted, held wanted. Frames that
+// one core has sent one after the other arrive in that order.
+func (w *Wire) Until(mark, wanted []byte) (found bool, err error) {
+	for {
+		n, err := w.read(w.buf)
+		if err != nil {
+			return found, fmt.Errorf("wait for a frame on %s: %w", w.name, err)
+		}
+		if bytes.Contains(w.buf[:n], mark) {
+			return found, nil
+		}
+		found = found || bytes.Contains(w.buf[:n], wanted)
+	}
+}
+
+// Host is a raw socket of the namespace itself, for one IP protocol: it sends packets as one of its programs would and
+// sees those that are delivered to it.
+type Host struct {
+	socket
+	six bool
+	buf []byte
+}
+
+// Host opens a raw socket for a protocol, of IPv6 if six is set.
+func (n *Namespace) Host(protocol uint8, six bool) (*Host, error) {
+	h := &Host{six: six, buf: make([]byte, 1<<16)}
+	domain, level, header := unix.AF_INET, unix.IPPROTO_IP, unix.IP_HDRINCL
+	if six {
+		domain, level, header = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_HDRINCL
+	}
+	err := n.Do(func() (err error) {
+		if h.fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol)); err != nil {
+			return err
+		}
+		if err = errors.Join(h.patient(), unix.SetsockoptInt(h.fd, level, header, 1)); err != nil {
+			h.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("raw socket for protocol %d in %s: %w", protocol, n.Name, err)
+	}
+	return h, nil
+}
+
+// Send sends a packet, which begins with its IP header, where the routes of the namespace lead it. That there is no route,
+// or that the namespace's rules refuse it, is no error: the packet does not arrive.
+func (h *Host) Send(packet []byte, to netip.Addr) error {
+	err := again(func() error { return unix.Sendto(h.fd, packet, 0, sockaddr(netip.AddrPortFrom(to, 0))) })
+	switch {
+	case err == nil, errors.Is(err, unix.EPERM), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return nil
+	}
+	return fmt.Errorf("send to %s: %w", to, err)
+}
+
+// Has reads what has been delivered so far and says whether some of it held wanted.
+func (h *Host) Has(wanted []byte) (found bool, err error) {
+	for {
+		var n int
+		err := again(func() error { n, _, err = unix.Recvfrom(h.fd, h.buf, unix.MSG_DONTWAIT); return err })
+		if err == unix.EAGAIN {
+			return found, nil
+		}
+		if err != nil {
+			return found, fmt.Errorf("look for a packet: %w", err)
+		}
+		found = found || bytes.Contains(h.buf[:n], wanted)
+	}
+}
+
+// Join lets an interface of the namespace receive what is sent to an IPv6 multicast group, until the socket is closed.
+func (h *Host) Join(n *Namespace, name string, group netip.Addr) error {
+	return n.Do(func() error {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		err = unix.SetsockoptIPv6Mreq(h.fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(link.Index)})
+		if err != nil && !errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("join %s on %s: %w", group, name, err)
+		}
+		return nil
+	})
+}
+
+// OnOneCore runs f on a thread of its own, inside the namespace and on one core, so that what f sends on several sockets
+// is received in the same order.
+func (n *Namespace) OnOneCore(f func() error) error { return n.pinned(coreA, f) }
