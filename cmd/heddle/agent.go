@@ -25,6 +25,7 @@ import (
 // agentConfig is what flags, environment and file say about a host's agents, as spelled.
 type agentConfig struct {
 	overlay, cleanup bool
+	overlayAsked     bool // --overlay was given
 	name, state      string
 	join             string
 	joinPlain        bool
@@ -47,14 +48,17 @@ func agentCommand() *cobra.Command {
 After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
 When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.overlayAsked = cmd.Flags().Changed("overlay")
+			return c.run(cmd.Context())
+		},
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = ""
 	}
 	f := cmd.Flags()
-	f.BoolVar(&c.overlay, "overlay", true, "run the overlay agent")
+	f.BoolVar(&c.overlay, "overlay", true, "run the overlay agent (default true, but false beside another role without --tunnel-ip)")
 	f.BoolVar(&c.cleanup, "cleanup", false, "take away what the agents made in this host's kernel, and end")
 	f.StringVar(&c.name, "name", hostname, "`name` of this host, as binding:host_id has it")
 	f.StringVar(&c.state, "state", "/var/lib/heddle-agent", "`directory` of this host's id, key and certificate")
@@ -78,14 +82,15 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.name == "" {
 		return usagef("--name: this machine has no host name; give one")
 	}
+	c.chooseRoles()
 	if c.cleanup {
-		return overlay.Cleanup(overlay.Options{Datapath: c.name})
+		return c.cleanUp()
 	}
-	if !c.overlay {
-		return usagef("nothing to run: --overlay is off")
+	if len(c.roles()) == 0 {
+		return usagef("nothing to run: --overlay is off, and no other role is on")
 	}
 	tunnelIP, err := netip.ParseAddr(c.tunnelIP)
-	if err != nil || !tunnelIP.Is4() {
+	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
 	}
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
@@ -103,8 +108,38 @@ func (c *agentConfig) run(ctx context.Context) error {
 	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
 	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{})}
 	waiting.tasks = []task.Task{main}
-	log.Info("starting", "version", version, "host", c.name, "id", id, "tunnel", tunnelIP)
+	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
 	return task.Run(ctx, health, main)
+}
+
+// chooseRoles switches the overlay off beside another role, unless something says that this host has it.
+func (c *agentConfig) chooseRoles() {
+	if !c.overlayAsked && c.tunnelIP == "" && len(c.others()) > 0 {
+		c.overlay = false
+	}
+}
+
+// roles are the agents that this host runs.
+func (c *agentConfig) roles() []string {
+	if !c.overlay {
+		return c.others()
+	}
+	return append([]string{"overlay"}, c.others()...)
+}
+
+// others are the roles beside the overlay.
+func (c *agentConfig) others() []string {
+	var all []string
+	return all
+}
+
+// cleanUp takes away what the agents of the chosen roles have made in this host's kernel.
+func (c *agentConfig) cleanUp() error {
+	var errs []error
+	if c.overlay {
+		errs = append(errs, overlay.Cleanup(overlay.Options{Datapath: c.name}))
+	}
+	return errors.Join(errs...)
 }
 
 // waitingList lets the readiness page be built before the tasks it tells of.
@@ -184,7 +219,7 @@ func (c *agentConfig) ownID() (string, error) {
 	return id, api.WriteFile(file, []byte(id+"\n"))
 }
 
-// agentTask opens the store, however long that takes, and runs the overlay agent over it.
+// agentTask opens the store, however long that takes, and runs the agents over it.
 type agentTask struct {
 	config   *agentConfig
 	id       string
@@ -209,12 +244,21 @@ func (t *agentTask) Run(ctx context.Context) error {
 	if err := schema.Check(ctx, st); err != nil {
 		return err
 	}
-	a := overlay.New(overlay.Options{
-		HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st,
-		Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"),
-	})
-	t.metrics.Register(a.Metrics)
-	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{a, t.ready})
+	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{newAbreast(t.agents(st)...), t.ready})
+}
+
+// agents builds the agents of the chosen roles.
+func (t *agentTask) agents(st *store.Etcd) []task.Task {
+	var all []task.Task
+	if t.config.overlay {
+		a := overlay.New(overlay.Options{
+			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st,
+			Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"), Roles: t.config.roles(),
+		})
+		t.metrics.Register(a.Metrics)
+		all = append(all, a)
+	}
+	return all
 }
 
 // readyThen closes a channel when its task is ready.
