@@ -73,6 +73,7 @@ type Config struct {
 	DropsAccepted                     bool           // DropActionOverride says to accept what policy drops
 	OpenStack                         bool           // workloads may ask this host for DHCP, DNS and metadata
 	Metadata                          netip.AddrPort // where metadata is served; the zero AddrPort: nowhere
+	IPIP                              bool           // IpInIpEnabled: only known hosts may send IPIP, and the judge knows none
 }
 
 // ToHost is what becomes of a workload's packet to its own host (DefaultEndpointToHostAction).
@@ -205,6 +206,10 @@ func (j *judgement) decide(in, out side) decision {
 		return d
 	}
 	j.translate(in)
+	if out.local && !in.local && j.config.IPIP && j.p.Src.Is4() && j.p.Protocol == ipInIP {
+		j.note("tunnel", "no host is known by the source address: deny")
+		return deny("IPIP from an address that is no host's")
+	}
 	if !entered.final {
 		entered = j.enter(in, out)
 	}
@@ -280,6 +285,9 @@ func (j *judgement) leave(in, out side) decision {
 	}
 	return undecided(noEndpoint)
 }
+
+// ipInIP is the protocol of IPv4 in IPv4.
+const ipInIP calico.Protocol = 4
 
 func workloadName(s side) string { return "workload " + s.name }
 func hostName(s side) string     { return "host endpoint " + s.name }

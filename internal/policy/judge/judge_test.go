@@ -110,6 +110,8 @@ func TestJudge(t *testing.T) {
 		{"untracked, reply of a fail-safe port", udp, Place{}, AtHost(eth0), peer, hostIP, nil,
 			Config{FailsafeOutbound: []Failsafe{{Protocol: calico.ProtocolUDP, Port: 40000, Net: netip.PrefixFrom(peer, 32)}}}, true, "policy default/host inbound rule 2"},
 		{"before DNAT", tcp, Place{}, AtHost(eth0), peer, hostIP, nil, Config{}, true, "policy default/wire inbound rule 1"},
+		{"before DNAT, but invalid", tcp, Place{}, AtHost(eth0), peer, hostIP, func(p *Packet) { p.State = Invalid }, Config{}, false, "invalid: fits no connection"},
+		{"IPIP of nobody", Packet{Protocol: ipInIP}, Place{}, LocalHost(), peer, hostIP, nil, Config{IPIP: true}, false, "IPIP from an address that is no host's"},
 		{"out of the host", udp, AtHost(eth0), Place{}, hostIP, peer, nil, Config{}, true, "policy default/host outbound rule 2"},
 		{"out of the host, fail-safe", tcp, AtHost(eth1), Place{}, hostIP, peer, nil, Config{FailsafeOutbound: []Failsafe{{Protocol: calico.ProtocolTCP, Port: 80}}}, true, "fail-safe port tcp 80"},
 		{"forwarded is not the host's", tcp, AtHost(eth1), AtHost(eth0), peer, peer, nil, Config{FailsafeInbound: []Failsafe{{Protocol: calico.ProtocolTCP, Port: 80}}}, false,

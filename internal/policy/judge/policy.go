@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"net/netip"
 
 	"heddle/calico"
 	"heddle/internal/policy/calc"
@@ -22,9 +23,9 @@ func (j *judgement) hostPolicy(s side, dir calc.Direction, ofHost bool) decision
 		return d
 	}
 	if ofHost {
-		if f := j.failsafe(dir); f != nil {
-			j.note(hostName(s), "fail-safe port %s: allow", f)
-			return allow("fail-safe port " + f.String())
+		if f := j.failsafe(dir); f != "" {
+			j.note(hostName(s), "%s: allow", f)
+			return allow(f)
 		}
 	}
 	if s.host.Invalid != "" {
@@ -46,18 +47,39 @@ func (j *judgement) connection() decision {
 	return decision{}
 }
 
-// failsafe finds the fail-safe port that the packet is for: inbound of this host, outbound of another.
-func (j *judgement) failsafe(dir calc.Direction) *Failsafe {
+// failsafe names what stays open whatever policy says: inbound by ports of this host, outbound by those of another; empty:
+// the packet is nothing of the kind. Without neighbour discovery nothing is reachable by IPv6, so it goes with them.
+func (j *judgement) failsafe(dir calc.Direction) string {
 	list, other := j.config.FailsafeInbound, j.p.Src
 	if dir == calc.Outbound {
 		list, other = j.config.FailsafeOutbound, j.p.Dst
 	}
-	for i, f := range list {
-		if f.Protocol == j.p.Protocol && f.Port == j.p.DstPort && (!f.Net.IsValid() || f.Net.Contains(other)) {
-			return &list[i]
+	if len(list) > 0 && j.icmpv6(133, 134, 135, 136) {
+		return "fail-safe: neighbour discovery"
+	}
+	return findFailsafe(list, j.p.Protocol, j.p.DstPort, other)
+}
+
+// failsafeEitherWay is failsafe for both a request in this direction and a reply to one in the other, which is told by
+// its source port.
+func (j *judgement) failsafeEitherWay(dir calc.Direction) string {
+	if f := j.failsafe(dir); f != "" {
+		return f
+	}
+	list, other := j.config.FailsafeOutbound, j.p.Src
+	if dir == calc.Outbound {
+		list, other = j.config.FailsafeInbound, j.p.Dst
+	}
+	return findFailsafe(list, j.p.Protocol, j.p.SrcPort, other)
+}
+
+func findFailsafe(list []Failsafe, protocol calico.Protocol, port uint16, other netip.Addr) string {
+	for _, f := range list {
+		if f.Protocol == protocol && f.Port == port && (!f.Net.IsValid() || f.Net.Contains(other)) {
+			return "fail-safe port " + f.String()
 		}
 	}
-	return nil
+	return ""
 }
 
 // policy takes the packet through tiers and profiles.

@@ -59,8 +59,10 @@ func (j *judgement) udp(src, dst uint16) bool {
 
 // neighbourDiscovery says whether the packet is of the ICMPv6 types without which a workload cannot speak IPv6: multicast
 // listener messages, router and neighbour solicitation, neighbour advertisement.
-func (j *judgement) neighbourDiscovery() bool {
-	return j.p.Src.Is6() && j.p.Protocol == calico.ProtocolICMPv6 && slices.Contains([]uint8{130, 131, 132, 133, 135, 136}, j.p.ICMPType)
+func (j *judgement) neighbourDiscovery() bool { return j.icmpv6(130, 131, 132, 133, 135, 136) }
+
+func (j *judgement) icmpv6(types ...uint8) bool {
+	return j.p.Src.Is6() && j.p.Protocol == calico.ProtocolICMPv6 && slices.Contains(types, j.p.ICMPType)
 }
 
 // metadataAddress is where workloads ask for metadata, on port 80 (spec §7.3).
@@ -125,11 +127,15 @@ func (j *judgement) early(s side) decision {
 	if len(s.host.PreDNAT) == 0 || j.p.State == Established {
 		return decision{}
 	}
-	if f := j.failsafe(calc.Inbound); f != nil {
-		j.note(hostName(s)+" before DNAT", "fail-safe port %s: goes on", f)
+	if f := j.failsafe(calc.Inbound); f != "" {
+		j.note(hostName(s)+" before DNAT", "%s: goes on", f)
 		return decision{}
 	}
-	return j.tiers(s.host.PreDNAT, calc.Inbound)
+	d := j.tiers(s.host.PreDNAT, calc.Inbound)
+	if c := j.connection(); d.allowed && c.final {
+		return c
+	}
+	return d
 }
 
 // untracked judges a packet before connection tracking. Fail-safe ports go on untouched, as requests and as replies.
@@ -137,8 +143,8 @@ func (j *judgement) untracked(s side, dir calc.Direction) decision {
 	if len(s.host.Untracked) == 0 {
 		return decision{}
 	}
-	if f := j.failsafeEitherWay(dir); f != nil {
-		j.note(hostName(s)+" untracked", "fail-safe port %s: goes on", f)
+	if f := j.failsafeEitherWay(dir); f != "" {
+		j.note(hostName(s)+" untracked", "%s: goes on", f)
 		return decision{}
 	}
 	d := j.tiers(s.host.Untracked, dir)
@@ -146,23 +152,6 @@ func (j *judgement) untracked(s side, dir calc.Direction) decision {
 		j.p.State = New // nobody asks connection tracking any more
 	}
 	return d
-}
-
-// failsafeEitherWay finds the fail-safe port of a request in this direction, or of a reply to one in the other.
-func (j *judgement) failsafeEitherWay(dir calc.Direction) *Failsafe {
-	if f := j.failsafe(dir); f != nil {
-		return f
-	}
-	list, other := j.config.FailsafeOutbound, j.p.Src
-	if dir == calc.Outbound {
-		list, other = j.config.FailsafeInbound, j.p.Dst
-	}
-	for i, f := range list {
-		if f.Protocol == j.p.Protocol && f.Port == j.p.SrcPort && (!f.Net.IsValid() || f.Net.Contains(other)) {
-			return &list[i]
-		}
-	}
-	return nil
 }
 
 // tiers takes the packet through tiers that have no default deny.
