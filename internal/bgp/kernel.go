@@ -36,11 +36,9 @@ func (t target) Delete(_ context.Context, dst string) error {
 
 // kernelEvents takes an event in, with those that wait behind it.
 func (a *Agent) kernelEvents(e hostnet.TableEvent, more <-chan hostnet.TableEvent, changed map[netip.Prefix]bool) error {
-	look := false // whether other ways may lead to the next hops
+	look, lost := false, false // whether other ways may lead to the next hops; whether routes may have gone without a word
 	for n := 0; ; n++ {
-		if e.Lost {
-			return a.reread(changed)
-		}
+		lost = lost || e.Lost || e.Link != "" && !e.Up && a.table.uses(e.LinkIndex)
 		look = a.kernelEvent(e, changed) || look
 		if n == batch {
 			break
@@ -54,6 +52,9 @@ func (a *Agent) kernelEvents(e hostnet.TableEvent, more <-chan hostnet.TableEven
 			break
 		}
 	}
+	if lost {
+		return a.reread(changed)
+	}
 	if look {
 		a.lookAround(changed)
 	}
@@ -63,6 +64,8 @@ func (a *Agent) kernelEvents(e hostnet.TableEvent, more <-chan hostnet.TableEven
 // kernelEvent takes one event in and says whether other ways may lead to the next hops now.
 func (a *Agent) kernelEvent(e hostnet.TableEvent, changed map[netip.Prefix]bool) (look bool) {
 	switch {
+	case e.Lost:
+		return false
 	case e.Link != "":
 		a.table.set(e)
 		return a.linkChanged(e.Link)

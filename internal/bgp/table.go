@@ -74,6 +74,18 @@ func (t *mainTable) replace(links []hostnet.Link, all []hostnet.TableEvent) map[
 	return changed
 }
 
+// uses says whether a route leaves by a link.
+func (t *mainTable) uses(link int) bool {
+	for _, byMetric := range t.routes {
+		for _, e := range byMetric {
+			if e.LinkIndex == link {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // taken says whether somebody else routes a destination.
 func (t *mainTable) taken(dst netip.Prefix) bool { return len(t.routes[dst]) > 0 }
 

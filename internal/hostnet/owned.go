@@ -138,11 +138,13 @@ func (l *Linux) DeleteOwned(o Owner, dst netip.Prefix) error {
 // TableEvent is a change of the main table or of a link, as [Linux.WatchTable] tells it. Exactly one of its forms:
 //
 //	Lost:         events were missed, or the watch has just begun: read all anew
-//	Link not "":  this link, of LinkIndex, appeared or changed, or went (Removed)
+//	Link not "":  this link, of LinkIndex, appeared or changed (Up: set up by the administrator), or went (Removed). When a
+//	              link goes or is set down the kernel drops its IPv4 routes without a word.
 //	else:         the route to Route.Dst with Metric was set, or removed; Route.Link is empty, LinkIndex tells it
 type TableEvent struct {
 	Lost      bool
 	Link      string
+	Up        bool
 	Route     Route
 	LinkIndex int
 	Metric    int
@@ -238,7 +240,7 @@ func (f *tableFeed) forward(ctx context.Context, out chan<- TableEvent) bool {
 					return true
 				}
 				a := u.Link.Attrs()
-				e, told = TableEvent{Link: a.Name, LinkIndex: a.Index, Removed: u.Header.Type == unix.RTM_DELLINK}, true
+				e, told = TableEvent{Link: a.Name, LinkIndex: a.Index, Up: a.RawFlags&unix.IFF_UP != 0, Removed: u.Header.Type == unix.RTM_DELLINK}, true
 			case u, ok := <-f.routes:
 				if !ok {
 					return true

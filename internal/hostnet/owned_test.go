@@ -103,7 +103,8 @@ func TestWatchTable(t *testing.T) {
 	}
 	_, err = l.AddLink(LinkSpec{Name: "a", Kind: Veth, Peer: "b"})
 	must(t, err, l.SetUp("a", true), l.SetUp("b", true), l.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24")))
-	await("link a", func(e TableEvent) bool { return e.Link == "a" && !e.Removed })
+	await("link a", func(e TableEvent) bool { return e.Link == "a" && !e.Up && !e.Removed })
+	await("link a up", func(e TableEvent) bool { return e.Link == "a" && e.Up })
 	o := Owner{Protocol: ProtocolBGP, Metric: 77}
 	r := owned("10.1.0.0/26", Path{Gateway: netip.MustParseAddr("192.0.2.9"), Link: "a"})
 	mine := func(removed bool) func(TableEvent) bool {
