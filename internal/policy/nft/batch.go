@@ -1,0 +1,114 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Backend is where rulesets are: the kernel ([Kernel]), or a [Fake] that behaves. Its methods are for a [Table].
+type Backend interface {
+	// commit carries out all of a batch or nothing of it. An error names the operation that was refused; whether anything
+	// was carried out is then known only by reading.
+	commit(ctx context.Context, b batch) error
+	// read gives what is in our tables.
+	read(ctx context.Context) (*found, error)
+	// generation changes with every commit of anybody to any table. It is one more after a commit.
+	generation(ctx context.Context) (uint32, error)
+	// counters gives the packets and bytes of our named counters.
+	counters(ctx context.Context) (map[string]Counter, error)
+}
+
+// Counter is what a named counter has counted since it was made.
+type Counter struct {
+	Packets, Bytes uint64
+}
+
+// The errors of backends, which are the kernel's.
+var (
+	errMissing = errors.New("no such object")
+	errExists  = errors.New("exists already, and differs")
+	errBusy    = errors.New("still in use")
+)
+
+// operation is one step of a batch.
+type operation struct {
+	kind     operationKind
+	ref      ref
+	hook     *hook         // of addChain
+	rules    func() []rule // of addRules; many, so they are made when they are needed
+	set      *set          // of addSet and operations on elements
+	elements []element     // of addElements and deleteElements
+}
+
+type operationKind uint8
+
+const (
+	addTable       operationKind = iota // an existing one is fine
+	deleteTable                         // with all that is in it
+	addCounter                          // an existing one is fine
+	deleteCounter                       //
+	addSet                              // an existing one of the same shape is fine
+	deleteSet                           // no rule may name it
+	addElements                         // existing ones are fine if they are the same
+	deleteElements                      // all must be there
+	flushSet                            // takes all elements away
+	addChain                            // an existing one of the same hook is fine
+	flushChain                          // takes all rules away
+	addRules                            // at the chain's end
+	deleteChain                         // nothing may name it, and it must be empty
+)
+
+var operationNames = [...]string{"add table", "delete table", "add counter", "delete counter", "add set", "delete set",
+	"add elements to", "delete elements of", "flush set", "add chain", "flush chain", "add rule to", "delete chain"}
+
+// batch is a list of operations that take effect together.
+type batch []operation
+
+// String prints the batch as a person would type it, an operation a line.
+func (b batch) String() string {
+	var text strings.Builder
+	for _, o := range b {
+		switch o.kind {
+		case addRules:
+			for _, r := range o.rules() {
+				fmt.Fprintf(&text, "%s %s %s\n", operationNames[o.kind], o.ref, &r)
+			}
+		case addElements, deleteElements:
+			for _, e := range o.elements {
+				fmt.Fprintf(&text, "%s %s %s\n", operationNames[o.kind], o.ref, o.set.elementText(e))
+			}
+		default:
+			fmt.Fprintln(&text, o)
+		}
+	}
+	return text.String()
+}
+
+// String names the operation.
+func (o operation) String() string {
+	if o.kind == addTable || o.kind == deleteTable {
+		return fmt.Sprintf("%s %s %s", operationNames[o.kind], o.ref.table, tableName)
+	}
+	return fmt.Sprintf("%s %s", operationNames[o.kind], o.ref)
+}
+
+// found is what is in our tables.
+type found struct {
+	generation uint32
+	tables     map[family]bool
+	chains     map[ref]chainSum
+	sets       map[ref]foundSet
+	counters   map[ref]bool
+}
+
+// foundSet is a named set as found.
+type foundSet struct {
+	shape    string
+	elements map[string]element // by key
+}
+
+func newFound() *found {
+	return &found{tables: map[family]bool{}, chains: map[ref]chainSum{}, sets: map[ref]foundSet{}, counters: map[ref]bool{}}
+}

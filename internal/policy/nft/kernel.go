@@ -1,0 +1,335 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketRoom is how much a batch, and what the kernel answers, may take: with the default a batch of more than 200 KB is
+// refused.
+const socketRoom = 64 << 20
+
+// Kernel is the nftables of a network namespace, over netlink.
+type Kernel struct {
+	mu     sync.Mutex
+	fd     int
+	port   uint32 // the socket's address
+	answer []byte // room for one datagram
+	events *os.File
+}
+
+// Open opens the nftables of the calling thread's network namespace. It needs CAP_NET_ADMIN there.
+func Open() (*Kernel, error) {
+	fd, port, err := openSocket(0)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	events, _, err := openSocket(unix.SOCK_NONBLOCK)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return &Kernel{fd: fd, port: port, answer: make([]byte, 1<<18), events: os.NewFile(uintptr(events), "nftables events")}, nil
+}
+
+func openSocket(flags int) (fd int, port uint32, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|flags, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return 0, 0, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	if err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		unix.Close(fd)
+		return 0, 0, fmt.Errorf("bind a netlink socket: %w", err)
+	}
+	for _, option := range []int{unix.SO_SNDBUFFORCE, unix.SO_RCVBUFFORCE} {
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, socketRoom); err != nil {
+			unix.Close(fd)
+			return 0, 0, fmt.Errorf("enlarge a netlink socket's buffer (this needs CAP_NET_ADMIN): %w", err)
+		}
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		unix.Close(fd)
+		return 0, 0, fmt.Errorf("address of a netlink socket: %w", err)
+	}
+	return fd, name.(*unix.SockaddrNetlink).Pid, nil
+}
+
+// Close closes the connection. What was committed stays.
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return errors.Join(unix.Close(k.fd), k.events.Close())
+}
+
+func (k *Kernel) send(b []byte) error {
+	if err := unix.Sendto(k.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("send %d bytes to the kernel: %w", len(b), err)
+	}
+	return nil
+}
+
+// receive reads one datagram. It is valid until the next.
+func (k *Kernel) receive(flags int) ([]byte, error) {
+	for {
+		n, _, err := unix.Recvfrom(k.fd, k.answer, flags)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return k.answer[:n], nil
+	}
+}
+
+// drain throws away answers that nobody waits for any more.
+func (k *Kernel) drain() {
+	for {
+		if _, err := k.receive(unix.MSG_DONTWAIT); err == unix.EAGAIN {
+			return
+		}
+	}
+}
+
+func (k *Kernel) commit(ctx context.Context, b batch) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	encoded, origins, err := encodeBatch(b)
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drain()
+	if err := k.send(encoded); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	// The kernel has carried out the batch before send returns: all that it has to say is there. Only refused messages
+	// and the last one are answered.
+	var refused error
+	for {
+		answer, err := k.receive(unix.MSG_DONTWAIT)
+		if err == unix.EAGAIN {
+			return refused
+		}
+		if err != nil {
+			return fmt.Errorf("nftables: answers to a batch: %w", err)
+		}
+		for m := range messages(answer) {
+			if errno := m.errno(); errno != 0 && refused == nil {
+				refused = fmt.Errorf("nftables: %s: %w", origins.name(b, m.sequence), asOurs(errno))
+			}
+		}
+	}
+}
+
+// asOurs turns the kernel's error numbers into the errors of all backends.
+func asOurs(errno unix.Errno) error {
+	switch errno {
+	case unix.ENOENT:
+		return fmt.Errorf("%w (%w)", errMissing, errno)
+	case unix.EEXIST:
+		return fmt.Errorf("%w (%w)", errExists, errno)
+	case unix.EBUSY:
+		return fmt.Errorf("%w (%w)", errBusy, errno)
+	}
+	return errno
+}
+
+// origins say which operation each message is of: the last whose first message is not after it.
+type origins []uint32
+
+func (o origins) name(b batch, sequence uint32) string {
+	for i := len(o) - 1; i >= 0; i-- {
+		if o[i] <= sequence {
+			return b[i].String()
+		}
+	}
+	return "commit"
+}
+
+// encodeBatch is the batch as the kernel takes it.
+func encodeBatch(b batch) ([]byte, origins, error) {
+	var buf buffer
+	origins := make(origins, len(b))
+	buf.bound(unix.NFNL_MSG_BATCH_BEGIN, 0)
+	last := 0
+	for i, o := range b {
+		origins[i] = uint32(buf.messages + 1)
+		last = len(buf.bytes)
+		if err := buf.operation(o); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(b) > 0 {
+		last = lastMessage(buf.bytes, last)
+		flags := binary.NativeEndian.Uint16(buf.bytes[last+6:])
+		binary.NativeEndian.PutUint16(buf.bytes[last+6:], flags|unix.NLM_F_ACK)
+	}
+	buf.bound(unix.NFNL_MSG_BATCH_END, 0)
+	return buf.bytes, origins, nil
+}
+
+// lastMessage finds where the last message begins, from the beginning of one.
+func lastMessage(b []byte, at int) int {
+	for {
+		after := at + int(binary.NativeEndian.Uint32(b[at:]))
+		if after >= len(b) {
+			return at
+		}
+		at = after
+	}
+}
+
+func (b *buffer) operation(o operation) error {
+	switch o.kind {
+	case addTable:
+		b.named(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, o.ref.table)
+	case deleteTable:
+		b.named(unix.NFT_MSG_DELTABLE, 0, o.ref.table)
+	case addCounter, deleteCounter:
+		b.counter(o)
+	case addSet:
+		b.newSet(o.set, 0, 0)
+	case deleteSet:
+		b.named(unix.NFT_MSG_DELSET, 0, o.ref.table, o.ref.name)
+	case addElements:
+		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, o.set, 0, o.elements)
+	case deleteElements:
+		b.elements(unix.NFT_MSG_DELSETELEM, 0, o.set, 0, o.elements)
+	case flushSet:
+		b.named(unix.NFT_MSG_DELSETELEM, 0, o.ref.table, o.ref.name)
+	case addChain:
+		b.newChain(o)
+	case flushChain:
+		b.named(unix.NFT_MSG_DELRULE, 0, o.ref.table, o.ref.name)
+	case deleteChain:
+		b.chainNamed(unix.NFT_MSG_DELCHAIN, o.ref)
+	case addRules:
+		for _, r := range o.rules() {
+			if err := b.rule(o.ref, &r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// named is a message with nothing but a table's name, and an object's in it where attribute 2 is for that.
+func (b *buffer) named(kind, flags uint16, table family, object ...string) {
+	m := b.table(kind, flags, table)
+	b.text(1, tableName)
+	for _, name := range object {
+		b.text(2, name)
+	}
+	b.end(m)
+}
+
+func (b *buffer) chainNamed(kind uint16, r ref) {
+	m := b.table(kind, 0, r.table)
+	b.text(unix.NFTA_CHAIN_TABLE, tableName)
+	b.text(unix.NFTA_CHAIN_NAME, r.name)
+	b.end(m)
+}
+
+func (b *buffer) newChain(o operation) {
+	m := b.table(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, o.ref.table)
+	b.text(unix.NFTA_CHAIN_TABLE, tableName)
+	b.text(unix.NFTA_CHAIN_NAME, o.ref.name)
+	if o.hook != nil {
+		at := b.nest(unix.NFTA_CHAIN_HOOK)
+		b.number(unix.NFTA_HOOK_HOOKNUM, o.hook.number(o.ref.table))
+		b.number(unix.NFTA_HOOK_PRIORITY, uint32(o.hook.priority))
+		b.unnest(at)
+		b.number(unix.NFTA_CHAIN_POLICY, policyAccept)
+		b.text(unix.NFTA_CHAIN_TYPE, o.hook.kind)
+	}
+	b.end(m)
+}
+
+func (b *buffer) counter(o operation) {
+	kind, flags := uint16(unix.NFT_MSG_NEWOBJ), uint16(unix.NLM_F_CREATE)
+	if o.kind == deleteCounter {
+		kind, flags = unix.NFT_MSG_DELOBJ, 0
+	}
+	m := b.table(kind, flags, o.ref.table)
+	b.text(unix.NFTA_OBJ_TABLE, tableName)
+	b.text(unix.NFTA_OBJ_NAME, o.ref.name)
+	b.number(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+	if o.kind == addCounter {
+		b.unnest(b.nest(unix.NFTA_OBJ_DATA))
+	}
+	b.end(m)
+}
+
+func (k *Kernel) generation(ctx context.Context) (uint32, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.readGeneration(ctx)
+}
+
+// Watch calls changed, first when it watches, and then whenever somebody else changes our tables, or may have. It returns
+// when ctx is done, or when it can watch no more. What changed is for [Table.Mend] to find.
+func (k *Kernel) Watch(ctx context.Context, changed func()) error {
+	stop := context.AfterFunc(ctx, func() { _ = k.events.SetReadDeadline(past()) })
+	defer stop()
+	if err := k.subscribe(); err != nil {
+		return fmt.Errorf("nftables: watch: %w", err)
+	}
+	changed()
+	room := make([]byte, 1<<18)
+	for {
+		n, err := k.events.Read(room)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			changed() // some events were lost
+		case err != nil:
+			return fmt.Errorf("nftables: watch: %w", err)
+		case concernsUs(room[:n]):
+			changed()
+		}
+	}
+}
+
+// subscribe asks for word of all changes but our own.
+func (k *Kernel) subscribe() error {
+	raw, err := k.events.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	// The port of who made a change is at byte 12 of its message; a filter reads it in network order.
+	own := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, k.port))
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 12},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 0, Jf: 1, K: own},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
+	}
+	err = raw.Control(func(fd uintptr) {
+		failed = errors.Join(
+			unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
+			unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES))
+	})
+	return errors.Join(err, failed)
+}
+
+// concernsUs says whether any message of a datagram is about one of our tables.
+func concernsUs(datagram []byte) bool {
+	for m := range messages(datagram) {
+		if name, ok := m.attribute(1); ok && m.kind>>8 == unix.NFNL_SUBSYS_NFTABLES && m.kind&0xff != unix.NFT_MSG_NEWGEN && cString(name) == tableName {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,264 @@
+package nft
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// tableName is that of both our tables: one of family inet, and one of family arp.
+const tableName = "heddle"
+
+// nameLength is how long the name of an interface may be, with its final zero (IFNAMSIZ).
+const nameLength = 16
+
+// family is that of a table.
+type family uint8
+
+const (
+	inet family = unix.NFPROTO_INET
+	arp  family = unix.NFPROTO_ARP
+)
+
+func (f family) String() string {
+	if f == arp {
+		return "arp"
+	}
+	return "inet"
+}
+
+// ref names a chain, a set or a counter in one of our tables.
+type ref struct {
+	table family
+	name  string
+}
+
+func (r ref) String() string { return r.table.String() + " " + tableName + " " + r.name }
+
+func compareRefs(a, b ref) int {
+	if a.table != b.table {
+		return int(a.table) - int(b.table)
+	}
+	return strings.Compare(a.name, b.name)
+}
+
+// hook is where the kernel calls a base chain. The policy of all of ours is accept: they judge only what they know.
+type hook struct {
+	kind     string // filter or nat
+	at       string // prerouting, input, forward, output, postrouting
+	priority int32
+}
+
+// hookNames are the places where a table's base chains may be, in the order of the kernel's numbers.
+func hookNames(table family) []string {
+	if table == arp {
+		return []string{"input", "output", "forward"}
+	}
+	return []string{"prerouting", "input", "forward", "output", "postrouting"}
+}
+
+// number is the kernel's for the hook's place.
+func (h hook) number(table family) uint32 { return uint32(slices.Index(hookNames(table), h.at)) }
+
+func (h hook) String() string {
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", h.kind, h.at, h.priority)
+}
+
+// chain is a list of rules.
+type chain struct {
+	ref
+	hook  *hook // nil: only other chains call it
+	rules []rule
+}
+
+// keyType is a type of nft's. The magic numbers and lengths are nft's own, so that it lists our sets as it would its.
+type keyType struct {
+	name   string
+	magic  uint32
+	length int
+	host   bool // in the byte order of this machine
+	show   func(key []byte) string
+}
+
+// set is a named set or map. All have exact members: prefixes and ranges are in the rules' own, nameless sets.
+type set struct {
+	ref
+	keys     []keyType // more than one: concatenated
+	data     *keyType  // of a map
+	verdicts bool      // a map to verdicts
+}
+
+// shape tells sets apart that cannot be turned into one another.
+func (s *set) shape() string {
+	names := make([]string, len(s.keys))
+	for i, k := range s.keys {
+		names[i] = k.name
+	}
+	text := strings.Join(names, " . ")
+	switch {
+	case s.verdicts:
+		text += " : verdict"
+	case s.data != nil:
+		text += " : " + s.data.name
+	}
+	return text
+}
+
+// element is a member of a set, or an entry of a map.
+type element struct {
+	key     string // bytes
+	data    string // bytes, of a map to values
+	verdict verdict
+}
+
+// rule is a list of statements, carried out in order until one does not match.
+type rule struct {
+	statements []statement
+	comment    string
+}
+
+// statement is one part of a rule, which knows how nft writes it and what the kernel is told.
+type statement interface {
+	text() string // empty: nft does not write it, the next statement implies it
+	encode(e *ruleEncoder)
+}
+
+func (r *rule) String() string {
+	var parts []string
+	for _, s := range r.statements {
+		if t := s.text(); t != "" {
+			parts = append(parts, t)
+		}
+	}
+	if r.comment != "" {
+		parts = append(parts, `comment "`+r.comment+`"`)
+	}
+	return strings.Join(parts, " ")
+}
+
+// encoding counts the ways in which rules of the same text have been given to the kernel: a change makes all rules that
+// an earlier program left behind differ from ours.
+const encoding = "1"
+
+// sum identifies what a rule does. It is stored with the rule in the kernel, where what a rule does cannot be changed:
+// rules with equal sums are equal.
+func (r *rule) sum() uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(encoding + r.String()))
+	return h.Sum64()
+}
+
+// chainSum identifies a chain as it is in the kernel.
+type chainSum struct {
+	hook  string // as text; empty: none
+	rules int
+	sum   uint64 // of the rules' sums, in order
+}
+
+func sumOf(h *hook, sums []uint64) chainSum {
+	c := chainSum{rules: len(sums), sum: 14695981039346656037}
+	if h != nil {
+		c.hook = h.String()
+	}
+	for _, s := range sums {
+		c.sum = (c.sum ^ s) * 1099511628211
+	}
+	return c
+}
+
+// verdict ends a rule. The zero verdict goes on with the next rule.
+type verdict struct {
+	kind  verdictKind
+	chain string // of jumpTo and goTo
+}
+
+type verdictKind uint8
+
+const (
+	goOn verdictKind = iota
+	accept
+	drop
+	returns
+	jumpTo
+	goTo
+)
+
+func (v verdict) String() string {
+	switch v.kind {
+	case accept:
+		return "accept"
+	case drop:
+		return "drop"
+	case returns:
+		return "return"
+	case jumpTo:
+		return "jump " + v.chain
+	case goTo:
+		return "goto " + v.chain
+	}
+	return "continue"
+}
+
+// textOf prints chains and sets of one table as nft lists them, sets first, each kind by name.
+func textOf(table family, sets []*set, elements func(*set) []element, counters []string, chains []chain) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "table %s %s {\n", table, tableName)
+	for _, c := range counters {
+		fmt.Fprintf(&b, "\tcounter %s {\n\t}\n\n", c)
+	}
+	for _, s := range sets {
+		kind := "set"
+		if s.verdicts || s.data != nil {
+			kind = "map"
+		}
+		fmt.Fprintf(&b, "\t%s %s {\n\t\ttype %s\n", kind, s.name, s.shape())
+		if all := elements(s); len(all) > 0 {
+			texts := make([]string, len(all))
+			for i, e := range all {
+				texts[i] = s.elementText(e)
+			}
+			slices.Sort(texts)
+			fmt.Fprintf(&b, "\t\telements = { %s }\n", strings.Join(texts, ", "))
+		}
+		b.WriteString("\t}\n\n")
+	}
+	for i, c := range chains {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "\tchain %s {\n", c.name)
+		if c.hook != nil {
+			fmt.Fprintf(&b, "\t\t%s\n", c.hook)
+		}
+		for i := range c.rules {
+			fmt.Fprintf(&b, "\t\t%s\n", &c.rules[i])
+		}
+		b.WriteString("\t}\n")
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// elementText is an element as nft writes it.
+func (s *set) elementText(e element) string {
+	var parts []string
+	at := 0
+	for _, k := range s.keys {
+		parts = append(parts, k.show([]byte(e.key[at:at+k.length])))
+		at += padded(k.length)
+	}
+	text := strings.Join(parts, " . ")
+	switch {
+	case s.verdicts:
+		text += " : " + e.verdict.String()
+	case s.data != nil:
+		text += " : " + s.data.show([]byte(e.data))
+	}
+	return text
+}
+
+// padded is the room that a value takes in registers and concatenated keys: whole words of four bytes.
+func padded(length int) int { return (length + 3) &^ 3 }

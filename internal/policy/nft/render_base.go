@@ -1,0 +1,377 @@
+package nft
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables/expr"
+
+	"heddle/calico"
+)
+
+// The states of a packet in connection tracking.
+const (
+	ctInvalid     = expr.CtStateBitINVALID
+	ctEstablished = expr.CtStateBitESTABLISHED
+	ctRelated     = expr.CtStateBitRELATED
+)
+
+// The chains of fail-safe ports: of what comes to this host and of what it sends, and in each direction before connection
+// tracking, where replies are told by their source ports.
+const (
+	failsafeIn     = "failsafe-in"
+	failsafeOut    = "failsafe-out"
+	failsafeRawIn  = "failsafe-raw-in"
+	failsafeRawOut = "failsafe-raw-out"
+)
+
+// The maps from interfaces to what judges their packets, and other named sets.
+const (
+	mapSource         = "workload-source"    // → the check of a workload's source
+	mapWorkloadOut    = "workload-out"       // → its outbound policy
+	mapWorkloadIn     = "workload-in"        // → its inbound policy
+	mapWorkloadHost   = "workload-from-host" // → whether this host may send to it
+	mapHostIn         = "host-in"            // → a host endpoint's policy for what comes to this host
+	mapHostOut        = "host-out"           //
+	mapHostForwardIn  = "host-forward-in"    //
+	mapHostForwardOut = "host-forward-out"   //
+	mapUntrackedIn    = "untracked-in"       //
+	mapUntrackedOut   = "untracked-out"      //
+	mapPreDNAT        = "pre-dnat"           //
+	mapSender         = "arp-sender"         // → the check of a workload's ARP packets
+	setExempt         = "exempt"             // interfaces that policy leaves alone
+	setIPIPPeers      = "ipip-peers"         //
+	setVXLANPeers4    = "vxlan-peers/4"      //
+	setVXLANPeers6    = "vxlan-peers/6"      //
+	mapDNAT4          = "floating/4"         // floating address → address
+	mapDNAT6          = "floating/6"         //
+	mapHairpin4       = "hairpin/4"          // address . address → floating address
+	mapHairpin6       = "hairpin/6"          //
+)
+
+// features are the optional parts of the ruleset: what nobody asks for costs nothing.
+type features struct {
+	untracked, preDNAT bool
+	exempt             bool
+	floating4          bool
+	floating6          bool
+	ipip, vxlan        bool
+}
+
+func verdictMap(name string) *set {
+	return &set{ref: ref{inet, name}, keys: []keyType{typeIfname}, verdicts: true}
+}
+
+func addressSet(name string, version int) *set {
+	return &set{ref: ref{inet, name}, keys: []keyType{typeOfVersion(version)}}
+}
+
+func typeOfVersion(version int) keyType {
+	if version == 4 {
+		return typeIPv4
+	}
+	return typeIPv6
+}
+
+// namedSets are the sets, other than those of policy, that the features need.
+func namedSets(f features) []*set {
+	all := []*set{verdictMap(mapSource), verdictMap(mapWorkloadOut), verdictMap(mapWorkloadIn), verdictMap(mapWorkloadHost),
+		verdictMap(mapHostIn), verdictMap(mapHostOut), verdictMap(mapHostForwardIn), verdictMap(mapHostForwardOut),
+		{ref: ref{arp, mapSender}, keys: []keyType{typeIfname}, verdicts: true}}
+	if f.untracked {
+		all = append(all, verdictMap(mapUntrackedIn), verdictMap(mapUntrackedOut))
+	}
+	if f.preDNAT {
+		all = append(all, verdictMap(mapPreDNAT))
+	}
+	if f.exempt {
+		all = append(all, &set{ref: ref{inet, setExempt}, keys: []keyType{typeIfname}},
+			&set{ref: ref{arp, setExempt}, keys: []keyType{typeIfname}})
+	}
+	if f.ipip {
+		all = append(all, addressSet(setIPIPPeers, 4))
+	}
+	if f.vxlan {
+		all = append(all, addressSet(setVXLANPeers4, 4), addressSet(setVXLANPeers6, 6))
+	}
+	for version, on := range map[int]bool{4: f.floating4, 6: f.floating6} {
+		if on {
+			all = append(all, floatingMap(version), hairpinMap(version))
+		}
+	}
+	return all
+}
+
+func floatingMap(version int) *set {
+	s := addressSet(map[int]string{4: mapDNAT4, 6: mapDNAT6}[version], version)
+	s.data = &s.keys[0]
+	return s
+}
+
+func hairpinMap(version int) *set {
+	s := addressSet(map[int]string{4: mapHairpin4, 6: mapHairpin6}[version], version)
+	s.keys = append(s.keys, s.keys[0])
+	s.data = &s.keys[0]
+	return s
+}
+
+// builder makes the chains that do not depend on single endpoints.
+type builder struct {
+	settings *Settings
+	around   *Surroundings
+	features features
+}
+
+// chains are all of them.
+func (b *builder) chains() []chain {
+	all := []chain{b.raw(), b.source(), b.sourceOther(), b.input(), b.workloadToHost(), b.forwardFrom(), b.workloadFrom(),
+		b.forwardTo(), b.workloadTo(), b.output(), b.hostToWorkload(), b.arpInput(), b.arpSenders()}
+	all = append(all, b.failsafes()...)
+	all = append(all, b.refusals()...)
+	if b.features.untracked {
+		all = append(all, b.rawOutput())
+	}
+	if b.features.preDNAT {
+		all = append(all, b.preDNAT())
+	}
+	return append(all, b.nat()...)
+}
+
+func base(table family, name, kind, at string, priority int32, rules ...rule) chain {
+	return chain{ref: ref{table, name}, hook: &hook{kind, at, priority}, rules: rules}
+}
+
+func plain(name string, rules ...rule) chain { return chain{ref: ref{inet, name}, rules: rules} }
+
+func do(statements ...statement) rule { return rule{statements: statements} }
+
+// ofWorkloads is a rule for each prefix of workload interfaces, after one for the interfaces that are left alone.
+func (b *builder) ofWorkloads(f field, v verdict) []rule {
+	var rules []rule
+	if b.features.exempt {
+		rules = append(rules, do(inSet{fields: []field{f}, set: setExempt}, verdict{kind: accept}))
+	}
+	for _, p := range b.settings.WorkloadPrefixes {
+		rules = append(rules, do(named(f, p+"*"), v))
+	}
+	return rules
+}
+
+func join(lists ...[]rule) []rule { return slices.Concat(lists...) }
+
+// The priorities of base chains (spec §6: before connection tracking, before destination NAT, and as a filter).
+const (
+	priorityRaw     = -300
+	priorityMangle  = -150
+	priorityDstNAT  = -100
+	priorityFilter  = 0
+	priorityForward = 1 // of the second of two chains, which asks the destination's policy
+	prioritySrcNAT  = 100
+)
+
+// raw sees every packet that comes in, before connection tracking.
+func (b *builder) raw() chain {
+	var rules []rule
+	if b.features.untracked || b.features.preDNAT {
+		rules = append(rules, do(setMark{bit: markAccepted, clear: true}))
+	}
+	rules = join(rules, b.ofWorkloads(inName(), verdict{goTo, "source"}))
+	if b.features.untracked {
+		rules = append(rules, do(decide{inName(), mapUntrackedIn}))
+	}
+	return base(inet, "prerouting-raw", "filter", "prerouting", priorityRaw, rules...)
+}
+
+func (b *builder) source() chain {
+	return plain("source", do(decide{inName(), mapSource}), do(verdict{goTo, refusedUnknown}))
+}
+
+// sourceOther is for sources that are legal though they are nobody's (spec §7.5).
+func (b *builder) sourceOther() chain {
+	zero4, zero6 := netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128)
+	return plain("source-other",
+		do(implied{version(6)}, within{f: address(6, source), prefix: netip.MustParsePrefix("fe80::/10")}, verdict{kind: accept}),
+		do(implied{version(4)}, within{f: address(4, source), prefix: zero4},
+			implied{protocol(calico.ProtocolUDP, false)}, portIs("udp", source, 68), portIs("udp", destination, 67), verdict{kind: accept}),
+		do(implied{version(6)}, within{f: address(6, source), prefix: zero6},
+			implied{protocol(calico.ProtocolICMPv6, false)}, discovery(), verdict{kind: accept}),
+		do(verdict{goTo, refusedSource}))
+}
+
+func portIs(proto string, of end, number uint16) compare {
+	return compare{f: port(proto, of), value: []byte{byte(number >> 8), byte(number)}}
+}
+
+// discovery is true for the ICMPv6 types without which a workload cannot speak IPv6 (spec §7.2).
+func discovery() statement {
+	return oneOf{fields: []field{icmpType(6)}, values: []string{"\x82", "\x83", "\x84", "\x85", "\x87", "\x88"}}
+}
+
+func (b *builder) input() chain {
+	return base(inet, "input", "filter", "input", priorityFilter,
+		join(b.tunnelsIn(), b.ofWorkloads(inName(), verdict{goTo, "workload-to-host"}), []rule{do(decide{inName(), mapHostIn})})...)
+}
+
+// tunnelsIn lets tunnelled packets in from peers alone (spec §10).
+func (b *builder) tunnelsIn() []rule {
+	var rules []rule
+	if b.features.ipip {
+		ipip := protocol(ipInIP, false)
+		rules = append(rules,
+			do(implied{version(4)}, ipip, inSet{fields: []field{address(4, source)}, set: setIPIPPeers}, local(destination), verdict{kind: accept}),
+			do(version(4), ipip, verdict{goTo, refusedTunnel}))
+	}
+	if b.features.vxlan {
+		to := portIs("udp", destination, b.around.VXLAN.Port)
+		for v, set := range []string{4: setVXLANPeers4, 6: setVXLANPeers6} {
+			if set != "" {
+				rules = append(rules, do(implied{version(v)}, implied{protocol(calico.ProtocolUDP, false)}, to,
+					inSet{fields: []field{address(v, source)}, set: set}, local(destination), verdict{kind: accept}))
+			}
+		}
+		rules = append(rules, do(implied{protocol(calico.ProtocolUDP, false)}, to, verdict{goTo, refusedTunnel}))
+	}
+	return rules
+}
+
+// ipInIP is the protocol number of IPv4 in IPv4.
+const ipInIP calico.Protocol = 4
+
+// tunnelsOut lets tunnelled packets out to peers whatever a host endpoint's policy says.
+func (b *builder) tunnelsOut() []rule {
+	var rules []rule
+	if b.features.ipip {
+		rules = append(rules, do(implied{version(4)}, protocol(ipInIP, false),
+			inSet{fields: []field{address(4, destination)}, set: setIPIPPeers}, local(source), verdict{kind: accept}))
+	}
+	if b.features.vxlan {
+		for v, set := range []string{4: setVXLANPeers4, 6: setVXLANPeers6} {
+			if set != "" {
+				rules = append(rules, do(implied{version(v)}, implied{protocol(calico.ProtocolUDP, false)},
+					portIs("udp", destination, b.around.VXLAN.Port),
+					inSet{fields: []field{address(v, destination)}, set: set}, local(source), verdict{kind: accept}))
+			}
+		}
+	}
+	return rules
+}
+
+// workloadToHost judges what a workload sends to this host (spec §7.2).
+func (b *builder) workloadToHost() chain {
+	s := b.settings
+	rules := []rule{do(establishedOnly()),
+		do(implied{version(6)}, implied{protocol(calico.ProtocolICMPv6, false)}, discovery(), verdict{kind: accept})}
+	if s.OpenStack {
+		udp := implied{protocol(calico.ProtocolUDP, false)}
+		rules = append(rules,
+			do(version(4), udp, portIs("udp", source, 68), portIs("udp", destination, 67), verdict{kind: accept}),
+			do(version(6), udp, portIs("udp", source, 546), portIs("udp", destination, 547), verdict{kind: accept}),
+			do(udp, portIs("udp", destination, 53), verdict{kind: accept}))
+		if s.Metadata.IsValid() {
+			v, bits := 4, 32
+			if s.Metadata.Addr().Is6() {
+				v, bits = 6, 128
+			}
+			rules = append(rules, do(implied{version(v)}, implied{protocol(calico.ProtocolTCP, false)},
+				within{f: address(v, destination), prefix: netip.PrefixFrom(s.Metadata.Addr(), bits)},
+				portIs("tcp", destination, s.Metadata.Port()), verdict{kind: accept}))
+		}
+	}
+	if s.ToHost == ToHostDrop {
+		return plain("workload-to-host", append(rules, do(verdict{goTo, refusedToHost}))...)
+	}
+	return plain("workload-to-host", append(rules, tracked(s), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))...)
+}
+
+// forwardFrom asks the policy of where a forwarded packet comes from. To accept it here leaves it to forwardTo.
+func (b *builder) forwardFrom() chain {
+	return base(inet, "forward-from", "filter", "forward", priorityFilter,
+		join(b.ofWorkloads(inName(), verdict{goTo, "workload-from"}), b.ofWorkloads(outName(), verdict{kind: accept}),
+			[]rule{do(decide{inName(), mapHostForwardIn})})...)
+}
+
+func (b *builder) workloadFrom() chain {
+	return plain("workload-from", tracked(b.settings), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))
+}
+
+// forwardTo asks the policy of where a forwarded packet goes.
+func (b *builder) forwardTo() chain {
+	return base(inet, "forward-to", "filter", "forward", priorityForward,
+		join(b.ofWorkloads(outName(), verdict{goTo, "workload-to"}), b.ofWorkloads(inName(), verdict{kind: accept}),
+			[]rule{do(decide{outName(), mapHostForwardOut})})...)
+}
+
+func (b *builder) workloadTo() chain {
+	return plain("workload-to", do(decide{outName(), mapWorkloadIn}), do(verdict{goTo, refusedUnknown}))
+}
+
+// output judges what this host itself sends.
+func (b *builder) output() chain {
+	return base(inet, "output", "filter", "output", priorityFilter,
+		join(b.tunnelsOut(), b.ofWorkloads(outName(), verdict{goTo, "host-to-workload"}), []rule{do(decide{outName(), mapHostOut})})...)
+}
+
+func (b *builder) hostToWorkload() chain {
+	return plain("host-to-workload", do(decide{outName(), mapWorkloadHost}), do(verdict{goTo, refusedUnknown}))
+}
+
+func (b *builder) rawOutput() chain {
+	return base(inet, "output-raw", "filter", "output", priorityRaw,
+		do(setMark{bit: markAccepted, clear: true}), do(decide{outName(), mapUntrackedOut}))
+}
+
+func (b *builder) preDNAT() chain {
+	return base(inet, "prerouting-pre-dnat", "filter", "prerouting", priorityMangle, do(decide{inName(), mapPreDNAT}))
+}
+
+func (b *builder) arpInput() chain {
+	return base(arp, "input", "filter", "input", priorityFilter, b.ofWorkloads(inName(), verdict{goTo, "senders"})...)
+}
+
+func (b *builder) arpSenders() chain {
+	return chain{ref: ref{arp, "senders"}, rules: []rule{do(decide{inName(), mapSender}), do(verdict{goTo, refusedARP})}}
+}
+
+func (b *builder) failsafes() []chain {
+	in, out := b.settings.FailsafeInbound, b.settings.FailsafeOutbound
+	chains := []chain{
+		plain(failsafeIn, failsafeRules(destination, in)...), plain(failsafeOut, failsafeRules(destination, out)...),
+		plain(failsafeRawIn, join(failsafeRules(destination, in), failsafeRules(source, out))...),
+		plain(failsafeRawOut, join(failsafeRules(destination, out), failsafeRules(source, in))...),
+	}
+	for i := range chains {
+		if len(chains[i].rules) > 0 {
+			chains[i].rules = append(chains[i].rules, neighbours())
+		}
+	}
+	return chains
+}
+
+// refusals are the chains where refused packets end.
+func (b *builder) refusals() []chain {
+	var all []chain
+	for _, name := range softRefusals {
+		rules := []rule{do(count{name})}
+		if b.settings.OnDrop == LogAndDrop || b.settings.OnDrop == LogAndAccept {
+			rules = append(rules, do(logAs{"calico-drop: "}))
+		}
+		v := verdict{kind: drop}
+		if b.settings.OnDrop == Accept || b.settings.OnDrop == LogAndAccept {
+			v = verdict{kind: accept}
+		}
+		all = append(all, plain(name, append(rules, do(v))...))
+	}
+	for _, name := range hardRefusals {
+		all = append(all, plain(name, do(count{name}), do(verdict{kind: drop})))
+	}
+	return append(all, chain{ref: ref{arp, refusedARP}, rules: []rule{do(count{refusedARP}), do(verdict{kind: drop})}})
+}
+
+// allCounters are the named counters: one for each way in which a packet is refused.
+func allCounters() []ref {
+	all := []ref{{arp, refusedARP}}
+	for _, name := range slices.Concat(softRefusals, hardRefusals) {
+		all = append(all, ref{inet, name})
+	}
+	return all
+}

@@ -1,0 +1,279 @@
+package nft
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+// A judge is a chain that decides over the packets of an endpoint in a direction: the tiers and profiles that apply, in
+// order. Endpoints to which the same apply share it.
+//
+//	what is always so (connection tracking, fail-safe ports)
+//	jump policy/T1/a/in ─ accept, refuse, return, or mark as passed and return
+//	jump policy/T1/b/in
+//	refuse
+//
+// Where a rule of a tier can send packets to the next tier, that tier's policies are in a chain of their own, which
+// returns for marked packets.
+type judge struct {
+	kind     judgeKind
+	tiers    []judgedTier
+	profiles []listKey
+	name     string
+}
+
+type judgedTier struct {
+	lists  []listKey
+	passes []bool // by list: it can send packets to the next tier
+}
+
+// mayPass says whether packets can get to the next tier.
+func (t judgedTier) mayPass() bool {
+	for _, p := range t.passes {
+		if p {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeKind tells what is asked, and what else is to be looked at.
+type judgeKind uint8
+
+const (
+	workloadOut judgeKind = iota
+	workloadIn
+	hostIn         // to this host
+	hostOut        // from this host
+	hostForwardIn  // from an interface with a host endpoint to another interface
+	hostForwardOut //
+	untrackedIn
+	untrackedOut
+	preDNATIn
+)
+
+func (k judgeKind) String() string {
+	return [...]string{"workload-out", "workload-in", "host-in", "host-out", "host-forward-in", "host-forward-out",
+		"untracked-in", "untracked-out", "pre-dnat-in"}[k]
+}
+
+func (k judgeKind) stage() stage {
+	switch k {
+	case untrackedIn, untrackedOut:
+		return untracked
+	case preDNATIn:
+		return preDNAT
+	}
+	return normal
+}
+
+func (k judgeKind) direction() calc.Direction {
+	switch k {
+	case workloadOut, hostOut, hostForwardOut, untrackedOut:
+		return calc.Outbound
+	}
+	return calc.Inbound
+}
+
+// newJudge makes the judge of an endpoint's tiers and profiles. passes tells which lists can send packets on.
+func newJudge(kind judgeKind, tiers []calc.Tier, profiles []string, passes func(calc.ListID) bool) *judge {
+	j := &judge{kind: kind}
+	hash := sha256.New()
+	for _, t := range tiers {
+		lists := t.Inbound
+		if kind.direction() == calc.Outbound {
+			lists = t.Outbound
+		}
+		if len(lists) == 0 {
+			continue
+		}
+		var judged judgedTier
+		for _, id := range lists {
+			p := passes(id)
+			judged.lists = append(judged.lists, listKey{id, kind.stage()})
+			judged.passes = append(judged.passes, p)
+			fmt.Fprintf(hash, "%q %q %t\n", id.Tier, id.Name, p)
+		}
+		io.WriteString(hash, "\n")
+		j.tiers = append(j.tiers, judged)
+	}
+	if kind.stage() == normal {
+		for _, p := range profiles {
+			j.profiles = append(j.profiles, listKey{calc.ListID{Name: p, Direction: kind.direction()}, normal})
+			fmt.Fprintf(hash, "%q\n", p)
+		}
+	}
+	j.name = kind.String() + "/" + hex.EncodeToString(hash.Sum(nil)[:10])
+	return j
+}
+
+// empty says that there is nothing to ask: no policy of an early stage applies.
+func (j *judge) empty() bool { return len(j.tiers) == 0 && len(j.profiles) == 0 }
+
+// lists calls f for each list that the judge asks.
+func (j *judge) lists(f func(listKey)) {
+	for _, t := range j.tiers {
+		for _, k := range t.lists {
+			f(k)
+		}
+	}
+	for _, k := range j.profiles {
+		f(k)
+	}
+}
+
+func (j *judge) tierChain(i int) string { return fmt.Sprintf("%s/%d", j.name, i+1) }
+
+// chains are the judge's own: the first is the one to go to.
+func (j *judge) chains(s *Settings, f features) []chain {
+	main := chain{ref: ref{inet, j.name}, rules: prelude(j.kind, s, f)}
+	var all []chain
+	open := true // a packet can get here
+	for i, t := range j.tiers {
+		if !t.mayPass() {
+			main.rules = append(append(main.rules, jumps(t)...), j.unmatched()...)
+			if open = j.kind.stage() != normal; !open {
+				break
+			}
+			continue
+		}
+		main.rules = append(main.rules, rule{statements: []statement{setMark{bit: markPassed, clear: true}}},
+			rule{statements: []statement{verdict{jumpTo, j.tierChain(i)}}})
+		all = append(all, chain{ref: ref{inet, j.tierChain(i)}, rules: append(jumps(t), j.unmatched()...)})
+	}
+	if open {
+		for _, k := range j.profiles {
+			main.rules = append(main.rules, rule{statements: []statement{verdict{jumpTo, k.chain()}}})
+		}
+		main.rules = append(main.rules, j.unmatched()...)
+	}
+	return append([]chain{main}, all...)
+}
+
+// unmatched is for packets that no policy of a tier, or no profile, has decided over: early stages have no default deny,
+// and go on.
+func (j *judge) unmatched() []rule {
+	if j.kind.stage() != normal {
+		return nil
+	}
+	return []rule{{statements: []statement{verdict{goTo, refusedByPolicy}}}}
+}
+
+func jumps(t judgedTier) []rule {
+	var rules []rule
+	for i, k := range t.lists {
+		rules = append(rules, rule{statements: []statement{verdict{jumpTo, k.chain()}}})
+		if t.passes[i] {
+			rules = append(rules, rule{statements: []statement{marked{markPassed}, verdict{kind: returns}}})
+		}
+	}
+	return rules
+}
+
+// prelude is what is looked at before any policy.
+func prelude(kind judgeKind, s *Settings, f features) []rule {
+	var rules []rule
+	accepted := rule{statements: []statement{marked{markAccepted}, verdict{kind: accept}}}
+	switch kind {
+	case workloadOut: // asked only after connection tracking
+	case workloadIn, hostForwardOut:
+		rules = append(rules, tracked(s))
+	case hostIn, hostForwardIn:
+		rules = append(rules, tracked(s))
+		if f.untracked || f.preDNAT {
+			rules = append(rules, accepted)
+		}
+	case hostOut:
+		rules = append(rules, tracked(s))
+		if f.untracked {
+			rules = append(rules, accepted)
+		}
+	case preDNATIn:
+		if f.untracked {
+			rules = append(rules, accepted)
+		}
+		rules = append(rules, rule{statements: []statement{establishedOnly()}})
+	}
+	if chain := failsafeChain(kind); chain != "" {
+		rules = append(rules, rule{statements: []statement{verdict{jumpTo, chain}}})
+	}
+	return rules
+}
+
+// failsafeChain is the one that accepts the fail-safe ports which matter to a judge.
+func failsafeChain(kind judgeKind) string {
+	switch kind {
+	case hostIn, preDNATIn:
+		return failsafeIn
+	case hostOut:
+		return failsafeOut
+	case untrackedIn:
+		return failsafeRawIn
+	case untrackedOut:
+		return failsafeRawOut
+	}
+	return ""
+}
+
+func stateKey(bit uint32) string { return string(native(bit)) }
+
+// tracked accepts what belongs to a connection, and refuses what belongs to none and begins none.
+func tracked(s *Settings) rule {
+	t := establishedOnly()
+	if !s.AcceptInvalid {
+		t.entries = append([]element{{key: stateKey(ctInvalid), verdict: verdict{goTo, refusedInvalid}}}, t.entries...)
+	}
+	return rule{statements: []statement{t}}
+}
+
+func establishedOnly() switchOn {
+	return switchOn{f: ctState(), entries: []element{
+		{key: stateKey(ctEstablished), verdict: verdict{kind: accept}},
+		{key: stateKey(ctRelated), verdict: verdict{kind: accept}},
+	}}
+}
+
+// failsafeRules accept fail-safe ports at one end of the packet; net is of the other. Without neighbour discovery no
+// IPv6 host is reachable, so it is open with them.
+func failsafeRules(of end, ports []Failsafe) []rule {
+	if len(ports) == 0 {
+		return nil
+	}
+	var anywhere []string
+	var rules []rule
+	for _, p := range ports {
+		if !p.Net.IsValid() {
+			key := make([]byte, 8)
+			key[0], key[4], key[5] = byte(p.Protocol), byte(p.Port>>8), byte(p.Port)
+			anywhere = append(anywhere, string(key))
+			continue
+		}
+		v, other := 4, source
+		if p.Net.Addr().Is6() {
+			v = 6
+		}
+		if of == source {
+			other = destination
+		}
+		f := port(protocolName(p.Protocol), of)
+		rules = append(rules, rule{statements: []statement{implied{version(v)}, implied{protocol(p.Protocol, false)},
+			inPrefixes(address(v, other), false, []netip.Prefix{p.Net}), compare{f: f, value: []byte{byte(p.Port >> 8), byte(p.Port)}}, verdict{kind: accept}}})
+	}
+	if len(anywhere) > 0 {
+		any := oneOf{fields: []field{l4proto(), port("th", of)}, values: sortedUnique(anywhere)}
+		rules = append([]rule{{statements: []statement{any, verdict{kind: accept}}}}, rules...)
+	}
+	return rules
+}
+
+// neighbours accepts what IPv6 hosts cannot do without: router and neighbour solicitation and advertisement.
+func neighbours() rule {
+	return rule{statements: []statement{implied{version(6)}, implied{protocol(calico.ProtocolICMPv6, false)},
+		oneOf{fields: []field{icmpType(6)}, values: []string{"\x85", "\x86", "\x87", "\x88"}}, verdict{kind: accept}}}
+}

@@ -1,0 +1,315 @@
+package nft
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+// The bits of a packet's mark that are ours, within the mask that peers use by default (0xff000000).
+const (
+	// markAccepted is on packets that untracked or pre-DNAT policy has accepted.
+	markAccepted = 0x01000000
+	// markPassed is on packets that a rule has sent to the next tier. It means nothing after the tier's end.
+	markPassed = 0x02000000
+)
+
+// defaultLogPrefix is that of rules that log and name no prefix (spec §6.8).
+const defaultLogPrefix = "calico-packet"
+
+// longestLogPrefix is how much of a prefix is kept; with what follows it, it is as long as iptables takes.
+const longestLogPrefix = 27
+
+// The chains that end a refused packet's way, each with a counter of its name.
+const (
+	refusedByPolicy = "refused-by-policy"
+	refusedMissing  = "refused-missing-rules"
+	refusedUnknown  = "refused-unknown-interface"
+	refusedInactive = "refused-inactive-endpoint"
+	refusedInvalid  = "refused-invalid-packet"
+	refusedToHost   = "refused-workload-to-host"
+	refusedSource   = "refused-source"
+	refusedTunnel   = "refused-tunnel-peer"
+	refusedARP      = "refused-arp-sender"
+)
+
+// softRefusals are those that the drop action governs; hardRefusals always drop.
+var (
+	softRefusals = []string{refusedByPolicy, refusedMissing, refusedUnknown, refusedInactive, refusedInvalid, refusedToHost}
+	hardRefusals = []string{refusedSource, refusedTunnel}
+)
+
+// listRenderer turns the lists of one stage into rules.
+type listRenderer struct {
+	stage     stage
+	logPrefix string
+}
+
+// rules are those of a list's chain. Where none matches, the packet returns to whoever called.
+func (l listRenderer) rules(id calc.ListID, list *calc.List) []rule {
+	if list == nil || list.Missing != "" {
+		return []rule{{statements: []statement{verdict{goTo, refusedMissing}}}}
+	}
+	var rules []rule
+	for i := range list.Rules {
+		rules = append(rules, l.rule(id, &list.Rules[i])...)
+	}
+	return rules
+}
+
+// rule is one rule of a list: a rule for each family where the families need different ones.
+func (l listRenderer) rule(id calc.ListID, r *calc.Rule) []rule {
+	action := l.action(id, r.Action)
+	if prefix := l.prefix(r); prefix != "" {
+		action = append([]statement{logAs{prefix + ": "}}, action...)
+	}
+	var rules []rule
+	for _, v := range versions(r) {
+		if statements, ok := match(r, v); ok {
+			rules = append(rules, rule{append(statements, action...), "rule " + strconv.Itoa(r.Index)})
+		}
+	}
+	return rules
+}
+
+// views are the address sets, by version, that a rule looks into.
+func views(r *calc.Rule) []view {
+	ids := setsOf(r)
+	if len(ids) == 0 {
+		return nil
+	}
+	var all []view
+	for _, v := range versions(r) {
+		if _, ok := match(r, v); ok {
+			for _, id := range ids {
+				all = append(all, view{id, v})
+			}
+		}
+	}
+	return all
+}
+
+// action is what a rule does to a packet that it matches.
+func (l listRenderer) action(id calc.ListID, action string) []statement {
+	switch {
+	case action == calico.Log:
+		return nil
+	case action == calico.Deny:
+		return []statement{verdict{goTo, refusedByPolicy}}
+	case action == calico.NextTier && id.Tier != "":
+		return []statement{setMark{bit: markPassed}, verdict{kind: returns}}
+	case l.stage == untracked:
+		return []statement{untrack{}, setMark{bit: markAccepted}, verdict{kind: accept}}
+	case l.stage == preDNAT:
+		return []statement{setMark{bit: markAccepted}, verdict{kind: accept}}
+	}
+	return []statement{verdict{kind: accept}}
+}
+
+// prefix is that of a rule's log records; empty: it writes none.
+func (l listRenderer) prefix(r *calc.Rule) string {
+	switch {
+	case r.LogPrefix != "":
+		return logPrefix(r.LogPrefix)
+	case r.Action == calico.Log:
+		return logPrefix(l.logPrefix)
+	}
+	return ""
+}
+
+// logPrefix cleans and cuts a prefix (spec §6.8).
+func logPrefix(s string) string {
+	if s == "" {
+		s = defaultLogPrefix
+	}
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == ':', r == '-':
+			return r
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), longestLogPrefix)]
+}
+
+// setsOf are the sets that a rule names.
+func setsOf(r *calc.Rule) []calc.SetID {
+	return slices.Concat(r.SrcSets, r.DstSets, r.NotSrcSets, r.NotDstSets)
+}
+
+// passes says whether a list can send packets to the next tier.
+func passes(list *calc.List) bool {
+	return list != nil && list.Missing == "" && slices.ContainsFunc(list.Rules, func(r calc.Rule) bool { return r.Action == calico.NextTier })
+}
+
+// either stands for packets of both versions.
+const either = 0
+
+// versions are those that the rule needs a rule for: either for one that treats both alike.
+func versions(r *calc.Rule) []int {
+	byAddress := len(r.SrcNets)+len(r.DstNets)+len(r.NotSrcNets)+len(r.NotDstNets)+
+		len(r.SrcSets)+len(r.DstSets)+len(r.NotSrcSets)+len(r.NotDstSets) > 0
+	byVersion := byAddress || r.Protocol == calico.ProtocolICMP || r.Protocol == calico.ProtocolICMPv6
+	switch {
+	case r.IPv4 && r.IPv6 && !byVersion:
+		return []int{either}
+	case r.IPv4 && r.IPv6:
+		return []int{4, 6}
+	case r.IPv4:
+		return []int{4}
+	case r.IPv6:
+		return []int{6}
+	}
+	return nil
+}
+
+// match is a rule's criteria for packets of a version. It is not ok where no packet can meet them.
+func match(r *calc.Rule, v int) (statements []statement, ok bool) {
+	if v == 6 && r.Protocol == calico.ProtocolICMP || v == 4 && r.Protocol == calico.ProtocolICMPv6 {
+		return nil, false
+	}
+	m := matcher{version: v, ok: true}
+	m.protocol(r)
+	m.ports(r.Protocol, source, false, r.SrcPorts)
+	m.ports(r.Protocol, destination, false, r.DstPorts)
+	m.ports(r.Protocol, source, true, r.NotSrcPorts)
+	m.ports(r.Protocol, destination, true, r.NotDstPorts)
+	m.icmp(r)
+	m.nets(source, false, r.SrcNets)
+	m.nets(destination, false, r.DstNets)
+	m.nets(source, true, r.NotSrcNets)
+	m.nets(destination, true, r.NotDstNets)
+	m.sets(source, false, r.SrcSets)
+	m.sets(destination, false, r.DstSets)
+	m.sets(source, true, r.NotSrcSets)
+	m.sets(destination, true, r.NotDstSets)
+	return m.all(), m.ok
+}
+
+// matcher collects a rule's criteria.
+type matcher struct {
+	version    int
+	proto      []statement
+	rest       []statement
+	ofAddress  bool // a criterion implies the version for nft
+	ofProtocol bool // likewise the protocol
+	ok         bool
+}
+
+// all puts the cheap and general criteria first.
+func (m *matcher) all() []statement {
+	var all []statement
+	if m.version != either {
+		var s statement = version(m.version)
+		if m.ofAddress {
+			s = implied{s}
+		}
+		all = append(all, s)
+	}
+	for _, s := range m.proto {
+		if m.ofProtocol {
+			s = implied{s}
+		}
+		all = append(all, s)
+	}
+	return append(all, m.rest...)
+}
+
+func (m *matcher) protocol(r *calc.Rule) {
+	if r.Protocol != 0 {
+		m.proto = append(m.proto, protocol(r.Protocol, false))
+	}
+	if r.NotProtocol != 0 {
+		m.rest = append(m.rest, protocol(r.NotProtocol, true))
+	}
+}
+
+func (m *matcher) ports(p calico.Protocol, of end, not bool, ports []calico.Ports) {
+	if len(ports) == 0 {
+		return
+	}
+	m.ofProtocol = true
+	m.rest = append(m.rest, inSpans(port(protocolName(p), of), not, portSpans, ports))
+}
+
+// inSpans holds a field against ranges in the shortest way.
+func inSpans[T any](f field, not bool, convert func([]T) ([]span, []string), values []T) statement {
+	spans, shown := convert(values)
+	switch {
+	case len(spans) > 1:
+		return inList{f: f, not: not, spans: spans, shown: shown}
+	case spans[0].low == spans[0].high:
+		return compare{f: f, not: not, value: []byte(spans[0].low)}
+	}
+	return ranged{f: f, not: not, span: spans[0], shown: shown[0]}
+}
+
+func (m *matcher) icmp(r *calc.Rule) {
+	v := 4
+	if r.Protocol == calico.ProtocolICMPv6 {
+		v = 6
+	}
+	if r.ICMPType != nil {
+		m.ofProtocol, m.ofAddress = true, true
+		m.rest = append(m.rest, compare{f: icmpType(v), value: []byte{*r.ICMPType}})
+		if r.ICMPCode != nil {
+			m.rest = append(m.rest, compare{f: icmpCode(v), value: []byte{*r.ICMPCode}, shown: showByte([]byte{*r.ICMPCode})})
+		}
+	}
+	if r.NotICMPType == nil {
+		return
+	}
+	if r.NotICMPCode != nil {
+		pair := []byte{*r.NotICMPType, *r.NotICMPCode}
+		m.rest = append(m.rest, compare{f: icmpTypeAndCode(), not: true, value: pair, shown: typePort.show(pair)})
+		return
+	}
+	m.ofProtocol, m.ofAddress = true, true
+	m.rest = append(m.rest, compare{f: icmpType(v), not: true, value: []byte{*r.NotICMPType}})
+}
+
+// nets are criteria on prefixes of the version: any of them, or none of them.
+func (m *matcher) nets(of end, not bool, nets []netip.Prefix) {
+	var own []netip.Prefix
+	for _, n := range nets {
+		if n.Addr().Is4() == (m.version == 4) {
+			own = append(own, n)
+		}
+	}
+	if len(nets) == 0 {
+		return
+	}
+	if len(own) == 0 || not && slices.ContainsFunc(own, everything) {
+		m.ok = false // no address of the version is in none of them
+		return
+	}
+	if slices.ContainsFunc(own, everything) {
+		return
+	}
+	m.ofAddress = true
+	f := address(m.version, of)
+	m.rest = append(m.rest, inPrefixes(f, not, own))
+}
+
+// inPrefixes holds an address against prefixes in the shortest way.
+func inPrefixes(f field, not bool, prefixes []netip.Prefix) statement {
+	merged := merge(prefixes)
+	if len(merged) == 1 {
+		return within{f: f, not: not, prefix: merged[0]}
+	}
+	spans, shown := spansOf(merged)
+	return inList{f: f, not: not, spans: spans, shown: shown}
+}
+
+func everything(p netip.Prefix) bool { return p.Bits() == 0 }
+
+func (m *matcher) sets(of end, not bool, ids []calc.SetID) {
+	for _, id := range ids {
+		m.ofAddress = true
+		m.rest = append(m.rest, inSet{fields: []field{address(m.version, of)}, not: not, set: setName(id, m.version)})
+	}
+}

@@ -1,0 +1,200 @@
+package nft
+
+import (
+	"iter"
+	"net/netip"
+
+	"heddle/internal/policy/calc"
+)
+
+// wantedSet is a set as it shall be, and what was changed of it since the last commit.
+type wantedSet interface {
+	shape() *set
+	all() iter.Seq[element]
+	len() int
+	has(key string) (element, bool)
+	// changes are the elements to add and those to take away since the last commit.
+	changes() (add, remove []element)
+	// forget takes what is wanted for what is there.
+	forget()
+}
+
+// namedSet is a small set, or a map.
+type namedSet struct {
+	set      *set
+	elements map[string]element
+	was      map[string]*element // by key, of those touched; nil: not there
+}
+
+func newNamedSet(s *set) *namedSet {
+	return &namedSet{set: s, elements: map[string]element{}, was: map[string]*element{}}
+}
+
+func (s *namedSet) shape() *set                         { return s.set }
+func (s *namedSet) len() int                            { return len(s.elements) }
+func (s *namedSet) has(key string) (e element, ok bool) { e, ok = s.elements[key]; return e, ok }
+func (s *namedSet) forget()                             { clear(s.was) }
+
+func (s *namedSet) all() iter.Seq[element] {
+	return func(yield func(element) bool) {
+		for _, e := range s.elements {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+func (s *namedSet) touch(key string) {
+	if _, ok := s.was[key]; ok {
+		return
+	}
+	s.was[key] = nil
+	if e, ok := s.elements[key]; ok {
+		s.was[key] = &e
+	}
+}
+
+func (s *namedSet) put(e element) {
+	s.touch(e.key)
+	s.elements[e.key] = e
+}
+
+func (s *namedSet) remove(key string) {
+	s.touch(key)
+	delete(s.elements, key)
+}
+
+// replace makes the set hold these elements.
+func (s *namedSet) replace(all []element) {
+	keep := map[string]bool{}
+	for _, e := range all {
+		keep[e.key] = true
+		if old, ok := s.elements[e.key]; !ok || old != e {
+			s.put(e)
+		}
+	}
+	for key := range s.elements {
+		if !keep[key] {
+			s.remove(key)
+		}
+	}
+}
+
+func (s *namedSet) changes() (add, remove []element) {
+	for key, was := range s.was {
+		is, ok := s.elements[key]
+		if was != nil && (!ok || is != *was) {
+			remove = append(remove, *was)
+		}
+		if ok && (was == nil || is != *was) {
+			add = append(add, is)
+		}
+	}
+	return add, remove
+}
+
+// addressState is an address set of the calculation, of both versions.
+type addressState struct {
+	members map[netip.Addr]struct{}
+	was     map[netip.Addr]bool // of those touched since the last commit: were they members?
+	gone    bool
+	users   [2]int // rules that name it, for IPv4 and IPv6
+}
+
+func (s *addressState) touch(a netip.Addr) {
+	if _, ok := s.was[a]; !ok {
+		_, s.was[a] = s.members[a]
+	}
+}
+
+func (t *Table) updateSet(id calc.SetID, c *calc.SetChange) {
+	s := t.addresses[id]
+	if c == nil || c.Gone {
+		if s != nil {
+			for a := range s.members {
+				s.touch(a)
+			}
+			clear(s.members)
+			s.gone = true
+			t.dirty.addresses[id] = true
+		}
+		return
+	}
+	if s == nil {
+		s = &addressState{members: make(map[netip.Addr]struct{}, len(c.Added)), was: map[netip.Addr]bool{}}
+		t.addresses[id] = s
+	}
+	s.gone = false
+	if c.New {
+		for a := range s.members {
+			s.touch(a)
+		}
+		clear(s.members)
+	}
+	for _, a := range c.Removed {
+		s.touch(a)
+		delete(s.members, a)
+	}
+	for _, a := range c.Added {
+		s.touch(a)
+		s.members[a] = struct{}{}
+	}
+	t.dirty.addresses[id] = true
+}
+
+// addressView is the part of an address set that is of a version.
+type addressView struct {
+	state   *addressState
+	set     *set
+	version int
+}
+
+func newAddressView(id calc.SetID, s *addressState, version int) addressView {
+	return addressView{s, addressSet(setName(id, version), version), version}
+}
+
+func (v addressView) ours(a netip.Addr) bool { return a.Is4() == (v.version == 4) }
+func (v addressView) shape() *set            { return v.set }
+func (v addressView) forget()                {} // both versions forget at once
+
+func (v addressView) len() (n int) {
+	for a := range v.state.members {
+		if v.ours(a) {
+			n++
+		}
+	}
+	return n
+}
+
+func (v addressView) all() iter.Seq[element] {
+	return func(yield func(element) bool) {
+		for a := range v.state.members {
+			if v.ours(a) && !yield(element{key: string(a.AsSlice())}) {
+				return
+			}
+		}
+	}
+}
+
+func (v addressView) has(key string) (element, bool) {
+	a, _ := netip.AddrFromSlice([]byte(key))
+	_, ok := v.state.members[a]
+	return element{key: key}, ok
+}
+
+func (v addressView) changes() (add, remove []element) {
+	for a, was := range v.state.was {
+		if !v.ours(a) {
+			continue
+		}
+		_, is := v.state.members[a]
+		switch e := (element{key: string(a.AsSlice())}); {
+		case is && !was:
+			add = append(add, e)
+		case was && !is:
+			remove = append(remove, e)
+		}
+	}
+	return add, remove
+}
