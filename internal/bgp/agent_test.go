@@ -75,3 +75,92 @@ func TestPeering(t *testing.T) {
 		t.Errorf("somebody else's route is %q", got)
 	}
 }
+
+// TestMesh: hosts peer with each other in both families, with AS numbers of their own, over plain paths and tunnels; the
+// mesh goes off and on while explicit sessions stay.
+func TestMesh(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b, c := l.host("a"), l.host("b"), l.host("c")
+	r := l.bird("r", fmt.Sprintf(`protocol bgp a { local $ME as 64512; neighbor %s as 64512; %s ipv4 { import all; export none; add paths on; }; }
+		protocol bgp a6 { local $ME6 as 64512; neighbor %s as 64512; %s ipv6 { import all; export none; }; }`, a.ip, quick, a.v6, quick))
+	l.pool("10.1.0.0/16", "")
+	l.pool("10.2.0.0/16", `, "ipip": "tunl0"`)
+	l.pool("10.3.0.0/16", `, "ipip": "vxlan1", "ipip_mode": "cross-subnet"`)
+	l.pool("fd00:1::/64", "")
+	l.put("/calico/bgp/v1/host/c/as_num", "65003", "/calico/bgp/v1/host/a/network_v4", "192.0.2.1/24",
+		"/calico/bgp/v1/host/a/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": 64512}`, r.ip),
+		"/calico/v1/host/a/bgp_peer_v6/"+r.v6.String(), fmt.Sprintf(`{"ip": %q, "as_num": "0.64512"}`, r.v6))
+	for h, block := range map[*host]string{a: "10.1.4.0/26", b: "10.2.4.0/26", c: "10.3.4.0/26"} {
+		l.block(h.name, block)
+	}
+	l.block("c", "fd00:1::40/122")
+	b.workload("cali1", "10.1.9.9/32")
+	a.ns.MustIP(t, "link add tunl0 type veth peer name xtunl0") // stands for the tunnel; it comes up later
+	for _, h := range []*host{a, b, c} {
+		h.start()
+	}
+	via := func(h *host) string { return " via " + h.ip.String() + " dev eth0" }
+	l.await("a to learn", func() string { return a.routes("4") },
+		[]string{"10.1.9.9" + via(b), "10.3.4.0/26" + via(c), "blackhole 10.1.4.0/26"}, []string{"10.2.4.0"})
+	a.ns.MustIP(t, "link set xtunl0 up", "link set tunl0 up")
+	l.await("the tunnel's route", func() string { return a.routes("4") }, []string{"10.2.4.0/26 via " + b.ip.String() + " dev tunl0 metric 81 onlink"}, nil)
+	l.await("a to learn IPv6", func() string { return a.routes("6") }, []string{"fd00:1::40/122 via " + c.v6.String() + " dev eth0 metric 81"}, nil)
+	l.await("c to learn", func() string { return c.routes("4") }, []string{"10.1.4.0/26" + via(a), "10.1.9.9" + via(b)}, nil)
+	l.await("the router to learn", r.routes, []string{"10.1.4.0/26"}, nil)
+
+	// c's host gets an address in another network: its blocks now need the tunnel of their pool.
+	l.put("/calico/bgp/v1/host/a/network_v4", "198.51.100.0/24")
+	a.ns.MustIP(t, "link add vxlan1 type veth peer name xvxlan1", "link set xvxlan1 up", "link set vxlan1 up")
+	l.await("the other tunnel's route", func() string { return a.routes("4") }, []string{"10.3.4.0/26 via " + c.ip.String() + " dev vxlan1"}, nil)
+
+	before := r.since("10.1.4.0/26")
+	l.put("/calico/bgp/v1/global/node_mesh", `{"enabled": false}`)
+	for _, h := range []*host{a, b, c} {
+		l.await("the mesh to end at "+h.name, func() string { return h.routes("4") + "\n" + h.routes("6") }, nil, []string{"10."})
+	}
+	l.put("/calico/bgp/v1/global/node_mesh", `{"enabled": true}`)
+	l.await("the mesh to come back", func() string { return a.routes("4") }, []string{"10.1.9.9" + via(b), "10.3.4.0/26 via"}, nil)
+	if now := r.since("10.1.4.0/26"); now != before || now == "" {
+		t.Errorf("a session that stays was disturbed: the router's route was %q, is %q", before, now)
+	}
+}
+
+// TestReady: an agent waits until the data is ready, and keeps what it has when it no longer is.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a := l.host("a")
+	l.remove("/calico/v1/Ready")
+	l.pool("10.1.0.0/16", "")
+	l.block("a", "10.1.4.0/26")
+	a.start()
+	l.await("the agent to wait", a.log.String, []string{"time="}, nil)
+	if got := a.routes("4"); got != "" {
+		t.Errorf("routes before the data is ready: %s", got)
+	}
+	l.put("/calico/v1/Ready", "true")
+	l.await("the blackhole", func() string { return a.routes("4") }, []string{"blackhole 10.1.4.0/26"}, nil)
+	l.put("/calico/v1/Ready", "false")
+	l.block("a", "10.1.5.0/26")
+	l.put("/calico/v1/Ready", "true")
+	l.await("the other blackhole", func() string { return a.routes("4") }, []string{"blackhole 10.1.4.0/26", "blackhole 10.1.5.0/26"}, nil)
+}
+
+// TestSpread: a destination that two routers tell alike is reached over both, and over the one that is left.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h := l.host("h")
+	r, s := l.bird("r", tor(routeNet, h)), l.bird("s", tor(routeNet, h))
+	for _, x := range []*bird{r, s} {
+		l.put("/calico/bgp/v1/global/peer_v4/"+x.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, x.ip))
+	}
+	h.start()
+	l.await("both ways", func() string { return h.routes("4") }, []string{fmt.Sprintf(
+		"172.16.0.0/16 metric 81\nnexthop via %s dev eth0 weight 1\nnexthop via %s dev eth0 weight 1", r.ip, s.ip)}, nil)
+	s.configure(tor("", h))
+	l.await("one way", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via " + r.ip.String() + " dev eth0 metric 81"}, nil)
+	r.configure(tor("", h))
+	l.await("none", func() string { return "routes:" + h.routes("4") }, []string{"routes:"}, []string{"routes:1"})
+}

@@ -11,6 +11,10 @@ import (
 // exportPolicy is the name of the one policy of the speaker; it stands for the plan's export filters.
 const exportPolicy = "export"
 
+// passedOn is what the MED of a route grows by where this host passes on what it has learned. Peers in one AS would else
+// see every host of the mesh as an equally good way to each block, and spread traffic over all of them.
+const passedOn = 100
+
 // globalTable is gobgp's name of its main table in an assignment of policies.
 const globalTable = "global"
 
@@ -18,6 +22,10 @@ const globalTable = "global"
 // host as next hop. What no statement decides on is rejected, see assignment.
 func policies(export map[plan.Family]plan.Filter) *api.SetPoliciesRequest {
 	policy := &api.Policy{Name: exportPolicy}
+	for _, learned := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
+		policy.Statements = append(policy.Statements, &api.Statement{Name: learned.String(), Conditions: &api.Conditions{RouteType: learned},
+			Actions: &api.Actions{Med: &api.MedAction{Type: api.MedAction_TYPE_MOD, Value: passedOn}}})
+	}
 	request := &api.SetPoliciesRequest{Policies: []*api.Policy{policy}}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		for i, r := range export[f] {
