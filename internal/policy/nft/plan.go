@@ -219,7 +219,7 @@ func (p *planner) chain(r ref) {
 	}
 }
 
-func (c *wantedChain) sum() chainSum {
+func (c wantedChain) sum() chainSum {
 	rules := c.rules()
 	sums := make([]uint64, len(rules))
 	for i := range rules {
