@@ -1,0 +1,354 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"heddle/calico"
+)
+
+// Request says what addresses AutoAssign is to find, and for whom.
+type Request struct {
+	Num4, Num6 int
+	Host       string            // on which they will be used; "": this one
+	Handle     string            // by which they can be found and released together; "": none
+	Attributes map[string]string // kept beside the addresses
+	// Pools4 and Pools6 restrict the choice, in the order of preference; none: all pools.
+	Pools4, Pools6 []netip.Prefix
+}
+
+// AutoAssign finds addresses: from blocks affine to the host, then from blocks that it claims, if the configuration
+// allows, then, unless blocks are strict, borrowed from blocks of others. Fewer than asked for is no error.
+//
+// What it returns is assigned, even beside an error; when IPv4 fails, IPv6 is not tried. Up to some fifty blocks are
+// one transaction; a larger request is several, of which each is complete. An error that is [client.ErrUnavailable]
+// leaves open whether its last transaction was made: release by the handle what may have been.
+//
+// [client.ErrUnavailable]: heddle/calico/client
+func (i *IPAM) AutoAssign(ctx context.Context, r Request) (ipv4, ipv6 []netip.Addr, err error) {
+	if ipv4, err = i.autoAssign(ctx, 4, r.Num4, r.Pools4, r); err != nil {
+		return ipv4, nil, err
+	}
+	ipv6, err = i.autoAssign(ctx, 6, r.Num6, r.Pools6, r)
+	return ipv4, ipv6, err
+}
+
+func (i *IPAM) autoAssign(ctx context.Context, f family, n int, pools []netip.Prefix, r Request) ([]netip.Addr, error) {
+	var all []netip.Addr
+	a := allocation{
+		line:  line{i.hostOr(r.Host), f},
+		owner: owner{r.Handle, r.Attributes},
+		pools: pools,
+	}
+	for len(all) < n {
+		var got []netip.Addr
+		var more bool
+		err := i.do(ctx, a.line, func(ctx context.Context, t *tx) (err error) {
+			got, more, err = a.run(ctx, t, n-len(all))
+			return err
+		})
+		if err != nil {
+			return all, fmt.Errorf("assign %s addresses on host %s: %w", f, a.line.host, err)
+		}
+		all = append(all, got...)
+		if !more {
+			break
+		}
+	}
+	return all, nil
+}
+
+func (i *IPAM) hostOr(host string) string {
+	if host == "" {
+		return i.host
+	}
+	return host
+}
+
+// allocation is a search for addresses of one family.
+type allocation struct {
+	line  line
+	owner owner
+	pools []netip.Prefix
+}
+
+// opsPerBlock is how many operations an address from another block may add: block, affinity, handle, pool, configuration.
+const opsPerBlock = 6
+
+// run takes up to n addresses. More says that there may be others, which did not fit into the transaction.
+func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, more bool, err error) {
+	if t.full(opsPerBlock) {
+		return nil, false, errFull
+	}
+	v, err := t.view(ctx, a.line)
+	if err != nil {
+		return nil, false, err
+	}
+	pools, err := v.choose(a.line.family, a.pools)
+	if err != nil {
+		return nil, false, t.unlessStale(err)
+	}
+	s := &search{allocation: a, tx: t, view: v, pools: pools, wanted: n}
+	for _, step := range []func(context.Context) error{s.own, s.claim, s.borrow} {
+		if err := step(ctx); err != nil {
+			return nil, false, err
+		}
+		if s.wanted == 0 || t.full(opsPerBlock) {
+			break
+		}
+		if !t.fresh {
+			// Nothing is claimed or given up on the ground of what is remembered.
+			return nil, false, errStale
+		}
+	}
+	return s.got, s.wanted > 0 && t.full(opsPerBlock) && len(s.got) > 0, nil
+}
+
+// unlessStale is an error that is certain, or a wish to be so.
+func (t *tx) unlessStale(err error) error {
+	if !t.fresh {
+		return errStale
+	}
+	return err
+}
+
+// search is one run of an allocation.
+type search struct {
+	allocation
+	tx     *tx
+	view   *view
+	pools  []calico.PoolKey
+	wanted int
+	got    []netip.Addr
+}
+
+// satisfied says whether there is nothing to do, or no room for it.
+func (s *search) satisfied() bool { return s.wanted == 0 || s.tx.full(opsPerBlock) }
+
+// from takes what it can from a block.
+func (s *search) from(ctx context.Context, pool calico.PoolKey, b *calico.Block) error {
+	if len(b.Unallocated) == 0 {
+		return nil
+	}
+	got := take(s.tx.change(b), s.wanted, s.owner)
+	s.got = append(s.got, got...)
+	s.wanted -= len(got)
+	s.tx.check(pool)
+	return s.tx.count(ctx, s.owner.handle, b.CIDR, len(got))
+}
+
+// owned are the blocks that the index says are the host's.
+func (s *search) owned() []netip.Prefix { return append(slices.Clone(s.view.blocks), s.tx.claimed...) }
+
+// own takes addresses from the host's blocks.
+func (s *search) own(ctx context.Context) error {
+	owned := s.owned()
+	for _, p := range s.pools {
+		var within []netip.Prefix
+		var keys []calico.Key
+		for _, cidr := range owned {
+			if p.CIDR.Contains(cidr.Addr()) {
+				within, keys = append(within, cidr), append(keys, calico.BlockKey{CIDR: cidr})
+			}
+		}
+		if err := s.tx.load(ctx, keys...); err != nil {
+			return err
+		}
+		for _, cidr := range within {
+			if s.satisfied() {
+				return nil
+			}
+			b, err := s.tx.loadedBlock(cidr)
+			if err != nil {
+				s.tx.ipam.log.Warn("a block is not used", "error", err)
+				continue
+			}
+			// An affinity without its block, or of a block that is another's, is a peer's half-done work.
+			if b == nil || b.Affinity != calico.HostAffinity(s.line.host) {
+				continue
+			}
+			if err := s.from(ctx, p, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// claim makes new blocks and takes addresses from them. On the way it takes back blocks of the host that the index lacks.
+func (s *search) claim(ctx context.Context) error {
+	if !s.view.config.AutoAllocateBlocks {
+		return nil
+	}
+	taken, err := s.tx.existing(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range s.pools {
+		for free := true; free && !s.satisfied(); {
+			known := map[netip.Prefix]bool{}
+			for _, cidr := range s.owned() {
+				known[cidr] = true
+			}
+			var cidr netip.Prefix
+			var passed []netip.Prefix
+			cidr, free, passed = taken.free(p.CIDR, s.line.host, known)
+			adopted, err := s.adopt(ctx, p, passed)
+			if err != nil {
+				return err
+			}
+			if adopted || !free {
+				continue
+			}
+			if err := s.from(ctx, p, s.tx.claim(s.view, s.line.host, cidr)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adopt takes addresses from those blocks that are the host's although the index does not say so, and has it say so.
+func (s *search) adopt(ctx context.Context, pool calico.PoolKey, candidates []netip.Prefix) (adopted bool, err error) {
+	var keys []calico.Key
+	for _, cidr := range candidates {
+		keys = append(keys, calico.BlockKey{CIDR: cidr})
+	}
+	if err := s.tx.load(ctx, keys...); err != nil {
+		return false, err
+	}
+	for _, cidr := range candidates {
+		b, err := s.tx.loadedBlock(cidr)
+		if err != nil || b == nil || b.Affinity != calico.HostAffinity(s.line.host) || len(b.Unallocated) == 0 || s.satisfied() {
+			continue
+		}
+		s.tx.index(s.line.host, cidr)
+		s.tx.claimed = append(s.tx.claimed, cidr)
+		adopted = true
+		if err := s.from(ctx, pool, b); err != nil {
+			return adopted, err
+		}
+	}
+	return adopted, nil
+}
+
+// claim makes a block that does not exist, with its affinity key: at a stray one, a peer's, too.
+func (t *tx) claim(v *view, host string, cidr netip.Prefix) *calico.Block {
+	b := newBlock(cidr, host, v.config.StrictAffinity)
+	key := calico.BlockKey{CIDR: cidr}
+	if _, ok := t.read[key]; !ok {
+		t.read[key] = object{} // the commit finds out if it is not so
+	}
+	t.put(key, b)
+	t.index(host, cidr)
+	t.check(calico.IPAMConfigKey{})
+	t.claimed = append(t.claimed, cidr)
+	if t.taken != nil {
+		t.taken.whole[cidr] = true
+	}
+	return b
+}
+
+// borrow takes addresses from blocks of others and of nobody.
+func (s *search) borrow(ctx context.Context) error {
+	if s.view.config.StrictAffinity {
+		return nil
+	}
+	taken, err := s.tx.existing(ctx)
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(taken.in(s.pools, s.line.host), 32) {
+		var keys []calico.Key
+		for _, cidr := range chunk {
+			keys = append(keys, calico.BlockKey{CIDR: cidr})
+		}
+		if err := s.tx.load(ctx, keys...); err != nil {
+			return err
+		}
+		for _, cidr := range chunk {
+			if s.satisfied() {
+				return nil
+			}
+			b, err := s.tx.loadedBlock(cidr)
+			if err != nil || b == nil || !mayUse(b, s.line.host) {
+				continue
+			}
+			pool, _ := s.view.poolOf(cidr)
+			if err := s.from(ctx, pool, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mayUse says whether a host may take addresses of a block.
+func mayUse(b *calico.Block, host string) bool {
+	return !b.StrictAffinity || b.Affinity == "" || b.Affinity == calico.HostAffinity(host)
+}
+
+// Assignment is one address that a caller has chosen.
+type Assignment struct {
+	IP         netip.Addr
+	Host       string // on which it will be used; "": this one
+	Handle     string
+	Attributes map[string]string
+}
+
+// AssignIP assigns a certain address. Its block is claimed for the host if there is none. It fails with [ErrNotInPool],
+// [ErrAssigned], [ErrStrict] or [ErrInvalidBlock].
+func (i *IPAM) AssignIP(ctx context.Context, a Assignment) error {
+	ip := a.IP.Unmap()
+	if !ip.IsValid() || ip.Zone() != "" {
+		return fmt.Errorf("assign %v: not an address of a pool: %w", a.IP, ErrNotInPool)
+	}
+	host := i.hostOr(a.Host)
+	l := line{host, familyOf(ip)}
+	err := i.do(ctx, l, func(ctx context.Context, t *tx) error {
+		return t.assign(ctx, l, ip, owner{a.Handle, a.Attributes})
+	})
+	if err != nil {
+		return fmt.Errorf("assign %s on host %s: %w", ip, host, err)
+	}
+	return nil
+}
+
+func (t *tx) assign(ctx context.Context, l line, ip netip.Addr, o owner) error {
+	if t.full(opsPerBlock) {
+		return errFull
+	}
+	v, err := t.view(ctx, l)
+	if err != nil {
+		return err
+	}
+	pool, ok := v.poolOf(netip.PrefixFrom(ip, ip.BitLen()))
+	if !ok {
+		return t.unlessStale(ErrNotInPool)
+	}
+	cidr := calico.BlockOf(ip)
+	b, err := t.block(ctx, cidr)
+	if err != nil {
+		return t.unlessStale(err)
+	}
+	if b == nil {
+		taken, err := t.existing(ctx)
+		if err != nil {
+			return err
+		}
+		if odd, ok := taken.overOdd(cidr); ok {
+			return t.unlessStale(fmt.Errorf("block %s: %w: it is not of %d addresses", odd, ErrInvalidBlock, calico.BlockSize))
+		}
+		b = t.claim(v, l.host, cidr)
+	}
+	if !mayUse(b, l.host) {
+		return t.unlessStale(fmt.Errorf("block %s of %s: %w", cidr, b.Affinity, ErrStrict))
+	}
+	if !takeOne(t.change(b), ordinal(ip), o) {
+		return t.unlessStale(ErrAssigned)
+	}
+	t.check(pool)
+	return t.count(ctx, o.handle, cidr, 1)
+}

@@ -1,0 +1,75 @@
+package ipam
+
+import (
+	"errors"
+	"sync"
+
+	"heddle/calico"
+	"heddle/calico/client"
+)
+
+// object is what etcd had at a key. It must not be modified.
+type object struct {
+	value    any   // nil when there was nothing
+	err      error // of what is there but cannot be decoded
+	revision int64 // at which it was written; 0 when there was nothing
+	known    int64 // the revision at which this was so
+}
+
+// maxCached is how many objects are kept. A block of 64 addresses takes some 10 kB.
+const maxCached = 4096
+
+// cache remembers what was last seen or written. It may be out of date: what a transaction takes from here is a
+// condition of its commit.
+type cache struct {
+	mu      sync.Mutex
+	objects map[calico.Key]object
+}
+
+func (c *cache) get(key calico.Key) (object, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, ok := c.objects[key]
+	return o, ok
+}
+
+// put keeps what was so at o.known, unless something newer is known.
+func (c *cache) put(key calico.Key, o object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objects == nil {
+		c.objects = map[calico.Key]object{}
+	}
+	if c.objects[key].known > o.known {
+		return
+	}
+	if len(c.objects) >= maxCached {
+		for k := range c.objects { // any one
+			delete(c.objects, k)
+			break
+		}
+	}
+	c.objects[key] = o
+}
+
+func (c *cache) forget(key calico.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.objects, key)
+}
+
+// objectOf is an entry of a snapshot. A block whose parts contradict each other is as one that cannot be decoded.
+func objectOf(e client.Entry, at int64) object {
+	o := object{value: e.Object, err: e.Err, revision: e.Revision, known: at}
+	if b, ok := o.value.(*calico.Block); ok {
+		if err := b.Check(); err != nil {
+			o.value, o.err = nil, err
+		}
+	}
+	return o
+}
+
+// isConflict says whether a commit failed because something it rests on has changed.
+func isConflict(err error) bool {
+	return errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrExists) || errors.Is(err, client.ErrNotFound)
+}

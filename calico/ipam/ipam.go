@@ -1,0 +1,130 @@
+// Package ipam hands out the addresses of Calico's pools to workloads (spec §11). Pools are cut into blocks of 64
+// addresses. A block is affine to the host that claimed it, which takes its addresses from there first, so that the
+// fabric needs one route a block; a host whose pools are exhausted borrows from blocks of others, unless blocks are
+// strict. A handle names all addresses of one owner, so that they can be released together.
+//
+// What changes together is one etcd transaction: a block, the handles that count its addresses, and its affinity key.
+// There is no half state to clean up after a crash, and counts are exact. A block is the truth about its owner; affinity
+// keys are an index, and stray ones, which peers may leave, are tolerated.
+//
+// Calls of one process for one host and address family queue up, and those that wait while a transaction is on its way
+// share the next one. So many callers on a host are faster than one, instead of making each other repeat their work.
+package ipam
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"heddle/calico"
+	"heddle/calico/client"
+)
+
+// What a caller may decide by; errors name the object.
+var (
+	// ErrNoPool: there is no pool to take addresses from: none of the family is enabled for IPAM.
+	ErrNoPool = errors.New("no usable pool")
+	// ErrUnknownPool: a named pool does not exist, is not enabled for IPAM, or is of the other family.
+	ErrUnknownPool = errors.New("not a usable pool")
+	// ErrNotInPool: the address or CIDR is in no pool that is enabled for IPAM.
+	ErrNotInPool = errors.New("not in an enabled pool")
+	// ErrAssigned: the address is taken.
+	ErrAssigned = errors.New("assigned already")
+	// ErrNotAssigned: the address is free.
+	ErrNotAssigned = errors.New("not assigned")
+	// ErrUnknownHandle: no address carries the handle.
+	ErrUnknownHandle = errors.New("unknown handle")
+	// ErrStrict: the block belongs to another host and is strict.
+	ErrStrict = errors.New("the block is strictly of another host")
+	// ErrInvalidBlock: a block is not as it must be, or not of 64 addresses; nothing is allocated from it. Check tells more.
+	ErrInvalidBlock = errors.New("invalid block")
+	// ErrBlocksExist: the configuration cannot change while there are blocks.
+	ErrBlocksExist = errors.New("blocks exist")
+	// ErrConfig: the configuration is one that can never hand out an address.
+	ErrConfig = errors.New("neither strict_affinity nor auto_allocate_blocks: hosts could only borrow, and from nobody")
+	// ErrBusy: others kept changing the same objects. Nothing was done.
+	ErrBusy = errors.New("others keep changing the same")
+)
+
+const (
+	// maxAttempts is how often a transaction is tried while others change what it rests on (spec 11.5).
+	maxAttempts = 100
+	// defaultOperations is what an etcd as it comes takes in a transaction (--max-txn-ops), with some room.
+	defaultOperations = 120
+	// batchTimeout bounds the work of a transaction, of all its attempts.
+	batchTimeout = 30 * time.Second
+)
+
+// Options of an IPAM. All may be left out.
+type Options struct {
+	// Host is the name of this host, for calls that name none; "" is that of the operating system.
+	Host string
+	// Operations is how many operations one transaction may have; 0: 120, which every etcd takes. Larger requests are
+	// several transactions.
+	Operations int
+	// Log gets what is found wrong in etcd and worked around; nil: nothing is logged.
+	Log *slog.Logger
+}
+
+// IPAM hands out addresses. Its methods may be called by many goroutines; those of a process should share one.
+type IPAM struct {
+	client     *client.Client
+	host       string
+	operations int
+	log        *slog.Logger
+
+	cache cache
+	mu    sync.Mutex
+	lines map[line]*queue
+}
+
+// New makes an IPAM. It does not talk to etcd yet.
+func New(c *client.Client, o Options) (*IPAM, error) {
+	if o.Host == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("name of this host: %w", err)
+		}
+		o.Host = host
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &IPAM{
+		client:     c,
+		host:       o.Host,
+		operations: cmp.Or(o.Operations, defaultOperations),
+		log:        o.Log,
+		lines:      map[line]*queue{},
+	}, nil
+}
+
+// family is 4 or 6.
+type family int
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// bits is the length of a block's prefix.
+func (f family) bits() int {
+	if f == 4 {
+		return 26
+	}
+	return 122
+}
+
+func (f family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
+
+// usable says whether new addresses may come from a pool.
+func usable(p *calico.Pool) bool {
+	return p.IPAM && !p.Disabled && p.CIDR.Bits() <= familyOf(p.CIDR.Addr()).bits()
+}

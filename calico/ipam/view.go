@@ -1,0 +1,237 @@
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/big"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	"heddle/calico"
+)
+
+// view is what allocation on a host rests on, for one address family. It does not change.
+type view struct {
+	pools  []calico.PoolKey // usable, by key
+	blocks []netip.Prefix   // those that the index says are affine to the host, by pool and key
+	config calico.IPAMConfig
+	read   map[calico.Key]object // pools and configuration as they were read
+}
+
+// with is the view after blocks were claimed.
+func (v *view) with(claimed []netip.Prefix) *view {
+	if len(claimed) == 0 {
+		return v
+	}
+	w := *v
+	w.blocks = append(slices.Clone(v.blocks), claimed...)
+	return &w
+}
+
+// view reads pools, configuration and the host's affinities at one revision, or takes what the queue remembers.
+func (t *tx) view(ctx context.Context, l line) (*view, error) {
+	v := t.views[l]
+	if v == nil {
+		var err error
+		if v, err = t.ipam.readView(ctx, l); err != nil {
+			return nil, err
+		}
+		t.views[l] = v
+	}
+	for k, o := range v.read {
+		if _, ok := t.read[k]; !ok {
+			t.read[k] = o
+		}
+	}
+	return v, nil
+}
+
+func (i *IPAM) readView(ctx context.Context, l line) (*view, error) {
+	s, err := i.client.List(ctx, calico.PoolKey{}, calico.IPAMConfigKey{}, calico.BlockAffinityKey{Host: l.host})
+	if err != nil {
+		return nil, err
+	}
+	v := &view{config: defaultConfig, read: map[calico.Key]object{calico.IPAMConfigKey{}: {known: s.Revision}}}
+	for _, e := range s.Entries {
+		if k, ok := e.Key.(calico.BlockAffinityKey); ok {
+			if familyOf(k.CIDR.Addr()) == l.family && whole(k.CIDR) {
+				v.blocks = append(v.blocks, k.CIDR)
+			}
+			continue
+		}
+		v.read[e.Key] = objectOf(e, s.Revision)
+		switch o := e.Object.(type) {
+		case *calico.Pool:
+			if familyOf(o.CIDR.Addr()) == l.family && usable(o) {
+				v.pools = append(v.pools, e.Key.(calico.PoolKey))
+			}
+		case *calico.IPAMConfig:
+			v.config = *o
+		default:
+			if e.Key == (calico.IPAMConfigKey{}) {
+				return nil, fmt.Errorf("%s: %w", e.Path, e.Err)
+			}
+			i.log.Warn("a pool is invalid and not used", "key", e.Path, "error", e.Err)
+		}
+	}
+	return v, nil
+}
+
+// poolOf is the usable pool in which a CIDR lies.
+func (v *view) poolOf(cidr netip.Prefix) (calico.PoolKey, bool) {
+	for _, p := range v.pools {
+		if p.CIDR.Bits() <= cidr.Bits() && p.CIDR.Contains(cidr.Addr()) {
+			return p, true
+		}
+	}
+	return calico.PoolKey{}, false
+}
+
+// choose are the pools to take addresses from: those named, in their order, else all.
+func (v *view) choose(f family, named []netip.Prefix) ([]calico.PoolKey, error) {
+	if len(named) == 0 {
+		if len(v.pools) == 0 {
+			return nil, fmt.Errorf("%s: %w: make one, or enable one for IPAM", f, ErrNoPool)
+		}
+		return v.pools, nil
+	}
+	var out []calico.PoolKey
+	for _, p := range named {
+		switch {
+		case !p.IsValid():
+			return nil, fmt.Errorf("pool: not a CIDR: %w", ErrUnknownPool)
+		case familyOf(p.Addr()) != f:
+			return nil, fmt.Errorf("pool %s is not of %s: %w", p, f, ErrUnknownPool)
+		case !slices.Contains(v.pools, calico.PoolKey{CIDR: p.Masked()}):
+			return nil, fmt.Errorf("pool %s does not exist or is not enabled for IPAM: %w", p, ErrUnknownPool)
+		}
+		if key := (calico.PoolKey{CIDR: p.Masked()}); !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	return out, nil
+}
+
+// blocks are all blocks there are.
+type blocks struct {
+	whole map[netip.Prefix]bool
+	odd   []netip.Prefix // of another size than 64: nothing may be claimed that overlaps them
+}
+
+// existing reads which blocks there are.
+func (t *tx) existing(ctx context.Context) (*blocks, error) {
+	if t.taken != nil {
+		return t.taken, nil
+	}
+	keys, _, err := t.ipam.client.Keys(ctx, calico.BlockKey{})
+	if err != nil {
+		return nil, err
+	}
+	b := &blocks{whole: make(map[netip.Prefix]bool, len(keys))}
+	for _, k := range keys {
+		if cidr := k.(calico.BlockKey).CIDR; whole(cidr) {
+			b.whole[cidr] = true
+		} else {
+			b.odd = append(b.odd, cidr)
+			t.ipam.log.Warn("a block is not of 64 addresses; its addresses count as taken", "block", cidr)
+		}
+	}
+	t.taken = b
+	return b, nil
+}
+
+// overOdd is a block of another size that overlaps a CIDR.
+func (b *blocks) overOdd(cidr netip.Prefix) (netip.Prefix, bool) {
+	for _, o := range b.odd {
+		if o.Overlaps(cidr) {
+			return o, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// in are the blocks within pools, in an order that differs from host to host.
+func (b *blocks) in(pools []calico.PoolKey, host string) []netip.Prefix {
+	var out []netip.Prefix
+	seen := map[netip.Prefix]bool{} // pools may overlap
+	for _, p := range pools {
+		var those []netip.Prefix
+		for cidr := range b.whole {
+			if p.CIDR.Bits() <= cidr.Bits() && p.CIDR.Contains(cidr.Addr()) && !seen[cidr] {
+				seen[cidr] = true
+				those = append(those, cidr)
+			}
+		}
+		slices.SortFunc(those, byCIDR)
+		seed := uint64(hash(host))
+		rand.New(rand.NewPCG(seed, seed)).Shuffle(len(those), func(i, j int) { those[i], those[j] = those[j], those[i] })
+		out = append(out, those...)
+	}
+	return out
+}
+
+func byCIDR(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// hash spreads hosts over a pool (spec 11.3).
+func hash(host string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(host))
+	return h.Sum32()
+}
+
+// maxPassed is how many existing blocks a search for a free one tells of.
+const maxPassed = 16
+
+// free finds the first block of a pool, from an index that depends on the host, that does not exist: retries of one host
+// come upon the same. Passed are the first blocks on the way that exist and are not among those known.
+func (b *blocks) free(pool netip.Prefix, host string, known map[netip.Prefix]bool) (free netip.Prefix, ok bool, passed []netip.Prefix) {
+	f := familyOf(pool.Addr())
+	count := new(big.Int).Lsh(big.NewInt(1), uint(f.bits()-pool.Bits()))
+	start := new(big.Int).Mod(big.NewInt(int64(hash(host))), count)
+	one := big.NewInt(1)
+	for i, left := new(big.Int).Set(start), new(big.Int).Set(count); left.Sign() > 0; {
+		cidr := nth(pool, i)
+		step := one
+		odd, isOdd := b.overOdd(cidr)
+		switch {
+		case isOdd:
+			step = blocksToEnd(odd, cidr)
+		case !b.whole[cidr]:
+			return cidr, true, passed
+		case !known[cidr] && len(passed) < maxPassed:
+			passed = append(passed, cidr)
+		}
+		left.Sub(left, step)
+		if i.Add(i, step); i.Cmp(count) >= 0 {
+			i.SetInt64(0) // go on at the pool's beginning
+		}
+	}
+	return netip.Prefix{}, false, passed
+}
+
+// nth is the nth block of a pool.
+func nth(pool netip.Prefix, n *big.Int) netip.Prefix {
+	f := familyOf(pool.Addr())
+	a := new(big.Int).SetBytes(pool.Addr().AsSlice())
+	a.Add(a, new(big.Int).Mul(n, big.NewInt(calico.BlockSize)))
+	bytes := a.FillBytes(make([]byte, len(pool.Addr().AsSlice())))
+	addr, _ := netip.AddrFromSlice(bytes)
+	return netip.PrefixFrom(addr, f.bits())
+}
+
+// blocksToEnd is how many blocks there are from cidr to the end of a block of another size that overlaps it, at least 1.
+func blocksToEnd(odd, cidr netip.Prefix) *big.Int {
+	if odd.Bits() >= cidr.Bits() {
+		return big.NewInt(1)
+	}
+	size := new(big.Int).Lsh(big.NewInt(1), uint(odd.Addr().BitLen()-odd.Bits()))
+	end := new(big.Int).SetBytes(odd.Masked().Addr().AsSlice())
+	end.Add(end, size)
+	end.Sub(end, new(big.Int).SetBytes(cidr.Addr().AsSlice()))
+	return end.Div(end, big.NewInt(calico.BlockSize))
+}
