@@ -50,6 +50,7 @@ type Calc struct {
 	scratch      []*pair
 	found        []*class
 	foundQueries []*query
+	room         []byte
 }
 
 // New returns the calculation for a host, by its name in keys.
@@ -181,7 +182,7 @@ func (c *Calc) setWorkload(key calico.WorkloadEndpointKey, o *calico.WorkloadEnd
 		l.workload = o
 	}
 	if o == nil {
-		c.settleEndpoint(c.endpoints.workloadKey(key), l, nil, nil)
+		c.settleEndpoint(c.endpoints.hashWorkload(key), l, nil, nil)
 		return
 	}
 	nets := make([]netip.Addr, 0, 8)
@@ -192,7 +193,7 @@ func (c *Calc) setWorkload(key calico.WorkloadEndpointKey, o *calico.WorkloadEnd
 		nets = append(nets, n.Addr())
 	}
 	k := c.classOf(o.Labels, o.ProfileIDs)
-	c.settleEndpoint(c.endpoints.workloadKey(key), l, k, addressesOf(nets))
+	c.settleEndpoint(c.endpoints.hashWorkload(key), l, k, addressesOf(nets))
 }
 
 // setHost takes a host endpoint; nil: there is none. With a reason it is refused: the last valid version stays, and if
@@ -222,15 +223,15 @@ func (c *Calc) setHost(key calico.HostEndpointKey, o *calico.HostEndpoint, inval
 		l.host = o
 	}
 	if o == nil {
-		c.settleEndpoint(c.endpoints.hostKey(key), l, nil, nil)
+		c.settleEndpoint(c.endpoints.hashHost(key), l, nil, nil)
 		return
 	}
 	k := c.classOf(o.Labels, o.ProfileIDs)
-	c.settleEndpoint(c.endpoints.hostKey(key), l, k, addressesOf(o.ExpectedIPv4Addrs, o.ExpectedIPv6Addrs))
+	c.settleEndpoint(c.endpoints.hashHost(key), l, k, addressesOf(o.ExpectedIPv4Addrs, o.ExpectedIPv6Addrs))
 }
 
 // settleEndpoint gives an endpoint, local or not, its class and addresses; no class: it is gone.
-func (c *Calc) settleEndpoint(key []byte, l *local, k *class, addresses []address) {
+func (c *Calc) settleEndpoint(key keyHash, l *local, k *class, addresses []address) {
 	if l != nil {
 		c.place(l, k)
 	}

@@ -34,17 +34,20 @@ func (c *Calc) Changes() *Changes {
 
 // settlePolicies brings the policies in the queue into the index, and finds the local classes that they concern.
 func (c *Calc) settlePolicies() {
-	for _, p := range c.queuedPolicies {
-		c.fileQuery(p)
-		for lc := range c.localClasses {
-			if lc.redo == rematch || len(lc.members[workloads])+len(lc.members[hosts]) == 0 {
-				continue
-			}
-			c.settlePolicy(p, lc)
-		}
-	}
 	if len(c.queuedPolicies) == 0 {
 		return
+	}
+	var settled []*localClass // the others look for their policies themselves
+	for lc := range c.localClasses {
+		if lc.redo != rematch {
+			settled = append(settled, lc)
+		}
+	}
+	for _, p := range c.queuedPolicies {
+		c.fileQuery(p)
+		for _, lc := range settled {
+			c.settlePolicy(p, lc)
+		}
 	}
 	for key, s := range c.selections {
 		if slices.ContainsFunc(s.policies, func(p *policy) bool { return p.moved }) {

@@ -1,6 +1,7 @@
 package calc
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -33,71 +34,65 @@ func (a address) addr() netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
 // endpoints are all endpoints of all hosts, in a compact form.
 type endpoints struct {
-	byKey map[string]endpointID // by packed key
-	all   []endpoint            // the first is unused
+	byKey map[keyHash]endpointID
+	all   []endpoint // the first is unused
 	free  []endpointID
 	// holder is the endpoint that holds an address. Where there are several it is 0 and they are in holders.
 	holder  map[address]endpointID
 	holders map[address][]endpointID
-	names   map[string]uint32 // numbers of hosts and orchestrators, which repeat in keys
-	packed  []byte            // room for a key
+	room    []byte // for text to hash
 }
+
+// keyHash is the beginning of the SHA-256 of an endpoint's key. Nobody finds two keys with the same, and the keys
+// themselves would take most of what is kept of an endpoint.
+type keyHash [16]byte
 
 func newEndpoints() endpoints {
 	return endpoints{
-		byKey: map[string]endpointID{}, all: make([]endpoint, 1),
-		holder: map[address]endpointID{}, holders: map[address][]endpointID{}, names: map[string]uint32{},
+		byKey: map[keyHash]endpointID{}, all: make([]endpoint, 1),
+		holder: map[address]endpointID{}, holders: map[address][]endpointID{},
 	}
 }
 
-// workloadKey packs a key. The slice is good until the next call.
-func (e *endpoints) workloadKey(k calico.WorkloadEndpointKey) []byte {
-	b := binary.AppendUvarint(e.packed[:0], uint64(e.name(k.Host)))
-	b = binary.AppendUvarint(b, uint64(e.name(k.Orchestrator)))
-	b = binary.AppendUvarint(b, uint64(len(k.Workload))+1)
-	b = append(b, k.Workload...)
-	e.packed = append(b, k.Endpoint...)
-	return e.packed
-}
-
-// hostKey packs a key. The slice is good until the next call. The second number tells it from the key of a workload.
-func (e *endpoints) hostKey(k calico.HostEndpointKey) []byte {
-	b := binary.AppendUvarint(e.packed[:0], uint64(e.name(k.Host)))
-	e.packed = append(append(b, 0), k.Endpoint...)
-	return e.packed
-}
-
-// name numbers a host or an orchestrator, from 1. There are few, and they stay.
-func (e *endpoints) name(text string) uint32 {
-	n, ok := e.names[text]
-	if !ok {
-		n = uint32(len(e.names)) + 1
-		e.names[text] = n
+// hash names a workload endpoint, or a host endpoint, by the parts of its key.
+func (e *endpoints) hash(parts ...string) keyHash {
+	b := e.room[:0]
+	for _, p := range parts {
+		b = binary.AppendUvarint(b, uint64(len(p)))
+		b = append(b, p...)
 	}
-	return n
+	e.room = b
+	sum := sha256.Sum256(b)
+	return keyHash(sum[:16])
 }
+
+func (e *endpoints) hashWorkload(k calico.WorkloadEndpointKey) keyHash {
+	return e.hash(k.Host, k.Orchestrator, k.Workload, k.Endpoint)
+}
+
+func (e *endpoints) hashHost(k calico.HostEndpointKey) keyHash { return e.hash(k.Host, k.Endpoint) }
 
 // put gives an endpoint its class and addresses, be it new or not, and changes the members of sets accordingly.
-func (c *Calc) put(key []byte, k *class, addresses []address) {
+func (c *Calc) put(key keyHash, k *class, addresses []address) {
 	e := &c.endpoints
-	id, known := e.byKey[string(key)]
+	id, known := e.byKey[key]
 	if !known {
 		id = e.take()
-		e.byKey[string(key)] = id
+		e.byKey[key] = id
 		e.enter(id, k)
 	}
 	c.settle(id, k, addresses)
 }
 
 // remove forgets an endpoint.
-func (c *Calc) remove(key []byte) {
+func (c *Calc) remove(key keyHash) {
 	e := &c.endpoints
-	id, known := e.byKey[string(key)]
+	id, known := e.byKey[key]
 	if !known {
 		return
 	}
 	c.settle(id, e.all[id].class, nil)
-	delete(e.byKey, string(key))
+	delete(e.byKey, key)
 	c.leave(id)
 	e.all[id] = endpoint{}
 	e.free = append(e.free, id)

@@ -21,8 +21,28 @@ type list struct {
 	queued    bool   // in Calc.queuedLists
 }
 
-// idle says that nothing is left to be done about a list.
-func (l *list) idle() bool { return l.refs == 0 && l.told == nil && !l.queued }
+// lists are those of a policy or profile, by direction. Most are never needed here, and are not made.
+type lists [2]list
+
+// newLists makes both lists like one, but for the direction.
+func newLists(like list) *lists {
+	both := &lists{like, like}
+	both[Outbound].id.Direction = Outbound
+	return both
+}
+
+// idle says that nothing is left to be done about either list.
+func (both *lists) idle() bool {
+	if both == nil {
+		return true
+	}
+	for i := range both {
+		if l := &both[i]; l.refs > 0 || l.told != nil || l.queued {
+			return false
+		}
+	}
+	return true
+}
 
 // need counts one more user of a list.
 func (c *Calc) need(l *list) {
@@ -39,11 +59,16 @@ func (c *Calc) unneed(l *list) {
 	}
 }
 
-// reread notes that a list's source has changed.
-func (c *Calc) reread(l *list) {
-	if l.refs > 0 {
-		l.stale = true
-		c.queueList(l)
+// reread notes that the source of lists has changed.
+func (c *Calc) reread(both *lists) {
+	if both == nil {
+		return
+	}
+	for i := range both {
+		if l := &both[i]; l.refs > 0 {
+			l.stale = true
+			c.queueList(l)
+		}
 	}
 }
 

@@ -69,8 +69,8 @@ func (c *Calc) place(l *local, k *class) {
 		c.localClasses[k.local] = true
 		for _, in := range k.inherits {
 			k.local.profiles = append(k.local.profiles, in.profile.name)
-			c.need(&in.profile.lists[Inbound])
-			c.need(&in.profile.lists[Outbound])
+			c.need(in.profile.list(Inbound))
+			c.need(in.profile.list(Outbound))
 		}
 		c.touch(k.local, rematch)
 	}
@@ -147,8 +147,8 @@ func (c *Calc) dropLocal(lc *localClass) {
 		}
 	}
 	for _, in := range lc.class.inherits {
-		c.unneed(&in.profile.lists[Inbound])
-		c.unneed(&in.profile.lists[Outbound])
+		c.unneed(in.profile.list(Inbound))
+		c.unneed(in.profile.list(Outbound))
 	}
 }
 
@@ -176,7 +176,7 @@ func (c *Calc) findProblemsOf(lc *localClass, of endpointKind) {
 	if s := lc.picked[of]; s != nil && c.failing > 0 {
 		now = slices.Clone(s.problems)
 		for _, in := range lc.class.inherits {
-			now = problemsOf([]*list{&in.profile.lists[Inbound], &in.profile.lists[Outbound]}, now)
+			now = problemsOf([]*list{in.profile.list(Inbound), in.profile.list(Outbound)}, now)
 		}
 	}
 	if slices.Equal(now, lc.problems[of]) {

@@ -32,7 +32,7 @@ type policy struct {
 	text     string         // of query's selector
 	query    query          // filed if selects
 	selects  bool           // it is in force and its selector is readable
-	lists    [2]list        // by direction
+	lists    *lists         // nil: not yet needed
 	queued   bool           // in Calc.queuedPolicies
 	moved    bool           // selections that have it must be made anew
 	searched bool           // its selector has changed
@@ -49,6 +49,15 @@ func (p *policy) inForce() *calico.Policy {
 
 // denies says that the policy denies everything, because the stored version is refused.
 func (p *policy) denies() bool { return p.invalid != "" && p.partial != nil }
+
+// list is the policy's list in a direction.
+func (p *policy) list(d Direction) *list {
+	if p.lists == nil {
+		id := ListID{Tier: p.key.Tier, Name: p.key.Policy}
+		p.lists = newLists(list{id: id, policy: p})
+	}
+	return &p.lists[d]
+}
 
 // source is the stored rules of a list. missing says why there are none, problem what endpoints have to report.
 func (l *list) source() (rules []calico.Rule, missing, problem string) {
@@ -84,9 +93,6 @@ func (c *Calc) policy(key calico.PolicyKey) *policy {
 	if p == nil {
 		c.index.lastID++
 		p = &policy{id: c.index.lastID, key: key, tier: c.tier(key.Tier)}
-		for d := range p.lists {
-			p.lists[d] = list{id: ListID{Tier: key.Tier, Name: key.Policy, Direction: Direction(d)}, policy: p}
-		}
 		p.tier.policies[p] = true
 		c.policies[key] = p
 	}
@@ -124,9 +130,7 @@ func (c *Calc) putPolicy(key calico.PolicyKey, valid, partial *calico.Policy, in
 	p := c.policy(key)
 	p.valid, p.partial, p.invalid = valid, partial, invalid
 	p.moved = true
-	for d := range p.lists {
-		c.reread(&p.lists[d])
-	}
+	c.reread(p.lists)
 	c.queuePolicy(p)
 }
 
@@ -211,7 +215,7 @@ func (c *Calc) fileQuery(p *policy) {
 
 // dropPolicy forgets a policy that is not stored, once Changes have taken note.
 func (c *Calc) dropPolicy(p *policy) {
-	if p.valid != nil || p.invalid != "" || !p.lists[Inbound].idle() || !p.lists[Outbound].idle() {
+	if p.valid != nil || p.invalid != "" || !p.lists.idle() {
 		return
 	}
 	delete(c.policies, p.key)

@@ -15,7 +15,7 @@ type profile struct {
 	tags    []*pair
 	rules   *calico.ProfileRules // nil: missing
 	invalid string               // why the stored rules are refused
-	lists   [2]list              // by direction
+	lists   *lists               // nil: not yet needed
 	classes []*class             // that inherit from it
 }
 
@@ -25,18 +25,22 @@ func (c *Calc) profile(name string) *profile {
 	if p == nil {
 		c.index.lastID++
 		p = &profile{id: c.index.lastID, name: name}
-		for d := range p.lists {
-			p.lists[d] = list{id: ListID{Name: name, Direction: Direction(d)}, profile: p}
-		}
 		c.profiles[name] = p
 	}
 	return p
 }
 
+// list is the profile's list in a direction.
+func (p *profile) list(d Direction) *list {
+	if p.lists == nil {
+		p.lists = newLists(list{id: ListID{Name: p.name}, profile: p})
+	}
+	return &p.lists[d]
+}
+
 // dropProfile forgets a profile that nothing speaks of.
 func (c *Calc) dropProfile(p *profile) {
-	if len(p.classes) == 0 && p.labels == nil && p.tags == nil && p.rules == nil && p.invalid == "" &&
-		p.lists[Inbound].idle() && p.lists[Outbound].idle() {
+	if len(p.classes) == 0 && p.labels == nil && p.tags == nil && p.rules == nil && p.invalid == "" && p.lists.idle() {
 		delete(c.profiles, p.name)
 	}
 }
@@ -61,9 +65,7 @@ func (p *profile) dropClass(pos int) {
 func (c *Calc) setProfileRules(name string, rules *calico.ProfileRules, invalid string) {
 	p := c.profile(name)
 	p.rules, p.invalid = rules, invalid
-	for d := range p.lists {
-		c.reread(&p.lists[d])
-	}
+	c.reread(p.lists)
 	c.dropProfile(p)
 }
 

@@ -125,7 +125,9 @@ func (o *outcome) whole() error {
 var sameValues = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
 
 // diff compares outcomes. Texts for people may differ, but not whether there are any.
-func diff(got, want *outcome) string { return cmp.Diff(want.withoutTexts(), got.withoutTexts(), sameValues) }
+func diff(got, want *outcome) string {
+	return cmp.Diff(want.withoutTexts(), got.withoutTexts(), sameValues)
+}
 
 func (o *outcome) withoutTexts() *outcome {
 	plain := newOutcome()

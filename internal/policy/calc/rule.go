@@ -16,6 +16,9 @@ type resolved struct {
 // resolve turns stored rules into those that the kernel side needs. An error names the rule.
 func (c *Calc) resolve(stored []calico.Rule, profile bool) (resolved, error) {
 	var out resolved
+	if len(stored) > 0 {
+		out.rules = make([]Rule, 0, len(stored))
+	}
 	for i := range stored {
 		r, err := c.resolveRule(&stored[i], &out)
 		if err != nil {
@@ -29,6 +32,9 @@ func (c *Calc) resolve(stored []calico.Rule, profile bool) (resolved, error) {
 		if r.IPv4 || r.IPv6 {
 			out.rules = append(out.rules, r)
 		}
+	}
+	if len(out.rules) == 0 {
+		out.rules = nil // an empty list is always the same
 	}
 	return out, nil
 }

@@ -32,11 +32,11 @@ const (
 
 // selection finds or makes the selection by policies, sorted by id.
 func (c *Calc) selection(policies []*policy, of endpointKind, like *selection) *selection {
-	b := append(c.endpoints.packed[:0], byte(of))
+	b := append(c.room[:0], byte(of))
 	for _, p := range policies {
 		b = binary.AppendUvarint(b, p.id)
 	}
-	c.endpoints.packed = b
+	c.room = b
 	s := c.selections[string(b)]
 	if s == nil {
 		s = newSelection(string(b), policies, of)
@@ -86,12 +86,12 @@ func (s *selection) order(policies []*policy, inboundOnly bool) []Tier {
 		}
 		t := &tiers[len(tiers)-1]
 		if p.governs(Inbound) {
-			t.Inbound = append(t.Inbound, p.lists[Inbound].id)
-			s.lists = append(s.lists, &p.lists[Inbound])
+			t.Inbound = append(t.Inbound, p.list(Inbound).id)
+			s.lists = append(s.lists, p.list(Inbound))
 		}
 		if p.governs(Outbound) && !inboundOnly {
-			t.Outbound = append(t.Outbound, p.lists[Outbound].id)
-			s.lists = append(s.lists, &p.lists[Outbound])
+			t.Outbound = append(t.Outbound, p.list(Outbound).id)
+			s.lists = append(s.lists, p.list(Outbound))
 		}
 	}
 	return tiers
