@@ -41,7 +41,7 @@ var may = map[string][]string{
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet"}),
 	"internal/overlay/flowstate": words,
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
-	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy"}),
+	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy", "internal/store/schema"}),
 	"internal/policy/nft":   join(words, []string{"internal/policy/calc", "internal/reconcile"}),
 	"internal/policy/judge": join(words, []string{"internal/policy/calc"}),
 	"internal/bgp":          join(words, machinery),

@@ -16,6 +16,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
 	"heddle/internal/overlay"
+	"heddle/internal/policy"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
@@ -34,6 +35,7 @@ type agentConfig struct {
 	tunnelIP         string
 	metrics          string
 	maxFlows         int
+	policy           policyConfig
 	log              logConfig
 }
 
@@ -69,6 +71,7 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 	f.StringVar(&c.tunnelIP, "tunnel-ip", "", "IPv4 `address` of this host by which other hosts send tunnelled packets")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
+	c.policy.flags(f)
 	c.log.flags(f)
 	return cmd
 }
@@ -99,6 +102,10 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := c.joinOnce(ctx, log); err != nil {
 		return err
 	}
+	environment, file, err := c.policy.settings()
+	if err != nil {
+		return err
+	}
 	id, open, err := c.access(log)
 	if err != nil {
 		return err
@@ -106,7 +113,8 @@ func (c *agentConfig) run(ctx context.Context) error {
 	metrics := telemetry.NewMetrics(version)
 	waiting := &waitingList{}
 	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
-	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{})}
+	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{}),
+		felix: felix{environment, file}}
 	waiting.tasks = []task.Task{main}
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
 	return task.Run(ctx, health, main)
@@ -130,6 +138,9 @@ func (c *agentConfig) roles() []string {
 // others are the roles beside the overlay.
 func (c *agentConfig) others() []string {
 	var all []string
+	if c.policy.on {
+		all = append(all, "policy")
+	}
 	return all
 }
 
@@ -138,6 +149,9 @@ func (c *agentConfig) cleanUp() error {
 	var errs []error
 	if c.overlay {
 		errs = append(errs, overlay.Cleanup(overlay.Options{Datapath: c.name}))
+	}
+	if c.policy.on {
+		errs = append(errs, policy.Cleanup(nil))
 	}
 	return errors.Join(errs...)
 }
@@ -228,6 +242,7 @@ type agentTask struct {
 	log      *slog.Logger
 	metrics  *telemetry.Metrics
 	ready    chan struct{}
+	felix    felix
 }
 
 func (t *agentTask) String() string         { return "agent" }
@@ -257,6 +272,9 @@ func (t *agentTask) agents(st *store.Etcd) []task.Task {
 		})
 		t.metrics.Register(a.Metrics)
 		all = append(all, a)
+	}
+	if t.config.policy.on {
+		all = append(all, t.config.policy.agent(t, st))
 	}
 	return all
 }

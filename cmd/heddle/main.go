@@ -108,6 +108,9 @@ func newRoot() *cobra.Command {
 	root.AddCommand(cli.DoctorCommand(cli.Check{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
 		Run: func(context.Context) error { return datapath.Probe() },
+	}, cli.Check{
+		Name: "nftables", For: "policy", Fix: "use a kernel with nf_tables, nf_conntrack and NAT (modules nf_tables, nft_chain_nat, nft_fib_inet, nft_log), and run as root",
+		Run: probeRules,
 	}))
 	return root
 }

@@ -1,0 +1,303 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/policy/nft"
+	"heddle/internal/store"
+	"heddle/internal/telemetry"
+)
+
+// Options of an agent. Host and Store are needed.
+type Options struct {
+	Host   string // this host's name in the model
+	HostID string // by which the virtual topology knows this host; empty: it has no part in one
+	Store  store.Store
+	// Environment and File are settings given on this host (see Environment and ParseFile). They come before those of the
+	// datastore.
+	Environment, File map[string]string
+	// Namespace is the network namespace of the host. Default this process's. It must stay open while the agent runs.
+	Namespace *hostnet.Namespace
+	Log       *slog.Logger // default: none
+}
+
+// Agent is the policy agent of one host. It is a task: see Run, Ready and String.
+type Agent struct {
+	opts    Options
+	log     *slog.Logger
+	ready   chan struct{}
+	metrics atomic.Pointer[[]telemetry.Value]
+}
+
+// New makes an agent. It does nothing until Run.
+func New(o Options) *Agent {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{})}
+}
+
+// String names the task.
+func (a *Agent) String() string { return "policy agent" }
+
+// Ready is closed once everything that etcd asked of this host is in force for the first time.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Metrics are the agent's figures as of its last pass.
+func (a *Agent) Metrics() []telemetry.Value {
+	if v := a.metrics.Load(); v != nil {
+		return *v
+	}
+	return nil
+}
+
+// check finds settings of this host with which no agent may work. Those of the datastore only make it wait.
+func (o *Options) check() error {
+	switch {
+	case o.Host == "":
+		return errors.New("policy agent: the host has no name")
+	case o.Store == nil:
+		return errors.New("policy agent: no store")
+	}
+	_, problems := Resolve(Sources{Environment: o.Environment, File: o.File})
+	for _, p := range problems {
+		if p.Fatal {
+			return fmt.Errorf("policy agent: %w", p)
+		}
+	}
+	return nil
+}
+
+// Run works until ctx ends. What is in force stays afterwards, see Cleanup. It must not be called twice.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.opts.check(); err != nil {
+		return err
+	}
+	if a.opts.Namespace == nil {
+		ns, err := hostnet.CurrentNamespace()
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		a.opts.Namespace = ns
+	}
+	net, err := hostnet.NewLinux(a.opts.Namespace)
+	if err != nil {
+		return err
+	}
+	defer net.Close()
+	return a.work(ctx, net)
+}
+
+// openRules opens the nftables of a namespace.
+func openRules(ns *hostnet.Namespace) (kernel *nft.Kernel, err error) {
+	err = ns.Do(func() (err error) {
+		kernel, err = nft.Open()
+		return err
+	})
+	return kernel, err
+}
+
+// work runs the parts.
+func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
+	kernel, err := openRules(a.opts.Namespace)
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	f := newFeed(a.opts.Store, a.log)
+	b := newBindings(a.opts.Store, a.opts.HostID, a.log)
+	r := newReporter(a.opts.Store, a.opts.Host, a.log)
+	usual, _ := Resolve(Sources{})
+	table, err := nft.New(kernel, usual.Rules, a.log)
+	if err != nil {
+		return err
+	}
+	e := newEngine(a.opts.Host, net, table, r, a.log)
+	e.sources.Environment, e.sources.File, e.resync = a.opts.Environment, a.opts.File, f.resync
+	foreign := make(chan struct{}, 1)
+	events, err := net.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.list(); err != nil {
+		return err
+	}
+	g.Go(func() error { return f.run(ctx) })
+	g.Go(func() error { return b.run(ctx) })
+	g.Go(func() error { return r.run(ctx) })
+	g.Go(func() error {
+		return kernel.Watch(ctx, func() {
+			select {
+			case foreign <- struct{}{}:
+			default:
+			}
+		})
+	})
+	g.Go(func() error { return a.loop(ctx, e, sources{f.out, b.out, events, foreign}) })
+	return g.Wait()
+}
+
+// sources are those who tell the engine something.
+type sources struct {
+	feed    <-chan news
+	bound   <-chan map[string]bool
+	events  <-chan hostnet.Event
+	foreign <-chan struct{} // somebody has changed nftables, perhaps the engine itself
+}
+
+// loop passes what store and kernel tell on to the engine, and has it act on all that has come.
+func (a *Agent) loop(ctx context.Context, e *engine, from sources) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case n := <-from.feed:
+			e.learn(n)
+		case names := <-from.bound:
+			e.bind(names)
+		case <-from.foreign:
+			e.dirty.foreign = true
+		case event, ok := <-from.events:
+			if !ok {
+				return a.watchEnded(ctx)
+			}
+			if err := e.hear(event); err != nil {
+				return err
+			}
+		}
+		if ok, err := drain(e, from); !ok {
+			return errors.Join(err, a.watchEnded(ctx))
+		}
+		next := e.pass(ctx)
+		if e.applied && e.refusal == nil && !e.dirty.rules {
+			select {
+			case <-a.ready:
+			default:
+				close(a.ready)
+			}
+		}
+		values := e.metrics()
+		a.metrics.Store(&values)
+		timer.Reset(max(0, time.Until(next)))
+	}
+}
+
+// watchEnded is what the end of the kernel's events means.
+func (a *Agent) watchEnded(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.New("the watch of links, addresses and routes has ended")
+}
+
+// drain takes in what else has come, so that many events make one pass.
+func drain(e *engine, from sources) (ok bool, err error) {
+	for {
+		select {
+		case n := <-from.feed:
+			e.learn(n)
+		case event, ok := <-from.events:
+			if !ok {
+				return false, nil
+			}
+			if err := e.hear(event); err != nil {
+				return false, err
+			}
+		default:
+			return true, nil
+		}
+	}
+}
+
+// Cleanup takes away everything that agents of this host have put into the kernel. Traffic is then free.
+func Cleanup(ns *hostnet.Namespace) error {
+	if ns == nil {
+		current, err := hostnet.CurrentNamespace()
+		if err != nil {
+			return err
+		}
+		defer current.Close()
+		ns = current
+	}
+	net, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return err
+	}
+	defer net.Close()
+	kernel, err := openRules(ns)
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	return errors.Join(cleanNetwork(net), nft.Cleanup(context.Background(), kernel))
+}
+
+// cleanNetwork removes our routes with the neighbours and parameters of their interfaces, and our tunnel devices.
+func cleanNetwork(net hostnet.Net) error {
+	routes, err := net.Routes()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	links := map[string]bool{}
+	for _, r := range routes {
+		if r.Protocol == RouteProtocol {
+			links[r.Link] = true
+			errs = append(errs, net.DeleteRouteOf(r))
+		}
+	}
+	neighbours, err := net.Neighbours()
+	errs = append(errs, err)
+	for _, n := range neighbours {
+		if links[n.Link] && n.Permanent {
+			errs = append(errs, net.DeleteNeighbour(n.Link, n.IP))
+		}
+	}
+	proxies, err := net.Proxies()
+	errs = append(errs, err)
+	for _, p := range proxies {
+		if links[p.Link] {
+			errs = append(errs, net.DeleteProxy(p))
+		}
+	}
+	for name := range links {
+		errs = append(errs, unconfigure(net, name))
+	}
+	all, err := net.Links()
+	errs = append(errs, err)
+	for _, l := range all {
+		if ours(l) {
+			errs = append(errs, net.DeleteLink(l.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unconfigure gives an interface's parameters the values that the kernel gives to new ones.
+func unconfigure(net hostnet.Net, name string) error {
+	var errs []error
+	for _, s := range [][2]string{{"ipv4/conf/", "/rp_filter"}, {"ipv4/conf/", "/route_localnet"}, {"ipv4/conf/", "/proxy_arp"},
+		{"ipv4/neigh/", "/proxy_delay"}, {"ipv6/conf/", "/proxy_ndp"}} {
+		value, err := net.Setting(s[0] + "default" + s[1])
+		if err == nil {
+			err = net.Set(hostnet.Setting{Name: s[0] + name + s[1], Value: value})
+		}
+		if err != nil && !errors.Is(err, hostnet.ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,287 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"heddle/calico"
+	"heddle/calico/legacy"
+	"heddle/calico/selector"
+)
+
+// known is what the store holds, as far as policy is concerned, other than what calc keeps.
+type known struct {
+	revision int64
+	complete bool             // a whole snapshot is in
+	seen     map[string]int64 // revision at which each key was last written, by path
+	merger   *legacy.Merger
+	ready    bool
+	global   map[string]string // settings
+	own      map[string]string // settings of this host
+	pools    map[netip.Prefix]*calico.Pool
+	hostIPs  map[string]netip.Addr // bird_ip of each host
+	bgpIPs   map[string]netip.Addr // ip_addr_v4 of each host
+	bad      map[string]error      // objects that cannot be read, by path
+	hidden   map[calico.Key]bool   // of the legacy tree, behind v1 objects
+}
+
+func newKnown() known {
+	return known{seen: map[string]int64{}, merger: legacy.NewMerger(), global: map[string]string{}, own: map[string]string{},
+		pools: map[netip.Prefix]*calico.Pool{}, hostIPs: map[string]netip.Addr{}, bgpIPs: map[string]netip.Addr{},
+		bad: map[string]error{}, hidden: map[calico.Key]bool{}}
+}
+
+// learn takes news of the store in. It decides nothing.
+func (e *engine) learn(n news) {
+	k := &e.known
+	if n.snapshot {
+		there := make(map[string]bool, len(n.all))
+		for _, kv := range n.all {
+			if !concerns(kv.Key) {
+				continue
+			}
+			there[kv.Key] = true
+			if mod, ok := k.seen[kv.Key]; !ok || mod != kv.ModRevision || n.other {
+				e.learnKey(kv.Key, kv.Value, kv.ModRevision)
+			}
+		}
+		for _, path := range slices.Sorted(maps.Keys(k.seen)) {
+			if !there[path] {
+				e.learnKey(path, nil, 0)
+			}
+		}
+		if !k.complete {
+			e.log.Info("the model is known", "revision", n.revision, "keys", len(there))
+		}
+		k.complete = true
+	}
+	for _, event := range n.events {
+		if !concerns(event.Key) {
+			continue
+		}
+		if event.Deleted {
+			e.learnKey(event.Key, nil, 0)
+		} else {
+			e.learnKey(event.Key, event.Value, event.ModRevision)
+		}
+	}
+	k.revision = n.revision
+}
+
+// learnKey takes one key in; a revision of 0 says that it is gone.
+func (e *engine) learnKey(path string, value []byte, mod int64) {
+	k := &e.known
+	if mod == 0 {
+		delete(k.seen, path)
+	} else {
+		k.seen[path] = mod
+	}
+	key, ok := calico.ParseKey(path)
+	if !ok {
+		return
+	}
+	var object any
+	var err error
+	if mod != 0 {
+		object, err = calico.Decode(key, value)
+	}
+	e.note(path, err)
+	if err != nil {
+		object = nil
+	}
+	switch key := key.(type) {
+	case calico.ReadyKey:
+		e.setReady(mod != 0 && string(value) == "true")
+	case calico.GlobalConfigKey:
+		setText(k.global, key.Name, value, mod != 0)
+		e.dirty.settings = true
+	case calico.HostConfigKey:
+		if key.Host == e.host && !strings.EqualFold(key.Name, "marker") {
+			setText(k.own, key.Name, value, mod != 0)
+			e.dirty.settings = true
+		}
+	case calico.PoolKey:
+		pool, _ := object.(*calico.Pool)
+		setOrDelete(k.pools, key.CIDR, pool, pool != nil)
+		e.dirty.surroundings, e.dirty.tunnels = true, true
+	case calico.HostIPKey:
+		ip, ok := object.(netip.Addr)
+		setOrDelete(k.hostIPs, key.Host, ip, ok && ip.Is4())
+		e.dirty.surroundings, e.dirty.tunnels = true, true
+	case calico.BGPNodeConfigKey:
+		if key.Name == "ip_addr_v4" {
+			ip, ok := object.(netip.Addr)
+			setOrDelete(k.bgpIPs, key.Host, ip, ok && ip.Is4())
+			e.dirty.surroundings, e.dirty.tunnels = true, true
+		}
+	default:
+		e.learnPolicy(key, object, value, err)
+	}
+}
+
+func setOrDelete[K comparable, V any](m map[K]V, key K, value V, set bool) {
+	if set {
+		m[key] = value
+	} else {
+		delete(m, key)
+	}
+}
+
+func setText(m map[string]string, name string, value []byte, set bool) {
+	setOrDelete(m, name, string(value), set)
+}
+
+// learnPolicy passes endpoints, profiles, tiers and policies on to calc, the legacy tree behind v1.
+func (e *engine) learnPolicy(key calico.Key, object any, value []byte, bad error) {
+	if !judged(key) {
+		return
+	}
+	if bad != nil {
+		object = unreadable{partial: PartOf(key, value), reason: bad.Error()}
+	}
+	e.dirty.calc = true
+	e.dirty.problems = e.dirty.problems || concernsAll(key)
+	merged := e.known.merger.Update(key, object)
+	for _, c := range merged.Changes {
+		if u, ok := c.Object.(unreadable); ok {
+			e.calc.Invalid(c.Key, u.partial, u.reason)
+		} else {
+			e.calc.Update(c.Key, c.Object)
+		}
+	}
+	for _, h := range merged.Hidden {
+		e.known.hidden[h] = true
+		e.log.Warn("an object of the legacy tree is hidden by one of v1", "kind", h.Kind(), "key", pathOf(h))
+	}
+	for _, h := range merged.Shown {
+		delete(e.known.hidden, h)
+	}
+}
+
+// unreadable stands for an object that cannot be read, and holds what of it can.
+type unreadable struct {
+	partial any
+	reason  string
+}
+
+// PartOf reads of an invalid object what lets it close traffic: of a policy the selector and the order, of a host
+// endpoint the name (spec §6.5). nil when not even that can be read.
+func PartOf(key calico.Key, value []byte) any {
+	var members struct {
+		Selector json.RawMessage
+		Order    json.RawMessage
+		Name     json.RawMessage
+	}
+	if json.Unmarshal(value, &members) != nil {
+		return nil
+	}
+	switch key.(type) {
+	case calico.PolicyKey:
+		var text string
+		if members.Selector == nil || json.Unmarshal(members.Selector, &text) != nil {
+			return nil
+		}
+		s, err := selector.Parse(text)
+		if err != nil {
+			return nil
+		}
+		p := &calico.Policy{Selector: s.String()}
+		var order float64
+		if members.Order != nil && json.Unmarshal(members.Order, &order) == nil && string(members.Order) != "null" {
+			p.Order = &order
+		}
+		return p
+	case calico.HostEndpointKey:
+		h := &calico.HostEndpoint{}
+		if members.Name == nil || json.Unmarshal(members.Name, &h.Name) != nil {
+			return nil
+		}
+		return h
+	}
+	return nil
+}
+
+// concernsAll says whether an object may make a problem for more than one endpoint.
+func concernsAll(key calico.Key) bool {
+	switch key.(type) {
+	case calico.WorkloadEndpointKey, calico.HostEndpointKey:
+		return false
+	}
+	return true
+}
+
+func pathOf(k calico.Key) string {
+	path, err := k.Path()
+	if err != nil {
+		return string(k.Kind())
+	}
+	return path
+}
+
+// judged says whether a key is of something that calc works with.
+func judged(key calico.Key) bool {
+	switch key.(type) {
+	case calico.WorkloadEndpointKey, calico.HostEndpointKey, calico.ProfileRulesKey, calico.ProfileTagsKey, calico.ProfileLabelsKey,
+		calico.PolicyKey, calico.TierKey:
+		return true
+	}
+	return false
+}
+
+// note keeps what cannot be read, and says so once for each cause.
+func (e *engine) note(path string, err error) {
+	was := e.known.bad[path]
+	switch {
+	case err == nil && was == nil:
+	case err == nil:
+		delete(e.known.bad, path)
+		e.log.Info("an object can be read again, or is gone", "key", path)
+	case was == nil || was.Error() != err.Error():
+		e.known.bad[path] = err
+		e.log.Error("an object cannot be read; it counts as absent", "key", path, "err", err)
+	}
+}
+
+// setReady notes the gate. When it opens again, everything is read anew before anything is applied: what was written
+// while it was closed need not have been whole.
+func (e *engine) setReady(ready bool) {
+	k := &e.known
+	if ready == k.ready {
+		return
+	}
+	k.ready = ready
+	if ready && k.complete && e.applied {
+		k.complete = false
+		e.resync()
+	}
+}
+
+// errNotReady and others say what the agent waits for.
+var (
+	errNotReady   = errors.New("/calico/v1/Ready is not \"true\": have `heddle serve` started once, or set it with `heddle calico ready`")
+	errNoSnapshot = errors.New("the first snapshot of /calico/ is not complete: the store does not answer yet")
+	errNoBindings = errors.New("it is not known yet which interfaces belong to the virtual topology")
+)
+
+// waitingFor says why nothing may be applied now, nil when it may.
+func (e *engine) waitingFor() error {
+	switch {
+	case !e.known.complete:
+		return errNoSnapshot
+	case !e.known.ready:
+		return errNotReady
+	case e.bound == nil:
+		return errNoBindings
+	}
+	return nil
+}
+
+// bind takes in which interfaces are the overlay's.
+func (e *engine) bind(names map[string]bool) {
+	e.bound = names
+	e.dirty.endpoints, e.dirty.surroundings = true, true
+}

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"heddle/calico"
+	"heddle/internal/policy/nft"
+)
+
+// ports reads a list of fail-safe ports: number, protocol:number or protocol:network:number, joined by commas. A number
+// alone is of TCP; an IPv6 network may stand in brackets. "none" and nothing clear the list.
+func ports(field func(*Settings) *[]nft.Failsafe) func(*Settings, string) error {
+	return func(s *Settings, v string) error {
+		if isNone(v) {
+			*field(s) = nil
+			return nil
+		}
+		var list []nft.Failsafe
+		for _, part := range strings.Split(v, ",") {
+			p, err := parseFailsafe(strings.TrimSpace(part))
+			if err != nil {
+				return fmt.Errorf("%q: %w", part, err)
+			}
+			list = append(list, p)
+		}
+		*field(s) = list
+		return nil
+	}
+}
+
+func parseFailsafe(text string) (nft.Failsafe, error) {
+	p := nft.Failsafe{Protocol: calico.ProtocolTCP}
+	if before, after, found := strings.Cut(text, ":"); found {
+		switch strings.ToLower(before) {
+		case "tcp":
+		case "udp":
+			p.Protocol = calico.ProtocolUDP
+		default:
+			return p, fmt.Errorf("protocol %q: want tcp or udp", before)
+		}
+		text = after
+		if at := strings.LastIndexByte(text, ':'); at >= 0 {
+			n, err := netip.ParsePrefix(strings.Trim(text[:at], "[]"))
+			if err != nil {
+				return p, fmt.Errorf("network %q: want a CIDR", text[:at])
+			}
+			p.Net, text = n.Masked(), text[at+1:]
+		}
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return p, errors.New("want a port from 1 to 65535")
+	}
+	p.Port = uint16(n)
+	return p, nil
+}
+
+// ParseFile reads a configuration file as peers write it: INI, in which the names of sections do not matter. Lines that
+// begin with # or ; are comments. An error names the line.
+func ParseFile(text string) (map[string]string, error) {
+	values := map[string]string{}
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		if line[0] == '[' {
+			if !strings.HasSuffix(line, "]") {
+				return nil, fmt.Errorf("line %d: %q: want [section]", i+1, line)
+			}
+			continue
+		}
+		at := strings.IndexAny(line, "=:")
+		if at <= 0 {
+			return nil, fmt.Errorf("line %d: %q: want name = value", i+1, line)
+		}
+		values[strings.TrimSpace(line[:at])] = strings.Trim(strings.TrimSpace(line[at+1:]), `"'`)
+	}
+	return values, nil
+}
+
+// Environment picks the settings out of a process's environment: those that begin with FELIX_.
+func Environment(environ []string) map[string]string {
+	values := map[string]string{}
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if rest, ok := strings.CutPrefix(name, "FELIX_"); ok {
+			values[rest] = value
+		}
+	}
+	return values
+}

@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"heddle/calico"
+	"heddle/internal/policy/calc"
+)
+
+// patience is how many refused commits in a row pass before endpoints are in error: the first ones may come from
+// something that mends itself.
+const patience = 3
+
+// tellStatuses works out the status of each endpoint of this host and tells the reporter what has changed.
+func (e *engine) tellStatuses() {
+	if !e.dirty.statuses {
+		return
+	}
+	e.dirty.statuses = false
+	e.report.concern(e.concerns())
+	defer e.report.start()
+	if !e.settings.EndpointReporting {
+		return
+	}
+	now := map[string]string{}
+	for key, w := range e.workloads {
+		e.status(now, calico.WorkloadEndpointStatusKey{Host: key.Host, Orchestrator: key.Orchestrator, Workload: key.Workload, Endpoint: key.Endpoint}, e.workloadStatus(key, w))
+	}
+	for key, h := range e.hosts {
+		e.status(now, calico.HostEndpointStatusKey{Host: key.Host, Endpoint: key.Endpoint}, e.hostStatus(key, h))
+	}
+	for path := range e.known.bad {
+		key, _ := calico.ParseKey(path)
+		if k, ok := key.(calico.WorkloadEndpointKey); ok && k.Host == e.host {
+			e.status(now, calico.WorkloadEndpointStatusKey{Host: k.Host, Orchestrator: k.Orchestrator, Workload: k.Workload, Endpoint: k.Endpoint}, calico.StatusError)
+		}
+	}
+	for path := range e.statuses {
+		if _, still := now[path]; !still {
+			e.report.set(path, "")
+		}
+	}
+	for path, status := range now {
+		if e.statuses[path] != status {
+			e.report.set(path, status)
+		}
+	}
+	e.statuses = now
+}
+
+func (e *engine) status(into map[string]string, key calico.Key, status string) {
+	if path, err := key.Path(); err == nil {
+		into[path] = status
+	}
+}
+
+// workloadStatus is down where the interface is, or where nothing is to be programmed; else error where programming has
+// failed, for good as far as we can tell; an interface whose set-up is still being tried is down (spec §15).
+func (e *engine) workloadStatus(key calico.WorkloadEndpointKey, w *calc.Workload) string {
+	name := w.Endpoint.Name
+	d := e.devices[name]
+	switch {
+	case e.assigned.refused[key] != "":
+		return calico.StatusError
+	case d == nil || !d.Running || w.Endpoint.State != calico.Active:
+		return calico.StatusDown
+	case len(w.Errors) > 0 || e.refusals > patience:
+		return calico.StatusError
+	case e.dirty.rules || !e.wiring.InPlace(name):
+		return calico.StatusDown
+	}
+	return calico.StatusUp
+}
+
+// hostStatus is that of a host endpoint: down where no interface is governed by it.
+func (e *engine) hostStatus(key calico.HostEndpointKey, h *calc.Host) string {
+	running := false
+	for name, by := range e.governed {
+		running = running || by == key && e.devices[name] != nil && e.devices[name].Running
+	}
+	switch {
+	case !running:
+		return calico.StatusDown
+	case h.Invalid != "" || len(h.Errors) > 0 || e.refusals > patience:
+		return calico.StatusError
+	case e.dirty.rules:
+		return calico.StatusDown
+	}
+	return calico.StatusUp
+}
+
+// concerns is what is wrong with the agent as a whole, for its status.
+func (e *engine) concerns() []string {
+	var all []string
+	if e.waiting != "" {
+		all = append(all, "waiting: "+e.waiting)
+	}
+	if e.refusal != nil {
+		all = append(all, "the kernel refuses the rules: "+e.refusal.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.failed)) {
+		all = append(all, fmt.Sprintf("device %s: %v", name, e.failed[name]))
+	}
+	for _, p := range e.problems {
+		if !strings.Contains(p, errUnknown.Error()) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
