@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // tor is a BIRD that peers with hosts as a top-of-rack router does, and has routes of its own.
@@ -121,9 +122,7 @@ func TestMesh(t *testing.T) {
 	}
 	l.put("/calico/bgp/v1/global/node_mesh", `{"enabled": true}`)
 	l.await("the mesh to come back", func() string { return a.routes("4") }, []string{"10.1.9.9" + via(b), "10.3.4.0/26 via"}, nil)
-	if now := r.since("10.1.4.0/26"); now != before || now == "" {
-		t.Errorf("a session that stays was disturbed: the router's route was %q, is %q", before, now)
-	}
+	r.wantStayed("10.1.4.0/26", before)
 }
 
 // TestReady: an agent waits until the data is ready, and keeps what it has when it no longer is.
@@ -163,4 +162,70 @@ func TestSpread(t *testing.T) {
 	l.await("one way", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via " + r.ip.String() + " dev eth0 metric 81"}, nil)
 	r.configure(tor("", h))
 	l.await("none", func() string { return "routes:" + h.routes("4") }, []string{"routes:"}, []string{"routes:1"})
+}
+
+// TestRestart: an agent that is killed, or told to end, and starts again costs no route: neither the router's, nor those
+// of another host, nor its own. What the router gave up meanwhile goes when it has told all it has.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*host){"killed": (*host).kill, "told to end": (*host).stop} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			h, other := l.host("h"), l.host("o")
+			r := l.bird("r", tor(routeNet+routeHost, h))
+			l.pool("10.1.0.0/16", "")
+			l.put("/calico/bgp/v1/host/h/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
+			l.block("h", "10.1.4.0/26")
+			h.workload("cali1", "10.1.9.9/32")
+			h.start()
+			other.start()
+			mine := []string{"10.1.4.0/26", "10.1.9.9"}
+			l.await("the router to learn", r.routes, mine, nil)
+			l.await("the other host to learn", func() string { return other.routes("4") }, mine, nil)
+			l.await("the host to learn", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via", "10.1.77.7 via"}, nil)
+			here, there := h.monitor(), other.monitor()
+			block, address := r.since("10.1.4.0/26"), r.since("10.1.9.9/32")
+
+			end(h)
+			l.await("the router to notice", func() string { return r.ask("show protocols all h") }, nil, []string{"  BGP state:          Established"})
+			r.configure(tor(routeNet, h))
+			if got := h.routes("4"); !strings.Contains(got, "172.16.0.0/16 via") || !strings.Contains(got, "blackhole 10.1.4.0/26") {
+				t.Errorf("without the agent the kernel has\n%s", got)
+			}
+			h.start()
+			l.await("the router's peer to be back", func() string { return r.ask("show protocols all h") },
+				[]string{"  BGP state:          Established"}, []string{"    Neighbor graceful restart active"})
+			l.await("what the router gave up to go", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via", "blackhole"}, []string{"10.1.77.7"})
+			l.await("the other host's session", func() string {
+				return fmt.Sprint(strings.Count(other.log.String(), `"session up" peer=`+h.ip.String()))
+			}, []string{"2"}, nil)
+			r.wantStayed("10.1.4.0/26", block)
+			r.wantStayed("10.1.9.9/32", address)
+			for where, log := range map[string]*lockedBuffer{"here": here, "there": there} {
+				for line := range strings.Lines(log.String()) {
+					if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, "10.1.77.7") {
+						t.Errorf("%s a route was gone for a while: %s", where, line)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestForgotten: routes of a router that is gone for good stay for the restart time, and go.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h := l.host("h")
+	r := l.bird("r", tor(routeNet, h))
+	l.put("/calico/bgp/v1/host/h/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
+	h.options.RestartTime = 2 * time.Second
+	h.start()
+	l.await("the host to learn", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via"}, nil)
+	h.kill()
+	r.ns.MustIP(t, "link set eth0 down")
+	h.start()
+	l.await("the route to go", func() string { return "routes:" + h.routes("4") }, []string{"routes:"}, []string{"routes:172.16"})
+	l.await("the reason", func() string { return strings.ReplaceAll(h.log.String(), "msg=", "\n") }, []string{`"peers have not told all`}, nil)
 }

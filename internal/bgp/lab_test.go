@@ -202,6 +202,28 @@ func (m *machine) routes(family string) string {
 	return strings.Join(lines, "\n")
 }
 
+// monitor notes every change of the machine's IPv4 routes from now on, as ip writes it.
+func (m *machine) monitor() *lockedBuffer {
+	t := m.lab.t
+	t.Helper()
+	log := &lockedBuffer{}
+	cmd := exec.Command("ip", "-4", "monitor", "route")
+	cmd.Stdout = log
+	if err := m.ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	// It listens when it tells of a route that comes and goes.
+	m.lab.await("the monitor", func() string {
+		m.ns.MustIP(t, "route replace 203.0.113.1/32 dev lo", "route replace 203.0.113.1/32 dev eth0")
+		return log.String()
+	}, []string{"203.0.113.1"}, nil)
+	return log
+}
+
 // await waits until what f says has all the wanted lines in it and none that begins with one of the unwanted.
 func (l *lab) await(what string, f func() string, wanted, unwanted []string) {
 	l.t.Helper()
@@ -337,7 +359,7 @@ func (l *lab) bird(name, config string) *bird {
 
 func (b *bird) write(config string) {
 	b.lab.t.Helper()
-	text := "log stderr all;\nrouter id " + b.ip.String() + ";\ntimeformat route iso long us;\ntimeformat protocol iso long us;\nprotocol device {}\n" +
+	text := "log stderr all;\nrouter id " + b.ip.String() + ";\ntimeformat route iso long us;\ntimeformat protocol iso long us;\nprotocol device {}\nprotocol direct { ipv4; ipv6; }\n" +
 		strings.NewReplacer("$ME6", b.v6.String(), "$ME", b.ip.String()).Replace(config)
 	if err := os.WriteFile(b.config, []byte(text), 0o600); err != nil {
 		b.lab.t.Fatal(err)
@@ -385,6 +407,29 @@ func (b *bird) since(dst string) string {
 		}
 	}
 	return ""
+}
+
+// wantStayed compares a destination with what since said before: it must not have gone and come back. BIRD's clock for
+// routes shifts by microseconds against the one it prints.
+func (b *bird) wantStayed(dst, before string) {
+	b.lab.t.Helper()
+	now := b.since(dst)
+	if was, is := learnedAt(before), learnedAt(now); was.IsZero() || is.Sub(was).Abs() > 50*time.Millisecond {
+		b.lab.t.Errorf("the router's route was\n%s\nis\n%s", before, now)
+	}
+}
+
+// learnedAt is the time in a line of since, such as "10.1.4.0/26 unicast [h 2026-11-21 14:54:46.864399] * (100)".
+func learnedAt(line string) time.Time {
+	fields := strings.Fields(line)
+	if len(fields) < 5 {
+		return time.Time{}
+	}
+	at, err := time.Parse("2006-01-02 15:04:05.999999", fields[3]+" "+strings.TrimSuffix(fields[4], "]"))
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // quick are timers that make BIRD connect at once.
