@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
+	"heddle/internal/bgp"
 	"heddle/internal/overlay"
 	"heddle/internal/policy"
 	"heddle/internal/store"
@@ -36,6 +37,7 @@ type agentConfig struct {
 	metrics          string
 	maxFlows         int
 	policy           policyConfig
+	bgp              bgpConfig
 	log              logConfig
 }
 
@@ -72,6 +74,7 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
 	c.policy.flags(f)
+	c.bgp.flags(f)
 	c.log.flags(f)
 	return cmd
 }
@@ -95,6 +98,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	tunnelIP, err := netip.ParseAddr(c.tunnelIP)
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
+	}
+	if err := c.bgp.check(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
@@ -141,6 +147,9 @@ func (c *agentConfig) others() []string {
 	if c.policy.on {
 		all = append(all, "policy")
 	}
+	if c.bgp.on {
+		all = append(all, "bgp")
+	}
 	return all
 }
 
@@ -152,6 +161,9 @@ func (c *agentConfig) cleanUp() error {
 	}
 	if c.policy.on {
 		errs = append(errs, policy.Cleanup(nil))
+	}
+	if c.bgp.on {
+		errs = append(errs, bgp.Cleanup())
 	}
 	return errors.Join(errs...)
 }
@@ -275,6 +287,9 @@ func (t *agentTask) agents(st *store.Etcd) []task.Task {
 	}
 	if t.config.policy.on {
 		all = append(all, t.config.policy.agent(t, st))
+	}
+	if t.config.bgp.on {
+		all = append(all, t.config.bgp.agent(t, st))
 	}
 	return all
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"heddle/internal/bgp"
+	"heddle/internal/store"
+)
+
+// bgpConfig is what flags say about the BGP speaker. Whom it peers with lies in the store.
+type bgpConfig struct {
+	on                    bool
+	routerID              string
+	port                  uint16
+	holdTime, restartTime time.Duration
+}
+
+func (c *bgpConfig) flags(f *pflag.FlagSet) {
+	f.BoolVar(&c.on, "bgp", false, "run the BGP speaker: routes to and from other hosts and routers")
+	f.StringVar(&c.routerID, "bgp-router-id", "", "IPv4 `address` by which peers tell this host from others (default its ip_addr_v4 in the store)")
+	f.Uint16Var(&c.port, "bgp-port", 179, "TCP `port` for BGP, the same on all hosts of a mesh")
+	f.DurationVar(&c.holdTime, "bgp-hold-time", 90*time.Second, "after how long without a word a BGP peer counts as gone")
+	f.DurationVar(&c.restartTime, "bgp-restart-time", 120*time.Second, "for how long routes outlive an agent that is away")
+}
+
+// check reads what can be wrong.
+func (c *bgpConfig) check() error {
+	if c.routerID == "" {
+		return nil
+	}
+	if a, err := netip.ParseAddr(c.routerID); err != nil || !a.Is4() {
+		return usagef("--bgp-router-id %q: want an IPv4 address", c.routerID)
+	}
+	return nil
+}
+
+// agent builds the BGP agent, once check has passed.
+func (c *bgpConfig) agent(t *agentTask, st *store.Etcd) *bgp.Agent {
+	id, _ := netip.ParseAddr(c.routerID) // the zero Addr for none
+	a := bgp.New(bgp.Options{Host: t.config.name, Store: st, RouterID: id, Port: c.port, HoldTime: c.holdTime, RestartTime: c.restartTime,
+		Log: t.log.With("part", "bgp")})
+	t.metrics.Register(a.Metrics)
+	return a
+}
