@@ -55,7 +55,7 @@ var may = map[string][]string{
 	"internal/cli": {"internal/topology/packet", "internal/topology/flow", "internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/offline": join(words, []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate",
-		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/nettest"}),
+		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/nettest", "internal/store"}),
 	"internal/nettest": {},
 	"cmd/heddle":       {"*"}, // builds the parts by hand
 }

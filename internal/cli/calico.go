@@ -8,6 +8,6 @@ func calicoCommand() *cobra.Command {
 		Use:   "calico",
 		Short: "Work with Calico's data model: its objects, keys and selectors",
 	}
-	cmd.AddCommand(calicoKeyCommand(), calicoValidateCommand(), calicoSelectorCommand())
+	cmd.AddCommand(calicoKeyCommand(), calicoValidateCommand(), calicoSelectorCommand(), calicoCheckCommand())
 	return cmd
 }
