@@ -32,8 +32,13 @@ type reader struct {
 // step is one part of a place: a member's name, or a position in a list.
 type step struct {
 	name  string
-	index int // -1: a member
+	index int // or aMember, or beforeMembers
 }
+
+const (
+	aMember       = -1
+	beforeMembers = -2
+)
 
 // member is what an object reads of itself: one member, whose value it reads unless it does not know the name.
 type member interface {
@@ -76,6 +81,7 @@ func (r *reader) field() string {
 	var b strings.Builder
 	for _, s := range r.place {
 		switch {
+		case s.index == beforeMembers:
 		case s.index >= 0:
 			b.WriteString("[" + strconv.Itoa(s.index) + "]")
 		case !plainName(s.name):
@@ -162,7 +168,7 @@ func (r *reader) object(f func(name string)) {
 		return
 	}
 	base := len(r.names)
-	r.place = append(r.place, step{index: -1})
+	r.place = append(r.place, step{index: beforeMembers})
 	var many map[string]bool
 	for first := true; r.failed == nil; first = false {
 		if first && r.take('}') {
@@ -172,7 +178,7 @@ func (r *reader) object(f func(name string)) {
 		if !ok {
 			return
 		}
-		r.place[len(r.place)-1].name = name
+		r.place[len(r.place)-1] = step{name, aMember}
 		if r.twice(name, base, &many) {
 			r.fail(r.pos, "is there twice")
 			return

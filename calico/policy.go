@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"slices"
 	"strings"
 
 	"heddle/calico/selector"
@@ -167,7 +168,7 @@ func (p *policy) member(r *reader, name string) bool {
 	case "pre_dnat":
 		p.PreDNAT = r.boolean()
 	case "types":
-		p.Types = r.texts()
+		p.Types = inOrder(r.texts())
 	case "annotations":
 		p.Annotations = r.stringMap()
 	default:
@@ -223,6 +224,14 @@ func checkTypes(types []string) *Error {
 	return nil
 }
 
+// inOrder puts ingress before egress.
+func inOrder(types []string) []string {
+	if slices.Equal(types, []string{TypeEgress, TypeIngress}) {
+		return []string{TypeIngress, TypeEgress}
+	}
+	return types
+}
+
 func (p *Policy) write(w *writer, options []selector.Option) {
 	w.open('{')
 	w.stringMember("selector", canonical(p.Selector, options))
@@ -234,7 +243,7 @@ func (p *Policy) write(w *writer, options []selector.Option) {
 			w.boolMember(m.name, true)
 		}
 	}
-	w.optionalTexts("types", p.Types)
+	w.optionalTexts("types", inOrder(p.Types))
 	if len(p.Annotations) > 0 {
 		w.name("annotations")
 		w.stringMap(p.Annotations)

@@ -70,6 +70,9 @@ func checkSelector(field, text string, options []selector.Option) *Error {
 	if text == "" {
 		return nil
 	}
+	if err := checkText(field, text); err != nil {
+		return err
+	}
 	if _, err := selector.Parse(text, options...); err != nil {
 		return refuse(field, text, "%v", err)
 	}

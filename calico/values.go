@@ -92,12 +92,11 @@ func hexValue(c byte) (byte, bool) {
 
 // address reads a bare address; the zero one for null.
 func (r *reader) address() netip.Addr {
-	start := r.next()
-	text := r.optional()
-	if text == "" && r.data[start] == 'n' || r.failed != nil {
+	if r.null() {
 		return netip.Addr{}
 	}
-	a, err := netip.ParseAddr(text)
+	start := r.next()
+	a, err := netip.ParseAddr(r.text())
 	if err != nil || a.Zone() != "" {
 		r.fail(start, "want an IP address")
 	}
