@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store"
+)
+
+// TestBGPAgent: a host that has joined runs the BGP speaker with the rights it has got, tells of it, and takes its routes
+// away when told to.
+func TestBGPAgent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	st := openData(t, s.data)
+	block := `{"cidr": "10.1.4.0/26", "affinity": "host:` + h.name + `", "allocations": [` + strings.Repeat("null, ", 63) + `null], "attributes": []}`
+	var ops []store.Op
+	for key, value := range map[string]string{
+		"/calico/bgp/v1/host/" + h.name + "/ip_addr_v4":              h.ip,
+		"/calico/bgp/v1/host/router/ip_addr_v4":                      "192.0.2.254",
+		"/calico/v1/ipam/v4/pool/10.1.0.0-16":                        `{"cidr": "10.1.0.0/16"}`,
+		"/calico/ipam/v2/host/" + h.name + "/ipv4/block/10.1.4.0-26": "{}",
+		"/calico/ipam/v2/assignment/ipv4/block/10.1.4.0-26":          block,
+	} {
+		ops = append(ops, store.Op{Key: key, Value: []byte(value)})
+	}
+	if _, err := st.Commit(t.Context(), nil, ops); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, h.ns, "agent", "--name", h.name, "--state", h.state, "--join", s.token(t), "--bgp", "--bgp-hold-time", "9s")
+
+	routes := func() string {
+		out, err := h.ns.Output(t.Context(), "ip", "route", "show", "proto", "81")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := nettest.Until(ctx, "the block's route", func() (bool, error) { return strings.HasPrefix(routes(), "blackhole 10.1.4.0/26"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`heddle_bgp_session_up{origin="mesh",peer="192.0.2.254"} 0`, "heddle_bgp_routes_exported 1", "heddle_bgp_routes_imported 0", "heddle_bgp_problems 0", "heddle_bgp_failing 0"} {
+		if status, text, err := r.page(ctx, "/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("metrics: %d, %v, want %s in\n%s", status, err, want, text)
+		}
+	}
+	r.stop(t)
+	if got := routes(); got == "" {
+		t.Error("the route went with the agent")
+	}
+	succeed(t, h.ns, "agent", "--cleanup", "--overlay=false", "--bgp", "--name", h.name)
+	if got := routes(); got != "" {
+		t.Errorf("after the clean-up there is %q", got)
+	}
+	if text, code := output(t, h.ns, "agent", "--bgp", "--bgp-router-id", "::1", "--name", h.name, "--state", h.state); code != 2 || !strings.Contains(text, "--bgp-router-id") {
+		t.Errorf("a bad router ID: exit code %d, %s", code, text)
+	}
+}
