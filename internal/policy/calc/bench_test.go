@@ -215,3 +215,93 @@ func BenchmarkNewSelector(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+// A change of one label of a local endpoint, which brings it into a set with 200,000 members or out of it, where 1,000
+// policies pick the endpoint either way.
+func BenchmarkLabelChange(b *testing.B) {
+	c := calc.New(here)
+	for i := range 200_000 {
+		c.Update(workload("host-1", 1+i, map[string]string{"alpha": "beta", "app": fmt.Sprintf("app-%d", i%1000)}))
+	}
+	for i := range 1000 {
+		p := &calico.Policy{Selector: `role == "web"`, Order: order(i)}
+		p.InboundRules, _ = fromSelectors(`alpha == "beta"`)
+		c.Update(policyKey(i), p)
+	}
+	key, in := workload(here, 0, map[string]string{"role": "web", "alpha": "beta"})
+	out := *in
+	out.Labels = map[string]string{"role": "web", "alpha": "gamma"}
+	c.Update(key, in)
+	c.Changes()
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		object := in
+		if i%2 == 1 {
+			object = &out
+		}
+		c.Update(key, object)
+		if changes := c.Changes(); len(changes.Sets) != 1 {
+			b.Fatalf("%d sets change", len(changes.Sets))
+		}
+	}
+}
+
+// A change of one of 10,000 policies that all pick 200 endpoints here: of its rules, and of its order.
+func BenchmarkPolicyChange(b *testing.B) {
+	c := calc.New(here)
+	for n := range 200 {
+		c.Update(workload(here, n, map[string]string{"alpha": "beta", "name": fmt.Sprint(n)}))
+	}
+	version := func(order *float64, from string) *calico.Policy {
+		p := &calico.Policy{Selector: "all()", Order: order}
+		p.InboundRules, _ = fromSelectors(from)
+		return p
+	}
+	for i := range 10_000 {
+		c.Update(policyKey(i), version(order(i), `alpha == "beta"`))
+	}
+	c.Changes()
+	for _, v := range []struct {
+		name     string
+		versions [2]*calico.Policy
+	}{
+		{"rules", [2]*calico.Policy{version(order(5000), `name == "1"`), version(order(5000), `alpha == "beta"`)}},
+		{"order", [2]*calico.Policy{version(order(7000), `alpha == "beta"`), version(order(5000), `alpha == "beta"`)}},
+	} {
+		b.Run(v.name, func(b *testing.B) {
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Update(policyKey(5000), v.versions[i%2])
+				if out := c.Changes(); len(out.Lists)+len(out.Workloads) == 0 {
+					b.Fatal("nothing changes")
+				}
+				i++
+			}
+		})
+	}
+}
+
+// What decoding the objects of BenchmarkSnapshotManyEndpoints costs beside: 250,000 endpoints and 10,000 policies.
+func BenchmarkDecodeManyEndpoints(b *testing.B) {
+	key, endpoint := workload(here, 0, map[string]string{"alpha": "beta", "app": "app-1", "role": "role-1"}, "profile-1")
+	p := &calico.Policy{Selector: `app == "app-1"`, Order: order(1)}
+	p.InboundRules, p.OutboundRules = fromSelectors(`role == "role-1"`, `role == "role-2"`, `role == "role-3"`, `role == "role-4"`, `role == "role-5"`)
+	decode := func(key calico.Key, object any, times int) {
+		value, err := calico.Encode(key, object)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range times {
+			if _, err := calico.Decode(key, value); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for range b.N {
+		decode(key, endpoint, 250_000)
+		decode(policyKey(0), p, 10_000)
+	}
+}

@@ -68,7 +68,7 @@ func (c *Calc) settlePolicy(p *policy, lc *localClass) {
 		lc.matched = slices.Insert(lc.matched, at, p)
 	case was && !now:
 		lc.matched = slices.Delete(lc.matched, at, at+1)
-	case !now:
+	case !now || !p.moved:
 		return
 	}
 	c.touch(lc, reselect)

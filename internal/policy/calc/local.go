@@ -86,11 +86,11 @@ func (c *Calc) queueLocal(l *local) {
 	}
 }
 
-// settleLocals works out which policies apply to the local classes that have been touched.
+// settleLocals works out which policies apply to the local classes that have been touched. Those without members go
+// last: the ones that their members have moved to mostly need the same.
 func (c *Calc) settleLocals() {
 	for _, lc := range c.touched {
-		if len(lc.members[workloads])+len(lc.members[hosts]) == 0 {
-			c.dropLocal(lc)
+		if lc.empty() {
 			continue
 		}
 		if lc.redo == rematch {
@@ -101,8 +101,15 @@ func (c *Calc) settleLocals() {
 		}
 		lc.redo = nothing
 	}
+	for _, lc := range c.touched {
+		if lc.empty() {
+			c.dropLocal(lc)
+		}
+	}
 	c.touched = c.touched[:0]
 }
+
+func (lc *localClass) empty() bool { return len(lc.members[workloads])+len(lc.members[hosts]) == 0 }
 
 // matchPolicies finds the policies that pick a local class.
 func (c *Calc) matchPolicies(lc *localClass) {

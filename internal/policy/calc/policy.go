@@ -2,6 +2,7 @@ package calc
 
 import (
 	"math"
+	"slices"
 
 	"heddle/calico"
 	"heddle/calico/selector"
@@ -128,10 +129,21 @@ func (c *Calc) refusePolicy(key calico.PolicyKey, partial *calico.Policy, reason
 
 func (c *Calc) putPolicy(key calico.PolicyKey, valid, partial *calico.Policy, invalid string) {
 	p := c.policy(key)
+	before, denied := p.inForce(), p.denies()
 	p.valid, p.partial, p.invalid = valid, partial, invalid
-	p.moved = true
+	p.moved = p.moved || denied != p.denies() || !sameStanding(before, p.inForce())
 	c.reread(p.lists)
 	c.queuePolicy(p)
+}
+
+// sameStanding says whether two versions of a policy take the same place among others. Which rules they have and which
+// endpoints they pick does not count.
+func sameStanding(a, b *calico.Policy) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return (a.Order == nil) == (b.Order == nil) && (a.Order == nil || *a.Order == *b.Order) &&
+		a.Untracked == b.Untracked && a.PreDNAT == b.PreDNAT && slices.Equal(a.Types, b.Types)
 }
 
 func (c *Calc) queuePolicy(p *policy) {
