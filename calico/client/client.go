@@ -108,12 +108,19 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// bound gives a call its deadline.
+// bound gives a call its deadline, and ends it when the client is closed.
 func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+	cancelTimeout := func() {}
+	if _, ok := ctx.Deadline(); !ok {
+		ctx, cancelTimeout = context.WithTimeout(ctx, c.timeout)
 	}
-	return context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(c.etcd.Ctx(), func() { cancel(ErrClosed) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+		cancelTimeout()
+	}
 }
 
 func (o Options) tls() (*tls.Config, error) {

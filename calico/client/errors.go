@@ -30,6 +30,8 @@ var (
 	ErrLeaseGone = errors.New("lease has ended")
 	// ErrUnavailable: etcd cannot be reached or has no leader. Whether a commit was made is unknown.
 	ErrUnavailable = errors.New("etcd is unavailable")
+	// ErrClosed: the client has been closed. Whether a commit was made is unknown.
+	ErrClosed = errors.New("client is closed")
 	// ErrDenied: etcd knows who asks and does not allow it.
 	ErrDenied = errors.New("permission denied")
 )
@@ -63,7 +65,7 @@ func invalid(key calico.Key, path string, err error) error {
 // explain turns an error of etcd into one of this package's, with what was done and what can be done about it.
 func explain(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return ctx.Err()
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
 	switch {
 	case errors.Is(err, rpctypes.ErrTooManyOps):

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -31,7 +32,7 @@ var errPlace = errors.New("the watch has lost its place")
 // cluster answers, or the cluster was set back, the watch lists again and delivers the difference to what it has
 // delivered so far, deletions too: the outcome is right, but what happened in between is not told.
 //
-// The one error that a watch delivers is its last: [ErrDenied], or that the client was closed. An end of ctx is none.
+// The one error that a watch delivers is its last: [ErrDenied] or [ErrClosed]. An end of ctx is none.
 // With several filters, or one for keys with two places, etcd sends all that lies under their common prefix.
 // What is not taken from the watch waits in memory, without a bound.
 func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, error] {
@@ -46,7 +47,11 @@ func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, err
 				err = pause(ctx)
 			}
 		}
-		if ctx.Err() == nil && !errors.Is(err, errStopped) {
+		switch {
+		case ctx.Err() != nil || errors.Is(err, errStopped):
+		case c.etcd.Ctx().Err() != nil:
+			yield(Event{}, fmt.Errorf("watch: %w", ErrClosed))
+		default:
 			yield(Event{}, explain(ctx, "watch", err))
 		}
 	}

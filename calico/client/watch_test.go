@@ -210,8 +210,11 @@ func TestWatchEnds(t *testing.T) {
 	for _, err := range w.Watch(t.Context(), s) {
 		last = err
 	}
-	if last == nil {
-		t.Error("the watch of a closed client ends without an error")
+	if !errors.Is(last, client.ErrClosed) {
+		t.Errorf("the watch of a closed client ends with %v", last)
+	}
+	if _, err := w.List(t.Context(), web); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("a list of a closed client: %v", err)
 	}
 }
 

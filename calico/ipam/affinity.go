@@ -90,6 +90,7 @@ func (t *tx) claimAll(ctx context.Context, l line, cidr netip.Prefix, from netip
 			failed = append(failed, one)
 			continue
 		}
+		t.check(calico.BlockKey{CIDR: one})
 		t.index(l.host, one)
 		claimed = append(claimed, one)
 	}
@@ -184,6 +185,7 @@ func (t *tx) releaseAffinity(ctx context.Context, key calico.BlockAffinityKey) e
 	if err != nil {
 		return t.unlessStale(err)
 	}
+	t.check(calico.BlockKey{CIDR: key.CIDR})
 	t.disown(key)
 	if b == nil || b.Affinity != calico.HostAffinity(key.Host) {
 		return nil // a stray key

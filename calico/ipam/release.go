@@ -260,6 +260,7 @@ func (t *tx) releaseHandle(ctx context.Context, handle string) (more bool, err e
 			continue
 		}
 		delete(left.Block, cidr)
+		t.check(calico.BlockKey{CIDR: cidr})
 		if b == nil {
 			continue
 		}

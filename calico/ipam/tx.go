@@ -166,7 +166,8 @@ func (t *tx) count(ctx context.Context, handle string, block netip.Prefix, n int
 	h, _ := v.(*calico.Handle)
 	switch {
 	case h == nil && n < 0:
-		return nil // a peer's: there is nothing to count down
+		t.check(key) // a peer's fault, if it is so: there is nothing to count down
+		return nil
 	case h == nil:
 		h = &calico.Handle{ID: handle, Block: map[netip.Prefix]int{}}
 	default:

@@ -1,0 +1,165 @@
+package ipam_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/calico/client"
+	"heddle/calico/ipam"
+)
+
+// holders knows who has which address, and finds those that two have.
+type holders struct {
+	mu sync.Mutex
+	of map[netip.Addr]string
+}
+
+func (h *holders) take(t testing.TB, who string, ips []netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range ips {
+		if other, twice := h.of[a]; twice {
+			t.Errorf("%s is given to %s while %s has it", a, who, other)
+		}
+		h.of[a] = who
+	}
+}
+
+// leave must be called before the addresses are released.
+func (h *holders) leave(ips []netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range ips {
+		delete(h.of, a)
+	}
+}
+
+// Processes of one host, and hosts that must borrow from each other, never get the same address, and lose none.
+func TestRaces(t *testing.T) {
+	t.Parallel()
+	for name, hosts := range map[string][]string{"one host": {"h", "h", "h"}, "three hosts": {"h1", "h2", "h3"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, "10.0.0.0/25")
+			h := &holders{of: map[netip.Addr]string{}}
+			var all sync.WaitGroup
+			for p, host := range hosts {
+				process := w.another(t)
+				for c := range 4 {
+					all.Go(func() { process.churn(t, h, host, fmt.Sprintf("%s-%d-%d", host, p, c)) })
+				}
+			}
+			all.Wait()
+			w.sound(t)
+			left := w.assigned(t)
+			if len(left) != len(h.of) {
+				t.Errorf("%d addresses are assigned, %d are held", len(left), len(h.of))
+			}
+			for a, who := range h.of {
+				if left[a] != who {
+					t.Errorf("%s: %q, want %q", a, left[a], who)
+				}
+			}
+		})
+	}
+}
+
+// churn assigns and releases, and in the end holds some.
+func (w world) churn(t testing.TB, h *holders, host, who string) {
+	ctx := context.Background()
+	var mine []netip.Addr
+	for range 20 {
+		got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: rand.IntN(8), Host: host, Handle: who})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		h.take(t, who, got)
+		mine = append(mine, got...)
+		n := rand.IntN(len(mine) + 1)
+		h.leave(mine[:n])
+		if not, err := w.ReleaseIPs(ctx, mine[:n]...); err != nil || len(not) > 0 {
+			t.Error(not, err)
+			return
+		}
+		mine = mine[n:]
+	}
+}
+
+// Connections that break and callers that give up leave no half state: what etcd has agrees with itself, and every
+// address that a caller was told of is there.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	w := start(t, "10.0.0.0/22")
+	h := &holders{of: map[netip.Addr]string{}}
+	unknown := false
+	for round := range 12 {
+		process := w.another(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		var all sync.WaitGroup
+		for c := range 6 {
+			who := fmt.Sprintf("%d-%d", round, c)
+			all.Go(func() { process.untilItFails(ctx, t, h, who) })
+		}
+		// At some moment the process dies, or its callers lose patience.
+		moment := time.NewTimer(rand.N(60 * time.Millisecond))
+		<-moment.C
+		if round%3 == 0 {
+			cancel()
+		} else {
+			process.client.Close()
+			unknown = true
+		}
+		all.Wait()
+		cancel()
+		process.client.Close()
+		w.sound(t)
+	}
+	left := w.assigned(t)
+	for a, who := range h.of {
+		if left[a] != who {
+			t.Errorf("%s: %q, want %q", a, left[a], who)
+		}
+	}
+	// Whoever is left in doubt finds what he has by its handle.
+	handles := map[string]bool{}
+	for _, who := range left {
+		handles[who] = true
+	}
+	if len(left) > len(h.of) && !unknown {
+		t.Errorf("%d addresses are assigned, %d are known of", len(left), len(h.of))
+	}
+	for who := range handles {
+		if err := w.ReleaseByHandle(t.Context(), who); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := w.assigned(t); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	w.sound(t)
+}
+
+// untilItFails assigns and releases until the process is dead or told to stop.
+func (w world) untilItFails(ctx context.Context, t testing.TB, h *holders, who string) {
+	for {
+		got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1 + rand.IntN(3), Host: "h", Handle: who})
+		h.take(t, who, got)
+		if err == nil && rand.IntN(2) == 0 && len(got) > 0 {
+			h.leave(got)
+			_, err = w.ReleaseIPs(ctx, got...)
+		}
+		if err != nil {
+			if !errors.Is(err, client.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			return
+		}
+	}
+}
