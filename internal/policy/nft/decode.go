@@ -377,12 +377,17 @@ func verdictOf(b []byte) verdict {
 }
 
 func (k *Kernel) counters(ctx context.Context) (map[string]Counter, error) {
+	return k.countersOf(ctx, tableName)
+}
+
+// countersOf are the named counters of tables of this name.
+func (k *Kernel) countersOf(ctx context.Context, name string) (map[string]Counter, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := map[string]Counter{}
 	for _, table := range []family{inet, arp} {
 		err := k.dump(ctx, unix.NFT_MSG_GETOBJ, table, func(m message) {
-			if in, _ := m.attribute(unix.NFTA_OBJ_TABLE); cString(in) != tableName || m.family != table {
+			if in, _ := m.attribute(unix.NFTA_OBJ_TABLE); cString(in) != name || m.family != table {
 				return
 			}
 			name, _ := m.attribute(unix.NFTA_OBJ_NAME)
@@ -390,7 +395,7 @@ func (k *Kernel) counters(ctx context.Context) (map[string]Counter, error) {
 			packets, _ := find(attributes(data), unix.NFTA_COUNTER_PACKETS)
 			bytes, _ := find(attributes(data), unix.NFTA_COUNTER_BYTES)
 			all[cString(name)] = Counter{Packets: quad(packets), Bytes: quad(bytes)}
-		}, tableName)
+		}, name)
 		if err != nil {
 			return nil, fmt.Errorf("nftables: counters: %w", err)
 		}
