@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -172,9 +173,10 @@ type unreadable struct {
 // endpoint the name (spec §6.5). nil when not even that can be read.
 func PartOf(key calico.Key, value []byte) any {
 	var members struct {
-		Selector json.RawMessage
-		Order    json.RawMessage
-		Name     json.RawMessage
+		Selector  json.RawMessage
+		Order     json.RawMessage
+		Untracked json.RawMessage
+		Name      json.RawMessage
 	}
 	if json.Unmarshal(value, &members) != nil {
 		return nil
@@ -182,27 +184,38 @@ func PartOf(key calico.Key, value []byte) any {
 	switch key.(type) {
 	case calico.PolicyKey:
 		var text string
-		if members.Selector == nil || json.Unmarshal(members.Selector, &text) != nil {
+		if !present(members.Selector) || json.Unmarshal(members.Selector, &text) != nil {
 			return nil
 		}
 		s, err := selector.Parse(text)
 		if err != nil {
 			return nil
 		}
-		p := &calico.Policy{Selector: s.String()}
-		var order float64
-		if members.Order != nil && json.Unmarshal(members.Order, &order) == nil && string(members.Order) != "null" {
-			p.Order = &order
-		}
-		return p
+		return &calico.Policy{Selector: s.String(), Order: orderPart(members.Order), Untracked: string(members.Untracked) == "true"}
 	case calico.HostEndpointKey:
 		h := &calico.HostEndpoint{}
-		if members.Name == nil || json.Unmarshal(members.Name, &h.Name) != nil {
+		if !present(members.Name) || json.Unmarshal(members.Name, &h.Name) != nil {
 			return nil
 		}
 		return h
 	}
 	return nil
+}
+
+// present says whether a member is there: null counts as absent.
+func present(member json.RawMessage) bool { return member != nil && string(member) != "null" }
+
+// orderPart reads the order of an invalid policy. One that cannot be read puts it before all others of its tier, so that
+// none of them allows what it may have been there to deny.
+func orderPart(member json.RawMessage) *float64 {
+	if !present(member) || string(member) == `"default"` {
+		return nil
+	}
+	order := math.Inf(-1)
+	if json.Unmarshal(member, &order) != nil {
+		order = math.Inf(-1)
+	}
+	return &order
 }
 
 // concernsAll says whether an object may make a problem for more than one endpoint.
