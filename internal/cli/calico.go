@@ -8,6 +8,8 @@ func calicoCommand() *cobra.Command {
 		Use:   "calico",
 		Short: "Work with Calico's data model: its objects, keys and selectors",
 	}
+	cmd.AddCommand(calicoApplyCommand(), calicoGetCommand(), calicoListCommand(), calicoWatchCommand(), calicoDeleteCommand(), calicoIPAMCommand(),
+		calicoMigrateCommand(), calicoReadyCommand())
 	cmd.AddCommand(calicoKeyCommand(), calicoValidateCommand(), calicoSelectorCommand(), calicoCheckCommand())
 	return cmd
 }

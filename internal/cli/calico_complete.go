@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"heddle/calico"
+	"heddle/calico/client"
+)
+
+// completePatience is how long a shell waits for a completion from the store.
+const completePatience = 2 * time.Second
+
+// completion completes a word of a command line.
+type completion = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective)
+
+func fixedCompletion(words ...string) completion {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func registerCompletion(cmd *cobra.Command, flag string, f completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
+		panic(err) // the flag is defined by the caller
+	}
+}
+
+// completeKinds completes the names of kinds.
+func completeKinds(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var words []cobra.Completion
+	for _, k := range calicoKinds() {
+		words = append(words, cobra.CompletionWithDesc(string(k.kind), k.aliases))
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNames completes a kind and then the names of its objects in the store.
+func completeNames(store *calicoStore) completion {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return completeKinds(cmd, args, word)
+		}
+		k, err := findKind(args[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return store.complete(cmd, func(ctx context.Context, c *client.Client) ([]string, error) {
+			all, err := readKind(ctx, c, k, make([]string, len(k.ids)), &listOptions{})
+			var names []string
+			for _, f := range all {
+				if name := f.name(); !slices.Contains(args[1:], name) {
+					names = append(names, name)
+				}
+			}
+			return names, err
+		})
+	}
+}
+
+// completeHosts completes the names of hosts that have anything in the store.
+func completeHosts(store *calicoStore) completion {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return store.complete(cmd, func(ctx context.Context, c *client.Client) ([]string, error) {
+			s, err := c.List(ctx, calico.HostMetadataKey{}, calico.HostIPKey{}, calico.AgentStatusKey{}, calico.HostEndpointKey{}, calico.WorkloadEndpointKey{})
+			if err != nil {
+				return nil, err
+			}
+			var hosts []string
+			for _, e := range s.Entries {
+				hosts = append(hosts, idsOf(e.Key)[0])
+			}
+			slices.Sort(hosts)
+			return slices.Compact(hosts), nil
+		})
+	}
+}
+
+// completeSelector completes the last term of a selector with the labels that endpoints and profiles have.
+func completeSelector(store *calicoStore) completion {
+	return func(cmd *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before := ""
+		for _, operator := range []string{"&& ", "|| ", "("} {
+			if i := strings.LastIndex(word, operator); i >= 0 && i+len(operator) > len(before) {
+				before = word[:i+len(operator)]
+			}
+		}
+		return store.complete(cmd, func(ctx context.Context, c *client.Client) ([]string, error) {
+			s, err := c.List(ctx, calico.WorkloadEndpointKey{}, calico.HostEndpointKey{}, calico.ProfileLabelsKey{})
+			if err != nil {
+				return nil, err
+			}
+			var terms []string
+			for _, e := range s.Entries {
+				for name, value := range labelsOf(e.Object, nil) {
+					terms = append(terms, before+"has("+name+")", before+labelTerm(name, value))
+				}
+			}
+			slices.Sort(terms)
+			return slices.Compact(terms), nil
+		})
+	}
+}
+
+// labelTerm picks by a label's value. A string of the language ends with the quote that it began with.
+func labelTerm(name, value string) string {
+	quote := `"`
+	if strings.Contains(value, quote) {
+		quote = "'"
+	}
+	return fmt.Sprintf("%s == %s%s%s", name, quote, value, quote)
+}
+
+// complete asks the store for words, and has none when it cannot be reached.
+func (s *calicoStore) complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completePatience)
+	defer cancel()
+	c, err := s.open()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer c.Close()
+	words, err := ask(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"heddle/calico"
+	"heddle/calico/client"
+	"heddle/calico/legacy"
+)
+
+// calicoDeleteCommand deletes objects.
+func calicoDeleteCommand() *cobra.Command {
+	var files []string
+	var missingFine, old bool
+	cmd := &cobra.Command{
+		Use:   "delete {KIND NAME… | -f FILE}",
+		Short: "Delete objects, by name or by the documents that made them",
+		Long: `Deletes objects in one transaction: all of them, or none when one is missing. With --legacy it deletes workload endpoints and profiles
+of the legacy tree, whose reference counts it keeps: a profile goes with the last endpoint that names it.
+
+` + kindHelp,
+	}
+	store := calicoStoreFlags(cmd)
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` of documents as for apply; their specs do not matter; repeatable")
+	cmd.Flags().BoolVar(&missingFine, "ignore-missing", false, "what is not there is no error")
+	cmd.Flags().BoolVar(&old, "legacy", false, "from the tree of Calico's first days, without /v1/")
+	format := outputFlag(cmd)
+	cmd.ValidArgsFunction = completeNames(store)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := wantJSON(*format); err != nil {
+			return err
+		}
+		targets, err := deleteTargets(cmd, args, files)
+		if err != nil {
+			return err
+		}
+		c, err := store.open()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if old {
+			return deleteLegacy(cmd, c, targets)
+		}
+		results, err := deleteAll(cmd.Context(), c, targets, missingFine)
+		return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
+	}
+	return cmd
+}
+
+// deleteTargets are the objects that the command line names.
+func deleteTargets(cmd *cobra.Command, args, files []string) ([]manifest, error) {
+	switch {
+	case len(files) > 0 && len(args) > 0:
+		return nil, &Exit{Code: 2, Text: "calico delete: give either a kind and names, or -f"}
+	case len(files) > 0:
+		return readFiles(files, cmd.InOrStdin())
+	case len(args) == 0:
+		return nil, &Exit{Code: 2, Text: "calico delete: give a kind and names, or -f"}
+	}
+	k, err := findKind(args[0])
+	if err != nil {
+		return nil, err
+	}
+	names := args[1:]
+	if len(k.ids) == 0 && len(names) == 0 {
+		names = []string{""} // there is one of it
+	}
+	if len(names) == 0 {
+		return nil, &Exit{Code: 2, Text: fmt.Sprintf("calico delete %s: name what to delete", k.kind)}
+	}
+	var targets []manifest
+	for _, name := range names {
+		m := manifest{kind: k}
+		if len(k.ids) > 0 || name != "" {
+			if m.ids, err = k.parseName(name); err != nil {
+				return nil, err
+			}
+		}
+		if m.key, err = k.key(m.ids, false); err != nil {
+			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: %v", m, err)}
+		}
+		targets = append(targets, m)
+	}
+	return targets, nil
+}
+
+// deleteAll deletes objects in one transaction.
+func deleteAll(ctx context.Context, c *client.Client, targets []manifest, missingFine bool) ([]applied, error) {
+	var changes []change
+	var missing []error
+	for _, m := range targets {
+		ops, err := m.deletion(ctx, c)
+		switch {
+		case errors.Is(err, client.ErrNotFound) && missingFine:
+		case errors.Is(err, client.ErrNotFound):
+			missing = append(missing, fmt.Errorf("%s: %w", m, client.ErrNotFound))
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", m, err)
+		default:
+			changes = append(changes, change{m.applied(actionDeleted), ops})
+		}
+	}
+	if err := errors.Join(missing...); err != nil {
+		return nil, err
+	}
+	return commitAll(ctx, c, changes)
+}
+
+// deletion is how an object is deleted, or ErrNotFound.
+func (m manifest) deletion(ctx context.Context, c *client.Client) ([]client.Op, error) {
+	switch {
+	case m.kind.kind == profileKind:
+		id := m.ids[0]
+		_, err := c.GetProfile(ctx, id)
+		return client.OpClearProfile(id), err
+	case m.kind.kind == calico.KindIPAMHost:
+		return []client.Op{client.OpClear(m.key)}, nil // all below it
+	}
+	e, err := c.Get(ctx, m.key)
+	if err != nil && e.Err == nil {
+		return nil, err
+	}
+	return []client.Op{client.OpClear(m.key)}, nil
+}
+
+// deleteLegacy deletes endpoints and profiles of the legacy tree, one after another.
+func deleteLegacy(cmd *cobra.Command, c *client.Client, targets []manifest) error {
+	w := legacy.NewWriter(c)
+	for _, m := range targets {
+		var faults []legacy.Fault
+		var err error
+		switch key := m.key.(type) {
+		case calico.WorkloadEndpointKey:
+			faults, err = w.DeleteEndpoint(cmd.Context(), key)
+		default:
+			if m.kind.kind != profileKind {
+				return &Exit{Code: 2, Text: fmt.Sprintf("%s: of the legacy tree, delete a WorkloadEndpoint or a Profile", m)}
+			}
+			err = w.DeleteProfile(cmd.Context(), m.ids[0])
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+		for _, f := range faults {
+			fmt.Fprintf(cmd.ErrOrStderr(), "heddle: %v: left as it is\n", f)
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), m, actionDeleted)
+	}
+	return nil
+}

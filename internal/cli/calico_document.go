@@ -1,0 +1,411 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"heddle/calico"
+	"heddle/calico/client"
+)
+
+// document is an object as `heddle calico get -o yaml` writes it and apply reads it: kind, the ids that tell it apart, and
+// what is stored. Values that are not JSON in the store, such as settings, are text.
+type document struct {
+	Kind     calico.Kind     `json:"kind"`
+	Metadata map[string]any  `json:"metadata,omitempty"`
+	Spec     json.RawMessage `json:"spec"`
+	// Invalid says why what is stored is not valid; spec is then what is stored. It is never applied.
+	Invalid string `json:"invalid,omitempty"`
+}
+
+// manifest is a document that was read and checked: what apply writes.
+type manifest struct {
+	kind   calicoKind
+	ids    []string
+	key    calico.Key // nil of a profile
+	object any        // nil of a profile
+	// profile is the object of the kind Profile.
+	profile *client.Profile
+}
+
+func (m manifest) String() string {
+	return strings.TrimSpace(string(m.kind.kind) + " " + m.kind.name(m.ids))
+}
+
+// readManifests reads all documents of a YAML stream or JSON text. The error has a line for each that is wrong, naming the
+// document and the field.
+func readManifests(name string, text []byte) ([]manifest, error) {
+	var all []manifest
+	var wrong []error
+	for i, doc := range splitDocuments(text) {
+		items, err := readDocument(doc)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: document %d: %w", name, i+1, err))
+		}
+		for j, item := range items {
+			m, err := item.manifest()
+			if err == nil {
+				all = append(all, m)
+				continue
+			}
+			place := fmt.Sprintf("%s: document %d", name, i+1)
+			if len(items) > 1 {
+				place += fmt.Sprintf(", item %d", j+1)
+			}
+			wrong = append(wrong, fmt.Errorf("%s: %w", place, err))
+		}
+	}
+	return all, errors.Join(wrong...)
+}
+
+// splitDocuments splits a YAML stream at its lines of three dashes, and leaves out what is empty.
+func splitDocuments(text []byte) [][]byte {
+	var docs [][]byte
+	var doc []byte
+	flush := func() {
+		if hasContent(doc) {
+			docs = append(docs, doc)
+		}
+		doc = nil
+	}
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && len(bytes.TrimLeft(rest, " \t\r\n")) == 0 {
+			flush()
+			continue
+		}
+		doc = append(doc, line...)
+	}
+	flush()
+	return docs
+}
+
+// hasContent says whether a document is more than comments.
+func hasContent(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		if s := bytes.TrimSpace(line); len(s) > 0 && s[0] != '#' {
+			return true
+		}
+	}
+	return false
+}
+
+// readDocument reads one document: an object, or a list of objects.
+func readDocument(text []byte) ([]document, error) {
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(raw, []byte("[")) {
+		var list []json.RawMessage
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return nil, err
+		}
+		var docs []document
+		for i, item := range list {
+			d, err := decodeDocument(item)
+			if err != nil {
+				return nil, fmt.Errorf("item %d: %w", i+1, err)
+			}
+			docs = append(docs, d)
+		}
+		return docs, nil
+	}
+	d, err := decodeDocument(raw)
+	if err != nil {
+		return nil, err
+	}
+	return []document{d}, nil
+}
+
+func decodeDocument(raw []byte) (d document, err error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return d, errors.New("want an object with kind, metadata and spec")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	dec.UseNumber()
+	if err := dec.Decode(&d); err != nil {
+		return d, fmt.Errorf("%w: want kind, metadata and spec", err)
+	}
+	if d.Kind == "" {
+		return d, errors.New("kind is missing")
+	}
+	return d, nil
+}
+
+// manifest checks a document.
+func (d document) manifest() (manifest, error) {
+	k, err := findKind(string(d.Kind))
+	if err != nil {
+		return manifest{}, fmt.Errorf("kind: %w", err)
+	}
+	m := manifest{kind: k}
+	if m.ids, err = k.metadata(d.Metadata); err != nil {
+		return m, fmt.Errorf("%s: metadata.%w", k.kind, err)
+	}
+	refuse := func(err error) (manifest, error) { return m, fmt.Errorf("%s: %w", m, err) }
+	if d.Invalid != "" {
+		return refuse(errors.New("it is marked invalid: mend spec and take invalid out"))
+	}
+	if k.kind == profileKind {
+		if m.profile, err = readProfile(m.ids[0], d.Spec); err != nil {
+			return refuse(fmt.Errorf("spec.%w", err))
+		}
+		return m, nil
+	}
+	if m.key, err = k.key(m.ids, false); err != nil {
+		return refuse(fmt.Errorf("metadata: %w", err))
+	}
+	if _, err := m.key.Path(); err != nil {
+		return refuse(fmt.Errorf("metadata: %w", err))
+	}
+	value, err := storedValue(d.Spec)
+	if err != nil {
+		return refuse(err)
+	}
+	if m.object, err = calico.Decode(m.key, value); err != nil {
+		return refuse(fmt.Errorf("spec: %w", err))
+	}
+	return m, nil
+}
+
+// metadata are the ids in a document's metadata, in the order of k.ids. Of a policy the tier may be missing; a version
+// (4 or 6), as `heddle calico key` tells it, must be that of the address.
+func (k calicoKind) metadata(given map[string]any) ([]string, error) {
+	ids := make([]string, len(k.ids))
+	for name, v := range given {
+		i := slices.Index(k.ids, name)
+		text, ok := scalarText(v)
+		switch {
+		case i < 0 && name != "version":
+			return nil, fmt.Errorf("%s: no such id of this kind: want %s", name, k.wantedIDs())
+		case !ok || text == "":
+			return nil, fmt.Errorf("%s: want text", name)
+		case i >= 0:
+			ids[i] = text
+		}
+	}
+	for i, id := range ids {
+		switch {
+		case id != "":
+		case k.kind == calico.KindPolicy && k.ids[i] == "tier":
+			ids[i] = defaultTier
+		default:
+			return nil, fmt.Errorf("%s is missing: want %s", k.ids[i], k.wantedIDs())
+		}
+	}
+	if v, ok := scalarText(given["version"]); ok {
+		version := "4"
+		if strings.Contains(strings.Join(ids, " "), ":") {
+			version = "6"
+		}
+		if !slices.Contains(k.ids, "cidr") && !slices.Contains(k.ids, "ip") || v != version {
+			return nil, fmt.Errorf("version: %s is not that of the address", v)
+		}
+	}
+	return ids, nil
+}
+
+func (k calicoKind) wantedIDs() string {
+	if len(k.ids) == 0 {
+		return "none"
+	}
+	return strings.Join(k.ids, ", ")
+}
+
+// scalarText is a name as text, though YAML may take it for a number or a truth.
+func scalarText(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case json.Number, bool:
+		return fmt.Sprint(v), true
+	}
+	return "", false
+}
+
+// storedValue is what the store has for a spec: JSON as it is, and a scalar as bare text.
+func storedValue(spec json.RawMessage) ([]byte, error) {
+	s := bytes.TrimSpace(spec)
+	switch {
+	case len(s) == 0 || string(s) == "null":
+		return nil, errors.New("spec is missing")
+	case s[0] == '{' || s[0] == '[':
+		return s, nil
+	case s[0] == '"':
+		var text string
+		err := json.Unmarshal(s, &text)
+		return []byte(text), err
+	}
+	return s, nil // a number or a truth
+}
+
+// specOf is the spec for a stored value.
+func specOf(value []byte) json.RawMessage {
+	s := bytes.TrimSpace(value)
+	if len(s) > 0 && (s[0] == '{' || s[0] == '[') && json.Valid(s) {
+		return s
+	}
+	text, err := json.Marshal(string(value))
+	if err != nil {
+		return json.RawMessage(`""`) // a string can always be written
+	}
+	return text
+}
+
+// profileSpec is the spec of a profile: any part may be missing.
+type profileSpec struct {
+	Rules  json.RawMessage `json:"rules,omitempty"`
+	Tags   json.RawMessage `json:"tags,omitempty"`
+	Labels json.RawMessage `json:"labels,omitempty"`
+}
+
+func readProfile(id string, raw json.RawMessage) (*client.Profile, error) {
+	var spec profileSpec
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&spec); err != nil {
+		return nil, fmt.Errorf(" %w: want rules, tags or labels", err)
+	}
+	if spec.Rules == nil && spec.Tags == nil && spec.Labels == nil {
+		return nil, errors.New(" it is empty: want rules, tags or labels")
+	}
+	p := &client.Profile{ID: id}
+	rules, err := decodePart[*calico.ProfileRules](calico.ProfileRulesKey{Profile: id}, spec.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	tags, err := decodePart[*calico.ProfileTags](calico.ProfileTagsKey{Profile: id}, spec.Tags)
+	if err != nil {
+		return nil, fmt.Errorf("tags: %w", err)
+	}
+	labels, err := decodePart[*calico.ProfileLabels](calico.ProfileLabelsKey{Profile: id}, spec.Labels)
+	if err != nil {
+		return nil, fmt.Errorf("labels: %w", err)
+	}
+	p.Rules, p.Tags, p.Labels = rules, tags, labels
+	return p, nil
+}
+
+// decodePart reads a part of a profile, nil where it is missing.
+func decodePart[T any](key calico.Key, raw json.RawMessage) (part T, err error) {
+	if raw == nil || string(raw) == "null" {
+		return part, nil
+	}
+	object, err := calico.Decode(key, raw)
+	if err != nil {
+		return part, err
+	}
+	part, ok := object.(T)
+	if !ok {
+		return part, fmt.Errorf("it is a %T", object)
+	}
+	return part, nil
+}
+
+// documentOf is the document of what the store has.
+func documentOf(k calicoKind, e client.Entry) document {
+	d := document{Kind: k.kind, Metadata: k.metadataOf(idsOf(e.Key))}
+	if e.Err == nil {
+		if value, err := calico.Encode(e.Key, e.Object); err == nil {
+			d.Spec = specOf(value)
+			return d
+		}
+	} else {
+		d.Invalid = e.Err.Error()
+	}
+	d.Spec = specOf(e.Raw)
+	return d
+}
+
+func (k calicoKind) metadataOf(ids []string) map[string]any {
+	if len(ids) == 0 {
+		return nil
+	}
+	m := map[string]any{}
+	for i, id := range ids {
+		m[k.ids[i]] = id
+	}
+	return m
+}
+
+// writeYAML writes documents as a stream that readManifests reads.
+func writeYAML(w io.Writer, docs []document) error {
+	for i, d := range docs {
+		text, err := d.yaml()
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			if _, err := io.WriteString(w, "---\n"); err != nil {
+				return err
+			}
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeAnyYAML(w io.Writer, v any) error {
+	text, err := yaml.Marshal(v)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
+
+// yaml writes the members in the order in which people read them.
+func (d document) yaml() ([]byte, error) {
+	type member struct {
+		name  string
+		value any
+	}
+	members := []member{{"kind", d.Kind}}
+	if len(d.Metadata) > 0 {
+		members = append(members, member{"metadata", d.Metadata})
+	}
+	if d.Invalid != "" {
+		members = append(members, member{"invalid", d.Invalid})
+	}
+	var out []byte
+	for _, m := range append(members, member{"spec", d.Spec}) {
+		text, err := yaml.Marshal(map[string]any{m.name: m.value})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text...)
+	}
+	return out, nil
+}
+
+// addPart takes a part of a profile into its document.
+func (d *document) addPart(e client.Entry) {
+	var spec profileSpec
+	if d.Spec != nil && json.Unmarshal(d.Spec, &spec) != nil {
+		return // it was made here
+	}
+	part := documentOf(calicoKind{kind: e.Key.Kind(), ids: []string{"profile"}}, e)
+	if part.Invalid != "" {
+		d.Invalid = strings.TrimPrefix(d.Invalid+"; "+part.Invalid, "; ")
+	}
+	switch e.Key.(type) {
+	case calico.ProfileRulesKey:
+		spec.Rules = part.Spec
+	case calico.ProfileTagsKey:
+		spec.Tags = part.Spec
+	case calico.ProfileLabelsKey:
+		spec.Labels = part.Spec
+	}
+	if raw, err := json.Marshal(spec); err == nil {
+		d.Spec = raw
+	}
+}
