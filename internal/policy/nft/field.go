@@ -23,6 +23,7 @@ var (
 	typePort    = keyType{name: "inet_service", magic: 13, length: 2,
 		show: func(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }}
 	typeICMP   = keyType{name: "icmp_type", magic: 14, length: 1, show: showByte}
+	typeICMPv6 = keyType{name: "icmpv6_type", magic: 29, length: 1, show: showByte}
 	typeMark   = keyType{name: "mark", magic: 19, length: 4, host: true, show: showMark}
 	typeState  = keyType{name: "ct_state", magic: 26, length: 4, host: true, show: showState}
 	typeFib    = keyType{name: "fib_addrtype", magic: 38, length: 4, host: true}
@@ -158,7 +159,11 @@ func icmpName(version int) string {
 }
 
 func icmpType(version int) field {
-	return payload(icmpName(version)+" type", expr.PayloadBaseTransportHeader, 0, typeICMP)
+	kind := typeICMP
+	if version == 6 {
+		kind = typeICMPv6
+	}
+	return payload(icmpName(version)+" type", expr.PayloadBaseTransportHeader, 0, kind)
 }
 
 func icmpCode(version int) field {

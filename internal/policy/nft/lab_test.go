@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -431,4 +432,63 @@ func (l *lab) expect(probes ...probe) {
 		out, _ := l.host.Output(context.Background(), "nft", "list", "table", "inet", tableName)
 		l.t.Logf("%s", out)
 	}
+}
+
+// sendFrames sends frames into a link, on one core.
+func (l *lab) sendFrames(k *link, frames ...[]byte) {
+	l.t.Helper()
+	must(l.t, onOneCore(func() error {
+		for _, f := range frames {
+			if err := unix.Sendto(k.socket, f, 0, &unix.SockaddrLinklayer{Ifindex: k.index}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// sortedBlocks puts the blocks of a listing, and the elements in them, in order: the kernel has none.
+func sortedBlocks(listing string) string {
+	var blocks []string
+	for b := range strings.SplitSeq(listing, "\n\n") {
+		words := strings.Fields(b)
+		if i := slices.Index(words, "elements"); i >= 0 {
+			all := strings.Split(strings.Join(words[i+3:len(words)-2], " "), ", ")
+			slices.Sort(all)
+			b = strings.Join(words[:i], " ") + " " + strings.Join(all, "; ")
+		}
+		blocks = append(blocks, strings.Trim(b, "\n{}"))
+	}
+	slices.Sort(blocks)
+	return strings.Join(blocks, "\n\n")
+}
+
+// everything asks for each kind of thing that a ruleset can hold.
+func (l *lab) everything() {
+	l.t.Helper()
+	l.around = Surroundings{
+		HostInterfaces: map[string]calico.HostEndpointKey{"eth0": {Host: labHost, Endpoint: "eth0"}, "eth1": {Host: labHost, Endpoint: "eth1"}},
+		Exempt:         []string{"cali9", "veth7"},
+		Pools:          []Pool{{netip.MustParsePrefix("10.65.0.0/16"), true}, {netip.MustParsePrefix("192.0.2.0/24"), false}, {netip.MustParsePrefix("fd65::/64"), true}},
+		IPIP:           &IPIP{Device: "tunl0", Address: netip.MustParseAddr("10.65.9.9"), Peers: []netip.Addr{netip.MustParseAddr(net1)}},
+		VXLAN:          &VXLAN{Port: 4789, Peers: []netip.Addr{netip.MustParseAddr(net1), netip.MustParseAddr(net1v6)}},
+	}
+	l.table.Surround(l.around)
+	l.apply(both())
+	l.apply(store{
+		workloadAt("w1"): workload(1, `"ipv4_nat": [{"int_ip": "10.65.0.1", "ext_ip": "192.0.2.20"}], "ipv6_nat": [{"int_ip": "fd65::1", "ext_ip": "2001:db8:f::1"}], `),
+		workloadAt("w3"): inactiveWorkload(3),
+		hostAt("eth0"):   `{"name": "eth0", "labels": {"h": "0"}, "profile_ids": ["gone"]}`,
+		hostAt("eth1"):   `{"name": "eth1"}`,
+		policyAt("u"):    `{"selector": "h == \"0\"", "untracked": true, "inbound_rules": [{}, {"action": "next-tier"}], "outbound_rules": []}`,
+		policyAt("d"):    `{"selector": "h == \"0\"", "pre_dnat": true, "inbound_rules": [{"protocol": "tcp"}]}`,
+		policyAt("r"): `{"selector": "has(w)", "inbound_rules": [
+			{"protocol": "tcp", "dst_ports": [80]}, {"protocol": "udp", "dst_ports": ["8000:8010"]}, {"protocol": "tcp", "!src_ports": [1, "2:9"], "ip_version": 4},
+			{"src_nets": ["10.0.0.0/8", "192.0.2.0/25", "192.0.2.200/32", "fd00::/8"], "action": "deny"}, {"!dst_net": "10.0.0.0/9"}, {"src_net": "10.65.0.9"},
+			{"src_selector": "w == \"1\"", "!dst_tag": "t"}, {"protocol": "icmp", "icmp_type": 8, "icmp_code": 0}, {"protocol": "icmpv6", "!icmp_type": 128},
+			{"protocol": "icmp", "!icmp_type": 3, "!icmp_code": 4}, {"protocol": "icmp", "ip_version": 4}, {"protocol": 47, "ip_version": 6}, {"!protocol": 47},
+			{"action": "log", "log_prefix": "seen"}, {"action": "log"}, {"action": "next-tier"}], "outbound_rules": [{}]}`,
+		"/calico/v1/policy/tier/a-name%20with%2feverything/metadata": "",
+		policyAt("odd%2fname%25"):                                    `{"selector": "has(w)", "inbound_rules": [], "outbound_rules": []}`,
+	})
 }
