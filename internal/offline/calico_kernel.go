@@ -306,7 +306,9 @@ func (lab *kernelLab) prepare(w *policyWorld, p *policyPacket, in, out string) e
 		if w.owners[dst] == "" {
 			lines = append(lines, fmt.Sprintf("route replace %s/%d dev %s", dst, dst.BitLen(), out))
 		}
-		lines = append(lines, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", dst, lab.ports[out].machine, out))
+		for _, a := range []netip.Addr{dst, p.packet.Dst} { // what belongs to no connection is not translated
+			lines = append(lines, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", a, lab.ports[out].machine, out))
+		}
 	}
 	if len(lines) > 0 {
 		if err := lab.host.IP(lines...); err != nil {

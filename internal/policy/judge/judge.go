@@ -134,6 +134,8 @@ type judgement struct {
 	config Config
 	p      Packet
 	walk   []Step
+
+	untrackedAllowed bool // by untracked policy: no connection is made of it
 }
 
 func (j *judgement) note(where, format string, args ...any) {

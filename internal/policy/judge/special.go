@@ -69,7 +69,11 @@ func (j *judgement) icmpv6(types ...uint8) bool {
 func metadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
 // translate gives the packet the destination that policy sees: that of a floating address, or of the metadata service.
+// What belongs to no connection is not translated.
 func (j *judgement) translate(in side) {
+	if j.p.State == Invalid || j.untrackedAllowed {
+		return
+	}
 	to := j.rules.Translated(j.p.Dst)
 	switch {
 	case to != j.p.Dst:
@@ -149,7 +153,7 @@ func (j *judgement) untracked(s side, dir calc.Direction) decision {
 	}
 	d := j.tiers(s.host.Untracked, dir)
 	if d.final && d.allowed {
-		j.p.State = New // nobody asks connection tracking any more
+		j.p.State, j.untrackedAllowed = New, true // nobody asks connection tracking any more
 	}
 	return d
 }
