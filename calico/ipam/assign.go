@@ -142,34 +142,56 @@ func (s *search) from(ctx context.Context, pool calico.PoolKey, b *calico.Block)
 // owned are the blocks that the index says are the host's.
 func (s *search) owned() []netip.Prefix { return append(slices.Clone(s.view.blocks), s.tx.claimed...) }
 
+// loadAtOnce is how many blocks are read in one go.
+const loadAtOnce = 32
+
 // own takes addresses from the host's blocks.
 func (s *search) own(ctx context.Context) error {
 	owned := s.owned()
 	for _, p := range s.pools {
-		var within []netip.Prefix
-		var keys []calico.Key
-		for _, cidr := range owned {
-			if p.CIDR.Contains(cidr.Addr()) {
-				within, keys = append(within, cidr), append(keys, calico.BlockKey{CIDR: cidr})
+		within := slices.DeleteFunc(slices.Clone(owned), func(cidr netip.Prefix) bool { return !p.CIDR.Contains(cidr.Addr()) })
+		err := s.each(ctx, within, func(b *calico.Block) error {
+			// An affinity without its block, or of a block that is another's, is a peer's half-done work.
+			if b.Affinity != calico.HostAffinity(s.line.host) {
+				return nil
 			}
+			if len(b.Unallocated) <= s.wanted {
+				s.tx.exhausted[b.CIDR] = true
+			}
+			return s.from(ctx, p, b)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls f with those blocks that exist and are as they must be, until there is nothing to do any more.
+func (s *search) each(ctx context.Context, cidrs []netip.Prefix, f func(*calico.Block) error) error {
+	for chunk := range slices.Chunk(cidrs, loadAtOnce) {
+		if s.satisfied() {
+			return nil
+		}
+		keys := make([]calico.Key, len(chunk))
+		for i, cidr := range chunk {
+			keys[i] = calico.BlockKey{CIDR: cidr}
 		}
 		if err := s.tx.load(ctx, keys...); err != nil {
 			return err
 		}
-		for _, cidr := range within {
+		for _, cidr := range chunk {
 			if s.satisfied() {
 				return nil
 			}
 			b, err := s.tx.loadedBlock(cidr)
 			if err != nil {
 				s.tx.ipam.log.Warn("a block is not used", "error", err)
+			}
+			if err != nil || b == nil {
 				continue
 			}
-			// An affinity without its block, or of a block that is another's, is a peer's half-done work.
-			if b == nil || b.Affinity != calico.HostAffinity(s.line.host) {
-				continue
-			}
-			if err := s.from(ctx, p, b); err != nil {
+			if err := f(b); err != nil {
 				return err
 			}
 		}
@@ -212,26 +234,16 @@ func (s *search) claim(ctx context.Context) error {
 
 // adopt takes addresses from those blocks that are the host's although the index does not say so, and has it say so.
 func (s *search) adopt(ctx context.Context, pool calico.PoolKey, candidates []netip.Prefix) (adopted bool, err error) {
-	var keys []calico.Key
-	for _, cidr := range candidates {
-		keys = append(keys, calico.BlockKey{CIDR: cidr})
-	}
-	if err := s.tx.load(ctx, keys...); err != nil {
-		return false, err
-	}
-	for _, cidr := range candidates {
-		b, err := s.tx.loadedBlock(cidr)
-		if err != nil || b == nil || b.Affinity != calico.HostAffinity(s.line.host) || len(b.Unallocated) == 0 || s.satisfied() {
-			continue
+	err = s.each(ctx, candidates, func(b *calico.Block) error {
+		if b.Affinity != calico.HostAffinity(s.line.host) || len(b.Unallocated) == 0 {
+			return nil
 		}
-		s.tx.index(s.line.host, cidr)
-		s.tx.claimed = append(s.tx.claimed, cidr)
+		s.tx.index(s.line.host, b.CIDR)
+		s.tx.claimed = append(s.tx.claimed, b.CIDR)
 		adopted = true
-		if err := s.from(ctx, pool, b); err != nil {
-			return adopted, err
-		}
-	}
-	return adopted, nil
+		return s.from(ctx, pool, b)
+	})
+	return adopted, err
 }
 
 // claim makes a block that does not exist, with its affinity key: at a stray one, a peer's, too.
@@ -260,29 +272,13 @@ func (s *search) borrow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for chunk := range slices.Chunk(taken.in(s.pools, s.line.host), 32) {
-		var keys []calico.Key
-		for _, cidr := range chunk {
-			keys = append(keys, calico.BlockKey{CIDR: cidr})
+	return s.each(ctx, taken.in(s.pools, s.line.host), func(b *calico.Block) error {
+		if !mayUse(b, s.line.host) {
+			return nil
 		}
-		if err := s.tx.load(ctx, keys...); err != nil {
-			return err
-		}
-		for _, cidr := range chunk {
-			if s.satisfied() {
-				return nil
-			}
-			b, err := s.tx.loadedBlock(cidr)
-			if err != nil || b == nil || !mayUse(b, s.line.host) {
-				continue
-			}
-			pool, _ := s.view.poolOf(cidr)
-			if err := s.from(ctx, pool, b); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		pool, _ := s.view.poolOf(b.CIDR)
+		return s.from(ctx, pool, b)
+	})
 }
 
 // mayUse says whether a host may take addresses of a block.

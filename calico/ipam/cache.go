@@ -16,20 +16,35 @@ type object struct {
 	known    int64 // the revision at which this was so
 }
 
-// maxCached is how many objects are kept. A block of 64 addresses takes some 10 kB.
-const maxCached = 4096
+// How many objects are kept. A block takes some 10 kB; a handle is hardly needed again but by those that release it.
+const (
+	maxHandles = 1024
+	maxOthers  = 8192
+)
 
 // cache remembers what was last seen or written. It may be out of date: what a transaction takes from here is a
 // condition of its commit.
 type cache struct {
-	mu      sync.Mutex
-	objects map[calico.Key]object
+	mu              sync.Mutex
+	handles, others map[calico.Key]object
+}
+
+func newCache() *cache {
+	return &cache{handles: map[calico.Key]object{}, others: map[calico.Key]object{}}
+}
+
+func (c *cache) of(key calico.Key) (objects map[calico.Key]object, limit int) {
+	if key.Kind() == calico.KindIPAMHandle {
+		return c.handles, maxHandles
+	}
+	return c.others, maxOthers
 }
 
 func (c *cache) get(key calico.Key) (object, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o, ok := c.objects[key]
+	objects, _ := c.of(key)
+	o, ok := objects[key]
 	return o, ok
 }
 
@@ -37,25 +52,24 @@ func (c *cache) get(key calico.Key) (object, bool) {
 func (c *cache) put(key calico.Key, o object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.objects == nil {
-		c.objects = map[calico.Key]object{}
-	}
-	if c.objects[key].known > o.known {
+	objects, limit := c.of(key)
+	if objects[key].known > o.known {
 		return
 	}
-	if len(c.objects) >= maxCached {
-		for k := range c.objects { // any one
-			delete(c.objects, k)
+	if len(objects) >= limit {
+		for k := range objects { // any one
+			delete(objects, k)
 			break
 		}
 	}
-	c.objects[key] = o
+	objects[key] = o
 }
 
 func (c *cache) forget(key calico.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.objects, key)
+	objects, _ := c.of(key)
+	delete(objects, key)
 }
 
 // objectOf is an entry of a snapshot. A block whose parts contradict each other is as one that cannot be decoded.

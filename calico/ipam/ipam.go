@@ -78,7 +78,7 @@ type IPAM struct {
 	operations int
 	log        *slog.Logger
 
-	cache cache
+	cache *cache
 	mu    sync.Mutex
 	lines map[line]*queue
 }
@@ -100,6 +100,7 @@ func New(c *client.Client, o Options) (*IPAM, error) {
 		host:       o.Host,
 		operations: cmp.Or(o.Operations, defaultOperations),
 		log:        o.Log,
+		cache:      newCache(),
 		lines:      map[line]*queue{},
 	}, nil
 }

@@ -149,7 +149,7 @@ func (i *IPAM) attempts(ctx context.Context, l line, q *queue, batch []*request)
 			continue
 		}
 		if v := t.views[l]; err == nil && v != nil {
-			q.view = v.with(t.claimed)
+			q.view = v.with(t.claimed, t.exhausted)
 		}
 		return n, errs, err
 	}

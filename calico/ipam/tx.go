@@ -25,6 +25,8 @@ type tx struct {
 	read  map[calico.Key]object
 	views map[line]*view
 	taken *blocks // all that exist, once asked for
+	// exhausted are blocks that have no address left, or had none: the next searches begin elsewhere.
+	exhausted map[netip.Prefix]bool
 	writes
 }
 
@@ -41,11 +43,12 @@ func (w writes) clone() writes {
 
 func (i *IPAM) newTx(fresh bool) *tx {
 	return &tx{
-		ipam:   i,
-		fresh:  fresh,
-		read:   map[calico.Key]object{},
-		views:  map[line]*view{},
-		writes: writes{written: map[calico.Key]any{}, checked: map[calico.Key]bool{}},
+		ipam:      i,
+		fresh:     fresh,
+		read:      map[calico.Key]object{},
+		views:     map[line]*view{},
+		exhausted: map[netip.Prefix]bool{},
+		writes:    writes{written: map[calico.Key]any{}, checked: map[calico.Key]bool{}},
 	}
 }
 

@@ -16,18 +16,27 @@ import (
 // view is what allocation on a host rests on, for one address family. It does not change.
 type view struct {
 	pools  []calico.PoolKey // usable, by key
-	blocks []netip.Prefix   // those that the index says are affine to the host, by pool and key
+	blocks []netip.Prefix   // those that the index says are affine to the host
 	config calico.IPAMConfig
 	read   map[calico.Key]object // pools and configuration as they were read
 }
 
-// with is the view after blocks were claimed.
-func (v *view) with(claimed []netip.Prefix) *view {
-	if len(claimed) == 0 {
+// with is the view after blocks were claimed. Those that are exhausted come last, so that a search need not pass them.
+func (v *view) with(claimed []netip.Prefix, exhausted map[netip.Prefix]bool) *view {
+	if len(claimed) == 0 && len(exhausted) == 0 {
 		return v
 	}
 	w := *v
-	w.blocks = append(slices.Clone(v.blocks), claimed...)
+	w.blocks = nil
+	var last []netip.Prefix
+	for _, cidr := range slices.Concat(v.blocks, claimed) {
+		if exhausted[cidr] {
+			last = append(last, cidr)
+		} else {
+			w.blocks = append(w.blocks, cidr)
+		}
+	}
+	w.blocks = append(w.blocks, last...)
 	return &w
 }
 
