@@ -31,10 +31,11 @@ type Options struct {
 
 // Agent is the policy agent of one host. It is a task: see Run, Ready and String.
 type Agent struct {
-	opts    Options
-	log     *slog.Logger
-	ready   chan struct{}
-	metrics atomic.Pointer[[]telemetry.Value]
+	opts      Options
+	log       *slog.Logger
+	ready     chan struct{}
+	sameEvery time.Duration // how often the store is asked whether it is still the same
+	metrics   atomic.Pointer[[]telemetry.Value]
 }
 
 // New makes an agent. It does nothing until Run.
@@ -42,7 +43,7 @@ func New(o Options) *Agent {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{})}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), sameEvery: sameEvery}
 }
 
 // String names the task.
@@ -114,7 +115,7 @@ func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	}
 	defer kernel.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	f := newFeed(a.opts.Store, a.log)
+	f := newFeed(a.opts.Store, a.sameEvery, a.log)
 	b := newBindings(a.opts.Store, a.opts.HostID, a.log)
 	r := newReporter(a.opts.Store, a.opts.Host, a.log)
 	usual, _ := Resolve(Sources{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"heddle/internal/hostnet"
@@ -173,7 +174,8 @@ func (e *engine) mend(ctx context.Context) time.Time {
 			e.mendAt = now.Add(retryMax)
 		case what != "":
 			e.counts.mended++
-			e.log.Warn("somebody has changed our rules; they are mended", "what", what)
+			first, _, _ := strings.Cut(what, "\n")
+			e.log.Warn("somebody has changed our rules; they are mended", "operations", strings.Count(what, "\n"), "first", first)
 		}
 	}
 	if every == 0 {

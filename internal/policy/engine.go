@@ -45,6 +45,7 @@ type engine struct {
 	names     map[int]string              // of devices, by index
 	addresses map[int]map[netip.Addr]bool // of devices, by index
 
+	begun     time.Time
 	dirty     dirty
 	settings  Settings
 	unusable  error    // a setting with which the agent must not work
@@ -88,7 +89,7 @@ type counts struct {
 }
 
 func newEngine(host string, n hostnet.Net, rules ruleset, report *reporter, log *slog.Logger) *engine {
-	e := &engine{host: host, net: n, rules: rules, calc: calc.New(host), log: log, now: time.Now, report: report, resync: func() {},
+	e := &engine{host: host, net: n, rules: rules, calc: calc.New(host), log: log, now: time.Now, begun: time.Now(), report: report, resync: func() {},
 		known: newKnown(), devices: map[string]*device{}, names: map[int]string{}, addresses: map[int]map[netip.Addr]bool{},
 		workloads: map[calico.WorkloadEndpointKey]*calc.Workload{}, hosts: map[calico.HostEndpointKey]*calc.Host{},
 		passed: map[calico.WorkloadEndpointKey]*calc.Workload{}, wired: map[string]wiring{}, statuses: map[string]string{},
@@ -109,31 +110,40 @@ func (e *engine) pass(ctx context.Context) time.Time {
 	if err == nil {
 		err = e.resolve()
 	}
-	e.wait(err)
+	next := e.wait(err)
 	if err == nil {
 		e.decide()
 		e.apply(ctx)
 	}
 	if e.applied {
-		return e.keep(ctx)
+		next = earlier(next, e.keep(ctx))
+	} else if e.dirty.rules && err == nil {
+		next = earlier(next, e.retryAt)
 	}
-	return e.now().Add(time.Hour)
+	return next
 }
 
-// wait says what is waited for, once for each cause.
-func (e *engine) wait(cause error) {
-	text := ""
+// patient is how long the agent waits for what always takes a moment before it says so.
+const patient = time.Second
+
+// wait says what is waited for, once for each cause, and when it has to be asked again.
+func (e *engine) wait(cause error) time.Time {
+	text, next := "", e.now().Add(time.Hour)
 	if cause != nil {
 		text = cause.Error()
 	}
+	begins := errors.Is(cause, errNoSnapshot) || errors.Is(cause, errNoBindings)
 	switch {
 	case text == e.waiting:
+	case begins && e.now().Sub(e.begun) < patient:
+		return e.begun.Add(patient)
 	case text == "":
 		e.log.Info("going on")
 	default:
 		e.log.Warn("waiting; what is in force stays", "for", text)
 	}
 	e.waiting = text
+	return next
 }
 
 // resolve reads the settings anew when one has changed. An error says that there is one with which the agent must not

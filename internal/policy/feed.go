@@ -49,17 +49,18 @@ type news struct {
 
 // feed follows the model. It begins with a snapshot and gives another one whenever it has lost its place.
 type feed struct {
-	store   store.Store
-	log     *slog.Logger
-	out     chan news
-	again   chan struct{} // holds a token when a snapshot is asked for
-	told    int64         // the revision of the last news
-	cluster uint64
-	other   bool // the store is another one than that of the last snapshot
+	store     store.Store
+	log       *slog.Logger
+	sameEvery time.Duration
+	out       chan news
+	again     chan struct{} // holds a token when a snapshot is asked for
+	told      int64         // the revision of the last news
+	cluster   uint64
+	other     bool // the store is another one than that of the last snapshot
 }
 
-func newFeed(st store.Store, log *slog.Logger) *feed {
-	return &feed{store: st, log: log, out: make(chan news, 64), again: make(chan struct{}, 1)}
+func newFeed(st store.Store, every time.Duration, log *slog.Logger) *feed {
+	return &feed{store: st, log: log, sameEvery: every, out: make(chan news, 64), again: make(chan struct{}, 1)}
 }
 
 // identified is a store that can tell which cluster it is.
@@ -138,7 +139,7 @@ func (f *feed) follow(ctx context.Context, list bool) error {
 		for range changes { // until the watch has let go
 		}
 	}()
-	same := time.NewTicker(sameEvery)
+	same := time.NewTicker(f.sameEvery)
 	defer same.Stop()
 	for {
 		select {

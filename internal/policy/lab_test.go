@@ -95,6 +95,7 @@ func (l *lab) run() {
 	o := l.options
 	o.Log = slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	l.agent = New(o)
+	l.agent.sameEvery = 200 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	agent, log := l.agent, l.log
