@@ -414,11 +414,8 @@ func checkSeen(t *testing.T, seen map[string]bool, typ reflect.Type) {
 func FuzzDecode(f *testing.F) {
 	kinds := append(Kinds(), KindBGPPeer, KindNodeMesh)
 	for i, kind := range kinds {
-		if kind == KindWorkloadEndpoint {
-			f.Add(byte(i), []byte(benchEndpoint))
-		}
-		if kind == KindPolicy {
-			f.Add(byte(i), []byte(benchPolicy))
+		for _, value := range samples[kind] {
+			f.Add(byte(i), []byte(value))
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind byte, value []byte) {
@@ -445,4 +442,31 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%q is taken, and is no JSON for encoding/json", value)
 		}
 	})
+}
+
+// samples are values as they may be stored, from which fuzzing starts.
+var samples = map[Kind][]string{
+	KindWorkloadEndpoint: {benchEndpoint,
+		`{"state":"active","name":"tap1","profile_id":"p","ipv4_nets":["10.0.0.1"],"ipv4_nat":[{"int_ip":"10.0.0.1","ext_ip":"192.0.2.1"}],"mac":null,"x":{"a":[1.5e3,"\u00e9"]}}`},
+	KindWorkloadEndpointStatus: {`{"status":"up"}`},
+	KindHostEndpoint:           {`{"name":"eth0","expected_ipv4_addrs":["192.0.2.1"],"expected_ipv6_addrs":["2001:db8::1"],"profile_ids":["p"],"labels":{"a":"b"}}`},
+	KindProfileRules:           {`{"inbound_rules":[{"action":"pass","ip_version":4,"!protocol":6,"src_nets":["10.0.0.0/8"],"!dst_net":"11.0.0.0/8","log_prefix":"a b"}],"outbound_rules":[{"protocol":"icmp","icmp_type":8,"icmp_code":0,"!icmp_type":1}]}`},
+	KindProfileTags:            {`["a","b"]`},
+	KindProfileLabels:          {`{"a":"b"}`},
+	KindProfileRefcount:        {`3`},
+	KindPolicy:                 {benchPolicy, `{"selector":"","order":"default","untracked":true,"types":["egress"],"annotations":{"a":"b"}}`},
+	KindTier:                   {`{"order":-1.5}`},
+	KindHostIP:                 {`192.0.2.1`},
+	KindHostMetadata:           {`{}`},
+	KindOrchRefs:               {`[{"orchestrator":"k8s","nodeName":"n"}]`},
+	KindAgentStatus:            {`{"time":"2015-08-14T10:37:54Z","uptime":12.5,"first_update":true}`},
+	KindIPPool:                 {`{"cidr":"10.0.0.0/16","ipip":"tunl0","ipip_mode":"always","masquerade":true,"ipam":false,"disabled":true}`},
+	KindIPAMBlock: {`{"cidr":"10.0.0.0/26","affinity":"host:h","allocations":[0,null,1],"unallocated":[1],"attributes":[{"handle_id":"a","secondary":{"k":"v"}},{"primary":"b"}],"strict_affinity":true}`,
+		`{"cidr":"fd80::/122","hostAffinity":"h","allocations":[null]}`},
+	KindIPAMHandle:      {`{"id":"x","block":{"10.0.0.0/26":4}}`},
+	KindIPAMConfig:      {`{"strict_affinity":true}`},
+	KindBGPPeer:         {`{"ip":"192.0.2.1","as_num":"1.10"}`},
+	KindNodeMesh:        {`{"enabled":true}`},
+	KindDHCPSubnet:      {`{"cidr":"10.0.0.0/24","gateway_ip":"10.0.0.1","dns_servers":["10.0.0.2"],"host_routes":[{"destination":"0.0.0.0/0","nexthop":"10.0.0.3"}],"network_id":"n"}`},
+	KindNeutronElection: {`server:1`},
 }
