@@ -146,6 +146,15 @@ func (e *engine) keep(ctx context.Context) time.Time {
 	if e.settings.RoutesRefresh > 0 {
 		next = earlier(next, e.sweepAt)
 	}
+	if every := e.settings.ResyncInterval; every > 0 {
+		if e.resyncAt.IsZero() || now.After(e.resyncAt) {
+			if !e.resyncAt.IsZero() {
+				e.resync()
+			}
+			e.resyncAt = now.Add(every)
+		}
+		next = earlier(next, e.resyncAt)
+	}
 	if e.waiting == "" && (e.dirty.tunnels || len(e.failed) > 0 || e.tunnelled.any()) && (e.dirty.tunnels || !now.Before(e.lookAt)) {
 		e.dirty.tunnels = false
 		e.lookAt = now.Add(tunnelsEvery)

@@ -72,6 +72,7 @@ type engine struct {
 	lookAt    time.Time         // when tunnels are looked at again
 	sweepAt   time.Time         // when routes are read back
 	mendAt    time.Time         // when the ruleset is read back
+	resyncAt  time.Time         // when the store is read anew
 	statuses  map[string]string // as told to the reporter, by path
 	counts    counts
 }

@@ -27,6 +27,7 @@ type reporter struct {
 	on       bool // there is something to tell: what is wanted is complete
 	settings Settings
 	problems []string          // of the whole agent, told with its liveness
+	soon     bool              // the liveness is not to wait for its time
 	wanted   map[string]string // endpoint statuses by path; what is not in it is to be gone
 	due      map[string]time.Time
 	swept    bool // told is what the store holds
@@ -66,6 +67,9 @@ func (r *reporter) configure(s Settings) {
 	if s.EndpointReporting != r.settings.EndpointReporting {
 		r.swept = false
 	}
+	if s.ReportingInterval != r.settings.ReportingInterval || s.ReportingTTL != r.settings.ReportingTTL {
+		r.soon = true
+	}
 	r.settings = s
 	r.mu.Unlock()
 	r.wake()
@@ -76,6 +80,7 @@ func (r *reporter) concern(problems []string) {
 	r.mu.Lock()
 	changed := !slices.Equal(r.problems, problems)
 	r.problems = problems
+	r.soon = r.soon || changed
 	r.mu.Unlock()
 	if changed {
 		r.wake()
@@ -183,14 +188,16 @@ func (r *reporter) pass(ctx context.Context) (time.Time, error) {
 // does, and one that stays and says since when.
 func (r *reporter) tellAlive(ctx context.Context, s Settings) error {
 	now := time.Now()
-	if now.Before(r.next) {
+	r.mu.Lock()
+	problems, soon := slices.Clone(r.problems), r.soon
+	r.soon = false
+	r.mu.Unlock()
+	if now.Before(r.next) && !soon {
 		return nil
 	}
+	r.next = now // until it is written
 	ctx, cancel := context.WithTimeout(ctx, reportPatience)
 	defer cancel()
-	r.mu.Lock()
-	problems := slices.Clone(r.problems)
-	r.mu.Unlock()
 	value, err := aliveValue(now, r.begun, !r.alive, problems)
 	if err != nil {
 		return err
