@@ -373,5 +373,6 @@ func allCounters() []ref {
 	for _, name := range slices.Concat(softRefusals, hardRefusals) {
 		all = append(all, ref{inet, name})
 	}
+	slices.SortFunc(all, compareRefs)
 	return all
 }
