@@ -68,6 +68,7 @@ func liveHeap() uint64 {
 
 // fromSelectors are rules that allow from the endpoints of selectors, one each, split over both directions.
 func fromSelectors(selectors ...string) (inbound, outbound []calico.Rule) {
+	inbound, outbound = make([]calico.Rule, 0, (len(selectors)+1)/2), make([]calico.Rule, 0, len(selectors)/2)
 	for i, s := range selectors {
 		r := calico.Rule{Action: calico.Allow, Protocol: calico.ProtocolTCP, DstPorts: []calico.Ports{{Low: 80, High: 80}}}
 		if i%2 == 0 {

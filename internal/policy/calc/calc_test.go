@@ -441,3 +441,26 @@ func TestOneSelectorIsOneSet(t *testing.T) {
 		t.Errorf("the set changes although a rule still names it: %+v", c.Sets)
 	}
 }
+
+// Many policies that change at once are found by another way than few.
+func TestManyPoliciesAtOnce(t *testing.T) {
+	b := newBench(t)
+	w := world{}
+	put := func(key calico.Key, object any) { w.put(key, object); b.Update(key, object) }
+	for i := range 5 {
+		put(epKey("here", fmt.Sprint(i)), ep("", fmt.Sprintf("n=%d", i)))
+	}
+	for round := range 4 {
+		for i := range 50 * (round + 1) {
+			put(polKey("default", fmt.Sprint(i)), uses(fmt.Sprintf(`n in {"%d", "%d"}`, (i+round)%5, i*round%5)))
+		}
+		if round == 3 {
+			put(epKey("here", "0"), nil)
+			put(epKey("here", "1"), ep("", "n=2"))
+		}
+		b.settle()
+		if d := diff(b.outcome, calculate(w, "here", calc.DefaultMaxSetSize)); d != "" {
+			t.Fatalf("round %d: in force (+) and wanted (-) differ:\n%s", round, d)
+		}
+	}
+}

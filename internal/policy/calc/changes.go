@@ -32,20 +32,30 @@ func (c *Calc) Changes() *Changes {
 	return out
 }
 
+// oneByOne is up to how many policies are looked at for each local class, when their selectors change. Beyond that it
+// costs less that the classes look for their policies anew.
+const oneByOne = 100
+
 // settlePolicies brings the policies in the queue into the index, and finds the local classes that they concern.
 func (c *Calc) settlePolicies() {
 	if len(c.queuedPolicies) == 0 {
 		return
 	}
-	var settled []*localClass // the others look for their policies themselves
-	for lc := range c.localClasses {
-		if lc.redo != rematch {
-			settled = append(settled, lc)
-		}
-	}
+	searched := 0
 	for _, p := range c.queuedPolicies {
 		c.fileQuery(p)
-		for _, lc := range settled {
+		if p.searched {
+			searched++
+		}
+	}
+	for lc := range c.localClasses {
+		if searched > oneByOne {
+			c.touch(lc, rematch)
+		}
+		if lc.redo == rematch {
+			continue // it looks itself
+		}
+		for _, p := range c.queuedPolicies {
 			c.settlePolicy(p, lc)
 		}
 	}
@@ -62,6 +72,9 @@ func (c *Calc) settlePolicy(p *policy, lc *localClass) {
 	now := was
 	if p.searched {
 		now = p.selects && c.index.matches(&p.query, lc.class)
+	}
+	if now != was && lc.shared {
+		lc.matched, lc.shared = slices.Clone(lc.matched), false
 	}
 	switch {
 	case now && !was:

@@ -3,7 +3,6 @@ package calc
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"net/netip"
 	"slices"
 
 	"heddle/calico"
@@ -11,35 +10,40 @@ import (
 
 // endpoint is what is kept of an endpoint, whatever its host: its class and the addresses that it adds to sets.
 type endpoint struct {
-	class     *class // nil: this place is free
-	pos       uint32 // in class.members
-	addresses []address
+	class *class     // nil: this place is free
+	pos   uint32     // in class.members
+	ip    [4]byte    // the only address, where more is nil
+	more  *[]address // nil: there is just ip, which nearly all have
+}
+
+// addresses are those that the endpoint holds. room is where they go if they are not a list already.
+func (e *endpoint) addresses(room []address) []address {
+	if e.more != nil {
+		return *e.more
+	}
+	return append(room, addressOf4(e.ip))
+}
+
+func (e *endpoint) setAddresses(all []address) {
+	if len(all) == 1 {
+		if ip, ok := all[0].as4(); ok {
+			e.ip, e.more = ip, nil
+			return
+		}
+	}
+	list := all // so that only this case allocates
+	e.more = &list
 }
 
 // endpointID is a place in endpoints.all. 0 stands for none.
 type endpointID uint32
 
-// address is an IP address in 16 bytes. An IPv4 address has its IPv6-mapped form, which no endpoint can have otherwise.
-type address [16]byte
-
-// family is 0 for IPv4 and 1 for IPv6.
-func (a address) family() int {
-	if a.addr().Is4() {
-		return 0
-	}
-	return 1
-}
-
-func (a address) addr() netip.Addr { return netip.AddrFrom16(a).Unmap() }
-
 // endpoints are all endpoints of all hosts, in a compact form.
 type endpoints struct {
-	byKey map[keyHash]endpointID
-	all   []endpoint // the first is unused
-	free  []endpointID
-	// holder is the endpoint that holds an address. Where there are several it is 0 and they are in holders.
-	holder  map[address]endpointID
-	holders map[address][]endpointID
+	byKey   map[keyHash]endpointID
+	all     []endpoint // the first is unused
+	free    []endpointID
+	holders holders
 	room    []byte // for text to hash
 }
 
@@ -48,10 +52,7 @@ type endpoints struct {
 type keyHash [16]byte
 
 func newEndpoints() endpoints {
-	return endpoints{
-		byKey: map[keyHash]endpointID{}, all: make([]endpoint, 1),
-		holder: map[address]endpointID{}, holders: map[address][]endpointID{},
-	}
+	return endpoints{byKey: map[keyHash]endpointID{}, all: make([]endpoint, 1), holders: newHolders()}
 }
 
 // hash names a workload endpoint, or a host endpoint, by the parts of its key.
@@ -79,7 +80,13 @@ func (c *Calc) put(key keyHash, k *class, addresses []address) {
 	if !known {
 		id = e.take()
 		e.byKey[key] = id
+		e.all[id].setAddresses(addresses)
 		e.enter(id, k)
+		for _, a := range addresses {
+			c.include(a, id, k.sets)
+			e.holders.hold(a, id)
+		}
+		return
 	}
 	c.settle(id, k, addresses)
 }
@@ -101,7 +108,7 @@ func (c *Calc) remove(key keyHash) {
 // settle changes an endpoint's class and addresses. A set that holds an address before and after sees nothing of it.
 func (c *Calc) settle(id endpointID, k *class, addresses []address) {
 	e := &c.endpoints
-	from, before := e.all[id].class, e.all[id].addresses
+	from, before := e.all[id].class, e.all[id].addresses(make([]address, 0, 1))
 	if from == k && slices.Equal(before, addresses) {
 		return
 	}
@@ -114,20 +121,20 @@ func (c *Calc) settle(id endpointID, k *class, addresses []address) {
 			c.exclude(a, id, lost)
 		} else {
 			c.exclude(a, id, from.sets)
-			e.unhold(a, id)
+			e.holders.unhold(a, id)
 		}
 	}
 	if from != k {
 		c.leave(id)
 		e.enter(id, k)
 	}
-	e.all[id].addresses = addresses
+	e.all[id].setAddresses(addresses)
 	for _, a := range addresses {
 		if slices.Contains(before, a) {
 			c.include(a, id, gained)
 		} else {
 			c.include(a, id, k.sets)
-			e.hold(a, id)
+			e.holders.hold(a, id)
 		}
 	}
 }
@@ -151,39 +158,11 @@ func (c *Calc) leave(id endpointID) {
 	}
 }
 
-// hold notes that an endpoint holds an address.
-func (e *endpoints) hold(a address, id endpointID) {
-	other, held := e.holder[a]
-	switch {
-	case !held:
-		e.holder[a] = id
-	case other == 0:
-		e.holders[a] = append(e.holders[a], id)
-	default:
-		e.holder[a] = 0
-		e.holders[a] = []endpointID{other, id}
-	}
-}
-
-// unhold notes that an endpoint no longer holds an address.
-func (e *endpoints) unhold(a address, id endpointID) {
-	if e.holder[a] != 0 {
-		delete(e.holder, a)
-		return
-	}
-	left := slices.DeleteFunc(e.holders[a], func(other endpointID) bool { return other == id })
-	if len(left) > 1 {
-		e.holders[a] = left
-		return
-	}
-	delete(e.holders, a)
-	e.holder[a] = left[0]
-}
-
 // include adds an address to sets that another endpoint does not give it to already.
 func (c *Calc) include(a address, id endpointID, sets []*set) {
-	others := c.endpoints.holders[a]
-	if other := c.endpoints.holder[a]; other != 0 && other != id {
+	h := &c.endpoints.holders
+	others := h.several(a)
+	if other := h.only(a); other != 0 && other != id {
 		others = []endpointID{other}
 	}
 	for _, s := range sets {
@@ -195,7 +174,7 @@ func (c *Calc) include(a address, id endpointID, sets []*set) {
 
 // exclude removes an address from sets that no other endpoint gives it to.
 func (c *Calc) exclude(a address, id endpointID, sets []*set) {
-	others := c.endpoints.holders[a]
+	others := c.endpoints.holders.several(a)
 	for _, s := range sets {
 		if !c.anyIn(s, others, id) {
 			c.change(s, a, false)
@@ -221,24 +200,4 @@ func (e *endpoints) take() endpointID {
 	}
 	e.all = append(e.all, endpoint{})
 	return endpointID(len(e.all) - 1)
-}
-
-// addressesOf collects distinct addresses.
-func addressesOf(lists ...[]netip.Addr) []address {
-	n := 0
-	for _, l := range lists {
-		n += len(l)
-	}
-	if n == 0 {
-		return nil
-	}
-	all := make([]address, 0, n)
-	for _, l := range lists {
-		for _, ip := range l {
-			if a := address(ip.As16()); !slices.Contains(all, a) {
-				all = append(all, a)
-			}
-		}
-	}
-	return all
 }

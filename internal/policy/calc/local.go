@@ -25,7 +25,8 @@ type local struct {
 type localClass struct {
 	class    *class
 	members  [endpointKinds][]*local
-	matched  []*policy // whose selectors pick the class, sorted by id
+	matched  []*policy // whose selectors pick the class, sorted by id; shared with its selections once they are made
+	shared   bool      // matched must be copied before it is changed
 	picked   [endpointKinds]*selection
 	problems [endpointKinds][]string
 	profiles []string
@@ -98,6 +99,9 @@ func (c *Calc) settleLocals() {
 		}
 		for s := range lc.picked {
 			c.pick(lc, endpointKind(s))
+			if now := lc.picked[s]; now != nil {
+				lc.matched, lc.shared = now.policies, true
+			}
 		}
 		lc.redo = nothing
 	}
@@ -114,9 +118,9 @@ func (lc *localClass) empty() bool { return len(lc.members[workloads])+len(lc.me
 // matchPolicies finds the policies that pick a local class.
 func (c *Calc) matchPolicies(lc *localClass) {
 	c.foundQueries = c.index.queriesOf(ofPolicies, lc.class, c.foundQueries[:0])
-	lc.matched = lc.matched[:0]
-	for _, q := range c.foundQueries {
-		lc.matched = append(lc.matched, q.policy)
+	lc.matched, lc.shared = make([]*policy, len(c.foundQueries)), false
+	for i, q := range c.foundQueries {
+		lc.matched[i] = q.policy
 	}
 	slices.SortFunc(lc.matched, byPolicyID)
 }

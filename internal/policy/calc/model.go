@@ -54,6 +54,8 @@ type List struct {
 }
 
 // Tier is the part of a tier that applies to an endpoint. A tier of which no policy selects the endpoint is left out.
+// Endpoints that the same policies pick share the slices, so a look at the first element's address mostly saves a look
+// at all; there may be thousands.
 type Tier struct {
 	Name              string
 	Inbound, Outbound []ListID // in order; without any in a direction the tier is skipped in that direction

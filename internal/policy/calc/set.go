@@ -72,11 +72,11 @@ func (c *Calc) fillSet(s *set) {
 
 // membersOf lists the addresses of a set, whose classes are given with an estimate of how many members they have.
 func (c *Calc) membersOf(s *set, classes []*class, n int) []address {
-	members := make([]address, 0, n)
+	members, room := make([]address, 0, n), [1]address{}
 	for _, k := range classes {
 		for _, id := range k.members {
-			for _, a := range c.endpoints.all[id].addresses {
-				if c.endpoints.holder[a] == id || c.firstIn(s, a) == id {
+			for _, a := range c.endpoints.all[id].addresses(room[:0]) {
+				if c.endpoints.holders.only(a) == id || c.firstIn(s, a) == id {
 					members = append(members, a)
 				}
 			}
@@ -87,7 +87,7 @@ func (c *Calc) membersOf(s *set, classes []*class, n int) []address {
 
 // firstIn is the first of several holders of an address that a set holds.
 func (c *Calc) firstIn(s *set, a address) endpointID {
-	for _, id := range c.endpoints.holders[a] {
+	for _, id := range c.endpoints.holders.several(a) {
 		if c.endpoints.all[id].class.has(s) {
 			return id
 		}
@@ -129,10 +129,11 @@ func (c *Calc) resetSets(k *class) {
 
 // moveMembers takes the addresses of a class's members out of sets and into others.
 func (c *Calc) moveMembers(k *class, lost, gained []*set) {
+	var room [1]address
 	for _, id := range k.members {
-		for _, a := range c.endpoints.all[id].addresses {
-			holders := c.endpoints.holders[a]
-			if c.endpoints.holder[a] != id && c.firstOf(k, holders) != id {
+		for _, a := range c.endpoints.all[id].addresses(room[:0]) {
+			holders := c.endpoints.holders.several(a)
+			if c.endpoints.holders.only(a) != id && c.firstOf(k, holders) != id {
 				continue // another member's turn
 			}
 			for _, s := range lost {
