@@ -157,7 +157,11 @@ func keyPath(line []byte) (string, error) {
 	if err := setIDs(key, given.IDs); err != nil {
 		return "", err
 	}
-	return key.Interface().(calico.Key).Path()
+	path, err := key.Interface().(calico.Key).Path()
+	if strings.ContainsAny(path, "\r\n") {
+		return "", fmt.Errorf("%q: has a line's end in it, and keys are printed one a line", path)
+	}
+	return path, err
 }
 
 // setIDs sets a key's fields. Each must be given; the version may be left out.
