@@ -23,6 +23,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"heddle/calico"
 )
 
 // Options say where etcd is and who asks. Plain connections are for loopback; elsewhere use TLS.
@@ -34,6 +36,8 @@ type Options struct {
 	TLS       *tls.Config // instead of the three files
 	User      string      // etcd user, where certificates do not tell it
 	Password  string
+	// Codec is how objects are read and written: with selectors of later versions, say.
+	Codec []calico.Option
 	// DialTimeout bounds logging in with a password. 0: 5 seconds.
 	DialTimeout time.Duration
 	// RequestTimeout bounds a call whose context has no deadline, but no watch. 0: 10 seconds.
@@ -53,6 +57,7 @@ const (
 // Client reads and writes the data model. Its methods may be called by many goroutines.
 type Client struct {
 	etcd       *clientv3.Client
+	codec      []calico.Option
 	timeout    time.Duration
 	checkEvery time.Duration
 }
@@ -89,7 +94,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), explain(context.Background(), "connect", err))
 	}
-	return &Client{etcd, o.RequestTimeout, checkEvery}, nil
+	return &Client{etcd, o.Codec, o.RequestTimeout, checkEvery}, nil
 }
 
 // reconnect are the pauses between attempts to connect. etcd's own grow to two minutes.

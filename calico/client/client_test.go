@@ -191,6 +191,22 @@ func TestUnknownMembersSurvive(t *testing.T) {
 	}
 }
 
+func TestSelectorsOfLaterVersions(t *testing.T) {
+	t.Parallel()
+	w, ctx := start(t), t.Context()
+	later := &calico.Policy{Selector: `role starts with "web"`}
+	if _, err := w.Create(ctx, web, later); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("create: %v", err)
+	}
+	c := must(client.New(client.Options{Endpoints: []string{w.endpoint}, Codec: []calico.Option{calico.SelectorExtensions()}}))(t)
+	defer c.Close()
+	must(c.Create(ctx, web, later))(t)
+	must(c.Get(ctx, web))(t)
+	if _, err := w.Get(ctx, web); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("get: %v", err)
+	}
+}
+
 // Many who read, change and write one object at once lose nothing.
 func TestConcurrentUpdates(t *testing.T) {
 	t.Parallel()

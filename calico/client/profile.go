@@ -81,7 +81,7 @@ func (c *Client) GetProfile(ctx context.Context, id string) (Profile, error) {
 	p := Profile{ID: id}
 	for i, k := range keys {
 		if kv := found[paths[i]]; kv != nil {
-			p.set(entry(k, kv))
+			p.set(c.entry(k, kv))
 		}
 	}
 	if len(found) == 0 {
@@ -169,6 +169,11 @@ func (p Profile) ops(op func(i int, key calico.Key, object any) Op) []Op {
 		all = append(all, op(i, key, objects[i]))
 	}
 	return all
+}
+
+// ApplyProfile is a commit of [OpApplyProfile].
+func (c *Client) ApplyProfile(ctx context.Context, p Profile) (int64, error) {
+	return c.Commit(ctx, OpApplyProfile(p)...)
 }
 
 // DeleteProfile deletes a profile, or fails with [ErrNotFound] when none of its keys is there.

@@ -58,7 +58,7 @@ func (c *Client) Get(ctx context.Context, key calico.Key) (Entry, error) {
 	if kv == nil {
 		return Entry{}, &KeyError{Key: key, Path: p.left, Err: ErrNotFound}
 	}
-	e := entry(key, kv)
+	e := c.entry(key, kv)
 	if e.Err != nil {
 		return e, invalid(key, e.Path, e.Err)
 	}
@@ -109,7 +109,7 @@ func (c *Client) Read(ctx context.Context, keys ...calico.Key) (*Snapshot, error
 		p, _ := placesOf(k)
 		for _, path := range p.paths() {
 			if kv := found[path]; kv != nil {
-				s.add(k, kv)
+				s.add(c.entry(k, kv))
 				delete(found, path) // a key may be asked for twice
 			}
 		}
@@ -185,7 +185,7 @@ func (c *Client) List(ctx context.Context, filters ...calico.Key) (*Snapshot, er
 	return c.collect(ctx, filters, func(ctx context.Context, s *Snapshot, prefix string) error {
 		return c.pages(ctx, s, prefix, func(kv *mvccpb.KeyValue) {
 			if key, ok := pick(filters, string(kv.Key)); ok {
-				s.add(key, kv)
+				s.add(c.entry(key, kv))
 			}
 		})
 	})
@@ -219,9 +219,9 @@ again:
 	}
 }
 
-// add takes a key in, of two places the one that counts.
-func (s *Snapshot) add(key calico.Key, kv *mvccpb.KeyValue) {
-	e := entry(key, kv)
+// add takes an entry in, of two places the one that counts.
+func (s *Snapshot) add(e Entry) {
+	key := e.Key
 	p, err := placesOf(key)
 	if err != nil || p.right == "" {
 		s.Entries = append(s.Entries, e)
@@ -293,7 +293,7 @@ func (c *Client) pages(ctx context.Context, s *Snapshot, prefix string, f func(*
 	}
 }
 
-func entry(key calico.Key, kv *mvccpb.KeyValue) Entry {
+func (c *Client) entry(key calico.Key, kv *mvccpb.KeyValue) Entry {
 	e := Entry{
 		Key:      key,
 		Path:     string(kv.Key),
@@ -302,6 +302,6 @@ func entry(key calico.Key, kv *mvccpb.KeyValue) Entry {
 		Revision: kv.ModRevision,
 		Lease:    LeaseID(kv.Lease),
 	}
-	e.Object, e.Err = calico.Decode(key, kv.Value)
+	e.Object, e.Err = calico.Decode(key, kv.Value, c.codec...)
 	return e
 }

@@ -269,7 +269,7 @@ func (w *watch) event(key calico.Key, kv *mvccpb.KeyValue) (Event, bool) {
 	}
 	now := place{string(kv.Key), kv.ModRevision}
 	w.seen[key] = now
-	return Event{Entry: entry(key, kv)}, !known || now != before
+	return Event{Entry: w.client.entry(key, kv)}, !known || now != before
 }
 
 // compare lists anew and delivers the difference.

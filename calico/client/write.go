@@ -104,7 +104,7 @@ func (c *Client) Delete(ctx context.Context, key calico.Key, revision int64) err
 func (c *Client) Commit(ctx context.Context, ops ...Op) (int64, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	writes, err := prepare(ops)
+	writes, err := c.prepare(ops)
 	if err != nil {
 		return 0, err
 	}
@@ -178,6 +178,7 @@ type write struct {
 	value    []byte
 	reads    bool     // needs what is there
 	prefixes []string // of none
+	codec    []calico.Option
 }
 
 // txn is a transaction of etcd in the making.
@@ -186,7 +187,7 @@ type txn struct {
 	then, otherwise []clientv3.Op
 }
 
-func prepare(ops []Op) ([]*write, error) {
+func (c *Client) prepare(ops []Op) ([]*write, error) {
 	if len(ops) == 0 {
 		return nil, errors.New("commit: no operations given")
 	}
@@ -196,7 +197,7 @@ func prepare(ops []Op) ([]*write, error) {
 		if o.key == nil {
 			return nil, fmt.Errorf("commit: operation %d has no key", i+1)
 		}
-		w, err := o.prepare()
+		w, err := o.prepare(c.codec)
 		if err != nil {
 			return nil, err
 		}
@@ -209,8 +210,8 @@ func prepare(ops []Op) ([]*write, error) {
 	return writes, nil
 }
 
-func (o Op) prepare() (*write, error) {
-	w := &write{Op: o}
+func (o Op) prepare(codec []calico.Option) (*write, error) {
+	w := &write{Op: o, codec: codec}
 	var err error
 	if o.do == doNone {
 		if w.prefixes, err = calico.Prefixes(o.key); err != nil {
@@ -225,7 +226,7 @@ func (o Op) prepare() (*write, error) {
 	w.reads = o.do == doUpdate || o.do == doApply && keeps(o.object)
 	switch o.do {
 	case doCreate, doUpdate, doApply, doReplace:
-		if w.value, err = calico.Encode(o.key, o.object); err != nil {
+		if w.value, err = calico.Encode(o.key, o.object, codec...); err != nil {
 			return nil, invalid(o.key, w.left, err)
 		}
 	}
@@ -327,7 +328,7 @@ func (w *write) keeping(there *mvccpb.KeyValue) ([]byte, error) {
 	if !keeps(w.object) {
 		return w.value, nil
 	}
-	stored, err := calico.Decode(w.key, there.Value)
+	stored, err := calico.Decode(w.key, there.Value, w.codec...)
 	if err != nil {
 		return w.value, nil // what cannot be read is replaced
 	}
@@ -339,7 +340,7 @@ func (w *write) keeping(there *mvccpb.KeyValue) ([]byte, error) {
 	object := reflect.New(reflect.TypeOf(w.object).Elem())
 	object.Elem().Set(reflect.ValueOf(w.object).Elem())
 	object.Elem().FieldByName("Unknown").Set(kept)
-	value, err := calico.Encode(w.key, object.Interface())
+	value, err := calico.Encode(w.key, object.Interface(), w.codec...)
 	if err != nil {
 		return nil, invalid(w.key, w.left, err)
 	}

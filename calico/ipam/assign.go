@@ -25,8 +25,6 @@ type Request struct {
 // What it returns is assigned, even beside an error; when IPv4 fails, IPv6 is not tried. Up to some fifty blocks are
 // one transaction; a larger request is several, of which each is complete. An error that is [client.ErrUnavailable]
 // leaves open whether its last transaction was made: release by the handle what may have been.
-//
-// [client.ErrUnavailable]: heddle/calico/client
 func (i *IPAM) AutoAssign(ctx context.Context, r Request) (ipv4, ipv6 []netip.Addr, err error) {
 	if ipv4, err = i.autoAssign(ctx, 4, r.Num4, r.Pools4, r); err != nil {
 		return ipv4, nil, err

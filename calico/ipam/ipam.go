@@ -19,7 +19,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"time"
 
 	"heddle/calico"
 	"heddle/calico/client"
@@ -56,16 +55,15 @@ const (
 	maxAttempts = 100
 	// defaultOperations is what an etcd as it comes takes in a transaction (--max-txn-ops), with some room.
 	defaultOperations = 120
-	// batchTimeout bounds the work of a transaction, of all its attempts.
-	batchTimeout = 30 * time.Second
+	leastOperations   = 32
 )
 
 // Options of an IPAM. All may be left out.
 type Options struct {
 	// Host is the name of this host, for calls that name none; "" is that of the operating system.
 	Host string
-	// Operations is how many operations one transaction may have; 0: 120, which every etcd takes. Larger requests are
-	// several transactions.
+	// Operations is how many operations one transaction may have, at least 32; 0: 120, which every etcd takes. Larger
+	// requests are several transactions.
 	Operations int
 	// Log gets what is found wrong in etcd and worked around; nil: nothing is logged.
 	Log *slog.Logger
@@ -98,7 +96,7 @@ func New(c *client.Client, o Options) (*IPAM, error) {
 	return &IPAM{
 		client:     c,
 		host:       o.Host,
-		operations: cmp.Or(o.Operations, defaultOperations),
+		operations: max(leastOperations, cmp.Or(o.Operations, defaultOperations)),
 		log:        o.Log,
 		cache:      newCache(),
 		lines:      map[line]*queue{},

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"heddle/calico/client"
 )
 
 // line is where requests queue up that are likely to touch the same blocks.
@@ -66,6 +69,10 @@ func (i *IPAM) do(ctx context.Context, l line, run func(ctx context.Context, t *
 	}
 	q.working = true
 	for !r.done {
+		// Those who have just been served come back at once: let them, or they wait for a transaction of one.
+		q.mu.Unlock()
+		runtime.Gosched()
+		q.mu.Lock()
 		batch := q.waiting
 		q.waiting = nil
 		q.mu.Unlock()
@@ -114,10 +121,8 @@ func isClosed(c chan struct{}) bool {
 
 // commit works on a batch until those that fit into one transaction are done, and returns the rest.
 func (i *IPAM) commit(ctx context.Context, l line, q *queue, batch []*request) (rest []*request) {
-	// Not the caller's context: the work is that of others too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
-	defer cancel()
-	n, errs, err := i.attempts(ctx, l, q, batch)
+	// Not until the caller's context ends, for the work is that of others too; the client bounds each request.
+	n, errs, err := i.attempts(context.WithoutCancel(ctx), l, q, batch)
 	for j, r := range batch[:n] {
 		r.done, r.err = true, cmp.Or(errs[j], err)
 		if !isClosed(r.turn) {
@@ -146,6 +151,10 @@ func (i *IPAM) attempts(ctx context.Context, l line, q *queue, batch []*request)
 		}
 		err := t.commit(ctx)
 		if isConflict(err) {
+			continue
+		}
+		if n > 1 && (errors.Is(err, client.ErrInvalid) || errors.Is(err, client.ErrTooLarge)) {
+			batch = batch[:1] // one of them is at fault: the others must not suffer
 			continue
 		}
 		if v := t.views[l]; err == nil && v != nil {

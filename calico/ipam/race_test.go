@@ -163,3 +163,31 @@ func (w world) untilItFails(ctx context.Context, t testing.TB, h *holders, who s
 		}
 	}
 }
+
+// A request that cannot be stored fails alone, though it shares its transaction with others.
+func TestABadRequestFailsAlone(t *testing.T) {
+	t.Parallel()
+	w := start(t, "10.0.0.0/24")
+	for range 10 {
+		var all sync.WaitGroup
+		for n := range 8 {
+			r := ipam.Request{Num4: 1, Host: "h", Attributes: map[string]string{"k": fmt.Sprint(n)}}
+			switch n {
+			case 3:
+				r.Attributes["k"] = "\xff"
+			case 5:
+				r.Handle = "a/b"
+			}
+			all.Go(func() {
+				if got, _, err := w.AutoAssign(t.Context(), r); (err == nil) == (n == 3 || n == 5) {
+					t.Errorf("request %d: %v, %v", n, got, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	w.sound(t)
+	if left := w.assigned(t); len(left) != 60 {
+		t.Errorf("%d addresses are assigned, want 60", len(left))
+	}
+}
