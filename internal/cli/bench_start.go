@@ -103,7 +103,7 @@ func (b *busyHost) renew(ctx context.Context) error {
 	if err := b.h1.ns.IP(gone...); err != nil {
 		return err
 	}
-	if err := b.cleanup(ctx, b.h1.ns, b.h1.name); err != nil {
+	if err := b.cleanup(ctx, b.h1.ns, b.h1.name, "--overlay"); err != nil {
 		return err
 	}
 	return b.plugAll()

@@ -18,7 +18,7 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Run the whole product on this machine, with real traffic",
 		Long: `Makes simulated hosts and workloads as network namespaces, runs the server and an agent a host, creates everything by
-calls to the API, sends real traffic, and prints what was expected and what happened. Takes down what it made, also after
+calls to the API and by heddle calico apply, sends real traffic, and prints what was expected and what happened. Takes down what it made, also after
 Ctrl-C, and what an earlier run that was killed left behind. Everything it makes is named ` + labPrefix + `*; it touches nothing else.
 Exits 1 when anything differs.`,
 		Args: cobra.NoArgs,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ type labHost struct {
 	ns       *nettest.Namespace
 	ip       string // by which other hosts send tunnelled packets
 	maxFlows int    // of its agent; 0 = as many as it takes by itself
+	role     string // flag of its agent; empty: --overlay
 	agent    *process
 }
 
@@ -242,7 +244,7 @@ func (l *lab) close(ctx context.Context) error {
 			h.agent.stop()
 		}
 		if h.ns != nil {
-			errs = append(errs, l.cleanup(ctx, h.ns, h.name))
+			errs = append(errs, l.cleanup(ctx, h.ns, h.name, cmp.Or(h.role, "--overlay")))
 		}
 	}
 	if l.server != nil {
@@ -252,8 +254,8 @@ func (l *lab) close(ctx context.Context) error {
 }
 
 // cleanup takes away what a host's agent has made in the kernel, inside its namespace and beyond.
-func (l *lab) cleanup(ctx context.Context, ns *nettest.Namespace, host string) error {
-	if out, err := ns.Output(ctx, l.binary, "agent", "--cleanup", "--overlay", "--name", host, "--state", filepath.Join(l.dir, host)); err != nil {
+func (l *lab) cleanup(ctx context.Context, ns *nettest.Namespace, host, role string) error {
+	if out, err := ns.Output(ctx, l.binary, "agent", "--cleanup", role, "--name", host, "--state", filepath.Join(l.dir, host)); err != nil {
 		return fmt.Errorf("clean up after the agent of %s: %w: %s", host, err, strings.TrimSpace(out))
 	}
 	return nil
@@ -277,7 +279,7 @@ func cleanLab(prefix, dir string) error {
 	empty, err := l.spaces.Namespace("cleanup")
 	if err == nil {
 		for _, state := range left {
-			err = errors.Join(err, l.cleanup(context.Background(), empty, filepath.Base(state)))
+			err = errors.Join(err, l.cleanup(context.Background(), empty, filepath.Base(state), "--overlay"))
 		}
 	}
 	if err := errors.Join(err, l.spaces.Close()); err != nil {
@@ -293,6 +295,7 @@ It is all still running. To look around:
   the API           ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle openstack port list
   a host            ip netns exec %[1]s-h1 ip link
   a workload        ip netns exec %[1]s-a1 ping 10.0.0.13
+  a routed host     ip netns exec %[1]s-r1 nft list table inet heddle; %[3]s calico get policy --data %[5]s/server
   a packet's way    ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle %[3]s trace --port <id> --frame '<frame>'
   metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
   logs              %[5]s/*.log

@@ -65,7 +65,7 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 	d.showStatus(ctx, c)
-	return nil
+	return d.showRouted(ctx)
 }
 
 // stage makes tenants, networks, groups, ports and machines.

@@ -1,0 +1,292 @@
+package cli
+
+import (
+	"context"
+	_ "embed" // the objects of the routed host
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"heddle/calico"
+	"heddle/calico/client"
+	"heddle/internal/nettest"
+)
+
+// routedObjects are those that the routed part applies.
+//
+//go:embed demo_routed.yaml
+var routedObjects string
+
+const (
+	routedHost = "demo-r1"
+	// routedIP is the routed host's on the underlay, outsideIP that of a machine which no agent knows.
+	routedIP, outsideIP = "192.0.2.50", "192.0.2.99"
+	// floatingIP leads to web (RFC 5737 documentation range).
+	floatingIP = "203.0.113.80"
+	sshPort    = 22
+)
+
+// routed is the routed part's cast: a host whose workloads have an interface each and no bridge, and a machine outside.
+//
+//	heddle-demo-r1   eth0 192.0.2.50 (host endpoint), heddle agent --policy, cali-web, cali-app, cali-db
+//	      │ eth0 of each workload
+//	heddle-demo-web  10.65.0.1, floating 203.0.113.80   heddle-demo-outside 192.0.2.99, by the underlay
+type routed struct {
+	host         *labHost
+	web, app, db *workload
+	outside      *workload
+	store        *client.Client
+}
+
+// showRouted plays the routed part.
+func (d *demo) showRouted(ctx context.Context) error {
+	r, err := d.stageRouted(ctx)
+	if r.store != nil {
+		defer r.store.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("routed host: %w", err)
+	}
+	stop, err := r.serve()
+	defer stop()
+	if err != nil {
+		return fmt.Errorf("routed host: %w", err)
+	}
+	d.showPolicy(ctx, r)
+	d.showFloating(ctx, r)
+	d.showHostEndpoint(ctx, r)
+	if err := d.showPolicyChange(ctx, r); err != nil {
+		return err
+	}
+	d.showProfileLabels(ctx, r)
+	d.showEndpointStatus(ctx, r)
+	return nil
+}
+
+// stageRouted makes the host and its machines, applies the objects, and starts the agent.
+func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
+	r := &routed{}
+	var err error
+	if r.host, err = d.lab.attach("r1", routedHost, routedIP); err != nil {
+		return r, err
+	}
+	r.host.role = "--policy"
+	d.lab.hosts = append(d.lab.hosts, r.host)
+	if err := r.host.ns.IP("route add default via " + serverIP); err != nil {
+		return r, err
+	}
+	outside, err := d.lab.attach("outside", "outside", outsideIP)
+	if err != nil {
+		return r, err
+	}
+	if err := outside.ns.IP("route add 10.65.0.0/24 via "+routedIP, "route add 203.0.113.0/24 via "+routedIP); err != nil {
+		return r, err
+	}
+	r.outside = &workload{name: "outside", ns: outside.ns}
+	for i, w := range []struct {
+		as   **workload
+		name string
+	}{{&r.web, "web"}, {&r.app, "app"}, {&r.db, "db"}} {
+		address, mac := fmt.Sprintf("10.65.0.%d", i+1), fmt.Sprintf("02:00:0a:41:00:%02x", i+1)
+		if *w.as, err = d.lab.plugRouted(w.name, r.host, address, mac); err != nil {
+			return r, err
+		}
+	}
+	if err := d.applyRouted(ctx); err != nil {
+		return r, err
+	}
+	if r.store, err = (&calicoStore{data: filepath.Join(d.lab.dir, "server")}).open(); err != nil {
+		return r, err
+	}
+	return r, d.lab.joinRouted(ctx, r.host)
+}
+
+// attach makes a namespace whose eth0 is on the underlay.
+func (l *lab) attach(short, name, ip string) (*labHost, error) {
+	h := &labHost{name: name, ip: ip}
+	var err error
+	if h.ns, err = l.spaces.Namespace(short); err != nil {
+		return h, err
+	}
+	if err := l.spaces.Veth(l.ctl, short, h.ns, "eth0"); err != nil {
+		return h, err
+	}
+	if err := l.ctl.IP("link set " + short + " master underlay"); err != nil {
+		return h, err
+	}
+	return h, h.ns.IP("addr add " + ip + "/24 dev eth0")
+}
+
+// plugRouted makes a machine whose interface has one address and leads to the host, which answers for every other one.
+func (l *lab) plugRouted(name string, host *labHost, address, mac string) (*workload, error) {
+	ns, err := l.spaces.Namespace(name)
+	if err != nil {
+		return nil, err
+	}
+	w := &workload{name: name, ns: ns, host: host, port: &ports.Port{MACAddress: mac, FixedIPs: []ports.IP{{IPAddress: address}}}}
+	if err := l.spaces.Veth(ns, "eth0", host.ns, "cali-"+name); err != nil {
+		return nil, err
+	}
+	return w, ns.IP("link set eth0 address "+mac, "addr add "+address+"/32 dev eth0", "route add 169.254.1.1 dev eth0", "route add default via 169.254.1.1")
+}
+
+// applyRouted writes the objects as an operator would.
+func (d *demo) applyRouted(ctx context.Context) error {
+	file := filepath.Join(d.lab.dir, "routed.yaml")
+	if err := os.WriteFile(file, []byte(routedObjects), 0o600); err != nil {
+		return err
+	}
+	heddle := func(ctx context.Context, verb string) error {
+		_, err := d.lab.ctl.Output(ctx, d.lab.binary, "calico", verb, "-f", file, "--data", filepath.Join(d.lab.dir, "server"))
+		return err
+	}
+	if err := heddle(ctx, "apply"); err != nil {
+		return err
+	}
+	d.undo.add("objects of "+routedHost, func(ctx context.Context) error { return heddle(ctx, "delete") })
+	return nil
+}
+
+// joinRouted starts the routed host's agent.
+func (l *lab) joinRouted(ctx context.Context, h *labHost) (err error) {
+	var token struct {
+		Token string `json:"token"`
+	}
+	if err := l.admin.operator(ctx, http.MethodPost, "/v1/join-tokens", map[string]string{"name": h.name}, &token); err != nil {
+		return err
+	}
+	h.agent, err = l.start(ctx, h.ns, h.name, "agent", "--policy", "--name", h.name, "--state", filepath.Join(l.dir, h.name),
+		"--metrics", telemetryAddr, "--join", token.Token)
+	return err
+}
+
+// serve lets every machine answer on both ports, and the host itself on SSH's as well.
+func (r *routed) serve() (stop func(), err error) {
+	var closers []func() error
+	stop = func() {
+		for _, f := range closers {
+			_ = f() // a listener that is closed already
+		}
+	}
+	host := &workload{name: routedHost, ns: r.host.ns}
+	for _, at := range []struct {
+		w    *workload
+		port int
+	}{{r.web, allowedPort}, {r.web, forbiddenPort}, {r.app, allowedPort}, {r.db, allowedPort}, {r.outside, allowedPort}, {host, sshPort}, {host, forbiddenPort}} {
+		l, err := at.w.serve(at.port)
+		if err != nil {
+			return stop, fmt.Errorf("%s: %w", at.w.name, err)
+		}
+		closers = append(closers, l.Close)
+	}
+	return stop, nil
+}
+
+func (d *demo) showPolicy(ctx context.Context, r *routed) {
+	d.ask(ctx, "routed: TCP %s to %s:%d, which policy web allows", r.outside, r.web, allowedPort, "web answered")
+	d.ask(ctx, "routed: TCP %s to %s:%d, default deny", r.outside, r.web, forbiddenPort, silence)
+	d.ask(ctx, "routed: TCP %s to %s:%d, by labels: db takes what app says", r.app, r.db, allowedPort, "db answered")
+	d.ask(ctx, "routed: TCP %s to %s:%d, by labels: web is not app", r.web, r.db, allowedPort, silence)
+}
+
+func (d *demo) showFloating(ctx context.Context, r *routed) {
+	for _, from := range []*workload{r.outside, r.app, r.web} {
+		d.check(fmt.Sprintf("routed: TCP %s to %s:%d, floats to web", from.name, floatingIP, allowedPort), "web answered",
+			func() string { return from.ask(ctx, floatingIP, allowedPort) })
+	}
+	askOutside := func(how, expected string, got func() string) {
+		d.check(fmt.Sprintf("routed: TCP web to outside:%d%s", allowedPort, how), expected, got)
+	}
+	askOutside("", "outside answered", func() string { return r.web.ask(ctx, outsideIP, allowedPort) })
+	// Answers to the floating address would find web: only the check of its source keeps it from using it.
+	askOutside(" from its floating address", silence, func() string {
+		if err := r.web.ns.IP("addr add "+floatingIP+"/32 dev eth0", "route replace default via 169.254.1.1 src "+floatingIP); err != nil {
+			return err.Error()
+		}
+		got := r.web.ask(ctx, outsideIP, allowedPort)
+		if err := r.web.ns.IP("route replace default via 169.254.1.1", "addr del "+floatingIP+"/32 dev eth0"); err != nil {
+			return err.Error()
+		}
+		return got
+	})
+}
+
+func (d *demo) showHostEndpoint(ctx context.Context, r *routed) {
+	ask := func(what string, from *workload, port int, expected string) {
+		d.check(fmt.Sprintf("routed: TCP %s to the host itself:%d, %s", from.name, port, what), expected, func() string { return from.ask(ctx, routedIP, port) })
+	}
+	ask("host endpoint", r.outside, forbiddenPort, silence)
+	ask("fail-safe", r.outside, sshPort, routedHost+" answered")
+	ask("a workload", r.app, sshPort, silence)
+}
+
+// showPolicyChange adds and removes a policy while traffic flows.
+func (d *demo) showPolicyChange(ctx context.Context, r *routed) error {
+	drip, err := startDrip(ctx, r.outside, r.web, forbiddenPort)
+	if err != nil {
+		return err
+	}
+	defer drip.close()
+	key := calico.PolicyKey{Tier: "default", Policy: "drip"}
+	port := []calico.Ports{{Low: forbiddenPort, High: forbiddenPort}}
+	open := &calico.Policy{Selector: `role == "web"`, InboundRules: []calico.Rule{{Action: calico.Allow, Protocol: calico.ProtocolUDP, DstPorts: port}}}
+	d.checkWithin(fmt.Sprintf("routed: policy added, UDP outside to web:%d flows: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
+		called := time.Now()
+		if _, err := r.store.Apply(ctx, key, open); err != nil {
+			return 0, err
+		}
+		return drip.flowsAfter(ctx, called)
+	})
+	d.checkWithin("routed: policy removed: it stops", inForce, func() (time.Duration, error) {
+		called := time.Now()
+		if err := r.store.Delete(ctx, key, 0); err != nil {
+			return 0, err
+		}
+		return drip.stopsAfter(ctx, called)
+	})
+	return nil
+}
+
+// showProfileLabels takes the label away that app has from its profile.
+func (d *demo) showProfileLabels(ctx context.Context, r *routed) {
+	d.check("routed: profile app loses its label, TCP app to db:8080", silence, func() string {
+		labels := calico.ProfileLabels{"role": "guest"}
+		if _, err := r.store.Apply(ctx, calico.ProfileLabelsKey{Profile: "app"}, &labels); err != nil {
+			return err.Error()
+		}
+		return r.app.askUntil(ctx, r.db.address(false), allowedPort, silence)
+	})
+}
+
+// askUntil asks again until the answer is the wanted one, or for some seconds.
+func (w *workload) askUntil(ctx context.Context, address string, port int, want string) (got string) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	_ = nettest.Until(ctx, "answer", func() (bool, error) { // what it was in the end is shown
+		got = w.ask(ctx, address, port)
+		return got == want, nil
+	})
+	return got
+}
+
+func (d *demo) showEndpointStatus(ctx context.Context, r *routed) {
+	d.check("routed: status of web's endpoint in the store", calico.StatusUp, func() (got string) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		key := calico.WorkloadEndpointStatusKey{Host: routedHost, Orchestrator: "demo", Workload: "web", Endpoint: "eth0"}
+		_ = nettest.Until(ctx, "status", func() (bool, error) { // what it was in the end is shown
+			status, _, err := client.Get[*calico.EndpointStatus](ctx, r.store, key)
+			if err != nil {
+				got = err.Error()
+				return false, nil
+			}
+			got = status.Status
+			return got == calico.StatusUp, nil
+		})
+		return got
+	})
+}
