@@ -1,7 +1,6 @@
 package calico
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -119,7 +118,7 @@ func (a *attribute) member(r *reader, name string) bool {
 		if given := r.peek() != 'n'; given {
 			a.Secondary = map[string]string{}
 		}
-		maps.Copy(a.Secondary, r.stringMap())
+		r.stringMapInto(&a.Secondary)
 	default:
 		return false
 	}
@@ -273,9 +272,9 @@ func (b *Block) write(w *writer) {
 	for _, a := range b.Allocations {
 		w.comma()
 		if a == nil {
-			w.text = append(w.text, "null"...)
+			w.null()
 		} else {
-			w.text = fmt.Append(w.text, *a)
+			w.number(*a)
 		}
 	}
 	w.end(']')
@@ -283,7 +282,7 @@ func (b *Block) write(w *writer) {
 	w.open('[')
 	for _, o := range b.Unallocated {
 		w.comma()
-		w.text = fmt.Append(w.text, o)
+		w.number(o)
 	}
 	w.end(']')
 	w.name("attributes")
@@ -302,13 +301,13 @@ func (a *Attribute) write(w *writer) {
 	w.open('{')
 	w.name("handle_id")
 	if a.HandleID == nil {
-		w.text = append(w.text, "null"...)
+		w.null()
 	} else {
 		w.text = appendText(w.text, *a.HandleID)
 	}
 	w.name("secondary")
 	if a.Secondary == nil {
-		w.text = append(w.text, "null"...)
+		w.null()
 	} else {
 		w.stringMap(a.Secondary)
 	}
@@ -322,5 +321,5 @@ func (w *writer) optionalOrNull(name, value string) {
 		return
 	}
 	w.name(name)
-	w.text = append(w.text, "null"...)
+	w.null()
 }

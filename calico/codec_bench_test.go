@@ -2,6 +2,8 @@ package calico
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +24,7 @@ func BenchmarkDecode(b *testing.B) {
 	}{
 		{"endpoint", WorkloadEndpointKey{Host: "h", Orchestrator: "o", Workload: "w", Endpoint: "e"}, benchEndpoint},
 		{"policy of 5 rules", PolicyKey{"default", "p"}, benchPolicy},
+		{"block", BlockKey{cidr("10.0.0.0/26")}, benchBlock()},
 	} {
 		value := []byte(c.value)
 		object, err := Decode(c.key, value)
@@ -56,4 +59,15 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		})
 	}
+}
+
+// benchBlock is a block that is half full, each address of another holder.
+func benchBlock() string {
+	taken, attributes := make([]string, BlockSize/2), make([]string, BlockSize/2)
+	for i := range taken {
+		taken[i] = strconv.Itoa(i)
+		attributes[i] = `{"handle_id":"vm-` + taken[i] + `","secondary":{"node":"n"}}`
+	}
+	return `{"cidr":"10.0.0.0/26","affinity":"host:h","allocations":` + allocations(taken...) + `,"unallocated":` + ordinals(BlockSize/2, BlockSize-1) +
+		`,"attributes":[` + strings.Join(attributes, ",") + `],"strictAffinity":false}`
 }

@@ -1,7 +1,6 @@
 package calico
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -51,8 +50,12 @@ func (w *writer) boolMember(name string, value bool) {
 
 func (w *writer) intMember(name string, value int) {
 	w.name(name)
-	w.text = strconv.AppendInt(w.text, int64(value), 10)
+	w.number(value)
 }
+
+func (w *writer) number(n int) { w.text = strconv.AppendInt(w.text, int64(n), 10) }
+
+func (w *writer) null() { w.text = append(w.text, "null"...) }
 
 // order writes a member, or nothing for an infinite order.
 func (w *writer) order(order *float64) {
@@ -137,15 +140,28 @@ func (w *writer) addressMember(name string, a netip.Addr) {
 // stringMap writes an object of strings, sorted by name.
 func (w *writer) stringMap(m map[string]string) {
 	w.open('{')
-	for _, name := range slices.Sorted(maps.Keys(m)) {
+	for _, name := range sortedNames(m) {
 		w.stringMember(name, m[name])
 	}
 	w.end('}')
 }
 
+// sortedNames are the keys of a map in order.
+func sortedNames[V any](m map[string]V) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
 // unknown writes the members that this package does not know, sorted by name. They have been checked.
 func (w *writer) unknown(u Unknown) {
-	for _, name := range slices.Sorted(maps.Keys(u)) {
+	for _, name := range sortedNames(u) {
 		w.name(name)
 		w.text = append(w.text, compact(string(u[name]))...)
 	}
@@ -156,7 +172,7 @@ func checkUnknown[T any, P interface {
 	*T
 	member
 }](u Unknown) *Error {
-	for _, name := range slices.Sorted(maps.Keys(u)) {
+	for _, name := range sortedNames(u) {
 		if !utf8.ValidString(name) {
 			return refuse(entry("", name), nil, "is not UTF-8 text")
 		}

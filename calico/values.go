@@ -185,17 +185,22 @@ func (r *reader) texts() (list []string) {
 
 // stringMap reads an object of strings; nil for null or an empty one.
 func (r *reader) stringMap() (m map[string]string) {
+	r.stringMapInto(&m)
+	return m
+}
+
+// stringMapInto reads an object of strings into a map, which it makes if there is something to put into it.
+func (r *reader) stringMapInto(m *map[string]string) {
 	if r.null() {
-		return nil
+		return
 	}
 	r.object(func(name string) {
 		value := strings.Clone(r.text())
-		if m == nil {
-			m = map[string]string{}
+		if *m == nil {
+			*m = map[string]string{}
 		}
-		m[strings.Clone(name)] = value
+		(*m)[strings.Clone(name)] = value
 	})
-	return m
 }
 
 // selector reads a selector into its canonical form.
