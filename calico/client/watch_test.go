@@ -231,7 +231,7 @@ func TestWatchDenied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	guest := must(client.New(client.Options{Endpoints: []string{w.endpoint}, User: "guest", Password: "guest"}))(t)
+	guest := must(client.New(client.Options{Endpoints: []string{w.endpoint}, User: "guest", Password: "guest", DialTimeout: time.Minute}))(t)
 	defer guest.Close()
 	if _, err := guest.List(ctx, calico.TierKey{}); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("list: %v", err)
@@ -243,7 +243,7 @@ func TestWatchDenied(t *testing.T) {
 	if !errors.Is(last, client.ErrDenied) {
 		t.Errorf("watch: %v", last)
 	}
-	if _, err := client.New(client.Options{Endpoints: []string{w.endpoint}, User: "guest", Password: "wrong"}); !errors.Is(err, client.ErrDenied) {
+	if _, err := client.New(client.Options{Endpoints: []string{w.endpoint}, User: "guest", Password: "wrong", DialTimeout: time.Minute}); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("wrong password: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/ipam"
 )
@@ -189,5 +190,91 @@ func TestABadRequestFailsAlone(t *testing.T) {
 	w.sound(t)
 	if left := w.assigned(t); len(left) != 60 {
 		t.Errorf("%d addresses are assigned, want 60", len(left))
+	}
+}
+
+// Block, handle and affinity come and go at one revision.
+func TestOneTransaction(t *testing.T) {
+	t.Parallel()
+	w := start(t, "10.0.0.0/24")
+	ctx := t.Context()
+	w.assign(t, 3, "h", "x")
+	s, err := w.client.List(ctx, calico.BlockKey{}, calico.HandleKey{}, calico.BlockAffinityKey{})
+	if err != nil || len(s.Entries) != 3 {
+		t.Fatal(s, err)
+	}
+	for _, e := range s.Entries {
+		if e.Revision != s.Revision {
+			t.Errorf("%s is of revision %d, not %d", e.Path, e.Revision, s.Revision)
+		}
+	}
+	if err := w.ReleaseByHandle(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	after, err := w.client.List(ctx, calico.BlockKey{}, calico.HandleKey{})
+	if err != nil || after.Revision != s.Revision+1 || len(after.Entries) != 1 {
+		t.Errorf("released at %d with %d keys left, %v; want %d and the block", after.Revision, len(after.Entries), err, s.Revision+1)
+	}
+}
+
+// Callers of one process who wait while a transaction is on its way share the next one (spec 19.9).
+func TestCallersShareTransactions(t *testing.T) {
+	t.Parallel()
+	w := start(t, "10.0.0.0/16")
+	const callers, each = 8, 40
+	revision := func() int64 {
+		s, err := w.client.List(t.Context(), calico.PoolKey{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Revision
+	}
+	before := revision()
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for n := range each {
+				if got, _, err := w.AutoAssign(t.Context(), ipam.Request{Num4: 1, Host: "h", Handle: fmt.Sprintf("%d-%d", c, n)}); err != nil || len(got) != 1 {
+					t.Error(got, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := revision() - before; n > callers*each/2 {
+		t.Errorf("%d calls took %d transactions; want several calls in one", callers*each, n)
+	}
+	w.sound(t)
+}
+
+// No block is made under a configuration that is no longer in force.
+func TestConfigAgainstClaims(t *testing.T) {
+	t.Parallel()
+	w := start(t, "10.0.0.0/24")
+	other := w.another(t)
+	ctx := t.Context()
+	for round := range 20 {
+		strict := round%2 == 0
+		var all sync.WaitGroup
+		all.Go(func() {
+			err := other.SetConfig(ctx, calico.IPAMConfig{StrictAffinity: strict, AutoAllocateBlocks: true})
+			if err != nil && !errors.Is(err, ipam.ErrBlocksExist) {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			if _, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1, Host: "h", Handle: "x"}); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Wait()
+		c, err := w.GetConfig(ctx)
+		u, err2 := w.Usage(ctx)
+		if err != nil || err2 != nil || len(u.Blocks) != 1 || u.Blocks[0].Strict != c.StrictAffinity {
+			t.Fatalf("configuration %+v, blocks %+v, %v, %v", c, u.Blocks, err, err2)
+		}
+		if err := errors.Join(w.ReleaseByHandle(ctx, "x"), w.ReleaseHostAffinities(ctx, "h")); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
