@@ -209,3 +209,15 @@ func TestObjectAgainstKey(t *testing.T) {
 		}
 	}
 }
+
+func TestBlockOf(t *testing.T) {
+	for ip, want := range map[string]string{"10.0.0.127": "10.0.0.64/26", "10.0.1.0": "10.0.1.0/26", "fd80::7f": "fd80::40/122"} {
+		if got := BlockOf(addr(ip)); got != cidr(want) {
+			t.Errorf("BlockOf(%s) = %s; want %s", ip, got, want)
+		}
+	}
+	b := Block{Affinity: HostAffinity("h")}
+	if host, ok := b.Host(); !ok || host != "h" {
+		t.Errorf("a block of host h is one of %q, %v", host, ok)
+	}
+}

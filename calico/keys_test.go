@@ -2,6 +2,7 @@ package calico
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -77,9 +78,41 @@ func TestKeys(t *testing.T) {
 		if got := KindOf(c.path); got != c.key.Kind() {
 			t.Errorf("KindOf(%q) = %s; want %s", c.path, got, c.key.Kind())
 		}
+		if empty := EmptyKey(c.key.Kind()); !Matches(empty, c.key) && !c.key.parts().legacy {
+			t.Errorf("the empty key of kind %s does not match %#v", c.key.Kind(), c.key)
+		}
+		if got := reflect.New(reflect.TypeOf(c.key)); !filled(c.path, got.Interface()) || got.Elem().Interface() != c.key {
+			t.Errorf("ParseAs reads %q as %#v; want %#v", c.path, got.Elem().Interface(), c.key)
+		}
 		if IsAlias(c.path) {
 			t.Errorf("IsAlias(%q); it is the path that is written", c.path)
 		}
+	}
+}
+
+// filled does what ParseAs does, for a type that is known when the test runs only.
+func filled(path string, key any) bool {
+	var p parts
+	_, ok := p.find(path)
+	return ok && p.fill(key)
+}
+
+func TestKinds(t *testing.T) {
+	has := map[Kind]bool{}
+	for _, c := range everyKey {
+		has[c.key.Kind()] = true
+	}
+	for _, kind := range Kinds() {
+		if !has[kind] || EmptyKey(kind) == nil {
+			t.Errorf("kind %s: no key above is of it, or it has no empty key", kind)
+		}
+		delete(has, kind)
+	}
+	if len(has) > 0 {
+		t.Errorf("Kinds lacks %v", has)
+	}
+	if key := EmptyKey(KindBGPPeer); key != nil {
+		t.Errorf("EmptyKey(BGPPeer) = %#v; no key is of that kind", key)
 	}
 }
 
@@ -136,8 +169,8 @@ func TestNotKeys(t *testing.T) {
 		if kind := KindOf(path); kind != "" {
 			t.Errorf("KindOf(%q) = %s; want none", path, kind)
 		}
-		if _, ok := ParseAs[GlobalConfigKey](path); ok {
-			t.Errorf("ParseAs[GlobalConfigKey](%q): want none", path)
+		if key, ok := ParseAs[GlobalConfigKey](path); ok {
+			t.Errorf("ParseAs[GlobalConfigKey](%q) = %v; want none", path, key)
 		}
 	}
 }
@@ -329,6 +362,12 @@ func FuzzParseKey(f *testing.F) {
 			t.Fatalf("%q reads as %#v, is written as %q and reads as %#v", text, key, path, back)
 		}
 	})
+}
+
+func TestParseAsOfAnotherType(t *testing.T) {
+	if key, ok := ParseAs[TierKey]("/calico/v1/policy/tier/t/policy/p"); ok || key != (TierKey{}) {
+		t.Errorf("a policy's path reads as %v", key)
+	}
 }
 
 func TestParseAsAllocatesNothing(t *testing.T) {

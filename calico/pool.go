@@ -1,9 +1,6 @@
 package calico
 
-import (
-	"net/netip"
-	"strings"
-)
+import "net/netip"
 
 func readPool(r *reader) *Pool {
 	p := &Pool{IPAM: true}
@@ -36,9 +33,6 @@ const (
 	IPIPAlways      = "always"
 	IPIPCrossSubnet = "cross-subnet"
 )
-
-// VXLAN says whether packets within the pool travel in VXLAN instead of IPIP.
-func (p *Pool) VXLAN() bool { return strings.HasPrefix(p.IPIP, "vxlan") }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
 func (p *Pool) Validate() error { return p.check().of(string(KindIPPool)) }

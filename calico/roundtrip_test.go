@@ -356,6 +356,9 @@ func roundTrip(t *rapid.T, key Key) any {
 	if err != nil {
 		t.Fatalf("%v\n%+v", err, object)
 	}
+	if v, ok := object.(interface{ Validate() error }); ok && v.Validate() != nil {
+		t.Fatalf("%s is written, and Validate says %v", text, v.Validate())
+	}
 	again, err := Decode(key, text)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

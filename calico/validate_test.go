@@ -217,3 +217,31 @@ func TestPolicy(t *testing.T) {
 		{"unknown member", `{"x":[1, "a b"]}`, `{"x":[1,"a b"]}`, ""},
 	})
 }
+
+// TestSelectorExtensions shows the operators of later versions, where they are asked for.
+func TestSelectorExtensions(t *testing.T) {
+	for _, c := range []struct {
+		key  Key
+		in   string
+		want string
+	}{
+		{PolicyKey{"t", "p"}, `{"selector":"a starts with 'b'"}`, `{"selector":"a starts with \"b\"","inbound_rules":[],"outbound_rules":[]}`},
+		{ProfileRulesKey{Profile: "p"}, `{"inbound_rules":[{"src_selector":"a contains 'b'"}]}`,
+			`{"inbound_rules":[{"action":"allow","src_selector":"a contains \"b\""}],"outbound_rules":[]}`},
+	} {
+		if _, err := Decode(c.key, []byte(c.in)); err == nil {
+			t.Errorf("%s is taken without extensions", c.in)
+		}
+		object, err := Decode(c.key, []byte(c.in), SelectorExtensions())
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if text, err := Encode(c.key, object, SelectorExtensions()); err != nil || string(text) != c.want {
+			t.Errorf("%s is written as %s, %v; want %s", c.in, text, err, c.want)
+		}
+		if text, err := Encode(c.key, object); err == nil {
+			t.Errorf("%s is written as %s without extensions", c.in, text)
+		}
+	}
+}
