@@ -57,6 +57,8 @@ const (
 // Client reads and writes the data model. Its methods may be called by many goroutines.
 type Client struct {
 	etcd       *clientv3.Client
+	endpoints  []string
+	tls        *tls.Config
 	codec      []calico.Option
 	timeout    time.Duration
 	checkEvery time.Duration
@@ -73,7 +75,7 @@ func New(o Options) (*Client, error) {
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = defaultRequestTimeout
 	}
-	config, err := o.tls()
+	config, err := o.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +94,10 @@ func New(o Options) (*Client, error) {
 		Logger:               zap.NewNop(), // what matters to the caller comes back as an error
 	})
 	if err != nil {
-		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), explain(context.Background(), "connect", err))
+		c := &Client{endpoints: o.Endpoints, tls: config}
+		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), c.explain(context.Background(), "connect", err))
 	}
-	return &Client{etcd, o.Codec, o.RequestTimeout, checkEvery}, nil
+	return &Client{etcd, o.Endpoints, config, o.Codec, o.RequestTimeout, checkEvery}, nil
 }
 
 // reconnect are the pauses between attempts to connect. etcd's own grow to two minutes.
@@ -128,7 +131,7 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-func (o Options) tls() (*tls.Config, error) {
+func (o Options) tlsConfig() (*tls.Config, error) {
 	if o.TLS != nil {
 		return o.TLS, nil
 	}

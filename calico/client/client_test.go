@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -539,12 +540,43 @@ func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	c := must(client.New(client.Options{Endpoints: []string{"127.0.0.1:1"}, RequestTimeout: 100 * time.Millisecond}))(t)
 	defer c.Close()
-	if _, err := c.Get(t.Context(), web); !errors.Is(err, client.ErrUnavailable) {
+	if _, err := c.Get(t.Context(), web); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused") {
 		t.Errorf("get: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Apply(ctx, web, &calico.Policy{Selector: "all()"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// The sockets of a running embedded store, without and with TLS, and what is said of certificates that do not fit.
+func TestSocketsAndTLS(t *testing.T) {
+	t.Parallel()
+	for _, o := range []store.Embedded{{}, {Agents: "127.0.0.1:0"}} {
+		o.DataDir = t.TempDir()
+		s := serve(t, o)
+		how := must(store.Running(o.DataDir))(t)
+		options := client.Options{Endpoints: how.Endpoints, CAFile: how.CAFile, CertFile: how.CertFile, KeyFile: how.KeyFile}
+		c := must(client.New(options))(t)
+		defer c.Close()
+		must(c.Create(t.Context(), web, &calico.Policy{Selector: "all()"}))(t)
+		if o.Agents == "" {
+			continue
+		}
+		stranger := must(client.New(client.Options{Endpoints: []string{"https://" + s.Endpoint()}, RequestTimeout: 100 * time.Millisecond}))(t)
+		defer stranger.Close()
+		if _, err := stranger.Get(t.Context(), web); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "unknown authority") {
+			t.Errorf("without the CA: %v", err)
+		}
+	}
+	for name, o := range map[string]client.Options{
+		"no CA file":      {CAFile: "/no/such/file"},
+		"no certificate":  {CertFile: "/no/such/file", KeyFile: "/no/such/file"},
+		"not a CA in PEM": {CAFile: "client_test.go"},
+	} {
+		if _, err := client.New(o); err == nil {
+			t.Errorf("%s: it is taken", name)
+		}
 	}
 }

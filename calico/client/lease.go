@@ -19,7 +19,7 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration) (LeaseID, error) 
 	defer cancel()
 	r, err := c.etcd.Grant(ctx, max(1, int64(math.Ceil(ttl.Seconds()))))
 	if err != nil {
-		return 0, explain(ctx, "grant lease", err)
+		return 0, c.explain(ctx, "grant lease", err)
 	}
 	return LeaseID(r.ID), nil
 }
@@ -36,7 +36,7 @@ func (c *Client) KeepAlive(ctx context.Context, lease LeaseID) error {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return ErrLeaseGone
 		case err != nil && isDenied(err):
-			return explain(ctx, "renew lease", err)
+			return c.explain(ctx, "renew lease", err)
 		case err == nil:
 			wait = time.Duration(r.TTL) * time.Second / 3
 		}
@@ -53,7 +53,7 @@ func (c *Client) Revoke(ctx context.Context, lease LeaseID) error {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	if _, err := c.etcd.Revoke(ctx, clientv3.LeaseID(lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return explain(ctx, "revoke lease", err)
+		return c.explain(ctx, "revoke lease", err)
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (c *Client) fetch(ctx context.Context, paths []string) (map[string]*mvccpb.
 			continue
 		}
 		if err != nil {
-			return nil, nil, explain(ctx, "get "+paths[0], err)
+			return nil, nil, c.explain(ctx, "get "+paths[0], err)
 		}
 		return found, header, nil
 	}
@@ -211,7 +211,7 @@ again:
 				continue again
 			}
 			if err != nil {
-				return nil, explain(ctx, "list "+p, err)
+				return nil, c.explain(ctx, "list "+p, err)
 			}
 		}
 		slices.SortFunc(s.Entries, byPath)

@@ -52,7 +52,7 @@ func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, err
 		case c.etcd.Ctx().Err() != nil:
 			yield(Event{}, fmt.Errorf("watch: %w", ErrClosed))
 		default:
-			yield(Event{}, explain(ctx, "watch", err))
+			yield(Event{}, c.explain(ctx, "watch", err))
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (c *Client) Commit(ctx context.Context, ops ...Op) (int64, error) {
 		}
 		r, err := c.txn(ctx, t.conds, t.then, t.otherwise)
 		if err != nil {
-			return 0, explain(ctx, fmt.Sprintf("commit of %d operations", len(ops)), err)
+			return 0, c.explain(ctx, fmt.Sprintf("commit of %d operations", len(ops)), err)
 		}
 		if r.Succeeded {
 			return r.Header.Revision, nil
