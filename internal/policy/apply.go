@@ -15,9 +15,8 @@ import (
 const retryMin, retryMax = 100 * time.Millisecond, 10 * time.Second
 
 // apply brings the kernel to what was decided: routes and neighbours of what leaves go first, then one commit changes all
-// policy, then interfaces are wired. While a commit is refused, nothing new is wired.
+// policy, then interfaces are wired. While a commit is refused, nothing new is wired, and nothing forwarded at first.
 func (e *engine) apply(ctx context.Context) {
-	e.forward()
 	e.release()
 	if e.dirty.rules && !e.now().Before(e.retryAt) {
 		began := time.Now()
@@ -28,6 +27,7 @@ func (e *engine) apply(ctx context.Context) {
 	if e.dirty.rules {
 		return
 	}
+	e.forward()
 	for name, w := range e.assigned.wirings {
 		if old, ok := e.wired[name]; !ok || !old.equal(w) {
 			e.wiring.Want(name, w)

@@ -85,7 +85,6 @@ type dirty struct {
 // counts are what the agent counts.
 type counts struct {
 	passes, commits, failures, mended uint64
-	snapshots                         uint64
 	lastCommit                        time.Duration
 }
 

@@ -160,10 +160,9 @@ func (l *lab) nft(args ...string) string {
 // workload is a namespace behind an interface of the host.
 type machine struct {
 	*nettest.Namespace
-	lab       *lab
-	number    int
-	v4, v6    string
-	listening io.Closer
+	lab    *lab
+	number int
+	v4, v6 string
 }
 
 // machine makes a workload whose interface is there, without its endpoint.

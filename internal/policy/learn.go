@@ -82,7 +82,7 @@ func (e *engine) learnKey(path string, value []byte, mod int64) {
 		k.seen[path] = mod
 	}
 	key, ok := calico.ParseKey(path)
-	if !ok {
+	if !ok || !heeded(key) {
 		return
 	}
 	var object any
@@ -114,12 +114,10 @@ func (e *engine) learnKey(path string, value []byte, mod int64) {
 		setOrDelete(k.hostIPs, key.Host, ip, ok && ip.Is4())
 		e.dirty.surroundings, e.dirty.tunnels = true, true
 	case calico.BGPNodeConfigKey:
-		if key.Name == "ip_addr_v4" {
-			ip, ok := object.(netip.Addr)
-			setOrDelete(k.bgpIPs, key.Host, ip, ok && ip.Is4())
-			e.dirty.surroundings, e.dirty.tunnels = true, true
-		}
-	default:
+		ip, ok := object.(netip.Addr)
+		setOrDelete(k.bgpIPs, key.Host, ip, ok && ip.Is4())
+		e.dirty.surroundings, e.dirty.tunnels = true, true
+	default: // judged
 		e.learnPolicy(key, object, value, err)
 	}
 }
@@ -138,9 +136,6 @@ func setText(m map[string]string, name string, value []byte, set bool) {
 
 // learnPolicy passes endpoints, profiles, tiers and policies on to calc, the legacy tree behind v1.
 func (e *engine) learnPolicy(key calico.Key, object any, value []byte, bad error) {
-	if !judged(key) {
-		return
-	}
 	if bad != nil {
 		object = unreadable{partial: PartOf(key, value), reason: bad.Error()}
 	}
@@ -233,6 +228,17 @@ func pathOf(k calico.Key) string {
 		return string(k.Kind())
 	}
 	return path
+}
+
+// heeded says whether a key is of something that the agent works with.
+func heeded(key calico.Key) bool {
+	switch key := key.(type) {
+	case calico.ReadyKey, calico.GlobalConfigKey, calico.HostConfigKey, calico.PoolKey, calico.HostIPKey:
+		return true
+	case calico.BGPNodeConfigKey:
+		return key.Name == "ip_addr_v4"
+	}
+	return judged(key)
 }
 
 // judged says whether a key is of something that calc works with.

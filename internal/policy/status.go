@@ -30,7 +30,7 @@ func (e *engine) tellStatuses() {
 		e.status(now, calico.WorkloadEndpointStatusKey{Host: key.Host, Orchestrator: key.Orchestrator, Workload: key.Workload, Endpoint: key.Endpoint}, e.workloadStatus(key, w))
 	}
 	for key, h := range e.hosts {
-		e.status(now, calico.HostEndpointStatusKey{Host: key.Host, Endpoint: key.Endpoint}, e.hostStatus(key, h))
+		e.status(now, calico.HostEndpointStatusKey(key), e.hostStatus(key, h))
 	}
 	for path := range e.known.bad {
 		key, _ := calico.ParseKey(path)

@@ -65,11 +65,6 @@ func tunnellingOf(pools map[netip.Prefix]*calico.Pool, s *Settings, local netip.
 // ipipDevice is the device that Linux makes for IPIP.
 const ipipDevice = "tunl0"
 
-func (t *tunnelling) equal(o *tunnelling) bool {
-	return t.ipip == o.ipip && slices.Equal(t.vxlans, o.vxlans) && t.local == o.local && slices.Equal(t.peers, o.peers) &&
-		t.mtu == o.mtu && t.address == o.address
-}
-
 // tunnels keeps the devices.
 type tunnels struct {
 	net hostnet.Net
