@@ -87,6 +87,13 @@ func BenchmarkOneHost(b *testing.B) {
 	}
 }
 
+// BenchmarkOneHostTwoProcesses is one host with two processes of 4 callers each, who contend for the same block.
+func BenchmarkOneHostTwoProcesses(b *testing.B) {
+	c := durable(b)
+	processes := []*ipam.IPAM{share(b, c), share(b, c)}
+	churn(b, 8, func(n int) (*ipam.IPAM, string) { return processes[n%2], "host" })
+}
+
 // BenchmarkHosts64 is 64 hosts with a caller each: all in one process, and each with an IPAM of its own, as on 64 machines.
 func BenchmarkHosts64(b *testing.B) {
 	b.Run("shared", func(b *testing.B) {

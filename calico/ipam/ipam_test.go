@@ -30,22 +30,32 @@ type world struct {
 // start runs an etcd that forgets with the machine, with pools.
 func start(t testing.TB, pools ...string) world {
 	t.Helper()
-	o := &store.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}
+	s := open(t, &store.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true})
+	w := connect(t, s.Endpoint())
+	for _, p := range pools {
+		w.pool(t, p, nil)
+	}
+	return w
+}
+
+func open(t testing.TB, o *store.Embedded) *store.Etcd {
+	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{Embedded: o})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}})
+	return s
+}
+
+func connect(t testing.TB, endpoint string) world {
+	t.Helper()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { etcd.Close() })
-	w := world{etcd: etcd, endpoint: s.Endpoint()}.another(t)
-	for _, p := range pools {
-		w.pool(t, p, nil)
-	}
-	return w
+	return world{etcd: etcd, endpoint: endpoint}.another(t)
 }
 
 // another is an IPAM of another process.

@@ -13,6 +13,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/ipam"
+	"heddle/internal/store"
 )
 
 // holders knows who has which address, and finds those that two have.
@@ -145,6 +146,78 @@ func TestFaults(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	w.sound(t)
+}
+
+// A server that goes away in the middle of transactions, again and again, leaves no half state either, and its callers
+// go on when it is back.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	o := &store.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}
+	s := open(t, o)
+	o.Listen = s.Endpoint()
+	w := connect(t, s.Endpoint())
+	w.pool(t, "10.0.0.0/22", nil)
+	h := &holders{of: map[netip.Addr]string{}}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var all sync.WaitGroup
+	progress := make(chan struct{})
+	for c := range 4 {
+		all.Go(func() { w.keepGoing(ctx, t, h, fmt.Sprintf("caller-%d", c), progress) })
+	}
+	for range 3 {
+		for range 40 {
+			<-progress
+		}
+		s.Close()
+		s = open(t, o)
+	}
+	for range 40 {
+		<-progress
+	}
+	stop()
+	for done := waited(&all); ; {
+		select {
+		case <-progress:
+			continue
+		case <-done:
+		}
+		break
+	}
+	w.sound(t)
+	left := w.assigned(t)
+	for a, who := range h.of {
+		if left[a] != who {
+			t.Errorf("%s: %q, want %q", a, left[a], who)
+		}
+	}
+}
+
+// keepGoing assigns and releases until it is told to stop, whatever fails, and tells of each success.
+func (w world) keepGoing(ctx context.Context, t testing.TB, h *holders, who string, progress chan<- struct{}) {
+	for ctx.Err() == nil {
+		got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1 + rand.IntN(3), Host: "h", Handle: who})
+		h.take(t, who, got)
+		if err == nil && len(got) > 0 {
+			h.leave(got)
+			_, err = w.ReleaseIPs(ctx, got...)
+		}
+		switch {
+		case err == nil:
+			progress <- struct{}{}
+		case !errors.Is(err, client.ErrUnavailable) && ctx.Err() == nil:
+			t.Error(err)
+		}
+	}
+}
+
+func waited(all *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	return done
 }
 
 // untilItFails assigns and releases until the process is dead or told to stop.
