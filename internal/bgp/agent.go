@@ -258,7 +258,8 @@ func (a *Agent) setPlan(ctx context.Context, p *plan.Plan, changed map[netip.Pre
 // apply has the speaker do what the plan says. What fails is tried again.
 func (a *Agent) apply(ctx context.Context, changed map[netip.Prefix]bool) {
 	a.behind = true
-	want := settings{a.plan.ASNumber, a.plan.RouterID, a.plan.Addresses}
+	here, missing := a.onThisHost(a.plan.Addresses)
+	want := settings{a.plan.ASNumber, a.plan.RouterID, here}
 	if a.speaker.server != nil && !a.speaker.settings.equal(want) {
 		a.log.Info("the speaker starts anew", "as", want.asNumber, "routerID", want.routerID, "addresses", want.addresses)
 		a.speaker.stop(ctx)
@@ -279,8 +280,11 @@ func (a *Agent) apply(ctx context.Context, changed map[netip.Prefix]bool) {
 		a.fail("apply", err)
 		return
 	}
-	a.fail("", nil)
-	a.behind = false
+	if a.behind = len(missing) > 0; a.behind {
+		a.fail("listen", fmt.Errorf("no interface of this host has the address %s of its BGP configuration", missing[0]))
+	} else {
+		a.fail("", nil)
+	}
 	a.reportSessions()
 	a.expect(changed)
 	if !a.isReady {
@@ -288,6 +292,19 @@ func (a *Agent) apply(ctx context.Context, changed map[netip.Prefix]bool) {
 		a.log.Info("ready", "as", want.asNumber, "sessions", len(a.plan.Sessions))
 		close(a.ready)
 	}
+}
+
+// onThisHost sorts out the addresses that interfaces of this host have. The speaker starts with these: one that is missing
+// shall not keep the other family away.
+func (a *Agent) onThisHost(all []netip.Addr) (here, missing []netip.Addr) {
+	for _, address := range all {
+		if _, err := a.net.LinkWith(address); err != nil {
+			missing = append(missing, address)
+		} else {
+			here = append(here, address)
+		}
+	}
+	return here, missing
 }
 
 // start starts the speaker in a new life.
@@ -298,13 +315,14 @@ func (a *Agent) start(ctx context.Context, want settings) bool {
 			a.fail("start", err)
 			return false
 		}
-		a.restarted = len(left) > 0 || len(a.exports()) > len(a.blocks)
+		a.restarted = len(left) > 0
 	}
 	if err := a.speaker.start(ctx, want); err != nil {
 		a.fail("start", err)
 		return false
 	}
 	a.life++
+	a.reportNewLife()
 	a.converged = false
 	a.waiting = map[netip.Addr]bool{}
 	for _, s := range a.plan.Sessions {
@@ -352,7 +370,7 @@ func (a *Agent) expect(changed map[netip.Prefix]bool) {
 
 // convergeIfTold ends the restart when every peer has told all it knows.
 func (a *Agent) convergeIfTold(changed map[netip.Prefix]bool) {
-	if len(a.waiting) == 0 && !a.behind {
+	if len(a.waiting) == 0 {
 		a.converge(changed)
 	}
 }
@@ -403,7 +421,7 @@ func (a *Agent) hearRoutes(n notes, changed map[netip.Prefix]bool) error {
 		return err
 	}
 	for _, dst := range all {
-		if hops := found[dst]; len(hops) > 0 {
+		if hops := found[dst]; len(hops) > 0 && routable(dst) {
 			a.learned[dst] = heard{a.life, hops}
 		} else {
 			delete(a.learned, dst)
@@ -411,4 +429,11 @@ func (a *Agent) hearRoutes(n notes, changed map[netip.Prefix]bool) error {
 		changed[dst] = true
 	}
 	return nil
+}
+
+// routable says whether a route to a destination can mean anything on this host. Peers' mistakes in this must not reach
+// the kernel.
+func routable(dst netip.Prefix) bool {
+	a := dst.Addr()
+	return !a.IsMulticast() && !a.IsLoopback() && !a.IsLinkLocalUnicast()
 }

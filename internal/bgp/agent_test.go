@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -168,48 +169,66 @@ func TestSpread(t *testing.T) {
 // of another host, nor its own. What the router gave up meanwhile goes when it has told all it has.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*host){"killed": (*host).kill, "told to end": (*host).stop} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLab(t)
-			h, other := l.host("h"), l.host("o")
-			r := l.bird("r", tor(routeNet+routeHost, h))
-			l.pool("10.1.0.0/16", "")
-			l.put("/calico/bgp/v1/host/h/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
-			l.block("h", "10.1.4.0/26")
-			h.workload("cali1", "10.1.9.9/32")
-			h.start()
-			other.start()
-			mine := []string{"10.1.4.0/26", "10.1.9.9"}
-			l.await("the router to learn", r.routes, mine, nil)
-			l.await("the other host to learn", func() string { return other.routes("4") }, mine, nil)
-			l.await("the host to learn", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via", "10.1.77.7 via"}, nil)
-			here, there := h.monitor(), other.monitor()
-			block, address := r.since("10.1.4.0/26"), r.since("10.1.9.9/32")
-
-			end(h)
-			l.await("the router to notice", func() string { return r.ask("show protocols all h") }, nil, []string{"  BGP state:          Established"})
-			r.configure(tor(routeNet, h))
-			if got := h.routes("4"); !strings.Contains(got, "172.16.0.0/16 via") || !strings.Contains(got, "blackhole 10.1.4.0/26") {
-				t.Errorf("without the agent the kernel has\n%s", got)
-			}
-			h.start()
-			l.await("the router's peer to be back", func() string { return r.ask("show protocols all h") },
-				[]string{"  BGP state:          Established"}, []string{"    Neighbor graceful restart active"})
-			l.await("what the router gave up to go", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via", "blackhole"}, []string{"10.1.77.7"})
-			l.await("the other host's session", func() string {
-				return fmt.Sprint(strings.Count(other.log.String(), `"session up" peer=`+h.ip.String()))
-			}, []string{"2"}, nil)
-			r.wantStayed("10.1.4.0/26", block)
-			r.wantStayed("10.1.9.9/32", address)
-			for where, log := range map[string]*lockedBuffer{"here": here, "there": there} {
-				for line := range strings.Lines(log.String()) {
-					if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, "10.1.77.7") {
-						t.Errorf("%s a route was gone for a while: %s", where, line)
-					}
-				}
-			}
+	t.Run("killed, in a mesh", func(t *testing.T) {
+		t.Parallel()
+		l := newLab(t)
+		h, other := l.host("h"), l.host("o")
+		other.start()
+		var there *lockedBuffer
+		testRestart(h, func() {
+			l.await("the other host to learn", func() string { return other.routes("4") }, []string{"10.1.4.0/26", "10.1.9.9"}, nil)
+			there = other.monitor()
+			h.kill()
 		})
+		l.await("the other host's session", func() string {
+			return fmt.Sprint(strings.Count(other.log.String(), `"session up" peer=`+h.ip.String()))
+		}, []string{"2"}, nil)
+		wantNoneDeleted(t, there)
+	})
+	t.Run("told to end", func(t *testing.T) {
+		t.Parallel()
+		h := newLab(t).host("h")
+		testRestart(h, h.stop)
+	})
+}
+
+// testRestart peers a host with a router, ends the agent, and starts it again.
+func testRestart(h *host, end func()) {
+	l := h.lab
+	r := l.bird("r", tor(routeNet+routeHost, h))
+	l.pool("10.1.0.0/16", "")
+	l.put("/calico/bgp/v1/host/h/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
+	l.block("h", "10.1.4.0/26")
+	h.workload("cali1", "10.1.9.9/32")
+	h.start()
+	l.await("the router to learn", r.routes, []string{"10.1.4.0/26", "10.1.9.9"}, nil)
+	l.await("the host to learn", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via", "10.1.77.7 via"}, nil)
+	here := h.monitor()
+	block, address := r.since("10.1.4.0/26"), r.since("10.1.9.9/32")
+
+	end()
+	session := func() string { return r.ask("show protocols all h") }
+	const up = "  BGP state:          Established"
+	l.await("the router to notice", session, nil, []string{up})
+	r.configure(tor(routeNet, h))
+	if got := h.routes("4"); !strings.Contains(got, "172.16.0.0/16 via") || !strings.Contains(got, "blackhole 10.1.4.0/26") {
+		l.t.Errorf("without the agent the kernel has\n%s", got)
+	}
+	h.start()
+	l.await("the router's peer to be back", session, []string{up}, []string{"    Neighbor graceful restart active"})
+	l.await("what the router gave up to go", func() string { return h.routes("4") }, []string{"172.16.0.0/16 via", "blackhole"}, []string{"10.1.77.7"})
+	r.wantStayed("10.1.4.0/26", block)
+	r.wantStayed("10.1.9.9/32", address)
+	wantNoneDeleted(l.t, here)
+}
+
+// wantNoneDeleted reads a monitor's log: no route may have gone but the one that the router gave up.
+func wantNoneDeleted(t *testing.T, log *lockedBuffer) {
+	t.Helper()
+	for line := range strings.Lines(log.String()) {
+		if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, "10.1.77.7") {
+			t.Errorf("a route was gone for a while: %s", line)
+		}
 	}
 }
 
@@ -228,4 +247,57 @@ func TestForgotten(t *testing.T) {
 	h.start()
 	l.await("the route to go", func() string { return "routes:" + h.routes("4") }, []string{"routes:"}, []string{"routes:172.16"})
 	l.await("the reason", func() string { return strings.ReplaceAll(h.log.String(), "msg=", "\n") }, []string{`"peers have not told all`}, nil)
+}
+
+// TestChanges: what changes in etcd and on the host is taken up while the agent runs: an address that comes late, another
+// AS number of a peer, a peer that goes. IPv6 works as IPv4 does.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h := l.host("h")
+	h.ns.MustIP(t, "addr del "+h.v6.String()+"/64 dev eth0")
+	r := l.bird("r", fmt.Sprintf(`
+		protocol bgp h { local $ME as 65001; neighbor %s as 64512; %s ipv4 { import all; export none; }; }
+		protocol static { ipv6; route fd00:77::/64 unreachable; }
+		protocol bgp h6 { local $ME6 as 65001; neighbor %s as 64512; %s ipv6 { import all; export where source = RTS_STATIC; next hop self; }; }`, h.ip, quick, h.v6, quick))
+	l.pool("10.1.0.0/16", "")
+	l.pool("fd00:1::/64", "")
+	peer := "/calico/bgp/v1/global/peer_v4/" + r.ip.String()
+	l.put(peer, fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip),
+		"/calico/bgp/v1/global/peer_v6/"+r.v6.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.v6))
+	l.block("h", "10.1.4.0/26")
+	l.block("h", "fd00:1::40/122")
+	h.workload("cali1", "10.1.9.9/32")
+	h.ns.MustIP(t, "route add fd00:1::41/128 dev cali1 proto 80", "route add fd00:1::81/128 dev cali1 proto 80")
+	h.start()
+	l.await("the router to learn", r.routes, []string{"10.1.4.0/26", "10.1.9.9/32"}, nil)
+	l.await("the reason", func() string { return strings.ReplaceAll(h.log.String(), "err=", "\n") }, []string{`"no interface of this host has the address ` + h.v6.String()}, nil)
+
+	h.ns.MustIP(t, "addr add "+h.v6.String()+"/64 dev eth0 nodad")
+	l.await("the router to learn IPv6", r.routes, []string{"10.1.4.0/26", "fd00:1::40/122", "fd00:1::81/128"}, []string{"fd00:1::41/128"})
+	if line := r.since("fd00:1::40/122"); !strings.HasSuffix(line, " via "+h.v6.String()) {
+		t.Errorf("the IPv6 block: %q, want it via %s", line, h.v6)
+	}
+	l.await("the host to learn IPv6", func() string { return h.routes("6") },
+		[]string{"fd00:77::/64 via " + r.v6.String() + " dev eth0 metric 81", "blackhole fd00:1::40/122 dev lo metric 81"}, nil)
+
+	l.put(peer, fmt.Sprintf(`{"ip": %q, "as_num": "65002"}`, r.ip))
+	l.await("the session to end", r.routes, []string{"fd00:1::40/122"}, []string{"10.1.4.0/26"})
+	l.put(peer, fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
+	l.await("the session to come back", r.routes, []string{"10.1.4.0/26", "fd00:1::40/122"}, nil)
+	l.remove("/calico/bgp/v1/global/peer_v6/" + r.v6.String())
+	l.await("the IPv6 session to end", func() string { return "routes:" + h.routes("6") }, []string{"routes:blackhole"}, []string{"fd00:77"})
+}
+
+// TestRoutable: what can mean nothing in the kernel's table does not get there, whoever tells it.
+func TestRoutable(t *testing.T) {
+	t.Parallel()
+	for dst, want := range map[string]bool{
+		"0.0.0.0/0": true, "10.0.0.0/8": true, "::/0": true, "fd00::/8": true, "2001:db8::1/128": true,
+		"127.0.0.0/8": false, "224.0.0.0/4": false, "169.254.0.0/16": false, "ff00::/8": false, "fe80::/10": false, "::1/128": false,
+	} {
+		if got := routable(netip.MustParsePrefix(dst)); got != want {
+			t.Errorf("%s: %v, want %v", dst, got, want)
+		}
+	}
 }

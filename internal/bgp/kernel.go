@@ -188,8 +188,8 @@ func (a *Agent) settle(changed map[netip.Prefix]bool) {
 		}
 	}
 	clear(changed)
-	if a.behind {
-		return // all will be announced
+	if a.speaker.server == nil {
+		return // all is announced when it starts
 	}
 	if err := a.speaker.announce(exports); err != nil {
 		a.fail("announce", err)

@@ -26,8 +26,9 @@ const (
 	multihopTTL = 255
 	// addPathMax is how many paths to one destination are sent to a peer that takes several.
 	addPathMax = 8
-	// deferral bounds for how long a speaker that restarts keeps what it exports back until its peers have told all.
-	deferral = 5 * time.Second
+	// deferral bounds for how long a speaker that restarts keeps what it exports back until its peers have told all, so that
+	// what it passes on is there when it says that this is all. Another gobgp takes a session anew after 5 s.
+	deferral = 10 * time.Second
 	// lookUp is how many destinations are looked up at once; sessions wait meanwhile.
 	lookUp = 256
 )
@@ -148,6 +149,7 @@ func (s *speaker) stop(ctx context.Context) {
 // apply does what the plan says about filters and sessions. restarting tells new peers that what an earlier life
 // announced is still forwarded. Sessions that stay as they are notice nothing but changed routes.
 func (s *speaker) apply(ctx context.Context, p *plan.Plan, restarting bool) error {
+	s.log.show(p.Debug, p.Verbose)
 	var errs []error
 	if !reflect.DeepEqual(s.export, p.Export) {
 		if err := s.filter(ctx, p.Export); err != nil {
@@ -175,7 +177,8 @@ func (s *speaker) apply(ctx context.Context, p *plan.Plan, restarting bool) erro
 
 // same says whether a session need not be made anew.
 func same(a, b plan.Session) bool {
-	return a.Peer == b.Peer && a.Local == b.Local && a.ASNumber == b.ASNumber && (a.Origin == plan.Mesh) == (b.Origin == plan.Mesh)
+	return a.Peer == b.Peer && a.Local == b.Local && a.ASNumber == b.ASNumber && a.Passive == b.Passive &&
+		(a.Origin == plan.Mesh) == (b.Origin == plan.Mesh)
 }
 
 // filter puts export filters in force: what is let out no more is withdrawn, what is let out now is told.
@@ -222,7 +225,7 @@ func (s *speaker) peer(w plan.Session, restarting bool) *api.Peer {
 	}
 	return &api.Peer{
 		Conf:         &api.PeerConf{NeighborAddress: w.Peer.String(), PeerAsn: w.ASNumber},
-		Transport:    &api.Transport{LocalAddress: w.Local.String(), RemotePort: port},
+		Transport:    &api.Transport{LocalAddress: w.Local.String(), RemotePort: port, PassiveMode: w.Passive},
 		EbgpMultihop: &api.EbgpMultihop{Enabled: true, MultihopTtl: multihopTTL},
 		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: 2, HoldTime: hold, KeepaliveInterval: max(1, hold/3),
 			IdleHoldTimeAfterReset: 1}},

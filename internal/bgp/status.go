@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"sync/atomic"
 
 	"heddle/internal/bgp/plan"
 	"heddle/internal/telemetry"
@@ -43,6 +42,13 @@ func (a *Agent) reportSessions() {
 		sessions[peer] = sessionStatus{a.status.sessions[peer].peerStatus, s.Origin}
 	}
 	a.status.sessions = sessions
+}
+
+// reportNewLife notes that no session is up: the speaker begins anew.
+func (a *Agent) reportNewLife() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.sessions = map[netip.Addr]sessionStatus{}
 }
 
 // notePeer keeps and logs the state of a session.
@@ -92,28 +98,43 @@ func gauge(name, help string, value int) telemetry.Value {
 	return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(value)}
 }
 
-// quiet is a log for gobgp: it tells much that the agent tells in its own words, so its warnings are enough.
+// quiet is a log for gobgp: it tells much that the agent tells in its own words, so its warnings are enough unless the
+// operator wants more.
 type quiet struct {
 	slog.Handler
-	muted *atomic.Bool
+	least *slog.LevelVar
 }
 
-func newQuiet(log *slog.Logger) *quiet { return &quiet{log.Handler(), new(atomic.Bool)} }
+func newQuiet(log *slog.Logger) *quiet {
+	q := &quiet{log.Handler(), new(slog.LevelVar)}
+	q.least.Set(slog.LevelWarn)
+	return q
+}
+
+// show sets what is told beside warnings.
+func (q *quiet) show(debug, verbose bool) {
+	switch {
+	case debug:
+		q.least.Set(slog.LevelDebug)
+	case verbose:
+		q.least.Set(slog.LevelInfo)
+	default:
+		q.least.Set(slog.LevelWarn)
+	}
+}
 
 // mute ends the log.
-func (q *quiet) mute() { q.muted.Store(true) }
+func (q *quiet) mute() { q.least.Set(slog.LevelError + 1) }
 
-// Enabled implements slog.Handler.
-func (q *quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && !q.muted.Load() && q.Handler.Enabled(ctx, l)
-}
+// Enabled implements slog.Handler. What the operator has asked for is told whatever the level of the agent's log.
+func (q *quiet) Enabled(_ context.Context, l slog.Level) bool { return l >= q.least.Level() }
 
 // WithAttrs implements slog.Handler.
 func (q *quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &quiet{q.Handler.WithAttrs(attrs), q.muted}
+	return &quiet{q.Handler.WithAttrs(attrs), q.least}
 }
 
 // WithGroup implements slog.Handler.
 func (q *quiet) WithGroup(name string) slog.Handler {
-	return &quiet{q.Handler.WithGroup(name), q.muted}
+	return &quiet{q.Handler.WithGroup(name), q.least}
 }

@@ -18,7 +18,7 @@ const (
 
 var errTooLarge = errors.New("a condition with too many prefixes")
 
-// ParseCustom reads the statements of a custom filter in BIRD's language, as far as they decide by the prefix alone:
+// parseCustom reads the statements of a custom filter in BIRD's language, as far as they decide by the prefix alone:
 //
 //	statements:  accept; reject; if CONDITION then STATEMENT [else STATEMENT]; { … }; comments # and /* */
 //	conditions:  net ~ SET, net !~ SET, net = PREFIX, net != PREFIX, net.len with = != < <= > >=, true, false,
@@ -27,7 +27,7 @@ var errTooLarge = errors.New("a condition with too many prefixes")
 //
 // A filter with anything else is an error, and what is returned beside it lets out no more than without the filter: of
 // what can be read it keeps what rejects.
-func ParseCustom(f Family, text string) (Filter, error) {
+func parseCustom(f Family, text string) (Filter, error) {
 	p := &customParser{family: f}
 	p.tokens = customTokens(text)
 	p.statements(everything(f), 0)
@@ -296,12 +296,12 @@ func (p *customParser) byNet() (Set, error) {
 	case op == "~" || op == "!~":
 		var prefix netip.Prefix
 		if prefix, err = p.prefix(); err == nil {
-			s = Set{Inside(prefix)}
+			s = Set{inside(prefix)}
 		}
 	case op == "=" || op == "!=":
 		var prefix netip.Prefix
 		if prefix, err = p.prefix(); err == nil {
-			s = Set{Exactly(prefix)}
+			s = Set{exactly(prefix)}
 		}
 	default:
 		return nil, fmt.Errorf("net %q: want ~, !~, = or !=", op)
@@ -320,7 +320,7 @@ func (p *customParser) prefix() (netip.Prefix, error) {
 		return prefix, fmt.Errorf("%q is no prefix", word)
 	case prefix.Masked() != prefix:
 		return prefix, fmt.Errorf("%s has bits set beyond its length", prefix)
-	case FamilyOf(prefix.Addr()) != p.family:
+	case familyOf(prefix.Addr()) != p.family:
 		return prefix, fmt.Errorf("%s is not IPv%d", prefix, p.family)
 	}
 	return prefix, nil
@@ -353,7 +353,7 @@ func (p *customParser) pattern(prefix netip.Prefix, s Set) (Set, error) {
 	switch p.peek() {
 	case "+":
 		p.at++
-		return append(s, Inside(prefix)), nil
+		return append(s, inside(prefix)), nil
 	case "-":
 		p.at++
 		return shorter(prefix, 0, prefix.Bits(), s), nil
@@ -379,13 +379,13 @@ func (p *customParser) pattern(prefix netip.Prefix, s Set) (Set, error) {
 		}
 		return s, nil
 	}
-	return append(s, Exactly(prefix)), nil
+	return append(s, exactly(prefix)), nil
 }
 
 // shorter appends the prefixes that prefix lies in, with lengths from low to high.
 func shorter(prefix netip.Prefix, low, high int, s Set) Set {
 	for bits := low; bits <= high; bits++ {
-		s = append(s, Exactly(netip.PrefixFrom(prefix.Addr(), bits)))
+		s = append(s, exactly(netip.PrefixFrom(prefix.Addr(), bits)))
 	}
 	return s
 }
@@ -394,7 +394,7 @@ func shorter(prefix netip.Prefix, low, high int, s Set) Set {
 func (p *customParser) number() (int, error) {
 	word := p.take()
 	n, err := strconv.Atoi(word)
-	if err != nil || n < 0 || n > p.family.Bits() {
+	if err != nil || n < 0 || n > p.family.bits() {
 		return 0, fmt.Errorf("%q is no length of an IPv%d prefix", word, p.family)
 	}
 	return n, nil

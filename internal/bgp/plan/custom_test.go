@@ -46,7 +46,7 @@ func TestCustomFilters(t *testing.T) {
 		"if net ~ 10.0.0.0/8 then { if net.len = 32 then accept; reject; } # the rest goes on\n/* or not */": ".---+.",
 		";;": "......",
 	} {
-		f, err := ParseCustom(IPv4, text)
+		f, err := parseCustom(IPv4, text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -85,7 +85,7 @@ func TestCustomFiltersUnreadable(t *testing.T) {
 		strings.Repeat("if true then ", 1000) + "accept;":                                    "..",
 		strings.Repeat("}", 1000):                                                            "..",
 	} {
-		f, err := ParseCustom(IPv4, text)
+		f, err := parseCustom(IPv4, text)
 		if err == nil {
 			t.Errorf("%.80q is read", text)
 		}
@@ -136,7 +136,7 @@ func FuzzParseCustom(f *testing.F) {
 	f.Add("if net ~ [ 10.0.0.0/8{16,24}, 10.1.0.0/16+ ] && ! net.len > 24 then { reject; } else accept;")
 	f.Add("if ( net ~ 10.0.0.0/8 ) then { accept; } # x\n/* y */ what; }")
 	f.Fuzz(func(t *testing.T, text string) {
-		filter, err := ParseCustom(IPv4, text)
+		filter, err := parseCustom(IPv4, text)
 		for _, r := range filter {
 			if err != nil && r.Accept {
 				t.Errorf("%q cannot be read (%v) but lets out %v", text, err, r.Set)

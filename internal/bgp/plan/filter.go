@@ -11,16 +11,16 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf is the family of an address.
-func FamilyOf(a netip.Addr) Family {
+// familyOf is the family of an address.
+func familyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
 	}
 	return IPv6
 }
 
-// Bits is the length of an address, in bits.
-func (f Family) Bits() int {
+// bits is the length of an address, in bits.
+func (f Family) bits() int {
 	if f == IPv4 {
 		return 32
 	}
@@ -44,8 +44,8 @@ type Rule struct {
 // on is rejected.
 type Filter []Rule
 
-// Accepts says what the filter decides on a prefix.
-func (f Filter) Accepts(p netip.Prefix) bool {
+// accepts says what the filter decides on a prefix.
+func (f Filter) accepts(p netip.Prefix) bool {
 	for _, r := range f {
 		if r.Set.Contains(p) {
 			return r.Accept
@@ -57,18 +57,18 @@ func (f Filter) Accepts(p netip.Prefix) bool {
 // exportFilter puts the export filter of a family together (spec §12): own blocks as they are and nothing inside them,
 // then custom filters, then what lies in a pool.
 func exportFilter(f Family, blocks []netip.Prefix, custom Filter, pools []netip.Prefix) Filter {
-	var own, inside, pooled Set
+	var own, within, pooled Set
 	for _, b := range blocks {
-		if FamilyOf(b.Addr()) == f {
-			own, inside = append(own, Exactly(b)), append(inside, Inside(b))
+		if familyOf(b.Addr()) == f {
+			own, within = append(own, exactly(b)), append(within, inside(b))
 		}
 	}
 	for _, p := range pools {
-		if FamilyOf(p.Addr()) == f {
-			pooled = append(pooled, Inside(p))
+		if familyOf(p.Addr()) == f {
+			pooled = append(pooled, inside(p))
 		}
 	}
-	filter := Filter{{own, true}, {inside, false}}
+	filter := Filter{{own, true}, {within, false}}
 	filter = append(filter, custom...)
 	return append(filter, Rule{pooled, true})
 }

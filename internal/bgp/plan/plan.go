@@ -12,8 +12,8 @@ import (
 	"heddle/calico"
 )
 
-// DefaultASNumber is the AS number of a host for which neither its own nor the global configuration says another.
-const DefaultASNumber = 64512
+// defaultASNumber is the AS number of a host for which neither its own nor the global configuration says another.
+const defaultASNumber = 64512
 
 // Host is whose plan to make, and what its operator has decided beside what lies in etcd.
 type Host struct {
@@ -35,6 +35,8 @@ type Plan struct {
 	Tunnels    []Tunnel // most specific first
 	// WorkloadPrefixes are how names of workloads' interfaces begin: what is on these is exported address by address.
 	WorkloadPrefixes []string
+	// Debug and Verbose say what the operator wants to see of the speaker's own log beside its warnings.
+	Debug, Verbose bool
 	// Problems are what could not be honoured, for people, in key order.
 	Problems []Problem
 }
@@ -45,6 +47,9 @@ type Session struct {
 	Local    netip.Addr
 	ASNumber uint32 // of the peer
 	Origin   Origin
+	// Passive says that the peer is another host, which is the one to connect: two that connect to each other at the same
+	// moment may settle on different connections, and lose a hold time over it.
+	Passive bool
 }
 
 // Origin says who defined a session. A later one is more specific and wins.
@@ -80,13 +85,13 @@ type Problem struct{ Key, Reason string }
 
 // Exports says whether the speaker tells others of a route to dst.
 func (p *Plan) Exports(dst netip.Prefix) bool {
-	return p.Export[FamilyOf(dst.Addr())].Accepts(dst)
+	return p.Export[familyOf(dst.Addr())].accepts(dst)
 }
 
 // Device is the tunnel device by which a route to dst with that next hop leaves, "" for none.
 func (p *Plan) Device(dst netip.Prefix, nextHop netip.Addr) string {
 	for _, t := range p.Tunnels {
-		if !Inside(t.Pool).Contains(dst) {
+		if !inside(t.Pool).Contains(dst) {
 			continue
 		}
 		if t.Except.IsValid() && t.Except.Contains(nextHop) {
@@ -124,6 +129,8 @@ func New(host Host, entries []Entry, blocks []netip.Prefix) *Plan {
 	}
 	p.Tunnels = tunnels(r.pools, own.network)
 	p.WorkloadPrefixes = r.workloadPrefixes()
+	level := cmp.Or(r.logLevels[0], r.logLevels[1])
+	p.Debug, p.Verbose = level == "debug", level == "debug" || level == "info"
 	slices.SortFunc(r.problems, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason)) })
 	p.Problems = r.problems
 	return p
@@ -143,18 +150,24 @@ func nameAsID(name string) netip.Addr {
 
 // asNumber is a host's own, else the global one.
 func (r *reading) asNumber(h hostAddresses) uint32 {
-	return cmp.Or(h.asNumber, r.global, DefaultASNumber)
+	return cmp.Or(h.asNumber, r.global, defaultASNumber)
 }
 
 // sessions are all of a host: each address once, by its most specific definition, never with itself.
 func (r *reading) sessions(name string, own hostAddresses) []Session {
 	byPeer := map[netip.Addr]Session{}
+	isHost := map[netip.Addr]bool{}
+	for _, h := range r.hosts {
+		for _, a := range h.addresses {
+			isHost[a] = true
+		}
+	}
 	add := func(peer netip.Addr, as uint32, origin Origin) {
 		local := own.of(peer)
 		if !local.IsValid() || peer == local || byPeer[peer].Origin > origin {
 			return
 		}
-		byPeer[peer] = Session{Peer: peer, Local: local, ASNumber: as, Origin: origin}
+		byPeer[peer] = Session{Peer: peer, Local: local, ASNumber: as, Origin: origin, Passive: isHost[peer] && peer.Less(local)}
 	}
 	if r.mesh {
 		for _, other := range sortedKeys(r.hosts) {

@@ -92,6 +92,29 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestPassive: of two hosts one connects; to whoever is no host, the host does.
+func TestPassive(t *testing.T) {
+	t.Parallel()
+	all := entries(threeHosts + `
+		/calico/bgp/v1/global/peer_v4/192.0.2.0 {"ip": "192.0.2.0", "as_num": "65001"}
+		/calico/bgp/v1/global/peer_v4/192.0.2.3 {"ip": "192.0.2.3", "as_num": "65001"}`)
+	passive := map[string]bool{}
+	for _, host := range []string{"a", "b", "c"} {
+		for _, s := range New(Host{Name: host}, all, nil).Sessions {
+			passive[s.Local.String()+" "+s.Peer.String()] = s.Passive
+		}
+	}
+	for pair, got := range passive {
+		local, peer, _ := strings.Cut(pair, " ")
+		if back, both := passive[peer+" "+local]; both && back == got || !both && got {
+			t.Errorf("%s: passive %v, the other way %v", pair, got, back)
+		}
+	}
+	if len(passive) != 3*2+2+3 {
+		t.Errorf("sessions %v", passive)
+	}
+}
+
 func TestRouterID(t *testing.T) {
 	t.Parallel()
 	if got := New(Host{Name: "a"}, entries(threeHosts), nil).RouterID; got != netip.MustParseAddr("192.0.2.1") {
@@ -130,6 +153,19 @@ func TestExport(t *testing.T) {
 	}
 	if len(p.Problems) != 1 || !strings.HasSuffix(p.Problems[0].Key, "custom_filters/v6/broken") {
 		t.Errorf("problems %v, want one of the filter that cannot be read", p.Problems)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	t.Parallel()
+	const global, own = "/calico/bgp/v1/global/loglevel ", "\n/calico/bgp/v1/host/a/loglevel "
+	for text, want := range map[string][2]bool{
+		"": {}, global + "info": {false, true}, global + "debug": {true, true}, global + "none": {},
+		global + "debug" + own + "none": {}, own + "debug": {true, true}, "/calico/bgp/v1/host/b/loglevel debug": {},
+	} {
+		if p := New(Host{Name: "a"}, entries(text), nil); [2]bool{p.Debug, p.Verbose} != want {
+			t.Errorf("%q: debug %v, verbose %v, want %v", text, p.Debug, p.Verbose, want)
+		}
 	}
 }
 
@@ -237,7 +273,7 @@ func TestInvariants(t *testing.T) {
 			a := ip.Draw(t, "peer")
 			where := rapid.SampledFrom([]string{"/calico/bgp/v1/global/peer_v%d/%s", "/calico/v1/config/bgp_peer_v%d/%s",
 				"/calico/bgp/v1/host/a/peer_v%d/%s", "/calico/v1/host/a/bgp_peer_v%d/%s"}).Draw(t, "where")
-			add(fmt.Sprintf(where, FamilyOf(a), a), `{"ip": "%s", "as_num": "%d"}`, a, rapid.Uint32Range(1, 5).Draw(t, "as"))
+			add(fmt.Sprintf(where, familyOf(a), a), `{"ip": "%s", "as_num": "%d"}`, a, rapid.Uint32Range(1, 5).Draw(t, "as"))
 		}
 		add("/calico/v1/ipam/v4/pool/10.0.0.0-8", `{"cidr": "10.0.0.0/8"}`)
 		add("/calico/bgp/v1/global/custom_filters/v4/x", "%s", rapid.SampledFrom([]string{"accept;", "reject;", "", "if net ~ 10.0.0.0/8 then accept;"}).Draw(t, "filter"))
@@ -245,7 +281,7 @@ func TestInvariants(t *testing.T) {
 		p := New(Host{Name: "a"}, all, []netip.Prefix{block})
 		seen := map[netip.Addr]bool{}
 		for _, s := range p.Sessions {
-			if seen[s.Peer] || s.Peer == s.Local || FamilyOf(s.Peer) != FamilyOf(s.Local) || s.ASNumber == 0 {
+			if seen[s.Peer] || s.Peer == s.Local || familyOf(s.Peer) != familyOf(s.Local) || s.ASNumber == 0 {
 				t.Fatalf("session %+v", s)
 			}
 			seen[s.Peer] = true

@@ -13,13 +13,13 @@ type Range struct {
 	Min, Max int
 }
 
-// Inside is prefix itself and everything in it.
-func Inside(prefix netip.Prefix) Range {
+// inside is prefix itself and everything in it.
+func inside(prefix netip.Prefix) Range {
 	return Range{prefix.Masked(), prefix.Bits(), prefix.Addr().BitLen()}
 }
 
-// Exactly is prefix alone.
-func Exactly(prefix netip.Prefix) Range {
+// exactly is prefix alone.
+func exactly(prefix netip.Prefix) Range {
 	return Range{prefix.Masked(), prefix.Bits(), prefix.Bits()}
 }
 
@@ -40,7 +40,7 @@ func (r Range) String() string {
 type Set []Range
 
 // everything is all prefixes of a family.
-func everything(f Family) Set { return Set{{netip.PrefixFrom(f.zero(), 0), 0, f.Bits()}} }
+func everything(f Family) Set { return Set{{netip.PrefixFrom(f.zero(), 0), 0, f.bits()}} }
 
 // Contains says whether p is in the set.
 func (s Set) Contains(p netip.Prefix) bool {

@@ -45,6 +45,7 @@ type reading struct {
 	filters []customFilter // by name
 	// interfaces are the prefixes of workloads' interfaces as the host and as all hosts are told; "": not told.
 	interfaces [2]string
+	logLevels  [2]string // likewise
 	problems   []Problem
 }
 
@@ -114,6 +115,9 @@ func (r *reading) entry(host string, key calico.Key, e Entry) error {
 	case calico.BGPGlobalConfigKey:
 		r.globalConfig(key.Name, object, e)
 	case calico.BGPNodeConfigKey:
+		if key.Host == host && key.Name == "loglevel" {
+			r.logLevels[0] = object.(string)
+		}
 		return r.hostConfig(key, object)
 	case calico.BGPGlobalPeerKey:
 		r.peers = append(r.peers, definedPeer{*object.(*calico.BGPPeer), Global})
@@ -141,6 +145,8 @@ func (r *reading) globalConfig(name string, object any, e Entry) {
 		r.global = object.(uint32)
 	case name == "node_mesh":
 		r.mesh = object.(*calico.NodeMesh).Enabled
+	case name == "loglevel":
+		r.logLevels[1] = object.(string)
 	case strings.HasPrefix(name, customFilters):
 		family, name, _ := strings.Cut(strings.TrimPrefix(name, customFilters), "/")
 		f := customFilter{IPv4, name, e.Path, string(e.Value)}
@@ -186,7 +192,7 @@ func (r *reading) custom(f Family) Filter {
 		if c.family != f {
 			continue
 		}
-		filter, err := ParseCustom(f, c.text)
+		filter, err := parseCustom(f, c.text)
 		if err != nil {
 			r.problems = append(r.problems, Problem{c.path, "of this filter only what rejects is honoured: " + err.Error()})
 		}
