@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"regexp"
+	"strings"
 	"testing"
 
 	"heddle/internal/nettest"
@@ -64,5 +65,37 @@ func TestServeOpensCalico(t *testing.T) {
 	}
 	if got := read(guid); got != name {
 		t.Errorf("%s was %q and is %q", guid, name, got)
+	}
+}
+
+// TestCalicoReachesTheStore: the commands find the embedded store of this machine however it serves others, and any
+// program that speaks etcd reaches it where it is told to listen.
+func TestCalicoReachesTheStore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		serve, endpoints []string
+	}{
+		"plain on loopback": {
+			[]string{"--etcd-listen", "127.0.0.1:2379"},
+			[]string{"--etcd-endpoints", "127.0.0.1:2379"},
+		},
+		"TLS, for hosts": {
+			[]string{"--agents-listen", "127.0.0.1:2379"},
+			[]string{"--etcd-endpoints", "127.0.0.1:2379", "--etcd-ca", "DATA/tls/ca.crt", "--etcd-cert", "DATA/tls/root.crt", "--etcd-key", "DATA/tls/root.key"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, data := startServer(t, c.serve...)
+			for _, where := range [][]string{{"--data", data}, c.endpoints} {
+				args := []string{"calico", "ready"}
+				for _, a := range where {
+					args = append(args, strings.ReplaceAll(a, "DATA", data))
+				}
+				if got := succeed(t, r.ns, args...); got != "true\n" {
+					t.Errorf("heddle %s: %q", strings.Join(args, " "), got)
+				}
+			}
+		})
 	}
 }

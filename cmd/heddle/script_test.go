@@ -15,8 +15,14 @@ import (
 // commands there is "exits CODE COMMAND…".
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+	p := scripts()
+	p.Dir = filepath.Join("testdata", "script")
+	testscript.Run(t, p)
+}
+
+// scripts are how scripts run: with heddle in the path.
+func scripts() testscript.Params {
+	return testscript.Params{
 		Setup: func(e *testscript.Env) error {
 			bin := filepath.Join(e.WorkDir, ".bin")
 			if err := os.Mkdir(bin, 0o755); err != nil {
@@ -32,7 +38,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: func(name string) (bool, error) { return name == "root" && os.Geteuid() == 0, nil },
 		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
-	})
+	}
 }
 
 // exits runs a command that must end with a code; stdout and stderr are looked at after.

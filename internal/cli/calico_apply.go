@@ -35,6 +35,7 @@ values are text, such as spec: "64512". heddle calico get -o yaml writes such fi
 // calicoApplyCommand writes objects.
 func calicoApplyCommand() *cobra.Command {
 	var files []string
+	var old bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create or replace objects from YAML or JSON",
@@ -42,11 +43,14 @@ func calicoApplyCommand() *cobra.Command {
 gets them in the order given.) An object is replaced whole, but for members that Heddle does not know; one that is as it should be
 is not written.
 
+With --legacy it writes endpoints of workloads and profiles into the legacy tree, one after another, and keeps the reference counts.
+
 ` + documentHelp,
 		Args: cobra.NoArgs,
 	}
 	store := calicoStoreFlags(cmd)
 	fileFlag(cmd, &files)
+	legacyFlag(cmd, &old)
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := wantJSON(*format); err != nil {
@@ -61,7 +65,12 @@ is not written.
 			return err
 		}
 		defer c.Close()
-		results, err := applyAll(cmd.Context(), c, manifests)
+		var results []applied
+		if old {
+			results, err = applyLegacy(cmd.Context(), c, manifests, cmd.ErrOrStderr())
+		} else {
+			results, err = applyAll(cmd.Context(), c, manifests)
+		}
 		return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
 	}
 	return cmd
@@ -94,12 +103,15 @@ func readFiles(names []string, stdin io.Reader) ([]manifest, error) {
 			wrong = append(wrong, err)
 		}
 	}
-	seen := map[string]bool{}
+	seen := map[calico.Key]manifest{}
 	for _, m := range all {
-		if seen[m.String()] {
-			wrong = append(wrong, fmt.Errorf("%s: it is there twice", m))
+		for _, key := range m.keys() {
+			if other, twice := seen[key]; twice {
+				wrong = append(wrong, fmt.Errorf("%s: it is there twice, also as %s", m, other))
+				break
+			}
+			seen[key] = m
 		}
-		seen[m.String()] = true
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, &Exit{Code: 2, Text: err.Error()}
@@ -108,6 +120,15 @@ func readFiles(names []string, stdin io.Reader) ([]manifest, error) {
 		return nil, &Exit{Code: 2, Text: strings.Join(names, ", ") + ": no documents in it"}
 	}
 	return all, nil
+}
+
+// keys are where the object lies.
+func (m manifest) keys() []calico.Key {
+	if m.profile == nil {
+		return []calico.Key{m.key}
+	}
+	id := m.profile.ID
+	return []calico.Key{calico.ProfileRulesKey{Profile: id}, calico.ProfileTagsKey{Profile: id}, calico.ProfileLabelsKey{Profile: id}}
 }
 
 // expand are the files of a directory, in the order of names; of a file itself.
@@ -166,6 +187,7 @@ const (
 	actionCreated   = "created"
 	actionChanged   = "changed"
 	actionUnchanged = "unchanged"
+	actionApplied   = "applied" // to the legacy tree
 	actionDeleted   = "deleted"
 )
 

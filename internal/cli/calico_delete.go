@@ -9,7 +9,6 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
-	"heddle/calico/legacy"
 )
 
 // calicoDeleteCommand deletes objects.
@@ -20,14 +19,14 @@ func calicoDeleteCommand() *cobra.Command {
 		Use:   "delete {KIND NAME… | -f FILE}",
 		Short: "Delete objects, by name or by the documents that made them",
 		Long: `Deletes objects in one transaction: all of them, or none when one is missing. With --legacy it deletes workload endpoints and profiles
-of the legacy tree, whose reference counts it keeps: a profile goes with the last endpoint that names it.
+of the legacy tree, one after another, and keeps the reference counts: a profile goes with the last endpoint that names it.
 
 ` + kindHelp,
 	}
 	store := calicoStoreFlags(cmd)
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` of documents as for apply; their specs do not matter; repeatable")
 	cmd.Flags().BoolVar(&missingFine, "ignore-missing", false, "what is not there is no error")
-	cmd.Flags().BoolVar(&old, "legacy", false, "from the tree of Calico's first days, without /v1/")
+	legacyFlag(cmd, &old)
 	format := outputFlag(cmd)
 	cmd.ValidArgsFunction = completeNames(store)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -43,10 +42,12 @@ of the legacy tree, whose reference counts it keeps: a profile goes with the las
 			return err
 		}
 		defer c.Close()
+		var results []applied
 		if old {
-			return deleteLegacy(cmd, c, targets)
+			results, err = deleteLegacy(cmd.Context(), c, targets, missingFine, cmd.ErrOrStderr())
+		} else {
+			results, err = deleteAll(cmd.Context(), c, targets, missingFine)
 		}
-		results, err := deleteAll(cmd.Context(), c, targets, missingFine)
 		return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
 	}
 	return cmd
@@ -126,30 +127,4 @@ func (m manifest) deletion(ctx context.Context, c *client.Client) ([]client.Op, 
 		return nil, err
 	}
 	return []client.Op{client.OpClear(m.key)}, nil
-}
-
-// deleteLegacy deletes endpoints and profiles of the legacy tree, one after another.
-func deleteLegacy(cmd *cobra.Command, c *client.Client, targets []manifest) error {
-	w := legacy.NewWriter(c)
-	for _, m := range targets {
-		var faults []legacy.Fault
-		var err error
-		switch key := m.key.(type) {
-		case calico.WorkloadEndpointKey:
-			faults, err = w.DeleteEndpoint(cmd.Context(), key)
-		default:
-			if m.kind.kind != profileKind {
-				return &Exit{Code: 2, Text: fmt.Sprintf("%s: of the legacy tree, delete a WorkloadEndpoint or a Profile", m)}
-			}
-			err = w.DeleteProfile(cmd.Context(), m.ids[0])
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", m, err)
-		}
-		for _, f := range faults {
-			fmt.Fprintf(cmd.ErrOrStderr(), "heddle: %v: left as it is\n", f)
-		}
-		fmt.Fprintln(cmd.OutOrStdout(), m, actionDeleted)
-	}
-	return nil
 }

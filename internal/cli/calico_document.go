@@ -156,7 +156,7 @@ func (d document) manifest() (manifest, error) {
 	}
 	if k.kind == profileKind {
 		if m.profile, err = readProfile(m.ids[0], d.Spec); err != nil {
-			return refuse(fmt.Errorf("spec.%w", err))
+			return refuse(err)
 		}
 		return m, nil
 	}
@@ -171,9 +171,25 @@ func (d document) manifest() (manifest, error) {
 		return refuse(err)
 	}
 	if m.object, err = calico.Decode(m.key, value); err != nil {
-		return refuse(fmt.Errorf("spec: %w", err))
+		return refuse(specError("spec", err))
 	}
 	return m, nil
+}
+
+// specError says where in a document the bindings found something wrong.
+func specError(place string, err error) error {
+	var wrong *calico.Error
+	if !errors.As(err, &wrong) {
+		return fmt.Errorf("%s: %w", place, err)
+	}
+	if wrong.Field != "" && wrong.Field[0] != '[' {
+		place += "."
+	}
+	place += wrong.Field
+	if wrong.Value != "" {
+		place += ": " + wrong.Value
+	}
+	return fmt.Errorf("%s: %s", place, wrong.Reason)
 }
 
 // metadata are the ids in a document's metadata, in the order of k.ids. Of a policy the tier may be missing; a version
@@ -272,23 +288,23 @@ func readProfile(id string, raw json.RawMessage) (*client.Profile, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&spec); err != nil {
-		return nil, fmt.Errorf(" %w: want rules, tags or labels", err)
+		return nil, fmt.Errorf("spec: %w: want rules, tags or labels", err)
 	}
 	if spec.Rules == nil && spec.Tags == nil && spec.Labels == nil {
-		return nil, errors.New(" it is empty: want rules, tags or labels")
+		return nil, errors.New("spec: it is empty: want rules, tags or labels")
 	}
 	p := &client.Profile{ID: id}
 	rules, err := decodePart[*calico.ProfileRules](calico.ProfileRulesKey{Profile: id}, spec.Rules)
 	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+		return nil, specError("spec.rules", err)
 	}
 	tags, err := decodePart[*calico.ProfileTags](calico.ProfileTagsKey{Profile: id}, spec.Tags)
 	if err != nil {
-		return nil, fmt.Errorf("tags: %w", err)
+		return nil, specError("spec.tags", err)
 	}
 	labels, err := decodePart[*calico.ProfileLabels](calico.ProfileLabelsKey{Profile: id}, spec.Labels)
 	if err != nil {
-		return nil, fmt.Errorf("labels: %w", err)
+		return nil, specError("spec.labels", err)
 	}
 	p.Rules, p.Tags, p.Labels = rules, tags, labels
 	return p, nil

@@ -110,7 +110,7 @@ func listFlags(cmd *cobra.Command, store *calicoStore) *listOptions {
 	cmd.Flags().StringVarP(&o.format, "output", "o", "text", "text, wide, yaml or json")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only what this selector `expression` picks by labels: endpoints by their own and their profiles', as a policy would; profiles by theirs")
 	cmd.Flags().StringVar(&o.host, "host", "", "only what belongs to this `host`")
-	cmd.Flags().BoolVar(&o.legacy, "legacy", false, "objects of the tree of Calico's first days, without /v1/")
+	legacyFlag(cmd, &o.legacy)
 	registerCompletion(cmd, "output", fixedCompletion("text", "wide", "yaml", "json"))
 	registerCompletion(cmd, "selector", completeSelector(store))
 	registerCompletion(cmd, "host", completeHosts(store))
@@ -192,6 +192,9 @@ func readKind(ctx context.Context, c *client.Client, k calicoKind, ids []string,
 	filter, err := k.key(ids, o.legacy && k.kind != calico.KindProfileRefcount)
 	if err != nil {
 		return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: %v", k.kind, err)}
+	}
+	if _, err := calico.Prefixes(filter); err != nil {
+		return nil, &Exit{Code: 2, Text: err.Error()}
 	}
 	filters := []calico.Key{filter}
 	if rules, ok := filter.(calico.ProfileRulesKey); ok && k.kind == profileKind {

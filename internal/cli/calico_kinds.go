@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -68,6 +69,11 @@ func calicoKinds() []calicoKind {
 	return kinds
 }
 
+// isProfilePart says whether objects of the kind are parts of a Profile.
+func (k calicoKind) isProfilePart() bool {
+	return k.kind == calico.KindProfileRules || k.kind == calico.KindProfileTags || k.kind == calico.KindProfileLabels
+}
+
 // idFields are the fields of a key that are ids.
 func idFields(key calico.Key) []reflect.StructField {
 	fields := reflect.VisibleFields(reflect.TypeOf(key))
@@ -122,7 +128,7 @@ func (k calicoKind) key(ids []string, legacy bool) (calico.Key, error) {
 	if legacy {
 		field := v.FieldByName("Legacy")
 		if !field.IsValid() {
-			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: the legacy tree has no such kind", k.kind)}
+			return nil, errors.New("the legacy tree has no such kind")
 		}
 		field.SetBool(true)
 	}

@@ -238,6 +238,9 @@ func countKinds(cmd *cobra.Command, store *calicoStore, o *listOptions) error {
 		if _, err := k.key(make([]string, len(k.ids)), true); err != nil && o.legacy && k.kind != calico.KindProfileRefcount {
 			continue // not in that tree
 		}
+		if k.isProfilePart() {
+			continue // counted as a Profile
+		}
 		all, err := o.read(cmd.Context(), c, k, nil)
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ A lost connection is made again; what was missed then shows as the difference.
 	}
 	store := calicoStoreFlags(cmd)
 	cmd.Flags().StringVar(&ofHost, "host", "", "only what belongs to this `host`")
-	cmd.Flags().BoolVar(&old, "legacy", false, "objects of the tree of Calico's first days, without /v1/")
+	legacyFlag(cmd, &old)
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	cmd.ValidArgsFunction = completeKinds
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -84,6 +84,9 @@ func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, erro
 	}
 	var filters []calico.Key
 	for _, k := range kinds {
+		if all && k.kind == profileKind {
+			continue // told by its parts
+		}
 		ids := make([]string, len(k.ids))
 		if host != "" {
 			if len(ids) == 0 || k.ids[0] != "host" {
@@ -99,7 +102,7 @@ func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, erro
 			if all {
 				continue // not in the legacy tree
 			}
-			return nil, err
+			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: %v", k.kind, err)}
 		}
 		filters = append(filters, key)
 		if k.kind == profileKind && old {
