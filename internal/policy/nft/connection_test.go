@@ -190,7 +190,7 @@ func TestTunnelPeers(t *testing.T) {
 		udp("net1", net1, host1, 5, 4789, in), udp("net1", net1v6, host1v6, 5, 4789, in), udp("net1", stranger, host1, 5, 4789, "tunnel-peer"),
 		udp("host", host1, net1, 5, 4789, sent), udp("host", host1, stranger, 5, 4789, byPolicy), udp("net1", net1, host1, 5, 4790, byPolicy),
 	)
-	l.around.IPIP.Peers, l.around.VXLAN = []netip.Addr{netip.MustParseAddr(stranger)}, nil
+	l.around.IPIP, l.around.VXLAN = &IPIP{Device: "tunl0", Peers: []netip.Addr{netip.MustParseAddr(stranger)}}, nil
 	l.table.Surround(l.around)
 	l.commit()
 	l.expect(ipip("net1", net1, host1, "tunnel-peer"), ipip("net1", stranger, host1, in), udp("net1", net1, host1, 5, 4789, byPolicy))

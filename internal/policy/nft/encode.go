@@ -50,8 +50,8 @@ func (b *buffer) end(at int) {
 	binary.NativeEndian.PutUint32(b.bytes[at:], uint32(len(b.bytes)-at))
 }
 
-// bound begins or ends a batch.
-func (b *buffer) bound(kind uint16, flags uint16) {
+// bracket begins or ends a batch.
+func (b *buffer) bracket(kind uint16, flags uint16) {
 	at := b.message(kind, flags, unix.NFPROTO_UNSPEC)
 	binary.BigEndian.PutUint16(b.bytes[len(b.bytes)-2:], unix.NFNL_SUBSYS_NFTABLES)
 	b.end(at)
@@ -189,23 +189,29 @@ func (b *buffer) verdict(v verdict) {
 
 // spans fills a nameless set of ranges: each is its first value, and the first value after it as an end.
 func (b *buffer) spans(s *set, id uint32, spans []span) {
-	m := b.elementsHead(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s, id)
-	list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for _, sp := range spans {
-		at := b.nest(unix.NFTA_LIST_ELEM)
-		b.value(unix.NFTA_SET_ELEM_KEY, sp.low)
-		b.unnest(at)
-		after, ok := next(sp.high)
-		if !ok {
-			continue // to the end of all values
+	for len(spans) > 0 {
+		m := b.elementsHead(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s, id)
+		list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		for len(spans) > 0 && len(b.bytes)-list < elementRoom {
+			b.limit(spans[0].low, false)
+			if after, ok := next(spans[0].high); ok { // else it goes to the end of all values
+				b.limit(after, true)
+			}
+			spans = spans[1:]
 		}
-		at = b.nest(unix.NFTA_LIST_ELEM)
-		b.value(unix.NFTA_SET_ELEM_KEY, after)
-		b.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-		b.unnest(at)
+		b.unnest(list)
+		b.end(m)
 	}
-	b.unnest(list)
-	b.end(m)
+}
+
+// limit is one end of a range.
+func (b *buffer) limit(key string, end bool) {
+	at := b.nest(unix.NFTA_LIST_ELEM)
+	b.value(unix.NFTA_SET_ELEM_KEY, key)
+	if end {
+		b.number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	b.unnest(at)
 }
 
 // next is the value after v; ok is false where there is none.

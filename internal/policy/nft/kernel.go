@@ -92,7 +92,7 @@ func (k *Kernel) receive(flags int) ([]byte, error) {
 // drain throws away answers that nobody waits for any more.
 func (k *Kernel) drain() {
 	for {
-		if _, err := k.receive(unix.MSG_DONTWAIT); err == unix.EAGAIN {
+		if _, err := k.receive(unix.MSG_DONTWAIT); err != nil && err != unix.ENOBUFS {
 			return
 		}
 	}
@@ -160,7 +160,7 @@ func (o origins) name(b batch, sequence uint32) string {
 func encodeBatch(b batch) ([]byte, origins, error) {
 	var buf buffer
 	origins := make(origins, len(b))
-	buf.bound(unix.NFNL_MSG_BATCH_BEGIN, 0)
+	buf.bracket(unix.NFNL_MSG_BATCH_BEGIN, 0)
 	last := 0
 	for i, o := range b {
 		origins[i] = uint32(buf.messages + 1)
@@ -174,7 +174,7 @@ func encodeBatch(b batch) ([]byte, origins, error) {
 		flags := binary.NativeEndian.Uint16(buf.bytes[last+6:])
 		binary.NativeEndian.PutUint16(buf.bytes[last+6:], flags|unix.NLM_F_ACK)
 	}
-	buf.bound(unix.NFNL_MSG_BATCH_END, 0)
+	buf.bracket(unix.NFNL_MSG_BATCH_END, 0)
 	return buf.bytes, origins, nil
 }
 

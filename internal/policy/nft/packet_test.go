@@ -160,10 +160,18 @@ func TestRules(t *testing.T) {
 	for i := range 40 {
 		list += fmt.Sprintf(`%d, "%d:%d", `, 1000+10*i, 1003+10*i, 1005+10*i)
 	}
+	var nets, ports string // more than fits into one netlink attribute
+	for i := range 5000 {
+		nets += fmt.Sprintf(`"172.%d.%d.%d/31", `, 16+i/4096, i/16%256, i%16*16)
+		ports += fmt.Sprintf(`"%d:%d", `, 1+4*i, 2+4*i)
+	}
 	for _, c := range []struct {
 		rule   string
 		probes []probe
 	}{
+		{`{"src_nets": [` + nets + `"198.51.100.2/32"]}`, []probe{yes(in4), no(other4), no(in6)}},
+		{`{"!src_nets": [` + nets + `"198.51.100.2/32"]}`, []probe{no(in4), yes(other4), no(in6)}},
+		{`{"protocol": "tcp", "dst_ports": [` + ports + `65535]}`, []probe{no(in4), yes(to(in4, 65535)), yes(to(in6, 81)), no(to(in4, 19999))}},
 		{`{}`, []probe{yes(in4), yes(in6), yes(ping4), yes(ping6), yes(udp4), yes(udp6)}},
 		{`{"ip_version": 4}`, []probe{yes(in4), no(in6)}},
 		{`{"ip_version": 6}`, []probe{no(in4), yes(in6)}},

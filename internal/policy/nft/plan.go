@@ -11,8 +11,8 @@ import (
 
 // plan is what leads from what is there to what is wanted.
 type plan struct {
-	// prepare makes what nobody names yet. Where it is large it goes ahead in pieces: whatever happens between them, the
-	// rules in force are the old ones.
+	// prepare makes what nothing in force names yet. Where it is large it goes ahead in pieces: whatever happens between
+	// them, the rules in force are the old ones.
 	prepare batch
 	change  batch
 	full    bool // of all, not only of what was marked
@@ -24,20 +24,27 @@ type plan struct {
 	forget []wantedSet
 }
 
-// pieceElements is how many elements go into one piece of preparation.
-const pieceElements = 50000
+// pieceWeight is how much goes into one piece of preparation: in elements, for as many of which a rule counts.
+const (
+	pieceWeight = 50000
+	ruleWeight  = 10
+)
 
 // parts are the batches to commit, in order; none when there is nothing to do.
 func (p plan) parts() []batch {
 	var parts []batch
-	elements, from := 0, 0
+	weight, from := 0, 0
 	for i, o := range p.prepare {
 		if p.anew {
 			break // the old tables must not go before the new ones are whole
 		}
-		if elements += len(o.elements); elements > pieceElements {
+		weight += len(o.elements)
+		if o.kind == addRules {
+			weight += ruleWeight * p.chains[o.ref].rules
+		}
+		if weight > pieceWeight {
 			parts = append(parts, p.prepare[from:i+1])
-			elements, from = 0, i+1
+			weight, from = 0, i+1
 		}
 	}
 	if last := slices.Concat(p.prepare[from:], p.change); len(last) > 0 {
@@ -99,7 +106,7 @@ type planner struct {
 	haveChains map[ref]chainSum
 	haveSets   map[ref]string
 
-	addChains, removeElements, flushes, addElements, addRules, deleteChains, deleteSets batch
+	newChains, newRules, addChains, removeElements, flushes, addElements, addRules, deleteChains, deleteSets batch
 }
 
 // plan works out what to do: about what was marked, or, given what was found, about everything.
@@ -137,6 +144,7 @@ func (t *Table) plan(f *found) plan {
 }
 
 func (p *planner) assemble() plan {
+	p.prepare = slices.Concat(p.prepare, p.newChains, p.newRules)
 	p.change = slices.Concat(p.addChains, p.removeElements, p.flushes, p.addElements, p.addRules, p.deleteChains, p.deleteSets)
 	return p.plan
 }
@@ -209,13 +217,17 @@ func (p *planner) chain(r ref) {
 	if there && have == sum {
 		return
 	}
+	chains, rules := &p.addChains, &p.addRules
+	if !there && c.hook == nil { // nothing calls it yet
+		chains, rules = &p.newChains, &p.newRules
+	}
 	if !there {
-		p.addChains = append(p.addChains, operation{kind: addChain, ref: r, hook: c.hook})
+		*chains = append(*chains, operation{kind: addChain, ref: r, hook: c.hook})
 	} else if have.rules > 0 {
 		p.flushes = append(p.flushes, operation{kind: flushChain, ref: r})
 	}
 	if sum.rules > 0 {
-		p.addRules = append(p.addRules, operation{kind: addRules, ref: r, rules: c.rules})
+		*rules = append(*rules, operation{kind: addRules, ref: r, rules: c.rules})
 	}
 }
 
@@ -290,7 +302,7 @@ func (p *planner) elements(kind operationKind, s *set, all []element) {
 
 // prepareElements fills a new set, in pieces.
 func (p *planner) prepareElements(s *set, all []element) {
-	for piece := range slices.Chunk(all, pieceElements) {
+	for piece := range slices.Chunk(all, pieceWeight) {
 		p.prepare = append(p.prepare, operation{kind: addElements, ref: s.ref, set: s, elements: piece})
 	}
 }

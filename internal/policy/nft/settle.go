@@ -2,6 +2,7 @@ package nft
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -44,16 +45,23 @@ func (t *Table) settle() {
 	if t.dirty.fixed || was != t.features {
 		t.settleFixed()
 	}
+	if t.dirty.settings || was != t.features {
+		for _, j := range t.judges {
+			t.wantJudge(j.judge) // they begin with what settings and features say
+		}
+	}
 	if t.dirty.all {
 		for _, names := range []map[string]bool{allKeys(t.named, nil), allKeys(t.around.HostInterfaces, nil), allKeys(t.bindings, nil)} {
 			maps.Copy(t.dirty.interfaces, names)
 		}
 		t.dirty.all = false
 	}
+	t.alike = map[string]*judge{}
 	floating := false
 	for name := range t.dirty.interfaces {
 		floating = t.bind(name) || floating
 	}
+	t.alike = nil // what it was made of may be gone, and its place be taken, by the next time
 	clear(t.dirty.interfaces)
 	if floating {
 		t.settleFloating()
@@ -64,7 +72,7 @@ func (t *Table) settle() {
 		}
 	}
 	clear(t.dirty.lists)
-	t.dirty.fixed = false
+	t.dirty.fixed, t.dirty.settings = false, false
 }
 
 // wantedFeatures finds which optional parts are asked for.
@@ -85,8 +93,7 @@ func (t *Table) wantedFeatures() features {
 	return f
 }
 
-// settleFixed makes the chains and sets that do not depend on single endpoints, and looks at all judges again: they
-// begin with what settings and features say.
+// settleFixed makes the chains and sets that do not depend on single endpoints.
 func (t *Table) settleFixed() {
 	b := builder{settings: &t.settings, around: &t.around, features: t.features}
 	fixed := map[ref]bool{}
@@ -100,9 +107,6 @@ func (t *Table) settleFixed() {
 		}
 	}
 	t.fixed = fixed
-	for _, j := range t.judges {
-		t.wantJudge(j.judge)
-	}
 	t.settleSets()
 }
 
@@ -279,8 +283,19 @@ func (t *Table) hostBinding(h *calc.Host) *binding {
 	return b
 }
 
+// judge makes the judge of tiers and profiles. Endpoints that the same policies select mostly come with the very same
+// tiers, which may be long: they are looked at once.
 func (t *Table) judge(kind judgeKind, tiers []calc.Tier, profiles []string) *judge {
-	return newJudge(kind, tiers, profiles, func(id calc.ListID) bool { return passes(t.lists[id]) })
+	made := fmt.Appendf(nil, "%d %q", kind, profiles)
+	for _, tier := range tiers {
+		made = fmt.Appendf(made, " %p %d %p %d", tier.Inbound, len(tier.Inbound), tier.Outbound, len(tier.Outbound))
+	}
+	j := t.alike[string(made)]
+	if j == nil {
+		j = newJudge(kind, tiers, profiles, func(id calc.ListID) bool { return t.lists[id].passes })
+		t.alike[string(made)] = j
+	}
+	return j
 }
 
 func (t *Table) acquireJudge(j *judge) {
@@ -334,7 +349,7 @@ func (t *Table) releaseList(k listKey) {
 
 // settleList makes the chain of a list, and the sets that it names.
 func (t *Table) settleList(k listKey) {
-	l, list, render := t.used[k], t.lists[k.list], listRenderer{k.stage, t.settings.LogPrefix}
+	l, list, render := t.used[k], t.lists[k.list].List, listRenderer{k.stage, t.settings.LogPrefix}
 	old := l.views
 	l.views = map[view]bool{}
 	if list != nil && list.Missing == "" {

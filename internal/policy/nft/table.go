@@ -28,6 +28,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -49,13 +50,14 @@ type Table struct {
 	features features
 
 	addresses map[calc.SetID]*addressState
-	lists     map[calc.ListID]*calc.List
+	lists     map[calc.ListID]knownList
 	workloads map[calico.WorkloadEndpointKey]*calc.Workload
 	hosts     map[calico.HostEndpointKey]*calc.Host
 	named     map[string]map[calico.WorkloadEndpointKey]bool // workloads by interface
 
 	used     map[listKey]*listState
 	judges   map[string]*judgeState
+	alike    map[string]*judge   // those of this settlement, by what they were made of
 	bindings map[string]*binding // by interface
 	sets     map[ref]*namedSet   // those that are not of addresses
 	chains   map[ref]*wantedChain
@@ -65,8 +67,15 @@ type Table struct {
 	have  have
 }
 
+// knownList is a list of rules that the calculation has told of. The zero knownList drops everything.
+type knownList struct {
+	*calc.List
+	passes bool // it can send packets to the next tier
+}
+
 // dirty is what was marked since the last commit.
 type dirty struct {
+	settings   bool
 	fixed      bool // settings or surroundings
 	all        bool // every interface
 	interfaces map[string]bool
@@ -102,7 +111,7 @@ func New(b Backend, s Settings, log *slog.Logger) (*Table, error) {
 	}
 	return &Table{
 		backend: b, log: log, settings: s, exempt: map[string]bool{},
-		addresses: map[calc.SetID]*addressState{}, lists: map[calc.ListID]*calc.List{},
+		addresses: map[calc.SetID]*addressState{}, lists: map[calc.ListID]knownList{},
 		workloads: map[calico.WorkloadEndpointKey]*calc.Workload{}, hosts: map[calico.HostEndpointKey]*calc.Host{},
 		named: map[string]map[calico.WorkloadEndpointKey]bool{},
 		used:  map[listKey]*listState{}, judges: map[string]*judgeState{}, bindings: map[string]*binding{},
@@ -124,18 +133,21 @@ func (t *Table) Configure(s Settings) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settings = s
-	t.dirty.fixed, t.dirty.all = true, true
+	t.dirty.settings, t.dirty.fixed, t.dirty.all = true, true, true
 	for k := range t.used {
 		t.dirty.lists[k] = true // the default log prefix may be another
 	}
 	return nil
 }
 
-// Surround replaces what the agent has found on its host. It may be called for every change of it: what is as it was
-// costs little.
+// Surround replaces what the agent has found on its host. It may be called at any time: what is as it was costs little.
+// What it points to must not be changed after.
 func (t *Table) Surround(s Surroundings) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if reflect.DeepEqual(s, t.around) {
+		return
+	}
 	t.dirty.fixed = true
 	exempt := map[string]bool{}
 	for _, name := range s.Exempt {
@@ -194,16 +206,16 @@ func (t *Table) Update(c *calc.Changes) {
 }
 
 func (t *Table) updateList(id calc.ListID, list *calc.List) {
-	before := passes(t.lists[id])
+	before, now := t.lists[id], knownList{list, passes(list)}
 	if list == nil {
 		delete(t.lists, id)
 	} else {
-		t.lists[id] = list
+		t.lists[id] = now
 	}
 	for _, s := range []stage{normal, untracked, preDNAT} {
 		if k := (listKey{id, s}); t.used[k] != nil {
 			t.dirty.lists[k] = true
-			t.dirty.all = t.dirty.all || passes(list) != before
+			t.dirty.all = t.dirty.all || now.passes != before.passes
 		}
 	}
 }

@@ -1,0 +1,215 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"heddle/calico"
+	"heddle/internal/nettest"
+	"heddle/internal/policy/calc"
+)
+
+// large is a host's needs of so many policies of ten rules, each naming a set of its own; one workload has them all.
+func large(policies, members int) *calc.Changes {
+	c := &calc.Changes{Sets: map[calc.SetID]*calc.SetChange{}, Lists: map[calc.ListID]*calc.List{},
+		Workloads: map[calico.WorkloadEndpointKey]*calc.Workload{}}
+	tier := calc.Tier{Name: "default"}
+	for p := range policies {
+		id := calc.SetID(fmt.Sprintf("s:%034d", p))
+		set := &calc.SetChange{New: true}
+		for m := range members {
+			set.Added = append(set.Added, member(p*members+m))
+		}
+		c.Sets[id] = set
+		list := &calc.List{}
+		for r := range 10 {
+			list.Rules = append(list.Rules, calc.Rule{Action: calico.Allow, Index: r + 1, IPv4: true, Protocol: 6,
+				DstPorts: []calico.Ports{{Low: uint16(r + 1), High: uint16(r + 1)}}, SrcSets: []calc.SetID{id}})
+		}
+		in := calc.ListID{Tier: "default", Name: fmt.Sprint("policy", p), Direction: calc.Inbound}
+		c.Lists[in] = list
+		tier.Inbound = append(tier.Inbound, in)
+	}
+	key := calico.WorkloadEndpointKey{Host: labHost, Orchestrator: "o", Workload: "w", Endpoint: "e"}
+	c.Workloads[key] = &calc.Workload{Key: key, Tiers: []calc.Tier{tier}, Endpoint: benchWorkload(0)}
+	return c
+}
+
+func member(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 10<<24+uint32(n))))
+}
+
+func benchWorkload(n int) *calico.WorkloadEndpoint {
+	return &calico.WorkloadEndpoint{State: calico.Active, Name: fmt.Sprint("cali", n), IPv4Nets: []netip.Prefix{netip.PrefixFrom(member(1<<20+n), 32)}}
+}
+
+func benchTable(b *testing.B, backend Backend) *Table {
+	b.Helper()
+	table, err := New(backend, usual(), nil)
+	must(b, err)
+	return table
+}
+
+// From nothing to 2,000 sets of 100 members and 2,000 chains of 10 rules: goal at most 2 s.
+func BenchmarkFullLoad(b *testing.B) {
+	k := openIn(b, nettest.ForTest(b).MustNamespace(b, "host"))
+	needs := large(2000, 100)
+	for b.Loop() {
+		b.StopTimer()
+		must(b, Cleanup(b.Context(), k))
+		table := benchTable(b, k)
+		b.StartTimer()
+		table.Update(needs)
+		must(b, table.Commit(b.Context()))
+	}
+}
+
+// With 200,000 members and 20,000 rules in the kernel: one address comes or goes, one policy changes, an endpoint's
+// policies change, everything is read back and compared.
+func BenchmarkOneChange(b *testing.B) {
+	k := openIn(b, nettest.ForTest(b).MustNamespace(b, "host"))
+	table := benchTable(b, k)
+	needs := large(2000, 100)
+	table.Update(needs)
+	must(b, table.Commit(b.Context()))
+	small := calico.WorkloadEndpointKey{Host: labHost, Orchestrator: "o", Workload: "small", Endpoint: "e"}
+	list := func(n int) calc.ListID {
+		return calc.ListID{Tier: "default", Name: fmt.Sprint("policy", n), Direction: calc.Inbound}
+	}
+	for _, c := range []struct {
+		name string
+		next func(n int) *calc.Changes
+	}{
+		{"member", func(n int) *calc.Changes {
+			change := &calc.SetChange{Added: []netip.Addr{member(1 << 22)}}
+			if n%2 == 1 {
+				change.Added, change.Removed = nil, change.Added
+			}
+			return &calc.Changes{Sets: map[calc.SetID]*calc.SetChange{calc.SetID(fmt.Sprintf("s:%034d", 7)): change}}
+		}},
+		{"policy", func(n int) *calc.Changes {
+			l := *needs.Lists[list(3)]
+			l.Rules = l.Rules[:5+n%2]
+			return &calc.Changes{Lists: map[calc.ListID]*calc.List{list(3): &l}}
+		}},
+		{"endpoint", func(n int) *calc.Changes {
+			w := &calc.Workload{Key: small, Endpoint: benchWorkload(1), Tiers: []calc.Tier{{Name: "default", Inbound: []calc.ListID{list(1), list(10 + n%2)}}}}
+			return &calc.Changes{Workloads: map[calico.WorkloadEndpointKey]*calc.Workload{small: w}}
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				table.Update(c.next(n))
+				must(b, table.Commit(b.Context()))
+				n++
+			}
+		})
+	}
+	b.Run("read-back", func(b *testing.B) {
+		for b.Loop() {
+			table.have.certain = false
+			if todo, err := table.Mend(b.Context()); err != nil || todo != "" {
+				b.Fatal(todo, err)
+			}
+		}
+	})
+}
+
+// Rules of 10,000 policies for 200 endpoints that all of them select: time and memory without a kernel.
+func BenchmarkRender(b *testing.B) {
+	needs := large(10000, 0)
+	var shared *calc.Workload
+	for _, w := range needs.Workloads {
+		shared = w
+	}
+	for n := range 200 {
+		key := calico.WorkloadEndpointKey{Host: labHost, Orchestrator: "o", Workload: fmt.Sprint(n), Endpoint: "e"}
+		needs.Workloads[key] = &calc.Workload{Key: key, Tiers: shared.Tiers, Endpoint: benchWorkload(n + 1)}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		table := benchTable(b, &Fake{})
+		table.Update(needs)
+		table.settle()
+		found, err := table.backend.read(b.Context())
+		must(b, err)
+		if _, _, err := encodeBatch(slicesOf(table.plan(found))); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func slicesOf(p plan) (all batch) {
+	for _, part := range p.parts() {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// What a packet costs between two workloads of a host: with 1,000 policies that select other endpoints against one, and
+// with 500 workloads against two; as ratios of round trips on a connection, and of new connections. Goals: at most 1.1
+// and 1.05.
+func BenchmarkPacket(b *testing.B) {
+	lab := nettest.ForTest(b)
+	host := lab.MustNamespace(b, "host")
+	path := nettest.Path{Name: "workload to workload", Address: netip.MustParseAddr(w2)}
+	for n, end := range []**nettest.Namespace{&path.Client, &path.Server} {
+		*end = lab.MustNamespace(b, fmt.Sprint("w", n+1))
+		device, own := fmt.Sprint("cali", n+1), fmt.Sprint("10.65.0.", n+1)
+		(*end).MustIP(b, fmt.Sprintf("link add eth0 address 02:00:00:00:%02d:01 type veth peer name %s netns %s", n+1, device, host.Name), "link set eth0 up",
+			"addr add "+own+"/32 dev eth0", "route add default dev eth0")
+		host.MustIP(b, "link set "+device+" up", "route add "+own+"/32 dev "+device)
+		must(b, host.Sysctl("net/ipv4/conf/"+device+"/proxy_arp", "1"))
+		must(b, host.Sysctl("net/ipv4/neigh/"+device+"/proxy_delay", "0"))
+	}
+	must(b, host.Sysctl("net/ipv4/ip_forward", "1"))
+	w := newWorld(b, openIn(b, host))
+	one, more := both(), store{}
+	one[policyAt("one")] = `{"selector": "has(w)", "inbound_rules": [{}], "outbound_rules": [{}]}`
+	for n := range 1000 {
+		more[policyAt(fmt.Sprint("other", n))] = `{"selector": "tenant == \"` + fmt.Sprint(n) + `\"", "order": 1, "inbound_rules": [{"action": "deny"}], "outbound_rules": []}`
+	}
+	w.put(b, one)
+	crowd := store{}
+	for n := range 498 {
+		crowd[workloadAt(fmt.Sprint("crowd", n))] = fmt.Sprintf(`{"state": "active", "name": "cali%d", "mac": "02:00:00:01:00:01",
+			"labels": {"tenant": "%d"}, "ipv4_nets": ["10.66.%d.%d/32"]}`, 100+n, n%50, n/256, n%256)
+	}
+	gone := func(s store) store {
+		none := store{}
+		for path := range s {
+			none[path] = ""
+		}
+		return none
+	}
+	for _, c := range []struct {
+		name string
+		with store
+	}{{"1000-policies", more}, {"500-workloads", crowd}} {
+		b.Run(c.name, func(b *testing.B) {
+			var trips, connects [2][]time.Duration
+			measure := func(i int) {
+				rtt, err := path.RoundTrips(5000)
+				must(b, err)
+				conn, _, err := path.Connects(1000)
+				must(b, err)
+				trips[i], connects[i] = append(trips[i], rtt.P50), append(connects[i], conn.P50)
+			}
+			for b.Loop() {
+				measure(0)
+				w.put(b, c.with)
+				must(b, w.table.Commit(b.Context()))
+				measure(1)
+				w.put(b, gone(c.with))
+				must(b, w.table.Commit(b.Context()))
+			}
+			b.ReportMetric(float64(nettest.Median(trips[1]))/float64(nettest.Median(trips[0])), "round-trip-ratio")
+			b.ReportMetric(float64(nettest.Median(connects[1]))/float64(nettest.Median(connects[0])), "connect-ratio")
+			b.ReportMetric(float64(nettest.Median(trips[0]).Nanoseconds()), "ns/round-trip")
+		})
+	}
+}
