@@ -176,6 +176,9 @@ func (e *engine) resolve() error {
 	}
 	e.calc.SetMaxSetSize(settings.MaxSetSize)
 	e.dirty.calc = true
+	if _, err := e.net.Setting("ipv6/conf/all/forwarding"); errors.Is(err, hostnet.ErrNotFound) {
+		settings.IPv6 = false // this kernel has none
+	}
 	e.settings = settings
 	e.ifaces.ipv6 = settings.IPv6
 	e.report.configure(settings)
