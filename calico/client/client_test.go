@@ -374,6 +374,31 @@ func TestList(t *testing.T) {
 	}
 }
 
+// A list of many keys is read in pages, all at one revision although others write meanwhile.
+func TestListInPages(t *testing.T) {
+	t.Parallel()
+	server := serve(t, store.Embedded{})
+	w, ctx := connect(t, server.Endpoint()), t.Context()
+	const n = 10_500 // more than a page
+	for from := 0; from < n; from += 3500 {
+		var ops []store.Op
+		for i := from; i < from+3500; i++ {
+			ops = append(ops, store.Op{Key: fmt.Sprintf("/calico/v1/config/n%05d", i), Value: []byte("x")}, store.Op{Key: fmt.Sprintf("/calico/v1/host/h/config/n%05d", i), Value: []byte("x")})
+		}
+		if _, err := server.Commit(ctx, nil, ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := must(w.List(ctx, calico.GlobalConfigKey{}, calico.HostConfigKey{Host: "h"}, calico.PoolKey{}))(t)
+	seen := map[calico.Key]bool{}
+	for _, e := range s.Entries {
+		seen[e.Key] = true
+	}
+	if len(s.Entries) != 2*n || len(seen) != 2*n {
+		t.Errorf("%d entries of %d keys, want %d", len(s.Entries), len(seen), 2*n)
+	}
+}
+
 // What seed 001 writes at two places is one object.
 func TestKeysWithTwoPlaces(t *testing.T) {
 	t.Parallel()

@@ -182,17 +182,15 @@ func kvs(r *clientv3.TxnResponse) map[string]*mvccpb.KeyValue {
 // tier, and calico.WorkloadEndpointKey{Host: "h"} the workload endpoints of a host. Keys of the legacy tree are picked
 // by filters with Legacy set.
 func (c *Client) List(ctx context.Context, filters ...calico.Key) (*Snapshot, error) {
-	return c.collect(ctx, filters, func(ctx context.Context, s *Snapshot, prefix string) error {
-		return c.pages(ctx, s, prefix, func(kv *mvccpb.KeyValue) {
-			if key, ok := pick(filters, string(kv.Key)); ok {
-				s.add(c.entry(key, kv))
-			}
-		})
+	return c.collect(ctx, filters, func(s *Snapshot, kv *mvccpb.KeyValue) {
+		if key, ok := pick(filters, string(kv.Key)); ok {
+			s.add(c.entry(key, kv))
+		}
 	})
 }
 
-// collect calls f with each prefix that the filters need, and begins anew when what it reads is compacted meanwhile.
-func (c *Client) collect(ctx context.Context, filters []calico.Key, f func(context.Context, *Snapshot, string) error) (*Snapshot, error) {
+// collect calls add with each key under the filters' prefixes. It begins anew when what it reads is compacted meanwhile.
+func (c *Client) collect(ctx context.Context, filters []calico.Key, add func(*Snapshot, *mvccpb.KeyValue), opts ...clientv3.OpOption) (*Snapshot, error) {
 	if len(filters) == 0 {
 		return nil, errors.New("list: name at least one kind of key")
 	}
@@ -202,21 +200,66 @@ func (c *Client) collect(ctx context.Context, filters []calico.Key, f func(conte
 	}
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-again:
 	for {
 		s := &Snapshot{filters: slices.Clone(filters)}
-		for _, p := range prefixes {
-			err := f(ctx, s, p)
-			if errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil {
-				continue again
-			}
-			if err != nil {
-				return nil, c.explain(ctx, "list "+p, err)
-			}
+		err := c.pages(ctx, s, prefixes, add, opts)
+		if errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return nil, c.explain(ctx, "list "+prefixes[0], err)
 		}
 		slices.SortFunc(s.Entries, byPath)
 		return s, nil
 	}
+}
+
+// span is a range of keys, without its end.
+type span struct{ start, end string }
+
+// pages reads page after page of all prefixes at the revision of the first page, which is that of the snapshot.
+func (c *Client) pages(ctx context.Context, s *Snapshot, prefixes []string, add func(*Snapshot, *mvccpb.KeyValue), opts []clientv3.OpOption) error {
+	var spans []span
+	for _, p := range prefixes {
+		spans = append(spans, span{p, clientv3.GetPrefixRangeEnd(p)})
+	}
+	for len(spans) > 0 {
+		var rest []span
+		for chunk := range slices.Chunk(spans, fetchPage) {
+			more, err := c.page(ctx, s, chunk, add, opts)
+			if err != nil {
+				return err
+			}
+			rest = append(rest, more...)
+		}
+		spans = rest
+	}
+	return nil
+}
+
+// page reads the first keys of some spans in one request, and returns what is left of them.
+func (c *Client) page(ctx context.Context, s *Snapshot, spans []span, add func(*Snapshot, *mvccpb.KeyValue), opts []clientv3.OpOption) (rest []span, err error) {
+	gets := make([]clientv3.Op, len(spans))
+	for i, one := range spans {
+		gets[i] = clientv3.OpGet(one.start, append([]clientv3.OpOption{clientv3.WithRange(one.end), clientv3.WithLimit(listPage), clientv3.WithRev(s.Revision)}, opts...)...)
+	}
+	r, err := c.txn(ctx, nil, gets, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.Revision == 0 {
+		s.Revision, s.cluster = r.Header.Revision, r.Header.ClusterId
+	}
+	for i, one := range r.Responses {
+		found := one.GetResponseRange()
+		for _, kv := range found.Kvs {
+			add(s, kv)
+		}
+		if found.More {
+			rest = append(rest, span{string(found.Kvs[len(found.Kvs)-1].Key) + "\x00", spans[i].end})
+		}
+	}
+	return rest, nil
 }
 
 // add takes an entry in, of two places the one that counts.
@@ -246,13 +289,11 @@ func (s *Snapshot) add(e Entry) {
 // Keys reads the keys of all objects that any of the filters picks, at one revision, which it returns. It costs less
 // than a List where the objects themselves do not matter.
 func (c *Client) Keys(ctx context.Context, filters ...calico.Key) ([]calico.Key, int64, error) {
-	s, err := c.collect(ctx, filters, func(ctx context.Context, s *Snapshot, prefix string) error {
-		return c.pages(ctx, s, prefix, func(kv *mvccpb.KeyValue) {
-			if key, ok := pick(filters, string(kv.Key)); ok {
-				s.Entries = append(s.Entries, Entry{Key: key, Path: string(kv.Key)})
-			}
-		}, clientv3.WithKeysOnly())
-	})
+	s, err := c.collect(ctx, filters, func(s *Snapshot, kv *mvccpb.KeyValue) {
+		if key, ok := pick(filters, string(kv.Key)); ok {
+			s.Entries = append(s.Entries, Entry{Key: key, Path: string(kv.Key)})
+		}
+	}, clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -265,32 +306,6 @@ func (c *Client) Keys(ctx context.Context, filters ...calico.Key) ([]calico.Key,
 		}
 	}
 	return keys, s.Revision, nil
-}
-
-// pages calls f with each key under a prefix. The first page of a snapshot decides its revision.
-func (c *Client) pages(ctx context.Context, s *Snapshot, prefix string, f func(*mvccpb.KeyValue), opts ...clientv3.OpOption) error {
-	start, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-	for {
-		var r *clientv3.GetResponse
-		err := unlessAuthChanged(func() (err error) {
-			all := append([]clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(s.Revision)}, opts...)
-			r, err = c.etcd.Get(ctx, start, all...)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if s.Revision == 0 {
-			s.Revision, s.cluster = r.Header.Revision, r.Header.ClusterId
-		}
-		for _, kv := range r.Kvs {
-			f(kv)
-		}
-		if !r.More {
-			return nil
-		}
-		start = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
-	}
 }
 
 func (c *Client) entry(key calico.Key, kv *mvccpb.KeyValue) Entry {

@@ -52,7 +52,7 @@ func (i *IPAM) ClaimAffinity(ctx context.Context, cidr netip.Prefix, host string
 
 // claimAll claims blocks from an address on, as many as fit, and returns the address to go on at.
 func (t *tx) claimAll(ctx context.Context, l line, cidr netip.Prefix, from netip.Addr) (claimed, failed []netip.Prefix, next netip.Addr, err error) {
-	if !t.fresh {
+	if t.trust != nothing {
 		return nil, nil, from, errStale
 	}
 	if t.full(opsPerBlock) {

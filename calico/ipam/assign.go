@@ -96,7 +96,7 @@ func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, mo
 		if s.wanted == 0 || t.full(opsPerBlock) {
 			break
 		}
-		if !t.fresh {
+		if t.trust != nothing {
 			// Nothing is claimed or given up on the ground of what is remembered.
 			return nil, false, errStale
 		}
@@ -106,7 +106,7 @@ func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, mo
 
 // unlessStale is an error that is certain, or a wish to be so.
 func (t *tx) unlessStale(err error) error {
-	if !t.fresh {
+	if t.trust != nothing {
 		return errStale
 	}
 	return err

@@ -135,22 +135,29 @@ func (i *IPAM) commit(ctx context.Context, l line, q *queue, batch []*request) (
 // attempts tries until a commit finds everything as it was read. It returns how many requests took part, the error of
 // each, and that of the transaction.
 func (i *IPAM) attempts(ctx context.Context, l line, q *queue, batch []*request) (int, []error, error) {
+	trust := guess
 	for attempt := range maxAttempts {
 		if attempt > 2 {
 			if err := pause(ctx, attempt); err != nil {
 				return len(batch), make([]error, len(batch)), err
 			}
 		}
-		t := i.newTx(attempt > 0)
-		if q.view != nil && !t.fresh {
+		t := i.newTx(trust)
+		if q.view != nil && trust != nothing {
 			t.views[l] = q.view
 		}
 		n, errs := t.runAll(ctx, batch)
 		if n > 0 && errors.Is(errs[n-1], errStale) {
+			trust = nothing
 			continue
 		}
 		err := t.commit(ctx)
 		if isConflict(err) {
+			// What has changed has been forgotten, and is read again; if that does not help, everything is.
+			trust = max(trust-1, nothing)
+			if attempt > 1 || t.rests(err) {
+				trust = nothing
+			}
 			continue
 		}
 		if n > 1 && (errors.Is(err, client.ErrInvalid) || errors.Is(err, client.ErrTooLarge)) {

@@ -52,7 +52,7 @@ func (i *IPAM) ReleaseIPs(ctx context.Context, ips ...netip.Addr) (notAssigned [
 
 // linesOf says where requests for certain blocks queue up: those of a host with that host's.
 func (i *IPAM) linesOf(ctx context.Context, keys []calico.Key) (map[line][]netip.Prefix, error) {
-	t := i.newTx(false)
+	t := i.newTx(memory)
 	if err := t.load(ctx, keys...); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (t *tx) releaseOne(ctx context.Context, ip netip.Addr) (bool, error) {
 		return false, t.unlessStale(err)
 	}
 	if b == nil || b.Allocations[ord] == nil {
-		if !t.fresh {
+		if t.trust != nothing {
 			return false, errStale
 		}
 		return false, nil
@@ -236,7 +236,7 @@ func (t *tx) releaseHandle(ctx context.Context, handle string) (more bool, err e
 	if !ok {
 		return false, t.unlessStale(ErrUnknownHandle)
 	}
-	if !t.fresh && len(h.Block) == 0 {
+	if t.trust != nothing && len(h.Block) == 0 {
 		return false, errStale
 	}
 	left := &calico.Handle{ID: handle, Block: map[netip.Prefix]int{}, Unknown: h.Unknown}
@@ -302,7 +302,7 @@ func (i *IPAM) attribute(ctx context.Context, ip netip.Addr) (calico.Attribute, 
 	if !ip.IsValid() || ip.Zone() != "" {
 		return calico.Attribute{}, fmt.Errorf("%v: %w", ip, ErrNotAssigned)
 	}
-	t := i.newTx(true)
+	t := i.newTx(nothing)
 	b, err := t.block(ctx, calico.BlockOf(ip))
 	if err != nil {
 		return calico.Attribute{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"heddle/calico"
 	"heddle/calico/client"
@@ -18,10 +19,19 @@ var (
 	errFull = errors.New("transaction full")
 )
 
+// trust is what a transaction rests on beside what it reads from etcd.
+type trust int
+
+const (
+	nothing trust = iota
+	memory        // what was read or written before
+	guess         // and that a handle that nothing is known of is new
+)
+
 // tx is one transaction in the making: what it has read, and what it is to write if that is still so.
 type tx struct {
 	ipam  *IPAM
-	fresh bool // reads from etcd, not from the cache
+	trust trust
 	read  map[calico.Key]object
 	views map[line]*view
 	taken *blocks // all that exist, once asked for
@@ -41,10 +51,10 @@ func (w writes) clone() writes {
 	return writes{maps.Clone(w.written), maps.Clone(w.checked), w.claimed[:len(w.claimed):len(w.claimed)]}
 }
 
-func (i *IPAM) newTx(fresh bool) *tx {
+func (i *IPAM) newTx(trust trust) *tx {
 	return &tx{
 		ipam:      i,
-		fresh:     fresh,
+		trust:     trust,
 		read:      map[calico.Key]object{},
 		views:     map[line]*view{},
 		exhausted: map[netip.Prefix]bool{},
@@ -81,7 +91,7 @@ func (t *tx) load(ctx context.Context, keys ...calico.Key) error {
 		if _, ok := t.read[k]; ok {
 			continue
 		}
-		if o, ok := t.ipam.cache.get(k); ok && !t.fresh {
+		if o, ok := t.ipam.cache.get(k); ok && t.trust != nothing {
 			t.read[k] = o
 			continue
 		}
@@ -148,15 +158,15 @@ func (t *tx) change(b *calico.Block) *calico.Block {
 	return b
 }
 
-// count adds n to how many addresses of a block carry a handle. While the transaction may guess, a handle that nothing
-// is known of is taken to be new: most are, and the commit finds out.
+// count adds n to how many addresses of a block carry a handle. Most handles are new when an address is assigned: while
+// the transaction may guess, that is not asked, and the commit finds out.
 func (t *tx) count(ctx context.Context, handle string, block netip.Prefix, n int) error {
 	if handle == "" || n == 0 {
 		return nil
 	}
 	key := calico.HandleKey{Handle: handle}
 	_, known := t.read[key]
-	if _, cached := t.ipam.cache.get(key); !known && !cached && !t.fresh && n > 0 {
+	if _, cached := t.ipam.cache.get(key); !known && !cached && t.trust == guess && n > 0 {
 		t.read[key] = object{}
 	}
 	if err := t.load(ctx, key); err != nil {
@@ -222,6 +232,9 @@ func (t *tx) commit(ctx context.Context) error {
 		for key := range t.written {
 			t.ipam.cache.forget(key)
 		}
+		for key := range t.checked {
+			t.ipam.cache.forget(key)
+		}
 		return err
 	}
 	for key, value := range t.written {
@@ -232,4 +245,17 @@ func (t *tx) commit(ctx context.Context) error {
 		t.ipam.cache.put(key, o)
 	}
 	return nil
+}
+
+// rests says whether a conflict concerns something that views rest on, and not only blocks and handles.
+func (t *tx) rests(conflict error) bool {
+	if many, ok := conflict.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(many.Unwrap(), t.rests)
+	}
+	var fault *client.KeyError
+	if !errors.As(conflict, &fault) {
+		return true
+	}
+	kind := fault.Key.Kind()
+	return kind != calico.KindIPAMBlock && kind != calico.KindIPAMHandle
 }
