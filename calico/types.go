@@ -1,8 +1,16 @@
 // Package calico holds the Go bindings of Calico's etcd data model (seeds 000 and 001; docs/policy.md): a type for every
 // object with its rules, and a comparable type for every key with its path. It does no I/O; heddle/calico/client does.
 //
-// Decode reads an object as stored, checks it and brings it into its canonical form; Encode writes that form. Two
-// objects that encode equally are the same.
+//	path  ── ParseKey ──▶ key  ── Path ──▶ path
+//	value ── Decode ──▶ object, checked and canonical ── Encode ──▶ value
+//
+// Decode reads an object as stored, checks it and brings it into its canonical form; Encode checks an object and writes
+// that form. Two objects that encode equally are the same. What is refused comes back as an [Error] with the member, its
+// value and what is allowed.
+//
+// Members that the package does not know are kept in an object's Unknown and written again, so that a rewrite loses
+// nothing of a later version. Rules and policies have none: a criterion that is passed over would widen them, so there
+// an unknown member is an error. Null counts as absent; in lists it is an error.
 package calico
 
 import (
