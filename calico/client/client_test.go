@@ -282,6 +282,10 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 	if len(s.Entries) != 2 || s.Entries[1].Created != at {
 		t.Errorf("read: %+v", s.Entries)
 	}
+	revisions, now, err := w.Revisions(ctx, a, b, calico.TierKey{Tier: "c"})
+	if err != nil || now != at || len(revisions) != 2 || revisions[a] != rev || revisions[b] != at {
+		t.Errorf("revisions: %v at %d, %v", revisions, now, err)
+	}
 }
 
 func TestTooLargeForEtcdAsItComes(t *testing.T) {

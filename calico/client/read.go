@@ -118,15 +118,40 @@ func (c *Client) Read(ctx context.Context, keys ...calico.Key) (*Snapshot, error
 	return s, nil
 }
 
+// Revisions reads when several objects were last changed, and not the objects themselves: all at one revision, which it
+// also returns. Those that are not there are left out.
+func (c *Client) Revisions(ctx context.Context, keys ...calico.Key) (map[calico.Key]int64, int64, error) {
+	var paths []string
+	var all []places
+	for _, k := range keys {
+		p, err := placesOf(k)
+		if err != nil {
+			return nil, 0, err
+		}
+		all, paths = append(all, p), append(paths, p.paths()...)
+	}
+	found, header, err := c.fetch(ctx, paths, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, 0, err
+	}
+	revisions := make(map[calico.Key]int64, len(found))
+	for i, k := range keys {
+		if kv := all[i].effective(found); kv != nil {
+			revisions[k] = kv.ModRevision
+		}
+	}
+	return revisions, header.Revision, nil
+}
+
 // fetchPage is how many keys one request of a fetch asks for; etcd's own limit is 128.
 const fetchPage = 100
 
 // fetch reads some keys at one revision, which the header has.
-func (c *Client) fetch(ctx context.Context, paths []string) (map[string]*mvccpb.KeyValue, *etcdserverpb.ResponseHeader, error) {
+func (c *Client) fetch(ctx context.Context, paths []string, opts ...clientv3.OpOption) (map[string]*mvccpb.KeyValue, *etcdserverpb.ResponseHeader, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	for {
-		found, header, err := c.fetchPages(ctx, paths)
+		found, header, err := c.fetchPages(ctx, paths, opts)
 		// Compacted between two pages: what was read is too old to be completed.
 		if errors.Is(err, rpctypes.ErrCompacted) && ctx.Err() == nil {
 			continue
@@ -138,13 +163,13 @@ func (c *Client) fetch(ctx context.Context, paths []string) (map[string]*mvccpb.
 	}
 }
 
-func (c *Client) fetchPages(ctx context.Context, paths []string) (map[string]*mvccpb.KeyValue, *etcdserverpb.ResponseHeader, error) {
+func (c *Client) fetchPages(ctx context.Context, paths []string, opts []clientv3.OpOption) (map[string]*mvccpb.KeyValue, *etcdserverpb.ResponseHeader, error) {
 	found := map[string]*mvccpb.KeyValue{}
 	header := &etcdserverpb.ResponseHeader{}
 	for page := range slices.Chunk(paths, fetchPage) {
 		gets := make([]clientv3.Op, len(page))
 		for i, p := range page {
-			gets[i] = clientv3.OpGet(p, clientv3.WithRev(header.Revision))
+			gets[i] = clientv3.OpGet(p, append([]clientv3.OpOption{clientv3.WithRev(header.Revision)}, opts...)...)
 		}
 		r, err := c.txn(ctx, nil, gets, nil)
 		if err != nil {

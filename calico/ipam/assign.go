@@ -141,7 +141,7 @@ func (s *search) from(ctx context.Context, pool calico.PoolKey, b *calico.Block)
 func (s *search) owned() []netip.Prefix { return append(slices.Clone(s.view.blocks), s.tx.claimed...) }
 
 // loadAtOnce is how many blocks are read in one go.
-const loadAtOnce = 32
+const loadAtOnce = 100
 
 // own takes addresses from the host's blocks.
 func (s *search) own(ctx context.Context) error {

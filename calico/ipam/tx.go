@@ -97,6 +97,12 @@ func (t *tx) load(ctx context.Context, keys ...calico.Key) error {
 		}
 		missing = append(missing, k)
 	}
+	if len(missing) > fewKeys {
+		var err error
+		if missing, err = t.confirm(ctx, missing); err != nil {
+			return err
+		}
+	}
 	if len(missing) == 0 {
 		return nil
 	}
@@ -111,6 +117,27 @@ func (t *tx) load(ctx context.Context, keys ...calico.Key) error {
 		t.note(e.Key, objectOf(e, s.Revision))
 	}
 	return nil
+}
+
+// fewKeys are better read than asked about.
+const fewKeys = 4
+
+// confirm asks whether what is remembered of some keys is still so, and returns those that have to be read.
+func (t *tx) confirm(ctx context.Context, keys []calico.Key) (changed []calico.Key, err error) {
+	revisions, at, err := t.ipam.client.Revisions(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		o, ok := t.ipam.cache.get(k)
+		if !ok || o.revision != revisions[k] {
+			changed = append(changed, k)
+			continue
+		}
+		o.known = at
+		t.note(k, o)
+	}
+	return changed, nil
 }
 
 func (t *tx) note(key calico.Key, o object) {
