@@ -147,6 +147,31 @@ func TestReady(t *testing.T) {
 	l.await("the other blackhole", func() string { return a.routes("4") }, []string{"blackhole 10.1.4.0/26", "blackhole 10.1.5.0/26"}, nil)
 }
 
+// TestStoreAway: without etcd all goes on, addresses of workloads included; what changed is caught up after.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h := l.host("h")
+	r := l.bird("r", tor(routeNet, h))
+	l.pool("10.1.0.0/16", "")
+	l.put("/calico/bgp/v1/global/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
+	l.block("h", "10.1.4.0/26")
+	h.start()
+	l.await("the router to learn", r.routes, []string{"10.1.4.0/26"}, nil)
+	before := r.since("10.1.4.0/26")
+	if err := l.st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.workload("cali1", "10.1.9.9/32")
+	r.configure(tor(routeHost, h))
+	l.await("a workload without etcd", r.routes, []string{"10.1.4.0/26", "10.1.9.9/32"}, nil)
+	l.await("a route without etcd", func() string { return h.routes("4") }, []string{"10.1.77.7 via"}, []string{"172.16.0.0/16"})
+	l.open()
+	l.block("h", "10.1.5.0/26")
+	l.await("a block after", r.routes, []string{"10.1.4.0/26", "10.1.5.0/26"}, nil)
+	r.wantStayed("10.1.4.0/26", before)
+}
+
 // TestSpread: a destination that two routers tell alike is reached over both, and over the one that is left.
 func TestSpread(t *testing.T) {
 	t.Parallel()

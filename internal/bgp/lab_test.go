@@ -98,15 +98,22 @@ func newLab(t *testing.T) *lab {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l.dataDir = dir
-	l.st, err = store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: dir, Tick: 10 * time.Millisecond, NoFsync: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l.open()
 	t.Cleanup(func() { l.st.Close() })
 	l.wire = l.MustNamespace(t, "w")
 	l.wire.MustIP(t, "link add br0 type bridge", "link set br0 up")
 	l.put("/calico/v1/Ready", "true")
 	return l
+}
+
+// open starts etcd.
+func (l *lab) open() {
+	l.t.Helper()
+	var err error
+	l.st, err = store.Open(l.t.Context(), store.Options{Embedded: &store.Embedded{DataDir: l.dataDir, Tick: 10 * time.Millisecond, NoFsync: true}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // put writes keys with values, in pairs.
