@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -98,4 +99,20 @@ func TestCalicoReachesTheStore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCalicoAccess: a program's certificate is good for Calico's keys alone, until it is taken back.
+func TestCalicoAccess(t *testing.T) {
+	t.Parallel()
+	r, data := startServer(t, "--agents-listen", "127.0.0.1:2379")
+	dir := filepath.Join(t.TempDir(), "plugin")
+	succeed(t, r.ns, "calico", "access", "plugin", "--dir", dir, "--data", data)
+	where := []string{"--etcd-endpoints", "127.0.0.1:2379", "--etcd-ca", dir + "/ca.crt", "--etcd-cert", dir + "/client.crt", "--etcd-key", dir + "/client.key"}
+	if got := succeed(t, r.ns, append([]string{"calico", "ready"}, where...)...); got != "true\n" {
+		t.Errorf("ready: %q", got)
+	}
+	succeed(t, r.ns, append([]string{"calico", "ready", "false"}, where...)...)
+	succeed(t, r.ns, "calico", "access", "plugin", "--remove", "--data", data)
+	refuse(t, r.ns, 1, "permission denied", append([]string{"calico", "ready"}, where...)...)
+	refuse(t, r.ns, 1, "not found", "calico", "access", "plugin", "--remove", "--data", data)
 }

@@ -198,7 +198,7 @@ func readKind(ctx context.Context, c *client.Client, k calicoKind, ids []string,
 	}
 	filters := []calico.Key{filter}
 	if rules, ok := filter.(calico.ProfileRulesKey); ok && k.kind == profileKind {
-		filters = append(filters, calico.ProfileTagsKey{Profile: rules.Profile, Legacy: rules.Legacy})
+		filters = append(filters, calico.ProfileTagsKey(rules))
 		if !rules.Legacy {
 			filters = append(filters, calico.ProfileLabelsKey{Profile: rules.Profile})
 		}

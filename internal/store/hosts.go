@@ -58,26 +58,7 @@ func (s *Etcd) AllowHost(ctx context.Context, host, name string) error {
 	if name == "" || strings.Contains(name, "/") {
 		return fmt.Errorf("host name %q: want one without slashes", name)
 	}
-	user := hostUser(host)
-	_, err := s.client.RoleAdd(s.as(ctx), user)
-	if err = unless(err, rpctypes.ErrRoleAlreadyExist); err != nil {
-		return explain(ctx, "add etcd role "+user, err)
-	}
-	for _, g := range grants(host, name) {
-		end := ""
-		if g.prefix {
-			end = clientv3.GetPrefixRangeEnd(g.key)
-		}
-		if _, err := s.client.RoleGrantPermission(s.as(ctx), user, g.key, end, g.may); err != nil {
-			return explain(ctx, "grant "+g.key+" to "+user, err)
-		}
-	}
-	_, err = s.client.UserAddWithOptions(s.as(ctx), user, "", &clientv3.UserAddOptions{NoPassword: true})
-	if err = unless(err, rpctypes.ErrUserAlreadyExist); err != nil {
-		return explain(ctx, "add etcd user "+user, err)
-	}
-	_, err = s.client.UserGrantRole(s.as(ctx), user, user)
-	return explain(ctx, "grant role to "+user, err)
+	return s.allow(ctx, hostUser(host), grants(host, name))
 }
 
 // RemoveHost takes a host's rights away at once, and what it reported. Other agents of an embedded store lose their

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Credentials are what a program needs to reach a store by TLS, as PEM.
+type Credentials struct {
+	CA, Certificate, Key []byte
+}
+
+func programUser(name string) string { return "program-" + name }
+
+// OpenAuthority connects as root to the server that has the embedded store in dataDir open, with the authority by which
+// it knows others. A server that serves no agents has none.
+func OpenAuthority(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
+	c, err := Running(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	o := Embedded{DataDir: dataDir}
+	if c.CAFile == "" {
+		return nil, fmt.Errorf("store in %s: its server has no --agents-listen, so nobody is known by certificate", dataDir)
+	}
+	if c.Authority, err = LoadAuthority(o.caCert(), o.caKey()); err != nil {
+		return nil, err
+	}
+	return Open(ctx, Options{Cluster: &c, Log: log})
+}
+
+// AllowProgram makes the etcd user of a program that may read and write all keys below a prefix, and nothing else, and
+// signs a certificate by which it is known. Doing it again gives another certificate for the same user. The store must be
+// one that asks who somebody is, and have an authority.
+func (s *Etcd) AllowProgram(ctx context.Context, name, prefix string) (Credentials, error) {
+	if s.authority == nil {
+		return Credentials{}, errors.New("store: this store signs no certificates: let it serve agents")
+	}
+	if !hostID.MatchString(name) {
+		return Credentials{}, fmt.Errorf("name %q: want letters, digits, dots, dashes and underscores, at most 63", name)
+	}
+	user := programUser(name)
+	if err := s.allow(ctx, user, []grant{{prefix, true, clientv3.PermissionType(clientv3.PermReadWrite)}}); err != nil {
+		return Credentials{}, err
+	}
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return Credentials{}, err
+	}
+	csr, err := request(key)
+	if err != nil {
+		return Credentials{}, err
+	}
+	cert, err := s.authority.host(csr, user, time.Now())
+	return Credentials{CA: s.authority.PEM(), Certificate: cert, Key: keyPEM}, err
+}
+
+// request is a certificate request, as PEM.
+func request(key crypto.Signer) ([]byte, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+}
+
+// RemoveProgram takes a program's rights away: its certificate is good for nothing from then on. A watch that it has open
+// lives on until its connection ends.
+func (s *Etcd) RemoveProgram(ctx context.Context, name string) error {
+	user := programUser(name)
+	_, err := s.client.UserDelete(s.as(ctx), user)
+	if errors.Is(err, rpctypes.ErrUserNotFound) {
+		return fmt.Errorf("program %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return explain(ctx, "delete etcd user "+user, err)
+	}
+	_, err = s.client.RoleDelete(s.as(ctx), user)
+	return explain(ctx, "delete etcd role "+user, unless(err, rpctypes.ErrRoleNotFound))
+}
+
+// allow makes a user with a role of the same name that has these grants.
+func (s *Etcd) allow(ctx context.Context, user string, grants []grant) error {
+	_, err := s.client.RoleAdd(s.as(ctx), user)
+	if err = unless(err, rpctypes.ErrRoleAlreadyExist); err != nil {
+		return explain(ctx, "add etcd role "+user, err)
+	}
+	for _, g := range grants {
+		end := ""
+		if g.prefix {
+			end = clientv3.GetPrefixRangeEnd(g.key)
+		}
+		if _, err := s.client.RoleGrantPermission(s.as(ctx), user, g.key, end, g.may); err != nil {
+			return explain(ctx, "grant "+g.key+" to "+user, err)
+		}
+	}
+	_, err = s.client.UserAddWithOptions(s.as(ctx), user, "", &clientv3.UserAddOptions{NoPassword: true})
+	if err = unless(err, rpctypes.ErrUserAlreadyExist); err != nil {
+		return explain(ctx, "add etcd user "+user, err)
+	}
+	_, err = s.client.UserGrantRole(s.as(ctx), user, user)
+	return explain(ctx, "grant role to "+user, err)
+}
