@@ -170,7 +170,9 @@ func TestAutoAssignFillsOwnBlocksThenClaimsThenBorrows(t *testing.T) {
 // Exhausted blocks are left behind with what they had, and nothing that was obtained is lost (spec 19.1, 19.2).
 func TestAutoAssignOverManyBlocks(t *testing.T) {
 	t.Parallel()
-	w := start(t, "10.0.0.0/16", "fd00::/64")
+	w := connect(t, plainEtcd(t))
+	w.pool(t, "10.0.0.0/16", nil)
+	w.pool(t, "fd00::/64", nil)
 	ctx := t.Context()
 	ipv4, ipv6, err := w.AutoAssign(ctx, ipam.Request{Num4: 5000, Num6: 200, Handle: "many", Attributes: map[string]string{"a": "b"}})
 	if err != nil || len(ipv4) != 5000 || len(ipv6) != 200 {
@@ -516,18 +518,32 @@ func TestAffinities(t *testing.T) {
 	w.sound(t)
 }
 
-func TestManyBlocksAreSeveralTransactions(t *testing.T) {
+// What needs more operations than an etcd takes at once, as it comes, is several transactions.
+func TestManyOperationsAreSeveralTransactions(t *testing.T) {
 	t.Parallel()
-	w := start(t, "10.0.0.0/16")
+	w := connect(t, plainEtcd(t))
+	w.pool(t, "10.0.0.0/16", nil)
 	claimed, failed, err := w.ClaimAffinity(t.Context(), cidr("10.0.0.0/17"), "a")
 	if err != nil || len(claimed) != 512 || len(failed) != 0 {
 		t.Errorf("%d, %d, %v", len(claimed), len(failed), err)
 	}
-	// Each address of a block has a handle of its own: more operations than etcd takes at once.
-	var all []netip.Addr
-	for n := range 64 {
-		all = append(all, w.assign(t, 1, "a", fmt.Sprint("handle", n))...)
+	// Each address has a handle of its own.
+	got := make(chan netip.Addr, 200)
+	for n := range cap(got) {
+		go func() {
+			one, _, err := w.AutoAssign(t.Context(), ipam.Request{Num4: 1, Host: "a", Handle: fmt.Sprint("handle", n)})
+			if err != nil || len(one) != 1 {
+				t.Error(one, err)
+				one = []netip.Addr{{}}
+			}
+			got <- one[0]
+		}()
 	}
+	var all []netip.Addr
+	for range cap(got) {
+		all = append(all, <-got)
+	}
+	w.sound(t)
 	if not, err := w.ReleaseIPs(t.Context(), all...); err != nil || len(not) > 0 {
 		t.Errorf("release: %v, %v", not, err)
 	}
