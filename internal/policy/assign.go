@@ -68,6 +68,14 @@ func compareWorkloads(x, y calico.WorkloadEndpointKey) int {
 	return cmp.Or(cmp.Compare(x.Orchestrator, y.Orchestrator), cmp.Compare(x.Workload, y.Workload), cmp.Compare(x.Endpoint, y.Endpoint))
 }
 
+// asksForSame says whether two versions of an endpoint ask for the same interface and addresses.
+func asksForSame(a, b *calico.WorkloadEndpoint) bool {
+	return a == b || a.Name == b.Name && a.State == b.State && a.IPv6Gateway == b.IPv6Gateway &&
+		(a.MAC == nil) == (b.MAC == nil) && (a.MAC == nil || *a.MAC == *b.MAC) &&
+		slices.Equal(a.IPv4Nets, b.IPv4Nets) && slices.Equal(a.IPv6Nets, b.IPv6Nets) &&
+		slices.Equal(a.IPv4NAT, b.IPv4NAT) && slices.Equal(a.IPv6NAT, b.IPv6NAT)
+}
+
 // claim is an address that an interface is to have.
 type claim struct {
 	address netip.Addr

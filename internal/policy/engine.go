@@ -221,10 +221,7 @@ func (e *engine) logProblem(p Problem) {
 // merge takes in what calc has decided. Sets and lists go straight to the ruleset; endpoints when they have their
 // interface.
 func (e *engine) merge(c *calc.Changes) {
-	for key, w := range c.Workloads {
-		setOrDelete(e.workloads, key, w, w != nil)
-		e.dirty.endpoints = true
-	}
+	e.mergeWorkloads(c.Workloads)
 	for key, h := range c.Hosts {
 		setOrDelete(e.hosts, key, h, h != nil)
 		e.dirty.surroundings, e.dirty.statuses = true, true
@@ -232,6 +229,25 @@ func (e *engine) merge(c *calc.Changes) {
 	if len(c.Sets)+len(c.Lists)+len(c.Hosts) > 0 {
 		e.rules.Update(&calc.Changes{Sets: c.Sets, Lists: c.Lists, Hosts: c.Hosts})
 		e.dirty.rules = true
+	}
+}
+
+// mergeWorkloads takes in what became of local workloads. Those that ask for the same interface and addresses as before
+// keep what they have, without looking at all others.
+func (e *engine) mergeWorkloads(changes map[calico.WorkloadEndpointKey]*calc.Workload) {
+	same := map[calico.WorkloadEndpointKey]*calc.Workload{}
+	for key, w := range changes {
+		old := e.workloads[key]
+		setOrDelete(e.workloads, key, w, w != nil)
+		if old == nil || w == nil || !asksForSame(old.Endpoint, w.Endpoint) {
+			e.dirty.endpoints = true
+		} else if e.passed[key] != nil {
+			same[key], e.passed[key] = w, w
+		}
+	}
+	if len(same) > 0 {
+		e.rules.Update(&calc.Changes{Workloads: same})
+		e.dirty.rules, e.dirty.statuses = true, true
 	}
 }
 

@@ -36,6 +36,7 @@ type reporter struct {
 	told  map[string]string
 	alive bool      // the liveness was written in this life
 	next  time.Time // of the liveness
+	round time.Time // of statuses: all that are due then go together
 }
 
 const (
@@ -101,7 +102,7 @@ func (r *reporter) set(path, status string) {
 	}
 	// A change waits, so that one that comes and goes is never told; others that come meanwhile do not make it wait longer.
 	if _, waits := r.due[path]; !waits {
-		r.due[path] = time.Now().Add(jitter(r.settings.EndpointDelay))
+		r.due[path] = time.Now().Add(r.settings.EndpointDelay)
 	}
 	r.wake()
 }
@@ -269,25 +270,32 @@ func (r *reporter) sweep(ctx context.Context) error {
 // statusPrefix is where agents report, by host.
 const statusPrefix = "/calico/felix/v1/host/"
 
-// take finds statuses to write now, and when another one is due.
+// take finds statuses to write now, and when the next round is. A round begins up to a tenth of the delay after the first
+// status is due, so that changes that come together are told together.
 func (r *reporter) take() (batch map[string]string, later time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now, first := time.Now(), time.Time{}
 	batch = map[string]string{}
+	began := !now.Before(r.round)
 	for path, due := range r.due {
-		if due.After(now) || len(batch) == reportBatch {
-			if later.IsZero() || due.Before(later) {
-				later = due
+		if began && !due.After(now) && len(batch) < reportBatch {
+			delete(r.due, path)
+			if r.told[path] != r.wanted[path] {
+				batch[path] = r.wanted[path]
 			}
-			continue
-		}
-		delete(r.due, path)
-		if r.told[path] != r.wanted[path] {
-			batch[path] = r.wanted[path]
+		} else if first.IsZero() || due.Before(first) {
+			first = due
 		}
 	}
-	return batch, later
+	if len(batch) > 0 || first.IsZero() {
+		return batch, first
+	}
+	delay := r.settings.EndpointDelay
+	if began { // nothing is due: the next round is that of what is due first
+		r.round = first.Add(rand.N(delay/10 + 1))
+	}
+	return batch, r.round
 }
 
 // tell writes a batch in one transaction. What fails is due again after all others.
