@@ -117,3 +117,43 @@ func TestRestart(t *testing.T) {
 		t.Error("a stream to an endpoint that left while there was no agent goes on")
 	}
 }
+
+// TestGateways: the host answers for whatever gateway a workload uses: for any IPv4 address by proxy ARP, for the IPv6
+// gateway of its endpoint by proxy neighbour discovery.
+func TestGateways(t *testing.T) {
+	t.Parallel()
+	needs(t, "nft")
+	l := newLab(t)
+	a := l.machine(1)
+	l.host.MustIP(t, "addr del fe80::1/64 dev cali1")
+	a.MustIP(t, "route del default", "route del default via fe80::1 dev eth0", "route add 10.65.0.254 dev eth0", "route add default via 10.65.0.254 dev eth0",
+		"route add 2001:db8:65::fffe dev eth0", "route add default via 2001:db8:65::fffe dev eth0")
+	listen(t, l.outside, 80)
+	l.put("/calico/v1/Ready", "true", "/calico/v1/policy/profile/open/rules", open, a.key(), a.endpoint("{}", `["open"]`))
+	l.start()
+	l.mustReach(a.Namespace, "198.51.100.254", 80)
+	if reaches(a.Namespace, "2001:db8:1::254", 80) {
+		t.Error("somebody answers for an IPv6 gateway that the endpoint does not name")
+	}
+	l.put(a.key(), strings.Replace(a.endpoint("{}", `["open"]`), `"labels"`, `"ipv6_gateway": "2001:db8:65::fffe", "labels"`, 1))
+	l.mustReach(a.Namespace, "2001:db8:1::254", 80)
+}
+
+// TestSettingsAreApplied: settings of the datastore are in force as soon as they are written; a host's own go first.
+func TestSettingsAreApplied(t *testing.T) {
+	t.Parallel()
+	needs(t, "nft")
+	l := newLab(t)
+	a := l.machine(1)
+	listen(t, l.host, 80)
+	l.put("/calico/v1/Ready", "true", "/calico/v1/policy/profile/open/rules", open, a.key(), a.endpoint("{}", `["open"]`))
+	l.start()
+	l.mustReach(l.outside, "198.51.100.1", 80)
+	l.mustNotReach(a.Namespace, "198.51.100.1", 80)
+	l.put("/calico/v1/config/DefaultEndpointToHostAction", "ACCEPT")
+	l.mustReach(a.Namespace, "198.51.100.1", 80)
+	l.put("/calico/v1/host/h1/config/DefaultEndpointToHostAction", "DROP")
+	l.mustNotReach(a.Namespace, "198.51.100.1", 80)
+	l.put("/calico/v1/host/h1/config/DefaultEndpointToHostAction", "", "/calico/v1/host/h2/config/DefaultEndpointToHostAction", "DROP")
+	l.mustReach(a.Namespace, "198.51.100.1", 80)
+}
