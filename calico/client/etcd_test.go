@@ -1,8 +1,9 @@
 package client_test
 
 import (
-	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -12,19 +13,19 @@ import (
 // plainEtcd runs an etcd with the limits it comes with, and returns its endpoint.
 func plainEtcd(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	// A directory with a short name: the path of a socket may have 107 bytes.
+	dir, err := os.MkdirTemp("", "etcd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	l.Close()
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "etcd.sock")
 	c := embed.NewConfig()
-	c.Dir = t.TempDir()
+	c.Dir = filepath.Join(dir, "data")
 	c.TickMs, c.ElectionMs = 10, 100
 	c.UnsafeNoFsync = true
 	c.ListenPeerUrls = nil
-	c.ListenClientUrls = []url.URL{{Scheme: "http", Host: address}}
-	c.AdvertiseClientUrls = c.ListenClientUrls
+	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket}}
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	e, err := embed.StartEtcd(c)
 	if err != nil {
@@ -32,5 +33,5 @@ func plainEtcd(t testing.TB) string {
 	}
 	t.Cleanup(e.Close)
 	<-e.Server.ReadyNotify()
-	return address
+	return "unix://" + socket
 }

@@ -184,7 +184,8 @@ func (s *search) each(ctx context.Context, cidrs []netip.Prefix, f func(*calico.
 			}
 			b, err := s.tx.loadedBlock(cidr)
 			if err != nil {
-				s.tx.ipam.log.Warn("a block is not used", "error", err)
+				key := calico.BlockKey{CIDR: cidr}
+				s.tx.ipam.warn(key, s.tx.read[key].revision, "a block is invalid and not used", err)
 			}
 			if err != nil || b == nil {
 				continue
@@ -333,7 +334,7 @@ func (t *tx) assign(ctx context.Context, l line, ip netip.Addr, o owner) error {
 			return err
 		}
 		if odd, ok := taken.overOdd(cidr); ok {
-			return t.unlessStale(fmt.Errorf("block %s: %w: it is not of %d addresses", odd, ErrInvalidBlock, calico.BlockSize))
+			return t.unlessStale(fmt.Errorf("block %s: %w: %w", odd, ErrInvalidBlock, errOdd))
 		}
 		b = t.claim(v, l.host, cidr)
 	}

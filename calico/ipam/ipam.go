@@ -79,6 +79,7 @@ type IPAM struct {
 	cache *cache
 	mu    sync.Mutex
 	lines map[line]*queue
+	told  map[calico.Key]int64 // what was logged of which revision
 }
 
 // New makes an IPAM. It does not talk to etcd yet.
@@ -100,7 +101,21 @@ func New(c *client.Client, o Options) (*IPAM, error) {
 		log:        o.Log,
 		cache:      newCache(),
 		lines:      map[line]*queue{},
+		told:       map[calico.Key]int64{},
 	}, nil
+}
+
+// warn logs what is wrong with an object, once for each of its revisions.
+func (i *IPAM) warn(key calico.Key, revision int64, text string, err error) {
+	i.mu.Lock()
+	before, ok := i.told[key]
+	i.told[key] = revision
+	i.mu.Unlock()
+	if ok && before == revision {
+		return
+	}
+	path, _ := key.Path()
+	i.log.Warn(text, "key", path, "error", err)
 }
 
 // family is 4 or 6.

@@ -1,9 +1,11 @@
 package ipam_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -159,11 +161,19 @@ func TestBrokenBlocks(t *testing.T) {
 			t.Parallel()
 			w := start(t, "10.0.0.0/26")
 			ctx := t.Context()
+			var log bytes.Buffer
+			var err error
+			if w.IPAM, err = ipam.New(w.client, ipam.Options{Host: "h1", Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+				t.Fatal(err)
+			}
 			w.put(t, blockPath+"10.0.0.0-26", text)
 			w.put(t, affinityPath+"h1/ipv4/block/10.0.0.0-26", "")
 			w.put(t, handlePath+"peer", `{"block":{"10.0.0.0/26":1}}`)
 			if got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1}); err != nil || len(got) > 0 {
 				t.Errorf("assigned from it: %v, %v", got, err)
+			}
+			if got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1}); err != nil || len(got) > 0 || strings.Count(log.String(), blockPath+"10.0.0.0-26") != 1 {
+				t.Errorf("the second time: %v, %v; want it logged once:\n%s", got, err, &log)
 			}
 			if err := w.AssignIP(ctx, ipam.Assignment{IP: ip("10.0.0.9")}); !errors.Is(err, ipam.ErrInvalidBlock) {
 				t.Errorf("assign: %v", err)

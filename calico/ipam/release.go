@@ -161,7 +161,7 @@ func (i *IPAM) IPsByHandle(ctx context.Context, handle string) ([]netip.Addr, er
 		o := objectOf(e, s.Revision)
 		b, ok := o.value.(*calico.Block)
 		if !ok {
-			i.log.Warn("a block with addresses of a handle cannot be read", "block", e.Path, "handle", handle, "error", o.err)
+			i.warn(e.Key, e.Revision, "a block with addresses of a handle cannot be read", o.err)
 			continue
 		}
 		for _, ord := range carrying(b, handle) {

@@ -83,7 +83,7 @@ func (i *IPAM) readView(ctx context.Context, l line) (*view, error) {
 			if e.Key == (calico.IPAMConfigKey{}) {
 				return nil, fmt.Errorf("%s: %w", e.Path, e.Err)
 			}
-			i.log.Warn("a pool is invalid and not used", "key", e.Path, "error", e.Err)
+			i.warn(e.Key, e.Revision, "a pool is invalid and not used", e.Err)
 		}
 	}
 	return v, nil
@@ -124,6 +124,9 @@ func (v *view) choose(f family, named []netip.Prefix) ([]calico.PoolKey, error) 
 	return out, nil
 }
 
+// errOdd is what is wrong with a block of another size.
+var errOdd = fmt.Errorf("it is not of %d addresses", calico.BlockSize)
+
 // blocks are all blocks there are.
 type blocks struct {
 	whole map[netip.Prefix]bool
@@ -145,7 +148,7 @@ func (t *tx) existing(ctx context.Context) (*blocks, error) {
 			b.whole[cidr] = true
 		} else {
 			b.odd = append(b.odd, cidr)
-			t.ipam.log.Warn("a block is not of 64 addresses; its addresses count as taken", "block", cidr)
+			t.ipam.warn(k, 0, "a block is not used, and its addresses count as taken", errOdd)
 		}
 	}
 	t.taken = b
