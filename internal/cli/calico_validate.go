@@ -26,6 +26,12 @@ end of the file belongs to it.`,
 			return nil
 		},
 	}
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return offline.ValidateKinds(), cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 	cmd.Flags().BoolVar(&extensions, "extensions", false, "take selectors with the operators of later versions: contains, starts with, ends with, global()")
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -19,9 +19,8 @@ type ValidateOptions struct {
 // value comes back as an error that is no [FileError]; that is for kinds that do not exist.
 func Validate(kind string, in io.Reader, opts ValidateOptions, out io.Writer) error {
 	k := calico.Kind(kind)
-	kinds := append(calico.Kinds(), calico.KindBGPPeer, calico.KindNodeMesh)
-	if !slices.Contains(kinds, k) {
-		return fileErrorf("", "kind %q: there is none; want one of %s", kind, joinKinds(kinds))
+	if kinds := ValidateKinds(); !slices.Contains(kinds, kind) {
+		return fileErrorf("", "kind %q: there is none; want one of %s", kind, strings.Join(kinds, ", "))
 	}
 	value, err := io.ReadAll(in)
 	if err != nil {
@@ -76,10 +75,11 @@ func newlineHint(kind calico.Kind, value []byte, err error) error {
 	return err
 }
 
-func joinKinds(kinds []calico.Kind) string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k)
+// ValidateKinds are the kinds of values that Validate takes.
+func ValidateKinds() []string {
+	var kinds []string
+	for _, k := range append(calico.Kinds(), calico.KindBGPPeer, calico.KindNodeMesh) {
+		kinds = append(kinds, string(k))
 	}
-	return strings.Join(names, ", ")
+	return kinds
 }
