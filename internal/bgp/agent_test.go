@@ -248,7 +248,7 @@ func testRestart(h *host, end func()) {
 }
 
 // wantNoneDeleted reads a monitor's log: no route may have gone but the one that the router gave up.
-func wantNoneDeleted(t *testing.T, log *lockedBuffer) {
+func wantNoneDeleted(t testing.TB, log *lockedBuffer) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
 		if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, "10.1.77.7") {

@@ -82,14 +82,14 @@ func (b *lockedBuffer) String() string {
 // lab is an etcd, and machines as namespaces on one bridge: 192.0.2.N/24 and 2001:db8::N/64.
 type lab struct {
 	*nettest.Lab
-	t       *testing.T
+	t       testing.TB
 	dataDir string
 	st      *store.Etcd
 	wire    *nettest.Namespace
 	hosts   int
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	l := &lab{Lab: nettest.ForTest(t), t: t}
 	dir, err := os.MkdirTemp("", "hbgp") // a socket's path must be short
