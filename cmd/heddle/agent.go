@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -255,9 +256,19 @@ type agentTask struct {
 	metrics  *telemetry.Metrics
 	ready    chan struct{}
 	felix    felix
+	parts    atomic.Pointer[abreast] // once the store is open
 }
 
-func (t *agentTask) String() string         { return "agent" }
+// String names the agents that are not ready, with what they wait for if they tell; else it is "agent".
+func (t *agentTask) String() string {
+	if parts := t.parts.Load(); parts != nil {
+		if waiting := task.Waiting(parts.tasks); len(waiting) > 0 {
+			return strings.Join(waiting, ", ")
+		}
+	}
+	return "agent"
+}
+
 func (t *agentTask) Ready() <-chan struct{} { return t.ready }
 
 // Run works until ctx ends. A store that is away at the start is waited for: what an earlier agent left in the kernel
@@ -271,7 +282,9 @@ func (t *agentTask) Run(ctx context.Context) error {
 	if err := schema.Check(ctx, st); err != nil {
 		return err
 	}
-	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{newAbreast(t.agents(st)...), t.ready})
+	parts := newAbreast(t.agents(st)...)
+	t.parts.Store(parts)
+	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{parts, t.ready})
 }
 
 // agents builds the agents of the chosen roles.

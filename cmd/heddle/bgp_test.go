@@ -49,6 +49,13 @@ func TestBGPAgent(t *testing.T) {
 		}
 	}
 	r.stop(t)
+	put(t, st, "/calico/v1/Ready", "no")
+	r = launch(t, h.ns, "agent", "--name", h.name, "--state", h.state, "--bgp")
+	until(t, "the reason why it is not ready", "BGP agent (waits for /calico/v1/Ready)", func() string {
+		_, text, _ := r.page(ctx, "/readyz") // or it does not listen yet
+		return text
+	})
+	r.stop(t)
 	if got := routes(); got == "" {
 		t.Error("the route went with the agent")
 	}
