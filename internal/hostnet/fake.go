@@ -197,6 +197,7 @@ func (f *Fake) SetUp(name string, up bool) error {
 	} else {
 		f.dropRoutes(func(r Route) bool { return r.Link == name })
 		clear(l.neighbours)
+		clear(l.proxies)
 	}
 	l.carrier()
 	if l.peer != nil {

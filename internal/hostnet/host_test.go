@@ -47,6 +47,10 @@ func proxies(t *testing.T, host, machine Net) {
 	if list, err = host.Proxies(); err != nil || len(list) != 0 {
 		t.Errorf("proxies %v, %v after deletion", list, err)
 	}
+	must(t, host.SetProxy(p), host.SetUp("a", false))
+	if list, err = host.Proxies(); err != nil || len(list) != 0 {
+		t.Errorf("proxies %v, %v on a link that is down", list, err)
+	}
 }
 
 // forwards: a VXLAN of one network is told where its MACs are.

@@ -41,7 +41,12 @@ func (w watched) Commit(ctx context.Context) error {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, net: hostnet.NewFake(nil), nft: &nft.Fake{}, time: time.Unix(1000, 0)}
+	return buildBench(t, hostnet.NewFake(nil), &nft.Fake{})
+}
+
+func buildBench(t *testing.T, network *hostnet.Fake, tables *nft.Fake) *bench {
+	t.Helper()
+	b := &bench{t: t, net: network, nft: tables, time: time.Unix(1000, 0)}
 	table, err := nft.New(b.nft, usual(t).Rules, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -251,14 +251,20 @@ func (i *interfaces) Delete(_ context.Context, name string) error {
 		return nil
 	}
 	if !i.mine(name) {
-		delete(i.placed, name) // somebody else's by now, who would miss them
-		return nil
+		return i.leave(name)
 	}
 	err := errors.Join(i.unwire(name, i.placed[name], wiring{}), i.tidy(name, wiring{}))
 	if err == nil {
 		delete(i.placed, name)
 	}
 	return err
+}
+
+// leave takes our routes from an interface that is somebody else's by now. What else is there may be his.
+func (i *interfaces) leave(name string) error {
+	delete(i.placed, name)
+	i.strange[name] = slices.DeleteFunc(i.strange[name], func(r hostnet.Route) bool { return r.Protocol != RouteProtocol })
+	return i.tidy(name, wiring{})
 }
 
 // Found reads what the interfaces of workloads have, and puts their parameters back: comparing those is all the work.
@@ -278,7 +284,7 @@ func (i *interfaces) Found(context.Context) (map[string]wiring, error) {
 	found := map[string]wiring{}
 	clear(i.strange)
 	for _, r := range routes {
-		if r.Link == "" || !i.mine(r.Link) {
+		if r.Link == "" || !i.mine(r.Link) && r.Protocol != RouteProtocol {
 			continue
 		}
 		w := found[r.Link]
