@@ -43,7 +43,8 @@ func TestBGPAgent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	until(t, "the block's route", "blackhole 10.1.4.0/26", routes)
-	for _, want := range []string{`heddle_bgp_session_up{origin="mesh",peer="192.0.2.254"} 0`, "heddle_bgp_routes_exported 1", "heddle_bgp_routes_imported 0", "heddle_bgp_problems 0", "heddle_bgp_failing 0"} {
+	for _, want := range []string{`heddle_bgp_session_up{origin="mesh",peer="192.0.2.254"} 0`, "heddle_bgp_routes_exported 1", "heddle_bgp_routes_imported 0", "heddle_bgp_problems 0", "heddle_bgp_failing 0",
+		"heddle_bgp_routes_in_kernel 1", "heddle_bgp_routes_failing 0"} {
 		if status, text, err := r.page(ctx, "/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("metrics: %d, %v, want %s in\n%s", status, err, want, text)
 		}

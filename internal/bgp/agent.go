@@ -20,8 +20,8 @@ import (
 	"heddle/internal/store"
 )
 
-// owner marks the speaker's routes in the kernel. Its metric is high enough for most that somebody sets by hand to win,
-// and low enough to win over what DHCP brings.
+// owner marks the speaker's routes in the kernel. The metric is not that of any other program's routes, so that setting a
+// route cannot take the place of somebody else's; see route for who wins.
 func owner() hostnet.Owner { return hostnet.Owner{Protocol: hostnet.ProtocolBGP, Metric: 81} }
 
 // Options of an agent. Host and Store are needed.
@@ -158,8 +158,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.net.Close()
+	a.mu.Lock()
 	a.routes = reconcile.New(reconcile.Options[string, hostnet.OwnedRoute]{Name: "routes", Target: target{a.net},
 		Equal: hostnet.OwnedRoute.Equal, Log: a.log})
+	a.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
 	g.Go(func() error { return a.routes.Run(ctx) })
@@ -271,13 +273,17 @@ func (a *Agent) apply(ctx context.Context, changed map[netip.Prefix]bool) {
 		}
 	}
 	// What the host has is known to the speaker before a session begins, so that a peer hears all of it before the end of
-	// the first telling.
-	if err := a.speaker.announce(a.exports()); err != nil {
-		a.fail("announce", err)
-		return
+	// the first telling; and before a filter takes out what it stands for, as a block does for its addresses.
+	exports := a.exports()
+	err := a.speaker.announce(exports)
+	if err == nil {
+		err = a.speaker.apply(ctx, a.plan, a.restarted)
 	}
-	if err := a.speaker.apply(ctx, a.plan, a.restarted); err != nil {
-		a.fail("apply", err)
+	if err == nil {
+		err = a.speaker.withdraw(exports)
+	}
+	if err != nil {
+		a.fail("apply the plan", err)
 		return
 	}
 	if a.behind = len(missing) > 0; a.behind {

@@ -191,7 +191,7 @@ func (a *Agent) settle(changed map[netip.Prefix]bool) {
 	if a.speaker.server == nil {
 		return // all is announced when it starts
 	}
-	if err := a.speaker.announce(exports); err != nil {
+	if err := errors.Join(a.speaker.announce(exports), a.speaker.withdraw(exports)); err != nil {
 		a.fail("announce", err)
 		a.behind = true
 	}

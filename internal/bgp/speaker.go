@@ -239,33 +239,43 @@ func (s *speaker) peer(w plan.Session, restarting bool) *api.Peer {
 	}
 }
 
-// announce makes the speaker know the destinations with true as this host's own, and those with false no more; of others
-// it knows what it did. Which of them it exports, the filters say.
+// announce makes the speaker know the destinations with true as this host's own. Which of them it exports, the filters
+// say. What it shall know no more is for withdraw: where one route takes the place of another, the new one comes first.
 func (s *speaker) announce(wanted map[netip.Prefix]bool) error {
-	var gone, come []*apiutil.Path
+	var come []*apiutil.Path
 	for dst, want := range wanted {
-		switch {
-		case want && !s.announced[dst] && s.ownAddress(dst).IsValid():
+		if want && !s.announced[dst] && s.ownAddress(dst).IsValid() {
 			come = append(come, s.own(dst))
-		case !want && s.announced[dst]:
-			gone = append(gone, s.own(dst))
 		}
 	}
-	if len(gone) > 0 {
-		if err := s.server.DeletePath(apiutil.DeletePathRequest{Paths: gone}); err != nil {
-			return fmt.Errorf("withdraw %d routes: %w", len(gone), err)
-		}
+	if len(come) == 0 {
+		return nil
 	}
-	for _, p := range gone {
-		delete(s.announced, prefixOf(p))
-	}
-	if len(come) > 0 {
-		if _, err := s.server.AddPath(apiutil.AddPathRequest{Paths: come}); err != nil {
-			return fmt.Errorf("announce %d routes: %w", len(come), err)
-		}
+	if _, err := s.server.AddPath(apiutil.AddPathRequest{Paths: come}); err != nil {
+		return fmt.Errorf("announce %d routes: %w", len(come), err)
 	}
 	for _, p := range come {
 		s.announced[prefixOf(p)] = true
+	}
+	return nil
+}
+
+// withdraw makes the speaker forget the destinations with false.
+func (s *speaker) withdraw(wanted map[netip.Prefix]bool) error {
+	var gone []*apiutil.Path
+	for dst, want := range wanted {
+		if !want && s.announced[dst] {
+			gone = append(gone, s.own(dst))
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := s.server.DeletePath(apiutil.DeletePathRequest{Paths: gone}); err != nil {
+		return fmt.Errorf("withdraw %d routes: %w", len(gone), err)
+	}
+	for _, p := range gone {
+		delete(s.announced, prefixOf(p))
 	}
 	return nil
 }

@@ -83,6 +83,11 @@ func (a *Agent) Metrics() []telemetry.Value {
 		gauge("heddle_bgp_problems", "Objects in etcd that could not be honoured; the log names them.", a.status.problems),
 		gauge("heddle_bgp_failing", "1 while the speaker cannot do what it should; the log says why.", failing),
 	}
+	if a.routes != nil {
+		s := a.routes.Status()
+		all = append(all, gauge("heddle_bgp_routes_in_kernel", "Routes of the speaker in the kernel: learned ones and blackholes.", s.InPlace),
+			gauge("heddle_bgp_routes_failing", "Routes that the kernel does not take, say because a tunnel device is missing; the log says why.", s.Failing))
+	}
 	for peer, s := range a.status.sessions {
 		v := gauge("heddle_bgp_session_up", "1 while a session is established, by peer and by who defined it: mesh, global or host.", 0)
 		if s.up {
