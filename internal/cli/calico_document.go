@@ -198,13 +198,15 @@ func (k calicoKind) metadata(given map[string]any) ([]string, error) {
 	ids := make([]string, len(k.ids))
 	for name, v := range given {
 		i := slices.Index(k.ids, name)
-		text, ok := scalarText(v)
+		text, ok := v.(string)
 		switch {
 		case i < 0 && name != "version":
 			return nil, fmt.Errorf("%s: no such id of this kind: want %s", name, k.wantedIDs())
+		case i < 0:
 		case !ok || text == "":
-			return nil, fmt.Errorf("%s: want text", name)
-		case i >= 0:
+			// 1.10 and yes would have become 1.1 and true on the way here.
+			return nil, fmt.Errorf("%s: want text, in quotes where YAML takes it for something else", name)
+		default:
 			ids[i] = text
 		}
 	}
@@ -217,13 +219,13 @@ func (k calicoKind) metadata(given map[string]any) ([]string, error) {
 			return nil, fmt.Errorf("%s is missing: want %s", k.ids[i], k.wantedIDs())
 		}
 	}
-	if v, ok := scalarText(given["version"]); ok {
+	if v, ok := given["version"]; ok {
 		version := "4"
 		if strings.Contains(strings.Join(ids, " "), ":") {
 			version = "6"
 		}
-		if !slices.Contains(k.ids, "cidr") && !slices.Contains(k.ids, "ip") || v != version {
-			return nil, fmt.Errorf("version: %s is not that of the address", v)
+		if !slices.Contains(k.ids, "cidr") && !slices.Contains(k.ids, "ip") || fmt.Sprint(v) != version {
+			return nil, fmt.Errorf("version: %v is not that of the address", v)
 		}
 	}
 	return ids, nil
@@ -234,17 +236,6 @@ func (k calicoKind) wantedIDs() string {
 		return "none"
 	}
 	return strings.Join(k.ids, ", ")
-}
-
-// scalarText is a name as text, though YAML may take it for a number or a truth.
-func scalarText(v any) (string, bool) {
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case json.Number, bool:
-		return fmt.Sprint(v), true
-	}
-	return "", false
 }
 
 // storedValue is what the store has for a spec: JSON as it is, and a scalar as bare text.
@@ -259,8 +250,10 @@ func storedValue(spec json.RawMessage) ([]byte, error) {
 		var text string
 		err := json.Unmarshal(s, &text)
 		return []byte(text), err
+	case bytes.ContainsAny(s, ".eE") && s[0] != 't' && s[0] != 'f': // a fraction: 1.10 would have become 1.1 on the way here
+		return nil, fmt.Errorf("spec: %s: put it in quotes", s)
 	}
-	return s, nil // a number or a truth
+	return s, nil // a whole number or a truth
 }
 
 // specOf is the spec for a stored value.

@@ -1,5 +1,5 @@
-// Package cli holds the commands that people type. They talk to the APIs over HTTP, so what they do to a running system
-// any program can do; beside that they may run the offline commands, the demo and the benchmarks.
+// Package cli holds the commands that people type. They talk to the APIs over HTTP, and to Calico's objects in etcd as
+// the public bindings do, so what they do to a running system any program can do; beside that they may run the offline commands, the demo and the benchmarks.
 package cli
 
 import (
