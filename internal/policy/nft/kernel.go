@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -279,11 +280,11 @@ func (k *Kernel) generation(ctx context.Context) (uint32, error) {
 // Watch calls changed, first when it watches, and then whenever somebody else changes our tables, or may have. It returns
 // when ctx is done, or when it can watch no more. What changed is for [Table.Mend] to find.
 func (k *Kernel) Watch(ctx context.Context, changed func()) error {
-	stop := context.AfterFunc(ctx, func() { _ = k.events.SetReadDeadline(past()) })
-	defer stop()
-	if err := k.subscribe(); err != nil {
+	if err := errors.Join(k.events.SetReadDeadline(time.Time{}), k.subscribe()); err != nil {
 		return fmt.Errorf("nftables: watch: %w", err)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = k.events.SetReadDeadline(past()) })
+	defer stop()
 	changed()
 	room := make([]byte, 1<<18)
 	for {

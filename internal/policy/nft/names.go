@@ -3,6 +3,7 @@ package nft
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"strings"
 
 	"heddle/internal/policy/calc"
@@ -37,14 +38,23 @@ func clean(id string) string {
 	}, id)
 }
 
+// The stable identity of a selector is a SHA-224 as base64, of which this much is enough to tell selectors apart. The
+// kernel finds sets by comparing names, so short ones are worth it.
+const (
+	selectorIdentity      = 38
+	selectorIdentityShort = 20
+)
+
 // setName is that of the set of a version's addresses.
 func setName(id calc.SetID, version int) string {
-	kind, rest, _ := strings.Cut(string(id), ":")
-	kind = map[string]string{"t": "tag", "s": "selector"}[kind]
-	if kind == "" {
-		kind, rest = "set", string(id)
+	kind, rest, ok := strings.Cut(string(id), ":")
+	switch {
+	case ok && kind == "s" && len(rest) == selectorIdentity && clean(rest) == rest:
+		return fmt.Sprintf("s%d/%s", version, rest[:selectorIdentityShort])
+	case ok && kind == "t":
+		return name(fmt.Sprintf("tag%d", version), rest, "")
 	}
-	return name(kind, rest, map[int]string{4: "/4", 6: "/6"}[version])
+	return name(fmt.Sprintf("set%d", version), string(id), "")
 }
 
 // stage is when, on a packet's way, a list of rules judges it. An allowed packet is treated differently by each.

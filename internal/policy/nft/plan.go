@@ -90,8 +90,8 @@ func (p plan) done(t *Table) {
 		if s == nil {
 			continue
 		}
-		clear(s.was)
-		if s.gone && s.users == [2]int{} {
+		s.was, s.there = nil, s.users != [2]int{}
+		if s.gone && !s.there {
 			delete(t.addresses, id)
 		}
 	}

@@ -124,7 +124,7 @@ type builder struct {
 
 // chains are all of them.
 func (b *builder) chains() []chain {
-	all := []chain{b.raw(), b.source(), b.sourceOther(), b.input(), b.workloadToHost(), b.forwardFrom(), b.workloadFrom(),
+	all := []chain{b.raw(), b.source(), b.sourceOther(), b.input(), plain(connection, connectionRule(b.settings)), b.workloadToHost(), b.forwardFrom(), b.workloadFrom(),
 		b.forwardTo(), b.workloadTo(), b.output(), b.hostToWorkload(), b.arpInput(), b.arpSenders()}
 	all = append(all, b.failsafes()...)
 	all = append(all, b.refusals()...)
@@ -280,7 +280,7 @@ func (b *builder) workloadToHost() chain {
 	if s.ToHost == ToHostDrop {
 		return plain("workload-to-host", append(rules, do(verdict{goTo, refusedToHost}))...)
 	}
-	return plain("workload-to-host", append(rules, tracked(s), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))...)
+	return plain("workload-to-host", append(rules, tracked(), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))...)
 }
 
 // forwardFrom asks the policy of where a forwarded packet comes from. To accept it here leaves it to forwardTo.
@@ -291,7 +291,7 @@ func (b *builder) forwardFrom() chain {
 }
 
 func (b *builder) workloadFrom() chain {
-	return plain("workload-from", tracked(b.settings), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))
+	return plain("workload-from", tracked(), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))
 }
 
 // forwardTo asks the policy of where a forwarded packet goes.

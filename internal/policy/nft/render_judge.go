@@ -131,8 +131,8 @@ func (j *judge) lists(f func(listKey)) {
 func (j *judge) tierChain(i int) string { return fmt.Sprintf("%s/%d", j.name, i+1) }
 
 // chains are the judge's own: the first is the one to go to.
-func (j *judge) chains(s *Settings, f features) []chain {
-	main := chain{ref: ref{inet, j.name}, rules: prelude(j.kind, s, f)}
+func (j *judge) chains(f features) []chain {
+	main := chain{ref: ref{inet, j.name}, rules: prelude(j.kind, f)}
 	var all []chain
 	open := true // a packet can get here
 	for i, t := range j.tiers {
@@ -177,20 +177,20 @@ func jumps(t judgedTier) []rule {
 }
 
 // prelude is what is looked at before any policy.
-func prelude(kind judgeKind, s *Settings, f features) []rule {
+func prelude(kind judgeKind, f features) []rule {
 	var rules []rule
 	accepted := rule{statements: []statement{marked{markAccepted}, verdict{kind: accept}}}
 	switch kind {
 	case workloadOut: // asked only after connection tracking
 	case workloadIn, hostForwardOut:
-		rules = append(rules, tracked(s))
+		rules = append(rules, tracked())
 	case hostIn, hostForwardIn:
-		rules = append(rules, tracked(s))
+		rules = append(rules, tracked())
 		if f.untracked || f.preDNAT {
 			rules = append(rules, accepted)
 		}
 	case hostOut:
-		rules = append(rules, tracked(s))
+		rules = append(rules, tracked())
 		if f.untracked {
 			rules = append(rules, accepted)
 		}
@@ -198,7 +198,7 @@ func prelude(kind judgeKind, s *Settings, f features) []rule {
 		if f.untracked {
 			rules = append(rules, accepted)
 		}
-		rules = append(rules, rule{statements: []statement{establishedOnly()}})
+		rules = append(rules, do(establishedOnly()))
 	}
 	if chain := failsafeChain(kind); chain != "" {
 		rules = append(rules, rule{statements: []statement{verdict{jumpTo, chain}}})
@@ -223,13 +223,17 @@ func failsafeChain(kind judgeKind) string {
 
 func stateKey(bit uint32) string { return string(native(bit)) }
 
-// tracked accepts what belongs to a connection, and refuses what belongs to none and begins none.
-func tracked(s *Settings) rule {
+// connection is the chain that accepts what belongs to a connection, and refuses what belongs to none and begins none.
+const connection = "connection"
+
+func tracked() rule { return do(verdict{jumpTo, connection}) }
+
+func connectionRule(s *Settings) rule {
 	t := establishedOnly()
 	if !s.AcceptInvalid {
 		t.entries = append([]element{{key: stateKey(ctInvalid), verdict: verdict{goTo, refusedInvalid}}}, t.entries...)
 	}
-	return rule{statements: []statement{t}}
+	return do(t)
 }
 
 func establishedOnly() switchOn {

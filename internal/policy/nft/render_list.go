@@ -69,7 +69,7 @@ func (l listRenderer) rule(id calc.ListID, r *calc.Rule) []rule {
 	}
 	var rules []rule
 	for _, v := range versions(r) {
-		if statements, ok := match(r, v); ok {
+		for _, statements := range match(r, v) {
 			rules = append(rules, rule{append(statements, action...), "rule " + strconv.Itoa(r.Index)})
 		}
 	}
@@ -84,7 +84,7 @@ func views(r *calc.Rule) []view {
 	}
 	var all []view
 	for _, v := range versions(r) {
-		if _, ok := match(r, v); ok {
+		if len(match(r, v)) > 0 {
 			for _, id := range ids {
 				all = append(all, view{id, v})
 			}
@@ -167,12 +167,13 @@ func versions(r *calc.Rule) []int {
 	return nil
 }
 
-// match is a rule's criteria for packets of a version. It is not ok where no packet can meet them.
-func match(r *calc.Rule, v int) (statements []statement, ok bool) {
+// match is a rule's criteria for packets of a version: a packet meets those of one of the results, or none. There is none
+// where no packet can meet them.
+func match(r *calc.Rule, v int) [][]statement {
 	if v == 6 && r.Protocol == calico.ProtocolICMP || v == 4 && r.Protocol == calico.ProtocolICMPv6 {
-		return nil, false
+		return nil
 	}
-	m := matcher{version: v, ok: true}
+	m := matcher{version: v, rules: 1}
 	m.protocol(r)
 	m.ports(r.Protocol, source, false, r.SrcPorts)
 	m.ports(r.Protocol, destination, false, r.DstPorts)
@@ -187,36 +188,82 @@ func match(r *calc.Rule, v int) (statements []statement, ok bool) {
 	m.sets(destination, false, r.DstSets)
 	m.sets(source, true, r.NotSrcSets)
 	m.sets(destination, true, r.NotDstSets)
-	return m.all(), m.ok
+	if m.impossible {
+		return nil
+	}
+	return m.all()
 }
+
+// The kernel takes ever longer to make a nameless set the more sets there are, so short lists do without: a positive one
+// makes so many rules, which exclude each other, a negative one so many comparisons.
+const (
+	shortList = 4 // entries
+	mostRules = 8 // for one rule and family
+)
 
 // matcher collects a rule's criteria.
 type matcher struct {
 	version    int
 	proto      []statement
-	rest       []statement
-	ofAddress  bool // a criterion implies the version for nft
-	ofProtocol bool // likewise the protocol
-	ok         bool
+	rest       [][]statement // alternatives each
+	rules      int           // how many all alternatives make
+	ofAddress  bool          // a criterion implies the version for nft
+	ofProtocol bool          // likewise the protocol
+	impossible bool
+}
+
+func (m *matcher) must(all ...statement) {
+	for _, s := range all {
+		m.rest = append(m.rest, []statement{s})
+	}
+}
+
+// among adds a criterion on a list of spans: one makes the statement for a single one, list that for all.
+func (m *matcher) among(n int, not bool, one func(i int) statement, list func() statement) {
+	switch {
+	case n == 1 || not && n <= shortList:
+		for i := range n {
+			m.must(one(i))
+		}
+	case !not && n <= shortList && m.rules*n <= mostRules:
+		m.rules *= n
+		alternatives := make([]statement, n)
+		for i := range n {
+			alternatives[i] = one(i)
+		}
+		m.rest = append(m.rest, alternatives)
+	default:
+		m.must(list())
+	}
 }
 
 // all puts the cheap and general criteria first.
-func (m *matcher) all() []statement {
-	var all []statement
+func (m *matcher) all() [][]statement {
+	var head []statement
 	if m.version != either {
 		var s statement = version(m.version)
 		if m.ofAddress {
 			s = implied{s}
 		}
-		all = append(all, s)
+		head = append(head, s)
 	}
 	for _, s := range m.proto {
 		if m.ofProtocol {
 			s = implied{s}
 		}
-		all = append(all, s)
+		head = append(head, s)
 	}
-	return append(all, m.rest...)
+	all := [][]statement{head}
+	for _, alternatives := range m.rest {
+		var longer [][]statement
+		for _, before := range all {
+			for _, s := range alternatives {
+				longer = append(longer, append(slices.Clip(before), s))
+			}
+		}
+		all = longer
+	}
+	return all
 }
 
 func (m *matcher) protocol(r *calc.Rule) {
@@ -224,7 +271,7 @@ func (m *matcher) protocol(r *calc.Rule) {
 		m.proto = append(m.proto, protocol(r.Protocol, false))
 	}
 	if r.NotProtocol != 0 {
-		m.rest = append(m.rest, protocol(r.NotProtocol, true))
+		m.must(protocol(r.NotProtocol, true))
 	}
 }
 
@@ -233,19 +280,14 @@ func (m *matcher) ports(p calico.Protocol, of end, not bool, ports []calico.Port
 		return
 	}
 	m.ofProtocol = true
-	m.rest = append(m.rest, inSpans(port(protocolName(p), of), not, portSpans, ports))
-}
-
-// inSpans holds a field against ranges in the shortest way.
-func inSpans[T any](f field, not bool, convert func([]T) ([]span, []string), values []T) statement {
-	spans, shown := convert(values)
-	switch {
-	case len(spans) > 1:
-		return inList{f: f, not: not, spans: spans, shown: shown}
-	case spans[0].low == spans[0].high:
-		return compare{f: f, not: not, value: []byte(spans[0].low)}
-	}
-	return ranged{f: f, not: not, span: spans[0], shown: shown[0]}
+	f := port(protocolName(p), of)
+	spans, shown := portSpans(ports)
+	m.among(len(spans), not, func(i int) statement {
+		if spans[i].low == spans[i].high {
+			return compare{f: f, not: not, value: []byte(spans[i].low)}
+		}
+		return ranged{f: f, not: not, span: spans[i], shown: shown[i]}
+	}, func() statement { return inList{f: f, not: not, spans: spans, shown: shown} })
 }
 
 func (m *matcher) icmp(r *calc.Rule) {
@@ -255,9 +297,9 @@ func (m *matcher) icmp(r *calc.Rule) {
 	}
 	if r.ICMPType != nil {
 		m.ofProtocol, m.ofAddress = true, true
-		m.rest = append(m.rest, compare{f: icmpType(v), value: []byte{*r.ICMPType}})
+		m.must(compare{f: icmpType(v), value: []byte{*r.ICMPType}})
 		if r.ICMPCode != nil {
-			m.rest = append(m.rest, compare{f: icmpCode(v), value: []byte{*r.ICMPCode}, shown: showByte([]byte{*r.ICMPCode})})
+			m.must(compare{f: icmpCode(v), value: []byte{*r.ICMPCode}})
 		}
 	}
 	if r.NotICMPType == nil {
@@ -265,11 +307,11 @@ func (m *matcher) icmp(r *calc.Rule) {
 	}
 	if r.NotICMPCode != nil {
 		pair := []byte{*r.NotICMPType, *r.NotICMPCode}
-		m.rest = append(m.rest, compare{f: icmpTypeAndCode(), not: true, value: pair, shown: typePort.show(pair)})
+		m.must(compare{f: icmpTypeAndCode(), not: true, value: pair, shown: typePort.show(pair)})
 		return
 	}
 	m.ofProtocol, m.ofAddress = true, true
-	m.rest = append(m.rest, compare{f: icmpType(v), not: true, value: []byte{*r.NotICMPType}})
+	m.must(compare{f: icmpType(v), not: true, value: []byte{*r.NotICMPType}})
 }
 
 // nets are criteria on prefixes of the version: any of them, or none of them.
@@ -284,7 +326,7 @@ func (m *matcher) nets(of end, not bool, nets []netip.Prefix) {
 		return
 	}
 	if len(own) == 0 || not && slices.ContainsFunc(own, everything) {
-		m.ok = false // no address of the version is in none of them
+		m.impossible = true // no address of the version is in any, or every one is
 		return
 	}
 	if slices.ContainsFunc(own, everything) {
@@ -292,7 +334,9 @@ func (m *matcher) nets(of end, not bool, nets []netip.Prefix) {
 	}
 	m.ofAddress = true
 	f := address(m.version, of)
-	m.rest = append(m.rest, inPrefixes(f, not, own))
+	merged := merge(own)
+	m.among(len(merged), not, func(i int) statement { return within{f: f, not: not, prefix: merged[i]} },
+		func() statement { return inPrefixes(f, not, merged) })
 }
 
 // inPrefixes holds an address against prefixes in the shortest way.
@@ -310,6 +354,6 @@ func everything(p netip.Prefix) bool { return p.Bits() == 0 }
 func (m *matcher) sets(of end, not bool, ids []calc.SetID) {
 	for _, id := range ids {
 		m.ofAddress = true
-		m.rest = append(m.rest, inSet{fields: []field{address(m.version, of)}, not: not, set: setName(id, m.version)})
+		m.must(inSet{fields: []field{address(m.version, of)}, not: not, set: setName(id, m.version)})
 	}
 }

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"net/netip"
-	"slices"
 
 	"heddle/calico"
 )
@@ -14,11 +13,11 @@ func sourceRules(e *calico.WorkloadEndpoint) []rule {
 	if e.MAC != nil {
 		rules = append(rules, do(ofEthernet(), compare{f: etherSrc(), not: true, value: e.MAC[:]}, verdict{goTo, refusedSource}))
 	}
-	if own := addressesIn(e.IPv4Nets); len(own) > 0 {
-		rules = append(rules, do(implied{version(4)}, oneAddressOf(address(4, source), own), verdict{kind: accept}))
+	for _, s := range oneAddressOf(address(4, source), addressesIn(e.IPv4Nets)) {
+		rules = append(rules, do(implied{version(4)}, s, verdict{kind: accept}))
 	}
-	if own := addressesIn(e.IPv6Nets); len(own) > 0 {
-		rules = append(rules, do(implied{version(6)}, oneAddressOf(address(6, source), own), routedBack(), verdict{kind: accept}))
+	for _, s := range oneAddressOf(address(6, source), addressesIn(e.IPv6Nets)) {
+		rules = append(rules, do(implied{version(6)}, s, routedBack(), verdict{kind: accept}))
 	}
 	return append(rules, do(verdict{goTo, "source-other"}))
 }
@@ -29,8 +28,10 @@ func senderRules(e *calico.WorkloadEndpoint) []rule {
 	if e.MAC != nil {
 		rules = append(rules, do(compare{f: arpEtherSrc(), not: true, value: e.MAC[:]}, verdict{goTo, refusedARP}))
 	}
-	own := append(addressesIn(e.IPv4Nets), string(netip.IPv4Unspecified().AsSlice()))
-	return append(rules, do(oneAddressOf(arpSrc(), own), verdict{kind: accept}), do(verdict{goTo, refusedARP}))
+	for _, s := range oneAddressOf(arpSrc(), sortedUnique(append(addressesIn(e.IPv4Nets), string(netip.IPv4Unspecified().AsSlice())))) {
+		rules = append(rules, do(s, verdict{kind: accept}))
+	}
+	return append(rules, do(verdict{goTo, refusedARP}))
 }
 
 func addressesIn(nets []netip.Prefix) []string {
@@ -38,13 +39,17 @@ func addressesIn(nets []netip.Prefix) []string {
 	for _, n := range nets {
 		all = append(all, string(n.Addr().AsSlice()))
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return sortedUnique(all)
 }
 
-func oneAddressOf(f field, values []string) statement {
-	if len(values) == 1 {
-		return compare{f: f, value: []byte(values[0])}
+// oneAddressOf are statements of which one is true for a field that has one of the values.
+func oneAddressOf(f field, values []string) []statement {
+	if len(values) > shortList {
+		return []statement{oneOf{fields: []field{f}, values: values}}
 	}
-	return oneOf{fields: []field{f}, values: sortedUnique(values)}
+	var all []statement
+	for _, v := range values {
+		all = append(all, compare{f: f, value: []byte(v)})
+	}
+	return all
 }

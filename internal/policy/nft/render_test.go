@@ -183,7 +183,7 @@ func FuzzMessages(f *testing.F) {
 		{kind: addSet, ref: inetRef("s"), set: floatingMap(4)},
 		elementsOp(addElements, verdictMap("m"), dispatch("a", verdict{goTo, "b"})),
 		{kind: addChain, ref: inetRef("c"), hook: &hook{"filter", "forward", 1}},
-		ruleOps("c", do(tracked(&Settings{}).statements...)),
+		ruleOps("c", connectionRule(&Settings{})),
 	})
 	if err != nil {
 		f.Fatal(err)

@@ -45,9 +45,9 @@ func (t *Table) settle() {
 	if t.dirty.fixed || was != t.features {
 		t.settleFixed()
 	}
-	if t.dirty.settings || was != t.features {
+	if was != t.features {
 		for _, j := range t.judges {
-			t.wantJudge(j.judge) // they begin with what settings and features say
+			t.wantJudge(j.judge) // they begin with what the features ask for
 		}
 	}
 	if t.dirty.all {
@@ -72,7 +72,7 @@ func (t *Table) settle() {
 		}
 	}
 	clear(t.dirty.lists)
-	t.dirty.fixed, t.dirty.settings = false, false
+	t.dirty.fixed = false
 }
 
 // wantedFeatures finds which optional parts are asked for.
@@ -310,8 +310,8 @@ func (t *Table) acquireJudge(j *judge) {
 }
 
 func (t *Table) wantJudge(j *judge) {
-	for i, c := range j.chains(&t.settings, t.features) {
-		t.want(c.ref, &wantedChain{rules: func() []rule { return j.chains(&t.settings, t.features)[i].rules }})
+	for i, c := range j.chains(t.features) {
+		t.want(c.ref, &wantedChain{rules: func() []rule { return j.chains(t.features)[i].rules }})
 	}
 }
 
@@ -321,7 +321,7 @@ func (t *Table) releaseJudge(name string) {
 		return
 	}
 	delete(t.judges, name)
-	for _, c := range state.chains(&t.settings, t.features) {
+	for _, c := range state.chains(t.features) {
 		t.unwant(c.ref)
 	}
 	state.lists(t.releaseList)
@@ -372,7 +372,7 @@ func (t *Table) settleList(k listKey) {
 func (t *Table) useSet(v view, by int) {
 	s := t.addresses[v.id]
 	if s == nil {
-		s = &addressState{members: map[netip.Addr]struct{}{}, was: map[netip.Addr]bool{}, gone: true}
+		s = &addressState{members: map[netip.Addr]struct{}{}, gone: true}
 		t.addresses[v.id] = s
 	}
 	s.users[v.index()] += by

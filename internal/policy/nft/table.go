@@ -75,7 +75,6 @@ type knownList struct {
 
 // dirty is what was marked since the last commit.
 type dirty struct {
-	settings   bool
 	fixed      bool // settings or surroundings
 	all        bool // every interface
 	interfaces map[string]bool
@@ -133,7 +132,7 @@ func (t *Table) Configure(s Settings) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settings = s
-	t.dirty.settings, t.dirty.fixed, t.dirty.all = true, true, true
+	t.dirty.fixed, t.dirty.all = true, true
 	for k := range t.used {
 		t.dirty.lists[k] = true // the default log prefix may be another
 	}

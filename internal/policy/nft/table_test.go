@@ -85,7 +85,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 	w.put(t, both())
 	w.put(t, store{policyAt("a"): `{"selector": "w == \"1\"", "inbound_rules": [{"src_selector": "role == \"web\""}], "outbound_rules": []}`})
 	must(t, w.table.Commit(t.Context()))
-	selector := "inet heddle selector/" + string(calcSet(t, `role == "web"`)) + "/4"
+	selector, selector6 := "inet heddle "+setName(calcSet(t, `role == "web"`), 4), setName(calcSet(t, `role == "web"`), 6)
 	for _, c := range []struct {
 		do   store
 		want string
@@ -98,7 +98,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		{store{policyAt("a"): `{"selector": "w == \"1\"", "inbound_rules": [{"src_selector": "role == \"web\""}, {"ip_version": 4}], "outbound_rules": []}`},
 			"flush chain inet heddle policy/default/a/in\n" +
 				"add rule to inet heddle policy/default/a/in ip saddr @" + strings.TrimPrefix(selector, "inet heddle ") + " accept comment \"rule 1\"\n" +
-				"add rule to inet heddle policy/default/a/in ip6 saddr @" + strings.TrimSuffix(strings.TrimPrefix(selector, "inet heddle "), "4") + "6 accept comment \"rule 1\"\n" +
+				"add rule to inet heddle policy/default/a/in ip6 saddr @" + selector6 + " accept comment \"rule 1\"\n" +
 				"add rule to inet heddle policy/default/a/in meta nfproto ipv4 accept comment \"rule 2\"\n"},
 	} {
 		*last = ""
@@ -134,7 +134,7 @@ func calcSet(t *testing.T, text string) calc.SetID {
 	must(t, err)
 	c.Update(key, o)
 	for id := range c.Changes().Sets {
-		return id[2:]
+		return id
 	}
 	t.Fatal("no set")
 	return ""
@@ -347,7 +347,7 @@ func TestDrift(t *testing.T) {
 		return all
 	}
 	before := listed()
-	selector := "selector/" + string(calcSet(t, `w == "1"`)) + "/4"
+	selector := setName(calcSet(t, `w == "1"`), 4)
 	for _, command := range []string{
 		"flush table inet heddle",
 		"delete table inet heddle",

@@ -11,7 +11,6 @@ import (
 type wantedSet interface {
 	shape() *set
 	all() iter.Seq[element]
-	len() int
 	has(key string) (element, bool)
 	// changes are the elements to add and those to take away since the last commit.
 	changes() (add, remove []element)
@@ -31,7 +30,6 @@ func newNamedSet(s *set) *namedSet {
 }
 
 func (s *namedSet) shape() *set                         { return s.set }
-func (s *namedSet) len() int                            { return len(s.elements) }
 func (s *namedSet) has(key string) (e element, ok bool) { e, ok = s.elements[key]; return e, ok }
 func (s *namedSet) forget()                             { clear(s.was) }
 
@@ -97,12 +95,19 @@ func (s *namedSet) changes() (add, remove []element) {
 // addressState is an address set of the calculation, of both versions.
 type addressState struct {
 	members map[netip.Addr]struct{}
-	was     map[netip.Addr]bool // of those touched since the last commit: were they members?
+	was     map[netip.Addr]bool // of those touched since the last commit: were they members? Nil unless there
+	there   bool                // in the kernel, of one version at least, since the last commit
 	gone    bool
 	users   [2]int // rules that name it, for IPv4 and IPv6
 }
 
 func (s *addressState) touch(a netip.Addr) {
+	if !s.there {
+		return
+	}
+	if s.was == nil {
+		s.was = map[netip.Addr]bool{}
+	}
 	if _, ok := s.was[a]; !ok {
 		_, s.was[a] = s.members[a]
 	}
@@ -122,7 +127,7 @@ func (t *Table) updateSet(id calc.SetID, c *calc.SetChange) {
 		return
 	}
 	if s == nil {
-		s = &addressState{members: make(map[netip.Addr]struct{}, len(c.Added)), was: map[netip.Addr]bool{}}
+		s = &addressState{members: make(map[netip.Addr]struct{}, len(c.Added))}
 		t.addresses[id] = s
 	}
 	s.gone = false
@@ -157,15 +162,6 @@ func newAddressView(id calc.SetID, s *addressState, version int) addressView {
 func (v addressView) ours(a netip.Addr) bool { return a.Is4() == (v.version == 4) }
 func (v addressView) shape() *set            { return v.set }
 func (v addressView) forget()                {} // both versions forget at once
-
-func (v addressView) len() (n int) {
-	for a := range v.state.members {
-		if v.ours(a) {
-			n++
-		}
-	}
-	return n
-}
 
 func (v addressView) all() iter.Seq[element] {
 	return func(yield func(element) bool) {
