@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,12 +19,15 @@ type Wire struct {
 	buf  []byte
 }
 
-// Wire opens a raw socket on an interface of the namespace.
+// Wire opens a raw socket on an interface of the namespace that is up, and whose other end is.
 func (n *Namespace) Wire(name string) (*Wire, error) {
 	w := &Wire{name: n.Name + " " + name, buf: make([]byte, 1<<16)}
 	err := n.Do(func() (err error) {
 		link, err := net.InterfaceByName(name)
 		if err != nil {
+			return err
+		}
+		if err := activate(name); err != nil {
 			return err
 		}
 		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -41,6 +45,16 @@ func (n *Namespace) Wire(name string) (*Wire, error) {
 		return nil, fmt.Errorf("raw socket on %s: %w", w.name, err)
 	}
 	return w, nil
+}
+
+// activate makes the kernel let frames out of an interface at once. It does so by itself up to a second after the other
+// end of a pair has come up, and loses what is sent before; to change the length of its queue makes it look again.
+func activate(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetTxQLen(link, link.Attrs().TxQLen+1)
 }
 
 // patient bounds how long a read waits.

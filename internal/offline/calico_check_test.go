@@ -30,30 +30,39 @@ func checkedText(t *testing.T, input string, opts CheckOptions) string {
 	return out.String()
 }
 
-// corpus runs f on every file of cases.
-func corpus(t *testing.T, f func(t *testing.T, cases []byte)) {
+// corpus runs f on every case of every file, in a test named by both.
+func corpus(t *testing.T, f func(t *testing.T, policyCase []byte)) {
 	files, err := filepath.Glob("testdata/calico/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of cases: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			t.Parallel()
-			cases, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cases []json.RawMessage
+		if err := json.Unmarshal(text, &cases); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, c := range cases {
+			var named struct{ ID string }
+			if err := json.Unmarshal(c, &named); err != nil || named.ID == "" {
+				t.Fatalf("%s: a case has no id: %v", file, err)
 			}
-			f(t, cases)
-		})
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".json")+"/"+named.ID, func(t *testing.T) {
+				t.Parallel()
+				f(t, c)
+			})
+		}
 	}
 }
 
 // checkCorpus holds every packet of the corpus against what it expects; each says what.
 func checkCorpus(t *testing.T, opts CheckOptions) {
-	corpus(t, func(t *testing.T, cases []byte) {
+	corpus(t, func(t *testing.T, policyCase []byte) {
 		var out bytes.Buffer
-		err := Check(context.Background(), bytes.NewReader(cases), opts, &out)
-		if err != nil {
+		if err := Check(context.Background(), bytes.NewReader(policyCase), opts, &out); err != nil {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	})
@@ -78,35 +87,13 @@ func TestCheckCorpus(t *testing.T) {
 	checkCorpus(t, CheckOptions{})
 }
 
-// Every packet of the corpus expects something.
+// Every packet of the corpus expects something, and something decides over it.
 func TestCorpusExpects(t *testing.T) {
 	t.Parallel()
-	corpus(t, func(t *testing.T, cases []byte) {
-		var out bytes.Buffer
-		if err := Check(t.Context(), bytes.NewReader(cases), CheckOptions{JSON: true}, &out); err != nil && !errors.Is(err, ErrExpectation) {
-			t.Fatal(err)
-		}
-		var answer struct {
-			Cases []struct {
-				ID      string
-				Packets []struct {
-					Verdict   string
-					OK        *bool
-					DecidedBy string `json:"decided_by"`
-				}
-			}
-		}
-		if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range answer.Cases {
-			if c.ID == "" {
-				t.Error("a case has no id")
-			}
-			for i, p := range c.Packets {
-				if p.OK == nil || p.DecidedBy == "" {
-					t.Errorf("case %s, packet %d: expects nothing, or nothing decided: %+v", c.ID, i+1, p)
-				}
+	corpus(t, func(t *testing.T, policyCase []byte) {
+		for i, p := range verdictsOf(t, policyCase, CheckOptions{JSON: true}) {
+			if p.OK == nil || p.DecidedBy == "" {
+				t.Errorf("packet %d: expects nothing, or nothing decided: %+v", i+1, p)
 			}
 		}
 	})

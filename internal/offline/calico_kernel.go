@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
+	"time"
 
 	"heddle/calico"
 	"heddle/internal/hostnet"
@@ -29,7 +29,8 @@ type kernelLab struct {
 	host, far *nettest.Namespace
 	ports     map[string]*kernelPort // by interface of the host
 	listeners map[listening]*nettest.Host
-	sent      int // packets so far: each is marked with its number
+	owned     map[netip.Addr]bool // addresses of the host itself
+	sent      int                 // packets so far: each is marked with its number
 }
 
 // kernelPort is an interface of the host.
@@ -98,7 +99,7 @@ func fromKernel(arrived bool, thought judge.Verdict) judge.Verdict {
 
 // newKernelLab makes the namespaces and interfaces. What was made before an error is the lab's to close.
 func newKernelLab(w *policyWorld) (*kernelLab, error) {
-	lab := &kernelLab{spaces: nettest.NewRandom("hc"), ports: map[string]*kernelPort{}, listeners: map[listening]*nettest.Host{}}
+	lab := &kernelLab{spaces: nettest.NewRandom("hc"), ports: map[string]*kernelPort{}, listeners: map[listening]*nettest.Host{}, owned: map[netip.Addr]bool{}}
 	var err error
 	if lab.host, err = lab.spaces.Namespace("host"); err != nil {
 		return lab, err
@@ -126,7 +127,7 @@ func newKernelLab(w *policyWorld) (*kernelLab, error) {
 			return lab, err
 		}
 		for _, a := range i.addresses {
-			if err := lab.host.IP(addAddress(a, i.name)); err != nil {
+			if err := lab.own(a, i.name); err != nil {
 				return lab, err
 			}
 		}
@@ -157,13 +158,28 @@ func (lab *kernelLab) plug(i *hostInterface) error {
 	return err
 }
 
-func addAddress(a netip.Addr, link string) string {
-	line := fmt.Sprintf("addr replace %s/%d dev %s", a, a.BitLen(), link)
-	if a.Is6() {
-		line += " nodad"
+// own gives the host an address, which is in use when it returns: of IPv6 the kernel takes its time.
+func (lab *kernelLab) own(a netip.Addr, link string) error {
+	if lab.owned[a] {
+		return nil
 	}
-	return line
+	lab.owned[a] = true
+	if a.Is4() {
+		return lab.host.IP(fmt.Sprintf("addr replace %s/32 dev %s", a, link))
+	}
+	if err := lab.host.IP(fmt.Sprintf("addr replace %s/128 dev %s nodad", a, link)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ownPatience)
+	defer cancel()
+	return nettest.Until(ctx, a.String()+" to be the host's", func() (bool, error) {
+		routes, err := lab.host.Output(ctx, "ip", "-6", "route", "show", "table", "local", a.String())
+		return routes != "", err
+	})
 }
+
+// ownPatience is how long the kernel may take for an address.
+const ownPatience = 5 * time.Second
 
 // program starts an agent over a store that holds the case, and waits until what it asks for is in force.
 func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() error, err error) {
@@ -293,32 +309,38 @@ func (lab *kernelLab) prepare(w *policyWorld, p *policyPacket, in, out string) e
 	if dst == metadataAddress() && w.config.Metadata.IsValid() {
 		dst = w.config.Metadata.Addr()
 	}
-	var lines []string
-	if in == "" && !w.expects(src) {
-		lines = append(lines, addAddress(src, "lo"))
-	}
-	switch {
-	case out == "" && dst.Is6() && dst.IsLinkLocalUnicast():
-		lines = append(lines, addAddress(dst, in))
-	case out == "" && !dst.IsMulticast() && !dst.IsLoopback() && !w.expects(dst) && dst != broadcast():
-		lines = append(lines, addAddress(dst, "lo"))
-	case out != "":
-		if w.owners[dst] == "" {
-			lines = append(lines, fmt.Sprintf("route replace %s/%d dev %s", dst, dst.BitLen(), out))
-		}
-		for _, a := range []netip.Addr{dst, p.packet.Dst} { // what belongs to no connection is not translated
-			lines = append(lines, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", a, lab.ports[out].machine, out))
-		}
-	}
-	if len(lines) > 0 {
-		if err := lab.host.IP(lines...); err != nil {
+	if in == "" {
+		if err := lab.own(src, "lo"); err != nil {
 			return err
 		}
+	}
+	if err := lab.lead(w, p, dst, in, out); err != nil {
+		return err
 	}
 	if err := lab.host.ForgetConnections(); err != nil || p.packet.State != judge.Established {
 		return err
 	}
 	return lab.host.Establish(p.connection(w))
+}
+
+// lead makes the host take the packet to where it is to go, if nobody else sees to it: to itself, or out of an interface.
+func (lab *kernelLab) lead(w *policyWorld, p *policyPacket, dst netip.Addr, in, out string) error {
+	switch {
+	case out == "" && (dst.IsMulticast() || dst.IsLoopback() || dst == broadcast()):
+		return nil
+	case out == "" && dst.Is6() && dst.IsLinkLocalUnicast():
+		return lab.own(dst, in)
+	case out == "":
+		return lab.own(dst, "lo")
+	}
+	var lines []string
+	if w.owners[dst] == "" {
+		lines = append(lines, fmt.Sprintf("route replace %s/%d dev %s", dst, dst.BitLen(), out))
+	}
+	for _, a := range []netip.Addr{dst, p.packet.Dst} { // what belongs to no connection is not translated
+		lines = append(lines, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", a, lab.ports[out].machine, out))
+	}
+	return lab.host.IP(lines...)
 }
 
 // connection is the connection that the packet belongs to, as its first packet looked.
@@ -345,16 +367,6 @@ func (w *policyWorld) way(p *policyPacket) (in, out string) {
 		out = i.name
 	}
 	return in, out
-}
-
-// expects says whether a host endpoint expects the address.
-func (w *policyWorld) expects(a netip.Addr) bool {
-	for _, i := range w.interfaces {
-		if slices.Contains(i.addresses, a) {
-			return true
-		}
-	}
-	return false
 }
 
 // metadataAddress is where workloads ask for metadata.
