@@ -36,6 +36,29 @@ func durable(b *testing.B) *client.Client {
 	return c
 }
 
+// BenchmarkComeAndGo is a host with 8 callers that assign an address, look it up and release it by its handle.
+func BenchmarkComeAndGo(b *testing.B) {
+	i := share(b, durable(b))
+	var n atomic.Int64
+	b.SetParallelism(4) // times GOMAXPROCS
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			handle := fmt.Sprintf("handle-%d", n.Add(1))
+			got, _, err := i.AutoAssign(b.Context(), ipam.Request{Num4: 1, Host: "host", Handle: handle})
+			if err != nil || len(got) != 1 {
+				b.Errorf("%v, %v", got, err)
+			}
+			if found, err := i.IPsByHandle(b.Context(), handle); err != nil || len(found) != 1 {
+				b.Errorf("%v, %v", found, err)
+			}
+			if err := i.ReleaseByHandle(b.Context(), handle); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "addresses/s")
+}
+
 // churn has callers assign one address each after another, with a handle of its own, and reports how many a second and
 // how long they waited.
 func churn(b *testing.B, callers int, of func(caller int) (*ipam.IPAM, string)) {

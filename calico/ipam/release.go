@@ -183,26 +183,9 @@ func (i *IPAM) handle(ctx context.Context, handle string) (*calico.Handle, error
 // ReleaseByHandle frees all addresses that carry a handle. It fails with [ErrUnknownHandle]. Some fifty blocks are one
 // transaction. Of blocks that cannot be read the handle keeps its count, and the error names them.
 func (i *IPAM) ReleaseByHandle(ctx context.Context, handle string) error {
-	h, err := i.handle(ctx, handle)
+	l, err := i.lineOf(ctx, handle)
 	if err != nil {
-		return err
-	}
-	// Most handles have addresses of one block: its host's line is theirs.
-	var first netip.Prefix
-	for cidr := range h.Block {
-		if !first.IsValid() || byCIDR(cidr, first) < 0 {
-			first = cidr
-		}
-	}
-	l := line{family: 4}
-	if first.IsValid() {
-		lines, err := i.linesOf(ctx, []calico.Key{calico.BlockKey{CIDR: first}})
-		if err != nil {
-			return err
-		}
-		for one := range lines {
-			l = one
-		}
+		return fmt.Errorf("release addresses of handle %q: %w", handle, err)
 	}
 	for more, again := true, false; more; again = true {
 		err := i.do(ctx, l, func(ctx context.Context, t *tx) (err error) {
@@ -217,6 +200,25 @@ func (i *IPAM) ReleaseByHandle(ctx context.Context, handle string) error {
 		}
 	}
 	return nil
+}
+
+// lineOf says where requests for a handle queue up. Most handles have addresses of one block: its host's line is theirs.
+func (i *IPAM) lineOf(ctx context.Context, handle string) (line, error) {
+	t := i.newTx(memory)
+	key := calico.HandleKey{Handle: handle}
+	if err := t.load(ctx, key); err != nil {
+		return line{}, err
+	}
+	v, _ := t.value(key)
+	h, ok := v.(*calico.Handle)
+	if !ok || len(h.Block) == 0 {
+		return line{family: 4}, nil
+	}
+	lines, err := i.linesOf(ctx, []calico.Key{calico.BlockKey{CIDR: sorted(h.Block)[0]}})
+	for l := range lines { // one
+		return l, err
+	}
+	return line{}, err
 }
 
 // releaseHandle frees the addresses of a handle in as many blocks as fit, and says whether there are more.
