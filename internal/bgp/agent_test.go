@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -147,6 +148,27 @@ func TestReady(t *testing.T) {
 	l.await("the other blackhole", func() string { return a.routes("4") }, []string{"blackhole 10.1.4.0/26", "blackhole 10.1.5.0/26"}, nil)
 }
 
+// TestPortTaken: a port that another program has is waited for, and said.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	h := l.host("h")
+	l.block("h", "10.1.4.0/26")
+	var other net.Listener
+	if err := h.ns.Do(func() (err error) {
+		other, err = net.Listen("tcp", netip.AddrPortFrom(h.ip, 179).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	log := func() string { return strings.ReplaceAll(h.log.String(), "stop the other", "\nstop the other") }
+	l.await("the reason", log, []string{"stop the other BGP speaker"}, nil)
+	l.await("the blackhole", func() string { return h.routes("4") }, []string{"blackhole 10.1.4.0/26"}, nil)
+	other.Close()
+	l.await("the speaker to start", func() string { return strings.ReplaceAll(h.log.String(), "msg=", "\n") }, []string{"ready"}, nil)
+}
+
 // TestStoreAway: without etcd all goes on, addresses of workloads included; what changed is caught up after.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
@@ -255,6 +277,34 @@ func wantNoneDeleted(t testing.TB, log *lockedBuffer) {
 			t.Errorf("a route was gone for a while: %s", line)
 		}
 	}
+}
+
+// TestReflector: hosts of one AS without a mesh learn from each other by a reflector, and several ways to one destination
+// where it tells them all (add-paths).
+func TestReflector(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	a, b, c := l.host("a"), l.host("b"), l.host("c")
+	var config strings.Builder
+	for _, h := range []*host{a, b, c} {
+		fmt.Fprintf(&config, "protocol bgp %s { local $ME as 64512; neighbor %s as 64512; rr client; %s ipv4 { import all; export all; add paths on; }; }\n", h.name, h.ip, quick)
+	}
+	r := l.bird("r", config.String())
+	l.pool("10.1.0.0/16", "")
+	l.put("/calico/bgp/v1/global/node_mesh", `{"enabled": false}`,
+		"/calico/bgp/v1/global/peer_v4/"+r.ip.String(), fmt.Sprintf(`{"ip": %q, "as_num": "64512"}`, r.ip))
+	l.block("a", "10.1.4.0/26")
+	for _, h := range []*host{a, b} {
+		h.workload("cali1", "10.1.9.9/32") // one service at two hosts
+	}
+	for _, h := range []*host{a, b, c} {
+		h.start()
+	}
+	l.await("c to learn", func() string { return c.routes("4") }, []string{"10.1.4.0/26 via " + a.ip.String(),
+		fmt.Sprintf("10.1.9.9 metric 81\nnexthop via %s dev eth0 weight 1\nnexthop via %s dev eth0 weight 1", a.ip, b.ip)}, nil)
+	a.ns.MustIP(t, "link delete cali1")
+	l.await("c to learn that one is gone", func() string { return c.routes("4") }, []string{"10.1.9.9 via " + b.ip.String()}, nil)
+	l.await("a to learn of the other", func() string { return a.routes("4") }, []string{"10.1.9.9 via " + b.ip.String()}, nil)
 }
 
 // TestForgotten: routes of a router that is gone for good stay for the restart time, and go.

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	api "github.com/osrg/gobgp/v4/api"
@@ -121,11 +122,14 @@ func (s *speaker) start(ctx context.Context, want settings) error {
 		err = s.server.WatchEvent(watching, server.WatchEventMessageCallbacks{OnBestPath: life.onBestPath, OnPathEor: life.onTold, OnPeerUpdate: life.onPeer},
 			server.WatchPeer(), server.WatchBestPath(true), server.WatchEor(true))
 	}
-	if err != nil {
-		s.stop(ctx)
-		return fmt.Errorf("start BGP on %v port %d: %w", listen, s.opts.port, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	s.stop(ctx)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("start BGP: %w: stop the other BGP speaker of this host, or give another port on all hosts (--bgp-port)", err)
+	}
+	return fmt.Errorf("start BGP on %v port %d: %w", listen, s.opts.port, err)
 }
 
 // stop ends the speaker. Peers that know of graceful restarts keep what they heard from it for the restart time.
