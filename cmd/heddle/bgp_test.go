@@ -89,10 +89,11 @@ func TestBGPGuide(t *testing.T) {
 	}
 	s := newSite(t)
 	s.serve(t)
-	apply := func(name string) {
+	applyAfter := func(what string) {
 		t.Helper()
-		succeed(t, s.ctl, "calico", "apply", "-f", file(name, indented(t, string(guide), "In `"+name+"`:")), "--data", s.data)
+		succeed(t, s.ctl, "calico", "apply", "-f", file("objects.yaml", indented(t, string(guide), what)), "--data", s.data)
 	}
+	apply := func(name string) { t.Helper(); applyAfter("In `" + name + "`:") }
 	apply("mesh.yaml")
 	st := openData(t, s.data)
 	put := func(key, value string) {
@@ -131,6 +132,16 @@ func TestBGPGuide(t *testing.T) {
 	until(t, "h1's block at the router", "10.1.1.0/26 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
 	if text := shown(t, router.ns, "birdc", "-s", control, "show", "route"); !strings.Contains(text, "[AS64601i]") {
 		t.Errorf("the router has\n%s", text)
+	}
+
+	// The filters: one of the addresses below is in the lab, one is a service's.
+	hosts["h1"].ns.MustIP(t, "link add cali1 type veth peer name peer1", "link set cali1 up", "link set peer1 up",
+		"route add 10.1.9.9/32 dev cali1", "route add 10.1.8.8/32 dev cali1", "route add 10.96.5.0/24 dev cali1")
+	until(t, "the address outside the own block", "10.1.9.9 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
+	applyAfter("and before that for pools:")
+	until(t, "the service", "10.96.5.0/24 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
+	if text := shown(t, router.ns, "ip", "route"); strings.Contains(text, "10.1.9.9") || !strings.Contains(text, "10.1.8.8 via 192.0.2.11") {
+		t.Errorf("with the filters the router has\n%s", text)
 	}
 }
 
