@@ -35,6 +35,7 @@ type Agent struct {
 	log       *slog.Logger
 	ready     chan struct{}
 	sameEvery time.Duration // how often the store is asked whether it is still the same
+	waiting   atomic.Pointer[string] // what for, after the last pass
 	metrics   atomic.Pointer[[]telemetry.Value]
 }
 
@@ -46,8 +47,13 @@ func New(o Options) *Agent {
 	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), sameEvery: sameEvery}
 }
 
-// String names the task.
-func (a *Agent) String() string { return "policy agent" }
+// String names the task, with what it waits for.
+func (a *Agent) String() string {
+	if what := a.waiting.Load(); what != nil && *what != "" {
+		return "policy agent (waits: " + *what + ")"
+	}
+	return "policy agent"
+}
 
 // Ready is closed once everything that etcd asked of this host is in force for the first time.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
@@ -190,7 +196,8 @@ func (a *Agent) loop(ctx context.Context, e *engine, from sources) error {
 				close(a.ready)
 			}
 		}
-		values := e.metrics()
+		waiting, values := e.waiting, e.metrics()
+		a.waiting.Store(&waiting)
 		a.metrics.Store(&values)
 		timer.Reset(max(0, time.Until(next)))
 	}
