@@ -55,25 +55,23 @@ func (f *Fake) String() string {
 		if !f.now.tables[table] {
 			continue
 		}
-		var sets []*set
+		text := tableText{family: table}
 		for _, r := range slices.SortedFunc(maps.Keys(f.now.sets), compareRefs) {
-			if r.table == table {
-				sets = append(sets, f.now.sets[r].set)
+			if s := f.now.sets[r]; r.table == table {
+				text.sets = append(text.sets, filledSet{s.set, slices.Collect(maps.Values(s.elements))})
 			}
 		}
-		var chains []chain
 		for _, r := range slices.SortedFunc(maps.Keys(f.now.chains), compareRefs) {
 			if r.table == table {
-				chains = append(chains, *f.now.chains[r])
+				text.chains = append(text.chains, *f.now.chains[r])
 			}
 		}
-		var counters []string
 		for _, r := range slices.SortedFunc(maps.Keys(f.now.counters), compareRefs) {
 			if r.table == table {
-				counters = append(counters, r.name)
+				text.counters = append(text.counters, r.name)
 			}
 		}
-		b.WriteString(textOf(table, sets, func(s *set) []element { return slices.Collect(maps.Values(f.now.sets[s.ref].elements)) }, counters, chains))
+		text.print(&b)
 	}
 	return b.String()
 }

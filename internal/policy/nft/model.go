@@ -202,44 +202,63 @@ func (v verdict) String() string {
 	return "continue"
 }
 
-// textOf prints chains and sets of one table as nft lists them, sets first, each kind by name.
-func textOf(table family, sets []*set, elements func(*set) []element, counters []string, chains []chain) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "table %s %s {\n", table, tableName)
-	for _, c := range counters {
-		fmt.Fprintf(&b, "\tcounter %s {\n\t}\n\n", c)
+// tableText is a table as nft lists it.
+type tableText struct {
+	family   family
+	counters []string
+	sets     []filledSet
+	chains   []chain
+}
+
+// filledSet is a set with what is in it.
+type filledSet struct {
+	*set
+	elements []element
+}
+
+func (t tableText) print(b *strings.Builder) {
+	fmt.Fprintf(b, "table %s %s {\n", t.family, tableName)
+	for _, c := range t.counters {
+		fmt.Fprintf(b, "\tcounter %s {\n\t}\n\n", c)
 	}
-	for _, s := range sets {
-		kind := "set"
-		if s.verdicts || s.data != nil {
-			kind = "map"
-		}
-		fmt.Fprintf(&b, "\t%s %s {\n\t\ttype %s\n", kind, s.name, s.shape())
-		if all := elements(s); len(all) > 0 {
-			texts := make([]string, len(all))
-			for i, e := range all {
-				texts[i] = s.elementText(e)
-			}
-			slices.Sort(texts)
-			fmt.Fprintf(&b, "\t\telements = { %s }\n", strings.Join(texts, ", "))
-		}
-		b.WriteString("\t}\n\n")
+	for _, s := range t.sets {
+		s.print(b)
 	}
-	for i, c := range chains {
+	for i, c := range t.chains {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "\tchain %s {\n", c.name)
-		if c.hook != nil {
-			fmt.Fprintf(&b, "\t\t%s\n", c.hook)
-		}
-		for i := range c.rules {
-			fmt.Fprintf(&b, "\t\t%s\n", &c.rules[i])
-		}
-		b.WriteString("\t}\n")
+		c.print(b)
 	}
 	b.WriteString("}\n")
-	return b.String()
+}
+
+func (s filledSet) print(b *strings.Builder) {
+	kind := "set"
+	if s.verdicts || s.data != nil {
+		kind = "map"
+	}
+	fmt.Fprintf(b, "\t%s %s {\n\t\ttype %s\n", kind, s.name, s.shape())
+	if len(s.elements) > 0 {
+		texts := make([]string, len(s.elements))
+		for i, e := range s.elements {
+			texts[i] = s.elementText(e)
+		}
+		slices.Sort(texts)
+		fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ", "))
+	}
+	b.WriteString("\t}\n\n")
+}
+
+func (c chain) print(b *strings.Builder) {
+	fmt.Fprintf(b, "\tchain %s {\n", c.name)
+	if c.hook != nil {
+		fmt.Fprintf(b, "\t\t%s\n", c.hook)
+	}
+	for i := range c.rules {
+		fmt.Fprintf(b, "\t\t%s\n", &c.rules[i])
+	}
+	b.WriteString("\t}\n")
 }
 
 // elementText is an element as nft writes it.

@@ -21,7 +21,13 @@
 // In each, a map from the name of the interface leads to the chain that judges, so the number of interfaces costs
 // nothing. That chain jumps to those of the policies and profiles that apply, which all endpoints share.
 //
-// What this table accepts, other tables may still drop. What it drops stays dropped.
+// In forward there are two base chains, so that to accept in the first leaves the packet to the second; otherwise a rule
+// that allows simply accepts. What these chains accept, other tables of the host may still drop, whatever their priority.
+// What they drop stays dropped.
+//
+// Two bits of a packet's mark are ours, 0x01000000 and 0x02000000: that early policy has accepted the packet, and that a
+// rule has sent it to the next tier. Both are cleared before they are used, and rules touch them only where there are
+// such policies.
 package nft
 
 import (
@@ -337,29 +343,25 @@ func (t *Table) String() string {
 	defer t.mu.Unlock()
 	t.settle()
 	var b strings.Builder
+	wanted := t.wantedSets()
 	for _, table := range []family{inet, arp} {
-		var sets []*set
-		elements := map[*set][]element{}
-		for _, r := range slices.SortedFunc(maps.Keys(t.wantedSets()), compareRefs) {
+		text := tableText{family: table}
+		for _, r := range slices.SortedFunc(maps.Keys(wanted), compareRefs) {
 			if r.table == table {
-				w := t.wantedSets()[r]
-				sets = append(sets, w.shape())
-				elements[sets[len(sets)-1]] = slices.Collect(w.all())
+				text.sets = append(text.sets, filledSet{wanted[r].shape(), slices.Collect(wanted[r].all())})
 			}
 		}
-		var counters []string
 		for _, r := range allCounters() {
 			if r.table == table {
-				counters = append(counters, r.name)
+				text.counters = append(text.counters, r.name)
 			}
 		}
-		var chains []chain
 		for _, r := range slices.SortedFunc(maps.Keys(t.chains), compareRefs) {
 			if r.table == table {
-				chains = append(chains, chain{ref: r, hook: t.chains[r].hook, rules: t.chains[r].rules()})
+				text.chains = append(text.chains, chain{ref: r, hook: t.chains[r].hook, rules: t.chains[r].rules()})
 			}
 		}
-		b.WriteString(textOf(table, sets, func(s *set) []element { return elements[s] }, counters, chains))
+		text.print(&b)
 	}
 	return b.String()
 }
