@@ -47,8 +47,9 @@ type Session struct {
 	Local    netip.Addr
 	ASNumber uint32 // of the peer
 	Origin   Origin
-	// Passive says that the peer is another host, which is the one to connect: two that connect to each other at the same
-	// moment may settle on different connections, and lose a hold time over it.
+	// Passive says that the peer is another host, which is the one to connect. Two that connect to each other at the same
+	// moment may settle on different connections, and lose a hold time or a graceful restart over it. The host whose address
+	// is the greater text connects, as it is with later peers: with them a pair must not wait for each other.
 	Passive bool
 }
 
@@ -102,12 +103,12 @@ func (p *Plan) Device(dst netip.Prefix, nextHop netip.Addr) string {
 	return ""
 }
 
-// New makes the plan of a host from all entries of etcd that matter to it (Wants), in any order, and the blocks that
+// New makes the plan of a host from all entries of etcd that matter to it ([Prefixes]), in any order, and the blocks that
 // are affine to it.
 func New(host Host, entries []Entry, blocks []netip.Prefix) *Plan {
 	r := read(host.Name, entries)
 	own := r.hosts[host.Name]
-	p := &Plan{ASNumber: r.asNumber(own), RouterID: host.RouterID, Problems: r.problems}
+	p := &Plan{ASNumber: r.asNumber(own), RouterID: host.RouterID}
 	for _, a := range own.addresses {
 		if a.IsValid() {
 			p.Addresses = append(p.Addresses, a)
@@ -167,7 +168,8 @@ func (r *reading) sessions(name string, own hostAddresses) []Session {
 		if !local.IsValid() || peer == local || byPeer[peer].Origin > origin {
 			return
 		}
-		byPeer[peer] = Session{Peer: peer, Local: local, ASNumber: as, Origin: origin, Passive: isHost[peer] && peer.Less(local)}
+		byPeer[peer] = Session{Peer: peer, Local: local, ASNumber: as, Origin: origin,
+			Passive: isHost[peer] && peer.String() > local.String()}
 	}
 	if r.mesh {
 		for _, other := range sortedKeys(r.hosts) {

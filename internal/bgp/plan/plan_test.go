@@ -113,6 +113,10 @@ func TestPassive(t *testing.T) {
 	if len(passive) != 3*2+2+3 {
 		t.Errorf("sessions %v", passive)
 	}
+	ten := entries("/calico/bgp/v1/host/a/ip_addr_v4 192.0.2.9\n/calico/bgp/v1/host/b/ip_addr_v4 192.0.2.10")
+	if a, b := New(Host{Name: "a"}, ten, nil), New(Host{Name: "b"}, ten, nil); a.Sessions[0].Passive || !b.Sessions[0].Passive {
+		t.Errorf("192.0.2.9 is to connect to 192.0.2.10, as text has it: %+v, %+v", a.Sessions, b.Sessions)
+	}
 }
 
 func TestRouterID(t *testing.T) {
