@@ -24,7 +24,7 @@ var (
 		show: func(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }}
 	typeICMP   = keyType{name: "icmp_type", magic: 14, length: 1, show: showByte}
 	typeICMPv6 = keyType{name: "icmpv6_type", magic: 29, length: 1, show: showByte}
-	typeMark   = keyType{name: "mark", magic: 19, length: 4, host: true, show: showMark}
+	typeMark   = keyType{name: "mark", magic: 19, length: 4, host: true}
 	typeState  = keyType{name: "ct_state", magic: 26, length: 4, host: true, show: showState}
 	typeFib    = keyType{name: "fib_addrtype", magic: 38, length: 4, host: true}
 	typeBool   = keyType{name: "boolean", magic: 39, length: 4, host: true}
@@ -37,7 +37,6 @@ func showAddr(b []byte) string {
 }
 
 func showByte(b []byte) string { return strconv.Itoa(int(b[0])) }
-func showMark(b []byte) string { return fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(b)) }
 
 func showName(b []byte) string {
 	for i, c := range b {
@@ -58,7 +57,7 @@ func showState(b []byte) string {
 	case expr.CtStateBitRELATED:
 		return "related"
 	}
-	return showMark(b)
+	return fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(b))
 }
 
 // protocolName is how nft writes a protocol.

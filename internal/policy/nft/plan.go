@@ -21,7 +21,6 @@ type plan struct {
 	chains map[ref]*chainSum // as they are after; nil: gone
 	sets   map[ref]*string   // likewise, shapes
 	found  *found
-	forget []wantedSet
 }
 
 // pieceWeight is how much goes into one piece of preparation: in elements, for as many of which a rule counts.
@@ -82,8 +81,10 @@ func (p plan) done(t *Table) {
 			t.have.sets[r] = *s
 		}
 	}
-	for _, s := range p.forget {
-		s.forget()
+	for r := range p.sets {
+		if s := t.sets[r]; s != nil {
+			s.forget()
+		}
 	}
 	for id := range t.dirty.addresses {
 		s := t.addresses[id]
@@ -252,7 +253,6 @@ func (p *planner) set(r ref, w wantedSet) {
 		}
 		return
 	}
-	p.forget = append(p.forget, w)
 	s := w.shape()
 	shape := s.shape()
 	p.sets[r] = &shape

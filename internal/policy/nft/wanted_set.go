@@ -14,8 +14,6 @@ type wantedSet interface {
 	has(key string) (element, bool)
 	// changes are the elements to add and those to take away since the last commit.
 	changes() (add, remove []element)
-	// forget takes what is wanted for what is there.
-	forget()
 }
 
 // namedSet is a small set, or a map.
@@ -31,7 +29,9 @@ func newNamedSet(s *set) *namedSet {
 
 func (s *namedSet) shape() *set                         { return s.set }
 func (s *namedSet) has(key string) (e element, ok bool) { e, ok = s.elements[key]; return e, ok }
-func (s *namedSet) forget()                             { clear(s.was) }
+
+// forget takes what is wanted for what is there.
+func (s *namedSet) forget() { clear(s.was) }
 
 func (s *namedSet) all() iter.Seq[element] {
 	return func(yield func(element) bool) {
@@ -161,7 +161,6 @@ func newAddressView(id calc.SetID, s *addressState, version int) addressView {
 
 func (v addressView) ours(a netip.Addr) bool { return a.Is4() == (v.version == 4) }
 func (v addressView) shape() *set            { return v.set }
-func (v addressView) forget()                {} // both versions forget at once
 
 func (v addressView) all() iter.Seq[element] {
 	return func(yield func(element) bool) {
