@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,31 +31,41 @@ func checkedText(t *testing.T, input string, opts CheckOptions) string {
 	return out.String()
 }
 
-// corpus runs f on every case of every file, in a test named by both.
-func corpus(t *testing.T, f func(t *testing.T, policyCase []byte)) {
+// corpusCases are the cases of all files, by file and id.
+func corpusCases(t testing.TB) map[string]json.RawMessage {
+	t.Helper()
 	files, err := filepath.Glob("testdata/calico/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of cases: %v", err)
 	}
+	named := map[string]json.RawMessage{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var cases []json.RawMessage
-		if err := json.Unmarshal(text, &cases); err != nil {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &cases)
+		}
+		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
 		for _, c := range cases {
-			var named struct{ ID string }
-			if err := json.Unmarshal(c, &named); err != nil || named.ID == "" {
+			var o struct{ ID string }
+			if err := json.Unmarshal(c, &o); err != nil || o.ID == "" {
 				t.Fatalf("%s: a case has no id: %v", file, err)
 			}
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".json")+"/"+named.ID, func(t *testing.T) {
-				t.Parallel()
-				f(t, c)
-			})
+			named[strings.TrimSuffix(filepath.Base(file), ".json")+"/"+o.ID] = c
 		}
+	}
+	return named
+}
+
+// corpus runs f on every case.
+func corpus(t *testing.T, f func(t *testing.T, policyCase []byte)) {
+	for name, c := range corpusCases(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, c)
+		})
 	}
 }
 
@@ -97,6 +108,31 @@ func TestCorpusExpects(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The table of statements names every case, and none that is not there.
+func TestCorpusIsInTheTable(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("../../docs/conformance/calico.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := corpusCases(t)
+	for name := range cases {
+		if !bytes.Contains(table, []byte("`"+name+"`")) {
+			t.Errorf("no statement names case %s", name)
+		}
+	}
+	files := map[string]bool{}
+	for name := range cases {
+		file, _, _ := strings.Cut(name, "/")
+		files[file] = true
+	}
+	for _, quoted := range regexp.MustCompile("`([a-z]+)/([a-z0-9-]+)`").FindAllStringSubmatch(string(table), -1) {
+		if name := quoted[1] + "/" + quoted[2]; files[quoted[1]] && cases[name] == nil {
+			t.Errorf("there is no case %s", name)
+		}
+	}
 }
 
 // oneWorkload is a case with a workload w that takes TCP 80; what stands in the places is added.
@@ -247,22 +283,8 @@ func TestCheckKernelRefuses(t *testing.T) {
 
 // No file makes Check panic.
 func FuzzCheck(f *testing.F) {
-	files, err := filepath.Glob("testdata/calico/*.json")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		var cases []json.RawMessage
-		text, err := os.ReadFile(file)
-		if err == nil {
-			err = json.Unmarshal(text, &cases)
-		}
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, c := range cases {
-			f.Add([]byte(c))
-		}
+	for _, c := range corpusCases(f) {
+		f.Add([]byte(c))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		_ = Check(t.Context(), bytes.NewReader(file), CheckOptions{}, io.Discard)
