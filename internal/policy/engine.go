@@ -24,6 +24,7 @@ type ruleset interface {
 	Surround(nft.Surroundings)
 	Commit(context.Context) error
 	Mend(context.Context) (string, error)
+	Refused(context.Context) (map[string]nft.Counter, error)
 }
 
 // engine decides. Everything in it belongs to one goroutine: it takes in what store and kernel tell, and in a pass brings
