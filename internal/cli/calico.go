@@ -9,7 +9,7 @@ func calicoCommand() *cobra.Command {
 		Short: "Work with Calico's data model: its objects, keys and selectors",
 	}
 	cmd.AddCommand(calicoApplyCommand(), calicoGetCommand(), calicoListCommand(), calicoWatchCommand(), calicoDeleteCommand(), calicoIPAMCommand(),
-		calicoMigrateCommand(), calicoReadyCommand(), calicoAccessCommand())
+		calicoMigrateCommand(), calicoSweepCommand(), calicoReadyCommand(), calicoAccessCommand())
 	cmd.AddCommand(calicoKeyCommand(), calicoValidateCommand(), calicoSelectorCommand(), calicoCheckCommand())
 	return cmd
 }

@@ -144,12 +144,12 @@ func (o *listOptions) run(cmd *cobra.Command, store *calicoStore, kinds []calico
 
 // read reads the objects of a kind with these names, all of it when none is given.
 func (o *listOptions) read(ctx context.Context, c *client.Client, k calicoKind, names []string) ([]found, error) {
-	any := make([]string, len(k.ids))
+	ids := make([]string, len(k.ids))
 	if o.host != "" && len(k.ids) > 0 && k.ids[0] == "host" {
-		any[0] = o.host
+		ids[0] = o.host
 	}
 	if len(names) == 0 {
-		return readKind(ctx, c, k, any, o)
+		return readKind(ctx, c, k, ids, o)
 	}
 	var all []found
 	var missing []error
