@@ -45,7 +45,8 @@ func (f Fault) Unwrap() error { return f.Err }
 
 // Writer writes the legacy tree, with a count in each profile of the endpoints that name it. An endpoint and the counts
 // that change with it are one transaction, which happens only if none of them has changed since it was read; else the
-// Writer reads again. So a crash leaves no count wrong, and any number of Writers may work at once.
+// Writer reads again. So a crash leaves no count wrong, and any number of Writers may work at once. After an error that is
+// [client.ErrUnavailable] it is unknown whether the change was made; making it again counts nothing twice.
 type Writer struct {
 	etcd etcd
 }

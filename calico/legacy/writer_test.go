@@ -488,6 +488,33 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
+// TestUnknownOutcome: a change of which nobody knows whether it was made is made again, and counts once.
+func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	l, ctx := newLab(t), t.Context()
+	unheard := func() *Writer { return &Writer{&dying{etcd: l.client, lives: 1}} }
+	put := func(w *Writer, profile string) error {
+		_, err := w.PutEndpoint(ctx, port("e1"), endpoint(profile), profileOf("t"))
+		return err
+	}
+	for _, profile := range []string{"web", "db"} {
+		if err := put(unheard(), profile); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if err := put(NewWriter(l.client), profile); err != nil {
+			t.Fatal(err)
+		}
+		l.want(tree{"e1": profile, profile: "1 rules tags"})
+	}
+	if _, err := unheard().DeleteEndpoint(ctx, port("e1")); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	if _, err := NewWriter(l.client).DeleteEndpoint(ctx, port("e1")); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("deleting it again: %v", err)
+	}
+	l.want(tree{})
+}
+
 // TestStress lets many writers put, move and delete the same endpoints, and then goes through the history: at every
 // revision each count is the number of endpoints that name the profile, and a profile that nobody names is not there.
 func TestStress(t *testing.T) {

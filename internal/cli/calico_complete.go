@@ -120,6 +120,12 @@ func labelTerm(name, value string) string {
 func (s *calicoStore) complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completePatience)
 	defer cancel()
+	// Completing runs no command, and so nothing has given flags their values from environment and file yet.
+	if settle := cmd.Root().PersistentPreRunE; settle != nil {
+		if err := settle(cmd, nil); err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+	}
 	c, err := s.open()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
