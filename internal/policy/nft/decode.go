@@ -164,26 +164,35 @@ func (k *Kernel) readGeneration(ctx context.Context) (generation uint32, err err
 	return generation, nil
 }
 
-// readTries is how often a read is begun again because somebody changed nftables meanwhile.
-const readTries = 10
+// readTries is how often a read is begun because somebody changed nftables during the one before.
+const readTries = 5
 
+// read gives what is there at one moment. Where others change their tables all the time, it gives what was there at
+// several; the generation then tells that it is not the last word.
 func (k *Kernel) read(ctx context.Context) (*found, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var last *found
 	for range readTries {
 		f, err := k.readOnce(ctx)
-		if err != nil && !errors.Is(err, unix.ENOENT) { // a set went away while its elements were asked for
+		if errors.Is(err, unix.ENOENT) {
+			continue // a set went away while its elements were asked for
+		}
+		if err != nil {
 			return nil, fmt.Errorf("nftables: read back: %w", err)
 		}
-		after, err2 := k.readGeneration(ctx)
-		if err2 != nil {
-			return nil, err2
+		after, err := k.readGeneration(ctx)
+		if err != nil {
+			return nil, err
 		}
-		if err == nil && after == f.generation {
+		if last = f; after == f.generation {
 			return f, nil
 		}
 	}
-	return nil, fmt.Errorf("nftables: read back: somebody changes nftables all the time; tried %d times", readTries)
+	if last == nil {
+		return nil, fmt.Errorf("nftables: read back: our sets come and go all the time; tried %d times", readTries)
+	}
+	return last, nil
 }
 
 func (k *Kernel) readOnce(ctx context.Context) (*found, error) {

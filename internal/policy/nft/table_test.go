@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"heddle/calico"
+	"heddle/internal/nettest"
 
 	"heddle/internal/policy/calc"
 )
@@ -469,3 +471,53 @@ func (l *lab) keepConnecting(stop chan struct{}, to string) error {
 
 // retransmission is after how long TCP sends its first packet again.
 const retransmission = time.Second
+
+// Somebody who changes tables of his own all the time neither stops us nor is stopped.
+func TestBusyNeighbour(t *testing.T) {
+	t.Parallel()
+	ns := nettest.ForTest(t).MustNamespace(t, "host")
+	k, neighbour := openIn(t, ns), openIn(t, ns)
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- keepChanging(neighbour, stop) }()
+	table, err := New(k, usual(), nil)
+	must(t, err)
+	for n := range 10 {
+		needs := large(100+n, 10)
+		table.Update(needs)
+		must(t, table.Commit(t.Context()))
+		if _, err := table.Mend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	must(t, <-stopped)
+	if _, err := table.Mend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if todo, err := table.Mend(t.Context()); err != nil || todo != "" || !table.have.certain {
+		t.Errorf("after all there is something to mend: %s %v", todo, err)
+	}
+}
+
+// keepChanging adds and deletes a table until it is stopped.
+func keepChanging(k *Kernel, stop chan struct{}) error {
+	for {
+		for _, kind := range []uint16{unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE} {
+			var b buffer
+			b.bracket(unix.NFNL_MSG_BATCH_BEGIN, 0)
+			m := b.table(kind, unix.NLM_F_CREATE, inet)
+			b.text(unix.NFTA_TABLE_NAME, "busy")
+			b.end(m)
+			b.bracket(unix.NFNL_MSG_BATCH_END, 0)
+			k.drain()
+			if err := k.send(b.bytes); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+	}
+}
