@@ -138,11 +138,9 @@ func (w watcher) print(event string, e client.Entry) error {
 		if line.Spec == nil {
 			line.Spec = json.RawMessage("null")
 		}
-		raw, err := json.Marshal(line)
-		if err == nil {
-			_, err = fmt.Fprintf(w.out, "%s\n", raw)
-		}
-		return err
+		e := json.NewEncoder(w.out)
+		e.SetEscapeHTML(false)
+		return e.Encode(line)
 	}
 	sign := map[string]string{"is": "=", "put": "+", "delete": "-"}[event]
 	line := strings.TrimSpace(fmt.Sprintf("%s %s %s", sign, k.kind, k.name(idsOf(e.Key))))

@@ -71,5 +71,6 @@ func printRow(w io.Writer, cells []string) {
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // selectors have &&
 	return e.Encode(v)
 }
