@@ -1,9 +1,11 @@
 package offline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"time"
@@ -202,7 +204,8 @@ func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() e
 	if err != nil {
 		return nil, err
 	}
-	agent := policy.New(policy.Options{Host: checkedHost, Store: st, Namespace: ns})
+	var log bytes.Buffer
+	agent := policy.New(policy.Options{Host: checkedHost, Store: st, Namespace: ns, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(ctx) }()
@@ -213,11 +216,18 @@ func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() e
 	select {
 	case <-agent.Ready():
 		return stop, nil
-	case err := <-ended:
-		cancel()
-		return nil, errors.Join(fmt.Errorf("the agent of the namespace: %w", err), ns.Close())
+	case <-time.After(agentPatience):
+		err = fmt.Errorf("the agent of the namespace has not got its rules in force after %s", agentPatience)
+	case end := <-ended:
+		ended <- nil
+		err = fmt.Errorf("the agent of the namespace has ended: %w", end)
 	}
+	err = errors.Join(err, stop())
+	return nil, fmt.Errorf("%w; what it said:\n%s", err, log.String()) // it has ended, and nobody writes there any more
 }
+
+// agentPatience is how long the agent may take for a case.
+const agentPatience = time.Minute
 
 func (lab *kernelLab) close() error {
 	for _, p := range lab.ports {
