@@ -116,7 +116,9 @@ func (m *Migration) Plan(ctx context.Context) (*Plan, error) {
 	found := make(map[calico.Key]client.Entry, len(s.Entries))
 	profiles := map[string]bool{}
 	for _, e := range s.Entries {
-		found[e.Key] = e
+		if _, twice := found[e.Key]; !twice || !misspelled(e) {
+			found[e.Key] = e
+		}
 	}
 	for _, e := range s.Entries {
 		switch k := e.Key.(type) {
@@ -161,7 +163,12 @@ func compare(from, there client.Entry, to calico.Key) step {
 		s.Outcome, s.Why = o, fmt.Sprintf(format, args...)
 		return s
 	}
-	if from.Err != nil {
+	switch {
+	case misspelled(from):
+		return refuse(Invalid, "its key is written %s, which no program finds; want %s", from.Path, text(from.Key))
+	case misspelled(there):
+		return refuse(Clash, "the v1 object there has its key written %s", there.Path)
+	case from.Err != nil:
 		return refuse(Invalid, "%v", from.Err)
 	}
 	value, err := calico.Encode(to, from.Object)
@@ -188,6 +195,9 @@ func compare(from, there client.Entry, to calico.Key) step {
 	s.Outcome = Same
 	return s
 }
+
+// misspelled says whether an object lies at another path than its key has: with a name that is escaped otherwise.
+func misspelled(e client.Entry) bool { return e.Revision != 0 && e.Path != text(e.Key) }
 
 // profileUnit says what becomes of the parts of a profile. v1 wins whole: so either it has none of the profile's parts,
 // or it must have all that the legacy tree has.
@@ -235,7 +245,9 @@ func dropCount(e client.Entry, named uint64, held bool) step {
 		s.Outcome, s.Why = Held, "another part of the profile cannot be migrated"
 		return s
 	}
-	if n, ok := e.Object.(uint64); !ok {
+	if misspelled(e) {
+		s.Outcome, s.Why = Invalid, fmt.Sprintf("its key is written %s, which no program finds; want %s", e.Path, text(e.Key))
+	} else if n, ok := e.Object.(uint64); !ok {
 		s.Why += fmt.Sprintf("; this one is corrupt: %.40q", e.Raw)
 	} else if n != named {
 		s.Why += fmt.Sprintf("; this one says %d, and %d endpoints name the profile", n, named)

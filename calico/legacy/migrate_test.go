@@ -194,6 +194,21 @@ func TestRefusals(t *testing.T) {
 			},
 			unlike: profilePath + "web/rules",
 		},
+		"a key that is escaped otherwise": {
+			keys:   []string{portPath + "e%41", onePort},
+			want:   []string{"invalid " + portPath + "e%2541 → " + v1Port + "e%2541 (its key is written " + portPath + "e%41, which no program finds; want " + portPath + "e%2541)"},
+			unlike: portPath + "e%41",
+		},
+		"a v1 key that is escaped otherwise": {
+			keys:   []string{portPath + "e%2541", onePort, v1Port + "e%41", onePort},
+			want:   []string{"clash " + portPath + "e%2541 → " + v1Port + "e%2541 (the v1 object there has its key written " + v1Port + "e%41)"},
+			unlike: v1Port + "e%41",
+		},
+		"a count whose key is escaped otherwise": {
+			keys:   []string{profilePath + "p%41/refcount", "1"},
+			want:   []string{"invalid " + profilePath + "p%2541/refcount (its key is written "},
+			unlike: profilePath + "p%41/refcount",
+		},
 		"a profile that profile_ids does not have": {
 			keys:   []string{portPath + "e", `{"state":"active","name":"tap1","profile_id":"web","profile_ids":["db"]}`},
 			want:   []string{"invalid " + portPath + "e → " + v1Port + "e (the v1 tree has no place for profile_id)"},
