@@ -360,6 +360,9 @@ func protocolText(p calico.Protocol) string {
 func (p *policyPacket) String() string {
 	src, dst := p.packet.Src.String(), p.packet.Dst.String()
 	what := protocolText(p.packet.Protocol)
+	if what[0] <= '9' {
+		what = "protocol " + what
+	}
 	switch p.packet.Protocol {
 	case calico.ProtocolTCP, calico.ProtocolUDP, calico.ProtocolSCTP, calico.ProtocolUDPLite:
 		src = netip.AddrPortFrom(p.packet.Src, p.packet.SrcPort).String()
