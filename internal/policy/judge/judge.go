@@ -117,7 +117,7 @@ type Verdict struct {
 // Step is one thing that a packet was held against.
 type Step struct {
 	Where string // like "policy default/web inbound"
-	What  string // like "rule 2 of 3 matches: allow"
+	What  string // like "rule 2 matches: allow"
 }
 
 // Judge decides over a packet.
