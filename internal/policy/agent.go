@@ -34,7 +34,7 @@ type Agent struct {
 	opts      Options
 	log       *slog.Logger
 	ready     chan struct{}
-	sameEvery time.Duration // how often the store is asked whether it is still the same
+	sameEvery time.Duration          // how often the store is asked whether it is still the same
 	waiting   atomic.Pointer[string] // what for, after the last pass
 	metrics   atomic.Pointer[[]telemetry.Value]
 }
@@ -211,9 +211,12 @@ func (a *Agent) watchEnded(ctx context.Context) error {
 	return errors.New("the watch of links, addresses and routes has ended")
 }
 
+// most is how many events at most are taken in before a pass: whatever storms, something has to be done.
+const most = 10_000
+
 // drain takes in what else has come, so that many events make one pass.
 func drain(e *engine, from sources) (ok bool, err error) {
-	for {
+	for range most {
 		select {
 		case n := <-from.feed:
 			e.learn(n)
@@ -228,6 +231,7 @@ func drain(e *engine, from sources) (ok bool, err error) {
 			return true, nil
 		}
 	}
+	return true, nil
 }
 
 // Cleanup takes away everything that agents of this host have put into the kernel. Traffic is then free.

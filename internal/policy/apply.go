@@ -76,7 +76,8 @@ func (e *engine) release() {
 	var left []netip.Addr
 	for name, old := range e.wired {
 		w := e.assigned.wirings[name]
-		if old.equal(w) {
+		stays := old.common(w)
+		if stays.equal(old) {
 			continue
 		}
 		if err := e.ifaces.Release(name, w); err != nil {
@@ -87,9 +88,8 @@ func (e *engine) release() {
 				left = append(left, a)
 			}
 		}
-		old.Routed, old.Own = both(old.Routed, w.Routed), both(old.Own, w.Own)
-		e.wired[name] = old
-		e.wiring.Want(name, old) // or a sweep would bring it back before the commit
+		e.wired[name] = stays
+		e.wiring.Want(name, stays) // or a sweep would bring it back before the commit
 	}
 	if len(left) == 0 {
 		return
@@ -160,7 +160,7 @@ func (e *engine) keep(ctx context.Context) time.Time {
 		e.lookAt = now.Add(tunnelsEvery)
 		e.putTunnels()
 	}
-	if e.tunnelled.any() || len(e.failed) > 0 {
+	if e.waiting == "" && (e.tunnelled.any() || len(e.failed) > 0) {
 		next = earlier(next, e.lookAt)
 	}
 	if e.dirty.rules && e.waiting == "" {

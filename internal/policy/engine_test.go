@@ -25,6 +25,8 @@ type bench struct {
 	events   <-chan hostnet.Event
 	commits  []string // the routes of workloads at each commit
 	revision int64
+	fatalf   func(string, ...any)
+	next     time.Time // when the last pass wants the next one
 }
 
 // watched tells what the network had at each commit.
@@ -46,7 +48,7 @@ func newBench(t *testing.T) *bench {
 
 func buildBench(t *testing.T, network *hostnet.Fake, tables *nft.Fake) *bench {
 	t.Helper()
-	b := &bench{t: t, net: network, nft: tables, time: time.Unix(1000, 0)}
+	b := &bench{t: t, fatalf: t.Fatalf, net: network, nft: tables, time: time.Unix(1000, 0)}
 	table, err := nft.New(b.nft, usual(t).Rules, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +102,12 @@ func (b *bench) tell(snapshot bool, pairs []string) {
 // act has the engine hear of all that has happened and make passes until nothing happens any more.
 func (b *bench) act() {
 	b.t.Helper()
+	turns := 0
 	for again := true; again; {
-		b.pass(b.t.Context())
+		if turns++; turns > 100 {
+			b.fatalf("what the engine does makes it do more, without end")
+		}
+		b.next = b.pass(b.t.Context())
 		for again = false; ; again = true {
 			select {
 			case e := <-b.events:

@@ -28,7 +28,8 @@ type wiring struct {
 	Routed  []netip.Addr // in order: its own and its floating addresses
 	Own     []netip.Addr // in order: its own IPv4 addresses
 	Gateway netip.Addr   // IPv6 address for which the host answers, if valid
-	strange int          // routes to be rid of; of what is found only
+	found   bool         // it was read, not asked for
+	strange int          // routes to be rid of, of what is found
 }
 
 // wiringOf says what a workload's interface is to have; the zero wiring where it is inactive.
@@ -231,11 +232,21 @@ func (i *interfaces) Release(name string, w wiring) error {
 	}
 	err := i.unwire(name, old, w)
 	if err == nil {
-		old.Routed = both(old.Routed, w.Routed)
-		old.Own = both(old.Own, w.Own)
-		i.placed[name] = old
+		i.placed[name] = old.common(w)
 	}
 	return err
+}
+
+// common is what stays of a wiring when another takes its place.
+func (w wiring) common(next wiring) wiring {
+	w.Routed, w.Own = both(w.Routed, next.Routed), both(w.Own, next.Own)
+	if next.MAC == nil {
+		w.MAC = nil
+	}
+	if w.Gateway != next.Gateway {
+		w.Gateway = netip.Addr{}
+	}
+	return w
 }
 
 // both are the addresses in either list.
@@ -325,6 +336,8 @@ func (i *interfaces) Found(context.Context) (map[string]wiring, error) {
 	}
 	for name, w := range found {
 		i.remember(name, w)
+		w.found = true
+		found[name] = w
 	}
 	return found, nil
 }
@@ -346,8 +359,12 @@ func (i *interfaces) remember(name string, found wiring) {
 	i.placed[name] = p
 }
 
-// inPlace says whether an interface has all it is to have, and nothing else that it should be rid of by now.
+// inPlace says whether an interface has all it is to have, and nothing else that it should be rid of by now. Of two
+// wirings that are asked for it says whether they are the same.
 func (i *interfaces) inPlace(w, found wiring) bool {
+	if !found.found {
+		return w.equal(found)
+	}
 	slices.SortFunc(found.Routed, netip.Addr.Compare)
 	slices.SortFunc(found.Own, netip.Addr.Compare)
 	if w.MAC == nil {
