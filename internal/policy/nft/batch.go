@@ -97,6 +97,7 @@ func (o operation) String() string {
 // found is what is in our tables.
 type found struct {
 	generation uint32
+	withoutARP bool // the kernel has no tables of family arp
 	tables     map[family]bool
 	chains     map[ref]chainSum
 	sets       map[ref]foundSet

@@ -197,7 +197,11 @@ func (k *Kernel) read(ctx context.Context) (*found, error) {
 
 func (k *Kernel) readOnce(ctx context.Context) (*found, error) {
 	f := newFound()
-	var err error
+	hasARP, err := k.hasARP()
+	if err != nil {
+		return nil, err
+	}
+	f.withoutARP = !hasARP
 	if f.generation, err = k.readGeneration(ctx); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,8 @@ type Fake struct {
 	now    fakeState
 	gen    uint32
 	refuse func(batch string) error
+
+	withoutARP bool // refuse tables of family arp
 }
 
 // fakeState is what is in our tables. Objects are not changed once a commit is over, so a copy of the maps is a copy.
@@ -89,6 +92,9 @@ func (f *Fake) commit(ctx context.Context, b batch) error {
 	}
 	next := f.now.clone()
 	for _, o := range b {
+		if f.withoutARP && o.ref.table == arp {
+			return fmt.Errorf("nftables: %s: %w", o, errors.ErrUnsupported)
+		}
 		if err := next.carryOut(o); err != nil {
 			return fmt.Errorf("nftables: %s: %w", o, err)
 		}
@@ -256,7 +262,7 @@ func (f *Fake) read(ctx context.Context) (*found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	there := newFound()
-	there.generation = f.gen
+	there.generation, there.withoutARP = f.gen, f.withoutARP
 	maps.Copy(there.tables, f.now.tables)
 	maps.Copy(there.counters, f.now.counters)
 	for r, c := range f.now.chains {

@@ -22,6 +22,7 @@ type Kernel struct {
 	fd     int
 	port   uint32 // the socket's address
 	answer []byte // room for one datagram
+	arp    *bool  // whether there are tables of family arp; nil: nobody has tried
 	events *os.File
 }
 
@@ -113,20 +114,36 @@ func (k *Kernel) commit(ctx context.Context, b batch) error {
 	if err := k.send(encoded); err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	// The kernel has carried out the batch before send returns: all that it has to say is there. Only refused messages
-	// and the last one are answered.
-	var refused error
+	refused, err := k.answers()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("nftables: %s: %w", origins.name(b, refused[0].sequence), asOurs(refused[0].errno))
+	}
+	return nil
+}
+
+// refusal is the kernel's answer to a message of a batch that it does not carry out.
+type refusal struct {
+	sequence uint32
+	errno    unix.Errno
+}
+
+// answers are the refusals of the batch that was just sent. The kernel has carried it out before send returns: all that
+// it has to say is there. Only refused messages and those that ask for it are answered.
+func (k *Kernel) answers() (refused []refusal, err error) {
 	for {
 		answer, err := k.receive(unix.MSG_DONTWAIT)
 		if err == unix.EAGAIN {
-			return refused
+			return refused, nil
 		}
 		if err != nil {
-			return fmt.Errorf("nftables: answers to a batch: %w", err)
+			return nil, fmt.Errorf("answers to a batch: %w", err)
 		}
 		for m := range messages(answer) {
-			if errno := m.errno(); errno != 0 && refused == nil {
-				refused = fmt.Errorf("nftables: %s: %w", origins.name(b, m.sequence), asOurs(errno))
+			if errno := m.errno(); errno != 0 {
+				refused = append(refused, refusal{m.sequence, errno})
 			}
 		}
 	}
@@ -246,14 +263,18 @@ func (b *buffer) newChain(o operation) {
 	b.text(unix.NFTA_CHAIN_TABLE, tableName)
 	b.text(unix.NFTA_CHAIN_NAME, o.ref.name)
 	if o.hook != nil {
-		at := b.nest(unix.NFTA_CHAIN_HOOK)
-		b.number(unix.NFTA_HOOK_HOOKNUM, o.hook.number(o.ref.table))
-		b.number(unix.NFTA_HOOK_PRIORITY, uint32(o.hook.priority))
-		b.unnest(at)
-		b.number(unix.NFTA_CHAIN_POLICY, policyAccept)
-		b.text(unix.NFTA_CHAIN_TYPE, o.hook.kind)
+		b.hook(o.ref.table, o.hook)
 	}
 	b.end(m)
+}
+
+func (b *buffer) hook(table family, h *hook) {
+	at := b.nest(unix.NFTA_CHAIN_HOOK)
+	b.number(unix.NFTA_HOOK_HOOKNUM, h.number(table))
+	b.number(unix.NFTA_HOOK_PRIORITY, uint32(h.priority))
+	b.unnest(at)
+	b.number(unix.NFTA_CHAIN_POLICY, policyAccept)
+	b.text(unix.NFTA_CHAIN_TYPE, h.kind)
 }
 
 func (b *buffer) counter(o operation) {
@@ -268,6 +289,41 @@ func (b *buffer) counter(o operation) {
 	if o.kind == addCounter {
 		b.unnest(b.nest(unix.NFTA_OBJ_DATA))
 	}
+	b.end(m)
+}
+
+// hasARP says whether the kernel takes tables of family arp, by making one with a base chain and deleting it at once.
+func (k *Kernel) hasARP() (bool, error) {
+	if k.arp != nil {
+		return *k.arp, nil
+	}
+	var b buffer
+	b.bracket(unix.NFNL_MSG_BATCH_BEGIN, 0)
+	b.probe(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func() {})
+	b.probe(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func() {
+		b.text(unix.NFTA_CHAIN_NAME, "probe")
+		b.hook(arp, &hook{"filter", "input", 0})
+	})
+	b.probe(unix.NFT_MSG_DELTABLE, unix.NLM_F_ACK, func() {})
+	b.bracket(unix.NFNL_MSG_BATCH_END, 0)
+	k.drain()
+	if err := k.send(b.bytes); err != nil {
+		return false, err
+	}
+	refused, err := k.answers()
+	if err != nil {
+		return false, err
+	}
+	has := len(refused) == 0
+	k.arp = &has
+	return has, nil
+}
+
+// probe is a message about a table that is there only within its batch.
+func (b *buffer) probe(kind, flags uint16, more func()) {
+	m := b.table(kind, flags, arp)
+	b.text(unix.NFTA_TABLE_NAME, tableName+"-probe")
+	more()
 	b.end(m)
 }
 

@@ -167,13 +167,13 @@ func (p *planner) begin(f *found) {
 		p.anew, there, counters = true, nil, nil
 		p.haveChains, p.haveSets, p.found = nil, nil, newFound()
 	}
-	for _, table := range []family{inet, arp} {
+	for _, table := range p.t.features.families() {
 		if !there[table] {
 			p.prepare = append(p.prepare, operation{kind: addTable, ref: ref{table: table}})
 		}
 	}
 	wanted := map[ref]bool{}
-	for _, r := range allCounters() {
+	for _, r := range p.t.features.counters() {
 		wanted[r] = true
 		if !counters[r] {
 			p.prepare = append(p.prepare, operation{kind: addCounter, ref: r})

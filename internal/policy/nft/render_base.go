@@ -55,6 +55,7 @@ type features struct {
 	exempt             bool
 	floating4          bool
 	floating6          bool
+	withoutARP         bool
 	ipip, vxlan        bool
 }
 
@@ -76,8 +77,10 @@ func typeOfVersion(version int) keyType {
 // namedSets are the sets, other than those of policy, that the features need.
 func namedSets(f features) []*set {
 	all := []*set{verdictMap(mapSource), verdictMap(mapWorkloadOut), verdictMap(mapWorkloadIn), verdictMap(mapWorkloadHost),
-		verdictMap(mapHostIn), verdictMap(mapHostOut), verdictMap(mapHostForwardIn), verdictMap(mapHostForwardOut),
-		{ref: ref{arp, mapSender}, keys: []keyType{typeIfname}, verdicts: true}}
+		verdictMap(mapHostIn), verdictMap(mapHostOut), verdictMap(mapHostForwardIn), verdictMap(mapHostForwardOut)}
+	if !f.withoutARP {
+		all = append(all, &set{ref: ref{arp, mapSender}, keys: []keyType{typeIfname}, verdicts: true})
+	}
 	if f.untracked {
 		all = append(all, verdictMap(mapUntrackedIn), verdictMap(mapUntrackedOut))
 	}
@@ -85,8 +88,9 @@ func namedSets(f features) []*set {
 		all = append(all, verdictMap(mapPreDNAT))
 	}
 	if f.exempt {
-		all = append(all, &set{ref: ref{inet, setExempt}, keys: []keyType{typeIfname}},
-			&set{ref: ref{arp, setExempt}, keys: []keyType{typeIfname}})
+		for _, table := range f.families() {
+			all = append(all, &set{ref: ref{table, setExempt}, keys: []keyType{typeIfname}})
+		}
 	}
 	if f.ipip {
 		all = append(all, addressSet(setIPIPPeers, 4))
@@ -125,7 +129,10 @@ type builder struct {
 // chains are all of them.
 func (b *builder) chains() []chain {
 	all := []chain{b.raw(), b.source(), b.sourceOther(), b.input(), plain(connection, connectionRule(b.settings)), b.workloadToHost(), b.forwardFrom(), b.workloadFrom(),
-		b.forwardTo(), b.workloadTo(), b.output(), b.hostToWorkload(), b.arpInput(), b.arpSenders()}
+		b.forwardTo(), b.workloadTo(), b.output(), b.hostToWorkload()}
+	if !b.features.withoutARP {
+		all = append(all, b.arpInput(), b.arpSenders(), arpRefusal())
+	}
 	all = append(all, b.failsafes()...)
 	all = append(all, b.refusals()...)
 	if b.features.untracked {
@@ -364,12 +371,27 @@ func (b *builder) refusals() []chain {
 	for _, name := range hardRefusals {
 		all = append(all, plain(name, do(count{name}), do(verdict{kind: drop})))
 	}
-	return append(all, chain{ref: ref{arp, refusedARP}, rules: []rule{do(count{refusedARP}), do(verdict{kind: drop})}})
+	return all
 }
 
-// allCounters are the named counters: one for each way in which a packet is refused.
-func allCounters() []ref {
-	all := []ref{{arp, refusedARP}}
+func arpRefusal() chain {
+	return chain{ref: ref{arp, refusedARP}, rules: []rule{do(count{refusedARP}), do(verdict{kind: drop})}}
+}
+
+// families are those of our tables.
+func (f features) families() []family {
+	if f.withoutARP {
+		return []family{inet}
+	}
+	return []family{inet, arp}
+}
+
+// counters are the named counters: one for each way in which a packet is refused.
+func (f features) counters() []ref {
+	var all []ref
+	if !f.withoutARP {
+		all = append(all, ref{arp, refusedARP})
+	}
 	for _, name := range slices.Concat(softRefusals, hardRefusals) {
 		all = append(all, ref{inet, name})
 	}

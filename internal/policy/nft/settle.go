@@ -77,7 +77,7 @@ func (t *Table) settle() {
 
 // wantedFeatures finds which optional parts are asked for.
 func (t *Table) wantedFeatures() features {
-	f := features{exempt: len(t.exempt) > 0, ipip: t.around.IPIP != nil, vxlan: t.around.VXLAN != nil}
+	f := features{withoutARP: t.features.withoutARP, exempt: len(t.exempt) > 0, ipip: t.around.IPIP != nil, vxlan: t.around.VXLAN != nil}
 	for name, key := range t.around.HostInterfaces {
 		if h := t.hosts[key]; h != nil && !t.exempt[name] {
 			f.untracked = f.untracked || len(h.Untracked) > 0
@@ -245,21 +245,28 @@ func (t *Table) workloadBinding(name string, w *calc.Workload) *binding {
 	e := w.Endpoint
 	if e.State != calico.Active {
 		refused := toChain(refusedInactive)
-		return &binding{entries: map[ref]element{{inet, mapSource}: refused, {inet, mapWorkloadOut}: refused, {inet, mapWorkloadIn}: refused,
-			{inet, mapWorkloadHost}: refused, {arp, mapSender}: toChain(refusedARP)}}
+		b := &binding{entries: map[ref]element{{inet, mapSource}: refused, {inet, mapWorkloadOut}: refused, {inet, mapWorkloadIn}: refused,
+			{inet, mapWorkloadHost}: refused}}
+		if !t.features.withoutARP {
+			b.entries[ref{arp, mapSender}] = toChain(refusedARP)
+		}
+		return b
 	}
 	out, in := t.judge(workloadOut, w.Tiers, w.Profiles), t.judge(workloadIn, w.Tiers, w.Profiles)
-	check, sender := ref{inet, interfaceChain("source", name)}, ref{arp, interfaceChain("sender", name)}
-	return &binding{
+	check := ref{inet, interfaceChain("source", name)}
+	b := &binding{
 		entries: map[ref]element{{inet, mapSource}: toChain(check.name), {inet, mapWorkloadOut}: toChain(out.name),
-			{inet, mapWorkloadIn}: toChain(in.name), {inet, mapWorkloadHost}: {verdict: verdict{kind: accept}}, {arp, mapSender}: toChain(sender.name)},
-		chains: map[ref]*wantedChain{
-			check:  {rules: func() []rule { return sourceRules(e) }},
-			sender: {rules: func() []rule { return senderRules(e) }},
-		},
+			{inet, mapWorkloadIn}: toChain(in.name), {inet, mapWorkloadHost}: {verdict: verdict{kind: accept}}},
+		chains:   map[ref]*wantedChain{check: {rules: func() []rule { return sourceRules(e) }}},
 		judges:   []*judge{out, in},
 		floating: slices.Concat(e.IPv4NAT, e.IPv6NAT),
 	}
+	if !t.features.withoutARP {
+		sender := ref{arp, interfaceChain("sender", name)}
+		b.entries[ref{arp, mapSender}] = toChain(sender.name)
+		b.chains[sender] = &wantedChain{rules: func() []rule { return senderRules(e) }}
+	}
+	return b
 }
 
 func (t *Table) hostBinding(h *calc.Host) *binding {

@@ -292,6 +292,11 @@ func (t *Table) mend(ctx context.Context) (string, error) {
 		t.have.known = false
 		return "", err
 	}
+	if found.withoutARP != t.features.withoutARP {
+		t.log.Warn("this kernel has no nftables of family arp: whom workloads say they are in ARP is not checked")
+		t.features.withoutARP, t.dirty.fixed, t.dirty.all = found.withoutARP, true, true
+		t.settle()
+	}
 	t.have.generation, t.have.certain = found.generation, true
 	p := t.plan(found)
 	if err := t.carryOut(ctx, p); err != nil {
@@ -344,14 +349,14 @@ func (t *Table) String() string {
 	t.settle()
 	var b strings.Builder
 	wanted := t.wantedSets()
-	for _, table := range []family{inet, arp} {
+	for _, table := range t.features.families() {
 		text := tableText{family: table}
 		for _, r := range slices.SortedFunc(maps.Keys(wanted), compareRefs) {
 			if r.table == table {
 				text.sets = append(text.sets, filledSet{wanted[r].shape(), slices.Collect(wanted[r].all())})
 			}
 		}
-		for _, r := range allCounters() {
+		for _, r := range t.features.counters() {
 			if r.table == table {
 				text.counters = append(text.counters, r.name)
 			}

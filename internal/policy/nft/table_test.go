@@ -521,3 +521,22 @@ func keepChanging(k *Kernel, stop chan struct{}) error {
 		}
 	}
 }
+
+// A kernel without ARP tables gets all the rest.
+func TestWithoutARP(t *testing.T) {
+	t.Parallel()
+	f := Fake{withoutARP: true}
+	w := newWorld(t, &f)
+	w.put(t, both())
+	w.put(t, store{workloadAt("w3"): inactiveWorkload(3)})
+	w.table.Surround(Surroundings{Exempt: []string{"cali9"}})
+	must(t, w.table.Commit(t.Context()))
+	if got := f.String(); got != w.table.String() || strings.Contains(got, "table arp") || !strings.Contains(got, "source/cali1") {
+		t.Errorf("without ARP there is\n%s", got)
+	}
+	w.put(t, store{workloadAt("w2"): ""})
+	must(t, w.table.Commit(t.Context()))
+	if todo, err := w.table.Mend(t.Context()); err != nil || todo != "" {
+		t.Errorf("there is something to mend: %s %v", todo, err)
+	}
+}
