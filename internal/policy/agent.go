@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +40,9 @@ type Agent struct {
 	sameEvery time.Duration          // how often the store is asked whether it is still the same
 	waiting   atomic.Pointer[string] // what for, after the last pass
 	metrics   atomic.Pointer[[]telemetry.Value]
+
+	mu    sync.Mutex
+	table *nft.Table // while it is open, for its counters
 }
 
 // New makes an agent. It does nothing until Run.
@@ -58,12 +64,29 @@ func (a *Agent) String() string {
 // Ready is closed once everything that etcd asked of this host is in force for the first time.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Metrics are the agent's figures as of its last pass.
+// Metrics are the agent's figures as of its last pass, and the kernel's of refused packets as of now.
 func (a *Agent) Metrics() []telemetry.Value {
-	if v := a.metrics.Load(); v != nil {
-		return *v
+	v := a.metrics.Load()
+	if v == nil {
+		return nil
 	}
-	return nil
+	all := slices.Clone(*v)
+	a.mu.Lock() // the table is not closed meanwhile
+	defer a.mu.Unlock()
+	if a.table == nil {
+		return all
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+	defer cancel()
+	refused, err := a.table.Refused(ctx)
+	if err != nil {
+		return all // there is no table yet, or it is being mended
+	}
+	for _, why := range slices.Sorted(maps.Keys(refused)) {
+		all = append(all, telemetry.Value{Name: "heddle_policy_refused_packets_total", Help: "Packets that the ruleset has refused, by what they lacked, since it was loaded.",
+			Kind: telemetry.Counter, Labels: map[string]string{"why": why}, Value: float64(refused[why].Packets)})
+	}
+	return all
 }
 
 // check finds settings of this host with which no agent may work. Those of the datastore only make it wait.
@@ -113,6 +136,12 @@ func openRules(ns *hostnet.Namespace) (kernel *nft.Kernel, err error) {
 	return kernel, err
 }
 
+func (a *Agent) setTable(t *nft.Table) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.table = t
+}
+
 // work runs the parts.
 func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	kernel, err := openRules(a.opts.Namespace)
@@ -129,6 +158,8 @@ func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	if err != nil {
 		return err
 	}
+	a.setTable(table)
+	defer a.setTable(nil)
 	e := newEngine(a.opts.Host, net, table, r, a.log)
 	e.sources.Environment, e.sources.File, e.resync = a.opts.Environment, a.opts.File, f.resync
 	foreign := make(chan struct{}, 1)

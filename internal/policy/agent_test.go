@@ -27,6 +27,15 @@ func TestEndpoint(t *testing.T) {
 	l.mustReach(l.outside, a.v6, 80)
 	l.mustNotReach(l.outside, a.v4, 81)
 	l.mustNotReach(l.outside, a.v6, 81)
+	refused := 0.0
+	for _, v := range l.agent.Metrics() {
+		if v.Name == "heddle_policy_refused_packets_total" && v.Labels["why"] == "by-policy" {
+			refused = v.Value
+		}
+	}
+	if refused == 0 {
+		t.Error("no metric tells of the packets that policy has refused")
+	}
 
 	b := &machine{Namespace: l.MustNamespace(t, "w2"), lab: l, number: 2, v4: "10.65.0.2", v6: "2001:db8:65::2"}
 	l.put(b.key(), b.endpoint("{}", `["web"]`))
