@@ -38,6 +38,7 @@ type kernelLab struct {
 // kernelPort is an interface of the host.
 type kernelPort struct {
 	near, far *nettest.Wire
+	workload  bool
 	mac       packet.MAC // of the host's end
 	machine   packet.MAC // of the other
 }
@@ -140,7 +141,7 @@ func newKernelLab(w *policyWorld) (*kernelLab, error) {
 // plug makes an interface of the host and its other end.
 func (lab *kernelLab) plug(i *hostInterface) error {
 	name, number := i.name, len(lab.ports)
-	p := &kernelPort{mac: packet.MAC{2, 0x68, 0, 0, byte(number >> 8), byte(number)}, machine: packet.MAC{2, 0x6d, 0, 0, byte(number >> 8), byte(number)}}
+	p := &kernelPort{workload: i.workload, mac: packet.MAC{2, 0x68, 0, 0, byte(number >> 8), byte(number)}, machine: packet.MAC{2, 0x6d, 0, 0, byte(number >> 8), byte(number)}}
 	if i.mac != nil {
 		p.machine = packet.MAC(*i.mac)
 	}
@@ -324,7 +325,7 @@ func (lab *kernelLab) prepare(w *policyWorld, p *policyPacket, in, out string) e
 			return err
 		}
 	}
-	if err := lab.lead(w, p, dst, in, out); err != nil {
+	if err := lab.lead(p, dst, in, out); err != nil {
 		return err
 	}
 	if err := lab.host.ForgetConnections(); err != nil || p.packet.State != judge.Established {
@@ -334,7 +335,7 @@ func (lab *kernelLab) prepare(w *policyWorld, p *policyPacket, in, out string) e
 }
 
 // lead makes the host take the packet to where it is to go, if nobody else sees to it: to itself, or out of an interface.
-func (lab *kernelLab) lead(w *policyWorld, p *policyPacket, dst netip.Addr, in, out string) error {
+func (lab *kernelLab) lead(p *policyPacket, dst netip.Addr, in, out string) error {
 	switch {
 	case out == "" && (dst.IsMulticast() || dst.IsLoopback() || dst == broadcast()):
 		return nil
@@ -344,7 +345,7 @@ func (lab *kernelLab) lead(w *policyWorld, p *policyPacket, dst netip.Addr, in, 
 		return lab.own(dst, "lo")
 	}
 	var lines []string
-	if w.owners[dst] == "" {
+	if !lab.ports[out].workload { // the routes to workloads are the agent's affair
 		lines = append(lines, fmt.Sprintf("route replace %s/%d dev %s", dst, dst.BitLen(), out))
 	}
 	for _, a := range []netip.Addr{dst, p.packet.Dst} { // what belongs to no connection is not translated

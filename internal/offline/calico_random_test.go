@@ -58,7 +58,7 @@ type chooser struct{ *rand.Rand }
 func (c chooser) one(of ...any) any { return of[c.IntN(len(of))] }
 func (c chooser) maybe() bool       { return c.IntN(3) == 0 }
 
-// Two workloads, of both families, one of them with a floating address, and two host endpoints.
+// Three workloads, of both families, one of them with a floating address, and two host endpoints.
 const (
 	randomWorkloads = 3
 	randomPackets   = 40
@@ -87,6 +87,9 @@ func randomCase(seed uint64) map[string]any {
 	for i := range randomWorkloads {
 		e := map[string]any{"state": "active", "name": fmt.Sprintf("cali-%d", i), "mac": fmt.Sprintf("02:00:00:00:00:%02x", i+1),
 			"ipv4_nets": []string{fmt.Sprintf("10.65.0.%d/32", i+1)}, "ipv6_nets": []string{fmt.Sprintf("fd00:65::%d/128", i+1)}, "labels": c.labels(), "profile_ids": c.profileIDs()}
+		if i == 2 {
+			e["state"] = c.one("active", "active", "inactive")
+		}
 		if i == 0 {
 			e["ipv4_nat"] = []any{map[string]string{"int_ip": "10.65.0.1", "ext_ip": "192.0.2.80"}}
 		}
@@ -101,7 +104,9 @@ func randomCase(seed uint64) map[string]any {
 		packets = append(packets, c.packet())
 	}
 	return map[string]any{"id": fmt.Sprint(seed), "tiers": map[string]any{"first": map[string]any{"order": 1}, "last": map[string]any{}},
-		"config":   map[string]any{"DefaultEndpointToHostAction": c.one("DROP", "RETURN"), "FailsafeInboundHostPorts": c.one("tcp:2", "none")},
+		"config": map[string]any{"DefaultEndpointToHostAction": c.one("DROP", "RETURN"), "FailsafeInboundHostPorts": c.one("tcp:2", "none"),
+			"DisableConntrackInvalidCheck": c.one("true", "false", "false"), "DropActionOverride": c.one("DROP", "DROP", "DROP", "LOG-and-ACCEPT"),
+			"ClusterType": c.one("", "openstack")},
 		"profiles": profiles, "policies": policies, "endpoints": endpoints, "packets": packets}
 }
 
@@ -197,6 +202,9 @@ func (c chooser) packet() map[string]any {
 	}
 	p := map[string]any{"from": way.from, "to": way.to, "src": way.src, "dst": way.dst, "proto": c.one("tcp", "udp"), "dport": 1 + c.IntN(3),
 		"state": c.one("new", "new", "new", "established", "invalid")}
+	if way.from == w && c.IntN(6) == 0 {
+		p["src_mac"] = "02:00:00:00:00:99"
+	}
 	if !six && c.maybe() {
 		p["proto"], p["icmp_type"] = "icmp", c.one(8, 13)
 		delete(p, "dport")

@@ -28,6 +28,7 @@ type policyWorld struct {
 // hostInterface is an interface of the host.
 type hostInterface struct {
 	name      string
+	workload  bool
 	mac       *calico.MAC  // of the machine at its other end; nil: any
 	addresses []netip.Addr // that host endpoints expect on it
 }
@@ -88,7 +89,7 @@ func (w *policyWorld) workloads(c *policyCase, all map[calico.WorkloadEndpointKe
 		w.places[id] = place
 		e := all[key]
 		if e == nil { // refused: its interface has a workload's name, and no policy
-			w.interfaces[place] = &hostInterface{name: fmt.Sprintf("%.8s%d", c.settings.Rules.WorkloadPrefixes[0], len(w.interfaces))}
+			w.interfaces[place] = &hostInterface{workload: true, name: fmt.Sprintf("%.8s%d", c.settings.Rules.WorkloadPrefixes[0], len(w.interfaces))}
 			continue
 		}
 		name := e.Endpoint.Name
@@ -105,7 +106,7 @@ func (w *policyWorld) workloads(c *policyCase, all map[calico.WorkloadEndpointKe
 			continue
 		}
 		holders[name] = id
-		w.interfaces[place] = &hostInterface{name: name, mac: e.Endpoint.MAC}
+		w.interfaces[place] = &hostInterface{workload: true, name: name, mac: e.Endpoint.MAC}
 		if e.Endpoint.State != calico.Active {
 			continue
 		}

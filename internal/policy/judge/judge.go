@@ -196,9 +196,7 @@ func (j *judgement) decide(in, out side) decision {
 	var entered, left decision
 	switch {
 	case in.workload != nil:
-		if d := j.source(in); d.final {
-			return d
-		}
+		entered = j.source(in)
 	case in.host != nil:
 		entered = j.early(in)
 	case in.local && out.host != nil:
@@ -273,7 +271,7 @@ func (j *judgement) enter(in, out side) decision {
 func (j *judgement) leave(in, out side) decision {
 	switch {
 	case out.workload != nil && !active(out):
-		return j.inactive(out)
+		return deny(j.notActive(out)) // it has no routes, whatever DropActionOverride says
 	case out.workload != nil && in.local:
 		j.note(workloadName(out), "does not judge what its own host sends")
 		return undecided(hostItself)

@@ -12,19 +12,20 @@ func active(s side) bool {
 	return s.workload.Endpoint != nil && s.workload.Endpoint.State == calico.Active
 }
 
-func (j *judgement) inactive(s side) decision {
+// notActive says why nothing passes a workload's interface.
+func (j *judgement) notActive(s side) string {
 	if s.workload.Endpoint == nil {
 		j.note(workloadName(s), "is not a valid endpoint, so its interface is closed: deny")
-		return deny("no valid endpoint " + s.name)
+		return "no valid endpoint " + s.name
 	}
 	j.note(workloadName(s), "is not active: deny")
-	return deny("endpoint is not active")
+	return "endpoint is not active"
 }
 
 // source refuses what a workload sends under a name that is not its own (spec §7.5), and all of one that is not active.
 func (j *judgement) source(s side) decision {
 	if !active(s) {
-		return j.inactive(s)
+		return j.drop(j.notActive(s))
 	}
 	e := s.workload.Endpoint
 	if e.MAC != nil && j.p.SrcMAC != nil && *j.p.SrcMAC != *e.MAC {
