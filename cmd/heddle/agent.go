@@ -29,6 +29,7 @@ import (
 type agentConfig struct {
 	overlay, cleanup bool
 	overlayAsked     bool // --overlay was given
+	named            bool // --name was given
 	name, state      string
 	join             string
 	joinPlain        bool
@@ -54,7 +55,7 @@ After that the certificate in the state directory does. On the server's own mach
 When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.overlayAsked = cmd.Flags().Changed("overlay")
+			c.overlayAsked, c.named = cmd.Flags().Changed("overlay"), cmd.Flags().Changed("name")
 			return c.run(cmd.Context())
 		},
 	}
@@ -86,6 +87,13 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
+	environment, file, err := c.policy.settings()
+	if err != nil {
+		return err
+	}
+	if name := policy.Hostname(environment, file); name != "" && !c.named {
+		c.name = name
+	}
 	if c.name == "" {
 		return usagef("--name: this machine has no host name; give one")
 	}
@@ -107,10 +115,6 @@ func (c *agentConfig) run(ctx context.Context) error {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	if err := c.joinOnce(ctx, log); err != nil {
-		return err
-	}
-	environment, file, err := c.policy.settings()
-	if err != nil {
 		return err
 	}
 	id, open, err := c.access(log)

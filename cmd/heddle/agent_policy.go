@@ -29,8 +29,11 @@ func (c *policyConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.file, "felix-config", felixConfig, "INI `file` with settings of the policy agent; it need not be there")
 }
 
-// settings reads what this host says about the policy agent.
+// settings reads what this host says about the policy agent, if it is to run.
 func (c *policyConfig) settings() (environment, file map[string]string, err error) {
+	if !c.on {
+		return nil, nil, nil
+	}
 	environment = policy.Environment(os.Environ())
 	raw, err := os.ReadFile(c.file)
 	if errors.Is(err, os.ErrNotExist) && c.file == felixConfig {

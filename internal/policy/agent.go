@@ -82,9 +82,9 @@ func (a *Agent) Metrics() []telemetry.Value {
 	if err != nil {
 		return all // there is no table yet, or it is being mended
 	}
-	for _, why := range slices.Sorted(maps.Keys(refused)) {
-		all = append(all, telemetry.Value{Name: "heddle_policy_refused_packets_total", Help: "Packets that the ruleset has refused, by what they lacked, since it was loaded.",
-			Kind: telemetry.Counter, Labels: map[string]string{"why": why}, Value: float64(refused[why].Packets)})
+	for _, reason := range slices.Sorted(maps.Keys(refused)) {
+		all = append(all, telemetry.Value{Name: "heddle_policy_refused_packets_total", Help: "Packets that the rules have refused since they were made.",
+			Kind: telemetry.Counter, Labels: map[string]string{"reason": reason}, Value: float64(refused[reason].Packets)})
 	}
 	return all
 }

@@ -24,7 +24,6 @@ type ruleset interface {
 	Surround(nft.Surroundings)
 	Commit(context.Context) error
 	Mend(context.Context) (string, error)
-	Refused(context.Context) (map[string]nft.Counter, error)
 }
 
 // engine decides. Everything in it belongs to one goroutine: it takes in what store and kernel tell, and in a pass brings
@@ -212,6 +211,8 @@ func (e *engine) logProblem(p Problem) {
 	switch {
 	case p.Fatal:
 		e.log.Error("a setting cannot be used, and its default could open what it means to close", "setting", p.Name, "source", p.Source, "value", p.Value, "err", p.Err)
+	case errors.Is(p.Err, errNoEffect):
+		e.log.Info("a setting has no effect here", "setting", p.Name, "source", p.Source, "why", p.Err)
 	case errors.Is(p.Err, errUnknown):
 		e.log.Warn("a setting is not known", "setting", p.Name, "source", p.Source)
 	default:

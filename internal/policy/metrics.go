@@ -1,12 +1,6 @@
 package policy
 
-import (
-	"context"
-	"maps"
-	"slices"
-
-	"heddle/internal/telemetry"
-)
+import "heddle/internal/telemetry"
 
 // metrics are the agent's figures.
 func (e *engine) metrics() []telemetry.Value {
@@ -40,21 +34,6 @@ func (e *engine) metrics() []telemetry.Value {
 			v.Labels = map[string]string{"device": name}
 			values = append(values, v)
 		}
-	}
-	return append(values, e.refusedPackets()...)
-}
-
-// refusedPackets are what the rules have refused, by reason; none while the kernel cannot be asked.
-func (e *engine) refusedPackets() []telemetry.Value {
-	refused, err := e.rules.Refused(context.Background())
-	if err != nil {
-		e.log.Debug("refused packets are not known", "error", err)
-	}
-	var values []telemetry.Value
-	for _, reason := range slices.Sorted(maps.Keys(refused)) {
-		values = append(values, telemetry.Value{Name: "heddle_policy_refused_packets_total", Kind: telemetry.Counter,
-			Help:   "Packets that the rules have refused since they were made, as of the agent's last pass.",
-			Labels: map[string]string{"reason": reason}, Value: float64(refused[reason].Packets)})
 	}
 	return values
 }

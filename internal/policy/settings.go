@@ -73,9 +73,20 @@ func table() map[string]setting {
 	return t
 }
 
+// hostname is the setting of this host's name in the model: see [Hostname].
+const hostname = "felixhostname"
+
+// Hostname is the name that settings of this host give it in the model; empty: none.
+func Hostname(environment, file map[string]string) string {
+	if name := lower(environment)[hostname]; name != "" {
+		return name
+	}
+	return lower(file)[hostname]
+}
+
 // withoutEffect are the settings that peers know and that Heddle has no use for: how to reach etcd, where to log and
 // what to serve come from Heddle's own flags, kernel events make polling needless, and nobody is told of usage.
-var withoutEffect = []string{"felixhostname", "etcdendpoints", "etcdaddr", "etcdscheme", "etcdkeyfile", "etcdcertfile", "etcdcafile",
+var withoutEffect = []string{hostname, "etcdendpoints", "etcdaddr", "etcdscheme", "etcdkeyfile", "etcdcertfile", "etcdcafile",
 	"logfilepath", "logseverityfile", "logseverityscreen", "logseveritysys", "ipsetsrefreshinterval", "hostinterfacepollinterval", "startupcleanupdelay",
 	"iptablesmarkmask", "chaininsertmode", "prometheusmetricsenabled", "prometheusmetricsport", "healthenabled", "healthport",
 	"clusterguid", "usagereportingenabled", "marker", "bgp_as", "bgp_node_mesh", "dns_domain"}
@@ -107,6 +118,9 @@ func (p Problem) Unwrap() error { return p.Err }
 // errUnknown says that nobody knows a setting of that name. It is a warning.
 var errUnknown = errors.New("no such setting; ignored")
 
+// errNoEffect says that peers know a setting which is given on this host, and that Heddle has no use for it.
+var errNoEffect = errors.New("it has no effect: how to reach etcd, what to log and what to serve are flags of heddle agent")
+
 // Resolve finds each setting's value in the highest source that has one and reads it. Problems are in order of names.
 func Resolve(from Sources) (Settings, []Problem) {
 	var s Settings
@@ -115,11 +129,17 @@ func Resolve(from Sources) (Settings, []Problem) {
 	sources := []struct {
 		name   string
 		values map[string]string
-	}{{"environment", lower(from.Environment)}, {"file", lower(from.File)}, {"datastore, this host", lower(from.Host)}, {"datastore, global", lower(from.Global)}}
+		local  bool
+	}{{"environment", lower(from.Environment), true}, {"file", lower(from.File), true},
+		{"datastore, this host", lower(from.Host), false}, {"datastore, global", lower(from.Global), false}}
 	for _, source := range sources {
 		for name, value := range source.values {
-			if _, ok := known[name]; !ok {
+			line, ok := known[name]
+			switch {
+			case !ok:
 				problems = append(problems, Problem{Name: name, Source: source.name, Value: value, Err: errUnknown})
+			case line.read == nil && source.local && name != hostname:
+				problems = append(problems, Problem{Name: name, Source: source.name, Value: value, Err: errNoEffect})
 			}
 		}
 	}

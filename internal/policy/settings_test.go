@@ -64,6 +64,8 @@ func TestSettings(t *testing.T) {
 			problems: []string{"disableconntrackinvalidcheck"}},
 		"an unknown name is a warning": {from: Sources{Global: map[string]string{"Frobnicate": "1"}}, want: func(*Settings) {}, problems: []string{"frobnicate"}},
 		"known, without effect":        {from: Sources{Global: map[string]string{"UsageReportingEnabled": "true", "ClusterGUID": "x"}, Host: map[string]string{"LogSeverityScreen": "INFO"}}, want: func(*Settings) {}},
+		"without effect, on this host": {from: Sources{File: map[string]string{"EtcdAddr": "192.0.2.1:2379", "FelixHostname": "x"}, Environment: map[string]string{"LOGFILEPATH": "none"}},
+			want: func(*Settings) {}, problems: []string{"etcdaddr", "logfilepath"}},
 		"no action": {from: Sources{Global: map[string]string{"DefaultEndpointToHostAction": "REJECT"}}, want: func(*Settings) {},
 			problems: []string{"defaultendpointtohostaction"}, fatal: true},
 		"actions": {from: Sources{Global: map[string]string{"DefaultEndpointToHostAction": "return", "DropActionOverride": "log-and-accept"}},
@@ -131,6 +133,20 @@ func TestParseFile(t *testing.T) {
 		if _, err := ParseFile(bad); err == nil {
 			t.Errorf("%q was read", bad)
 		}
+	}
+}
+
+func TestHostname(t *testing.T) {
+	t.Parallel()
+	file := map[string]string{"FelixHostname": "f"}
+	if got := Hostname(map[string]string{"FELIXHOSTNAME": "e"}, file); got != "e" {
+		t.Errorf("environment before file: %q", got)
+	}
+	if got := Hostname(nil, file); got != "f" {
+		t.Errorf("of the file: %q", got)
+	}
+	if got := Hostname(nil, nil); got != "" {
+		t.Errorf("of nobody: %q", got)
 	}
 }
 

@@ -105,7 +105,7 @@ func (e *engine) concerns() []string {
 		all = append(all, fmt.Sprintf("device %s: %v", name, e.failed[name]))
 	}
 	for _, p := range e.problems {
-		if !strings.Contains(p, errUnknown.Error()) {
+		if !strings.Contains(p, errUnknown.Error()) && !strings.Contains(p, errNoEffect.Error()) {
 			all = append(all, p)
 		}
 	}
