@@ -3,7 +3,9 @@ package policy
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,4 +173,33 @@ func FuzzSettings(f *testing.F) {
 			t.Errorf("%q gives %+v, %v", text, s, problems)
 		}
 	})
+}
+
+// TestGuide: the guide names every setting that has an effect, and no other.
+func TestGuide(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../../docs/guides/policy-agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, line := range strings.Split(string(raw), "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || strings.HasPrefix(cells[1], "-") || strings.TrimSpace(cells[1]) == "name" {
+			continue
+		}
+		starred := strings.HasSuffix(strings.TrimSpace(cells[1]), "*")
+		for _, name := range strings.Split(strings.Trim(cells[1], " *"), ",") {
+			name = strings.ToLower(strings.TrimSpace(name))
+			told[name] = true
+			if line, ok := table()[name]; !ok || line.read == nil || line.fatal != starred {
+				t.Errorf("the guide has %q, star %v; there is no such setting", name, starred)
+			}
+		}
+	}
+	for name, line := range table() {
+		if line.read != nil && !told[name] {
+			t.Errorf("the guide lacks %s", name)
+		}
+	}
 }
