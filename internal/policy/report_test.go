@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,15 +16,15 @@ import (
 // sick is a store whose commits fail when told to.
 type sick struct {
 	store.Store
-	failing bool
-	commits int
+	failing atomic.Bool
+	commits atomic.Int32
 }
 
 func (s *sick) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) (int64, error) {
-	if s.failing {
+	if s.failing.Load() {
 		return 0, errors.New("no")
 	}
-	s.commits++
+	s.commits.Add(1)
 	return s.Store.Commit(ctx, conds, ops)
 }
 
@@ -58,7 +59,7 @@ func TestReporting(t *testing.T) {
 			return err == nil
 		}
 		pass(time.Minute)
-		if st.commits != 0 {
+		if st.commits.Load() != 0 {
 			t.Error("something was told before all was known")
 		}
 		for i := range 1000 {
@@ -67,23 +68,23 @@ func TestReporting(t *testing.T) {
 		r.start()
 		pass(2 * time.Second)
 		is("at first", 999, `{"status":"up"}`)
-		if st.commits > 4 { // the liveness, and 1000 statuses
-			t.Errorf("%d commits for 1000 endpoints", st.commits)
+		if n := st.commits.Load(); n > 4 { // the liveness, and 1000 statuses
+			t.Errorf("%d commits for 1000 endpoints", n)
 		}
-		before := st.commits
+		before := st.commits.Load()
 		r.set(path(1), "down")
 		pass(500 * time.Millisecond)
 		is("too soon", 1, `{"status":"up"}`)
 		r.set(path(1), "up")
 		pass(3 * time.Second)
-		if st.commits != before {
+		if st.commits.Load() != before {
 			t.Error("a status that came and went was told")
 		}
-		st.failing = true
+		st.failing.Store(true)
 		r.set(path(2), "error")
 		pass(3 * time.Second)
 		r.set(path(3), "")
-		st.failing = false
+		st.failing.Store(false)
 		pass(3 * time.Second)
 		is("after a failure", 2, `{"status":"error"}`)
 		is("gone", 3, "")
