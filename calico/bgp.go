@@ -63,6 +63,8 @@ func (p *BGPPeer) check() *Error {
 		return refuse("ip", nil, "is missing")
 	case p.IP.Zone() != "":
 		return refuse("ip", p.IP, "want an address without a zone")
+	case familyOf(p.IP) == 0:
+		return refuse("ip", p.IP, wantAddress)
 	case p.ASNumber == 0:
 		return refuse("as_num", nil, "is missing; %s", wantAS)
 	}

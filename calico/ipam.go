@@ -66,7 +66,7 @@ func (r *reader) counts() (m map[netip.Prefix]int) {
 		n := r.integerEntry(1, 1<<31-1, "want how many addresses of the block carry the handle, 1 or more")
 		switch _, twice := m[p]; {
 		case r.failed != nil:
-		case err != nil || p != p.Masked():
+		case err != nil || p != p.Masked() || familyOf(p.Addr()) == 0:
 			r.fail(r.pos, "want a block's CIDR as the name")
 		case twice:
 			r.fail(r.pos, "is there twice, in another spelling")

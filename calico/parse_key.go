@@ -323,7 +323,8 @@ func (p *parts) prefix(before, family, text string) bool {
 }
 
 func isFamily(digit string, ip netip.Addr) bool {
-	return digit == "4" && ip.Is4() || digit == "6" && ip.Is6()
+	family := familyOf(ip)
+	return digit == "4" && family == 4 || digit == "6" && family == 6
 }
 
 // unescape undoes the escapes of names. Other uses of % are text: peers before the escapes wrote them.

@@ -92,6 +92,9 @@ func (rule *Rule) checkFamily() *Error {
 			if !p.IsValid() {
 				return refuse(netField(nets, i), nil, "is missing")
 			}
+			if familyOf(p.Addr()) == 0 {
+				return refuse(netField(nets, i), p, wantCIDR)
+			}
 			if rule.IPVersion != 0 && familyOf(p.Addr()) != rule.IPVersion {
 				return refuse(netField(nets, i), p, "with ip_version %d, want a CIDR of that family", rule.IPVersion)
 			}

@@ -19,6 +19,8 @@ const (
 	wantTag       = "want a tag: one or more of [A-Za-z0-9_.-]"
 	wantLabel     = "want a label's name: 1 to 512 of [A-Za-z0-9_./-]"
 	wantMAC       = "want a MAC address like 02:00:00:00:00:01"
+	wantAddress   = "want an IP address"
+	wantCIDR      = "want a CIDR like 192.0.2.0/24 or 2001:db8::/32"
 	wantUTF8      = "want UTF-8 text"
 )
 
@@ -97,8 +99,8 @@ func (r *reader) address() netip.Addr {
 	}
 	start := r.next()
 	a, err := netip.ParseAddr(r.text())
-	if err != nil || a.Zone() != "" {
-		r.fail(start, "want an IP address")
+	if err != nil || a.Zone() != "" || familyOf(a) == 0 {
+		r.fail(start, wantAddress)
 	}
 	return a
 }
@@ -114,7 +116,7 @@ func (r *reader) prefix() netip.Prefix {
 	start := r.next()
 	p, ok := parsePrefix(r.text())
 	if !ok {
-		r.fail(start, "want a CIDR like 192.0.2.0/24 or 2001:db8::/32")
+		r.fail(start, wantCIDR)
 	}
 	return p
 }
@@ -122,10 +124,10 @@ func (r *reader) prefix() netip.Prefix {
 func parsePrefix(text string) (netip.Prefix, bool) {
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
-		return p, err == nil
+		return p, err == nil && familyOf(p.Addr()) != 0
 	}
 	a, err := netip.ParseAddr(text)
-	if err != nil || a.Zone() != "" {
+	if err != nil || a.Zone() != "" || familyOf(a) == 0 {
 		return netip.Prefix{}, false
 	}
 	return netip.PrefixFrom(a, a.BitLen()), true
@@ -140,8 +142,8 @@ func (r *reader) maskedPrefix() netip.Prefix {
 	text := r.text()
 	p, err := netip.ParsePrefix(text)
 	switch {
-	case err != nil:
-		r.fail(start, "want a CIDR like 192.0.2.0/24 or 2001:db8::/32")
+	case err != nil || familyOf(p.Addr()) == 0:
+		r.fail(start, wantCIDR)
 	case p != p.Masked():
 		r.fail(start, "has bits beyond its length; want "+p.Masked().String())
 	}
@@ -153,6 +155,8 @@ func checkPrefix(field string, p netip.Prefix) *Error {
 	switch {
 	case !p.IsValid():
 		return refuse(field, nil, "is missing")
+	case familyOf(p.Addr()) == 0:
+		return refuse(field, p, wantCIDR)
 	case p != p.Masked():
 		return refuse(field, p, "has bits beyond its length; want %s", p.Masked())
 	}
@@ -167,7 +171,7 @@ func (r *reader) addresses() (list []netip.Addr) {
 // entryAddress is an address that must not be null.
 func (r *reader) entryAddress() netip.Addr {
 	if r.peek() == 'n' {
-		r.wrong("want an IP address")
+		r.wrong(wantAddress)
 		return netip.Addr{}
 	}
 	return r.address()
@@ -248,9 +252,14 @@ func decimal(text string, bits int) (uint64, bool) {
 	return n, err == nil
 }
 
+// familyOf is 4 or 6. An IPv4 address in the clothes of an IPv6 one (::ffff:192.0.2.1) is of neither, 0: the kernel
+// would take it for the IPv4 address, which may be somebody else's.
 func familyOf(a netip.Addr) int {
-	if a.Is4() {
+	switch {
+	case a.Is4():
 		return 4
+	case a.Is4In6():
+		return 0
 	}
 	return 6
 }

@@ -74,6 +74,8 @@ func (w *pathWriter) fail(format string, args ...any) {
 // digit writes the 4 or 6 of an address family.
 func (w *pathWriter) digit(ip netip.Addr) {
 	switch {
+	case ip.Is4In6():
+		w.fail("address %s: an IPv4 address cannot be written as one of IPv6", ip)
 	case ip.Is4(), !ip.IsValid() && w.family == 4:
 		w.put("4")
 	case ip.Is6(), w.family == 6:
