@@ -59,7 +59,11 @@ func TestPolicyAgent(t *testing.T) {
 		t.Error("the workload is not reached when the agent was killed")
 	}
 	put(t, st, "/calico/v1/policy/profile/web/rules", `{}`)
-	start(t, h.ns, arguments()...).stop(t)
+	both := start(t, h.ns, arguments("--tunnel-ip", h.ip)...) // beside the overlay
+	if _, text, err := both.page(t.Context(), "/metrics"); err != nil || !strings.Contains(text, "heddle_policy_workloads 1") || !strings.Contains(text, "heddle_overlay_upcalls_total") {
+		t.Errorf("metrics of both agents: %v\n%s", err, text)
+	}
+	both.stop(t)
 	if connects(s.ctl, "10.65.0.1:80") {
 		t.Error("a change that an agent missed is not in force when the next is ready")
 	}

@@ -190,6 +190,16 @@ func (t *tunnels) introduce(name string, peers []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	neighbours, err := t.net.Neighbours()
+	if err != nil {
+		return err
+	}
+	met := map[netip.Addr]hostnet.MAC{}
+	for _, n := range neighbours {
+		if n.Link == name && n.Permanent {
+			met[n.IP] = n.MAC
+		}
+	}
 	var errs []error
 	for _, f := range known {
 		if !slices.Contains(peers, f.Remote) || f.MAC != tunnelMAC(f.Remote) {
@@ -197,7 +207,9 @@ func (t *tunnels) introduce(name string, peers []netip.Addr) error {
 		}
 	}
 	for _, p := range peers {
-		errs = append(errs, t.net.SetNeighbour(name, p, tunnelMAC(p)))
+		if met[p] != tunnelMAC(p) {
+			errs = append(errs, t.net.SetNeighbour(name, p, tunnelMAC(p)))
+		}
 		if !slices.Contains(known, hostnet.Forward{MAC: tunnelMAC(p), Remote: p}) {
 			errs = append(errs, t.net.SetForward(name, hostnet.Forward{MAC: tunnelMAC(p), Remote: p}))
 		}
