@@ -101,6 +101,7 @@ func TestJudge(t *testing.T) {
 		{"invalid accepted", tcp, Place{}, AtWorkload(bKey), peer, addrB, func(p *Packet) { p.State = Invalid }, Config{AcceptInvalid: true}, true, "profile web inbound rule 1"},
 		{"to the host", tcp, AtWorkload(aKey), LocalHost(), addrA, hostIP, nil, Config{}, false, "DefaultEndpointToHostAction DROP"},
 		{"to the host, judged", tcp, AtWorkload(aKey), LocalHost(), addrA, hostIP, nil, Config{ToHost: ToHostAccept}, false, "default deny of tier default"},
+		{"to the host's loopback", tcp, AtWorkload(bKey), LocalHost(), addrB, netip.MustParseAddr("127.0.0.1"), nil, Config{ToHost: ToHostAccept}, false, "destination is the host's loopback"},
 		{"to the host's address", tcp, AtWorkload(aKey), AtHost(eth0), addrA, hostIP, nil, Config{}, false, "DefaultEndpointToHostAction DROP"},
 		{"from the host", udp, LocalHost(), AtWorkload(bKey), hostIP, addrB, nil, Config{}, true, hostItself},
 		{"overridden", udp, Place{}, AtWorkload(bKey), peer, addrB, nil, Config{DropsAccepted: true}, true, "profile gone inbound: has no rules, overridden by DropActionOverride"},

@@ -24,6 +24,10 @@ func (j *judgement) notActive(s side) string {
 
 // source refuses what a workload sends under a name that is not its own (spec §7.5), and all of one that is not active.
 func (j *judgement) source(s side) decision {
+	if j.p.Dst.Is4() && j.p.Dst.IsLoopback() {
+		j.note(workloadName(s), "the destination is the host's loopback: deny")
+		return deny("destination is the host's loopback")
+	}
 	if !active(s) {
 		return j.drop(j.notActive(s))
 	}

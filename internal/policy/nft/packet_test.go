@@ -27,6 +27,7 @@ const (
 	missing   = "missing-rules"
 	toHost    = "workload-to-host"
 	spoofed   = "source"
+	loopback  = "loopback"
 )
 
 // both are the lab's workloads, which a profile opens to everything.
@@ -293,7 +294,8 @@ func TestToHost(t *testing.T) {
 		must(t, l.table.Configure(s))
 		l.commit()
 		l.expect(always...)
-		l.expect(tcp("w1", w1, host1, 80, in), tcp("w1", w1v6, host1v6, 80, in), tcp("w1", w1, host1, 81, byPolicy), tcp("w1", w2, host1, 80, spoofed))
+		l.expect(tcp("w1", w1, host1, 80, in), tcp("w1", w1v6, host1v6, 80, in), tcp("w1", w1, host1, 81, byPolicy), tcp("w1", w2, host1, 80, spoofed),
+			tcp("w1", w1, "127.0.0.1", 80, loopback)) // route_localnet is on
 	}
 	s := usual()
 	s.OpenStack, s.Metadata = true, netip.MustParseAddrPort("127.0.0.1:8775")
@@ -304,7 +306,7 @@ func TestToHost(t *testing.T) {
 		udp("w1", "0.0.0.0", "255.255.255.255", 68, 67, in), udp("w1", w1, host1, 68, 67, in), udp("w1", w2, host1, 68, 67, spoofed),
 		udp("w1", "fe80::1:1", "fe80::1", 546, 547, in), udp("w1", w1, host1, 5000, 53, in), tcp("w1", w1, host1, 53, toHost),
 		tcp("w1", w1, "169.254.169.254", 80, in), tcp("w1", w1, "169.254.169.254", 81, byPolicy), // not the host's: forwarded
-		tcp("w1", w1, host1, 80, toHost),
+		tcp("w1", w1, host1, 80, toHost), udp("w1", w1, "127.0.0.53", 5000, 53, loopback), tcp("w1", w1, "127.0.0.1", 8775, loopback),
 	)
 }
 

@@ -189,8 +189,12 @@ func (b *builder) raw() chain {
 	return base(inet, "prerouting-raw", "filter", "prerouting", priorityRaw, rules...)
 }
 
+// source checks what workloads send. With route_localnet, which the redirect to metadata needs, the kernel would also take
+// what they address to the loopback, where this host serves itself alone.
 func (b *builder) source() chain {
-	return plain("source", do(decide{inName(), mapSource}), do(verdict{goTo, refusedUnknown}))
+	return plain("source",
+		do(implied{version(4)}, within{f: address(4, destination), prefix: netip.MustParsePrefix("127.0.0.0/8")}, verdict{goTo, refusedLoopback}),
+		do(decide{inName(), mapSource}), do(verdict{goTo, refusedUnknown}))
 }
 
 // sourceOther is for sources that are legal though they are nobody's (spec §7.5).

@@ -34,13 +34,14 @@ const (
 	refusedToHost   = "refused-workload-to-host"
 	refusedSource   = "refused-source"
 	refusedTunnel   = "refused-tunnel-peer"
+	refusedLoopback = "refused-loopback"
 	refusedARP      = "refused-arp-sender"
 )
 
 // softRefusals are those that the drop action governs; hardRefusals always drop.
 var (
 	softRefusals = []string{refusedByPolicy, refusedMissing, refusedUnknown, refusedInactive, refusedInvalid, refusedToHost}
-	hardRefusals = []string{refusedSource, refusedTunnel}
+	hardRefusals = []string{refusedSource, refusedTunnel, refusedLoopback}
 )
 
 // listRenderer turns the lists of one stage into rules.
