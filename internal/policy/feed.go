@@ -57,6 +57,7 @@ type feed struct {
 	told      int64         // the revision of the last news
 	cluster   uint64
 	other     bool // the store is another one than that of the last snapshot
+	away      bool // as last logged
 }
 
 func newFeed(st store.Store, every time.Duration, log *slog.Logger) *feed {
@@ -97,7 +98,10 @@ func (f *feed) run(ctx context.Context) error {
 			pause = leastPause / 2
 			continue
 		}
-		f.log.Warn("lost the store; what is in force stays", "error", err, "revision", f.told)
+		if !f.away {
+			f.away = true
+			f.log.Warn("lost the store; what is in force stays", "err", err, "revision", f.told)
+		}
 		if time.Since(began) > mostPause {
 			pause = leastPause
 		}
@@ -134,6 +138,10 @@ func (f *feed) follow(ctx context.Context, list bool) error {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	changes, failed := f.store.Watch(watching, f.told, root)
+	if f.away {
+		f.away = false
+		f.log.Info("following the store again", "revision", f.told)
+	}
 	defer func() {
 		cancel()
 		for range changes { // until the watch has let go
