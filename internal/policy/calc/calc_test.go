@@ -464,3 +464,8 @@ func TestManyPoliciesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func order(n int) *float64 {
+	o := float64(n)
+	return &o
+}
