@@ -52,6 +52,7 @@ func agentCommand() *cobra.Command {
   on the server   heddle host token
   on the host     heddle agent --join TOKEN --tunnel-ip ADDRESS
 After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
+With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp tells other hosts its routes.
 When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,4 +118,63 @@ func connects(ns *nettest.Namespace, to string) bool {
 		return err
 	})
 	return err == nil
+}
+
+// TestPolicyAgentKilled: an agent that is killed at any moment leaves a state from which the next one gets to the same as
+// one that starts on a clean host.
+func TestPolicyAgentKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	const workloads = 4
+	for i := range workloads {
+		w := s.lab.MustNamespace(t, fmt.Sprintf("w%d", i))
+		s.lab.MustVeth(t, h.ns, fmt.Sprintf("cali%d", i), w, "eth0")
+	}
+	st := openData(t, s.data)
+	endpoint := func(i, variant int) (key, value string) {
+		key = fmt.Sprintf("/calico/v1/host/%s/workload/o/w%d/endpoint/e", h.name, i)
+		if variant%5 == 0 {
+			return key, `{"state": "inactive", "name": "gone"}`
+		}
+		return key, fmt.Sprintf(`{"state": "active", "name": "cali%d", "profile_ids": ["p%d"], "ipv4_nets": ["10.65.0.%d/32"], "labels": {"role": "r%d"}}`, i, variant%3, 1+(i+variant)%6, variant%4)
+	}
+	change := func(n int) {
+		key, value := endpoint(n%workloads, n)
+		put(t, st, key, value, fmt.Sprintf("/calico/v1/policy/profile/p%d/rules", n%3), fmt.Sprintf(`{"inbound_rules": [{"src_selector": "role == 'r%d'"}, {"protocol": "tcp", "dst_ports": [%d]}]}`, n%4, 1000+n),
+			fmt.Sprintf("/calico/v1/policy/tier/default/policy/q%d", n%3), fmt.Sprintf(`{"selector": "role == 'r%d'", "order": %d, "inbound_rules": [{"src_selector": "role != 'r%d'"}], "outbound_rules": [{}]}`, n%4, n, n%5))
+	}
+	arguments := []string{"agent", "--policy", "--name", h.name, "--state", h.state}
+	start(t, h.ns, append(arguments, "--join", s.token(t))...).stop(t)
+	n := 0
+	for round := range 6 {
+		agent := launch(t, h.ns, arguments...)
+		if round%2 == 0 {
+			agent.waitReady(t)
+		}
+		for range 15 + 7*round {
+			n++
+			change(n)
+		}
+		agent.kill()
+	}
+	state := func() string {
+		t.Helper()
+		agent := start(t, h.ns, arguments...)
+		agent.stop(t)
+		rules := strings.Split(shown(t, h.ns, "nft", "-s", "list", "ruleset"), "\n")
+		slices.Sort(rules)
+		return strings.Join(rules, "\n") + shown(t, h.ns, "ip", "route", "show", "proto", "79")
+	}
+	after := state()
+	for _, want := range []string{"chain policy/default/q1/in", "source/cali", "10.65.0."} {
+		if !strings.Contains(after, want) {
+			t.Errorf("there is no %s in\n%s", want, after)
+		}
+	}
+	succeed(t, h.ns, "agent", "--cleanup", "--policy", "--name", h.name)
+	if clean := state(); after != clean {
+		t.Errorf("after agents were killed there is\n%s\non a clean host\n%s", after, clean)
+	}
 }
