@@ -86,8 +86,7 @@ func New(o Options) (*Client, error) {
 		Password:             o.Password,
 		DialTimeout:          o.DialTimeout,
 		DialKeepAliveTime:    5 * time.Second, // a member that vanished silently is left after this and the timeout
-		DialKeepAliveTimeout: 3 * time.Second,
-		PermitWithoutStream:  true,
+		DialKeepAliveTimeout: 3 * time.Second, // only while calls or watches run: etcd hangs up on idle clients that ask
 		MaxCallSendMsgSize:   maxSend,
 		MaxCallRecvMsgSize:   math.MaxInt32,
 		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect())},
