@@ -65,40 +65,9 @@ func readManifests(name string, text []byte) ([]manifest, error) {
 	return all, errors.Join(wrong...)
 }
 
-// splitDocuments splits a YAML stream at its lines of three dashes, and leaves out what is empty.
-func splitDocuments(text []byte) [][]byte {
-	var docs [][]byte
-	var doc []byte
-	flush := func() {
-		if hasContent(doc) {
-			docs = append(docs, doc)
-		}
-		doc = nil
-	}
-	for line := range bytes.Lines(text) {
-		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && len(bytes.TrimLeft(rest, " \t\r\n")) == 0 {
-			flush()
-			continue
-		}
-		doc = append(doc, line...)
-	}
-	flush()
-	return docs
-}
-
-// hasContent says whether a document is more than comments.
-func hasContent(doc []byte) bool {
-	for line := range bytes.Lines(doc) {
-		if s := bytes.TrimSpace(line); len(s) > 0 && s[0] != '#' {
-			return true
-		}
-	}
-	return false
-}
-
 // readDocument reads one document: an object, or a list of objects.
 func readDocument(text []byte) ([]document, error) {
-	raw, err := yaml.YAMLToJSONStrict(text)
+	raw, err := onlyDocument(text)
 	if err != nil {
 		return nil, err
 	}

@@ -163,6 +163,44 @@ func TestLabelsOf(t *testing.T) {
 	}
 }
 
+// TestDocumentsInStreams: every way to put several documents into a file, none of which may lose one.
+func TestDocumentsInStreams(t *testing.T) {
+	t.Parallel()
+	tier := func(name string) string {
+		return `{"kind":"Tier","metadata":{"tier":"` + name + `"},"spec":{"order":1}}`
+	}
+	for _, text := range []string{
+		tier("a") + "\n---\n" + tier("b"),
+		"---\n" + tier("a") + "\n--- # the other\n" + tier("b") + "\n",
+		"--- " + tier("a") + "\n--- " + tier("b"),
+		"%YAML 1.1\n---\n" + tier("a") + "\n...\n%YAML 1.1\n---\n" + tier("b") + "\n...\n",
+		tier("a") + "\r\n---\r\n" + tier("b") + "\r\n",
+		tier("a") + tier("b"),
+		tier("a") + "\n" + tier("b") + "\n",
+		"[" + tier("a") + "]\n[" + tier("b") + "]",
+		"- " + tier("a") + "\n- " + tier("b"),
+	} {
+		read, err := readManifests("file", []byte(text))
+		if err != nil || len(read) != 2 || read[0].key != (calico.TierKey{Tier: "a"}) || read[1].key != (calico.TierKey{Tier: "b"}) {
+			t.Errorf("%q is read as %v, %v", text, read, err)
+		}
+	}
+	for _, text := range []string{
+		"{kind: Tier, metadata: {tier: a}, spec: {}}\n{kind: Tier, metadata: {tier: b}, spec: {}}",
+		tier("a") + "\n" + `{"kind":"Tier","metadata":{"tier":"b"},"spec":{"order":1}`,
+		tier("a") + tier("b") + " 42",
+	} {
+		if read, err := readManifests("file", []byte(text)); err == nil {
+			t.Errorf("%q is read as %v", text, read)
+		}
+	}
+	// What looks like a marker within a text is none.
+	read, err := readManifests("file", []byte("kind: GlobalConfig\nmetadata: {name: a}\nspec: |\n  ---\n  ...\n  x\n"))
+	if err != nil || len(read) != 1 || read[0].object != "---\n...\nx\n" {
+		t.Errorf("%v, %v", read, err)
+	}
+}
+
 // FuzzDocuments reads whatever comes, and prints what it has read so that it is read as the same.
 func FuzzDocuments(f *testing.F) {
 	f.Add([]byte("kind: Tier\nmetadata: {tier: t}\nspec: {order: 1}\n---\n- {kind: Ready, spec: true}\n"))

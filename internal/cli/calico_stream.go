@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v2"
+)
+
+// splitDocuments splits a file into its documents, and leaves out what is empty: a stream of YAML at its markers, or JSON
+// texts one after the other, as jq writes them.
+func splitDocuments(text []byte) [][]byte {
+	if docs, ok := splitJSON(text); ok {
+		return docs
+	}
+	var docs [][]byte
+	var doc []byte
+	flush := func() {
+		if hasContent(doc) {
+			docs = append(docs, doc)
+		}
+		doc = nil
+	}
+	for line := range bytes.Lines(text) {
+		if rest, start := cutMarker(line, "---"); start {
+			flush()
+			line = rest // a document may begin here
+		} else if _, end := cutMarker(line, "..."); end {
+			flush()
+			continue
+		}
+		doc = append(doc, line...)
+	}
+	flush()
+	return docs
+}
+
+// cutMarker cuts a marker of YAML off a line: it stands at the line's beginning, and space or the end comes after it.
+func cutMarker(line []byte, marker string) (rest []byte, found bool) {
+	rest, found = bytes.CutPrefix(line, []byte(marker))
+	if !found || len(rest) > 0 && !bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])) {
+		return line, false
+	}
+	return rest, true
+}
+
+// splitJSON splits a text that is nothing but JSON objects and lists.
+func splitJSON(text []byte) (docs [][]byte, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc json.RawMessage
+		err := d.Decode(&doc)
+		if err == io.EOF {
+			return docs, len(docs) > 0
+		}
+		if err != nil || doc[0] != '{' && doc[0] != '[' {
+			return nil, false
+		}
+		docs = append(docs, doc)
+	}
+}
+
+// hasContent says whether a document is more than comments and directives.
+func hasContent(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		if s := bytes.TrimSpace(line); len(s) > 0 && s[0] != '#' && line[0] != '%' {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyDocument is a document as JSON. Text that would be left over behind it is refused: it would be lost.
+func onlyDocument(text []byte) ([]byte, error) {
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	d := goyaml.NewDecoder(bytes.NewReader(text))
+	for documents := 0; ; documents++ {
+		var skipped any
+		switch err := d.Decode(&skipped); {
+		case err == io.EOF:
+			return raw, nil
+		case err != nil:
+			return nil, err
+		case documents > 0:
+			return nil, errors.New("another document follows; put a line --- between them")
+		}
+	}
+}
