@@ -23,15 +23,14 @@ func (f *Fake) Connections() []Connection {
 	return slices.Clone(f.connections)
 }
 
-func (f *Fake) ForgetConnections(addresses ...netip.Addr) (int, error) {
+func (f *Fake) ForgetConnections(addresses ...netip.Addr) error {
 	defer f.lock()()
-	before := len(f.connections)
 	f.connections = slices.DeleteFunc(f.connections, func(c Connection) bool {
 		return slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 			return a == c.Source || a == c.Destination || a == c.ReplySource || a == c.ReplyDestination
 		})
 	})
-	return before - len(f.connections), nil
+	return nil
 }
 
 // The parameters that a fake has, with their values at first: of each link, and of the namespace.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -123,46 +125,64 @@ func TestFakeForgetsConnections(t *testing.T) {
 	ip := netip.MustParseAddr
 	f.Connect(Connection{ip("192.0.2.1"), ip("203.0.113.1"), ip("192.0.2.2"), ip("192.0.2.1")})
 	f.Connect(Connection{ip("192.0.2.3"), ip("192.0.2.4"), ip("192.0.2.4"), ip("192.0.2.3")})
-	forgotten(t, f, 0, "192.0.2.9")
-	forgotten(t, f, 1, "192.0.2.2")
-	forgotten(t, f, 1, "192.0.2.9", "192.0.2.4")
+	left := func() int { return len(f.Connections()) }
+	forgotten(t, f, left, 2, "192.0.2.9")
+	forgotten(t, f, left, 1, "192.0.2.2")
+	forgotten(t, f, left, 0, "192.0.2.9", "192.0.2.4")
 }
 
-// TestForgetConnections has the kernel track connections and deletes those of some addresses.
+// TestForgetConnections has the kernel track connections and deletes those of some addresses, found by us and by itself.
 func TestForgetConnections(t *testing.T) {
 	t.Parallel()
 	host := kernel(t)
 	if _, err := exec.LookPath("conntrack"); err != nil {
 		t.Skip("needs the program conntrack (apt-get install conntrack)")
 	}
-	track := func(args ...string) {
+	run := func(args ...string) (out []byte) {
 		t.Helper()
-		must(t, host.namespace.Do(func() error {
-			out, err := exec.Command("conntrack", append([]string{"-I", "-p", "udp", "--sport", "1", "--dport", "2", "-t", "60"}, args...)...).CombinedOutput()
-			if err != nil {
-				t.Logf("%s", out)
-			}
+		must(t, host.namespace.Do(func() (err error) {
+			out, err = exec.Command("conntrack", args...).Output()
 			return err
 		}))
+		return out
+	}
+	track := func(args ...string) {
+		t.Helper()
+		run(append([]string{"-I", "-p", "udp", "--sport", "1", "--dport", "2", "-t", "60"}, args...)...)
+	}
+	left := func() int {
+		t.Helper()
+		n, err := strconv.Atoi(strings.TrimSpace(string(run("-C"))))
+		must(t, err)
+		return n
 	}
 	track("-s", "192.0.2.1", "-d", "203.0.113.1", "--dst-nat", "192.0.2.2")
 	track("-s", "192.0.2.3", "-d", "192.0.2.4")
+	track("-s", "192.0.2.5", "-d", "192.0.2.6")
 	track("-s", "2001:db8::1", "-d", "2001:db8::2")
-	forgotten(t, host, 0, "192.0.2.9", "2001:db8::9")
-	forgotten(t, host, 1, "192.0.2.2")
-	forgotten(t, host, 2, "192.0.2.3", "2001:db8::2")
+	forgotten(t, host, left, 4, "192.0.2.9", "2001:db8::9")
+	forgotten(t, host, left, 3, "192.0.2.2")
+	forgotten(t, host, left, 1, "192.0.2.3", "2001:db8::2")
+	track("-s", "192.0.2.3", "-d", "192.0.2.4")
+	track("-s", "2001:db8::1", "-d", "2001:db8::2")
+	must(t, host.forgetByFilter(netip.MustParseAddr("192.0.2.9")))
+	if n := left(); n != 3 {
+		t.Errorf("the kernel's filter left %d connections, want 3", n)
+	}
+	must(t, host.forgetByFilter(netip.MustParseAddr("192.0.2.4")))
+	forgotten(t, host, left, 1, "2001:db8::1")
+	forgotten(t, host, left, 0, "192.0.2.6")
 }
 
-func forgotten(t *testing.T, n Net, want int, addresses ...string) {
+func forgotten(t *testing.T, n Net, left func() int, want int, addresses ...string) {
 	t.Helper()
 	var list []netip.Addr
 	for _, a := range addresses {
 		list = append(list, netip.MustParseAddr(a))
 	}
-	got, err := n.ForgetConnections(list...)
-	must(t, err)
-	if got != want {
-		t.Errorf("forgot %d connections of %v, want %d", got, addresses, want)
+	must(t, n.ForgetConnections(list...))
+	if got := left(); got != want {
+		t.Errorf("%d connections are left without those of %v, want %d", got, addresses, want)
 	}
 }
 

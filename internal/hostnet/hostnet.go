@@ -244,8 +244,8 @@ type Net interface {
 	DeleteForward(link string, f Forward) error
 
 	// ForgetConnections deletes the tracked connections that have one of the addresses at either end, before or after
-	// translation, and says how many.
-	ForgetConnections(addresses ...netip.Addr) (int, error)
+	// translation.
+	ForgetConnections(addresses ...netip.Addr) error
 
 	// Watch tells changes from now on until ctx ends; the channel is then closed. Changes of links come in order, so do
 	// those of addresses, of routes and of neighbours, but not across. A reader that is too slow loses events and is told

@@ -95,11 +95,8 @@ func (e *engine) release() {
 		return
 	}
 	slices.SortFunc(left, netip.Addr.Compare)
-	n, err := e.net.ForgetConnections(left...)
-	if err != nil {
+	if err := e.net.ForgetConnections(left...); err != nil {
 		e.log.Warn("cannot forget the connections of addresses that left", "addresses", left, "err", err)
-	} else if n > 0 {
-		e.log.Info("forgot the connections of addresses that left", "addresses", left, "connections", n)
 	}
 }
 

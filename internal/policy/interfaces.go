@@ -213,8 +213,7 @@ func (i *interfaces) tidy(name string, w wiring) error {
 		return true
 	})
 	if len(left) > 0 {
-		_, err := i.net.ForgetConnections(left...)
-		errs = append(errs, err)
+		errs = append(errs, i.net.ForgetConnections(left...))
 	}
 	return errors.Join(errs...)
 }
