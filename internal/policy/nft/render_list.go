@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -77,21 +78,29 @@ func (l listRenderer) rule(id calc.ListID, r *calc.Rule) []rule {
 	return rules
 }
 
-// views are the address sets, by version, that a rule looks into.
-func views(r *calc.Rule) []view {
-	ids := setsOf(r)
-	if len(ids) == 0 {
+// viewsOf are the address sets, by version, that the rules of a list look into, each once.
+func viewsOf(list *calc.List) []view {
+	if list == nil || list.Missing != "" {
 		return nil
 	}
 	var all []view
-	for _, v := range versions(r) {
-		if len(match(r, v)) > 0 {
+	for i := range list.Rules {
+		r := &list.Rules[i]
+		ids := setsOf(r)
+		if len(ids) == 0 {
+			continue
+		}
+		for _, v := range versions(r) {
+			if len(match(r, v)) == 0 {
+				continue
+			}
 			for _, id := range ids {
 				all = append(all, view{id, v})
 			}
 		}
 	}
-	return all
+	slices.SortFunc(all, func(a, b view) int { return cmp.Or(strings.Compare(string(a.id), string(b.id)), a.version-b.version) })
+	return slices.Clone(slices.Compact(all)) // there are many lists: no more room than it needs
 }
 
 // action is what a rule does to a packet that it matches.

@@ -14,7 +14,7 @@ import (
 // listState is the chain of a list of rules that some judge asks.
 type listState struct {
 	users int
-	views map[view]bool // of address sets that its rules name
+	views []view // of address sets that its rules name, each once
 }
 
 // view names an address set of a version.
@@ -349,7 +349,7 @@ func (t *Table) releaseList(k listKey) {
 	}
 	delete(t.used, k)
 	t.unwant(ref{inet, k.chain()})
-	for v := range l.views {
+	for _, v := range l.views {
 		t.useSet(v, -1)
 	}
 }
@@ -358,18 +358,11 @@ func (t *Table) releaseList(k listKey) {
 func (t *Table) settleList(k listKey) {
 	l, list, render := t.used[k], t.lists[k.list].List, listRenderer{k.stage, t.settings.LogPrefix}
 	old := l.views
-	l.views = map[view]bool{}
-	if list != nil && list.Missing == "" {
-		for i := range list.Rules {
-			for _, v := range views(&list.Rules[i]) {
-				if !l.views[v] {
-					l.views[v] = true
-					t.useSet(v, 1)
-				}
-			}
-		}
+	l.views = viewsOf(list)
+	for _, v := range l.views {
+		t.useSet(v, 1)
 	}
-	for v := range old {
+	for _, v := range old {
 		t.useSet(v, -1)
 	}
 	t.want(ref{inet, k.chain()}, &wantedChain{rules: func() []rule { return render.rules(k.list, list) }})
@@ -379,7 +372,7 @@ func (t *Table) settleList(k listKey) {
 func (t *Table) useSet(v view, by int) {
 	s := t.addresses[v.id]
 	if s == nil {
-		s = &addressState{members: map[netip.Addr]struct{}{}, gone: true}
+		s = &addressState{gone: true}
 		t.addresses[v.id] = s
 	}
 	s.users[v.index()] += by

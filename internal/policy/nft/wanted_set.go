@@ -94,11 +94,11 @@ func (s *namedSet) changes() (add, remove []element) {
 
 // addressState is an address set of the calculation, of both versions.
 type addressState struct {
-	members map[netip.Addr]struct{}
+	members members
 	was     map[netip.Addr]bool // of those touched since the last commit: were they members? Nil unless there
 	there   bool                // in the kernel, of one version at least, since the last commit
 	gone    bool
-	users   [2]int // rules that name it, for IPv4 and IPv6
+	users   [2]int // lists that name it, for IPv4 and IPv6
 }
 
 func (s *addressState) touch(a netip.Addr) {
@@ -109,42 +109,46 @@ func (s *addressState) touch(a netip.Addr) {
 		s.was = map[netip.Addr]bool{}
 	}
 	if _, ok := s.was[a]; !ok {
-		_, s.was[a] = s.members[a]
+		s.was[a] = s.members.has(a)
 	}
+}
+
+// clear takes all members away.
+func (s *addressState) clear() {
+	for _, v := range []int{4, 6} {
+		for a := range s.members.of(v) {
+			s.touch(a)
+		}
+	}
+	s.members = members{}
 }
 
 func (t *Table) updateSet(id calc.SetID, c *calc.SetChange) {
 	s := t.addresses[id]
 	if c == nil || c.Gone {
 		if s != nil {
-			for a := range s.members {
-				s.touch(a)
-			}
-			clear(s.members)
+			s.clear()
 			s.gone = true
 			t.dirty.addresses[id] = true
 		}
 		return
 	}
 	if s == nil {
-		s = &addressState{members: make(map[netip.Addr]struct{}, len(c.Added))}
+		s = &addressState{}
 		t.addresses[id] = s
 	}
 	s.gone = false
 	if c.New {
-		for a := range s.members {
-			s.touch(a)
-		}
-		clear(s.members)
+		s.clear()
 	}
 	for _, a := range c.Removed {
 		s.touch(a)
-		delete(s.members, a)
+		s.members.remove(a)
 	}
 	for _, a := range c.Added {
 		s.touch(a)
-		s.members[a] = struct{}{}
 	}
+	s.members.add(c.Added)
 	t.dirty.addresses[id] = true
 }
 
@@ -159,13 +163,12 @@ func newAddressView(id calc.SetID, s *addressState, version int) addressView {
 	return addressView{s, addressSet(setName(id, version), version), version}
 }
 
-func (v addressView) ours(a netip.Addr) bool { return a.Is4() == (v.version == 4) }
-func (v addressView) shape() *set            { return v.set }
+func (v addressView) shape() *set { return v.set }
 
 func (v addressView) all() iter.Seq[element] {
 	return func(yield func(element) bool) {
-		for a := range v.state.members {
-			if v.ours(a) && !yield(element{key: string(a.AsSlice())}) {
+		for a := range v.state.members.of(v.version) {
+			if !yield(element{key: string(a.AsSlice())}) {
 				return
 			}
 		}
@@ -174,16 +177,15 @@ func (v addressView) all() iter.Seq[element] {
 
 func (v addressView) has(key string) (element, bool) {
 	a, _ := netip.AddrFromSlice([]byte(key))
-	_, ok := v.state.members[a]
-	return element{key: key}, ok
+	return element{key: key}, v.state.members.has(a)
 }
 
 func (v addressView) changes() (add, remove []element) {
 	for a, was := range v.state.was {
-		if !v.ours(a) {
+		if a.Is4() != (v.version == 4) {
 			continue
 		}
-		_, is := v.state.members[a]
+		is := v.state.members.has(a)
 		switch e := (element{key: string(a.AsSlice())}); {
 		case is && !was:
 			add = append(add, e)
