@@ -70,6 +70,11 @@ func readPolicyCase(n node) (*policyCase, error) {
 			return nil, err
 		}
 	}
+	for _, field := range []string{"endpoints", "packets"} { // what is about nothing would pass
+		if o.get(field).null() {
+			return nil, fileErrorf(o.under(field), "is missing")
+		}
+	}
 	return c, nil
 }
 

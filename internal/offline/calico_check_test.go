@@ -150,6 +150,10 @@ func TestCheckRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, input, want string }{
 		{"not a file of this kind", `[1`, "neither YAML nor JSON"},
 		{"a case that is no object", `[1]`, "case 1: 1 is not an object"},
+		{"an empty file", ``, "case 1.endpoints: is missing"},
+		{"null", `null`, "case 1.endpoints: is missing"},
+		{"an empty case", `[{}]`, "case 1.endpoints: is missing"},
+		{"no packets", `{"id": "x", "endpoints": {}}`, "case x.packets: is missing"},
 		{"an unknown field of a case", `{"id": "x", "policie": {}}`, "case x.policie: unknown field; did you mean policies?"},
 		{"a policy without a tier", oneWorkload(`, "policies": {"web": {}}`, ""), `case one.policies: "web" is not a tier, a slash and a name`},
 		{"a tier that cannot be written", oneWorkload(`, "tiers": {"a/b": {}}`, ""), "case one.tiers.a/b: "},
