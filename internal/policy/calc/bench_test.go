@@ -7,7 +7,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/policy/calc"
-	"heddle/internal/policy/calc/calctest"
+	"heddle/internal/policy/calctest"
 )
 
 const here = calctest.Here

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"heddle/internal/policy/calc"
-	"heddle/internal/policy/calc/calctest"
+	"heddle/internal/policy/calctest"
 )
 
 // Large networks from decoded objects to rendered rules: the calculation, and what it says turned into all operations and
