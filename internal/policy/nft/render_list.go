@@ -91,7 +91,7 @@ func viewsOf(list *calc.List) []view {
 			continue
 		}
 		for _, v := range versions(r) {
-			if len(match(r, v)) == 0 {
+			if !possible(r, v) {
 				continue
 			}
 			for _, id := range ids {
@@ -180,7 +180,7 @@ func versions(r *calc.Rule) []int {
 // match is a rule's criteria for packets of a version: a packet meets those of one of the results, or none. There is none
 // where no packet can meet them.
 func match(r *calc.Rule, v int) [][]statement {
-	if v == 6 && r.Protocol == calico.ProtocolICMP || v == 4 && r.Protocol == calico.ProtocolICMPv6 {
+	if !possible(r, v) {
 		return nil
 	}
 	m := matcher{version: v, rules: 1}
@@ -198,10 +198,31 @@ func match(r *calc.Rule, v int) [][]statement {
 	m.sets(destination, false, r.DstSets)
 	m.sets(source, true, r.NotSrcSets)
 	m.sets(destination, true, r.NotDstSets)
-	if m.impossible {
-		return nil
-	}
 	return m.all()
+}
+
+// possible says whether a packet of a version can meet a rule's criteria.
+func possible(r *calc.Rule, v int) bool {
+	if v == 6 && r.Protocol == calico.ProtocolICMP || v == 4 && r.Protocol == calico.ProtocolICMPv6 {
+		return false
+	}
+	for i, nets := range [][]netip.Prefix{r.SrcNets, r.DstNets, r.NotSrcNets, r.NotDstNets} {
+		own := ofFamily(nets, v)
+		if len(nets) > 0 && len(own) == 0 || i >= 2 && slices.ContainsFunc(own, everything) {
+			return false // no address of the version is in any, or every one is
+		}
+	}
+	return true
+}
+
+// ofFamily picks the prefixes of a version.
+func ofFamily(nets []netip.Prefix, v int) (own []netip.Prefix) {
+	for _, n := range nets {
+		if n.Addr().Is4() == (v == 4) {
+			own = append(own, n)
+		}
+	}
+	return own
 }
 
 // The kernel takes ever longer to make a nameless set the more sets there are, so short lists do without: a positive one
@@ -219,7 +240,6 @@ type matcher struct {
 	rules      int           // how many all alternatives make
 	ofAddress  bool          // a criterion implies the version for nft
 	ofProtocol bool          // likewise the protocol
-	impossible bool
 }
 
 func (m *matcher) must(all ...statement) {
@@ -326,21 +346,9 @@ func (m *matcher) icmp(r *calc.Rule) {
 
 // nets are criteria on prefixes of the version: any of them, or none of them.
 func (m *matcher) nets(of end, not bool, nets []netip.Prefix) {
-	var own []netip.Prefix
-	for _, n := range nets {
-		if n.Addr().Is4() == (m.version == 4) {
-			own = append(own, n)
-		}
-	}
-	if len(nets) == 0 {
-		return
-	}
-	if len(own) == 0 || not && slices.ContainsFunc(own, everything) {
-		m.impossible = true // no address of the version is in any, or every one is
-		return
-	}
-	if slices.ContainsFunc(own, everything) {
-		return
+	own := ofFamily(nets, m.version)
+	if len(own) == 0 || slices.ContainsFunc(own, everything) {
+		return // possible has seen to those that no packet meets
 	}
 	m.ofAddress = true
 	f := address(m.version, of)
