@@ -151,7 +151,7 @@ func TestNotKeys(t *testing.T) {
 		"/calico/v1/host/h/workload/o/w/endpoint", "/calico/v1/host/h/workload/o/w/endpoint/e/x", "/calico/v1/host/h/workload/o//endpoint/e", "/calico/v1/host/h/workload/o/w/endpoints/e",
 		"/calico/v1/host/h/endpoint", "/calico/v1/host/h/endpoint/a/b", "/calico/host/h/endpoint/e", "/calico/host/h/metadata",
 		"/calico/v1/policy/profile/p", "/calico/v1/policy/profile/p/refcount", "/calico/policy/profile/p/labels", "/calico/policy/profile/p/rules/x", "/calico/policy/tier/t/metadata",
-		"/calico/v1/policy/tier/t", "/calico/v1/policy/tier/t/policy", "/calico/v1/policy/tier/t/policy/a/b", "/calico/v1/policy/tier/t/metadata/x",
+		"/calico/v1/policy/tier/t", "/calico/v1/policy/tier/t/policy", "/calico/v1/policy/tier/t/policy/a/b", "/calico/v1/policy/tier/t/policy/p/labels", "/calico/v1/policy/tier/t/policy/p/tags", "/calico/v1/policy/tier/t/metadata/x",
 		// The peer panicked here.
 		"/calico/v1/ipam/v4/pool/10.0.0.0", "/calico/v1/ipam/v4/pool", "/calico/v1/ipam/v4/pool/10.0.0.0-", "/calico/v1/ipam/v4/pool/-8", "/calico/v1/ipam/v4/pool/10.0.0.0-8-8",
 		"/calico/v1/ipam/v4/pool/10.0.0.0/8", "/calico/v1/ipam/v4/pool/10.0.0.0-33", "/calico/v1/ipam/v4/pool/10.0.0.0--8", "/calico/v1/ipam/v4/pool/10.0.0.0-+8", "/calico/v1/ipam/v4/pool/10.0.0.0-08",

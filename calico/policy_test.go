@@ -68,6 +68,8 @@ func TestPolicy(t *testing.T) {
 		{"annotations", `{"selector":"all()","annotations":{"b":"1","a":"2"}}`, form(`"all()"`, `,"annotations":{"a":"2","b":"1"}`), ""},
 		{"annotations of another type", `{"selector":"all()","annotations":{"b":1}}`, "", `annotations.b: 1: want a string`},
 		{"unknown member", `{"selector":"all()","tier":"x"}`, "", `tier: unknown member`},
+		{"labels", `{"selector":"all()","labels":{"a":"b"}}`, "", `labels: unknown member`},
+		{"tags", `{"selector":"all()","tags":["a"]}`, "", `tags: unknown member`},
 		{"a bad rule", `{"selector":"all()","inbound_rules":[{"src_selector":"a =="}]}`, "", `inbound_rules[0].src_selector: "a ==": `},
 	})
 	checkValues(t, KindTier, []valueCase{
