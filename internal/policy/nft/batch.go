@@ -9,9 +9,9 @@ import (
 
 // Backend is where rulesets are: the kernel ([Kernel]), or a [Fake] that behaves. Its methods are for a [Table].
 type Backend interface {
-	// commit carries out all of a batch or nothing of it. An error names the operation that was refused; whether anything
-	// was carried out is then known only by reading.
-	commit(ctx context.Context, b batch) error
+	// commit carries out one batch after another, all of a batch or nothing of it. An error names the operation that was
+	// refused; what was carried out is then known only by reading.
+	commit(ctx context.Context, batches ...batch) error
 	// read gives what is in our tables.
 	read(ctx context.Context) (*found, error)
 	// generation changes with every commit of anybody to any table. It is one more after a commit.

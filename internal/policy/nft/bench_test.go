@@ -163,9 +163,7 @@ func BenchmarkRender(b *testing.B) {
 		table.settle()
 		found, err := table.backend.read(b.Context())
 		must(b, err)
-		if _, _, err := encodeBatch(slicesOf(table.plan(found))); err != nil {
-			b.Fatal(err)
-		}
+		must(b, encode(slicesOf(table.plan(found))).err)
 	}
 }
 

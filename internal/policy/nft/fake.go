@@ -79,24 +79,33 @@ func (f *Fake) String() string {
 	return b.String()
 }
 
-func (f *Fake) commit(ctx context.Context, b batch) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
+func (f *Fake) commit(ctx context.Context, batches ...batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, b := range batches {
+		if err := f.commitOne(ctx, b); err != nil {
+			return fmt.Errorf("nftables: %w", err)
+		}
+	}
+	return nil
+}
+
+func (f *Fake) commitOne(ctx context.Context, b batch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if f.refuse != nil {
 		if err := f.refuse(b.String()); err != nil {
-			return fmt.Errorf("nftables: %w", err)
+			return err
 		}
 	}
 	next := f.now.clone()
 	for _, o := range b {
 		if f.withoutARP && o.ref.table == arp {
-			return fmt.Errorf("nftables: %s: %w", o, errors.ErrUnsupported)
+			return fmt.Errorf("%s: %w", o, errors.ErrUnsupported)
 		}
 		if err := next.carryOut(o); err != nil {
-			return fmt.Errorf("nftables: %s: %w", o, err)
+			return fmt.Errorf("%s: %w", o, err)
 		}
 	}
 	f.now = next

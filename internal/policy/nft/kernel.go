@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -100,26 +101,43 @@ func (k *Kernel) drain() {
 	}
 }
 
-func (k *Kernel) commit(ctx context.Context, b batch) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
-	encoded, origins, err := encodeBatch(b)
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
+// commit encodes each batch while the kernel is at the one before.
+func (k *Kernel) commit(ctx context.Context, batches ...batch) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var now, next encoded
+	if len(batches) > 0 {
+		now = encode(batches[0])
+	}
+	for i, b := range batches {
+		var encoding sync.WaitGroup
+		if i+1 < len(batches) {
+			encoding.Go(func() { next = encode(batches[i+1]) })
+		}
+		err := k.commitOne(ctx, b, now)
+		encoding.Wait()
+		if err != nil {
+			return fmt.Errorf("nftables: %w", err)
+		}
+		now = next
+	}
+	return nil
+}
+
+func (k *Kernel) commitOne(ctx context.Context, b batch, e encoded) error {
+	if err := cmp.Or(ctx.Err(), e.err); err != nil {
+		return err
+	}
 	k.drain()
-	if err := k.send(encoded); err != nil {
-		return fmt.Errorf("nftables: %w", err)
+	if err := k.send(e.bytes); err != nil {
+		return err
 	}
 	refused, err := k.answers()
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return err
 	}
 	if len(refused) > 0 {
-		return fmt.Errorf("nftables: %s: %w", origins.name(b, refused[0].sequence), asOurs(refused[0].errno))
+		return fmt.Errorf("%s: %w", e.origins.name(b, refused[0].sequence), asOurs(refused[0].errno))
 	}
 	return nil
 }
@@ -174,8 +192,14 @@ func (o origins) name(b batch, sequence uint32) string {
 	return "commit"
 }
 
-// encodeBatch is the batch as the kernel takes it.
-func encodeBatch(b batch) ([]byte, origins, error) {
+// encoded is a batch as the kernel takes it, or why it cannot be.
+type encoded struct {
+	bytes   []byte
+	origins origins
+	err     error
+}
+
+func encode(b batch) encoded {
 	var buf buffer
 	origins := make(origins, len(b))
 	buf.bracket(unix.NFNL_MSG_BATCH_BEGIN, 0)
@@ -184,7 +208,7 @@ func encodeBatch(b batch) ([]byte, origins, error) {
 		origins[i] = uint32(buf.messages + 1)
 		last = len(buf.bytes)
 		if err := buf.operation(o); err != nil {
-			return nil, nil, err
+			return encoded{err: err}
 		}
 	}
 	if len(b) > 0 {
@@ -193,7 +217,7 @@ func encodeBatch(b batch) ([]byte, origins, error) {
 		binary.NativeEndian.PutUint16(buf.bytes[last+6:], flags|unix.NLM_F_ACK)
 	}
 	buf.bracket(unix.NFNL_MSG_BATCH_END, 0)
-	return buf.bytes, origins, nil
+	return encoded{bytes: buf.bytes, origins: origins}
 }
 
 // lastMessage finds where the last message begins, from the beginning of one.

@@ -178,18 +178,18 @@ func TestPieces(t *testing.T) {
 
 // Whatever the kernel sends, reading it neither fails nor hangs.
 func FuzzMessages(f *testing.F) {
-	encoded, _, err := encodeBatch(batch{
+	e := encode(batch{
 		{kind: addTable, ref: ref{table: inet}},
 		{kind: addSet, ref: inetRef("s"), set: floatingMap(4)},
 		elementsOp(addElements, verdictMap("m"), dispatch("a", verdict{goTo, "b"})),
 		{kind: addChain, ref: inetRef("c"), hook: &hook{"filter", "forward", 1}},
 		ruleOps("c", connectionRule(&Settings{})),
 	})
-	if err != nil {
-		f.Fatal(err)
+	if e.err != nil {
+		f.Fatal(e.err)
 	}
-	f.Add(encoded)
-	f.Add(encoded[:len(encoded)-3])
+	f.Add(e.bytes)
+	f.Add(e.bytes[:len(e.bytes)-3])
 	f.Fuzz(func(t *testing.T, datagram []byte) {
 		concernsUs(datagram)
 		for m := range messages(datagram) {

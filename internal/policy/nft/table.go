@@ -308,11 +308,9 @@ func (t *Table) mend(ctx context.Context) (string, error) {
 // carryOut commits a plan and remembers what is there after it.
 func (t *Table) carryOut(ctx context.Context, p plan) error {
 	parts := p.parts()
-	for _, part := range parts {
-		if err := t.backend.commit(ctx, part); err != nil {
-			t.have.known = false
-			return err
-		}
+	if err := t.backend.commit(ctx, parts...); err != nil {
+		t.have.known = false
+		return err
 	}
 	if len(parts) > 0 {
 		now, err := t.backend.generation(ctx)
