@@ -105,15 +105,13 @@ func (e *engine) release() {
 func (e *engine) forward() {
 	if !e.applied {
 		e.forwardIPv4()
+		e.tellLooseRPF()
 	}
 	ipv6 := func(a netip.Addr) bool { return a.Is6() }
 	for _, w := range e.assigned.wirings {
-		if e.forwards6 || !slices.ContainsFunc(w.Routed, ipv6) {
-			continue
-		}
-		e.forwards6 = true
-		if err := e.net.Set(hostnet.Setting{Name: "ipv6/conf/all/forwarding", Value: "1"}); err != nil && !errors.Is(err, hostnet.ErrNotFound) {
-			e.log.Error("cannot make this host forward IPv6: workloads reach nobody by it", "err", err)
+		if !e.forwards6 && slices.ContainsFunc(w.Routed, ipv6) {
+			e.forwards6 = true
+			e.forwardIPv6()
 		}
 	}
 }
@@ -123,6 +121,16 @@ func (e *engine) forwardIPv4() {
 	if err != nil {
 		e.log.Error("cannot make this host forward packets: workloads reach nobody", "err", err)
 	}
+}
+
+func (e *engine) forwardIPv6() {
+	if err := e.net.Set(hostnet.Setting{Name: "ipv6/conf/all/forwarding", Value: "1"}); err != nil && !errors.Is(err, hostnet.ErrNotFound) {
+		e.log.Error("cannot make this host forward IPv6: workloads reach nobody by it", "err", err)
+	}
+}
+
+// tellLooseRPF warns of a setting that weakens the kernel's own check of IPv4 sources (spec §7.5).
+func (e *engine) tellLooseRPF() {
 	if all, err := e.net.Setting("ipv4/conf/all/rp_filter"); err == nil && all == "2" && !e.settings.IgnoreLooseRPF {
 		e.log.Warn("net.ipv4.conf.all.rp_filter is 2 (loose): it overrides the strict check on workload interfaces; " +
 			"sources are checked by our own rules all the same. Set it to 1 or 0, or IgnoreLooseRPF")
@@ -135,6 +143,10 @@ func (e *engine) keep(ctx context.Context) time.Time {
 	if every := e.settings.RoutesRefresh; every > 0 && !now.Before(e.sweepAt) {
 		e.sweepAt = now.Add(every)
 		e.wiring.Sweep()
+		e.forwardIPv4()
+		if e.forwards6 {
+			e.forwardIPv6()
+		}
 	}
 	next := earlier(e.wiring.Pass(ctx), e.mend(ctx))
 	if e.ifaces.touched {

@@ -165,13 +165,15 @@ func TestMend(t *testing.T) {
 		l.host.MustIP(t, do)
 		l.wait(do+" to be undone", func() bool { return textOf(l.text()) == textOf(text) })
 	}
-	if err := l.host.Sysctl("net/ipv4/conf/cali1/proxy_arp", "0"); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"net/ipv4/conf/cali1/proxy_arp", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		if err := l.host.Sysctl(name, "0"); err != nil {
+			t.Fatal(err)
+		}
+		l.wait(name+" to be set again", func() bool {
+			out, err := l.host.Output(t.Context(), "cat", "/proc/sys/"+name)
+			return err == nil && strings.TrimSpace(out) == "1"
+		})
 	}
-	l.wait("proxy_arp to be set again", func() bool {
-		out, err := l.host.Output(t.Context(), "cat", "/proc/sys/net/ipv4/conf/cali1/proxy_arp")
-		return err == nil && strings.TrimSpace(out) == "1"
-	})
 	l.host.MustIP(t, "link set cali1 down", "link set cali1 up", "addr add fe80::1/64 dev cali1 nodad")
 	l.mustReach(l.outside, a.v4, 80)
 	l.mustReach(l.outside, a.v6, 80)
