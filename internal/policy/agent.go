@@ -36,6 +36,7 @@ type Options struct {
 type Agent struct {
 	opts      Options
 	log       *slog.Logger
+	journal   *journal // behind log
 	ready     chan struct{}
 	sameEvery time.Duration          // how often the store is asked whether it is still the same
 	waiting   atomic.Pointer[string] // what for, after the last pass
@@ -50,7 +51,8 @@ func New(o Options) *Agent {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), sameEvery: sameEvery}
+	j := newJournal(logDirectory)
+	return &Agent{opts: o, log: j.logger(o.Log), journal: j, ready: make(chan struct{}), sameEvery: sameEvery}
 }
 
 // String names the task, with what it waits for.
@@ -124,6 +126,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer net.Close()
+	defer a.journal.close()
 	return a.work(ctx, net)
 }
 
@@ -162,6 +165,7 @@ func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	defer a.setTable(nil)
 	e := newEngine(a.opts.Host, net, table, r, a.log)
 	e.sources.Environment, e.sources.File, e.resync = a.opts.Environment, a.opts.File, f.resync
+	e.logTo = a.journal.configure
 	foreign := make(chan struct{}, 1)
 	events, err := net.Watch(ctx)
 	if err != nil {

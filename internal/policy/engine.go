@@ -38,6 +38,7 @@ type engine struct {
 	report  *reporter
 	sources Sources // of settings; the datastore's are filled in
 	resync  func()  // asks for a snapshot of the store
+	logTo   func(Logging) error
 
 	known     known
 	bound     map[string]bool // interfaces of the overlay; nil: not known yet
@@ -89,7 +90,7 @@ type counts struct {
 }
 
 func newEngine(host string, n hostnet.Net, rules ruleset, report *reporter, log *slog.Logger) *engine {
-	e := &engine{host: host, net: n, rules: rules, calc: calc.New(host), log: log, now: time.Now, begun: time.Now(), report: report, resync: func() {},
+	e := &engine{host: host, net: n, rules: rules, calc: calc.New(host), log: log, now: time.Now, begun: time.Now(), report: report, resync: func() {}, logTo: func(Logging) error { return nil },
 		known: newKnown(), devices: map[string]*device{}, names: map[int]string{}, addresses: map[int]map[netip.Addr]bool{},
 		workloads: map[calico.WorkloadEndpointKey]*calc.Workload{}, hosts: map[calico.HostEndpointKey]*calc.Host{},
 		passed: map[calico.WorkloadEndpointKey]*calc.Workload{}, wired: map[string]wiring{}, statuses: map[string]string{},
@@ -164,6 +165,12 @@ func (e *engine) resolve() error {
 		}
 		if !slices.Contains(e.problems, p.Error()) {
 			e.logProblem(p)
+		}
+	}
+	if err := e.logTo(settings.Logging); err != nil {
+		told = append(told, err.Error())
+		if !slices.Contains(e.problems, err.Error()) {
+			e.log.Error("the log goes to the screen alone", "error", err)
 		}
 	}
 	e.problems = told

@@ -29,6 +29,7 @@ type Settings struct {
 	RulesRefresh      time.Duration // of nftables against what is wanted; 0: on events only
 	RoutesRefresh     time.Duration // of routes against what is wanted; 0: on events only
 	MaxSetSize        int           // addresses of a set
+	Logging           Logging       // where the agent's log goes
 }
 
 // setting is one line of the table: how a value is read into Settings. A value that cannot be read is replaced by the
@@ -66,6 +67,9 @@ func table() map[string]setting {
 		"maxipsetsize":                 {"1048576", false, number(1, 1<<26, func(s *Settings) *int { return &s.MaxSetSize })},
 		"disableconntrackinvalidcheck": {"false", false, truth(func(s *Settings) *bool { return &s.Rules.AcceptInvalid })},
 		"clustertype":                  {"", false, readClusterType},
+		"logseverityscreen":            {"", false, readScreenLevel},
+		"logfilepath":                  {"none", false, readLogFile},
+		"logseverityfile":              {"INFO", false, readFileLevel},
 	}
 	for _, name := range withoutEffect {
 		t[name] = setting{}
@@ -84,10 +88,10 @@ func Hostname(environment, file map[string]string) string {
 	return lower(file)[hostname]
 }
 
-// withoutEffect are the settings that peers know and that Heddle has no use for: how to reach etcd, where to log and
-// what to serve come from Heddle's own flags, kernel events make polling needless, and nobody is told of usage.
+// withoutEffect are the settings that peers know and that Heddle has no use for: how to reach etcd and what to serve come
+// from Heddle's own flags, the system's log is the screen's, kernel events make polling needless, and nobody is told of usage.
 var withoutEffect = []string{hostname, "etcdendpoints", "etcdaddr", "etcdscheme", "etcdkeyfile", "etcdcertfile", "etcdcafile",
-	"logfilepath", "logseverityfile", "logseverityscreen", "logseveritysys", "ipsetsrefreshinterval", "hostinterfacepollinterval", "startupcleanupdelay",
+	"logseveritysys", "ipsetsrefreshinterval", "hostinterfacepollinterval", "startupcleanupdelay",
 	"iptablesmarkmask", "chaininsertmode", "prometheusmetricsenabled", "prometheusmetricsport", "healthenabled", "healthport",
 	"clusterguid", "usagereportingenabled", "marker", "bgp_as", "bgp_node_mesh", "dns_domain"}
 
@@ -119,7 +123,7 @@ func (p Problem) Unwrap() error { return p.Err }
 var errUnknown = errors.New("no such setting; ignored")
 
 // errNoEffect says that peers know a setting which is given on this host, and that Heddle has no use for it.
-var errNoEffect = errors.New("it has no effect: how to reach etcd, what to log and what to serve are flags of heddle agent")
+var errNoEffect = errors.New("it has no effect: how to reach etcd and what to serve are flags of heddle agent")
 
 // Resolve finds each setting's value in the highest source that has one and reads it. Problems are in order of names.
 func Resolve(from Sources) (Settings, []Problem) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -65,9 +66,16 @@ func TestSettings(t *testing.T) {
 			want:     func(s *Settings) { s.IPIP, s.IgnoreLooseRPF, s.EndpointReporting, s.IPv6 = true, true, true, false },
 			problems: []string{"disableconntrackinvalidcheck"}},
 		"an unknown name is a warning": {from: Sources{Global: map[string]string{"Frobnicate": "1"}}, want: func(*Settings) {}, problems: []string{"frobnicate"}},
-		"known, without effect":        {from: Sources{Global: map[string]string{"UsageReportingEnabled": "true", "ClusterGUID": "x"}, Host: map[string]string{"LogSeverityScreen": "INFO"}}, want: func(*Settings) {}},
-		"without effect, on this host": {from: Sources{File: map[string]string{"EtcdAddr": "192.0.2.1:2379", "FelixHostname": "x"}, Environment: map[string]string{"LOGFILEPATH": "none"}},
-			want: func(*Settings) {}, problems: []string{"etcdaddr", "logfilepath"}},
+		"known, without effect":        {from: Sources{Global: map[string]string{"UsageReportingEnabled": "true", "ClusterGUID": "x"}, Host: map[string]string{"LogSeveritySys": "INFO"}}, want: func(*Settings) {}},
+		"without effect, on this host": {from: Sources{File: map[string]string{"EtcdAddr": "192.0.2.1:2379", "FelixHostname": "x"}, Environment: map[string]string{"LOGSEVERITYSYS": "none"}},
+			want: func(*Settings) {}, problems: []string{"etcdaddr", "logseveritysys"}},
+		"the log": {from: Sources{Global: map[string]string{"LogFilePath": "/var/log/calico/felix.log", "LogSeverityFile": "Warning"}, Host: map[string]string{"LogSeverityScreen": "DEBUG"}},
+			want: func(s *Settings) {
+				debug := slog.LevelDebug
+				s.Logging = Logging{Screen: &debug, File: "/var/log/calico/felix.log", FileLevel: slog.LevelWarn}
+			}},
+		"a log file elsewhere, unknown severities": {from: Sources{Global: map[string]string{"LogFilePath": "/var/log/../../etc/passwd", "LogSeverityFile": "loud", "LogSeverityScreen": "x"}},
+			want: func(*Settings) {}, problems: []string{"logfilepath", "logseverityfile", "logseverityscreen"}},
 		"no action": {from: Sources{Global: map[string]string{"DefaultEndpointToHostAction": "REJECT"}}, want: func(*Settings) {},
 			problems: []string{"defaultendpointtohostaction"}, fatal: true},
 		"actions": {from: Sources{Global: map[string]string{"DefaultEndpointToHostAction": "return", "DropActionOverride": "log-and-accept"}},
