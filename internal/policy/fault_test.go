@@ -243,9 +243,15 @@ func TestStoreAway(t *testing.T) {
 	web := func(port string) string {
 		return `{"inbound_rules": [{"protocol": "tcp", "dst_ports": [` + port + `]}], "outbound_rules": [{}]}`
 	}
-	l.put("/calico/v1/Ready", "true", "/calico/v1/policy/profile/web/rules", web("80"), a.key(), a.endpoint("{}", `["web"]`), b.key(), b.endpoint("{}", `["web"]`))
+	all := []string{"/calico/v1/Ready", "true", "/calico/v1/policy/profile/web/rules", web("80"), a.key(), a.endpoint("{}", `["web"]`),
+		b.key(), b.endpoint("{}", `["web"]`), "/calico/v1/config/EndpointReportingEnabled", "true", "/calico/v1/config/EndpointReportingDelaySecs", "0.05"}
+	told := func() bool {
+		return l.value("/calico/felix/v1/host/h1/status") != "" && l.value("/calico/felix/v1/host/h1/workload/o/w1/endpoint/e") == `{"status":"up"}`
+	}
+	l.put(all...)
 	l.start()
 	l.mustReach(b.Namespace, a.v4, 80)
+	l.wait("statuses to be told", told)
 	server.Close()
 	holds := func(when string) {
 		t.Helper()
@@ -268,9 +274,10 @@ func TestStoreAway(t *testing.T) {
 	server.Close()
 	server = serve(t.TempDir()) // another cluster, with other revisions
 	l.wait("the other store to answer", func() bool { _, err := st.Revision(t.Context()); return err == nil })
-	l.put("/calico/v1/Ready", "true", "/calico/v1/policy/profile/web/rules", web("80"), a.key(), a.endpoint("{}", `["web"]`), b.key(), b.endpoint("{}", `["web"]`))
+	l.put(all...)
 	l.mustReach(b.Namespace, a.v4, 80)
 	l.mustNotReach(b.Namespace, a.v4, 81)
+	l.wait("statuses to be told to the other store", told)
 }
 
 // TestCleanup: nothing of ours is left, and what is others' is.

@@ -59,6 +59,7 @@ func (e *engine) learn(n news) {
 			e.log.Info("the model is known", "revision", n.revision, "keys", len(there))
 		}
 		k.complete = true
+		e.report.recheck()
 	}
 	for _, event := range n.events {
 		if !concerns(event.Key) {

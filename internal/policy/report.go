@@ -76,6 +76,14 @@ func (r *reporter) configure(s Settings) {
 	r.wake()
 }
 
+// recheck has the statuses that the store holds compared with those wanted: the store may have lost some, or be another.
+func (r *reporter) recheck() {
+	r.mu.Lock()
+	r.swept, r.soon = false, true
+	r.mu.Unlock()
+	r.wake()
+}
+
 // concern says what is wrong with the agent as a whole.
 func (r *reporter) concern(problems []string) {
 	r.mu.Lock()
