@@ -130,19 +130,9 @@ func dialIn(ns *nettest.Namespace) func(ctx context.Context, network, address st
 func (l *lab) makeHost() (*labHost, error) {
 	i := len(l.hosts) + 1
 	short := fmt.Sprintf("h%d", i)
-	h := &labHost{name: l.hostPrefix() + short, ip: fmt.Sprintf("192.0.2.%d", 10+i)}
+	h, err := l.attach(short, l.hostPrefix()+short, fmt.Sprintf("192.0.2.%d", 10+i))
 	l.hosts = append(l.hosts, h)
-	var err error
-	if h.ns, err = l.spaces.Namespace(short); err != nil {
-		return h, err
-	}
-	if err := l.spaces.Veth(l.ctl, short, h.ns, "eth0"); err != nil {
-		return h, err
-	}
-	if err := l.ctl.IP("link set " + short + " master underlay"); err != nil {
-		return h, err
-	}
-	return h, h.ns.IP("addr add " + h.ip + "/24 dev eth0")
+	return h, err
 }
 
 // hostPrefix begins the names of the lab's hosts: those of the demo are demo-h1, demo-h2…
