@@ -111,7 +111,8 @@ func (e *engine) addressChanged(event hostnet.Event) {
 		has[event.Address.Addr()] = true
 	}
 	if !e.settings.isWorkload(e.names[event.LinkIndex]) {
-		e.dirty.surroundings, e.dirty.tunnels = true, true
+		e.dirty.surroundings = true
+		e.lookAt = earlier(e.lookAt, e.now().Add(tunnelsPause)) // what lies under a tunnel may be another
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	vxlanOverhead = 50
 	// tunnelsEvery is how often tunnel devices are looked at (spec §10).
 	tunnelsEvery = 10 * time.Second
+	// tunnelsPause is how long after a change of an address at most, so that many changes make one look.
+	tunnelsPause = time.Second
 )
 
 // tunnelling is what pools and settings ask of this host's tunnel devices.
@@ -67,14 +69,22 @@ const ipipDevice = "tunl0"
 
 // tunnels keeps the devices.
 type tunnels struct {
-	net hostnet.Net
-	log *slog.Logger
+	net  hostnet.Net
+	log  *slog.Logger
+	ipip string // the device for IPIP that was asked for last
 }
 
 // put makes all so, as far as possible, and says what is not, by device.
 func (t *tunnels) put(want tunnelling) map[string]error {
 	failed := map[string]error{}
 	address := want.address
+	if t.ipip != want.ipip {
+		if err := t.shut(t.ipip); err != nil {
+			failed[t.ipip] = err
+		} else {
+			t.ipip = want.ipip
+		}
+	}
 	if want.ipip != "" {
 		if err := t.putIPIP(want, address); err != nil {
 			failed[want.ipip] = err
@@ -109,6 +119,19 @@ func (t *tunnels) putIPIP(want tunnelling, address netip.Addr) error {
 		return fmt.Errorf("device %s is a %s: remove it, or name another in ipip of the pools", l.Name, l.Kind)
 	}
 	return t.dress(l, want.mtu, address)
+}
+
+// shut sets a device for IPIP down that nobody asks for any more: it would take packets in from anybody, past the rules that
+// go with the tunnel. The device itself may be the kernel's own, which cannot be deleted.
+func (t *tunnels) shut(name string) error {
+	if name == "" {
+		return nil
+	}
+	err := t.net.SetUp(name, false)
+	if errors.Is(err, hostnet.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // dress gives a device its MTU and its address as the only one, and sets it up.
