@@ -145,17 +145,44 @@ func BenchmarkOneChange(b *testing.B) {
 	})
 }
 
+// shared gives all policies of a large host to so many more workloads.
+func shared(needs *calc.Changes, workloads int) *calc.Changes {
+	var first *calc.Workload
+	for _, w := range needs.Workloads {
+		first = w
+	}
+	for n := range workloads {
+		key := calico.WorkloadEndpointKey{Host: labHost, Orchestrator: "o", Workload: fmt.Sprint(n), Endpoint: "e"}
+		needs.Workloads[key] = &calc.Workload{Key: key, Tiers: first.Tiers, Endpoint: benchWorkload(n + 1)}
+	}
+	return needs
+}
+
+// One policy of 2,000 changes, which one workload has, and 200: the kernel checks anew where chains lead, and should
+// look at each but once.
+func BenchmarkSharedPolicy(b *testing.B) {
+	id := calc.ListID{Tier: "default", Name: "policy3", Direction: calc.Inbound}
+	for _, workloads := range []int{1, 200} {
+		b.Run(fmt.Sprintf("workloads=%d", workloads), func(b *testing.B) {
+			table := benchTable(b, openIn(b, nettest.ForTest(b).MustNamespace(b, "host")))
+			needs := shared(large(2000, 1), workloads-1)
+			table.Update(needs)
+			must(b, table.Commit(b.Context()))
+			busy(b, func() {
+				for n := 0; b.Loop(); n++ {
+					l := *needs.Lists[id]
+					l.Rules = l.Rules[:5+n%2]
+					table.Update(&calc.Changes{Lists: map[calc.ListID]*calc.List{id: &l}})
+					must(b, table.Commit(b.Context()))
+				}
+			})
+		})
+	}
+}
+
 // Rules of 10,000 policies for 200 endpoints that all of them select: time and memory without a kernel.
 func BenchmarkRender(b *testing.B) {
-	needs := large(10000, 0)
-	var shared *calc.Workload
-	for _, w := range needs.Workloads {
-		shared = w
-	}
-	for n := range 200 {
-		key := calico.WorkloadEndpointKey{Host: labHost, Orchestrator: "o", Workload: fmt.Sprint(n), Endpoint: "e"}
-		needs.Workloads[key] = &calc.Workload{Key: key, Tiers: shared.Tiers, Endpoint: benchWorkload(n + 1)}
-	}
+	needs := shared(large(10000, 0), 200)
 	b.ReportAllocs()
 	for b.Loop() {
 		table := benchTable(b, &Fake{})
