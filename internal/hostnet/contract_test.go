@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 )
@@ -148,6 +149,11 @@ func addresses(t *testing.T, host, machine Net) {
 route 192.0.2.0/24 link a kernel
 route 2001:db8::/64 link a kernel
 `)
+	of, err := host.Addresses("a")
+	must(t, err)
+	if want := []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")}; !slices.Equal(of, want) {
+		t.Errorf("addresses of a are %v, want %v", of, want)
+	}
 	l, err := host.LinkWith(netip.MustParseAddr("192.0.2.1"))
 	must(t, err)
 	if l.Name != "a" {

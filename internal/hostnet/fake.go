@@ -100,7 +100,7 @@ func (f *Fake) AddLink(spec LinkSpec) (Link, error) {
 	switch spec.Kind {
 	case Veth:
 		return f.addVeth(spec, mtu)
-	case Tap, Bridge, VXLAN:
+	case Tap, Bridge, Dummy, VXLAN:
 	case IPIP:
 		if spec.MTU == 0 {
 			mtu = 1480
@@ -247,6 +247,18 @@ func (f *Fake) Addresses(link string) ([]netip.Prefix, error) {
 	}
 	out := slices.Clone(l.addresses)
 	slices.SortFunc(out, netip.Prefix.Compare)
+	return out, nil
+}
+
+func (f *Fake) AllAddresses() (map[int][]netip.Prefix, error) {
+	defer f.lock()()
+	out := map[int][]netip.Prefix{}
+	for _, l := range f.links {
+		if len(l.addresses) > 0 {
+			out[l.Index] = slices.Clone(l.addresses)
+			slices.SortFunc(out[l.Index], netip.Prefix.Compare)
+		}
+	}
 	return out, nil
 }
 

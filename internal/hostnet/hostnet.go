@@ -38,6 +38,7 @@ const (
 	VXLAN    Kind = "vxlan"
 	IPIP     Kind = "ipip"
 	Bridge   Kind = "bridge"
+	Dummy    Kind = "dummy"
 	Loopback Kind = "loopback"
 	Device   Kind = "device" // a network card, or what the kernel gives no kind
 )
@@ -66,7 +67,7 @@ type VXLANSpec struct {
 // LinkSpec says what link to make. It is made down; see [Net.SetUp].
 type LinkSpec struct {
 	Name string
-	Kind Kind // Veth, Tap, VXLAN, IPIP or Bridge
+	Kind Kind // Veth, Tap, VXLAN, IPIP, Bridge or Dummy
 	MAC  MAC  // zero = the kernel chooses
 	MTU  int  // 0 = the kernel's default
 	// Peer names the other end of a veth; it appears in PeerNet, or beside this end when that is nil. PeerNet must be
@@ -202,6 +203,8 @@ type Net interface {
 
 	// Addresses returns a link's addresses in order, those that the kernel gave itself (fe80::/10) left out.
 	Addresses(link string) ([]netip.Prefix, error)
+	// AllAddresses returns those of all links, by index of the link. The kernel reads as much for one link as for all.
+	AllAddresses() (map[int][]netip.Prefix, error)
 	// LinkWith returns the link that has the address, or ErrNotFound.
 	LinkWith(address netip.Addr) (Link, error)
 	AddAddress(link string, address netip.Prefix) error

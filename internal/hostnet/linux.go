@@ -135,6 +135,8 @@ func (l *Linux) AddLink(spec LinkSpec) (Link, error) {
 		return l.addTap(spec, attrs)
 	case Bridge:
 		made = &netlink.Bridge{LinkAttrs: attrs}
+	case Dummy:
+		made = &netlink.Dummy{LinkAttrs: attrs}
 	default:
 		return Link{}, fmt.Errorf("link %s: cannot make one of kind %q: %w", spec.Name, spec.Kind, ErrInvalid)
 	}
@@ -231,14 +233,29 @@ func (l *Linux) Addresses(link string) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, wrap(err, "addresses of link %s", link)
 	}
-	var out []netip.Prefix
+	return addressesByLink(all)[found.Attrs().Index], nil
+}
+
+func (l *Linux) AllAddresses() (map[int][]netip.Prefix, error) {
+	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, wrap(err, "addresses of all links")
+	}
+	return addressesByLink(all), nil
+}
+
+// addressesByLink sorts addresses by the index of their link, and leaves those out that the kernel gave itself.
+func addressesByLink(all []netlink.Addr) map[int][]netip.Prefix {
+	out := map[int][]netip.Prefix{}
 	for _, a := range all {
 		if p, ok := prefixOf(a.IPNet); ok && !(p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()) {
-			out = append(out, p)
+			out[a.LinkIndex] = append(out[a.LinkIndex], p)
 		}
 	}
-	slices.SortFunc(out, netip.Prefix.Compare)
-	return out, nil
+	for _, addresses := range out {
+		slices.SortFunc(addresses, netip.Prefix.Compare)
+	}
+	return out
 }
 
 func (l *Linux) LinkWith(address netip.Addr) (Link, error) {

@@ -22,17 +22,17 @@ func Text(n Net) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	addresses, err := n.AllAddresses()
+	if err != nil {
+		return "", err
+	}
 	slices.SortFunc(links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) })
 	for _, l := range links {
 		if l.Kind == Loopback {
 			continue
 		}
 		fmt.Fprintf(&b, "link %s %s %s mtu %d\n", l.Name, l.Kind, upDown(l), l.MTU)
-		addresses, err := n.Addresses(l.Name)
-		if err != nil {
-			return "", err
-		}
-		for _, a := range addresses {
+		for _, a := range addresses[l.Index] {
 			fmt.Fprintf(&b, "  address %s\n", a)
 		}
 	}

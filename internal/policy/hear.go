@@ -22,13 +22,13 @@ func (e *engine) list() error {
 			e.linkGone(d.Index)
 		}
 	}
+	addresses, err := e.net.AllAddresses()
+	if err != nil {
+		return err
+	}
 	for _, l := range links {
-		addresses, err := e.net.Addresses(l.Name)
-		if err != nil {
-			continue // it has just gone; an event tells
-		}
 		has := map[netip.Addr]bool{}
-		for _, a := range addresses {
+		for _, a := range addresses[l.Index] {
 			has[a.Addr()] = true
 		}
 		e.addresses[l.Index] = has

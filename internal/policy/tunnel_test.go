@@ -9,10 +9,15 @@ import (
 	"heddle/internal/hostnet"
 )
 
-// counted counts how often all links are read.
+// counted counts how often all links are read, and the addresses of one.
 type counted struct {
 	hostnet.Net
-	links int
+	links, addresses int
+}
+
+func (c *counted) Addresses(link string) ([]netip.Prefix, error) {
+	c.addresses++
+	return c.Net.Addresses(link)
 }
 
 func (c *counted) Links() ([]hostnet.Link, error) {
@@ -47,6 +52,27 @@ func TestTunnelsAmongManyInterfaces(t *testing.T) {
 	b.change(pool, `{"cidr": "10.65.0.0/16", "ipip": "vxlan0"}`)
 	if n := addresses(2); n != 1 {
 		t.Errorf("all links are read %d times, want once for all addresses", n)
+	}
+}
+
+// TestLostEvents: when the kernel has told more than could be read, all is read at once, not link by link.
+func TestLostEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.snapshot(ready, "true")
+	net := &counted{Net: b.net}
+	b.engine.net = net
+	for i := range 10 {
+		b.link(fmt.Sprintf("eth%d", i))
+	}
+	if err := b.net.AddAddress("eth1", netip.MustParsePrefix("10.1.0.1/32")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.hear(hostnet.Event{Kind: hostnet.Lost}); err != nil {
+		t.Fatal(err)
+	}
+	if !b.devices["eth1"].addresses[ip("10.1.0.1")] || net.links != 1 || net.addresses != 0 {
+		t.Errorf("links were read %d times, addresses of one %d times; eth1 has %v", net.links, net.addresses, b.devices["eth1"].addresses)
 	}
 }
 
