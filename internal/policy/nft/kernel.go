@@ -103,8 +103,6 @@ func (k *Kernel) drain() {
 
 // commit encodes each batch while the kernel is at the one before.
 func (k *Kernel) commit(ctx context.Context, batches ...batch) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	var now, next encoded
 	if len(batches) > 0 {
 		now = encode(batches[0])
@@ -128,6 +126,8 @@ func (k *Kernel) commitOne(ctx context.Context, b batch, e encoded) error {
 	if err := cmp.Or(ctx.Err(), e.err); err != nil {
 		return err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.drain()
 	if err := k.send(e.bytes); err != nil {
 		return err
