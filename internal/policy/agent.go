@@ -306,6 +306,12 @@ func cleanNetwork(net hostnet.Net) error {
 			errs = append(errs, net.DeleteRouteOf(r))
 		}
 	}
+	all, err := net.Links()
+	errs = append(errs, err)
+	for _, l := range all {
+		links[l.Name] = links[l.Name] || configured(net, l.Name)
+	}
+	maps.DeleteFunc(links, func(_ string, ours bool) bool { return !ours })
 	neighbours, err := net.Neighbours()
 	errs = append(errs, err)
 	for _, n := range neighbours {
@@ -323,14 +329,23 @@ func cleanNetwork(net hostnet.Net) error {
 	for name := range links {
 		errs = append(errs, unconfigure(net, name))
 	}
-	all, err := net.Links()
-	errs = append(errs, err)
 	for _, l := range all {
 		if ours(l) {
 			errs = append(errs, net.DeleteLink(l.Name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// configured says whether an interface has the parameters that agents give to those of workloads: it keeps them while its
+// endpoint is inactive, or gone, and has no routes then.
+func configured(net hostnet.Net, name string) bool {
+	local, err := net.Setting("ipv4/conf/" + name + "/route_localnet")
+	if err != nil || local != "1" {
+		return false
+	}
+	proxy, err := net.Setting("ipv4/conf/" + name + "/proxy_arp")
+	return err == nil && proxy == "1"
 }
 
 // unconfigure gives an interface's parameters the values that the kernel gives to new ones.

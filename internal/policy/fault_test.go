@@ -285,13 +285,17 @@ func TestCleanup(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
 	l := newLab(t)
-	a := l.machine(1)
+	a, b := l.machine(1), l.machine(2)
 	before := l.text()
 	l.nft("add", "table", "inet", "theirs")
 	l.put("/calico/v1/Ready", "true", "/calico/v1/policy/profile/open/rules", open, a.key(), a.endpoint("{}", `["open"]`),
 		"/calico/v1/host/h1/bird_ip", "198.51.100.1", "/calico/v1/ipam/v4/pool/10.65.0.0-16", `{"cidr": "10.65.0.0/16", "ipip": "vxlan0", "masquerade": true}`)
 	l.start()
 	l.wait("the tunnel device", func() bool { return strings.Contains(l.text(), "link vxlan0") })
+	l.put(b.key(), b.endpoint("{}", `["open"]`))
+	l.wait("the route of b", func() bool { return hasRoute(l.text(), "10.65.0.2/32", "cali2") })
+	l.put(b.key(), "")
+	l.wait("the route of b to go", func() bool { return !hasRoute(l.text(), "10.65.0.2/32", "cali2") })
 	l.stop()
 	if err := Cleanup(l.hostNS); err != nil {
 		t.Fatal(err)
@@ -309,6 +313,13 @@ func TestCleanup(t *testing.T) {
 	for _, n := range neighbours {
 		if n.Permanent {
 			t.Errorf("left: neighbour %+v", n)
+		}
+	}
+	for _, w := range []*machine{a, b} {
+		for _, name := range []string{"route_localnet", "proxy_arp"} {
+			if got, err := hostNet(t, l).Setting("ipv4/conf/" + w.name() + "/" + name); err != nil || got != "0" {
+				t.Errorf("left: %s of %s is %q, %v", name, w.name(), got, err)
+			}
 		}
 	}
 }
