@@ -98,8 +98,22 @@ func newLab(t *testing.T) *lab {
 	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/route_localnet"} {
 		must(t, l.host.Sysctl(name, "1"))
 	}
+	l.awaitAddresses("2001:db8:1::1", "2001:db8:2::1")
 	l.observe()
 	return l
+}
+
+// awaitAddresses waits until packets to addresses are the host's own: the kernel does that some time after it was asked,
+// and forwards them until then.
+func (l *lab) awaitAddresses(all ...string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+	defer cancel()
+	must(l.t, nettest.Until(ctx, "the host's addresses", func() (bool, error) {
+		local, err := l.host.Output(ctx, "ip", "-6", "route", "show", "table", "local")
+		missing := func(a string) bool { return !strings.Contains(string(local), "local "+a+" ") }
+		return !slices.ContainsFunc(all, missing), err
+	}))
 }
 
 // join connects a namespace to the host by a pair of interfaces.
