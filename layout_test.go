@@ -46,6 +46,9 @@ var may = map[string][]string{
 	"internal/policy/judge": join(words, []string{"internal/policy/calc"}),
 	"internal/bgp":          join(words, machinery),
 	"internal/bgp/plan":     words,
+	"internal/dhcp":         join(words, machinery, []string{"internal/dhcp/plan", "internal/store/schema"}),
+	"internal/dhcp/plan":    words,
+	"internal/dhcp/oslo":    {},
 	// Edges.
 	"internal/api":           join(words, []string{"internal/task"}),
 	"internal/api/identity":  join(words, machinery, []string{"internal/api", "internal/store/schema"}),
@@ -76,6 +79,7 @@ var onlyIn = map[string][]string{
 
 // pure packages think only: state in, result out.
 var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge", "internal/bgp/plan",
+	"internal/dhcp/plan",
 	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "calico", "calico/selector"}
 
 // impure imports are kept out of pure packages.

@@ -1,0 +1,215 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"heddle/calico"
+)
+
+// candidate is an endpoint that nothing of its own speaks against.
+type candidate struct {
+	key calico.WorkloadEndpointKey
+	*calico.WorkloadEndpoint
+	addresses []assigned // of both families, IPv4 first, in the order of the endpoint
+}
+
+// assigned is an address with its subnet.
+type assigned struct {
+	ip     netip.Addr
+	subnet *subnet
+}
+
+// candidates are the endpoints that could be served, in key order. All others wait.
+func (p *planner) candidates(endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint) []candidate {
+	var list []candidate
+	for _, key := range slices.SortedFunc(maps.Keys(endpoints), compareKeys) {
+		c := candidate{key: key, WorkloadEndpoint: endpoints[key]}
+		if reason := p.examine(&c); reason != "" {
+			p.wait(key, reason)
+			continue
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// examine finds an endpoint's addresses, or says why it cannot be served.
+func (p *planner) examine(c *candidate) string {
+	if c.WorkloadEndpoint == nil {
+		return "is invalid: it could not be decoded"
+	}
+	if err := c.Validate(); err != nil {
+		return "is invalid: " + err.Error()
+	}
+	switch {
+	case !hasPrefix(c.Name, p.options.InterfacePrefixes):
+		return fmt.Sprintf("interface %s is not served: its name begins with none of %s", c.Name, strings.Join(p.options.InterfacePrefixes, ", "))
+	case c.MAC == nil:
+		return "has no mac"
+	case *c.MAC == calico.MAC{} || c.MAC[0]&1 != 0:
+		return fmt.Sprintf("mac %s is not that of one machine", c.MAC)
+	}
+	all := append(pair(c.IPv4Nets, c.IPv4SubnetIDs), pair(c.IPv6Nets, c.IPv6SubnetIDs)...)
+	if len(all) == 0 {
+		return "has no address with a subnet ID"
+	}
+	return p.place(c, all)
+}
+
+// named is an address with the ID of its subnet.
+type named struct {
+	ip netip.Addr
+	id string
+}
+
+// pair joins nets and IDs by position. What is left over has no subnet: allowed address pairs follow the fixed addresses.
+func pair(nets []netip.Prefix, ids []string) (list []named) {
+	for i := range min(len(nets), len(ids)) {
+		list = append(list, named{nets[i].Addr(), ids[i]})
+	}
+	return list
+}
+
+// place finds the subnet of each address.
+func (p *planner) place(c *candidate, all []named) string {
+	tooWide := ""
+	for _, a := range all {
+		s := p.known[a.id]
+		switch {
+		case s == nil:
+			return fmt.Sprintf("subnet %q is not known", a.id)
+		case s.refused != "":
+			return fmt.Sprintf("subnet %q %s", a.id, s.refused)
+		case !s.CIDR.Contains(a.ip):
+			return fmt.Sprintf("address %s is not in subnet %s (%s)", a.ip, a.id, s.CIDR)
+		case a.ip == s.GatewayIP:
+			return fmt.Sprintf("address %s is the gateway of subnet %s", a.ip, a.id)
+		case s.mode == skipped:
+			tooWide = a.id
+		default:
+			c.addresses = append(c.addresses, assigned{a.ip, s})
+		}
+	}
+	if len(c.addresses) == 0 {
+		return fmt.Sprintf("has no address that can be served: subnet %s is wider than a /64", tooWide)
+	}
+	return ""
+}
+
+// choose takes those candidates that do not stand in each other's way. Of two that do, the one whose key, or whose
+// subnet's ID, comes first is served, whichever was there first: what is served depends on what there is alone.
+func (p *planner) choose(candidates []candidate) {
+	shadowed := p.overlaps(candidates)
+	holders := claims{}
+	for _, c := range candidates {
+		if reason := cmp.Or(shadowed.reason(c), holders.reason(c)); reason != "" {
+			p.wait(c.key, reason)
+			continue
+		}
+		holders.add(c)
+		p.served = append(p.served, c)
+		for _, a := range c.addresses {
+			p.used = append(p.used, a.subnet)
+		}
+	}
+	slices.SortFunc(p.used, func(a, b *subnet) int { return cmp.Compare(a.id, b.id) })
+	p.used = slices.Compact(p.used)
+}
+
+// shadows are the subnets that cannot be served because another that can be overlaps them.
+type shadows map[*subnet]*subnet
+
+// overlaps finds them: dnsmasq cannot tell such subnets apart.
+func (p *planner) overlaps(candidates []candidate) shadows {
+	var wanted []*subnet
+	for _, c := range candidates {
+		for _, a := range c.addresses {
+			wanted = append(wanted, a.subnet)
+		}
+	}
+	slices.SortFunc(wanted, func(a, b *subnet) int { return cmp.Compare(a.id, b.id) })
+	found := shadows{}
+	var served []*subnet
+	for _, s := range slices.Compact(wanted) {
+		at := slices.IndexFunc(served, func(other *subnet) bool { return s.CIDR.Overlaps(other.CIDR) })
+		if at >= 0 {
+			found[s] = served[at]
+			continue
+		}
+		served = append(served, s)
+	}
+	return found
+}
+
+func (s shadows) reason(c candidate) string {
+	for _, a := range c.addresses {
+		if other := s[a.subnet]; other != nil {
+			return fmt.Sprintf("subnet %s (%s) overlaps subnet %s (%s), which is served", a.subnet.id, a.subnet.CIDR, other.id, other.CIDR)
+		}
+	}
+	return ""
+}
+
+// claims are the endpoints that hold a MAC address (a calico.MAC), an interface (a string) or an address (a netip.Addr).
+type claims map[any]calico.WorkloadEndpointKey
+
+func (h claims) add(c candidate) {
+	h[*c.MAC], h[c.Name] = c.key, c.key
+	for _, a := range c.addresses {
+		h[a.ip] = c.key
+	}
+}
+
+func (h claims) reason(c candidate) string {
+	if other, ok := h[*c.MAC]; ok {
+		return fmt.Sprintf("mac %s is already that of %s", c.MAC, keyText(other))
+	}
+	if other, ok := h[c.Name]; ok {
+		return fmt.Sprintf("interface %s is already that of %s", c.Name, keyText(other))
+	}
+	for _, a := range c.addresses {
+		if other, ok := h[a.ip]; ok {
+			return fmt.Sprintf("address %s is already that of %s", a.ip, keyText(other))
+		}
+	}
+	return ""
+}
+
+func hasPrefix(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+func compareKeys(a, b calico.WorkloadEndpointKey) int {
+	return cmp.Or(
+		cmp.Compare(a.Host, b.Host), cmp.Compare(a.Orchestrator, b.Orchestrator), cmp.Compare(a.Workload, b.Workload),
+		cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(boolRank(a.Legacy), boolRank(b.Legacy)),
+	)
+}
+
+func boolRank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func sortByKey(p *Plan) {
+	slices.SortFunc(p.Waiting, func(a, b Waiting) int { return compareKeys(a.Key, b.Key) })
+	slices.SortStableFunc(p.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(keyText(a.Key), keyText(b.Key)), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// keyText is a key's path for people.
+func keyText(key calico.Key) string {
+	path, err := key.Path()
+	if err != nil {
+		return fmt.Sprintf("%+v", key)
+	}
+	return path
+}

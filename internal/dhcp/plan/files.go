@@ -1,0 +1,199 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"heddle/calico"
+)
+
+// port writes the files of a served endpoint.
+func (p *planner) port(c candidate) Port {
+	name := p.fullName(c)
+	port := Port{Key: c.key, Interface: c.Name, MAC: *c.MAC, Name: name(c.addresses[0].ip), Advertisement: p.advertisement(c)}
+	var names strings.Builder
+	for _, a := range c.addresses {
+		port.Addresses = append(port.Addresses, Address{a.ip, a.subnet.id})
+		full := name(a.ip)
+		short, _, _ := strings.Cut(full, ".")
+		fmt.Fprintf(&names, "%s\t%s", a.ip, full)
+		if short != full {
+			fmt.Fprintf(&names, " %s", short)
+		}
+		names.WriteByte('\n')
+	}
+	p.addFile(NamesDir, c.Name, names.String())
+	p.addFile(HostsDir, c.Name, hostLines(c, name))
+	return port
+}
+
+// fullName gives the name that goes with an address of an endpoint: its own, else one made of the address.
+func (p *planner) fullName(c candidate) func(netip.Addr) string {
+	made := func(ip netip.Addr) string {
+		name := "host-" + strings.NewReplacer(".", "-", ":", "-").Replace(ip.String())
+		if p.options.Domain != "" {
+			name += "." + p.options.Domain
+		}
+		return name
+	}
+	if c.FQDN == "" {
+		return made
+	}
+	if reason := badName(c.FQDN); reason != "" {
+		p.problem(c.key, fmt.Sprintf("fqdn %q %s: its name is made of its address", c.FQDN, reason))
+		return made
+	}
+	return func(netip.Addr) string { return c.FQDN }
+}
+
+// hostLines are the lines of a port that gets its addresses by DHCP. The last holds the first IPv4 address and all of IPv6:
+// of several lines with the same MAC address, dnsmasq takes the newest for either family.
+func hostLines(c candidate, name func(netip.Addr) string) string {
+	var v4, v6 []netip.Addr
+	for _, a := range c.addresses {
+		switch {
+		case a.subnet.mode != static:
+		case a.ip.Is4():
+			v4 = append(v4, a.ip)
+		default:
+			v6 = append(v6, a.ip)
+		}
+	}
+	var lines strings.Builder
+	line := func(first netip.Addr, addresses ...string) {
+		fmt.Fprintf(&lines, "%s,%s,%s\n", c.MAC, name(first), strings.Join(addresses, ","))
+	}
+	var bracketed []string
+	for _, ip := range v6 {
+		bracketed = append(bracketed, bracket(ip))
+	}
+	for len(v4) > 1 {
+		last := len(v4) - 1
+		line(v4[last], v4[last].String())
+		v4 = v4[:last]
+	}
+	if len(v4) > 0 {
+		bracketed = append([]string{v4[0].String()}, bracketed...)
+	}
+	if first := append(v4, v6...); len(first) > 0 {
+		line(first[0], bracketed...)
+	}
+	return lines.String()
+}
+
+// bracket writes an address as dnsmasq reads it: IPv6 in brackets.
+func bracket(ip netip.Addr) string {
+	if ip.Is4() {
+		return ip.String()
+	}
+	return "[" + ip.String() + "]"
+}
+
+// advertisement says what routers tell a port with IPv6 addresses.
+func (p *planner) advertisement(c candidate) *Advertisement {
+	a := &Advertisement{MTU: p.options.MTU, Domain: p.options.Domain, LeaseSeconds: p.options.LeaseSeconds}
+	for _, own := range c.addresses {
+		s := own.subnet
+		prefix := AdvertisedPrefix{Prefix: s.CIDR, Autonomous: s.mode != static}
+		if s.CIDR.Addr().Is4() || slices.Contains(a.Prefixes, prefix) {
+			continue
+		}
+		a.Prefixes = append(a.Prefixes, prefix)
+		a.DNSServers = append(a.DNSServers, s.DNSServers...)
+		a.Managed = a.Managed || s.mode == static
+		a.Other = a.Other || s.mode != slaac
+	}
+	if len(a.Prefixes) == 0 {
+		return nil
+	}
+	return a
+}
+
+// subnetOptions are the option lines of a subnet, in the order of the spec.
+func (p *planner) subnetOptions(s *subnet) string {
+	var lines strings.Builder
+	add := func(option string, values []string) {
+		fmt.Fprintf(&lines, "tag:%s,%s,%s\n", s.tag, option, strings.Join(values, ","))
+	}
+	if servers := p.dnsServers(s); len(servers) > 0 {
+		add(optionName(s, "dns-server"), servers)
+	}
+	if !s.CIDR.Addr().Is4() {
+		if p.options.Domain != "" {
+			add("option6:domain-search", []string{p.options.Domain})
+		}
+		return lines.String()
+	}
+	if routes := p.routes(s); len(routes) > 0 {
+		add("option:classless-static-route", routes)
+		add("249", routes)
+	}
+	add("option:router", []string{s.GatewayIP.String()})
+	return lines.String()
+}
+
+func optionName(s *subnet, name string) string {
+	if s.CIDR.Addr().Is4() {
+		return "option:" + name
+	}
+	return "option6:" + name
+}
+
+// The most that options hold. A DHCPv4 option has 255 bytes (RFC 2132). dnsmasq reads 1024 bytes of a line, which is at
+// least 20 bracketed addresses.
+const (
+	mostOptionBytes = 255
+	mostServers4    = mostOptionBytes / 4
+	mostServers6    = 20
+)
+
+func (p *planner) dnsServers(s *subnet) (list []string) {
+	most := mostServers4
+	if !s.CIDR.Addr().Is4() {
+		most = mostServers6
+	}
+	for i, ip := range s.DNSServers {
+		if i == most {
+			p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("dns_servers: only the first %d of %d fit into an option", most, len(s.DNSServers)))
+			break
+		}
+		list = append(list, bracket(ip.WithZone("")))
+	}
+	return list
+}
+
+// routes are the classless routes of an IPv4 subnet: its own, the other subnets of its network as on-link, and the
+// gateway; none where there is only the gateway. A default route of its own is passed over, since a subnet has a gateway.
+func (p *planner) routes(s *subnet) []string {
+	gateway := calico.HostRoute{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), NextHop: s.GatewayIP}
+	var all []calico.HostRoute
+	for _, r := range s.HostRoutes {
+		if r.Destination.Bits() > 0 {
+			all = append(all, r)
+		}
+	}
+	for _, other := range p.used {
+		if other != s && other.network == s.network && other.CIDR.Addr().Is4() {
+			all = append(all, calico.HostRoute{Destination: other.CIDR, NextHop: netip.IPv4Unspecified()})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	var list []string
+	left := mostOptionBytes - routeBytes(gateway)
+	for i, r := range all {
+		if left -= routeBytes(r); left < 0 {
+			p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("host_routes and other subnets: only the first %d of %d fit into an option", i, len(all)))
+			break
+		}
+		list = append(list, r.Destination.String(), r.NextHop.String())
+	}
+	return append(list, gateway.Destination.String(), gateway.NextHop.String())
+}
+
+// routeBytes is the length of a route in option 121 (RFC 3442): significant octets of the destination, their number of
+// bits, the router.
+func routeBytes(r calico.HostRoute) int { return 1 + (r.Destination.Bits()+7)/8 + 4 }

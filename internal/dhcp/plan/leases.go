@@ -1,0 +1,83 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/calico"
+)
+
+// Leases is the content of LeaseFile with which dnsmasq starts, from what it wrote there before. Machines renew as if
+// nothing had happened: the server's identity and the leases of addresses that their machines still have are kept, and
+// each IPv4 address has a lease. Others are gone, so that another machine can have the address at once.
+//
+// An IPv6 lease does not say whose it is. It is dropped when before, who held which address when the old content was
+// written ([Holders]), names another machine than the plan does.
+func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Time) string {
+	after := Holders(p.Files)
+	var text strings.Builder
+	leased := map[netip.Addr]bool{}
+	var v6 []string
+	for line := range strings.Lines(old) {
+		line = strings.TrimRight(line, "\r\n")
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[0] == "duid" {
+			v6 = append(v6, line)
+			continue
+		}
+		ip, ok := keptLease(fields, before, after)
+		switch {
+		case !ok || leased[ip]:
+		case ip.Is4():
+			leased[ip] = true
+			text.WriteString(line + "\n")
+		default:
+			v6 = append(v6, line)
+		}
+	}
+	p.missingLeases(&text, leased, now)
+	// dnsmasq reads IPv6 leases after the duid line.
+	for _, line := range v6 {
+		text.WriteString(line + "\n")
+	}
+	return text.String()
+}
+
+// keptLease tells the address of a lease that its machine still has.
+func keptLease(fields []string, before, after map[netip.Addr]calico.MAC) (netip.Addr, bool) {
+	if len(fields) != 5 {
+		return netip.Addr{}, false
+	}
+	if _, err := strconv.ParseUint(fields[0], 10, 63); err != nil {
+		return netip.Addr{}, false
+	}
+	ip, err := netip.ParseAddr(fields[2])
+	holder, held := after[ip]
+	if err != nil || !held {
+		return netip.Addr{}, false
+	}
+	if ip.Is4() {
+		mac, err := calico.ParseMAC(fields[1])
+		return ip, err == nil && mac == holder
+	}
+	earlier, known := before[ip]
+	return ip, !known || earlier == holder
+}
+
+// missingLeases adds the leases of IPv4 addresses that have none.
+func (p *Plan) missingLeases(text *strings.Builder, leased map[netip.Addr]bool, now time.Time) {
+	end := int64(0)
+	if p.lease != Infinite {
+		end = now.Unix() + int64(p.lease)
+	}
+	for _, port := range p.Ports {
+		for _, a := range port.Addresses {
+			if a.IP.Is4() && !leased[a.IP] {
+				fmt.Fprintf(text, "%d %s %s * *\n", end, port.MAC, a.IP)
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+// Package plan decides what the DHCP agent of one host does (spec calico.md §17, seed 004): the addresses of its gateway
+// device, the arguments and files of dnsmasq, what machines are told by advertisements, and, when something has changed,
+// the least that has to happen. It is pure: this host's endpoints and the subnets in, one Plan out, whatever the order in
+// which they came.
+//
+//	endpoints, subnets ── New ──▶ Plan ── Running.Step ──▶ files to write or remove, restart now, soon or not at all
+//
+// One dnsmasq serves the host. It reads directories, with one file for each port or subnet, because a file that is moved
+// in is read at once, while a signal to read again kills version 2.90.
+package plan
+
+import (
+	"net/netip"
+
+	"heddle/calico"
+)
+
+// The names below the agent's directory. The directories hold one file for each port or subnet; a file has to be written
+// elsewhere and moved in, as dnsmasq reads what appears there at once.
+const (
+	HostsDir   = "hosts"      // MAC addresses, names and addresses
+	OptionsDir = "opts"       // DHCP options
+	NamesDir   = "addn_hosts" // names for DNS
+	LeaseFile  = "leases"
+	PIDFile    = "pid"
+)
+
+// Infinite is a lease without end.
+const Infinite = -1
+
+// Options are what the operator has decided.
+type Options struct {
+	Dir               string   // absolute; of dnsmasq's files
+	Device            string   // that carries the gateways' addresses
+	InterfacePrefixes []string // how the names of served interfaces begin
+	LeaseSeconds      int      // or Infinite
+	Domain            string   // of machines without an fqdn; "" for none
+	MTU               int      // 0: dnsmasq tells none
+	// Servers are asked for names that dnsmasq does not know. Without any, LocalResolve has it ask those of the host.
+	Servers      []string // address, address#port or /domain/address
+	LocalResolve bool
+	ConfigFile   string // absolute; of further configuration of dnsmasq's own; "" for none
+	Broadcast    bool   // answers always go to the broadcast address
+	LogQueries   bool
+	// Advertise has dnsmasq send the router advertisements, which tell every interface of all subnets. Otherwise somebody
+	// else sends what each Port's Advertisement says.
+	Advertise bool
+}
+
+// Plan is what a host's DHCP agent does.
+type Plan struct {
+	// Gateways are the addresses of the device, each with the true prefix length of its subnet, in order.
+	Gateways []netip.Prefix
+	// Arguments are those of dnsmasq, without the program's name. There are none where no port is served.
+	Arguments []string
+	// Files are the contents of all files, by the path below Options.Dir: dir/name.
+	Files    map[string]string
+	Ports    []Port    // the served ones, in key order
+	Waiting  []Waiting // all other endpoints, in key order
+	Problems []Problem // what could not be honoured in what is served nonetheless; in key order
+
+	lease int
+}
+
+// Port is an endpoint that is served.
+type Port struct {
+	Key           calico.WorkloadEndpointKey
+	Interface     string // on the host; its files are named after it
+	MAC           calico.MAC
+	Name          string // full name of its first address
+	Addresses     []Address
+	Advertisement *Advertisement // nil: it has no IPv6
+}
+
+// Address is an address of a port.
+type Address struct {
+	IP     netip.Addr
+	Subnet string // its ID
+}
+
+// Advertisement is what router advertisements on a port's interface say (RFC 4861). The router is the host, by its
+// link-local address there.
+type Advertisement struct {
+	Managed  bool // addresses by DHCPv6
+	Other    bool // the rest by DHCPv6
+	Prefixes []AdvertisedPrefix
+	MTU      int // 0: none
+	// DNSServers and Domain are for machines that ask no DHCPv6 server (RFC 8106).
+	DNSServers []netip.Addr
+	Domain     string
+	// LeaseSeconds is how long prefixes are valid, or Infinite.
+	LeaseSeconds int
+}
+
+// AdvertisedPrefix is a prefix of an advertisement. None is on-link: a machine sends everything to its host.
+type AdvertisedPrefix struct {
+	Prefix     netip.Prefix
+	Autonomous bool // machines make their addresses themselves
+}
+
+// Waiting is an endpoint that is not served, and why.
+type Waiting struct {
+	Key    calico.WorkloadEndpointKey
+	Reason string
+}
+
+// Problem is something of an object that could not be honoured.
+type Problem struct {
+	Key    calico.Key
+	Reason string
+}
+
+// New makes the plan of a host from its endpoints and all subnets. A nil object lies in etcd but could not be decoded.
+func New(o Options, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, subnets map[calico.DHCPSubnetKey]*calico.DHCPSubnet) *Plan {
+	p := &planner{options: o, known: readSubnets(subnets), plan: &Plan{Files: map[string]string{}, lease: o.LeaseSeconds}}
+	p.choose(p.candidates(endpoints))
+	p.serve()
+	sortByKey(p.plan)
+	return p.plan
+}
+
+// planner makes one plan.
+type planner struct {
+	options Options
+	known   map[string]*subnet // by ID
+	used    []*subnet          // by ID, of those that ports are served in
+	served  []candidate        // in key order
+	plan    *Plan
+}
+
+func (p *planner) wait(key calico.WorkloadEndpointKey, reason string) {
+	p.plan.Waiting = append(p.plan.Waiting, Waiting{key, reason})
+}
+
+func (p *planner) problem(key calico.Key, reason string) {
+	p.plan.Problems = append(p.plan.Problems, Problem{key, reason})
+}
+
+// serve turns the served endpoints into addresses, arguments and files.
+func (p *planner) serve() {
+	if len(p.served) == 0 {
+		return
+	}
+	for _, s := range p.used {
+		p.plan.Gateways = append(p.plan.Gateways, netip.PrefixFrom(s.GatewayIP, s.CIDR.Bits()))
+		p.addFile(OptionsDir, s.tag, p.subnetOptions(s))
+	}
+	for _, c := range p.served {
+		p.plan.Ports = append(p.plan.Ports, p.port(c))
+	}
+	p.plan.Arguments = p.arguments()
+}
+
+func (p *planner) addFile(dir, name, content string) {
+	if content != "" {
+		p.plan.Files[dir+"/"+name] = content
+	}
+}

@@ -1,0 +1,114 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"heddle/calico"
+)
+
+// defaultNetwork is the network of subnets that name none.
+const defaultNetwork = "calico"
+
+// longestID bounds IDs of subnets, which become parts of tags and of file names.
+const longestID = 64
+
+// subnet is a subnet of etcd as the plan sees it.
+type subnet struct {
+	*calico.DHCPSubnet
+	id      string
+	tag     string
+	network string
+	mode    mode
+	refused string // why nothing in it can be served; "": it can
+}
+
+// mode says how machines of a subnet get their addresses.
+type mode int
+
+const (
+	static    mode = iota // by DHCP
+	stateless             // their own, the rest by DHCPv6
+	slaac                 // their own, the rest by advertisements
+	skipped               // not at all: an IPv6 prefix shorter than 64
+)
+
+func readSubnets(all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) map[string]*subnet {
+	known := make(map[string]*subnet, len(all))
+	for key, s := range all {
+		known[key.Subnet] = readSubnet(key.Subnet, s)
+	}
+	return known
+}
+
+func readSubnet(id string, from *calico.DHCPSubnet) *subnet {
+	s := &subnet{DHCPSubnet: from, id: id, tag: "subnet-" + id, network: defaultNetwork}
+	if s.refused = refusal(id, from); s.refused != "" {
+		return s
+	}
+	if from.NetworkID != "" {
+		s.network = from.NetworkID
+	}
+	s.mode = modeOf(from)
+	if s.mode != static && s.mode != skipped && from.CIDR.Bits() != 64 {
+		s.refused = fmt.Sprintf("is invalid: machines choose their own addresses in it, which wants a /64, not %s", from.CIDR)
+	}
+	return s
+}
+
+// refusal says why nothing can be served in a subnet, whatever its mode.
+func refusal(id string, s *calico.DHCPSubnet) string {
+	switch {
+	case !isID(id):
+		return fmt.Sprintf("is invalid: want an ID of 1 to %d of [A-Za-z0-9_.-]", longestID)
+	case s == nil:
+		return "is invalid: it could not be decoded"
+	}
+	if err := s.Validate(); err != nil {
+		return "is invalid: " + err.Error()
+	}
+	switch ip := s.CIDR.Addr(); {
+	case s.CIDR.Bits() < 8:
+		return fmt.Sprintf("is invalid: cidr %s is too wide, want at least /8", s.CIDR)
+	case ip.IsLoopback() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Is4In6():
+		return fmt.Sprintf("is invalid: cidr %s is not for machines", s.CIDR)
+	case !s.CIDR.Contains(s.GatewayIP):
+		return fmt.Sprintf("is invalid: gateway_ip %s is not in cidr %s", s.GatewayIP, s.CIDR)
+	case s.GatewayIP.Zone() != "":
+		return fmt.Sprintf("is invalid: gateway_ip %s has a zone", s.GatewayIP)
+	}
+	return ""
+}
+
+func modeOf(s *calico.DHCPSubnet) mode {
+	switch {
+	case s.CIDR.Addr().Is4():
+		return static
+	case s.CIDR.Bits() < 64:
+		return skipped
+	case s.IPv6AddressMode == calico.SLAAC || s.IPv6AddressMode == "" && s.IPv6RAMode == calico.SLAAC:
+		return slaac
+	case s.IPv6AddressMode == calico.DHCPv6Stateless || s.IPv6AddressMode == "" && s.IPv6RAMode == calico.DHCPv6Stateless:
+		return stateless
+	}
+	return static
+}
+
+func isID(id string) bool {
+	for _, c := range []byte(id) {
+		if !isLetter(c) && !isDigit(c) && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= longestID
+}
+
+func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// netmask is that of an IPv4 prefix.
+func netmask(p netip.Prefix) netip.Addr {
+	ones := ^uint32(0) << (32 - p.Bits())
+	return netip.AddrFrom4([4]byte{byte(ones >> 24), byte(ones >> 16), byte(ones >> 8), byte(ones)})
+}
