@@ -358,3 +358,19 @@ func TestRename(t *testing.T) {
 		t.Error("an endpoint whose interface has no prefix of workloads is not refused")
 	}
 }
+
+// TestStatusOfHiddenEndpoint: an endpoint of the legacy tree that cannot be read does no harm to that of v1 before it.
+func TestStatusOfHiddenEndpoint(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.link("cali1")
+	b.snapshot(ready, "true", "/calico/v1/config/EndpointReportingEnabled", "true", epA, valueA, strings.Replace(epA, "/v1/", "/", 1), "{")
+	status := strings.Replace(epA, "/calico/v1/", "/calico/felix/v1/", 1)
+	if got := b.statuses[status]; got == "error" || got == "" {
+		t.Errorf("with one of v1 the status is %q", got)
+	}
+	b.change(epA, "")
+	if got := b.statuses[status]; got != "error" {
+		t.Errorf("without one of v1 the status is %q", got)
+	}
+}

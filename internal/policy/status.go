@@ -34,7 +34,10 @@ func (e *engine) tellStatuses() {
 	}
 	for path := range e.known.bad {
 		key, _ := calico.ParseKey(path)
-		if k, ok := key.(calico.WorkloadEndpointKey); ok && k.Host == e.host {
+		k, ok := key.(calico.WorkloadEndpointKey)
+		of := k
+		of.Legacy = false
+		if ok && k.Host == e.host && e.workloads[of] == nil { // else it is hidden by one of v1 that can be read
 			e.status(now, calico.WorkloadEndpointStatusKey{Host: k.Host, Orchestrator: k.Orchestrator, Workload: k.Workload, Endpoint: k.Endpoint}, calico.StatusError)
 		}
 	}
