@@ -64,7 +64,7 @@ func (p *BGPPeer) check() *Error {
 	case p.IP.Zone() != "":
 		return refuse("ip", p.IP, "want an address without a zone")
 	case familyOf(p.IP) == 0:
-		return refuse("ip", p.IP, wantAddress)
+		return refuse("ip", p.IP, wantPlain)
 	case p.ASNumber == 0:
 		return refuse("as_num", nil, "is missing; %s", wantAS)
 	}

@@ -90,6 +90,9 @@ func (r *reader) allocations() []*int {
 		numbers = append(numbers, r.ordinal())
 		list = append(list, &numbers[len(numbers)-1])
 	})
+	if len(list) == 0 {
+		return nil // as where there is no such member
+	}
 	return list
 }
 

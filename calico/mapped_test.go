@@ -2,6 +2,7 @@ package calico
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -26,8 +27,11 @@ func TestMappedAddresses(t *testing.T) {
 		KindHostIP:       {`::ffff:10.0.0.1`},
 	} {
 		for _, value := range values {
-			if object, err := DecodeAs(kind, []byte(value)); err == nil {
+			object, err := DecodeAs(kind, []byte(value))
+			if err == nil {
 				t.Errorf("%s: %s is taken as %+v", kind, value, object)
+			} else if value[0] == '{' && kind != KindIPAMHandle && !strings.Contains(err.Error(), wantPlain) {
+				t.Errorf("%s: %s: %v; want an error that says %q", kind, value, err, wantPlain)
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (rule *Rule) checkFamily() *Error {
 				return refuse(netField(nets, i), nil, "is missing")
 			}
 			if familyOf(p.Addr()) == 0 {
-				return refuse(netField(nets, i), p, wantCIDR)
+				return refuse(netField(nets, i), p, wantPlain)
 			}
 			if rule.IPVersion != 0 && familyOf(p.Addr()) != rule.IPVersion {
 				return refuse(netField(nets, i), p, "with ip_version %d, want a CIDR of that family", rule.IPVersion)

@@ -21,6 +21,7 @@ const (
 	wantMAC       = "want a MAC address like 02:00:00:00:00:01"
 	wantAddress   = "want an IP address"
 	wantCIDR      = "want a CIDR like 192.0.2.0/24 or 2001:db8::/32"
+	wantPlain     = "want an IPv4 address in its own form, not in that of IPv6"
 	wantUTF8      = "want UTF-8 text"
 )
 
@@ -99,8 +100,11 @@ func (r *reader) address() netip.Addr {
 	}
 	start := r.next()
 	a, err := netip.ParseAddr(r.text())
-	if err != nil || a.Zone() != "" || familyOf(a) == 0 {
+	switch {
+	case err != nil || a.Zone() != "":
 		r.fail(start, wantAddress)
+	case familyOf(a) == 0:
+		r.fail(start, wantPlain)
 	}
 	return a
 }
@@ -115,8 +119,11 @@ func (r *reader) next() int {
 func (r *reader) prefix() netip.Prefix {
 	start := r.next()
 	p, ok := parsePrefix(r.text())
-	if !ok {
+	switch {
+	case !ok:
 		r.fail(start, wantCIDR)
+	case familyOf(p.Addr()) == 0:
+		r.fail(start, wantPlain)
 	}
 	return p
 }
@@ -124,10 +131,10 @@ func (r *reader) prefix() netip.Prefix {
 func parsePrefix(text string) (netip.Prefix, bool) {
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
-		return p, err == nil && familyOf(p.Addr()) != 0
+		return p, err == nil
 	}
 	a, err := netip.ParseAddr(text)
-	if err != nil || a.Zone() != "" || familyOf(a) == 0 {
+	if err != nil || a.Zone() != "" {
 		return netip.Prefix{}, false
 	}
 	return netip.PrefixFrom(a, a.BitLen()), true
@@ -142,8 +149,10 @@ func (r *reader) maskedPrefix() netip.Prefix {
 	text := r.text()
 	p, err := netip.ParsePrefix(text)
 	switch {
-	case err != nil || familyOf(p.Addr()) == 0:
+	case err != nil:
 		r.fail(start, wantCIDR)
+	case familyOf(p.Addr()) == 0:
+		r.fail(start, wantPlain)
 	case p != p.Masked():
 		r.fail(start, "has bits beyond its length; want "+p.Masked().String())
 	}
@@ -156,7 +165,7 @@ func checkPrefix(field string, p netip.Prefix) *Error {
 	case !p.IsValid():
 		return refuse(field, nil, "is missing")
 	case familyOf(p.Addr()) == 0:
-		return refuse(field, p, wantCIDR)
+		return refuse(field, p, wantPlain)
 	case p != p.Masked():
 		return refuse(field, p, "has bits beyond its length; want %s", p.Masked())
 	}
