@@ -1,0 +1,302 @@
+package dhcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"heddle/internal/dhcp/plan"
+	"heddle/internal/hostnet"
+	"heddle/internal/store"
+)
+
+// Options of an agent. Host, Store and Plan.Dir are needed.
+type Options struct {
+	Host  string // the name under which etcd knows this host
+	Store store.Store
+	// Plan is what the operator has decided. Default of its Device is DeviceName, of its InterfacePrefixes "tap", of its
+	// LeaseSeconds a day.
+	Plan       plan.Options
+	Program    string        // default dnsmasq, from PATH
+	ProbeEvery time.Duration // how often dnsmasq is asked for a sign of life, and how long it has for it. Default 10 s.
+	Log        *slog.Logger  // default: none
+}
+
+func (o Options) withDefaults() Options {
+	if o.Plan.Device == "" {
+		o.Plan.Device = DeviceName
+	}
+	if len(o.Plan.InterfacePrefixes) == 0 {
+		o.Plan.InterfacePrefixes = []string{"tap"}
+	}
+	if o.Plan.LeaseSeconds == 0 {
+		o.Plan.LeaseSeconds = 86400
+	}
+	if o.Program == "" {
+		o.Program = "dnsmasq"
+	}
+	if o.ProbeEvery == 0 {
+		o.ProbeEvery = 10 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o Options) check() error {
+	switch {
+	case o.Host == "":
+		return errors.New("DHCP agent: the host has no name")
+	case o.Store == nil:
+		return errors.New("DHCP agent: no store")
+	case !filepath.IsAbs(o.Plan.Dir):
+		return fmt.Errorf("DHCP agent: state directory %q: want an absolute path", o.Plan.Dir)
+	}
+	if _, err := exec.LookPath(o.Program); err != nil {
+		return fmt.Errorf("DHCP agent: %w (Debian has it in dnsmasq-base)", err)
+	}
+	return nil
+}
+
+// ErrSecond is returned by Run while another DHCP agent runs on this host.
+var ErrSecond = errors.New("another DHCP agent runs on this host")
+
+const (
+	// againAfter is the pause before what has failed is tried again.
+	againAfter = time.Second
+	// lookEvery is how often the device is looked after, should somebody have changed it.
+	lookEvery = 30 * time.Second
+)
+
+// Agent is the DHCP agent of this host.
+type Agent struct {
+	opts   Options
+	log    *slog.Logger
+	ready  chan struct{}
+	feed   *feed
+	server *server
+
+	// Of Run's loop.
+	device  *device
+	plan    *plan.Plan // in force; nil before the first
+	isReady bool
+
+	mu   sync.Mutex
+	lack string // what it waits for, or what fails
+}
+
+// New makes an agent. It does nothing until Run.
+func New(o Options) *Agent {
+	o = o.withDefaults()
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, o.Log), server: newServer(o), lack: "waits for the store"}
+}
+
+// String names the task, with what it waits for.
+func (a *Agent) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lack != "" {
+		return "DHCP agent (" + a.lack + ")"
+	}
+	return "DHCP agent"
+}
+
+func (a *Agent) lacks(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lack = what
+}
+
+// Ready is closed once dnsmasq serves the first plan.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Run works until ctx ends. dnsmasq goes on afterwards; see Cleanup. It must run in the host's network namespace, and not
+// be called twice.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.opts.check(); err != nil {
+		return err
+	}
+	alone, err := lock()
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	ns, err := hostnet.CurrentNamespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	kernel, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	a.device = &device{kernel, a.opts.Plan.Device, a.log}
+	defer a.server.close()
+	if err := a.server.open(); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.feed.Run(ctx) })
+	g.Go(func() error { readLines(ctx, a.server.pipe, a.server.lines); return nil })
+	g.Go(func() error { defer a.server.pipe.Close(); return a.loop(ctx) })
+	return g.Wait()
+}
+
+// lock keeps a second agent from this host. The name belongs to the network namespace, as the device and the ports do,
+// and goes with the process.
+func lock() (net.Listener, error) {
+	l, err := net.Listen("unix", "@heddle-dhcp-agent")
+	if err != nil {
+		return nil, fmt.Errorf("%w (%v)", ErrSecond, err)
+	}
+	return l, nil
+}
+
+// loop owns all state.
+func (a *Agent) loop(ctx context.Context) error {
+	s := a.server
+	again, look := stopped(), time.NewTicker(lookEvery)
+	defer again.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.feed.changed:
+			a.replan(again)
+		case <-again.C:
+			a.replan(again)
+		case <-look.C:
+			if a.plan != nil {
+				a.applyAll(again)
+			}
+		case l := <-s.lines:
+			s.hear(l)
+		case e := <-s.ends:
+			s.ended(e)
+		case <-s.restartDue.C:
+			s.restart()
+		case <-s.startDue.C:
+			s.slow()
+		case <-s.probeDue.C:
+			s.probe()
+		}
+		a.report()
+	}
+}
+
+// replan makes a plan of what there is now, and has it done.
+func (a *Agent) replan(again *time.Timer) {
+	p, waits := a.feed.plan(a.opts.Plan)
+	if p == nil {
+		a.lacks("waits for " + waits)
+		return
+	}
+	a.tell(p)
+	a.plan = p
+	a.applyAll(again)
+}
+
+// applyAll has the plan done. What fails is tried again.
+func (a *Agent) applyAll(again *time.Timer) {
+	steps := []func() error{
+		func() error { return a.device.apply(a.plan.Gateways) },
+		func() error { return a.server.apply(a.plan) },
+	}
+	if len(a.plan.Gateways) == 0 { // dnsmasq ends before its device goes
+		steps[0], steps[1] = steps[1], steps[0]
+	}
+	if err := errors.Join(steps[0](), steps[1]()); err != nil {
+		a.log.Error("cannot do what the endpoints ask for, will try again", "err", err)
+		again.Reset(againAfter)
+	}
+}
+
+// report says what is lacking, and when nothing is for the first time.
+func (a *Agent) report() {
+	switch {
+	case a.plan == nil:
+		return
+	case a.server.ready():
+		a.lacks("")
+		if !a.isReady {
+			a.isReady = true
+			a.log.Info("ready", "endpoints", len(a.plan.Ports), "waiting", len(a.plan.Waiting))
+			close(a.ready)
+		}
+	case a.server.problem != "":
+		a.lacks("dnsmasq: " + a.server.problem)
+	}
+}
+
+// tell says what of a plan is new: which endpoints wait and what cannot be honoured, and what of that is over.
+func (a *Agent) tell(p *plan.Plan) {
+	before, now := complaints(a.plan), complaints(p)
+	for what := range now {
+		if !before[what] {
+			a.log.Warn(what.text, "key", what.key, "reason", what.reason)
+		}
+	}
+	for what := range before {
+		if !now[what] {
+			a.log.Info("over: "+what.text, "key", what.key, "reason", what.reason)
+		}
+	}
+}
+
+// complaint is one thing that a plan does not do, and why.
+type complaint struct{ text, key, reason string }
+
+func complaints(p *plan.Plan) map[complaint]bool {
+	all := map[complaint]bool{}
+	if p == nil {
+		return all
+	}
+	for _, w := range p.Waiting {
+		path, _ := w.Key.Path()
+		all[complaint{"endpoint is not served", path, w.Reason}] = true
+	}
+	for _, w := range p.Problems {
+		path, _ := w.Key.Path()
+		all[complaint{"cannot be honoured", path, w.Reason}] = true
+	}
+	return all
+}
+
+// Cleanup ends the dnsmasq of a state directory and takes away the gateway device.
+func Cleanup(o Options) error {
+	o = o.withDefaults()
+	alone, err := lock()
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	ns, err := hostnet.CurrentNamespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	kernel, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	ends := make(chan exit, 1)
+	p, err := adopt(o.Plan.Dir, ends)
+	if err == nil && p != nil {
+		if err = p.kill(); err == nil {
+			(<-ends).p.close()
+		}
+	}
+	return errors.Join(err, kernel.DeleteLink(o.Plan.Device))
+}

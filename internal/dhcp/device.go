@@ -1,0 +1,57 @@
+package dhcp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/hostnet"
+)
+
+// DeviceName is the link that carries the gateways' addresses. A host has one.
+const DeviceName = "ns-calico"
+
+// device keeps that link.
+type device struct {
+	net  *hostnet.Linux
+	name string
+	log  *slog.Logger
+}
+
+// apply gives the link these addresses and no others. None: the link goes.
+func (d *device) apply(gateways []netip.Prefix) error {
+	if len(gateways) == 0 {
+		return d.net.DeleteLink(d.name)
+	}
+	_, err := d.net.Link(d.name)
+	fresh := errors.Is(err, hostnet.ErrNotFound)
+	link, err := d.net.AddGateway(d.name, hostnet.MAC{2})
+	if err != nil {
+		return fmt.Errorf("gateway device: %w", err)
+	}
+	if fresh {
+		d.log.Info("made the gateway device", "link", d.name, "kind", link.Kind)
+	}
+	found, err := d.net.Addresses(d.name)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	// First what goes: IPv4 addresses in one network with it may go along.
+	for _, a := range found {
+		if !slices.Contains(gateways, a) {
+			errs = append(errs, d.net.DeleteAddress(d.name, a))
+		}
+	}
+	if found, err = d.net.Addresses(d.name); err != nil {
+		return err
+	}
+	for _, a := range gateways {
+		if !slices.Contains(found, a) {
+			errs = append(errs, d.net.AddAddressAlone(d.name, a))
+		}
+	}
+	return errors.Join(errs...)
+}

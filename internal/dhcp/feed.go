@@ -1,0 +1,90 @@
+package dhcp
+
+import (
+	"context"
+	"log/slog"
+
+	"heddle/calico"
+	"heddle/internal/dhcp/plan"
+	"heddle/internal/store"
+	"heddle/internal/store/replica"
+)
+
+const (
+	subnetPrefix = "/calico/dhcp/v1/subnet/"
+	readyKey     = "/calico/v1/Ready"
+)
+
+// feed follows what etcd says of this host's endpoints and of the subnets, and nothing else.
+type feed struct {
+	endpoints string // prefix
+	replica   *replica.Replica
+	changed   chan struct{} // holds a token when there is something new
+	log       *slog.Logger
+}
+
+// entry is a key with what it says; the object is nil when that could not be read.
+type entry[K calico.Key, V any] struct {
+	key    K
+	object *V
+}
+
+func newFeed(host string, st store.Store, log *slog.Logger) *feed {
+	f := &feed{endpoints: "/calico/v1/host/" + host + "/workload/", changed: make(chan struct{}, 1), log: log}
+	f.replica = replica.New(st, replica.Options{Log: log},
+		table[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](f.endpoints, log),
+		table[calico.DHCPSubnetKey, calico.DHCPSubnet](subnetPrefix, log),
+		replica.Source{Name: readyKey, Prefix: readyKey, Decode: func(id string, value []byte) (any, error) { return id == "" && string(value) == "true", nil }})
+	f.replica.OnChange(func(replica.Update) {
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
+	})
+	return f
+}
+
+// table reads the objects of one kind below a prefix. What cannot be read is said, and kept as being there.
+func table[K calico.Key, V any](prefix string, log *slog.Logger) replica.Source {
+	return replica.Source{Name: prefix, Prefix: prefix,
+		ID: func(path string) (string, bool) {
+			_, ok := calico.ParseAs[K](path)
+			return path, ok
+		},
+		Decode: func(path string, value []byte) (any, error) {
+			key, _ := calico.ParseAs[K](path)
+			object, err := calico.Decode(key, value)
+			if err != nil {
+				log.Warn("cannot be read", "key", path, "err", err)
+			}
+			v, _ := object.(*V)
+			return entry[K, V]{key, v}, nil
+		}}
+}
+
+func (f *feed) Run(ctx context.Context) error { return f.replica.Run(ctx) }
+
+// plan makes a plan of what is known. waits names what it lacks for that; "" for nothing.
+func (f *feed) plan(o plan.Options) (p *plan.Plan, waits string) {
+	s := f.replica.Snapshot()
+	if s.Revision == 0 {
+		return nil, "the store"
+	}
+	if e := s.Get(readyKey, ""); e == nil || e.Record != true {
+		return nil, readyKey
+	}
+	return plan.New(o, objects[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](s, f.endpoints),
+		objects[calico.DHCPSubnetKey, calico.DHCPSubnet](s, subnetPrefix)), ""
+}
+
+func objects[K interface {
+	calico.Key
+	comparable
+}, V any](s *replica.Snapshot, table string) map[K]*V {
+	all := make(map[K]*V, s.Len(table))
+	for e := range s.All(table) {
+		x := e.Record.(entry[K, V])
+		all[x.key] = x.object
+	}
+	return all
+}

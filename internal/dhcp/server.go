@@ -1,0 +1,358 @@
+package dhcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"heddle/calico"
+	"heddle/internal/dhcp/plan"
+)
+
+const (
+	// startPatience is how long an instance may take to listen.
+	startPatience = 10 * time.Second
+	// leastBackoff and mostBackoff bound the pauses between attempts to start an instance that ends.
+	leastBackoff, mostBackoff = 100 * time.Millisecond, 10 * time.Second
+	// settled is how long an instance has to serve for the next failure to count as the first.
+	settled = 30 * time.Second
+	// gather is how long a restart that nobody waits for waits for more reasons.
+	gather = time.Second
+)
+
+// server runs one dnsmasq and keeps it as the plan says. All its methods belong to one goroutine, which also hands it
+// what comes from its channels and timers.
+//
+//	serving   answers
+//	next      has been started and will take over when it says that it listens; until then serving goes on
+type server struct {
+	dir, program string
+	probeEvery   time.Duration
+	log          *slog.Logger
+	pipe         *os.File // where the instances log to
+
+	lines                          chan line
+	ends                           chan exit
+	restartDue, startDue, probeDue *time.Timer
+
+	plan          *plan.Plan                // nil before the first
+	running       *plan.Running             // what the newest instance has read
+	holders       map[netip.Addr]calico.MAC // of addresses, as the newest instance came to know them first
+	interfaces    map[string]string         // by MAC
+	serving, next *process
+	stale         bool      // the newest instance does not serve the plan until it is started again
+	dueAt         time.Time // of restartDue; zero: it does not run
+	since         time.Time // when serving began
+	backoff       time.Duration
+	probes        int
+	probing       bool   // and it has not answered
+	problem       string // why the plan is not served; "": it is, or will be in a moment
+}
+
+func newServer(o Options) *server {
+	return &server{dir: o.Plan.Dir, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
+		lines: make(chan line, 64), ends: make(chan exit, 4),
+		restartDue: stopped(), startDue: stopped(), probeDue: stopped()}
+}
+
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// open makes the state directory and finds what an earlier agent left.
+func (s *server) open() (err error) {
+	for _, dir := range []string{plan.HostsDir, plan.OptionsDir, plan.NamesDir} {
+		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o755); err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	if s.pipe, err = openPipe(s.dir); err != nil {
+		return fmt.Errorf("log of dnsmasq: %w", err)
+	}
+	files, err := readFiles(s.dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	s.holders = plan.Holders(files)
+	if s.serving, err = adopt(s.dir, s.ends); err != nil {
+		return err
+	}
+	s.running = plan.Found(nil, files)
+	if s.serving == nil {
+		return nil
+	}
+	s.running = plan.Found(s.serving.args, files)
+	s.log.Info("adopted the dnsmasq that runs", "pid", s.serving.pid)
+	s.serves()
+	// An earlier agent may have changed files for a restart that has not been.
+	if _, err := os.Stat(filepath.Join(s.dir, changing)); !errors.Is(err, fs.ErrNotExist) {
+		s.restartIn(0)
+	}
+	return nil
+}
+
+// close lets go of what serves: it goes on.
+func (s *server) close() {
+	if s.next != nil { // nobody would hear when it listens
+		s.note(s.next.kill(), "end an instance that was starting")
+	}
+	if s.pipe != nil {
+		s.pipe.Close()
+	}
+}
+
+// ready says that the plan is served.
+func (s *server) ready() bool {
+	return s.plan != nil && (len(s.plan.Arguments) == 0 || s.serving != nil && s.next == nil && !s.stale)
+}
+
+// apply makes a plan the one that is served, with the least disruption.
+func (s *server) apply(p *plan.Plan) error {
+	s.plan = p
+	s.interfaces = make(map[string]string, len(p.Ports))
+	for _, port := range p.Ports {
+		s.interfaces[port.MAC.String()] = port.Interface
+	}
+	wanted := *p
+	wanted.Arguments = s.arguments()
+	step := s.running.Step(&wanted)
+	if step.Nothing() {
+		return nil
+	}
+	for address, mac := range plan.Holders(p.Files) {
+		if _, known := s.holders[address]; !known {
+			s.holders[address] = mac
+		}
+	}
+	var errs []error
+	if step.Restart != plan.Never {
+		errs = append(errs, os.WriteFile(filepath.Join(s.dir, changing), nil, 0o644))
+	}
+	for _, f := range step.Write {
+		errs = append(errs, write(s.dir, f.Path, f.Content))
+	}
+	for _, f := range step.Remove {
+		errs = append(errs, remove(filepath.Join(s.dir, f)))
+	}
+	switch {
+	case step.Stop:
+		errs = append(errs, s.stop())
+	case step.Restart == plan.Now:
+		s.log.Debug("dnsmasq starts again", "reasons", step.Reasons)
+		s.restartIn(0)
+	case step.Restart == plan.Soon:
+		s.restartIn(gather)
+	}
+	return errors.Join(errs...)
+}
+
+// stop ends the server where nobody is served.
+func (s *server) stop() error {
+	s.restartDue.Stop()
+	s.startDue.Stop()
+	s.probeDue.Stop()
+	s.stale, s.dueAt, s.problem = false, time.Time{}, ""
+	var errs []error
+	for _, p := range []*process{s.serving, s.next} {
+		if p != nil {
+			errs = append(errs, p.kill())
+		}
+	}
+	s.serving, s.next = nil, nil
+	for _, f := range []string{pidFile, changing, filepath.Join(plan.HostsDir, probeFile)} {
+		errs = append(errs, remove(filepath.Join(s.dir, f)))
+	}
+	s.log.Info("no endpoint is served: dnsmasq ends")
+	return errors.Join(errs...)
+}
+
+// arguments are those of the plan. What dnsmasq says is queued there: it waits for no reader.
+func (s *server) arguments() []string {
+	if len(s.plan.Arguments) == 0 {
+		return nil
+	}
+	return append(slices.Clone(s.plan.Arguments), "--log-async=100")
+}
+
+// restartIn has a new instance take over after a while, or sooner if it was to be so.
+func (s *server) restartIn(d time.Duration) {
+	s.stale = true
+	at := time.Now().Add(d)
+	if s.next != nil || !s.dueAt.IsZero() && s.dueAt.Before(at) {
+		return
+	}
+	s.dueAt = at
+	s.restartDue.Reset(d)
+}
+
+// restart starts an instance that is to take over; restartDue has fired.
+func (s *server) restart() {
+	s.dueAt = time.Time{}
+	if s.plan == nil || len(s.plan.Arguments) == 0 || s.next != nil {
+		return
+	}
+	if err := s.startNext(); err != nil {
+		s.failed(err.Error())
+	}
+}
+
+func (s *server) startNext() error {
+	name := leaseFiles()[0]
+	if s.serving != nil && s.serving.leases == name {
+		name = leaseFiles()[1]
+	}
+	leases := s.plan.Leases(s.lastLeases(), s.holders, time.Now())
+	if err := write(s.dir, name, leases); err != nil {
+		return err
+	}
+	args := s.arguments()
+	p, err := start(s.program, args, filepath.Join(s.dir, name), s.pipe, s.ends)
+	if err != nil {
+		return err
+	}
+	s.next, s.stale = p, false
+	s.holders = plan.Holders(s.plan.Files)
+	s.running = plan.Found(args, s.plan.Files)
+	s.startDue.Reset(startPatience)
+	return nil
+}
+
+// lastLeases reads the lease file that was in use last: that of the instance that serves, else the newest.
+func (s *server) lastLeases() string {
+	if s.serving != nil {
+		raw, err := os.ReadFile(filepath.Join(s.dir, s.serving.leases))
+		s.note(err, "read the leases")
+		return string(raw)
+	}
+	var newest time.Time
+	var text string
+	for _, name := range leaseFiles() {
+		file := filepath.Join(s.dir, name)
+		info, err := os.Stat(file)
+		if err != nil || info.ModTime().Before(newest) {
+			continue
+		}
+		if raw, err := os.ReadFile(file); err == nil && len(raw) > 0 {
+			newest, text = info.ModTime(), string(raw)
+		}
+	}
+	return text
+}
+
+// hear takes a line that a dnsmasq has said.
+func (s *server) hear(l line) {
+	switch {
+	case s.next != nil && l.pid == s.next.pid && l.started():
+		s.takeOver()
+		return
+	case l.probed():
+		if s.serving != nil && l.pid == s.serving.pid {
+			s.probing = false
+		}
+		return
+	case l.pid == 0:
+		s.problem = l.text // the last words of one that cannot go on
+	}
+	attributes := []slog.Attr{slog.String("says", l.text), slog.Int("pid", l.pid)}
+	if name := s.interfaces[l.mac()]; name != "" {
+		attributes = append(attributes, slog.String("interface", name))
+	}
+	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", attributes...)
+}
+
+// takeOver ends the instance before the one that now listens. It comes in time: packets to both are answered twice, but
+// the one before refuses what it does not know.
+func (s *server) takeOver() {
+	before := s.serving
+	s.serving, s.next = s.next, nil
+	s.startDue.Stop()
+	if before != nil {
+		s.note(before.kill(), "end the dnsmasq before")
+	}
+	s.note(write(s.dir, pidFile, strconv.Itoa(s.serving.pid)+"\n"), "keep the number of the process")
+	s.log.Info("dnsmasq serves", "pid", s.serving.pid, "endpoints", len(s.plan.Ports))
+	s.problem = ""
+	s.serves()
+	if s.stale {
+		s.restartIn(0)
+		return
+	}
+	s.note(remove(filepath.Join(s.dir, changing)), "note that the restart is over")
+}
+
+// serves begins to watch an instance.
+func (s *server) serves() {
+	s.since, s.probing = time.Now(), false
+	s.probeDue.Reset(s.probeEvery)
+}
+
+// ended takes the end of a process.
+func (s *server) ended(e exit) {
+	e.p.close()
+	switch e.p {
+	case s.next:
+		s.next = nil
+		s.startDue.Stop()
+		s.failed(e.why)
+	case s.serving:
+		s.serving = nil
+		s.probeDue.Stop()
+		if time.Since(s.since) > settled {
+			s.backoff = 0
+		}
+		if s.next != nil {
+			return // it takes over in any case
+		}
+		s.failed(e.why)
+	}
+}
+
+// failed says what happened, and tries again after a pause; the first time at once.
+func (s *server) failed(why string) {
+	s.log.Error("dnsmasq has failed and is started again", "why", why, "in", s.backoff)
+	s.problem = why
+	s.restartIn(s.backoff)
+	s.backoff = min(max(2*s.backoff, leastBackoff), mostBackoff)
+}
+
+// slow ends an instance that does not listen; startDue has fired.
+func (s *server) slow() {
+	if s.next != nil {
+		s.log.Error("dnsmasq does not begin to listen: ending it", "pid", s.next.pid, "after", startPatience)
+		s.note(s.next.kill(), "end it")
+	}
+}
+
+// probe asks the instance that serves for a sign of life, and ends it when it has not answered the last time; probeDue has
+// fired. It reads a file that changes, as it does those of endpoints, and says so.
+func (s *server) probe() {
+	if s.serving == nil {
+		return
+	}
+	s.probeDue.Reset(s.probeEvery)
+	if s.probing && s.next == nil {
+		s.log.Error("dnsmasq hangs: ending it", "pid", s.serving.pid, "silent", s.probeEvery)
+		s.note(s.serving.kill(), "end it")
+		return
+	}
+	s.probes++
+	s.probing = true
+	s.note(write(s.dir, filepath.Join(plan.HostsDir, probeFile), fmt.Sprintf("# %d\n", s.probes)), "ask dnsmasq for a sign of life")
+}
+
+// note says what went wrong beside the point.
+func (s *server) note(err error, what string) {
+	if err != nil {
+		s.log.Error("cannot "+what, "err", err)
+	}
+}
