@@ -28,12 +28,13 @@ type known struct {
 	bgpIPs   map[string]netip.Addr // ip_addr_v4 of each host
 	bad      map[string]error      // objects that cannot be read, by path
 	hidden   map[calico.Key]bool   // of the legacy tree, behind v1 objects
+	spelled  map[calico.Key]string // paths that are not the key's own: names and CIDRs that somebody wrote in another way
 }
 
 func newKnown() known {
 	return known{seen: map[string]int64{}, merger: legacy.NewMerger(), global: map[string]string{}, own: map[string]string{},
 		pools: map[netip.Prefix]*calico.Pool{}, hostIPs: map[string]netip.Addr{}, bgpIPs: map[string]netip.Addr{},
-		bad: map[string]error{}, hidden: map[calico.Key]bool{}}
+		bad: map[string]error{}, hidden: map[calico.Key]bool{}, spelled: map[calico.Key]string{}}
 }
 
 // learn takes news of the store in. It decides nothing.
@@ -83,7 +84,7 @@ func (e *engine) learnKey(path string, value []byte, mod int64) {
 		k.seen[path] = mod
 	}
 	key, ok := calico.ParseKey(path)
-	if !ok || !heeded(key) {
+	if !ok || !heeded(key) || e.behind(key, path, mod != 0) {
 		return
 	}
 	var object any
@@ -121,6 +122,26 @@ func (e *engine) learnKey(path string, value []byte, mod int64) {
 	default: // judged
 		e.learnPolicy(key, object, value, err)
 	}
+}
+
+// behind says whether what lies at a path does not count, because its key's own path has something too. When that goes, a
+// snapshot is asked for, which tells what was behind it.
+func (e *engine) behind(key calico.Key, path string, there bool) bool {
+	k := &e.known
+	own := path
+	if strings.ContainsAny(path, "%:") { // no other keys can be written in two ways
+		own = pathOf(key)
+	}
+	if own != path {
+		setOrDelete(k.spelled, key, path, there)
+		_, before := k.seen[own]
+		return before
+	}
+	if other, ok := k.spelled[key]; ok && !there {
+		delete(k.seen, other) // else it would be known already
+		e.resync()
+	}
+	return false
 }
 
 func setOrDelete[K comparable, V any](m map[K]V, key K, value V, set bool) {

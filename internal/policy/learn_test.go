@@ -9,6 +9,38 @@ import (
 	"heddle/calico"
 )
 
+// TestTwoSpellings: of an object whose key somebody has written in another way too, the one at the key's own path counts,
+// and the other neither hides it nor takes it away.
+func TestTwoSpellings(t *testing.T) {
+	t.Parallel()
+	const own, other = "/calico/v1/host/h1/workload/o/100%25/endpoint/e", "/calico/v1/host/h1/workload/o/100%/endpoint/e"
+	b := newBench(t)
+	b.link("cali1")
+	asked := false
+	b.resync = func() { asked = true }
+	b.snapshot(ready, "true", other, valueA2, own, valueA)
+	b.want("with both", "10.0.0.1@cali1")
+	b.change(other, "")
+	b.want("without the other", "10.0.0.1@cali1")
+	b.change(own, "")
+	b.want("without both", "")
+	if asked {
+		t.Error("a snapshot was asked for, though nothing was behind")
+	}
+	b.change(other, valueA2)
+	b.want("with the other alone", "10.0.0.2@cali1")
+	b.change(own, valueA, other, "") // as who moves it
+	b.want("moved", "10.0.0.1@cali1")
+	b.change(other, valueA2)
+	b.want("with both again", "10.0.0.1@cali1")
+	b.change(own, "")
+	if _, known := b.known.seen[other]; !asked || known {
+		t.Errorf("what was behind is known: %v; a snapshot was asked for: %v", known, asked)
+	}
+	b.snapshot(ready, "true", other, valueA2)
+	b.want("with the other alone again", "10.0.0.2@cali1")
+}
+
 // TestPartOf: what is read of an invalid object closes traffic where the object did, and not elsewhere.
 func TestPartOf(t *testing.T) {
 	t.Parallel()
