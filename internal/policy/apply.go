@@ -28,6 +28,9 @@ func (e *engine) apply(ctx context.Context) {
 		return
 	}
 	e.forward()
+	if !e.applied {
+		e.forgetFormer()
+	}
 	for name, w := range e.assigned.wirings {
 		if old, ok := e.wired[name]; !ok || !old.equal(w) {
 			e.wiring.Want(name, w)
@@ -91,6 +94,37 @@ func (e *engine) release() {
 		e.wired[name] = stays
 		e.wiring.Want(name, stays) // or a sweep would bring it back before the commit
 	}
+	e.forget(left)
+}
+
+// forgetFormer forgets, at the start of a life, the connections of addresses that are not yet routed to the interface
+// that is to have them: while no agent was there to see it, they may have been somebody else's.
+func (e *engine) forgetFormer() {
+	routes, err := e.net.Routes()
+	if err != nil {
+		e.log.Warn("cannot read which addresses workloads had before", "err", err)
+	}
+	type place struct {
+		dst  netip.Prefix
+		link string
+	}
+	before := map[place]bool{}
+	for _, r := range routes {
+		before[place{r.Dst, r.Link}] = true
+	}
+	var left []netip.Addr
+	for name, w := range e.assigned.wirings {
+		for _, a := range w.Routed {
+			if !before[place{host(a), name}] {
+				left = append(left, a)
+			}
+		}
+	}
+	e.forget(left)
+}
+
+// forget forgets the connections of addresses that are not whose they were.
+func (e *engine) forget(left []netip.Addr) {
 	if len(left) == 0 {
 		return
 	}

@@ -374,3 +374,31 @@ func TestStatusOfHiddenEndpoint(t *testing.T) {
 		t.Errorf("without one of v1 the status is %q", got)
 	}
 }
+
+// TestConnectionsOfFormerOwners: an agent that was away forgets the connections of addresses that are not where they
+// were, and of no others.
+func TestConnectionsOfFormerOwners(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.link("cali1")
+	b.snapshot(ready, "true", epA, valueA)
+	connect := func() {
+		b.net.Connect(hostnet.Connection{Source: ip("192.0.2.7"), Destination: ip("10.0.0.1"), ReplySource: ip("10.0.0.1"), ReplyDestination: ip("192.0.2.7")})
+	}
+	connect()
+	again := b.again()
+	again.snapshot(ready, "true", epA, valueA)
+	if n := len(b.net.Connections()); n != 1 {
+		t.Errorf("%d connections after a restart, want 1", n)
+	}
+	if err := b.net.DeleteLink("cali1"); err != nil { // and its route with it
+		t.Fatal(err)
+	}
+	b.link("cali2")
+	again = b.again()
+	again.snapshot(ready, "true", epB, valueB)
+	again.want("after the restart", "10.0.0.1@cali2")
+	if all := b.net.Connections(); len(all) != 0 {
+		t.Errorf("connections %v of the address's former owner", all)
+	}
+}
