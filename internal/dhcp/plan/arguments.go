@@ -13,7 +13,7 @@ const mostLeases = 1 << 24
 func (p *planner) arguments() []string {
 	o := p.options
 	list := []string{
-		"--keep-in-foreground", "--log-facility=-", "--log-dhcp", "--user=root",
+		"--keep-in-foreground", "--log-facility=-", "--log-dhcp", "--user=root", "--pid-file=",
 		"--conf-file=" + cmp.Or(o.ConfigFile, "/dev/null"), "--no-hosts",
 	}
 	if !o.LocalResolve || len(o.Servers) > 0 {
@@ -26,9 +26,8 @@ func (p *planner) arguments() []string {
 		bridge += "," + prefix + "*"
 	}
 	list = append(list, bridge,
-		"--pid-file="+o.Dir+"/"+PIDFile,
 		"--dhcp-hostsdir="+o.Dir+"/"+HostsDir, "--hostsdir="+o.Dir+"/"+NamesDir,
-		"--dhcp-optsdir="+o.Dir+"/"+OptionsDir, "--dhcp-leasefile="+o.Dir+"/"+LeaseFile,
+		"--dhcp-optsdir="+o.Dir+"/"+OptionsDir,
 		"--dhcp-match=set:ipxe,175", "--dhcp-authoritative", "--no-ping")
 	for _, s := range p.used {
 		if text := p.dhcpRange(s); text != "" {

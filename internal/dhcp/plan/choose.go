@@ -68,9 +68,12 @@ type named struct {
 }
 
 // pair joins nets and IDs by position. What is left over has no subnet: allowed address pairs follow the fixed addresses.
+// An empty ID keeps the place of an address that DHCP does not serve.
 func pair(nets []netip.Prefix, ids []string) (list []named) {
 	for i := range min(len(nets), len(ids)) {
-		list = append(list, named{nets[i].Addr(), ids[i]})
+		if ids[i] != "" {
+			list = append(list, named{nets[i].Addr(), ids[i]})
+		}
 	}
 	return list
 }

@@ -101,7 +101,7 @@ func (p *planner) advertisement(c candidate) *Advertisement {
 			continue
 		}
 		a.Prefixes = append(a.Prefixes, prefix)
-		a.DNSServers = append(a.DNSServers, s.DNSServers...)
+		a.DNSServers = append(a.DNSServers, servers(s)...)
 		a.Managed = a.Managed || s.mode == static
 		a.Other = a.Other || s.mode != slaac
 	}
@@ -141,31 +141,42 @@ func optionName(s *subnet, name string) string {
 	return "option6:" + name
 }
 
-// The most that options hold. A DHCPv4 option has 255 bytes (RFC 2132). dnsmasq reads 1024 bytes of a line, which is at
-// least 20 bracketed addresses.
+// The most that options hold: a DHCPv4 option has 255 bytes (RFC 2132), and dnsmasq reads 1024 bytes of a line, of which
+// the tag and the option's name take up to 110.
 const (
 	mostOptionBytes = 255
-	mostServers4    = mostOptionBytes / 4
-	mostServers6    = 20
+	mostText        = 900
 )
 
-func (p *planner) dnsServers(s *subnet) (list []string) {
-	most := mostServers4
-	if !s.CIDR.Addr().Is4() {
-		most = mostServers6
-	}
+// servers are the DNS servers of a subnet, as far as they fit into an option.
+func servers(s *subnet) (list []netip.Addr) {
+	left := mostText
 	for i, ip := range s.DNSServers {
-		if i == most {
-			p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("dns_servers: only the first %d of %d fit into an option", most, len(s.DNSServers)))
+		ip = ip.WithZone("")
+		left -= len(bracket(ip)) + 1
+		if left < 0 || ip.Is4() && i == mostOptionBytes/4 {
 			break
 		}
-		list = append(list, bracket(ip.WithZone("")))
+		list = append(list, ip)
+	}
+	return list
+}
+
+func (p *planner) dnsServers(s *subnet) (list []string) {
+	fitting := servers(s)
+	for _, ip := range fitting {
+		list = append(list, bracket(ip))
+	}
+	if len(list) < len(s.DNSServers) {
+		p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("dns_servers: only the first %d of %d fit into an option", len(list), len(s.DNSServers)))
 	}
 	return list
 }
 
 // routes are the classless routes of an IPv4 subnet: its own, the other subnets of its network as on-link, and the
 // gateway; none where there is only the gateway. A default route of its own is passed over, since a subnet has a gateway.
+// Those of the network's other subnets that no port here is in are passed over too: a new subnet is no matter of hosts
+// that do not have it, and all traffic takes the way to this host anyhow.
 func (p *planner) routes(s *subnet) []string {
 	gateway := calico.HostRoute{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), NextHop: s.GatewayIP}
 	var all []calico.HostRoute
@@ -182,17 +193,27 @@ func (p *planner) routes(s *subnet) []string {
 	if len(all) == 0 {
 		return nil
 	}
+	last := routeText(gateway)
+	bytes, text := mostOptionBytes-routeBytes(gateway), mostText-textBytes(last)
 	var list []string
-	left := mostOptionBytes - routeBytes(gateway)
 	for i, r := range all {
-		if left -= routeBytes(r); left < 0 {
+		fields := routeText(r)
+		bytes, text = bytes-routeBytes(r), text-textBytes(fields)
+		if bytes < 0 || text < 0 {
 			p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("host_routes and other subnets: only the first %d of %d fit into an option", i, len(all)))
 			break
 		}
-		list = append(list, r.Destination.String(), r.NextHop.String())
+		list = append(list, fields...)
 	}
-	return append(list, gateway.Destination.String(), gateway.NextHop.String())
+	return append(list, last...)
 }
+
+func routeText(r calico.HostRoute) []string {
+	return []string{r.Destination.String(), r.NextHop.String()}
+}
+
+// textBytes is the length of fields with their commas.
+func textBytes(fields []string) int { return len(strings.Join(fields, ",")) + 1 }
 
 // routeBytes is the length of a route in option 121 (RFC 3442): significant octets of the destination, their number of
 // bits, the router.

@@ -10,7 +10,7 @@ import (
 	"heddle/calico"
 )
 
-// Leases is the content of LeaseFile with which dnsmasq starts, from what it wrote there before. Machines renew as if
+// Leases is the content of the lease file with which dnsmasq starts, from what one before it wrote. Machines renew as if
 // nothing had happened: the server's identity and the leases of addresses that their machines still have are kept, and
 // each IPv4 address has a lease. Others are gone, so that another machine can have the address at once.
 //

@@ -21,8 +21,6 @@ const (
 	HostsDir   = "hosts"      // MAC addresses, names and addresses
 	OptionsDir = "opts"       // DHCP options
 	NamesDir   = "addn_hosts" // names for DNS
-	LeaseFile  = "leases"
-	PIDFile    = "pid"
 )
 
 // Infinite is a lease without end.
@@ -51,7 +49,8 @@ type Options struct {
 type Plan struct {
 	// Gateways are the addresses of the device, each with the true prefix length of its subnet, in order.
 	Gateways []netip.Prefix
-	// Arguments are those of dnsmasq, without the program's name. There are none where no port is served.
+	// Arguments are those of dnsmasq, without the program's name and without --dhcp-leasefile, as an instance that takes
+	// over from another has a file of its own. There are none where no port is served.
 	Arguments []string
 	// Files are the contents of all files, by the path below Options.Dir: dir/name.
 	Files    map[string]string
