@@ -34,6 +34,7 @@ func (tx *Tx) commit() ([]store.Cond, []store.Op) {
 			ops = append(ops, store.Op{Key: key, Delete: true})
 		}
 	}
+	ops = slices.AppendSeq(ops, maps.Values(tx.keys))
 	if len(ops) == 0 {
 		return nil, nil
 	}

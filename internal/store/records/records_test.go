@@ -560,3 +560,51 @@ func TestVerifyFindsFaults(t *testing.T) {
 		}
 	}
 }
+
+// Keys of no table are part of their transaction: written with it, not without it, the last word winning.
+func TestKeysOfNoTable(t *testing.T) {
+	st := store.NewMemory()
+	w, db := open(t, st)
+	value := func(key string) string {
+		kv, err := st.Get(t.Context(), key)
+		if errors.Is(err, store.ErrNotFound) {
+			return "-"
+		}
+		return string(kv.Value)
+	}
+	update(t, db, func(tx *records.Tx) error {
+		tx.PutKey("/other/a", []byte("old"))
+		tx.PutKey("/other/a", []byte("new"))
+		tx.DeleteKey("/other/b")
+		tx.PutKey("/other/b", []byte("b"))
+		tx.PutKey("/other/c", []byte("c"))
+		tx.DeleteKey("/other/c")
+		return w.shelves.Put(tx, &shelf{ID: "s"})
+	})
+	if a, b, c := value("/other/a"), value("/other/b"), value("/other/c"); a != "new" || b != "b" || c != "-" {
+		t.Errorf("written: %q, %q, %q", a, b, c)
+	}
+	refused := errors.New("refused")
+	if _, err := db.Update(t.Context(), func(tx *records.Tx) error { tx.DeleteKey("/other/a"); return refused }); !errors.Is(err, refused) || value("/other/a") != "new" {
+		t.Errorf("after a refusal: %v, %q", err, value("/other/a"))
+	}
+	runs := 0
+	update(t, db, func(tx *records.Tx) error {
+		runs++
+		kv, err := st.Get(t.Context(), "/other/a")
+		if err != nil {
+			return err
+		}
+		if runs == 1 { // somebody else comes in between
+			if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/other/a", Value: []byte("theirs")}}); err != nil {
+				return err
+			}
+		}
+		tx.ExpectKey("/other/a", kv.ModRevision)
+		tx.PutKey("/other/a", append([]byte("after "), kv.Value...))
+		return nil
+	})
+	if got := value("/other/a"); got != "after theirs" || runs != 2 {
+		t.Errorf("after %d runs: %q", runs, got)
+	}
+}

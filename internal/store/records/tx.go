@@ -14,6 +14,7 @@ type Tx struct {
 	snap    *replica.Snapshot
 	writes  map[*definition]*writes
 	records map[string]store.Cond // by key of the record
+	keys    map[string]store.Op   // of no table, by key
 	guards  map[string]bool       // prefixes under which nothing new may have come
 	touched map[string]bool       // keys given to Touch
 	marked  map[string]bool       // keys given to Mark
@@ -24,6 +25,7 @@ func newTx(snap *replica.Snapshot) *Tx {
 		snap:    snap,
 		writes:  map[*definition]*writes{},
 		records: map[string]store.Cond{},
+		keys:    map[string]store.Op{},
 		guards:  map[string]bool{},
 		touched: map[string]bool{},
 		marked:  map[string]bool{},
