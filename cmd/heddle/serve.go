@@ -153,7 +153,10 @@ func (c *serveConfig) run(ctx context.Context) error {
 	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
 	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
 	s.db = records.NewDB(st, s.replica)
-	if s.control, err = control.New(s.db, control.Options{UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets}); err != nil {
+	s.statuses = control.NewStatuses(st, log.With("part", "statuses"))
+	if s.control, err = control.New(s.db, control.Options{
+		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, DNSDomain: c.dnsDomain, Statuses: s.statuses,
+	}); err != nil {
 		return usageError{err}
 	}
 	if err := s.build(); err != nil {
@@ -182,14 +185,15 @@ func (c *serveConfig) checkTLS() error {
 
 // server is the parts of `heddle serve` as they are put together.
 type server struct {
-	config  *serveConfig
-	log     *slog.Logger
-	store   *store.Etcd
-	metrics *telemetry.Metrics
-	replica *replica.Replica
-	db      *records.DB
-	control *control.Service
-	tokens  api.Validator
+	config   *serveConfig
+	log      *slog.Logger
+	store    *store.Etcd
+	metrics  *telemetry.Metrics
+	replica  *replica.Replica
+	db       *records.DB
+	control  *control.Service
+	statuses *control.Statuses
+	tokens   api.Validator
 	// identityURL is told to whoever comes without a valid token.
 	identityURL string
 	tasks       []task.Task
@@ -198,7 +202,7 @@ type server struct {
 func (s *server) build() error {
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
 		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), newLookout(s.store, s.log, s.metrics), newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.replica, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
+	}), newLookout(s.store, s.log, s.metrics), newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.replica, s.statuses, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
 	s.metrics.Register(s.figures)
 	if err := s.addIdentity(); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 const (
 	vifUnbound = "unbound"
 	vifBound   = "ovs"
+	vifRouted  = "tap" // on a routed network
 	vifFailed  = "binding_failed"
 )
 
@@ -68,6 +69,9 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 	switch {
 	case p.DeviceOwner == ownerFloatingIP: // holds an address, carries nothing
 		v.Status = statusNone
+	case p.BoundHostID != "" && s.onRouted(r, p):
+		v.VIFType, v.VIFDetails = vifRouted, s.vifRouted
+		v.Status = s.opts.Statuses.of(p)
 	case p.BoundHostID != "":
 		v.VIFType, v.VIFDetails = vifBound, s.vifDetails
 		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+p.ID); served && p.AdminStateUp {
@@ -77,4 +81,10 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 		v.VIFType = vifFailed
 	}
 	return v
+}
+
+// onRouted says whether the network of a port is routed.
+func (s *Service) onRouted(r records.Reader, p *neutron.Port) bool {
+	n, ok := schema.Networks.Peek(r, p.NetworkID)
+	return ok && n.Routed()
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 
@@ -135,7 +136,7 @@ func (s *Service) DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id 
 				return err
 			}
 		}
-		if err := o.dropBundle(kindGroup, id); err != nil {
+		if err := errors.Join(o.dropBundle(kindGroup, id), o.dropProfile(id)); err != nil {
 			return err
 		}
 		return schema.SecurityGroups.Delete(o.tx, id)
@@ -163,7 +164,7 @@ func (o *operation) putGroup(g *neutron.SecurityGroup) error {
 	if err := schema.SecurityGroups.Put(o.tx, g); err != nil {
 		return err
 	}
-	return o.putBundle(kindGroup, g.ID, translate.SecurityGroup(g))
+	return errors.Join(o.putBundle(kindGroup, g.ID, translate.SecurityGroup(g)), o.deriveProfile(g))
 }
 
 func groupOwner(g *neutron.SecurityGroup) neutron.Owner { return neutron.Owner{ProjectID: g.ProjectID} }

@@ -21,7 +21,7 @@ func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neu
 			return nil, err
 		}
 		return each(vs, func(v neutron.Values) (*neutron.NetworkView, error) {
-			n, err := o.createNetwork(v)
+			n, err := o.createNetwork(ctx, v)
 			if err != nil {
 				return nil, err
 			}
@@ -30,7 +30,7 @@ func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neu
 	})
 }
 
-func (o *operation) createNetwork(v neutron.Values) (*neutron.Network, error) {
+func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutron.Network, error) {
 	if _, err := o.defaultGroup(v.Text("project_id")); err != nil {
 		return nil, err
 	}
@@ -52,6 +52,11 @@ func (o *operation) createNetwork(v neutron.Values) (*neutron.Network, error) {
 	n.NetworkType, n.PhysicalNetwork, n.SegmentationID = seg.typ, seg.physical, seg.number()
 	if n.MTU, err = o.opts.networkMTU(seg, number(v, "mtu"), nil); err != nil {
 		return nil, err
+	}
+	if n.Routed() {
+		if err := o.openRouted(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return n, o.putNetwork(n)
 }
@@ -80,6 +85,11 @@ func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string
 				if err := o.deriveSubnet(sub, &n); err != nil {
 					return nil, err
 				}
+			}
+		}
+		if n.AdminStateUp != old.AdminStateUp && n.Routed() {
+			if err := o.deriveEndpoints(schema.Ports.Referrers(o.tx, "network", id), &n); err != nil {
+				return nil, err
 			}
 		}
 		return networkView(&n, subnetIDs(subnets)), nil
@@ -175,7 +185,8 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 // DeleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse.
 func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s, c, func(o *operation) error {
-		if _, err := o.networks().toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+		n, err := o.networks().toChange(o, id, neutron.Delete, nil, ifMatch)
+		if err != nil {
 			return err
 		}
 		ports := o.portsOf(id)
@@ -190,12 +201,12 @@ func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string
 				"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
 		}
 		for _, p := range ports {
-			if err := o.removePort(p.ID); err != nil {
+			if err := o.removePort(p, n); err != nil {
 				return err
 			}
 		}
 		for _, sub := range schema.Subnets.Referrers(o.tx, "network", id) {
-			if err := o.removeSubnet(sub); err != nil {
+			if err := o.removeSubnet(sub, n); err != nil {
 				return err
 			}
 		}
@@ -252,6 +263,7 @@ func networkOwner(n *neutron.Network) neutron.Owner {
 const (
 	statusActive = "ACTIVE"
 	statusDown   = "DOWN"
+	statusError  = "ERROR"
 	statusNone   = "N/A"
 )
 

@@ -21,6 +21,10 @@ type Options struct {
 	Quotas map[string]int
 	// MaxNameservers and MaxHostRoutes bound the lists of a subnet. Defaults 5 and 20.
 	MaxNameservers, MaxHostRoutes int
+	// DNSDomain completes the names of machines on routed networks, as the API does in dns_assignment. Default openstacklocal.
+	DNSDomain string
+	// Statuses tells how the ports of routed networks fare. Default: all are DOWN.
+	Statuses *Statuses
 	// Now tells the time of changes. Default time.Now.
 	Now func() time.Time
 	// Seed seeds what chooses ids, addresses and keys for one operation. It must be safe for concurrent use. Default chance.
@@ -65,6 +69,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.MaxHostRoutes == 0 {
 		o.MaxHostRoutes = 20
+	}
+	if o.DNSDomain == "" {
+		o.DNSDomain = "openstacklocal"
 	}
 	if o.Now == nil {
 		o.Now = time.Now

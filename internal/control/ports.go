@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -243,7 +244,7 @@ func (o *operation) applyPortGroups(p *neutron.Port, v neutron.Values) error {
 // DeletePort deletes a port, unless it is a service's that deletes it itself.
 func (s *Service) DeletePort(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s, c, func(o *operation) error {
-		p, _, err := o.portToChange(id, neutron.Delete, nil, ifMatch)
+		p, n, err := o.portToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err
 		}
@@ -252,7 +253,7 @@ func (s *Service) DeletePort(ctx context.Context, c neutron.Caller, id string, i
 			return conflict("ServicePortInUse",
 				"Port %s cannot be deleted directly via the port API: has device owner %s.", id, p.DeviceOwner)
 		}
-		if err := o.removePort(id); err != nil {
+		if err := o.removePort(p, n); err != nil {
 			return err
 		}
 		return o.deriveServed(p, nil)
@@ -260,11 +261,11 @@ func (s *Service) DeletePort(ctx context.Context, c neutron.Caller, id string, i
 }
 
 // removePort deletes a port with what is derived from it alone.
-func (o *operation) removePort(id string) error {
-	if err := o.dropBundle(kindPort, id); err != nil {
+func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
+	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.dropEndpoint(p, n)); err != nil {
 		return err
 	}
-	return schema.Ports.Delete(o.tx, id)
+	return schema.Ports.Delete(o.tx, p.ID)
 }
 
 // putPort stores a port with what is derived from it.
@@ -281,7 +282,12 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 		}
 		groups = append(groups, g)
 	}
-	if err := o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)); err != nil {
+	if n.Routed() {
+		if err := checkRoutedPort(p, groups); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
 	return o.deriveServed(old, p)

@@ -46,6 +46,7 @@ func TestRandomOperationsAtTwoServers(t *testing.T) {
 // play runs one game, on a network with a bit of everything.
 func play(rt *rapid.T, ws ...*world) {
 	w := ws[0]
+	w.openRouted()
 	before := w.dump()
 	g := &game{world: w, servers: ws, rt: rt}
 	n := w.network(`{}`).ID
@@ -53,6 +54,10 @@ func play(rt *rapid.T, ws ...*world) {
 	w.subnet(n, `"ip_version":6,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`)
 	w.port(n, `"device_owner":"network:dhcp"`)
 	w.port(n, `"name":"first"`)
+	r := w.routed()
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+r+`","ip_version":4,"cidr":"10.65.0.0/29"}`)
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+r+`","ip_version":6,"cidr":"fd00:65::/64"}`)
+	must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+r+`","binding:host_id":"h1","device_id":"vm"}`)
 	rt.Repeat(map[string]func(*rapid.T){
 		"":                g.check,
 		"create network":  g.createNetwork,
@@ -126,6 +131,7 @@ func (g *game) createNetwork(rt *rapid.T) {
 	g.make(rt, neutron.Networks, rapid.SampledFrom([]string{
 		`{}`, `{"port_security_enabled":false}`, `{"shared":true}`, `{"mtu":1400}`, `{"provider:network_type":"uplink"}`,
 		`{"provider:network_type":"vlan","provider:physical_network":"physnet1"}`, `{"provider:network_type":"flat","provider:physical_network":"public"}`,
+		`{"provider:network_type":"routed"}`,
 	}).Draw(rt, "network"))
 }
 
@@ -144,7 +150,8 @@ func (g *game) portText(rt *rapid.T) string {
 		``, `,"fixed_ips":[]`, `,"fixed_ips":[{"ip_address":"10.0.0.2"}]`, `,"mac_address":"fa:16:3e:00:00:01"`, `,"port_security_enabled":false`,
 		`,"device_owner":"network:dhcp"`, `,"device_owner":"network:router_interface","device_id":"r"`, `,"binding:host_id":"h1"`,
 		`,"binding:host_id":"nowhere"`, `,"allowed_address_pairs":[{"ip_address":"10.0.0.0/24"}]`,
-		`,"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":"1400"}]`,
+		`,"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":"1400"}]`, `,"binding:host_id":"h2","device_id":"a/b"`,
+		`,"binding:host_id":"h1","allowed_address_pairs":[{"ip_address":"10.0.0.6"},{"ip_address":"fd00:2::6/128"}]`,
 	}).Draw(rt, "port") + `}`
 }
 
@@ -169,7 +176,7 @@ func (g *game) createRule(rt *rapid.T) {
 func (g *game) updateNetwork(rt *rapid.T) {
 	g.update(rt, neutron.Networks, rapid.SampledFrom([]string{
 		`{}`, `{"name":"x"}`, `{"mtu":1300}`, `{"mtu":0}`, `{"shared":true}`, `{"shared":false}`, `{"router:external":true}`, `{"router:external":false}`,
-		`{"provider:segmentation_id":150}`,
+		`{"provider:segmentation_id":150}`, `{"admin_state_up":false}`, `{"admin_state_up":true}`,
 	}).Draw(rt, "change"))
 }
 
@@ -188,6 +195,7 @@ func (g *game) updatePort(rt *rapid.T) {
 		`{"port_security_enabled":false,"security_groups":[],"allowed_address_pairs":[]}`, `{"port_security_enabled":true}`,
 		`{"device_owner":"network:dhcp"}`, `{"device_owner":"compute:nova"}`, `{"binding:host_id":"h2"}`, `{"binding:host_id":""}`,
 		`{"binding:profile":{"interface_name":"eth0"}}`, `{"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":null}]}`,
+		`{"device_id":"other"}`, `{"device_id":""}`, `{"binding:host_id":"h1"}`, `{"binding:profile":null}`, `{"binding:profile":{}}`,
 	}).Draw(rt, "change"))
 }
 
@@ -295,6 +303,9 @@ func (g *game) check(rt *rapid.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		rt.Fatalf("bundles are not what their owners mean now (-want +got):\n%s", d)
 	}
+	if d := cmp.Diff(calicoOf(rt, snap), g.calico()); d != "" {
+		rt.Fatalf("keys of Calico's model are not what their owners mean now (-want +got):\n%s", d)
+	}
 }
 
 func text(b topology.Bundle) string {
@@ -308,7 +319,7 @@ func text(b topology.Bundle) string {
 // deleteAll deletes everything as the admin, dependants first.
 func (g *game) deleteAll() {
 	for _, id := range g.ids(neutron.Ports) {
-		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":""}`); err != nil {
+		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"","port_security_enabled":true}`); err != nil {
 			g.rt.Fatalf("free port %s: %v", id, err)
 		}
 	}

@@ -14,6 +14,7 @@ const (
 	typeVLAN   = "vlan"
 	typeFlat   = "flat"
 	typeUplink = "uplink"
+	typeRouted = neutron.TypeRouted
 )
 
 // Attribute names of a provider network.
@@ -75,9 +76,9 @@ func (o *Options) checkSegment(s segment, hasID bool) error {
 		return o.checkVLAN(s, hasID)
 	case typeFlat:
 		return o.checkFlat(s, hasID)
-	case typeUplink:
+	case typeUplink, typeRouted:
 		if s.physical != "" || hasID {
-			return invalid("physical_network and segmentation_id are not for an uplink network")
+			return invalid("physical_network and segmentation_id are not for networks of type %s", s.typ)
 		}
 	default:
 		return invalid("network_type value '%s' not supported", s.typ)
@@ -151,7 +152,7 @@ func (o *Options) ranges(want segment) []segmentRange {
 // that networks made at once rarely choose the same.
 func (o *Options) chooseSegment(want segment, taken func(segment) bool, random *rand.Rand) (segment, error) {
 	switch {
-	case want.typ == typeUplink:
+	case want.typ == typeUplink, want.typ == typeRouted:
 		return want, nil
 	case want.id != 0 || want.typ == typeFlat:
 		if taken(want) {

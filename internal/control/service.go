@@ -28,7 +28,7 @@ type Service struct {
 	opts Options
 	held held
 	// What ports' binding:vif_details says, bound and not. Views share them.
-	vifDetails, vifNone map[string]any
+	vifDetails, vifRouted, vifNone map[string]any
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -43,7 +43,8 @@ func New(db *records.DB, opts Options) (*Service, error) {
 		vifDetails: map[string]any{
 			"bridge_name": "br-int", "connectivity": "l2", "datapath_type": "system", "ovs_hybrid_plug": false, "port_filter": true,
 		},
-		vifNone: map[string]any{},
+		vifRouted: map[string]any{"connectivity": "l3", "port_filter": true},
+		vifNone:   map[string]any{},
 	}, nil
 }
 

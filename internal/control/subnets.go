@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -53,7 +54,10 @@ func (o *operation) createSubnet(v neutron.Values) (*neutron.Subnet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, nil)); err != nil {
+	if err := errors.Join(checkRoutedSubnet(s, n), o.checkRoutedOverlap(s, n)); err != nil {
+		return nil, err
+	}
+	if err := o.putSubnetMeaning(s, n, nil); err != nil {
 		return nil, err
 	}
 	if !addresses.AutoAddress(s) {
@@ -139,6 +143,9 @@ func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string,
 		if err := o.applySubnet(&sub, old, v); err != nil {
 			return nil, err
 		}
+		if err := checkRoutedSubnet(&sub, n); err != nil {
+			return nil, err
+		}
 		if reflect.DeepEqual(&sub, old) {
 			return subnetView(o.tx, old), nil
 		}
@@ -148,6 +155,11 @@ func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string,
 		}
 		if err := o.bumpNetwork(n.ID); err != nil {
 			return nil, err
+		}
+		if n.Routed() && (sub.EnableDHCP != old.EnableDHCP || !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP)) {
+			if err := o.deriveEndpoints(schema.Ports.Referrers(o.tx, "subnet", id), n); err != nil {
+				return nil, err
+			}
 		}
 		return subnetView(o.tx, &sub), o.deriveSubnet(&sub, n)
 	})
@@ -228,7 +240,7 @@ func (s *Service) DeleteSubnet(ctx context.Context, c neutron.Caller, id string,
 				return err
 			}
 		}
-		if err := o.removeSubnet(id); err != nil {
+		if err := o.removeSubnet(id, n); err != nil {
 			return err
 		}
 		return o.bumpNetwork(n.ID)
@@ -236,8 +248,8 @@ func (s *Service) DeleteSubnet(ctx context.Context, c neutron.Caller, id string,
 }
 
 // removeSubnet deletes a subnet with what is derived from it.
-func (o *operation) removeSubnet(id string) error {
-	if err := o.dropBundle(kindSubnet, id); err != nil {
+func (o *operation) removeSubnet(id string, n *neutron.Network) error {
+	if err := errors.Join(o.dropBundle(kindSubnet, id), o.dropDHCP(id, n)); err != nil {
 		return err
 	}
 	return schema.Subnets.Delete(o.tx, id)
@@ -275,5 +287,10 @@ func (o *operation) deriveSubnet(s *neutron.Subnet, n *neutron.Network) error {
 			servers = append(servers, p)
 		}
 	}
-	return o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers))
+	return o.putSubnetMeaning(s, n, servers)
+}
+
+// putSubnetMeaning stores what a subnet of network n means to packets; servers are its DHCP ports.
+func (o *operation) putSubnetMeaning(s *neutron.Subnet, n *neutron.Network, servers []*neutron.Port) error {
+	return errors.Join(o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers)), o.deriveDHCP(s, n))
 }

@@ -53,7 +53,7 @@ func providerColumns() []column[NetworkView] {
 	attr := Attribute{Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
 		CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly}
 	typ, physical, id := attr, attr, attr
-	typ.Name, typ.Type, typ.parse, typ.Doc = "provider:network_type", "string", text(32), "vxlan, vlan, flat or uplink"
+	typ.Name, typ.Type, typ.parse, typ.Doc = "provider:network_type", "string", text(32), "vxlan, vlan, flat, uplink or routed"
 	physical.Name, physical.Type, physical.parse, physical.Doc = "provider:physical_network", "string", text(64), "of vlan and flat"
 	id.Name, id.Type, id.parse, id.Doc = "provider:segmentation_id", "integer", integer, "VNI or VLAN id"
 	return []column[NetworkView]{
@@ -81,8 +81,8 @@ func networkLaterColumns() []column[NetworkView] {
 			Type: "list of strings", parse: texts(maxName)}, constant[NetworkView]("[]")),
 		row(Attribute{Name: "ipv4_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "ipv6_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
-		row(Attribute{Name: "l2_adjacency", Type: "boolean", Doc: "always true: a network is one broadcast domain"},
-			constant[NetworkView]("true")),
+		row(Attribute{Name: "l2_adjacency", Type: "boolean", Doc: "a network is one broadcast domain, unless it is routed"},
+			flagValue(func(o *NetworkView) bool { return !o.Routed() })),
 	}
 }
 

@@ -82,7 +82,7 @@ func bindingColumns() []column[PortView] {
 		"accelerator-direct", "accelerator-direct-physical", "remote-managed"}
 	return []column[PortView]{
 		row(Attribute{Name: "binding:vif_type", Default: unset{}, See: AdminOnly, Computed: true, Type: "string",
-			Doc: "unbound, ovs, or binding_failed when the host is not known"},
+			Doc: "unbound, ovs, tap on a routed network, or binding_failed when the host is not known"},
 			textValue(func(o *PortView) string { return o.VIFType })),
 		row(Attribute{Name: "binding:vif_details", Default: unset{}, See: AdminOnly, Computed: true, Type: "object"},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendValue(b, o.VIFDetails) })),
@@ -172,13 +172,7 @@ func appendAssignment(b []byte, a netip.Addr, domain string) []byte {
 	b = appendAddr(b, a)
 	b = append(b, `,"hostname":"`...)
 	start := len(b)
-	b = append(b, "host-"...)
-	b = a.AppendTo(b)
-	for i := start; i < len(b); i++ {
-		if b[i] == '.' || b[i] == ':' {
-			b[i] = '-'
-		}
-	}
+	b = appendHostname(b, a)
 	end := len(b)
 	b = append(b, `","fqdn":"`...)
 	b = append(b, b[start:end]...)
@@ -188,6 +182,27 @@ func appendAssignment(b []byte, a netip.Addr, domain string) []byte {
 		b = append(b, '.')
 	}
 	return append(b, `"}`...)
+}
+
+func appendHostname(b []byte, a netip.Addr) []byte {
+	start := len(b)
+	b = append(b, "host-"...)
+	b = a.AppendTo(b)
+	for i := start; i < len(b); i++ {
+		if b[i] == '.' || b[i] == ':' {
+			b[i] = '-'
+		}
+	}
+	return b
+}
+
+// AssignedName is the fqdn that a port's dns_assignment tells for an address, without the dot at its end.
+func AssignedName(a netip.Addr, domain string) string {
+	b := appendHostname(nil, a)
+	if domain != "" {
+		b = append(append(b, '.'), domain...)
+	}
+	return string(b)
 }
 
 // fixedIPs takes a list of {subnet_id, ip_address}, of which one may be missing.

@@ -5,6 +5,7 @@ package neutron
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"heddle/internal/topology/packet"
@@ -36,6 +37,12 @@ type Network struct {
 	PhysicalNetwork     string `json:"provider:physical_network,omitempty"`
 	SegmentationID      *int   `json:"provider:segmentation_id,omitempty"`
 }
+
+// TypeRouted is the provider:network_type of a network without a layer 2: hosts route each address of its ports by itself.
+const TypeRouted = "routed"
+
+// Routed says that the ports of the network are endpoints of Calico's data model, and no part of the virtual topology.
+func (n *Network) Routed() bool { return strings.EqualFold(n.NetworkType, TypeRouted) }
 
 // Pool is an inclusive range of addresses to allocate from.
 type Pool struct {

@@ -19,8 +19,8 @@ type SubnetView struct {
 // PortView is a port with what its binding and its host make of it. The Port is not to be modified.
 type PortView struct {
 	*Port
-	Status     string         // ACTIVE while a host serves its interface, else DOWN
-	VIFType    string         // unbound, ovs, binding_failed
+	Status     string         // ACTIVE while a host serves its interface, else DOWN; ERROR on routed networks alone
+	VIFType    string         // unbound, ovs, tap, binding_failed
 	VIFDetails map[string]any // never modified
 }
 

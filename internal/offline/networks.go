@@ -38,6 +38,9 @@ func networkResource() resource {
 			if old != nil && translate.Uplink(n) != translate.Uplink(old) {
 				return refuse(neutron.Invalid, "network %s: provider:network_type cannot change to or from uplink", n.ID)
 			}
+			if old != nil && n.Routed() != old.Routed() {
+				return refuse(neutron.Invalid, "network %s: provider:network_type cannot change to or from routed", n.ID)
+			}
 			return nil
 		},
 		remove: func(w *world, n *network) error {

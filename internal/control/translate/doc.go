@@ -16,6 +16,13 @@
 //	                                                                                   other members, its subnets
 //	security-group  the group's name changes; one of its rules comes or goes           its members
 //
+// A routed network has empty bundles. What it means to the policy agents are keys of Calico's data model, each written in
+// the transaction that changes what it is made of:
+//
+//	endpoint of a port   the port; its network's admin state; gateways and enable_dhcp of its subnets
+//	DHCP subnet          the subnet
+//	profile of a group   the group and its rules, whether a port of a routed network uses it or not
+//
 // A port reads two things of other objects that cannot change while the port is there: whether its network is an uplink
 // ([Uplink]: refused on update), and whether its groups are stateful (refused while a port uses the group). Reading them
 // for their existence alone is therefore enough, and two ports made at once never conflict.

@@ -5,9 +5,9 @@ import (
 	"heddle/internal/topology"
 )
 
-// Network translates a network into a bridge; an uplink network has none (midonet-translations §5).
+// Network translates a network into a bridge; an uplink or routed network has none (midonet-translations §5).
 func Network(n *neutron.Network) topology.Bundle {
-	if Uplink(n) {
+	if bridgeless(n) {
 		return topology.Bundle{}
 	}
 	return topology.Bundle{Networks: []topology.Network{{

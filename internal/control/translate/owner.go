@@ -54,6 +54,10 @@ func (c Class) seeded() bool { return c != FloatingIP && c != VIPv1 }
 // Uplink says that a network is the link of an edge router to the outside, which has no bridge in the topology (H1).
 func Uplink(n *neutron.Network) bool { return strings.EqualFold(n.NetworkType, "uplink") }
 
+// bridgeless says that nothing of a network or its ports and subnets is in the virtual topology: an uplink belongs to its
+// router, and a routed network to the policy agents, for which it is translated by Endpoint, Profile and DHCPSubnet.
+func bridgeless(n *neutron.Network) bool { return Uplink(n) || n.Routed() }
+
 // ProfileInterface is the interface that the port's binding:profile names; "" if none.
 func ProfileInterface(p *neutron.Port) string {
 	name, _ := p.Profile["interface_name"].(string)

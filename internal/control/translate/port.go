@@ -11,7 +11,7 @@ import (
 // Stateful is read. The binding is taken from BoundHostID and InterfaceName: finding the host of a name is the caller's.
 func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) topology.Bundle {
 	class := ClassOf(p.DeviceOwner)
-	if Uplink(n) || class == FloatingIP {
+	if bridgeless(n) || class == FloatingIP {
 		return topology.Bundle{}
 	}
 	var b topology.Bundle

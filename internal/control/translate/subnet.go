@@ -13,7 +13,7 @@ import (
 // dhcpPorts are the ports with owner network:dhcp that have an address on the subnet, in any order: the newest is the
 // server, and each adds its route to the metadata service (§7.1 step 7).
 func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port) topology.Bundle {
-	if Uplink(n) {
+	if bridgeless(n) {
 		return topology.Bundle{}
 	}
 	if s.IPVersion == 6 {

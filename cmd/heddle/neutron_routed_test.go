@@ -1,0 +1,95 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestRoutedNetwork: a port that is made and bound through the Neutron API on a routed network is served by the host's
+// policy agent, as its security group says; the API tells how it fares; and what is deleted leaves nothing on the host.
+func TestRoutedNetwork(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	h.ns.MustIP(t, "route add default via 192.0.2.1") // by which the host answers for any gateway
+	s.ctl.MustIP(t, "route add 10.65.0.0/24 via 192.0.2.11")
+	agent := start(t, h.ns, "agent", "--policy", "--name", h.name, "--state", h.state, "--join", s.token(t))
+
+	c := login(t, s.ctl, "127.0.0.1", s.data)
+	network := c.mustCreate(t, "network", map[string]any{"provider:network_type": "routed"})
+	c.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.65.0.0/24"})
+	var made map[string]object
+	post := func(path, kind string, attributes map[string]any) {
+		if err := c.call(t.Context(), http.MethodPost, "/v2.0/"+path, map[string]any{kind: attributes}, &made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post("security-groups", "security_group", map[string]any{"name": "web"})
+	group := made["security_group"]
+	openPort := func(port int) {
+		post("security-group-rules", "security_group_rule", map[string]any{"security_group_id": group.ID, "direction": "ingress",
+			"protocol": "tcp", "port_range_min": port, "port_range_max": port})
+	}
+	openPort(80)
+	port := c.mustCreate(t, "port", map[string]any{"network_id": network.ID, "device_id": "vm", "device_owner": "compute:nova", "binding:host_id": h.name,
+		"fixed_ips": []map[string]any{{"ip_address": "10.65.0.4"}}, "security_groups": []string{group.ID}})
+	type view struct {
+		Status  string
+		MAC     string `json:"mac_address"`
+		VIFType string `json:"binding:vif_type"`
+	}
+	shown := func() view {
+		var answer map[string]view
+		if err := c.call(t.Context(), http.MethodGet, "/v2.0/ports/"+port.ID, nil, &answer); err != nil {
+			t.Fatal(err)
+		}
+		return answer["port"]
+	}
+	if p := shown(); p.Status != "DOWN" || p.VIFType != "tap" {
+		t.Errorf("before its machine is there: %+v", p)
+	}
+	tap := "tap" + port.ID[:11]
+	w := s.lab.MustNamespace(t, "w1")
+	s.lab.MustVeth(t, h.ns, tap, w, "eth0")
+	w.MustIP(t, "link set eth0 address "+shown().MAC, "addr add 10.65.0.4/32 dev eth0", "route add default via 169.254.1.1 dev eth0 onlink")
+	listenTCP(t, w, 80)
+	listenTCP(t, w, 81)
+	within(t, "the machine to be reached", func() bool { return connects(s.ctl, "10.65.0.4:80") })
+	within(t, "the port to be ACTIVE", func() bool { return shown().Status == "ACTIVE" })
+	if connects(s.ctl, "10.65.0.4:81") {
+		t.Error("a port is reached that the group does not open")
+	}
+	openPort(81)
+	within(t, "a rule that came later to be in force", func() bool { return connects(s.ctl, "10.65.0.4:81") })
+
+	set := func(attributes map[string]any) {
+		if err := c.call(t.Context(), http.MethodPut, "/v2.0/ports/"+port.ID, map[string]any{"port": attributes}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(map[string]any{"admin_state_up": false})
+	within(t, "a port that is switched off to be silent", func() bool { return !connects(s.ctl, "10.65.0.4:80") })
+	set(map[string]any{"admin_state_up": true})
+	within(t, "it to be reached again", func() bool { return connects(s.ctl, "10.65.0.4:80") })
+	if err := c.call(t.Context(), http.MethodDelete, "/v2.0/ports/"+port.ID, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	routes := func() string {
+		text, err := h.ns.Output(t.Context(), "ip", "route")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	within(t, "the deleted port's route to go", func() bool { return !strings.Contains(routes(), "10.65.0.4") })
+	st := openData(t, s.data)
+	for _, prefix := range []string{"/calico/v1/host/" + h.name + "/workload/", "/calico/felix/v1/host/" + h.name + "/workload/"} {
+		within(t, prefix+" to be empty", func() bool {
+			kvs, _, err := st.List(t.Context(), prefix)
+			return err == nil && len(kvs) == 0
+		})
+	}
+	agent.stop(t)
+}

@@ -1,0 +1,245 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"heddle/calico"
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/schema"
+)
+
+// The ports of a routed network are endpoints of Calico's data model, which the policy agents make true on their hosts
+// (spec/calico 18). Its keys are derived like the bundles of the virtual topology, and change in the same transactions:
+// a key is written by whoever writes what it is derived from, and the rest that it is derived from is read as a whole.
+
+// interfacePrefix begins the names of workload interfaces that Neutron's clients make.
+const interfacePrefix = "tap"
+
+// putKey writes what lies at a key of Calico's data model, or deletes it where object is nil.
+func (o *operation) putKey(key calico.Key, object any) error {
+	path, err := key.Path()
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if object == nil {
+		o.tx.DeleteKey(path)
+		return nil
+	}
+	value, err := calico.Encode(key, object)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	o.tx.PutKey(path, value)
+	return nil
+}
+
+// deriveEndpoint writes the endpoint of a port of network n in place of the one it had; old is nil for a new port.
+func (o *operation) deriveEndpoint(old, p *neutron.Port, n *neutron.Network) error {
+	if !n.Routed() {
+		return nil
+	}
+	n, err := schema.Networks.Get(o.tx, n.ID) // its state is in the endpoint
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		if err := o.dropEndpoint(old, n); err != nil {
+			return err
+		}
+	}
+	if !translate.HasEndpoint(p, n) {
+		return nil
+	}
+	subnets := make([]*neutron.Subnet, 0, len(p.FixedIPs))
+	for _, f := range p.FixedIPs {
+		s, err := schema.Subnets.Get(o.tx, f.SubnetID)
+		if err != nil {
+			return err
+		}
+		subnets = append(subnets, s)
+	}
+	return o.putKey(translate.EndpointKey(p), translate.Endpoint(p, n, subnets, o.opts.DNSDomain))
+}
+
+// dropEndpoint deletes the endpoint of a port.
+func (o *operation) dropEndpoint(p *neutron.Port, n *neutron.Network) error {
+	if !translate.HasEndpoint(p, n) {
+		return nil
+	}
+	return o.putKey(translate.EndpointKey(p), nil)
+}
+
+// deriveEndpoints writes the endpoints of ports anew, of whose network or subnet something has changed.
+func (o *operation) deriveEndpoints(ids []string, n *neutron.Network) error {
+	for _, id := range ids {
+		p, err := schema.Ports.Get(o.tx, id)
+		if err != nil {
+			return err
+		}
+		if err := o.deriveEndpoint(p, p, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deriveDHCP writes what the DHCP agents need to know of a subnet of network n.
+func (o *operation) deriveDHCP(s *neutron.Subnet, n *neutron.Network) error {
+	if !n.Routed() {
+		return nil
+	}
+	if d := translate.DHCPSubnet(s); d != nil {
+		return o.putKey(calico.DHCPSubnetKey{Subnet: s.ID}, d)
+	}
+	return o.dropDHCP(s.ID, n)
+}
+
+func (o *operation) dropDHCP(subnetID string, n *neutron.Network) error {
+	if !n.Routed() {
+		return nil
+	}
+	return o.putKey(calico.DHCPSubnetKey{Subnet: subnetID}, nil)
+}
+
+// deriveProfile writes the profile of a group, whether ports use it or not: so neither the first port of a group nor its
+// last is a matter of the group, and rules may name groups without members.
+func (o *operation) deriveProfile(g *neutron.SecurityGroup) error {
+	rules, tags := translate.Profile(g)
+	id := translate.ProfileID(g.ID)
+	return errors.Join(o.putKey(calico.ProfileRulesKey{Profile: id}, rules), o.putKey(calico.ProfileTagsKey{Profile: id}, tags))
+}
+
+func (o *operation) dropProfile(groupID string) error {
+	id := translate.ProfileID(groupID)
+	return errors.Join(o.putKey(calico.ProfileRulesKey{Profile: id}, nil), o.putKey(calico.ProfileTagsKey{Profile: id}, nil))
+}
+
+// checkRoutedPort refuses what a host cannot do for a machine on a routed network.
+func checkRoutedPort(p *neutron.Port, groups []*neutron.SecurityGroup) error {
+	if translate.ClassOf(p.DeviceOwner) != translate.VIF {
+		return nil
+	}
+	if !p.PortSecurityEnabled {
+		return invalid("port_security_enabled cannot be false on a routed network: its hosts check the source of every packet")
+	}
+	if name := translate.ProfileInterface(p); name != "" && !strings.HasPrefix(name, interfacePrefix) {
+		return invalid("interface_name '%s' in binding:profile does not begin with %s, as interfaces of a routed network do", name, interfacePrefix)
+	}
+	for _, pair := range p.AllowedAddressPairs {
+		if _, ok := translate.HostAddress(pair.IPAddress); !ok {
+			return invalid("allowed_address_pairs: %s is a range; a port of a routed network may only have single addresses", pair.IPAddress)
+		}
+		if pair.MACAddress != p.MACAddress {
+			return invalid("allowed_address_pairs: mac_address %s of %s is not the port's; a port of a routed network has only its own",
+				pair.MACAddress, pair.IPAddress)
+		}
+	}
+	for _, g := range groups {
+		if !g.Stateful {
+			return invalid("security_groups: %s is stateless; a routed network tracks all connections", g.ID)
+		}
+	}
+	bound := *p
+	bound.HostID, bound.InterfaceName = "host", translate.InterfaceName(p)
+	if _, err := translate.EndpointKey(&bound).Path(); err != nil {
+		return invalid("%v", err)
+	}
+	if err := translate.Endpoint(&bound, &neutron.Network{}, nil, "").Validate(); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+// checkRoutedSubnet refuses a subnet that hosts cannot serve.
+func checkRoutedSubnet(s *neutron.Subnet, n *neutron.Network) error {
+	if n.Routed() && s.EnableDHCP && s.GatewayIP == nil {
+		return invalid("gateway_ip is required on a routed network if enable_dhcp is True")
+	}
+	return nil
+}
+
+// checkRoutedOverlap refuses a range that shares addresses with another routed network: they are one space of addresses.
+// Subnets that are made at once are held against each other.
+func (o *operation) checkRoutedOverlap(s *neutron.Subnet, n *neutron.Network) error {
+	if !n.Routed() {
+		return nil
+	}
+	o.tx.Touch("routed-subnets")
+	for other := range schema.Subnets.All(o.tx) {
+		if other.ID == s.ID || !other.CIDR.Overlaps(s.CIDR) {
+			continue
+		}
+		if m, ok := schema.Networks.Peek(o.tx, other.NetworkID); ok && m.Routed() {
+			return invalid("Requested subnet with cidr: %s for network: %s overlaps with a subnet of another routed network", s.CIDR, s.NetworkID)
+		}
+	}
+	return nil
+}
+
+// openRouted gets the site ready for its first routed network: agents take tap interfaces for workloads and report how
+// endpoints fare, and groups that were there before have their profiles. Settings that say so already are not written.
+func (o *operation) openRouted(ctx context.Context) error {
+	for n := range schema.Networks.All(o.tx) {
+		if n.Routed() {
+			return nil
+		}
+	}
+	if err := errors.Join(
+		o.setting(ctx, "InterfacePrefix", withPrefix),
+		o.setting(ctx, "EndpointReportingEnabled", enabled),
+	); err != nil {
+		return err
+	}
+	for g := range schema.SecurityGroups.All(o.tx) {
+		if _, err := schema.SecurityGroups.Get(o.tx, g.ID); err != nil {
+			return err
+		}
+		if err := o.deriveProfile(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setting changes a global setting of the agents to what want makes of it, "" being one that is missing.
+func (o *operation) setting(ctx context.Context, name string, want func(string) string) error {
+	path, err := calico.GlobalConfigKey{Name: name}.Path()
+	if err != nil {
+		return err
+	}
+	kv, err := o.db.Store().Get(ctx, path)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("setting %s of the agents: %w", name, err)
+	}
+	o.tx.ExpectKey(path, kv.ModRevision)
+	if now := string(kv.Value); want(now) != now {
+		o.tx.PutKey(path, []byte(want(now)))
+	}
+	return nil
+}
+
+// withPrefix adds our prefix to a list; without a setting workloads' interfaces are those of cali.
+func withPrefix(list string) string {
+	if list == "" {
+		list = "cali"
+	}
+	prefixes := strings.Split(list, ",")
+	if slices.ContainsFunc(prefixes, func(p string) bool { return strings.TrimSpace(p) == interfacePrefix }) {
+		return list
+	}
+	return list + "," + interfacePrefix
+}
+
+// enabled is true in the spelling that is there.
+func enabled(text string) string {
+	if slices.Contains([]string{"true", "1", "yes", "y", "t"}, strings.ToLower(text)) {
+		return text
+	}
+	return "true"
+}
