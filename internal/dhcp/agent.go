@@ -49,6 +49,7 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Plan.Advertise = false // the agent does: see advertiser
 	return o
 }
 
@@ -87,6 +88,7 @@ type Agent struct {
 
 	// Of Run's loop.
 	device  *device
+	router  *advertiser
 	plan    *plan.Plan // in force; nil before the first
 	isReady bool
 
@@ -141,12 +143,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer kernel.Close()
 	a.device = &device{kernel, a.opts.Plan.Device, a.log}
+	if a.router, err = newAdvertiser(a.log); err != nil {
+		return err
+	}
 	defer a.server.close()
 	if err := a.server.open(); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
+	g.Go(func() error { return a.router.Run(ctx) })
 	g.Go(func() error { readLines(ctx, a.server.pipe, a.server.lines); return nil })
 	g.Go(func() error { defer a.server.pipe.Close(); return a.loop(ctx) })
 	return g.Wait()
@@ -205,6 +211,7 @@ func (a *Agent) replan(again *time.Timer) {
 	a.tell(p)
 	a.plan = p
 	a.applyAll(again)
+	a.router.apply(p.Ports)
 }
 
 // applyAll has the plan done. What fails is tried again.

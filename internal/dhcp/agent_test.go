@@ -1,6 +1,13 @@
 package dhcp
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
 
 // TestLease gives a machine the address that its endpoint names, whether the endpoint or the subnet came first.
 func TestLease(t *testing.T) {
@@ -17,9 +24,211 @@ func TestLease(t *testing.T) {
 	other := l.machine(2)
 	pid := l.pid()
 	l.put(other.endpoint("10.65.0.8", "a"))
-	l.logged("hosts/tap2", 1)
+	l.read(2)
 	other.wantLease("10.65.0.8")
 	if l.pid() != pid {
 		t.Errorf("dnsmasq started anew for a new endpoint")
 	}
+	// The device has the gateway's address, and no route leads there.
+	if text := l.output("ip", "-br", "addr", "show", "dev", DeviceName); !strings.Contains(text, "10.65.0.1/24") {
+		t.Errorf("the device has\n%s", text)
+	}
+	if text := l.output("ip", "route"); strings.Contains(text, DeviceName) {
+		t.Errorf("routes\n%s", text)
+	}
+	// With the last endpoint all goes.
+	l.put(endpointKey(1), "", endpointKey(2), "")
+	l.until("the device to go", func() bool { return !strings.Contains(l.output("ip", "-br", "link"), DeviceName) })
+	l.until("dnsmasq to end", func() bool { return !alive(pid) })
+}
+
+// TestIPv6 gives a machine its address by DHCPv6 and its router by an advertisement.
+func TestIPv6(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.machine(1)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
+	l.put(m.endpoint("10.65.0.7", "a", "2001:db8:65::7", "b"))
+	l.start()
+	l.serving(1)
+	m.wantLease("10.65.0.7")
+	if got, said := m.ask6(); got != "2001:db8:65::7" {
+		t.Errorf("got %q:\n%s", got, said)
+	}
+	l.until("a default route", func() bool { return strings.Contains(m.output("ip", "-6", "route"), "default via fe80::") })
+	if text := m.output("ip", "-6", "route"); strings.Contains(text, "2001:db8:65::/64") {
+		t.Errorf("the prefix is on the link:\n%s", text)
+	}
+}
+
+// TestAddressGivenAgain gives a machine at its first request the address that another one had a lease of until just now.
+func TestAddressGivenAgain(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	first, kept := l.machine(1), l.machine(2)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(first.endpoint("10.65.0.7", "a"))
+	l.put(kept.endpoint("10.65.0.8", "a"))
+	l.start()
+	l.serving(1)
+	first.wantLease("10.65.0.7")
+	kept.wantLease("10.65.0.8")
+	for n := 3; n < 8; n++ {
+		m := l.machine(n)
+		key, value := m.endpoint("10.65.0.7", "a")
+		before := endpointKey(1)
+		if n > 3 {
+			before = endpointKey(n - 1)
+		}
+		l.put(key, value, before, "")
+		l.serving(n - 1)
+		m.wantLease("10.65.0.7")
+	}
+	kept.wantLease("10.65.0.8")
+	// Removed for good: refused after a while, and nobody else is.
+	l.put(endpointKey(7), "")
+	l.serving(7)
+	kept.wantLease("10.65.0.8")
+}
+
+// TestAgentRestarts kills the agent: what it ran serves on, and the next one adopts it.
+func TestAgentRestarts(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.machine(1)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(m.endpoint("10.65.0.7", "a"))
+	l.start()
+	l.serving(1)
+	pid := l.pid()
+	l.kill()
+	m.wantLease("10.65.0.7")
+	other := l.machine(2)
+	l.put(other.endpoint("10.65.0.8", "a"))
+	l.start()
+	l.read(2)
+	other.wantLease("10.65.0.8")
+	m.wantLease("10.65.0.7")
+	if l.pid() != pid || !alive(pid) || strings.Count(l.log.String(), "dnsmasq serves") != 1 {
+		t.Errorf("dnsmasq was started anew")
+	}
+	// What changed meanwhile and cannot be told to it starts it anew.
+	l.kill()
+	l.put(subnet("b", "10.66.0.0/24", "10.66.0.1", ""))
+	l.put(m.endpoint("10.66.0.7", "b"))
+	l.start()
+	l.serving(2)
+	m.wantLease("10.66.0.7")
+	other.wantLease("10.65.0.8")
+}
+
+// TestSecondAgent is refused.
+func TestSecondAgent(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start()
+	l.logged("ready", 1)
+	first := l.cmd
+	l.start()
+	l.logged(ErrSecond.Error(), 1)
+	if err := l.cmd.Wait(); err == nil {
+		t.Error("the second agent ended well")
+	}
+	l.cmd = first
+}
+
+// TestDnsmasqDies and hangs: both are noticed, said and mended.
+func TestDnsmasqDies(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.options.ProbeEvery = 300e6
+	m := l.machine(1)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(m.endpoint("10.65.0.7", "a"))
+	l.start()
+	l.serving(1)
+	m.wantLease("10.65.0.7")
+	send(t, l.pid(), syscall.SIGKILL)
+	l.logged("signal: killed", 1)
+	l.serving(2)
+	m.wantLease("10.65.0.7")
+	send(t, l.pid(), syscall.SIGSTOP)
+	l.logged("dnsmasq hangs", 1)
+	l.serving(3)
+	m.wantLease("10.65.0.7")
+}
+
+// TestPortTaken says who cannot listen and why, and serves once it can.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.machine(1)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(m.endpoint("10.65.0.7", "a"))
+	holder := l.listen("0.0.0.0:67")
+	l.start()
+	l.logged("Address already in use", 1)
+	holder.Close()
+	l.serving(1)
+	m.wantLease("10.65.0.7")
+}
+
+// TestManyAtOnce boots machines together, one while dnsmasq starts anew.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.start()
+	var all []*machine
+	for n := range 12 {
+		m := l.machine(n + 1)
+		all = append(all, m)
+		l.put(m.endpoint(fmt.Sprintf("10.65.0.%d", 10+n), "a"))
+	}
+	l.read(12)
+	l.put(subnet("b", "10.66.0.0/24", "10.66.0.1", ""))
+	more := l.machine(20)
+	var wait sync.WaitGroup
+	for n, m := range all {
+		wait.Go(func() { m.wantLease(fmt.Sprintf("10.65.0.%d", 10+n)) })
+	}
+	l.put(more.endpoint("10.66.0.9", "b"))
+	wait.Wait()
+	l.serving(2)
+	more.wantLease("10.66.0.9")
+}
+
+func send(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// alive says whether a process runs: one that has ended may wait for its parent to hear of it.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(state, "Z")
+}
+
+// output is what a command prints on the host.
+func (l *lab) output(name string, args ...string) string {
+	l.t.Helper()
+	out, err := l.host.Output(l.t.Context(), name, args...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return out
+}
+
+// output is what a command prints in the machine.
+func (m *machine) output(name string, args ...string) string {
+	m.lab.t.Helper()
+	out, err := m.ns.Output(m.lab.t.Context(), name, args...)
+	if err != nil {
+		m.lab.t.Fatal(err)
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -109,12 +110,12 @@ func newLab(t testing.TB) *lab {
 	l.open()
 	t.Cleanup(func() { l.st.Close() })
 	l.host = l.MustNamespace(t, "h")
-	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		if err := l.host.Sysctl(name, "1"); err != nil {
+	for name, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/accept_dad": "0"} {
+		if err := l.host.Sysctl(name, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.options = Options{Host: "h", Plan: plan.Options{Dir: filepath.Join(dir, "dhcp"), Advertise: true}}
+	l.options = Options{Host: "h", Plan: plan.Options{Dir: filepath.Join(dir, "dhcp")}}
 	t.Cleanup(func() {
 		l.kill()
 		if t.Failed() {
@@ -283,6 +284,37 @@ func (m *machine) ask6() (address, said string) {
 	ctx, cancel := context.WithTimeout(m.lab.t.Context(), patience)
 	defer cancel()
 	leases := filepath.Join(dir, "leases")
-	out, _ := m.ns.Output(ctx, "dhclient", "-6", "-1", "-v", "-d", "-lf", leases, "-pf", filepath.Join(dir, "pid"), "-sf", "/bin/true", "-cf", "/dev/null", "eth0")
-	return address, out
+	var output lockedBuffer
+	cmd := exec.CommandContext(ctx, "dhclient", "-6", "-1", "-v", "-d", "-lf", leases, "-pf", filepath.Join(dir, "pid"), "-sf", "/bin/true", "-cf", "/dev/null", "eth0")
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := m.ns.Start(cmd); err != nil {
+		m.lab.t.Fatal(err)
+	}
+	m.lab.until("an IPv6 lease", func() bool {
+		raw, _ := os.ReadFile(leases)
+		_, rest, ok := strings.Cut(string(raw), "iaaddr ")
+		address, _, _ = strings.Cut(rest, " ")
+		return ok && strings.Contains(rest, "}")
+	})
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	return address, output.String()
+}
+
+// read waits until dnsmasq has read the endpoint of a machine.
+func (l *lab) read(n int) { l.t.Helper(); l.logged(fmt.Sprintf("/hosts/tap%d\"", n), 1) }
+
+// listen takes a UDP port on the host.
+func (l *lab) listen(address string) net.PacketConn {
+	l.t.Helper()
+	var c net.PacketConn
+	err := l.host.Do(func() (err error) {
+		c, err = net.ListenPacket("udp4", address)
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { c.Close() })
+	return c
 }

@@ -176,12 +176,13 @@ func (s *server) stop() error {
 	return errors.Join(errs...)
 }
 
-// arguments are those of the plan. What dnsmasq says is queued there: it waits for no reader.
+// arguments are those of the plan. What dnsmasq says is queued there: it waits for no reader. It answers no DNS, of which
+// only one instance could listen.
 func (s *server) arguments() []string {
 	if len(s.plan.Arguments) == 0 {
 		return nil
 	}
-	return append(slices.Clone(s.plan.Arguments), "--log-async=100")
+	return append(slices.Clone(s.plan.Arguments), "--log-async=100", "--port=0")
 }
 
 // restartIn has a new instance take over after a while, or sooner if it was to be so.

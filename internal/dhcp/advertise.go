@@ -1,0 +1,243 @@
+package dhcp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"heddle/internal/dhcp/plan"
+)
+
+const (
+	// routerSeconds is how long a machine keeps its host as its router without another word, and advertiseEvery how often
+	// it hears one (RFC 4861 §6.2.1: a third of that).
+	routerSeconds  = 1800
+	advertiseEvery = 600 * time.Second
+
+	// mostServers is how many DNS servers an advertisement names, as DHCPv6 does.
+	mostServers = 20
+
+	routerSolicitation  = 133
+	routerAdvertisement = 134
+)
+
+// advertiser tells each workload its router and prefixes, on its own interface: dnsmasq tells all interfaces of all
+// subnets, and sends its answer to a machine that asks to the gateway device, where nobody is.
+//
+// The router is the host, by its link-local address on that interface. A host forwards, so its kernel listens to what
+// machines ask of all routers.
+type advertiser struct {
+	socket *os.File
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	ports map[string][]byte // by interface: its advertisement
+}
+
+// newAdvertiser opens the socket in the network namespace of the caller.
+func newAdvertiser(log *slog.Logger) (*advertiser, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return nil, fmt.Errorf("socket for router advertisements: %w", err)
+	}
+	filter := unix.ICMPv6Filter{}
+	for i := range filter.Data {
+		filter.Data[i] = ^uint32(0) // block
+	}
+	filter.Data[routerSolicitation/32] &^= 1 << (routerSolicitation % 32)
+	err = errors.Join(
+		unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &filter),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0))
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("socket for router advertisements: %w", err)
+	}
+	return &advertiser{socket: os.NewFile(uintptr(fd), "router advertisements"), log: log, ports: map[string][]byte{}}, nil
+}
+
+// apply makes the ports' advertisements those that are sent, and tells at once what is new.
+func (a *advertiser) apply(ports []plan.Port) {
+	now := map[string][]byte{}
+	for _, p := range ports {
+		if p.Advertisement != nil {
+			now[p.Interface] = marshal(p.Advertisement)
+		}
+	}
+	a.mu.Lock()
+	before := a.ports
+	a.ports = now
+	a.mu.Unlock()
+	for name, message := range now {
+		if string(before[name]) != string(message) {
+			a.send(name, message)
+		}
+	}
+}
+
+// send advertises on an interface, if it is there yet. A machine that comes up asks.
+func (a *advertiser) send(name string, message []byte) {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return
+	}
+	raw, err := a.socket.SyscallConn()
+	if err != nil {
+		return // closed
+	}
+	everybody := &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 1}, ZoneId: uint32(link.Index)}
+	var failed error
+	err = raw.Write(func(fd uintptr) bool {
+		failed = unix.Sendto(int(fd), message, 0, everybody)
+		return !errors.Is(failed, unix.EAGAIN)
+	})
+	// Until it is up an interface has no address to send from; its machine asks then.
+	if err = errors.Join(err, failed); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, os.ErrClosed) {
+		a.log.Debug("cannot advertise", "interface", name, "err", err)
+	}
+}
+
+// Run answers those who ask, and tells all from time to time, until ctx ends.
+func (a *advertiser) Run(ctx context.Context) error {
+	go func() {
+		<-ctx.Done()
+		a.socket.Close()
+	}()
+	asked := make(chan string)
+	go a.listen(ctx, asked)
+	all := time.NewTicker(advertiseEvery)
+	defer all.Stop()
+	for {
+		name := ""
+		select {
+		case <-ctx.Done():
+			return nil
+		case name = <-asked:
+		case <-all.C:
+		}
+		a.mu.Lock()
+		ports := a.ports
+		a.mu.Unlock()
+		for port, message := range ports {
+			if name == "" || name == port {
+				a.send(port, message)
+			}
+		}
+	}
+}
+
+// listen tells on which interfaces machines ask for routers, until the socket is closed.
+func (a *advertiser) listen(ctx context.Context, asked chan<- string) {
+	raw, err := a.socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	packet, control := make([]byte, 256), make([]byte, 256)
+	for {
+		var n, c int
+		var failed error
+		err := raw.Read(func(fd uintptr) bool {
+			n, c, _, _, failed = unix.Recvmsg(int(fd), packet, control, 0)
+			return !errors.Is(failed, unix.EAGAIN)
+		})
+		if err != nil {
+			return // closed
+		}
+		if failed != nil || n < 8 {
+			continue
+		}
+		index, ok := solicited(control[:c])
+		if !ok {
+			continue
+		}
+		link, err := net.InterfaceByIndex(index)
+		if err != nil {
+			continue
+		}
+		select {
+		case asked <- link.Name:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// solicited reads where a solicitation came in. One that did not come from the link itself does not count (RFC 4861
+// §6.1.1).
+func solicited(control []byte) (index int, ok bool) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0, false
+	}
+	hops := 0
+	for _, m := range messages {
+		switch {
+		case m.Header.Level != unix.IPPROTO_IPV6:
+		case m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+			index = int(binary.NativeEndian.Uint32(m.Data[16:]))
+		case m.Header.Type == unix.IPV6_HOPLIMIT && len(m.Data) >= 4:
+			hops = int(binary.NativeEndian.Uint32(m.Data))
+		}
+	}
+	return index, index > 0 && hops == 255
+}
+
+// marshal is a router advertisement as ICMPv6 carries it (RFC 4861 §4.2). The kernel computes the checksum.
+func marshal(a *plan.Advertisement) []byte {
+	b := make([]byte, 16)
+	b[0] = routerAdvertisement
+	b[4] = 64 // hop limit of what machines send
+	if a.Managed {
+		b[5] |= 0x80
+	}
+	if a.Other {
+		b[5] |= 0x40
+	}
+	binary.BigEndian.PutUint16(b[6:], routerSeconds)
+	lifetime := uint32(a.LeaseSeconds)
+	if a.LeaseSeconds == plan.Infinite {
+		lifetime = ^uint32(0)
+	}
+	for _, p := range a.Prefixes { // RFC 4861 §4.6.2
+		o := make([]byte, 32)
+		o[0], o[1], o[2] = 3, 4, byte(p.Prefix.Bits())
+		if p.Autonomous {
+			o[3] = 0x40
+		}
+		binary.BigEndian.PutUint32(o[4:], lifetime)
+		binary.BigEndian.PutUint32(o[8:], lifetime)
+		copy(o[16:], p.Prefix.Addr().AsSlice())
+		b = append(b, o...)
+	}
+	if a.MTU > 0 { // RFC 4861 §4.6.4
+		b = binary.BigEndian.AppendUint32(append(b, 5, 1, 0, 0), uint32(a.MTU))
+	}
+	if servers := a.DNSServers[:min(len(a.DNSServers), mostServers)]; len(servers) > 0 { // RFC 8106 §5.1
+		b = append(b, 25, byte(1+2*len(servers)), 0, 0)
+		b = binary.BigEndian.AppendUint32(b, routerSeconds)
+		for _, s := range servers {
+			b = append(b, s.AsSlice()...)
+		}
+	}
+	if a.Domain != "" { // RFC 8106 §5.2
+		o := binary.BigEndian.AppendUint32([]byte{31, 0, 0, 0}, routerSeconds)
+		for label := range strings.SplitSeq(a.Domain, ".") {
+			o = append(append(o, byte(len(label))), label...)
+		}
+		o = append(o, make([]byte, 1+(8-(len(o)+1)%8)%8)...)
+		o[1] = byte(len(o) / 8)
+		b = append(b, o...)
+	}
+	return b
+}
