@@ -48,7 +48,7 @@ var may = map[string][]string{
 	"internal/bgp/plan":     words,
 	"internal/dhcp":         join(words, machinery, []string{"internal/dhcp/plan", "internal/store/schema"}),
 	"internal/dhcp/plan":    words,
-	"internal/dhcp/oslo":    {},
+	"internal/dhcp/oslo":    {"internal/dhcp/plan"},
 	// Edges.
 	"internal/api":           join(words, []string{"internal/task"}),
 	"internal/api/identity":  join(words, machinery, []string{"internal/api", "internal/store/schema"}),

@@ -38,6 +38,12 @@ func (p *planner) arguments() []string {
 	if o.MTU > 0 {
 		list = append(list, "--dhcp-option-force=option:mtu,"+strconv.Itoa(o.MTU))
 	}
+	if o.RenewalSeconds > 0 {
+		list = append(list, fmt.Sprintf("--dhcp-option-force=option:T1,%ds", o.RenewalSeconds))
+	}
+	if o.RebindingSeconds > 0 {
+		list = append(list, fmt.Sprintf("--dhcp-option-force=option:T2,%ds", o.RebindingSeconds))
+	}
 	for _, s := range o.Servers {
 		list = append(list, "--server="+s)
 	}

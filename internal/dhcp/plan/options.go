@@ -11,8 +11,8 @@ import (
 // Check refuses options that no dnsmasq could be given, or that would say something else to it. The error names the
 // option and what it may be.
 func (o Options) Check() error {
-	if err := checkPath("directory", o.Dir); err != nil {
-		return err
+	if err := CheckPath(o.Dir); err != nil {
+		return fmt.Errorf("directory: %w", err)
 	}
 	if !isDevice(o.Device) {
 		return fmt.Errorf("device %q: want the name of an interface: 1 to 15 of [A-Za-z0-9_.-]", o.Device)
@@ -21,15 +21,23 @@ func (o Options) Check() error {
 		return fmt.Errorf("interface prefixes: want at least one")
 	}
 	for _, p := range o.InterfacePrefixes {
-		if !isDevice(p) || strings.HasPrefix(o.Device, p) {
-			return fmt.Errorf("interface prefix %q: want 1 to 15 of [A-Za-z0-9_.-] with which the device %s does not begin", p, o.Device)
+		if err := CheckPrefix(p); err != nil {
+			return err
+		}
+		if strings.HasPrefix(o.Device, p) {
+			return fmt.Errorf("interface prefix %q: the device %s begins with it", p, o.Device)
 		}
 	}
 	if o.LeaseSeconds != Infinite && (o.LeaseSeconds < leastLease || o.LeaseSeconds > mostLease) {
 		return fmt.Errorf("lease of %d seconds: want %d to %d, or %d for one without end", o.LeaseSeconds, leastLease, mostLease, Infinite)
 	}
-	if reason := badName(o.Domain); o.Domain != "" && reason != "" {
-		return fmt.Errorf("domain %q %s", o.Domain, reason)
+	if o.RenewalSeconds < 0 || o.RebindingSeconds < 0 {
+		return fmt.Errorf("renewal after %d and rebinding after %d seconds: want 0 or more", o.RenewalSeconds, o.RebindingSeconds)
+	}
+	if o.Domain != "" {
+		if err := CheckDomain(o.Domain); err != nil {
+			return err
+		}
 	}
 	if o.MTU != 0 && (o.MTU < 68 || o.MTU > 65535) {
 		return fmt.Errorf("MTU %d: want 68 to 65535, or 0 for none", o.MTU)
@@ -42,7 +50,10 @@ func (o Options) Check() error {
 	if o.ConfigFile == "" {
 		return nil
 	}
-	return checkPath("configuration file", o.ConfigFile)
+	if err := CheckPath(o.ConfigFile); err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	return nil
 }
 
 // The bounds of a lease: dnsmasq takes no shorter one, and counts seconds in 32 bits of which one value means no end.
@@ -51,13 +62,35 @@ const (
 	mostLease  = 1<<31 - 1
 )
 
-// checkPath keeps paths to what dnsmasq reads as one word.
-func checkPath(what, path string) error {
+// CheckPath refuses paths that dnsmasq would not read as one word.
+func CheckPath(path string) error {
 	if !filepath.IsAbs(path) || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || strings.ContainsRune(`,"`, r) }) {
-		return fmt.Errorf("%s %q: want an absolute path without commas, quotes and control characters", what, path)
+		return fmt.Errorf("path %q: want an absolute one without commas, quotes and control characters", path)
 	}
 	return nil
 }
+
+// CheckPrefix refuses what cannot begin the name of an interface.
+func CheckPrefix(prefix string) error {
+	if !isDevice(prefix) {
+		return fmt.Errorf("interface prefix %q: want 1 to 15 of [A-Za-z0-9_.-]", prefix)
+	}
+	return nil
+}
+
+// CheckDomain refuses what is no domain's name.
+func CheckDomain(domain string) error {
+	if reason := badName(domain); reason != "" {
+		return fmt.Errorf("domain %q %s", domain, reason)
+	}
+	if len(domain) > longestDomain {
+		return fmt.Errorf("domain %q is longer than %d characters", domain, longestDomain)
+	}
+	return nil
+}
+
+// longestDomain leaves room for the names that are made of addresses.
+const longestDomain = 253 - len("host-ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff.")
 
 func isDevice(name string) bool { return isID(name) && len(name) <= 15 && name[0] != '.' }
 

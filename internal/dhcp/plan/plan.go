@@ -32,8 +32,11 @@ type Options struct {
 	Device            string   // that carries the gateways' addresses
 	InterfacePrefixes []string // how the names of served interfaces begin
 	LeaseSeconds      int      // or Infinite
-	Domain            string   // of machines without an fqdn; "" for none
-	MTU               int      // 0: dnsmasq tells none
+	// RenewalSeconds and RebindingSeconds are when machines renew; 0: when dnsmasq thinks right.
+	RenewalSeconds, RebindingSeconds int
+
+	Domain string // of machines without an fqdn; "" for none
+	MTU    int    // 0: dnsmasq tells none
 	// Servers are asked for names that dnsmasq does not know. Without any, LocalResolve has it ask those of the host.
 	Servers      []string // address, address#port or /domain/address
 	LocalResolve bool
