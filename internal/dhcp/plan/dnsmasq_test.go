@@ -1,0 +1,238 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+)
+
+const patience = 20 * time.Second
+
+// server is a real dnsmasq in a namespace of its own, with one machine.
+type server struct {
+	t       *testing.T
+	dir     string
+	host    *nettest.Namespace
+	machine *nettest.Namespace
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+func (s *server) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(b)
+}
+
+func (s *server) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+func serve(t *testing.T, p *Plan) *server {
+	t.Helper()
+	for _, program := range []string{"dnsmasq", "udhcpc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed", program)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes network namespaces")
+	}
+	lab := nettest.ForTest(t)
+	s := &server{t: t, dir: t.TempDir(), host: lab.MustNamespace(t, "host"), machine: lab.MustNamespace(t, "vm")}
+	s.machine.MustIP(t, "link add eth0 address 02:00:00:00:00:0a type veth peer name tapa netns "+s.host.Name, "link set eth0 up")
+	s.host.MustIP(t, "link set tapa up", "link add ns-calico type bridge", "link set ns-calico up")
+	for _, g := range p.Gateways {
+		nodad := map[bool]string{true: " nodad"}[g.Addr().Is6()]
+		s.host.MustIP(t, fmt.Sprintf("addr add %s dev ns-calico%s", g, nodad))
+	}
+	for _, d := range []string{HostsDir, OptionsDir, NamesDir} {
+		if err := os.Mkdir(filepath.Join(s.dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Files)) {
+		s.put(File{name, p.Files[name]})
+	}
+	arguments := []string{"--dhcp-leasefile=" + filepath.Join(s.dir, "leases")}
+	for _, a := range p.Arguments {
+		if !strings.HasPrefix(a, "--conf-file=/etc") {
+			arguments = append(arguments, strings.ReplaceAll(a, defaults().Dir, s.dir))
+		}
+	}
+	cmd := exec.Command("dnsmasq", arguments...)
+	cmd.Stdout, cmd.Stderr = s, s
+	if err := s.host.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	s.hasRead(p.Files)
+	return s
+}
+
+// put moves a file in.
+func (s *server) put(f File) {
+	s.t.Helper()
+	fresh := filepath.Join(s.dir, "fresh")
+	if err := os.WriteFile(fresh, []byte(f.Content), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(fresh, filepath.Join(s.dir, f.Path)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// hasRead waits until dnsmasq has read files.
+func (s *server) hasRead(files map[string]string) {
+	s.t.Helper()
+	s.until("dnsmasq reads its files", func() bool {
+		said := s.said()
+		for name := range files {
+			if !strings.Contains(said, "read "+filepath.Join(s.dir, name)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (s *server) until(what string, cond func() bool) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+		s.t.Fatalf("%v\n%s", err, s.said())
+	}
+}
+
+// lease is what the machine is told when it asks.
+func (s *server) lease() map[string]string {
+	s.t.Helper()
+	script := filepath.Join(s.t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || env | grep -E '^(ip|dns|router|mtu|subnet|lease|staticroutes|msstaticroutes)='\n"), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	out, _ := s.machine.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "mtu", "-O", "staticroutes", "-O", "msstaticroutes")
+	told := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			told[name] = value
+		}
+	}
+	return told
+}
+
+// complaint is a line in which dnsmasq refuses something.
+var complaint = regexp.MustCompile(`(?im)^.*(at line \d|\bbad\b|duplicate|illegal|error|invalid|too long|inconsistent|cannot).*$`)
+
+// TestDnsmasqReadsFiles gives the files of each golden plan to the real program, which must not complain.
+func TestDnsmasqReadsFiles(t *testing.T) {
+	t.Parallel()
+	for file, p := range goldenPlans(t) {
+		if len(p.Arguments) == 0 {
+			continue
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			if refused := complaint.FindAllString(serve(t, p).said(), -1); len(refused) > 0 {
+				t.Errorf("dnsmasq says:\n%s", strings.Join(refused, "\n"))
+			}
+		})
+	}
+}
+
+// TestStepsAreEnough has the real program do what a step says, without a restart where it asks for none: the machine is
+// told what the plan says, of several lines or options the newest.
+func TestStepsAreEnough(t *testing.T) {
+	t.Parallel()
+	a := machine{"a", "02:00:00:00:00:0a", "10.65.0.10", "fd65::a", "a.x"}
+	o := defaults()
+	o.MTU = 1400
+	p := planOf(t, `"9.9.9.9", "9.9.9.8"`, o, a)
+	s := serve(t, p)
+	running := Started(p)
+	want := func(ip, dns string) {
+		t.Helper()
+		told := s.lease()
+		for name, value := range map[string]string{"ip": ip, "dns": dns, "router": "10.65.0.1", "mtu": "1400", "subnet": "255.255.255.0", "lease": "86400"} {
+			if told[name] != value {
+				t.Errorf("told %s %q, want %q\n%s", name, told[name], value, s.said())
+			}
+		}
+	}
+	want("10.65.0.10", "9.9.9.9 9.9.9.8")
+	step := func(p *Plan) {
+		t.Helper()
+		did := running.Step(p)
+		if did.Restart != Never {
+			t.Fatalf("asks for a restart %s: %v", did.Restart, did.Reasons)
+		}
+		for _, f := range did.Write {
+			read := "read " + filepath.Join(s.dir, f.Path)
+			before := strings.Count(s.said(), read)
+			s.put(f)
+			s.until(f.Path+" is read", func() bool { return strings.Count(s.said(), read) > before })
+		}
+	}
+	step(planOf(t, `"8.8.8.8"`, o, a))
+	want("10.65.0.10", "8.8.8.8")
+	a.v4, a.v6 = "10.65.0.77", "fd65::77"
+	step(planOf(t, `"8.8.8.8"`, o, a))
+	want("10.65.0.77", "8.8.8.8")
+	if refused := complaint.FindAllString(s.said(), -1); len(refused) > 0 {
+		t.Errorf("dnsmasq says:\n%s", strings.Join(refused, "\n"))
+	}
+}
+
+// TestRefusedWithoutRestart shows why a restart is asked for: dnsmasq refuses a line with an address that another line
+// has had since it started.
+func TestRefusedWithoutRestart(t *testing.T) {
+	t.Parallel()
+	a := machine{"a", "02:00:00:00:00:99", "10.65.0.10", "", ""}
+	p := planOf(t, "", defaults(), a)
+	s := serve(t, p)
+	running := Started(p)
+	a.mac = "02:00:00:00:00:0a"
+	did := running.Step(planOf(t, "", defaults(), a))
+	if did.Restart != Now {
+		t.Fatalf("got %+v", did)
+	}
+	for _, f := range did.Write {
+		s.put(f)
+	}
+	s.until("dnsmasq refuses", func() bool { return strings.Contains(s.said(), "duplicate dhcp-host IP address 10.65.0.10") })
+}
+
+// TestFirstOfTwoAddresses has a machine with two IPv4 addresses get the first, and its routes as option 121 and 249.
+func TestFirstOfTwoAddresses(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/options.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	above, _, _ := strings.Cut(strings.ReplaceAll(string(text), "fa:16:3e:00:00:01", "02:00:00:00:00:0a"), line)
+	told := serve(t, planOfGolden(t, strings.ReplaceAll(above, `"tap1"`, `"tapa"`))).lease()
+	routes := "10.9.0.0/16 10.65.0.2 10.66.0.0/22 0.0.0.0 0.0.0.0/0 10.65.0.1"
+	if told["ip"] != "10.65.0.7" || told["staticroutes"] != routes || told["msstaticroutes"] != routes {
+		t.Errorf("told %v", told)
+	}
+}
