@@ -156,10 +156,17 @@ func checkRoutedPort(p *neutron.Port, groups []*neutron.SecurityGroup) error {
 	return nil
 }
 
-// checkRoutedSubnet refuses a subnet that hosts cannot serve.
+// checkRoutedSubnet refuses a subnet that the DHCP agents cannot serve: they have its gateway as an address in its range.
 func checkRoutedSubnet(s *neutron.Subnet, n *neutron.Network) error {
-	if n.Routed() && s.EnableDHCP && s.GatewayIP == nil {
+	switch {
+	case !n.Routed() || !s.EnableDHCP:
+		return nil
+	case s.GatewayIP == nil:
 		return invalid("gateway_ip is required on a routed network if enable_dhcp is True")
+	case !s.CIDR.Contains(*s.GatewayIP):
+		return invalid("gateway_ip %s is not in %s, as a routed network needs if enable_dhcp is True", *s.GatewayIP, s.CIDR)
+	case s.CIDR.Addr().IsLinkLocalUnicast():
+		return invalid("cidr %s is link-local; a routed network cannot route it", s.CIDR)
 	}
 	return nil
 }

@@ -225,6 +225,8 @@ func TestRoutedRefusals(t *testing.T) {
 	}{
 		{neutron.Networks, `"provider:network_type":"routed","provider:segmentation_id":5`, "physical_network and segmentation_id are not for networks of type routed."},
 		{neutron.Subnets, `"network_id":"` + n + `","ip_version":4,"cidr":"10.66.0.0/24","gateway_ip":null`, "gateway_ip is required on a routed network if enable_dhcp is True."},
+		{neutron.Subnets, `"network_id":"` + n + `","ip_version":6,"cidr":"fd00:66::/64","gateway_ip":"fe80::1"`, "gateway_ip fe80::1 is not in fd00:66::/64, as a routed network needs if enable_dhcp is True."},
+		{neutron.Subnets, `"network_id":"` + n + `","ip_version":4,"cidr":"169.254.7.0/24"`, "cidr 169.254.7.0/24 is link-local; a routed network cannot route it."},
 		{neutron.Subnets, `"network_id":"` + second + `","ip_version":4,"cidr":"10.65.0.0/16"`, "Requested subnet with cidr: 10.65.0.0/16 for network: " + second + " overlaps with a subnet of another routed network."},
 		{neutron.Ports, `"network_id":"` + n + `","allowed_address_pairs":[{"ip_address":"10.65.0.0/31"}]`, "allowed_address_pairs: 10.65.0.0/31 is a range; a port of a routed network may only have single addresses."},
 		{neutron.Ports, `"network_id":"` + n + `","mac_address":"fa:16:3e:00:00:01","allowed_address_pairs":[{"ip_address":"10.65.0.9","mac_address":"fa:16:3e:00:00:02"}]`,
