@@ -17,6 +17,7 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
 	"heddle/internal/bgp"
+	"heddle/internal/dhcp"
 	"heddle/internal/overlay"
 	"heddle/internal/policy"
 	"heddle/internal/store"
@@ -40,6 +41,7 @@ type agentConfig struct {
 	maxFlows         int
 	policy           policyConfig
 	bgp              bgpConfig
+	dhcp             dhcpConfig
 	log              logConfig
 }
 
@@ -52,7 +54,8 @@ func agentCommand() *cobra.Command {
   on the server   heddle host token
   on the host     heddle agent --join TOKEN --tunnel-ip ADDRESS
 After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
-With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp tells other hosts its routes.
+With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp tells other hosts its routes, and
+--dhcp gives workloads their addresses.
 When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,6 +81,7 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
 	c.policy.flags(f)
 	c.bgp.flags(f)
+	c.dhcp.flags(f)
 	c.log.flags(f)
 	return cmd
 }
@@ -109,7 +113,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
 	}
-	if err := c.bgp.check(); err != nil {
+	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state)); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
@@ -156,6 +160,9 @@ func (c *agentConfig) others() []string {
 	if c.bgp.on {
 		all = append(all, "bgp")
 	}
+	if c.dhcp.on {
+		all = append(all, "dhcp")
+	}
 	return all
 }
 
@@ -170,6 +177,13 @@ func (c *agentConfig) cleanUp() error {
 	}
 	if c.bgp.on {
 		errs = append(errs, bgp.Cleanup())
+	}
+	if c.dhcp.on {
+		o, err := c.dhcp.options(c.name, c.state)
+		if err == nil {
+			err = dhcp.Cleanup(o)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -308,6 +322,9 @@ func (t *agentTask) agents(st *store.Etcd) []task.Task {
 	}
 	if t.config.bgp.on {
 		all = append(all, t.config.bgp.agent(t, st))
+	}
+	if t.config.dhcp.on {
+		all = append(all, t.config.dhcp.agent(t, st))
 	}
 	return all
 }

@@ -30,6 +30,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := newRoot()
+	root.SetArgs(asCalled(os.Args))
 	started := watchStart(root)
 	err := root.ExecuteContext(ctx)
 	stop()
@@ -103,7 +104,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(serveCommand(), agentCommand())
+	root.AddCommand(serveCommand(), agentCommand(), dhcpAgentCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(cli.DoctorCommand(cli.Check{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
@@ -111,6 +112,8 @@ func newRoot() *cobra.Command {
 	}, cli.Check{
 		Name: "nftables", For: "policy", Fix: "use a kernel with nf_tables, nf_conntrack and NAT (modules nf_tables, nft_chain_nat, nft_fib_inet, nft_log), and run as root",
 		Run: probeRules,
+	}, cli.Check{
+		Name: "program dnsmasq", For: "dhcp", Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
 	}))
 	return root
 }

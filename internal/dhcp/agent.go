@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -53,17 +52,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (o Options) check() error {
-	switch {
-	case o.Host == "":
+// Check refuses options that no agent can run with. Store is not looked at.
+func (o Options) Check() error {
+	o = o.withDefaults()
+	if o.Host == "" {
 		return errors.New("DHCP agent: the host has no name")
-	case o.Store == nil:
-		return errors.New("DHCP agent: no store")
-	case !filepath.IsAbs(o.Plan.Dir):
-		return fmt.Errorf("DHCP agent: state directory %q: want an absolute path", o.Plan.Dir)
 	}
-	if _, err := exec.LookPath(o.Program); err != nil {
-		return fmt.Errorf("DHCP agent: %w (Debian has it in dnsmasq-base)", err)
+	if err := o.Plan.Check(); err != nil {
+		return fmt.Errorf("DHCP agent: %w", err)
 	}
 	return nil
 }
@@ -92,8 +88,9 @@ type Agent struct {
 	plan    *plan.Plan // in force; nil before the first
 	isReady bool
 
-	mu   sync.Mutex
-	lack string // what it waits for, or what fails
+	mu     sync.Mutex
+	lack   string // what it waits for, or what fails
+	status status
 }
 
 // New makes an agent. It does nothing until Run.
@@ -124,8 +121,11 @@ func (a *Agent) Ready() <-chan struct{} { return a.ready }
 // Run works until ctx ends. dnsmasq goes on afterwards; see Cleanup. It must run in the host's network namespace, and not
 // be called twice.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := a.opts.check(); err != nil {
+	if err := a.opts.Check(); err != nil {
 		return err
+	}
+	if _, err := exec.LookPath(a.opts.Program); err != nil {
+		return fmt.Errorf("DHCP agent: %w (Debian has it in dnsmasq-base)", err)
 	}
 	alone, err := lock()
 	if err != nil {
@@ -231,6 +231,12 @@ func (a *Agent) applyAll(again *time.Timer) {
 
 // report says what is lacking, and when nothing is for the first time.
 func (a *Agent) report() {
+	a.mu.Lock()
+	a.status.serving, a.status.started = a.server.serving != nil, a.server.started
+	if a.plan != nil {
+		a.status.served, a.status.waiting, a.status.problems = len(a.plan.Ports), len(a.plan.Waiting), len(a.plan.Problems)
+	}
+	a.mu.Unlock()
 	switch {
 	case a.plan == nil:
 		return

@@ -53,6 +53,7 @@ type server struct {
 	since         time.Time // when serving began
 	backoff       time.Duration
 	probes        int
+	started       int    // instances, in all
 	probing       bool   // and it has not answered
 	problem       string // why the plan is not served; "": it is, or will be in a moment
 }
@@ -221,6 +222,7 @@ func (s *server) startNext() error {
 	if err != nil {
 		return err
 	}
+	s.started++
 	s.next, s.stale = p, false
 	s.holders = plan.Holders(s.plan.Files)
 	s.running = plan.Found(args, s.plan.Files)

@@ -16,6 +16,7 @@ type candidate struct {
 	key calico.WorkloadEndpointKey
 	*calico.WorkloadEndpoint
 	addresses []assigned // of both families, IPv4 first, in the order of the endpoint
+	extras    []extraOption
 }
 
 // assigned is an address with its subnet.
@@ -115,6 +116,7 @@ func (p *planner) choose(candidates []candidate) {
 			continue
 		}
 		holders.add(c)
+		c.extras = p.extras(c)
 		p.served = append(p.served, c)
 		for _, a := range c.addresses {
 			p.used = append(p.used, a.subnet)

@@ -62,8 +62,12 @@ func hostLines(c candidate, name func(netip.Addr) string) string {
 		}
 	}
 	var lines strings.Builder
+	tag := ""
+	if len(c.extras) > 0 {
+		tag = "set:" + portTag(c.Name) + ","
+	}
 	line := func(first netip.Addr, addresses ...string) {
-		fmt.Fprintf(&lines, "%s,%s,%s\n", c.MAC, name(first), strings.Join(addresses, ","))
+		fmt.Fprintf(&lines, "%s,%s%s,%s\n", c.MAC, tag, name(first), strings.Join(addresses, ","))
 	}
 	var bracketed []string
 	for _, ip := range v6 {

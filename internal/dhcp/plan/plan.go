@@ -145,7 +145,7 @@ func (p *planner) serve() {
 	}
 	for _, s := range p.used {
 		p.plan.Gateways = append(p.plan.Gateways, netip.PrefixFrom(s.GatewayIP, s.CIDR.Bits()))
-		p.addFile(OptionsDir, s.tag, p.subnetOptions(s))
+		p.addFile(OptionsDir, s.tag, p.subnetOptions(s)+p.extraLines(s))
 	}
 	for _, c := range p.served {
 		p.plan.Ports = append(p.plan.Ports, p.port(c))

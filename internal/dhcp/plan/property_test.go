@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -69,6 +70,15 @@ func drawEndpoint(t *rapid.T) *calico.WorkloadEndpoint {
 		FQDN: rapid.OneOf(rapid.Just(""), rapid.SampledFrom([]string{"vm.example.org", "x", "10.0.0.1", "a\nb", "a,b", "infinite", "7h", "set:x", "a\tb c", "é.org", "#a", "\"a"}),
 			rapid.String().Filter(func(s string) bool { return len(s) < 300 })).Draw(t, "fqdn"),
 		IPv4SubnetIDs: ids.Draw(t, "ids4"), IPv6SubnetIDs: ids.Draw(t, "ids6"),
+	}
+	if rapid.Bool().Draw(t, "extras") {
+		value, err := json.Marshal([]map[string]any{
+			{"opt_name": rapid.SampledFrom([]string{"bootfile-name", "67", "router", "a,b", "", "0", "x\n"}).Draw(t, "option"), "opt_value": rapid.String().Draw(t, "value"),
+				"ip_version": rapid.SampledFrom([]any{4, 6, "4", nil, 5}).Draw(t, "version")}})
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		e.Unknown = calico.Unknown{extraMember: value}
 	}
 	if n := rapid.IntRange(0, 6).Draw(t, "mac"); n < 6 {
 		e.MAC = &calico.MAC{2, 0, 0, 0, 0, byte(n)}
@@ -172,9 +182,9 @@ var (
 	v4        = `[0-9.]{7,15}`
 	v6        = `[0-9a-f:.]{2,45}`
 	lineShape = map[string]*regexp.Regexp{
-		HostsDir: regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5},` + name + `(,` + v4 + `)?(,\[` + v6 + `\])*$`),
+		HostsDir: regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5},(set:port-[A-Za-z0-9_.-]{1,15},)?` + name + `(,` + v4 + `)?(,\[` + v6 + `\])*$`),
 		NamesDir: regexp.MustCompile(`^(` + v4 + `|` + v6 + `)\t` + name + `( ` + label + `)?$`),
-		OptionsDir: regexp.MustCompile(`^tag:subnet-[A-Za-z0-9_.-]{1,64},(option:router,` + v4 + `|option:dns-server(,` + v4 + `)+|option6:dns-server(,\[` + v6 + `\])+` +
+		OptionsDir: regexp.MustCompile(`^tag:port-[A-Za-z0-9_.-]{1,15},(option6?:)?[a-z0-9-]{1,64}(,[ !$-\[\]-~]*)?$|^tag:subnet-[A-Za-z0-9_.-]{1,64},(option:router,` + v4 + `|option:dns-server(,` + v4 + `)+|option6:dns-server(,\[` + v6 + `\])+` +
 			`|option6:domain-search,` + name + `|(option:classless-static-route|249)(,` + v4 + `/[0-9]{1,2},` + v4 + `)+)$`),
 	}
 	argumentShape = regexp.MustCompile(`^--[a-z6-]+(=[A-Za-z0-9:._,*/#-]*)?$`)

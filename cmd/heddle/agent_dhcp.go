@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"heddle/internal/dhcp"
+	"heddle/internal/dhcp/oslo"
+	"heddle/internal/dhcp/plan"
+	"heddle/internal/store"
+	"heddle/internal/task"
+	"heddle/internal/telemetry"
+)
+
+// dhcpConfig is what flags say about the DHCP agent.
+type dhcpConfig struct {
+	on       bool
+	domain   string
+	lease    int
+	mtu      int
+	prefixes []string
+}
+
+func (c *dhcpConfig) flags(f *pflag.FlagSet) {
+	f.BoolVar(&c.on, "dhcp", false, "run the DHCP agent: workloads of this host get their addresses from a dnsmasq")
+	f.StringVar(&c.domain, "dhcp-domain", "", "`domain` of workloads that have no fqdn of their own")
+	f.IntVar(&c.lease, "dhcp-lease", 86400, "`seconds` that a lease lasts, 120 at least; -1: for ever")
+	f.IntVar(&c.mtu, "dhcp-mtu", 0, "MTU in `bytes` that workloads are told (default none)")
+	f.StringSliceVar(&c.prefixes, "dhcp-interface-prefix", []string{"tap"}, "`beginnings` of the names of interfaces that are served, joined by commas")
+}
+
+// options are those of the DHCP agent of a host with this state directory.
+func (c *dhcpConfig) options(host, state string) (dhcp.Options, error) {
+	dir, err := filepath.Abs(filepath.Join(state, "dhcp"))
+	if err != nil {
+		return dhcp.Options{}, err
+	}
+	return dhcp.Options{Host: host, Plan: plan.Options{Dir: dir, Domain: c.domain, LeaseSeconds: c.lease, MTU: c.mtu, InterfacePrefixes: c.prefixes}}, nil
+}
+
+// check reads what can be wrong.
+func (c *dhcpConfig) check(host, state string) error {
+	if !c.on {
+		return nil
+	}
+	o, err := c.options(host, state)
+	if err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		return usagef("--dhcp: %w", err)
+	}
+	return nil
+}
+
+// agent builds the DHCP agent, once check has passed.
+func (c *dhcpConfig) agent(t *agentTask, st *store.Etcd) *dhcp.Agent {
+	o, _ := c.options(t.config.name, t.config.state) // check has seen it
+	o.Store, o.Log = st, t.log.With("part", "dhcp")
+	a := dhcp.New(o)
+	t.metrics.Register(a.Metrics)
+	return a
+}
+
+// calicoDHCPAgent is the name by which peers' scripts start the DHCP agent.
+const calicoDHCPAgent = "calico-dhcp-agent"
+
+// neutronConfig is where Neutron keeps its options.
+const neutronConfig = "/etc/neutron/neutron.conf"
+
+// asCalled gives the arguments of heddle, which may have been started as another program.
+func asCalled(args []string) []string {
+	if filepath.Base(args[0]) == calicoDHCPAgent {
+		return append([]string{"dhcp-agent"}, args[1:]...)
+	}
+	return args[1:]
+}
+
+// dhcpAgentConfig is what flags and Neutron's files say about a DHCP agent that runs alone.
+type dhcpAgentConfig struct {
+	files   []string
+	metrics string
+	cleanup bool
+	log     logConfig
+}
+
+func dhcpAgentCommand() *cobra.Command {
+	var c dhcpAgentConfig
+	cmd := &cobra.Command{
+		Use:   "dhcp-agent",
+		Short: "Run this host's DHCP agent with Neutron's configuration files",
+		Long: `Gives this host's workloads their addresses, as heddle agent --dhcp does, with the options of Neutron's files; those about
+etcd are in the group [calico]. Called by the name calico-dhcp-agent, heddle is this command.
+  calico-dhcp-agent --config-file /etc/neutron/neutron.conf --config-file /etc/neutron/plugins/ml2/ml2_conf.ini
+When it stops dnsmasq goes on, for the next one to adopt; --cleanup ends it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.files, "config-file", nil, "`file` with options, as oslo.config reads them; may be given several times, later ones override (default "+neutronConfig+")")
+	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9695", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
+	f.BoolVar(&c.cleanup, "cleanup", false, "end dnsmasq, take away the gateway device, and end")
+	c.log.flags(f)
+	return cmd
+}
+
+// settings reads the files.
+func (c *dhcpAgentConfig) settings() (oslo.Settings, error) {
+	files := c.files
+	if len(files) == 0 {
+		files = []string{neutronConfig}
+	}
+	config, err := oslo.ReadFiles(files...)
+	if err != nil {
+		return oslo.Settings{}, err
+	}
+	s, err := config.Settings()
+	if err != nil || s.Host != "" {
+		return s, err
+	}
+	if s.Host, err = os.Hostname(); err != nil {
+		return s, fmt.Errorf("%w; give one as [DEFAULT] host", err)
+	}
+	return s, nil
+}
+
+func (c *dhcpAgentConfig) run(ctx context.Context) error {
+	log, err := c.log.logger()
+	if err != nil {
+		return usageError{err}
+	}
+	s, err := c.settings()
+	if err != nil {
+		return usageError{err}
+	}
+	o := dhcp.Options{Host: s.Host, Plan: s.Plan, Log: log.With("part", "dhcp")}
+	if err := o.Check(); err != nil {
+		return usageError{err}
+	}
+	if c.cleanup {
+		return dhcp.Cleanup(o)
+	}
+	metrics := telemetry.NewMetrics(version)
+	waiting := &waitingList{}
+	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
+	main := &dhcpTask{options: o, metrics: metrics, ready: make(chan struct{}), open: func(ctx context.Context) (*store.Etcd, error) {
+		return store.Open(ctx, store.Options{Log: log.With("part", "store"), Cluster: &store.Cluster{Endpoints: []string{s.Etcd.Endpoint},
+			CAFile: s.Etcd.CACertFile, CertFile: s.Etcd.CertFile, KeyFile: s.Etcd.KeyFile, User: s.Etcd.Username, Password: s.Etcd.Password, SkipLimits: true}})
+	}}
+	waiting.tasks = []task.Task{main}
+	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
+	return task.Run(ctx, health, main)
+}
+
+// dhcpTask opens the store, however long that takes, and runs the DHCP agent over it.
+type dhcpTask struct {
+	options dhcp.Options
+	open    func(context.Context) (*store.Etcd, error)
+	metrics *telemetry.Metrics
+	ready   chan struct{}
+}
+
+func (t *dhcpTask) String() string         { return "DHCP agent" }
+func (t *dhcpTask) Ready() <-chan struct{} { return t.ready }
+
+// Run works until ctx ends.
+func (t *dhcpTask) Run(ctx context.Context) error {
+	st, err := openPatiently(ctx, t.options.Log, t.open)
+	if err != nil || st == nil {
+		return err
+	}
+	defer st.Close()
+	o := t.options
+	o.Store = st
+	a := dhcp.New(o)
+	t.metrics.Register(a.Metrics)
+	return task.Run(ctx, newLookout(st, o.Log, t.metrics), readyThen{a, t.ready})
+}
+
+// probeDnsmasq says whether the DHCP agent's program is there.
+func probeDnsmasq(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "dnsmasq", "--version").Output()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		return fmt.Errorf("dnsmasq --version: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	return dhcp.CheckVersion(string(out))
+}

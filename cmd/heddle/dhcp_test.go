@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDHCPAgent: the agent with Neutron's files over a plain etcd, then the role of a heddle agent, each give a machine
+// its address; the clean-up takes all away.
+func TestDHCPAgent(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"dnsmasq", "udhcpc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs %s: run scripts/setup", program)
+		}
+	}
+	s := newSite(t)
+	start(t, s.ctl, "serve", "--data", s.data, "--etcd-listen", "127.0.0.1:2379")
+	name := s.ctl.Name
+	vm := s.lab.MustNamespace(t, "vm")
+	vm.MustIP(t, "link add eth0 address 02:65:00:00:00:07 type veth peer name tap7 netns "+name, "link set eth0 up")
+	s.ctl.MustIP(t, "link set tap7 up")
+	st := openData(t, s.data)
+	put(t, st, "/calico/v1/Ready", "true", "/calico/dhcp/v1/subnet/s", `{"cidr": "10.65.0.0/24", "gateway_ip": "10.65.0.1"}`,
+		"/calico/v1/host/"+name+"/workload/openstack/i/endpoint/p", `{"state": "active", "name": "tap7", "mac": "02:65:00:00:00:07", "profile_ids": [],
+		"ipv4_nets": ["10.65.0.7/32"], "ipv4_subnet_ids": ["s"], "ipv6_nets": [], "ipv6_subnet_ids": []}`)
+	lease := func() string {
+		out, _ := vm.Output(t.Context(), "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "1", "-T", "1", "-s", "/bin/true")
+		return out
+	}
+	const leased = "lease of 10.65.0.7 obtained"
+
+	dir := t.TempDir()
+	neutron, plugin := filepath.Join(dir, "neutron.conf"), filepath.Join(dir, "ml2_conf.ini")
+	writeFile(t, neutron, fmt.Sprintf("[DEFAULT]\nhost = %s\nstate_path = %s\n[calico]\netcd_port = 1\n", name, dir))
+	writeFile(t, plugin, "[calico]\netcd_port = 2379\n")
+	files := []string{"--config-file", neutron, "--config-file", plugin}
+	agent := start(t, s.ctl, append([]string{"dhcp-agent", "--metrics", "127.0.0.1:9695"}, files...)...)
+	if got := lease(); !strings.Contains(got, leased) {
+		t.Errorf("by Neutron's files:\n%s", got)
+	}
+	for _, want := range []string{"heddle_dhcp_endpoints 1", "heddle_dhcp_endpoints_waiting 0", "heddle_dhcp_problems 0", "heddle_dhcp_serving 1", "heddle_dhcp_starts_total 1"} {
+		if status, text, err := agent.page(t.Context(), "/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("metrics: %d, %v, want %s in\n%s", status, err, want, text)
+		}
+	}
+	agent.stop(t)
+	gone := func(what string) {
+		t.Helper()
+		if links := shown(t, s.ctl, "ip", "-br", "link"); strings.Contains(links, "ns-calico") {
+			t.Errorf("%s there is\n%s", what, links)
+		}
+		if got := lease(); strings.Contains(got, leased) {
+			t.Errorf("%s:\n%s", what, got)
+		}
+	}
+	succeed(t, s.ctl, append([]string{"dhcp-agent", "--cleanup"}, files...)...)
+	gone("after the clean-up")
+
+	state := filepath.Join(dir, "state")
+	role := []string{"agent", "--dhcp", "--name", name, "--state", state, "--server-data", s.data}
+	agent = start(t, s.ctl, role...)
+	if got := lease(); !strings.Contains(got, leased) {
+		t.Errorf("by heddle agent:\n%s", got)
+	}
+	agent.stop(t)
+	succeed(t, s.ctl, append(role, "--cleanup")...)
+	gone("after the role's clean-up")
+
+	writeFile(t, plugin, "[calico]\n\netcd_port = many\n")
+	if text, code := output(t, s.ctl, append([]string{"dhcp-agent"}, files...)...); code != 2 || !strings.Contains(text, plugin+":3") {
+		t.Errorf("a bad option: exit code %d, %s", code, text)
+	}
+	if text, code := output(t, s.ctl, append(slices.Clone(role), "--dhcp-lease", "5")...); code != 2 || !strings.Contains(text, "lease") {
+		t.Errorf("a bad lease: exit code %d, %s", code, text)
+	}
+}
+
+// TestCalledAsCalicoDHCPAgent: peers' scripts call the agent by its name.
+func TestCalledAsCalicoDHCPAgent(t *testing.T) {
+	t.Parallel()
+	for called, want := range map[string][]string{
+		"/usr/bin/calico-dhcp-agent --config-file f": {"dhcp-agent", "--config-file", "f"},
+		"heddle agent": {"agent"},
+	} {
+		if got := asCalled(strings.Fields(called)); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", called, got, want)
+		}
+	}
+}
