@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -39,6 +40,7 @@ type world struct {
 
 const (
 	boundPort, loosePort = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
+	routedPort           = "11111111-0000-4000-8000-000000000003"
 	network              = "22222222-0000-4000-8000-000000000001"
 	host                 = "33333333-0000-4000-8000-000000000001"
 )
@@ -71,6 +73,11 @@ func newWorld(t *testing.T, wait time.Duration) *world {
 			}
 		}
 		if err := schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: loosePort}, NetworkID: network, MACAddress: other}); err != nil {
+			return err
+		}
+		routed := &neutron.Network{Standard: neutron.Standard{ID: "routed"}, NetworkType: neutron.TypeRouted}
+		if err := errors.Join(schema.Networks.Put(tx, routed),
+			schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: routedPort}, NetworkID: routed.ID, MACAddress: mac, BoundHostID: host, InterfaceName: "tap3"})); err != nil {
 			return err
 		}
 		return schema.Ports.Put(tx, &neutron.Port{Standard: neutron.Standard{ID: boundPort}, NetworkID: network, MACAddress: mac, BoundHostID: host, InterfaceName: "tap1"})
@@ -132,6 +139,7 @@ func TestTraceRefuses(t *testing.T) {
 		{"a member", "member", request(t, boundPort, frame()), 403, "role admin"},
 		{"no such port", "admin", request(t, "nope", frame()), 404, "port nope could not be found"},
 		{"a port without host", "admin", request(t, loosePort, frame()), 409, "set its binding:host_id"},
+		{"a port without virtual topology", "admin", request(t, routedPort, frame()), 409, "is on a routed network"},
 		{"no frame", "admin", request(t, boundPort, nil), 400, "1 to 65536 bytes"},
 		{"a huge frame", "admin", request(t, boundPort, make([]byte, maxFrame+1)), 400, "1 to 65536 bytes"},
 		{"no JSON", "admin", "{", 400, ""},

@@ -43,6 +43,9 @@ func (c *console) trace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return notFound(err, "port", req.Port)
 	}
+	if n, ok := schema.Networks.Peek(snap, port.NetworkID); ok && n.Routed() {
+		return api.Errorf(http.StatusConflict, "port %s is on a routed network, which has no virtual topology: ask heddle calico check, and the rules on its host", req.Port)
+	}
 	if port.BoundHostID == "" {
 		return api.Errorf(http.StatusConflict, "port %s is not bound to a host: no frame can enter by it; set its binding:host_id", req.Port)
 	}
