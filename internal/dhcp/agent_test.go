@@ -62,6 +62,55 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
+// TestTwoIPv6Networks has each machine learn its own network alone: one gets its address by DHCPv6, the other makes one.
+func TestTwoIPv6Networks(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	managed, own := l.machine(1), l.machine(2)
+	l.put(subnet("b", "2001:db8:b::/64", "2001:db8:b::1", `, "network_id": "n1"`))
+	l.put(subnet("c", "2001:db8:c::/64", "2001:db8:c::1", `, "network_id": "n2", "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"`))
+	l.put(managed.endpoint("2001:db8:b::7", "b"))
+	l.put(own.endpoint("2001:db8:c:0:65:ff:fe00:2", "c"))
+	l.start()
+	l.serving(1)
+	l.until("a default route and an address", func() bool {
+		return strings.Contains(own.output("ip", "-6", "route"), "default via fe80::") && strings.Contains(own.output("ip", "-6", "addr"), "2001:db8:c:0:65:ff:fe00:2/64")
+	})
+	l.until("a default route", func() bool { return strings.Contains(managed.output("ip", "-6", "route"), "default via fe80::") })
+	if got, said := managed.ask6(); got != "2001:db8:b::7" {
+		t.Errorf("got %q:\n%s", got, said)
+	}
+	for m, other := range map[*machine]string{managed: "2001:db8:c:", own: "2001:db8:b:"} {
+		if text := m.output("ip", "-6", "addr") + m.output("ip", "-6", "route"); strings.Contains(text, other) {
+			t.Errorf("machine %d knows the other's network:\n%s", m.n, text)
+		}
+	}
+}
+
+// TestStoreAway serves on while etcd is away, and takes what changed in between, even what etcd has forgotten since.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	first, second := l.machine(1), l.machine(2)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(first.endpoint("10.65.0.7", "a"))
+	l.start()
+	l.serving(1)
+	pid := l.pid()
+	if err := l.st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first.wantLease("10.65.0.7")
+	l.open()
+	l.put(second.endpoint("10.65.0.8", "a"))
+	l.read(2)
+	second.wantLease("10.65.0.8")
+	// Data that are not ready change nothing.
+	l.put("/calico/v1/Ready", "false", endpointKey(1), "", endpointKey(2), "")
+	l.put("/calico/v1/Ready", "true")
+	l.until("the device to go", func() bool { return !alive(pid) })
+}
+
 // TestAddressGivenAgain gives a machine at its first request the address that another one had a lease of until just now.
 func TestAddressGivenAgain(t *testing.T) {
 	t.Parallel()
