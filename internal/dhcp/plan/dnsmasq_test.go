@@ -126,12 +126,12 @@ func (s *server) until(what string, cond func() bool) {
 func (s *server) lease() map[string]string {
 	s.t.Helper()
 	script := filepath.Join(s.t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || env | grep -E '^(ip|dns|router|mtu|subnet|lease|staticroutes|msstaticroutes)='\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || env | grep -E '^(ip|dns|router|mtu|subnet|lease|staticroutes|msstaticroutes|bootfile|boot_file|tftp)='\n"), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	out, _ := s.machine.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "mtu", "-O", "staticroutes", "-O", "msstaticroutes")
+	out, _ := s.machine.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "mtu", "-O", "staticroutes", "-O", "msstaticroutes", "-O", "bootfile", "-O", "tftp")
 	told := map[string]string{}
 	for line := range strings.Lines(out) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
@@ -234,5 +234,16 @@ func TestFirstOfTwoAddresses(t *testing.T) {
 	routes := "10.9.0.0/16 10.65.0.2 10.66.0.0/22 0.0.0.0 0.0.0.0/0 10.65.0.1"
 	if told["ip"] != "10.65.0.7" || told["staticroutes"] != routes || told["msstaticroutes"] != routes {
 		t.Errorf("told %v", told)
+	}
+}
+
+// TestExtraOptions has a machine told the options of its own, of which one is also its subnet's.
+func TestExtraOptions(t *testing.T) {
+	t.Parallel()
+	p := goldenPlans(t)["testdata/extra_options.txt"]
+	s := serve(t, p)
+	told := s.lease()
+	if told["ip"] != "10.65.0.11" || told["router"] != "10.65.0.254" || told["tftp"] != "10.65.0.9" || told["boot_file"]+told["bootfile"] != "pxelinux.0" {
+		t.Errorf("told %v\n%s", told, s.said())
 	}
 }

@@ -68,7 +68,7 @@ func (h hosts) refuse(mac calico.MAC, wanted host) reason {
 		switch {
 		case !held || a.Is6() && holder == mac:
 		case same:
-			return reason{Soon, fmt.Sprintf("%s has another name", mac)}
+			return reason{Soon, fmt.Sprintf("%s has another name or tag", mac)}
 		case holder == mac:
 			return reason{Now, fmt.Sprintf("%s has other addresses beside %s", mac, a)}
 		default:
