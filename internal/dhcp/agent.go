@@ -153,8 +153,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
 	g.Go(func() error { return a.router.Run(ctx) })
-	g.Go(func() error { readLines(ctx, a.server.pipe, a.server.lines); return nil })
-	g.Go(func() error { defer a.server.pipe.Close(); return a.loop(ctx) })
+	g.Go(func() error { return a.server.reader.run(ctx, a.server.lines) })
+	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }
 

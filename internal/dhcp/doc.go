@@ -13,7 +13,8 @@
 //
 //	hosts/…      a file for each endpoint, which dnsmasq reads when it appears or changes
 //	opts         options of each subnet
+//	addn_hosts/… names for DNS, which it does not answer yet
 //	leases.0|1   the leases; a new instance takes the other name
 //	pid          the process that serves
-//	log          the pipe by which it tells what it does
+//	log          what it says; emptied when it is long and has been read
 package dhcp

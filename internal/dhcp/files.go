@@ -2,19 +2,16 @@ package dhcp
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"heddle/internal/dhcp/plan"
 )
 
 // Names below the state directory, beside those of the plan.
 const (
-	logPipe = "log"
+	logFile = "log"
 	pidFile = "pid" // the number of the process that serves
 	// changing is there from the first file that is changed for a restart until the restart is over.
 	changing = "changing"
@@ -65,30 +62,4 @@ func readFiles(dir string) (map[string]string, error) {
 		}
 	}
 	return files, nil
-}
-
-// pipeBytes is how much the log holds while no agent reads it.
-const pipeBytes = 1 << 20
-
-// openPipe makes the log pipe if it is not there, and opens both of its ends for those who write. A program that has both
-// never writes to a pipe that nobody has.
-func openPipe(dir string) (*os.File, error) {
-	path := filepath.Join(dir, logPipe)
-	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		unix.Close(fd)
-		return nil, fmt.Errorf("%s is no pipe: remove it", path)
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }

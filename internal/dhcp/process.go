@@ -30,8 +30,7 @@ type exit struct {
 	why string
 }
 
-// start runs dnsmasq with a lease file and tells its end. The program gets both ends of the log pipe: it never writes to a pipe without a
-// reader, and outlives this agent.
+// start runs dnsmasq with a lease file, and tells its end. It outlives this agent.
 func start(program string, args []string, leases string, log *os.File, ends chan<- exit) (*process, error) {
 	cmd := exec.Command(program, append([]string{leaseArgument + leases}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -37,7 +37,8 @@ type server struct {
 	dir, program string
 	probeEvery   time.Duration
 	log          *slog.Logger
-	pipe         *os.File // where the instances log to
+	said         *os.File // where the instances log to
+	reader       *logReader
 
 	lines                          chan line
 	ends                           chan exit
@@ -77,7 +78,11 @@ func (s *server) open() (err error) {
 			return fmt.Errorf("state directory: %w", err)
 		}
 	}
-	if s.pipe, err = openPipe(s.dir); err != nil {
+	path := filepath.Join(s.dir, logFile)
+	if s.said, err = openLog(path); err == nil {
+		s.reader, err = followLog(path)
+	}
+	if err != nil {
 		return fmt.Errorf("log of dnsmasq: %w", err)
 	}
 	files, err := readFiles(s.dir)
@@ -107,8 +112,8 @@ func (s *server) close() {
 	if s.next != nil { // nobody would hear when it listens
 		s.note(s.next.kill(), "end an instance that was starting")
 	}
-	if s.pipe != nil {
-		s.pipe.Close()
+	if s.said != nil {
+		s.said.Close()
 	}
 }
 
@@ -177,13 +182,12 @@ func (s *server) stop() error {
 	return errors.Join(errs...)
 }
 
-// arguments are those of the plan. What dnsmasq says is queued there: it waits for no reader. It answers no DNS, of which
-// only one instance could listen.
+// arguments are those of the plan. dnsmasq answers no DNS, for which only one instance could listen.
 func (s *server) arguments() []string {
 	if len(s.plan.Arguments) == 0 {
 		return nil
 	}
-	return append(slices.Clone(s.plan.Arguments), "--log-async=100", "--port=0")
+	return append(slices.Clone(s.plan.Arguments), "--port=0")
 }
 
 // restartIn has a new instance take over after a while, or sooner if it was to be so.
@@ -218,7 +222,7 @@ func (s *server) startNext() error {
 		return err
 	}
 	args := s.arguments()
-	p, err := start(s.program, args, filepath.Join(s.dir, name), s.pipe, s.ends)
+	p, err := start(s.program, args, filepath.Join(s.dir, name), s.said, s.ends)
 	if err != nil {
 		return err
 	}
