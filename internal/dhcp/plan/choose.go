@@ -108,8 +108,8 @@ func (p *planner) place(c *candidate, all []named) string {
 // choose takes those candidates that do not stand in each other's way. Of two that do, the one whose key, or whose
 // subnet's ID, comes first is served, whichever was there first: what is served depends on what there is alone.
 func (p *planner) choose(candidates []candidate) {
-	shadowed := p.overlaps(candidates)
-	holders := claims{}
+	shadowed := overlaps(candidates)
+	holders := newClaims(len(candidates))
 	for _, c := range candidates {
 		if reason := cmp.Or(shadowed.reason(c), holders.reason(c)); reason != "" {
 			p.wait(c.key, reason)
@@ -118,29 +118,29 @@ func (p *planner) choose(candidates []candidate) {
 		holders.add(c)
 		c.extras = p.extras(c)
 		p.served = append(p.served, c)
+	}
+	p.used = subnetsOf(p.served)
+}
+
+// subnetsOf are the subnets of endpoints, by ID.
+func subnetsOf(list []candidate) []*subnet {
+	found := map[*subnet]bool{}
+	for _, c := range list {
 		for _, a := range c.addresses {
-			p.used = append(p.used, a.subnet)
+			found[a.subnet] = true
 		}
 	}
-	slices.SortFunc(p.used, func(a, b *subnet) int { return cmp.Compare(a.id, b.id) })
-	p.used = slices.Compact(p.used)
+	return slices.SortedFunc(maps.Keys(found), func(a, b *subnet) int { return cmp.Compare(a.id, b.id) })
 }
 
 // shadows are the subnets that cannot be served because another that can be overlaps them.
 type shadows map[*subnet]*subnet
 
 // overlaps finds them: dnsmasq cannot tell such subnets apart.
-func (p *planner) overlaps(candidates []candidate) shadows {
-	var wanted []*subnet
-	for _, c := range candidates {
-		for _, a := range c.addresses {
-			wanted = append(wanted, a.subnet)
-		}
-	}
-	slices.SortFunc(wanted, func(a, b *subnet) int { return cmp.Compare(a.id, b.id) })
+func overlaps(candidates []candidate) shadows {
 	found := shadows{}
 	var served []*subnet
-	for _, s := range slices.Compact(wanted) {
+	for _, s := range subnetsOf(candidates) {
 		at := slices.IndexFunc(served, func(other *subnet) bool { return s.CIDR.Overlaps(other.CIDR) })
 		if at >= 0 {
 			found[s] = served[at]
@@ -160,25 +160,33 @@ func (s shadows) reason(c candidate) string {
 	return ""
 }
 
-// claims are the endpoints that hold a MAC address (a calico.MAC), an interface (a string) or an address (a netip.Addr).
-type claims map[any]calico.WorkloadEndpointKey
+// claims are the endpoints that hold what only one can.
+type claims struct {
+	macs       map[calico.MAC]calico.WorkloadEndpointKey
+	interfaces map[string]calico.WorkloadEndpointKey
+	addresses  map[netip.Addr]calico.WorkloadEndpointKey
+}
+
+func newClaims(size int) claims {
+	return claims{make(map[calico.MAC]calico.WorkloadEndpointKey, size), make(map[string]calico.WorkloadEndpointKey, size), make(map[netip.Addr]calico.WorkloadEndpointKey, size)}
+}
 
 func (h claims) add(c candidate) {
-	h[*c.MAC], h[c.Name] = c.key, c.key
+	h.macs[*c.MAC], h.interfaces[c.Name] = c.key, c.key
 	for _, a := range c.addresses {
-		h[a.ip] = c.key
+		h.addresses[a.ip] = c.key
 	}
 }
 
 func (h claims) reason(c candidate) string {
-	if other, ok := h[*c.MAC]; ok {
+	if other, ok := h.macs[*c.MAC]; ok {
 		return fmt.Sprintf("mac %s is already that of %s", c.MAC, keyText(other))
 	}
-	if other, ok := h[c.Name]; ok {
+	if other, ok := h.interfaces[c.Name]; ok {
 		return fmt.Sprintf("interface %s is already that of %s", c.Name, keyText(other))
 	}
 	for _, a := range c.addresses {
-		if other, ok := h[a.ip]; ok {
+		if other, ok := h.addresses[a.ip]; ok {
 			return fmt.Sprintf("address %s is already that of %s", a.ip, keyText(other))
 		}
 	}

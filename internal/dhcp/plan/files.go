@@ -18,9 +18,9 @@ func (p *planner) port(c candidate) Port {
 		port.Addresses = append(port.Addresses, Address{a.ip, a.subnet.id})
 		full := name(a.ip)
 		short, _, _ := strings.Cut(full, ".")
-		fmt.Fprintf(&names, "%s\t%s", a.ip, full)
+		names.WriteString(a.ip.String() + "\t" + full)
 		if short != full {
-			fmt.Fprintf(&names, " %s", short)
+			names.WriteString(" " + short)
 		}
 		names.WriteByte('\n')
 	}
@@ -32,7 +32,7 @@ func (p *planner) port(c candidate) Port {
 // fullName gives the name that goes with an address of an endpoint: its own, else one made of the address.
 func (p *planner) fullName(c candidate) func(netip.Addr) string {
 	made := func(ip netip.Addr) string {
-		name := "host-" + strings.NewReplacer(".", "-", ":", "-").Replace(ip.String())
+		name := "host-" + strings.ReplaceAll(strings.ReplaceAll(ip.String(), ".", "-"), ":", "-")
 		if p.options.Domain != "" {
 			name += "." + p.options.Domain
 		}
@@ -67,7 +67,7 @@ func hostLines(c candidate, name func(netip.Addr) string) string {
 		tag = "set:" + portTag(c.Name) + ","
 	}
 	line := func(first netip.Addr, addresses ...string) {
-		fmt.Fprintf(&lines, "%s,%s%s,%s\n", c.MAC, tag, name(first), strings.Join(addresses, ","))
+		lines.WriteString(c.MAC.String() + "," + tag + name(first) + "," + strings.Join(addresses, ",") + "\n")
 	}
 	var bracketed []string
 	for _, ip := range v6 {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -37,21 +36,20 @@ func (h hosts) take(mac calico.MAC, lines host) {
 
 // changedHosts takes the machines of the plan that dnsmasq takes as it runs, and says why it cannot take the others.
 func (r *Running) changedHosts(p *Plan) (list []reason) {
-	wanted := readHosts(p.Files)
-	macs := slices.SortedFunc(maps.Keys(wanted), compareMACs)
-	for _, mac := range macs {
-		why := r.hosts.refuse(mac, wanted[mac])
-		if why.urgency == Never {
-			r.hosts.take(mac, wanted[mac])
+	wanted := r.parsed.read(p.Files)
+	for mac, h := range wanted {
+		if why := r.hosts.refuse(mac, h); why.urgency != Never {
+			list = append(list, why)
 			continue
 		}
-		list = append(list, why)
+		r.hosts.take(mac, h)
 	}
-	for _, mac := range slices.SortedFunc(maps.Keys(r.hosts.byMAC), compareMACs) {
+	for mac := range r.hosts.byMAC {
 		if _, ok := wanted[mac]; !ok {
 			list = append(list, reason{Soon, fmt.Sprintf("%s is gone", mac)})
 		}
 	}
+	slices.SortFunc(list, func(a, b reason) int { return strings.Compare(a.text, b.text) })
 	return list
 }
 
@@ -78,31 +76,55 @@ func (h hosts) refuse(mac calico.MAC, wanted host) reason {
 	return reason{}
 }
 
-func compareMACs(a, b calico.MAC) int { return bytes.Compare(a[:], b[:]) }
+// parsedFiles are files of HostsDir as they were read last, by path, so that one that has not changed is not read again.
+type parsedFiles map[string]parsedFile
 
-// readHosts finds the machines in the files of HostsDir. Lines that are none of ours are passed over.
-func readHosts(files map[string]string) map[calico.MAC]host {
-	all := map[calico.MAC]host{}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
+type parsedFile struct {
+	content string
+	hosts   map[calico.MAC]host
+}
+
+// read finds the machines in files of HostsDir, of which one that is in several has what the last of them says.
+func (f parsedFiles) read(files map[string]string) map[calico.MAC]host {
+	all := make(map[calico.MAC]host, len(files)/2)
+	from := make(map[calico.MAC]string, len(files)/2)
+	for name, content := range files {
 		if path.Dir(name) != HostsDir {
 			continue
 		}
-		for line := range strings.Lines(files[name]) {
-			fields := strings.Split(strings.TrimSuffix(line, "\n"), ",")
-			mac, err := calico.ParseMAC(fields[0])
-			if err != nil {
-				continue
-			}
-			h := all[mac]
-			for _, field := range fields[1:] {
-				if ip, err := netip.ParseAddr(strings.Trim(field, "[]")); err == nil {
-					h.addresses = append(h.addresses, ip)
-				} else {
-					h.names += "," + field
-				}
-			}
-			all[mac] = h
+		parsed, ok := f[name]
+		if !ok || parsed.content != content {
+			parsed = parsedFile{content, readHosts(content)}
+			f[name] = parsed
 		}
+		for mac, h := range parsed.hosts {
+			if from[mac] < name {
+				all[mac], from[mac] = h, name
+			}
+		}
+	}
+	maps.DeleteFunc(f, func(name string, _ parsedFile) bool { _, ok := files[name]; return !ok })
+	return all
+}
+
+// readHosts finds the machines in a file of HostsDir. Lines that are none of ours are passed over.
+func readHosts(content string) map[calico.MAC]host {
+	all := map[calico.MAC]host{}
+	for line := range strings.Lines(content) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), ",")
+		mac, err := calico.ParseMAC(fields[0])
+		if err != nil {
+			continue
+		}
+		h := all[mac]
+		for _, field := range fields[1:] {
+			if ip, err := netip.ParseAddr(strings.Trim(field, "[]")); err == nil {
+				h.addresses = append(h.addresses, ip)
+			} else {
+				h.names += "," + field
+			}
+		}
+		all[mac] = h
 	}
 	return all
 }
@@ -110,7 +132,7 @@ func readHosts(files map[string]string) map[calico.MAC]host {
 // Holders are the MAC addresses of the machines that have addresses by files of HostsDir, by path below Options.Dir.
 func Holders(files map[string]string) map[netip.Addr]calico.MAC {
 	all := map[netip.Addr]calico.MAC{}
-	for mac, h := range readHosts(files) {
+	for mac, h := range (parsedFiles{}).read(files) {
 		for _, a := range h.addresses {
 			all[a] = mac
 		}

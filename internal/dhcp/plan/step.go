@@ -45,6 +45,7 @@ type Running struct {
 	arguments []string
 	files     map[string]string // as they lie there
 	hosts     hosts
+	parsed    parsedFiles
 	options   map[string]string // newest value by tag and option
 }
 
@@ -53,11 +54,11 @@ func Started(p *Plan) *Running { return Found(p.Arguments, p.Files) }
 
 // Found is a dnsmasq that was found running, with its arguments and the files that lie there. Without arguments, none runs.
 func Found(arguments []string, files map[string]string) *Running {
-	r := &Running{arguments: slices.Clone(arguments), files: maps.Clone(files), hosts: newHosts(), options: readOptions(files)}
+	r := &Running{arguments: slices.Clone(arguments), files: maps.Clone(files), hosts: newHosts(), parsed: parsedFiles{}, options: readOptions(files)}
 	if r.files == nil {
 		r.files = map[string]string{}
 	}
-	for mac, h := range readHosts(files) {
+	for mac, h := range r.parsed.read(files) {
 		r.hosts.take(mac, h)
 	}
 	return r
@@ -67,16 +68,18 @@ func Found(arguments []string, files map[string]string) *Running {
 // asks for again until one has been, after which [Started] goes on.
 func (r *Running) Step(p *Plan) Step {
 	s := Step{}
-	for _, name := range slices.SortedFunc(maps.Keys(r.files), byReading) {
+	for name := range r.files {
 		if _, wanted := p.Files[name]; !wanted {
 			s.Remove = append(s.Remove, name)
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(p.Files), byReading) {
-		if content, there := r.files[name]; !there || content != p.Files[name] {
-			s.Write = append(s.Write, File{name, p.Files[name]})
+	for name, content := range p.Files {
+		if before, there := r.files[name]; !there || content != before {
+			s.Write = append(s.Write, File{name, content})
 		}
 	}
+	slices.SortFunc(s.Remove, byReading)
+	slices.SortFunc(s.Write, func(a, b File) int { return byReading(a.Path, b.Path) })
 	r.files = maps.Clone(p.Files)
 	if len(p.Arguments) == 0 {
 		s.Stop = len(r.arguments) > 0
