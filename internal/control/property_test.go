@@ -319,7 +319,7 @@ func text(b topology.Bundle) string {
 // deleteAll deletes everything as the admin, dependants first.
 func (g *game) deleteAll() {
 	for _, id := range g.ids(neutron.Ports) {
-		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"","port_security_enabled":true}`); err != nil {
+		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"","port_security_enabled":true,"binding:profile":{}}`); err != nil {
 			g.rt.Fatalf("free port %s: %v", id, err)
 		}
 	}
