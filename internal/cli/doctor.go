@@ -19,7 +19,7 @@ type Check struct {
 	Name string
 	// For says which part needs it.
 	For string
-	// Optional: the part falls back to something else without it, which Fix names.
+	// Optional: a host serves without it, slower or without what For names.
 	Optional bool
 	Fix      string
 	Run      func(context.Context) error
@@ -29,7 +29,7 @@ type Check struct {
 type finding struct {
 	Check  string `json:"check"`
 	For    string `json:"for"`
-	State  string `json:"state"` // ok, missing, fallback
+	State  string `json:"state"` // ok, missing, optional
 	Detail string `json:"detail,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 }
@@ -61,7 +61,7 @@ func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 		if err := c.Run(cmd.Context()); err != nil {
 			f.State, f.Detail, f.Fix = "missing", err.Error(), c.Fix
 			if c.Optional {
-				f.State = "fallback"
+				f.State = "optional"
 			} else {
 				missing++
 			}
@@ -97,9 +97,9 @@ func machineChecks() []Check {
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, Port: 6678}, "overlay: merging of tunnelled TCP", true, "load the vxlan module: without it bulk TCP between hosts runs at half the speed"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.IPIP}, "policy: pools with ipip \"tunl0\"", true, "load the ipip module, or set ipip of the pools to \"vxlan0\" on all hosts"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, VNI: 4096, Port: 4789}, "policy: pools with ipip \"vxlan…\"", true, "load the vxlan module, or set ipip of the pools to \"tunl0\" on all hosts"),
-		{Name: "program ip", For: "demo", Fix: "apt-get install iproute2", Run: program("ip")},
-		{Name: "program udhcpc", For: "demo", Fix: "apt-get install udhcpc", Run: program("udhcpc")},
-		{Name: "program ping", For: "demo", Fix: "apt-get install iputils-ping", Run: program("ping")},
+		{Name: "program ip", For: "demo", Optional: true, Fix: "apt-get install iproute2", Run: program("ip")},
+		{Name: "program udhcpc", For: "demo", Optional: true, Fix: "apt-get install udhcpc", Run: program("udhcpc")},
+		{Name: "program ping", For: "demo", Optional: true, Fix: "apt-get install iputils-ping", Run: program("ping")},
 	}
 }
 
