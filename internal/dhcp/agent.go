@@ -311,5 +311,6 @@ func Cleanup(o Options) error {
 			(<-ends).p.close()
 		}
 	}
+	err = errors.Join(err, endStrays(o.Plan.Dir, nil))
 	return errors.Join(err, kernel.DeleteLink(o.Plan.Device))
 }

@@ -3,6 +3,8 @@ package dhcp
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -155,7 +157,15 @@ func TestAgentRestarts(t *testing.T) {
 	m.wantLease("10.65.0.7")
 	other := l.machine(2)
 	l.put(other.endpoint("10.65.0.8", "a"))
+	// As if it had been killed while a new instance was starting.
+	stray := exec.Command("dnsmasq", leaseArgument+filepath.Join(l.options.Plan.Dir, leaseFiles()[1]), "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file=")
+	if err := l.host.Start(stray); err != nil {
+		t.Fatal(err)
+	}
 	l.start()
+	if err := stray.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the instance that was starting: %v", err)
+	}
 	l.read(2)
 	other.wantLease("10.65.0.8")
 	m.wantLease("10.65.0.7")

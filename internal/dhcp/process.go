@@ -75,7 +75,7 @@ func adopt(dir string, ends chan<- exit) (*process, error) {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	args := arguments(pid)
-	if len(args) == 0 || filepath.Dir(args[0]) != leaseArgument+dir {
+	if !ours(args, dir) {
 		return nil, unix.Close(fd)
 	}
 	p := &process{pid: pid, args: args[1:], leases: filepath.Base(args[0]), pidfd: fd}
@@ -88,6 +88,31 @@ func adopt(dir string, ends chan<- exit) (*process, error) {
 		ends <- exit{p, "ended"}
 	}()
 	return p, nil
+}
+
+// ours says whether arguments are those of an instance over this state directory.
+func ours(args []string, dir string) bool {
+	return len(args) > 0 && filepath.Dir(args[0]) == leaseArgument+dir
+}
+
+// endStrays ends the instances over a state directory other than p: one that was starting when its agent was killed would
+// answer beside p.
+func endStrays(dir string, p *process) error {
+	found, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range found {
+		pid, err := strconv.Atoi(f.Name())
+		if err != nil || p != nil && pid == p.pid || !ours(arguments(pid), dir) {
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("end process %d: %w", pid, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // arguments reads the arguments of a process in our network namespace, without its name.

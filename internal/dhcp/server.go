@@ -93,6 +93,9 @@ func (s *server) open() (err error) {
 	if s.serving, err = adopt(s.dir, s.ends); err != nil {
 		return err
 	}
+	if err := endStrays(s.dir, s.serving); err != nil {
+		return err
+	}
 	s.running = plan.Found(nil, files)
 	if s.serving == nil {
 		return nil
