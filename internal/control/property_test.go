@@ -46,7 +46,7 @@ func TestRandomOperationsAtTwoServers(t *testing.T) {
 // play runs one game, on a network with a bit of everything.
 func play(rt *rapid.T, ws ...*world) {
 	w := ws[0]
-	w.openRouted()
+	w.openRouted(rt)
 	before := w.dump()
 	g := &game{world: w, servers: ws, rt: rt}
 	n := w.network(`{}`).ID
@@ -316,10 +316,11 @@ func text(b topology.Bundle) string {
 	return string(t)
 }
 
-// deleteAll deletes everything as the admin, dependants first.
+// deleteAll deletes everything as the admin, dependants first. Ports become a service's that anybody may delete: as a
+// machine's they could be refused.
 func (g *game) deleteAll() {
 	for _, id := range g.ids(neutron.Ports) {
-		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"","port_security_enabled":true,"binding:profile":{}}`); err != nil {
+		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"network:other"}`); err != nil {
 			g.rt.Fatalf("free port %s: %v", id, err)
 		}
 	}

@@ -26,14 +26,14 @@ func (w *world) routed() string {
 }
 
 // openRouted has the site be ready for routed networks, which leaves settings behind.
-func (w *world) openRouted() {
-	w.t.Helper()
+func (w *world) openRouted(t fataler) {
+	t.Helper()
 	if err := w.remove(w.admin, neutron.Networks, w.routed()); err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for key := range w.under(schema.SecurityGroups.Key("")) {
 		if err := w.remove(w.admin, neutron.SecurityGroups, strings.TrimPrefix(key, schema.SecurityGroups.Key(""))); err != nil {
-			w.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 }
