@@ -136,8 +136,8 @@ func (l line) level() slog.Level {
 			return slog.LevelWarn
 		}
 	}
-	for _, w := range []string{"DHCPACK", "DHCPREPLY", "DHCPRELEASE"} {
-		if strings.HasPrefix(l.text, w) {
+	for _, w := range []string{"DHCPACK(", "DHCPREPLY(", "DHCPRELEASE("} {
+		if strings.Contains(l.text, w) {
 			return slog.LevelInfo
 		}
 	}
