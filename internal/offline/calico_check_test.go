@@ -275,6 +275,7 @@ func TestCheckKernelRefuses(t *testing.T) {
 		{`{"from": "external", "to": "w", "src": "192.0.2.9", "dst": "10.65.0.2", "proto": "tcp"}`, "dst 10.65.0.2 is not an address of w"},
 		{`{"from": "external", "to": "local-host", "src": "192.0.2.9", "dst": "10.65.0.1", "proto": "tcp"}`, "dst 10.65.0.1 leads to w"},
 		{`{"from": "external", "to": "w", "src": "192.0.2.9", "dst": "10.65.0.1", "proto": "icmp", "icmp_type": 3}`, "no connection begins with icmp type 3"},
+		{`{"from": "local-host", "to": "w", "src": "203.0.113.9", "dst": "10.65.0.1", "proto": "icmp", "icmp_type": 8, "state": "invalid"}`, "a kernel trusts the checksums of what its own host sends, so icmp type 8 from there is never invalid"},
 		{`{"from": "external", "to": "w", "src": "192.0.2.9", "dst": "10.65.0.1", "proto": "icmpv6"}`, "a kernel does not track icmpv6 between these addresses"},
 		{`{"from": "external", "to": "w", "src": "192.0.2.9", "dst": "10.65.0.1", "proto": 47, "state": "invalid"}`, "of protocol 47 there is no such packet that is not new"},
 	} {

@@ -396,6 +396,8 @@ func (w *policyWorld) deliverable(p *policyPacket) error {
 	switch {
 	case !w.plugged(from) || !w.plugged(to):
 		return fileErrorf(p.place, "--kernel: the agent refuses an endpoint of this packet, so its interface is not one of its own")
+	case from == judge.LocalHost() && p.spoils():
+		return fileErrorf(p.place, "--kernel: a kernel trusts the checksums of what its own host sends, so icmp type %d from there is never invalid", p.packet.ICMPType)
 	case owner != "" && owner != p.to:
 		return fileErrorf(p.place, "--kernel: dst %s leads to %s, so no packet to it arrives at %s", p.packet.Dst, owner, p.to)
 	case owner == "" && w.active(p.to):

@@ -64,9 +64,9 @@ func (p *policyPacket) transport(payload []byte) []byte {
 		}
 		return body
 	case calico.ProtocolICMP:
-		return packet.ICMP{Type: p.icmpType(0), Code: q.ICMPCode, Rest: packet.EchoRest(echoID, 1)}.Append(nil, payload)
+		return p.spoilt(packet.ICMP{Type: q.ICMPType, Code: q.ICMPCode, Rest: packet.EchoRest(echoID, 1)}.Append(nil, payload))
 	case calico.ProtocolICMPv6:
-		return packet.ICMP{Type: p.icmpType(129), Code: q.ICMPCode, Rest: packet.EchoRest(echoID, 1)}.AppendV6(nil, q.Src, q.Dst, payload)
+		return p.spoilt(packet.ICMP{Type: q.ICMPType, Code: q.ICMPCode, Rest: packet.EchoRest(echoID, 1)}.AppendV6(nil, q.Src, q.Dst, payload))
 	case calico.ProtocolUDPLite:
 		return p.udpLite(payload)
 	case calico.ProtocolSCTP:
@@ -89,12 +89,20 @@ func (p *policyPacket) tcpFlags() uint8 {
 	return packet.TCPSyn
 }
 
-// icmpType is the type on the wire: an answer that nobody asked for is invalid.
-func (p *policyPacket) icmpType(answer uint8) uint8 {
-	if p.packet.State == judge.Invalid {
-		return answer
+// spoils says whether the packet is invalid for its checksum alone: an ICMP question may come out of the blue, and its
+// type must stay, since rules name types.
+func (p *policyPacket) spoils() bool {
+	q := &p.packet
+	icmp := q.Protocol == calico.ProtocolICMP || q.Protocol == calico.ProtocolICMPv6
+	return icmp && q.State == judge.Invalid && slices.Contains(askable(q.Protocol), q.ICMPType)
+}
+
+// spoilt is an ICMP message, with a wrong checksum if that makes it invalid.
+func (p *policyPacket) spoilt(message []byte) []byte {
+	if p.spoils() {
+		message[2] ^= 0xff
 	}
-	return p.packet.ICMPType
+	return message
 }
 
 // udpLite is a UDP-Lite datagram (RFC 3828) whose checksum covers all of it.

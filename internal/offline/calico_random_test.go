@@ -208,6 +208,9 @@ func (c chooser) packet() map[string]any {
 	if !six && c.maybe() {
 		p["proto"], p["icmp_type"] = "icmp", c.one(8, 13)
 		delete(p, "dport")
+		if own := way.from == "local-host" || way.from == h && way.to == "external"; own && p["state"] == "invalid" {
+			p["icmp_type"] = 0 // an answer that nobody asked for: questions of the host itself are never invalid
+		}
 	}
 	return p
 }
