@@ -210,7 +210,6 @@ func TestFixedIPs(t *testing.T) {
 	four.AllocationPools = []neutron.Pool{{Start: netip.MustParseAddr("10.0.0.5"), End: netip.MustParseAddr("10.0.0.5")}}
 	six := subnet("six", "fd00:1::/64", "fd00:1::1")
 	six.AllocationPools = []neutron.Pool{{Start: netip.MustParseAddr("fd00:1::5"), End: netip.MustParseAddr("fd00:1::5")}}
-	used := use("10.3.0.2", "10.0.0.77")
 
 	entries := func(list ...string) []Entry { // pairs of subnet and address
 		var es []Entry
@@ -261,7 +260,7 @@ func TestFixedIPs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.request.MAC, _ = packet.ParseMAC(mac)
-			ips, err := FixedIPs(tt.request, used, seeded())
+			ips, err := FixedIPs(tt.request, use("10.3.0.2", "10.0.0.77"), seeded())
 			var refused *neutron.Error
 			if errors.As(err, &refused) {
 				if refused.Type != tt.err {
