@@ -27,11 +27,15 @@ func (s *DHCPSubnet) member(r *reader, name string) bool {
 		s.IPv6AddressMode = oneOf(r.optional(), DHCPv6Stateful, DHCPv6Stateless, SLAAC)
 	case "ipv6_ra_mode":
 		s.IPv6RAMode = oneOf(r.optional(), DHCPv6Stateful, DHCPv6Stateless, SLAAC)
+	case "mtu":
+		s.MTU = r.integer(MinMTU, MaxMTU, wantMTU)
 	default:
 		return false
 	}
 	return true
 }
+
+const wantMTU = "want 68 to 65535 bytes"
 
 // hostRoute is a HostRoute while it is read.
 type hostRoute HostRoute
@@ -66,6 +70,9 @@ func (s *DHCPSubnet) check() *Error {
 		if familyOf(h.Destination.Addr()) != family {
 			return refuse("destination", h.Destination, "want a CIDR of IPv%d", family).in(index("host_routes", i))
 		}
+	}
+	if s.MTU != 0 && (s.MTU < MinMTU || s.MTU > MaxMTU) {
+		return refuse("mtu", s.MTU, wantMTU)
 	}
 	return first(
 		checkText("network_id", s.NetworkID),
@@ -107,6 +114,9 @@ func (s *DHCPSubnet) write(w *writer) {
 	w.optional("network_id", s.NetworkID)
 	w.optional("ipv6_address_mode", s.IPv6AddressMode)
 	w.optional("ipv6_ra_mode", s.IPv6RAMode)
+	if s.MTU != 0 {
+		w.intMember("mtu", s.MTU)
+	}
 	w.unknown(s.Unknown)
 	w.end('}')
 }

@@ -244,6 +244,7 @@ func (d draw) subnet() *DHCPSubnet {
 		CIDR: d.prefix(v6).Masked(), GatewayIP: d.addr(v6), NetworkID: d.text("network"), Unknown: d.unknown(),
 		DNSServers: several(d, "servers", func() netip.Addr { return d.addr(v6) }),
 		HostRoutes: several(d, "routes", func() HostRoute { return HostRoute{d.prefix(v6).Masked(), d.addr(v6)} }),
+		MTU:        rapid.OneOf(rapid.Just(0), rapid.IntRange(MinMTU, MaxMTU)).Draw(d.T, "MTU"),
 	}
 	if v6 {
 		modes := rapid.SampledFrom([]string{"", DHCPv6Stateful, DHCPv6Stateless, SLAAC})
@@ -527,6 +528,6 @@ var samples = map[Kind][]string{
 	KindIPAMConfig:      {`{"strict_affinity":true}`},
 	KindBGPPeer:         {`{"ip":"192.0.2.1","as_num":"1.10"}`},
 	KindNodeMesh:        {`{"enabled":true}`},
-	KindDHCPSubnet:      {`{"cidr":"10.0.0.0/24","gateway_ip":"10.0.0.1","dns_servers":["10.0.0.2"],"host_routes":[{"destination":"0.0.0.0/0","nexthop":"10.0.0.3"}],"network_id":"n"}`},
+	KindDHCPSubnet:      {`{"cidr":"10.0.0.0/24","gateway_ip":"10.0.0.1","dns_servers":["10.0.0.2"],"host_routes":[{"destination":"0.0.0.0/0","nexthop":"10.0.0.3"}],"network_id":"n","mtu":1400}`},
 	KindNeutronElection: {`server:1`},
 }

@@ -65,10 +65,10 @@ func TestDHCPSubnet(t *testing.T) {
 	}
 	checkValues(t, KindDHCPSubnet, []valueCase{
 		{"least", `{"cidr":"10.0.0.0/24","gateway_ip":"10.0.0.1"}`, "", ""},
-		{"all", with(`"dns_servers":["10.0.0.2"],"host_routes":[{"destination":"0.0.0.0/0","nexthop":"10.0.0.3"}],"network_id":"n","x":1`), "", ""},
+		{"all", with(`"dns_servers":["10.0.0.2"],"host_routes":[{"destination":"0.0.0.0/0","nexthop":"10.0.0.3"}],"network_id":"n","mtu":1400,"x":1`), "", ""},
 		{"IPv6", `{"cidr":"2001:DB8::/64","gateway_ip":"2001:DB8::1","ipv6_address_mode":"slaac","ipv6_ra_mode":"dhcpv6-stateless","dns_servers":[]}`,
 			`{"cidr":"2001:db8::/64","gateway_ip":"2001:db8::1","ipv6_address_mode":"slaac","ipv6_ra_mode":"dhcpv6-stateless"}`, ""},
-		{"modes null", with(`"ipv6_address_mode":null,"ipv6_ra_mode":null,"network_id":null`), `{"cidr":"10.0.0.0/24","gateway_ip":"10.0.0.1"}`, ""},
+		{"modes null", with(`"ipv6_address_mode":null,"ipv6_ra_mode":null,"network_id":null,"mtu":null`), `{"cidr":"10.0.0.0/24","gateway_ip":"10.0.0.1"}`, ""},
 		{"cidr missing", `{"gateway_ip":"10.0.0.1"}`, "", `cidr: is missing`},
 		{"gateway missing", `{"cidr":"10.0.0.0/24"}`, "", `gateway_ip: is missing`},
 		{"gateway null", `{"cidr":"10.0.0.0/24","gateway_ip":null}`, "", `gateway_ip: is missing`},
@@ -79,6 +79,10 @@ func TestDHCPSubnet(t *testing.T) {
 		{"next hop missing", with(`"host_routes":[{"destination":"10.0.0.0/8"}]`), "", `host_routes[0].nexthop: is missing`},
 		{"destination missing", with(`"host_routes":[{"nexthop":"10.0.0.3"}]`), "", `host_routes[0].destination: is missing`},
 		{"mode", `{"cidr":"2001:db8::/64","gateway_ip":"2001:db8::1","ipv6_ra_mode":"SLAAC"}`, "", `ipv6_ra_mode: "SLAAC": want dhcpv6-stateful, dhcpv6-stateless or slaac`},
+		{"least MTU", with(`"mtu":68`), "", ""},
+		{"too small an MTU", with(`"mtu":67`), "", `mtu: 67: want 68 to 65535 bytes`},
+		{"too large an MTU", with(`"mtu":65536`), "", `mtu: 65536: want 68 to 65535 bytes`},
+		{"MTU as text", with(`"mtu":"1400"`), "", `mtu: "1400": want 68 to 65535 bytes`},
 		{"mode of IPv4", with(`"ipv6_ra_mode":"slaac"`), "", `ipv6_ra_mode: "slaac": want none in an IPv4 subnet`},
 	})
 }
