@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store/storetest"
 )
 
 // tor is a BIRD that peers with hosts as a top-of-rack router does, and has routes of its own.
@@ -58,7 +61,7 @@ func TestPeering(t *testing.T) {
 	l.block("h", "10.1.5.0/26")
 	l.put("/calico/ipam/v2/host/h/ipv4/block/10.1.6.0-26", "{}", "/calico/ipam/v2/assignment/ipv4/block/10.1.6.0-26", blockText("10.1.6.0/26", "other"))
 	l.await("another block", r.routes, []string{"10.1.4.0/26", "10.1.5.0/26"}, []string{"10.1.6.0/26"})
-	l.remove("/calico/ipam/v2/host/h/ipv4/block/10.1.4.0-26", "/calico/ipam/v2/assignment/ipv4/block/10.1.4.0-26")
+	l.put("/calico/ipam/v2/host/h/ipv4/block/10.1.4.0-26", "", "/calico/ipam/v2/assignment/ipv4/block/10.1.4.0-26", "")
 	l.await("the first block to go", r.routes, []string{"10.1.5.0/26", "10.1.4.7/32"}, []string{"10.1.4.0/26"})
 	l.await("its blackhole to go", func() string { return h.routes("4") }, []string{"blackhole 10.1.5.0/26"}, []string{"blackhole 10.1.4.0/26"})
 
@@ -132,7 +135,7 @@ func TestReady(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	a := l.host("a")
-	l.remove("/calico/v1/Ready")
+	l.put("/calico/v1/Ready", "")
 	l.pool("10.1.0.0/16", "")
 	l.block("a", "10.1.4.0/26")
 	a.start()
@@ -188,7 +191,7 @@ func TestStoreAway(t *testing.T) {
 	r.configure(tor(routeHost, h))
 	l.await("a workload without etcd", r.routes, []string{"10.1.4.0/26", "10.1.9.9/32"}, nil)
 	l.await("a route without etcd", func() string { return h.routes("4") }, []string{"10.1.77.7 via"}, []string{"172.16.0.0/16"})
-	l.open()
+	l.st = storetest.Open(t, l.dataDir)
 	l.block("h", "10.1.5.0/26")
 	l.await("a block after", r.routes, []string{"10.1.4.0/26", "10.1.5.0/26"}, nil)
 	r.wantStayed("10.1.4.0/26", before)
@@ -221,7 +224,7 @@ func TestRestart(t *testing.T) {
 		l := newLab(t)
 		h, other := l.host("h"), l.host("o")
 		other.start()
-		var there *lockedBuffer
+		var there *nettest.Log
 		testRestart(h, func() {
 			l.await("the other host to learn", func() string { return other.routes("4") }, []string{"10.1.4.0/26", "10.1.9.9"}, nil)
 			there = other.monitor()
@@ -270,7 +273,7 @@ func testRestart(h *host, end func()) {
 }
 
 // wantNoneDeleted reads a monitor's log: no route may have gone but the one that the router gave up.
-func wantNoneDeleted(t testing.TB, log *lockedBuffer) {
+func wantNoneDeleted(t testing.TB, log *nettest.Log) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
 		if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, "10.1.77.7") {
@@ -360,7 +363,7 @@ func TestChanges(t *testing.T) {
 	l.await("the session to end", r.routes, []string{"fd00:1::40/122"}, []string{"10.1.4.0/26"})
 	l.put(peer, fmt.Sprintf(`{"ip": %q, "as_num": "65001"}`, r.ip))
 	l.await("the session to come back", r.routes, []string{"10.1.4.0/26", "fd00:1::40/122"}, nil)
-	l.remove("/calico/bgp/v1/global/peer_v6/" + r.v6.String())
+	l.put("/calico/bgp/v1/global/peer_v6/"+r.v6.String(), "")
 	l.await("the IPv6 session to end", func() string { return "routes:" + h.routes("6") }, []string{"routes:blackhole"}, []string{"fd00:77"})
 }
 

@@ -1,18 +1,14 @@
 package bgp
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,61 +18,15 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// agentVariable tells a process of this test binary to be an agent: an agentProcess as JSON.
-const agentVariable = "HEDDLE_TEST_BGP_AGENT"
-
 // patience bounds every wait. Sessions take up to two seconds where both ends wait for the other.
 const patience = 20 * time.Second
 
-type agentProcess struct {
-	Options
-	DataDir string
-}
-
 func TestMain(m *testing.M) {
-	if text := os.Getenv(agentVariable); text != "" {
-		go storetest.EndWithParent()
-		if err := beAgent(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
+		o.Store, o.Log = st, log
+		return New(o).Run(ctx)
+	})
 	os.Exit(m.Run())
-}
-
-// beAgent runs an agent in the namespace of the process until it is told to stop.
-func beAgent(text string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	var p agentProcess
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return err
-	}
-	var err error
-	if p.Store, err = store.OpenRunning(ctx, p.DataDir, nil); err != nil {
-		return err
-	}
-	p.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	return New(p.Options).Run(ctx)
-}
-
-// lockedBuffer is a log that is printed when the test fails.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // lab is an etcd, and machines as namespaces on one bridge: 192.0.2.N/24 and 2001:db8::N/64.
@@ -98,49 +48,15 @@ func newLab(t testing.TB) *lab {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l.dataDir = dir
-	l.open()
-	t.Cleanup(func() { l.st.Close() })
+	l.st = storetest.Open(t, l.dataDir)
 	l.wire = l.MustNamespace(t, "w")
 	l.wire.MustIP(t, "link add br0 type bridge", "link set br0 up")
 	l.put("/calico/v1/Ready", "true")
 	return l
 }
 
-// open starts etcd.
-func (l *lab) open() {
-	l.t.Helper()
-	var err error
-	l.st, err = store.Open(l.t.Context(), store.Options{Embedded: &store.Embedded{DataDir: l.dataDir, Tick: 10 * time.Millisecond, NoFsync: true}})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-}
-
-// put writes keys with values, in pairs.
-func (l *lab) put(pairs ...string) {
-	l.t.Helper()
-	var ops []store.Op
-	for i := 0; i < len(pairs); i += 2 {
-		ops = append(ops, store.Op{Key: pairs[i], Value: []byte(pairs[i+1])})
-	}
-	l.commit(ops...)
-}
-
-func (l *lab) remove(keys ...string) {
-	l.t.Helper()
-	var ops []store.Op
-	for _, k := range keys {
-		ops = append(ops, store.Op{Key: k, Delete: true})
-	}
-	l.commit(ops...)
-}
-
-func (l *lab) commit(ops ...store.Op) {
-	l.t.Helper()
-	if _, err := l.st.Commit(l.t.Context(), nil, ops); err != nil {
-		l.t.Fatal(err)
-	}
-}
+// put writes keys with values, in pairs; a value of "" deletes.
+func (l *lab) put(pairs ...string) { l.t.Helper(); storetest.Put(l.t, l.st, pairs...) }
 
 // block makes a block that is a host's own.
 func (l *lab) block(host, cidr string) {
@@ -210,10 +126,10 @@ func (m *machine) routes(family string) string {
 }
 
 // monitor notes every change of the machine's IPv4 routes from now on, as ip writes it.
-func (m *machine) monitor() *lockedBuffer {
+func (m *machine) monitor() *nettest.Log {
 	t := m.lab.t
 	t.Helper()
-	log := &lockedBuffer{}
+	log := &nettest.Log{}
 	cmd := exec.Command("ip", "-4", "monitor", "route")
 	cmd.Stdout = log
 	if err := m.ns.Start(cmd); err != nil {
@@ -261,13 +177,13 @@ type host struct {
 	*machine
 	options Options
 	cmd     *exec.Cmd
-	log     *lockedBuffer
+	log     *nettest.Log
 }
 
 // host makes a machine known to etcd as a host.
 func (l *lab) host(name string) *host {
 	l.t.Helper()
-	h := &host{machine: l.machine(name), log: &lockedBuffer{}}
+	h := &host{machine: l.machine(name), log: &nettest.Log{}}
 	h.options = Options{Host: name, HoldTime: 9 * time.Second, RestartTime: 15 * time.Second}
 	l.put("/calico/bgp/v1/host/"+name+"/ip_addr_v4", h.ip.String(), "/calico/bgp/v1/host/"+name+"/ip_addr_v6", h.v6.String())
 	l.t.Cleanup(func() {
@@ -283,19 +199,7 @@ func (l *lab) host(name string) *host {
 func (h *host) start() {
 	t := h.lab.t
 	t.Helper()
-	text, err := json.Marshal(agentProcess{Options: h.options, DataDir: h.lab.dataDir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.cmd = exec.Command(os.Args[0])
-	h.cmd.Env = append(os.Environ(), agentVariable+"="+string(text))
-	h.cmd.Stderr = h.log
-	if _, err := h.cmd.StdinPipe(); err != nil { // its end ends the process: see EndWithParent
-		t.Fatal(err)
-	}
-	if err := h.ns.Start(h.cmd); err != nil {
-		t.Fatal(err)
-	}
+	h.cmd = storetest.StartAgent(t, h.ns.Start, h.lab.dataDir, h.options, h.log)
 }
 
 // kill ends the agent without a word.
@@ -347,7 +251,7 @@ func (l *lab) bird(name, config string) *bird {
 	m := l.machine(name)
 	b := &bird{machine: m, config: filepath.Join(l.dataDir, name+".conf"), control: filepath.Join(l.dataDir, name+".ctl")}
 	b.write(config)
-	log := &lockedBuffer{}
+	log := &nettest.Log{}
 	cmd := exec.Command("bird", "-f", "-c", b.config, "-s", b.control)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := m.ns.Start(cmd); err != nil {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"heddle/internal/store/storetest"
 )
 
 // TestLease gives a machine the address that its endpoint names, whether the endpoint or the subnet came first.
@@ -103,7 +105,7 @@ func TestStoreAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.wantLease("10.65.0.7")
-	l.open()
+	l.st = storetest.Open(t, l.dataDir)
 	l.put(second.endpoint("10.65.0.8", "a"))
 	l.read(2)
 	second.wantLease("10.65.0.8")

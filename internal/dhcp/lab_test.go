@@ -1,7 +1,6 @@
 package dhcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,11 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,62 +19,15 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// agentVariable tells a process of this test binary to be an agent: an agentProcess as JSON.
-const agentVariable = "HEDDLE_TEST_DHCP_AGENT"
-
 // patience bounds every wait.
 const patience = 20 * time.Second
 
-type agentProcess struct {
-	Options
-	DataDir string
-}
-
 func TestMain(m *testing.M) {
-	if text := os.Getenv(agentVariable); text != "" {
-		go storetest.EndWithParent()
-		if err := beAgent(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
+		o.Store, o.Log = st, log
+		return New(o).Run(ctx)
+	})
 	os.Exit(m.Run())
-}
-
-// beAgent runs an agent in the namespace of the process until it is told to stop.
-func beAgent(text string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	var p agentProcess
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return err
-	}
-	var err error
-	if p.Store, err = store.OpenRunning(ctx, p.DataDir, nil); err != nil {
-		return err
-	}
-	defer p.Store.Close()
-	p.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return New(p.Options).Run(ctx)
-}
-
-// lockedBuffer is a log that is printed when the test fails.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // lab is an etcd and a host "h", whose workloads are namespaces behind veth pairs.
@@ -89,7 +38,7 @@ type lab struct {
 	st      *store.Etcd
 	host    *nettest.Namespace
 	options Options
-	log     *lockedBuffer
+	log     *nettest.Log
 	cmd     *exec.Cmd
 }
 
@@ -100,15 +49,14 @@ func newLab(t testing.TB) *lab {
 			t.Skipf("this test needs %s: run scripts/setup", program)
 		}
 	}
-	l := &lab{Lab: nettest.ForTest(t), t: t, log: &lockedBuffer{}}
+	l := &lab{Lab: nettest.ForTest(t), t: t, log: &nettest.Log{}}
 	dir, err := os.MkdirTemp("", "hdhcp") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l.dataDir = filepath.Join(dir, "etcd")
-	l.open()
-	t.Cleanup(func() { l.st.Close() })
+	l.st = storetest.Open(t, l.dataDir)
 	l.host = l.MustNamespace(t, "h")
 	for name, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1", "net/ipv6/conf/default/accept_dad": "0"} {
 		if err := l.host.Sysctl(name, value); err != nil {
@@ -126,44 +74,13 @@ func newLab(t testing.TB) *lab {
 	return l
 }
 
-// open starts etcd.
-func (l *lab) open() {
-	l.t.Helper()
-	var err error
-	l.st, err = store.Open(l.t.Context(), store.Options{Embedded: &store.Embedded{DataDir: l.dataDir, Tick: 10 * time.Millisecond, NoFsync: true}})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-}
-
 // put writes keys with values, in pairs; a value of "" deletes.
-func (l *lab) put(pairs ...string) {
-	l.t.Helper()
-	var ops []store.Op
-	for i := 0; i < len(pairs); i += 2 {
-		ops = append(ops, store.Op{Key: pairs[i], Value: []byte(pairs[i+1]), Delete: pairs[i+1] == ""})
-	}
-	if _, err := l.st.Commit(l.t.Context(), nil, ops); err != nil {
-		l.t.Fatal(err)
-	}
-}
+func (l *lab) put(pairs ...string) { l.t.Helper(); storetest.Put(l.t, l.st, pairs...) }
 
 // start runs the agent on the host.
 func (l *lab) start() {
 	l.t.Helper()
-	text, err := json.Marshal(agentProcess{Options: l.options, DataDir: l.dataDir})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.cmd = exec.Command(os.Args[0])
-	l.cmd.Env = append(os.Environ(), agentVariable+"="+string(text))
-	l.cmd.Stderr = l.log
-	if _, err := l.cmd.StdinPipe(); err != nil { // its end ends the process: see EndWithParent
-		l.t.Fatal(err)
-	}
-	if err := l.host.Start(l.cmd); err != nil {
-		l.t.Fatal(err)
-	}
+	l.cmd = storetest.StartAgent(l.t, l.host.Start, l.dataDir, l.options, l.log)
 }
 
 // kill ends the agent without a word.
@@ -284,7 +201,7 @@ func (m *machine) ask6() (address, said string) {
 	ctx, cancel := context.WithTimeout(m.lab.t.Context(), patience)
 	defer cancel()
 	leases := filepath.Join(dir, "leases")
-	var output lockedBuffer
+	var output nettest.Log
 	cmd := exec.CommandContext(ctx, "dhclient", "-6", "-1", "-v", "-d", "-lf", leases, "-pf", filepath.Join(dir, "pid"), "-sf", "/bin/true", "-cf", "/dev/null", "eth0")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := m.ns.Start(cmd); err != nil {

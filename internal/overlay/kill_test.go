@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/nettest"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/store"
 )
@@ -55,7 +56,7 @@ func (h *testHost) startProcess() (kill func()) {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), agentEnv+"="+string(text))
-	cmd.Stderr = &lockedBuffer{}
+	cmd.Stderr = &nettest.Log{}
 	if err := h.ns.Start(cmd); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/storetest"
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
 )
@@ -46,37 +47,15 @@ type testHost struct {
 	options Options
 
 	agent *Agent
-	log   *lockedBuffer
+	log   *nettest.Log
 	stop  func() // ends the agent and waits for it
-}
-
-// lockedBuffer is a log that is printed when the test fails.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // newLab makes a lab with so many hosts whose agents do not run yet, over a store in this process.
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
 	lab := nettest.ForTest(t)
-	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st := storetest.Open(t, t.TempDir())
 	return buildLab(t, lab, st, hosts)
 }
 
@@ -176,7 +155,7 @@ func (h *testHost) start() {
 func (h *testHost) run() {
 	t := h.lab.t
 	t.Helper()
-	h.log = &lockedBuffer{}
+	h.log = &nettest.Log{}
 	o := h.options
 	o.Log = slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.agent = New(o)

@@ -18,6 +18,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/nettest"
 	"heddle/internal/store"
+	"heddle/internal/store/storetest"
 )
 
 // lab is a host with an agent, a store in this process, workloads, and somebody outside.
@@ -34,36 +35,15 @@ type lab struct {
 	options       Options
 
 	agent *Agent
-	log   *lockedBuffer
+	log   *nettest.Log
 	stop  func()
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // newLab makes a lab over a store in this process. Its agent does not run yet.
 func newLab(t testing.TB) *lab {
 	t.Helper()
 	nl := nettest.ForTest(t)
-	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { st.Close() })
+	st := storetest.Open(t, t.TempDir())
 	return buildLab(t, nl, st)
 }
 
@@ -91,7 +71,7 @@ func buildLab(t testing.TB, nl *nettest.Lab, st *store.Etcd) *lab {
 // run runs the agent without waiting for it.
 func (l *lab) run() {
 	l.t.Helper()
-	l.log = &lockedBuffer{}
+	l.log = &nettest.Log{}
 	o := l.options
 	o.Log = slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	l.agent = New(o)
@@ -125,13 +105,7 @@ func (l *lab) start() {
 // put writes keys and values in one transaction; an empty value deletes its key.
 func (l *lab) put(pairs ...string) {
 	l.t.Helper()
-	var ops []store.Op
-	for i := 0; i < len(pairs); i += 2 {
-		ops = append(ops, store.Op{Key: pairs[i], Value: []byte(pairs[i+1]), Delete: pairs[i+1] == ""})
-	}
-	if _, err := l.st.Commit(l.t.Context(), nil, ops); err != nil {
-		l.t.Fatal(err)
-	}
+	storetest.Put(l.t, l.st, pairs...)
 }
 
 const short = 150 * time.Millisecond

@@ -1,6 +1,7 @@
-// Package storetest runs an etcd cluster of three members for tests, with TLS towards clients and peers. Each member is
-// a process of its own, so that it can be killed as a machine would die: the test binary called again, which
-// [BeMember] at the start of TestMain turns into one.
+// Package storetest gives tests a real store. [Open] starts one in the test's process; [Start] an etcd cluster of three
+// members, with TLS towards clients and peers. A member, and an agent by [StartAgent], is a process of its own, so that it
+// can be killed as a machine would die: the test binary called again, which [BeMember] or [BeAgent] at the start of
+// TestMain turns into one.
 package storetest
 
 import (

@@ -1,0 +1,26 @@
+package nettest
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Log is what a process or a logger has written so far. It may be written and read at once. The zero Log is empty.
+type Log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write adds to it and never fails.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// String is all of it.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

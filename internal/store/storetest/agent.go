@@ -1,0 +1,82 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"heddle/internal/store"
+)
+
+// agentVariable makes a process an agent: an agentArguments as JSON.
+const agentVariable = "HEDDLE_STORETEST_AGENT"
+
+type agentArguments struct {
+	DataDir string          // of the store that [Open] started
+	Options json.RawMessage // the agent's own
+}
+
+// BeAgent makes this process an agent if [StartAgent] started it as one, and then never returns: run is called with the
+// test's store, until the process is told to stop. Call it at the start of TestMain.
+func BeAgent[Options any](run func(context.Context, *store.Etcd, *slog.Logger, Options) error) {
+	text := os.Getenv(agentVariable)
+	if text == "" {
+		return
+	}
+	go EndWithParent()
+	if err := beAgent(text, run); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *slog.Logger, Options) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var a agentArguments
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		return err
+	}
+	var o Options
+	if err := json.Unmarshal(a.Options, &o); err != nil {
+		return err
+	}
+	st, err := store.OpenRunning(ctx, a.DataDir, nil)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return run(ctx, st, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})), o)
+}
+
+// StartAgent starts this test binary as an agent with options, over the store in dataDir, and has it log to log. start
+// starts the process, say in a network namespace. It ends with the test's process at the latest.
+func StartAgent(t testing.TB, start func(*exec.Cmd) error, dataDir string, options any, log io.Writer) *exec.Cmd {
+	t.Helper()
+	raw, err := json.Marshal(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(agentArguments{DataDir: dataDir, Options: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), agentVariable+"="+string(text))
+	cmd.Stderr = log
+	if _, err := cmd.StdinPipe(); err != nil { // its end ends the process: see EndWithParent
+		t.Fatal(err)
+	}
+	if err := start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
