@@ -149,7 +149,7 @@ func (l *lab) machine(n int) *machine {
 	return m
 }
 
-func (m *machine) mac() string { return fmt.Sprintf("02:65:00:00:00:%02x", m.n) }
+func (m *machine) mac() string { return fmt.Sprintf("02:65:00:00:%02x:%02x", m.n>>8, m.n&0xff) }
 func (m *machine) tap() string { return fmt.Sprintf("tap%d", m.n) }
 
 func endpointKey(n int) string {

@@ -1,0 +1,78 @@
+package dhcp
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkOffer is the time from the write of an endpoint until its machine is offered its address, on a host that
+// serves 500 others. The machine asks every millisecond, from the write on.
+//
+//	new      an endpoint more each time
+//	replaced another goes each time: dnsmasq starts anew about once a second
+//	again    it gets the address of the one that goes: dnsmasq starts anew each time
+func BenchmarkOffer(b *testing.B) {
+	const others = 500
+	f := newFleet(b)
+	f.populate(b, others)
+	n := others
+	// offered plugs a machine in, writes its endpoint along with what else is to be written, and tells what that took.
+	offered := func(b *testing.B, address string, with ...string) time.Duration {
+		f.plug(b, n, 1)
+		c := f.client(b, n)
+		defer c.close()
+		key, value := f.endpoint(n, address)
+		n++
+		began := time.Now()
+		f.put(append(with, key, value)...)
+		offer, err := c.untilOffered(began.Add(patience))
+		took := time.Since(began)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if got, err := c.request(offer); err != nil || got.String() != address {
+			b.Fatalf("machine %d: got %q, %v", n-1, got, err)
+		}
+		return took
+	}
+	b.Run("new", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			took = append(took, offered(b, address(n)))
+		}
+		reportLatency(b, took)
+	})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	b.Run("replaced", func(b *testing.B) {
+		var took []time.Duration
+		for b.Loop() {
+			<-tick.C
+			took = append(took, offered(b, address(n), endpointKey(n-1), ""))
+		}
+		reportLatency(b, took)
+	})
+	b.Run("again", func(b *testing.B) {
+		var took []time.Duration
+		same := address(n)
+		for b.Loop() {
+			<-tick.C
+			took = append(took, offered(b, same, endpointKey(n-1), ""))
+		}
+		reportLatency(b, took)
+	})
+}
+
+// reportLatency tells how long something took.
+func reportLatency(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	for _, p := range []struct {
+		name    string
+		percent int
+	}{{"p50-ms", 50}, {"p99-ms", 99}, {"max-ms", 100}} {
+		at := took[min(len(took)-1, len(took)*p.percent/100)]
+		b.ReportMetric(float64(at.Microseconds())/1000, p.name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
