@@ -15,6 +15,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/internal/store"
+	"heddle/internal/store/storetest"
 )
 
 // world is an etcd with our client, and etcd's own to write what others would.
@@ -290,7 +291,7 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 
 func TestTooLargeForEtcdAsItComes(t *testing.T) {
 	t.Parallel()
-	w := connect(t, plainEtcd(t))
+	w := connect(t, storetest.PlainEtcd(t))
 	var ops []client.Op
 	for i := range 128 {
 		ops = append(ops, client.OpCreate(calico.TierKey{Tier: fmt.Sprint(i)}, &calico.Tier{}))

@@ -17,6 +17,7 @@ import (
 	"heddle/calico/client"
 	"heddle/calico/ipam"
 	"heddle/internal/store"
+	"heddle/internal/store/storetest"
 )
 
 // world is an etcd with an IPAM on host h1.
@@ -170,7 +171,7 @@ func TestAutoAssignFillsOwnBlocksThenClaimsThenBorrows(t *testing.T) {
 // Exhausted blocks are left behind with what they had, and nothing that was obtained is lost (spec 19.1, 19.2).
 func TestAutoAssignOverManyBlocks(t *testing.T) {
 	t.Parallel()
-	w := connect(t, plainEtcd(t))
+	w := connect(t, storetest.PlainEtcd(t))
 	w.pool(t, "10.0.0.0/16", nil)
 	w.pool(t, "fd00::/64", nil)
 	ctx := t.Context()
@@ -521,7 +522,7 @@ func TestAffinities(t *testing.T) {
 // What needs more operations than an etcd takes at once, as it comes, is several transactions.
 func TestManyOperationsAreSeveralTransactions(t *testing.T) {
 	t.Parallel()
-	w := connect(t, plainEtcd(t))
+	w := connect(t, storetest.PlainEtcd(t))
 	w.pool(t, "10.0.0.0/16", nil)
 	claimed, failed, err := w.ClaimAffinity(t.Context(), cidr("10.0.0.0/17"), "a")
 	if err != nil || len(claimed) != 512 || len(failed) != 0 {

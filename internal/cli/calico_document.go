@@ -13,6 +13,7 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
+	"heddle/internal/offline"
 )
 
 // document is an object as `heddle calico get -o yaml` writes it and apply reads it: kind, the ids that tell it apart, and
@@ -67,7 +68,10 @@ func readManifests(name string, text []byte) ([]manifest, error) {
 
 // readDocument reads one document: an object, or a list of objects.
 func readDocument(text []byte) ([]document, error) {
-	raw, err := onlyDocument(text)
+	raw, err := offline.DocumentJSON(text)
+	if errors.Is(err, offline.ErrManyDocuments) {
+		err = errors.New("another document follows; put a line --- between them")
+	}
 	if err != nil {
 		return nil, err
 	}

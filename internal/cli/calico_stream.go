@@ -3,11 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
-
-	"sigs.k8s.io/yaml"
-	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
 // splitDocuments splits a file into its documents, and leaves out what is empty: a stream of YAML at its markers, or JSON
@@ -71,24 +67,4 @@ func hasContent(doc []byte) bool {
 		}
 	}
 	return false
-}
-
-// onlyDocument is a document as JSON. Text that would be left over behind it is refused: it would be lost.
-func onlyDocument(text []byte) ([]byte, error) {
-	raw, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, err
-	}
-	d := goyaml.NewDecoder(bytes.NewReader(text))
-	for documents := 0; ; documents++ {
-		var skipped any
-		switch err := d.Decode(&skipped); {
-		case err == io.EOF:
-			return raw, nil
-		case err != nil:
-			return nil, err
-		case documents > 0:
-			return nil, errors.New("another document follows; put a line --- between them")
-		}
-	}
 }

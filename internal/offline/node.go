@@ -3,16 +3,12 @@ package offline
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/netip"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
-
-	"sigs.k8s.io/yaml"
-	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 
 	"heddle/internal/topology/packet"
 )
@@ -36,33 +32,13 @@ func parse(in io.Reader) (node, error) {
 func parseText(text []byte) (node, error) {
 	if !json.Valid(text) {
 		var err error
-		if text, err = jsonOfYAML(text); err != nil {
+		if text, err = DocumentJSON(text); err != nil {
 			return node{}, fileErrorf("", "neither YAML nor JSON: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return readJSON(d, "")
-}
-
-// jsonOfYAML is the one document of a YAML file as JSON.
-func jsonOfYAML(text []byte) ([]byte, error) {
-	converted, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, err
-	}
-	d := goyaml.NewDecoder(bytes.NewReader(text))
-	for documents := 0; ; documents++ {
-		var skipped any
-		switch err := d.Decode(&skipped); {
-		case err == io.EOF:
-			return converted, nil
-		case err != nil:
-			return nil, err
-		case documents > 0:
-			return nil, errors.New("there is more than one document")
-		}
-	}
 }
 
 // readJSON reads the next value of valid JSON, and refuses a field that is given twice: which one is meant?

@@ -1,4 +1,4 @@
-package client_test
+package storetest
 
 import (
 	"net/url"
@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// plainEtcd runs an etcd with the limits it comes with, and returns its endpoint.
-func plainEtcd(t testing.TB) string {
+// PlainEtcd runs an etcd with the limits it comes with, as a program other than Heddle would, and returns its endpoint.
+func PlainEtcd(t testing.TB) string {
 	t.Helper()
 	// A directory with a short name: the path of a socket may have 107 bytes.
 	dir, err := os.MkdirTemp("", "etcd")
