@@ -28,14 +28,19 @@ func (s *DHCPSubnet) member(r *reader, name string) bool {
 	case "ipv6_ra_mode":
 		s.IPv6RAMode = oneOf(r.optional(), DHCPv6Stateful, DHCPv6Stateless, SLAAC)
 	case "mtu":
-		s.MTU = r.integer(MinMTU, MaxMTU, wantMTU)
+		s.MTU = r.integer(minMTU, maxMTU, wantMTU)
 	default:
 		return false
 	}
 	return true
 }
 
-const wantMTU = "want 68 to 65535 bytes"
+// The bounds of an MTU in bytes: the least that IPv4 asks of a link (RFC 791), and the longest packet.
+const (
+	minMTU  = 68
+	maxMTU  = 65535
+	wantMTU = "want 68 to 65535 bytes"
+)
 
 // hostRoute is a HostRoute while it is read.
 type hostRoute HostRoute
@@ -71,7 +76,7 @@ func (s *DHCPSubnet) check() *Error {
 			return refuse("destination", h.Destination, "want a CIDR of IPv%d", family).in(index("host_routes", i))
 		}
 	}
-	if s.MTU != 0 && (s.MTU < MinMTU || s.MTU > MaxMTU) {
+	if s.MTU != 0 && (s.MTU < minMTU || s.MTU > maxMTU) {
 		return refuse("mtu", s.MTU, wantMTU)
 	}
 	return first(

@@ -244,7 +244,7 @@ func (d draw) subnet() *DHCPSubnet {
 		CIDR: d.prefix(v6).Masked(), GatewayIP: d.addr(v6), NetworkID: d.text("network"), Unknown: d.unknown(),
 		DNSServers: several(d, "servers", func() netip.Addr { return d.addr(v6) }),
 		HostRoutes: several(d, "routes", func() HostRoute { return HostRoute{d.prefix(v6).Masked(), d.addr(v6)} }),
-		MTU:        rapid.OneOf(rapid.Just(0), rapid.IntRange(MinMTU, MaxMTU)).Draw(d.T, "MTU"),
+		MTU:        rapid.OneOf(rapid.Just(0), rapid.IntRange(minMTU, maxMTU)).Draw(d.T, "MTU"),
 	}
 	if v6 {
 		modes := rapid.SampledFrom([]string{"", DHCPv6Stateful, DHCPv6Stateless, SLAAC})

@@ -169,15 +169,9 @@ type DHCPSubnet struct {
 	NetworkID       string
 	IPv6AddressMode string
 	IPv6RAMode      string
-	MTU             int // bytes, MinMTU to MaxMTU; 0: unknown (later version)
+	MTU             int // bytes, 68 to 65535; 0: unknown (later version)
 	Unknown         Unknown
 }
-
-// The bounds of DHCPSubnet.MTU in bytes: the least that IPv4 asks of every link (RFC 791), and the longest packet.
-const (
-	MinMTU = 68
-	MaxMTU = 65535
-)
 
 // The values of DHCPSubnet.IPv6AddressMode and IPv6RAMode.
 const (

@@ -194,7 +194,7 @@ func (g *game) updatePort(rt *rapid.T) {
 		`{"mac_address":"fa:16:3e:00:00:02"}`, `{"security_groups":["` + group + `"]}`, `{"security_groups":[]}`,
 		`{"port_security_enabled":false,"security_groups":[],"allowed_address_pairs":[]}`, `{"port_security_enabled":true}`,
 		`{"device_owner":"network:dhcp"}`, `{"device_owner":"compute:nova"}`, `{"binding:host_id":"h2"}`, `{"binding:host_id":""}`,
-		`{"binding:profile":{"interface_name":"eth0"}}`, `{"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":null}]}`,
+		`{"binding:profile":{"interface_name":"eth0"}}`, `{"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":null}]}`, `{"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":"1300"}]}`,
 		`{"device_id":"other"}`, `{"device_id":""}`, `{"binding:host_id":"h1"}`, `{"binding:profile":null}`, `{"binding:profile":{}}`,
 	}).Draw(rt, "change"))
 }

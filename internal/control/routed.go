@@ -94,7 +94,7 @@ func (o *operation) deriveDHCP(s *neutron.Subnet, n *neutron.Network) error {
 	if !n.Routed() {
 		return nil
 	}
-	if d := translate.DHCPSubnet(s); d != nil {
+	if d := translate.DHCPSubnet(s, n); d != nil {
 		return o.putKey(calico.DHCPSubnetKey{Subnet: s.ID}, d)
 	}
 	return o.dropDHCP(s.ID, n)

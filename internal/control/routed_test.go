@@ -89,7 +89,7 @@ func calicoOf(t fataler, snap *records.Snap) map[string]string {
 	for s := range schema.Subnets.All(snap) {
 		subnets = append(subnets, s)
 		if n, _ := schema.Networks.Peek(snap, s.NetworkID); n.Routed() && s.EnableDHCP {
-			put(calico.DHCPSubnetKey{Subnet: s.ID}, translate.DHCPSubnet(s))
+			put(calico.DHCPSubnetKey{Subnet: s.ID}, translate.DHCPSubnet(s, n))
 		}
 	}
 	for p := range schema.Ports.All(snap) {
@@ -116,10 +116,10 @@ func TestRoutedPort(t *testing.T) {
 	p := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+n+`","mac_address":"fa:16:3e:00:00:01",
 		"fixed_ips":[{"ip_address":"10.65.0.4"},{"ip_address":"fd00:65::4"}],"device_owner":"compute:nova"}`)
 	group := p.SecurityGroups[0]
-	endpoint := func(state, gateway4, id4, pair string) string {
+	endpoint := func(state, gateway4, id4, pair string, more ...string) string {
 		return `{"state":"` + state + `","name":"tap` + p.ID[:11] + `","mac":"fa:16:3e:00:00:01","profile_ids":["openstack-sg-` + group + `"],` +
 			`"ipv4_nets":["10.65.0.4/32"` + pair + `],"ipv6_nets":["fd00:65::4/128"],` + gateway4 + `"ipv6_gateway":"fd00:65::1","labels":{},` +
-			`"ipv4_subnet_ids":["` + id4 + `"],"ipv6_subnet_ids":["` + s6 + `"],"fqdn":"host-10-65-0-4.openstacklocal"}`
+			`"ipv4_subnet_ids":["` + id4 + `"],"ipv6_subnet_ids":["` + s6 + `"],"fqdn":"host-10-65-0-4.openstacklocal"` + strings.Join(more, "") + `}`
 	}
 	const gateway = `"ipv4_gateway":"10.65.0.1",`
 	usual := endpoint("active", gateway, s4, "")
@@ -150,6 +150,13 @@ func TestRoutedPort(t *testing.T) {
 		{"a pair", port(`{"allowed_address_pairs":[{"ip_address":"10.65.0.9/32"},{"ip_address":"10.65.0.4"}]}`), "h2/workload/openstack/vm",
 			endpoint("active", gateway, s4, `,"10.65.0.9/32"`)},
 		{"no pair", port(`{"allowed_address_pairs":[]}`), "h2/workload/openstack/vm", usual},
+		{"an option", port(`{"extra_dhcp_opts":[{"opt_name":"tftp-server","opt_value":"10.65.0.9"}]}`), "h2/workload/openstack/vm",
+			endpoint("active", gateway, s4, "", `,"extra_dhcp_opts":[{"opt_name":"tftp-server","opt_value":"10.65.0.9","ip_version":4}]`)},
+		{"another value, another option", port(`{"extra_dhcp_opts":[{"opt_name":"tftp-server","opt_value":"10.65.0.8"},{"opt_name":"59","opt_value":"u","ip_version":6}]}`),
+			"h2/workload/openstack/vm", endpoint("active", gateway, s4, "", `,"extra_dhcp_opts":[{"opt_name":"tftp-server","opt_value":"10.65.0.8","ip_version":4},`+
+				`{"opt_name":"59","opt_value":"u","ip_version":6}]`)},
+		{"no option", port(`{"extra_dhcp_opts":[{"opt_name":"tftp-server","opt_value":null},{"opt_name":"59","opt_value":null,"ip_version":6}]}`),
+			"h2/workload/openstack/vm", usual},
 		{"another gateway", other(neutron.Subnets, s4, `{"gateway_ip":"10.65.0.254","allocation_pools":[{"start":"10.65.0.2","end":"10.65.0.9"}]}`),
 			"h2/workload/openstack/vm", endpoint("active", `"ipv4_gateway":"10.65.0.254",`, s4, "")},
 		{"no DHCP", other(neutron.Subnets, s4, `{"enable_dhcp":false,"gateway_ip":null}`), "h2/workload/openstack/vm", endpoint("active", "", "", "")},
@@ -189,7 +196,7 @@ func TestRoutedNothingLeft(t *testing.T) {
 	s := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"10.65.0.0/24","dns_nameservers":["192.0.2.53"],
 		"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.65.0.9"}]}`).ID
 	if got, want := w.under("/calico/dhcp/"), map[string]string{"/calico/dhcp/v1/subnet/" + s: `{"cidr":"10.65.0.0/24","gateway_ip":"10.65.0.1",` +
-		`"dns_servers":["192.0.2.53"],"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.65.0.9"}],"network_id":"` + n + `"}`}; !cmp.Equal(got, want) {
+		`"dns_servers":["192.0.2.53"],"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.65.0.9"}],"network_id":"` + n + `","mtu":1500}`}; !cmp.Equal(got, want) {
 		t.Errorf("subnet: %s", cmp.Diff(want, got))
 	}
 	if _, err := w.change(w.admin, neutron.Subnets, s, `{"enable_dhcp":false}`); err != nil || len(w.under("/calico/dhcp/")) > 0 {
@@ -205,6 +212,31 @@ func TestRoutedNothingLeft(t *testing.T) {
 	}
 	if d := cmp.Diff(before, w.dump()); d != "" {
 		t.Errorf("left in the store (+) or lost (-):\n%s", d)
+	}
+}
+
+// TestRoutedMTU: a network's MTU is in the record of each of its subnets that DHCP serves.
+func TestRoutedMTU(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"provider:network_type":"routed","mtu":1400}`).ID
+	for _, text := range []string{`"ip_version":4,"cidr":"10.65.0.0/24"`, `"ip_version":4,"cidr":"10.66.0.0/24"`, `"ip_version":4,"cidr":"10.67.0.0/24","enable_dhcp":false`,
+		`"ip_version":6,"cidr":"fd00:65::/64"`} {
+		must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n+`",`+text+`}`)
+	}
+	for _, step := range []struct{ change, want string }{{`{}`, "1400"}, {`{"mtu":1300}`, "1300"}, {`{"name":"x"}`, "1300"}, {`{"mtu":0}`, "1500"}} {
+		if _, err := w.change(w.admin, neutron.Networks, n, step.change); err != nil {
+			t.Fatal(err)
+		}
+		records := w.under("/calico/dhcp/")
+		if len(records) != 3 {
+			t.Errorf("%s: %d subnets, want 3", step.change, len(records))
+		}
+		for key, value := range records {
+			if !strings.HasSuffix(value, `"mtu":`+step.want+`}`) {
+				t.Errorf("%s: %s is %s, want mtu %s", step.change, key, value, step.want)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/netip"
 	"slices"
 
@@ -57,7 +58,21 @@ func Endpoint(p *neutron.Port, n *neutron.Network, subnets []*neutron.Subnet, dn
 	if len(p.FixedIPs) > 0 {
 		e.FQDN = neutron.AssignedName(p.FixedIPs[0].IPAddress, dnsDomain)
 	}
+	if len(p.ExtraDHCPOpts) > 0 {
+		e.Unknown = calico.Unknown{extraOptions: asJSON(p.ExtraDHCPOpts)}
+	}
 	return e
+}
+
+// extraOptions is a member that Calico's model does not know: a port's own DHCP options, as Neutron tells them.
+const extraOptions = "extra_dhcp_opts"
+
+func asJSON(opts []neutron.DHCPOpt) json.RawMessage {
+	text, err := json.Marshal(opts)
+	if err != nil {
+		panic(err) // texts and numbers alone
+	}
+	return text
 }
 
 // addAddress adds a fixed address. The last gateway of each family wins. An address whose subnet DHCP does not serve
@@ -98,8 +113,8 @@ func HostAddress(text string) (netip.Addr, bool) {
 	return p.Addr().Unmap(), true
 }
 
-// DHCPSubnet translates a subnet of a routed network; nil when DHCP does not serve it.
-func DHCPSubnet(s *neutron.Subnet) *calico.DHCPSubnet {
+// DHCPSubnet translates a subnet of routed network n; nil when DHCP does not serve it.
+func DHCPSubnet(s *neutron.Subnet, n *neutron.Network) *calico.DHCPSubnet {
 	if !s.EnableDHCP || s.GatewayIP == nil {
 		return nil
 	}
@@ -110,6 +125,7 @@ func DHCPSubnet(s *neutron.Subnet) *calico.DHCPSubnet {
 		NetworkID:       s.NetworkID,
 		IPv6AddressMode: s.IPv6AddressMode,
 		IPv6RAMode:      s.IPv6RAMode,
+		MTU:             n.MTU,
 	}
 	for _, r := range s.HostRoutes {
 		d.HostRoutes = append(d.HostRoutes, calico.HostRoute{Destination: r.Destination.Masked(), NextHop: r.Nexthop})

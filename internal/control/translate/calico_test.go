@@ -82,6 +82,12 @@ func TestEndpoint(t *testing.T) {
 			`"ipv4_subnet_ids":["b"],"fqdn":"host-10-66-0-4.example.org"}`},
 		{"down", func(p *neutron.Port, _ *neutron.Network) { p.AdminStateUp, p.FixedIPs = false, nil }, "vm",
 			strings.Replace(head, "active", "inactive", 1) + `"ipv4_nets":[],"ipv6_nets":[],"labels":{}}`},
+		{"options of its own", func(p *neutron.Port, _ *neutron.Network) {
+			p.FixedIPs = p.FixedIPs[:1]
+			p.ExtraDHCPOpts = []neutron.DHCPOpt{{OptName: "server-ip-address", OptValue: "10.66.0.9", IPVersion: 4}, {OptName: "59", OptValue: `"a"`, IPVersion: 6}}
+		}, "vm", head +
+			`"ipv4_nets":["10.66.0.4/32"],"ipv6_nets":[],"ipv4_gateway":"10.66.0.1","labels":{},"ipv4_subnet_ids":["b"],"fqdn":"host-10-66-0-4.example.org",` +
+			`"extra_dhcp_opts":[{"opt_name":"server-ip-address","opt_value":"10.66.0.9","ip_version":4},{"opt_name":"59","opt_value":"\"a\"","ip_version":6}]}`},
 		{"network down, no device, no group", func(p *neutron.Port, n *neutron.Network) {
 			n.AdminStateUp, p.FixedIPs, p.DeviceID, p.SecurityGroups = false, nil, "", nil
 		}, base.ID, `{"state":"inactive","name":"tap6dfb1b32-9d","mac":"02:00:00:00:00:01","profile_ids":[],"ipv4_nets":[],"ipv6_nets":[],"labels":{}}`},
@@ -179,22 +185,23 @@ func TestProfile(t *testing.T) {
 }
 
 func TestDHCPSubnet(t *testing.T) {
+	n := &neutron.Network{MTU: 1400}
 	g := netip.MustParseAddr("fd00::1")
 	s := &neutron.Subnet{Standard: neutron.Standard{ID: "s"}, NetworkID: "n", IPVersion: 6, CIDR: netip.MustParsePrefix("fd00::/64"), GatewayIP: &g,
 		EnableDHCP: true, IPv6RAMode: "slaac", IPv6AddressMode: "slaac", DNSNameservers: []netip.Addr{netip.MustParseAddr("fd00::53")},
 		HostRoutes: []neutron.HostRoute{{Destination: netip.MustParsePrefix("fd01::1/16"), Nexthop: netip.MustParseAddr("fd00::9")}}}
-	value, err := calico.Encode(calico.DHCPSubnetKey{Subnet: "s"}, DHCPSubnet(s))
+	value, err := calico.Encode(calico.DHCPSubnetKey{Subnet: "s"}, DHCPSubnet(s, n))
 	want := `{"cidr":"fd00::/64","gateway_ip":"fd00::1","dns_servers":["fd00::53"],"host_routes":[{"destination":"fd01::/16","nexthop":"fd00::9"}],` +
-		`"network_id":"n","ipv6_address_mode":"slaac","ipv6_ra_mode":"slaac"}`
+		`"network_id":"n","ipv6_address_mode":"slaac","ipv6_ra_mode":"slaac","mtu":1400}`
 	if err != nil || string(value) != want {
 		t.Errorf("%v\ngot  %s\nwant %s", err, value, want)
 	}
 	s.EnableDHCP = false
-	if d := DHCPSubnet(s); d != nil {
+	if d := DHCPSubnet(s, n); d != nil {
 		t.Errorf("without DHCP: %+v", d)
 	}
 	s.EnableDHCP, s.GatewayIP = true, nil
-	if d := DHCPSubnet(s); d != nil {
+	if d := DHCPSubnet(s, n); d != nil {
 		t.Errorf("without a gateway: %+v", d)
 	}
 }
