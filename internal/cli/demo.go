@@ -48,6 +48,7 @@ type outcome struct {
 // demo is one run.
 type demo struct {
 	lab     *lab
+	routed  *routed // once it has been staged
 	out     io.Writer
 	differs int
 	lines   int

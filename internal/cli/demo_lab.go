@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +55,9 @@ type lab struct {
 type labHost struct {
 	name     string
 	ns       *nettest.Namespace
-	ip       string // by which other hosts send tunnelled packets
-	maxFlows int    // of its agent; 0 = as many as it takes by itself
-	role     string // flag of its agent; empty: --overlay
+	ip       string   // by which other hosts send tunnelled packets
+	maxFlows int      // of its agent; 0 = as many as it takes by itself
+	roles    []string // flags of its agent; none: --overlay
 	agent    *process
 }
 
@@ -234,7 +233,7 @@ func (l *lab) close(ctx context.Context) error {
 			h.agent.stop()
 		}
 		if h.ns != nil {
-			errs = append(errs, l.cleanup(ctx, h.ns, h.name, cmp.Or(h.role, "--overlay")))
+			errs = append(errs, l.cleanup(ctx, h.ns, h.name, h.roles...))
 		}
 	}
 	if l.server != nil {
@@ -244,8 +243,12 @@ func (l *lab) close(ctx context.Context) error {
 }
 
 // cleanup takes away what a host's agent has made in the kernel, inside its namespace and beyond.
-func (l *lab) cleanup(ctx context.Context, ns *nettest.Namespace, host, role string) error {
-	if out, err := ns.Output(ctx, l.binary, "agent", "--cleanup", role, "--name", host, "--state", filepath.Join(l.dir, host)); err != nil {
+func (l *lab) cleanup(ctx context.Context, ns *nettest.Namespace, host string, roles ...string) error {
+	if len(roles) == 0 {
+		roles = []string{"--overlay"}
+	}
+	args := append([]string{"agent", "--cleanup", "--name", host, "--state", filepath.Join(l.dir, host)}, roles...)
+	if out, err := ns.Output(ctx, l.binary, args...); err != nil {
 		return fmt.Errorf("clean up after the agent of %s: %w: %s", host, err, strings.TrimSpace(out))
 	}
 	return nil
@@ -269,7 +272,7 @@ func cleanLab(prefix, dir string) error {
 	empty, err := l.spaces.Namespace("cleanup")
 	if err == nil {
 		for _, state := range left {
-			err = errors.Join(err, l.cleanup(context.Background(), empty, filepath.Base(state), "--overlay"))
+			err = errors.Join(err, l.cleanup(context.Background(), empty, filepath.Base(state)))
 		}
 	}
 	if err := errors.Join(err, l.spaces.Close()); err != nil {
@@ -286,6 +289,7 @@ It is all still running. To look around:
   a host            ip netns exec %[1]s-h1 ip link
   a workload        ip netns exec %[1]s-a1 ping 10.0.0.13
   a routed host     ip netns exec %[1]s-r1 nft list table inet heddle; %[3]s calico get policy --data %[5]s/server
+  its leases        cat %[5]s/demo-r1/dhcp/leases.*; ip -n %[1]s-r1 addr show dev ns-calico
   a packet's way    ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle %[3]s trace --port <id> --frame '<frame>'
   metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
   logs              %[5]s/*.log

@@ -27,17 +27,21 @@ const (
 	routedIP, outsideIP = "192.0.2.50", "192.0.2.99"
 	// floatingIP leads to web (RFC 5737 documentation range).
 	floatingIP = "203.0.113.80"
-	sshPort    = 22
+	// appsGateway is that of the subnet of web, app and db, vmGateway of the one of vm.
+	appsGateway, vmGateway = "10.65.0.1", "10.66.0.1"
+	sshPort                = 22
 )
 
 // routed is the routed part's cast: a host whose workloads have an interface each and no bridge, and a machine outside.
 //
-//	heddle-demo-r1   eth0 192.0.2.50 (host endpoint), heddle agent --policy, cali-web, cali-app, cali-db
+//	heddle-demo-r1   eth0 192.0.2.50 (host endpoint), heddle agent --policy --dhcp, tap-web, tap-app, tap-db, tap… of vm
 //	      │ eth0 of each workload
-//	heddle-demo-web  10.65.0.1, floating 203.0.113.80   heddle-demo-outside 192.0.2.99, by the underlay
+//	heddle-demo-web  10.65.0.11, floating 203.0.113.80   heddle-demo-outside 192.0.2.99, by the underlay
 type routed struct {
 	host         *labHost
-	web, app, db *workload
+	web, app, db *workload // by heddle calico apply
+	vm           *workload // by calls to the Neutron API
+	operator     *tenant   // who calls
 	outside      *workload
 	store        *client.Client
 }
@@ -45,6 +49,7 @@ type routed struct {
 // showRouted plays the routed part.
 func (d *demo) showRouted(ctx context.Context) error {
 	r, err := d.stageRouted(ctx)
+	d.routed = r
 	if r.store != nil {
 		defer r.store.Close()
 	}
@@ -53,6 +58,9 @@ func (d *demo) showRouted(ctx context.Context) error {
 	}
 	stop, err := r.serve()
 	defer stop()
+	if err == nil {
+		err = d.showLeases(ctx, r)
+	}
 	if err != nil {
 		return fmt.Errorf("routed host: %w", err)
 	}
@@ -74,7 +82,7 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	if r.host, err = d.lab.attach("r1", routedHost, routedIP); err != nil {
 		return r, err
 	}
-	r.host.role = "--policy"
+	r.host.roles = []string{"--policy", "--dhcp"}
 	d.lab.hosts = append(d.lab.hosts, r.host)
 	if err := r.host.ns.IP("route add default via " + serverIP); err != nil {
 		return r, err
@@ -83,7 +91,7 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := outside.ns.IP("route add 10.65.0.0/24 via "+routedIP, "route add 203.0.113.0/24 via "+routedIP); err != nil {
+	if err := outside.ns.IP("route add 10.64.0.0/14 via "+routedIP, "route add 203.0.113.0/24 via "+routedIP); err != nil {
 		return r, err
 	}
 	r.outside = &workload{name: "outside", ns: outside.ns}
@@ -91,8 +99,11 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 		as   **workload
 		name string
 	}{{&r.web, "web"}, {&r.app, "app"}, {&r.db, "db"}} {
-		address, mac := fmt.Sprintf("10.65.0.%d", i+1), fmt.Sprintf("02:00:0a:41:00:%02x", i+1)
-		if *w.as, err = d.lab.plugRouted(w.name, r.host, address, mac); err != nil {
+		port := &ports.Port{MACAddress: fmt.Sprintf("02:00:0a:41:00:%02x", 0x11+i), FixedIPs: []ports.IP{{IPAddress: fmt.Sprintf("10.65.0.%d", 11+i)}}}
+		if w.name == "web" {
+			port.FixedIPs = append(port.FixedIPs, ports.IP{IPAddress: "2001:db8:65::aff:fe41:11"})
+		}
+		if *w.as, err = d.lab.plugRouted(w.name, r.host, port); err != nil {
 			return r, err
 		}
 	}
@@ -121,17 +132,14 @@ func (l *lab) attach(short, name, ip string) (*labHost, error) {
 	return h, h.ns.IP("addr add " + ip + "/24 dev eth0")
 }
 
-// plugRouted makes a machine whose interface has one address and leads to the host, which answers for every other one.
-func (l *lab) plugRouted(name string, host *labHost, address, mac string) (*workload, error) {
-	ns, err := l.spaces.Namespace(name)
+// plugRouted makes a machine whose interface has no address and is tap-NAME on the host.
+func (l *lab) plugRouted(name string, host *labHost, port *ports.Port) (*workload, error) {
+	w, err := l.machine(name, host, port)
 	if err != nil {
 		return nil, err
 	}
-	w := &workload{name: name, ns: ns, host: host, port: &ports.Port{MACAddress: mac, FixedIPs: []ports.IP{{IPAddress: address}}}}
-	if err := l.spaces.Veth(ns, "eth0", host.ns, "cali-"+name); err != nil {
-		return nil, err
-	}
-	return w, ns.IP("link set eth0 address "+mac, "addr add "+address+"/32 dev eth0", "route add 169.254.1.1 dev eth0", "route add default via 169.254.1.1")
+	w.at = "tap-" + name
+	return w, l.plugIn(w)
 }
 
 // applyRouted writes the objects as an operator would.
@@ -159,8 +167,8 @@ func (l *lab) joinRouted(ctx context.Context, h *labHost) (err error) {
 	if err := l.admin.operator(ctx, http.MethodPost, "/v1/join-tokens", map[string]string{"name": h.name}, &token); err != nil {
 		return err
 	}
-	h.agent, err = l.start(ctx, h.ns, h.name, "agent", "--policy", "--name", h.name, "--state", filepath.Join(l.dir, h.name),
-		"--metrics", telemetryAddr, "--join", token.Token)
+	args := append([]string{"agent", "--name", h.name, "--state", filepath.Join(l.dir, h.name), "--metrics", telemetryAddr, "--join", token.Token}, h.roles...)
+	h.agent, err = l.start(ctx, h.ns, h.name, args...)
 	return err
 }
 
@@ -204,11 +212,11 @@ func (d *demo) showFloating(ctx context.Context, r *routed) {
 	askOutside("", "outside answered", func() string { return r.web.ask(ctx, outsideIP, allowedPort) })
 	// Answers to the floating address would find web: only the check of its source keeps it from using it.
 	askOutside(" from its floating address", silence, func() string {
-		if err := r.web.ns.IP("addr add "+floatingIP+"/32 dev eth0", "route replace default via 169.254.1.1 src "+floatingIP); err != nil {
+		if err := r.web.ns.IP("addr add "+floatingIP+"/32 dev eth0", "route replace default via "+appsGateway+" src "+floatingIP); err != nil {
 			return err.Error()
 		}
 		got := r.web.ask(ctx, outsideIP, allowedPort)
-		if err := r.web.ns.IP("route replace default via 169.254.1.1", "addr del "+floatingIP+"/32 dev eth0"); err != nil {
+		if err := r.web.ns.IP("route replace default via "+appsGateway, "addr del "+floatingIP+"/32 dev eth0"); err != nil {
 			return err.Error()
 		}
 		return got

@@ -9,7 +9,7 @@ func TestRoutedObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(objects) != 8 {
-		t.Errorf("%d objects, want 8: %v", len(objects), objects)
+	if len(objects) != 11 {
+		t.Errorf("%d objects, want 11: %v", len(objects), objects)
 	}
 }

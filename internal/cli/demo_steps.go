@@ -302,16 +302,7 @@ func (d *demo) showRestart(ctx context.Context, c *cast) error {
 }
 
 func (d *demo) showStatus(ctx context.Context, c *cast) {
-	status := func(want string) string {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		var got string
-		_ = nettest.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
-			got, err = c.blue.status(ctx, c.quiet.port.ID)
-			return got == want, err
-		})
-		return got
-	}
+	status := func(want string) string { return c.blue.statusSoon(ctx, c.quiet.port.ID, want) }
 	d.check("status of port quiet in the API", "ACTIVE", func() string { return status("ACTIVE") })
 	d.check("status of port quiet, its interface taken away", "DOWN", func() string {
 		if err := c.quiet.ns.IP("link del eth0"); err != nil {
@@ -323,12 +314,14 @@ func (d *demo) showStatus(ctx context.Context, c *cast) {
 
 // takeDown deletes everything by calls to the API and looks for what is left.
 func (d *demo) takeDown(ctx context.Context) {
+	d.endLeases(ctx, d.routed)
 	d.check("everything deleted by calls to the API", "nothing refused", func() string {
 		if errs := d.undo.run(ctx); len(errs) > 0 {
 			return errs[0].Error()
 		}
 		return "nothing refused"
 	})
+	d.showNothingLeft(ctx, d.routed)
 	if err := d.lab.close(ctx); err != nil {
 		d.print(outcome{what: "server, agents and namespaces taken down", expected: "nothing left", got: err.Error()})
 		return

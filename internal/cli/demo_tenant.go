@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
@@ -15,6 +16,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+
+	"heddle/internal/nettest"
 )
 
 // tenant is a project with a user of its own, and what the demo makes in it. Every object is made by a call to the
@@ -161,12 +164,7 @@ func (t *tenant) forbid(ctx context.Context, rule string) error {
 
 // port makes a port on a network and binds it to a host, as a hypervisor would.
 func (t *tenant) port(ctx context.Context, name, network, host string, addresses, securityGroups []string) (*ports.Port, error) {
-	opts := ports.CreateOpts{Name: name, NetworkID: network, SecurityGroups: &securityGroups}
-	fixed := make([]ports.IP, len(addresses))
-	for i, a := range addresses {
-		fixed[i].IPAddress = a
-	}
-	opts.FixedIPs = fixed
+	opts := ports.CreateOpts{Name: name, NetworkID: network, FixedIPs: fixedIPs(addresses), SecurityGroups: &securityGroups}
 	p, err := ports.Create(ctx, t.api, opts).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("port %s: %w", name, err)
@@ -180,6 +178,14 @@ func (t *tenant) port(ctx context.Context, name, network, host string, addresses
 	return p, nil
 }
 
+func fixedIPs(addresses []string) []ports.IP {
+	fixed := make([]ports.IP, len(addresses))
+	for i, a := range addresses {
+		fixed[i].IPAddress = a
+	}
+	return fixed
+}
+
 // status is a port's status as the API tells it.
 func (t *tenant) status(ctx context.Context, port string) (string, error) {
 	p, err := ports.Get(ctx, t.api, port).Extract()
@@ -187,4 +193,56 @@ func (t *tenant) status(ctx context.Context, port string) (string, error) {
 		return "", err
 	}
 	return p.Status, nil
+}
+
+// statusSoon is a port's status once it is the wanted one, or after some seconds.
+func (t *tenant) statusSoon(ctx context.Context, port, want string) (got string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_ = nettest.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
+		got, err = t.status(ctx, port)
+		return got == want, err
+	})
+	return got
+}
+
+// ofType are the options of a network with a provider:network_type.
+type ofType struct {
+	networks.CreateOpts
+	network string
+}
+
+// ToNetworkCreateMap writes the body of the call.
+func (o ofType) ToNetworkCreateMap() (map[string]any, error) {
+	body, err := o.CreateOpts.ToNetworkCreateMap()
+	if err == nil {
+		body["network"].(map[string]any)["provider:network_type"] = o.network
+	}
+	return body, err
+}
+
+// routedNetwork makes a routed network with these subnets.
+func (t *tenant) routedNetwork(ctx context.Context, name string, all ...subnets.CreateOpts) (*networks.Network, error) {
+	n, err := networks.Create(ctx, t.api, ofType{networks.CreateOpts{Name: name}, "routed"}).Extract()
+	if err != nil {
+		return nil, fmt.Errorf("network %s: %w", name, err)
+	}
+	t.undo.add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.api, n.ID).ExtractErr() })
+	for _, s := range all {
+		s.NetworkID = n.ID
+		if _, err := subnets.Create(ctx, t.api, s).Extract(); err != nil {
+			return nil, fmt.Errorf("subnet %s: %w", s.CIDR, err)
+		}
+	}
+	return n, nil
+}
+
+// boundPort makes a port on a host in one call. It is the caller's to delete.
+func (t *tenant) boundPort(ctx context.Context, name, network, host string, addresses []string, group string) (*ports.Port, error) {
+	opts := ports.CreateOpts{Name: name, NetworkID: network, DeviceOwner: "compute:demo", FixedIPs: fixedIPs(addresses), SecurityGroups: &[]string{group}}
+	p, err := ports.Create(ctx, t.api, portsbinding.CreateOptsExt{CreateOptsBuilder: opts, HostID: host}).Extract()
+	if err != nil {
+		return nil, fmt.Errorf("port %s: %w", name, err)
+	}
+	return p, nil
 }

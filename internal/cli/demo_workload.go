@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +25,7 @@ type workload struct {
 	ns   *nettest.Namespace
 	host *labHost
 	port *ports.Port
+	at   string // its interface on the host; empty: as Neutron's clients and agents agree on
 }
 
 // plug makes the machine and plugs it in.
@@ -41,6 +40,9 @@ func (l *lab) plug(name string, host *labHost, port *ports.Port) (*workload, err
 // machine makes a machine for a port, with no interface yet.
 func (l *lab) machine(name string, host *labHost, port *ports.Port) (*workload, error) {
 	ns, err := l.spaces.Namespace(name)
+	if err == nil {
+		err = ns.Sysctl("net/ipv6/conf/default/accept_dad", "0") // addresses can be used at once
+	}
 	return &workload{name: name, ns: ns, host: host, port: port}, err
 }
 
@@ -49,11 +51,16 @@ func (l *lab) plugIn(w *workload) error {
 	if err := l.spaces.Veth(w.ns, "eth0", w.host.ns, w.tap()); err != nil {
 		return err
 	}
-	return w.ns.IP("link set eth0 address " + w.port.MACAddress)
+	return w.ns.IP("link set eth0 down", "link set eth0 address "+w.port.MACAddress, "link set eth0 up") // the link-local address follows
 }
 
-// tap is the interface name that Neutron's clients and agents agree on.
-func (w *workload) tap() string { return "tap" + w.port.ID[:11] }
+// tap is the name of its interface on the host.
+func (w *workload) tap() string {
+	if w.at != "" {
+		return w.at
+	}
+	return "tap" + w.port.ID[:11]
+}
 
 // address is the port's address of the family.
 func (w *workload) address(six bool) string {
@@ -65,44 +72,16 @@ func (w *workload) address(six bool) string {
 	return ""
 }
 
-// leaseScript sets what a lease tells on the interface, and nothing else of this machine: Debian's own would write
-// /etc/resolv.conf.
-const leaseScript = `#!/bin/sh
-[ "$1" = bound ] || exit 0
-ip addr add "$ip/$mask" dev "$interface"
-[ -z "$mtu" ] || ip link set "$interface" mtu "$mtu"
-`
-
 // dhcp gets an address by a real DHCP client, and says what it got.
 func (w *workload) dhcp(ctx context.Context, dir string) string {
-	script := filepath.Join(dir, "lease.sh")
-	if err := os.WriteFile(script, []byte(leaseScript), 0o700); err != nil {
+	if err := w.askDHCP(ctx, dir); err != nil {
 		return err.Error()
 	}
-	out, err := w.ns.Output(ctx, "udhcpc", "--foreground", "--quit", "--now", "--interface", "eth0", "--retries", "3", "--timeout", "1",
-		"--request-option", "mtu", "--script", script)
-	if err != nil {
-		return "no lease: " + lastLine(out)
-	}
-	var address, mtu string
-	err = w.ns.Do(func() error {
-		eth0, err := net.InterfaceByName("eth0")
-		if err != nil {
-			return err
-		}
-		mtu = strconv.Itoa(eth0.MTU)
-		all, err := eth0.Addrs()
-		for _, a := range all {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
-				address = p.String()
-			}
-		}
-		return err
-	})
+	eth0, err := interfaceIn(w.ns, "eth0")
 	if err != nil {
 		return err.Error()
 	}
-	return address + " mtu " + mtu
+	return fmt.Sprintf("%s mtu %d", eth0.address(false), eth0.mtu)
 }
 
 // Answers as the table shows them.

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+
+	"heddle/internal/nettest"
+)
+
+const (
+	// firstLease is how long a machine may take from the call that makes its port to its lease: some ten ms, and a second
+	// for the client to ask again should its first question have come too early.
+	firstLease = 3 * time.Second
+	// leaseGone is how long a lease may outlive its port: removals are gathered for a second.
+	leaseGone = 5 * time.Second
+	// gatewayDevice carries the gateways' addresses on a routed host.
+	gatewayDevice = "ns-calico"
+	// policyRoutes is the protocol number of the policy agent's routes.
+	policyRoutes = "79"
+)
+
+// showLeases has the workloads get their addresses, and one of them come from calls to the Neutron API.
+func (d *demo) showLeases(ctx context.Context, r *routed) error {
+	for _, w := range []*workload{r.web, r.app, r.db} {
+		d.check("routed: "+w.name+" gets its address by DHCP from its host", w.address(false)+"/24 via "+appsGateway, func() string {
+			if err := w.askDHCP(ctx, d.lab.dir); err != nil {
+				return err.Error()
+			}
+			return w.has(ctx, false)
+		})
+	}
+	d.check("routed: web makes its IPv6 address of its host's advertisement", r.web.address(true)+" via host", func() string {
+		return r.web.hasSoon(ctx, true)
+	})
+	return d.showCalls(ctx, r)
+}
+
+// showCalls makes a routed network, and a machine on it.
+func (d *demo) showCalls(ctx context.Context, r *routed) error {
+	api, err := d.lab.admin.network()
+	if err != nil {
+		return err
+	}
+	operator := &tenant{name: "operator", api: api, admin: api, undo: &d.undo}
+	network, err := operator.routedNetwork(ctx, "lan", subnets.CreateOpts{CIDR: "10.66.0.0/24", IPVersion: gophercloud.IPv4},
+		subnets.CreateOpts{CIDR: "2001:db8:66::/64", IPVersion: gophercloud.IPv6, IPv6AddressMode: "dhcpv6-stateful", IPv6RAMode: "dhcpv6-stateful"})
+	if err != nil {
+		return err
+	}
+	allow := rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: allowedPort, PortRangeMax: allowedPort}
+	allow6 := allow
+	allow6.EtherType = rules.EtherType6
+	group, err := operator.group(ctx, "vm", true, allow, allow6)
+	if err != nil {
+		return err
+	}
+	called := time.Now()
+	port, err := operator.boundPort(ctx, "vm", network.ID, routedHost, []string{"10.66.0.11", "2001:db8:66::11"}, group)
+	if err != nil {
+		return err
+	}
+	r.operator = operator
+	if r.vm, err = d.lab.machine("vm", r.host, port); err != nil {
+		return err
+	}
+	d.checkWithin("routed: vm's port made and bound by a call: its lease", firstLease, func() (time.Duration, error) {
+		if err := d.lab.plugIn(r.vm); err != nil {
+			return 0, err
+		}
+		err := r.vm.askDHCP(ctx, d.lab.dir)
+		return time.Since(called), err
+	})
+	d.check("routed: what vm has of it", r.vm.address(false)+"/24 via "+vmGateway, func() string { return r.vm.has(ctx, false) })
+	d.check("routed: vm gets its IPv6 address by DHCPv6", r.vm.address(true)+" via host", func() string {
+		if err := r.vm.askDHCPv6(ctx, d.lab.dir); err != nil {
+			return err.Error()
+		}
+		return r.vm.hasSoon(ctx, true)
+	})
+	d.check("routed: status of vm's port in the API", "ACTIVE", func() string { return operator.statusSoon(ctx, r.vm.port.ID, "ACTIVE") })
+	return d.showGroup(ctx, r, group)
+}
+
+// showGroup sends to vm what its security group allows, and what not.
+func (d *demo) showGroup(ctx context.Context, r *routed, group string) error {
+	for _, port := range []int{allowedPort, forbiddenPort} {
+		l, err := r.vm.serve(port)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+	}
+	d.ask(ctx, "routed: TCP %s to %s:%d, which its group allows", r.outside, r.vm, allowedPort, "vm answered")
+	d.ask(ctx, "routed: TCP %s to %s:%d, which it does not", r.outside, r.vm, forbiddenPort, silence)
+	d.check(fmt.Sprintf("routed: TCP web to vm:%d by IPv6", allowedPort), "vm answered", func() string {
+		return r.web.ask(ctx, r.vm.address(true), allowedPort)
+	})
+	drip, err := startDrip(ctx, r.outside, r.vm, forbiddenPort)
+	if err != nil {
+		return err
+	}
+	defer drip.close()
+	open := rules.CreateOpts{Protocol: rules.ProtocolUDP, PortRangeMin: forbiddenPort, PortRangeMax: forbiddenPort}
+	d.checkWithin(fmt.Sprintf("routed: rule added by a call, UDP outside to vm:%d: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
+		called := time.Now()
+		if _, err := r.operator.allow(ctx, group, open); err != nil {
+			return 0, err
+		}
+		return drip.flowsAfter(ctx, called)
+	})
+	return nil
+}
+
+// endLeases takes away what calls have made, and looks for what is left of it on the host.
+func (d *demo) endLeases(ctx context.Context, r *routed) {
+	address := r.vm.address(false)
+	called := time.Now()
+	d.checkWithin("routed: vm's port deleted by a call: its route goes", inForce, func() (time.Duration, error) {
+		if err := ports.Delete(ctx, r.operator.api, r.vm.port.ID).ExtractErr(); err != nil {
+			return 0, err
+		}
+		return r.goneAfter(ctx, called, func() (string, error) { return r.routesOf(ctx, r.vm) })
+	})
+	d.checkWithin("routed: and its lease, and its gateway's address", leaseGone, func() (time.Duration, error) {
+		return r.goneAfter(ctx, called, func() (string, error) {
+			leases, err := r.leases(d.lab.dir)
+			if err != nil || strings.Contains(leases, " "+address+" ") {
+				return "a lease of " + address, err
+			}
+			shown, err := r.host.ns.Output(ctx, "ip", "-brief", "addr", "show", "dev", gatewayDevice)
+			if strings.Contains(shown, vmGateway+"/24") {
+				return shown, err
+			}
+			return "", err
+		})
+	})
+}
+
+// showNothingLeft looks at the host once all its endpoints are deleted.
+func (d *demo) showNothingLeft(ctx context.Context, r *routed) {
+	d.checkWithin("routed: no endpoint left: no route, dnsmasq, gateway device", leaseGone, func() (time.Duration, error) {
+		return r.goneAfter(ctx, time.Now(), func() (string, error) {
+			for _, w := range []*workload{r.web, r.app, r.db, r.vm} {
+				if left, err := r.routesOf(ctx, w); left != "" || err != nil {
+					return left, err
+				}
+			}
+			pid, err := r.dnsmasq(d.lab.dir)
+			if pid != "" || err != nil {
+				return "dnsmasq " + pid, err
+			}
+			links, err := r.host.ns.Output(ctx, "ip", "-brief", "link")
+			if strings.Contains(links, gatewayDevice) {
+				return gatewayDevice, err
+			}
+			return "", err
+		})
+	})
+}
+
+// goneAfter waits until nothing is left, and says how long after the given moment. The error names what is left.
+func (r *routed) goneAfter(ctx context.Context, since time.Time, left func() (string, error)) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*leaseGone)
+	defer cancel()
+	last := ""
+	err := nettest.Until(ctx, "the end", func() (_ bool, err error) {
+		last, err = left()
+		return last == "", err
+	})
+	if last != "" {
+		return 0, errors.New("left: " + last)
+	}
+	return time.Since(since), err
+}
+
+// routesOf are the routes on the host to a workload's addresses.
+func (r *routed) routesOf(ctx context.Context, w *workload) (string, error) {
+	for _, family := range []string{"-4", "-6"} {
+		shown, err := r.host.ns.Output(ctx, "ip", family, "route", "show", "dev", w.tap(), "proto", policyRoutes)
+		if shown != "" || err != nil {
+			return shown, err
+		}
+	}
+	return "", nil
+}
+
+// dnsmasq is the process number of what serves on the host; "" for none.
+func (r *routed) dnsmasq(dir string) (pid string, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, r.host.name, "dhcp", "pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(raw)), err
+}
+
+// leases are those that are in force on the host, as dnsmasq keeps them.
+func (r *routed) leases(dir string) (string, error) {
+	pid, err := r.dnsmasq(dir)
+	if pid == "" || err != nil {
+		return "", err
+	}
+	arguments, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	if err != nil {
+		return "", err
+	}
+	for a := range strings.SplitSeq(string(arguments), "\x00") {
+		if file, ok := strings.CutPrefix(a, "--dhcp-leasefile="); ok {
+			raw, err := os.ReadFile(file)
+			return string(raw), err
+		}
+	}
+	return "", fmt.Errorf("dnsmasq %s has no lease file", pid)
+}
