@@ -76,3 +76,52 @@ func reportLatency(b *testing.B, took []time.Duration) {
 	}
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkAgents is a thousand agents against one etcd with 20,000 endpoints, all in this process: dnsmasq, and what is
+// a host's, are replaced by a record. Beside it, under "watch", is the least that etcd could be asked for: connections
+// with one watch each.
+func BenchmarkAgents(b *testing.B) {
+	const hosts, each = 1000, 20
+	r := newRegion(b, hosts, each)
+	b.Run("watch", func(b *testing.B) {
+		before := heap()
+		w, took := r.watchOnly(b)
+		memory, used, round := heap()-before, processor(), 0
+		defer w.stop()
+		var latencies []time.Duration
+		for b.Loop() {
+			round++
+			host := round % hosts
+			latencies = append(latencies, r.write(b, host, 0, -round, w.arrived[host]))
+		}
+		r.report(b, took, memory, processor()-used)
+		reportLatency(b, latencies)
+	})
+	b.Run("agents", func(b *testing.B) {
+		before := heap()
+		took := r.start()
+		defer r.end()
+		memory := heap() - before
+		plans, asked, used, round := r.plans(), r.metrics(), processor(), 0
+		var latencies []time.Duration
+		for b.Loop() {
+			round++
+			latencies = append(latencies, r.change(b, round))
+		}
+		r.report(b, took, memory, processor()-used)
+		b.ReportMetric(float64(r.plans()-plans)/float64(b.N), "plans/change")
+		b.ReportMetric(served(r.metrics(), "Range")-served(asked, "Range"), "reads")
+		reportLatency(b, latencies)
+		b.ReportMetric(r.changeSubnet(b, 1).Seconds()*1000, "subnet-ms")
+	})
+}
+
+// report tells what hosts cost etcd and themselves: to come into step, to be there, and each change.
+func (r *region) report(b *testing.B, inStep time.Duration, memory uint64, used time.Duration) {
+	m := r.metrics()
+	b.ReportMetric(inStep.Seconds(), "in-step-s")
+	b.ReportMetric(float64(memory)/float64(r.hosts)/1024, "KB/host")
+	b.ReportMetric(m[watchesMetric], "watches")
+	b.ReportMetric(m[streamsMetric], "streams")
+	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/change")
+}

@@ -60,12 +60,6 @@ func (f *fleet) plug(t testing.TB, first, count int) {
 	f.ns.MustIP(t, make...)
 }
 
-// unplug takes a machine's interfaces away.
-func (f *fleet) unplug(t testing.TB, n int) {
-	t.Helper()
-	f.ns.MustIP(t, fmt.Sprintf("link delete e%d", n))
-}
-
 // endpoint is the key and value of a machine's endpoint.
 func (f *fleet) endpoint(n int, address string) (string, string) {
 	m := machine{lab: f.lab, n: n}
