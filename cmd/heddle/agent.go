@@ -133,7 +133,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 		felix: felix{environment, file}}
 	waiting.tasks = []task.Task{main}
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
-	return task.Run(ctx, health, main)
+	return withRights(task.Run(ctx, health, main))
 }
 
 // chooseRoles switches the overlay off beside another role, unless something says that this host has it.

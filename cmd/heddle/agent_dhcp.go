@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,7 @@ func (c *dhcpConfig) check(host, state string) error {
 		err = o.Check()
 	}
 	if err != nil {
-		return usagef("--dhcp: %w", err)
+		return usageError{err}
 	}
 	return nil
 }
@@ -118,6 +119,9 @@ func (c *dhcpAgentConfig) settings() (oslo.Settings, error) {
 		files = []string{neutronConfig}
 	}
 	config, err := oslo.ReadFiles(files...)
+	if errors.Is(err, fs.ErrNotExist) && len(c.files) == 0 {
+		err = fmt.Errorf("%w: name Neutron's files with --config-file", err)
+	}
 	if err != nil {
 		return oslo.Settings{}, err
 	}
@@ -156,7 +160,15 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	}}
 	waiting.tasks = []task.Task{main}
 	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
-	return task.Run(ctx, health, main)
+	return withRights(task.Run(ctx, health, main))
+}
+
+// withRights says who may be missing them when something went wrong.
+func withRights(err error) error {
+	if user := os.Geteuid(); err != nil && user != 0 {
+		return fmt.Errorf("%w (as user %d; agents run as root)", err, user)
+	}
+	return err
 }
 
 // dhcpTask opens the store, however long that takes, and runs the DHCP agent over it.

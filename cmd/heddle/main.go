@@ -113,7 +113,7 @@ func newRoot() *cobra.Command {
 		Name: "nftables", For: "policy", Fix: "use a kernel with nf_tables, nf_conntrack and NAT (modules nf_tables, nft_chain_nat, nft_fib_inet, nft_log), and run as root",
 		Run: probeRules,
 	}, cli.Check{
-		Name: "program dnsmasq", For: "dhcp", Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
+		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
 	}))
 	return root
 }

@@ -99,6 +99,7 @@ func machineChecks() []Check {
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, VNI: 4096, Port: 4789}, "policy: pools with ipip \"vxlan…\"", true, "load the vxlan module, or set ipip of the pools to \"tunl0\" on all hosts"),
 		{Name: "program ip", For: "demo", Optional: true, Fix: "apt-get install iproute2", Run: program("ip")},
 		{Name: "program udhcpc", For: "demo", Optional: true, Fix: "apt-get install udhcpc", Run: program("udhcpc")},
+		{Name: "program dhclient", For: "demo", Optional: true, Fix: "apt-get install isc-dhcp-client", Run: program("dhclient")},
 		{Name: "program ping", For: "demo", Optional: true, Fix: "apt-get install iputils-ping", Run: program("ping")},
 	}
 }

@@ -96,7 +96,7 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, o.Log), server: newServer(o), lack: "waits for the store"}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, o.Log), server: newServer(o)}
 }
 
 // String names the task, with what it waits for.
@@ -150,6 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.server.open(); err != nil {
 		return err
 	}
+	a.lacks("waits for the store")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
 	g.Go(func() error { return a.router.Run(ctx) })

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 )
 
@@ -56,7 +57,7 @@ start:
 			stopped := partCtx.Err() != nil
 			switch {
 			case err != nil && !(stopped && errors.Is(err, context.Canceled)):
-				fail(fmt.Errorf("%s: %w", t, err))
+				fail(named(t, err))
 			case !stopped:
 				fail(fmt.Errorf("%s: ended without being told to", t))
 			}
@@ -80,6 +81,14 @@ start:
 	mu.Lock()
 	defer mu.Unlock()
 	return first
+}
+
+// named puts a task's name before its error, unless it says so itself: tasks run tasks.
+func named(t Task, err error) error {
+	if name := t.String(); !strings.HasPrefix(err.Error(), name) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return err
 }
 
 // Waiting names the tasks that are not ready yet.

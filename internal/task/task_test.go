@@ -108,3 +108,18 @@ func TestEndingEarlyIsAnError(t *testing.T) {
 		t.Fatal("a task that ends by itself must end the process with an error")
 	}
 }
+
+// An error says once whose it is, however many tasks run each other.
+func TestRunNamesOnce(t *testing.T) {
+	a := newPart("agent", &log{})
+	outer := &around{Task: a}
+	a.fail <- errors.New("no store")
+	if err := Run(t.Context(), outer); err == nil || err.Error() != "agent: no store" {
+		t.Errorf("%v, want agent: no store", err)
+	}
+}
+
+// around runs another task under its name.
+type around struct{ Task }
+
+func (o *around) Run(ctx context.Context) error { return Run(ctx, o.Task) }
