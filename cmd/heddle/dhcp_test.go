@@ -44,7 +44,7 @@ func TestDHCPAgent(t *testing.T) {
 	if got := lease(); !strings.Contains(got, leased) {
 		t.Errorf("by Neutron's files:\n%s", got)
 	}
-	for _, want := range []string{"heddle_dhcp_endpoints 1", "heddle_dhcp_endpoints_waiting 0", "heddle_dhcp_problems 0", "heddle_dhcp_serving 1", "heddle_dhcp_starts_total 1"} {
+	for _, want := range []string{"# TYPE heddle_dhcp_endpoints gauge", "heddle_dhcp_endpoints 1", "heddle_dhcp_endpoints_waiting 0", "heddle_dhcp_problems 0", "heddle_dhcp_serving 1", "heddle_dhcp_starts_total 1"} {
 		if status, text, err := agent.page(t.Context(), "/metrics"); err != nil || status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("metrics: %d, %v, want %s in\n%s", status, err, want, text)
 		}

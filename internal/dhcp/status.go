@@ -33,7 +33,7 @@ func (a *Agent) Metrics() []telemetry.Value {
 }
 
 func gauge(name, help string, n int) telemetry.Value {
-	return telemetry.Value{Name: name, Help: help, Value: float64(n)}
+	return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(n)}
 }
 
 // CheckVersion reads what dnsmasq --version says, and refuses builds that cannot serve: they lack DHCP, IPv6 or inotify.
