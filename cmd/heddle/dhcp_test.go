@@ -81,6 +81,29 @@ func TestDHCPAgent(t *testing.T) {
 	}
 }
 
+// TestDHCPAgentWithCalicosRights: a certificate for what lies below /calico/ is enough for the agent that runs alone.
+func TestDHCPAgentWithCalicosRights(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("dnsmasq"); err != nil {
+		t.Skip("needs dnsmasq: run scripts/setup")
+	}
+	s := newSite(t)
+	s.serve(t)
+	dir := t.TempDir()
+	succeed(t, s.ctl, "calico", "access", "dhcp", "--dir", dir, "--data", s.data)
+	file := filepath.Join(dir, "neutron.conf")
+	writeFile(t, file, fmt.Sprintf(`[DEFAULT]
+state_path = %[1]s
+[calico]
+etcd_scheme = https
+etcd_host = 192.0.2.1
+etcd_ca_cert_file = %[1]s/ca.crt
+etcd_cert_file = %[1]s/client.crt
+etcd_key_file = %[1]s/client.key
+`, dir))
+	start(t, s.ctl, "dhcp-agent", "--metrics", "127.0.0.1:9695", "--config-file", file)
+}
+
 // TestCalledAsCalicoDHCPAgent: peers' scripts call the agent by its name.
 func TestCalledAsCalicoDHCPAgent(t *testing.T) {
 	t.Parallel()

@@ -120,10 +120,13 @@ func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
 	}
 }
 
+// everyonesKey is one that all roles may read: those of servers and hosts, and those of programs that see nothing but
+// Calico's tree. Any answer carries the store's revision and the cluster's id.
+const everyonesKey = "/calico/v1/Ready"
+
 // Revision implements [Store].
 func (s *Etcd) Revision(ctx context.Context) (int64, error) {
-	// Any answer carries the revision. Hosts' roles may read this key too.
-	r, err := s.get(ctx, "/heddle/schema", clientv3.WithCountOnly())
+	r, err := s.get(ctx, everyonesKey, clientv3.WithCountOnly())
 	if err != nil {
 		return 0, explain(ctx, "revision", err)
 	}
@@ -132,7 +135,7 @@ func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 
 // ClusterID tells one cluster from another: it changes when the store is made anew or restored from a backup.
 func (s *Etcd) ClusterID(ctx context.Context) (uint64, error) {
-	r, err := s.get(ctx, "/heddle/schema", clientv3.WithCountOnly())
+	r, err := s.get(ctx, everyonesKey, clientv3.WithCountOnly())
 	if err != nil {
 		return 0, explain(ctx, "cluster id", err)
 	}
