@@ -49,9 +49,9 @@ func FuzzParseLine(f *testing.F) {
 		if !strings.HasSuffix(raw, l.text) || l.pid == 0 && l.text != raw && !strings.Contains(raw, "[") {
 			t.Errorf("%q: %+v", raw, l)
 		}
-		if m := l.mac(); m != "" && len(m) != 17 {
-			t.Errorf("%q: MAC %q", raw, m)
+		if n := len(l.attributes(map[string]string{"10.65.0.7": "tap1"})); n < 2 || n > 3 {
+			t.Errorf("%q: %d attributes", raw, n)
 		}
-		_, _, _ = l.level(), l.started(), l.probed()
+		_, _, _, _ = l.level(), l.resolverLevel(), l.started(), l.probed()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Plan.Advertise = false // the agent does: see advertiser
+	o.Plan.LogDHCP = o.Log.Enabled(context.Background(), slog.LevelDebug)
 	return o
 }
 
@@ -76,11 +78,12 @@ const (
 
 // Agent is the DHCP agent of this host.
 type Agent struct {
-	opts   Options
-	log    *slog.Logger
-	ready  chan struct{}
-	feed   *feed
-	server *server
+	opts     Options
+	log      *slog.Logger
+	ready    chan struct{}
+	feed     *feed
+	server   *server
+	resolver *resolver
 
 	// Of Run's loop.
 	device  *device
@@ -96,7 +99,7 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, o.Log), server: newServer(o)}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, o.Log), server: newServer(o), resolver: newResolver(o)}
 }
 
 // String names the task, with what it waits for.
@@ -147,7 +150,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.server.close()
+	defer a.resolver.close()
 	if err := a.server.open(); err != nil {
+		return err
+	}
+	if err := a.resolver.open(); err != nil {
 		return err
 	}
 	a.lacks("waits for the store")
@@ -155,6 +162,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.feed.Run(ctx) })
 	g.Go(func() error { return a.router.Run(ctx) })
 	g.Go(func() error { return a.server.reader.run(ctx, a.server.lines) })
+	g.Go(func() error { return a.resolver.reader.run(ctx, a.resolver.lines) })
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }
@@ -171,7 +179,7 @@ func lock() (net.Listener, error) {
 
 // loop owns all state.
 func (a *Agent) loop(ctx context.Context) error {
-	s := a.server
+	s, r := a.server, a.resolver
 	again, look := stopped(), time.NewTicker(lookEvery)
 	defer again.Stop()
 	defer look.Stop()
@@ -196,7 +204,15 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-s.startDue.C:
 			s.slow()
 		case <-s.probeDue.C:
-			s.probe()
+			s.look()
+		case l := <-r.lines:
+			r.hear(l)
+		case e := <-r.ends:
+			r.ended(e)
+		case <-r.startDue.C:
+			r.start()
+		case <-r.probeDue.C:
+			r.look()
 		}
 		a.report()
 	}
@@ -220,11 +236,12 @@ func (a *Agent) applyAll(again *time.Timer) {
 	steps := []func() error{
 		func() error { return a.device.apply(a.plan.Gateways) },
 		func() error { return a.server.apply(a.plan) },
+		func() error { return a.resolver.apply(a.plan) },
 	}
 	if len(a.plan.Gateways) == 0 { // dnsmasq ends before its device goes
-		steps[0], steps[1] = steps[1], steps[0]
+		slices.Reverse(steps)
 	}
-	if err := errors.Join(steps[0](), steps[1]()); err != nil {
+	if err := errors.Join(steps[0](), steps[1](), steps[2]()); err != nil {
 		a.log.Error("cannot do what the endpoints ask for, will try again", "err", err)
 		again.Reset(againAfter)
 	}
@@ -243,6 +260,9 @@ func (a *Agent) report() {
 		return
 	case a.server.ready():
 		a.lacks("")
+		if a.resolver.problem != "" {
+			a.lacks("DNS: " + a.resolver.problem)
+		}
 		if !a.isReady {
 			a.isReady = true
 			a.log.Info("ready", "endpoints", len(a.plan.Ports), "waiting", len(a.plan.Waiting))
@@ -287,7 +307,7 @@ func complaints(p *plan.Plan) map[complaint]bool {
 	return all
 }
 
-// Cleanup ends the dnsmasq of a state directory and takes away the gateway device.
+// Cleanup ends both dnsmasq of a state directory and takes away the gateway device.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
 	alone, err := lock()
@@ -305,13 +325,6 @@ func Cleanup(o Options) error {
 		return err
 	}
 	defer kernel.Close()
-	ends := make(chan exit, 1)
-	p, err := adopt(o.Plan.Dir, ends)
-	if err == nil && p != nil {
-		if err = p.kill(); err == nil {
-			(<-ends).p.close()
-		}
-	}
-	err = errors.Join(err, endStrays(o.Plan.Dir, nil))
+	err = errors.Join(endStrays(leaseArgument+o.Plan.Dir, nil), endStrays(namesArgument+o.Plan.Dir, nil))
 	return errors.Join(err, kernel.DeleteLink(o.Plan.Device))
 }

@@ -11,16 +11,20 @@ import (
 
 // Names below the state directory, beside those of the plan.
 const (
-	logFile = "log"
-	pidFile = "pid" // the number of the process that serves
+	logFile, resolverLog = "log", "dns.log"
+	// The numbers of the process that serves, and of the one that answers DNS.
+	pidFile, resolverPID = "pid", "dns.pid"
 	// changing is there from the first file that is changed for a restart until the restart is over.
 	changing = "changing"
 	// probeFile lies beside the files of endpoints; interfaces have shorter names.
 	probeFile = "heddle-sign-of-life"
 )
 
-// leaseArgument names an instance's lease file.
-const leaseArgument = "--dhcp-leasefile="
+// The first arguments of an instance name its lease file, or the directory of names for DNS.
+const (
+	leaseArgument = "--dhcp-leasefile="
+	namesArgument = "--hostsdir="
+)
 
 // leaseFiles are the lease files, which instances use in turn.
 func leaseFiles() [2]string { return [2]string{"leases.0", "leases.1"} }

@@ -221,17 +221,22 @@ func (m *machine) ask6() (address, said string) {
 // read waits until dnsmasq has read the endpoint of a machine.
 func (l *lab) read(n int) { l.t.Helper(); l.logged(fmt.Sprintf("/hosts/tap%d\"", n), 1) }
 
+// do runs a function on the host.
+func (l *lab) do(f func() error) {
+	l.t.Helper()
+	if err := l.host.Do(f); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 // listen takes a UDP port on the host.
 func (l *lab) listen(address string) net.PacketConn {
 	l.t.Helper()
 	var c net.PacketConn
-	err := l.host.Do(func() (err error) {
+	l.do(func() (err error) {
 		c, err = net.ListenPacket("udp4", address)
 		return err
 	})
-	if err != nil {
-		l.t.Fatal(err)
-	}
 	l.t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,10 +41,19 @@ const (
 	longestLog = 1 << 20
 )
 
-// openLog opens the file that instances log to. It is a file because dnsmasq stands still when nobody empties a pipe,
-// and it outlives the agent.
-func openLog(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+// openLog opens the file that instances log to, and follows it from its end on. It is a file because dnsmasq stands still
+// when nobody empties a pipe, and it outlives the agent.
+func openLog(path string) (*os.File, *logReader, error) {
+	w, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("log of dnsmasq: %w", err)
+	}
+	r, err := followLog(path)
+	if err != nil {
+		w.Close()
+		return nil, nil, fmt.Errorf("log of dnsmasq: %w", err)
+	}
+	return w, r, nil
 }
 
 // logReader reads a log as it grows.
@@ -128,28 +138,63 @@ func (l line) probed() bool {
 	return strings.HasPrefix(l.text, "inotify: ") && strings.Contains(l.text, "/"+probeFile+" ")
 }
 
-// level is how much a line matters: refusals are warnings, leases are news, the rest is chatter.
-func (l line) level() slog.Level {
-	for _, w := range []string{"failed", "cannot", "duplicate", "not using configured address", "no address available", "NAK", "DECLINE",
-		"wrong", "bad ", "error", "overflow", "ignored", "not available"} {
-		if strings.Contains(l.text, w) {
-			return slog.LevelWarn
-		}
+// event splits a line about a request, "448589412 DHCPACK(ns-calico) 10.65.0.7 02:65:00:00:00:0a vm1", into DHCPACK and what
+// comes of it. name is "" for other lines.
+func (l line) event() (name, outcome string) {
+	text := strings.TrimLeft(strings.TrimLeft(l.text, "0123456789"), " ")
+	name, rest, ok := strings.Cut(text, "(")
+	if !ok || !strings.HasPrefix(name, "DHCP") || strings.Contains(name, " ") {
+		return "", ""
 	}
-	for _, w := range []string{"DHCPACK(", "DHCPREPLY(", "DHCPRELEASE("} {
-		if strings.Contains(l.text, w) {
-			return slog.LevelInfo
-		}
+	_, outcome, _ = strings.Cut(rest, ") ")
+	return name, outcome
+}
+
+// level is how much a line matters: refusals are warnings, leases are news, the rest is chatter. Names that machines give
+// themselves hold no spaces, so they cannot pass for a refusal.
+func (l line) level() slog.Level {
+	name, outcome := l.event()
+	switch {
+	case name == "DHCPNAK" || name == "DHCPDECLINE" || name != "" && containsAny(outcome, " address available", " addresses available", " ignored", " not on link"):
+		return slog.LevelWarn
+	case name == "DHCPACK" || name == "DHCPREPLY" || name == "DHCPRELEASE":
+		return slog.LevelInfo
+	case name == "" && containsAny(l.text, "failed", "cannot", "duplicate", "not using configured address", "no address range available",
+		"bad ", "error", "overflow", "not available"):
+		return slog.LevelWarn
 	}
 	return slog.LevelDebug
 }
 
-// mac finds the MAC address in a line; "" without one.
-func (l line) mac() string {
-	for _, word := range strings.Fields(l.text) {
-		if len(word) == 17 && strings.Count(word, ":") == 5 {
-			return strings.ToLower(word)
+// resolverLevel is how much a line of the instance for DNS matters: about queries it speaks only when that is wanted.
+func (l line) resolverLevel() slog.Level {
+	for _, head := range []string{"query[", "forwarded ", "reply ", "cached ", "config ", "validation ", "/"} {
+		if strings.HasPrefix(l.text, head) {
+			return slog.LevelInfo
 		}
 	}
-	return ""
+	return l.level()
+}
+
+func containsAny(text string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
+}
+
+// attributes are a line's, with the interface of the machine that it is about: by its MAC address, its IP address or the
+// interface itself. Of a query, which may name anything, it is who asks.
+func (l line) attributes(interfaces map[string]string) []slog.Attr {
+	list := []slog.Attr{slog.String("says", l.text), slog.Int("pid", l.pid)}
+	text := l.text
+	if strings.HasPrefix(text, "query[") {
+		text = text[strings.LastIndexByte(text, ' ')+1:]
+	}
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" (),", r) }) {
+		if name := interfaces[strings.ToLower(word)]; name != "" {
+			return append(list, slog.String("interface", name))
+		}
+		if name := interfaces[word]; name != "" {
+			return append(list, slog.String("interface", name))
+		}
+	}
+	return list
 }

@@ -14,16 +14,14 @@ import (
 func TestLogIsKeptShort(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
-	w, err := openLog(path)
+	if err := os.WriteFile(path, []byte("dnsmasq[1]: said to an agent before\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, r, err := openLog(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	fmt.Fprintln(w, "dnsmasq[1]: said to an agent before")
-	r, err := followLog(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	out, done := make(chan line), make(chan error, 1)
 	go func() { done <- r.run(ctx, out) }()
@@ -57,23 +55,42 @@ func TestLogIsKeptShort(t *testing.T) {
 	}
 }
 
-// TestWhatDnsmasqSays sorts what it says: refusals are warnings, leases news, all else is for those who look for a fault.
+// TestWhatDnsmasqSays sorts what it says: refusals are warnings, leases news, all else is for those who look for a fault;
+// and it says of which machine's interface.
 func TestWhatDnsmasqSays(t *testing.T) {
 	t.Parallel()
+	interfaces := map[string]string{"02:65:00:00:00:0a": "tap10", "10.65.0.7": "tap7", "2001:db8::7": "tap7", "tap1": "tap1"}
 	for raw, want := range map[string]struct {
-		pid   int
-		level slog.Level
-		mac   string
+		pid       int
+		level     slog.Level
+		iface     string
+		ofQueries slog.Level // from the instance for DNS
 	}{
-		"dnsmasq-dhcp[7]: 448589412 DHCPACK(ns-calico) 10.65.0.7 02:65:00:00:00:0A vm1":              {7, slog.LevelInfo, "02:65:00:00:00:0a"},
-		"dnsmasq-dhcp[7]: 448589412 DHCPDISCOVER(ns-calico) 02:65:00:00:00:01 no address available":  {7, slog.LevelWarn, "02:65:00:00:00:01"},
-		"dnsmasq-dhcp[7]: 448589412 available DHCP subnet: 10.65.0.0/255.255.255.0":                  {7, slog.LevelDebug, ""},
-		"dnsmasq: failed to bind DHCP server socket: Address already in use":                         {0, slog.LevelWarn, ""},
-		"dnsmasq[7]: duplicate dhcp-host IP address 10.65.0.7 at line 1 of /x/hosts/tap1":            {7, slog.LevelWarn, ""},
-		"dnsmasq-dhcp[7]: DHCPREPLY(tap1) 2001:db8::7 00:01:00:01:32:94:81:85:02:65:00:00:00:01 vm1": {7, slog.LevelInfo, ""},
+		"dnsmasq-dhcp[7]: 448589412 DHCPACK(ns-calico) 10.65.0.9 02:65:00:00:00:0A vm1":              {7, slog.LevelInfo, "tap10", slog.LevelInfo},
+		"dnsmasq-dhcp[7]: DHCPACK(ns-calico) 10.65.0.9 02:65:00:00:00:0a NAK-failed-error":           {7, slog.LevelInfo, "tap10", slog.LevelInfo},
+		"dnsmasq-dhcp[7]: 448589412 DHCPDISCOVER(ns-calico) 02:65:00:00:00:0a no address available":  {7, slog.LevelWarn, "tap10", slog.LevelWarn},
+		"dnsmasq-dhcp[7]: 448589412 DHCPDISCOVER(ns-calico) 02:65:00:00:00:0b ":                      {7, slog.LevelDebug, "", slog.LevelDebug},
+		"dnsmasq-dhcp[7]: 448589412 DHCPNAK(ns-calico) 10.65.0.9 02:65:00:00:00:0a wrong address":    {7, slog.LevelWarn, "tap10", slog.LevelWarn},
+		"dnsmasq-dhcp[7]: 448589412 available DHCP subnet: 10.65.0.0/255.255.255.0":                  {7, slog.LevelDebug, "", slog.LevelDebug},
+		"dnsmasq-dhcp[7]: 448589412 sent size:  4 option: 54 server-identifier  10.65.0.1":           {7, slog.LevelDebug, "", slog.LevelDebug},
+		"dnsmasq-dhcp[7]: no address range available for DHCP request via ns-calico":                 {7, slog.LevelWarn, "", slog.LevelWarn},
+		"dnsmasq: failed to bind DHCP server socket: Address already in use":                         {0, slog.LevelWarn, "", slog.LevelWarn},
+		"dnsmasq[7]: duplicate dhcp-host IP address 10.65.0.7 at line 1 of /x/hosts/tap1":            {7, slog.LevelWarn, "tap7", slog.LevelWarn},
+		"dnsmasq-dhcp[7]: DHCPREPLY(tap1) 2001:db8::9 00:01:00:01:32:94:81:85:02:65:00:00:00:01 vm1": {7, slog.LevelInfo, "tap1", slog.LevelInfo},
+		"dnsmasq-dhcp[7]: 4 DHCPADVERTISE(tap1) 00:01:00:01:32:94:81:85 no addresses available":      {7, slog.LevelWarn, "tap1", slog.LevelWarn},
+		"dnsmasq[7]: query[A] 10.65.0.7 from 2001:db8::8":                                            {7, slog.LevelDebug, "", slog.LevelInfo},
+		"dnsmasq[7]: query[AAAA] failed.example.org from 2001:db8::7":                                {7, slog.LevelWarn, "tap7", slog.LevelInfo},
+		"dnsmasq[7]: config error is REFUSED (EDE: not ready)":                                       {7, slog.LevelWarn, "", slog.LevelInfo},
 	} {
-		if l := parseLine(raw); l.pid != want.pid || l.level() != want.level || l.mac() != want.mac {
-			t.Errorf("%s: number %d, %v, MAC %q, want %+v", raw, l.pid, l.level(), l.mac(), want)
+		l := parseLine(raw)
+		iface := ""
+		for _, a := range l.attributes(interfaces) {
+			if a.Key == "interface" {
+				iface = a.Value.String()
+			}
+		}
+		if l.pid != want.pid || l.level() != want.level || l.resolverLevel() != want.ofQueries || iface != want.iface {
+			t.Errorf("%s: number %d, %v, %v, interface %q, want %+v", raw, l.pid, l.level(), l.resolverLevel(), iface, want)
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 // process is a dnsmasq: one that this agent started, or one that an agent before it left running.
 type process struct {
-	pid    int
-	args   []string // without the lease file
-	leases string   // base name of its lease file
-	ended  bool
+	pid   int
+	args  []string // without the first
+	file  string   // base name of what its first argument names: its lease file, or the directory of names
+	ended bool
 	// killed: it was told to end, so its end is no news.
 	killed bool
 	pidfd  int // -1: it is our child
@@ -30,15 +30,17 @@ type exit struct {
 	why string
 }
 
-// start runs dnsmasq with a lease file, and tells its end. It outlives this agent.
-func start(program string, args []string, leases string, log *os.File, ends chan<- exit) (*process, error) {
-	cmd := exec.Command(program, append([]string{leaseArgument + leases}, args...)...)
+// start runs dnsmasq with a first argument, by which later agents know it, and more, and tells its end. It outlives this
+// agent.
+func start(program, first string, args []string, log *os.File, ends chan<- exit) (*process, error) {
+	cmd := exec.Command(program, append([]string{first}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C for the agent is not for it
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{pid: cmd.Process.Pid, args: args, leases: filepath.Base(leases), pidfd: -1}
+	p := &process{pid: cmd.Process.Pid, args: args, file: filepath.Base(first), pidfd: -1}
+	openFiles(p.pid)
 	go func() {
 		err := cmd.Wait()
 		why := "ended by itself"
@@ -53,10 +55,20 @@ func start(program string, args []string, leases string, log *os.File, ends chan
 	return p, nil
 }
 
-// adopt finds the process that an earlier agent left, if it still is a dnsmasq over this state directory in this
-// network namespace. nil: there is none.
-func adopt(dir string, ends chan<- exit) (*process, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, pidFile))
+// openFiles lets a dnsmasq open more files than the 1024 that a service gets: the one for DNS has two sockets for each
+// address of an interface. When that fails it serves as many machines as it can.
+func openFiles(pid int) {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		limit.Cur = min(limit.Max, 1<<16)
+		_ = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil)
+	}
+}
+
+// adopt finds the process whose number an earlier agent left in a file, if it still is a dnsmasq over this state directory
+// in this network namespace; first is how its first argument begins. nil: there is none.
+func adopt(dir, numberIn, first string, ends chan<- exit) (*process, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, numberIn))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -75,29 +87,22 @@ func adopt(dir string, ends chan<- exit) (*process, error) {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	args := arguments(pid)
-	if !ours(args, dir) {
+	if !ours(args, first+dir) {
 		return nil, unix.Close(fd)
 	}
-	p := &process{pid: pid, args: args[1:], leases: filepath.Base(args[0]), pidfd: fd}
+	p := &process{pid: pid, args: args[1:], file: filepath.Base(args[0]), pidfd: fd}
 	go func() {
-		for {
-			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
+		awaitEnd(fd)
 		ends <- exit{p, "ended"}
 	}()
 	return p, nil
 }
 
-// ours says whether arguments are those of an instance over this state directory.
-func ours(args []string, dir string) bool {
-	return len(args) > 0 && filepath.Dir(args[0]) == leaseArgument+dir
-}
+// ours says whether arguments are those of an instance whose first one names something in a state directory.
+func ours(args []string, first string) bool { return len(args) > 0 && filepath.Dir(args[0]) == first }
 
-// endStrays ends the instances over a state directory other than p: one that was starting when its agent was killed would
-// answer beside p.
-func endStrays(dir string, p *process) error {
+// endStrays ends all instances whose first argument names something in a state directory, but for a known one.
+func endStrays(first string, known *process) error {
 	found, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -105,14 +110,38 @@ func endStrays(dir string, p *process) error {
 	var errs []error
 	for _, f := range found {
 		pid, err := strconv.Atoi(f.Name())
-		if err != nil || p != nil && pid == p.pid || !ours(arguments(pid), dir) {
+		if err != nil || known != nil && pid == known.pid || !ours(arguments(pid), first) {
 			continue
 		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			errs = append(errs, fmt.Errorf("end process %d: %w", pid, err))
-		}
+		errs = append(errs, endStray(pid))
 	}
 	return errors.Join(errs...)
+}
+
+// endStray ends a process and waits for that.
+func endStray(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end process %d: %w", pid, err)
+	}
+	awaitEnd(fd)
+	return nil
+}
+
+// awaitEnd waits for the end of a process by its pidfd.
+func awaitEnd(fd int) {
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // arguments reads the arguments of a process in our network namespace, without its name.
@@ -122,7 +151,7 @@ func arguments(pid int) (args []string) {
 	if err != nil {
 		return nil
 	}
-	here, err1 := os.Readlink("/proc/self/ns/net")
+	here, err1 := os.Readlink("/proc/thread-self/ns/net")
 	there, err2 := os.Readlink(proc + "ns/net")
 	if err1 != nil || err2 != nil || here != there {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -20,10 +19,6 @@ import (
 const (
 	// startPatience is how long an instance may take to listen.
 	startPatience = 10 * time.Second
-	// leastBackoff and mostBackoff bound the pauses between attempts to start an instance that ends.
-	leastBackoff, mostBackoff = 100 * time.Millisecond, 10 * time.Second
-	// settled is how long an instance has to serve for the next failure to count as the first.
-	settled = 30 * time.Second
 	// gather is how long a restart that nobody waits for waits for more reasons.
 	gather = time.Second
 )
@@ -47,22 +42,21 @@ type server struct {
 	plan          *plan.Plan                // nil before the first
 	running       *plan.Running             // what the newest instance has read
 	holders       map[netip.Addr]calico.MAC // of addresses, as the newest instance came to know them first
-	interfaces    map[string]string         // by MAC
+	interfaces    map[string]string         // by MAC, address and itself
 	serving, next *process
 	stale         bool      // the newest instance does not serve the plan until it is started again
 	dueAt         time.Time // of restartDue; zero: it does not run
-	since         time.Time // when serving began
-	backoff       time.Duration
-	probes        int
+	retry         backoff
+	probe         probe
 	started       int    // instances, in all
-	probing       bool   // and it has not answered
 	problem       string // why the plan is not served; "": it is, or will be in a moment
 }
 
 func newServer(o Options) *server {
 	return &server{dir: o.Plan.Dir, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
 		lines: make(chan line, 64), ends: make(chan exit, 4),
-		restartDue: stopped(), startDue: stopped(), probeDue: stopped()}
+		restartDue: stopped(), startDue: stopped(), probeDue: stopped(),
+		probe: probe{dir: o.Plan.Dir, file: filepath.Join(plan.HostsDir, probeFile)}}
 }
 
 func stopped() *time.Timer {
@@ -78,22 +72,19 @@ func (s *server) open() (err error) {
 			return fmt.Errorf("state directory: %w", err)
 		}
 	}
-	path := filepath.Join(s.dir, logFile)
-	if s.said, err = openLog(path); err == nil {
-		s.reader, err = followLog(path)
-	}
-	if err != nil {
-		return fmt.Errorf("log of dnsmasq: %w", err)
+	if s.said, s.reader, err = openLog(filepath.Join(s.dir, logFile)); err != nil {
+		return err
 	}
 	files, err := readFiles(s.dir)
 	if err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	s.holders = plan.Holders(files)
-	if s.serving, err = adopt(s.dir, s.ends); err != nil {
+	if s.serving, err = adopt(s.dir, pidFile, leaseArgument, s.ends); err != nil {
 		return err
 	}
-	if err := endStrays(s.dir, s.serving); err != nil {
+	// One that was starting when its agent was killed would answer beside it.
+	if err := endStrays(leaseArgument+s.dir, s.serving); err != nil {
 		return err
 	}
 	s.running = plan.Found(nil, files)
@@ -128,13 +119,14 @@ func (s *server) ready() bool {
 // apply makes a plan the one that is served, with the least disruption.
 func (s *server) apply(p *plan.Plan) error {
 	s.plan = p
-	s.interfaces = make(map[string]string, len(p.Ports))
+	s.interfaces = make(map[string]string, 3*len(p.Ports))
 	for _, port := range p.Ports {
-		s.interfaces[port.MAC.String()] = port.Interface
+		s.interfaces[port.MAC.String()], s.interfaces[port.Interface] = port.Interface, port.Interface
+		for _, a := range port.Addresses {
+			s.interfaces[a.IP.String()] = port.Interface
+		}
 	}
-	wanted := *p
-	wanted.Arguments = s.arguments()
-	step := s.running.Step(&wanted)
+	step := s.running.Step(p)
 	if step.Nothing() {
 		return nil
 	}
@@ -185,14 +177,6 @@ func (s *server) stop() error {
 	return errors.Join(errs...)
 }
 
-// arguments are those of the plan. dnsmasq answers no DNS, for which only one instance could listen.
-func (s *server) arguments() []string {
-	if len(s.plan.Arguments) == 0 {
-		return nil
-	}
-	return append(slices.Clone(s.plan.Arguments), "--port=0")
-}
-
 // restartIn has a new instance take over after a while, or sooner if it was to be so.
 func (s *server) restartIn(d time.Duration) {
 	s.stale = true
@@ -217,22 +201,21 @@ func (s *server) restart() {
 
 func (s *server) startNext() error {
 	name := leaseFiles()[0]
-	if s.serving != nil && s.serving.leases == name {
+	if s.serving != nil && s.serving.file == name {
 		name = leaseFiles()[1]
 	}
 	leases := s.plan.Leases(s.lastLeases(), s.holders, time.Now())
 	if err := write(s.dir, name, leases); err != nil {
 		return err
 	}
-	args := s.arguments()
-	p, err := start(s.program, args, filepath.Join(s.dir, name), s.said, s.ends)
+	p, err := start(s.program, leaseArgument+filepath.Join(s.dir, name), s.plan.Arguments, s.said, s.ends)
 	if err != nil {
 		return err
 	}
 	s.started++
 	s.next, s.stale = p, false
 	s.holders = plan.Holders(s.plan.Files)
-	s.running = plan.Found(args, s.plan.Files)
+	s.running = plan.Started(s.plan)
 	s.startDue.Reset(startPatience)
 	return nil
 }
@@ -240,7 +223,7 @@ func (s *server) startNext() error {
 // lastLeases reads the lease file that was in use last: that of the instance that serves, else the newest.
 func (s *server) lastLeases() string {
 	if s.serving != nil {
-		raw, err := os.ReadFile(filepath.Join(s.dir, s.serving.leases))
+		raw, err := os.ReadFile(filepath.Join(s.dir, s.serving.file))
 		s.note(err, "read the leases")
 		return string(raw)
 	}
@@ -267,17 +250,13 @@ func (s *server) hear(l line) {
 		return
 	case l.probed():
 		if s.serving != nil && l.pid == s.serving.pid {
-			s.probing = false
+			s.probe.waiting = false
 		}
 		return
 	case l.pid == 0:
 		s.problem = l.text // the last words of one that cannot go on
 	}
-	attributes := []slog.Attr{slog.String("says", l.text), slog.Int("pid", l.pid)}
-	if name := s.interfaces[l.mac()]; name != "" {
-		attributes = append(attributes, slog.String("interface", name))
-	}
-	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", attributes...)
+	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", l.attributes(s.interfaces)...)
 }
 
 // takeOver ends the instance before the one that now listens. It comes in time: packets to both are answered twice, but
@@ -302,7 +281,7 @@ func (s *server) takeOver() {
 
 // serves begins to watch an instance.
 func (s *server) serves() {
-	s.since, s.probing = time.Now(), false
+	s.retry.began, s.probe.waiting = time.Now(), false
 	s.probeDue.Reset(s.probeEvery)
 }
 
@@ -317,9 +296,6 @@ func (s *server) ended(e exit) {
 	case s.serving:
 		s.serving = nil
 		s.probeDue.Stop()
-		if time.Since(s.since) > settled {
-			s.backoff = 0
-		}
 		if s.next != nil {
 			return // it takes over in any case
 		}
@@ -329,10 +305,10 @@ func (s *server) ended(e exit) {
 
 // failed says what happened, and tries again after a pause; the first time at once.
 func (s *server) failed(why string) {
-	s.log.Error("dnsmasq has failed and is started again", "why", why, "in", s.backoff)
+	pause := s.retry.next()
+	s.log.Error("dnsmasq has failed and is started again", "why", why, "in", pause)
 	s.problem = why
-	s.restartIn(s.backoff)
-	s.backoff = min(max(2*s.backoff, leastBackoff), mostBackoff)
+	s.restartIn(pause)
 }
 
 // slow ends an instance that does not listen; startDue has fired.
@@ -343,21 +319,19 @@ func (s *server) slow() {
 	}
 }
 
-// probe asks the instance that serves for a sign of life, and ends it when it has not answered the last time; probeDue has
-// fired. It reads a file that changes, as it does those of endpoints, and says so.
-func (s *server) probe() {
+// look asks the instance that serves for a sign of life, and ends it when it has not answered the last time; probeDue has
+// fired.
+func (s *server) look() {
 	if s.serving == nil {
 		return
 	}
 	s.probeDue.Reset(s.probeEvery)
-	if s.probing && s.next == nil {
+	if s.probe.waiting && s.next == nil {
 		s.log.Error("dnsmasq hangs: ending it", "pid", s.serving.pid, "silent", s.probeEvery)
 		s.note(s.serving.kill(), "end it")
 		return
 	}
-	s.probes++
-	s.probing = true
-	s.note(write(s.dir, filepath.Join(plan.HostsDir, probeFile), fmt.Sprintf("# %d\n", s.probes)), "ask dnsmasq for a sign of life")
+	s.note(s.probe.ask(), "ask dnsmasq for a sign of life")
 }
 
 // note says what went wrong beside the point.

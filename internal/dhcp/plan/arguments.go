@@ -9,25 +9,34 @@ import (
 // mostLeases bounds --dhcp-lease-max.
 const mostLeases = 1 << 24
 
-// arguments are those of dnsmasq for the subnets in use (§17.3, with one device and one dnsmasq a host).
-func (p *planner) arguments() []string {
-	o := p.options
+// common are the arguments that both instances of dnsmasq have: what is theirs alone, where they look and what they keep
+// their hands off.
+func (o Options) common() []string {
 	list := []string{
-		"--keep-in-foreground", "--log-facility=-", "--log-dhcp", "--user=root", "--pid-file=",
+		"--keep-in-foreground", "--log-facility=-", "--user=root", "--pid-file=",
 		"--conf-file=" + cmp.Or(o.ConfigFile, "/dev/null"), "--no-hosts",
+		"--except-interface=lo", "--bind-dynamic", "--interface=" + o.Device,
 	}
-	if !o.LocalResolve || len(o.Servers) > 0 {
-		list = append(list, "--no-resolv")
-	}
-	list = append(list, "--except-interface=lo", "--bind-dynamic", "--interface="+o.Device)
-	bridge := "--bridge-interface=" + o.Device
 	for _, prefix := range o.InterfacePrefixes {
 		list = append(list, "--interface="+prefix+"*")
+	}
+	return list
+}
+
+// arguments are those of the dnsmasq that gives addresses, for the subnets in use (§17.3, with one device and one instance
+// a host). It answers no DNS: two that overlap could not both listen for TCP at a gateway's address.
+func (p *planner) arguments() []string {
+	o := p.options
+	list := append(o.common(), "--port=0")
+	if o.LogDHCP {
+		list = append(list, "--log-dhcp")
+	}
+	bridge := "--bridge-interface=" + o.Device
+	for _, prefix := range o.InterfacePrefixes {
 		bridge += "," + prefix + "*"
 	}
 	list = append(list, bridge,
-		"--dhcp-hostsdir="+o.Dir+"/"+HostsDir, "--hostsdir="+o.Dir+"/"+NamesDir,
-		"--dhcp-optsdir="+o.Dir+"/"+OptionsDir,
+		"--dhcp-hostsdir="+o.Dir+"/"+HostsDir, "--dhcp-optsdir="+o.Dir+"/"+OptionsDir,
 		"--dhcp-match=set:ipxe,175", "--dhcp-authoritative", "--no-ping")
 	for _, s := range p.used {
 		if text := p.dhcpRange(s); text != "" {
@@ -35,28 +44,69 @@ func (p *planner) arguments() []string {
 		}
 	}
 	list = append(list, "--dhcp-lease-max="+strconv.Itoa(p.leaseMax()))
+	list = append(list, p.forcedOptions()...)
+	if o.Domain != "" {
+		list = append(list, "--domain="+o.Domain)
+	}
+	if o.Advertise {
+		list = append(list, "--enable-ra")
+	}
+	if o.Broadcast {
+		list = append(list, "--dhcp-broadcast")
+	}
+	return list
+}
+
+// forcedOptions are those that machines are told whether they ask for them or not. A file could not say so.
+func (p *planner) forcedOptions() (list []string) {
+	o := p.options
+	force := func(text string) { list = append(list, forcedOption+text) }
 	if o.MTU > 0 {
-		list = append(list, "--dhcp-option-force=option:mtu,"+strconv.Itoa(o.MTU))
+		force(fmt.Sprintf("option:mtu,%d", o.MTU))
+	}
+	for _, s := range p.used {
+		if s.MTU > 0 && s.CIDR.Addr().Is4() {
+			force(fmt.Sprintf("tag:%s,option:mtu,%d", s.tag, s.MTU))
+		}
 	}
 	if o.RenewalSeconds > 0 {
-		list = append(list, fmt.Sprintf("--dhcp-option-force=option:T1,%ds", o.RenewalSeconds))
+		force(fmt.Sprintf("option:T1,%ds", o.RenewalSeconds))
 	}
 	if o.RebindingSeconds > 0 {
-		list = append(list, fmt.Sprintf("--dhcp-option-force=option:T2,%ds", o.RebindingSeconds))
+		force(fmt.Sprintf("option:T2,%ds", o.RebindingSeconds))
+	}
+	return list
+}
+
+const forcedOption = "--dhcp-option-force="
+
+// resolver are the arguments of the dnsmasq that answers DNS: the names of this host's machines, and, for all others, what
+// the operator's servers say. They depend on the operator alone, so that it need never start anew: it takes notice of
+// addresses of the device and of files as they come and go.
+//
+// Where there is nobody to ask, it says of names of the domain and of names without one that they do not exist, as some
+// resolvers give a machine up whose name has no address of one family when they are refused. Of a name that several
+// machines have, a machine is told those of its own subnet.
+func (o Options) resolver() []string {
+	list := append(o.common(), "--no-dhcp-interface="+o.Device)
+	for _, prefix := range o.InterfacePrefixes {
+		list = append(list, "--no-dhcp-interface="+prefix+"*")
+	}
+	list = append(list, "--localise-queries")
+	if !o.LocalResolve || len(o.Servers) > 0 {
+		list = append(list, "--no-resolv")
 	}
 	for _, s := range o.Servers {
 		list = append(list, "--server="+s)
 	}
-	if o.Domain != "" {
-		list = append(list, "--domain="+o.Domain)
-	}
-	for _, flag := range []struct {
-		on   bool
-		text string
-	}{{o.Advertise, "--enable-ra"}, {o.Broadcast, "--dhcp-broadcast"}, {o.LogQueries, "--log-queries"}} {
-		if flag.on {
-			list = append(list, flag.text)
+	if !o.LocalResolve && len(o.Servers) == 0 {
+		list = append(list, "--domain-needed")
+		if o.Domain != "" {
+			list = append(list, "--local=/"+o.Domain+"/")
 		}
+	}
+	if o.LogQueries {
+		list = append(list, "--log-queries")
 	}
 	return list
 }

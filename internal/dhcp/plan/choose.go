@@ -81,7 +81,7 @@ func pair(nets []netip.Prefix, ids []string) (list []named) {
 
 // place finds the subnet of each address.
 func (p *planner) place(c *candidate, all []named) string {
-	tooWide := ""
+	passedOver := ""
 	for _, a := range all {
 		s := p.known[a.id]
 		switch {
@@ -91,16 +91,16 @@ func (p *planner) place(c *candidate, all []named) string {
 			return fmt.Sprintf("subnet %q %s", a.id, s.refused)
 		case !s.CIDR.Contains(a.ip):
 			return fmt.Sprintf("address %s is not in subnet %s (%s)", a.ip, a.id, s.CIDR)
-		case a.ip == s.GatewayIP:
+		case a.ip == s.server:
 			return fmt.Sprintf("address %s is the gateway of subnet %s", a.ip, a.id)
 		case s.mode == skipped:
-			tooWide = a.id
+			passedOver = a.id + " " + s.skipped
 		default:
 			c.addresses = append(c.addresses, assigned{a.ip, s})
 		}
 	}
 	if len(c.addresses) == 0 {
-		return fmt.Sprintf("has no address that can be served: subnet %s is wider than a /64", tooWide)
+		return fmt.Sprintf("has no address that can be served: subnet %s", passedOver)
 	}
 	return ""
 }

@@ -19,7 +19,7 @@ import (
 
 const patience = 20 * time.Second
 
-// server is a real dnsmasq in a namespace of its own, with one machine.
+// server is the two real dnsmasq in a namespace of their own, with one machine.
 type server struct {
 	t       *testing.T
 	dir     string
@@ -68,23 +68,30 @@ func serve(t *testing.T, p *Plan) *server {
 	for _, name := range slices.Sorted(maps.Keys(p.Files)) {
 		s.put(File{name, p.Files[name]})
 	}
-	arguments := []string{"--dhcp-leasefile=" + filepath.Join(s.dir, "leases")}
-	for _, a := range p.Arguments {
+	s.start("--dhcp-leasefile="+filepath.Join(s.dir, "leases"), p.Arguments)
+	s.start("--hostsdir="+filepath.Join(s.dir, NamesDir), p.Resolver)
+	s.hasRead(p.Files)
+	return s
+}
+
+// start runs a dnsmasq.
+func (s *server) start(first string, arguments []string) {
+	s.t.Helper()
+	all := []string{first}
+	for _, a := range arguments {
 		if !strings.HasPrefix(a, "--conf-file=/etc") {
-			arguments = append(arguments, strings.ReplaceAll(a, defaults().Dir, s.dir))
+			all = append(all, strings.ReplaceAll(a, defaults().Dir, s.dir))
 		}
 	}
-	cmd := exec.Command("dnsmasq", arguments...)
+	cmd := exec.Command("dnsmasq", all...)
 	cmd.Stdout, cmd.Stderr = s, s
 	if err := s.host.Start(cmd); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	s.hasRead(p.Files)
-	return s
 }
 
 // put moves a file in.
@@ -131,7 +138,7 @@ func (s *server) lease() map[string]string {
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	out, _ := s.machine.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "mtu", "-O", "staticroutes", "-O", "msstaticroutes", "-O", "bootfile", "-O", "tftp")
+	out, _ := s.machine.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "staticroutes", "-O", "msstaticroutes", "-O", "bootfile", "-O", "tftp")
 	told := map[string]string{}
 	for line := range strings.Lines(out) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
@@ -166,8 +173,9 @@ func TestStepsAreEnough(t *testing.T) {
 	t.Parallel()
 	a := machine{"a", "02:00:00:00:00:0a", "10.65.0.10", "fd65::a", "a.x"}
 	o := defaults()
-	o.MTU = 1400
-	p := planOf(t, `"9.9.9.9", "9.9.9.8"`, o, a)
+	o.MTU = 1500 // that of the network counts, though the machine does not ask for it
+	const network = `], "mtu": 1400, "host_routes": [`
+	p := planOf(t, `"9.9.9.9", "9.9.9.8"`+network, o, a)
 	s := serve(t, p)
 	running := Started(p)
 	want := func(ip, dns string) {
@@ -193,10 +201,10 @@ func TestStepsAreEnough(t *testing.T) {
 			s.until(f.Path+" is read", func() bool { return strings.Count(s.said(), read) > before })
 		}
 	}
-	step(planOf(t, `"8.8.8.8"`, o, a))
+	step(planOf(t, `"8.8.8.8"`+network, o, a))
 	want("10.65.0.10", "8.8.8.8")
 	a.v4, a.v6 = "10.65.0.77", "fd65::77"
-	step(planOf(t, `"8.8.8.8"`, o, a))
+	step(planOf(t, `"8.8.8.8"`+network, o, a))
 	want("10.65.0.77", "8.8.8.8")
 	if refused := complaint.FindAllString(s.said(), -1); len(refused) > 0 {
 		t.Errorf("dnsmasq says:\n%s", strings.Join(refused, "\n"))
@@ -231,7 +239,7 @@ func TestFirstOfTwoAddresses(t *testing.T) {
 	}
 	above, _, _ := strings.Cut(strings.ReplaceAll(string(text), "fa:16:3e:00:00:01", "02:00:00:00:00:0a"), line)
 	told := serve(t, planOfGolden(t, strings.ReplaceAll(above, `"tap1"`, `"tapa"`))).lease()
-	routes := "10.9.0.0/16 10.65.0.2 10.66.0.0/22 0.0.0.0 0.0.0.0/0 10.65.0.1"
+	routes := "10.9.0.0/16 10.65.0.2 10.64.0.0/24 0.0.0.0 10.66.0.0/22 0.0.0.0 0.0.0.0/0 10.65.0.1"
 	if told["ip"] != "10.65.0.7" || told["staticroutes"] != routes || told["msstaticroutes"] != routes {
 		t.Errorf("told %v", told)
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -95,9 +96,9 @@ func bracket(ip netip.Addr) string {
 	return "[" + ip.String() + "]"
 }
 
-// advertisement says what routers tell a port with IPv6 addresses.
+// advertisement says what routers tell a port with IPv6 addresses. Of several subnets the least MTU counts.
 func (p *planner) advertisement(c candidate) *Advertisement {
-	a := &Advertisement{MTU: p.options.MTU, Domain: p.options.Domain, LeaseSeconds: p.options.LeaseSeconds}
+	a := &Advertisement{Domain: p.options.Domain, LeaseSeconds: p.options.LeaseSeconds}
 	for _, own := range c.addresses {
 		s := own.subnet
 		prefix := AdvertisedPrefix{Prefix: s.CIDR, Autonomous: s.mode != static}
@@ -105,6 +106,9 @@ func (p *planner) advertisement(c candidate) *Advertisement {
 			continue
 		}
 		a.Prefixes = append(a.Prefixes, prefix)
+		if mtu := p.advertisedMTU(s); a.MTU == 0 || mtu > 0 && mtu < a.MTU {
+			a.MTU = mtu
+		}
 		a.DNSServers = append(a.DNSServers, servers(s)...)
 		a.Managed = a.Managed || s.mode == static
 		a.Other = a.Other || s.mode != slaac
@@ -113,6 +117,18 @@ func (p *planner) advertisement(c candidate) *Advertisement {
 		return nil
 	}
 	return a
+}
+
+// leastMTU is the least that a link of IPv6 has, in bytes (RFC 8200 §5). Machines ignore an advertisement of less.
+const leastMTU = 1280
+
+// advertisedMTU is that of a subnet's network, else the operator's; 0 for none.
+func (p *planner) advertisedMTU(s *subnet) int {
+	mtu := cmp.Or(s.MTU, p.options.MTU)
+	if mtu < leastMTU {
+		return 0
+	}
+	return mtu
 }
 
 // subnetOptions are the option lines of a subnet, in the order of the spec.
@@ -152,10 +168,22 @@ const (
 	mostText        = 900
 )
 
+// wantedServers are the DNS servers of a subnet: where it has none, the host itself, as in Neutron. Its one server may be
+// the unspecified address, which in Neutron means none at all.
+func (s *subnet) wantedServers() []netip.Addr {
+	switch {
+	case len(s.DNSServers) == 0:
+		return []netip.Addr{s.server}
+	case len(s.DNSServers) == 1 && s.DNSServers[0].IsUnspecified():
+		return nil
+	}
+	return s.DNSServers
+}
+
 // servers are the DNS servers of a subnet, as far as they fit into an option.
 func servers(s *subnet) (list []netip.Addr) {
 	left := mostText
-	for i, ip := range s.DNSServers {
+	for i, ip := range s.wantedServers() {
 		ip = ip.WithZone("")
 		left -= len(bracket(ip)) + 1
 		if left < 0 || ip.Is4() && i == mostOptionBytes/4 {
@@ -167,20 +195,19 @@ func servers(s *subnet) (list []netip.Addr) {
 }
 
 func (p *planner) dnsServers(s *subnet) (list []string) {
-	fitting := servers(s)
+	fitting, wanted := servers(s), s.wantedServers()
 	for _, ip := range fitting {
 		list = append(list, bracket(ip))
 	}
-	if len(list) < len(s.DNSServers) {
-		p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("dns_servers: only the first %d of %d fit into an option", len(list), len(s.DNSServers)))
+	if len(list) < len(wanted) {
+		p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("dns_servers: only the first %d of %d fit into an option", len(list), len(wanted)))
 	}
 	return list
 }
 
 // routes are the classless routes of an IPv4 subnet: its own, the other subnets of its network as on-link, and the
 // gateway; none where there is only the gateway. A default route of its own is passed over, since a subnet has a gateway.
-// Those of the network's other subnets that no port here is in are passed over too: a new subnet is no matter of hosts
-// that do not have it, and all traffic takes the way to this host anyhow.
+// So is a subnet that cannot be, such as one that overlaps this one.
 func (p *planner) routes(s *subnet) []string {
 	gateway := calico.HostRoute{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), NextHop: s.GatewayIP}
 	var all []calico.HostRoute
@@ -189,9 +216,9 @@ func (p *planner) routes(s *subnet) []string {
 			all = append(all, r)
 		}
 	}
-	for _, other := range p.used {
-		if other != s && other.network == s.network && other.CIDR.Addr().Is4() {
-			all = append(all, calico.HostRoute{Destination: other.CIDR, NextHop: netip.IPv4Unspecified()})
+	for _, cidr := range p.networks[s.network] {
+		if !cidr.Overlaps(s.CIDR) {
+			all = append(all, calico.HostRoute{Destination: cidr, NextHop: netip.IPv4Unspecified()})
 		}
 	}
 	if len(all) == 0 {

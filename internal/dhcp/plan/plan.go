@@ -5,8 +5,8 @@
 //
 //	endpoints, subnets ── New ──▶ Plan ── Running.Step ──▶ files to write or remove, restart now, soon or not at all
 //
-// One dnsmasq serves the host. It reads directories, with one file for each port or subnet, because a file that is moved
-// in is read at once, while a signal to read again kills version 2.90.
+// One dnsmasq gives the host's addresses, another answers DNS. They read directories, with one file for each port or
+// subnet, because a file that is moved in is read at once, while a signal to read again kills version 2.90.
 package plan
 
 import (
@@ -42,7 +42,9 @@ type Options struct {
 	LocalResolve bool
 	ConfigFile   string // absolute; of further configuration of dnsmasq's own; "" for none
 	Broadcast    bool   // answers always go to the broadcast address
-	LogQueries   bool
+	LogQueries   bool   // of DNS
+	LogDHCP      bool   // all that is thought of a request, not its outcome alone
+	NoIPv6       bool   // the host has none: IPv6 addresses are passed over
 	// Advertise has dnsmasq send the router advertisements, which tell every interface of all subnets. Otherwise somebody
 	// else sends what each Port's Advertisement says.
 	Advertise bool
@@ -50,11 +52,15 @@ type Options struct {
 
 // Plan is what a host's DHCP agent does.
 type Plan struct {
-	// Gateways are the addresses of the device, each with the true prefix length of its subnet, in order.
+	// Gateways are the addresses of the device, each with the true prefix length of its subnet, in order: the gateway of each
+	// subnet, and where that is link-local the subnet's own address.
 	Gateways []netip.Prefix
-	// Arguments are those of dnsmasq, without the program's name and without --dhcp-leasefile, as an instance that takes
-	// over from another has a file of its own. There are none where no port is served.
+	// Arguments are those of the dnsmasq that gives addresses, without the program's name and without --dhcp-leasefile, as an
+	// instance that takes over from another has a file of its own. There are none where no port is served.
 	Arguments []string
+	// Resolver are the arguments of the dnsmasq that answers DNS, without the program's name and without --hostsdir, which is
+	// NamesDir. There are none where no port is served.
+	Resolver []string
 	// Files are the contents of all files, by the path below Options.Dir: dir/name.
 	Files    map[string]string
 	Ports    []Port    // the served ones, in key order
@@ -114,7 +120,8 @@ type Problem struct {
 
 // New makes the plan of a host from its endpoints and all subnets. A nil object lies in etcd but could not be decoded.
 func New(o Options, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, subnets map[calico.DHCPSubnetKey]*calico.DHCPSubnet) *Plan {
-	p := &planner{options: o, known: readSubnets(subnets), plan: &Plan{Files: map[string]string{}, lease: o.LeaseSeconds}}
+	p := &planner{options: o, known: readSubnets(o, subnets), plan: &Plan{Files: map[string]string{}, lease: o.LeaseSeconds}}
+	p.networks = networksOf(p.known)
 	p.choose(p.candidates(endpoints))
 	p.serve()
 	sortByKey(p.plan)
@@ -126,8 +133,10 @@ type planner struct {
 	options Options
 	known   map[string]*subnet // by ID
 	used    []*subnet          // by ID, of those that ports are served in
-	served  []candidate        // in key order
-	plan    *Plan
+	// networks are the IPv4 subnets of each network, on whatever host, by network ID and in order.
+	networks map[string][]netip.Prefix
+	served   []candidate // in key order
+	plan     *Plan
 }
 
 func (p *planner) wait(key calico.WorkloadEndpointKey, reason string) {
@@ -144,13 +153,13 @@ func (p *planner) serve() {
 		return
 	}
 	for _, s := range p.used {
-		p.plan.Gateways = append(p.plan.Gateways, netip.PrefixFrom(s.GatewayIP, s.CIDR.Bits()))
+		p.plan.Gateways = append(p.plan.Gateways, netip.PrefixFrom(s.server, s.CIDR.Bits()))
 		p.addFile(OptionsDir, s.tag, p.subnetOptions(s)+p.extraLines(s))
 	}
 	for _, c := range p.served {
 		p.plan.Ports = append(p.plan.Ports, p.port(c))
 	}
-	p.plan.Arguments = p.arguments()
+	p.plan.Arguments, p.plan.Resolver = p.arguments(), p.options.resolver()
 }
 
 func (p *planner) addFile(dir, name, content string) {

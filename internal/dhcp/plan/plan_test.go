@@ -53,6 +53,9 @@ func text(p *Plan) string {
 	for _, a := range p.Arguments {
 		fmt.Fprintf(&b, "%s\n", a)
 	}
+	if len(p.Resolver) > 0 {
+		fmt.Fprintf(&b, "resolver %s\n", strings.Join(p.Resolver, "\n  "))
+	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.Files), byReading) {
 		fmt.Fprintf(&b, "file %s\n", name)
 		for line := range strings.Lines(p.Files[name]) {

@@ -42,8 +42,9 @@ func drawSubnet(t *rapid.T) *calico.DHCPSubnet {
 		return nil
 	}
 	cidr := netip.MustParsePrefix(rapid.SampledFrom([]string{"10.65.0.0/24", "10.65.0.0/16", "10.66.0.0/24", "fd65::/64", "fd66::/64", "fd00::/48", "fd67::/96"}).Draw(t, "cidr"))
-	s := &calico.DHCPSubnet{CIDR: cidr, GatewayIP: cidr.Addr().Next(), NetworkID: rapid.SampledFrom([]string{"", "n", "m\n,x"}).Draw(t, "network")}
+	s := &calico.DHCPSubnet{CIDR: cidr, GatewayIP: cidr.Addr().Next(), MTU: rapid.SampledFrom([]int{0, 68, 1450}).Draw(t, "mtu"), NetworkID: rapid.SampledFrom([]string{"", "n", "m\n,x"}).Draw(t, "network")}
 	if cidr.Addr().Is6() {
+		s.GatewayIP = rapid.SampledFrom([]netip.Addr{s.GatewayIP, cidr.Addr(), netip.MustParseAddr("fe80::1")}).Draw(t, "gateway")
 		s.IPv6AddressMode = rapid.SampledFrom([]string{"", calico.SLAAC, calico.DHCPv6Stateless, calico.DHCPv6Stateful}).Draw(t, "mode")
 	}
 	for range rapid.IntRange(0, 70).Draw(t, "servers") {
@@ -99,7 +100,7 @@ func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		o := defaults()
-		o.Advertise = rapid.Bool().Draw(t, "advertise")
+		o.Advertise, o.NoIPv6 = rapid.Bool().Draw(t, "advertise"), rapid.IntRange(0, 4).Draw(t, "no IPv6") == 0
 		p := New(o, w.endpoints, w.subnets)
 		seen := map[calico.WorkloadEndpointKey]bool{}
 		held := map[any]bool{}
@@ -193,7 +194,7 @@ var (
 
 // checkFiles finds lines, fields and arguments that input has brought in.
 func checkFiles(t interface{ Fatalf(string, ...any) }, p *Plan) {
-	for _, a := range p.Arguments {
+	for _, a := range slices.Concat(p.Arguments, p.Resolver) {
 		if !argumentShape.MatchString(a) {
 			t.Fatalf("argument %q", a)
 		}
@@ -209,6 +210,11 @@ func checkFiles(t interface{ Fatalf(string, ...any) }, p *Plan) {
 			if line = strings.TrimSuffix(line, "\n"); !lineShape[dir].MatchString(line) || len(line) > 1023 {
 				t.Fatalf("%s has the line %q", path, line)
 			}
+		}
+	}
+	for _, g := range p.Gateways {
+		if g.Addr().IsLinkLocalUnicast() {
+			t.Fatalf("gateway %s", g)
 		}
 	}
 	addresses := 0
@@ -292,14 +298,16 @@ func TestDnsmasqTakesArguments(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		arguments := []string{"--test"}
-		for _, a := range p.Arguments {
-			if !strings.HasPrefix(a, "--conf-file=/etc") {
-				arguments = append(arguments, strings.ReplaceAll(a, defaults().Dir, dir))
+		for _, list := range [][]string{p.Arguments, p.Resolver} {
+			arguments := []string{"--test"}
+			for _, a := range list {
+				if !strings.HasPrefix(a, "--conf-file=/etc") {
+					arguments = append(arguments, strings.ReplaceAll(a, defaults().Dir, dir))
+				}
 			}
-		}
-		if out, err := exec.Command(program, arguments...).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", file, err, out)
+			if out, err := exec.Command(program, arguments...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", file, err, out)
+			}
 		}
 	}
 }

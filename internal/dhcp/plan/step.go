@@ -114,7 +114,8 @@ func rank(name string) int {
 	return slices.Index([]string{OptionsDir, NamesDir, HostsDir}, path.Dir(name))
 }
 
-// changedArguments finds the difference. A range that is no longer needed, and the number of leases, can wait.
+// changedArguments finds the difference. A range that is no longer needed, the number of leases, and options of a subnet,
+// which machines are told with their next lease, can wait.
 func changedArguments(before, after []string) []reason {
 	if slices.Equal(before, after) {
 		return nil
@@ -139,7 +140,7 @@ func changedArguments(before, after []string) []reason {
 }
 
 func urgencyOf(argument string, canWait ...string) Urgency {
-	for _, head := range append(canWait, "--dhcp-lease-max=") {
+	for _, head := range append(canWait, "--dhcp-lease-max=", forcedOption+"tag:") {
 		if strings.HasPrefix(argument, head) {
 			return Soon
 		}

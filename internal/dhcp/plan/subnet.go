@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"heddle/calico"
 )
@@ -21,6 +22,16 @@ type subnet struct {
 	network string
 	mode    mode
 	refused string // why nothing in it can be served; "": it can
+	skipped string // why addresses in it are passed over; "" where mode is another
+	// server is the address at which the host answers in the subnet, for DHCP and DNS: the gateway's.
+	//
+	// An IPv6 gateway may be link-local, such as fe80::1, by which a machine finds its router wherever it is. It says nothing of
+	// the subnet, and dnsmasq serves those subnets alone in which its device has an address. So there the server is the
+	// subnet-router anycast address (RFC 4291 §2.6.1), the subnet's own, which is every router's and no machine's. Router
+	// advertisements say what they say elsewhere: the router is the host, by its link-local address on the machine's
+	// interface. That the host answers for fe80::1 too is a matter of the endpoint's ipv6_gateway, which the policy agent
+	// does. No two subnets are in each other's way, as the device does not have the gateway's address.
+	server netip.Addr
 }
 
 // mode says how machines of a subnet get their addresses.
@@ -30,18 +41,18 @@ const (
 	static    mode = iota // by DHCP
 	stateless             // their own, the rest by DHCPv6
 	slaac                 // their own, the rest by advertisements
-	skipped               // not at all: an IPv6 prefix shorter than 64
+	skipped               // not at all
 )
 
-func readSubnets(all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) map[string]*subnet {
+func readSubnets(o Options, all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) map[string]*subnet {
 	known := make(map[string]*subnet, len(all))
 	for key, s := range all {
-		known[key.Subnet] = readSubnet(key.Subnet, s)
+		known[key.Subnet] = readSubnet(o, key.Subnet, s)
 	}
 	return known
 }
 
-func readSubnet(id string, from *calico.DHCPSubnet) *subnet {
+func readSubnet(o Options, id string, from *calico.DHCPSubnet) *subnet {
 	s := &subnet{DHCPSubnet: from, id: id, tag: "subnet-" + id, network: defaultNetwork}
 	if s.refused = refusal(id, from); s.refused != "" {
 		return s
@@ -49,8 +60,19 @@ func readSubnet(id string, from *calico.DHCPSubnet) *subnet {
 	if from.NetworkID != "" {
 		s.network = from.NetworkID
 	}
+	if s.server = from.GatewayIP; !from.CIDR.Contains(s.server) {
+		s.server = from.CIDR.Addr()
+	}
+	switch {
+	case from.CIDR.Addr().Is6() && o.NoIPv6:
+		s.mode, s.skipped = skipped, "is of IPv6, which this host does not have"
+		return s
+	case from.CIDR.Addr().Is6() && from.CIDR.Bits() < 64:
+		s.mode, s.skipped = skipped, "is wider than a /64"
+		return s
+	}
 	s.mode = modeOf(from)
-	if s.mode != static && s.mode != skipped && from.CIDR.Bits() != 64 {
+	if s.mode != static && from.CIDR.Bits() != 64 {
 		s.refused = fmt.Sprintf("is invalid: machines choose their own addresses in it, which wants a /64, not %s", from.CIDR)
 	}
 	return s
@@ -72,10 +94,10 @@ func refusal(id string, s *calico.DHCPSubnet) string {
 		return fmt.Sprintf("is invalid: cidr %s is too wide, want at least /8", s.CIDR)
 	case ip.IsLoopback() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Is4In6():
 		return fmt.Sprintf("is invalid: cidr %s is not for machines", s.CIDR)
-	case !s.CIDR.Contains(s.GatewayIP):
-		return fmt.Sprintf("is invalid: gateway_ip %s is not in cidr %s", s.GatewayIP, s.CIDR)
 	case s.GatewayIP.Zone() != "":
 		return fmt.Sprintf("is invalid: gateway_ip %s has a zone", s.GatewayIP)
+	case !s.CIDR.Contains(s.GatewayIP) && (ip.Is4() || !s.GatewayIP.IsLinkLocalUnicast()):
+		return fmt.Sprintf("is invalid: gateway_ip %s is not in cidr %s", s.GatewayIP, s.CIDR)
 	}
 	return ""
 }
@@ -84,14 +106,27 @@ func modeOf(s *calico.DHCPSubnet) mode {
 	switch {
 	case s.CIDR.Addr().Is4():
 		return static
-	case s.CIDR.Bits() < 64:
-		return skipped
 	case s.IPv6AddressMode == calico.SLAAC || s.IPv6AddressMode == "" && s.IPv6RAMode == calico.SLAAC:
 		return slaac
 	case s.IPv6AddressMode == calico.DHCPv6Stateless || s.IPv6AddressMode == "" && s.IPv6RAMode == calico.DHCPv6Stateless:
 		return stateless
 	}
 	return static
+}
+
+// networksOf finds the IPv4 subnets of each network, by ID of the network.
+func networksOf(known map[string]*subnet) map[string][]netip.Prefix {
+	all := map[string][]netip.Prefix{}
+	for _, s := range known {
+		if s.refused == "" && s.CIDR.Addr().Is4() {
+			all[s.network] = append(all[s.network], s.CIDR)
+		}
+	}
+	for id, list := range all {
+		slices.SortFunc(list, netip.Prefix.Compare)
+		all[id] = slices.Compact(list)
+	}
+	return all
 }
 
 func isID(id string) bool {
