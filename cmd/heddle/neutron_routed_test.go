@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"heddle/internal/store"
 )
 
 // TestRoutedNetwork: a port that is made and bound through the Neutron API on a routed network is served by the host's
@@ -64,6 +66,22 @@ func TestRoutedNetwork(t *testing.T) {
 	openPort(81)
 	within(t, "a rule that came later to be in force", func() bool { return connects(s.ctl, "10.65.0.4:81") })
 
+	st := openData(t, s.data)
+	for _, key := range []string{"/calico/v1/host/" + h.name + "/workload/openstack/vm/endpoint/" + port.ID, "/calico/v1/policy/profile/openstack-sg-" + group.ID + "/rules"} {
+		before, err := st.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: key, Delete: true}}); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "what somebody deleted to be back at "+key, func() bool {
+			now, err := st.Get(t.Context(), key)
+			return err == nil && string(now.Value) == string(before.Value)
+		})
+	}
+	within(t, "the machine to be reached as before", func() bool { return connects(s.ctl, "10.65.0.4:81") })
+
 	set := func(attributes map[string]any) {
 		if err := c.call(t.Context(), http.MethodPut, "/v2.0/ports/"+port.ID, map[string]any{"port": attributes}, nil); err != nil {
 			t.Fatal(err)
@@ -84,7 +102,6 @@ func TestRoutedNetwork(t *testing.T) {
 		return text
 	}
 	within(t, "the deleted port's route to go", func() bool { return !strings.Contains(routes(), "10.65.0.4") })
-	st := openData(t, s.data)
 	for _, prefix := range []string{"/calico/v1/host/" + h.name + "/workload/", "/calico/felix/v1/host/" + h.name + "/workload/"} {
 		within(t, prefix+" to be empty", func() bool {
 			kvs, _, err := st.List(t.Context(), prefix)

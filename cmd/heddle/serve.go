@@ -202,7 +202,8 @@ type server struct {
 func (s *server) build() error {
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
 		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), newLookout(s.store, s.log, s.metrics), newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.replica, s.statuses, control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")))
+	}), newLookout(s.store, s.log, s.metrics), newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.replica, s.statuses,
+		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")))
 	s.metrics.Register(s.figures)
 	if err := s.addIdentity(); err != nil {
 		return err

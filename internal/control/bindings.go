@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
-	"time"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
@@ -27,21 +25,15 @@ type Bindings struct {
 	service *Service
 	log     *slog.Logger
 	ready   chan struct{}
-	wake    chan struct{} // holds a token while there are marks
-
-	mu     sync.Mutex
-	marked map[string]bool // ids of ports
+	marked  *marks[struct{}] // ids of ports
 }
 
 // rebindAtOnce is how many ports are bound in one transaction: each is a few operations and some kilobytes.
 const rebindAtOnce = 64
 
-// Pauses between attempts after one that failed.
-const leastPause, mostPause = 100 * time.Millisecond, 30 * time.Second
-
 // NewBindings returns the task, which follows the service's replica from when that runs.
 func NewBindings(s *Service, r *replica.Replica, log *slog.Logger) *Bindings {
-	b := &Bindings{service: s, log: log, ready: make(chan struct{}), wake: make(chan struct{}, 1), marked: map[string]bool{}}
+	b := &Bindings{service: s, log: log, ready: make(chan struct{}), marked: newMarks[struct{}]()}
 	r.OnChange(b.notice)
 	return b
 }
@@ -80,15 +72,8 @@ func portsOfHost(r records.Reader, c replica.Changed) iter.Seq[*neutron.Port] {
 }
 
 func (b *Bindings) mark(r records.Reader, p *neutron.Port) {
-	if !misbound(r, p) {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.marked[p.ID] = true
-	select {
-	case b.wake <- struct{}{}:
-	default: // awake already
+	if misbound(r, p) {
+		b.marked.add(p.ID, struct{}{})
 	}
 }
 
@@ -115,42 +100,21 @@ func interfaceFree(r records.Reader, hostID, name string) bool {
 // Run binds what is marked until ctx ends.
 func (b *Bindings) Run(ctx context.Context) error {
 	close(b.ready)
-	pause := leastPause
-	var again <-chan time.Time // after a failure
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.wake:
-		case <-again:
-		}
-		err := b.pass(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			b.log.Warn("ports cannot be bound anew", "error", err, "retry", pause)
-			again = time.After(pause)
-			pause = min(2*pause, mostPause)
-		default:
-			again, pause = nil, leastPause
-		}
-	}
+	b.marked.follow(ctx, b.log, "ports cannot be bound anew", b.pass)
+	return nil
 }
 
 // pass binds all marked ports, some at once, and returns the last error; the ports it concerns stay marked.
 func (b *Bindings) pass(ctx context.Context) error {
-	b.mu.Lock()
-	ids := slices.Sorted(maps.Keys(b.marked))
-	clear(b.marked)
-	b.mu.Unlock()
 	var last error
 	changed := 0
-	for part := range slices.Chunk(ids, rebindAtOnce) {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(b.marked.take())), rebindAtOnce) {
 		n, err := b.service.rebind(ctx, part)
 		if err != nil {
 			last = err
-			b.keep(part)
+			for _, id := range part {
+				b.marked.keep(id, struct{}{})
+			}
 		}
 		changed += n
 	}
@@ -158,14 +122,6 @@ func (b *Bindings) pass(ctx context.Context) error {
 		b.log.Info("ports bound anew, since hosts came or went", "ports", changed)
 	}
 	return last
-}
-
-func (b *Bindings) keep(ids []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, id := range ids {
-		b.marked[id] = true
-	}
 }
 
 // rebind makes the bindings of ports true in one transaction, and returns how many were not.

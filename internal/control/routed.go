@@ -56,15 +56,11 @@ func (o *operation) deriveEndpoint(old, p *neutron.Port, n *neutron.Network) err
 	if !translate.HasEndpoint(p, n) {
 		return nil
 	}
-	subnets := make([]*neutron.Subnet, 0, len(p.FixedIPs))
-	for _, f := range p.FixedIPs {
-		s, err := schema.Subnets.Get(o.tx, f.SubnetID)
-		if err != nil {
-			return err
-		}
-		subnets = append(subnets, s)
+	e, err := o.endpoint(o.tx, p, n)
+	if err != nil {
+		return err
 	}
-	return o.putKey(translate.EndpointKey(p), translate.Endpoint(p, n, subnets, o.opts.DNSDomain))
+	return o.putKey(translate.EndpointKey(p), e)
 }
 
 // dropEndpoint deletes the endpoint of a port.
@@ -192,10 +188,8 @@ func (o *operation) checkRoutedOverlap(s *neutron.Subnet, n *neutron.Network) er
 // openRouted gets the site ready for its first routed network: agents take tap interfaces for workloads and report how
 // endpoints fare, and groups that were there before have their profiles. Settings that say so already are not written.
 func (o *operation) openRouted(ctx context.Context) error {
-	for n := range schema.Networks.All(o.tx) {
-		if n.Routed() {
-			return nil
-		}
+	if hasRouted(o.tx) {
+		return nil
 	}
 	if err := errors.Join(
 		o.setting(ctx, "InterfacePrefix", withPrefix),

@@ -8,8 +8,11 @@ import (
 	"heddle/internal/neutron"
 )
 
-// ProfileID is the profile of a security group (spec 18).
-func ProfileID(group string) string { return "openstack-sg-" + group }
+// ProfilePrefix begins the ids of security groups' profiles (spec 18).
+const ProfilePrefix = "openstack-sg-"
+
+// ProfileID is the profile of a security group.
+func ProfileID(group string) string { return ProfilePrefix + group }
 
 // Profile translates a group with its rules. Its members carry its id as a tag, by which rules of other groups name them.
 // A rule for which Calico's model has no words allows nothing: it is left out. That are rules on ports of other protocols
