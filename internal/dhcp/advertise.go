@@ -43,9 +43,13 @@ type advertiser struct {
 	ports map[string][]byte // by interface: its advertisement
 }
 
-// newAdvertiser opens the socket in the network namespace of the caller.
+// newAdvertiser opens the socket in the network namespace of the caller. Where the kernel has no IPv6, nil: it advertises
+// nothing.
 func newAdvertiser(log *slog.Logger) (*advertiser, error) {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_ICMPV6)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("socket for router advertisements: %w", err)
 	}
@@ -69,6 +73,9 @@ func newAdvertiser(log *slog.Logger) (*advertiser, error) {
 
 // apply makes the ports' advertisements those that are sent, and tells at once what is new.
 func (a *advertiser) apply(ports []plan.Port) {
+	if a == nil {
+		return
+	}
 	now := map[string][]byte{}
 	for _, p := range ports {
 		if p.Advertisement != nil {
@@ -110,6 +117,9 @@ func (a *advertiser) send(name string, message []byte) {
 
 // Run answers those who ask, and tells all from time to time, until ctx ends.
 func (a *advertiser) Run(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
 	go func() {
 		<-ctx.Done()
 		a.socket.Close()

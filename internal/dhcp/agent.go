@@ -90,6 +90,7 @@ type Agent struct {
 	router  *advertiser
 	plan    *plan.Plan // in force; nil before the first
 	isReady bool
+	noIPv6  string // why this host has none; "": it has
 
 	mu     sync.Mutex
 	lack   string // what it waits for, or what fails
@@ -192,7 +193,10 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-again.C:
 			a.replan(again)
 		case <-look.C:
-			if a.plan != nil {
+			switch {
+			case a.lookForIPv6():
+				a.replan(again)
+			case a.plan != nil:
 				a.applyAll(again)
 			}
 		case l := <-s.lines:
@@ -220,6 +224,7 @@ func (a *Agent) loop(ctx context.Context) error {
 
 // replan makes a plan of what there is now, and has it done.
 func (a *Agent) replan(again *time.Timer) {
+	a.lookForIPv6()
 	p, waits := a.feed.plan(a.opts.Plan)
 	if p == nil {
 		a.lacks("waits for " + waits)
@@ -229,6 +234,21 @@ func (a *Agent) replan(again *time.Timer) {
 	a.plan = p
 	a.applyAll(again)
 	a.router.apply(p.Ports)
+}
+
+// lookForIPv6 finds whether this host has IPv6, and says when that has changed.
+func (a *Agent) lookForIPv6() (changed bool) {
+	lack := lackOfIPv6(a.opts.Plan.Device)
+	switch {
+	case lack == a.noIPv6:
+		return false
+	case lack == "":
+		a.log.Info("the host has IPv6 again: IPv6 addresses are served")
+	case a.noIPv6 == "":
+		a.log.Warn("the host has no IPv6: IPv6 addresses are not served, IPv4 is", "why", lack)
+	}
+	a.noIPv6, a.opts.Plan.NoIPv6 = lack, lack != ""
+	return true
 }
 
 // applyAll has the plan done. What fails is tried again.

@@ -46,51 +46,6 @@ func TestLease(t *testing.T) {
 	l.until("dnsmasq to end", func() bool { return !alive(pid) })
 }
 
-// TestIPv6 gives a machine its address by DHCPv6 and its router by an advertisement.
-func TestIPv6(t *testing.T) {
-	t.Parallel()
-	l := newLab(t)
-	m := l.machine(1)
-	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
-	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
-	l.put(m.endpoint("10.65.0.7", "a", "2001:db8:65::7", "b"))
-	l.start()
-	l.serving(1)
-	m.wantLease("10.65.0.7")
-	if got, said := m.ask6(); got != "2001:db8:65::7" {
-		t.Errorf("got %q:\n%s", got, said)
-	}
-	l.until("a default route", func() bool { return strings.Contains(m.output("ip", "-6", "route"), "default via fe80::") })
-	if text := m.output("ip", "-6", "route"); strings.Contains(text, "2001:db8:65::/64") {
-		t.Errorf("the prefix is on the link:\n%s", text)
-	}
-}
-
-// TestTwoIPv6Networks has each machine learn its own network alone: one gets its address by DHCPv6, the other makes one.
-func TestTwoIPv6Networks(t *testing.T) {
-	t.Parallel()
-	l := newLab(t)
-	managed, own := l.machine(1), l.machine(2)
-	l.put(subnet("b", "2001:db8:b::/64", "2001:db8:b::1", `, "network_id": "n1"`))
-	l.put(subnet("c", "2001:db8:c::/64", "2001:db8:c::1", `, "network_id": "n2", "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"`))
-	l.put(managed.endpoint("2001:db8:b::7", "b"))
-	l.put(own.endpoint("2001:db8:c:0:65:ff:fe00:2", "c"))
-	l.start()
-	l.serving(1)
-	l.until("a default route and an address", func() bool {
-		return strings.Contains(own.output("ip", "-6", "route"), "default via fe80::") && strings.Contains(own.output("ip", "-6", "addr"), "2001:db8:c:0:65:ff:fe00:2/64")
-	})
-	l.until("a default route", func() bool { return strings.Contains(managed.output("ip", "-6", "route"), "default via fe80::") })
-	if got, said := managed.ask6(); got != "2001:db8:b::7" {
-		t.Errorf("got %q:\n%s", got, said)
-	}
-	for m, other := range map[*machine]string{managed: "2001:db8:c:", own: "2001:db8:b:"} {
-		if text := m.output("ip", "-6", "addr") + m.output("ip", "-6", "route"); strings.Contains(text, other) {
-			t.Errorf("machine %d knows the other's network:\n%s", m.n, text)
-		}
-	}
-}
-
 // TestStoreAway serves on while etcd is away, and takes what changed in between, even what etcd has forgotten since.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,11 @@ const patience = 20 * time.Second
 func TestMain(m *testing.M) {
 	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
 		o.Store, o.Log = st, log
+		if os.Getenv(withoutInet6) != "" {
+			if err := denyInet6(); err != nil {
+				return err
+			}
+		}
 		return New(o).Run(ctx)
 	})
 	os.Exit(m.Run())
@@ -38,6 +43,7 @@ type lab struct {
 	st      *store.Etcd
 	host    *nettest.Namespace
 	options Options
+	env     []string // of the agent, beside that of the test
 	log     *nettest.Log
 	cmd     *exec.Cmd
 }
@@ -80,7 +86,10 @@ func (l *lab) put(pairs ...string) { l.t.Helper(); storetest.Put(l.t, l.st, pair
 // start runs the agent on the host.
 func (l *lab) start() {
 	l.t.Helper()
-	l.cmd = storetest.StartAgent(l.t, l.host.Start, l.dataDir, l.options, l.log)
+	l.cmd = storetest.StartAgent(l.t, func(cmd *exec.Cmd) error {
+		cmd.Env = append(cmd.Env, l.env...)
+		return l.host.Start(cmd)
+	}, l.dataDir, l.options, l.log)
 }
 
 // kill ends the agent without a word.
