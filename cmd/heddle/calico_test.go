@@ -126,7 +126,7 @@ func TestGuidesDocuments(t *testing.T) {
 	t.Parallel()
 	r, data := startServer(t)
 	count := 0
-	for _, guide := range []string{"guides/calico.md", "guides/bgp.md"} {
+	for _, guide := range []string{"guides/calico.md", "guides/bgp.md", "guides/dhcp.md"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "docs", guide))
 		if err != nil {
 			t.Fatal(err)

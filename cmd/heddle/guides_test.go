@@ -6,10 +6,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"heddle/internal/dhcp/oslo"
 )
 
-// commandLine finds calls of heddle in guides and unit files: at the begin of a line or after another command.
-var commandLine = regexp.MustCompile(`(?m)(?:^    |^ExecStart=|exec |-- |=… )(?:/usr/local/bin/)?heddle ([a-z].*)$`)
+// commandLine finds calls of heddle, by one of its names, in guides and unit files: at the begin of a line or after another
+// command.
+var commandLine = regexp.MustCompile(`(?m)(?:^    |^ExecStart=|exec |-- |=… )(?:/usr/local/bin/)?(heddle|` + calicoDHCPAgent + `) ([a-z-].*)$`)
 
 // TestGuides holds the commands in the guides and units against the commands there are: names, flags and arguments.
 func TestGuides(t *testing.T) {
@@ -30,13 +33,27 @@ func TestGuides(t *testing.T) {
 		}
 		for _, m := range commandLine.FindAllStringSubmatch(string(raw), -1) {
 			count++
-			if err := parse(shellWords(m[1])); err != nil {
-				t.Errorf("%s: heddle %s: %v", file, m[1], err)
+			if err := parse(asCalled(append([]string{m[1]}, shellWords(m[2])...))); err != nil {
+				t.Errorf("%s: %s %s: %v", file, m[1], m[2], err)
 			}
 		}
 	}
 	if count < 20 {
 		t.Errorf("only %d commands found in %v", count, files)
+	}
+}
+
+// TestUnitsLeaveDnsmasq: a DHCP agent that is restarted by systemd leaves its dnsmasq to the next one.
+func TestUnitsLeaveDnsmasq(t *testing.T) {
+	t.Parallel()
+	for _, unit := range []string{"heddle-agent", calicoDHCPAgent} {
+		raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "files", unit+".service"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(raw), "\nKillMode=process\n") {
+			t.Errorf("%s.service: want KillMode=process, so that leases go on", unit)
+		}
 	}
 }
 
@@ -99,6 +116,26 @@ func shellWords(line string) []string {
 	}
 	flush()
 	return words
+}
+
+// TestNeutronOptions reads the group calico as a guide shows it.
+func TestNeutronOptions(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "dhcp.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile(`(?m)^    \[calico\]\n(?:    .*\n)+`).FindString(string(raw))
+	file := filepath.Join(t.TempDir(), "ml2_conf.ini")
+	writeFile(t, file, strings.ReplaceAll(block, "    ", ""))
+	s, err := (&dhcpAgentConfig{files: []string{file}}).settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := oslo.Etcd{Endpoint: "https://192.0.2.1:2379", CACertFile: "/etc/neutron/etcd/ca.crt", CertFile: "/etc/neutron/etcd/client.crt", KeyFile: "/etc/neutron/etcd/client.key"}
+	if s.Etcd != want {
+		t.Errorf("%+v, want %+v", s.Etcd, want)
+	}
 }
 
 // TestConfigurations parses the file that the guides start from, and the settings in them.
