@@ -14,7 +14,7 @@
 //	hosts/…          a file for each endpoint, which dnsmasq reads when it appears or changes
 //	opts             options of each subnet
 //	addn_hosts/…     a file with names for DNS for each endpoint
-//	leases.0|1       the leases; a new instance takes the other name
+//	leases.…         the leases; each instance has a file of its own
 //	pid, log         the process that serves, and what it says; emptied when it is long and has been read
 //	dns.pid, dns.log the same of the one that answers DNS
 package dhcp

@@ -2,6 +2,7 @@ package dhcp
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,8 +27,13 @@ const (
 	namesArgument = "--hostsdir="
 )
 
-// leaseFiles are the lease files, which instances use in turn.
-func leaseFiles() [2]string { return [2]string{"leases.0", "leases.1"} }
+// leaseFiles are the lease files. Each instance has one while it runs, and some may be about to end.
+func leaseFiles() (names [8]string) {
+	for i := range names {
+		names[i] = fmt.Sprintf("leases.%d", i)
+	}
+	return names
+}
 
 // write replaces a file in one step. The new contents are written where dnsmasq does not look.
 func write(dir, name, contents string) error {

@@ -2,6 +2,8 @@ package dhcp
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unsafe"
@@ -80,6 +82,54 @@ func TestIPv6Gateways(t *testing.T) {
 			m.with("2001:db8:65::7")
 			m.wantName(device, "vm1.example.org", "2001:db8:65::7") // the server that it was told of
 		})
+	}
+}
+
+// TestIPv6LeaseDuringChangeOver has an instance give a lease after the next one's leases were written: it is known to one
+// after that, which comes by itself.
+func TestIPv6LeaseDuringChangeOver(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	dir := t.TempDir()
+	shut, open := filepath.Join(dir, "shut"), filepath.Join(dir, "dnsmasq")
+	// A dnsmasq that takes its time while a file is there.
+	script := "#!/bin/sh\ncase $1 in --dhcp*) [ ! -e " + shut + " ] || { mv " + shut + " " + shut + ".seen; while [ -e " + shut + ".seen ]; do sleep 0.02; done; };; esac\nexec dnsmasq \"$@\"\n"
+	if err := os.WriteFile(open, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.options.Program = open
+	m, other := l.machine(1), l.machine(2)
+	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
+	l.put(subnet("c", "10.66.0.0/24", "10.66.0.1", ""))
+	l.put(m.endpoint("2001:db8:65::7", "b"))
+	l.start()
+	l.serving(1)
+	if err := os.WriteFile(shut, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.put(other.endpoint("10.66.0.8", "c"))
+	l.until("the next instance to start", func() bool {
+		_, err := os.Stat(shut + ".seen")
+		return err == nil
+	})
+	if got, said := m.ask6(); got != "2001:db8:65::7" {
+		t.Fatalf("got %q:\n%s", got, said)
+	}
+	if err := os.Remove(shut + ".seen"); err != nil {
+		t.Fatal(err)
+	}
+	l.serving(3)
+	var args []string
+	l.do(func() error {
+		args = arguments(l.pid())
+		return nil
+	})
+	if len(args) == 0 {
+		t.Fatal("no dnsmasq serves")
+	}
+	raw, err := os.ReadFile(strings.TrimPrefix(args[0], leaseArgument))
+	if err != nil || !strings.Contains(string(raw), " 2001:db8:65::7 ") {
+		t.Errorf("it does not know the lease: %v\n%s", err, raw)
 	}
 }
 

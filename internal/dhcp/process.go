@@ -3,6 +3,7 @@ package dhcp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/calico"
 )
 
 // process is a dnsmasq: one that this agent started, or one that an agent before it left running.
@@ -22,6 +25,8 @@ type process struct {
 	// killed: it was told to end, so its end is no news.
 	killed bool
 	pidfd  int // -1: it is our child
+	// held are who had which address when another instance was started that is to take over; nil before that.
+	held map[netip.Addr]calico.MAC
 }
 
 // exit is the end of a process, with why as far as that is known.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,8 +45,10 @@ type server struct {
 	holders       map[netip.Addr]calico.MAC // of addresses, as the newest instance came to know them first
 	interfaces    map[string]string         // by MAC, address and itself
 	serving, next *process
-	stale         bool      // the newest instance does not serve the plan until it is started again
-	dueAt         time.Time // of restartDue; zero: it does not run
+	inUse         map[string]*process // by name of the lease file
+	missed        string              // leases that the instance that serves does not know, as those before it gave them late
+	stale         bool                // the newest instance does not serve the plan until it is started again
+	dueAt         time.Time           // of restartDue; zero: it does not run
 	retry         backoff
 	probe         probe
 	started       int    // instances, in all
@@ -56,7 +59,7 @@ func newServer(o Options) *server {
 	return &server{dir: o.Plan.Dir, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
 		lines: make(chan line, 64), ends: make(chan exit, 4),
 		restartDue: stopped(), startDue: stopped(), probeDue: stopped(),
-		probe: probe{dir: o.Plan.Dir, file: filepath.Join(plan.HostsDir, probeFile)}}
+		inUse: map[string]*process{}, probe: probe{dir: o.Plan.Dir, file: filepath.Join(plan.HostsDir, probeFile)}}
 }
 
 func stopped() *time.Timer {
@@ -91,6 +94,7 @@ func (s *server) open() (err error) {
 	if s.serving == nil {
 		return nil
 	}
+	s.inUse[s.serving.file] = s.serving
 	s.running = plan.Found(s.serving.args, files)
 	s.log.Info("adopted the dnsmasq that runs", "pid", s.serving.pid)
 	s.serves()
@@ -200,11 +204,13 @@ func (s *server) restart() {
 }
 
 func (s *server) startNext() error {
-	name := leaseFiles()[0]
-	if s.serving != nil && s.serving.file == name {
-		name = leaseFiles()[1]
+	names := leaseFiles()
+	free := slices.IndexFunc(names[:], func(name string) bool { return s.inUse[name] == nil })
+	if free < 0 {
+		return errors.New("those before it have not ended")
 	}
-	leases := s.plan.Leases(s.lastLeases(), s.holders, time.Now())
+	name := names[free]
+	leases := s.plan.Leases(s.lastLeases()+s.missed, s.holders, time.Now())
 	if err := write(s.dir, name, leases); err != nil {
 		return err
 	}
@@ -213,6 +219,10 @@ func (s *server) startNext() error {
 		return err
 	}
 	s.started++
+	s.inUse[name] = p
+	if s.serving != nil {
+		s.serving.held = s.holders
+	}
 	s.next, s.stale = p, false
 	s.holders = plan.Holders(s.plan.Files)
 	s.running = plan.Started(s.plan)
@@ -270,7 +280,7 @@ func (s *server) takeOver() {
 	}
 	s.note(write(s.dir, pidFile, strconv.Itoa(s.serving.pid)+"\n"), "keep the number of the process")
 	s.log.Info("dnsmasq serves", "pid", s.serving.pid, "endpoints", len(s.plan.Ports))
-	s.problem = ""
+	s.problem, s.missed = "", ""
 	s.serves()
 	if s.stale {
 		s.restartIn(0)
@@ -288,6 +298,9 @@ func (s *server) serves() {
 // ended takes the end of a process.
 func (s *server) ended(e exit) {
 	e.p.close()
+	if s.inUse[e.p.file] == e.p {
+		delete(s.inUse, e.p.file)
+	}
 	switch e.p {
 	case s.next:
 		s.next = nil
@@ -300,6 +313,24 @@ func (s *server) ended(e exit) {
 			return // it takes over in any case
 		}
 		s.failed(e.why)
+	default:
+		s.recover(e.p)
+	}
+}
+
+// recover finds the IPv6 leases that an instance has given after the lease file of the one that took over was written, which
+// therefore does not know them: machines would lose them when they renew. Another restart, which nobody waits for, tells
+// it.
+func (s *server) recover(before *process) {
+	if before.held == nil || s.serving == nil {
+		return
+	}
+	raw, err := os.ReadFile(filepath.Join(s.dir, before.file))
+	s.note(err, "read the leases")
+	s.missed += plan.MissingLeases(s.plan.Leases(string(raw), before.held, time.Now()), s.lastLeases()+s.missed)
+	if s.missed != "" {
+		s.log.Debug("dnsmasq starts again to know leases that the one before gave last", "leases", s.missed)
+		s.restartIn(gather)
 	}
 }
 

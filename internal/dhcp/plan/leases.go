@@ -14,6 +14,8 @@ import (
 // nothing had happened: the server's identity and the leases of addresses that their machines still have are kept, and
 // each IPv4 address has a lease. Others are gone, so that another machine can have the address at once.
 //
+// Of several leases of an address the first counts.
+//
 // An IPv6 lease does not say whose it is. It is dropped when before, who held which address when the old content was
 // written ([Holders]), names another machine than the plan does.
 func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Time) string {
@@ -21,11 +23,15 @@ func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Tim
 	var text strings.Builder
 	leased := map[netip.Addr]bool{}
 	var v6 []string
+	identified := false
 	for line := range strings.Lines(old) {
 		line = strings.TrimRight(line, "\r\n")
 		fields := strings.Fields(line)
 		if len(fields) == 2 && fields[0] == "duid" {
-			v6 = append(v6, line)
+			if !identified {
+				v6 = append(v6, line)
+			}
+			identified = true
 			continue
 		}
 		ip, ok := keptLease(fields, before, after)
@@ -35,6 +41,7 @@ func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Tim
 			leased[ip] = true
 			text.WriteString(line + "\n")
 		default:
+			leased[ip] = true
 			v6 = append(v6, line)
 		}
 	}
@@ -44,6 +51,24 @@ func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Tim
 		text.WriteString(line + "\n")
 	}
 	return text.String()
+}
+
+// MissingLeases are the lines of those IPv6 leases of a lease file that another one lacks, by address. An instance that is
+// taken over from may have given them since the other was written. IPv4 is never missing: each address has a lease.
+func MissingLeases(of, in string) string {
+	there := map[string]bool{}
+	for line := range strings.Lines(in) {
+		if fields := strings.Fields(line); len(fields) == 5 {
+			there[fields[2]] = true
+		}
+	}
+	var missing strings.Builder
+	for line := range strings.Lines(of) {
+		if fields := strings.Fields(line); len(fields) == 5 && strings.Contains(fields[2], ":") && !there[fields[2]] {
+			missing.WriteString(strings.TrimRight(line, "\n") + "\n")
+		}
+	}
+	return missing.String()
 }
 
 // keptLease tells the address of a lease that its machine still has.
