@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -43,22 +44,19 @@ func (f *fleet) subnet() (string, string) {
 
 // plug makes the interfaces of count machines from first on. The length of their queues is set last, which has the kernel
 // let packets out at once: by itself it does up to a second after the other end of a pair has come up.
-func (f *fleet) plug(t testing.TB, first, count int) {
-	t.Helper()
-	var make, host []string
+func (f *fleet) plug(first, count int) error {
+	var links, taps, queues []string
 	for n := first; n < first+count; n++ {
 		m := machine{n: n}
-		make = append(make, fmt.Sprintf("link add e%d address %s type veth peer name %s netns %s", n, m.mac(), m.tap(), f.host.Name), fmt.Sprintf("link set e%d up", n))
-		host = append(host, "link set "+m.tap()+" up", "link set "+m.tap()+" txqueuelen 1001")
+		links = append(links, fmt.Sprintf("link add e%d address %s type veth peer name %s netns %s", n, m.mac(), m.tap(), f.host.Name), fmt.Sprintf("link set e%d up", n))
+		taps = append(taps, "link set "+m.tap()+" up", "link set "+m.tap()+" txqueuelen 1001")
+		queues = append(queues, fmt.Sprintf("link set e%d txqueuelen 1001", n))
 	}
-	f.ns.MustIP(t, make...)
-	f.host.MustIP(t, host...)
-	make = nil
-	for n := first; n < first+count; n++ {
-		make = append(make, fmt.Sprintf("link set e%d txqueuelen 1001", n))
-	}
-	f.ns.MustIP(t, make...)
+	return cmp.Or(f.ns.IP(links...), f.host.IP(taps...), f.ns.IP(queues...))
 }
+
+// unplug takes a machine's interfaces away.
+func (f *fleet) unplug(n int) error { return f.ns.IP(fmt.Sprintf("link delete e%d", n)) }
 
 // endpoint is the key and value of a machine's endpoint.
 func (f *fleet) endpoint(n int, address string) (string, string) {
@@ -69,7 +67,9 @@ func (f *fleet) endpoint(n int, address string) (string, string) {
 // populate plugs machines in, writes their endpoints, and has each take a lease.
 func (f *fleet) populate(t testing.TB, count int) {
 	t.Helper()
-	f.plug(t, 0, count)
+	if err := f.plug(0, count); err != nil {
+		t.Fatal(err)
+	}
 	f.put(f.subnet())
 	var pairs []string
 	for n := range count {
@@ -80,11 +80,9 @@ func (f *fleet) populate(t testing.TB, count int) {
 	f.start()
 	f.serving(1)
 	for n := range count {
-		c := f.client(t, n)
-		if got, err := c.try(); err != nil || got.String() != address(n) {
-			t.Fatalf("machine %d: got %s, %v", n, got, err)
+		if err := f.lease(n, address(n)); err != nil {
+			t.Fatal(err)
 		}
-		c.close()
 	}
 }
 
@@ -97,11 +95,10 @@ type client struct {
 }
 
 // client opens a socket on a machine's interface.
-func (f *fleet) client(t testing.TB, n int) *client {
-	t.Helper()
+func (f *fleet) client(n int) (*client, error) {
 	mac, err := packet.ParseMAC((&machine{n: n}).mac())
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	c := &client{mac: mac}
 	err = f.ns.Do(func() error {
@@ -118,10 +115,27 @@ func (f *fleet) client(t testing.TB, n int) *client {
 			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Ifindex: link.Index})) // in network byte order
 	})
 	if err != nil {
-		t.Fatalf("DHCP client of machine %d: %v", n, err)
+		return nil, fmt.Errorf("DHCP client of machine %d: %w", n, err)
 	}
 	c.renew()
-	return c
+	return c, nil
+}
+
+// lease has a machine ask for an address with one message of each kind; it must get this one.
+func (f *fleet) lease(n int, address string) error {
+	c, err := f.client(n)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	got, err := c.try()
+	if err == nil && got.String() != address {
+		err = fmt.Errorf("got %s, want %s", got, address)
+	}
+	if err != nil {
+		return fmt.Errorf("machine %d: %w", n, err)
+	}
+	return nil
 }
 
 func (c *client) close() { c.file.Close() }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"heddle/calico"
@@ -36,6 +37,7 @@ type server struct {
 	said         *os.File // where the instances log to
 	reader       *logReader
 
+	retiring                       sync.WaitGroup // instances that another has taken over from
 	lines                          chan line
 	ends                           chan exit
 	restartDue, startDue, probeDue *time.Timer
@@ -110,6 +112,7 @@ func (s *server) close() {
 	if s.next != nil { // nobody would hear when it listens
 		s.note(s.next.kill(), "end an instance that was starting")
 	}
+	s.retiring.Wait()
 	if s.said != nil {
 		s.said.Close()
 	}
@@ -269,14 +272,14 @@ func (s *server) hear(l line) {
 	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", l.attributes(s.interfaces)...)
 }
 
-// takeOver ends the instance before the one that now listens. It comes in time: packets to both are answered twice, but
-// the one before refuses what it does not know.
+// takeOver ends the instance before the one that now listens.
 func (s *server) takeOver() {
 	before := s.serving
 	s.serving, s.next = s.next, nil
 	s.startDue.Stop()
 	if before != nil {
-		s.note(before.kill(), "end the dnsmasq before")
+		s.retire(before)
+		s.retry = backoff{} // that one did not fail
 	}
 	s.note(write(s.dir, pidFile, strconv.Itoa(s.serving.pid)+"\n"), "keep the number of the process")
 	s.log.Info("dnsmasq serves", "pid", s.serving.pid, "endpoints", len(s.plan.Ports))

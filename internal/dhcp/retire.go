@@ -1,0 +1,150 @@
+package dhcp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An instance may have received requests that it has not yet read when another takes over. Those that came before the
+// other listened, it alone can answer; so it does before it ends. What comes later is broadcast to both, and only the new
+// one may answer: the old one would refuse machines that it does not know.
+
+const (
+	// drainPatience is how long an instance may take for what it has received, and then for its end.
+	drainPatience = time.Second
+	drainLook     = time.Millisecond
+
+	portDHCPv4, portDHCPv6 = 67, 547
+)
+
+// retire has an instance answer what it has received, and ends it. It does not wait; close does.
+func (s *server) retire(p *process) {
+	pidfd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return // it has ended
+	}
+	if err != nil {
+		s.note(errors.Join(err, p.kill()), "end the dnsmasq before")
+		return
+	}
+	p.killed = true
+	sockets, err := takeSockets(p.pid, pidfd)
+	if err != nil { // it ends at once then, as well as it may
+		s.log.Debug("cannot see what the dnsmasq before has yet to answer", "pid", p.pid, "err", err)
+	}
+	s.retiring.Go(func() {
+		defer unix.Close(pidfd)
+		drain(sockets)
+		s.note(end(pidfd), "end the dnsmasq before")
+	})
+}
+
+// end has a process finish what it is at, and end.
+func end(pidfd int) error {
+	if err := unix.PidfdSendSignal(pidfd, unix.SIGTERM, nil, 0); err != nil {
+		return unlessGone(err)
+	}
+	until := time.Now().Add(drainPatience)
+	for left := drainPatience; left > 0; left = time.Until(until) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n == 1 || err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return unlessGone(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0))
+}
+
+// unlessGone is the error of a signal that had somebody to go to.
+func unlessGone(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// drain waits until sockets of another process hold nothing that it has not read, and closes this process's copies.
+func drain(sockets []int) {
+	tick := time.NewTicker(drainLook)
+	defer tick.Stop()
+	for until := time.Now().Add(drainPatience); waiting(sockets) && time.Now().Before(until); {
+		<-tick.C
+	}
+	for _, fd := range sockets {
+		unix.Close(fd)
+	}
+}
+
+// waiting says whether a socket holds a packet.
+func waiting(sockets []int) bool {
+	for _, fd := range sockets {
+		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil && n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// takeSockets gives this process copies of those on which another serves DHCP, after it has kept broadcasts from them.
+func takeSockets(pid, pidfd int) (sockets []int, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, f := range found {
+		target, err := os.Readlink(dir + "/" + f.Name())
+		if err != nil || !strings.HasPrefix(target, "socket:") {
+			continue
+		}
+		number, err := strconv.Atoi(f.Name())
+		if err != nil {
+			continue
+		}
+		fd, err := unix.PidfdGetfd(pidfd, number, 0)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		filter := broadcastFilter(fd)
+		if filter == nil {
+			unix.Close(fd)
+			continue
+		}
+		errs = append(errs, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
+		sockets = append(sockets, fd)
+	}
+	return sockets, errors.Join(errs...)
+}
+
+// broadcastFilter drops what a DHCP socket is sent along with all others that serve DHCP; nil for other sockets. What is
+// sent to an address reaches one socket alone, and passes.
+func broadcastFilter(fd int) []unix.SockFilter {
+	const netOff = 0xfff00000 // SKF_NET_OFF: from the network header
+	var load unix.SockFilter
+	var group uint32
+	switch a, _ := unix.Getsockname(fd); a := a.(type) {
+	case *unix.SockaddrInet4:
+		if a.Port != portDHCPv4 {
+			return nil
+		}
+		load, group = unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: netOff + 16}, 0xffffffff // destination
+	case *unix.SockaddrInet6:
+		if a.Port != portDHCPv6 {
+			return nil
+		}
+		load, group = unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: netOff + 24}, 0xff // its first byte
+	default:
+		return nil
+	}
+	return []unix.SockFilter{load,
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: group},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff}}
+}
