@@ -271,6 +271,7 @@ func (a *Agent) applyAll(again *time.Timer) {
 func (a *Agent) report() {
 	a.mu.Lock()
 	a.status.serving, a.status.started = a.server.serving != nil, a.server.started
+	a.status.answering = a.resolver.running != nil && a.resolver.problem == ""
 	if a.plan != nil {
 		a.status.served, a.status.waiting, a.status.problems = len(a.plan.Ports), len(a.plan.Waiting), len(a.plan.Problems)
 	}

@@ -11,7 +11,7 @@ import (
 // status is what an agent tells of itself.
 type status struct {
 	served, waiting, problems, started int
-	serving                            bool
+	serving, answering                 bool
 }
 
 // Metrics are the agent's figures.
@@ -19,17 +19,21 @@ func (a *Agent) Metrics() []telemetry.Value {
 	a.mu.Lock()
 	s := a.status
 	a.mu.Unlock()
-	serving := 0
-	if s.serving {
-		serving = 1
-	}
 	return []telemetry.Value{
 		gauge("heddle_dhcp_endpoints", "Endpoints of this host that dnsmasq serves.", s.served),
 		gauge("heddle_dhcp_endpoints_waiting", "Endpoints of this host that are not served; the log says why.", s.waiting),
 		gauge("heddle_dhcp_problems", "Objects in etcd that could not be honoured; the log names them.", s.problems),
-		gauge("heddle_dhcp_serving", "1 while a dnsmasq serves; there is none without endpoints.", serving),
+		gauge("heddle_dhcp_serving", "1 while a dnsmasq serves; there is none without endpoints.", one(s.serving)),
+		gauge("heddle_dhcp_dns_serving", "1 while a dnsmasq answers DNS; there is none without endpoints.", one(s.answering)),
 		{Name: "heddle_dhcp_starts_total", Help: "Times that a dnsmasq was started.", Kind: telemetry.Counter, Value: float64(s.started)},
 	}
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func gauge(name, help string, n int) telemetry.Value {
