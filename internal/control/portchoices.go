@@ -39,7 +39,7 @@ func (o *operation) changeMAC(p *neutron.Port, v neutron.Values) error {
 		return nil
 	case p.BoundHostID != "":
 		return conflict("PortBound", "Unable to complete operation on port %s, port is already bound, port type: %s, old_mac %s, new_mac %s.",
-			p.ID, vifBound, p.MACAddress, want)
+			p.ID, o.portView(o.tx, p).VIFType, p.MACAddress, want)
 	case strings.HasPrefix(p.DeviceOwner, ownerNetworkPrefix):
 		return conflict("UnsupportedPortDeviceOwner", "Operation mac address update is not supported for device_owner %s on port %s.",
 			p.DeviceOwner, p.ID)

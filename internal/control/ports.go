@@ -283,7 +283,7 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 		groups = append(groups, g)
 	}
 	if n.Routed() {
-		if err := checkRoutedPort(p, groups); err != nil {
+		if err := errors.Join(checkRoutedPort(p, groups), o.checkNoGateway(p)); err != nil {
 			return err
 		}
 	}

@@ -152,6 +152,36 @@ func checkRoutedPort(p *neutron.Port, groups []*neutron.SecurityGroup) error {
 	return nil
 }
 
+// checkNoGateway refuses to give a machine its gateway's address, which every host of a routed network has itself.
+func (o *operation) checkNoGateway(p *neutron.Port) error {
+	if translate.ClassOf(p.DeviceOwner) != translate.VIF {
+		return nil
+	}
+	for _, f := range p.FixedIPs {
+		s, err := schema.Subnets.Get(o.tx, f.SubnetID)
+		if err != nil {
+			return err
+		}
+		if s.GatewayIP != nil && *s.GatewayIP == f.IPAddress {
+			return invalid("fixed_ips: %s is the gateway_ip of subnet %s; on a routed network every host has it itself", f.IPAddress, s.ID)
+		}
+	}
+	return nil
+}
+
+// checkNoMachine refuses a gateway that a machine has as its address.
+func (o *operation) checkNoMachine(s *neutron.Subnet, n *neutron.Network) error {
+	if !n.Routed() || s.GatewayIP == nil {
+		return nil
+	}
+	for p := range schema.Ports.By(o.tx, "ip", schema.PortIP(s.ID, *s.GatewayIP)) {
+		if translate.ClassOf(p.DeviceOwner) == translate.VIF {
+			return invalid("gateway_ip %s is an address of port %s; on a routed network every host has it itself", *s.GatewayIP, p.ID)
+		}
+	}
+	return nil
+}
+
 // checkRoutedSubnet refuses a subnet that the DHCP agents cannot serve: they have its gateway as an address in its range.
 func checkRoutedSubnet(s *neutron.Subnet, n *neutron.Network) error {
 	switch {

@@ -157,6 +157,10 @@ func TestRoutedPort(t *testing.T) {
 				`{"opt_name":"59","opt_value":"u","ip_version":6}]`)},
 		{"no option", port(`{"extra_dhcp_opts":[{"opt_name":"tftp-server","opt_value":null},{"opt_name":"59","opt_value":null,"ip_version":6}]}`),
 			"h2/workload/openstack/vm", usual},
+		{"another address", port(`{"fixed_ips":[{"ip_address":"10.65.0.7"}]}`), "h2/workload/openstack/vm",
+			strings.NewReplacer("10.65.0.4", "10.65.0.7", "host-10-65-0-4", "host-10-65-0-7", `"ipv6_nets":["fd00:65::4/128"]`, `"ipv6_nets":[]`,
+				`"ipv6_gateway":"fd00:65::1",`, "", `,"ipv6_subnet_ids":["`+s6+`"]`, "").Replace(usual)},
+		{"the address as before", port(`{"fixed_ips":[{"ip_address":"10.65.0.4"},{"ip_address":"fd00:65::4"}]}`), "h2/workload/openstack/vm", usual},
 		{"another gateway", other(neutron.Subnets, s4, `{"gateway_ip":"10.65.0.254","allocation_pools":[{"start":"10.65.0.2","end":"10.65.0.9"}]}`),
 			"h2/workload/openstack/vm", endpoint("active", `"ipv4_gateway":"10.65.0.254",`, s4, "")},
 		{"no DHCP", other(neutron.Subnets, s4, `{"enable_dhcp":false,"gateway_ip":null}`), "h2/workload/openstack/vm", endpoint("active", "", "", "")},
@@ -215,6 +219,92 @@ func TestRoutedNothingLeft(t *testing.T) {
 	}
 }
 
+// TestRoutedSubnet follows one subnet; after each step its record is the one that is due.
+func TestRoutedSubnet(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	n := w.routed()
+	s := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"10.65.0.0/24"}`).ID
+	for _, step := range []struct{ change, gateway, more string }{ // no gateway: no record
+		{`{"name":"lan"}`, "10.65.0.1", ``},
+		{`{"dns_nameservers":["192.0.2.53","192.0.2.54"]}`, "10.65.0.1", `"dns_servers":["192.0.2.53","192.0.2.54"],`},
+		{`{"dns_nameservers":["192.0.2.54"]}`, "10.65.0.1", `"dns_servers":["192.0.2.54"],`},
+		{`{"dns_nameservers":[],"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.65.0.9"}]}`, "10.65.0.1", `"host_routes":[{"destination":"10.9.0.0/16","nexthop":"10.65.0.9"}],`},
+		{`{"host_routes":[]}`, "10.65.0.1", ``},
+		{`{"allocation_pools":[{"start":"10.65.0.10","end":"10.65.0.20"}]}`, "10.65.0.1", ``},
+		{`{"gateway_ip":"10.65.0.254"}`, "10.65.0.254", ``},
+		{`{"enable_dhcp":false}`, "", ``},
+		{`{"gateway_ip":"10.65.0.2"}`, "", ``},
+		{`{"enable_dhcp":true}`, "10.65.0.2", ``},
+	} {
+		if _, err := w.change(w.admin, neutron.Subnets, s, step.change); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{}
+		if step.gateway != "" {
+			want["/calico/dhcp/v1/subnet/"+s] = `{"cidr":"10.65.0.0/24","gateway_ip":"` + step.gateway + `",` + step.more + `"network_id":"` + n + `","mtu":1500}`
+		}
+		if d := cmp.Diff(want, w.under("/calico/dhcp/")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", step.change, d)
+		}
+	}
+}
+
+// TestRoutedGroup: a rule that comes or goes is in the group's profile, and the port of another group in its endpoint.
+func TestRoutedGroup(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	w.hosts("h1")
+	n := w.routed()
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"10.65.0.0/24"}`)
+	g := must[*neutron.SecurityGroupView](w, w.admin, neutron.SecurityGroups, `{"name":"web"}`).ID
+	p := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+n+`","device_id":"vm","binding:host_id":"h1"}`)
+	profile := func() string {
+		return w.under("/calico/v1/policy/profile/openstack-sg-" + g + "/rules")["/calico/v1/policy/profile/openstack-sg-"+g+"/rules"]
+	}
+	const open = `"dst_ports":[80]`
+	rule := must[*neutron.SecurityGroupRule](w, w.admin, neutron.SecurityGroupRules, `{"security_group_id":"`+g+`","direction":"ingress","protocol":"tcp","port_range_min":80,"port_range_max":80}`)
+	if got := profile(); !strings.Contains(got, open) {
+		t.Errorf("after a rule: %s", got)
+	}
+	if err := w.remove(w.admin, neutron.SecurityGroupRules, rule.ID); err != nil || strings.Contains(profile(), open) {
+		t.Errorf("without the rule: %v, %s", err, profile())
+	}
+	w.update(p.ID, `{"security_groups":["`+g+`"]}`)
+	for _, value := range w.under("/calico/v1/host/") {
+		if !strings.Contains(value, `"profile_ids":["openstack-sg-`+g+`"]`) {
+			t.Errorf("endpoint %s", value)
+		}
+	}
+	w.expect(w.remove(w.admin, neutron.SecurityGroups, g), "SecurityGroupInUse: Security Group "+g+" in use.")
+	_, err := w.change(w.admin, neutron.Ports, p.ID, `{"mac_address":"fa:16:3e:00:00:09"}`)
+	w.expect(err, "PortBound: Unable to complete operation on port "+p.ID+", port is already bound, port type: tap, old_mac "+
+		p.MACAddress.String()+", new_mac fa:16:3e:00:00:09.")
+}
+
+// TestRoutedHostComes: a port that named its host before that joined gets its endpoint then, and loses it with the host.
+func TestRoutedHostComes(t *testing.T) {
+	t.Parallel()
+	f := follow(t, store.NewMemory())
+	n := f.routed()
+	must[*neutron.SubnetView](f.world, f.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"10.65.0.0/24"}`)
+	f.portsOn(n, "late", 3)
+	endpoints := func() int { return len(f.under("/calico/v1/host/late/workload/openstack/")) }
+	if endpoints() > 0 {
+		t.Error("there are endpoints on a host that is not known")
+	}
+	f.putHost("id-late", "late")
+	f.until("the ports to be bound", bound("id-late", 3))
+	if got := endpoints(); got != 3 {
+		t.Errorf("%d endpoints, want 3", got)
+	}
+	f.dropHost("id-late")
+	f.until("the ports not to be bound", bound("id-late", 0))
+	if got := endpoints(); got != 0 {
+		t.Errorf("%d endpoints on a host that is gone", got)
+	}
+}
+
 // TestRoutedMTU: a network's MTU is in the record of each of its subnets that DHCP serves.
 func TestRoutedMTU(t *testing.T) {
 	t.Parallel()
@@ -249,6 +339,7 @@ func TestRoutedRefusals(t *testing.T) {
 	s := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"10.65.0.0/24"}`).ID
 	second := w.routed()
 	stateless := must[*neutron.SecurityGroupView](w, w.admin, neutron.SecurityGroups, `{"name":"s","stateful":false}`).ID
+	p := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+n+`","fixed_ips":[{"ip_address":"10.65.0.4"}]}`).ID
 	before := w.dump()
 	const head = "InvalidInput: Invalid input for operation: "
 	for _, tt := range []struct {
@@ -263,6 +354,7 @@ func TestRoutedRefusals(t *testing.T) {
 		{neutron.Ports, `"network_id":"` + n + `","allowed_address_pairs":[{"ip_address":"10.65.0.0/31"}]`, "allowed_address_pairs: 10.65.0.0/31 is a range; a port of a routed network may only have single addresses."},
 		{neutron.Ports, `"network_id":"` + n + `","mac_address":"fa:16:3e:00:00:01","allowed_address_pairs":[{"ip_address":"10.65.0.9","mac_address":"fa:16:3e:00:00:02"}]`,
 			"allowed_address_pairs: mac_address fa:16:3e:00:00:02 of 10.65.0.9 is not the port's; a port of a routed network has only its own."},
+		{neutron.Ports, `"network_id":"` + n + `","fixed_ips":[{"ip_address":"10.65.0.1"}]`, "fixed_ips: 10.65.0.1 is the gateway_ip of subnet " + s + "; on a routed network every host has it itself."},
 		{neutron.Ports, `"network_id":"` + n + `","port_security_enabled":false`, "port_security_enabled cannot be false on a routed network: its hosts check the source of every packet."},
 		{neutron.Ports, `"network_id":"` + n + `","security_groups":["` + stateless + `"]`, "security_groups: " + stateless + " is stateless; a routed network tracks all connections."},
 		{neutron.Ports, `"network_id":"` + n + `","binding:profile":{"interface_name":"eth0"}`, "interface_name 'eth0' in binding:profile does not begin with tap, as interfaces of a routed network do."},
@@ -272,8 +364,23 @@ func TestRoutedRefusals(t *testing.T) {
 		_, err := w.create(w.admin, tt.resource, "{"+tt.text+"}")
 		w.expect(err, head+tt.want)
 	}
-	_, err := w.change(w.admin, neutron.Subnets, s, `{"gateway_ip":null}`)
-	w.expect(err, head+"gateway_ip is required on a routed network if enable_dhcp is True.")
+	for _, tt := range []struct {
+		resource       neutron.Resource
+		id, text, want string
+	}{
+		{neutron.Subnets, s, `{"gateway_ip":null}`, head + "gateway_ip is required on a routed network if enable_dhcp is True."},
+		{neutron.Subnets, s, `{"gateway_ip":"10.65.0.4","allocation_pools":[{"start":"10.65.0.9","end":"10.65.0.20"}]}`,
+			head + "gateway_ip 10.65.0.4 is an address of port " + p + "; on a routed network every host has it itself."},
+		{neutron.Ports, p, `{"fixed_ips":[{"ip_address":"10.65.0.1"}]}`, head + "fixed_ips: 10.65.0.1 is the gateway_ip of subnet " + s + "; on a routed network every host has it itself."},
+		{neutron.Networks, n, `{"provider:network_type":"vxlan"}`,
+			head + "Plugin does not support updating the following provider network attributes: provider:network_type, provider:physical_network."},
+	} {
+		_, err := w.change(w.admin, tt.resource, tt.id, tt.text)
+		w.expect(err, tt.want)
+	}
+	w.expect(w.remove(w.admin, neutron.Networks, n), "NetworkInUse: Unable to complete operation on network "+n+
+		". There are one or more ports still in use on the network, id for these ports is: "+p+".")
+	w.expect(w.remove(w.admin, neutron.Subnets, s), "SubnetInUse: Unable to complete operation on subnet "+s+": One or more ports have an IP allocation from this subnet.")
 	if d := cmp.Diff(before, w.dump()); d != "" {
 		t.Errorf("the store changed:\n%s", d)
 	}

@@ -143,7 +143,7 @@ func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string,
 		if err := o.applySubnet(&sub, old, v); err != nil {
 			return nil, err
 		}
-		if err := checkRoutedSubnet(&sub, n); err != nil {
+		if err := errors.Join(checkRoutedSubnet(&sub, n), o.checkNoMachine(&sub, n)); err != nil {
 			return nil, err
 		}
 		if reflect.DeepEqual(&sub, old) {
