@@ -93,6 +93,20 @@ func (w *workload) hasSoon(ctx context.Context, six bool) (got string) {
 	return got
 }
 
+// lookUp asks a name server for the IPv4 address of a name.
+func (w *workload) lookUp(ctx context.Context, server, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dialIn(w.ns)(ctx, network, net.JoinHostPort(server, "53"))
+	}}
+	found, err := resolver.LookupNetIP(ctx, "ip4", name+".")
+	if err != nil {
+		return err.Error()
+	}
+	return found[0].Unmap().String()
+}
+
 // linkState is what an interface has.
 type linkState struct {
 	mtu       int

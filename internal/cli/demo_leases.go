@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +41,9 @@ func (d *demo) showLeases(ctx context.Context, r *routed) error {
 	}
 	d.check("routed: web makes its IPv6 address of its host's advertisement", r.web.address(true)+" via host", func() string {
 		return r.web.hasSoon(ctx, true)
+	})
+	d.check("routed: app asks its gateway for the name db.example.org", r.db.address(false), func() string {
+		return r.app.lookUp(ctx, appsGateway, "db.example.org")
 	})
 	return d.showCalls(ctx, r)
 }
@@ -134,9 +136,8 @@ func (d *demo) endLeases(ctx context.Context, r *routed) {
 	})
 	d.checkWithin("routed: and its lease, and its gateway's address", leaseGone, func() (time.Duration, error) {
 		return r.goneAfter(ctx, called, func() (string, error) {
-			leases, err := r.leases(d.lab.dir)
-			if err != nil || strings.Contains(leases, " "+address+" ") {
-				return "a lease of " + address, err
+			if leases, known := r.leases(d.lab.dir); !known || strings.Contains(leases, " "+address+" ") {
+				return "a lease of " + address, nil
 			}
 			shown, err := r.host.ns.Output(ctx, "ip", "-brief", "addr", "show", "dev", gatewayDevice)
 			if strings.Contains(shown, vmGateway+"/24") {
@@ -156,9 +157,8 @@ func (d *demo) showNothingLeft(ctx context.Context, r *routed) {
 					return left, err
 				}
 			}
-			pid, err := r.dnsmasq(d.lab.dir)
-			if pid != "" || err != nil {
-				return "dnsmasq " + pid, err
+			if left, err := r.dnsmasqs(ctx); left != "" || err != nil {
+				return left, err
 			}
 			links, err := r.host.ns.Output(ctx, "ip", "-brief", "link")
 			if strings.Contains(links, gatewayDevice) {
@@ -195,30 +195,34 @@ func (r *routed) routesOf(ctx context.Context, w *workload) (string, error) {
 	return "", nil
 }
 
-// dnsmasq is the process number of what serves on the host; "" for none.
-func (r *routed) dnsmasq(dir string) (pid string, err error) {
-	raw, err := os.ReadFile(filepath.Join(dir, r.host.name, "dhcp", "pid"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// dnsmasqs are the programs of that name that run on the host.
+func (r *routed) dnsmasqs(ctx context.Context) (string, error) {
+	pids, err := r.host.ns.Output(ctx, "ip", "netns", "pids", r.host.ns.Name)
+	found := ""
+	for pid := range strings.FieldsSeq(pids) {
+		name, _ := os.ReadFile(filepath.Join("/proc", pid, "comm")) // it may have ended
+		if strings.TrimSpace(string(name)) == "dnsmasq" {
+			found += "dnsmasq " + pid + " "
+		}
 	}
-	return strings.TrimSpace(string(raw)), err
+	return found, err
 }
 
-// leases are those that are in force on the host, as dnsmasq keeps them.
-func (r *routed) leases(dir string) (string, error) {
-	pid, err := r.dnsmasq(dir)
-	if pid == "" || err != nil {
-		return "", err
-	}
-	arguments, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+// leases are those that are in force on the host, as dnsmasq keeps them; none are known while one takes over from another.
+func (r *routed) leases(dir string) (text string, known bool) {
+	pid, err := os.ReadFile(filepath.Join(dir, r.host.name, "dhcp", "pid"))
 	if err != nil {
-		return "", err
+		return "", false
+	}
+	arguments, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "cmdline"))
+	if err != nil {
+		return "", false
 	}
 	for a := range strings.SplitSeq(string(arguments), "\x00") {
 		if file, ok := strings.CutPrefix(a, "--dhcp-leasefile="); ok {
 			raw, err := os.ReadFile(file)
-			return string(raw), err
+			return string(raw), err == nil
 		}
 	}
-	return "", fmt.Errorf("dnsmasq %s has no lease file", pid)
+	return "", false
 }

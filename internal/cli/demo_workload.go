@@ -41,9 +41,14 @@ func (l *lab) plug(name string, host *labHost, port *ports.Port) (*workload, err
 func (l *lab) machine(name string, host *labHost, port *ports.Port) (*workload, error) {
 	ns, err := l.spaces.Namespace(name)
 	if err == nil {
-		err = ns.Sysctl("net/ipv6/conf/default/accept_dad", "0") // addresses can be used at once
+		err = useAddressesAtOnce(ns)
 	}
 	return &workload{name: name, ns: ns, host: host, port: port}, err
+}
+
+// useAddressesAtOnce saves the two seconds in which interfaces that are new look whether somebody has their IPv6 address.
+func useAddressesAtOnce(ns *nettest.Namespace) error {
+	return ns.Sysctl("net/ipv6/conf/default/accept_dad", "0")
 }
 
 // plugIn gives the machine its interface, whose other end is the host's, as a hypervisor would.
