@@ -27,13 +27,15 @@ type dhcpConfig struct {
 	lease    int
 	mtu      int
 	prefixes []string
+	dns      []string
 }
 
 func (c *dhcpConfig) flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.on, "dhcp", false, "run the DHCP agent: workloads of this host get their addresses from a dnsmasq")
 	f.StringVar(&c.domain, "dhcp-domain", "", "`domain` of workloads that have no fqdn of their own")
 	f.IntVar(&c.lease, "dhcp-lease", 86400, "`seconds` that a lease lasts, 120 at least; -1: for ever")
-	f.IntVar(&c.mtu, "dhcp-mtu", 0, "MTU in `bytes` that workloads are told (default none)")
+	f.IntVar(&c.mtu, "dhcp-mtu", 0, "MTU in `bytes` that workloads are told whose network has none of its own (default none)")
+	f.StringSliceVar(&c.dns, "dhcp-dns-server", nil, "`servers` that are asked for names other than those of workloads, joined by commas: address, address#port or /domain/address (default none)")
 	f.StringSliceVar(&c.prefixes, "dhcp-interface-prefix", []string{"tap"}, "`beginnings` of the names of interfaces that are served, joined by commas")
 }
 
@@ -43,7 +45,7 @@ func (c *dhcpConfig) options(host, state string) (dhcp.Options, error) {
 	if err != nil {
 		return dhcp.Options{}, err
 	}
-	return dhcp.Options{Host: host, Plan: plan.Options{Dir: dir, Domain: c.domain, LeaseSeconds: c.lease, MTU: c.mtu, InterfacePrefixes: c.prefixes}}, nil
+	return dhcp.Options{Host: host, Plan: plan.Options{Dir: dir, Domain: c.domain, LeaseSeconds: c.lease, MTU: c.mtu, InterfacePrefixes: c.prefixes, Servers: c.dns}}, nil
 }
 
 // check reads what can be wrong.

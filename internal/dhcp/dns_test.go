@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"heddle/internal/nettest"
 )
 
 // with gives a machine its addresses, and the host its routes to them, as the policy agent does.
@@ -157,8 +159,38 @@ func TestDNSForwarded(t *testing.T) {
 	m.wantName("10.65.0.1", "far.example.net", "198.51.100.7")
 	m.wantName("10.65.0.1", "vm1.example.org", "10.65.0.7")
 	l.logged(`says="query[A] far.example.net from 10.65.0.7"`, 1)
+	up.MustIP(t, "route add 10.65.0.0/24 via 192.0.2.1")
+	stranger := asks(t, up)
+	if later := asks(t, m.ns); !later(patience) || stranger(50*time.Millisecond) {
+		t.Error("it does not answer a machine, or does answer one that is none")
+	}
 	if text := l.log.String(); !strings.Contains(text[strings.Index(text, "query[A] far.example.net"):], "interface=tap1") {
 		t.Error("the query does not say whose it was")
+	}
+}
+
+// asks has somebody ask the host for a machine's name, and returns what reads the answer, if there is one within a time.
+func asks(t *testing.T, from *nettest.Namespace) (answered func(within time.Duration) bool) {
+	t.Helper()
+	var c net.Conn
+	err := from.Do(func() (err error) {
+		c, err = net.Dial("udp4", "10.65.0.1:53")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	question := append([]byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3}, "vm1\x00\x00\x01\x00\x01"...)
+	if _, err := c.Write(question); err != nil {
+		t.Fatal(err)
+	}
+	return func(within time.Duration) bool {
+		if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
+		n, _ := c.Read(make([]byte, 512))
+		return n > 0
 	}
 }
 

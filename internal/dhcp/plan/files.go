@@ -216,6 +216,7 @@ func (p *planner) routes(s *subnet) []string {
 			all = append(all, r)
 		}
 	}
+	own := len(all)
 	for _, cidr := range p.networks[s.network] {
 		if !cidr.Overlaps(s.CIDR) {
 			all = append(all, calico.HostRoute{Destination: cidr, NextHop: netip.IPv4Unspecified()})
@@ -231,7 +232,9 @@ func (p *planner) routes(s *subnet) []string {
 		fields := routeText(r)
 		bytes, text = bytes-routeBytes(r), text-textBytes(fields)
 		if bytes < 0 || text < 0 {
-			p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("host_routes and other subnets: only the first %d of %d fit into an option", i, len(all)))
+			if i < own { // to other subnets the default route leads too
+				p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("host_routes: only the first %d of %d fit into an option", i, own))
+			}
 			break
 		}
 		list = append(list, fields...)
