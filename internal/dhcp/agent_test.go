@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -247,4 +248,33 @@ func (m *machine) output(name string, args ...string) string {
 		m.lab.t.Fatal(err)
 	}
 	return out
+}
+
+// TestOutcomesInLog says what came of each request, and for which interface.
+func TestOutcomesInLog(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m, stranger := l.machine(1), l.machine(2)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
+	l.put(m.endpoint("10.65.0.7", "a", "2001:db8:65::7", "b"))
+	l.start()
+	l.serving(1)
+	m.wantLease("10.65.0.7")
+	m.ask6()
+	if got, _ := stranger.ask(1); got != "" {
+		t.Errorf("a machine without an endpoint got %s", got)
+	}
+	for _, want := range []string{
+		`level=INFO msg=dnsmasq says="[0-9]+ DHCPACK\(ns-calico\) 10.65.0.7 02:65:00:00:00:01 vm1" pid=\d+ interface=tap1`,
+		`level=INFO msg=dnsmasq says="[0-9]+ DHCPREPLY\(tap1\) 2001:db8:65::7 \S+ vm1" pid=\d+ interface=tap1`,
+		`level=WARN msg=dnsmasq says="[0-9]+ DHCPDISCOVER\(ns-calico\) 02:65:00:00:00:02 no address available" pid=\d+`,
+	} {
+		l.until(want, func() bool { return regexp.MustCompile(want).MatchString(l.log.String()) })
+	}
+	for line := range strings.Lines(l.log.String()) {
+		if strings.Contains(line, "says=") && !strings.Contains(line, "level=DEBUG") && !strings.Contains(line, "DHCP") {
+			t.Errorf("chatter: %s", line)
+		}
+	}
 }
