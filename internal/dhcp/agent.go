@@ -232,6 +232,8 @@ func (a *Agent) replan(again *time.Timer) {
 	}
 	a.tell(p)
 	a.plan = p
+	interfaces := interfacesOf(p)
+	a.server.interfaces, a.resolver.interfaces = interfaces, interfaces
 	a.applyAll(again)
 	a.router.apply(p.Ports)
 }

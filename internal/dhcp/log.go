@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/dhcp/plan"
 )
 
 // line is what a dnsmasq says: "dnsmasq-dhcp[123]: text".
@@ -178,6 +180,18 @@ func (l line) resolverLevel() slog.Level {
 
 func containsAny(text string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
+}
+
+// interfacesOf finds the interfaces of a plan by what lines name: MAC addresses, IP addresses and the interfaces themselves.
+func interfacesOf(p *plan.Plan) map[string]string {
+	all := make(map[string]string, 3*len(p.Ports))
+	for _, port := range p.Ports {
+		all[port.MAC.String()], all[port.Interface] = port.Interface, port.Interface
+		for _, a := range port.Addresses {
+			all[a.IP.String()] = port.Interface
+		}
+	}
+	return all
 }
 
 // attributes are a line's, with the interface of the machine that it is about: by its MAC address, its IP address or the

@@ -30,7 +30,7 @@ type resolver struct {
 	startDue, probeDue *time.Timer
 
 	arguments  []string          // wanted; none: nobody is served
-	interfaces map[string]string // by address
+	interfaces map[string]string // see interfacesOf
 	running    *process          // until its end has been seen
 	retry      backoff
 	probe      probe
@@ -66,12 +66,6 @@ func (r *resolver) close() {
 
 // apply makes the plan's arguments those that it runs with.
 func (r *resolver) apply(p *plan.Plan) error {
-	r.interfaces = make(map[string]string, len(p.Ports))
-	for _, port := range p.Ports {
-		for _, a := range port.Addresses {
-			r.interfaces[a.IP.String()] = port.Interface
-		}
-	}
 	if slices.Equal(p.Resolver, r.arguments) {
 		return nil
 	}

@@ -45,7 +45,7 @@ type server struct {
 	plan          *plan.Plan                // nil before the first
 	running       *plan.Running             // what the newest instance has read
 	holders       map[netip.Addr]calico.MAC // of addresses, as the newest instance came to know them first
-	interfaces    map[string]string         // by MAC, address and itself
+	interfaces    map[string]string         // see interfacesOf
 	serving, next *process
 	inUse         map[string]*process // by name of the lease file
 	missed        string              // leases that the instance that serves does not know, as those before it gave them late
@@ -126,13 +126,6 @@ func (s *server) ready() bool {
 // apply makes a plan the one that is served, with the least disruption.
 func (s *server) apply(p *plan.Plan) error {
 	s.plan = p
-	s.interfaces = make(map[string]string, 3*len(p.Ports))
-	for _, port := range p.Ports {
-		s.interfaces[port.MAC.String()], s.interfaces[port.Interface] = port.Interface, port.Interface
-		for _, a := range port.Addresses {
-			s.interfaces[a.IP.String()] = port.Interface
-		}
-	}
 	step := s.running.Step(p)
 	if step.Nothing() {
 		return nil
