@@ -84,6 +84,7 @@ func (l *lab) answering(times int) { l.t.Helper(); l.logged("dnsmasq answers DNS
 func TestDNS(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
+	l.options.ProbeEvery = 300e6
 	l.host.MustIP(t, "link set lo up")
 	l.options.Plan.Domain = "example.org"
 	m := l.machine(1)
@@ -128,7 +129,11 @@ func TestDNS(t *testing.T) {
 	}
 	// It goes with the last endpoint.
 	l.put(endpointKey(1), "")
-	l.until("it to end", func() bool { return !alive(pid) })
+	l.until("it to end, and what it had to go", func() bool {
+		left, err := filepath.Glob(filepath.Join(l.options.Plan.Dir, "addn_hosts/*"))
+		_, err2 := os.Stat(filepath.Join(l.options.Plan.Dir, resolverPID))
+		return !alive(pid) && err == nil && len(left) == 0 && os.IsNotExist(err2)
+	})
 }
 
 // TestDNSForwarded has it ask the operator's servers for all other names, and tells of queries where that is wanted.

@@ -2,6 +2,7 @@ package dhcp
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -140,8 +141,8 @@ func (r *resolver) ended(e exit) {
 	switch {
 	case len(r.arguments) == 0:
 		r.problem = ""
-		if err := remove(filepath.Join(r.dir, resolverPID)); err != nil {
-			r.log.Error("cannot forget the number of the process", "err", err)
+		if err := errors.Join(remove(filepath.Join(r.dir, resolverPID)), remove(filepath.Join(r.dir, r.probe.file))); err != nil {
+			r.log.Error("cannot take away what the dnsmasq for DNS had", "err", err)
 		}
 	case e.p.killed:
 		r.startDue.Reset(0)

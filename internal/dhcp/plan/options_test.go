@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,6 +34,31 @@ func TestOptionsCheck(t *testing.T) {
 		change(&o)
 		if err := o.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// TestResolver has the dnsmasq that answers DNS ask whom the operator says, and nobody by itself.
+func TestResolver(t *testing.T) {
+	t.Parallel()
+	nobody := []string{"--no-resolv", "--domain-needed", "--local=/example.org/"}
+	for name, test := range map[string]struct {
+		change func(*Options)
+		want   []string // of those that say whom to ask
+	}{
+		"nobody":              {func(*Options) {}, nobody},
+		"nobody, no domain":   {func(o *Options) { o.Domain = "" }, nobody[:2]},
+		"servers":             {func(o *Options) { o.Servers = []string{"192.0.2.1", "/corp/192.0.2.2"} }, []string{"--no-resolv", "--server=192.0.2.1", "--server=/corp/192.0.2.2"}},
+		"those of the host":   {func(o *Options) { o.LocalResolve = true }, nil},
+		"servers, not host's": {func(o *Options) { o.LocalResolve, o.Servers = true, []string{"192.0.2.1"} }, []string{"--no-resolv", "--server=192.0.2.1"}},
+	} {
+		o := defaults()
+		test.change(&o)
+		got := slices.DeleteFunc(o.resolver(), func(a string) bool {
+			return a != "--no-resolv" && a != "--domain-needed" && !strings.HasPrefix(a, "--server=") && !strings.HasPrefix(a, "--local=")
+		})
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
 }
