@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,10 +182,11 @@ type object struct {
 	NetworkID string `json:"network_id"`
 }
 
-// create makes one object and returns it. kind is its name in the body, as "port"; its path is that with an s.
+// create makes one object and returns it. kind is its name in the body, as "port"; its path is that with an s and
+// dashes.
 func (c *client) create(ctx context.Context, kind string, attributes map[string]any) (object, error) {
 	var answer map[string]object
-	err := c.call(ctx, http.MethodPost, "/v2.0/"+kind+"s", map[string]any{kind: attributes}, &answer)
+	err := c.call(ctx, http.MethodPost, "/v2.0/"+strings.ReplaceAll(kind, "_", "-")+"s", map[string]any{kind: attributes}, &answer)
 	return answer[kind], err
 }
 

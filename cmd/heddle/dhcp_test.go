@@ -3,11 +3,14 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"heddle/internal/nettest"
 )
 
 // TestDHCPAgent: the agent with Neutron's files over a plain etcd, then the role of a heddle agent, each give a machine
@@ -102,6 +105,86 @@ etcd_cert_file = %[1]s/client.crt
 etcd_key_file = %[1]s/client.key
 `, dir))
 	start(t, s.ctl, "dhcp-agent", "--metrics", "127.0.0.1:9695", "--config-file", file)
+}
+
+// TestLeaseFromCall: one call to the Neutron API makes a port whose machine leases its addresses of both IP versions, has a
+// route and is guarded by its security group; its deletion leaves nothing on the host.
+func TestLeaseFromCall(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"dnsmasq", "udhcpc", "dhclient"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs %s: run scripts/setup", program)
+		}
+	}
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	h.ns.MustIP(t, "route add default via 192.0.2.1")
+	s.ctl.MustIP(t, "route add 10.65.0.0/24 via 192.0.2.11")
+	atOnce(t, h.ns)
+	agent := []string{"agent", "--policy", "--dhcp", "--name", h.name, "--state", h.state}
+	running := start(t, h.ns, append(agent, "--join", s.token(t))...)
+
+	c := login(t, s.ctl, "127.0.0.1", s.data)
+	network := c.mustCreate(t, "network", map[string]any{"provider:network_type": "routed"})
+	c.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.65.0.0/24"})
+	c.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 6, "cidr": "2001:db8:65::/64",
+		"ipv6_address_mode": "dhcpv6-stateful", "ipv6_ra_mode": "dhcpv6-stateful"})
+	group := c.mustCreate(t, "security_group", map[string]any{"name": "web"})
+	c.mustCreate(t, "security_group_rule", map[string]any{"security_group_id": group.ID, "direction": "ingress",
+		"protocol": "tcp", "port_range_min": 80, "port_range_max": 80})
+	port := c.mustCreate(t, "port", map[string]any{"network_id": network.ID, "device_owner": "compute:nova", "binding:host_id": h.name,
+		"mac_address": "02:65:00:00:00:07", "fixed_ips": []map[string]any{{"ip_address": "10.65.0.7"}, {"ip_address": "2001:db8:65::7"}},
+		"security_groups": []string{group.ID}})
+	vm := s.lab.MustNamespace(t, "vm")
+	atOnce(t, vm)
+	tap := "tap" + port.ID[:11]
+	vm.MustIP(t, "link add eth0 address 02:65:00:00:00:07 type veth peer name "+tap+" netns "+h.ns.Name, "link set eth0 up")
+	h.ns.MustIP(t, "link set "+tap+" up")
+	dir := t.TempDir()
+	script := filepath.Join(dir, "lease.sh")
+	writeFile(t, script, `#!/bin/sh
+case "$1$reason" in
+bound) ip addr add "$ip/$mask" dev "$interface"; ip route add default via "$router" ;;
+BOUND6) ip addr add "$new_ip6_address/$new_ip6_prefixlen" dev "$interface" nodad ;;
+esac
+`)
+	if err := os.Chmod(script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	shown(t, vm, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "5", "-T", "1", "-s", script)
+	shown(t, vm, "dhclient", "-6", "-1", "-cf", "/dev/null", "-lf", filepath.Join(dir, "leases"), "-pf", filepath.Join(dir, "pid"), "-sf", script, "eth0")
+	for _, want := range []string{" 10.65.0.7/24 ", " 2001:db8:65::7/128 "} {
+		if addresses := shown(t, vm, "ip", "addr", "show", "dev", "eth0"); !strings.Contains(addresses, want) {
+			t.Errorf("want%sin\n%s", want, addresses)
+		}
+	}
+	listenTCP(t, vm, 80)
+	listenTCP(t, vm, 81)
+	within(t, "the machine to be reached", func() bool { return connects(s.ctl, "10.65.0.7:80") })
+	if connects(s.ctl, "10.65.0.7:81") {
+		t.Error("a port is reached that the group does not open")
+	}
+
+	if err := c.call(t.Context(), http.MethodDelete, "/v2.0/ports/"+port.ID, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the route to go", func() bool { return !strings.Contains(shown(t, h.ns, "ip", "route"), "10.65.0.7") })
+	within(t, "the gateway device to go", func() bool { return !strings.Contains(shown(t, h.ns, "ip", "link"), "ns-calico") })
+	within(t, "dnsmasq to end", func() bool {
+		left, err := filepath.Glob(filepath.Join(h.state, "dhcp", "*pid"))
+		return err == nil && len(left) == 0
+	})
+	running.stop(t)
+	succeed(t, h.ns, append(agent, "--cleanup")...)
+}
+
+// atOnce lets new interfaces of a namespace have their IPv6 addresses without looking for others that do.
+func atOnce(t *testing.T, ns *nettest.Namespace) {
+	t.Helper()
+	if err := ns.Sysctl("net/ipv6/conf/default/accept_dad", "0"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestCalledAsCalicoDHCPAgent: peers' scripts call the agent by its name.

@@ -83,12 +83,27 @@ start:
 	return first
 }
 
-// named puts a task's name before its error, unless it says so itself: tasks run tasks.
-func named(t Task, err error) error {
-	if name := t.String(); !strings.HasPrefix(err.Error(), name) {
-		return fmt.Errorf("%s: %w", name, err)
+// taskError is the error of a task.
+type taskError struct {
+	task string
+	err  error
+}
+
+func (e *taskError) Unwrap() error { return e.err }
+
+func (e *taskError) Error() string {
+	if text := e.err.Error(); strings.HasPrefix(text, e.task+":") {
+		return text
 	}
-	return err
+	return e.task + ": " + e.err.Error()
+}
+
+// named says whose an error is. Of tasks that run each other the innermost is named.
+func named(t Task, err error) error {
+	if inner := (*taskError)(nil); errors.As(err, &inner) {
+		return err
+	}
+	return &taskError{t.String(), err}
 }
 
 // Waiting names the tasks that are not ready yet.

@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -111,15 +112,19 @@ func TestEndingEarlyIsAnError(t *testing.T) {
 
 // An error says once whose it is, however many tasks run each other.
 func TestRunNamesOnce(t *testing.T) {
-	a := newPart("agent", &log{})
-	outer := &around{Task: a}
-	a.fail <- errors.New("no store")
-	if err := Run(t.Context(), outer); err == nil || err.Error() != "agent: no store" {
-		t.Errorf("%v, want agent: no store", err)
+	noStore := errors.New("no store")
+	for _, said := range []error{noStore, fmt.Errorf("agent: %w", noStore)} {
+		a := newPart("agent", &log{})
+		a.fail <- said
+		err := Run(t.Context(), &around{a})
+		if !errors.Is(err, noStore) || err.Error() != "agent: no store" {
+			t.Errorf("%v: got %v, want agent: no store", said, err)
+		}
 	}
 }
 
-// around runs another task under its name.
+// around runs another task.
 type around struct{ Task }
 
 func (o *around) Run(ctx context.Context) error { return Run(ctx, o.Task) }
+func (o *around) String() string                { return "all of " + o.Task.String() }
