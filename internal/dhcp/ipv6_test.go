@@ -72,7 +72,7 @@ func TestIPv6Gateways(t *testing.T) {
 			if text := l.output("ip", "-br", "addr", "show", "dev", DeviceName); !strings.Contains(text, " "+device+"/64") || strings.Contains(text, " fe80::1/") {
 				t.Errorf("the device has\n%s", text)
 			}
-			if got, said := m.ask6(); got != "2001:db8:65::7" {
+			if got, said := m.ask6(); got != "2001:db8:65::7" || !strings.Contains(said, "name-servers "+device+";") {
 				t.Errorf("got %q:\n%s", got, said)
 			}
 			l.until("a default route with the network's MTU", func() bool {

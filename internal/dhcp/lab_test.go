@@ -203,7 +203,7 @@ func (m *machine) wantLease(address string) {
 	}
 }
 
-// ask6 has the machine ask for an IPv6 address; "" when nobody gives it one.
+// ask6 has the machine ask for an IPv6 address; "" when nobody gives it one. What is said ends with the lease.
 func (m *machine) ask6() (address, said string) {
 	m.lab.t.Helper()
 	dir := m.lab.t.TempDir()
@@ -224,7 +224,11 @@ func (m *machine) ask6() (address, said string) {
 	})
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	return address, output.String()
+	raw, err := os.ReadFile(leases)
+	if err != nil {
+		m.lab.t.Fatal(err)
+	}
+	return address, output.String() + string(raw)
 }
 
 // read waits until dnsmasq has read the endpoint of a machine.

@@ -230,7 +230,8 @@ func TestRefusedWithoutRestart(t *testing.T) {
 	s.until("dnsmasq refuses", func() bool { return strings.Contains(s.said(), "duplicate dhcp-host IP address 10.65.0.10") })
 }
 
-// TestFirstOfTwoAddresses has a machine with two IPv4 addresses get the first, and its routes as option 121 and 249.
+// TestFirstOfTwoAddresses has a machine with two IPv4 addresses get the first, and its routes as option 121 and 249;
+// without DNS servers of its subnet it is sent to the host.
 func TestFirstOfTwoAddresses(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/options.txt")
@@ -240,7 +241,7 @@ func TestFirstOfTwoAddresses(t *testing.T) {
 	above, _, _ := strings.Cut(strings.ReplaceAll(string(text), "fa:16:3e:00:00:01", "02:00:00:00:00:0a"), line)
 	told := serve(t, planOfGolden(t, strings.ReplaceAll(above, `"tap1"`, `"tapa"`))).lease()
 	routes := "10.9.0.0/16 10.65.0.2 10.64.0.0/24 0.0.0.0 10.66.0.0/22 0.0.0.0 0.0.0.0/0 10.65.0.1"
-	if told["ip"] != "10.65.0.7" || told["staticroutes"] != routes || told["msstaticroutes"] != routes {
+	if told["ip"] != "10.65.0.7" || told["dns"] != "10.65.0.1" || told["staticroutes"] != routes || told["msstaticroutes"] != routes {
 		t.Errorf("told %v", told)
 	}
 }
