@@ -30,9 +30,13 @@ func (m *machine) with(addresses ...string) {
 	}
 }
 
-// resolver asks a DNS server from the machine, by UDP or TCP.
+// resolver asks a DNS server from the machine, by UDP, and by TCP where the server is written tcp/address.
 func (m *machine) resolver(server string) *net.Resolver {
+	server, tcp := strings.CutPrefix(server, "tcp/")
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (c net.Conn, err error) {
+		if tcp {
+			network = "tcp"
+		}
 		err = m.ns.Do(func() error {
 			c, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, net.JoinHostPort(server, "53"))
 			return err
@@ -98,7 +102,7 @@ func TestDNS(t *testing.T) {
 	pid := l.dnsPID()
 	const v4, v6 = "10.65.0.1", "2001:db8:65::1"
 	l.until("a default route", func() bool { return strings.Contains(m.output("ip", "-6", "route"), "default via fe80::") })
-	for _, server := range []string{v4, v6} {
+	for _, server := range []string{v4, v6, "tcp/" + v6} {
 		m.wantName(server, "vm1.example.org", "10.65.0.7 2001:db8:65::7")
 		m.wantName(server, "vm1", "10.65.0.7 2001:db8:65::7")
 		m.wantName(server, "10.65.0.7", "vm1.example.org.")

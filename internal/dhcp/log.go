@@ -162,7 +162,7 @@ func (l line) level() slog.Level {
 	case name == "DHCPACK" || name == "DHCPREPLY" || name == "DHCPRELEASE":
 		return slog.LevelInfo
 	case name == "" && containsAny(l.text, "failed", "cannot", "duplicate", "not using configured address", "no address range available",
-		"bad ", "error", "overflow", "not available"):
+		"bad ", "error", "overflow", "not available", "Maximum number of concurrent"):
 		return slog.LevelWarn
 	}
 	return slog.LevelDebug
