@@ -12,9 +12,10 @@ import (
 // churn is machines that come and go on a host while others stay.
 type churn struct {
 	*fleet
-	t      testing.TB
-	others int
-	next   int // number of the machine that comes next
+	t          testing.TB
+	others     int           // machines that stay
+	next       int           // number of the machine that comes next
+	bootsAfter time.Duration // how long after the write of its endpoint a machine asks
 
 	mu     sync.Mutex
 	failed []string        // of those that came, to get a lease
@@ -25,13 +26,8 @@ type churn struct {
 	unanswered int
 }
 
-const (
-	// churnEvery is how often a machine comes and another goes, and churnAlive how many of those that come are there at a
-	// time.
-	churnEvery, churnAlive = 100 * time.Millisecond, 10
-	// bootsAfter is how long after the write of its endpoint a machine asks for its address: as long as the offer may take.
-	bootsAfter = 100 * time.Millisecond
-)
+// churnEvery is how often a machine comes and another goes, and churnAlive how many of those that come are there at a time.
+const churnEvery, churnAlive = 100 * time.Millisecond, 20
 
 // run has a machine come and another go every tenth of a second, so many times. The one that comes gets the address of the
 // one that goes, and asks for it once.
@@ -66,7 +62,7 @@ func (c *churn) run(times int) {
 func (c *churn) boot(n int, address string, written time.Time) {
 	err := c.plug(n, 1)
 	if err == nil {
-		<-time.After(time.Until(written.Add(bootsAfter)))
+		<-time.After(time.Until(written.Add(c.bootsAfter)))
 		began := time.Now()
 		err = c.lease(n, address)
 		c.mu.Lock()
@@ -106,5 +102,21 @@ func (c *churn) stay(stop <-chan struct{}) error {
 			continue
 		}
 		c.answered = append(c.answered, time.Since(began))
+	}
+}
+
+// TestChurn has machines come and go on a host: each gets its lease at its first try, though it has the address of one that
+// has just gone, and one that stays is always answered. BenchmarkChurn measures it.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.populate(t, 20)
+	c := &churn{fleet: f, t: t, others: 20, next: 20, bootsAfter: time.Second / 2}
+	c.run(40)
+	for _, what := range c.failed {
+		t.Error(what)
+	}
+	if c.unanswered > 0 {
+		t.Errorf("%d questions of a machine that stays were not answered, %d were", c.unanswered, len(c.answered))
 	}
 }

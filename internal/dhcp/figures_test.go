@@ -137,7 +137,7 @@ func BenchmarkChurn(b *testing.B) {
 	const others = 100
 	f := newFleet(b)
 	f.populate(b, others)
-	c := &churn{fleet: f, t: b, others: others, next: others}
+	c := &churn{fleet: f, t: b, others: others, next: others, bootsAfter: 100 * time.Millisecond}
 	c.run(b.N)
 	for _, what := range c.failed {
 		b.Log(what)

@@ -182,8 +182,8 @@ func (c *client) receive(until time.Time) (*packet.DHCP, error) {
 	}
 }
 
-// answerPatience is how long a client waits for the answer to a message of which it sends one.
-const answerPatience = time.Second
+// answerPatience is how long a client waits for the answer to a message of which it sends one, as udhcpc does.
+const answerPatience = 3 * time.Second
 
 // expect waits for an answer of one kind; a refusal is an error, as is silence.
 func (c *client) expect(kind uint8) (*packet.DHCP, error) {

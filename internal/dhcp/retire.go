@@ -20,6 +20,9 @@ const (
 	drainPatience = time.Second
 	drainLook     = time.Millisecond
 
+	// roomBytes is for about 1,500 requests, at what the kernel counts for each.
+	roomBytes = 2 << 20
+
 	portDHCPv4, portDHCPv6 = 67, 547
 )
 
@@ -34,8 +37,8 @@ func (s *server) retire(p *process) {
 		return
 	}
 	p.killed = true
-	sockets, err := takeSockets(p.pid, pidfd)
-	if err != nil { // it ends at once then, as well as it may
+	sockets, err := copySockets(p.pid, pidfd)
+	if err = errors.Join(err, keepOut(sockets)); err != nil { // it ends at once then, as well as it may
 		s.log.Debug("cannot see what the dnsmasq before has yet to answer", "pid", p.pid, "err", err)
 	}
 	s.retiring.Go(func() {
@@ -90,8 +93,8 @@ func waiting(sockets []int) bool {
 	return false
 }
 
-// takeSockets gives this process copies of those on which another serves DHCP, after it has kept broadcasts from them.
-func takeSockets(pid, pidfd int) (sockets []int, err error) {
+// copySockets gives this process copies of the sockets on which another serves DHCP.
+func copySockets(pid, pidfd int) (sockets []int, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	found, err := os.ReadDir(dir)
 	if err != nil {
@@ -108,19 +111,42 @@ func takeSockets(pid, pidfd int) (sockets []int, err error) {
 			continue
 		}
 		fd, err := unix.PidfdGetfd(pidfd, number, 0)
-		if err != nil {
+		switch {
+		case err != nil:
 			errs = append(errs, err)
-			continue
-		}
-		filter := broadcastFilter(fd)
-		if filter == nil {
+		case broadcastFilter(fd) == nil:
 			unix.Close(fd)
-			continue
+		default:
+			sockets = append(sockets, fd)
 		}
-		errs = append(errs, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
-		sockets = append(sockets, fd)
 	}
 	return sockets, errors.Join(errs...)
+}
+
+// keepOut keeps broadcasts from DHCP sockets.
+func keepOut(sockets []int) error {
+	var errs []error
+	for _, fd := range sockets {
+		filter := broadcastFilter(fd)
+		errs = append(errs, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
+	}
+	return errors.Join(errs...)
+}
+
+// makeRoom lets an instance's sockets hold what the machines of a host ask when all start at once. dnsmasq leaves them at
+// the kernel's default, at which a hundred requests fit.
+func makeRoom(p *process) error {
+	pidfd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pidfd)
+	sockets, err := copySockets(p.pid, pidfd)
+	errs := []error{err}
+	for _, fd := range sockets {
+		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, roomBytes), unix.Close(fd))
+	}
+	return errors.Join(errs...)
 }
 
 // broadcastFilter drops what a DHCP socket is sent along with all others that serve DHCP; nil for other sockets. What is

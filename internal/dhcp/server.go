@@ -270,6 +270,9 @@ func (s *server) takeOver() {
 	before := s.serving
 	s.serving, s.next = s.next, nil
 	s.startDue.Stop()
+	if err := makeRoom(s.serving); err != nil {
+		s.log.Debug("cannot give dnsmasq room for many requests at once", "err", err)
+	}
 	if before != nil {
 		s.retire(before)
 		s.retry = backoff{} // that one did not fail

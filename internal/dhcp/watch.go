@@ -11,9 +11,10 @@ type backoff struct {
 	began time.Time // when it ran last
 }
 
-// The bounds of the pauses, and how long an instance has to serve for the next failure to count as the first.
+// The bounds of the pauses, and how long an instance has to serve for the next failure to count as the first. The first
+// pauses are short, as an instance cannot start when an interface goes while it looks at them.
 const (
-	leastBackoff, mostBackoff = 100 * time.Millisecond, 10 * time.Second
+	leastBackoff, mostBackoff = 10 * time.Millisecond, 10 * time.Second
 	settled                   = 30 * time.Second
 )
 
