@@ -120,7 +120,14 @@ func TestDNS(t *testing.T) {
 	l.put(key, strings.ReplaceAll(value, "vm2", "renamed"))
 	m.wantName(v4, "renamed", "10.66.0.8")
 	m.wantName(v4, "vm2", "no such host")
+	// It takes a name that is taken: each machine is told of its own subnet's.
+	l.put(key, strings.ReplaceAll(value, "vm2", "vm1"))
+	other.wantName("10.66.0.1", "vm1", "10.66.0.8")
+	if got := m.lookUp(v4, "vm1"); got != "10.65.0.7 2001:db8:65::7" {
+		t.Errorf("told %s", got)
+	}
 	l.put(key, "")
+	m.wantName(v4, "10.66.0.8", "server misbehaving") // Go's words for a refusal
 	m.wantName(v4, "renamed", "no such host")
 	if l.dnsPID() != pid || strings.Count(l.log.String(), "dnsmasq answers DNS") != 1 {
 		t.Error("it was started anew")

@@ -161,6 +161,8 @@ func (l line) level() slog.Level {
 		return slog.LevelWarn
 	case name == "DHCPACK" || name == "DHCPREPLY" || name == "DHCPRELEASE":
 		return slog.LevelInfo
+	case strings.HasPrefix(l.text, "cannot read ") && strings.HasSuffix(l.text, ": No such file or directory"):
+		return slog.LevelDebug // a file that we have taken away
 	case name == "" && containsAny(l.text, "failed", "cannot", "duplicate", "not using configured address", "no address range available",
 		"bad ", "error", "overflow", "not available", "Maximum number of concurrent"):
 		return slog.LevelWarn

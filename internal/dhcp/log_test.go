@@ -75,6 +75,7 @@ func TestWhatDnsmasqSays(t *testing.T) {
 		"dnsmasq-dhcp[7]: 448589412 sent size:  4 option: 54 server-identifier  10.65.0.1":           {7, slog.LevelDebug, "", slog.LevelDebug},
 		"dnsmasq-dhcp[7]: no address range available for DHCP request via ns-calico":                 {7, slog.LevelWarn, "", slog.LevelWarn},
 		"dnsmasq: failed to bind DHCP server socket: Address already in use":                         {0, slog.LevelWarn, "", slog.LevelWarn},
+		"dnsmasq-dhcp[7]: cannot read /x/hosts/tap2: No such file or directory":                      {7, slog.LevelDebug, "", slog.LevelDebug},
 		"dnsmasq[7]: duplicate dhcp-host IP address 10.65.0.7 at line 1 of /x/hosts/tap1":            {7, slog.LevelWarn, "tap7", slog.LevelWarn},
 		"dnsmasq-dhcp[7]: DHCPREPLY(tap1) 2001:db8::9 00:01:00:01:32:94:81:85:02:65:00:00:00:01 vm1": {7, slog.LevelInfo, "tap1", slog.LevelInfo},
 		"dnsmasq-dhcp[7]: 4 DHCPADVERTISE(tap1) 00:01:00:01:32:94:81:85 no addresses available":      {7, slog.LevelWarn, "tap1", slog.LevelWarn},
