@@ -124,13 +124,13 @@ func TestSettings(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"[DEFAULT]\n\ndhcp_lease_duration = soon":                   `a.conf:3: [default] dhcp_lease_duration = "soon": want a number of seconds of at least 120, or -1 for no end`,
+		"[DEFAULT]\n\ndhcp_lease_duration = soon":                   `a.conf:3: [DEFAULT] dhcp_lease_duration = "soon": want a number of seconds of at least 120, or -1 for no end`,
 		"[DEFAULT]\ndhcp_lease_duration = 5":                        "a.conf:2: ",
 		"[DEFAULT]\ndhcp_renewal_time = -5":                         "a.conf:2: ",
 		"[DEFAULT]\ndhcp_broadcast_reply = maybe":                   "want true or false",
 		"[DEFAULT]\ndns_domain = a b":                               "a.conf:2: ",
 		"[DEFAULT]\ndns_domain = a\n  b":                            "want a single line without control characters",
-		"[DEFAULT]\ndnsmasq_dns_servers = 9.9.9.9,\n    nine":       `a.conf:2: [default] dnsmasq_dns_servers = "9.9.9.9,\nnine": DNS server "nine"`,
+		"[DEFAULT]\ndnsmasq_dns_servers = 9.9.9.9,\n    nine":       `a.conf:2: [DEFAULT] dnsmasq_dns_servers = "9.9.9.9,\nnine": DNS server "nine"`,
 		"[DEFAULT]\ndnsmasq_config_file = dnsmasq.conf":             "want an absolute path",
 		"[DEFAULT]\nhost = a/b":                                     "want the name of a host",
 		"[DEFAULT]\nstate_path = /x,y":                              "without commas",

@@ -29,7 +29,13 @@ type Config struct {
 // place is an option. Names of groups are in lower case, as their case does not matter.
 type place struct{ group, option string }
 
-func (p place) String() string { return "[" + p.group + "] " + p.option }
+// String writes an option as people do.
+func (p place) String() string {
+	if p.group == defaultGroup {
+		return "[DEFAULT] " + p.option
+	}
+	return "[" + p.group + "] " + p.option
+}
 
 // defaultGroup is that of options outside any other, and where options are looked for that another group does not have.
 const defaultGroup = "default"
