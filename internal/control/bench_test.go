@@ -82,12 +82,17 @@ func BenchmarkListPorts(b *testing.B) {
 
 func fill(b *testing.B, w *world, port string, n int) {
 	b.Helper()
+	fillAs(b, w, w.member, port, n)
+}
+
+func fillAs(b *testing.B, w *world, c neutron.Caller, port string, n int) {
+	b.Helper()
 	ports := make([]string, 250)
 	for i := range ports {
 		ports[i] = port
 	}
 	for range n / len(ports) {
-		if _, err := w.create(w.member, neutron.Ports, ports...); err != nil {
+		if _, err := w.create(c, neutron.Ports, ports...); err != nil {
 			b.Fatal(err)
 		}
 	}
