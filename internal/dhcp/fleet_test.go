@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -101,18 +100,19 @@ func (f *fleet) client(n int) (*client, error) {
 		return nil, err
 	}
 	c := &client{mac: mac}
+	name := fmt.Sprintf("e%d", n)
 	err = f.ns.Do(func() error {
-		link, err := net.InterfaceByName(fmt.Sprintf("e%d", n))
-		if err != nil {
-			return err
-		}
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}
-		c.file = os.NewFile(uintptr(fd), link.Name)
-		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
-			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Ifindex: link.Index})) // in network byte order
+		c.file = os.NewFile(uintptr(fd), name)
+		link, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, link), unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP >> 8, Ifindex: int(link.Uint32())})) // in network byte order
 	})
 	if err != nil {
 		return nil, fmt.Errorf("DHCP client of machine %d: %w", n, err)
