@@ -1,7 +1,12 @@
 package dhcp
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -146,4 +151,80 @@ func BenchmarkChurn(b *testing.B) {
 	b.ReportMetric(float64(c.unanswered), "unanswered")
 	b.ReportMetric(slices.Max(c.answered).Seconds()*1000, "answer-max-ms")
 	reportLatency(b, c.leased)
+}
+
+// BenchmarkIdle is what the agent and its instances of dnsmasq use on a host with 500 endpoints where nothing happens: an
+// operation is a second. Each asks for signs of life every ten seconds, so it takes some of them: -benchtime 30x.
+func BenchmarkIdle(b *testing.B) {
+	f := newFleet(b)
+	f.populate(b, 500)
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	agent, others := f.cmd.Process.Pid, f.instances(b)
+	usedAgent, usedOthers := processorOf(b, agent), processorOf(b, others...)
+	for b.Loop() {
+		<-second.C
+	}
+	b.ReportMetric(float64((processorOf(b, agent)-usedAgent).Microseconds())/float64(b.N), "agent-µs/s")
+	b.ReportMetric(float64((processorOf(b, others...)-usedOthers).Microseconds())/float64(b.N), "dnsmasq-µs/s")
+	b.ReportMetric(float64(memoryOf(b, agent))/1024, "agent-MB")
+	b.ReportMetric(float64(memoryOf(b, others...))/1024, "dnsmasq-MB")
+	b.ReportMetric(0, "ns/op")
+}
+
+// instances are the processes of dnsmasq on the host.
+func (f *fleet) instances(t testing.TB) (pids []int) {
+	t.Helper()
+	out := f.output("ip", "netns", "pids", f.host.Name)
+	for field := range strings.FieldsSeq(out) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == "dnsmasq" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// processorOf is the time of processors that processes have used: of each thread that lives, as the scheduler counts it.
+func processorOf(t testing.TB, pids ...int) (sum time.Duration) {
+	t.Helper()
+	for _, pid := range pids {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, thread := range threads {
+			var used int64
+			raw, err := os.ReadFile(thread)
+			if err == nil {
+				_, err = fmt.Sscan(string(raw), &used)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += time.Duration(used)
+		}
+	}
+	return sum
+}
+
+// memoryOf is the memory that processes have of their own and in files, in KB.
+func memoryOf(t testing.TB, pids ...int) (sum int) {
+	t.Helper()
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(raw), "VmRSS:")
+		var kb int
+		if _, err := fmt.Sscan(rest, &kb); err != nil {
+			t.Fatal(err)
+		}
+		sum += kb
+	}
+	return sum
 }
