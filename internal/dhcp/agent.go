@@ -146,7 +146,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer kernel.Close()
-	a.device = &device{kernel, a.opts.Plan.Device, a.log}
+	a.device = &device{net: kernel, name: a.opts.Plan.Device, log: a.log}
 	if a.router, err = newAdvertiser(a.log); err != nil {
 		return err
 	}
@@ -197,6 +197,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			case a.lookForIPv6():
 				a.replan(again)
 			case a.plan != nil:
+				a.device.known = false
 				a.applyAll(again)
 			}
 		case l := <-s.lines:

@@ -18,10 +18,23 @@ type device struct {
 	net  *hostnet.Linux
 	name string
 	log  *slog.Logger
+
+	applied []netip.Prefix // what the link was given last, while known
+	known   bool
 }
 
-// apply gives the link these addresses and no others. None: the link goes.
+// apply gives the link these addresses and no others, unless it was given them last. None: the link goes.
 func (d *device) apply(gateways []netip.Prefix) error {
+	if d.known && slices.Equal(d.applied, gateways) {
+		return nil // to look takes the kernel milliseconds on a host with hundreds of links
+	}
+	err := d.restore(gateways)
+	d.applied, d.known = slices.Clone(gateways), err == nil
+	return err
+}
+
+// restore looks at the link, and gives it these addresses and no others. None: the link goes.
+func (d *device) restore(gateways []netip.Prefix) error {
 	if len(gateways) == 0 {
 		return d.net.DeleteLink(d.name)
 	}
