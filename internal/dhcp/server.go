@@ -130,7 +130,11 @@ func (s *server) apply(p *plan.Plan) error {
 	if step.Nothing() {
 		return nil
 	}
-	for address, mac := range plan.Holders(p.Files) {
+	fresh := make(map[string]string, len(step.Write)) // those before are known
+	for _, f := range step.Write {
+		fresh[f.Path] = f.Content
+	}
+	for address, mac := range plan.Holders(fresh) {
 		if _, known := s.holders[address]; !known {
 			s.holders[address] = mac
 		}
