@@ -49,6 +49,17 @@ var may = map[string][]string{
 	"internal/dhcp":         join(words, machinery, []string{"internal/dhcp/plan", "internal/store/schema"}),
 	"internal/dhcp/plan":    words,
 	"internal/dhcp/oslo":    {"internal/dhcp/plan"},
+	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store but through the XenAPI.
+	"internal/xen/model":   {},
+	"internal/xen/wire":    {"internal/xen/model"},
+	"internal/xen/client":  {"internal/xen/model", "internal/xen/wire"},
+	"internal/xen/xe":      {"internal/xen/model", "internal/xen/client"},
+	"internal/xen/star":    {},
+	"internal/xen/ovs":     {},
+	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
+	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects"}),
+	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
+	"internal/xen":         join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Edges.
 	"internal/api":           join(words, []string{"internal/task"}),
 	"internal/api/identity":  join(words, machinery, []string{"internal/api", "internal/store/schema"}),
@@ -79,7 +90,7 @@ var onlyIn = map[string][]string{
 
 // pure packages think only: state in, result out.
 var pure = []string{"internal/control/translate", "internal/control/addresses", "internal/topology/simulate", "internal/policy/calc", "internal/policy/judge", "internal/bgp/plan",
-	"internal/dhcp/plan",
+	"internal/dhcp/plan", "internal/xen/model", "internal/xen/wire", "internal/xen/star",
 	"internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow", "calico", "calico/selector"}
 
 // impure imports are kept out of pure packages.

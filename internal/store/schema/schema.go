@@ -1,6 +1,6 @@
 // Package schema is every Heddle table on one page: where its records lie, what they are, what must be unique among
-// them, what they refer to, and by what they are found. Identity, whose records nobody else reads, declares its own
-// tables below the prefixes given here.
+// them, what they refer to, and by what they are found. Identity and the XenAPI, whose records nobody else reads, declare
+// their own tables below the prefixes given here.
 //
 //	/heddle/schema                                     the version of all this
 //	/heddle/neutron/…                                  what clients have made
@@ -9,6 +9,7 @@
 //	/heddle/state/<host>/                              what a host reports, under its lease
 //	/heddle/trace/requests/<host>/                     questions to a host, under the lease of who asks
 //	/heddle/identity/ /heddle/join/                    users, and tokens for hosts that join: no agent may read these
+//	/heddle/xen/…                                      a pool of the XenAPI
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
 
@@ -37,6 +38,7 @@ const (
 	TraceRequestsPrefix = "/heddle/trace/requests/"
 	IdentityPrefix      = "/heddle/identity/"
 	JoinPrefix          = "/heddle/join/"
+	XenPrefix           = "/heddle/xen/"
 	CalicoPrefix        = "/calico/"
 )
 

@@ -1,0 +1,38 @@
+package model
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestStored: what every class has by default is of the fields' types, and comes back from the store as it was.
+func TestStored(t *testing.T) {
+	for _, c := range Classes() {
+		r := New(c.Name)
+		raw, err := Marshal(c.Name, r)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		back, err := Unmarshal(c.Name, raw)
+		if diff := cmp.Diff(r, back); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", c.Name, err, diff)
+		}
+	}
+}
+
+// TestFarSides: a far side is that of a reference to its own class.
+func TestFarSides(t *testing.T) {
+	for _, c := range Classes() {
+		for _, f := range c.Fields {
+			if f.Far == nil {
+				continue
+			}
+			other := Lookup(f.Far.Class)
+			if other == nil || other.Field(f.Far.Field) == nil || other.Field(f.Far.Field).Type.Class != c.Name {
+				t.Errorf("%s.%s: %s.%s is no reference to %s", c.Name, f.Name, f.Far.Class, f.Far.Field, c.Name)
+			}
+		}
+	}
+}

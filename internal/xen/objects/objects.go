@@ -1,0 +1,193 @@
+// Package objects is how a pool lies in the store: the XenAPI's objects, what the server asks of hosts, and what hosts
+// report. One store holds one pool.
+//
+//	/heddle/xen/objects/<class>/<ref>      an object's stored fields
+//	/heddle/xen/orders/<host>/<id>         what a host is asked to do before an object says it is done, under the server's lease
+//	/heddle/xen/state/<host>/alive         a host's report, under its own lease: while it is there the host lives
+//	/heddle/xen/state/<host>/bridges/<b>   a bridge that the host's agent has made, under its lease
+//
+// Hosts may read objects and their own orders, and write below their own state.
+package objects
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/xen/model"
+)
+
+// Object is one object of the XenAPI. Fields has the stored ones, all of them: far sides are not among them.
+type Object struct {
+	Class, Ref string
+	Fields     model.Record
+}
+
+// stored is an object as JSON.
+type stored struct {
+	Class  string          `json:"class"`
+	Ref    string          `json:"ref"`
+	Fields json.RawMessage `json:"fields"`
+}
+
+// MarshalJSON writes the object as it is stored.
+func (o *Object) MarshalJSON() ([]byte, error) {
+	fields, err := model.Marshal(o.Class, o.Fields)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(stored{o.Class, o.Ref, fields})
+}
+
+// UnmarshalJSON reads it. A field that is not there has its default: the object was written before the field existed.
+func (o *Object) UnmarshalJSON(raw []byte) error {
+	var s stored
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return err
+	}
+	fields, err := model.Unmarshal(s.Class, s.Fields)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", s.Class, s.Ref, err)
+	}
+	*o = Object{s.Class, s.Ref, fields}
+	return nil
+}
+
+// Text is a field's value, of a string, an enum or a reference.
+func (o *Object) Text(field string) string { s, _ := o.Fields[field].(string); return s }
+
+// UUID is the object's uuid.
+func (o *Object) UUID() string { return o.Text("uuid") }
+
+// Bool is a field's value.
+func (o *Object) Bool(field string) bool { b, _ := o.Fields[field].(bool); return b }
+
+// Int is a field's value.
+func (o *Object) Int(field string) int64 { n, _ := o.Fields[field].(int64); return n }
+
+// Map is a field's value; it must not be changed.
+func (o *Object) Map(field string) map[string]string {
+	m, _ := o.Fields[field].(map[string]string)
+	return m
+}
+
+// tables are those of all classes that are stored, by class.
+var tables = newTables()
+
+func newTables() map[string]*records.Table[Object] {
+	all := map[string]*records.Table[Object]{}
+	for _, c := range model.Classes() {
+		if !c.NoList {
+			all[c.Name] = newTable(c)
+		}
+	}
+	return all
+}
+
+// newTable is a class's table: objects are found by uuid, by name, and by each reference that they hold.
+func newTable(c *model.Class) *records.Table[Object] {
+	options := []records.Option[Object]{records.Unique("uuid", func(o *Object) []string { return []string{o.UUID()} })}
+	for _, f := range c.Fields {
+		switch {
+		case f.Far != nil:
+		case f.Name == "name_label" || f.Type.Kind == model.Ref:
+			options = append(options, records.Index(f.Name, func(o *Object) []string { return []string{o.Text(f.Name)} }))
+		}
+	}
+	options = append(options, uniques[c.Name]...)
+	return records.NewTable(c.Name, schema.XenPrefix+"objects/"+c.Name+"/", func(o *Object) string { return o.Ref }, options...)
+}
+
+// uniques are what no two objects of a class may share, beside the uuid: transactions that would break it fail with a
+// [records.TakenError], whoever else writes at the same time.
+var uniques = map[string][]records.Option[Object]{
+	"PIF": {
+		records.Unique("host_network", func(o *Object) []string { return []string{o.Text("host") + "/" + o.Text("network")} }),
+		records.Unique("host_device", func(o *Object) []string {
+			return []string{fmt.Sprintf("%s/%s/%d", o.Text("host"), o.Text("device"), o.Int("VLAN"))}
+		}),
+	},
+	"network": {records.Unique("bridge", func(o *Object) []string { return []string{o.Text("bridge")} })},
+	"VIF":     {records.Unique("vm_device", func(o *Object) []string { return []string{o.Text("VM") + "/" + o.Text("device")} })},
+}
+
+// Table is the table of a class; nil for those that are not stored (session, event) or not known.
+func Table(class string) *records.Table[Object] { return tables[class] }
+
+// Tables are all of this package, as a replica takes them.
+func Tables() []replica.Table {
+	all := []replica.Table{Orders, HostReports, BridgeReports}
+	for _, t := range tables {
+		all = append(all, t)
+	}
+	return all
+}
+
+// Bridge is a network's bridge on a host.
+type Bridge struct {
+	Name        string `json:"name"`         // at most 15 characters
+	NetworkUUID string `json:"network_uuid"` // of the XenAPI's network
+	MAC         string `json:"mac"`          // its other_config:hwaddr
+	MTU         int    `json:"mtu"`          // bytes
+	FailMode    string `json:"fail_mode"`    // standalone or secure
+}
+
+// Order asks a host for a bridge that no object speaks of yet. It is kept until it is deleted or its server is gone.
+type Order struct {
+	Host   string `json:"host"` // the host's ref
+	ID     string `json:"id"`
+	Bridge Bridge `json:"bridge"`
+}
+
+// Orders are "<host>/<id>".
+var Orders = records.NewTable("xen-order", schema.XenPrefix+"orders/", func(o *Order) string { return o.Host + "/" + o.ID },
+	records.Index("host", func(o *Order) []string { return []string{o.Host} }))
+
+// Interface is one of a host's own, as a PIF has it.
+type Interface struct {
+	Device   string   `json:"device"`
+	MAC      string   `json:"mac"`
+	MTU      int      `json:"mtu"`              // bytes
+	Bridge   string   `json:"bridge,omitempty"` // the bridge that it is a port of, which then has the addresses
+	Carrier  bool     `json:"carrier"`
+	Speed    int      `json:"speed"` // Mbit/s; 0 = unknown
+	Duplex   bool     `json:"duplex"`
+	Physical bool     `json:"physical"`
+	Mode     string   `json:"mode"` // None, DHCP, Static: how it came to its IPv4 address
+	IP       string   `json:"ip,omitempty"`
+	Netmask  string   `json:"netmask,omitempty"`
+	Gateway  string   `json:"gateway,omitempty"`
+	DNS      string   `json:"dns,omitempty"`  // separated by commas
+	IPv6     []string `json:"ipv6,omitempty"` // with prefix lengths, without link-local ones
+}
+
+// HostReport is what a host's agent says of it.
+type HostReport struct {
+	Host       string      `json:"host"` // the host's ref: "OpaqueRef:" and its id
+	ID         string      `json:"id"`   // the agent's host id, a UUID: host.uuid
+	Name       string      `json:"name"`
+	Address    string      `json:"address"`
+	Backend    string      `json:"backend"` // openvswitch or bridge
+	Version    string      `json:"version"`
+	Started    time.Time   `json:"started"`
+	Memory     [2]int64    `json:"memory"` // bytes in all, bytes free
+	Interfaces []Interface `json:"interfaces"`
+}
+
+// HostReports say which hosts live; the id is the host's ref.
+var HostReports = records.NewTable("xen-host", schema.XenPrefix+"state/*/alive", func(r *HostReport) string { return r.Host })
+
+// BridgeReport says that a bridge is there, or why not.
+type BridgeReport struct {
+	Host   string   `json:"host"` // the host's ref
+	Bridge Bridge   `json:"bridge"`
+	Orders []string `json:"orders,omitempty"` // ids of the orders that it answers
+	Error  string   `json:"error,omitempty"`  // why it could not be made; text for people
+}
+
+// BridgeReports are "<host>/<bridge>".
+var BridgeReports = records.NewTable("xen-bridge", schema.XenPrefix+"state/*/bridges/", func(r *BridgeReport) string { return r.Host + "/" + r.Bridge.Name },
+	records.Index("host", func(r *BridgeReport) []string { return []string{r.Host} }))
