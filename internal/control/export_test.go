@@ -1,17 +1,11 @@
 package control
 
-import (
-	"context"
-	"testing"
-)
+import "context"
 
 // Once looks at all keys as Run does at its start, once.
-func (k *Keys) Once(t testing.TB) {
-	t.Helper()
-	if _, err := k.markAll(context.Background()); err != nil {
-		t.Fatal(err)
+func (k *Keys) Once(ctx context.Context) error {
+	if _, err := k.markAll(ctx); err != nil {
+		return err
 	}
-	if err := k.pass(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	return k.pass(ctx)
 }

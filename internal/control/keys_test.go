@@ -21,11 +21,26 @@ import (
 // keeping is a world whose server puts keys right once its keys run.
 func keeping(t testing.TB, st store.Store, o control.Options) (*world, *control.Keys) {
 	t.Helper()
-	var keys *control.Keys
+	w, keys := starting(t, st, o)
+	return w, keys()
+}
+
+// starting is a world and what makes its keys, as a server does that starts.
+func starting(t testing.TB, st store.Store, o control.Options) (*world, func() *control.Keys) {
+	t.Helper()
+	var keys func() *control.Keys
 	w := openBefore(t, st, o, func(s *control.Service, r *replica.Replica) {
-		keys = control.NewKeys(s, r, slog.New(slog.DiscardHandler))
+		keys = func() *control.Keys { return control.NewKeys(s, r, slog.New(slog.DiscardHandler)) }
 	})
 	return w, keys
+}
+
+// once has a server look at all keys.
+func once(t fataler, keys *control.Keys) {
+	t.Helper()
+	if err := keys.Once(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // site is what a server keeps right: a bound port, one that is not, a subnet with DHCP and one without.
@@ -157,7 +172,7 @@ func TestKeysOfAnother(t *testing.T) {
 	}
 	w.write(t, another)
 	before := w.calico()
-	keys.Once(t)
+	once(t, keys)
 	if d := cmp.Diff(before, w.calico()); d != "" {
 		t.Errorf("keys changed:\n%s", d)
 	}
@@ -182,7 +197,7 @@ func TestNewDNSDomain(t *testing.T) {
 	apitest.Run(t, keys)
 	harmed()
 	_, renaming := keeping(t, st, control.Options{DNSDomain: "example.org"})
-	renaming.Once(t)
+	once(t, renaming)
 	renamed := strings.Replace(usual[endpoint], "host-10-65-0-4.openstacklocal", "host-10-65-0-4.example.org", 1)
 	harmed()
 	if got := w.calico()[endpoint]; got != renamed || renamed == usual[endpoint] {

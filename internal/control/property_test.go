@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -24,31 +25,34 @@ func limits() control.Options {
 	return control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20}}
 }
 
-// TestRandomOperations does anything in any order. After each step every bundle is what its owner translates into now; a
-// refused request has changed nothing; and when all is deleted, the store is as it was.
+// TestRandomOperations does anything in any order, and others harm keys of Calico's model. After each step every bundle and
+// key is what its owner translates into now; a refused request has changed nothing; and when all is deleted, the store is as
+// it was.
 func TestRandomOperations(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		w := open(t, store.NewMemory(), limits())
+		w, keys := starting(t, store.NewMemory(), limits())
 		w.hosts("h1", "h2")
-		play(rt, w, w)
+		play(rt, keys, w, w)
 	})
 }
 
 // TestRandomOperationsAtTwoServers is the same over an etcd, each request at either server.
 func TestRandomOperationsAtTwoServers(t *testing.T) {
 	t.Parallel()
-	ws := twoServers(t, limits())
-	ws[0].hosts("h1", "h2")
-	rapid.Check(t, func(rt *rapid.T) { play(rt, ws[:]...) })
+	st := inEtcd(t, false)
+	one, keys := starting(t, st, limits())
+	one.hosts("h1", "h2")
+	two := open(t, st, limits())
+	rapid.Check(t, func(rt *rapid.T) { play(rt, keys, one, two) })
 }
 
-// play runs one game, on a network with a bit of everything.
-func play(rt *rapid.T, ws ...*world) {
+// play runs one game, on a network with a bit of everything. keys makes one of the servers' keys.
+func play(rt *rapid.T, keys func() *control.Keys, ws ...*world) {
 	w := ws[0]
 	w.openRouted(rt)
 	before := w.dump()
-	g := &game{world: w, servers: ws, rt: rt}
+	g := &game{world: w, servers: ws, keys: keys, rt: rt}
 	n := w.network(`{}`).ID
 	w.subnet(n, `"ip_version":4,"cidr":"10.0.0.0/29"`)
 	w.subnet(n, `"ip_version":6,"cidr":"fd00:2::/64","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`)
@@ -75,6 +79,7 @@ func play(rt *rapid.T, ws ...*world) {
 		"update group":    g.updateGroup,
 		"delete anything": g.deleteAnything,
 		"change tags":     g.changeTags,
+		"harm keys":       g.harmKeys,
 	})
 	g.deleteAll()
 	if d := cmp.Diff(before, w.dump()); d != "" {
@@ -86,6 +91,7 @@ func play(rt *rapid.T, ws ...*world) {
 type game struct {
 	*world  // the server asked now
 	servers []*world
+	keys    func() *control.Keys
 	rt      *rapid.T
 }
 
@@ -224,6 +230,33 @@ func (g *game) changeTags(rt *rapid.T) {
 		_, err := g.ChangeTags(context.Background(), g.caller(rt), r, id, func(tags []string) ([]string, error) { return append(slices.Clone(tags), "t"), nil })
 		return err
 	})
+}
+
+// harmKeys has others delete and write some of Neutron's keys, and a server put them right.
+func (g *game) harmKeys(rt *rapid.T) {
+	if !g.hasRouted() {
+		return // they may be another Neutron's then
+	}
+	harm := map[string]string{}
+	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(slices.Sorted(maps.Keys(g.calico()))), 1, 3, rapid.ID).Draw(rt, "keys") {
+		harm[key] = rapid.SampledFrom([]string{"", "{}", someEndpoint, someSubnet}).Draw(rt, "harm")
+	}
+	harm[endpointPath("h1", "openstack/vm", "nobody")] = someEndpoint
+	g.write(rt, harm)
+	once(rt, g.keys()) // of a server that has just started: one that runs would rest between
+}
+
+func (g *game) hasRouted() bool {
+	snap, err := g.db.View(context.Background())
+	if err != nil {
+		g.rt.Fatal(err)
+	}
+	for n := range schema.Networks.All(snap) {
+		if n.Routed() {
+			return true
+		}
+	}
+	return false
 }
 
 // ids are those of all objects of a kind, in an order that does not depend on chance.

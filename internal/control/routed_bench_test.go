@@ -118,16 +118,16 @@ func BenchmarkKeys(b *testing.B) {
 	fillAs(b, w, w.admin, boundPort(b, w, w.routed()), 10_000)
 	domains := [2]string{"a.example", "b.example"}
 	_, keys := keeping(b, st, control.Options{DNSDomain: domains[0]})
-	keys.Once(b)
+	once(b, keys)
 	var right, renamed time.Duration
 	for i := 0; b.Loop(); i++ {
 		_, same := keeping(b, st, control.Options{DNSDomain: domains[i%2]})
 		_, other := keeping(b, st, control.Options{DNSDomain: domains[(i+1)%2]})
 		began := time.Now()
-		same.Once(b)
+		once(b, same)
 		right += time.Since(began)
 		began = time.Now()
-		other.Once(b)
+		once(b, other)
 		renamed += time.Since(began)
 	}
 	b.ReportMetric(float64(right.Milliseconds())/float64(b.N), "ms-right")
