@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/dhcp/plan"
+	"heddle/internal/hostnet"
 )
 
 const (
@@ -93,9 +93,9 @@ func (a *advertiser) apply(ports []plan.Port) {
 	}
 }
 
-// send advertises on an interface, if it is there yet. A machine that comes up asks.
+// send advertises on an interface, if it is there yet.
 func (a *advertiser) send(name string, message []byte) {
-	link, err := net.InterfaceByName(name)
+	link, err := a.interfaceOf(unix.SIOCGIFINDEX, name, 0)
 	if err != nil {
 		return
 	}
@@ -103,22 +103,27 @@ func (a *advertiser) send(name string, message []byte) {
 	if err != nil {
 		return // closed
 	}
-	everybody := &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 1}, ZoneId: uint32(link.Index)}
+	everybody := &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 1}, ZoneId: link.Uint32()}
 	var failed error
 	err = raw.Write(func(fd uintptr) bool {
 		failed = unix.Sendto(int(fd), message, 0, everybody)
 		return !errors.Is(failed, unix.EAGAIN)
 	})
-	// Until it is up an interface has no address to send from; its machine asks then.
+	// A new interface has no address to send from for a while; Run sends again then.
 	if err = errors.Join(err, failed); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, os.ErrClosed) {
 		a.log.Debug("cannot advertise", "interface", name, "err", err)
 	}
 }
 
-// Run answers those who ask, and tells all from time to time, until ctx ends.
-func (a *advertiser) Run(ctx context.Context) error {
+// Run answers those who ask, tells those on whose interface the host has just become able to speak, as nothing could be
+// said to them before, and all from time to time, until ctx ends.
+func (a *advertiser) Run(ctx context.Context, host *hostnet.Linux) error {
 	if a == nil {
 		return nil
+	}
+	usable, err := host.WatchLinkLocal(ctx)
+	if err != nil {
+		return err
 	}
 	go func() {
 		<-ctx.Done()
@@ -134,6 +139,14 @@ func (a *advertiser) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case name = <-asked:
+		case index, ok := <-usable:
+			if !ok {
+				usable = nil // with ctx, or the namespace
+				continue
+			}
+			if name, ok = a.nameOf(index); !ok {
+				continue
+			}
 		case <-all.C:
 		}
 		a.mu.Lock()
@@ -171,16 +184,44 @@ func (a *advertiser) listen(ctx context.Context, asked chan<- string) {
 		if !ok {
 			continue
 		}
-		link, err := net.InterfaceByIndex(index)
-		if err != nil {
+		name, ok := a.nameOf(index)
+		if !ok {
 			continue
 		}
 		select {
-		case asked <- link.Name:
+		case asked <- name:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// nameOf is the name of the interface with an index, if it is there still; "" for 0, which means all.
+func (a *advertiser) nameOf(index int) (name string, ok bool) {
+	if index == 0 {
+		return "", true
+	}
+	link, err := a.interfaceOf(unix.SIOCGIFNAME, "", uint32(index))
+	if err != nil {
+		return "", false
+	}
+	return link.Name(), true
+}
+
+// interfaceOf asks the kernel for the index or the name of one interface: package net would read all that a host has.
+func (a *advertiser) interfaceOf(request uint, name string, index uint32) (*unix.Ifreq, error) {
+	link, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, err
+	}
+	link.SetUint32(index)
+	raw, err := a.socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.IoctlIfreq(int(fd), request, link) })
+	return link, errors.Join(err, failed)
 }
 
 // solicited reads where a solicitation came in. One that did not come from the link itself does not count (RFC 4861

@@ -161,7 +161,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.lacks("waits for the store")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
-	g.Go(func() error { return a.router.Run(ctx) })
+	g.Go(func() error { return a.router.Run(ctx, kernel) })
 	g.Go(func() error { return a.server.reader.run(ctx, a.server.lines) })
 	g.Go(func() error { return a.resolver.reader.run(ctx, a.resolver.lines) })
 	g.Go(func() error { return a.loop(ctx) })

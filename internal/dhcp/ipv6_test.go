@@ -56,6 +56,29 @@ func TestTwoIPv6Networks(t *testing.T) {
 	}
 }
 
+// TestAdvertisedOnceUsable has a machine that does not ask hear of its router as soon as the host has an address there to
+// speak from, which takes a second or two on a new interface (RFC 4862 §5.4): whether that or the endpoint came first.
+func TestAdvertisedOnceUsable(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	if err := l.host.Sysctl("net/ipv6/conf/default/accept_dad", "1"); err != nil {
+		t.Fatal(err)
+	}
+	l.put(subnet("c", "2001:db8:c::/64", "2001:db8:c::1", `, "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"`))
+	l.put((&machine{lab: l, n: 1}).endpoint("2001:db8:c:0:65:ff:fe00:1", "c"))
+	l.start()
+	l.serving(1)
+	l.silent = true
+	early := l.machine(1)
+	late := l.machine(2)
+	l.put(late.endpoint("2001:db8:c:0:65:ff:fe00:2", "c"))
+	for _, m := range []*machine{early, late} {
+		l.until("a default route and an address", func() bool {
+			return strings.Contains(m.output("ip", "-6", "route"), "default via fe80::") && strings.Contains(m.output("ip", "-6", "addr"), fmt.Sprintf("2001:db8:c:0:65:ff:fe00:%d/64", m.n))
+		})
+	}
+}
+
 // TestIPv6Gateways serves subnets whose gateway is link-local, or the subnet's own address, the subnet-router anycast
 // address.
 func TestIPv6Gateways(t *testing.T) {

@@ -44,6 +44,7 @@ type lab struct {
 	host    *nettest.Namespace
 	options Options
 	env     []string // of the agent, beside that of the test
+	silent  bool     // machines do not ask for routers
 	log     *nettest.Log
 	cmd     *exec.Cmd
 }
@@ -152,6 +153,11 @@ func (l *lab) machine(n int) *machine {
 	m := &machine{l, n, l.MustNamespace(l.t, fmt.Sprintf("w%d", n))}
 	if err := m.ns.Sysctl("net/ipv6/conf/default/accept_dad", "0"); err != nil {
 		l.t.Fatal(err)
+	}
+	if l.silent {
+		if err := m.ns.Sysctl("net/ipv6/conf/default/router_solicitations", "0"); err != nil {
+			l.t.Fatal(err)
+		}
 	}
 	m.ns.MustIP(l.t, fmt.Sprintf("link add eth0 address %s type veth peer name %s netns %s", m.mac(), m.tap(), l.host.Name), "link set eth0 up")
 	l.host.MustIP(l.t, "link set "+m.tap()+" up")
