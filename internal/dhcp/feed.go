@@ -19,6 +19,7 @@ const (
 type feed struct {
 	endpoints string // prefix
 	replica   *replica.Replica
+	planner   plan.Planner  // of who asks for plans
 	changed   chan struct{} // holds a token when there is something new
 	log       *slog.Logger
 }
@@ -73,7 +74,7 @@ func (f *feed) plan(o plan.Options) (p *plan.Plan, waits string) {
 	if e := s.Get(readyKey, ""); e == nil || e.Record != true {
 		return nil, readyKey
 	}
-	return plan.New(o, objects[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](s, f.endpoints),
+	return f.planner.Plan(o, objects[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](s, f.endpoints),
 		objects[calico.DHCPSubnetKey, calico.DHCPSubnet](s, subnetPrefix)), ""
 }
 

@@ -28,15 +28,16 @@ func benchmarkChange(b *testing.B, others int) {
 	for i := range others {
 		add(i)
 	}
-	running := Started(New(defaults(), endpoints, subnets))
+	var planner Planner
+	running := Started(planner.Plan(defaults(), endpoints, subnets))
 	for i := others; b.Loop(); i++ {
 		key := add(i % 50000)
-		if s := running.Step(New(defaults(), endpoints, subnets)); len(s.Write) != 2 {
+		if s := running.Step(planner.Plan(defaults(), endpoints, subnets)); len(s.Write) != 2 {
 			b.Fatalf("%+v", s)
 		}
 		b.StopTimer()
 		delete(endpoints, key)
-		running = Started(New(defaults(), endpoints, subnets))
+		running = Started(planner.Plan(defaults(), endpoints, subnets))
 		b.StartTimer()
 	}
 }

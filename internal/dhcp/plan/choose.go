@@ -11,13 +11,22 @@ import (
 	"heddle/calico"
 )
 
-// candidate is an endpoint that nothing of its own speaks against.
+// candidate is an endpoint and what is thought of it. It depends on the endpoint and the subnets alone.
 type candidate struct {
 	key calico.WorkloadEndpointKey
 	*calico.WorkloadEndpoint
+	reason    string     // why it waits, whatever else there is; "" when nothing of its own speaks against it
 	addresses []assigned // of both families, IPv4 first, in the order of the endpoint
-	extras    []extraOption
+
+	// What it is served as, once it was.
+	written      bool
+	extras       []extraOption
+	port         Port
+	names, hosts string   // its files
+	problems     []string // what of it cannot be honoured
 }
+
+func (c *candidate) problem(reason string) { c.problems = append(c.problems, reason) }
 
 // assigned is an address with its subnet.
 type assigned struct {
@@ -25,13 +34,19 @@ type assigned struct {
 	subnet *subnet
 }
 
-// candidates are the endpoints that could be served, in key order. All others wait.
-func (p *planner) candidates(endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint) []candidate {
-	var list []candidate
-	for _, key := range slices.SortedFunc(maps.Keys(endpoints), compareKeys) {
-		c := candidate{key: key, WorkloadEndpoint: endpoints[key]}
-		if reason := p.examine(&c); reason != "" {
-			p.wait(key, reason)
+// candidates are the endpoints that could be served, in the order of keys. All others wait. thoughts has what was thought of
+// them before.
+func (p *planner) candidates(keys []calico.WorkloadEndpointKey, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, thoughts map[calico.WorkloadEndpointKey]*candidate) []*candidate {
+	list := make([]*candidate, 0, len(keys))
+	for _, key := range keys {
+		c := thoughts[key]
+		if c == nil || c.WorkloadEndpoint != endpoints[key] {
+			c = &candidate{key: key, WorkloadEndpoint: endpoints[key]}
+			c.reason = p.examine(c)
+			thoughts[key] = c
+		}
+		if c.reason != "" {
+			p.wait(key, c.reason)
 			continue
 		}
 		list = append(list, c)
@@ -95,6 +110,7 @@ func (p *planner) place(c *candidate, all []named) string {
 			return fmt.Sprintf("address %s is the gateway of subnet %s", a.ip, a.id)
 		case s.mode == skipped:
 			passedOver = a.id + " " + s.skipped
+		case slices.ContainsFunc(c.addresses, func(other assigned) bool { return other.ip == a.ip }): // named twice
 		default:
 			c.addresses = append(c.addresses, assigned{a.ip, s})
 		}
@@ -107,7 +123,7 @@ func (p *planner) place(c *candidate, all []named) string {
 
 // choose takes those candidates that do not stand in each other's way. Of two that do, the one whose key, or whose
 // subnet's ID, comes first is served, whichever was there first: what is served depends on what there is alone.
-func (p *planner) choose(candidates []candidate) {
+func (p *planner) choose(candidates []*candidate) {
 	shadowed := overlaps(candidates)
 	holders := newClaims(len(candidates))
 	for _, c := range candidates {
@@ -116,14 +132,14 @@ func (p *planner) choose(candidates []candidate) {
 			continue
 		}
 		holders.add(c)
-		c.extras = p.extras(c)
+		p.write(c)
 		p.served = append(p.served, c)
 	}
 	p.used = subnetsOf(p.served)
 }
 
 // subnetsOf are the subnets of endpoints, by ID.
-func subnetsOf(list []candidate) []*subnet {
+func subnetsOf(list []*candidate) []*subnet {
 	found := map[*subnet]bool{}
 	for _, c := range list {
 		for _, a := range c.addresses {
@@ -137,7 +153,7 @@ func subnetsOf(list []candidate) []*subnet {
 type shadows map[*subnet]*subnet
 
 // overlaps finds them: dnsmasq cannot tell such subnets apart.
-func overlaps(candidates []candidate) shadows {
+func overlaps(candidates []*candidate) shadows {
 	found := shadows{}
 	var served []*subnet
 	for _, s := range subnetsOf(candidates) {
@@ -151,7 +167,7 @@ func overlaps(candidates []candidate) shadows {
 	return found
 }
 
-func (s shadows) reason(c candidate) string {
+func (s shadows) reason(c *candidate) string {
 	for _, a := range c.addresses {
 		if other := s[a.subnet]; other != nil {
 			return fmt.Sprintf("subnet %s (%s) overlaps subnet %s (%s), which is served", a.subnet.id, a.subnet.CIDR, other.id, other.CIDR)
@@ -171,14 +187,14 @@ func newClaims(size int) claims {
 	return claims{make(map[calico.MAC]calico.WorkloadEndpointKey, size), make(map[string]calico.WorkloadEndpointKey, size), make(map[netip.Addr]calico.WorkloadEndpointKey, size)}
 }
 
-func (h claims) add(c candidate) {
+func (h claims) add(c *candidate) {
 	h.macs[*c.MAC], h.interfaces[c.Name] = c.key, c.key
 	for _, a := range c.addresses {
 		h.addresses[a.ip] = c.key
 	}
 }
 
-func (h claims) reason(c candidate) string {
+func (h claims) reason(c *candidate) string {
 	if other, ok := h.macs[*c.MAC]; ok {
 		return fmt.Sprintf("mac %s is already that of %s", c.MAC, keyText(other))
 	}

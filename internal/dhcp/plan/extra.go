@@ -21,15 +21,15 @@ type extraOption struct {
 // portTag is the tag of a machine with options of its own.
 func portTag(iface string) string { return "port-" + iface }
 
-// extras are the options of an endpoint's own. One that is malformed is reported, and the machine served without it.
-func (p *planner) extras(c candidate) []extraOption {
+// readExtras finds the options of an endpoint's own. One that is malformed is reported, and the machine served without it.
+func (c *candidate) readExtras() []extraOption {
 	raw, ok := c.Unknown[extraMember]
 	if !ok || string(raw) == "null" {
 		return nil
 	}
 	var all, good []extraOption
 	if err := json.Unmarshal(raw, &all); err != nil {
-		p.problem(c.key, extraMember+": want a list of {opt_name, opt_value, ip_version}")
+		c.problem(extraMember + ": want a list of {opt_name, opt_value, ip_version}")
 		return nil
 	}
 	for i, o := range all {
@@ -38,7 +38,7 @@ func (p *planner) extras(c candidate) []extraOption {
 			reason = "the machine has no address by DHCP of this version"
 		}
 		if reason != "" {
-			p.problem(c.key, fmt.Sprintf("%s[%d]: %s", extraMember, i, reason))
+			c.problem(fmt.Sprintf("%s[%d]: %s", extraMember, i, reason))
 			continue
 		}
 		good = append(good, o)
@@ -116,7 +116,7 @@ func (p *planner) extraLines(s *subnet) string {
 }
 
 // home is the subnet of the first address of a family that an endpoint gets by DHCP, nil for none.
-func (c candidate) home(v6 bool) *subnet {
+func (c *candidate) home(v6 bool) *subnet {
 	for _, a := range c.addresses {
 		if a.ip.Is6() == v6 && a.subnet.mode == static {
 			return a.subnet

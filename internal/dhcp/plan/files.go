@@ -10,13 +10,18 @@ import (
 	"heddle/calico"
 )
 
-// port writes the files of a served endpoint.
-func (p *planner) port(c candidate) Port {
+// write thinks of what an endpoint is served as, if it has not been.
+func (p *planner) write(c *candidate) {
+	if c.written {
+		return
+	}
+	c.written = true
+	c.extras = c.readExtras()
 	name := p.fullName(c)
-	port := Port{Key: c.key, Interface: c.Name, MAC: *c.MAC, Name: name(c.addresses[0].ip), Advertisement: p.advertisement(c)}
+	c.port = Port{Key: c.key, Interface: c.Name, MAC: *c.MAC, Name: name(c.addresses[0].ip), Advertisement: p.advertisement(c)}
 	var names strings.Builder
 	for _, a := range c.addresses {
-		port.Addresses = append(port.Addresses, Address{a.ip, a.subnet.id})
+		c.port.Addresses = append(c.port.Addresses, Address{a.ip, a.subnet.id})
 		full := name(a.ip)
 		short, _, _ := strings.Cut(full, ".")
 		names.WriteString(a.ip.String() + "\t" + full)
@@ -25,13 +30,11 @@ func (p *planner) port(c candidate) Port {
 		}
 		names.WriteByte('\n')
 	}
-	p.addFile(NamesDir, c.Name, names.String())
-	p.addFile(HostsDir, c.Name, hostLines(c, name))
-	return port
+	c.names, c.hosts = names.String(), hostLines(c, name)
 }
 
 // fullName gives the name that goes with an address of an endpoint: its own, else one made of the address.
-func (p *planner) fullName(c candidate) func(netip.Addr) string {
+func (p *planner) fullName(c *candidate) func(netip.Addr) string {
 	made := func(ip netip.Addr) string {
 		name := "host-" + strings.ReplaceAll(strings.ReplaceAll(ip.String(), ".", "-"), ":", "-")
 		if p.options.Domain != "" {
@@ -43,7 +46,7 @@ func (p *planner) fullName(c candidate) func(netip.Addr) string {
 		return made
 	}
 	if reason := badName(c.FQDN); reason != "" {
-		p.problem(c.key, fmt.Sprintf("fqdn %q %s: its name is made of its address", c.FQDN, reason))
+		c.problem(fmt.Sprintf("fqdn %q %s: its name is made of its address", c.FQDN, reason))
 		return made
 	}
 	return func(netip.Addr) string { return c.FQDN }
@@ -51,7 +54,7 @@ func (p *planner) fullName(c candidate) func(netip.Addr) string {
 
 // hostLines are the lines of a port that gets its addresses by DHCP. The last holds the first IPv4 address and all of IPv6:
 // of several lines with the same MAC address, dnsmasq takes the newest for either family.
-func hostLines(c candidate, name func(netip.Addr) string) string {
+func hostLines(c *candidate, name func(netip.Addr) string) string {
 	var v4, v6 []netip.Addr
 	for _, a := range c.addresses {
 		switch {
@@ -97,7 +100,7 @@ func bracket(ip netip.Addr) string {
 }
 
 // advertisement says what routers tell a port with IPv6 addresses. Of several subnets the least MTU counts.
-func (p *planner) advertisement(c candidate) *Advertisement {
+func (p *planner) advertisement(c *candidate) *Advertisement {
 	a := &Advertisement{Domain: p.options.Domain, LeaseSeconds: p.options.LeaseSeconds}
 	for _, own := range c.addresses {
 		s := own.subnet

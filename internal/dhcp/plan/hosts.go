@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path"
 	"slices"
 	"strings"
 
@@ -89,7 +88,7 @@ func (f parsedFiles) read(files map[string]string) map[calico.MAC]host {
 	all := make(map[calico.MAC]host, len(files)/2)
 	from := make(map[calico.MAC]string, len(files)/2)
 	for name, content := range files {
-		if path.Dir(name) != HostsDir {
+		if !strings.HasPrefix(name, HostsDir+"/") {
 			continue
 		}
 		parsed, ok := f[name]

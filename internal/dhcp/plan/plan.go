@@ -11,6 +11,8 @@ package plan
 
 import (
 	"net/netip"
+	"reflect"
+	"slices"
 
 	"heddle/calico"
 )
@@ -120,22 +122,96 @@ type Problem struct {
 
 // New makes the plan of a host from its endpoints and all subnets. A nil object lies in etcd but could not be decoded.
 func New(o Options, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, subnets map[calico.DHCPSubnetKey]*calico.DHCPSubnet) *Plan {
-	p := &planner{options: o, known: readSubnets(o, subnets), plan: &Plan{Files: map[string]string{}, lease: o.LeaseSeconds}}
-	p.networks = networksOf(p.known)
-	p.choose(p.candidates(endpoints))
+	return new(Planner).Plan(o, endpoints, subnets)
+}
+
+// Planner makes one plan after another. It remembers what it thought of each object, and thinks again only of those that
+// are other objects than in the plan before; the plan is the same as one of [New]. The zero Planner is one that knows
+// nothing yet. It is for one goroutine.
+type Planner struct {
+	options Options
+	subnets map[string]*subnet // by ID
+	// networks are the IPv4 subnets of each network, on whatever host, by network ID and in order.
+	networks map[string][]netip.Prefix
+	thoughts map[calico.WorkloadEndpointKey]*candidate
+	order    []calico.WorkloadEndpointKey // of thoughts
+}
+
+// Plan makes the plan of a host as [New] does. The objects must not be changed afterwards.
+func (m *Planner) Plan(o Options, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, subnets map[calico.DHCPSubnetKey]*calico.DHCPSubnet) *Plan {
+	if m.thoughts == nil || !reflect.DeepEqual(o, m.options) {
+		*m = Planner{options: o, thoughts: map[calico.WorkloadEndpointKey]*candidate{}}
+	}
+	m.learn(subnets)
+	m.sort(endpoints)
+	p := &planner{options: o, known: m.subnets, networks: m.networks, plan: &Plan{Files: make(map[string]string, 2*len(endpoints)), lease: o.LeaseSeconds}}
+	p.choose(p.candidates(m.order, endpoints, m.thoughts))
 	p.serve()
 	sortByKey(p.plan)
 	return p.plan
 }
 
+// learn takes the subnets. When any is another than before, all endpoints are thought of
+// again: machines are told of the other subnets of their network.
+func (m *Planner) learn(all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) {
+	same := len(all) == len(m.subnets)
+	known := make(map[string]*subnet, len(all))
+	for key, from := range all {
+		s := m.subnets[key.Subnet]
+		if s == nil || s.DHCPSubnet != from {
+			s, same = readSubnet(m.options, key.Subnet, from), false
+		}
+		known[key.Subnet] = s
+	}
+	if !same || m.subnets == nil {
+		m.subnets, m.networks = known, networksOf(known)
+		clear(m.thoughts)
+		m.order = nil
+	}
+}
+
+// sort brings the keys into order. Those that were thought of stood so before.
+func (m *Planner) sort(endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint) {
+	kept := slices.DeleteFunc(m.order, func(key calico.WorkloadEndpointKey) bool {
+		_, there := endpoints[key]
+		if !there {
+			delete(m.thoughts, key)
+		}
+		return !there
+	})
+	var added []calico.WorkloadEndpointKey
+	for key := range endpoints {
+		if m.thoughts[key] == nil {
+			added = append(added, key)
+		}
+	}
+	slices.SortFunc(added, compareKeys)
+	m.order = merge(kept, added)
+}
+
+// merge joins two lists of keys that are in order.
+func merge(a, b []calico.WorkloadEndpointKey) []calico.WorkloadEndpointKey {
+	if len(b) == 0 {
+		return a
+	}
+	all := make([]calico.WorkloadEndpointKey, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if compareKeys(a[0], b[0]) < 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
+}
+
 // planner makes one plan.
 type planner struct {
-	options Options
-	known   map[string]*subnet // by ID
-	used    []*subnet          // by ID, of those that ports are served in
-	// networks are the IPv4 subnets of each network, on whatever host, by network ID and in order.
+	options  Options
+	known    map[string]*subnet // by ID
+	used     []*subnet          // by ID, of those that ports are served in
 	networks map[string][]netip.Prefix
-	served   []candidate // in key order
+	served   []*candidate // in key order
 	plan     *Plan
 }
 
@@ -156,8 +232,14 @@ func (p *planner) serve() {
 		p.plan.Gateways = append(p.plan.Gateways, netip.PrefixFrom(s.server, s.CIDR.Bits()))
 		p.addFile(OptionsDir, s.tag, p.subnetOptions(s)+p.extraLines(s))
 	}
-	for _, c := range p.served {
-		p.plan.Ports = append(p.plan.Ports, p.port(c))
+	p.plan.Ports = make([]Port, len(p.served))
+	for i, c := range p.served {
+		p.plan.Ports[i] = c.port
+		p.addFile(NamesDir, c.Name, c.names)
+		p.addFile(HostsDir, c.Name, c.hosts)
+		for _, reason := range c.problems {
+			p.problem(c.key, reason)
+		}
 	}
 	p.plan.Arguments, p.plan.Resolver = p.arguments(), p.options.resolver()
 }

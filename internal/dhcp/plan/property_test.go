@@ -93,6 +93,33 @@ func drawEndpoint(t *rapid.T) *calico.WorkloadEndpoint {
 	return e
 }
 
+// TestPlannerRemembers: after whatever changes, what a planner remembers makes the plan that one without memory makes.
+func TestPlannerRemembers(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w, o := drawWorld(t), defaults()
+		var planner Planner
+		for range rapid.IntRange(1, 8).Draw(t, "changes") {
+			next := drawWorld(t)
+			o.NoIPv6 = rapid.IntRange(0, 9).Draw(t, "no IPv6") == 0
+			for key, e := range next.endpoints { // some change, some go
+				if rapid.Bool().Draw(t, "changes") {
+					w.endpoints[key] = e
+				} else if rapid.Bool().Draw(t, "goes") {
+					delete(w.endpoints, key)
+				}
+			}
+			if rapid.IntRange(0, 3).Draw(t, "subnets change") == 0 {
+				w.subnets = next.subnets
+			}
+			got, want := planner.Plan(o, w.endpoints, w.subnets), New(o, w.endpoints, w.subnets)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("made\n%+v\nwant\n%+v", got, want)
+			}
+		}
+	})
+}
+
 // TestPlanProperties holds for whatever lies in etcd: every endpoint is served or waits with a reason, once; no two hold
 // the same; a plan made again is the same, and asks for nothing.
 func TestPlanProperties(t *testing.T) {

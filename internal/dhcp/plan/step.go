@@ -165,7 +165,7 @@ func (r *Running) changedOptions(p *Plan) (list []reason) {
 func readOptions(files map[string]string) map[string]string {
 	all := map[string]string{}
 	for name, content := range files {
-		if path.Dir(name) != OptionsDir {
+		if !strings.HasPrefix(name, OptionsDir+"/") {
 			continue
 		}
 		for line := range strings.Lines(content) {

@@ -44,14 +44,6 @@ const (
 	skipped               // not at all
 )
 
-func readSubnets(o Options, all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) map[string]*subnet {
-	known := make(map[string]*subnet, len(all))
-	for key, s := range all {
-		known[key.Subnet] = readSubnet(o, key.Subnet, s)
-	}
-	return known
-}
-
 func readSubnet(o Options, id string, from *calico.DHCPSubnet) *subnet {
 	s := &subnet{DHCPSubnet: from, id: id, tag: "subnet-" + id, network: defaultNetwork}
 	if s.refused = refusal(id, from); s.refused != "" {
