@@ -6,7 +6,7 @@ import "time"
 var (
 	text   = Type{Kind: String}
 	number = Type{Kind: Int}
-	real   = Type{Kind: Float}
+	float  = Type{Kind: Float}
 	truth  = Type{Kind: Bool}
 	moment = Type{Kind: Time}
 	texts  = setOf(text)
@@ -32,6 +32,12 @@ func field(name string, t Type, a Access, def []any) Field {
 	if len(def) > 0 {
 		f.Default = def[0]
 	}
+	return f
+}
+
+// operators is the field, which only a pool's operators may write.
+func operators(f Field) Field {
+	f.SetRole = PoolOperator
 	return f
 }
 
@@ -83,6 +89,8 @@ func self(class string) []Param { return []Param{need("self", ref(class))} }
 var (
 	ipModes   = enum("None", "DHCP", "Static")
 	ipv6Modes = enum("None", "DHCP", "Static", "Autoconf")
+
+	addressTypes = enum("IPv4", "IPv6")
 )
 
 var pifClass = Class{
@@ -115,7 +123,7 @@ var pifClass = Class{
 		kept("ipv6_configuration_mode", ipv6Modes, "None"),
 		kept("IPv6", texts),
 		kept("ipv6_gateway", text),
-		kept("primary_address_type", enum("IPv4", "IPv6"), "IPv4"),
+		kept("primary_address_type", addressTypes, "IPv4"),
 		fixed("managed", truth, true),
 		kept("properties", pairs),
 		kept("capabilities", texts),
@@ -135,16 +143,32 @@ var pifClass = Class{
 			Errors: []string{"PIF_UNMANAGED", "HA_IS_ENABLED", "INVALID_IP_ADDRESS_SPECIFIED", "PIF_IS_MANAGEMENT_INTERFACE"}},
 		{Name: "reconfigure_ipv6", Params: append(self("PIF"), need("mode", ipv6Modes), need("IPv6", text), need("gateway", text), need("DNS", text)), Async: true,
 			Errors: []string{"PIF_UNMANAGED", "HA_IS_ENABLED", "INVALID_IP_ADDRESS_SPECIFIED", "PIF_IS_MANAGEMENT_INTERFACE"}},
-		{Name: "set_primary_address_type", Params: append(self("PIF"), need("primary_address_type", enum("IPv4", "IPv6"))), Async: true},
+		{Name: "set_primary_address_type", Params: append(self("PIF"), need("primary_address_type", addressTypes)), Async: true},
 		{Name: "set_disallow_unplug", Params: append(self("PIF"), need("value", truth))},
-		{Name: "set_property", Params: append(self("PIF"), need("name", text), need("value", text)), Async: true},
+		{Name: "set_property", Params: append(self("PIF"), need("name", text), need("value", text)), Async: true, Errors: []string{"INVALID_VALUE"}},
+		{Name: "db_introduce", Params: pifRecord, Result: ref("PIF"), Async: true, Errors: []string{"MAC_INVALID", "DUPLICATE_PIF_DEVICE_NAME"}},
+		{Name: "db_forget", Params: self("PIF"), Async: true, Errors: []string{"PIF_TUNNEL_STILL_EXISTS"}},
+		{Name: "create_VLAN", Params: []Param{need("device", text), need("network", ref("network")), need("host", ref("host")), need("VLAN", number)}, Result: ref("PIF"), Async: true, Errors: vlanErrors},
+		{Name: "destroy", Params: self("PIF"), Async: true, Errors: append([]string{"PIF_IS_PHYSICAL"}, unplugErrors...)},
 	},
 }
+
+// pifRecord is what PIF.db_introduce takes, in order: all that a record needs from the first to the management flag.
+var pifRecord = []Param{
+	need("device", text), need("network", ref("network")), need("host", ref("host")), need("MAC", text), need("MTU", number), need("VLAN", number), need("physical", truth),
+	need("ip_configuration_mode", ipModes), need("IP", text), need("netmask", text), need("gateway", text), need("DNS", text), need("bond_slave_of", ref("Bond")),
+	need("VLAN_master_of", ref("VLAN")), need("management", truth), may("other_config", pairs, map[string]string{}), may("disallow_unplug", truth, false),
+	may("ipv6_configuration_mode", ipv6Modes, "None"), may("IPv6", texts, []string{""}), may("ipv6_gateway", text, ""), may("primary_address_type", addressTypes, "IPv4"),
+	may("managed", truth, true), may("properties", pairs, map[string]string{}),
+}
+
+// vlanErrors are what VLAN.create may answer, in the order of its checks.
+var vlanErrors = []string{"HOST_OFFLINE", "NETWORK_UNMANAGED", "NETWORK_ALREADY_CONNECTED", "PIF_UNMANAGED", "CANNOT_ADD_VLAN_TO_BOND_SLAVE", "PIF_IS_VLAN", "IS_TUNNEL_ACCESS_PIF", "VLAN_TAG_INVALID", "PIF_VLAN_EXISTS"}
 
 var pifMetricsClass = Class{
 	Name: "PIF_metrics", Role: PoolOperator,
 	Fields: []Field{
-		uuid(), kept("io_read_kbs", real), kept("io_write_kbs", real), kept("carrier", truth), kept("vendor_id", text), kept("vendor_name", text),
+		uuid(), kept("io_read_kbs", float), kept("io_write_kbs", float), kept("carrier", truth), kept("vendor_id", text), kept("vendor_name", text),
 		kept("device_id", text), kept("device_name", text), kept("speed", number), kept("duplex", truth), kept("pci_bus_path", text),
 		kept("last_updated", moment), open("other_config", pairs),
 	},
@@ -170,6 +194,7 @@ var networkClass = Class{
 		{Name: "destroy", Params: self("network"), Async: true, Errors: []string{"NETWORK_CONTAINS_VIF", "NETWORK_CONTAINS_PIF"}},
 		{Name: "set_default_locking_mode", Params: append([]Param{need("network", ref("network"))}, need("value", enum("unlocked", "disabled"))), Async: true},
 		{Name: "add_purpose", Params: append(self("network"), need("value", enum("nbd", "insecure_nbd"))), Async: true},
+		{Name: "attach", Params: []Param{need("network", ref("network")), need("host", ref("host"))}, Role: PoolOperator, Async: true, Errors: []string{"HOST_OFFLINE"}},
 		{Name: "remove_purpose", Params: append(self("network"), need("value", enum("nbd", "insecure_nbd"))), Async: true},
 	},
 }
@@ -181,7 +206,7 @@ var vlanClass = Class{
 	},
 	Messages: []Message{
 		{Name: "create", Params: []Param{need("tagged_PIF", ref("PIF")), need("tag", number), need("network", ref("network"))}, Result: ref("VLAN"), Async: true,
-			Errors: []string{"NETWORK_UNMANAGED", "NETWORK_ALREADY_CONNECTED", "PIF_UNMANAGED", "CANNOT_ADD_VLAN_TO_BOND_SLAVE", "PIF_IS_VLAN", "IS_TUNNEL_ACCESS_PIF", "VLAN_TAG_INVALID", "PIF_VLAN_EXISTS"}},
+			Errors: vlanErrors},
 		{Name: "destroy", Params: self("VLAN"), Async: true, Errors: unplugErrors},
 	},
 }
@@ -209,7 +234,7 @@ var vifClass = Class{
 		fixed("device", text), fixed("network", ref("network")), fixed("VM", ref("VM")), fixed("MAC", text), fixed("MTU", number), open("other_config", pairs),
 		kept("currently_attached", truth), kept("status_code", number), kept("status_detail", text), kept("runtime_properties", pairs),
 		open("qos_algorithm_type", text), open("qos_algorithm_params", pairs), kept("qos_supported_algorithms", texts), kept("metrics", ref("VIF_metrics")), kept("MAC_autogenerated", truth),
-		fixed("locking_mode", enum("network_default", "locked", "unlocked", "disabled"), "network_default"), fixed("ipv4_allowed", texts), fixed("ipv6_allowed", texts),
+		operators(open("locking_mode", enum("network_default", "locked", "unlocked", "disabled"), "network_default")), operators(open("ipv4_allowed", texts)), operators(open("ipv6_allowed", texts)),
 		kept("ipv4_configuration_mode", enum("None", "Static"), "None"), kept("ipv4_addresses", texts), kept("ipv4_gateway", text),
 		kept("ipv6_configuration_mode", enum("None", "Static"), "None"), kept("ipv6_addresses", texts), kept("ipv6_gateway", text), kept("trunks", setOf(number)),
 	}),
@@ -230,7 +255,7 @@ var hostClass = Class{
 		kept("enabled", truth, true), fixed("software_version", pairs), open("other_config", pairs), kept("capabilities", texts), kept("cpu_configuration", pairs), kept("sched_policy", text),
 		kept("supported_bootloaders", texts), far("resident_VMs", refs("VM"), "VM", "resident_on"), open("logging", pairs), far("PIFs", refs("PIF"), "PIF", "host"),
 		open("suspend_image_sr", ref("SR")), open("crash_dump_sr", ref("SR")), kept("crashdumps", refs("host_crashdump")), kept("patches", refs("host_patch")), kept("updates", refs("pool_update")), kept("PBDs", refs("PBD")),
-		kept("host_CPUs", refs("host_cpu")), kept("cpu_info", pairs), open("hostname", text), open("address", text), kept("metrics", ref("host_metrics")), kept("license_params", pairs),
+		kept("host_CPUs", refs("host_cpu")), kept("cpu_info", pairs), kept("hostname", text), kept("address", text), kept("metrics", ref("host_metrics")), kept("license_params", pairs),
 		kept("ha_statefiles", texts), kept("ha_network_peers", texts), kept("blobs", pairs), open("tags", texts), kept("external_auth_type", text), kept("external_auth_service_name", text),
 		kept("edition", text), open("license_server", pairs), kept("bios_strings", pairs), kept("power_on_mode", text), kept("power_on_config", pairs), kept("local_cache_sr", ref("SR")),
 		kept("chipset_info", pairs), kept("virtual_hardware_platform_versions", setOf(number)), kept("control_domain", ref("VM")), kept("display", enum("enabled", "disable_on_reboot", "disabled", "enable_on_reboot"), "disabled"),
@@ -243,6 +268,8 @@ var hostClass = Class{
 		{Name: "management_reconfigure", Params: []Param{need("pif", ref("PIF"))}, Async: true, Errors: []string{"PIF_UNMANAGED"}},
 		{Name: "destroy", Params: self("host"), Async: true, Errors: []string{"OPERATION_NOT_ALLOWED"}},
 		{Name: "declare_dead", Params: []Param{need("host", ref("host"))}, Async: true, Errors: []string{"OPERATION_NOT_ALLOWED"}},
+		{Name: "sync_vlans", Params: []Param{need("host", ref("host"))}, Errors: []string{"HOST_OFFLINE"}},
+		{Name: "sync_tunnels", Params: []Param{need("host", ref("host"))}, Errors: []string{"HOST_OFFLINE"}},
 	},
 }
 
@@ -293,7 +320,7 @@ var taskClass = Class{
 	Name: "task", Role: ReadOnly,
 	Fields: fields([]Field{uuid()}, []Field{fixed("name_label", text), fixed("name_description", text)}, operations(), []Field{
 		kept("created", moment), kept("finished", moment, time.Unix(0, 0).UTC()), kept("status", enum("pending", "success", "failure", "cancelling", "cancelled"), "pending"), kept("resident_on", ref("host")),
-		kept("progress", real), kept("type", text), kept("result", text), kept("error_info", texts), open("other_config", pairs), kept("subtask_of", ref("task")), far("subtasks", refs("task"), "task", "subtask_of"), kept("backtrace", text, "()"),
+		kept("progress", float), kept("type", text), kept("result", text), kept("error_info", texts), open("other_config", pairs), kept("subtask_of", ref("task")), far("subtasks", refs("task"), "task", "subtask_of"), kept("backtrace", text, "()"),
 	}),
 	Messages: []Message{
 		{Name: "create", Params: []Param{need("label", text), need("description", text)}, Result: ref("task")},
@@ -317,14 +344,35 @@ var sessionClass = Class{
 }
 
 var eventClass = Class{
-	Name: "event", Role: ReadOnly, NoList: true,
+	Name: "event", Role: ReadOnly, NoList: true, Value: true,
+	Fields: []Field{
+		kept("id", number), kept("timestamp", text, "0.0"), kept("class", text), kept("operation", enum("add", "mod", "del")), kept("ref", text),
+		{Name: "snapshot", Type: Type{Kind: RecordOf}, Access: Dynamic},
+	},
 	Messages: []Message{
-		{Name: "register", Params: []Param{need("classes", texts)}},
+		{Name: "register", Params: []Param{need("classes", texts)}, Errors: []string{"EVENT_SUBSCRIPTION_PARSE_FAILURE"}},
 		{Name: "unregister", Params: []Param{need("classes", texts)}},
 		{Name: "next", Result: setOf(Type{Kind: RecordOf, Class: "event"}), Errors: []string{"SESSION_NOT_REGISTERED", "EVENTS_LOST"}},
-		{Name: "from", Params: []Param{need("classes", texts), need("token", text), need("timeout", real)}, Result: Type{Kind: RecordOf, Class: "event batch"}, Errors: []string{"EVENT_FROM_TOKEN_PARSE_FAILURE"}},
+		{Name: "from", Params: []Param{need("classes", texts), need("token", text), need("timeout", float)}, Result: Type{Kind: RecordOf, Class: "event_batch"}, Errors: []string{"EVENT_FROM_TOKEN_PARSE_FAILURE", "EVENT_SUBSCRIPTION_PARSE_FAILURE"}},
 		{Name: "inject", Params: []Param{need("class", text), need("ref", text)}, Result: text},
 		{Name: "get_current_id", Result: number},
+	},
+}
+
+// eventBatchClass is what event.from answers. Its counts are by class, in lower case.
+var eventBatchClass = Class{
+	Name: "event_batch", Role: ReadOnly, NoList: true, Value: true,
+	Fields: []Field{
+		kept("events", setOf(Type{Kind: RecordOf, Class: "event"})), kept("token", text), kept("valid_ref_counts", mapOf(number)),
+	},
+}
+
+// systemClass holds the calls that are of no object.
+var systemClass = Class{
+	Name: "system", Role: ReadOnly, NoList: true,
+	Messages: []Message{
+		{Name: "listMethods", NoLogin: true, Result: texts},
+		{Name: "isAlive", NoLogin: true, Result: truth},
 	},
 }
 

@@ -1,31 +1,49 @@
 package model
 
+import (
+	"slices"
+	"strings"
+)
+
 // classes are all of them, in the order in which clients list them.
 var classes = []*Class{
 	&sessionClass, &eventClass, &roleClass, &userClass, &taskClass, &poolClass, &hostClass, &hostMetricsClass, &networkClass, &pifClass, &pifMetricsClass,
 	&vlanClass, &bondClass, &tunnelClass, &vmClass, &vifClass,
 }
 
-var byName = func() map[string]*Class {
+// Indexes of the table: classes by name and by name in lower case, each class's fields by name.
+var (
+	byName  = index(func(name string) string { return name })
+	byLower = index(strings.ToLower)
+	byField = func() map[*Class]map[string]*Field {
+		all := map[*Class]map[string]*Field{}
+		for _, c := range byName {
+			all[c] = map[string]*Field{}
+			for i := range c.Fields {
+				all[c][c.Fields[i].Name] = &c.Fields[i]
+			}
+		}
+		return all
+	}()
+)
+
+func index(key func(name string) string) map[string]*Class {
 	m := map[string]*Class{}
-	for _, c := range classes {
-		m[c.Name] = c
+	for _, c := range append(slices.Clone(classes), &eventBatchClass) {
+		m[key(c.Name)] = c
 	}
 	return m
-}()
+}
 
-// Classes are all classes. They must not be changed.
+// Classes are all classes that calls name. They must not be changed.
 func Classes() []*Class { return classes }
 
-// Lookup is the class of that name, as calls spell it; nil when there is none.
+// Lookup is the class of that name, as calls spell it, or event_batch, which is only answered; nil when there is none.
 func Lookup(name string) *Class { return byName[name] }
 
+// LookupFold is the class of that name in any case, as events and those who wait for them spell it; nil when there is
+// none.
+func LookupFold(name string) *Class { return byLower[strings.ToLower(name)] }
+
 // Field is the class's field of that name; nil when there is none.
-func (c *Class) Field(name string) *Field {
-	for i := range c.Fields {
-		if c.Fields[i].Name == name {
-			return &c.Fields[i]
-		}
-	}
-	return nil
-}
+func (c *Class) Field(name string) *Field { return byField[c][name] }

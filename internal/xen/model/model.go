@@ -96,7 +96,9 @@ type Class struct {
 	Messages []Message
 	// NoList: there is no get_all and what goes with it (session, event).
 	NoList bool
-	Role   Role // least role that may change its objects; reading needs ReadOnly
+	// Value: there are no objects of it, only values (event, event_batch): none of the calls that fields imply.
+	Value bool
+	Role  Role // least role that may change its objects; reading needs ReadOnly
 }
 
 // Role is what an account may do; each includes those after it in [Roles].
