@@ -14,6 +14,8 @@
 //	Void                nil
 package model
 
+import "strings"
+
 // NullRef is the reference to nothing.
 const NullRef = "OpaqueRef:NULL"
 
@@ -120,7 +122,8 @@ const (
 type ErrorCode struct {
 	Code   string
 	Params []ErrorParam
-	Text   string
+	Many   bool   // the last parameter may come more than once, or not at all
+	Text   string // a sentence for people
 }
 
 // ErrorParam is a parameter of an error.
@@ -132,7 +135,13 @@ type Error struct {
 	Params []string
 }
 
-func (e *Error) Error() string { return e.Code }
+// Error is the code and the parameters, as a log has them.
+func (e *Error) Error() string {
+	if len(e.Params) == 0 {
+		return e.Code
+	}
+	return e.Code + ": " + strings.Join(e.Params, ", ")
+}
 
 // Record is an object's fields by name.
 type Record map[string]any

@@ -9,6 +9,9 @@ import (
 // TestStored: what every class has by default is of the fields' types, and comes back from the store as it was.
 func TestStored(t *testing.T) {
 	for _, c := range Classes() {
+		if c.Value {
+			continue
+		}
 		r := New(c.Name)
 		raw, err := Marshal(c.Name, r)
 		if err != nil {
