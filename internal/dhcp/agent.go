@@ -331,7 +331,7 @@ func complaints(p *plan.Plan) map[complaint]bool {
 	return all
 }
 
-// Cleanup ends both dnsmasq of a state directory and takes away the gateway device.
+// Cleanup ends both dnsmasq and takes away the gateway device.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
 	alone, err := lock()
@@ -349,6 +349,6 @@ func Cleanup(o Options) error {
 		return err
 	}
 	defer kernel.Close()
-	err = errors.Join(endStrays(leaseArgument+o.Plan.Dir, nil), endStrays(namesArgument+o.Plan.Dir, nil))
+	err = errors.Join(endStrays(leaseArgument, o.Plan.Device), endStrays(namesArgument, o.Plan.Device))
 	return errors.Join(err, kernel.DeleteLink(o.Plan.Device))
 }

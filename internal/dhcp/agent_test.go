@@ -116,7 +116,7 @@ func TestAgentRestarts(t *testing.T) {
 	other := l.machine(2)
 	l.put(other.endpoint("10.65.0.8", "a"))
 	// As if it had been killed while a new instance was starting.
-	stray := exec.Command("dnsmasq", leaseArgument+filepath.Join(l.options.Plan.Dir, leaseFiles()[1]), "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file=")
+	stray := exec.Command("dnsmasq", leaseArgument+filepath.Join(l.options.Plan.Dir, leaseFiles()[1]), "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--pid-file=", "--interface="+DeviceName)
 	if err := l.host.Start(stray); err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +138,54 @@ func TestAgentRestarts(t *testing.T) {
 	l.serving(2)
 	m.wantLease("10.66.0.7")
 	other.wantLease("10.65.0.8")
+}
+
+// TestAnotherDirectory starts an agent that was told to keep its files elsewhere, without a clean-up: the dnsmasq of the one
+// before serves until its own does, leases go along, and only its own go on.
+func TestAnotherDirectory(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.options.ProbeEvery = 300e6
+	m := l.machine(1)
+	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
+	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
+	l.put(m.endpoint("10.65.0.7", "a", "2001:db8:65::7", "b"))
+	l.start()
+	l.serving(1)
+	l.answering(1)
+	if got, said := m.ask6(); got != "2001:db8:65::7" {
+		t.Fatalf("got %q:\n%s", got, said)
+	}
+	before := l.pid()
+	l.kill()
+	l.put("/calico/v1/Ready", "false")
+	l.options.Plan.Dir = filepath.Join(filepath.Dir(l.options.Plan.Dir), "elsewhere")
+	l.start()
+	l.logged("adopted the dnsmasq of another state directory", 1)
+	m.wantLease("10.65.0.7") // by the one before, as the agent has no plan
+	l.put("/calico/v1/Ready", "true")
+	l.serving(2)
+	l.answering(2)
+	l.until("the one before to end", func() bool { return !alive(before) })
+	m.wantLease("10.65.0.7")
+	var left []*process
+	l.do(func() error {
+		for _, first := range []string{leaseArgument, namesArgument} {
+			found, err := instances(first, DeviceName)
+			if err != nil {
+				return err
+			}
+			left = append(left, found...)
+		}
+		return nil
+	})
+	if len(left) != 2 || left[0].stateDir() != l.options.Plan.Dir || left[1].stateDir() != l.options.Plan.Dir {
+		t.Fatalf("there run %+v", left)
+	}
+	leases, err := os.ReadFile(left[0].file)
+	if err != nil || !strings.Contains(string(leases), " 2001:db8:65::7 ") {
+		t.Errorf("the lease of the one before is not known: %v\n%s", err, leases)
+	}
 }
 
 // TestSecondAgent is refused.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +21,7 @@ import (
 type process struct {
 	pid   int
 	args  []string // without the first
-	file  string   // base name of what its first argument names: its lease file, or the directory of names
+	file  string   // what its first argument names: its lease file, or the directory of names
 	ended bool
 	// killed: it was told to end, so its end is no news.
 	killed bool
@@ -44,7 +45,7 @@ func start(program, first string, args []string, log *os.File, ends chan<- exit)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{pid: cmd.Process.Pid, args: args, file: filepath.Base(first), pidfd: -1}
+	p := &process{pid: cmd.Process.Pid, args: args, file: named(first), pidfd: -1}
 	openFiles(p.pid)
 	go func() {
 		err := cmd.Wait()
@@ -70,55 +71,90 @@ func openFiles(pid int) {
 	}
 }
 
-// adopt finds the process whose number an earlier agent left in a file, if it still is a dnsmasq over this state directory
-// in this network namespace; first is how its first argument begins. nil: there is none.
-func adopt(dir, numberIn, first string, ends chan<- exit) (*process, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, numberIn))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
+// named is what a first argument names.
+func named(first string) string {
+	_, file, _ := strings.Cut(first, "=")
+	return file
+}
+
+// stateDir is the state directory of the agent that started it.
+func (p *process) stateDir() string { return filepath.Dir(p.file) }
+
+// adopt finds the instance that an earlier agent left running on a device, by the number that it left in a file of its state
+// directory: of ours, or else of another, as the earlier agent may have been told to keep its files elsewhere. All others
+// would answer beside it and are ended. first is how the first argument of such an instance begins. nil: there is none.
+func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, error) {
+	found, err := instances(first, device)
 	if err != nil {
 		return nil, err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil || pid <= 1 {
-		return nil, nil // half a file of a machine that lost its power: nothing of then runs now
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	args := arguments(pid)
-	if !ours(args, first+dir) {
-		return nil, unix.Close(fd)
-	}
-	p := &process{pid: pid, args: args[1:], file: filepath.Base(args[0]), pidfd: fd}
-	go func() {
-		awaitEnd(fd)
-		ends <- exit{p, "ended"}
-	}()
-	return p, nil
-}
-
-// ours says whether arguments are those of an instance whose first one names something in a state directory.
-func ours(args []string, first string) bool { return len(args) > 0 && filepath.Dir(args[0]) == first }
-
-// endStrays ends all instances whose first argument names something in a state directory, but for a known one.
-func endStrays(first string, known *process) error {
-	found, err := os.ReadDir("/proc")
-	if err != nil {
-		return err
+	var known *process
+	for _, p := range found {
+		if p.isNumberIn(numberIn) && (known == nil || p.stateDir() == dir) {
+			known = p
+		}
 	}
 	var errs []error
+	for _, p := range found {
+		if p != known {
+			errs = append(errs, endStray(p.pid))
+		}
+	}
+	if err := errors.Join(errs...); err != nil || known == nil {
+		return nil, err
+	}
+	fd, err := unix.PidfdOpen(known.pid, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("process %d: %w", known.pid, err)
+	case !ours(arguments(known.pid), first, device): // it has ended, and its number was given again
+		return nil, unix.Close(fd)
+	}
+	known.pidfd = fd
+	go func() {
+		awaitEnd(fd)
+		ends <- exit{known, "ended"}
+	}()
+	return known, nil
+}
+
+// isNumberIn says whether a file of its state directory names it as the one that works.
+func (p *process) isNumberIn(file string) bool {
+	raw, err := os.ReadFile(filepath.Join(p.stateDir(), file))
+	return err == nil && strings.TrimSpace(string(raw)) == strconv.Itoa(p.pid)
+}
+
+// ours says whether arguments are those of an instance on a device that an agent has started.
+func ours(args []string, first, device string) bool {
+	return len(args) > 0 && strings.HasPrefix(args[0], first) && slices.Contains(args, "--interface="+device)
+}
+
+// instances finds those in this network namespace that agents have started, whatever their state directory.
+func instances(first, device string) (list []*process, err error) {
+	found, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range found {
 		pid, err := strconv.Atoi(f.Name())
-		if err != nil || known != nil && pid == known.pid || !ours(arguments(pid), first) {
+		if err != nil {
 			continue
 		}
-		errs = append(errs, endStray(pid))
+		if args := arguments(pid); ours(args, first, device) {
+			list = append(list, &process{pid: pid, args: args[1:], file: named(args[0]), pidfd: -1})
+		}
+	}
+	return list, nil
+}
+
+// endStrays ends all instances that agents have started on a device.
+func endStrays(first, device string) error {
+	found, err := instances(first, device)
+	errs := []error{err}
+	for _, p := range found {
+		errs = append(errs, endStray(p.pid))
 	}
 	return errors.Join(errs...)
 }

@@ -20,11 +20,11 @@ import (
 //
 // All its methods belong to the goroutine of the server.
 type resolver struct {
-	dir, program string
-	probeEvery   time.Duration
-	log          *slog.Logger
-	said         *os.File // where it logs to
-	reader       *logReader
+	dir, device, program string
+	probeEvery           time.Duration
+	log                  *slog.Logger
+	said                 *os.File // where it logs to
+	reader               *logReader
 
 	lines              chan line
 	ends               chan exit
@@ -39,7 +39,7 @@ type resolver struct {
 }
 
 func newResolver(o Options) *resolver {
-	return &resolver{dir: o.Plan.Dir, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
+	return &resolver{dir: o.Plan.Dir, device: o.Plan.Device, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
 		lines: make(chan line, 64), ends: make(chan exit, 4), startDue: stopped(), probeDue: stopped(),
 		probe: probe{dir: o.Plan.Dir, file: filepath.Join(plan.NamesDir, probeFile)}}
 }
@@ -49,8 +49,13 @@ func (r *resolver) open() (err error) {
 	if r.said, r.reader, err = openLog(filepath.Join(r.dir, resolverLog)); err != nil {
 		return err
 	}
-	if r.running, err = adopt(r.dir, resolverPID, namesArgument, r.ends); err != nil || r.running == nil {
+	if r.running, err = adopt(r.dir, resolverPID, namesArgument, r.device, r.ends); err != nil || r.running == nil {
 		return err
+	}
+	if r.running.stateDir() != r.dir { // the first plan ends it
+		r.log.Info("adopted the dnsmasq for DNS of another state directory", "pid", r.running.pid, "directory", r.running.stateDir())
+		r.arguments = append([]string{namesArgument + r.running.file}, r.running.args...) // those of no plan
+		return nil
 	}
 	r.log.Info("adopted the dnsmasq that answers DNS", "pid", r.running.pid)
 	r.arguments = r.running.args
@@ -92,7 +97,7 @@ func (r *resolver) start() {
 
 // run starts it. A child that one before left, which answers a machine by TCP, still holds the port.
 func (r *resolver) run() error {
-	if err := endStrays(namesArgument+r.dir, nil); err != nil {
+	if err := endStrays(namesArgument, r.device); err != nil {
 		return err
 	}
 	p, err := start(r.program, namesArgument+filepath.Join(r.dir, plan.NamesDir), r.arguments, r.said, r.ends)

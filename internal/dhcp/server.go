@@ -31,11 +31,11 @@ const (
 //	serving   answers
 //	next      has been started and will take over when it says that it listens; until then serving goes on
 type server struct {
-	dir, program string
-	probeEvery   time.Duration
-	log          *slog.Logger
-	said         *os.File // where the instances log to
-	reader       *logReader
+	dir, device, program string
+	probeEvery           time.Duration
+	log                  *slog.Logger
+	said                 *os.File // where the instances log to
+	reader               *logReader
 
 	retiring                       sync.WaitGroup // instances that another has taken over from
 	lines                          chan line
@@ -47,7 +47,7 @@ type server struct {
 	holders       map[netip.Addr]calico.MAC // of addresses, as the newest instance came to know them first
 	interfaces    map[string]string         // see interfacesOf
 	serving, next *process
-	inUse         map[string]*process // by name of the lease file
+	inUse         map[string]*process // by lease file
 	missed        string              // leases that the instance that serves does not know, as those before it gave them late
 	stale         bool                // the newest instance does not serve the plan until it is started again
 	dueAt         time.Time           // of restartDue; zero: it does not run
@@ -58,7 +58,7 @@ type server struct {
 }
 
 func newServer(o Options) *server {
-	return &server{dir: o.Plan.Dir, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
+	return &server{dir: o.Plan.Dir, device: o.Plan.Device, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
 		lines: make(chan line, 64), ends: make(chan exit, 4),
 		restartDue: stopped(), startDue: stopped(), probeDue: stopped(),
 		inUse: map[string]*process{}, probe: probe{dir: o.Plan.Dir, file: filepath.Join(plan.HostsDir, probeFile)}}
@@ -84,20 +84,19 @@ func (s *server) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
-	s.holders = plan.Holders(files)
-	if s.serving, err = adopt(s.dir, pidFile, leaseArgument, s.ends); err != nil {
+	s.holders, s.running = plan.Holders(files), plan.Found(nil, files)
+	if s.serving, err = adopt(s.dir, pidFile, leaseArgument, s.device, s.ends); err != nil || s.serving == nil {
 		return err
-	}
-	// One that was starting when its agent was killed would answer beside it.
-	if err := endStrays(leaseArgument+s.dir, s.serving); err != nil {
-		return err
-	}
-	s.running = plan.Found(nil, files)
-	if s.serving == nil {
-		return nil
 	}
 	s.inUse[s.serving.file] = s.serving
 	s.running = plan.Found(s.serving.args, files)
+	if s.foreign() {
+		s.log.Info("adopted the dnsmasq of another state directory; one of this directory takes over", "pid", s.serving.pid, "directory", s.serving.stateDir())
+		theirs, err := readFiles(s.serving.stateDir())
+		s.note(err, "read who has which address")
+		s.holders = plan.Holders(theirs)
+		return nil
+	}
 	s.log.Info("adopted the dnsmasq that runs", "pid", s.serving.pid)
 	s.serves()
 	// An earlier agent may have changed files for a restart that has not been.
@@ -106,6 +105,9 @@ func (s *server) open() (err error) {
 	}
 	return nil
 }
+
+// foreign says that what serves has its files in another state directory: the first plan ends that.
+func (s *server) foreign() bool { return s.serving.stateDir() != s.dir }
 
 // close lets go of what serves: it goes on.
 func (s *server) close() {
@@ -205,7 +207,7 @@ func (s *server) restart() {
 
 func (s *server) startNext() error {
 	names := leaseFiles()
-	free := slices.IndexFunc(names[:], func(name string) bool { return s.inUse[name] == nil })
+	free := slices.IndexFunc(names[:], func(name string) bool { return s.inUse[filepath.Join(s.dir, name)] == nil })
 	if free < 0 {
 		return errors.New("those before it have not ended")
 	}
@@ -219,7 +221,7 @@ func (s *server) startNext() error {
 		return err
 	}
 	s.started++
-	s.inUse[name] = p
+	s.inUse[p.file] = p
 	if s.serving != nil {
 		s.serving.held = s.holders
 	}
@@ -233,7 +235,7 @@ func (s *server) startNext() error {
 // lastLeases reads the lease file that was in use last: that of the instance that serves, else the newest.
 func (s *server) lastLeases() string {
 	if s.serving != nil {
-		raw, err := os.ReadFile(filepath.Join(s.dir, s.serving.file))
+		raw, err := os.ReadFile(s.serving.file)
 		s.note(err, "read the leases")
 		return string(raw)
 	}
@@ -328,7 +330,7 @@ func (s *server) recover(before *process) {
 	if before.held == nil || s.serving == nil {
 		return
 	}
-	raw, err := os.ReadFile(filepath.Join(s.dir, before.file))
+	raw, err := os.ReadFile(before.file)
 	s.note(err, "read the leases")
 	s.missed += plan.MissingLeases(s.plan.Leases(string(raw), before.held, time.Now()), s.lastLeases()+s.missed)
 	if s.missed != "" {
