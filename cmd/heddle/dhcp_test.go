@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"heddle/internal/nettest"
 )
 
 // TestDHCPAgent: the agent with Neutron's files over a plain etcd, then the role of a heddle agent, each give a machine
@@ -121,7 +119,6 @@ func TestLeaseFromCall(t *testing.T) {
 	h := s.addHost(t, "h1", "192.0.2.11")
 	h.ns.MustIP(t, "route add default via 192.0.2.1")
 	s.ctl.MustIP(t, "route add 10.65.0.0/24 via 192.0.2.11")
-	atOnce(t, h.ns)
 	agent := []string{"agent", "--policy", "--dhcp", "--name", h.name, "--state", h.state}
 	running := start(t, h.ns, append(agent, "--join", s.token(t))...)
 
@@ -137,7 +134,9 @@ func TestLeaseFromCall(t *testing.T) {
 		"mac_address": "02:65:00:00:00:07", "fixed_ips": []map[string]any{{"ip_address": "10.65.0.7"}, {"ip_address": "2001:db8:65::7"}},
 		"security_groups": []string{group.ID}})
 	vm := s.lab.MustNamespace(t, "vm")
-	atOnce(t, vm)
+	if err := vm.Sysctl("net/ipv6/conf/default/accept_dad", "0"); err != nil { // dhclient will not wait for its address
+		t.Fatal(err)
+	}
 	tap := "tap" + port.ID[:11]
 	vm.MustIP(t, "link add eth0 address 02:65:00:00:00:07 type veth peer name "+tap+" netns "+h.ns.Name, "link set eth0 up")
 	h.ns.MustIP(t, "link set "+tap+" up")
@@ -177,14 +176,6 @@ esac
 	})
 	running.stop(t)
 	succeed(t, h.ns, append(agent, "--cleanup")...)
-}
-
-// atOnce lets new interfaces of a namespace have their IPv6 addresses without looking for others that do.
-func atOnce(t *testing.T, ns *nettest.Namespace) {
-	t.Helper()
-	if err := ns.Sysctl("net/ipv6/conf/default/accept_dad", "0"); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestCalledAsCalicoDHCPAgent: peers' scripts call the agent by its name.

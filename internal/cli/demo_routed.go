@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	_ "embed" // the objects of the routed host
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -85,7 +84,7 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	}
 	r.host.roles = []string{"--policy", "--dhcp"}
 	d.lab.hosts = append(d.lab.hosts, r.host)
-	if err := errors.Join(r.host.ns.IP("route add default via "+serverIP), useAddressesAtOnce(r.host.ns)); err != nil {
+	if err := r.host.ns.IP("route add default via " + serverIP); err != nil {
 		return r, err
 	}
 	outside, err := d.lab.attach("outside", "outside", outsideIP)
