@@ -17,6 +17,7 @@ import (
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/reconcile"
 	"heddle/internal/store"
+	"heddle/internal/store/presence"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/telemetry"
@@ -107,7 +108,7 @@ type Agent struct {
 	engine      *engine
 	underlay    *underlay
 	replica     *replica.Replica
-	presence    *presence
+	presence    *presence.Presence
 	attachments *attachments
 	attaching   *reconcile.Reconciler[string, attachment]
 	tracer      *simulate.Simulator
@@ -178,7 +179,7 @@ func (a *Agent) build(conns *flowstate.Table) {
 	a.underlay = newUnderlay(a.net, a.dp, a.opts.TunnelIP, a.wayChanged, a.log)
 	e.under = a.underlay
 	a.tracer = simulate.NewSimulator(world)
-	a.presence = newPresence(a.opts.Store, schema.StatePrefix+a.opts.HostID+"/", a.opts.LeaseTTL, a.log)
+	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.StatePrefix + a.opts.HostID + "/", TTL: a.opts.LeaseTTL, Log: a.log})
 	a.attachments = &attachments{host: a.opts.HostID, net: a.net, dp: a.dp, engine: e, presence: a.presence, underlay: a.underlay,
 		placed: map[string]placed{}, wanted: map[string][]string{}, since: map[string]time.Time{}}
 	a.attaching = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
@@ -244,7 +245,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error {
-		for _, c := range []<-chan struct{}{adopted, a.presence.told} {
+		for _, c := range []<-chan struct{}{adopted, a.presence.Told()} {
 			select {
 			case <-c:
 			case <-ctx.Done():
@@ -384,4 +385,14 @@ func (a *Agent) Metrics() []telemetry.Value {
 		return nil
 	}
 	return a.figures()
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }

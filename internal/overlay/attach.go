@@ -11,6 +11,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/reconcile"
+	"heddle/internal/store/presence"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -28,7 +29,7 @@ type attachments struct {
 	net      hostnet.Net
 	dp       *datapath.Datapath
 	engine   *engine
-	presence *presence
+	presence *presence.Presence
 	underlay *underlay
 
 	mu     sync.Mutex

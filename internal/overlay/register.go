@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"heddle/internal/store"
 	"heddle/internal/store/records"
@@ -13,10 +14,13 @@ import (
 	"heddle/internal/topology"
 )
 
+// registerTimeout bounds the calls of the store for one attempt.
+const registerTimeout = 5 * time.Second
+
 // registerHost makes the store's record of this host say by which addresses it is reached. A host that joined has its
 // record from then and may write nothing else; without a record an agent that may makes one, and the default tunnel zone.
 func (a *Agent) registerHost(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	snapshot := a.replica.Snapshot()
 	e := snapshot.Get(schema.Hosts.Name(), a.opts.HostID)

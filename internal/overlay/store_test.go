@@ -11,6 +11,20 @@ import (
 	"heddle/internal/store/schema"
 )
 
+// there is what the store has below a prefix, as "key=value".
+func there(t *testing.T, st store.Store, prefix string) string {
+	t.Helper()
+	kvs, _, err := st.List(t.Context(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, kv := range kvs {
+		out = append(out, strings.TrimPrefix(kv.Key, prefix)+"="+string(kv.Value))
+	}
+	return strings.Join(out, " ")
+}
+
 // TestStoreAway: with the store stopped everything goes on, also what is new; changes made after are caught up, and an
 // agent that was started in between waits with traffic flowing.
 func TestStoreAway(t *testing.T) {

@@ -1,4 +1,10 @@
-package overlay
+// Package presence keeps what a host reports of itself in the store: keys under a lease that the store drops when the host
+// is not heard of any more. When the lease is lost, say after a long time without the store, another one is taken and
+// everything reported again.
+//
+// Stopping an agent does not give the lease up: its keys stay for the rest of the lease, so that an agent that is only
+// restarted is never missed.
+package presence
 
 import (
 	"bytes"
@@ -13,19 +19,25 @@ import (
 	"heddle/internal/store"
 )
 
-// presence keeps what this host reports of itself in the store: keys under a lease that the store drops when the host is
-// not heard of any more. When the lease is lost, say after a long time without the store, another one is taken and
-// everything reported again.
-//
-// Stopping an agent does not give the lease up: its keys stay for the rest of the lease, so that an agent that is only
-// restarted is never missed.
-type presence struct {
-	store  store.Store
-	ttl    time.Duration
-	prefix string // all keys lie below it; what a former agent of this host left there is swept
-	log    *slog.Logger
-	told   chan struct{} // closed once everything reported is in the store for the first time
-	kick   chan struct{}
+// Options of a Presence. Store, Prefix and TTL are needed.
+type Options struct {
+	Store store.Store
+	// Prefix is what all keys lie below; what a former agent of this host left there is swept.
+	Prefix string
+	// TTL is after how long without a word the host counts as gone.
+	TTL time.Duration
+	// Before, if set, is called before each lease is taken: the host may have counted as gone until now, and others may
+	// have made up for it. While it fails nothing is reported.
+	Before func(context.Context) error
+	Log    *slog.Logger // default: none
+}
+
+// Presence is what one host reports. Its methods may be called from any goroutine.
+type Presence struct {
+	opts Options
+	log  *slog.Logger
+	told chan struct{}
+	kick chan struct{}
 
 	mu    sync.Mutex
 	keys  map[string][]byte
@@ -36,20 +48,27 @@ type presence struct {
 }
 
 const (
-	// presenceBatch bounds the keys written in one commit.
-	presenceBatch = 512
-	// presenceTimeout bounds one call of the store; it is tried again.
-	presenceTimeout = 5 * time.Second
-	presencePause   = 500 * time.Millisecond
+	// batch bounds the keys written in one commit.
+	batch = 512
+	// timeout bounds one call of the store; it is tried again after retryAfter.
+	timeout    = 5 * time.Second
+	retryAfter = 500 * time.Millisecond
 )
 
-func newPresence(st store.Store, prefix string, ttl time.Duration, log *slog.Logger) *presence {
-	return &presence{store: st, ttl: ttl, prefix: prefix, log: log, told: make(chan struct{}), kick: make(chan struct{}, 1),
+// New makes a Presence that reports nothing until Run.
+func New(o Options) *Presence {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), kick: make(chan struct{}, 1),
 		keys: map[string][]byte{}, dirty: map[string]struct{}{}}
 }
 
+// Told is closed once all that there is to report, see Complete, is in the store for the first time, and nothing else.
+func (p *Presence) Told() <-chan struct{} { return p.told }
+
 // Set reports value under key from now on.
-func (p *presence) Set(key string, value []byte) {
+func (p *Presence) Set(key string, value []byte) {
 	p.mu.Lock()
 	old, there := p.keys[key]
 	if there && bytes.Equal(old, value) {
@@ -63,7 +82,7 @@ func (p *presence) Set(key string, value []byte) {
 }
 
 // SetRecord reports a record as the store's tables spell it.
-func (p *presence) SetRecord(key string, record any) error {
+func (p *Presence) SetRecord(key string, record any) error {
 	value, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("report %s: %w", key, err)
@@ -73,7 +92,7 @@ func (p *presence) SetRecord(key string, record any) error {
 }
 
 // Delete reports key no more.
-func (p *presence) Delete(key string) {
+func (p *Presence) Delete(key string) {
 	p.mu.Lock()
 	_, there := p.keys[key]
 	if there {
@@ -87,14 +106,14 @@ func (p *presence) Delete(key string) {
 }
 
 // Complete says that all that there is to report has been set: keys of an earlier agent that are not among it go.
-func (p *presence) Complete() {
+func (p *Presence) Complete() {
 	p.mu.Lock()
 	p.full = true
 	p.mu.Unlock()
 	p.wake()
 }
 
-func (p *presence) wake() {
+func (p *Presence) wake() {
 	select {
 	case p.kick <- struct{}{}:
 	default:
@@ -102,41 +121,46 @@ func (p *presence) wake() {
 }
 
 // Lease is the lease held now, 0 without one. Keys put under it are not reported again when it is lost.
-func (p *presence) Lease() store.Lease {
+func (p *Presence) Lease() store.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lease
 }
 
 // Run reports until ctx ends.
-func (p *presence) Run(ctx context.Context) error {
+func (p *Presence) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		lease, err := p.grant(ctx)
+		lease, err := p.begin(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				p.log.Warn("no lease from the store: this host counts as gone until there is one", "err", err)
+				p.log.Warn("no lease: this host counts as gone until there is one", "err", err)
 			}
-			pause(ctx, presencePause)
+			pause(ctx, retryAfter)
 			continue
 		}
-		p.begin(lease)
+		p.under(lease)
 		if err := p.hold(ctx, lease); err != nil && ctx.Err() == nil {
 			p.log.Warn("lost the lease of this host, taking another", "err", err)
 		}
-		p.begin(0)
+		p.under(0)
 	}
 	return nil
 }
 
-// grant waits for a lease while the store is away.
-func (p *presence) grant(ctx context.Context) (store.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+// begin takes a lease.
+func (p *Presence) begin(ctx context.Context) (store.Lease, error) {
+	if p.opts.Before != nil {
+		if err := p.opts.Before(ctx); err != nil {
+			return 0, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return p.store.Grant(ctx, p.ttl)
+	return p.opts.Store.Grant(ctx, p.opts.TTL)
 }
 
-// begin marks everything to be written under a new lease.
-func (p *presence) begin(lease store.Lease) {
+// under marks everything to be written under a new lease.
+func (p *Presence) under(lease store.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lease = lease
@@ -146,10 +170,10 @@ func (p *presence) begin(lease store.Lease) {
 }
 
 // hold renews the lease and writes what changes, until the lease is lost.
-func (p *presence) hold(ctx context.Context, lease store.Lease) error {
+func (p *Presence) hold(ctx context.Context, lease store.Lease) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lost := make(chan error, 1)
-	go func() { lost <- p.store.KeepAlive(ctx, lease) }()
+	go func() { lost <- p.opts.Store.KeepAlive(ctx, lease) }()
 	err := p.write(ctx, lease, lost)
 	cancel()
 	if err == nil {
@@ -160,7 +184,7 @@ func (p *presence) hold(ctx context.Context, lease store.Lease) error {
 }
 
 // write returns nil when ctx ends.
-func (p *presence) write(ctx context.Context, lease store.Lease, lost chan error) error {
+func (p *Presence) write(ctx context.Context, lease store.Lease, lost chan error) error {
 	var again <-chan time.Time
 	failing := false
 	for {
@@ -174,7 +198,7 @@ func (p *presence) write(ctx context.Context, lease store.Lease, lost chan error
 			if !failing {
 				p.log.Warn("cannot report to the store, will try again", "err", err)
 			}
-			failing, again = true, time.After(presencePause)
+			failing, again = true, time.After(retryAfter)
 		default:
 			if failing {
 				p.log.Info("reporting to the store again")
@@ -194,7 +218,7 @@ func (p *presence) write(ctx context.Context, lease store.Lease, lost chan error
 }
 
 // flush writes all that is marked, and once sweeps what an earlier agent left.
-func (p *presence) flush(ctx context.Context, lease store.Lease) error {
+func (p *Presence) flush(ctx context.Context, lease store.Lease) error {
 	for {
 		ops := p.take(lease)
 		if len(ops) == 0 {
@@ -221,19 +245,19 @@ func (p *presence) flush(ctx context.Context, lease store.Lease) error {
 	return nil
 }
 
-func (p *presence) commit(ctx context.Context, ops []store.Op) error {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+func (p *Presence) commit(ctx context.Context, ops []store.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, err := p.store.Commit(ctx, nil, ops)
+	_, err := p.opts.Store.Commit(ctx, nil, ops)
 	return err
 }
 
-func (p *presence) take(lease store.Lease) []store.Op {
+func (p *Presence) take(lease store.Lease) []store.Op {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var ops []store.Op
 	for k := range p.dirty {
-		if len(ops) == presenceBatch {
+		if len(ops) == batch {
 			break
 		}
 		if value, wanted := p.keys[k]; wanted {
@@ -246,7 +270,7 @@ func (p *presence) take(lease store.Lease) []store.Op {
 	return ops
 }
 
-func (p *presence) giveBack(ops []store.Op) {
+func (p *Presence) giveBack(ops []store.Op) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, op := range ops {
@@ -254,10 +278,10 @@ func (p *presence) giveBack(ops []store.Op) {
 	}
 }
 
-func (p *presence) sweep(ctx context.Context) error {
-	listCtx, cancel := context.WithTimeout(ctx, presenceTimeout)
+func (p *Presence) sweep(ctx context.Context) error {
+	listCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found, _, err := p.store.List(listCtx, p.prefix)
+	found, _, err := p.opts.Store.List(listCtx, p.opts.Prefix)
 	if err != nil {
 		return err
 	}
@@ -270,7 +294,7 @@ func (p *presence) sweep(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	for len(ops) > 0 {
-		n := min(len(ops), presenceBatch)
+		n := min(len(ops), batch)
 		if err := p.commit(ctx, ops[:n]); err != nil {
 			return err
 		}

@@ -1,9 +1,9 @@
-package overlay
+package presence
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -48,7 +48,7 @@ func until(t *testing.T, st store.Store, prefix, want string) {
 	}
 }
 
-func runPresence(t *testing.T, p *presence) (stop func()) {
+func runPresence(t *testing.T, p *Presence) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -70,12 +70,12 @@ func TestPresenceReports(t *testing.T) {
 	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/me/left", Value: []byte("over")}, {Key: "/me/a", Value: []byte("old")}}); err != nil {
 		t.Fatal(err)
 	}
-	p := newPresence(st, "/me/", time.Minute, slog.New(slog.DiscardHandler))
+	p := New(Options{Store: st, Prefix: "/me/", TTL: time.Minute})
 	p.Set("/me/a", []byte("1"))
 	stop := runPresence(t, p)
 	until(t, st, "/me/", "a=1 left=over") // nothing is swept before all is known
 	p.Complete()
-	<-p.told
+	<-p.Told()
 	until(t, st, "/me/", "a=1")
 	p.Set("/me/b", []byte("2"))
 	p.Set("/me/a", []byte("3"))
@@ -92,13 +92,13 @@ func TestPresenceReports(t *testing.T) {
 func TestPresenceTakesAnotherLease(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
-	p := newPresence(st, "/me/", time.Minute, slog.New(slog.DiscardHandler))
-	for i := range presenceBatch + 10 {
+	p := New(Options{Store: st, Prefix: "/me/", TTL: time.Minute})
+	for i := range batch + 10 {
 		p.Set(fmt.Sprintf("/me/%04d", i), []byte("x"))
 	}
 	p.Complete()
 	runPresence(t, p)
-	<-p.told
+	<-p.Told()
 	all := there(t, st, "/me/")
 	first := p.Lease()
 	if err := st.Revoke(t.Context(), first); err != nil {
@@ -108,5 +108,37 @@ func TestPresenceTakesAnotherLease(t *testing.T) {
 	until(t, st, "/me/", all+" more=y")
 	if again := p.Lease(); again == first || again == 0 {
 		t.Errorf("lease %d, was %d", again, first)
+	}
+}
+
+// While Before fails the host is not heard of; it is asked again for each lease.
+func TestPresenceWaitsForBefore(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	calls := make(chan int, 8)
+	n := 0
+	p := New(Options{Store: st, Prefix: "/me/", TTL: time.Minute, Before: func(context.Context) error {
+		n++
+		calls <- n
+		if n == 1 {
+			return errors.New("not yet")
+		}
+		return nil
+	}})
+	p.Set("/me/a", []byte("1"))
+	p.Complete()
+	runPresence(t, p)
+	if <-calls; there(t, st, "/me/") != "" {
+		t.Error("reported although Before failed")
+	}
+	<-p.Told()
+	until(t, st, "/me/", "a=1")
+	if err := st.Revoke(t.Context(), p.Lease()); err != nil {
+		t.Fatal(err)
+	}
+	p.Set("/me/b", []byte("2"))
+	until(t, st, "/me/", "a=1 b=2")
+	for range 2 {
+		<-calls // the lease that was lost, and the one after
 	}
 }
