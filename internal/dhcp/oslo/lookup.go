@@ -1,8 +1,10 @@
 package oslo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,7 +13,7 @@ import (
 type lookup struct {
 	*Config
 	defaults map[place]string // of options that others may name
-	errs     []error
+	refused  []refusal
 	names    int // replaced in the value at hand
 }
 
@@ -37,8 +39,31 @@ func (l *lookup) find(p place) (text string, v value, ok bool) {
 	return text, v, strings.TrimSpace(text) != ""
 }
 
+// refusal is what is wrong with a value.
+type refusal struct {
+	value
+	err error
+}
+
 func (l *lookup) refuse(p place, v value, reason string) {
-	l.errs = append(l.errs, fmt.Errorf("%s:%d: %s = %q: %s", v.file, v.line, p, v.text, reason))
+	err := fmt.Errorf("%s:%d: %s = %q: %s", v.file, v.line, p, v.text, reason)
+	if p.isSecret() { // the reason may quote it too
+		err = fmt.Errorf("%s:%d: %s, which is not shown: want a single line without control characters, and $$ for a dollar sign", v.file, v.line, p)
+	}
+	l.refused = append(l.refused, refusal{v, err})
+}
+
+// isSecret says that nobody is to read an option's value.
+func (p place) isSecret() bool { return strings.Contains(p.option, "password") }
+
+// err names all that is wrong, as it follows in the files.
+func (l *lookup) err() error {
+	slices.SortStableFunc(l.refused, func(a, b refusal) int { return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.line, b.line)) })
+	var errs []error
+	for _, r := range l.refused {
+		errs = append(errs, r.err)
+	}
+	return errors.Join(errs...)
 }
 
 // expand replaces names by the values of options. within are those being replaced.

@@ -186,6 +186,34 @@ func TestNamesStayBounded(t *testing.T) {
 	}
 }
 
+// TestRefusedInOrder: all that is wrong is said, in the order of files and lines.
+func TestRefusedInOrder(t *testing.T) {
+	t.Parallel()
+	c, err := Parse(Source{"z.conf", []byte("[calico]\netcd_port = many\n[DEFAULT]\ndhcp_lease_duration = soon\nhost = a/b\n")}, Source{"a.conf", []byte("[DEFAULT]\nstate_path = x\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Settings()
+	var places []string
+	for line := range strings.Lines(fmt.Sprint(err)) {
+		place, _, _ := strings.Cut(line, ": ")
+		places = append(places, place)
+	}
+	if d := cmp.Diff([]string{"z.conf:2", "z.conf:4", "z.conf:5", "a.conf:2"}, places); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestPasswordIsNotShown, whatever is wrong with it.
+func TestPasswordIsNotShown(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"hush\n hush", "a$hush", "${hush}", "hush\x01"} {
+		if _, err := read(t, "[calico]\netcd_password = "+text+"\n"); err == nil || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), "a.conf:2: [calico] etcd_password") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // FuzzConfig reads whatever comes: no panic, no endless work, and what is taken is fit for dnsmasq.
 func FuzzConfig(f *testing.F) {
 	for _, name := range []string{"neutron.conf", "ml2_conf.ini"} {

@@ -42,9 +42,10 @@ const defaultGroup = "default"
 
 // value is what a file says of an option.
 type value struct {
-	text string // lines joined by \n, before names are replaced
-	file string
-	line int // where it begins
+	text   string // lines joined by \n, before names are replaced
+	file   string
+	source int // which file it is, counted from the first
+	line   int // where it begins
 }
 
 // ReadFiles reads files, of which later ones override.
@@ -64,8 +65,8 @@ func ReadFiles(paths ...string) (*Config, error) {
 func Parse(sources ...Source) (*Config, error) {
 	c := &Config{map[place]value{}}
 	var errs []error
-	for _, s := range sources {
-		p := parser{config: c, file: s.Name}
+	for i, s := range sources {
+		p := parser{config: c, file: s.Name, source: i}
 		p.parse(s.Text)
 		errs = append(errs, p.errs...)
 	}
@@ -79,6 +80,7 @@ func Parse(sources ...Source) (*Config, error) {
 type parser struct {
 	config *Config
 	file   string
+	source int
 	line   int
 	group  string // "" before the first
 	option string // being read; "" for none
@@ -154,6 +156,6 @@ func (p *parser) flush() {
 	if p.option == "" {
 		return
 	}
-	p.config.values[place{p.group, p.option}] = value{strings.Join(p.lines, "\n"), p.file, p.begin}
+	p.config.values[place{p.group, p.option}] = value{strings.Join(p.lines, "\n"), p.file, p.source, p.begin}
 	p.option = ""
 }

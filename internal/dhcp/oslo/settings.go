@@ -32,7 +32,7 @@ func (c *Config) Settings() (Settings, error) {
 		{calicoGroup, "etcd_host"}:   "127.0.0.1",
 	}}
 	s := Settings{Host: l.text(place{defaultGroup, "host"}, "", checkHost), Etcd: l.etcd(), Plan: l.plan()}
-	return s, errors.Join(l.errs...)
+	return s, l.err()
 }
 
 const calicoGroup = "calico"
