@@ -39,6 +39,8 @@ const (
 	IPIP     Kind = "ipip"
 	Bridge   Kind = "bridge"
 	Dummy    Kind = "dummy"
+	Bond     Kind = "bond"
+	VLAN     Kind = "vlan" // the frames of one tag on another link
 	Loopback Kind = "loopback"
 	Device   Kind = "device" // a network card, or what the kernel gives no kind
 )
@@ -55,6 +57,10 @@ type Link struct {
 	// Elsewhere says of a veth that its other end is in another namespace.
 	Elsewhere bool
 	VXLAN     VXLANSpec // of a VXLAN that belongs to one network
+	// Master is the index of the bridge or bond that the link is a port of; 0: none.
+	Master int
+	// Parent is the index of the link that a VLAN interface is on, and Tag the VLAN's; 0 of all others.
+	Parent, Tag int
 }
 
 // VXLANSpec is what a VXLAN of one network is made with.

@@ -84,7 +84,7 @@ func (l *Linux) find(name string) (netlink.Link, error) {
 
 func linkOf(found netlink.Link) Link {
 	a := found.Attrs()
-	l := Link{Index: a.Index, Name: a.Name, Kind: Kind(found.Type()), MTU: a.MTU,
+	l := Link{Index: a.Index, Name: a.Name, Kind: Kind(found.Type()), MTU: a.MTU, Master: a.MasterIndex,
 		Up: a.RawFlags&unix.IFF_UP != 0}
 	// The carrier itself: IFF_RUNNING follows it up to a second later.
 	l.Running = l.Up && a.RawFlags&unix.IFF_LOWER_UP != 0
@@ -95,6 +95,8 @@ func linkOf(found netlink.Link) Link {
 		if !t.FlowBased {
 			l.VXLAN = VXLANSpec{VNI: uint32(t.VxlanId), Port: uint16(t.Port), Local: addrOf(t.SrcAddr)}
 		}
+	case *netlink.Vlan:
+		l.Parent, l.Tag = a.ParentIndex, t.VlanId
 	case *netlink.Tuntap:
 		l.Kind = Tun
 		if t.Mode == netlink.TUNTAP_MODE_TAP {
