@@ -26,7 +26,8 @@ type grant struct {
 }
 
 // grants are what the agent of a host needs: to see the virtual network and the other hosts, and to report about itself.
-// It may read no user, token, or resource of the Neutron API. In Calico's tree it reports under its name.
+// It may read no user, token, or resource of the Neutron API. In Calico's tree it reports under its name, and in a pool of
+// the XenAPI it reads the objects, which hold no secret, and what is asked of itself.
 func grants(host, name string) []grant {
 	const read, readWrite = clientv3.PermissionType(clientv3.PermRead), clientv3.PermissionType(clientv3.PermReadWrite)
 	return []grant{
@@ -40,11 +41,17 @@ func grants(host, name string) []grant {
 		{"/heddle/hosts/" + host, false, readWrite},
 		{"/heddle/state/" + host + "/", true, readWrite},
 		{calicoStatus(name), true, readWrite},
+		{"/heddle/xen/objects/", true, read},
+		{"/heddle/xen/orders/" + xenRef(host) + "/", true, read},
+		{"/heddle/xen/state/" + xenRef(host) + "/", true, readWrite},
 	}
 }
 
 // calicoStatus is where the policy agent of a host says that it lives and what became of its endpoints.
 func calicoStatus(name string) string { return "/calico/felix/v1/host/" + name + "/" }
+
+// xenRef is how the XenAPI refers to a host.
+func xenRef(host string) string { return "OpaqueRef:" + host }
 
 func hostUser(host string) string { return "host-" + host }
 
@@ -78,7 +85,7 @@ func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
 	if err = unless(err, rpctypes.ErrRoleNotFound); err != nil {
 		return explain(ctx, "delete etcd role "+user, err)
 	}
-	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/state/" + host + "/", DeletePrefix: true}})
+	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/state/" + host + "/", DeletePrefix: true}, {Key: "/heddle/xen/state/" + xenRef(host) + "/", DeletePrefix: true}})
 	return err
 }
 

@@ -60,7 +60,9 @@ func TestHostsRights(t *testing.T) {
 	server := openTest(t, Embedded{Agents: "127.0.0.1:0"})
 	mustCommit(t, server, put("/heddle/schema", "1"), put("/heddle/topology/port/1", "p"), put("/heddle/identity/users/1", "secret"),
 		put("/heddle/join/1", "secret"), put("/heddle/neutron/ports/1", "p"), put("/heddle/hosts/h1", "{}"), put("/heddle/hosts/h10", "{}"), put("/heddle/hosts/h2", "{}"),
-		put("/heddle/state/h2/alive", "{}"), put("/heddle/trace/requests/h1/1", "t"), put("/heddle/trace/requests/h2/1", "t"), put("/calico/v1/x", "{}"))
+		put("/heddle/state/h2/alive", "{}"), put("/heddle/trace/requests/h1/1", "t"), put("/heddle/trace/requests/h2/1", "t"), put("/calico/v1/x", "{}"),
+		put("/heddle/xen/objects/PIF/OpaqueRef:1", "{}"), put("/heddle/xen/orders/OpaqueRef:h1/1", "{}"), put("/heddle/xen/orders/OpaqueRef:h2/1", "{}"),
+		put("/heddle/xen/accounts/root", "secret"), put("/heddle/xen/state/OpaqueRef:h2/alive", "{}"))
 	agent, err := connect(t, server, joined(t, server, "h1"))
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +80,12 @@ func TestHostsRights(t *testing.T) {
 		"/heddle/neutron/ports/1":     ErrDenied,
 		"/heddle/trace/requests/h2/1": ErrDenied,
 		"/heddle/guard/x":             ErrDenied,
+
+		"/heddle/xen/objects/PIF/OpaqueRef:1":  nil,
+		"/heddle/xen/orders/OpaqueRef:h1/1":    nil,
+		"/heddle/xen/orders/OpaqueRef:h2/1":    ErrDenied,
+		"/heddle/xen/accounts/root":            ErrDenied,
+		"/heddle/xen/state/OpaqueRef:h2/alive": ErrDenied,
 	} {
 		if _, err := agent.Get(ctx, key); !errors.Is(err, want) {
 			t.Errorf("read %s: %v, want %v", key, err, want)
@@ -106,6 +114,11 @@ func TestHostsRights(t *testing.T) {
 		"/calico/v1/host/name-of-h1/endpoint/eth0":       ErrDenied,
 		"/calico/v1/Ready":                               ErrDenied,
 		"/heddle/trace/requests/h1/":                     ErrDenied,
+		"/heddle/xen/state/OpaqueRef:h1/alive":           nil,
+		"/heddle/xen/state/OpaqueRef:h1/bridges/xapi0":   nil,
+		"/heddle/xen/state/OpaqueRef:h10/alive":          ErrDenied,
+		"/heddle/xen/objects/PIF/OpaqueRef:1":            ErrDenied,
+		"/heddle/xen/orders/OpaqueRef:h1/1":              ErrDenied,
 	} {
 		if _, err := agent.Commit(ctx, nil, []Op{{Key: key, Value: []byte("mine"), Lease: lease}}); !errors.Is(err, want) {
 			t.Errorf("write %s: %v, want %v", key, err, want)
