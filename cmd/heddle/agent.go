@@ -116,6 +116,11 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state)); err != nil {
 		return err
 	}
+	if c.dhcp.on {
+		if err := dhcp.Alone(); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
@@ -300,6 +305,13 @@ func (t *agentTask) Run(ctx context.Context) error {
 	defer st.Close()
 	if err := schema.Check(ctx, st); err != nil {
 		return err
+	}
+	if t.config.serverData != "" && !t.config.overlay {
+		if err := registerHost(ctx, st, t.id, t.config.name); errors.Is(err, errOtherHost) {
+			t.log.Warn("cannot register this host; `heddle host list` shows the other, `heddle host remove` removes it", "err", err)
+		} else if err != nil {
+			return err
+		}
 	}
 	parts := newAbreast(t.agents(st)...)
 	t.parts.Store(parts)

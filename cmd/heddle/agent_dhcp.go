@@ -153,6 +153,9 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	if c.cleanup {
 		return dhcp.Cleanup(o)
 	}
+	if err := dhcp.Alone(); err != nil {
+		return err
+	}
 	metrics := telemetry.NewMetrics(version)
 	waiting := &waitingList{}
 	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})

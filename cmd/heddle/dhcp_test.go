@@ -50,6 +50,13 @@ func TestDHCPAgent(t *testing.T) {
 			t.Errorf("metrics: %d, %v, want %s in\n%s", status, err, want, text)
 		}
 	}
+	state := filepath.Join(dir, "state")
+	role := []string{"agent", "--dhcp", "--name", name, "--state", state, "--server-data", s.data}
+	for _, second := range [][]string{append([]string{"dhcp-agent", "--metrics", "127.0.0.1:9695"}, files...), append(role, "--metrics", "127.0.0.1:9695")} {
+		if text, code := output(t, s.ctl, second...); code != 1 || !strings.Contains(text, "another DHCP agent runs on this host") {
+			t.Errorf("%s is a second agent: exit code %d, %s", second, code, text)
+		}
+	}
 	agent.stop(t)
 	gone := func(what string) {
 		t.Helper()
@@ -63,8 +70,6 @@ func TestDHCPAgent(t *testing.T) {
 	succeed(t, s.ctl, append([]string{"dhcp-agent", "--cleanup"}, files...)...)
 	gone("after the clean-up")
 
-	state := filepath.Join(dir, "state")
-	role := []string{"agent", "--dhcp", "--name", name, "--state", state, "--server-data", s.data}
 	agent = start(t, s.ctl, role...)
 	if got := lease(); !strings.Contains(got, leased) {
 		t.Errorf("by heddle agent:\n%s", got)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -109,4 +110,32 @@ func TestRoutedNetwork(t *testing.T) {
 		})
 	}
 	agent.stop(t)
+}
+
+// TestRoutedHostOfServer: on the server's own machine a routed host needs neither joining nor an overlay for ports to be bound
+// to it; one whose name another has says so and works on.
+func TestRoutedHostOfServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	c := login(t, s.ctl, "127.0.0.1", s.data)
+	network := c.mustCreate(t, "network", map[string]any{"provider:network_type": "routed"})
+	c.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.65.0.0/24"})
+	agent := []string{"agent", "--policy", "--name", "own", "--server-data", s.data, "--state"}
+	state := t.TempDir()
+	for range 2 { // the second finds itself
+		start(t, s.ctl, append(agent, state)...).stop(t)
+	}
+	port := c.mustCreate(t, "port", map[string]any{"network_id": network.ID, "device_id": "vm", "device_owner": "compute:nova", "binding:host_id": "own"})
+	var answer map[string]struct {
+		VIFType string `json:"binding:vif_type"`
+	}
+	if err := c.call(t.Context(), http.MethodGet, "/v2.0/ports/"+port.ID, nil, &answer); err != nil || answer["port"].VIFType != "tap" {
+		t.Errorf("the port is bound as %q, %v, want tap", answer["port"].VIFType, err)
+	}
+	other := start(t, s.ctl, append(agent, t.TempDir())...)
+	other.stop(t)
+	if log, err := os.ReadFile(other.log); err != nil || !strings.Contains(string(log), "the store has another record of this host") {
+		t.Errorf("a second host of this name: %v\n%s", err, log)
+	}
 }

@@ -178,6 +178,15 @@ func lock() (net.Listener, error) {
 	return l, nil
 }
 
+// Alone returns ErrSecond while a DHCP agent runs on this host: for what a process would trip over before its agent's Run.
+func Alone() error {
+	l, err := lock()
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
 // loop owns all state.
 func (a *Agent) loop(ctx context.Context) error {
 	s, r := a.server, a.resolver
