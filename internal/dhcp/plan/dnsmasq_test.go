@@ -129,8 +129,8 @@ func (s *server) until(what string, cond func() bool) {
 	}
 }
 
-// lease is what the machine is told when it asks.
-func (s *server) lease() map[string]string {
+// lease is what the machine is told when it asks, with more arguments for its client.
+func (s *server) lease(more ...string) map[string]string {
 	s.t.Helper()
 	script := filepath.Join(s.t.TempDir(), "script")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || env | grep -E '^(ip|dns|router|mtu|subnet|lease|staticroutes|msstaticroutes|bootfile|boot_file|tftp)='\n"), 0o755); err != nil {
@@ -138,7 +138,8 @@ func (s *server) lease() map[string]string {
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	out, _ := s.machine.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "staticroutes", "-O", "msstaticroutes", "-O", "bootfile", "-O", "tftp")
+	args := []string{"-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "staticroutes", "-O", "msstaticroutes", "-O", "bootfile", "-O", "tftp"}
+	out, _ := s.machine.Output(ctx, "udhcpc", append(args, more...)...)
 	told := map[string]string{}
 	for line := range strings.Lines(out) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
@@ -254,5 +255,27 @@ func TestExtraOptions(t *testing.T) {
 	told := s.lease()
 	if told["ip"] != "10.65.0.11" || told["router"] != "10.65.0.254" || told["tftp"] != "10.65.0.9" || told["boot_file"]+told["bootfile"] != "pxelinux.0" {
 		t.Errorf("told %v\n%s", told, s.said())
+	}
+}
+
+// TestOwnMTU: a machine's own MTU, by name or by number, wins over its network's and the operator's. Told unasked, as those are,
+// it is not: a file cannot say so, and an argument would take a restart for each such machine.
+func TestOwnMTU(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"mtu", "26"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, planOfGolden(t, fmt.Sprintf(`{"Options": {"MTU": 1300}, "Etcd": {
+				"/calico/dhcp/v1/subnet/a": {"cidr": "10.65.0.0/24", "gateway_ip": "10.65.0.1", "mtu": 1400},
+				"/calico/v1/host/h1/workload/o/w/endpoint/1": {"state": "active", "name": "tapa", "mac": "02:00:00:00:00:0a", "profile_ids": [],
+					"ipv4_nets": ["10.65.0.11"], "ipv4_subnet_ids": ["a"], "ipv6_nets": [], "ipv6_subnet_ids": [],
+					"extra_dhcp_opts": [{"opt_name": %q, "opt_value": "1200", "ip_version": 4}]}}}`, name)))
+			if told := s.lease("-O", "mtu"); told["ip"] != "10.65.0.11" || told["mtu"] != "1200" {
+				t.Errorf("asked for the MTU: told %v\n%s", told, s.said())
+			}
+			if told := s.lease(); told["ip"] != "10.65.0.11" || told["mtu"] != "" {
+				t.Errorf("not asked for it: told %v\n%s", told, s.said())
+			}
+		})
 	}
 }
