@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -11,7 +12,7 @@ var classes = []*Class{
 	&vlanClass, &bondClass, &tunnelClass, &vmClass, &vifClass,
 }
 
-// Indexes of the table: classes by name and by name in lower case, each class's fields by name.
+// Indexes of the table: classes by name and by name in lower case, each class's fields by name, and in that order.
 var (
 	byName  = index(func(name string) string { return name })
 	byLower = index(strings.ToLower)
@@ -21,6 +22,15 @@ var (
 			all[c] = map[string]*Field{}
 			for i := range c.Fields {
 				all[c][c.Fields[i].Name] = &c.Fields[i]
+			}
+		}
+		return all
+	}()
+	sorted = func() map[*Class][]*Field {
+		all := map[*Class][]*Field{}
+		for c, fields := range byField {
+			for _, name := range slices.Sorted(maps.Keys(fields)) {
+				all[c] = append(all[c], fields[name])
 			}
 		}
 		return all
@@ -47,3 +57,6 @@ func LookupFold(name string) *Class { return byLower[strings.ToLower(name)] }
 
 // Field is the class's field of that name; nil when there is none.
 func (c *Class) Field(name string) *Field { return byField[c][name] }
+
+// Sorted are the class's fields in the order of their names. They must not be changed.
+func (c *Class) Sorted() []*Field { return sorted[c] }

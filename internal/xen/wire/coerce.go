@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"heddle/internal/xen/model"
+)
+
+// ValueError says that a value is of the right type but not one that it may have; any other error of [Coerce] is that the
+// type is wrong.
+type ValueError struct {
+	Value string
+	Text  string // why
+}
+
+func (e *ValueError) Error() string { return fmt.Sprintf("%q %s", e.Value, e.Text) }
+
+// Coerce makes a raw value the model's Go value of a type. Integers may come as text, as XML-RPC has them, floats as
+// integers. A record becomes what a constructor takes: a new object of its class with the fields that were given; those
+// that clients do not give at creation, and those that are not known, are passed over.
+func Coerce(t model.Type, raw any) (any, error) {
+	switch t.Kind {
+	case model.Void:
+		return nil, nil
+	case model.String, model.Ref:
+		return coerceText(raw)
+	case model.Enum:
+		return coerceEnum(t, raw)
+	case model.Int:
+		return coerceInt(raw)
+	case model.Float:
+		return coerceFloat(raw)
+	case model.Bool:
+		return as[bool](raw, "a boolean")
+	case model.Time:
+		return coerceTime(raw)
+	case model.Set:
+		return coerceSet(*t.Elem, raw)
+	case model.Map:
+		return coerceMap(*t.Elem, raw)
+	default:
+		return coerceRecord(t, raw)
+	}
+}
+
+// as is a raw value that has to be a T; what says so in words.
+func as[T any](raw any, what string) (T, error) {
+	v, ok := raw.(T)
+	if !ok {
+		return v, fmt.Errorf("is %T, want %s", raw, what)
+	}
+	return v, nil
+}
+
+func coerceText(raw any) (string, error) {
+	text, err := as[string](raw, "a string")
+	if err != nil {
+		return "", err
+	}
+	for i, r := range text {
+		if r == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
+				return "", &ValueError{text, "is not UTF-8"}
+			}
+		}
+		if !isCharacter(r) {
+			return "", &ValueError{text, "holds a character that XML cannot carry"}
+		}
+	}
+	return text, nil
+}
+
+func coerceEnum(t model.Type, raw any) (string, error) {
+	text, err := as[string](raw, "a string")
+	if err == nil && model.Check(t, text) != nil {
+		err = &ValueError{text, fmt.Sprintf("is none of %q", t.Values)}
+	}
+	return text, err
+}
+
+func coerceInt(raw any) (int64, error) {
+	switch v := raw.(type) {
+	case int64:
+		return v, nil
+	case float64:
+		if n := int64(v); v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return n, nil
+		}
+	case string:
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("is %v, want an integer", raw)
+}
+
+func coerceFloat(raw any) (float64, error) {
+	switch v := raw.(type) {
+	case int64:
+		return float64(v), nil
+	case float64:
+		return v, nil
+	case string:
+		if f, err := strconv.ParseFloat(v, 64); err == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("is %v, want a number", raw)
+}
+
+// coerceTime reads a time as the XenAPI writes it, or as ISO 8601 has it elsewhere.
+func coerceTime(raw any) (time.Time, error) {
+	text, err := as[string](raw, "a time")
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, layout := range []string{timeLayout, time.RFC3339, "20060102T15:04:05", "20060102T150405Z"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at.UTC().Truncate(time.Second), nil
+		}
+	}
+	return time.Time{}, &ValueError{text, "is no time such as 20261121T09:00:00Z"}
+}
+
+func coerceSet(elem model.Type, raw any) (any, error) {
+	elements, err := as[[]any](raw, "an array")
+	if err != nil {
+		return nil, err
+	}
+	switch elem.Kind {
+	case model.Int:
+		return list[int64](elem, elements)
+	case model.RecordOf:
+		return list[model.Record](elem, elements)
+	}
+	return list[string](elem, elements)
+}
+
+func list[T any](elem model.Type, elements []any) ([]T, error) {
+	all := make([]T, 0, len(elements))
+	for i, raw := range elements {
+		v, err := Coerce(elem, raw)
+		if err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		all = append(all, v.(T))
+	}
+	return all, nil
+}
+
+func coerceMap(elem model.Type, raw any) (any, error) {
+	members, err := as[map[string]any](raw, "a map")
+	if err != nil {
+		return nil, err
+	}
+	switch elem.Kind {
+	case model.Int:
+		return mapping[int64](elem, members)
+	case model.RecordOf:
+		return mapping[model.Record](elem, members)
+	}
+	return mapping[string](elem, members)
+}
+
+func mapping[T any](elem model.Type, members map[string]any) (map[string]T, error) {
+	all := make(map[string]T, len(members))
+	for name, raw := range members {
+		if _, err := coerceText(name); err != nil {
+			return nil, fmt.Errorf("key: %w", err)
+		}
+		v, err := Coerce(elem, raw)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all[name] = v.(T)
+	}
+	return all, nil
+}
+
+func coerceRecord(t model.Type, raw any) (any, error) {
+	members, err := as[map[string]any](raw, "a record")
+	if err != nil {
+		return nil, err
+	}
+	c := model.Lookup(t.Class)
+	if c == nil {
+		return nil, fmt.Errorf("a record of the class %q is none that can be given", t.Class)
+	}
+	r := model.New(t.Class)
+	for i := range c.Fields {
+		f := &c.Fields[i]
+		v, given := members[f.Name]
+		if !given || f.Access == model.Dynamic || f.Name == "uuid" {
+			continue
+		}
+		if r[f.Name], err = Coerce(f.Type, v); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	return r, nil
+}

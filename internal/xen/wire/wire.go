@@ -1,0 +1,31 @@
+// Package wire is how the XenAPI's calls and replies look as XML-RPC and as JSON-RPC 1.0 and 2.0, on both sides
+// (docs/xenapi.md). It does no I/O.
+//
+// Decoders give raw values (string, int64, float64, bool, nil, []any, map[string]any), which [Coerce] turns into the
+// model's; encoders take the model's Go values. Clients in daily use test some things to the letter, so the XML has no
+// space between elements, and strings, integers too, have no type element.
+package wire
+
+import "fmt"
+
+// MaxCall is the largest body of a call in bytes.
+const MaxCall = 1 << 20
+
+// maxDepth bounds how deep values nest: the XenAPI's own need six levels.
+const maxDepth = 32
+
+// SyntaxError says what is wrong with a message that is not XML-RPC or JSON-RPC at all.
+type SyntaxError struct {
+	Offset int // in bytes from the message's beginning
+	Text   string
+}
+
+func (e *SyntaxError) Error() string { return fmt.Sprintf("%s at byte %d", e.Text, e.Offset) }
+
+// checkSize refuses a call that is too long.
+func checkSize(body []byte) error {
+	if len(body) > MaxCall {
+		return &SyntaxError{MaxCall, fmt.Sprintf("the call is longer than %d bytes", MaxCall)}
+	}
+	return nil
+}
