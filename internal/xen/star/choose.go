@@ -1,0 +1,121 @@
+package star
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Decide says what to aim at, given what was aimed at: the center, and with a new one the next epoch. The center is left
+// where it is unless it is no member any more, nobody reaches it, or another was asked for (§10.2). The key is the
+// caller's; without one nothing is decided.
+func Decide(n *Network, in Intent, v View) Intent {
+	if in.Key == 0 {
+		return in
+	}
+	center, others := members(n, in)
+	stays := center != nil && !inTheWay(center, others)
+	if stays && n.wishes(in) {
+		if m := member(n, n.Preferred); m.candidate() && m.Enabled && slices.Contains(others, m) {
+			return in.move(n, m.Host)
+		}
+	}
+	best := elect(n, v, center, others)
+	switch {
+	case best == nil:
+		return in
+	case !stays, !center.Enabled && best.Enabled, unreached(n, in, others, v):
+		return in.move(n, best.Host)
+	}
+	return in
+}
+
+func member(n *Network, host string) *Member {
+	for i := range n.Members {
+		if n.Members[i].Host == host {
+			return &n.Members[i]
+		}
+	}
+	return nil
+}
+
+// wishes says whether somebody wants the center elsewhere: a preference that was not heeded yet, or one that always is.
+func (n *Network) wishes(in Intent) bool {
+	return n.Preferred != "" && n.Preferred != in.Center && (n.AutoRevert || n.Preferred != in.Preferred)
+}
+
+// candidate says whether the host can become center: what it has must be known, and that it does what it is told.
+func (m *Member) candidate() bool { return m != nil && m.Known }
+
+// move makes host the center.
+func (in Intent) move(n *Network, host string) Intent {
+	in.Previous, in.Center = in.Center, host
+	in.Epoch++
+	if host == n.Preferred {
+		in.Preferred = host
+	}
+	return in
+}
+
+// elect is the best center other than the one there is, nil when there are fewer than two members or none can be it: the
+// preferred one, else that of the fewest networks; ties by UUID. Disabled hosts are chosen only where there are no others.
+func elect(n *Network, v View, center *Member, others []*Member) *Member {
+	if len(others) == 0 || center == nil && len(others) < 2 {
+		return nil
+	}
+	var best *Member
+	for _, m := range others {
+		if m.candidate() && (best == nil || n.before(m, best, v)) {
+			best = m
+		}
+	}
+	return best
+}
+
+// before says whether a is the better center.
+func (n *Network) before(a, b *Member, v View) bool {
+	return cmp.Or(
+		order(a.Enabled, b.Enabled),
+		order(a.Host == n.Preferred, b.Host == n.Preferred),
+		cmp.Compare(v.Load(a.Host), v.Load(b.Host)),
+		cmp.Compare(a.Host, b.Host),
+	) < 0
+}
+
+// order puts what is true first.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// inTheWay says that the center cannot be told of legs that it should have.
+func inTheWay(center *Member, others []*Member) bool {
+	if center.Known || !center.Lost {
+		return false
+	}
+	return slices.ContainsFunc(others, func(m *Member) bool {
+		return m.leg(center.Host) == nil || center.Seen && center.leg(m.Host) == nil
+	})
+}
+
+// unreached says that the path to the center is down from each host that probes it. With one spoke a move would change
+// nothing.
+func unreached(n *Network, in Intent, others []*Member, v View) bool {
+	if n.Steady {
+		return false
+	}
+	down := 0
+	for _, m := range others {
+		switch v.Health(m.Host, in.Center) {
+		case Up:
+			return false
+		case Down:
+			down++
+		}
+	}
+	return down >= 2
+}

@@ -1,0 +1,213 @@
+// Package star thinks out the legs of a pool's tunnel networks: which host of a network is its center, which ports the
+// others and the center have, in which order these are made, and what there is to say of each tunnel. It does no I/O:
+// what is known goes in, what to do next comes out, and whoever does it asks again with what is known then.
+//
+//	spoke ───leg─── center ───leg─── spoke        a leg is a port on each of the two hosts' bridges
+//	                  │
+//	                 leg
+//	                spoke
+//
+// A frame passes a leg only while both of its ends are there: a host takes what comes from an address and key that it has
+// a port for, and nothing else. What holds at every moment, whatever fails in between (§10.5 of the XenAPI's tunnels):
+//
+//   - a host's ports of a network change in one transaction, all of them;
+//   - only a center has more than one, and it gets a port to a host only when that one is known to have no more than one
+//     itself; one exception is the center before it, while the network moves from there to here.
+//
+// So the legs of a network never form a ring. For each host of a ring would have two ports, and so have been center; the
+// one that became it last got both its ports when no more than one of its two neighbors had two of its own.
+package star
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// Network is a tunnel network and all that its plan follows from.
+type Network struct {
+	UUID       string
+	MTU        int    // bytes, of what its machines send; 0 = unknown
+	Preferred  string // UUID of the host that shall be center, "" for none
+	AutoRevert bool   // move to Preferred also when it merely comes back
+	// Steady: the center was moved a moment ago because nobody reached the one before; what is said of the new one is not
+	// yet a reason to move again.
+	Steady  bool
+	Members []Member
+}
+
+// Member is a host that has a tunnel on the network, or ports that were made for it.
+type Member struct {
+	Host         string // UUID
+	Tunnel       bool   // it has a tunnel on the network
+	Attached     bool   // the tunnel's access PIF is
+	Live         bool   // host_metrics.live
+	Enabled      bool
+	OpenVSwitch  bool   // its network backend
+	Address      string // of the transport PIF; "" when it is not configured
+	TransportMTU int    // bytes; 0 = unknown
+	Protocol     string // gre or vxlan
+
+	Known  bool    // its OVSDB answers and its ovs-vswitchd follows; else the rest is what was last known
+	Seen   bool    // it was known before; else the rest says nothing
+	Reason string  // why it is not known; text for people
+	Lost   bool    // not known for so long that it is not waited for where it is in the way
+	Busy   bool    // a transaction is under way there: none may be planned
+	Hub    bool    // that transaction, or one whose outcome is not known, gives it more than one leg
+	Bridge string  // that has the network; "" when none does
+	Legs   []Found // the network's ports there that bear our mark, on whatever bridge
+}
+
+// Leg is one end of a leg: a port with its only interface.
+type Leg struct {
+	Name              string
+	Peer              string // UUID of the host at the other end
+	Type              string // gre or vxlan
+	LocalIP, RemoteIP string
+	Key               uint32
+	Epoch             uint64 // of the intent that it was made for
+	BFD               bool   // this leg tells whether the two hosts reach each other
+}
+
+// Found is an end of a leg as an OVSDB has it.
+type Found struct {
+	Leg
+	Bridge string
+	OfPort int    // > 0 once ovs-vswitchd has made it
+	Error  string // why it could not
+}
+
+// Intent is what is decided about a network and outlives whoever decided it. It is stored before anything is done.
+type Intent struct {
+	Key    uint32 `json:"key"`
+	Center string `json:"center"` // UUID of a host; "" while none was needed
+	// Epoch grows with each new center.
+	Epoch uint64 `json:"epoch"`
+	// Previous is the center before, until everything is as this epoch wants it; then Settled is Epoch.
+	Previous string `json:"previous,omitempty"`
+	Settled  uint64 `json:"settled"`
+	// Preferred is the preferred center that was last heeded.
+	Preferred string `json:"preferred,omitempty"`
+}
+
+// Moving says that the center was changed and not all is yet as it shall be.
+func (in Intent) Moving() bool { return in.Settled != in.Epoch }
+
+// Health is what BFD says of the path between two hosts.
+type Health uint8
+
+// Healths.
+const (
+	Unprobed Health = iota // no leg between them is probed, or not long enough
+	Up
+	Down
+)
+
+// View is what a plan needs to know of other networks.
+type View interface {
+	// Load is how many networks the host is center of.
+	Load(host string) int
+	// Carries says whether the network's leg between two hosts is the one that probes the path between them.
+	Carries(network, a, b string) bool
+	// Health is what the probe between two hosts says.
+	Health(a, b string) Health
+}
+
+// nameDigits is how many digits of a hash a port's name has: interfaces have names of at most 15 characters.
+const nameDigits = 12
+
+// PortName is the name of the port to a peer on a network's bridge: always the same, so that a second attempt finds what
+// the first has made.
+func PortName(network, peer string) string {
+	sum := sha256.Sum256([]byte(network + " " + peer))
+	return "tun" + hex.EncodeToString(sum[:nameDigits/2])
+}
+
+// usable says whether the host can have legs, as far as the XenAPI tells. A host that is disabled can: its machines are
+// still there until they are moved away.
+func (m *Member) usable() bool {
+	return m.Tunnel && m.Attached && m.Live && m.OpenVSwitch && m.Address != ""
+}
+
+// hub says whether the host has, or may come to have, more than one leg.
+func (m *Member) hub() bool { return m.Hub || len(m.Legs) > 1 }
+
+// leg is the member's leg to a peer, nil when there is none.
+func (m *Member) leg(peer string) *Found {
+	for i := range m.Legs {
+		if m.Legs[i].Peer == peer {
+			return &m.Legs[i]
+		}
+	}
+	return nil
+}
+
+// shape is a network's star: who is in it.
+type shape struct {
+	center *Member // nil: there are fewer than two members, and no legs
+	spokes []*Member
+}
+
+// members are the center, if it can be it, and the others that can have a leg to it.
+func members(n *Network, in Intent) (center *Member, others []*Member) {
+	if c := member(n, in.Center); c != nil && c.usable() && (c.Known && c.Bridge != "" || !c.Known && n.attachedTo(c)) {
+		center = c
+	}
+	for i := range n.Members {
+		if m := &n.Members[i]; m.Host != in.Center && m.usable() && (m.Known && m.Bridge != "" || !m.Known && m.keeps(in, center)) {
+			others = append(others, m)
+		}
+	}
+	return center, others
+}
+
+// attachedTo says whether a host that is known has a leg to a center that is not: then the star goes on as it is.
+func (n *Network) attachedTo(center *Member) bool {
+	for i := range n.Members {
+		if m := &n.Members[i]; m.Known && m.leg(center.Host) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// keeps says whether a spoke that is not known has its leg, and cannot have others. What was never seen is told by the
+// center's end, which it was given once the spoke was known to have no other.
+func (m *Member) keeps(in Intent, center *Member) bool {
+	switch {
+	case center == nil:
+		return false
+	case m.Seen:
+		return !m.hub() && m.leg(in.Center) != nil
+	}
+	end := center.leg(m.Host)
+	return end != nil && end.Epoch == in.Epoch
+}
+
+func shapeOf(n *Network, in Intent) shape {
+	center, spokes := members(n, in)
+	if center == nil || len(spokes) == 0 {
+		return shape{}
+	}
+	return shape{center, spokes}
+}
+
+// Pairs are the pairs of hosts that have a leg between them in the star that the intent wants and could probe it, with
+// those that do already.
+func Pairs(n *Network, in Intent) (pairs []Pair, probing map[Pair]bool) {
+	s := shapeOf(n, in)
+	for _, x := range s.spokes {
+		a, b := x.leg(in.Center), s.center.leg(x.Host)
+		if a != nil && a.Error != "" || b != nil && b.Error != "" {
+			continue
+		}
+		pair := PairOf(x.Host, in.Center)
+		pairs = append(pairs, pair)
+		if a != nil && a.BFD || b != nil && b.BFD {
+			if probing == nil {
+				probing = map[Pair]bool{}
+			}
+			probing[pair] = true
+		}
+	}
+	return pairs, probing
+}
