@@ -24,18 +24,3 @@ func TestStored(t *testing.T) {
 		}
 	}
 }
-
-// TestFarSides: a far side is that of a reference to its own class.
-func TestFarSides(t *testing.T) {
-	for _, c := range Classes() {
-		for _, f := range c.Fields {
-			if f.Far == nil {
-				continue
-			}
-			other := Lookup(f.Far.Class)
-			if other == nil || other.Field(f.Far.Field) == nil || other.Field(f.Far.Field).Type.Class != c.Name {
-				t.Errorf("%s.%s: %s.%s is no reference to %s", c.Name, f.Name, f.Far.Class, f.Far.Field, c.Name)
-			}
-		}
-	}
-}
