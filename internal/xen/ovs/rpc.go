@@ -1,0 +1,263 @@
+package ovs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// cancelPatience bounds how long giving up a request takes more, when the stream is full.
+const cancelPatience = 50 * time.Millisecond
+
+// message is one of JSON-RPC 1.0: a request (id and method), an answer (id alone) or a notification (method alone).
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method,omitempty"`
+	Params json.RawMessage `json:"params,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+// connection is one stream to a database. Its reader handles what comes in order: an answer's handler and notifications
+// never run at once, so that what a handler has done is seen by what comes after.
+type connection struct {
+	stream     net.Conn
+	maxMessage int
+	probe      time.Duration
+	notify     func(method string, params json.RawMessage) error
+
+	heard  atomic.Int64  // when bytes last arrived, UnixNano
+	closed chan struct{} // closed once the stream is of no use, after cause is set
+	cause  error
+
+	writing chan struct{} // holds a token while a message goes out, so that whole ones do
+
+	mu      sync.Mutex
+	next    int64
+	pending map[int64]func(json.RawMessage, error) error
+	closing sync.Once
+	running sync.WaitGroup
+}
+
+// connect begins to read from a stream. notify is called for each notification; its error ends the connection.
+func connect(stream net.Conn, o Options, notify func(string, json.RawMessage) error) *connection {
+	c := &connection{stream: stream, maxMessage: o.MaxMessage, probe: o.Probe, notify: notify, closed: make(chan struct{}),
+		writing: make(chan struct{}, 1), pending: map[int64]func(json.RawMessage, error) error{}}
+	c.heard.Store(time.Now().UnixNano())
+	c.running.Go(c.read)
+	c.running.Go(c.listenForSilence)
+	return c
+}
+
+// close ends the connection and all that waits for answers; the first cause counts.
+func (c *connection) close(cause error) {
+	c.closing.Do(func() {
+		c.cause = cause
+		close(c.closed)
+		c.stream.Close()
+	})
+}
+
+// wait returns when everything that the connection had started has ended, after close.
+func (c *connection) wait() { c.running.Wait() }
+
+// errTooLong is what reading ends with when a message exceeds its bound.
+var errTooLong = errors.New("a message is longer than is allowed")
+
+// meter passes bytes on, notes when they came, and ends when a message takes more than allowed.
+type meter struct {
+	c    *connection
+	left int
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	if m.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := m.c.stream.Read(p[:min(len(p), m.left)])
+	m.left -= n
+	if n > 0 {
+		m.c.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+// read handles messages until the stream ends.
+func (c *connection) read() {
+	in := &meter{c: c}
+	decoder := json.NewDecoder(in)
+	for {
+		in.left = c.maxMessage
+		var m message
+		err := decoder.Decode(&m)
+		if err == nil {
+			err = c.handle(&m)
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the database has closed the connection")
+			}
+			c.close(err)
+			return
+		}
+	}
+}
+
+func (c *connection) handle(m *message) error {
+	switch {
+	case m.Method == "echo" && !isNull(m.ID):
+		return c.write(context.Background(), message{ID: m.ID, Result: m.Params, Error: json.RawMessage("null")})
+	case m.Method != "" && !isNull(m.ID):
+		return c.write(context.Background(), message{ID: m.ID, Result: json.RawMessage("null"), Error: json.RawMessage(`"unknown method"`)})
+	case m.Method != "":
+		return c.notify(m.Method, m.Params)
+	}
+	id, err := strconv.ParseInt(string(m.ID), 10, 64)
+	if err != nil {
+		return fmt.Errorf("an answer to a request that was never made: id %s", shorten(m.ID))
+	}
+	c.mu.Lock()
+	handler := c.pending[id]
+	delete(c.pending, id)
+	c.mu.Unlock()
+	if handler == nil { // whoever asked has given up
+		return nil
+	}
+	if !isNull(m.Error) {
+		return handler(nil, &rpcError{text: m.Error})
+	}
+	return handler(m.Result, nil)
+}
+
+// rpcError is an answer that is an error, whatever the server puts in: a text or an object.
+type rpcError struct{ text json.RawMessage }
+
+func (e *rpcError) Error() string {
+	var text string
+	if json.Unmarshal(e.text, &text) == nil {
+		return text
+	}
+	var object struct{ Error, Details, Syntax string }
+	if json.Unmarshal(e.text, &object) == nil && object.Error != "" {
+		text = object.Error
+		if object.Details != "" {
+			text += ": " + object.Details
+		}
+		return text
+	}
+	return shorten(e.text)
+}
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || bytes.Equal(raw, []byte("null")) }
+
+// write sends a message. The stream is of no use after a part of one.
+func (c *connection) write(ctx context.Context, m message) error {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Method, err)
+	}
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(c.probe)
+	}
+	_ = c.stream.SetWriteDeadline(deadline)
+	if _, err := c.stream.Write(raw); err != nil {
+		err = fmt.Errorf("send %s: %w", m.Method, err)
+		c.close(err)
+		return err
+	}
+	return nil
+}
+
+// listenForSilence asks for a sign of life when nothing has arrived for a while, and closes the connection when none
+// comes.
+func (c *connection) listenForSilence() {
+	timer := time.NewTimer(c.probe)
+	defer timer.Stop()
+	asked := false
+	for {
+		select {
+		case <-c.closed:
+			return
+		case <-timer.C:
+		}
+		silent := time.Since(time.Unix(0, c.heard.Load()))
+		switch {
+		case silent < c.probe:
+			asked = false
+			timer.Reset(c.probe - silent)
+			continue
+		case asked:
+			c.close(fmt.Errorf("the database has not answered for %s", silent.Round(time.Millisecond)))
+			return
+		}
+		asked = true
+		timer.Reset(c.probe)
+		_, _ = c.request(context.Background(), "echo", []any{}, func(json.RawMessage, error) error { return nil })
+	}
+}
+
+// request sends a request. handler runs when the answer comes, in the reader: what comes after waits for it, and its error
+// ends the connection. It does not run when the connection ends first.
+func (c *connection) request(ctx context.Context, method string, params any, handler func(json.RawMessage, error) error) (id int64, err error) {
+	raw, err := json.Marshal(params)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", method, err)
+	}
+	c.mu.Lock()
+	c.next++
+	id = c.next
+	c.pending[id] = handler
+	c.mu.Unlock()
+	return id, c.write(ctx, message{ID: strconv.AppendInt(nil, id, 10), Method: method, Params: raw})
+}
+
+// call makes a request and waits for its answer, at most until ctx ends. first, which may be nil, is called with the
+// answer before anything that came after it is handled.
+func (c *connection) call(ctx context.Context, method string, params any, first func(json.RawMessage) error) (json.RawMessage, error) {
+	type answer struct {
+		result json.RawMessage
+		err    error
+	}
+	answered := make(chan answer, 1)
+	id, err := c.request(ctx, method, params, func(result json.RawMessage, err error) error {
+		if err == nil && first != nil {
+			err = first(result)
+		}
+		answered <- answer{result, err}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-answered:
+		return a.result, a.err
+	case <-c.closed:
+		return nil, c.cause
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	delete(c.pending, id)
+	c.mu.Unlock()
+	if method == "transact" { // which may wait in the database
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
+		defer cancel()
+		_ = c.write(soon, message{ID: json.RawMessage("null"), Method: "cancel", Params: fmt.Appendf(nil, "[%d]", id)})
+	}
+	return nil, context.Cause(ctx)
+}

@@ -1,0 +1,180 @@
+package ovs
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Snapshot is what a database holds, at one instant between two transactions. It and all it leads to must not be changed.
+type Snapshot struct {
+	Root       *Root
+	Bridges    map[UUID]*Bridge
+	Ports      map[UUID]*Port
+	Interfaces map[UUID]*Interface
+	Managers   map[UUID]*Manager
+	SSLs       map[UUID]*SSL
+	// Lost says why the database cannot be heard, so that the rest may be old; nil while it is heard. Until it was heard
+	// first there are no rows, and no Root.
+	Lost error
+
+	once  sync.Once
+	index index
+}
+
+// Root is the one row of the table Open_vSwitch.
+type Root struct {
+	UUID              UUID
+	Bridges, Managers []UUID
+	SSL               UUID  // "" without
+	NextCfg, CurCfg   int64 // what was asked for last, what the switch has done
+	Version           string
+	DatapathTypes     []string // that the switch can make; none where it does not tell
+	InterfaceTypes    []string
+	ExternalIDs       map[string]string
+	OtherConfig       map[string]string
+}
+
+// Bridge is a switch.
+type Bridge struct {
+	UUID         UUID
+	Name         string
+	DatapathType string // "" = system
+	FailMode     string // standalone, secure or "" (= standalone)
+	Ports        []UUID
+	FloodVLANs   []int64
+	ExternalIDs  map[string]string
+	OtherConfig  map[string]string
+}
+
+// Port is one of a bridge's, with one interface, or more when it is a bond.
+type Port struct {
+	UUID        UUID
+	Name        string
+	Interfaces  []UUID
+	Tag         int64 // VLAN; -1 without
+	Protected   bool  // no frame goes from one protected port to another
+	ExternalIDs map[string]string
+	OtherConfig map[string]string
+}
+
+// Interface is where frames come and go.
+type Interface struct {
+	UUID        UUID
+	Name        string
+	Type        string // "" = a device of the kernel, internal, patch, gre, vxlan, …
+	Options     map[string]string
+	ExternalIDs map[string]string
+	OfPort      int64  // 0 = the switch has not come to it yet, -1 = it could not be made
+	Error       string // why not, "" = it could
+	AdminState  string // up, down or ""
+	LinkState   string // up, down or ""
+	MTU         int64  // bytes; 0 = unknown
+	MTURequest  int64  // bytes; 0 = none
+	MACInUse    string
+	BFD         map[string]string
+	BFDStatus   map[string]string
+}
+
+// Manager is where the database listens, or whom it calls.
+type Manager struct {
+	UUID        UUID
+	Target      string // such as pssl:6640:192.0.2.1
+	IsConnected bool
+	Status      map[string]string
+	ExternalIDs map[string]string
+}
+
+// SSL is the database's certificate: names of files that its server can read.
+type SSL struct {
+	UUID                            UUID
+	PrivateKey, Certificate, CACert string
+	ExternalIDs                     map[string]string
+}
+
+// index finds rows by what they are called and who has them.
+type index struct {
+	bridges    map[string]*Bridge
+	ports      map[string]*Port
+	interfaces map[string]*Interface
+	bridgeOf   map[UUID]*Bridge // by port
+	portOf     map[UUID]*Port   // by interface
+}
+
+func (s *Snapshot) indexed() *index {
+	s.once.Do(func() {
+		x := index{map[string]*Bridge{}, map[string]*Port{}, map[string]*Interface{}, map[UUID]*Bridge{}, map[UUID]*Port{}}
+		for _, b := range s.Bridges {
+			x.bridges[b.Name] = b
+			for _, p := range b.Ports {
+				x.bridgeOf[p] = b
+			}
+		}
+		for _, p := range s.Ports {
+			x.ports[p.Name] = p
+			for _, i := range p.Interfaces {
+				x.portOf[i] = p
+			}
+		}
+		for _, i := range s.Interfaces {
+			x.interfaces[i.Name] = i
+		}
+		s.index = x
+	})
+	return &s.index
+}
+
+// Bridge finds a bridge by its name; nil when there is none.
+func (s *Snapshot) Bridge(name string) *Bridge { return s.indexed().bridges[name] }
+
+// Port finds a port by its name; nil when there is none.
+func (s *Snapshot) Port(name string) *Port { return s.indexed().ports[name] }
+
+// Interface finds an interface by its name; nil when there is none.
+func (s *Snapshot) Interface(name string) *Interface { return s.indexed().interfaces[name] }
+
+// BridgeOf is the bridge that a port is on; nil when it is on none.
+func (s *Snapshot) BridgeOf(port UUID) *Bridge { return s.indexed().bridgeOf[port] }
+
+// PortOf is the port that an interface belongs to; nil when it belongs to none.
+func (s *Snapshot) PortOf(iface UUID) *Port { return s.indexed().portOf[iface] }
+
+// PortsOf are a bridge's ports in the order of their names.
+func (s *Snapshot) PortsOf(b *Bridge) []*Port {
+	ports := make([]*Port, 0, len(b.Ports))
+	for _, id := range b.Ports {
+		if p := s.Ports[id]; p != nil {
+			ports = append(ports, p)
+		}
+	}
+	slices.SortFunc(ports, func(a, b *Port) int { return strings.Compare(a.Name, b.Name) })
+	return ports
+}
+
+// InterfaceOf is a port's first interface; nil when it has none.
+func (s *Snapshot) InterfaceOf(p *Port) *Interface {
+	for _, id := range p.Interfaces {
+		if i := s.Interfaces[id]; i != nil {
+			return i
+		}
+	}
+	return nil
+}
+
+// Changed lists the rows of a table that came, went or became other between two snapshots of one client, in order. It
+// compares pointers: a row that has not changed is the same in both.
+func Changed[T any](before, after map[UUID]*T) []UUID {
+	var ids []UUID
+	for id, row := range after {
+		if before[id] != row {
+			ids = append(ids, id)
+		}
+	}
+	for id := range before {
+		if _, ok := after[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
