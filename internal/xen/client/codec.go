@@ -1,0 +1,18 @@
+package client
+
+import "heddle/internal/xen/wire"
+
+// codec is how calls look on the wire. Values come out raw, failures of the server as *model.Error.
+type codec struct {
+	path, contentType string
+	encode            func(method string, params ...any) []byte
+	decode            func(reply []byte) (any, error)
+}
+
+// codecFor chooses between XML-RPC and JSON-RPC.
+func codecFor(json bool) codec {
+	if json {
+		return codec{"/jsonrpc", "application/json", wire.EncodeJSONCall, wire.DecodeJSONReply}
+	}
+	return codec{"/", "text/xml", wire.EncodeXMLCall, wire.DecodeXMLReply}
+}

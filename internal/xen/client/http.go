@@ -1,0 +1,87 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// maxReply bounds a reply in bytes: all records of the largest class of a pool at its limits are far smaller.
+const maxReply = 256 << 20
+
+// newHTTP is an HTTP client that keeps connections and notices within half a minute that a server's machine is gone.
+func newHTTP(conf *tls.Config) *http.Client {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSClientConfig: conf, TLSHandshakeTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, Proxy: nil, // pools are reached directly, as their hosts' switches are
+		},
+		// A redirect would turn the call into a GET, elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// send makes a call at a host; params hold the session's reference. The result is as it came.
+func (s *Session) send(ctx context.Context, at *url.URL, method string, params []any) (any, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.options.Timeout, fmt.Errorf("no answer from %s in %s", at.Host, s.options.Timeout))
+		defer cancel()
+	}
+	reply, err := s.post(ctx, at, method, s.codec.encode(method, params...))
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	v, err := s.codec.decode(reply)
+	if err != nil && Code(err) == "" {
+		return nil, fmt.Errorf("the answer of %s: %w", at.Host, err)
+	}
+	return v, err
+}
+
+// post sends a request's body, and gives the reply's.
+func (s *Session) post(ctx context.Context, at *url.URL, method string, body []byte) ([]byte, error) {
+	to := *at
+	to.Path = s.codec.path
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", s.codec.contentType)
+	if reads(method) {
+		// Not sent, being empty, but lets net/http repeat the request when a kept connection turns out to be closed.
+		req.Header["Idempotency-Key"] = nil
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	reply, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the answer of %s: %w", at.Host, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s", to.String(), resp.Status)
+	case len(reply) > maxReply:
+		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", at.Host, maxReply)
+	}
+	return reply, nil
+}
+
+// reads says whether a call changes nothing.
+func reads(method string) bool {
+	_, verb, _ := strings.Cut(method, ".")
+	return strings.HasPrefix(verb, "get_") || method == "event.from"
+}
