@@ -5,6 +5,10 @@
 //	/heddle/xen/orders/<host>/<id>         what a host is asked to do before an object says it is done, under the server's lease
 //	/heddle/xen/state/<host>/alive         a host's report, under its own lease: while it is there the host lives
 //	/heddle/xen/state/<host>/bridges/<b>   a bridge that the host's agent has made, under its lease
+//	/heddle/xen/state/<host>/orders/<id>   what came of an order that is not for a bridge, under its lease
+//	/heddle/xen/expelled/<host>            a host that has left: its reports count no more
+//	/heddle/xen/joining/<name>             what a host brings along that is about to join
+//	/heddle/xen/membership/pool            where this pool's hosts have gone when they have joined another
 //
 // Hosts may read objects and their own orders, and write below their own state.
 package objects
@@ -12,7 +16,6 @@ package objects
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -87,7 +90,7 @@ func newTables() map[string]*records.Table[Object] {
 	return all
 }
 
-// newTable is a class's table: objects are found by uuid, by name, and by each reference that they hold.
+// newTable is a class's table, named xen-<class>: objects are found by uuid, by name, and by each reference that they hold.
 func newTable(c *model.Class) *records.Table[Object] {
 	options := []records.Option[Object]{records.Unique("uuid", func(o *Object) []string { return []string{o.UUID()} })}
 	for _, f := range c.Fields {
@@ -98,7 +101,7 @@ func newTable(c *model.Class) *records.Table[Object] {
 		}
 	}
 	options = append(options, uniques[c.Name]...)
-	return records.NewTable(c.Name, schema.XenPrefix+"objects/"+c.Name+"/", func(o *Object) string { return o.Ref }, options...)
+	return records.NewTable("xen-"+c.Name, schema.XenPrefix+"objects/"+c.Name+"/", func(o *Object) string { return o.Ref }, options...)
 }
 
 // uniques are what no two objects of a class may share, beside the uuid: transactions that would break it fail with a
@@ -119,75 +122,9 @@ func Table(class string) *records.Table[Object] { return tables[class] }
 
 // Tables are all of this package, as a replica takes them.
 func Tables() []replica.Table {
-	all := []replica.Table{Orders, HostReports, BridgeReports}
+	all := []replica.Table{Orders, OrderReports, HostReports, BridgeReports, Expelled, Joining, Memberships}
 	for _, t := range tables {
 		all = append(all, t)
 	}
 	return all
 }
-
-// Bridge is a network's bridge on a host.
-type Bridge struct {
-	Name        string `json:"name"`         // at most 15 characters
-	NetworkUUID string `json:"network_uuid"` // of the XenAPI's network
-	MAC         string `json:"mac"`          // its other_config:hwaddr
-	MTU         int    `json:"mtu"`          // bytes
-	FailMode    string `json:"fail_mode"`    // standalone or secure
-}
-
-// Order asks a host for a bridge that no object speaks of yet. It is kept until it is deleted or its server is gone.
-type Order struct {
-	Host   string `json:"host"` // the host's ref
-	ID     string `json:"id"`
-	Bridge Bridge `json:"bridge"`
-}
-
-// Orders are "<host>/<id>".
-var Orders = records.NewTable("xen-order", schema.XenPrefix+"orders/", func(o *Order) string { return o.Host + "/" + o.ID },
-	records.Index("host", func(o *Order) []string { return []string{o.Host} }))
-
-// Interface is one of a host's own, as a PIF has it.
-type Interface struct {
-	Device   string   `json:"device"`
-	MAC      string   `json:"mac"`
-	MTU      int      `json:"mtu"`              // bytes
-	Bridge   string   `json:"bridge,omitempty"` // the bridge that it is a port of, which then has the addresses
-	Carrier  bool     `json:"carrier"`
-	Speed    int      `json:"speed"` // Mbit/s; 0 = unknown
-	Duplex   bool     `json:"duplex"`
-	Physical bool     `json:"physical"`
-	Mode     string   `json:"mode"` // None, DHCP, Static: how it came to its IPv4 address
-	IP       string   `json:"ip,omitempty"`
-	Netmask  string   `json:"netmask,omitempty"`
-	Gateway  string   `json:"gateway,omitempty"`
-	DNS      string   `json:"dns,omitempty"`  // separated by commas
-	IPv6     []string `json:"ipv6,omitempty"` // with prefix lengths, without link-local ones
-}
-
-// HostReport is what a host's agent says of it.
-type HostReport struct {
-	Host       string      `json:"host"` // the host's ref: "OpaqueRef:" and its id
-	ID         string      `json:"id"`   // the agent's host id, a UUID: host.uuid
-	Name       string      `json:"name"`
-	Address    string      `json:"address"`
-	Backend    string      `json:"backend"` // openvswitch or bridge
-	Version    string      `json:"version"`
-	Started    time.Time   `json:"started"`
-	Memory     [2]int64    `json:"memory"` // bytes in all, bytes free
-	Interfaces []Interface `json:"interfaces"`
-}
-
-// HostReports say which hosts live; the id is the host's ref.
-var HostReports = records.NewTable("xen-host", schema.XenPrefix+"state/*/alive", func(r *HostReport) string { return r.Host })
-
-// BridgeReport says that a bridge is there, or why not.
-type BridgeReport struct {
-	Host   string   `json:"host"` // the host's ref
-	Bridge Bridge   `json:"bridge"`
-	Orders []string `json:"orders,omitempty"` // ids of the orders that it answers
-	Error  string   `json:"error,omitempty"`  // why it could not be made; text for people
-}
-
-// BridgeReports are "<host>/<bridge>".
-var BridgeReports = records.NewTable("xen-bridge", schema.XenPrefix+"state/*/bridges/", func(r *BridgeReport) string { return r.Host + "/" + r.Bridge.Name },
-	records.Index("host", func(r *BridgeReport) []string { return []string{r.Host} }))
