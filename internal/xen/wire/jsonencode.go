@@ -89,12 +89,16 @@ func appendJSONArray[T any](b []byte, t model.Type, elements []T) []byte {
 
 func appendJSONObject[T any](b []byte, t model.Type, members map[string]T) []byte {
 	b = append(b, '{')
+	start := len(b)
 	for i, name := range sortedKeys(members) {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(appendJSONText(b, name), ':')
 		b = appendJSON(b, elem(t), members[name])
+		if i == 0 {
+			b = reserve(b, start, len(members))
+		}
 	}
 	return append(b, '}')
 }

@@ -46,3 +46,12 @@ func appendFloat(b []byte, f float64) []byte {
 	}
 	return strconv.AppendFloat(b, f, 'f', -1, 64)
 }
+
+// maxReserve bounds in bytes what is reserved at once.
+const maxReserve = 4 << 20
+
+// reserve makes room for more parts as long as the one that has been written since start, so that a long answer is not
+// copied each time it doubles.
+func reserve(b []byte, start, more int) []byte {
+	return slices.Grow(b, min((len(b)-start)*more, maxReserve))
+}

@@ -28,13 +28,13 @@ func DecodeXMLCall(body []byte) (method string, params []any, err error) {
 	if method, err = s.text(); err != nil {
 		return "", nil, err
 	}
-	if err := s.closeHere([]byte("methodName")); err != nil {
+	if err := s.closeHere("methodName"); err != nil {
 		return "", nil, err
 	}
 	if params, err = s.params(); err != nil {
 		return "", nil, err
 	}
-	if err := s.close([]byte("methodCall")); err != nil {
+	if err := s.close("methodCall"); err != nil {
 		return "", nil, err
 	}
 	return strings.TrimSpace(method), params, s.end()
@@ -60,7 +60,7 @@ func DecodeXMLReply(body []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.close([]byte("methodResponse")); err != nil {
+	if err := s.close("methodResponse"); err != nil {
 		return nil, err
 	}
 	if err := s.end(); err != nil {
@@ -145,7 +145,7 @@ func (s *scanner) params() ([]any, error) {
 			return nil, err
 		}
 		if s.at("</") {
-			return params, s.closeHere([]byte("params"))
+			return params, s.closeHere("params")
 		}
 		if empty, err := s.open("param"); err != nil || empty {
 			return nil, s.or(err, "an empty param")
@@ -155,7 +155,7 @@ func (s *scanner) params() ([]any, error) {
 			return nil, err
 		}
 		params = append(params, v)
-		if err := s.close([]byte("param")); err != nil {
+		if err := s.close("param"); err != nil {
 			return nil, err
 		}
 	}
@@ -175,7 +175,7 @@ func (s *scanner) value() (any, error) {
 		return nil, err
 	}
 	if s.at("</") { // no type element: a string
-		return text, s.closeHere([]byte("value"))
+		return text, s.closeHere("value")
 	}
 	if strings.TrimSpace(text) != "" {
 		return nil, s.fail("text before a type element")
@@ -184,7 +184,7 @@ func (s *scanner) value() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v, s.close([]byte("value"))
+	return v, s.close("value")
 }
 
 // typed reads the element within a <value>.
@@ -193,7 +193,7 @@ func (s *scanner) typed() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch string(name) {
+	switch name {
 	case "struct":
 		return s.members(empty)
 	case "array":
@@ -208,7 +208,7 @@ func (s *scanner) typed() (any, error) {
 			return nil, err
 		}
 	}
-	v, ok := scalar(string(name), text)
+	v, ok := scalar(name, text)
 	if !ok {
 		return nil, s.fail("%q is no %s", text, name)
 	}
@@ -252,7 +252,7 @@ func (s *scanner) members(empty bool) (map[string]any, error) {
 			return nil, err
 		}
 		if s.at("</") {
-			return members, s.closeHere([]byte("struct"))
+			return members, s.closeHere("struct")
 		}
 		if empty, err := s.open("member"); err != nil || empty {
 			return nil, s.or(err, "an empty member")
@@ -264,7 +264,7 @@ func (s *scanner) members(empty bool) (map[string]any, error) {
 		if members[name], err = s.value(); err != nil {
 			return nil, err
 		}
-		if err := s.close([]byte("member")); err != nil {
+		if err := s.close("member"); err != nil {
 			return nil, err
 		}
 	}
@@ -278,7 +278,7 @@ func (s *scanner) memberName() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return name, s.closeHere([]byte("name"))
+	return name, s.closeHere("name")
 }
 
 // elements reads what an <array> holds.
@@ -295,7 +295,7 @@ func (s *scanner) elements(empty bool) ([]any, error) {
 			return nil, err
 		}
 		if s.at("</") {
-			return elements, s.orClose(s.closeHere([]byte("data")), "array")
+			return elements, s.orClose(s.closeHere("data"), "array")
 		}
 		v, err := s.value()
 		if err != nil {
@@ -310,5 +310,5 @@ func (s *scanner) orClose(err error, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.close([]byte(name))
+	return s.close(name)
 }

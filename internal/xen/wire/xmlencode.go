@@ -110,9 +110,13 @@ func appendXMLArray[T any](b []byte, t model.Type, elements []T) []byte {
 
 func appendXMLStruct[T any](b []byte, t model.Type, members map[string]T) []byte {
 	b = append(b, "<struct>"...)
-	for _, name := range sortedKeys(members) {
+	start := len(b)
+	for i, name := range sortedKeys(members) {
 		b = appendXML(appendXMLName(b, name), elem(t), members[name])
 		b = append(b, "</member>"...)
+		if i == 0 {
+			b = reserve(b, start, len(members))
+		}
 	}
 	return append(b, "</struct>"...)
 }

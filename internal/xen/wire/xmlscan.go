@@ -100,16 +100,16 @@ func (s *scanner) past(text string) error {
 }
 
 // tag reads a start tag, and says whether the element is empty: <name/>.
-func (s *scanner) tag() (name []byte, empty bool, err error) {
+func (s *scanner) tag() (name string, empty bool, err error) {
 	if s.pos >= len(s.b) || s.b[s.pos] != '<' {
-		return nil, false, s.fail("an element should begin here")
+		return "", false, s.fail("an element should begin here")
 	}
 	start := s.pos + 1
 	for s.pos = start; s.pos < len(s.b) && isNameByte(s.b[s.pos]); s.pos++ {
 	}
-	name = s.b[start:s.pos]
-	if len(name) == 0 {
-		return nil, false, s.fail("an element should begin here")
+	name = elementName(s.b[start:s.pos])
+	if name == "" {
+		return "", false, s.fail("an element should begin here")
 	}
 	for s.pos < len(s.b) {
 		switch c := s.b[s.pos]; c {
@@ -119,17 +119,27 @@ func (s *scanner) tag() (name []byte, empty bool, err error) {
 		case '"', '\'':
 			s.pos++
 			if err := s.past(string(c)); err != nil {
-				return nil, false, err
+				return "", false, err
 			}
 			empty = false
 		case '<':
-			return nil, false, s.fail("the element %s does not end", name)
+			return "", false, s.fail("the element %s does not end", name)
 		default:
 			empty = c == '/'
 			s.pos++
 		}
 	}
-	return nil, false, s.fail("the element %s does not end", name)
+	return "", false, s.fail("the element %s does not end", name)
+}
+
+// elementName is the name as a string, without a copy for those of which a long reply holds many.
+func elementName(name []byte) string {
+	for _, known := range [...]string{"value", "member", "name", "boolean", "struct", "array", "data", "double", "string"} {
+		if string(name) == known {
+			return known
+		}
+	}
+	return string(name)
 }
 
 func isNameByte(c byte) bool {
@@ -145,23 +155,23 @@ func (s *scanner) open(want string) (empty bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if string(name) != want {
+	if name != want {
 		return false, s.fail("the element %s comes where %s should", name, want)
 	}
 	return empty, nil
 }
 
 // close reads the end tag of an element that must come next.
-func (s *scanner) close(name []byte) error {
+func (s *scanner) close(name string) error {
 	if err := s.skip(); err != nil {
 		return err
 	}
 	return s.closeHere(name)
 }
 
-func (s *scanner) closeHere(name []byte) error {
+func (s *scanner) closeHere(name string) error {
 	end := s.pos + 2 + len(name)
-	if !s.at("</") || end >= len(s.b) || !bytes.Equal(s.b[s.pos+2:end], name) {
+	if !s.at("</") || end >= len(s.b) || string(s.b[s.pos+2:end]) != name {
 		return s.fail("the element %s should end here", name)
 	}
 	for s.pos = end; s.pos < len(s.b) && s.b[s.pos] <= ' '; s.pos++ {
