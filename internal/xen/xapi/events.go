@@ -1,0 +1,355 @@
+package xapi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/xen/model"
+	"heddle/internal/xen/objects"
+)
+
+const (
+	maxPolls = 1024 // calls that wait for events at once
+	// longestPoll is how long event.from waits at most, whatever the client says; it then asks again.
+	longestPoll = 10 * time.Minute
+	// leastPoll is how long it waits at least: what the client has written itself is noted by then.
+	leastPoll = 20 * time.Millisecond
+	// historyTimeout bounds the search for what was deleted before this server began.
+	historyTimeout = 5 * time.Second
+)
+
+// injection is an artificial change of an object.
+type injection struct {
+	Class string `json:"class"`
+	Ref   string `json:"ref"`
+}
+
+// injections are "<class>/<ref>"; they go with the server's lease, since only the change counts.
+var injections = records.NewTable("xen-injection", schema.XenPrefix+"injections/", func(i *injection) string { return i.Class + "/" + i.Ref })
+
+// subscription is what a session has registered for, each with the revision since when.
+type subscription struct {
+	classes map[string]int64
+	upTo    int64 // what event.next has told already
+}
+
+func eventMessages() map[string]handler {
+	return map[string]handler{
+		"event.from":           eventFrom,
+		"event.next":           eventNext,
+		"event.register":       eventRegister,
+		"event.unregister":     eventUnregister,
+		"event.inject":         eventInject,
+		"event.get_current_id": eventCurrentID,
+	}
+}
+
+// Tokens are revisions of the store, so that one from one server is good at another (spec 6).
+func token(rev int64) string { return fmt.Sprintf("%020d,%020d", rev, 0) }
+
+func parseToken(t string) (int64, error) {
+	if t == "" {
+		return 0, nil
+	}
+	first, second, two := strings.Cut(t, ",")
+	rev, err := strconv.ParseUint(first, 10, 63)
+	if _, err2 := strconv.ParseUint(second, 10, 63); err != nil || err2 != nil || !two {
+		return 0, model.EventFromTokenParseFailure(t)
+	}
+	return int64(rev), nil
+}
+
+// poll takes a place among the calls that wait; leave gives it back.
+func (c *call) poll() (leave func(), err error) {
+	select {
+	case c.server.polls <- struct{}{}:
+		return func() { <-c.server.polls }, nil
+	default:
+		return nil, model.InternalError(fmt.Sprintf("%d calls wait for events already; try again", maxPolls))
+	}
+}
+
+// wait waits for more changes. An error ends the call; done says that it is to be answered with what there is.
+func (c *call) wait(more <-chan struct{}, late <-chan time.Time) (done bool, err error) {
+	select {
+	case <-more:
+		return false, nil
+	case <-late:
+		return true, nil
+	case <-c.server.stopping:
+		return true, nil
+	case <-c.session.ended:
+		return true, model.SessionInvalid(c.session.ref)
+	case <-c.ctx.Done():
+		return true, c.ctx.Err()
+	}
+}
+
+func eventFrom(c *call) (any, error) {
+	leave, err := c.poll()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	f := newFilter(c.texts("classes"))
+	after, err := parseToken(c.text("token"))
+	if err != nil {
+		return nil, err
+	}
+	if after == 0 || c.server.ahead(c.ctx, after) {
+		return c.server.everything(c.ctx, f, 0), nil
+	}
+	late := time.NewTimer(pollTime(c.float("timeout")))
+	defer late.Stop()
+	for {
+		events, upTo, more, covered := c.server.journal.changes(after, func(e entry) bool { return f.matches(e.class, e.ref) })
+		if !covered {
+			return c.server.everything(c.ctx, f, after), nil
+		}
+		if len(events) > 0 {
+			return c.server.batch(events, upTo), nil
+		}
+		after = upTo
+		if done, err := c.wait(more, late.C); err != nil {
+			return nil, err
+		} else if done {
+			return c.server.batch(nil, upTo), nil
+		}
+	}
+}
+
+// pollTime is how long to wait for seconds that a client gave.
+func pollTime(seconds float64) time.Duration {
+	if math.IsNaN(seconds) || seconds < leastPoll.Seconds() {
+		return leastPoll
+	}
+	return time.Duration(min(seconds, longestPoll.Seconds()) * float64(time.Second))
+}
+
+// ahead says whether the store has never come to this revision: it is another than the one that the token is of.
+func (s *Server) ahead(ctx context.Context, rev int64) bool {
+	if known, _ := s.journal.revision(); rev <= known {
+		return false
+	}
+	newest, err := s.opts.Store.Revision(ctx)
+	return err == nil && rev > newest
+}
+
+// everything is all objects as added, for a client that begins or that the journal does not reach back to; for the
+// latter also what was deleted after the revision, as far as the store remembers.
+func (s *Server) everything(ctx context.Context, f filter, after int64) model.Record {
+	upTo, _ := s.journal.revision() // before the snapshot: what comes between is told again rather than never
+	now := s.now()
+	var events []event
+	for _, class := range model.Classes() {
+		table := objects.Table(class.Name)
+		if table == nil || !f.anyOf(class.Name) {
+			continue
+		}
+		for o := range table.All(now) {
+			if f.matches(class.Name, o.Ref) {
+				events = append(events, event{upTo, class.Name, o.Ref, added, o})
+			}
+		}
+	}
+	if after > 0 {
+		events = append(events, s.deletedSince(ctx, now, after, upTo, f)...)
+	}
+	return s.batchOf(now, events, upTo)
+}
+
+// deletedSince asks the store's history for objects that were there at a revision and are no more. When the store has
+// forgotten so much, clients find out by valid_ref_counts.
+func (s *Server) deletedSince(ctx context.Context, now *records.Snap, after, upTo int64, f filter) []event {
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	changes, failure := s.opts.Store.Watch(ctx, after, schema.XenPrefix+"objects/")
+	s.opts.Store.Nudge(upTo)
+	born := map[string]bool{}
+	var gone []event
+	for c := range changes {
+		for _, e := range c.Events {
+			class, ref, _ := strings.Cut(strings.TrimPrefix(e.Key, schema.XenPrefix+"objects/"), "/")
+			switch {
+			case !e.Deleted && e.CreateRevision == e.ModRevision:
+				born[e.Key] = true
+			case e.Deleted && !born[e.Key] && f.matches(class, ref) && objects.Table(class) != nil:
+				if _, back := objects.Table(class).Peek(now, ref); !back {
+					gone = append(gone, event{rev: e.ModRevision, class: class, ref: ref, operation: deleted})
+				}
+			}
+		}
+		if c.Revision >= upTo {
+			cancel()
+		}
+	}
+	if err := failure(); err != nil {
+		s.opts.Log.Info("a client's token is older than the store's history: it is told of all that is there", "error", err)
+	}
+	return gone
+}
+
+// batch is the answer of event.from.
+func (s *Server) batch(events []event, upTo int64) model.Record {
+	return s.batchOf(s.now(), events, upTo)
+}
+
+func (s *Server) batchOf(r records.Reader, events []event, upTo int64) model.Record {
+	counts := map[string]int64{}
+	for _, c := range model.Classes() {
+		if t := objects.Table(c.Name); t != nil {
+			counts[strings.ToLower(c.Name)] = int64(t.Count(r))
+		}
+	}
+	return model.Record{"events": told(r, events), "token": token(upTo), "valid_ref_counts": counts}
+}
+
+// told are events as clients see them.
+func told(r records.Reader, events []event) []model.Record {
+	all := make([]model.Record, 0, len(events))
+	for _, e := range events {
+		one := model.Record{"id": e.rev, "timestamp": "0.0", "class": strings.ToLower(e.class), "operation": e.operation, "ref": e.ref}
+		if e.object != nil {
+			one["snapshot"] = recordOf(r, e.object)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func eventRegister(c *call) (any, error) {
+	now, _ := c.server.journal.revision()
+	c.session.mu.Lock()
+	defer c.session.mu.Unlock()
+	if c.session.watched == nil {
+		c.session.watched = &subscription{classes: map[string]int64{}, upTo: now}
+	}
+	for _, class := range c.texts("classes") {
+		if _, there := c.session.watched.classes[class]; !there {
+			c.session.watched.classes[class] = now
+		}
+	}
+	return nil, nil
+}
+
+func eventUnregister(c *call) (any, error) {
+	c.session.mu.Lock()
+	defer c.session.mu.Unlock()
+	if c.session.watched == nil {
+		return nil, nil
+	}
+	for _, class := range c.texts("classes") {
+		delete(c.session.watched.classes, class)
+	}
+	if len(c.session.watched.classes) == 0 {
+		c.session.watched = nil
+	}
+	return nil, nil
+}
+
+// wanted is what the session has registered for, and up to which revision it was told.
+func (o *session) wanted() (wants func(entry) bool, upTo int64, registered bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.watched == nil {
+		return nil, 0, false
+	}
+	type since struct {
+		filter
+		rev int64
+	}
+	var all []since
+	for class, rev := range o.watched.classes {
+		all = append(all, since{newFilter([]string{class}), rev})
+	}
+	return func(e entry) bool {
+		for _, s := range all {
+			if e.rev > s.rev && s.matches(e.class, e.ref) {
+				return true
+			}
+		}
+		return false
+	}, o.watched.upTo, true
+}
+
+// told notes up to which revision event.next has answered.
+func (o *session) told(upTo int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.watched != nil {
+		o.watched.upTo = max(o.watched.upTo, upTo)
+	}
+}
+
+func eventNext(c *call) (any, error) {
+	leave, err := c.poll()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for {
+		wants, after, registered := c.session.wanted()
+		if !registered {
+			return nil, model.SessionNotRegistered(c.session.ref)
+		}
+		events, upTo, more, covered := c.server.journal.changes(after, wants)
+		if !covered {
+			now, _ := c.server.journal.revision()
+			c.session.told(now)
+			return nil, model.EventsLost()
+		}
+		c.session.told(upTo)
+		if len(events) > 0 {
+			return told(c.server.now(), events), nil
+		}
+		if done, err := c.wait(more, nil); err != nil {
+			return nil, err
+		} else if done {
+			return nil, model.SessionInvalid(c.session.ref) // the server ends, and its sessions with it
+		}
+	}
+}
+
+// eventInject makes an artificial change of an object, which every server sees. The token is of before it.
+func eventInject(c *call) (any, error) {
+	class, ref := c.text("class"), c.text("ref")
+	known := classNamed(class)
+	if known == "" {
+		return nil, model.HandleInvalid(class, ref)
+	}
+	var rev int64
+	rev, err := c.server.db.Update(c.ctx, func(tx *records.Tx) error {
+		if _, err := object(tx, known, ref); err != nil {
+			return err
+		}
+		return injections.PutLeased(tx, &injection{known, ref}, c.server.lease.current())
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.server.replica.At(c.ctx, rev); err != nil {
+		return nil, err
+	}
+	return token(rev - 1), nil
+}
+
+// classNamed is the class of this name in whatever case, of those that are stored; "" for none.
+func classNamed(name string) string {
+	for _, c := range model.Classes() {
+		if strings.EqualFold(c.Name, name) && objects.Table(c.Name) != nil {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+func eventCurrentID(c *call) (any, error) {
+	rev, _ := c.server.journal.revision()
+	return rev, nil
+}

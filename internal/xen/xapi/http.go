@@ -1,0 +1,94 @@
+package xapi
+
+import (
+	"context"
+	"errors"
+	"html"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"heddle/internal/xen/wire"
+)
+
+const (
+	// bodyTimeout is how long a client may take to send a call.
+	bodyTimeout = time.Minute
+	// listMethods is the one call that XML-RPC answers without a status (spec 1).
+	listMethods = "system.listMethods"
+)
+
+// Handler serves XML-RPC at /, /RPC2 and /xmlrpc and JSON-RPC at /jsonrpc.
+func (s *Server) Handler() http.Handler {
+	routes := http.NewServeMux()
+	for _, path := range []string{"/{$}", "/RPC2", "/xmlrpc"} {
+		routes.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, "text/xml", s.answerXML) })
+	}
+	routes.HandleFunc("POST /jsonrpc", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, "application/json", s.answerJSON) })
+	routes.HandleFunc("OPTIONS /jsonrpc", func(w http.ResponseWriter, _ *http.Request) {
+		allowAnyone(w.Header())
+		w.Header().Set("Access-Control-Allow-Methods", "POST, OPTIONS")
+	})
+	return routes
+}
+
+// allowAnyone lets pages from anywhere ask: who asks is known by his session, not by where his page is from.
+func allowAnyone(h http.Header) {
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Allow-Headers", "X-Requested-With, Content-Type")
+}
+
+// serve answers one call. Clients compare the content type to the letter (spec 1), so there is no charset in it.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType string, answer func(context.Context, []byte) ([]byte, error)) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a server without deadlines has none to move
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxCall))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		http.Error(w, "the call is longer than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes", http.StatusRequestEntityTooLarge)
+		return
+	} else if err != nil {
+		return // the client has gone, or did not get on with it
+	}
+	// A call that waits for events may take longer than the server's limits for reading and writing.
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Time{})
+	reply, err := answer(r.Context(), body)
+	if err != nil {
+		malformed(w, err)
+		return
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(bodyTimeout))
+	allowAnyone(w.Header())
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(reply)))
+	_, _ = w.Write(reply) // a client that has gone misses it
+}
+
+// malformed answers what is no call at all, as the reference does: HTTP 500 and a page.
+func malformed(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/html")
+	w.WriteHeader(http.StatusInternalServerError)
+	_, _ = io.WriteString(w, "<html><body><h1>HTTP 500 internal server error</h1>"+html.EscapeString(err.Error())+"</body></html>\n")
+}
+
+func (s *Server) answerXML(ctx context.Context, body []byte) ([]byte, error) {
+	name, params, err := wire.DecodeXMLCall(body)
+	if err != nil {
+		return nil, err
+	}
+	a := s.dispatch(ctx, name, params)
+	if name == listMethods && a.failure == nil {
+		return wire.XMLBareReply(a.result, a.value), nil
+	}
+	return wire.XMLReply(a.result, a.value, a.failure), nil
+}
+
+func (s *Server) answerJSON(ctx context.Context, body []byte) ([]byte, error) {
+	c, err := wire.DecodeJSONCall(body)
+	if err != nil {
+		return nil, err
+	}
+	a := s.dispatch(ctx, c.Method, c.Params)
+	return wire.JSONReply(c, a.result, a.value, a.failure), nil
+}

@@ -1,0 +1,91 @@
+package xapi
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	"heddle/internal/xen/wire"
+)
+
+// TestTransports: each path of spec 1 answers in its own way, to the letter.
+func TestTransports(t *testing.T) {
+	t.Parallel()
+	_, c := served(t)
+	tests := []struct {
+		name, path, body    string
+		status              int
+		contentType, answer string
+	}{
+		{"XML at /", "/", xmlCall("system.isAlive:hello"), 200, "text/xml", xmlSuccess("<boolean>1</boolean>")},
+		{"XML at /RPC2", "/RPC2", xmlCall("system.isAlive:hello"), 200, "text/xml", xmlSuccess("<boolean>1</boolean>")},
+		{"XML at /xmlrpc", "/xmlrpc", xmlCall("system.isAlive:"), 200, "text/xml", xmlSuccess("<boolean>1</boolean>")},
+		{"XML failure", "/", xmlCall("network.get_all", "OpaqueRef:no"), 200, "text/xml",
+			`<?xml version="1.0"?><methodResponse><params><param><value><struct><member><name>Status</name><value>Failure</value></member><member><name>ErrorDescription</name>` +
+				`<value><array><data><value>SESSION_INVALID</value><value>OpaqueRef:no</value></data></array></value></member></struct></value></param></params></methodResponse>`},
+		{"JSON-RPC 2.0", "/jsonrpc", `{"jsonrpc":"2.0","method":"system.isAlive:x","params":[],"id":7}`, 200, "application/json", `{"jsonrpc":"2.0","result":true,"id":7}`},
+		{"JSON-RPC 1.0", "/jsonrpc", `{"method":"system.isAlive:x","params":[],"id":"a"}`, 200, "application/json", `{"result":true,"error":null,"id":"a"}`},
+		{"JSON-RPC 2.0 failure", "/jsonrpc", `{"jsonrpc":"2.0","method":"network.get_all","params":["x"],"id":0}`, 200, "application/json",
+			`{"jsonrpc":"2.0","error":{"code":1,"message":"SESSION_INVALID","data":["x"]},"id":0}`},
+		{"JSON-RPC 1.0 failure", "/jsonrpc", `{"method":"network.get_all","params":["x"],"id":0}`, 200, "application/json", `{"result":null,"error":["SESSION_INVALID","x"],"id":0}`},
+		{"no XML", "/", "hello", 500, "text/html", ""},
+		{"half an XML call", "/", "<methodCall><methodName>x", 500, "text/html", ""},
+		{"no JSON", "/jsonrpc", "hello", 500, "text/html", ""},
+		{"JSON without params", "/jsonrpc", `{"jsonrpc":"2.0","method":"system.isAlive:x","id":7}`, 500, "text/html", ""},
+		{"JSON notification", "/jsonrpc", `{"jsonrpc":"2.0","method":"system.isAlive:x","params":[]}`, 500, "text/html", ""},
+		{"too long", "/", strings.Repeat(" ", wire.MaxCall+1), 413, "text/plain; charset=utf-8", ""},
+		{"another path", "/elsewhere", "", 404, "text/plain; charset=utf-8", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			// A charset in the request is fine.
+			status, contentType, reply := (&clientOf{t: t, url: c.url}).post(tt.path, "application/json; charset=utf-8", []byte(tt.body))
+			if status != tt.status || contentType != tt.contentType || tt.answer != "" && string(reply) != tt.answer {
+				t.Errorf("HTTP %d, %s: %s", status, contentType, reply)
+			}
+		})
+	}
+}
+
+func xmlCall(method string, args ...any) string { return string(wire.EncodeXMLCall(method, args...)) }
+
+func xmlSuccess(value string) string {
+	return `<?xml version="1.0"?><methodResponse><params><param><value><struct><member><name>Status</name><value>Success</value></member><member><name>Value</name><value>` +
+		value + `</value></member></struct></value></param></params></methodResponse>`
+}
+
+// TestHeaders: browsers may ask, connections stay, and a client that knows gzip gets what it can read.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	_, c := served(t)
+	for _, method := range []string{http.MethodOptions, http.MethodPost} {
+		q, err := http.NewRequest(method, c.url+"/jsonrpc", strings.NewReader(`{"method":"system.isAlive:x","params":[],"id":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Accept-Encoding", "gzip")
+		res, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body bytes.Buffer
+		_, _ = body.ReadFrom(res.Body)
+		res.Body.Close()
+		if res.StatusCode != 200 || res.Header.Get("Access-Control-Allow-Origin") != "*" || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "X-Requested-With") {
+			t.Errorf("%s: HTTP %d, %v", method, res.StatusCode, res.Header)
+		}
+		if res.Close || res.Header.Get("Content-Encoding") != "" || res.ContentLength < 0 {
+			t.Errorf("%s: closes %v, encoding %q, length %d", method, res.Close, res.Header.Get("Content-Encoding"), res.ContentLength)
+		}
+	}
+	res, err := http.Get(c.url + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET /: HTTP %d", res.StatusCode)
+	}
+}
