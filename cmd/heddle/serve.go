@@ -36,12 +36,13 @@ type serveConfig struct {
 	data string
 	etcd etcdConfig
 
-	neutron, identity, operator, metrics string // listen addresses
-	agents                               string // of the embedded store for agents of other hosts; "" = none
-	etcdListen                           string // of the embedded store for programs of this machine; "" = its socket only
-	publicHost                           string
-	tlsCert, tlsKey, tlsCA               string
-	allowPlain, behindProxy              bool
+	neutron                     string // listen address; "" = no Neutron API
+	identity, operator, metrics string // listen addresses
+	agents                      string // of the embedded store for agents of other hosts; "" = none
+	etcdListen                  string // of the embedded store for programs of this machine; "" = its socket only
+	publicHost                  string
+	tlsCert, tlsKey, tlsCA      string
+	allowPlain, behindProxy     bool
 
 	hostsCACert, hostsCAKey string // with a cluster: the authority by which it knows hosts
 	adminPassword           string
@@ -146,24 +147,33 @@ func (c *serveConfig) run(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
-	if err := schema.Check(ctx, st); err != nil {
+	s, err := c.newServer(ctx, st, log)
+	if err != nil {
 		return err
 	}
-
-	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
-	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
-	s.db = records.NewDB(st, s.replica)
-	s.statuses = control.NewStatuses(st, log.With("part", "statuses"))
-	if s.control, err = control.New(s.db, control.Options{
-		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, DNSDomain: c.dnsDomain, Statuses: s.statuses,
-	}); err != nil {
-		return usageError{err}
+	if err := s.addNeutron(physnets); err != nil {
+		return err
 	}
-	if err := s.build(); err != nil {
+	if err := s.addDoors(); err != nil {
 		return err
 	}
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
+}
+
+// newServer begins a server over the store with what each one has.
+func (c *serveConfig) newServer(ctx context.Context, st *store.Etcd, log *slog.Logger) (*server, error) {
+	if err := schema.Check(ctx, st); err != nil {
+		return nil, err
+	}
+	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
+	s.replica = replica.New(st, replica.Options{Log: log.With("part", "replica"), Watch: schema.Root}, append(schema.All(), hosts.Tables()...)...)
+	s.db = records.NewDB(st, s.replica)
+	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
+		Listen: c.metrics, Metrics: s.metrics, Waiting: s.waiting,
+	}), newLookout(st, log, s.metrics), s.replica)
+	s.metrics.Register(s.figures)
+	return s, nil
 }
 
 // checkTLS refuses half a certificate.
@@ -199,17 +209,29 @@ type server struct {
 	tasks       []task.Task
 }
 
-func (s *server) build() error {
-	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
-		Listen: s.config.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), newLookout(s.store, s.log, s.metrics), newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.replica, s.statuses,
+// addNeutron adds what Neutron's resources need; their API comes with addDoors.
+func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err error) {
+	c := s.config
+	s.statuses = control.NewStatuses(s.store, s.log.With("part", "statuses"))
+	if s.control, err = control.New(s.db, control.Options{
+		UnderlayMTU: c.underlayMTU, PhysicalNetworks: physnets, DNSDomain: c.dnsDomain, Statuses: s.statuses,
+	}); err != nil {
+		return usageError{err}
+	}
+	s.tasks = append(s.tasks, newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.statuses,
 		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")))
-	s.metrics.Register(s.figures)
+	return nil
+}
+
+// addDoors adds the APIs: identity, Neutron where there is one, and the operators', where hosts join.
+func (s *server) addDoors() error {
 	if err := s.addIdentity(); err != nil {
 		return err
 	}
-	if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), 64<<20); err != nil {
-		return err
+	if s.control != nil {
+		if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), 64<<20); err != nil {
+			return err
+		}
 	}
 	return s.addOperator()
 }
@@ -268,13 +290,10 @@ func (s *server) addIdentity() (err error) {
 		s.identityURL = own.URL
 	}
 	service := identity.New(identity.Options{
-		Store: s.store,
-		URL:   own.URL,
-		Services: []identity.Endpoint{
-			c.endpoint("network", "neutron", c.neutron, ""),
-			c.operatorEndpoint(),
-		},
-		Log: s.log.With("part", "identity"),
+		Store:    s.store,
+		URL:      own.URL,
+		Services: c.services(),
+		Log:      s.log.With("part", "identity"),
 	})
 	s.tokens = service
 	ca, err := c.clientCA()
@@ -405,6 +424,14 @@ func (c *serveConfig) operatorCertificate() (cert, key string) {
 		return c.tlsCert, c.tlsKey
 	}
 	return store.ServerCertificate(c.data)
+}
+
+// services are what the catalog lists.
+func (c *serveConfig) services() []identity.Endpoint {
+	if c.neutron == "" {
+		return []identity.Endpoint{c.operatorEndpoint()}
+	}
+	return []identity.Endpoint{c.endpoint("network", "neutron", c.neutron, ""), c.operatorEndpoint()}
 }
 
 // operatorEndpoint is how the catalog and join tokens tell of the operators' API.
