@@ -80,8 +80,11 @@ const neutronConfig = "/etc/neutron/neutron.conf"
 
 // asCalled gives the arguments of heddle, which may have been started as another program.
 func asCalled(args []string) []string {
-	if filepath.Base(args[0]) == calicoDHCPAgent {
+	switch filepath.Base(args[0]) {
+	case calicoDHCPAgent:
 		return append([]string{"dhcp-agent"}, args[1:]...)
+	case xeName:
+		return append([]string{xeName}, args[1:]...)
 	}
 	return args[1:]
 }

@@ -1,0 +1,186 @@
+package xe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"heddle/internal/xen/client"
+)
+
+// Defaults of the connection.
+const (
+	defaultServer = "127.0.0.1"
+	defaultUser   = "root"
+	// plainPort is where `heddle xapi` answers without TLS, on loopback alone; securePort with it. A foreign pool's hosts
+	// answer on foreignPort.
+	plainPort, securePort, foreignPort = "8080", "8443", "443"
+)
+
+// callTimeout bounds one call: starting a VM or joining a pool may take minutes.
+const callTimeout = 10 * time.Minute
+
+// connection is where the pool is, and who asks.
+type connection struct {
+	server, port, user, password string
+	trust                        client.Trust
+	plain                        bool // no TLS
+}
+
+// settings are those of the connection: of the command line, else of XE_EXTRA_ARGS, else of ~/.xe.
+func settings(a *arguments, env Environment) (map[string]string, error) {
+	all, err := fileSettings(env.Home)
+	if err != nil {
+		return nil, err
+	}
+	extra, err := extraSettings(env.ExtraArgs)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(all, extra)
+	maps.Copy(all, a.connection)
+	return all, nil
+}
+
+// fileSettings reads ~/.xe: lines key=value, and comments after #. Keys that are no settings are another version's.
+func fileSettings(home string) (map[string]string, error) {
+	all := map[string]string{}
+	if home == "" {
+		return all, nil
+	}
+	text, err := os.ReadFile(filepath.Join(home, ".xe"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if ok && slices.Contains(connectionKeys, key) {
+			all[key] = value
+		}
+	}
+	return all, nil
+}
+
+// connectionOf checks settings.
+func connectionOf(s map[string]string, env Environment) (connection, error) {
+	c := connection{server: s["server"], port: s["port"], user: s["username"], password: s["password"], plain: isTrue(s["nossl"]),
+		trust: client.Trust{CAFile: s["ca"], Fingerprint: s["fingerprint"]}}
+	if c.server == "" {
+		c.server = defaultServer
+	}
+	if file := s["passwordfile"]; file != "" {
+		user, password, err := readPasswordFile(file)
+		if err != nil {
+			return c, err
+		}
+		c.user, c.password = user, password
+	}
+	if c.user == "" {
+		c.user = defaultUser
+	}
+	if _, given := s["password"]; !given && s["passwordfile"] == "" && c.user == defaultUser && client.Loopback(c.server) {
+		c.password = ownPassword(env.RootPasswordFile)
+	}
+	return c, nil
+}
+
+// readPasswordFile reads a file of two lines: user and password.
+func readPasswordFile(file string) (user, password string, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", "", fmt.Errorf("password file: %w", err)
+	}
+	user, rest, ok := strings.Cut(string(text), "\n")
+	password, _, _ = strings.Cut(rest, "\n")
+	if user = strings.TrimSpace(user); user == "" || !ok {
+		return "", "", fmt.Errorf("password file %s: want two lines, user and password", file)
+	}
+	return user, strings.TrimRight(password, "\r"), nil
+}
+
+// ownPassword is root's, as the server on this machine keeps it for those who may read it; "" for others.
+func ownPassword(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "" // the login says what is missing
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// urls are where the pool may answer, the likeliest first.
+func (c connection) urls() []string {
+	host := strings.Trim(c.server, "[]")
+	at := func(scheme, port string) string {
+		return (&url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}).String()
+	}
+	trusting := c.trust != client.Trust{}
+	switch {
+	case c.plain && c.port == "":
+		return []string{at("http", plainPort), at("http", "80")}
+	case c.plain, c.port == plainPort && client.Loopback(host) && !trusting:
+		return []string{at("http", c.port)}
+	case c.port != "":
+		return []string{at("https", c.port)}
+	case client.Loopback(host) && !trusting:
+		return []string{at("http", plainPort), at("https", securePort), at("https", foreignPort)}
+	}
+	return []string{at("https", securePort), at("https", foreignPort)}
+}
+
+// dial logs in at the first URL where something answers.
+func (c connection) dial(ctx context.Context) (*client.Session, error) {
+	conf, err := c.trust.Config()
+	if err != nil {
+		return nil, err
+	}
+	urls := c.urls()
+	var unreachable error
+	for _, u := range urls {
+		s, err := client.Dial(ctx, client.Options{URL: u, User: c.user, Password: c.password, TLS: conf, JSON: true, Timeout: callTimeout, Originator: "xe"})
+		if err == nil {
+			return s, nil
+		}
+		if err = c.explain(u, err); !isRefused(err) {
+			return nil, err
+		}
+		if unreachable == nil {
+			unreachable = err
+		}
+	}
+	return nil, unreachable
+}
+
+// isRefused says whether nothing answers at an address.
+func isRefused(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// explain makes one line of why a pool cannot be used, naming its address.
+func (c connection) explain(at string, err error) error {
+	if client.Code(err) != "" {
+		return err
+	}
+	why := err
+	var request *url.Error
+	if errors.As(err, &request) {
+		why = request.Err
+	}
+	_, place, _ := strings.Cut(at, "://")
+	if print := client.Presented(err); print != "" {
+		return fmt.Errorf("cannot connect to %s: %w; if the fingerprint of its own certificate is %s, say fingerprint=%s, here or in ~/.xe, or name its authority with ca=FILE", place, why, print, print)
+	}
+	return fmt.Errorf("cannot connect to %s: %w", place, why)
+}

@@ -1,0 +1,43 @@
+package xe
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// line is a field of a record as it is printed.
+type line struct{ label, value string }
+
+// indent is how much wider than its longest label a record's column of labels is.
+const indent = 4
+
+// printRecord prints a record as a block: labels to the right, but the first, and two empty lines after.
+func printRecord(w io.Writer, lines []line) {
+	width := 0
+	for _, l := range lines {
+		width = max(width, len(l.label))
+	}
+	width += indent
+	var b strings.Builder
+	for i, l := range lines {
+		if i == 0 {
+			fmt.Fprintf(&b, "%-*s: %s\n", width, l.label, l.value)
+		} else {
+			fmt.Fprintf(&b, "%*s: %s\n", width, l.label, l.value)
+		}
+	}
+	b.WriteString("\n\n")
+	io.WriteString(w, b.String())
+}
+
+// printMinimal prints values for scripts: on one line, with commas between.
+func printMinimal(w io.Writer, values ...string) {
+	escaped := make([]string, len(values))
+	for i, v := range values {
+		escaped[i] = minimalEscapes.Replace(v)
+	}
+	fmt.Fprintln(w, strings.Join(escaped, ","))
+}
+
+var minimalEscapes = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
