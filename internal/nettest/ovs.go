@@ -70,7 +70,7 @@ func NewOVSLab(lab *Lab, dir string) (*OVSLab, error) {
 	}
 	err = fabric.IP("link add br0 type bridge", fmt.Sprintf("link set br0 mtu %d up", ovsFabricMTU),
 		"addr add 198.18.0.254/24 dev br0")
-	return &OVSLab{Lab: lab, Fabric: fabric, dir: dir}, err
+	return &OVSLab{Lab: lab, Fabric: fabric, dir: dir}, errors.Join(err, fabric.finishFrames("br0"))
 }
 
 // OVSForTest makes a lab with hosts h1, h2, … for a test. It skips the test where a right or a program is missing, and
@@ -288,11 +288,14 @@ func (h *OVSHost) Machine(name, prefix string) (space *Namespace, port string, e
 	if err := h.lab.Veth(h.Space, port, space, "eth0"); err != nil {
 		return nil, "", err
 	}
-	// Frames with checksums left to hardware are never finished by a switch in user space (ovs-lab §4.2).
-	if out, err := space.Output(context.Background(), "ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off"); err != nil {
-		return nil, "", fmt.Errorf("%w: %s", err, out)
-	}
-	return space, port, space.IP("addr add " + prefix + " dev eth0")
+	return space, port, errors.Join(space.finishFrames("eth0"), space.IP("addr add "+prefix+" dev eth0"))
+}
+
+// finishFrames has the kernel fill in checksums before frames leave through the interface: a switch in user space never
+// does, and what is left to hardware would be dropped at its end (ovs-lab §4.2).
+func (n *Namespace) finishFrames(name string) error {
+	_, err := n.Output(context.Background(), "ethtool", "-K", name, "tx", "off", "tso", "off", "gso", "off")
+	return err
 }
 
 // spawn starts a daemon in the host's namespace.

@@ -125,7 +125,9 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		return nil, err
 	}
 	snap, err := c.Wait(ctx, func(s *Snapshot) bool { return !errors.Is(s.Lost, errNever) })
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("%s: the first attempt to connect: %w", o.Address, err)
+	} else {
 		err = snap.Lost
 	}
 	if err != nil {

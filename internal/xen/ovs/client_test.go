@@ -1,0 +1,414 @@
+package ovs_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store/storetest"
+	"heddle/internal/xen/ovs"
+)
+
+// TestFlush is pitfall 4: what was learnt behind a port that stays is forgotten at each flush, over OVSDB alone.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	h := l.Hosts()[0]
+	c := follow(t, h)
+	edits := []func(*ovs.Edit) error{bridge("xapi0")}
+	var machines []*nettest.Namespace
+	for i := range 2 {
+		m, end, err := h.Machine(fmt.Sprintf("m%d", i), fmt.Sprintf("10.77.0.%d/24", i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		machines, edits = append(machines, m), append(edits, port("xapi0", ovs.PortSpec{Name: end}))
+	}
+	change(t, c, edits...)
+	learnt := func() string { // a line for each address, after that of headings
+		out, err := h.Appctl("fdb/show", "xapi0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, lines, _ := strings.Cut(out, "\n")
+		return lines
+	}
+	for round := range 3 {
+		if err := machines[0].Reach(within(t, 10*time.Second), "10.77.0.2"); err != nil {
+			t.Fatal(err)
+		}
+		ctx := within(t, 10*time.Second) // frames of flows that are known are learnt from a little later
+		if err := nettest.Until(ctx, "what is learnt of a ping", func() (bool, error) { return learnt() != "", nil }); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		for _, m := range machines { // else a late frame would be learnt again
+			m.MustIP(t, "link set eth0 down")
+		}
+		change(t, c, func(e *ovs.Edit) error { e.FlushMACs("xapi0"); return nil })
+		if lines := learnt(); lines != "" {
+			t.Fatalf("round %d: after a flush the switch still knows\n%s", round, lines)
+		}
+		for _, m := range machines {
+			m.MustIP(t, "link set eth0 up")
+		}
+	}
+}
+
+// TestStateOutlivesTheHost is pitfall 6: a host that was killed comes back with the ports that it had.
+func TestStateOutlivesTheHost(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 2)
+	h := l.Hosts()[0]
+	c := follow(t, h)
+	before := change(t, c, bridge("xapi0"), port("xapi0", leg("gre", l.Hosts()[1], 7)))
+	if err := h.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := c.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost != nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(snap.Lost, ovs.ErrLost) || snap.Bridge("xapi0") == nil {
+		t.Fatalf("lost: %v, bridge %v; want %v and what was known", snap.Lost, snap.Bridge("xapi0"), ovs.ErrLost)
+	}
+	if _, err := c.Transact(within(t, time.Second), ovs.Comment("")); !errors.Is(err, ovs.ErrLost) {
+		t.Fatalf("a transaction: %v, want %v", err, ovs.ErrLost)
+	}
+	if err := h.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.Retry()
+	snap, err = c.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost == nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := leg("gre", l.Hosts()[1], 7).Name
+	if p := snap.Port(name); p == nil || p != before.Port(name) {
+		t.Fatalf("port %s is %v, was %v; want the same row", name, p, before.Port(name))
+	}
+	after := change(t, c, func(e *ovs.Edit) error { return errors.Join(e.DeletePort(name), e.DeleteBridge("xapi0")) })
+	if after.Port(name) != nil || after.Bridge("xapi0") != nil || after.Interface(name) != nil {
+		t.Fatal("rows are left")
+	}
+}
+
+// TestChangesWhileAwayAreTold kills the database's server under a client, has others change rows meanwhile, and sees all
+// of it after.
+func TestChangesWhileAwayAreTold(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	h := l.Hosts()[0]
+	c := follow(t, h)
+	before := change(t, c, bridge("kept"), bridge("gone"))
+	for range 3 {
+		if err := h.KillDatabase(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost != nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.StartDatabase(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Vsctl("--if-exists", "del-br", "gone", "--", "--may-exist", "add-br", "new", "--", "set", "bridge", "new", "datapath_type=netdev"); err != nil {
+			t.Fatal(err)
+		}
+		after, err := c.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool {
+			return s.Lost == nil && s.Bridge("gone") == nil && s.Bridge("new") != nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before.Bridge("kept") != after.Bridge("kept") {
+			t.Fatal("the row of a bridge that nobody changed is another")
+		}
+		want := []ovs.UUID{after.Bridge("new").UUID, before.Bridge("gone").UUID}
+		slices.Sort(want)
+		if got := ovs.Changed(before.Bridges, after.Bridges); !slices.Equal(got, want) {
+			t.Fatalf("bridges %v have changed, want %v", got, want)
+		}
+	}
+}
+
+// TestSlowServer stops a server in its tracks: requests end in time, and when it goes on so does the client.
+func TestSlowServer(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	h := l.Hosts()[0]
+	patient := follow(t, h)
+	probing := follow(t, h, func(o *ovs.Options) { o.Probe = 100 * time.Millisecond })
+	if err := h.FreezeDatabase(true); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	_, err := patient.Transact(within(t, 200*time.Millisecond), ovs.Comment("slow"))
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
+		t.Fatalf("after %s: %v, want that time is over", time.Since(start), err)
+	}
+	snap, err := probing.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost != nil })
+	if err != nil || !strings.Contains(snap.Lost.Error(), "has not answered") {
+		t.Fatalf("the probing client: %v, lost: %v", err, snap.Lost)
+	}
+	if err := h.FreezeDatabase(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := patient.Transact(within(t, 10*time.Second), ovs.Comment("fast again")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := probing.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost == nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSwitchThatDoesNotAct tells the database's success from the switch's.
+func TestSwitchThatDoesNotAct(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	h := l.Hosts()[0]
+	c := follow(t, h)
+	if err := h.FreezeSwitch(true); err != nil {
+		t.Fatal(err)
+	}
+	e := ovs.NewEdit(c.Snapshot(), ours)
+	if err := bridge("xapi0")(e); err != nil {
+		t.Fatal(err)
+	}
+	snap, _, err := c.Apply(within(t, 300*time.Millisecond), e.Ops()...)
+	if !errors.Is(err, ovs.ErrNotApplied) {
+		t.Fatalf("%v, want %v", err, ovs.ErrNotApplied)
+	}
+	if i := snap.Interface("xapi0"); i == nil || i.OfPort != 0 {
+		t.Fatalf("interface %+v, want one without ofport", i)
+	}
+	if err := h.FreezeSwitch(false); err != nil {
+		t.Fatal(err)
+	}
+	if snap = change(t, c); snap.Interface("xapi0").OfPort == 0 {
+		t.Fatal("the interface still has no ofport")
+	}
+}
+
+// TestRefusedTransactions maps errors to their operations, and nothing has changed.
+func TestRefusedTransactions(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	c := follow(t, l.Hosts()[0])
+	snap := change(t, c, bridge("xapi0"))
+	row := snap.Bridge("xapi0").UUID
+	cases := map[string]struct {
+		ops   []ovs.Op
+		index int
+		code  string
+		says  string
+	}{
+		"unknown column": {[]ovs.Op{ovs.Comment("x"), ovs.Update("Bridge", nil, ovs.Row{"colour": "red"})}, 1, "unknown column", "update Bridge"},
+		"unknown table":  {[]ovs.Op{ovs.Insert("Paint", "", ovs.Row{"name": "red"})}, 0, "syntax error", "insert Paint red"},
+		"wrong type":     {[]ovs.Op{ovs.Update("Bridge", ovs.Is(row), ovs.Row{"name": 5})}, 0, "syntax error", ""},
+		"constraint":     {[]ovs.Op{ovs.Update("Bridge", ovs.Is(row), ovs.Row{"fail_mode": "maybe"})}, 0, "constraint violation", "maybe"},
+		"same name": {[]ovs.Op{ovs.Insert("Bridge", "b", ovs.Row{"name": "xapi0"}), ovs.Mutate(ovs.Database, nil, ovs.Mutation{"bridges", "insert", ovs.Named("b")})},
+			2, "constraint violation", "commit"},
+		"dead reference": {[]ovs.Op{ovs.Mutate("Bridge", ovs.Is(row), ovs.Mutation{"ports", "insert", ovs.UUID("01234567-89ab-cdef-0123-456789abcdef")})},
+			1, "referential integrity violation", "commit"},
+		"wait": {[]ovs.Op{ovs.Wait("Bridge", ovs.Is(row), "==", 20*time.Millisecond, []string{"name"}, ovs.Row{"name": "xapi9"})}, 0, "timed out", "wait Bridge"},
+	}
+	for name, tc := range cases {
+		_, err := c.Transact(within(t, 5*time.Second), tc.ops...)
+		var refused *ovs.OpError
+		if !errors.As(err, &refused) || refused.Index != tc.index || refused.Code != tc.code || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v; want operation %d, %q, %q", name, err, tc.index, tc.code, tc.says)
+		}
+	}
+	if c.Snapshot() != snap && len(ovs.Changed(snap.Bridges, c.Snapshot().Bridges)) > 0 {
+		t.Error("a bridge has changed")
+	}
+}
+
+// TestWaitingTransactionIsCancelled gives up a transaction that waits in the database, which then never happens.
+func TestWaitingTransactionIsCancelled(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	c := follow(t, l.Hosts()[0])
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("no longer wanted")
+	go cancel(why)
+	_, err := c.Transact(ctx, ovs.Wait("Bridge", []ovs.Condition{{"name", "==", "xapi0"}}, "==", time.Minute, []string{"name"}, ovs.Row{"name": "xapi0"}),
+		ovs.Update("Bridge", nil, ovs.Row{"external_ids": ovs.Strings{"late": "yes"}}))
+	if !errors.Is(err, why) {
+		t.Fatalf("%v, want %v", err, why)
+	}
+	snap := change(t, c, bridge("xapi0"))
+	snap = change(t, c, func(e *ovs.Edit) error { return e.DeleteBridge("xapi0") }, func(e *ovs.Edit) error { return nil })
+	for _, b := range snap.Bridges {
+		if b.ExternalIDs["late"] != "" {
+			t.Fatal("the transaction was carried out")
+		}
+	}
+}
+
+// TestOwnWritesAreSeen reads back at once what a transaction did.
+func TestOwnWritesAreSeen(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	c := follow(t, l.Hosts()[0])
+	for n := range 100 {
+		if _, err := c.Transact(within(t, 5*time.Second), ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings{"n": fmt.Sprint(n)}})); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Snapshot().Root.ExternalIDs["n"]; got != fmt.Sprint(n) {
+			t.Fatalf("after writing %d the snapshot has %s", n, got)
+		}
+	}
+}
+
+// TestTLS has a database listen with a certificate, both sides verified, set up through the client itself.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	h := l.Hosts()[0]
+	dir := t.TempDir()
+	authority, err := storetest.NewAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(authority.Pair("host", h.Address.String()), authority.Pair("controller")); err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	target := fmt.Sprintf("pssl:%d:%s", nettest.OVSDBPort, h.Address)
+	local := follow(t, h)
+	listen := func(e *ovs.Edit) error {
+		e.EnsureManager(target)
+		return e.EnsureSSL(file("host.key"), file("host.crt"), file("ca.crt"))
+	}
+	snap := change(t, local, listen)
+	if len(snap.Managers) != 1 || len(snap.SSLs) != 1 {
+		t.Fatalf("%d managers, %d certificates", len(snap.Managers), len(snap.SSLs))
+	}
+	again := ovs.NewEdit(snap, ours)
+	if err := listen(again); err != nil || len(again.Ops()) > 0 {
+		t.Fatalf("the second time: %v, operations %v", err, again.Ops())
+	}
+	if err := ovs.NewEdit(snap, ovs.Mark{Key: "other", Value: "one"}).EnsureSSL("a", "b", "c"); !errors.Is(err, ovs.ErrForeign) {
+		t.Fatalf("somebody else's certificate: %v, want %v", err, ovs.ErrForeign)
+	}
+
+	raw, err := os.ReadFile(file("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(raw)
+	pair, err := tls.LoadX509KeyPair(file("controller.crt"), file("controller.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromFabric := func(ctx context.Context, network, address string) (stream net.Conn, err error) {
+		err = l.Fabric.Do(func() (err error) {
+			stream, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return stream, err
+	}
+	dial := func(config *tls.Config) (*ovs.Client, error) {
+		return ovs.Dial(within(t, 5*time.Second), ovs.Options{Address: "ssl:" + h.Address.String(), TLS: config, Dial: fromFabric})
+	}
+	c, err := dial(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	change(t, c, bridge("xapi0"))
+	for name, config := range map[string]*tls.Config{
+		"no certificate of ours": {RootCAs: pool},
+		"unknown authority":      {Certificates: []tls.Certificate{pair}},
+		"another host's name":    {RootCAs: pool, Certificates: []tls.Certificate{pair}, ServerName: "192.0.2.1"},
+	} {
+		if stranger, err := dial(config); err == nil {
+			stranger.Close()
+			t.Errorf("%s: let in", name)
+		}
+	}
+	snap = change(t, local, func(e *ovs.Edit) error { e.KeepManagers(); return nil })
+	if len(snap.Managers) > 0 {
+		t.Fatal("the manager is still there")
+	}
+}
+
+// TestOtherDatabases says what is wrong with a database that is not a switch's, or an old one's.
+func TestOtherDatabases(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(string) string
+		want   string
+	}{
+		"another": {func(s string) string { return strings.Replace(s, `"name": "Open_vSwitch"`, `"name": "Paint"`, 1) }, "Open_vSwitch"},
+		"old":     {func(s string) string { return strings.Replace(s, `"bfd":`, `"fdb":`, 1) }, "no column Interface.bfd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "ovs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			raw, err := os.ReadFile("/usr/share/openvswitch/vswitch.ovsschema")
+			if err != nil {
+				t.Skipf("this test runs ovsdb-server: install openvswitch-switch (%v)", err)
+			}
+			if err := os.WriteFile(dir+"/schema", []byte(tc.change(string(raw))), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command("ovsdb-tool", "create", dir+"/db", dir+"/schema").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			server := exec.Command("ovsdb-server", dir+"/db", "--remote=punix:"+dir+"/sock", "--unixctl="+dir+"/ctl", "-vconsole:off")
+			if err := server.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { server.Process.Kill(); server.Wait() })
+			o := ovs.Options{Address: "unix:" + dir + "/sock"}
+			err = nettest.Until(within(t, 10*time.Second), "the server's word", func() (bool, error) {
+				c, err := ovs.Dial(within(t, 5*time.Second), o)
+				if err == nil {
+					c.Close()
+					return false, errors.New("it was taken")
+				}
+				return strings.Contains(err.Error(), tc.want), nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestAddresses lists how databases are written.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", "unix", "unix:", "tcp:", "udp:host:1", "ssl:2001:db8::1", "ssl:host", "tcp::6640", "/run/db.sock"} {
+		c, err := ovs.Open(ovs.Options{Address: bad})
+		if err == nil {
+			c.Close()
+			t.Errorf("%q was taken", bad)
+		}
+	}
+	for _, good := range []string{"unix:/nowhere", "tcp:127.0.0.1:1", "tcp:127.0.0.1", "tcp:[::1]:1", "tcp:[::1]"} {
+		c, err := ovs.Open(ovs.Options{Address: good})
+		if err != nil {
+			t.Errorf("%q: %v", good, err)
+			continue
+		}
+		c.Close()
+	}
+}
