@@ -1,13 +1,23 @@
 package xapi
 
-import "heddle/internal/task"
+import (
+	"maps"
+
+	"heddle/internal/task"
+)
 
 // operations are the handlers of messages that change the pool, by call ("tunnel.create").
 func operations() map[string]handler {
-	return map[string]handler{}
+	all := map[string]handler{}
+	for _, class := range []map[string]handler{
+		tunnelMessages(), pifMessages(), networkMessages(), vlanMessages(), bondMessages(), vifMessages(), vmMessages(), hostMessages(), poolMessages(),
+	} {
+		maps.Copy(all, class)
+	}
+	return all
 }
 
 // background are the server's parts that keep the pool's objects, started in this order before it answers.
 func (s *Server) background() []task.Task {
-	return nil
+	return []task.Task{newKeeper(s)}
 }

@@ -25,6 +25,8 @@ type Options struct {
 	// RootPasswordFile is where the first start leaves the password of the account root, for its owner alone to read; ""
 	// makes no account.
 	RootPasswordFile string
+	// Hosts let machines in and out of the pool.
+	Hosts Hosts
 }
 
 // Server serves one pool. It is a task: Run keeps its view of the store current and does the pool's own work.
@@ -38,6 +40,7 @@ type Server struct {
 	sessions  *sessions
 	passwords *passwords
 	journal   *journal
+	bell      *bell
 	polls     chan struct{} // a token for each call that waits for events
 	ready     chan struct{}
 	stopping  chan struct{}     // closed when calls that wait are to end
@@ -63,6 +66,7 @@ func New(o Options) *Server {
 		sessions:  newSessions(o.Now),
 		passwords: newPasswords(),
 		journal:   newJournal(),
+		bell:      newBell(),
 		polls:     make(chan struct{}, maxPolls),
 		ready:     make(chan struct{}),
 		stopping:  make(chan struct{}),
@@ -75,6 +79,7 @@ func New(o Options) *Server {
 	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix}, append(objects.Tables(), accounts, running, injections)...)
 	s.db = records.NewDB(o.Store, s.replica)
 	s.replica.OnChange(s.journal.note)
+	s.replica.OnChange(s.bell.ring)
 	s.replica.OnChange(s.noteTasks)
 	return s
 }
