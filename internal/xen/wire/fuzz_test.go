@@ -1,6 +1,10 @@
 package wire
 
 import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"io"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +29,7 @@ func FuzzXMLCall(f *testing.F) {
 			return
 		}
 		written := EncodeXMLCall(method, params...)
+		checkXML(t, written)
 		method2, params2, err := DecodeXMLCall(written)
 		if err != nil {
 			if len(written) > MaxCall {
@@ -36,6 +41,18 @@ func FuzzXMLCall(f *testing.F) {
 			t.Fatalf("%q, written as %q, then as %q", body, written, again)
 		}
 	})
+}
+
+// checkXML: another parser takes what the encoder wrote.
+func checkXML(t *testing.T, written []byte) {
+	t.Helper()
+	for d := xml.NewDecoder(bytes.NewReader(written)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatalf("%q: %v", written, err)
+		}
+	}
 }
 
 // FuzzXMLReply: no text makes the client's decoder panic.
@@ -58,7 +75,13 @@ func FuzzJSONCall(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if !json.Valid(body) {
+			t.Fatalf("%q is no JSON", body)
+		}
 		written := EncodeJSONCall(call.Method, call.Params...)
+		if !json.Valid(written) {
+			t.Fatalf("%q, written as %q, which is no JSON", body, written)
+		}
 		call2, err := DecodeJSONCall(written)
 		if err != nil {
 			if len(written) > MaxCall {
