@@ -128,14 +128,11 @@ func (r *reader) text(f *field, object model.Record) (string, error) {
 
 // format is a value as it is shown.
 func (r *reader) format(t model.Type, v any) (string, error) {
-	if t.Kind == model.Map {
-		return r.formatMap(v)
-	}
 	elements, err := r.elements(t, v)
 	return strings.Join(elements, "; "), err
 }
 
-// elements are those of a set as they are shown; any other value is one element.
+// elements are those of a set or map as they are shown; any other value is one element.
 func (r *reader) elements(t model.Type, v any) ([]string, error) {
 	switch v := v.(type) {
 	case []string:
@@ -153,6 +150,9 @@ func (r *reader) elements(t model.Type, v any) ([]string, error) {
 			all[i] = strconv.FormatInt(e, 10)
 		}
 		return all, nil
+	}
+	if t.Kind == model.Map {
+		return members(v), nil
 	}
 	text, err := r.scalar(t, v)
 	return []string{text}, err
@@ -194,15 +194,12 @@ func (r *reader) uuid(class, ref string) (string, error) {
 	return uuid, nil
 }
 
-// formatMap shows a map with its keys in order.
-func (r *reader) formatMap(v any) (string, error) {
-	m, ok := v.(map[string]string)
-	if !ok {
-		return "", nil // maps to numbers and records are fields of events alone
-	}
-	members := make([]string, 0, len(m))
+// members are those of a map from text to text, the only ones that objects have, with their keys in order.
+func members(v any) []string {
+	m, _ := v.(map[string]string)
+	all := make([]string, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		members = append(members, key+": "+m[key])
+		all = append(all, key+": "+m[key])
 	}
-	return strings.Join(members, "; "), nil
+	return all
 }
