@@ -10,18 +10,49 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// ValueError says that a value is of the right type but not one that it may have; any other error of [Coerce] is that the
-// type is wrong.
+// ValueError says that a value is of the right type but not one that it may have.
 type ValueError struct {
+	Field string // of the record that was given; "" when it is the value itself
 	Value string
 	Text  string // why
 }
 
-func (e *ValueError) Error() string { return fmt.Sprintf("%q %s", e.Value, e.Text) }
+func (e *ValueError) Error() string { return fmt.Sprintf("%s%q %s", prefix(e.Field), e.Value, e.Text) }
+
+// TypeError says that a value is of another type than it must be.
+type TypeError struct {
+	Field string // of the record that was given; "" when it is the value itself
+	Text  string
+}
+
+func (e *TypeError) Error() string { return prefix(e.Field) + e.Text }
+
+func prefix(field string) string {
+	if field == "" {
+		return ""
+	}
+	return field + ": "
+}
+
+// inField is the error with the field that it is about.
+func inField(field string, err error) error {
+	switch e := err.(type) {
+	case *ValueError:
+		return &ValueError{field, e.Value, e.Text}
+	case *TypeError:
+		return &TypeError{field, e.Text}
+	}
+	return err
+}
+
+func mistyped(raw any, want string) error {
+	return &TypeError{"", fmt.Sprintf("is %T, want %s", raw, want)}
+}
 
 // Coerce makes a raw value the model's Go value of a type. Integers may come as text, as XML-RPC has them, floats as
 // integers. A record becomes what a constructor takes: a new object of its class with the fields that were given; those
-// that clients do not give at creation, and those that are not known, are passed over.
+// that clients do not give at creation, and those that are not known, are passed over. Errors are a [ValueError] or a
+// [TypeError].
 func Coerce(t model.Type, raw any) (any, error) {
 	switch t.Kind {
 	case model.Void:
@@ -51,7 +82,7 @@ func Coerce(t model.Type, raw any) (any, error) {
 func as[T any](raw any, what string) (T, error) {
 	v, ok := raw.(T)
 	if !ok {
-		return v, fmt.Errorf("is %T, want %s", raw, what)
+		return v, mistyped(raw, what)
 	}
 	return v, nil
 }
@@ -64,11 +95,11 @@ func coerceText(raw any) (string, error) {
 	for i, r := range text {
 		if r == utf8.RuneError {
 			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
-				return "", &ValueError{text, "is not UTF-8"}
+				return "", &ValueError{"", text, "is not UTF-8"}
 			}
 		}
 		if !isCharacter(r) {
-			return "", &ValueError{text, "holds a character that XML cannot carry"}
+			return "", &ValueError{"", text, "holds a character that XML cannot carry"}
 		}
 	}
 	return text, nil
@@ -77,7 +108,7 @@ func coerceText(raw any) (string, error) {
 func coerceEnum(t model.Type, raw any) (string, error) {
 	text, err := as[string](raw, "a string")
 	if err == nil && model.Check(t, text) != nil {
-		err = &ValueError{text, fmt.Sprintf("is none of %q", t.Values)}
+		err = &ValueError{"", text, fmt.Sprintf("is none of %q", t.Values)}
 	}
 	return text, err
 }
@@ -95,7 +126,7 @@ func coerceInt(raw any) (int64, error) {
 			return n, nil
 		}
 	}
-	return 0, fmt.Errorf("is %v, want an integer", raw)
+	return 0, mistyped(raw, "an integer")
 }
 
 func coerceFloat(raw any) (float64, error) {
@@ -109,7 +140,7 @@ func coerceFloat(raw any) (float64, error) {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("is %v, want a number", raw)
+	return 0, mistyped(raw, "a number")
 }
 
 // coerceTime reads a time as the XenAPI writes it, or as ISO 8601 has it elsewhere.
@@ -123,7 +154,7 @@ func coerceTime(raw any) (time.Time, error) {
 			return at.UTC().Truncate(time.Second), nil
 		}
 	}
-	return time.Time{}, &ValueError{text, "is no time such as 20261121T09:00:00Z"}
+	return time.Time{}, &ValueError{"", text, "is no time such as 20261121T09:00:00Z"}
 }
 
 func coerceSet(elem model.Type, raw any) (any, error) {
@@ -142,10 +173,10 @@ func coerceSet(elem model.Type, raw any) (any, error) {
 
 func list[T any](elem model.Type, elements []any) ([]T, error) {
 	all := make([]T, 0, len(elements))
-	for i, raw := range elements {
+	for _, raw := range elements {
 		v, err := Coerce(elem, raw)
 		if err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
+			return nil, err
 		}
 		all = append(all, v.(T))
 	}
@@ -170,11 +201,11 @@ func mapping[T any](elem model.Type, members map[string]any) (map[string]T, erro
 	all := make(map[string]T, len(members))
 	for name, raw := range members {
 		if _, err := coerceText(name); err != nil {
-			return nil, fmt.Errorf("key: %w", err)
+			return nil, err
 		}
 		v, err := Coerce(elem, raw)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, err
 		}
 		all[name] = v.(T)
 	}
@@ -188,7 +219,7 @@ func coerceRecord(t model.Type, raw any) (any, error) {
 	}
 	c := model.Lookup(t.Class)
 	if c == nil {
-		return nil, fmt.Errorf("a record of the class %q is none that can be given", t.Class)
+		return nil, &TypeError{"", fmt.Sprintf("a record of the class %q cannot be given", t.Class)}
 	}
 	r := model.New(t.Class)
 	for i := range c.Fields {
@@ -198,7 +229,7 @@ func coerceRecord(t model.Type, raw any) (any, error) {
 			continue
 		}
 		if r[f.Name], err = Coerce(f.Type, v); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
+			return nil, inField(f.Name, err)
 		}
 	}
 	return r, nil

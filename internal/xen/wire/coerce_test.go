@@ -99,8 +99,17 @@ func TestNotCoerced(t *testing.T) {
 	} {
 		v, err := Coerce(c.t, c.raw)
 		var bad *ValueError
-		if err == nil || errors.As(err, &bad) != c.value {
+		var other *TypeError
+		if errors.As(err, &bad) != c.value || errors.As(err, &other) == c.value {
 			t.Errorf("%s: %v, %v", name, v, err)
 		}
+	}
+	_, err := Coerce(network, map[string]any{"name_label": "\xff"})
+	if diff := cmp.Diff(&ValueError{"name_label", "\xff", "is not UTF-8"}, err); diff != "" {
+		t.Errorf("the value of a field:\n%s", diff)
+	}
+	_, err = Coerce(network, map[string]any{"MTU": "large"})
+	if diff := cmp.Diff(&TypeError{"MTU", "is string, want an integer"}, err); diff != "" {
+		t.Errorf("the type of a field:\n%s", diff)
 	}
 }

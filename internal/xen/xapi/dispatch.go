@@ -1,6 +1,7 @@
 package xapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -131,10 +132,13 @@ func (c *call) take(params []any) *model.Error {
 	return nil
 }
 
-// mistyped is the answer to a parameter that is not what it must be.
+// mistyped is the answer to a parameter that is not what it must be; of a record it names the field.
 func mistyped(name string, err error) *model.Error {
 	if bad := (*wire.ValueError)(nil); errors.As(err, &bad) {
-		return model.InvalidValue(name, bad.Value)
+		return model.InvalidValue(cmp.Or(bad.Field, name), bad.Value)
+	}
+	if bad := (*wire.TypeError)(nil); errors.As(err, &bad) {
+		name = cmp.Or(bad.Field, name)
 	}
 	return model.FieldTypeError(name)
 }
