@@ -32,8 +32,7 @@ type account struct {
 }
 
 // accounts are found by name. No host may read them.
-var accounts = records.NewTable("xen-account", schema.XenPrefix+"accounts/", func(a *account) string { return a.Name },
-	records.Index("user", func(a *account) []string { return []string{a.User} }))
+var accounts = records.NewTable("xen-account", schema.XenPrefix+"accounts/", func(a *account) string { return a.Name })
 
 // Account is what may be told of an account.
 type Account struct {

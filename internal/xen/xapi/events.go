@@ -19,7 +19,7 @@ const (
 	// longestPoll is how long event.from waits at most, whatever the client says; it then asks again.
 	longestPoll = 10 * time.Minute
 	// leastPoll is how long it waits at least: what the client has written itself is noted by then.
-	leastPoll = 20 * time.Millisecond
+	leastPoll = 5 * time.Millisecond
 	// historyTimeout bounds the search for what was deleted before this server began.
 	historyTimeout = 5 * time.Second
 )
@@ -207,7 +207,11 @@ func (s *Server) batchOf(r records.Reader, events []event, upTo int64) model.Rec
 			counts[strings.ToLower(c.Name)] = int64(t.Count(r))
 		}
 	}
-	return model.Record{"events": told(r, events), "token": token(upTo), "valid_ref_counts": counts}
+	all := told(r, events)
+	for _, one := range all {
+		one["id"] = strconv.FormatInt(one["id"].(int64), 10) // a text here, a number from event.next (spec 6)
+	}
+	return model.Record{"events": all, "token": token(upTo), "valid_ref_counts": counts}
 }
 
 // told are events as clients see them.

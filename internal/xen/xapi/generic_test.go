@@ -1,12 +1,14 @@
 package xapi
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -21,8 +23,13 @@ func aPool(t testing.TB, s *Server) (host, network, transport, access, tunnel *o
 	transport = newObject("PIF", model.Record{"device": "eth0", "host": host.Ref, "network": network.Ref, "VLAN": int64(-1)})
 	access = newObject("PIF", model.Record{"device": "tunnel0", "host": host.Ref, "network": private.Ref, "VLAN": int64(-1)})
 	tunnel = newObject("tunnel", model.Record{"access_PIF": access.Ref, "transport_PIF": transport.Ref})
-	pool := newObject("pool", model.Record{"master": host.Ref})
-	made(t, s, metrics, host, network, private, transport, access, tunnel, pool)
+	made(t, s, metrics, host, network, private, transport, access, tunnel)
+	change(t, s, func(tx *records.Tx) error {
+		for pool := range objects.Table("pool").All(tx) {
+			return put(tx, edited(pool, model.Record{"master": host.Ref}))
+		}
+		return errors.New("there is no pool")
+	})
 	return host, network, transport, access, tunnel
 }
 
