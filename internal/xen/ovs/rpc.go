@@ -188,24 +188,25 @@ func (c *connection) write(ctx context.Context, m message) error {
 func (c *connection) listenForSilence() {
 	timer := time.NewTimer(c.probe)
 	defer timer.Stop()
-	asked := false
+	var asked int64 // when, while there is no answer
 	for {
 		select {
 		case <-c.closed:
 			return
 		case <-timer.C:
 		}
-		silent := time.Since(time.Unix(0, c.heard.Load()))
+		heard := c.heard.Load()
+		silent := time.Since(time.Unix(0, heard))
 		switch {
 		case silent < c.probe:
-			asked = false
+			asked = 0
 			timer.Reset(c.probe - silent)
 			continue
-		case asked:
+		case asked > heard:
 			c.close(fmt.Errorf("the database has not answered for %s", silent.Round(time.Millisecond)))
 			return
 		}
-		asked = true
+		asked = time.Now().UnixNano()
 		timer.Reset(c.probe)
 		_, _ = c.request(context.Background(), "echo", []any{}, func(json.RawMessage, error) error { return nil })
 	}
