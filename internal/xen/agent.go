@@ -1,0 +1,287 @@
+package xen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/store"
+	"heddle/internal/store/presence"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/xen/objects"
+	"heddle/internal/xen/ovs"
+)
+
+// DefaultOVSDB is where Open vSwitch's own service has its database.
+const DefaultOVSDB = "unix:/var/run/openvswitch/db.sock"
+
+// Options of an agent. HostID, HostName and Store are needed.
+type Options struct {
+	HostID   string // a UUID: the uuid of the host in the pool
+	HostName string // its name_label until somebody sets another
+	Version  string // of this program
+	// Address is the one by which the pool knows the host. Default that of the interface with the default route, else the
+	// first that there is.
+	Address string
+	Store   store.Store
+	// OVSDB is the database of this host's Open vSwitch, as ovs.Options takes it. Default DefaultOVSDB.
+	OVSDB string
+	// Datapath is the datapath_type of bridges: "system" or "netdev". Default "" finds out: netdev where the kernel has no
+	// Open vSwitch.
+	Datapath string
+	// Interfaces are patterns (path.Match) of names that are the host's own beside those that the agent finds: see
+	// machine.interfaces.
+	Interfaces []string
+	// Listen has the database also listen for tunnel controllers; nil: as it does anyway.
+	Listen *Listen
+	// LeaseTTL is after how long without a word the host counts as dead; etcd rounds it up to whole seconds. Default 3 s.
+	LeaseTTL time.Duration
+	// Move has this process join another pool with a token; startOver, called after, ends the context of Run and begins
+	// anew there. A token that is refused is an error, and nothing has changed. nil: the host cannot move.
+	Move func(ctx context.Context, token string) (startOver func(), err error) `json:"-"`
+	Log  *slog.Logger                                                          // default: none
+}
+
+func (o Options) withDefaults() Options {
+	if o.OVSDB == "" {
+		o.OVSDB = DefaultOVSDB
+	}
+	if o.LeaseTTL == 0 {
+		o.LeaseTTL = 3 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Check refuses options that no agent can run with. Store is not looked at.
+func (o Options) Check() error {
+	if o.HostID == "" || o.HostName == "" {
+		return errors.New("agent of a pool's host: the host has no id or no name")
+	}
+	if _, err := netip.ParseAddr(o.Address); o.Address != "" && err != nil {
+		return fmt.Errorf("agent of a pool's host: address %q: want one of this host's IP addresses", o.Address)
+	}
+	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
+		return fmt.Errorf("agent of a pool's host: datapath %q: want system or netdev", o.Datapath)
+	}
+	for _, p := range o.Interfaces {
+		if _, err := path.Match(p, ""); err != nil {
+			return fmt.Errorf("agent of a pool's host: pattern of interfaces %q: %w", p, err)
+		}
+	}
+	if o.Listen != nil {
+		return o.Listen.check()
+	}
+	return nil
+}
+
+// ErrSecond is returned by Run while another such agent runs on this host.
+var ErrSecond = errors.New("another agent of a pool's host runs here")
+
+// Agent is the agent of a pool's host. It is a task.
+type Agent struct {
+	opts  Options
+	host  string // its ref
+	log   *slog.Logger
+	begun time.Time
+	ready chan struct{}
+
+	// Made by Run.
+	kernel   *hostnet.Linux
+	sw       *ovs.Client
+	replica  *replica.Replica
+	presence *presence.Presence
+	bridging *bell // bridges, ports and orders are to be looked at
+	telling  *bell // the host's report is to be looked at
+	moving   *bell // there may be an order to move
+	mover    *mover
+	bridges  *bridges
+	returned *returned
+	told     told
+
+	mu     sync.Mutex
+	lack   string
+	status status
+}
+
+// New makes an agent. It does nothing until Run.
+func New(o Options) *Agent {
+	o = o.withDefaults()
+	return &Agent{opts: o, host: HostRef(o.HostID), log: o.Log, begun: time.Now(), ready: make(chan struct{})}
+}
+
+// HostRef is how the XenAPI refers to the host with this id.
+func HostRef(id string) string { return "OpaqueRef:" + id }
+
+// String names the task, with what it waits for.
+func (a *Agent) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lack != "" {
+		return "agent of a pool's host (" + a.lack + ")"
+	}
+	return "agent of a pool's host"
+}
+
+func (a *Agent) lacks(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lack = what
+}
+
+// Ready is closed once the pool knows of this host and what it wanted then is there.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Run works until ctx ends. Bridges stay, see Cleanup. It must run in the host's network namespace, and not be called
+// twice.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.opts.Check(); err != nil {
+		return err
+	}
+	alone, err := lock()
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	ns, err := hostnet.CurrentNamespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if a.kernel, err = hostnet.NewLinux(ns); err != nil {
+		return err
+	}
+	defer a.kernel.Close()
+	if a.sw, err = ovs.Open(ovs.Options{Address: a.opts.OVSDB, Log: a.log, Timeout: switchPatience}); err != nil {
+		return err
+	}
+	defer a.sw.Close()
+	a.build()
+	return a.work(ctx)
+}
+
+// build makes the parts. They start in work.
+func (a *Agent) build() {
+	a.bridging, a.telling, a.moving = newBell(), newBell(), newBell()
+	a.replica = replica.New(a.opts.Store, replica.Options{Log: a.log}, tables(a.host)...)
+	a.replica.OnChange(a.changed)
+	a.returned = &returned{agent: a}
+	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.XenPrefix + "state/" + a.host + "/", TTL: a.opts.LeaseTTL,
+		Before: a.returned.before, Log: a.log})
+	a.bridges = newBridges(a)
+	a.mover = &mover{agent: a, done: map[string]bool{}}
+}
+
+// lock keeps a second agent from this host. The name belongs to the network namespace, and goes with the process.
+func lock() (net.Listener, error) {
+	l, err := net.Listen("unix", "@heddle-xen-agent")
+	if err != nil {
+		return nil, fmt.Errorf("%w (%v)", ErrSecond, err)
+	}
+	return l, nil
+}
+
+// changed wakes those whom a change of the pool concerns.
+func (a *Agent) changed(u replica.Update) {
+	for _, c := range u.Changed {
+		if c.Source == objects.Orders.Name() {
+			a.moving.ring()
+		}
+		bridging, telling := a.concerns(c)
+		if bridging {
+			a.bridging.ring()
+		}
+		if telling {
+			a.telling.ring()
+		}
+	}
+}
+
+// concerns says whether bridges and ports, or the host's report, may follow from a change. That of a tunnel's status does
+// not, nor that of other hosts' interfaces: there are many of both.
+func (a *Agent) concerns(c replica.Changed) (bridging, telling bool) {
+	now, _ := c.New.(*objects.Object)
+	old, _ := c.Old.(*objects.Object)
+	either := now
+	if now == nil {
+		either = old
+	}
+	if either == nil {
+		return true, false
+	}
+	switch either.Class {
+	case "tunnel":
+		return now == nil || old == nil, false
+	case "PIF":
+		ours := either.Text("host") == a.host
+		return ours, ours && either.Bool("physical")
+	}
+	return true, false
+}
+
+// work runs the parts.
+func (a *Agent) work(ctx context.Context) error {
+	a.lacks("waits for the store")
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.replica.Run(ctx) })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.replica.Ready():
+		}
+		a.lacks("waits for Open vSwitch")
+		a.settle(ctx)
+		a.lacks("reports this host")
+		g.Go(func() error { return a.watch(ctx) })
+		g.Go(func() error { return a.bridges.run(ctx) })
+		g.Go(func() error { return a.reports(ctx) })
+		g.Go(func() error { return a.presence.Run(ctx) })
+		g.Go(func() error { return a.mover.run(ctx) })
+		select {
+		case <-ctx.Done():
+		case <-a.presence.Told():
+			a.lacks("")
+			a.log.Info("ready", "after", time.Since(a.begun))
+			close(a.ready)
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// settle waits a moment for Open vSwitch's database, so that a host that has one does not begin as one that has none.
+func (a *Agent) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, switchGrace)
+	defer cancel()
+	if s, err := a.sw.Wait(ctx, func(s *ovs.Snapshot) bool { return s.Lost == nil }); err != nil {
+		a.log.Warn("Open vSwitch's database does not answer: this host counts as one with Linux bridges until it does", "database", a.opts.OVSDB, "err", s.Lost)
+	}
+}
+
+// reader is the newest that is known of the pool.
+func (a *Agent) reader() *replica.Snapshot { return a.replica.Snapshot() }
+
+// bell wakes one goroutine; rings that come before it looks are one.
+type bell struct{ rung chan struct{} }
+
+func newBell() *bell { return &bell{make(chan struct{}, 1)} }
+
+func (b *bell) ring() {
+	select {
+	case b.rung <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,46 @@
+package xen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"heddle/internal/xen/ovs"
+)
+
+// cleanupPatience bounds Cleanup.
+const cleanupPatience = 20 * time.Second
+
+// Cleanup takes away what agents have made in this host's Open vSwitch: bridges with all their ports, ports on bridges of
+// others, and where its database listens. A host without Open vSwitch is clean.
+func Cleanup(o Options) error {
+	o = o.withDefaults()
+	alone, err := lock()
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupPatience)
+	defer cancel()
+	sw, err := ovs.Dial(ctx, ovs.Options{Address: o.OVSDB, Log: o.Log})
+	if err != nil {
+		o.Log.Info("Open vSwitch's database does not answer: nothing is taken away", "database", o.OVSDB, "err", err)
+		return nil
+	}
+	defer sw.Close()
+	edit := ovs.NewEdit(sw.Snapshot(), mark)
+	err = sweep(edit, sw.Snapshot(), func(string) bool { return false })
+	edit.KeepManagers()
+	if ops := edit.Ops(); len(ops) > 0 {
+		_, _, applied := sw.Apply(ctx, ops...)
+		if errors.Is(applied, ovs.ErrNotApplied) {
+			applied = nil // the switch will find it so when it runs again
+		}
+		err = errors.Join(err, applied)
+	}
+	if err != nil {
+		return fmt.Errorf("clean up Open vSwitch: %w", err)
+	}
+	return nil
+}

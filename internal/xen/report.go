@@ -1,0 +1,144 @@
+package xen
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/store/records"
+	"heddle/internal/xen/objects"
+	"heddle/internal/xen/ovs"
+)
+
+const (
+	// lookPause bounds how often the kernel is asked while it tells of many changes.
+	lookPause = 20 * time.Millisecond
+	// lookEvery is how often it is asked anyway; the report's memory grows no older.
+	lookEvery = time.Minute
+)
+
+// told is what the host's last report said, as far as the next follows from it.
+type told struct {
+	mu      sync.Mutex
+	backend string
+	lost    time.Time // since when Open vSwitch's database is away; zero while it is not
+	memory  [2]int64
+}
+
+// reports keeps the host's report as the host is until ctx ends: a look at each change that the kernel, Open vSwitch or
+// the pool tells of, and one each minute.
+func (a *Agent) reports(ctx context.Context) error {
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
+	failing := ""
+	for {
+		now := ""
+		if err := a.tell(); err != nil {
+			now = err.Error()
+			time.AfterFunc(againAfter, a.telling.ring)
+		}
+		if now != failing && now != "" {
+			a.log.Warn("cannot look at this host's interfaces, will try again", "err", now)
+		}
+		failing = now
+		pause := time.NewTimer(lookPause)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.telling.rung:
+		case <-every.C:
+		}
+	}
+}
+
+// watch has the report looked at whenever the kernel tells of a change.
+func (a *Agent) watch(ctx context.Context) error {
+	events, err := a.kernel.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	for e := range events {
+		if e.Kind != hostnet.NeighbourSet && e.Kind != hostnet.NeighbourGone {
+			a.telling.ring()
+		}
+	}
+	return nil
+}
+
+// tell reports the host as it is now.
+func (a *Agent) tell() error {
+	a.told.mu.Lock()
+	defer a.told.mu.Unlock()
+	s := a.sw.Snapshot()
+	m, err := look(a.kernel, s)
+	if err != nil {
+		return err
+	}
+	r := &objects.HostReport{Host: a.host, ID: a.opts.HostID, Name: a.opts.HostName, Address: a.opts.Address, Version: a.opts.Version,
+		Started: a.begun.UTC().Truncate(time.Second), Backend: a.backend(s), Memory: a.told.remember(), Interfaces: m.interfaces(a.known())}
+	if r.Address == "" {
+		r.Address = management(r.Interfaces)
+	}
+	if r.Backend == openVSwitch {
+		r.Can = append(r.Can, objects.CanVLAN)
+	}
+	if a.opts.Move != nil {
+		r.Can = append(r.Can, objects.CanJoin)
+	}
+	if r.Backend != a.told.backend {
+		a.log.Info("this host's networks", "backend", r.Backend)
+		a.told.backend = r.Backend
+	}
+	return a.presence.SetRecord(objects.HostReports.KeyOf(r), r)
+}
+
+// Network backends, as host.software_version has them.
+const (
+	openVSwitch  = "openvswitch"
+	linuxBridges = "bridge"
+)
+
+// backend says what makes this host's networks: Open vSwitch as long as its database answers, or did a moment ago.
+func (a *Agent) backend(s *ovs.Snapshot) string {
+	if !a.returned.clean() {
+		return linuxBridges
+	}
+	if s.Lost == nil {
+		a.told.lost = time.Time{}
+		return openVSwitch
+	}
+	if a.told.lost.IsZero() {
+		a.told.lost = time.Now()
+		time.AfterFunc(switchGrace, a.telling.ring)
+	}
+	if a.told.backend == openVSwitch && time.Since(a.told.lost) < switchGrace {
+		return openVSwitch
+	}
+	return linuxBridges
+}
+
+// known are names that are the host's own whatever they look like: somebody has said so.
+func (a *Agent) known() func(device string) bool {
+	pifs := map[string]bool{}
+	for pif := range objects.Table("PIF").By(records.Over(a.reader()), "host", a.host) {
+		if pif.Bool("physical") {
+			pifs[pif.Text("device")] = true
+		}
+	}
+	return func(device string) bool { return pifs[device] || matches(a.opts.Interfaces, device) }
+}
+
+// remember is the host's memory as it was reported, until it has changed by a sixteenth.
+func (r *told) remember() [2]int64 {
+	all, free := memory()
+	if change := free - r.memory[1]; all != r.memory[0] || max(change, -change) > all/16 {
+		r.memory = [2]int64{all, free}
+	}
+	return r.memory
+}
