@@ -42,6 +42,9 @@ var errorCodes = []ErrorCode{
 	{Code: "DUPLICATE_PIF_DEVICE_NAME", Text: "The host has a PIF with this device name already.", Params: []ErrorParam{{Name: "device"}}},
 	{Code: "INVALID_IP_ADDRESS_SPECIFIED", Text: "The address given for this parameter is not one.", Params: []ErrorParam{{Name: "parameter"}}},
 	{Code: "MAC_INVALID", Text: "The MAC address is not one.", Params: []ErrorParam{{Name: "MAC"}}},
+	{Code: "PIF_HAS_NO_NETWORK_CONFIGURATION", Text: "The PIF has no IP configuration; give it one with PIF.reconfigure_ip.", Params: []ErrorParam{{"PIF", "PIF"}}},
+	{Code: "PIF_BOND_NEEDS_MORE_MEMBERS", Text: "A bond needs two members or more."},
+	{Code: "PIF_CANNOT_BOND_CROSS_HOST", Text: "The members of a bond must be of one host."},
 	// Networks and VIFs.
 	{Code: "NETWORK_ALREADY_CONNECTED", Text: "The host has a PIF on this network already.", Params: []ErrorParam{{"host", "host"}, {"connected PIF", "PIF"}}},
 	{Code: "NETWORK_UNMANAGED", Text: "The network is not managed by the pool.", Params: []ErrorParam{{"network", "network"}}},
@@ -52,14 +55,19 @@ var errorCodes = []ErrorCode{
 	{Code: "VIF_IN_USE", Text: "A running VM uses the network through this VIF.", Params: []ErrorParam{{"network", "network"}, {"VIF", "VIF"}}},
 	{Code: "DEVICE_ALREADY_EXISTS", Text: "The VM has a device of this number already.", Params: []ErrorParam{{Name: "device"}}},
 	{Code: "INVALID_DEVICE", Text: "The device's number is not one that the VM may have.", Params: []ErrorParam{{Name: "device"}}},
+	{Code: "DEVICE_ALREADY_ATTACHED", Text: "The device is attached already.", Params: []ErrorParam{{"device", "VIF"}}},
+	{Code: "DEVICE_ALREADY_DETACHED", Text: "The device is not attached.", Params: []ErrorParam{{"device", "VIF"}}},
 	// Hosts, pools and VMs.
 	{Code: "HOST_OFFLINE", Text: "The host is not live.", Params: []ErrorParam{{"host", "host"}}},
 	{Code: "CANNOT_CONTACT_HOST", Text: "The host does not answer.", Params: []ErrorParam{{Name: "host"}}},
 	{Code: "HOST_IS_LIVE", Text: "The host is live, so it cannot be taken for dead.", Params: []ErrorParam{{"host", "host"}}},
+	{Code: "HOST_DISABLED", Text: "The host is disabled; enable it first.", Params: []ErrorParam{{"host", "host"}}},
+	{Code: "HOST_CANNOT_ATTACH_NETWORK", Text: "The host has no PIF on a network that the VM needs.", Params: []ErrorParam{{"host", "host"}, {"network", "network"}}},
 	{Code: "HA_IS_ENABLED", Text: "The pool has high availability enabled, which forbids this."},
 	{Code: "POOL_JOINING_HOST_HAS_TUNNELS", Text: "The joining host has tunnels."},
 	{Code: "POOL_JOINING_HOST_MUST_HAVE_SAME_API_VERSION", Text: "The joining host speaks another version of the API than the pool.", Params: []ErrorParam{{Name: "host_api_version"}, {Name: "master_api_version"}}},
 	{Code: "VM_BAD_POWER_STATE", Text: "The VM is not in the power state that this needs.", Params: []ErrorParam{{"VM", "VM"}, {Name: "expected"}, {Name: "actual"}}},
+	{Code: "VM_IS_TEMPLATE", Text: "The VM is a template.", Params: []ErrorParam{{"VM", "VM"}}},
 	{Code: "NO_HOSTS_AVAILABLE", Text: "No host can run the VM now."},
 }
 

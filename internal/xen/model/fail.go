@@ -150,6 +150,17 @@ func InvalidIPAddressSpecified(parameter string) *Error {
 // MACInvalid: the MAC address is not one.
 func MACInvalid(mac string) *Error { return &Error{"MAC_INVALID", []string{mac}} }
 
+// PIFHasNoNetworkConfiguration: the PIF has no IP configuration; give it one with PIF.reconfigure_ip.
+func PIFHasNoNetworkConfiguration(pif string) *Error {
+	return &Error{"PIF_HAS_NO_NETWORK_CONFIGURATION", []string{pif}}
+}
+
+// PIFBondNeedsMoreMembers: a bond needs two members or more.
+func PIFBondNeedsMoreMembers() *Error { return &Error{Code: "PIF_BOND_NEEDS_MORE_MEMBERS"} }
+
+// PIFCannotBondCrossHost: the members of a bond must be of one host.
+func PIFCannotBondCrossHost() *Error { return &Error{Code: "PIF_CANNOT_BOND_CROSS_HOST"} }
+
 // NetworkAlreadyConnected: the host has a PIF on this network already.
 func NetworkAlreadyConnected(host, pif string) *Error {
 	return &Error{"NETWORK_ALREADY_CONNECTED", []string{host, pif}}
@@ -183,6 +194,16 @@ func DeviceAlreadyExists(device string) *Error {
 // InvalidDevice: the device's number is not one that the VM may have.
 func InvalidDevice(device string) *Error { return &Error{"INVALID_DEVICE", []string{device}} }
 
+// DeviceAlreadyAttached: the device is attached already.
+func DeviceAlreadyAttached(vif string) *Error {
+	return &Error{"DEVICE_ALREADY_ATTACHED", []string{vif}}
+}
+
+// DeviceAlreadyDetached: the device is not attached.
+func DeviceAlreadyDetached(vif string) *Error {
+	return &Error{"DEVICE_ALREADY_DETACHED", []string{vif}}
+}
+
 // HostOffline: the host is not live.
 func HostOffline(host string) *Error { return &Error{"HOST_OFFLINE", []string{host}} }
 
@@ -191,6 +212,14 @@ func CannotContactHost(host string) *Error { return &Error{"CANNOT_CONTACT_HOST"
 
 // HostIsLive: the host is live, so it cannot be taken for dead.
 func HostIsLive(host string) *Error { return &Error{"HOST_IS_LIVE", []string{host}} }
+
+// HostDisabled: the host is disabled; enable it first.
+func HostDisabled(host string) *Error { return &Error{"HOST_DISABLED", []string{host}} }
+
+// HostCannotAttachNetwork: the host has no PIF on a network that the VM needs.
+func HostCannotAttachNetwork(host, network string) *Error {
+	return &Error{"HOST_CANNOT_ATTACH_NETWORK", []string{host, network}}
+}
 
 // HAIsEnabled: the pool has high availability enabled, which forbids this.
 func HAIsEnabled() *Error { return &Error{Code: "HA_IS_ENABLED"} }
@@ -207,6 +236,9 @@ func PoolJoiningHostMustHaveSameAPIVersion(host, pool string) *Error {
 func VMBadPowerState(vm, expected, actual string) *Error {
 	return &Error{"VM_BAD_POWER_STATE", []string{vm, expected, actual}}
 }
+
+// VMIsTemplate: the VM is a template.
+func VMIsTemplate(vm string) *Error { return &Error{"VM_IS_TEMPLATE", []string{vm}} }
 
 // NoHostsAvailable: no host can run the VM now.
 func NoHostsAvailable() *Error { return &Error{Code: "NO_HOSTS_AVAILABLE"} }

@@ -166,6 +166,7 @@ func TestErrors(t *testing.T) {
 		PIFDoesNotAllowUnplug(x), PIFIsManagementInterface(x), DuplicatePIFDeviceName(x), InvalidIPAddressSpecified(x), MACInvalid(x), NetworkAlreadyConnected(x, x), NetworkUnmanaged(x), NetworkContainsPIF(x),
 		NetworkContainsVIF(x), NetworkIncompatibleWithTunnel(x), BridgeNameExists(x), VIFInUse(x, x), DeviceAlreadyExists(x), InvalidDevice(x), HostOffline(x), CannotContactHost(x), HostIsLive(x), HAIsEnabled(),
 		PoolJoiningHostHasTunnels(), PoolJoiningHostMustHaveSameAPIVersion(x, x), VMBadPowerState(x, x, x), NoHostsAvailable(),
+		PIFHasNoNetworkConfiguration(x), PIFBondNeedsMoreMembers(), PIFCannotBondCrossHost(), DeviceAlreadyAttached(x), DeviceAlreadyDetached(x), HostDisabled(x), HostCannotAttachNetwork(x, x), VMIsTemplate(x),
 	} {
 		known := LookupError(e.Code)
 		if known == nil || len(known.Params) != len(e.Params) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -94,7 +95,7 @@ func Marshal(class string, r Record) ([]byte, error) {
 // Check says whether v is of the Go type for t, and one of an enum's values.
 func Check(t Type, v any) error {
 	want := Zero(t)
-	if fmt.Sprintf("%T", v) != fmt.Sprintf("%T", want) {
+	if reflect.TypeOf(v) != reflect.TypeOf(want) {
 		return fmt.Errorf("is %T, want %T", v, want)
 	}
 	if s, ok := v.(string); ok && t.Kind == Enum && !slices.Contains(t.Values, s) {
