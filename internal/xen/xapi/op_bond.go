@@ -36,7 +36,7 @@ func checkBond(r records.Reader, network *objects.Object, members []string, mac 
 	}
 	switch {
 	case len(slices.Compact(slices.Sorted(slices.Values(members)))) < 2:
-		return nil, &model.Error{Code: "PIF_BOND_NEEDS_MORE_MEMBERS"}
+		return nil, model.PIFBondNeedsMoreMembers()
 	case mac != "" && !validMAC(mac):
 		return nil, model.MACInvalid(mac)
 	}
@@ -56,7 +56,7 @@ func checkBond(r records.Reader, network *objects.Object, members []string, mac 
 		case tunnelOf(r, pif.Ref) != nil:
 			return nil, model.IsTunnelAccessPIF(pif.Ref)
 		case pif.Text("host") != host:
-			return nil, &model.Error{Code: "PIF_CANNOT_BOND_CROSS_HOST"}
+			return nil, model.PIFCannotBondCrossHost()
 		case pool.Bool("ha_enabled") && pif.Bool("management"):
 			return nil, model.HAIsEnabled()
 		case !pif.Bool("managed"):

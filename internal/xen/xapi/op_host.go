@@ -69,7 +69,7 @@ func hostManagementReconfigure(c *call) (any, error) {
 		case isSlave(pif):
 			return model.PIFAlreadyBonded(pif.Ref)
 		case !configured(pif):
-			return &model.Error{Code: "PIF_HAS_NO_NETWORK_CONFIGURATION", Params: []string{pif.Ref}}
+			return model.PIFHasNoNetworkConfiguration(pif.Ref)
 		case pif.Bool("management"):
 			return nil
 		}

@@ -113,7 +113,7 @@ func pluggable(vif, vm *objects.Object) error {
 		return model.VMBadPowerState(vm.Ref, "running", lowerState(vm))
 	}
 	if vif.Bool("currently_attached") {
-		return &model.Error{Code: "DEVICE_ALREADY_ATTACHED", Params: []string{vif.Ref}}
+		return model.DeviceAlreadyAttached(vif.Ref)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (c *call) vifUnplug(force bool) error {
 		case vm.Text("power_state") != "Running":
 			return model.VMBadPowerState(vm.Ref, "running", lowerState(vm))
 		case !vif.Bool("currently_attached"):
-			return &model.Error{Code: "DEVICE_ALREADY_DETACHED", Params: []string{vif.Ref}}
+			return model.DeviceAlreadyDetached(vif.Ref)
 		}
 		return put(tx, edited(vif, model.Record{"currently_attached": false}))
 	})

@@ -67,7 +67,7 @@ func startable(r records.Reader, vm *objects.Object, host string) (string, error
 	case vm.Text("power_state") != "Halted":
 		return "", model.VMBadPowerState(vm.Ref, "halted", lowerState(vm))
 	case vm.Bool("is_a_template"):
-		return "", &model.Error{Code: "VM_IS_TEMPLATE", Params: []string{vm.Ref}}
+		return "", model.VMIsTemplate(vm.Ref)
 	case host == "":
 		return chooseHost(r, vm)
 	}
@@ -79,10 +79,10 @@ func startable(r records.Reader, vm *objects.Object, host string) (string, error
 		return "", err
 	}
 	if !h.Bool("enabled") {
-		return "", &model.Error{Code: "HOST_DISABLED", Params: []string{host}}
+		return "", model.HostDisabled(host)
 	}
 	if network := missing(r, vm, host); network != "" {
-		return "", &model.Error{Code: "HOST_CANNOT_ATTACH_NETWORK", Params: []string{host, network}}
+		return "", model.HostCannotAttachNetwork(host, network)
 	}
 	return host, nil
 }
