@@ -255,11 +255,19 @@ func (k *kind) paramClear(c *call) error {
 	case t.Kind != model.Map && t.Kind != model.Set && t.Kind != model.String && t.Kind != model.Ref:
 		return failure("Field '%s' has no empty value", f.name)
 	}
-	ref, err := c.byUUID(k.api, c.need("uuid"))
+	o, err := k.one(c)
 	if err != nil {
 		return err
 	}
-	return c.do(k.api+".set_"+f.own().Name, ref, model.Zero(t))
+	if elements, ok := o.record[f.own().Name].([]string); ok && model.Calls()[k.api+".set_"+f.own().Name] == nil {
+		for _, e := range elements {
+			if err := c.do(k.api+".remove_"+f.own().Name, o.ref, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return c.do(k.api+".set_"+f.own().Name, o.ref, model.Zero(t))
 }
 
 // unknownField is a filter, a column or a change of a field that the kind lacks.
