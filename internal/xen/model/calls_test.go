@@ -52,6 +52,11 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s takes %d params, %d of them required, for %s, verb %d; want %v", name, len(c.Params), c.Required, c.Role, c.Verb, want)
 		}
 	}
+	for _, name := range []string{"tunnel.create", "tunnel.destroy", "PIF.plug", "PIF.unplug", "network.destroy", "VLAN.create", "VLAN.destroy", "Bond.create", "Bond.destroy", "pool.join"} {
+		if !Calls()[name].Async {
+			t.Errorf("there is no Async.%s", name)
+		}
+	}
 	for _, name := range []string{"tunnel.set_access_PIF", "tunnel.set_protocol", "tunnel.set_uuid", "PIF.set_currently_attached", "PIF.add_tunnel_access_PIF_of", "tunnel.get_by_name_label",
 		"session.get_all", "session.get_all_records", "event.get_all", "event.get_record", "event.get_snapshot", "event_batch.get_record", "Tunnel.create", "system.get_record"} {
 		if Calls()[name] != nil {

@@ -70,7 +70,8 @@ type Field struct {
 // Far names a field of another class.
 type Far struct{ Class, Field string }
 
-// Param is a parameter of a message, the session not counted. Those with a Default may be left out at the end.
+// Param is a parameter of a message, the session not counted. Those that are Optional may be left out at the end, for
+// [Param.Initial].
 type Param struct {
 	Name     string
 	Type     Type

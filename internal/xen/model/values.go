@@ -59,11 +59,17 @@ func New(class string) Record {
 	return r
 }
 
-// initial is the field's value in a new object; it may be changed.
-func (f *Field) initial() any {
-	switch v := f.Default.(type) {
+// initial is the field's value in a new object.
+func (f *Field) initial() any { return fresh(f.Type, f.Default) }
+
+// Initial is the parameter's value where it is left out.
+func (p *Param) Initial() any { return fresh(p.Type, p.Default) }
+
+// fresh is a value of its own, which may be changed; that of the type when there is none.
+func fresh(t Type, v any) any {
+	switch v := v.(type) {
 	case nil:
-		return Zero(f.Type)
+		return Zero(t)
 	case map[string]string:
 		return maps.Clone(v)
 	case []string:

@@ -120,7 +120,7 @@ func (c *call) take(params []any) *model.Error {
 	c.args = make(map[string]any, len(c.Params))
 	for i, p := range c.Params {
 		if i >= len(params) {
-			c.args[p.Name] = p.Default
+			c.args[p.Name] = p.Initial()
 			continue
 		}
 		v, err := wire.Coerce(p.Type, params[i])
