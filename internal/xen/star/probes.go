@@ -87,3 +87,6 @@ func (p *Probes) Carrier(a, b string) string {
 
 // Networks are those that have a leg between two hosts. The slice must not be changed.
 func (p *Probes) Networks(a, b string) []string { return p.users[PairOf(a, b)] }
+
+// Pairs are those that a network has legs between.
+func (p *Probes) Pairs(network string) []Pair { return slices.Clone(p.network[network]) }

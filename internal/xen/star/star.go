@@ -47,14 +47,16 @@ type Member struct {
 	TransportMTU int    // bytes; 0 = unknown
 	Protocol     string // gre or vxlan
 
-	Known  bool    // its OVSDB answers and its ovs-vswitchd follows; else the rest is what was last known
-	Seen   bool    // it was known before; else the rest says nothing
-	Reason string  // why it is not known; text for people
-	Lost   bool    // not known for so long that it is not waited for where it is in the way
-	Busy   bool    // a transaction is under way there: none may be planned
-	Hub    bool    // that transaction, or one whose outcome is not known, gives it more than one leg
-	Bridge string  // that has the network; "" when none does
-	Legs   []Found // the network's ports there that bear our mark, on whatever bridge
+	Known  bool   // its OVSDB answers and its ovs-vswitchd follows; else the rest is what was last known
+	Seen   bool   // it was known before; else the rest says nothing
+	Reason string // why it is not known; text for people
+	Lost   bool   // not known for so long that it is not waited for where it is in the way
+	Busy   bool   // a transaction is under way there: none may be planned
+	Hub    bool   // that transaction, or one whose outcome is not known, gives it more than one leg
+	Bridge string // that has the network; "" when none does
+	// Refused is why what was asked of it last was refused; text for people.
+	Refused string
+	Legs    []Found // the network's ports there that bear our mark, on whatever bridge
 }
 
 // Leg is one end of a leg: a port with its only interface.
@@ -210,4 +212,22 @@ func Pairs(n *Network, in Intent) (pairs []Pair, probing map[Pair]bool) {
 		}
 	}
 	return pairs, probing
+}
+
+// Spokes are the hosts that have a leg to the center in the star that the intent wants.
+func Spokes(n *Network, in Intent) []string {
+	var hosts []string
+	for _, m := range shapeOf(n, in).spokes {
+		hosts = append(hosts, m.Host)
+	}
+	return hosts
+}
+
+// Hosts are those that have a leg in the star that the intent wants, the center first.
+func Hosts(n *Network, in Intent) []string {
+	spokes := Spokes(n, in)
+	if len(spokes) == 0 {
+		return nil
+	}
+	return append([]string{in.Center}, spokes...)
 }

@@ -115,6 +115,8 @@ func (m *Member) hurdle() string {
 		return OVSDBUnreachable
 	case m.Bridge == "":
 		return BridgeMissing
+	case m.Refused != "":
+		return OVSError + ": " + m.Refused
 	}
 	return ""
 }

@@ -4,10 +4,11 @@ import "slices"
 
 // Step is a transaction on one host: all that is to change there now. Ports on the bridge that are not named stay.
 type Step struct {
-	Host   string
-	Bridge string // where Put belongs
-	Delete []Found
-	Put    []Leg // new ones, and those there are but not so
+	Network string // UUID
+	Host    string // UUID
+	Bridge  string // where Put belongs
+	Delete  []Found
+	Put     []Leg // new ones, and those there are but not so
 }
 
 // Steps are what can be done now, at once and in any order. What has to wait for it is told when asked again after.
@@ -23,6 +24,7 @@ func Steps(n *Network, in Intent, v View) []Step {
 			continue
 		}
 		if st, any := difference(m, s.wanted(n, in, v, m)); any {
+			st.Network = n.UUID
 			steps = append(steps, st)
 		}
 	}

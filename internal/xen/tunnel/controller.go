@@ -1,0 +1,146 @@
+// Package tunnel is the controller of a pool's tunnels: it joins the bridges of each tunnel network, on whatever hosts they
+// are, by legs between Open vSwitches, and says in tunnel.status what has come of it.
+//
+//	XenAPI ── objects, events ──▶ pool ─┐                     ┌─▶ intents ──▶ store: center, key, epoch
+//	       ◀── tunnel.set_status ───────┤                     │
+//	                                  engine ── star (pure) ──┤
+//	OVSDB of each host ── rows ──▶ host ┘                     └─▶ steps ──▶ OVSDB of each host
+//
+// One goroutine, the engine, owns what is known; it takes in all that has been told by then, thinks again about the
+// networks that this concerns, and hands out work. What others do (a goroutine for each host, one for the XenAPI's events,
+// some that write statuses) never waits for each other: a host that is slow holds up nobody.
+//
+// What holds:
+//   - Of all controllers over one store one leads: who has the key /heddle/xen/controller/leader, under a lease.
+//   - What is decided is in the store before any switch is told, so that the next leader decides the same and changes
+//     nothing. A switch obeys the leader that spoke to it last: each transaction depends on its sign, which lies among
+//     the external_ids of the table Open_vSwitch.
+//   - Ports, and only ports, that bear our mark are made, changed and removed. A bridge's learnt addresses are forgotten
+//     when a center has moved.
+//   - It is a client of the XenAPI and of OVSDB and nothing else, so any pool will do.
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"heddle/internal/store"
+	"heddle/internal/telemetry"
+	"heddle/internal/xen/client"
+)
+
+// Options of a Controller. Store and XenAPI are needed.
+type Options struct {
+	Store store.Store // its own, where it keeps what it has decided
+	// Name is how this controller is known to the others, say its machine.
+	Name   string
+	XenAPI client.Options
+	// OVSDB is where hosts' databases are; {address} stands for a host's address, {host} for its name. Default
+	// "ssl:{address}:6640".
+	OVSDB string
+	// TLS is for databases that are reached by ssl: our certificate, and the authority of theirs.
+	TLS *tls.Config
+	Log *slog.Logger // default: none
+	// TTL is after how long without a word from its leader another controller takes over. Default 3 s.
+	TTL time.Duration
+	// Quarantine is how long a key is not used again after the last host is known to have no leg with it. Default 60 s.
+	Quarantine time.Duration
+}
+
+const (
+	defaultOVSDB      = "ssl:{address}:6640"
+	defaultTTL        = 3 * time.Second
+	defaultQuarantine = time.Minute
+	// retryAfter is the pause after the XenAPI or the store has failed.
+	retryAfter = 500 * time.Millisecond
+)
+
+// Controller is the controller of one pool. It is a task.
+type Controller struct {
+	opts  Options
+	log   *slog.Logger
+	ready chan struct{}
+	once  sync.Once
+
+	figures atomic.Pointer[figures]
+}
+
+// New makes a controller that does nothing until Run.
+func New(o Options) (*Controller, error) {
+	if o.OVSDB == "" {
+		o.OVSDB = defaultOVSDB
+	}
+	kind, _, _ := strings.Cut(o.OVSDB, ":")
+	switch {
+	case kind != "unix" && kind != "tcp" && kind != "ssl":
+		return nil, fmt.Errorf("tunnel controller: address of hosts' databases %q: write unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT with {host} or {address} in it", o.OVSDB)
+	case kind == "ssl" && o.TLS == nil:
+		return nil, errors.New("tunnel controller: hosts' databases are reached by ssl, which needs a certificate of the controller and the authority of theirs")
+	}
+	if o.TTL <= 0 {
+		o.TTL = defaultTTL
+	}
+	if o.Quarantine <= 0 {
+		o.Quarantine = defaultQuarantine
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{opts: o, log: o.Log, ready: make(chan struct{})}
+	c.figures.Store(&figures{})
+	return c, nil
+}
+
+// Ready is closed once the controller has looked at the whole pool as leader, or stands by for another.
+func (c *Controller) Ready() <-chan struct{} { return c.ready }
+
+// String is the task's name.
+func (c *Controller) String() string { return "tunnel controller" }
+
+// Metrics are its figures.
+func (c *Controller) Metrics() []telemetry.Value { return c.figures.Load().values() }
+
+func (c *Controller) beReady() { c.once.Do(func() { close(c.ready) }) }
+
+// database is where a host's OVSDB is.
+func (o *Options) database(name, address string) string {
+	if strings.Contains(address, ":") && net.ParseIP(address) != nil {
+		address = "[" + address + "]"
+	}
+	return strings.NewReplacer("{host}", name, "{address}", address).Replace(o.OVSDB)
+}
+
+// Run leads, or stands by, until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		led, err := c.campaign(ctx)
+		c.figures.Store(&figures{})
+		switch {
+		case ctx.Err() != nil:
+		case led:
+			c.log.Warn("no longer leader", "error", err)
+		case err != nil:
+			c.log.Warn("cannot tell who leads", "error", err)
+			pause(ctx, retryAfter)
+		}
+	}
+	return nil
+}
+
+// pause waits, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,676 @@
+package tunnel
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"heddle/internal/xen/client"
+	"heddle/internal/xen/ovs"
+	"heddle/internal/xen/star"
+)
+
+const (
+	// gather is how long a new leader waits for word of all switches before it decides anything.
+	gather = 3 * time.Second
+	// calm is how long after a move because nobody reached the center the next such move may come, unless somebody has
+	// reached the new center since. It doubles with each.
+	calm    = 5 * time.Second
+	maxCalm = time.Minute
+)
+
+// engine is a leader at work. Its fields are its own goroutine's, but for the mail.
+type engine struct {
+	c       *Controller
+	log     *slog.Logger
+	obeyed  obeyed
+	intents *intents
+	pool    *pool
+	loaded  bool // the XenAPI was read
+	begun   bool // networks are being thought about
+	beginBy time.Time
+	hosts   map[string]*host
+	nets    map[string]*tracked
+	probes  *star.Probes
+	paths   map[star.Pair]*path
+	load    map[string]int // networks by center
+
+	dirty map[string]bool         // networks to think about now
+	due   map[string]time.Time    // networks to think about later
+	look  map[star.Pair]bool      // paths to look at now
+	later map[star.Pair]time.Time // paths to look at later
+
+	statuses *statuses
+	counts   counts
+	failed   error // why this cannot lead any more
+	workers  sync.WaitGroup
+	ctx      context.Context // of the workers
+
+	mu   sync.Mutex
+	mail []func()
+	kick chan struct{}
+}
+
+// tracked is what the engine knows of a network beside its intent.
+type tracked struct {
+	center  string // that is counted in load
+	inPlace int    // spokes whose legs are, as of the last look
+	legs    int    // spokes there should be
+	moves   int    // of the center in a row that nobody reached
+	steady  time.Time
+	fading  map[string]time.Time // tunnels whose status is about to say less, since when
+}
+
+// Load implements star.View.
+func (e *engine) Load(host string) int { return e.load[host] }
+
+// Carries implements star.View.
+func (e *engine) Carries(network, a, b string) bool { return e.probes.Carries(network, a, b) }
+
+// Health implements star.View.
+func (e *engine) Health(a, b string) star.Health {
+	if p := e.paths[star.PairOf(a, b)]; p != nil {
+		return p.health
+	}
+	return star.Unprobed
+}
+
+// lead does a leader's work until ctx ends or it is one no more.
+func (c *Controller) lead(ctx context.Context, l leadership) error {
+	in, err := loadIntents(ctx, l)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	e := &engine{c: c, log: c.log, obeyed: obeyed{in.identity, l.term}, intents: in, pool: newPool(), hosts: map[string]*host{}, nets: map[string]*tracked{},
+		probes: star.NewProbes(), paths: map[star.Pair]*path{}, load: map[string]int{}, dirty: map[string]bool{}, due: map[string]time.Time{},
+		look: map[star.Pair]bool{}, later: map[star.Pair]time.Time{}, kick: make(chan struct{}, 1), ctx: ctx}
+	e.statuses = newStatuses(c.log)
+	e.workers.Go(func() { e.follow(ctx) })
+	defer e.workers.Wait()
+	defer stop()
+	return e.run(ctx)
+}
+
+// post has the engine do something. It does not wait.
+func (e *engine) post(f func()) {
+	e.mu.Lock()
+	e.mail = append(e.mail, f)
+	e.mu.Unlock()
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (e *engine) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.kick:
+		case <-timer.C:
+		}
+		e.mu.Lock()
+		mail := e.mail
+		e.mail = nil
+		e.mu.Unlock()
+		for _, f := range mail {
+			f()
+		}
+		now := time.Now()
+		e.pass(ctx, now)
+		if e.failed != nil {
+			return e.failed
+		}
+		timer.Reset(e.next(now))
+	}
+}
+
+// next is how long nothing has to be thought about unless something happens.
+func (e *engine) next(now time.Time) time.Duration {
+	at := now.Add(time.Hour)
+	for _, t := range e.due {
+		at = earlier(at, t)
+	}
+	for _, t := range e.later {
+		at = earlier(at, t)
+	}
+	if e.loaded && !e.begun {
+		at = earlier(at, e.beginBy)
+	}
+	return max(time.Millisecond, at.Sub(now))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// reconsider has a network thought about at the latest at a time.
+func (e *engine) reconsider(network string, at time.Time) {
+	if t, ok := e.due[network]; !ok || at.Before(t) {
+		e.due[network] = at
+	}
+}
+
+// told takes in what the XenAPI says.
+func (e *engine) told(events []client.Event) {
+	for _, ev := range events {
+		if ev.Class == "tunnel" {
+			e.statuses.told(ev.Ref)
+		}
+	}
+	networks, hosts := e.pool.apply(events)
+	maps.Copy(e.dirty, networks)
+	if hosts || !e.loaded {
+		e.takeHosts()
+	}
+	if !e.loaded {
+		e.loaded, e.beginBy = true, time.Now().Add(gather)
+		for network := range e.pool.networks {
+			e.dirty[network] = true
+		}
+		for network := range e.intents.all {
+			e.dirty[network] = true
+		}
+	}
+}
+
+// takeHosts looks which hosts there are, and follows their databases.
+func (e *engine) takeHosts() {
+	all := e.pool.hosts()
+	for uuid, info := range all {
+		h := e.hosts[uuid]
+		if h == nil {
+			h = newHost(uuid)
+			h.lostAt = time.Now()
+			e.hosts[uuid] = h
+		} else if h.hostInfo == info {
+			continue
+		}
+		at := e.c.opts.database(h.name, h.address)
+		if h.hostInfo = info; h.worker != nil && (!info.openVSwitch || at != e.c.opts.database(info.name, info.address)) {
+			e.dismiss(h)
+		}
+		if h.worker == nil && info.openVSwitch {
+			e.employ(h)
+		}
+		if h.worker != nil && info.live {
+			h.worker.client.Retry()
+		}
+		e.touch(h)
+	}
+	for uuid, h := range e.hosts {
+		if _, ok := all[uuid]; !ok {
+			e.touch(h)
+			e.dismiss(h)
+			delete(e.hosts, uuid)
+		}
+	}
+}
+
+// touch has all networks thought about that the host has to do with.
+func (e *engine) touch(h *host) {
+	for _, network := range e.pool.tunnelsOn(h.uuid) {
+		e.dirty[network] = true
+	}
+	for network := range h.ends {
+		e.dirty[network] = true
+	}
+	for network, in := range e.intents.all {
+		if slices.Contains(in.Hosts, h.uuid) {
+			e.dirty[network] = true
+		}
+	}
+}
+
+// employ begins to follow a host's database.
+func (e *engine) employ(h *host) {
+	at := e.c.opts.database(h.name, h.address)
+	cl, err := ovs.Open(ovs.Options{Address: at, TLS: e.c.opts.TLS, Log: e.log.With("host", h.name), Probe: probeEvery})
+	if err != nil {
+		h.heard, h.reason = true, err.Error()
+		return
+	}
+	ctx, stop := context.WithCancel(e.ctx)
+	h.stop = stop
+	w := newWorker(cl, nil, e.obeyed, e.log.With("host", h.name))
+	w.boss = &reporter{e, h, w}
+	h.worker = w
+	e.workers.Go(func() { w.run(ctx) })
+}
+
+// dismiss ends that.
+func (e *engine) dismiss(h *host) {
+	if h.worker == nil {
+		return
+	}
+	h.stop()
+	h.worker, h.busy = nil, false
+	e.lose(h, "its database is not followed")
+}
+
+// lose notes that a host is not known any more.
+func (e *engine) lose(h *host, reason string) {
+	if h.known || !h.heard {
+		h.lostAt = time.Now()
+	}
+	h.heard, h.known, h.reason = true, false, reason
+	e.touch(h)
+	for pair := range e.paths {
+		if pair[0] == h.uuid || pair[1] == h.uuid {
+			e.look[pair] = true
+		}
+	}
+	for network := range h.ends {
+		e.reconsider(network, time.Now().Add(lostAfter))
+	}
+}
+
+// reporter is the boss of one worker, and passes on what it says while the host is still its.
+type reporter struct {
+	e *engine
+	h *host
+	w *worker
+}
+
+func (r *reporter) post(f func()) {
+	r.e.post(func() {
+		if r.h.worker == r.w {
+			f()
+		}
+	})
+}
+
+// read takes in what the switch is known to have.
+func (r *reporter) read() {
+	networks, pairs := r.h.take(r.w.client.Snapshot())
+	maps.Copy(r.e.dirty, networks)
+	maps.Copy(r.e.look, pairs)
+}
+
+func (r *reporter) changed() { r.post(r.read) }
+
+func (r *reporter) met(connection int) {
+	r.post(func() { r.meet(connection) })
+}
+
+func (r *reporter) meet(connection int) {
+	r.e.counts.connections++
+	r.read()
+	r.h.heard, r.h.known, r.h.seen, r.h.reason, r.h.connection = true, true, true, "", connection
+	if !r.h.busy {
+		clear(r.h.hub)
+	}
+	r.e.touch(r.h)
+	for pair := range r.e.paths {
+		if pair[0] == r.h.uuid || pair[1] == r.h.uuid {
+			r.e.look[pair] = true
+		}
+	}
+}
+
+func (r *reporter) left(why error) {
+	r.post(func() {
+		if reason := why.Error(); !r.h.heard || r.h.known || r.h.reason != reason {
+			r.e.lose(r.h, reason)
+		}
+	})
+}
+
+func (r *reporter) deposed(other error) {
+	r.post(func() { r.e.failed = other })
+}
+
+func (r *reporter) finished(o outcome) {
+	r.post(func() {
+		r.h.busy = false
+		r.read()
+		maps.Copy(r.e.dirty, r.h.waiting)
+		clear(r.h.waiting)
+		if o.lost != nil {
+			r.e.lose(r.h, o.lost.Error())
+			return
+		}
+		clear(r.h.hub)
+		for network, text := range o.failed {
+			r.e.log.Warn("a switch refuses", "host", r.h.name, "network", network, "error", text)
+			until := time.Now().Add(failedFor)
+			r.h.failed[network] = failure{text, until}
+			r.e.reconsider(network, until)
+			r.e.dirty[network] = true
+		}
+	})
+}
+
+// ready says whether enough is known to decide: all switches have been heard of, or enough time was given to them.
+func (e *engine) ready(now time.Time) bool {
+	if e.begun || !e.loaded {
+		return e.begun
+	}
+	for _, h := range e.hosts {
+		if h.worker != nil && !h.heard && now.Before(e.beginBy) {
+			return false
+		}
+	}
+	e.begin()
+	return true
+}
+
+// begin counts what was decided before, so that what is decided now goes well with it.
+func (e *engine) begin() {
+	e.begun = true
+	for network, in := range e.intents.all {
+		e.nets[network] = &tracked{center: in.Center, fading: map[string]time.Time{}}
+		e.load[in.Center]++
+	}
+	for _, network := range slices.Sorted(maps.Keys(e.intents.all)) {
+		n, _ := e.network(network, time.Now())
+		e.setProbes(n, e.intents.all[network].Intent)
+	}
+}
+
+// setProbes brings up to date which paths the network probes.
+func (e *engine) setProbes(n *star.Network, in star.Intent) {
+	before := e.probes.Pairs(n.UUID)
+	pairs, probing := star.Pairs(n, in)
+	for _, other := range e.probes.Set(n.UUID, pairs, probing) {
+		e.dirty[other] = true
+	}
+	for _, pair := range append(before, pairs...) {
+		e.look[pair] = true
+	}
+}
+
+// network is all that is known of a network, with the refs of its tunnels, which the first members are of.
+func (e *engine) network(uuid string, now time.Time) (*star.Network, []string) {
+	n, refs := e.pool.network(uuid)
+	in, _ := e.intents.get(uuid)
+	have := map[string]bool{}
+	for i := range n.Members {
+		have[n.Members[i].Host] = true
+	}
+	// Hosts that have ports, or may have, and no tunnel any more.
+	for _, host := range in.Hosts {
+		if !have[host] && e.hosts[host] != nil {
+			have[host] = true
+			n.Members = append(n.Members, star.Member{Host: host})
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(e.hosts)) {
+		if !have[host] && len(e.hosts[host].ends[uuid]) > 0 {
+			n.Members = append(n.Members, star.Member{Host: host})
+		}
+	}
+	for i := range n.Members {
+		if h := e.hosts[n.Members[i].Host]; h != nil {
+			h.describe(&n.Members[i], uuid, now)
+		}
+	}
+	if net := e.nets[uuid]; net != nil {
+		n.Steady = now.Before(net.steady)
+	}
+	return n, refs
+}
+
+// pass thinks about all that has changed, decides, makes that last, and hands out the work.
+func (e *engine) pass(ctx context.Context, now time.Time) {
+	if !e.ready(now) {
+		return
+	}
+	for network, at := range e.due {
+		if !now.Before(at) {
+			delete(e.due, network)
+			e.dirty[network] = true
+		}
+	}
+	e.lookAtPaths(now)
+	networks := slices.Sorted(maps.Keys(e.dirty))
+	clear(e.dirty)
+	for _, network := range networks {
+		e.decide(network, now)
+	}
+	if err := e.intents.flush(ctx); err != nil {
+		e.unwritten(err)
+	}
+	for _, network := range networks {
+		if e.intents.pending(network) {
+			e.reconsider(network, now.Add(retryAfter))
+			continue
+		}
+		e.act(ctx, network, now)
+	}
+	e.lookAtPaths(now)
+	e.handOut()
+	e.c.figures.Store(e.figures())
+	e.c.beReady()
+}
+
+// unwritten says what it means that the store has not taken what was decided.
+func (e *engine) unwritten(err error) {
+	if deposed(err) {
+		e.failed = err
+	} else if e.ctx.Err() == nil {
+		e.log.Warn("what was decided cannot be written, and is not done until it is", "error", err)
+	}
+}
+
+// lookAtPaths looks at the paths that may be up or down now, and has the networks thought about that use them.
+func (e *engine) lookAtPaths(now time.Time) {
+	for pair, at := range e.later {
+		if !now.Before(at) {
+			delete(e.later, pair)
+			e.look[pair] = true
+		}
+	}
+	for pair := range e.look {
+		changed, again := e.probe(pair, now)
+		if delete(e.later, pair); !again.IsZero() {
+			e.later[pair] = again
+		}
+		if changed {
+			for _, network := range e.probes.Networks(pair[0], pair[1]) {
+				e.dirty[network] = true
+			}
+		}
+	}
+	clear(e.look)
+	if len(e.dirty) > 0 {
+		e.wake()
+	}
+}
+
+// wake makes another pass.
+func (e *engine) wake() {
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+// decide says what is aimed at for a network.
+func (e *engine) decide(network string, now time.Time) {
+	in, known := e.intents.get(network)
+	tunnelled := e.pool.tunnelled(network)
+	if !known && !tunnelled {
+		return
+	}
+	if e.nets[network] == nil {
+		e.nets[network] = &tracked{fading: map[string]time.Time{}}
+	}
+	before := in
+	before.Hosts = slices.Clone(in.Hosts)
+	if tunnelled {
+		in.Freed = nil
+		if in.Key == 0 {
+			in.Key = e.intents.key(network)
+		}
+	}
+	n, _ := e.network(network, now)
+	in.Intent = star.Decide(n, in.Intent, e)
+	for _, host := range star.Hosts(n, in.Intent) {
+		if !slices.Contains(in.Hosts, host) {
+			in.Hosts = append(in.Hosts, host)
+		}
+	}
+	if in.Intent != before.Intent || !slices.Equal(in.Hosts, before.Hosts) || in.Freed != before.Freed {
+		e.intents.set(network, in)
+	}
+	if in.Center != before.Center {
+		e.moved(network, before.Intent, in.Intent, now)
+	}
+}
+
+// moved notes that a network has another center.
+func (e *engine) moved(network string, before, after star.Intent, now time.Time) {
+	net := e.nets[network]
+	if net.center != "" {
+		e.load[net.center]--
+	}
+	net.center = after.Center
+	e.load[after.Center]++
+	if before.Center != "" {
+		e.counts.moves++
+		net.steady = now.Add(min(calm<<min(net.moves, 8), maxCalm))
+		net.moves++
+		e.reconsider(network, net.steady)
+		e.log.Info("center moves", "network", network, "from", e.nameOf(before.Center), "to", e.nameOf(after.Center), "epoch", after.Epoch)
+	}
+}
+
+// nameOf is how people know a host.
+func (e *engine) nameOf(uuid string) string {
+	if h := e.hosts[uuid]; h != nil {
+		return h.name
+	}
+	return uuid
+}
+
+// act does what can be done now for a network, whose intent is in the store.
+func (e *engine) act(ctx context.Context, network string, now time.Time) {
+	in, ok := e.intents.get(network)
+	if !ok {
+		return
+	}
+	n, refs := e.network(network, now)
+	e.setProbes(n, in.Intent)
+	for _, st := range star.Steps(n, in.Intent, e) {
+		if h := e.hosts[st.Host]; h != nil && h.worker != nil {
+			h.steps = append(h.steps, st)
+		}
+	}
+	for i := range n.Members {
+		if h := e.hosts[n.Members[i].Host]; h != nil && h.busy {
+			h.waiting[network] = true
+		}
+	}
+	e.settle(n, in, now)
+	e.say(n, in.Intent, refs, now)
+	if !e.pool.tunnelled(network) {
+		e.free(ctx, n, in, now)
+	}
+}
+
+// settle follows a move to its end: as spokes arrive at the new center, and at last everywhere, what was learnt of where
+// machines are is forgotten.
+func (e *engine) settle(n *star.Network, in intent, now time.Time) {
+	net := e.nets[n.UUID]
+	spokes, all := star.InPlace(n, in.Intent, e)
+	arrived := len(spokes) > net.inPlace
+	net.inPlace, net.legs = len(spokes), len(star.Spokes(n, in.Intent))
+	for _, spoke := range spokes {
+		if e.Health(spoke, in.Center) == star.Up {
+			net.moves, net.steady = 0, time.Time{}
+		}
+	}
+	if !in.Moving() {
+		return
+	}
+	if arrived || all {
+		e.forget(n, func(host string) bool { return all || host == in.Center || host == in.Previous })
+	}
+	if all {
+		in.Settled, in.Previous = in.Epoch, ""
+		e.intents.set(n.UUID, in)
+		e.dirty[n.UUID] = true
+		e.wake()
+	}
+}
+
+// forget has bridges of a network forget learnt addresses.
+func (e *engine) forget(n *star.Network, where func(host string) bool) {
+	for i := range n.Members {
+		if h := e.hosts[n.Members[i].Host]; h != nil && h.known && where(h.uuid) {
+			h.flush[n.UUID] = true
+		}
+	}
+}
+
+// free gives back the key of a network that has no tunnels any more, once nobody has a leg with it.
+func (e *engine) free(ctx context.Context, n *star.Network, in intent, now time.Time) {
+	for i := range n.Members {
+		if len(n.Members[i].Legs) > 0 {
+			return
+		}
+	}
+	if slices.ContainsFunc(in.Hosts, func(host string) bool { h := e.hosts[host]; return h != nil && (!h.known || h.busy) }) {
+		return // one that nobody knows of may still have it; one that is not of the pool any more counts as dead
+	}
+	switch {
+	case in.Freed == nil:
+		at := now.UTC()
+		in.Freed = &at
+		e.intents.set(n.UUID, in)
+		e.reconsider(n.UUID, now.Add(e.c.opts.Quarantine))
+		e.dirty[n.UUID] = true
+		e.wake()
+	case now.Before(in.Freed.Add(e.c.opts.Quarantine)):
+		e.reconsider(n.UUID, in.Freed.Add(e.c.opts.Quarantine))
+	default:
+		if err := e.intents.drop(ctx, n.UUID); err != nil {
+			e.unwritten(err)
+			e.reconsider(n.UUID, now.Add(retryAfter))
+			return
+		}
+		e.log.Info("key is free", "network", n.UUID, "key", strconv.FormatUint(uint64(in.Key), 10))
+		if net := e.nets[n.UUID]; net.center != "" {
+			e.load[net.center]--
+		}
+		delete(e.nets, n.UUID)
+	}
+}
+
+// handOut gives each host that has nothing to do its next job.
+func (e *engine) handOut() {
+	for _, h := range e.hosts {
+		if h.busy || !h.known || h.worker == nil {
+			for _, st := range h.steps {
+				h.waiting[st.Network] = true
+			}
+			h.steps = nil
+			continue
+		}
+		if len(h.steps) == 0 && len(h.flush) == 0 {
+			continue
+		}
+		for _, st := range h.steps {
+			delete(h.failed, st.Network)
+		}
+		j := h.next()
+		for _, st := range j.steps {
+			h.waiting[st.Network] = true
+		}
+		h.busy = true
+		e.counts.transactions++
+		h.worker.jobs <- j
+	}
+}

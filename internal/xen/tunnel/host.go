@@ -1,0 +1,216 @@
+package tunnel
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"heddle/internal/xen/ovs"
+	"heddle/internal/xen/star"
+)
+
+const (
+	// lostAfter is how long a host that is not known is waited for where it is in the way of others.
+	lostAfter = 5 * time.Second
+	// failedFor is how long a step that was refused is not tried again.
+	failedFor = 5 * time.Second
+	// maxPorts bounds the ports of one transaction: others' changes of the same host wait for it.
+	maxPorts = 200
+)
+
+// host is what the engine knows of a host.
+type host struct {
+	hostInfo
+	uuid   string
+	worker *worker
+	stop   context.CancelFunc // of the worker
+
+	connection int // of the worker, when it was known last
+
+	heard   bool // something was heard of its switch, be it that it cannot be reached
+	known   bool // as star.Member.Known
+	seen    bool
+	reason  string
+	lostAt  time.Time
+	busy    bool
+	snap    *ovs.Snapshot // that the following is of
+	bridges map[string]string
+	ends    map[string]map[ovs.UUID]end // of ours, by network and port
+	ports   map[ovs.UUID]string         // network, of our ports
+
+	hub     map[string]bool    // networks where what was sent last gives it more than one leg, until its outcome is known
+	failed  map[string]failure // by network
+	waiting map[string]bool    // networks to think about again once it is not busy
+	flush   map[string]bool    // networks whose bridges are to forget learnt addresses
+	steps   []star.Step        // to be done next
+}
+
+// failure is why a step was refused, and until when it is not tried again.
+type failure struct {
+	text  string
+	until time.Time
+}
+
+func newHost(uuid string) *host {
+	return &host{uuid: uuid, bridges: map[string]string{}, ends: map[string]map[ovs.UUID]end{}, ports: map[ovs.UUID]string{},
+		hub: map[string]bool{}, failed: map[string]failure{}, waiting: map[string]bool{}, flush: map[string]bool{}}
+}
+
+// take reads what a snapshot says anew, and returns the networks that this concerns and the pairs of hosts of which BFD
+// may say something else.
+func (h *host) take(snap *ovs.Snapshot) (networks map[string]bool, pairs map[star.Pair]bool) {
+	networks, pairs = map[string]bool{}, map[star.Pair]bool{}
+	before := h.snap
+	if before == nil {
+		before = &ovs.Snapshot{}
+	}
+	h.snap = snap
+	changed := map[ovs.UUID]bool{}
+	for _, id := range ovs.Changed(before.Ports, snap.Ports) {
+		changed[id] = true
+	}
+	for _, id := range ovs.Changed(before.Interfaces, snap.Interfaces) {
+		if p := snap.PortOf(id); p != nil {
+			changed[p.UUID] = true
+		}
+	}
+	if ids := ovs.Changed(before.Bridges, snap.Bridges); len(ids) > 0 {
+		for network, bridge := range h.takeBridges(snap) {
+			networks[network] = true
+			for id := range h.ends[network] {
+				changed[id] = changed[id] || bridge
+			}
+		}
+	}
+	for id := range changed {
+		h.takePort(snap, id, networks, pairs)
+	}
+	return networks, pairs
+}
+
+// takeBridges reads which bridges there are, and returns the networks that have another.
+func (h *host) takeBridges(snap *ovs.Snapshot) map[string]bool {
+	changed := map[string]bool{}
+	after := bridgesByNetwork(snap)
+	for network, bridge := range after {
+		if h.bridges[network] != bridge {
+			changed[network] = true
+		}
+	}
+	for network := range h.bridges {
+		if after[network] == "" {
+			changed[network] = true
+		}
+	}
+	h.bridges = after
+	return changed
+}
+
+// takePort reads a port anew.
+func (h *host) takePort(snap *ovs.Snapshot, id ovs.UUID, networks map[string]bool, pairs map[star.Pair]bool) {
+	before, had := h.ends[h.ports[id]][id]
+	if had {
+		delete(h.ends[before.network], id)
+		if len(h.ends[before.network]) == 0 {
+			delete(h.ends, before.network)
+		}
+		delete(h.ports, id)
+	}
+	after, has := endOf(snap, snap.Ports[id])
+	if has {
+		if h.ends[after.network] == nil {
+			h.ends[after.network] = map[ovs.UUID]end{}
+		}
+		h.ends[after.network][id] = after
+		h.ports[id] = after.network
+	}
+	for _, e := range []end{before, after} {
+		if e.network != "" && before.BFD || after.BFD {
+			pairs[star.PairOf(h.uuid, e.Peer)] = true
+		}
+	}
+	if had && before.Found != after.Found {
+		networks[before.network] = true
+	}
+	if has && before.Found != after.Found {
+		networks[after.network] = true
+	}
+}
+
+// legs are the ends of a network's legs on the host, in the order of their names.
+func (h *host) legs(network string) []star.Found {
+	var legs []star.Found
+	for _, e := range h.ends[network] {
+		legs = append(legs, e.Found)
+	}
+	slices.SortFunc(legs, func(a, b star.Found) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return legs
+}
+
+// end is the end of a network's leg to a peer.
+func (h *host) end(network, peer string) (end, bool) {
+	if h == nil {
+		return end{}, false
+	}
+	for _, e := range h.ends[network] {
+		if e.Peer == peer {
+			return e, true
+		}
+	}
+	return end{}, false
+}
+
+// describe fills in what the host's switch says of a network.
+func (h *host) describe(m *star.Member, network string, now time.Time) {
+	m.Live, m.Enabled, m.OpenVSwitch = h.live, h.enabled, h.openVSwitch
+	m.Known, m.Seen, m.Reason, m.Busy, m.Hub = h.known, h.seen, h.reason, h.busy, h.hub[network]
+	m.Lost = !h.known && now.Sub(h.lostAt) >= lostAfter
+	m.Bridge, m.Legs = h.bridges[network], h.legs(network)
+	if f, ok := h.failed[network]; ok {
+		m.Refused = f.text
+		m.Busy = m.Busy || now.Before(f.until)
+	}
+}
+
+// next is the job that the host is to do now; the rest of what there is waits.
+func (h *host) next() job {
+	j := job{connection: h.connection}
+	ports := 0
+	for len(h.steps) > 0 && (ports == 0 || ports+len(h.steps[0].Put) <= maxPorts) {
+		st := h.steps[0]
+		h.steps = h.steps[1:]
+		j.steps = append(j.steps, st)
+		ports += len(st.Put)
+		if has := h.legs(st.Network); len(has) > 1 || after(has, st) > 1 {
+			h.hub[st.Network] = true
+		}
+	}
+	for _, st := range h.steps {
+		h.waiting[st.Network] = true
+	}
+	h.steps = nil
+	for _, network := range slices.Sorted(maps.Keys(h.flush)) {
+		if bridge := h.bridges[network]; bridge != "" {
+			j.flush = append(j.flush, bridge)
+		}
+	}
+	clear(h.flush)
+	return j
+}
+
+// after is how many legs there are after a step.
+func after(has []star.Found, st star.Step) int {
+	n := len(has) - len(st.Delete)
+	for _, l := range st.Put {
+		if !slices.ContainsFunc(has, func(f star.Found) bool { return f.Name == l.Name }) {
+			n++
+		}
+	}
+	return n
+}

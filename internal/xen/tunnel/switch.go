@@ -1,0 +1,333 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"heddle/internal/xen/ovs"
+	"heddle/internal/xen/star"
+)
+
+const (
+	// followPatience is how long ovs-vswitchd may take to do what the database says, and portPatience how much more for
+	// each port.
+	followPatience = 2 * time.Second
+	portPatience   = 20 * time.Millisecond
+	// probeEvery is how long a database may be silent before it is asked for a sign of life.
+	probeEvery = 2 * time.Second
+	// signKey is the key of the table Open_vSwitch's external_ids that says which controller the switch obeys:
+	// store/term/connection.
+	signKey = "heddle-tunnel-controller"
+)
+
+// mark is how our ports are known. Beside it they bear their network's UUID, that of the host at the other end, and the
+// epoch of the decision that they follow.
+var mark = ovs.Mark{Key: "heddle-owner", Value: "tunnel-controller"}
+
+const (
+	networkID = "heddle-network"
+	peerID    = "heddle-peer"
+	epochID   = "heddle-epoch"
+)
+
+// probeInterval is how often BFD packets are sent, in milliseconds; three that do not come mean that the path is down.
+const probeInterval = "150"
+
+// job is one transaction on a host.
+type job struct {
+	connection int // that it was made for; on another one it is void
+	steps      []star.Step
+	flush      []string // bridges that are to forget learnt addresses
+}
+
+// outcome is what came of it.
+type outcome struct {
+	failed map[string]string // why, by network, for those that could not be done
+	lost   error             // why the switch is not known any more; nil: it is
+}
+
+// boss is told what becomes of a switch. Its methods do not wait.
+type boss interface {
+	changed()            // what the switch is known to have is another
+	met(connection int)  // it obeys, and follows its database
+	left(why error)      // it does not any more; what was under way may or may not be done
+	finished(o outcome)  // the job that it was given is over
+	deposed(other error) // it obeys a later leader
+}
+
+// obeyed tells a switch whom to obey.
+type obeyed struct {
+	identity string // of the store
+	term     int64
+}
+
+// sign is the text of a connection.
+func (o obeyed) sign(connection int) string {
+	return fmt.Sprintf("%s/%d/%d", o.identity, o.term, connection)
+}
+
+// later says whether a sign is that of a later leader over the same store.
+func (o obeyed) later(sign string) bool {
+	identity, rest, _ := strings.Cut(sign, "/")
+	term, _, _ := strings.Cut(rest, "/")
+	n, err := strconv.ParseInt(term, 10, 64)
+	return err == nil && identity == o.identity && n > o.term
+}
+
+// worker does what is to be done on one host's switch, one thing after another.
+type worker struct {
+	client *ovs.Client
+	boss   boss
+	obeyed obeyed
+	log    *slog.Logger
+	jobs   chan job // holds one
+
+	connection int    // counts them
+	sign       string // in the database; "": none of ours is there
+	behind     bool   // ovs-vswitchd has not done all that the database says
+	known      bool   // met was said last
+	retry      *time.Timer
+}
+
+func newWorker(client *ovs.Client, b boss, o obeyed, log *slog.Logger) *worker {
+	return &worker{client: client, boss: b, obeyed: o, log: log, jobs: make(chan job, 1)}
+}
+
+// run works until ctx ends.
+func (w *worker) run(ctx context.Context) {
+	defer w.client.Close()
+	w.retry = time.NewTimer(0)
+	defer w.retry.Stop()
+	for ctx.Err() == nil {
+		changed := w.client.Changed()
+		w.look(ctx)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			w.boss.changed()
+		case <-w.retry.C:
+		case j := <-w.jobs:
+			o := w.do(ctx, j)
+			if w.known = o.lost == nil; !w.known {
+				w.again()
+			}
+			w.boss.finished(o)
+		}
+	}
+}
+
+func (w *worker) again() { w.retry.Reset(retryAfter) }
+
+// look sees whether the switch obeys and follows.
+func (w *worker) look(ctx context.Context) {
+	snap := w.client.Snapshot()
+	switch {
+	case snap.Lost != nil:
+		w.sign = ""
+		w.leave(snap.Lost)
+	case w.sign == "":
+		if err := w.salute(ctx, snap); err != nil {
+			w.leave(err)
+			w.again()
+			return
+		}
+		w.meet()
+	case w.behind && snap.Root != nil && snap.Root.CurCfg >= snap.Root.NextCfg:
+		w.behind = false
+		w.meet()
+	}
+}
+
+func (w *worker) meet() {
+	if !w.known && !w.behind {
+		w.known = true
+		w.boss.met(w.connection)
+	}
+}
+
+func (w *worker) leave(why error) {
+	w.known = false
+	w.boss.left(why)
+}
+
+// salute has the switch obey this connection from now on: what was sent on another, and comes late, is not done. It waits
+// until ovs-vswitchd has done what it was told before.
+func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
+	if snap.Root == nil {
+		return errors.New("the database has no row in the table Open_vSwitch")
+	}
+	before := snap.Root.ExternalIDs
+	if w.obeyed.later(before[signKey]) {
+		err := fmt.Errorf("the switch obeys %s", before[signKey])
+		w.boss.deposed(err)
+		return err
+	}
+	w.connection++
+	sign := w.obeyed.sign(w.connection)
+	after := maps.Clone(before)
+	if after == nil {
+		after = map[string]string{}
+	}
+	after[signKey] = sign
+	err := w.apply(ctx, 0,
+		ovs.Wait(ovs.Database, ovs.Is(snap.Root.UUID), "==", 0, []string{"external_ids"}, ovs.Row{"external_ids": ovs.Strings(before)}),
+		ovs.Update(ovs.Database, ovs.Is(snap.Root.UUID), ovs.Row{"external_ids": ovs.Strings(after)}))
+	if err == nil || w.behind {
+		w.sign = sign
+	}
+	return err
+}
+
+// apply carries out operations and waits for ovs-vswitchd; when it is not done in time, behind says so.
+func (w *worker) apply(ctx context.Context, ports int, ops ...ovs.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, followPatience+time.Duration(ports)*portPatience)
+	defer cancel()
+	_, _, err := w.client.Apply(ctx, ops...)
+	if w.behind = errors.Is(err, ovs.ErrNotApplied) && w.client.Snapshot().Lost == nil; w.behind {
+		return errBehind
+	}
+	return err
+}
+
+// errVoid says that the switch was lost before it was told anything.
+var errVoid = errors.New("the connection to the database was lost")
+
+// errBehind says that the database answers, and the daemon does not.
+var errBehind = errors.New("ovs-vswitchd does not do what the database says")
+
+// do carries a job out.
+func (w *worker) do(ctx context.Context, j job) outcome {
+	o := outcome{failed: map[string]string{}}
+	if j.connection != w.connection || w.sign == "" || w.behind {
+		if !w.known {
+			o.lost = errVoid
+		}
+		return o
+	}
+	if o.lost = w.attempt(ctx, j, o.failed); o.lost != nil && !w.behind {
+		w.sign = ""
+	}
+	return o
+}
+
+// attempt carries a job out in one transaction, and if a part of it is refused, each part in its own. Its error is that
+// the switch is not known any more.
+func (w *worker) attempt(ctx context.Context, j job, failed map[string]string) error {
+	snap := w.client.Snapshot()
+	e := ovs.NewEdit(snap, mark)
+	ports := 0
+	for _, st := range j.steps {
+		if err := stage(ovs.NewEdit(snap, mark), st); err != nil {
+			failed[st.Network] = err.Error()
+			continue
+		}
+		_ = stage(e, st) // as before
+		ports += len(st.Delete) + len(st.Put)
+	}
+	for _, bridge := range j.flush {
+		e.FlushMACs(bridge)
+	}
+	if len(e.Ops()) == 0 || snap.Root == nil {
+		return snap.Lost
+	}
+	err := w.apply(ctx, ports, append([]ovs.Op{w.obeys(snap)}, e.Ops()...)...)
+	var refused *ovs.OpError
+	switch {
+	case !errors.As(err, &refused) || refused.Index == 0:
+		return err
+	case len(j.steps) == 1:
+		failed[j.steps[0].Network] = refused.Error()
+		return nil
+	}
+	for i := range j.steps {
+		if err := w.attempt(ctx, job{steps: j.steps[i : i+1 : i+1]}, failed); err != nil {
+			return err
+		}
+	}
+	if len(j.steps) == 0 {
+		return nil
+	}
+	return w.attempt(ctx, job{flush: j.flush}, failed)
+}
+
+// obeys is the condition of all that is done: the switch obeys this connection.
+func (w *worker) obeys(snap *ovs.Snapshot) ovs.Op {
+	where := []ovs.Condition{{"external_ids", "includes", ovs.Strings{signKey: w.sign}}}
+	return ovs.Wait(ovs.Database, where, "==", 0, []string{"_uuid"}, ovs.Row{"_uuid": snap.Root.UUID})
+}
+
+// stage puts a step into a transaction.
+func stage(e *ovs.Edit, st star.Step) error {
+	for _, f := range st.Delete {
+		if err := e.DeletePort(f.Name); err != nil {
+			return err
+		}
+	}
+	for _, l := range st.Put {
+		if err := e.EnsurePort(st.Bridge, spec(st.Network, l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spec is a leg's end as a port.
+func spec(network string, l star.Leg) ovs.PortSpec {
+	p := ovs.PortSpec{
+		Name: l.Name, Type: l.Type,
+		Options:     map[string]string{"remote_ip": l.RemoteIP, "local_ip": l.LocalIP, "key": strconv.FormatUint(uint64(l.Key), 10)},
+		ExternalIDs: map[string]string{networkID: network, peerID: l.Peer, epochID: strconv.FormatUint(l.Epoch, 10)},
+	}
+	if l.BFD {
+		p.BFD = map[string]string{"enable": "true", "min_rx": probeInterval, "min_tx": probeInterval}
+	}
+	return p
+}
+
+// end is an end of a leg as a database has it, and what the network is.
+type end struct {
+	star.Found
+	network string
+	bfd     string // bfd_status:state, "" where there is none
+}
+
+// endOf reads a port that bears our mark; false for others.
+func endOf(snap *ovs.Snapshot, p *ovs.Port) (end, bool) {
+	if p == nil || !mark.On(p.ExternalIDs) {
+		return end{}, false
+	}
+	e := end{network: p.ExternalIDs[networkID]}
+	e.Name, e.Peer = p.Name, p.ExternalIDs[peerID]
+	e.Epoch, _ = strconv.ParseUint(p.ExternalIDs[epochID], 10, 64)
+	if b := snap.BridgeOf(p.UUID); b != nil {
+		e.Bridge = b.Name
+	}
+	if i := snap.InterfaceOf(p); i != nil {
+		e.Type, e.RemoteIP, e.LocalIP = i.Type, i.Options["remote_ip"], i.Options["local_ip"]
+		key, _ := strconv.ParseUint(i.Options["key"], 10, 32)
+		e.Key = uint32(key)
+		e.BFD = i.BFD["enable"] == "true"
+		e.OfPort, e.Error = int(i.OfPort), i.Error
+		e.bfd = i.BFDStatus["state"]
+	}
+	return e, e.network != ""
+}
+
+// bridgesByNetwork are the names of bridges by the UUIDs of the networks that they are for (§6 of the lab book).
+func bridgesByNetwork(snap *ovs.Snapshot) map[string]string {
+	all := map[string]string{}
+	for _, id := range slices.Sorted(maps.Keys(snap.Bridges)) {
+		b := snap.Bridges[id]
+		for network := range strings.FieldsFuncSeq(b.ExternalIDs["xs-network-uuids"], func(r rune) bool { return r == ';' || r == ',' || r == ' ' }) {
+			all[network] = b.Name
+		}
+	}
+	return all
+}
