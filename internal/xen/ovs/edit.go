@@ -88,7 +88,7 @@ func (e *Edit) EnsureBridge(spec BridgeSpec) error {
 	if !e.mark.On(b.ExternalIDs) {
 		return fmt.Errorf("bridge %s: %w", b.Name, ErrForeign)
 	}
-	e.makeSure(b)
+	before := len(e.ops)
 	row := Row{}
 	if b.DatapathType != spec.DatapathType {
 		row["datapath_type"] = spec.DatapathType
@@ -101,6 +101,9 @@ func (e *Edit) EnsureBridge(spec BridgeSpec) error {
 	e.merge("Bridge", b.UUID, b.Name, "other_config", b.OtherConfig, other)
 	if i := e.snap.Interface(spec.Name); i != nil && spec.MTU > 0 && i.MTURequest != int64(spec.MTU) {
 		e.update("Interface", i.UUID, i.Name, Row{"mtu_request": spec.MTU})
+	}
+	if len(e.ops) > before {
+		e.makeSure(b)
 	}
 	return nil
 }
@@ -262,6 +265,9 @@ func (e *Edit) removePort(p *Port) {
 // FlushMACs has the switch forget where addresses are on the bridge, whoever made it, in the same moment in which the rest
 // of the transaction takes effect: each change of flood_vlans empties the table, so every other flush puts the unused
 // VLAN 4095 there and the next takes it away. Deleting a port forgets only what was learnt behind it.
+//
+// Flush with the change, and again some 500 ms later: a switch counts the frames of known flows up to that long after they
+// passed, and learns from them only then.
 func (e *Edit) FlushMACs(bridge string) {
 	b := e.snap.Bridge(bridge)
 	if b == nil || e.gone[b.UUID] || e.flushed[b.UUID] {

@@ -1,0 +1,207 @@
+package ovs
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestValues lists values as databases write them.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]any{
+		`"x"`:                                  "x",
+		`5`:                                    int64(5),
+		`-9223372036854775808`:                 int64(-1 << 63),
+		`0.5`:                                  0.5,
+		`1e300`:                                1e300,
+		`true`:                                 true,
+		`["uuid","u"]`:                         UUID("u"),
+		`["named-uuid","n"]`:                   Named("n"),
+		`["set",[]]`:                           Set{},
+		`["set",["a","b"]]`:                    Set{"a", "b"},
+		`["set",[["uuid","u"]]]`:               Set{UUID("u")},
+		`["map",[]]`:                           Map{},
+		`["map",[["k","v"],[1,["uuid","u"]]]]`: Map{"k": "v", int64(1): UUID("u")},
+	} {
+		got, err := decode(json.RawMessage(raw))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s reads as %#v, %v; want %#v", raw, got, err, want)
+		}
+	}
+	for _, bad := range []string{``, `null`, `{}`, `[]`, `["set"]`, `["set",5]`, `["set",[["set",[]]]]`, `["set",[null]]`, `["map",[["k"]]]`,
+		`["map",[[["map",[]],1]]]`, `["uuid",5]`, `["what","x"]`, `[5,"x"]`, `["set",[],[]]`, `1e999`} {
+		if got, err := decode(json.RawMessage(bad)); err == nil {
+			t.Errorf("%s reads as %#v", bad, got)
+		}
+	}
+}
+
+// genAtom makes atoms as they come back: a real without a fraction would be an integer.
+func genAtom() *rapid.Generator[any] {
+	return rapid.OneOf(
+		rapid.Custom(func(t *rapid.T) any { return rapid.String().Draw(t, "text") }),
+		rapid.Custom(func(t *rapid.T) any { return rapid.Int64().Draw(t, "integer") }),
+		rapid.Custom(func(t *rapid.T) any { return float64(rapid.Int32().Draw(t, "real")) + 0.5 }),
+		rapid.Custom(func(t *rapid.T) any { return rapid.Bool().Draw(t, "truth") }),
+		rapid.Custom(func(t *rapid.T) any { return UUID(rapid.String().Draw(t, "uuid")) }),
+		rapid.Custom(func(t *rapid.T) any { return Named(rapid.String().Draw(t, "named")) }),
+	)
+}
+
+func genValue() *rapid.Generator[any] {
+	return rapid.OneOf(
+		genAtom(),
+		rapid.Custom(func(t *rapid.T) any { return Set(rapid.SliceOfN(genAtom(), 0, 5).Draw(t, "set")) }),
+		rapid.Custom(func(t *rapid.T) any { return Map(rapid.MapOfN(genAtom(), genAtom(), 0, 5).Draw(t, "map")) }),
+	)
+}
+
+// TestWrittenRowsReadTheSame writes any row and reads it back.
+func TestWrittenRowsReadTheSame(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		row := Row(rapid.MapOfN(rapid.StringN(1, 10, -1), genValue(), 0, 5).Draw(t, "row"))
+		raw, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Row
+		if err := json.Unmarshal(raw, &back); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		if !reflect.DeepEqual(back, row) {
+			t.Fatalf("%s reads as %#v, was %#v", raw, back, row)
+		}
+	})
+}
+
+// FuzzDecode shows that what can be read can be written, and reads the same again.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{`"x"`, `-5`, `0.5`, `true`, `["uuid","u"]`, `["set",["a",1]]`, `["map",[["k",["uuid","u"]]]]`, `["set",[["set",[]]]]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if !json.Valid(raw) {
+			return // the stream's decoder lets nothing else through
+		}
+		value, err := decode(json.RawMessage(raw))
+		if err != nil {
+			return
+		}
+		written, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decode(written)
+		if err != nil {
+			t.Fatalf("%s was written as %s: %v", raw, written, err)
+		}
+		if f, ok := value.(float64); ok { // which may have no fraction
+			if n, ok := again.(int64); ok && float64(n) == f {
+				return
+			}
+		}
+		if s, ok := value.(Set); ok && len(s) > 0 { // so may its elements
+			return
+		}
+		if _, ok := value.(Map); ok {
+			return
+		}
+		if !reflect.DeepEqual(value, again) {
+			t.Fatalf("%s reads as %#v, then as %#v", raw, value, again)
+		}
+	})
+}
+
+// realSchema is that of Open vSwitch itself.
+func realSchema(t testing.TB) *schema {
+	t.Helper()
+	raw, err := os.ReadFile("/usr/share/openvswitch/vswitch.ovsschema")
+	if err != nil {
+		t.Skipf("this test reads the schema of Open vSwitch: install openvswitch-switch (%v)", err)
+	}
+	s, err := readSchema(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// FuzzApply feeds a cache with two messages of changes, whatever they hold: it takes them or refuses them whole.
+func FuzzApply(f *testing.F) {
+	for _, seeds := range [][2]string{
+		{`{"Bridge":{"b":{"initial":{"name":"xapi0","ports":["uuid","p"],"external_ids":["map",[["k","v"]]]}}}}`,
+			`{"Bridge":{"b":{"modify":{"ports":["set",[["uuid","p"],["uuid","q"]]],"external_ids":["map",[["k","v"]]]}}}}`},
+		{`{"Interface":{"i":{"insert":{"ofport":-1,"error":"File exists"}}}}`, `{"Interface":{"i":{"delete":null}}}`},
+		{`{"Port":{"p":{"new":{"name":"x","tag":["set",[]]}}}}`, `{"Port":{"p":{"old":{"name":"x"}}}}`},
+		{`{"Open_vSwitch":{"o":{"insert":{"next_cfg":1.5,"ssl":["set",[]]}}}}`, `{"Open_vSwitch":{"o":{"modify":{"external_ids":5}}}}`},
+	} {
+		f.Add([]byte(seeds[0]), []byte(seeds[1]), true)
+	}
+	s := realSchema(f)
+	f.Fuzz(func(t *testing.T, first, second []byte, all bool) {
+		c := newCache()
+		c.schema = s
+		for _, raw := range [][]byte{first, second} {
+			before := c.snap
+			if err := c.apply(raw, all); err != nil && c.snap != before {
+				t.Fatalf("%v, and the snapshot is another", err)
+			}
+			c.snap.Bridge("xapi0")
+			for _, b := range c.snap.Bridges {
+				for _, p := range c.snap.PortsOf(b) {
+					c.snap.InterfaceOf(p)
+				}
+			}
+		}
+	})
+}
+
+// TestDifferences lists how columns change by what monitor_cond_since tells.
+func TestDifferences(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ was, difference, want string }{
+		"one value comes whole":      {`{"fail_mode":"secure"}`, `{"fail_mode":"standalone"}`, `{"fail_mode":"standalone"}`},
+		"an optional value goes":     {`{"fail_mode":"secure"}`, `{"fail_mode":["set",[]]}`, `{"fail_mode":["set",[]]}`},
+		"an element comes":           {`{"flood_vlans":1}`, `{"flood_vlans":["set",[2]]}`, `{"flood_vlans":["set",[1,2]]}`},
+		"an element goes":            {`{"flood_vlans":["set",[1,2]]}`, `{"flood_vlans":2}`, `{"flood_vlans":["set",[1]]}`},
+		"to a column that was empty": {`{}`, `{"flood_vlans":["set",[1,2]]}`, `{"flood_vlans":["set",[1,2]]}`},
+		"a key comes":                {`{}`, `{"external_ids":["map",[["k","v"]]]}`, `{"external_ids":["map",[["k","v"]]]}`},
+		"a key goes":                 {`{"external_ids":["map",[["k","v"],["l","w"]]]}`, `{"external_ids":["map",[["k","v"]]]}`, `{"external_ids":["map",[["l","w"]]]}`},
+		"a key has another value":    {`{"external_ids":["map",[["k","v"]]]}`, `{"external_ids":["map",[["k","w"]]]}`, `{"external_ids":["map",[["k","w"]]]}`},
+	} {
+		c := newCache()
+		c.schema = realSchema(t)
+		if err := c.apply(json.RawMessage(`{"Bridge":{"b":{"initial":`+tc.was+`}}}`), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.apply(json.RawMessage(`{"Bridge":{"b":{"modify":`+tc.difference+`}}}`), false); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var want Row
+		if err := json.Unmarshal([]byte(tc.want), &want); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.rows["Bridge"]["b"]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestUnknownColumnsAreTolerated reads a row of a newer switch.
+func TestUnknownColumnsAreTolerated(t *testing.T) {
+	t.Parallel()
+	c := newCache()
+	c.schema = realSchema(t)
+	if err := c.apply(json.RawMessage(`{"Bridge":{"b":{"initial":{"name":"x","colour":["set",["red"]]}}},"Paint":{"p":{"initial":{}}}}`), true); err != nil {
+		t.Fatal(err)
+	}
+	if c.snap.Bridge("x") == nil {
+		t.Fatal("there is no bridge")
+	}
+}
