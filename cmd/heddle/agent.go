@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
+	"heddle/internal/xen"
 )
 
 // agentConfig is what flags, environment and file say about a host's agents, as spelled.
@@ -42,6 +44,7 @@ type agentConfig struct {
 	policy           policyConfig
 	bgp              bgpConfig
 	dhcp             dhcpConfig
+	xen              xenConfig
 	log              logConfig
 }
 
@@ -55,7 +58,7 @@ func agentCommand() *cobra.Command {
   on the host     heddle agent --join TOKEN --tunnel-ip ADDRESS
 After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
 With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp tells other hosts its routes, and
---dhcp gives workloads their addresses.
+--dhcp gives workloads their addresses. With --xen it is a host of a XenAPI pool, with Open vSwitch.
 When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -82,6 +85,7 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 	c.policy.flags(f)
 	c.bgp.flags(f)
 	c.dhcp.flags(f)
+	c.xen.flags(f)
 	c.log.flags(f)
 	return cmd
 }
@@ -113,7 +117,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
 	}
-	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state)); err != nil {
+	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name)); err != nil {
 		return err
 	}
 	if c.dhcp.on {
@@ -134,11 +138,29 @@ func (c *agentConfig) run(ctx context.Context) error {
 	metrics := telemetry.NewMetrics(version)
 	waiting := &waitingList{}
 	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
+	ctx, startOver := context.WithCancelCause(ctx)
+	defer startOver(nil)
 	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{}),
-		felix: felix{environment, file}}
+		felix: felix{environment, file}, startOver: func() { startOver(errStartOver) }}
 	waiting.tasks = []task.Task{main}
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
-	return withRights(task.Run(ctx, health, main))
+	err = task.Run(ctx, health, main)
+	if err == nil && errors.Is(context.Cause(ctx), errStartOver) {
+		return startAgain()
+	}
+	return withRights(err)
+}
+
+// errStartOver ends the agents so that others begin in their place: what they reach the store with has changed.
+var errStartOver = errors.New("start over")
+
+// startAgain puts this program, called the same way, in the place of this process.
+func startAgain() error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("start %s again: %w", program, syscall.Exec(program, os.Args, os.Environ()))
 }
 
 // chooseRoles switches the overlay off beside another role, unless something says that this host has it.
@@ -168,6 +190,9 @@ func (c *agentConfig) others() []string {
 	if c.dhcp.on {
 		all = append(all, "dhcp")
 	}
+	if c.xen.on {
+		all = append(all, "xen")
+	}
 	return all
 }
 
@@ -189,6 +214,9 @@ func (c *agentConfig) cleanUp() error {
 			err = dhcp.Cleanup(o)
 		}
 		errs = append(errs, err)
+	}
+	if c.xen.on {
+		errs = append(errs, xen.Cleanup(xen.Options{OVSDB: c.xen.ovsdb}))
 	}
 	return errors.Join(errs...)
 }
@@ -220,6 +248,9 @@ func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
 // access finds this host's id and the way to the store: what is given on the command line, else what joining gave.
 func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Context) (*store.Etcd, error), err error) {
 	logStore := log.With("part", "store")
+	if joined, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
+		return c.asJoined(joined, logStore)
+	}
 	switch {
 	case c.serverData != "":
 		id, err = c.ownID()
@@ -243,6 +274,11 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 	} else if err != nil {
 		return "", nil, err
 	}
+	return c.asJoined(joined, logStore)
+}
+
+// asJoined is the way to the store of a host that has joined.
+func (c *agentConfig) asJoined(joined hosts.Credentials, logStore *slog.Logger) (id string, open func(context.Context) (*store.Etcd, error), err error) {
 	if joined.Name != c.name {
 		return "", nil, usagef("--name %s: this host joined as %s; give that name, or join again with another --state", c.name, joined.Name)
 	}
@@ -280,7 +316,9 @@ type agentTask struct {
 	metrics  *telemetry.Metrics
 	ready    chan struct{}
 	felix    felix
-	parts    atomic.Pointer[abreast] // once the store is open
+	// startOver ends all agents of this process, for others in their place.
+	startOver func()
+	parts     atomic.Pointer[abreast] // once the store is open
 }
 
 // String names the agents that are not ready, with what they wait for if they tell; else it is "agent".
@@ -313,13 +351,17 @@ func (t *agentTask) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	parts := newAbreast(t.agents(st)...)
+	agents, err := t.agents(st)
+	if err != nil {
+		return err
+	}
+	parts := newAbreast(agents...)
 	t.parts.Store(parts)
 	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{parts, t.ready})
 }
 
 // agents builds the agents of the chosen roles.
-func (t *agentTask) agents(st *store.Etcd) []task.Task {
+func (t *agentTask) agents(st *store.Etcd) ([]task.Task, error) {
 	var all []task.Task
 	if t.config.overlay {
 		a := overlay.New(overlay.Options{
@@ -338,7 +380,14 @@ func (t *agentTask) agents(st *store.Etcd) []task.Task {
 	if t.config.dhcp.on {
 		all = append(all, t.config.dhcp.agent(t, st))
 	}
-	return all
+	if t.config.xen.on {
+		a, err := t.config.xen.agent(t, st)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
 }
 
 // readyThen closes a channel when its task is ready.

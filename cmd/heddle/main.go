@@ -106,14 +106,14 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(), agentCommand(), dhcpAgentCommand(), xeCommand())
 	root.AddCommand(cli.Commands()...)
-	root.AddCommand(cli.DoctorCommand(cli.Check{
+	root.AddCommand(cli.DoctorCommand(append([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
 		Run: func(context.Context) error { return datapath.Probe() },
-	}, cli.Check{
+	}, {
 		Name: "nftables", For: "policy", Fix: "use a kernel with nf_tables, nf_conntrack and NAT (modules nf_tables, nft_chain_nat, nft_fib_inet, nft_log), and run as root",
 		Run: probeRules,
-	}, cli.Check{
+	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}))
+	}}, xenChecks()...)...))
 	return root
 }

@@ -140,7 +140,7 @@ func makeAuthority(certFile, keyFile string, now time.Time) error {
 func (a *Authority) PEM() []byte { return a.pem }
 
 // host signs a host's request with CN as its only name. Such a certificate lives as long as the authority: what ends it
-// is that etcd forgets its user.
+// is that etcd forgets its user. It is also good for what the host serves itself, to those who ask for it by that name.
 func (a *Authority) host(csrPEM []byte, cn string, now time.Time) ([]byte, error) {
 	block, _ := pem.Decode(csrPEM)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -158,7 +158,8 @@ func (a *Authority) host(csrPEM []byte, cn string, now time.Time) ([]byte, error
 		NotBefore:   now.Add(-clockSkew),
 		NotAfter:    a.cert.NotAfter,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{cn},
 	}, csr.PublicKey)
 }
 

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"heddle/internal/api/hosts"
+	"heddle/internal/cli"
+	"heddle/internal/store"
+	"heddle/internal/xen"
+)
+
+// xenConfig is what flags say about the agent of a pool's host.
+type xenConfig struct {
+	on         bool
+	ovsdb      string
+	datapath   string
+	address    string
+	interfaces []string
+	listen     string
+}
+
+func (c *xenConfig) flags(f *pflag.FlagSet) {
+	f.BoolVar(&c.on, "xen", false, "make this host one of a XenAPI pool: its networks' bridges are made in Open vSwitch")
+	f.StringVar(&c.ovsdb, "xen-ovsdb", xen.DefaultOVSDB, "`address` of this host's Open vSwitch database: unix:PATH or tcp:HOST:PORT")
+	f.StringVar(&c.datapath, "xen-datapath", "", "`datapath_type` of bridges: system or netdev (default netdev where the kernel has no Open vSwitch)")
+	f.StringVar(&c.address, "xen-address", "", "IP `address` by which the pool knows this host (default that of the interface with the default route, else the first)")
+	f.StringSliceVar(&c.interfaces, "xen-interface", nil, "`names` of interfaces that are PIFs beside network cards, joined by commas; * and ? stand for any characters")
+	f.StringVar(&c.listen, "xen-ovsdb-listen", "", "`address` on which Open vSwitch's database listens for tunnel controllers, port 6640, by TLS with this host's certificate (default none)")
+}
+
+// poolState is where credentials lie that a host got when it was told to join another pool; they count before all others.
+func poolState(state string) string { return filepath.Join(state, "pool") }
+
+// options are the agent's, of a host with this name and state directory.
+func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
+	o := xen.Options{HostID: id, HostName: name, Version: version, Address: c.address, OVSDB: c.ovsdb, Datapath: c.datapath, Interfaces: c.interfaces}
+	if c.listen == "" {
+		return o, nil
+	}
+	address, err := netip.ParseAddr(c.listen)
+	if err != nil {
+		return o, usagef("--xen-ovsdb-listen %q: want an IP address of this host", c.listen)
+	}
+	joined, err := joinedPool(state)
+	if errors.Is(err, hosts.ErrNotJoined) {
+		return o, usagef("--xen-ovsdb-listen: a host has a certificate once it has joined: run `heddle host token` on the server and give its token with --join")
+	} else if err != nil {
+		return o, err
+	}
+	o.Listen = &xen.Listen{Address: address, Certificate: joined.CertFile, Key: joined.KeyFile, CA: joined.CAFile}
+	for _, file := range []*string{&o.Listen.Certificate, &o.Listen.Key, &o.Listen.CA} {
+		if *file, err = filepath.Abs(*file); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// joinedPool are the credentials of the pool that the host is in: the one it was told to join, else the first.
+func joinedPool(state string) (hosts.Credentials, error) {
+	joined, err := hosts.Load(poolState(state))
+	if errors.Is(err, hosts.ErrNotJoined) {
+		return hosts.Load(state)
+	}
+	return joined, err
+}
+
+// check reads what can be wrong without the store.
+func (c *xenConfig) check(name string) error {
+	if !c.on {
+		return nil
+	}
+	plain := *c
+	plain.listen = ""
+	o, err := plain.options("any", name, "")
+	if err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// agent builds the agent of a pool's host.
+func (c *xenConfig) agent(t *agentTask, st *store.Etcd) (*xen.Agent, error) {
+	o, err := c.options(t.id, t.config.name, t.config.state)
+	if err != nil {
+		return nil, err
+	}
+	o.Store, o.Log, o.Move = st, t.log.With("part", "xen"), t.move
+	a := xen.New(o)
+	t.metrics.Register(a.Metrics)
+	return a, nil
+}
+
+// move joins another pool by a token; startOver has this process's agents begin anew there.
+func (t *agentTask) move(ctx context.Context, token string) (startOver func(), err error) {
+	_, err = hosts.Join(ctx, token, hosts.JoinOptions{Name: t.config.name, StateDir: poolState(t.config.state), AllowPlain: t.config.joinPlain})
+	if err != nil {
+		return nil, err
+	}
+	return t.startOver, nil
+}
+
+// xenChecks are what a pool's host needs, for heddle doctor.
+func xenChecks() []cli.Check {
+	const who, install = "agent --xen", "apt-get install openvswitch-switch"
+	return []cli.Check{
+		{Name: "program ovs-vswitchd", For: who, Optional: true, Fix: install, Run: probeVersion("ovs-vswitchd")},
+		{Name: "program ovsdb-server", For: who, Optional: true, Fix: install, Run: probeVersion("ovsdb-server")},
+		{Name: "Open vSwitch runs", For: who, Optional: true, Fix: "systemctl enable --now openvswitch-switch", Run: func(ctx context.Context) error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(xen.DefaultOVSDB, "unix:"))
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}},
+		{Name: "Open vSwitch in the kernel", For: who + ": fast bridges", Optional: true, Fix: "use a kernel with the module openvswitch; without it bridges are made in user space, which is slower",
+			Run: func(context.Context) error {
+				_, err := os.Stat("/sys/module/openvswitch")
+				if err == nil {
+					return nil
+				}
+				if out, err := exec.Command("modprobe", "--dry-run", "openvswitch").CombinedOutput(); err != nil {
+					return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+				}
+				return nil
+			}},
+	}
+}
+
+// probeVersion says whether a program is there and starts.
+func probeVersion(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := exec.CommandContext(ctx, name, "--version").Output()
+		return err
+	}
+}
