@@ -381,7 +381,7 @@ func TestFollower(t *testing.T) {
 			}
 			return rapid.SampledFrom(refs[class]).Draw(rt, class)
 		}
-		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+		for range rapid.IntRange(1, 15).Draw(rt, "steps") {
 			switch class := rapid.SampledFrom(classes).Draw(rt, "class"); rapid.IntRange(0, 4).Draw(rt, "step") {
 			case 0:
 				follow()

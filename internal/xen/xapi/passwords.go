@@ -18,30 +18,41 @@ const (
 	hashMemory  = 19 << 10 // KiB
 	hashPasses  = 2
 	hashThreads = 1
-	hashSalt    = 16 // bytes
-	hashKey     = 32 // bytes
-	maxPassword = 4096
+	hashSalt    = 16   // bytes
+	hashKey     = 32   // bytes
+	maxPassword = 4096 // bytes
+	maxWaiting  = 128  // log-ins at once; more would only wait longer than a client does
 )
 
-var errBadHash = errors.New("the stored hash of the password cannot be read")
+var (
+	errBadHash = errors.New("the stored hash of the password cannot be read")
+	errBusy    = errors.New("too many clients log in at once; try again")
+)
 
 // passwords checks passwords, a few at a time: each takes memory, and anyone may ask.
 type passwords struct {
-	slots  chan struct{}
-	nobody string // looks like a hash, and no password has it: checked for accounts that do not exist
+	slots   chan struct{}
+	waiting chan struct{}
+	nobody  string // looks like a hash, and no password has it: checked for accounts that do not exist
 }
 
 func newPasswords() *passwords {
 	salt, key := make([]byte, hashSalt), make([]byte, hashKey)
 	_, _ = rand.Read(salt) // never fails (crypto/rand)
 	_, _ = rand.Read(key)
-	return &passwords{slots: make(chan struct{}, runtime.GOMAXPROCS(0)), nobody: encodeHash(salt, key)}
+	return &passwords{slots: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxWaiting), nobody: encodeHash(salt, key)}
 }
 
 // check says whether the password belongs to the hash; "" is no password's, and to find that out takes as long.
 func (p *passwords) check(ctx context.Context, hash, password string) (bool, error) {
 	if len(password) > maxPassword {
 		return false, nil
+	}
+	select {
+	case p.waiting <- struct{}{}:
+		defer func() { <-p.waiting }()
+	default:
+		return false, errBusy
 	}
 	select {
 	case p.slots <- struct{}{}:

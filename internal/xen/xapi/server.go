@@ -81,6 +81,7 @@ func New(o Options) *Server {
 	s.replica.OnChange(s.journal.note)
 	s.replica.OnChange(s.bell.ring)
 	s.replica.OnChange(s.noteTasks)
+	s.replica.OnChange(s.noteMembership)
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/store/replica"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -91,6 +92,23 @@ func (l *sessions) end(one *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drop(one)
+}
+
+// noteMembership ends all sessions once this pool's host has joined another: their clients log in again and are sent there.
+func (s *Server) noteMembership(u replica.Update) {
+	for _, c := range u.Changed {
+		if c.Source == objects.Memberships.Name() && c.New != nil {
+			s.sessions.endAll()
+		}
+	}
+}
+
+func (l *sessions) endAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, one := range l.byRef {
+		l.drop(one)
+	}
 }
 
 // use finds a session that a call names, and notes that it is used.

@@ -209,6 +209,10 @@ func TestCoordinatorElsewhere(t *testing.T) {
 	if got := c.fails("HOST_IS_SLAVE", "session.login_with_password", "root", "whatever"); got[0] != "192.0.2.7" {
 		t.Error(got)
 	}
+	eventually(t, "sessions end", func() bool {
+		_, err := c.call("pool.get_all")
+		return err != nil && strings.HasPrefix(err.Error(), "SESSION_INVALID")
+	})
 }
 
 // TestRoles: who may do what, tunnel.status above all.
