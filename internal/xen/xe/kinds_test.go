@@ -1,6 +1,7 @@
 package xe
 
 import (
+	"strings"
 	"testing"
 
 	"heddle/internal/xen/model"
@@ -38,8 +39,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestCommands: no command is there twice, and the common ones are there.
-func TestCommands(t *testing.T) {
+// TestCommandTable: no command is there twice, and the common ones are there.
+func TestCommandTable(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, c := range commands() {
@@ -54,6 +55,26 @@ func TestCommands(t *testing.T) {
 	for _, name := range common {
 		if !seen[name] {
 			t.Errorf("%s is not there", name)
+		}
+	}
+}
+
+// TestRequired: what a command cannot do without is asked for before anybody is.
+func TestRequired(t *testing.T) {
+	t.Parallel()
+	for _, c := range commands() {
+		for i, key := range c.required {
+			words := []string{c.name, "server=192.0.2.1"}
+			for j, other := range c.required {
+				if j != i {
+					words = append(words, other+"=x")
+				}
+			}
+			var out, errs strings.Builder
+			code := Run(t.Context(), words, Environment{Out: &out, Err: &errs})
+			if want := "Required parameter not found: " + key + "\nFor usage run: 'xe help'\n"; code != 1 || errs.String() != want || out.Len() != 0 {
+				t.Errorf("%s: exit code %d, %q and %q, want 1, %q", words, code, out.String(), errs.String(), want)
+			}
 		}
 	}
 }

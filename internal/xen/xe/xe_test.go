@@ -2,9 +2,12 @@ package xe_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,7 +35,7 @@ func scripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			e.Setenv("XE_EXTRA_ARGS", "")
 			return setup(e)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"xe": run, "capture": capture},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"xe": run, "capture": capture, "simulated": control},
 	})
 }
 
@@ -64,10 +67,16 @@ func TestFormat(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(stillLife(t))
 	t.Cleanup(s.Close)
+	secure := httptest.NewUnstartedServer(stillLife(t))
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that xe breaks off
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
 	scripts(t, "format", func(e *testscript.Env) error {
-		_, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "http://"), ":")
-		e.Setenv("PORT", port)
-		e.Setenv("XE_EXTRA_ARGS", "nossl=true,password=secret,port="+port)
+		e.Setenv("XE_EXTRA_ARGS", "nossl=true,password=secret,port="+port(s.URL))
+		e.Setenv("TLS", "nossl=false,password=secret,port="+port(secure.URL))
+		sum := sha256.Sum256(secure.Certificate().Raw)
+		e.Setenv("FINGERPRINT", hex.EncodeToString(sum[:]))
+		e.Setenv("TLS_PORT", port(secure.URL))
 		return nil
 	})
 }
