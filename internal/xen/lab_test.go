@@ -3,8 +3,6 @@ package xen
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -58,6 +56,8 @@ type lab struct {
 	st    *store.Etcd
 	db    *records.DB
 	hosts []*host
+	// closeStore stops the store; its data stays.
+	closeStore func()
 }
 
 // host is one of them. Its switch is looked at from outside.
@@ -76,14 +76,8 @@ func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
 	network := nettest.OVSForTest(t, hosts)
 	l := &lab{t: t, dir: t.TempDir()}
-	l.st = storetest.Open(t, l.dir)
-	rep := replica.New(l.st, replica.Options{Watch: "/heddle/xen/"}, objects.Tables()...)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- rep.Run(ctx) }()
-	t.Cleanup(func() { stop(); <-done })
-	l.db = records.NewDB(l.st, rep)
-	<-rep.Ready()
+	l.openStore()
+	t.Cleanup(func() { l.closeStore() })
 	l.write(func(tx *records.Tx) error { return objects.Table("pool").Put(tx, l.object("pool", nil)) })
 	for _, o := range network.Hosts() {
 		id := uuid.NewString()
@@ -104,6 +98,28 @@ func newLab(t testing.TB, hosts int) *lab {
 		l.hosts = append(l.hosts, h)
 	}
 	return l
+}
+
+// openStore starts the store over the lab's data, and a copy of it.
+func (l *lab) openStore() {
+	l.t.Helper()
+	st, err := store.Open(l.t.Context(), store.Options{Embedded: &store.Embedded{DataDir: l.dir, Tick: 10 * time.Millisecond, NoFsync: true}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	rep := replica.New(st, replica.Options{Watch: "/heddle/xen/"}, objects.Tables()...)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- rep.Run(ctx) }()
+	l.st, l.db = st, records.NewDB(st, rep)
+	l.closeStore = func() {
+		l.closeStore = func() {}
+		stop()
+		if err := errors.Join(<-done, st.Close()); err != nil {
+			l.t.Error(err)
+		}
+	}
+	<-rep.Ready()
 }
 
 // start runs the host's agent as a process in its namespace.
@@ -249,5 +265,40 @@ func (h *host) vsctl(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-var _ = fmt.Sprint
-var _ io.Writer = (*nettest.Log)(nil)
+// vm makes a VM that runs on the host, with a VIF on the network; its device is not there yet.
+func (h *host) vm(domid int64, network *objects.Object) (vm, vif *objects.Object) {
+	h.lab.t.Helper()
+	vm = h.lab.object("VM", model.Record{"name_label": "vm", "resident_on": h.ref, "domid": domid, "power_state": "Running"})
+	vif = h.lab.object("VIF", model.Record{"VM": vm.Ref, "network": network.Ref, "device": "0", "MAC": "02:00:00:00:00:0a", "currently_attached": true})
+	h.lab.write(func(tx *records.Tx) error {
+		return errors.Join(objects.Table("VM").Put(tx, vm), objects.Table("VIF").Put(tx, vif))
+	})
+	return vm, vif
+}
+
+// plug makes a VM's device: the other end of a namespace's eth0 with that address.
+func (h *host) plug(device, name, address string) *nettest.Namespace {
+	h.lab.t.Helper()
+	space, port, err := h.Machine(name, address)
+	if err != nil {
+		h.lab.t.Fatal(err)
+	}
+	h.Space.MustIP(h.lab.t, "link set "+port+" down", "link set "+port+" name "+device, "link set "+device+" up")
+	return space
+}
+
+// reaches pings until an answer comes.
+func (l *lab) reaches(from *nettest.Namespace, address string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	if err := from.Reach(ctx, address); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// logged waits until the agent's log has a text.
+func (h *host) logged(text string) {
+	h.lab.t.Helper()
+	h.lab.until(h.Name+" to log "+text, func() bool { return strings.Contains(h.log.String(), text) })
+}
