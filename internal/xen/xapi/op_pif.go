@@ -76,7 +76,7 @@ func forgettable(tx *records.Tx, pif *objects.Object) error {
 	case tunnelOf(tx, pif.Ref) != nil || first(tx, "tunnel", "transport_PIF", pif.Ref) != nil:
 		return model.PIFTunnelStillExists(pif.Ref)
 	}
-	if vif := user(tx, pif); vif != nil && pif.Bool("currently_attached") {
+	if vif := vifOn(tx, pif); vif != nil && pif.Bool("currently_attached") {
 		return model.VIFInUse(pif.Text("network"), vif.Ref)
 	}
 	return nil

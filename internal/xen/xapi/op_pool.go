@@ -25,6 +25,8 @@ type Hosts struct {
 	Invite func(ctx context.Context, name string) (token string, err error)
 	// Expel takes away what a host of that id may do in the store, and what it reported; nil: its reports are ignored.
 	Expel func(ctx context.Context, id string) error
+	// URL is where the pool at an address given to pool.join answers; nil, or an answer of "": as addresses say themselves.
+	URL func(address string) string
 	// TLS is how pool.join knows the pool that it is to join; nil: by the system's certificate authorities.
 	TLS *tls.Config
 }
@@ -117,7 +119,7 @@ func joinable(r records.Reader) (*objects.Object, *objects.HostReport, error) {
 func (c *call) logInAt(address, user, password string) (*client.Session, error) {
 	limited, cancel := context.WithTimeout(c.ctx, orderTimeout)
 	defer cancel()
-	s, err := client.Dial(limited, client.Options{URL: poolURL(address), User: user, Password: password, TLS: c.server.opts.Hosts.TLS, Originator: "pool.join"})
+	s, err := client.Dial(limited, client.Options{URL: c.server.opts.Hosts.poolURL(address), User: user, Password: password, TLS: c.server.opts.Hosts.TLS, Originator: "pool.join"})
 	if known := (*model.Error)(nil); err != nil && !errors.As(err, &known) {
 		c.server.opts.Log.Warn("the pool to join does not answer", "address", address, "error", err)
 		return nil, model.CannotContactHost(address)
@@ -129,7 +131,12 @@ func (c *call) logInAt(address, user, password string) (*client.Session, error) 
 const tlsPort, plainPort = "8443", "8080"
 
 // poolURL is where a pool answers: an address with or without a port, or a URL.
-func poolURL(address string) string {
+func (h *Hosts) poolURL(address string) string {
+	if h.URL != nil {
+		if known := h.URL(address); known != "" {
+			return known
+		}
+	}
 	if strings.Contains(address, "://") {
 		return address
 	}

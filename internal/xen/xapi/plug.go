@@ -110,7 +110,7 @@ func falling(r records.Reader, pif *objects.Object) ([]*objects.Object, error) {
 		alone(tx, pif.Ref)
 		alone(tx, pif.Text("network"))
 	}
-	if vif := user(r, pif); vif != nil {
+	if vif := vifOn(r, pif); vif != nil {
 		return nil, model.VIFInUse(pif.Text("network"), vif.Ref)
 	}
 	if pif.Bool("disallow_unplug") {
@@ -131,8 +131,8 @@ func falling(r records.Reader, pif *objects.Object) ([]*objects.Object, error) {
 	return append(all, pif), nil
 }
 
-// user is a VIF of a VM on the PIF's host, attached to its network; nil: there is none.
-func user(r records.Reader, pif *objects.Object) *objects.Object {
+// vifOn is a VIF of a VM on the PIF's host, attached to its network; nil: there is none.
+func vifOn(r records.Reader, pif *objects.Object) *objects.Object {
 	for vif := range objects.Table("VIF").By(r, "network", pif.Text("network")) {
 		vm, ok := objects.Table("VM").Peek(r, vif.Text("VM"))
 		if ok && vif.Bool("currently_attached") && vm.Text("resident_on") == pif.Text("host") {
