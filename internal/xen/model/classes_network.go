@@ -77,7 +77,7 @@ var pifClass = Class{
 		{Name: "unplug", Doc: "Detach it; of a transport, unplug the access PIFs above it first. The bridge of an access PIF goes.",
 			Params: self("PIF"), Async: true, Errors: unplugErrors},
 		{Name: "forget", Doc: "Remove the record of a physical interface.",
-			Params: self("PIF"), Async: true, Errors: []string{"PIF_IS_MANAGEMENT_INTERFACE", "PIF_ALREADY_BONDED", "PIF_VLAN_STILL_EXISTS", "PIF_TUNNEL_STILL_EXISTS"}},
+			Params: self("PIF"), Async: true, Errors: forgetErrors},
 		{Name: "scan", Doc: "Make PIFs for the host's interfaces that have none.",
 			Params: []Param{need("host", ref("host"))}, Async: true, Errors: []string{"HOST_OFFLINE"}},
 		{Name: "introduce", Doc: "Make the PIF of an interface that the host has, on a new network.",
@@ -95,16 +95,19 @@ var pifClass = Class{
 			Params: append(self("PIF"), need("value", truth))},
 		{Name: "set_property", Doc: "Set one of its properties.",
 			Params: append(self("PIF"), need("name", text), need("value", text)), Async: true, Errors: []string{"INVALID_VALUE"}},
-		{Name: "db_introduce", Doc: "Make a record alone; the host is not asked.",
-			Params: pifRecord, Result: ref("PIF"), Async: true, Errors: []string{"MAC_INVALID", "DUPLICATE_PIF_DEVICE_NAME"}},
+		{Name: "db_introduce", Doc: "Make a record alone; the host is not asked, and what it reports counts.",
+			Params: pifRecord, Result: ref("PIF"), Async: true, Errors: []string{"MAC_INVALID", "INVALID_VALUE", "VLAN_TAG_INVALID", "NETWORK_ALREADY_CONNECTED", "DUPLICATE_PIF_DEVICE_NAME"}},
 		{Name: "db_forget", Doc: "Remove a record alone; the host is not asked.",
-			Params: self("PIF"), Async: true, Errors: []string{"PIF_TUNNEL_STILL_EXISTS"}},
+			Params: self("PIF"), Async: true, Errors: forgetErrors},
 		{Name: "create_VLAN", Doc: "Make a VLAN on the device of a host. Deprecated: use VLAN.create.",
 			Params: []Param{need("device", text), need("network", ref("network")), need("host", ref("host")), need("VLAN", number)}, Result: ref("PIF"), Async: true, Errors: vlanErrors},
 		{Name: "destroy", Doc: "Remove a VLAN's PIF and the VLAN. Deprecated: use VLAN.destroy.",
-			Params: self("PIF"), Async: true, Errors: append([]string{"PIF_IS_PHYSICAL"}, unplugErrors...)},
+			Params: self("PIF"), Async: true, Errors: append([]string{"PIF_IS_PHYSICAL", "IS_TUNNEL_ACCESS_PIF", "PIF_TUNNEL_STILL_EXISTS"}, unplugErrors...)},
 	},
 }
+
+// forgetErrors are what PIF.forget may answer, in the order of its checks.
+var forgetErrors = []string{"PIF_IS_MANAGEMENT_INTERFACE", "PIF_ALREADY_BONDED", "PIF_VLAN_STILL_EXISTS", "PIF_TUNNEL_STILL_EXISTS", "VIF_IN_USE"}
 
 // pifRecord is what PIF.db_introduce takes, in order: all that a record needs from the first to the management flag.
 var pifRecord = []Param{

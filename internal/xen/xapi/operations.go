@@ -10,7 +10,7 @@ import (
 func operations() map[string]handler {
 	all := map[string]handler{}
 	for _, class := range []map[string]handler{
-		tunnelMessages(), pifMessages(), networkMessages(), vlanMessages(), bondMessages(), vifMessages(), vmMessages(), hostMessages(), poolMessages(),
+		tunnelMessages(), pifMessages(), pifRecordMessages(), networkMessages(), vlanMessages(), bondMessages(), vifMessages(), vmMessages(), hostMessages(), poolMessages(),
 	} {
 		maps.Copy(all, class)
 	}
