@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"heddle/internal/cli"
 	"heddle/internal/xen/xe"
@@ -28,7 +33,7 @@ xe help --all lists the commands.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			home, _ := os.UserHomeDir() // without one there is no ~/.xe
 			code := xe.Run(cmd.Context(), args, xe.Environment{
-				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, rootPasswordFile),
+				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, rootPasswordFile), AskPassword: passwordPrompt(),
 				Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			})
 			if code != 0 {
@@ -36,5 +41,35 @@ xe help --all lists the commands.`,
 			}
 			return nil
 		},
+	}
+}
+
+// passwordPrompt asks for a password at the terminal, without showing it; nil when there is none.
+func passwordPrompt() func(context.Context) (string, error) {
+	fd := int(os.Stdin.Fd())
+	shown, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil
+	}
+	return func(ctx context.Context) (string, error) {
+		fmt.Fprint(os.Stderr, "Password: ")
+		defer fmt.Fprintln(os.Stderr)
+		hidden := *shown
+		hidden.Lflag &^= unix.ECHO
+		if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
+			return "", err
+		}
+		defer unix.IoctlSetTermios(fd, unix.TCSETS, shown)
+		typed := make(chan string, 1)
+		go func() {
+			line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // what there is until the end of input
+			typed <- strings.TrimRight(line, "\r\n")
+		}()
+		select {
+		case password := <-typed:
+			return password, nil
+		case <-ctx.Done(): // whoever sits there gave up: the process ends, and the reading with it
+			return "", context.Cause(ctx)
+		}
 	}
 }

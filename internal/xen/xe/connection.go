@@ -74,7 +74,7 @@ func fileSettings(home string) (map[string]string, error) {
 }
 
 // connectionOf checks settings.
-func connectionOf(s map[string]string, env Environment) (connection, error) {
+func connectionOf(ctx context.Context, s map[string]string, env Environment) (connection, error) {
 	c := connection{server: s["server"], port: s["port"], user: s["username"], password: s["password"], plain: isTrue(s["nossl"]),
 		trust: client.Trust{CAFile: s["ca"], Fingerprint: s["fingerprint"]}}
 	if c.server == "" {
@@ -90,8 +90,17 @@ func connectionOf(s map[string]string, env Environment) (connection, error) {
 	if c.user == "" {
 		c.user = defaultUser
 	}
-	if _, given := s["password"]; !given && s["passwordfile"] == "" && c.user == defaultUser && client.Loopback(c.server) {
+	if _, given := s["password"]; given || s["passwordfile"] != "" {
+		return c, nil
+	}
+	if c.user == defaultUser && client.Loopback(c.server) {
 		c.password = ownPassword(env.RootPasswordFile)
+	}
+	if c.password == "" && env.AskPassword != nil {
+		var err error
+		if c.password, err = env.AskPassword(ctx); err != nil {
+			return c, fmt.Errorf("password: %w", err)
+		}
 	}
 	return c, nil
 }
@@ -152,7 +161,7 @@ func (c connection) dial(ctx context.Context) (*client.Session, error) {
 		if err == nil {
 			return s, nil
 		}
-		if err = c.explain(u, err); !isRefused(err) {
+		if err = explain(u, err); !isRefused(err) {
 			return nil, err
 		}
 		if unreachable == nil {
@@ -168,17 +177,19 @@ func isRefused(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// explain makes one line of why a pool cannot be used, naming its address.
-func (c connection) explain(at string, err error) error {
+// explain makes one line of why a pool cannot be used, naming the address: the one that was asked, which may be that of
+// the coordinator that a host named.
+func explain(at string, err error) error {
 	if client.Code(err) != "" {
 		return err
 	}
 	why := err
 	var request *url.Error
 	if errors.As(err, &request) {
-		why = request.Err
+		at, why = request.URL, request.Err
 	}
 	_, place, _ := strings.Cut(at, "://")
+	place, _, _ = strings.Cut(place, "/")
 	if print := client.Presented(err); print != "" {
 		return fmt.Errorf("cannot connect to %s: %w; if the fingerprint of its own certificate is %s, say fingerprint=%s, here or in ~/.xe, or name its authority with ca=FILE", place, why, print, print)
 	}

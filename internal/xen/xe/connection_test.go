@@ -1,6 +1,7 @@
 package xe
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -58,13 +59,19 @@ func TestConnection(t *testing.T) {
 		"a file":           {map[string]string{"passwordfile": two}, connection{server: "127.0.0.1", user: "admin", password: "se cret "}},
 		"no TLS, and more": {map[string]string{"nossl": "true", "port": "80", "ca": "/x", "fingerprint": "f", "password": "p"}, connection{server: "127.0.0.1", port: "80", user: "root", password: "p", plain: true, trust: client.Trust{CAFile: "/x", Fingerprint: "f"}}},
 	} {
-		got, err := connectionOf(c.settings, env)
+		got, err := connectionOf(t.Context(), c.settings, env)
 		if diff := cmp.Diff(c.want, got, whole); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
 	}
+	env.AskPassword = func(context.Context) (string, error) { return "typed", nil }
+	for user, want := range map[string]string{"root": "local", "admin": "typed"} {
+		if got, err := connectionOf(t.Context(), map[string]string{"username": user}, env); err != nil || got.password != want {
+			t.Errorf("%s, who may be asked: %q, %v, want %q", user, got.password, err, want)
+		}
+	}
 	for _, text := range []string{"", "admin", "\nsecret\n"} {
-		if _, err := connectionOf(map[string]string{"passwordfile": write(t, dir, "bad", text)}, env); err == nil {
+		if _, err := connectionOf(t.Context(), map[string]string{"passwordfile": write(t, dir, "bad", text)}, env); err == nil {
 			t.Errorf("a password file %q is taken", text)
 		}
 	}

@@ -17,9 +17,10 @@ import (
 
 // Environment is where xe runs.
 type Environment struct {
-	Home             string // of ~/.xe; "" for none
-	ExtraArgs        string // XE_EXTRA_ARGS
-	RootPasswordFile string // where a server on this machine keeps root's password; used when none is given
+	Home             string                                // of ~/.xe; "" for none
+	ExtraArgs        string                                // XE_EXTRA_ARGS
+	RootPasswordFile string                                // where a server on this machine keeps root's password; used when none is given
+	AskPassword      func(context.Context) (string, error) // asks who sits there for a password that is given nowhere; nil: nobody does
 	Version          string
 	Out, Err         io.Writer
 }
@@ -101,7 +102,7 @@ func (x *run) connect(ctx context.Context, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	conn, err := connectionOf(set, x.env)
+	conn, err := connectionOf(ctx, set, x.env)
 	if err != nil {
 		return err
 	}
