@@ -210,8 +210,12 @@ func (s *scanner) mixedText() (string, error) {
 				return "", err
 			}
 			out = append(out, s.b[start:s.pos-len("]]>")]...)
-		case s.at("<!--") || s.at("<?"):
-			if err := s.skip(); err != nil {
+		case s.at("<!--"):
+			if err := s.past("-->"); err != nil {
+				return "", err
+			}
+		case s.at("<?"):
+			if err := s.past("?>"); err != nil {
 				return "", err
 			}
 		case c == '<':
