@@ -18,9 +18,6 @@ import (
 // xeName is the name by which scripts call the command line of the XenAPI.
 const xeName = "xe"
 
-// rootPasswordFile is where `heddle xapi` keeps the password that it made for root, in its data directory.
-const rootPasswordFile = "xapi-root-password"
-
 func xeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   xeName + " COMMAND [KEY=VALUE…]",
@@ -33,7 +30,7 @@ xe help --all lists the commands.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			home, _ := os.UserHomeDir() // without one there is no ~/.xe
 			code := xe.Run(cmd.Context(), args, xe.Environment{
-				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, rootPasswordFile), AskPassword: passwordPrompt(),
+				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, "xapi-root-password"), AskPassword: passwordPrompt(),
 				Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			})
 			if code != 0 {
