@@ -166,6 +166,8 @@ func (b *bridges) difference(edit *ovs.Edit, s *ovs.Snapshot, w wanted, known bo
 	}
 	if l := b.agent.opts.Listen; l != nil {
 		try("listen", l.edit(edit))
+	} else {
+		edit.KeepManagers()
 	}
 	return errors.Join(errs...)
 }

@@ -29,10 +29,15 @@ func Cleanup(o Options) error {
 		return nil
 	}
 	defer sw.Close()
-	edit := ovs.NewEdit(sw.Snapshot(), mark)
-	err = sweep(edit, sw.Snapshot(), func(string) bool { return false })
+	s := sw.Snapshot()
+	edit := ovs.NewEdit(s, mark)
+	err = sweep(edit, s, func(string) bool { return false })
 	edit.KeepManagers()
-	if ops := edit.Ops(); len(ops) > 0 {
+	ops := edit.Ops()
+	if ssl := s.SSLs[s.Root.SSL]; ssl != nil && marked(ssl.ExternalIDs) {
+		ops = append(ops, ovs.Update(ovs.Database, nil, ovs.Row{"ssl": ovs.Set{}}))
+	}
+	if len(ops) > 0 {
 		_, _, applied := sw.Apply(ctx, ops...)
 		if errors.Is(applied, ovs.ErrNotApplied) {
 			applied = nil // the switch will find it so when it runs again

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -301,4 +302,13 @@ func (l *lab) reaches(from *nettest.Namespace, address string) {
 func (h *host) logged(text string) {
 	h.lab.t.Helper()
 	h.lab.until(h.Name+" to log "+text, func() bool { return strings.Contains(h.log.String(), text) })
+}
+
+// dial connects from inside the host's namespace.
+func (h *host) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = h.Space.Do(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
 }
