@@ -57,7 +57,7 @@ func document() string {
 		writeClass(&b, c)
 	}
 	b.WriteString("\n## Errors\n\n| code | parameters | meaning |\n| --- | --- | --- |\n")
-	for _, e := range Errors() {
+	for _, e := range errorCodes {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", e.Code, errorParams(e), e.Text)
 	}
 	return b.String()

@@ -1,6 +1,6 @@
 package model
 
-// errorCodes are all that the server answers, with the names that xe gives to their parameters.
+// errorCodes are all errors known to the model, by subject, with the names that xe gives to their parameters.
 var errorCodes = []ErrorCode{
 	// Calls and values.
 	{Code: "HANDLE_INVALID", Text: "An object that the call speaks of does not exist, or does no more.", Params: []ErrorParam{{Name: "class"}, {Name: "handle"}}},
@@ -21,7 +21,6 @@ var errorCodes = []ErrorCode{
 	{Code: "RBAC_PERMISSION_DENIED", Text: "The role of this account does not allow the call.", Params: []ErrorParam{{Name: "permission"}, {Name: "message"}}},
 	{Code: "EVENTS_LOST", Text: "The server no longer has all events since the last; read everything again."},
 	{Code: "EVENT_FROM_TOKEN_PARSE_FAILURE", Text: "The token is not one that event.from gave.", Params: []ErrorParam{{Name: "token"}}},
-	{Code: "EVENT_SUBSCRIPTION_PARSE_FAILURE", Text: "The server cannot make out which events are wanted.", Params: []ErrorParam{{Name: "subscription"}}},
 	// Tunnels and other PIFs.
 	{Code: "OPENVSWITCH_NOT_ACTIVE", Text: "The host's network backend is not Open vSwitch, which tunnels need."},
 	{Code: "TRANSPORT_PIF_NOT_CONFIGURED", Text: "The tunnel's transport PIF has no IP configuration; give it one with PIF.reconfigure_ip.", Params: []ErrorParam{{"PIF", "PIF"}}},
@@ -50,7 +49,6 @@ var errorCodes = []ErrorCode{
 	{Code: "NETWORK_UNMANAGED", Text: "The network is not managed by the pool.", Params: []ErrorParam{{"network", "network"}}},
 	{Code: "NETWORK_CONTAINS_PIF", Text: "The network still has PIFs; destroy their tunnels and VLANs first.", Params: []ErrorParam{{"pifs", "PIF"}}, Many: true},
 	{Code: "NETWORK_CONTAINS_VIF", Text: "VIFs are still attached to the network.", Params: []ErrorParam{{"vifs", "VIF"}}, Many: true},
-	{Code: "NETWORK_INCOMPATIBLE_WITH_TUNNEL", Text: "The network cannot be a tunnel's.", Params: []ErrorParam{{"network", "network"}}},
 	{Code: "BRIDGE_NAME_EXISTS", Text: "Another network has a bridge of this name.", Params: []ErrorParam{{Name: "bridge"}}},
 	{Code: "VIF_IN_USE", Text: "A running VM uses the network through this VIF.", Params: []ErrorParam{{"network", "network"}, {"VIF", "VIF"}}},
 	{Code: "DEVICE_ALREADY_EXISTS", Text: "The VM has a device of this number already.", Params: []ErrorParam{{Name: "device"}}},
@@ -60,19 +58,18 @@ var errorCodes = []ErrorCode{
 	// Hosts, pools and VMs.
 	{Code: "HOST_OFFLINE", Text: "The host is not live.", Params: []ErrorParam{{"host", "host"}}},
 	{Code: "CANNOT_CONTACT_HOST", Text: "The host does not answer.", Params: []ErrorParam{{Name: "host"}}},
-	{Code: "HOST_IS_LIVE", Text: "The host is live, so it cannot be taken for dead.", Params: []ErrorParam{{"host", "host"}}},
 	{Code: "HOST_DISABLED", Text: "The host is disabled; enable it first.", Params: []ErrorParam{{"host", "host"}}},
 	{Code: "HOST_CANNOT_ATTACH_NETWORK", Text: "The host has no PIF on a network that the VM needs.", Params: []ErrorParam{{"host", "host"}, {"network", "network"}}},
 	{Code: "HA_IS_ENABLED", Text: "The pool has high availability enabled, which forbids this."},
-	{Code: "POOL_JOINING_HOST_HAS_TUNNELS", Text: "The joining host has tunnels."},
 	{Code: "POOL_JOINING_HOST_MUST_HAVE_SAME_API_VERSION", Text: "The joining host speaks another version of the API than the pool.", Params: []ErrorParam{{Name: "host_api_version"}, {Name: "master_api_version"}}},
 	{Code: "VM_BAD_POWER_STATE", Text: "The VM is not in the power state that this needs.", Params: []ErrorParam{{"VM", "VM"}, {Name: "expected"}, {Name: "actual"}}},
 	{Code: "VM_IS_TEMPLATE", Text: "The VM is a template.", Params: []ErrorParam{{"VM", "VM"}}},
 	{Code: "NO_HOSTS_AVAILABLE", Text: "No host can run the VM now."},
+	// What only other servers answer.
+	{Code: "EVENT_SUBSCRIPTION_PARSE_FAILURE", Text: "The server cannot make out which events are wanted.", Params: []ErrorParam{{Name: "subscription"}}},
+	{Code: "NETWORK_INCOMPATIBLE_WITH_TUNNEL", Text: "The network cannot be a tunnel's.", Params: []ErrorParam{{"network", "network"}}},
+	{Code: "POOL_JOINING_HOST_HAS_TUNNELS", Text: "The joining host has tunnels."},
 }
-
-// Errors are all errors known to the model, by subject. They must not be changed.
-func Errors() []ErrorCode { return errorCodes }
 
 // LookupError is the error with that code; nil when the model does not know it.
 func LookupError(code string) *ErrorCode {

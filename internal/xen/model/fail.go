@@ -72,11 +72,6 @@ func EventFromTokenParseFailure(token string) *Error {
 	return &Error{"EVENT_FROM_TOKEN_PARSE_FAILURE", []string{token}}
 }
 
-// EventSubscriptionParseFailure: the server cannot make out which events are wanted.
-func EventSubscriptionParseFailure(subscription string) *Error {
-	return &Error{"EVENT_SUBSCRIPTION_PARSE_FAILURE", []string{subscription}}
-}
-
 // OpenvswitchNotActive: the host's network backend is not Open vSwitch, which tunnels need.
 func OpenvswitchNotActive() *Error { return &Error{Code: "OPENVSWITCH_NOT_ACTIVE"} }
 
@@ -175,11 +170,6 @@ func NetworkContainsPIF(pifs ...string) *Error { return &Error{"NETWORK_CONTAINS
 // NetworkContainsVIF: VIFs are still attached to the network.
 func NetworkContainsVIF(vifs ...string) *Error { return &Error{"NETWORK_CONTAINS_VIF", vifs} }
 
-// NetworkIncompatibleWithTunnel: the network cannot be a tunnel's.
-func NetworkIncompatibleWithTunnel(network string) *Error {
-	return &Error{"NETWORK_INCOMPATIBLE_WITH_TUNNEL", []string{network}}
-}
-
 // BridgeNameExists: another network has a bridge of this name.
 func BridgeNameExists(bridge string) *Error { return &Error{"BRIDGE_NAME_EXISTS", []string{bridge}} }
 
@@ -210,9 +200,6 @@ func HostOffline(host string) *Error { return &Error{"HOST_OFFLINE", []string{ho
 // CannotContactHost: the host does not answer.
 func CannotContactHost(host string) *Error { return &Error{"CANNOT_CONTACT_HOST", []string{host}} }
 
-// HostIsLive: the host is live, so it cannot be taken for dead.
-func HostIsLive(host string) *Error { return &Error{"HOST_IS_LIVE", []string{host}} }
-
 // HostDisabled: the host is disabled; enable it first.
 func HostDisabled(host string) *Error { return &Error{"HOST_DISABLED", []string{host}} }
 
@@ -223,9 +210,6 @@ func HostCannotAttachNetwork(host, network string) *Error {
 
 // HAIsEnabled: the pool has high availability enabled, which forbids this.
 func HAIsEnabled() *Error { return &Error{Code: "HA_IS_ENABLED"} }
-
-// PoolJoiningHostHasTunnels: the joining host has tunnels.
-func PoolJoiningHostHasTunnels() *Error { return &Error{Code: "POOL_JOINING_HOST_HAS_TUNNELS"} }
 
 // PoolJoiningHostMustHaveSameAPIVersion: the joining host speaks another version of the API than the pool.
 func PoolJoiningHostMustHaveSameAPIVersion(host, pool string) *Error {
