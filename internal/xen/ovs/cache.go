@@ -58,7 +58,7 @@ func (c *cache) applyTable(table string, told map[UUID]change, all bool) error {
 		}
 	}
 	c.rows[table] = rows
-	if err := c.snap.take(table, before, rows, told); err != nil {
+	if err := c.snap.take(table, taking{rows, told, all}); err != nil {
 		return fmt.Errorf("%s %w", table, err)
 	}
 	return nil
@@ -163,15 +163,22 @@ func (s *Snapshot) clone() *Snapshot {
 		Lost: s.Lost}
 }
 
-// take makes typed rows of those that were told. When before has rows that the new do not have these go.
-func (s *Snapshot) take(table string, before, rows map[UUID]Row, told map[UUID]change) (err error) {
+// taking is what a table becomes: its rows, which of them were told, and whether those are all.
+type taking struct {
+	rows map[UUID]Row
+	told map[UUID]change
+	all  bool
+}
+
+// take makes typed rows of those that were told.
+func (s *Snapshot) take(table string, t taking) (err error) {
 	switch table {
 	case Database:
 		var roots map[UUID]*Root
 		if s.Root != nil {
 			roots = map[UUID]*Root{s.Root.UUID: s.Root}
 		}
-		if roots, err = takeRows(roots, before, rows, told, readRoot); err != nil {
+		if roots, err = takeRows(roots, t, readRoot); err != nil {
 			return err
 		}
 		s.Root = nil
@@ -179,33 +186,29 @@ func (s *Snapshot) take(table string, before, rows map[UUID]Row, told map[UUID]c
 			s.Root = roots[id]
 		}
 	case "Bridge":
-		s.Bridges, err = takeRows(s.Bridges, before, rows, told, readBridge)
+		s.Bridges, err = takeRows(s.Bridges, t, readBridge)
 	case "Port":
-		s.Ports, err = takeRows(s.Ports, before, rows, told, readPort)
+		s.Ports, err = takeRows(s.Ports, t, readPort)
 	case "Interface":
-		s.Interfaces, err = takeRows(s.Interfaces, before, rows, told, readInterface)
+		s.Interfaces, err = takeRows(s.Interfaces, t, readInterface)
 	case "Manager":
-		s.Managers, err = takeRows(s.Managers, before, rows, told, readManager)
+		s.Managers, err = takeRows(s.Managers, t, readManager)
 	case "SSL":
-		s.SSLs, err = takeRows(s.SSLs, before, rows, told, readSSL)
+		s.SSLs, err = takeRows(s.SSLs, t, readSSL)
 	}
 	return err
 }
 
 // takeRows makes a table of the snapshot. A row that reads as before stays the same one.
-func takeRows[T any](have map[UUID]*T, before, rows map[UUID]Row, told map[UUID]change, read func(UUID, *rowReader) *T) (map[UUID]*T, error) {
+func takeRows[T any](have map[UUID]*T, t taking, read func(UUID, *rowReader) *T) (map[UUID]*T, error) {
 	next := maps.Clone(have)
-	if next == nil {
-		next = make(map[UUID]*T, len(rows))
+	if t.all || next == nil {
+		next = make(map[UUID]*T, len(t.rows))
 	}
-	for id := range before {
-		if _, ok := rows[id]; !ok {
-			delete(next, id)
-		}
-	}
-	for id := range told {
-		row, ok := rows[id]
+	for id := range t.told {
+		row, ok := t.rows[id]
 		if !ok {
+			delete(next, id)
 			continue
 		}
 		r := rowReader{row: row}
@@ -213,9 +216,10 @@ func takeRows[T any](have map[UUID]*T, before, rows map[UUID]Row, told map[UUID]
 		if r.err != nil {
 			return nil, fmt.Errorf("%s: %w", id, r.err)
 		}
-		if old := next[id]; old == nil || !reflect.DeepEqual(old, typed) {
-			next[id] = typed
+		if old := have[id]; old != nil && reflect.DeepEqual(old, typed) {
+			typed = old
 		}
+		next[id] = typed
 	}
 	return next, nil
 }

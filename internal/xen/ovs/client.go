@@ -56,7 +56,7 @@ type Options struct {
 	// TLS is needed with ssl. The server's name is the host in Address unless it says another.
 	TLS *tls.Config
 	Log *slog.Logger // default: none
-	// Timeout bounds each request whose context has no earlier end, and each attempt to connect. Default 10 s.
+	// Timeout bounds each attempt to connect, and each request whose context has no end of its own. Default 10 s.
 	Timeout time.Duration
 	// Probe is how long the server may be silent before it is asked for a sign of life, and then before it counts as lost.
 	// Default 5 s.
@@ -216,12 +216,15 @@ func (c *Client) run(ctx context.Context) {
 
 // lose tells that there is no connection.
 func (c *Client) lose(ctx context.Context, err error) {
+	lost := fmt.Errorf("%s: %w: %w", c.opts.Address, ErrLost, err)
 	c.mu.Lock()
 	was := c.snap.Lost
-	snap := c.snap.clone()
-	snap.Lost = fmt.Errorf("%s: %w: %w", c.opts.Address, ErrLost, err)
 	c.conn = nil
-	c.publish(snap)
+	if was == nil || was.Error() != lost.Error() {
+		snap := c.snap.clone()
+		snap.Lost = lost
+		c.publish(snap)
+	}
 	c.mu.Unlock()
 	if (was == nil || errors.Is(was, errNever)) && ctx.Err() == nil {
 		c.opts.Log.Warn("no connection to the switch's database", "address", c.opts.Address, "error", err)
@@ -238,7 +241,7 @@ func (c *Client) publish(snap *Snapshot) {
 // follow connects, takes the rows in and then their changes, until the connection ends. followed says that it came to
 // the changes.
 func (c *Client) follow(ctx context.Context) (followed bool, err error) {
-	starting, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("no answer for %s", c.opts.Timeout))
+	starting, cancel := c.limited(ctx)
 	defer cancel()
 	stream, err := c.dial(starting)
 	if err != nil {
@@ -255,6 +258,14 @@ func (c *Client) follow(ctx context.Context) (followed bool, err error) {
 	c.opts.Log.Info("following the switch's database", "address", c.opts.Address)
 	<-conn.closed
 	return true, conn.cause
+}
+
+// limited gives a context an end if it has none.
+func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("nothing for %s: %w", c.opts.Timeout, context.DeadlineExceeded))
 }
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
@@ -358,7 +369,7 @@ func (c *Client) takeIn(conn *connection, raw json.RawMessage, all bool, last st
 
 // Transact carries out operations, all or none. The error of a refused one is an [OpError].
 func (c *Client) Transact(ctx context.Context, ops ...Op) ([]Result, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("no answer for %s", c.opts.Timeout))
+	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	results, err := c.transact(ctx, ops)
 	if err != nil {
@@ -394,7 +405,7 @@ func (c *Client) transact(ctx context.Context, ops []Op) ([]Result, error) {
 // Apply carries out operations and waits until the switch has done what they ask; the snapshot it returns has the
 // outcome: see OfPort and Error of each [Interface].
 func (c *Client) Apply(ctx context.Context, ops ...Op) (*Snapshot, []Result, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("not within %s", c.opts.Timeout))
+	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	n := len(ops)
 	all := append(ops[:n:n], Mutate(Database, nil, Mutation{"next_cfg", "+=", 1}), Select(Database, nil, "next_cfg"))

@@ -201,6 +201,48 @@ func TestSwitchThatDoesNotAct(t *testing.T) {
 	}
 }
 
+// TestBrokenPathsAreTold follows BFD over a leg: the switch says some 300 ms after its peer is gone that it is, and when it is
+// back.
+func TestBrokenPathsAreTold(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 2)
+	var clients []*ovs.Client
+	var name string
+	for i, h := range l.Hosts() {
+		spec := leg("gre", l.Hosts()[1-i], 7)
+		spec.BFD = map[string]string{"enable": "true", "min_rx": "100", "min_tx": "100"}
+		name = spec.Name
+		c := follow(t, h)
+		change(t, c, bridge("xapi0"), port("xapi0", spec))
+		clients = append(clients, c)
+	}
+	c := clients[1] // whose leg is the last name
+	forwarding := func(want string) {
+		t.Helper()
+		snap, err := c.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Interface(name).BFDStatus["forwarding"] == want })
+		if err != nil {
+			t.Fatalf("%v: %v, want forwarding %s", err, snap.Interface(name).BFDStatus, want)
+		}
+	}
+	forwarding("true")
+	// A session that has just come up is slow for a moment: its ends agree on how fast only then.
+	err := nettest.Until(within(t, 10*time.Second), "BFD to be fast", func() (bool, error) {
+		out, err := l.Hosts()[1].Appctl("bfd/show", name)
+		return strings.Contains(out, "RX Interval: Approx 100ms"), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []bool{true, false} {
+		if err := l.Hosts()[0].Cut(cut); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		forwarding(fmt.Sprint(!cut))
+		t.Logf("cut %v: told after %s", cut, time.Since(start))
+	}
+}
+
 // TestRefusedTransactions maps errors to their operations, and nothing has changed.
 func TestRefusedTransactions(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ import (
 
 // database runs an ovsdb-server without a switch, which needs no rights, over a changed schema of Open vSwitch, and tells
 // its address.
-func database(t *testing.T, change func(string) string) string {
+func database(t testing.TB, change func(string) string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ovs") // short: it goes into a socket's address
 	if err != nil {
@@ -61,7 +61,7 @@ func database(t *testing.T, change func(string) string) string {
 func asItIs(schema string) string { return schema }
 
 // dial follows a database until the test ends.
-func dial(t *testing.T, o ovs.Options) *ovs.Client {
+func dial(t testing.TB, o ovs.Options) *ovs.Client {
 	t.Helper()
 	c, err := ovs.Dial(within(t, 10*time.Second), o)
 	if err != nil {
