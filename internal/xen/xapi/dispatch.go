@@ -77,6 +77,17 @@ func failed(e *model.Error) answer { return answer{failure: e} }
 
 // dispatch carries out the call that a client names, with its parameters as the wire has them.
 func (s *Server) dispatch(ctx context.Context, name string, params []any) answer {
+	began := time.Now()
+	a := s.answer(ctx, name, params)
+	outcome := "success"
+	if a.failure != nil {
+		outcome = a.failure.Error()
+	}
+	s.opts.Log.Debug("call", "call", name, "outcome", outcome, "took", time.Since(began))
+	return a
+}
+
+func (s *Server) answer(ctx context.Context, name string, params []any) answer {
 	plain, async := strings.CutPrefix(name, "Async.")
 	if strings.HasPrefix(name, aliveCall+":") { // what follows is for the client's own log
 		plain = aliveCall

@@ -18,8 +18,6 @@ const (
 	maxPolls = 1024 // calls that wait for events at once
 	// longestPoll is how long event.from waits at most, whatever the client says; it then asks again.
 	longestPoll = 10 * time.Minute
-	// leastPoll is how long it waits at least: what the client has written itself is noted by then.
-	leastPoll = 5 * time.Millisecond
 	// historyTimeout bounds the search for what was deleted before this server began.
 	historyTimeout = 5 * time.Second
 )
@@ -126,8 +124,8 @@ func eventFrom(c *call) (any, error) {
 
 // pollTime is how long to wait for seconds that a client gave.
 func pollTime(seconds float64) time.Duration {
-	if math.IsNaN(seconds) || seconds < leastPoll.Seconds() {
-		return leastPoll
+	if math.IsNaN(seconds) || seconds < 0 {
+		return 0
 	}
 	return time.Duration(min(seconds, longestPoll.Seconds()) * float64(time.Second))
 }
@@ -327,17 +325,13 @@ func eventInject(c *call) (any, error) {
 	if known == "" {
 		return nil, model.HandleInvalid(class, ref)
 	}
-	var rev int64
-	rev, err := c.server.db.Update(c.ctx, func(tx *records.Tx) error {
+	rev, err := c.server.commit(c.ctx, func(tx *records.Tx) error {
 		if _, err := object(tx, known, ref); err != nil {
 			return err
 		}
 		return injections.PutLeased(tx, &injection{known, ref}, c.server.lease.current())
 	})
 	if err != nil {
-		return nil, err
-	}
-	if _, err := c.server.replica.At(c.ctx, rev); err != nil {
 		return nil, err
 	}
 	return token(rev - 1), nil

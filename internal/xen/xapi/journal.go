@@ -5,6 +5,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -14,6 +15,9 @@ import (
 
 // keptChanges is how far back the journal reaches. A client that is further behind gets everything.
 const keptChanges = 1 << 16
+
+// journalLag is how far the journal may be behind the replica, at the very most.
+const journalLag = 100 * time.Millisecond
 
 // journal remembers which objects have changed after which revision of the store, so that what is new to a client costs
 // as much as has changed. An object has changed too when its far sides have.
@@ -134,6 +138,24 @@ func (j *journal) revision() (rev int64, changed <-chan struct{}) {
 		rev = j.snap.Revision
 	}
 	return rev, j.changed
+}
+
+// await waits for the journal, which is a moment behind the replica. What was undone meanwhile never comes: the wait has
+// an end.
+func (j *journal) await(rev int64) {
+	late := time.NewTimer(journalLag)
+	defer late.Stop()
+	for {
+		known, more := j.revision()
+		if known >= rev {
+			return
+		}
+		select {
+		case <-more:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // changes are the events after a revision that somebody wants, and the revision that they lead to. covered is false when

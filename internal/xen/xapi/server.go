@@ -139,14 +139,29 @@ func (s *Server) endPolls() {
 	}
 }
 
-// update commits what f writes, all or nothing, and returns once this server's own view has it.
+// update commits what f writes, all or nothing, and returns once this server's own view and its events have it.
 func (s *Server) update(ctx context.Context, f func(tx *records.Tx) error) error {
-	rev, err := s.db.Update(ctx, f)
-	if err != nil {
-		return err
-	}
-	_, err = s.replica.At(ctx, rev)
+	_, err := s.commit(ctx, f)
 	return err
+}
+
+// commit is update, and says at which revision.
+func (s *Server) commit(ctx context.Context, f func(tx *records.Tx) error) (int64, error) {
+	var read int64
+	rev, err := s.db.Update(ctx, func(tx *records.Tx) error {
+		read = tx.Revision()
+		return f(tx)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if _, err := s.replica.At(ctx, rev); err != nil {
+		return 0, err
+	}
+	if rev > read { // something was written
+		s.journal.await(rev)
+	}
+	return rev, nil
 }
 
 // view is a snapshot with everything committed so far, by whichever server.

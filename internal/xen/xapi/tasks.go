@@ -3,6 +3,7 @@ package xapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"heddle/internal/store/records"
@@ -18,11 +19,14 @@ const (
 	sweepEvery = time.Minute
 	// taskPause is between attempts to write down how a task ended, while the store is away.
 	taskPause = time.Second
+	// lastWords is how long that may take when the server ends.
+	lastWords = 3 * time.Second
 )
 
 // runs says that a server looks after a task that is pending: it goes with the server's lease.
 type runs struct {
-	Task string `json:"task"` // ref
+	Task    string `json:"task"`    // ref
+	Account string `json:"account"` // whose call it is
 }
 
 // running are found by the task's ref.
@@ -50,7 +54,7 @@ func (c *call) putTask(label, description string, allowed ...string) (*objects.O
 		if err := put(tx, t); err != nil {
 			return err
 		}
-		return running.PutLeased(tx, &runs{t.Ref}, c.server.lease.current())
+		return running.PutLeased(tx, &runs{t.Ref, c.session.account}, c.server.lease.current())
 	})
 	return t, err
 }
@@ -131,10 +135,17 @@ func (c *call) outcome(ctx context.Context, value any, err error) model.Record {
 
 // finishTask writes down how a task ended, unless it has ended already or is gone.
 func (s *Server) finishTask(ref string, outcome model.Record) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.stopping:
+			time.AfterFunc(lastWords, cancel)
+		case <-ctx.Done():
+		}
+	}()
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		err := s.update(ctx, func(tx *records.Tx) error { return endTask(tx, ref, outcome) })
-		cancel()
 		if err == nil {
 			return
 		}
@@ -178,9 +189,21 @@ func taskCreate(c *call) (any, error) {
 	return t.Ref, nil
 }
 
+// owned refuses to touch what others have under way, but to those who may change hosts.
+func (c *call) owned(tx *records.Tx, ref string) error {
+	r, pending := running.Peek(tx, ref)
+	if !pending || r.Account == c.session.account || c.session.role().Includes(model.PoolOperator) {
+		return nil
+	}
+	return model.RBACPermissionDenied(c.Name, fmt.Sprintf("the task is of the account %s; this needs its own, or the role %s", r.Account, model.PoolOperator))
+}
+
 func taskDestroy(c *call) (any, error) {
 	ref := c.text("self")
 	return nil, c.update(func(tx *records.Tx) error {
+		if err := c.owned(tx, ref); err != nil {
+			return err
+		}
 		if _, err := running.Get(tx, ref); err == nil {
 			if err := running.Delete(tx, ref); err != nil {
 				return err
@@ -196,6 +219,9 @@ func taskCancel(c *call) (any, error) {
 	return nil, c.update(func(tx *records.Tx) error {
 		t, err := object(tx, "task", ref)
 		if err != nil {
+			return err
+		}
+		if err := c.owned(tx, ref); err != nil {
 			return err
 		}
 		switch {

@@ -91,7 +91,12 @@ func TestAsync(t *testing.T) {
 	c.fails("MESSAGE_PARAMETER_COUNT_MISMATCH", "Async.network.destroy")
 	eventually(t, "nothing is noted of tasks that have ended", func() bool { return running.Count(s.now()) == 0 })
 
+	withAccounts(t, s, func(ctx context.Context, l *Accounts) error { return l.Add(ctx, "ada", "x", model.ReadOnly) })
+	ada := connect(t, s, "ada", "x")
+	ada.must("task.cancel", ada.must("task.create", "hers", ""))
 	own := c.must("task.create", "mine", "for tests").(string)
+	ada.fails("RBAC_PERMISSION_DENIED", "task.cancel", own)
+	ada.fails("RBAC_PERMISSION_DENIED", "task.destroy", own)
 	c.must("task.add_to_other_config", own, "a", "b")
 	c.must("task.cancel", own)
 	if got := c.ended(own); got["status"] != "cancelled" || got["name_description"] != "for tests" {
@@ -133,7 +138,7 @@ func TestTasksOfLostServer(t *testing.T) {
 	}
 	task := newObject("task", nil)
 	change(t, s, func(tx *records.Tx) error {
-		return errors.Join(put(tx, task), running.PutLeased(tx, &runs{task.Ref}, lease))
+		return errors.Join(put(tx, task), running.PutLeased(tx, &runs{Task: task.Ref}, lease))
 	})
 	if err := st.Revoke(t.Context(), lease); err != nil {
 		t.Fatal(err)
@@ -154,7 +159,7 @@ func TestTasksGo(t *testing.T) {
 	pending := newObject("task", nil)
 	made(t, s, old)
 	change(t, s, func(tx *records.Tx) error {
-		return errors.Join(put(tx, pending), running.PutLeased(tx, &runs{pending.Ref}, s.lease.current()))
+		return errors.Join(put(tx, pending), running.PutLeased(tx, &runs{Task: pending.Ref}, s.lease.current()))
 	})
 	shift.Add(int64(taskLife + time.Second))
 	young := newObject("task", model.Record{"status": "success", "finished": s.time()})
