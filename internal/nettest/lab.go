@@ -98,13 +98,17 @@ type TB interface {
 }
 
 // ForTest makes a lab that is removed when the test ends, with a name of its own. On failure it logs the links,
-// addresses and routes of every namespace. It skips the test where this process may not make namespaces.
+// addresses and routes of every namespace. It skips the test where this process may not make namespaces. First it removes
+// what tests left behind whose process died before their end.
 func ForTest(t TB) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skipf("this test makes network namespaces: run it as root")
 	}
-	l := NewRandom("ht")
+	if err := sweepDead(); err != nil {
+		t.Logf("remove labs of dead tests: %v", err) // another test may be at it
+	}
+	l := NewRandom(fmt.Sprintf("%s%d-", testPrefix, os.Getpid()))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s", l.Describe())
@@ -114,6 +118,27 @@ func ForTest(t TB) *Lab {
 		}
 	})
 	return l
+}
+
+// testPrefix begins the names of tests' labs; the number of their process and a dash follow.
+const testPrefix = "ht"
+
+// sweepDead removes the namespaces of tests whose process is dead, and ends what runs in them, such as a dnsmasq that was to
+// outlive its agent.
+func sweepDead() error {
+	paths, err := filepath.Glob(filepath.Join(netnsDir, testPrefix+"[0-9]*-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range paths {
+		ns := &Namespace{Name: filepath.Base(p)}
+		number, _, _ := strings.Cut(strings.TrimPrefix(ns.Name, testPrefix), "-")
+		if pid, err := strconv.Atoi(number); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			errs = append(errs, ns.remove())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // MustNamespace is Namespace for tests.

@@ -2,8 +2,10 @@ package nettest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -57,5 +59,36 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	}
 	if _, err := os.Stat(ns.Path()); !os.IsNotExist(err) {
 		t.Fatalf("stat %s: %v, want it gone", ns.Path(), err)
+	}
+}
+
+// TestDeadTestsLeaveNothing: the next test ends what runs in the namespaces of a test whose process died, and removes them; those
+// of one that runs stay.
+func TestDeadTestsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	mine := ForTest(t).MustNamespace(t, "mine")
+	died := exec.Command("true")
+	if err := died.Run(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := NewRandom(fmt.Sprintf("%s%d-", testPrefix, died.Process.Pid)).Namespace("left")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stray := exec.Command("sleep", "60")
+	if err := left.Start(stray); err != nil {
+		t.Fatal(err)
+	}
+	ForTest(t)
+	if err := stray.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("what ran there: %v, want it killed", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := Until(ctx, "the dead test's namespace to go", func() (bool, error) { return !left.exists(), nil }); err != nil { // another test may be at it
+		t.Error(err)
+	}
+	if !mine.exists() {
+		t.Error("a namespace of this process is gone too")
 	}
 }
