@@ -16,6 +16,25 @@ import (
 	"heddle/internal/xen/wire"
 )
 
+// TestHandlers: each message of the model is carried out by somebody, and nothing else is.
+func TestHandlers(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	t.Cleanup(func() { st.Close() })
+	s := New(Options{Store: st})
+	for name, c := range model.Calls() {
+		message := c.Verb == model.Do || c.Verb == model.Create
+		if message && s.handlers[name] == nil {
+			t.Errorf("nobody carries out %s", name)
+		}
+	}
+	for name := range s.handlers {
+		if model.Calls()[name] == nil {
+			t.Errorf("%s is no call of the model", name)
+		}
+	}
+}
+
 // TestEveryReading: each call that only reads answers for an object of its class, as the model types it, by both transports.
 func TestEveryReading(t *testing.T) {
 	t.Parallel()

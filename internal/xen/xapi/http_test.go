@@ -2,9 +2,12 @@ package xapi
 
 import (
 	"bytes"
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"heddle/internal/xen/wire"
 )
@@ -87,5 +90,44 @@ func TestHeaders(t *testing.T) {
 	res.Body.Close()
 	if res.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("GET /: HTTP %d", res.StatusCode)
+	}
+}
+
+// TestLongPoll: a call that waits for events outlives the HTTP server's limits for reading and writing, and ends when its
+// client leaves.
+func TestLongPoll(t *testing.T) {
+	t.Parallel()
+	s, c := served(t)
+	h := httptest.NewUnstartedServer(s.Handler())
+	h.Config.ReadTimeout, h.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	h.Start()
+	t.Cleanup(h.Close)
+	slow := &clientOf{t: t, url: h.URL, session: c.session}
+	now := c.from("", 0, "*").token
+	if b := slow.from(now, 300*time.Millisecond, "*"); len(b.events) != 0 {
+		t.Error(b)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, 600.0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan error, 1)
+	go func() {
+		_, err := http.DefaultClient.Do(q)
+		left <- err
+	}()
+	eventually(t, "the call waits", func() bool { return len(s.polls) == 1 })
+	leave()
+	if err := <-left; err == nil {
+		t.Error("answered")
+	}
+	eventually(t, "the call has ended", func() bool { return len(s.polls) == 0 })
+
+	for range maxPolls {
+		s.polls <- struct{}{}
+	}
+	if got := c.fails("INTERNAL_ERROR", "event.from", []string{"*"}, now, 1.0); !strings.Contains(got[0], "wait for events") {
+		t.Error(got)
 	}
 }
