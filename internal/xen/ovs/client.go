@@ -403,29 +403,54 @@ func (c *Client) transact(ctx context.Context, ops []Op) ([]Result, error) {
 }
 
 // Apply carries out operations and waits until the switch has done what they ask; the snapshot it returns has the
-// outcome: see OfPort and Error of each [Interface].
+// outcome: see OfPort and Error of each [Interface]. What the kernel tells of a device, such as its MTU, may come later.
 func (c *Client) Apply(ctx context.Context, ops ...Op) (*Snapshot, []Result, error) {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
+	snap, results, err := c.settle(ctx, ops)
+	if err == nil && anyRefused(snap, ops, results) {
+		// A port may be refused because of one that the same change takes away. The switch tries again when it is asked to
+		// look again.
+		snap, _, err = c.settle(ctx, nil)
+	}
+	return snap, results, err
+}
+
+// anyRefused says whether the switch could not make an interface that the operations inserted.
+func anyRefused(snap *Snapshot, ops []Op, results []Result) bool {
+	for n, op := range ops {
+		if op.kind != "insert" || op.table != "Interface" {
+			continue
+		}
+		if i := snap.Interfaces[results[n].UUID]; i != nil && i.OfPort < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// settle is one round of Apply.
+func (c *Client) settle(ctx context.Context, ops []Op) (*Snapshot, []Result, error) {
 	n := len(ops)
 	all := append(ops[:n:n], Mutate(Database, nil, Mutation{"next_cfg", "+=", 1}), Select(Database, nil, "next_cfg"))
 	results, err := c.Transact(ctx, all...)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(results[n+1].Rows) != 1 {
-		return nil, nil, fmt.Errorf("%s: database %s has %d rows in table %s, not one", c.opts.Address, Database, len(results[n+1].Rows), Database)
+	roots := results[n+1].Rows
+	if len(roots) != 1 {
+		return nil, nil, fmt.Errorf("%s: table %s has %d rows, not one", c.opts.Address, Database, len(roots))
 	}
-	r := rowReader{row: results[n+1].Rows[0]}
+	r := rowReader{row: roots[0]}
 	wanted := r.number("next_cfg", 0)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", c.opts.Address, r.err)
 	}
 	snap, err := c.Wait(ctx, func(s *Snapshot) bool { return s.Lost == nil && s.Root != nil && s.Root.CurCfg >= wanted })
 	if err != nil {
-		return snap, results[:n], fmt.Errorf("%s: %w: %w", c.opts.Address, ErrNotApplied, err)
+		err = fmt.Errorf("%s: %w: %w", c.opts.Address, ErrNotApplied, err)
 	}
-	return snap, results[:n], nil
+	return snap, results[:n], err
 }
 
 // Wait returns the first snapshot of which until is true. When ctx ends first it returns the last, and why.

@@ -38,7 +38,8 @@ type Edit struct {
 	mark    Mark
 	ops     []Op
 	names   int
-	made    map[string]Named // bridges and ports made here, by name
+	bridges map[string]Named // bridges made here, by name
+	ports   map[string]bool  // ports made here
 	sure    map[UUID]bool    // bridges that the transaction makes sure of
 	gone    map[UUID]bool    // bridges and ports deleted here
 	flushed map[UUID]bool
@@ -46,7 +47,7 @@ type Edit struct {
 
 // NewEdit begins with nothing to do.
 func NewEdit(snap *Snapshot, mark Mark) *Edit {
-	return &Edit{snap: snap, mark: mark, made: map[string]Named{}, sure: map[UUID]bool{}, gone: map[UUID]bool{}, flushed: map[UUID]bool{}}
+	return &Edit{snap: snap, mark: mark, bridges: map[string]Named{}, ports: map[string]bool{}, sure: map[UUID]bool{}, gone: map[UUID]bool{}, flushed: map[UUID]bool{}}
 }
 
 // Ops are the operations so far; none when all is as it should be.
@@ -79,6 +80,9 @@ func (e *Edit) EnsureBridge(spec BridgeSpec) error {
 			other = map[string]string{}
 		}
 		other["hwaddr"] = spec.MAC
+	}
+	if _, ok := e.bridges[spec.Name]; ok {
+		return fmt.Errorf("bridge %s: it is wanted twice", spec.Name)
 	}
 	b := e.snap.Bridge(spec.Name)
 	if b == nil || e.gone[b.UUID] {
@@ -123,7 +127,7 @@ func (e *Edit) insertBridge(spec BridgeSpec, other map[string]string) {
 	e.add(Insert("Port", port, Row{"name": spec.Name, "interfaces": iface, "external_ids": Strings(e.mark.with(nil))}))
 	e.add(Insert("Bridge", bridge, row))
 	e.add(Mutate(Database, nil, Mutation{"bridges", "insert", bridge}).called("for bridge " + spec.Name))
-	e.made[spec.Name] = bridge
+	e.bridges[spec.Name] = bridge
 }
 
 // DeleteBridge removes the bridge with its ports, whoever made them, if it is there.
@@ -158,9 +162,12 @@ type PortSpec struct {
 // EnsurePort puts the port on the bridge, which need not bear the mark, or sets what differs. A port of that name on
 // another bridge moves.
 func (e *Edit) EnsurePort(bridge string, spec PortSpec) error {
+	if e.ports[spec.Name] {
+		return fmt.Errorf("port %s: it is wanted twice", spec.Name)
+	}
 	var on any // the bridge
 	b := e.snap.Bridge(bridge)
-	if made, ok := e.made[bridge]; ok {
+	if made, ok := e.bridges[bridge]; ok {
 		on, b = made, nil
 	} else if b == nil || e.gone[b.UUID] {
 		return fmt.Errorf("port %s: there is no bridge %s", spec.Name, bridge)
@@ -207,7 +214,7 @@ func (e *Edit) insertPort(bridge string, on any, spec PortSpec) {
 		"bfd": Strings(spec.BFD), "external_ids": Strings(spec.InterfaceIDs)}))
 	e.add(Insert("Port", port, row))
 	e.add(Mutate("Bridge", Is(on), Mutation{"ports", "insert", port}).called(bridge + " for port " + spec.Name))
-	e.made[spec.Name] = port
+	e.ports[spec.Name] = true
 }
 
 // updatePort sets what differs of a port of ours: all of it is as in the spec then.
