@@ -206,6 +206,7 @@ type server struct {
 	tokens   api.Validator
 	// identityURL is told to whoever comes without a valid token.
 	identityURL string
+	hosts       hosts.Options // by which hosts join
 	tasks       []task.Task
 }
 
@@ -340,6 +341,7 @@ func (s *server) addOperator() error {
 	if o.CA, err = c.storeCA(s.store.Authority()); err != nil {
 		return err
 	}
+	s.hosts = o
 	hosts.Register(open, guarded, o)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()

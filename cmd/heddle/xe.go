@@ -30,7 +30,7 @@ xe help --all lists the commands.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			home, _ := os.UserHomeDir() // without one there is no ~/.xe
 			code := xe.Run(cmd.Context(), args, xe.Environment{
-				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, "xapi-root-password"), AskPassword: passwordPrompt(),
+				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, rootPasswordFile), AskPassword: passwordPrompt(),
 				Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			})
 			if code != 0 {

@@ -92,16 +92,20 @@ func Tables() []replica.Table { return []replica.Table{tokens, joined} }
 
 type service struct{ Options }
 
-// Register adds the API's routes: those of operators to guarded, which must be behind api.RequireToken, and the one by
-// which hosts join to open, which needs no token but its own.
-func Register(open, guarded *http.ServeMux, o Options) {
+func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &service{o}
+	return o
+}
+
+// Register adds the API's routes: those of operators to guarded, which must be behind api.RequireToken, and the one by
+// which hosts join to open, which needs no token but its own.
+func Register(open, guarded *http.ServeMux, o Options) {
+	s := &service{o.withDefaults()}
 	open.HandleFunc("POST /v1/join", answering(s.join))
 	guarded.HandleFunc("POST /v1/join-tokens", admin(s.createToken))
 	guarded.HandleFunc("GET /v1/join-tokens", admin(s.listTokens))
@@ -166,28 +170,51 @@ func (s *service) createToken(w http.ResponseWriter, r *http.Request) error {
 		}
 		life = time.Duration(ask.ExpiresIn) * time.Second
 	}
-	if len(s.CA) == 0 {
-		return api.Errorf(http.StatusConflict, "No host can join: this server's store does not serve agents of other hosts.")
-	}
-	secret, hash := newSecret()
-	now := s.Now().UTC()
-	t := &JoinToken{Hash: hash, Name: ask.Name, CreatedBy: api.Who(r.Context()).UserID, CreatedAt: now, ExpiresAt: now.Add(life)}
-	lease, err := s.DB.Store().Grant(r.Context(), life)
+	shown, t, err := s.invite(r.Context(), ask.Name, api.Who(r.Context()).UserID, life, s.servers(r))
 	if err != nil {
 		return err
 	}
-	if _, err := s.DB.Update(r.Context(), func(tx *records.Tx) error { return tokens.PutLeased(tx, t, lease) }); err != nil {
-		return err
-	}
-	s.Log.Info("join token made", "id", t.id(), "host", t.Name, "by", t.CreatedBy, "expires", t.ExpiresAt)
-	shown := joinToken{Servers: s.servers(r), Secret: secret}
-	if s.Pin != nil {
-		shown.Pin = s.Pin()
-	}
 	answer := viewToken(t)
-	answer.Token = shown.String()
+	answer.Token = shown
 	api.WriteJSON(w, http.StatusCreated, answer)
 	return nil
+}
+
+// Invite makes a token with which the host of that name may join, once and within the hour; by says who wants it. It needs
+// Servers, and a name as hosts may have it.
+func (o Options) Invite(ctx context.Context, name, by string) (token string, err error) {
+	o = o.withDefaults()
+	if err := checkName(name); err != nil {
+		return "", err
+	}
+	if len(o.Servers) == 0 {
+		return "", errors.New("no host can join: this server does not know by which URL hosts reach it")
+	}
+	token, _, err = o.invite(ctx, name, by, defaultLife, o.Servers)
+	return token, err
+}
+
+// invite makes a token that names servers, and returns it as it is shown once.
+func (o Options) invite(ctx context.Context, name, by string, life time.Duration, servers []string) (string, *JoinToken, error) {
+	if len(o.CA) == 0 {
+		return "", nil, api.Errorf(http.StatusConflict, "No host can join: this server's store does not serve agents of other hosts.")
+	}
+	secret, hash := newSecret()
+	now := o.Now().UTC()
+	t := &JoinToken{Hash: hash, Name: name, CreatedBy: by, CreatedAt: now, ExpiresAt: now.Add(life)}
+	lease, err := o.DB.Store().Grant(ctx, life)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := o.DB.Update(ctx, func(tx *records.Tx) error { return tokens.PutLeased(tx, t, lease) }); err != nil {
+		return "", nil, err
+	}
+	o.Log.Info("join token made", "id", t.id(), "host", t.Name, "by", t.CreatedBy, "expires", t.ExpiresAt)
+	shown := joinToken{Servers: servers, Secret: secret}
+	if o.Pin != nil {
+		shown.Pin = o.Pin()
+	}
+	return shown.String(), t, nil
 }
 
 func (s *service) servers(r *http.Request) []string {
