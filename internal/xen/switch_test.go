@@ -85,6 +85,20 @@ func TestVIFs(t *testing.T) {
 	}
 }
 
+// TestInsideHost: without a controller a tunnel network works inside each host.
+func TestInsideHost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	h.ready()
+	n := l.network("xapi0", nil)
+	h.tunnel(n)
+	h.vm(1, n)
+	h.vm(2, n)
+	a, _ := h.plug("vif1.0", "a", "10.77.0.1/24"), h.plug("vif2.0", "b", "10.77.0.2/24")
+	l.reaches(a, "10.77.0.2")
+}
+
 // TestVLANBridge: a VLAN's bridge carries what the interface's bridge does with that tag.
 func TestVLANBridge(t *testing.T) {
 	t.Parallel()
