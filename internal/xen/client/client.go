@@ -27,9 +27,13 @@ type Options struct {
 	URL      string // of any host of the pool, such as https://192.0.2.7:8443; a path is ignored
 	User     string
 	Password string
-	TLS      *tls.Config   // of https; nil: the system's certificate authorities
-	JSON     bool          // JSON-RPC instead of XML-RPC
-	Timeout  time.Duration // of a call whose context has no deadline; 0: one minute
+	TLS      *tls.Config // of https; nil: the system's certificate authorities
+	// Fingerprint makes known what TLS' authorities do not vouch for: the SHA-256, in hex, with or without colons, of a
+	// certificate in the chain that the server presents. When that is an authority, the server's own must follow from it
+	// and be for its address.
+	Fingerprint string
+	JSON        bool          // JSON-RPC instead of XML-RPC
+	Timeout     time.Duration // of a call whose context has no deadline; 0: one minute
 	// Originator is how the server's session names this program; "" names none.
 	Originator string
 }
@@ -66,7 +70,11 @@ func Dial(ctx context.Context, o Options) (*Session, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	s := &Session{options: o, http: newHTTP(o.TLS), codec: codecFor(o.JSON), login: make(chan struct{}, 1), at: at}
+	transport, err := newHTTP(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{options: o, http: transport, codec: codecFor(o.JSON), login: make(chan struct{}, 1), at: at}
 	if err := s.renew(ctx, ""); err != nil {
 		s.http.CloseIdleConnections()
 		return nil, err

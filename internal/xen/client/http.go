@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -16,17 +15,25 @@ import (
 // maxReply bounds a reply in bytes: all records of the largest class of a pool at its limits are far smaller.
 const maxReply = 256 << 20
 
+// dialTimeout bounds connecting, and the handshake after.
+const dialTimeout = 10 * time.Second
+
 // newHTTP is an HTTP client that keeps connections and notices within half a minute that a server's machine is gone.
-func newHTTP(conf *tls.Config) *http.Client {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}}
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSClientConfig: conf, TLSHandshakeTimeout: 10 * time.Second,
-			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, Proxy: nil, // pools are reached directly, as their hosts' switches are
-		},
-		// A redirect would turn the call into a GET, elsewhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+func newHTTP(o Options) (*http.Client, error) {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}}
+	transport := &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: o.TLS, TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, Proxy: nil, // pools are reached directly, as their hosts' switches are
 	}
+	if o.Fingerprint != "" {
+		pin, err := parseFingerprint(o.Fingerprint)
+		if err != nil {
+			return nil, err
+		}
+		transport.DialTLSContext = dialPinned(dialer, o.TLS, pin)
+	}
+	// A redirect would turn the call into a GET, elsewhere.
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
 // send makes a call at a host; params hold the session's reference. The result is as it came.

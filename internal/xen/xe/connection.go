@@ -32,8 +32,8 @@ const callTimeout = 10 * time.Minute
 // connection is where the pool is, and who asks.
 type connection struct {
 	server, port, user, password string
-	trust                        client.Trust
-	plain                        bool // no TLS
+	authorities, fingerprint     string // by which the server's certificate is known: a file, as client.Authorities reads it, and a fingerprint
+	plain                        bool   // no TLS
 }
 
 // settings are those of the connection: of the command line, else of XE_EXTRA_ARGS, else of ~/.xe.
@@ -76,7 +76,7 @@ func fileSettings(home string) (map[string]string, error) {
 // connectionOf checks settings.
 func connectionOf(ctx context.Context, s map[string]string, env Environment) (connection, error) {
 	c := connection{server: s["server"], port: s["port"], user: s["username"], password: s["password"], plain: isTrue(s["nossl"]),
-		trust: client.Trust{CAFile: s["ca"], Fingerprint: s["fingerprint"]}}
+		authorities: s["ca"], fingerprint: s["fingerprint"]}
 	if c.server == "" {
 		c.server = defaultServer
 	}
@@ -134,7 +134,7 @@ func (c connection) urls() []string {
 	at := func(scheme, port string) string {
 		return (&url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}).String()
 	}
-	trusting := c.trust != client.Trust{}
+	trusting := c.authorities != "" || c.fingerprint != ""
 	switch {
 	case c.plain && c.port == "":
 		return []string{at("http", plainPort), at("http", "80")}
@@ -150,18 +150,20 @@ func (c connection) urls() []string {
 
 // dial logs in at the first URL where something answers.
 func (c connection) dial(ctx context.Context) (*client.Session, error) {
-	conf, err := c.trust.Config()
-	if err != nil {
-		return nil, err
+	o := client.Options{User: c.user, Password: c.password, Fingerprint: c.fingerprint, JSON: true, Timeout: callTimeout, Originator: "xe"}
+	if c.authorities != "" {
+		var err error
+		if o.TLS, err = client.Authorities(c.authorities); err != nil {
+			return nil, err
+		}
 	}
-	urls := c.urls()
 	var unreachable error
-	for _, u := range urls {
-		s, err := client.Dial(ctx, client.Options{URL: u, User: c.user, Password: c.password, TLS: conf, JSON: true, Timeout: callTimeout, Originator: "xe"})
+	for _, o.URL = range c.urls() {
+		s, err := client.Dial(ctx, o)
 		if err == nil {
 			return s, nil
 		}
-		if err = explain(u, err); !isRefused(err) {
+		if err = explain(err); !isRefused(err) {
 			return nil, err
 		}
 		if unreachable == nil {
@@ -177,21 +179,17 @@ func isRefused(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// explain makes one line of why a pool cannot be used, naming the address: the one that was asked, which may be that of
-// the coordinator that a host named.
-func explain(at string, err error) error {
-	if client.Code(err) != "" {
+// explain makes one line of why a server cannot be reached, naming its address: it may be the coordinator that another
+// named. Other errors name it already.
+func explain(err error) error {
+	var request *url.Error
+	if !errors.As(err, &request) {
 		return err
 	}
-	why := err
-	var request *url.Error
-	if errors.As(err, &request) {
-		at, why = request.URL, request.Err
-	}
-	_, place, _ := strings.Cut(at, "://")
+	_, place, _ := strings.Cut(request.URL, "://")
 	place, _, _ = strings.Cut(place, "/")
 	if print := client.Presented(err); print != "" {
-		return fmt.Errorf("cannot connect to %s: %w; if the fingerprint of its own certificate is %s, say fingerprint=%s, here or in ~/.xe, or name its authority with ca=FILE", place, why, print, print)
+		return fmt.Errorf("cannot connect to %s: %w; if it is known to you by the fingerprint %s, say fingerprint=%s, here or in ~/.xe; or name its authority with ca=FILE", place, request.Err, print, print)
 	}
-	return fmt.Errorf("cannot connect to %s: %w", place, why)
+	return fmt.Errorf("cannot connect to %s: %w", place, request.Err)
 }

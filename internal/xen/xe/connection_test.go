@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"heddle/internal/xen/client"
 )
 
 // write writes a file of the test.
@@ -57,7 +55,7 @@ func TestConnection(t *testing.T) {
 		"another machine":  {map[string]string{"server": "192.0.2.1"}, connection{server: "192.0.2.1", user: "root"}},
 		"an empty one":     {map[string]string{"password": ""}, connection{server: "127.0.0.1", user: "root"}},
 		"a file":           {map[string]string{"passwordfile": two}, connection{server: "127.0.0.1", user: "admin", password: "se cret "}},
-		"no TLS, and more": {map[string]string{"nossl": "true", "port": "80", "ca": "/x", "fingerprint": "f", "password": "p"}, connection{server: "127.0.0.1", port: "80", user: "root", password: "p", plain: true, trust: client.Trust{CAFile: "/x", Fingerprint: "f"}}},
+		"no TLS, and more": {map[string]string{"nossl": "true", "port": "80", "ca": "/x", "fingerprint": "f", "password": "p"}, connection{server: "127.0.0.1", port: "80", user: "root", password: "p", plain: true, authorities: "/x", fingerprint: "f"}},
 	} {
 		got, err := connectionOf(t.Context(), c.settings, env)
 		if diff := cmp.Diff(c.want, got, whole); err != nil || diff != "" {
@@ -86,7 +84,7 @@ func TestURLs(t *testing.T) {
 		"this machine":      {connection{server: "127.0.0.1"}, []string{"http://127.0.0.1:8080", "https://127.0.0.1:8443", "https://127.0.0.1:443"}},
 		"its usual port":    {connection{server: "localhost", port: "8080"}, []string{"http://localhost:8080"}},
 		"another port":      {connection{server: "127.0.0.1", port: "8443"}, []string{"https://127.0.0.1:8443"}},
-		"known by its mark": {connection{server: "127.0.0.1", trust: client.Trust{CAFile: "/x"}}, []string{"https://127.0.0.1:8443", "https://127.0.0.1:443"}},
+		"known by its mark": {connection{server: "127.0.0.1", authorities: "/x"}, []string{"https://127.0.0.1:8443", "https://127.0.0.1:443"}},
 		"another machine":   {connection{server: "pool.example"}, []string{"https://pool.example:8443", "https://pool.example:443"}},
 		"not in the clear":  {connection{server: "192.0.2.1", port: "8080"}, []string{"https://192.0.2.1:8080"}},
 		"in the clear":      {connection{server: "192.0.2.1", plain: true}, []string{"http://192.0.2.1:8080", "http://192.0.2.1:80"}},
