@@ -33,6 +33,7 @@ const (
 	defaultProbe      = 5 * time.Second
 	defaultMaxMessage = 64 << 20
 	defaultPort       = "6640"
+	dialPatience      = 3 * time.Second // a lost packet of TCP's beginning is sent again after 1 s, and after 2 s more
 	minPause          = 50 * time.Millisecond
 	maxPause          = 2 * time.Second
 	noTransaction     = "00000000-0000-0000-0000-000000000000"
@@ -182,7 +183,8 @@ func (c *Client) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// Retry ends the pause before the next attempt to connect: there is reason to believe that it will succeed.
+// Retry begins a new attempt to connect at once, if there is no connection: there is reason to believe that it will
+// succeed, and one that goes on may wait for an answer to what was lost.
 func (c *Client) Retry() {
 	select {
 	case c.kick <- struct{}{}:
@@ -196,6 +198,9 @@ func (c *Client) run(ctx context.Context) {
 	pause := minPause
 	for {
 		followed, err := c.follow(ctx)
+		if errors.Is(err, errRetry) && ctx.Err() == nil {
+			continue
+		}
 		c.lose(ctx, err)
 		if ctx.Err() != nil {
 			return
@@ -243,7 +248,7 @@ func (c *Client) publish(snap *Snapshot) {
 func (c *Client) follow(ctx context.Context) (followed bool, err error) {
 	starting, cancel := c.limited(ctx)
 	defer cancel()
-	stream, err := c.dial(starting)
+	stream, err := c.dialOrRetry(starting)
 	if err != nil {
 		return false, err
 	}
@@ -266,6 +271,38 @@ func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFu
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("nothing for %s: %w", c.opts.Timeout, context.DeadlineExceeded))
+}
+
+// errRetry is why an attempt to connect ends for the sake of a new one.
+var errRetry = errors.New("begun again")
+
+// dialOrRetry gives an attempt to connect up when it takes too long or [Client.Retry] is called.
+func (c *Client) dialOrRetry(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(dialPatience, func() { cancel(fmt.Errorf("nothing for %s: %w", dialPatience, context.DeadlineExceeded)) })
+	defer timer.Stop()
+	select {
+	case <-c.kick: // of before this attempt
+	default:
+	}
+	ended := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-c.kick:
+			cancel(errRetry)
+		case <-ended:
+		}
+	}()
+	stream, err := c.dial(ctx)
+	close(ended)
+	<-watched
+	if err == nil || ctx.Err() == nil {
+		return stream, err
+	}
+	return nil, context.Cause(ctx)
 }
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {

@@ -314,8 +314,8 @@ func TestOwnWritesAreSeen(t *testing.T) {
 	}
 }
 
-// TestTLS has a database listen with a certificate, both sides verified, set up through the client itself.
-func TestTLS(t *testing.T) {
+// TestRemotes has a database listen with a certificate, both sides verified, set up through the client itself.
+func TestRemotes(t *testing.T) {
 	t.Parallel()
 	l := nettest.OVSForTest(t, 1)
 	h := l.Hosts()[0]
@@ -363,10 +363,10 @@ func TestTLS(t *testing.T) {
 		})
 		return stream, err
 	}
-	dial := func(config *tls.Config) (*ovs.Client, error) {
+	secure := func(config *tls.Config) (*ovs.Client, error) {
 		return ovs.Dial(within(t, 5*time.Second), ovs.Options{Address: "ssl:" + h.Address.String(), TLS: config, Dial: fromFabric})
 	}
-	c, err := dial(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+	c, err := secure(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,10 +377,29 @@ func TestTLS(t *testing.T) {
 		"unknown authority":      {Certificates: []tls.Certificate{pair}},
 		"another host's name":    {RootCAs: pool, Certificates: []tls.Certificate{pair}, ServerName: "192.0.2.1"},
 	} {
-		if stranger, err := dial(config); err == nil {
+		if stranger, err := secure(config); err == nil {
 			stranger.Close()
 			t.Errorf("%s: let in", name)
 		}
+	}
+	// Over TCP, a host whose wire is cut is noticed by its silence, and it is back at once when there is reason to try.
+	change(t, local, func(e *ovs.Edit) error { e.EnsureManager(fmt.Sprintf("ptcp:6641:%s", h.Address)); return nil })
+	plain := dial(t, ovs.Options{Address: fmt.Sprintf("tcp:%s:6641", h.Address), Dial: fromFabric, Probe: 100 * time.Millisecond})
+	if err := h.Cut(true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost != nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Cut(false); err != nil {
+		t.Fatal(err)
+	}
+	err = nettest.Until(within(t, 10*time.Second), "the host", func() (bool, error) {
+		plain.Retry()
+		return plain.Snapshot().Lost == nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	snap = change(t, local, func(e *ovs.Edit) error { e.KeepManagers(); return nil })
 	if len(snap.Managers) > 0 {
