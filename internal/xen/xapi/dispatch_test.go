@@ -77,6 +77,25 @@ func TestEveryReading(t *testing.T) {
 	}
 }
 
+// TestStoreAway: while the store is away what is known is still answered, and what would change it says why it does not.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	s, c := served(t)
+	_, network, _, _, _ := aPool(t, s)
+	if err := s.opts.Store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.must("network.get_name_label", network.Ref); got != "n1" {
+		t.Error(got)
+	}
+	c.fails("HANDLE_INVALID", "network.get_name_label", "OpaqueRef:x")
+	for _, call := range [][]any{{"network.set_name_label", network.Ref, "x"}, {"Async.network.destroy", network.Ref}, {"task.create", "x", ""}, {"session.login_with_password", "root", "x"}} {
+		if got := c.fails("INTERNAL_ERROR", call[0].(string), call[1:]...); !strings.Contains(got[0], "the store cannot be reached") {
+			t.Errorf("%s: %v", call[0], got)
+		}
+	}
+}
+
 // FuzzHandler: whatever bytes come in, the answer is a whole one, and nothing is changed by who has not logged in.
 func FuzzHandler(f *testing.F) {
 	for _, seed := range []string{

@@ -233,6 +233,7 @@ func eventRegister(c *call) (any, error) {
 		c.session.watched = &subscription{classes: map[string]int64{}, upTo: now}
 	}
 	for _, class := range c.texts("classes") {
+		class = lowerClass(class)
 		if _, there := c.session.watched.classes[class]; !there {
 			c.session.watched.classes[class] = now
 		}
@@ -247,7 +248,7 @@ func eventUnregister(c *call) (any, error) {
 		return nil, nil
 	}
 	for _, class := range c.texts("classes") {
-		delete(c.session.watched.classes, class)
+		delete(c.session.watched.classes, lowerClass(class))
 	}
 	if len(c.session.watched.classes) == 0 {
 		c.session.watched = nil

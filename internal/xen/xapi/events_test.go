@@ -240,7 +240,7 @@ func TestOldEvents(t *testing.T) {
 	if id := c.must("event.get_current_id"); fmt.Sprint(id) == "0" {
 		t.Error(id)
 	}
-	c.must("event.unregister", []string{"network"})
+	c.must("event.unregister", []string{"Network"})
 	c.fails("SESSION_NOT_REGISTERED", "event.next")
 }
 

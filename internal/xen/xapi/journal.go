@@ -231,18 +231,25 @@ type filter struct {
 func newFilter(classes []string) filter {
 	f := filter{classes: map[string]bool{}, objects: map[string]bool{}}
 	for _, c := range classes {
-		class, ref, one := strings.Cut(c, "/")
-		class = strings.ToLower(class)
-		switch {
+		switch c = lowerClass(c); {
 		case c == "*":
 			f.all = true
-		case one:
-			f.objects[class+"/"+ref] = true
+		case strings.Contains(c, "/"):
+			f.objects[c] = true
 		default:
-			f.classes[class] = true
+			f.classes[c] = true
 		}
 	}
 	return f
+}
+
+// lowerClass is a class or class/ref with the class in lower case, as events have it.
+func lowerClass(c string) string {
+	class, ref, one := strings.Cut(c, "/")
+	if one {
+		return strings.ToLower(class) + "/" + ref
+	}
+	return strings.ToLower(class)
 }
 
 func (f filter) matches(class, ref string) bool {
