@@ -44,6 +44,7 @@ func FuzzParseLine(f *testing.F) {
 	f.Add("dnsmasq[12]: started, version 2.90")
 	f.Add("dnsmasq-dhcp[12]: 77 DHCPACK(ns-calico) 10.65.0.7 02:65:00:00:00:01 vm1")
 	f.Add("dnsmasq: failed to bind")
+	f.Add("dnsmasq[12]: bad dhcp-option at line 2 of /x/opts/s")
 	f.Fuzz(func(t *testing.T, raw string) {
 		l := parseLine(raw)
 		if !strings.HasSuffix(raw, l.text) || l.pid == 0 && l.text != raw && !strings.Contains(raw, "[") {
@@ -51,6 +52,9 @@ func FuzzParseLine(f *testing.F) {
 		}
 		if n := len(l.attributes(map[string]string{"10.65.0.7": "tap1"})); n < 2 || n > 3 {
 			t.Errorf("%q: %d attributes", raw, n)
+		}
+		if name := l.optionOf(map[string]string{"opts/s": "tag:s,6,1.1.1.1\ntag:port-tap1,x\n"}); name != "" && name != "tap1" {
+			t.Errorf("%q is about %q", raw, name)
 		}
 		_, _, _, _ = l.level(), l.resolverLevel(), l.started(), l.probed()
 	})

@@ -305,7 +305,8 @@ func TestOutcomesInLog(t *testing.T) {
 	m, stranger := l.machine(1), l.machine(2)
 	l.put(subnet("a", "10.65.0.0/24", "10.65.0.1", ""))
 	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
-	l.put(m.endpoint("10.65.0.7", "a", "2001:db8:65::7", "b"))
+	key, value := m.endpoint("10.65.0.7", "a", "2001:db8:65::7", "b")
+	l.put(key, strings.TrimSuffix(value, "}")+`, "extra_dhcp_opts": [{"opt_name": "unheard-of", "opt_value": "1"}]}`)
 	l.start()
 	l.serving(1)
 	m.wantLease("10.65.0.7")
@@ -317,11 +318,12 @@ func TestOutcomesInLog(t *testing.T) {
 		`level=INFO msg=dnsmasq says="[0-9]+ DHCPACK\(ns-calico\) 10.65.0.7 02:65:00:00:00:01 vm1" pid=\d+ interface=tap1`,
 		`level=INFO msg=dnsmasq says="[0-9]+ DHCPREPLY\(tap1\) 2001:db8:65::7 \S+ vm1" pid=\d+ interface=tap1`,
 		`level=WARN msg=dnsmasq says="[0-9]+ DHCPDISCOVER\(ns-calico\) 02:65:00:00:00:02 no address available" pid=\d+`,
+		`level=WARN msg=dnsmasq says="bad dhcp-option at line 3 of \S+/opts/subnet-a" pid=\d+ interface=tap1`,
 	} {
 		l.until(want, func() bool { return regexp.MustCompile(want).MatchString(l.log.String()) })
 	}
 	for line := range strings.Lines(l.log.String()) {
-		if strings.Contains(line, "says=") && !strings.Contains(line, "level=DEBUG") && !strings.Contains(line, "DHCP") {
+		if strings.Contains(line, "says=") && !strings.Contains(line, "level=DEBUG") && !strings.Contains(line, "DHCP") && !strings.Contains(line, "bad dhcp-option") {
 			t.Errorf("chatter: %s", line)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,9 +209,30 @@ func (l line) attributes(interfaces map[string]string) []slog.Attr {
 		if name := interfaces[strings.ToLower(word)]; name != "" {
 			return append(list, slog.String("interface", name))
 		}
-		if name := interfaces[word]; name != "" {
+		if name := interfaces[path.Base(word)]; name != "" { // an endpoint's file is called so too
 			return append(list, slog.String("interface", name))
 		}
 	}
 	return list
+}
+
+// optionOf finds the interface of the machine whose option a complaint is about, "bad dhcp-option at line 5 of
+// /…/opts/subnet-a"; "" for another line. files are those of a plan.
+func (l line) optionOf(files map[string]string) string {
+	_, place, _ := strings.Cut(l.text, " at line ")
+	number, file, ok := strings.Cut(place, " of ")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return ""
+	}
+	lines := strings.Split(files[plan.OptionsDir+"/"+path.Base(file)], "\n")
+	if n < 1 || n > len(lines) {
+		return ""
+	}
+	tag, _, _ := strings.Cut(lines[n-1], ",")
+	name, _ := strings.CutPrefix(tag, "tag:"+plan.PortTag(""))
+	if name == tag {
+		return ""
+	}
+	return name
 }

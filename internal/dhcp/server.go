@@ -268,7 +268,13 @@ func (s *server) hear(l line) {
 	case l.pid == 0:
 		s.problem = l.text // the last words of one that cannot go on
 	}
-	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", l.attributes(s.interfaces)...)
+	attributes := l.attributes(s.interfaces)
+	if s.plan != nil {
+		if name := l.optionOf(s.plan.Files); name != "" {
+			attributes = append(attributes, slog.String("interface", name))
+		}
+	}
+	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", attributes...)
 }
 
 // takeOver ends the instance before the one that now listens.

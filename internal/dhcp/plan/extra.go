@@ -18,8 +18,8 @@ type extraOption struct {
 	Version json.Number `json:"ip_version"` // 4 or 6; "" means 4
 }
 
-// portTag is the tag of a machine with options of its own.
-func portTag(iface string) string { return "port-" + iface }
+// PortTag is the tag of a machine with options of its own, by its interface.
+func PortTag(iface string) string { return "port-" + iface }
 
 // readExtras finds the options of an endpoint's own. One that is malformed is reported, and the machine served without it.
 func (c *candidate) readExtras() []extraOption {
@@ -108,7 +108,7 @@ func (p *planner) extraLines(s *subnet) string {
 		}
 		for _, o := range c.extras {
 			if o.isIPv6() == v6 {
-				lines.WriteString(o.line(portTag(c.Name)))
+				lines.WriteString(o.line(PortTag(c.Name)))
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func hostLines(c *candidate, name func(netip.Addr) string) string {
 	var lines strings.Builder
 	tag := ""
 	if len(c.extras) > 0 {
-		tag = "set:" + portTag(c.Name) + ","
+		tag = "set:" + PortTag(c.Name) + ","
 	}
 	line := func(first netip.Addr, addresses ...string) {
 		lines.WriteString(c.MAC.String() + "," + tag + name(first) + "," + strings.Join(addresses, ",") + "\n")
