@@ -23,7 +23,7 @@ func Decide(n *Network, in Intent, v View) Intent {
 	switch {
 	case best == nil:
 		return in
-	case !stays, !center.Enabled && best.Enabled, unreached(n, in, others, v):
+	case !stays, !center.Enabled && best.Enabled, unreached(n, in, center, others, v):
 		return in.move(n, best.Host)
 	}
 	return in
@@ -102,20 +102,20 @@ func inTheWay(center *Member, others []*Member) bool {
 	})
 }
 
-// unreached says that the path to the center is down from each host that probes it. With one spoke a move would change
-// nothing.
-func unreached(n *Network, in Intent, others []*Member, v View) bool {
-	if n.Steady {
+// unreached says that the center is dead, or as good as that: the path to it is down from each host that probes it, or,
+// where it is not known itself, from half of them. With one spoke a move would change nothing.
+func unreached(n *Network, in Intent, center *Member, others []*Member, v View) bool {
+	if n.Steady || len(others) < 2 {
 		return false
 	}
-	down := 0
+	up, down := 0, 0
 	for _, m := range others {
 		switch v.Health(m.Host, in.Center) {
 		case Up:
-			return false
+			up++
 		case Down:
 			down++
 		}
 	}
-	return down >= 2
+	return down >= 2 && up == 0 || !center.Known && down > 0 && down >= up
 }

@@ -125,6 +125,10 @@ func TestChoice(t *testing.T) {
 		"center has no bridge":  {change: func(n *Network) { n.Members[1].Bridge = "" }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
 		"center has no address": {change: func(n *Network) { n.Members[1].Address = "" }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
 		"nobody reaches it":     {in: Intent{Key: 1, Center: "h1"}, v: view{health: down}, want: "h2"},
+		"not known, and half do not reach it": {change: func(n *Network) {
+			n.Members[0].Known = false
+			n.Members[2].Legs = []Found{{Leg: Leg{Peer: "h1"}}}
+		}, in: Intent{Key: 1, Center: "h1"}, v: view{health: map[Pair]Health{PairOf("h1", "h2"): Down}}, want: "h2"},
 		"it was moved just now": {change: func(n *Network) { n.Steady = true }, in: Intent{Key: 1, Center: "h1"}, v: view{health: down}, want: "h1"},
 		"one reaches it":        {in: Intent{Key: 1, Center: "h1"}, v: view{health: map[Pair]Health{PairOf("h1", "h2"): Down}}, want: "h1"},
 		"two hosts":             {change: func(n *Network) { n.Members = n.Members[:2] }, in: Intent{Key: 1, Center: "h1"}, v: view{health: down}, want: "h1"},

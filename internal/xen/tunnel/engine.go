@@ -271,9 +271,6 @@ func (e *engine) lose(h *host, reason string) {
 			e.look[pair] = true
 		}
 	}
-	for network := range h.ends {
-		e.reconsider(network, time.Now().Add(lostAfter))
-	}
 }
 
 // reporter is the boss of one worker, and passes on what it says while the host is still its.
@@ -344,9 +341,7 @@ func (r *reporter) finished(o outcome) {
 		clear(r.h.hub)
 		for network, text := range o.failed {
 			r.e.log.Warn("a switch refuses", "host", r.h.name, "network", network, "error", text)
-			until := time.Now().Add(failedFor)
-			r.h.failed[network] = failure{text, until}
-			r.e.reconsider(network, until)
+			r.h.failed[network] = failure{text, time.Now().Add(failedFor)}
 			r.e.dirty[network] = true
 		}
 	})
@@ -478,6 +473,7 @@ func (e *engine) lookAtPaths(now time.Time) {
 			e.later[pair] = again
 		}
 		if changed {
+			e.log.Debug("path", "between", e.nameOf(pair[0]), "and", e.nameOf(pair[1]), "health", e.Health(pair[0], pair[1]))
 			for _, network := range e.probes.Networks(pair[0], pair[1]) {
 				e.dirty[network] = true
 			}
@@ -542,7 +538,6 @@ func (e *engine) moved(network string, before, after star.Intent, now time.Time)
 		e.counts.moves++
 		net.steady = now.Add(min(calm<<min(net.moves, 8), maxCalm))
 		net.moves++
-		e.reconsider(network, net.steady)
 		e.log.Info("center moves", "network", network, "from", e.nameOf(before.Center), "to", e.nameOf(after.Center), "epoch", after.Epoch)
 	}
 }
@@ -573,10 +568,29 @@ func (e *engine) act(ctx context.Context, network string, now time.Time) {
 			h.waiting[network] = true
 		}
 	}
+	e.revisit(n, now)
 	e.settle(n, in, now)
 	e.say(n, in.Intent, refs, now)
 	if !e.pool.tunnelled(network) {
 		e.free(ctx, n, in, now)
+	}
+}
+
+// revisit has the network thought about again when a wait is over.
+func (e *engine) revisit(n *star.Network, now time.Time) {
+	at := []time.Time{e.nets[n.UUID].steady}
+	for i := range n.Members {
+		if h := e.hosts[n.Members[i].Host]; h != nil {
+			at = append(at, h.failed[n.UUID].until)
+			if !h.known {
+				at = append(at, h.lostAt.Add(lostAfter))
+			}
+		}
+	}
+	for _, t := range at {
+		if now.Before(t) {
+			e.reconsider(n.UUID, t)
+		}
 	}
 }
 

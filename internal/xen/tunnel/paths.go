@@ -21,12 +21,12 @@ const settleIn = 4 * time.Second
 // something changes).
 func (e *engine) probe(pair star.Pair, now time.Time) (changed bool, again time.Time) {
 	carrier := e.probes.Carrier(pair[0], pair[1])
-	if carrier == "" {
-		delete(e.paths, pair)
-		return true, time.Time{}
-	}
 	p := e.paths[pair]
-	if p == nil {
+	switch {
+	case carrier == "":
+		delete(e.paths, pair)
+		return false, time.Time{} // nobody asks any more
+	case p == nil:
 		p = &path{}
 		e.paths[pair] = p
 	}

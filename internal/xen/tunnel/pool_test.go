@@ -176,15 +176,24 @@ func (l *lab) machine(i int, network string) *nettest.Namespace {
 
 func address(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
 
-// star makes a network with a tunnel and a machine on each host, and returns its ref and the tunnels' by host.
+// star makes a network with a tunnel and a machine on each host, the first being the preferred center, and returns its
+// ref and the tunnels' by host.
 func (l *lab) star(protocol string) (network string, tunnels []string) {
 	l.t.Helper()
 	network = l.network("private")
+	l.prefer(network, 0)
 	for i, h := range l.hosts {
 		tunnels = append(tunnels, l.tunnel(h, network, protocol))
 		l.machine(i, network)
 	}
 	return network, tunnels
+}
+
+// prefer makes a host the preferred center.
+func (l *lab) prefer(network string, host int) {
+	l.t.Helper()
+	l.call("network.remove_from_other_config", network, "heddle:preferred-center")
+	l.call("network.add_to_other_config", network, "heddle:preferred-center", l.uuid(host))
 }
 
 // controller starts one over a store; stop ends it.
@@ -265,18 +274,6 @@ func (l *lab) active(tunnels []string, want ...int) {
 	if err != nil {
 		l.t.Fatalf("%v: %v, want %v active", err, last, want)
 	}
-}
-
-// center is the index of the host that tunnels name as theirs.
-func (l *lab) center(tunnels []string) int {
-	l.t.Helper()
-	for i, s := range l.statuses(tunnels) {
-		if s["heddle:role"] == "center" {
-			return i
-		}
-	}
-	l.t.Fatalf("no center: %v", l.statuses(tunnels))
-	return -1
 }
 
 // reach has every machine ping every other.

@@ -103,11 +103,13 @@ func newWorker(client *ovs.Client, b boss, o obeyed, log *slog.Logger) *worker {
 // run works until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	defer w.client.Close()
-	w.retry = time.NewTimer(0)
+	w.retry = time.NewTimer(time.Hour)
 	defer w.retry.Stop()
-	for ctx.Err() == nil {
+	for first := true; ctx.Err() == nil; first = false {
 		changed := w.client.Changed()
-		w.look(ctx)
+		if !first || w.client.Snapshot().Lost == nil { // at first it has not been tried
+			w.look(ctx)
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
