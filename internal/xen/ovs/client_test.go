@@ -143,6 +143,53 @@ func TestChangesWhileAwayAreTold(t *testing.T) {
 	}
 }
 
+// TestKilledUnderWrites kills the server again and again while one client writes: what it was told to be done is done, in
+// order, and all else fails with ErrLost.
+func TestKilledUnderWrites(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	h := l.Hosts()[0]
+	c := follow(t, h)
+	written := 0
+	for range 3 {
+		lost := make(chan error, 1)
+		at := written
+		enough := make(chan struct{})
+		go func() {
+			for n := at + 1; ; n++ {
+				_, err := c.Transact(within(t, 10*time.Second), ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings{"n": fmt.Sprint(n)}}))
+				if err != nil {
+					written = n - 1
+					lost <- err
+					return
+				}
+				if n == at+20 {
+					close(enough)
+				}
+			}
+		}()
+		<-enough
+		if err := h.KillDatabase(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-lost; !errors.Is(err, ovs.ErrLost) {
+			t.Fatalf("after write %d: %v, want %v", written, err, ovs.ErrLost)
+		}
+		if err := h.StartDatabase(); err != nil {
+			t.Fatal(err)
+		}
+		c.Retry()
+		snap, err := c.Wait(within(t, 10*time.Second), func(s *ovs.Snapshot) bool { return s.Lost == nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The write that was not answered may have been done.
+		if n := snap.Root.ExternalIDs["n"]; n != fmt.Sprint(written) && n != fmt.Sprint(written+1) {
+			t.Fatalf("%d was the last write that was done, and now it is %s", written, n)
+		}
+	}
+}
+
 // TestSlowServer stops a server in its tracks: requests end in time, and when it goes on so does the client.
 func TestSlowServer(t *testing.T) {
 	t.Parallel()

@@ -133,7 +133,7 @@ func readInterface(id UUID, r *rowReader) *Interface {
 }
 
 func readManager(id UUID, r *rowReader) *Manager {
-	return &Manager{UUID: id, Target: r.text("target"), IsConnected: r.truth("is_connected"), Status: r.strings("status"),
+	return &Manager{UUID: id, Target: r.text("target"), IsConnected: r.truth("is_connected"),
 		ExternalIDs: r.strings("external_ids")}
 }
 

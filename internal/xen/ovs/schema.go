@@ -23,7 +23,7 @@ var watched = map[string][]column{
 	"Interface": {{name: "name"}, {name: "admin_state"}, {name: "bfd"}, {name: "bfd_status"}, {name: "error", optional: true},
 		{name: "external_ids"}, {name: "link_state"}, {name: "mac_in_use"}, {name: "mtu"}, {name: "mtu_request", optional: true},
 		{name: "ofport"}, {name: "options"}, {name: "type"}},
-	"Manager": {{name: "target"}, {name: "external_ids"}, {name: "is_connected"}, {name: "status"}},
+	"Manager": {{name: "target"}, {name: "external_ids"}, {name: "is_connected"}},
 	"SSL":     {{name: "ca_cert"}, {name: "certificate"}, {name: "external_ids"}, {name: "private_key"}},
 }
 

@@ -81,7 +81,6 @@ type Manager struct {
 	UUID        UUID
 	Target      string // such as pssl:6640:192.0.2.1
 	IsConnected bool
-	Status      map[string]string
 	ExternalIDs map[string]string
 }
 

@@ -205,3 +205,20 @@ func TestUnknownColumnsAreTolerated(t *testing.T) {
 		t.Fatal("there is no bridge")
 	}
 }
+
+// FuzzAnswers reads schemas and answers to transactions, whatever they hold.
+func FuzzAnswers(f *testing.F) {
+	for _, seed := range []string{`[{"uuid":["uuid","u"]},{"count":1}]`, `[{},{"error":"x","details":"y"},null]`, `[{"rows":[{"next_cfg":5}]},{},{"error":"commit"}]`,
+		`{"name":"Open_vSwitch","tables":{"Bridge":{"columns":{"name":{"type":"string"},"ports":{"type":{"key":"uuid","max":"unlimited"}}}}}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		ops := []Op{Insert("Bridge", "b", Row{}), Comment("")}
+		if results, err := readResults(ops, raw); err == nil && len(results) != len(ops) {
+			t.Fatalf("%d results", len(results))
+		}
+		if s, err := readSchema(raw); err == nil {
+			s.requests(true)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package ovs
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+)
+
+const (
+	dialPatience  = 3 * time.Second // a lost packet of TCP's beginning is sent again after 1 s, and after 2 s more
+	minPause      = 50 * time.Millisecond
+	maxPause      = 2 * time.Second
+	noTransaction = "00000000-0000-0000-0000-000000000000"
+)
+
+// run connects again and again until ctx ends.
+func (c *Client) run(ctx context.Context) {
+	defer close(c.done)
+	pause := minPause
+	for {
+		followed, err := c.follow(ctx)
+		if errors.Is(err, errRetry) && ctx.Err() == nil {
+			continue
+		}
+		c.lose(ctx, err)
+		if ctx.Err() != nil {
+			return
+		}
+		if followed {
+			pause = minPause
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2)) // not all at once, when many have lost one server
+		select {
+		case <-ctx.Done():
+		case <-c.kick:
+		case <-timer.C:
+		}
+		timer.Stop()
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// lose tells that there is no connection.
+func (c *Client) lose(ctx context.Context, err error) {
+	lost := fmt.Errorf("%s: %w: %w", c.opts.Address, ErrLost, err)
+	c.mu.Lock()
+	was := c.snap.Lost
+	c.conn = nil
+	if was == nil || was.Error() != lost.Error() {
+		snap := c.snap.clone()
+		snap.Lost = lost
+		c.publish(snap)
+	}
+	c.mu.Unlock()
+	if (was == nil || errors.Is(was, errNever)) && ctx.Err() == nil {
+		c.opts.Log.Warn("no connection to the switch's database", "address", c.opts.Address, "error", err)
+	}
+}
+
+// publish replaces the snapshot; c.mu is held.
+func (c *Client) publish(snap *Snapshot) {
+	c.snap = snap
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// follow connects, takes the rows in and then their changes, until the connection ends. followed says that it came to
+// the changes.
+func (c *Client) follow(ctx context.Context) (followed bool, err error) {
+	starting, cancel := c.limited(ctx)
+	defer cancel()
+	stream, err := c.dialOrRetry(starting)
+	if err != nil {
+		return false, err
+	}
+	conn := connect(stream, c.opts, c.notified)
+	unhook := context.AfterFunc(ctx, func() { conn.close(context.Cause(ctx)) })
+	defer unhook()
+	defer conn.wait()
+	if err := c.start(starting, conn); err != nil {
+		conn.close(err)
+		return false, err
+	}
+	c.opts.Log.Info("following the switch's database", "address", c.opts.Address)
+	<-conn.closed
+	return true, conn.cause
+}
+
+// limited gives a context an end if it has none.
+func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("nothing for %s: %w", c.opts.Timeout, context.DeadlineExceeded))
+}
+
+// errRetry is why an attempt to connect ends for the sake of a new one.
+var errRetry = errors.New("begun again")
+
+// dialOrRetry gives an attempt to connect up when it takes too long or [Client.Retry] is called.
+func (c *Client) dialOrRetry(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(dialPatience, func() { cancel(fmt.Errorf("nothing for %s: %w", dialPatience, context.DeadlineExceeded)) })
+	defer timer.Stop()
+	select {
+	case <-c.kick: // of before this attempt
+	default:
+	}
+	ended := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-c.kick:
+			cancel(errRetry)
+		case <-ended:
+		}
+	}()
+	stream, err := c.dial(ctx)
+	close(ended)
+	<-watched
+	if err == nil || ctx.Err() == nil {
+		return stream, err
+	}
+	return nil, context.Cause(ctx)
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	stream, err := c.opts.Dial(ctx, c.network, c.address)
+	if err != nil || !c.opts.secure() {
+		return stream, err
+	}
+	config := c.opts.TLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(c.address)
+	}
+	secured := tls.Client(stream, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		stream.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// start checks the schema and asks for all rows and their changes; on return the snapshot has the rows.
+func (c *Client) start(ctx context.Context, conn *connection) error {
+	raw, err := conn.call(ctx, "get_schema", []string{Database}, nil)
+	if err != nil {
+		return fmt.Errorf("read the schema of database %s: %w", Database, err)
+	}
+	s, err := readSchema(raw)
+	if err != nil {
+		return err
+	}
+	if before := c.cache.schema; before != nil && before.version != s.version {
+		c.last = noTransaction // the rows may lack columns that there are now
+	}
+	c.cache.schema = s
+	_, err = conn.call(ctx, "monitor_cond_since", []any{Database, monitorName, s.requests(true), c.last}, func(raw json.RawMessage) error {
+		return c.begin(conn, raw)
+	})
+	var refused *rpcError
+	if errors.As(err, &refused) && strings.Contains(refused.Error(), "unknown method") {
+		_, err = conn.call(ctx, "monitor", []any{Database, monitorName, s.requests(false)}, func(raw json.RawMessage) error {
+			return c.takeIn(conn, raw, true, noTransaction)
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("follow the database: %w", err)
+	}
+	return nil
+}
+
+// monitorName is what the server calls changes by.
+const monitorName = "heddle"
+
+// begin takes in the answer to monitor_cond_since: everything, or what happened since a transaction.
+func (c *Client) begin(conn *connection, raw json.RawMessage) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) != 3 {
+		return fmt.Errorf("answer to monitor_cond_since: not three parts: %s", shorten(raw))
+	}
+	var found bool
+	var last string
+	if err := errors.Join(json.Unmarshal(parts[0], &found), json.Unmarshal(parts[1], &last)); err != nil {
+		return fmt.Errorf("answer to monitor_cond_since: %w", err)
+	}
+	return c.takeIn(conn, parts[2], !found, last)
+}
+
+// notified takes in what the server tells by itself. Notifications that this client does not know mean nothing to it.
+func (c *Client) notified(method string, params json.RawMessage) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(params, &parts); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	switch {
+	case method == "update" && len(parts) == 2:
+		return c.takeIn(nil, parts[1], false, noTransaction)
+	case method == "update3" && len(parts) == 3:
+		var last string
+		if err := json.Unmarshal(parts[1], &last); err != nil {
+			return fmt.Errorf("update3: %w", err)
+		}
+		return c.takeIn(nil, parts[2], false, last)
+	case method == "update" || method == "update3":
+		return fmt.Errorf("%s has %d parts", method, len(parts))
+	}
+	return nil
+}
+
+// takeIn applies changes and shows them. With a connection these are its first, and from now on it carries requests.
+func (c *Client) takeIn(conn *connection, raw json.RawMessage, all bool, last string) error {
+	if err := c.cache.apply(raw, all); err != nil {
+		return err
+	}
+	c.last = last
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn != nil {
+		c.conn = conn
+	}
+	c.publish(c.cache.snap)
+	return nil
+}
