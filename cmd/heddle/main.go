@@ -104,7 +104,7 @@ func newRoot() *cobra.Command {
 		return nil
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(serveCommand(), xapiCommand(), agentCommand(), dhcpAgentCommand(), xeCommand())
+	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand())
 	root.AddCommand(cli.Commands()...)
 	root.AddCommand(cli.DoctorCommand(append([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",

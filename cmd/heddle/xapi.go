@@ -108,15 +108,11 @@ const rootPasswordFile = "xapi-root-password"
 // openPool opens the store: a cluster, the one of a server on this machine, or else the embedded one, which is then our own.
 // It returns nil when ctx ended before.
 func (c *xapiConfig) openPool(ctx context.Context, log *slog.Logger) (st *store.Etcd, own bool, err error) {
-	st, err = c.openStore(ctx, log)
-	if !errors.Is(err, store.ErrInUse) {
-		return st, len(c.etcd.endpoints) == 0, err
+	st, own, err = openBeside(ctx, c.data, log, func() (*store.Etcd, error) { return c.openStore(ctx, log) })
+	if err == nil && !own && c.agents != "" {
+		return nil, false, errors.Join(usagef("--agents-listen: another server has %s open: give it to that one", c.data), st.Close())
 	}
-	if c.agents != "" {
-		return nil, false, usagef("--agents-listen: another server has %s open: give it to that one", c.data)
-	}
-	st, err = store.OpenRunning(ctx, c.data, log.With("part", "store"))
-	return st, false, storeError(err)
+	return st, own && len(c.etcd.endpoints) == 0, err
 }
 
 // taskList is tasks as they come together, whose state the health page tells.

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,6 +23,20 @@ func AuthorityFile(dataDir string) string { return Embedded{DataDir: dataDir}.ca
 // PEM files of the certificate and its key. Certificates are renewed here alone: call it at each start.
 func KeepCertificate(dataDir, name, listen string, names []string) (cert, key string, err error) {
 	o := Embedded{DataDir: dataDir, Agents: listen, Names: names}
+	return o.keep(name, func(now time.Time) *x509.Certificate { return serverTemplate(o.names(), now) })
+}
+
+// KeepClientCertificate does the same for a program of this machine that hosts are to know by its name, as that of a
+// client. etcd knows no user of that name.
+func KeepClientCertificate(dataDir, name string) (cert, key string, err error) {
+	return Embedded{DataDir: dataDir}.keep(name, func(now time.Time) *x509.Certificate {
+		t := rootTemplate(now)
+		t.Subject = pkix.Name{CommonName: name}
+		return t
+	})
+}
+
+func (o Embedded) keep(name string, template func(now time.Time) *x509.Certificate) (cert, key string, err error) {
 	if err := os.MkdirAll(o.tlsDir(), 0o700); err != nil {
 		return "", "", err
 	}
@@ -30,5 +46,5 @@ func KeepCertificate(dataDir, name, listen string, names []string) (cert, key st
 		return "", "", err
 	}
 	cert, key = filepath.Join(o.tlsDir(), name+".crt"), filepath.Join(o.tlsDir(), name+".key")
-	return cert, key, a.keepPair(cert, key, serverTemplate(o.names(), now), now)
+	return cert, key, a.keepPair(cert, key, template(now), now)
 }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/cli"
+	"heddle/internal/store"
+	"heddle/internal/task"
+	"heddle/internal/telemetry"
+	xenapi "heddle/internal/xen/client"
+	"heddle/internal/xen/tunnel"
+)
+
+// tunnelConfig is what flags, environment and file say about a tunnel controller, as spelled.
+type tunnelConfig struct {
+	data                                      string
+	etcd                                      etcdConfig
+	xapi, user, passwordFile, ca, fingerprint string
+	json                                      bool
+	ovsdb, ovsdbCert, ovsdbKey, ovsdbCA       string
+	name, metrics                             string
+	log                                       logConfig
+}
+
+func tunnelCommand() *cobra.Command {
+	var c tunnelConfig
+	cmd := &cobra.Command{
+		Use:   "tunnel-controller",
+		Short: "Join the networks of a XenAPI pool across its hosts by tunnels",
+		Long: `Follows a pool by its XenAPI and makes the tunnels between its hosts' bridges in their Open vSwitch databases: for Heddle's own
+pools as for those of XCP-ng and XenServer. Several may run over one store; one of them leads.
+What it has decided it keeps in its store: that of the heddle xapi or heddle serve that has --data open on this machine, the cluster
+named by --etcd-endpoints, or else one of its own under --data. When it ends, traffic goes on.
+Hosts' databases that are reached by ssl: know it by the certificate in --ovsdb-cert; on the machine of a Heddle pool's own
+store one of its authority is made.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = ""
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.data, "data", cli.DefaultDataDir, "`directory` of the embedded store")
+	c.etcd.flags(f)
+	f.StringVar(&c.xapi, "xapi", "http://127.0.0.1:8080", "`URL` of any host of the pool")
+	f.StringVar(&c.user, "user", "root", "account; its role must be tunnel-controller or pool-admin")
+	f.StringVar(&c.passwordFile, "password-file", "", "`file` whose first line is its password")
+	f.StringVar(&c.ca, "ca", "", "PEM `file` with the authorities of the pool's certificates; default: those this machine knows")
+	f.StringVar(&c.fingerprint, "fingerprint", "", "`SHA-256` of a certificate of the pool, which then needs no known authority")
+	f.BoolVar(&c.json, "json", false, "speak JSON-RPC instead of XML-RPC")
+	f.StringVar(&c.ovsdb, "ovsdb", "", "where hosts' Open vSwitch databases are: `unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT` with {address} or {host} in it (default ssl:{address}:6640)")
+	f.StringVar(&c.ovsdbCert, "ovsdb-cert", "", "PEM `file` with the controller's certificate for hosts' databases")
+	f.StringVar(&c.ovsdbKey, "ovsdb-key", "", "PEM `file` with its key")
+	f.StringVar(&c.ovsdbCA, "ovsdb-ca", "", "PEM `file` with the authorities of the databases' certificates")
+	f.StringVar(&c.name, "name", hostname, "`name` by which other controllers know this one")
+	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9693", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
+	c.log.flags(f)
+	return cmd
+}
+
+func (c *tunnelConfig) run(ctx context.Context) error {
+	log, err := c.log.logger()
+	if err != nil {
+		return usageError{err}
+	}
+	if c.passwordFile == "" {
+		return usagef("--password-file: give the file with the password of %s", c.user)
+	}
+	o := tunnel.Options{Name: c.name, OVSDB: c.ovsdb, Log: log.With("part", "tunnels")}
+	if o.XenAPI, err = c.pool(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.data, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if o.TLS, err = c.tls(); err != nil {
+		return err
+	}
+	if _, err := tunnel.New(o); err != nil { // what is wrong is said before the store is waited for
+		return usageError{err}
+	}
+	st, _, err := openBeside(ctx, c.data, log, func() (*store.Etcd, error) {
+		return c.etcd.open(ctx, &store.Embedded{DataDir: c.data}, nil, log)
+	})
+	if err != nil || st == nil {
+		return err
+	}
+	defer st.Close()
+	o.Store = st
+	controller, err := tunnel.New(o)
+	if err != nil {
+		return usageError{err}
+	}
+	metrics := telemetry.NewMetrics(version)
+	metrics.Register(controller.Metrics)
+	waiting := &waitingList{tasks: []task.Task{controller}}
+	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user)
+	return task.Run(ctx, telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names}), newLookout(st, log, metrics), controller)
+}
+
+// pool is how to reach the pool.
+func (c *tunnelConfig) pool() (o xenapi.Options, err error) {
+	o = xenapi.Options{URL: c.xapi, User: c.user, Fingerprint: c.fingerprint, JSON: c.json, Originator: "heddle tunnel-controller"}
+	if o.Password, err = readPassword(c.passwordFile); err != nil {
+		return o, err
+	}
+	if c.ca != "" {
+		if o.TLS, err = xenapi.Authorities(c.ca); err != nil {
+			return o, usagef("--ca: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// tls is how the controller and hosts' databases know each other; nil where they are not reached by ssl. A database is one
+// whose certificate follows from the authority, by whatever name: that of a host is in a pool made for its id.
+func (c *tunnelConfig) tls() (*tls.Config, error) {
+	if c.ovsdb != "" && !strings.HasPrefix(c.ovsdb, "ssl:") {
+		return nil, nil
+	}
+	if (c.ovsdbCert == "") != (c.ovsdbKey == "") || (c.ovsdbCert == "") != (c.ovsdbCA == "") {
+		return nil, usagef("--ovsdb-cert, --ovsdb-key and --ovsdb-ca go together")
+	}
+	cert, key, ca := c.ovsdbCert, c.ovsdbKey, c.ovsdbCA
+	if cert == "" {
+		if _, err := os.Stat(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) {
+			return nil, usagef("hosts' databases are reached by ssl, and %s holds no authority: give --ovsdb-cert, --ovsdb-key and --ovsdb-ca, or run beside the server that hosts have joined", c.data)
+		}
+		var err error
+		if cert, key, err = store.KeepClientCertificate(c.data, "tunnel-controller"); err != nil {
+			return nil, fmt.Errorf("certificate for hosts' databases: %w", err)
+		}
+		ca = store.AuthorityFile(c.data)
+	}
+	roots, err := xenapi.Authorities(ca)
+	if err != nil {
+		return nil, usagef("--ovsdb-ca: %w", err)
+	}
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		return nil, usagef("--ovsdb-cert, --ovsdb-key: %w", err)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // in favour of VerifyConnection, which asks for no name
+		VerifyConnection:   func(cs tls.ConnectionState) error { return follows(cs.PeerCertificates, roots.RootCAs) },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // it may have been renewed
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			return &pair, err
+		},
+	}, nil
+}
+
+// follows says whether a chain leads from a server's certificate to an authority.
+func follows(chain []*x509.Certificate, roots *x509.CertPool) error {
+	if len(chain) == 0 {
+		return errors.New("the database presents no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return err
+}
