@@ -136,11 +136,23 @@ func (c *call) take(params []any) *model.Error {
 		}
 		v, err := wire.Coerce(p.Type, params[i])
 		if err != nil {
-			return mistyped(p.Name, err)
+			return mistyped(c.about(p), err)
 		}
 		c.args[p.Name] = v
 	}
 	return nil
+}
+
+// about is what a parameter gives a value to: of a setter the field, else the parameter itself.
+func (c *call) about(p model.Param) string {
+	switch {
+	case p.Name != "value":
+		return p.Name
+	case c.Field != nil:
+		return c.Field.Name
+	}
+	field, _ := strings.CutPrefix(c.Message.Name, "set_")
+	return field
 }
 
 // mistyped is the answer to a parameter that is not what it must be; of a record it names the field.

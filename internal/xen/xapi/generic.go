@@ -4,11 +4,15 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
+
+// What Linux takes for the MTU of a bridge, in bytes.
+const leastMTU, mostMTU = 68, 65535
 
 // generic carries out a call that the model implies (spec 3).
 func (c *call) generic() (any, error) {
@@ -163,7 +167,7 @@ func (c *call) write() error {
 		if reflect.DeepEqual(value, o.Fields[c.Field.Name]) {
 			return nil // an event that tells nothing would wake every client
 		}
-		if err := refersToSomething(tx, c.Field.Type, value); err != nil {
+		if err := sensible(tx, class, c.Field, value); err != nil {
 			return err
 		}
 		return put(tx, edited(o, model.Record{c.Field.Name: value}))
@@ -196,15 +200,22 @@ func (c *call) changed(ref string, old any) (any, error) {
 	return c.args["value"], nil
 }
 
-// refersToSomething checks that a reference that a client writes is to an object.
-func refersToSomething(r records.Reader, t model.Type, value any) error {
-	ref, ok := value.(string)
-	if !ok || t.Kind != model.Ref || ref == model.NullRef {
-		return nil
+// sensible checks what a field's type does not say: that a reference is to an object, and that frames have a length.
+func sensible(r records.Reader, class string, f *model.Field, value any) error {
+	switch v := value.(type) {
+	case int64:
+		if class == "network" && f.Name == "MTU" && (v < leastMTU || v > mostMTU) {
+			return model.InvalidValue(f.Name, strconv.FormatInt(v, 10))
+		}
+	case string:
+		if f.Type.Kind != model.Ref || v == model.NullRef {
+			return nil
+		}
+		if objects.Table(f.Type.Class) == nil { // a class that Heddle has no objects of
+			return model.HandleInvalid(f.Type.Class, v)
+		}
+		_, err := object(r, f.Type.Class, v)
+		return err
 	}
-	if objects.Table(t.Class) == nil { // a class that Heddle has no objects of
-		return model.HandleInvalid(t.Class, ref)
-	}
-	_, err := object(r, t.Class, ref)
-	return err
+	return nil
 }

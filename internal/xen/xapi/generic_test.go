@@ -128,9 +128,13 @@ func TestCallErrors(t *testing.T) {
 		{"MESSAGE_PARAMETER_COUNT_MISMATCH", []string{"PIF.get_record", "1", "2"}, "PIF.get_record", []any{transport.Ref, "x"}},
 		{"MESSAGE_PARAMETER_COUNT_MISMATCH", []string{"tunnel.create", "2", "1"}, "tunnel.create", []any{transport.Ref}},
 		{"MAP_DUPLICATE_KEY", []string{"tunnel", "status", tunnel.Ref, "active"}, "tunnel.add_to_status", []any{tunnel.Ref, "active", "true"}},
-		{"FIELD_TYPE_ERROR", []string{"value"}, "network.set_MTU", []any{network.Ref, "many"}},
+		{"FIELD_TYPE_ERROR", []string{"MTU"}, "network.set_MTU", []any{network.Ref, "many"}},
 		{"FIELD_TYPE_ERROR", []string{"self"}, "network.get_record", []any{map[string]string{}}},
-		{"FIELD_TYPE_ERROR", []string{"value"}, "network.set_other_config", []any{network.Ref, "x"}},
+		{"FIELD_TYPE_ERROR", []string{"other_config"}, "network.set_other_config", []any{network.Ref, "x"}},
+		{"INVALID_VALUE", []string{"MTU", "0"}, "network.set_MTU", []any{network.Ref, int64(0)}},
+		{"FIELD_TYPE_ERROR", []string{"MTU"}, "network.create", []any{map[string]any{"MTU": "many"}}},
+		{"INVALID_VALUE", []string{"default_locking_mode", "open"}, "network.set_default_locking_mode", []any{network.Ref, "open"}},
+		{"INVALID_VALUE", []string{"protocol", "ipip"}, "tunnel.create", []any{transport.Ref, network.Ref, "ipip"}},
 	}
 	for _, tt := range tests {
 		for _, json := range []bool{false, true} {
