@@ -94,8 +94,11 @@ func removePIF(tx *records.Tx, pif *objects.Object) error {
 	return remove(tx, "PIF_metrics", metrics)
 }
 
-// deviceOf names the interface of a PIF as reports do.
+// deviceOf names the interface of a PIF as reports do; that of a VLAN 0, which no report has, is one of its own.
 func deviceOf(pif *objects.Object) string {
+	if pif.Int("VLAN") == 0 {
+		return pif.Text("device") + ".0"
+	}
 	return objects.DeviceKey(pif.Text("device"), int(pif.Int("VLAN")))
 }
 

@@ -367,8 +367,8 @@ func (s *Simulation) move(ctx context.Context, from *poolOfFile, o *objects.Orde
 func interfacesOf(r records.Reader, host string) []objects.Interface {
 	var all []objects.Interface
 	for _, pif := range by(r, "PIF", "host", host) {
-		if tunnelOf(r, pif.Ref) != nil {
-			continue
+		if tunnelOf(r, pif.Ref) != nil || pif.Int("VLAN") == 0 {
+			continue // a report has no place for VLAN 0
 		}
 		i := objects.Interface{Device: pif.Text("device"), VLAN: int(max(0, pif.Int("VLAN"))), MAC: pif.Text("MAC"), MTU: int(pif.Int("MTU")), Physical: pif.Bool("physical"),
 			Carrier: true, Duplex: true, Speed: simulatedSpeed, Mode: pif.Text("ip_configuration_mode"), IP: pif.Text("IP"), Netmask: pif.Text("netmask"), Gateway: pif.Text("gateway"),
