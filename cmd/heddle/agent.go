@@ -117,7 +117,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
 	}
-	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name)); err != nil {
+	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "")); err != nil {
 		return err
 	}
 	if c.dhcp.on {
@@ -249,6 +249,7 @@ func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
 func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Context) (*store.Etcd, error), err error) {
 	logStore := log.With("part", "store")
 	if joined, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
+		c.serverData = "" // the host has left the pool of that store
 		return c.asJoined(joined, logStore)
 	}
 	switch {

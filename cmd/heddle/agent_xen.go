@@ -75,14 +75,16 @@ func joinedPool(state string) (hosts.Credentials, error) {
 	return joined, err
 }
 
-// check reads what can be wrong without the store.
-func (c *xenConfig) check(name string) error {
+// check reads what can be wrong without the store. A host may only just be about to join, with a token.
+func (c *xenConfig) check(name, state string, joins bool) error {
 	if !c.on {
 		return nil
 	}
 	plain := *c
-	plain.listen = ""
-	o, err := plain.options("any", name, "")
+	if joins {
+		plain.listen = ""
+	}
+	o, err := plain.options("any", name, state)
 	if err == nil {
 		err = o.Check()
 	}

@@ -1,6 +1,7 @@
 package xen
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -133,7 +134,7 @@ func KernelSwitch(ctx context.Context) error {
 		return nil
 	}
 	if out, err := exec.CommandContext(ctx, "modprobe", "openvswitch").CombinedOutput(); err != nil {
-		return fmt.Errorf("no kernel module openvswitch: %w: %s", err, out)
+		return fmt.Errorf("no kernel module openvswitch: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }
