@@ -48,7 +48,9 @@ type Options struct {
 	OVSDB string
 	// TLS is for databases that are reached by ssl: our certificate, and the authority of theirs.
 	TLS *tls.Config
-	Log *slog.Logger // default: none
+	// Dial makes the connections to databases, say in another network namespace. Default: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Log  *slog.Logger // default: none
 	// TTL is after how long without a word from its leader another controller takes over. Default 3 s.
 	TTL time.Duration
 	// Quarantine is how long a key is not used again after the last host is known to have no leg with it. Default 60 s.

@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"heddle/internal/store"
@@ -42,6 +41,16 @@ func (c *Controller) campaign(ctx context.Context) (led bool, err error) {
 		return false, cause(ctx, err)
 	}
 	c.log.Info("leader", "term", term)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if err := awaitEnd(ctx, st, term); err == nil {
+			lost(errDeposed)
+		} else if ctx.Err() == nil {
+			lost(err)
+		}
+	}()
+	defer func() { lost(nil); <-watched }()
 	return true, cause(ctx, c.lead(ctx, leadership{st, term}))
 }
 
@@ -68,7 +77,7 @@ func (c *Controller) take(ctx context.Context, lease store.Lease) (term int64, e
 	}
 }
 
-// awaitEnd waits until the leader's key is deleted after a revision.
+// awaitEnd waits until the leader's key is deleted after a revision, or may have been.
 func awaitEnd(ctx context.Context, st store.Store, rev int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,4 +110,4 @@ func (l leadership) commit(ctx context.Context, ops []store.Op) error {
 const commitPatience = 2 * time.Second
 
 // errDeposed says that another controller leads, or may.
-var errDeposed = fmt.Errorf("another controller leads")
+var errDeposed = errors.New("another controller leads")

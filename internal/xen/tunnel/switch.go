@@ -141,6 +141,9 @@ func (w *worker) look(ctx context.Context) {
 			return
 		}
 		w.meet()
+	case snap.Root != nil && snap.Root.ExternalIDs[signKey] != w.sign: // somebody has changed it
+		w.sign = ""
+		w.look(ctx)
 	case w.behind && snap.Root != nil && snap.Root.CurCfg >= snap.Root.NextCfg:
 		w.behind = false
 		w.meet()

@@ -1,0 +1,103 @@
+package tunnel
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+	"heddle/internal/store"
+	"heddle/internal/xen/model"
+)
+
+// BenchmarkCenterKilled is the longest time without an answer to a ping every 10 ms between two spokes of four hosts,
+// when the center dies without a word.
+func BenchmarkCenterKilled(b *testing.B) {
+	var longest time.Duration
+	for b.Loop() {
+		l := newLab(b, 4)
+		_, tunnels := l.star("gre")
+		_, stop := l.controller(store.NewMemory())
+		l.active(tunnels, 0, 1, 2, 3)
+		l.reach()
+		l.probing()
+		p := l.ping(1, 2)
+		if err := l.hosts[0].Kill(); err != nil {
+			b.Fatal(err)
+		}
+		l.moved(tunnels, 0, 1, 2)
+		gap, _ := p.gap(b)
+		longest = max(longest, gap)
+		stop()
+	}
+	b.ReportMetric(float64(longest.Milliseconds()), "ms-gap")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkPlannedMove is the same when another center is preferred, there and back.
+func BenchmarkPlannedMove(b *testing.B) {
+	l := newLab(b, 4)
+	network, tunnels := l.star("gre")
+	l.controller(store.NewMemory())
+	l.active(tunnels, 0, 1, 2, 3)
+	l.reach()
+	var longest time.Duration
+	for i := 0; b.Loop(); i++ {
+		p := l.ping(2, 3)
+		l.prefer(network, 1-i%2)
+		l.centered(tunnels, 1-i%2, 2, 3)
+		gap, _ := p.gap(b)
+		longest = max(longest, gap)
+	}
+	b.ReportMetric(float64(longest.Milliseconds()), "ms-gap")
+}
+
+// BenchmarkLegs is how long the legs of 100 networks on 8 hosts with standing bridges take, from a controller's start:
+// until they are made at both ends, and until all 800 tunnels are said to be active.
+func BenchmarkLegs(b *testing.B) {
+	const networks, hosts = 100, 8
+	var made, said time.Duration
+	for b.Loop() {
+		l := newLab(b, hosts)
+		var tunnels []string
+		refs := make([]string, networks)
+		for n := range refs {
+			refs[n] = l.call("network.create", model.Record{"name_label": fmt.Sprint("n", n), "MTU": int64(1400)}).(string)
+		}
+		for _, h := range l.hosts {
+			bridges(l, h, refs)
+			transport := l.transport(h)
+			for _, ref := range refs {
+				tunnels = append(tunnels, l.call("tunnel.create", transport, ref).(string))
+			}
+		}
+		began := time.Now()
+		c, stop := l.controller(store.NewMemory())
+		l.until("legs", func() bool { return c.figures.Load().inPlace == networks*(hosts-1) })
+		made = max(made, time.Since(began))
+		l.until("statuses", func() bool {
+			for _, s := range l.statuses(tunnels) {
+				if s["active"] != "true" {
+					return false
+				}
+			}
+			return true
+		})
+		said = max(said, time.Since(began))
+		stop()
+	}
+	b.ReportMetric(made.Seconds(), "s-legs")
+	b.ReportMetric(said.Seconds(), "s-active")
+	b.ReportMetric(0, "ns/op")
+}
+
+// bridges makes those of many networks on a host.
+func bridges(l *lab, h *nettest.OVSHost, refs []string) {
+	records := l.records("network")
+	var args []string
+	for _, ref := range refs {
+		name, uuid := records[ref]["bridge"].(string), records[ref]["uuid"].(string)
+		args = append(args, "--", "add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "fail_mode=standalone", "external_ids:xs-network-uuids="+uuid)
+	}
+	l.vsctl(h, args...)
+}
