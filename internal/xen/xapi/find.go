@@ -115,8 +115,16 @@ func lowestFree(prefix string, taken map[string]bool) string {
 	}
 }
 
+// inTurn has transactions that choose from the same names go one after another, instead of all choosing the same one.
+func inTurn(r records.Reader, names string) {
+	if tx, ok := r.(*records.Tx); ok {
+		tx.Touch("xen-names/" + names)
+	}
+}
+
 // freeDevice is a device name for a new PIF of a host.
 func freeDevice(r records.Reader, host, prefix string) string {
+	inTurn(r, guard(host))
 	taken := map[string]bool{}
 	for pif := range objects.Table("PIF").By(r, "host", host) {
 		if strings.HasPrefix(pif.Text("device"), prefix) {

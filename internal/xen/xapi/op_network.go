@@ -50,6 +50,7 @@ func checkBridgeName(r records.Reader, name string) error {
 
 // freeBridge is a name that no network's bridge has.
 func freeBridge(r records.Reader) string {
+	inTurn(r, "bridges")
 	taken := map[string]bool{}
 	for n := range objects.Table("network").All(r) {
 		taken[n.Text("bridge")] = true

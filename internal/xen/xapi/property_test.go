@@ -258,6 +258,35 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// TestManyAtOnce: a hundred networks with a tunnel each are made at once on one host.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s, users := simulated(t, twoPools, "secret", "other")
+	transport := users[0].pif("h1", "eth1")
+	done := make(chan error, 100)
+	for range cap(done) {
+		go func() {
+			network, err := called(s.pools[0].server, "network.create", map[string]any{"args": model.Record{}})
+			if err == nil {
+				_, err = called(s.pools[0].server, "tunnel.create", map[string]any{"transport_PIF": transport, "network": network, "protocol": "gre"})
+			}
+			done <- err
+		}()
+	}
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	devices := map[any]bool{}
+	for _, r := range users[0].records("tunnel") {
+		devices[users[0].get("PIF", r["access_PIF"].(string), "device")] = true
+	}
+	if len(devices) != cap(done) || !devices["tunnel99"] {
+		t.Errorf("%d devices, want tunnel0 to tunnel99", len(devices))
+	}
+}
+
 // storm makes and destroys tunnels of a host.
 func storm(p *poolOfFile, transport string, networks []string) error {
 	for n := range 12 {
