@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -414,6 +415,97 @@ func TestFollower(t *testing.T) {
 			rt.Fatal(diff)
 		}
 	})
+}
+
+// TestServers: clients of two servers over one etcd, which take turns with tokens, miss no change of either.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	st := storetest.Open(t, t.TempDir())
+	servers := []*Server{started(t, Options{Store: st}), started(t, Options{Store: st})}
+	withAccounts(t, servers[0], func(ctx context.Context, l *Accounts) error { return l.Add(ctx, "ada", "x", model.PoolAdmin) })
+	clients := []*clientOf{connect(t, servers[0], "ada", "x"), connect(t, servers[1], "ada", "x")}
+	const writers, rounds = 4, 25
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			c := clients[w%2]
+			network := made(t, servers[w%2], newObject("network", model.Record{"bridge": fmt.Sprint("br", w)}))
+			for i := range rounds {
+				c.must("network.set_name_label", network, fmt.Sprint(i))
+				if passing := c.must("task.create", "", ""); i%2 == 0 {
+					c.must("task.destroy", passing)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { writing.Wait(); close(done) }()
+	seen, at := map[string]any{}, ""
+	follow := func(c *clientOf, wait time.Duration) {
+		b := c.from(at, wait, "network", "task")
+		for _, e := range b.events {
+			if key := e["class"].(string) + "/" + e["ref"].(string); e["operation"] == "del" {
+				delete(seen, key)
+			} else {
+				seen[key] = e["snapshot"]
+			}
+		}
+		if b.token < at {
+			t.Errorf("token %s after %s", b.token, at)
+		}
+		at = b.token
+	}
+	for i := 0; ; i++ {
+		follow(clients[i%2], 20*time.Millisecond)
+		select {
+		case <-done:
+		default:
+			continue
+		}
+		break
+	}
+	last, err := st.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		eventually(t, "the server has everything", func() bool { rev, _ := s.journal.revision(); return rev >= last })
+	}
+	follow(clients[0], 0)
+	for _, c := range clients {
+		has := map[string]any{}
+		for _, class := range []string{"network", "task"} {
+			for ref, r := range c.records(class) {
+				has[class+"/"+ref] = r
+			}
+		}
+		if diff := cmp.Diff(has, seen); diff != "" || len(has) != writers+writers*(rounds/2) {
+			t.Errorf("%d objects: %s", len(has), diff)
+		}
+	}
+}
+
+// BenchmarkEvents200 is the time until 200 clients that wait have their event.
+func BenchmarkEvents200(b *testing.B) {
+	s, c := served(b)
+	_, network, _, _, _ := aPool(b, s)
+	token := c.from("", 0, "network").token
+	answers := make(chan batch, 200)
+	var late time.Duration
+	for i := 0; b.Loop(); i++ {
+		for range cap(answers) {
+			go func() { answers <- c.from(token, time.Minute, "network") }()
+		}
+		eventually(b, "all wait", func() bool { return len(s.polls) == cap(answers) })
+		began := time.Now()
+		c.must("network.set_name_label", network.Ref, fmt.Sprint(i))
+		for range cap(answers) {
+			token = (<-answers).token
+		}
+		late += time.Since(began)
+		eventually(b, "all have ended", func() bool { return len(s.polls) == 0 })
+	}
+	b.ReportMetric(float64(late.Microseconds())/float64(b.N)/1000, "ms-to-all")
 }
 
 // BenchmarkEvent is the time from the answer to a change until a client that waits has its event, over HTTP and etcd.

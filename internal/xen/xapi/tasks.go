@@ -302,6 +302,9 @@ func (s *Server) noteTasks(u replica.Update) {
 	for _, c := range u.Changed {
 		switch {
 		case c.Source == running.Name() && c.New == nil:
+			if t, ok := objects.Table("task").Peek(records.Over(u.Next), c.ID); !ok || !pending(t) {
+				continue // it has ended
+			}
 			select {
 			case s.orphaned <- struct{}{}:
 			default:
