@@ -99,7 +99,7 @@ func (c *xapiConfig) run(ctx context.Context) error {
 	}
 	tasks.add(append([]task.Task{pool}, append(doors, pool.Polls())...)...)
 	log.Info("starting", "version", version, "data", c.data, "plain", c.listen, "tls", c.tlsListen, "own store", own)
-	return task.Run(ctx, tasks.list...)
+	return task.Run(ctx, *tasks.list...)
 }
 
 // rootPasswordFile is where the first start leaves the password of root, below the data directory.
@@ -115,27 +115,27 @@ func (c *xapiConfig) openPool(ctx context.Context, log *slog.Logger) (st *store.
 	return st, own && len(c.etcd.endpoints) == 0, err
 }
 
-// taskList is tasks as they come together, whose state the health page tells.
-type taskList struct{ list []task.Task }
+// taskList is tasks as they come together, in the list whose state the health page tells.
+type taskList struct{ list *[]task.Task }
 
-func (l *taskList) add(more ...task.Task) { l.list = append(l.list, more...) }
+func (l taskList) add(more ...task.Task) { *l.list = append(*l.list, more...) }
 
 // around are the parts beside the XenAPI: metrics and health, and, where the store is our own, all by which hosts join.
-func (c *xapiConfig) around(ctx context.Context, st *store.Etcd, own bool, log *slog.Logger, admit *xapi.Hosts) (*taskList, *telemetry.Metrics, error) {
+func (c *xapiConfig) around(ctx context.Context, st *store.Etcd, own bool, log *slog.Logger, admit *xapi.Hosts) (taskList, *telemetry.Metrics, error) {
 	admit.Expel = st.RemoveHost
 	if own {
 		s, err := c.newServer(ctx, st, log)
 		if err != nil {
-			return nil, nil, err
+			return taskList{}, nil, err
 		}
 		if err := s.addDoors(); err != nil {
-			return nil, nil, err
+			return taskList{}, nil, err
 		}
 		admit.Invite = func(ctx context.Context, name string) (string, error) { return s.hosts.Invite(ctx, name, "pool.join") }
-		return &taskList{s.tasks}, s.metrics, nil
+		return taskList{&s.tasks}, s.metrics, nil
 	}
-	metrics, tasks := telemetry.NewMetrics(version), &taskList{}
-	tasks.add(telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: func() []string { return task.Waiting(tasks.list) }}),
+	metrics, tasks := telemetry.NewMetrics(version), taskList{&[]task.Task{}}
+	tasks.add(telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: func() []string { return task.Waiting(*tasks.list) }}),
 		newLookout(st, log, metrics))
 	return tasks, metrics, nil
 }

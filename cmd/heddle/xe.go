@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -29,8 +30,9 @@ xe help --all lists the commands.`,
 		DisableFlagParsing: true, // its switches are not those of other programs
 		RunE: func(cmd *cobra.Command, args []string) error {
 			home, _ := os.UserHomeDir() // without one there is no ~/.xe
+			data := cmp.Or(os.Getenv(environmentName("data")), cli.DefaultDataDir)
 			code := xe.Run(cmd.Context(), args, xe.Environment{
-				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(cli.DefaultDataDir, rootPasswordFile), AskPassword: passwordPrompt(),
+				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(data, rootPasswordFile), AskPassword: passwordPrompt(),
 				Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			})
 			if code != 0 {
