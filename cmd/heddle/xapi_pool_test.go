@@ -164,4 +164,14 @@ func TestPool(t *testing.T) {
 			return err == nil && !strings.Contains(out, bridge)
 		})
 	}
+
+	// The same with the clients in daily use, by TLS, which makes and unmakes bridges on the hosts.
+	url := "https://" + fabricIP + ":8443"
+	password, err := os.ReadFile(filepath.Join(p.data, rootPasswordFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := strings.TrimSpace(string(password))
+	drive(t, p.lab.Fabric, "node", filepath.Join(npmClient(t), "client.mjs"), "auto", url, "root", secret)
+	drive(t, p.lab.Fabric, debianPython, pythonClient(t), url, "root", secret)
 }
