@@ -2,7 +2,9 @@ package ovs_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +89,33 @@ func TestEdits(t *testing.T) {
 	snap = twice(func(e *ovs.Edit) error { return errors.Join(e.DeletePort("gre0"), e.DeleteBridge("xapi0")) })
 	if snap.Port("gre0") != nil || snap.Bridge("xapi0") != nil || snap.Bridge("xapi1") == nil {
 		t.Error("not what was asked for is gone")
+	}
+}
+
+// TestPortsSwapKeys gives each of two tunnels what the other had, in one transaction.
+func TestPortsSwapKeys(t *testing.T) {
+	t.Parallel()
+	l := nettest.OVSForTest(t, 1)
+	c := follow(t, l.Hosts()[0])
+	gre := func(name, key string) func(*ovs.Edit) error {
+		return port("xapi0", ovs.PortSpec{Name: name, Type: "gre", Options: map[string]string{"remote_ip": "198.18.0.9", "key": key}})
+	}
+	change(t, c, bridge("xapi0"), gre("gre0", "7"), gre("gre1", "8"))
+	for range 5 {
+		for _, keys := range [][2]string{{"8", "7"}, {"7", "8"}} {
+			snap := change(t, c, gre("gre0", keys[0]), gre("gre1", keys[1]))
+			for n, name := range []string{"gre0", "gre1"} {
+				if i := snap.Interface(name); i.OfPort <= 0 || i.Error != "" || i.Options["key"] != keys[n] {
+					t.Errorf("%s is %+v", name, i)
+				}
+			}
+			out, err := l.Hosts()[0].Appctl("ofproto/list-tunnels")
+			for n, name := range []string{"gre0", "gre1"} {
+				if want := fmt.Sprintf("%s (gre: ::->198.18.0.9, key=0x%s,", name, keys[n]); err != nil || !strings.Contains(out, want) {
+					t.Errorf("the switch has not %s but, %v,\n%s", want, err, out)
+				}
+			}
+		}
 	}
 }
 
