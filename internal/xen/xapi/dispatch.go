@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ type handler func(*call) (any, error)
 type call struct {
 	*model.Call
 	ctx     context.Context // ends when nobody wants the answer any more
+	from    netip.Addr      // the client's
 	server  *Server
 	session *session       // nil for calls that need no login
 	args    map[string]any // by parameter, those left out with their defaults; of the Go types for theirs
@@ -76,9 +78,9 @@ type answer struct {
 func failed(e *model.Error) answer { return answer{failure: e} }
 
 // dispatch carries out the call that a client names, with its parameters as the wire has them.
-func (s *Server) dispatch(ctx context.Context, name string, params []any) answer {
+func (s *Server) dispatch(ctx context.Context, from netip.Addr, name string, params []any) answer {
 	began := time.Now()
-	a := s.answer(ctx, name, params)
+	a := s.answer(ctx, from, name, params)
 	outcome := "success"
 	if a.failure != nil {
 		outcome = a.failure.Error()
@@ -87,7 +89,7 @@ func (s *Server) dispatch(ctx context.Context, name string, params []any) answer
 	return a
 }
 
-func (s *Server) answer(ctx context.Context, name string, params []any) answer {
+func (s *Server) answer(ctx context.Context, from netip.Addr, name string, params []any) answer {
 	plain, async := strings.CutPrefix(name, "Async.")
 	if strings.HasPrefix(name, aliveCall+":") { // what follows is for the client's own log
 		plain = aliveCall
@@ -102,7 +104,7 @@ func (s *Server) answer(ctx context.Context, name string, params []any) answer {
 		}
 		return failed(model.MessageMethodUnknown(name))
 	}
-	c := &call{Call: m, ctx: ctx, server: s}
+	c := &call{Call: m, ctx: ctx, from: from, server: s}
 	if !m.NoLogin {
 		var failure *model.Error
 		if c.session, failure = s.sessionOf(params); failure != nil {

@@ -6,6 +6,7 @@ import (
 	"html"
 	"io"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -40,7 +41,7 @@ func allowAnyone(h http.Header) {
 }
 
 // serve answers one call. Clients compare the content type to the letter (spec 1), so there is no charset in it.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType string, answer func(context.Context, []byte) ([]byte, error)) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType string, answer func(context.Context, netip.Addr, []byte) ([]byte, error)) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a server without deadlines has none to move
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxCall))
@@ -53,7 +54,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType strin
 	// A call that waits for events may take longer than the server's limits for reading and writing.
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
-	reply, err := answer(r.Context(), body)
+	client, _ := netip.ParseAddrPort(r.RemoteAddr) // none where a test calls the handler itself
+	reply, err := answer(r.Context(), client.Addr(), body)
 	if err != nil {
 		malformed(w, err)
 		return
@@ -72,23 +74,23 @@ func malformed(w http.ResponseWriter, err error) {
 	_, _ = io.WriteString(w, "<html><body><h1>HTTP 500 internal server error</h1>"+html.EscapeString(err.Error())+"</body></html>\n")
 }
 
-func (s *Server) answerXML(ctx context.Context, body []byte) ([]byte, error) {
+func (s *Server) answerXML(ctx context.Context, from netip.Addr, body []byte) ([]byte, error) {
 	name, params, err := wire.DecodeXMLCall(body)
 	if err != nil {
 		return nil, err
 	}
-	a := s.dispatch(ctx, name, params)
+	a := s.dispatch(ctx, from, name, params)
 	if name == listMethods && a.failure == nil {
 		return wire.XMLBareReply(a.result, a.value), nil
 	}
 	return wire.XMLReply(a.result, a.value, a.failure), nil
 }
 
-func (s *Server) answerJSON(ctx context.Context, body []byte) ([]byte, error) {
+func (s *Server) answerJSON(ctx context.Context, from netip.Addr, body []byte) ([]byte, error) {
 	c, err := wire.DecodeJSONCall(body)
 	if err != nil {
 		return nil, err
 	}
-	a := s.dispatch(ctx, c.Method, c.Params)
+	a := s.dispatch(ctx, from, c.Method, c.Params)
 	return wire.JSONReply(c, a.result, a.value, a.failure), nil
 }

@@ -39,6 +39,7 @@ type Server struct {
 	handlers  map[string]handler     // of messages, by name of the call
 	sessions  *sessions
 	passwords *passwords
+	guesses   *guesses
 	journal   *journal
 	bell      *bell
 	polls     chan struct{} // a token for each call that waits for events
@@ -65,6 +66,7 @@ func New(o Options) *Server {
 		handlers:  operations(),
 		sessions:  newSessions(o.Now),
 		passwords: newPasswords(),
+		guesses:   newGuesses(o.Now),
 		journal:   newJournal(),
 		bell:      newBell(),
 		polls:     make(chan struct{}, maxPolls),

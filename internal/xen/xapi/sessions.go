@@ -188,6 +188,9 @@ func login(c *call) (any, error) {
 		return nil, model.HostIsSlave(address)
 	}
 	name := c.text("uname")
+	if wait := s.guesses.wait(c.from); wait > 0 {
+		return nil, model.SessionAuthenticationFailed(name, fmt.Sprintf("too many wrong passwords from %v: try again in %v", c.from, wait.Round(time.Second)))
+	}
 	a, there := accounts.Peek(view, name)
 	hash := ""
 	if there {
@@ -198,6 +201,7 @@ func login(c *call) (any, error) {
 		return nil, fmt.Errorf("log in as %s: %w", name, err)
 	}
 	if !right {
+		s.guesses.wrong(c.from)
 		return nil, model.SessionAuthenticationFailed(name, "Authentication failure")
 	}
 	return s.sessions.begin(s, a, c.text("originator")).ref, nil
