@@ -115,16 +115,25 @@ func joinable(r records.Reader) (*objects.Object, *objects.HostReport, error) {
 	return host, report, able(r, host.Ref, objects.CanJoin, "its agent shares this server's own store: join it by hand with a token of `heddle host token` at the coordinator")
 }
 
-// logInAt logs in at another pool's coordinator.
+// logInAt logs in at another pool's coordinator. After a "#" the address may have the fingerprint of the certificate by
+// which it is known.
 func (c *call) logInAt(address, user, password string) (*client.Session, error) {
 	limited, cancel := context.WithTimeout(c.ctx, orderTimeout)
 	defer cancel()
-	s, err := client.Dial(limited, client.Options{URL: c.server.opts.Hosts.poolURL(address), User: user, Password: password, TLS: c.server.opts.Hosts.TLS, Originator: "pool.join"})
-	if known := (*model.Error)(nil); err != nil && !errors.As(err, &known) {
-		c.server.opts.Log.Warn("the pool to join does not answer", "address", address, "error", err)
-		return nil, model.CannotContactHost(address)
+	hosts := &c.server.opts.Hosts
+	place, fingerprint, _ := strings.Cut(address, "#")
+	s, err := client.Dial(limited, client.Options{URL: hosts.poolURL(place), User: user, Password: password, TLS: hosts.TLS, Fingerprint: fingerprint, Originator: "pool.join"})
+	if err == nil {
+		return s, nil
 	}
-	return s, err
+	if known := (*model.Error)(nil); errors.As(err, &known) {
+		return nil, err
+	}
+	if print := client.Presented(err); print != "" {
+		return nil, model.OperationNotAllowed(fmt.Sprintf("the pool at %s has a certificate that this server does not trust; if it is known to you by the fingerprint %s, say %s#%s", place, print, place, print))
+	}
+	c.server.opts.Log.Warn("the pool to join does not answer", "address", place, "error", err)
+	return nil, model.CannotContactHost(address)
 }
 
 // The ports of the XenAPI: with TLS, and plain on loopback.

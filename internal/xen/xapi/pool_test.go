@@ -2,9 +2,11 @@ package xapi
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 )
 
@@ -108,6 +110,25 @@ func TestJoinRefused(t *testing.T) {
 	u.fails("INVALID_VALUE **", "pool.admit", "x", map[string]string{"id": "{"}, map[string]string{})
 	u.fails("OPERATION_NOT_ALLOWED *", "pool.admit", "h1", map[string]string{}, map[string]string{})
 	joiner.must("pool.join", "192.0.2.1", "root", "secret")
+}
+
+// TestJoinCertificate: a coordinator whose certificate nobody vouches for is joined when its fingerprint is given, and the
+// refusal says how.
+func TestJoinCertificate(t *testing.T) {
+	t.Parallel()
+	s, users := simulated(t, twoPools, "secret", "other")
+	u, joiner := users[0], users[1]
+	secured := httptest.NewTLSServer(s.pools[0].server.Handler())
+	t.Cleanup(secured.Close)
+	_, err := joiner.call("pool.join", secured.URL, "root", "secret")
+	if client.Code(err) != "OPERATION_NOT_ALLOWED" {
+		t.Fatal(err)
+	}
+	text := err.Error()
+	known := text[strings.LastIndex(text, secured.URL+"#"):]
+	joiner.fails("CANNOT_CONTACT_HOST *", "pool.join", secured.URL+"#"+strings.Repeat("0", 64), "root", "secret")
+	joiner.must("pool.join", known, "root", "secret")
+	u.named("host", "j1")
 }
 
 // TestHostDies: what can be done with a host that does not report, and what its return brings.
