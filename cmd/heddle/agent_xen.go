@@ -43,7 +43,8 @@ func poolState(state string) string { return filepath.Join(state, "pool") }
 
 // options are the agent's, of a host with this name and state directory.
 func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
-	o := xen.Options{HostID: id, HostName: name, Version: version, Address: c.address, OVSDB: c.ovsdb, Datapath: c.datapath, Interfaces: c.interfaces}
+	o := xen.Options{HostID: id, HostName: name, Version: version, Address: c.address, OVSDB: c.ovsdb, Datapath: c.datapath, Interfaces: c.interfaces,
+		Addresses: filepath.Join(state, "xen-addresses.json")}
 	if c.listen == "" {
 		return o, nil
 	}

@@ -42,6 +42,9 @@ type Options struct {
 	// Interfaces are patterns (path.Match) of names that are the host's own beside those that the agent finds: see
 	// machine.interfaces.
 	Interfaces []string
+	// Addresses is a file that holds what interfaces were ordered to be, so that they are after each start. "": the agent
+	// configures none.
+	Addresses string
 	// Listen has the database also listen for tunnel controllers; nil: as it does anyway.
 	Listen *Listen
 	// LeaseTTL is after how long without a word the host counts as dead; etcd rounds it up to whole seconds. Default 3 s.
@@ -105,8 +108,8 @@ type Agent struct {
 	presence *presence.Presence
 	bridging *bell // bridges, ports and orders are to be looked at
 	telling  *bell // the host's report is to be looked at
-	moving   *bell // there may be an order to move
-	mover    *mover
+	ordering *bell // orders other than for bridges are to be looked at
+	clerk    *clerk
 	bridges  *bridges
 	returned *returned
 	told     told
@@ -174,14 +177,15 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // build makes the parts. They start in work.
 func (a *Agent) build() {
-	a.bridging, a.telling, a.moving = newBell(), newBell(), newBell()
+	a.bridging, a.telling, a.ordering = newBell(), newBell(), newBell()
 	a.replica = replica.New(a.opts.Store, replica.Options{Log: a.log}, tables(a.host)...)
 	a.replica.OnChange(a.changed)
 	a.returned = &returned{agent: a}
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.XenPrefix + "state/" + a.host + "/", TTL: a.opts.LeaseTTL,
 		Before: a.returned.before, Log: a.log})
 	a.bridges = newBridges(a)
-	a.mover = &mover{agent: a, done: map[string]bool{}}
+	a.clerk = &clerk{agent: a, answered: map[string]bool{},
+		addresses: &addresses{agent: a, file: a.opts.Addresses, wanted: map[string]objects.Address{}, done: map[string]int{}}}
 }
 
 // lock keeps a second agent from this host. The name belongs to the network namespace, and goes with the process.
@@ -197,7 +201,7 @@ func lock() (net.Listener, error) {
 func (a *Agent) changed(u replica.Update) {
 	for _, c := range u.Changed {
 		if c.Source == objects.Orders.Name() {
-			a.moving.ring()
+			a.ordering.ring()
 		}
 		bridging, telling := a.concerns(c)
 		if bridging {
@@ -249,7 +253,7 @@ func (a *Agent) work(ctx context.Context) error {
 		g.Go(func() error { return a.bridges.run(ctx) })
 		g.Go(func() error { return a.reports(ctx) })
 		g.Go(func() error { return a.presence.Run(ctx) })
-		g.Go(func() error { return a.mover.run(ctx) })
+		g.Go(func() error { return a.clerk.run(ctx) })
 		select {
 		case <-ctx.Done():
 		case <-a.presence.Told():

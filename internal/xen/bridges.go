@@ -51,6 +51,7 @@ func (b *bridges) run(ctx context.Context) error {
 		changed := b.agent.sw.Changed()
 		if s := b.agent.sw.Snapshot(); before == nil || rewired(before, s) {
 			b.agent.telling.ring()
+			b.agent.ordering.ring() // an interface may be on another bridge now
 			before = s
 		}
 		if err := b.pass(ctx); err != nil && ctx.Err() == nil {

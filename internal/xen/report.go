@@ -67,6 +67,9 @@ func (a *Agent) watch(ctx context.Context) error {
 		if e.Kind != hostnet.NeighbourSet && e.Kind != hostnet.NeighbourGone {
 			a.telling.ring()
 		}
+		if a.opts.Addresses != "" && (e.Kind == hostnet.LinkSet || e.Kind == hostnet.Lost) {
+			a.ordering.ring()
+		}
 	}
 	return nil
 }
@@ -87,6 +90,9 @@ func (a *Agent) tell() error {
 	}
 	if r.Backend == openVSwitch {
 		r.Can = append(r.Can, objects.CanVLAN)
+	}
+	if a.opts.Addresses != "" {
+		r.Can = append(r.Can, objects.CanAddress)
 	}
 	if a.opts.Move != nil {
 		r.Can = append(r.Can, objects.CanJoin)

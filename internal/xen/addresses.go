@@ -1,0 +1,200 @@
+package xen
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/xen/objects"
+)
+
+// addresses keeps interfaces configured as orders have said, over restarts of the host: a file holds the last order for
+// each interface and IP version. An interface that no order was about is not touched.
+//
+// An interface is configured when it is ordered, and when the link that has its addresses is another than before: at the
+// start, or because its bridge was made anew. What somebody else does to it meanwhile stands.
+type addresses struct {
+	agent  *Agent
+	file   string
+	wanted map[string]objects.Address // by interface and family
+	done   map[string]int             // the link's index when it was configured last
+}
+
+func addressKey(a objects.Address) string {
+	return fmt.Sprintf("%s IPv%d", objects.DeviceKey(a.Device, a.VLAN), a.Family)
+}
+
+// load reads the file. Without one no interface was ordered to be anything.
+func (a *addresses) load() error {
+	raw, err := os.ReadFile(a.file)
+	if a.file == "" || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var all []objects.Address
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return fmt.Errorf("%s: %w", a.file, err)
+	}
+	for _, one := range all {
+		a.wanted[addressKey(one)] = one
+	}
+	return nil
+}
+
+func (a *addresses) save() error {
+	all := make([]objects.Address, 0, len(a.wanted))
+	for _, key := range slices.Sorted(maps.Keys(a.wanted)) {
+		all = append(all, a.wanted[key])
+	}
+	raw, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(a.file+".new", raw, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(a.file+".new", a.file)
+}
+
+// configure does what an order says, now and from now on.
+func (a *addresses) configure(order objects.Address) error {
+	if a.file == "" {
+		return errors.New("this host's agent does not configure interfaces")
+	}
+	if _, err := prefixesOf(order); err != nil {
+		return err
+	}
+	if err := a.apply(order); err != nil {
+		return err
+	}
+	a.wanted[addressKey(order)] = order
+	return a.save()
+}
+
+// restore configures those interfaces whose link is another than when they were configured.
+func (a *addresses) restore() {
+	for key, want := range a.wanted {
+		l, _, err := a.find(want)
+		if err != nil || a.done[key] == l.Index {
+			continue // it is not there yet, or as it was left
+		}
+		if err := a.apply(want); err != nil {
+			a.agent.log.Warn("cannot configure an interface as it was ordered", "interface", key, "err", err)
+		}
+	}
+}
+
+// find is the link that has an interface's addresses.
+func (a *addresses) find(order objects.Address) (hostnet.Link, *machine, error) {
+	m, err := look(a.agent.kernel, a.agent.sw.Snapshot())
+	if err != nil {
+		return hostnet.Link{}, nil, err
+	}
+	byIndex := map[int]hostnet.Link{}
+	for _, l := range m.links {
+		byIndex[l.Index] = l
+	}
+	known := a.agent.known()
+	for _, l := range m.links {
+		name, tag := l.Name, 0
+		if l.Kind == hostnet.VLAN {
+			name, tag = byIndex[l.Parent].Name, l.Tag
+		}
+		if holder := m.holder(l, byIndex); name == order.Device && tag == order.VLAN && m.own(l, holder, known) && holder.Index > 0 {
+			return holder, m, nil
+		}
+	}
+	return hostnet.Link{}, nil, fmt.Errorf("interface %s: this host has none of that name that its agent could configure", objects.DeviceKey(order.Device, order.VLAN))
+}
+
+// apply gives the interface the addresses and the default route of an order, in place of all others of that IP version.
+func (a *addresses) apply(order objects.Address) error {
+	want, err := prefixesOf(order)
+	if err != nil {
+		return err
+	}
+	l, m, err := a.find(order)
+	if err != nil {
+		return err
+	}
+	kernel := a.agent.kernel
+	var errs []error
+	if len(want) > 0 && !l.Up {
+		errs = append(errs, kernel.SetUp(l.Name, true))
+	}
+	for _, p := range want {
+		if slices.Contains(m.leased[l.Index], p) { // it would end
+			errs = append(errs, kernel.DeleteAddress(l.Name, p))
+		}
+		errs = append(errs, kernel.AddAddress(l.Name, p))
+	}
+	for _, p := range m.addresses[l.Index] {
+		if p.Addr().Is4() == (order.Family == 4) && !slices.Contains(want, p) {
+			errs = append(errs, kernel.DeleteAddress(l.Name, p))
+		}
+	}
+	errs = append(errs, a.route(order, l))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	a.done[addressKey(order)] = l.Index
+	return nil
+}
+
+// route sets the default route, or takes away that by this interface.
+func (a *addresses) route(order objects.Address, l hostnet.Link) error {
+	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if order.Family == 6 {
+		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	if order.Mode == "Static" && order.Gateway != "" {
+		return a.agent.kernel.SetRoute(hostnet.Route{Dst: everything, Gateway: netip.MustParseAddr(order.Gateway), Link: l.Name})
+	}
+	return a.agent.kernel.DeleteRouteOf(hostnet.Route{Dst: everything, Link: l.Name})
+}
+
+// prefixesOf are the addresses of an order, or why the agent cannot carry it out.
+func prefixesOf(o objects.Address) ([]netip.Prefix, error) {
+	name := "interface " + objects.DeviceKey(o.Device, o.VLAN)
+	switch {
+	case o.Family != 4 && o.Family != 6:
+		return nil, fmt.Errorf("%s: IP version %d: want 4 or 6", name, o.Family)
+	case o.Mode == "None":
+		return nil, nil
+	case o.Mode != "Static":
+		return nil, fmt.Errorf("%s: mode %s: the host's own network configuration does that, not its agent; here it can be Static or None", name, o.Mode)
+	case o.DNS != "":
+		return nil, fmt.Errorf("%s: DNS servers are what %s names on the host: leave them out here", name, resolvConf)
+	}
+	if o.Gateway != "" {
+		if g, err := netip.ParseAddr(o.Gateway); err != nil || g.Is4() != (o.Family == 4) {
+			return nil, fmt.Errorf("%s: gateway %q: want an IPv%d address", name, o.Gateway, o.Family)
+		}
+	}
+	texts := o.IPv6
+	if o.Family == 4 {
+		mask := net.ParseIP(o.Netmask).To4()
+		ones, bits := net.IPMask(mask).Size()
+		if bits != 32 {
+			return nil, fmt.Errorf("%s: netmask %q: want one such as 255.255.255.0", name, o.Netmask)
+		}
+		texts = []string{fmt.Sprintf("%s/%d", o.IP, ones)}
+	}
+	var all []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4() != (o.Family == 4) {
+			return nil, fmt.Errorf("%s: address %q: want an IPv%d address with prefix length", name, text, o.Family)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
