@@ -50,12 +50,11 @@ func typed(t *model.Type, raw any) (any, error) {
 
 // loose is a type with text instead of its enums: another server may know more values.
 func loose(t model.Type) model.Type {
-	if t.Kind == model.Enum {
+	switch {
+	case t.Kind == model.Enum:
 		t.Kind = model.String
-	}
-	if t.Elem != nil {
-		elem := loose(*t.Elem)
-		t.Elem = &elem
+	case t.Elem != nil && t.Elem.Kind == model.Enum:
+		t.Elem = &model.Type{Kind: model.String}
 	}
 	return t
 }
@@ -71,18 +70,24 @@ func record(class string, raw any) (model.Record, error) {
 	if c == nil {
 		return maps.Clone(members), nil
 	}
-	r := model.New(class)
+	r := make(model.Record, len(c.Fields))
+	var defaults model.Record // of stored fields; made when one is missing
 	for i := range c.Fields {
 		f := &c.Fields[i]
 		v, ok := members[f.Name]
-		if !ok || v == nil {
-			if f.Far != nil {
-				r[f.Name] = model.Zero(f.Type)
-			}
-			continue
-		}
 		var err error
-		if r[f.Name], err = typed(&f.Type, v); err != nil {
+		switch {
+		case ok && v != nil:
+			r[f.Name], err = typed(&f.Type, v)
+		case f.Far != nil:
+			r[f.Name] = model.Zero(f.Type)
+		default:
+			if defaults == nil {
+				defaults = model.New(class)
+			}
+			r[f.Name] = defaults[f.Name]
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", class, f.Name, err)
 		}
 	}
