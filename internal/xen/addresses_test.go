@@ -23,7 +23,9 @@ func TestAddresses(t *testing.T) {
 	})
 	order := func(id string, a objects.Address) string {
 		a.Device = "leg"
-		l.write(func(tx *records.Tx) error { return objects.Orders.Put(tx, &objects.Order{Host: h.ref, ID: id, Address: &a}) })
+		l.write(func(tx *records.Tx) error {
+			return objects.Orders.Put(tx, &objects.Order{Host: h.ref, ID: id, Address: &a})
+		})
 		var r *objects.OrderReport
 		l.until("the answer", func() bool { r, _ = objects.OrderReports.Peek(l.view(), h.ref+"/"+id); return r != nil })
 		l.write(func(tx *records.Tx) error { return objects.Orders.Delete(tx, h.ref+"/"+id) })
