@@ -32,7 +32,7 @@ type Order struct {
 }
 
 // Address has an interface configured, now and after each start of the host, until another order says otherwise. The
-// host's report shows it before the order is answered. Addresses that nobody ordered are not touched.
+// host's report shows it when the order is answered, or soon after. Interfaces that no order is about are not touched.
 type Address struct {
 	Device  string   `json:"device"`         // as in Interface
 	VLAN    int      `json:"vlan,omitempty"` // as in Interface

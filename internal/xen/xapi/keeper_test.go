@@ -316,10 +316,14 @@ func TestRealHosts(t *testing.T) {
 				continue
 			}
 			failure := ""
+			if r, said := objects.OrderReports.Peek(tx, o.Host+"/"+o.ID); said && r.Error == "" {
+				if err := configure(tx, o); err != nil { // the host's report follows its answer
+					return err
+				}
+				continue
+			}
 			if o.Address.IP == "192.0.2.66" {
 				failure = "the address is another's"
-			} else if err := configure(tx, o); err != nil {
-				return err
 			}
 			if err := objects.OrderReports.Put(tx, &objects.OrderReport{Host: o.Host, ID: o.ID, Error: failure}); err != nil {
 				return err

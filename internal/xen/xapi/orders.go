@@ -111,21 +111,45 @@ func withdraw(tx *records.Tx, orders []*objects.Order) error {
 func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
 	limited, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
+	done := false
 	err := s.await(limited, func(r records.Reader) (bool, error) {
-		done, said := answered(r, o)
-		if said != "" {
+		var said string
+		if done, said = answered(r, o); said != "" {
 			return false, model.InternalError(said)
 		}
 		if !done {
 			_, err := alive(r, o.Host)
 			return false, err
 		}
-		return true, nil
+		return shown(r, o), nil
 	})
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return model.CannotContactHost(o.Host)
+	switch {
+	case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+		return err
+	case done:
+		return nil // the host has done it, whatever it shows
 	}
-	return err
+	return model.CannotContactHost(o.Host)
+}
+
+// shown says whether the host's report shows what an order for an address has changed: until then it would contradict the
+// PIF.
+func shown(r records.Reader, o *objects.Order) bool {
+	report, ok := objects.HostReports.Peek(r, o.Host)
+	if o.Address == nil || !ok {
+		return true
+	}
+	a := o.Address
+	switch i := reported(report, objects.DeviceKey(a.Device, a.VLAN)); {
+	case i == nil || a.Mode != "Static" && a.Mode != "None":
+		return true
+	case a.Family == 6:
+		return slices.Equal(i.IPv6, a.IPv6)
+	case a.Mode == "None":
+		return i.Mode == "None"
+	default:
+		return i.IP == a.IP
+	}
 }
 
 // answered says whether the host has carried the order out, or why it could not.
