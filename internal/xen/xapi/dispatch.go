@@ -213,10 +213,14 @@ func (s *Server) failure(name string, err error) *model.Error {
 		return model.HandleInvalid(classOf(absent.Table), absent.ID)
 	case errors.As(err, &taken):
 		return conflict(taken)
+	case errors.Is(err, context.Canceled):
+		return model.InternalError("nobody waits for the answer any more")
 	case errors.Is(err, store.ErrUnavailable):
 		return model.InternalError("the store cannot be reached; try again")
 	case errors.Is(err, store.ErrConflict):
 		return model.InternalError("others kept changing the same object; try again")
+	case errors.Is(err, store.ErrLeaseGone):
+		return model.InternalError("the server was cut off from the store for a while; try again")
 	case errors.Is(err, context.DeadlineExceeded):
 		return model.InternalError("it took too long; try again")
 	}

@@ -303,11 +303,17 @@ func TestLive(t *testing.T) {
 // TestOldToken: a server that began after the token was given tells of everything, and of what was deleted meanwhile.
 func TestOldToken(t *testing.T) {
 	t.Parallel()
-	for _, compacted := range []bool{false, true} {
-		t.Run(fmt.Sprint("compacted ", compacted), func(t *testing.T) {
+	for _, kind := range []string{"memory", "etcd", "compacted"} {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			st := store.NewMemory()
-			t.Cleanup(func() { st.Close() })
+			compacted := kind == "compacted"
+			var st store.Store
+			if kind == "etcd" {
+				st = storetest.Open(t, t.TempDir())
+			} else {
+				st = store.NewMemory()
+				t.Cleanup(func() { st.Close() })
+			}
 			first := started(t, Options{Store: st})
 			host, network, transport, access, tunnel := aPool(t, first)
 			rev, _ := first.journal.revision()
@@ -337,6 +343,29 @@ func TestOldToken(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestJournalForgets: the journal keeps so many changes, and says that it does not reach back further.
+func TestJournalForgets(t *testing.T) {
+	t.Parallel()
+	s, c := served(t)
+	j := s.journal
+	j.mu.Lock()
+	for i := range int64(keptChanges + keptChanges/4 + 1) { // long before anything that has happened here
+		j.entries = slices.Insert(j.entries, int(i), entry{rev: i - 1<<20, class: "network", ref: "OpaqueRef:x"})
+	}
+	j.horizon = -1 << 21
+	before := len(j.entries)
+	j.mu.Unlock()
+	c.must("task.create", "", "")
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if got := len(j.entries); got > keptChanges+4 || got < keptChanges-4 {
+		t.Errorf("%d entries of %d", got, before)
+	}
+	if first := j.entries[0].rev; j.horizon >= first || j.horizon != first-1 {
+		t.Errorf("horizon %d before %d", j.horizon, first)
 	}
 }
 

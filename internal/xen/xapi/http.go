@@ -49,7 +49,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType strin
 		http.Error(w, "the call is longer than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
-		return // the client has gone, or did not get on with it
+		http.Error(w, "the call did not arrive as a whole", http.StatusBadRequest)
+		return
 	}
 	// A call that waits for events may take longer than the server's limits for reading and writing.
 	_ = control.SetReadDeadline(time.Time{})

@@ -202,6 +202,7 @@ func login(c *call) (any, error) {
 	}
 	if !right {
 		s.guesses.wrong(c.from)
+		s.opts.Log.Info("log-in refused", "account", name, "from", c.from)
 		return nil, model.SessionAuthenticationFailed(name, "Authentication failure")
 	}
 	return s.sessions.begin(s, a, c.text("originator")).ref, nil
