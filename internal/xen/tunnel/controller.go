@@ -125,14 +125,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		led, err := c.campaign(ctx)
 		c.figures.Store(&figures{})
-		switch {
-		case ctx.Err() != nil:
-		case led:
-			c.log.Warn("no longer leader", "error", err)
-		case err != nil:
-			c.log.Warn("cannot tell who leads", "error", err)
-			pause(ctx, retryAfter)
+		if ctx.Err() != nil || err == nil {
+			continue
 		}
+		if led {
+			c.log.Warn("no longer leader", "error", err)
+		} else {
+			c.log.Warn("cannot tell who leads", "error", err)
+		}
+		pause(ctx, retryAfter)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"heddle/internal/nettest"
 	"heddle/internal/store"
+	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/star"
 )
@@ -34,6 +36,9 @@ func TestStar(t *testing.T) {
 			l.vsctl(l.hosts[0], "list", "Bridge", "br-phy")
 	}
 	before := others()
+	// What the controller made, of a network that nobody remembers.
+	l.vsctl(l.hosts[1], "add-port", l.bridge(l.hosts[1], network), "old", "--", "set", "interface", "old", "type=gre", "options:remote_ip=198.18.0.3", "options:key=9",
+		"--", "set", "port", "old", "external_ids:heddle-owner=tunnel-controller", "external_ids:heddle-network=gone", "external_ids:heddle-peer="+l.uuid(2))
 	var tunnels []string
 	for i, h := range l.hosts {
 		tunnels = append(tunnels, l.tunnel(h, network, "gre"))
@@ -58,6 +63,9 @@ func TestStar(t *testing.T) {
 			t.Errorf("%s is %v, want %v", v.Name, v.Value, want[v.Name])
 		}
 	}
+	l.until("the port of a forgotten network is gone", func() bool {
+		return l.vsctl(l.hosts[1], "--bare", "--columns=name", "find", "Port", "name=old") == ""
+	})
 
 	rows := l.rows()
 	p := l.ping(1, 2)
@@ -266,6 +274,46 @@ func TestTrouble(t *testing.T) {
 		return strings.HasPrefix(l.statuses(tunnels)[1]["error"], star.OVSError+": could not add network device")
 	})
 	l.active(tunnels, 0, 2)
+}
+
+// TestReplug unplugs and plugs an access PIF: key and active come and go in one write.
+func TestReplug(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	network, tunnels := l.star("gre")
+	access := l.records("tunnel")[tunnels[1]]["access_PIF"]
+	l.call("PIF.unplug", access)
+	l.controller(store.NewMemory())
+	l.statusIs(tunnels[1], map[string]string{"active": "false"})
+	var seen []map[string]string
+	watched := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	go func() {
+		watched <- l.session.Follow(ctx, []string{"tunnel"}, func(all client.Objects, _ []client.Event) error {
+			s, _ := all["tunnel"][tunnels[1]]["status"].(map[string]string)
+			seen = append(seen, s)
+			if len(seen) > 2 && s["active"] == "false" {
+				cancel()
+			}
+			return nil
+		})
+	}()
+	l.call("PIF.plug", access)
+	l.active(tunnels, 0, 1)
+	l.reach()
+	l.call("PIF.unplug", access)
+	l.vsctl(l.hosts[1], "del-br", l.call("network.get_bridge", network).(string))
+	l.active(tunnels)
+	<-watched
+	for _, s := range seen {
+		if _, key := s["key"]; key != (s["active"] == "true") || s["error"] != "" {
+			t.Errorf("status %v", s)
+		}
+	}
+	if l.ourPort(l.hosts[0]) != "" {
+		t.Error("the leg's other end is still there")
+	}
 }
 
 // TestTwoControllers has one lead and another stand by, and one that was deposed without notice change nothing any more.

@@ -550,12 +550,10 @@ func (e *engine) nameOf(uuid string) string {
 	return uuid
 }
 
-// act does what can be done now for a network, whose intent is in the store.
+// act does what can be done now for a network, whose intent is in the store. One of which nothing was ever decided, or not
+// any more, has no legs: what a host brings back of it goes.
 func (e *engine) act(ctx context.Context, network string, now time.Time) {
-	in, ok := e.intents.get(network)
-	if !ok {
-		return
-	}
+	in, decided := e.intents.get(network)
 	n, refs := e.network(network, now)
 	e.setProbes(n, in.Intent)
 	for _, st := range star.Steps(n, in.Intent, e) {
@@ -568,10 +566,15 @@ func (e *engine) act(ctx context.Context, network string, now time.Time) {
 			h.waiting[network] = true
 		}
 	}
+	if e.nets[network] == nil {
+		return
+	}
 	e.revisit(n, now)
-	e.settle(n, in, now)
 	e.say(n, in.Intent, refs, now)
-	if !e.pool.tunnelled(network) {
+	if decided {
+		e.settle(n, in, now)
+	}
+	if decided && !e.pool.tunnelled(network) {
 		e.free(ctx, n, in, now)
 	}
 }
