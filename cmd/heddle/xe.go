@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/cli"
+	"heddle/internal/store"
 	"heddle/internal/xen/xe"
 )
 
@@ -32,8 +33,8 @@ xe help --all lists the commands.`,
 			home, _ := os.UserHomeDir() // without one there is no ~/.xe
 			data := cmp.Or(os.Getenv(environmentName("data")), cli.DefaultDataDir)
 			code := xe.Run(cmd.Context(), args, xe.Environment{
-				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(data, rootPasswordFile), AskPassword: passwordPrompt(),
-				Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(data, rootPasswordFile), AuthorityFile: store.AuthorityFile(data),
+				AskPassword: passwordPrompt(), Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			})
 			if code != 0 {
 				return &cli.Exit{Code: code}

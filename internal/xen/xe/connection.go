@@ -94,7 +94,9 @@ func connectionOf(ctx context.Context, s map[string]string, env Environment) (co
 		return c, nil
 	}
 	if c.user == defaultUser && client.Loopback(c.server) {
-		c.password = ownPassword(env.RootPasswordFile)
+		if c.password = ownPassword(env.RootPasswordFile); c.password != "" && !c.plain && c.authorities == "" && c.fingerprint == "" {
+			c.authorities = env.AuthorityFile // anyone on this machine could listen where no server does
+		}
 	}
 	if c.password == "" && env.AskPassword != nil {
 		var err error

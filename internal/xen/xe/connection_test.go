@@ -43,14 +43,16 @@ func TestPriority(t *testing.T) {
 func TestConnection(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	env := Environment{RootPasswordFile: write(t, dir, "root", "local\n")}
+	env := Environment{RootPasswordFile: write(t, dir, "root", "local\n"), AuthorityFile: "/ca"}
 	two := write(t, dir, "two", "admin\r\nse cret \n")
 	whole := cmp.AllowUnexported(connection{})
 	for name, c := range map[string]struct {
 		settings map[string]string
 		want     connection
 	}{
-		"defaults":         {nil, connection{server: "127.0.0.1", user: "root", password: "local"}},
+		"defaults":         {nil, connection{server: "127.0.0.1", user: "root", password: "local", authorities: "/ca"}},
+		"without TLS":      {map[string]string{"nossl": "true"}, connection{server: "127.0.0.1", user: "root", password: "local", plain: true}},
+		"a fingerprint":    {map[string]string{"fingerprint": "f"}, connection{server: "127.0.0.1", user: "root", password: "local", fingerprint: "f"}},
 		"another user":     {map[string]string{"username": "admin"}, connection{server: "127.0.0.1", user: "admin"}},
 		"another machine":  {map[string]string{"server": "192.0.2.1"}, connection{server: "192.0.2.1", user: "root"}},
 		"an empty one":     {map[string]string{"password": ""}, connection{server: "127.0.0.1", user: "root"}},

@@ -19,7 +19,8 @@ import (
 type Environment struct {
 	Home             string                                // of ~/.xe; "" for none
 	ExtraArgs        string                                // XE_EXTRA_ARGS
-	RootPasswordFile string                                // where a server on this machine keeps root's password; used when none is given
+	RootPasswordFile string                                // where a server on this machine keeps root's password, which is used when none is given
+	AuthorityFile    string                                // and the authority of its certificate, without which it does not get that password
 	AskPassword      func(context.Context) (string, error) // asks who sits there for a password that is given nowhere; nil: nobody does
 	Version          string
 	Out, Err         io.Writer
