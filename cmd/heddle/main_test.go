@@ -56,7 +56,7 @@ type running struct {
 }
 
 // start runs heddle in ns and waits until it is ready. The process ends with the test.
-func start(t *testing.T, ns *nettest.Namespace, args ...string) *running {
+func start(t testing.TB, ns *nettest.Namespace, args ...string) *running {
 	t.Helper()
 	r := launch(t, ns, args...)
 	r.waitReady(t)
@@ -64,7 +64,7 @@ func start(t *testing.T, ns *nettest.Namespace, args ...string) *running {
 }
 
 // launch is start without waiting.
-func launch(t *testing.T, ns *nettest.Namespace, args ...string) *running {
+func launch(t testing.TB, ns *nettest.Namespace, args ...string) *running {
 	t.Helper()
 	r := &running{ns: ns, cmd: heddle(args...), health: healthAddress(args), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
 	log, err := os.Create(r.log)
@@ -101,7 +101,7 @@ func healthAddress(args []string) string {
 }
 
 // waitReady waits for /readyz.
-func (r *running) waitReady(t *testing.T) {
+func (r *running) waitReady(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -122,7 +122,7 @@ func (r *running) waitReady(t *testing.T) {
 }
 
 // stop asks the process to end, and waits for it.
-func (r *running) stop(t *testing.T) {
+func (r *running) stop(t testing.TB) {
 	t.Helper()
 	_ = r.cmd.Process.Signal(syscall.SIGTERM) // gone already is fine
 	select {
@@ -203,7 +203,7 @@ func openstack(t *testing.T, ns *nettest.Namespace, env []string, args ...string
 }
 
 // writeFile writes a file that its owner alone may read.
-func writeFile(t *testing.T, path, text string) {
+func writeFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -212,13 +212,13 @@ func writeFile(t *testing.T, path, text string) {
 
 // output runs heddle in ns to its end and returns what it prints on both outputs, and its exit code. Its home is empty,
 // so that no clouds.yaml of this machine's is found.
-func output(t *testing.T, ns *nettest.Namespace, args ...string) (string, int) {
+func output(t testing.TB, ns *nettest.Namespace, args ...string) (string, int) {
 	t.Helper()
 	return outputWith(t, ns, nil, args...)
 }
 
 // outputWith is output with more variables.
-func outputWith(t *testing.T, ns *nettest.Namespace, env []string, args ...string) (string, int) {
+func outputWith(t testing.TB, ns *nettest.Namespace, env []string, args ...string) (string, int) {
 	t.Helper()
 	cmd := heddle(args...)
 	cmd.Dir = t.TempDir()
@@ -236,7 +236,7 @@ func outputWith(t *testing.T, ns *nettest.Namespace, env []string, args ...strin
 }
 
 // succeed runs heddle and returns what it prints.
-func succeed(t *testing.T, ns *nettest.Namespace, args ...string) string {
+func succeed(t testing.TB, ns *nettest.Namespace, args ...string) string {
 	t.Helper()
 	text, code := output(t, ns, args...)
 	if code != 0 {

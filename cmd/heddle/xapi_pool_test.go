@@ -19,14 +19,14 @@ type pool struct {
 	data   string
 	server *running
 	agents []*running
-	t      *testing.T
+	t      testing.TB
 }
 
 // fabricIP is the server's address as hosts know it.
 const fabricIP = "198.18.0.254"
 
 // startPool starts the server and the hosts' agents.
-func startPool(t *testing.T, hosts int) *pool {
+func startPool(t testing.TB, hosts int) *pool {
 	t.Helper()
 	p := &pool{lab: nettest.OVSForTest(t, hosts), data: t.TempDir(), t: t}
 	p.server = start(t, p.lab.Fabric, "xapi", "--data", p.data, "--metrics", "127.0.0.1:9697", "--tls-listen", fabricIP+":8443",
