@@ -18,7 +18,7 @@ func demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Run the whole product on this machine, with real traffic",
 		Long: `Makes simulated hosts and workloads as network namespaces, runs the server and an agent a host, creates everything by
-calls to the API and by heddle calico apply, sends real traffic, and prints what was expected and what happened. Takes down what it made, also after
+calls to the APIs, by heddle calico apply and by heddle xe, sends real traffic, and prints what was expected and what happened. Takes down what it made, also after
 Ctrl-C, and what an earlier run that was killed left behind. Everything it makes is named ` + labPrefix + `*; it touches nothing else.
 Exits 1 when anything differs.`,
 		Args: cobra.NoArgs,
@@ -49,12 +49,14 @@ type outcome struct {
 type demo struct {
 	lab     *lab
 	routed  *routed // once it has been staged
+	xen     *xen    // nil where Open vSwitch is not installed
 	out     io.Writer
 	differs int
 	lines   int
 	undo    undoList
 	// interrupted is closed by Ctrl-C: what goes on then shows nothing about the product.
 	interrupted <-chan struct{}
+	lacks       error // why a part is left out
 }
 
 func runDemo(ctx context.Context, o demoOptions) (err error) {
@@ -71,19 +73,22 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 		return nil
 	}
 	d := &demo{out: o.out, interrupted: ctx.Done()}
-	fmt.Fprintf(d.out, "starting the server and %d hosts\n", o.hosts)
+	fmt.Fprintf(d.out, "starting the server and %d hosts, and a pool of %d hosts with Open vSwitch\n", o.hosts, xenHosts)
 	d.lab, err = newLab(ctx, labPrefix, labDir)
 	if d.lab != nil {
 		defer func() {
 			if o.keep && err == nil {
-				d.lab.explain(o.out)
+				d.explain()
 				return
 			}
 			// ctx may have ended by Ctrl-C; what was made is taken down all the same.
-			err = errors.Join(err, d.lab.close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, d.xen.close(), d.lab.close(context.WithoutCancel(ctx)))
 		}()
 	}
 	if err == nil {
+		if d.xen, d.lacks = newXen(ctx, d.lab); d.lacks != nil {
+			fmt.Fprintf(d.out, "without the pool: %v\n", d.lacks)
+		}
 		err = d.lab.startHosts(ctx, o.hosts)
 	}
 	if err != nil {
@@ -104,6 +109,9 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 		return &Exit{Code: 1, Text: fmt.Sprintf("%d of %d lines differ from what was expected; logs were in %s", d.differs, d.lines, d.lab.dir)}
 	}
 	fmt.Fprintf(d.out, "\n%d of %d lines as expected\n", d.lines, d.lines)
+	if d.lacks != nil {
+		fmt.Fprintf(d.out, "left out: private networks of a pool: %v\n", d.lacks)
+	}
 	return nil
 }
 
@@ -142,4 +150,25 @@ func (d *demo) print(o outcome) {
 	}
 	d.lines++
 	fmt.Fprintf(d.out, "%-4s %-62s %-34s %s\n", mark, o.what, o.expected, o.got)
+}
+
+// explain says how to look around in what was left running.
+func (d *demo) explain() {
+	l := d.lab
+	fmt.Fprintf(d.out, `
+It is all still running. To look around:
+  the API           ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle openstack port list
+  a host            ip netns exec %[1]s-h1 ip link
+  a workload        ip netns exec %[1]s-a1 ping 10.0.0.13
+  a routed host     ip netns exec %[1]s-r1 nft list table inet heddle; %[3]s calico get policy --data %[5]s/server
+  its leases        cat %[5]s/demo-r1/dhcp/leases.*; ip -n %[1]s-r1 addr show dev ns-calico
+  a packet's way    ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle %[3]s trace --port <id> --frame '<frame>'
+  metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
+`, l.prefix, l.cloud.File, l.binary, telemetryAddr, l.dir)
+	if x := d.xen; x != nil {
+		fmt.Fprintf(d.out, `  the pool          ip netns exec %[1]s-fab %[2]s xe -pwf %[3]s tunnel-list
+  its switches      ovs-vsctl --db=%[4]s show; ip netns exec %[1]s-m1 ping 10.77.0.3
+`, x.prefix, x.binary, x.passwords, x.pool[0].DB())
+	}
+	fmt.Fprintf(d.out, "  logs              %[1]s/*.log %[1]s/xen/*.log\nTo take it down: %[2]s demo --cleanup\n", l.dir, l.binary)
 }

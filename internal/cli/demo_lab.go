@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -150,14 +149,22 @@ func (l *lab) join(ctx context.Context, h *labHost) error {
 
 // startAgent starts a host's agent and waits until it works.
 func (l *lab) startAgent(ctx context.Context, h *labHost, more ...string) (err error) {
-	args := append([]string{"agent", "--overlay", "--name", h.name, "--state", filepath.Join(l.dir, h.name),
-		"--tunnel-ip", h.ip, "--metrics", telemetryAddr, "--max-flows", strconv.Itoa(h.maxFlows)}, more...)
-	h.agent, err = l.start(ctx, h.ns, h.name, args...)
+	roles := h.roles
+	if len(roles) == 0 {
+		roles = []string{"--overlay", "--tunnel-ip", h.ip, "--max-flows", strconv.Itoa(h.maxFlows)}
+	}
+	args := append([]string{"agent", "--name", h.name, "--state", filepath.Join(l.dir, h.name), "--metrics", telemetryAddr}, roles...)
+	h.agent, err = l.start(ctx, h.ns, h.name, append(args, more...)...)
 	return err
 }
 
 // start runs the binary inside a namespace and waits until it says that it is ready.
 func (l *lab) start(ctx context.Context, ns *nettest.Namespace, name string, args ...string) (*process, error) {
+	return l.startAt(ctx, ns, name, telemetryAddr, args...)
+}
+
+// startAt is start of a process that serves its health elsewhere.
+func (l *lab) startAt(ctx context.Context, ns *nettest.Namespace, name, health string, args ...string) (*process, error) {
 	log, err := os.OpenFile(filepath.Join(l.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -175,14 +182,14 @@ func (l *lab) start(ctx context.Context, ns *nettest.Namespace, name string, arg
 		defer close(p.done)
 		_ = cmd.Wait() // how it ended is in its log
 	}()
-	if err := p.waitReady(ctx, ns); err != nil {
+	if err := p.waitReady(ctx, ns, health); err != nil {
 		p.kill()
 		return nil, fmt.Errorf("%w; the end of %s:\n%s", err, log.Name(), tail(log.Name(), 10))
 	}
 	return p, nil
 }
 
-func (p *process) waitReady(ctx context.Context, ns *nettest.Namespace) error {
+func (p *process) waitReady(ctx context.Context, ns *nettest.Namespace, health string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not ready after %s", startPatience))
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}}
@@ -192,7 +199,7 @@ func (p *process) waitReady(ctx context.Context, ns *nettest.Namespace) error {
 			return false, errors.New("it ended")
 		default:
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+telemetryAddr+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
 		if err != nil {
 			return false, err
 		}
@@ -279,22 +286,6 @@ func cleanLab(prefix, dir string) error {
 		return err
 	}
 	return os.RemoveAll(dir)
-}
-
-// explain says how to look around in a lab that was left running.
-func (l *lab) explain(w io.Writer) {
-	fmt.Fprintf(w, `
-It is all still running. To look around:
-  the API           ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle openstack port list
-  a host            ip netns exec %[1]s-h1 ip link
-  a workload        ip netns exec %[1]s-a1 ping 10.0.0.13
-  a routed host     ip netns exec %[1]s-r1 nft list table inet heddle; %[3]s calico get policy --data %[5]s/server
-  its leases        cat %[5]s/demo-r1/dhcp/leases.*; ip -n %[1]s-r1 addr show dev ns-calico
-  a packet's way    ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle %[3]s trace --port <id> --frame '<frame>'
-  metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
-  logs              %[5]s/*.log
-To take it down: %[3]s demo --cleanup
-`, l.prefix, l.cloud.File, l.binary, telemetryAddr, l.dir)
 }
 
 // tail is the last n lines of a file.

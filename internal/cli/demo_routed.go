@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed" // the objects of the routed host
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -113,7 +112,7 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	if r.store, err = (&calicoStore{data: filepath.Join(d.lab.dir, "server")}).open(); err != nil {
 		return r, err
 	}
-	return r, d.lab.joinRouted(ctx, r.host)
+	return r, d.lab.join(ctx, r.host)
 }
 
 // attach makes a namespace whose eth0 is on the underlay.
@@ -157,19 +156,6 @@ func (d *demo) applyRouted(ctx context.Context) error {
 	}
 	d.undo.add("objects of "+routedHost, func(ctx context.Context) error { return heddle(ctx, "delete") })
 	return nil
-}
-
-// joinRouted starts the routed host's agent.
-func (l *lab) joinRouted(ctx context.Context, h *labHost) (err error) {
-	var token struct {
-		Token string `json:"token"`
-	}
-	if err := l.admin.operator(ctx, http.MethodPost, "/v1/join-tokens", map[string]string{"name": h.name}, &token); err != nil {
-		return err
-	}
-	args := append([]string{"agent", "--name", h.name, "--state", filepath.Join(l.dir, h.name), "--metrics", telemetryAddr, "--join", token.Token}, h.roles...)
-	h.agent, err = l.start(ctx, h.ns, h.name, args...)
-	return err
 }
 
 // serve lets every machine answer on both ports, and the host itself on SSH's as well.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -66,7 +67,10 @@ func (d *demo) play(ctx context.Context) error {
 		return err
 	}
 	d.showStatus(ctx, c)
-	return d.showRouted(ctx)
+	if err := d.showRouted(ctx); err != nil {
+		return err
+	}
+	return d.showPrivate(ctx)
 }
 
 // stage makes tenants, networks, groups, ports and machines.
@@ -314,6 +318,7 @@ func (d *demo) showStatus(ctx context.Context, c *cast) {
 
 // takeDown deletes everything by calls to the API and looks for what is left.
 func (d *demo) takeDown(ctx context.Context) {
+	d.endPrivate(ctx, d.xen)
 	d.endLeases(ctx, d.routed)
 	d.check("everything deleted by calls to the API", "nothing refused", func() string {
 		if errs := d.undo.run(ctx); len(errs) > 0 {
@@ -322,7 +327,7 @@ func (d *demo) takeDown(ctx context.Context) {
 		return "nothing refused"
 	})
 	d.showNothingLeft(ctx, d.routed)
-	if err := d.lab.close(ctx); err != nil {
+	if err := errors.Join(d.xen.close(), d.lab.close(ctx)); err != nil {
 		d.print(outcome{what: "server, agents and namespaces taken down", expected: "nothing left", got: err.Error()})
 		return
 	}

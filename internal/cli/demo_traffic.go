@@ -19,6 +19,7 @@ type drip struct {
 	done           chan struct{} // closed when nothing is sent any more
 	in             net.PacketConn
 	last           atomic.Int64 // when the newest datagram came, nanoseconds since the epoch; 0 = none yet
+	longest        atomic.Int64 // longest pause between two, nanoseconds
 	sent, received atomic.Int64
 }
 
@@ -51,7 +52,10 @@ func (d *drip) receive() {
 		if _, _, err := d.in.ReadFrom(buf); err != nil {
 			return // closed
 		}
-		d.last.Store(time.Now().UnixNano())
+		now := time.Now().UnixNano()
+		if last := d.last.Swap(now); last > 0 {
+			d.longest.Store(max(d.longest.Load(), now-last))
+		}
 		d.received.Add(1)
 	}
 }

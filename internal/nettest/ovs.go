@@ -73,14 +73,22 @@ func NewOVSLab(lab *Lab, dir string) (*OVSLab, error) {
 	return &OVSLab{Lab: lab, Fabric: fabric, dir: dir}, errors.Join(err, fabric.finishFrames("br0"))
 }
 
+// FindOVS says which program is missing of those that a lab of switches needs.
+func FindOVS() error {
+	for _, program := range ovsPrograms {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("install openvswitch-switch and ethtool: %w", err)
+		}
+	}
+	return nil
+}
+
 // OVSForTest makes a lab with hosts h1, h2, … for a test. It skips the test where a right or a program is missing, and
 // logs what the daemons logged when the test fails.
 func OVSForTest(t TB, hosts int) *OVSLab {
 	t.Helper()
-	for _, program := range ovsPrograms {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("this test runs Open vSwitch: install openvswitch-switch and ethtool (%v)", err)
-		}
+	if err := FindOVS(); err != nil {
+		t.Skipf("this test runs Open vSwitch: %v", err)
 	}
 	lab := ForTest(t)
 	dir, err := os.MkdirTemp("", "ovs")

@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"heddle/internal/nettest"
+)
+
+const (
+	// withoutCenter is how long traffic may stand still when the center of a star dies without notice.
+	withoutCenter = 2 * time.Second
+	// inStar is how long tunnels may take to be active: less than a second on a machine that does little else.
+	inStar = 5 * time.Second
+	// xenPatience is how long the part waits for what is to happen at all.
+	xenPatience = 15 * time.Second
+)
+
+// showPrivate plays the part about private networks.
+func (d *demo) showPrivate(ctx context.Context) error {
+	x := d.xen
+	if x == nil {
+		return nil
+	}
+	<-x.staged
+	if x.err != nil {
+		return fmt.Errorf("pool of hosts: %w", x.err)
+	}
+	if err := d.showTunnels(ctx, x); err != nil {
+		return fmt.Errorf("private network: %w", err)
+	}
+	d.showAcross(ctx, x)
+	if err := d.showCenterKilled(ctx, x); err != nil {
+		return fmt.Errorf("private network: %w", err)
+	}
+	return nil
+}
+
+// showTunnels makes a network, a tunnel on each host, and a machine behind each.
+func (d *demo) showTunnels(ctx context.Context, x *xen) (err error) {
+	if x.network, err = x.xe(ctx, "network-create", "name-label=private"); err != nil {
+		return err
+	}
+	d.checkWithin(fmt.Sprintf("private: xe tunnel-create on %d hosts: active, with one key", len(x.pool)), inStar, func() (time.Duration, error) {
+		if err := x.eachHost(func(_ int, h *xenHost) error { return x.createTunnel(ctx, h) }); err != nil {
+			return 0, err
+		}
+		created := time.Now()
+		err := x.untilStatuses(ctx, "all tunnels to be active", func(statuses map[string]map[string]string) bool {
+			return len(statuses) == len(x.pool) && sameStar(statuses, x.pool)
+		})
+		return time.Since(created), err
+	})
+	return x.eachHost(func(i int, h *xenHost) error { return x.plug(ctx, h, i) })
+}
+
+// eachHost does the same for all hosts at once.
+func (x *xen) eachHost(do func(i int, h *xenHost) error) error {
+	var g errgroup.Group
+	for i, h := range x.pool {
+		g.Go(func() error { return do(i, h) })
+	}
+	return g.Wait()
+}
+
+func (x *xen) createTunnel(ctx context.Context, h *xenHost) (err error) {
+	if h.uuid, err = x.find(ctx, "host-list", "name-label="+h.labHost.name); err != nil {
+		return err
+	}
+	if h.transport, err = x.find(ctx, "pif-list", "host-uuid="+h.uuid, "management=true"); err != nil {
+		return err
+	}
+	access, err := x.xe(ctx, "tunnel-create", "pif-uuid="+h.transport, "network-uuid="+x.network)
+	if err != nil {
+		return err
+	}
+	h.tunnel, err = x.find(ctx, "tunnel-list", "access-PIF="+access)
+	return err
+}
+
+// sameStar says whether the hosts' tunnels are active with one key and one center.
+func sameStar(statuses map[string]map[string]string, hosts []*xenHost) bool {
+	first := statuses[hosts[0].tunnel]
+	for _, h := range hosts {
+		s := statuses[h.tunnel]
+		if s["active"] != "true" || s["key"] == "" || s["key"] != first["key"] || s[centerKey] != first[centerKey] {
+			return false
+		}
+	}
+	return true
+}
+
+// centerKey is where a tunnel's status names the switching host.
+const centerKey = "heddle:center"
+
+// untilStatuses waits until the tunnels' statuses are as wanted.
+func (x *xen) untilStatuses(ctx context.Context, what string, wanted func(map[string]map[string]string) bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, xenPatience, fmt.Errorf("not within %s", xenPatience))
+	defer cancel()
+	return nettest.Until(ctx, what, func() (bool, error) {
+		statuses, err := x.statuses(ctx)
+		return err == nil && wanted(statuses), err
+	})
+}
+
+// showAcross pings from each machine to each.
+func (d *demo) showAcross(ctx context.Context, x *xen) {
+	for i, from := range x.pool {
+		for _, to := range x.pool[i+1:] {
+			d.showReached("ping", from, to, ctx)
+		}
+	}
+}
+
+// showReached pings until there is an answer: the first frames of all wait for addresses that nobody has learnt yet.
+func (d *demo) showReached(what string, from, to *xenHost, ctx context.Context) {
+	d.check(fmt.Sprintf("private: %s %s on %s to %s on %s", what, from.machine.name, from.labHost.name, to.machine.name, to.labHost.name), answered, func() string {
+		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		if err := from.machine.ns.Reach(ctx, to.machine.address(false)); err != nil {
+			return silence
+		}
+		return answered
+	})
+}
+
+// showCenterKilled kills the switching host under traffic between two others, and has it back.
+func (d *demo) showCenterKilled(ctx context.Context, x *xen) error {
+	statuses, err := x.statuses(ctx)
+	if err != nil {
+		return err
+	}
+	var center *xenHost
+	var spokes []*xenHost
+	for _, h := range x.pool {
+		if statuses[h.tunnel][centerKey] == h.uuid {
+			center = h
+		} else {
+			spokes = append(spokes, h)
+		}
+	}
+	if center == nil || len(spokes) < 2 {
+		return fmt.Errorf("statuses name no switching host: %v", statuses)
+	}
+	drip, err := startDrip(ctx, spokes[0].machine, spokes[1].machine, forbiddenPort)
+	if err != nil {
+		return err
+	}
+	defer drip.close()
+	what := fmt.Sprintf("private: switching host %s killed: longest pause %s to %s", center.labHost.name, spokes[0].machine.name, spokes[1].machine.name)
+	d.checkWithin(what, withoutCenter, func() (time.Duration, error) {
+		if _, err := drip.flowsAfter(ctx, time.Now()); err != nil {
+			return 0, err
+		}
+		drip.longest.Store(0)
+		center.agent.kill()
+		if err := center.Kill(); err != nil {
+			return 0, err
+		}
+		err := x.untilStatuses(ctx, "another switching host", func(statuses map[string]map[string]string) bool {
+			return sameStar(statuses, spokes) && statuses[spokes[0].tunnel][centerKey] != center.uuid
+		})
+		if err != nil {
+			return 0, err
+		}
+		if _, err := drip.flowsAfter(ctx, time.Now()); err != nil {
+			return 0, err
+		}
+		return time.Duration(drip.longest.Load()), nil
+	})
+	d.check("private: status of "+center.labHost.name+"'s tunnel meanwhile", "not active, with the reason", func() string {
+		var last map[string]string
+		err := x.untilStatuses(ctx, "the reason", func(statuses map[string]map[string]string) bool {
+			last = statuses[center.tunnel]
+			return last["active"] == "false" && last["error"] != ""
+		})
+		if err != nil {
+			return fmt.Sprint(last)
+		}
+		return "not active, with the reason"
+	})
+	return d.showReturn(ctx, x, center, spokes[0])
+}
+
+// showReturn brings a host back that was killed, with the ports of its former life.
+func (d *demo) showReturn(ctx context.Context, x *xen, back, other *xenHost) error {
+	if err := back.Start(); err != nil {
+		return err
+	}
+	if err := x.startAgent(ctx, back.labHost); err != nil {
+		return err
+	}
+	ready := time.Now()
+	d.checkWithin("private: "+back.labHost.name+" is back in the star, after its agent's report", inStar, func() (time.Duration, error) {
+		err := x.untilStatuses(ctx, "the star", func(statuses map[string]map[string]string) bool { return sameStar(statuses, x.pool) })
+		return time.Since(ready), err
+	})
+	d.showReached("ping", other, back, ctx)
+	return nil
+}
+
+// endPrivate takes machines, tunnels and the network away by xe.
+func (d *demo) endPrivate(ctx context.Context, x *xen) {
+	if x == nil {
+		return
+	}
+	d.check("private: machines, tunnels and network destroyed by xe", "nothing left", func() string {
+		if err := x.destroy(ctx); err != nil {
+			return err.Error()
+		}
+		left, err := x.left(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if left != "" {
+			return left
+		}
+		return "nothing left"
+	})
+}
+
+func (x *xen) destroy(ctx context.Context) error {
+	err := x.eachHost(func(_ int, h *xenHost) error {
+		for _, args := range [][]string{{"vm-shutdown", "uuid=" + h.vm, "--force"}, {"vm-destroy", "uuid=" + h.vm}, {"tunnel-destroy", "uuid=" + h.tunnel}} {
+			if _, err := x.xe(ctx, args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = x.xe(ctx, "network-destroy", "uuid="+x.network)
+	return err
+}
+
+// left is what destroying has left: tunnels in the pool, bridges on the hosts.
+func (x *xen) left(ctx context.Context) (string, error) {
+	left, err := x.find(ctx, "tunnel-list")
+	for _, h := range x.pool {
+		bridges, listErr := h.Vsctl("list-br")
+		err = errors.Join(err, listErr)
+		for _, b := range strings.Fields(bridges) {
+			if b != "br-phy" {
+				left += " " + h.labHost.name + ":" + b
+			}
+		}
+	}
+	return strings.TrimSpace(left), err
+}

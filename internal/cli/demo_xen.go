@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+	"golang.org/x/sync/errgroup"
+
+	"heddle/internal/nettest"
+)
+
+const (
+	// xenHosts are as many as a star needs to have two spokes.
+	xenHosts = 3
+	// fabricIP is that of the pool's server on the wire between its hosts (see nettest.OVSLab).
+	fabricIP = "198.18.0.254"
+	// controllerHealth is where the tunnel controller serves its health, beside that of the server.
+	controllerHealth = "127.0.0.1:9693"
+)
+
+// xen is the cast of the part about private networks: a pool of hosts with Open vSwitch, its server and its controller.
+//
+//	heddle-demo-fab  198.18.0.254, heddle xapi, heddle tunnel-controller
+//	      │ leg of each host
+//	heddle-demo-x1   198.18.0.1 on br-phy, heddle agent --xen, xapi0 (bridge of the private network)
+//	      │ eth0 of the host's machine
+//	heddle-demo-m1   10.77.0.1
+type xen struct {
+	*lab       // of the server; its hosts are those below
+	switches   *nettest.OVSLab
+	controller *process
+	passwords  string // file with root's password, as xe reads it
+	pool       []*xenHost
+	network    string // its uuid
+
+	stop   context.CancelFunc // of the staging
+	staged chan struct{}      // closed when it has ended
+	err    error              // of the staging
+}
+
+// xenHost is a host of the pool, with the machine that it runs.
+type xenHost struct {
+	*nettest.OVSHost
+	*labHost
+	uuid, transport string // of the host and of its PIF
+	tunnel, vm      string // uuids too
+	machine         *workload
+}
+
+// newXen begins to start the pool, beside all else that starts. It says so when a program is missing.
+func newXen(ctx context.Context, l *lab) (*xen, error) {
+	if err := nettest.FindOVS(); err != nil {
+		return nil, err
+	}
+	x := &xen{staged: make(chan struct{}), lab: &lab{prefix: l.prefix, spaces: nettest.New(l.prefix), binary: l.binary, dir: filepath.Join(l.dir, "xen")}}
+	ctx, x.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(x.staged)
+		x.err = x.stage(ctx)
+	}()
+	return x, nil
+}
+
+// stage starts the server, the hosts' switches, the controller and the agents.
+func (x *xen) stage(ctx context.Context) (err error) {
+	if err := os.MkdirAll(x.dir, 0o700); err != nil {
+		return err
+	}
+	if x.switches, err = nettest.NewOVSLab(x.spaces, x.dir); err != nil {
+		return err
+	}
+	x.ctl = x.switches.Fabric
+	var g errgroup.Group
+	g.Go(func() error { return x.startPool(ctx) })
+	g.Go(x.startSwitches)
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	g.Go(func() error { return x.startController(ctx) })
+	for _, h := range x.pool {
+		g.Go(func() error { return x.join(ctx, h.labHost) })
+	}
+	return g.Wait()
+}
+
+// startPool starts the pool's server and gives the controller an account.
+func (x *xen) startPool(ctx context.Context) (err error) {
+	data := filepath.Join(x.dir, "server")
+	x.server, err = x.start(ctx, x.ctl, "xapi", "xapi", "--data", data, "--metrics", telemetryAddr,
+		"--agents-listen", fabricIP+":2379", "--operator-listen", fabricIP+":9698")
+	if err != nil {
+		return err
+	}
+	x.cloud = Cloud{File: filepath.Join(data, "clouds.yaml"), Dial: dialIn(x.ctl)}
+	if x.admin, err = x.cloud.login(ctx); err != nil {
+		return err
+	}
+	root, err := os.ReadFile(filepath.Join(data, "xapi-root-password"))
+	if err != nil {
+		return err
+	}
+	x.passwords = filepath.Join(x.dir, "root")
+	if err := os.WriteFile(x.passwords, append([]byte("root\n"), root...), 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(x.controllerPassword(), []byte("only-for-the-demo\n"), 0o600); err != nil {
+		return err
+	}
+	_, err = x.ctl.Output(ctx, x.binary, "xapi", "account", "add", "controller", "--role", "tunnel-controller",
+		"--password-file", x.controllerPassword(), "--data", data)
+	return err
+}
+
+func (x *xen) controllerPassword() string { return filepath.Join(x.dir, "controller") }
+
+// startSwitches makes the hosts; their agents do not run yet.
+func (x *xen) startSwitches() error {
+	for i := range xenHosts {
+		s, err := x.switches.Host(fmt.Sprintf("x%d", i+1))
+		if err != nil {
+			return err
+		}
+		ip := s.Address.String()
+		x.pool = append(x.pool, &xenHost{OVSHost: s, labHost: &labHost{name: x.hostPrefix() + s.Name, ns: s.Space, ip: ip,
+			roles: []string{"--xen", "--xen-ovsdb", s.DB(), "--xen-ovsdb-listen", ip, "--xen-datapath", "netdev"}}})
+	}
+	return nil
+}
+
+// startController starts the tunnel controller. It reaches the switches' databases by TLS, with a certificate of the
+// server's own authority, as hosts have.
+func (x *xen) startController(ctx context.Context) (err error) {
+	x.controller, err = x.startAt(ctx, x.ctl, "controller", controllerHealth, "tunnel-controller", "--data", filepath.Join(x.dir, "server"),
+		"--user", "controller", "--password-file", x.controllerPassword(), "--metrics", controllerHealth)
+	return err
+}
+
+// close ends what runs and takes everything away. Closing it again does nothing.
+func (x *xen) close() error {
+	if x == nil || x.closed {
+		return nil
+	}
+	x.closed = true
+	x.stop()
+	<-x.staged
+	for _, h := range x.pool {
+		if h.agent != nil {
+			h.agent.stop()
+		}
+	}
+	for _, p := range []*process{x.controller, x.server} {
+		if p != nil {
+			p.stop()
+		}
+	}
+	var err error
+	if x.switches != nil {
+		err = x.switches.StopHosts()
+	}
+	return errors.Join(err, x.spaces.Close())
+}
+
+// xe runs a command of xe and returns what it prints.
+func (x *xen) xe(ctx context.Context, args ...string) (string, error) {
+	out, err := x.ctl.Output(ctx, x.binary, append([]string{"xe", "-pwf", x.passwords}, args...)...)
+	return strings.TrimSpace(out), err
+}
+
+// find asks xe for the uuids of a class's objects.
+func (x *xen) find(ctx context.Context, list string, filters ...string) (string, error) {
+	return x.xe(ctx, append([]string{list, "--minimal"}, filters...)...)
+}
+
+// statuses are those of all tunnels by uuid, as xe tunnel-list prints them.
+func (x *xen) statuses(ctx context.Context) (map[string]map[string]string, error) {
+	out, err := x.xe(ctx, "tunnel-list", "params=uuid,status")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]map[string]string{}
+	uuid := ""
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch name, _, _ = strings.Cut(name, " "); name {
+		case "uuid":
+			uuid = value
+		case "status":
+			all[uuid] = map[string]string{}
+			for pair := range strings.SplitSeq(value, "; ") {
+				k, v, _ := strings.Cut(pair, ": ")
+				all[uuid][k] = v
+			}
+		}
+	}
+	return all, nil
+}
+
+// plug gives the host a machine whose interface is a VIF on the network.
+func (x *xen) plug(ctx context.Context, h *xenHost, i int) error {
+	name, address := fmt.Sprintf("m%d", i+1), fmt.Sprintf("10.77.0.%d", i+1)
+	ns, port, err := h.Machine(name, address+"/24")
+	if err != nil {
+		return err
+	}
+	h.machine = &workload{name: name, ns: ns, port: &ports.Port{FixedIPs: []ports.IP{{IPAddress: address}}}}
+	if h.vm, err = x.xe(ctx, "vm-create", "name-label="+name); err != nil {
+		return err
+	}
+	if _, err := x.xe(ctx, "vif-create", "vm-uuid="+h.vm, "network-uuid="+x.network, "device=0"); err != nil {
+		return err
+	}
+	if _, err := x.xe(ctx, "vm-start", "uuid="+h.vm, "on="+h.uuid); err != nil {
+		return err
+	}
+	domain, err := x.xe(ctx, "vm-param-get", "uuid="+h.vm, "param-name=dom-id")
+	if err != nil {
+		return err
+	}
+	// A hypervisor would make it by this name, which is that of the port on the bridge.
+	device := "vif" + domain + ".0"
+	return h.Space.IP("link set "+port+" down", "link set "+port+" name "+device, "link set "+device+" up")
+}
