@@ -125,10 +125,11 @@ type BridgeReport struct {
 var BridgeReports = records.NewTable("xen-bridge", schema.XenPrefix+"state/*/bridges/", func(r *BridgeReport) string { return r.Host + "/" + r.Bridge.Name },
 	records.Index("host", func(r *BridgeReport) []string { return []string{r.Host} }))
 
-// Expulsion keeps a host that has left the pool from coming back by its reports alone.
+// Expulsion keeps a host that has left the pool from coming back by its reports alone. One that starts anew, and is still
+// let into the store, has been let in again.
 type Expulsion struct {
-	Host string    `json:"host"` // the host's ref
-	At   time.Time `json:"at"`
+	Host    string    `json:"host"`    // the host's ref
+	Started time.Time `json:"started"` // of its last report; zero: unknown
 }
 
 // Expelled are found by the host's ref.

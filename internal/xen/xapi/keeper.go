@@ -138,8 +138,13 @@ func keepHost(tx *records.Tx, ref string, now time.Time) error {
 	if err != nil {
 		return nil // it is dead; host_metrics.live says so by itself
 	}
-	if _, gone := objects.Expelled.Peek(tx, ref); gone {
-		return nil
+	if gone, err := objects.Expelled.Get(tx, ref); err == nil {
+		if gone.Started.Equal(report.Started) {
+			return nil
+		}
+		if err := objects.Expelled.Delete(tx, ref); err != nil {
+			return err
+		}
 	}
 	host, err := renewHost(tx, report, now)
 	if err != nil {

@@ -393,4 +393,9 @@ func TestExpelled(t *testing.T) {
 	if n := objects.Table("host").Count(s.now()); n != 2 {
 		t.Errorf("%d hosts", n)
 	}
+	again.Started = time.Unix(5, 0)
+	report(t, s, &again) // let in again
+	if n := objects.Expelled.Count(s.now()); n != 0 {
+		t.Error("the host is back, and still expelled")
+	}
 }

@@ -1,6 +1,8 @@
 package xapi
 
 import (
+	"time"
+
 	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
@@ -109,7 +111,7 @@ func hostDestroy(c *call) (any, error) {
 			return model.OperationNotAllowed("host " + host.Text("name_label") + " is live: eject it with pool.eject")
 		}
 		id = host.UUID()
-		return c.server.removeHost(tx, host)
+		return removeHost(tx, host)
 	})
 	if err != nil {
 		return nil, err
@@ -131,7 +133,7 @@ func removable(tx *records.Tx, host *objects.Object) error {
 
 // removeHost takes a host away with its PIFs, tunnels, VLANs and bonds. VMs that ran there are halted. What the host still
 // reports counts no more.
-func (s *Server) removeHost(tx *records.Tx, host *objects.Object) error {
+func removeHost(tx *records.Tx, host *objects.Object) error {
 	alone(tx, host.Ref)
 	if err := dropTunnels(tx, host.Ref); err != nil {
 		return err
@@ -167,7 +169,11 @@ func (s *Server) removeHost(tx *records.Tx, host *objects.Object) error {
 	if err := remove(tx, "host", host.Ref); err != nil {
 		return err
 	}
-	return objects.Expelled.Put(tx, &objects.Expulsion{Host: host.Ref, At: s.opts.Now().UTC()})
+	started, _ := time.Parse(time.RFC3339Nano, host.Map("other_config")[startedKey]) // unknown where a client has changed it
+	if report, ok := objects.HostReports.Peek(tx, host.Ref); ok {
+		started = report.Started
+	}
+	return objects.Expelled.Put(tx, &objects.Expulsion{Host: host.Ref, Started: started})
 }
 
 // dropTunnels takes all tunnels of a host away.

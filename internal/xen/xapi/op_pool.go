@@ -311,7 +311,7 @@ func poolEject(c *call) (any, error) {
 			return model.OperationNotAllowed("VM " + vms[0].Text("name_label") + " runs on host " + host.Text("name_label") + ": shut it down first")
 		}
 		id = host.UUID()
-		return c.server.removeHost(tx, host)
+		return removeHost(tx, host)
 	})
 	if err != nil {
 		return nil, err

@@ -204,7 +204,8 @@ func (c *call) plug(ref string) error {
 	})
 }
 
-// unplug detaches a PIF and the tunnels that it carries.
+// unplug detaches a PIF and the tunnels that it carries. An interface of the host's own stays as it is, up and configured:
+// that it is detached says that the pool does not use it.
 func (c *call) unplug(ref string) error {
 	var places []place
 	err := c.update(func(tx *records.Tx) error {
