@@ -83,6 +83,12 @@ func (b *bridges) pass(ctx context.Context) error {
 		b.report(w, s, s.Lost)
 		return nil // its return is a change
 	}
+	if s.Root == nil {
+		b.complain("root", "Open vSwitch's database is empty", errEmpty)
+		b.report(w, s, errEmpty)
+		return nil
+	}
+	b.complain("root", "Open vSwitch's database is empty", nil)
 	if err := b.agent.returned.clear(ctx); err != nil {
 		b.complain("legs", "cannot remove legs of an earlier life of this host, will try again", err)
 		return err
@@ -104,6 +110,9 @@ func (b *bridges) pass(ctx context.Context) error {
 	b.report(w, s, errors.Join(err, b.raise(s)))
 	return errors.Join(err, refused)
 }
+
+// errEmpty: nobody has prepared the database for a switch.
+var errEmpty = errors.New("the database of Open vSwitch has not been set up: run ovs-vsctl init")
 
 // choose finds out which datapath bridges are made for.
 func (b *bridges) choose(ctx context.Context, s *ovs.Snapshot) error {

@@ -34,6 +34,9 @@ func Cleanup(o Options) error {
 	err = sweep(edit, s, func(string) bool { return false })
 	edit.KeepManagers()
 	ops := edit.Ops()
+	if s.Root == nil {
+		return nil // nobody has made anything
+	}
 	if ssl := s.SSLs[s.Root.SSL]; ssl != nil && marked(ssl.ExternalIDs) {
 		ops = append(ops, ovs.Update(ovs.Database, nil, ovs.Row{"ssl": ovs.Set{}}))
 	}
