@@ -107,6 +107,21 @@ func TestLongPoll(t *testing.T) {
 	if b := slow.from(now, 300*time.Millisecond, "*"); len(b.events) != 0 {
 		t.Error(b)
 	}
+	h2 := httptest.NewUnstartedServer(s.Handler())
+	h2.Config.ReadTimeout, h2.Config.WriteTimeout, h2.EnableHTTP2 = 50*time.Millisecond, 50*time.Millisecond, true
+	h2.StartTLS()
+	t.Cleanup(h2.Close)
+	res, err := h2.Client().Post(h2.URL+"/", "text/xml", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, 0.3)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reply bytes.Buffer
+	_, err = reply.ReadFrom(res.Body)
+	res.Body.Close()
+	if _, failure := wire.DecodeXMLReply(reply.Bytes()); res.ProtoMajor != 2 || err != nil || failure != nil {
+		t.Errorf("HTTP/%d: %v, %v", res.ProtoMajor, err, failure)
+	}
+
 	ctx, leave := context.WithCancel(t.Context())
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, 600.0)))
 	if err != nil {
