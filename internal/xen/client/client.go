@@ -24,7 +24,9 @@ import (
 
 // Options are what Dial needs.
 type Options struct {
-	URL      string // of any host of the pool, such as https://192.0.2.7:8443; a path is ignored
+	// URL is that of any host of the pool, such as https://192.0.2.7:8443, or those of several with commas between, of
+	// which the first is used that answers. A path is ignored.
+	URL      string
 	User     string
 	Password string
 	TLS      *tls.Config // of https; nil: the system's certificate authorities
@@ -60,12 +62,9 @@ type Session struct {
 
 // Dial logs in. The session lasts until Close.
 func Dial(ctx context.Context, o Options) (*Session, error) {
-	at, err := url.Parse(o.URL)
+	hosts, err := parseURLs(o.URL)
 	if err != nil {
-		return nil, fmt.Errorf("address of the pool: %w", err)
-	}
-	if (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" {
-		return nil, fmt.Errorf("address of the pool %q: want http://HOST[:PORT] or https://HOST[:PORT]", o.URL)
+		return nil, err
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
@@ -74,12 +73,40 @@ func Dial(ctx context.Context, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{options: o, http: transport, codec: codecFor(o.JSON), login: make(chan struct{}, 1), at: at}
-	if err := s.renew(ctx, ""); err != nil {
-		s.http.CloseIdleConnections()
-		return nil, err
+	s := &Session{options: o, http: transport, codec: codecFor(o.JSON), login: make(chan struct{}, 1)}
+	var unanswered error
+	for _, s.at = range hosts {
+		err := s.renew(ctx, "")
+		if err == nil {
+			return s, nil
+		}
+		if unanswered == nil {
+			unanswered = err
+		} else {
+			unanswered = fmt.Errorf("%w; %w", unanswered, err)
+		}
+		if Code(err) != "" || ctx.Err() != nil {
+			break // another host would say the same
+		}
 	}
-	return s, nil
+	s.http.CloseIdleConnections()
+	return nil, unanswered
+}
+
+// parseURLs reads the URLs of hosts.
+func parseURLs(text string) ([]*url.URL, error) {
+	var hosts []*url.URL
+	for part := range strings.SplitSeq(text, ",") {
+		at, err := url.Parse(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("address of the pool: %w", err)
+		}
+		if (at.Scheme != "http" && at.Scheme != "https") || at.Host == "" {
+			return nil, fmt.Errorf("address of the pool %q: want http://HOST[:PORT] or https://HOST[:PORT]", part)
+		}
+		hosts = append(hosts, at)
+	}
+	return hosts, nil
 }
 
 // Close ends the session at the server too, as far as it can be reached.

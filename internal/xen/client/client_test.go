@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,6 +136,61 @@ func TestSessionEnds(t *testing.T) {
 	valid = ""
 	if _, err := session.Call(context.Background(), "network.get_name_label", "OpaqueRef:n"); client.Code(err) != "SESSION_INVALID" {
 		t.Errorf("got %v, want SESSION_INVALID", err)
+	}
+}
+
+// TestSeveralHosts: the first host that answers is used; what it refuses no other is asked for.
+func TestSeveralHosts(t *testing.T) {
+	t.Parallel()
+	refuses := newServer(t, func(call) (any, *model.Error) { return nil, model.SessionAuthenticationFailed("root", "no") })
+	refuses.Start()
+	answers := newServer(t, func(call) (any, *model.Error) { return nil, nil })
+	answers.Start()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	if session := dial(t, answers, client.Options{URL: gone.URL + ", " + answers.URL + "," + refuses.URL}); session.URL() != answers.URL {
+		t.Errorf("the session is at %s, want %s", session.URL(), answers.URL)
+	}
+	if _, err := client.Dial(context.Background(), client.Options{URL: gone.URL + "," + refuses.URL + "," + answers.URL}); client.Code(err) != "SESSION_AUTHENTICATION_FAILED" {
+		t.Errorf("got %v, want that the login is refused", err)
+	}
+	if _, err := client.Dial(context.Background(), client.Options{URL: gone.URL + "," + gone.URL}); err == nil || client.Code(err) != "" {
+		t.Errorf("got %v, want that nobody answers", err)
+	}
+}
+
+// TestOneLogin: when a session ends under many calls, they log in once.
+func TestOneLogin(t *testing.T) {
+	t.Parallel()
+	var ended atomic.Bool
+	s := newServer(t, func(c call) (any, *model.Error) {
+		switch {
+		case c.method == "session.login_with_password" && ended.Load():
+			return "OpaqueRef:second", nil
+		case c.method == "tunnel.get_all" && ended.Load() && c.params[0] == "OpaqueRef:session":
+			return nil, model.SessionInvalid("OpaqueRef:session")
+		case c.method == "tunnel.get_all":
+			return []string{}, nil
+		}
+		return nil, nil
+	})
+	session := dial(t, s, client.Options{})
+	ended.Store(true)
+	failed := make(chan error)
+	const calls = 20
+	for range calls {
+		go func() {
+			_, err := session.Call(context.Background(), "tunnel.get_all")
+			failed <- err
+		}()
+	}
+	for range calls {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := s.count("session.login_with_password"); n != 2 {
+		t.Errorf("%d logins, want 2", n)
 	}
 }
 
