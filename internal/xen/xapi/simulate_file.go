@@ -144,13 +144,8 @@ func (h *simulatedHost) check(place string, bridges map[string]string) error {
 	if err := oneOf(place+".backend", h.Backend, "openvswitch", "bridge"); err != nil {
 		return err
 	}
-	devices, networks, managed := map[string]bool{}, map[string]bool{}, false
-	for _, pif := range h.PIFs {
-		if pif.VLAN == 0 {
-			devices[pif.Device] = true
-		}
-	}
-	seen := map[string]bool{}
+	h.complete()
+	networks, managed, seen := map[string]bool{}, false, map[string]bool{}
 	for i := range h.PIFs {
 		pif, at := &h.PIFs[i], fmt.Sprintf("%s.pifs[%d]", place, i)
 		if err := once(seen, at+".device", fmt.Sprintf("%s.%d", pif.Device, pif.VLAN)); err != nil {
@@ -170,15 +165,46 @@ func (h *simulatedHost) check(place string, bridges map[string]string) error {
 			return fmt.Errorf("%s.management: another PIF of the host is the management's", at)
 		}
 		managed = managed || pif.Management
-		if err := pif.check(at, h.Name, devices); err != nil {
+		if err := pif.check(at, h.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// check completes a PIF of a host that has these devices.
-func (p *simulatedPIF) check(place, host string, devices map[string]bool) error {
+// complete adds the PIFs that others are on and the file leaves out, and gives a bond's members networks of their own.
+func (h *simulatedHost) complete() {
+	listed, members, uses := map[string]bool{}, map[string]bool{}, map[string]int{}
+	var named []string
+	for i := range h.PIFs {
+		pif := &h.PIFs[i]
+		pif.VLAN = max(0, pif.VLAN) // -1, as a PIF has it, is none
+		uses[pif.Network]++
+		if pif.VLAN == 0 {
+			listed[pif.Device] = true
+		} else {
+			named = append(named, pif.Device)
+		}
+		for _, m := range pif.BondSlaves {
+			members[m] = true
+			named = append(named, m)
+		}
+	}
+	for i := range h.PIFs {
+		if pif := &h.PIFs[i]; members[pif.Device] && pif.VLAN == 0 && uses[pif.Network] > 1 {
+			pif.Network = ""
+		}
+	}
+	for _, device := range named {
+		if device != "" && !listed[device] {
+			h.PIFs = append(h.PIFs, simulatedPIF{Device: device})
+			listed[device] = true
+		}
+	}
+}
+
+// check completes a PIF.
+func (p *simulatedPIF) check(place, host string) error {
 	if p.Device == "" {
 		return fmt.Errorf("%s.device: want an interface's name", place)
 	}
@@ -194,15 +220,12 @@ func (p *simulatedPIF) check(place, host string, devices map[string]bool) error 
 			return fmt.Errorf("%s.%s: %q is no IPv4 address", place, a.name, a.text)
 		}
 	}
-	if p.VLAN < 0 || p.VLAN > maxTag {
+	if p.VLAN > maxTag {
 		return fmt.Errorf("%s.vlan: want 1 to %d, or none", place, maxTag)
 	}
-	if p.VLAN > 0 && !devices[p.Device] {
-		return fmt.Errorf("%s.device: the host has no PIF %s for a VLAN to be on", place, p.Device)
-	}
 	for i, member := range p.BondSlaves {
-		if !devices[member] || member == p.Device {
-			return fmt.Errorf("%s.bond_slaves[%d]: the host has no other PIF %s", place, i, member)
+		if member == "" || member == p.Device {
+			return fmt.Errorf("%s.bond_slaves[%d]: want another interface", place, i)
 		}
 	}
 	if p.MAC == "" {

@@ -229,13 +229,43 @@ func TestSimulatedFileRefused(t *testing.T) {
 		{host(`"pifs": [{"device": "eth0", "network": "a", "ip": "1.2.3"}]`), `pifs[0].ip: "1.2.3" is no IPv4 address`},
 		{host(`"pifs": [{"device": "eth0", "network": "a", "mac": "x"}]`), `pifs[0].mac: "x" is no MAC address`},
 		{host(`"pifs": [{"device": "eth0", "network": "a"}, {"device": "eth1", "network": "a"}]`), "pifs[1].network: another PIF of the host is on network a"},
-		{host(`"pifs": [{"device": "eth0", "network": "a", "vlan": 5}]`), "pifs[0].device: the host has no PIF eth0 for a VLAN to be on"},
-		{host(`"pifs": [{"device": "bond0", "network": "a", "bond_slaves": ["eth1"]}]`), "pifs[0].bond_slaves[0]: the host has no other PIF eth1"},
+		{host(`"pifs": [{"device": "eth0", "network": "a", "vlan": 5000}]`), "pifs[0].vlan: want 1 to 4094, or none"},
+		{host(`"pifs": [{"device": "bond0", "network": "a", "bond_slaves": ["bond0"]}]`), "pifs[0].bond_slaves[0]: want another interface"},
 	} {
 		if _, err := NewSimulation([]byte(c.file), nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", c.file, err, c.want)
 		}
 	}
+}
+
+// TestSimulatedInterfaces: bonds and VLANs of a file, with what they are on though the file leaves it out; PIFs that are not
+// attached.
+func TestSimulatedInterfaces(t *testing.T) {
+	t.Parallel()
+	_, users := simulated(t, `{"pools": [{"name": "p", "password": "x", "hosts": [{"name": "h", "address": "192.0.2.1", "live": null, "pifs": [
+		{"device": "bond0", "network": "lan", "mode": "Static", "ip": "192.0.2.1", "netmask": "255.255.255.0", "bond_slaves": ["eth1", "eth0"], "vlan": -1},
+		{"device": "eth0", "network": "lan"}, {"device": "eth5", "network": "v", "vlan": 9, "mode": "DHCP"}, {"device": "eth6", "network": "off", "attached": false, "bridge": "br-off"}]}]}]}`, "x")
+	u := users[0]
+	bond, eth0 := u.records("PIF")[u.pif("h", "bond0")], u.records("PIF")[u.pif("h", "eth0")]
+	of := bond["bond_master_of"].([]string)
+	if len(of) != 1 || u.get("Bond", of[0], "primary_slave") != u.pif("h", "eth1") || eth0["bond_slave_of"] != of[0] || bond["IP"] != "192.0.2.1" || bond["physical"] != false {
+		t.Errorf("bond %v\nmember %v", bond, eth0)
+	}
+	if bond["network"] != u.named("network", "lan") || eth0["network"] == bond["network"] {
+		t.Error("the bond's network is not the file's")
+	}
+	for _, vlan := range u.records("VLAN") {
+		if vlan["tag"] != int64(9) || vlan["tagged_PIF"] != u.pif("h", "eth5") {
+			t.Errorf("VLAN %v", vlan)
+		}
+		u.ref("tunnel.create", vlan["untagged_PIF"], u.network("n"))
+		u.fails("PIF_TUNNEL_STILL_EXISTS *", "VLAN.destroy", u.must("VLAN.get_by_uuid", vlan["uuid"]))
+	}
+	if u.get("PIF", u.pif("h", "eth6"), "currently_attached") != false || u.get("network", u.named("network", "off"), "bridge") != "br-off" {
+		t.Error("eth6 is not as the file says")
+	}
+	u.ref("tunnel.create", u.pif("h", "bond0"), u.network("m"))
+	u.must("Bond.destroy", of[0])
 }
 
 // TestControlFile: hosts die and come back as a control file says, one that is written to and one that is a pipe.

@@ -9,8 +9,12 @@ import (
 	"strings"
 )
 
-// readStrict decodes JSON into v, a pointer's element, and refuses members that v has no field for. Errors name the place.
+// readStrict decodes JSON into v, a pointer's element, and refuses members that v has no field for; null stands for
+// nothing. Errors name the place.
 func readStrict(place string, raw json.RawMessage, v reflect.Value) error {
+	if string(raw) == "null" {
+		return nil
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		return readObject(place, raw, v)
@@ -29,9 +33,6 @@ func readStrict(place string, raw json.RawMessage, v reflect.Value) error {
 			}
 		}
 		return nil
-	}
-	if string(raw) == "null" {
-		return fmt.Errorf("%s: want a %s, not nothing", place, v.Kind())
 	}
 	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
 		return fmt.Errorf("%s: want a %s", place, v.Kind())
