@@ -2,6 +2,7 @@ package xapi
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"heddle/internal/store/records"
@@ -24,6 +25,25 @@ func BenchmarkRecords(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkDispatch is the server's own part of it: finding the records, and writing them.
+func BenchmarkDispatch(b *testing.B) {
+	s, c := served(b)
+	pifs(b, s, 1000)
+	b.Run("records", func(b *testing.B) {
+		for b.Loop() {
+			everyRecord(s.now(), "PIF", nil)
+		}
+	})
+	b.Run("XML", func(b *testing.B) {
+		call := []byte(xmlCall("PIF.get_all_records", c.session))
+		for b.Loop() {
+			if _, err := s.answerXML(b.Context(), netip.Addr{}, call); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // pifs makes as many PIFs, ten to a host and half of them with a tunnel on the other half.

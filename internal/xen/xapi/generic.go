@@ -101,13 +101,19 @@ func everyRecord(r records.Reader, class string, where *model.Where) map[string]
 
 // recordOf is an object as clients see it, far sides and all. Its values must not be changed.
 func recordOf(r records.Reader, o *objects.Object) model.Record {
+	record := maps.Clone(o.Fields)
 	class := model.Lookup(o.Class)
-	record := make(model.Record, len(class.Fields))
 	for i := range class.Fields {
-		f := &class.Fields[i]
-		record[f.Name] = fieldOf(r, o, f)
+		if f := &class.Fields[i]; f.Far != nil || derived(f, o) {
+			record[f.Name] = fieldOf(r, o, f)
+		}
 	}
 	return record
+}
+
+// derived says of a field that is stored that its value is elsewhere all the same.
+func derived(f *model.Field, o *objects.Object) bool {
+	return o.Class == "host_metrics" && f.Name == "live"
 }
 
 // fieldOf is one field of an object as clients see it.
@@ -115,7 +121,7 @@ func fieldOf(r records.Reader, o *objects.Object, f *model.Field) any {
 	switch {
 	case f.Far != nil:
 		return farSide(r, o, f)
-	case o.Class == "host_metrics" && f.Name == "live":
+	case derived(f, o):
 		return reporting(r, o.Ref)
 	}
 	if v, ok := o.Fields[f.Name]; ok {
@@ -126,12 +132,16 @@ func fieldOf(r records.Reader, o *objects.Object, f *model.Field) any {
 
 // farSide are the objects that refer to this one by the field's other side.
 func farSide(r records.Reader, o *objects.Object, f *model.Field) any {
-	refs := refsIn(objects.Table(f.Far.Class).By(r, f.Far.Field, o.Ref))
-	if f.Type.Kind == model.Set {
-		return refs
-	}
-	if len(refs) == 0 {
+	table, set := objects.Table(f.Far.Class), f.Type.Kind == model.Set
+	switch none := table.CountBy(r, f.Far.Field, o.Ref) == 0; { // most have none, and counting costs least
+	case none && set:
+		return []string{}
+	case none:
 		return model.NullRef
+	}
+	refs := refsIn(table.By(r, f.Far.Field, o.Ref))
+	if set {
+		return refs
 	}
 	return refs[0]
 }
