@@ -58,17 +58,25 @@ func reportAPI(ctx context.Context, w io.Writer, a api, failure *model.Error) {
 	}
 	r := newReader(ctx, a, false)
 	fmt.Fprintln(w, about.Text)
-	for i, p := range failure.Params {
-		param := model.ErrorParam{Name: "parameter"}
-		switch {
-		case i < len(about.Params):
-			param = about.Params[i]
-		case about.Many:
-			param = about.Params[len(about.Params)-1]
-		}
-		fmt.Fprintf(w, "%s: %s\n", param.Name, r.named(param.Class, p))
+	for i, text := range failure.Params {
+		p := paramOf(about, failure, i)
+		fmt.Fprintf(w, "%s: %s\n", p.Name, r.named(p.Class, text))
 	}
 	fmt.Fprintf(w, "Error code: %s\n", failure.Code)
+}
+
+// paramOf says what a failure's parameter is. Another server may send more of them than the model knows.
+func paramOf(about *model.ErrorCode, failure *model.Error, i int) model.ErrorParam {
+	known := about.Params
+	switch {
+	case i >= len(known) && about.Many && len(known) > 0:
+		return known[len(known)-1]
+	case i >= len(known):
+		return model.ErrorParam{Name: "parameter"}
+	case known[0].Name == "type" && known[i].Class == "" && model.Lookup(failure.Params[0]) != nil:
+		return model.ErrorParam{Name: known[i].Name, Class: failure.Params[0]} // of an object of the class that the first names
+	}
+	return known[i]
 }
 
 // named is a failure's parameter for people: of a reference, the object's UUID and its name.

@@ -193,11 +193,12 @@ func (k *kind) paramAdd(c *call) error {
 	if err != nil {
 		return err
 	}
-	members := c.params.without(append([]string{"uuid", "param-name"}, generalKeys...)...)
-	if f.isSet() {
-		if _, ok := c.params.get("param-key"); !ok {
-			return missing("param-key")
-		}
+	members := c.params.without("uuid", "param-name", "trace")
+	switch _, hasKey := c.params.get("param-key"); {
+	case f.isSet() && !hasKey:
+		return missing("param-key")
+	case f.isMap() && len(members) == 0:
+		return usageError("Nothing to add: give KEY=VALUE")
 	}
 	ref, err := c.byUUID(k.api, c.need("uuid"))
 	if err != nil {
