@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -79,6 +80,9 @@ func poolJoin(c *call) (any, error) {
 	address, err := acceptable(c.ctx, r, there, host)
 	if err != nil {
 		return nil, err
+	}
+	if !imagined(r, host.Ref) {
+		address = hostOf(there.URL()) // where the XenAPI answers: its server need not run on the coordinator
 	}
 	networks, interfaces := belongings(r, report)
 	token, err := there.Call(c.ctx, "pool.admit", report.Name, networks, interfaces)
@@ -157,6 +161,15 @@ func (h *Hosts) poolURL(address string) string {
 		return "http://" + net.JoinHostPort(host, cmp.Or(port, plainPort))
 	}
 	return "https://" + net.JoinHostPort(host, cmp.Or(port, tlsPort))
+}
+
+// hostOf is the host of a URL; an IPv6 address is without brackets.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return u.Hostname()
 }
 
 // acceptable says whether the host may join the pool there, and returns its coordinator's address.
