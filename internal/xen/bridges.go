@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"heddle/internal/hostnet"
 	"heddle/internal/store/records"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/ovs"
@@ -202,12 +203,17 @@ func sweep(edit *ovs.Edit, s *ovs.Snapshot, keep func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// raise sets the internal devices of our bridges up, as networks expect them to be.
+// raise sets the devices of our bridges and of machines' ports up. Whoever makes a machine's device does so too; but
+// Open vSwitch, which takes it over in the same moment, may undo that: it writes back the flags that it has read.
 func (b *bridges) raise(s *ovs.Snapshot) error {
 	var errs []error
-	for _, bridge := range s.Bridges {
-		if i := s.Interface(bridge.Name); marked(bridge.ExternalIDs) && i != nil && i.OfPort > 0 && i.AdminState != "up" {
-			errs = append(errs, b.agent.kernel.SetUp(bridge.Name, true))
+	for _, p := range s.Ports {
+		bridge, i := s.BridgeOf(p.UUID), s.InterfaceOf(p)
+		if bridge == nil || i == nil || !marked(p.ExternalIDs) || i.OfPort <= 0 || i.AdminState == "up" || i.Type != "" && i.Type != "internal" {
+			continue
+		}
+		if err := b.agent.kernel.SetUp(i.Name, true); !errors.Is(err, hostnet.ErrNotFound) { // it is just going
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
