@@ -29,11 +29,15 @@ const (
 // callTimeout bounds one call: starting a VM or joining a pool may take minutes.
 const callTimeout = 10 * time.Minute
 
+// loginPatience bounds the login, which every server answers soon.
+const loginPatience = 30 * time.Second
+
 // connection is where the pool is, and who asks.
 type connection struct {
 	server, port, user, password string
 	authorities, fingerprint     string // by which the server's certificate is known: a file, as client.Authorities reads it, and a fingerprint
 	plain                        bool   // no TLS
+	patience                     time.Duration
 }
 
 // settings are those of the connection: of the command line, else of XE_EXTRA_ARGS, else of ~/.xe.
@@ -76,7 +80,7 @@ func fileSettings(home string) (map[string]string, error) {
 // connectionOf checks settings.
 func connectionOf(ctx context.Context, s map[string]string, env Environment) (connection, error) {
 	c := connection{server: s["server"], port: s["port"], user: s["username"], password: s["password"], plain: isTrue(s["nossl"]),
-		authorities: s["ca"], fingerprint: s["fingerprint"]}
+		authorities: s["ca"], fingerprint: s["fingerprint"], patience: loginPatience}
 	if c.server == "" {
 		c.server = defaultServer
 	}
@@ -161,7 +165,7 @@ func (c connection) dial(ctx context.Context) (*client.Session, error) {
 	}
 	var unreachable error
 	for _, o.URL = range c.urls() {
-		s, err := client.Dial(ctx, o)
+		s, err := c.dialOne(ctx, o)
 		if err == nil {
 			return s, nil
 		}
@@ -173,6 +177,13 @@ func (c connection) dial(ctx context.Context) (*client.Session, error) {
 		}
 	}
 	return nil, unreachable
+}
+
+// dialOne logs in at one URL.
+func (c connection) dialOne(ctx context.Context, o client.Options) (*client.Session, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.patience, fmt.Errorf("no answer in %s", c.patience))
+	defer cancel()
+	return client.Dial(ctx, o)
 }
 
 // isRefused says whether nothing answers at an address.

@@ -2,9 +2,13 @@ package xe
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -59,6 +63,7 @@ func TestConnection(t *testing.T) {
 		"a file":           {map[string]string{"passwordfile": two}, connection{server: "127.0.0.1", user: "admin", password: "se cret "}},
 		"no TLS, and more": {map[string]string{"nossl": "true", "port": "80", "ca": "/x", "fingerprint": "f", "password": "p"}, connection{server: "127.0.0.1", port: "80", user: "root", password: "p", plain: true, authorities: "/x", fingerprint: "f"}},
 	} {
+		c.want.patience = loginPatience
 		got, err := connectionOf(t.Context(), c.settings, env)
 		if diff := cmp.Diff(c.want, got, whole); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
@@ -97,5 +102,19 @@ func TestURLs(t *testing.T) {
 		if diff := cmp.Diff(c.want, c.urls()); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}
+	}
+}
+
+// TestSilentServer: one that accepts connections and says nothing is given up on, by name.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(end) })
+	at := strings.TrimPrefix(s.URL, "http://127.0.0.1:")
+	_, err := connection{server: "127.0.0.1", port: at, user: "root", plain: true, patience: 50 * time.Millisecond}.dial(t.Context())
+	if want := "log in at 127.0.0.1:" + at + " as root: no answer in 50ms"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
