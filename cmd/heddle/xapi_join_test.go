@@ -25,7 +25,7 @@ func TestPoolJoinOfMachines(t *testing.T) {
 	token := strings.TrimSpace(succeed(t, space, "host", "token", "--data", own.data))
 	start(t, space, own.agent(1, "--join", token)...)
 	there := func(args ...string) (string, int) {
-		return output(t, space, append([]string{"xe", "-s", "127.0.0.1", "-p", "8080", "--nossl", "-u", "root", "-pwf", own.passwordFile()}, args...)...)
+		return output(t, space, own.xeArgs(args...)...)
 	}
 	must := func(args ...string) string {
 		t.Helper()

@@ -51,7 +51,12 @@ func (p *pool) agent(i int, more ...string) []string {
 // xe runs xe at the pool and returns what it prints, without the newline at its end.
 func (p *pool) xe(args ...string) string {
 	p.t.Helper()
-	return strings.TrimSuffix(succeed(p.t, p.lab.Fabric, append([]string{"xe", "-s", "127.0.0.1", "-p", "8080", "--nossl", "-u", "root", "-pwf", p.passwordFile()}, args...)...), "\n")
+	return strings.TrimSuffix(succeed(p.t, p.lab.Fabric, p.xeArgs(args...)...), "\n")
+}
+
+// xeArgs are heddle's arguments for a command of xe at the pool.
+func (p *pool) xeArgs(args ...string) []string {
+	return append([]string{"xe", "-s", "127.0.0.1", "-p", "8080", "--nossl", "-u", "root", "-pwf", p.passwordFile()}, args...)
 }
 
 // passwordFile holds user and password, as xe wants them.
