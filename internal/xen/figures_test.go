@@ -1,6 +1,7 @@
 package xen
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,7 +9,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"heddle/internal/store"
 	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
 
@@ -109,4 +113,35 @@ func BenchmarkTwenty(b *testing.B) {
 		h.await(b, "xapi", 0)
 	}
 	quantiles(b, took)
+}
+
+// BenchmarkPlan is what a host has to think about at each change, with so many tunnel networks.
+func BenchmarkPlan(b *testing.B) {
+	const networks, host = 1000, "OpaqueRef:h"
+	st := store.NewMemory()
+	rep := replica.New(st, replica.Options{Watch: "/heddle/xen/"}, objects.Tables()...)
+	ctx, stop := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- rep.Run(ctx) }()
+	b.Cleanup(func() { stop(); <-done; st.Close() })
+	<-rep.Ready()
+	l := &lab{t: b, db: records.NewDB(st, rep)}
+	l.write(func(tx *records.Tx) error {
+		for i := range networks {
+			n := l.object("network", model.Record{"bridge": fmt.Sprintf("xapi%d", i), "MTU": int64(1500)})
+			access := l.object("PIF", model.Record{"device": fmt.Sprintf("tunnel%d", i), "network": n.Ref, "host": host, "currently_attached": true})
+			for _, o := range []*objects.Object{n, access, l.object("tunnel", model.Record{"access_PIF": access.Ref})} {
+				if err := objects.Table(o.Class).Put(tx, o); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	r := l.view()
+	for b.Loop() {
+		if w := plan(r, host, func(string) string { return "" }); len(w.bridges) != networks {
+			b.Fatalf("%d bridges", len(w.bridges))
+		}
+	}
 }
