@@ -341,6 +341,10 @@ func TestTwoControllers(t *testing.T) {
 	third, _ := l.controller(st)
 	l.until("the third leads", func() bool { return leads(third) })
 	l.vsctl(l.hosts[0], "del-port", l.ourPort(l.hosts[0]))
+	l.vsctl(l.hosts[1], "set", "Open_vSwitch", ".", "external_ids:"+signKey+"=elsewhere/9/1") // of another store
+	l.until("the rival is said", func() bool {
+		return strings.Contains(l.statuses(tunnels)[1]["error"], `obeys another controller: "elsewhere/9/1"`)
+	})
 	l.until("the second stands by", func() bool { return !leads(second) })
 	l.active(tunnels, 0, 1)
 	l.reach()

@@ -22,6 +22,8 @@ const (
 	portPatience   = 20 * time.Millisecond
 	// probeEvery is how long a database may be silent before it is asked for a sign of life.
 	probeEvery = 2 * time.Second
+	// yieldFor is how long a switch is left to another controller that has taken it.
+	yieldFor = 2 * time.Second
 	// signKey is the key of the table Open_vSwitch's external_ids that says which controller the switch obeys:
 	// store/term/connection.
 	signKey = "heddle-tunnel-controller"
@@ -89,10 +91,11 @@ type worker struct {
 	log    *slog.Logger
 	jobs   chan job // holds one
 
-	connection int    // counts them
-	sign       string // in the database; "": none of ours is there
-	behind     bool   // ovs-vswitchd has not done all that the database says
-	known      bool   // met was said last
+	connection int       // counts them
+	sign       string    // in the database; "": none of ours is there
+	behind     bool      // ovs-vswitchd has not done all that the database says
+	known      bool      // met was said last
+	yield      time.Time // until when another controller is given way to
 	retry      *time.Timer
 }
 
@@ -134,6 +137,7 @@ func (w *worker) look(ctx context.Context) {
 	case snap.Lost != nil:
 		w.sign = ""
 		w.leave(snap.Lost)
+	case w.sign == "" && time.Now().Before(w.yield):
 	case w.sign == "":
 		if err := w.salute(ctx, snap); err != nil {
 			w.leave(err)
@@ -141,13 +145,25 @@ func (w *worker) look(ctx context.Context) {
 			return
 		}
 		w.meet()
-	case snap.Root != nil && snap.Root.ExternalIDs[signKey] != w.sign: // somebody has changed it
-		w.sign = ""
-		w.look(ctx)
+	case snap.Root != nil && snap.Root.ExternalIDs[signKey] != w.sign:
+		w.outdone(snap.Root.ExternalIDs[signKey])
 	case w.behind && snap.Root != nil && snap.Root.CurCfg >= snap.Root.NextCfg:
 		w.behind = false
 		w.meet()
 	}
+}
+
+// outdone notes that somebody else has put its sign into the database: a later leader, or a controller over another store,
+// with which this one would fight without end if it did not pause.
+func (w *worker) outdone(other string) {
+	w.sign = ""
+	err := fmt.Errorf("the switch obeys another controller: %q", other)
+	if w.obeyed.later(other) {
+		w.boss.deposed(err)
+	}
+	w.leave(err)
+	w.yield = time.Now().Add(yieldFor)
+	w.retry.Reset(yieldFor)
 }
 
 func (w *worker) meet() {
@@ -170,7 +186,7 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 	}
 	before := snap.Root.ExternalIDs
 	if w.obeyed.later(before[signKey]) {
-		err := fmt.Errorf("the switch obeys %s", before[signKey])
+		err := fmt.Errorf("the switch obeys another controller: %q", before[signKey])
 		w.boss.deposed(err)
 		return err
 	}
