@@ -146,7 +146,7 @@ func TestHostsRights(t *testing.T) {
 func TestRemoveHost(t *testing.T) {
 	t.Parallel()
 	server := openTest(t, Embedded{Agents: "127.0.0.1:0"})
-	rev := mustCommit(t, server, put("/heddle/topology/port/1", "a"), put("/heddle/state/h1/alive", "{}"))
+	rev := mustCommit(t, server, put("/heddle/topology/port/1", "a"), put("/heddle/state/h1/alive", "{}"), put("/heddle/xen/state/OpaqueRef:h1/alive", "{}"))
 	ctx := t.Context()
 	agent, err := connect(t, server, joined(t, server, "h1"))
 	if err != nil {
@@ -165,6 +165,9 @@ func TestRemoveHost(t *testing.T) {
 		if err := server.RemoveHost(ctx, "h1"); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := server.Get(ctx, "/heddle/xen/state/OpaqueRef:h1/alive"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the removed host's report to its pool: %v, want ErrNotFound", err)
 	}
 	last := mustCommit(t, server, put("/heddle/topology/port/1", "secret"))
 	for c := range changes {
