@@ -152,7 +152,7 @@ func TestConfigurations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, block := range regexp.MustCompile(`(?m)^    (?:serve|agent):\n(?:      .*\n)+`).FindAllString(string(raw), -1) {
+		for _, block := range regexp.MustCompile(`(?m)^    (?:serve|agent|xapi|tunnel-controller):\n(?:      .*\n)+`).FindAllString(string(raw), -1) {
 			file := filepath.Join(t.TempDir(), filepath.Base(page))
 			writeFile(t, file, block)
 			files = append(files, file)
