@@ -409,39 +409,47 @@ func (s *Simulation) build(ctx context.Context, p *poolOfFile) error {
 	if err != nil {
 		return fmt.Errorf("pool %s: password: %w", p.file.Name, err)
 	}
-	refs := map[string]string{} // of hosts, by name
-	for _, h := range p.file.Hosts {
-		refs[h.Name] = refPrefix + newUUID()
-	}
-	err = p.server.update(ctx, func(tx *records.Tx) error {
-		pool, err := thePool(tx)
-		if err != nil {
-			return err
-		}
-		if err := putAccount(tx, RootAccount, hash, model.PoolAdmin); err != nil {
-			return err
-		}
-		if err := put(tx, edited(pool, model.Record{"name_label": p.file.Name})); err != nil {
-			return err
-		}
-		for _, h := range p.file.Hosts {
-			if err := s.buildHost(tx, h, refs[h.Name]); err != nil {
-				return fmt.Errorf("host %s: %w", h.Name, err)
-			}
-		}
-		if err := buildVMs(tx, p.file, refs); err != nil {
-			return err
-		}
-		pool, err = thePool(tx)
-		if err != nil {
-			return err
-		}
-		return put(tx, edited(pool, model.Record{"ha_enabled": p.file.HA}))
-	})
+	refs := newRefs(p.file)
+	err = p.server.update(ctx, func(tx *records.Tx) error { return s.buildPool(tx, p.file, hash, refs) })
 	for name, ref := range refs {
 		s.at(name, ref, p)
 	}
 	return err
+}
+
+// newRefs are references for a pool's hosts, by name.
+func newRefs(p simulatedPool) map[string]string {
+	refs := map[string]string{}
+	for _, h := range p.Hosts {
+		refs[h.Name] = refPrefix + newUUID()
+	}
+	return refs
+}
+
+// buildPool makes a pool's objects; refs are those of its hosts, by name.
+func (s *Simulation) buildPool(tx *records.Tx, p simulatedPool, hash string, refs map[string]string) error {
+	pool, err := thePool(tx)
+	if err != nil {
+		return err
+	}
+	if err := putAccount(tx, RootAccount, hash, model.PoolAdmin); err != nil {
+		return err
+	}
+	if err := put(tx, edited(pool, model.Record{"name_label": p.Name})); err != nil {
+		return err
+	}
+	for _, h := range p.Hosts {
+		if err := s.buildHost(tx, h, refs[h.Name]); err != nil {
+			return fmt.Errorf("host %s: %w", h.Name, err)
+		}
+	}
+	if err := buildVMs(tx, p, refs); err != nil {
+		return err
+	}
+	if pool, err = thePool(tx); err != nil {
+		return err
+	}
+	return put(tx, edited(pool, model.Record{"ha_enabled": p.HA}))
 }
 
 // buildHost makes a host and its PIFs.

@@ -10,9 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
 	"heddle/internal/task"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
+	"heddle/internal/xen/objects"
 )
 
 // twoPools has what most tests need: a pool of three hosts, and a pool of one that may join it.
@@ -236,6 +240,38 @@ func TestSimulatedFileRefused(t *testing.T) {
 			t.Errorf("%s\ngot  %v\nwant %s", c.file, err, c.want)
 		}
 	}
+}
+
+// FuzzSimulatedFile: no file brings the reader down, and one that it takes makes a pool.
+func FuzzSimulatedFile(f *testing.F) {
+	f.Add(twoPools)
+	f.Add(`{"pools": [{"name": "p", "password": "x", "hosts": [{"name": "h", "address": "::1", "pifs": [{"device": "b", "bond_slaves": ["e", "e"]}, {"device": "e", "vlan": 3}]}]}]}`)
+	f.Add(`{"pools": [{"name": null, "hosts": [null]}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		pools, err := parseSimulated([]byte(text))
+		if err != nil {
+			return
+		}
+		st := store.NewMemory()
+		defer st.Close()
+		rep := replica.New(st, replica.Options{}, append(objects.Tables(), accounts)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- rep.Run(ctx) }()
+		<-rep.Ready()
+		s := &Simulation{now: time.Now, asleep: map[string]*objects.HostReport{}}
+		_, err = records.NewDB(st, rep).Update(ctx, func(tx *records.Tx) error {
+			if err := ensurePool(tx); err != nil {
+				return err
+			}
+			return s.buildPool(tx, pools[0], "hash", newRefs(pools[0]))
+		})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		cancel()
+		<-done
+	})
 }
 
 // TestSimulatedInterfaces: bonds and VLANs of a file, with what they are on though the file leaves it out; PIFs that are not
