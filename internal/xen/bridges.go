@@ -37,6 +37,7 @@ type bridges struct {
 	chosen   bool              // it has been found out
 	told     map[string]string // complaints already logged, by what they are about
 	reported map[string]bool   // bridges that have a report
+	wanted   *wanted           // nil: to be planned anew
 }
 
 func newBridges(a *Agent) *bridges {
@@ -53,7 +54,7 @@ func (b *bridges) run(ctx context.Context) error {
 		if s := b.agent.sw.Snapshot(); before == nil || rewired(before, s) {
 			b.agent.telling.ring()
 			b.agent.ordering.ring() // an interface may be on another bridge now
-			before = s
+			before, b.wanted = s, nil
 		}
 		if err := b.pass(ctx); err != nil && ctx.Err() == nil {
 			again.Reset(againAfter)
@@ -66,12 +67,14 @@ func (b *bridges) run(ctx context.Context) error {
 			return nil
 		case <-changed:
 		case <-b.agent.bridging.rung:
+			b.wanted = nil
 		case <-again.C:
 		}
 	}
 }
 
-// rewired says whether a change of Open vSwitch matters to the host's report.
+// rewired says whether a change of Open vSwitch matters to the plan and to the host's report: most do not, such as what
+// becomes of an interface.
 func rewired(before, now *ovs.Snapshot) bool {
 	return (before.Lost == nil) != (now.Lost == nil) || len(ovs.Changed(before.Ports, now.Ports)) > 0 || len(ovs.Changed(before.Bridges, now.Bridges)) > 0
 }
@@ -79,7 +82,11 @@ func rewired(before, now *ovs.Snapshot) bool {
 // pass does all that is to be done now.
 func (b *bridges) pass(ctx context.Context) error {
 	s, r := b.agent.sw.Snapshot(), records.Over(b.agent.reader())
-	w := plan(r, b.agent.host, bridgeOf(s))
+	if b.wanted == nil {
+		w := plan(r, b.agent.host, bridgeOf(s))
+		b.wanted = &w
+	}
+	w := *b.wanted
 	if s.Lost != nil {
 		b.report(w, s, s.Lost)
 		return nil // its return is a change
