@@ -159,7 +159,9 @@ func population(r records.Reader) map[string][]string {
 }
 
 // fataler is a test, or a run of one.
-type fataler interface{ Fatalf(format string, args ...any) }
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
 
 // fits says what does not fit in a pool.
 func fits(t fataler, r records.Reader) {
