@@ -320,7 +320,7 @@ func TestReplug(t *testing.T) {
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
-	_, tunnels := l.star("gre")
+	network, tunnels := l.star("gre")
 	st := store.NewMemory()
 	first, stop := l.controller(st)
 	l.active(tunnels, 0, 1)
@@ -347,6 +347,13 @@ func TestTwoControllers(t *testing.T) {
 	})
 	l.until("the second stands by", func() bool { return !leads(second) })
 	l.active(tunnels, 0, 1)
+	l.reach()
+
+	// Somebody moves its port to another bridge.
+	port, bridge := l.ourPort(l.hosts[0]), l.call("network.get_bridge", network).(string)
+	id := l.vsctl(l.hosts[0], "get", "Port", port, "_uuid")
+	l.vsctl(l.hosts[0], "add-br", "aside", "--", "set", "Bridge", "aside", "datapath_type=netdev", "--", "remove", "Bridge", bridge, "ports", id, "--", "add", "Bridge", "aside", "ports", id)
+	l.until("the port is back", func() bool { return l.vsctl(l.hosts[0], "port-to-br", port) == bridge })
 	l.reach()
 	l.call("tunnel.destroy", tunnels[1])
 	l.until("no ports", func() bool { return l.ourPort(l.hosts[0]) == "" && l.ourPort(l.hosts[1]) == "" })

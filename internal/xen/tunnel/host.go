@@ -76,10 +76,14 @@ func (h *host) take(snap *ovs.Snapshot) (networks map[string]bool, pairs map[sta
 		}
 	}
 	if ids := ovs.Changed(before.Bridges, snap.Bridges); len(ids) > 0 {
-		for network, bridge := range h.takeBridges(snap) {
-			networks[network] = true
-			for id := range h.ends[network] {
-				changed[id] = changed[id] || bridge
+		h.takeBridges(snap, networks)
+		for _, id := range ids { // ports may have moved from one to another
+			for _, b := range []*ovs.Bridge{before.Bridges[id], snap.Bridges[id]} {
+				for _, port := range portsOf(b) {
+					if h.ports[port] != "" {
+						changed[port] = true
+					}
+				}
 			}
 		}
 	}
@@ -89,22 +93,28 @@ func (h *host) take(snap *ovs.Snapshot) (networks map[string]bool, pairs map[sta
 	return networks, pairs
 }
 
-// takeBridges reads which bridges there are, and returns the networks that have another.
-func (h *host) takeBridges(snap *ovs.Snapshot) map[string]bool {
-	changed := map[string]bool{}
+// takeBridges reads which bridges there are, and adds the networks that have another.
+func (h *host) takeBridges(snap *ovs.Snapshot, networks map[string]bool) {
 	after := bridgesByNetwork(snap)
 	for network, bridge := range after {
 		if h.bridges[network] != bridge {
-			changed[network] = true
+			networks[network] = true
 		}
 	}
 	for network := range h.bridges {
 		if after[network] == "" {
-			changed[network] = true
+			networks[network] = true
 		}
 	}
 	h.bridges = after
-	return changed
+}
+
+// portsOf are a bridge's, none of no bridge.
+func portsOf(b *ovs.Bridge) []ovs.UUID {
+	if b == nil {
+		return nil
+	}
+	return b.Ports
 }
 
 // takePort reads a port anew.
