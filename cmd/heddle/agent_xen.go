@@ -120,8 +120,8 @@ func (t *agentTask) move(ctx context.Context, token string) (startOver func(), e
 func xenChecks() []cli.Check {
 	const who, install = "agent --xen", "apt-get install openvswitch-switch"
 	return []cli.Check{
-		{Name: "program ovs-vswitchd", For: who, Optional: true, Fix: install, Run: probeVersion("ovs-vswitchd")},
-		{Name: "program ovsdb-server", For: who, Optional: true, Fix: install, Run: probeVersion("ovsdb-server")},
+		{Name: "program ovs-vswitchd", For: who + ", demo", Optional: true, Fix: install, Run: probeVersion("ovs-vswitchd")},
+		{Name: "program ovsdb-server", For: who + ", demo", Optional: true, Fix: install, Run: probeVersion("ovsdb-server")},
 		{Name: "Open vSwitch runs", For: who, Optional: true, Fix: "systemctl enable --now openvswitch-switch", Run: func(ctx context.Context) error {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(xen.DefaultOVSDB, "unix:"))
 			if err != nil {

@@ -87,7 +87,7 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 	}
 	if err == nil {
 		if d.xen, d.lacks = newXen(ctx, d.lab); d.lacks != nil {
-			fmt.Fprintf(d.out, "without the pool: %v\n", d.lacks)
+			fmt.Fprintf(d.out, "without the pool: %v; scripts/setup demo does that\n", d.lacks)
 		}
 		err = d.lab.startHosts(ctx, o.hosts)
 	}
