@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/store/records"
 	"heddle/internal/xen/objects"
 )
 
@@ -82,9 +83,12 @@ func (a *addresses) configure(order objects.Address) error {
 // restore configures those interfaces whose link is another than when they were configured.
 func (a *addresses) restore() {
 	for key, want := range a.wanted {
-		l, _, err := a.find(want)
+		l, _, made, err := a.find(want)
 		if err != nil || a.done[key] == l.Index {
 			continue // it is not there yet, or as it was left
+		}
+		if made != nil && made.Text("ip_configuration_mode") == "None" && made.Text("ipv6_configuration_mode") == "None" {
+			continue // another VLAN than the one that was ordered to be something, of the same tag
 		}
 		if err := a.apply(want); err != nil {
 			a.agent.log.Warn("cannot configure an interface as it was ordered", "interface", key, "err", err)
@@ -92,11 +96,10 @@ func (a *addresses) restore() {
 	}
 }
 
-// find is the link that has an interface's addresses.
-func (a *addresses) find(order objects.Address) (hostnet.Link, *machine, error) {
-	m, err := look(a.agent.kernel, a.agent.sw.Snapshot())
-	if err != nil {
-		return hostnet.Link{}, nil, err
+// find is the link that has the addresses of an interface, or of a VLAN that the pool has made, whose PIF is then made.
+func (a *addresses) find(order objects.Address) (l hostnet.Link, m *machine, made *objects.Object, err error) {
+	if m, err = look(a.agent.kernel, a.agent.sw.Snapshot()); err != nil {
+		return hostnet.Link{}, nil, nil, err
 	}
 	byIndex := map[int]hostnet.Link{}
 	for _, l := range m.links {
@@ -109,10 +112,40 @@ func (a *addresses) find(order objects.Address) (hostnet.Link, *machine, error) 
 			name, tag = byIndex[l.Parent].Name, l.Tag
 		}
 		if holder := m.holder(l, byIndex); name == order.Device && tag == order.VLAN && m.own(l, holder, known) && holder.Index > 0 {
-			return holder, m, nil
+			return holder, m, nil, nil
 		}
 	}
-	return hostnet.Link{}, nil, fmt.Errorf("interface %s: this host has none of that name that its agent could configure", objects.DeviceKey(order.Device, order.VLAN))
+	pif := a.vlanPIF(order)
+	bridge := a.bridgeOf(pif)
+	for _, l := range m.links {
+		if l.Name == bridge {
+			return l, m, pif, nil
+		}
+	}
+	return hostnet.Link{}, nil, nil, fmt.Errorf("interface %s: this host has none of that name that its agent could configure", objects.DeviceKey(order.Device, order.VLAN))
+}
+
+// vlanPIF is the PIF of a VLAN; nil: the order is not about one.
+func (a *addresses) vlanPIF(order objects.Address) *objects.Object {
+	r := records.Over(a.agent.reader())
+	for pif := range objects.Table("PIF").By(r, "host", a.agent.host) {
+		if order.VLAN > 0 && pif.Text("device") == order.Device && pif.Int("VLAN") == int64(order.VLAN) {
+			return pif
+		}
+	}
+	return nil
+}
+
+// bridgeOf is the bridge that this agent has made for a VLAN, whose internal port has the VLAN's addresses; "": none.
+func (a *addresses) bridgeOf(pif *objects.Object) string {
+	if pif == nil {
+		return ""
+	}
+	network, ok := objects.Table("network").Peek(records.Over(a.agent.reader()), pif.Text("network"))
+	if !ok {
+		return ""
+	}
+	return network.Text("bridge")
 }
 
 // apply gives the interface the addresses and the default route of an order, in place of all others of that IP version.
@@ -121,7 +154,7 @@ func (a *addresses) apply(order objects.Address) error {
 	if err != nil {
 		return err
 	}
-	l, m, err := a.find(order)
+	l, m, _, err := a.find(order)
 	if err != nil {
 		return err
 	}
