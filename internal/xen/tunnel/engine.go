@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -57,11 +56,12 @@ type engine struct {
 
 // tracked is what the engine knows of a network beside its intent.
 type tracked struct {
-	center  string // that is counted in load
-	inPlace int    // spokes whose legs are, as of the last look
-	legs    int    // spokes there should be
-	moves   int    // of the center in a row that nobody reached
-	steady  time.Time
+	center  string               // that is counted in load
+	inPlace int                  // spokes whose legs are, as of the last look
+	legs    int                  // spokes there should be
+	moves   int                  // of the center in a row that nobody reached
+	steady  time.Time            // until when a move is not followed by another
+	freed   time.Time            // since when the network has no tunnels, and nobody a leg; zero: that is not so
 	fading  map[string]time.Time // tunnels whose status is about to say less, since when
 }
 
@@ -505,11 +505,8 @@ func (e *engine) decide(network string, now time.Time) {
 	}
 	before := in
 	before.Hosts = slices.Clone(in.Hosts)
-	if tunnelled {
-		in.Freed = nil
-		if in.Key == 0 {
-			in.Key = e.intents.key(network)
-		}
+	if tunnelled && in.Key == 0 {
+		in.Key = e.intents.key(network)
 	}
 	n, _ := e.network(network, now)
 	in.Intent = star.Decide(n, in.Intent, e)
@@ -518,7 +515,7 @@ func (e *engine) decide(network string, now time.Time) {
 			in.Hosts = append(in.Hosts, host)
 		}
 	}
-	if in.Intent != before.Intent || !slices.Equal(in.Hosts, before.Hosts) || in.Freed != before.Freed {
+	if in.Intent != before.Intent || !slices.Equal(in.Hosts, before.Hosts) {
 		e.intents.set(network, in)
 	}
 	if in.Center != before.Center {
@@ -572,9 +569,7 @@ func (e *engine) act(ctx context.Context, network string, now time.Time) {
 	e.revisit(n, now)
 	e.say(n, in.Intent, refs, now)
 	if decided {
-		e.settle(n, in, now)
-	}
-	if decided && !e.pool.tunnelled(network) {
+		e.settle(n, in)
 		e.free(ctx, n, in, now)
 	}
 }
@@ -599,7 +594,7 @@ func (e *engine) revisit(n *star.Network, now time.Time) {
 
 // settle follows a move to its end: as spokes arrive at the new center, and at last everywhere, what was learnt of where
 // machines are is forgotten.
-func (e *engine) settle(n *star.Network, in intent, now time.Time) {
+func (e *engine) settle(n *star.Network, in intent) {
 	net := e.nets[n.UUID]
 	spokes, all := star.InPlace(n, in.Intent, e)
 	arrived := len(spokes) > net.inPlace
@@ -632,38 +627,42 @@ func (e *engine) forget(n *star.Network, where func(host string) bool) {
 	}
 }
 
-// free gives back the key of a network that has no tunnels any more, once nobody has a leg with it.
+// free gives back the key of a network that has no tunnels any more, once nobody has had a leg with it for a while. The
+// while begins anew with each leader: clocks differ.
 func (e *engine) free(ctx context.Context, n *star.Network, in intent, now time.Time) {
-	for i := range n.Members {
-		if len(n.Members[i].Legs) > 0 {
-			return
-		}
-	}
-	if slices.ContainsFunc(in.Hosts, func(host string) bool { h := e.hosts[host]; return h != nil && (!h.known || h.busy) }) {
-		return // one that nobody knows of may still have it; one that is not of the pool any more counts as dead
-	}
+	net := e.nets[n.UUID]
 	switch {
-	case in.Freed == nil:
-		at := now.UTC()
-		in.Freed = &at
-		e.intents.set(n.UUID, in)
+	case e.inUse(n, in):
+		net.freed = time.Time{}
+	case net.freed.IsZero():
+		net.freed = now
 		e.reconsider(n.UUID, now.Add(e.c.opts.Quarantine))
-		e.dirty[n.UUID] = true
-		e.wake()
-	case now.Before(in.Freed.Add(e.c.opts.Quarantine)):
-		e.reconsider(n.UUID, in.Freed.Add(e.c.opts.Quarantine))
+	case now.Before(net.freed.Add(e.c.opts.Quarantine)):
+		e.reconsider(n.UUID, net.freed.Add(e.c.opts.Quarantine))
 	default:
 		if err := e.intents.drop(ctx, n.UUID); err != nil {
 			e.unwritten(err)
 			e.reconsider(n.UUID, now.Add(retryAfter))
 			return
 		}
-		e.log.Info("key is free", "network", n.UUID, "key", strconv.FormatUint(uint64(in.Key), 10))
-		if net := e.nets[n.UUID]; net.center != "" {
+		e.log.Info("key is free", "network", n.UUID, "key", in.Key)
+		if net.center != "" {
 			e.load[net.center]--
 		}
 		delete(e.nets, n.UUID)
 	}
+}
+
+// inUse says whether a host has a leg with the network's key, or may have one: nobody knows what those do that are not
+// known. One that is not of the pool any more counts as dead.
+func (e *engine) inUse(n *star.Network, in intent) bool {
+	if e.pool.tunnelled(n.UUID) || slices.ContainsFunc(n.Members, func(m star.Member) bool { return len(m.Legs) > 0 }) {
+		return true
+	}
+	return slices.ContainsFunc(in.Hosts, func(host string) bool {
+		h := e.hosts[host]
+		return h != nil && (!h.known || h.busy)
+	})
 }
 
 // handOut gives each host that has nothing to do its next job.

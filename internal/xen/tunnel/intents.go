@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
@@ -30,8 +29,6 @@ type intent struct {
 	star.Intent
 	// Hosts are those that may have a leg with the key: the key is not free before each of them is known to have none.
 	Hosts []string `json:"hosts"`
-	// Freed is when that was so of a network that is gone; its key is free after the quarantine.
-	Freed *time.Time `json:"freed,omitempty"`
 }
 
 // intents are those of all networks, by UUID, as they are in the store.
