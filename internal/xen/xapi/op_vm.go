@@ -165,6 +165,7 @@ func (c *call) vmStart(wanted string) error {
 
 // freeDomain is the number of a VM that starts on a host: above those of all that run there.
 func freeDomain(r records.Reader, host string) int64 {
+	inTurn(r, guard(host))
 	highest := int64(0)
 	for vm := range objects.Table("VM").By(r, "resident_on", host) {
 		highest = max(highest, vm.Int("domid"))

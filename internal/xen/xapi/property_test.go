@@ -268,27 +268,40 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s, users := simulated(t, twoPools, "secret", "other")
 	transport := users[0].pif("h1", "eth1")
-	done := make(chan error, 100)
-	for range cap(done) {
-		go func() {
-			network, err := called(s.pools[0].server, "network.create", map[string]any{"args": model.Record{}})
-			if err == nil {
-				_, err = called(s.pools[0].server, "tunnel.create", map[string]any{"transport_PIF": transport, "network": network, "protocol": "gre"})
-			}
-			done <- err
-		}()
-	}
-	for range cap(done) {
-		if err := <-done; err != nil {
-			t.Error(err)
+	each(t, 100, func(int) error {
+		network, err := called(s.pools[0].server, "network.create", map[string]any{"args": model.Record{}})
+		if err == nil {
+			_, err = called(s.pools[0].server, "tunnel.create", map[string]any{"transport_PIF": transport, "network": network, "protocol": "gre"})
 		}
-	}
+		return err
+	})
 	devices := map[any]bool{}
 	for _, r := range users[0].records("tunnel") {
 		devices[users[0].get("PIF", r["access_PIF"].(string), "device")] = true
 	}
-	if len(devices) != cap(done) || !devices["tunnel99"] {
+	if len(devices) != 100 || !devices["tunnel99"] {
 		t.Errorf("%d devices, want tunnel0 to tunnel99", len(devices))
+	}
+}
+
+// TestVMsAtOnce: no two VMs of a host have the same number, whoever starts them when.
+func TestVMsAtOnce(t *testing.T) {
+	t.Parallel()
+	s, users := simulated(t, twoPools, "secret", "other")
+	h1 := users[0].named("host", "h1")
+	each(t, 30, func(int) error {
+		vm, err := called(s.pools[0].server, "VM.create", map[string]any{"args": model.Record{}})
+		if err == nil {
+			_, err = called(s.pools[0].server, "VM.start_on", map[string]any{"vm": vm, "host": h1, "start_paused": false, "force": false})
+		}
+		return err
+	})
+	numbers := map[any]bool{}
+	for _, vm := range users[0].records("VM") {
+		numbers[vm["domid"]] = true
+	}
+	if want := 30 + 1 + 1; len(numbers) != want { // and that of the file which runs, and -1
+		t.Errorf("%d numbers, want %d", len(numbers), want)
 	}
 }
 
