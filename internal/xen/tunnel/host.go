@@ -26,7 +26,7 @@ type host struct {
 	worker *worker
 	stop   context.CancelFunc // of the worker
 
-	connection int // of the worker, when it was known last
+	connection int64 // of the worker, when it was known last
 
 	heard   bool // something was heard of its switch, be it that it cannot be reached
 	known   bool // as star.Member.Known

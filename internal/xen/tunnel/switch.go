@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/xen/ovs"
@@ -44,7 +44,7 @@ const probeInterval = "150"
 
 // job is one transaction on a host.
 type job struct {
-	connection int // that it was made for; on another one it is void
+	connection int64 // that it was made for; on another one it is void
 	steps      []star.Step
 	flush      []string // bridges that are to forget learnt addresses
 }
@@ -57,11 +57,11 @@ type outcome struct {
 
 // boss is told what becomes of a switch. Its methods do not wait.
 type boss interface {
-	changed()            // what the switch is known to have is another
-	met(connection int)  // it obeys, and follows its database
-	left(why error)      // it does not any more; what was under way may or may not be done
-	finished(o outcome)  // the job that it was given is over
-	deposed(other error) // it obeys a later leader
+	changed()             // what the switch is known to have is another
+	met(connection int64) // it obeys, and follows its database
+	left(why error)       // it does not any more; what was under way may or may not be done
+	finished(o outcome)   // the job that it was given is over
+	deposed(other error)  // it obeys a later leader
 }
 
 // obeyed tells a switch whom to obey.
@@ -71,7 +71,7 @@ type obeyed struct {
 }
 
 // sign is the text of a connection.
-func (o obeyed) sign(connection int) string {
+func (o obeyed) sign(connection int64) string {
 	return fmt.Sprintf("%s/%d/%d", o.identity, o.term, connection)
 }
 
@@ -88,10 +88,10 @@ type worker struct {
 	client *ovs.Client
 	boss   boss
 	obeyed obeyed
-	log    *slog.Logger
 	jobs   chan job // holds one
 
-	connection int       // counts them
+	signs      *atomic.Int64 // counts the connections of all workers, so that no sign comes twice
+	connection int64
 	sign       string    // in the database; "": none of ours is there
 	behind     bool      // ovs-vswitchd has not done all that the database says
 	known      bool      // met was said last
@@ -99,8 +99,8 @@ type worker struct {
 	retry      *time.Timer
 }
 
-func newWorker(client *ovs.Client, b boss, o obeyed, log *slog.Logger) *worker {
-	return &worker{client: client, boss: b, obeyed: o, log: log, jobs: make(chan job, 1)}
+func newWorker(client *ovs.Client, o obeyed, signs *atomic.Int64) *worker {
+	return &worker{client: client, obeyed: o, signs: signs, jobs: make(chan job, 1)}
 }
 
 // run works until ctx ends.
@@ -190,7 +190,7 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 		w.boss.deposed(err)
 		return err
 	}
-	w.connection++
+	w.connection = w.signs.Add(1)
 	sign := w.obeyed.sign(w.connection)
 	after := maps.Clone(before)
 	if after == nil {
