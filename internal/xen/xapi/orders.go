@@ -14,8 +14,21 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// orderTimeout is how long a host has to carry an order out.
-const orderTimeout = 10 * time.Second
+const (
+	// orderTimeout is how long a host has to carry an order out.
+	orderTimeout = 10 * time.Second
+	// joinTimeout is how long it has to join another pool: longer than its agent tries to, so that both agree on where the
+	// host is.
+	joinTimeout = time.Minute
+)
+
+// patience is how long the host has for the order.
+func patience(o *objects.Order) time.Duration {
+	if o.Join != nil {
+		return joinTimeout
+	}
+	return orderTimeout
+}
 
 // bell rings at each change of the server's view.
 type bell struct {
@@ -109,7 +122,7 @@ func withdraw(tx *records.Tx, orders []*objects.Order) error {
 
 // carriedOut waits for the host's word on an order.
 func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
-	limited, cancel := context.WithTimeout(ctx, orderTimeout)
+	limited, cancel := context.WithTimeout(ctx, patience(o))
 	defer cancel()
 	done := false
 	err := s.await(limited, func(r records.Reader) (bool, error) {
