@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 
 	"heddle/internal/hostnet"
 	"heddle/internal/store/records"
@@ -18,13 +19,40 @@ import (
 // addresses keeps interfaces configured as orders have said, over restarts of the host: a file holds the last order for
 // each interface and IP version. An interface that no order was about is not touched.
 //
-// An interface is configured when it is ordered, and when the link that has its addresses is another than before: at the
-// start, or because its bridge was made anew. What somebody else does to it meanwhile stands.
+// An interface is configured when it is ordered; when the link that has its addresses is another than before, at the
+// start or because its bridge was made anew; and when the link has been down, with which its routes have gone. What
+// somebody else does to it meanwhile stands.
 type addresses struct {
 	agent  *Agent
 	file   string
 	wanted map[string]objects.Address // by interface and family
-	done   map[string]int             // the link's index when it was configured last
+	done   map[string]int             // the link's index when it was configured last, or wasDown
+
+	mu   sync.Mutex
+	down map[int]bool // links that have been down since takeDown
+}
+
+// wasDown stands for the index of a link that has been down: it is configured again once it is up.
+const wasDown = -1
+
+func newAddresses(a *Agent) *addresses {
+	return &addresses{agent: a, file: a.opts.Addresses, wanted: map[string]objects.Address{}, done: map[string]int{}, down: map[int]bool{}}
+}
+
+// wentDown notes that a link was seen down.
+func (a *addresses) wentDown(index int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down[index] = true
+}
+
+// takeDown is which links have been down since it was asked last.
+func (a *addresses) takeDown() map[int]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	down := a.down
+	a.down = map[int]bool{}
+	return down
 }
 
 func addressKey(a objects.Address) string {
@@ -80,11 +108,15 @@ func (a *addresses) configure(order objects.Address) error {
 	return a.save()
 }
 
-// restore configures those interfaces whose link is another than when they were configured.
+// restore configures those interfaces whose link is another than when they were configured, or has come up again.
 func (a *addresses) restore() {
+	down := a.takeDown()
 	for key, want := range a.wanted {
+		if down[a.done[key]] {
+			a.done[key] = wasDown
+		}
 		l, _, made, err := a.find(want)
-		if err != nil || a.done[key] == l.Index {
+		if err != nil || a.done[key] == l.Index || a.done[key] == wasDown && !l.Up {
 			continue // it is not there yet, or as it was left
 		}
 		if made != nil && made.Text("ip_configuration_mode") == "None" && made.Text("ipv6_configuration_mode") == "None" {

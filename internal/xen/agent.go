@@ -184,8 +184,7 @@ func (a *Agent) build() {
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.XenPrefix + "state/" + a.host + "/", TTL: a.opts.LeaseTTL,
 		Before: a.returned.before, Log: a.log})
 	a.bridges = newBridges(a)
-	a.clerk = &clerk{agent: a, answered: map[string]bool{},
-		addresses: &addresses{agent: a, file: a.opts.Addresses, wanted: map[string]objects.Address{}, done: map[string]int{}}}
+	a.clerk = &clerk{agent: a, answered: map[string]bool{}, addresses: newAddresses(a)}
 }
 
 // lock keeps a second agent from this host. The name belongs to the network namespace, and goes with the process.

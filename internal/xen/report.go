@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// lookPause bounds how often the kernel is asked while it tells of many changes.
-	lookPause = 20 * time.Millisecond
+	// lookPause is how long after a change the kernel is asked: others may go with it, as when one address takes the place
+	// of another.
+	lookPause = 50 * time.Millisecond
 	// lookEvery is how often it is asked anyway; the report's memory grows no older.
 	lookEvery = time.Minute
 )
@@ -42,6 +43,12 @@ func (a *Agent) reports(ctx context.Context) error {
 			a.log.Warn("cannot look at this host's interfaces, will try again", "err", now)
 		}
 		failing = now
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.telling.rung:
+		case <-every.C:
+		}
 		pause := time.NewTimer(lookPause)
 		select {
 		case <-ctx.Done():
@@ -49,10 +56,8 @@ func (a *Agent) reports(ctx context.Context) error {
 		}
 		pause.Stop()
 		select {
-		case <-ctx.Done():
-			return nil
 		case <-a.telling.rung:
-		case <-every.C:
+		default:
 		}
 	}
 }
@@ -67,7 +72,13 @@ func (a *Agent) watch(ctx context.Context) error {
 		if e.Kind != hostnet.NeighbourSet && e.Kind != hostnet.NeighbourGone {
 			a.telling.ring()
 		}
-		if a.opts.Addresses != "" && (e.Kind == hostnet.LinkSet || e.Kind == hostnet.Lost) {
+		if a.opts.Addresses == "" {
+			continue
+		}
+		if e.Kind == hostnet.LinkSet && !e.Link.Up {
+			a.clerk.addresses.wentDown(e.Link.Index)
+		}
+		if e.Kind == hostnet.LinkSet || e.Kind == hostnet.Lost {
 			a.ordering.ring()
 		}
 	}
