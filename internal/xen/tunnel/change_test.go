@@ -88,7 +88,7 @@ func (l *lab) rowSet() map[string]map[string]string {
 		all[h.Name] = map[string]string{}
 		for table, columns := range map[string]string{"Port": "name,external_ids,interfaces", "Interface": "name,options,type,bfd", "Bridge": "name,ports,flood_vlans,external_ids"} {
 			for line := range strings.Lines(l.vsctl(h, "--no-headings", "--format=csv", "--columns=_uuid,"+columns, "list", table)) {
-				id, row, _ := strings.Cut(line, ",")
+				id, row, _ := strings.Cut(strings.TrimSpace(line), ",")
 				all[h.Name][id] = row
 			}
 		}
