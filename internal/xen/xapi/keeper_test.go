@@ -126,6 +126,26 @@ func pifOf(s *Server, host, device string) *objects.Object {
 	return first(s.now(), "PIF", "host_device", hostDevice(host, device))
 }
 
+// TestKeeperIPv6: a host that is reached by IPv6 alone, on an interface with a long name.
+func TestKeeperIPv6(t *testing.T) {
+	t.Parallel()
+	s, c := served(t)
+	m := machine(1)
+	m.Address = "2001:db8::1"
+	m.Interfaces = []objects.Interface{{Device: "enp0s31f6np0d12", MAC: "02:00:00:00:01:01", MTU: 1500, Physical: true, Mode: "None", IPv6: []string{"2001:db8::1/64"}}}
+	report(t, s, m)
+	pif := pifOf(s, m.Host, "enp0s31f6np0d12")
+	if !pif.Bool("management") || pif.Text("primary_address_type") != "IPv6" || pif.Text("ipv6_configuration_mode") != "Static" {
+		t.Errorf("PIF %v", pif.Fields)
+	}
+	network, _ := objects.Table("network").Peek(s.now(), pif.Text("network"))
+	if name := network.Text("bridge"); len(name) > maxBridgeName || !strings.HasPrefix(name, "br") {
+		t.Errorf("bridge %q", name)
+	}
+	agent(t, s, reportBridges)
+	c.must("tunnel.create", pif.Ref, c.must("network.create", map[string]any{"name_label": "n"}))
+}
+
 // TestKeeperIdle: what is done is done, however many servers look at it.
 func TestKeeperIdle(t *testing.T) {
 	t.Parallel()

@@ -376,6 +376,21 @@ func TestBonds(t *testing.T) {
 	u.must("network.destroy", net)
 }
 
+// TestBondOfVLANs: members that have the same VLAN are not bonded: one of the two would be lost.
+func TestBondOfVLANs(t *testing.T) {
+	t.Parallel()
+	u := lab(t)
+	eth2, eth3 := u.pif("h1", "eth2"), u.pif("h1", "eth3")
+	u.ref("VLAN.create", eth2, 5, u.network("v2"))
+	second := u.ref("VLAN.create", eth3, 5, u.network("v3"))
+	u.fails("OPERATION_NOT_ALLOWED *", "Bond.create", u.network("b"), []string{eth2, eth3}, "")
+	if u.get("PIF", eth2, "bond_slave_of") != model.NullRef {
+		t.Error("a bond that was refused has a member")
+	}
+	u.must("VLAN.destroy", second)
+	u.ref("Bond.create", u.named("network", "b"), []string{eth2, eth3}, "")
+}
+
 // tunnelOn is a host's tunnel on a network.
 func (u user) tunnelOn(host, network string) model.Record {
 	u.t.Helper()
@@ -431,6 +446,15 @@ func TestNetworks(t *testing.T) {
 	}
 	u.must("network.remove_purpose", b, "nbd")
 	u.must("network.set_default_locking_mode", b, "disabled")
+
+	tunnel := u.ref("tunnel.create", u.pif("h1", "eth1"), b)
+	access := u.get("tunnel", tunnel, "access_PIF").(string)
+	u.must("PIF.unplug", access)
+	u.must("network.attach", b, u.named("host", "h2")) // which has no PIF there
+	u.must("network.attach", b, u.named("host", "h1"))
+	if u.get("PIF", access, "currently_attached") != true {
+		t.Error("network.attach does not plug the host's PIF")
+	}
 }
 
 // TestVIFs: VIFs of machines that run and that do not.

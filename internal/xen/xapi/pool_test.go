@@ -112,6 +112,26 @@ func TestJoinRefused(t *testing.T) {
 	joiner.must("pool.join", "192.0.2.1", "root", "secret")
 }
 
+// TestJoinWithBond: a bond that carries the joiner's transport comes along, with its members and its primary one.
+func TestJoinWithBond(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(twoPools, "{device: nic7, network: data, ip: 198.51.100.9, netmask: 255.255.255.0}",
+		"{device: nic7}, {device: nic8}, {device: bond0, network: data, ip: 198.51.100.9, netmask: 255.255.255.0, bond_slaves: [nic8, nic7]}", 1)
+	_, users := simulated(t, file, "secret", "other")
+	u, joiner := users[0], users[1]
+	priv := u.network("priv")
+	u.ref("tunnel.create", u.pif("h1", "eth1"), priv)
+	joiner.must("pool.join", "192.0.2.1", "root", "secret")
+	master := u.pif("j1", "bond0")
+	bonds := u.get("PIF", master, "bond_master_of").([]string)
+	if len(bonds) != 1 || u.get("Bond", bonds[0], "primary_slave") != u.pif("j1", "nic8") || u.get("PIF", u.pif("j1", "nic7"), "bond_slave_of") != bonds[0] {
+		t.Errorf("bonds %v", bonds)
+	}
+	if r := u.tunnelOn("j1", priv); r["transport_PIF"] != master {
+		t.Errorf("inherited %v, want it on the bond", r)
+	}
+}
+
 // TestJoinCertificate: a coordinator whose certificate nobody vouches for is joined when its fingerprint is given, and the
 // refusal says how.
 func TestJoinCertificate(t *testing.T) {
