@@ -20,8 +20,8 @@ import (
 // each interface and IP version. An interface that no order was about is not touched.
 //
 // An interface is configured when it is ordered; when the link that has its addresses is another than before, at the
-// start or because its bridge was made anew; and when the link has been down, with which its routes have gone. What
-// somebody else does to it meanwhile stands.
+// start or because its bridge was made anew; and when the link has gone down, and its routes with it: one that is to have
+// an address is up. What somebody else does to it otherwise stands.
 type addresses struct {
 	agent  *Agent
 	file   string
@@ -32,7 +32,7 @@ type addresses struct {
 	down map[int]bool // links that have been down since takeDown
 }
 
-// wasDown stands for the index of a link that has been down: it is configured again once it is up.
+// wasDown stands for the index of a link that has been down: it is to be configured again.
 const wasDown = -1
 
 func newAddresses(a *Agent) *addresses {
@@ -108,7 +108,7 @@ func (a *addresses) configure(order objects.Address) error {
 	return a.save()
 }
 
-// restore configures those interfaces whose link is another than when they were configured, or has come up again.
+// restore configures those interfaces whose link is another than when they were configured, or has been down.
 func (a *addresses) restore() {
 	down := a.takeDown()
 	for key, want := range a.wanted {
@@ -116,7 +116,7 @@ func (a *addresses) restore() {
 			a.done[key] = wasDown
 		}
 		l, _, made, err := a.find(want)
-		if err != nil || a.done[key] == l.Index || a.done[key] == wasDown && !l.Up {
+		if err != nil || a.done[key] == l.Index {
 			continue // it is not there yet, or as it was left
 		}
 		if made != nil && made.Text("ip_configuration_mode") == "None" && made.Text("ipv6_configuration_mode") == "None" {
