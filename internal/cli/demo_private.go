@@ -15,7 +15,7 @@ import (
 const (
 	// withoutCenter is how long traffic may stand still when the center of a star dies without notice.
 	withoutCenter = 2 * time.Second
-	// inStar is how long tunnels may take to be active: less than a second on a machine that does little else.
+	// inStar is how long tunnels may take to be active: BFD alone, which must have seen packets both ways, begins with one a second.
 	inStar = 5 * time.Second
 	// xenPatience is how long the part waits for what is to happen at all.
 	xenPatience = 15 * time.Second
@@ -112,14 +112,14 @@ func (x *xen) untilStatuses(ctx context.Context, what string, wanted func(map[st
 func (d *demo) showAcross(ctx context.Context, x *xen) {
 	for i, from := range x.pool {
 		for _, to := range x.pool[i+1:] {
-			d.showReached("ping", from, to, ctx)
+			d.showReached(ctx, from, to)
 		}
 	}
 }
 
 // showReached pings until there is an answer: the first frames of all wait for addresses that nobody has learnt yet.
-func (d *demo) showReached(what string, from, to *xenHost, ctx context.Context) {
-	d.check(fmt.Sprintf("private: %s %s on %s to %s on %s", what, from.machine.name, from.labHost.name, to.machine.name, to.labHost.name), answered, func() string {
+func (d *demo) showReached(ctx context.Context, from, to *xenHost) {
+	d.check(fmt.Sprintf("private: ping %s on %s to %s on %s", from.machine.name, from.labHost.name, to.machine.name, to.labHost.name), answered, func() string {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		if err := from.machine.ns.Reach(ctx, to.machine.address(false)); err != nil {
@@ -200,7 +200,7 @@ func (d *demo) showReturn(ctx context.Context, x *xen, back, other *xenHost) err
 		err := x.untilStatuses(ctx, "the star", func(statuses map[string]map[string]string) bool { return sameStar(statuses, x.pool) })
 		return time.Since(ready), err
 	})
-	d.showReached("ping", other, back, ctx)
+	d.showReached(ctx, other, back)
 	return nil
 }
 
