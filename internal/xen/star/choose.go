@@ -13,7 +13,7 @@ func Decide(n *Network, in Intent, v View) Intent {
 		return in
 	}
 	center, others := members(n, in)
-	stays := center != nil && !inTheWay(center, others)
+	stays := center != nil && !center.Unwilling && !inTheWay(center, others)
 	if stays && n.wishes(in) {
 		if m := member(n, n.Preferred); m.candidate() && m.Enabled && slices.Contains(others, m) {
 			return in.move(n, m.Host)
@@ -44,7 +44,7 @@ func (n *Network) wishes(in Intent) bool {
 }
 
 // candidate says whether the host can become center: what it has must be known, and that it does what it is told.
-func (m *Member) candidate() bool { return m != nil && m.Known }
+func (m *Member) candidate() bool { return m != nil && m.Known && !m.Unwilling }
 
 // move makes host the center.
 func (in Intent) move(n *Network, host string) Intent {

@@ -56,7 +56,9 @@ type Member struct {
 	Bridge string // that has the network; "" when none does
 	// Refused is why what was asked of it last was refused; text for people.
 	Refused string
-	Legs    []Found // the network's ports there that bear our mark, on whatever bridge
+	// Unwilling: it has refused more than once, so that it is no center if there is another.
+	Unwilling bool
+	Legs      []Found // the network's ports there that bear our mark, on whatever bridge
 }
 
 // Leg is one end of a leg: a port with its only interface.

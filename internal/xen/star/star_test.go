@@ -116,6 +116,10 @@ func TestChoice(t *testing.T) {
 			in: Intent{Key: 1, Center: "h2"}, want: "h2"},
 		"center unplugged": {change: func(n *Network) { n.Members[1].Attached = false }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
 		"center disabled":  {change: func(n *Network) { n.Members[1].Enabled = false }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
+		"center refuses":   {change: func(n *Network) { n.Members[1].Unwilling = true }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
+		"center refuses, and the rest": {change: func(n *Network) {
+			n.Members[0].Unwilling, n.Members[1].Unwilling, n.Members[2].Known = true, true, false
+		}, in: Intent{Key: 1, Center: "h2"}, want: "h2"},
 		"all disabled": {change: func(n *Network) {
 			for i := range n.Members {
 				n.Members[i].Enabled = false

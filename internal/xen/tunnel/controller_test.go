@@ -316,6 +316,25 @@ func TestReplug(t *testing.T) {
 	}
 }
 
+// TestUnwillingCenter has a host that cannot make its ports be center no longer than it must.
+func TestUnwillingCenter(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	network, tunnels := l.star("gre")
+	taken := star.PortName(l.call("network.get_uuid", network).(string), l.uuid(1))
+	l.vsctl(l.hosts[0], "add-port", l.bridge(l.hosts[0], network), taken, "--", "set", "interface", taken, "type=internal")
+	l.controller(store.NewMemory())
+	l.moved(tunnels, 0, 1, 2)
+	if _, err := l.hosts[0].Vsctl("get", "Port", taken, "_uuid"); err != nil {
+		t.Error("somebody else's port is gone")
+	}
+	l.call("PIF.unplug", l.records("tunnel")[tunnels[1]]["access_PIF"]) // nobody needs that port any more
+	l.active(tunnels, 0, 2)
+	if s := l.statuses(tunnels)[0]; s["error"] != "" {
+		t.Errorf("status %v", s)
+	}
+}
+
 // TestTwoControllers has one lead and another stand by, and one that was deposed without notice change nothing any more.
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()

@@ -392,14 +392,22 @@ func (e *engine) act(ctx context.Context, network string, now time.Time) {
 	in, decided := e.intents.get(network)
 	n, refs := e.network(network, now)
 	e.setProbes(n, in.Intent)
-	for _, st := range star.Steps(n, in.Intent, e) {
+	steps := star.Steps(n, in.Intent, e)
+	for _, st := range steps {
 		if h := e.hosts[st.Host]; h != nil && h.worker != nil {
 			h.steps = append(h.steps, st)
 		}
 	}
 	for i := range n.Members {
-		if h := e.hosts[n.Members[i].Host]; h != nil && h.busy {
+		h := e.hosts[n.Members[i].Host]
+		switch {
+		case h == nil:
+		case h.busy:
 			h.waiting[network] = true
+		case h.relents(network, now) && !slices.ContainsFunc(steps, func(st star.Step) bool { return st.Host == h.uuid }):
+			delete(h.failed, network) // what it refused is not asked of it any more
+			e.dirty[network] = true
+			e.wake()
 		}
 	}
 	if e.nets[network] == nil {
@@ -517,15 +525,12 @@ func (e *engine) handOut() {
 		if len(h.steps) == 0 && len(h.flush) == 0 {
 			continue
 		}
-		for _, st := range h.steps {
-			delete(h.failed, st.Network)
-		}
-		j := h.next()
-		for _, st := range j.steps {
+		h.job = h.next()
+		for _, st := range h.job.steps {
 			h.waiting[st.Network] = true
 		}
 		h.busy = true
 		e.counts.transactions++
-		h.worker.jobs <- j
+		h.worker.jobs <- h.job
 	}
 }

@@ -44,11 +44,13 @@ type host struct {
 	waiting map[string]bool    // networks to think about again once it is not busy
 	flush   map[string]bool    // networks whose bridges are to forget learnt addresses
 	steps   []star.Step        // to be done next
+	job     job                // under way, while it is busy
 }
 
-// failure is why a step was refused, and until when it is not tried again.
+// failure is why a step was refused, how often in a row, and until when it is not tried again.
 type failure struct {
 	text  string
+	times int
 	until time.Time
 }
 
@@ -183,9 +185,15 @@ func (h *host) describe(m *star.Member, network string, now time.Time) {
 	m.Lost = !h.known && now.Sub(h.lostAt) >= lostAfter
 	m.Bridge, m.Legs = h.bridges[network], h.legs(network)
 	if f, ok := h.failed[network]; ok {
-		m.Refused = f.text
+		m.Refused, m.Unwilling = f.text, f.times > 1
 		m.Busy = m.Busy || now.Before(f.until)
 	}
+}
+
+// relents says whether the host has refused a step, and would be asked again by now.
+func (h *host) relents(network string, now time.Time) bool {
+	f, refused := h.failed[network]
+	return refused && h.known && !now.Before(f.until)
 }
 
 // next is the job that the host is to do now; the rest of what there is waits.

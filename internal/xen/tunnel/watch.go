@@ -163,10 +163,22 @@ func (r *reporter) finished(o outcome) {
 			return
 		}
 		clear(r.h.hub)
-		for network, text := range o.failed {
-			r.e.log.Warn("a switch refuses", "host", r.h.name, "network", network, "error", text)
-			r.h.failed[network] = failure{text, time.Now().Add(failedFor)}
-			r.e.dirty[network] = true
+		for _, st := range r.h.job.steps {
+			r.refused(st.Network, o.failed[st.Network])
 		}
 	})
+}
+
+// refused notes why a network's step was refused; "": it was not.
+func (r *reporter) refused(network, why string) {
+	if why == "" {
+		delete(r.h.failed, network)
+		return
+	}
+	f := r.h.failed[network]
+	if f.text != why {
+		r.e.log.Warn("a switch refuses", "host", r.h.name, "network", network, "error", why)
+	}
+	r.h.failed[network] = failure{why, f.times + 1, time.Now().Add(failedFor)}
+	r.e.dirty[network] = true
 }
