@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"net"
 	"os/exec"
 	"slices"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/hostnet"
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
 // Options of an agent. Host, Store and Plan.Dir are needed.
@@ -92,8 +93,9 @@ type Agent struct {
 	isReady bool
 	noIPv6  string // why this host has none; "": it has
 
+	lack task.Lack
+
 	mu     sync.Mutex
-	lack   string // what it waits for, or what fails
 	status status
 }
 
@@ -104,20 +106,7 @@ func New(o Options) *Agent {
 }
 
 // String names the task, with what it waits for.
-func (a *Agent) String() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.lack != "" {
-		return "DHCP agent (" + a.lack + ")"
-	}
-	return "DHCP agent"
-}
-
-func (a *Agent) lacks(what string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lack = what
-}
+func (a *Agent) String() string { return a.lack.Of("DHCP agent") }
 
 // Ready is closed once dnsmasq serves the first plan.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
@@ -136,12 +125,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer alone.Close()
-	ns, err := hostnet.CurrentNamespace()
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	kernel, err := hostnet.NewLinux(ns)
+	kernel, err := hostnet.Here()
 	if err != nil {
 		return err
 	}
@@ -158,7 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.resolver.open(); err != nil {
 		return err
 	}
-	a.lacks("waits for the store")
+	a.lack.Set("waits for the store")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
 	g.Go(func() error { return a.router.Run(ctx, kernel) })
@@ -168,10 +152,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// lock keeps a second agent from this host. The name belongs to the network namespace, as the device and the ports do,
-// and goes with the process.
-func lock() (net.Listener, error) {
-	l, err := net.Listen("unix", "@heddle-dhcp-agent")
+// lock keeps a second agent from this host.
+func lock() (io.Closer, error) {
+	l, err := hostnet.Alone("dhcp-agent")
 	if err != nil {
 		return nil, fmt.Errorf("%w (%v)", ErrSecond, err)
 	}
@@ -237,7 +220,7 @@ func (a *Agent) replan(again *time.Timer) {
 	a.lookForIPv6()
 	p, waits := a.feed.plan(a.opts.Plan)
 	if p == nil {
-		a.lacks("waits for " + waits)
+		a.lack.Set("waits for " + waits)
 		return
 	}
 	a.tell(p)
@@ -292,9 +275,9 @@ func (a *Agent) report() {
 	case a.plan == nil:
 		return
 	case a.server.ready():
-		a.lacks("")
+		a.lack.Set("")
 		if a.resolver.problem != "" {
-			a.lacks("DNS: " + a.resolver.problem)
+			a.lack.Set("DNS: " + a.resolver.problem)
 		}
 		if !a.isReady {
 			a.isReady = true
@@ -302,7 +285,7 @@ func (a *Agent) report() {
 			close(a.ready)
 		}
 	case a.server.problem != "":
-		a.lacks("dnsmasq: " + a.server.problem)
+		a.lack.Set("dnsmasq: " + a.server.problem)
 	}
 }
 
@@ -348,12 +331,7 @@ func Cleanup(o Options) error {
 		return err
 	}
 	defer alone.Close()
-	ns, err := hostnet.CurrentNamespace()
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	kernel, err := hostnet.NewLinux(ns)
+	kernel, err := hostnet.Here()
 	if err != nil {
 		return err
 	}

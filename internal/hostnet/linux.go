@@ -16,6 +16,7 @@ import (
 type Linux struct {
 	namespace *Namespace
 	handle    *netlink.Handle
+	own       bool // it closes the namespace too
 }
 
 var _ Net = (*Linux)(nil)
@@ -30,9 +31,26 @@ func NewLinux(n *Namespace) (*Linux, error) {
 	return &Linux{namespace: n, handle: h}, nil
 }
 
+// Here opens the network of the namespace that this process is in.
+func Here() (*Linux, error) {
+	n, err := CurrentNamespace()
+	if err != nil {
+		return nil, err
+	}
+	l, err := NewLinux(n)
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	l.own = true
+	return l, nil
+}
+
 // Close gives up the sockets.
 func (l *Linux) Close() error {
 	l.handle.Close()
+	if l.own {
+		return l.namespace.Close()
+	}
 	return nil
 }
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"path"
 	"sync"
@@ -18,6 +18,7 @@ import (
 	"heddle/internal/store/presence"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/task"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/ovs"
 )
@@ -114,8 +115,9 @@ type Agent struct {
 	returned *returned
 	told     told
 
+	lack task.Lack
+
 	mu     sync.Mutex
-	lack   string
 	status status
 }
 
@@ -129,20 +131,7 @@ func New(o Options) *Agent {
 func HostRef(id string) string { return "OpaqueRef:" + id }
 
 // String names the task, with what it waits for.
-func (a *Agent) String() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.lack != "" {
-		return "agent of a pool's host (" + a.lack + ")"
-	}
-	return "agent of a pool's host"
-}
-
-func (a *Agent) lacks(what string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lack = what
-}
+func (a *Agent) String() string { return a.lack.Of("agent of a pool's host") }
 
 // Ready is closed once the pool knows of this host and what it wanted then is there.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
@@ -158,12 +147,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer alone.Close()
-	ns, err := hostnet.CurrentNamespace()
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	if a.kernel, err = hostnet.NewLinux(ns); err != nil {
+	if a.kernel, err = hostnet.Here(); err != nil {
 		return err
 	}
 	defer a.kernel.Close()
@@ -187,9 +171,9 @@ func (a *Agent) build() {
 	a.clerk = &clerk{agent: a, answered: map[string]bool{}, addresses: newAddresses(a)}
 }
 
-// lock keeps a second agent from this host. The name belongs to the network namespace, and goes with the process.
-func lock() (net.Listener, error) {
-	l, err := net.Listen("unix", "@heddle-xen-agent")
+// lock keeps a second agent from this host.
+func lock() (io.Closer, error) {
+	l, err := hostnet.Alone("xen-agent")
 	if err != nil {
 		return nil, fmt.Errorf("%w (%v)", ErrSecond, err)
 	}
@@ -236,7 +220,7 @@ func (a *Agent) concerns(c replica.Changed) (bridging, telling bool) {
 
 // work runs the parts.
 func (a *Agent) work(ctx context.Context) error {
-	a.lacks("waits for the store")
+	a.lack.Set("waits for the store")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.replica.Run(ctx) })
 	g.Go(func() error {
@@ -245,9 +229,9 @@ func (a *Agent) work(ctx context.Context) error {
 			return nil
 		case <-a.replica.Ready():
 		}
-		a.lacks("waits for Open vSwitch")
+		a.lack.Set("waits for Open vSwitch")
 		a.settle(ctx)
-		a.lacks("reports this host")
+		a.lack.Set("reports this host")
 		g.Go(func() error { return a.watch(ctx) })
 		g.Go(func() error { return a.bridges.run(ctx) })
 		g.Go(func() error { return a.reports(ctx) })
@@ -256,7 +240,7 @@ func (a *Agent) work(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-a.presence.Told():
-			a.lacks("")
+			a.lack.Set("")
 			a.log.Info("ready", "after", time.Since(a.begun))
 			close(a.ready)
 		}

@@ -1,0 +1,22 @@
+package hostnet
+
+import "testing"
+
+// TestAlone: who has a name keeps a second out, and lets the next in when he is gone.
+func TestAlone(t *testing.T) {
+	first, err := Alone("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Alone("test-agent"); err == nil {
+		t.Fatal("there are two")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := Alone("test-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Close()
+}
