@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,50 +305,24 @@ func (l *lab) rows() map[string]string {
 }
 
 // pinging is a ping every 10 ms under way.
-type pinging struct {
-	cancel context.CancelFunc
-	output chan string
-}
+type pinging struct{ *nettest.Ping }
 
 // ping begins to ping from one machine to another.
-func (l *lab) ping(from, to int) *pinging {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	p := &pinging{cancel, make(chan string, 1)}
-	go func() {
-		out, _ := l.machines[l.hosts[from].Name].Output(ctx, "ping", "-n", "-D", "-i", "0.01", "-w", "50", address(to)) // ends by cancel
-		p.output <- out
-	}()
-	return p
+func (l *lab) ping(from, to int) pinging {
+	l.t.Helper()
+	p, err := l.machines[l.hosts[from].Name].Ping(address(to))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return pinging{p}
 }
 
-// gap ends it, and returns the longest time between two answers with one missing between them, and how many are missing.
-// Answers that are merely late are the machine's doing.
-func (p *pinging) gap(t testing.TB) (longest time.Duration, lost int) {
+// gap ends it after one more answer, and returns the longest time without one, and how many had none.
+func (p pinging) gap(t testing.TB) (longest time.Duration, lost int) {
 	t.Helper()
-	p.cancel()
-	out := <-p.output
-	var last, lastSeq float64
-	for line := range strings.Lines(out) {
-		if !strings.Contains(line, "icmp_seq=") || !strings.Contains(line, "bytes from") {
-			continue
-		}
-		at, err := strconv.ParseFloat(strings.Trim(strings.Fields(line)[0], "[]"), 64)
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		_, rest, _ := strings.Cut(line, "icmp_seq=")
-		seq, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		if missing := int(seq-lastSeq) - 1; last > 0 && missing > 0 {
-			longest = max(longest, time.Duration((at-last)*float64(time.Second)))
-			lost += missing
-		}
-		last, lastSeq = at, seq
-	}
-	if last == 0 {
-		t.Fatalf("no answer at all: %s", out)
+	longest, lost, err := p.End()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return longest, lost
 }
