@@ -91,13 +91,12 @@ func launch(t testing.TB, ns *nettest.Namespace, args ...string) *running {
 
 // healthAddress is where a heddle with these arguments tells of its health.
 func healthAddress(args []string) string {
-	switch i := slices.Index(args, "--metrics"); {
-	case i >= 0:
+	if i := slices.Index(args, "--metrics"); i >= 0 {
 		return args[i+1]
-	case args[0] == "agent":
-		return "127.0.0.1:9699"
 	}
-	return "127.0.0.1:9697"
+	return map[string]string{
+		"serve": "127.0.0.1:9697", "agent": "127.0.0.1:9699", "dhcp-agent": "127.0.0.1:9695", "xapi": "127.0.0.1:9694", "tunnel-controller": "127.0.0.1:9693",
+	}[args[0]]
 }
 
 // waitReady waits for /readyz.
