@@ -270,7 +270,7 @@ func TestOrderFails(t *testing.T) {
 	}{
 		"cannot": {func(tx *records.Tx, o *objects.Order) error {
 			return objects.BridgeReports.Put(tx, &objects.BridgeReport{Host: o.Host, Bridge: o.Bridge, Orders: []string{o.ID}, Error: "no room"})
-		}, "INTERNAL_ERROR"},
+		}, "OPERATION_NOT_ALLOWED"},
 		"dies": {func(tx *records.Tx, o *objects.Order) error { return silence(tx, o.Host) }, "HOST_OFFLINE"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -359,7 +359,8 @@ func TestRealHosts(t *testing.T) {
 	} {
 		c.fails("OPERATION_NOT_ALLOWED", call[0].(string), call[1:]...)
 	}
-	said := c.fails("INTERNAL_ERROR", "PIF.reconfigure_ip", other, "Static", "192.0.2.66", "255.255.255.0", "", "")
+	c.fails("INVALID_VALUE", "network.create", map[string]any{"bridge": "ens4"}) // a host's own interface
+	said := c.fails("OPERATION_NOT_ALLOWED", "PIF.reconfigure_ip", other, "Static", "192.0.2.66", "255.255.255.0", "", "")
 	if !strings.Contains(said[0], "host m2: the address is another's") || c.must("PIF.get_IP", other) != "" {
 		t.Errorf("%v; the PIF has %v", said, c.must("PIF.get_IP", other))
 	}

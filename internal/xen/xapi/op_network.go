@@ -39,13 +39,23 @@ var reservedBridges = []string{"xen", "xapi", "vif", "tap", "eth"}
 // checkBridgeName says whether clients may call a bridge so.
 func checkBridgeName(r records.Reader, name string) error {
 	reserved := slices.ContainsFunc(reservedBridges, func(p string) bool { return strings.HasPrefix(name, p) })
-	if len(name) > maxBridgeName || reserved || strings.ContainsAny(name, "/ \t\n\x00") || name == "." || name == ".." {
+	if len(name) > maxBridgeName || reserved || strings.ContainsAny(name, "/ \t\n\x00") || name == "." || name == ".." || isInterface(r, name) {
 		return model.InvalidValue("bridge", name)
 	}
 	if first(r, "network", "bridge", name) != nil {
 		return model.BridgeNameExists(name)
 	}
 	return nil
+}
+
+// isInterface says whether a host has an interface of that name, where no bridge could be made.
+func isInterface(r records.Reader, name string) bool {
+	for report := range objects.HostReports.All(r) {
+		if slices.ContainsFunc(report.Interfaces, func(i objects.Interface) bool { return i.Device == name }) {
+			return true
+		}
+	}
+	return name == "lo"
 }
 
 // freeBridge is a name that no network's bridge has.

@@ -428,7 +428,7 @@ func TestNetworks(t *testing.T) {
 		t.Error("the network is not as asked for")
 	}
 	u.fails("BRIDGE_NAME_EXISTS mine", "network.create", map[string]any{"bridge": "mine"})
-	for _, name := range []string{"xenbr9", "xapi9", "vif1", "tap1", "eth1", "sixteen-letters-"} {
+	for _, name := range []string{"xenbr9", "xapi9", "vif1", "tap1", "eth1", "sixteen-letters-", "lo"} {
 		u.fails("INVALID_VALUE bridge "+name, "network.create", map[string]any{"bridge": name})
 	}
 	u.fails("NETWORK_CONTAINS_PIF **", "network.destroy", u.named("network", "data"))

@@ -128,7 +128,7 @@ func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
 	err := s.await(limited, func(r records.Reader) (bool, error) {
 		var said string
 		if done, said = answered(r, o); said != "" {
-			return false, model.InternalError(said)
+			return false, model.OperationNotAllowed(said)
 		}
 		if !done {
 			_, err := alive(r, o.Host)
