@@ -58,6 +58,7 @@ type engine struct {
 // tracked is what the engine knows of a network beside its intent.
 type tracked struct {
 	center  string               // that is counted in load
+	acted   star.Intent          // that was acted on last
 	inPlace int                  // spokes whose legs are, as of the last look
 	legs    int                  // spokes there should be
 	moves   int                  // of the center in a row that nobody reached
@@ -204,8 +205,8 @@ func (e *engine) ready(now time.Time) bool {
 func (e *engine) begin() {
 	e.begun = true
 	for network, in := range e.intents.all {
-		e.nets[network] = &tracked{center: in.Center, fading: map[string]time.Time{}}
-		e.load[in.Center]++
+		e.nets[network] = &tracked{acted: in.Intent, fading: map[string]time.Time{}}
+		e.count(network, in.Center)
 	}
 	for _, network := range slices.Sorted(maps.Keys(e.intents.all)) {
 		n, _ := e.network(network, time.Now())
@@ -268,6 +269,9 @@ func (e *engine) pass(ctx context.Context, now time.Time) {
 		}
 	}
 	e.lookAtPaths(now)
+	for network := range e.intents.writes { // what is written is decided by what is true now
+		e.dirty[network] = true
+	}
 	networks := slices.Sorted(maps.Keys(e.dirty))
 	clear(e.dirty)
 	for _, network := range networks {
@@ -278,9 +282,12 @@ func (e *engine) pass(ctx context.Context, now time.Time) {
 	}
 	for _, network := range networks {
 		if e.intents.pending(network) {
+			in, _ := e.intents.get(network)
+			e.count(network, in.Center)
 			e.reconsider(network, now.Add(retryAfter))
 			continue
 		}
+		e.note(network, now)
 		e.act(ctx, network, now)
 	}
 	e.lookAtPaths(now)
@@ -357,25 +364,38 @@ func (e *engine) decide(network string, now time.Time) {
 	if in.Intent != before.Intent || !slices.Equal(in.Hosts, before.Hosts) {
 		e.intents.set(network, in)
 	}
-	if in.Center != before.Center {
-		e.moved(network, before.Intent, in.Intent, now)
-	}
+	e.count(network, in.Center)
 }
 
-// moved notes that a network has another center.
-func (e *engine) moved(network string, before, after star.Intent, now time.Time) {
+// count has a network's center counted in load.
+func (e *engine) count(network, center string) {
 	net := e.nets[network]
+	if net.center == center {
+		return
+	}
 	if net.center != "" {
 		e.load[net.center]--
 	}
-	net.center = after.Center
-	e.load[after.Center]++
-	if before.Center != "" {
-		e.counts.moves++
-		net.steady = now.Add(min(calm<<min(net.moves, 8), maxCalm))
-		net.moves++
-		e.log.Info("center moves", "network", network, "from", e.nameOf(before.Center), "to", e.nameOf(after.Center), "epoch", after.Epoch)
+	if net.center = center; center != "" {
+		e.load[center]++
 	}
+}
+
+// note takes note of a move that is in the store by now.
+func (e *engine) note(network string, now time.Time) {
+	net := e.nets[network]
+	if net == nil {
+		return
+	}
+	in, _ := e.intents.get(network)
+	before := net.acted
+	if net.acted = in.Intent; before.Center == "" || before.Epoch == in.Epoch {
+		return
+	}
+	e.counts.moves++
+	net.steady = now.Add(min(calm<<min(net.moves, 8), maxCalm))
+	net.moves++
+	e.log.Info("center moves", "network", network, "from", e.nameOf(before.Center), "to", e.nameOf(in.Center), "epoch", in.Epoch)
 }
 
 // nameOf is how people know a host.
@@ -493,9 +513,7 @@ func (e *engine) free(ctx context.Context, n *star.Network, in intent, now time.
 			return
 		}
 		e.log.Info("key is free", "network", n.UUID, "key", in.Key)
-		if net.center != "" {
-			e.load[net.center]--
-		}
+		e.count(n.UUID, "")
 		delete(e.nets, n.UUID)
 	}
 }

@@ -105,8 +105,19 @@ func (s *intents) pending(network string) bool { _, is := s.writes[network]; ret
 // maxWrites bounds the networks written in one commit.
 const maxWrites = 100
 
-// flush writes what was decided. What could not be written stays to be written.
+// flush writes what was decided. What could not be written is taken back, for it is to be decided by what is true once it
+// can be; but something is written then in any case, since nobody knows what the store has taken.
 func (s *intents) flush(ctx context.Context) error {
+	err := s.write(ctx)
+	for network, in := range s.writes {
+		back := s.all[network]
+		back.Key, back.Hosts = in.Key, in.Hosts // a key is given once, and who may have a leg is never forgotten
+		s.writes[network] = back
+	}
+	return err
+}
+
+func (s *intents) write(ctx context.Context) error {
 	networks := make([]string, 0, len(s.writes))
 	for network := range s.writes {
 		networks = append(networks, network)

@@ -99,21 +99,39 @@ func TestIntentsUnreadable(t *testing.T) {
 	}
 }
 
-// TestStoreAway keeps what could not be written until the store is back.
+// TestStoreAway takes back what could not be written, except for keys and who may have a leg, and writes that when the
+// store is back.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
-	s := load(t, leading(t, st))
-	s.set("n1", intent{Intent: star.Intent{Key: s.key("n1")}})
+	l := leading(t, st)
+	s := load(t, l)
+	old := intent{Intent: star.Intent{Key: s.key("n1"), Center: "h1", Epoch: 1, Settled: 1}, Hosts: []string{"h1", "h2"}}
+	s.set("n1", old)
+	if err := s.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"h1", "h2", "h3"}
+	s.set("n1", intent{Intent: star.Intent{Key: old.Key, Center: "h3", Previous: "h1", Epoch: 2, Settled: 1}, Hosts: hosts})
+	s.set("n2", intent{Intent: star.Intent{Key: s.key("n2"), Center: "h1", Epoch: 1}, Hosts: hosts})
+	want := map[string]intent{"n1": {Intent: old.Intent, Hosts: hosts}, "n2": {Intent: star.Intent{Key: 2}, Hosts: hosts}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.flush(ctx); err == nil || deposed(err) || errors.Is(err, store.ErrConflict) {
 		t.Fatalf("a write whose time is over: %v", err)
 	}
-	if !s.pending("n1") {
-		t.Error("it is lost")
+	for network := range want {
+		if in, _ := s.get(network); !s.pending(network) || !reflect.DeepEqual(in, want[network]) {
+			t.Errorf("%s is to be %+v, want %+v", network, in, want[network])
+		}
 	}
-	if err := s.flush(t.Context()); err != nil || s.pending("n1") {
+	if key := s.key("n3"); key != 3 {
+		t.Errorf("key %d is given, want 3", key)
+	}
+	if err := s.flush(t.Context()); err != nil || s.pending("n1") || s.pending("n2") {
 		t.Error(err)
+	}
+	if again := load(t, l); !reflect.DeepEqual(again.all, want) {
+		t.Errorf("stored is %+v, want %+v", again.all, want)
 	}
 }
