@@ -137,15 +137,8 @@ func bondCreate(c *call) (any, error) {
 // bondDestroy gives the members back what the bond's master had: the primary member gets it all.
 func bondDestroy(c *call) (any, error) {
 	return nil, c.update(func(tx *records.Tx) error {
-		bond, err := object(tx, "Bond", c.text("self"))
+		bond, master, err := c.ownBond(tx)
 		if err != nil {
-			return err
-		}
-		master, err := object(tx, "PIF", bond.Text("master"))
-		if err != nil {
-			return err
-		}
-		if err := able(tx, master.Text("host"), objects.Imagined, notOurBond); err != nil {
 			return err
 		}
 		pool, err := thePool(tx)
@@ -246,18 +239,22 @@ func moveTunnel(tx *records.Tx, old, transport *objects.Object) error {
 	return putTunnel(tx, tunnel, access)
 }
 
+// ownBond is the bond that the call is about, with its master, if the pool may change it: real hosts' bonds are their own.
+func (c *call) ownBond(tx *records.Tx) (bond, master *objects.Object, err error) {
+	if bond, err = object(tx, "Bond", c.text("self")); err != nil {
+		return nil, nil, err
+	}
+	if master, err = object(tx, "PIF", bond.Text("master")); err != nil {
+		return nil, nil, err
+	}
+	return bond, master, able(tx, master.Text("host"), objects.Imagined, notOurBond)
+}
+
 // editBond changes a bond that exists in a file alone.
 func (c *call) editBond(change func(bond *objects.Object) model.Record) error {
 	return c.update(func(tx *records.Tx) error {
-		bond, err := object(tx, "Bond", c.text("self"))
+		bond, _, err := c.ownBond(tx)
 		if err != nil {
-			return err
-		}
-		master, err := object(tx, "PIF", bond.Text("master"))
-		if err != nil {
-			return err
-		}
-		if err := able(tx, master.Text("host"), objects.Imagined, notOurBond); err != nil {
 			return err
 		}
 		return put(tx, edited(bond, change(bond)))
