@@ -120,16 +120,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := exec.LookPath(a.opts.Program); err != nil {
 		return fmt.Errorf("DHCP agent: %w (Debian has it in dnsmasq-base)", err)
 	}
-	alone, err := lock()
+	kernel, release, err := takeHost()
 	if err != nil {
 		return err
 	}
-	defer alone.Close()
-	kernel, err := hostnet.Here()
-	if err != nil {
-		return err
-	}
-	defer kernel.Close()
+	defer release()
 	a.device = &device{net: kernel, name: a.opts.Plan.Device, log: a.log}
 	if a.router, err = newAdvertiser(a.log); err != nil {
 		return err
@@ -159,6 +154,21 @@ func lock() (io.Closer, error) {
 		return nil, fmt.Errorf("%w (%v)", ErrSecond, err)
 	}
 	return l, nil
+}
+
+// takeHost opens this host's network, and keeps a second agent out until it is released.
+func takeHost() (kernel *hostnet.Linux, release func(), err error) {
+	alone, err := lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	if kernel, err = hostnet.Here(); err != nil {
+		return nil, nil, errors.Join(err, alone.Close())
+	}
+	return kernel, func() {
+		kernel.Close()
+		alone.Close()
+	}, nil
 }
 
 // Alone returns ErrSecond while a DHCP agent runs on this host: for what a process would trip over before its agent's Run.
@@ -326,16 +336,11 @@ func complaints(p *plan.Plan) map[complaint]bool {
 // Cleanup ends both dnsmasq and takes away the gateway device.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
-	alone, err := lock()
+	kernel, release, err := takeHost()
 	if err != nil {
 		return err
 	}
-	defer alone.Close()
-	kernel, err := hostnet.Here()
-	if err != nil {
-		return err
-	}
-	defer kernel.Close()
+	defer release()
 	err = errors.Join(endStrays(leaseArgument, o.Plan.Device), endStrays(namesArgument, o.Plan.Device))
 	return errors.Join(err, kernel.DeleteLink(o.Plan.Device))
 }
