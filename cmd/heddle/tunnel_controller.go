@@ -82,7 +82,7 @@ func (c *tunnelConfig) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if o.TLS, err = c.tls(); err != nil {
+	if err := c.secure(&o); err != nil {
 		return err
 	}
 	if _, err := tunnel.New(o); err != nil { // what is wrong is said before the store is waited for
@@ -121,42 +121,49 @@ func (c *tunnelConfig) pool() (o xenapi.Options, err error) {
 	return o, nil
 }
 
-// tls is how the controller and hosts' databases know each other; nil where they are not reached by ssl. A database is one
-// whose certificate follows from the authority, by whatever name: that of a host is in a pool made for its id.
-func (c *tunnelConfig) tls() (*tls.Config, error) {
+// secure says how the controller and hosts' databases know each other, where these are reached by ssl. A database of the
+// pool whose authority we have is that of the host which its certificate names. Of others the certificate need only follow
+// from the authorities given: what names XCP-ng's hosts have in theirs nobody can tell.
+func (c *tunnelConfig) secure(o *tunnel.Options) error {
 	if c.ovsdb != "" && !strings.HasPrefix(c.ovsdb, "ssl:") {
-		return nil, nil
+		return nil
 	}
 	if (c.ovsdbCert == "") != (c.ovsdbKey == "") || (c.ovsdbCert == "") != (c.ovsdbCA == "") {
-		return nil, usagef("--ovsdb-cert, --ovsdb-key and --ovsdb-ca go together")
+		return usagef("--ovsdb-cert, --ovsdb-key and --ovsdb-ca go together")
 	}
-	cert, key, ca := c.ovsdbCert, c.ovsdbKey, c.ovsdbCA
-	if cert == "" {
+	cert, key, ca, own := c.ovsdbCert, c.ovsdbKey, c.ovsdbCA, c.ovsdbCert == ""
+	if own {
 		if _, err := os.Stat(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) {
-			return nil, usagef("hosts' databases are reached by ssl, and %s holds no authority: give --ovsdb-cert, --ovsdb-key and --ovsdb-ca, or run beside the server that hosts have joined", c.data)
+			return usagef("hosts' databases are reached by ssl, and %s holds no authority: give --ovsdb-cert, --ovsdb-key and --ovsdb-ca, or run beside the server that hosts have joined", c.data)
 		}
 		var err error
 		if cert, key, err = store.KeepClientCertificate(c.data, "tunnel-controller"); err != nil {
-			return nil, fmt.Errorf("certificate for hosts' databases: %w", err)
+			return fmt.Errorf("certificate for hosts' databases: %w", err)
 		}
 		ca = store.AuthorityFile(c.data)
 	}
 	roots, err := xenapi.Authorities(ca)
 	if err != nil {
-		return nil, usagef("--ovsdb-ca: %w", err)
+		return usagef("--ovsdb-ca: %w", err)
 	}
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		return nil, usagef("--ovsdb-cert, --ovsdb-key: %w", err)
+		return usagef("--ovsdb-cert, --ovsdb-key: %w", err)
 	}
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // in favour of VerifyConnection, which asks for no name
-		VerifyConnection:   func(cs tls.ConnectionState) error { return follows(cs.PeerCertificates, roots.RootCAs) },
+	o.TLS = &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		RootCAs:    roots.RootCAs,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // it may have been renewed
 			pair, err := tls.LoadX509KeyPair(cert, key)
 			return &pair, err
 		},
-	}, nil
+	}
+	if own {
+		o.ServerName = store.CertificateName
+		return nil
+	}
+	o.TLS.InsecureSkipVerify = true // in favour of VerifyConnection, which asks for no name
+	o.TLS.VerifyConnection = func(cs tls.ConnectionState) error { return follows(cs.PeerCertificates, roots.RootCAs) }
+	return nil
 }
 
 // follows says whether a chain leads from a server's certificate to an authority.

@@ -55,6 +55,10 @@ func xenRef(host string) string { return "OpaqueRef:" + host }
 
 func hostUser(host string) string { return "host-" + host }
 
+// CertificateName is the name in the certificate of a host that has joined, by its id: etcd's user, and the name of what
+// the host serves by TLS itself.
+func CertificateName(host string) string { return hostUser(host) }
+
 // AllowHost makes the etcd user of a host, by its id, with a role limited to what its agents do; name is that by which
 // Calico's tree knows it. Doing it again is fine. It has effect in a store that asks who somebody is: one that serves
 // agents, or a cluster with authentication.

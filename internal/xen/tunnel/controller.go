@@ -48,6 +48,9 @@ type Options struct {
 	OVSDB string
 	// TLS is for databases that are reached by ssl: our certificate, and the authority of theirs.
 	TLS *tls.Config
+	// ServerName is the name in the certificate of a host's database, by the host's uuid. Default: as TLS says, else its
+	// address.
+	ServerName func(host string) string
 	// Dial makes the connections to databases, say in another network namespace. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	Log  *slog.Logger // default: none
@@ -118,6 +121,16 @@ func (o *Options) database(name, address string) string {
 		address = "[" + address + "]"
 	}
 	return strings.NewReplacer("{host}", name, "{address}", address).Replace(o.OVSDB)
+}
+
+// tls is how a host's database is known.
+func (o *Options) tls(host string) *tls.Config {
+	if o.TLS == nil || o.ServerName == nil {
+		return o.TLS
+	}
+	config := o.TLS.Clone()
+	config.ServerName = o.ServerName(host)
+	return config
 }
 
 // Run leads, or stands by, until ctx ends.

@@ -16,6 +16,18 @@ import (
 	"heddle/internal/xen/star"
 )
 
+// TestServerName: a host's database is known by the name that its own certificate has, where there is a rule for it.
+func TestServerName(t *testing.T) {
+	o := Options{TLS: &tls.Config{ServerName: "any"}}
+	if got := o.tls("a").ServerName; got != "any" {
+		t.Errorf("without a rule the name is %q", got)
+	}
+	o.ServerName = func(host string) string { return "host-" + host }
+	if a, b := o.tls("a").ServerName, o.tls("b").ServerName; a != "host-a" || b != "host-b" || o.TLS.ServerName != "any" {
+		t.Errorf("the names are %q, %q; what was given is now %q", a, b, o.TLS.ServerName)
+	}
+}
+
 // TestTLS reaches databases by TLS, both sides being verified, and says of one why it cannot.
 func TestTLS(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,7 @@ func (e *engine) touch(h *host) {
 // employ begins to follow a host's database.
 func (e *engine) employ(h *host) {
 	at := e.c.opts.database(h.name, h.address)
-	cl, err := ovs.Open(ovs.Options{Address: at, TLS: e.c.opts.TLS, Dial: e.c.opts.Dial, Log: e.log.With("host", h.name), Probe: probeEvery})
+	cl, err := ovs.Open(ovs.Options{Address: at, TLS: e.c.opts.tls(h.uuid), Dial: e.c.opts.Dial, Log: e.log.With("host", h.name), Probe: probeEvery})
 	if err != nil {
 		h.heard, h.reason = true, err.Error()
 		return
