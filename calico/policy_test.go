@@ -1,6 +1,13 @@
 package calico
 
-import "testing"
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"heddle/calico/selector"
+)
 
 func TestProfileParts(t *testing.T) {
 	checkValues(t, KindProfileRules, []valueCase{
@@ -106,6 +113,40 @@ func TestSelectorExtensions(t *testing.T) {
 		}
 		if text, err := Encode(c.key, object); err == nil {
 			t.Errorf("%s is written as %s without extensions", c.in, text)
+		}
+	}
+}
+
+// TestSelectorLimits: a selector that is too large is refused wherever one may stand, with its field, by Decode and Encode.
+func TestSelectorLimits(t *testing.T) {
+	t.Parallel()
+	long, deep := `has(a)`+strings.Repeat(" ", selector.MaxLength), strings.Repeat("(", 1000)
+	for _, text := range []string{long, deep} {
+		for field, p := range map[string]*Policy{
+			"selector":                        {Selector: text},
+			"inbound_rules[0].src_selector":   {Selector: "all()", InboundRules: []Rule{{SrcSelector: text}}},
+			"outbound_rules[0].!dst_selector": {Selector: "all()", OutboundRules: []Rule{{NotDstSelector: text}}},
+		} {
+			key := PolicyKey{Tier: "default", Policy: "p"}
+			w := map[string]any{"selector": p.Selector, "inbound_rules": []any{}, "outbound_rules": []any{}}
+			if len(p.InboundRules) > 0 {
+				w["inbound_rules"] = []any{map[string]string{"src_selector": text}}
+			}
+			if len(p.OutboundRules) > 0 {
+				w["outbound_rules"] = []any{map[string]string{"!dst_selector": text}}
+			}
+			raw, err := json.Marshal(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, read := Decode(key, raw)
+			_, written := Encode(key, p)
+			for name, err := range map[string]error{"Decode": read, "Encode": written} {
+				var e *Error
+				if !errors.As(err, &e) || e.Field != field || !strings.Contains(e.Reason, "than") || len(err.Error()) > 500 {
+					t.Errorf("%s of a selector of %d bytes in %s: %.300v", name, len(text), field, err)
+				}
+			}
 		}
 	}
 }

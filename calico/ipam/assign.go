@@ -15,7 +15,8 @@ type Request struct {
 	Host       string            // on which they will be used; "": this one
 	Handle     string            // by which they can be found and released together; "": none
 	Attributes map[string]string // kept beside the addresses
-	// Pools4 and Pools6 restrict the choice, in the order of preference; none: all pools.
+	// Pools4 and Pools6 restrict the choice, in the order of preference; none: all pools. Those that are disabled or not
+	// for IPAM are skipped.
 	Pools4, Pools6 []netip.Prefix
 }
 

@@ -26,9 +26,9 @@ import (
 
 // What a caller may decide by; errors name the object.
 var (
-	// ErrNoPool: there is no pool to take addresses from: none of the family is enabled for IPAM.
+	// ErrNoPool: there is no pool to take addresses from: none of the family, or of those named, is enabled for IPAM.
 	ErrNoPool = errors.New("no usable pool")
-	// ErrUnknownPool: a named pool does not exist, is not enabled for IPAM, or is of the other family.
+	// ErrUnknownPool: a named pool does not exist, or is of the other family.
 	ErrUnknownPool = errors.New("not a usable pool")
 	// ErrNotInPool: the address or CIDR is in no pool that is enabled for IPAM.
 	ErrNotInPool = errors.New("not in an enabled pool")

@@ -289,7 +289,23 @@ func TestPools(t *testing.T) {
 	w.pool(t, "10.0.3.0/24", func(p *calico.Pool) { p.IPAM = false })
 	w.pool(t, "fd00::/120", nil)
 	w.put(t, "/calico/v1/ipam/v4/pool/10.0.4.0-24", "{")
-	for _, bad := range []string{"10.0.2.0/24", "10.0.3.0/24", "10.0.4.0/24", "10.9.0.0/24", "fd00::/120"} {
+	// Named pools that are disabled or not for IPAM are skipped; with none left there is no pool.
+	for _, idle := range []string{"10.0.2.0/24", "10.0.3.0/24"} {
+		got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1, Host: "idle", Pools4: []netip.Prefix{cidr(idle), cidr("10.0.1.0/24")}})
+		if err != nil || len(got) != 1 || !cidr("10.0.1.0/24").Contains(got[0]) {
+			t.Errorf("pool %s and one that is enabled: %v, %v", idle, got, err)
+		}
+		if err := request(idle); !errors.Is(err, ipam.ErrNoPool) {
+			t.Errorf("pool %s alone: %v", idle, err)
+		}
+		if _, err := w.ReleaseIPs(ctx, got...); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.ReleaseHostAffinities(ctx, "idle"); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"10.0.4.0/24", "10.9.0.0/24", "fd00::/120"} {
 		if err := request("10.0.0.0/24", bad); !errors.Is(err, ipam.ErrUnknownPool) {
 			t.Errorf("pool %s: %v", bad, err)
 		}

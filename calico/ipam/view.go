@@ -16,6 +16,7 @@ import (
 // view is what allocation on a host rests on, for one address family. It does not change.
 type view struct {
 	pools  []calico.PoolKey // usable, by key
+	idle   []calico.PoolKey // disabled, or not for IPAM
 	blocks []netip.Prefix   // those that the index says are affine to the host
 	config calico.IPAMConfig
 	read   map[calico.Key]object // pools and configuration as they were read
@@ -74,8 +75,12 @@ func (i *IPAM) readView(ctx context.Context, l line) (*view, error) {
 		v.read[e.Key] = objectOf(e, s.Revision)
 		switch o := e.Object.(type) {
 		case *calico.Pool:
-			if familyOf(o.CIDR.Addr()) == l.family && usable(o) {
-				v.pools = append(v.pools, e.Key.(calico.PoolKey))
+			switch key := e.Key.(calico.PoolKey); {
+			case familyOf(o.CIDR.Addr()) != l.family:
+			case usable(o):
+				v.pools = append(v.pools, key)
+			default:
+				v.idle = append(v.idle, key)
 			}
 		case *calico.IPAMConfig:
 			v.config = *o
@@ -99,7 +104,8 @@ func (v *view) poolOf(cidr netip.Prefix) (calico.PoolKey, bool) {
 	return calico.PoolKey{}, false
 }
 
-// choose are the pools to take addresses from: those named, in their order, else all.
+// choose are the pools to take addresses from: those named, in their order, else all. Named ones that are disabled or not
+// for IPAM are skipped; that none is left is an error.
 func (v *view) choose(f family, named []netip.Prefix) ([]calico.PoolKey, error) {
 	if len(named) == 0 {
 		if len(v.pools) == 0 {
@@ -114,12 +120,18 @@ func (v *view) choose(f family, named []netip.Prefix) ([]calico.PoolKey, error) 
 			return nil, fmt.Errorf("pool: not a CIDR: %w", ErrUnknownPool)
 		case familyOf(p.Addr()) != f:
 			return nil, fmt.Errorf("pool %s is not of %s: %w", p, f, ErrUnknownPool)
-		case !slices.Contains(v.pools, calico.PoolKey{CIDR: p.Masked()}):
-			return nil, fmt.Errorf("pool %s does not exist or is not enabled for IPAM: %w", p, ErrUnknownPool)
 		}
-		if key := (calico.PoolKey{CIDR: p.Masked()}); !slices.Contains(out, key) {
+		key := calico.PoolKey{CIDR: p.Masked()}
+		switch {
+		case slices.Contains(v.idle, key):
+		case !slices.Contains(v.pools, key):
+			return nil, fmt.Errorf("pool %s does not exist: %w", p, ErrUnknownPool)
+		case !slices.Contains(out, key):
 			out = append(out, key)
 		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: %w: all pools named are disabled or not for IPAM; enable one, or name another", f, ErrNoPool)
 	}
 	return out, nil
 }

@@ -2,6 +2,7 @@ package selector
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -87,39 +88,59 @@ func (b Bound) and(c Bound) (Bound, bool) {
 	return Bound{Label: b.Label, Values: common}, len(common) > 0
 }
 
-// boundsOfAny keeps the bounds that hold whichever of the kids holds. Kids that are not possible do not count.
+// boundsOfAny keeps the bounds that hold whichever of the kids holds: the labels that all of them bound, widened to what
+// holds for all. Kids that are not possible do not count. The values of a label are gathered first and sorted once, so
+// that the work follows the length of the selector.
 func boundsOfAny(kids []node) (bounds []Bound, possible bool) {
+	var common map[string]*gathered
+	counted := 0 // kids that are possible
 	for i := range kids {
 		b, ok := kids[i].bounds()
-		switch {
-		case !ok:
-		case !possible:
-			bounds, possible = b, true
-		default:
-			bounds = either(bounds, b)
+		if !ok {
+			continue
+		}
+		if counted++; counted == 1 {
+			common = make(map[string]*gathered, len(b))
+			for _, x := range b {
+				common[x.Label] = &gathered{Bound: x, in: 1, first: true}
+			}
+			continue
+		}
+		for _, x := range b {
+			g := common[x.Label]
+			if g == nil || g.in != counted-1 || g.Absent != x.Absent {
+				continue // g falls behind, or is gone
+			}
+			g.in = counted
+			g.widen(x.Values)
 		}
 	}
-	return bounds, possible
-}
-
-// either keeps the labels that both bound, widened to what holds for both.
-func either(a, b []Bound) []Bound {
-	var kept []Bound
-	for _, x := range a {
-		i, found := slices.BinarySearchFunc(b, x.Label, func(b Bound, label string) int { return cmp.Compare(b.Label, label) })
-		if found && x.Absent == b[i].Absent {
-			kept = append(kept, Bound{Label: x.Label, Absent: x.Absent, Values: union(x.Values, b[i].Values)})
+	for _, label := range slices.Sorted(maps.Keys(common)) {
+		if g := common[label]; g.in == counted {
+			slices.Sort(g.Values)
+			g.Values = slices.Compact(g.Values)
+			bounds = append(bounds, g.Bound)
 		}
 	}
-	return kept
+	return bounds, counted > 0
 }
 
-// union of two sorted lists, of which nil stands for every value.
-func union(a, b []string) []string {
-	if a == nil || b == nil {
-		return nil
+// gathered is a bound of several kids, of which Values are not sorted yet.
+type gathered struct {
+	Bound
+	in    int  // of the kids so far, the last that bounds the label
+	first bool // Values are the first kid's own
+}
+
+// widen adds values, of which nil stands for every value.
+func (g *gathered) widen(values []string) {
+	switch {
+	case g.Values == nil:
+	case values == nil:
+		g.Values = nil
+	case g.first:
+		g.Values, g.first = slices.Concat(g.Values, values), false
+	default:
+		g.Values = append(g.Values, values...)
 	}
-	all := append(slices.Clone(a), b...)
-	slices.Sort(all)
-	return slices.Compact(all)
 }

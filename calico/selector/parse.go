@@ -9,15 +9,20 @@ import (
 const (
 	// MaxLabelLength is the greatest length of a label's name in bytes.
 	MaxLabelLength = 512
-	// maxDepth bounds how deep groups nest, in the text and in its canonical form, so that no text makes the parser
+	// MaxLength is the greatest length of a selector in bytes, as it is written and in its canonical form. Every host
+	// evaluates the selectors of its policies, so that the length bounds what one writer costs all of them.
+	MaxLength = 64 << 10
+	// MaxDepth bounds how deep groups nest, in the text and in its canonical form, so that no text makes the parser
 	// use much stack.
-	maxDepth = 100
+	MaxDepth = 100
 )
 
 // SyntaxError says why a text is no selector.
 type SyntaxError struct {
 	Offset int // of the byte at which reading failed, from 0
 	Cause  string
+	// TooLarge reports that the text exceeds MaxLength or MaxDepth. Whether the rest of it is a selector is not known.
+	TooLarge bool
 }
 
 // Error names the place by counting bytes from 1.
@@ -28,14 +33,21 @@ func (e *SyntaxError) Error() string {
 // Option changes what Parse reads.
 type Option func(*parser)
 
+// Length lets Parse read a selector of up to so many bytes instead of MaxLength, for who must learn what an oversized
+// one would select.
+func Length(bytes int) Option { return func(p *parser) { p.maxLength = bytes } }
+
 // Extensions lets Parse read the operators of later versions: contains, starts with, ends with and global().
 func Extensions() Option { return func(p *parser) { p.extensions = true } }
 
 // Parse reads a selector. Empty or blank text is `all()`. An error is a *SyntaxError.
 func Parse(text string, options ...Option) (*Selector, error) {
-	p := parser{text: text}
+	p := parser{text: text, maxLength: MaxLength}
 	for _, o := range options {
 		o(&p)
+	}
+	if len(text) > p.maxLength {
+		return nil, p.tooLong("")
 	}
 	p.skipSpace()
 	if p.pos == len(text) {
@@ -49,7 +61,10 @@ func Parse(text string, options ...Option) (*Selector, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.text = canonical(text, &s.root)
+	if s.text = canonical(text, &s.root); len(s.text) > p.maxLength {
+		return nil, p.tooLong("in its canonical form ")
+	}
+	s.root.simplify()
 	return s, nil
 }
 
@@ -75,6 +90,7 @@ type parser struct {
 	text       string
 	pos        int
 	depth      int // of parentheses open at pos
+	maxLength  int
 	extensions bool
 }
 
@@ -130,7 +146,7 @@ func (p *parser) joined(n *node, o op, token string) (height int, err error) {
 			break
 		}
 	}
-	if height++; height > maxDepth {
+	if height++; height > MaxDepth {
 		return 0, p.tooDeep()
 	}
 	*n = node{op: o, kids: kids}
@@ -145,7 +161,13 @@ func (p *parser) operand(n *node, of op) (height int, err error) {
 }
 
 func (p *parser) tooDeep() error {
-	return p.fail(fmt.Sprintf("groups nest deeper than %d", maxDepth))
+	return &SyntaxError{Offset: p.pos, Cause: fmt.Sprintf("groups nest deeper than %d", MaxDepth), TooLarge: true}
+}
+
+// tooLong returns the error of a text that exceeds the length, as it is written or in the form given.
+func (p *parser) tooLong(form string) error {
+	return &SyntaxError{Offset: min(len(p.text), p.maxLength), TooLarge: true,
+		Cause: fmt.Sprintf("the selector is %slonger than %d bytes; write alternatives of one label as a set, label in {…}, or split the policy", form, p.maxLength)}
 }
 
 // operation reads one operand: any number of "!", of which the parity counts, before a primary.
@@ -165,7 +187,7 @@ func (p *parser) operation(n *node) (height int, err error) {
 
 // parenthesised reads what follows an opening parenthesis, with the closing one.
 func (p *parser) parenthesised(n *node) (height int, err error) {
-	if p.depth++; p.depth > maxDepth {
+	if p.depth++; p.depth > MaxDepth {
 		return 0, p.tooDeep()
 	}
 	if height, err = p.group(n); err != nil {

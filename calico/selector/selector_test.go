@@ -64,7 +64,7 @@ func TestCanonical(t *testing.T) {
 		{`contains == "x"`, `contains == "x"`},
 		{strings.Repeat("a", 512) + ` == "x"`, strings.Repeat("a", 512) + ` == "x"`},
 		{strings.Repeat("(", 100) + "has(a)" + strings.Repeat(")", 100), "has(a)"},
-		{strings.Repeat("!", 100001) + "has(a)", "!has(a)"},
+		{strings.Repeat("!", 60001) + "has(a)", "!has(a)"},
 	} {
 		s := parse(t, c.text)
 		if s.String() != c.want {
@@ -145,8 +145,8 @@ func TestSyntaxErrors(t *testing.T) {
 		{`ä == "b"`, 0, "want a label"},
 		{strings.Repeat("a", 513) + ` == "x"`, 0, "longer than 512"},
 		{"has(" + strings.Repeat("a", 513) + ")", 4, "longer than 512"},
-		{strings.Repeat("(", 1_000_000), 101, "deeper than 100"},
-		{strings.Repeat("!(", 1_000_000), 202, "deeper than 100"},
+		{strings.Repeat("(", 60_000), 101, "deeper than 100"},
+		{strings.Repeat("!(", 30_000), 202, "deeper than 100"},
 		{deepGroups(99), -1, ""},
 		{deepGroups(100), -2, "deeper than 100"},
 	} {
