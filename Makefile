@@ -27,6 +27,7 @@ test: setup build   ## every test, as root, on the real kernel
 check:              ## format, vet, staticcheck, import rules: under a minute
 	@files=$$(gofmt -l .) && test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
 	go vet ./...
+	go vet -tags storm ./cmd/heddle
 	go tool staticcheck ./...
 	go test -count 1 .
 
