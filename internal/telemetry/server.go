@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"strings"
 	"time"
 )
@@ -71,7 +72,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	if ap, ok := s.addr.(*net.TCPAddr); ok && ap.IP.IsLoopback() {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/cmdline", cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
@@ -85,4 +86,46 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "ready")
+}
+
+// cmdline answers as pprof's does, with the values of flags struck out: some are tokens and passwords.
+func cmdline(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprint(w, strings.Join(withoutSecrets(os.Args), "\x00"))
+}
+
+// withoutSecrets returns the arguments with the values of those flags struck out that may carry a secret.
+func withoutSecrets(args []string) []string {
+	shown := make([]string, len(args))
+	next := false
+	for i, a := range args {
+		name, _, inline := strings.Cut(a, "=")
+		switch {
+		case next:
+			shown[i], next = struckOut, false
+		case secretFlag(name) && inline:
+			shown[i] = name + "=" + struckOut
+		default:
+			shown[i], next = a, secretFlag(name)
+		}
+	}
+	return shown
+}
+
+const struckOut = "<struck out>"
+
+// secretFlag reports whether the values of a flag are secrets, by its name: all of Heddle's that are have one of these words
+// in theirs. Those that name a file do not count.
+func secretFlag(arg string) bool {
+	name, ok := strings.CutPrefix(arg, "-")
+	if name = strings.TrimPrefix(name, "-"); !ok || name == "join-plain-http" || strings.HasSuffix(name, "-file") {
+		return false
+	}
+	for _, word := range []string{"join", "password", "token", "secret"} {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return name == "pw"
 }

@@ -104,3 +104,16 @@ func TestNewLogger(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandLineWithoutSecrets: what the command line carries of tokens and passwords is not served.
+func TestCommandLineWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	args := []string{"heddle", "agent", "--join", "heddle-join-1.secret1", "--join=secret2", "-pw", "secret3", "--admin-password=secret4", "--join-plain-http",
+		"--tunnel-ip", "192.0.2.1", "--etcd-password-file", "/etc/p", "--join-file=/etc/j", "name-label=x", "--password", "secret5"}
+	got := strings.Join(withoutSecrets(args), " ")
+	want := "heddle agent --join <struck out> --join=<struck out> -pw <struck out> --admin-password=<struck out> --join-plain-http " +
+		"--tunnel-ip 192.0.2.1 --etcd-password-file /etc/p --join-file=/etc/j name-label=x --password <struck out>"
+	if got != want {
+		t.Errorf("shown %s\nwant  %s", got, want)
+	}
+}

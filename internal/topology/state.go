@@ -21,6 +21,23 @@ type HostState struct {
 	Roles     []string   `json:"roles"` // overlay, policy, dhcp…
 }
 
+// TunnelKeys are the public keys by which a host and each other host derive what they share: the secrets in tunnelled
+// frames between them, and the keys of their state messages. It stays when the host is not alive: its frames go on.
+type TunnelKeys struct {
+	HostID string   `json:"hostId"`
+	Keys   [][]byte `json:"keys"`           // X25519, newest first, at most 2
+	Open   bool     `json:"open,omitempty"` // it has only begun to use keys: what comes without secret may be its own
+	Boot   uint64   `json:"boot,string"`    // another one when the host has forgotten which messages have come
+}
+
+// PoolMember says that the agent by which a host is a member of a XenAPI pool is alive. It reports more, which only the
+// pool reads.
+type PoolMember struct {
+	Host    string    `json:"host"` // as the XenAPI refers to it
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+}
+
 // PortState says that a bound port's interface is present and served by its host.
 type PortState struct {
 	PortID string    `json:"portId"`

@@ -45,6 +45,7 @@ func (c *Condition) String() string {
 	s.addRange("from port", "type", icmp, c.TpSrc, c.TpSrcInv)
 	s.addRange("to port", "code", icmp, c.TpDst, c.TpDstInv)
 	s.addPrefix("about", c.NdTargetIP, c.NdTargetInv)
+	s.add(c.NdLinkOwn, false, "link-layer options of its own")
 	if c.NwTos != nil {
 		s.add(true, c.NwTosInv, fmt.Sprintf("type of service %d", *c.NwTos))
 	}

@@ -133,6 +133,7 @@ type Condition struct {
 	TpDstInv          bool          `json:"tpDstInv,omitempty"`
 	NdTargetIP        *netip.Prefix `json:"ndTargetIp,omitempty"`
 	NdTargetInv       bool          `json:"ndTargetInv,omitempty"`
+	NdLinkOwn         bool          `json:"ndLinkOwn,omitempty"` // no link-layer address option of ND names another than the Ethernet source
 	NoVlan            bool          `json:"noVlan,omitempty"`
 	Vlan              uint16        `json:"vlan,omitempty"`
 	FragmentPolicy    string        `json:"fragmentPolicy,omitempty"`
@@ -210,7 +211,7 @@ type DhcpV6 struct {
 type Host struct {
 	ID      string       `json:"id"`
 	Name    string       `json:"name"`              // unique; Neutron's binding:host_id
-	Tunnels []HostTunnel `json:"tunnels,omitempty"` // written by the host's own agent
+	Tunnels []HostTunnel `json:"tunnels,omitempty"` // from the host's HostUnderlay
 
 	PortIDs       []string `json:"portIds,omitempty"`       // filled by Link only
 	TunnelZoneIDs []string `json:"tunnelZoneIds,omitempty"` // filled by Link only
@@ -220,6 +221,12 @@ type Host struct {
 type HostTunnel struct {
 	ZoneID string     `json:"zoneId"`
 	IP     netip.Addr `json:"ip"`
+}
+
+// HostUnderlay says how other hosts reach a host. The host's own agent writes it; the host's id and name it cannot write.
+type HostUnderlay struct {
+	HostID  string       `json:"hostId"`
+	Tunnels []HostTunnel `json:"tunnels,omitempty"`
 }
 
 // DefaultTunnelZone is the id of the zone that hosts are in when nothing else is said.

@@ -86,6 +86,14 @@ type LearnedNeighbour struct {
 	MAC       packet.MAC
 }
 
+// Asker is a sender that asks about a neighbour in its network.
+type Asker struct {
+	NetworkID string
+	MAC       packet.MAC
+	IP        netip.Addr
+	Target    netip.Addr
+}
+
 // FragKey names the datagram whose first fragment passed (midonet-simulation §5, Heddle).
 type FragKey struct {
 	Src, Dst netip.Addr
@@ -132,6 +140,10 @@ type Decision struct {
 	// Learn is the reference that the packet takes on its source address, nil when the address is seeded.
 	Learn          *Learned
 	LearnNeighbour *LearnedNeighbour
+	// Asker is the sender of a Consumed question about a neighbour (an ARP request, a neighbour solicitation) if it would
+	// be answered alike about any other neighbour in the network's table, until the port it came in at is affected by a
+	// change: nothing rests on the target, and nothing is to be learned. Else nil.
+	Asker *Asker
 	// FirstFrag names a datagram whose first fragment passed: remember FragPorts for its later fragments. They are its
 	// source and destination port; of ICMP the echo id (0 without one), and type<<8 | code.
 	FirstFrag *FragKey

@@ -55,6 +55,7 @@ const (
 	OptMessageType     uint8 = 53
 	OptServerID        uint8 = 54
 	OptParameterList   uint8 = 55
+	OptMaxMessageSize  uint8 = 57
 	OptClientID        uint8 = 61
 	OptTFTPServerName  uint8 = 66
 	OptBootfileName    uint8 = 67
@@ -196,6 +197,18 @@ func (d *DHCP) parseOptions(b []byte) error {
 	}
 	return nil
 }
+
+// OptionsEnd is the length of the message up to the end of its options, without the padding that Append adds.
+func (d *DHCP) OptionsEnd() int {
+	n := dhcpHeaderLen + len(dhcpCookie) + 1
+	for _, o := range d.Options {
+		n += OptionLen(len(o.Value))
+	}
+	return n
+}
+
+// OptionLen is the length of an option in a message, by that of its value.
+func OptionLen(value int) int { return value + 2*max(1, (value+254)/255) }
 
 // Append adds the message to b, padded to BOOTP's 300 bytes. A value longer than 255 bytes is written in parts (RFC
 // 3396).

@@ -87,7 +87,10 @@ type Frame struct {
 	NDTarget netip.Addr // of a neighbour solicitation or advertisement
 	NDLink   MAC        // its source or target link-layer address option
 	HasNDOpt bool       // NDLink is present
-	NDFlags  uint8      // of an advertisement: NDRouter, NDSolicited, NDOverride
+	// NDForeign reports that a link-layer address option of a solicitation or advertisement, router solicitations included,
+	// names another address than the frame's source.
+	NDForeign bool
+	NDFlags   uint8 // of an advertisement: NDRouter, NDSolicited, NDOverride
 
 	L3  int // offset of the network header, 14 plus the tags
 	L4  int // offset of the transport header; 0 when there is none

@@ -100,8 +100,14 @@ func (f *Frame) decodeICMPv6(t []byte) error {
 		if f.Frag != FragNone {
 			return errNDFrag
 		}
-		if typ == ICMPv6NeighborSolicit || typ == ICMPv6NeighborAdvert {
+		switch typ {
+		case ICMPv6NeighborSolicit, ICMPv6NeighborAdvert:
 			return f.decodeNeighbor(t)
+		case ICMPv6RouterSolicit:
+			if len(t) < 8 {
+				return errICMPv6
+			}
+			return f.decodeNDOptions(t[8:], ndOptSource)
 		}
 	}
 	return nil
@@ -118,12 +124,21 @@ func (f *Frame) decodeNeighbor(t []byte) error {
 		want = ndOptTarget
 	}
 	f.NDTarget = netip.AddrFrom16([16]byte(t[8:24]))
-	for o := t[24:]; len(o) > 0; {
+	return f.decodeNDOptions(t[24:], want)
+}
+
+// decodeNDOptions reads the link-layer address options; NDLink is the first of kind want, whatever its kind any may be
+// foreign: receivers differ in which of several they take.
+func (f *Frame) decodeNDOptions(o []byte, want byte) error {
+	for len(o) > 0 {
 		if len(o) < 2 || o[1] == 0 || len(o) < int(o[1])*8 {
 			return errNDOption
 		}
 		if o[0] == want && !f.HasNDOpt {
 			f.NDLink, f.HasNDOpt = MAC(o[2:8]), true
+		}
+		if o[0] == ndOptSource || o[0] == ndOptTarget {
+			f.NDForeign = f.NDForeign || MAC(o[2:8]) != f.Src
 		}
 		o = o[int(o[1])*8:]
 	}

@@ -42,3 +42,8 @@ func MulticastMAC(group netip.Addr) MAC {
 	g := group.As16()
 	return MAC{0x33, 0x33, g[12], g[13], g[14], g[15]}
 }
+
+// LinkLocal is the address in fe80::/64 with the interface id made of a MAC address (RFC 4291 appendix A).
+func LinkLocal(m MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+}

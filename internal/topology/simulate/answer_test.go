@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"heddle/internal/topology"
@@ -151,9 +152,128 @@ func TestNDFlooded(t *testing.T) {
 			t.Errorf("%s: learns %+v, want %+v", c.name, d.LearnNeighbour, c.learns)
 		}
 	}
-	unicast := threeV6().send("p1", packet.NeighborSolicit(mac(2), mac(1), addr6(1), addr6(2), addr6(2)))
+	unicast := threeV6().send("p1", packet.NeighborSolicit(mac(2), mac(1), addr6(1), addr6(3), addr6(3)))
 	expect(t, unicast, flow.Forward, "p2")
 	if unicast.Cacheable {
 		t.Error("neighbour discovery must not be kept: it is decided by its target")
 	}
+}
+
+// TestProbesAnswered: hosts check a neighbour that they know by asking it alone. The table's owner is answered for; what
+// is addressed to another machine goes to that one.
+func TestProbesAnswered(t *testing.T) {
+	t.Parallel()
+	l := threeV6()
+	ask := func(dst packet.MAC, target netip.Addr) []byte {
+		return arp(dst, packet.ARP{Op: packet.ARPRequest, SHA: mac(1), SPA: addr(1), THA: dst, TPA: target})
+	}
+	if f := answered(t, l.send("p1", ask(mac(2), addr(2)))); f.SHA != mac(2) || f.SrcIP != addr(2) || f.Dst != mac(1) {
+		t.Errorf("got %+v", f)
+	}
+	if f := answered(t, l.send("p1", packet.NeighborSolicit(mac(2), mac(1), addr6(1), addr6(2), addr6(2)))); f.NDLink != mac(2) || f.Dst != mac(1) {
+		t.Errorf("got %+v", f)
+	}
+	expect(t, l.send("p1", ask(mac(3), addr(2))), flow.Forward, "p3")
+	expect(t, l.send("p1", ask(mac(2), addr(99))), flow.Forward, "p2")
+	expect(t, l.send("p1", ask(mac(1), addr(1))), flow.ErrorDrop)
+	gratuitous := arp(mac(2), packet.ARP{Op: packet.ARPRequest, SHA: mac(1), SPA: addr(2), TPA: addr(2)})
+	if d := l.send("p1", gratuitous); d.LearnNeighbour != nil || len(d.Emit) > 0 {
+		t.Errorf("a gratuitous request to one machine: %s", walk(d))
+	}
+}
+
+// TestAskers: who may ask is known before anyone has, unless it depends on whom they ask for.
+func TestAskers(t *testing.T) {
+	t.Parallel()
+	v6 := machine(1, "web")
+	v6.ips = append(v6.ips, addr6(1))
+	target, src := netip.PrefixFrom(addr(2), 32), netip.PrefixFrom(addr(1), 32)
+	for name, c := range map[string]struct {
+		change func(*topology.Bundle)
+		ip     netip.Addr
+		mac    packet.MAC
+		want   bool
+	}{
+		"its own address":             {nil, addr(1), mac(1), true},
+		"another's address":           {nil, addr(2), mac(1), false},
+		"another's MAC":               {nil, addr(1), mac(2), false}, // would be learned
+		"its own IPv6 address":        {nil, addr6(1), mac(1), true},
+		"another's IPv6 address":      {nil, addr6(2), mac(1), false},
+		"IPv6 address of nobody":      {nil, netip.IPv6Unspecified(), mac(1), false},
+		"port down":                   {func(b *topology.Bundle) { b.Ports[0].AdminStateUp = false }, addr(1), mac(1), false},
+		"no port":                     {func(b *topology.Bundle) { b.Ports = nil }, addr(1), mac(1), false},
+		"MAC not seeded":              {func(b *topology.Bundle) { b.MACs = nil }, addr(1), mac(1), false},
+		"a rule on the target":        {prepend(0, topology.Condition{DlType: packet.TypeARP, NwDstIP: &target}), addr(1), mac(1), false},
+		"a rule on the answer":        {prepend(1, topology.Condition{DlType: packet.TypeARP, NwSrcIP: &target}), addr(1), mac(1), false},
+		"a rule on the asker":         {prepend(0, topology.Condition{DlType: packet.TypeARP, NwSrcIP: &src}), addr(1), mac(1), false},
+		"a rule that the asker fails": {prepend(0, topology.Condition{DlType: packet.TypeARP, NwSrcIP: &target, NwDstIP: &target}), addr(1), mac(1), true},
+	} {
+		l := twoMachines()
+		b := v6.bundle()
+		if c.change != nil {
+			c.change(b)
+		}
+		l.Apply(v6.owner(), b)
+		if network, got := l.sim.CanAsk("p1", c.mac, c.ip); got != c.want || got && network != "net" {
+			t.Errorf("%s: %v on network %q, want %v", name, got, network, c.want)
+		}
+		other := addr(2)
+		frame := arp(packet.Broadcast, packet.ARP{Op: packet.ARPRequest, SHA: c.mac, SPA: c.ip, TPA: other})
+		if c.ip.Is6() {
+			continue
+		}
+		if d := l.send("p1", frame); (d.Asker != nil) != c.want {
+			t.Errorf("%s: a question for another says %+v, want %v\n%s", name, d.Asker, c.want, walk(d))
+		}
+	}
+}
+
+// prepend puts a rule that drops in front of one of the port's chains.
+func prepend(chain int, c topology.Condition) func(*topology.Bundle) {
+	return func(b *topology.Bundle) {
+		b.Chains[chain].Rules = append([]topology.Rule{literal("first", topology.Drop, c)}, b.Chains[chain].Rules...)
+	}
+}
+
+func TestNeighbourChanges(t *testing.T) {
+	t.Parallel()
+	var changed []netip.Addr
+	w := NewWorld(Options{NeighbourChanged: func(network string, ip netip.Addr) { changed = append(changed, ip) }})
+	expectChange := func(what string, want ...netip.Addr) {
+		t.Helper()
+		if !slices.Equal(changed, want) {
+			t.Errorf("%s: changed %v, want %v", what, changed, want)
+		}
+		changed = nil
+	}
+	seed := func(owner topology.Owner, m packet.MAC) {
+		w.Apply(owner, &topology.Bundle{Neighbours: []topology.NeighbourEntry{{NetworkID: "net", IP: addr(1), MAC: m}}})
+	}
+	a, b := owner("port", "a"), owner("port", "b")
+	seed(a, mac(1))
+	expectChange("new", addr(1))
+	seed(b, mac(2))
+	expectChange("a lower owner's counts")
+	if m, ok := w.Neighbour("net", addr(1)); !ok || m != mac(1) {
+		t.Errorf("the table has %v, %v", m, ok)
+	}
+	seed(a, mac(3))
+	expectChange("another MAC", addr(1))
+	w.Apply(a, nil)
+	expectChange("the next owner's counts", addr(1))
+	if all := w.NeighbourAddrs("net"); !slices.Equal(all, []netip.Addr{addr(1)}) {
+		t.Errorf("the table has %v", all)
+	}
+	w.Apply(b, nil)
+	expectChange("gone", addr(1))
+	if _, ok := w.Neighbour("net", addr(1)); ok || !w.Empty() {
+		t.Error("something is left")
+	}
+	learnt := topology.LearnedNeighbour{HostID: "h", NetworkID: "net", IP: addr(1), MAC: mac(1)}
+	w.LearnNeighbour(learnt, 1)
+	expectChange("learned", addr(1))
+	w.LearnNeighbour(learnt, 2)
+	expectChange("learned again")
+	w.ForgetNeighbour(learnt)
+	expectChange("forgotten", addr(1))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"heddle/internal/topology/flow"
-	"heddle/internal/topology/packet"
 )
 
 // bridge is the way of a packet through a network (midonet-simulation §7).
@@ -23,8 +22,8 @@ func (s *Simulator) bridge(n *network) {
 		return
 	}
 	switch {
-	case f.Dst == packet.Broadcast && f.ARPOp != 0 && f.VLANs == 0 && s.arp(n):
-	case f.Dst.IsMulticast() && f.IsND() && f.VLANs == 0 && s.neighbourDiscovery(n):
+	case f.ARPOp != 0 && f.VLANs == 0 && s.arp(n):
+	case f.IsND() && f.VLANs == 0 && s.neighbourDiscovery(n):
 	case f.Dst.IsMulticast():
 		s.flood(n, "to many")
 	default:

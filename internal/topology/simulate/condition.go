@@ -30,6 +30,7 @@ const (
 	onTarget
 	onNoVLAN
 	onVLAN
+	onLinkOwn
 )
 
 // Bits of the fragment policy, one for each packet.FragKind.
@@ -103,6 +104,7 @@ func (w *World) compileCondition(by *chain, from *topology.Condition, c *conditi
 	add(from.MatchForwardFlow, onForward, false)
 	add(from.MatchReturnFlow, onReturn, false)
 	add(from.NoVlan, onNoVLAN, false)
+	add(from.NdLinkOwn, onLinkOwn, false)
 	if add(from.Vlan != 0, onVLAN, false) {
 		c.vlan = from.Vlan
 	}

@@ -77,10 +77,7 @@ func (h dhcpHost) before(o dhcpHost, p *port) bool {
 }
 
 func (s *Simulator) respond(p *port, request *packet.DHCP, entry *topology.DhcpHost, net *topology.Dhcp) {
-	server := netip.IPv4Unspecified()
-	if net.ServerAddress != nil && net.ServerAddress.Is4() {
-		server = *net.ServerAddress
-	}
+	server := serverAddress(net, entry.IPAddress)
 	reply := &packet.DHCP{
 		Op: packet.BootReply, XID: request.XID, Flags: request.Flags, GIAddr: request.GIAddr, CHAddr: request.CHAddr,
 		YIAddr: entry.IPAddress, SIAddr: server,
@@ -116,8 +113,31 @@ func (s *Simulator) respond(p *port, request *packet.DHCP, entry *topology.DhcpH
 		reply.Set(packet.OptHostName, []byte(entry.Name))
 	}
 	s.extraOptions(p, reply, entry.ExtraDhcpOpts)
+	s.classlessRoutes(p, request, reply, net)
 	s.explainDHCP(net.ID, "answers the %s of %v with %s %v", packet.DHCPTypeName(request.Type()), entry.MAC, packet.DHCPTypeName(typ), reply.YIAddr)
 	s.sendDHCP(p, reply, server)
+}
+
+// serverAddress is the address by which the responder names itself to a client: the subnet's server, or without one, as on
+// a subnet without gateway, the first host address of the range other than the client's. Clients such as systemd-networkd
+// ignore a server called 0.0.0.0. The address is not reserved: it stands in DHCP messages alone, so a machine may have it
+// too, and a renewal sent to it is answered on its way like any other.
+func serverAddress(net *topology.Dhcp, client netip.Addr) netip.Addr {
+	if net.ServerAddress != nil && net.ServerAddress.Is4() {
+		return *net.ServerAddress
+	}
+	r := net.SubnetAddress.Masked()
+	if !r.IsValid() || !r.Addr().Is4() {
+		return netip.IPv4Unspecified()
+	}
+	first := r.Addr()
+	if r.Bits() < 31 { // else there is no network address
+		first = first.Next()
+	}
+	if second := first.Next(); first == client && r.Contains(second) {
+		return second
+	}
+	return first
 }
 
 // requestedAddr is the address that a client asks to have or to keep.
@@ -161,18 +181,54 @@ func (s *Simulator) subnetOptions(reply *packet.DHCP, net *topology.Dhcp) {
 	if len(servers) > 0 {
 		reply.Set(packet.OptDNSServer, servers)
 	}
-	var routes []byte
+}
+
+// classlessRoutes adds the routes of the subnet, unless the host has its own, as far as they fit into the message beside
+// all else: the last of the list are left out, with a warning, and never the default route, as clients that know option 121
+// ignore option 3 (RFC 3442).
+func (s *Simulator) classlessRoutes(p *port, request, reply *packet.DHCP, net *topology.Dhcp) {
+	if _, own := reply.Option(packet.OptClasslessRoutes); own {
+		return
+	}
+	var all []topology.Opt121Route
 	for _, r := range net.Opt121Routes {
 		if r.DstSubnet.Addr().Is4() && r.Gateway.Is4() {
-			routes = packet.AppendClasslessRoute(routes, r.DstSubnet, r.Gateway)
+			all = append(all, r)
 		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	var last []byte
+	if gateway := net.DefaultGateway; gateway != nil && gateway.Is4() {
+		last = packet.AppendClasslessRoute(nil, netip.PrefixFrom(netip.IPv4Unspecified(), 0), *gateway)
+	}
+	most := s.mostMessage(request, net) - reply.OptionsEnd()
+	var routes []byte
+	for i, r := range all {
+		longer := packet.AppendClasslessRoute(routes, r.DstSubnet, r.Gateway)
+		if packet.OptionLen(len(longer)+len(last)) > most {
+			s.warn(fmt.Sprintf("port %s: %d of %d routes of subnet %s do not fit into a DHCP message of its machine and are left out, from %s on", p.id, len(all)-i, len(all), net.ID, r.DstSubnet))
+			break
+		}
+		routes = longer
 	}
 	if len(routes) > 0 {
-		if gateway != nil { // clients that know option 121 ignore option 3 (RFC 3442)
-			routes = packet.AppendClasslessRoute(routes, netip.PrefixFrom(netip.IPv4Unspecified(), 0), *gateway)
-		}
-		reply.Set(packet.OptClasslessRoutes, routes)
+		reply.Set(packet.OptClasslessRoutes, append(routes, last...))
 	}
+}
+
+// leastMessage is the size of a message, with its IP and UDP headers, that every client takes (RFC 2131 §2).
+const leastMessage = 576
+
+// mostMessage is how long a message to a client may be: what the client says that it takes, but no more than the link does.
+func (s *Simulator) mostMessage(request *packet.DHCP, net *topology.Dhcp) int {
+	const headers = 20 + 8
+	most := leastMessage
+	if v, ok := request.Option(packet.OptMaxMessageSize); ok && len(v) == 2 {
+		most = max(most, min(int(binary.BigEndian.Uint16(v)), s.world.mtu(net)))
+	}
+	return most - headers
 }
 
 // mtu is what a subnet's hosts are told: its own or the configured MTU, but no more than the underlay carries.

@@ -1,8 +1,11 @@
 package simulate
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"heddle/internal/topology"
@@ -155,11 +158,70 @@ func TestDHCPRoutesAndExtraOptions(t *testing.T) {
 	d := l.send("p1", dhcpFrame(1, packet.DHCPDiscover, nil))
 	got := offered(t, d)
 	wantOptions(t, got, map[uint8]string{
-		53: "\x02", 54: "\x00\x00\x00\x00", 51: "\x00\x01\x51\x80", 1: "\xff\xff\xff\x00", 28: "\x0a\x00\x00\xff", 26: "\x05\x14",
+		53: "\x02", 54: "\x0a\x00\x00\x02", 51: "\x00\x01\x51\x80", 1: "\xff\xff\xff\x00", 28: "\x0a\x00\x00\xff", 26: "\x05\x14",
 		3: "\x0a\x00\x00\xfd", 12: "vm-1", 121: "\x20\xa9\xfe\xa9\xfe\x0a\x00\x00\x02\x00\x0a\x00\x00\xfe", 66: "192.0.2.1", 42: "\xc0\x00\x02\x07",
 	})
 	if got.SIAddr != ip("192.0.2.9") || len(d.Warnings) != 1 {
 		t.Errorf("siaddr %v, warnings %q", got.SIAddr, d.Warnings)
+	}
+}
+
+// TestDHCPRoutesFitTheMessage: of 200 routes a machine is told as many as its message holds, and always the default route;
+// the rest is named in a warning.
+func TestDHCPRoutesFitTheMessage(t *testing.T) {
+	t.Parallel()
+	l := dhcpLab(func(d *topology.Dhcp, h *topology.DhcpHost) {
+		for i := range 200 {
+			d.Opt121Routes = append(d.Opt121Routes, topology.Opt121Route{DstSubnet: netip.MustParsePrefix(fmt.Sprintf("10.1.%d.0/24", i)), Gateway: ip("10.0.0.2")})
+		}
+	})
+	told := 0
+	for _, c := range []struct{ takes, longest int }{{0, 576 - 28}, {300, 576 - 28}, {1400, 1400 - 28}, {65535, 1500 - 28}} {
+		d := l.send("p1", dhcpFrame(1, packet.DHCPDiscover, func(m *packet.DHCP) {
+			if c.takes > 0 {
+				m.Set(packet.OptMaxMessageSize, binary.BigEndian.AppendUint16(nil, uint16(c.takes)))
+			}
+		}))
+		got := offered(t, d)
+		value, _ := got.Option(packet.OptClasslessRoutes)
+		routes, err := packet.ParseClasslessRoutes(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := len(got.Append(nil))
+		if n := len(routes); n < 2 || n <= told && c.longest > 576 || routes[n-1].Dst.Bits() != 0 || size > c.longest || size < c.longest-10 {
+			t.Errorf("client that takes %d: %d routes in a message of %d bytes, at most %d", c.takes, n, size, c.longest)
+		}
+		told = len(routes)
+		if len(d.Warnings) == 0 != (told == 201) || told < 201 && !strings.Contains(d.Warnings[0], fmt.Sprintf("%d of 200 routes", 201-told)) {
+			t.Errorf("client that takes %d: told %d routes, warned %q", c.takes, told, d.Warnings)
+		}
+	}
+}
+
+// TestDHCPServerAddress: without a server in the subnet's record the responder has the first address of the range that is
+// not the client's, in the message as in the packet.
+func TestDHCPServerAddress(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ subnet, client, want string }{
+		{"10.0.0.0/24", "10.0.0.5", "10.0.0.1"}, {"10.0.0.7/24", "10.0.0.5", "10.0.0.1"},
+		{"10.0.0.0/24", "10.0.0.1", "10.0.0.2"}, {"10.0.0.0/30", "10.0.0.1", "10.0.0.2"}, {"10.0.0.0/30", "10.0.0.2", "10.0.0.1"},
+		{"10.0.0.4/31", "10.0.0.4", "10.0.0.5"}, {"10.0.0.4/31", "10.0.0.5", "10.0.0.4"}, {"10.0.0.4/32", "10.0.0.4", "10.0.0.4"},
+	} {
+		l := dhcpLab(func(d *topology.Dhcp, h *topology.DhcpHost) {
+			d.ServerAddress, d.DefaultGateway = nil, nil
+			d.SubnetAddress, h.IPAddress = netip.MustParsePrefix(tt.subnet), ip(tt.client)
+		})
+		d := l.send("p1", dhcpFrame(1, packet.DHCPDiscover, nil))
+		got := offered(t, d)
+		id, _ := got.Addr(packet.OptServerID)
+		var f packet.Frame
+		if err := packet.Decode(d.Emit[0].Frame, &f); err != nil {
+			t.Fatal(err)
+		}
+		if id != ip(tt.want) || got.SIAddr != ip(tt.want) || f.SrcIP != ip(tt.want) {
+			t.Errorf("%s, client %s: server id %v, siaddr %v, source %v, want %s", tt.subnet, tt.client, id, got.SIAddr, f.SrcIP, tt.want)
+		}
 	}
 }
 

@@ -99,12 +99,15 @@ func (s *Simulator) conjunction(c *condition, f *packet.Frame, recalled bool) bo
 	if set&(onTpSrc|onTpDst) != 0 && !s.portsMatch(c, f, recalled) {
 		return false
 	}
+	s.read |= set & onSrcIP
 	if set&onSrcIP != 0 && c.srcIP.Contains(f.SrcIP) == c.inverts(onSrcIP) {
 		return false
 	}
+	s.read |= set & onDstIP
 	if set&onDstIP != 0 && c.dstIP.Contains(f.DstIP) == c.inverts(onDstIP) {
 		return false
 	}
+	s.read |= set
 	if set&onSrcMAC != 0 && (macBits(f.Src)&c.srcMask == c.srcMAC) == c.inverts(onSrcMAC) {
 		return false
 	}
@@ -124,7 +127,7 @@ func (s *Simulator) conjunction(c *condition, f *packet.Frame, recalled bool) bo
 }
 
 // rare are the clauses that few rules have.
-const rare = onInPort | onOutPort | onDstMAC | onTOS | onTarget | onNoVLAN | onVLAN
+const rare = onInPort | onOutPort | onDstMAC | onTOS | onTarget | onNoVLAN | onVLAN | onLinkOwn
 
 func (s *Simulator) rareMatch(c *condition, f *packet.Frame) bool {
 	set := c.set
@@ -144,6 +147,9 @@ func (s *Simulator) rareMatch(c *condition, f *packet.Frame) bool {
 		}
 	}
 	if set&onTarget != 0 && c.target.Contains(f.NDTarget) == c.inverts(onTarget) {
+		return false
+	}
+	if set&onLinkOwn != 0 && f.NDForeign {
 		return false
 	}
 	if set&onNoVLAN != 0 && f.VLANs != 0 {

@@ -37,11 +37,13 @@ type Simulator struct {
 	inPort, outPort *port // of the device that the packet is in
 	visited         []*chain
 
-	generated bool // now is an answer: it counts as return flow
-	register  bool // a tracked packet that opens or keeps up a connection
-	answered  bool // the question whether the packet is a reply has been asked
-	usedPorts bool // a decision rests on ports
-	unkeyed   bool // the decision rests on more than the headers that flows are keyed by, and the ports it touched
+	generated bool   // now is an answer: it counts as return flow
+	register  bool   // a tracked packet that opens or keeps up a connection
+	answered  bool   // the question whether the packet is a reply has been asked
+	usedPorts bool   // a decision rests on ports
+	unkeyed   bool   // the decision rests on more than the headers that flows are keyed by, and the ports it touched
+	read      clause // clauses on addresses that filters have evaluated, of the packet or, once there is one, of the answer
+	asking    bool   // CanAsk is running: every neighbour but the asker is known
 
 	recalled bool // the memory of first fragments has been asked
 	recall   recollection
@@ -49,6 +51,7 @@ type Simulator struct {
 	learn          flow.Learned
 	learnNeighbour flow.LearnedNeighbour
 	firstFrag      flow.FragKey
+	asker          flow.Asker
 }
 
 // NewSimulator makes a simulator over w.
@@ -58,6 +61,13 @@ func NewSimulator(w *World) *Simulator { return &Simulator{world: w} }
 // its next Run. While Run works nothing may be applied to the world.
 func (s *Simulator) Run(in Input) *flow.Decision {
 	s.reset(in)
+	s.walk()
+	return &s.dec
+}
+
+// walk decides what happens to the packet in s.in.
+func (s *Simulator) walk() {
+	in := &s.in
 	p := s.world.ports[in.PortID]
 	s.dec.Touched = append(s.dec.Touched, in.PortID)
 	switch {
@@ -80,7 +90,6 @@ func (s *Simulator) Run(in Input) *flow.Decision {
 		}
 	}
 	s.conclude()
-	return &s.dec
 }
 
 func (s *Simulator) reset(in Input) {
@@ -94,6 +103,7 @@ func (s *Simulator) reset(in Input) {
 	s.frame.EtherType = 0
 	s.ingress, s.inPort, s.outPort = nil, nil, nil
 	s.generated, s.register, s.answered, s.usedPorts, s.unkeyed, s.recalled = false, false, false, false, false, false
+	s.read, s.asking = 0, false
 }
 
 // conclude draws verdict and consequences from what the walk collected. Any delivery beats drops (midonet-simulation §2).
@@ -105,6 +115,12 @@ func (s *Simulator) conclude() {
 		s.remember()
 	case len(d.Emit) > 0:
 		d.Verdict = flow.Consumed
+		if d.Learn != nil {
+			d.Asker = nil
+		}
+	}
+	if d.Verdict != flow.Consumed {
+		d.Asker = nil
 	}
 	if d.Verdict == flow.ErrorDrop {
 		d.Learn, d.LearnNeighbour = nil, nil
@@ -200,8 +216,12 @@ func (s *Simulator) answer(p *port, frame []byte) {
 		s.errorDrop(p.id, "built a wrong answer: "+err.Error())
 		return
 	}
-	s.now, s.generated, s.inPort, s.outPort = &s.reply, true, nil, p
-	if s.filter(p.id, "out", p.out) {
+	s.now, s.generated, s.inPort, s.outPort, s.read = &s.reply, true, nil, p, 0
+	passes := s.filter(p.id, "out", p.out)
+	if s.read&(onSrcIP|onSrcGroup|onSrcMAC|onTarget|onTOS) != 0 {
+		s.dec.Asker = nil
+	}
+	if passes {
 		s.dec.Emit = append(s.dec.Emit, flow.Emission{PortID: p.id, Frame: frame})
 	}
 	s.now, s.generated = &s.frame, false

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -201,8 +202,15 @@ func (w *World) changeNeighbour(networkID string, ip netip.Addr, change func(*ne
 	if e == nil {
 		e = &neighbour{}
 	}
+	var before packet.MAC
+	if e.top != nil {
+		before = *e.top
+	}
 	sources := change(e)
 	was := e.settle()
+	if w.neighbourChanged != nil && ((was == nil) != (e.top == nil) || was != nil && before != *e.top) {
+		defer w.neighbourChanged(networkID, ip)
+	}
 	if e.top == nil {
 		delete(n.neighbours, ip)
 	} else if was == nil {
@@ -232,4 +240,22 @@ func (w *World) ForgetNeighbour(l topology.LearnedNeighbour) {
 		e.forget(l.HostID)
 		return len(e.learned) - known
 	})
+}
+
+// Neighbour returns the MAC address that a network's table has for ip.
+func (w *World) Neighbour(networkID string, ip netip.Addr) (packet.MAC, bool) {
+	n := w.networks[networkID]
+	if n == nil || n.neighbours[ip] == nil {
+		return packet.MAC{}, false
+	}
+	return *n.neighbours[ip].top, true
+}
+
+// NeighbourAddrs returns the addresses in a network's table, in no order.
+func (w *World) NeighbourAddrs(networkID string) []netip.Addr {
+	n := w.networks[networkID]
+	if n == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(n.neighbours))
 }

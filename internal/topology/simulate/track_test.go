@@ -120,7 +120,7 @@ func TestUntracked(t *testing.T) {
 	}
 	l := clientAndServer()
 	l.group("client", literal("icmp6", topology.Accept, topology.Condition{NwProto: ptr(packet.ProtoICMPv6)}))
-	d := l.send("p2", packet.NeighborSolicit(mac(1), mac(2), addr6(2), addr6(1), addr6(1)))
+	d := l.send("p2", packet.NeighborSolicit(mac(1), mac(2), addr6(2), addr6(3), addr6(3)))
 	expect(t, d, flow.Forward, "p1")
 	if d.Tracked || len(d.NewConns) > 0 {
 		t.Errorf("neighbour discovery is tracked: %+v", d)

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"net/netip"
 	"reflect"
 
 	"heddle/internal/topology"
@@ -10,6 +11,9 @@ import (
 type Options struct {
 	// DefaultMTU is told by DHCP for subnets without an MTU of their own, in bytes; 0 = 1500.
 	DefaultMTU int
+	// NeighbourChanged is called, if not nil, when the MAC address that a network's table has for ip has changed, come or
+	// gone, while the change is being applied: see [World.Neighbour]. It must not change the world.
+	NeighbourChanged func(networkID string, ip netip.Addr)
 }
 
 // World is the topology as a graph in memory, ready to be walked by packets. It depends on what was applied, not on
@@ -17,8 +21,9 @@ type Options struct {
 //
 // There is no lock in it. Any number of Simulators may run at the same time while nobody applies.
 type World struct {
-	defaultMTU int
-	owners     map[topology.Owner]*topology.Bundle
+	defaultMTU       int
+	neighbourChanged func(networkID string, ip netip.Addr)
+	owners           map[topology.Owner]*topology.Bundle
 
 	networks map[string]*network
 	ports    map[string]*port
@@ -39,14 +44,15 @@ func NewWorld(o Options) *World {
 		o.DefaultMTU = 1500
 	}
 	return &World{
-		defaultMTU: o.DefaultMTU,
-		owners:     map[topology.Owner]*topology.Bundle{},
-		networks:   map[string]*network{},
-		ports:      map[string]*port{},
-		chains:     map[string]*chain{},
-		groups:     map[string]*group{},
-		subnets:    map[string]*subnet{},
-		hosts:      map[string]*host{},
+		defaultMTU:       o.DefaultMTU,
+		neighbourChanged: o.NeighbourChanged,
+		owners:           map[topology.Owner]*topology.Bundle{},
+		networks:         map[string]*network{},
+		ports:            map[string]*port{},
+		chains:           map[string]*chain{},
+		groups:           map[string]*group{},
+		subnets:          map[string]*subnet{},
+		hosts:            map[string]*host{},
 	}
 }
 
