@@ -17,7 +17,6 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
-	"heddle/internal/bgp"
 	"heddle/internal/dhcp"
 	"heddle/internal/overlay"
 	"heddle/internal/policy"
@@ -25,7 +24,6 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
-	"heddle/internal/xen"
 )
 
 // agentConfig is what flags, environment and file say about a host's agents, as spelled.
@@ -34,7 +32,7 @@ type agentConfig struct {
 	overlayAsked     bool // --overlay was given
 	named            bool // --name was given
 	name, state      string
-	join             string
+	join, joinFile   string
 	joinPlain        bool
 	serverData       string
 	etcd             etcdConfig
@@ -55,14 +53,17 @@ func agentCommand() *cobra.Command {
 		Short: "Run this host's agents",
 		Long: `Makes this host part of the virtual network. The first time, join with a token from the server:
   on the server   heddle host token
-  on the host     heddle agent --join TOKEN --tunnel-ip ADDRESS
-After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
+  on the host     heddle agent --join-file FILE --tunnel-ip ADDRESS
+While the server is away the agent waits for it, as long as the token is good. After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
 With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp tells other hosts its routes, and
 --dhcp gives workloads their addresses. With --xen it is a host of a XenAPI pool, with Open vSwitch.
 When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.overlayAsked, c.named = cmd.Flags().Changed("overlay"), cmd.Flags().Changed("name")
+			if c.cleanup {
+				return c.cleanUp(cmd.OutOrStdout())
+			}
 			return c.run(cmd.Context())
 		},
 	}
@@ -72,10 +73,11 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 	}
 	f := cmd.Flags()
 	f.BoolVar(&c.overlay, "overlay", true, "run the overlay agent (default true, but false beside another role without --tunnel-ip)")
-	f.BoolVar(&c.cleanup, "cleanup", false, "take away what the agents made in this host's kernel, and end")
+	f.BoolVar(&c.cleanup, "cleanup", false, "take away all that agents made in this host's kernel, say what it was, and end; refused while an agent runs")
 	f.StringVar(&c.name, "name", hostname, "`name` of this host, as binding:host_id has it")
 	f.StringVar(&c.state, "state", "/var/lib/heddle-agent", "`directory` of this host's id, key and certificate")
-	f.StringVar(&c.join, "join", "", "one-time `token` by which this host joins")
+	f.StringVar(&c.join, "join", "", "one-time `token` by which this host joins; better given by file, where no process list shows it")
+	f.StringVar(&c.joinFile, "join-file", "", "`file` with that token, removed once this host has joined")
 	f.BoolVar(&c.joinPlain, "join-plain-http", false, "let the token travel over plain HTTP to another machine")
 	f.StringVar(&c.serverData, "server-data", "", "data `directory` of a heddle serve on this machine, instead of joining")
 	c.etcd.flags(f)
@@ -107,9 +109,6 @@ func (c *agentConfig) run(ctx context.Context) error {
 		return usagef("--name: this machine has no host name; give one")
 	}
 	c.chooseRoles()
-	if c.cleanup {
-		return c.cleanUp()
-	}
 	if len(c.roles()) == 0 {
 		return usagef("nothing to run: --overlay is off, and no other role is on")
 	}
@@ -117,7 +116,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
 	}
-	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "")); err != nil {
+	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
 		return err
 	}
 	if c.dhcp.on {
@@ -128,6 +127,11 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
+	running, err := c.announce()
+	if err != nil {
+		return err
+	}
+	defer running.Close()
 	if err := c.joinOnce(ctx, log); err != nil {
 		return err
 	}
@@ -140,11 +144,19 @@ func (c *agentConfig) run(ctx context.Context) error {
 	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
 	ctx, startOver := context.WithCancelCause(ctx)
 	defer startOver(nil)
+	tasks := []task.Task{health}
+	dir := c.state
+	if _, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
+		dir = poolState(c.state)
+	}
+	if _, err := hosts.Load(dir); err == nil {
+		tasks = append(tasks, hosts.NewRenewal(dir, log.With("part", "certificate")))
+	}
 	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{}),
 		felix: felix{environment, file}, startOver: func() { startOver(errStartOver) }}
 	waiting.tasks = []task.Task{main}
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
-	err = task.Run(ctx, health, main)
+	err = task.Run(ctx, append(tasks, main)...)
 	if err == nil && errors.Is(context.Cause(ctx), errStartOver) {
 		return startAgain()
 	}
@@ -196,53 +208,61 @@ func (c *agentConfig) others() []string {
 	return all
 }
 
-// cleanUp takes away what the agents of the chosen roles have made in this host's kernel.
-func (c *agentConfig) cleanUp() error {
-	var errs []error
-	if c.overlay {
-		errs = append(errs, overlay.Cleanup(overlay.Options{Datapath: c.name}))
-	}
-	if c.policy.on {
-		errs = append(errs, policy.Cleanup(nil))
-	}
-	if c.bgp.on {
-		errs = append(errs, bgp.Cleanup())
-	}
-	if c.dhcp.on {
-		o, err := c.dhcp.options(c.name, c.state)
-		if err == nil {
-			err = dhcp.Cleanup(o)
-		}
-		errs = append(errs, err)
-	}
-	if c.xen.on {
-		errs = append(errs, xen.Cleanup(xen.Options{OVSDB: c.xen.ovsdb}))
-	}
-	return errors.Join(errs...)
-}
-
 // waitingList lets the readiness page be built before the tasks it tells of.
 type waitingList struct{ tasks []task.Task }
 
 func (w *waitingList) names() []string { return task.Waiting(w.tasks) }
 
-// joinOnce turns a join token into credentials, unless this host has joined: a service file may keep its token.
+// joinOnce turns a join token into credentials, unless this host has joined: a service file may keep its token. The file
+// with the token goes only when the credentials are there.
 func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
-	if c.join == "" {
-		return nil
+	token, err := c.joinToken()
+	if err != nil {
+		return err
 	}
 	if _, err := hosts.Load(c.state); err == nil {
-		log.Info("this host has joined before; the token is not used (to join again, remove host.json from the state directory)", "state", c.state)
+		if token != "" {
+			log.Info("this host has joined before; the token is not used (to join again, remove host.json from the state directory)", "state", c.state)
+		}
+		return nil
+	} else if token == "" && errors.Is(err, hosts.ErrNotJoined) {
 		return nil
 	} else if !errors.Is(err, hosts.ErrNotJoined) {
 		return err
 	}
-	joined, err := hosts.Join(ctx, c.join, hosts.JoinOptions{Name: c.name, StateDir: c.state, AllowPlain: c.joinPlain})
+	joined, err := hosts.JoinRetrying(ctx, token, hosts.JoinOptions{Name: c.name, StateDir: c.state, AllowPlain: c.joinPlain}, log)
 	if err != nil {
 		return err
 	}
 	log.Info("joined", "host", joined.Name, "id", joined.HostID, "servers", joined.Servers)
+	if c.joinFile == "" {
+		return nil
+	}
+	if err := os.Remove(c.joinFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		log.Warn("cannot remove the file of the used join token", "err", err)
+	}
 	return nil
+}
+
+// joinToken is the token given, "" if there is none: the file goes once this host has joined.
+func (c *agentConfig) joinToken() (string, error) {
+	if c.joinFile == "" {
+		return c.join, nil
+	}
+	if c.join != "" {
+		return "", usagef("--join and --join-file: give one of them")
+	}
+	raw, err := os.ReadFile(c.joinFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", usagef("--join-file: %w", err)
+	}
+	token := strings.TrimSpace(string(raw))
+	if token == "" {
+		return "", usagef("--join-file %s: the file is empty: put a token of `heddle host token` into it", c.joinFile)
+	}
+	return token, nil
 }
 
 // access finds this host's id and the way to the store: what is given on the command line, else what joining gave.
@@ -307,7 +327,7 @@ func (c *agentConfig) ownID() (string, error) {
 	return id, api.WriteFile(file, []byte(id+"\n"))
 }
 
-// agentTask opens the store, however long that takes, and runs the agents over it.
+// agentTask runs the agents over a store that is opened beside.
 type agentTask struct {
 	config   *agentConfig
 	id       string
@@ -320,6 +340,7 @@ type agentTask struct {
 	// startOver ends all agents of this process, for others in their place.
 	startOver func()
 	parts     atomic.Pointer[abreast] // once the store is open
+	following []task.Task             // tasks beside the agents, over the same store
 }
 
 // String names the agents that are not ready, with what they wait for if they tell; else it is "agent".
@@ -334,40 +355,47 @@ func (t *agentTask) String() string {
 
 func (t *agentTask) Ready() <-chan struct{} { return t.ready }
 
-// Run works until ctx ends. A store that is away at the start is waited for: what an earlier agent left in the kernel
-// forwards meanwhile.
+// Run works until ctx ends. While the store is away at the start, agents work with what they kept of it on disk.
 func (t *agentTask) Run(ctx context.Context) error {
-	st, err := openPatiently(ctx, t.log, t.open)
-	if err != nil || st == nil {
-		return err
-	}
-	defer st.Close()
-	if err := schema.Check(ctx, st); err != nil {
-		return err
-	}
-	if t.config.serverData != "" && !t.config.overlay {
-		if err := registerHost(ctx, st, t.id, t.config.name); errors.Is(err, errOtherHost) {
-			t.log.Warn("cannot register this host; `heddle host list` shows the other, `heddle host remove` removes it", "err", err)
-		} else if err != nil {
-			return err
-		}
-	}
-	agents, err := t.agents(st)
+	opening := newOpener(t.open, t.log)
+	opening.then = t.enter
+	defer opening.store.Close()
+	agents, err := t.agents(opening.store)
 	if err != nil {
 		return err
 	}
 	parts := newAbreast(agents...)
 	t.parts.Store(parts)
-	return task.Run(ctx, newLookout(st, t.log, t.metrics), readyThen{parts, t.ready})
+	return task.Run(ctx, append(t.following, opening, newLookout(opening.store, t.log, t.metrics), readyThen{parts, t.ready})...)
 }
 
+// enter checks that the store is one of Heddle's, and has it know this host.
+func (t *agentTask) enter(ctx context.Context, st *store.Etcd) error {
+	if err := schema.Check(ctx, st); err != nil {
+		return err
+	}
+	if t.config.serverData == "" || t.config.overlay {
+		return nil
+	}
+	err := registerHost(ctx, st, t.id, t.config.name)
+	if errors.Is(err, errOtherHost) {
+		t.log.Warn("cannot register this host; `heddle host list` shows the other, `heddle host remove` removes it", "err", err)
+		return nil
+	}
+	return err
+}
+
+// snapshots is the directory in which the agents keep what they read of the store.
+func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapshots") }
+
 // agents builds the agents of the chosen roles.
-func (t *agentTask) agents(st *store.Etcd) ([]task.Task, error) {
+func (t *agentTask) agents(st store.Store) ([]task.Task, error) {
 	var all []task.Task
 	if t.config.overlay {
 		a := overlay.New(overlay.Options{
 			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st,
-			Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"), Roles: t.config.roles(),
+			StateDir: t.config.state, Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"), Roles: t.config.roles(),
+			Snapshots: t.config.snapshots(),
 		})
 		t.metrics.Register(a.Metrics)
 		all = append(all, a)

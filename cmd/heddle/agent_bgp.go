@@ -38,10 +38,10 @@ func (c *bgpConfig) check() error {
 }
 
 // agent builds the BGP agent, once check has passed.
-func (c *bgpConfig) agent(t *agentTask, st *store.Etcd) *bgp.Agent {
+func (c *bgpConfig) agent(t *agentTask, st store.Store) *bgp.Agent {
 	id, _ := netip.ParseAddr(c.routerID) // the zero Addr for none
 	a := bgp.New(bgp.Options{Host: t.config.name, Store: st, RouterID: id, Port: c.port, HoldTime: c.holdTime, RestartTime: c.restartTime,
-		Log: t.log.With("part", "bgp")})
+		Snapshots: t.config.snapshots(), Log: t.log.With("part", "bgp")})
 	t.metrics.Register(a.Metrics)
 	return a
 }

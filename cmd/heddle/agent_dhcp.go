@@ -64,9 +64,9 @@ func (c *dhcpConfig) check(host, state string) error {
 }
 
 // agent builds the DHCP agent, once check has passed.
-func (c *dhcpConfig) agent(t *agentTask, st *store.Etcd) *dhcp.Agent {
+func (c *dhcpConfig) agent(t *agentTask, st store.Store) *dhcp.Agent {
 	o, _ := c.options(t.config.name, t.config.state) // check has seen it
-	o.Store, o.Log = st, t.log.With("part", "dhcp")
+	o.Store, o.Snapshots, o.Log = st, t.config.snapshots(), t.log.With("part", "dhcp")
 	a := dhcp.New(o)
 	t.metrics.Register(a.Metrics)
 	return a
@@ -179,7 +179,7 @@ func withRights(err error) error {
 	return err
 }
 
-// dhcpTask opens the store, however long that takes, and runs the DHCP agent over it.
+// dhcpTask runs the DHCP agent over a store that is opened beside.
 type dhcpTask struct {
 	options dhcp.Options
 	open    func(context.Context) (*store.Etcd, error)
@@ -192,16 +192,13 @@ func (t *dhcpTask) Ready() <-chan struct{} { return t.ready }
 
 // Run works until ctx ends.
 func (t *dhcpTask) Run(ctx context.Context) error {
-	st, err := openPatiently(ctx, t.options.Log, t.open)
-	if err != nil || st == nil {
-		return err
-	}
-	defer st.Close()
+	opening := newOpener(t.open, t.options.Log)
+	defer opening.store.Close()
 	o := t.options
-	o.Store = st
+	o.Store, o.Snapshots = opening.store, filepath.Join(o.Plan.Dir, "snapshots")
 	a := dhcp.New(o)
 	t.metrics.Register(a.Metrics)
-	return task.Run(ctx, newLookout(st, o.Log, t.metrics), readyThen{a, t.ready})
+	return task.Run(ctx, opening, newLookout(o.Store, o.Log, t.metrics), readyThen{a, t.ready})
 }
 
 // probeDnsmasq says whether the DHCP agent's program is there.

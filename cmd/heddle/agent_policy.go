@@ -49,9 +49,9 @@ func (c *policyConfig) settings() (environment, file map[string]string, err erro
 }
 
 // agent builds the policy agent. Calico's tree knows the host by its name, the virtual topology by its id.
-func (c *policyConfig) agent(t *agentTask, st *store.Etcd) *policy.Agent {
+func (c *policyConfig) agent(t *agentTask, st store.Store) *policy.Agent {
 	a := policy.New(policy.Options{Host: t.config.name, HostID: t.id, Store: st, Environment: t.felix.environment, File: t.felix.file,
-		Log: t.log.With("part", "policy")})
+		Snapshots: t.config.snapshots(), Log: t.log.With("part", "policy")})
 	t.metrics.Register(a.Metrics)
 	return a
 }

@@ -52,13 +52,13 @@ func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
 	if err != nil {
 		return o, usagef("--xen-ovsdb-listen %q: want an IP address of this host", c.listen)
 	}
-	joined, err := joinedPool(state)
+	joined, dir, err := joinedPool(state)
 	if errors.Is(err, hosts.ErrNotJoined) {
 		return o, usagef("--xen-ovsdb-listen: a host has a certificate once it has joined: run `heddle host token` on the server and give its token with --join")
 	} else if err != nil {
 		return o, err
 	}
-	o.Listen = &xen.Listen{Address: address, Certificate: joined.CertFile, Key: joined.KeyFile, CA: joined.CAFile}
+	o.Listen = &xen.Listen{Address: address, Certificate: joined.CertFile, Key: joined.KeyFile, CA: filepath.Join(dir, controllersFile)}
 	for _, file := range []*string{&o.Listen.Certificate, &o.Listen.Key, &o.Listen.CA} {
 		if *file, err = filepath.Abs(*file); err != nil {
 			return o, err
@@ -67,13 +67,15 @@ func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
 	return o, nil
 }
 
-// joinedPool are the credentials of the pool that the host is in: the one it was told to join, else the first.
-func joinedPool(state string) (hosts.Credentials, error) {
-	joined, err := hosts.Load(poolState(state))
-	if errors.Is(err, hosts.ErrNotJoined) {
-		return hosts.Load(state)
+// joinedPool returns the credentials of the pool that the host is in, and their directory: the one it was told to join, else
+// the first.
+func joinedPool(state string) (joined hosts.Credentials, dir string, err error) {
+	dir = poolState(state)
+	if joined, err = hosts.Load(dir); errors.Is(err, hosts.ErrNotJoined) {
+		dir = state
+		joined, err = hosts.Load(dir)
 	}
-	return joined, err
+	return joined, dir, err
 }
 
 // check reads what can be wrong without the store. A host may only just be about to join, with a token.
@@ -96,13 +98,16 @@ func (c *xenConfig) check(name, state string, joins bool) error {
 }
 
 // agent builds the agent of a pool's host.
-func (c *xenConfig) agent(t *agentTask, st *store.Etcd) (*xen.Agent, error) {
+func (c *xenConfig) agent(t *agentTask, st store.Store) (*xen.Agent, error) {
 	o, err := c.options(t.id, t.config.name, t.config.state)
 	if err != nil {
 		return nil, err
 	}
-	o.Store, o.Log, o.Move = st, t.log.With("part", "xen"), t.move
+	o.Store, o.Snapshots, o.Log, o.Move = st, t.config.snapshots(), t.log.With("part", "xen"), t.move
 	a := xen.New(o)
+	if o.Listen != nil {
+		t.following = append(t.following, newControllersCA(st, o.Listen.CA, t.log.With("part", "certificate"), a.Relisten))
+	}
 	t.metrics.Register(a.Metrics)
 	return a, nil
 }

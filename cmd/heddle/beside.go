@@ -4,16 +4,34 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"heddle/internal/store"
+)
+
+const (
+	// startingUp is how long the store of another server may take to answer: the server has its lock, and does not listen
+	// yet or any more.
+	startingUp = 30 * time.Second
+	// besideRetry is the pause between attempts meanwhile.
+	besideRetry = 200 * time.Millisecond
 )
 
 // openBeside opens the store, or where another server has it open in dataDir, connects to that; own says that it is this
 // process that has it. The store is nil when ctx ended before.
 func openBeside(ctx context.Context, dataDir string, log *slog.Logger, open func() (*store.Etcd, error)) (st *store.Etcd, own bool, err error) {
-	if st, err = open(); !errors.Is(err, store.ErrInUse) {
-		return st, true, err
+	for began := time.Now(); ; {
+		if st, err = open(); !errors.Is(err, store.ErrInUse) {
+			return st, true, err
+		}
+		st, err = store.OpenRunning(ctx, dataDir, log.With("part", "store"))
+		if !errors.Is(err, store.ErrUnavailable) || time.Since(began) > startingUp {
+			return st, false, storeError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false, nil
+		case <-time.After(besideRetry):
+		}
 	}
-	st, err = store.OpenRunning(ctx, dataDir, log.With("part", "store"))
-	return st, false, storeError(err)
 }

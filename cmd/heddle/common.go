@@ -131,5 +131,8 @@ func storeError(err error) error {
 	if err == nil {
 		return nil
 	}
+	if moved := new(store.MovedError); errors.As(err, &moved) {
+		return usageError{err} // trying again does not help
+	}
 	return fmt.Errorf("store: %w", err)
 }

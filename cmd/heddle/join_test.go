@@ -5,9 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +111,7 @@ func (s *site) waitGone(t *testing.T, h *host) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		left = slices.DeleteFunc(left, func(kv store.KV) bool { return strings.HasSuffix(kv.Key, "/tunnel-keys") }) // under no lease
 		if len(left) == 0 {
 			break
 		}
@@ -150,7 +153,7 @@ func TestJoin(t *testing.T) {
 	limits(t, s, h1)
 
 	agent.waitLog(t, "to join again, remove host.json")
-	distrust(t, h1)
+	distrust(t, h1, h2.ns)
 
 	succeed(t, s.ctl, "host", "remove", h1.name, "--data", s.data)
 	if err := read(t, s, h1, "/heddle/topology/"); !errors.Is(err, store.ErrDenied) {
@@ -164,7 +167,7 @@ func TestJoin(t *testing.T) {
 }
 
 // distrust runs the host's agent with another authority: it does not speak to a store that this one has not signed.
-func distrust(t *testing.T, h *host) {
+func distrust(t *testing.T, h *host, elsewhere *nettest.Namespace) {
 	t.Helper()
 	other, _, _ := certify(t)
 	raw, err := os.ReadFile(other)
@@ -177,7 +180,8 @@ func distrust(t *testing.T, h *host) {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(twin.state, "ca.crt"), string(raw))
-	agent := launch(t, h.ns, twin.agent("--metrics", "127.0.0.1:9700")...)
+	// An agent without the overlay: what that keeps in the kernel goes by the host's name.
+	agent := launch(t, elsewhere, "agent", "--policy", "--name", twin.name, "--state", twin.state)
 	agent.waitLog(t, "certificate signed by unknown authority")
 	agent.stop(t)
 }
@@ -286,6 +290,10 @@ func TestAgentKilled(t *testing.T) {
 	s.serve(t)
 	h := s.addHost(t, "h1", "192.0.2.11")
 	agent := start(t, h.ns, h.agent("--join", s.token(t, h.name))...)
+	refuse(t, h.ns, 1, fmt.Sprintf("an agent runs here, process %d", agent.cmd.Process.Pid), "agent", "--cleanup", "--name", h.name)
+	if _, err := os.Stat(h.pins()); err != nil {
+		t.Errorf("a refused cleanup: %v", err)
+	}
 	agent.kill()
 	if _, up := s.alive(t, h); !up {
 		t.Error("a host counts as down before its lease has ended: a restarted agent would be missed")
@@ -293,7 +301,13 @@ func TestAgentKilled(t *testing.T) {
 	if _, err := os.Stat(h.pins()); err != nil {
 		t.Errorf("what forwards went with the agent: %v", err)
 	}
-	succeed(t, h.ns, "agent", "--cleanup", "--name", h.name)
+	// Without the configuration: the state directory says what the agent was called.
+	if out := succeed(t, h.ns, "agent", "--cleanup", "--state", h.state); !strings.Contains(out, "removed programs, maps and flows in "+h.pins()+"\n") {
+		t.Errorf("--cleanup says %q", out)
+	}
+	if out := succeed(t, h.ns, "agent", "--cleanup", "--state", h.state); !strings.Contains(out, "nothing of an agent found") {
+		t.Errorf("a second --cleanup says %q", out)
+	}
 	if _, err := os.Stat(h.pins()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s after --cleanup: %v", h.pins(), err)
 	}
@@ -304,4 +318,45 @@ func TestAgentKilled(t *testing.T) {
 	if listed, up := s.alive(t, h); !listed || up {
 		t.Errorf("listed: %t, up: %t; want a host that is down", listed, up)
 	}
+}
+
+// TestJoinBeforeTheServer: a host that boots before its server joins when that is there. The token stays until then.
+func TestJoinBeforeTheServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	file := filepath.Join(t.TempDir(), "join-token")
+	writeFile(t, file, s.token(t)+"\n")
+	server.stop(t)
+	agent := launch(t, h.ns, h.agent("--join-file", file)...)
+	agent.waitLog(t, "cannot join yet")
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the token of a host that has not joined: %v", err)
+	}
+	s.serve(t)
+	agent.waitReady(t)
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the token of a host that has joined: %v", err)
+	}
+	agent.stop(t)
+	start(t, h.ns, h.agent("--join-file", file)...) // as a service file would have it
+}
+
+// TestCertificatesAreRenewed: hosts' certificates end soon and are renewed while agents work. A removed host gets none.
+func TestCertificatesAreRenewed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t, "--host-certificate-life", "20s")
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := start(t, h.ns, h.agent("--join", s.token(t))...)
+	agent.waitLog(t, "renewed the certificate of this host")
+	if err := read(t, s, h, "/heddle/topology/"); err != nil {
+		t.Errorf("with the renewed certificate: %v", err)
+	}
+	if _, up := s.alive(t, h); !up {
+		t.Error("the host is not up after the renewal")
+	}
+	succeed(t, s.ctl, "host", "remove", h.name, "--data", s.data)
+	agent.waitLog(t, "was removed or never joined")
 }

@@ -88,7 +88,8 @@ func (w *loader) try(ctx context.Context, call func(*client) error) bool {
 		return true
 	case ctx.Err() != nil:
 	case errors.As(err, &refused):
-		if refused.status != http.StatusServiceUnavailable {
+		// 503 was not done; of 504 that is unknown.
+		if refused.status != http.StatusServiceUnavailable && refused.status != http.StatusGatewayTimeout {
 			w.t.Errorf("refused: %v", err)
 		}
 	default: // the server is gone

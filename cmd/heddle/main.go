@@ -114,6 +114,6 @@ func newRoot() *cobra.Command {
 		Run: probeRules,
 	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}}, xenChecks()...)...))
+	}, spaceCheck()}, xenChecks()...)...))
 	return root
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"heddle/internal/nettest"
@@ -89,7 +91,7 @@ func (want tenant) check(t *testing.T, ns *nettest.Namespace, oldToken string) {
 }
 
 // The embedded store moves into a cluster: objects, users and tokens are the same after. It is refused while a server
-// has the store, and into a cluster that is not empty.
+// has the store, and into a cluster that is in use. The old store is out of date then: nothing serves it or backs it up.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	ns := nettest.ForTest(t).MustNamespace(t, "move")
@@ -104,12 +106,33 @@ func TestMove(t *testing.T) {
 	refuse(t, ns, 1, "stop heddle serve first", move...)
 	server.stop(t)
 	refuse(t, ns, 1, "holds no store", append([]string{"move", "--data", t.TempDir()}, flags(etcd)...)...)
+	refuse(t, ns, 1, "was not moved", "move", "--undo", "--data", data)
 	succeed(t, ns, move...)
-	refuse(t, ns, 1, "the target is not empty", move...)
 
-	start(t, ns, serveAt("127.0.0.1", t.TempDir(), flags(etcd)...)...)
+	// Who goes on with the old store is told where the new one is.
+	file := filepath.Join(t.TempDir(), "backup")
+	where := "to the etcd cluster at " + strings.Join(etcd.Endpoints, ",")
+	refuse(t, ns, 2, where, serveAt("127.0.0.1", data)...)
+	refuse(t, ns, 1, where, "backup", file, "--data", data)
+	refuse(t, ns, 1, where, move...)
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the refused backup left a file: %v", err)
+	}
+
+	server = start(t, ns, serveAt("127.0.0.1", t.TempDir(), flags(etcd)...)...)
 	ann.check(t, ns, admin.token)
 	verify(t, openCluster(t, etcd))
+
+	// The cluster is in use now, as the refusal says; the old store is the way back.
+	admin.mustCreate(t, "network", map[string]any{"name": "new"})
+	server.stop(t)
+	succeed(t, ns, "move", "--undo", "--data", data)
+	text, code := output(t, ns, move...)
+	if !regexp.MustCompile(`it holds \d+ keys of Heddle below /heddle/ and \d+ of Calico below /calico/, .*; its objects last changed on 20`).MatchString(text) || code != 1 || strings.Contains(text, "etcdctl del") {
+		t.Errorf("move into a cluster that is in use: exit code %d:\n%s", code, text)
+	}
+	start(t, ns, serveAt("127.0.0.1", data)...)
+	ann.check(t, ns, admin.token)
 }
 
 // A backup taken while the server runs, and one taken while it does not, both restore to what there was.

@@ -40,11 +40,13 @@ type serveConfig struct {
 	identity, operator, metrics string // listen addresses
 	agents                      string // of the embedded store for agents of other hosts; "" = none
 	etcdListen                  string // of the embedded store for programs of this machine; "" = its socket only
+	storeQuotaMiB               int64
 	publicHost                  string
 	tlsCert, tlsKey, tlsCA      string
 	allowPlain, behindProxy     bool
 
-	hostsCACert, hostsCAKey string // with a cluster: the authority by which it knows hosts
+	certificateLife         time.Duration // of hosts
+	hostsCACert, hostsCAKey string        // with a cluster: the authority by which it knows hosts
 	adminPassword           string
 	keystone                keystoneConfig
 
@@ -104,8 +106,10 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API: hosts, traces, backup")
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, with TLS and a certificate for each host, such as 192.0.2.1:2379;\nthe operators' API then has a certificate of the same authority, unless --tls-cert is given")
 	f.StringVar(&c.etcdListen, "etcd-listen", "", "loopback `address` at which programs of this machine use the embedded store as plain etcd, such as 127.0.0.1:2379:\nwhoever can connect there can do everything")
+	f.Int64Var(&c.storeQuotaMiB, "store-quota", 8192, "size of the embedded store's database at which it is full, in `MiB`; the last eighth is kept for deletions and log-ins")
 	f.StringVar(&c.hostsCACert, "hosts-ca-cert", "", "with --etcd-endpoints: PEM `file` of the authority whose client certificates the cluster accepts; hosts that join get one")
 	f.StringVar(&c.hostsCAKey, "hosts-ca-key", "", "PEM `file` with its key")
+	f.DurationVar(&c.certificateLife, "host-certificate-life", hosts.DefaultCertificateLife, "how long the certificate of a host is good; its agent renews it at half of that")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9697", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients reach this server; default: the listen address, or how each client came")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "PEM `file` with the certificate of the APIs and the chain to its authority")
@@ -138,6 +142,12 @@ func (c *serveConfig) run(ctx context.Context) error {
 	}
 	if err := c.checkTLS(); err != nil {
 		return err
+	}
+	if c.storeQuotaMiB < 64 {
+		return usagef("--store-quota %d: want at least 64 MiB", c.storeQuotaMiB)
+	}
+	if c.certificateLife <= 0 {
+		return usagef("--host-certificate-life %v: want a time above 0", c.certificateLife)
 	}
 	if err := os.MkdirAll(c.data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
@@ -173,6 +183,7 @@ func (c *serveConfig) newServer(ctx context.Context, st *store.Etcd, log *slog.L
 		Listen: c.metrics, Metrics: s.metrics, Waiting: s.waiting,
 	}), newLookout(st, log, s.metrics), s.replica)
 	s.metrics.Register(s.figures)
+	s.addSpace()
 	return s, nil
 }
 
@@ -220,7 +231,9 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err er
 		return usageError{err}
 	}
 	s.tasks = append(s.tasks, newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.statuses,
-		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")))
+		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
+		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
+		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
 	return nil
 }
 
@@ -230,7 +243,7 @@ func (s *server) addDoors() error {
 		return err
 	}
 	if s.control != nil {
-		if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), 64<<20); err != nil {
+		if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), neutronv2.MaxBody, neutronv2.Refuse); err != nil {
 			return err
 		}
 	}
@@ -273,7 +286,7 @@ func (s *server) figures() []telemetry.Value {
 		objects("port", schema.Ports.Count(r)),
 		objects("security_group", schema.SecurityGroups.Count(r)),
 		objects("host", schema.Hosts.Count(r)),
-		objects("host_alive", schema.HostStates.Count(r)),
+		objects("host_alive", schema.AliveHosts(r)),
 		objects("port_active", schema.PortStates.Count(r)),
 	}
 }
@@ -303,7 +316,7 @@ func (s *server) addIdentity() (err error) {
 	}
 	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: ca}
 	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
-	return s.addServer("identity", c.identity, patiently(service.Handler()), 1<<20)
+	return s.addServer("identity", c.identity, patiently(service.Handler()), 0, nil)
 }
 
 // requestPatience is how long a request of an API may take. Away from its store a server answers 503 then.
@@ -331,7 +344,7 @@ func (s *server) addOperator() error {
 	open, guarded := http.NewServeMux(), http.NewServeMux()
 	console.Register(guarded, console.Options{DB: s.db, Log: s.log.With("part", "console")})
 	o := hosts.Options{
-		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(),
+		DB: s.db, Admission: s.store, StorePort: portOf(c.agents), Endpoints: c.etcd.urls(), CertificateLife: c.certificateLife,
 		Pin: func() string { return srv.Fingerprint() }, Log: s.log.With("part", "hosts"),
 	}
 	if e := c.operatorEndpoint(); e.URL != "" {
@@ -341,12 +354,18 @@ func (s *server) addOperator() error {
 	if o.CA, err = c.storeCA(s.store.Authority()); err != nil {
 		return err
 	}
+	if a := s.store.Authority(); a != nil {
+		o.HostsCA = a.PEM()
+	}
 	s.hosts = o
+	if len(o.CA) > 0 {
+		s.tasks = append(s.tasks, hosts.NewUpkeep(o))
+	}
 	hosts.Register(open, guarded, o)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
 	srv, err = api.NewServer(api.Options{
-		Name: "operator", Listen: c.operator, Handler: patiently(open), Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
+		Name: "operator", Listen: c.operator, Handler: withReserve(patiently(open)), Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
 		AllowPlain: c.allowPlain, Proxy: c.behindProxy, Observe: s.metrics.Request,
 	})
 	if err != nil {
@@ -356,11 +375,11 @@ func (s *server) addOperator() error {
 	return nil
 }
 
-func (s *server) addServer(name, listen string, h http.Handler, maxBody int64) error {
+func (s *server) addServer(name, listen string, h http.Handler, maxBody int64, refuse func(http.ResponseWriter, *http.Request, *api.Error)) error {
 	c := s.config
 	srv, err := api.NewServer(api.Options{
-		Name: name, Listen: listen, Handler: h, Log: s.log.With("part", name), CertFile: c.tlsCert, KeyFile: c.tlsKey,
-		AllowPlain: c.allowPlain, Proxy: c.behindProxy, MaxBody: maxBody, Observe: s.metrics.Request,
+		Name: name, Listen: listen, Handler: withReserve(h), Log: s.log.With("part", name), CertFile: c.tlsCert, KeyFile: c.tlsKey,
+		AllowPlain: c.allowPlain, Proxy: c.behindProxy, MaxBody: maxBody, Refuse: refuse, Observe: s.metrics.Request,
 	})
 	if err != nil {
 		return usagef("--%s-listen: %w", name, err)
@@ -371,7 +390,7 @@ func (s *server) addServer(name, listen string, h http.Handler, maxBody int64) e
 
 // openStore opens the cluster, or the embedded store, for agents of other hosts too where that is asked for.
 func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*store.Etcd, error) {
-	embedded := &store.Embedded{DataDir: c.data, Agents: c.agents, Listen: c.etcdListen}
+	embedded := &store.Embedded{DataDir: c.data, Agents: c.agents, Listen: c.etcdListen, Quota: c.storeQuotaMiB << 20, Reserve: true}
 	if c.publicHost != "" {
 		embedded.Names = []string{c.publicHost}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -36,11 +37,13 @@ func tunnelCommand() *cobra.Command {
 		Use:   "tunnel-controller",
 		Short: "Join the networks of a XenAPI pool across its hosts by tunnels",
 		Long: `Follows a pool by its XenAPI and makes the tunnels between its hosts' bridges in their Open vSwitch databases: for Heddle's own
-pools as for those of XCP-ng and XenServer. Several may run over one store; one of them leads.
+pools as for those of XCP-ng and XenServer. Several may run over one store; one of them leads, and when it ends another does.
+On one machine give each a --metrics address of its own.
 What it has decided it keeps in its store: that of the heddle xapi or heddle serve that has --data open on this machine, the cluster
-named by --etcd-endpoints, or else one of its own under --data. When it ends, traffic goes on.
-Hosts' databases that are reached by ssl: know it by the certificate in --ovsdb-cert; on the machine of a Heddle pool's own
-store one of its authority is made.`,
+named by --etcd-endpoints, or else one of its own under --data, which the next controller opens when this one ends. When it
+ends, traffic goes on.
+Hosts' databases that are reached by ssl: know it by the certificate in --ovsdb-cert; over the store of a Heddle pool it makes
+itself one, of the authority of controllers that the pool's hosts trust.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
@@ -51,7 +54,7 @@ store one of its authority is made.`,
 	f := cmd.Flags()
 	f.StringVar(&c.data, "data", cli.DefaultDataDir, "`directory` of the embedded store")
 	c.etcd.flags(f)
-	f.StringVar(&c.xapi, "xapi", "http://127.0.0.1:8080", "`URL` of any host of the pool")
+	f.StringVar(&c.xapi, "xapi", "http://127.0.0.1:8080", "`URL` of any host of the pool, or those of several with commas between, of which the first that answers is used")
 	f.StringVar(&c.user, "user", "root", "account; its role must be tunnel-controller or pool-admin")
 	f.StringVar(&c.passwordFile, "password-file", "", "`file` whose first line is its password")
 	f.StringVar(&c.ca, "ca", "", "PEM `file` with the authorities of the pool's certificates; default: those this machine knows")
@@ -82,29 +85,68 @@ func (c *tunnelConfig) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.data, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if err := c.secure(&o); err != nil {
+	issued, err := c.secure(&o)
+	if err != nil {
 		return err
 	}
 	if _, err := tunnel.New(o); err != nil { // what is wrong is said before the store is waited for
 		return usageError{err}
 	}
-	st, _, err := openBeside(ctx, c.data, log, func() (*store.Etcd, error) {
+	for {
+		inherited, err := c.control(ctx, o, issued, log)
+		if !inherited || ctx.Err() != nil {
+			return err
+		}
+		log.Info("the controller that had the store open has ended; opening the store", "data", c.data)
+	}
+}
+
+// control opens the store and runs the controller over it; issued says that the store makes its certificate. inherited says that it ended because the controller ended in
+// which the store was open: now another has to open it.
+func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued bool, log *slog.Logger) (inherited bool, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	st, own, err := openBeside(ctx, c.data, log, func() (*store.Etcd, error) {
 		return c.etcd.open(ctx, &store.Embedded{DataDir: c.data}, nil, log)
 	})
 	if err != nil || st == nil {
-		return err
+		return false, err
 	}
 	defer st.Close()
+	if issued {
+		if err := c.secureBy(ctx, st, &o); err != nil {
+			return false, err
+		}
+	}
+	var tasks []task.Task
+	switch {
+	case len(c.etcd.endpoints) > 0:
+	case own:
+		if err := holdStore(c.data); err != nil {
+			return false, fmt.Errorf("say that the store is open: %w", err)
+		}
+	default:
+		h, err := heirOf(c.data, func() { inherited = true; stop() })
+		if err != nil {
+			return false, err
+		}
+		if h != nil {
+			defer h.close()
+			tasks = append(tasks, h)
+		}
+	}
 	o.Store = st
 	controller, err := tunnel.New(o)
 	if err != nil {
-		return usageError{err}
+		return false, usageError{err}
 	}
 	metrics := telemetry.NewMetrics(version)
 	metrics.Register(controller.Metrics)
 	waiting := &waitingList{tasks: []task.Task{controller}}
-	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user)
-	return task.Run(ctx, telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names}), newLookout(st, log, metrics), controller)
+	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user, "own store", own)
+	tasks = append(tasks, telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names}), newLookout(st, log, metrics), controller)
+	err = task.Run(ctx, tasks...)
+	return inherited, err
 }
 
 // pool is how to reach the pool.
@@ -121,48 +163,68 @@ func (c *tunnelConfig) pool() (o xenapi.Options, err error) {
 	return o, nil
 }
 
-// secure says how the controller and hosts' databases know each other, where these are reached by ssl. A database of the
-// pool whose authority we have is that of the host which its certificate names. Of others the certificate need only follow
-// from the authorities given: what names XCP-ng's hosts have in theirs nobody can tell.
-func (c *tunnelConfig) secure(o *tunnel.Options) error {
+// secure says how the controller and hosts' databases know each other, where these are reached by ssl with certificates that
+// were given. Of such databases the certificate need only follow from the authorities given: what names XCP-ng's hosts have
+// in theirs nobody can tell. issued says that none were given: then the store makes one, see secureBy.
+func (c *tunnelConfig) secure(o *tunnel.Options) (issued bool, err error) {
 	if c.ovsdb != "" && !strings.HasPrefix(c.ovsdb, "ssl:") {
-		return nil
+		return false, nil
 	}
 	if (c.ovsdbCert == "") != (c.ovsdbKey == "") || (c.ovsdbCert == "") != (c.ovsdbCA == "") {
-		return usagef("--ovsdb-cert, --ovsdb-key and --ovsdb-ca go together")
+		return false, usagef("--ovsdb-cert, --ovsdb-key and --ovsdb-ca go together")
 	}
-	cert, key, ca, own := c.ovsdbCert, c.ovsdbKey, c.ovsdbCA, c.ovsdbCert == ""
-	if own {
-		if _, err := os.Stat(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) {
-			return usagef("hosts' databases are reached by ssl, and %s holds no authority: give --ovsdb-cert, --ovsdb-key and --ovsdb-ca, or run beside the server that hosts have joined", c.data)
+	if c.ovsdbCert == "" {
+		if _, err := os.Stat(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) && len(c.etcd.endpoints) == 0 {
+			return false, c.noAuthority()
 		}
-		var err error
-		if cert, key, err = store.KeepClientCertificate(c.data, "tunnel-controller"); err != nil {
-			return fmt.Errorf("certificate for hosts' databases: %w", err)
-		}
-		ca = store.AuthorityFile(c.data)
+		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		return true, nil
 	}
-	roots, err := xenapi.Authorities(ca)
+	roots, err := xenapi.Authorities(c.ovsdbCA)
 	if err != nil {
-		return usagef("--ovsdb-ca: %w", err)
+		return false, usagef("--ovsdb-ca: %w", err)
 	}
-	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		return usagef("--ovsdb-cert, --ovsdb-key: %w", err)
+	if _, err := tls.LoadX509KeyPair(c.ovsdbCert, c.ovsdbKey); err != nil {
+		return false, usagef("--ovsdb-cert, --ovsdb-key: %w", err)
 	}
 	o.TLS = &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		RootCAs:    roots.RootCAs,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // it may have been renewed
-			pair, err := tls.LoadX509KeyPair(cert, key)
+			pair, err := tls.LoadX509KeyPair(c.ovsdbCert, c.ovsdbKey)
 			return &pair, err
 		},
+		InsecureSkipVerify: true, // in favour of VerifyConnection, which asks for no name
+		VerifyConnection:   func(cs tls.ConnectionState) error { return follows(cs.PeerCertificates, roots.RootCAs) },
 	}
-	if own {
-		o.ServerName = store.CertificateName
-		return nil
+	return false, nil
+}
+
+func (c *tunnelConfig) noAuthority() error {
+	return usagef("hosts' databases are reached by ssl, and %s holds no authority: give --ovsdb-cert, --ovsdb-key and --ovsdb-ca, or run over the store of the server that hosts have joined", c.data)
+}
+
+// secureBy has the store make the controller's certificate, of the authority that the hosts of its pool trust for
+// controllers. A host's database is known by the name that the host's certificate has.
+func (c *tunnelConfig) secureBy(ctx context.Context, st *store.Etcd, o *tunnel.Options) error {
+	hosts, err := st.HostsAuthority(ctx)
+	if errors.Is(err, store.ErrNotFound) {
+		if hosts, err = os.ReadFile(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) {
+			return c.noAuthority()
+		}
 	}
-	o.TLS.InsecureSkipVerify = true // in favour of VerifyConnection, which asks for no name
-	o.TLS.VerifyConnection = func(cs tls.ConnectionState) error { return follows(cs.PeerCertificates, roots.RootCAs) }
+	if err != nil {
+		return fmt.Errorf("authority of hosts: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(hosts) {
+		return errors.New("authority of hosts: no certificate in PEM found")
+	}
+	certificate, err := st.NewController(ctx, "tunnel-controller")
+	if err != nil {
+		return fmt.Errorf("certificate for hosts' databases: %w", err)
+	}
+	o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: certificate.Certificate}
+	o.ServerName = store.CertificateName
 	return nil
 }
 

@@ -6,7 +6,11 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,5 +48,24 @@ func TestFollows(t *testing.T) {
 	}
 	if follows([]*x509.Certificate{stranger}, roots) == nil || follows(nil, roots) == nil {
 		t.Error("a stranger's certificate, or none, was taken")
+	}
+}
+
+// TestPoolURLs: help says that --xapi takes several URLs, and each of them is checked before anything is waited for.
+func TestPoolURLs(t *testing.T) {
+	t.Parallel()
+	if usage := tunnelCommand().Flag("xapi").Usage; !strings.Contains(usage, "several with commas between") {
+		t.Errorf("help says: %s", usage)
+	}
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := tunnelCommand()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs([]string{"--data", t.TempDir(), "--password-file", password, "--ovsdb", "unix:/none", "--xapi", "http://127.0.0.1:1,ftp://127.0.0.1"})
+	err := cmd.ExecuteContext(t.Context())
+	if wrong := (usageError{}); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "ftp://127.0.0.1") {
+		t.Errorf("a URL that is none: %v", err)
 	}
 }

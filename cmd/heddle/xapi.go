@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"heddle/internal/api"
+	"heddle/internal/api/hosts"
 	"heddle/internal/cli"
 	"heddle/internal/store"
 	"heddle/internal/task"
@@ -56,6 +58,7 @@ With --simulate it serves pools whose hosts exist only in a file, for testing cl
 	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API, where this command opens the store itself")
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API, where hosts join, there too")
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, such as 192.0.2.1:2379")
+	f.DurationVar(&c.certificateLife, "host-certificate-life", hosts.DefaultCertificateLife, "how long the certificate of a host that joined here is good; its agent renews it at half of that")
 	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients and hosts reach this server; default: the listen address")
 	f.StringVar(&c.simulate, "simulate", "", "serve the pools of this `file` instead, on loopback ports that are printed")
 	f.StringVar(&c.control, "control", "", "`file` of lines host NAME live|dead, read as it grows, that tell which simulated hosts fail")
@@ -144,6 +147,7 @@ func (c *xapiConfig) around(ctx context.Context, st *store.Etcd, own bool, log *
 func (c *xapiConfig) doors(pool *xapi.Server, metrics *telemetry.Metrics, log *slog.Logger) (all []task.Task, err error) {
 	add := func(flag string, o api.Options) error {
 		o.Name, o.Handler, o.Log, o.MaxBody, o.Observe = "xapi", pool.Handler(), log.With("part", "xapi"), wire.MaxCall, metrics.Request
+		o.LongCalls = true // they wait for events and tasks
 		srv, err := api.NewServer(o)
 		if err != nil {
 			return usagef("--%s: %w", flag, err)
@@ -164,6 +168,10 @@ func (c *xapiConfig) doors(pool *xapi.Server, metrics *telemetry.Metrics, log *s
 		if cert, key, err = store.KeepCertificate(c.data, "xapi", c.tlsListen, c.names()); err != nil {
 			return nil, fmt.Errorf("certificate of the XenAPI: %w", err)
 		}
+		all = append(all, &renewing{what: "certificate of the XenAPI", log: log, ready: make(chan struct{}), keep: func() error {
+			_, _, err := store.KeepCertificate(c.data, "xapi", c.tlsListen, c.names())
+			return err
+		}})
 	}
 	return all, add("tls-listen", api.Options{Listen: c.tlsListen, CertFile: cert, KeyFile: key})
 }
@@ -174,4 +182,36 @@ func (c *xapiConfig) names() []string {
 		return nil
 	}
 	return []string{c.publicHost}
+}
+
+// renewEvery is how often a server's certificate is looked at. It is renewed months before its end.
+const renewEvery = 12 * time.Hour
+
+// renewing keeps a certificate of this server good while it runs; the servers that present it read the files again. It is a
+// task.
+type renewing struct {
+	what  string
+	keep  func() error
+	log   *slog.Logger
+	ready chan struct{}
+}
+
+func (r *renewing) String() string         { return r.what }
+func (r *renewing) Ready() <-chan struct{} { return r.ready }
+
+// Run looks at the certificate until ctx ends.
+func (r *renewing) Run(ctx context.Context) error {
+	close(r.ready)
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := r.keep(); err != nil {
+				r.log.Error("cannot renew certificate", "certificate", r.what, "err", err)
+			}
+		}
+	}
 }

@@ -26,11 +26,11 @@ type pool struct {
 const fabricIP = "198.18.0.254"
 
 // startPool starts the server and the hosts' agents.
-func startPool(t testing.TB, hosts int) *pool {
+func startPool(t testing.TB, hosts int, more ...string) *pool {
 	t.Helper()
 	p := &pool{lab: nettest.OVSForTest(t, hosts), data: t.TempDir(), t: t}
-	p.server = start(t, p.lab.Fabric, "xapi", "--data", p.data, "--metrics", "127.0.0.1:9697", "--tls-listen", fabricIP+":8443",
-		"--agents-listen", fabricIP+":2379", "--operator-listen", fabricIP+":9698")
+	p.server = start(t, p.lab.Fabric, append([]string{"xapi", "--data", p.data, "--metrics", "127.0.0.1:9697", "--tls-listen", fabricIP + ":8443",
+		"--agents-listen", fabricIP + ":2379", "--operator-listen", fabricIP + ":9698"}, more...)...)
 	for i, h := range p.lab.Hosts() {
 		token := strings.TrimSpace(succeed(t, p.lab.Fabric, "host", "token", "--data", p.data))
 		p.agents = append(p.agents, launch(t, h.Space, p.agent(i, "--join", token)...))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,6 +12,9 @@ import (
 
 // unexpected hides the detail of an error that is not the client's; the log has it under the request's id.
 const unexpected = "An unexpected error prevented the server from fulfilling your request."
+
+// outcomeUnknown is answered with a status that clients do not take for an invitation to try again, as they do 503.
+const outcomeUnknown = "The store did not answer in time: whether the change was made is unknown. Look before you try again."
 
 // Error is an answer other than success, in Keystone's form: {"error":{"code","title","message"}}.
 type Error struct {
@@ -22,6 +24,13 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// SetHeader sets the header fields that belong to the answer.
+func (e *Error) SetHeader(h http.Header) {
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+}
 
 // Errorf makes an Error with a formatted message.
 func Errorf(status int, format string, args ...any) *Error {
@@ -51,16 +60,17 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		e = Errorf(http.StatusServiceUnavailable, "The request was given up before it was answered.")
 	default:
 		q := of(r.Context())
-		q.log.Error("request failed", "request", q.id, "method", r.Method, "path", r.URL.Path, "error", err)
-		status := http.StatusInternalServerError
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) {
+		q.log.Error("request failed", "request", q.id, "method", r.Method, "path", r.URL.Path, "err", err)
+		status, message := http.StatusInternalServerError, unexpected
+		switch {
+		case errors.Is(err, ErrOutcomeUnknown):
+			status, message = http.StatusGatewayTimeout, outcomeUnknown
+		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable):
 			status = http.StatusServiceUnavailable
 		}
-		e = Errorf(status, unexpected)
+		e = Errorf(status, "%s", message)
 	}
-	if e.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
-	}
+	e.SetHeader(w.Header())
 	writeError(w, e.Status, e.Message)
 }
 
@@ -76,14 +86,21 @@ func writeError(w http.ResponseWriter, status int, message string) {
 // ReadJSON reads the request's body as one JSON value into v. Its errors are *Error: 400 for what is not such a value,
 // 413 for a body over the server's limit.
 func ReadJSON(r *http.Request, v any) error {
-	body, err := io.ReadAll(r.Body)
-	var tooLarge *http.MaxBytesError
+	err := DecodeBody(r, JSONLimits{Depth: 64, Values: 4096}, func(raw []byte) error { return unmarshal(raw, v) })
+	var (
+		tooLarge *http.MaxBytesError
+		limit    *JSONError
+	)
 	switch {
 	case errors.As(err, &tooLarge):
 		return Errorf(http.StatusRequestEntityTooLarge, "Request is too large: the body may have %d bytes.", tooLarge.Limit)
-	case err != nil:
-		return Errorf(http.StatusBadRequest, "The request body could not be read: %v", err)
+	case errors.As(err, &limit):
+		return Errorf(limit.Status, "%v", limit)
 	}
+	return err
+}
+
+func unmarshal(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		var (
 			own  *Error // of a type that reads itself

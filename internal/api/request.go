@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ type request struct {
 	client netip.Addr
 	log    *slog.Logger
 	who    *Identity // set by RequireToken
+	// decoding holds an item for each body that is being decoded; nil = not bounded.
+	decoding chan struct{}
 }
 
 type requestKey struct{}
@@ -99,24 +102,62 @@ func (s *Server) Handler() http.Handler {
 			base:   baseURL(r, s.opts.Proxy),
 			client: clientAddr(r, s.opts.Proxy),
 			log:    s.opts.Log,
+
+			decoding: s.decoding,
 		}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
 		out := &response{ResponseWriter: w}
 		out.Header().Set(RequestIDHeader, q.id)
-		if r.Body != nil {
-			r.Body = http.MaxBytesReader(out, r.Body, s.opts.MaxBody)
-		}
+		body := s.limitBody(out, r)
 		defer func() {
 			if p := recover(); p != nil {
 				s.recovered(out, q, p)
+			}
+			if body != nil {
+				body.finish()
 			}
 			took := time.Since(start)
 			s.opts.Observe(s.opts.Name, knownMethod(r.Method), strconv.Itoa(out.code()), took)
 			s.opts.Log.Debug("request", "api", s.opts.Name, "request", q.id, "method", r.Method, "path", r.URL.Path,
 				"code", out.code(), "took", took, "client", q.client)
 		}()
+		if e := checkQuery(r.URL.RawQuery); e != nil {
+			s.opts.Refuse(out, r, e)
+			return
+		}
 		s.opts.Handler.ServeHTTP(out, r)
 	})
+}
+
+// limitBody puts the server's limits around the body of r; nil when it has none.
+func (s *Server) limitBody(w http.ResponseWriter, r *http.Request) *requestBody {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	b := &requestBody{ReadCloser: r.Body, request: r, answer: w, gate: s.gate, limit: s.opts.MaxBody, left: s.opts.MaxBody, brief: s.opts.LongCalls}
+	r.Body = b
+	// The server would otherwise read on for a while before an early answer goes out, then cut the connection.
+	_ = http.NewResponseController(w).EnableFullDuplex() // tests' writers cannot
+	return b
+}
+
+// checkQuery refuses a query string of which net/url would drop a part in silence: a filter that is dropped lists
+// everything.
+func checkQuery(raw string) *Error {
+	_, err := url.ParseQuery(raw)
+	if err == nil {
+		return nil
+	}
+	for part := range strings.SplitSeq(raw, "&") {
+		if _, err := url.ParseQuery(part); err != nil {
+			const most = 200 // bytes of what the client sent that are repeated
+			if len(part) > most {
+				part = strings.ToValidUTF8(part[:most], "") + "…"
+			}
+			return Errorf(http.StatusBadRequest, "Invalid query string: %q is not of the form name=value. Write ';' as %%3B, '%%' as %%25 and '&' as %%26.", part)
+		}
+	}
+	return Errorf(http.StatusBadRequest, "Invalid query string: %v.", err) // such as too many parameters
 }
 
 // recovered answers for a handler that panicked: a mistake of ours that must not end the process.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"time"
 )
 
@@ -19,7 +20,7 @@ const (
 	writeTimeout      = 5 * time.Minute
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	defaultMaxBody    = 1 << 20
+	defaultMaxBody    = 256 << 10
 	defaultGrace      = 10 * time.Second
 )
 
@@ -36,8 +37,16 @@ type Options struct {
 	CertFile, KeyFile string
 	AllowPlain        bool
 
-	Proxy   bool  // believe X-Forwarded-Proto, -Host, -Prefix and -For: only behind a proxy that sets them
-	MaxBody int64 // bytes of a request body; 0 = 1 MiB
+	Proxy bool // believe X-Forwarded-Proto, -Host, -Prefix and -For: only behind a proxy that sets them
+	// MaxBody is the most bytes of a request body; 0 = 256 KiB. As many may belong to one client's requests at a time, and
+	// twice as many to all; small bodies do not count.
+	MaxBody int64
+	// LongCalls says that handlers may wait for long after they have read a body: it takes room only while it is read.
+	LongCalls bool
+
+	// Refuse answers a request that the server turns away before the handler sees it, in the form of the API's errors;
+	// nil = Keystone's form.
+	Refuse func(w http.ResponseWriter, r *http.Request, e *Error)
 
 	// Observe is told of every answered request: the API's name, method, status code and time taken. May be nil.
 	Observe func(api, method, code string, took time.Duration)
@@ -51,6 +60,9 @@ type Server struct {
 	keys  *keyPair // nil = plain HTTP
 	ready chan struct{}
 	addr  net.Addr
+
+	gate     *gate         // of request bodies
+	decoding chan struct{} // one item for each body that is being decoded
 }
 
 // NewServer checks the options; the server listens in Run.
@@ -64,7 +76,11 @@ func NewServer(o Options) (*Server, error) {
 	if o.Observe == nil {
 		o.Observe = func(string, string, string, time.Duration) {}
 	}
-	s := &Server{opts: o, ready: make(chan struct{})}
+	if o.Refuse == nil {
+		o.Refuse = func(w http.ResponseWriter, r *http.Request, e *Error) { WriteError(w, r, e) }
+	}
+	s := &Server{opts: o, ready: make(chan struct{}), gate: newGate(2*o.MaxBody, o.MaxBody),
+		decoding: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, fmt.Errorf("%s API: a TLS certificate and its key are given together; one is missing", o.Name)
 	}

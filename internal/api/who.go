@@ -18,6 +18,8 @@ var (
 	ErrUnauthorized = errors.New("not authorized")
 	// ErrUnavailable: who is asking cannot be found out at present, such as with Keystone or the store away.
 	ErrUnavailable = errors.New("identity is not available")
+	// ErrOutcomeUnknown: the store did not say in time whether the change was made.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
 )
 
 // TokenHeader carries the token of who is asking.

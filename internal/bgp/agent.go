@@ -39,7 +39,10 @@ type Options struct {
 	// RestartTime is for how long peers keep what they heard from this host while its agent is away, and for how long an
 	// agent that starts keeps routes that no peer has told it yet. Whole seconds. Default 120 s.
 	RestartTime time.Duration
-	Log         *slog.Logger // default: none
+	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
+	// cannot be reached; empty: it keeps nothing.
+	Snapshots string
+	Log       *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -122,7 +125,7 @@ func New(o Options) *Agent {
 	o = o.withDefaults()
 	a := &Agent{opts: o, log: o.Log, ready: make(chan struct{}), table: newMainTable(), learned: map[netip.Prefix]heard{},
 		hops: map[netip.Addr]hostnet.Path{}, unreachable: map[netip.Addr]bool{}, waiting: map[netip.Addr]bool{}}
-	a.feed = newFeed(plan.Host{Name: o.Host, RouterID: o.RouterID}, o.Store, o.Log)
+	a.feed = newFeed(plan.Host{Name: o.Host, RouterID: o.RouterID}, o.Store, o.Snapshots, o.Log)
 	a.speaker = newSpeaker(speakerOptions{port: o.Port, holdTime: o.HoldTime, restartTime: o.RestartTime, log: o.Log})
 	return a
 }

@@ -2,10 +2,14 @@ package bgp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -15,6 +19,7 @@ import (
 	"heddle/calico"
 	"heddle/internal/bgp/plan"
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/store/replica"
 )
 
@@ -40,6 +45,7 @@ type feed struct {
 	waits atomic.Pointer[string]
 
 	blocks map[string]confirmed // by affinity key
+	kept   string               // file that keeps the blocks that are this host's own; "": none
 }
 
 // confirmed is what is known of a block with an affinity key of this host.
@@ -50,14 +56,66 @@ type confirmed struct {
 	problem  string
 }
 
-func newFeed(host plan.Host, st store.Store, log *slog.Logger) *feed {
+// keptBlock is a block in the file of the host's own blocks, for a start while the store cannot be reached.
+type keptBlock struct {
+	Key      string
+	Revision int64
+	CIDR     netip.Prefix
+}
+
+// recallBlocks reads the blocks that were this host's own when the store was last read.
+func (f *feed) recallBlocks() {
+	if _, recalled := f.replica.Recalled(); !recalled || f.kept == "" || len(f.blocks) > 0 {
+		return
+	}
+	raw, err := os.ReadFile(f.kept)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	var all []keptBlock
+	if err = errors.Join(err, json.Unmarshal(raw, &all)); err != nil {
+		f.log.Error("ignoring the file of this host's blocks", "file", f.kept, "err", err)
+		return
+	}
+	for _, b := range all {
+		f.blocks[b.Key] = confirmed{revision: b.Revision, cidr: b.CIDR, own: true}
+	}
+}
+
+// keepBlocks writes this host's own blocks to their file.
+func (f *feed) keepBlocks() {
+	if f.kept == "" {
+		return
+	}
+	all := []keptBlock{}
+	for _, key := range slices.Sorted(maps.Keys(f.blocks)) {
+		if b := f.blocks[key]; b.own {
+			all = append(all, keptBlock{key, b.revision, b.cidr})
+		}
+	}
+	raw, err := json.Marshal(all)
+	if err == nil {
+		err = os.WriteFile(f.kept+".new", raw, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(f.kept+".new", f.kept)
+	}
+	if err != nil {
+		f.log.Error("cannot keep this host's blocks on disk", "file", f.kept, "err", err)
+	}
+}
+
+func newFeed(host plan.Host, st store.Store, snapshots string, log *slog.Logger) *feed {
 	f := &feed{host: host, store: st, log: log, changed: make(chan struct{}, 1), plans: make(chan *plan.Plan, 1), blocks: map[string]confirmed{}}
 	var tables []replica.Table
 	for _, prefix := range append(plan.Prefixes(host.Name), f.affinities(), readyKey) {
 		tables = append(tables, replica.Source{Name: prefix, Prefix: prefix,
 			Decode: func(id string, value []byte) (any, error) { return plan.Entry{Path: prefix + id, Value: value}, nil }})
 	}
-	f.replica = replica.New(st, replica.Options{Log: log}, tables...)
+	f.replica = replica.New(st, replica.Options{Journal: follow.NewJournal(snapshots, "bgp", host.Name), Log: log}, tables...)
+	if snapshots != "" {
+		f.kept = filepath.Join(snapshots, "bgp-blocks.json")
+	}
 	f.replica.OnChange(func(replica.Update) { f.wake() })
 	f.wait("the store")
 	return f
@@ -156,6 +214,8 @@ func isReady(s *replica.Snapshot) bool {
 // each it is known whether it is.
 func (f *feed) confirm(ctx context.Context, s *replica.Snapshot) (complete, known bool) {
 	complete, known = true, true
+	f.recallBlocks()
+	changed := false
 	there := map[string]bool{}
 	for e := range s.All(f.affinities()) {
 		path := e.Record.(plan.Entry).Path
@@ -172,14 +232,18 @@ func (f *feed) confirm(ctx context.Context, s *replica.Snapshot) (complete, know
 				return false, false
 			}
 			b = confirmed{e.Mod, key.CIDR, own, problem}
-			f.blocks[path] = b
+			f.blocks[path], changed = b, true
 		}
 		complete = complete && b.own
 	}
 	for path := range f.blocks {
 		if !there[path] {
 			delete(f.blocks, path)
+			changed = true
 		}
+	}
+	if changed {
+		f.keepBlocks()
 	}
 	return complete, known
 }

@@ -19,6 +19,12 @@ const (
 	benchPrefix = "heddle-bench"
 	// benchDir holds the server's data and all logs. It is on a disk where /run may not be: commits are to be durable.
 	benchDir = "/var/tmp/" + benchPrefix
+	// benchSlice is how long a path is measured before the next one has its turn.
+	benchSlice           = 250 * time.Millisecond
+	minSlices, maxSlices = 20, 1000
+	// maxSpread is the widest interquartile range of a comparison, as a share of its median, that counts as measured: the
+	// goals are steps of a tenth and less.
+	maxSpread = 0.2
 )
 
 // benchParts are what can be measured, in the order in which it is.
@@ -48,7 +54,8 @@ func benchCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.only, "only", nil, "measure these `parts` only")
-	f.IntVar(&o.rounds, "rounds", 3, "rounds of which the median counts, 1 to 9")
+	f.IntVar(&o.slices, "slices", 24, fmt.Sprintf("slices of %s of each path where paths are compared, %d to %d; the median of their ratios counts", benchSlice, minSlices, maxSlices))
+	f.IntVar(&o.rounds, "rounds", 3, "rounds of all else, of which the median counts, 1 to 9")
 	f.BoolVar(&o.quick, "quick", false, "only see that everything can be measured: short rounds, small numbers, figures that mean little")
 	f.StringVar(&o.dir, "dir", benchDir, "`directory` for the server's data, taken away after; the disk it is on counts")
 	output := outputFlag(cmd)
@@ -62,9 +69,10 @@ func benchCommand() *cobra.Command {
 func benchHelp() string {
 	var b strings.Builder
 	b.WriteString(`Runs the server, agents and workloads in network namespaces, makes everything by calls to the API, and measures real traffic
-through real agents, beside a direct veth pair, a Linux bridge and the kernel's vxlan in the same rounds. It prints the goals of
+through real agents, beside a direct veth pair, a Linux bridge, a router with nftables rules and the kernel's vxlan. Compared paths take
+turns in short slices; a figure is the median of the slices' ratios, with the range of their middle half. It prints the goals of
 docs/performance.md and what was got, and fails only when something cannot be measured. It takes some minutes and wants
-a machine that does nothing else. The parts:
+a machine that does nothing else: "not measured" stands where the slices differ too much to say whether the goal was met. The parts:
 `)
 	for _, p := range benchParts() {
 		fmt.Fprintf(&b, "  %-8s  %s\n", p.name, p.about)
@@ -75,6 +83,7 @@ a machine that does nothing else. The parts:
 
 type benchOptions struct {
 	only     []string
+	slices   int
 	rounds   int
 	quick    bool
 	dir      string
@@ -84,6 +93,9 @@ type benchOptions struct {
 }
 
 func (o benchOptions) check() error {
+	if o.slices < minSlices || o.slices > maxSlices {
+		return &Exit{Code: 2, Text: fmt.Sprintf("--slices %d: want %d to %d", o.slices, minSlices, maxSlices)}
+	}
 	if o.rounds < 1 || o.rounds > 9 {
 		return &Exit{Code: 2, Text: fmt.Sprintf("--rounds %d: want 1 to 9", o.rounds)}
 	}
@@ -115,6 +127,7 @@ type bench struct {
 // benchReport is what a run came to.
 type benchReport struct {
 	Machine  machine   `json:"machine"`
+	Slices   int       `json:"slices"`
 	Rounds   int       `json:"rounds"`
 	Took     string    `json:"took"`
 	Measures []measure `json:"measures"`
@@ -127,8 +140,37 @@ type measure struct {
 	Got  float64 `json:"got"`
 	Unit string  `json:"unit"` // "×" for a ratio
 	Goal *goal   `json:"goal,omitempty"`
+	// Range is that of a ratio's slices; nil for other figures.
+	Range *quartiles `json:"range,omitempty"`
+	// Verdict is "met", "missed", "not measured" or, without a goal, "".
+	Verdict string `json:"verdict,omitempty"`
 	// Beside is what else was measured in the same run: what a ratio is made of, or what bounds the figure.
 	Beside string `json:"beside,omitempty"`
+}
+
+// quartiles are the first and the third of a comparison's slices: between them lies the middle half.
+type quartiles struct {
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Slices int     `json:"slices"`
+}
+
+// verdict says what a figure is worth beside its goal. A comparison counts as measured when the interquartile range of its
+// slices lies on one side of the goal and is no wider than maxSpread of the median.
+func (m measure) verdict() string {
+	if r := m.Range; r != nil {
+		wide := !(r.High-r.Low <= maxSpread*m.Got) // true for NaN
+		if wide || m.Goal != nil && m.Goal.met(r.Low) != m.Goal.met(r.High) {
+			return "not measured"
+		}
+	}
+	switch {
+	case m.Goal == nil:
+		return ""
+	case m.Goal.met(m.Got):
+		return "met"
+	}
+	return "missed"
 }
 
 // goal is what a figure is to be, of the same unit.
@@ -156,7 +198,7 @@ func runBench(ctx context.Context, o benchOptions) error {
 	}
 	b := &bench{benchOptions: o}
 	begun := time.Now()
-	b.report.Rounds = o.rounds
+	b.report.Slices, b.report.Rounds = o.slices, o.rounds
 	var err error
 	if b.report.Machine, err = thisMachine(); err != nil {
 		return err
@@ -207,29 +249,37 @@ func (b *bench) head() {
 		return
 	}
 	m := b.report.Machine
-	fmt.Fprintf(b.out, "%s, %d cores, %d MB, Linux %s; load average before: %.1f; medians of %d rounds\n\n", m.Processor, m.Cores, m.MemoryMB, m.Kernel, m.LoadBefore, b.rounds)
-	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-7s %s\n", "MEASURE", "GOAL", "GOT", "", "BESIDE IT, IN THE SAME RUN")
+	fmt.Fprintf(b.out, "%s, %d cores, %d MB, Linux %s; load average before: %.1f; ratios: medians of %d slices and their middle half; else medians of %d rounds\n\n", m.Processor, m.Cores, m.MemoryMB, m.Kernel, m.LoadBefore, b.slices, b.rounds)
+	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-12s %-12s %s\n", "MEASURE", "GOAL", "GOT", "MIDDLE HALF", "", "BESIDE IT, IN THE SAME RUN")
 }
 
 // add notes a figure and prints its line.
 func (b *bench) add(m measure) {
-	m.Part = b.part
+	m.Part, m.Verdict = b.part, m.verdict()
 	b.report.Measures = append(b.report.Measures, m)
 	if b.output != "text" {
 		return
 	}
-	var wanted, met string
+	var wanted, middle string
 	if m.Goal != nil {
 		sign := "≥ "
 		if m.Goal.AtMost {
 			sign = "≤ "
 		}
-		wanted, met = sign+quantity(m.Goal.Bound, m.Unit), "met"
-		if !m.Goal.met(m.Got) {
-			met = "missed"
-		}
+		wanted = sign + quantity(m.Goal.Bound, m.Unit)
 	}
-	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-7s %s\n", m.Name, wanted, quantity(m.Got, m.Unit), met, m.Beside)
+	if m.Range != nil {
+		middle = fmt.Sprintf("%.2f to %.2f", m.Range.Low, m.Range.High)
+	}
+	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-12s %-12s %s\n", m.Name, wanted, quantity(m.Got, m.Unit), middle, m.Verdict, m.Beside)
+}
+
+// slice is how long a path is measured at a time.
+func (b *bench) slice() time.Duration {
+	if b.quick {
+		return benchSlice / 10
+	}
+	return benchSlice
 }
 
 // quantity is a number for people.

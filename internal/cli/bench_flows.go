@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"heddle/internal/nettest"
@@ -24,16 +25,15 @@ func (b *bench) flows(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l := nettest.New(benchPrefix + "-k")
-		defer func() { _ = l.Close() }() // what is left goes with the next run's start
-		direct, err := nettest.DirectPath(l)
+		kernel, closeKernel, err := kernelPaths()
+		defer func() { _ = closeKernel() }() // what is left goes with the next run's start
 		if err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context, *stand, nettest.Path, nettest.Path, nettest.Path, nettest.Path) error{
+		for _, part := range []func(context.Context, *stand, baselines, nettest.Path, nettest.Path, nettest.Path) error{
 			b.connects, b.firstPackets, b.setups, b.underScan,
 		} {
-			if err := part(ctx, s, direct, one, two, scan); err != nil {
+			if err := part(ctx, s, kernel, one, two, scan); err != nil {
 				return err
 			}
 		}
@@ -58,34 +58,38 @@ func (s *stand) scanPath(ctx context.Context, group string) (p nettest.Path, err
 }
 
 // connects compares new TCP connections.
-func (b *bench) connects(_ context.Context, _ *stand, direct, one, two, _ nettest.Path) error {
-	paths := []nettest.Path{direct, one, two}
-	rates, p50 := make([][]float64, len(paths)), make([][]time.Duration, len(paths))
-	for round := range b.rounds {
-		for i, p := range paths {
-			b.say("round %d: new connections: %s", round+1, p.Name)
-			latency, rate, err := p.Connects(b.pick(4000, 100))
-			if err != nil {
-				return err
-			}
-			rates[i], p50[i] = append(rates[i], rate), append(p50[i], latency.P50)
-		}
+func (b *bench) connects(ctx context.Context, _ *stand, kernel baselines, one, two, _ nettest.Path) error {
+	b.say("new connections")
+	paths := []nettest.Path{kernel.direct, kernel.routed, one, two}
+	p50 := make([][]time.Duration, len(paths))
+	rates, err := nettest.Alternate(ctx, paths, b.slices, func(p nettest.Path) (float64, error) {
+		latency, rate, err := p.ConnectsFor(b.slice())
+		i := slices.Index(paths, p)
+		p50[i] = append(p50[i], latency.P50)
+		return rate, err
+	})
+	if err != nil {
+		return err
 	}
-	plain := nettest.Median(rates[0])
-	for i, name := range []string{"one host", "two hosts"} {
-		m := measure{Name: name + ": new connections/s / direct veth", Got: nettest.Median(rates[i+1]) / plain, Unit: "×",
-			Beside: fmt.Sprintf("%.0f / %.0f a second, p50 %.0f / %.0f µs", nettest.Median(rates[i+1]), plain, micros(nettest.Median(p50[i+1])), micros(nettest.Median(p50[0])))}
-		if i == 0 {
-			m.Goal = atLeast(0.55)
-		}
-		b.add(m)
+	for _, c := range []struct {
+		name       string
+		ours, than int
+		goal       *goal
+	}{
+		{"one host: new connections/s / direct veth", 2, 0, atLeast(0.55)},
+		{"one host: new connections/s / routed + nftables", 2, 1, nil},
+		{"two hosts: new connections/s / direct veth", 3, 0, nil},
+		{"  for comparison: routed + nftables, new connections/s / direct veth", 1, 0, nil},
+	} {
+		b.add(compared(c.name, rates[c.ours], rates[c.than], c.goal, fmt.Sprintf("%.0f / %.0f a second, p50 %.0f / %.0f µs",
+			nettest.Median(rates[c.ours]), nettest.Median(rates[c.than]), micros(nettest.Median(p50[c.ours])), micros(nettest.Median(p50[c.than])))))
 	}
 	return nil
 }
 
 // firstPackets measures what the first packet there and back of a flow waits longer than the second.
-func (b *bench) firstPackets(_ context.Context, _ *stand, direct, one, two, _ nettest.Path) error {
-	paths := []nettest.Path{direct, one, two}
+func (b *bench) firstPackets(_ context.Context, _ *stand, kernel baselines, one, two, _ nettest.Path) error {
+	paths := []nettest.Path{kernel.direct, one, two}
 	added, second := make([][]time.Duration, len(paths)), make([][]time.Duration, len(paths))
 	var p99 []time.Duration
 	for round := range b.rounds {
@@ -112,7 +116,7 @@ func (b *bench) firstPackets(_ context.Context, _ *stand, direct, one, two, _ ne
 }
 
 // setups lets one machine scan another as fast as it can and counts the flows that the agent sets up.
-func (b *bench) setups(ctx context.Context, s *stand, _, _, _, scan nettest.Path) error {
+func (b *bench) setups(ctx context.Context, s *stand, _ baselines, _, _, scan nettest.Path) error {
 	var perCore, perSecond, share []float64
 	for round := range b.rounds {
 		b.say("round %d: flow set-ups", round+1)
@@ -157,8 +161,8 @@ func (s *stand) setUp(ctx context.Context) (e effort, err error) {
 }
 
 // underScan measures a neighbour of a machine that scans: its cached flows and its new ones.
-func (b *bench) underScan(ctx context.Context, _ *stand, direct, one, _, scan nettest.Path) error {
-	quiet, err := b.neighbour(direct, one)
+func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, _, scan nettest.Path) error {
+	quiet, err := b.neighbour(ctx, kernel.direct, one)
 	if err != nil {
 		return err
 	}
@@ -169,13 +173,14 @@ func (b *bench) underScan(ctx context.Context, _ *stand, direct, one, _, scan ne
 		ended <- err
 	}()
 	b.say("again, beside a scan")
-	loud, err := b.neighbour(direct, one)
+	loud, err := b.neighbour(ctx, kernel.direct, one)
 	stop()
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	b.add(measure{Name: "cached flow beside a scan: round trip p50 / direct veth", Got: ratio(loud.cached, loud.direct), Unit: "×", Goal: atMost(1.06),
-		Beside: fmt.Sprintf("%.1f / %.1f µs, both beside the scan; without it %.1f / %.1f", micros(loud.cached), micros(loud.direct), micros(quiet.cached), micros(quiet.direct))})
+	b.add(compared("cached flow beside a scan: round trip p50 / direct veth", loud.cached, loud.direct, atMost(1.06),
+		fmt.Sprintf("%.1f / %.1f µs, both beside the scan; without it %.1f / %.1f", 1e6*nettest.Median(loud.cached), 1e6*nettest.Median(loud.direct),
+			1e6*nettest.Median(quiet.cached), 1e6*nettest.Median(quiet.direct))))
 	b.add(measure{Name: "new flow beside a scan: first packet waits longer, p50", Got: micros(loud.first.Added.P50), Unit: "µs",
 		Beside: fmt.Sprintf("without the scan %.0f µs; p99 %.1f, without %.1f ms", micros(quiet.first.Added.P50), millis(loud.first.Added.P99), millis(quiet.first.Added.P99))})
 	b.add(measure{Name: "new flows beside a scan that got no answer within 1 s", Got: float64(loud.first.Lost), Goal: atMost(0),
@@ -185,26 +190,21 @@ func (b *bench) underScan(ctx context.Context, _ *stand, direct, one, _, scan ne
 
 // neighbourFigures are those of a machine while another does something.
 type neighbourFigures struct {
-	direct, cached time.Duration // round trip p50
+	direct, cached []float64 // round trips in seconds, the median of each slice
 	first          nettest.FirstPackets
 }
 
 // neighbour measures round trips over a direct veth and over Heddle in turn, and then first packets.
-func (b *bench) neighbour(direct, one nettest.Path) (f neighbourFigures, err error) {
-	var plain, cached []time.Duration
-	for round := range b.rounds {
-		b.say("round %d: round trips", round+1)
-		a, err := direct.RoundTrips(b.pick(20000, 500))
-		if err != nil {
-			return f, err
-		}
-		h, err := one.RoundTrips(b.pick(20000, 500))
-		if err != nil {
-			return f, err
-		}
-		plain, cached = append(plain, a.P50), append(cached, h.P50)
+func (b *bench) neighbour(ctx context.Context, direct, one nettest.Path) (f neighbourFigures, err error) {
+	b.say("round trips")
+	trips, err := nettest.Alternate(ctx, []nettest.Path{direct, one}, b.slices, func(p nettest.Path) (float64, error) {
+		rr, err := p.RoundTripsFor(b.slice())
+		return rr.P50.Seconds(), err
+	})
+	if err != nil {
+		return f, err
 	}
-	f.direct, f.cached = nettest.Median(plain), nettest.Median(cached)
+	f.direct, f.cached = trips[0], trips[1]
 	f.first, err = one.FirstPackets(b.pick(2000, 50))
 	return f, err
 }

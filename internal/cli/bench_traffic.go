@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"heddle/internal/nettest"
 )
@@ -25,15 +24,12 @@ func (b *bench) traffic(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o := nettest.CompareOptions{Rounds: b.rounds, Progress: func(round int, p nettest.Path) { b.say("round %d: %s", round, p.Name) }}
-		if b.quick {
-			o.RoundTrips, o.Stream, o.Blast = 500, 50*time.Millisecond, 50*time.Millisecond
-		}
-		f, err := nettest.Compare(ctx, []nettest.Path{kernel.direct, kernel.bridge, one, kernel.vxlan, two}, o)
+		o := nettest.CompareOptions{Slices: b.slices, Slice: b.slice(), Progress: func(kind string) { b.say("%s", kind) }}
+		f, err := nettest.Compare(ctx, []nettest.Path{kernel.direct, kernel.bridge, one, kernel.vxlan, two, kernel.routed}, o)
 		if err != nil {
 			return err
 		}
-		b.sameHost(f[0], f[1], f[2])
+		b.sameHost(f[0], f[1], f[5], f[2])
 		b.betweenHosts("", f[3], f[4])
 		if err := errors.Join(s.h1.ns.Segment(wire), s.h2.ns.Segment(wire)); err != nil {
 			return err
@@ -46,7 +42,7 @@ func (b *bench) traffic(ctx context.Context) error {
 		b.betweenHosts(", 1500-byte frames", g[0], g[1])
 		bad, resent := f[2].BadChecksums+f[4].BadChecksums+g[1].BadChecksums, f[2].Retransmitted+f[4].Retransmitted+g[1].Retransmitted
 		b.add(measure{Name: "bad TCP and UDP checksums on Heddle's paths", Got: float64(bad), Goal: atMost(0),
-			Beside: fmt.Sprintf("TCP segments sent again: Heddle %d, kernel %d", resent, f[1].Retransmitted+f[3].Retransmitted+g[0].Retransmitted)})
+			Beside: fmt.Sprintf("TCP segments sent again: Heddle %d, kernel %d", resent, f[1].Retransmitted+f[3].Retransmitted+f[5].Retransmitted+g[0].Retransmitted)})
 		return nil
 	})
 }
@@ -69,7 +65,7 @@ func (s *stand) pair(ctx context.Context, group string) (one, two nettest.Path, 
 }
 
 // baselines are paths of the kernel alone.
-type baselines struct{ direct, bridge, vxlan, segmented nettest.Path }
+type baselines struct{ direct, bridge, routed, vxlan, segmented nettest.Path }
 
 func kernelPaths() (k baselines, closeAll func() error, err error) {
 	var labs []*nettest.Lab
@@ -86,6 +82,7 @@ func kernelPaths() (k baselines, closeAll func() error, err error) {
 	}{
 		{&k.direct, nettest.DirectPath},
 		{&k.bridge, nettest.BridgePath},
+		{&k.routed, nettest.RoutedPath},
 		{&k.vxlan, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, false) }},
 		{&k.segmented, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, true) }},
 	} {
@@ -98,33 +95,40 @@ func kernelPaths() (k baselines, closeAll func() error, err error) {
 	return k, closeAll, nil
 }
 
-func (b *bench) sameHost(direct, bridge, ours nettest.Figures) {
-	b.add(compareRoundTrips("one host: round trip p50 / direct veth", ours, direct, 1.06))
-	b.add(compareDatagrams("one host: UDP packets/s / direct veth", ours, direct, 0.88))
-	b.add(compareStream("one host: TCP / Linux bridge", ours, bridge, 1))
-	b.add(measure{Name: "  for comparison: Linux bridge, round trip / direct veth", Got: ratio(bridge.RoundTrip, direct.RoundTrip), Unit: "×",
-		Beside: fmt.Sprintf("UDP %.2f ×, TCP %.2f × direct veth", bridge.Datagrams/direct.Datagrams, bridge.Bits/direct.Bits)})
+func (b *bench) sameHost(direct, bridge, routed, ours nettest.Figures) {
+	b.add(compareRoundTrips("one host: round trip p50 / direct veth", ours, direct, atMost(1.06)))
+	b.add(compareDatagrams("one host: UDP packets/s / direct veth", ours, direct, atLeast(0.88)))
+	b.add(compareStream("one host: TCP / Linux bridge", ours, bridge, atLeast(1)))
+	b.add(compareRoundTrips("one host: round trip p50 / routed + nftables", ours, routed, atMost(0.88)))
+	b.add(compareDatagrams("one host: UDP packets/s / routed + nftables", ours, routed, atLeast(1)))
+	b.add(compareStream("one host: TCP / routed + nftables", ours, routed, atLeast(1)))
+	b.add(compareRoundTrips("  for comparison: Linux bridge, round trip / direct veth", bridge, direct, nil))
+	b.add(compareRoundTrips("  for comparison: routed + nftables, round trip / direct veth", routed, direct, nil))
 }
 
 func (b *bench) betweenHosts(how string, kernel, ours nettest.Figures) {
-	b.add(compareRoundTrips("two hosts"+how+": round trip p50 / bridge + vxlan", ours, kernel, 0.85))
-	b.add(compareDatagrams("two hosts"+how+": UDP packets/s / bridge + vxlan", ours, kernel, 1.4))
-	b.add(compareStream("two hosts"+how+": TCP / bridge + vxlan", ours, kernel, 1))
+	b.add(compareRoundTrips("two hosts"+how+": round trip p50 / bridge + vxlan", ours, kernel, atMost(0.85)))
+	b.add(compareDatagrams("two hosts"+how+": UDP packets/s / bridge + vxlan", ours, kernel, atLeast(1.4)))
+	b.add(compareStream("two hosts"+how+": TCP / bridge + vxlan", ours, kernel, atLeast(1)))
 }
 
-func compareRoundTrips(name string, ours, other nettest.Figures, bound float64) measure {
-	return measure{Name: name, Got: ratio(ours.RoundTrip, other.RoundTrip), Unit: "×", Goal: atMost(bound),
-		Beside: fmt.Sprintf("%.1f / %.1f µs", micros(ours.RoundTrip), micros(other.RoundTrip))}
+// compared is a figure that is the ratio of slices.
+func compared(name string, ours, other []float64, g *goal, beside string) measure {
+	s := nettest.Ratios(ours, other)
+	return measure{Name: name, Got: s.Median, Unit: "×", Goal: g, Beside: beside, Range: &quartiles{Low: s.Low, High: s.High, Slices: s.Count}}
 }
 
-func compareDatagrams(name string, ours, other nettest.Figures, bound float64) measure {
-	return measure{Name: name, Got: ours.Datagrams / other.Datagrams, Unit: "×", Goal: atLeast(bound),
-		Beside: fmt.Sprintf("%.0fk / %.0fk packets/s", ours.Datagrams/1e3, other.Datagrams/1e3)}
+func compareRoundTrips(name string, ours, other nettest.Figures, g *goal) measure {
+	return compared(name, ours.RoundTrips, other.RoundTrips, g,
+		fmt.Sprintf("%.1f / %.1f µs", 1e6*nettest.Median(ours.RoundTrips), 1e6*nettest.Median(other.RoundTrips)))
 }
 
-func compareStream(name string, ours, other nettest.Figures, bound float64) measure {
-	return measure{Name: name, Got: ours.Bits / other.Bits, Unit: "×", Goal: atLeast(bound),
-		Beside: fmt.Sprintf("%.1f / %.1f Gbit/s", ours.Bits/1e9, other.Bits/1e9)}
+func compareDatagrams(name string, ours, other nettest.Figures, g *goal) measure {
+	return compared(name, ours.Datagrams, other.Datagrams, g,
+		fmt.Sprintf("%.0fk / %.0fk packets/s", nettest.Median(ours.Datagrams)/1e3, nettest.Median(other.Datagrams)/1e3))
 }
 
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+func compareStream(name string, ours, other nettest.Figures, g *goal) measure {
+	return compared(name, ours.Bits, other.Bits, g,
+		fmt.Sprintf("%.1f / %.1f Gbit/s", nettest.Median(ours.Bits)/1e9, nettest.Median(other.Bits)/1e9))
+}

@@ -139,7 +139,21 @@ func (o *listOptions) run(cmd *cobra.Command, store *calicoStore, kinds []calico
 		all = append(all, some...)
 	}
 	all = slices.DeleteFunc(all, func(f found) bool { return !pick(f) })
-	return printFound(cmd.OutOrStdout(), o.format, kinds, all, len(names) == 1)
+	if err := printFound(cmd.OutOrStdout(), o.format, kinds, all, len(names) == 1); err != nil || len(names) == 0 {
+		return err
+	}
+	return invalid(all)
+}
+
+// invalid names the objects that are not valid, for a command that was asked for them by name.
+func invalid(all []found) error {
+	var errs []error
+	for _, f := range all {
+		if f.doc.Invalid != "" {
+			errs = append(errs, fmt.Errorf("%s %s is invalid: %s; mend it with heddle calico apply, or delete it", f.kind.kind, f.name(), f.doc.Invalid))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // read reads the objects of a kind with these names, all of it when none is given.

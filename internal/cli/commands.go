@@ -26,7 +26,7 @@ func (e *Exit) ExitCode() int { return e.Code }
 // Commands are all commands but the long-running roles, which main builds itself.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		hostCommand(), translateCommand(), traceCommand(), demoCommand(), benchCommand(), backupCommand(), restoreCommand(), moveCommand(), calicoCommand(),
+		hostCommand(), translateCommand(), traceCommand(), demoCommand(), benchCommand(), backupCommand(), restoreCommand(), moveCommand(), storeCommand(), calicoCommand(),
 	}
 }
 

@@ -264,24 +264,44 @@ func (d *demo) showTrace(ctx context.Context, c *cast) error {
 	return nil
 }
 
-// showRestart kills the agent of a host while a stream runs through it.
+// showRestart kills the agent of a host while a TCP and a UDP stream run through it, and empties the workload's neighbour
+// table while no agent runs.
 func (d *demo) showRestart(ctx context.Context, c *cast) error {
-	rule, err := c.blue.allow(ctx, c.web, rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: allowedPort + 1, PortRangeMax: allowedPort + 1})
-	if err != nil {
-		return err
+	for _, protocol := range []rules.RuleProtocol{rules.ProtocolTCP, rules.ProtocolUDP} {
+		rule, err := c.blue.allow(ctx, c.web, rules.CreateOpts{Protocol: protocol, PortRangeMin: allowedPort + 1, PortRangeMax: allowedPort + 1})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.blue.forbid(context.WithoutCancel(ctx), rule) }() // goes with its group otherwise
 	}
-	defer func() { _ = c.blue.forbid(context.WithoutCancel(ctx), rule) }() // goes with its group otherwise
+	udp, err := startDrip(ctx, c.a1, c.a3, allowedPort+1)
+	if err != nil {
+		return fmt.Errorf("UDP a1 to a3: %w", err)
+	}
+	defer udp.close()
 	s, err := startStream(ctx, c.a1, c.a3, allowedPort+1)
 	if err != nil {
 		return fmt.Errorf("stream a1 to a3: %w", err)
 	}
 	host := c.a1.host
 	var restart error
-	d.check("agent of "+host.name+" killed and started, TCP stream a1 to a3 running", "every number came, no pause over 300ms", func() string {
+	d.check("agent of "+host.name+" killed and started, TCP and UDP a1 to a3 running, neighbours forgotten", "every number came, no pause over 300ms", func() string {
+		if _, err := udp.flowsAfter(ctx, time.Now()); err != nil {
+			return "UDP: " + err.Error()
+		}
+		udp.longest.Store(0)
 		host.agent.kill()
+		forgotten := c.a1.ns.IP("neigh flush dev eth0")
+		dead := time.Now()
+		_, stopped := udp.flowsAfter(ctx, dead)
 		restart = d.lab.startAgent(ctx, host)
-		if restart != nil {
+		switch {
+		case restart != nil:
 			return restart.Error()
+		case forgotten != nil:
+			return forgotten.Error()
+		case stopped != nil:
+			return "UDP without the agent: " + stopped.Error()
 		}
 		before := s.received.Load()
 		waitCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -295,6 +315,9 @@ func (d *demo) showRestart(ctx context.Context, c *cast) error {
 		}
 		if pause := time.Duration(s.longest.Load()); pause > 300*time.Millisecond {
 			return "every number came, a pause of " + pause.Round(time.Millisecond).String()
+		}
+		if pause := time.Duration(udp.longest.Load()); pause > 300*time.Millisecond {
+			return "UDP: a pause of " + pause.Round(time.Millisecond).String()
 		}
 		return "every number came, no pause over 300ms"
 	})

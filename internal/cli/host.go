@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,10 @@ type hostView struct {
 	Alive    bool      `json:"alive"`
 	TunnelIP string    `json:"tunnel_ip"`
 	Version  string    `json:"version"`
+	Roles    []string  `json:"roles"`
 	Ports    int       `json:"ports"`
 	JoinedAt time.Time `json:"joined_at"`
+	CutOff   string    `json:"cut_off"`
 }
 
 func hostListCommand(cloud *Cloud) *cobra.Command {
@@ -48,9 +51,12 @@ func hostListCommand(cloud *Cloud) *cobra.Command {
 			if h.Alive {
 				state = "up"
 			}
-			rows = append(rows, []string{h.ID, h.Name, state, h.TunnelIP, fmt.Sprint(h.Ports), h.Version})
+			if h.CutOff != "" {
+				state = "cut off: " + h.CutOff
+			}
+			rows = append(rows, []string{h.ID, h.Name, state, strings.Join(h.Roles, " "), h.TunnelIP, fmt.Sprint(h.Ports), h.Version})
 		}
-		return printTable(cmd.OutOrStdout(), *format, answer.Hosts, []string{"ID", "NAME", "STATE", "TUNNEL IP", "PORTS", "VERSION"}, rows)
+		return printTable(cmd.OutOrStdout(), *format, answer.Hosts, []string{"ID", "NAME", "STATE", "ROLES", "TUNNEL IP", "PORTS", "VERSION"}, rows)
 	}
 	return cmd
 }

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"heddle/internal/store"
 )
@@ -87,34 +89,29 @@ func restoreCommand() *cobra.Command {
 
 // moveCommand copies the embedded store into an etcd cluster.
 func moveCommand() *cobra.Command {
-	var data, user, passwordFile string
+	var data string
 	var to store.Cluster
+	var undo bool
 	cmd := &cobra.Command{
 		Use:   "move",
 		Short: "Move the embedded store into an etcd cluster",
 		Long: `Copies every key of the embedded store in --data into the cluster, which must hold none of them yet, and compares. Stop
-heddle serve first, and start it with the same --etcd flags after. The embedded store stays as it was.`,
+heddle serve first, and start it with the same --etcd flags after. The embedded store keeps its data and is marked as
+moved: heddle serve and heddle backup refuse it from then on. With --undo the mark is taken away again.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&data, "data", DefaultDataDir, "data `directory` of heddle serve")
-	f.StringSliceVar(&to.Endpoints, "etcd-endpoints", nil, "`addresses` of the cluster, host:port, joined by commas")
-	f.StringVar(&to.CAFile, "etcd-ca", "", "PEM `file` with the authority of the cluster's certificates")
-	f.StringVar(&to.CertFile, "etcd-cert", "", "PEM `file` with a client certificate")
-	f.StringVar(&to.KeyFile, "etcd-key", "", "PEM `file` with its key")
-	f.StringVar(&user, "etcd-user", "", "etcd user, where the certificate does not tell it")
-	f.StringVar(&passwordFile, "etcd-password-file", "", "`file` with the user's password")
-	if err := cmd.MarkFlagRequired("etcd-endpoints"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	access := clusterFlags(f, &to)
+	f.BoolVar(&undo, "undo", false, "make the embedded store the current one again; what the cluster was told since the move is not in it")
+	cmd.MarkFlagsOneRequired("etcd-endpoints", "undo")
+	cmd.MarkFlagsMutuallyExclusive("etcd-endpoints", "undo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		to.User = user
-		if passwordFile != "" {
-			raw, err := os.ReadFile(passwordFile)
-			if err != nil {
-				return &Exit{Code: 2, Text: "--etcd-password-file: " + err.Error()}
-			}
-			to.Password = strings.TrimSpace(string(raw))
+		if undo {
+			return undoMove(cmd.Context(), data, cmd.OutOrStdout())
+		}
+		if err := access(); err != nil {
+			return err
 		}
 		if err := moveStore(cmd.Context(), data, to, cmd.ErrOrStderr()); err != nil {
 			return err
@@ -123,6 +120,28 @@ heddle serve first, and start it with the same --etcd flags after. The embedded 
 		return nil
 	}
 	return cmd
+}
+
+// clusterFlags adds the flags that say how to reach a cluster. The function returned reads the files that they name.
+func clusterFlags(f *pflag.FlagSet, to *store.Cluster) (complete func() error) {
+	var passwordFile string
+	f.StringSliceVar(&to.Endpoints, "etcd-endpoints", nil, "`addresses` of the cluster, host:port, joined by commas")
+	f.StringVar(&to.CAFile, "etcd-ca", "", "PEM `file` with the authority of the cluster's certificates")
+	f.StringVar(&to.CertFile, "etcd-cert", "", "PEM `file` with a client certificate")
+	f.StringVar(&to.KeyFile, "etcd-key", "", "PEM `file` with its key")
+	f.StringVar(&to.User, "etcd-user", "", "etcd user, where the certificate does not tell it")
+	f.StringVar(&passwordFile, "etcd-password-file", "", "`file` with the user's password")
+	return func() error {
+		if passwordFile == "" {
+			return nil
+		}
+		raw, err := os.ReadFile(passwordFile)
+		if err != nil {
+			return &Exit{Code: 2, Text: "--etcd-password-file: " + err.Error()}
+		}
+		to.Password = strings.TrimSpace(string(raw))
+		return nil
+	}
 }
 
 // stopFirst says what to do about a store that is in use.
@@ -146,5 +165,25 @@ func moveStore(ctx context.Context, data string, to store.Cluster, progress io.W
 		return err
 	}
 	defer cluster.Close()
-	return store.Copy(ctx, from, cluster, func(done, all int) { fmt.Fprintf(progress, "%d of %d keys\n", done, all) })
+	if err := store.Copy(ctx, from, cluster, func(done, all int) { fmt.Fprintf(progress, "%d of %d keys\n", done, all) }); err != nil {
+		return err
+	}
+	return from.MarkMoved(ctx, to.Endpoints, time.Now())
+}
+
+// undoMove makes a moved store the current one again.
+func undoMove(ctx context.Context, data string, out io.Writer) error {
+	st, err := store.Open(ctx, store.Options{Embedded: &store.Embedded{DataDir: data, Existing: true, Moved: true}})
+	if err != nil {
+		return stopFirst(err)
+	}
+	defer st.Close()
+	switch marked, err := st.UnmarkMoved(ctx); {
+	case err != nil:
+		return err
+	case !marked:
+		return fmt.Errorf("the store in %s was not moved", data)
+	}
+	fmt.Fprintf(out, "the store in %s is the current one again; start the server without --etcd-endpoints\n", data)
+	return nil
 }

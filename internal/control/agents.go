@@ -87,7 +87,7 @@ func (s *Service) agentView(r records.Reader, h *topology.Host) *neutron.AgentVi
 		AdminStateUp:   true,
 		Configurations: map[string]any{"tunnel_types": []string{typeVXLAN}, "bridge_mappings": map[string]any{}},
 	}
-	if len(h.Tunnels) > 0 {
+	if h, ok := schema.HostWithTunnels(r, h.ID); ok && len(h.Tunnels) > 0 {
 		v.Configurations["tunneling_ip"] = h.Tunnels[0].IP.String()
 	}
 	if settings, ok := schema.Agents.Peek(r, h.ID); ok {

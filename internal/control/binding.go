@@ -9,11 +9,11 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// What binding:vif_type says.
+// Values of binding:vif_type. A bound port's is tap, on the overlay and on routed networks: Nova then makes the tap device
+// itself, under the name that the host's agent serves, and looks for no bridge.
 const (
 	vifUnbound = "unbound"
-	vifBound   = "ovs"
-	vifRouted  = "tap" // on a routed network
+	vifTap     = "tap"
 	vifFailed  = "binding_failed"
 )
 
@@ -42,7 +42,7 @@ func (o *operation) settleHost(p *neutron.Port) error {
 	before := p.BoundHostID
 	p.BoundHostID, p.InterfaceName = "", ""
 	if name := wantedInterface(p); name != "" {
-		for h := range schema.Hosts.By(o.tx, "name", p.HostID) {
+		if h, err := schema.HostByName(o.tx, p.HostID); err == nil {
 			if _, err := schema.Hosts.Need(o.tx, h.ID); err != nil {
 				return err
 			}
@@ -70,10 +70,10 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 	case p.DeviceOwner == ownerFloatingIP: // holds an address, carries nothing
 		v.Status = statusNone
 	case p.BoundHostID != "" && s.onRouted(r, p):
-		v.VIFType, v.VIFDetails = vifRouted, s.vifRouted
+		v.VIFType, v.VIFDetails = vifTap, s.vifRouted
 		v.Status = s.opts.Statuses.of(p)
 	case p.BoundHostID != "":
-		v.VIFType, v.VIFDetails = vifBound, s.vifDetails
+		v.VIFType, v.VIFDetails = vifTap, s.vifOverlay
 		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+p.ID); served && p.AdminStateUp {
 			v.Status = statusActive
 		}

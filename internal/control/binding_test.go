@@ -34,24 +34,24 @@ func TestBinding(t *testing.T) {
 		text string
 		want state
 	}{
-		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, ""}},
-		{`{"binding:profile":{"interface_name":"eth0"}}`, state{"ovs", "id-h1", "eth0", ""}},
-		{`{"binding:host_id":"h2"}`, state{"ovs", "id-h2", "eth0", "id-h1"}},
+		{`{"binding:host_id":"h1"}`, state{"tap", "id-h1", tap, ""}},
+		{`{"binding:profile":{"interface_name":"eth0"}}`, state{"tap", "id-h1", "eth0", ""}},
+		{`{"binding:host_id":"h2"}`, state{"tap", "id-h2", "eth0", "id-h1"}},
 		{`{"binding:host_id":"h3"}`, state{"binding_failed", "", "", "id-h2"}},
 		{`{"binding:host_id":"h3","binding:profile":{}}`, state{"binding_failed", "", "", "id-h2"}},
 		{`{"binding:host_id":""}`, state{"unbound", "", "", "id-h2"}},
-		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, "id-h2"}},
+		{`{"binding:host_id":"h1"}`, state{"tap", "id-h1", tap, "id-h2"}},
 		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
 		{`{"name":"still"}`, state{"unbound", "", "", "id-h1"}},
 		{`{"binding:host_id":"h2","binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
-		{`{"binding:profile":{}}`, state{"ovs", "id-h2", tap, "id-h1"}},
+		{`{"binding:profile":{}}`, state{"tap", "id-h2", tap, "id-h1"}},
 		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h2"}},
-		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, "id-h2"}},
-		{`{"binding:profile":{"interface_name":"eth0"}}`, state{"ovs", "id-h1", "eth0", "id-h2"}},
+		{`{"binding:host_id":"h1"}`, state{"tap", "id-h1", tap, "id-h2"}},
+		{`{"binding:profile":{"interface_name":"eth0"}}`, state{"tap", "id-h1", "eth0", "id-h2"}},
 		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
 		{`{"binding:host_id":"h3"}`, state{"binding_failed", "", "", "id-h1"}},
 		{`{"binding:profile":null}`, state{"unbound", "", "", "id-h1"}},
-		{`{"binding:host_id":"h1"}`, state{"ovs", "id-h1", tap, "id-h1"}},
+		{`{"binding:host_id":"h1"}`, state{"tap", "id-h1", tap, "id-h1"}},
 	} {
 		p := w.update(id, step.text)
 		if got := (state{p.VIFType, p.BoundHostID, p.InterfaceName, p.PreviousHostID}); got != step.want {
@@ -66,12 +66,12 @@ func TestBinding(t *testing.T) {
 		t.Errorf("details of a failed binding: %v", p.VIFDetails)
 	}
 	w.hosts("h3")
-	if p := w.update(id, `{"name":"again"}`); p.VIFType != "ovs" || p.BoundHostID != "id-h3" || p.VIFDetails["port_filter"] != true {
+	if p := w.update(id, `{"name":"again"}`); p.VIFType != "tap" || p.BoundHostID != "id-h3" || p.VIFDetails["port_filter"] != true {
 		t.Errorf("after its host came: %+v", p)
 	}
 
 	_, err := w.change(w.admin, neutron.Ports, id, `{"mac_address":"fa:16:3e:00:00:09"}`)
-	w.expect(err, "PortBound: Unable to complete operation on port "+id+", port is already bound, port type: ovs, old_mac "+
+	w.expect(err, "PortBound: Unable to complete operation on port "+id+", port is already bound, port type: tap, old_mac "+
 		p.MACAddress.String()+", new_mac fa:16:3e:00:00:09.")
 	other := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+n.ID+`","binding:host_id":"h3"}`)
 	_, err = w.change(w.admin, neutron.Ports, other.ID, `{"binding:profile":{"interface_name":"`+tap+`"}}`)

@@ -53,9 +53,6 @@ func (b *Bindings) notice(u replica.Update) {
 				b.mark(r, p)
 			}
 		case schema.Hosts.Name():
-			if c.Old != nil && c.New != nil {
-				continue // it stays, and neither its id nor its name changes
-			}
 			for p := range portsOfHost(r, c) {
 				b.mark(r, p)
 			}
@@ -63,12 +60,30 @@ func (b *Bindings) notice(u replica.Update) {
 	}
 }
 
-// portsOfHost are the ports that a host's coming or going concerns.
+// portsOfHost yields the ports that a host's coming, going or renaming concerns: those bound to it, and those that name it.
+// A name that was ambiguous before may be clear now.
 func portsOfHost(r records.Reader, c replica.Changed) iter.Seq[*neutron.Port] {
-	if h, there := c.New.(*topology.Host); there {
-		return schema.Ports.By(r, "host", h.Name)
+	return func(yield func(*neutron.Port) bool) {
+		before, was := c.Old.(*topology.Host)
+		after, is := c.New.(*topology.Host)
+		if was && is && before.Name == after.Name {
+			return
+		}
+		var named []iter.Seq[*neutron.Port]
+		if was {
+			named = append(named, schema.Ports.By(r, "bound_host", c.ID), schema.Ports.By(r, "host", before.Name))
+		}
+		if is {
+			named = append(named, schema.Ports.By(r, "host", after.Name))
+		}
+		for _, ports := range named {
+			for p := range ports {
+				if !yield(p) {
+					return
+				}
+			}
+		}
 	}
-	return schema.Ports.By(r, "bound_host", c.ID)
 }
 
 func (b *Bindings) mark(r records.Reader, p *neutron.Port) {
@@ -77,20 +92,19 @@ func (b *Bindings) mark(r records.Reader, p *neutron.Port) {
 	}
 }
 
-// misbound says whether a port is bound to a host that is gone, or not to one that is there and has its interface free.
+// misbound reports whether a port is bound to a host that is gone or has another name, or not bound to one that is there and
+// has its interface free.
 func misbound(r records.Reader, p *neutron.Port) bool {
 	if p.BoundHostID != "" {
-		_, there := schema.Hosts.Peek(r, p.BoundHostID)
-		return !there
+		h, there := schema.Hosts.Peek(r, p.BoundHostID)
+		return !there || h.Name != p.HostID
 	}
 	name := wantedInterface(p)
 	if name == "" {
 		return false
 	}
-	for h := range schema.Hosts.By(r, "name", p.HostID) {
-		return interfaceFree(r, h.ID, name)
-	}
-	return false
+	h, err := schema.HostByName(r, p.HostID)
+	return err == nil && interfaceFree(r, h.ID, name)
 }
 
 func interfaceFree(r records.Reader, hostID, name string) bool {

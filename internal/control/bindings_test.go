@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -136,7 +137,7 @@ func TestPortsFollowTheirHosts(t *testing.T) {
 	w.putHost("second", "h1")
 	w.until("ports bound to the next host of the name", bound("second", n))
 	for _, id := range ids {
-		w.agrees(id, "ovs", "second", "first")
+		w.agrees(id, "tap", "second", "first")
 		if p, _ := w.Port(t.Context(), w.admin, id); p.RevisionNumber != 4 {
 			t.Errorf("revision %d after three changes", p.RevisionNumber)
 		}
@@ -161,10 +162,10 @@ func TestOneInterfaceBindsOnePort(t *testing.T) {
 	if w.bundle("port", ids[0]).Ports[0].HostID == "" {
 		ids[0], ids[1] = ids[1], ids[0]
 	}
-	w.agrees(ids[0], "ovs", "first", "")
+	w.agrees(ids[0], "tap", "first", "")
 	w.agrees(ids[1], "binding_failed", "", "")
 	w.update(ids[1], `{"binding:profile":{"interface_name":"eth1"}}`)
-	w.agrees(ids[1], "ovs", "first", "")
+	w.agrees(ids[1], "tap", "first", "")
 
 	// A host that has the interface of a port whose own host went.
 	w.putHost("next", "h2")
@@ -200,8 +201,8 @@ func TestHostsWentMeanwhile(t *testing.T) {
 	w := follow(t, st)
 	w.until("bindings made true", func(r records.Reader) bool { return bound("id-h1", 0)(r) && bound("id-h3", 1)(r) })
 	w.agrees(lost, "binding_failed", "", "id-h1")
-	w.agrees(kept, "ovs", "id-h2", "")
-	w.agrees(waiting, "ovs", "id-h3", "")
+	w.agrees(kept, "tap", "id-h2", "")
+	w.agrees(waiting, "tap", "id-h3", "")
 }
 
 // TestTwoServersBindOnce: two servers see the same host, and bind each port once, while clients change the ports.
@@ -252,8 +253,43 @@ func TestBindingIsTriedAgain(t *testing.T) {
 	st.refuse.Store(2)
 	other.putHost("first", "h1")
 	w.until("the port bound", bound("first", 1))
-	w.agrees(id, "ovs", "first", "")
+	w.agrees(id, "tap", "first", "")
 	if st.refuse.Load() >= 0 {
 		t.Error("nothing was refused")
 	}
+}
+
+// TestAmbiguousHostName: a name that two hosts have, as an earlier version let a host write it, binds no port. The ports are
+// bound when the name is one host's again.
+func TestAmbiguousHostName(t *testing.T) {
+	t.Parallel()
+	w := follow(t, store.NewMemory())
+	network := w.network(`{}`).ID
+	w.putHost("victim", "h1")
+	w.putHost("thief", "h2")
+	rename := func(name string) {
+		t.Helper()
+		value, err := json.Marshal(&topology.Host{ID: "thief", Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.db.Store().Commit(t.Context(), nil, []store.Op{{Key: schema.Hosts.Key("thief"), Value: value}}); err != nil {
+			t.Fatal(err)
+		}
+		w.until("the name of the host", func(r records.Reader) bool {
+			h, ok := schema.Hosts.Peek(r, "thief")
+			return ok && h.Name == name
+		})
+	}
+	early := w.portsOn(network, "h2", 1)[0]
+	w.agrees(early, "tap", "thief", "")
+	rename("h1")
+	w.until("the port of the host that is called otherwise now", bound("thief", 0))
+	id := w.portsOn(network, "h1", 1)[0]
+	w.agrees(id, "binding_failed", "", "")
+	rename("h2")
+	w.until("the port bound to the host that has the name", bound("victim", 1))
+	w.agrees(id, "tap", "victim", "")
+	w.until("the port bound to the host that has its name again", bound("thief", 1))
+	w.agrees(early, "tap", "thief", "thief")
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"heddle/internal/neutron"
@@ -37,11 +38,58 @@ func unavailable(message string, cause error) error {
 	return fmt.Errorf("%w: %w", neutron.Errorf(neutron.Unavailable, "ServiceUnavailable", "%s", message), cause)
 }
 
-// forClient turns an error of the store into the one that Neutron answers, where it has one.
-func forClient(err error) error {
+// outcomeUnknown says that a change may have been made or not; ids are those of the objects that it makes.
+func outcomeUnknown(ids []string) *neutron.Error {
+	const most = 20 // ids that are named
+	switch n := len(ids); {
+	case n > most:
+		ids = append(slices.Clone(ids[:most]), fmt.Sprintf("and %d more", n-most))
+		fallthrough
+	case n > 0:
+		return neutron.Errorf(neutron.Unknown, "OutcomeUnknown", "The store did not answer in time: whether these objects were "+
+			"created is unknown: %s. Look for them before you try again.", strings.Join(ids, ", "))
+	}
+	return neutron.Errorf(neutron.Unknown, "OutcomeUnknown",
+		"The store did not answer in time: whether the change was made is unknown. Look at the object before you try again.")
+}
+
+// createdIDs returns the ids of the objects that a create answers with.
+func createdIDs(result any) (ids []string) {
+	switch made := result.(type) {
+	case []*neutron.NetworkView:
+		for _, o := range made {
+			ids = append(ids, o.ID)
+		}
+	case []*neutron.SubnetView:
+		for _, o := range made {
+			ids = append(ids, o.ID)
+		}
+	case []*neutron.PortView:
+		for _, o := range made {
+			ids = append(ids, o.ID)
+		}
+	case []*neutron.SecurityGroupView:
+		for _, o := range made {
+			ids = append(ids, o.ID)
+		}
+	case []*neutron.SecurityGroupRule:
+		for _, o := range made {
+			ids = append(ids, o.ID)
+		}
+	}
+	return ids
+}
+
+// forClient turns an error of the store into the one that Neutron answers, where it has one. ids are those of the objects
+// that the request was to create.
+func forClient(err error, ids ...string) error {
 	switch {
 	case errors.Is(err, store.ErrTooLarge):
 		return neutron.Errorf(neutron.Invalid, "BadRequest", "The request changes too many objects at once: %v.", err)
+	case errors.Is(err, store.ErrOutcomeUnknown):
+		return fmt.Errorf("%w: %w", outcomeUnknown(ids), err)
+	case errors.Is(err, store.ErrFull):
+		return unavailable(fmt.Sprintf("Nothing was changed: %v.", err), err)
 	case errors.Is(err, store.ErrUnavailable):
 		return unavailable("The service is unavailable.", err)
 	case errors.Is(err, store.ErrConflict):

@@ -96,6 +96,9 @@ func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id 
 		if err != nil {
 			return nil, err
 		}
+		if o.pending(workDeleteGroup, id) {
+			return nil, groupInUse(id)
+		}
 		g := *old
 		if v.Has("stateful") && v.Flag("stateful") != old.Stateful {
 			if len(schema.Ports.Referrers(o.tx, "security_group", id)) > 0 {
@@ -115,32 +118,40 @@ func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id 
 	})
 }
 
-// DeleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it.
+// DeleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it: in steps if there
+// are many of them.
 func (s *Service) DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
+	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
 		g, err := o.groups().toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
-			return err
+			return false, err
+		}
+		if o.pending(workDeleteGroup, id) {
+			return true, nil
 		}
 		if len(schema.Ports.Referrers(o.tx, "security_group", id)) > 0 {
-			return groupInUse(id)
+			return false, groupInUse(id)
 		}
 		if g.Name == schema.DefaultGroup && !c.Admin() {
-			return conflict("SecurityGroupCannotRemoveDefault", "Insufficient rights for removing default security group.")
+			return false, conflict("SecurityGroupCannotRemoveDefault", "Insufficient rights for removing default security group.")
 		}
-		for _, other := range schema.SecurityGroups.Referrers(o.tx, "remote_group", id) {
-			if other == id {
-				continue
+		rules := len(g.Rules)
+		others := schema.SecurityGroups.Referrers(o.tx, "remote_group", id)
+		for _, other := range others[:min(len(others), stepObjects)] {
+			if g, ok := schema.SecurityGroups.Peek(o.tx, other); ok {
+				rules += len(g.Rules)
 			}
-			if err := o.forgetRemote(other, id); err != nil {
-				return err
-			}
 		}
-		if err := errors.Join(o.dropBundle(kindGroup, id), o.dropProfile(id)); err != nil {
-			return err
+		if len(others) > stepObjects || rules > stepRules {
+			return true, o.begin(workDeleteGroup, id)
 		}
-		return schema.SecurityGroups.Delete(o.tx, id)
+		_, err = o.deleteGroupStep(id)
+		return false, err
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeleteGroup, id)
+	}
+	return err
 }
 
 // forgetRemote takes the rules out of a group that name another, which is going.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -67,59 +68,42 @@ func (k *Keys) Run(ctx context.Context) error {
 
 // watch marks all keys, then each that changes, until ctx ends; all again when the store has lost our place.
 func (k *Keys) watch(ctx context.Context) {
-	pause := leastPause
-	for {
-		from, err := k.markAll(ctx)
-		if err == nil {
-			pause = leastPause
-			err = k.markChanges(ctx, from)
-		}
-		if ctx.Err() != nil {
+	f := follow.New(follow.Options{Store: k.service.db.Store(), Prefixes: []string{schema.CalicoPrefix}, Log: k.log})
+	_ = f.Run(ctx, func(ctx context.Context, u follow.Update) { // it ends with ctx alone
+		if u.Full {
+			k.markAll(ctx, u)
 			return
 		}
-		k.log.Warn("keys of Calico's model are not followed", "error", err, "retry", pause)
+		for _, e := range u.Events {
+			if ofNeutron(e.Key) {
+				k.marked.add(e.Key, e)
+			}
+		}
+	})
+}
+
+// markAll marks the keys that are there or should be.
+func (k *Keys) markAll(ctx context.Context, u follow.Update) {
+	snap, err := k.objects.Fresh(ctx)
+	for err != nil {
+		// The objects are followed apart from the keys, and may be behind.
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(leastPause):
 		}
-		pause = min(2*pause, mostPause)
-	}
-}
-
-// markAll marks the keys that are there or should be, and returns the revision at which that was.
-func (k *Keys) markAll(ctx context.Context) (int64, error) {
-	kvs, rev, err := k.service.db.Store().List(ctx, schema.CalicoPrefix)
-	if err != nil {
-		return 0, err
-	}
-	snap, err := k.objects.At(ctx, rev)
-	if err != nil {
-		return 0, err
+		snap, err = k.objects.Fresh(ctx)
 	}
 	events := map[string]store.Event{}
 	for path := range paths(records.Over(snap)) {
-		events[path] = store.Event{KV: store.KV{Key: path, ModRevision: rev}, Deleted: true}
+		events[path] = store.Event{KV: store.KV{Key: path, ModRevision: u.Revision}, Deleted: true}
 	}
-	for _, kv := range kvs {
+	for _, kv := range u.All {
 		if ofNeutron(kv.Key) {
 			events[kv.Key] = store.Event{KV: kv}
 		}
 	}
 	k.marked.addAll(events)
-	return rev, nil
-}
-
-func (k *Keys) markChanges(ctx context.Context, from int64) error {
-	changes, failed := k.service.db.Store().Watch(ctx, from, schema.CalicoPrefix)
-	for c := range changes {
-		for _, e := range c.Events {
-			if ofNeutron(e.Key) {
-				k.marked.add(e.Key, e)
-			}
-		}
-	}
-	return failed()
 }
 
 // pass puts right what is marked, some at once, and returns the last error; the keys it concerns stay marked.

@@ -196,7 +196,7 @@ func TestNewDNSDomain(t *testing.T) {
 	}
 	apitest.Run(t, keys)
 	harmed()
-	_, renaming := keeping(t, st, control.Options{DNSDomain: "example.org"})
+	_, renaming := keeping(t, st, control.Options{DNSDomain: "example.org."})
 	once(t, renaming)
 	renamed := strings.Replace(usual[endpoint], "host-10-65-0-4.openstacklocal", "host-10-65-0-4.example.org", 1)
 	harmed()

@@ -13,7 +13,8 @@ import (
 
 // CreateNetworks makes networks, all or none. The first of a project brings its default security group.
 func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
-	return transact(ctx, s, c, func(o *operation) ([]*neutron.NetworkView, error) {
+	pending := false
+	made, err := transact(ctx, s, c, func(o *operation) ([]*neutron.NetworkView, error) {
 		if err := o.authorizeEach(neutron.Networks, vs); err != nil {
 			return nil, err
 		}
@@ -25,9 +26,14 @@ func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neu
 			if err != nil {
 				return nil, err
 			}
+			pending = n.Routed()
 			return networkView(n, []string{}), nil
 		})
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeriveProfiles, allGroups)
+	}
+	return made, err
 }
 
 func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutron.Network, error) {
@@ -63,9 +69,13 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 
 // UpdateNetwork changes a network. The machines of its subnets are told a new MTU.
 func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
+	pending := false
+	view, err := transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
 		old, err := o.networks().toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
+			return nil, err
+		}
+		if err := o.refuseChange(id); err != nil {
 			return nil, err
 		}
 		n := *old
@@ -88,12 +98,16 @@ func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string
 			}
 		}
 		if n.AdminStateUp != old.AdminStateUp && n.Routed() {
-			if err := o.deriveEndpoints(schema.Ports.Referrers(o.tx, "network", id), &n); err != nil {
+			if pending, err = o.deriveEndpoints(schema.Ports.Referrers(o.tx, "network", id), &n); err != nil {
 				return nil, err
 			}
 		}
 		return networkView(&n, subnetIDs(subnets)), nil
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeriveEndpoints, id)
+	}
+	return view, err
 }
 
 // applyNetwork sets what an update names, and checks it against the rest.
@@ -182,39 +196,37 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 	return nil
 }
 
-// DeleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse.
+// DeleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse. One of many ports is
+// deleted in steps.
 func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
-		n, err := o.networks().toChange(o, id, neutron.Delete, nil, ifMatch)
-		if err != nil {
-			return err
+	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
+		if _, err := o.networks().toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+			return false, err
 		}
-		ports := o.portsOf(id)
+		if o.pending(workDeleteNetwork, id) {
+			return true, nil
+		}
 		var using []string
-		for _, p := range ports {
+		for _, p := range o.portsOf(id) {
 			if !goesWithNetwork(p.DeviceOwner) {
 				using = append(using, p.ID)
 			}
 		}
 		if using != nil {
-			return conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use "+
+			return false, conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use "+
 				"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
 		}
-		for _, p := range ports {
-			if err := o.removePort(p, n); err != nil {
-				return err
-			}
+		schema.Subnets.Referrers(o.tx, "network", id) // guards that no new ones have come
+		if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id) > stepObjects {
+			return true, o.begin(workDeleteNetwork, id)
 		}
-		for _, sub := range schema.Subnets.Referrers(o.tx, "network", id) {
-			if err := o.removeSubnet(sub, n); err != nil {
-				return err
-			}
-		}
-		if err := o.dropBundle(kindNetwork, id); err != nil {
-			return err
-		}
-		return schema.Networks.Delete(o.tx, id)
+		_, err = o.deleteNetworkStep(id)
+		return false, err
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeleteNetwork, id)
+	}
+	return err
 }
 
 // putNetwork stores a network with what is derived from it.
@@ -231,7 +243,7 @@ func (o *operation) networkFor(id string) (*neutron.Network, error) {
 	if err != nil || !neutron.CanSee(o.caller, neutron.Networks, networkOwner(n)) {
 		return nil, neutron.Networks.NotFound(id)
 	}
-	return n, nil
+	return n, o.refuseChange(id)
 }
 
 // bumpNetwork notes that a subnet of a network has changed.

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"heddle/internal/neutron"
 )
 
 // Options are what control must know beside the store. A field left zero has the default that its comment names.
@@ -73,6 +75,7 @@ func (o Options) complete() (Options, error) {
 	if o.DNSDomain == "" {
 		o.DNSDomain = "openstacklocal"
 	}
+	o.DNSDomain = neutron.CanonicalDomain(o.DNSDomain)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

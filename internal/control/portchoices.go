@@ -97,6 +97,9 @@ func (o *operation) chooseAddresses(p *neutron.Port, r addresses.Request, v neut
 		if err != nil {
 			return err
 		}
+		if o.pending(workDeleteSubnet, id) {
+			continue
+		}
 		r.Subnets = append(r.Subnets, s)
 	}
 	// Subnets that are meant for certain owners come first.

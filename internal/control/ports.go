@@ -130,7 +130,7 @@ func (o *operation) checkGroups(p *neutron.Port) error {
 	stateful := map[bool]bool{}
 	for _, id := range p.SecurityGroups {
 		g, err := schema.SecurityGroups.Get(o.tx, id)
-		if err != nil || g.ProjectID != p.ProjectID && !o.caller.Owns(g.ProjectID) {
+		if err != nil || g.ProjectID != p.ProjectID && !o.caller.Owns(g.ProjectID) || o.pending(workDeleteGroup, id) {
 			missing = append(missing, id)
 			continue
 		}
@@ -152,20 +152,38 @@ func mayBeBlank(option string) bool { return option == "router" || option == "cl
 // mergeDHCPOpts applies changes to extra DHCP options: null removes one, an empty value changes nothing unless the
 // option may be blank.
 func mergeDHCPOpts(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neutron.DHCPOpt {
+	type key struct {
+		name    string
+		version int
+	}
 	opts := append([]neutron.DHCPOpt{}, had...)
+	places := make(map[key]int, len(opts)) // in opts
+	for i, o := range opts {
+		places[key{o.OptName, o.IPVersion}] = i
+	}
+	removed := map[int]bool{}
 	for _, c := range changes {
-		i := slices.IndexFunc(opts, func(o neutron.DHCPOpt) bool { return o.OptName == c.OptName && o.IPVersion == c.IPVersion })
+		k := key{c.OptName, c.IPVersion}
+		i, there := places[k]
 		switch {
-		case c.OptValue == nil && i >= 0:
-			opts = slices.Delete(opts, i, i+1)
+		case c.OptValue == nil && there:
+			removed[i] = true
+			delete(places, k)
 		case c.OptValue == nil, *c.OptValue == "" && !mayBeBlank(c.OptName):
-		case i >= 0:
+		case there:
 			opts[i].OptValue = *c.OptValue
 		default:
+			places[k] = len(opts)
 			opts = append(opts, neutron.DHCPOpt{OptName: c.OptName, OptValue: *c.OptValue, IPVersion: c.IPVersion})
 		}
 	}
-	return opts
+	kept := opts[:0]
+	for i, o := range opts {
+		if !removed[i] {
+			kept = append(kept, o)
+		}
+	}
+	return kept
 }
 
 // UpdatePort changes a port.
@@ -173,6 +191,9 @@ func (s *Service) UpdatePort(ctx context.Context, c neutron.Caller, id string, v
 	return transact(ctx, s, c, func(o *operation) (*neutron.PortView, error) {
 		old, n, err := o.portToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
+			return nil, err
+		}
+		if err := o.refuseChange(n.ID); err != nil {
 			return nil, err
 		}
 		p := *old
@@ -218,6 +239,9 @@ func (o *operation) applyPort(p, old *neutron.Port, v neutron.Values) error {
 	}
 	if v.Has("extra_dhcp_opts") {
 		p.ExtraDHCPOpts = mergeDHCPOpts(p.ExtraDHCPOpts, list[neutron.DHCPOptChange](v, "extra_dhcp_opts"))
+		if err := neutron.CheckList("extra_dhcp_opts", len(p.ExtraDHCPOpts)); err != nil {
+			return err
+		}
 	}
 	if v.Has("fixed_ips") || p.MACAddress != old.MACAddress {
 		if err := o.changeAddresses(p, old, v); err != nil {
@@ -299,8 +323,13 @@ func (o *operation) deriveServed(before, after *neutron.Port) error {
 	if slices.Equal(was, is) {
 		return nil
 	}
+	return o.deriveSubnetsOf(append(was, is...))
+}
+
+// deriveSubnetsOf derives the subnets of addresses anew, at which DHCP is served or was before.
+func (o *operation) deriveSubnetsOf(addresses []neutron.FixedIP) error {
 	var subnets []string
-	for _, f := range append(was, is...) {
+	for _, f := range addresses {
 		if !slices.Contains(subnets, f.SubnetID) {
 			subnets = append(subnets, f.SubnetID)
 		}

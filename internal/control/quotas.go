@@ -54,6 +54,23 @@ func usage(r records.Reader, project, quota string) int {
 	return 0
 }
 
+// Room returns how many more objects of a resource a caller's quota allows the own project; -1 is no limit, which is
+// also said to administrators: they make objects for any project.
+func (s *Service) Room(ctx context.Context, c neutron.Caller, res neutron.Resource) (int, error) {
+	if c.Admin() {
+		return -1, nil
+	}
+	snap, err := s.view(ctx)
+	if err != nil {
+		return 0, err
+	}
+	limit := s.limitOf(snap, c.ProjectID, res.Name())
+	if limit < 0 {
+		return -1, nil
+	}
+	return max(0, limit-usage(snap, c.ProjectID, res.Name())), nil
+}
+
 // chargeEach charges every project for the objects that a request is to make for it.
 func (o *operation) chargeEach(quota string, vs []neutron.Values) error {
 	counts := map[string]int{}

@@ -71,18 +71,22 @@ func (o *operation) dropEndpoint(p *neutron.Port, n *neutron.Network) error {
 	return o.putKey(translate.EndpointKey(p), nil)
 }
 
-// deriveEndpoints writes the endpoints of ports anew, of whose network or subnet something has changed.
-func (o *operation) deriveEndpoints(ids []string, n *neutron.Network) error {
+// deriveEndpoints writes the endpoints of ports anew, of whose network or subnet something has changed. Of many ports it
+// makes pending work, and reports that.
+func (o *operation) deriveEndpoints(ids []string, n *neutron.Network) (pending bool, err error) {
+	if len(ids) > stepObjects {
+		return true, o.begin(workDeriveEndpoints, n.ID)
+	}
 	for _, id := range ids {
 		p, err := schema.Ports.Get(o.tx, id)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if err := o.deriveEndpoint(p, p, n); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // deriveDHCP writes what the DHCP agents need to know of a subnet of network n.
@@ -216,7 +220,7 @@ func (o *operation) checkRoutedOverlap(s *neutron.Subnet, n *neutron.Network) er
 }
 
 // openRouted gets the site ready for its first routed network: agents take tap interfaces for workloads and report how
-// endpoints fare, and groups that were there before have their profiles. Settings that say so already are not written.
+// endpoints fare, and groups that were there before get their profiles. Settings that say so already are not written.
 func (o *operation) openRouted(ctx context.Context) error {
 	if hasRouted(o.tx) {
 		return nil
@@ -227,15 +231,7 @@ func (o *operation) openRouted(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	for g := range schema.SecurityGroups.All(o.tx) {
-		if _, err := schema.SecurityGroups.Get(o.tx, g.ID); err != nil {
-			return err
-		}
-		if err := o.deriveProfile(g); err != nil {
-			return err
-		}
-	}
-	return nil
+	return o.begin(workDeriveProfiles, allGroups)
 }
 
 // setting changes a global setting of the agents to what want makes of it, "" being one that is missing.

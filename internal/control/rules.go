@@ -66,6 +66,9 @@ func (o *operation) groupFor(id string) (*neutron.SecurityGroup, error) {
 	if err != nil || !neutron.CanSee(o.caller, neutron.SecurityGroups, groupOwner(g)) {
 		return nil, neutron.SecurityGroups.NotFound(id)
 	}
+	if o.pending(workDeleteGroup, id) {
+		return nil, groupInUse(id)
+	}
 	return g, nil
 }
 

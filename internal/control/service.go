@@ -27,8 +27,10 @@ type Service struct {
 	db   *records.DB
 	opts Options
 	held held
-	// What ports' binding:vif_details says, bound and not. Views share them.
-	vifDetails, vifRouted, vifNone map[string]any
+	// Values of ports' binding:vif_details, bound and not. Views share them.
+	vifOverlay, vifRouted, vifNone map[string]any
+	// working holds a token while pending work is carried out.
+	working chan struct{}
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -38,13 +40,12 @@ func New(db *records.DB, opts Options) (*Service, error) {
 		return nil, err
 	}
 	return &Service{
-		db:   db,
-		opts: complete,
-		vifDetails: map[string]any{
-			"bridge_name": "br-int", "connectivity": "l2", "datapath_type": "system", "ovs_hybrid_plug": false, "port_filter": true,
-		},
-		vifRouted: map[string]any{"connectivity": "l3", "port_filter": true},
-		vifNone:   map[string]any{},
+		db:         db,
+		opts:       complete,
+		vifOverlay: map[string]any{"connectivity": "l2", "port_filter": true},
+		vifRouted:  map[string]any{"connectivity": "l3", "port_filter": true},
+		vifNone:    map[string]any{},
+		working:    make(chan struct{}, 1),
 	}, nil
 }
 
@@ -77,7 +78,7 @@ func transact[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*
 	})
 	if err != nil {
 		var none R
-		return none, forClient(err)
+		return none, forClient(err, createdIDs(result)...)
 	}
 	return result, nil
 }

@@ -134,10 +134,18 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 
 // UpdateSubnet changes a subnet.
 func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.SubnetView, error) {
+	pending := ""
+	view, err := transact(ctx, s, c, func(o *operation) (*neutron.SubnetView, error) {
+		pending = ""
 		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
+		}
+		if err := o.refuseChange(n.ID); err != nil {
+			return nil, err
+		}
+		if o.pending(workDeleteSubnet, id) {
+			return nil, subnetInUse(id)
 		}
 		sub := *old
 		if err := o.applySubnet(&sub, old, v); err != nil {
@@ -157,12 +165,20 @@ func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string,
 			return nil, err
 		}
 		if n.Routed() && (sub.EnableDHCP != old.EnableDHCP || !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP)) {
-			if err := o.deriveEndpoints(schema.Ports.Referrers(o.tx, "subnet", id), n); err != nil {
+			later, err := o.deriveEndpoints(schema.Ports.Referrers(o.tx, "subnet", id), n)
+			if err != nil {
 				return nil, err
+			}
+			if later {
+				pending = n.ID
 			}
 		}
 		return subnetView(o.tx, &sub), o.deriveSubnet(&sub, n)
 	})
+	if pending != "" && err == nil {
+		s.carryOut(ctx, workDeriveEndpoints, pending)
+	}
+	return view, err
 }
 
 // applySubnet sets what an update names, and checks it against the rest.
@@ -217,34 +233,41 @@ func (o *operation) checkGatewayFree(s *neutron.Subnet) error {
 	return nil
 }
 
-// DeleteSubnet deletes a subnet. Ports lose addresses that they did not ask for; others refuse.
+// DeleteSubnet deletes a subnet. Ports lose addresses that they did not ask for, in steps if there are many; others refuse.
 func (s *Service) DeleteSubnet(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
-		sub, n, err := o.subnetToChange(id, neutron.Delete, nil, ifMatch)
+	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
+		sub, _, err := o.subnetToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
-			return err
+			return false, err
 		}
-		for _, portID := range schema.Ports.Referrers(o.tx, "subnet", id) {
+		if o.pending(workDeleteSubnet, id) {
+			return true, nil
+		}
+		ports := schema.Ports.Referrers(o.tx, "subnet", id)
+		for _, portID := range ports {
 			p, err := schema.Ports.Get(o.tx, portID)
 			if err != nil {
-				return err
+				return false, err
 			}
 			if routerInterface(p.DeviceOwner) || !addresses.AutoAddress(sub) && !goesWithNetwork(p.DeviceOwner) {
-				return conflict("SubnetInUse",
-					"Unable to complete operation on subnet %s: One or more ports have an IP allocation from this subnet.", id)
-			}
-			changed := *p
-			changed.FixedIPs = slices.DeleteFunc(slices.Clone(p.FixedIPs), func(f neutron.FixedIP) bool { return f.SubnetID == id })
-			o.bump(&changed.Standard)
-			if err := o.putPort(&changed, n); err != nil {
-				return err
+				return false, subnetInUse(id)
 			}
 		}
-		if err := o.removeSubnet(id, n); err != nil {
-			return err
+		if len(ports) > stepObjects {
+			return true, o.begin(workDeleteSubnet, id)
 		}
-		return o.bumpNetwork(n.ID)
+		_, err = o.deleteSubnetStep(id)
+		return false, err
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeleteSubnet, id)
+	}
+	return err
+}
+
+func subnetInUse(id string) error {
+	return conflict("SubnetInUse",
+		"Unable to complete operation on subnet %s: One or more ports have an IP allocation from this subnet.", id)
 }
 
 // removeSubnet deletes a subnet with what is derived from it.

@@ -35,6 +35,9 @@ func (res resource[T, V]) changeTags(o *operation, id string, change func([]stri
 	if err != nil || reflect.DeepEqual(tags, had) {
 		return tags, err
 	}
+	if err := neutron.CheckList("tags", len(tags)); err != nil {
+		return nil, err
+	}
 	if err := neutron.AuthorizeTags(o.caller, res.name, owner); err != nil {
 		return nil, err
 	}

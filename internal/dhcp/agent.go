@@ -16,6 +16,7 @@ import (
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/hostnet"
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/task"
 )
 
@@ -28,7 +29,10 @@ type Options struct {
 	Plan       plan.Options
 	Program    string        // default dnsmasq, from PATH
 	ProbeEvery time.Duration // how often dnsmasq is asked for a sign of life, and how long it has for it. Default 10 s.
-	Log        *slog.Logger  // default: none
+	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
+	// cannot be reached; empty: it keeps nothing.
+	Snapshots string
+	Log       *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -102,7 +106,7 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, o.Log), server: newServer(o), resolver: newResolver(o)}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, follow.NewJournal(o.Snapshots, "dhcp", o.Host), o.Log), server: newServer(o), resolver: newResolver(o)}
 }
 
 // String names the task, with what it waits for.
@@ -119,6 +123,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if _, err := exec.LookPath(a.opts.Program); err != nil {
 		return fmt.Errorf("DHCP agent: %w (Debian has it in dnsmasq-base)", err)
+	}
+	if err := a.dropTo(); err != nil {
+		return fmt.Errorf("DHCP agent: %w", err)
 	}
 	kernel, release, err := takeHost()
 	if err != nil {

@@ -41,6 +41,9 @@ func write(dir, name, contents string) error {
 	if err := os.WriteFile(fresh, []byte(contents), 0o644); err != nil {
 		return err
 	}
+	if err := os.Chmod(fresh, 0o644); err != nil { // whatever the umask: dnsmasq's user reads it
+		return err
+	}
 	return os.Rename(fresh, filepath.Join(dir, name))
 }
 

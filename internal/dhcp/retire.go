@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,11 +10,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/calico"
 )
 
 // An instance may have received requests that it has not yet read when another takes over. Those that came before the
 // other listened, it alone can answer; so it does before it ends. What comes later is broadcast to both, and only the new
-// one may answer: the old one would refuse machines that it does not know.
+// one may answer: the old one would refuse machines that it does not know. The agent learns a moment later, on a busy machine
+// tenths of a second later, that the new one listens; until then machines whose addresses change hands are kept from the old
+// one by their own addresses.
 
 const (
 	// drainPatience is how long an instance may take for what it has received, and then for its end.
@@ -24,7 +29,57 @@ const (
 	roomBytes = 2 << 20
 
 	portDHCPv4, portDHCPv6 = 67, 547
+
+	// longestFilter is how many machines one filter of a socket names: the kernel takes 4096 instructions.
+	longestFilter = 800
 )
+
+// ignore keeps the IPv4 requests of machines from an instance, from the start of the one that will take over: it has no
+// addresses for them, as it knows theirs as other machines', and between the moment in which the other listens and the one in
+// which this agent learns of it, it would refuse what the other has offered.
+func ignore(p *process, machines []calico.MAC) error {
+	if len(machines) == 0 {
+		return nil
+	}
+	pidfd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return unlessGone(err)
+	}
+	defer unix.Close(pidfd)
+	sockets, err := copySockets(p.pid, pidfd)
+	errs := []error{err}
+	filter := machineFilter(machines)
+	for _, fd := range sockets {
+		if a, _ := unix.Getsockname(fd); isIPv4(a) {
+			errs = append(errs, attach(fd, filter))
+		}
+		errs = append(errs, unix.Close(fd))
+	}
+	return errors.Join(errs...)
+}
+
+// machineFilter drops DHCPv4 messages of machines, by the hardware address in the message.
+func machineFilter(machines []calico.MAC) []unix.SockFilter {
+	const chaddr = 8 + 28 // in a datagram with its UDP header
+	machines = machines[:min(len(machines), longestFilter)]
+	var filter []unix.SockFilter
+	for _, m := range machines {
+		// Where the first four bytes are others, three instructions are skipped to the next machine.
+		filter = append(filter,
+			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: chaddr},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: binary.BigEndian.Uint32(m[:4])},
+			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: chaddr + 4},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(binary.BigEndian.Uint16(m[4:]))},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0})
+	}
+	return append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff})
+}
+
+func isIPv4(a unix.Sockaddr) bool { _, ok := a.(*unix.SockaddrInet4); return ok }
+
+func attach(fd int, filter []unix.SockFilter) error {
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+}
 
 // retire has an instance answer what it has received, and ends it. It does not wait; close does.
 func (s *server) retire(p *process) {
@@ -127,8 +182,7 @@ func copySockets(pid, pidfd int) (sockets []int, err error) {
 func keepOut(sockets []int) error {
 	var errs []error
 	for _, fd := range sockets {
-		filter := broadcastFilter(fd)
-		errs = append(errs, unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
+		errs = append(errs, attach(fd, broadcastFilter(fd)))
 	}
 	return errors.Join(errs...)
 }

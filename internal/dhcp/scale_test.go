@@ -49,7 +49,7 @@ func newRecorder(ctx context.Context, dataDir, host string) (*recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &recorder{st: st, feed: newFeed(host, st, slog.New(slog.DiscardHandler)), files: map[string]string{}}, nil
+	return &recorder{st: st, feed: newFeed(host, st, nil, slog.New(slog.DiscardHandler)), files: map[string]string{}}, nil
 }
 
 // run does what an agent does until ctx ends.

@@ -32,6 +32,7 @@ const (
 //	next      has been started and will take over when it says that it listens; until then serving goes on
 type server struct {
 	dir, device, program string
+	gid                  int // of dnsmasq's group
 	probeEvery           time.Duration
 	log                  *slog.Logger
 	said                 *os.File // where the instances log to
@@ -72,10 +73,8 @@ func stopped() *time.Timer {
 
 // open makes the state directory and finds what an earlier agent left.
 func (s *server) open() (err error) {
-	for _, dir := range []string{plan.HostsDir, plan.OptionsDir, plan.NamesDir} {
-		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o755); err != nil {
-			return fmt.Errorf("state directory: %w", err)
-		}
+	if err := makeDirectories(s.dir, s.gid, s.log); err != nil {
+		return fmt.Errorf("state directory: %w", err)
 	}
 	if s.said, s.reader, err = openLog(filepath.Join(s.dir, logFile)); err != nil {
 		return err
@@ -216,6 +215,12 @@ func (s *server) startNext() error {
 	if err := write(s.dir, name, leases); err != nil {
 		return err
 	}
+	holders := plan.Holders(s.plan.Files)
+	if s.serving != nil {
+		if err := ignore(s.serving, moved(s.holders, holders)); err != nil {
+			s.log.Debug("cannot keep requests from the dnsmasq before", "pid", s.serving.pid, "err", err)
+		}
+	}
 	p, err := start(s.program, leaseArgument+filepath.Join(s.dir, name), s.plan.Arguments, s.said, s.ends)
 	if err != nil {
 		return err
@@ -226,10 +231,20 @@ func (s *server) startNext() error {
 		s.serving.held = s.holders
 	}
 	s.next, s.stale = p, false
-	s.holders = plan.Holders(s.plan.Files)
+	s.holders = holders
 	s.running = plan.Started(s.plan)
 	s.startDue.Reset(startPatience)
 	return nil
+}
+
+// moved returns the machines that have an IPv4 address which another machine had.
+func moved(before, now map[netip.Addr]calico.MAC) (machines []calico.MAC) {
+	for address, mac := range now {
+		if had, ok := before[address]; ok && had != mac && address.Is4() {
+			machines = append(machines, mac)
+		}
+	}
+	return machines
 }
 
 // lastLeases reads the lease file that was in use last: that of the instance that serves, else the newest.

@@ -187,6 +187,10 @@ route 198.51.100.0/24 via 192.0.2.2 link a mtu 1400
 	if h.Link.Name != "a" || h.NextHop != gw || h.Source != netip.MustParseAddr("192.0.2.1") || h.MTU != 1400 || h.Local {
 		t.Errorf("by the gateway: %+v", h)
 	}
+	links, err := host.LinksTo(netip.MustParseAddr("198.51.100.7"))
+	if err != nil || len(links) != 1 || links[0].Index != h.Link.Index {
+		t.Errorf("links %+v, %v; want that of %+v", links, err, h)
+	}
 	h, err = host.RouteTo(gw)
 	must(t, err)
 	if h.Link.Name != "a" || h.NextHop != gw || h.MTU != 1500 {

@@ -217,3 +217,12 @@ func (f *Fake) Probe(link string, ip netip.Addr) error {
 	l.neighbour(n)
 	return nil
 }
+
+// LinksTo returns one link: routes of a Fake have one next hop.
+func (f *Fake) LinksTo(dst netip.Addr) ([]Link, error) {
+	h, err := f.RouteTo(dst)
+	if err != nil {
+		return nil, err
+	}
+	return []Link{h.Link}, nil
+}

@@ -231,6 +231,8 @@ type Net interface {
 	DeleteRouteOf(r Route) error
 	// RouteTo says how the kernel would send to an address; ErrNotFound when no route leads there.
 	RouteTo(netip.Addr) (Hop, error)
+	// LinksTo returns the links that the route to an address leads by: several if it has several next hops.
+	LinksTo(netip.Addr) ([]Link, error)
 
 	// Neighbours returns the neighbours of all links.
 	Neighbours() ([]Neighbour, error)

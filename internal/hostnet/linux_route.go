@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -159,6 +160,34 @@ func (l *Linux) RouteTo(dst netip.Addr) (Hop, error) {
 		h.MTU = h.Link.MTU
 	}
 	return h, nil
+}
+
+func (l *Linux) LinksTo(dst netip.Addr) ([]Link, error) {
+	found, err := l.handle.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(found) == 0 {
+		return nil, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
+	}
+	if err != nil {
+		return nil, wrap(err, "route to %s", dst)
+	}
+	indexes := []int{found[0].LinkIndex}
+	if hops := found[0].MultiPath; len(hops) > 0 {
+		indexes = nil
+		for _, h := range hops {
+			if !slices.Contains(indexes, h.LinkIndex) {
+				indexes = append(indexes, h.LinkIndex)
+			}
+		}
+	}
+	var links []Link
+	for _, i := range indexes {
+		link, err := l.handle.LinkByIndex(i)
+		if err != nil {
+			return nil, wrap(err, "route to %s: link %d", dst, i)
+		}
+		links = append(links, linkOf(link))
+	}
+	return links, nil
 }
 
 func (l *Linux) Neighbours() ([]Neighbour, error) {

@@ -9,117 +9,112 @@ import (
 
 // CompareOptions say how long a comparison takes.
 type CompareOptions struct {
-	Rounds     int           // of all cases; default 3
-	RoundTrips int           // a round; default 20000
-	Stream     time.Duration // a round; default 1 s
-	Blast      time.Duration // a round; default 500 ms
-	// Progress, if set, is told before each case of each round.
-	Progress func(round int, path Path)
+	Slices int           // of each path and kind of traffic; default 24
+	Slice  time.Duration // default 250 ms
+	// Progress, if set, is told before the slices of each kind of traffic.
+	Progress func(kind string)
 }
 
 func (o CompareOptions) withDefaults() CompareOptions {
-	if o.Rounds == 0 {
-		o.Rounds = 3
+	if o.Slices == 0 {
+		o.Slices = 24
 	}
-	if o.RoundTrips == 0 {
-		o.RoundTrips = 20000
-	}
-	if o.Stream == 0 {
-		o.Stream = time.Second
-	}
-	if o.Blast == 0 {
-		o.Blast = 500 * time.Millisecond
+	if o.Slice == 0 {
+		o.Slice = 250 * time.Millisecond
 	}
 	if o.Progress == nil {
-		o.Progress = func(int, Path) {}
+		o.Progress = func(string) {}
 	}
 	return o
 }
 
-// Figures are what one path came to: the median of all rounds.
+// Figures are what one path came to, slice by slice.
 type Figures struct {
-	RoundTrip     time.Duration // median of each round
-	Datagrams     float64       // UDP with 18 bytes of payload, a second, received
-	Bits          float64       // TCP over one connection, a second
-	BadChecksums  int           // of TCP and UDP, received at either end in all rounds; must be 0
-	Retransmitted int           // TCP segments of either end, in all rounds
+	RoundTrips    []float64 // seconds, the median of each slice
+	Datagrams     []float64 // UDP with 18 bytes of payload, a second, received
+	Bits          []float64 // TCP over one connection, a second
+	BadChecksums  int       // of TCP and UDP, received at either end in all slices; must be 0
+	Retransmitted int       // TCP segments of either end, in all slices
 }
 
-// Compare measures paths side by side: one after the other in each round, so that what else the machine does falls on
-// all alike (dataplane-goals §5). The figures are in the order of the paths.
+// Compare measures paths side by side: round trips, datagrams and a stream, each in slices that alternate between the
+// paths. The figures are in the order of the paths.
 func Compare(ctx context.Context, paths []Path, o CompareOptions) ([]Figures, error) {
 	o = o.withDefaults()
-	runs := make([]comparedPath, len(paths))
+	all := make([]Figures, len(paths))
 	for i, p := range paths {
-		runs[i].Path = p
-		if err := runs[i].count(ctx, -1); err != nil {
+		if err := all[i].count(ctx, p, -1); err != nil {
 			return nil, err
 		}
 	}
-	for round := range o.Rounds {
-		for i := range runs {
-			if err := ctx.Err(); err != nil {
-				return nil, fmt.Errorf("compare paths: %w", err)
-			}
-			o.Progress(round+1, runs[i].Path)
-			if err := runs[i].measure(o); err != nil {
-				return nil, err
-			}
-		}
-	}
-	all := make([]Figures, len(runs))
-	for i := range runs {
-		if err := runs[i].count(ctx, 1); err != nil {
+	for _, kind := range []struct {
+		name    string
+		measure func(Path) (float64, error)
+		to      func(*Figures) *[]float64
+	}{
+		{"round trips", func(p Path) (float64, error) {
+			rr, err := p.RoundTripsFor(o.Slice)
+			return rr.P50.Seconds(), err
+		}, func(f *Figures) *[]float64 { return &f.RoundTrips }},
+		{"UDP packets", func(p Path) (float64, error) {
+			rate, err := p.Blast(18, o.Slice)
+			return rate.PerSecond, err
+		}, func(f *Figures) *[]float64 { return &f.Datagrams }},
+		{"TCP", func(p Path) (float64, error) { return p.Stream(o.Slice) }, func(f *Figures) *[]float64 { return &f.Bits }},
+	} {
+		o.Progress(kind.name)
+		slices, err := Alternate(ctx, paths, o.Slices, kind.measure)
+		if err != nil {
 			return nil, err
 		}
-		all[i] = runs[i].figures()
+		for i := range all {
+			*kind.to(&all[i]) = slices[i]
+		}
+	}
+	for i, p := range paths {
+		if err := all[i].count(ctx, p, 1); err != nil {
+			return nil, err
+		}
 	}
 	return all, nil
 }
 
-// comparedPath is a path with what was measured on it so far.
-type comparedPath struct {
-	Path
-	roundTrips      []time.Duration
-	datagrams, bits []float64
-	bad, resent     int
-}
-
-func (r *comparedPath) measure(o CompareOptions) error {
-	rr, err := r.RoundTrips(o.RoundTrips)
-	if err != nil {
-		return err
+// Alternate measures a slice of each path in turn, so many times, every other time in reverse order: what else the machine does, and
+// what changes as time goes on, falls on all paths alike. It returns the slices of each path; those of the same index
+// were measured one right after the other.
+func Alternate(ctx context.Context, paths []Path, times int, measure func(Path) (float64, error)) ([][]float64, error) {
+	all := make([][]float64, len(paths))
+	order := make([]int, len(paths))
+	for i := range order {
+		order[i] = i
 	}
-	blast, err := r.Blast(18, o.Blast)
-	if err != nil {
-		return err
+	for range times {
+		for _, i := range order {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("compare paths: %w", err)
+			}
+			got, err := measure(paths[i])
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], got)
+		}
+		slices.Reverse(order)
 	}
-	bits, err := r.Stream(o.Stream)
-	if err != nil {
-		return err
-	}
-	r.roundTrips = append(r.roundTrips, rr.P50)
-	r.datagrams = append(r.datagrams, blast.PerSecond)
-	r.bits = append(r.bits, bits)
-	return nil
+	return all, nil
 }
 
 // count adds the kernel's counters of both ends, times sign: taken away before and added after, they tell of between.
-func (r *comparedPath) count(ctx context.Context, sign int) error {
-	for _, end := range []*Namespace{r.Client, r.Server} {
+func (f *Figures) count(ctx context.Context, p Path, sign int) error {
+	for _, end := range []*Namespace{p.Client, p.Server} {
 		counters, err := end.Counters(ctx)
 		if err != nil {
 			return err
 		}
-		r.bad += sign * (counters["TcpInCsumErrors"] + counters["UdpInCsumErrors"])
-		r.resent += sign * counters["TcpRetransSegs"]
+		f.BadChecksums += sign * (counters["TcpInCsumErrors"] + counters["UdpInCsumErrors"])
+		f.Retransmitted += sign * counters["TcpRetransSegs"]
 	}
 	return nil
-}
-
-func (r *comparedPath) figures() Figures {
-	return Figures{RoundTrip: Median(r.roundTrips), Datagrams: Median(r.datagrams), Bits: Median(r.bits),
-		BadChecksums: r.bad, Retransmitted: r.resent}
 }
 
 // Median is the middle one of the values, the upper of two; 0 of none.
@@ -129,4 +124,39 @@ func Median[T time.Duration | float64](values []T) T {
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
+}
+
+// Spread is the middle of several values, and the range in which the middle half of them lies.
+type Spread struct {
+	Median, Low, High float64 // Low and High are the first and the third quartile
+	Count             int
+}
+
+// Relative returns the width of the interquartile range as a share of the median.
+func (s Spread) Relative() float64 { return (s.High - s.Low) / s.Median }
+
+// Ratios returns the spread of the ratios of a's slices to those of b that were measured beside them.
+func Ratios(a, b []float64) Spread {
+	ratios := make([]float64, 0, len(a))
+	for i := range min(len(a), len(b)) {
+		ratios = append(ratios, a[i]/b[i])
+	}
+	return SpreadOf(ratios)
+}
+
+// SpreadOf returns the spread of values. Quartiles between two values are interpolated, as R and NumPy do by default.
+func SpreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	at := func(share float64) float64 {
+		position := share * float64(len(sorted)-1)
+		below := int(position)
+		if below == len(sorted)-1 {
+			return sorted[below]
+		}
+		return sorted[below] + (position-float64(below))*(sorted[below+1]-sorted[below])
+	}
+	return Spread{Median: at(0.5), Low: at(0.25), High: at(0.75), Count: len(sorted)}
 }

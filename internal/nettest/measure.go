@@ -38,15 +38,30 @@ func (p Path) both(serverCore int, server func() error, clientCore int, client f
 	return errors.Join(p.Client.pinned(clientCore, client), <-done)
 }
 
-// RoundTrips exchanges one byte each way over one TCP connection so many times, both ends on one core, and tells how
-// long an exchange took.
-func (p Path) RoundTrips(n int) (Latency, error) {
+// limit reports whether a measurement of so many samples, running for so long, is to go on.
+type limit func(samples int, ran time.Duration) bool
+
+func upTo(n int) limit { return func(samples int, _ time.Duration) bool { return samples < n } }
+
+// lasting is a limit in time; it wants one sample at least.
+func lasting(d time.Duration) limit {
+	return func(samples int, ran time.Duration) bool { return samples == 0 || ran < d }
+}
+
+// RoundTrips exchanges one byte each way over one TCP connection n times, both ends on one core, and returns how long an
+// exchange took.
+func (p Path) RoundTrips(n int) (Latency, error) { return p.roundTrips(upTo(n)) }
+
+// RoundTripsFor is RoundTrips limited in time.
+func (p Path) RoundTripsFor(d time.Duration) (Latency, error) { return p.roundTrips(lasting(d)) }
+
+func (p Path) roundTrips(more limit) (Latency, error) {
 	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
 	if err != nil {
 		return Latency{}, err
 	}
 	defer l.Close()
-	samples := make([]time.Duration, 0, n)
+	samples := make([]time.Duration, 0, 1<<15)
 	err = p.both(coreA, func() error { return serve(l) }, coreA, func() error {
 		c, err := dial(at)
 		if err != nil {
@@ -54,7 +69,7 @@ func (p Path) RoundTrips(n int) (Latency, error) {
 		}
 		defer c.Close()
 		var b [1]byte
-		for range n {
+		for begin := time.Now(); more(len(samples), time.Since(begin)); {
 			start := time.Now()
 			if err := exchange(c, b[:]); err != nil {
 				return err
@@ -69,28 +84,35 @@ func (p Path) RoundTrips(n int) (Latency, error) {
 	return latencyOf(samples), nil
 }
 
-// Connects makes n connections one after another, with a byte each way, both ends on one core, and tells how long it
+// Connects makes n connections one after another, with a byte each way, both ends on one core, and returns how long it
 // took from connect to the byte that came back, and how many there were a second. Connections are reset, not closed:
 // else the test would use up its ports.
 //
 // Linux before 6.19 resets a connection now and then whose first data and last packet of the handshake arrive on two
 // cores at once. Such a connection is made again.
-func (p Path) Connects(n int) (Latency, float64, error) {
+func (p Path) Connects(n int) (Latency, float64, error) { return p.connects(upTo(n)) }
+
+// ConnectsFor is Connects limited in time.
+func (p Path) ConnectsFor(d time.Duration) (Latency, float64, error) {
+	return p.connects(lasting(d))
+}
+
+func (p Path) connects(more limit) (Latency, float64, error) {
 	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
 	if err != nil {
 		return Latency{}, 0, err
 	}
 	defer l.Close()
-	samples := make([]time.Duration, 0, n)
+	samples := make([]time.Duration, 0, 1<<13)
 	var done atomic.Bool
 	var took time.Duration
 	err = p.both(coreA, func() error { return serveUntil(l, &done) }, coreA, func() error {
 		defer done.Store(true)
 		begin := time.Now()
-		for resets := 0; len(samples) < n; {
+		for resets := 0; more(len(samples), time.Since(begin)); {
 			start := time.Now()
 			err := connectOnce(at)
-			if (errors.Is(err, unix.ECONNRESET) || errors.Is(err, errClosed)) && resets < 1+n/100 {
+			if (errors.Is(err, unix.ECONNRESET) || errors.Is(err, errClosed)) && resets < 1+len(samples)/50 {
 				resets++
 				continue
 			}
@@ -105,7 +127,7 @@ func (p Path) Connects(n int) (Latency, float64, error) {
 	if err != nil {
 		return Latency{}, 0, fmt.Errorf("%s: connects: %w", p.Name, err)
 	}
-	return latencyOf(samples), float64(n) / took.Seconds(), nil
+	return latencyOf(samples), float64(len(samples)) / took.Seconds(), nil
 }
 
 func connectOnce(at netip.AddrPort) error {

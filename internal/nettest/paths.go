@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
 )
 
 // Addresses of the two ends of a measured path, and of the two hosts' underlay, from the documentation's ranges.
@@ -13,6 +15,8 @@ const (
 	clientMAC, serverMAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 	underlay1, underlay2 = "198.51.100.1", "198.51.100.2"
 	workloadMTU          = 1450
+	// gatewayIP is the next hop of routed workloads; their host has it on its loopback interface.
+	gatewayIP = "169.254.1.1"
 )
 
 // ends makes the two namespaces of a path, each with an eth0 whose other end is called port in its host's namespace.
@@ -83,6 +87,80 @@ func (n *Namespace) bridge(ports ...string) error {
 	}
 	for _, family := range []string{"iptables", "ip6tables", "arptables"} {
 		_ = n.Sysctl("net/bridge/bridge-nf-call-"+family, "0") // absent without br_netfilter: then there is no detour
+	}
+	return nil
+}
+
+// RoutedPath is two workloads on a host that routes between them, with a stateful nftables ruleset in between: an address
+// of its own for each interface, verdict maps from interfaces to chains, and the ten rules of a group for what goes to a
+// workload, of which the last two match.
+func RoutedPath(l *Lab) (Path, error) {
+	h, err := l.Namespace("host")
+	if err != nil {
+		return Path{}, err
+	}
+	p := Path{Name: "routed + nftables", Address: netip.MustParseAddr(serverIP)}
+	var errs []error
+	for _, e := range []struct {
+		end  **Namespace
+		port string
+		ip   string
+	}{{&p.Client, "client", clientIP}, {&p.Server, "server", serverIP}} {
+		ns, err := l.Namespace(e.port)
+		if err != nil {
+			return p, err
+		}
+		*e.end = ns
+		errs = append(errs, l.Veth(h, e.port, ns, "eth0"),
+			ns.IP(fmt.Sprintf("link set eth0 mtu %d", workloadMTU), fmt.Sprintf("addr add %s/32 dev eth0", e.ip),
+				"route add "+gatewayIP+" dev eth0 scope link", "route add default via "+gatewayIP+" dev eth0"),
+			h.IP(fmt.Sprintf("route add %s/32 dev %s", e.ip, e.port)))
+	}
+	return p, errors.Join(append(errs, h.IP("addr add "+gatewayIP+"/32 dev lo"), h.Sysctl("net/ipv4/ip_forward", "1"), h.nftables(routedRules))...)
+}
+
+// routedRules are RoutedPath's.
+const routedRules = `table inet filter {
+	map from { type ifname : verdict; elements = { "client" : jump egress, "server" : jump egress }; }
+	map to { type ifname : verdict; elements = { "client" : goto ingress, "server" : goto ingress }; }
+	chain forward {
+		type filter hook forward priority 0; policy drop;
+		ct state established,related accept
+		ct state invalid drop
+		iifname vmap @from
+		oifname vmap @to
+	}
+	chain egress {
+		meta l4proto { tcp, udp } return
+		drop
+	}
+	chain ingress {
+		tcp dport 20000 accept
+		tcp dport 20001 accept
+		tcp dport 20002 accept
+		tcp dport 20003 accept
+		tcp dport 20004 accept
+		tcp dport 20005 accept
+		tcp dport 20006 accept
+		tcp dport 20007 accept
+		meta l4proto tcp accept
+		meta l4proto udp accept
+		drop
+	}
+}
+`
+
+// nftables loads a ruleset.
+func (n *Namespace) nftables(rules string) error {
+	var out strings.Builder
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(rules), &out, &out
+	err := n.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("in namespace %s: load nftables rules: %w: %s", n.Name, err, strings.TrimSpace(out.String()))
 	}
 	return nil
 }

@@ -14,6 +14,24 @@ const (
 	maxTag         = 255
 )
 
+// CanonicalDomain is a domain without the dot at its end, which names in dns_assignment get anyway.
+func CanonicalDomain(domain string) string { return strings.TrimSuffix(domain, ".") }
+
+// MaxList is how many entries a list of an object may have, unless it has a limit of its own.
+const MaxList = 100
+
+// CheckList refuses a list with too many entries.
+func CheckList(name string, entries int) error {
+	if entries > MaxList {
+		return badRequest("Invalid input for %s. Reason: %s.", name, tooMany(entries))
+	}
+	return nil
+}
+
+func tooMany(entries int) error {
+	return reasonf("'%d' entries are too many - there may be no more than '%d'", entries, MaxList)
+}
+
 // Tables are the attribute tables of the resources that are answered object by object.
 type Tables struct {
 	Networks           *Table[NetworkView]
@@ -24,8 +42,10 @@ type Tables struct {
 	Agents             *Table[AgentView]
 }
 
-// NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment.
+// NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be written with a dot at its
+// end.
 func NewTables(dnsDomain string) *Tables {
+	dnsDomain = CanonicalDomain(dnsDomain)
 	return &Tables{
 		Networks:           networkTable(),
 		Subnets:            subnetTable(),
@@ -153,7 +173,7 @@ func matchSince[T any](get func(o *T) time.Time) func(values []string) (func(o *
 
 // ParseTags reads a list of different tags.
 func ParseTags(v any) ([]string, error) {
-	tags, err := texts(maxTag)(v)
+	tags, err := fewer(texts(maxTag))(v)
 	if err != nil {
 		return nil, invalidInput("%s", err)
 	}

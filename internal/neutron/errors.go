@@ -12,7 +12,8 @@ const (
 	Conflict                     // 409
 	Precondition                 // 412
 	Unsupported                  // 501
-	Unavailable                  // 503
+	Unavailable                  // 503: nothing was done
+	Unknown                      // 504: whether it was done is not known
 )
 
 // Error is an error as Neutron answers it: clients decide by Type, tests match on Message (neutron-api §1).

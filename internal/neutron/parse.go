@@ -50,6 +50,16 @@ func text(max int) parser {
 	}
 }
 
+// fewer takes a list of at most MaxList entries, and looks at none of a longer one.
+func fewer(p parser) parser {
+	return func(v any) (any, error) {
+		if list, ok := v.([]any); ok && len(list) > MaxList {
+			return nil, tooMany(len(list))
+		}
+		return p(v)
+	}
+}
+
 // orNull lets null through.
 func orNull(p parser) parser {
 	return func(v any) (any, error) {
@@ -259,6 +269,21 @@ func object(v any) (any, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return nil, reasonf("'%s' is not a dictionary", pyText(v))
+	}
+	return m, nil
+}
+
+// maxProfile is how many bytes of JSON the reference's database holds of a port's binding:profile.
+const maxProfile = 4095
+
+// bindingProfile takes an object of a bounded size.
+func bindingProfile(v any) (any, error) {
+	m, err := object(v)
+	if err != nil {
+		return nil, err
+	}
+	if text, err := json.Marshal(m); err != nil || len(text) > maxProfile {
+		return nil, invalidInput("binding:profile value too large: it may have %d bytes", maxProfile)
 	}
 	return m, nil
 }

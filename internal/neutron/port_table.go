@@ -32,8 +32,8 @@ func portTable(dnsDomain string) *Table[PortView] {
 			parse: orNull(mac)}, macValue()),
 		row(Attribute{Name: "fixed_ips", Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
 			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "list of {subnet_id, ip_address}",
-			Doc:   "absent: one address of each IP version; filter: ip_address=, subnet_id=, ip_address_substr=",
-			parse: fixedIPs},
+			Doc:   "at most 100; absent: one address of each IP version; filter: ip_address=, subnet_id=, ip_address_substr=",
+			parse: fewer(fixedIPs)},
 			value[PortView]{
 				append: func(b []byte, o *PortView) []byte { return appendList(b, o.FixedIPs, appendFixedIP) },
 				match:  matchFixedIPs,
@@ -56,14 +56,14 @@ func portTable(dnsDomain string) *Table[PortView] {
 			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "boolean", Doc: "as the network unless given", parse: flag},
 			flagValue(func(o *PortView) bool { return o.PortSecurityEnabled })),
 		row(Attribute{Name: "security_groups", Create: true, Update: true, Default: unset{}, Filter: true, Type: "list of uuids",
-			Doc: "the project's default group unless given", parse: nullAs([]any{}, uuids)},
+			Doc: "at most 100; the project's default group unless given", parse: nullAs([]any{}, fewer(uuids))},
 			textsValue(func(o *PortView) []string { return o.SecurityGroups })),
 		row(Attribute{Name: "allowed_address_pairs", Create: true, Update: true, Default: unset{}, Policed: true,
 			CreateBy: NetworkOwner, UpdateBy: NetworkOwner, Type: "list of {ip_address, mac_address}",
 			Doc: "what the port may also send from; at most 10", parse: nullAs([]any{}, addressPairs)},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendList(b, o.AllowedAddressPairs, appendPair) })),
 		row(Attribute{Name: "extra_dhcp_opts", Create: true, Update: true, Default: unset{}, Type: "list of {opt_name, opt_value, ip_version}",
-			Doc: "an opt_value of null removes", parse: nullAs([]any{}, dhcpOpts)},
+			Doc: "at most 100; an opt_value of null removes", parse: nullAs([]any{}, fewer(dhcpOpts))},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendList(b, o.ExtraDHCPOpts, appendOpt) })),
 		row(Attribute{Name: "ip_allocation", Filter: true, Sort: true, Type: "string", Doc: "always immediate: addresses are chosen at create"},
 			constant[PortView](`"immediate"`)),
@@ -71,8 +71,8 @@ func portTable(dnsDomain string) *Table[PortView] {
 	cols = append(cols, portLaterColumns(dnsDomain)...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
-	cols = append(cols, tagColumns(Attribute{Create: true, Default: []string{}, Doc: "after create through the tags sub-resource",
-		parse: texts(maxTag)}, std)...)
+	cols = append(cols, tagColumns(Attribute{Create: true, Default: []string{}, Doc: "at most 100; after create through the tags sub-resource",
+		parse: fewer(texts(maxTag))}, std)...)
 	return newTable(Ports, cols)
 }
 
@@ -82,7 +82,7 @@ func bindingColumns() []column[PortView] {
 		"accelerator-direct", "accelerator-direct-physical", "remote-managed"}
 	return []column[PortView]{
 		row(Attribute{Name: "binding:vif_type", Default: unset{}, See: AdminOnly, Computed: true, Type: "string",
-			Doc: "unbound, ovs, tap on a routed network, or binding_failed when the host is not known"},
+			Doc: "unbound, tap once bound, or binding_failed when the host is not known"},
 			textValue(func(o *PortView) string { return o.VIFType })),
 		row(Attribute{Name: "binding:vif_details", Default: unset{}, See: AdminOnly, Computed: true, Type: "object"},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendValue(b, o.VIFDetails) })),
@@ -95,7 +95,7 @@ func bindingColumns() []column[PortView] {
 			textValue(func(o *PortView) string { return o.HostID })),
 		row(Attribute{Name: "binding:profile", Create: true, Update: true, Default: unset{}, Policed: true,
 			CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "object",
-			Doc: "interface_name names the interface on the host; null unbinds", parse: orNull(object)},
+			Doc: "interface_name names the interface on the host; null unbinds; at most 4095 bytes", parse: orNull(bindingProfile)},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendValue(b, o.Profile) })),
 	}
 }

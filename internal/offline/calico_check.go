@@ -29,16 +29,20 @@ type checkedCase struct {
 	Packets []checkedPacket `json:"packets,omitzero"`
 	title   string
 	name    string
+	unsent  error // of the first packet that could not be sent
 }
 
 // checkedPacket is what became of one packet.
 type checkedPacket struct {
-	Verdict   string `json:"verdict"` // allow or deny
+	Verdict   string `json:"verdict"` // allow or deny; notSendable
 	OK        *bool  `json:"ok"`      // nil: nothing was expected
 	DecidedBy string `json:"decided_by"`
 	packet    policyPacket
 	walk      []judge.Step
 }
+
+// notSendable is the verdict about a packet that --kernel cannot send: what it says is not known.
+const notSendable = "not-sendable"
 
 // Check reads cases of endpoints, profiles and policies, as the store has them, and says of each packet whether it would
 // be allowed, and what decides. It returns a [FileError] when the file, or one of its cases, is not what the format
@@ -65,13 +69,13 @@ func Check(ctx context.Context, in io.Reader, opts CheckOptions, out io.Writer) 
 			if ctx.Err() != nil {
 				return err
 			}
+			if len(cases) == 1 {
+				return err
+			}
 			done = checkedCase{ID: done.ID, name: n.place, Error: err.Error()}
-			wrong = cmp.Or(wrong, err)
 		}
+		wrong = cmp.Or(wrong, err, done.unsent)
 		results.Cases = append(results.Cases, done)
-	}
-	if len(cases) == 1 && wrong != nil {
-		return wrong
 	}
 	if err := results.print(opts.JSON, out); err != nil {
 		return err
@@ -112,15 +116,25 @@ func checkCase(ctx context.Context, n node, opts CheckOptions) (done checkedCase
 	}
 	done.title, done.name, done.Invalid, done.Packets = c.title, c.place, w.invalid, []checkedPacket{}
 	verdicts := w.judge(c.packets)
+	answers := make([]answer, len(verdicts))
+	for i, v := range verdicts {
+		answers[i].Verdict = v
+	}
 	if opts.Kernel {
-		if verdicts, err = w.ask(ctx, c, verdicts); err != nil {
+		if answers, err = w.ask(ctx, c, verdicts); err != nil {
 			return done, err
 		}
 	}
 	for i, p := range c.packets {
-		v := verdicts[i]
+		v := answers[i]
 		r := checkedPacket{Verdict: "deny", DecidedBy: v.By, packet: p, walk: v.Walk}
-		if v.Allowed {
+		switch {
+		case v.unsent != nil:
+			r.Verdict, r.DecidedBy = notSendable, v.unsent.Error()
+			done.unsent = cmp.Or(done.unsent, v.unsent)
+			done.Packets = append(done.Packets, r)
+			continue
+		case v.Allowed:
 			r.Verdict = "allow"
 		}
 		if p.expect != "" {
@@ -183,6 +197,8 @@ func (l *lines) checkedPacket(number int, p *checkedPacket) {
 	}
 	verdict := p.Verdict + " by " + p.DecidedBy
 	switch {
+	case p.Verdict == notSendable:
+		verdict = "not sendable: " + p.DecidedBy
 	case p.OK == nil:
 	case *p.OK:
 		verdict += ": as expected"

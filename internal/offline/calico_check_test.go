@@ -267,6 +267,27 @@ func TestCheckNamesWhatDoesNotCount(t *testing.T) {
 	}
 }
 
+// A packet that cannot be sent is named and keeps no other from being sent and judged; the file is wrong all the same.
+func TestCheckKernelGoesOn(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	unsendable := `{"from": "external", "to": "w", "src": "192.0.2.9", "dst": "10.65.0.1", "proto": "icmp", "icmp_type": 3, "expect": "deny"}`
+	input := oneWorkload("", unsendable+", "+toPort80)
+	got := checkedText(t, input, CheckOptions{Kernel: true})
+	for _, want := range []string{"not sendable: case one.packets[0]: --kernel: no connection begins with icmp type 3", "allow by profile web inbound rule 1: as expected",
+		"1 of 1 expectations met", "error: case one.packets[0]: --kernel: no connection begins"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+	got = checkedText(t, input, CheckOptions{Kernel: true, JSON: true})
+	for _, want := range []string{`"verdict": "not-sendable"`, `"verdict": "allow"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+}
+
 // What no kernel can be sent is refused, naming the packet.
 func TestCheckKernelRefuses(t *testing.T) {
 	t.Parallel()

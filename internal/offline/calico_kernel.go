@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"heddle/calico"
@@ -52,16 +53,24 @@ type listening struct {
 // externalInterface is the host's interface to the network outside, which no endpoint governs.
 const externalInterface = "outside0"
 
+// answer is what became of a packet that was to go through a kernel.
+type answer struct {
+	judge.Verdict
+	unsent error // why it could not be sent; nil: it was
+}
+
 // ask sends the packets of a case through a kernel that the agent has programmed, and says what became of them. A verdict
-// that is not the one that was thought says so.
-func (w *policyWorld) ask(ctx context.Context, c *policyCase, thought []judge.Verdict) (verdicts []judge.Verdict, err error) {
+// that is not the one that was thought says so. A packet that cannot be sent does not keep the others from being sent.
+func (w *policyWorld) ask(ctx context.Context, c *policyCase, thought []judge.Verdict) (answers []answer, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("--kernel makes network namespaces: run it as root")
 	}
+	answers = make([]answer, len(c.packets))
 	for i := range c.packets {
-		if err := w.deliverable(&c.packets[i]); err != nil {
-			return nil, err
-		}
+		answers[i].unsent = w.deliverable(&c.packets[i])
+	}
+	if !slices.ContainsFunc(answers, func(a answer) bool { return a.unsent == nil }) {
+		return answers, nil
 	}
 	lab, err := newKernelLab(w)
 	if lab != nil {
@@ -77,16 +86,30 @@ func (w *policyWorld) ask(ctx context.Context, c *policyCase, thought []judge.Ve
 	defer func() { err = errors.Join(err, stop()) }()
 	err = lab.far.OnOneCore(func() error {
 		for i := range c.packets {
-			arrived, err := lab.try(w, &c.packets[i])
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.packets[i].place, err)
+			if answers[i].unsent != nil {
+				continue
 			}
-			verdicts = append(verdicts, fromKernel(arrived, thought[i]))
+			arrived, err := lab.try(w, &c.packets[i])
+			var refused *sendError
+			switch {
+			case errors.As(err, &refused):
+				answers[i].unsent = fileErrorf(c.packets[i].place, "--kernel: the kernel does not send it: %v", refused.err)
+			case err != nil:
+				return fmt.Errorf("%s: %w", c.packets[i].place, err)
+			default:
+				answers[i].Verdict = fromKernel(arrived, thought[i])
+			}
 		}
 		return nil
 	})
-	return verdicts, err
+	return answers, err
 }
+
+// sendError is the kernel's refusal to send a packet.
+type sendError struct{ err error }
+
+func (e *sendError) Error() string { return "send: " + e.err.Error() }
+func (e *sendError) Unwrap() error { return e.err }
 
 // fromKernel is the kernel's verdict, decided by what was thought to decide, if it agrees.
 func fromKernel(arrived bool, thought judge.Verdict) judge.Verdict {
@@ -264,11 +287,14 @@ func (lab *kernelLab) try(w *policyWorld, p *policyPacket) (arrived bool, err er
 	mark, behind := fmt.Appendf(nil, "heddle packet %08d", lab.sent), fmt.Appendf(nil, "heddle behind %08d", lab.sent)
 	if in == "" {
 		if err := listener.Send(p.ip(mark), p.packet.Dst); err != nil {
-			return false, err
+			return false, &sendError{err}
 		}
 	} else {
 		from := lab.ports[in]
-		if err := errors.Join(from.far.Send(p.frame(lab.source(p, from), from.mac, mark)), from.far.Send(probe(from, behind))); err != nil {
+		if err := from.far.Send(p.frame(lab.source(p, from), from.mac, mark)); err != nil {
+			return false, &sendError{err}
+		}
+		if err := from.far.Send(probe(from, behind)); err != nil {
 			return false, err
 		}
 		// The probe came behind the packet, so the kernel is done with the packet.

@@ -1,9 +1,9 @@
 package offline
 
 import (
-	"net/netip"
 	"slices"
 
+	"heddle/internal/control"
 	"heddle/internal/control/addresses"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
@@ -99,49 +99,33 @@ func validateSubnet(w *world, s, old *neutron.Subnet, data object) error {
 	if s.IPVersion == 0 {
 		s.IPVersion = version
 	}
-	if s.IPVersion != version {
-		return refuse(neutron.Invalid, "subnet %s: cidr '%s' does not match the ip_version '%d'", s.ID, s.CIDR, s.IPVersion)
-	}
 	if old != nil && (s.CIDR != old.CIDR || s.NetworkID != old.NetworkID) {
 		return refuse(neutron.Invalid, "subnet %s: cidr and network_id cannot be changed", s.ID)
+	}
+	if err := control.CheckSubnet(s, old); err != nil {
+		return err
 	}
 	if old == nil && !data.has("gateway_ip") {
 		if gateway, ok := addresses.DefaultGateway(s.CIDR); ok {
 			s.GatewayIP = &gateway
 		}
 	}
-	if data.get("allocation_pools").null() && (old == nil || data.has("allocation_pools")) {
+	poolsGiven := data.has("allocation_pools") && !data.get("allocation_pools").null()
+	if !poolsGiven && (old == nil || data.has("allocation_pools")) {
 		s.AllocationPools = addresses.DefaultPools(s.CIDR, s.GatewayIP)
 	}
-	if version == 4 && (s.IPv6RAMode != "" || s.IPv6AddressMode != "") {
-		return refuse(neutron.Invalid, "subnet %s: ipv6_ra_mode and ipv6_address_mode are not valid when ip_version is 4", s.ID)
+	if poolsGiven || old != nil && data.has("gateway_ip") {
+		if err := control.CheckAllocationPools(s); err != nil {
+			return err
+		}
 	}
-	other := first(w.subnets, func(o *neutron.Subnet) bool {
-		return o.ID != s.ID && o.NetworkID == s.NetworkID && o.CIDR.Overlaps(s.CIDR)
-	})
-	if other != nil {
-		return refuse(neutron.Invalid, "subnet %s: cidr %s overlaps with subnet %s of the network", s.ID, s.CIDR, other.ID)
+	var others []*neutron.Subnet
+	for _, o := range w.subnets {
+		if o.NetworkID == s.NetworkID {
+			others = append(others, o)
+		}
 	}
-	return refuseOtherFamily(s)
-}
-
-// refuseOtherFamily: what a subnet tells its machines must be of its own family (midonet-topology §8).
-func refuseOtherFamily(s *neutron.Subnet) error {
-	told := slices.Clone(s.DNSNameservers)
-	if s.GatewayIP != nil {
-		told = append(told, *s.GatewayIP)
-	}
-	for _, r := range s.HostRoutes {
-		told = append(told, r.Nexthop, r.Destination.Addr())
-	}
-	for _, p := range s.AllocationPools {
-		told = append(told, p.Start)
-	}
-	i := slices.IndexFunc(told, func(a netip.Addr) bool { return a.Is4() != s.CIDR.Addr().Is4() })
-	if i >= 0 {
-		return refuse(neutron.Invalid, "subnet %s: %s is not an IPv%d address", s.ID, told[i], s.IPVersion)
-	}
-	return nil
+	return control.CheckOverlap(s, others)
 }
 
 // removeSubnet refuses while ports hold addresses that somebody gave them. Addresses of DHCP servers, and those that

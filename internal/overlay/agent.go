@@ -17,6 +17,7 @@ import (
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/reconcile"
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/store/presence"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -25,7 +26,7 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// Options of an agent. HostID, HostName, TunnelIP and Store are needed.
+// Options of an agent. HostID, HostName, TunnelIP, Store and StateDir are needed.
 type Options struct {
 	HostID   string // a UUID
 	HostName string // as bindings name the host; unique
@@ -38,6 +39,8 @@ type Options struct {
 	// that all hosts are in, topology.DefaultTunnelZone.
 	TunnelZones []string
 	Store       store.Store
+	// StateDir is where this host's private keys are kept; nobody else may read there.
+	StateDir string
 	// Namespace is the network namespace of the host: workloads and underlay. Default this process's. It must stay open
 	// while the agent runs.
 	Namespace *hostnet.Namespace
@@ -52,7 +55,10 @@ type Options struct {
 	LeaseTTL time.Duration
 	// Poll is how long the agent looks for more missed packets before it sleeps; see datapath.Options.
 	Poll time.Duration
-	Log  *slog.Logger // default: none
+	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
+	// cannot be reached; empty: it keeps nothing.
+	Snapshots string
+	Log       *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -88,6 +94,8 @@ func (o Options) check() error {
 		return fmt.Errorf("overlay agent: tunnel address %q is not IPv4: give the address of an interface of this host", o.TunnelIP)
 	case o.Store == nil:
 		return errors.New("overlay agent: no store")
+	case o.StateDir == "":
+		return errors.New("overlay agent: no state directory for the host's keys")
 	}
 	return nil
 }
@@ -112,6 +120,8 @@ type Agent struct {
 	attachments *attachments
 	attaching   *reconcile.Reconciler[string, attachment]
 	tracer      *simulate.Simulator
+	keys        *hostKeys
+	clock       wallClock
 
 	mu   sync.Mutex
 	open bool // what Run makes is there
@@ -164,27 +174,35 @@ func (a *Agent) openKernel() (err error) {
 	if err != nil {
 		return err
 	}
-	a.build(conns)
+	keys, err := openKeys(a.opts.StateDir, a.opts.HostID, a.dp, a.log, a.clock.now)
+	if err != nil {
+		return err
+	}
+	a.build(conns, keys)
 	return nil
 }
 
 // build makes the parts. They start in work.
-func (a *Agent) build(conns *flowstate.Table) {
-	world, clock := simulate.NewWorld(simulate.Options{}), monotonic()
+func (a *Agent) build(conns *flowstate.Table, keys *hostKeys) {
+	a.keys = keys
+	clock, answers := monotonic(), newAnswers(a.dp, a.log)
+	world := simulate.NewWorld(simulate.Options{NeighbourChanged: answers.neighbourChanged})
 	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: clock, topology: world,
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{},
-		flows: newFlowIndex(uint64(clock())), seen: newSightings(), tell: a}
+		flows: newFlowIndex(uint64(clock())), seen: newSightings(), tell: a, answers: answers, keys: keys}
+	answers.e = e
 	e.heard = e.clock()
 	a.engine = e
 	a.underlay = newUnderlay(a.net, a.dp, a.opts.TunnelIP, a.wayChanged, a.log)
 	e.under = a.underlay
 	a.tracer = simulate.NewSimulator(world)
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.StatePrefix + a.opts.HostID + "/", TTL: a.opts.LeaseTTL, Log: a.log})
+	keys.publish = a.publishKeys
 	a.attachments = &attachments{host: a.opts.HostID, net: a.net, dp: a.dp, engine: e, presence: a.presence, underlay: a.underlay,
 		placed: map[string]placed{}, wanted: map[string][]string{}, since: map[string]time.Time{}}
 	a.attaching = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
-	a.replica = replica.New(a.opts.Store, replica.Options{Log: a.log}, tables(a.opts.HostID)...)
+	a.replica = replica.New(a.opts.Store, replica.Options{Journal: follow.NewJournal(a.opts.Snapshots, "overlay", a.opts.HostID), Log: a.log}, tables(a.opts.HostID)...)
 	a.replica.OnChange(a.changed)
 	a.mu.Lock()
 	a.open = true
@@ -226,17 +244,23 @@ func (a *Agent) work(ctx context.Context) error {
 // serve runs what needs the topology.
 func (a *Agent) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	ways, adopted := make(chan struct{}), make(chan struct{})
+	a.engine.answers.adoptNeighbours()
+	ways, adopted, answering := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	g.Go(func() error { return a.watchLinks(ctx) })
 	g.Go(func() error { return a.underlay.Run(ctx, func() { close(ways) }) })
 	g.Go(func() error { return a.attaching.Run(ctx) })
 	g.Go(func() error { return a.register(ctx) })
 	g.Go(func() error { return a.presence.Run(ctx) })
+	g.Go(func() error { return a.keys.Run(ctx, a.replica.Snapshot) })
 	g.Go(func() error {
 		// Flows are adopted when ports and ways are there: a flow to one that is not would be taken away.
 		if !a.settled(ctx, ways) {
 			return nil
 		}
+		if err := a.dp.Guard(); err != nil { // all hosts and who may send to which port are known
+			return err
+		}
+		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
 		u := &upkeep{e: a.engine, again: a.engine.newDecider()}
 		return u.Run(ctx, func() {
@@ -245,7 +269,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error {
-		for _, c := range []<-chan struct{}{adopted, a.presence.Told()} {
+		for _, c := range []<-chan struct{}{adopted, answering, a.presence.Told()} {
 			select {
 			case <-c:
 			case <-ctx.Done():
@@ -279,6 +303,14 @@ func (a *Agent) register(ctx context.Context) error {
 	a.wayChanged()
 	wait := time.Second
 	for ctx.Err() == nil {
+		if !a.keys.published(a.replica.Snapshot()) {
+			// The other hosts must know this one's keys before they send to it.
+			select {
+			case <-ctx.Done():
+			case <-a.registering:
+			}
+			continue
+		}
 		err := a.registerHost(ctx)
 		switch {
 		case err == nil:
@@ -314,6 +346,13 @@ func (a *Agent) wayChanged() {
 		MTU: a.underlay.MTU(), StartedAt: a.begun.UTC().Truncate(time.Second), Roles: a.opts.Roles}
 	if err := a.presence.SetRecord(schema.HostStates.KeyOf(st), st); err != nil {
 		a.log.Error("cannot report this host", "err", err)
+	}
+}
+
+// publishKeys puts the public half of this host's keys into the store, to stay there.
+func (a *Agent) publishKeys(k *topology.TunnelKeys) {
+	if err := a.presence.SetLasting(schema.TunnelKeys.KeyOf(k), k); err != nil {
+		a.log.Error("cannot publish tunnel keys", "err", err)
 	}
 }
 

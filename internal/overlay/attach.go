@@ -94,6 +94,7 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if err != nil {
 		return err
 	}
+	a.engine.keys.senders.attached(id, number)
 	a.engine.attached(localPort{id: id, number: number, mtu: link.MTU})
 	a.mu.Lock()
 	a.placed[id] = placed{link: link, att: want}
@@ -122,6 +123,7 @@ func (a *attachments) Delete(_ context.Context, id string) error {
 	if err := a.dp.DetachPort(id); err != nil {
 		return err
 	}
+	a.engine.keys.senders.gone(id)
 	a.engine.detached(id)
 	a.mu.Lock()
 	delete(a.placed, id)

@@ -19,12 +19,14 @@ const (
 	dropTooBig
 	dropStranger
 	dropStateMessage
+	dropForged
+	dropReplayed
 	dropReasons
 )
 
 func (r dropReason) String() string {
 	return [dropReasons]string{"port not attached", "malformed", "destination not reached", "not sent", "too big",
-		"state message of an unknown host", "bad state message"}[r]
+		"state message of an unknown host", "bad state message", "forged state message", "repeated state message"}[r]
 }
 
 // counters of the agent; those of the programs in the kernel are the datapath's.
@@ -112,6 +114,7 @@ func (a *Agent) figures() []telemetry.Value {
 	}
 	gauge("heddle_overlay_store_followed", "1 while changes of the store are heard of.", following)
 	gauge("heddle_overlay_store_revision", "Revision of the store that this host has applied.", int(a.replica.Snapshot().Revision))
+	gauge("heddle_overlay_hosts_without_secret", "Other hosts whose tunnelled frames are accepted without a secret: they are being upgraded, or are to be.", a.keys.plainHosts())
 	gauge("heddle_overlay_tunnels", "Other hosts that are reached.", a.underlay.count())
 	for name, n := range map[string]uint64{
 		"heddle_overlay_flows_evicted_total":       a.dp.Evicted(),
@@ -127,6 +130,8 @@ func (a *Agent) figures() []telemetry.Value {
 	}
 	all = append(all, telemetry.Value{Name: "heddle_overlay_kernel_upcalls_total", Help: "Frames that the kernel gave to the agent, state messages not counted.",
 		Kind: telemetry.Counter, Value: float64(kernel.Upcalls)},
+		telemetry.Value{Name: "heddle_overlay_kernel_answered_total", Help: "ARP requests and neighbour solicitations that the kernel answered.",
+			Kind: telemetry.Counter, Value: float64(kernel.Answered)},
 		telemetry.Value{Name: "heddle_overlay_kernel_tunnelled_in_total", Help: "Frames from other hosts for a port here.", Kind: telemetry.Counter, Value: float64(kernel.TunnelledIn)})
 	for reason, n := range kernel.Drops {
 		all = append(all, telemetry.Value{Name: "heddle_overlay_kernel_drops_total", Help: "Frames that the kernel dropped.", Kind: telemetry.Counter,

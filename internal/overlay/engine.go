@@ -29,6 +29,10 @@ type engine struct {
 	under *underlay
 	conns *flowstate.Table
 	tell  reporter
+	keys  *hostKeys
+
+	answers *answers
+
 	log   *slog.Logger
 	clock func() time.Duration // machine's monotonic clock
 
@@ -38,7 +42,7 @@ type engine struct {
 	portByID map[string]*localPort
 	hosts    map[netip.Addr]string // tunnel address → host, of other hosts in a zone of this one
 	tunnelIP map[string]netip.Addr // and back
-	revision uint64                // of the store, as far as applied
+	revision uint64                // version of the store's snapshot, as far as applied
 	adopting bool                  // the first snapshot is being applied
 	heard    time.Duration         // the kernel has told of all packets until then
 
@@ -186,6 +190,9 @@ func (e *engine) bump(affected []string) {
 	}
 	for _, id := range affected {
 		e.dp.Bump(datapath.SlotOf(id))
+		if e.portByID[id] != nil {
+			e.answers.decideAgain(id)
+		}
 	}
 	if len(affected) > 0 {
 		e.dp.Bump(datapath.SlotAll)
@@ -202,6 +209,7 @@ func (e *engine) attached(p localPort) {
 	}
 	e.ports[p.number], e.portByID[p.id] = &p, &p
 	e.dp.Bump(datapath.SlotAll)
+	e.answers.decideAgain(p.id)
 }
 
 // detached takes a port out.
@@ -210,6 +218,7 @@ func (e *engine) detached(id string) {
 	if old := e.portByID[id]; old != nil {
 		delete(e.ports, old.number)
 		delete(e.portByID, id)
+		e.answers.decideAgain(id)
 	}
 	e.world.Unlock()
 	e.state.Lock()

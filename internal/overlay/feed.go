@@ -2,7 +2,9 @@ package overlay
 
 import (
 	"net/netip"
+	"slices"
 
+	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -14,8 +16,8 @@ import (
 func tables(host string) []replica.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
-	return []replica.Table{schema.Bundles, schema.Hosts, schema.TunnelZones, schema.HostStates, schema.LearnedMACs,
-		schema.LearnedNeighbours, requests}
+	return []replica.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
+		schema.LearnedMACs, schema.LearnedNeighbours, requests}
 }
 
 // changed brings the engine to a new snapshot. It is called for each in turn, from one goroutine. All changes of one
@@ -25,20 +27,24 @@ func (a *Agent) changed(u replica.Update) {
 	e := a.engine
 	var traces []*topology.TraceRequest
 	var moved []*sighting
+	var keyed []string // hosts whose keys or lives have changed
 	hosts, first := false, u.Prev.Revision == 0
 	e.world.Lock()
 	e.adopting = first
-	e.revision = uint64(u.Next.Revision)
+	e.revision = u.Next.Version()
 	for i := range u.Changed {
 		c := &u.Changed[i]
 		switch c.Source {
 		case schema.Bundles.Name():
 			e.bump(a.applyBundle(e.topology, c))
-		case schema.Hosts.Name():
+		case schema.Hosts.Name(), schema.Underlays.Name():
 			hosts = true
-			e.bump(applyHost(e.topology, c))
+			e.bump(applyHost(e.topology, c.ID, u.Next))
 		case schema.HostStates.Name():
 			applyHostState(e.topology, c)
+			keyed = append(keyed, c.ID)
+		case schema.TunnelKeys.Name():
+			keyed = append(keyed, c.ID)
 		case schema.LearnedMACs.Name():
 			e.bump(a.applyMAC(e.topology, c, u.Next))
 			moved = append(moved, a.movedAway(c)...)
@@ -56,8 +62,18 @@ func (a *Agent) changed(u replica.Update) {
 	e.adopting = false
 	e.world.Unlock()
 	e.unlearn(moved)
-	if hosts || first {
+	if first {
+		a.keys.begin(u.Next, a.registered(u.Next))
+	}
+	if u.Diverged() {
+		// What this host has written may be gone.
+		a.presence.Rewrite()
+	}
+	if hosts || first || u.Diverged() {
 		a.hostsChanged(u.Next)
+	}
+	if len(keyed) > 0 && !first {
+		a.keysChanged(u.Next, keyed)
 	}
 	for _, r := range traces {
 		a.answerTrace(r)
@@ -82,6 +98,8 @@ func (a *Agent) applyBundle(w *simulate.World, c *replica.Changed) (affected []s
 	} else {
 		affected = w.Apply(owner, nil)
 	}
+	a.engine.answers.rebind(&before, &after, a.bound)
+	a.keys.senders.change(before.Ports, after.Ports, a.bound)
 	for i := range before.Ports {
 		p := &before.Ports[i]
 		if a.bound(p) && !a.bindsIn(after.Ports, p.ID) {
@@ -120,9 +138,10 @@ func interfaceIn(ports []topology.Port, id string) string {
 	return ""
 }
 
-func applyHost(w *simulate.World, c *replica.Changed) (affected []string) {
-	h, _ := c.New.(*topology.Host)
-	return w.ApplyHost(c.ID, h)
+// applyHost applies a host as the snapshot has it: its record and how it is reached.
+func applyHost(w *simulate.World, id string, s *replica.Snapshot) (affected []string) {
+	h, _ := schema.HostWithTunnels(records.Over(s), id)
+	return w.ApplyHost(id, h)
 }
 
 func applyHostState(w *simulate.World, c *replica.Changed) {
@@ -134,7 +153,7 @@ func applyHostState(w *simulate.World, c *replica.Changed) {
 func (a *Agent) applyMAC(w *simulate.World, c *replica.Changed, s *replica.Snapshot) (affected []string) {
 	if now, ok := c.New.(*topology.LearnedMAC); ok {
 		if now.HostID != a.opts.HostID {
-			affected = w.LearnMAC(*now, revisionOf(s, c))
+			affected = w.LearnMAC(*now, versionOf(s, c))
 		}
 	} else if old, ok := c.Old.(*topology.LearnedMAC); ok && old.HostID != a.opts.HostID {
 		affected = w.ForgetMAC(*old)
@@ -145,7 +164,7 @@ func (a *Agent) applyMAC(w *simulate.World, c *replica.Changed, s *replica.Snaps
 func (a *Agent) applyNeighbour(w *simulate.World, c *replica.Changed, s *replica.Snapshot) {
 	if now, ok := c.New.(*topology.LearnedNeighbour); ok {
 		if now.HostID != a.opts.HostID {
-			w.LearnNeighbour(*now, revisionOf(s, c))
+			w.LearnNeighbour(*now, versionOf(s, c))
 		}
 	} else if old, ok := c.Old.(*topology.LearnedNeighbour); ok && old.HostID != a.opts.HostID {
 		w.ForgetNeighbour(*old)
@@ -176,12 +195,12 @@ func (a *Agent) movedAway(c *replica.Changed) []*sighting {
 	return []*sighting{s}
 }
 
-// revisionOf is when a record was last written: of two sightings the later counts.
-func revisionOf(s *replica.Snapshot, c *replica.Changed) uint64 {
+// versionOf returns the version at which a record was last written: of two sightings the later counts.
+func versionOf(s *replica.Snapshot, c *replica.Changed) uint64 {
 	if e := s.Get(c.Source, c.ID); e != nil {
-		return uint64(e.Mod)
+		return replica.VersionAt(s.History, e.Mod)
 	}
-	return uint64(s.Revision)
+	return s.Version()
 }
 
 // hostsChanged finds the tunnel addresses of the hosts that share a zone with this one.
@@ -190,22 +209,67 @@ func (a *Agent) hostsChanged(s *replica.Snapshot) {
 	for _, t := range a.tunnels() {
 		zones[t.ZoneID] = true
 	}
-	hosts, wanted := map[netip.Addr]string{}, map[netip.Addr]bool{}
-	for e := range s.All(schema.Hosts.Name()) {
-		h := e.Record.(*topology.Host)
+	hosts, wanted, addrs, since := map[netip.Addr]string{}, map[netip.Addr]bool{}, map[string][]netip.Addr{}, map[netip.Addr]int64{}
+	r := records.Over(s)
+	for h := range schema.Hosts.All(r) {
 		if h.ID == a.opts.HostID {
 			continue
 		}
+		h, _ := schema.HostWithTunnels(r, h.ID)
 		for _, t := range h.Tunnels {
-			if zones[t.ZoneID] {
-				hosts[t.IP], wanted[t.IP] = h.ID, true
+			if !zones[t.ZoneID] {
+				continue
 			}
+			at := reportedAt(s, h.ID)
+			if other := hosts[t.IP]; other != "" && other != h.ID {
+				a.log.Warn("two hosts report one tunnel address; it counts as that of the host that reported it first", "address", t.IP, "hosts", []string{other, h.ID})
+				if since[t.IP] < at {
+					continue
+				}
+			}
+			hosts[t.IP], wanted[t.IP], since[t.IP] = h.ID, true, at
 		}
 	}
+	for ip, host := range hosts {
+		addrs[host] = append(addrs[host], ip)
+	}
 	a.engine.setHosts(hosts)
+	a.keys.setHosts(s, addrs)
 	a.underlay.Want(wanted)
 	select {
 	case a.registering <- struct{}{}: // this host's own record may be other than it should be
 	default:
 	}
+}
+
+// reportedAt returns the revision at which a host last changed what it reports of its tunnel addresses.
+func reportedAt(s *replica.Snapshot, host string) int64 {
+	for _, table := range []string{schema.Underlays.Name(), schema.Hosts.Name()} {
+		if e := s.Get(table, host); e != nil {
+			return int64(e.Mod)
+		}
+	}
+	return 0
+}
+
+// keysChanged takes in what hosts have published for their tunnels.
+func (a *Agent) keysChanged(s *replica.Snapshot, hosts []string) {
+	a.keys.setRecords(s, hosts)
+	if !slices.Contains(hosts, a.opts.HostID) {
+		return
+	}
+	if !a.keys.published(s) {
+		a.presence.Again(schema.TunnelKeys.Key(a.opts.HostID)) // the store was restored, or another agent has written it
+		return
+	}
+	select {
+	case a.registering <- struct{}{}:
+	default:
+	}
+}
+
+// registered reports whether the store has tunnel addresses of this host.
+func (a *Agent) registered(s *replica.Snapshot) bool {
+	h, ok := schema.HostWithTunnels(records.Over(s), a.opts.HostID)
+	return ok && len(h.Tunnels) > 0
 }

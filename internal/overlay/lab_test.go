@@ -30,8 +30,9 @@ import (
 type lab struct {
 	*nettest.Lab
 	t      testing.TB
-	st     store.Store // by which tests write and agents work
-	server *etcdServer // behind st, if it can be stopped
+	wire   *nettest.Namespace // the underlay: a bridge
+	st     store.Store        // by which tests write and agents work
+	server *etcdServer        // behind st, if it can be stopped
 	hosts  []*testHost
 	ports  uint32 // made; each has its own tunnel key and MAC
 }
@@ -45,6 +46,8 @@ type testHost struct {
 	ns      *nettest.Namespace
 	hostNS  *hostnet.Namespace
 	options Options
+	// clockAhead is by how much the host's clock is wrong when its agent starts.
+	clockAhead time.Duration
 
 	agent *Agent
 	log   *nettest.Log
@@ -113,6 +116,7 @@ func buildLab(t testing.TB, nl *nettest.Lab, st store.Store, hosts int) *lab {
 	t.Helper()
 	l := &lab{Lab: nl, t: t, st: st}
 	wire := l.MustNamespace(t, "wire")
+	l.wire = wire
 	wire.MustIP(t, "link add br0 type bridge", "link set br0 up")
 	for i := range hosts {
 		h := &testHost{lab: l, name: fmt.Sprintf("h%d", i+1), id: uuid.NewString(), ip: netip.AddrFrom4([4]byte{198, 51, 100, byte(i + 1)})}
@@ -125,7 +129,7 @@ func buildLab(t testing.TB, nl *nettest.Lab, st store.Store, hosts int) *lab {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { h.hostNS.Close() })
-		h.options = Options{HostID: h.id, HostName: h.name, Version: "test", TunnelIP: h.ip, Store: l.st, Namespace: h.hostNS,
+		h.options = Options{HostID: h.id, HostName: h.name, Version: "test", TunnelIP: h.ip, Store: l.st, StateDir: t.TempDir(), Namespace: h.hostNS,
 			Datapath: h.ns.Name, MaxFlows: 4096, LeaseTTL: 3 * time.Second}
 		t.Cleanup(func() {
 			if h.stop != nil {
@@ -159,6 +163,7 @@ func (h *testHost) run() {
 	o := h.options
 	o.Log = slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.agent = New(o)
+	h.agent.clock.ahead.Store(int64(h.clockAhead))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.agent.Run(ctx) }()

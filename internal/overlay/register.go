@@ -17,31 +17,35 @@ import (
 // registerTimeout bounds the calls of the store for one attempt.
 const registerTimeout = 5 * time.Second
 
-// registerHost makes the store's record of this host say by which addresses it is reached. A host that joined has its
-// record from then and may write nothing else; without a record an agent that may makes one, and the default tunnel zone.
+// registerHost makes the store say by which addresses this host is reached. A host that joined has its record, with its
+// name, from then; without one an agent that may write it makes one, and the default tunnel zone.
 func (a *Agent) registerHost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	snapshot := a.replica.Snapshot()
-	e := snapshot.Get(schema.Hosts.Name(), a.opts.HostID)
-	if e == nil {
+	r := records.Over(snapshot)
+	host, there := schema.Hosts.Peek(r, a.opts.HostID)
+	if !there {
 		return a.createHost(ctx)
 	}
-	host := *e.Record.(*topology.Host)
 	if host.Name != a.opts.HostName {
 		return fmt.Errorf("the host with id %s is called %q in the store, here %q: give the agent the name or the id that belongs together", host.ID, host.Name, a.opts.HostName)
 	}
-	tunnels := a.tunnels()
-	if slices.Equal(host.Tunnels, tunnels) {
+	underlay := &topology.HostUnderlay{HostID: a.opts.HostID, Tunnels: a.tunnels()}
+	if known, ok := schema.Underlays.Peek(r, a.opts.HostID); ok && slices.Equal(known.Tunnels, underlay.Tunnels) {
 		return nil
 	}
-	host.Tunnels = tunnels
-	value, err := json.Marshal(&host)
+	value, err := json.Marshal(underlay)
 	if err != nil {
 		return err
 	}
-	key := schema.Hosts.Key(host.ID)
-	_, err = a.opts.Store.Commit(ctx, []store.Cond{{Key: key, Mod: e.Mod}}, []store.Op{{Key: key, Value: value}})
+	// The host may write this key alone, so the commit has no condition on another.
+	key := schema.Underlays.KeyOf(underlay)
+	cond := store.Cond{Key: key}
+	if e := snapshot.Get(schema.Underlays.Name(), a.opts.HostID); e != nil {
+		cond.Mod = e.Mod
+	}
+	_, err = a.opts.Store.Commit(ctx, []store.Cond{cond}, []store.Op{{Key: key, Value: value}})
 	return err
 }
 
@@ -54,7 +58,10 @@ func (a *Agent) createHost(ctx context.Context) error {
 				return err
 			}
 		}
-		return schema.Hosts.Put(tx, &topology.Host{ID: a.opts.HostID, Name: a.opts.HostName, Tunnels: a.tunnels()})
+		if err := schema.Hosts.Put(tx, &topology.Host{ID: a.opts.HostID, Name: a.opts.HostName}); err != nil {
+			return err
+		}
+		return schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: a.opts.HostID, Tunnels: a.tunnels()})
 	})
 	if errors.Is(err, store.ErrDenied) {
 		return fmt.Errorf("this host is not registered and may not register itself: have it join, see `heddle agent --join`: %w", err)

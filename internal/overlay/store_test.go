@@ -165,10 +165,12 @@ func TestRegistration(t *testing.T) {
 	l.commit(store.Op{Key: schema.Hosts.Key(joined.id), Value: []byte(`{"id":"` + joined.id + `","name":"h1"}`)})
 	l.start()
 	for _, x := range l.hosts {
-		l.wait("the tunnel address of "+x.name, func() bool { return strings.Contains(there(t, l.st, schema.Hosts.Key(x.id)), x.ip.String()) })
+		l.wait("the tunnel address of "+x.name, func() bool { return strings.Contains(there(t, l.st, schema.Underlays.Key(x.id)), x.ip.String()) })
 	}
-	l.commit(store.Op{Key: schema.Hosts.Key(joined.id), Value: []byte(`{"id":"` + joined.id + `","name":"h1"}`)})
-	l.wait("the record to be mended", func() bool { return strings.Contains(there(t, l.st, schema.Hosts.Key(joined.id)), joined.ip.String()) })
+	l.commit(store.Op{Key: schema.Underlays.Key(joined.id), Value: []byte(`{"hostId":"` + joined.id + `"}`)})
+	l.wait("the record to be mended", func() bool {
+		return strings.Contains(there(t, l.st, schema.Underlays.Key(joined.id)), joined.ip.String())
+	})
 	l.wait("the way to "+joined.name, func() bool { _, ok := h.agent.underlay.Tunnel(joined.ip); return ok })
 
 	// The name in the store belongs to another id.

@@ -18,6 +18,8 @@ import (
 // paths is what the underlay needs of the datapath.
 type paths interface {
 	AttachUnderlay(ifname string, locals ...netip.Addr) error
+	DetachUnderlay(ifindex int) error
+	Underlays() []int
 	SetTunnel(datapath.TunnelPath) (datapath.Tunnel, error)
 	RemoveTunnel(remote netip.Addr) error
 	Tunnels() map[datapath.Tunnel]datapath.TunnelPath
@@ -37,8 +39,10 @@ type underlay struct {
 	mu       sync.Mutex
 	wanted   map[netip.Addr]bool // remote hosts' tunnel addresses; nil while they are not known
 	tunnels  map[netip.Addr]way
-	attached hostnet.Link // where tunnels come in
+	attached hostnet.Link // the first link by which tunnels come in, whose MTU counts
+	inward   map[int]bool // indexes of all of them
 	outward  map[int]bool // indexes of the links by which tunnels leave
+	routed   bool         // the local address is on the loopback
 	mtu      int          // of the link with the local address, bytes
 	problem  map[netip.Addr]*problem
 }
@@ -66,7 +70,7 @@ const (
 
 func newUnderlay(n hostnet.Net, p paths, local netip.Addr, found func(), log *slog.Logger) *underlay {
 	u := &underlay{net: n, paths: p, local: local, log: log, found: found, kick: make(chan struct{}, 1),
-		tunnels: map[netip.Addr]way{}, outward: map[int]bool{}, problem: map[netip.Addr]*problem{}}
+		tunnels: map[netip.Addr]way{}, outward: map[int]bool{}, inward: map[int]bool{}, problem: map[netip.Addr]*problem{}}
 	for number, path := range p.Tunnels() {
 		u.tunnels[path.Remote] = way{number: number, path: path}
 	}
@@ -115,7 +119,7 @@ func (u *underlay) fits(t datapath.Tunnel) (mtu int, ok bool) {
 func (u *underlay) uses(link hostnet.Link) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return link.Index == u.attached.Index || u.outward[link.Index]
+	return u.inward[link.Index] || u.outward[link.Index]
 }
 
 // count is how many hosts are reached.
@@ -210,6 +214,29 @@ func (u *underlay) pass() {
 	}
 	if wanted != nil {
 		u.removeOthers(wanted)
+		u.detachOthers()
+	}
+}
+
+// detachOthers lets go of links by which tunnels neither leave nor have to come in any more.
+func (u *underlay) detachOthers() {
+	u.mu.Lock()
+	first, outward := u.attached.Index, maps.Clone(u.outward)
+	u.mu.Unlock()
+	if first == 0 {
+		return // what an earlier agent attached is all there is
+	}
+	for _, i := range u.paths.Underlays() {
+		if i == first || outward[i] {
+			continue
+		}
+		if err := u.paths.DetachUnderlay(i); err != nil {
+			u.log.Warn("cannot let go of an underlay interface, will try again", "index", i, "err", err)
+			continue
+		}
+		u.mu.Lock()
+		delete(u.inward, i)
+		u.mu.Unlock()
 	}
 }
 
@@ -256,37 +283,45 @@ func (u *underlay) report(remote netip.Addr, err error) {
 }
 
 // attachLocal receives tunnels on the link that has the local address. With a routed underlay that is the loopback, and
-// they come in by the link to the first host found; see find.
+// they come in by the links that lead to other hosts; see find.
 func (u *underlay) attachLocal() error {
 	link, err := u.net.LinkWith(u.local)
 	if err != nil {
 		return fmt.Errorf("tunnel address %s: %w: give it to an interface of this host", u.local, err)
 	}
+	u.mu.Lock()
+	u.routed = link.Kind == hostnet.Loopback
+	u.mu.Unlock()
 	if link.Kind == hostnet.Loopback {
 		return nil
 	}
-	return u.attach(link)
+	return u.attach(link, true)
 }
 
-// attach is done again when the link is another one than before.
-func (u *underlay) attach(link hostnet.Link) error {
+// attach receives tunnels on a link, if it does not yet. The MTU of the first one is that of the underlay.
+func (u *underlay) attach(link hostnet.Link, first bool) error {
 	u.mu.Lock()
-	same := u.attached.Index == link.Index
-	narrowed := u.mtu != link.MTU
-	u.mtu = link.MTU
+	first = first || u.attached.Index == 0 || u.attached.Index == link.Index
+	same := u.inward[link.Index]
+	narrowed := first && u.mtu != link.MTU
+	if first {
+		u.mtu = link.MTU
+	}
 	u.mu.Unlock()
 	if narrowed {
 		u.found()
 	}
-	if same {
-		return nil
-	}
-	if err := u.paths.AttachUnderlay(link.Name, u.local); err != nil {
-		return fmt.Errorf("attach to underlay interface %s: %w", link.Name, err)
+	if !same {
+		if err := u.paths.AttachUnderlay(link.Name, u.local); err != nil {
+			return fmt.Errorf("attach to underlay interface %s: %w", link.Name, err)
+		}
 	}
 	u.mu.Lock()
-	u.attached = link
-	u.mu.Unlock()
+	defer u.mu.Unlock()
+	u.inward[link.Index] = true
+	if first {
+		u.attached = link
+	}
 	return nil
 }
 
@@ -321,11 +356,21 @@ func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbo
 		return fmt.Errorf("tunnel address %s of another host is this host's own", remote)
 	}
 	u.mu.Lock()
-	u.outward[hop.Link.Index] = true
-	attached := u.attached.Index != 0
+	routed := u.routed
 	u.mu.Unlock()
-	if !attached {
-		if err := u.attach(hop.Link); err != nil {
+	inward := []hostnet.Link{hop.Link}
+	if routed { // what the other host sends may come by any of several next hops
+		links, err := u.net.LinksTo(remote)
+		if err != nil {
+			return err
+		}
+		inward = append(inward, links...)
+	}
+	for _, link := range inward {
+		u.mu.Lock()
+		u.outward[link.Index] = true
+		u.mu.Unlock()
+		if err := u.attach(link, false); err != nil {
 			return err
 		}
 	}

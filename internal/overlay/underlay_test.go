@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/nettest"
 	"heddle/internal/overlay/datapath"
 )
 
@@ -23,12 +24,13 @@ type signs struct {
 	mu      sync.Mutex
 	changed chan struct{}
 	in      string
+	all     map[string]bool // interfaces attached
 	paths   map[netip.Addr]datapath.TunnelPath
 	fails   error
 }
 
 func newSigns() *signs {
-	return &signs{changed: make(chan struct{}, 1), paths: map[netip.Addr]datapath.TunnelPath{}}
+	return &signs{changed: make(chan struct{}, 1), all: map[string]bool{}, paths: map[netip.Addr]datapath.TunnelPath{}}
 }
 
 func (s *signs) change(f func()) error {
@@ -46,8 +48,11 @@ func (s *signs) change(f func()) error {
 }
 
 func (s *signs) AttachUnderlay(ifname string, locals ...netip.Addr) error {
-	return s.change(func() { s.in = fmt.Sprintf("%s %v", ifname, locals) })
+	return s.change(func() { s.in, s.all[ifname] = fmt.Sprintf("%s %v", ifname, locals), true })
 }
+
+func (s *signs) DetachUnderlay(int) error { return nil }
+func (s *signs) Underlays() []int         { return nil }
 
 func (s *signs) SetTunnel(p datapath.TunnelPath) (datapath.Tunnel, error) {
 	return datapath.Tunnel(p.Remote.As4()[3]), s.change(func() { s.paths[p.Remote] = p })
@@ -186,4 +191,46 @@ func macWas(s *signs, remote string) string {
 	defer s.mu.Unlock()
 	mac := s.paths[netip.MustParseAddr(remote)].DstMAC
 	return net.HardwareAddr(mac[:]).String()
+}
+
+// TestRoutedUnderlay: with the tunnel address on the loopback, tunnelled frames are taken in by all links that the routes to the
+// other hosts lead by.
+func TestRoutedUnderlay(t *testing.T) {
+	t.Parallel()
+	l := nettest.ForTest(t)
+	host, fabric := l.MustNamespace(t, "host"), l.MustNamespace(t, "fabric")
+	host.MustIP(t, "link set lo up", "addr add 198.51.100.1/32 dev lo")
+	for i, up := range []string{"up1", "up2", "other"} {
+		l.MustVeth(t, host, up, fabric, up)
+		host.MustIP(t, fmt.Sprintf("addr add 192.0.2.%d/30 dev %s", 4*i+1, up))
+		fabric.MustIP(t, fmt.Sprintf("addr add 192.0.2.%d/30 dev %s", 4*i+2, up))
+	}
+	host.MustIP(t, "route add 198.51.100.2/32 src 198.51.100.1 nexthop via 192.0.2.2 nexthop via 192.0.2.6")
+	ns, err := hostnet.OpenNamespace(host.Path())
+	must(t, err)
+	t.Cleanup(func() { ns.Close() })
+	n, err := hostnet.NewLinux(ns)
+	must(t, err)
+	t.Cleanup(func() { n.Close() })
+	s := newSigns()
+	u := newUnderlay(n, s, netip.MustParseAddr("198.51.100.1"), func() {}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- u.Run(ctx, func() {}) }()
+	defer func() { cancel(); must(t, <-done) }()
+	u.Want(map[netip.Addr]bool{netip.MustParseAddr("198.51.100.2"): true})
+	deadline := time.After(20 * time.Second)
+	for {
+		s.mu.Lock()
+		got := slices.Sorted(maps.Keys(s.all))
+		s.mu.Unlock()
+		if slices.Equal(got, []string{"up1", "up2"}) {
+			return
+		}
+		select {
+		case <-s.changed:
+		case <-deadline:
+			t.Fatalf("frames are taken in by %v, want up1 and up2", got)
+		}
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"heddle/internal/overlay/datapath"
-	"heddle/internal/overlay/flowstate"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
@@ -68,6 +67,9 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall) {
 		h.count.add(dropUnreached, uint64(p.lost))
 	}
 	h.emit(d.Emit)
+	if d.Asker != nil {
+		h.answers.missed(port.id, d.Asker)
+	}
 	for _, w := range d.Warnings {
 		h.warn(w)
 	}
@@ -137,12 +139,12 @@ func firstOf(outputs []flow.Output, i int) bool {
 
 func (e *engine) tellConns(o flow.Output, keys []flow.ConnKey) {
 	if t, ok := e.under.Tunnel(o.RemoteIP); ok {
-		e.sendState(t, keys)
+		e.sendState(t, o.HostID, keys)
 	}
 }
 
-func (e *engine) sendState(t datapath.Tunnel, keys []flow.ConnKey) {
-	messages, err := flowstate.AppendMessages(nil, e.host, keys)
+func (e *engine) sendState(t datapath.Tunnel, host string, keys []flow.ConnKey) {
+	messages, err := e.keys.seal(host, keys)
 	if err != nil {
 		e.log.Error("cannot tell connections to another host", "err", err)
 	}
@@ -344,7 +346,7 @@ func (e *engine) fits(key datapath.Key) (mtu int, ok bool) {
 	return p.mtu, true
 }
 
-// receive enters the connections that another host tells. Only hosts of this virtual network are believed.
+// receive enters the connections that another host tells. Only hosts of this virtual network are believed, each once.
 func (e *engine) receive(u *datapath.Upcall) {
 	e.world.RLock()
 	host, known := e.hosts[u.From]
@@ -353,14 +355,11 @@ func (e *engine) receive(u *datapath.Upcall) {
 		e.count.drop(dropStranger)
 		return
 	}
-	m, err := flowstate.ParseMessage(u.Frame)
-	if err != nil || m.Sender != host {
-		e.count.drop(dropStateMessage)
-		if err == nil {
-			err = errors.New("it names another sender: " + m.Sender)
-		}
-		e.log.Debug("bad state message", "host", host, "from", u.From, "err", err)
+	keys, reason, err := e.keys.open(host, u.Frame)
+	if err != nil {
+		e.count.drop(reason)
+		e.log.Debug("state message not believed", "host", host, "from", u.From, "err", err)
 		return
 	}
-	e.answerChanged(e.conns.Import(m.Keys, e.clock()))
+	e.answerChanged(e.conns.Import(keys, host, e.clock()))
 }

@@ -190,7 +190,7 @@ func (u *upkeep) age(start time.Duration) {
 	e.answerChanged(e.conns.TakeGone())
 	for host, keys := range e.conns.TakeDue() {
 		if t, ok := e.tunnelTo(host); ok {
-			e.sendState(t, keys)
+			e.sendState(t, host, keys)
 		}
 	}
 	e.state.Lock()

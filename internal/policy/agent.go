@@ -16,6 +16,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/policy/nft"
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/telemetry"
 )
 
@@ -29,6 +30,9 @@ type Options struct {
 	Environment, File map[string]string
 	// Namespace is the network namespace of the host. Default this process's. It must stay open while the agent runs.
 	Namespace *hostnet.Namespace
+	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
+	// cannot be reached; empty: it keeps nothing.
+	Snapshots string
 	Log       *slog.Logger // default: none
 }
 
@@ -38,7 +42,7 @@ type Agent struct {
 	log       *slog.Logger
 	journal   *journal // behind log
 	ready     chan struct{}
-	sameEvery time.Duration          // how often the store is asked whether it is still the same
+	sameEvery time.Duration          // interval between checks that the store is still the same; 0: the default
 	waiting   atomic.Pointer[string] // what for, after the last pass
 	metrics   atomic.Pointer[[]telemetry.Value]
 
@@ -52,7 +56,7 @@ func New(o Options) *Agent {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	j := newJournal(logDirectory)
-	return &Agent{opts: o, log: j.logger(o.Log), journal: j, ready: make(chan struct{}), sameEvery: sameEvery}
+	return &Agent{opts: o, log: j.logger(o.Log), journal: j, ready: make(chan struct{})}
 }
 
 // String names the task, with what it waits for.
@@ -66,6 +70,9 @@ func (a *Agent) String() string {
 // Ready is closed once everything that etcd asked of this host is in force for the first time.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
+// countersTimeout bounds a read of the kernel's counters.
+const countersTimeout = 5 * time.Second
+
 // Metrics are the agent's figures as of its last pass, and the kernel's of refused packets as of now.
 func (a *Agent) Metrics() []telemetry.Value {
 	v := a.metrics.Load()
@@ -78,7 +85,7 @@ func (a *Agent) Metrics() []telemetry.Value {
 	if a.table == nil {
 		return all
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), countersTimeout)
 	defer cancel()
 	refused, err := a.table.Refused(ctx)
 	if err != nil {
@@ -153,8 +160,8 @@ func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	}
 	defer kernel.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	f := newFeed(a.opts.Store, a.sameEvery, a.log)
-	b := newBindings(a.opts.Store, a.opts.HostID, a.log)
+	f := newFeed(a.opts.Store, a.sameEvery, follow.NewJournal(a.opts.Snapshots, "policy", a.opts.Host), a.log)
+	b := newBindings(a.opts.Store, a.opts.HostID, follow.NewJournal(a.opts.Snapshots, "policy-bindings", a.opts.HostID), a.log)
 	r := newReporter(a.opts.Store, a.opts.Host, a.log)
 	usual, _ := Resolve(Sources{})
 	table, err := nft.New(kernel, usual.Rules, a.log)
@@ -290,6 +297,16 @@ func Cleanup(ns *hostnet.Namespace) error {
 	}
 	defer kernel.Close()
 	return errors.Join(cleanNetwork(net), nft.Cleanup(context.Background(), kernel))
+}
+
+// Tables returns the names of the nftables tables of agents of this host.
+func Tables(ns *hostnet.Namespace) ([]string, error) {
+	kernel, err := openRules(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer kernel.Close()
+	return nft.Tables(context.Background(), kernel)
 }
 
 // cleanNetwork removes our routes with the neighbours and parameters of their interfaces, and our tunnel devices.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 )
@@ -17,7 +18,7 @@ type bindings struct {
 	count   map[string]int       // by name of interface
 }
 
-func newBindings(st store.Store, hostID string, log *slog.Logger) *bindings {
+func newBindings(st store.Store, hostID string, journal *follow.Journal, log *slog.Logger) *bindings {
 	b := &bindings{out: make(chan map[string]bool, 1), count: map[string]int{}}
 	source := schema.Bundles.Source()
 	decode := source.Decode
@@ -35,7 +36,7 @@ func newBindings(st store.Store, hostID string, log *slog.Logger) *bindings {
 		}
 		return names, nil
 	}
-	b.replica = replica.New(st, replica.Options{Log: log}, source)
+	b.replica = replica.New(st, replica.Options{Journal: journal, Log: log}, source)
 	b.replica.OnChange(b.changed)
 	return b
 }

@@ -10,6 +10,6 @@
 //     everything stays as it is.
 //   - All changes of one etcd revision come into force in one commit.
 //   - Policy is in force before the routes of a new endpoint, and the routes are gone before the policy of one that leaves.
-//   - What cannot be read counts as absent, and is named in the log and in the metrics.
+//   - What cannot be read closes traffic or counts as absent; the log and the status name it, with what is in force instead.
 //   - Without etcd, and without the agent, the kernel goes on with the last state.
 package policy

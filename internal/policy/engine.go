@@ -49,9 +49,9 @@ type engine struct {
 	begun     time.Time
 	dirty     dirty
 	settings  Settings
-	unusable  error    // a setting with which the agent must not work
-	problems  []string // of settings, as last logged
-	troubles  []string // of what is stored, as last logged
+	unusable  error           // a setting with which the agent must not work
+	problems  []string        // of settings, as last logged
+	troubles  map[string]bool // of what is stored, as last logged
 	workloads map[calico.WorkloadEndpointKey]*calc.Workload
 	hosts     map[calico.HostEndpointKey]*calc.Host
 	assigned  assignment
@@ -80,7 +80,7 @@ type engine struct {
 
 // dirty says what has changed since the last pass.
 type dirty struct {
-	settings, calc, problems, endpoints, surroundings, tunnels, rules, foreign, statuses bool
+	settings, calc, problems, endpoints, surroundings, tunnels, rules, foreign, statuses, unreadable bool
 }
 
 // counts are what the agent counts.
@@ -262,15 +262,15 @@ func (e *engine) mergeWorkloads(changes map[calico.WorkloadEndpointKey]*calc.Wor
 
 // tellProblems logs what is wrong with what is stored, other than what a single endpoint suffers from, when it is new.
 func (e *engine) tellProblems() {
-	var all []string
+	all := map[string]bool{}
 	for _, p := range e.calc.Problems() {
 		what := string(p.Set)
 		if p.Key != nil {
 			what = pathOf(p.Key)
 		}
 		text := what + ": " + p.Text
-		all = append(all, text)
-		if _, bad := e.known.bad[what]; !bad && !slices.Contains(e.troubles, text) {
+		all[text] = true
+		if _, bad := e.known.bad[what]; !bad && !e.troubles[text] {
 			e.log.Error("something in the store cannot be as it says", "what", what, "why", p.Text)
 		}
 	}

@@ -63,7 +63,7 @@ func TestFeed(t *testing.T) {
 		return rev
 	}
 	put("/calico/a", "1")
-	f := newFeed(st, time.Minute, slog.New(slog.DiscardHandler))
+	f := newFeed(st, time.Minute, nil, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.run(ctx) }()

@@ -12,6 +12,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/legacy"
 	"heddle/calico/selector"
+	"heddle/internal/policy/calc"
 )
 
 // known is what the store holds, as far as policy is concerned, other than what calc keeps.
@@ -26,7 +27,7 @@ type known struct {
 	pools    map[netip.Prefix]*calico.Pool
 	hostIPs  map[string]netip.Addr // bird_ip of each host
 	bgpIPs   map[string]netip.Addr // ip_addr_v4 of each host
-	bad      map[string]error      // objects that cannot be read, by path
+	bad      map[string]*badObject // objects that cannot be read, by path
 	hidden   map[calico.Key]bool   // of the legacy tree, behind v1 objects
 	spelled  map[calico.Key]string // paths that are not the key's own: names and CIDRs that somebody wrote in another way
 }
@@ -34,7 +35,7 @@ type known struct {
 func newKnown() known {
 	return known{seen: map[string]int64{}, merger: legacy.NewMerger(), global: map[string]string{}, own: map[string]string{},
 		pools: map[netip.Prefix]*calico.Pool{}, hostIPs: map[string]netip.Addr{}, bgpIPs: map[string]netip.Addr{},
-		bad: map[string]error{}, hidden: map[calico.Key]bool{}, spelled: map[calico.Key]string{}}
+		bad: map[string]*badObject{}, hidden: map[calico.Key]bool{}, spelled: map[calico.Key]string{}}
 }
 
 // learn takes news of the store in. It decides nothing.
@@ -92,7 +93,6 @@ func (e *engine) learnKey(path string, value []byte, mod int64) {
 	if mod != 0 {
 		object, err = calico.Decode(key, value)
 	}
-	e.note(path, err)
 	if err != nil {
 		object = nil
 	}
@@ -122,6 +122,7 @@ func (e *engine) learnKey(path string, value []byte, mod int64) {
 	default: // judged
 		e.learnPolicy(key, object, value, err)
 	}
+	e.note(key, path, err, mod)
 }
 
 // behind says whether what lies at a path does not count, because its key's own path has something too. When that goes, a
@@ -187,7 +188,8 @@ type unreadable struct {
 }
 
 // PartOf reads of an invalid object what lets it close traffic: of a policy the selector and the order, of a host
-// endpoint the name (spec §6.5). nil when not even that can be read.
+// endpoint the name (spec §6.5). nil when not even that can be read. A selector that is too large to be read selects
+// everything: whom it was to protect is not known, and must not be left open.
 func PartOf(key calico.Key, value []byte) any {
 	var members struct {
 		Selector  json.RawMessage
@@ -204,7 +206,11 @@ func PartOf(key calico.Key, value []byte) any {
 		if !present(members.Selector) || json.Unmarshal(members.Selector, &text) != nil {
 			return nil
 		}
-		s, err := selector.Parse(text)
+		s, err := selector.Parse(text, selector.Length(calc.MaxSelector))
+		var syntax *selector.SyntaxError
+		if errors.As(err, &syntax) && syntax.TooLarge {
+			s, err = selector.All(), nil
+		}
 		if err != nil {
 			return nil
 		}
@@ -273,18 +279,62 @@ func judged(key calico.Key) bool {
 	return false
 }
 
-// note keeps what cannot be read, and says so once for each cause.
-func (e *engine) note(path string, err error) {
+// badObject is an object that cannot be read.
+type badObject struct {
+	err     error
+	inForce string // what is in force in its place
+	since   int64  // revision from which on it could not be read
+}
+
+// note keeps what cannot be read, and logs it once for each cause and each thing in force in its place.
+func (e *engine) note(key calico.Key, path string, err error, mod int64) {
 	was := e.known.bad[path]
-	switch {
-	case err == nil && was == nil:
-	case err == nil:
-		delete(e.known.bad, path)
-		e.log.Info("an object can be read again, or is gone", "key", path)
-	case was == nil || was.Error() != err.Error():
-		e.known.bad[path] = err
-		e.log.Error("an object cannot be read; it counts as absent", "key", path, "err", err)
+	if err == nil {
+		if was != nil {
+			delete(e.known.bad, path)
+			e.dirty.statuses, e.dirty.unreadable = true, true
+			e.log.Info("an object can be read again, or is gone", "key", path)
+		}
+		return
 	}
+	now := &badObject{err: err, inForce: e.inForce(key), since: mod}
+	if was != nil {
+		now.since = was.since
+		if was.err.Error() == err.Error() && was.inForce == now.inForce {
+			return
+		}
+	}
+	e.known.bad[path] = now
+	e.dirty.statuses, e.dirty.unreadable = true, true
+	e.log.Error("an object cannot be read", "key", path, "err", err, "in_force", now.inForce, "since_revision", now.since)
+}
+
+// inForce says what is in force in the place of an object that cannot be read.
+func (e *engine) inForce(key calico.Key) string {
+	if !judged(key) {
+		return "nothing: it counts as absent"
+	}
+	of := withoutLegacy(key)
+	if e.known.hidden[key] {
+		return "the object of v1 with the same name, " + pathOf(of)
+	}
+	return e.calc.InForce(of)
+}
+
+// withoutLegacy returns the v1 key of a key of the legacy tree, and other keys as they are.
+func withoutLegacy(key calico.Key) calico.Key {
+	switch k := key.(type) {
+	case calico.WorkloadEndpointKey:
+		k.Legacy = false
+		return k
+	case calico.ProfileRulesKey:
+		k.Legacy = false
+		return k
+	case calico.ProfileTagsKey:
+		k.Legacy = false
+		return k
+	}
+	return key
 }
 
 // setReady notes the gate. When it opens again, everything is read anew before anything is applied: what was written

@@ -17,7 +17,7 @@ func (e *engine) metrics() []telemetry.Value {
 		gauge("workloads", "Workload endpoints of this host.", float64(len(e.workloads))),
 		gauge("host_endpoints", "Host endpoints of this host.", float64(len(e.hosts))),
 		gauge("refused_endpoints", "Workload endpoints of this host without an interface of theirs.", float64(len(e.assigned.refused))),
-		gauge("unreadable_objects", "Objects in the store that cannot be read and count as absent.", float64(len(e.known.bad))),
+		gauge("unreadable_objects", "Objects in the store that cannot be read; the log and the status say what is in force in their place.", float64(len(e.known.bad))),
 		gauge("hidden_legacy_objects", "Objects of the legacy tree that objects of v1 hide.", float64(len(e.known.hidden))),
 		gauge("interfaces_wired", "Interfaces of workloads that have all they are to have.", float64(wiring.InPlace)),
 		gauge("interfaces_failing", "Interfaces of workloads whose set-up is being tried again.", float64(wiring.Failing)),

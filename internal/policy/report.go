@@ -27,6 +27,7 @@ type reporter struct {
 	on       bool // there is something to tell: what is wanted is complete
 	settings Settings
 	problems []string          // of the whole agent, told with its liveness
+	bad      []string          // objects that cannot be read, told with it too
 	soon     bool              // the liveness is not to wait for its time
 	wanted   map[string]string // endpoint statuses by path; what is not in it is to be gone
 	due      map[string]time.Time
@@ -94,6 +95,14 @@ func (r *reporter) concern(problems []string) {
 	if changed {
 		r.wake()
 	}
+}
+
+// unreadable says which objects cannot be read. It waits for the liveness's time: one writer's mistake must not make all
+// agents write at once.
+func (r *reporter) unreadable(lines []string) {
+	r.mu.Lock()
+	r.bad = lines
+	r.mu.Unlock()
 }
 
 // set says what an endpoint's status is from now on; "" that there is none.
@@ -198,7 +207,7 @@ func (r *reporter) pass(ctx context.Context) (time.Time, error) {
 func (r *reporter) tellAlive(ctx context.Context, s Settings) error {
 	now := time.Now()
 	r.mu.Lock()
-	problems, soon := slices.Clone(r.problems), r.soon
+	problems, soon := slices.Concat(r.problems, r.bad), r.soon
 	r.soon = false
 	r.mu.Unlock()
 	if now.Before(r.next) && !soon {

@@ -21,6 +21,10 @@ func (e *engine) tellStatuses() {
 	}
 	e.dirty.statuses = false
 	e.report.concern(e.concerns())
+	if e.dirty.unreadable {
+		e.dirty.unreadable = false
+		e.report.unreadable(e.unreadable())
+	}
 	defer e.report.start()
 	if !e.settings.EndpointReporting {
 		return
@@ -93,6 +97,23 @@ func (e *engine) hostStatus(key calico.HostEndpointKey, h *calc.Host) string {
 		return calico.StatusDown
 	}
 	return calico.StatusUp
+}
+
+// mostUnreadable bounds how many objects that cannot be read the agent's status names.
+const mostUnreadable = 20
+
+// unreadable returns what the agent's status says of objects that cannot be read: which, why, and what is in force.
+func (e *engine) unreadable() []string {
+	paths := slices.Sorted(maps.Keys(e.known.bad))
+	var all []string
+	for _, path := range paths[:min(len(paths), mostUnreadable)] {
+		b := e.known.bad[path]
+		all = append(all, fmt.Sprintf("%s cannot be read since revision %d: %v; in force: %s", path, b.since, b.err, b.inForce))
+	}
+	if more := len(paths) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("%d more objects cannot be read: the log names them", more))
+	}
+	return all
 }
 
 // concerns is what is wrong with the agent as a whole, for its status.

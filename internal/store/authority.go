@@ -22,8 +22,8 @@ import (
 const (
 	authorityLife = 20 * 365 * 24 * time.Hour
 	serverLife    = 365 * 24 * time.Hour
-	// clockSkew is by how much other hosts' clocks may be behind.
-	clockSkew = time.Hour
+	// ClockSkew is by how much other hosts' clocks may be behind: certificates begin this long before they are made.
+	ClockSkew = time.Hour
 )
 
 // Authority is a certificate authority of P-256 keys. It signs the server's certificate and those of the hosts.
@@ -112,20 +112,7 @@ func (o Embedded) recallAuthority(ctx context.Context, s *Etcd) error {
 }
 
 func makeAuthority(certFile, keyFile string, now time.Time) error {
-	key, keyPEM, err := newKey()
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "Heddle store"},
-		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              now.Add(authorityLife),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
-	}
-	certPEM, err := sign(template, template, key.Public(), key)
+	certPEM, keyPEM, err := newAuthority("Heddle store", now)
 	if err != nil {
 		return err
 	}
@@ -136,12 +123,30 @@ func makeAuthority(certFile, keyFile string, now time.Time) error {
 	return writeFile(certFile, certPEM)
 }
 
+// newAuthority makes an authority and returns it as PEM.
+func newAuthority(name string, now time.Time) (certPEM, keyPEM []byte, err error) {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-ClockSkew),
+		NotAfter:              now.Add(authorityLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+	}
+	certPEM, err = sign(template, template, key.Public(), key)
+	return certPEM, keyPEM, err
+}
+
 // PEM is the authority's certificate.
 func (a *Authority) PEM() []byte { return a.pem }
 
-// host signs a host's request with CN as its only name. Such a certificate lives as long as the authority: what ends it
-// is that etcd forgets its user. It is also good for what the host serves itself, to those who ask for it by that name.
-func (a *Authority) host(csrPEM []byte, cn string, now time.Time) ([]byte, error) {
+// ReadRequest reads a certificate request (PEM) and checks that whoever made it has its key.
+func ReadRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csrPEM)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
 		return nil, errors.New("not a certificate request in PEM")
@@ -153,10 +158,24 @@ func (a *Authority) host(csrPEM []byte, cn string, now time.Time) ([]byte, error
 	if err := csr.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("certificate request: %w", err)
 	}
+	return csr, nil
+}
+
+// host signs a host's request with CN as its only name, for a time that ends no later than the authority. The certificate
+// is also good for what the host serves itself, to those who ask for it by that name.
+func (a *Authority) host(csrPEM []byte, cn string, now time.Time, life time.Duration) ([]byte, error) {
+	csr, err := ReadRequest(csrPEM)
+	if err != nil {
+		return nil, err
+	}
+	end := now.Add(life)
+	if end.After(a.cert.NotAfter) {
+		end = a.cert.NotAfter
+	}
 	return a.sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: cn},
-		NotBefore:   now.Add(-clockSkew),
-		NotAfter:    a.cert.NotAfter,
+		NotBefore:   now.Add(-ClockSkew),
+		NotAfter:    end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{cn},
@@ -215,7 +234,7 @@ func (a *Authority) suits(certFile, keyFile string, template *x509.Certificate, 
 func serverTemplate(names []string, now time.Time) *x509.Certificate {
 	t := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "heddle"},
-		NotBefore:   now.Add(-clockSkew),
+		NotBefore:   now.Add(-ClockSkew),
 		NotAfter:    now.Add(serverLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -234,7 +253,7 @@ func serverTemplate(names []string, now time.Time) *x509.Certificate {
 func rootTemplate(now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: rootUser},
-		NotBefore:   now.Add(-clockSkew),
+		NotBefore:   now.Add(-ClockSkew),
 		NotAfter:    now.Add(serverLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

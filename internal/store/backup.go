@@ -65,7 +65,7 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
-	m := &member{lock: lock, stop: func() {}}
+	m := &member{lock: lock}
 	defer m.close()
 	if _, err := os.Stat(o.etcdDir()); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("restore into %s: it has a store already: move %s away first", dataDir, o.etcdDir())
@@ -130,8 +130,8 @@ func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, 
 // client of etcd can use the endpoint and the files. Without a server the error is [ErrUnavailable].
 func Running(dataDir string) (Cluster, error) {
 	o := Embedded{DataDir: dataDir}
-	plain := Cluster{SkipLimits: true, Endpoints: []string{"unix://" + o.socket()}}
-	secure := Cluster{SkipLimits: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
+	plain := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unix://" + o.socket()}}
+	secure := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
 	for socket, c := range map[string]Cluster{o.socket(): plain, o.tlsSocket(): secure} {
 		if conn, err := net.Dial("unix", socket); err == nil {
 			conn.Close()

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func backup(t testing.TB, s *Etcd) string {
@@ -158,8 +161,41 @@ func TestCopy(t *testing.T) {
 	if token, err := to.Get(ctx, "/heddle/identity/tokens/x"); err != nil || token.Lease == 0 {
 		t.Errorf("what lasts for a time: %+v, %v", token, err)
 	}
-	if err := Copy(ctx, from, to, nil); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("copy into what is not empty: %v", err)
+	if err := Copy(ctx, from, to, nil); err != nil {
+		t.Errorf("the same copy again: %v", err)
+	}
+
+	// A target in use is described, and left as it is.
+	reporting, _ := to.Grant(ctx, time.Minute)
+	now := mustCommit(t, to, put("/heddle/neutron/networks/n", `{"updated_at":"2026-03-01T12:00:00Z"}`), put("/calico/y", "z"),
+		Op{Key: "/heddle/state/h1/alive", Lease: reporting}, Op{Key: "/calico/felix/v1/host/h2/status", Lease: reporting})
+	err = Copy(ctx, from, to, nil)
+	want := TargetError{Heddle: 3*copyBatch + 4, Calico: 3, Revision: now, Now: now, Changed: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reporting: []string{"h1", "h2"}}
+	var inUse *TargetError
+	if !errors.As(err, &inUse) || !cmp.Equal(want, *inUse) {
+		t.Errorf("copy into what is in use: %v; %s", err, cmp.Diff(&want, inUse))
+	}
+	if err != nil && (!strings.Contains(err.Error(), "it is in use: h1, h2 report to it now") || strings.Contains(err.Error(), "del")) {
+		t.Errorf("the error should say who uses the target, and advise no deletion: %v", err)
+	}
+	if again, err := to.Revision(ctx); err != nil || again != now {
+		t.Errorf("the refused copy wrote to its target: revision %d, want %d (%v)", again, now, err)
+	}
+
+	// A copy that was interrupted begins again.
+	id, err := from.Identity(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := NewMemory()
+	mustCommit(t, half, put(unfinishedKey, strconv.FormatUint(id.Cluster, 16)), put("/heddle/n/0", "0"))
+	if err := Copy(ctx, from, half, nil); err != nil {
+		t.Errorf("copy after one that was interrupted: %v", err)
+	}
+	others := NewMemory()
+	mustCommit(t, others, put(unfinishedKey, "1"), put("/heddle/n/0", "0"))
+	if err := Copy(ctx, from, others, nil); err == nil || !strings.Contains(err.Error(), "of another store that did not finish") {
+		t.Errorf("copy over the unfinished copy of another store: %v", err)
 	}
 
 	// A source that changes meanwhile is noticed, and the target left as it was.
@@ -171,4 +207,31 @@ func TestCopy(t *testing.T) {
 	if kvs, _, _ := target.List(ctx, ""); len(kvs) != 0 {
 		t.Errorf("a failed copy leaves %d keys", len(kvs))
 	}
+}
+
+// A store that was moved is opened by nobody but who asks for it, until it is made the current one again.
+func TestMovedStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openTest(t, Embedded{DataDir: dir})
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	if err := s.MarkMoved(t.Context(), []string{"192.0.2.21:2379", "192.0.2.22:2379"}, at); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	for range 2 { // the refusal itself leaves the directory free
+		_, err := OpenDataDir(t.Context(), dir, testLog(t))
+		var moved *MovedError
+		if !errors.As(err, &moved) || !moved.At.Equal(at) || !strings.Contains(err.Error(), "192.0.2.21:2379,192.0.2.22:2379") {
+			t.Errorf("open of a moved store: %v, want it refused, with where it went", err)
+		}
+	}
+	s = openTest(t, Embedded{DataDir: dir, Moved: true})
+	for _, want := range []bool{true, false} {
+		if marked, err := s.UnmarkMoved(t.Context()); err != nil || marked != want {
+			t.Errorf("unmark: %t, %v; want %t", marked, err, want)
+		}
+	}
+	s.Close()
+	openTest(t, Embedded{DataDir: dir})
 }

@@ -2,10 +2,19 @@ package store_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -315,5 +324,83 @@ func TestKilledServer(t *testing.T) {
 	}
 	if n, m := p.pets.Count(snap), p.owners.Count(snap); n != 2*m {
 		t.Errorf("%d pets of %d owners: some are half-made", n, m)
+	}
+}
+
+// certified returns how to reach the cluster as a host that root has allowed.
+func certified(t *testing.T, c *storetest.Cluster, root *store.Etcd, host string) store.Cluster {
+	t.Helper()
+	if err := root.AllowHost(t.Context(), host, "name-of-"+host); err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err1 := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	cert, err2 := root.Issue(host, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), time.Hour)
+	raw, err3 := x509.MarshalPKCS8PrivateKey(key)
+	pair, err4 := tls.X509KeyPair(cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
+	ca, err5 := os.ReadFile(filepath.Join(c.Dir, "ca.crt"))
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return store.Cluster{Endpoints: c.Endpoints, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}, SkipLimits: true}
+}
+
+// Over a cluster, too, a host that exceeds its limits is cut off and named, and what it wrote is deleted; others go on.
+func TestGreedyHostOfACluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 6)
+	authority, err := store.LoadAuthority(filepath.Join(c.Dir, "ca.crt"), filepath.Join(c.Dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := c.As("root")
+	o.Authority = authority
+	root := open(t, o)
+	greedy, modest := open(t, certified(t, c, root, "greedy")), open(t, certified(t, c, root, "modest"))
+
+	accounts := store.NewHostAccounts(root, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- accounts.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	cuts, failed := root.Watch(t.Context(), 1, store.CutOffPrefix)
+	for i := 0; ; i++ {
+		var ops []store.Op
+		for j := range 500 {
+			ops = append(ops, store.Op{Key: fmt.Sprintf("/heddle/state/greedy/%d-%d", i, j)})
+		}
+		_, err := greedy.Commit(t.Context(), nil, ops)
+		if errors.Is(err, store.ErrDenied) {
+			break
+		}
+		if err != nil && !errors.Is(err, store.ErrUnavailable) || i == 200 {
+			t.Fatalf("after %d keys: %v, want ErrDenied", 500*i, err)
+		}
+	}
+	change := <-cuts
+	if len(change.Events) != 1 || change.Events[0].Key != store.CutOffPrefix+"greedy" || !strings.Contains(string(change.Events[0].Value), "more than 16384 keys") {
+		t.Errorf("the cut names %+v, %v", change.Events, failed())
+	}
+	if _, err := modest.Commit(t.Context(), nil, []store.Op{{Key: "/heddle/state/modest/alive"}}); err != nil {
+		t.Error("another host cannot write:", err)
+	}
+	deadline, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	for {
+		kvs, _, err := root.List(deadline, "/heddle/state/greedy/")
+		if err != nil {
+			t.Fatal("what it wrote is not deleted:", err)
+		}
+		if len(kvs) == 0 {
+			return
+		}
 	}
 }

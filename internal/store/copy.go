@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -21,24 +22,36 @@ const versionKey = "/heddle/schema"
 // copyBatch is how many keys go into one transaction: any etcd takes as many.
 const copyBatch = 100
 
+// unfinishedKey is in the target while a copy is under way. Its value names the source, which may begin again.
+const unfinishedKey = "/heddle/unfinished-copy"
+
 // Copy copies all of Heddle's and Calico's keys from one store into another, and checks that they are the same then. It
-// refuses a target that has such keys, and fails, leaving the target as it was, when the source changes meanwhile: stop
-// the servers and agents before. What lasts for a time, such as tokens, goes along for the time it has left; what hosts
-// report is left out, they report it anew.
+// refuses a target that has such keys with a [TargetError], unless they are an earlier copy of this source. It fails,
+// leaving the target as it was, when the source changes meanwhile: stop the servers and agents before. What lasts for a
+// time, such as tokens, goes along for the time it has left; what hosts report is left out, they report it anew.
 //
 // That is the way from the embedded store to a cluster. tell, if not nil, is called with the number of keys done.
 func Copy(ctx context.Context, from *Etcd, to Store, tell func(done, all int)) error {
-	for _, p := range copied() {
-		kvs, _, err := to.List(ctx, p)
-		if err != nil {
-			return fmt.Errorf("copy: target: %w", err)
-		}
-		if len(kvs) > 0 {
-			return fmt.Errorf("copy: the target is not empty: it has %s: empty it with etcdctl del --prefix %s", kvs[0].Key, p)
-		}
+	id, err := from.Identity(ctx)
+	if err != nil {
+		return fmt.Errorf("copy: source: %w", err)
 	}
-	err := copyInto(ctx, from, to, tell)
-	if err == nil {
+	found, err := contents(ctx, to)
+	if err != nil {
+		return fmt.Errorf("copy: target: %w", err)
+	}
+	source := strconv.FormatUint(id.Cluster, 16)
+	switch {
+	case found.empty(), found.unfinished == source:
+	case found.unfinished == "" && sameContents(ctx, from, to):
+		return nil // an earlier copy, whose outcome was not recorded
+	default:
+		return fmt.Errorf("copy: %w", &found.TargetError)
+	}
+	if _, err := to.Commit(ctx, nil, []Op{{Key: unfinishedKey, Value: []byte(source)}}); err != nil {
+		return fmt.Errorf("copy: target: %w", err)
+	}
+	if err = copyInto(ctx, from, to, tell); err == nil {
 		return nil
 	}
 	var ops []Op
@@ -51,17 +64,23 @@ func Copy(ctx context.Context, from *Etcd, to Store, tell func(done, all int)) e
 	return err
 }
 
+// sameContents reports whether both stores hold the same keys.
+func sameContents(ctx context.Context, from, to Store) bool {
+	kvs, err := lasting(ctx, from)
+	return err == nil && compareStores(ctx, kvs, from, to) == nil
+}
+
 func copyInto(ctx context.Context, from *Etcd, to Store, tell func(done, all int)) error {
 	kvs, err := lasting(ctx, from)
 	if err != nil {
 		return fmt.Errorf("copy: source: %w", err)
 	}
-	var version []Op
+	last := []Op{{Key: unfinishedKey, Delete: true}}
 	var ops []Op
 	for _, kv := range kvs {
 		op := Op{Key: kv.Key, Value: kv.Value}
 		if kv.Key == versionKey {
-			version = []Op{op}
+			last = append(last, op)
 		} else {
 			ops = append(ops, op)
 		}
@@ -77,7 +96,7 @@ func copyInto(ctx context.Context, from *Etcd, to Store, tell func(done, all int
 	if err := copyLeased(ctx, from, to); err != nil {
 		return err
 	}
-	if _, err := to.Commit(ctx, nil, version); err != nil {
+	if _, err := to.Commit(ctx, nil, last); err != nil {
 		return fmt.Errorf("copy: target: %w", err)
 	}
 	if tell != nil {

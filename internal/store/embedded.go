@@ -14,12 +14,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -40,6 +43,12 @@ type Embedded struct {
 	Names []string
 	// Existing refuses a directory that has no store, where otherwise one is made.
 	Existing bool
+	// Reserve keeps a reserve on the disk, so that a full one stops writes and nothing else.
+	Reserve bool
+	// Moved opens a store that was moved into a cluster, too, which is refused otherwise with a [MovedError].
+	Moved bool
+	// Quota is the size of the database at which writes end, bytes; 0 is 8 GiB, the most that etcd recommends.
+	Quota int64
 	// Tick is etcd's heartbeat; a start takes about ten of them. 0 is etcd's own default of 100 ms.
 	Tick time.Duration
 	// NoFsync makes commits that are lost when the machine fails. For tests.
@@ -50,7 +59,7 @@ const (
 	memberName = "heddle"
 	// peerURL names the only member to itself. Nobody listens there.
 	peerURL = "http://localhost:2380"
-	// quotaBytes is the size of the database at which etcd stops taking writes; the most that etcd recommends.
+	// quotaBytes is the default of Quota.
 	quotaBytes = 8 << 30
 	// keepHistory is how long etcd keeps old revisions, for watches that were away. Those away longer list again.
 	keepHistory = 10 * time.Minute
@@ -81,8 +90,14 @@ type member struct {
 	etcd  *embed.Etcd
 	front *front
 	lock  *os.File
-	stop  context.CancelFunc // of renewing
-	ended chan struct{}      // closed when renewing has stopped; nil when nothing is renewed
+
+	quota   int64
+	sized   atomic.Int64 // the database's size when it was last asked for
+	unsized atomic.Int64 // bytes accepted since: etcd writes them every tenth of a second
+	ledger  *ledger
+	disk    *disk                // nil without a reserve
+	stops   []context.CancelFunc // of what runs in the background
+	running sync.WaitGroup
 }
 
 func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
@@ -93,10 +108,13 @@ func openEmbedded(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, err
 	if err != nil {
 		return nil, err
 	}
-	m := &member{lock: lock, stop: func() {}}
+	m := &member{lock: lock}
 	s, err := m.open(ctx, o, log)
 	if err != nil {
 		m.close()
+		if moved := new(MovedError); errors.As(err, &moved) {
+			return nil, err // it names the directory
+		}
 		return nil, fmt.Errorf("store in %s: %w", o.DataDir, err)
 	}
 	return s, nil
@@ -116,11 +134,31 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 			return nil, err
 		}
 	}
-	if err := m.start(ctx, o.config(log)); err != nil {
+	if o.Reserve {
+		m.disk = newDisk(o, log)
+		if err := m.disk.prepare(); err != nil {
+			return nil, err
+		}
+	}
+	m.quota, m.ledger = o.quota(), newLedger(hostLimits(o.quota()))
+	config := o.config(log)
+	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(m.enforce))
+	if err := m.start(ctx, config); err != nil {
 		return nil, err
 	}
 	s := m.client(log)
+	s.ledger = m.ledger
+	if m.disk != nil {
+		m.disk.size = m.etcd.Server.Backend().Size
+		m.background(m.disk.run)
+	}
 	s.authority = authority
+	if !o.Moved {
+		if err := o.checkMoved(ctx, s); err != nil {
+			s.client.Close()
+			return nil, err
+		}
+	}
 	if err := m.serve(ctx, s, o, log); err != nil {
 		s.client.Close()
 		return nil, err
@@ -132,7 +170,7 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 func (m *member) client(log *slog.Logger) *Etcd {
 	s := newEtcd(v3client.New(m.etcd.Server), log)
 	s.as = asRoot
-	s.member = m
+	s.member, s.embedded = m, true
 	return s
 }
 
@@ -151,7 +189,10 @@ func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logge
 	if err := s.enableAuth(ctx); err != nil {
 		return explain(ctx, "enable authentication", err)
 	}
-	m.renew(o, log)
+	if err := m.adoptLeases(ctx, s); err != nil {
+		return err
+	}
+	m.background(func(ctx context.Context) { renew(ctx, o, log) })
 	return m.listen(o.tlsSocket(), o.Agents)
 }
 
@@ -252,13 +293,20 @@ func addresses() []string {
 	return out
 }
 
+func (o Embedded) quota() int64 {
+	if o.Quota == 0 {
+		return quotaBytes
+	}
+	return o.Quota
+}
+
 func (o Embedded) config(log *slog.Logger) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = memberName
 	c.Dir = o.etcdDir()
 	c.MaxTxnOps = MaxTxnOps
 	c.MaxRequestBytes = MaxRequestBytes
-	c.QuotaBackendBytes = quotaBytes
+	c.QuotaBackendBytes = o.quota() + etcdSlack
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = keepHistory.String()
 	c.SnapshotCount = logEntries
@@ -308,32 +356,34 @@ func asRoot(ctx context.Context) context.Context {
 	return peer.NewContext(metadata.NewIncomingContext(ctx, metadata.MD{}), &peer.Peer{AuthInfo: info})
 }
 
-// renew keeps the certificates good for as long as the server runs. etcd reads them at each handshake.
-func (m *member) renew(o Embedded, log *slog.Logger) {
+// background runs f until the member is closed.
+func (m *member) background(f func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
-	m.stop, m.ended = cancel, make(chan struct{})
-	go func() {
-		defer close(m.ended)
-		tick := time.NewTicker(renewEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case now := <-tick.C:
-				if _, err := o.certificates(now); err != nil {
-					log.Error("cannot renew the store's certificate", "directory", o.tlsDir(), "error", err)
-				}
+	m.stops = append(m.stops, cancel)
+	m.running.Go(func() { f(ctx) })
+}
+
+// renew keeps the certificates good until ctx ends. etcd reads them at each handshake.
+func renew(ctx context.Context, o Embedded, log *slog.Logger) {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if _, err := o.certificates(now); err != nil {
+				log.Error("cannot renew the store's certificate", "directory", o.tlsDir(), "err", err)
 			}
 		}
-	}()
+	}
 }
 
 func (m *member) close() {
-	m.stop()
-	if m.ended != nil {
-		<-m.ended
+	for _, stop := range m.stops {
+		stop()
 	}
+	m.running.Wait()
 	if m.front != nil {
 		m.front.close()
 	}

@@ -8,16 +8,18 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
 
-// What the embedded server allows in one transaction, and what an external cluster should: deleting a network takes
-// some ten operations for each of its ports.
+// What the embedded server allows in one transaction, and what an external cluster should: see [LeastTxnOps].
 const (
 	MaxTxnOps       = 131072
 	MaxRequestBytes = 64 << 20
@@ -32,7 +34,14 @@ type Etcd struct {
 	as        func(context.Context) context.Context // says who calls
 	log       *slog.Logger
 	member    *member    // nil for a cluster
+	embedded  bool       // the store is embedded in this process or another one
 	authority *Authority // nil when hosts' certificates are signed elsewhere
+	ledger    *ledger
+	full      atomic.Bool   // as the space keeper has seen the cluster
+	refused   chan struct{} // holds a token after a commit was refused for lack of space
+
+	// rights keeps a host that joins again from one whose rights are still being taken away.
+	rights sync.Mutex
 
 	mu      sync.Mutex
 	watches map[*watch]bool
@@ -48,6 +57,8 @@ func newEtcd(client *clientv3.Client, log *slog.Logger) *Etcd {
 		log:     log,
 		as:      func(ctx context.Context) context.Context { return ctx },
 		watches: map[*watch]bool{},
+		ledger:  newLedger(hostLimits(quotaBytes)),
+		refused: make(chan struct{}, 1),
 	}
 }
 
@@ -59,6 +70,19 @@ func (s *Etcd) Get(ctx context.Context, key string) (KV, error) {
 	}
 	if len(r.Kvs) == 0 {
 		return KV{}, fmt.Errorf("%s: %w", key, ErrNotFound)
+	}
+	kv := r.Kvs[0]
+	return KV{key, kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)}, nil
+}
+
+// GetAt implements [Store].
+func (s *Etcd) GetAt(ctx context.Context, key string, rev int64) (KV, error) {
+	r, err := s.get(ctx, key, clientv3.WithRev(rev))
+	if err != nil {
+		return KV{}, explain(ctx, fmt.Sprintf("get %s at revision %d", key, rev), err)
+	}
+	if len(r.Kvs) == 0 {
+		return KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, ErrNotFound)
 	}
 	kv := r.Kvs[0]
 	return KV{key, kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)}, nil
@@ -133,17 +157,20 @@ func (s *Etcd) Revision(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
-// ClusterID tells one cluster from another: it changes when the store is made anew or restored from a backup.
-func (s *Etcd) ClusterID(ctx context.Context) (uint64, error) {
+// Identity implements [Store].
+func (s *Etcd) Identity(ctx context.Context) (Identity, error) {
 	r, err := s.get(ctx, everyonesKey, clientv3.WithCountOnly())
 	if err != nil {
-		return 0, explain(ctx, "cluster id", err)
+		return Identity{}, explain(ctx, "identity", err)
 	}
-	return r.Header.ClusterId, nil
+	return Identity{Cluster: r.Header.ClusterId, Term: r.Header.RaftTerm, Revision: r.Header.Revision}, nil
 }
 
 // Commit implements [Store].
 func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
+	if err := s.checkSpace(ctx, ops); err != nil {
+		return 0, err
+	}
 	cmps := make([]clientv3.Cmp, len(conds))
 	for i, c := range conds {
 		cmps[i] = compare(c)
@@ -152,18 +179,44 @@ func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error
 	for i, o := range ops {
 		then[i] = operation(o)
 	}
+	if !connected(ctx, s.client.ActiveConnection()) {
+		return 0, fmt.Errorf("commit: %w: no connection to etcd", ErrUnavailable)
+	}
 	var r *clientv3.TxnResponse
 	err := unlessAuthChanged(func() (err error) {
 		r, err = s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Commit()
 		return err
 	})
 	if err != nil {
-		return 0, explain(ctx, fmt.Sprintf("commit of %d conditions and %d operations", len(conds), len(ops)), err)
+		refused := isRefusal(err)
+		if err = explain(ctx, fmt.Sprintf("commit of %d conditions and %d operations", len(conds), len(ops)), err); errors.Is(err, ErrUnavailable) && !refused {
+			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		}
+		return 0, err
 	}
 	if !r.Succeeded {
 		return r.Header.Revision, ErrConflict
 	}
 	return r.Header.Revision, nil
+}
+
+// connected waits for a connection until ctx ends, and reports whether there is one. A transaction that is handed to the
+// client before would wait inside, and its timeout would not tell that it was never sent. An in-process client has no
+// connection and needs none.
+func connected(ctx context.Context, conn *grpc.ClientConn) bool {
+	if conn == nil {
+		return true
+	}
+	for {
+		state := conn.GetState()
+		if state == connectivity.Ready || state == connectivity.Shutdown { // a closed client says so by itself
+			return true
+		}
+		conn.Connect() // an idle one would stay so
+		if !conn.WaitForStateChange(ctx, state) {
+			return false
+		}
+	}
 }
 
 func compare(c Cond) clientv3.Cmp {
@@ -190,6 +243,11 @@ func operation(o Op) clientv3.Op {
 
 // Grant implements [Store].
 func (s *Etcd) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
+	if s.member != nil {
+		if err := s.member.checkDisk(ctx); err != nil {
+			return 0, fmt.Errorf("grant lease: %w", err)
+		}
+	}
 	seconds := max(1, int64(math.Ceil(ttl.Seconds())))
 	r, err := s.client.Grant(s.as(ctx), seconds)
 	if err != nil {
@@ -274,11 +332,11 @@ func explain(ctx context.Context, what string, err error) error {
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return fmt.Errorf("%s: %w", what, ErrCompacted)
 	case errors.Is(err, rpctypes.ErrTooManyOps):
-		return fmt.Errorf("%s: %w: start every etcd member with --max-txn-ops=%d", what, ErrTooLarge, MaxTxnOps)
+		return fmt.Errorf("%s: %w: start every etcd member with --max-txn-ops=%d", what, ErrTooLarge, 2*LeastTxnOps)
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
 		return fmt.Errorf("%s: %w: start every etcd member with --max-request-bytes=%d (%v)", what, ErrTooLarge, MaxRequestBytes, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%s: %w: etcd's database has reached its quota: defragment it, or raise --quota-backend-bytes, and then disarm the alarm with etcdctl", what, ErrUnavailable)
+		return fmt.Errorf("%s: %w: the store or the disk of its server is full: heddle store status and reclaim, or the server's log, say more", what, ErrUnavailable)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
 	case isDenied(err):
@@ -292,6 +350,17 @@ func explain(ctx context.Context, what string, err error) error {
 // isOversized says whether gRPC refused a message, which it does before etcd sees it.
 func isOversized(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && !errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace)
+}
+
+// isRefusal reports whether a transaction that failed with err was not proposed to the cluster.
+func isRefusal(err error) bool {
+	for _, e := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader, rpctypes.ErrNotCapable, clientv3.ErrNoAvailableEndpoints} {
+		if errors.Is(err, e) || errors.Is(rpctypes.Error(err), e) {
+			return true
+		}
+	}
+	// gRPC tells a connection that could not be made only in words.
+	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "Error while dialing")
 }
 
 func isDenied(err error) bool {

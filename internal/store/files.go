@@ -2,7 +2,6 @@ package store
 
 import (
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
 	"time"
@@ -20,20 +19,10 @@ func AuthorityFile(dataDir string) string { return Embedded{DataDir: dataDir}.ca
 
 // KeepCertificate sees that there is a certificate for a server of this machine beside the store's, called name, that is
 // reached at the address listen and by names, signed by the authority of dataDir; the first makes that too. It returns the
-// PEM files of the certificate and its key. Certificates are renewed here alone: call it at each start.
+// PEM files of the certificate and its key. Certificates are renewed here alone: call it at each start and while the server runs.
 func KeepCertificate(dataDir, name, listen string, names []string) (cert, key string, err error) {
 	o := Embedded{DataDir: dataDir, Agents: listen, Names: names}
 	return o.keep(name, func(now time.Time) *x509.Certificate { return serverTemplate(o.names(), now) })
-}
-
-// KeepClientCertificate does the same for a program of this machine that hosts are to know by its name, as that of a
-// client. etcd knows no user of that name.
-func KeepClientCertificate(dataDir, name string) (cert, key string, err error) {
-	return Embedded{DataDir: dataDir}.keep(name, func(now time.Time) *x509.Certificate {
-		t := rootTemplate(now)
-		t.Subject = pkix.Name{CommonName: name}
-		return t
-	})
 }
 
 func (o Embedded) keep(name string, template func(now time.Time) *x509.Certificate) (cert, key string, err error) {

@@ -44,15 +44,4 @@ func TestKeepCertificate(t *testing.T) {
 	if keep("192.0.2.2:8443").Equal(first) {
 		t.Error("kept although the server is reached elsewhere")
 	}
-	cert, key, err := store.KeepClientCertificate(dir, "tunnel-controller")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil || pair.Leaf.Subject.CommonName != "tunnel-controller" {
-		t.Errorf("client's certificate of %s: %v", pair.Leaf.Subject, err)
-	}
 }

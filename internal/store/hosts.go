@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,14 @@ type grant struct {
 	may    clientv3.PermissionType
 }
 
+// end is the end of the range of keys, as etcd has it.
+func (g grant) end() string {
+	if !g.prefix {
+		return ""
+	}
+	return clientv3.GetPrefixRangeEnd(g.key)
+}
+
 // grants are what the agent of a host needs: to see the virtual network and the other hosts, and to report about itself.
 // It may read no user, token, or resource of the Neutron API. In Calico's tree it reports under its name, and in a pool of
 // the XenAPI it reads the objects, which hold no secret, and what is asked of itself.
@@ -34,11 +43,13 @@ func grants(host, name string) []grant {
 		{"/heddle/schema", false, read},
 		{"/heddle/topology/", true, read},
 		{"/heddle/hosts/", true, read},
+		{"/heddle/underlay/", true, read},
 		{"/heddle/tunnel-zones/", true, read},
 		{"/heddle/state/", true, read},
 		{"/heddle/trace/requests/" + host + "/", true, read},
 		{"/calico/", true, read},
-		{"/heddle/hosts/" + host, false, readWrite},
+		{authoritiesPrefix, true, read},
+		{"/heddle/underlay/" + host, false, readWrite},
 		{"/heddle/state/" + host + "/", true, readWrite},
 		{calicoStatus(name), true, readWrite},
 		{"/heddle/xen/objects/", true, read},
@@ -48,7 +59,9 @@ func grants(host, name string) []grant {
 }
 
 // calicoStatus is where the policy agent of a host says that it lives and what became of its endpoints.
-func calicoStatus(name string) string { return "/calico/felix/v1/host/" + name + "/" }
+func calicoStatus(name string) string { return calicoHosts + name + "/" }
+
+const calicoHosts = "/calico/felix/v1/host/"
 
 // xenRef is how the XenAPI refers to a host.
 func xenRef(host string) string { return "OpaqueRef:" + host }
@@ -69,14 +82,27 @@ func (s *Etcd) AllowHost(ctx context.Context, host, name string) error {
 	if name == "" || strings.Contains(name, "/") {
 		return fmt.Errorf("host name %q: want one without slashes", name)
 	}
+	s.rights.Lock()
+	defer s.rights.Unlock()
+	s.ledger.forget(host)
+	if _, err := s.Commit(ctx, nil, []Op{{Key: CutOffPrefix + host, Delete: true}}); err != nil {
+		return err
+	}
 	return s.allow(ctx, hostUser(host), grants(host, name))
 }
 
-// RemoveHost takes a host's rights away at once, and what it reported. Other agents of an embedded store lose their
+// RemoveHost takes a host's rights away at once, the note by which it could renew its certificate, and what it reported. Other agents of an embedded store lose their
 // connections for a moment. Removing a host that is not there is fine.
 //
 // In a cluster a watch that the host has open lives on until its connection ends.
 func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
+	s.rights.Lock()
+	defer s.rights.Unlock()
+	return s.removeHost(ctx, host)
+}
+
+// removeHost is RemoveHost for callers that hold rights.
+func (s *Etcd) removeHost(ctx context.Context, host string) error {
 	user := hostUser(host)
 	_, err := s.client.UserDelete(s.as(ctx), user)
 	if err = unless(err, rpctypes.ErrUserNotFound); err != nil {
@@ -89,8 +115,34 @@ func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
 	if err = unless(err, rpctypes.ErrRoleNotFound); err != nil {
 		return explain(ctx, "delete etcd role "+user, err)
 	}
-	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/state/" + host + "/", DeletePrefix: true}, {Key: "/heddle/xen/state/" + xenRef(host) + "/", DeletePrefix: true}})
+	for _, prefix := range []string{"/heddle/state/" + host + "/", "/heddle/xen/state/" + xenRef(host) + "/"} {
+		if err := s.deleteAll(ctx, prefix); err != nil {
+			return err
+		}
+	}
+	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/underlay/" + host, Delete: true}, {Key: "/heddle/join/hosts/" + host, Delete: true}})
 	return err
+}
+
+// deleteAtOnce is how many keys one commit deletes.
+const deleteAtOnce = 1000
+
+// deleteAll deletes all keys below a prefix that are there now, some in each commit.
+func (s *Etcd) deleteAll(ctx context.Context, prefix string) error {
+	kvs, _, err := s.List(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(kvs, deleteAtOnce) {
+		ops := make([]Op, len(part))
+		for i, kv := range part {
+			ops[i] = Op{Key: kv.Key, Delete: true}
+		}
+		if _, err := s.Commit(ctx, nil, ops); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func unless(err, fine error) error {
@@ -100,15 +152,15 @@ func unless(err, fine error) error {
 	return err
 }
 
-// Issue signs a host's certificate request (PEM) and returns the certificate (PEM) by which etcd knows it.
-func (s *Etcd) Issue(host string, csr []byte) ([]byte, error) {
+// Issue signs a host's certificate request (PEM) and returns the certificate (PEM) by which etcd knows it, good for life.
+func (s *Etcd) Issue(host string, csr []byte, life time.Duration) ([]byte, error) {
 	if s.authority == nil {
 		return nil, errors.New("store: this store signs no certificates: let it serve agents, or give it the authority of the etcd cluster")
 	}
 	if !hostID.MatchString(host) {
 		return nil, fmt.Errorf("host id %q cannot be in a certificate", host)
 	}
-	return s.authority.host(csr, hostUser(host), time.Now())
+	return s.authority.host(csr, hostUser(host), time.Now(), life)
 }
 
 // Authority is who signs hosts' certificates, nil when nobody does. Hosts trust it to tell the store's servers.

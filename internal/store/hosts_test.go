@@ -26,7 +26,7 @@ func joined(t testing.TB, server *Etcd, host string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certPEM, err := server.Issue(host, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}))
+	certPEM, err := server.Issue(host, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestHostsRights(t *testing.T) {
 	t.Parallel()
 	server := openTest(t, Embedded{Agents: "127.0.0.1:0"})
 	mustCommit(t, server, put("/heddle/schema", "1"), put("/heddle/topology/port/1", "p"), put("/heddle/identity/users/1", "secret"),
-		put("/heddle/join/1", "secret"), put("/heddle/neutron/ports/1", "p"), put("/heddle/hosts/h1", "{}"), put("/heddle/hosts/h10", "{}"), put("/heddle/hosts/h2", "{}"),
+		put("/heddle/join/1", "secret"), put("/heddle/neutron/ports/1", "p"), put("/heddle/hosts/h1", "{}"), put("/heddle/hosts/h10", "{}"), put("/heddle/hosts/h2", "{}"), put("/heddle/underlay/h2", "{}"),
 		put("/heddle/state/h2/alive", "{}"), put("/heddle/trace/requests/h1/1", "t"), put("/heddle/trace/requests/h2/1", "t"), put("/calico/v1/x", "{}"),
 		put("/heddle/xen/objects/PIF/OpaqueRef:1", "{}"), put("/heddle/xen/orders/OpaqueRef:h1/1", "{}"), put("/heddle/xen/orders/OpaqueRef:h2/1", "{}"),
 		put("/heddle/xen/accounts/root", "secret"), put("/heddle/xen/state/OpaqueRef:h2/alive", "{}"))
@@ -72,6 +72,7 @@ func TestHostsRights(t *testing.T) {
 		"/heddle/schema":              nil,
 		"/heddle/topology/port/1":     nil,
 		"/heddle/hosts/h2":            nil,
+		"/heddle/underlay/h2":         nil,
 		"/heddle/state/h2/alive":      nil,
 		"/heddle/trace/requests/h1/1": nil,
 		"/calico/v1/x":                nil,
@@ -98,7 +99,9 @@ func TestHostsRights(t *testing.T) {
 	for key, want := range map[string]error{
 		"/heddle/state/h1/alive":                         nil,
 		"/heddle/state/h1/ports/1":                       nil,
-		"/heddle/hosts/h1":                               nil,
+		"/heddle/underlay/h1":                            nil,
+		"/heddle/underlay/h10":                           ErrDenied,
+		"/heddle/hosts/h1":                               ErrDenied,
 		"/heddle/hosts/h10":                              ErrDenied,
 		"/heddle/state/h10/alive":                        ErrDenied,
 		"/heddle/state/h2/alive":                         ErrDenied,
@@ -210,7 +213,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	for _, csr := range []string{"", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"} {
-		if _, err := server.Issue("h1", []byte(csr)); err == nil {
+		if _, err := server.Issue("h1", []byte(csr), time.Hour); err == nil {
 			t.Errorf("request %q is signed", csr)
 		}
 	}

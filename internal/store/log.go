@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"go.uber.org/zap/zapcore"
 )
@@ -66,7 +68,21 @@ func attributes(fields []zapcore.Field) []any {
 	}
 	var attrs []any
 	for k, v := range m.Fields {
-		attrs = append(attrs, slog.Any(k, v))
+		attrs = append(attrs, slog.Any(k, shortened(v)))
 	}
 	return attrs
+}
+
+// mostLogged bounds a value in the log, bytes: etcd would log a request that took too long with all its operations.
+const mostLogged = 512
+
+func shortened(v any) any {
+	text, ok := v.(string)
+	if s, isStringer := v.(fmt.Stringer); isStringer {
+		text, ok = s.String(), true
+	}
+	if !ok || len(text) <= mostLogged {
+		return v
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(text[:mostLogged], ""), len(text))
 }

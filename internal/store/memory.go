@@ -73,6 +73,27 @@ func (m *Memory) Revision(ctx context.Context) (int64, error) {
 	return m.rev, m.usable(ctx)
 }
 
+// GetAt implements [Store]. Of a key that has changed since it knows nothing.
+func (m *Memory) GetAt(ctx context.Context, key string, rev int64) (KV, error) {
+	kv, err := m.Get(ctx, key)
+	if err == nil && kv.ModRevision > rev || errors.Is(err, ErrNotFound) && rev < m.revision() {
+		return KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, ErrCompacted)
+	}
+	return kv, err
+}
+
+func (m *Memory) revision() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rev
+}
+
+// Identity implements [Store].
+func (m *Memory) Identity(ctx context.Context) (Identity, error) {
+	rev, err := m.Revision(ctx)
+	return Identity{Revision: rev}, err
+}
+
 // Commit implements [Store].
 func (m *Memory) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
 	m.mu.Lock()

@@ -41,6 +41,7 @@ type Cluster struct {
 	// SkipLimits leaves out the check of the cluster's transaction limit: for those who make no large transactions,
 	// such as agents.
 	SkipLimits bool
+	embedded   bool // it is an embedded store of this machine
 }
 
 // Open starts the embedded server or connects to a cluster, and returns when it answers.
@@ -84,7 +85,7 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 		return nil, explain(ctx, "connect to etcd at "+strings.Join(o.Endpoints, ","), err)
 	}
 	s := newEtcd(client, log)
-	s.authority = o.Authority
+	s.authority, s.embedded = o.Authority, o.embedded
 	_, err = s.Revision(ctx)
 	if errors.Is(err, ErrUnavailable) {
 		err = errors.Join(err, diagnose(o.Endpoints, config))
@@ -159,26 +160,36 @@ func handshake(c net.Conn, address string, config *tls.Config) error {
 	return err
 }
 
-// A cluster must allow a transaction of this many operations and so many bytes: a network of some thousand ports can be
-// deleted then.
 const (
-	leastTxnOps     = 16384
-	leastTxnKeySize = 128 // bytes; times leastTxnOps that is more than etcd's default limit of 1.5 MiB
+	// LeastTxnOps is how many operations a cluster must allow in one transaction, and the most that are committed at
+	// once: etcd applies transactions one after the other, so that all clients wait while it applies a large one.
+	LeastTxnOps = 4096
+	// A cluster must allow requests of this many bytes.
+	leastRequestBytes = 2 << 20
+	// etcd accepts messages of this many bytes more than --max-request-bytes.
+	requestOverheadBytes = 512 << 10
 )
 
-// checkLimits tries a transaction as large as Heddle's may get, under a condition that never holds: etcd checks its
-// limits before its conditions, and nothing is written.
+// checkLimits asks for a transaction as large as Heddle's may get that only reads: each member compares its size with
+// its limits on receipt, before anything else. Its condition never holds, so not even the reads are made, and nothing
+// passes through the cluster's log. A cluster too busy to answer is left unchecked: a commit that exceeds its limits says
+// so, too.
 func (s *Etcd) checkLimits(ctx context.Context) error {
-	key := "/heddle/limits/"
-	never := []Cond{{Key: key, Create: math.MaxInt64}}
-	ops := make([]Op, leastTxnOps)
-	for i := range ops {
-		ops[i] = Op{Key: key + strings.Repeat("x", leastTxnKeySize-len(key)), Delete: true}
+	key := "/heddle/limits/" + strings.Repeat("x", (leastRequestBytes+requestOverheadBytes)/LeastTxnOps)
+	gets := make([]clientv3.Op, LeastTxnOps)
+	for i := range gets {
+		gets[i] = clientv3.OpGet(key, clientv3.WithCountOnly())
 	}
-	if _, err := s.Commit(ctx, never, ops); !errors.Is(err, ErrConflict) {
+	never := clientv3.Compare(clientv3.CreateRevision(key), "=", math.MaxInt64)
+	err := unlessAuthChanged(func() error {
+		_, err := s.client.Txn(s.as(ctx)).If(never).Then(gets...).Commit()
 		return err
+	})
+	if err = explain(ctx, fmt.Sprintf("check of the limits: transaction of %d reads", LeastTxnOps), err); errors.Is(err, ErrUnavailable) {
+		s.log.Warn("could not check the cluster's limits on transactions; continuing", "err", err)
+		return nil
 	}
-	return nil
+	return err
 }
 
 // TLSConfig is what connections to the cluster use; nil: none is asked for.

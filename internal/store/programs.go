@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -61,7 +62,7 @@ func (s *Etcd) AllowProgram(ctx context.Context, name, prefix string) (Credentia
 	if err != nil {
 		return Credentials{}, err
 	}
-	cert, err := s.authority.host(csr, user, time.Now())
+	cert, err := s.authority.host(csr, user, time.Now(), authorityLife)
 	return Credentials{CA: s.authority.PEM(), Certificate: cert, Key: keyPEM}, err
 }
 
@@ -89,20 +90,41 @@ func (s *Etcd) RemoveProgram(ctx context.Context, name string) error {
 	return explain(ctx, "delete etcd role "+user, unless(err, rpctypes.ErrRoleNotFound))
 }
 
-// allow makes a user with a role of the same name that has these grants.
+// allow makes a user with a role of the same name that has these grants and no other. What is there already is not written
+// again.
 func (s *Etcd) allow(ctx context.Context, user string, grants []grant) error {
-	_, err := s.client.RoleAdd(s.as(ctx), user)
-	if err = unless(err, rpctypes.ErrRoleAlreadyExist); err != nil {
+	role, err := s.client.RoleGet(s.as(ctx), user)
+	if errors.Is(err, rpctypes.ErrRoleNotFound) {
+		role = &clientv3.AuthRoleGetResponse{}
+		_, err = s.client.RoleAdd(s.as(ctx), user)
+		err = unless(err, rpctypes.ErrRoleAlreadyExist)
+	}
+	if err != nil {
 		return explain(ctx, "add etcd role "+user, err)
 	}
-	for _, g := range grants {
-		end := ""
-		if g.prefix {
-			end = clientv3.GetPrefixRangeEnd(g.key)
+	has := map[grant]bool{}
+	for _, p := range role.Perm {
+		g := grant{string(p.Key), len(p.RangeEnd) > 0, clientv3.PermissionType(p.PermType)}
+		if g.end() == string(p.RangeEnd) && slices.Contains(grants, g) {
+			has[g] = true
+			continue
 		}
-		if _, err := s.client.RoleGrantPermission(s.as(ctx), user, g.key, end, g.may); err != nil {
+		_, err := s.client.RoleRevokePermission(s.as(ctx), user, string(p.Key), string(p.RangeEnd))
+		if err = unless(err, rpctypes.ErrPermissionNotGranted); err != nil {
+			return explain(ctx, fmt.Sprintf("revoke %s from %s", p.Key, user), err)
+		}
+	}
+	for _, g := range grants {
+		if has[g] {
+			continue
+		}
+		if _, err := s.client.RoleGrantPermission(s.as(ctx), user, g.key, g.end(), g.may); err != nil {
 			return explain(ctx, "grant "+g.key+" to "+user, err)
 		}
+	}
+	there, err := s.client.UserGet(s.as(ctx), user)
+	if err == nil && slices.Contains(there.Roles, user) {
+		return nil
 	}
 	_, err = s.client.UserAddWithOptions(s.as(ctx), user, "", &clientv3.UserAddOptions{NoPassword: true})
 	if err = unless(err, rpctypes.ErrUserAlreadyExist); err != nil {

@@ -50,10 +50,24 @@ type Event struct {
 }
 
 // Change is all events of one or more whole revisions, by revision and key. Revision is the last of them. A Change without events
-// only tells progress.
+// only tells progress. Reconnected tells that the connection to the store was lost and made again: what answers now may
+// be another store, see [Identity].
 type Change struct {
+	Revision    int64
+	Events      []Event
+	Reconnected bool
+}
+
+// Identity is which store answers, and how far it is. Cluster and Term are 0 for a store in memory.
+type Identity struct {
+	Cluster  uint64 // changes when a cluster is made anew; not always when it is restored from a snapshot
+	Term     uint64 // of the leader; it only grows, but begins anew in a cluster that was restored
 	Revision int64
-	Events   []Event
+}
+
+// Continues reports whether a store that is i now may still have the history that it had when it was known.
+func (i Identity) Continues(known Identity) bool {
+	return i.Cluster == known.Cluster && i.Term >= known.Term && i.Revision >= known.Revision
 }
 
 var (
@@ -67,8 +81,11 @@ var (
 	ErrTooLarge = errors.New("store: transaction too large")
 	// ErrLeaseGone: the lease has ended; what was put under it is gone.
 	ErrLeaseGone = errors.New("store: lease gone")
-	// ErrUnavailable: etcd cannot be reached or has no leader. After a Commit the outcome is unknown.
+	// ErrUnavailable: etcd cannot be reached or has no leader. A Commit has written nothing, unless the error is
+	// ErrOutcomeUnknown too.
 	ErrUnavailable = errors.New("store: unavailable")
+	// ErrOutcomeUnknown: etcd took a Commit and did not say in time what became of it.
+	ErrOutcomeUnknown = errors.New("store: outcome unknown")
 	// ErrInUse: another process has the data directory.
 	ErrInUse = errors.New("store: in use by another process")
 	// ErrDenied: the store knows who asks and does not allow it.
@@ -83,6 +100,11 @@ type Store interface {
 	List(ctx context.Context, prefix string) ([]KV, int64, error)
 	// Revision returns the current revision; it is linearizable.
 	Revision(ctx context.Context) (int64, error)
+	// Identity returns which store answers; it is linearizable.
+	Identity(ctx context.Context) (Identity, error)
+	// GetAt returns the key as it was at a revision: ErrNotFound if it was not there then, ErrCompacted if that is no
+	// longer known.
+	GetAt(ctx context.Context, key string, rev int64) (KV, error)
 	// Commit applies ops all or not at all, if every condition holds; else ErrConflict. It returns the revision of the
 	// commit, or with ErrConflict the revision at which the conditions were tested.
 	Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error)

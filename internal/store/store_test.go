@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -183,10 +184,12 @@ func TestCommitOps(t *testing.T) {
 	})
 }
 
+// TestLargeCommit makes a commit of the size up to which Heddle makes any: larger cascades go in several. etcd's limit of a
+// request, some seconds, is for far more of them.
 func TestLargeCommit(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		var ops []Op
-		for i := range 20_000 {
+		for i := range 4096 {
 			ops = append(ops, put(fmt.Sprintf("/large/%05d", i), "some two hundred bytes would be usual"))
 		}
 		rev := mustCommit(t, s, ops...)
@@ -381,5 +384,66 @@ func TestLimitsOfACluster(t *testing.T) {
 			t.Errorf("large commit: %v: want ErrTooLarge with %s", err, flag)
 		}
 		s.Close()
+	}
+}
+
+// Checking a cluster's limits, whether they suffice or not, proposes nothing to it: neither its revision nor its log moves.
+func TestLimitsAreLearnedByReading(t *testing.T) {
+	t.Parallel()
+	for _, ops := range []uint{embed.DefaultMaxTxnOps, MaxTxnOps} {
+		o := Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}
+		config := o.config(testLog(t))
+		config.MaxTxnOps = ops
+		m := &member{}
+		if err := m.start(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		defer m.etcd.Close()
+		cluster := &Cluster{Endpoints: []string{"unix://" + o.memberSocket()}, SkipLimits: true}
+		s, err := Open(t.Context(), Options{Cluster: cluster})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		// The leader of a new cluster writes its version into the log, once.
+		for m.etcd.Server.ClusterVersion() == nil {
+			if err := t.Context().Err(); err != nil {
+				t.Fatal(err)
+			}
+			runtime.Gosched()
+		}
+		rev := mustCommit(t, s, put("/other", "program's"))
+		before := m.etcd.Server.CommittedIndex()
+
+		cluster.SkipLimits = false
+		checked, err := Open(t.Context(), Options{Cluster: cluster})
+		if tooSmall := ops < LeastTxnOps; tooSmall != errors.Is(err, ErrTooLarge) {
+			t.Errorf("open over a cluster that allows %d operations: %v", ops, err)
+		}
+		if err == nil {
+			defer checked.Close()
+		}
+		if after := m.etcd.Server.CommittedIndex(); after != before {
+			t.Errorf("with %d operations allowed, the check put %d entries into the cluster's log", ops, after-before)
+		}
+		if now, err := s.Revision(t.Context()); err != nil || now != rev {
+			t.Errorf("with %d operations allowed, the check moved the revision from %d to %d (%v)", ops, rev, now, err)
+		}
+	}
+}
+
+// A cluster that does not answer within the time there is for it is used unchecked: its servers start.
+func TestBusyClusterIsNotRefused(t *testing.T) {
+	t.Parallel()
+	server := openTest(t, Embedded{Listen: "127.0.0.1:0"})
+	s, err := Open(t.Context(), Options{Cluster: &Cluster{Endpoints: []string{server.Endpoint()}, SkipLimits: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	late, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if err := s.checkLimits(late); err != nil {
+		t.Errorf("check without an answer: %v, want none", err)
 	}
 }

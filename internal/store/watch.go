@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -39,10 +40,11 @@ type watch struct {
 
 // arrival is what one watcher says.
 type arrival struct {
-	watcher int
-	upTo    int64
-	events  []Event
-	err     error
+	watcher     int
+	upTo        int64
+	events      []Event
+	reconnected bool
+	err         error
 }
 
 // Watch implements [Store].
@@ -105,6 +107,7 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 		parts.Go(func() { w.follow(ctx, i, p, from) })
 	}
 	parts.Go(func() { w.requestProgress(ctx) })
+	parts.Go(func() { w.followConnection(ctx) })
 	again := time.NewTimer(progressPause)
 	defer again.Stop()
 	for {
@@ -130,7 +133,10 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 
 // deliver passes on what has become complete by an arrival; false when ctx has ended.
 func (w *watch) deliver(ctx context.Context, a arrival) bool {
-	c, ok := w.take(a)
+	c, ok := Change{Revision: w.told, Reconnected: true}, true
+	if !a.reconnected {
+		c, ok = w.take(a)
+	}
 	if !ok {
 		return true
 	}
@@ -165,6 +171,19 @@ func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int
 		}
 	}
 	w.arrive(ctx, arrival{err: fmt.Errorf("watch %s: %w: closed", prefix, ErrUnavailable)})
+}
+
+// followConnection sends an arrival each time that the connection to etcd was made again.
+func (w *watch) followConnection(ctx context.Context) {
+	conn := w.store.client.ActiveConnection()
+	if conn == nil {
+		return // within this process
+	}
+	for state := conn.GetState(); conn.WaitForStateChange(ctx, state); {
+		if state = conn.GetState(); state == connectivity.Ready && !w.arrive(ctx, arrival{reconnected: true}) {
+			return
+		}
+	}
 }
 
 func (w *watch) arrive(ctx context.Context, a arrival) bool {

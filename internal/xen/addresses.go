@@ -101,11 +101,20 @@ func (a *addresses) configure(order objects.Address) error {
 	if _, err := prefixesOf(order); err != nil {
 		return err
 	}
-	if err := a.apply(order); err != nil {
+	undo, err := a.apply(order)
+	if err != nil {
 		return err
 	}
-	a.wanted[addressKey(order)] = order
-	return a.save()
+	key := addressKey(order)
+	before, had := a.wanted[key]
+	a.wanted[key] = order
+	if err = a.save(); err == nil {
+		return nil
+	}
+	if delete(a.wanted, key); had {
+		a.wanted[key] = before
+	}
+	return errors.Join(fmt.Errorf("interface %s: what was ordered cannot be kept for the next start, and is undone: %w", key, err), undo())
 }
 
 // restore configures those interfaces whose link is another than when they were configured, or has been down.
@@ -115,23 +124,24 @@ func (a *addresses) restore() {
 		if down[a.done[key]] {
 			a.done[key] = wasDown
 		}
-		l, _, made, err := a.find(want)
+		l, made, err := a.find(want)
 		if err != nil || a.done[key] == l.Index {
 			continue // it is not there yet, or as it was left
 		}
 		if made != nil && made.Text("ip_configuration_mode") == "None" && made.Text("ipv6_configuration_mode") == "None" {
 			continue // another VLAN than the one that was ordered to be something, of the same tag
 		}
-		if err := a.apply(want); err != nil {
+		if _, err := a.apply(want); err != nil {
 			a.agent.log.Warn("cannot configure an interface as it was ordered", "interface", key, "err", err)
 		}
 	}
 }
 
 // find is the link that has the addresses of an interface, or of a VLAN that the pool has made, whose PIF is then made.
-func (a *addresses) find(order objects.Address) (l hostnet.Link, m *machine, made *objects.Object, err error) {
-	if m, err = look(a.agent.kernel, a.agent.sw.Snapshot()); err != nil {
-		return hostnet.Link{}, nil, nil, err
+func (a *addresses) find(order objects.Address) (l hostnet.Link, made *objects.Object, err error) {
+	m, err := look(a.agent.kernel, a.agent.sw.Snapshot())
+	if err != nil {
+		return hostnet.Link{}, nil, err
 	}
 	byIndex := map[int]hostnet.Link{}
 	for _, l := range m.links {
@@ -144,17 +154,17 @@ func (a *addresses) find(order objects.Address) (l hostnet.Link, m *machine, mad
 			name, tag = byIndex[l.Parent].Name, l.Tag
 		}
 		if holder := m.holder(l, byIndex); name == order.Device && tag == order.VLAN && m.own(l, holder, known) && holder.Index > 0 {
-			return holder, m, nil, nil
+			return holder, nil, nil
 		}
 	}
 	pif := a.vlanPIF(order)
 	bridge := a.bridgeOf(pif)
 	for _, l := range m.links {
 		if l.Name == bridge {
-			return l, m, pif, nil
+			return l, pif, nil
 		}
 	}
-	return hostnet.Link{}, nil, nil, fmt.Errorf("interface %s: this host has none of that name that its agent could configure", objects.DeviceKey(order.Device, order.VLAN))
+	return hostnet.Link{}, nil, fmt.Errorf("interface %s: this host has none of that name that its agent could configure", objects.DeviceKey(order.Device, order.VLAN))
 }
 
 // vlanPIF is the PIF of a VLAN; nil: the order is not about one.
@@ -180,50 +190,29 @@ func (a *addresses) bridgeOf(pif *objects.Object) string {
 	return network.Text("bridge")
 }
 
-// apply gives the interface the addresses and the default route of an order, in place of all others of that IP version.
-func (a *addresses) apply(order objects.Address) error {
-	want, err := prefixesOf(order)
-	if err != nil {
-		return err
-	}
-	l, m, _, err := a.find(order)
-	if err != nil {
-		return err
-	}
-	kernel := a.agent.kernel
-	var errs []error
-	if len(want) > 0 && !l.Up {
-		errs = append(errs, kernel.SetUp(l.Name, true))
-	}
-	for _, p := range want {
-		if slices.Contains(m.leased[l.Index], p) { // it would end
-			errs = append(errs, kernel.DeleteAddress(l.Name, p))
-		}
-		errs = append(errs, kernel.AddAddress(l.Name, p))
-	}
-	for _, p := range m.addresses[l.Index] {
-		if p.Addr().Is4() == (order.Family == 4) && !slices.Contains(want, p) {
-			errs = append(errs, kernel.DeleteAddress(l.Name, p))
-		}
-	}
-	errs = append(errs, a.route(order, l))
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	a.done[addressKey(order)] = l.Index
-	return nil
-}
-
-// route sets the default route, or takes away that by this interface.
-func (a *addresses) route(order objects.Address, l hostnet.Link) error {
-	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if order.Family == 6 {
-		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+// apply gives the interface the addresses and the default route of an order, in place of all others of that IP version, or
+// leaves it as it is and says why. undo takes that back.
+func (a *addresses) apply(order objects.Address) (undo func() error, err error) {
+	c := hostnet.Configuration{Family: order.Family}
+	if c.Addresses, err = prefixesOf(order); err != nil {
+		return nil, err
 	}
 	if order.Mode == "Static" && order.Gateway != "" {
-		return a.agent.kernel.SetRoute(hostnet.Route{Dst: everything, Gateway: netip.MustParseAddr(order.Gateway), Link: l.Name})
+		c.Gateway = netip.MustParseAddr(order.Gateway)
 	}
-	return a.agent.kernel.DeleteRouteOf(hostnet.Route{Dst: everything, Link: l.Name})
+	l, _, err := a.find(order)
+	if err != nil {
+		return nil, err
+	}
+	lost, undo, err := a.agent.kernel.Configure(l.Name, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range lost {
+		a.agent.log.Warn("interface configured; route lost, the new addresses do not reach its gateway", "interface", addressKey(order), "destination", r.Dst, "gateway", r.Gateway, "link", r.Link)
+	}
+	a.done[addressKey(order)] = l.Index
+	return undo, nil
 }
 
 // prefixesOf are the addresses of an order, or why the agent cannot carry it out.

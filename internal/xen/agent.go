@@ -15,6 +15,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 	"heddle/internal/store/presence"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -53,7 +54,10 @@ type Options struct {
 	// Move has this process join another pool with a token; startOver, called after, ends the context of Run and begins
 	// anew there. A token that is refused is an error, and nothing has changed. nil: the host cannot move.
 	Move func(ctx context.Context, token string) (startOver func(), err error) `json:"-"`
-	Log  *slog.Logger                                                          // default: none
+	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
+	// cannot be reached; empty: it keeps nothing.
+	Snapshots string
+	Log       *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -124,11 +128,12 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, host: HostRef(o.HostID), log: o.Log, begun: time.Now(), ready: make(chan struct{})}
+	return &Agent{opts: o, host: HostRef(o.HostID), log: o.Log, begun: time.Now(), ready: make(chan struct{}),
+		bridging: newBell(), telling: newBell(), ordering: newBell()}
 }
 
 // HostRef is how the XenAPI refers to the host with this id.
-func HostRef(id string) string { return "OpaqueRef:" + id }
+func HostRef(id string) string { return schema.XenRef(id) }
 
 // String names the task, with what it waits for.
 func (a *Agent) String() string { return a.lack.Of("agent of a pool's host") }
@@ -161,8 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // build makes the parts. They start in work.
 func (a *Agent) build() {
-	a.bridging, a.telling, a.ordering = newBell(), newBell(), newBell()
-	a.replica = replica.New(a.opts.Store, replica.Options{Log: a.log}, tables(a.host)...)
+	a.replica = replica.New(a.opts.Store, replica.Options{Journal: follow.NewJournal(a.opts.Snapshots, "xen", a.host), Log: a.log}, tables(a.host)...)
 	a.replica.OnChange(a.changed)
 	a.returned = &returned{agent: a}
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.XenPrefix + "state/" + a.host + "/", TTL: a.opts.LeaseTTL,
@@ -179,6 +183,9 @@ func lock() (io.Closer, error) {
 	}
 	return l, nil
 }
+
+// Relisten has the agent look again where the database is to listen, after the file of [Listen.CA] has come.
+func (a *Agent) Relisten() { a.bridging.ring() }
 
 // changed wakes those whom a change of the pool concerns.
 func (a *Agent) changed(u replica.Update) {

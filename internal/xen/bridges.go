@@ -183,7 +183,7 @@ func (b *bridges) difference(edit *ovs.Edit, s *ovs.Snapshot, w wanted, known bo
 	if known {
 		errs = append(errs, sweep(edit, s, func(name string) bool { return keep[name] }))
 	}
-	if l := b.agent.opts.Listen; l != nil {
+	if l := b.agent.opts.Listen; l != nil && l.ready() {
 		try("listen", l.edit(edit))
 	} else {
 		edit.KeepManagers()

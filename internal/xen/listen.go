@@ -10,11 +10,12 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// Listen has Open vSwitch's database listen on a network for tunnel controllers. Both sides show a certificate signed by
-// CA; whoever has one may set up this host's switch.
+// Listen has Open vSwitch's database listen on a network for tunnel controllers. Whoever has a certificate signed by CA may
+// set up this host's switch, so CA is an authority that signs for controllers alone: ovsdb-server looks at nothing else.
 type Listen struct {
 	Address netip.Addr
-	// PEM files that ovsdb-server can read.
+	// PEM files that ovsdb-server can read. It follows changes of CA; it reads Certificate and Key again only when both
+	// have changed.
 	Certificate, Key, CA string
 }
 
@@ -29,11 +30,20 @@ func (l *Listen) check() error {
 		if !filepath.IsAbs(file) {
 			return fmt.Errorf("agent of a pool's host: certificate file %q: want an absolute path, ovsdb-server runs elsewhere", file)
 		}
+		if file == l.CA {
+			continue // it comes with the store
+		}
 		if _, err := os.Stat(file); err != nil {
 			return fmt.Errorf("agent of a pool's host: Open vSwitch's database is to listen with a certificate: %w", err)
 		}
 	}
 	return nil
+}
+
+// ready reports whether the authority is there: without it the database would know nobody.
+func (l *Listen) ready() bool {
+	_, err := os.Stat(l.CA)
+	return err == nil
 }
 
 // target is the Manager's, as ovs-vswitchd.conf.db(5) has it.

@@ -66,7 +66,7 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, host string, r
 		}
 		c.Log.Warn("no answer to a trace", "host", host, "port", req.Port, "waited", c.TraceWait)
 	}
-	return c.simulate(ctx, req)
+	return c.simulate(ctx, snap, req)
 }
 
 // ask leaves the request in the store, under a lease, and waits for the agent's answer; nil when none came.
@@ -110,10 +110,14 @@ func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow
 }
 
 // simulate answers from what the store says, as if nothing had been sent before.
-func (c *console) simulate(ctx context.Context, req traceRequest) (*flow.TraceAnswer, error) {
+func (c *console) simulate(ctx context.Context, snap *records.Snap, req traceRequest) (*flow.TraceAnswer, error) {
 	world := simulate.NewWorld(simulate.Options{})
 	if err := load(ctx, c.DB.Store(), world); err != nil {
 		return nil, err
+	}
+	for h := range schema.Hosts.All(snap) {
+		reached, _ := schema.HostWithTunnels(snap, h.ID)
+		world.ApplyHost(h.ID, reached)
 	}
 	d := simulate.NewSimulator(world).Run(simulate.Input{PortID: req.Port, Frame: req.Frame, Explain: true})
 	a := flow.Answer(d)
@@ -132,17 +136,6 @@ func load(ctx context.Context, st store.Store, world *simulate.World) error {
 			return fmt.Errorf("%s: %w", kv.Key, err)
 		}
 		world.Apply(b.Owner, &b.Bundle)
-	}
-	kvs, _, err = st.List(ctx, schema.HostsPrefix)
-	if err != nil {
-		return err
-	}
-	for _, kv := range kvs {
-		var h topology.Host
-		if err := json.Unmarshal(kv.Value, &h); err != nil {
-			return fmt.Errorf("%s: %w", kv.Key, err)
-		}
-		world.ApplyHost(h.ID, &h)
 	}
 	return nil
 }

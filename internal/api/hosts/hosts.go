@@ -2,23 +2,31 @@
 //
 //	operator ─ POST /v1/join-tokens ─▶ token: where the servers are, how to know them, a secret good once
 //	host     ─ POST /v1/join ────────▶ certificate for a key made on the host, and where the store is
+//	host     ─ POST /v1/renew ───────▶ another certificate for the same key, until the host is removed
 //	agent    ─ etcd, with the certificate: a user that may read the virtual network and write about itself alone
 //
-// [Join] is the host's side. Whoever has the secret becomes a host, so the store has only its hash, it expires, and it
-// is used up in the transaction that makes the host.
+// [Join] and [Renewal] are the host's side. Whoever has the secret becomes a host, so the store has only its hash, it
+// expires, and it is used up in the transaction that makes the host: from then on it is good only for the key it was used
+// with, so that a host that lost the answer can ask again.
 package hosts
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"heddle/internal/api"
 	"heddle/internal/store"
@@ -34,6 +42,13 @@ const (
 	maxLife     = 30 * 24 * time.Hour
 )
 
+// DefaultCertificateLife is how long a host's certificate is good. The host renews it at half of that.
+const DefaultCertificateLife = 7 * 24 * time.Hour
+
+// renewalGrace is how long after its certificate has ended a host can still renew it with its key. A host that was away for
+// longer joins again.
+const renewalGrace = 30 * 24 * time.Hour
+
 // Admission lets hosts into the store; [store.Etcd] does.
 type Admission interface {
 	// AllowHost gives a host its rights in the store; doing it again is fine.
@@ -41,7 +56,9 @@ type Admission interface {
 	// RemoveHost takes them away at once, and what the host reported.
 	RemoveHost(ctx context.Context, hostID string) error
 	// Issue signs a host's certificate request; request and certificate are PEM.
-	Issue(hostID string, csr []byte) ([]byte, error)
+	Issue(hostID string, csr []byte, life time.Duration) ([]byte, error)
+	// PublishAuthorities lets hosts and tunnel controllers know each other; hosts is the authority of hosts.
+	PublishAuthorities(ctx context.Context, hosts []byte) error
 }
 
 // Options of the API.
@@ -50,6 +67,10 @@ type Options struct {
 	Admission Admission
 	// CA (PEM) is the authority by which hosts know the store's servers; without it no host can join.
 	CA []byte
+	// HostsCA (PEM) is the authority that signs hosts' certificates. nil = CA.
+	HostsCA []byte
+	// CertificateLife is how long hosts' certificates are good. 0 = DefaultCertificateLife.
+	CertificateLife time.Duration
 	// Endpoints are the URLs by which hosts reach the store. Without any it is on StorePort of whatever host they
 	// reached this API by.
 	Endpoints []string
@@ -74,21 +95,37 @@ type JoinToken struct {
 // id names a token to operators without giving its hash away.
 func (t *JoinToken) id() string { return t.Hash[:16] }
 
-// Joined says when a host was last let in.
+// Joined says when a host was last let in, and by which key it is known.
 type Joined struct {
 	HostID string    `json:"host_id"`
 	At     time.Time `json:"at"`
+	Key    string    `json:"key,omitempty"`  // fingerprint of its public key; "" = joined under an earlier version
+	Until  time.Time `json:"until,omitzero"` // end of its last certificate
+}
+
+// spentToken is a join token that was used. It is good for one thing: to give the host that used it, which has the same key,
+// the answer again. It vanishes when the token would have expired.
+type spentToken struct {
+	Hash   string `json:"hash"`
+	HostID string `json:"host_id"`
+	Key    string `json:"key"` // fingerprint of the public key
 }
 
 // The tables of this package, whose records nobody else reads.
 var (
 	tokens = records.NewTable("join-token", schema.JoinPrefix+"tokens/", func(t *JoinToken) string { return t.Hash },
 		records.Index("id", func(t *JoinToken) []string { return []string{t.id()} }))
-	joined = records.NewTable("joined", schema.JoinPrefix+"hosts/", func(j *Joined) string { return j.HostID })
+	spent = records.NewTable("spent-join-token", schema.JoinPrefix+"spent/", func(t *spentToken) string { return t.Hash },
+		records.Index("host", func(t *spentToken) []string { return []string{t.HostID} }))
+	cutOffs = records.NewTable("cut-off", store.CutOffPrefix, func(c *store.CutOff) string { return c.HostID })
+	joined  = records.NewTable("joined", schema.JoinPrefix+"hosts/", func(j *Joined) string { return j.HostID })
 )
 
 // Tables are what the replica of the API's DB must hold beside schema's.
-func Tables() []replica.Table { return []replica.Table{tokens, joined} }
+func Tables() []replica.Table { return []replica.Table{tokens, spent, joined, cutOffs} }
+
+// CutOffs are the hosts that were cut off from the store since they exceeded their limits there.
+func CutOffs(r records.Reader) iter.Seq[*store.CutOff] { return cutOffs.All(r) }
 
 type service struct{ Options }
 
@@ -99,6 +136,12 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.HostsCA == nil {
+		o.HostsCA = o.CA
+	}
+	if o.CertificateLife == 0 {
+		o.CertificateLife = DefaultCertificateLife
+	}
 	return o
 }
 
@@ -107,6 +150,7 @@ func (o Options) withDefaults() Options {
 func Register(open, guarded *http.ServeMux, o Options) {
 	s := &service{o.withDefaults()}
 	open.HandleFunc("POST /v1/join", answering(s.join))
+	open.HandleFunc("POST /v1/renew", answering(s.renew))
 	guarded.HandleFunc("POST /v1/join-tokens", admin(s.createToken))
 	guarded.HandleFunc("GET /v1/join-tokens", admin(s.listTokens))
 	guarded.HandleFunc("DELETE /v1/join-tokens/{id}", admin(s.deleteToken))
@@ -121,7 +165,12 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func answering(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
-			if errors.Is(err, store.ErrUnavailable) {
+			switch {
+			case errors.Is(err, store.ErrFull):
+				err = api.Errorf(http.StatusServiceUnavailable, "Nothing was changed: %v.", err)
+			case errors.Is(err, store.ErrOutcomeUnknown):
+				err = fmt.Errorf("%w: %w", api.ErrOutcomeUnknown, err)
+			case errors.Is(err, store.ErrUnavailable):
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}
 			api.WriteError(w, r, err)
@@ -144,6 +193,9 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 func checkName(name string) error {
 	if !hostName.MatchString(name) {
 		return api.Errorf(http.StatusBadRequest, "Host name %q: want letters, digits, dots, dashes and underscores, at most 63, and not a mark first.", name)
+	}
+	if uuid.Validate(name) == nil {
+		return api.Errorf(http.StatusBadRequest, "Host name %q: a UUID could be mistaken for the id of another host; choose another name.", name)
 	}
 	return nil
 }
@@ -210,7 +262,7 @@ func (o Options) invite(ctx context.Context, name, by string, life time.Duration
 		return "", nil, err
 	}
 	o.Log.Info("join token made", "id", t.id(), "host", t.Name, "by", t.CreatedBy, "expires", t.ExpiresAt)
-	shown := joinToken{Servers: servers, Secret: secret}
+	shown := joinToken{Servers: servers, Secret: secret, Expires: t.ExpiresAt.Unix()}
 	if o.Pin != nil {
 		shown.Pin = o.Pin()
 	}
@@ -292,75 +344,151 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	host, known, err := s.admit(snap, hash, ask.Name)
+	a, err := s.admit(snap, hash, ask.Name, func() (string, error) { return keyOf(ask.CSR) })
 	if err != nil {
 		return err
 	}
-	certificate, err := s.Admission.Issue(host.ID, []byte(ask.CSR))
+	certificate, until, err := s.issue(a.host.ID, ask.CSR)
 	if err != nil {
-		return api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
-	}
-	if err := s.Admission.AllowHost(ctx, host.ID, host.Name); err != nil {
 		return err
 	}
-	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, ask.Name, host, known) }); err != nil {
-		if !known {
-			err = errors.Join(err, s.Admission.RemoveHost(context.WithoutCancel(ctx), host.ID))
+	if a.lease, err = s.DB.Store().Grant(ctx, max(time.Second, a.expires.Sub(s.Now()))); err != nil {
+		return err
+	}
+	if err := s.Admission.AllowHost(ctx, a.host.ID, a.host.Name); err != nil {
+		return err
+	}
+	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, ask.Name, a, until) }); err != nil {
+		// An answer that was lost may hide that the commit was done: then the host is there, and asks again.
+		var refused *api.Error
+		if !a.known && errors.As(err, &refused) {
+			err = errors.Join(err, s.Admission.RemoveHost(context.WithoutCancel(ctx), a.host.ID))
 		}
 		return err
 	}
-	s.Log.Info("host joined", "host", host.Name, "id", host.ID, "again", known, "from", api.ClientAddr(ctx))
-	api.WriteJSON(w, http.StatusCreated, joinAnswer{HostID: host.ID, Name: host.Name, Certificate: string(certificate),
+	s.Log.Info("host joined", "host", a.host.Name, "id", a.host.ID, "again", a.known, "from", api.ClientAddr(ctx))
+	api.WriteJSON(w, http.StatusCreated, joinAnswer{HostID: a.host.ID, Name: a.host.Name, Certificate: string(certificate),
 		CA: string(s.CA), Endpoints: s.endpoints(r)})
 	return nil
 }
 
-// admit says which host a token admits: a new one, or, when the token was made for its name, one that joins again.
-func (s *service) admit(r records.Reader, hash, name string) (host *topology.Host, known bool, err error) {
+// keyOf returns the fingerprint of the public key in a certificate request, whose sender must have the private one.
+func keyOf(csr string) (string, error) {
+	request, err := store.ReadRequest([]byte(csr))
+	if err != nil {
+		return "", api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
+	}
+	return api.Fingerprint(request.RawSubjectPublicKeyInfo), nil
+}
+
+// issue signs a host's request.
+func (s *service) issue(hostID, csr string) (certificate []byte, until time.Time, err error) {
+	if certificate, err = s.Admission.Issue(hostID, []byte(csr), s.CertificateLife); err != nil {
+		return nil, until, api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
+	}
+	block, _ := pem.Decode(certificate)
+	if block == nil {
+		return nil, until, errors.New("issued certificate is not PEM")
+	}
+	made, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, until, fmt.Errorf("issued certificate: %w", err)
+	}
+	return certificate, made.NotAfter, nil
+}
+
+// admission is what a token gives to the host that uses it.
+type admission struct {
+	host    *topology.Host
+	known   bool   // it has a record already
+	again   bool   // it used this token before
+	key     string // fingerprint of its public key
+	expires time.Time
+	lease   store.Lease // for the note that the token was used
+}
+
+// admit says which host a token admits: a new one, one that joins again if the token was made for its name, or the one that
+// used the token before with the same key.
+func (s *service) admit(r records.Reader, hash, name string, keyOf func() (string, error)) (a admission, err error) {
 	t, err := tokens.Get(r, hash)
+	if used, getErr := spent.Get(r, hash); err != nil && getErr == nil {
+		return s.admitAgain(r, used, keyOf)
+	}
 	if err != nil || !s.Now().Before(t.ExpiresAt) {
-		return nil, false, api.Errorf(http.StatusForbidden, "The join token is used, expired or unknown; make another with `heddle host token`.")
+		return a, errSpent()
 	}
 	if name == "" {
 		name = t.Name
 	}
 	if err := checkName(name); err != nil {
-		return nil, false, err
+		return a, err
 	}
 	if t.Name != "" && t.Name != name {
-		return nil, false, api.Errorf(http.StatusForbidden, "The join token is for host %s, not %s.", t.Name, name)
+		return a, api.Errorf(http.StatusForbidden, "The join token is for host %s, not %s.", t.Name, name)
 	}
-	for there := range schema.Hosts.By(r, "name", name) {
-		if t.Name == "" {
-			return nil, false, api.Errorf(http.StatusConflict, "A host named %s has joined already. To let it join again make a token for its name: "+
-				"`heddle host token %s`; to replace it remove it first.", name, name)
-		}
-		return there, true, nil
+	if a.key, err = keyOf(); err != nil {
+		return a, err
 	}
-	return &topology.Host{ID: newHostID(), Name: name}, false, nil
+	a.expires = t.ExpiresAt
+	there, err := schema.HostByName(r, name)
+	if ambiguous := (*schema.AmbiguousHostError)(nil); errors.As(err, &ambiguous) {
+		return a, api.Errorf(http.StatusConflict, "%s is the name of several hosts, with the ids %s: remove all but one.", name, strings.Join(ambiguous.IDs, ", "))
+	}
+	if err != nil {
+		a.host = &topology.Host{ID: newHostID(), Name: name}
+		return a, nil
+	}
+	if t.Name == "" {
+		return a, api.Errorf(http.StatusConflict, "A host named %s has joined already. To let it join again make a token for its name: "+
+			"`heddle host token %s`; to replace it remove it first.", name, name)
+	}
+	a.host, a.known = there, true
+	return a, nil
+}
+
+func errSpent() error {
+	return api.Errorf(http.StatusForbidden, "The join token is used, expired or unknown; make another with `heddle host token`.")
+}
+
+func (s *service) admitAgain(r records.Reader, used *spentToken, keyOf func() (string, error)) (a admission, err error) {
+	if a.key, err = keyOf(); err != nil {
+		return a, err
+	}
+	host, err := schema.Hosts.Get(r, used.HostID)
+	j, joinedErr := joined.Get(r, used.HostID)
+	if err != nil || joinedErr != nil || a.key != used.Key || a.key != j.Key {
+		return a, errSpent()
+	}
+	a.host, a.known, a.again, a.expires = host, true, true, s.Now()
+	return a, nil
 }
 
 // useUp takes the token and makes the host, if things are still as they were when the certificate was made.
-func (s *service) useUp(tx *records.Tx, hash, name string, host *topology.Host, known bool) error {
-	now, knownNow, err := s.admit(tx, hash, name)
+func (s *service) useUp(tx *records.Tx, hash, name string, a admission, until time.Time) error {
+	now, err := s.admit(tx, hash, name, func() (string, error) { return a.key, nil })
 	if err != nil {
 		return err
 	}
-	if knownNow != known || known && now.ID != host.ID {
-		return api.Errorf(http.StatusConflict, "Host %s joined or was removed at the same moment; try again.", host.Name)
+	if now.known != a.known || now.again != a.again || a.known && now.host.ID != a.host.ID {
+		return api.Errorf(http.StatusServiceUnavailable, "Host %s joined or was removed at the same moment; try again.", a.host.Name)
 	}
-	if err := tokens.Delete(tx, hash); err != nil {
-		return err
-	}
-	if known {
-		_, err = schema.Hosts.Need(tx, host.ID)
+	if a.known {
+		_, err = schema.Hosts.Need(tx, a.host.ID)
 	} else {
-		err = schema.Hosts.Put(tx, host)
+		err = schema.Hosts.Put(tx, a.host)
 	}
 	if err != nil {
 		return err
 	}
-	return joined.Put(tx, &Joined{HostID: host.ID, At: s.Now().UTC()})
+	if !a.again {
+		if err := tokens.Delete(tx, hash); err != nil {
+			return err
+		}
+		if err := spent.PutLeased(tx, &spentToken{Hash: hash, HostID: a.host.ID, Key: a.key}, a.lease); err != nil {
+			return err
+		}
+	}
+	return joined.Put(tx, &Joined{HostID: a.host.ID, At: s.Now().UTC(), Key: a.key, Until: until.UTC()})
 }
 
 // endpoints are where the host that asks finds the store.

@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -256,6 +257,30 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestPoolHostIsUp lists a host whose only agent is that of a XenAPI pool as what it is.
+func TestPoolHostIsUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	joined, err := Join(t.Context(), w.token(""), JoinOptions{Name: "h1", StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := schema.XenPrefix + "state/OpaqueRef:" + joined.HostID + "/alive" // as the pool's agent has it
+	report := `{"host":"OpaqueRef:` + joined.HostID + `","id":"` + joined.HostID + `","version":"v9","started":"2026-01-01T00:00:00Z","interfaces":[]}`
+	if _, err := w.store.Commit(t.Context(), nil, []store.Op{{Key: key, Value: []byte(report)}}); err != nil {
+		t.Fatal(err)
+	}
+	if list := w.hosts(); len(list) != 1 || !list[0].Alive || list[0].Version != "v9" || !slices.Equal(list[0].Roles, []string{"xen"}) || list[0].StartedAt == nil {
+		t.Errorf("hosts: %+v", list)
+	}
+	if _, err := w.store.Commit(t.Context(), nil, []store.Op{{Key: key, Delete: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if list := w.hosts(); len(list) != 1 || list[0].Alive || len(list[0].Roles) > 0 {
+		t.Errorf("hosts once the agent is gone: %+v", list)
+	}
+}
+
 func TestTokensAreGoodOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -463,7 +488,11 @@ func FuzzRequests(f *testing.F) {
 		return t.Secret
 	}
 	good := secret()
-	_, csr, err := newKey()
+	key, err := pendingKey(f.TempDir())
+	if err != nil {
+		f.Fatal(err)
+	}
+	csr, err := newRequest(key)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -488,4 +517,39 @@ func FuzzRequests(f *testing.F) {
 			good = secret() // used up
 		}
 	})
+}
+
+// A host that was cut off is named with the reason in the list, until it joins again or is removed.
+func TestCutOffHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	joined, err := w.join(w.token(""), "h1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := func() {
+		t.Helper()
+		if err := w.store.CutOff(t.Context(), joined.HostID, "it has more than 16384 keys", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if hosts := w.hosts(); len(hosts) != 1 || hosts[0].Name != "h1" || hosts[0].CutOff != "it has more than 16384 keys" {
+			t.Errorf("hosts after the cut: %+v", hosts)
+		}
+		if st, err := w.reach(joined); err == nil {
+			st.Close()
+			t.Error("its certificate is good still")
+		}
+	}
+	cut()
+	if joined, err = w.join(w.token(`{"name":"h1"}`), "h1"); err != nil {
+		t.Fatal(err)
+	}
+	if hosts := w.hosts(); len(hosts) != 1 || hosts[0].CutOff != "" {
+		t.Errorf("hosts after it joined again: %+v", hosts)
+	}
+	cut()
+	w.call("admin", 204, "DELETE", "/v1/hosts/h1", "", nil)
+	if kvs, _, err := w.store.List(t.Context(), store.CutOffPrefix); err != nil || len(kvs) > 0 {
+		t.Errorf("a removed host is still named: %v, %v", kvs, err)
+	}
 }

@@ -31,10 +31,14 @@ type hostView struct {
 	Ports     int        `json:"ports"`      // bound to it
 	JoinedAt  *time.Time `json:"joined_at"`  // null when it was never let in by a token
 	StartedAt *time.Time `json:"started_at"` // of its agent
+	CutOff    string     `json:"cut_off"`    // why it was cut off from the store; "" when it was not
 }
 
 func view(r records.Reader, h *topology.Host) hostView {
 	v := hostView{ID: h.ID, Name: h.Name, Roles: []string{}, Ports: schema.Ports.CountBy(r, "bound_host", h.ID)}
+	if reached, ok := schema.HostWithTunnels(r, h.ID); ok {
+		h = reached
+	}
 	if len(h.Tunnels) > 0 {
 		v.TunnelIP = h.Tunnels[0].IP.String()
 	}
@@ -44,6 +48,17 @@ func view(r records.Reader, h *topology.Host) hostView {
 			v.TunnelIP = s.TunnelIP.String()
 		}
 		v.Roles = append(v.Roles, s.Roles...)
+	}
+	if c, ok := cutOffs.Peek(r, h.ID); ok {
+		v.CutOff = c.Reason
+	}
+	if m, ok := schema.PoolMembers.Peek(r, schema.XenRef(h.ID)); ok {
+		if !v.Alive {
+			v.Alive, v.Version, v.StartedAt = true, m.Version, &m.Started
+		}
+		if !slices.Contains(v.Roles, "xen") {
+			v.Roles = append(v.Roles, "xen")
+		}
 	}
 	if j, ok := joined.Peek(r, h.ID); ok {
 		v.JoinedAt = &j.At
@@ -65,15 +80,17 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find is the host with this id, or this name.
-func find(r records.Reader, id string) (*topology.Host, error) {
-	if h, ok := schema.Hosts.Peek(r, id); ok {
+// find returns the host with this id or name.
+func find(r records.Reader, idOrName string) (*topology.Host, error) {
+	h, err := schema.FindHost(r, idOrName)
+	var ambiguous *schema.AmbiguousHostError
+	switch {
+	case err == nil:
 		return h, nil
+	case errors.As(err, &ambiguous):
+		return nil, api.Errorf(http.StatusConflict, "%s may be any of the hosts with the ids %s: give an id.", idOrName, strings.Join(ambiguous.IDs, ", "))
 	}
-	for h := range schema.Hosts.By(r, "name", id) {
-		return h, nil
-	}
-	return nil, api.Errorf(http.StatusNotFound, "Host %s could not be found.", id)
+	return nil, api.Errorf(http.StatusNotFound, "Host %s could not be found.", idOrName)
 }
 
 func (s *service) show(w http.ResponseWriter, r *http.Request) error {
@@ -109,6 +126,7 @@ func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
 	if err := idle(snap, h, force); err != nil {
 		return err
 	}
+	had, _ := joined.Peek(snap, h.ID)
 	if err := s.Admission.RemoveHost(ctx, h.ID); err != nil {
 		return err
 	}
@@ -116,13 +134,22 @@ func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
 	var refused *api.Error
 	if errors.As(err, &refused) {
 		// A port was bound meanwhile: the host stays, and gets back what it had.
-		return errors.Join(err, s.Admission.AllowHost(context.WithoutCancel(ctx), h.ID, h.Name))
+		return errors.Join(err, s.readmit(context.WithoutCancel(ctx), h, had))
 	} else if err != nil {
 		return err
 	}
 	s.Log.Info("host removed", "host", h.Name, "id", h.ID, "by", api.Who(ctx).UserID, "force", force)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// readmit gives a host that stays what RemoveHost took.
+func (s *service) readmit(ctx context.Context, h *topology.Host, had *Joined) error {
+	if had == nil {
+		return nil // it neither joined nor has rights of its own
+	}
+	_, err := s.DB.Update(ctx, func(tx *records.Tx) error { return joined.Put(tx, had) })
+	return errors.Join(err, s.Admission.AllowHost(ctx, h.ID, h.Name))
 }
 
 // idle refuses a host that ports are bound to.
@@ -138,7 +165,15 @@ func forget(tx *records.Tx, h *topology.Host, force bool) error {
 		return err
 	}
 	var absent *records.NotFoundError
+	for t := range spent.By(tx, "host", h.ID) {
+		if err := spent.Delete(tx, t.Hash); err != nil {
+			return err
+		}
+	}
 	if err := joined.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
+		return err
+	}
+	if err := cutOffs.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
 		return err
 	}
 	if err := schema.Hosts.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) { // removed twice at once

@@ -21,6 +21,7 @@ type joinToken struct {
 	Servers []string `json:"s"`           // base URLs
 	Pin     string   `json:"p,omitempty"` // api.Fingerprint of a certificate in the chain that every server presents; "" = plain HTTP
 	Secret  string   `json:"k"`
+	Expires int64    `json:"e,omitempty"` // Unix time; 0 = not told
 }
 
 var errToken = errors.New("this is not a join token; make one on the server with `heddle host token`")

@@ -9,6 +9,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
+	"heddle/internal/api/credentials"
 	"heddle/internal/store"
 )
 
@@ -40,7 +41,7 @@ func FuzzRequests(f *testing.F) {
 		return w
 	}
 	login := func() string {
-		s.failures = newFailures(s.opts.Now)
+		s.throttle = credentials.NewThrottle(s.opts.Now)
 		w := send("POST", "/v3/auth/tokens", passwordAuth("admin", adminPassword, projectScope("admin")), "")
 		return w.Header().Get(subjectTokenHeader)
 	}

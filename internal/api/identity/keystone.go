@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,6 +28,7 @@ const (
 	keystoneRefusal     = 5 * time.Second // a token Keystone did not know
 	keystoneTimeout     = 10 * time.Second
 	maxKeystoneAnswer   = 4 << 20 // bytes
+	maxRemembered       = 10_000  // answers
 	subjectTokenHeader  = "X-Subject-Token"
 	jsonContentType     = "application/json"
 	keystoneNoCatalogue = "/auth/tokens?nocatalog"
@@ -251,4 +253,18 @@ func (k *Keystone) do(req *http.Request) (status int, header http.Header, body [
 	defer res.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(res.Body, maxKeystoneAnswer))
 	return res.StatusCode, res.Header, body, err
+}
+
+// remember sets m[k], making room in a map of size most among what is past, and if need be among the rest.
+func remember[K comparable, V any](m map[K]V, k K, v V, past func(V) bool) {
+	if _, ok := m[k]; !ok && len(m) >= maxRemembered {
+		maps.DeleteFunc(m, func(_ K, v V) bool { return past(v) })
+		for old := range m {
+			if len(m) < maxRemembered {
+				break
+			}
+			delete(m, old)
+		}
+	}
+	m[k] = v
 }

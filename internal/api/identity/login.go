@@ -71,18 +71,18 @@ func (s *Service) byPassword(ctx context.Context, snap *records.Snap, named *use
 // guess checks a secret against its stored hash, counting failures.
 func (s *Service) guess(ctx context.Context, key, stored, secret string) error {
 	from := api.ClientAddr(ctx)
-	if err := s.failures.attempt(key, from); err != nil {
-		return err
+	if wait := s.throttle.Wait(key, from); wait > 0 {
+		return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}
 	}
 	right, err := s.passwords.check(ctx, stored, secret)
 	if err != nil {
 		return err
 	}
 	if !right {
-		s.failures.failed(key, from)
+		s.throttle.Failed(key, from)
 		return api.ErrUnauthorized
 	}
-	s.failures.succeeded(key, from)
+	s.throttle.Succeeded(key, from)
 	return nil
 }
 

@@ -6,7 +6,7 @@
 // granted when it was issued and is worth nothing as soon as any of that is no longer so: each server finds that out on
 // its own replica of the identity tables, in a microsecond and without asking the store.
 //
-//	password ─▶ failures, passwords ─▶ Token in the store ─watch─▶ replica of every server ─▶ Validate
+//	password ─▶ throttle, passwords ─▶ Token in the store ─watch─▶ replica of every server ─▶ Validate
 package identity
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/api"
+	"heddle/internal/api/credentials"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -56,7 +57,7 @@ type Service struct {
 	replica   *replica.Replica
 	db        *records.DB
 	passwords *passwords
-	failures  *failures
+	throttle  *credentials.Throttle
 	leases    leases
 	looking   chan struct{} // slots for looking unknown tokens up
 	checked   atomic.Pointer[checked]
@@ -82,7 +83,7 @@ func New(o Options) *Service {
 		opts:      o,
 		catalog:   catalog{region: o.Region, services: append([]Endpoint{own}, o.Services...)},
 		passwords: newPasswords(defaultCost()),
-		failures:  newFailures(o.Now),
+		throttle:  credentials.NewThrottle(o.Now),
 		leases:    leases{store: o.Store, life: o.TokenLife, now: o.Now},
 		looking:   make(chan struct{}, maxFresh),
 	}
@@ -161,8 +162,14 @@ func explain(err error) error {
 			name = taken.Value
 		}
 		return api.Errorf(http.StatusConflict, "Conflict occurred attempting to store %s - Duplicate entry found with name %s.", taken.Table, name)
+	case errors.Is(err, store.ErrOutcomeUnknown):
+		return fmt.Errorf("%w: %w", api.ErrOutcomeUnknown, err)
+	case errors.Is(err, store.ErrFull):
+		return api.Errorf(http.StatusServiceUnavailable, "Nothing was changed: %v.", err)
 	case errors.Is(err, store.ErrUnavailable):
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
+	case errors.Is(err, store.ErrTooLarge):
+		return api.Errorf(http.StatusConflict, "The request changes too many objects at once: delete what belongs to it first, such as users and projects (%v).", err)
 	case errors.Is(err, store.ErrConflict):
 		return api.Errorf(http.StatusConflict, "Others kept changing the same object; try again.")
 	}

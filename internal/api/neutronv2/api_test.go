@@ -61,7 +61,8 @@ func TestRoutes(t *testing.T) {
 		{"PATCH", "/networks/" + net, 405}, {"DELETE", "/networks", 405}, {"POST", "/agents", 405}, {"POST", "/quotas", 405},
 		{"GET", "/quotas/tenant", 200}, {"GET", "/quotas/project", 200},
 		{"GET", "/networks/" + net + "/tags/", 200}, {"GET", "/networks/x/tags", 404}, {"PUT", "/networks/x/tags/y", 404},
-		{"GET", "/networks?%zz&name=%00;", 200},
+		{"GET", "/networks?name=%00%3B", 200}, {"GET", "/networks?%zz&name=n", 400}, {"GET", "/networks?name=zzz;x", 400},
+		{"GET", "/networks?name=%zz", 400}, {"GET", "/networks/" + net + "?fields=%", 400}, {"PUT", "/quotas/" + memberProject + "?check_limit=%zz", 400},
 	}
 	for _, tt := range tests {
 		a := s.do(t, "member", tt.method, tt.path, nil, nil)
@@ -319,7 +320,7 @@ func TestProfileOfNullUnbinds(t *testing.T) {
 	id := s.create(t, "admin", "ports", fmt.Sprintf(`{"port":{"network_id":%q,"binding:host_id":"host-2"}}`, net))["id"]
 	for _, step := range []struct{ body, want string }{
 		{`{"port":{"binding:profile":null}}`, "unbound"},
-		{`{"port":{"binding:profile":{}}}`, "ovs"},
+		{`{"port":{"binding:profile":{}}}`, "tap"},
 	} {
 		a := s.must(t, http.StatusOK, "admin", http.MethodPut, fmt.Sprintf("/ports/%s", id), step.body)
 		port := first(a.doc()["port"])

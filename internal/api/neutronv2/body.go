@@ -3,94 +3,115 @@ package neutronv2
 import (
 	"bytes"
 	"encoding/json"
-	"io"
+	"fmt"
 	"net/http"
 
+	"heddle/internal/api"
 	"heddle/internal/neutron"
 )
 
-// maxDepth bounds how deep objects and lists may lie in each other in a body.
-const maxDepth = 64
+// Limits of request bodies. A body with a list of objects may be as large as the server allows (MaxBody).
+const (
+	MaxBody   = 4 << 20   // bytes of any body; for the server
+	maxObject = 256 << 10 // bytes of one object, and of a body that carries one
+	maxItems  = 1000      // objects in a list
+	maxDepth  = 64        // objects and lists in each other
+	maxValues = 50_000    // texts, numbers, objects, lists and so on in a body
+)
+
+// document is a body whose attributes are not decoded yet.
+type document map[string]json.RawMessage
 
 // unreadable is the answer to a body that is not a JSON object.
 func unreadable() *neutron.Error { return badRequest("Body contains invalid data") }
 
-// readBody reads the body as a JSON object; an empty body is an empty object.
-func readBody(r *http.Request) (map[string]any, error) {
-	raw, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	return decodeBody(raw)
+// readObject reads a body that carries one object or less, and lets decode take what it needs of it.
+func readObject(r *http.Request, decode func(body document) error) error {
+	api.LimitBody(r, maxObject)
+	return readDocument(r, nil, decode)
 }
 
-func decodeBody(raw []byte) (map[string]any, error) {
+// readDocument reads a body. It stops at the first element of a list that count refuses.
+func readDocument(r *http.Request, count func(list string, n int) error, decode func(body document) error) error {
+	return api.DecodeBody(r, bodyLimits(count), func(raw []byte) error {
+		body, err := decodeBody(raw)
+		if err != nil {
+			return err
+		}
+		return decode(body)
+	})
+}
+
+func bodyLimits(count func(list string, n int) error) api.JSONLimits {
+	return api.JSONLimits{Depth: maxDepth, Values: maxValues, Item: maxObject, Items: count}
+}
+
+// decodeBody splits a body; an empty body is an empty object.
+func decodeBody(raw []byte) (document, error) {
+	body := document{}
 	if len(raw) == 0 {
-		return map[string]any{}, nil
+		return body, nil
 	}
-	if tooDeep(raw) {
-		return nil, unreadable()
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var body map[string]any
-	if err := d.Decode(&body); err != nil || body == nil {
-		return nil, unreadable()
-	}
-	if _, err := d.Token(); err != io.EOF {
+	if err := json.Unmarshal(raw, &body); err != nil || body == nil {
 		return nil, unreadable()
 	}
 	return body, nil
 }
 
-// tooDeep says whether brackets outside of strings lie deeper than maxDepth.
-func tooDeep(raw []byte) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
+// decodeValue decodes one attribute; an absent one is nil.
+func decodeValue(raw json.RawMessage) (any, error) {
+	if raw == nil {
+		return nil, nil
 	}
-	return false
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, unreadable()
+	}
+	return v, nil
 }
 
-// items are the objects that a create or update carries, and whether it came as a list (neutron-api §1).
-func items(body map[string]any, res neutron.Resource, op neutron.Op) (objects []map[string]any, bulk bool, err error) {
+// items calls each with the objects that a create or update carries, one after the other, and says whether they came as
+// a list (neutron-api §1).
+func items(body document, res neutron.Resource, op neutron.Op, each func(o map[string]any) error) (bulk bool, err error) {
 	list, bulk := body[res.Collection()]
 	if !bulk {
-		o, err := object(body[res.Name()], res)
-		return []map[string]any{o}, false, err
+		v, err := decodeValue(body[res.Name()])
+		if err != nil {
+			return false, err
+		}
+		o, err := object(v, res)
+		if err != nil {
+			return false, err
+		}
+		return false, each(o)
 	}
 	if op != neutron.Create {
-		return nil, true, badRequest("Bulk operation not supported")
+		return true, badRequest("Bulk operation not supported")
 	}
-	switch list := list.(type) {
-	case []any:
-		if len(list) == 0 {
-			return nil, true, badRequest("Resources required")
-		}
-		for _, x := range list {
-			o, err := bulkItem(x, res)
-			if err != nil {
-				return nil, true, err
-			}
-			objects = append(objects, o)
-		}
-		return objects, true, nil
-	case nil:
-		return nil, true, badRequest("Resources required")
+	var elements []json.RawMessage
+	if json.Unmarshal(list, &elements) != nil {
+		return true, unreadable()
 	}
-	return nil, true, unreadable()
+	if len(elements) == 0 {
+		return true, badRequest("Resources required")
+	}
+	for i, raw := range elements {
+		elements[i] = nil
+		v, err := decodeValue(raw)
+		if err != nil {
+			return true, err
+		}
+		o, err := bulkItem(v, res)
+		if err != nil {
+			return true, err
+		}
+		if err := each(o); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // bulkItem is an object of a list, which may be wrapped once more.
@@ -116,4 +137,29 @@ func object(x any, res neutron.Resource) (map[string]any, error) {
 		return nil, badRequest("Object '" + res.Name() + "' contains invalid data")
 	}
 	return o, nil
+}
+
+// countItems refuses a list of objects as soon as it is longer than a list may be, or than the caller's quota allows. The
+// operation counts again, and exactly.
+func (c *collection[T]) countItems(r *http.Request) func(list string, n int) error {
+	room := -1
+	return func(list string, n int) error {
+		if list != c.table.Resource.Collection() {
+			return nil
+		}
+		if n == 2 {
+			var err error
+			if room, err = c.handler.ops.Room(r.Context(), api.Caller(r.Context()), c.table.Resource); err != nil {
+				return err
+			}
+		}
+		switch {
+		case n > maxItems:
+			return &api.Error{Status: http.StatusRequestEntityTooLarge,
+				Message: fmt.Sprintf("The request has more than %d %s: send them in several requests.", maxItems, list)}
+		case n > 1 && room >= 0 && n > room:
+			return neutron.Errorf(neutron.Conflict, "OverQuota", "Quota exceeded for resources: ['%s'].", c.table.Resource.Name())
+		}
+		return nil
+	}
 }

@@ -2,9 +2,9 @@ package neutronv2
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
+	"heddle/internal/api"
 	"heddle/internal/neutron"
 )
 
@@ -14,7 +14,6 @@ func TestItems(t *testing.T) {
 		invalid = "Body contains invalid data"
 		missing = "Unable to find 'network' in request body"
 	)
-	nested := strings.Repeat(`{"a":`, maxDepth+1) + "1" + strings.Repeat("}", maxDepth+1)
 	tests := []struct {
 		body  string
 		op    neutron.Op
@@ -26,7 +25,7 @@ func TestItems(t *testing.T) {
 		{`[]`, neutron.Create, 0, false, invalid},
 		{`null`, neutron.Create, 0, false, invalid},
 		{`{"network":{}} x`, neutron.Create, 0, false, invalid},
-		{nested, neutron.Create, 0, false, invalid},
+		{`{"networks":[{},5]}`, neutron.Create, 0, true, invalid},
 		{``, neutron.Create, 0, false, missing},
 		{`{}`, neutron.Create, 0, false, missing},
 		{`{"subnet":{}}`, neutron.Create, 0, false, missing},
@@ -47,7 +46,10 @@ func TestItems(t *testing.T) {
 		var objects []map[string]any
 		var bulk bool
 		if err == nil {
-			objects, bulk, err = items(body, neutron.Networks, tt.op)
+			bulk, err = items(body, neutron.Networks, tt.op, func(o map[string]any) error {
+				objects = append(objects, o)
+				return nil
+			})
 		}
 		var got *neutron.Error
 		switch {
@@ -65,9 +67,14 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		err := api.CheckJSON(raw, bodyLimits(nil))
+		var limit *api.JSONError
+		if errors.As(err, &limit) {
+			return
+		}
 		body, err := decodeBody(raw)
 		if err == nil {
-			_, _, err = items(body, neutron.Networks, neutron.Create)
+			_, err = items(body, neutron.Networks, neutron.Create, func(map[string]any) error { return nil })
 		}
 		var known *neutron.Error
 		if err != nil && !errors.As(err, &known) {

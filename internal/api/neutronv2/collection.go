@@ -30,19 +30,18 @@ type collection[T any] struct {
 
 func (c *collection[T]) create(w http.ResponseWriter, r *http.Request) error {
 	caller, res := api.Caller(r.Context()), c.table.Resource
-	body, err := readBody(r)
-	if err != nil {
-		return err
-	}
-	objects, bulk, err := items(body, res, neutron.Create)
-	if err != nil {
-		return err
-	}
-	vs := make([]neutron.Values, len(objects))
-	for i, o := range objects {
-		if vs[i], err = neutron.Parse(caller, res, neutron.Create, o); err != nil {
+	var vs []neutron.Values
+	var bulk bool
+	err := readDocument(r, c.countItems(r), func(body document) (err error) {
+		bulk, err = items(body, res, neutron.Create, func(o map[string]any) error {
+			v, err := neutron.Parse(caller, res, neutron.Create, o)
+			vs = append(vs, v)
 			return err
-		}
+		})
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	made, err := c.ops.create(r.Context(), caller, vs)
 	if err != nil {
@@ -70,15 +69,14 @@ func (c *collection[T]) updateNothing(w http.ResponseWriter, r *http.Request) er
 
 func (c *collection[T]) updateItem(w http.ResponseWriter, r *http.Request, id string) error {
 	caller, res := api.Caller(r.Context()), c.table.Resource
-	body, err := readBody(r)
-	if err != nil {
+	var v neutron.Values
+	err := readObject(r, func(body document) error {
+		_, err := items(body, res, neutron.Update, func(o map[string]any) (err error) {
+			v, err = neutron.Parse(caller, res, neutron.Update, o)
+			return err
+		})
 		return err
-	}
-	objects, _, err := items(body, res, neutron.Update)
-	if err != nil {
-		return err
-	}
-	v, err := neutron.Parse(caller, res, neutron.Update, objects[0])
+	})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ func status(k neutron.Kind) int {
 		return http.StatusNotImplemented
 	case neutron.Unavailable:
 		return http.StatusServiceUnavailable
+	case neutron.Unknown:
+		return http.StatusGatewayTimeout
 	}
 	return 0
 }
@@ -45,25 +47,58 @@ func (h *handler) answer(e endpoint) http.Handler {
 			return
 		}
 		var known *neutron.Error
-		var tooLarge *http.MaxBytesError
+		var (
+			tooLarge *http.MaxBytesError
+			limit    *api.JSONError
+			refused  *api.Error
+		)
 		switch {
 		case errors.As(err, &known) && status(known.Kind) != 0:
-			if known.Kind == neutron.Unavailable {
-				h.log.Warn("request cannot be served now", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "error", err)
+			if known.Kind == neutron.Unavailable || known.Kind == neutron.Unknown {
+				h.log.Warn("request not served", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
 			}
 			writeError(w, status(known.Kind), known.Type, known.Message)
 		case errors.As(err, &tooLarge):
-			writeError(w, http.StatusRequestEntityTooLarge, "HTTPRequestEntityTooLarge", "The body of your request was too large for this server.")
+			Refuse(w, r, api.Errorf(http.StatusRequestEntityTooLarge, "The body of your request was too large for this server: "+
+				"at most %d bytes are accepted here.", tooLarge.Limit))
+		case errors.As(err, &limit):
+			Refuse(w, r, api.Errorf(limit.Status, "Invalid input for %s. Reason: it %s.", attributeOf(limit), limit.Reason))
+		case errors.As(err, &refused):
+			Refuse(w, r, refused)
 		default:
 			h.fail(w, r, ctx.Err() != nil, err)
 		}
 	})
 }
 
+// attributeOf is the attribute of the object that e is about, or what there is of a name.
+func attributeOf(e *api.JSONError) string {
+	switch len(e.Field) {
+	case 0:
+		return "the request body"
+	case 1:
+		return e.Field[0]
+	}
+	return e.Field[1]
+}
+
+// Refuse answers a request that the server turns away before it comes to the API; for [api.Options].
+func Refuse(w http.ResponseWriter, _ *http.Request, e *api.Error) {
+	typ := "HTTPBadRequest"
+	switch e.Status {
+	case http.StatusRequestEntityTooLarge:
+		typ = "HTTPRequestEntityTooLarge"
+	case http.StatusServiceUnavailable:
+		typ = "ServiceUnavailable"
+	}
+	e.SetHeader(w.Header())
+	writeError(w, e.Status, typ, e.Message)
+}
+
 // fail answers an error of ours; late says that time ran out, as it does while the store is away.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, late bool, err error) {
 	if r.Context().Err() == nil { // else the client has gone, and that is why it failed
-		h.log.Error("request failed", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "error", err)
+		h.log.Error("request failed", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	if late || errors.Is(err, context.DeadlineExceeded) {
 		writeError(w, http.StatusServiceUnavailable, "ServiceUnavailable", "The service is unavailable.")

@@ -52,6 +52,8 @@ type Operations interface {
 	// argument and may be called again when another change came between.
 	ChangeTags(ctx context.Context, c neutron.Caller, r neutron.Resource, id string, change func(tags []string) ([]string, error)) ([]string, error)
 
+	// Room returns how many more objects of a resource the caller may make for the own project now; -1 is without limit.
+	Room(ctx context.Context, c neutron.Caller, r neutron.Resource) (int, error)
 	// Quotas lists the projects with limits of their own (admin only).
 	Quotas(ctx context.Context, c neutron.Caller) ([]neutron.QuotaView, error)
 	// Quota returns a project's limits, own or default.

@@ -66,19 +66,18 @@ func (h *handler) setQuota(w http.ResponseWriter, r *http.Request) error {
 	if err := neutron.AuthorizeQuota(caller, "update", r.PathValue("project")); err != nil {
 		return err // before the body is looked at, as the reference does
 	}
-	body, err := readBody(r)
-	if err != nil {
+	var v neutron.Values
+	checkLimit := isTrue(r.URL.Query().Get("check_limit"))
+	err := readObject(r, func(body document) error {
+		_, err := items(body, neutron.Quotas, neutron.Update, func(limits map[string]any) (err error) {
+			checkLimit = checkLimit || isTrue(limits["check_limit"])
+			delete(limits, "check_limit")
+			delete(limits, "force") // not to check is the default
+			v, err = neutron.Parse(caller, neutron.Quotas, neutron.Update, limits)
+			return err
+		})
 		return err
-	}
-	objects, _, err := items(body, neutron.Quotas, neutron.Update)
-	if err != nil {
-		return err
-	}
-	limits := objects[0]
-	checkLimit := isTrue(limits["check_limit"]) || isTrue(r.URL.Query().Get("check_limit"))
-	delete(limits, "check_limit")
-	delete(limits, "force") // not to check is the default
-	v, err := neutron.Parse(caller, neutron.Quotas, neutron.Update, limits)
+	})
 	if err != nil {
 		return err
 	}

@@ -117,15 +117,19 @@ func (c *collection[T]) removeTags(w http.ResponseWriter, r *http.Request) error
 }
 
 func (c *collection[T]) replaceTags(w http.ResponseWriter, r *http.Request) error {
-	body, err := readBody(r)
-	if err != nil {
+	var tags []string
+	err := readObject(r, func(body document) error {
+		raw, given := body["tags"]
+		if !given {
+			return invalidInput("Invalid tags body")
+		}
+		v, err := decodeValue(raw)
+		if err != nil {
+			return err
+		}
+		tags, err = neutron.ParseTags(v)
 		return err
-	}
-	raw, given := body["tags"]
-	if !given {
-		return invalidInput("Invalid tags body")
-	}
-	tags, err := neutron.ParseTags(raw)
+	})
 	if err != nil {
 		return err
 	}

@@ -35,21 +35,15 @@ func sources6(p *neutron.Port) []source {
 		}
 	}
 	for _, m := range macs {
-		ss = append(ss, source{m, netip.PrefixFrom(linkLocal(m), 128)})
+		ss = append(ss, source{m, netip.PrefixFrom(packet.LinkLocal(m), 128)})
 	}
 	return ss
 }
 
-// linkLocal is fe80::/64 with the interface id that RFC 4291 appendix A makes of a MAC address.
-func linkLocal(m packet.MAC) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0xfe, 0x80, 0, 0, 0, 0, 0, 0,
-		m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5],
-	})
-}
-
-// antiSpoofRules6 keep the machine from playing router or DHCP server, and from speaking for addresses that are not its
-// own; what it asks before it has an address passes.
+// antiSpoofRules6 keep the machine from acting as router or DHCP server, and from speaking for addresses that are not its
+// own: it advertises them, looks for duplicates of them, and sends from them, and names no other MAC address than the one
+// that goes with them. A rule that returns has the last as a clause of its own rather than a rule that drops: an agent of an
+// earlier version, which does not know it, then judges as it used to.
 func antiSpoofRules6(v6 []source) []topology.Rule {
 	rules := []topology.Rule{
 		literal(topology.Drop, udp6(dhcpv6Server, dhcpv6Client)),
@@ -57,20 +51,23 @@ func antiSpoofRules6(v6 []source) []topology.Rule {
 	}
 	unspecified := netip.PrefixFrom(netip.IPv6Unspecified(), 128)
 	linkMulticast := netip.PrefixFrom(netip.AddrFrom16([16]byte{0xff, 0x02}), 16)
-	for _, kind := range []uint16{mldReport, neighborSolicitation, mldReportV2} {
+	for _, kind := range []uint16{mldReport, mldReportV2} {
 		c := icmp6(kind, kind)
 		c.NwSrcIP, c.NwDstIP = &unspecified, &linkMulticast
 		rules = append(rules, literal(topology.Return, c))
 	}
 	for _, s := range v6 {
-		c := icmp6(neighborAdvertisement, neighborAdvertisement)
-		c.DlSrc, c.NdTargetIP = &s.mac, &s.ip
-		rules = append(rules, literal(topology.Return, c))
+		advert := icmp6(neighborAdvertisement, neighborAdvertisement)
+		advert.DlSrc, advert.NdTargetIP, advert.NdLinkOwn = &s.mac, &s.ip, true
+		duplicates := icmp6(neighborSolicitation, neighborSolicitation)
+		duplicates.NwSrcIP, duplicates.NwDstIP = &unspecified, &linkMulticast
+		duplicates.DlSrc, duplicates.NdTargetIP, duplicates.NdLinkOwn = &s.mac, &s.ip, true
+		rules = append(rules, literal(topology.Return, advert), literal(topology.Return, duplicates))
 	}
 	rules = append(rules, literal(topology.Drop, icmp6(neighborAdvertisement, neighborAdvertisement)))
 	for _, s := range v6 {
 		c := anyFragment()
-		c.DlType, c.NwSrcIP, c.DlSrc = etherIPv6, &s.ip, &s.mac
+		c.DlType, c.NwSrcIP, c.DlSrc, c.NdLinkOwn = etherIPv6, &s.ip, &s.mac, true
 		rules = append(rules, literal(topology.Return, c))
 	}
 	return rules

@@ -13,7 +13,7 @@ const mostLeases = 1 << 24
 // their hands off.
 func (o Options) common() []string {
 	list := []string{
-		"--keep-in-foreground", "--log-facility=-", "--user=root", "--pid-file=",
+		"--keep-in-foreground", "--log-facility=-", "--user=" + cmp.Or(o.User, "nobody"), "--group=" + cmp.Or(o.Group, "nogroup"), "--pid-file=",
 		"--conf-file=" + cmp.Or(o.ConfigFile, "/dev/null"), "--no-hosts",
 		"--except-interface=lo", "--bind-dynamic", "--interface=" + o.Device,
 	}

@@ -53,7 +53,11 @@ func serve(t *testing.T, p *Plan) *server {
 		t.Skip("only root makes network namespaces")
 	}
 	lab := nettest.ForTest(t)
-	s := &server{t: t, dir: t.TempDir(), host: lab.MustNamespace(t, "host"), machine: lab.MustNamespace(t, "vm")}
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // dnsmasq's user passes through
+		t.Fatal(err)
+	}
+	s := &server{t: t, dir: dir, host: lab.MustNamespace(t, "host"), machine: lab.MustNamespace(t, "vm")}
 	s.machine.MustIP(t, "link add eth0 address 02:00:00:00:00:0a type veth peer name tapa netns "+s.host.Name, "link set eth0 up")
 	s.host.MustIP(t, "link set tapa up", "link add ns-calico type bridge", "link set ns-calico up")
 	for _, g := range p.Gateways {
@@ -275,6 +279,55 @@ func TestOwnMTU(t *testing.T) {
 			}
 			if told := s.lease(); told["ip"] != "10.65.0.11" || told["mtu"] != "" {
 				t.Errorf("not asked for it: told %v\n%s", told, s.said())
+			}
+		})
+	}
+}
+
+// TestManySubnets: a machine in a network of 200 subnets is told its default route and as many of the others as fit into
+// the smallest message, in both options; its host routes come first. What is left out is reported.
+func TestManySubnets(t *testing.T) {
+	t.Parallel()
+	for _, hostRoutes := range []int{0, 10, 20} {
+		t.Run(fmt.Sprint("host routes: ", hostRoutes), func(t *testing.T) {
+			t.Parallel()
+			var routes, subnets []string
+			for i := range hostRoutes {
+				routes = append(routes, fmt.Sprintf(`{"destination": "192.168.%d.0/24", "nexthop": "10.65.0.2"}`, i))
+			}
+			for i := range 200 {
+				subnets = append(subnets, fmt.Sprintf(`"/calico/dhcp/v1/subnet/s%d": {"cidr": "10.100.%d.0/24", "gateway_ip": "10.100.%d.1"}`, i, i, i))
+			}
+			p := planOfGolden(t, fmt.Sprintf(`{"Options": {"MTU": 1400, "Domain": "a-rather-long-domain.of.some.example.org"}, "Etcd": {%s,
+				"/calico/dhcp/v1/subnet/a": {"cidr": "10.65.0.0/24", "gateway_ip": "10.65.0.1", "dns_servers": ["192.0.2.1", "192.0.2.2", "192.0.2.3"], "host_routes": [%s]},
+				"/calico/v1/host/h1/workload/o/w/endpoint/1": {"state": "active", "name": "tapa", "mac": "02:00:00:00:00:0a", "profile_ids": [],
+					"ipv4_nets": ["10.65.0.11"], "ipv4_subnet_ids": ["a"], "ipv6_nets": [], "ipv6_subnet_ids": []}}}`, strings.Join(subnets, ",\n"), strings.Join(routes, ", ")))
+			s := serve(t, p)
+			told := s.lease("-O", "mtu")
+			if told["ip"] != "10.65.0.11" || told["mtu"] != "1400" || told["dns"] != "192.0.2.1 192.0.2.2 192.0.2.3" {
+				t.Errorf("told %v\n%s", told, s.said())
+			}
+			for _, option := range []string{"staticroutes", "msstaticroutes"} {
+				got := strings.Fields(told[option])
+				if hostRoutes == 20 && option == "msstaticroutes" { // there is no room for both
+					if len(got) > 0 {
+						t.Errorf("%s: %q", option, told[option])
+					}
+					continue
+				}
+				if n := len(got); n < 2 || got[n-2] != "0.0.0.0/0" || got[n-1] != "10.65.0.1" || strings.Count(told[option], "192.168.") != hostRoutes {
+					t.Errorf("%s: %q\n%s", option, told[option], s.said())
+				}
+			}
+			if strings.Contains(s.said(), "no space left") {
+				t.Errorf("dnsmasq says\n%s", s.said())
+			}
+			left := ""
+			for _, problem := range p.Problems {
+				left += problem.Reason + "\n"
+			}
+			if !strings.Contains(left, "of 200 other subnets") || !strings.Contains(left, "10.100.199.0/24") {
+				t.Errorf("reported: %q", left)
 			}
 		})
 	}

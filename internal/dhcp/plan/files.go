@@ -149,9 +149,11 @@ func (p *planner) subnetOptions(s *subnet) string {
 		}
 		return lines.String()
 	}
-	if routes := p.routes(s); len(routes) > 0 {
+	if routes, twice := p.routes(s); len(routes) > 0 {
 		add("option:classless-static-route", routes)
-		add("249", routes)
+		if twice {
+			add("249", routes)
+		}
 	}
 	add("option:router", []string{s.GatewayIP.String()})
 	return lines.String()
@@ -166,8 +168,14 @@ func optionName(s *subnet, name string) string {
 
 // The most that options hold: a DHCPv4 option has 255 bytes (RFC 2132), and dnsmasq reads 1024 bytes of a line, of which
 // the tag and the option's name take up to 110.
+//
+// A message to a machine that says nothing of its size has 312 bytes for options, and the field for a boot file may hold one
+// more of less than 125 bytes; what finds no room dnsmasq leaves out whole. Of routes mostTwiceBytes fit, as option 121 and
+// again as 249, beside all else that machines are told; mostRouteBytes fit as option 121 alone.
 const (
 	mostOptionBytes = 255
+	mostRouteBytes  = 180
+	mostTwiceBytes  = 120
 	mostText        = 900
 )
 
@@ -210,39 +218,46 @@ func (p *planner) dnsServers(s *subnet) (list []string) {
 
 // routes are the classless routes of an IPv4 subnet: its own, the other subnets of its network as on-link, and the
 // gateway; none where there is only the gateway. A default route of its own is passed over, since a subnet has a gateway.
-// So is a subnet that cannot be, such as one that overlaps this one.
-func (p *planner) routes(s *subnet) []string {
+// So is a subnet that cannot be, such as one that overlaps this one. Other subnets are named as far as there is room for
+// the routes in both options that tell them, which twice says there is: the default route leads to the rest as well.
+func (p *planner) routes(s *subnet) (list []string, twice bool) {
 	gateway := calico.HostRoute{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), NextHop: s.GatewayIP}
-	var all []calico.HostRoute
+	var own, others []calico.HostRoute
 	for _, r := range s.HostRoutes {
 		if r.Destination.Bits() > 0 {
-			all = append(all, r)
+			own = append(own, r)
 		}
 	}
-	own := len(all)
 	for _, cidr := range p.networks[s.network] {
 		if !cidr.Overlaps(s.CIDR) {
-			all = append(all, calico.HostRoute{Destination: cidr, NextHop: netip.IPv4Unspecified()})
+			others = append(others, calico.HostRoute{Destination: cidr, NextHop: netip.IPv4Unspecified()})
 		}
 	}
-	if len(all) == 0 {
-		return nil
+	if len(own)+len(others) == 0 {
+		return nil, false
 	}
 	last := routeText(gateway)
-	bytes, text := mostOptionBytes-routeBytes(gateway), mostText-textBytes(last)
-	var list []string
-	for i, r := range all {
-		fields := routeText(r)
-		bytes, text = bytes-routeBytes(r), text-textBytes(fields)
-		if bytes < 0 || text < 0 {
-			if i < own { // to other subnets the default route leads too
-				p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("host_routes: only the first %d of %d fit into an option", i, own))
+	bytes, text := routeBytes(gateway), textBytes(last)
+	take := func(routes []calico.HostRoute, most int) (taken int) {
+		for _, r := range routes {
+			fields := routeText(r)
+			if bytes+routeBytes(r) > most || text+textBytes(fields) > mostText {
+				return taken
 			}
-			break
+			bytes, text = bytes+routeBytes(r), text+textBytes(fields)
+			list = append(list, fields...)
+			taken++
 		}
-		list = append(list, fields...)
+		return taken
 	}
-	return append(list, last...)
+	if n := take(own, mostRouteBytes); n < len(own) {
+		p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("host_routes: only the first %d of %d fit into a message", n, len(own)))
+	}
+	if n := take(others, mostTwiceBytes); n < len(others) {
+		p.problem(calico.DHCPSubnetKey{Subnet: s.id}, fmt.Sprintf("routes to %d of %d other subnets of network %s do not fit into a message, %s to %s: the default route leads there",
+			len(others)-n, len(others), s.network, others[n].Destination, others[len(others)-1].Destination))
+	}
+	return append(list, last...), bytes <= mostTwiceBytes
 }
 
 func routeText(r calico.HostRoute) []string {

@@ -30,8 +30,11 @@ const Infinite = -1
 
 // Options are what the operator has decided.
 type Options struct {
-	Dir               string   // absolute; of dnsmasq's files
-	Device            string   // that carries the gateways' addresses
+	Dir    string // absolute; of dnsmasq's files
+	Device string // that carries the gateways' addresses
+	// User and Group are those that dnsmasq runs as once it has its sockets and its lease file. It keeps the capabilities
+	// for network administration, raw sockets and low ports. Default nobody and nogroup.
+	User, Group       string
 	InterfacePrefixes []string // how the names of served interfaces begin
 	LeaseSeconds      int      // or Infinite
 	// RenewalSeconds and RebindingSeconds are when machines renew; 0: when dnsmasq thinks right.

@@ -13,6 +13,24 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type bpfAsker struct {
+	_       structs.HostLayout
+	Network uint64
+	Tag     struct {
+		_     structs.HostLayout
+		Slot  uint32
+		Epoch uint32
+	}
+}
+
+type bpfAskerKey struct {
+	_    structs.HostLayout
+	Port uint32
+	Mac  [6]uint8
+	Pad  uint16
+	Ip   [4]uint32
+}
+
 type bpfConfig struct {
 	_            structs.HostLayout
 	Local        [4]uint32
@@ -21,7 +39,7 @@ type bpfConfig struct {
 	PortCredits  uint32
 	TotalCredits uint32
 	TunnelPort   uint16
-	Pad          uint16
+	Guarded      uint16
 }
 
 type bpfCredit struct {
@@ -87,12 +105,36 @@ type bpfKey6 struct {
 	Frag  uint8
 }
 
+type bpfNeighbour struct {
+	_   structs.HostLayout
+	Mac [6]uint8
+	Pad uint16
+}
+
+type bpfNeighbourKey struct {
+	_       structs.HostLayout
+	Network uint64
+	Ip      [4]uint32
+}
+
+type bpfPeer struct {
+	_      structs.HostLayout
+	Index  uint32
+	Secret uint32
+	Accept [4]uint32
+}
+
 type bpfPort struct {
 	_       structs.HostLayout
 	Number  uint32
 	Ifindex uint32
 	Mtu     uint32
 	Peer    uint32
+}
+
+type bpfSenders struct {
+	_     structs.HostLayout
+	Peers [128]uint32
 }
 
 type bpfTapUpcall struct {
@@ -112,7 +154,8 @@ type bpfTunnel struct {
 	Ifindex uint32
 	Mtu     uint32
 	IpSum   uint32
-	Outer   [56]uint8
+	Outer   [52]uint8
+	Secret  uint32
 }
 
 type bpfUpcall struct {
@@ -131,6 +174,7 @@ type bpfUpcall struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	bpfMapAskers            = "askers"
 	bpfMapConfig            = "config"
 	bpfMapCounters          = "counters"
 	bpfMapCredits           = "credits"
@@ -140,13 +184,17 @@ const (
 	bpfMapFlows4            = "flows4"
 	bpfMapFlows6            = "flows6"
 	bpfMapNearPorts         = "near_ports"
+	bpfMapNeighbours        = "neighbours"
+	bpfMapPeers             = "peers"
 	bpfMapPorts             = "ports"
+	bpfMapSenders           = "senders"
 	bpfMapTunnels           = "tunnels"
 	bpfMapUpcalls           = "upcalls"
 	bpfProgFromAgent        = "from_agent"
 	bpfProgFromUnderlay     = "from_underlay"
 	bpfProgFromVxlan        = "from_vxlan"
 	bpfProgFromWorkload     = "from_workload"
+	bpfProgToUnderlay       = "to_underlay"
 	bpfVarUnusedInstruction = "unused_instruction"
 	bpfVarUnusedTapUpcall   = "unused_tap_upcall"
 	bpfVarUnusedUpcall      = "unused_upcall"
@@ -198,12 +246,14 @@ type bpfProgramSpecs struct {
 	FromUnderlay *ebpf.ProgramSpec `ebpf:"from_underlay"`
 	FromVxlan    *ebpf.ProgramSpec `ebpf:"from_vxlan"`
 	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
+	ToUnderlay   *ebpf.ProgramSpec `ebpf:"to_underlay"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfMapSpecs struct {
+	Askers     *ebpf.MapSpec `ebpf:"askers"`
 	Config     *ebpf.MapSpec `ebpf:"config"`
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
 	Credits    *ebpf.MapSpec `ebpf:"credits"`
@@ -213,7 +263,10 @@ type bpfMapSpecs struct {
 	Flows4     *ebpf.MapSpec `ebpf:"flows4"`
 	Flows6     *ebpf.MapSpec `ebpf:"flows6"`
 	NearPorts  *ebpf.MapSpec `ebpf:"near_ports"`
+	Neighbours *ebpf.MapSpec `ebpf:"neighbours"`
+	Peers      *ebpf.MapSpec `ebpf:"peers"`
 	Ports      *ebpf.MapSpec `ebpf:"ports"`
+	Senders    *ebpf.MapSpec `ebpf:"senders"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Upcalls    *ebpf.MapSpec `ebpf:"upcalls"`
 }
@@ -247,6 +300,7 @@ func (o *bpfObjects) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfMaps struct {
+	Askers     *ebpf.Map `ebpf:"askers"`
 	Config     *ebpf.Map `ebpf:"config"`
 	Counters   *ebpf.Map `ebpf:"counters"`
 	Credits    *ebpf.Map `ebpf:"credits"`
@@ -256,13 +310,17 @@ type bpfMaps struct {
 	Flows4     *ebpf.Map `ebpf:"flows4"`
 	Flows6     *ebpf.Map `ebpf:"flows6"`
 	NearPorts  *ebpf.Map `ebpf:"near_ports"`
+	Neighbours *ebpf.Map `ebpf:"neighbours"`
+	Peers      *ebpf.Map `ebpf:"peers"`
 	Ports      *ebpf.Map `ebpf:"ports"`
+	Senders    *ebpf.Map `ebpf:"senders"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Upcalls    *ebpf.Map `ebpf:"upcalls"`
 }
 
 func (m *bpfMaps) Close() error {
 	return _BpfClose(
+		m.Askers,
 		m.Config,
 		m.Counters,
 		m.Credits,
@@ -272,7 +330,10 @@ func (m *bpfMaps) Close() error {
 		m.Flows4,
 		m.Flows6,
 		m.NearPorts,
+		m.Neighbours,
+		m.Peers,
 		m.Ports,
+		m.Senders,
 		m.Tunnels,
 		m.Upcalls,
 	)
@@ -295,6 +356,7 @@ type bpfPrograms struct {
 	FromUnderlay *ebpf.Program `ebpf:"from_underlay"`
 	FromVxlan    *ebpf.Program `ebpf:"from_vxlan"`
 	FromWorkload *ebpf.Program `ebpf:"from_workload"`
+	ToUnderlay   *ebpf.Program `ebpf:"to_underlay"`
 }
 
 func (p *bpfPrograms) Close() error {
@@ -303,6 +365,7 @@ func (p *bpfPrograms) Close() error {
 		p.FromUnderlay,
 		p.FromVxlan,
 		p.FromWorkload,
+		p.ToUnderlay,
 	)
 }
 

@@ -10,14 +10,16 @@ import (
 type Counters struct {
 	TunnelledIn uint64            // frames from other hosts for a port here
 	Upcalls     uint64            // frames given to the agent, state messages not counted
+	Answered    uint64            // questions about neighbours that the programs answered
 	Drops       map[string]uint64 // frames dropped, by reason
 }
 
-// dropReasons are those of enum counter in bpf/maps.h, in its order, after the two counters that are no drops.
+// dropReasons are those of enum counter in bpf/maps.h, in its order, between two counters before them that are no drops and one after.
 func dropReasons() []string {
 	return []string{
 		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",
 		"too many upcalls of its port", "too many upcalls in all", "ring full", "refused by the kernel", "bad instruction",
+		"tunnelled by an unknown host", "wrong tunnel secret", "tunnelled by a host without port in the network", "tunnelled and not from the underlay",
 	}
 }
 
@@ -25,7 +27,7 @@ func dropReasons() []string {
 func (d *Datapath) Counters() (Counters, error) {
 	reasons := dropReasons()
 	c := Counters{Drops: make(map[string]uint64, len(reasons))}
-	for i := range 2 + len(reasons) {
+	for i := range 2 + len(reasons) + 1 {
 		var perCPU []uint64
 		if err := d.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
 			return c, fmt.Errorf("read counter %d: %w", i, err)
@@ -39,6 +41,8 @@ func (d *Datapath) Counters() (Counters, error) {
 			c.TunnelledIn = sum
 		case 1:
 			c.Upcalls = sum
+		case 2 + len(reasons):
+			c.Answered = sum
 		default:
 			c.Drops[reasons[i-2]] = sum
 		}

@@ -87,6 +87,12 @@ var (
 
 const testKey = 0x123456
 
+// Secrets of the lab's host and the far one.
+const (
+	secretIn  = 0xdeadbe01
+	secretOut = 0x0badcafe
+)
+
 // newLab attaches nothing: it writes the entries that attaching would.
 func newLab(t testing.TB, opts PortOptions) *lab {
 	t.Helper()
@@ -114,6 +120,10 @@ func labOf(t testing.TB, d *Datapath, opts PortOptions) *lab {
 	if err := d.configure(func(c *bpfConfig) { c.Local[0] = word4(hostIP) }); err != nil {
 		t.Fatal(err)
 	}
+	if err := d.SetPeer(farIP, Peer{Send: secretOut, Accept: []uint32{secretIn}}); err != nil {
+		t.Fatal(err)
+	}
+	d.AllowSender(l.out, farIP, true)
 	return l
 }
 

@@ -25,6 +25,8 @@ type host struct {
 	opts datapath.Options
 	ip   netip.Addr
 
+	others []*host // those with a tunnel from this one
+
 	*datapath.Datapath
 	stop func() // ends Run and closes the datapath
 
@@ -119,6 +121,26 @@ func (n *network) underlay() {
 		if err != nil {
 			n.t.Fatal(err)
 		}
+		h.others = []*host{other}
+		h.peer(other, 0)
+	}
+}
+
+// secret is the one in frames from one host to another, of one generation.
+func secret(from, to *host, generation uint32) uint32 {
+	a, b := from.ip.As4(), to.ip.As4()
+	return 0x5ec00000 | uint32(a[3])<<12 | uint32(b[3])<<4 | generation
+}
+
+// peer accepts the secret of a generation from the other host, and that of the one before, and sends the former.
+func (h *host) peer(other *host, generation uint32) {
+	h.t.Helper()
+	accept := []uint32{secret(other, h, generation)}
+	if generation > 0 {
+		accept = append(accept, secret(other, h, generation-1))
+	}
+	if err := h.SetPeer(other.ip, datapath.Peer{Send: secret(h, other, generation), Accept: accept}); err != nil {
+		h.t.Fatal(err)
 	}
 }
 
@@ -173,6 +195,11 @@ func (w *workload) attach(tap string) {
 		w.host.t.Fatal(err)
 	}
 	w.port = p
+	senders := map[netip.Addr]bool{}
+	for _, other := range w.host.others {
+		senders[other.ip] = true
+	}
+	w.host.SetSenders(p, senders)
 }
 
 // handle is the agent: it forwards by destination MAC, floods the rest and caches what it can.

@@ -82,6 +82,7 @@ type Datapath struct {
 	registry  *Table
 	epochs    *sharedWords
 	credits   *sharedWords
+	senders   *sharedWords
 	tap       *tap
 	tapLink   link.Link
 	vxlan     int // index of the device
@@ -89,13 +90,14 @@ type Datapath struct {
 	evict     evictor
 	malformed atomic.Uint64 // state messages that another host wrote wrongly
 
-	mu       sync.Mutex
-	ports    map[string]*portState
-	byNumber map[Port]*portState
-	tunnels  map[netip.Addr]Tunnel
-	paths    map[Tunnel]TunnelPath
-	underlay link.Link
-	tables   []*ebpf.Map
+	mu        sync.Mutex
+	ports     map[string]*portState
+	byNumber  map[Port]*portState
+	tunnels   map[netip.Addr]Tunnel
+	paths     map[Tunnel]TunnelPath
+	peers     map[netip.Addr]*peerState
+	underlays map[int]*underlayLinks // by interface index
+	tables    []*ebpf.Map
 }
 
 // Open loads the programs and adopts what an earlier agent of the same name left: flows, ports, tunnels and tables stay,
@@ -107,7 +109,7 @@ func Open(opts Options) (*Datapath, error) {
 		return nil, err
 	}
 	d := &Datapath{opts: opts, ports: map[string]*portState{}, byNumber: map[Port]*portState{},
-		tunnels: map[netip.Addr]Tunnel{}, paths: map[Tunnel]TunnelPath{}}
+		tunnels: map[netip.Addr]Tunnel{}, paths: map[Tunnel]TunnelPath{}, peers: map[netip.Addr]*peerState{}, underlays: map[int]*underlayLinks{}}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("datapath %s: %w", opts.Name, err), d.Close())
 	}
@@ -132,6 +134,9 @@ func (d *Datapath) open() error {
 		return err
 	}
 	if d.credits, err = mapWords(d.maps.Credits, 2); err != nil {
+		return err
+	}
+	if d.senders, err = mapWords(d.maps.Senders, senderWords); err != nil {
 		return err
 	}
 	if err := d.configure(func(c *bpfConfig) {
@@ -251,8 +256,8 @@ func (d *Datapath) Close() error {
 			errs = append(errs, p.link.Close())
 		}
 	}
-	if d.underlay != nil {
-		errs = append(errs, d.underlay.Close())
+	for _, u := range d.underlays {
+		errs = append(errs, u.close())
 	}
 	if d.vxlanLink != nil {
 		errs = append(errs, d.vxlanLink.Close())
@@ -266,7 +271,7 @@ func (d *Datapath) Close() error {
 	if d.tap != nil {
 		errs = append(errs, d.tap.Close())
 	}
-	errs = append(errs, d.epochs.Close(), d.credits.Close(), d.maps.Close(), d.programs.Close())
+	errs = append(errs, d.epochs.Close(), d.credits.Close(), d.senders.Close(), d.maps.Close(), d.programs.Close())
 	if d.net != nil {
 		errs = append(errs, d.net.Close())
 	}

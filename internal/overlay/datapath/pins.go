@@ -22,7 +22,8 @@ const layoutVersion = 1
 //
 //	BPFFS/heddle/NAME/vN/MAP          maps of layout version N
 //	BPFFS/heddle/NAME/links/port-ID   the program on a port's interface
-//	BPFFS/heddle/NAME/links/underlay  the program on the underlay
+//	BPFFS/heddle/NAME/links/underlay-INDEX, stamp-INDEX  the programs on an interface of the underlay, in and out
+//	                                                     (underlay: the one of earlier versions)
 //	BPFFS/heddle/NAME/links/vxlan     the program on the vxlan device
 type pins struct {
 	root string // BPFFS/heddle/NAME
@@ -30,9 +31,10 @@ type pins struct {
 }
 
 const (
-	portLinkPrefix = "port-"
-	underlayLink   = "underlay"
-	vxlanLink      = "vxlan"
+	portLinkPrefix  = "port-"
+	underlayLink    = "underlay"
+	stampLinkPrefix = "stamp-"
+	vxlanLink       = "vxlan"
 )
 
 func (p pins) maps() string  { return filepath.Join(p.root, "v"+strconv.Itoa(layoutVersion)) }
@@ -148,6 +150,11 @@ func (p pins) linkNames() ([]string, error) {
 // attach makes program run on what comes in at the interface, in place of an earlier one under the same name when that
 // sits on the same interface. It must be called in the interface's network namespace. No packet passes without one.
 func (p pins) attach(name string, program *ebpf.Program, ifindex int) (link.Link, error) {
+	return p.attachAt(name, program, ifindex, ebpf.AttachTCXIngress)
+}
+
+// attachAt is attach with the direction of frames.
+func (p pins) attachAt(name string, program *ebpf.Program, ifindex int, direction ebpf.AttachType) (link.Link, error) {
 	old, err := p.openLink(name)
 	if err != nil {
 		return nil, err
@@ -162,7 +169,7 @@ func (p pins) attach(name string, program *ebpf.Program, ifindex int) (link.Link
 			return nil, err
 		}
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: direction})
 	if err != nil {
 		return nil, fmt.Errorf("attach program to interface %d: %w", ifindex, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -85,6 +86,7 @@ func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions) (*po
 		if err != nil {
 			return nil, err
 		}
+		d.clearSenders(index(uint32(number)))
 		p = &portState{PortInfo: PortInfo{Name: name, Port: number}}
 	}
 	if err := d.forgetEntries(p, l.Index, opts); err != nil {
@@ -242,7 +244,7 @@ func (d *Datapath) adopt() error {
 	if err != nil {
 		return err
 	}
-	if err := d.adoptTunnels(); err != nil {
+	if err := errors.Join(d.adoptPeers(), d.adoptTunnels()); err != nil {
 		return err
 	}
 	names, err := d.pins.linkNames()
@@ -253,6 +255,9 @@ func (d *Datapath) adopt() error {
 		if err := d.inNamespace(func() error { return d.adoptLink(name) }); err != nil {
 			return err
 		}
+	}
+	if len(d.ports) == 0 { // there is nothing that an earlier agent served without guarding it
+		return d.Guard()
 	}
 	return nil
 }
@@ -266,9 +271,8 @@ func (d *Datapath) adoptLink(name string) error {
 		return err
 	}
 	ifindex := linkInterface(l)
-	if name == underlayLink {
-		d.underlay = l
-		return adoptInto(l, ifindex, d.programs.FromUnderlay)
+	if name == underlayLink || strings.HasPrefix(name, underlayLink+"-") || strings.HasPrefix(name, stampLinkPrefix) {
+		return d.adoptUnderlay(l, name, ifindex)
 	}
 	portName := strings.TrimPrefix(name, portLinkPrefix)
 	p := d.ports[portName]
@@ -281,6 +285,24 @@ func (d *Datapath) adoptLink(name string) error {
 		p.Interface = interfaceName(ifindex)
 	}
 	return adoptInto(l, ifindex, d.programs.FromWorkload)
+}
+
+// adoptUnderlay takes over a program of the underlay; one whose interface has gone goes too.
+func (d *Datapath) adoptUnderlay(l link.Link, name string, ifindex int) error {
+	if ifindex == 0 {
+		return d.pins.detach(l, name)
+	}
+	u := d.underlays[ifindex]
+	if u == nil {
+		u = &underlayLinks{name: underlayLink + "-" + strconv.Itoa(ifindex)}
+		d.underlays[ifindex] = u
+	}
+	if strings.HasPrefix(name, stampLinkPrefix) {
+		u.out = l
+		return adoptInto(l, ifindex, d.programs.ToUnderlay)
+	}
+	u.name, u.in = name, l
+	return adoptInto(l, ifindex, d.programs.FromUnderlay)
 }
 
 // adoptInto replaces a link's program; a link whose interface has gone has none.

@@ -278,6 +278,10 @@ func TestEncapsulate(t *testing.T) {
 		if dst, src := packet.MAC(out[:6]), packet.MAC(out[6:12]); dst != farMAC || src != hostMAC {
 			t.Errorf("%s: outer MACs %s → %s, want %s → %s", name, src, dst, hostMAC, farMAC)
 		}
+		if got := secretOf(out); got != secretOut {
+			t.Errorf("%s: secret %#x, want %#x", name, got, uint32(secretOut))
+		}
+		out[43], out[44], out[45], out[49] = 0, 0, 0, 0
 		vni, inner, err := packet.ParseVXLAN(out[42:])
 		if err != nil || vni != testKey || !bytes.Equal(inner, frame) {
 			t.Errorf("%s: VXLAN key %#x, %v, inner frame %x; want %#x and %x", name, vni, err, inner, testKey, frame)
@@ -288,14 +292,23 @@ func TestEncapsulate(t *testing.T) {
 	}
 }
 
-// outerFrame is what another host would send.
-func outerFrame(key uint32, inner []byte) []byte {
+// outerFrame is what the far host would send.
+func outerFrame(key uint32, inner []byte) []byte { return outerFrameOf(farIP, secretIn, key, inner) }
+
+// outerFrameOf is a tunnelled frame with that outer source and secret.
+func outerFrameOf(src netip.Addr, secret, key uint32, inner []byte) []byte {
 	payload := append(packet.AppendVXLAN(nil, key), inner...)
+	payload[1], payload[2], payload[3], payload[7] = byte(secret>>24), byte(secret>>16), byte(secret>>8), byte(secret)
 	b := packet.Ethernet{Dst: hostMAC, Src: farMAC, Type: packet.TypeIPv4}.Append(nil)
-	b = packet.IPv4{Src: farIP, Dst: hostIP, Proto: protoUDP, TTL: 64, DontFragment: true}.Append(b, 8+len(payload))
-	b = packet.UDP{SrcPort: 0x8001, DstPort: TunnelPort}.Append(b, farIP, hostIP, payload)
+	b = packet.IPv4{Src: src, Dst: hostIP, Proto: protoUDP, TTL: 64, DontFragment: true}.Append(b, 8+len(payload))
+	b = packet.UDP{SrcPort: 0x8001, DstPort: TunnelPort}.Append(b, src, hostIP, payload)
 	b[40], b[41] = 0, 0 // no checksum
 	return b
+}
+
+// secretOf is the secret in a tunnelled frame: the reserved bits behind the flags and those behind the key.
+func secretOf(outer []byte) uint32 {
+	return binary.BigEndian.Uint32(outer[42:])<<8 | uint32(outer[49])
 }
 
 func TestDecapsulate(t *testing.T) {

@@ -4,8 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strconv"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -15,8 +19,14 @@ const maxTunnels = 4096
 // maxLocals is how many tunnel addresses one host can have, as bpf/maps.h.
 const maxLocals = 4
 
+// underlayLinks are the programs on one interface of the underlay.
+type underlayLinks struct {
+	name    string // of the pin of in
+	in, out link.Link
+}
+
 // AttachUnderlay takes in tunnelled frames that reach this host's tunnel addresses by the interface; everything else
-// there passes untouched. One interface is the underlay: another one before is let go. Not to be called twice at once.
+// there passes untouched. It may be called for several interfaces, with the same addresses, but not twice at once.
 func (d *Datapath) AttachUnderlay(ifname string, locals ...netip.Addr) error {
 	if len(locals) == 0 || len(locals) > maxLocals {
 		return fmt.Errorf("underlay %s: %d tunnel addresses: want 1 to %d", ifname, len(locals), maxLocals)
@@ -35,21 +45,63 @@ func (d *Datapath) AttachUnderlay(ifname string, locals ...netip.Addr) error {
 	if err := d.configure(func(c *bpfConfig) { c.Local = words }); err != nil {
 		return fmt.Errorf("underlay %s: %w", ifname, err)
 	}
-	var attached link.Link
+	d.mu.Lock()
+	u := &underlayLinks{name: underlayLink + "-" + strconv.Itoa(l.Index)}
+	old := d.underlays[l.Index]
+	if old != nil {
+		u.name = old.name
+	}
+	d.mu.Unlock()
 	err = d.inNamespace(func() (err error) {
-		attached, err = d.pins.attach(underlayLink, d.programs.FromUnderlay, l.Index)
+		if u.in, err = d.pins.attach(u.name, d.programs.FromUnderlay, l.Index); err != nil {
+			return err
+		}
+		u.out, err = d.pins.attachAt(stampLinkPrefix+strconv.Itoa(l.Index), d.programs.ToUnderlay, l.Index, ebpf.AttachTCXEgress)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("underlay %s: %w", ifname, err)
+		return errors.Join(fmt.Errorf("underlay %s: %w", ifname, err), u.close())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.underlay != nil {
-		d.underlay.Close()
+	d.underlays[l.Index] = u
+	return old.close()
+}
+
+// DetachUnderlay lets go of an interface, by its index: tunnelled frames that come in by it are not accepted any more.
+func (d *Datapath) DetachUnderlay(ifindex int) error {
+	d.mu.Lock()
+	u := d.underlays[ifindex]
+	delete(d.underlays, ifindex)
+	d.mu.Unlock()
+	if u == nil {
+		return nil
 	}
-	d.underlay = attached
+	if err := errors.Join(d.pins.detach(u.in, u.name), d.pins.detach(u.out, stampLinkPrefix+strconv.Itoa(ifindex))); err != nil {
+		return fmt.Errorf("let go of underlay interface %d: %w", ifindex, err)
+	}
 	return nil
+}
+
+// Underlays lists the indexes of the underlay's interfaces: after Open those that an earlier agent left.
+func (d *Datapath) Underlays() []int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.underlays))
+}
+
+// close lets go of the links; their pins keep the programs in place.
+func (u *underlayLinks) close() error {
+	if u == nil {
+		return nil
+	}
+	var errs []error
+	for _, l := range []link.Link{u.in, u.out} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func checkUnderlayAddress(a netip.Addr) error {
@@ -81,15 +133,15 @@ func (d *Datapath) SetTunnel(p TunnelPath) (Tunnel, error) {
 			return 0, fmt.Errorf("tunnel to %s: %w", p.Remote, err)
 		}
 	}
-	if err := d.maps.Tunnels.Put(index(uint32(t)), tunnelEntry(t, p)); err != nil {
+	if err := d.maps.Tunnels.Put(index(uint32(t)), d.tunnelEntry(t, p)); err != nil {
 		return 0, fmt.Errorf("tunnel to %s: %w", p.Remote, err)
 	}
 	d.tunnels[p.Remote], d.paths[t] = t, p
 	return t, nil
 }
 
-// tunnelEntry writes the outer headers, with 0 where the program fills in: lengths, IP checksum, UDP source, key.
-func tunnelEntry(t Tunnel, p TunnelPath) bpfTunnel {
+// tunnelEntry writes the outer headers, with 0 where the program fills in: lengths, IP checksum, UDP source, key, secret.
+func (d *Datapath) tunnelEntry(t Tunnel, p TunnelPath) bpfTunnel {
 	e := bpfTunnel{Number: uint32(t), Ifindex: uint32(p.Interface), Mtu: uint32(p.MTU - Overhead)}
 	b := e.Outer[:0]
 	b = append(b, p.DstMAC[:]...)
@@ -105,6 +157,9 @@ func tunnelEntry(t Tunnel, p TunnelPath) bpfTunnel {
 	b = binary.BigEndian.AppendUint16(b, TunnelPort)
 	b = append(b, 0, 0, 0, 0) // length; no checksum, as RFC 7348 §5 prefers
 	_ = append(b, 0x08)       // the key is valid (RFC 7348 §5)
+	if peer := d.peers[p.Remote]; peer != nil {
+		e.Secret = peer.Send
+	}
 	return e
 }
 

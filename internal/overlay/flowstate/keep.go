@@ -81,7 +81,7 @@ func (t *Table) Load(now time.Duration) error {
 		c, err := ParseKey(key)
 		switch {
 		case err == nil && t.conns[c] == nil:
-			t.insert(c, imported, now)
+			t.insert(c, imported, "", now)
 		case len(key) == KeySize:
 			bad = append(bad, Change{Key: [KeySize]byte(key), Delete: true})
 		}

@@ -29,7 +29,9 @@ const (
 
 // Options bound a Table.
 type Options struct {
-	Max      int // connections; default 524288, two for each of 262144 flows
+	// Max bounds the connections; default 524288, two for each of 262144 flows. Half of them are this host's for sure, the
+	// other half what others told.
+	Max      int
 	MaxFrags int // first fragments; default 16384
 	// Keeper is told what must survive a restart of the agent; nil: nothing does.
 	Keeper Keeper
@@ -42,6 +44,7 @@ type Stats struct {
 	Added, Told, Received        uint64
 	Expired                      uint64
 	Evicted, EvictedFrags        uint64 // oldest idle, thrown out because the table was full
+	EvictedImported              uint64 // of Evicted, what others told
 }
 
 // Table is the connections and first fragments that a host knows. Its methods may be called from any goroutine.
@@ -50,8 +53,8 @@ type Table struct {
 
 	mu    sync.Mutex
 	conns map[flow.ConnKey]*conn
-	own   list // what this host decided, last used first
-	told  list // what others told, last used first
+	own   list             // what this host decided, last used first
+	told  map[string]*list // host → what it told, last used first
 	frags fragments
 	due   map[string][]flow.ConnKey // host → keys to tell it again
 	gone  []flow.ConnKey            // expired or evicted since TakeGone
@@ -67,6 +70,7 @@ type conn struct {
 	toldAt     time.Duration
 	hosts      []string // that are told
 	imported   bool
+	from       string // imported: the host that told; "" if an earlier agent knew
 	prev, next *conn
 }
 
@@ -85,7 +89,7 @@ func New(o Options) *Table {
 	if o.MaxFrags == 0 {
 		o.MaxFrags = 16384
 	}
-	return &Table{opts: o, conns: map[flow.ConnKey]*conn{}, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
+	return &Table{opts: o, conns: map[flow.ConnKey]*conn{}, told: map[string]*list{}, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
 }
 
 // Has says whether key is remembered at time now. It is no use of the key; see Touch.
@@ -106,13 +110,12 @@ func (t *Table) Add(keys []flow.ConnKey, hosts []string, now time.Duration) (fre
 		c := t.live(key, now)
 		switch {
 		case c == nil:
-			c = t.insert(key, false, now)
+			c = t.insert(key, false, "", now)
 			t.stats.Added++
 			fresh = append(fresh, key)
 		case c.imported:
-			t.told.remove(c)
-			t.stats.Imported--
-			c.imported = false
+			t.unlist(c)
+			c.imported, c.from = false, ""
 			t.own.push(c)
 			t.keepSet(c)
 		default:
@@ -127,8 +130,10 @@ func (t *Table) Add(keys []flow.ConnKey, hosts []string, now time.Duration) (fre
 	return fresh
 }
 
-// Import remembers keys that another host told, and returns those that were unknown, as Add does.
-func (t *Table) Import(keys []flow.ConnKey, now time.Duration) (fresh []flow.ConnKey) {
+// Import remembers keys that another host told, and returns those that were unknown, as Add does. In a full table a host
+// that has told more than its share takes the place of what it told itself: it cannot push out what others told, nor what
+// this host decided.
+func (t *Table) Import(keys []flow.ConnKey, from string, now time.Duration) (fresh []flow.ConnKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stats.Received += uint64(len(keys))
@@ -138,7 +143,7 @@ func (t *Table) Import(keys []flow.ConnKey, now time.Duration) (fresh []flow.Con
 			t.listOf(c).toFront(c)
 			continue
 		}
-		t.insert(key, true, now)
+		t.insert(key, true, from, now)
 		fresh = append(fresh, key)
 	}
 	return fresh
@@ -192,13 +197,18 @@ func (t *Table) TakeDue() map[string][]flow.ConnKey {
 func (t *Table) Expire(now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range []*list{&t.own, &t.told} {
-		for c := l.last; c != nil && now >= c.expires(); c = l.last {
-			t.drop(c)
-			t.stats.Expired++
-		}
+	t.expireList(&t.own, now)
+	for _, l := range t.told {
+		t.expireList(l, now)
 	}
 	t.frags.expire(now)
+}
+
+func (t *Table) expireList(l *list, now time.Duration) {
+	for c := l.last; c != nil && now >= c.expires(); c = l.last {
+		t.drop(c)
+		t.stats.Expired++
+	}
 }
 
 // TakeGone returns the keys forgotten since it was last called: flows that rest on them are to be taken away.
@@ -222,45 +232,89 @@ func (t *Table) Stats() Stats {
 
 func (t *Table) listOf(c *conn) *list {
 	if c.imported {
-		return &t.told
+		return t.told[c.from]
 	}
 	return &t.own
 }
 
-// insert makes room first: the longest unused of all goes.
-func (t *Table) insert(key flow.ConnKey, imported bool, now time.Duration) *conn {
+// insert makes room first.
+func (t *Table) insert(key flow.ConnKey, imported bool, from string, now time.Duration) *conn {
 	if len(t.conns) >= t.opts.Max {
-		oldest := t.own.last
-		if o := t.told.last; oldest == nil || o != nil && o.last < oldest.last {
-			oldest = o
+		victim := t.victim(imported, from)
+		if victim.imported {
+			t.stats.EvictedImported++
 		}
-		t.drop(oldest)
+		t.drop(victim)
 		t.stats.Evicted++
 	}
-	c := &conn{key: key, last: now, imported: imported}
+	c := &conn{key: key, last: now, imported: imported, from: from}
 	t.conns[key] = c
-	t.listOf(c).push(c)
 	if imported {
+		if t.told[from] == nil {
+			t.told[from] = &list{}
+		}
 		t.stats.Imported++
 	}
+	t.listOf(c).push(c)
 	t.keepSet(c)
 	return c
 }
 
-func (t *Table) drop(c *conn) {
-	t.listOf(c).remove(c)
-	delete(t.conns, c.key)
-	if c.imported {
-		t.stats.Imported--
+// victim is what goes from a full table for a new connection: the longest unused of this host while it has more than its
+// half, else the longest unused of a host that has told most. A host that has told its share or more gives its own.
+func (t *Table) victim(imported bool, from string) *conn {
+	own := len(t.conns) - t.stats.Imported
+	if t.stats.Imported == 0 || own > 0 && own > t.opts.Max-t.opts.Max/2 && !(imported && t.overShare(from)) {
+		return t.own.last
 	}
+	if imported && t.overShare(from) {
+		return t.told[from].last
+	}
+	var most *list
+	for _, l := range t.told {
+		if most == nil || l.n > most.n || l.n == most.n && l.last.last < most.last.last {
+			most = l
+		}
+	}
+	return most.last
+}
+
+// overShare reports whether a host has told so much that another one would have to give way to it: its share of the half
+// of the table that is for what others tell.
+func (t *Table) overShare(host string) bool {
+	l := t.told[host]
+	return l != nil && l.n >= max(1, t.opts.Max/2/len(t.told))
+}
+
+// unlist takes an imported connection out of the list of its host.
+func (t *Table) unlist(c *conn) {
+	l := t.told[c.from]
+	l.remove(c)
+	if l.n == 0 {
+		delete(t.told, c.from)
+	}
+	t.stats.Imported--
+}
+
+func (t *Table) drop(c *conn) {
+	if c.imported {
+		t.unlist(c)
+	} else {
+		t.own.remove(c)
+	}
+	delete(t.conns, c.key)
 	t.gone = append(t.gone, c.key)
 	t.keepDelete(c.key)
 }
 
 // list is a doubly linked list through the connections themselves.
-type list struct{ first, last *conn }
+type list struct {
+	first, last *conn
+	n           int
+}
 
 func (l *list) push(c *conn) {
+	l.n++
 	c.prev, c.next = nil, l.first
 	if l.first != nil {
 		l.first.prev = c
@@ -271,6 +325,7 @@ func (l *list) push(c *conn) {
 }
 
 func (l *list) remove(c *conn) {
+	l.n--
 	if c.prev != nil {
 		c.prev.next = c.next
 	} else {

@@ -17,7 +17,7 @@ func TestUseKeepsAConnection(t *testing.T) {
 	tab := New(Options{})
 	own, told := key4(1), key4(2)
 	tab.Add([]flow.ConnKey{own}, nil, 0)
-	tab.Import([]flow.ConnKey{told}, 0)
+	tab.Import([]flow.ConnKey{told}, hostA, 0)
 	check := func(now time.Duration, wantOwn, wantTold bool) {
 		t.Helper()
 		tab.Expire(now)
@@ -45,19 +45,19 @@ func TestUseKeepsAConnection(t *testing.T) {
 func TestFreshKeysAreReportedOnce(t *testing.T) {
 	tab := New(Options{})
 	a, b := key4(1), key4(2)
-	if got := tab.Import([]flow.ConnKey{a, b}, 0); len(got) != 2 {
+	if got := tab.Import([]flow.ConnKey{a, b}, hostA, 0); len(got) != 2 {
 		t.Errorf("fresh %v", got)
 	}
 	if got := tab.Add([]flow.ConnKey{a}, nil, second); got != nil {
 		t.Errorf("fresh %v, was told before", got)
 	}
-	if got := tab.Import([]flow.ConnKey{a, b}, 2*second); got != nil {
+	if got := tab.Import([]flow.ConnKey{a, b}, hostA, 2*second); got != nil {
 		t.Errorf("fresh %v, is known", got)
 	}
 	if s := tab.Stats(); s.Imported != 1 || s.Connections != 2 {
 		t.Errorf("stats %+v", s)
 	}
-	if got := tab.Import([]flow.ConnKey{b}, 200*second); len(got) != 1 {
+	if got := tab.Import([]flow.ConnKey{b}, hostA, 200*second); len(got) != 1 {
 		t.Errorf("fresh %v after its time was over", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestFullTableEvictsTheLongestUnused(t *testing.T) {
 		tab.Add([]flow.ConnKey{key4(n)}, nil, time.Duration(n)*second)
 	}
 	tab.Touch(key4(0), 5*second)
-	tab.Import([]flow.ConnKey{key4(9)}, 6*second)
+	tab.Import([]flow.ConnKey{key4(9)}, hostA, 6*second)
 	for n, want := range map[byte]bool{0: true, 1: false, 2: true, 9: true} {
 		if tab.Has(key4(n), 6*second) != want {
 			t.Errorf("connection %d there: %v", n, !want)
@@ -154,7 +154,7 @@ func TestConnectionsSurviveARestart(t *testing.T) {
 	kept := box{}
 	tab := New(Options{Keeper: kept})
 	tab.Add([]flow.ConnKey{key4(1), key4(2)}, []string{"h2"}, 0)
-	tab.Import([]flow.ConnKey{key4(3)}, 0)
+	tab.Import([]flow.ConnKey{key4(3)}, hostA, 0)
 	tab.Add([]flow.ConnKey{{Src: key4(1).Src, Dst: key4(1).Dst, Device: "no uuid"}}, nil, 0)
 	if err := tab.Flush(); err != nil || len(kept) != 3 {
 		t.Fatalf("kept %d, %v", len(kept), err)
@@ -224,7 +224,7 @@ func TestTableAgainstModel(t *testing.T) {
 			},
 			"import": func(t *rapid.T) {
 				k := key.Draw(t, "key")
-				fresh := len(tab.Import([]flow.ConnKey{k}, now)) == 1
+				fresh := len(tab.Import([]flow.ConnKey{k}, hostA, now)) == 1
 				if fresh == alive(k) {
 					t.Fatalf("fresh %v, was alive %v", fresh, alive(k))
 				}

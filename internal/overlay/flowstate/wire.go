@@ -2,8 +2,10 @@ package flowstate
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -11,7 +13,16 @@ import (
 )
 
 // A message tells connections to the agent of another host. It is the payload of a frame with the tunnel key of state
-// messages. All numbers are big endian.
+// messages. All numbers are big endian. It is sealed (AES-256-GCM, package hostkey):
+//
+//	 0  version, 2
+//	 1  0
+//	 2  key of the sender, key of the receiver: the first 4 bytes each of the SHA-256 of the public key
+//	10  session of the sender: rises with each start of its agent
+//	18  counter: rises with each message in the session
+//	26  sealed: number of connections, 1 to MaxKeys; connections, KeySize bytes each
+//
+// Hosts whose agent knows no keys, as those of earlier versions, send and are sent this one:
 //
 //	 0  version, 1
 //	 1  number of connections, 1 to MaxKeys
@@ -26,8 +37,11 @@ import (
 //	 6  source, destination: 16 bytes each; IPv4 as its first 4, the rest 0
 //	38  id of the device, 16 bytes
 const (
-	wireVersion = 1
-	headerSize  = 18
+	wireVersion   = 1
+	sealedVersion = 2
+	headerSize    = 18
+	// EnvelopeSize is what stands in front of the sealed part of a message, bytes.
+	EnvelopeSize = 26
 	// KeySize is the size of one encoded connection, bytes.
 	KeySize = 54
 	// MaxKeys is how many connections one message holds; it then fits a tunnel over an underlay of 1280 bytes.
@@ -54,10 +68,8 @@ func AppendMessages(messages [][]byte, sender string, keys []flow.ConnKey) ([][]
 		b := make([]byte, 0, headerSize+n*KeySize)
 		b = append(b, wireVersion, byte(n))
 		b = append(b, id[:]...)
-		for _, k := range keys[:n] {
-			if b, err = AppendKey(b, k); err != nil {
-				return messages, err
-			}
+		if b, err = appendKeys(b, keys[:n]); err != nil {
+			return messages, err
 		}
 		messages = append(messages, b)
 		keys = keys[n:]
@@ -73,22 +85,87 @@ func ParseMessage(b []byte) (Message, error) {
 	if b[0] != wireVersion {
 		return Message{}, fmt.Errorf("state message of version %d: this agent knows version %d; upgrade it", b[0], wireVersion)
 	}
-	n := int(b[1])
-	if n == 0 || n > MaxKeys || len(b) != headerSize+n*KeySize {
-		return Message{}, fmt.Errorf("state message of %d bytes says it holds %d connections of %d bytes", len(b), n, KeySize)
+	keys, err := parseKeys(int(b[1]), b[headerSize:])
+	if err != nil {
+		return Message{}, err
 	}
-	m := Message{Sender: uuid.UUID(b[2:headerSize]).String(), Keys: make([]flow.ConnKey, 0, n)}
-	for b = b[headerSize:]; len(b) > 0; b = b[KeySize:] {
+	return Message{Sender: uuid.UUID(b[2:headerSize]).String(), Keys: keys}, nil
+}
+
+// Envelope is what stands in front of the sealed part of a message.
+type Envelope struct {
+	SenderKey, ReceiverKey uint32
+	Session, Counter       uint64
+}
+
+// Append appends the EnvelopeSize bytes of e to b.
+func (e Envelope) Append(b []byte) []byte {
+	b = append(b, sealedVersion, 0)
+	b = binary.BigEndian.AppendUint32(b, e.SenderKey)
+	b = binary.BigEndian.AppendUint32(b, e.ReceiverKey)
+	b = binary.BigEndian.AppendUint64(b, e.Session)
+	return binary.BigEndian.AppendUint64(b, e.Counter)
+}
+
+// IsPlain reports whether a message is of the version that is not sealed.
+func IsPlain(b []byte) bool { return len(b) > 0 && b[0] == wireVersion }
+
+// ParseEnvelope splits a sealed message into its envelope, also as it is written, and its sealed part. Both lie in b.
+func ParseEnvelope(b []byte) (e Envelope, written, sealed []byte, err error) {
+	if len(b) < EnvelopeSize {
+		return e, nil, nil, fmt.Errorf("state message of %d bytes: want at least %d", len(b), EnvelopeSize)
+	}
+	if b[0] != sealedVersion || b[1] != 0 {
+		return e, nil, nil, fmt.Errorf("state message of version %d.%d: this agent knows version %d.0; upgrade it", b[0], b[1], sealedVersion)
+	}
+	e = Envelope{SenderKey: binary.BigEndian.Uint32(b[2:]), ReceiverKey: binary.BigEndian.Uint32(b[6:]),
+		Session: binary.BigEndian.Uint64(b[10:]), Counter: binary.BigEndian.Uint64(b[18:])}
+	return e, b[:EnvelopeSize], b[EnvelopeSize:], nil
+}
+
+// AppendBody appends what is sealed: 1 to MaxKeys connections.
+func AppendBody(b []byte, keys []flow.ConnKey) ([]byte, error) {
+	if len(keys) == 0 || len(keys) > MaxKeys {
+		return b, fmt.Errorf("state message of %d connections: want 1 to %d", len(keys), MaxKeys)
+	}
+	b = append(slices.Grow(b, 1+len(keys)*KeySize), byte(len(keys)))
+	return appendKeys(b, keys)
+}
+
+// ParseBody reads what AppendBody wrote. It takes nothing from b.
+func ParseBody(b []byte) ([]flow.ConnKey, error) {
+	if len(b) == 0 {
+		return nil, errors.New("state message without connections")
+	}
+	return parseKeys(int(b[0]), b[1:])
+}
+
+func appendKeys(b []byte, keys []flow.ConnKey) (_ []byte, err error) {
+	for _, k := range keys {
+		if b, err = AppendKey(b, k); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// parseKeys reads n connections, which are all of b.
+func parseKeys(n int, b []byte) ([]flow.ConnKey, error) {
+	if n == 0 || n > MaxKeys || len(b) != n*KeySize {
+		return nil, fmt.Errorf("state message with %d bytes of connections says it holds %d of %d bytes", len(b), n, KeySize)
+	}
+	keys := make([]flow.ConnKey, 0, n)
+	for ; len(b) > 0; b = b[KeySize:] {
 		k, err := ParseKey(b[:KeySize])
 		if err != nil {
-			return Message{}, err
+			return nil, err
 		}
-		if len(m.Keys) > 0 && m.Keys[len(m.Keys)-1].Device == k.Device {
-			k.Device = m.Keys[len(m.Keys)-1].Device // one string for the keys of one packet
+		if len(keys) > 0 && keys[len(keys)-1].Device == k.Device {
+			k.Device = keys[len(keys)-1].Device // one string for the keys of one packet
 		}
-		m.Keys = append(m.Keys, k)
+		keys = append(keys, k)
 	}
-	return m, nil
+	return keys, nil
 }
 
 // AppendKey appends the KeySize bytes of a key.

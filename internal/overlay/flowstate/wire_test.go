@@ -139,3 +139,70 @@ func FuzzParseMessage(f *testing.F) {
 		}
 	})
 }
+
+func TestSealedBytes(t *testing.T) {
+	e := Envelope{SenderKey: 0x01020304, ReceiverKey: 0x05060708, Session: 0x1112131415161718, Counter: 0x2122232425262728}
+	b := append(e.Append(nil), "sealed"...)
+	want := slices.Concat(
+		[]byte{2, 0},                   // version
+		[]byte{1, 2, 3, 4, 5, 6, 7, 8}, // keys
+		[]byte{0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18}, // session
+		[]byte{0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28}, // counter
+		[]byte("sealed"),
+	)
+	if !bytes.Equal(b, want) {
+		t.Fatalf("got % x, want % x", b, want)
+	}
+	back, written, sealed, err := ParseEnvelope(b)
+	if err != nil || back != e || !bytes.Equal(written, b[:EnvelopeSize]) || string(sealed) != "sealed" {
+		t.Errorf("read back %+v, % x, %q, %v", back, written, sealed, err)
+	}
+	for name, bad := range map[string][]byte{"empty": nil, "cut": b[:EnvelopeSize-1], "version 1": append([]byte{1}, b[1:]...), "version 3": append([]byte{3}, b[1:]...), "version 2.1": append([]byte{2, 1}, b[2:]...)} {
+		if _, _, _, err := ParseEnvelope(bad); err == nil {
+			t.Errorf("%s was read", name)
+		}
+	}
+	body, err := AppendBody(nil, []flow.ConnKey{key4(1), key4(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := ParseBody(body); err != nil || !slices.Equal(keys, []flow.ConnKey{key4(1), key4(2)}) {
+		t.Errorf("read back %v, %v", keys, err)
+	}
+	for name, bad := range map[string][]byte{"empty": nil, "none": {0}, "cut": body[:len(body)-1], "more": append(bytes.Clone(body), 0), "count": append([]byte{3}, body[1:]...)} {
+		if _, err := ParseBody(bad); err == nil {
+			t.Errorf("%s was read", name)
+		}
+	}
+	for name, keys := range map[string][]flow.ConnKey{"none": nil, "too many": make([]flow.ConnKey, MaxKeys+1), "bad": {{}}} {
+		if _, err := AppendBody(nil, keys); err == nil {
+			t.Errorf("%s were written", name)
+		}
+	}
+}
+
+// FuzzParseSealed: no bytes crash the parsers, and what they accept they would have written the same.
+func FuzzParseSealed(f *testing.F) {
+	body, err := AppendBody(nil, []flow.ConnKey{key4(1), key4(2)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append(Envelope{1, 2, 3, 4}.Append(nil), body...))
+	f.Add(body)
+	f.Add([]byte{2, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, written, sealed, err := ParseEnvelope(b)
+		if err != nil {
+			sealed = b
+		} else if !bytes.Equal(e.Append(nil), written) || len(written)+len(sealed) != len(b) {
+			t.Errorf("% x is read as %+v, % x and % x", b, e, written, sealed)
+		}
+		keys, err := ParseBody(sealed)
+		if err != nil {
+			return
+		}
+		if again, err := AppendBody(nil, keys); err != nil || !bytes.Equal(again, sealed) {
+			t.Errorf("accepted % x, writes % x (%v)", sealed, again, err)
+		}
+	})
+}

@@ -34,12 +34,38 @@ func addressesOf(lists ...[]netip.Addr) []address {
 	var all []address
 	for _, l := range lists {
 		for _, ip := range l {
-			if a := address(ip.As16()); !slices.Contains(all, a) {
-				all = append(all, a)
-			}
+			all = append(all, address(ip.As16()))
 		}
 	}
-	return all
+	return distinct(all)
+}
+
+// few is up to how many entries are compared with each other; an object may have many thousands.
+const few = 16
+
+// distinct returns a list without repetitions, in order. It may be the list itself.
+func distinct[T comparable](list []T) []T {
+	if len(list) <= few {
+		for i, v := range list {
+			if slices.Contains(list[:i], v) {
+				return distinctOf(list)
+			}
+		}
+		return list
+	}
+	return distinctOf(list)
+}
+
+func distinctOf[T comparable](list []T) []T {
+	seen := make(map[T]bool, len(list))
+	kept := make([]T, 0, len(list))
+	for _, v := range list {
+		if !seen[v] {
+			seen[v] = true
+			kept = append(kept, v)
+		}
+	}
+	return kept
 }
 
 // holders says which endpoints hold an address.

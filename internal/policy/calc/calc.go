@@ -3,7 +3,6 @@ package calc
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"heddle/calico"
 )
@@ -249,10 +248,8 @@ func (c *Calc) classOf(labels map[string]string, profileIDs []string) *class {
 		own = append(own, c.index.pair(name, value))
 	}
 	profiles := make([]*profile, 0, len(profileIDs))
-	for _, id := range profileIDs {
-		if p := c.profile(id); !slices.Contains(profiles, p) {
-			profiles = append(profiles, p)
-		}
+	for _, id := range distinct(profileIDs) {
+		profiles = append(profiles, c.profile(id))
 	}
 	return c.class(own, profiles)
 }

@@ -19,6 +19,13 @@ type class struct {
 	next     *class      // with the same hash
 }
 
+// member is a class in the list of a label's pair or of a profile, with the index of that in the class's own list. Both
+// ends know each other's place, so that a class with very many labels leaves each list in one step.
+type member struct {
+	class *class
+	at    int // in class.carries or class.inherits
+}
+
 // inherited is a profile with the class's position in its list.
 type inherited struct {
 	profile *profile
@@ -59,7 +66,7 @@ func (c *Calc) class(own []*pair, profiles []*profile) *class {
 	}
 	for i, p := range profiles {
 		k.inherits[i] = inherited{p, len(p.classes)}
-		p.classes = append(p.classes, k)
+		p.classes = append(p.classes, member{k, i})
 	}
 	c.relabel(k)
 	return k
@@ -74,6 +81,7 @@ func mix(hash, id uint64) uint64 {
 // dropClass forgets a class without members.
 func (c *Calc) dropClass(k *class) {
 	x := &c.index
+	x.hide()
 	for _, carried := range k.carries {
 		x.uncarry(k, carried)
 	}
@@ -145,11 +153,13 @@ func (c *Calc) effective(k *class) []*pair {
 
 // carry makes a class carry the pairs that the last walk has marked, and says whether that is a change.
 func (x *index) carry(k *class, pairs []*pair) (changed bool) {
+	x.hide()
 	kept := k.carries[:0]
 	for i := range k.carries {
 		old := k.carries[i]
 		if old.pair.mark == x.walk {
 			old.pair.mark = 0 // carried already
+			old.pair.classes[old.pos].at = len(kept)
 			kept = append(kept, old)
 			continue
 		}
@@ -166,7 +176,7 @@ func (x *index) carry(k *class, pairs []*pair) (changed bool) {
 		p.refs++
 		p.label.classes++
 		k.carries = append(k.carries, carried{p, len(p.classes)})
-		p.classes = append(p.classes, k)
+		p.classes = append(p.classes, member{k, len(k.carries) - 1})
 	}
 	return changed
 }
@@ -175,16 +185,11 @@ func (x *index) carry(k *class, pairs []*pair) (changed bool) {
 func (x *index) uncarry(k *class, old carried) {
 	p := old.pair
 	last := len(p.classes) - 1
-	if moved := p.classes[last]; moved != k {
+	if moved := p.classes[last]; moved.class != k {
 		p.classes[old.pos] = moved
-		for i := range moved.carries {
-			if moved.carries[i].pair == p {
-				moved.carries[i].pos = old.pos
-				break
-			}
-		}
+		moved.class.carries[moved.at].pos = old.pos
 	}
-	p.classes[last] = nil
+	p.classes[last] = member{}
 	p.classes = p.classes[:last]
 	p.label.classes--
 	x.release(p)

@@ -1,10 +1,6 @@
 package calc
 
-import (
-	"slices"
-
-	"heddle/calico/selector"
-)
+import "heddle/calico/selector"
 
 // index finds the queries that a class fulfils and the classes that fulfil a query, at a cost that follows how many
 // there are. Each query is filed under one condition that any match must meet (selector.Bounds), and each class under
@@ -17,6 +13,7 @@ type index struct {
 	byOwn   map[uint64]*class
 	walk    uint64 // number of the last walk that marks labels and pairs
 	at      view
+	shown   *class // whose values label.shown has; nil: none
 }
 
 // kind tells the queries of sets from those of policies, which only local endpoints matter to.
@@ -36,13 +33,41 @@ type query struct {
 	tag      string
 	set      *set    // whose it is
 	policy   *policy // whose it is
-	filed    []*bucket
+	filed    []filed
 	pairs    []*pair // held for filed
 	label    *label  // held for filed
 }
 
 // bucket holds queries filed under one condition.
-type bucket struct{ queries []*query }
+type bucket struct{ queries []filing }
+
+// filing is a query in a bucket.
+type filing struct {
+	query *query
+	of    int // index in query.filed
+}
+
+// filed is a bucket that holds a query, and where.
+type filed struct {
+	bucket *bucket
+	pos    int // in bucket.queries
+}
+
+// file puts a query into a bucket.
+func (b *bucket) file(q *query) {
+	q.filed = append(q.filed, filed{b, len(b.queries)})
+	b.queries = append(b.queries, filing{q, len(q.filed) - 1})
+}
+
+// unfile takes the query at a position out of a bucket.
+func (b *bucket) unfile(pos int) {
+	last := len(b.queries) - 1
+	moved := b.queries[last]
+	b.queries[pos] = moved
+	moved.query.filed[moved.of].pos = pos
+	b.queries[last] = filing{}
+	b.queries = b.queries[:last]
+}
 
 func newIndex() index {
 	return index{labels: map[string]*label{}, byOwn: map[uint64]*class{}}
@@ -60,6 +85,12 @@ func (v *view) Get(name string) (string, bool) {
 	if l == nil {
 		return "", false
 	}
+	if len(v.class.carries) > fewLabels {
+		if l.shown == nil {
+			return "", false
+		}
+		return l.shown.value, true
+	}
 	for _, c := range v.class.carries {
 		if c.pair.label == l {
 			return c.pair.value, true
@@ -68,8 +99,36 @@ func (v *view) Get(name string) (string, bool) {
 	return "", false
 }
 
+// fewLabels is up to how many labels of a class are searched one by one. Those of others are noted at the labels, or a
+// selector of many terms would search many labels for each.
+const fewLabels = 8
+
+// show notes the values of a class with many labels at its labels.
+func (x *index) show(c *class) {
+	if x.shown == c || len(c.carries) <= fewLabels {
+		return
+	}
+	x.hide()
+	x.shown = c
+	for _, carried := range c.carries {
+		carried.pair.label.shown = carried.pair
+	}
+}
+
+// hide undoes show. It goes before any change of what a class carries.
+func (x *index) hide() {
+	if x.shown == nil {
+		return
+	}
+	for _, carried := range x.shown.carries {
+		carried.pair.label.shown = nil
+	}
+	x.shown = nil
+}
+
 // matches evaluates a query on a class.
 func (x *index) matches(q *query, c *class) bool {
+	x.show(c)
 	x.at = view{x.labels, c}
 	if q.selector == nil {
 		_, has := x.at.Get(q.tag)
@@ -98,19 +157,16 @@ func (x *index) file(q *query) {
 	best := x.emptiest(q.kind, bounds)
 	switch {
 	case best == nil:
-		q.filed = []*bucket{&x.rest[q.kind]}
+		x.rest[q.kind].file(q)
 	case best.Values == nil:
 		q.label = x.label(best.Label)
-		q.filed = []*bucket{&q.label.wanted[q.kind]}
+		q.label.wanted[q.kind].file(q)
 	default:
 		for _, v := range best.Values {
 			p := x.pair(best.Label, v)
 			q.pairs = append(q.pairs, p)
-			q.filed = append(q.filed, &p.wanted[q.kind])
+			p.wanted[q.kind].file(q)
 		}
-	}
-	for _, b := range q.filed {
-		b.queries = append(b.queries, q)
 	}
 }
 
@@ -151,12 +207,8 @@ func (x *index) filedUnder(k kind, b *selector.Bound) int {
 
 // unfile undoes file.
 func (x *index) unfile(q *query) {
-	for _, b := range q.filed {
-		i := slices.Index(b.queries, q)
-		last := len(b.queries) - 1
-		b.queries[i] = b.queries[last]
-		b.queries[last] = nil
-		b.queries = b.queries[:last]
+	for _, f := range q.filed {
+		f.bucket.unfile(f.pos)
 	}
 	for _, p := range q.pairs {
 		x.release(p)
@@ -177,9 +229,9 @@ func (x *index) queriesOf(k kind, c *class, found []*query) []*query {
 }
 
 func (x *index) filter(b *bucket, c *class, found []*query) []*query {
-	for _, q := range b.queries {
-		if x.matches(q, c) {
-			found = append(found, q)
+	for _, f := range b.queries {
+		if x.matches(f.query, c) {
+			found = append(found, f.query)
 		}
 	}
 	return found
@@ -199,16 +251,20 @@ func (x *index) classesOf(q *query, found []*class) []*class {
 			best, least = &bounds[i], n
 		}
 	}
-	look := func(classes []*class) {
-		for _, c := range classes {
+	if best == nil {
+		for _, c := range x.classes {
 			if x.matches(q, c) {
 				found = append(found, c)
 			}
 		}
-	}
-	if best == nil {
-		look(x.classes)
 		return found
+	}
+	look := func(members []member) {
+		for _, m := range members {
+			if x.matches(q, m.class) {
+				found = append(found, m.class)
+			}
+		}
 	}
 	l := x.labels[best.Label]
 	switch {

@@ -8,6 +8,7 @@ type label struct {
 	classes int              // that carry it
 	wanted  [kinds]bucket    // queries filed by its presence
 	mark    uint64           // of the index's last walk that met it
+	shown   *pair            // its pair in index.shown; nil: that class does not carry it
 }
 
 // pair is a label with a value. Each exists once, so that label sets are lists of pointers.
@@ -17,7 +18,7 @@ type pair struct {
 	id      uint64
 	pos     int           // in label.list
 	refs    int           // whoever holds it: classes, profiles, buckets
-	classes []*class      // that carry it
+	classes []member      // that carry it
 	wanted  [kinds]bucket // queries filed by it
 	mark    uint64        // of the index's last walk that met it
 }

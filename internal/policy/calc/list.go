@@ -91,19 +91,33 @@ func (c *Calc) refresh(l *list) {
 		now = c.read(l)
 	}
 	l.stale = false
-	for _, s := range now.sets {
-		if !slices.Contains(l.sets, s) {
-			s.users = append(s.users, l)
-			c.queueSet(s)
-		}
+	for _, s := range lacking(now.sets, l.sets) {
+		s.users = append(s.users, l)
+		c.queueSet(s)
 	}
-	for _, s := range l.sets {
-		if !slices.Contains(now.sets, s) {
-			s.users = slices.DeleteFunc(s.users, func(user *list) bool { return user == l })
-			c.queueSet(s)
-		}
+	for _, s := range lacking(l.sets, now.sets) {
+		s.users = slices.DeleteFunc(s.users, func(user *list) bool { return user == l })
+		c.queueSet(s)
 	}
 	l.rules, l.sets = now.rules, now.sets
+}
+
+// lacking returns the sets of a that b does not have.
+func lacking(a, b []*set) []*set {
+	if len(b) == 0 {
+		return a
+	}
+	has := make(map[*set]bool, len(b))
+	for _, s := range b {
+		has[s] = true
+	}
+	var only []*set
+	for _, s := range a {
+		if !has[s] {
+			only = append(only, s)
+		}
+	}
+	return only
 }
 
 // read resolves a list's source.

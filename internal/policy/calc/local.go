@@ -185,10 +185,11 @@ func (c *Calc) findProblems() {
 func (c *Calc) findProblemsOf(lc *localClass, of endpointKind) {
 	var now []string
 	if s := lc.picked[of]; s != nil && c.failing > 0 {
-		now = slices.Clone(s.problems)
+		lists := make([]*list, 0, 2*len(lc.class.inherits))
 		for _, in := range lc.class.inherits {
-			now = problemsOf([]*list{in.profile.list(Inbound), in.profile.list(Outbound)}, now)
+			lists = append(lists, in.profile.list(Inbound), in.profile.list(Outbound))
 		}
+		now = problemsOf(lists, slices.Clone(s.problems))
 	}
 	if slices.Equal(now, lc.problems[of]) {
 		return

@@ -153,9 +153,13 @@ func (c *Calc) queuePolicy(p *policy) {
 	}
 }
 
-// parse reads a selector of a policy. Whoever decoded it has decided about extensions.
+// MaxSelector is the length in bytes up to which the selector of a refused policy is evaluated, to close traffic of the
+// endpoints that it selects and of no others. It is more than a valid selector may have.
+const MaxSelector = 16 * selector.MaxLength
+
+// parse reads a selector. Whoever decoded it has decided about extensions and its length.
 func (c *Calc) parse(text string) (*selector.Selector, error) {
-	return selector.Parse(text, selector.Extensions())
+	return selector.Parse(text, selector.Extensions(), selector.Length(MaxSelector))
 }
 
 // setTier takes a tier's metadata.

@@ -16,7 +16,7 @@ type profile struct {
 	rules   *calico.ProfileRules // nil: missing
 	invalid string               // why the stored rules are refused
 	lists   *lists               // nil: not yet needed
-	classes []*class             // that inherit from it
+	classes []member             // that inherit from it
 }
 
 // profile returns the profile by a name.
@@ -50,14 +50,9 @@ func (p *profile) dropClass(pos int) {
 	last := len(p.classes) - 1
 	if moved := p.classes[last]; pos != last {
 		p.classes[pos] = moved
-		for i := range moved.inherits {
-			if moved.inherits[i].profile == p {
-				moved.inherits[i].pos = pos
-				break
-			}
-		}
+		moved.class.inherits[moved.at].pos = pos
 	}
-	p.classes[last] = nil
+	p.classes[last] = member{}
 	p.classes = p.classes[:last]
 }
 
@@ -94,8 +89,8 @@ func (c *Calc) replacePairs(p *profile, place *[]*pair, pairs []*pair) {
 	old := *place
 	*place = pairs
 	if !slices.Equal(old, pairs) {
-		for _, k := range p.classes {
-			c.relabel(k)
+		for _, m := range p.classes {
+			c.relabel(m.class)
 		}
 	}
 	for _, pair := range old {

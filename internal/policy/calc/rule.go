@@ -33,6 +33,7 @@ func (c *Calc) resolve(stored []calico.Rule, profile bool) (resolved, error) {
 			out.rules = append(out.rules, r)
 		}
 	}
+	out.sets = distinct(out.sets)
 	if len(out.rules) == 0 {
 		out.rules = nil // an empty list is always the same
 	}
@@ -75,11 +76,6 @@ func (c *Calc) resolveRule(s *calico.Rule, out *resolved) (Rule, error) {
 // name notes that a criterion of a rule names a set.
 func (out *resolved) name(ids *[]SetID, s *set) {
 	*ids = append(*ids, s.id)
-	for _, known := range out.sets {
-		if known == s {
-			return
-		}
-	}
 	out.sets = append(out.sets, s)
 }
 

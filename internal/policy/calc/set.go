@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"heddle/calico/selector"
 )
 
 // set is an address set that rules of this host name. Its members are not listed anywhere: they are the addresses of its
@@ -32,7 +30,7 @@ func (c *Calc) setOfSelector(text string) (*set, error) {
 	if id, known := c.setIDs[text]; known {
 		return c.sets[id], nil
 	}
-	sel, err := selector.Parse(text, selector.Extensions())
+	sel, err := c.parse(text)
 	if err != nil {
 		return nil, err
 	}

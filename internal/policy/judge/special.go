@@ -1,12 +1,16 @@
 package judge
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"heddle/calico"
 	"heddle/internal/policy/calc"
 )
+
+// overlayPort is the UDP port of the overlay's tunnels, to which no workload may send.
+const overlayPort = 6677
 
 func active(s side) bool {
 	return s.workload.Endpoint != nil && s.workload.Endpoint.State == calico.Active
@@ -24,6 +28,14 @@ func (j *judgement) notActive(s side) string {
 
 // source refuses what a workload sends under a name that is not its own (spec §7.5), and all of one that is not active.
 func (j *judgement) source(s side) decision {
+	if j.p.Protocol == calico.ProtocolUDP && j.p.DstPort == overlayPort {
+		j.note(workloadName(s), "udp port %d is for hosts among themselves: deny", overlayPort)
+		return deny(fmt.Sprintf("udp port %d is for hosts among themselves", overlayPort))
+	}
+	if j.config.IPIP && j.p.Src.Is4() && j.p.Protocol == ipInIP {
+		j.note(workloadName(s), "IPIP is for hosts among themselves: deny")
+		return deny("IPIP is for hosts among themselves")
+	}
 	if j.p.Dst.Is4() && j.p.Dst.IsLoopback() {
 		j.note(workloadName(s), "the destination is the host's loopback: deny")
 		return deny("destination is the host's loopback")

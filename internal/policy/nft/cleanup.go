@@ -1,6 +1,9 @@
 package nft
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Cleanup removes all that is ours from nftables, and nothing else, in one batch. Nothing of ours there is success.
 func Cleanup(ctx context.Context, b Backend) error {
@@ -18,4 +21,19 @@ func Cleanup(ctx context.Context, b Backend) error {
 		return nil
 	}
 	return b.commit(ctx, all)
+}
+
+// Tables returns the names of the tables in nftables that are ours.
+func Tables(ctx context.Context, b Backend) ([]string, error) {
+	f, err := b.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, table := range []family{inet, arp} {
+		if f.tables[table] {
+			names = append(names, fmt.Sprintf("%v %s", table, tableName))
+		}
+	}
+	return names, nil
 }

@@ -28,6 +28,7 @@ const (
 	toHost    = "workload-to-host"
 	spoofed   = "source"
 	loopback  = "loopback"
+	hostsOnly = "tunnel-port"
 )
 
 // both are the lab's workloads, which a profile opens to everything.
@@ -307,6 +308,44 @@ func TestToHost(t *testing.T) {
 		udp("w1", "fe80::1:1", "fe80::1", 546, 547, in), udp("w1", w1, host1, 5000, 53, in), tcp("w1", w1, host1, 53, toHost),
 		tcp("w1", w1, "169.254.169.254", 80, in), tcp("w1", w1, "169.254.169.254", 81, byPolicy), // not the host's: forwarded
 		tcp("w1", w1, host1, 80, toHost), udp("w1", w1, "127.0.0.53", 5000, 53, loopback), tcp("w1", w1, "127.0.0.1", 8775, loopback),
+	)
+}
+
+// What hosts send each other no workload may send, to this host, through it to another, or to anybody: whatever policy and
+// settings allow, and also within a connection that was there before.
+func TestTunnelsOfWorkloads(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	s := usual()
+	s.ToHost, s.OnDrop = ToHostAccept, Accept
+	l.start(s)
+	l.apply(both())
+	l.expect(
+		udp("w1", w1, host1, 5000, OverlayPort, hostsOnly),
+		udp("w1", w1, host2, OverlayPort, OverlayPort, hostsOnly),
+		udp("w1", w1v6, host1v6, 5000, OverlayPort, hostsOnly),
+		udp("w1", w1, net1, 5000, OverlayPort, hostsOnly), // may be a host that is not known yet
+		udp("w1", w1v6, net1v6, 5000, OverlayPort, hostsOnly),
+		udp("w1", w1, w2, 5000, OverlayPort, hostsOnly),
+		udp("w1", w2, net1, 5000, OverlayPort, hostsOnly), // whoever it says it is
+		udp("w9", w9, net1, 5000, OverlayPort, hostsOnly),
+		tcp("w1", w1, net1, OverlayPort, forwarded), // only UDP
+		udp("w1", w1, net1, OverlayPort, 5000, forwarded),
+		udp("net1", net1, host1, 5000, OverlayPort, in), // hosts among themselves
+		udp("host", host1, net1, 5000, OverlayPort, sent),
+		udp("net1", net1, w1, 5000, OverlayPort, forwarded),
+		// Without pools that use them, the ports of their tunnels are like any other.
+		udp("w1", w1, net1, 5000, 4789, forwarded),
+	)
+	// An answer within a connection, which the rules for connections would let pass.
+	l.expect(udp("net1", net1, w1, OverlayPort, 5001, forwarded), udp("w1", w1, net1, 5001, OverlayPort, hostsOnly))
+
+	l.around.VXLAN = &VXLAN{Port: 4789, Peers: []netip.Addr{netip.MustParseAddr(net1)}}
+	l.table.Surround(l.around)
+	l.commit()
+	l.expect(
+		udp("w1", w1, net1, 5000, 4789, hostsOnly), udp("w1", w1, host1, 5000, 4789, hostsOnly), udp("w1", w1, net1, 5000, OverlayPort, hostsOnly),
+		udp("net1", net1, host1, 5000, 4789, in), udp("w1", w1, net1, 5000, 4790, forwarded),
 	)
 }
 

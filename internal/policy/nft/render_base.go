@@ -189,12 +189,37 @@ func (b *builder) raw() chain {
 	return base(inet, "prerouting-raw", "filter", "prerouting", priorityRaw, rules...)
 }
 
+// tunnelPorts are the UDP ports on which hosts take each other's packets: no workload may send to them, wherever the
+// destination. It could be a host that this one does not know yet, or does not know by that address; and where a pool
+// masquerades, the packet would reach it with this host's own address, by which hosts know each other.
+var tunnelPorts = []uint16{OverlayPort}
+
+// OverlayPort is the UDP port of the overlay, for tunnelled packets and for the state of connections.
+const OverlayPort = 6677
+
+// tunnelsOfWorkloads refuses what a workload sends in the guise of a host: packets of the overlay always, of the pools'
+// tunnels where this host takes part in them.
+func (b *builder) tunnelsOfWorkloads() []rule {
+	ports := tunnelPorts
+	if b.features.vxlan {
+		ports = append(slices.Clone(ports), b.around.VXLAN.Port)
+	}
+	var rules []rule
+	for _, p := range ports {
+		rules = append(rules, do(implied{protocol(calico.ProtocolUDP, false)}, portIs("udp", destination, p), verdict{goTo, refusedTunnelPort}))
+	}
+	if b.features.ipip {
+		rules = append(rules, do(version(4), protocol(ipInIP, false), verdict{goTo, refusedTunnelPort}))
+	}
+	return rules
+}
+
 // source checks what workloads send. With route_localnet, which the redirect to metadata needs, the kernel would also take
 // what they address to the loopback, where this host serves itself alone.
 func (b *builder) source() chain {
-	return plain("source",
+	return plain("source", append(b.tunnelsOfWorkloads(),
 		do(implied{version(4)}, within{f: address(4, destination), prefix: netip.MustParsePrefix("127.0.0.0/8")}, verdict{goTo, refusedLoopback}),
-		do(decide{inName(), mapSource}), do(verdict{goTo, refusedUnknown}))
+		do(decide{inName(), mapSource}), do(verdict{goTo, refusedUnknown}))...)
 }
 
 // sourceOther is for sources that are legal though they are nobody's (spec §7.5).

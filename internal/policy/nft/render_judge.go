@@ -130,30 +130,47 @@ func (j *judge) lists(f func(listKey)) {
 
 func (j *judge) tierChain(i int) string { return fmt.Sprintf("%s/%d", j.name, i+1) }
 
+// judgeChain is a chain of a judge, rendered one by one, since a judge may have very many.
+type judgeChain struct {
+	ref
+	rules func(f features) []rule
+}
+
 // chains are the judge's own: the first is the one to go to.
-func (j *judge) chains(f features) []chain {
-	main := chain{ref: ref{inet, j.name}, rules: prelude(j.kind, f)}
-	var all []chain
-	open := true // a packet can get here
+func (j *judge) chains() []judgeChain {
+	all := []judgeChain{{ref{inet, j.name}, j.mainRules}}
 	for i, t := range j.tiers {
-		if !t.mayPass() {
-			main.rules = append(append(main.rules, jumps(t)...), j.unmatched()...)
-			if open = j.kind.stage() != normal; !open {
-				break
-			}
+		if j.endsAt(t) {
+			break
+		}
+		if t.mayPass() {
+			all = append(all, judgeChain{ref{inet, j.tierChain(i)}, func(features) []rule { return append(jumps(t), j.unmatched()...) }})
+		}
+	}
+	return all
+}
+
+// endsAt says whether no packet gets beyond a tier.
+func (j *judge) endsAt(t judgedTier) bool { return !t.mayPass() && j.kind.stage() == normal }
+
+// mainRules are those of the chain to go to.
+func (j *judge) mainRules(f features) []rule {
+	rules := prelude(j.kind, f)
+	for i, t := range j.tiers {
+		if t.mayPass() {
+			rules = append(rules, rule{statements: []statement{setMark{bit: markPassed, clear: true}}},
+				rule{statements: []statement{verdict{jumpTo, j.tierChain(i)}}})
 			continue
 		}
-		main.rules = append(main.rules, rule{statements: []statement{setMark{bit: markPassed, clear: true}}},
-			rule{statements: []statement{verdict{jumpTo, j.tierChain(i)}}})
-		all = append(all, chain{ref: ref{inet, j.tierChain(i)}, rules: append(jumps(t), j.unmatched()...)})
-	}
-	if open {
-		for _, k := range j.profiles {
-			main.rules = append(main.rules, rule{statements: []statement{verdict{jumpTo, k.chain()}}})
+		rules = append(append(rules, jumps(t)...), j.unmatched()...)
+		if j.endsAt(t) {
+			return rules
 		}
-		main.rules = append(main.rules, j.unmatched()...)
 	}
-	return append([]chain{main}, all...)
+	for _, k := range j.profiles {
+		rules = append(rules, rule{statements: []statement{verdict{jumpTo, k.chain()}}})
+	}
+	return append(rules, j.unmatched()...)
 }
 
 // unmatched is for packets that no policy of a tier, or no profile, has decided over: early stages have no default deny,

@@ -36,13 +36,15 @@ const (
 	refusedSource   = "refused-source"
 	refusedTunnel   = "refused-tunnel-peer"
 	refusedLoopback = "refused-loopback"
-	refusedARP      = "refused-arp-sender"
+	// refusedTunnelPort is for what workloads send to ports that are for hosts among themselves.
+	refusedTunnelPort = "refused-tunnel-port"
+	refusedARP        = "refused-arp-sender"
 )
 
 // softRefusals are those that the drop action governs; hardRefusals always drop.
 var (
 	softRefusals = []string{refusedByPolicy, refusedMissing, refusedUnknown, refusedInactive, refusedInvalid, refusedToHost}
-	hardRefusals = []string{refusedSource, refusedTunnel, refusedLoopback}
+	hardRefusals = []string{refusedSource, refusedTunnel, refusedLoopback, refusedTunnelPort}
 )
 
 // listRenderer turns the lists of one stage into rules.

@@ -317,8 +317,8 @@ func (t *Table) acquireJudge(j *judge) {
 }
 
 func (t *Table) wantJudge(j *judge) {
-	for i, c := range j.chains(t.features) {
-		t.want(c.ref, &wantedChain{rules: func() []rule { return j.chains(t.features)[i].rules }})
+	for _, c := range j.chains() {
+		t.want(c.ref, &wantedChain{rules: func() []rule { return c.rules(t.features) }})
 	}
 }
 
@@ -328,7 +328,7 @@ func (t *Table) releaseJudge(name string) {
 		return
 	}
 	delete(t.judges, name)
-	for _, c := range state.chains(t.features) {
+	for _, c := range state.chains() {
 		t.unwant(c.ref)
 	}
 	state.lists(t.releaseList)

@@ -34,17 +34,19 @@ type Options struct {
 
 // Presence is what one host reports. Its methods may be called from any goroutine.
 type Presence struct {
-	opts Options
-	log  *slog.Logger
-	told chan struct{}
-	kick chan struct{}
+	opts     Options
+	log      *slog.Logger
+	told     chan struct{}
+	complete sync.Once // closes told
+	kick     chan struct{}
 
-	mu    sync.Mutex
-	keys  map[string][]byte
-	dirty map[string]struct{}
-	swept bool // what an earlier agent left is gone
-	full  bool // everything to report is known, so the rest may be swept
-	lease store.Lease
+	mu      sync.Mutex
+	keys    map[string][]byte
+	lasting map[string]bool // keys that outlive the lease
+	dirty   map[string]struct{}
+	swept   bool // what an earlier agent left is gone
+	full    bool // everything to report is known, so the rest may be swept
+	lease   store.Lease
 }
 
 const (
@@ -61,7 +63,7 @@ func New(o Options) *Presence {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), kick: make(chan struct{}, 1),
-		keys: map[string][]byte{}, dirty: map[string]struct{}{}}
+		keys: map[string][]byte{}, lasting: map[string]bool{}, dirty: map[string]struct{}{}}
 }
 
 // Told is closed once all that there is to report, see Complete, is in the store for the first time, and nothing else.
@@ -91,6 +93,27 @@ func (p *Presence) SetRecord(key string, record any) error {
 	return nil
 }
 
+// SetLasting is SetRecord for a key that stays in the store when the host is not heard of any more.
+func (p *Presence) SetLasting(key string, record any) error {
+	p.mu.Lock()
+	p.lasting[key] = true
+	p.mu.Unlock()
+	return p.SetRecord(key, record)
+}
+
+// Again writes key once more, since the store does not have what was reported.
+func (p *Presence) Again(key string) {
+	p.mu.Lock()
+	_, there := p.keys[key]
+	if there {
+		p.dirty[key] = struct{}{}
+	}
+	p.mu.Unlock()
+	if there {
+		p.wake()
+	}
+}
+
 // Delete reports key no more.
 func (p *Presence) Delete(key string) {
 	p.mu.Lock()
@@ -103,6 +126,18 @@ func (p *Presence) Delete(key string) {
 	if there {
 		p.wake()
 	}
+}
+
+// Rewrite writes everything again, under the lease if that is still there: the store may have been restored to a state
+// from before.
+func (p *Presence) Rewrite() {
+	p.mu.Lock()
+	for k := range p.keys {
+		p.dirty[k] = struct{}{}
+	}
+	p.swept = false
+	p.mu.Unlock()
+	p.wake()
 }
 
 // Complete says that all that there is to report has been set: keys of an earlier agent that are not among it go.
@@ -241,7 +276,7 @@ func (p *Presence) flush(ctx context.Context, lease store.Lease) error {
 	p.mu.Lock()
 	p.swept = true
 	p.mu.Unlock()
-	close(p.told)
+	p.complete.Do(func() { close(p.told) })
 	return nil
 }
 
@@ -261,7 +296,11 @@ func (p *Presence) take(lease store.Lease) []store.Op {
 			break
 		}
 		if value, wanted := p.keys[k]; wanted {
-			ops = append(ops, store.Op{Key: k, Value: value, Lease: lease})
+			op := store.Op{Key: k, Value: value, Lease: lease}
+			if p.lasting[k] {
+				op.Lease = 0
+			}
+			ops = append(ops, op)
 		} else {
 			ops = append(ops, store.Op{Key: k, Delete: true})
 		}

@@ -142,3 +142,32 @@ func TestPresenceWaitsForBefore(t *testing.T) {
 		<-calls // the lease that was lost, and the one after
 	}
 }
+
+// What lasts stays when the lease is gone, and is written again when another has written it.
+func TestPresenceLasting(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	p := New(Options{Store: st, Prefix: "/me/", TTL: time.Minute})
+	if err := p.SetLasting("/me/key", 1); err != nil {
+		t.Fatal(err)
+	}
+	p.Set("/me/alive", []byte("x"))
+	p.Complete()
+	stop := runPresence(t, p)
+	<-p.Told()
+	until(t, st, "/me/", "alive=x key=1")
+	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/me/key", Value: []byte("2")}}); err != nil {
+		t.Fatal(err)
+	}
+	p.Again("/me/key")
+	p.Again("/me/none")
+	until(t, st, "/me/", "alive=x key=1")
+	lease := p.Lease()
+	stop()
+	if err := st.Revoke(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	if got := there(t, st, "/me/"); got != "key=1" {
+		t.Errorf("without its lease the store has %q", got)
+	}
+}

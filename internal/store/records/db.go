@@ -12,6 +12,9 @@ import (
 	"heddle/internal/store/replica"
 )
 
+// MaxOperations bounds the conditions and the operations of one transaction. etcd applies this many in some 100 ms.
+const MaxOperations = store.LeastTxnOps
+
 // mostAttempts bounds how often an Update runs its function.
 const mostAttempts = 50
 
@@ -20,7 +23,7 @@ const mostAttempts = 50
 type DB struct {
 	store   store.Store
 	replica *replica.Replica
-	last    atomic.Int64 // revision of this DB's newest commit
+	last    atomic.Uint64 // version of this DB's newest commit, see [replica.VersionAt]
 	queues  queues
 }
 
@@ -45,12 +48,12 @@ func (db *DB) View(ctx context.Context) (*Snap, error) {
 // when something it has read has changed meanwhile, so it must have no effects but through tx. When f fails nothing is
 // written, and its error is returned once it is known not to come from an old snapshot.
 //
-// Errors of the store: [store.ErrUnavailable] leaves open whether the commit happened; [store.ErrConflict] says that
-// others were always faster.
+// Errors of the store: [store.ErrOutcomeUnknown] leaves open whether the commit happened; after any other nothing was
+// written. [store.ErrConflict] says that others were always faster.
 func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 	u := update{db: db, f: f}
 	defer u.leave()
-	snap, err := db.replica.At(ctx, db.last.Load())
+	snap, err := db.replica.At(ctx, db.replica.Snapshot().RevisionOf(db.last.Load()))
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +63,7 @@ func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 		if !errors.As(err, &again) {
 			return rev, err
 		}
-		if snap, err = db.replica.At(ctx, again.at); err != nil {
+		if snap, err = db.next(ctx, snap, again); err != nil {
 			return 0, err
 		}
 		if again.conflict {
@@ -70,6 +73,15 @@ func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("gave up after %d attempts: %w", mostAttempts, store.ErrConflict)
+}
+
+// next returns the snapshot for another attempt after one on snap. A store that compared conditions at an older revision
+// than that of snap was replaced or restored: Fresh reports that.
+func (db *DB) next(ctx context.Context, snap *replica.Snapshot, again *retry) (*replica.Snapshot, error) {
+	if again.at < snap.Revision {
+		return db.replica.Fresh(ctx)
+	}
+	return db.replica.At(ctx, again.at)
 }
 
 // retry says that an attempt is to be made again on a snapshot of at least revision at.
@@ -97,7 +109,10 @@ func (u *update) try(ctx context.Context, snap *replica.Snapshot) (int64, error)
 	if len(ops) == 0 {
 		return snap.Revision, nil
 	}
-	if err := u.enter(ctx, tx.touched, snap.Revision); err != nil {
+	if n := max(len(conds), len(ops)); n > MaxOperations {
+		return 0, fmt.Errorf("%w: it takes %d operations, at most %d are done at once", store.ErrTooLarge, n, MaxOperations)
+	}
+	if err := u.enter(ctx, tx.touched, snap); err != nil {
 		return 0, err
 	}
 	rev, err := u.db.store.Commit(ctx, conds, ops)
@@ -108,7 +123,7 @@ func (u *update) try(ctx context.Context, snap *replica.Snapshot) (int64, error)
 	case err != nil:
 		return 0, err
 	}
-	u.committed(rev)
+	u.committed(rev, snap.History)
 	return rev, nil
 }
 
@@ -125,15 +140,16 @@ func (u *update) failed(ctx context.Context, snap *replica.Snapshot, cause error
 	return &retry{at: now}
 }
 
-func (u *update) committed(rev int64) {
+func (u *update) committed(rev, history int64) {
+	version := replica.VersionAt(history, rev)
 	for {
 		last := u.db.last.Load()
-		if rev <= last || u.db.last.CompareAndSwap(last, rev) {
+		if version <= last || u.db.last.CompareAndSwap(last, version) {
 			break
 		}
 	}
 	for _, q := range u.queue {
-		q.last = rev
+		q.last = version
 	}
 }
 

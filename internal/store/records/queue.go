@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"heddle/internal/store/replica"
 )
 
 // queues let the transactions of this process that touch the same key commit one after another, instead of having all
@@ -19,7 +21,7 @@ type queue struct {
 	key   string
 	users int           // guarded by queues.mu
 	turn  chan struct{} // holds a token while somebody has the turn
-	last  int64         // of who has the turn: the newest commit that went through here
+	last  uint64        // of who has the turn: version of the newest commit that went through here
 }
 
 func (q *queues) join(key string) *queue {
@@ -45,7 +47,7 @@ func (q *queues) left(one *queue) {
 
 // enter waits for its turn at all the touched keys, always in the same order. It asks for a retry if one of them was
 // touched by a commit newer than the snapshot; the turn is kept for the next attempt.
-func (u *update) enter(ctx context.Context, touched map[string]bool, snapshot int64) error {
+func (u *update) enter(ctx context.Context, touched map[string]bool, snap *replica.Snapshot) error {
 	keys := slices.Sorted(maps.Keys(touched))
 	if !slices.EqualFunc(u.queue, keys, func(q *queue, key string) bool { return q.key == key }) {
 		u.leave()
@@ -56,8 +58,8 @@ func (u *update) enter(ctx context.Context, touched map[string]bool, snapshot in
 		}
 	}
 	for _, q := range u.queue {
-		if q.last > snapshot {
-			return &retry{at: q.last}
+		if last := snap.RevisionOf(q.last); last > snap.Revision {
+			return &retry{at: last}
 		}
 	}
 	return nil

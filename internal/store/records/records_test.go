@@ -442,20 +442,37 @@ func TestErrorsAreFresh(t *testing.T) {
 	}
 }
 
+// A delete takes along what a transaction can hold, and is refused as a whole when there is more.
 func TestLargeDelete(t *testing.T) {
 	st := embedded(t, store.Embedded{NoFsync: true})
 	w, db := open(t, st)
-	const n = 5000
-	update(t, db, func(tx *records.Tx) error {
-		all := []any{&shelf{ID: "s"}}
-		for i := range n {
-			all = append(all, &box{ID: fmt.Sprint(i), Shelf: "s", Number: i + 1})
-		}
-		return w.puts(all...)(tx)
-	})
-	update(t, db, func(tx *records.Tx) error { return w.shelves.Delete(tx, "s") })
+	const n = 1200 // of three keys each
+	made := 0
+	fill := func() {
+		update(t, db, func(tx *records.Tx) error {
+			all := []any{&shelf{ID: "s"}}
+			for i := range n {
+				all = append(all, &box{ID: fmt.Sprint(made + i), Shelf: "s", Number: made + i + 1})
+			}
+			return w.puts(all...)(tx)
+		})
+		made += n
+	}
+	remove := func(tx *records.Tx) error { return w.shelves.Delete(tx, "s") }
+	fill()
+	update(t, db, remove)
 	if left := keys(t, st); len(left) != 0 {
 		t.Errorf("%d keys are left", len(left))
+	}
+
+	fill()
+	fill()
+	before := keys(t, st)
+	if _, err := db.Update(t.Context(), remove); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("delete of %d boxes: %v, want ErrTooLarge", 2*n, err)
+	}
+	if after := keys(t, st); len(after) != len(before) {
+		t.Errorf("the refused delete left %d of %d keys", len(after), len(before))
 	}
 }
 

@@ -176,6 +176,9 @@ func (t *Table[T]) Key(id string) string { return t.def.key(id) }
 // KeyOf returns the store's key of a record.
 func (t *Table[T]) KeyOf(record *T) string { return t.def.key(t.def.id(record)) }
 
+// UniqueKey returns the store's key that holds the id of the record with this value of a unique key.
+func (t *Table[T]) UniqueKey(name, value string) string { return t.def.uniqueKey(name, value) }
+
 // Source describes the table to a replica.
 func (t *Table[T]) Source() replica.Source { return t.def.source() }
 

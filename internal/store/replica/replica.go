@@ -7,10 +7,8 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 )
 
 // Source says which keys make a table, and how to read them.
@@ -60,6 +59,10 @@ type Options struct {
 	// Watch is a prefix that covers all tables, watched as one. Without it each table's prefix is watched on its own:
 	// that needs fewer rights, but each change costs one more round trip, in which etcd confirms that it is whole.
 	Watch string
+	// Journal keeps the tables on disk, for a start while the store cannot be reached; nil: they are not kept.
+	Journal *follow.Journal
+	// CheckEvery is the interval between checks that the store is still the same one; default: follow's.
+	CheckEvery time.Duration
 }
 
 // Replica is the copy. It is a task: Run keeps it current.
@@ -67,26 +70,32 @@ type Replica struct {
 	store     store.Store
 	log       *slog.Logger
 	sources   []Source
-	watched   []string // prefixes
+	follower  *follow.Follower
 	callbacks []func(Update)
 	ready     chan struct{}
 	current   atomic.Pointer[Snapshot]
-	following atomic.Bool
+	recalled  atomic.Pointer[time.Time] // while the snapshot is from disk: when it was last known to be current
 
 	mu      sync.Mutex
-	waiters []waiter
+	waiters []*waiter
 }
 
+// waiter waits for a revision. err is written before done is closed.
 type waiter struct {
 	rev  int64
 	done chan struct{}
+	err  error
 }
 
-// Update is the difference between two snapshots that follow each other.
+// Update is the difference between two snapshots that follow each other. When their History differs, the store was
+// replaced or restored: revisions of the two do not compare.
 type Update struct {
 	Prev, Next *Snapshot
 	Changed    []Changed
 }
+
+// Diverged reports whether the store was replaced or restored between the two snapshots.
+func (u *Update) Diverged() bool { return u.Prev.History != u.Next.History }
 
 // Changed is one record that differs. Old is nil when it is new, New when it is gone.
 type Changed struct {
@@ -94,13 +103,9 @@ type Changed struct {
 	Old, New   any
 }
 
-const (
-	// nudgeAfter is how long a reader waits for a revision before it asks the watch to tell its progress. A change of a
-	// watched table comes sooner; one of another table never comes by itself.
-	nudgeAfter = time.Millisecond
-	// Pauses between attempts to list or watch, in which a store that came back is not hit by all hosts at once.
-	leastPause, mostPause = 50 * time.Millisecond, 2 * time.Second
-)
+// nudgeAfter is how long a reader waits for a revision before it asks the watch to tell its progress. A change of a
+// watched table comes sooner; one of another table never comes by itself.
+const nudgeAfter = time.Millisecond
 
 // New returns a replica of the tables. It is empty until Run.
 func New(st store.Store, o Options, tables ...Table) *Replica {
@@ -111,10 +116,11 @@ func New(st store.Store, o Options, tables ...Table) *Replica {
 	for _, t := range tables {
 		r.sources = append(r.sources, t.Source())
 	}
-	r.watched = []string{o.Watch}
+	watched := []string{o.Watch}
 	if o.Watch == "" {
-		r.watched = prefixes(r.sources)
+		watched = prefixes(r.sources)
 	}
+	r.follower = follow.New(follow.Options{Store: st, Prefixes: watched, Journal: o.Journal, CheckEvery: o.CheckEvery, Log: r.log})
 	r.current.Store(emptySnapshot(r.sources))
 	return r
 }
@@ -151,7 +157,7 @@ func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
 	if s := r.current.Load(); s.Revision >= rev {
 		return s, nil
 	}
-	w := waiter{rev, make(chan struct{})}
+	w := &waiter{rev: rev, done: make(chan struct{})}
 	r.mu.Lock()
 	r.waiters = append(r.waiters, w)
 	r.mu.Unlock()
@@ -161,6 +167,9 @@ func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
 	for {
 		select {
 		case <-w.done:
+			if w.err != nil {
+				return nil, w.err
+			}
 			return r.current.Load(), nil
 		case <-late.C:
 			r.store.Nudge(rev)
@@ -173,32 +182,54 @@ func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
 
 // Fresh returns a snapshot that has every change committed before the call, by whoever.
 func (r *Replica) Fresh(ctx context.Context) (*Snapshot, error) {
-	rev, err := r.store.Revision(ctx)
+	rev, err := r.revision(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return r.At(ctx, rev)
 }
 
+// revision returns the store's revision, or an error if that is before the one that was known when it was asked: it was
+// replaced or restored, and the replica is about to find out.
+func (r *Replica) revision(ctx context.Context) (int64, error) {
+	known := r.current.Load().Revision // before: others go on writing meanwhile
+	rev, err := r.store.Revision(ctx)
+	if err != nil || rev >= known {
+		return rev, err
+	}
+	r.follower.Recheck()
+	return 0, fmt.Errorf("%w: it is at revision %d, but revision %d is known: it was replaced or restored, and is being listed again",
+		store.ErrUnavailable, rev, known)
+}
+
 // Lag asks the store how many revisions the snapshot is behind it. An error says that the store cannot be reached.
 func (r *Replica) Lag(ctx context.Context) (revisions int64, err error) {
-	rev, err := r.store.Revision(ctx)
+	rev, err := r.revision(ctx)
 	if err != nil {
 		return 0, err
 	}
 	return max(0, rev-r.current.Load().Revision), nil
 }
 
-// Following says whether the store is being watched; while it is not, the snapshot grows old. A watch whose connection
-// is broken still counts until the store refuses to resume it: [Replica.Lag] tells more.
-func (r *Replica) Following() bool { return r.following.Load() }
+// Following reports whether the store is being watched; while it is not, the snapshot grows old. A watch whose connection
+// broke counts until the store refuses to resume it: [Replica.Lag] is more accurate.
+func (r *Replica) Following() bool { return r.follower.Following() }
+
+// Recalled reports whether the snapshot is one from disk because the store could not be reached since the start, and when
+// that was last known to be current.
+func (r *Replica) Recalled() (at time.Time, ok bool) {
+	if t := r.recalled.Load(); t != nil {
+		return *t, true
+	}
+	return time.Time{}, false
+}
 
 // wake lets those go on whose revision is there.
 func (r *Replica) wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rev := r.current.Load().Revision
-	r.waiters = slices.DeleteFunc(r.waiters, func(w waiter) bool {
+	r.waiters = slices.DeleteFunc(r.waiters, func(w *waiter) bool {
 		if w.rev > rev {
 			return false
 		}
@@ -207,147 +238,70 @@ func (r *Replica) wake() {
 	})
 }
 
-func (r *Replica) forget(w waiter) {
+func (r *Replica) forget(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiters = slices.DeleteFunc(r.waiters, func(o waiter) bool { return o.done == w.done })
+	r.waiters = slices.DeleteFunc(r.waiters, func(o *waiter) bool { return o == w })
+}
+
+// disappoint ends the waits for revisions of a history that is over.
+func (r *Replica) disappoint() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.waiters {
+		w.err = fmt.Errorf("%w: it was replaced or restored during the call, and revision %d is gone", store.ErrUnavailable, w.rev)
+		close(w.done)
+	}
+	r.waiters = nil
 }
 
 // Run keeps the replica current until ctx ends.
 func (r *Replica) Run(ctx context.Context) error {
-	pause := leastPause
-	list := true
-	for {
-		began := time.Now()
-		err := r.follow(ctx, list)
-		r.following.Store(false)
-		if ctx.Err() != nil {
-			return nil
-		}
-		// Listing anew is only needed when the watch cannot be resumed from the snapshot.
-		list = r.current.Load().Revision == 0 || errors.Is(err, store.ErrCompacted)
-		r.log.Warn("replica lost the store", "error", err, "revision", r.current.Load().Revision)
-		if time.Since(began) > mostPause {
-			pause = leastPause
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
-		pause = min(2*pause, mostPause)
-	}
-}
-
-// follow lists if told to, then applies what the watch brings until it ends.
-func (r *Replica) follow(ctx context.Context, list bool) error {
-	from := r.current.Load().Revision
-	var listed *listing
-	if list {
-		var err error
-		if listed, err = r.list(ctx); err != nil {
-			return err
-		}
-		from = listed.from
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	changes, failed := r.store.Watch(ctx, from, r.watched...)
-	defer func() {
-		cancel()
-		for range changes { // until the watch has let go
-		}
-	}()
-	r.following.Store(true)
-	if listed != nil && listed.from == listed.upTo {
-		r.replace(listed)
-		listed = nil
-	}
-	if listed != nil {
-		r.store.Nudge(listed.upTo)
-	}
-	for c := range changes {
-		if listed == nil {
-			r.apply(c)
-		} else if listed.absorb(c) {
-			r.replace(listed)
-			listed = nil
-		}
-	}
-	return failed()
-}
-
-// listing is what was found under the watched prefixes, each listed at a revision of its own between from and upTo.
-type listing struct {
-	from, upTo int64
-	prefixes   []string
-	at         []int64 // by prefix
-	keys       map[string]store.KV
-}
-
-func (r *Replica) list(ctx context.Context) (*listing, error) {
-	l := &listing{prefixes: r.watched, keys: map[string]store.KV{}}
-	for i, p := range r.watched {
-		kvs, rev, err := r.store.List(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		for _, kv := range kvs {
-			l.keys[kv.Key] = kv
-		}
-		l.at = append(l.at, rev)
-		if i == 0 {
-			l.from = rev
-		}
-		l.upTo = rev
-	}
-	return l, nil
-}
-
-// absorb brings those prefixes forward that were listed before upTo; true once all are at one revision.
-func (l *listing) absorb(c store.Change) bool {
-	for _, e := range c.Events {
-		i := slices.IndexFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(e.Key, p) })
+	return r.follower.Run(ctx, func(_ context.Context, u follow.Update) {
+		r.recalled.Store(nil)
 		switch {
-		case e.ModRevision <= l.at[i]: // the listing knows better
-		case e.Deleted:
-			delete(l.keys, e.Key)
-		default:
-			l.keys[e.Key] = e.KV
+		case !u.Full:
+			r.apply(u)
+			return
+		case !u.Recalled.IsZero():
+			r.recalled.Store(&u.Recalled)
 		}
-	}
-	if c.Revision < l.upTo {
-		return false
-	}
-	l.upTo = c.Revision
-	return true
+		r.replace(u)
+	})
 }
 
-// replace publishes the listing; what it shares with the snapshot before is kept.
-func (r *Replica) replace(l *listing) {
+// replace publishes a full update; what it shares with the snapshot before is kept.
+func (r *Replica) replace(u follow.Update) {
 	e := newEdit(r.current.Load())
+	if u.Diverged {
+		e.next.History++
+	}
 	for i := range r.sources {
 		s := &r.sources[i]
 		for entry := range e.prev.All(s.Name) {
 			e.stale(s, entry.ID)
 		}
 	}
-	for _, kv := range l.keys {
+	for _, kv := range u.All {
 		r.put(e, kv)
 	}
 	e.removeStale()
-	r.publish(e, l.upTo)
+	if u.Diverged {
+		r.disappoint()
+	}
+	r.publish(e, u.Revision)
 }
 
-func (r *Replica) apply(c store.Change) {
+func (r *Replica) apply(u follow.Update) {
 	e := newEdit(r.current.Load())
-	for _, event := range c.Events {
+	for _, event := range u.Events {
 		if !event.Deleted {
 			r.put(e, event.KV)
 		} else if s, id := r.source(event.Key); s != nil {
 			e.remove(s, id)
 		}
 	}
-	r.publish(e, c.Revision)
+	r.publish(e, u.Revision)
 }
 
 // put decodes a record into its table. One that cannot be decoded is kept out, so that it harms nobody else.
@@ -356,12 +310,12 @@ func (r *Replica) put(e *edit, kv store.KV) {
 	if s == nil {
 		return
 	}
-	if e.keeps(s, id, kv.ModRevision) {
+	if same := e.keeps(s, id, kv.ModRevision); same && e.prev.History == e.next.History {
 		return
 	}
 	record, err := s.Decode(id, kv.Value)
 	if err != nil {
-		r.log.Error("record left out: it cannot be read", "key", kv.Key, "revision", kv.ModRevision, "error", err)
+		r.log.Error("ignoring invalid object", "key", kv.Key, "revision", kv.ModRevision, "err", err)
 		e.remove(s, id)
 		return
 	}

@@ -35,15 +35,20 @@ func words(name, prefix string) replica.Source {
 // run starts the replica and stops it at the end of the test.
 func run(t testing.TB, r *replica.Replica) {
 	t.Helper()
+	t.Cleanup(start(t, r))
+}
+
+// start starts the replica; stop stops it.
+func start(t testing.TB, r *replica.Replica) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
+	return func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error("run:", err)
 		}
-	})
+	}
 }
 
 func each(t *testing.T, body func(t *testing.T, s store.Store, compact func(rev int64))) {

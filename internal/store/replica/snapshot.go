@@ -17,8 +17,25 @@ type Entry struct {
 // Snapshot is the tables at one revision. It never changes.
 type Snapshot struct {
 	Revision int64
-	tables   map[string]*table
+	// History counts how often the store was replaced or restored since the replica was made. Revisions compare only
+	// within one.
+	History int64
+	tables  map[string]*table
 }
+
+// Version grows from snapshot to snapshot, whatever becomes of the store.
+func (s *Snapshot) Version() uint64 { return VersionAt(s.History, s.Revision) }
+
+// RevisionOf returns the revision of a version of this snapshot's history, and 0 for one of another history.
+func (s *Snapshot) RevisionOf(version uint64) int64 {
+	if int64(version>>48) != s.History {
+		return 0
+	}
+	return int64(version & (1<<48 - 1))
+}
+
+// VersionAt returns the version of a snapshot or record of this revision.
+func VersionAt(history, revision int64) uint64 { return uint64(history)<<48 | uint64(revision) }
 
 // table is one table of one snapshot. Its trees share nodes with those of the snapshots before and after.
 type table struct {
@@ -126,7 +143,7 @@ type place struct {
 func newEdit(prev *Snapshot) *edit {
 	return &edit{
 		prev:     prev,
-		next:     &Snapshot{tables: maps.Clone(prev.tables)},
+		next:     &Snapshot{History: prev.History, tables: maps.Clone(prev.tables)},
 		ours:     map[*table]bool{},
 		postings: map[*btree.Map[string, *Entry]]bool{},
 		touched:  map[place]bool{},

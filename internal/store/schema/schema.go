@@ -6,6 +6,7 @@
 //	/heddle/neutron/…                                  what clients have made
 //	/heddle/topology/<kind>/<id>                       what each of it means to packets
 //	/heddle/hosts/ /heddle/tunnel-zones/               where packets travel
+//	/heddle/underlay/<host>                            how other hosts reach a host; it writes this itself
 //	/heddle/state/<host>/                              what a host reports, under its lease
 //	/heddle/trace/requests/<host>/                     questions to a host, under the lease of who asks
 //	/heddle/identity/ /heddle/join/                    users, and tokens for hosts that join: no agent may read these
@@ -33,6 +34,7 @@ const (
 	NeutronPrefix       = "/heddle/neutron/"
 	TopologyPrefix      = "/heddle/topology/"
 	HostsPrefix         = "/heddle/hosts/"
+	UnderlayPrefix      = "/heddle/underlay/"
 	TunnelZonesPrefix   = "/heddle/tunnel-zones/"
 	StatePrefix         = "/heddle/state/"
 	TraceRequestsPrefix = "/heddle/trace/requests/"
@@ -175,6 +177,19 @@ type Quota struct {
 // Quotas are kept by project.
 var Quotas = records.NewTable("quota", NeutronPrefix+"quotas/", func(q *Quota) string { return q.ProjectID })
 
+// PendingWork is an operation that is decided, and carried out by commits that follow.
+type PendingWork struct {
+	Kind     string `json:"kind"`
+	ObjectID string `json:"object_id"`
+	Nonce    string `json:"nonce"` // differs each time the same work is decided on
+}
+
+// PendingWorks are kept until they are finished: see [PendingWorkID] for their ids.
+var PendingWorks = records.NewTable("pending-work", NeutronPrefix+"pending/", func(w *PendingWork) string { return PendingWorkID(w.Kind, w.ObjectID) })
+
+// PendingWorkID is the id of a pending work.
+func PendingWorkID(kind, objectID string) string { return kind + "/" + objectID }
+
 // Bundle is what one Neutron object means to packets.
 type Bundle struct {
 	Owner  topology.Owner  `json:"owner"`
@@ -187,7 +202,8 @@ var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) strin
 // BundleID is the id of an owner's bundle.
 func BundleID(o topology.Owner) string { return o.Kind + "/" + o.ID }
 
-// Hosts have unique names. A host's own agent may rewrite its record, but neither its id nor its name.
+// Hosts have unique names. Servers write these records when a host joins; the host itself may not. Look them up with
+// [HostByName] and [FindHost].
 var Hosts = records.NewTable("host", HostsPrefix, func(h *topology.Host) string { return h.ID },
 	records.Unique("name", func(h *topology.Host) []string { return []string{h.Name} }),
 )
@@ -213,6 +229,12 @@ var TunnelZones = records.NewTable("tunnel-zone", TunnelZonesPrefix, func(z *top
 var (
 	// HostStates say which hosts are alive; the id is the host's.
 	HostStates = records.NewTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
+
+	// TunnelKeys are under no lease: what a host publishes counts until it publishes something else or is removed.
+	TunnelKeys = records.NewTable("tunnel-keys", StatePrefix+"*/tunnel-keys", func(k *topology.TunnelKeys) string { return k.HostID })
+
+	// PoolMembers say which hosts are alive as members of a XenAPI pool; the id is XenRef of the host's.
+	PoolMembers = records.NewTable("pool-member", XenPrefix+"state/*/alive", func(m *topology.PoolMember) string { return m.Host })
 
 	// PortStates say which ports are served: "<host>/<port>".
 	PortStates = records.NewTable("port-state", StatePrefix+"*/ports/",
@@ -240,10 +262,26 @@ var (
 var TraceRequests = records.NewTable("trace-request", TraceRequestsPrefix+"*/",
 	func(r *topology.TraceRequest) string { return r.HostID + "/" + r.ID })
 
+// AliveHosts returns how many of the hosts have an agent that reports, be it only that of a XenAPI pool.
+func AliveHosts(r records.Reader) int {
+	alive := 0
+	for h := range Hosts.All(r) {
+		_, virtual := HostStates.Peek(r, h.ID)
+		_, pool := PoolMembers.Peek(r, XenRef(h.ID))
+		if virtual || pool {
+			alive++
+		}
+	}
+	return alive
+}
+
+// XenRef returns how the XenAPI refers to the host with this id.
+func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
+
 // All are the tables that a server's replica holds.
 func All() []replica.Table {
 	return []replica.Table{
-		Networks, Subnets, SecurityGroups, Ports, Quotas, Bundles, Hosts, Agents, TunnelZones,
-		HostStates, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
+		Networks, Subnets, SecurityGroups, Ports, Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
+		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
 }

@@ -6,6 +6,7 @@ package storetest
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"heddle/internal/store"
@@ -126,6 +129,25 @@ func (c *Cluster) Kill(i int) {
 	c.members[i] = nil
 }
 
+// Runs reports whether the process of member i is there.
+func (c *Cluster) Runs(i int) bool {
+	m := c.members[i]
+	if m == nil {
+		return false
+	}
+	// One that has ended is a zombie until it is waited for.
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Process.Pid))
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(state, "Z")
+}
+
+// Signal sends a signal to member i, if it is up.
+func (c *Cluster) Signal(i int, sig os.Signal) {
+	if m := c.members[i]; m != nil {
+		_ = m.Process.Signal(sig) // gone already is fine
+	}
+}
+
 // Stop kills all members.
 func (c *Cluster) Stop() {
 	for i := range c.members {
@@ -155,44 +177,74 @@ func (c *Cluster) Local() store.Cluster {
 	return o
 }
 
+// answerTime bounds how long the members may take to do what Protect and Leader ask for, on a machine that is busy.
+const answerTime = 2 * time.Minute
+
+// eventually calls f until it succeeds: while an election is under way, etcd does nothing, or what it did stays unknown.
+func (c *Cluster) eventually(t testing.TB, what string, f func(context.Context, *clientv3.Client) error) {
+	t.Helper()
+	client := c.client(t)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), answerTime)
+	defer cancel()
+	for {
+		err := f(ctx, client)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // Protect has etcd ask who somebody is: root by certificate, who may do everything, and User by Password, who may do
 // everything with keys.
 func (c *Cluster) Protect(t testing.TB) {
 	t.Helper()
-	client := c.client(t)
-	defer client.Close()
-	ctx := t.Context()
-	_, err1 := client.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true})
-	_, err2 := client.UserGrantRole(ctx, "root", "root")
-	_, err3 := client.UserAdd(ctx, User, Password)
-	_, err4 := client.RoleAdd(ctx, User)
-	_, err5 := client.RoleGrantPermission(ctx, User, "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
-	_, err6 := client.UserGrantRole(ctx, User, User)
-	_, err7 := client.AuthEnable(ctx)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, err7); err != nil {
-		t.Fatal("protect the cluster:", err)
-	}
+	c.eventually(t, "protect the cluster", func(ctx context.Context, client *clientv3.Client) error {
+		_, err1 := client.UserAddWithOptions(ctx, "root", "", &clientv3.UserAddOptions{NoPassword: true})
+		_, err2 := client.UserGrantRole(ctx, "root", "root")
+		_, err3 := client.UserAdd(ctx, User, Password)
+		_, err4 := client.RoleAdd(ctx, User)
+		_, err5 := client.RoleGrantPermission(ctx, User, "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
+		_, err6 := client.UserGrantRole(ctx, User, User)
+		// An earlier try may have done a part.
+		for _, err := range []*error{&err1, &err3, &err4} {
+			if errors.Is(*err, rpctypes.ErrUserAlreadyExist) || errors.Is(*err, rpctypes.ErrRoleAlreadyExist) {
+				*err = nil
+			}
+		}
+		if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+			return err
+		}
+		_, err := client.AuthEnable(ctx)
+		return err
+	})
 }
 
-// Leader is the number of the member that leads now.
-func (c *Cluster) Leader(t testing.TB) int {
+// Leader is the number of the member that leads, once there is one.
+func (c *Cluster) Leader(t testing.TB) (leader int) {
 	t.Helper()
-	client := c.client(t)
-	defer client.Close()
-	for i, m := range c.members {
-		if m == nil {
-			continue
+	c.eventually(t, "find the leader", func(ctx context.Context, client *clientv3.Client) error {
+		for i, m := range c.members {
+			if m == nil {
+				continue
+			}
+			s, err := client.Status(ctx, "unixs://"+socket(c.Dir, i))
+			if err != nil {
+				return err
+			}
+			if s.Leader == s.Header.MemberId {
+				leader = i
+				return nil
+			}
 		}
-		s, err := client.Status(t.Context(), "unixs://"+socket(c.Dir, i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.Leader == s.Header.MemberId {
-			return i
-		}
-	}
-	t.Fatal("the cluster has no leader")
-	return 0
+		return errors.New("no member leads")
+	})
+	return leader
 }
 
 func (c *Cluster) client(t testing.TB) *clientv3.Client {

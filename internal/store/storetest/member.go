@@ -85,7 +85,11 @@ func (a memberArguments) config(local string) *embed.Config {
 	c.Name = fmt.Sprintf("m%d", a.number)
 	c.Dir = filepath.Join(a.dir, c.Name)
 	c.LogLevel, c.LogOutputs = "fatal", []string{"stderr"}
-	c.TickMs, c.ElectionMs = 50, 500
+	// A member that waits seconds for a processor is not a member that has died: what rests on time here is only how soon a
+	// killed leader is replaced. etcd's limit of a request follows from it: 5 s and twice an election.
+	c.TickMs, c.ElectionMs = 100, 2000
+	// A killed process loses nothing that it wrote. Only a machine that fails would, and the disk is shared with other tests.
+	c.UnsafeNoFsync = true
 	c.MaxTxnOps, c.MaxRequestBytes = store.MaxTxnOps, store.MaxRequestBytes
 	c.AdvertiseClientUrls = []url.URL{a.at(a.number, clientPort)}
 	c.ListenClientUrls = append([]url.URL{{Scheme: "unixs", Path: local}}, c.AdvertiseClientUrls...)

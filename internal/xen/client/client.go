@@ -60,6 +60,15 @@ type Session struct {
 	nth int // which login this is
 }
 
+// Check refuses options with which no pool can be reached.
+func (o Options) Check() error {
+	_, err := parseURLs(o.URL)
+	if err == nil && o.Fingerprint != "" {
+		_, err = parseFingerprint(o.Fingerprint)
+	}
+	return err
+}
+
 // Dial logs in. The session lasts until Close.
 func Dial(ctx context.Context, o Options) (*Session, error) {
 	hosts, err := parseURLs(o.URL)

@@ -7,6 +7,8 @@
 //   - A [Snapshot] is one state of the database, whole and never changed; rows that did not change are the same pointers
 //     in the next.
 //   - When [Client.Transact] returns, the snapshot has what it did.
+//   - A server that does not answer probes is said to be silent, by [Snapshot].Silent, before the connection is given up: it
+//     may merely be slow.
 //   - A lost connection is made again; the difference is taken in then, and nothing is missed. What was known stays, with
 //     [Snapshot].Lost saying why it may be old.
 //   - A transaction that succeeded proves nothing of the switch: [Client.Apply] waits for it, and what came of each
@@ -53,9 +55,11 @@ type Options struct {
 	Log *slog.Logger // default: none
 	// Timeout bounds each attempt to connect, and each request whose context has no end of its own. Default 10 s.
 	Timeout time.Duration
-	// Probe is how long the server may be silent before it is asked for a sign of life, and then before it counts as lost.
-	// Default 5 s.
+	// Probe is how long the server may be silent before it is probed, and then how long it may take to answer before
+	// Snapshot.Silent says that it does not. Default 5 s.
 	Probe time.Duration
+	// DeadAfter is how long the server may be silent before the connection is given up. Default twice Probe.
+	DeadAfter time.Duration
 	// MaxMessage is the longest message that is read, in bytes. Default 64 MiB.
 	MaxMessage int
 	// Dial makes the stream, say in another network namespace. Default: a net.Dialer.
@@ -87,6 +91,9 @@ func Open(o Options) (*Client, error) {
 	}
 	if o.Probe <= 0 {
 		o.Probe = defaultProbe
+	}
+	if o.DeadAfter <= 0 {
+		o.DeadAfter = 2 * o.Probe
 	}
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = defaultMaxMessage

@@ -63,6 +63,21 @@ func (c *Client) lose(ctx context.Context, err error) {
 	}
 }
 
+// silence shows that the database does not answer for now, or, with nil, that it does again.
+func (c *Client) silence(why error) {
+	if why != nil {
+		why = fmt.Errorf("%s: %w", c.opts.Address, why)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil { // it was never heard, and Lost says why
+		return
+	}
+	snap := c.snap.clone()
+	snap.Silent = why
+	c.publish(snap)
+}
+
 // publish replaces the snapshot; c.mu is held.
 func (c *Client) publish(snap *Snapshot) {
 	c.snap = snap
@@ -79,7 +94,7 @@ func (c *Client) follow(ctx context.Context) (followed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	conn := connect(stream, c.opts, c.notified)
+	conn := connect(stream, c.opts, c.notified, c.silence)
 	unhook := context.AfterFunc(ctx, func() { conn.close(context.Cause(ctx)) })
 	defer unhook()
 	defer conn.wait()

@@ -31,12 +31,19 @@ type message struct {
 type connection struct {
 	stream     net.Conn
 	maxMessage int
-	probe      time.Duration
+	probe      time.Duration // Options.Probe
+	deadAfter  time.Duration // Options.DeadAfter
 	notify     func(method string, params json.RawMessage) error
+	// quiet is told when the server does not answer a probe, and with nil when it is heard again.
+	quiet func(error)
 
-	heard  atomic.Int64  // when bytes last arrived, UnixNano
+	begun  time.Time     // what heard counts from, by the monotonic clock
+	heard  atomic.Int64  // when bytes last arrived, nanoseconds after begun
 	closed chan struct{} // closed once the stream is of no use, after cause is set
 	cause  error
+
+	telling sync.Mutex  // held while quiet is told
+	silent  atomic.Bool // it was told last that the server does not answer
 
 	writing chan struct{} // holds a token while a message goes out, so that whole ones do
 
@@ -48,10 +55,9 @@ type connection struct {
 }
 
 // connect begins to read from a stream. notify is called for each notification; its error ends the connection.
-func connect(stream net.Conn, o Options, notify func(string, json.RawMessage) error) *connection {
-	c := &connection{stream: stream, maxMessage: o.MaxMessage, probe: o.Probe, notify: notify, closed: make(chan struct{}),
-		writing: make(chan struct{}, 1), pending: map[int64]func(json.RawMessage, error) error{}}
-	c.heard.Store(time.Now().UnixNano())
+func connect(stream net.Conn, o Options, notify func(string, json.RawMessage) error, quiet func(error)) *connection {
+	c := &connection{stream: stream, maxMessage: o.MaxMessage, probe: o.Probe, deadAfter: o.DeadAfter, notify: notify, quiet: quiet, begun: time.Now(),
+		closed: make(chan struct{}), writing: make(chan struct{}, 1), pending: map[int64]func(json.RawMessage, error) error{}}
 	c.running.Go(c.read)
 	c.running.Go(c.listenForSilence)
 	return c
@@ -85,7 +91,10 @@ func (m *meter) Read(p []byte) (int, error) {
 	n, err := m.c.stream.Read(p[:min(len(p), m.left)])
 	m.left -= n
 	if n > 0 {
-		m.c.heard.Store(time.Now().UnixNano())
+		m.c.heard.Store(int64(time.Since(m.c.begun)))
+		if m.c.silent.Load() {
+			m.c.tell(nil)
+		}
 	}
 	return n, err
 }
@@ -172,7 +181,7 @@ func (c *connection) write(ctx context.Context, m message) error {
 	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = time.Now().Add(c.probe)
+		deadline = time.Now().Add(c.deadAfter)
 	}
 	_ = c.stream.SetWriteDeadline(deadline)
 	if _, err := c.stream.Write(raw); err != nil {
@@ -183,32 +192,51 @@ func (c *connection) write(ctx context.Context, m message) error {
 	return nil
 }
 
-// listenForSilence asks for a sign of life when nothing has arrived for a while, and closes the connection when none
-// comes.
+// listenForSilence probes the server when nothing has arrived for a while. Of a server that does not answer for as long
+// again quiet is told, and after deadAfter the connection is closed.
 func (c *connection) listenForSilence() {
 	timer := time.NewTimer(c.probe)
 	defer timer.Stop()
-	var asked int64 // when, while there is no answer
+	asked := time.Duration(-1) // when, while there is no answer
 	for {
 		select {
 		case <-c.closed:
 			return
 		case <-timer.C:
 		}
-		heard := c.heard.Load()
-		silent := time.Since(time.Unix(0, heard))
-		switch {
-		case silent < c.probe:
-			asked = 0
-			timer.Reset(c.probe - silent)
-			continue
-		case asked > heard:
-			c.close(fmt.Errorf("the database has not answered for %s", silent.Round(time.Millisecond)))
-			return
+		now, heard := time.Since(c.begun), time.Duration(c.heard.Load())
+		silent := now - heard
+		if asked >= 0 && heard >= asked {
+			asked = -1
+			c.tell(nil)
 		}
-		asked = time.Now().UnixNano()
-		timer.Reset(c.probe)
-		_, _ = c.request(context.Background(), "echo", []any{}, func(json.RawMessage, error) error { return nil })
+		switch {
+		case asked < 0 && silent < c.probe:
+			timer.Reset(c.probe - silent)
+		case asked < 0:
+			asked = now
+			timer.Reset(c.probe)
+			_, _ = c.request(context.Background(), "echo", []any{}, func(json.RawMessage, error) error { return nil })
+		case silent >= c.deadAfter:
+			c.close(unanswered(silent))
+			return
+		default:
+			c.tell(unanswered(silent))
+			timer.Reset(min(c.probe, c.deadAfter-silent))
+		}
+	}
+}
+
+func unanswered(silent time.Duration) error {
+	return fmt.Errorf("the database has not answered for %s", silent.Round(100*time.Millisecond))
+}
+
+// tell passes on whether the server answers, when that changes.
+func (c *connection) tell(why error) {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	if c.silent.Swap(why != nil) != (why != nil) {
+		c.quiet(why)
 	}
 }
 

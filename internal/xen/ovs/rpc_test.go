@@ -9,18 +9,21 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // pipe is a connection and the server's end of its stream.
 func pipe(t *testing.T, set ...func(*Options)) (*connection, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
-	o := Options{MaxMessage: 1000, Probe: time.Minute}
+	o := Options{MaxMessage: 1000, Probe: time.Minute, DeadAfter: time.Hour}
 	for _, f := range set {
 		f(&o)
 	}
-	c := connect(near, o, func(string, json.RawMessage) error { return nil })
+	c := connect(near, o, func(string, json.RawMessage) error { return nil }, func(error) {})
 	t.Cleanup(func() { c.close(io.EOF); far.Close(); c.wait() })
 	return c, far
 }
@@ -73,8 +76,9 @@ func TestServersMayAsk(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	c, server := pipe(t)
-	soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	gone, giveUp := context.WithCancel(soon)
 	go func() {
 		in := json.NewDecoder(server)
 		for range 4 {
@@ -85,6 +89,7 @@ func TestAnswers(t *testing.T) {
 			var reply string
 			switch m.Method {
 			case "late":
+				giveUp() // not before: half a request would end the connection
 				continue
 			case "good":
 				reply = fmt.Sprintf(`{"id":1,"result":"late"}{"id":%s,"result":"yes"}`, m.ID)
@@ -96,8 +101,6 @@ func TestAnswers(t *testing.T) {
 			server.Write([]byte(reply))
 		}
 	}()
-	gone, giveUp := context.WithTimeout(soon, 10*time.Millisecond)
-	defer giveUp()
 	if _, err := c.call(gone, "late", []any{}, nil); err == nil {
 		t.Error("late: answered")
 	}
@@ -115,7 +118,7 @@ func TestAnswers(t *testing.T) {
 // TestSilenceIsProbed asks a silent server for a sign of life, and takes it for lost when it gives none.
 func TestSilenceIsProbed(t *testing.T) {
 	t.Parallel()
-	c, server := pipe(t, func(o *Options) { o.Probe = 200 * time.Millisecond })
+	c, server := pipe(t, func(o *Options) { o.Probe, o.DeadAfter = 200*time.Millisecond, 400*time.Millisecond })
 	in := json.NewDecoder(bufio.NewReader(server))
 	for range 3 {
 		var m message
@@ -131,6 +134,59 @@ func TestSilenceIsProbed(t *testing.T) {
 	}
 }
 
+// TestSilence counts probe intervals by a clock of its own: a server that stops answering is said to be silent after two of
+// them, and to answer as soon as it does; the connection lasts until it was silent for DeadAfter. Nothing here depends on
+// what the wall clock says.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const probe, dead = 600 * time.Millisecond, 4 * time.Second
+		type news struct {
+			at     time.Duration
+			silent bool
+		}
+		var heard []news
+		near, far := net.Pipe()
+		begun := time.Now()
+		c := connect(near, Options{MaxMessage: 1000, Probe: probe, DeadAfter: dead}, func(string, json.RawMessage) error { return nil },
+			func(why error) { heard = append(heard, news{time.Since(begun), why != nil}) })
+		in := json.NewDecoder(far)
+		answer := func() {
+			t.Helper()
+			var m message
+			if err := in.Decode(&m); err != nil || m.Method != "echo" {
+				t.Errorf("%s, %v; want echo", m.Method, err)
+			}
+			fmt.Fprintf(far, `{"id":%s,"result":[],"error":null}`, m.ID)
+		}
+		for range 3 {
+			answer()
+		}
+		last := time.Since(begun)
+		if last != 3*probe || len(heard) > 0 {
+			t.Errorf("the third answer was at %s, and of silence was told %v", last, heard)
+		}
+		var m message
+		if err := in.Decode(&m); err != nil { // a probe that is not answered in time
+			t.Error(err)
+		}
+		time.Sleep(2*probe + probe/2)
+		fmt.Fprintf(far, `{"id":%s,"result":[],"error":null}`, m.ID)
+		again := time.Since(begun)
+		synctest.Wait()
+		if diff := cmp.Diff([]news{{last + 2*probe, true}, {again, false}}, heard, cmp.AllowUnexported(news{})); diff != "" {
+			t.Error(diff)
+		}
+		go io.Copy(io.Discard, far)
+		<-c.closed
+		if silent := time.Since(begun) - again; silent != dead || !strings.Contains(c.cause.Error(), "has not answered for 4s") {
+			t.Errorf("given up after %s: %v", silent, c.cause)
+		}
+		c.wait()
+		far.Close()
+	})
+}
+
 // FuzzConnection reads whatever a server sends.
 func FuzzConnection(f *testing.F) {
 	for _, seed := range []string{`{"id":1,"result":[true,"",{}]}`, `{"method":"update","params":[null,{}]}{"id":"echo","method":"echo","params":[]}`, `{"id":1,"error":{}}`} {
@@ -138,7 +194,7 @@ func FuzzConnection(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		near, far := net.Pipe()
-		c := connect(near, Options{MaxMessage: 1 << 16, Probe: time.Minute}, func(string, json.RawMessage) error { return nil })
+		c := connect(near, Options{MaxMessage: 1 << 16, Probe: time.Minute, DeadAfter: time.Hour}, func(string, json.RawMessage) error { return nil }, func(error) {})
 		go io.Copy(io.Discard, far)
 		_, _ = c.request(context.Background(), "get_schema", []any{}, func(json.RawMessage, error) error { return nil })
 		_, _ = far.Write(sent)

@@ -17,6 +17,8 @@ type Snapshot struct {
 	// Lost says why the database cannot be heard, so that the rest may be old; nil while it is heard. Until it was heard
 	// first there are no rows, and no Root.
 	Lost error
+	// Silent says that the database does not answer although there is a connection, for now; nil while it does.
+	Silent error
 
 	once  sync.Once
 	index index

@@ -6,8 +6,8 @@ import (
 )
 
 // Decide says what to aim at, given what was aimed at: the center, and with a new one the next epoch. The center is left
-// where it is unless it is no member any more, nobody reaches it, or another was asked for (§10.2). The key is the
-// caller's; without one nothing is decided.
+// where it is unless it is no member any more, nobody reaches it, another was asked for (§10.2), or a newcomer is center of
+// far fewer networks. The key is the caller's; without one nothing is decided.
 func Decide(n *Network, in Intent, v View) Intent {
 	if in.Key == 0 {
 		return in
@@ -20,13 +20,45 @@ func Decide(n *Network, in Intent, v View) Intent {
 		}
 	}
 	best := elect(n, v, center, others)
+	relief := relieve(n, in, center, others, v)
 	switch {
 	case best == nil:
 		return in
 	case !stays, !center.Enabled && best.Enabled, unreached(n, in, center, others, v):
 		return in.move(n, best.Host)
+	case relief != nil:
+		return in.move(n, relief.Host)
 	}
 	return in
+}
+
+// imbalance is by how many networks a center must exceed a newcomer for the newcomer to take its place: with less a move
+// would only turn the difference around.
+const imbalance = 2
+
+// relieve returns the newcomer that should take the center's place, nil for none: the one that is center of the fewest
+// networks, if that is fewer enough. Networks grow host by host, and so the first hosts that they have would be center of
+// all of them. A center that was asked for stays.
+func relieve(n *Network, in Intent, center *Member, others []*Member, v View) *Member {
+	if center == nil || center.Host == n.Preferred {
+		return nil
+	}
+	var best *Member
+	for _, m := range others {
+		if m.Live && m.Enabled && Considered(n, in, m, v) && v.Load(center.Host)-v.Load(m.Host) >= imbalance && (best == nil || n.before(m, best, v)) {
+			best = m
+		}
+	}
+	return best
+}
+
+// Considered reports whether a decision takes the member into account as a newcomer: it has proved that it can be center,
+// since its leg is in place and frames pass, and the network is not on the move. The member is a newcomer no more then,
+// whatever came of it, so that no center moves but when a network grows.
+func Considered(n *Network, in Intent, m *Member, v View) bool {
+	center := member(n, in.Center)
+	return m.New && m.candidate() && center != nil && !n.Steady && !in.Moving() &&
+		made(m.leg(center.Host), in) && made(center.leg(m.Host), in) && v.Health(m.Host, center.Host) == Up
 }
 
 func member(n *Network, host string) *Member {
@@ -74,6 +106,7 @@ func elect(n *Network, v View, center *Member, others []*Member) *Member {
 // before says whether a is the better center.
 func (n *Network) before(a, b *Member, v View) bool {
 	return cmp.Or(
+		order(a.Live, b.Live),
 		order(a.Enabled, b.Enabled),
 		order(a.Host == n.Preferred, b.Host == n.Preferred),
 		cmp.Compare(v.Load(a.Host), v.Load(b.Host)),

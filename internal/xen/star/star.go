@@ -37,15 +37,19 @@ type Network struct {
 
 // Member is a host that has a tunnel on the network, or ports that were made for it.
 type Member struct {
-	Host         string // UUID
-	Tunnel       bool   // it has a tunnel on the network
-	Attached     bool   // the tunnel's access PIF is
-	Live         bool   // host_metrics.live
+	Host     string // UUID
+	Tunnel   bool   // it has a tunnel on the network
+	Attached bool   // the tunnel's access PIF is
+	Live     bool   // host_metrics.live: its agent reports
+	// Passing: frames pass between it and the rest of the star now, as BFD says. Such a host is well, whatever the pool
+	// says of it: its agent may be dead, or the network between agent and pool cut.
+	Passing      bool
 	Enabled      bool
 	OpenVSwitch  bool   // its network backend
 	Address      string // of the transport PIF; "" when it is not configured
 	TransportMTU int    // bytes; 0 = unknown
 	Protocol     string // gre or vxlan
+	New          bool   // it has joined the network since the center was chosen, see Considered
 
 	Known  bool   // its OVSDB answers and its ovs-vswitchd follows; else the rest is what was last known
 	Seen   bool   // it was known before; else the rest says nothing
@@ -126,10 +130,57 @@ func PortName(network, peer string) string {
 	return "tun" + hex.EncodeToString(sum[:nameDigits/2])
 }
 
-// usable says whether the host can have legs, as far as the XenAPI tells. A host that is disabled can: its machines are
-// still there until they are moved away.
+// usable reports whether the host can have legs, as far as the XenAPI tells. A host that is disabled can: its machines are
+// still there until they are moved away. So can one whose agent is not heard of while frames pass: whether a host is alive
+// the data plane decides.
 func (m *Member) usable() bool {
-	return m.Tunnel && m.Attached && m.Live && m.OpenVSwitch && m.Address != ""
+	return m.Tunnel && m.Attached && (m.Live || m.Passing) && m.OpenVSwitch && m.Address != ""
+}
+
+// Passing reports whether frames pass between the host and the rest of the star that there is: by a leg that is in place
+// at the ends that are known, and whose path BFD says is up. While the center moves, the one before it counts too.
+func Passing(n *Network, in Intent, host string, v View) bool {
+	return n.passing(in, in.Center, host, v) || in.Moving() && n.passing(in, in.Previous, host, v)
+}
+
+func (n *Network) passing(in Intent, hub, host string, v View) bool {
+	center := member(n, hub)
+	if center == nil {
+		return false
+	}
+	passes := func(x *Member) bool {
+		return x != center && v.Health(x.Host, hub) == Up && (x.Known || center.Known) && (carries(x.leg(hub), in) || !x.Known) && (carries(center.leg(x.Host), in) || !center.Known)
+	}
+	for i := range n.Members {
+		if x := &n.Members[i]; (host == hub || host == x.Host) && passes(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// carries reports whether the end of a leg works, be it of the epoch before.
+func carries(f *Found, in Intent) bool {
+	return f != nil && f.Key == in.Key && f.OfPort > 0 && f.Error == ""
+}
+
+// CutOff reports whether BFD says that frames do not pass between the host and the center, or, of the center, between it
+// and any other.
+func CutOff(n *Network, in Intent, host string, v View) bool {
+	if host != in.Center {
+		return v.Health(host, in.Center) == Down
+	}
+	down := false
+	for i := range n.Members {
+		switch x := n.Members[i].Host; {
+		case x == host:
+		case v.Health(x, host) == Up:
+			return false
+		case v.Health(x, host) == Down:
+			down = true
+		}
+	}
+	return down
 }
 
 // hub says whether the host has, or may come to have, more than one leg.

@@ -125,10 +125,13 @@ func TestChoice(t *testing.T) {
 				n.Members[i].Enabled = false
 			}
 		}, in: Intent{Key: 1, Center: "h2"}, want: "h2"},
-		"center dead":           {change: func(n *Network) { n.Members[1].Live = false }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
-		"center has no bridge":  {change: func(n *Network) { n.Members[1].Bridge = "" }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
-		"center has no address": {change: func(n *Network) { n.Members[1].Address = "" }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
-		"nobody reaches it":     {in: Intent{Key: 1, Center: "h1"}, v: view{health: down}, want: "h2"},
+		"center dead": {change: func(n *Network) { n.Members[1].Live = false }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
+		"center's agent is dead, frames pass": {change: func(n *Network) { n.Members[1].Live, n.Members[1].Passing = false, true },
+			in: Intent{Key: 1, Center: "h2"}, want: "h2"},
+		"new, and an agent is dead": {change: func(n *Network) { n.Members[0].Live, n.Members[0].Passing = false, true }, in: Intent{Key: 1}, want: "h2"},
+		"center has no bridge":      {change: func(n *Network) { n.Members[1].Bridge = "" }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
+		"center has no address":     {change: func(n *Network) { n.Members[1].Address = "" }, in: Intent{Key: 1, Center: "h2"}, want: "h1"},
+		"nobody reaches it":         {in: Intent{Key: 1, Center: "h1"}, v: view{health: down}, want: "h2"},
 		"not known, and half do not reach it": {change: func(n *Network) {
 			n.Members[0].Known = false
 			n.Members[2].Legs = []Found{{Leg: Leg{Peer: "h1"}}}
@@ -193,6 +196,50 @@ func TestMove(t *testing.T) {
 	}
 	if settle(t, n, in, calm{}) != 0 {
 		t.Error("there was more to do")
+	}
+}
+
+// TestPassing tells hosts that BFD knows to be well from those that it does not.
+func TestPassing(t *testing.T) {
+	t.Parallel()
+	all := func(h Health) map[Pair]Health {
+		return map[Pair]Health{PairOf("h1", "h2"): h, PairOf("h1", "h3"): h}
+	}
+	for name, c := range map[string]struct {
+		change  func(n *Network, in *Intent)
+		health  map[Pair]Health
+		passing [3]bool
+		cutOff  [3]bool
+	}{
+		"up":                 {passing: [3]bool{true, true, true}},
+		"one down":           {health: map[Pair]Health{PairOf("h1", "h2"): Down}, passing: [3]bool{true, false, true}, cutOff: [3]bool{false, true, false}},
+		"all down":           {health: all(Down), cutOff: [3]bool{true, true, true}},
+		"nothing is said":    {health: all(Unprobed)},
+		"a port fails":       {change: func(n *Network, _ *Intent) { n.Members[1].Legs[0].Error = "File exists" }, passing: [3]bool{true, false, true}},
+		"one is not known":   {change: func(n *Network, _ *Intent) { n.Members[1].Known = false }, passing: [3]bool{true, true, true}},
+		"none is known":      {change: func(n *Network, _ *Intent) { n.Members[0].Known, n.Members[1].Known = false, false }, passing: [3]bool{true, false, true}},
+		"the center moves":   {change: func(n *Network, in *Intent) { *in = in.move(n, "h3") }, passing: [3]bool{true, true, true}},
+		"there is no center": {change: func(_ *Network, in *Intent) { in.Center = "h9" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := network("h1", "h2", "h3")
+			in := Decide(n, Intent{Key: 7}, calm{})
+			settle(t, n, in, calm{})
+			in.Settled, in.Previous = in.Epoch, ""
+			if c.change != nil {
+				c.change(n, &in)
+			}
+			v := view{health: c.health}
+			for i, m := range n.Members {
+				if got := Passing(n, in, m.Host, v); got != c.passing[i] {
+					t.Errorf("%s: passing %t", m.Host, got)
+				}
+				if got := CutOff(n, in, m.Host, v); got != c.cutOff[i] {
+					t.Errorf("%s: cut off %t", m.Host, got)
+				}
+			}
+		})
 	}
 }
 
@@ -272,9 +319,11 @@ func TestStatus(t *testing.T) {
 		key    uint32 // 0: 7
 		want   [3]map[string]string
 	}{
-		"fine":             {want: [3]map[string]string{hub, spoke, spoke}},
-		"unplugged":        {change: func(n *Network) { n.Members[1].Attached = false }, want: [3]map[string]string{hub, off, spoke}},
-		"offline":          {change: func(n *Network) { n.Members[1].Live = false }, want: [3]map[string]string{hub, failed(HostOffline), spoke}},
+		"fine":      {want: [3]map[string]string{hub, spoke, spoke}},
+		"unplugged": {change: func(n *Network) { n.Members[1].Attached = false }, want: [3]map[string]string{hub, off, spoke}},
+		"offline":   {change: func(n *Network) { n.Members[1].Live = false }, want: [3]map[string]string{hub, failed(HostOffline), spoke}},
+		"offline, frames pass": {change: func(n *Network) { n.Members[1].Live, n.Members[1].Passing = false, true },
+			want: [3]map[string]string{hub, but(spoke, HostOffline), spoke}},
 		"bridge backend":   {change: func(n *Network) { n.Members[1].OpenVSwitch = false }, want: [3]map[string]string{hub, failed(BackendNotOpenVSwitch), spoke}},
 		"no address":       {change: func(n *Network) { n.Members[1].Address = "" }, want: [3]map[string]string{hub, failed(TransportNotConfigured), spoke}},
 		"no bridge":        {change: func(n *Network) { n.Members[1].Bridge = "" }, want: [3]map[string]string{hub, failed(BridgeMissing), spoke}},

@@ -58,12 +58,16 @@ type Options struct {
 	TTL time.Duration
 	// Quarantine is how long a key is not used again after the last host is known to have no leg with it. Default 60 s.
 	Quarantine time.Duration
+	// BFDEvery is how often hosts send BFD packets to each other; three that do not come mean that the path is down.
+	// Default 150 ms.
+	BFDEvery time.Duration
 }
 
 const (
 	defaultOVSDB      = "ssl:{address}:6640"
 	defaultTTL        = 3 * time.Second
 	defaultQuarantine = time.Minute
+	defaultBFDEvery   = 150 * time.Millisecond
 	// retryAfter is the pause after the XenAPI or the store has failed.
 	retryAfter = 500 * time.Millisecond
 )
@@ -90,11 +94,17 @@ func New(o Options) (*Controller, error) {
 	case kind == "ssl" && o.TLS == nil:
 		return nil, errors.New("tunnel controller: hosts' databases are reached by ssl, which needs a certificate of the controller and the authority of theirs")
 	}
+	if err := o.XenAPI.Check(); err != nil {
+		return nil, fmt.Errorf("tunnel controller: %w", err)
+	}
 	if o.TTL <= 0 {
 		o.TTL = defaultTTL
 	}
 	if o.Quarantine <= 0 {
 		o.Quarantine = defaultQuarantine
+	}
+	if o.BFDEvery <= 0 {
+		o.BFDEvery = defaultBFDEvery
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

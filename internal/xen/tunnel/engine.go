@@ -20,6 +20,9 @@ const (
 	// reached the new center since. It doubles with each.
 	calm    = 5 * time.Second
 	maxCalm = time.Minute
+	// passedFor is for how long a host that the pool has no word of keeps its legs while BFD says nothing: longer than a
+	// session takes to come up.
+	passedFor = settleIn + time.Second
 )
 
 // engine is a leader at work. Its fields are its own goroutine's, but for the mail.
@@ -65,6 +68,11 @@ type tracked struct {
 	steady  time.Time            // until when a move is not followed by another
 	freed   time.Time            // since when the network has no tunnels, and nobody a leg; zero: that is not so
 	fading  map[string]time.Time // tunnels whose status is about to say less, since when
+	passed  map[string]time.Time // when frames were last known to pass between a host and the rest
+}
+
+func newTracked() *tracked {
+	return &tracked{fading: map[string]time.Time{}, passed: map[string]time.Time{}}
 }
 
 // Load implements star.View.
@@ -205,7 +213,12 @@ func (e *engine) ready(now time.Time) bool {
 func (e *engine) begin() {
 	e.begun = true
 	for network, in := range e.intents.all {
-		e.nets[network] = &tracked{acted: in.Intent, fading: map[string]time.Time{}}
+		net := newTracked()
+		net.acted = in.Intent
+		for _, host := range in.Hosts { // before any session of BFD was looked at
+			net.passed[host] = time.Now()
+		}
+		e.nets[network] = net
 		e.count(network, in.Center)
 	}
 	for _, network := range slices.Sorted(maps.Keys(e.intents.all)) {
@@ -250,11 +263,35 @@ func (e *engine) network(uuid string, now time.Time) (*star.Network, []string) {
 		if h := e.hosts[n.Members[i].Host]; h != nil {
 			h.describe(&n.Members[i], uuid, now)
 		}
+		n.Members[i].New = slices.Contains(in.Newcomers, n.Members[i].Host)
+	}
+	for i := range n.Members {
+		n.Members[i].Passing = e.passing(n, in.Intent, n.Members[i].Host, now)
 	}
 	if net := e.nets[uuid]; net != nil {
 		n.Steady = now.Before(net.steady)
 	}
 	return n, refs
+}
+
+// passing reports whether frames pass between a host and the rest of a star, as star.Passing, or did a moment ago and
+// nothing says that they do not: a leg that was just made anew has no session of BFD yet.
+func (e *engine) passing(n *star.Network, in star.Intent, host string, now time.Time) bool {
+	net := e.nets[n.UUID]
+	switch {
+	case net == nil:
+		return false
+	case star.Passing(n, in, host, e):
+		net.passed[host] = now
+		return true
+	}
+	since, did := net.passed[host]
+	if !did || !now.Before(since.Add(passedFor)) || star.CutOff(n, in, host, e) {
+		delete(net.passed, host)
+		return false
+	}
+	e.reconsider(n.UUID, since.Add(passedFor))
+	return true
 }
 
 // pass thinks about all that has changed, decides, makes that last, and hands out the work.
@@ -347,21 +384,30 @@ func (e *engine) decide(network string, now time.Time) {
 		return
 	}
 	if e.nets[network] == nil {
-		e.nets[network] = &tracked{fading: map[string]time.Time{}}
+		e.nets[network] = newTracked()
 	}
 	before := in
-	before.Hosts = slices.Clone(in.Hosts)
+	in.Hosts, in.Newcomers = slices.Clone(in.Hosts), slices.Clone(in.Newcomers)
 	if tunnelled && in.Key == 0 {
 		in.Key = e.intents.key(network)
 	}
 	n, _ := e.network(network, now)
 	in.Intent = star.Decide(n, in.Intent, e)
-	for _, host := range star.Hosts(n, in.Intent) {
-		if !slices.Contains(in.Hosts, host) {
-			in.Hosts = append(in.Hosts, host)
+	for i := range n.Members {
+		if m := &n.Members[i]; m.New && star.Considered(n, before.Intent, m, e) {
+			in.Newcomers = slices.DeleteFunc(in.Newcomers, func(host string) bool { return host == m.Host })
 		}
 	}
-	if in.Intent != before.Intent || !slices.Equal(in.Hosts, before.Hosts) {
+	for _, host := range star.Hosts(n, in.Intent) {
+		if slices.Contains(in.Hosts, host) {
+			continue
+		}
+		in.Hosts = append(in.Hosts, host)
+		if before.Center != "" {
+			in.Newcomers = append(in.Newcomers, host)
+		}
+	}
+	if in.Intent != before.Intent || !slices.Equal(in.Hosts, before.Hosts) || !slices.Equal(in.Newcomers, before.Newcomers) {
 		e.intents.set(network, in)
 	}
 	e.count(network, in.Center)

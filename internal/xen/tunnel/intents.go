@@ -29,6 +29,8 @@ type intent struct {
 	star.Intent
 	// Hosts are those that may have a leg with the key: the key is not free before each of them is known to have none.
 	Hosts []string `json:"hosts"`
+	// Newcomers are those of Hosts that have joined since the center was chosen, until they are considered as center too.
+	Newcomers []string `json:"newcomers,omitempty"`
 }
 
 // intents are those of all networks, by UUID, as they are in the store.
@@ -111,7 +113,7 @@ func (s *intents) flush(ctx context.Context) error {
 	err := s.write(ctx)
 	for network, in := range s.writes {
 		back := s.all[network]
-		back.Key, back.Hosts = in.Key, in.Hosts // a key is given once, and who may have a leg is never forgotten
+		back.Key, back.Hosts, back.Newcomers = in.Key, in.Hosts, in.Newcomers // a key is given once, and who may have a leg is never forgotten
 		s.writes[network] = back
 	}
 	return err

@@ -22,7 +22,7 @@ import (
 const password = "secret"
 
 // patience bounds what a test waits for.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute // bounds hanging alone
 
 // lab is a pool whose hosts are namespaces with real switches, and whose XenAPI is simulated: bridges are made by hand.
 type lab struct {
@@ -35,12 +35,13 @@ type lab struct {
 	hosts    []*nettest.OVSHost
 	machines map[string]*nettest.Namespace // by host and network
 	log      *nettest.Log
+	bfdEvery time.Duration // of its controllers
 }
 
 // newLab makes a pool of hosts h1, h2, ….
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
-	l := &lab{t: t, ovs: nettest.OVSForTest(t, hosts), machines: map[string]*nettest.Namespace{}, log: &nettest.Log{}}
+	l := &lab{t: t, ovs: nettest.OVSForTest(t, hosts), machines: map[string]*nettest.Namespace{}, log: &nettest.Log{}, bfdEvery: defaultBFDEvery}
 	l.hosts = l.ovs.Hosts()
 	var members []map[string]any
 	for _, h := range l.hosts {
@@ -198,7 +199,7 @@ func (l *lab) prefer(network string, host int) {
 // controller starts one over a store; stop ends it.
 func (l *lab) controller(st store.Store, change ...func(*Options)) (c *Controller, stop func()) {
 	l.t.Helper()
-	o := Options{Store: st, Name: "test", XenAPI: client.Options{URL: l.url, User: "root", Password: password, JSON: true},
+	o := Options{Store: st, Name: "test", BFDEvery: l.bfdEvery, XenAPI: client.Options{URL: l.url, User: "root", Password: password, JSON: true},
 		Log: slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if l.ovs != nil {
 		o.OVSDB = "unix:" + strings.TrimSuffix(l.hosts[0].Dir, l.hosts[0].Name) + "{host}/db.sock"

@@ -15,13 +15,17 @@ import (
 	"heddle/internal/xen/star"
 )
 
+// What is true of a switch is in its tunnels' status within two seconds: TestTruthInTime adds these up.
 const (
 	// followPatience is how long ovs-vswitchd may take to do what the database says, and portPatience how much more for
 	// each port.
-	followPatience = 2 * time.Second
+	followPatience = time.Second
 	portPatience   = 20 * time.Millisecond
-	// probeEvery is how long a database may be silent before it is asked for a sign of life.
-	probeEvery = 2 * time.Second
+	// probeEvery is how long a database may be silent before it is probed, and how long it may then take to answer. It is
+	// not given up for that: a busy one answers after all, and to connect anew would be more work for it.
+	probeEvery = 600 * time.Millisecond
+	// deadAfter is how long a database may be silent before the connection is given up.
+	deadAfter = 4 * time.Second
 	// yieldFor is how long a switch is left to another controller that has taken it.
 	yieldFor = 2 * time.Second
 	// signKey is the key of the table Open_vSwitch's external_ids that says which controller the switch obeys:
@@ -38,9 +42,6 @@ const (
 	peerID    = "heddle-peer"
 	epochID   = "heddle-epoch"
 )
-
-// probeInterval is how often BFD packets are sent, in milliseconds; three that do not come mean that the path is down.
-const probeInterval = "150"
 
 // job is one transaction on a host.
 type job struct {
@@ -90,6 +91,8 @@ type worker struct {
 	obeyed obeyed
 	jobs   chan job // holds one
 
+	bfdEvery time.Duration
+
 	signs      *atomic.Int64 // counts the connections of all workers, so that no sign comes twice
 	connection int64
 	sign       string    // in the database; "": none of ours is there
@@ -99,8 +102,8 @@ type worker struct {
 	retry      *time.Timer
 }
 
-func newWorker(client *ovs.Client, o obeyed, signs *atomic.Int64) *worker {
-	return &worker{client: client, obeyed: o, signs: signs, jobs: make(chan job, 1)}
+func newWorker(client *ovs.Client, o obeyed, bfdEvery time.Duration, signs *atomic.Int64) *worker {
+	return &worker{client: client, obeyed: o, bfdEvery: bfdEvery, signs: signs, jobs: make(chan job, 1)}
 }
 
 // run works until ctx ends.
@@ -147,9 +150,13 @@ func (w *worker) look(ctx context.Context) {
 		w.meet()
 	case snap.Root != nil && snap.Root.ExternalIDs[signKey] != w.sign:
 		w.outdone(snap.Root.ExternalIDs[signKey])
+	case snap.Silent != nil:
+		w.leave(snap.Silent)
 	case w.behind && snap.Root != nil && snap.Root.CurCfg >= snap.Root.NextCfg:
 		w.behind = false
 		w.meet()
+	default:
+		w.meet() // where it was merely silent
 	}
 }
 
@@ -210,7 +217,17 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 func (w *worker) apply(ctx context.Context, ports int, ops ...ovs.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, followPatience+time.Duration(ports)*portPatience)
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		if snap, err := w.client.Wait(ctx, func(s *ovs.Snapshot) bool { return s.Silent != nil }); err == nil {
+			giveUp(snap.Silent)
+		}
+	}()
 	_, _, err := w.client.Apply(ctx, ops...)
+	giveUp(nil)
+	<-listening
 	if w.behind = errors.Is(err, ovs.ErrNotApplied) && w.client.Snapshot().Lost == nil; w.behind {
 		return errBehind
 	}
@@ -245,11 +262,11 @@ func (w *worker) attempt(ctx context.Context, j job, failed map[string]string) e
 	e := ovs.NewEdit(snap, mark)
 	ports := 0
 	for _, st := range j.steps {
-		if err := stage(ovs.NewEdit(snap, mark), st); err != nil {
+		if err := stage(ovs.NewEdit(snap, mark), st, w.bfdEvery); err != nil {
 			failed[st.Network] = err.Error()
 			continue
 		}
-		_ = stage(e, st) // as before
+		_ = stage(e, st, w.bfdEvery) // as before
 		ports += len(st.Delete) + len(st.Put)
 	}
 	for _, bridge := range j.flush {
@@ -285,14 +302,14 @@ func (w *worker) obeys(snap *ovs.Snapshot) ovs.Op {
 }
 
 // stage puts a step into a transaction.
-func stage(e *ovs.Edit, st star.Step) error {
+func stage(e *ovs.Edit, st star.Step, bfdEvery time.Duration) error {
 	for _, f := range st.Delete {
 		if err := e.DeletePort(f.Name); err != nil {
 			return err
 		}
 	}
 	for _, l := range st.Put {
-		if err := e.EnsurePort(st.Bridge, spec(st.Network, l)); err != nil {
+		if err := e.EnsurePort(st.Bridge, spec(st.Network, l, bfdEvery)); err != nil {
 			return err
 		}
 	}
@@ -300,14 +317,15 @@ func stage(e *ovs.Edit, st star.Step) error {
 }
 
 // spec is a leg's end as a port.
-func spec(network string, l star.Leg) ovs.PortSpec {
+func spec(network string, l star.Leg, bfdEvery time.Duration) ovs.PortSpec {
 	p := ovs.PortSpec{
 		Name: l.Name, Type: l.Type,
 		Options:     map[string]string{"remote_ip": l.RemoteIP, "local_ip": l.LocalIP, "key": strconv.FormatUint(uint64(l.Key), 10)},
 		ExternalIDs: map[string]string{networkID: network, peerID: l.Peer, epochID: strconv.FormatUint(l.Epoch, 10)},
 	}
 	if l.BFD {
-		p.BFD = map[string]string{"enable": "true", "min_rx": probeInterval, "min_tx": probeInterval}
+		every := strconv.FormatInt(bfdEvery.Milliseconds(), 10)
+		p.BFD = map[string]string{"enable": "true", "min_rx": every, "min_tx": every}
 	}
 	return p
 }

@@ -60,14 +60,14 @@ func (e *engine) touch(h *host) {
 // employ begins to follow a host's database.
 func (e *engine) employ(h *host) {
 	at := e.c.opts.database(h.name, h.address)
-	cl, err := ovs.Open(ovs.Options{Address: at, TLS: e.c.opts.tls(h.uuid), Dial: e.c.opts.Dial, Log: e.log.With("host", h.name), Probe: probeEvery})
+	cl, err := ovs.Open(ovs.Options{Address: at, TLS: e.c.opts.tls(h.uuid), Dial: e.c.opts.Dial, Log: e.log.With("host", h.name), Probe: probeEvery, DeadAfter: deadAfter})
 	if err != nil {
 		h.heard, h.reason = true, err.Error()
 		return
 	}
 	ctx, stop := context.WithCancel(e.ctx)
 	h.stop = stop
-	w := newWorker(cl, e.obeyed, e.signs)
+	w := newWorker(cl, e.obeyed, e.c.opts.BFDEvery, e.signs)
 	w.boss = &reporter{e, h, w}
 	h.worker = w
 	e.workers.Go(func() { w.run(ctx) })

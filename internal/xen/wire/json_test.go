@@ -52,7 +52,7 @@ func TestDecodeJSONCall(t *testing.T) {
 		"2.0":     {`{"jsonrpc":"2.0","method":"a.b","params":["s",1,-2.5,true,null],"id":"x\u0041"}`, JSONCall{"a.b", []any{"s", int64(1), -2.5, true, nil}, true, []byte(`"x\u0041"`)}},
 		"1.0":     {` { "id" : 7 , "params" : [ ] , "method" : "m" } `, JSONCall{"m", []any{}, false, []byte(`7`)}},
 		"nested":  {`{"method":"m","params":[{"a":[{}],"b":{}}],"id":0,"other":{"x":[1]}}`, JSONCall{"m", []any{map[string]any{"a": []any{map[string]any{}}, "b": map[string]any{}}}, false, []byte("0")}},
-		"escapes": {`{"method":"\/\"\\\b\f\n\r\t\u00e9\ud83d\ude00\ud83d","params":[],"id":1}`, JSONCall{"/\"\\\b\f\n\r\té😀\ufffd", []any{}, false, []byte("1")}},
+		"escapes": {`{"method":"\/\"\\\b\f\n\r\t\u00e9\ud83d\ude00\ud83d","params":[],"id":1}`, JSONCall{"/\"\\\b\f\n\r\té😀\xed\xa0\xbd", []any{}, false, []byte("1")}},
 		"numbers": {`{"method":"m","params":[0,-0,1e2,9223372036854775807,9223372036854775808],"id":1}`, JSONCall{"m", []any{int64(0), int64(0), 100.0, int64(9223372036854775807), 9223372036854775808.0}, false, []byte("1")}},
 	} {
 		got, err := DecodeJSONCall([]byte(c.body))
@@ -92,6 +92,7 @@ func TestMalformedJSON(t *testing.T) {
 		"line end":       "{\"method\":\"a\nb\",\"params\":[],\"id\":1}",
 		"deep":           `{"method":"m","params":` + strings.Repeat("[", 100000) + strings.Repeat("]", 100000) + `,"id":1}`,
 		"deep objects":   `{"method":"m","params":[` + strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100) + `],"id":1}`,
+		"many values":    `{"method":"m","params":[0` + strings.Repeat(",0", maxCallValues) + `],"id":1}`,
 		"long":           `{"method":"m","params":["` + strings.Repeat("x", MaxCall) + `"],"id":1}`,
 	} {
 		var syntax *SyntaxError

@@ -25,7 +25,7 @@ func DecodeJSONCall(body []byte) (*JSONCall, error) {
 	if err := checkSize(body); err != nil {
 		return nil, err
 	}
-	p := &jsonParser{b: body}
+	p := &jsonParser{b: body, values: budget{most: maxCallValues}}
 	call := &JSONCall{}
 	var method, version, id any
 	var params any
@@ -112,6 +112,8 @@ type jsonParser struct {
 	b     []byte
 	pos   int
 	depth int
+
+	values budget
 }
 
 func (p *jsonParser) fail(format string, args ...any) error {
@@ -190,6 +192,9 @@ func (p *jsonParser) value() (any, error) {
 	p.skip()
 	if p.pos == len(p.b) {
 		return nil, p.fail("a value is missing")
+	}
+	if !p.values.spend() {
+		return nil, p.fail("the call has more than %d values", p.values.most)
 	}
 	switch c := p.b[p.pos]; {
 	case c == '{':
@@ -354,15 +359,23 @@ func (p *jsonParser) escape(out []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if utf16.IsSurrogate(r) && bytes.HasPrefix(p.b[p.pos:], []byte(`\u`)) {
+	if !utf16.IsSurrogate(r) {
+		return utf8.AppendRune(out, r), nil
+	}
+	if next := p.pos; bytes.HasPrefix(p.b[next:], []byte(`\u`)) {
 		p.pos += 2
 		low, err := p.hex()
 		if err != nil {
 			return nil, err
 		}
-		r = utf16.DecodeRune(r, low)
+		if whole := utf16.DecodeRune(r, low); whole != utf8.RuneError {
+			return utf8.AppendRune(out, whole), nil
+		}
+		p.pos = next
 	}
-	return utf8.AppendRune(out, r), nil
+	// Half of a pair stands for no character. As bytes it is no UTF-8, so that it is refused where a value is taken, as other
+	// bytes are that are not.
+	return append(out, 0xe0|byte(r>>12), 0x80|byte(r>>6)&0xbf, 0x80|byte(r)&0xbf), nil
 }
 
 // hex reads four hexadecimal digits.

@@ -11,6 +11,9 @@ import "fmt"
 // MaxCall is the largest body of a call in bytes.
 const MaxCall = 1 << 20
 
+// maxCallValues bounds the values of a call, together: a value takes many times as much memory as its text.
+const maxCallValues = 20_000
+
 // maxDepth bounds how deep values nest: the XenAPI's own need six levels.
 const maxDepth = 32
 
@@ -21,6 +24,15 @@ type SyntaxError struct {
 }
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%s at byte %d", e.Text, e.Offset) }
+
+// budget counts the values of a message; most 0 is without limit.
+type budget struct{ most, used int }
+
+// spend counts one more value, and reports whether that is within the limit.
+func (b *budget) spend() bool {
+	b.used++
+	return b.most == 0 || b.used <= b.most
+}
 
 // checkSize refuses a call that is too long.
 func checkSize(body []byte) error {

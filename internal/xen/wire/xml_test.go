@@ -129,6 +129,7 @@ func TestMalformedXML(t *testing.T) {
 		"another encoding": `<?xml version="1.0" encoding="UTF-16"?>` + call("<i4>1</i4>"),
 		"deep":             call(strings.Repeat("<array><data><value>", 1000) + strings.Repeat("</value></data></array>", 1000)),
 		"long":             call("<string>" + strings.Repeat("x", MaxCall) + "</string>"),
+		"many values":      call("<array><data>" + strings.Repeat("<value/>", maxCallValues) + "</data></array>"),
 		"nameless member":  call("<struct><member><value>1</value></member></struct>"),
 	} {
 		var syntax *SyntaxError

@@ -15,7 +15,7 @@ func DecodeXMLCall(body []byte) (method string, params []any, err error) {
 	if err := checkSize(body); err != nil {
 		return "", nil, err
 	}
-	s := &scanner{b: body}
+	s := &scanner{b: body, values: budget{most: maxCallValues}}
 	if err := s.begin(); err != nil {
 		return "", nil, err
 	}
@@ -167,6 +167,9 @@ func (s *scanner) value() (any, error) {
 		return nil, s.fail("values nest deeper than %d", maxDepth)
 	}
 	defer func() { s.depth-- }()
+	if !s.values.spend() {
+		return nil, s.fail("the call has more than %d values", s.values.most)
+	}
 	if empty, err := s.open("value"); err != nil || empty {
 		return "", err
 	}

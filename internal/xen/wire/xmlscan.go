@@ -15,6 +15,8 @@ type scanner struct {
 	b     []byte
 	pos   int
 	depth int // of values
+
+	values budget
 }
 
 func (s *scanner) fail(format string, args ...any) error {

@@ -215,6 +215,10 @@ func (s *Server) failure(name string, err error) *model.Error {
 		return conflict(taken)
 	case errors.Is(err, context.Canceled):
 		return model.InternalError("nobody waits for the answer any more")
+	case errors.Is(err, store.ErrOutcomeUnknown):
+		return model.InternalError("the store did not answer in time: whether the change was made is unknown; look before you try again")
+	case errors.Is(err, store.ErrFull):
+		return model.InternalError("nothing was changed: " + err.Error())
 	case errors.Is(err, store.ErrUnavailable):
 		return model.InternalError("the store cannot be reached; try again")
 	case errors.Is(err, store.ErrConflict):

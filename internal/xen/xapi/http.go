@@ -43,10 +43,14 @@ func allowAnyone(h http.Header) {
 // serve answers one call. Clients compare the content type to the letter (spec 1), so there is no charset in it.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType string, answer func(context.Context, netip.Addr, []byte) ([]byte, error)) {
 	control := http.NewResponseController(w)
+	if r.ContentLength > wire.MaxCall {
+		tooLong(w, r)
+		return
+	}
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a server without deadlines has none to move
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxCall))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		http.Error(w, "the call is longer than "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes", http.StatusRequestEntityTooLarge)
+	body, err := io.ReadAll(io.LimitReader(r.Body, wire.MaxCall+1))
+	if tooLarge := (*http.MaxBytesError)(nil); len(body) > wire.MaxCall || errors.As(err, &tooLarge) {
+		tooLong(w, r)
 		return
 	} else if err != nil {
 		http.Error(w, "the call did not arrive as a whole", http.StatusBadRequest)
@@ -66,6 +70,27 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType strin
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(reply)))
 	_, _ = w.Write(reply) // a client that has gone misses it
+}
+
+// Bounds of how much of a call that is too long is read and thrown away after the answer: a client that sends first and
+// reads then would see a reset connection instead.
+const (
+	drainBytes = 64 << 20
+	drainTime  = 5 * time.Second
+)
+
+// tooLong answers 413 and ends the connection once the client may have read it.
+func tooLong(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // else the server reads a part of the body before it answers
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	http.Error(w, "the call is longer than "+strconv.Itoa(wire.MaxCall)+" bytes", http.StatusRequestEntityTooLarge)
+	if r.Header.Get("Expect") != "" || control.Flush() != nil || control.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+		return // a client that waits for leave to send has not begun
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, drainBytes) // one that stops has its answer
 }
 
 // malformed answers what is no call at all, as the reference does: HTTP 500 and a page.

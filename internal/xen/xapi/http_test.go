@@ -1,10 +1,15 @@
 package xapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +54,65 @@ func TestTransports(t *testing.T) {
 				t.Errorf("HTTP %d, %s: %s", status, contentType, reply)
 			}
 		})
+	}
+}
+
+// TestTooLongAnswered: a client that sends all of a call that is too long before it reads gets 413, not a reset connection.
+func TestTooLongAnswered(t *testing.T) {
+	t.Parallel()
+	s, _ := served(t)
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(h.Close)
+	const size = wire.MaxCall + 24<<20
+	for name, framing := range map[string]string{"announced": fmt.Sprintf("Content-Length: %d", size), "in chunks": "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", h.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var body io.Writer = conn
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: pool\r\nContent-Type: text/xml\r\n%s\r\n\r\n", framing)
+		if strings.Contains(framing, "chunked") {
+			body = httputil.NewChunkedWriter(conn)
+		}
+		part := bytes.Repeat([]byte(" "), 64<<10)
+		for range size / len(part) {
+			if _, err := body.Write(part); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if closer, ok := body.(io.Closer); ok && body != io.Writer(conn) {
+			_ = closer.Close()
+			_, _ = io.WriteString(conn, "\r\n")
+		}
+		in := bufio.NewReader(conn)
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		text, err := io.ReadAll(res.Body)
+		if res.StatusCode != http.StatusRequestEntityTooLarge || !res.Close || err != nil || !strings.Contains(string(text), "longer than") {
+			t.Errorf("%s: HTTP %d, closes %t: %s, %v", name, res.StatusCode, res.Close, text, err)
+		}
+		if _, err := in.ReadByte(); err != io.EOF {
+			t.Errorf("%s: after the answer: %v", name, err)
+		}
+	}
+}
+
+// TestLoneSurrogate: half of a surrogate pair stands for no character, and is refused where it would become another one.
+func TestLoneSurrogate(t *testing.T) {
+	t.Parallel()
+	_, c := served(t)
+	for _, name := range []string{`a\ud83d`, `\ude00b`, `\ud83d\ud83d\ude00`, `\ude00\ud83d`, `\ud83dx`, `\ud83d\u0041`} {
+		body := `{"jsonrpc":"2.0","method":"network.create","params":["` + c.session + `",{"name_label":"` + name + `","MTU":1500}],"id":1}`
+		if status, _, reply := c.post("/jsonrpc", "application/json", []byte(body)); status != 200 || !strings.Contains(string(reply), `"INVALID_VALUE"`) {
+			t.Errorf("%s: HTTP %d: %s", name, status, reply)
+		}
+	}
+	body := `{"jsonrpc":"2.0","method":"network.create","params":["` + c.session + `",{"name_label":"\ud83d\ude00","MTU":1500}],"id":1}`
+	if status, _, reply := c.post("/jsonrpc", "application/json", []byte(body)); status != 200 || !strings.Contains(string(reply), `"result":"OpaqueRef:`) {
+		t.Errorf("a whole pair: HTTP %d: %s", status, reply)
 	}
 }
 

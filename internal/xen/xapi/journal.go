@@ -63,8 +63,8 @@ func (j *journal) note(u replica.Update) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.snap = u.Next
-	if u.Prev.Revision == 0 {
-		j.horizon = u.Next.Revision
+	if u.Prev.Revision == 0 || u.Diverged() {
+		j.horizon, j.entries = u.Next.Revision, nil
 	} else {
 		for _, c := range u.Changed {
 			j.noteOne(u, c)

@@ -2,11 +2,13 @@ package xapi
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -108,7 +110,10 @@ func (k *keeper) Run(ctx context.Context) error {
 func (k *keeper) pass(ctx context.Context) {
 	failed := false
 	for host := range k.take() {
-		err := k.server.update(ctx, func(tx *records.Tx) error { return keepHost(tx, host, k.server.opts.Now()) })
+		name, err := schema.RegisteredName(ctx, k.server.opts.Store, strings.TrimPrefix(host, refPrefix))
+		if err == nil {
+			err = k.server.update(ctx, func(tx *records.Tx) error { return keepHost(tx, host, name, k.server.opts.Now()) })
+		}
 		if err != nil && ctx.Err() == nil {
 			k.server.opts.Log.Warn("host not looked after: trying again", "host", host, "error", err)
 			k.add(host)
@@ -132,11 +137,16 @@ func ensurePool(tx *records.Tx) error {
 	return put(tx, newObject("pool", nil))
 }
 
-// keepHost makes and renews the objects of a host by its report. A host that does not report keeps its objects.
-func keepHost(tx *records.Tx, ref string, now time.Time) error {
-	report, err := objects.HostReports.Get(tx, ref)
+// keepHost makes and renews the objects of a host by its report. A host that does not report keeps its objects. name is the
+// host's registered name, "" if it has none. What a host reports is not trusted where it has one: it could take another's name.
+func keepHost(tx *records.Tx, ref, name string, now time.Time) error {
+	stored, err := objects.HostReports.Get(tx, ref)
 	if err != nil {
 		return nil // it is dead; host_metrics.live says so by itself
+	}
+	report := new(*stored)
+	if name != "" {
+		report.Name, report.ID = name, strings.TrimPrefix(ref, refPrefix)
 	}
 	if gone, err := objects.Expelled.Get(tx, ref); err == nil {
 		if gone.Started.Equal(report.Started) {

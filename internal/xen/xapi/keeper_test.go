@@ -10,6 +10,7 @@ import (
 
 	"heddle/internal/store"
 	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -166,7 +167,7 @@ func TestKeeperIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.update(t.Context(), func(tx *records.Tx) error { return keepHost(tx, machine(1).Host, time.Unix(9, 0)) }); err != nil {
+	if err := s.update(t.Context(), func(tx *records.Tx) error { return keepHost(tx, machine(1).Host, "", time.Unix(9, 0)) }); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := st.Revision(t.Context()); after != before {
@@ -418,5 +419,26 @@ func TestExpelled(t *testing.T) {
 	report(t, s, &again) // let in again
 	if n := objects.Expelled.Count(s.now()); n != 0 {
 		t.Error("the host is back, and still expelled")
+	}
+}
+
+// TestKeeperTrustsTheRegistration: a host that joined has the name and the id of its registration, whatever it reports.
+func TestKeeperTrustsTheRegistration(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	t.Cleanup(func() { st.Close() })
+	s := started(t, Options{Store: st})
+	victim, thief := machine(1), machine(2)
+	report(t, s, victim)
+	id := thief.ID
+	thief.Name, thief.ID = victim.Name, victim.ID
+	registered := store.Op{Key: schema.Hosts.Key(id), Value: []byte(`{"id":"` + id + `","name":"m2"}`)}
+	if _, err := st.Commit(t.Context(), nil, []store.Op{registered}); err != nil {
+		t.Fatal(err)
+	}
+	report(t, s, thief)
+	h, ok := objects.Table("host").Peek(s.now(), thief.Host)
+	if !ok || h.Text("hostname") != "m2" || h.Text("name_label") != "m2" || h.Text("uuid") != id {
+		t.Errorf("the host that reports another's name and id is %q, %q with uuid %s", h.Text("hostname"), h.Text("name_label"), h.Text("uuid"))
 	}
 }

@@ -3,11 +3,13 @@ package xapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
 	"time"
 
+	"heddle/internal/api/credentials"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -39,7 +41,7 @@ type Server struct {
 	handlers  map[string]handler     // of messages, by name of the call
 	sessions  *sessions
 	passwords *passwords
-	guesses   *guesses
+	throttle  *credentials.Throttle
 	journal   *journal
 	bell      *bell
 	polls     chan struct{} // a token for each call that waits for events
@@ -66,7 +68,7 @@ func New(o Options) *Server {
 		handlers:  operations(),
 		sessions:  newSessions(o.Now),
 		passwords: newPasswords(),
-		guesses:   newGuesses(o.Now),
+		throttle:  credentials.NewThrottle(o.Now),
 		journal:   newJournal(),
 		bell:      newBell(),
 		polls:     make(chan struct{}, maxPolls),
@@ -189,8 +191,43 @@ func edited(o *objects.Object, fields model.Record) *objects.Object {
 	return c
 }
 
-// put stores an object.
-func put(tx *records.Tx, o *objects.Object) error { return objects.Table(o.Class).Put(tx, o) }
+// maxObject is how many bytes the fields of an object may have in all.
+const maxObject = 256 << 10
+
+// put stores an object, unless it is too large.
+func put(tx *records.Tx, o *objects.Object) error {
+	if err := checkObjectSize(o.Fields); err != nil {
+		return err
+	}
+	return objects.Table(o.Class).Put(tx, o)
+}
+
+// checkObjectSize refuses fields with more than maxObject bytes in all, by the name of the largest.
+func checkObjectSize(fields model.Record) error {
+	total, largest, name := 0, -1, ""
+	for field, value := range fields {
+		n := len(field)
+		switch v := value.(type) {
+		case string:
+			n += len(v)
+		case []string:
+			for _, s := range v {
+				n += len(s) + 1
+			}
+		case map[string]string:
+			for k, s := range v {
+				n += len(k) + len(s) + 1
+			}
+		}
+		if total += n; n > largest || n == largest && field < name {
+			largest, name = n, field
+		}
+	}
+	if total <= maxObject {
+		return nil
+	}
+	return model.InvalidValue(name, fmt.Sprintf("%d bytes: the fields of an object may have %d in all", largest, maxObject))
+}
 
 // remove deletes an object; HANDLE_INVALID when it is gone already.
 func remove(tx *records.Tx, class, ref string) error {

@@ -188,8 +188,8 @@ func login(c *call) (any, error) {
 		return nil, model.HostIsSlave(address)
 	}
 	name := c.text("uname")
-	if wait := s.guesses.wait(c.from); wait > 0 {
-		return nil, model.SessionAuthenticationFailed(name, fmt.Sprintf("too many wrong passwords from %v: try again in %v", c.from, wait.Round(time.Second)))
+	if wait := s.throttle.Wait(name, c.from); wait > 0 {
+		return nil, model.SessionAuthenticationFailed(name, fmt.Sprintf("too many wrong passwords from %v, or for this account: try again in %v", c.from, wait.Round(time.Second)))
 	}
 	a, there := accounts.Peek(view, name)
 	hash := ""
@@ -201,10 +201,11 @@ func login(c *call) (any, error) {
 		return nil, fmt.Errorf("log in as %s: %w", name, err)
 	}
 	if !right {
-		s.guesses.wrong(c.from)
+		s.throttle.Failed(name, c.from)
 		s.opts.Log.Info("log-in refused", "account", name, "from", c.from)
 		return nil, model.SessionAuthenticationFailed(name, "Authentication failure")
 	}
+	s.throttle.Succeeded(name, c.from)
 	return s.sessions.begin(s, a, c.text("originator")).ref, nil
 }
 

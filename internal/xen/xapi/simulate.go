@@ -340,7 +340,7 @@ func (s *Simulation) move(ctx context.Context, from *poolOfFile, o *objects.Orde
 		if err := objects.HostReports.Put(tx, &moved); err != nil {
 			return err
 		}
-		if err := keepHost(tx, o.Host, s.now()); err != nil {
+		if err := keepHost(tx, o.Host, "", s.now()); err != nil {
 			return err
 		}
 		for _, pif := range by(tx, "PIF", "host", o.Host) {
@@ -467,7 +467,7 @@ func (s *Simulation) buildHost(tx *records.Tx, h simulatedHost, ref string) erro
 	if err := objects.HostReports.Put(tx, report); err != nil {
 		return err
 	}
-	if err := keepHost(tx, ref, s.now()); err != nil {
+	if err := keepHost(tx, ref, "", s.now()); err != nil {
 		return err
 	}
 	for _, pif := range h.PIFs {

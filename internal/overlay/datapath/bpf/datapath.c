@@ -1,4 +1,5 @@
 // The overlay's programs: see doc.go for where they sit.
+#include "arp.h"
 #include "maps.h"
 #include "output.h"
 #include "parse.h"
@@ -121,8 +122,10 @@ int from_workload(struct __sk_buff *skb)
 	}
 	if (parsed == IS_MALFORMED)
 		return to_agent(skb, in, MALFORMED, 0);
-	if (parsed == HAS_NO_KEY)
-		return to_agent(skb, in, NO_KEY, is_large(skb));
+	if (parsed == HAS_NO_KEY) {
+		int done = answer(skb, in);
+		return done == NOT_ANSWERED ? to_agent(skb, in, NO_KEY, is_large(skb)) : done;
+	}
 	if (!f)
 		return to_agent(skb, in, MISS, is_large(skb) || hides(&t));
 	if (!is_current(f))
@@ -195,7 +198,8 @@ int from_underlay(struct __sk_buff *skb)
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 	struct config *c;
 	struct outer *o = data;
-	struct vxlan vxlan;
+	struct inner inner;
+	struct peer *peer = NULL;
 	struct port *p;
 	__be16 proto;
 	__be32 from;
@@ -218,10 +222,19 @@ int from_underlay(struct __sk_buff *skb)
 	from = o->ip.saddr;
 	if (o->udp.check == 0) // what the hardware has checked, if anything, is the inner packet
 		flags |= ADJ_ROOM_NO_CSUM_RESET;
-	if (bpf_skb_load_bytes(skb, OUTER_BYTES - sizeof(vxlan), &vxlan, sizeof(vxlan)) ||
-	    bpf_skb_load_bytes(skb, OUTER_BYTES + 12, &proto, 2) || !(vxlan.flags & bpf_htonl(0x08000000)))
+	if (c->guarded) {
+		peer = bpf_map_lookup_elem(&peers, &from);
+		if (!peer)
+			return dropped(DROP_UNKNOWN_HOST);
+	}
+	if (bpf_skb_load_bytes(skb, OUTER_BYTES - sizeof(struct vxlan), &inner, INNER_BYTES))
 		return dropped(DROP_BAD_TUNNEL);
-	key = bpf_ntohl(vxlan.vni) >> 8;
+	if (peer && !has_secret(peer, &inner.vxlan))
+		return dropped(DROP_WRONG_SECRET);
+	if ((inner.vxlan.flags & bpf_htonl(0xff000000)) != bpf_htonl(VXLAN_HAS_KEY))
+		return dropped(DROP_BAD_TUNNEL);
+	proto = inner.proto;
+	key = bpf_ntohl(inner.vxlan.vni) >> 8;
 	if (key == 0xffffff)
 		return state_message(skb, from);
 	number = bpf_map_lookup_elem(&deliveries, &key);
@@ -230,8 +243,10 @@ int from_underlay(struct __sk_buff *skb)
 	p = find_port(*number);
 	if (!p)
 		return dropped(DROP_NO_PORT);
+	if (peer && !may_send(peer, *number))
+		return dropped(DROP_FOREIGN_HOST);
 	if (!may_strip(skb, p, proto))
-		return TCX_NEXT;
+		return to_kernel(skb, &inner.vxlan);
 	if (proto == bpf_htons(ETH_P_IPV6))
 		flags |= ADJ_ROOM_DECAP_L3_IPV6;
 	if (strip(skb, OUTER_BYTES, flags, &proto))
@@ -240,14 +255,19 @@ int from_underlay(struct __sk_buff *skb)
 	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
 }
 
-// from_vxlan delivers what the kernel's vxlan device has unpacked.
+// from_vxlan delivers what the kernel's vxlan device has unpacked, if from_underlay has accepted it: the device takes
+// in what reaches this host by any interface.
 SEC("tcx/ingress")
 int from_vxlan(struct __sk_buff *skb)
 {
 	struct bpf_tunnel_key tunnel = {};
-	__u32 key, *number;
+	__u32 zero = 0, key, *number;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	struct port *p;
 
+	if (c && c->guarded && skb->mark != MARK_ACCEPTED)
+		return dropped(DROP_UNCHECKED);
+	skb->mark = 0;
 	if (bpf_skb_get_tunnel_key(skb, &tunnel, sizeof(tunnel), 0))
 		return dropped(DROP_BAD_TUNNEL);
 	key = tunnel.tunnel_id;
@@ -259,6 +279,13 @@ int from_vxlan(struct __sk_buff *skb)
 		return dropped(DROP_NO_PORT);
 	count(COUNT_TUNNEL_IN);
 	return to_port(skb, p, 1);
+}
+
+// to_underlay writes the secret into the frames that the kernel's vxlan device has packed for to_vxlan_device.
+SEC("tcx/egress")
+int to_underlay(struct __sk_buff *skb)
+{
+	return skb->mark == MARK_STAMP ? stamp(skb) : TCX_NEXT;
 }
 
 // from_agent carries out what the agent wrote to its tap: an instruction in the place of the Ethernet header, then the

@@ -68,7 +68,8 @@ struct tunnel {
 	__u32 ifindex;
 	__u32 mtu; /* of inner IP packets */
 	__u32 ip_sum; /* one's complement sum of the IP header below, its length taken as 0 */
-	__u8 outer[56]; /* 50 used: outer headers with lengths, IP checksum, UDP source and VNI left 0 */
+	__u8 outer[52]; /* 50 used: outer headers with lengths, IP checksum, UDP source, VNI and secret left 0 */
+	__u32 secret; /* for the host at the other end; see struct peer */
 };
 
 struct config {
@@ -76,7 +77,24 @@ struct config {
 	__u32 tap, vxlan; /* ifindex */
 	__u32 port_credits, total_credits;
 	__be16 tunnel_port;
-	__u16 pad;
+	__u16 guarded; /* 1: frames of tunnels are accepted from peers alone; 0 until an agent that knows them has said so */
+};
+
+#define MAX_PEERS 4096
+#define MAX_SECRETS 4
+
+/* Another host, by the outer source of its tunnelled frames. A secret is the 32 reserved bits of a VXLAN header: the
+ * upper 24 those behind the flags, the lower 8 those behind the VNI. Entries of accept that are not needed repeat
+ * another one. */
+struct peer {
+	__u32 index; /* its bit in struct senders */
+	__u32 secret; /* in frames to it */
+	__u32 accept[MAX_SECRETS]; /* in frames from it */
+};
+
+/* The peers that may send to a port: hosts that have a port in its network. */
+struct senders {
+	__u32 peers[MAX_PEERS / 32];
 };
 
 /* Upcalls under way from one port: taken here, given back by the agent. Index 0 counts those of all ports. */
@@ -135,6 +153,11 @@ enum counter {
 	DROP_RING_FULL,
 	DROP_KERNEL,	     /* the kernel refused to change the packet */
 	DROP_BAD_INSTRUCTION,
+	DROP_UNKNOWN_HOST,   /* tunnelled, its outer source is no host's */
+	DROP_WRONG_SECRET,   /* tunnelled, without the secret of its outer source: forged */
+	DROP_FOREIGN_HOST,   /* tunnelled, its host has no port in the network of the key */
+	DROP_UNCHECKED,	     /* tunnelled, and not by way of the underlay's interfaces */
+	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
 	COUNTERS,
 };
 
@@ -201,6 +224,23 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } deliveries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_PEERS);
+	__type(key, __be32);
+	__type(value, struct peer);
+} peers SEC(".maps");
+
+/* By the index of a port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct senders);
+} senders SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

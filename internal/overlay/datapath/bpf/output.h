@@ -9,27 +9,13 @@
 #include <linux/udp.h>
 
 #include "maps.h"
+#include "tunnel.h"
 
 #define ADJ_ROOM_NO_CSUM_RESET (1 << 5)
 #define ADJ_ROOM_DECAP_L3_IPV6 (1 << 8) /* newer than the headers this is built with */
 #define ENCAP_FLAGS                                                                                                    \
 	(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP |                       \
 	 BPF_F_ADJ_ROOM_ENCAP_L2_ETH | ADJ_ROOM_NO_CSUM_RESET)
-
-#define TCX_NEXT -1
-#define TCX_PASS 0
-#define TCX_DROP 2
-
-struct vxlan {
-	__be32 flags, vni;
-};
-
-struct outer {
-	struct ethhdr eth;
-	struct iphdr ip;
-	struct udphdr udp;
-	struct vxlan vxlan;
-} __attribute__((packed));
 
 static __always_inline int dropped(__u32 why)
 {
@@ -62,6 +48,7 @@ static __noinline int to_vxlan_device(struct __sk_buff *skb, const struct tunnel
 
 	if (!c || bpf_skb_set_tunnel_key(skb, &key, sizeof(key), BPF_F_ZERO_CSUM_TX | BPF_F_DONT_FRAGMENT))
 		return dropped(DROP_KERNEL);
+	skb->mark = MARK_STAMP; /* the device leaves the reserved bits 0: to_underlay writes the secret */
 	return bpf_redirect(c->vxlan, 0);
 }
 
@@ -108,7 +95,8 @@ static __always_inline int to_tunnel(struct __sk_buff *skb, const struct tunnel 
 	head.outer.ip.check = ~sum;
 	head.outer.udp.source = outer_port;
 	head.outer.udp.len = bpf_htons(total - sizeof(struct iphdr));
-	head.outer.vxlan.vni = vni;
+	head.outer.vxlan.flags |= secret_flags(t->secret);
+	head.outer.vxlan.vni = vni | secret_vni(t->secret);
 	if (room == OUTER_BYTES)
 		err = bpf_skb_store_bytes(skb, 0, &head, OUTER_BYTES + ETH_HLEN, 0);
 	else

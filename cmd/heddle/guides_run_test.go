@@ -1,0 +1,523 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"heddle/internal/nettest"
+)
+
+// guide is how a page of the documentation is followed, from nothing, on machines that the test makes.
+type guide struct {
+	// after holds what the guide takes for granted: sections of other guides, as "install.md#The server".
+	after []string
+	// machines are those the guide speaks of, the one for all blocks without other word first: name and last byte of the
+	// address in 192.0.2.0/24. All but the first have heddle and its units from the start.
+	machines []machineAt
+	blocks   map[string]blockStep // by the first line of the block, or the heading before it
+}
+
+type machineAt struct {
+	name string
+	last int
+}
+
+// blockStep says how one block is followed where that is not simply: on the first machine, as it stands.
+type blockStep struct {
+	on     []string          // the machines, at the same time
+	change map[string]string // what stands in the block, and what is in its place on the test's machines
+	until  string            // run again until the output has this
+	notRun string            // why the block is not run
+	// first and then are commands before and after it, for what the text asks in words: files copied to another machine, in
+	// /opt/heddle-shared of every machine, or what the block should have brought about.
+	first, then string
+	token       string // the block takes a join token for this host that the text asks for in words
+	file        string // the file whose content this is, where the sentence before does not name it last
+}
+
+// guides is how each page is followed. Blocks without a step of their own are run as they stand on the first machine.
+var guides = map[string]guide{
+	"install.md": {machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"make setup build": {change: map[string]string{"make setup build\n": ""}}, // the test's own binary is bin/heddle
+		"plug() {":         {change: map[string]string{"openstack port list        # ACTIVE": "until [ $(openstack port list -f value -c Status | grep -c ACTIVE) = 2 ]; do sleep 0.2; done"}},
+	}},
+	"hosts.md": {after: install, machines: []machineAt{{"cloud", 1}, {"h1", 11}}, blocks: map[string]blockStep{
+		"install -d /etc/heddle":               {on: []string{"h1"}},
+		"heddle host list":                     {until: "h1 "},
+		"systemctl disable --now heddle-agent": {on: []string{"h1"}},
+		"systemctl stop heddle-agent":          {on: []string{"h1"}, token: "h1"},
+	}},
+	"../../README.md": {machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"make demo      # installs what it needs, builds, and runs the whole product on this machine with real traffic": {
+			notRun: "continuous integration runs both in a root of their own"},
+		"make setup build": {change: map[string]string{"make setup build\n": ""}},
+		"kill %2; wait %2                                             # the agent above: one agent has all roles of a host": {
+			change: map[string]string{"check FILE": "check --help"}},
+		"bin/heddle xapi --agents-listen ADDRESS:2379 --operator-listen ADDRESS:9698 &          # the pool": {
+			notRun: "an overview with the pool's UUIDs left out; xenapi.md has it at length"},
+		"heddle serve        the control plane          heddle trace        follow one packet, live or offline": {notRun: "a list of commands, not to be run"},
+	}},
+	"tls.md": {after: install, machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
+		"heddle: --neutron-listen: neutron API: 192.0.2.1:9696 is not a loopback address and there is no TLS certificate: give --tls-cert and --tls-key, …": {
+			notRun: "what the server says, not a command"},
+		"export OS_AUTH_URL=https://cloud.example:5000/v3 OS_CACERT=/path/to/ca.crt": {change: map[string]string{"/path/to": "/etc/heddle/tls"}},
+		"heddle serve --keystone-url https://keystone.example:5000/v3 --keystone-ca /etc/heddle/tls/keystone-ca.crt --keystone-user heddle --keystone-password-file /etc/heddle/keystone-password": {
+			notRun: "needs a Keystone; the tests of internal/identity have one"},
+	}},
+	"calico.md": {
+		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}},
+		blocks: map[string]blockStep{
+			"agent:":                         {on: []string{"h1"}},
+			"systemctl restart heddle-agent": {on: []string{"h1"}},
+			`c, err := client.New(client.Options{Endpoints: []string{"https://192.0.2.1:2379"}, CAFile: "ca.crt", CertFile: "client.crt", KeyFile: "client.key"})`: {
+				notRun: "Go; the examples of calico/client run as tests"},
+			"heddle calico sweep": {change: map[string]string{"sweep": "sweep --every 1s"}}, // not a minute
+			`heddle calico key /calico/v1/policy/tier/default/policy/web      # {"kind": "Policy", "ids": {"tier": "default", "policy": "web"}}`: {
+				first: `echo '{"kind": "Policy", "ids": {"tier": "default", "policy": "web"}}' > objects.jsonl
+					echo '{"selector": "role == \"web\"", "order": 1, "inbound_rules": [], "outbound_rules": []}' > web.json`},
+		}},
+	"dhcp.md": {
+		after:    append(slices.Clone(install), "hosts.md#Open the server", "hosts.md#Join"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}},
+		blocks: map[string]blockStep{
+			"apt-get install dnsmasq-base":   {on: []string{"h1"}, change: map[string]string{"apt-get install dnsmasq-base\n": ""}}, // scripts/setup has
+			"agent:":                         {on: []string{"h1"}},
+			"systemctl restart heddle-agent": {on: []string{"h1"}},
+			"heddle agent --dhcp --policy":   {notRun: "by hand, instead of the unit that runs"},
+			"ln -s /usr/local/bin/heddle /usr/local/bin/calico-dhcp-agent": {
+				notRun: "the other way, for hosts set up for Neutron's own agent; other tests start it so"},
+			"[calico]": {notRun: "of that other way; TestNeutronOptions reads it"},
+			"openstack network create --provider-network-type routed lan":                                   {then: "openstack port show vm1 -f value -c id -c mac_address > /opt/heddle-shared/vm1"},
+			"plug() {                     # NAME ID MAC":                                                    {on: []string{"h1"}, change: map[string]string{"plug vm1 ID MAC ": "plug vm1 $(cat /opt/heddle-shared/vm1) "}},
+			"until ip -n vm1 -6 addr show dev eth0 scope link -tentative | grep -q inet6; do sleep 1; done": {on: []string{"h1"}},
+			"ip netns delete vm1":             {on: []string{"h1"}},
+			"kind: DHCPSubnet":                {file: "web.yaml", then: "heddle calico apply -f web.yaml"},
+			"heddle calico get wep --host h1": {change: map[string]string{"h1/openstack/vm1/PORT-ID": "h1/vm/web1/eth0"}},
+			`msg="endpoint is not served" key=/calico/v1/host/h1/workload/vm/web1/endpoint/eth0 reason="subnet \"apps\" is not known"`: {
+				notRun: "a line of the log"},
+			"tcpdump -e -n -v -i tap… 'udp port 67 or udp port 547 or icmp6'": {notRun: "a look at packets until Ctrl-C"},
+			`msg=dnsmasq says="DHCPACK(ns-calico) 10.65.0.169 fa:16:3e:e5:1d:00 host-10-65-0-169" interface=tap55d5d364-6f`: {
+				notRun: "a line of the log"},
+			"systemctl disable --now heddle-agent": {on: []string{"h1"}},
+		}},
+	"operating.md": {
+		after:    append(slices.Clone(install), "install.md#A network with two workloads"),
+		machines: []machineAt{{"cloud", 1}},
+		blocks: map[string]blockStep{
+			"openstack port show vm1 -c status -c binding_host_id -c binding_vif_type": {change: map[string]string{"PORT-ID": "$(openstack port show vm1 -f value -c id)"}},
+			"install -m 755 heddle.new /usr/local/bin/heddle":                          {first: "cp bin/heddle heddle.new"},
+			`curl -f -X PUT -H "X-Auth-Token: $(openstack token issue -f value -c id)" -d '{"quota": {"port": 1000}}' https://cloud.example:9696/v2.0/quotas/PROJECT-ID`: {
+				change: map[string]string{"https://cloud.example:9696": "http://127.0.0.1:9696", "PROJECT-ID": "$(openstack token issue -f value -c project_id)"}},
+		}},
+	"cluster.md": {
+		after:    append(slices.Clone(install), "tls.md#A certificate", "tls.md#The server", "hosts.md#Join"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"e1", 21}, {"e2", 22}, {"e3", 23}, {"next", 2}},
+		blocks: map[string]blockStep{
+			"apt-get install etcd-client": {change: map[string]string{"apt-get install etcd-client\n": ""}}, // scripts/setup has
+			"cd /root/etcd":               {then: "cp 192*.tar /opt/heddle-shared/"},
+			"address=192.0.2.21 name=e1": {on: []string{"e1", "e2", "e3"}, change: map[string]string{
+				"address=192.0.2.21 name=e1":    "name={machine} address=$(hostname | sed 's/e/192.0.2.2/'); cp /opt/heddle-shared/$address.tar /root/member.tar",
+				"apt-get install etcd-server\n": ""}}, // scripts/setup has
+			"systemctl stop heddle-agent (2)": {on: []string{"h1"}},
+			"heddle host list":                {change: map[string]string{"heddle host list": bothUp}},
+			"tar -cf /root/server.tar -C / etc/heddle/heddle.yaml etc/heddle/tls etc/heddle/etcd var/lib/heddle/tls/ca.crt var/lib/heddle/tls/ca.key": {
+				then: "cp /root/server.tar /opt/heddle-shared/"},
+			"adduser --system --group --no-create-home --home /var/lib/heddle heddle": {on: []string{"next"}, first: "cp /opt/heddle-shared/server.tar /root/"},
+		}},
+	"backup.md": {after: install, machines: []machineAt{{"cloud", 1}, {"new", 2}}, blocks: map[string]blockStep{
+		"systemctl stop heddle": {then: "cp /var/backups/heddle/today.db /opt/heddle-shared/"},
+		"install -d -o heddle -g heddle -m 700 /var/lib/heddle /var/backups/heddle": {on: []string{"new"},
+			first: `adduser --quiet --system --group --no-create-home --home /var/lib/heddle heddle
+				install -d /etc/heddle
+				printf 'serve:\n  data: /var/lib/heddle\n' > /etc/heddle/heddle.yaml
+				cp /opt/heddle-shared/today.db /root/`,
+			change: map[string]string{"HEDDLE_ADMIN_PASSWORD=…": "HEDDLE_ADMIN_PASSWORD=a-new-password"}},
+		"systemctl enable --now heddle": {on: []string{"new"}, then: ". /var/lib/heddle/openrc; heddle host list | grep cloud"},
+		"etcdutl snapshot restore today.db --bump-revision 1000000000 --mark-compacted --data-dir …": {
+			notRun: "Debian 12's etcd has no etcdutl; the tests of internal/store restore a cluster"},
+	}},
+}
+
+// bothUp waits until both hosts of a guide are up.
+const bothUp = "until [ $(heddle host list | tee /dev/stderr | grep -c ' up ') = 2 ]; do sleep 0.2; done"
+
+// install is what most guides begin after.
+var install = []string{"install.md#Build and install", "install.md#The server", "install.md#The agent"}
+
+// TestGuidesFromNothing follows the guides, each on machines of its own, as a reader would who pastes every block.
+func TestGuidesFromNothing(t *testing.T) {
+	t.Parallel()
+	for page, g := range guides {
+		t.Run(strings.TrimPrefix(page, "../../"), func(t *testing.T) {
+			t.Parallel()
+			follow(t, page, g)
+		})
+	}
+}
+
+// notFollowed are the pages that no test follows as a whole yet, with the reason.
+var notFollowed = map[string]string{
+	"bgp.md":          "TestBGPGuide follows its files, with a router of its own",
+	"policy-agent.md": "two commands that calico.md has too",
+	"xenapi.md":       "needs an Open vSwitch on each machine",
+}
+
+// TestGuideBlocks requires every block of every guide to be followed, or to be listed with the reason why it is not; and
+// every step to be of a block that there is.
+func TestGuideBlocks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(pagePath("*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, pagePath("../../README.md"))
+	for _, path := range pages {
+		page, err := filepath.Rel(pagePath("."), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for _, b := range blocks(t, page) {
+			names[b.name] = true
+		}
+		g, followed := guides[page]
+		if !followed && len(names) > 0 && notFollowed[page] == "" {
+			t.Errorf("docs/guides/%s has commands, and no test follows it: add it to guides, or to notFollowed with the reason", page)
+		}
+		if followed && notFollowed[page] != "" {
+			t.Errorf("docs/guides/%s is followed: take it out of notFollowed", page)
+		}
+		for name := range g.blocks {
+			if !names[name] {
+				t.Errorf("docs/guides/%s has no block that begins with %q", page, name)
+			}
+		}
+	}
+}
+
+// block is a run of indented lines of a page.
+type block struct {
+	page, section string
+	before        string // the paragraph before it
+	name          string // the first line; of the second block with the same one " (2)" follows
+	text          string
+	line          int
+}
+
+var heading = regexp.MustCompile("^#+ (.*)")
+
+// blocks returns the indented blocks of a page. A blank line ends a block.
+func blocks(t *testing.T, page string) []block {
+	t.Helper()
+	raw, err := os.ReadFile(pagePath(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []block
+	var section string
+	seen := map[string]int{}
+	for paragraph := range strings.SplitSeq(strings.ReplaceAll(string(raw), "\n\n", "\n\x00\n"), "\x00\n") {
+		if m := heading.FindStringSubmatch(paragraph); m != nil {
+			section = m[1]
+		}
+		lines := strings.Split(strings.TrimRight(paragraph, "\n"), "\n")
+		indent := len(lines[0]) - len(strings.TrimLeft(lines[0], " "))
+		if indent < 4 {
+			continue
+		}
+		var text strings.Builder
+		for _, line := range lines {
+			text.WriteString(strings.TrimPrefix(line, strings.Repeat(" ", indent)) + "\n")
+		}
+		at := strings.Index(string(raw), paragraph)
+		before := strings.TrimRight(string(raw)[:at], "\n")
+		before = before[strings.LastIndex(before, "\n\n")+1:]
+		name := strings.TrimSpace(lines[0])
+		if seen[name]++; seen[name] > 1 {
+			name += fmt.Sprintf(" (%d)", seen[name])
+		}
+		all = append(all, block{page: page, section: section, before: before, name: name, text: text.String(), line: 1 + strings.Count(string(raw)[:at], "\n")})
+	}
+	return all
+}
+
+// pagePath is where a page lies, named as in the guides' folder.
+func pagePath(page string) string {
+	return filepath.Join("..", "..", "docs", "guides", page)
+}
+
+var (
+	contentOfFile = regexp.MustCompile(`^(?:[a-z-]+:(?: |$)|\[\w+\]$|[A-Z_]+=\S+$)`)
+	quoted        = regexp.MustCompile("`([^`\\s]*[./][^`\\s]*)`")
+	joinToken     = regexp.MustCompile(`heddle-join-1\.[\w.-]+`)
+	// staysRunning are commands that go on until Ctrl-C.
+	staysRunning = regexp.MustCompile(`^(?:runuser .* -- (?:env \S+ )?)?(?:heddle|calico-dhcp-agent)(?: (?:agent|serve|xapi|tunnel-controller)\b|.* watch| --config-file)[^|&]*$`)
+)
+
+// follower follows a guide.
+type follower struct {
+	t        *testing.T
+	lab      *nettest.Lab
+	wire     *nettest.Namespace
+	guide    guide
+	machines map[string]*machine
+	shared   string // /opt/heddle-shared of all machines
+	token    string // the last join token that was printed
+}
+
+// machine is a shell on a machine of the guide's.
+type machine struct {
+	name  string
+	shell *exec.Cmd
+	in    *os.File
+	lines chan string
+	tmp   string
+	count int
+	log   strings.Builder
+}
+
+// follow runs all of a page's blocks.
+func follow(t *testing.T, page string, g guide) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes machines of namespaces: run it as root")
+	}
+	f := &follower{t: t, lab: nettest.ForTest(t), guide: g, machines: map[string]*machine{}, shared: t.TempDir()}
+	f.wire = f.lab.MustNamespace(t, "wire")
+	f.wire.MustIP(t, "link add underlay type bridge", "link set underlay up")
+	for i, m := range g.machines {
+		f.machines[m.name] = f.boot(m, i > 0)
+	}
+	for _, at := range g.after {
+		page, section, _ := strings.Cut(at, "#")
+		other := guides[page]
+		found := false
+		for _, b := range blocks(t, page) {
+			if b.section == section {
+				found = true
+				f.run(b, other.blocks[b.name])
+			}
+		}
+		if !found {
+			t.Fatalf("%s has no blocks in a section %q", page, section)
+		}
+	}
+	for _, b := range blocks(t, page) {
+		f.run(b, g.blocks[b.name])
+	}
+}
+
+// boot makes a machine of namespaces: see testdata/guides/machine.
+func (f *follower) boot(at machineAt, installed bool) *machine {
+	t := f.t
+	t.Helper()
+	ns := f.lab.MustNamespace(t, at.name)
+	f.lab.MustVeth(t, f.wire, at.name, ns, "eth0")
+	f.wire.MustIP(t, "link set "+at.name+" master underlay")
+	ns.MustIP(t, fmt.Sprintf("addr add 192.0.2.%d/24 dev eth0", at.last))
+	binary, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{name: at.name, tmp: t.TempDir(), lines: make(chan string)}
+	m.shell = exec.Command("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child=SIGKILL",
+		"bash", filepath.Join("testdata", "guides", "machine"), at.name, m.tmp, binary, source, f.shared)
+	if installed {
+		m.shell.Env = append(os.Environ(), "INSTALLED=yes")
+	}
+	for _, folder := range []string{"machine", "blocks"} {
+		if err := os.Mkdir(filepath.Join(m.tmp, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.shell.Stdout, m.shell.Stderr = write, write
+	commands, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.shell.Stdin, m.in = commands, in
+	if err := ns.Start(m.shell); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	commands.Close()
+	go func() {
+		defer close(m.lines)
+		for s := bufio.NewScanner(read); s.Scan(); {
+			m.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		in.Close()
+		_ = m.shell.Process.Kill() // and with it all that runs on the machine
+		for range m.lines {
+		}
+		_ = m.shell.Wait()
+		if t.Failed() || testing.Verbose() {
+			t.Logf("on %s:\n%s", m.name, m.log.String())
+		}
+	})
+	return m
+}
+
+// run follows one block.
+func (f *follower) run(b block, s blockStep) {
+	f.t.Helper()
+	if s.notRun != "" {
+		return
+	}
+	on := s.on
+	if len(on) == 0 {
+		on = []string{f.guide.machines[0].name}
+	}
+	var waits sync.WaitGroup
+	failed := make([]error, len(on))
+	for i, name := range on {
+		m := f.machines[name]
+		if m == nil {
+			f.t.Fatalf("docs/guides/%s:%d: no machine %s", b.page, b.line, name)
+		}
+		if s.token != "" {
+			if err := f.execute(f.machines[f.guide.machines[0].name], "heddle host token "+s.token, ""); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		script := f.script(b, s, name)
+		waits.Go(func() {
+			begin := time.Now()
+			fmt.Fprintf(&m.log, "# %s:%d %s\n", b.page, b.line, b.name)
+			failed[i] = f.execute(m, script, s.until)
+			fmt.Fprintf(&m.log, "# took %s\n", time.Since(begin).Round(time.Millisecond))
+		})
+	}
+	waits.Wait()
+	for i, err := range failed {
+		if err != nil {
+			f.t.Fatalf("docs/guides/%s:%d, on %s: %v\n%s", b.page, b.line, on[i], err, b.text)
+		}
+	}
+}
+
+// script is what a shell executes for a block on a machine.
+func (f *follower) script(b block, s blockStep, on string) string {
+	f.t.Helper()
+	text := b.text
+	for from, to := range s.change {
+		if !strings.Contains(text, from) {
+			f.t.Fatalf("docs/guides/%s:%d: there is no %q in the block", b.page, b.line, from)
+		}
+		text = strings.ReplaceAll(text, from, strings.ReplaceAll(to, "{machine}", on))
+	}
+	text = strings.ReplaceAll(text, "heddle-join-1.eyJz…", f.token)
+	text = strings.ReplaceAll(text, "--join TOKEN", "--join "+f.token)
+	text = strings.ReplaceAll(text, "ADDRESS-OF-THIS-HOST", "192.0.2.1")
+	if s.file != "" || contentOfFile.MatchString(strings.TrimSuffix(b.name, " (2)")) {
+		file := s.file
+		if file == "" {
+			names := quoted.FindAllStringSubmatch(b.before, -1)
+			if len(names) == 0 {
+				f.t.Fatalf("docs/guides/%s:%d: the paragraph before this file does not name it:\n%s", b.page, b.line, b.before)
+			}
+			file = names[len(names)-1][1]
+		}
+		return "cat > " + file + " <<'END-OF-FILE'\n" + text + "END-OF-FILE\n" + s.then + "\n"
+	}
+	var script strings.Builder
+	for line := range strings.Lines(text) {
+		if staysRunning.MatchString(strings.TrimSpace(line)) && !strings.Contains(line, "--cleanup") {
+			line = "until_ctrl_c " + line
+		}
+		script.WriteString(line)
+	}
+	return untilCtrlC + s.first + "\n" + script.String() + s.then + "\n"
+}
+
+// untilCtrlC defines a function that runs a command as a reader would: until it is ready, and Ctrl-C then.
+const untilCtrlC = `until_ctrl_c() {
+    set -m # a process group of its own
+    "$@" & running=$!
+    set +m
+    case " $* " in
+    *" serve "*) port=9697 ;;
+    *" agent "*) port=9699 ;;
+    *" watch "*) port=; sleep 1 ;;
+    *) echo "when is $* ready?"; return 1 ;;
+    esac
+    if [ -n "$port" ]; then
+        for n in $(seq 300); do
+            ! curl -sf http://127.0.0.1:$port/readyz || break
+            kill -0 $running || return 1
+            sleep 0.2
+        done
+    fi
+    kill -INT -- -$running
+    wait $running || [ $? = 130 ] # of runuser itself
+}
+`
+
+// execute runs a script in the machine's shell and waits for its end.
+func (f *follower) execute(m *machine, script, until string) error {
+	end := time.Now().Add(2 * time.Minute)
+	for {
+		out, err := m.execute(script, end)
+		if token := joinToken.FindString(out); token != "" && err == nil {
+			f.token = token
+		}
+		if err != nil {
+			return err
+		}
+		if strings.Contains(out, until) {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the output lacks %q:\n%s", until, out)
+		}
+	}
+}
+
+func (m *machine) execute(script string, end time.Time) (string, error) {
+	m.count++
+	name := fmt.Sprintf("block%d", m.count)
+	if err := os.WriteFile(filepath.Join(m.tmp, "blocks", name), []byte(script), 0o600); err != nil {
+		return "", err
+	}
+	file := "/opt/heddle-blocks/" + name
+	if _, err := fmt.Fprintln(m.in, file); err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	timeout := time.After(time.Until(end))
+	for {
+		select {
+		case line, more := <-m.lines:
+			if !more {
+				return out.String(), fmt.Errorf("the shell ended:\n%s", out.String())
+			}
+			if line == "done "+file {
+				return out.String(), nil
+			}
+			out.WriteString(line + "\n")
+			m.log.WriteString(line + "\n")
+		case <-timeout:
+			return out.String(), fmt.Errorf("no end within two minutes:\n%s", out.String())
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"heddle/internal/cli"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/telemetry"
+
+	"heddle/internal/api/hosts"
+)
+
+// addSpace adds what keeps the store from filling up.
+func (s *server) addSpace() {
+	keeper := store.NewSpaceKeeper(s.store, s.log.With("part", "space"))
+	accounts := store.NewHostAccounts(s.store, s.log.With("part", "host accounts"))
+	s.tasks = append(s.tasks, keeper, accounts)
+	s.metrics.Register(func() []telemetry.Value {
+		gauge := func(name, help, member string, value int64) telemetry.Value {
+			return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Labels: map[string]string{"member": member}, Value: float64(value)}
+		}
+		var values []telemetry.Value
+		for _, m := range keeper.Space() {
+			alarm := int64(0)
+			if m.NoSpace {
+				alarm = 1
+			}
+			values = append(values,
+				gauge("heddle_store_bytes", "Size of the store's database.", m.Member, m.Size),
+				gauge("heddle_store_bytes_in_use", "How much of it is in use; the rest is returned by defragmenting.", m.Member, m.InUse),
+				gauge("heddle_store_quota_bytes", "Size at which the store accepts nothing more; 0 if it does not tell.", m.Member, m.Quota),
+				gauge("heddle_store_alarm", "1 while etcd refuses all writes for lack of space.", m.Member, alarm))
+		}
+		for c := range hosts.CutOffs(records.Over(s.replica.Snapshot())) {
+			values = append(values, telemetry.Value{
+				Name: "heddle_host_cut_off", Help: "Hosts that were cut off since they exceeded their limits in the store.", Kind: telemetry.Gauge,
+				Labels: map[string]string{"host": c.HostID}, Value: 1,
+			})
+		}
+		return values
+	})
+}
+
+// withReserve lets deletions and log-ins use the reserve of a store that is full.
+func withReserve(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete || r.Method == http.MethodPost && r.URL.Path == "/v3/auth/tokens" {
+			r = r.WithContext(store.WithReserve(r.Context()))
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// spaceCheck looks at the store of this machine's server, if there is one.
+func spaceCheck() cli.Check {
+	return cli.Check{
+		Name: "space in the store", For: "serve", Fix: "heddle store reclaim; docs/guides/operating.md has the rest",
+		Run: func(ctx context.Context) error {
+			st, err := store.OpenRunning(ctx, cli.DefaultDataDir, nil)
+			if err != nil {
+				return nil // no server here
+			}
+			defer st.Close()
+			space, err := st.Space(ctx)
+			if err != nil {
+				return err
+			}
+			for _, m := range space {
+				if m.NoSpace || m.NearlyFull() {
+					return fmt.Errorf("nearly full: %s", m)
+				}
+			}
+			return nil
+		},
+	}
+}

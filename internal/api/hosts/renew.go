@@ -1,0 +1,111 @@
+package hosts
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/http"
+
+	"heddle/internal/api"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// renewRequest asks for another certificate. The request for it is signed by the host's key, which proves that it comes from
+// the host; whoever sends it a second time gets a certificate that is of no use without the key.
+type renewRequest struct {
+	HostID      string `json:"host_id"`
+	Certificate string `json:"certificate"` // the present one, PEM: looked at only for hosts that joined under an earlier version
+	CSR         string `json:"csr"`         // PEM
+}
+
+type renewAnswer struct {
+	Certificate string `json:"certificate"` // PEM
+}
+
+// renew gives a host that has joined and was not removed another certificate for its key.
+func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
+	var ask renewRequest
+	if err := api.ReadJSON(r, &ask); err != nil {
+		return err
+	}
+	ctx := r.Context()
+	snap, err := s.DB.View(ctx)
+	if err != nil {
+		return err
+	}
+	key, err := keyOf(ask.CSR)
+	if err != nil {
+		return err
+	}
+	if _, err := s.renewable(snap, ask, key); err != nil {
+		return err
+	}
+	certificate, until, err := s.issue(ask.HostID, ask.CSR)
+	if err != nil {
+		return err
+	}
+	_, err = s.DB.Update(ctx, func(tx *records.Tx) error {
+		j, err := s.renewable(tx, ask, key)
+		if err != nil {
+			return err
+		}
+		renewed := *j
+		renewed.Key, renewed.Until = key, until.UTC()
+		return joined.Put(tx, &renewed)
+	})
+	if err != nil {
+		return err
+	}
+	s.Log.Info("renewed certificate of host", "id", ask.HostID, "until", until, "from", api.ClientAddr(ctx))
+	api.WriteJSON(w, http.StatusOK, renewAnswer{string(certificate)})
+	return nil
+}
+
+// renewable refuses a host that was removed, has another key, or was away for too long.
+func (s *service) renewable(r records.Reader, ask renewRequest, key string) (*Joined, error) {
+	const again = "let it join again with a token for its name: `heddle host token NAME`"
+	j, err := joined.Get(r, ask.HostID)
+	if _, hostErr := schema.Hosts.Get(r, ask.HostID); err != nil || hostErr != nil {
+		return nil, api.Errorf(http.StatusForbidden, "Host %s was removed or never joined: %s.", ask.HostID, again)
+	}
+	if j.Key == "" {
+		if err := s.vouches(ask.Certificate, ask.HostID, key); err != nil {
+			return nil, api.Errorf(http.StatusForbidden, "Host %s: its certificate does not prove who it is (%v): %s.", ask.HostID, err, again)
+		}
+		return j, nil
+	}
+	if j.Key != key {
+		return nil, api.Errorf(http.StatusForbidden, "Host %s is known by another key, with which it joined later: %s.", ask.HostID, again)
+	}
+	if end := j.Until.Add(renewalGrace); !j.Until.IsZero() && s.Now().After(end) {
+		return nil, api.Errorf(http.StatusForbidden, "Host %s: its certificate ended on %s, more than %d days ago: %s.",
+			ask.HostID, j.Until.Format("2006-01-02"), int(renewalGrace.Hours()/24), again)
+	}
+	return j, nil
+}
+
+// vouches returns an error unless a certificate of the host, signed by our authority and still good, is for this key.
+func (s *service) vouches(certificate, hostID, key string) error {
+	block, _ := pem.Decode([]byte(certificate))
+	if block == nil {
+		return errors.New("none in PEM was sent")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.HostsCA)
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: s.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		return err
+	}
+	if cert.Subject.CommonName != store.CertificateName(hostID) {
+		return errors.New("it is another host's")
+	}
+	if api.Fingerprint(cert.RawSubjectPublicKeyInfo) != key {
+		return errors.New("it is for another key")
+	}
+	return nil
+}

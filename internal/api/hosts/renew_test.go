@@ -1,0 +1,252 @@
+package hosts
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+)
+
+// certificateOf reads a host's certificate.
+func certificateOf(t *testing.T, c Credentials) *x509.Certificate {
+	t.Helper()
+	cert, err := readLeaf(c.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+// TestRenew: a host's certificate is short and renewed with its key, until the host is removed or joins with another key.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	joined1, err := Join(t.Context(), w.token(""), JoinOptions{Name: "h1", StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := certificateOf(t, joined1)
+	if life := first.NotAfter.Sub(first.NotBefore); life > DefaultCertificateLife+store.ClockSkew {
+		t.Errorf("the certificate is good for %v", life)
+	}
+	before, err := w.reach(joined1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	if _, err := Renew(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	second := certificateOf(t, joined1)
+	if second.SerialNumber.Cmp(first.SerialNumber) == 0 || string(second.RawSubjectPublicKeyInfo) != string(first.RawSubjectPublicKeyInfo) {
+		t.Error("the renewed certificate is the old one, or for another key")
+	}
+	if _, _, err := before.List(t.Context(), "/heddle/topology/"); err != nil {
+		t.Errorf("an open connection after the renewal: %v", err)
+	}
+	after, err := w.reach(joined1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+
+	// It was away for longer than its certificate, but not for too long.
+	w.pass(DefaultCertificateLife + renewalGrace - time.Hour)
+	if _, err := Renew(t.Context(), dir); err != nil {
+		t.Errorf("renewal within the grace time: %v", err)
+	}
+	refused := func(what, dir, why string) {
+		t.Helper()
+		if _, err := Renew(t.Context(), dir); !Refused(err) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want a refusal that says %q", what, err, why)
+		}
+	}
+	w.pass(DefaultCertificateLife + renewalGrace + 2*time.Hour)
+	refused("away for too long", dir, "ended on")
+	w.pass(-2*(DefaultCertificateLife+renewalGrace) - time.Hour)
+
+	// Its name joins again elsewhere: the machine that was h1 before is not any more.
+	elsewhere := filepath.Join(t.TempDir(), "state")
+	if _, err := Join(t.Context(), w.token(`{"name":"h1"}`), JoinOptions{Name: "h1", StateDir: elsewhere}); err != nil {
+		t.Fatal(err)
+	}
+	refused("joined again elsewhere", dir, "another key")
+	if _, err := Renew(t.Context(), elsewhere); err != nil {
+		t.Error(err)
+	}
+	w.call("admin", 204, "DELETE", "/v1/hosts/h1", "", nil)
+	refused("removed", elsewhere, "was removed")
+	// The upkeep of the next start brings nothing back.
+	if err := NewUpkeep(Options{DB: w.db, Admission: w.store, CA: w.store.Authority().PEM()}).pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused("removed, after an upkeep", elsewhere, "was removed")
+}
+
+// TestRenewEarlier: a host that joined under an earlier version, whose key the store does not know, renews with the
+// certificate it has, and nobody else with his.
+func TestRenewEarlier(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	c, err := Join(t.Context(), w.token(""), JoinOptions{Name: "h1", StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := w.join(w.token(""), "h2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := os.ReadFile(c.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if csr, err = newRequest(csr); err != nil {
+		t.Fatal(err)
+	}
+	long, err := w.store.Issue(c.HostID, csr, 20*365*24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.CertFile, long, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if due := renewalDue(certificateOf(t, c)); due.After(time.Now()) {
+		t.Errorf("a certificate of twenty years is to be renewed at %v", due)
+	}
+	_, err = w.db.Update(t.Context(), func(tx *records.Tx) error { return joined.Put(tx, &Joined{HostID: c.HostID}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.ReadFile(other.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, certificate := range []string{"", string(foreign), strings.Replace(string(long), "M", "N", 1)} {
+		ask, _ := json.Marshal(renewRequest{c.HostID, certificate, string(csr)})
+		w.call("", 403, "POST", "/v1/renew", string(ask), nil)
+	}
+	if _, err := Renew(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if end := certificateOf(t, c).NotAfter; end.After(time.Now().Add(DefaultCertificateLife + time.Minute)) {
+		t.Errorf("renewed until %v", end)
+	}
+}
+
+// TestJoinAfterALostAnswer: the server took the token, and its answer was lost. Asked again with the same token, the host is
+// the one it became; the token is good for no other key.
+func TestJoinAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token, err := parseToken(w.token(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(server)
+	proxy.Transport = w.client.Transport
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if r.StatusCode == http.StatusCreated {
+			return errors.New("the answer is lost")
+		}
+		return nil
+	}
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	losing := httptest.NewServer(proxy)
+	defer losing.Close()
+	real := token.Servers
+	token.Servers = []string{losing.URL}
+	dir := filepath.Join(t.TempDir(), "state")
+	if _, err := Join(t.Context(), token.String(), JoinOptions{Name: "h1", StateDir: dir}); err == nil || Refused(err) {
+		t.Fatalf("the answer was lost, but: %v", err)
+	}
+	if got := fmt.Sprint(names(w.hosts())); got != "[h1]" {
+		t.Fatalf("hosts: %s", got)
+	}
+	token.Servers = real
+	if _, err := w.join(token.String(), "h1"); !Refused(err) || !strings.Contains(err.Error(), "used, expired or unknown") {
+		t.Errorf("another machine with the same token: %v", err)
+	}
+	joined, err := Join(t.Context(), token.String(), JoinOptions{Name: "h1", StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := w.hosts()
+	if len(list) != 1 || list[0].ID != joined.HostID {
+		t.Errorf("joined as %s; hosts %+v", joined.HostID, list)
+	}
+	st, err := w.reach(joined)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if _, err := os.Stat(filepath.Join(dir, pendingKeyFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the key of the finished join: %v", err)
+	}
+}
+
+// TestJoinWaits: a host whose server is away tries again until it is there, and stops at once when it is refused.
+func TestJoinWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token, err := parseToken(w.token(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.Transport = w.client.Transport
+	asked := make(chan struct{}, 10)
+	first := true
+	door := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		if first {
+			first = false
+			http.Error(out, "starting", http.StatusServiceUnavailable)
+			return
+		}
+		proxy.ServeHTTP(out, r)
+	}))
+	defer door.Close()
+	token.Servers = []string{door.URL}
+	log := slog.New(slog.DiscardHandler)
+	o := JoinOptions{Name: "h1", StateDir: filepath.Join(t.TempDir(), "state")}
+	if _, err := JoinRetrying(t.Context(), token.String(), o, log); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 2 {
+		t.Errorf("asked %d times", len(asked))
+	}
+	o.StateDir = filepath.Join(t.TempDir(), "state")
+	if _, err := JoinRetrying(t.Context(), token.String(), o, log); !Refused(err) {
+		t.Errorf("a used token: %v", err)
+	}
+	token.Servers, token.Expires = []string{"http://127.0.0.1:1"}, time.Now().Add(-time.Second).Unix()
+	if _, err := JoinRetrying(t.Context(), token.String(), o, log); !Refused(err) || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("an expired token and no server: %v", err)
+	}
+	if _, err := JoinRetrying(t.Context(), "nonsense", o, log); !Refused(err) {
+		t.Errorf("no token: %v", err)
+	}
+}

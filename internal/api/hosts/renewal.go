@@ -1,0 +1,199 @@
+package hosts
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"heddle/internal/api"
+	"heddle/internal/store"
+)
+
+const (
+	// longLife is a life that no certificate has which is renewed: earlier versions gave out such for twenty years.
+	longLife = 2 * 365 * 24 * time.Hour
+	// longestWait bounds the time between looks at the certificate: clocks are set, machines sleep.
+	longestWait = time.Hour
+	// refusedPause is the time after which a refused renewal is tried again: an operator may have let the host join again.
+	refusedPause = 10 * time.Minute
+)
+
+// Renewal keeps the certificate of a host that has joined good: it is renewed at half of its life over the API, with the key
+// it is for. Programs that have the files open find the new certificate there. It is a task.
+type Renewal struct {
+	dir   string
+	log   *slog.Logger
+	ready chan struct{}
+}
+
+// NewRenewal returns the task for the credentials in a state directory.
+func NewRenewal(stateDir string, log *slog.Logger) *Renewal {
+	return &Renewal{stateDir, log, make(chan struct{})}
+}
+
+func (r *Renewal) String() string { return "renewal of the certificate" }
+
+// Ready is closed when the task runs: an agent can work with the certificate that it has.
+func (r *Renewal) Ready() <-chan struct{} { return r.ready }
+
+// Run renews until ctx ends.
+func (r *Renewal) Run(ctx context.Context) error {
+	close(r.ready)
+	pause, said := leastPause, ""
+	for {
+		next, err := r.pass(ctx, time.Now())
+		if ctx.Err() != nil {
+			return nil
+		}
+		switch {
+		case err == nil:
+			pause, said = leastPause, ""
+		case Refused(err):
+			next, pause = refusedPause, leastPause
+		default:
+			next, pause = pause, min(2*pause, mostPause)
+		}
+		if err != nil && err.Error() != said {
+			r.log.Error("cannot renew the certificate of this host, will try again", "err", err)
+			said = err.Error()
+		}
+		if !wait(ctx, next) {
+			return nil
+		}
+	}
+}
+
+// pass renews the certificate if it is time, and returns when to look again.
+func (r *Renewal) pass(ctx context.Context, now time.Time) (next time.Duration, err error) {
+	cert, err := readLeaf(filepath.Join(r.dir, certFile))
+	if err != nil {
+		return 0, err
+	}
+	if due := renewalDue(cert); now.Before(due) {
+		return min(due.Sub(now), longestWait), nil
+	}
+	until, err := Renew(ctx, r.dir)
+	if err != nil {
+		return 0, err
+	}
+	r.log.Info("renewed the certificate of this host", "until", until)
+	// A clock that is ahead of the server's by more than the certificate's life must not make this a busy loop.
+	return max(leastPause, min(until.Sub(now)/4, longestWait)), nil
+}
+
+// renewalDue returns when a certificate is to be renewed.
+func renewalDue(cert *x509.Certificate) time.Time {
+	made := cert.NotBefore.Add(store.ClockSkew)
+	life := cert.NotAfter.Sub(made)
+	if life > longLife {
+		return made
+	}
+	return made.Add(life / 2)
+}
+
+func readLeaf(file string) (*x509.Certificate, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return parseLeaf(text)
+}
+
+func parseLeaf(text []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no certificate in PEM found")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// Renew has a server sign the host's key again, and puts the certificate in the place of the old one.
+func Renew(ctx context.Context, stateDir string) (until time.Time, err error) {
+	c, err := Load(stateDir)
+	if err != nil {
+		return until, err
+	}
+	key, err := os.ReadFile(c.KeyFile)
+	if err != nil {
+		return until, err
+	}
+	old, err := os.ReadFile(c.CertFile)
+	if err != nil {
+		return until, err
+	}
+	csr, err := newRequest(key)
+	if err != nil {
+		return until, err
+	}
+	var failures []error
+	for _, server := range c.Servers {
+		trust, err := c.trust(server)
+		if err != nil {
+			return until, err
+		}
+		var answer renewAnswer
+		err = post(ctx, server+"/v1/renew", trust, c.Plain, http.StatusOK, renewRequest{c.HostID, string(old), string(csr)}, &answer)
+		if err == nil {
+			if until, err = checkRenewed(old, []byte(answer.Certificate)); err == nil {
+				return until, replaceCertificate(c, []byte(answer.Certificate), key)
+			}
+		}
+		failures = append(failures, fmt.Errorf("renew at %s: %w", server, err))
+		if Refused(err) {
+			break
+		}
+	}
+	return until, errors.Join(failures...)
+}
+
+// replaceCertificate writes the certificate first and the key, which stays the same, again after it: ovsdb-server reads
+// neither before both files have changed, and looks at the key first.
+func replaceCertificate(c Credentials, certificate, key []byte) error {
+	return errors.Join(api.WriteFile(c.CertFile, certificate), api.WriteFile(c.KeyFile, key))
+}
+
+// checkRenewed refuses a certificate that would not do in the place of the old one.
+func checkRenewed(oldPEM, renewedPEM []byte) (until time.Time, err error) {
+	old, err := parseLeaf(oldPEM)
+	if err != nil {
+		return until, err
+	}
+	renewed, err := parseLeaf(renewedPEM)
+	switch {
+	case err != nil:
+		return until, fmt.Errorf("the server's answer: %w", err)
+	case renewed.Subject.CommonName != old.Subject.CommonName:
+		return until, fmt.Errorf("the server's answer is a certificate for %s, want %s", renewed.Subject.CommonName, old.Subject.CommonName)
+	case string(renewed.RawSubjectPublicKeyInfo) != string(old.RawSubjectPublicKeyInfo):
+		return until, errors.New("the server's answer is a certificate for another key")
+	case string(renewed.RawIssuer) != string(old.RawIssuer):
+		return until, errors.New("the server's answer is a certificate of another authority")
+	}
+	return renewed.NotAfter, nil
+}
+
+// trust is how the host knows a server of the API: by the fingerprint in its join token, else by the store's authority or
+// those that this machine knows.
+func (c Credentials) trust(server string) (*tls.Config, error) {
+	if c.Pin != "" {
+		return pinned(c.Pin, server), nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	own, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	roots.AppendCertsFromPEM(own)
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, nil
+}

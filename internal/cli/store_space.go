@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"heddle/internal/store"
+)
+
+// storeCommand looks after the space of the store.
+func storeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Look after the store's space: status, compact, defragment, disarm, reclaim",
+		Long: `Works on the embedded store in --data, while its server runs or not, or on the cluster named by --etcd-endpoints.
+A store that is full accepts deletions and log-ins only. The embedded store's server reclaims space by itself.`,
+	}
+	var data string
+	var cluster store.Cluster
+	f := cmd.PersistentFlags()
+	f.StringVar(&data, "data", DefaultDataDir, "data `directory` of heddle serve")
+	complete := clusterFlags(f, &cluster)
+	open := func(ctx context.Context) (*store.Etcd, error) {
+		quiet := slog.New(slog.DiscardHandler)
+		if len(cluster.Endpoints) == 0 {
+			return store.OpenDataDir(ctx, data, quiet)
+		}
+		if err := complete(); err != nil {
+			return nil, err
+		}
+		cluster.SkipLimits = true
+		return store.Open(ctx, store.Options{Cluster: &cluster, Log: quiet})
+	}
+	cmd.AddCommand(storeStatusCommand(open))
+	for _, c := range []struct {
+		use, short, done string
+		do               func(*store.Etcd, context.Context) error
+	}{
+		{"compact", "Forget what keys were before now", "compacted", (*store.Etcd).CompactAll},
+		{"defragment", "Return free space, one member after the other; a member does not answer meanwhile, some seconds for each GiB", "defragmented", (*store.Etcd).Defragment},
+		{"disarm", "End the alarm by which etcd refuses all writes; refused while there is no space", "disarmed", (*store.Etcd).Disarm},
+		{"reclaim", "Compact, defragment and disarm", "reclaimed", (*store.Etcd).Reclaim},
+	} {
+		cmd.AddCommand(&cobra.Command{Use: c.use, Short: c.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer st.Close()
+			ctx := store.WithReserve(cmd.Context())
+			if err := c.do(st, ctx); err != nil {
+				return err
+			}
+			space, err := st.Space(ctx)
+			if err != nil {
+				return err
+			}
+			for _, m := range space {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s; %s\n", c.done, m)
+			}
+			return nil
+		}})
+	}
+	return cmd
+}
+
+func storeStatusCommand(open func(context.Context) (*store.Etcd, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "Say how full the store is", Args: cobra.NoArgs}
+	format := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		st, err := open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		space, err := st.Space(cmd.Context())
+		if err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, m := range space {
+			state := "ok"
+			switch {
+			case m.NoSpace:
+				state = "alarm: refuses all writes"
+			case m.Full():
+				state = "full: accepts deletions and log-ins"
+			case m.NearlyFull():
+				state = "nearly full"
+			}
+			mib := func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
+			rows = append(rows, []string{m.Member, state, mib(m.Size), mib(m.InUse), mib(m.Quota)})
+		}
+		return printTable(cmd.OutOrStdout(), *format, space, []string{"MEMBER", "STATE", "SIZE MIB", "IN USE MIB", "QUOTA MIB"}, rows)
+	}
+	return cmd
+}

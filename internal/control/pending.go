@@ -1,0 +1,354 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"heddle/calico"
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+)
+
+// An operation that concerns more objects than one commit should hold (decision 0007) is decided by a commit of its own,
+// which makes a [schema.PendingWork], and is then carried out in steps: commits of bounded size, each of which leaves
+// the store consistent. The record keeps others from adding to what is being deleted, and makes sure that the work is
+// finished, whichever servers end meanwhile.
+
+const (
+	// stepObjects is how many ports, subnets or endpoints one step handles; each is some ten operations.
+	stepObjects = 64
+	// stepRules bounds a step by the security group rules that it writes, which may have half a kilobyte each.
+	stepRules = 1000
+)
+
+// Kinds of pending work; the object is the network, subnet or group.
+const (
+	workDeleteNetwork   = "delete-network"
+	workDeleteGroup     = "delete-security-group"
+	workDeleteSubnet    = "delete-subnet"
+	workDeriveEndpoints = "derive-endpoints"
+	workDeriveProfiles  = "derive-profiles" // of allGroups
+)
+
+const allGroups = "all"
+
+// begin decides on work, which the commit of this operation makes pending.
+func (o *operation) begin(kind, objectID string) error {
+	return schema.PendingWorks.Put(o.tx, &schema.PendingWork{Kind: kind, ObjectID: objectID, Nonce: o.newID()})
+}
+
+// pending reports whether work on an object is pending. The commit fails if that changes.
+func (o *operation) pending(kind, objectID string) bool {
+	_, err := schema.PendingWorks.Get(o.tx, schema.PendingWorkID(kind, objectID))
+	return err == nil
+}
+
+// refuseChange refuses to change a network, or what is on it, while the network is being deleted.
+func (o *operation) refuseChange(networkID string) error {
+	if o.pending(workDeleteNetwork, networkID) {
+		return conflict("NetworkInUse", "Network %s is being deleted.", networkID)
+	}
+	return nil
+}
+
+// carryOut finishes pending work for the call that has decided on it. The decision is committed: whatever goes wrong from
+// here on, such as the end of the caller's time, the work is finished by [Pending].
+func (s *Service) carryOut(ctx context.Context, kind, objectID string) {
+	_ = s.finish(ctx, schema.PendingWorkID(kind, objectID))
+}
+
+// finish carries out one pending work, step by step. A server carries out one at a time.
+func (s *Service) finish(ctx context.Context, id string) error {
+	select {
+	case s.working <- struct{}{}:
+		defer func() { <-s.working }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx = store.WithReserve(ctx)
+	type progress struct {
+		done         bool
+		nonce, after string
+	}
+	var at progress
+	for !at.done {
+		next, err := transact(ctx, s, neutron.Caller{}, func(o *operation) (progress, error) {
+			w, err := schema.PendingWorks.Get(o.tx, id)
+			var none *records.NotFoundError
+			if errors.As(err, &none) {
+				return progress{done: true}, nil // another server has finished it
+			}
+			if err != nil {
+				return progress{}, err
+			}
+			next := progress{nonce: w.Nonce}
+			if at.nonce == w.Nonce {
+				next.after = at.after
+			}
+			if next.done, next.after, err = o.step(w, next.after); err == nil && next.done {
+				err = schema.PendingWorks.Delete(o.tx, id)
+			}
+			return next, err
+		})
+		if err != nil {
+			return err
+		}
+		at = next
+	}
+	return nil
+}
+
+// step does the next part of a work, and reports whether it was the last one. Work that leaves its objects in place
+// continues after the id that the step before has returned.
+func (o *operation) step(w *schema.PendingWork, after string) (done bool, next string, err error) {
+	switch w.Kind {
+	case workDeleteNetwork:
+		done, err = o.deleteNetworkStep(w.ObjectID)
+	case workDeleteGroup:
+		done, err = o.deleteGroupStep(w.ObjectID)
+	case workDeleteSubnet:
+		done, err = o.deleteSubnetStep(w.ObjectID)
+	case workDeriveProfiles:
+		return o.deriveProfilesStep(after)
+	case workDeriveEndpoints:
+		return o.deriveEndpointsStep(w.ObjectID, after)
+	default: // a newer server's, which finishes it
+		return true, "", errUnknownWork
+	}
+	return done, "", err
+}
+
+var errUnknownWork = errors.New("pending work of a kind that this version does not know")
+
+// deleteNetworkStep deletes some of the ports of a network, then of its subnets, and with the last of them the network.
+func (o *operation) deleteNetworkStep(id string) (done bool, err error) {
+	n, err := schema.Networks.Get(o.tx, id)
+	if err != nil {
+		return true, nil // gone
+	}
+	ports := firstOf(schema.Ports.By(o.tx, "network", id), stepObjects+1)
+	var served []neutron.FixedIP
+	for _, p := range ports[:min(len(ports), stepObjects)] {
+		if err := o.removePort(p, n); err != nil {
+			return false, err
+		}
+		served = append(served, servedBy(p)...)
+	}
+	room := stepObjects - len(ports)
+	if room < 0 {
+		return false, o.deriveSubnetsOf(served)
+	}
+	subnets := firstOf(schema.Subnets.By(o.tx, "network", id), room+1)
+	for _, sub := range subnets[:min(len(subnets), room)] {
+		if err := o.removeSubnet(sub.ID, n); err != nil {
+			return false, err
+		}
+	}
+	if len(subnets) > room {
+		served = slices.DeleteFunc(served, func(f neutron.FixedIP) bool {
+			_, there := schema.Subnets.Peek(o.tx, f.SubnetID)
+			return !there
+		})
+		return false, o.deriveSubnetsOf(served)
+	}
+	if err := o.dropBundle(kindNetwork, id); err != nil {
+		return false, err
+	}
+	return true, schema.Networks.Delete(o.tx, id)
+}
+
+// deleteGroupStep takes rules that name a group out of some other groups, then the group's own rules, which may name
+// many others, and with the last of them deletes the group.
+func (o *operation) deleteGroupStep(id string) (done bool, err error) {
+	g, err := schema.SecurityGroups.Get(o.tx, id)
+	if err != nil {
+		return true, nil // gone
+	}
+	others, rules := 0, 0
+	for other := range schema.SecurityGroups.By(o.tx, "remote_group", id) {
+		if other.ID == id {
+			continue
+		}
+		rules += len(other.Rules)
+		if others == stepObjects || others > 0 && rules > stepRules {
+			return false, nil
+		}
+		if err := o.forgetRemote(other.ID, id); err != nil {
+			return false, err
+		}
+		others++
+	}
+	if len(g.Rules) > stepRules {
+		return false, o.changeRules(g, g.Rules[:len(g.Rules)-stepRules])
+	}
+	if err := errors.Join(o.dropBundle(kindGroup, id), o.dropProfile(id)); err != nil {
+		return false, err
+	}
+	return true, schema.SecurityGroups.Delete(o.tx, id)
+}
+
+// deleteSubnetStep takes the addresses of a subnet from some of its ports, and with the last of them deletes it.
+func (o *operation) deleteSubnetStep(id string) (done bool, err error) {
+	sub, err := schema.Subnets.Get(o.tx, id)
+	if err != nil {
+		return true, nil // gone
+	}
+	n, err := schema.Networks.Get(o.tx, sub.NetworkID)
+	if err != nil {
+		return false, err
+	}
+	ports := firstOf(schema.Ports.By(o.tx, "subnet", id), stepObjects+1)
+	for _, p := range ports[:min(len(ports), stepObjects)] {
+		if p, err = schema.Ports.Get(o.tx, p.ID); err != nil {
+			return false, err
+		}
+		changed := *p
+		changed.FixedIPs = slices.DeleteFunc(slices.Clone(p.FixedIPs), func(f neutron.FixedIP) bool { return f.SubnetID == id })
+		o.bump(&changed.Standard)
+		if err := o.putPort(&changed, n); err != nil {
+			return false, err
+		}
+	}
+	if len(ports) > stepObjects {
+		return false, nil
+	}
+	if err := o.removeSubnet(id, n); err != nil {
+		return false, err
+	}
+	return true, o.bumpNetwork(n.ID)
+}
+
+// deriveProfilesStep writes the profiles of some groups anew: those after a group, in order of ids.
+func (o *operation) deriveProfilesStep(after string) (done bool, next string, err error) {
+	groups, rules := 0, 0
+	for g := range schema.SecurityGroups.All(o.tx) {
+		if g.ID <= after {
+			continue
+		}
+		rules += len(g.Rules)
+		if groups == stepObjects || groups > 0 && rules > stepRules {
+			return false, next, nil
+		}
+		g, err := schema.SecurityGroups.Get(o.tx, g.ID)
+		if err != nil {
+			return false, "", err
+		}
+		if err := o.deriveProfile(g); err != nil {
+			return false, "", err
+		}
+		groups, next = groups+1, g.ID
+	}
+	return true, "", nil
+}
+
+// firstOf returns the first n of a sequence.
+func firstOf[T any](all iter.Seq[T], n int) []T {
+	var first []T
+	for one := range all {
+		if len(first) == n {
+			break
+		}
+		first = append(first, one)
+	}
+	return first
+}
+
+// deriveEndpointsStep writes the endpoints of some ports of a routed network anew: those after a port, in order of ids.
+func (o *operation) deriveEndpointsStep(networkID, after string) (done bool, next string, err error) {
+	n, err := schema.Networks.Get(o.tx, networkID)
+	if err != nil {
+		return true, "", nil // gone
+	}
+	count := 0
+	for p := range schema.Ports.By(o.tx, "network", networkID) {
+		if p.ID <= after || !translate.HasEndpoint(p, n) {
+			continue
+		}
+		if count == stepObjects {
+			return false, next, nil
+		}
+		p, err := schema.Ports.Get(o.tx, p.ID)
+		if err != nil {
+			return false, "", err
+		}
+		e, err := o.endpoint(o.tx, p, n)
+		if err != nil {
+			return false, "", err
+		}
+		if err := o.putKey(calico.Key(translate.EndpointKey(p)), e); err != nil {
+			return false, "", err
+		}
+		count, next = count+1, p.ID
+	}
+	return true, "", nil
+}
+
+// Pending finishes the work that operations have left pending, whichever server decided on it. It is a task; every
+// server runs one. Who decides on work carries it out, so others wait for a while before they join in.
+type Pending struct {
+	service *Service
+	log     *slog.Logger
+	ready   chan struct{}
+	marked  *marks[struct{}] // by id
+	grace   time.Duration
+}
+
+// pendingGrace is how long work is left to the server that has decided on it.
+const pendingGrace = 5 * time.Second
+
+// NewPending returns the task, which follows the service's replica from when that runs.
+func NewPending(s *Service, r *replica.Replica, log *slog.Logger) *Pending {
+	p := &Pending{service: s, log: log, ready: make(chan struct{}), marked: newMarks[struct{}](), grace: pendingGrace}
+	r.OnChange(p.notice)
+	return p
+}
+
+func (p *Pending) String() string { return "pending work" }
+
+// Ready is closed when the task runs.
+func (p *Pending) Ready() <-chan struct{} { return p.ready }
+
+func (p *Pending) notice(u replica.Update) {
+	for _, c := range u.Changed {
+		if c.Source == schema.PendingWorks.Name() && c.New != nil {
+			p.marked.add(c.ID, struct{}{})
+		}
+	}
+}
+
+// Run finishes pending work until ctx ends.
+func (p *Pending) Run(ctx context.Context) error {
+	close(p.ready)
+	p.marked.follow(ctx, p.log, "could not finish pending work", func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.grace):
+		}
+		return p.pass(ctx)
+	})
+	return nil
+}
+
+// pass finishes all marked work, and returns the last error; what it concerns stays marked.
+func (p *Pending) pass(ctx context.Context) error {
+	var last error
+	for _, id := range slices.Sorted(maps.Keys(p.marked.take())) {
+		switch err := p.service.finish(ctx, id); {
+		case errors.Is(err, errUnknownWork):
+			p.log.Warn("ignoring pending work of a newer version", "work", id)
+		case err != nil:
+			p.marked.keep(id, struct{}{})
+			last = err
+		}
+	}
+	return last
+}

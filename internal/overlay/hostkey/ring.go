@@ -1,0 +1,228 @@
+// Package hostkey holds the X25519 keys of a host and derives what the host shares with each other host: the secrets in
+// the headers of tunnelled frames, and the keys of state messages (docs/decisions/0008).
+//
+// The private halves stay in the host's state directory; the public ones lie in the store, in a record that only the host
+// itself can write. Two hosts derive the same from each other's public keys, so the store holds nothing secret, and one
+// record a host is enough for any number of pairs.
+//
+// A host changes its key now and then ([Ring.Step]). It receives by a new key before it publishes it, sends by it once the
+// other hosts have had time to read it, and forgets the old one after the same time again: no frame is lost.
+package hostkey
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"heddle/internal/topology"
+)
+
+// Times of a rotation.
+const (
+	// Life is how long a host sends by one key.
+	Life = 24 * time.Hour
+	// Settle is how long the other hosts have to read what this one has published, as long as all of them are alive.
+	Settle = time.Minute
+	// MaxWait is how long a host that is not alive holds a rotation up: cut off from the store, it goes on with the keys
+	// that it knows.
+	MaxWait = 7 * 24 * time.Hour
+)
+
+// maxKeys is how many keys of one host may be in use at once.
+const maxKeys = 2
+
+// fileName is that of the keys in the state directory.
+const fileName = "tunnel-keys.json"
+
+// Ring holds the keys of this host. Its methods may be called from any goroutine.
+type Ring struct {
+	path string
+
+	mu      sync.RWMutex
+	state   ringState
+	private []*ecdh.PrivateKey // of state.Keys
+	told    time.Time          // when the store first had what is to be published; zero: it has not
+}
+
+// ringState is the file.
+type ringState struct {
+	Keys []storedKey `json:"keys"` // newest first
+	// Switched says that the host sends by the newest key; before that by the one after it, or, with Open, without.
+	Switched bool `json:"switched"`
+	// Open says that frames and messages without secrets may still come from this host, and to it.
+	Open bool `json:"open,omitempty"`
+	// Session is the number of the last run of the agent: later runs have higher ones.
+	Session uint64 `json:"session"`
+}
+
+type storedKey struct {
+	Private []byte    `json:"private"`
+	Made    time.Time `json:"made"`
+}
+
+// Load reads the keys in a state directory, or makes the first one. It begins a new session.
+func Load(dir string, now time.Time) (*Ring, error) {
+	r := &Ring{path: filepath.Join(dir, fileName)}
+	raw, err := os.ReadFile(r.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		r.state.Switched = true
+		err = r.add(now)
+	case err == nil:
+		err = r.parse(raw)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tunnel keys: %w", err)
+	}
+	r.state.Session = max(r.state.Session+1, uint64(max(now.UnixNano(), 0)))
+	if err := r.save(); err != nil {
+		return nil, fmt.Errorf("tunnel keys: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Ring) parse(raw []byte) error {
+	if err := json.Unmarshal(raw, &r.state); err != nil {
+		return fmt.Errorf("%s: %w: remove the file to have new keys made", r.path, err)
+	}
+	if n := len(r.state.Keys); n == 0 || n > maxKeys {
+		return fmt.Errorf("%s: holds %d keys, want 1 to %d: remove the file to have new keys made", r.path, n, maxKeys)
+	}
+	for _, k := range r.state.Keys {
+		private, err := ecdh.X25519().NewPrivateKey(k.Private)
+		if err != nil {
+			return fmt.Errorf("%s: %w: remove the file to have new keys made", r.path, err)
+		}
+		r.private = append(r.private, private)
+	}
+	return nil
+}
+
+// add makes a key and puts it first.
+func (r *Ring) add(now time.Time) error {
+	private, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	r.private = slices.Insert(r.private, 0, private)
+	r.state.Keys = slices.Insert(r.state.Keys, 0, storedKey{Private: private.Bytes(), Made: now.UTC()})
+	return nil
+}
+
+// save writes the file in one step: a crash leaves the old one or the new one.
+func (r *Ring) save() error {
+	raw, err := json.Marshal(r.state)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(r.path), fileName+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), r.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Public returns what the host is to publish. Boot is the caller's.
+func (r *Ring) Public() *topology.TunnelKeys {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	k := &topology.TunnelKeys{Open: r.state.Open}
+	for _, p := range r.private {
+		k.Keys = append(k.Keys, p.PublicKey().Bytes())
+	}
+	return k
+}
+
+// Session is the number of this run of the agent; earlier runs had lower ones.
+func (r *Ring) Session() uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.state.Session
+}
+
+// OpenForUpgrade says that this host has sent without secrets so far. It counts until the rotation to its first key is
+// over.
+func (r *Ring) OpenForUpgrade() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old, oldPrivate := r.state, r.private
+	r.state.Keys, r.private = r.state.Keys[:1:1], r.private[:1:1]
+	r.state.Open, r.state.Switched = true, false
+	if err := r.save(); err != nil {
+		r.state, r.private = old, oldPrivate
+		return fmt.Errorf("tunnel keys: %w", err)
+	}
+	return nil
+}
+
+// Change is what a step did.
+type Change int
+
+// Changes of a rotation, in their order.
+const (
+	None     Change = iota
+	Made            // a key was made: receive by it, then publish it
+	Switched        // send by the newest key now
+	Dropped         // the old key is gone: publish that
+)
+
+// Step does what is due of a rotation. published says that the store has what Public returns, allAlive that every other
+// host of the virtual network reports to the store, and so reads it.
+func (r *Ring) Step(now time.Time, published, allAlive bool) (Change, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !published {
+		r.told = time.Time{}
+		return None, nil
+	}
+	if r.told.IsZero() {
+		r.told = now
+	}
+	wait := Settle
+	if !allAlive {
+		wait = MaxWait
+	}
+	changing := len(r.state.Keys) > 1 || r.state.Open
+	old, oldPrivate, change := r.state, r.private, None
+	old.Keys = slices.Clone(old.Keys)
+	switch {
+	case changing && now.Sub(r.told) < wait:
+		return None, nil
+	case changing && !r.state.Switched:
+		r.state.Switched, change = true, Switched
+	case changing:
+		r.state.Keys, r.private, r.state.Open, change = r.state.Keys[:1:1], r.private[:1:1], false, Dropped
+	case now.Sub(r.state.Keys[0].Made) < Life:
+		return None, nil
+	default:
+		oldPrivate = slices.Clone(r.private)
+		if err := r.add(now); err != nil {
+			return None, fmt.Errorf("tunnel keys: %w", err)
+		}
+		r.state.Switched, change = false, Made
+	}
+	if err := r.save(); err != nil {
+		r.state, r.private = old, oldPrivate
+		return None, fmt.Errorf("tunnel keys: %w", err)
+	}
+	r.told = now
+	if change != Switched { // there is something to publish
+		r.told = time.Time{}
+	}
+	return change, nil
+}

@@ -1,0 +1,132 @@
+package overlay
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/topology"
+)
+
+// bits are the datapath's: who may send to which port. A peer that is not there has none.
+type bits map[datapath.Port]map[netip.Addr]bool
+
+func (b bits) AllowSender(port datapath.Port, remote netip.Addr, allowed bool) {
+	if b[port] == nil {
+		b[port] = map[netip.Addr]bool{}
+	}
+	if b[port][remote] = true; !allowed {
+		delete(b[port], remote)
+	}
+}
+
+func (b bits) SetSenders(port datapath.Port, remotes map[netip.Addr]bool) {
+	b[port] = map[netip.Addr]bool{}
+	for a := range remotes {
+		b[port][a] = true
+	}
+}
+
+// TestSendersFollow: after any changes of ports, hosts and attachments, the peers that may send to a port are those with a
+// port in its network, and nobody is let go of in between who stays.
+func TestSendersFollow(t *testing.T) {
+	const self = "h0"
+	own := func(p *topology.Port) bool { return p.HostID == self && p.Exterior() }
+	rapid.Check(t, func(t *rapid.T) {
+		b := bits{}
+		s := &senders{dp: b, nets: map[string]*senderNet{}, hosts: map[string]*senderHost{}, ports: map[string]string{}, live: map[string]datapath.Port{}}
+		bundles := map[int][]topology.Port{}
+		addrs := map[string][]netip.Addr{}
+		attached := map[string]datapath.Port{}
+		number := datapath.Port(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0, 1:
+				owner := rapid.IntRange(0, 5).Draw(t, "owner")
+				var after []topology.Port
+				for i := range rapid.IntRange(0, 2).Draw(t, "ports") {
+					p := topology.Port{ID: fmt.Sprintf("p%d-%d", owner, i), NetworkID: rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "network")}
+					if rapid.IntRange(0, 3).Draw(t, "bound") > 0 {
+						p.HostID, p.InterfaceName = fmt.Sprintf("h%d", rapid.IntRange(0, 3).Draw(t, "host")), "tap"
+					}
+					after = append(after, p)
+				}
+				s.change(bundles[owner], after, own)
+				bundles[owner] = after
+			case 2:
+				host := fmt.Sprintf("h%d", rapid.IntRange(1, 3).Draw(t, "host"))
+				delete(addrs, host)
+				if last := rapid.IntRange(0, 3).Draw(t, "address"); last > 0 {
+					addrs[host] = []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(10*int(host[1]) + last)})}
+				}
+				now := map[string][]netip.Addr{}
+				peers := map[netip.Addr]bool{}
+				for h, a := range addrs {
+					now[h] = a
+					for _, x := range a {
+						peers[x] = true
+					}
+				}
+				for _, of := range b { // a peer that goes takes its bits along
+					for a := range of {
+						if !peers[a] {
+							delete(of, a)
+						}
+					}
+				}
+				s.setHosts(now)
+			case 3:
+				id := fmt.Sprintf("p%d-%d", rapid.IntRange(0, 5).Draw(t, "owner"), rapid.IntRange(0, 1).Draw(t, "port"))
+				if attached[id] != 0 {
+					s.gone(id)
+					delete(b, attached[id])
+					delete(attached, id)
+				} else {
+					number++
+					attached[id] = number
+					s.attached(id, number)
+				}
+			}
+			checkSenders(t, b, bundles, addrs, attached, own)
+		}
+		for owner, ports := range bundles {
+			s.change(ports, nil, own)
+			bundles[owner] = nil
+		}
+		s.setHosts(nil)
+		if len(s.nets)+len(s.hosts)+len(s.ports) != 0 {
+			t.Fatalf("left: networks %v, hosts %v, ports %v", s.nets, s.hosts, s.ports)
+		}
+	})
+}
+
+func checkSenders(t *rapid.T, b bits, bundles map[int][]topology.Port, addrs map[string][]netip.Addr, attached map[string]datapath.Port, own func(*topology.Port) bool) {
+	t.Helper()
+	want := bits{}
+	for _, n := range attached {
+		want[n] = map[netip.Addr]bool{}
+	}
+	for _, ports := range bundles {
+		for i := range ports {
+			n := attached[ports[i].ID]
+			if n == 0 || !own(&ports[i]) {
+				continue
+			}
+			for _, others := range bundles {
+				for j := range others {
+					if others[j].NetworkID == ports[i].NetworkID && others[j].Exterior() {
+						for _, a := range addrs[others[j].HostID] {
+							want[n][a] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	if fmt.Sprint(b) != fmt.Sprint(want) {
+		t.Fatalf("may send: %v, want %v", b, want)
+	}
+}

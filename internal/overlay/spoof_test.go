@@ -1,0 +1,141 @@
+package overlay
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"heddle/internal/neutron"
+	"heddle/internal/topology/packet"
+)
+
+// TestNeighbourDiscoverySpoofed sends neighbour discovery of all kinds from a port with port security: what speaks for another's
+// address, or names a MAC address that is not the port's own, does not reach the neighbour; what hosts send does.
+func TestNeighbourDiscoverySpoofed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	victim := n.machine(l.hosts[0], g)
+	m := n.port(l.hosts[0], g)
+	shared := netip.MustParseAddr("2001:db8::77")
+	sharedMAC := packet.MAC{0, 0, 0x5e, 0, 2, 7} // RFC 5798 §7.3
+	m.port.AllowedAddressPairs = []neutron.AddressPair{{IPAddress: shared.String(), MACAddress: sharedMAC}, {IPAddress: "2001:db8:5::/64"}}
+	m.plug()
+	m.bind()
+	m.served()
+	for _, x := range []*machine{victim, m} {
+		x.MustIP(t, "link set eth0 promisc on")
+	}
+	from, err := m.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := victim.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+
+	own, other, foreign := m.port.MACAddress, victim.port.MACAddress, packet.MAC{2, 0, 0, 0, 0, 9}
+	linkLocal, pair := packet.LinkLocal(own), netip.MustParseAddr("2001:db8:5::5")
+	nobody, allNodes := netip.IPv6Unspecified(), netip.MustParseAddr("ff02::1")
+	unknown := netip.MustParseAddr("2001:db8::99")
+	advert := func(src packet.MAC, target netip.Addr, link packet.MAC) []byte {
+		b := packet.NeighborAdvert(other, src, victim.v6, target, packet.NDSolicited|packet.NDOverride)
+		copy(b[80:], link[:])
+		return resum(b)
+	}
+	unsolicited := func(target netip.Addr, link packet.MAC) []byte {
+		b := packet.NeighborAdvert(packet.MulticastMAC(allNodes), own, allNodes, target, packet.NDOverride)
+		copy(b[80:], link[:])
+		return resum(b)
+	}
+	solicit := func(src netip.Addr, link packet.MAC) []byte { // to the victim alone, who is not asked for: it gets that
+		b := packet.NeighborSolicit(other, own, src, victim.v6, unknown)
+		copy(b[80:], link[:])
+		return resum(b)
+	}
+	dad := func(mac packet.MAC, target netip.Addr) []byte {
+		group := packet.SolicitedNode(target)
+		return packet.NeighborSolicit(packet.MulticastMAC(group), mac, nobody, group, target)
+	}
+	twice := func(frame []byte, link packet.MAC) []byte { // a second link-layer address option
+		b := append(bytes.Clone(frame), frame[78:86]...)
+		copy(b[88:], link[:])
+		b[19] += 8
+		return resum(b)
+	}
+	// The mark passes in any case; frames keep their order on the way through the agent.
+	mark := advert(own, m.v6, own)
+	arrives := func(frame []byte) bool {
+		t.Helper()
+		for _, f := range [][]byte{frame, mark} {
+			if err := from.Send(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := to.Until(mark[:86], frame)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for name, frame := range map[string][]byte{
+		"advertisement of its link-local address": advert(own, linkLocal, own),
+		"advertisement of a pair":                 advert(own, pair, own),
+		"advertisement of a pair with its MAC":    advert(sharedMAC, shared, sharedMAC),
+		"unsolicited advertisement":               unsolicited(m.v6, own),
+		"solicitation":                            solicit(m.v6, own),
+		"solicitation from link-local":            solicit(linkLocal, own),
+		"solicitation from a pair":                solicit(pair, own),
+		"DAD for its address":                     dad(own, m.v6),
+		"DAD for its link-local address":          dad(own, linkLocal),
+		"DAD for a pair":                          dad(own, pair),
+		"DAD for a pair with its MAC":             dad(sharedMAC, shared),
+	} {
+		if !arrives(frame) {
+			t.Errorf("%s did not arrive", name)
+		}
+	}
+	for name, frame := range map[string][]byte{
+		"advertisement of the victim's address":             advert(own, victim.v6, own),
+		"advertisement of nobody's address":                 advert(own, unknown, own),
+		"advertisement from a foreign MAC":                  advert(foreign, m.v6, foreign),
+		"advertisement from a foreign MAC, own option":      advert(foreign, m.v6, own),
+		"advertisement with a foreign option":               advert(own, m.v6, foreign),
+		"advertisement with the victim's MAC":               advert(own, m.v6, other),
+		"advertisement with a second, foreign option":       twice(advert(own, m.v6, own), foreign),
+		"advertisement of a pair with the port's MAC":       advert(own, shared, own),
+		"advertisement of the port's with the pair's MAC":   advert(sharedMAC, m.v6, sharedMAC),
+		"unsolicited advertisement of the victim's address": unsolicited(victim.v6, own),
+		"unsolicited advertisement with a foreign option":   unsolicited(m.v6, foreign),
+		"solicitation from the victim's address":            solicit(victim.v6, own),
+		"solicitation from nobody's address":                solicit(unknown, own),
+		"solicitation with a foreign option":                solicit(m.v6, foreign),
+		"solicitation with a second, foreign option":        twice(solicit(m.v6, own), foreign),
+		"DAD for the victim's address":                      dad(own, victim.v6),
+		"DAD for the victim's link-local address":           dad(own, packet.LinkLocal(other)),
+		"DAD from a foreign MAC":                            dad(foreign, m.v6),
+		"DAD for a pair with the port's MAC":                dad(own, shared),
+	} {
+		if arrives(frame) {
+			t.Errorf("%s arrived", name)
+		}
+	}
+	if _, err := m.Output(t.Context(), "ping", "-n", "-c", "1", "-W", "5", victim.v6.String()); err != nil {
+		t.Errorf("a host's own neighbour discovery: %v", err)
+	}
+}
+
+// resum puts the checksum of an ICMPv6 frame right.
+func resum(b []byte) []byte {
+	b[56], b[57] = 0, 0
+	sum := packet.Sum(0, slices.Concat(b[22:54], b[18:20], []byte{0, packet.ProtoICMPv6}, b[54:]))
+	c := packet.Fold(sum)
+	b[56], b[57] = byte(c>>8), byte(c)
+	return b
+}

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Deferred is a Store that is opened later, so that its users can start while the store is away. Until the first attempt
+// to open it has ended one way or the other, calls wait; after one that failed they return [ErrUnavailable], until one
+// succeeds.
+type Deferred struct {
+	tried, opened chan struct{}
+	once, failed  sync.Once
+	store         Store // written before opened is closed
+}
+
+// NewDeferred returns a Deferred that is not open.
+func NewDeferred() *Deferred {
+	return &Deferred{tried: make(chan struct{}), opened: make(chan struct{})}
+}
+
+// Open makes st the store that all calls go to, from now on. Later calls of Open change nothing.
+func (d *Deferred) Open(st Store) {
+	d.once.Do(func() {
+		d.store = st
+		close(d.opened)
+	})
+}
+
+// Fail reports that an attempt to open the store has failed.
+func (d *Deferred) Fail() { d.failed.Do(func() { close(d.tried) }) }
+
+// Opened is closed once the store is open.
+func (d *Deferred) Opened() <-chan struct{} { return d.opened }
+
+// get returns the store, if it is open.
+func (d *Deferred) get(ctx context.Context) (Store, error) {
+	select {
+	case <-d.opened:
+		return d.store, nil
+	default:
+	}
+	select {
+	case <-d.opened:
+		return d.store, nil
+	case <-d.tried:
+		return nil, fmt.Errorf("%w: it could not be reached since the start", ErrUnavailable)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	}
+}
+
+// Get implements [Store].
+func (d *Deferred) Get(ctx context.Context, key string) (KV, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return KV{}, err
+	}
+	return st.Get(ctx, key)
+}
+
+// List implements [Store].
+func (d *Deferred) List(ctx context.Context, prefix string) ([]KV, int64, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	return st.List(ctx, prefix)
+}
+
+// Revision implements [Store].
+func (d *Deferred) Revision(ctx context.Context) (int64, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return st.Revision(ctx)
+}
+
+// Identity implements [Store].
+func (d *Deferred) Identity(ctx context.Context) (Identity, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return Identity{}, err
+	}
+	return st.Identity(ctx)
+}
+
+// GetAt implements [Store].
+func (d *Deferred) GetAt(ctx context.Context, key string, rev int64) (KV, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return KV{}, err
+	}
+	return st.GetAt(ctx, key, rev)
+}
+
+// Commit implements [Store].
+func (d *Deferred) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return st.Commit(ctx, conds, ops)
+}
+
+// Watch implements [Store].
+func (d *Deferred) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		none := make(chan Change)
+		close(none)
+		return none, func() error { return err }
+	}
+	return st.Watch(ctx, from, prefixes...)
+}
+
+// Nudge implements [Store].
+func (d *Deferred) Nudge(rev int64) {
+	select {
+	case <-d.opened:
+		d.store.Nudge(rev)
+	default:
+	}
+}
+
+// Grant implements [Store].
+func (d *Deferred) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
+	st, err := d.get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return st.Grant(ctx, ttl)
+}
+
+// KeepAlive implements [Store].
+func (d *Deferred) KeepAlive(ctx context.Context, l Lease) error {
+	select {
+	case <-d.opened:
+		return d.store.KeepAlive(ctx, l)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Revoke implements [Store].
+func (d *Deferred) Revoke(ctx context.Context, l Lease) error {
+	st, err := d.get(ctx)
+	if err != nil {
+		return err
+	}
+	return st.Revoke(ctx, l)
+}
+
+// Close closes the store, if it is open.
+func (d *Deferred) Close() error {
+	select {
+	case <-d.opened:
+		return d.store.Close()
+	default:
+		return nil
+	}
+}

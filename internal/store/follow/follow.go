@@ -1,0 +1,451 @@
+// Package follow keeps a reader of the store current. A Follower lists what lies under some prefixes, then delivers each
+// change, and recovers by itself from lost connections, compacted revisions, and a store that was replaced or restored
+// to an older state.
+//
+//	store ──list, then watch──▶ Follower ──Update──▶ the reader
+//	                               │ ▲
+//	                               ▼ │ at a start without the store
+//	                            Journal (on disk)
+package follow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/crc32"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"heddle/internal/store"
+)
+
+// Options configure a Follower. Store and Prefixes are required.
+type Options struct {
+	Store    store.Store
+	Prefixes []string
+	// Journal keeps what was delivered on disk, for a start while the store cannot be reached. nil: nothing is kept.
+	Journal *Journal
+	// CheckEvery is the interval between checks that the store is still the same one. Default 10 s.
+	CheckEvery time.Duration
+	Log        *slog.Logger // nil: nothing is logged
+}
+
+// Update is either everything under the prefixes at one revision, or the changes since the update before. A change
+// without events only tells progress.
+type Update struct {
+	Revision int64
+	Full     bool
+	All      []store.KV    // of a full update, by key
+	Events   []store.Event // of a change, by revision and key
+	// Diverged marks a full update that does not continue what was delivered before: the store was replaced, or restored
+	// to an older state. Its revisions do not compare with earlier ones.
+	Diverged bool
+	// Recalled is when a full update that was read from the journal was last known to be current; zero for all others.
+	Recalled time.Time
+}
+
+const (
+	// leastPause and mostPause bound the pauses between attempts, so that not all hosts hit a store at once that came back.
+	leastPause, mostPause = 50 * time.Millisecond, 2 * time.Second
+	// defaultCheckEvery is how often the store's identity is checked while nothing suggests that it changed.
+	defaultCheckEvery = 10 * time.Second
+	// identifyTimeout bounds one such check.
+	identifyTimeout = 5 * time.Second
+)
+
+var (
+	errDiverged = errors.New("the store was replaced or restored")
+	errRelist   = errors.New("a full update was requested")
+)
+
+// Follower follows the store. Run does the work; the other methods may be called from any goroutine.
+type Follower struct {
+	opts      Options
+	log       *slog.Logger
+	following atomic.Bool
+	delivered atomic.Int64         // the revision that the watch began after, or that was delivered last
+	mark      atomic.Pointer[mark] // a put that was delivered, for checks
+	relist    chan struct{}        // holds a token while a full update is requested
+	recheck   chan struct{}        // holds a token while a check of the store's identity is requested
+
+	// The rest belongs to Run.
+	last     store.Identity // of what was delivered last; Revision 0: nothing yet
+	full     bool           // the next update has to be a full one
+	diverged bool           // and does not continue the one before
+	away     bool           // the store was lost, and that was logged
+}
+
+// mark is a put that a store which continues what was delivered has in its history. Identities alone do not tell two
+// clusters of the same names apart once the other one is ahead.
+type mark struct {
+	key      string
+	revision int64
+	sum      uint32 // CRC-32C of the value
+}
+
+func markOf(kv store.KV) *mark {
+	return &mark{kv.Key, kv.ModRevision, crc32.Checksum(kv.Value, castagnoli)}
+}
+
+// newest returns the mark of the key that was put last, or nil.
+func newest(all []store.KV) *mark {
+	if len(all) == 0 {
+		return nil
+	}
+	return markOf(slices.MaxFunc(all, func(a, b store.KV) int { return cmp.Compare(a.ModRevision, b.ModRevision) }))
+}
+
+// remembers reports whether the store has the mark in its history, as far as it knows.
+func (f *Follower) remembers(ctx context.Context, m *mark) (bool, error) {
+	if m == nil {
+		return true, nil
+	}
+	kv, err := f.opts.Store.GetAt(ctx, m.key, m.revision)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
+	case errors.Is(err, store.ErrCompacted):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return *markOf(kv) == *m, nil
+}
+
+// New returns a Follower. It does nothing until Run.
+func New(o Options) *Follower {
+	if o.CheckEvery == 0 {
+		o.CheckEvery = defaultCheckEvery
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Follower{opts: o, log: o.Log, full: true, relist: make(chan struct{}, 1), recheck: make(chan struct{}, 1)}
+}
+
+// Following reports whether the store is being watched. A watch whose connection broke counts until the store refuses
+// to resume it.
+func (f *Follower) Following() bool { return f.following.Load() }
+
+// Relist requests a full update.
+func (f *Follower) Relist() { signal(f.relist) }
+
+// Recheck requests a check that the store is still the same one, for callers that saw signs of the contrary.
+func (f *Follower) Recheck() { signal(f.recheck) }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run calls deliver with one update after the other, the first a full one, until ctx ends. deliver may block; it should
+// return when the context it is given ends.
+func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update)) error {
+	if f.opts.Journal != nil {
+		defer f.opts.Journal.close()
+	}
+	pause := leastPause
+	for {
+		began := time.Now()
+		err := f.follow(ctx, deliver)
+		f.following.Store(false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		switch {
+		case errors.Is(err, errRelist):
+			f.full = true
+			continue
+		case errors.Is(err, errDiverged):
+			f.full, f.diverged = true, true
+			continue
+		case errors.Is(err, store.ErrCompacted):
+			f.full = true
+		}
+		if !f.away {
+			f.away = true
+			f.log.Warn("lost the store; keeping what is known", "err", err, "revision", f.last.Revision)
+		}
+		if time.Since(began) > mostPause {
+			pause = leastPause
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// follow delivers a full update if one is needed, then what the watch brings until it ends.
+func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Update)) error {
+	if err := f.check(ctx); err != nil {
+		f.recall(ctx, err, deliver)
+		return err
+	}
+	from := f.last.Revision
+	var listed *listing
+	if f.full {
+		var err error
+		if listed, err = f.list(ctx); err != nil {
+			return err
+		}
+		from = listed.from
+		if f.diverged {
+			f.mark.Store(nil)
+		}
+	}
+	watching, cancel := context.WithCancel(ctx)
+	changes, failed := f.opts.Store.Watch(watching, from, f.opts.Prefixes...)
+	defer func() {
+		cancel()
+		for range changes { // until the watch has ended
+		}
+	}()
+	f.following.Store(true)
+	f.delivered.Store(from)
+	if f.away {
+		f.away = false
+		f.log.Info("following the store again", "revision", from)
+	}
+	if listed != nil && listed.from < listed.upTo {
+		f.opts.Store.Nudge(listed.upTo)
+	} else if listed != nil {
+		f.deliverList(ctx, listed, deliver)
+		listed = nil
+	}
+	checks := f.checks(watching)
+	for {
+		select {
+		case err := <-checks:
+			if errors.Is(err, errDiverged) {
+				return err
+			}
+			if f.opts.Journal != nil && err == nil && f.opts.Journal.confirm() {
+				return errRelist // it has gaps, and can be written again
+			}
+		case <-f.relist:
+			return errRelist
+		case c, ok := <-changes:
+			switch {
+			case !ok:
+				return failed()
+			case c.Reconnected:
+				// At once, before more of what may be another store is delivered.
+				if err := f.recheckNow(watching); err != nil {
+					return err
+				}
+			case listed == nil:
+				f.deliverChange(ctx, c, deliver)
+			case listed.absorb(c):
+				f.deliverList(ctx, listed, deliver)
+				listed = nil
+			}
+		}
+	}
+}
+
+// check notes whether the store still continues what was delivered; if not, the next update is a full one. The error says
+// why the store cannot be asked.
+func (f *Follower) check(ctx context.Context) error {
+	now, same, err := f.identify(ctx, f.last)
+	switch {
+	case err != nil:
+		return err
+	case f.diverged: // known, and about to be mended
+	case f.last.Revision != 0 && !same:
+		f.logDiverged(f.last, now)
+		f.diverged, f.full = true, true
+	}
+	f.last.Cluster, f.last.Term = now.Cluster, now.Term
+	return nil
+}
+
+func (f *Follower) logDiverged(known, now store.Identity) {
+	f.log.Warn("the store was replaced or restored to an older state; listing everything again",
+		"cluster", now.Cluster, "revision", now.Revision, "known cluster", known.Cluster, "known revision", known.Revision)
+}
+
+// identify returns the store's identity, and whether it continues what was known.
+func (f *Follower) identify(ctx context.Context, known store.Identity) (now store.Identity, same bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	m := f.mark.Load()
+	if now, err = f.opts.Store.Identity(ctx); err != nil || !now.Continues(known) {
+		return now, false, err
+	}
+	same, err = f.remembers(ctx, m)
+	return now, same, err
+}
+
+// recheckNow returns errDiverged if the store that answers over a new connection is not the one before. One that does
+// not answer is asked again by checks.
+func (f *Follower) recheckNow(ctx context.Context) error {
+	now, same, err := f.identify(ctx, store.Identity{Cluster: f.last.Cluster, Term: f.last.Term, Revision: f.delivered.Load()})
+	switch {
+	case err != nil:
+		f.Recheck()
+	case !same:
+		f.logDiverged(f.last, now)
+		return errDiverged
+	}
+	return nil
+}
+
+// checks compares the store's identity at intervals and on request, beside the watch: a watch reports nothing when
+// another cluster answers, or one that was restored to an older state. It sends the outcome of each check.
+func (f *Follower) checks(ctx context.Context) <-chan error {
+	out := make(chan error)
+	known := f.last
+	go func() {
+		tick := time.NewTimer(f.nextCheck())
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			case <-f.recheck:
+			}
+			known.Revision = f.delivered.Load()
+			now, same, err := f.identify(ctx, known)
+			if err == nil && !same {
+				f.logDiverged(known, now)
+				err = errDiverged
+			} else if err == nil {
+				known = now
+			}
+			select {
+			case out <- err:
+			case <-ctx.Done():
+				return
+			}
+			next := f.nextCheck()
+			if err != nil {
+				next = min(next, mostPause) // the connection may be a new one, to another store
+			}
+			tick.Reset(next)
+		}
+	}()
+	return out
+}
+
+// nextCheck spreads the checks of many hosts over time.
+func (f *Follower) nextCheck() time.Duration {
+	return f.opts.CheckEvery*3/4 + rand.N(f.opts.CheckEvery/2)
+}
+
+// recall delivers what the journal holds, if nothing was delivered yet and the store cannot be reached.
+func (f *Follower) recall(ctx context.Context, cause error, deliver func(context.Context, Update)) {
+	if f.opts.Journal == nil || f.last.Revision != 0 || !errors.Is(cause, store.ErrUnavailable) || ctx.Err() != nil {
+		return
+	}
+	kept, err := f.opts.Journal.read()
+	switch {
+	case err != nil:
+		f.log.Error("ignoring the journal of the last snapshot", "err", err)
+		return
+	case kept == nil:
+		return
+	}
+	f.log.Warn("the store cannot be reached; starting from the last snapshot on disk", "revision", kept.identity.Revision,
+		"age", time.Since(kept.confirmed).Round(time.Second), "err", cause)
+	f.away = true
+	f.last, f.full = kept.identity, false
+	all := byKey(kept.keys)
+	f.mark.Store(newest(all))
+	deliver(ctx, Update{Revision: kept.identity.Revision, Full: true, All: all, Recalled: kept.confirmed})
+}
+
+// byKey returns the values in the order of their keys.
+func byKey(keys map[string]store.KV) []store.KV {
+	return slices.SortedFunc(maps.Values(keys), func(a, b store.KV) int { return cmp.Compare(a.Key, b.Key) })
+}
+
+func (f *Follower) deliverList(ctx context.Context, l *listing, deliver func(context.Context, Update)) {
+	all := byKey(l.keys)
+	u := Update{Revision: l.upTo, Full: true, All: all, Diverged: f.diverged}
+	f.last.Revision, f.full, f.diverged = l.upTo, false, false
+	f.delivered.Store(l.upTo)
+	f.mark.Store(newest(all))
+	if f.opts.Journal != nil {
+		f.keep(f.opts.Journal.replace(f.last, all))
+	}
+	deliver(ctx, u)
+}
+
+func (f *Follower) deliverChange(ctx context.Context, c store.Change, deliver func(context.Context, Update)) {
+	f.last.Revision = c.Revision
+	f.delivered.Store(c.Revision)
+	for _, e := range slices.Backward(c.Events) {
+		if !e.Deleted {
+			f.mark.Store(markOf(e.KV))
+			break
+		}
+	}
+	if f.opts.Journal != nil && len(c.Events) > 0 {
+		f.keep(f.opts.Journal.append(c))
+	}
+	deliver(ctx, Update{Revision: c.Revision, Events: c.Events})
+}
+
+// keep logs that the journal could not be written. That harms only a later start without the store.
+func (f *Follower) keep(err error) {
+	if err != nil {
+		f.log.Error("cannot keep the last snapshot on disk; trying again later", "err", err)
+	}
+}
+
+// listing is what was found under the prefixes, each listed at a revision of its own between from and upTo.
+type listing struct {
+	from, upTo int64
+	prefixes   []string
+	at         []int64 // by prefix
+	keys       map[string]store.KV
+}
+
+func (f *Follower) list(ctx context.Context) (*listing, error) {
+	l := &listing{prefixes: f.opts.Prefixes, keys: map[string]store.KV{}}
+	for i, p := range l.prefixes {
+		kvs, rev, err := f.opts.Store.List(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range kvs {
+			l.keys[kv.Key] = kv
+		}
+		l.at = append(l.at, rev)
+		if i == 0 {
+			l.from = rev
+		}
+		l.upTo = rev
+	}
+	return l, nil
+}
+
+// absorb brings those prefixes forward that were listed before upTo, and reports whether all are at one revision.
+func (l *listing) absorb(c store.Change) bool {
+	for _, e := range c.Events {
+		i := slices.IndexFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(e.Key, p) })
+		switch {
+		case e.ModRevision <= l.at[i]: // the listing is newer
+		case e.Deleted:
+			delete(l.keys, e.Key)
+		default:
+			l.keys[e.Key] = e.KV
+		}
+	}
+	if c.Revision < l.upTo {
+		return false
+	}
+	l.upTo = c.Revision
+	return true
+}

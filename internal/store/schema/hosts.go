@@ -1,0 +1,98 @@
+package schema
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/topology"
+)
+
+// Underlays holds how each host is reached. Each record is written by the host itself, which may write no other.
+var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID })
+
+// AmbiguousHostError reports that a name may be any of several hosts.
+type AmbiguousHostError struct {
+	Name string
+	IDs  []string
+}
+
+func (e *AmbiguousHostError) Error() string {
+	return fmt.Sprintf("%s may be any of the hosts with the ids %s", e.Name, strings.Join(e.IDs, ", "))
+}
+
+// HostByName returns the host with this name. It is the only way from a name to a host: bindings, joins and removals must
+// agree on which host a name is. The error is a [records.NotFoundError] or an [AmbiguousHostError].
+func HostByName(r records.Reader, name string) (*topology.Host, error) {
+	var found []*topology.Host
+	for h := range Hosts.By(r, "name", name) {
+		found = append(found, h)
+	}
+	return onlyHost(name, found)
+}
+
+// FindHost returns the host with this id or name, for operators who may give either. A word that is the id of one host and
+// the name of another is ambiguous.
+func FindHost(r records.Reader, idOrName string) (*topology.Host, error) {
+	var found []*topology.Host
+	if h, ok := Hosts.Peek(r, idOrName); ok {
+		found = append(found, h)
+	}
+	for h := range Hosts.By(r, "name", idOrName) {
+		if len(found) == 0 || found[0].ID != h.ID {
+			found = append(found, h)
+		}
+	}
+	return onlyHost(idOrName, found)
+}
+
+func onlyHost(name string, found []*topology.Host) (*topology.Host, error) {
+	switch len(found) {
+	case 0:
+		return nil, &records.NotFoundError{Table: Hosts.Name(), ID: name}
+	case 1:
+		return found[0], nil
+	}
+	e := &AmbiguousHostError{Name: name}
+	for _, h := range found {
+		e.IDs = append(e.IDs, h.ID)
+	}
+	slices.Sort(e.IDs)
+	return nil, e
+}
+
+// HostWithTunnels returns a host with the tunnel addresses that it reports; false if there is no such host. Until its agent
+// has reported any, those in its record count, where agents of earlier versions wrote them.
+func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
+	h, ok := Hosts.Peek(r, id)
+	if !ok {
+		return nil, false
+	}
+	if u, ok := Underlays.Peek(r, id); ok {
+		reached := *h
+		reached.Tunnels = u.Tunnels
+		return &reached, true
+	}
+	return h, true
+}
+
+// RegisteredName returns the name of the host with this id, "" if the store has no record of it: for those who follow no
+// hosts.
+func RegisteredName(ctx context.Context, st store.Store, id string) (string, error) {
+	kv, err := st.Get(ctx, Hosts.Key(id))
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	var host topology.Host
+	if err := json.Unmarshal(kv.Value, &host); err != nil {
+		return "", fmt.Errorf("%s: %w", kv.Key, err)
+	}
+	return host.Name, nil
+}
