@@ -408,6 +408,7 @@ func (a *answers) enterAskers(p *portAskers, port *localPort, candidates []asker
 		}
 	}
 	p.number, p.inside = number, allowed
-	p.extra = slices.DeleteFunc(p.extra, func(who asker) bool { return !allowed[who] })
+	// Those noted since the candidates were read wait for their own decision.
+	p.extra = slices.DeleteFunc(p.extra, func(who asker) bool { return !allowed[who] && slices.Contains(candidates, who) })
 	return errors.Join(errs...)
 }

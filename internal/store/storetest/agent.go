@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,9 @@ import (
 
 // agentVariable makes a process an agent: an agentArguments as JSON.
 const agentVariable = "HEDDLE_STORETEST_AGENT"
+
+// listeningFD is closed by an agent once it can be told to stop: before, a signal would end it as if it had failed.
+const listeningFD = 3
 
 type agentArguments struct {
 	DataDir string          // of the store that [Open] started
@@ -41,6 +45,9 @@ func BeAgent[Options any](run func(context.Context, *store.Etcd, *slog.Logger, O
 func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *slog.Logger, Options) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if err := os.NewFile(listeningFD, "listening").Close(); err != nil {
+		return err
+	}
 	var a agentArguments
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return err
@@ -50,7 +57,9 @@ func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *s
 		return err
 	}
 	st, err := store.OpenRunning(ctx, a.DataDir, nil)
-	if err != nil {
+	if ctx.Err() != nil {
+		return nil // told to stop before it had begun
+	} else if err != nil {
 		return err
 	}
 	defer st.Close()
@@ -58,7 +67,8 @@ func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *s
 }
 
 // StartAgent starts this test binary as an agent with options, over the store in dataDir, and has it log to log. start
-// starts the process, say in a network namespace. It ends with the test's process at the latest.
+// starts the process, say in a network namespace. It can be told to stop by SIGTERM when StartAgent returns, and ends with the
+// test's process at the latest.
 func StartAgent(t testing.TB, start func(*exec.Cmd) error, dataDir string, options any, log io.Writer) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(options)
@@ -75,7 +85,16 @@ func StartAgent(t testing.TB, start func(*exec.Cmd) error, dataDir string, optio
 	if _, err := cmd.StdinPipe(); err != nil { // its end ends the process: see EndWithParent
 		t.Fatal(err)
 	}
-	if err := start(cmd); err != nil {
+	listening, child, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listening.Close()
+	cmd.ExtraFiles = []*os.File{child} // listeningFD
+	if err := errors.Join(start(cmd), child.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, listening); err != nil {
 		t.Fatal(err)
 	}
 	return cmd
