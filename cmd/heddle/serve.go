@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"heddle/internal/api"
 	"heddle/internal/api/console"
@@ -106,7 +107,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API: hosts, traces, backup")
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, with TLS and a certificate for each host, such as 192.0.2.1:2379;\nthe operators' API then has a certificate of the same authority, unless --tls-cert is given")
 	f.StringVar(&c.etcdListen, "etcd-listen", "", "loopback `address` at which programs of this machine use the embedded store as plain etcd, such as 127.0.0.1:2379:\nwhoever can connect there can do everything")
-	f.Int64Var(&c.storeQuotaMiB, "store-quota", 8192, "size of the embedded store's database at which it is full, in `MiB`; the last eighth is kept for deletions and log-ins")
+	c.quotaFlag(f)
 	f.StringVar(&c.hostsCACert, "hosts-ca-cert", "", "with --etcd-endpoints: PEM `file` of the authority whose client certificates the cluster accepts; hosts that join get one")
 	f.StringVar(&c.hostsCAKey, "hosts-ca-key", "", "PEM `file` with its key")
 	f.DurationVar(&c.certificateLife, "host-certificate-life", hosts.DefaultCertificateLife, "how long the certificate of a host is good; its agent renews it at half of that")
@@ -143,8 +144,8 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err := c.checkTLS(); err != nil {
 		return err
 	}
-	if c.storeQuotaMiB < 64 {
-		return usagef("--store-quota %d: want at least 64 MiB", c.storeQuotaMiB)
+	if err := c.checkQuota(); err != nil {
+		return err
 	}
 	if c.certificateLife <= 0 {
 		return usagef("--host-certificate-life %v: want a time above 0", c.certificateLife)
@@ -385,6 +386,18 @@ func (s *server) addServer(name, listen string, h http.Handler, maxBody int64, r
 		return usagef("--%s-listen: %w", name, err)
 	}
 	s.tasks = append(s.tasks, srv)
+	return nil
+}
+
+// quotaFlag adds --store-quota.
+func (c *serveConfig) quotaFlag(f *pflag.FlagSet) {
+	f.Int64Var(&c.storeQuotaMiB, "store-quota", 8192, "size of the embedded store's database at which it is full, in `MiB`; the last eighth is kept for deletions and log-ins")
+}
+
+func (c *serveConfig) checkQuota() error {
+	if c.storeQuotaMiB < 64 {
+		return usagef("--store-quota %d: want at least 64 MiB", c.storeQuotaMiB)
+	}
 	return nil
 }
 

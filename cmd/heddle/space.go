@@ -19,21 +19,7 @@ func (s *server) addSpace() {
 	accounts := store.NewHostAccounts(s.store, s.log.With("part", "host accounts"))
 	s.tasks = append(s.tasks, keeper, accounts)
 	s.metrics.Register(func() []telemetry.Value {
-		gauge := func(name, help, member string, value int64) telemetry.Value {
-			return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Labels: map[string]string{"member": member}, Value: float64(value)}
-		}
-		var values []telemetry.Value
-		for _, m := range keeper.Space() {
-			alarm := int64(0)
-			if m.NoSpace {
-				alarm = 1
-			}
-			values = append(values,
-				gauge("heddle_store_bytes", "Size of the store's database.", m.Member, m.Size),
-				gauge("heddle_store_bytes_in_use", "How much of it is in use; the rest is returned by defragmenting.", m.Member, m.InUse),
-				gauge("heddle_store_quota_bytes", "Size at which the store accepts nothing more; 0 if it does not tell.", m.Member, m.Quota),
-				gauge("heddle_store_alarm", "1 while etcd refuses all writes for lack of space.", m.Member, alarm))
-		}
+		values := spaceValues(keeper)
 		for c := range hosts.CutOffs(records.Over(s.replica.Snapshot())) {
 			values = append(values, telemetry.Value{
 				Name: "heddle_host_cut_off", Help: "Hosts that were cut off since they exceeded their limits in the store.", Kind: telemetry.Gauge,
@@ -42,6 +28,25 @@ func (s *server) addSpace() {
 		}
 		return values
 	})
+}
+
+// spaceValues are the metrics of how full the store is.
+func spaceValues(keeper *store.SpaceKeeper) (values []telemetry.Value) {
+	gauge := func(name, help, member string, value int64) telemetry.Value {
+		return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Labels: map[string]string{"member": member}, Value: float64(value)}
+	}
+	for _, m := range keeper.Space() {
+		alarm := int64(0)
+		if m.NoSpace {
+			alarm = 1
+		}
+		values = append(values,
+			gauge("heddle_store_bytes", "Size of the store's database.", m.Member, m.Size),
+			gauge("heddle_store_bytes_in_use", "How much of it is in use; the rest is returned by defragmenting.", m.Member, m.InUse),
+			gauge("heddle_store_quota_bytes", "Size at which the store accepts nothing more; 0 if it does not tell.", m.Member, m.Quota),
+			gauge("heddle_store_alarm", "1 while etcd refuses all writes for lack of space.", m.Member, alarm))
+	}
+	return values
 }
 
 // withReserve lets deletions and log-ins use the reserve of a store that is full.

@@ -58,6 +58,7 @@ With --simulate it serves pools whose hosts exist only in a file, for testing cl
 	f.StringVar(&c.identity, "identity-listen", "127.0.0.1:5000", "`address` of the identity API, where this command opens the store itself")
 	f.StringVar(&c.operator, "operator-listen", "127.0.0.1:9698", "`address` of the operators' API, where hosts join, there too")
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, such as 192.0.2.1:2379")
+	c.quotaFlag(f)
 	f.DurationVar(&c.certificateLife, "host-certificate-life", hosts.DefaultCertificateLife, "how long the certificate of a host that joined here is good; its agent renews it at half of that")
 	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients and hosts reach this server; default: the listen address")
 	f.StringVar(&c.simulate, "simulate", "", "serve the pools of this `file` instead, on loopback ports that are printed")
@@ -74,6 +75,9 @@ func (c *xapiConfig) run(ctx context.Context) error {
 		return usageError{err}
 	}
 	if err := c.checkTLS(); err != nil {
+		return err
+	}
+	if err := c.checkQuota(); err != nil {
 		return err
 	}
 	if c.listen == "" && c.tlsListen == "" {
@@ -138,8 +142,10 @@ func (c *xapiConfig) around(ctx context.Context, st *store.Etcd, own bool, log *
 		return taskList{&s.tasks}, s.metrics, nil
 	}
 	metrics, tasks := telemetry.NewMetrics(version), taskList{&[]task.Task{}}
+	keeper := store.NewSpaceKeeper(st, log.With("part", "space")) // what another process fills counts here, too
+	metrics.Register(func() []telemetry.Value { return spaceValues(keeper) })
 	tasks.add(telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: func() []string { return task.Waiting(*tasks.list) }}),
-		newLookout(st, log, metrics))
+		newLookout(st, log, metrics), keeper)
 	return tasks, metrics, nil
 }
 

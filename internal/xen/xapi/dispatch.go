@@ -104,7 +104,7 @@ func (s *Server) answer(ctx context.Context, from netip.Addr, name string, param
 		}
 		return failed(model.MessageMethodUnknown(name))
 	}
-	c := &call{Call: m, ctx: ctx, from: from, server: s}
+	c := &call{Call: m, ctx: reserved(ctx, m), from: from, server: s}
 	if !m.NoLogin {
 		var failure *model.Error
 		if c.session, failure = s.sessionOf(params); failure != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -135,7 +136,7 @@ func (c *call) outcome(ctx context.Context, value any, err error) model.Record {
 
 // finishTask writes down how a task ended, unless it has ended already or is gone.
 func (s *Server) finishTask(ref string, outcome model.Record) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(store.WithReserve(context.Background()))
 	defer cancel()
 	go func() {
 		select {
@@ -265,6 +266,7 @@ func (w *sweeper) Run(ctx context.Context) error {
 
 func (w *sweeper) sweep(ctx context.Context) error {
 	s := w.server
+	ctx = store.WithReserve(ctx)
 	var errs []error
 	for t := range objects.Table("task").All(s.now()) {
 		_, runs := running.Peek(s.now(), t.Ref)
