@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
+
+	"heddle/internal/cli"
 )
 
 // A flag that was not given takes its value from the environment (HEDDLE_ and the flag's name in capitals, dashes as
@@ -20,6 +22,9 @@ import (
 //	  data: /var/lib/heddle
 //	agent:
 //	  tunnel-ip: 192.0.2.7
+//
+// A command that looks after a server takes what both must agree on, such as data, from the server's section where its own
+// does not say.
 
 // environmentName is the variable that sets a flag.
 func environmentName(flag string) string {
@@ -30,12 +35,12 @@ func environmentName(flag string) string {
 // ("" = no file). Errors name the file, section and key, or the variable.
 func configure(cmd *cobra.Command, path string, lookup func(string) (string, bool)) error {
 	top := section(cmd)
-	settings, err := readSection(path, top)
+	file, err := readSections(path, top)
 	if err != nil {
 		return err
 	}
 	known := flagNames(top)
-	for key := range settings {
+	for key := range file[top.Name()] {
 		if !slices.Contains(known, key) {
 			return fmt.Errorf("%s: %s.%s: no such setting; known: %s", path, top.Name(), key, strings.Join(known, ", "))
 		}
@@ -51,9 +56,15 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 			}
 			return
 		}
-		for _, v := range settings[f.Name] {
-			if err := cmd.Flags().Set(f.Name, v); err != nil {
-				failed = fmt.Errorf("%s: %s.%s: %w", path, top.Name(), f.Name, err)
+		for _, name := range append([]string{top.Name()}, f.Annotations[cli.ServerSections]...) {
+			values, given := file[name][f.Name]
+			for _, v := range values {
+				if err := cmd.Flags().Set(f.Name, v); err != nil {
+					failed = fmt.Errorf("%s: %s.%s: %w", path, name, f.Name, err)
+					return
+				}
+			}
+			if given {
 				return
 			}
 		}
@@ -74,8 +85,9 @@ func configurable(f *pflag.Flag) bool {
 	return f.Name != "help" && f.Name != "config" && f.Name != "version"
 }
 
-// readSection reads the settings of a section: a scalar is one value, a list several.
-func readSection(path string, top *cobra.Command) (map[string][]string, error) {
+// readSections reads the settings by section and key: a scalar is one value, a list several. A setting that is neither
+// is an error in top's own section, and left out of others.
+func readSections(path string, top *cobra.Command) (map[string]map[string][]string, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -87,25 +99,29 @@ func readSection(path string, top *cobra.Command) (map[string][]string, error) {
 	if err := yaml.UnmarshalStrict(raw, &file); err != nil {
 		return nil, fmt.Errorf("%s: want a section for each command with settings below it: %w", path, err)
 	}
-	for name := range file {
+	sections := map[string]map[string][]string{}
+	for name, settings := range file {
 		if c, _, err := top.Root().Find([]string{name}); top.HasParent() && (err != nil || c.Name() != name) {
 			return nil, fmt.Errorf("%s: %s: no such section: want the name of a command, as `heddle --help` lists them", path, name)
 		}
-	}
-	settings := map[string][]string{}
-	for key, v := range file[top.Name()] {
-		switch v := v.(type) {
-		case []any:
-			for _, item := range v {
-				settings[key] = append(settings[key], fmt.Sprint(item))
+		sections[name] = map[string][]string{}
+		for key, v := range settings {
+			switch v := v.(type) {
+			case []any:
+				sections[name][key] = []string{}
+				for _, item := range v {
+					sections[name][key] = append(sections[name][key], fmt.Sprint(item))
+				}
+			case map[string]any:
+				if name == top.Name() {
+					return nil, fmt.Errorf("%s: %s.%s: want a value or a list of values", path, name, key)
+				}
+			default:
+				sections[name][key] = []string{fmt.Sprint(v)}
 			}
-		case map[string]any:
-			return nil, fmt.Errorf("%s: %s.%s: want a value or a list of values", path, top.Name(), key)
-		default:
-			settings[key] = []string{fmt.Sprint(v)}
 		}
 	}
-	return settings, nil
+	return sections, nil
 }
 
 // flagNames are the settings of a command and those below it.

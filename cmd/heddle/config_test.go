@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,5 +71,47 @@ func TestConfigureRefuses(t *testing.T) {
 	bad := func(k string) (string, bool) { return "x", k == "HEDDLE_ALLOW_PLAIN_HTTP" }
 	if err := configure(cmd, "", bad); err == nil || !strings.Contains(err.Error(), "HEDDLE_ALLOW_PLAIN_HTTP") {
 		t.Errorf("bad variable: got %v", err)
+	}
+}
+
+// Commands that look after a server take its settings where they have none of their own.
+func TestConfigureServerSettings(t *testing.T) {
+	file := write(t, "serve:\n  data: /serve\n  store-quota: 64\nxapi:\n  data: /xapi\n  store-quota: 128\nbackup:\n  data: /backup\n")
+	pool := write(t, "xapi:\n  data: /xapi\n  store-quota: 128\n")
+	for _, c := range []struct{ args, file, data, quota string }{
+		{"doctor", file, "/serve", ""},
+		{"doctor --data /flag", file, "/flag", ""},
+		{"doctor", pool, "/xapi", ""},
+		{"doctor", "", "/var/lib/heddle", ""},
+		{"backup", file, "/backup", ""},
+		{"store status", file, "/serve", "64"},
+		{"store reclaim --store-quota 256", pool, "/xapi", "256"},
+		{"host list", file, "/serve", ""},
+		{"calico get", file, "/serve", ""},
+		{"xapi", write(t, "serve:\n  data: /serve\n"), "/var/lib/heddle", "8192"},
+	} {
+		cmd, rest, err := newRoot().Find(strings.Fields(c.args))
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err == nil {
+			err = configure(cmd, c.file, func(string) (string, bool) { return "", false })
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.args, err)
+		}
+		for flag, want := range map[string]string{"data": c.data, "store-quota": c.quota} {
+			if want != "" && cmd.Flag(flag).Value.String() != want {
+				t.Errorf("%s with %q: --%s is %s, want %s", c.args, c.file, flag, cmd.Flag(flag).Value, want)
+			}
+		}
+	}
+	none := func(string) (string, bool) { return "", false }
+	cmd, rest, err := newRoot().Find([]string{"store", "status"})
+	if err := errors.Join(err, cmd.ParseFlags(rest)); err != nil {
+		t.Fatal(err)
+	}
+	if err := configure(cmd, write(t, "serve:\n  store-quota: much\n"), none); err == nil || !strings.Contains(err.Error(), "serve.store-quota: ") {
+		t.Errorf("a bad setting of the server: %v, want its place", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // openData opens the embedded store of a server that runs.
 func openData(t *testing.T, data string) *store.Etcd {
 	t.Helper()
-	st, err := store.OpenDataDir(t.Context(), data, slog.New(slog.DiscardHandler))
+	st, err := store.OpenDataDir(t.Context(), store.Embedded{DataDir: data}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

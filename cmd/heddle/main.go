@@ -106,7 +106,13 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand())
 	root.AddCommand(cli.Commands()...)
-	root.AddCommand(cli.DoctorCommand(append([]cli.Check{{
+	root.AddCommand(cli.DoctorCommand(doctorChecks))
+	return root
+}
+
+// doctorChecks are those that heddle doctor makes beyond the machine itself.
+func doctorChecks(dataDir string) []cli.Check {
+	return append([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
 		Run: func(context.Context) error { return datapath.Probe() },
 	}, {
@@ -114,6 +120,5 @@ func newRoot() *cobra.Command {
 		Run: probeRules,
 	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}, spaceCheck()}, xenChecks()...)...))
-	return root
+	}, spaceCheck(dataDir)}, xenChecks()...)
 }

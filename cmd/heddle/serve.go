@@ -391,7 +391,7 @@ func (s *server) addServer(name, listen string, h http.Handler, maxBody int64, r
 
 // quotaFlag adds --store-quota.
 func (c *serveConfig) quotaFlag(f *pflag.FlagSet) {
-	f.Int64Var(&c.storeQuotaMiB, "store-quota", 8192, "size of the embedded store's database at which it is full, in `MiB`; the last eighth is kept for deletions and log-ins")
+	f.Int64Var(&c.storeQuotaMiB, "store-quota", cli.DefaultStoreQuotaMiB, "size of the embedded store's database at which it is full, in `MiB`; the last eighth is kept for deletions and log-ins")
 }
 
 func (c *serveConfig) checkQuota() error {

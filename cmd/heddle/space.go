@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 
 	"heddle/internal/cli"
@@ -19,7 +21,7 @@ func (s *server) addSpace() {
 	accounts := store.NewHostAccounts(s.store, s.log.With("part", "host accounts"))
 	s.tasks = append(s.tasks, keeper, accounts)
 	s.metrics.Register(func() []telemetry.Value {
-		values := spaceValues(keeper)
+		values := append(spaceValues(keeper), diskValues(s.config.data)...)
 		for c := range hosts.CutOffs(records.Over(s.replica.Snapshot())) {
 			values = append(values, telemetry.Value{
 				Name: "heddle_host_cut_off", Help: "Hosts that were cut off since they exceeded their limits in the store.", Kind: telemetry.Gauge,
@@ -49,6 +51,17 @@ func spaceValues(keeper *store.SpaceKeeper) (values []telemetry.Value) {
 	return values
 }
 
+// diskValues is the metric of the data directory's disk. There is none while that cannot be read.
+func diskValues(dataDir string) []telemetry.Value {
+	free, err := store.DiskFree(dataDir)
+	if err != nil {
+		return nil
+	}
+	return []telemetry.Value{{
+		Name: "heddle_data_disk_free_bytes", Help: "Free space on the disk of the data directory.", Kind: telemetry.Gauge, Value: float64(free),
+	}}
+}
+
 // withReserve lets deletions and log-ins use the reserve of a store that is full.
 func withReserve(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,14 +72,20 @@ func withReserve(h http.Handler) http.Handler {
 	})
 }
 
-// spaceCheck looks at the store of this machine's server, if there is one.
-func spaceCheck() cli.Check {
+// spaceCheck looks at the disk and the store of this machine's server, if there is one.
+func spaceCheck(dataDir string) cli.Check {
 	return cli.Check{
 		Name: "space in the store", For: "serve", Fix: "heddle store reclaim; docs/guides/operating.md has the rest",
 		Run: func(ctx context.Context) error {
-			st, err := store.OpenRunning(ctx, cli.DefaultDataDir, nil)
-			if err != nil {
+			if err := store.CheckDisk(dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			st, err := store.OpenRunning(ctx, dataDir, nil)
+			if errors.Is(err, store.ErrUnavailable) {
 				return nil // no server here
+			}
+			if err != nil {
+				return err
 			}
 			defer st.Close()
 			space, err := st.Space(ctx)

@@ -6,9 +6,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"heddle/internal/nettest"
 	"heddle/internal/store"
@@ -22,19 +26,27 @@ func TestServeFullStore(t *testing.T) {
 		ns := nettest.ForTest(t).MustNamespace(t, "full")
 		data := t.TempDir()
 		refuse(t, ns, 2, "want at least 64 MiB", serveAt("127.0.0.1", data, "--store-quota", "1")...)
-		start(t, ns, serveAt("127.0.0.1", data, append(more, "--store-quota", "64")...)...)
+		config := filepath.Join(t.TempDir(), "heddle.yaml")
+		writeFile(t, config, fmt.Sprintf("serve:\n  data: %s\n  store-quota: 64\n", data))
+		server := start(t, ns, append(serveAt("127.0.0.1", data, more...), "--config", config)...)
 		admin := login(t, ns, "127.0.0.1", data)
 		network := admin.mustCreate(t, "network", map[string]any{"name": "blue"})
 		status := func(want string) {
 			t.Helper()
-			if text := succeed(t, ns, "store", "status", "--data", data); !strings.Contains(text, want) {
+			if text := succeed(t, ns, "store", "status", "--config", config); !strings.Contains(text, want) {
 				t.Errorf("heddle store status does not say %q:\n%s", want, text)
 			}
 		}
 		status("ok")
 
-		empty := fillStore(t, data)
+		fillStore(t, data)
 		status("full: accepts deletions and log-ins")
+
+		for _, at := range [][]string{{"--config", config}, {"--data", data}} {
+			if text, code := output(t, ns, append([]string{"doctor"}, at...)...); code != 1 || !strings.Contains(text, "nearly full: the embedded store") {
+				t.Errorf("heddle doctor %s beside a full store: exit code %d\n%s", at, code, text)
+			}
+		}
 
 		err := admin.call(t.Context(), http.MethodPost, "/v2.0/networks", map[string]any{"network": map[string]any{"name": "red"}}, nil)
 		if err == nil || !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "near its quota; only deletions and log-ins are accepted") {
@@ -43,12 +55,19 @@ func TestServeFullStore(t *testing.T) {
 		if n := len(admin.list(t, "network")); n != 1 {
 			t.Errorf("%d networks are listed, want 1", n)
 		}
+		server.stop(t)
+		status("full: accepts deletions and log-ins")
+		if text := succeed(t, ns, "store", "status", "--data", data, "--store-quota", "256"); !strings.Contains(text, "256.0") || !strings.Contains(text, "ok") {
+			t.Errorf("heddle store status of a stopped server with a larger quota:\n%s", text)
+		}
+		server = start(t, ns, append(serveAt("127.0.0.1", data, more...), "--config", config)...)
+		checkDiskMetric(t, server, data)
 		again := login(t, ns, "127.0.0.1", data)
 		if err := again.call(t.Context(), http.MethodDelete, "/v2.0/networks/"+network.ID, nil, nil); err != nil {
 			t.Error("deletion in a full store:", err)
 		}
 
-		empty()
+		emptyStore(t, data)
 		if text := succeed(t, ns, "store", "reclaim", "--data", data); !strings.Contains(text, "reclaimed; ") {
 			t.Errorf("heddle store reclaim says %q", text)
 		}
@@ -60,35 +79,64 @@ func TestServeFullStore(t *testing.T) {
 	}
 }
 
-// fillStore brings a store with a quota of 64 MiB so far that only its reserve is left.
-func fillStore(t *testing.T, data string) (empty func()) {
+// filled is how many values of 1 MiB leave nothing but the reserve of a store with a quota of 64 MiB.
+const filled = 57
+
+// fillStore writes as many, and waits until the database has grown: etcd writes it after it has answered.
+func fillStore(t *testing.T, data string) {
+	t.Helper()
+	root := eachFiller(t, data, store.Op{Value: []byte(strings.Repeat("x", 1<<20))})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := nettest.Until(ctx, "the database to have grown", func() (bool, error) {
+		space, err := root.Space(ctx)
+		return err == nil && space[0].Full(), err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// emptyStore deletes what fillStore has written.
+func emptyStore(t *testing.T, data string) {
+	t.Helper()
+	eachFiller(t, data, store.Op{Delete: true})
+}
+
+func eachFiller(t *testing.T, data string, op store.Op) *store.Etcd {
 	t.Helper()
 	root, err := store.OpenRunning(t.Context(), data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { root.Close() })
-	value := []byte(strings.Repeat("x", 1<<20))
-	const filled = 57 // MiB, of 64; the last 8 are kept
-	each := func(op store.Op) {
-		t.Helper()
-		for i := range filled {
-			op.Key = fmt.Sprint("/filler/", i)
-			if _, err := root.Commit(t.Context(), nil, []store.Op{op}); err != nil {
-				t.Fatal(err)
-			}
+	for i := range filled {
+		op.Key = fmt.Sprint("/filler/", i)
+		if _, err := root.Commit(t.Context(), nil, []store.Op{op}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	each(store.Op{Value: value})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := nettest.Until(ctx, "the database to have grown", func() (bool, error) { // etcd writes it after it has answered
-		space, err := root.Space(ctx)
-		return err == nil && space[0].Full(), err
-	}); err != nil {
+	return root
+}
+
+// checkDiskMetric checks that a server's metric of free space is within the size of its disk.
+func checkDiskMetric(t *testing.T, server *running, data string) {
+	t.Helper()
+	var disk unix.Statfs_t
+	if err := unix.Statfs(data, &disk); err != nil {
 		t.Fatal(err)
 	}
-	return func() { t.Helper(); each(store.Op{Delete: true}) }
+	total := float64(disk.Blocks) * float64(disk.Bsize)
+	_, text, err := server.page(t.Context(), "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^heddle_data_disk_free_bytes (\S+)$`).FindStringSubmatch(text)
+	if found == nil {
+		t.Fatalf("no free space of the data directory in\n%s", text)
+	}
+	if free, err := strconv.ParseFloat(found[1], 64); err != nil || free <= 0 || free >= total {
+		t.Errorf("the data directory has %v bytes free of %v, %v", free, total, err)
+	}
 }
 
 // The XenAPI heeds that the store is full, whether it has the store open itself or uses that of the server beside it:

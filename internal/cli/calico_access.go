@@ -29,7 +29,7 @@ client of etcd v3 takes them. --remove takes the rights away; the certificate is
 Without --agents-listen nobody is known by certificate: a server with --etcd-listen lets in all programs of its machine.`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVar(&data, "data", DefaultDataDir, "data `directory` of heddle serve")
+	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.Flags().StringVar(&dir, "dir", "", "`directory` to write the files into; made when it is missing")
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the rights away")
 	cmd.MarkFlagsOneRequired("dir", "remove")

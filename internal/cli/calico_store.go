@@ -23,7 +23,7 @@ type calicoStore struct {
 func calicoStoreFlags(cmd *cobra.Command) *calicoStore {
 	s := &calicoStore{}
 	f := cmd.Flags()
-	f.StringVar(&s.data, "data", DefaultDataDir, "data `directory` of a heddle serve on this machine, whose embedded store is used unless --etcd-endpoints is given")
+	dataFlag(f, &s.data, "data `directory` of a heddle serve on this machine, whose embedded store is used unless --etcd-endpoints is given")
 	f.StringSliceVar(&s.etcd.Endpoints, "etcd-endpoints", nil, "`addresses` of an etcd cluster, host:port, joined by commas")
 	f.StringVar(&s.etcd.CAFile, "etcd-ca", "", "PEM `file` with the authority of the cluster's certificates")
 	f.StringVar(&s.etcd.CertFile, "etcd-cert", "", "PEM `file` with a client certificate")

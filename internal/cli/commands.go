@@ -7,10 +7,31 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // DefaultDataDir is where `heddle serve` keeps the embedded store, its keys and the first clouds.yaml.
 const DefaultDataDir = "/var/lib/heddle"
+
+// DefaultStoreQuotaMiB is the size at which an embedded store is full, unless --store-quota says otherwise.
+const DefaultStoreQuotaMiB = 8192
+
+// ServerSections is the annotation of flags that repeat a setting of the server: the sections of the configuration file,
+// in order, that give their values where a command's own section does not.
+const ServerSections = "heddle_server_sections"
+
+// dataFlag adds --data, the server's data directory.
+func dataFlag(f *pflag.FlagSet, data *string, usage string) {
+	f.StringVar(data, "data", DefaultDataDir, usage)
+	ofServer(f, "data")
+}
+
+// ofServer marks a flag as a setting of the server.
+func ofServer(f *pflag.FlagSet, name string) {
+	if err := f.SetAnnotation(name, ServerSections, []string{"serve", "xapi"}); err != nil {
+		panic(err) // no such flag
+	}
+}
 
 // Exit is an error that ends the process with a code of its own. An empty Text has been said already.
 type Exit struct {
@@ -33,7 +54,7 @@ func Commands() []*cobra.Command {
 // cloudFlags adds the flags that say where the APIs are.
 func cloudFlags(cmd *cobra.Command) *Cloud {
 	c := &Cloud{}
-	cmd.PersistentFlags().StringVar(&c.DataDir, "data", DefaultDataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
+	dataFlag(cmd.PersistentFlags(), &c.DataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
 	return c
 }
 

@@ -35,8 +35,9 @@ type finding struct {
 }
 
 // DoctorCommand prints what this machine lacks, and what to do about it. The checks beyond the machine itself come
-// from the parts that need them.
-func DoctorCommand(checks ...Check) *cobra.Command {
+// from the parts that need them; checks returns them for a machine with a server's data directory.
+func DoctorCommand(checks func(dataDir string) []Check) *cobra.Command {
+	var data string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks, and what to do about it",
@@ -44,8 +45,9 @@ func DoctorCommand(checks ...Check) *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	format := outputFlag(cmd)
+	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve, if this machine has one")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return diagnose(cmd, *format, append(machineChecks(), checks...))
+		return diagnose(cmd, *format, append(machineChecks(), checks(data)...))
 	}
 	return cmd
 }

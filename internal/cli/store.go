@@ -26,9 +26,9 @@ func backupCommand() *cobra.Command {
 		Long:  "Writes a snapshot of the embedded store, as etcd makes it, while the server runs or not. Run it on the server's machine.\nA cluster of its own is backed up with etcdctl snapshot save.",
 		Args:  cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVar(&data, "data", DefaultDataDir, "data `directory` of heddle serve")
+	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		st, err := store.OpenDataDir(cmd.Context(), data, slog.New(slog.DiscardHandler))
+		st, err := store.OpenDataDir(cmd.Context(), store.Embedded{DataDir: data}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func restoreCommand() *cobra.Command {
 		Long:  "Makes the store in --data, which must not have one, from a file that heddle backup (or etcdctl snapshot save) has written.\nThen start heddle serve with the same --data.",
 		Args:  cobra.ExactArgs(1),
 	}
-	cmd.Flags().StringVar(&data, "data", DefaultDataDir, "data `directory` for heddle serve")
+	dataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := store.Restore(cmd.Context(), args[0], data, slog.New(slog.DiscardHandler)); err != nil {
 			return stopFirst(err)
@@ -101,7 +101,7 @@ moved: heddle serve and heddle backup refuse it from then on. With --undo the ma
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&data, "data", DefaultDataDir, "data `directory` of heddle serve")
+	dataFlag(f, &data, "data `directory` of heddle serve")
 	access := clusterFlags(f, &to)
 	f.BoolVar(&undo, "undo", false, "make the embedded store the current one again; what the cluster was told since the move is not in it")
 	cmd.MarkFlagsOneRequired("etcd-endpoints", "undo")

@@ -19,14 +19,17 @@ func storeCommand() *cobra.Command {
 A store that is full accepts deletions and log-ins only. The embedded store's server reclaims space by itself.`,
 	}
 	var data string
+	var quotaMiB int64
 	var cluster store.Cluster
 	f := cmd.PersistentFlags()
-	f.StringVar(&data, "data", DefaultDataDir, "data `directory` of heddle serve")
+	dataFlag(f, &data, "data `directory` of heddle serve")
+	f.Int64Var(&quotaMiB, "store-quota", DefaultStoreQuotaMiB, "the server's --store-quota in `MiB`; a running server reports its own")
+	ofServer(f, "store-quota")
 	complete := clusterFlags(f, &cluster)
 	open := func(ctx context.Context) (*store.Etcd, error) {
 		quiet := slog.New(slog.DiscardHandler)
 		if len(cluster.Endpoints) == 0 {
-			return store.OpenDataDir(ctx, data, quiet)
+			return store.OpenDataDir(ctx, store.Embedded{DataDir: data, Quota: quotaMiB << 20}, quiet)
 		}
 		if err := complete(); err != nil {
 			return nil, err

@@ -107,13 +107,13 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 
 // OpenDataDir connects to the embedded store in dataDir as root: to the server that has it open, or else by opening it.
 // That is for commands on the server's machine that work also while the server does not.
-func OpenDataDir(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
-	o := Embedded{DataDir: dataDir, Existing: true}
+func OpenDataDir(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
+	o.Existing = true
 	s, err := Open(ctx, Options{Embedded: &o, Log: log})
 	if !errors.Is(err, ErrInUse) {
 		return s, err
 	}
-	return OpenRunning(ctx, dataDir, log)
+	return OpenRunning(ctx, o.DataDir, log)
 }
 
 // OpenRunning connects as root to the server that has the embedded store in dataDir open. That is for whatever works

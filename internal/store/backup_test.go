@@ -105,7 +105,7 @@ func TestRestoreRefusesDamagedFiles(t *testing.T) {
 func TestOpenDataDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if s, err := OpenDataDir(t.Context(), dir, nil); !errors.Is(err, os.ErrNotExist) {
+	if s, err := OpenDataDir(t.Context(), Embedded{DataDir: dir}, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no store: %v, %v", s, err)
 	}
 	if s, err := OpenRunning(t.Context(), dir, nil); !errors.Is(err, ErrUnavailable) {
@@ -115,7 +115,7 @@ func TestOpenDataDir(t *testing.T) {
 		running := openTest(t, o)
 		mustCommit(t, running, put("/heddle/x", fmt.Sprint(i)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		s, err := OpenDataDir(ctx, dir, testLog(t))
+		s, err := OpenDataDir(ctx, Embedded{DataDir: dir}, testLog(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestOpenDataDir(t *testing.T) {
 		running.Close()
 		cancel()
 	}
-	s, err := OpenDataDir(t.Context(), dir, testLog(t))
+	s, err := OpenDataDir(t.Context(), Embedded{DataDir: dir}, testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestMovedStore(t *testing.T) {
 	}
 	s.Close()
 	for range 2 { // the refusal itself leaves the directory free
-		_, err := OpenDataDir(t.Context(), dir, testLog(t))
+		_, err := OpenDataDir(t.Context(), Embedded{DataDir: dir}, testLog(t))
 		var moved *MovedError
 		if !errors.As(err, &moved) || !moved.At.Equal(at) || !strings.Contains(err.Error(), "192.0.2.21:2379,192.0.2.22:2379") {
 			t.Errorf("open of a moved store: %v, want it refused, with where it went", err)

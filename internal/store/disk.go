@@ -61,13 +61,29 @@ func (d *disk) prepare() error {
 	return nil
 }
 
+// DiskFree returns how many bytes are free in the file system of a directory.
+func DiskFree(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil
+}
+
+// CheckDisk returns an error if a server with this data directory would accept no writes, since its disk is nearly full.
+func CheckDisk(dir string) error {
+	free, err := DiskFree(dir)
+	if err == nil && free < diskStop {
+		err = fmt.Errorf("%w: the disk of %s has %d MiB free; below %d MiB a server accepts no writes", ErrFull, dir, free>>20, diskStop>>20)
+	}
+	return err
+}
+
 // look asks the file system how much is free.
 func (d *disk) look() (free int64, err error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(d.dir, &s); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", d.dir, err)
+	if free, err = DiskFree(d.dir); err != nil {
+		return 0, err
 	}
-	free = int64(s.Bavail) * s.Bsize
 	d.free.Store(free)
 	d.looked.Store(time.Now().UnixNano())
 	return free, nil
