@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // pipe is a connection and the server's end of its stream.
@@ -145,11 +143,11 @@ func TestSilence(t *testing.T) {
 			at     time.Duration
 			silent bool
 		}
-		var heard []news
+		heard := make(chan news, 10)
 		near, far := net.Pipe()
 		begun := time.Now()
 		c := connect(near, Options{MaxMessage: 1000, Probe: probe, DeadAfter: dead}, func(string, json.RawMessage) error { return nil },
-			func(why error) { heard = append(heard, news{time.Since(begun), why != nil}) })
+			func(why error) { heard <- news{time.Since(begun), why != nil} })
 		in := json.NewDecoder(far)
 		answer := func() {
 			t.Helper()
@@ -164,18 +162,19 @@ func TestSilence(t *testing.T) {
 		}
 		last := time.Since(begun)
 		if last != 3*probe || len(heard) > 0 {
-			t.Errorf("the third answer was at %s, and of silence was told %v", last, heard)
+			t.Errorf("the third answer was at %s, and silence was reported %d times", last, len(heard))
 		}
 		var m message
 		if err := in.Decode(&m); err != nil { // a probe that is not answered in time
 			t.Error(err)
 		}
-		time.Sleep(2*probe + probe/2)
+		if got, want := <-heard, (news{last + 2*probe, true}); got != want {
+			t.Errorf("reported %v, want %v", got, want)
+		}
 		fmt.Fprintf(far, `{"id":%s,"result":[],"error":null}`, m.ID)
 		again := time.Since(begun)
-		synctest.Wait()
-		if diff := cmp.Diff([]news{{last + 2*probe, true}, {again, false}}, heard, cmp.AllowUnexported(news{})); diff != "" {
-			t.Error(diff)
+		if got, want := <-heard, (news{again, false}); got != want {
+			t.Errorf("reported %v, want %v", got, want)
 		}
 		go io.Copy(io.Discard, far)
 		<-c.closed

@@ -47,6 +47,7 @@ type clientOf struct {
 	url     string
 	json    bool
 	session string
+	http    *http.Client // nil: the default one
 }
 
 // served starts a server and logs root in, over XML-RPC.
@@ -94,7 +95,11 @@ func (c *clientOf) call(method string, args ...any) (any, error) {
 
 func (c *clientOf) post(path, contentType string, body []byte) (status int, got string, reply []byte) {
 	c.t.Helper()
-	res, err := http.Post(c.url+path, contentType, bytes.NewReader(body))
+	at := c.http
+	if at == nil {
+		at = http.DefaultClient
+	}
+	res, err := at.Post(c.url+path, contentType, bytes.NewReader(body))
 	if err != nil {
 		c.t.Fatal(err)
 	}

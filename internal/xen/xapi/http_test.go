@@ -10,10 +10,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"heddle/internal/store"
 	"heddle/internal/xen/wire"
 )
 
@@ -158,55 +163,118 @@ func TestHeaders(t *testing.T) {
 }
 
 // TestLongPoll: a call that waits for events outlives the HTTP server's limits for reading and writing, and ends when its
-// client leaves.
+// client leaves. Time passes only while all wait.
 func TestLongPoll(t *testing.T) {
 	t.Parallel()
-	s, c := served(t)
-	h := httptest.NewUnstartedServer(s.Handler())
-	h.Config.ReadTimeout, h.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
-	h.Start()
-	t.Cleanup(h.Close)
-	slow := &clientOf{t: t, url: h.URL, session: c.session}
-	now := c.from("", 0, "*").token
-	if b := slow.from(now, 300*time.Millisecond, "*"); len(b.events) != 0 {
-		t.Error(b)
-	}
-	h2 := httptest.NewUnstartedServer(s.Handler())
-	h2.Config.ReadTimeout, h2.Config.WriteTimeout, h2.EnableHTTP2 = 50*time.Millisecond, 50*time.Millisecond, true
-	h2.StartTLS()
-	t.Cleanup(h2.Close)
-	res, err := h2.Client().Post(h2.URL+"/", "text/xml", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, 0.3)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var reply bytes.Buffer
-	_, err = reply.ReadFrom(res.Body)
-	res.Body.Close()
-	if _, failure := wire.DecodeXMLReply(reply.Bytes()); res.ProtoMajor != 2 || err != nil || failure != nil {
-		t.Errorf("HTTP/%d: %v, %v", res.ProtoMajor, err, failure)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		t.Cleanup(func() { st.Close() })
+		file := filepath.Join(t.TempDir(), "root")
+		s := started(t, Options{Store: st, RootPasswordFile: file})
+		password, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const limit, wait = 5 * time.Second, 2 * bodyTimeout
+		serve := func(http2 bool) *httptest.Server {
+			h, dial := piped(s.Handler())
+			h.Config.ReadTimeout, h.Config.WriteTimeout, h.EnableHTTP2 = limit, limit, http2
+			if http2 {
+				h.StartTLS()
+			} else {
+				h.Start()
+			}
+			h.Client().Transport.(*http.Transport).DialContext = dial
+			t.Cleanup(h.Close)
+			return h
+		}
+		first := serve(false)
+		c := &clientOf{t: t, url: first.URL, http: first.Client()}
+		c.session = c.must("session.login_with_password", RootAccount, strings.TrimSpace(string(password))).(string)
+		now := c.from("", 0, "*").token
+		begun := time.Now()
+		if b := c.from(now, wait, "*"); len(b.events) != 0 || time.Since(begun) < wait {
+			t.Errorf("after %v: %v", time.Since(begun), b)
+		}
+		second := serve(true)
+		res, err := second.Client().Post(second.URL+"/", "text/xml", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, wait.Seconds())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reply bytes.Buffer
+		_, err = reply.ReadFrom(res.Body)
+		res.Body.Close()
+		if _, failure := wire.DecodeXMLReply(reply.Bytes()); res.ProtoMajor != 2 || err != nil || failure != nil {
+			t.Errorf("HTTP/%d: %v, %v", res.ProtoMajor, err, failure)
+		}
 
-	ctx, leave := context.WithCancel(t.Context())
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL+"/", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, 600.0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := make(chan error, 1)
-	go func() {
-		_, err := http.DefaultClient.Do(q)
-		left <- err
-	}()
-	eventually(t, "the call waits", func() bool { return len(s.polls) == 1 })
-	leave()
-	if err := <-left; err == nil {
-		t.Error("answered")
-	}
-	eventually(t, "the call has ended", func() bool { return len(s.polls) == 0 })
+		ctx, leave := context.WithCancel(t.Context())
+		q, err := http.NewRequestWithContext(ctx, http.MethodPost, first.URL+"/", strings.NewReader(xmlCall("event.from", c.session, []string{"*"}, now, 600.0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := make(chan error, 1)
+		go func() {
+			_, err := first.Client().Do(q)
+			left <- err
+		}()
+		synctest.Wait()
+		if len(s.polls) != 1 {
+			t.Fatalf("%d calls wait", len(s.polls))
+		}
+		leave()
+		if err := <-left; err == nil {
+			t.Error("answered")
+		}
+		synctest.Wait()
+		if len(s.polls) != 0 {
+			t.Fatal("the call goes on without its client")
+		}
 
-	for range maxPolls {
-		s.polls <- struct{}{}
-	}
-	if got := c.fails("INTERNAL_ERROR", "event.from", []string{"*"}, now, 1.0); !strings.Contains(got[0], "wait for events") {
-		t.Error(got)
+		for range maxPolls {
+			s.polls <- struct{}{}
+		}
+		if got := c.fails("INTERNAL_ERROR", "event.from", []string{"*"}, now, 1.0); !strings.Contains(got[0], "wait for events") {
+			t.Error(got)
+		}
+	})
+}
+
+// piped returns a server over pipes in memory, not started, and what dials it.
+func piped(h http.Handler) (s *httptest.Server, dial func(context.Context, string, string) (net.Conn, error)) {
+	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	return &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		near, far := net.Pipe()
+		select {
+		case l.conns <- far:
+			return near, nil
+		case <-l.closed:
+			return nil, net.ErrClosed
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
+
+// pipes is a listener for connections in memory.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
