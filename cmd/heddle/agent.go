@@ -26,7 +26,7 @@ import (
 	"heddle/internal/telemetry"
 )
 
-// agentConfig is what flags, environment and file say about a host's agents, as spelled.
+// agentConfig holds the settings of a host's agents, as given by flags, environment and file.
 type agentConfig struct {
 	overlay, cleanup bool
 	overlayAsked     bool // --overlay was given

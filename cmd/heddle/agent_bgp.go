@@ -10,7 +10,7 @@ import (
 	"heddle/internal/store"
 )
 
-// bgpConfig is what flags say about the BGP speaker. Whom it peers with lies in the store.
+// bgpConfig holds the settings of the BGP speaker. Its peers are in the store.
 type bgpConfig struct {
 	on                    bool
 	routerID              string

@@ -20,7 +20,7 @@ import (
 	"heddle/internal/telemetry"
 )
 
-// dhcpConfig is what flags say about the DHCP agent.
+// dhcpConfig holds the settings of the DHCP agent.
 type dhcpConfig struct {
 	on       bool
 	domain   string
@@ -75,7 +75,7 @@ func (c *dhcpConfig) agent(t *agentTask, st store.Store) *dhcp.Agent {
 // calicoDHCPAgent is the name by which peers' scripts start the DHCP agent.
 const calicoDHCPAgent = "calico-dhcp-agent"
 
-// neutronConfig is where Neutron keeps its options.
+// neutronConfig is the path of Neutron's configuration file.
 const neutronConfig = "/etc/neutron/neutron.conf"
 
 // asCalled gives the arguments of heddle, which may have been started as another program.
@@ -89,7 +89,7 @@ func asCalled(args []string) []string {
 	return args[1:]
 }
 
-// dhcpAgentConfig is what flags and Neutron's files say about a DHCP agent that runs alone.
+// dhcpAgentConfig holds the settings of a standalone DHCP agent, from flags and Neutron's files.
 type dhcpAgentConfig struct {
 	files   []string
 	metrics string

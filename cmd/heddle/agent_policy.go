@@ -14,14 +14,14 @@ import (
 	"heddle/internal/store"
 )
 
-// policyConfig is what flags say about the policy agent. Its own settings come from FELIX_ variables, from a file as
-// peers write it, and from the store.
+// policyConfig holds the policy agent's flags. Its other settings come from FELIX_ variables, from felixConfig and from
+// the store.
 type policyConfig struct {
 	on   bool
 	file string
 }
 
-// felixConfig is where peers keep the settings of their agent.
+// felixConfig is the path of Felix's configuration file.
 const felixConfig = "/etc/calico/felix.cfg"
 
 func (c *policyConfig) flags(f *pflag.FlagSet) {

@@ -19,7 +19,7 @@ import (
 	"heddle/internal/xen"
 )
 
-// xenConfig is what flags say about the agent of a pool's host.
+// xenConfig holds the settings of a pool host's agent.
 type xenConfig struct {
 	on         bool
 	ovsdb      string
@@ -38,7 +38,7 @@ func (c *xenConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.listen, "xen-ovsdb-listen", "", "`address` on which Open vSwitch's database listens for tunnel controllers, port 6640, by TLS with this host's certificate (default none)")
 }
 
-// poolState is where credentials lie that a host got when it was told to join another pool; they count before all others.
+// poolState is the directory of the credentials from pool.join, which take precedence over all others.
 func poolState(state string) string { return filepath.Join(state, "pool") }
 
 // options are the agent's, of a host with this name and state directory.
@@ -121,7 +121,7 @@ func (t *agentTask) move(ctx context.Context, token string) (startOver func(), e
 	return t.startOver, nil
 }
 
-// xenChecks are what a pool's host needs, for heddle doctor.
+// xenChecks returns heddle doctor's checks for a pool's host.
 func xenChecks() []cli.Check {
 	const who, install = "agent --xen", "apt-get install openvswitch-switch"
 	return []cli.Check{

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// startingUp is how long the store of another server may take to answer: the server has its lock, and does not listen
-	// yet or any more.
+	// startingUp bounds the wait for another server that holds the store's lock but is not listening, as while it starts or
+	// stops.
 	startingUp = 30 * time.Second
 	// besideRetry is the pause between attempts meanwhile.
 	besideRetry = 200 * time.Millisecond

@@ -163,7 +163,7 @@ func indented(t *testing.T, text, what string) string {
 	return b.String()
 }
 
-// shown is what a command prints in a namespace.
+// shown returns the output of a command in a namespace.
 func shown(t *testing.T, ns *nettest.Namespace, name string, args ...string) string {
 	t.Helper()
 	out, err := ns.Output(t.Context(), name, args...)

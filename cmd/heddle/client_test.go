@@ -21,7 +21,7 @@ import (
 	"heddle/internal/nettest"
 )
 
-// cloud is what a client needs to log in: the credentials that the first start wrote.
+// cloud holds the credentials that the first start has written.
 type cloud struct {
 	Auth struct {
 		AuthURL  string `json:"auth_url"`
@@ -137,7 +137,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-// patience is how long one call may take: longer than a cluster needs to elect a leader on a busy machine.
+// patience bounds one call. It exceeds the time in which a cluster elects a leader on a busy machine.
 const patience = 20 * time.Second
 
 // call sends body as JSON, unless nil, and reads the answer into out, unless nil. A refusal is a *statusError.

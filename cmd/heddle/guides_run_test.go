@@ -16,12 +16,12 @@ import (
 	"heddle/internal/nettest"
 )
 
-// guide is how a page of the documentation is followed, from nothing, on machines that the test makes.
+// guide describes how to follow a page of the documentation on fresh machines.
 type guide struct {
-	// after holds what the guide takes for granted: sections of other guides, as "install.md#The server".
+	// after lists the sections of other guides that the guide assumes, such as "install.md#The server".
 	after []string
-	// machines are those the guide speaks of, the one for all blocks without other word first: name and last byte of the
-	// address in 192.0.2.0/24. All but the first have heddle and its units from the start.
+	// machines lists the guide's machines with the last byte of their addresses in 192.0.2.0/24. Blocks run on the first
+	// one by default; the others have heddle and its units from the start.
 	machines []machineAt
 	blocks   map[string]blockStep // by the first line of the block, or the heading before it
 }
@@ -31,20 +31,20 @@ type machineAt struct {
 	last int
 }
 
-// blockStep says how one block is followed where that is not simply: on the first machine, as it stands.
+// blockStep overrides how one block is followed. Without one, it runs unchanged on the first machine.
 type blockStep struct {
-	on     []string          // the machines, at the same time
-	change map[string]string // what stands in the block, and what is in its place on the test's machines
-	until  string            // run again until the output has this
+	on     []string          // machines to run it on, in parallel
+	change map[string]string // replacements in its text for the test's machines
+	until  string            // run again until the output contains this
 	notRun string            // why the block is not run
-	// first and then are commands before and after it, for what the text asks in words: files copied to another machine, in
-	// /opt/heddle-shared of every machine, or what the block should have brought about.
+	// first and then are commands to run before and after it, for steps that the page describes in words, such as copying
+	// files to another machine through /opt/heddle-shared, and to check the result.
 	first, then string
-	token       string // the block takes a join token for this host that the text asks for in words
-	file        string // the file whose content this is, where the sentence before does not name it last
+	token       string // host to make the block's join token for
+	file        string // file to write the block to, unless the preceding sentence ends with its name
 }
 
-// guides is how each page is followed. Blocks without a step of their own are run as they stand on the first machine.
+// guides lists the pages to follow by file name.
 var guides = map[string]guide{
 	"install.md": {machines: []machineAt{{"cloud", 1}}, blocks: map[string]blockStep{
 		"make setup build": {change: map[string]string{"make setup build\n": ""}}, // the test's own binary is bin/heddle
@@ -151,10 +151,10 @@ var guides = map[string]guide{
 // bothUp waits until both hosts of a guide are up.
 const bothUp = "until [ $(heddle host list | tee /dev/stderr | grep -c ' up ') = 2 ]; do sleep 0.2; done"
 
-// install is what most guides begin after.
+// install lists the sections that most guides assume.
 var install = []string{"install.md#Build and install", "install.md#The server", "install.md#The agent"}
 
-// TestGuidesFromNothing follows the guides, each on machines of its own, as a reader would who pastes every block.
+// TestGuidesFromNothing follows each guide on fresh machines, as a reader who pastes every block would.
 func TestGuidesFromNothing(t *testing.T) {
 	t.Parallel()
 	for page, g := range guides {
@@ -165,15 +165,15 @@ func TestGuidesFromNothing(t *testing.T) {
 	}
 }
 
-// notFollowed are the pages that no test follows as a whole yet, with the reason.
+// notFollowed lists the pages that no test follows completely, with the reason.
 var notFollowed = map[string]string{
 	"bgp.md":          "TestBGPGuide follows its files, with a router of its own",
 	"policy-agent.md": "two commands that calico.md has too",
 	"xenapi.md":       "needs an Open vSwitch on each machine",
 }
 
-// TestGuideBlocks requires every block of every guide to be followed, or to be listed with the reason why it is not; and
-// every step to be of a block that there is.
+// TestGuideBlocks requires every block of every guide to be followed or listed with a reason, and every step to match a
+// block.
 func TestGuideBlocks(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(pagePath("*.md"))
@@ -251,7 +251,7 @@ func blocks(t *testing.T, page string) []block {
 	return all
 }
 
-// pagePath is where a page lies, named as in the guides' folder.
+// pagePath returns the path of a page, given its path relative to the guides.
 func pagePath(page string) string {
 	return filepath.Join("..", "..", "docs", "guides", page)
 }
@@ -260,11 +260,11 @@ var (
 	contentOfFile = regexp.MustCompile(`^(?:[a-z-]+:(?: |$)|\[\w+\]$|[A-Z_]+=\S+$)`)
 	quoted        = regexp.MustCompile("`([^`\\s]*[./][^`\\s]*)`")
 	joinToken     = regexp.MustCompile(`heddle-join-1\.[\w.-]+`)
-	// staysRunning are commands that go on until Ctrl-C.
+	// staysRunning lists commands that run until Ctrl-C.
 	staysRunning = regexp.MustCompile(`^(?:runuser .* -- (?:env \S+ )?)?(?:heddle|calico-dhcp-agent)(?: (?:agent|serve|xapi|tunnel-controller)\b|.* watch| --config-file)[^|&]*$`)
 )
 
-// follower follows a guide.
+// follower runs the blocks of a guide.
 type follower struct {
 	t        *testing.T
 	lab      *nettest.Lab
@@ -275,7 +275,7 @@ type follower struct {
 	token    string // the last join token that was printed
 }
 
-// machine is a shell on a machine of the guide's.
+// machine is a shell on one of the guide's machines.
 type machine struct {
 	name  string
 	shell *exec.Cmd
@@ -317,7 +317,7 @@ func follow(t *testing.T, page string, g guide) {
 	}
 }
 
-// boot makes a machine of namespaces: see testdata/guides/machine.
+// boot creates a machine from namespaces: see testdata/guides/machine.
 func (f *follower) boot(at machineAt, installed bool) *machine {
 	t := f.t
 	t.Helper()
@@ -416,7 +416,7 @@ func (f *follower) run(b block, s blockStep) {
 	}
 }
 
-// script is what a shell executes for a block on a machine.
+// script returns the shell script of a block for a machine.
 func (f *follower) script(b block, s blockStep, on string) string {
 	f.t.Helper()
 	text := b.text
@@ -450,7 +450,7 @@ func (f *follower) script(b block, s blockStep, on string) string {
 	return untilCtrlC + s.first + "\n" + script.String() + s.then + "\n"
 }
 
-// untilCtrlC defines a function that runs a command as a reader would: until it is ready, and Ctrl-C then.
+// untilCtrlC defines a shell function that runs a command until it is ready, then interrupts it.
 const untilCtrlC = `until_ctrl_c() {
     set -m # a process group of its own
     "$@" & running=$!

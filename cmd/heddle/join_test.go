@@ -68,7 +68,7 @@ func (h *host) agent(more ...string) []string {
 	return append([]string{"agent", "--name", h.name, "--state", h.state, "--tunnel-ip", h.ip}, more...)
 }
 
-// pins is where the host's agent keeps programs and maps.
+// pins returns the directory of the agent's pinned programs and maps.
 func (h *host) pins() string { return filepath.Join("/sys/fs/bpf/heddle", h.name) }
 
 // token makes a join token.

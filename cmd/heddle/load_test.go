@@ -17,14 +17,14 @@ import (
 	"heddle/internal/topology"
 )
 
-// ledger is what clients were told about the objects they made.
+// ledger records the outcomes of calls as clients saw them.
 type ledger struct {
 	mu      sync.Mutex
 	objects map[string]fate // "<kind>/<id>"
 	calls   atomic.Int64    // acknowledged
 }
 
-// fate is what is known of an object that was acknowledged once.
+// fate is the last known outcome of an acknowledged object.
 type fate struct {
 	name    string
 	unsure  bool // its last change was not answered: it may be the old or the new name

@@ -89,7 +89,7 @@ func launch(t testing.TB, ns *nettest.Namespace, args ...string) *running {
 	return r
 }
 
-// healthAddress is where a heddle with these arguments tells of its health.
+// healthAddress returns the address of the health pages for a heddle with these arguments.
 func healthAddress(args []string) string {
 	if i := slices.Index(args, "--metrics"); i >= 0 {
 		return args[i+1]

@@ -20,7 +20,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// scripts are how scripts run: with heddle in the path.
+// scripts configures script tests to have heddle in their path.
 func scripts() testscript.Params {
 	return testscript.Params{
 		Setup: func(e *testscript.Env) error {

@@ -32,7 +32,7 @@ import (
 	"heddle/internal/telemetry"
 )
 
-// serveConfig is what flags, environment and file say about a server, as spelled.
+// serveConfig holds the settings of a server, as given by flags, environment and file.
 type serveConfig struct {
 	data string
 	etcd etcdConfig
@@ -251,7 +251,7 @@ func (s *server) addDoors() error {
 	return s.addOperator()
 }
 
-// storePatience is how long the store may take to answer before the server counts as not ready.
+// storePatience bounds the store's answer time in readiness checks.
 const storePatience = time.Second
 
 // waiting names what keeps the server from answering: parts that have not started, or the store.
@@ -268,7 +268,7 @@ func (s *server) waiting() []string {
 	return nil
 }
 
-// figures are what the server counts beside its requests.
+// figures returns the server's metrics other than those of requests.
 func (s *server) figures() []telemetry.Value {
 	snap := s.replica.Snapshot()
 	r := records.Over(snap)
@@ -320,7 +320,7 @@ func (s *server) addIdentity() (err error) {
 	return s.addServer("identity", c.identity, patiently(service.Handler()), 0, nil)
 }
 
-// requestPatience is how long a request of an API may take. Away from its store a server answers 503 then.
+// requestPatience bounds an API request. A server without its store answers 503 then.
 const requestPatience = 10 * time.Second
 
 // patiently gives up requests that take too long, which the API answers as it answers an absent store.
@@ -436,7 +436,7 @@ func (c *serveConfig) storeCA(hosts *store.Authority) ([]byte, error) {
 	return pem, nil
 }
 
-// hostsAuthority is who signs the certificates of hosts that join a cluster; nil when nobody does.
+// hostsAuthority returns the authority that signs certificates of hosts joining over a cluster, or nil.
 func (c *serveConfig) hostsAuthority() (*store.Authority, error) {
 	if c.hostsCACert == "" && c.hostsCAKey == "" {
 		return nil, nil
@@ -460,7 +460,7 @@ func (c *serveConfig) operatorCertificate() (cert, key string) {
 	return store.ServerCertificate(c.data)
 }
 
-// services are what the catalog lists.
+// services returns the entries of the catalog.
 func (c *serveConfig) services() []identity.Endpoint {
 	if c.neutron == "" {
 		return []identity.Endpoint{c.operatorEndpoint()}
@@ -468,7 +468,7 @@ func (c *serveConfig) services() []identity.Endpoint {
 	return []identity.Endpoint{c.endpoint("network", "neutron", c.neutron, ""), c.operatorEndpoint()}
 }
 
-// operatorEndpoint is how the catalog and join tokens tell of the operators' API.
+// operatorEndpoint returns the operators' API as the catalog and join tokens list it.
 func (c *serveConfig) operatorEndpoint() identity.Endpoint {
 	e := c.endpoint("heddle", "heddle", c.operator, "")
 	if c.agents != "" && strings.HasPrefix(e.URL, "http://") {
@@ -490,8 +490,8 @@ func portOf(address string) int {
 	return n
 }
 
-// endpoint is how the catalog lists a service: by a public name or a definite listen address, else on the port of
-// whatever host the client came by.
+// endpoint returns a service as the catalog lists it: at the public name or a definite listen address, otherwise at its
+// port on the host that the client has used.
 func (c *serveConfig) endpoint(typ, name, listen, path string) identity.Endpoint {
 	e := identity.Endpoint{Type: typ, Name: name, Path: path}
 	host, port, err := net.SplitHostPort(listen)
@@ -529,7 +529,7 @@ func (c *serveConfig) clientCA() (string, error) {
 	return filepath.Abs(file)
 }
 
-// localURL is how programs on this machine reach an API.
+// localURL returns the URL of an API for programs on this machine.
 func (c *serveConfig) localURL(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

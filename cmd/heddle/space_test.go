@@ -79,7 +79,7 @@ func TestServeFullStore(t *testing.T) {
 	}
 }
 
-// filled is how many values of 1 MiB leave nothing but the reserve of a store with a quota of 64 MiB.
+// filled is the number of 1 MiB values that leave only the reserve of a store with a quota of 64 MiB.
 const filled = 57
 
 // fillStore writes as many, and waits until the database has grown: etcd writes it after it has answered.

@@ -34,7 +34,7 @@ var (
 const (
 	// mostSilence bounds the silence of an established flow whose hosts are connected.
 	mostSilence = 500 * time.Millisecond
-	// cutGrace is how long after a cut link is mended flows may still be silent: TCP sends again after a pause that doubles.
+	// cutGrace bounds the silence of flows after a cut link is restored: TCP's retransmission timeout has doubled meanwhile.
 	cutGrace   = 6 * time.Second
 	stormHosts = 3
 )

@@ -28,7 +28,7 @@ func everywhere(more ...string) []string {
 	return append([]string{"--neutron-listen", ":9696", "--identity-listen", ":5000", "--operator-listen", ":9698", "--public-host", "192.0.2.1"}, more...)
 }
 
-// readRC is what an openrc sets.
+// readRC returns the variables that an openrc file sets.
 func readRC(t *testing.T, data string) (env []string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(data, "openrc"))

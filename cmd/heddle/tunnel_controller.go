@@ -20,7 +20,7 @@ import (
 	"heddle/internal/xen/tunnel"
 )
 
-// tunnelConfig is what flags, environment and file say about a tunnel controller, as spelled.
+// tunnelConfig holds the settings of a tunnel controller, as given by flags, environment and file.
 type tunnelConfig struct {
 	data                                      string
 	etcd                                      etcdConfig
@@ -149,7 +149,7 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 	return inherited, err
 }
 
-// pool is how to reach the pool.
+// pool returns the client options for the pool.
 func (c *tunnelConfig) pool() (o xenapi.Options, err error) {
 	o = xenapi.Options{URL: c.xapi, User: c.user, Fingerprint: c.fingerprint, JSON: c.json, Originator: "heddle tunnel-controller"}
 	if o.Password, err = readPassword(c.passwordFile); err != nil {

@@ -21,7 +21,7 @@ import (
 	"heddle/internal/xen/xapi"
 )
 
-// xapiConfig is what flags, environment and file say about a server of the XenAPI, as spelled.
+// xapiConfig holds the settings of a XenAPI server, as given by flags, environment and file.
 type xapiConfig struct {
 	serveConfig
 	listen, tlsListen string // "" = none
@@ -109,7 +109,7 @@ func (c *xapiConfig) run(ctx context.Context) error {
 	return task.Run(ctx, *tasks.list...)
 }
 
-// rootPasswordFile is where the first start leaves the password of root, below the data directory.
+// rootPasswordFile is the file in the data directory that holds root's initial password.
 const rootPasswordFile = "xapi-root-password"
 
 // openPool opens the store: a cluster, the one of a server on this machine, or else the embedded one, which is then our own.
@@ -190,7 +190,7 @@ func (c *xapiConfig) names() []string {
 	return []string{c.publicHost}
 }
 
-// renewEvery is how often a server's certificate is looked at. It is renewed months before its end.
+// renewEvery is the interval between checks of a server's certificate, which is renewed months before it expires.
 const renewEvery = 12 * time.Hour
 
 // renewing keeps a certificate of this server good while it runs; the servers that present it read the files again. It is a

@@ -283,7 +283,7 @@ func (n *privateNetwork) prefer(host int) {
 	n.call("network.set_other_config", n.network, map[string]string{"heddle:preferred-center": n.hosts[host]})
 }
 
-// rows are what the switches' databases hold, but for what changes by itself.
+// rows returns the contents of the switches' databases without columns that change by themselves.
 func (p *pool) rows() map[string]string {
 	p.t.Helper()
 	all := map[string]string{}
