@@ -171,7 +171,7 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 	return withRights(task.Run(ctx, health, main))
 }
 
-// withRights says who may be missing them when something went wrong.
+// withRights adds a hint to an error when the process may lack rights.
 func withRights(err error) error {
 	if user := os.Geteuid(); err != nil && user != 0 {
 		return fmt.Errorf("%w (as user %d; agents run as root)", err, user)
@@ -201,7 +201,7 @@ func (t *dhcpTask) Run(ctx context.Context) error {
 	return task.Run(ctx, opening, newLookout(o.Store, o.Log, t.metrics), readyThen{a, t.ready})
 }
 
-// probeDnsmasq says whether the DHCP agent's program is there.
+// probeDnsmasq returns an error unless dnsmasq is installed.
 func probeDnsmasq(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "dnsmasq", "--version").Output()
 	var ended *exec.ExitError

@@ -108,7 +108,7 @@ func listenTCP(t *testing.T, ns *nettest.Namespace, port int) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// connects says whether a TCP connection can be made.
+// connects reports whether a TCP connection can be made.
 func connects(ns *nettest.Namespace, to string) bool {
 	err := ns.Do(func() error {
 		c, err := net.DialTimeout("tcp4", to, 200*time.Millisecond)

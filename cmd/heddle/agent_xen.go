@@ -148,7 +148,7 @@ func xenChecks() []cli.Check {
 	}
 }
 
-// probeVersion says whether a program is there and starts.
+// probeVersion returns a check that a program is installed and starts.
 func probeVersion(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := exec.CommandContext(ctx, name, "--version").Output()

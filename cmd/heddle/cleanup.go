@@ -22,7 +22,7 @@ import (
 	"heddle/internal/xen"
 )
 
-// agentRecord says what agents of this host have been, for a cleanup that is not told.
+// agentRecord holds the settings of agents that ran on this host, for a cleanup without their configuration.
 type agentRecord struct {
 	Names []string `json:"names"` // of datapaths
 	Roles []string `json:"roles"`

@@ -15,7 +15,7 @@ import (
 	"heddle/internal/telemetry"
 )
 
-// logConfig says how to log.
+// logConfig holds the settings of the log.
 type logConfig struct{ level, format string }
 
 func (c *logConfig) flags(f *pflag.FlagSet) {

@@ -80,7 +80,7 @@ func section(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// configurable says whether a flag is a setting: not one about the command line itself.
+// configurable reports whether a flag is a setting, as opposed to one about the command line itself.
 func configurable(f *pflag.Flag) bool {
 	return f.Name != "help" && f.Name != "config" && f.Name != "version"
 }

@@ -77,7 +77,7 @@ func (s *site) token(t *testing.T, name ...string) string {
 	return strings.TrimSpace(succeed(t, s.ctl, append([]string{"host", "token", "--data", s.data}, name...)...))
 }
 
-// alive says whether the server lists the host, and as up.
+// alive reports whether the server lists the host as up.
 func (s *site) alive(t *testing.T, h *host) (listed, up bool) {
 	t.Helper()
 	var all []struct {

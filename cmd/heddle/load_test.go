@@ -153,8 +153,8 @@ func (l *ledger) check(t *testing.T, c *client) {
 	}
 }
 
-// verify says whether the store keeps its own rules: unique names and addresses, references, and for each Neutron object
-// what it means to packets, no more and no less.
+// verify fails the test if the store is inconsistent: unique names and addresses, references, and for each Neutron object
+// exactly what derives from it.
 func verify(t *testing.T, st store.Store) {
 	t.Helper()
 	if err := verifyStore(t.Context(), st); err != nil {

@@ -72,7 +72,7 @@ func inventory(t *testing.T, c *client) map[string]object {
 	return all
 }
 
-// check says whether a server has the tenant as it was: the objects, an old token, and the user.
+// check fails the test unless a server has the tenant as it was: the objects, an old token, and the user.
 func (want tenant) check(t *testing.T, ns *nettest.Namespace, oldToken string) {
 	t.Helper()
 	c := newClient(ns, "127.0.0.1", oldToken)

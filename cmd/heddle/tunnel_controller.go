@@ -163,9 +163,9 @@ func (c *tunnelConfig) pool() (o xenapi.Options, err error) {
 	return o, nil
 }
 
-// secure says how the controller and hosts' databases know each other, where these are reached by ssl with certificates that
-// were given. Of such databases the certificate need only follow from the authorities given: what names XCP-ng's hosts have
-// in theirs nobody can tell. issued says that none were given: then the store makes one, see secureBy.
+// secure configures TLS to hosts' databases with the given certificates. A database's certificate is accepted for any name,
+// if it follows from the given authorities, because the names in those of XCP-ng hosts are unknown. issued reports that
+// none were given: then the store makes one, see secureBy.
 func (c *tunnelConfig) secure(o *tunnel.Options) (issued bool, err error) {
 	if c.ovsdb != "" && !strings.HasPrefix(c.ovsdb, "ssl:") {
 		return false, nil
@@ -228,7 +228,7 @@ func (c *tunnelConfig) secureBy(ctx context.Context, st *store.Etcd, o *tunnel.O
 	return nil
 }
 
-// follows says whether a chain leads from a server's certificate to an authority.
+// follows reports whether a chain leads from a server's certificate to an authority.
 func follows(chain []*x509.Certificate, roots *x509.CertPool) error {
 	if len(chain) == 0 {
 		return errors.New("the database presents no certificate")
