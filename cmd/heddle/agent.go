@@ -371,7 +371,7 @@ func (t *agentTask) Run(ctx context.Context) error {
 
 // enter checks that the store is one of Heddle's, and has it know this host.
 func (t *agentTask) enter(ctx context.Context, st *store.Etcd) error {
-	if err := schema.Check(ctx, st); err != nil {
+	if err := t.config.enter(ctx, st, t.log); err != nil {
 		return err
 	}
 	if t.config.serverData == "" || t.config.overlay {
@@ -383,6 +383,17 @@ func (t *agentTask) enter(ctx context.Context, st *store.Etcd) error {
 		return nil
 	}
 	return err
+}
+
+// enter checks that the store is one that these agents can work with. The roles of a routed host may do so over the etcd of
+// another system, in which what Heddle keeps is not what counts.
+func (c *agentConfig) enter(ctx context.Context, st *store.Etcd, log *slog.Logger) error {
+	_, err := hosts.Load(c.state)
+	joined := err == nil
+	if c.overlay || c.xen.on || joined || c.serverData != "" {
+		return enterStore(ctx, st, c.state, joined, log)
+	}
+	return schema.Check(ctx, st)
 }
 
 // snapshots is the directory in which the agents keep what they read of the store.

@@ -174,7 +174,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 
 // newServer begins a server over the store with what each one has.
 func (c *serveConfig) newServer(ctx context.Context, st *store.Etcd, log *slog.Logger) (*server, error) {
-	if err := schema.Check(ctx, st); err != nil {
+	if err := c.enter(ctx, st, log); err != nil {
 		return nil, err
 	}
 	s := &server{config: c, log: log, store: st, metrics: telemetry.NewMetrics(version)}
@@ -186,6 +186,15 @@ func (c *serveConfig) newServer(ctx context.Context, st *store.Etcd, log *slog.L
 	s.metrics.Register(s.figures)
 	s.addSpace()
 	return s, nil
+}
+
+// enter checks that the store is one of Heddle's. A data directory without an embedded store is made one of a new cloud; a
+// cluster that was used before and is empty is not.
+func (c *serveConfig) enter(ctx context.Context, st *store.Etcd, log *slog.Logger) error {
+	if len(c.etcd.endpoints) > 0 {
+		return enterStore(ctx, st, c.data, false, log)
+	}
+	return schema.Check(ctx, st)
 }
 
 // checkTLS refuses half a certificate.

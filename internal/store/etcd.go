@@ -37,6 +37,7 @@ type Etcd struct {
 	embedded  bool       // the store is embedded in this process or another one
 	authority *Authority // nil when hosts' certificates are signed elsewhere
 	ledger    *ledger
+	requires  atomic.Bool   // see RequireSchema
 	full      atomic.Bool   // as the space keeper has seen the cluster
 	refused   chan struct{} // holds a token after a commit was refused for lack of space
 
@@ -148,20 +149,48 @@ func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
 // Calico's tree. Any answer carries the store's revision and the cluster's id.
 const everyonesKey = "/calico/v1/Ready"
 
+// SchemaKey is the key that every store of Heddle has: the version of its schema.
+const SchemaKey = "/heddle/schema"
+
+// RequireSchema makes a store without [SchemaKey] unavailable from now on, with [ErrReplaced]: an etcd that was wiped is
+// neither followed nor written to, although it answers. Call it once the key was seen.
+func (s *Etcd) RequireSchema() { s.requires.Store(true) }
+
+// errReplaced says what to do about a store without the required schema version.
+func errReplaced(what string) error {
+	return fmt.Errorf("%s: %w: %w: it has no %s: restore a backup of it", what, ErrUnavailable, ErrReplaced, SchemaKey)
+}
+
+// probe asks the store for its revision and its identity, and returns ErrReplaced if it lacks the schema version required.
+func (s *Etcd) probe(ctx context.Context, what string) (*clientv3.GetResponse, error) {
+	key, required := everyonesKey, s.requires.Load()
+	if required {
+		key = SchemaKey
+	}
+	r, err := s.get(ctx, key, clientv3.WithCountOnly())
+	switch {
+	case err != nil:
+		return nil, explain(ctx, what, err)
+	case required && r.Count == 0:
+		return nil, errReplaced(what)
+	}
+	return r, nil
+}
+
 // Revision implements [Store].
 func (s *Etcd) Revision(ctx context.Context) (int64, error) {
-	r, err := s.get(ctx, everyonesKey, clientv3.WithCountOnly())
+	r, err := s.probe(ctx, "revision")
 	if err != nil {
-		return 0, explain(ctx, "revision", err)
+		return 0, err
 	}
 	return r.Header.Revision, nil
 }
 
 // Identity implements [Store].
 func (s *Etcd) Identity(ctx context.Context) (Identity, error) {
-	r, err := s.get(ctx, everyonesKey, clientv3.WithCountOnly())
+	r, err := s.probe(ctx, "identity")
 	if err != nil {
-		return Identity{}, explain(ctx, "identity", err)
+		return Identity{}, err
 	}
 	return Identity{Cluster: r.Header.ClusterId, Term: r.Header.RaftTerm, Revision: r.Header.Revision}, nil
 }
@@ -179,12 +208,18 @@ func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error
 	for i, o := range ops {
 		then[i] = operation(o)
 	}
+	var otherwise []clientv3.Op
+	if s.requires.Load() {
+		// In the same transaction: the store may have been replaced a moment ago.
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(SchemaKey), ">", 0))
+		otherwise = append(otherwise, clientv3.OpGet(SchemaKey, clientv3.WithCountOnly()))
+	}
 	if !connected(ctx, s.client.ActiveConnection()) {
 		return 0, fmt.Errorf("commit: %w: no connection to etcd", ErrUnavailable)
 	}
 	var r *clientv3.TxnResponse
 	err := unlessAuthChanged(func() (err error) {
-		r, err = s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Commit()
+		r, err = s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Else(otherwise...).Commit()
 		return err
 	})
 	if err != nil {
@@ -193,6 +228,9 @@ func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
 		return 0, err
+	}
+	if !r.Succeeded && len(otherwise) > 0 && r.Responses[0].GetResponseRange().Count == 0 {
+		return 0, errReplaced("commit")
 	}
 	if !r.Succeeded {
 		return r.Header.Revision, ErrConflict
@@ -246,6 +284,11 @@ func (s *Etcd) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
 	if s.member != nil {
 		if err := s.member.checkDisk(ctx); err != nil {
 			return 0, fmt.Errorf("grant lease: %w", err)
+		}
+	}
+	if s.requires.Load() {
+		if _, err := s.probe(ctx, "grant lease"); err != nil {
+			return 0, err
 		}
 	}
 	seconds := max(1, int64(math.Ceil(ttl.Seconds())))

@@ -86,6 +86,9 @@ var (
 	ErrUnavailable = errors.New("store: unavailable")
 	// ErrOutcomeUnknown: etcd took a Commit and did not say in time what became of it.
 	ErrOutcomeUnknown = errors.New("store: outcome unknown")
+	// ErrReplaced: the store that answers has no schema version, which the one that was used had: it was wiped, or is
+	// another. It is always ErrUnavailable too.
+	ErrReplaced = errors.New("store: wiped, or replaced by another")
 	// ErrInUse: another process has the data directory.
 	ErrInUse = errors.New("store: in use by another process")
 	// ErrDenied: the store knows who asks and does not allow it.

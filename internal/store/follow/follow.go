@@ -78,6 +78,7 @@ type Follower struct {
 	full     bool           // the next update has to be a full one
 	diverged bool           // and does not continue the one before
 	away     bool           // the store was lost, and that was logged
+	replaced bool           // the store that answers is not ours, and that was logged
 }
 
 // mark is a put that a store which continues what was delivered has in its history. Identities alone do not tell two
@@ -169,8 +170,8 @@ func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update
 		case errors.Is(err, store.ErrCompacted):
 			f.full = true
 		}
-		if !f.away {
-			f.away = true
+		if replaced := errors.Is(err, store.ErrReplaced); !f.away || replaced && !f.replaced {
+			f.away, f.replaced = true, replaced
 			f.log.Warn("lost the store; keeping what is known", "err", err, "revision", f.last.Revision)
 		}
 		if time.Since(began) > mostPause {
@@ -198,6 +199,9 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 		if listed, err = f.list(ctx); err != nil {
 			return err
 		}
+		if _, err := f.opts.Store.Identity(ctx); err != nil { // it may have been replaced since the check
+			return err
+		}
 		from = listed.from
 		if f.diverged {
 			f.mark.Store(nil)
@@ -213,7 +217,7 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 	f.following.Store(true)
 	f.delivered.Store(from)
 	if f.away {
-		f.away = false
+		f.away, f.replaced = false, false
 		f.log.Info("following the store again", "revision", from)
 	}
 	if listed != nil && listed.from < listed.upTo {
@@ -226,7 +230,7 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 	for {
 		select {
 		case err := <-checks:
-			if errors.Is(err, errDiverged) {
+			if errors.Is(err, errDiverged) || errors.Is(err, store.ErrReplaced) {
 				return err
 			}
 			if f.opts.Journal != nil && err == nil && f.opts.Journal.confirm() {
@@ -286,11 +290,13 @@ func (f *Follower) identify(ctx context.Context, known store.Identity) (now stor
 	return now, same, err
 }
 
-// recheckNow returns errDiverged if the store that answers over a new connection is not the one before. One that does
-// not answer is asked again by checks.
+// recheckNow returns an error if the store that answers over a new connection is not the one before: errDiverged, or
+// store.ErrReplaced if nothing of it may be delivered. One that does not answer is asked again by checks.
 func (f *Follower) recheckNow(ctx context.Context) error {
 	now, same, err := f.identify(ctx, store.Identity{Cluster: f.last.Cluster, Term: f.last.Term, Revision: f.delivered.Load()})
 	switch {
+	case errors.Is(err, store.ErrReplaced):
+		return err
 	case err != nil:
 		f.Recheck()
 	case !same:

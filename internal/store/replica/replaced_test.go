@@ -2,16 +2,19 @@ package replica_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"heddle/internal/nettest"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/storetest"
 )
 
 // clusterAt connects to the store that listens at addr.
@@ -223,4 +226,57 @@ func (o *overtaking) Revision(ctx context.Context) (int64, error) {
 		o.meanwhile()
 	}
 	return rev, err
+}
+
+// A store that lost its schema version is no older state of the one that was followed: what is known stays, and nothing is
+// written, until a proper one is back.
+func TestWipedStore(t *testing.T) {
+	t.Parallel()
+	single := storetest.StartSingle(t)
+	agent, other := clusterAt(t, single.Endpoint), clusterAt(t, single.Endpoint)
+	commit(t, other, put(store.SchemaKey, "1"), put("/a/1", "one"))
+	agent.RequireSchema()
+	r := replica.New(agent, replica.Options{CheckEvery: 10 * time.Millisecond, Journal: follow.NewJournal(t.TempDir(), "words", "h1")}, words("a", "/a/"))
+	updates := make(chan replica.Update, 1000)
+	r.OnChange(func(u replica.Update) { updates <- u })
+	run(t, r)
+	at(t, r, commit(t, other, put("/a/2", "two")))
+	restore := single.Wipe(t)
+	if err := nettest.Until(t.Context(), "the replica to see that the store was replaced", func() (bool, error) {
+		_, err := r.Lag(t.Context())
+		return errors.Is(err, store.ErrReplaced) && !r.Following(), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Commit(t.Context(), nil, []store.Op{put("/a/3", "three")}); !errors.Is(err, store.ErrReplaced) || !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) {
+		t.Errorf("commit: %v", err)
+	}
+	if _, err := agent.Grant(t.Context(), time.Minute); !errors.Is(err, store.ErrReplaced) {
+		t.Errorf("grant: %v", err)
+	}
+	if kvs, _, err := other.List(t.Context(), ""); err != nil || len(kvs) > 0 {
+		t.Errorf("the wiped store has %v, %v", kvs, err)
+	}
+	// What others write into it is not delivered either.
+	commit(t, other, put("/a/9", "of another"))
+	if got, want := text(r.Snapshot(), "a"), "a: 1=one 2=two; "; got != want {
+		t.Errorf("over a wiped store %s, want %s", got, want)
+	}
+	restore()
+	if err := nettest.Until(t.Context(), "the replica to follow again", func() (bool, error) { return r.Following(), nil }); err != nil {
+		t.Fatal(err)
+	}
+	rev, err := agent.Commit(t.Context(), nil, []store.Op{put("/a/3", "three")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at(t, r, rev)
+	if got, want := text(r.Snapshot(), "a"), "a: 1=one 2=two 3=three; "; got != want {
+		t.Errorf("with the store back %s, want %s", got, want)
+	}
+	for len(updates) > 0 {
+		if u := <-updates; u.Diverged() {
+			t.Errorf("diverged: %+v", u)
+		}
+	}
 }

@@ -12,7 +12,7 @@ import (
 // Version is the schema that this Heddle reads and writes.
 const Version = 1
 
-const versionKey = "/heddle/schema"
+const versionKey = store.SchemaKey
 
 // Check writes the version into an empty store, and otherwise refuses a store that this Heddle would misread.
 func Check(ctx context.Context, st store.Store) error {
@@ -39,6 +39,19 @@ func Check(ctx context.Context, st store.Store) error {
 		}
 		// Another server was faster: look at what it wrote.
 	}
+}
+
+// Verify is Check for those who know that the store was in use before: one without a version is [store.ErrReplaced], and
+// nothing is written.
+func Verify(ctx context.Context, st store.Store) error {
+	kv, err := st.Get(ctx, versionKey)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return fmt.Errorf("%w: %w: it has no %s: restore a backup of it", store.ErrUnavailable, store.ErrReplaced, versionKey)
+	case err != nil:
+		return fmt.Errorf("read the store's schema version: %w", err)
+	}
+	return recognise(string(kv.Value))
 }
 
 func recognise(found string) error {
