@@ -37,10 +37,11 @@ var may = map[string][]string{
 	"internal/reconcile":    {}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
-	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey"}),
+	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/wireguard"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet"}),
 	"internal/overlay/flowstate": words,
 	"internal/overlay/hostkey":   words,
+	"internal/overlay/wireguard": {"internal/hostnet"},
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
 	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy", "internal/store/schema"}),
 	"internal/policy/nft":   join(words, []string{"internal/policy/calc", "internal/reconcile"}),
@@ -86,6 +87,7 @@ var onlyIn = map[string][]string{
 	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/nettest"},
 	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/nettest"},
 	"github.com/osrg/gobgp":                 {"internal/bgp"},
+	"golang.zx2c4.com/wireguard":            {"internal/overlay/wireguard"},
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},
 	"github.com/spf13/cobra":                {"internal/cli", "cmd/heddle"},
 	"github.com/tidwall/btree":              {"internal/store", "internal/store/replica", "internal/store/records"},

@@ -37,6 +37,7 @@ type agentConfig struct {
 	serverData       string
 	etcd             etcdConfig
 	tunnelIP         string
+	encrypt          string
 	metrics          string
 	maxFlows         int
 	policy           policyConfig
@@ -82,6 +83,7 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 	f.StringVar(&c.serverData, "server-data", "", "data `directory` of a heddle serve on this machine, instead of joining")
 	c.etcd.flags(f)
 	f.StringVar(&c.tunnelIP, "tunnel-ip", "", "IPv4 `address` of this host by which other hosts send tunnelled packets")
+	f.StringVar(&c.encrypt, "encrypt", "off", "encrypt tunnelled packets by WireGuard: `off`, on (with hosts that encrypt as well), or require (no tunnels with others)")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
 	c.policy.flags(f)
@@ -115,6 +117,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	tunnelIP, err := netip.ParseAddr(c.tunnelIP)
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
+	}
+	if _, err := overlay.ParseEncryption(c.encrypt); err != nil {
+		return usagef("--encrypt %w", err)
 	}
 	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
 		return err
@@ -404,7 +409,7 @@ func (t *agentTask) agents(st store.Store) ([]task.Task, error) {
 	var all []task.Task
 	if t.config.overlay {
 		a := overlay.New(overlay.Options{
-			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st,
+			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st, Encryption: overlay.Encryption(t.config.encrypt),
 			StateDir: t.config.state, Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"), Roles: t.config.roles(),
 			Snapshots: t.config.snapshots(),
 		})

@@ -100,7 +100,7 @@ func (f *Fake) AddLink(spec LinkSpec) (Link, error) {
 	switch spec.Kind {
 	case Veth:
 		return f.addVeth(spec, mtu)
-	case Tap, Bridge, Dummy, VXLAN:
+	case Tap, Bridge, Dummy, VXLAN, WireGuard:
 	case IPIP:
 		if spec.MTU == 0 {
 			mtu = 1480

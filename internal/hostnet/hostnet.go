@@ -32,17 +32,19 @@ type MAC = [6]byte
 type Kind string
 
 const (
-	Veth     Kind = "veth"
-	Tap      Kind = "tap" // what a virtual machine opens
-	Tun      Kind = "tun"
-	VXLAN    Kind = "vxlan"
-	IPIP     Kind = "ipip"
-	Bridge   Kind = "bridge"
-	Dummy    Kind = "dummy"
-	Bond     Kind = "bond"
-	VLAN     Kind = "vlan" // the frames of one tag on another link
-	Loopback Kind = "loopback"
-	Device   Kind = "device" // a network card, or what the kernel gives no kind
+	Veth   Kind = "veth"
+	Tap    Kind = "tap" // what a virtual machine opens
+	Tun    Kind = "tun"
+	VXLAN  Kind = "vxlan"
+	IPIP   Kind = "ipip"
+	Bridge Kind = "bridge"
+	Dummy  Kind = "dummy"
+	Bond   Kind = "bond"
+	VLAN   Kind = "vlan" // the frames of one tag on another link
+	// WireGuard is a device of the kernel that encrypts.
+	WireGuard Kind = "wireguard"
+	Loopback  Kind = "loopback"
+	Device    Kind = "device" // a network card, or what the kernel gives no kind
 )
 
 // Link is a network interface.
@@ -73,7 +75,7 @@ type VXLANSpec struct {
 // LinkSpec says what link to make. It is made down; see [Net.SetUp].
 type LinkSpec struct {
 	Name string
-	Kind Kind // Veth, Tap, VXLAN, IPIP, Bridge or Dummy
+	Kind Kind // Veth, Tap, VXLAN, IPIP, Bridge, Dummy or WireGuard
 	MAC  MAC  // zero = the kernel chooses
 	MTU  int  // 0 = the kernel's default
 	// Peer names the other end of a veth; it appears in PeerNet, or beside this end when that is nil. PeerNet must be

@@ -157,6 +157,8 @@ func (l *Linux) AddLink(spec LinkSpec) (Link, error) {
 		made = &netlink.Bridge{LinkAttrs: attrs}
 	case Dummy:
 		made = &netlink.Dummy{LinkAttrs: attrs}
+	case WireGuard:
+		made = &netlink.Wireguard{LinkAttrs: attrs}
 	default:
 		return Link{}, fmt.Errorf("link %s: cannot make one of kind %q: %w", spec.Name, spec.Kind, ErrInvalid)
 	}

@@ -15,6 +15,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
+	"heddle/internal/overlay/wireguard"
 	"heddle/internal/reconcile"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
@@ -39,6 +40,9 @@ type Options struct {
 	// that all hosts are in, topology.DefaultTunnelZone.
 	TunnelZones []string
 	Store       store.Store
+	// Encryption says what is encrypted between this host and others. Default [NoEncryption]. Where the kernel has no
+	// WireGuard it takes that this program can be started with [WireguardCommand].
+	Encryption Encryption
 	// StateDir is where this host's private keys are kept; nobody else may read there.
 	StateDir string
 	// Namespace is the network namespace of the host: workloads and underlay. Default this process's. It must stay open
@@ -76,6 +80,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 2 * o.MaxFlows
+	}
+	if o.Encryption == "" {
+		o.Encryption = NoEncryption
 	}
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = 15 * time.Second
@@ -178,6 +185,12 @@ func (a *Agent) openKernel() (err error) {
 	if err != nil {
 		return err
 	}
+	if a.opts.Encryption != NoEncryption {
+		keys.crypt = openEncryption(a.opts, a.net, a.dp, a.clock.now)
+		keys.crypt.ring, keys.crypt.again = keys.ring, keys.enterAgain
+	} else if err := wireguard.Remove(wireguardName(a.opts.Datapath), a.net); err != nil {
+		return err
+	}
 	a.build(conns, keys)
 	return nil
 }
@@ -195,6 +208,10 @@ func (a *Agent) build(conns *flowstate.Table, keys *hostKeys) {
 	a.engine = e
 	a.underlay = newUnderlay(a.net, a.dp, a.opts.TunnelIP, a.wayChanged, a.log)
 	e.under = a.underlay
+	if c := keys.crypt; c != nil {
+		c.moved, c.mtu = a.underlay.wake, a.underlay.MTU
+		a.underlay.crypt = c
+	}
 	a.tracer = simulate.NewSimulator(world)
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.StatePrefix + a.opts.HostID + "/", TTL: a.opts.LeaseTTL, Log: a.log})
 	keys.publish = a.publishKeys
@@ -247,7 +264,13 @@ func (a *Agent) serve(ctx context.Context) error {
 	a.engine.answers.adoptNeighbours()
 	ways, adopted, answering := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	g.Go(func() error { return a.watchLinks(ctx) })
-	g.Go(func() error { return a.underlay.Run(ctx, func() { close(ways) }) })
+	if c := a.keys.crypt; c != nil {
+		known := make(chan struct{})
+		g.Go(func() error { return a.underlay.Run(ctx, func() { close(known) }) })
+		g.Go(func() error { return c.Run(ctx, known, func() { close(ways) }) })
+	} else {
+		g.Go(func() error { return a.underlay.Run(ctx, func() { close(ways) }) })
+	}
 	g.Go(func() error { return a.attaching.Run(ctx) })
 	g.Go(func() error { return a.register(ctx) })
 	g.Go(func() error { return a.presence.Run(ctx) })
@@ -405,7 +428,25 @@ func (a *Agent) Unseen(s *sighting) {
 // such agent may run.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
-	return datapath.Cleanup(datapath.Options{Name: o.Datapath, BPFFS: o.BPFFS, Namespace: o.Namespace})
+	return errors.Join(removeWireguard(o), datapath.Cleanup(datapath.Options{Name: o.Datapath, BPFFS: o.BPFFS, Namespace: o.Namespace}))
+}
+
+func removeWireguard(o Options) error {
+	ns := o.Namespace
+	if ns == nil {
+		own, err := hostnet.CurrentNamespace()
+		if err != nil {
+			return err
+		}
+		defer own.Close()
+		ns = own
+	}
+	n, err := hostnet.NewLinux(ns)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	return wireguard.Remove(wireguardName(o.Datapath), n)
 }
 
 // monotonic is the machine's clock by which the kernel tells when flows were used; it goes on over restarts.

@@ -115,6 +115,9 @@ func (a *Agent) figures() []telemetry.Value {
 	gauge("heddle_overlay_store_followed", "1 while changes of the store are heard of.", following)
 	gauge("heddle_overlay_store_revision", "Revision of the store that this host has applied.", int(a.replica.Snapshot().Revision))
 	gauge("heddle_overlay_hosts_without_secret", "Other hosts whose tunnelled frames are accepted without a secret: they are being upgraded, or are to be.", a.keys.plainHosts())
+	if a.keys.crypt != nil {
+		gauge("heddle_overlay_hosts_encrypted", "Other hosts to which all tunnelled frames are encrypted.", a.keys.crypt.count())
+	}
 	gauge("heddle_overlay_tunnels", "Other hosts that are reached.", a.underlay.count())
 	for name, n := range map[string]uint64{
 		"heddle_overlay_flows_evicted_total":       a.dp.Evicted(),

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -212,6 +213,62 @@ func TestForgedTunnelFrames(t *testing.T) {
 	l.wait("its frame to be dropped", func() bool { return h1.kernelDrops(reasonUnknownHost) == unknown+1 })
 }
 
+// TestForgedSegments: a host sends one datagram of several segments, which this host's kernel cuts only behind the first
+// program. The first is for a network in which the sender has a port, the others for one in which it has none: these
+// come no further than each by itself would.
+func TestForgedSegments(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	l.start()
+	red, blue := l.network("red"), l.network("blue")
+	open := l.group(everything()...)
+	h1, h2 := l.hosts[0], l.hosts[1]
+	first, victim := red.machine(h1, open), blue.machine(h1, open)
+	red.machine(h2, open)
+	var secret uint32
+	l.wait("the secret of the two hosts", func() bool {
+		secret = h2.agent.dp.Peers()[h1.ip].Send
+		return secret != 0
+	})
+	arrived, inbox := first.inbox(), victim.inbox()
+	head := vxlan(secret, first.port.TunnelKey, first.inner("segment 0"))
+	datagram := append([]byte{}, head...)
+	for i := 1; i < 4; i++ {
+		datagram = append(datagram, vxlan(0, victim.port.TunnelKey, victim.inner(fmt.Sprintf("segment %d", i)))...)
+	}
+	if err := h2.ns.Do(func() error {
+		c, err := net.Dial("udp4", netip.AddrPortFrom(h1.ip, datapath.TunnelPort).String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		raw, err := c.(*net.UDPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, len(head))
+		}), err); err != nil {
+			return err
+		}
+		_, err = c.Write(datagram)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, arrived); got != "segment 0" {
+		t.Errorf("%q arrived", got)
+	}
+	l.wait("the other segments to be dropped", func() bool { return h1.kernelDrops(reasonForeign) == 3 })
+	if err := inbox.SetReadDeadline(time.Now().Add(short)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 100)
+	if k, _, err := inbox.ReadFrom(b); err == nil {
+		t.Errorf("%q arrived", b[:k])
+	}
+}
+
 // TestHostsOfEarlierVersions: a host that publishes no keys is heard without a secret, and only until it does.
 func TestHostsOfEarlierVersions(t *testing.T) {
 	t.Parallel()
@@ -284,13 +341,13 @@ func TestHostsOfEarlierVersions(t *testing.T) {
 func (h *testHost) rotate(arrive func(), others ...*testHost) {
 	h.lab.t.Helper()
 	k := h.agent.keys
-	step := func(d time.Duration, what string, done func() bool) {
+	step := func(what string, done func() bool) {
 		h.lab.t.Helper()
 		h.lab.wait(h.name+" "+what, func() bool {
 			if done() {
 				return true
 			}
-			h.agent.clock.ahead.Add(int64(d))
+			h.agent.clock.ahead.Add(int64(hostkey.Settle))
 			select {
 			case k.kick <- struct{}{}:
 			default:
@@ -309,10 +366,40 @@ func (h *testHost) rotate(arrive func(), others ...*testHost) {
 		return k.published(h.agent.replica.Snapshot())
 	}
 	was := secret()
-	step(hostkey.Life, "to make a key", func() bool { return keys() == 2 && accepted(2) })
-	step(hostkey.Settle, "to send by it", func() bool { return secret() != was })
+	h.agent.clock.ahead.Add(int64(hostkey.Life)) // once: a key that is older by more is the next one to go
+	step("to make a key", func() bool { return keys() == 2 && accepted(2) })
+	step("to send by it", func() bool { return secret() != was })
 	arrive()
-	step(hostkey.Settle, "to forget the old one", func() bool { return keys() == 1 && accepted(1) })
+	step("to forget the old one", func() bool { return keys() == 1 && accepted(1) })
+}
+
+// pinging pings an address a thousand times a second until stop is called.
+func (m *machine) pinging(to netip.Addr) (stop func() (sent, answered int)) {
+	t := m.lab.t
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ping", "-n", "-q", "-i", "0.001", "-W", "10", to.String())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	return func() (sent, answered int) {
+		t.Helper()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		counts := regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			if f := counts.FindStringSubmatch(s.Text()); f != nil {
+				sent, _ = strconv.Atoi(f[1])
+				answered, _ = strconv.Atoi(f[2])
+			}
+		}
+		_ = cmd.Wait() // 1 when the last one was under way
+		return sent, answered
+	}
 }
 
 // TestRotationUnderTraffic rotates the keys of both hosts while packets go through the tunnel between them.
@@ -326,14 +413,7 @@ func TestRotationUnderTraffic(t *testing.T) {
 	if err := a.ping(b.v4, 3); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "ping", "-n", "-q", "-i", "0.001", "-W", "10", b.v4.String())
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	pings := a.pinging(b.v4)
 	arrive := func() {
 		for _, err := range []error{a.ping(b.v4, 10), b.ping(a.v4, 10)} {
 			if err != nil {
@@ -346,18 +426,7 @@ func TestRotationUnderTraffic(t *testing.T) {
 		h1.rotate(arrive, h2)
 		h2.rotate(arrive, h1)
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	var sent, got int
-	counts := regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
-	for s := bufio.NewScanner(out); s.Scan(); {
-		if f := counts.FindStringSubmatch(s.Text()); f != nil {
-			sent, _ = strconv.Atoi(f[1])
-			got, _ = strconv.Atoi(f[2])
-		}
-	}
-	_ = cmd.Wait() // 1 when the last one was under way
+	sent, got := pings()
 	if sent < 10 || sent-got > 1 {
 		t.Errorf("%d pings sent, %d answered", sent, got)
 	}

@@ -36,6 +36,7 @@ type hostKeys struct {
 	pairs   *hostkey.Pairs
 	windows *datapath.Table // what has come of each host; outlives the agent, see openWindows
 	senders *senders
+	crypt   *encryption // nil: this host does not encrypt
 	log     *slog.Logger
 	publish func(*topology.TunnelKeys)
 	clock   func() time.Time
@@ -125,13 +126,22 @@ func (k *hostKeys) begin(s *replica.Snapshot, registered bool) {
 			k.log.Error("cannot begin with tunnel keys as an upgraded host does: frames are lost until the other hosts know them", "err", err)
 		}
 	}
-	k.publish(k.pairs.Public())
+	k.publish(k.public())
+}
+
+// public is what this host publishes.
+func (k *hostKeys) public() *topology.TunnelKeys {
+	keys := k.pairs.Public()
+	if k.crypt != nil {
+		keys.Wireguard, keys.WireguardNext = k.crypt.public()
+	}
+	return keys
 }
 
 // published reports whether the store has what this host publishes.
 func (k *hostKeys) published(s *replica.Snapshot) bool {
 	e := s.Get(schema.TunnelKeys.Name(), k.host)
-	return e != nil && reflect.DeepEqual(e.Record, k.pairs.Public())
+	return e != nil && reflect.DeepEqual(e.Record, k.public())
 }
 
 // setHosts enters the hosts that share a zone with this one, with their tunnel addresses, and lets go of all others: what
@@ -165,6 +175,9 @@ func (k *hostKeys) setHosts(s *replica.Snapshot, addrs map[string][]netip.Addr) 
 		}
 	}
 	k.mu.Unlock()
+	if k.crypt != nil {
+		k.crypt.forget(gone)
+	}
 	for a := range k.dp.Peers() {
 		if !wanted[a] {
 			if err := k.dp.RemovePeer(a); err != nil {
@@ -247,17 +260,10 @@ func (k *hostKeys) derive(hosts []string) {
 			if warn {
 				k.log.Warn("frames of a host are accepted without a secret: its agent is of an earlier version; upgrade it, or remove the host", "host", host)
 			}
-			for _, a := range addrs {
-				var err error
-				if pair == nil {
-					err = k.dp.RemovePeer(a)
-				} else {
-					err = k.dp.SetPeer(a, datapath.Peer{Send: pair.Send, Accept: pair.Accept})
-				}
-				if err != nil {
-					k.log.Error("cannot enter a host", "host", host, "address", a, "err", err)
-				}
+			if k.crypt != nil && len(addrs) > 0 {
+				k.crypt.learn(host, addrs, record)
 			}
+			k.enter(host, addrs, pair)
 			if before == nil && pair != nil {
 				k.senders.entered(host)
 			}
@@ -265,6 +271,39 @@ func (k *hostKeys) derive(hosts []string) {
 		})
 	}
 	_ = g.Wait() // none of them fails
+}
+
+// enter has the datapath accept frames of a host at its addresses, or none if nothing is shared with it.
+func (k *hostKeys) enter(host string, addrs []netip.Addr, pair *hostkey.Pair) {
+	for _, a := range addrs {
+		var err error
+		if pair == nil {
+			err = k.dp.RemovePeer(a)
+		} else {
+			p := datapath.Peer{Send: pair.Send, Accept: pair.Accept, Ways: datapath.Plain}
+			if k.crypt != nil {
+				p.Ways, p.Wireguard = k.crypt.ways(host)
+			}
+			err = k.dp.SetPeer(a, p)
+		}
+		if err != nil {
+			k.log.Error("cannot enter a host", "host", host, "address", a, "err", err)
+		}
+	}
+}
+
+// enterAgain enters hosts to which frames travel in another way than before.
+func (k *hostKeys) enterAgain(hosts []string) {
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	for _, host := range hosts {
+		k.mu.RLock()
+		h := k.hosts[host]
+		k.mu.RUnlock()
+		if h != nil {
+			k.enter(host, h.addrs, h.pair)
+		}
+	}
 }
 
 // Run rotates this host's keys until ctx ends. snapshot is what is known of the store.
@@ -298,7 +337,13 @@ func (k *hostKeys) step(s *replica.Snapshot) error {
 	}
 	k.log.Debug("tunnel keys rotate", "step", change)
 	k.deriveAll()
-	k.publish(k.pairs.Public())
+	if k.crypt != nil && change == hostkey.Switched {
+		// Before the others hear of it: they shake hands with the new key as soon as they do.
+		if err := k.crypt.setPrivate(); err != nil {
+			k.log.Error("cannot change the key of the WireGuard device, will try again", "err", err)
+		}
+	}
+	k.publish(k.public())
 	return nil
 }
 

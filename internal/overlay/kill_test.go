@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/nettest"
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/wireguard"
 	"heddle/internal/store"
 )
 
@@ -27,6 +28,13 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(agentEnv); text != "" {
 		fmt.Fprintln(os.Stderr, beAgent(text))
 		os.Exit(1)
+	}
+	if len(os.Args) == 3 && os.Args[1] == WireguardCommand {
+		if err := wireguard.Serve(context.Background(), os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	os.Exit(m.Run())
 }

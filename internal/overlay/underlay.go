@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/wireguard"
 	"heddle/internal/topology/packet"
 )
 
@@ -33,7 +34,8 @@ type underlay struct {
 	paths paths
 	local netip.Addr // this host's tunnel address
 	log   *slog.Logger
-	found func() // called when a tunnel is there that was not, or the MTU has changed
+	found func()      // called when a tunnel is there that was not, or the MTU has changed
+	crypt *encryption // nil: this host does not encrypt
 	kick  chan struct{}
 
 	mu       sync.Mutex
@@ -129,10 +131,13 @@ func (u *underlay) count() int {
 	return len(u.tunnels)
 }
 
-// MTU is that of the underlay in bytes, 0 while it is not known.
+// MTU is that of the underlay in bytes, less what encryption takes of it, and 0 while it is not known.
 func (u *underlay) MTU() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.crypt != nil && u.mtu != 0 {
+		return u.mtu - wireguard.Overhead
+	}
 	return u.mtu
 }
 
@@ -251,15 +256,25 @@ func (u *underlay) removeOthers(wanted map[netip.Addr]bool) {
 	}
 	u.mu.Unlock()
 	for _, remote := range gone {
-		if err := u.paths.RemoveTunnel(remote); err != nil {
+		if err := u.remove(remote); err != nil {
 			u.log.Warn("cannot remove tunnel, will try again", "remote", remote, "err", err)
 			continue
 		}
 		u.mu.Lock()
-		delete(u.tunnels, remote)
 		delete(u.problem, remote)
 		u.mu.Unlock()
 	}
+}
+
+// remove takes the tunnel to a host away, if there is one.
+func (u *underlay) remove(remote netip.Addr) error {
+	if err := u.paths.RemoveTunnel(remote); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	delete(u.tunnels, remote)
+	u.mu.Unlock()
+	return nil
 }
 
 // report logs when the way to an address is lost, once that has lasted, and when it is found again.
@@ -342,6 +357,30 @@ func (u *underlay) neighbours() (map[hopKey]hostnet.Neighbour, error) {
 	return all, nil
 }
 
+// pathTo is the path of the tunnel to remote, which the kernel sends to by hop.
+func (u *underlay) pathTo(remote netip.Addr, hop hostnet.Hop, neighbours map[hopKey]hostnet.Neighbour) (p datapath.TunnelPath, err error) {
+	p = datapath.TunnelPath{Interface: hop.Link.Index, Local: u.local, Remote: remote, MTU: hop.MTU}
+	if u.crypt != nil {
+		device, err := u.crypt.to(remote)
+		if err != nil { // a way in the clear must not stay
+			return p, errors.Join(err, u.remove(remote))
+		}
+		if device != 0 {
+			p.Interface, p.MTU = device, hop.MTU-wireguard.Overhead
+			return p, nil
+		}
+	}
+	if err := u.net.Probe(hop.Link.Name, hop.NextHop); err != nil {
+		return p, err
+	}
+	n, known := neighbours[hopKey{hop.Link.Name, hop.NextHop}]
+	if !known || !n.Usable() {
+		return p, fmt.Errorf("nobody answers for %s on %s yet", hop.NextHop, hop.Link.Name)
+	}
+	p.SrcMAC, p.DstMAC = packet.MAC(hop.Link.MAC), packet.MAC(n.MAC)
+	return p, nil
+}
+
 // find puts the tunnel to remote in place. A way that is known stays until a better one is: an address that is being
 // confirmed is still used.
 func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbour) error {
@@ -374,15 +413,10 @@ func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbo
 			return err
 		}
 	}
-	if err := u.net.Probe(hop.Link.Name, hop.NextHop); err != nil {
+	path, err := u.pathTo(remote, hop, neighbours)
+	if err != nil {
 		return err
 	}
-	n, known := neighbours[hopKey{hop.Link.Name, hop.NextHop}]
-	if !known || !n.Usable() {
-		return fmt.Errorf("nobody answers for %s on %s yet", hop.NextHop, hop.Link.Name)
-	}
-	path := datapath.TunnelPath{Interface: hop.Link.Index, Local: u.local, Remote: remote, SrcMAC: packet.MAC(hop.Link.MAC),
-		DstMAC: packet.MAC(n.MAC), MTU: hop.MTU}
 	u.mu.Lock()
 	old, there := u.tunnels[remote]
 	u.mu.Unlock()

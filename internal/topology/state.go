@@ -28,6 +28,10 @@ type TunnelKeys struct {
 	Keys   [][]byte `json:"keys"`           // X25519, newest first, at most 2
 	Open   bool     `json:"open,omitempty"` // it has only begun to use keys: what comes without secret may be its own
 	Boot   uint64   `json:"boot,string"`    // another one when the host has forgotten which messages have come
+	// Wireguard is the public X25519 key of the host's WireGuard device; without one the host does not encrypt. Next is
+	// the one that takes its place, before it does.
+	Wireguard     []byte `json:"wireguard,omitempty"`
+	WireguardNext []byte `json:"wireguardNext,omitempty"`
 }
 
 // PoolMember says that the agent by which a host is a member of a XenAPI pool is alive. It reports more, which only the

@@ -118,10 +118,12 @@ type bpfNeighbourKey struct {
 }
 
 type bpfPeer struct {
-	_      structs.HostLayout
-	Index  uint32
-	Secret uint32
-	Accept [4]uint32
+	_         structs.HostLayout
+	Index     uint32
+	Secret    uint32
+	Accept    [4]uint32
+	Ways      uint32
+	Wireguard uint32
 }
 
 type bpfPort struct {
@@ -193,6 +195,7 @@ const (
 	bpfProgFromAgent        = "from_agent"
 	bpfProgFromUnderlay     = "from_underlay"
 	bpfProgFromVxlan        = "from_vxlan"
+	bpfProgFromWireguard    = "from_wireguard"
 	bpfProgFromWorkload     = "from_workload"
 	bpfProgToUnderlay       = "to_underlay"
 	bpfVarUnusedInstruction = "unused_instruction"
@@ -242,11 +245,12 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	FromAgent    *ebpf.ProgramSpec `ebpf:"from_agent"`
-	FromUnderlay *ebpf.ProgramSpec `ebpf:"from_underlay"`
-	FromVxlan    *ebpf.ProgramSpec `ebpf:"from_vxlan"`
-	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
-	ToUnderlay   *ebpf.ProgramSpec `ebpf:"to_underlay"`
+	FromAgent     *ebpf.ProgramSpec `ebpf:"from_agent"`
+	FromUnderlay  *ebpf.ProgramSpec `ebpf:"from_underlay"`
+	FromVxlan     *ebpf.ProgramSpec `ebpf:"from_vxlan"`
+	FromWireguard *ebpf.ProgramSpec `ebpf:"from_wireguard"`
+	FromWorkload  *ebpf.ProgramSpec `ebpf:"from_workload"`
+	ToUnderlay    *ebpf.ProgramSpec `ebpf:"to_underlay"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -352,11 +356,12 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	FromAgent    *ebpf.Program `ebpf:"from_agent"`
-	FromUnderlay *ebpf.Program `ebpf:"from_underlay"`
-	FromVxlan    *ebpf.Program `ebpf:"from_vxlan"`
-	FromWorkload *ebpf.Program `ebpf:"from_workload"`
-	ToUnderlay   *ebpf.Program `ebpf:"to_underlay"`
+	FromAgent     *ebpf.Program `ebpf:"from_agent"`
+	FromUnderlay  *ebpf.Program `ebpf:"from_underlay"`
+	FromVxlan     *ebpf.Program `ebpf:"from_vxlan"`
+	FromWireguard *ebpf.Program `ebpf:"from_wireguard"`
+	FromWorkload  *ebpf.Program `ebpf:"from_workload"`
+	ToUnderlay    *ebpf.Program `ebpf:"to_underlay"`
 }
 
 func (p *bpfPrograms) Close() error {
@@ -364,6 +369,7 @@ func (p *bpfPrograms) Close() error {
 		p.FromAgent,
 		p.FromUnderlay,
 		p.FromVxlan,
+		p.FromWireguard,
 		p.FromWorkload,
 		p.ToUnderlay,
 	)

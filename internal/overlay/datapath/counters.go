@@ -20,6 +20,7 @@ func dropReasons() []string {
 		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",
 		"too many upcalls of its port", "too many upcalls in all", "ring full", "refused by the kernel", "bad instruction",
 		"tunnelled by an unknown host", "wrong tunnel secret", "tunnelled by a host without port in the network", "tunnelled and not from the underlay",
+		"tunnelled in the clear though encrypted, or the other way round",
 	}
 }
 

@@ -120,7 +120,7 @@ func labOf(t testing.TB, d *Datapath, opts PortOptions) *lab {
 	if err := d.configure(func(c *bpfConfig) { c.Local[0] = word4(hostIP) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.SetPeer(farIP, Peer{Send: secretOut, Accept: []uint32{secretIn}}); err != nil {
+	if err := d.SetPeer(farIP, Peer{Send: secretOut, Accept: []uint32{secretIn}, Ways: Plain}); err != nil {
 		t.Fatal(err)
 	}
 	d.AllowSender(l.out, farIP, true)

@@ -139,7 +139,7 @@ func (h *host) peer(other *host, generation uint32) {
 	if generation > 0 {
 		accept = append(accept, secret(other, h, generation-1))
 	}
-	if err := h.SetPeer(other.ip, datapath.Peer{Send: secret(h, other, generation), Accept: accept}); err != nil {
+	if err := h.SetPeer(other.ip, datapath.Peer{Send: secret(h, other, generation), Accept: accept, Ways: datapath.Plain}); err != nil {
 		h.t.Fatal(err)
 	}
 }

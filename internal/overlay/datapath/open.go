@@ -87,6 +87,7 @@ type Datapath struct {
 	tapLink   link.Link
 	vxlan     int // index of the device
 	vxlanLink link.Link
+	wireguard link.Link // nil: no such device is attached
 	evict     evictor
 	malformed atomic.Uint64 // state messages that another host wrote wrongly
 
@@ -261,6 +262,9 @@ func (d *Datapath) Close() error {
 	}
 	if d.vxlanLink != nil {
 		errs = append(errs, d.vxlanLink.Close())
+	}
+	if d.wireguard != nil {
+		errs = append(errs, d.wireguard.Close())
 	}
 	for _, m := range d.tables {
 		errs = append(errs, m.Close())

@@ -20,15 +20,29 @@ const (
 	senderWords = maxPeers / 32
 )
 
-// Peer is another host as the datapath knows it: tunnelled frames from its address are accepted only with one of the
-// secrets in Accept, and frames to it carry Send. A secret is the 32 reserved bits of a VXLAN header; 0 is what programs
-// and kernels write that know no secrets.
+// Peer is another host as the datapath knows it: tunnelled frames from its address are accepted only in the ways of Ways
+// and with one of the secrets in Accept, and frames to it carry Send. A secret is the 32 reserved bits of a VXLAN header;
+// 0 is what programs and kernels write that know no secrets.
 type Peer struct {
 	Send   uint32
 	Accept []uint32 // 1 to MaxSecrets
+	Ways   Ways     // 0: none of its frames is accepted
+	// Wireguard is the index of the device by which the kernel's vxlan device sends to the peer, 0 for in the clear. What
+	// the programs send goes where the tunnel to the peer leads; see SetTunnel.
+	Wireguard uint32
 }
 
-func (p Peer) equal(q Peer) bool { return p.Send == q.Send && slices.Equal(p.Accept, q.Accept) }
+// Ways are those by which frames may come from a peer, as enum way in bpf/maps.h.
+type Ways uint32
+
+const (
+	Plain     Ways = 1 << iota // in the clear, by the underlay's interfaces
+	Encrypted                  // by the WireGuard device; see AttachWireguard
+)
+
+func (p Peer) equal(q Peer) bool {
+	return p.Send == q.Send && p.Ways == q.Ways && p.Wireguard == q.Wireguard && slices.Equal(p.Accept, q.Accept)
+}
 
 // peerState is a peer and its bit among the senders of a port.
 type peerState struct {
@@ -59,7 +73,7 @@ func (d *Datapath) SetPeer(remote netip.Addr, p Peer) error {
 		state = &peerState{index: i}
 	}
 	p.Accept = slices.Clone(p.Accept)
-	entry := bpfPeer{Index: state.index, Secret: p.Send}
+	entry := bpfPeer{Index: state.index, Secret: p.Send, Ways: uint32(p.Ways), Wireguard: p.Wireguard}
 	for i := range entry.Accept {
 		entry.Accept[i] = p.Accept[min(i, len(p.Accept)-1)]
 	}
@@ -117,6 +131,16 @@ func (d *Datapath) Peers() map[netip.Addr]Peer {
 	return all
 }
 
+// Peer returns the peer at an address.
+func (d *Datapath) Peer(remote netip.Addr) (p Peer, there bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if state := d.peers[remote]; state != nil {
+		return state.Peer, true
+	}
+	return p, false
+}
+
 // adoptPeers reads the peers back from the map.
 func (d *Datapath) adoptPeers() error {
 	var key uint32
@@ -126,7 +150,7 @@ func (d *Datapath) adoptPeers() error {
 		var b [4]byte
 		binary.NativeEndian.PutUint32(b[:], key)
 		accept := slices.Compact(slices.Clone(e.Accept[:]))
-		d.peers[netip.AddrFrom4(b)] = &peerState{Peer: Peer{Send: e.Secret, Accept: accept}, index: e.Index}
+		d.peers[netip.AddrFrom4(b)] = &peerState{Peer: Peer{Send: e.Secret, Accept: accept, Ways: Ways(e.Ways), Wireguard: e.Wireguard}, index: e.Index}
 	}
 	if err := each.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("read peers: %w", err)

@@ -15,7 +15,7 @@ func TestForgedFrames(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
 	stranger, other := netip.MustParseAddr("198.51.100.77"), netip.MustParseAddr("198.51.100.3")
-	if err := l.SetPeer(other, Peer{Send: 1, Accept: []uint32{0x77777777}}); err != nil {
+	if err := l.SetPeer(other, Peer{Send: 1, Accept: []uint32{0x77777777}, Ways: Plain}); err != nil {
 		t.Fatal(err)
 	}
 	frame, state := udp4([]byte("in")), append(make([]byte, 14), 0, 1, 'x')
@@ -66,7 +66,7 @@ func TestPeerChanges(t *testing.T) {
 			t.Errorf("%s: frame of %s with secret %#x accepted: %v, want %v", when, src, secret, got, want)
 		}
 	}
-	if err := l.SetPeer(farIP, Peer{Send: 9, Accept: []uint32{1, 2, secretIn, 4}}); err != nil {
+	if err := l.SetPeer(farIP, Peer{Send: 9, Accept: []uint32{1, 2, secretIn, 4}, Ways: Plain | Encrypted}); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []uint32{1, 2, secretIn, 4} {
@@ -78,18 +78,27 @@ func TestPeerChanges(t *testing.T) {
 	if _, out := l.workload(frame); secretOf(out) != 9 {
 		t.Errorf("sent with secret %#x, want 9", secretOf(out))
 	}
-	if err := l.SetPeer(farIP, Peer{Accept: []uint32{0}}); err != nil {
+	if err := l.SetPeer(farIP, Peer{Accept: []uint32{0}, Ways: Plain}); err != nil {
 		t.Fatal(err)
 	}
 	check("a host without secrets", farIP, 0, true)
 	check("a host without secrets", farIP, 1, false)
+
+	if err := l.SetPeer(farIP, Peer{Accept: []uint32{0}, Ways: Encrypted}); err != nil {
+		t.Fatal(err)
+	}
+	check("in the clear from a host that encrypts", farIP, 0, false)
+	c, err := l.Counters()
+	if err != nil || c.Drops["tunnelled in the clear though encrypted, or the other way round"] != 1 {
+		t.Errorf("counted %v, %v; want one frame in the clear", c.Drops, err)
+	}
 
 	if err := errors.Join(l.RemovePeer(farIP), l.RemovePeer(farIP)); err != nil {
 		t.Fatal(err)
 	}
 	check("after it was removed", farIP, 0, false)
 	other := netip.MustParseAddr("198.51.100.9")
-	if err := l.SetPeer(other, Peer{Accept: []uint32{7}}); err != nil {
+	if err := l.SetPeer(other, Peer{Accept: []uint32{7}, Ways: Plain}); err != nil {
 		t.Fatal(err)
 	}
 	check("a new peer in its place", other, 7, false)
@@ -118,12 +127,12 @@ func TestPeersSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := labOf(t, d, PortOptions{})
-	if err := errors.Join(l.SetPeer(farIP, Peer{Send: 5, Accept: []uint32{6, 7}}), d.Close()); err != nil {
+	if err := errors.Join(l.SetPeer(farIP, Peer{Send: 5, Accept: []uint32{6, 7}, Ways: Plain, Wireguard: 77}), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	again := openWith(t, opts)
 	p := again.Peers()[farIP]
-	if len(again.Peers()) != 1 || p.Send != 5 || !slices.Equal(p.Accept, []uint32{6, 7}) {
+	if len(again.Peers()) != 1 || p.Send != 5 || p.Ways != Plain || p.Wireguard != 77 || !slices.Equal(p.Accept, []uint32{6, 7}) {
 		t.Errorf("peers %+v", again.Peers())
 	}
 	l.Datapath = again

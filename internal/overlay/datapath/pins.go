@@ -25,6 +25,7 @@ const layoutVersion = 1
 //	BPFFS/heddle/NAME/links/underlay-INDEX, stamp-INDEX  the programs on an interface of the underlay, in and out
 //	                                                     (underlay: the one of earlier versions)
 //	BPFFS/heddle/NAME/links/vxlan     the program on the vxlan device
+//	BPFFS/heddle/NAME/links/wireguard the program on the WireGuard device
 type pins struct {
 	root string // BPFFS/heddle/NAME
 	log  *slog.Logger
@@ -35,6 +36,7 @@ const (
 	underlayLink    = "underlay"
 	stampLinkPrefix = "stamp-"
 	vxlanLink       = "vxlan"
+	wireguardLink   = "wireguard"
 )
 
 func (p pins) maps() string  { return filepath.Join(p.root, "v"+strconv.Itoa(layoutVersion)) }

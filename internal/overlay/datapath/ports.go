@@ -271,6 +271,9 @@ func (d *Datapath) adoptLink(name string) error {
 		return err
 	}
 	ifindex := linkInterface(l)
+	if name == wireguardLink {
+		return d.adoptWireguard(l, ifindex)
+	}
 	if name == underlayLink || strings.HasPrefix(name, underlayLink+"-") || strings.HasPrefix(name, stampLinkPrefix) {
 		return d.adoptUnderlay(l, name, ifindex)
 	}

@@ -83,6 +83,42 @@ func (d *Datapath) DetachUnderlay(ifindex int) error {
 	return nil
 }
 
+// AttachWireguard takes in tunnelled frames that come decrypted from the device, of peers whose frames may come Encrypted.
+// There is one such device; another one takes its place.
+func (d *Datapath) AttachWireguard(ifname string) error {
+	l, err := d.net.Link(ifname)
+	if err != nil {
+		return fmt.Errorf("WireGuard device: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.wireguard != nil && linkInterface(d.wireguard) == l.Index {
+		return nil
+	}
+	var attached link.Link
+	if err := d.inNamespace(func() (err error) {
+		attached, err = d.pins.attach(wireguardLink, d.programs.FromWireguard, l.Index)
+		return err
+	}); err != nil {
+		return fmt.Errorf("WireGuard device %s: %w", ifname, err)
+	}
+	old := d.wireguard
+	d.wireguard = attached
+	if old != nil {
+		return old.Close()
+	}
+	return nil
+}
+
+// adoptWireguard takes over the program on the WireGuard device; one whose device has gone goes too.
+func (d *Datapath) adoptWireguard(l link.Link, ifindex int) error {
+	if ifindex == 0 {
+		return d.pins.detach(l, wireguardLink)
+	}
+	d.wireguard = l
+	return adoptInto(l, ifindex, d.programs.FromWireguard)
+}
+
 // Underlays lists the indexes of the underlay's interfaces: after Open those that an earlier agent left.
 func (d *Datapath) Underlays() []int {
 	d.mu.Lock()

@@ -63,8 +63,20 @@ type ringState struct {
 }
 
 type storedKey struct {
-	Private []byte    `json:"private"`
-	Made    time.Time `json:"made"`
+	Private []byte `json:"private"`
+	// Wireguard is the private key of the host's WireGuard device, which changes with the other: one key for two protocols
+	// would be as strong as the weaker of them.
+	Wireguard []byte    `json:"wireguard"`
+	Made      time.Time `json:"made"`
+}
+
+// newWireguard makes the private key of a WireGuard device.
+func newWireguard() ([]byte, error) {
+	private, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return private.Bytes(), nil
 }
 
 // Load reads the keys in a state directory, or makes the first one. It begins a new session.
@@ -95,7 +107,17 @@ func (r *Ring) parse(raw []byte) error {
 	if n := len(r.state.Keys); n == 0 || n > maxKeys {
 		return fmt.Errorf("%s: holds %d keys, want 1 to %d: remove the file to have new keys made", r.path, n, maxKeys)
 	}
-	for _, k := range r.state.Keys {
+	for i := range r.state.Keys {
+		k := &r.state.Keys[i]
+		if k.Wireguard == nil { // a file of an earlier version
+			var err error
+			if k.Wireguard, err = newWireguard(); err != nil {
+				return err
+			}
+		}
+		if _, err := ecdh.X25519().NewPrivateKey(k.Wireguard); err != nil {
+			return fmt.Errorf("%s: %w: remove the file to have new keys made", r.path, err)
+		}
 		private, err := ecdh.X25519().NewPrivateKey(k.Private)
 		if err != nil {
 			return fmt.Errorf("%s: %w: remove the file to have new keys made", r.path, err)
@@ -111,8 +133,12 @@ func (r *Ring) add(now time.Time) error {
 	if err != nil {
 		return err
 	}
+	wireguard, err := newWireguard()
+	if err != nil {
+		return err
+	}
 	r.private = slices.Insert(r.private, 0, private)
-	r.state.Keys = slices.Insert(r.state.Keys, 0, storedKey{Private: private.Bytes(), Made: now.UTC()})
+	r.state.Keys = slices.Insert(r.state.Keys, 0, storedKey{Private: private.Bytes(), Wireguard: wireguard, Made: now.UTC()})
 	return nil
 }
 
@@ -146,6 +172,18 @@ func (r *Ring) Public() *topology.TunnelKeys {
 		k.Keys = append(k.Keys, p.PublicKey().Bytes())
 	}
 	return k
+}
+
+// Wireguard returns the private key of this host's WireGuard device, and the one that takes its place when the rotation
+// under way switches, nil without one.
+func (r *Ring) Wireguard() (current, next []byte) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	newest, oldest := r.state.Keys[0].Wireguard, r.state.Keys[len(r.state.Keys)-1].Wireguard
+	if r.state.Switched || len(r.state.Keys) == 1 {
+		return newest, nil
+	}
+	return oldest, newest
 }
 
 // Session is the number of this run of the agent; earlier runs had lower ones.

@@ -160,21 +160,20 @@ static __always_inline int is_local(const struct config *c, __be32 address)
 	return address == c->local[0] || address == c->local[1] || address == c->local[2] || address == c->local[3];
 }
 
-static __always_inline int state_message(struct __sk_buff *skb, __be32 from)
+static __always_inline int state_message(struct __sk_buff *skb, __be32 from, __u32 at)
 {
 	struct upcall meta = {.from = from, .reason = STATE};
-	int err = to_ring(skb, &meta, OUTER_BYTES + ETH_HLEN);
+	int err = to_ring(skb, &meta, at);
 
 	return err ? dropped(err) : TCX_DROP;
 }
 
-// may_strip says whether the outer headers of a frame for the port may be taken off here. An offload frame keeps the marks
-// of a tunnel when they are. A TCP socket at the other end of a veth does not mind; but the kernel would cut a frame for a
-// tap, needlessly, and any other than TCP in the wrong places. Those go through the kernel's vxlan device, which clears
-// the marks.
-static __always_inline int may_strip(struct __sk_buff *skb, const struct port *p, __be16 proto)
+// may_strip says whether the outer headers of a frame for the port may be taken off here; `at` is where the inner packet
+// lies. An offload frame keeps the marks of a tunnel when they are. A TCP socket at the other end of a veth does not mind;
+// but the kernel would cut a frame for a tap, needlessly, and any other than TCP in the wrong places. Those go through the
+// kernel's vxlan device, which clears the marks.
+static __always_inline int may_strip(struct __sk_buff *skb, const struct port *p, __be16 proto, __u32 at)
 {
-	__u32 at = OUTER_BYTES + ETH_HLEN;
 	__u8 next = 0;
 
 	if (!skb->gso_size)
@@ -190,14 +189,23 @@ static __always_inline int may_strip(struct __sk_buff *skb, const struct port *p
 	return bpf_skb_load_bytes(skb, at, &next, 1) == 0 && next == IPPROTO_TCP;
 }
 
-SEC("tcx/ingress")
-int from_underlay(struct __sk_buff *skb)
+// The outer headers behind the Ethernet header.
+struct outer3 {
+	struct iphdr ip;
+	struct udphdr udp;
+	struct vxlan vxlan;
+} __attribute__((packed));
+
+// from_tunnel takes in a tunnelled frame that came by a device whose link-layer headers are `l2` bytes long, in a way that
+// the peer must be allowed.
+static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, const __u32 way)
 {
+	const __u32 vxlan_at = l2 + __builtin_offsetof(struct outer3, vxlan), inner_at = l2 + sizeof(struct outer3);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 zero = 0, key, *number;
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 	struct config *c;
-	struct outer *o = data;
+	struct outer3 *o = data + l2;
 	struct inner inner;
 	struct peer *peer = NULL;
 	struct port *p;
@@ -207,11 +215,12 @@ int from_underlay(struct __sk_buff *skb)
 	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
 		return TCX_NEXT;
 	if ((void *)&o->vxlan > end) {
-		if (skb->len < __builtin_offsetof(struct outer, vxlan))
+		if (skb->len < vxlan_at)
 			return TCX_NEXT;
-		bpf_skb_pull_data(skb, __builtin_offsetof(struct outer, vxlan));
-		o = data = (void *)(long)skb->data;
+		bpf_skb_pull_data(skb, vxlan_at);
+		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
+		o = data + l2;
 		if ((void *)&o->vxlan > end)
 			return TCX_NEXT;
 	}
@@ -226,8 +235,10 @@ int from_underlay(struct __sk_buff *skb)
 		peer = bpf_map_lookup_elem(&peers, &from);
 		if (!peer)
 			return dropped(DROP_UNKNOWN_HOST);
+		if (!(peer->ways & way))
+			return dropped(DROP_UNENCRYPTED);
 	}
-	if (bpf_skb_load_bytes(skb, OUTER_BYTES - sizeof(struct vxlan), &inner, INNER_BYTES))
+	if (bpf_skb_load_bytes(skb, vxlan_at, &inner, INNER_BYTES))
 		return dropped(DROP_BAD_TUNNEL);
 	if (peer && !has_secret(peer, &inner.vxlan))
 		return dropped(DROP_WRONG_SECRET);
@@ -236,7 +247,7 @@ int from_underlay(struct __sk_buff *skb)
 	proto = inner.proto;
 	key = bpf_ntohl(inner.vxlan.vni) >> 8;
 	if (key == 0xffffff)
-		return state_message(skb, from);
+		return state_message(skb, from, inner_at + ETH_HLEN);
 	number = bpf_map_lookup_elem(&deliveries, &key);
 	if (!number)
 		return dropped(DROP_UNKNOWN_KEY);
@@ -245,8 +256,10 @@ int from_underlay(struct __sk_buff *skb)
 		return dropped(DROP_NO_PORT);
 	if (peer && !may_send(peer, *number))
 		return dropped(DROP_FOREIGN_HOST);
-	if (!may_strip(skb, p, proto))
-		return to_kernel(skb, &inner.vxlan);
+	// Without an Ethernet header outside, the packet needs room for one: the kernel counts the inner one as such only then.
+	// It makes none for a packet that it has merged from many.
+	if (!may_strip(skb, p, proto, inner_at + ETH_HLEN) || (!l2 && bpf_skb_change_head(skb, ETH_HLEN, 0)))
+		return to_kernel(skb, &inner.vxlan, vxlan_at);
 	if (proto == bpf_htons(ETH_P_IPV6))
 		flags |= ADJ_ROOM_DECAP_L3_IPV6;
 	if (strip(skb, OUTER_BYTES, flags, &proto))
@@ -255,21 +268,43 @@ int from_underlay(struct __sk_buff *skb)
 	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
 }
 
+SEC("tcx/ingress")
+int from_underlay(struct __sk_buff *skb)
+{
+	return from_tunnel(skb, ETH_HLEN, WAY_PLAIN);
+}
+
+// from_wireguard is from_underlay for what comes decrypted from the WireGuard device.
+SEC("tcx/ingress")
+int from_wireguard(struct __sk_buff *skb)
+{
+	return from_tunnel(skb, 0, WAY_ENCRYPTED);
+}
+
 // from_vxlan delivers what the kernel's vxlan device has unpacked, if from_underlay has accepted it: the device takes
-// in what reaches this host by any interface.
+// in what reaches this host by any interface. Whether the sender may send to the port is asked again: of a packet that the
+// kernel has merged, or was given merged, from_underlay has seen the first key alone.
 SEC("tcx/ingress")
 int from_vxlan(struct __sk_buff *skb)
 {
 	struct bpf_tunnel_key tunnel = {};
 	__u32 zero = 0, key, *number;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	struct peer *peer = NULL;
 	struct port *p;
+	__be32 from;
 
 	if (c && c->guarded && skb->mark != MARK_ACCEPTED)
 		return dropped(DROP_UNCHECKED);
 	skb->mark = 0;
 	if (bpf_skb_get_tunnel_key(skb, &tunnel, sizeof(tunnel), 0))
 		return dropped(DROP_BAD_TUNNEL);
+	if (c && c->guarded) {
+		from = bpf_htonl(tunnel.remote_ipv4);
+		peer = bpf_map_lookup_elem(&peers, &from);
+		if (!peer)
+			return dropped(DROP_UNKNOWN_HOST);
+	}
 	key = tunnel.tunnel_id;
 	number = bpf_map_lookup_elem(&deliveries, &key);
 	if (!number)
@@ -277,6 +312,8 @@ int from_vxlan(struct __sk_buff *skb)
 	p = find_port(*number);
 	if (!p)
 		return dropped(DROP_NO_PORT);
+	if (peer && !may_send(peer, *number))
+		return dropped(DROP_FOREIGN_HOST);
 	count(COUNT_TUNNEL_IN);
 	return to_port(skb, p, 1);
 }

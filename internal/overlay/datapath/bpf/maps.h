@@ -90,6 +90,13 @@ struct peer {
 	__u32 index; /* its bit in struct senders */
 	__u32 secret; /* in frames to it */
 	__u32 accept[MAX_SECRETS]; /* in frames from it */
+	__u32 ways; /* of enum way: how frames from it may come */
+	__u32 wireguard; /* ifindex of the device by which frames to it leave; 0: in the clear */
+};
+
+enum way {
+	WAY_PLAIN = 1,	   /* in the clear, by the underlay's interfaces */
+	WAY_ENCRYPTED = 2, /* by the WireGuard device */
 };
 
 /* The peers that may send to a port: hosts that have a port in its network. */
@@ -157,6 +164,7 @@ enum counter {
 	DROP_WRONG_SECRET,   /* tunnelled, without the secret of its outer source: forged */
 	DROP_FOREIGN_HOST,   /* tunnelled, its host has no port in the network of the key */
 	DROP_UNCHECKED,	     /* tunnelled, and not by way of the underlay's interfaces */
+	DROP_UNENCRYPTED,    /* tunnelled, in the clear from a host that encrypts or the other way round */
 	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
 	COUNTERS,
 };

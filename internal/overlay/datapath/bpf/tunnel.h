@@ -66,13 +66,14 @@ static __always_inline int may_send(const struct peer *p, __u32 number)
 	return s && s->peers[i / 32] >> (i % 32) & 1;
 }
 
-/* to_kernel hands an accepted frame to the kernel's vxlan device, which refuses reserved bits. */
-static __always_inline int to_kernel(struct __sk_buff *skb, const struct vxlan *v)
+/* to_kernel hands an accepted frame to the kernel's vxlan device, which refuses reserved bits. at is where its VXLAN header
+ * lies. */
+static __always_inline int to_kernel(struct __sk_buff *skb, const struct vxlan *v, __u32 at)
 {
 	struct vxlan plain = {.flags = bpf_htonl(VXLAN_HAS_KEY), .vni = v->vni & bpf_htonl(0xffffff00)};
 
 	if ((plain.flags != v->flags || plain.vni != v->vni) &&
-	    bpf_skb_store_bytes(skb, __builtin_offsetof(struct outer, vxlan), &plain, sizeof(plain), BPF_F_RECOMPUTE_CSUM)) {
+	    bpf_skb_store_bytes(skb, at, &plain, sizeof(plain), BPF_F_RECOMPUTE_CSUM)) {
 		count(DROP_KERNEL);
 		return TCX_DROP;
 	}
@@ -92,7 +93,7 @@ static __noinline int stamp(struct __sk_buff *skb)
 	    o.ip.protocol != IPPROTO_UDP || o.udp.dest != c->tunnel_port)
 		return TCX_NEXT;
 	p = bpf_map_lookup_elem(&peers, &o.ip.daddr);
-	if (!p || !p->secret)
+	if (!p)
 		return TCX_NEXT;
 	o.vxlan.flags |= secret_flags(p->secret);
 	o.vxlan.vni |= secret_vni(p->secret);
@@ -100,5 +101,6 @@ static __noinline int stamp(struct __sk_buff *skb)
 		count(DROP_KERNEL);
 		return TCX_DROP;
 	}
-	return TCX_NEXT;
+	/* The kernel's vxlan device goes by the routes, which lead into the clear. */
+	return p->wireguard ? bpf_redirect(p->wireguard, 0) : TCX_NEXT;
 }
