@@ -142,7 +142,8 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 	}
 	m.quota, m.ledger = o.quota(), newLedger(hostLimits(o.quota()))
 	config := o.config(log)
-	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(m.enforce))
+	m.front = newFront(o.memberSocket(), limitConnections(openFiles()), log)
+	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(m.enforce), grpc.ChainStreamInterceptor(m.recognize))
 	if err := m.start(ctx, config); err != nil {
 		return nil, err
 	}
@@ -176,12 +177,11 @@ func (m *member) client(log *slog.Logger) *Etcd {
 
 // serve lets in who is to be served.
 func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logger) error {
-	m.front = newFront(o.memberSocket(), log)
 	if o.Agents == "" {
 		if err := s.disableAuth(ctx); err != nil {
 			return explain(ctx, "disable authentication", err)
 		}
-		return m.listen(o.socket(), o.Listen)
+		return m.listen(o.socket(), o.Listen, false)
 	}
 	if err := o.rememberAuthority(ctx, s); err != nil {
 		return err
@@ -193,14 +193,15 @@ func (m *member) serve(ctx context.Context, s *Etcd, o Embedded, log *slog.Logge
 		return err
 	}
 	m.background(func(ctx context.Context) { renew(ctx, o, log) })
-	return m.listen(o.tlsSocket(), o.Agents)
+	return m.listen(o.tlsSocket(), o.Agents, true)
 }
 
-func (m *member) listen(socket, address string) error {
-	if err := m.front.listen("unix", socket); err != nil || address == "" {
+// listen takes connections at a socket of this machine and at an address, which strangers can reach or not.
+func (m *member) listen(socket, address string, strangers bool) error {
+	if err := m.front.listen("unix", socket, false); err != nil || address == "" {
 		return err
 	}
-	return m.front.listen("tcp", address)
+	return m.front.listen("tcp", address, strangers)
 }
 
 func (o Embedded) check() error {

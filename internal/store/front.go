@@ -1,43 +1,105 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
-)
 
-// mostConnections bounds those of clients; more are closed at once, and tried again by the clients.
-const mostConnections = 8192
+	"google.golang.org/grpc/peer"
+)
 
 // front passes connections on to etcd's socket as they are, TLS or not, so that they can be cut: etcd asks who somebody
 // is when a watch begins, and never again, and waits for watches when it is to stop. Those still allowed come back within
 // moments and resume.
+//
+// It also bounds them, since etcd ends the process when it runs out of file descriptors. A connection from another host is
+// a stranger until etcd receives a call on it, whose certificate etcd has verified:
+//
+//	accept ── stranger ── first call ── host
+//	            │ deadline               │ most per host: its oldest connection is closed
+//	            │ most per source, most of all: the oldest of the busiest source is closed
 type front struct {
 	listeners []net.Listener
 	etcd      string // etcd's socket
 	log       *slog.Logger
+	limits    connectionLimits
 	running   sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool // of clients
-	ended bool
+	mu       sync.Mutex
+	conns    map[*frontConn]bool // of clients
+	byBack   map[string]*frontConn
+	sources  map[netip.Prefix][]*frontConn // strangers, oldest first
+	hosts    map[string][]*frontConn       // by host id, oldest first
+	stranger int                           // how many strangers there are
+	warned   time.Time
+	ended    bool
 }
 
-func newFront(etcd string, log *slog.Logger) *front {
-	return &front{etcd: etcd, log: log, conns: map[net.Conn]bool{}}
+// frontConn is a connection of a client.
+type frontConn struct {
+	net.Conn
+	back   string       // its address towards etcd, which tells calls on it from others
+	source netip.Prefix // of a stranger; invalid for everybody else
+	host   string       // id by the certificate
+	expiry *time.Timer
 }
 
-// listen takes connections from now on.
-func (f *front) listen(network, address string) error {
+// connectionLimits bounds the connections of clients.
+type connectionLimits struct {
+	all, strangers, perSource, perHost int
+	deadline                           time.Duration // for a stranger's first call
+}
+
+const (
+	// mostConnections bounds those of clients, where there are files for as many.
+	mostConnections = 8192
+	// filesPerConnection is how many files one takes: its own, one towards etcd, and etcd's end of that.
+	filesPerConnection = 3
+	// strangerDeadline is long enough for a TLS handshake and a call with a server that is busy.
+	strangerDeadline = 30 * time.Second
+	// hostConnections bounds those of one host, whose agents have a few each.
+	hostConnections = 64
+	// warnEvery bounds how often the log says that connections were closed.
+	warnEvery = time.Minute
+)
+
+// limitConnections derives the limits from the process's limit on open files; a quarter of these is left to etcd's own
+// files and the APIs.
+func limitConnections(files uint64) connectionLimits {
+	all := int(min(mostConnections, files/4*3/filesPerConnection))
+	strangers := max(all/4, 1)
+	return connectionLimits{all: all, strangers: strangers, perSource: max(strangers/8, min(strangers, 8)), perHost: hostConnections, deadline: strangerDeadline}
+}
+
+// openFiles returns the limit on open files, which Go's os package has raised to the hard one when the process began.
+func openFiles() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024 // the least that systems come with
+	}
+	return limit.Cur
+}
+
+func newFront(etcd string, limits connectionLimits, log *slog.Logger) *front {
+	return &front{etcd: etcd, limits: limits, log: log, conns: map[*frontConn]bool{}, byBack: map[string]*frontConn{},
+		sources: map[netip.Prefix][]*frontConn{}, hosts: map[string][]*frontConn{}}
+}
+
+// listen takes connections from now on. Those of a listener that strangers can reach have a certificate.
+func (f *front) listen(network, address string, strangers bool) error {
 	l, err := net.Listen(network, address)
 	if err != nil {
 		return err
 	}
 	f.listeners = append(f.listeners, l)
-	f.running.Go(func() { f.accept(l) })
+	f.running.Go(func() { f.accept(l, strangers) })
 	return nil
 }
 
@@ -54,9 +116,9 @@ func (f *front) endpoint() string {
 // acceptPause is how long to wait when no connection can be taken, for lack of file descriptors say.
 const acceptPause = 100 * time.Millisecond
 
-func (f *front) accept(l net.Listener) {
+func (f *front) accept(l net.Listener, strangers bool) {
 	for {
-		c, err := l.Accept()
+		client, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -65,44 +127,196 @@ func (f *front) accept(l net.Listener) {
 			<-time.After(acceptPause)
 			continue
 		}
+		c := &frontConn{Conn: client}
+		if strangers {
+			c.source = sourceOf(client.RemoteAddr())
+		}
 		if f.add(c) {
 			f.running.Go(func() { f.pass(c) })
 		}
 	}
 }
 
-func (f *front) add(c net.Conn) bool {
+// sourceOf returns who counts as one stranger: an IPv4 address, or an IPv6 network, of which a machine has all addresses.
+func sourceOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 32
+	if ip.Is6() {
+		bits = 64
+	}
+	p, _ := ip.Prefix(bits)
+	return p
+}
+
+// add enters a connection, and makes room for it among the strangers.
+func (f *front) add(c *frontConn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || len(f.conns) >= mostConnections {
+	if f.ended || len(f.conns) >= f.limits.all {
+		if !f.ended {
+			f.warn("refused a connection to the store: there are too many", "most", f.limits.all)
+		}
 		c.Close()
 		return false
 	}
 	f.conns[c] = true
+	if !c.source.IsValid() {
+		return true
+	}
+	switch same := f.sources[c.source]; {
+	case len(same) >= f.limits.perSource:
+		f.evict(same[0])
+	case f.stranger >= f.limits.strangers:
+		f.evict(f.busiest()[0])
+	}
+	f.sources[c.source] = append(f.sources[c.source], c)
+	f.stranger++
+	c.expiry = time.AfterFunc(f.limits.deadline, func() { f.expire(c) })
 	return true
 }
 
-// pass copies both ways until either side ends.
-func (f *front) pass(client net.Conn) {
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.conns, client)
-		client.Close()
-	}()
-	etcd, err := net.Dial("unix", f.etcd)
+// busiest returns the strangers of the source that has the most; f.mu is held.
+func (f *front) busiest() (most []*frontConn) {
+	for _, same := range f.sources {
+		if len(same) > len(most) {
+			most = same
+		}
+	}
+	return most
+}
+
+// evict closes a stranger's connection for the sake of another: who has a certificate is one for moments only, so the
+// oldest is the least likely to be a host. f.mu is held.
+func (f *front) evict(c *frontConn) {
+	f.warn("closed a connection to the store that had made no call, to make room", "source", c.RemoteAddr())
+	f.settle(c)
+	c.Close()
+}
+
+// expire closes a connection that has made no call in time.
+func (f *front) expire(c *frontConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.source.IsValid() {
+		c.Close()
+	}
+}
+
+// settle takes a connection from among the strangers; f.mu is held.
+func (f *front) settle(c *frontConn) {
+	if !c.source.IsValid() {
+		return
+	}
+	c.expiry.Stop()
+	f.stranger--
+	drop(f.sources, c.source, c)
+	c.source = netip.Prefix{}
+}
+
+func drop[K comparable](all map[K][]*frontConn, key K, c *frontConn) {
+	if i := slices.Index(all[key], c); i >= 0 {
+		all[key] = slices.Delete(all[key], i, i+1)
+	}
+	if len(all[key]) == 0 {
+		delete(all, key)
+	}
+}
+
+// recognize notes whose connection a call came by: etcd has verified its certificate.
+func (f *front) recognize(ctx context.Context) {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.byBack[p.Addr.String()]
+	if c == nil || !c.source.IsValid() {
+		return
+	}
+	f.settle(c)
+	if c.host = hostOf(ctx); c.host == "" {
+		return // root
+	}
+	if same := f.hosts[c.host]; len(same) >= f.limits.perHost {
+		f.warn("closed the oldest connection of a host to the store: it has too many", "host", c.host, "most", f.limits.perHost)
+		same[0].Close()
+		drop(f.hosts, c.host, same[0])
+	}
+	f.hosts[c.host] = append(f.hosts[c.host], c)
+}
+
+// warn logs what strangers can bring about, now and then; f.mu is held.
+func (f *front) warn(message string, args ...any) {
+	if now := time.Now(); now.Sub(f.warned) > warnEvery {
+		f.warned = now
+		f.log.Warn(message, args...)
+	}
+}
+
+// toEtcd dials with an address of its own, which the kernel chooses, so that etcd can tell connections apart.
+var toEtcd = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+	var err error
+	if e := c.Control(func(fd uintptr) { err = syscall.Bind(int(fd), &syscall.SockaddrUnix{}) }); e != nil {
+		return e
+	}
+	return err
+}}
+
+// etcdCloses is how long etcd may take to close its end of a connection. Until then that counts, since it is a file.
+const etcdCloses = 10 * time.Second
+
+// pass copies both ways until either side ends. It turns to etcd when the client has sent something: one that is silent
+// takes a single file.
+func (f *front) pass(client *frontConn) {
+	defer f.remove(client)
+	var first [512]byte
+	n, err := client.Read(first[:])
+	if err != nil {
+		return
+	}
+	c, err := toEtcd.Dial("unix", f.etcd)
 	if err != nil {
 		f.log.Warn("cannot pass a connection on to etcd", "error", err)
 		return
 	}
+	etcd := c.(*net.UnixConn)
+	defer etcd.Close()
+	f.mu.Lock()
+	client.back = etcd.LocalAddr().String()
+	f.byBack[client.back] = client
+	f.mu.Unlock()
 	var back sync.WaitGroup
 	back.Go(func() {
-		io.Copy(client, etcd)
+		io.Copy(client.Conn, etcd)
 		client.Close()
 	})
-	io.Copy(etcd, client)
-	etcd.Close()
+	if _, err := etcd.Write(first[:n]); err == nil {
+		io.Copy(etcd, client.Conn)
+	}
+	etcd.CloseWrite()
+	etcd.SetReadDeadline(time.Now().Add(etcdCloses))
 	back.Wait()
+	io.Copy(io.Discard, etcd)
+}
+
+// remove forgets a connection that has ended.
+func (f *front) remove(c *frontConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settle(c)
+	delete(f.conns, c)
+	if f.byBack[c.back] == c {
+		delete(f.byBack, c.back)
+	}
+	if c.host != "" {
+		drop(f.hosts, c.host, c)
+	}
+	c.Close()
 }
 
 // cut closes all connections. Clients open new ones.

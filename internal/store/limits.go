@@ -107,6 +107,13 @@ func (l *ledger) holds(owner string, keys int, bytes int64) {
 	}
 }
 
+// refuse notes that an owner has written what no host may.
+func (l *ledger) refuse(owner, format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exceed(owner, format, args...)
+}
+
 // forgetHoldings is for who counts them anew.
 func (l *ledger) forgetHoldings() {
 	l.mu.Lock()
@@ -197,6 +204,7 @@ func hostOf(ctx context.Context) string {
 // enforce holds the calls of hosts against their limits. It stands before the handlers of the embedded server, which the
 // server's own calls do not pass.
 func (m *member) enforce(ctx context.Context, r any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	m.front.recognize(ctx)
 	if writes(r) && m.checkDisk(ctx) != nil {
 		return nil, rpctypes.ErrGRPCNoSpace
 	}
