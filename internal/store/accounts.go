@@ -16,8 +16,12 @@ import (
 
 // hostPrefixes are where hosts write.
 func hostPrefixes() []string {
-	return []string{calicoHosts, "/heddle/state/", "/heddle/underlay/", "/heddle/xen/state/"}
+	return []string{calicoHosts, "/heddle/state/", underlayPrefix, "/heddle/xen/state/"}
 }
+
+// mostUnderlay bounds how a host says that it is reached, key and value, bytes: every other host follows it. It is ample for a
+// hundred tunnel zones.
+const mostUnderlay = 16 << 10
 
 // nameOwner begins the owner of keys in Calico's tree, where hosts are known by their names.
 const nameOwner = "name:"
@@ -159,6 +163,9 @@ func (a *HostAccounts) set(key string, value []byte, deleted bool) {
 		a.sizes[key] = size
 	}
 	a.store.ledger.holds(owner, keys, size-before)
+	if size > mostUnderlay && strings.HasPrefix(key, underlayPrefix) {
+		a.store.ledger.refuse(owner, "its underlay record has more than %d bytes", mostUnderlay)
+	}
 }
 
 // cutOff cuts off the hosts that have exceeded a limit.

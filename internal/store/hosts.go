@@ -43,13 +43,13 @@ func grants(host, name string) []grant {
 		{"/heddle/schema", false, read},
 		{"/heddle/topology/", true, read},
 		{"/heddle/hosts/", true, read},
-		{"/heddle/underlay/", true, read},
+		{underlayPrefix, true, read},
 		{"/heddle/tunnel-zones/", true, read},
 		{"/heddle/state/", true, read},
 		{"/heddle/trace/requests/" + host + "/", true, read},
 		{"/calico/", true, read},
 		{authoritiesPrefix, true, read},
-		{"/heddle/underlay/" + host, false, readWrite},
+		{underlayPrefix + host, false, readWrite},
 		{"/heddle/state/" + host + "/", true, readWrite},
 		{calicoStatus(name), true, readWrite},
 		{"/heddle/xen/objects/", true, read},
@@ -60,6 +60,9 @@ func grants(host, name string) []grant {
 
 // calicoStatus is where the policy agent of a host says that it lives and what became of its endpoints.
 func calicoStatus(name string) string { return calicoHosts + name + "/" }
+
+// underlayPrefix is where each host says how it is reached.
+const underlayPrefix = "/heddle/underlay/"
 
 const calicoHosts = "/calico/felix/v1/host/"
 
@@ -91,8 +94,9 @@ func (s *Etcd) AllowHost(ctx context.Context, host, name string) error {
 	return s.allow(ctx, hostUser(host), grants(host, name))
 }
 
-// RemoveHost takes a host's rights away at once, the note by which it could renew its certificate, and what it reported. Other agents of an embedded store lose their
-// connections for a moment. Removing a host that is not there is fine.
+// RemoveHost takes a host's rights away at once, how it is reached, the note by which it could renew its certificate, and
+// what it reported. The host's own record stays, with an underlay record that names no address. Other agents of an embedded
+// store lose their connections for a moment. Removing a host that is not there is fine.
 //
 // In a cluster a watch that the host has open lives on until its connection ends.
 func (s *Etcd) RemoveHost(ctx context.Context, host string) error {
@@ -115,12 +119,24 @@ func (s *Etcd) removeHost(ctx context.Context, host string) error {
 	if err = unless(err, rpctypes.ErrRoleNotFound); err != nil {
 		return explain(ctx, "delete etcd role "+user, err)
 	}
+	// First how the host is reached, and only then the keys of its tunnels: without the keys other hosts would take it for one
+	// of an earlier version, and its frames without a secret. A record that names no address, rather than none, since without
+	// one those would count that such a version left in the host's own record. It goes with that, and counts until then.
+	underlay := Op{Key: underlayPrefix + host, Delete: true}
+	if _, err := s.Get(ctx, "/heddle/hosts/"+host); err == nil {
+		underlay = Op{Key: underlay.Key, Value: fmt.Appendf(nil, `{"hostId":%q}`, host)}
+	} else if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if _, err := s.Commit(ctx, nil, []Op{underlay}); err != nil {
+		return err
+	}
 	for _, prefix := range []string{"/heddle/state/" + host + "/", "/heddle/xen/state/" + xenRef(host) + "/"} {
 		if err := s.deleteAll(ctx, prefix); err != nil {
 			return err
 		}
 	}
-	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/underlay/" + host, Delete: true}, {Key: "/heddle/join/hosts/" + host, Delete: true}})
+	_, err = s.Commit(ctx, nil, []Op{{Key: "/heddle/join/hosts/" + host, Delete: true}})
 	return err
 }
 

@@ -244,6 +244,12 @@ func (m *member) enforce(ctx context.Context, r any, info *grpc.UnaryServerInfo,
 	return handle(ctx, r)
 }
 
+// recognize notes whose connection a stream came by, a watch say.
+func (m *member) recognize(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	m.front.recognize(stream.Context())
+	return handle(server, stream)
+}
+
 // writes reports whether a request makes etcd write. Ending a lease is not refused: it happens by itself, too.
 func writes(r any) bool {
 	switch r := r.(type) {

@@ -73,9 +73,13 @@ func TestGreedyHost(t *testing.T) {
 			return err
 		}, "more than 524288 bytes"},
 		"one key again and again": {func(ctx context.Context, s *Etcd, _ int) error {
-			_, err := s.Commit(ctx, nil, []Op{put("/heddle/underlay/greedy", strings.Repeat("x", 100<<10))})
+			_, err := s.Commit(ctx, nil, []Op{put("/heddle/state/greedy/x", strings.Repeat("x", 100<<10))})
 			return err
 		}, "it wrote more than 4194304 bytes"},
+		"a large underlay record": {func(ctx context.Context, s *Etcd, _ int) error {
+			_, err := s.Commit(ctx, nil, []Op{put("/heddle/underlay/greedy", strings.Repeat("x", mostUnderlay))})
+			return err
+		}, "its underlay record has more than 16384 bytes"},
 		"Calico's tree": {func(ctx context.Context, s *Etcd, i int) error {
 			_, err := s.Commit(ctx, nil, []Op{put(fmt.Sprint("/calico/felix/v1/host/name-of-greedy/", i), strings.Repeat("x", 100<<10))})
 			return err

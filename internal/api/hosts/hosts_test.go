@@ -553,3 +553,93 @@ func TestCutOffHost(t *testing.T) {
 		t.Errorf("a removed host is still named: %v, %v", kvs, err)
 	}
 }
+
+// Whoever follows the store while a host is removed or cut off never finds it reachable without the keys of its tunnels,
+// as hosts of earlier versions are, whose frames are accepted without a secret.
+func TestGoneHostIsNeverPlain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, host string) error{
+		"removed": func(w *world, host string) error { w.call("admin", 204, "DELETE", "/v1/hosts/h1", "", nil); return nil },
+		"cut off": func(w *world, host string) error { return w.store.CutOff(w.t.Context(), host, "test", time.Now()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			joined, err := w.join(w.token(""), "h1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The host was upgraded: its record still has the address that the earlier version wrote.
+			id, tunnels := joined.HostID, []topology.HostTunnel{{ZoneID: "z", IP: netip.MustParseAddr("192.0.2.11")}}
+			if _, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
+				return errors.Join(schema.Hosts.Put(tx, &topology.Host{ID: id, Name: "h1", Tunnels: tunnels}),
+					schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: id, Tunnels: tunnels}), schema.TunnelKeys.Put(tx, &topology.TunnelKeys{HostID: id}))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			now := map[string]*topology.Host{} // by key
+			kvs, rev, err := w.store.List(t.Context(), "/heddle/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys := false
+			apply := func(kv store.KV, deleted bool) {
+				switch kv.Key {
+				case schema.TunnelKeys.Key(id):
+					keys = !deleted
+				case schema.Hosts.Key(id), schema.Underlays.Key(id):
+					delete(now, kv.Key)
+					if deleted {
+						return
+					}
+					h := new(topology.Host)
+					if err := json.Unmarshal(kv.Value, h); err != nil {
+						t.Error(err)
+					}
+					now[kv.Key] = h
+				}
+			}
+			judge := func(revision int64) {
+				reached := now[schema.Hosts.Key(id)]
+				if u := now[schema.Underlays.Key(id)]; reached != nil && u != nil {
+					reached = u
+				}
+				if reached != nil && len(reached.Tunnels) > 0 && !keys {
+					t.Errorf("at revision %d the host is reached at %v and has no keys", revision, reached.Tunnels)
+				}
+			}
+			for _, kv := range kvs {
+				apply(kv, false)
+			}
+			if judge(rev); !keys || len(now) != 2 {
+				t.Fatalf("before it: keys %v, records %v", keys, now)
+			}
+			changes, failed := w.store.Watch(t.Context(), rev, "/heddle/")
+			if err := end(w, id); err != nil {
+				t.Fatal(err)
+			}
+			last, err := w.store.Revision(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for c := range changes {
+				at := int64(0)
+				for _, e := range c.Events {
+					if at != 0 && e.ModRevision != at {
+						judge(at)
+					}
+					at = e.ModRevision
+					apply(e.KV, e.Deleted)
+				}
+				judge(c.Revision)
+				if c.Revision >= last {
+					if u := now[schema.Underlays.Key(id)]; keys || u != nil && len(u.Tunnels) > 0 {
+						t.Errorf("at the end: keys %v, reached %+v", keys, u)
+					}
+					return
+				}
+			}
+			t.Fatal("the watch ended: ", failed())
+		})
+	}
+}

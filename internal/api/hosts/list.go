@@ -176,6 +176,9 @@ func forget(tx *records.Tx, h *topology.Host, force bool) error {
 	if err := cutOffs.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
 		return err
 	}
+	if err := schema.Underlays.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
+		return err
+	}
 	if err := schema.Hosts.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) { // removed twice at once
 		return err
 	}
