@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -138,4 +139,58 @@ func resum(b []byte) []byte {
 	c := packet.Fold(sum)
 	b[56], b[57] = byte(c>>8), byte(c)
 	return b
+}
+
+// TestDHCPServerSpoofed: with port security a machine is no DHCP server, whether a flow of its was decided before or not;
+// without, it may be one. What Heddle answers itself still comes.
+func TestDHCPServerSpoofed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	n := l.network("blue")
+	g := l.group(everything()...)
+	l.start()
+	victim, rogue, server := n.machine(l.hosts[0], g), n.machine(l.hosts[0], g), n.machine(l.hosts[0])
+	to, err := victim.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	for _, m := range []*machine{rogue, server} {
+		from, err := m.Wire("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		datagram := func(src, dst uint16, content string) []byte {
+			body := packet.UDP{SrcPort: src, DstPort: dst}.Append(nil, m.v4, victim.v4, []byte(content))
+			b := packet.Ethernet{Dst: victim.port.MACAddress, Src: m.port.MACAddress, Type: packet.TypeIPv4}.Append(nil)
+			b = packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: m.v4, Dst: victim.v4}.Append(b, len(body))
+			return append(b, body...)
+		}
+		datagram6 := func(src, dst uint16, content string) []byte {
+			body := packet.UDP{SrcPort: src, DstPort: dst}.Append(nil, m.v6, victim.v6, []byte(content))
+			b := packet.Ethernet{Dst: victim.port.MACAddress, Src: m.port.MACAddress, Type: packet.TypeIPv6}.Append(nil)
+			b = append(b, 0x60, 0, 0, 0, 0, byte(len(body)), packet.ProtoUDP, 64)
+			return append(append(append(b, m.v6.AsSlice()...), victim.v6.AsSlice()...), body...)
+		}
+		marks := uint16(1000)
+		for name, frame := range map[string][]byte{"DHCP": datagram(67, 68, "offer of "+m.port.ID), "DHCPv6": datagram6(547, 546, "advertise of "+m.port.ID)} {
+			for range 3 { // what arrives is sent on by the kernel from the second on
+				marks++
+				mark := datagram(67, marks, fmt.Sprint("mark ", marks, " of ", m.port.ID)) // a new flow: it goes through the agent, behind the frame
+				for _, f := range [][]byte{frame, mark} {
+					if err := from.Send(f); err != nil {
+						t.Fatal(err)
+					}
+				}
+				found, err := to.Until(mark, frame)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := m == server; found != want {
+					t.Errorf("%s answer of a port with security %v arrives: %v, want %v", name, m.port.PortSecurityEnabled, found, want)
+				}
+			}
+		}
+	}
 }

@@ -8,6 +8,12 @@ import (
 	"heddle/internal/topology/packet"
 )
 
+// UDP ports of DHCP (RFC 2131).
+const (
+	dhcpServer = 67
+	dhcpClient = 68
+)
+
 // source is an address range a port may send from, with the MAC address that must go with it.
 type source struct {
 	mac packet.MAC
@@ -88,13 +94,10 @@ func outboundRules(p *neutron.Port, v6, stateful bool) []topology.Rule {
 	return number(append(rules, dropAllButARP()), roleOutbound, p.ID)
 }
 
-// antiSpoofRules return what the machine may send to the inbound chain, and drop the rest. Its ARP may come from any
-// MAC address: gratuitous ARP of a shared address often does.
+// antiSpoofRules return what the machine may send to the inbound chain, and drop the rest. It may ask for an address and
+// not give any: it is no DHCP server. Its ARP may come from any MAC address: gratuitous ARP of a shared address often does.
 func antiSpoofRules(p *neutron.Port, v6 []source) []topology.Rule {
-	dhcp := anyFragment()
-	dhcp.NwProto = protocol(protoUDP)
-	dhcp.TpSrc, dhcp.TpDst = ports(68, 68), ports(67, 67)
-	rules := []topology.Rule{literal(topology.Return, dhcp)}
+	rules := []topology.Rule{literal(topology.Return, udp(dhcpClient, dhcpServer)), literal(topology.Drop, udp(dhcpServer, dhcpClient))}
 	for _, s := range sources(p) {
 		if s.ip.Addr().Is6() {
 			continue
@@ -109,6 +112,14 @@ func antiSpoofRules(p *neutron.Port, v6 []source) []topology.Rule {
 		rules = append(rules, antiSpoofRules6(v6)...)
 	}
 	return number(append(rules, literal(topology.Drop, anyFragment())), roleAntiSpoof, p.ID)
+}
+
+// udp matches UDP from port src to port dst, over either version of IP.
+func udp(src, dst uint16) topology.Condition {
+	c := anyFragment()
+	c.NwProto = protocol(protoUDP)
+	c.TpSrc, c.TpDst = ports(src, src), ports(dst, dst)
+	return c
 }
 
 // acceptReplies passes the reply direction of tracked connections, and starts tracking the rest.
