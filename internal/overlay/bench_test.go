@@ -48,6 +48,39 @@ func pair(b *testing.B, hosts int) (l *lab, from, to *machine) {
 	return l, n.machine(l.hosts[0], g), n.machine(l.hosts[hosts-1], x)
 }
 
+// BenchmarkEncryption compares two hosts between which frames are encrypted with two that send in the clear, in turns: the
+// medians of the ratios of neighbouring slices.
+func BenchmarkEncryption(b *testing.B) {
+	paths := make([]nettest.Path, 2)
+	for i, e := range []Encryption{NoEncryption, Encrypt} {
+		l := newLab(b, 2)
+		for _, h := range l.hosts {
+			h.options.Encryption, h.options.MaxFlows = e, 0
+		}
+		n, open := l.network("blue"), l.group(everything()...)
+		l.start()
+		from, to := n.machine(l.hosts[0], open), n.machine(l.hosts[1], open)
+		// So that the TCP of neither path is cut into other sizes.
+		for _, m := range []*machine{from, to} {
+			m.MustIP(b, "link set eth0 mtu 1390")
+		}
+		l.wait("packets", func() bool { return from.answers(to.v4) })
+		paths[i] = nettest.Path{Name: string(e), Client: from.Namespace, Server: to.Namespace, Address: to.v4}
+	}
+	b.ResetTimer()
+	for range b.N {
+		f, err := nettest.Compare(b.Context(), paths, nettest.CompareOptions{Slices: 20})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(nettest.Ratios(f[1].RoundTrips, f[0].RoundTrips).Median, "round-trips/clear")
+		b.ReportMetric(nettest.Ratios(f[1].Datagrams, f[0].Datagrams).Median, "datagrams/clear")
+		b.ReportMetric(nettest.Ratios(f[1].Bits, f[0].Bits).Median, "bits/clear")
+		b.ReportMetric(median(slices.Clone(f[1].Bits))/1e6, "Mbit/s")
+		b.ReportMetric(1e6*median(slices.Clone(f[1].RoundTrips)), "µs/round-trip")
+	}
+}
+
 // BenchmarkFlowSetup is what one core does for a connection's first packet: simulate it and its reply, remember and tell
 // the connection, install the flows, send the packet on.
 func BenchmarkFlowSetup(b *testing.B) {

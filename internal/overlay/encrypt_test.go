@@ -318,3 +318,56 @@ func TestEncryptionOutlivesTheAgent(t *testing.T) {
 		t.Error("a removed host was answered")
 	}
 }
+
+// TestEncryptionRotatesWithoutStore: a host changes to a key that the others know already, and cannot tell them. They notice.
+func TestEncryptionRotatesWithoutStore(t *testing.T) {
+	t.Parallel()
+	l := newRemoteLab(t, 2)
+	for _, h := range l.hosts {
+		h.options.Encryption = Encrypt
+	}
+	n := l.network("blue")
+	open := l.group(everything()...)
+	l.start()
+	h1, h2 := l.hosts[0], l.hosts[1]
+	a, b := n.machine(h1, open), n.machine(h2, open)
+	b.listen("tcp", 80)
+	c, err := a.dial(b.v4, 80, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := exchange(c, 20000, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	turn := func(d time.Duration) {
+		h1.agent.clock.ahead.Add(int64(d))
+		select {
+		case h1.agent.keys.kick <- struct{}{}:
+		default:
+		}
+	}
+	turn(hostkey.Life)
+	l.wait("the other host to know two keys", func() bool {
+		turn(0)
+		s, err := h2.agent.keys.crypt.device.State()
+		return err == nil && len(s.Peers) == 2 && h1.agent.keys.published(h1.agent.replica.Snapshot())
+	})
+	l.server.stop()
+	l.wait("the host to change to its new key", func() bool {
+		turn(hostkey.Settle)
+		_, next := h1.agent.keys.crypt.public()
+		return next == nil
+	})
+	if err := exchange(c, 20000, 20*time.Second); err != nil {
+		t.Error(err)
+	}
+	l.server.start()
+	l.wait("the other host to know the new key alone", func() bool {
+		s, err := h2.agent.keys.crypt.device.State()
+		return err == nil && len(s.Peers) == 1
+	})
+	if err := exchange(c, 20000, 20*time.Second); err != nil {
+		t.Error(err)
+	}
+}
