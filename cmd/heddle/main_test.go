@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"heddle/internal/nettest"
+	"heddle/internal/overlay"
 	"heddle/internal/store/storetest"
 )
 
@@ -29,6 +30,10 @@ const (
 
 func TestMain(m *testing.M) {
 	storetest.BeMember()
+	if len(os.Args) > 1 && os.Args[1] == overlay.WireguardCommand { // an agent starts it without its environment
+		main()
+		os.Exit(0)
+	}
 	if how := os.Getenv(runMain); how != "" {
 		if how == tied {
 			go storetest.EndWithParent()

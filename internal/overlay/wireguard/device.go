@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -31,6 +32,8 @@ const (
 	Overhead = 60
 	// keepalive has a device send to a peer without being asked to, and so shake hands.
 	keepalive = 25 * time.Second
+	// restartEvery is how often the process of a device is started that ends again.
+	restartEvery = time.Second
 )
 
 // Key is an X25519 key, private or public.
@@ -55,6 +58,9 @@ type Device struct {
 	command func(name string) *exec.Cmd
 	died    func()
 	log     *slog.Logger
+
+	told    bool      // that the kernel has no such devices
+	started time.Time // the process, the last time
 }
 
 // Options of a device. All are needed.
@@ -77,7 +83,8 @@ func New(o Options) *Device {
 // Find returns the device's link, or [hostnet.ErrNotFound].
 func (d *Device) Find() (hostnet.Link, error) { return d.net.Link(d.name) }
 
-// Ensure makes the device if it is not there, with an MTU in bytes, and sets it up. It returns its link.
+// Ensure makes the device if it is not there, with an MTU in bytes, and sets it up. It returns its link. It must not be called
+// twice at once.
 func (d *Device) Ensure(mtu int) (hostnet.Link, error) {
 	l, err := d.Find()
 	if errors.Is(err, hostnet.ErrNotFound) {
@@ -106,7 +113,14 @@ func (d *Device) make() (hostnet.Link, error) {
 	if !errors.Is(err, hostnet.ErrUnsupported) {
 		return l, err
 	}
-	d.log.Info("this kernel has no WireGuard: a process of Heddle's encrypts instead, at a higher cost; see docs/performance.md", "device", d.name)
+	if !d.told {
+		d.log.Info("this kernel has no WireGuard: a process of Heddle's encrypts instead, at a higher cost; see docs/performance.md", "device", d.name)
+		d.told = true
+	}
+	if time.Since(d.started) < restartEvery {
+		return l, errors.New("its process has just ended")
+	}
+	d.started = time.Now()
 	if err := d.start(); err != nil {
 		return l, err
 	}
@@ -244,6 +258,9 @@ func (d *Device) configure(config wgtypes.Config) error {
 func Remove(name string, n *hostnet.Linux) error {
 	if err := n.DeleteLink(name); err != nil && !errors.Is(err, hostnet.ErrNotFound) {
 		return fmt.Errorf("remove WireGuard device: %w", err)
+	}
+	if err := os.Remove(filepath.Join("/var/run/wireguard", name+".sock")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove socket of WireGuard device: %w", err)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func open(name string) (<-chan error, error) {
 	go func() { stopped <- accept(listener, d) }()
 	go func() {
 		<-d.Wait()
-		stopped <- listener.Close() // which takes the socket away
+		stopped <- nil // the socket stays: it may be that of the next process already
 	}()
 	return stopped, nil
 }
