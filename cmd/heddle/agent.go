@@ -132,7 +132,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
-	running, err := c.announce()
+	running, err := c.announce(log)
 	if err != nil {
 		return err
 	}

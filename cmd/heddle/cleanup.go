@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,8 +41,17 @@ func (c *agentConfig) readRecord() (r agentRecord, known bool) {
 // announcement is the name of a socket that says which process is an agent in this network namespace. What follows is its id.
 const announcement = "agent-"
 
-// announce records what this agent is, and lets a cleanup see that it runs until the result is closed.
-func (c *agentConfig) announce() (io.Closer, error) {
+// announce records what this agent is, and lets a cleanup see that it runs until the result is closed. Without a record, as
+// on a full disk, the agent works, and a cleanup looks for everything.
+func (c *agentConfig) announce(log *slog.Logger) (io.Closer, error) {
+	if err := c.record(); err != nil {
+		log.Warn("cannot record what this agent is; agent --cleanup may need --name", "file", c.recordFile(), "err", err)
+	}
+	return hostnet.Alone(fmt.Sprint(announcement, os.Getpid()))
+}
+
+// record writes what this agent is beside what is recorded, if that is not in there yet.
+func (c *agentConfig) record() error {
 	r, _ := c.readRecord()
 	r.Names = with(r.Names, c.name)
 	for _, role := range c.roles() {
@@ -51,12 +62,12 @@ func (c *agentConfig) announce() (io.Closer, error) {
 	}
 	raw, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := api.WriteFile(c.recordFile(), raw); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+	if before, err := os.ReadFile(c.recordFile()); err == nil && bytes.Equal(before, raw) {
+		return nil
 	}
-	return hostnet.Alone(fmt.Sprint(announcement, os.Getpid()))
+	return api.WriteFile(c.recordFile(), raw)
 }
 
 func with(all []string, one string) []string {

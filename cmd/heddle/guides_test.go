@@ -57,6 +57,24 @@ func TestUnitsLeaveDnsmasq(t *testing.T) {
 	}
 }
 
+// TestUnitsStartAgain: systemd never gives a part up that runs on and is started again when it ends.
+func TestUnitsStartAgain(t *testing.T) {
+	t.Parallel()
+	units, err := filepath.Glob(filepath.Join("..", "..", "docs", "guides", "files", "*.service"))
+	if err != nil || len(units) < 6 {
+		t.Fatal(units, err)
+	}
+	for _, unit := range units {
+		raw, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(raw); !strings.Contains(text, "\nType=oneshot\n") && (!strings.Contains(text, "\nRestart=always\n") || !strings.Contains(text, "\nStartLimitIntervalSec=0\n")) {
+			t.Errorf("%s: want Restart=always and StartLimitIntervalSec=0", unit)
+		}
+	}
+}
+
 // parse does what a command line makes before the command begins its work.
 func parse(args []string) error {
 	cmd, rest, err := newRoot().Find(args)

@@ -89,6 +89,9 @@ func TestAgentsStartWithoutServer(t *testing.T) {
 		agents[i].waitLog(t, "starting from the last snapshot on disk")
 		agents[i].waitLog(t, "age=")
 	}
+	for _, a := range agents {
+		a.waitReady(t) // traffic does not wait for the store
+	}
 	works("without the server")
 
 	s.serve(t)

@@ -144,7 +144,7 @@ func New(o Options) *Agent {
 func (a *Agent) String() string { return "overlay agent" }
 
 // Ready is closed once all flows are possible: the topology is known, the interfaces that are there are attached, the
-// ways to other hosts are looked up, and this host is known to be alive.
+// ways to other hosts are looked up, and this host is known to be alive, unless the store that should know it is away.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // Run works until ctx ends. Forwarding goes on afterwards, see Cleanup. It must not be called twice.
@@ -190,6 +190,9 @@ func (a *Agent) openKernel() (err error) {
 		keys.crypt.ring, keys.crypt.again = keys.ring, keys.enterAgain
 	} else if err := wireguard.Remove(wireguardName(a.opts.Datapath), a.net); err != nil {
 		return err
+	}
+	if err := keys.ring.Unsaved(); err != nil {
+		a.log.Warn("cannot write the tunnel keys' session; going on by the clock", "err", err)
 	}
 	a.build(conns, keys)
 	return nil
@@ -292,12 +295,18 @@ func (a *Agent) serve(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error {
-		for _, c := range []<-chan struct{}{adopted, answering, a.presence.Told()} {
+		for _, c := range []<-chan struct{}{adopted, answering} {
 			select {
 			case <-c:
 			case <-ctx.Done():
 				return nil
 			}
+		}
+		select {
+		case <-a.presence.Told():
+		case <-a.presence.Unreachable(): // traffic does not wait for the store, so readiness does not either
+		case <-ctx.Done():
+			return nil
 		}
 		a.log.Info("ready", "ports", len(a.dp.Ports()), "after", time.Since(a.begun))
 		close(a.ready)

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Deferred is a Store that is opened later, so that its users can start while the store is away. Until the first attempt
-// to open it has ended one way or the other, calls wait; after one that failed they return [ErrUnavailable], until one
-// succeeds.
+// Deferred is a Store that is opened later, so that its users can start while the store is away. Calls wait until it is
+// open or Fail was called; from then they return [ErrUnavailable] until it is open.
 type Deferred struct {
 	tried, opened chan struct{}
 	once, failed  sync.Once
@@ -29,7 +28,7 @@ func (d *Deferred) Open(st Store) {
 	})
 }
 
-// Fail reports that an attempt to open the store has failed.
+// Fail ends the waiting: an attempt to open the store has failed or takes too long.
 func (d *Deferred) Fail() { d.failed.Do(func() { close(d.tried) }) }
 
 // Opened is closed once the store is open.

@@ -43,7 +43,8 @@ const fileName = "tunnel-keys.json"
 
 // Ring holds the keys of this host. Its methods may be called from any goroutine.
 type Ring struct {
-	path string
+	path    string
+	unsaved error // see Unsaved
 
 	mu      sync.RWMutex
 	state   ringState
@@ -79,7 +80,8 @@ func newWireguard() ([]byte, error) {
 	return private.Bytes(), nil
 }
 
-// Load reads the keys in a state directory, or makes the first one. It begins a new session.
+// Load reads the keys in a state directory, or makes the first one. It begins a new session. Where that cannot be written, as
+// on a full disk, see [Ring.Unsaved].
 func Load(dir string, now time.Time) (*Ring, error) {
 	r := &Ring{path: filepath.Join(dir, fileName)}
 	raw, err := os.ReadFile(r.path)
@@ -93,12 +95,20 @@ func Load(dir string, now time.Time) (*Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tunnel keys: %w", err)
 	}
-	r.state.Session = max(r.state.Session+1, uint64(max(now.UnixNano(), 0)))
+	stored, clock := r.state.Session, uint64(max(now.UnixNano(), 0))
+	r.state.Session = max(stored+1, clock)
 	if err := r.save(); err != nil {
-		return nil, fmt.Errorf("tunnel keys: %w", err)
+		// The clock orders sessions just as well, unless it was set back: then a session would come again.
+		if raw == nil || clock <= stored {
+			return nil, fmt.Errorf("tunnel keys: %w", err)
+		}
+		r.unsaved = err
 	}
 	return r, nil
 }
+
+// Unsaved returns why Load could not write the session that it began; nil: it did.
+func (r *Ring) Unsaved() error { return r.unsaved }
 
 func (r *Ring) parse(raw []byte) error {
 	if err := json.Unmarshal(raw, &r.state); err != nil {

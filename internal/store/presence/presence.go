@@ -38,7 +38,10 @@ type Presence struct {
 	log      *slog.Logger
 	told     chan struct{}
 	complete sync.Once // closes told
-	kick     chan struct{}
+	// unreachable is closed by missed.
+	unreachable chan struct{}
+	missed      sync.Once
+	kick        chan struct{}
 
 	mu      sync.Mutex
 	keys    map[string][]byte
@@ -62,12 +65,16 @@ func New(o Options) *Presence {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), kick: make(chan struct{}, 1),
+	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), unreachable: make(chan struct{}), kick: make(chan struct{}, 1),
 		keys: map[string][]byte{}, lasting: map[string]bool{}, dirty: map[string]struct{}{}}
 }
 
 // Told is closed once all that there is to report, see Complete, is in the store for the first time, and nothing else.
 func (p *Presence) Told() <-chan struct{} { return p.told }
+
+// Unreachable is closed once the store gave no lease for the first time: whoever waits for Told may have to wait until
+// the store is back.
+func (p *Presence) Unreachable() <-chan struct{} { return p.unreachable }
 
 // Set reports value under key from now on.
 func (p *Presence) Set(key string, value []byte) {
@@ -164,14 +171,21 @@ func (p *Presence) Lease() store.Lease {
 
 // Run reports until ctx ends.
 func (p *Presence) Run(ctx context.Context) error {
+	without := false
 	for ctx.Err() == nil {
 		lease, err := p.begin(ctx)
 		if err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !without {
+				without = true
 				p.log.Warn("no lease: this host counts as gone until there is one", "err", err)
 			}
+			p.missed.Do(func() { close(p.unreachable) })
 			pause(ctx, retryAfter)
 			continue
+		}
+		if without {
+			without = false
+			p.log.Info("took a lease; this host counts as alive again")
 		}
 		p.under(lease)
 		if err := p.hold(ctx, lease); err != nil && ctx.Err() == nil {

@@ -1,9 +1,11 @@
 package presence
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -169,5 +171,43 @@ func TestPresenceLasting(t *testing.T) {
 	}
 	if got := there(t, st, "/me/"); got != "key=1" {
 		t.Errorf("without its lease the store has %q", got)
+	}
+}
+
+// Without the store a host says once that it has no lease, and once when it has one again.
+func TestPresenceSaysOnceThatItHasNoLease(t *testing.T) {
+	t.Parallel()
+	away := store.NewDeferred()
+	away.Fail()
+	var log bytes.Buffer
+	attempts := make(chan struct{})
+	p := New(Options{Store: away, Prefix: "/me/", TTL: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil)), Before: func(ctx context.Context) error {
+		select {
+		case attempts <- struct{}{}:
+		case <-ctx.Done():
+		}
+		return nil
+	}})
+	p.Complete()
+	stop := runPresence(t, p)
+	for range 3 {
+		<-attempts
+	}
+	<-p.Unreachable()
+	away.Open(store.NewMemory())
+	<-attempts
+	for told := false; !told; {
+		select {
+		case <-p.Told():
+			told = true
+		case <-attempts:
+		}
+	}
+	stop()
+	if n := strings.Count(log.String(), "no lease"); n != 1 {
+		t.Errorf("%d times:\n%s", n, &log)
+	}
+	if !strings.Contains(log.String(), "took a lease") {
+		t.Errorf("the log does not say that it was over:\n%s", &log)
 	}
 }
