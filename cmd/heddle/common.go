@@ -32,6 +32,7 @@ type etcdConfig struct {
 	endpoints              []string
 	ca, cert, key          string
 	user, passwordFilename string
+	quotaMiB               int64 // of the cluster, for one that does not report it
 }
 
 func (c *etcdConfig) flags(f *pflag.FlagSet) {
@@ -45,7 +46,7 @@ func (c *etcdConfig) flags(f *pflag.FlagSet) {
 
 // cluster is the cluster to use.
 func (c *etcdConfig) cluster() (*store.Cluster, error) {
-	cluster := &store.Cluster{Endpoints: c.endpoints, CAFile: c.ca, CertFile: c.cert, KeyFile: c.key, User: c.user}
+	cluster := &store.Cluster{Endpoints: c.endpoints, CAFile: c.ca, CertFile: c.cert, KeyFile: c.key, User: c.user, Quota: c.quotaMiB << 20}
 	if c.passwordFilename == "" {
 		return cluster, nil
 	}

@@ -111,7 +111,7 @@ func newRoot() *cobra.Command {
 }
 
 // doctorChecks are those that heddle doctor makes beyond the machine itself.
-func doctorChecks(dataDir string) []cli.Check {
+func doctorChecks(server cli.Server) []cli.Check {
 	return append([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
 		Run: func(context.Context) error { return datapath.Probe() },
@@ -120,5 +120,5 @@ func doctorChecks(dataDir string) []cli.Check {
 		Run: probeRules,
 	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}, spaceCheck(dataDir)}, xenChecks()...)
+	}, spaceCheck(server)}, xenChecks()...)
 }

@@ -108,6 +108,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.agents, "agents-listen", "", "`address` at which the embedded store serves agents of other hosts, with TLS and a certificate for each host, such as 192.0.2.1:2379;\nthe operators' API then has a certificate of the same authority, unless --tls-cert is given")
 	f.StringVar(&c.etcdListen, "etcd-listen", "", "loopback `address` at which programs of this machine use the embedded store as plain etcd, such as 127.0.0.1:2379:\nwhoever can connect there can do everything")
 	c.quotaFlag(f)
+	f.Int64Var(&c.etcd.quotaMiB, "etcd-quota", 0, cli.EtcdQuotaUsage)
 	f.StringVar(&c.hostsCACert, "hosts-ca-cert", "", "with --etcd-endpoints: PEM `file` of the authority whose client certificates the cluster accepts; hosts that join get one")
 	f.StringVar(&c.hostsCAKey, "hosts-ca-key", "", "PEM `file` with its key")
 	f.DurationVar(&c.certificateLife, "host-certificate-life", hosts.DefaultCertificateLife, "how long the certificate of a host is good; its agent renews it at half of that")

@@ -45,7 +45,7 @@ func spaceValues(keeper *store.SpaceKeeper) (values []telemetry.Value) {
 		values = append(values,
 			gauge("heddle_store_bytes", "Size of the store's database.", m.Member, m.Size),
 			gauge("heddle_store_bytes_in_use", "How much of it is in use; the rest is returned by defragmenting.", m.Member, m.InUse),
-			gauge("heddle_store_quota_bytes", "Size at which the store accepts nothing more; 0 if it does not tell.", m.Member, m.Quota),
+			gauge("heddle_store_quota_bytes", "Size at which the store accepts nothing more: as it reports, as --etcd-quota has it, or assumed.", m.Member, m.Quota),
 			gauge("heddle_store_alarm", "1 while etcd refuses all writes for lack of space.", m.Member, alarm))
 	}
 	return values
@@ -73,18 +73,12 @@ func withReserve(h http.Handler) http.Handler {
 }
 
 // spaceCheck looks at the disk and the store of this machine's server, if there is one.
-func spaceCheck(dataDir string) cli.Check {
+func spaceCheck(server cli.Server) cli.Check {
 	return cli.Check{
 		Name: "space in the store", For: "serve", Fix: "heddle store reclaim; docs/guides/operating.md has the rest",
 		Run: func(ctx context.Context) error {
-			if err := store.CheckDisk(dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			st, err := store.OpenRunning(ctx, dataDir, nil)
-			if errors.Is(err, store.ErrUnavailable) {
-				return nil // no server here
-			}
-			if err != nil {
+			st, err := openServersStore(ctx, server)
+			if err != nil || st == nil {
 				return err
 			}
 			defer st.Close()
@@ -100,4 +94,23 @@ func spaceCheck(dataDir string) cli.Check {
 			return nil
 		},
 	}
+}
+
+// openServersStore opens the cluster that the server works over, else the embedded store if that runs; nil: it does not.
+func openServersStore(ctx context.Context, server cli.Server) (*store.Etcd, error) {
+	if len(server.Cluster.Endpoints) > 0 {
+		attempt, cancel := context.WithTimeout(ctx, openPatience)
+		defer cancel()
+		cluster := server.Cluster
+		cluster.SkipLimits = true
+		return store.Open(attempt, store.Options{Cluster: &cluster})
+	}
+	if err := store.CheckDisk(server.Data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	st, err := store.OpenRunning(ctx, server.Data, nil)
+	if errors.Is(err, store.ErrUnavailable) {
+		return nil, nil
+	}
+	return st, err
 }

@@ -16,6 +16,9 @@ const DefaultDataDir = "/var/lib/heddle"
 // DefaultStoreQuotaMiB is the size at which an embedded store is full, unless --store-quota says otherwise.
 const DefaultStoreQuotaMiB = 8192
 
+// EtcdQuotaUsage describes --etcd-quota.
+const EtcdQuotaUsage = "the members' quota-backend-bytes in `MiB`, for a cluster that does not report it: etcd before 3.6; default: etcd's, 2048, is assumed"
+
 // ServerSections is the annotation of flags that repeat a setting of the server: the sections of the configuration file,
 // in order, that give their values where a command's own section does not.
 const ServerSections = "heddle_server_sections"

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/store"
 )
 
 // Check is one thing that a machine must have, and what to do when it is missing.
@@ -25,6 +26,12 @@ type Check struct {
 	Run      func(context.Context) error
 }
 
+// Server is the server of a machine: its data directory, and the cluster that it works over if that has endpoints.
+type Server struct {
+	Data    string
+	Cluster store.Cluster
+}
+
 // finding is a Check's result as printed.
 type finding struct {
 	Check  string `json:"check"`
@@ -35,9 +42,9 @@ type finding struct {
 }
 
 // DoctorCommand prints what this machine lacks, and what to do about it. The checks beyond the machine itself come
-// from the parts that need them; checks returns them for a machine with a server's data directory.
-func DoctorCommand(checks func(dataDir string) []Check) *cobra.Command {
-	var data string
+// from the parts that need them; checks returns them for a machine with this server.
+func DoctorCommand(checks func(Server) []Check) *cobra.Command {
+	var server Server
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks, and what to do about it",
@@ -45,9 +52,19 @@ func DoctorCommand(checks func(dataDir string) []Check) *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	format := outputFlag(cmd)
-	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve, if this machine has one")
+	f := cmd.Flags()
+	dataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
+	complete := clusterFlags(f, &server.Cluster)
+	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
+	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {
+		ofServer(f, name)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return diagnose(cmd, *format, append(machineChecks(), checks(data)...))
+		if err := complete(); err != nil {
+			return err
+		}
+		server.Cluster.Quota = *clusterQuotaMiB << 20
+		return diagnose(cmd, *format, append(machineChecks(), checks(server)...))
 	}
 	return cmd
 }

@@ -26,6 +26,8 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	f.Int64Var(&quotaMiB, "store-quota", DefaultStoreQuotaMiB, "the server's --store-quota in `MiB`; a running server reports its own")
 	ofServer(f, "store-quota")
 	complete := clusterFlags(f, &cluster)
+	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
+	ofServer(f, "etcd-quota")
 	open := func(ctx context.Context) (*store.Etcd, error) {
 		quiet := slog.New(slog.DiscardHandler)
 		if len(cluster.Endpoints) == 0 {
@@ -34,7 +36,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 		if err := complete(); err != nil {
 			return nil, err
 		}
-		cluster.SkipLimits = true
+		cluster.SkipLimits, cluster.Quota = true, *clusterQuotaMiB<<20
 		return store.Open(ctx, store.Options{Cluster: &cluster, Log: quiet})
 	}
 	cmd.AddCommand(storeStatusCommand(open))
@@ -95,7 +97,11 @@ func storeStatusCommand(open func(context.Context) (*store.Etcd, error)) *cobra.
 				state = "nearly full"
 			}
 			mib := func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
-			rows = append(rows, []string{m.Member, state, mib(m.Size), mib(m.InUse), mib(m.Quota)})
+			quota := mib(m.Quota)
+			if m.Assumed {
+				quota += " (assumed: give --etcd-quota)"
+			}
+			rows = append(rows, []string{m.Member, state, mib(m.Size), mib(m.InUse), quota})
 		}
 		return printTable(cmd.OutOrStdout(), *format, space, []string{"MEMBER", "STATE", "SIZE MIB", "IN USE MIB", "QUOTA MIB"}, rows)
 	}

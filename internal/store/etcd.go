@@ -37,6 +37,7 @@ type Etcd struct {
 	embedded  bool       // the store is embedded in this process or another one
 	authority *Authority // nil when hosts' certificates are signed elsewhere
 	ledger    *ledger
+	quota     int64         // of a cluster, see Cluster; 0: not given
 	requires  atomic.Bool   // see RequireSchema
 	full      atomic.Bool   // as the space keeper has seen the cluster
 	refused   chan struct{} // holds a token after a commit was refused for lack of space
@@ -379,7 +380,7 @@ func explain(ctx context.Context, what string, err error) error {
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
 		return fmt.Errorf("%s: %w: start every etcd member with --max-request-bytes=%d (%v)", what, ErrTooLarge, MaxRequestBytes, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%s: %w: the store or the disk of its server is full: heddle store status and reclaim, or the server's log, say more", what, ErrUnavailable)
+		return fmt.Errorf("%s: %w: %w: the store or the disk of its server is full: heddle store status and reclaim, or the server's log, say more", what, ErrUnavailable, ErrFull)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
 	case isDenied(err):

@@ -41,7 +41,10 @@ type Cluster struct {
 	// SkipLimits leaves out the check of the cluster's transaction limit: for those who make no large transactions,
 	// such as agents.
 	SkipLimits bool
-	embedded   bool // it is an embedded store of this machine
+	// Quota is the members' --quota-backend-bytes, for a cluster that does not report it, as before etcd 3.6. 0: etcd's
+	// default is assumed.
+	Quota    int64
+	embedded bool // it is an embedded store of this machine
 }
 
 // Open starts the embedded server or connects to a cluster, and returns when it answers.
@@ -85,7 +88,7 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 		return nil, explain(ctx, "connect to etcd at "+strings.Join(o.Endpoints, ","), err)
 	}
 	s := newEtcd(client, log)
-	s.authority, s.embedded = o.Authority, o.embedded
+	s.authority, s.embedded, s.quota = o.Authority, o.embedded, o.Quota
 	_, err = s.Revision(ctx)
 	if errors.Is(err, ErrUnavailable) {
 		err = errors.Join(err, diagnose(o.Endpoints, config))

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,17 @@ func WithReserve(ctx context.Context) context.Context {
 
 // Space is how full one etcd member's database is.
 type Space struct {
-	Member  string `json:"member"`
-	Size    int64  `json:"size"`   // bytes of the file
-	InUse   int64  `json:"in_use"` // of these; the rest is free again, and returned by defragmenting
-	Quota   int64  `json:"quota"`  // Size at which etcd refuses all writes; 0: the member does not tell
-	NoSpace bool   `json:"no_space"`
+	Member string `json:"member"`
+	Size   int64  `json:"size"`   // bytes of the file
+	InUse  int64  `json:"in_use"` // of these; the rest is free again, and returned by defragmenting
+	Quota  int64  `json:"quota"`  // Size at which etcd refuses all writes
+	// Assumed: the member does not report its quota and none was given, so Quota is etcd's default.
+	Assumed bool `json:"quota_assumed"`
+	NoSpace bool `json:"no_space"`
 }
+
+// defaultClusterQuota is what etcd takes without --quota-backend-bytes.
+const defaultClusterQuota = 2 << 30
 
 // Left reports whether at least the quota divided by part is left.
 func (s Space) Left(part int64) bool { return s.Quota == 0 || s.Size < s.Quota-s.Quota/part }
@@ -56,7 +62,11 @@ func (s Space) Full() bool { return s.NoSpace || !s.Left(clientReserve) }
 func (s Space) NearlyFull() bool { return !s.Left(warnReserve) }
 
 func (s Space) String() string {
-	return fmt.Sprintf("%s: %d of %d MiB, %d MiB of it in use", s.Member, s.Size>>20, s.Quota>>20, s.InUse>>20)
+	assumed := ""
+	if s.Assumed {
+		assumed = " (assumed)"
+	}
+	return fmt.Sprintf("%s: %d of %d MiB%s, %d MiB of it in use", s.Member, s.Size>>20, s.Quota>>20, assumed, s.InUse>>20)
 }
 
 // nearQuota reports whether less than the quota divided by part is left.
@@ -117,6 +127,9 @@ func (s *Etcd) Space(ctx context.Context) ([]Space, error) {
 			return nil, explain(ctx, "status of "+e, err)
 		}
 		one := Space{Member: e, Size: r.DbSize, InUse: r.DbSizeInUse, Quota: r.DbSizeQuota, NoSpace: noSpace[r.Header.MemberId]}
+		if one.Quota == 0 {
+			one.Quota, one.Assumed = cmp.Or(s.quota, defaultClusterQuota), s.quota == 0
+		}
 		if s.embedded {
 			one.Member, one.Quota = "the embedded store", one.Quota-etcdSlack
 		}
@@ -191,7 +204,7 @@ func (s *Etcd) Disarm(ctx context.Context) error {
 		return err
 	}
 	for _, one := range space {
-		if one.Quota != 0 && one.Size >= one.Quota {
+		if one.Size >= one.Quota && !one.Assumed {
 			return fmt.Errorf("disarm: %w: %s: compact and defragment first, delete, or raise the quota", ErrFull, one)
 		}
 	}
@@ -219,6 +232,7 @@ type SpaceKeeper struct {
 	every time.Duration
 	state atomic.Pointer[[]Space]
 	level string // what the log was told
+	noted bool   // that a quota is assumed
 	last  time.Time
 }
 
@@ -293,6 +307,10 @@ func (k *SpaceKeeper) needed(s Space) bool { return s.NoSpace || !s.Left(warnRes
 func (k *SpaceKeeper) tell(space []Space) {
 	level, worst := "", Space{}
 	for _, s := range space {
+		if s.Assumed && !k.noted {
+			k.noted = true
+			k.log.Warn("the cluster does not report its quota; assuming etcd's default: give --etcd-quota", "member", s.Member, "quota", s.Quota)
+		}
 		switch {
 		case s.Full():
 			level, worst = "full", s
