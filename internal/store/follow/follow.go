@@ -362,6 +362,14 @@ func (f *Follower) recall(ctx context.Context, cause error, deliver func(context
 	case kept == nil:
 		return
 	}
+	switch {
+	case kept.damaged:
+		f.log.Error("the journal of the last snapshot is damaged; leaving out all from there on", "file", f.opts.Journal.file,
+			"lost bytes", kept.lost, "of", kept.whole+kept.lost, "after revision", kept.identity.Revision)
+	case kept.lost > 0:
+		f.log.Warn("the end of the journal of the last snapshot was not wholly written; leaving it out", "file", f.opts.Journal.file,
+			"lost bytes", kept.lost, "after revision", kept.identity.Revision)
+	}
 	f.log.Warn("the store cannot be reached; starting from the last snapshot on disk", "revision", kept.identity.Revision,
 		"age", time.Since(kept.confirmed).Round(time.Second), "err", cause)
 	f.away = true

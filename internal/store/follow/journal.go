@@ -22,9 +22,10 @@ import (
 //
 //	file   = header, block…          block  = length, CRC-32C of the payload (4 bytes each, little endian), payload
 //	header = block of JSON           payload = record…, all of whole revisions
-//	record = 'p' create mod lease key value | 'd' key | 'c' revision      (numbers are uvarints, strings have their length before)
+//	record = 't' seconds | 'p' create mod lease key value | 'd' key | 'c' revision      (numbers are uvarints, strings have their length before)
 //
-// The first block of records is the full update; each ends with 'c'. What follows the last whole block is ignored.
+// The first block of records is the full update; each begins with 't', the Unix time at which it was written, and ends with
+// 'c'. What follows the last whole block is ignored.
 type Journal struct {
 	file  string
 	owner string
@@ -34,8 +35,8 @@ type Journal struct {
 	gap        bool  // a change could not be appended
 }
 
-// journalFormat is raised when older files cannot be read any more.
-const journalFormat = 1
+// journalFormat is raised when older programs cannot read the files any more. Files of format 1 have no 't'.
+const journalFormat = 2
 
 // mostBlock bounds a block that is read: a full update of some million keys.
 const mostBlock = 1 << 30
@@ -65,6 +66,10 @@ type kept struct {
 	identity  store.Identity
 	confirmed time.Time
 	keys      map[string]store.KV
+	written   time.Time // the last whole block; zero if that does not tell
+	whole     int64     // bytes up to the end of it
+	lost      int64     // bytes after it
+	damaged   bool      // what is lost is more than an end that was not wholly written
 }
 
 // read returns the contents of the file, or nil if there is none for this owner.
@@ -84,8 +89,12 @@ func (j *Journal) read() (*kept, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", j.file, err)
 	}
-	if k != nil {
-		k.confirmed = info.ModTime()
+	if k == nil {
+		return nil, nil
+	}
+	k.confirmed, k.lost = info.ModTime(), info.Size()-k.whole
+	if k.lost > 0 && !k.written.IsZero() {
+		k.confirmed = k.written // the file was touched for the sake of what is lost
 	}
 	return k, nil
 }
@@ -100,23 +109,35 @@ func readJournal(r io.Reader, owner string) (*kept, error) {
 	if err := json.Unmarshal(raw, &h); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
-	if h.Format != journalFormat || h.Owner != owner {
+	if h.Format < 1 || h.Format > journalFormat || h.Owner != owner {
 		return nil, nil
 	}
-	k := &kept{identity: store.Identity{Cluster: h.Cluster, Term: h.Term}, keys: map[string]store.KV{}}
+	k := &kept{identity: store.Identity{Cluster: h.Cluster, Term: h.Term}, keys: map[string]store.KV{}, whole: int64(8 + len(raw))}
 	for {
 		block, err := readBlock(r)
 		if err != nil {
-			break // the end, or a block that was not wholly written
+			k.damaged = !isTail(r, err)
+			break
 		}
 		if err := k.apply(block); err != nil {
 			return nil, err
 		}
+		k.whole += int64(8 + len(block))
 	}
 	if k.identity.Revision == 0 {
 		return nil, nil
 	}
 	return k, nil
+}
+
+// isTail reports whether a block that could not be read for err is the last thing in the file: the end itself, or a block
+// that was not wholly written.
+func isTail(r io.Reader, err error) bool {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	n, _ := io.CopyN(io.Discard, r, 1)
+	return n == 0
 }
 
 var (
@@ -165,6 +186,8 @@ func (k *kept) apply(b []byte) error {
 			k.keys[kv.Key] = kv
 		case 'd':
 			delete(k.keys, string(r.bytes()))
+		case 't':
+			k.written = time.Unix(int64(r.number()), 0)
 		case 'c':
 			k.identity.Revision = int64(r.number())
 		default:
@@ -203,6 +226,11 @@ func (r *records) bytes() []byte {
 	return field
 }
 
+// beginBlock returns room for a block's head, and the time.
+func beginBlock() []byte {
+	return binary.AppendUvarint(append(make([]byte, 8), 't'), uint64(time.Now().Unix()))
+}
+
 func appendPut(b []byte, kv store.KV) []byte {
 	b = append(b, 'p')
 	b = binary.AppendUvarint(b, uint64(kv.CreateRevision))
@@ -223,7 +251,7 @@ func (j *Journal) replace(id store.Identity, all []store.KV) error {
 	if err != nil {
 		return err
 	}
-	b := make([]byte, 8)
+	b := beginBlock()
 	for _, kv := range all {
 		b = appendPut(b, kv)
 	}
@@ -279,7 +307,7 @@ func (j *Journal) append(c store.Change) error {
 			return err
 		}
 	}
-	b := make([]byte, 8)
+	b := beginBlock()
 	for _, e := range c.Events {
 		if e.Deleted {
 			b = appendBytes(append(b, 'd'), e.Key)
@@ -320,7 +348,7 @@ func (j *Journal) resume() error {
 // shrink writes the file anew from its own contents.
 func (j *Journal) shrink() error {
 	k, err := j.read()
-	if err == nil && k == nil {
+	if err == nil && (k == nil || k.lost > 0) {
 		err = errRecord
 	}
 	if err != nil {

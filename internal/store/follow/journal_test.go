@@ -2,8 +2,11 @@ package follow
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,7 +97,7 @@ func TestJournal(t *testing.T) {
 	}
 	// Damage before the end is found by the checksum.
 	damaged := bytes.Clone(whole)
-	damaged[len(damaged)-20] ^= 1
+	damaged[len(damaged)-30] ^= 1
 	if err := os.WriteFile(file, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +163,65 @@ func TestJournalGap(t *testing.T) {
 	}
 	if got := contents(t, dir, "me")["/a"]; got.ModRevision != 3 {
 		t.Errorf("revision %d, want 3", got.ModRevision)
+	}
+}
+
+// A journal that is damaged before its end says so, with what is lost, and how old what is left is: not as the file, which
+// was touched since. A block that was not wholly written at the end is no damage.
+func TestDamagedJournal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		damage func(whole []byte) []byte
+		says   string
+		age    bool // of the blocks, not of the file
+	}{
+		{"whole", func(b []byte) []byte { return b }, "", false},
+		{"cut in the last block", func(b []byte) []byte { return b[:len(b)-3] }, "was not wholly written", true},
+		{"the last block damaged", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }, "was not wholly written", true},
+		{"an earlier block damaged", func(b []byte) []byte { b[len(b)-60] ^= 1; return b }, "is damaged", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			j := NewJournal(dir, "j", "me")
+			if err := j.replace(store.Identity{Revision: 10}, []store.KV{kv("/a", "1", 9)}); err != nil {
+				t.Fatal(err)
+			}
+			for rev := range int64(3) {
+				if err := j.append(change(11+rev, "/c", "0123456789")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j.close()
+			file := filepath.Join(dir, "j.journal")
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, c.damage(raw), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			touched := time.Now().Add(24 * time.Hour)
+			if err := os.Chtimes(file, touched, touched); err != nil {
+				t.Fatal(err)
+			}
+			away := store.NewDeferred()
+			away.Fail()
+			var log bytes.Buffer
+			f := New(Options{Store: away, Prefixes: []string{"/"}, Journal: NewJournal(dir, "j", "me"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			ctx, stop := context.WithCancel(t.Context())
+			var got Update
+			if err := f.Run(ctx, func(_ context.Context, u Update) { got = u; stop() }); err != nil {
+				t.Fatal(err)
+			}
+			if says := strings.Contains(log.String(), "lost bytes"); says != (c.says != "") || !strings.Contains(log.String(), c.says) || c.says != "" && !strings.Contains(log.String(), file) {
+				t.Errorf("want %q and the file in the log:\n%s", c.says, &log)
+			}
+			if byBlock := got.Recalled.Before(touched.Add(-time.Hour)); byBlock != c.age {
+				t.Errorf("known to be current at %v, the file was touched at %v", got.Recalled, touched)
+			}
+		})
 	}
 }
 
