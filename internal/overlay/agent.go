@@ -115,7 +115,8 @@ type Agent struct {
 	loaded chan struct{} // closed when the first snapshot is applied
 	begun  time.Time
 
-	registering chan struct{} // tells register to look again
+	registering chan struct{}   // tells register to look again
+	wrong       map[string]bool // with the hosts' records: what the log has been told of
 
 	// Made by Run.
 	net         *hostnet.Linux

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -27,7 +28,9 @@ func (a *Agent) changed(u replica.Update) {
 	e := a.engine
 	var traces []*topology.TraceRequest
 	var moved []*sighting
-	var keyed []string // hosts whose keys or lives have changed
+	var keyed []string             // hosts whose keys or lives have changed
+	var learned []*replica.Changed // by other hosts: judged by all ports of the snapshot
+	rebound := map[binding]bool{}
 	hosts, first := false, u.Prev.Revision == 0
 	e.world.Lock()
 	e.adopting = first
@@ -37,6 +40,7 @@ func (a *Agent) changed(u replica.Update) {
 		switch c.Source {
 		case schema.Bundles.Name():
 			e.bump(a.applyBundle(e.topology, c))
+			bindings(c, rebound)
 		case schema.Hosts.Name(), schema.Underlays.Name():
 			hosts = true
 			e.bump(applyHost(e.topology, c.ID, u.Next))
@@ -45,12 +49,8 @@ func (a *Agent) changed(u replica.Update) {
 			keyed = append(keyed, c.ID)
 		case schema.TunnelKeys.Name():
 			keyed = append(keyed, c.ID)
-		case schema.LearnedMACs.Name():
-			e.bump(a.applyMAC(e.topology, c, u.Next))
-			moved = append(moved, a.movedAway(c)...)
-		case schema.LearnedNeighbours.Name():
-			a.applyNeighbour(e.topology, c, u.Next)
-			moved = append(moved, a.movedAway(c)...)
+		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
+			learned = append(learned, c)
 		case schema.TraceRequests.Name():
 			if r, ok := c.New.(*topology.TraceRequest); ok {
 				traces = append(traces, r)
@@ -58,6 +58,14 @@ func (a *Agent) changed(u replica.Update) {
 				a.presence.Delete(schema.TraceAnswers.KeyOf(&flow.TraceAnswer{ID: r.ID, HostID: r.HostID}))
 			}
 		}
+	}
+	for _, c := range learned {
+		if a.applyLearned(c, u.Next) {
+			moved = append(moved, a.movedAway(c)...)
+		}
+	}
+	if !first {
+		a.judgeLearned(rebound, u.Next)
 	}
 	e.adopting = false
 	e.world.Unlock()
@@ -149,25 +157,85 @@ func applyHostState(w *simulate.World, c *replica.Changed) {
 	w.ApplyHostState(c.ID, st)
 }
 
-// applyMAC enters what another host has seen, or takes it back; what this host has seen it knows without the store.
-func (a *Agent) applyMAC(w *simulate.World, c *replica.Changed, s *replica.Snapshot) (affected []string) {
-	if now, ok := c.New.(*topology.LearnedMAC); ok {
-		if now.HostID != a.opts.HostID {
-			affected = w.LearnMAC(*now, versionOf(s, c))
+// binding is that a host has ports in a network.
+type binding struct{ host, network string }
+
+// bindings adds what a change of a bundle may have made of hosts' ports.
+func bindings(c *replica.Changed, all map[binding]bool) {
+	for _, record := range []any{c.Old, c.New} {
+		b, ok := record.(*schema.Bundle)
+		if !ok {
+			continue
 		}
-	} else if old, ok := c.Old.(*topology.LearnedMAC); ok && old.HostID != a.opts.HostID {
-		affected = w.ForgetMAC(*old)
+		for i := range b.Bundle.Ports {
+			if p := &b.Bundle.Ports[i]; p.Exterior() {
+				all[binding{p.HostID, p.NetworkID}] = true
+			}
+		}
 	}
-	return affected
 }
 
-func (a *Agent) applyNeighbour(w *simulate.World, c *replica.Changed, s *replica.Snapshot) {
-	if now, ok := c.New.(*topology.LearnedNeighbour); ok {
-		if now.HostID != a.opts.HostID {
-			w.LearnNeighbour(*now, versionOf(s, c))
+// applyLearned enters what another host has seen, or takes it back, and reports whether it counts; what this host has seen
+// it knows without the store. It needs the world's write lock.
+func (a *Agent) applyLearned(c *replica.Changed, s *replica.Snapshot) (counts bool) {
+	switch now := c.New.(type) {
+	case *topology.LearnedMAC:
+		return a.setMAC(now, versionOf(s, c.Source, c.ID))
+	case *topology.LearnedNeighbour:
+		return a.setNeighbour(now, versionOf(s, c.Source, c.ID))
+	}
+	switch old := c.Old.(type) {
+	case *topology.LearnedMAC:
+		if old.HostID != a.opts.HostID {
+			a.engine.bump(a.engine.topology.ForgetMAC(*old))
 		}
-	} else if old, ok := c.Old.(*topology.LearnedNeighbour); ok && old.HostID != a.opts.HostID {
-		w.ForgetNeighbour(*old)
+	case *topology.LearnedNeighbour:
+		if old.HostID != a.opts.HostID {
+			a.engine.topology.ForgetNeighbour(*old)
+		}
+	}
+	return false
+}
+
+// setMAC enters a MAC address that another host has seen, if it has the port behind which that is: else any host could draw
+// the packets of any network to itself.
+func (a *Agent) setMAC(m *topology.LearnedMAC, version uint64) (counts bool) {
+	w := a.engine.topology
+	if m.HostID == a.opts.HostID {
+		return false
+	}
+	if !w.Bound(m.PortID, m.NetworkID, m.HostID) {
+		a.engine.bump(w.ForgetMAC(*m))
+		return false
+	}
+	a.engine.bump(w.LearnMAC(*m, version))
+	return true
+}
+
+// setNeighbour enters whose an address is as another host has seen it, if that has a port in the network.
+func (a *Agent) setNeighbour(n *topology.LearnedNeighbour, version uint64) (counts bool) {
+	w := a.engine.topology
+	if n.HostID == a.opts.HostID {
+		return false
+	}
+	if !a.keys.senders.has(n.NetworkID, n.HostID) {
+		w.ForgetNeighbour(*n)
+		return false
+	}
+	w.LearnNeighbour(*n, version)
+	return true
+}
+
+// judgeLearned looks again at what other hosts report to have seen in networks where their ports have changed.
+func (a *Agent) judgeLearned(rebound map[binding]bool, s *replica.Snapshot) {
+	r := records.Over(s)
+	for b := range rebound {
+		for m := range schema.LearnedMACs.By(r, "host_network", b.host+"/"+b.network) {
+			a.setMAC(m, versionOf(s, schema.LearnedMACs.Name(), schema.LearnedMACs.ID(m)))
+		}
+		for n := range schema.LearnedNeighbours.By(r, "host_network", b.host+"/"+b.network) {
+			a.setNeighbour(n, versionOf(s, schema.LearnedNeighbours.Name(), schema.LearnedNeighbours.ID(n)))
+		}
 	}
 }
 
@@ -196,34 +264,50 @@ func (a *Agent) movedAway(c *replica.Changed) []*sighting {
 }
 
 // versionOf returns the version at which a record was last written: of two sightings the later counts.
-func versionOf(s *replica.Snapshot, c *replica.Changed) uint64 {
-	if e := s.Get(c.Source, c.ID); e != nil {
+func versionOf(s *replica.Snapshot, table, id string) uint64 {
+	if e := s.Get(table, id); e != nil {
 		return replica.VersionAt(s.History, e.Mod)
 	}
 	return s.Version()
 }
 
 // hostsChanged finds the tunnel addresses of the hosts that share a zone with this one.
+//
+// An address that several hosts report stays with the one that has it: a host can take no address from another, nor does one
+// lose its own by changing its record. An agent that begins goes by the records' revisions.
 func (a *Agent) hostsChanged(s *replica.Snapshot) {
 	zones := map[string]bool{}
 	for _, t := range a.tunnels() {
 		zones[t.ZoneID] = true
 	}
+	before := a.engine.hosts // changed by this function alone
 	hosts, wanted, addrs, since := map[netip.Addr]string{}, map[netip.Addr]bool{}, map[string][]netip.Addr{}, map[netip.Addr]int64{}
+	wrong := map[string]bool{}
 	r := records.Over(s)
 	for h := range schema.Hosts.All(r) {
 		if h.ID == a.opts.HostID {
 			continue
 		}
-		h, _ := schema.HostWithTunnels(r, h.ID)
+		if all, _ := schema.ReportedTunnels(r, h.ID); len(all) > 0 {
+			h, _ = schema.HostWithTunnels(r, h.ID)
+			if len(h.Tunnels) < len(all) {
+				a.complain(wrong, fmt.Sprint(h.ID, " reports many"), "ignoring tunnel addresses of a host: of each zone one counts, and four in all", "host", h.Name, "id", h.ID, "reported", len(all), "counted", len(h.Tunnels))
+			}
+		} else {
+			continue
+		}
 		for _, t := range h.Tunnels {
 			if !zones[t.ZoneID] {
 				continue
 			}
+			if t.IP == a.opts.TunnelIP {
+				a.complain(wrong, fmt.Sprint(h.ID, " reports mine"), "another host reports the tunnel address of this one: hosts that take it for the other's exchange no frames with this host; give one of the two another address, or remove the other", "address", t.IP, "host", h.Name, "id", h.ID)
+				continue
+			}
 			at := reportedAt(s, h.ID)
 			if other := hosts[t.IP]; other != "" && other != h.ID {
-				a.log.Warn("two hosts report one tunnel address; it counts as that of the host that reported it first", "address", t.IP, "hosts", []string{other, h.ID})
-				if since[t.IP] < at {
+				a.complain(wrong, fmt.Sprint(t.IP, other, h.ID), "two hosts report one tunnel address; it counts as that of the host that reported it first", "address", t.IP, "hosts", []string{other, h.ID})
+				if other == before[t.IP] || h.ID != before[t.IP] && since[t.IP] < at {
 					continue
 				}
 			}
@@ -233,6 +317,10 @@ func (a *Agent) hostsChanged(s *replica.Snapshot) {
 	for ip, host := range hosts {
 		addrs[host] = append(addrs[host], ip)
 	}
+	for _, all := range addrs {
+		slices.SortFunc(all, netip.Addr.Compare)
+	}
+	a.wrong = wrong
 	a.engine.setHosts(hosts)
 	a.keys.setHosts(s, addrs)
 	a.underlay.Want(wanted)
@@ -240,6 +328,14 @@ func (a *Agent) hostsChanged(s *replica.Snapshot) {
 	case a.registering <- struct{}{}: // this host's own record may be other than it should be
 	default:
 	}
+}
+
+// complain logs what is wrong with the hosts' records when it begins.
+func (a *Agent) complain(wrong map[string]bool, what, message string, args ...any) {
+	if !a.wrong[what] && !wrong[what] {
+		a.log.Warn(message, args...)
+	}
+	wrong[what] = true
 }
 
 // reportedAt returns the revision at which a host last changed what it reports of its tunnel addresses.

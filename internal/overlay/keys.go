@@ -54,6 +54,7 @@ type otherHost struct {
 	alive  bool
 	pair   *hostkey.Pair // nil: what it publishes cannot be used
 	plain  bool          // the log was told
+	out    bool          // some of its addresses are not entered; guarded by changing
 
 	mu     sync.Mutex
 	window hostkey.Window
@@ -192,6 +193,7 @@ func (k *hostKeys) setHosts(s *replica.Snapshot, addrs map[string][]netip.Addr) 
 			}
 		}
 	}
+	k.enterOut() // there may be room now
 	k.derive(fresh)
 	k.senders.setHosts(addrs)
 }
@@ -263,7 +265,7 @@ func (k *hostKeys) derive(hosts []string) {
 			if k.crypt != nil && len(addrs) > 0 {
 				k.crypt.learn(host, addrs, record)
 			}
-			k.enter(host, addrs, pair)
+			k.enter(host, h, addrs, pair)
 			if before == nil && pair != nil {
 				k.senders.entered(host)
 			}
@@ -274,7 +276,9 @@ func (k *hostKeys) derive(hosts []string) {
 }
 
 // enter has the datapath accept frames of a host at its addresses, or none if nothing is shared with it.
-func (k *hostKeys) enter(host string, addrs []netip.Addr, pair *hostkey.Pair) {
+func (k *hostKeys) enter(host string, h *otherHost, addrs []netip.Addr, pair *hostkey.Pair) {
+	wasOut := h.out
+	h.out = false
 	for _, a := range addrs {
 		var err error
 		if pair == nil {
@@ -287,8 +291,29 @@ func (k *hostKeys) enter(host string, addrs []netip.Addr, pair *hostkey.Pair) {
 			err = k.dp.SetPeer(a, p)
 		}
 		if err != nil {
-			k.log.Error("cannot enter a host", "host", host, "address", a, "err", err)
+			h.out = true
+			if !wasOut {
+				k.log.Error("cannot enter a host, will try again", "host", host, "address", a, "err", err)
+			}
 		}
+	}
+	if wasOut && !h.out {
+		k.senders.entered(host)
+	}
+}
+
+// enterOut tries to enter the hosts again that could not be. It needs changing.
+func (k *hostKeys) enterOut() {
+	out := map[string]*otherHost{}
+	k.mu.RLock()
+	for host, h := range k.hosts {
+		if h.out {
+			out[host] = h
+		}
+	}
+	k.mu.RUnlock()
+	for host, h := range out {
+		k.enter(host, h, h.addrs, h.pair)
 	}
 }
 
@@ -301,7 +326,7 @@ func (k *hostKeys) enterAgain(hosts []string) {
 		h := k.hosts[host]
 		k.mu.RUnlock()
 		if h != nil {
-			k.enter(host, h.addrs, h.pair)
+			k.enter(host, h, h.addrs, h.pair)
 		}
 	}
 }
@@ -320,6 +345,9 @@ func (k *hostKeys) Run(ctx context.Context, snapshot func() *replica.Snapshot) e
 		if err := k.step(snapshot()); err != nil {
 			k.log.Error("cannot rotate tunnel keys, will try again", "err", err)
 		}
+		k.changing.Lock()
+		k.enterOut()
+		k.changing.Unlock()
 	}
 }
 

@@ -94,6 +94,14 @@ func (s *senders) count(network, host string, by int) {
 	}
 }
 
+// has reports whether a host has ports in a network.
+func (s *senders) has(network, host string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nets[network]
+	return n != nil && n.hosts[host] > 0
+}
+
 // allow lets an address send to the ports of this host in a network, or no longer.
 func (s *senders) allow(n *senderNet, a netip.Addr, allowed bool) {
 	for id := range n.local {

@@ -173,6 +173,9 @@ func (t *Table[T]) Name() string { return t.def.name }
 // Key returns the store's key of the record with this id.
 func (t *Table[T]) Key(id string) string { return t.def.key(id) }
 
+// ID returns a record's id.
+func (t *Table[T]) ID(record *T) string { return t.def.id(record) }
+
 // KeyOf returns the store's key of a record.
 func (t *Table[T]) KeyOf(record *T) string { return t.def.key(t.def.id(record)) }
 

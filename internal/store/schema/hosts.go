@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -66,19 +67,42 @@ func onlyHost(name string, found []*topology.Host) (*topology.Host, error) {
 	return nil, e
 }
 
+// MostTunnelAddresses is how many tunnel addresses of one host count.
+const MostTunnelAddresses = 4
+
 // HostWithTunnels returns a host with the tunnel addresses that it reports; false if there is no such host. Until its agent
-// has reported any, those in its record count, where agents of earlier versions wrote them.
+// has reported any, those in its record count, where agents of earlier versions wrote them. Of a zone the first address
+// counts, and of all [MostTunnelAddresses]: what one host reports takes room in every other.
 func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
+	reported, ok := ReportedTunnels(r, id)
+	if !ok {
+		return nil, false
+	}
+	h, _ := Hosts.Peek(r, id)
+	reached := *h
+	reached.Tunnels = nil
+	zones, addresses := map[string]bool{}, map[netip.Addr]bool{}
+	for _, t := range reported {
+		if zones[t.ZoneID] || !addresses[t.IP] && len(addresses) == MostTunnelAddresses {
+			continue
+		}
+		zones[t.ZoneID], addresses[t.IP] = true, true
+		reached.Tunnels = append(reached.Tunnels, t)
+	}
+	return &reached, true
+}
+
+// ReportedTunnels returns all tunnel addresses that a host reports, those too that do not count; false if there is no such
+// host.
+func ReportedTunnels(r records.Reader, id string) ([]topology.HostTunnel, bool) {
 	h, ok := Hosts.Peek(r, id)
 	if !ok {
 		return nil, false
 	}
 	if u, ok := Underlays.Peek(r, id); ok {
-		reached := *h
-		reached.Tunnels = u.Tunnels
-		return &reached, true
+		return u.Tunnels, true
 	}
-	return h, true
+	return h.Tunnels, true
 }
 
 // RegisteredName returns the name of the host with this id, "" if the store has no record of it: for those who follow no

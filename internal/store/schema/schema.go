@@ -246,12 +246,12 @@ var (
 		func(m *topology.LearnedMAC) string {
 			return fmt.Sprintf("%s/%s/%d/%s", m.HostID, m.NetworkID, m.VLAN, m.MAC)
 		},
-		records.Index("network", func(m *topology.LearnedMAC) []string { return []string{m.NetworkID} }))
+		records.Index("host_network", func(m *topology.LearnedMAC) []string { return []string{m.HostID + "/" + m.NetworkID} }))
 
 	// LearnedNeighbours are "<host>/<network>/<ip>".
 	LearnedNeighbours = records.NewTable("learned-neighbour", StatePrefix+"*/neighbours/",
 		func(n *topology.LearnedNeighbour) string { return n.HostID + "/" + n.NetworkID + "/" + n.IP.String() },
-		records.Index("network", func(n *topology.LearnedNeighbour) []string { return []string{n.NetworkID} }))
+		records.Index("host_network", func(n *topology.LearnedNeighbour) []string { return []string{n.HostID + "/" + n.NetworkID} }))
 
 	// TraceAnswers are "<host>/<request>".
 	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",

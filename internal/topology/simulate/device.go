@@ -31,6 +31,12 @@ type port struct {
 	host    *host // where it is bound
 }
 
+// Bound reports whether a port is one of a network and bound to a host.
+func (w *World) Bound(portID, networkID, hostID string) bool {
+	p := w.ports[portID]
+	return p != nil && p.def != nil && p.def.NetworkID == networkID && p.def.HostID == hostID
+}
+
 func (w *World) linkNetwork(n *network) {
 	def := n.claims.top()
 	if def == n.def {

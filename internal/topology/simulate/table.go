@@ -242,6 +242,15 @@ func (w *World) ForgetNeighbour(l topology.LearnedNeighbour) {
 	})
 }
 
+// MACPort returns the port behind which a network's table has an untagged MAC address.
+func (w *World) MACPort(networkID string, m packet.MAC) (portID string, ok bool) {
+	n := w.networks[networkID]
+	if n == nil || n.macs[keyOf(table, m)] == nil {
+		return "", false
+	}
+	return n.macs[keyOf(table, m)].top.id, true
+}
+
 // Neighbour returns the MAC address that a network's table has for ip.
 func (w *World) Neighbour(networkID string, ip netip.Addr) (packet.MAC, bool) {
 	n := w.networks[networkID]
