@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,8 +39,9 @@ type requestBody struct {
 	touched bool // something was read from the client
 	ended   bool // nothing is left to read
 	err     error
-	leave   func() // of the gate; nil = not entered
-	brief   bool   // leave the gate once the body is read
+	visit   *visit      // of the gate; nil = not entered, or left
+	brief   bool        // leave the gate once the body is read
+	slow    atomic.Bool // the body was cut off
 }
 
 // LimitBody lowers the limit on the size of r's body, before it is read.
@@ -71,6 +73,15 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		n, err = int(b.left), b.tooLarge()
 	}
 	b.left -= int64(n)
+	if b.ended && b.visit != nil {
+		b.gate.arrived(b.visit)
+	}
+	if err != nil && err != io.EOF && b.slow.Load() {
+		b.ended = false // the client is sending still
+		err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: gateRetry,
+			Message: "The request body arrived slowly, and other requests were waiting. Nothing was done: try again later."}
+		b.giveBack()
+	}
 	b.err = err
 	if b.ended && b.brief {
 		b.giveBack()
@@ -92,13 +103,21 @@ func (b *requestBody) begin() error {
 	}
 	ctx, cancel := context.WithTimeout(b.request.Context(), gateWait)
 	defer cancel()
-	leave, err := b.gate.enter(ctx, bodyOwner(b.request.Context()), max(size, leastLarge))
+	control := http.NewResponseController(b.answer)
+	cut := func() {
+		b.slow.Store(true)
+		_ = control.SetReadDeadline(time.Now())
+	}
+	visit, err := b.gate.enter(ctx, bodyOwner(b.request.Context()), max(size, leastLarge), cut)
 	if err != nil {
 		return &Error{Status: http.StatusServiceUnavailable, RetryAfter: gateRetry,
 			Message: "The server is busy with other large requests. Nothing was done: try again later."}
 	}
-	b.leave = leave
-	_ = http.NewResponseController(b.answer).SetReadDeadline(time.Now().Add(largeReadTimeout)) // tests' writers have none
+	b.visit = visit
+	_ = control.SetReadDeadline(time.Now().Add(largeReadTimeout)) // tests' writers have none
+	if b.slow.Load() {
+		cut() // it was, before that
+	}
 	return nil
 }
 
@@ -140,9 +159,9 @@ func (b *requestBody) finish() {
 
 // giveBack leaves the gate.
 func (b *requestBody) giveBack() {
-	if b.leave != nil {
-		b.leave()
-		b.leave = nil
+	if b.visit != nil {
+		b.gate.leave(b.visit)
+		b.visit = nil
 	}
 }
 

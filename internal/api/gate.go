@@ -1,90 +1,147 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
+	"time"
 )
 
 // gate bounds the bytes of request bodies that are read, decoded and worked on at once: in all, and per client, so that
-// one client's bodies cannot keep out the others'.
+// one client's bodies cannot keep out the others'. Nor can slow ones: a body that has been arriving for longer than it
+// should take is cut off when others wait for its room, and clients come in by turns.
 type gate struct {
-	total, share int64 // most bytes in all and of one client
+	total, share int64         // most bytes in all and of one client
+	grace        time.Duration // for a body to arrive, whatever its size
+	rate         int64         // bytes per second at which it should arrive beyond that
+	now          func() time.Time
 
 	mu      sync.Mutex
 	held    int64
 	byKey   map[string]int64
-	waiting []*waiter // in order of arrival
+	inside  map[*visit]bool
+	waiting []*visit          // in order of arrival
+	turn    map[string]uint64 // when a client that waits last came in
+	turns   uint64
 }
 
-type waiter struct {
-	key string
-	n   int64
-	in  chan struct{} // closed once admitted
+// visit is a request that waits at the gate or is inside.
+type visit struct {
+	key   string
+	n     int64
+	in    chan struct{} // closed once admitted
+	since time.Time     // when it was
+	cut   func()        // ends a body that is arriving; nil once it has, or was cut
 }
+
+const (
+	bodyGrace = 2 * time.Second
+	bodyRate  = 1 << 20
+	// lookForSlow is how often a request that waits looks for bodies that arrive slowly.
+	lookForSlow = 250 * time.Millisecond
+)
 
 func newGate(total, share int64) *gate {
-	return &gate{total: total, share: share, byKey: map[string]int64{}}
+	return &gate{total: total, share: share, grace: bodyGrace, rate: bodyRate, now: time.Now,
+		byKey: map[string]int64{}, inside: map[*visit]bool{}, turn: map[string]uint64{}}
 }
 
-// enter waits until n bytes more fit, and returns the function that gives them back. A request larger than a share
-// counts as a share.
-func (g *gate) enter(ctx context.Context, key string, n int64) (leave func(), err error) {
-	w := &waiter{key, min(n, g.share), make(chan struct{})}
+// enter waits until n bytes more fit; the caller must leave. A request larger than a share counts as a share. cut is called
+// from another goroutine if the body arrives slowly while others wait, until arrived is called.
+func (g *gate) enter(ctx context.Context, key string, n int64, cut func()) (*visit, error) {
+	v := &visit{key: key, n: min(n, g.share), in: make(chan struct{}), cut: cut}
 	g.mu.Lock()
-	g.waiting = append(g.waiting, w)
+	g.waiting = append(g.waiting, v)
 	g.admit()
 	g.mu.Unlock()
-	select {
-	case <-w.in:
-		return func() { g.leave(w) }, nil
-	case <-ctx.Done():
+	look := time.NewTicker(lookForSlow)
+	defer look.Stop()
+	for {
+		select {
+		case <-v.in:
+			return v, nil
+		case <-look.C:
+			g.cutSlow(v)
+			continue
+		case <-ctx.Done():
+		}
+		break
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	select {
-	case <-w.in: // admitted meanwhile
-		g.release(w)
-	default:
-		for i := range g.waiting {
-			if g.waiting[i] == w {
-				g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
-				break
-			}
-		}
+	if g.inside[v] { // admitted meanwhile
+		g.release(v)
+	} else {
+		g.waiting = slices.DeleteFunc(g.waiting, func(w *visit) bool { return w == v })
 	}
 	g.admit()
 	return nil, ctx.Err()
 }
 
-func (g *gate) leave(w *waiter) {
+// arrived says that a visit's body has been read.
+func (g *gate) arrived(v *visit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.release(w)
+	v.cut = nil
+}
+
+func (g *gate) leave(v *visit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.release(v)
 	g.admit()
 }
 
-func (g *gate) release(w *waiter) {
-	g.held -= w.n
-	if g.byKey[w.key] -= w.n; g.byKey[w.key] == 0 {
-		delete(g.byKey, w.key)
+func (g *gate) release(v *visit) {
+	delete(g.inside, v)
+	g.held -= v.n
+	if g.byKey[v.key] -= v.n; g.byKey[v.key] == 0 {
+		delete(g.byKey, v.key)
 	}
 }
 
-// admit lets in who fits, in order. Whoever only waits for an own request holds nobody up; whoever waits for room in all
-// does, or large requests would never come in. g.mu is held.
+// cutSlow cuts off the bodies that should have arrived, for a request that waits for room in all.
+func (g *gate) cutSlow(waits *visit) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside[waits] || g.byKey[waits.key]+waits.n > g.share {
+		return
+	}
+	for v := range g.inside {
+		should := g.grace + time.Duration(float64(v.n)/float64(g.rate)*float64(time.Second))
+		if v.cut != nil && v.key != waits.key && g.now().Sub(v.since) > should {
+			v.cut()
+			v.cut = nil
+		}
+	}
+}
+
+// admit lets in who fits: whose client came in longest ago first, in order of arrival. Whoever only waits for an own
+// request holds nobody up; whoever waits for room in all does, or large requests would never come in. g.mu is held.
 func (g *gate) admit() {
+	slices.SortStableFunc(g.waiting, func(a, b *visit) int { return cmp.Compare(g.turn[a.key], g.turn[b.key]) })
 	kept := g.waiting[:0]
 	full := false
-	for _, w := range g.waiting {
-		full = full || g.byKey[w.key]+w.n <= g.share && g.held+w.n > g.total
-		if full || g.byKey[w.key]+w.n > g.share {
-			kept = append(kept, w)
+	for _, v := range g.waiting {
+		full = full || g.byKey[v.key]+v.n <= g.share && g.held+v.n > g.total
+		if full || g.byKey[v.key]+v.n > g.share {
+			kept = append(kept, v)
 			continue
 		}
-		g.held += w.n
-		g.byKey[w.key] += w.n
-		close(w.in)
+		g.held += v.n
+		g.byKey[v.key] += v.n
+		g.inside[v] = true
+		v.since = g.now()
+		g.turns++
+		g.turn[v.key] = g.turns
+		close(v.in)
 	}
 	clear(g.waiting[len(kept):])
 	g.waiting = kept
+	for key := range g.turn {
+		if g.byKey[key] == 0 && !slices.ContainsFunc(g.waiting, func(v *visit) bool { return v.key == key }) {
+			delete(g.turn, key)
+		}
+	}
 }
