@@ -81,6 +81,19 @@ func (r *reader) saw(h *testHost) (clear, cipher bool) {
 	return clear, cipher
 }
 
+// connected connects to a machine, which echoes what comes.
+func (m *machine) connected(to *machine) net.Conn {
+	t := m.lab.t
+	t.Helper()
+	to.listen("tcp", 80)
+	c, err := m.dial(to.v4, 80, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // TestEncrypted: what a machine sends to one on another host cannot be read on the underlay: small and large packets, TCP
 // that the kernel cuts, what the workload's own tunnels and virtual machines send.
 func TestEncrypted(t *testing.T) {
@@ -95,12 +108,7 @@ func TestEncrypted(t *testing.T) {
 	if err := errors.Join(a.ping(b.v4, 3), a.ping(b.v6, 3), b.ping(a.v4, 3)); err != nil {
 		t.Fatal(err)
 	}
-	b.listen("tcp", 80)
-	c, err := a.dial(b.v4, 80, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := a.connected(b)
 	if err := exchange(c, 1<<20, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -176,12 +184,7 @@ func TestEncryptionRotates(t *testing.T) {
 	l.start()
 	h1, h2 := l.hosts[0], l.hosts[1]
 	a, b := n.machine(h1, open), n.machine(h2, open)
-	b.listen("tcp", 80)
-	c, err := a.dial(b.v4, 80, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := a.connected(b)
 	flow := func() {
 		t.Helper()
 		if err := exchange(c, 20000, 20*time.Second); err != nil {
@@ -331,12 +334,7 @@ func TestEncryptionRotatesWithoutStore(t *testing.T) {
 	l.start()
 	h1, h2 := l.hosts[0], l.hosts[1]
 	a, b := n.machine(h1, open), n.machine(h2, open)
-	b.listen("tcp", 80)
-	c, err := a.dial(b.v4, 80, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := a.connected(b)
 	if err := exchange(c, 20000, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
