@@ -63,6 +63,7 @@ type Server struct {
 
 	gate     *gate         // of request bodies
 	decoding chan struct{} // one item for each body that is being decoded
+	conns    *connections
 }
 
 // NewServer checks the options; the server listens in Run.
@@ -80,7 +81,7 @@ func NewServer(o Options) (*Server, error) {
 		o.Refuse = func(w http.ResponseWriter, r *http.Request, e *Error) { WriteError(w, r, e) }
 	}
 	s := &Server{opts: o, ready: make(chan struct{}), gate: newGate(2*o.MaxBody, o.MaxBody),
-		decoding: make(chan struct{}, runtime.GOMAXPROCS(0))}
+		decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), conns: newConnections()}
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, fmt.Errorf("%s API: a TLS certificate and its key are given together; one is missing", o.Name)
 	}
@@ -135,6 +136,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.addr = l.Addr()
 	srv := &http.Server{
 		Handler:           s.Handler(),
+		ConnState:         s.conns.changed,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

@@ -70,10 +70,10 @@ const (
 	warnEvery = time.Minute
 )
 
-// limitConnections derives the limits from the process's limit on open files; a quarter of these is left to etcd's own
-// files and the APIs.
+// limitConnections derives the limits from the process's limit on open files; half of these is left to the APIs and etcd's
+// own files.
 func limitConnections(files uint64) connectionLimits {
-	all := int(min(mostConnections, files/4*3/filesPerConnection))
+	all := int(min(mostConnections, files/2/filesPerConnection))
 	strangers := max(all/4, 1)
 	return connectionLimits{all: all, strangers: strangers, perSource: max(strangers/8, min(strangers, 8)), perHost: hostConnections, deadline: strangerDeadline}
 }

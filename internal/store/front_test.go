@@ -273,8 +273,8 @@ func TestHostsConnections(t *testing.T) {
 func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
 	for files, want := range map[uint64]connectionLimits{
-		64:      {all: 16, strangers: 4, perSource: 4},
-		1024:    {all: 256, strangers: 64, perSource: 8},
+		64:      {all: 10, strangers: 2, perSource: 2},
+		1024:    {all: 170, strangers: 42, perSource: 8},
 		65536:   {all: 8192, strangers: 2048, perSource: 256},
 		1 << 40: {all: 8192, strangers: 2048, perSource: 256},
 	} {
