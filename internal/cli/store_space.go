@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -39,7 +40,9 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 		cluster.SkipLimits, cluster.Quota = true, *clusterQuotaMiB<<20
 		return store.Open(ctx, store.Options{Cluster: &cluster, Log: quiet})
 	}
-	cmd.AddCommand(storeStatusCommand(open))
+	cmd.AddCommand(storeStatusCommand(open, func() bool {
+		return len(cluster.Endpoints) == 0 && errors.Is(store.CheckDisk(data), store.ErrFull)
+	}))
 	for _, c := range []struct {
 		use, short, done string
 		do               func(*store.Etcd, context.Context) error
@@ -72,7 +75,8 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	return cmd
 }
 
-func storeStatusCommand(open func(context.Context) (*store.Etcd, error)) *cobra.Command {
+// storeStatusCommand prints how full the store is; diskFull reports whether an embedded store's disk is.
+func storeStatusCommand(open func(context.Context) (*store.Etcd, error), diskFull func() bool) *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Say how full the store is", Args: cobra.NoArgs}
 	format := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -86,9 +90,14 @@ func storeStatusCommand(open func(context.Context) (*store.Etcd, error)) *cobra.
 			return err
 		}
 		var rows [][]string
+		for i := range space {
+			space[i].DiskFull = diskFull()
+		}
 		for _, m := range space {
 			state := "ok"
 			switch {
+			case m.DiskFull:
+				state = "disk full: accepts no writes"
 			case m.NoSpace:
 				state = "alarm: refuses all writes"
 			case m.Full():

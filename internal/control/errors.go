@@ -80,6 +80,9 @@ func createdIDs(result any) (ids []string) {
 	return ids
 }
 
+// StoreIsFull reports whether a request was refused since the store or its disk is full, of which the log has a line already.
+func StoreIsFull(err error) bool { return errors.Is(err, store.ErrFull) }
+
 // forClient turns an error of the store into the one that Neutron answers, where it has one. ids are those of the objects
 // that the request was to create.
 func forClient(err error, ids ...string) error {

@@ -47,6 +47,8 @@ type Space struct {
 	// Assumed: the member does not report its quota and none was given, so Quota is etcd's default.
 	Assumed bool `json:"quota_assumed"`
 	NoSpace bool `json:"no_space"`
+	// DiskFull: the disk of an embedded store is so full that its server accepts no writes.
+	DiskFull bool `json:"disk_full,omitempty"`
 }
 
 // defaultClusterQuota is what etcd takes without --quota-backend-bytes.

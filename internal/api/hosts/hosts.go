@@ -424,7 +424,7 @@ func (s *service) admit(r records.Reader, hash, name string, keyOf func() (strin
 		return a, err
 	}
 	if t.Name != "" && t.Name != name {
-		return a, api.Errorf(http.StatusForbidden, "The join token is for host %s, not %s.", t.Name, name)
+		return a, api.Errorf(http.StatusForbidden, "The join token is for host %s, not %s: make one for this host by `heddle host token %s`, or start the agent with --name %s.", t.Name, name, name, t.Name)
 	}
 	if a.key, err = keyOf(); err != nil {
 		return a, err

@@ -315,7 +315,7 @@ func TestTokensAreGoodOnce(t *testing.T) {
 
 	// For one name, for a time.
 	named := w.token(`{"name":"h1"}`)
-	refused("other name", named, "h2", "is for host h1")
+	refused("other name", named, "h2", "heddle host token h2")
 	first, err := w.join(named, "")
 	if err != nil || first.Name != "h1" {
 		t.Fatalf("%+v, %v", first, err)

@@ -3,10 +3,12 @@ package neutronv2
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 
 	"heddle/internal/api"
+	"heddle/internal/control"
 	"heddle/internal/neutron"
 )
 
@@ -55,7 +57,11 @@ func (h *handler) answer(e endpoint) http.Handler {
 		switch {
 		case errors.As(err, &known) && status(known.Kind) != 0:
 			if known.Kind == neutron.Unavailable || known.Kind == neutron.Unknown {
-				h.log.Warn("request not served", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
+				level := slog.LevelWarn
+				if control.StoreIsFull(err) {
+					level = slog.LevelDebug // the store has said so, once
+				}
+				h.log.Log(r.Context(), level, "request not served", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
 			}
 			writeError(w, status(known.Kind), known.Type, known.Message)
 		case errors.As(err, &tooLarge):
