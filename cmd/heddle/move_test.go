@@ -126,7 +126,9 @@ func TestMove(t *testing.T) {
 	// The cluster is in use now, as the refusal says; the old store is the way back.
 	admin.mustCreate(t, "network", map[string]any{"name": "new"})
 	server.stop(t)
-	succeed(t, ns, "move", "--undo", "--data", data)
+	if text := succeed(t, ns, "move", "--undo", "--data", data); !strings.Contains(text, "is not in it: if any has run there") {
+		t.Errorf("heddle move --undo does not say what is lost: %s", text)
+	}
 	text, code := output(t, ns, move...)
 	if !regexp.MustCompile(`it holds \d+ keys of Heddle below /heddle/ and \d+ of Calico below /calico/, .*; its objects last changed on 20`).MatchString(text) || code != 1 || strings.Contains(text, "etcdctl del") {
 		t.Errorf("move into a cluster that is in use: exit code %d:\n%s", code, text)

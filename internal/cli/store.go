@@ -178,12 +178,15 @@ func undoMove(ctx context.Context, data string, out io.Writer) error {
 		return stopFirst(err)
 	}
 	defer st.Close()
-	switch marked, err := st.UnmarkMoved(ctx); {
+	moved, err := st.UnmarkMoved(ctx)
+	switch {
 	case err != nil:
 		return err
-	case !marked:
+	case moved == nil:
 		return fmt.Errorf("the store in %s was not moved", data)
 	}
-	fmt.Fprintf(out, "the store in %s is the current one again; start the server without --etcd-endpoints\n", data)
+	fmt.Fprintf(out, "the store in %s is the current one again; start the server without --etcd-endpoints\n"+
+		"what servers have written to the cluster at %s since %s is not in it: if any has run there, keep the cluster's data with etcdctl snapshot save and heddle restore instead\n",
+		data, strings.Join(moved.Endpoints, ","), moved.At.Format(time.RFC3339))
 	return nil
 }

@@ -228,8 +228,8 @@ func TestMovedStore(t *testing.T) {
 	}
 	s = openTest(t, Embedded{DataDir: dir, Moved: true})
 	for _, want := range []bool{true, false} {
-		if marked, err := s.UnmarkMoved(t.Context()); err != nil || marked != want {
-			t.Errorf("unmark: %t, %v; want %t", marked, err, want)
+		if moved, err := s.UnmarkMoved(t.Context()); err != nil || (moved != nil) != want || want && !moved.At.Equal(at) {
+			t.Errorf("unmark: %v, %v; want where it was moved: %t", moved, err, want)
 		}
 	}
 	s.Close()

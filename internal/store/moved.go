@@ -37,17 +37,21 @@ func (s *Etcd) MarkMoved(ctx context.Context, endpoints []string, at time.Time) 
 	return err
 }
 
-// UnmarkMoved makes a moved store the current one again, and reports whether it was marked.
-func (s *Etcd) UnmarkMoved(ctx context.Context) (bool, error) {
-	_, err := s.Get(ctx, movedKey)
+// UnmarkMoved makes a moved store the current one again, and returns where to and when it was moved; nil: it was not marked.
+func (s *Etcd) UnmarkMoved(ctx context.Context) (*MovedError, error) {
+	kv, err := s.Get(ctx, movedKey)
 	if errors.Is(err, ErrNotFound) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
+	}
+	moved := &MovedError{}
+	if err := json.Unmarshal(kv.Value, moved); err != nil {
+		return nil, fmt.Errorf("key %s: %w", movedKey, err)
 	}
 	_, err = s.Commit(ctx, nil, []Op{{Key: movedKey, Delete: true}})
-	return true, err
+	return moved, err
 }
 
 // checkMoved returns a [MovedError] if the store was moved.
