@@ -50,7 +50,7 @@ func TestStorm(t *testing.T) {
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("storm", disk, "tmpfs", 0, "size=1200m"); err != nil {
+	if err := unix.Mount("storm", disk, "tmpfs", 0, "size=4g"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
