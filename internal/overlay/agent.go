@@ -205,7 +205,7 @@ func (a *Agent) build(conns *flowstate.Table, keys *hostKeys) {
 	clock, answers := monotonic(), newAnswers(a.dp, a.log)
 	world := simulate.NewWorld(simulate.Options{NeighbourChanged: answers.neighbourChanged})
 	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: clock, topology: world,
-		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{},
+		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{},
 		flows: newFlowIndex(uint64(clock())), seen: newSightings(), tell: a, answers: answers, keys: keys}
 	answers.e = e
 	e.heard = e.clock()

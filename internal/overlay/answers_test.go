@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
 	"heddle/internal/nettest"
@@ -303,6 +304,41 @@ func TestAskersAreBounded(t *testing.T) {
 			}
 		}
 		return count == extraAskers+3 // its two addresses, and the link-local one
+	})
+}
+
+// TestAnswersSurviveSharedSlots: a change of a port whose id shares a slot of epochs with another's takes no answers from
+// that one.
+func TestAnswersSurviveSharedSlots(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n, other := l.network("blue"), l.network("red")
+	g := l.group(everything()...)
+	l.start()
+	h := l.hosts[0]
+	a, b := n.machine(h, g), n.machine(h, g)
+	if err := a.ping(b.v4, 2); err != nil {
+		t.Fatal(err)
+	}
+	answered := func() uint64 {
+		c, err := h.agent.dp.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Answered
+	}
+	elsewhere := other.port(l.hosts[1], g)
+	for datapath.SlotOf(elsewhere.port.ID) != datapath.SlotOf(a.port.ID) {
+		elsewhere.port.ID = uuid.NewString()
+	}
+	epoch := func() datapath.Tag { return h.agent.dp.Tags(datapath.SlotOf(a.port.ID))[0] }
+	was := epoch()
+	elsewhere.bind()
+	l.wait("the change of the other port", func() bool { return epoch() != was })
+	l.wait("the kernel to answer its machine again", func() bool {
+		before := answered()
+		a.forgetNeighbours()
+		return a.ping(b.v4, 1) == nil && answered() > before
 	})
 }
 

@@ -40,11 +40,12 @@ type engine struct {
 	topology *simulate.World
 	ports    map[datapath.Port]*localPort
 	portByID map[string]*localPort
-	hosts    map[netip.Addr]string // tunnel address → host, of other hosts in a zone of this one
-	tunnelIP map[string]netip.Addr // and back
-	revision uint64                // version of the store's snapshot, as far as applied
-	adopting bool                  // the first snapshot is being applied
-	heard    time.Duration         // the kernel has told of all packets until then
+	bySlot   map[datapath.Slot][]string // ids in portByID
+	hosts    map[netip.Addr]string      // tunnel address → host, of other hosts in a zone of this one
+	tunnelIP map[string]netip.Addr      // and back
+	revision uint64                     // version of the store's snapshot, as far as applied
+	adopting bool                       // the first snapshot is being applied
+	heard    time.Duration              // the kernel has told of all packets until then
 
 	state sync.Mutex
 	flows *flowIndex
@@ -189,9 +190,12 @@ func (e *engine) bump(affected []string) {
 		return
 	}
 	for _, id := range affected {
-		e.dp.Bump(datapath.SlotOf(id))
-		if e.portByID[id] != nil {
-			e.answers.decideAgain(id)
+		slot := datapath.SlotOf(id)
+		e.dp.Bump(slot)
+		// A slot may be another port's too. Flows find out by their next packet; whom the kernel answers must be said again,
+		// or they would have to ask an agent that may not be there.
+		for _, local := range e.bySlot[slot] {
+			e.answers.decideAgain(local)
 		}
 	}
 	if len(affected) > 0 {
@@ -206,6 +210,9 @@ func (e *engine) attached(p localPort) {
 	defer e.world.Unlock()
 	if old := e.portByID[p.id]; old != nil {
 		delete(e.ports, old.number)
+	} else {
+		slot := datapath.SlotOf(p.id)
+		e.bySlot[slot] = append(e.bySlot[slot], p.id)
 	}
 	e.ports[p.number], e.portByID[p.id] = &p, &p
 	e.dp.Bump(datapath.SlotAll)
@@ -218,6 +225,11 @@ func (e *engine) detached(id string) {
 	if old := e.portByID[id]; old != nil {
 		delete(e.ports, old.number)
 		delete(e.portByID, id)
+		slot := datapath.SlotOf(id)
+		e.bySlot[slot] = slices.DeleteFunc(e.bySlot[slot], func(other string) bool { return other == id })
+		if len(e.bySlot[slot]) == 0 {
+			delete(e.bySlot, slot)
+		}
 		e.answers.decideAgain(id)
 	}
 	e.world.Unlock()
