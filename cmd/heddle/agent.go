@@ -38,6 +38,7 @@ type agentConfig struct {
 	etcd             etcdConfig
 	tunnelIP         string
 	encrypt          string
+	encryption       overlay.Encryption // what encrypt says
 	metrics          string
 	maxFlows         int
 	policy           policyConfig
@@ -118,7 +119,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if c.overlay && (err != nil || !tunnelIP.Is4()) {
 		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
 	}
-	if _, err := overlay.ParseEncryption(c.encrypt); err != nil {
+	if c.encryption, err = overlay.ParseEncryption(c.encrypt); err != nil {
 		return usagef("--encrypt %w", err)
 	}
 	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
@@ -409,7 +410,7 @@ func (t *agentTask) agents(st store.Store) ([]task.Task, error) {
 	var all []task.Task
 	if t.config.overlay {
 		a := overlay.New(overlay.Options{
-			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st, Encryption: overlay.Encryption(t.config.encrypt),
+			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st, Encryption: t.config.encryption,
 			StateDir: t.config.state, Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"), Roles: t.config.roles(),
 			Snapshots: t.config.snapshots(),
 		})

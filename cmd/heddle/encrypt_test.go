@@ -8,7 +8,7 @@ import (
 	"heddle/internal/nettest"
 )
 
-// Hosts that require encryption reach each other, also without their agents and without the server; --cleanup takes the
+// Hosts that encrypt, one of which requires it, reach each other, also without their agents and without the server; --cleanup takes the
 // device away, and with it the process that runs it.
 func TestAgentEncrypts(t *testing.T) {
 	t.Parallel()
@@ -28,6 +28,9 @@ func TestAgentEncrypts(t *testing.T) {
 	for i := 1; i <= 2; i++ {
 		h := s.addHost(t, fmt.Sprintf("h%d", i), fmt.Sprintf("192.0.2.1%d", i))
 		command := h.agent("--encrypt", "require")
+		if i == 2 { // and as the page has it
+			command = h.agent("--config", write(t, "agent:\n  encrypt: on\n"))
+		}
 		agents = append(agents, start(t, h.ns, append(command, "--join", s.token(t))...))
 		commands, hosts = append(commands, command), append(hosts, h)
 		port := c.mustCreate(t, "port", map[string]any{"network_id": network.ID, "binding:host_id": h.name, "device_owner": "compute:me",

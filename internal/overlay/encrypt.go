@@ -35,11 +35,15 @@ const (
 	RequireEncryption Encryption = "require"
 )
 
-// ParseEncryption reads "off", "on" or "require".
+// ParseEncryption reads "off", "on" or "require". A YAML file says true for on, and false for off.
 func ParseEncryption(s string) (Encryption, error) {
-	switch e := Encryption(s); e {
-	case NoEncryption, Encrypt, RequireEncryption:
-		return e, nil
+	switch s {
+	case "off", "false":
+		return NoEncryption, nil
+	case "on", "true":
+		return Encrypt, nil
+	case "require":
+		return RequireEncryption, nil
 	}
 	return "", fmt.Errorf("%q: want off, on or require", s)
 }
