@@ -138,7 +138,7 @@ func TestBGPGuide(t *testing.T) {
 	hosts["h1"].ns.MustIP(t, "link add cali1 type veth peer name peer1", "link set cali1 up", "link set peer1 up",
 		"route add 10.1.9.9/32 dev cali1", "route add 10.1.8.8/32 dev cali1", "route add 10.96.5.0/24 dev cali1")
 	until(t, "the address outside the own block", "10.1.9.9 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
-	applyAfter("and before that for pools:")
+	applyAfter("and before the rule for pools:")
 	until(t, "the service", "10.96.5.0/24 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
 	if text := shown(t, router.ns, "ip", "route"); strings.Contains(text, "10.1.9.9") || !strings.Contains(text, "10.1.8.8 via 192.0.2.11") {
 		t.Errorf("with the filters the router has\n%s", text)

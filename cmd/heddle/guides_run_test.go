@@ -60,8 +60,6 @@ var guides = map[string]guide{
 		"make demo      # installs what it needs, builds, and runs the whole product on this machine with real traffic": {
 			notRun: "continuous integration runs both in a root of their own"},
 		"make setup build": {change: map[string]string{"make setup build\n": ""}},
-		"kill %2; wait %2                                             # the agent above: one agent has all roles of a host": {
-			change: map[string]string{"check FILE": "check --help"}},
 		"bin/heddle xapi --agents-listen ADDRESS:2379 --operator-listen ADDRESS:9698 &          # the pool": {
 			notRun: "an overview with the pool's UUIDs left out; xenapi.md has it at length"},
 		"heddle serve        the control plane          heddle trace        follow one packet, live or offline": {notRun: "a list of commands, not to be run"},
