@@ -3,6 +3,7 @@ package offline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"strings"
 
@@ -54,6 +55,9 @@ func Check(ctx context.Context, in io.Reader, opts CheckOptions, out io.Writer) 
 		return fileErrorf("", "--kernel: the agent does not read selector operators of later versions, so --extensions cannot be true of it")
 	}
 	root, err := parse(in)
+	if errors.Is(err, ErrManyDocuments) {
+		return fileErrorf("", "there is more than one document: %s", notCases)
+	}
 	if err != nil {
 		return err
 	}
@@ -86,6 +90,9 @@ func Check(ctx context.Context, in io.Reader, opts CheckOptions, out io.Writer) 
 	return results.expectations()
 }
 
+// notCases is the problem with a file that was written for another command.
+const notCases = "these are objects, for `heddle calico apply`; `check` reads cases, see --help"
+
 // policyCases are the cases of a file: a list, or one alone. Each is placed by its name.
 func policyCases(root node) ([]node, error) {
 	cases := []node{root}
@@ -96,6 +103,9 @@ func policyCases(root node) ([]node, error) {
 		}
 	}
 	for i := range cases {
+		if o, err := cases[i].anyObject(); err == nil && o.has("kind") && o.has("metadata") {
+			return nil, fileErrorf(cases[i].place, "%s", notCases)
+		}
 		cases[i].place = caseName(cases[i], i+1)
 	}
 	return cases, nil

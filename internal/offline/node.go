@@ -33,7 +33,7 @@ func parseText(text []byte) (node, error) {
 	if !json.Valid(text) {
 		var err error
 		if text, err = DocumentJSON(text); err != nil {
-			return node{}, fileErrorf("", "neither YAML nor JSON: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+			return node{}, &FileError{Problem: "neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: "), cause: err}
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(text))

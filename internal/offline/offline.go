@@ -23,7 +23,10 @@ import (
 type FileError struct {
 	Place   string
 	Problem string
+	cause   error
 }
+
+func (e *FileError) Unwrap() error { return e.cause }
 
 func (e *FileError) Error() string {
 	if e.Place == "" {
