@@ -297,7 +297,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 	}
 	joined, err := hosts.Load(c.state)
 	if errors.Is(err, hosts.ErrNotJoined) {
-		return "", nil, usagef("%s: this host has not joined: run `heddle host token` on the server and give its token with --join", c.state)
+		return "", nil, usagef("%s: this host has not joined: run `heddle host token` on the server and give the file with its token with --join-file", c.state)
 	} else if err != nil {
 		return "", nil, err
 	}

@@ -54,7 +54,7 @@ func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
 	}
 	joined, dir, err := joinedPool(state)
 	if errors.Is(err, hosts.ErrNotJoined) {
-		return o, usagef("--xen-ovsdb-listen: a host has a certificate once it has joined: run `heddle host token` on the server and give its token with --join")
+		return o, usagef("--xen-ovsdb-listen: a host has a certificate once it has joined: run `heddle host token` on the server and give the file with its token with --join-file")
 	} else if err != nil {
 		return o, err
 	}
@@ -134,7 +134,7 @@ func xenChecks() []cli.Check {
 			}
 			return conn.Close()
 		}},
-		{Name: "Open vSwitch in the kernel", For: who + ": fast bridges", Optional: true, Fix: "use a kernel with the module openvswitch; without it bridges are made in user space, which is slower",
+		{Name: "Open vSwitch in the kernel", For: who + ": fast bridges", Optional: true, Fix: "use a kernel with the module openvswitch; without it bridges are made in user space, which is slower and needs the transport address on a bridge: docs/guides/xenapi.md",
 			Run: func(context.Context) error {
 				_, err := os.Stat("/sys/module/openvswitch")
 				if err == nil {
