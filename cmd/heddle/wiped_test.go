@@ -72,7 +72,7 @@ func TestWipedStore(t *testing.T) {
 	}
 
 	restore()
-	server = start(t, s.ctl, append([]string{"serve", "--data", s.data}, cluster...)...)
+	start(t, s.ctl, append([]string{"serve", "--data", s.data}, cluster...)...)
 	for _, a := range agents {
 		a.waitReady(t)
 	}

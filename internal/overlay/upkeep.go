@@ -14,9 +14,11 @@ import (
 const (
 	// roundEvery is how often all flows are read: half a microsecond each.
 	roundEvery = 10 * time.Second
-	// tickEvery is how often small things are done: flows of errors whose time is over, connections to be kept over a
-	// restart.
+	// tickEvery is how often flows of errors are looked for whose time is over.
 	tickEvery = 100 * time.Millisecond
+	// flushEvery is how often connections are written to the kernel's table, at most: those of an agent that is killed
+	// before are not known to the next one, and replies to them are dropped until their host tells them again.
+	flushEvery = 5 * time.Millisecond
 	// roundBatch is how many flows are looked at under one lock.
 	roundBatch = 256
 	// verifyEach is how many flows are decided again in each round to see that they are as they should be.
@@ -37,6 +39,8 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 	defer round.Stop()
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
+	changed, flushed := u.e.conns.Changed(), time.NewTimer(0)
+	defer flushed.Stop()
 	u.round()
 	u.adopted = true
 	done()
@@ -49,6 +53,12 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 			u.round()
 		case <-tick.C:
 			u.tick()
+		case <-changed:
+			u.flush()
+			changed = nil
+			flushed.Reset(flushEvery)
+		case <-flushed.C:
+			changed = u.e.conns.Changed()
 		}
 	}
 }
@@ -60,7 +70,6 @@ func (u *upkeep) tick() {
 	due := e.flows.takeDue(now)
 	e.state.Unlock()
 	u.removeDue(due)
-	u.flush()
 }
 
 // removeDue takes flows away, unless others have taken their place.

@@ -35,8 +35,15 @@ func (t *Table) keepNote(key flow.ConnKey, c Change) {
 	}
 	if _, err := AppendKey(c.Key[:0], key); err == nil {
 		t.keep = append(t.keep, c)
+		select {
+		case t.changed <- struct{}{}:
+		default:
+		}
 	}
 }
+
+// Changed receives when there is something for Flush to do.
+func (t *Table) Changed() <-chan struct{} { return t.changed }
 
 // Flush tells the Keeper what has changed since the last Flush. Changes that it refuses are lost to it, not to the
 // table: after a restart the connection is told or decided anew by its next packet. It must not run twice at once.

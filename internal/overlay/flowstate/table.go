@@ -51,16 +51,17 @@ type Stats struct {
 type Table struct {
 	opts Options
 
-	mu    sync.Mutex
-	conns map[flow.ConnKey]*conn
-	own   list             // what this host decided, last used first
-	told  map[string]*list // host → what it told, last used first
-	frags fragments
-	due   map[string][]flow.ConnKey // host → keys to tell it again
-	gone  []flow.ConnKey            // expired or evicted since TakeGone
-	keep  []Change                  // not yet told to the Keeper
-	spare []Change                  // room for the next ones
-	stats Stats
+	mu      sync.Mutex
+	conns   map[flow.ConnKey]*conn
+	own     list             // what this host decided, last used first
+	told    map[string]*list // host → what it told, last used first
+	frags   fragments
+	due     map[string][]flow.ConnKey // host → keys to tell it again
+	gone    []flow.ConnKey            // expired or evicted since TakeGone
+	keep    []Change                  // not yet told to the Keeper
+	spare   []Change                  // room for the next ones
+	changed chan struct{}             // see Changed
+	stats   Stats
 }
 
 // conn is one key. It is in exactly one of the lists.
@@ -89,7 +90,7 @@ func New(o Options) *Table {
 	if o.MaxFrags == 0 {
 		o.MaxFrags = 16384
 	}
-	return &Table{opts: o, conns: map[flow.ConnKey]*conn{}, told: map[string]*list{}, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
+	return &Table{opts: o, changed: make(chan struct{}, 1), conns: map[flow.ConnKey]*conn{}, told: map[string]*list{}, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
 }
 
 // Has says whether key is remembered at time now. It is no use of the key; see Touch.

@@ -156,6 +156,11 @@ func TestConnectionsSurviveARestart(t *testing.T) {
 	tab.Add([]flow.ConnKey{key4(1), key4(2)}, []string{"h2"}, 0)
 	tab.Import([]flow.ConnKey{key4(3)}, hostA, 0)
 	tab.Add([]flow.ConnKey{{Src: key4(1).Src, Dst: key4(1).Dst, Device: "no uuid"}}, nil, 0)
+	select {
+	case <-tab.Changed():
+	default:
+		t.Error("nothing said that there are connections to keep")
+	}
 	if err := tab.Flush(); err != nil || len(kept) != 3 {
 		t.Fatalf("kept %d, %v", len(kept), err)
 	}
