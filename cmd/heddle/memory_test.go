@@ -148,7 +148,7 @@ func TestMemoryOfLargeBodies(t *testing.T) {
 			switch {
 			case err != nil:
 				t.Errorf("%s: %v", b.name, err)
-			case res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "": // others were faster
+			case res.StatusCode == http.StatusServiceUnavailable: // others were faster, or the store is too slow for so many
 			case res.StatusCode < 400 || res.StatusCode >= 500 || !strings.Contains(string(text), `rror":{`):
 				t.Errorf("%s: %d %.200s", b.name, res.StatusCode, text)
 			}
