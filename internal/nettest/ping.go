@@ -16,8 +16,8 @@ const (
 	pingEvery = "0.01"
 	// pingMost bounds a ping that nobody ends, in seconds.
 	pingMost = "120"
-	// pingPatience bounds the wait for an answer when a ping is ended.
-	pingPatience = 30 * time.Second
+	// pingTimeout bounds the wait for an answer at a ping's begin and end.
+	pingTimeout = 30 * time.Second
 )
 
 // Ping is a ping every 10 ms under way.
@@ -33,7 +33,8 @@ type Ping struct {
 	lost    int
 }
 
-// Ping begins to ping an address from the namespace.
+// Ping begins to ping an address from the namespace, and returns when the first answer has come: what is done next to the
+// network counts.
 func (n *Namespace) Ping(address string) (*Ping, error) {
 	p := &Ping{cmd: exec.Command("ping", "-n", "-D", "-i", pingEvery, "-w", pingMost, address), what: address + " from " + n.Name, over: make(chan struct{})}
 	out, err := p.cmd.StdoutPipe()
@@ -49,7 +50,29 @@ func (n *Namespace) Ping(address string) (*Ping, error) {
 			p.answered(lines.Text())
 		}
 	}()
+	if err := p.wait(time.Time{}); err != nil {
+		p.kill()
+		return nil, err
+	}
 	return p, nil
+}
+
+// wait waits for an answer that came after a time.
+func (p *Ping) wait(since time.Time) error {
+	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+	defer cancel()
+	return Until(ctx, "an answer to the ping of "+p.what, func() (bool, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.last.After(since), nil
+	})
+}
+
+// kill ends the ping and reads what it has printed to its end.
+func (p *Ping) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.over
+	_ = p.cmd.Wait() // it was killed
 }
 
 // answered takes in a line such as "[1795287730.180069] 64 bytes from 10.77.0.1: icmp_seq=1 ttl=64 time=0.016 ms".
@@ -76,16 +99,7 @@ func (p *Ping) answered(line string) {
 // End waits for one more answer and ends the ping. It returns the longest time without an answer, and how many had none
 // in between.
 func (p *Ping) End() (longest time.Duration, lost int, err error) {
-	now := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), pingPatience)
-	defer cancel()
-	err = Until(ctx, "an answer to the ping of "+p.what, func() (bool, error) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.last.After(now), nil
-	})
-	_ = p.cmd.Process.Kill() // it may have ended by itself
-	<-p.over
-	_ = p.cmd.Wait() // it was killed
+	err = p.wait(time.Now())
+	p.kill()
 	return p.longest, p.lost, err
 }
