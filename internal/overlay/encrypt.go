@@ -92,12 +92,11 @@ type encryptedHost struct {
 const (
 	// encryptEvery is how often it is looked whether the device is there, and whether hands were shaken that are waited for.
 	encryptEvery = time.Second
-	// greetPatience is how long a host waits for the other one to shake hands before it does itself. Two that begin at the
-	// same moment may each end with a session that the other has not, for up to 15 s (WireGuard paper, §6.1: they take
-	// turns by chance alone).
-	greetPatience = 2 * time.Second
-	// switchPatience is how long a new key is told to the store later, for hands to be shaken with it first.
-	switchPatience = 100 * time.Millisecond
+	// greetDelay is how long a host waits for the other one to begin a handshake before it does itself. Two that begin at the
+	// same moment may each end with a session that the other has not, for up to 15 s.
+	greetDelay = 2 * time.Second
+	// switchTimeout bounds how long a new key waits for handshakes before the store is told of it.
+	switchTimeout = 100 * time.Millisecond
 	// deadDevice is the index of no interface: frames for it are dropped.
 	deadDevice = 1<<31 - 1
 )
@@ -153,12 +152,15 @@ func publicOf(private []byte) []byte {
 // learn takes in what a host has published, before frames of it are accepted by that.
 func (e *encryption) learn(host string, addrs []netip.Addr, record *topology.TunnelKeys) {
 	key, next, err := keysOf(record)
-	if err != nil {
-		e.log.Error("a host's WireGuard key cannot be used: there are no tunnels with it", "host", host, "err", err)
-	}
 	before, wasPeer := e.dp.Peer(addrs[0])
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err == nil {
+		err = e.foreign(host, key, next)
+	}
+	if err != nil {
+		e.log.Error("a host's WireGuard key cannot be used: there are no tunnels with it", "host", host, "err", err)
+	}
 	h := e.hosts[host]
 	if key == nil && err == nil {
 		e.drop(host)
@@ -191,11 +193,27 @@ func (e *encryption) learn(host string, addrs []netip.Addr, record *topology.Tun
 	e.wake()
 }
 
+// foreign refuses keys that another host published before: public keys are no secret, and the device knows a key by one
+// address alone. Who copies a key must not take its owner off the network.
+func (e *encryption) foreign(host string, keys ...*wireguard.Key) error {
+	for other, h := range e.hosts {
+		if other == host {
+			continue
+		}
+		for _, key := range keys {
+			if key != nil && (*key == h.key || h.next != nil && *key == *h.next) {
+				return fmt.Errorf("it is the key of host %s", other)
+			}
+		}
+	}
+	return nil
+}
+
 // greetAgain has hands shaken, by this host at once or only once the other one has had the time to.
 func (h *encryptedHost) greetAgain(later bool) {
 	h.greeting, h.greet = true, time.Time{}
 	if later {
-		h.greet = time.Now().Add(greetPatience)
+		h.greet = time.Now().Add(greetDelay)
 	}
 }
 
@@ -408,7 +426,7 @@ func (e *encryption) read() error {
 
 // setPrivate gives the device the key by which this host sends now, and shakes hands by it with all others. What they send
 // meanwhile is lost: they send by the old key until the store tells them.
-func (e *encryption) setPrivate() error {
+func (e *encryption) setPrivate(ctx context.Context) error {
 	e.working.Lock()
 	defer e.working.Unlock()
 	if e.entered == nil {
@@ -426,7 +444,8 @@ func (e *encryption) setPrivate() error {
 	if err := e.enterPeers(); err != nil {
 		return err
 	}
-	for time.Since(begun) < switchPatience {
+	// WireGuard does not say when a handshake is complete.
+	for time.Since(begun) < switchTimeout && ctx.Err() == nil {
 		s, err := e.device.State()
 		if err != nil {
 			return err
@@ -438,7 +457,7 @@ func (e *encryption) setPrivate() error {
 		if !waiting {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		pause(ctx, time.Millisecond)
 	}
 	return nil
 }

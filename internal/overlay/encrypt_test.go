@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
@@ -172,6 +173,36 @@ func TestEncryptedForgery(t *testing.T) {
 	}
 	if got := next(t, inbox); got != "heddle" {
 		t.Errorf("%q came", got)
+	}
+}
+
+// TestEncryptionKeyCopied: a host that publishes another's public key as its own does not take that one off the network.
+func TestEncryptionKeyCopied(t *testing.T) {
+	t.Parallel()
+	l := encrypted(t, 3)
+	n := l.network("blue")
+	open := l.group(everything()...)
+	l.start()
+	h1, h2, h3 := l.hosts[0], l.hosts[1], l.hosts[2]
+	a, b := n.machine(h1, open), n.machine(h2, open)
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Fatal(err)
+	}
+	copied := *h3.agent.keys.public()
+	copied.Wireguard, _ = h2.agent.keys.crypt.public()
+	value, err := json.Marshal(&copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h3.stop()
+	l.commit(store.Op{Key: schema.TunnelKeys.Key(h3.id), Value: value})
+	l.wait("the copied key to be refused", func() bool { return strings.Contains(h1.log.String(), "it is the key of host "+h2.id) })
+	if err := a.ping(b.v4, 3); err != nil {
+		t.Error(err)
+	}
+	s, err := h1.agent.keys.crypt.device.State()
+	if own, _ := h2.agent.keys.crypt.public(); err != nil || s.Peers[wireguard.Key(own)].Address != h2.ip {
+		t.Errorf("the key belongs to %+v, %v", s.Peers, err)
 	}
 }
 

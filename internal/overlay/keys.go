@@ -342,7 +342,7 @@ func (k *hostKeys) Run(ctx context.Context, snapshot func() *replica.Snapshot) e
 		case <-tick.C:
 		case <-k.kick:
 		}
-		if err := k.step(snapshot()); err != nil {
+		if err := k.step(ctx, snapshot()); err != nil {
 			k.log.Error("cannot rotate tunnel keys, will try again", "err", err)
 		}
 		k.changing.Lock()
@@ -352,7 +352,7 @@ func (k *hostKeys) Run(ctx context.Context, snapshot func() *replica.Snapshot) e
 }
 
 // step does what is due of a rotation, in the order that loses no frame: a key is received by before it is published.
-func (k *hostKeys) step(s *replica.Snapshot) error {
+func (k *hostKeys) step(ctx context.Context, s *replica.Snapshot) error {
 	k.mu.RLock()
 	allAlive := true
 	for _, h := range k.hosts {
@@ -367,7 +367,7 @@ func (k *hostKeys) step(s *replica.Snapshot) error {
 	k.deriveAll()
 	if k.crypt != nil && change == hostkey.Switched {
 		// Before the others hear of it: they shake hands with the new key as soon as they do.
-		if err := k.crypt.setPrivate(); err != nil {
+		if err := k.crypt.setPrivate(ctx); err != nil {
 			k.log.Error("cannot change the key of the WireGuard device, will try again", "err", err)
 		}
 	}
