@@ -18,21 +18,22 @@ import (
 var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow"}
 
 // machinery knows no words; all but words and thinking may import it.
-var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
+var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
 
 // may lists, for each folder, what it may import of this module beyond what its rank gives it. A folder stands for
 // itself and its children. When the table is wrong, change it in the commit that needs it and say why.
 var may = map[string][]string{
 	// Words.
 	"calico": {"calico/selector"}, "calico/selector": {},
-	// Public bindings that do I/O import nothing internal.
-	"calico/client": {"calico", "calico/selector"}, "calico/ipam": {"calico", "calico/client"}, "calico/legacy": {"calico", "calico/client"},
+	// Public bindings that do I/O share the client of etcd with the store, and never its server (docs/decisions/0013).
+	"calico/client": {"calico", "calico/selector", "internal/store/etcd", "internal/store/follow"}, "calico/ipam": {"calico", "calico/client"}, "calico/legacy": {"calico", "calico/client"},
 	"internal/neutron": words, "internal/topology": words,
 	"internal/topology/packet": {}, "internal/topology/flow": words,
 	// Thinking: words only.
 	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
 	// Machinery: no words. schema alone joins words with records.
-	"internal/store": {}, "internal/store/records": {"internal/store", "internal/store/replica"}, "internal/store/follow": {"internal/store"}, "internal/store/replica": {"internal/store", "internal/store/follow"}, "internal/store/presence": {"internal/store"},
+	"internal/store/etcd": {}, "internal/store/follow": {"internal/store/etcd"}, "internal/store": {"internal/store/etcd", "internal/store/follow"},
+	"internal/store/records": {"internal/store", "internal/store/replica"}, "internal/store/replica": {"internal/store", "internal/store/follow"}, "internal/store/presence": {"internal/store"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/replica"}),
 	"internal/reconcile":    {}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
 	// Areas: the above and their own children, never another area.
@@ -81,7 +82,7 @@ var may = map[string][]string{
 
 // onlyIn names, for each large library, the packages that may import it.
 var onlyIn = map[string][]string{
-	"go.etcd.io/etcd":                       {"internal/store", "internal/store/storetest", "calico/client"},
+	"go.etcd.io/etcd":                       {"internal/store", "internal/store/etcd", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
 	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/nettest"},
@@ -200,6 +201,19 @@ func checkLibrary(t *testing.T, pkg, imported string) {
 			if pkg == p && imported == bad {
 				t.Errorf("%s is pure and must not import %s", pkg, bad)
 			}
+		}
+	}
+}
+
+// TestPublicPackagesAreClients: a program that uses the bindings does not carry an etcd server.
+func TestPublicPackagesAreClients(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./calico/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range strings.Fields(string(out)) {
+		if strings.HasPrefix(p, "go.etcd.io/etcd/server/") || p == "heddle/internal/store" {
+			t.Errorf("a package under calico depends on %s", p)
 		}
 	}
 }

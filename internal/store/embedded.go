@@ -169,8 +169,7 @@ func (m *member) open(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd,
 
 // client is root's, within this process.
 func (m *member) client(log *slog.Logger) *Etcd {
-	s := newEtcd(v3client.New(m.etcd.Server), log)
-	s.as = asRoot
+	s := newEtcd(v3client.New(m.etcd.Server), asRoot, log)
 	s.member, s.embedded = m, true
 	return s
 }

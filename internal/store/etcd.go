@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +13,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
+
+	"heddle/internal/store/etcd"
 )
 
 // What the embedded server allows in one transaction, and what an external cluster should: see [LeastTxnOps].
@@ -30,6 +29,7 @@ const listPage = 10_000
 
 // Etcd is a Store in etcd: a cluster, or the server embedded in this process.
 type Etcd struct {
+	*etcd.Watcher
 	client    *clientv3.Client
 	as        func(context.Context) context.Context // says who calls
 	log       *slog.Logger
@@ -45,20 +45,20 @@ type Etcd struct {
 	// rights keeps a host that joins again from one whose rights are still being taken away.
 	rights sync.Mutex
 
-	mu      sync.Mutex
-	watches map[*watch]bool
-	streams int // numbers the watches' streams
-
 	closing sync.Once
 	closed  error
 }
 
-func newEtcd(client *clientv3.Client, log *slog.Logger) *Etcd {
+// newEtcd returns a store over a client. as adds the caller's identity to contexts; nil: the client has its own.
+func newEtcd(client *clientv3.Client, as func(context.Context) context.Context, log *slog.Logger) *Etcd {
+	if as == nil {
+		as = func(ctx context.Context) context.Context { return ctx }
+	}
 	return &Etcd{
+		Watcher: etcd.NewWatcher(client, as),
 		client:  client,
 		log:     log,
-		as:      func(ctx context.Context) context.Context { return ctx },
-		watches: map[*watch]bool{},
+		as:      as,
 		ledger:  newLedger(hostLimits(quotaBytes)),
 		refused: make(chan struct{}, 1),
 	}
@@ -73,8 +73,7 @@ func (s *Etcd) Get(ctx context.Context, key string) (KV, error) {
 	if len(r.Kvs) == 0 {
 		return KV{}, fmt.Errorf("%s: %w", key, ErrNotFound)
 	}
-	kv := r.Kvs[0]
-	return KV{key, kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)}, nil
+	return etcd.FromProto(r.Kvs[0]), nil
 }
 
 // GetAt implements [Store].
@@ -86,25 +85,15 @@ func (s *Etcd) GetAt(ctx context.Context, key string, rev int64) (KV, error) {
 	if len(r.Kvs) == 0 {
 		return KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, ErrNotFound)
 	}
-	kv := r.Kvs[0]
-	return KV{key, kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)}, nil
+	return etcd.FromProto(r.Kvs[0]), nil
 }
 
 func (s *Etcd) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
-	err = unlessAuthChanged(func() (err error) {
+	err = etcd.UnlessAuthChanged(func() (err error) {
 		r, err = s.client.Get(s.as(ctx), key, opts...)
 		return err
 	})
 	return r, err
-}
-
-// unlessAuthChanged calls f again while etcd's users or roles changed during the call: nothing was done then.
-func unlessAuthChanged(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
-			return err
-		}
-	}
 }
 
 // List implements [Store].
@@ -137,7 +126,7 @@ func (s *Etcd) list(ctx context.Context, prefix string) ([]KV, int64, error) {
 			kvs = make([]KV, 0, len(r.Kvs))
 		}
 		for _, kv := range r.Kvs {
-			kvs = append(kvs, KV{string(kv.Key), kv.Value, kv.CreateRevision, kv.ModRevision, Lease(kv.Lease)})
+			kvs = append(kvs, etcd.FromProto(kv))
 		}
 		if !r.More {
 			return kvs, rev, nil
@@ -219,12 +208,12 @@ func (s *Etcd) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error
 		return 0, fmt.Errorf("commit: %w: no connection to etcd", ErrUnavailable)
 	}
 	var r *clientv3.TxnResponse
-	err := unlessAuthChanged(func() (err error) {
+	err := etcd.UnlessAuthChanged(func() (err error) {
 		r, err = s.client.Txn(s.as(ctx)).If(cmps...).Then(then...).Else(otherwise...).Commit()
 		return err
 	})
 	if err != nil {
-		refused := isRefusal(err)
+		refused := etcd.IsRefusal(err)
 		if err = explain(ctx, fmt.Sprintf("commit of %d conditions and %d operations", len(conds), len(ops)), err); errors.Is(err, ErrUnavailable) && !refused {
 			err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 		}
@@ -364,67 +353,16 @@ func (s *Etcd) close() error {
 	return err
 }
 
-// explain turns an error of etcd into one of this package's, saying what was done and what can be done about it.
+// explain turns an error of etcd into one of package etcd, saying what was done and what can be done about it.
 func explain(ctx context.Context, what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return ctx.Err()
-	}
 	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return fmt.Errorf("%s: %w", what, ErrCompacted)
+	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return fmt.Errorf("%s: %w: start every etcd member with --max-txn-ops=%d", what, ErrTooLarge, 2*LeastTxnOps)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
+	case etcd.Kind(err) == ErrTooLarge:
 		return fmt.Errorf("%s: %w: start every etcd member with --max-request-bytes=%d (%v)", what, ErrTooLarge, MaxRequestBytes, err)
-	case errors.Is(err, rpctypes.ErrNoSpace):
+	case etcd.Kind(err) == ErrFull:
 		return fmt.Errorf("%s: %w: %w: the store or the disk of its server is full: heddle store status and reclaim, or the server's log, say more", what, ErrUnavailable, ErrFull)
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
-	case isDenied(err):
-		return fmt.Errorf("%s: %w (%v)", what, ErrDenied, err)
-	case isUnavailable(err):
-		return fmt.Errorf("%s: %w: %v", what, ErrUnavailable, err)
 	}
-	return fmt.Errorf("store: %s: %w", what, err)
-}
-
-// isOversized says whether gRPC refused a message, which it does before etcd sees it.
-func isOversized(err error) bool {
-	return status.Code(err) == codes.ResourceExhausted && !errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace)
-}
-
-// isRefusal reports whether a transaction that failed with err was not proposed to the cluster.
-func isRefusal(err error) bool {
-	for _, e := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader, rpctypes.ErrNotCapable, clientv3.ErrNoAvailableEndpoints} {
-		if errors.Is(err, e) || errors.Is(rpctypes.Error(err), e) {
-			return true
-		}
-	}
-	// gRPC tells a connection that could not be made only in words.
-	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "Error while dialing")
-}
-
-func isDenied(err error) bool {
-	for _, e := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty} {
-		// Of why it ended a watch etcd tells the text only.
-		if errors.Is(err, e) || strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(e)) {
-			return true
-		}
-	}
-	return false
-}
-
-func isUnavailable(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, clientv3.ErrNoAvailableEndpoints) {
-		return true
-	}
-	code := status.Code(err)
-	var e rpctypes.EtcdError
-	if errors.As(err, &e) {
-		code = e.Code()
-	}
-	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
+	return etcd.Explain(ctx, what, err)
 }

@@ -76,6 +76,14 @@ func (l *ledger) exceed(owner, format string, args ...any) {
 	signal(l.news)
 }
 
+// signal leaves a token in a channel of one, if there is none yet.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // wrote counts bytes written, and reports whether the owner may write them.
 func (l *ledger) wrote(owner string, bytes int64) bool {
 	l.mu.Lock()

@@ -3,21 +3,17 @@ package store
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
-	"os"
-	"path"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+
+	"heddle/internal/store/etcd"
 )
 
 // Options say which etcd to use: Embedded or Cluster, exactly one of them.
@@ -69,29 +65,17 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 	if err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            o.Endpoints,
-		TLS:                  config,
-		Username:             o.User,
-		Password:             o.Password,
-		DialTimeout:          5 * time.Second,
-		DialKeepAliveTime:    5 * time.Second, // a member that vanished silently is left after this and the timeout
-		DialKeepAliveTimeout: 3 * time.Second,
-		PermitWithoutStream:  true,
-		MaxCallSendMsgSize:   2 * MaxRequestBytes,
-		MaxCallRecvMsgSize:   math.MaxInt32,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect())},
-		Logger:               zap.New(slogCore{log}),
-		Context:              context.Background(),
+	client, err := o.access().Dial(config, etcd.DialOptions{
+		LoginTimeout: loginTimeout, MaxSend: 2 * MaxRequestBytes, KeepIdle: true, Log: zap.New(slogCore{log}),
 	})
 	if err != nil {
 		return nil, explain(ctx, "connect to etcd at "+strings.Join(o.Endpoints, ","), err)
 	}
-	s := newEtcd(client, log)
+	s := newEtcd(client, nil, log)
 	s.authority, s.embedded, s.quota = o.Authority, o.embedded, o.Quota
 	_, err = s.Revision(ctx)
 	if errors.Is(err, ErrUnavailable) {
-		err = errors.Join(err, diagnose(o.Endpoints, config))
+		err = errors.Join(err, etcd.Diagnose(o.Endpoints, config))
 	}
 	if err == nil && !o.SkipLimits {
 		err = s.checkLimits(ctx)
@@ -103,67 +87,9 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 	return s, nil
 }
 
-// reconnect are the pauses between attempts to connect. By default they grow to two minutes, which is too long for hosts
-// to stay behind after etcd has come back.
-func reconnect() grpc.ConnectParams {
-	return grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-		MinConnectTimeout: 5 * time.Second,
-	}
-}
-
-// diagnose says what stands in the way of connections to the endpoints; etcd's client tells only that time was up.
-func diagnose(endpoints []string, config *tls.Config) error {
-	var all []error
-	for _, e := range endpoints {
-		network, address := "tcp", e
-		if scheme, rest, ok := strings.Cut(e, "://"); ok {
-			address = rest
-			if strings.HasPrefix(scheme, "unix") {
-				network = "unix"
-			}
-		}
-		c, err := net.DialTimeout(network, address, diagnoseTimeout)
-		if err == nil && config != nil {
-			err = handshake(c, address, config)
-		}
-		if err != nil {
-			all = append(all, fmt.Errorf("%s: %w", e, err))
-		}
-		if c != nil {
-			c.Close()
-		}
-	}
-	return errors.Join(all...)
-}
-
-const diagnoseTimeout = 2 * time.Second
-
-func handshake(c net.Conn, address string, config *tls.Config) error {
-	config = config.Clone()
-	if config.ServerName == "" {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			host = path.Base(address) // of a unix socket, as etcd's client has it
-		}
-		config.ServerName = host
-	}
-	if err := c.SetDeadline(time.Now().Add(diagnoseTimeout)); err != nil {
-		return err
-	}
-	t := tls.Client(c, config)
-	if err := t.Handshake(); err != nil {
-		return err
-	}
-	// A server that does not like the client's certificate says so only after the handshake.
-	_, err := t.Read(make([]byte, 1))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
-	}
-	return err
-}
-
 const (
+	// loginTimeout bounds logging in to a cluster with a password.
+	loginTimeout = 5 * time.Second
 	// LeastTxnOps is how many operations a cluster must allow in one transaction, and the most that are committed at
 	// once: etcd applies transactions one after the other, so that all clients wait while it applies a large one.
 	LeastTxnOps = 4096
@@ -184,7 +110,7 @@ func (s *Etcd) checkLimits(ctx context.Context) error {
 		gets[i] = clientv3.OpGet(key, clientv3.WithCountOnly())
 	}
 	never := clientv3.Compare(clientv3.CreateRevision(key), "=", math.MaxInt64)
-	err := unlessAuthChanged(func() error {
+	err := etcd.UnlessAuthChanged(func() error {
 		_, err := s.client.Txn(s.as(ctx)).If(never).Then(gets...).Commit()
 		return err
 	})
@@ -195,38 +121,9 @@ func (s *Etcd) checkLimits(ctx context.Context) error {
 	return err
 }
 
-// TLSConfig is what connections to the cluster use; nil: none is asked for.
-func (o Cluster) TLSConfig() (*tls.Config, error) {
-	if o.TLS != nil {
-		return o.TLS, nil
-	}
-	secure := o.CAFile != "" || o.CertFile != ""
-	for _, e := range o.Endpoints {
-		secure = secure || strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
-	}
-	if !secure {
-		return nil, nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("etcd CA: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd CA %s: no certificate in PEM found", o.CAFile)
-		}
-	}
-	if o.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
-			return nil, fmt.Errorf("etcd client certificate: %w", err)
-		}
-		// Read again at each connection, so that a renewed certificate is taken up.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			c, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-			return &c, err
-		}
-	}
-	return config, nil
+// TLSConfig returns the TLS configuration of connections to the cluster, or nil if they are to be plain.
+func (o Cluster) TLSConfig() (*tls.Config, error) { return o.access().TLSConfig() }
+
+func (o Cluster) access() etcd.Access {
+	return etcd.Access{Endpoints: o.Endpoints, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, TLS: o.TLS, User: o.User, Password: o.Password}
 }

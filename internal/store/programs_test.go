@@ -8,6 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"heddle/internal/store/etcd"
 )
 
 // TestPrograms: a program has its prefix and nothing else, by any of its certificates, until it is removed.
@@ -42,10 +44,10 @@ func TestPrograms(t *testing.T) {
 		if _, err := p.Put(ctx, "/calico/y", "2"); err != nil {
 			t.Errorf("writing its own: %v", err)
 		}
-		if _, err := p.Get(ctx, "/heddle/secret"); !isDenied(err) {
+		if _, err := p.Get(ctx, "/heddle/secret"); etcd.Kind(err) != ErrDenied {
 			t.Errorf("reading others': %v", err)
 		}
-		if _, err := p.Put(ctx, "/heddle/secret", ""); !isDenied(err) {
+		if _, err := p.Put(ctx, "/heddle/secret", ""); etcd.Kind(err) != ErrDenied {
 			t.Errorf("writing others': %v", err)
 		}
 	}
@@ -55,7 +57,7 @@ func TestPrograms(t *testing.T) {
 	if err := root.RemoveProgram(ctx, "plugin"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("removing it twice: %v", err)
 	}
-	if _, err := programs[0].Get(ctx, "/calico/x"); !isDenied(err) {
+	if _, err := programs[0].Get(ctx, "/calico/x"); etcd.Kind(err) != ErrDenied {
 		t.Errorf("reading after it was removed: %v", err)
 	}
 	plain := openTest(t, Embedded{DataDir: t.TempDir()})

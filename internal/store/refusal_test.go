@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"heddle/internal/store/etcd"
 )
 
 // TestIsRefusal: only what certainly was not proposed counts as refused.
@@ -28,7 +30,7 @@ func TestIsRefusal(t *testing.T) {
 		{context.DeadlineExceeded, false}, {status.Error(codes.Unavailable, "error reading from server: EOF"), false},
 		{status.Error(codes.DeadlineExceeded, "context deadline exceeded"), false},
 	} {
-		if got := isRefusal(tt.err); got != tt.want {
+		if got := etcd.IsRefusal(tt.err); got != tt.want {
 			t.Errorf("%v: %v", tt.err, got)
 		}
 	}
@@ -53,7 +55,7 @@ func TestConnected(t *testing.T) {
 	if connected(ctx, client.ActiveConnection()) {
 		t.Error("connected to a port where nobody listens")
 	}
-	_, err = newEtcd(client, slog.New(slog.DiscardHandler)).Commit(ctx, nil, []Op{{Key: "a"}})
+	_, err = newEtcd(client, nil, slog.New(slog.DiscardHandler)).Commit(ctx, nil, []Op{{Key: "a"}})
 	if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("commit: %v, want a refusal", err)
 	}

@@ -28,9 +28,6 @@ const (
 // is written, for a moment, where values are large.
 const etcdSlack = 64 << 20
 
-// ErrFull: the store is so full that it accepts only what frees space, or keeps operators able to. Nothing was written.
-var ErrFull = errors.New("store: full")
-
 type reserveKey struct{}
 
 // WithReserve marks a call that may use the reserve of a store that is full: one that deletes, or lets an operator in.

@@ -7,19 +7,18 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"heddle/internal/store/etcd"
 )
 
-// KV is one key with the revisions at which it was created and last changed. Value must not be modified.
-type KV struct {
-	Key            string
-	Value          []byte
-	CreateRevision int64
-	ModRevision    int64
-	Lease          Lease
-}
-
-// Lease is the id of a lease; 0 is none. Keys put under a lease vanish when it ends.
-type Lease int64
+// Keys and changes are those of package etcd.
+type (
+	KV       = etcd.KV
+	Lease    = etcd.Lease
+	Event    = etcd.Event
+	Change   = etcd.Change
+	Identity = etcd.Identity
+)
 
 // Cond is a condition of a transaction. Exactly one of the forms:
 //
@@ -43,56 +42,20 @@ type Op struct {
 	DeletePrefix bool
 }
 
-// Event is one change of one key; KV.Value is nil when it was deleted.
-type Event struct {
-	KV
-	Deleted bool
-}
-
-// Change is all events of one or more whole revisions, by revision and key. Revision is the last of them. A Change without events
-// only tells progress. Reconnected tells that the connection to the store was lost and made again: what answers now may
-// be another store, see [Identity].
-type Change struct {
-	Revision    int64
-	Events      []Event
-	Reconnected bool
-}
-
-// Identity is which store answers, and how far it is. Cluster and Term are 0 for a store in memory.
-type Identity struct {
-	Cluster  uint64 // changes when a cluster is made anew; not always when it is restored from a snapshot
-	Term     uint64 // of the leader; it only grows, but begins anew in a cluster that was restored
-	Revision int64
-}
-
-// Continues reports whether a store that is i now may still have the history that it had when it was known.
-func (i Identity) Continues(known Identity) bool {
-	return i.Cluster == known.Cluster && i.Term >= known.Term && i.Revision >= known.Revision
-}
-
+// The errors of every store; see package etcd for what they mean.
 var (
-	// ErrConflict: a condition of a transaction did not hold. Nothing was written.
-	ErrConflict = errors.New("store: something read has changed")
-	// ErrCompacted: the revision asked for is no longer kept; list again.
-	ErrCompacted = errors.New("store: revision compacted")
-	// ErrNotFound: no such key.
-	ErrNotFound = errors.New("store: not found")
-	// ErrTooLarge: the transaction exceeds etcd's limit on operations or bytes; the wrapped text says what to set.
-	ErrTooLarge = errors.New("store: transaction too large")
-	// ErrLeaseGone: the lease has ended; what was put under it is gone.
-	ErrLeaseGone = errors.New("store: lease gone")
-	// ErrUnavailable: etcd cannot be reached or has no leader. A Commit has written nothing, unless the error is
-	// ErrOutcomeUnknown too.
-	ErrUnavailable = errors.New("store: unavailable")
-	// ErrOutcomeUnknown: etcd took a Commit and did not say in time what became of it.
-	ErrOutcomeUnknown = errors.New("store: outcome unknown")
-	// ErrReplaced: the store that answers has no schema version, which the one that was used had: it was wiped, or is
-	// another. It is always ErrUnavailable too.
-	ErrReplaced = errors.New("store: wiped, or replaced by another")
+	ErrConflict       = etcd.ErrConflict
+	ErrCompacted      = etcd.ErrCompacted
+	ErrNotFound       = etcd.ErrNotFound
+	ErrTooLarge       = etcd.ErrTooLarge
+	ErrFull           = etcd.ErrFull
+	ErrLeaseGone      = etcd.ErrLeaseGone
+	ErrUnavailable    = etcd.ErrUnavailable
+	ErrOutcomeUnknown = etcd.ErrOutcomeUnknown
+	ErrReplaced       = etcd.ErrReplaced
+	ErrDenied         = etcd.ErrDenied
 	// ErrInUse: another process has the data directory.
 	ErrInUse = errors.New("store: in use by another process")
-	// ErrDenied: the store knows who asks and does not allow it.
-	ErrDenied = errors.New("store: permission denied")
 )
 
 // Store is the contract shared by etcd and the memory store; one test body proves both.

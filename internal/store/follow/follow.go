@@ -21,18 +21,40 @@ import (
 	"sync/atomic"
 	"time"
 
-	"heddle/internal/store"
+	"heddle/internal/store/etcd"
 )
+
+// Source is where a Follower reads, such as a store.Store.
+type Source interface {
+	Identity(ctx context.Context) (etcd.Identity, error)
+	GetAt(ctx context.Context, key string, rev int64) (etcd.KV, error)
+	List(ctx context.Context, prefix string) ([]etcd.KV, int64, error)
+	Watch(ctx context.Context, from int64, prefixes ...string) (changes <-chan etcd.Change, err func() error)
+	Nudge(rev int64)
+}
 
 // Options configure a Follower. Store and Prefixes are required.
 type Options struct {
-	Store    store.Store
+	Store    Source
 	Prefixes []string
+	// After is what the reader has already: what changed since is delivered, and a full update only if that cannot be
+	// found out. nil: the first update is a full one.
+	After *Position
 	// Journal keeps what was delivered on disk, for a start while the store cannot be reached. nil: nothing is kept.
 	Journal *Journal
 	// CheckEvery is the interval between checks that the store is still the same one. Default 10 s.
 	CheckEvery time.Duration
-	Log        *slog.Logger // nil: nothing is logged
+	// IsFinal reports whether an error ends Run, which then returns it. nil: none does.
+	IsFinal func(error) bool
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// Position is a point in the history of a store.
+type Position struct {
+	etcd.Identity
+	// Newest is the key under the prefixes that was put last; zero if there is none. It tells a store of the same
+	// identity apart that has another history.
+	Newest etcd.KV
 }
 
 // Update is either everything under the prefixes at one revision, or the changes since the update before. A change
@@ -40,8 +62,8 @@ type Options struct {
 type Update struct {
 	Revision int64
 	Full     bool
-	All      []store.KV    // of a full update, by key
-	Events   []store.Event // of a change, by revision and key
+	All      []etcd.KV    // of a full update, by key
+	Events   []etcd.Event // of a change, by revision and key
 	// Diverged marks a full update that does not continue what was delivered before: the store was replaced, or restored
 	// to an older state. Its revisions do not compare with earlier ones.
 	Diverged bool
@@ -63,7 +85,7 @@ var (
 	errRelist   = errors.New("a full update was requested")
 )
 
-// Follower follows the store. Run does the work; the other methods may be called from any goroutine.
+// Follower follows a store. Run does the work; the other methods may be called from any goroutine.
 type Follower struct {
 	opts      Options
 	log       *slog.Logger
@@ -74,11 +96,11 @@ type Follower struct {
 	recheck   chan struct{}        // holds a token while a check of the store's identity is requested
 
 	// The rest belongs to Run.
-	last     store.Identity // of what was delivered last; Revision 0: nothing yet
-	full     bool           // the next update has to be a full one
-	diverged bool           // and does not continue the one before
-	away     bool           // the store was lost, and that was logged
-	replaced bool           // the store that answers is not ours, and that was logged
+	last     etcd.Identity // of what was delivered last; Revision 0: nothing yet
+	full     bool          // the next update has to be a full one
+	diverged bool          // and does not continue the one before
+	away     bool          // the store was lost, and that was logged
+	replaced bool          // the store that answers is not ours, and that was logged
 }
 
 // mark is a put that a store which continues what was delivered has in its history. Identities alone do not tell two
@@ -89,16 +111,16 @@ type mark struct {
 	sum      uint32 // CRC-32C of the value
 }
 
-func markOf(kv store.KV) *mark {
+func markOf(kv etcd.KV) *mark {
 	return &mark{kv.Key, kv.ModRevision, crc32.Checksum(kv.Value, castagnoli)}
 }
 
 // newest returns the mark of the key that was put last, or nil.
-func newest(all []store.KV) *mark {
+func newest(all []etcd.KV) *mark {
 	if len(all) == 0 {
 		return nil
 	}
-	return markOf(slices.MaxFunc(all, func(a, b store.KV) int { return cmp.Compare(a.ModRevision, b.ModRevision) }))
+	return markOf(slices.MaxFunc(all, func(a, b etcd.KV) int { return cmp.Compare(a.ModRevision, b.ModRevision) }))
 }
 
 // remembers reports whether the store has the mark in its history, as far as it knows.
@@ -108,9 +130,9 @@ func (f *Follower) remembers(ctx context.Context, m *mark) (bool, error) {
 	}
 	kv, err := f.opts.Store.GetAt(ctx, m.key, m.revision)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, etcd.ErrNotFound):
 		return false, nil
-	case errors.Is(err, store.ErrCompacted):
+	case errors.Is(err, etcd.ErrCompacted):
 		return true, nil
 	case err != nil:
 		return false, err
@@ -126,7 +148,14 @@ func New(o Options) *Follower {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Follower{opts: o, log: o.Log, full: true, relist: make(chan struct{}, 1), recheck: make(chan struct{}, 1)}
+	f := &Follower{opts: o, log: o.Log, full: true, relist: make(chan struct{}, 1), recheck: make(chan struct{}, 1)}
+	if o.After != nil {
+		f.last, f.full = o.After.Identity, false
+		if o.After.Newest.Key != "" {
+			f.mark.Store(markOf(o.After.Newest))
+		}
+	}
+	return f
 }
 
 // Following reports whether the store is being watched. A watch whose connection broke counts until the store refuses
@@ -146,8 +175,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run calls deliver with one update after the other, the first a full one, until ctx ends. deliver may block; it should
-// return when the context it is given ends.
+// Run calls deliver with one update after the other, until ctx ends or a final error. The first is a full one, unless
+// Options.After says otherwise. deliver may block; it should return when the context it is given ends.
 func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update)) error {
 	if f.opts.Journal != nil {
 		defer f.opts.Journal.close()
@@ -157,20 +186,21 @@ func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update
 		began := time.Now()
 		err := f.follow(ctx, deliver)
 		f.following.Store(false)
-		if ctx.Err() != nil {
-			return nil
-		}
 		switch {
+		case ctx.Err() != nil:
+			return nil
+		case f.opts.IsFinal != nil && f.opts.IsFinal(err):
+			return err
 		case errors.Is(err, errRelist):
 			f.full = true
 			continue
 		case errors.Is(err, errDiverged):
 			f.full, f.diverged = true, true
 			continue
-		case errors.Is(err, store.ErrCompacted):
+		case errors.Is(err, etcd.ErrCompacted):
 			f.full = true
 		}
-		if replaced := errors.Is(err, store.ErrReplaced); !f.away || replaced && !f.replaced {
+		if replaced := errors.Is(err, etcd.ErrReplaced); !f.away || replaced && !f.replaced {
 			f.away, f.replaced = true, replaced
 			f.log.Warn("lost the store; keeping what is known", "err", err, "revision", f.last.Revision)
 		}
@@ -230,7 +260,7 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 	for {
 		select {
 		case err := <-checks:
-			if errors.Is(err, errDiverged) || errors.Is(err, store.ErrReplaced) {
+			if errors.Is(err, errDiverged) || errors.Is(err, etcd.ErrReplaced) {
 				return err
 			}
 			if f.opts.Journal != nil && err == nil && f.opts.Journal.confirm() {
@@ -273,13 +303,13 @@ func (f *Follower) check(ctx context.Context) error {
 	return nil
 }
 
-func (f *Follower) logDiverged(known, now store.Identity) {
+func (f *Follower) logDiverged(known, now etcd.Identity) {
 	f.log.Warn("the store was replaced or restored to an older state; listing everything again",
 		"cluster", now.Cluster, "revision", now.Revision, "known cluster", known.Cluster, "known revision", known.Revision)
 }
 
 // identify returns the store's identity, and whether it continues what was known.
-func (f *Follower) identify(ctx context.Context, known store.Identity) (now store.Identity, same bool, err error) {
+func (f *Follower) identify(ctx context.Context, known etcd.Identity) (now etcd.Identity, same bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
 	m := f.mark.Load()
@@ -291,11 +321,11 @@ func (f *Follower) identify(ctx context.Context, known store.Identity) (now stor
 }
 
 // recheckNow returns an error if the store that answers over a new connection is not the one before: errDiverged, or
-// store.ErrReplaced if nothing of it may be delivered. One that does not answer is asked again by checks.
+// etcd.ErrReplaced if nothing of it may be delivered. One that does not answer is asked again by checks.
 func (f *Follower) recheckNow(ctx context.Context) error {
-	now, same, err := f.identify(ctx, store.Identity{Cluster: f.last.Cluster, Term: f.last.Term, Revision: f.delivered.Load()})
+	now, same, err := f.identify(ctx, etcd.Identity{Cluster: f.last.Cluster, Term: f.last.Term, Revision: f.delivered.Load()})
 	switch {
-	case errors.Is(err, store.ErrReplaced):
+	case errors.Is(err, etcd.ErrReplaced):
 		return err
 	case err != nil:
 		f.Recheck()
@@ -351,7 +381,7 @@ func (f *Follower) nextCheck() time.Duration {
 
 // recall delivers what the journal holds, if nothing was delivered yet and the store cannot be reached.
 func (f *Follower) recall(ctx context.Context, cause error, deliver func(context.Context, Update)) {
-	if f.opts.Journal == nil || f.last.Revision != 0 || !errors.Is(cause, store.ErrUnavailable) || ctx.Err() != nil {
+	if f.opts.Journal == nil || f.last.Revision != 0 || !errors.Is(cause, etcd.ErrUnavailable) || ctx.Err() != nil {
 		return
 	}
 	kept, err := f.opts.Journal.read()
@@ -380,8 +410,8 @@ func (f *Follower) recall(ctx context.Context, cause error, deliver func(context
 }
 
 // byKey returns the values in the order of their keys.
-func byKey(keys map[string]store.KV) []store.KV {
-	return slices.SortedFunc(maps.Values(keys), func(a, b store.KV) int { return cmp.Compare(a.Key, b.Key) })
+func byKey(keys map[string]etcd.KV) []etcd.KV {
+	return slices.SortedFunc(maps.Values(keys), func(a, b etcd.KV) int { return cmp.Compare(a.Key, b.Key) })
 }
 
 func (f *Follower) deliverList(ctx context.Context, l *listing, deliver func(context.Context, Update)) {
@@ -396,7 +426,7 @@ func (f *Follower) deliverList(ctx context.Context, l *listing, deliver func(con
 	deliver(ctx, u)
 }
 
-func (f *Follower) deliverChange(ctx context.Context, c store.Change, deliver func(context.Context, Update)) {
+func (f *Follower) deliverChange(ctx context.Context, c etcd.Change, deliver func(context.Context, Update)) {
 	f.last.Revision = c.Revision
 	f.delivered.Store(c.Revision)
 	for _, e := range slices.Backward(c.Events) {
@@ -423,11 +453,11 @@ type listing struct {
 	from, upTo int64
 	prefixes   []string
 	at         []int64 // by prefix
-	keys       map[string]store.KV
+	keys       map[string]etcd.KV
 }
 
 func (f *Follower) list(ctx context.Context) (*listing, error) {
-	l := &listing{prefixes: f.opts.Prefixes, keys: map[string]store.KV{}}
+	l := &listing{prefixes: f.opts.Prefixes, keys: map[string]etcd.KV{}}
 	for i, p := range l.prefixes {
 		kvs, rev, err := f.opts.Store.List(ctx, p)
 		if err != nil {
@@ -446,7 +476,7 @@ func (f *Follower) list(ctx context.Context) (*listing, error) {
 }
 
 // absorb brings those prefixes forward that were listed before upTo, and reports whether all are at one revision.
-func (l *listing) absorb(c store.Change) bool {
+func (l *listing) absorb(c etcd.Change) bool {
 	for _, e := range c.Events {
 		i := slices.IndexFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(e.Key, p) })
 		switch {

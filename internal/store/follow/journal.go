@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"heddle/internal/store"
+	"heddle/internal/store/etcd"
 )
 
 // Journal is a file that holds what a Follower delivered last: a full update, then each change. It is written without
@@ -63,9 +63,9 @@ type journalHeader struct {
 
 // kept is the contents of a journal.
 type kept struct {
-	identity  store.Identity
+	identity  etcd.Identity
 	confirmed time.Time
-	keys      map[string]store.KV
+	keys      map[string]etcd.KV
 	written   time.Time // the last whole block; zero if that does not tell
 	whole     int64     // bytes up to the end of it
 	lost      int64     // bytes after it
@@ -112,7 +112,7 @@ func readJournal(r io.Reader, owner string) (*kept, error) {
 	if h.Format < 1 || h.Format > journalFormat || h.Owner != owner {
 		return nil, nil
 	}
-	k := &kept{identity: store.Identity{Cluster: h.Cluster, Term: h.Term}, keys: map[string]store.KV{}, whole: int64(8 + len(raw))}
+	k := &kept{identity: etcd.Identity{Cluster: h.Cluster, Term: h.Term}, keys: map[string]etcd.KV{}, whole: int64(8 + len(raw))}
 	for {
 		block, err := readBlock(r)
 		if err != nil {
@@ -181,7 +181,7 @@ func (k *kept) apply(b []byte) error {
 		r.rest = r.rest[1:]
 		switch kind {
 		case 'p':
-			kv := store.KV{CreateRevision: int64(r.number()), ModRevision: int64(r.number()), Lease: store.Lease(r.number())}
+			kv := etcd.KV{CreateRevision: int64(r.number()), ModRevision: int64(r.number()), Lease: etcd.Lease(r.number())}
 			kv.Key, kv.Value = string(r.bytes()), r.bytes()
 			k.keys[kv.Key] = kv
 		case 'd':
@@ -231,7 +231,7 @@ func beginBlock() []byte {
 	return binary.AppendUvarint(append(make([]byte, 8), 't'), uint64(time.Now().Unix()))
 }
 
-func appendPut(b []byte, kv store.KV) []byte {
+func appendPut(b []byte, kv etcd.KV) []byte {
 	b = append(b, 'p')
 	b = binary.AppendUvarint(b, uint64(kv.CreateRevision))
 	b = binary.AppendUvarint(b, uint64(kv.ModRevision))
@@ -246,7 +246,7 @@ func appendBytes[T string | []byte](b []byte, field T) []byte {
 }
 
 // replace writes the file anew.
-func (j *Journal) replace(id store.Identity, all []store.KV) error {
+func (j *Journal) replace(id etcd.Identity, all []etcd.KV) error {
 	header, err := json.Marshal(journalHeader{Format: journalFormat, Owner: j.owner, Cluster: id.Cluster, Term: id.Term})
 	if err != nil {
 		return err
@@ -297,7 +297,7 @@ func (j *Journal) rewrite(blocks ...[]byte) (err error) {
 }
 
 // append adds a change. When the file has grown far beyond its contents it is written anew from them.
-func (j *Journal) append(c store.Change) error {
+func (j *Journal) append(c etcd.Change) error {
 	if j.gap {
 		return nil // already reported; confirm sees to it
 	}

@@ -1,4 +1,4 @@
-package store
+package etcd
 
 import (
 	"cmp"
@@ -18,27 +18,46 @@ import (
 // only while all watchers of the stream are in step.
 const progressPause = 10 * time.Millisecond
 
+// Watcher watches for one client. Its methods may be called from any goroutine.
+type Watcher struct {
+	client *clientv3.Client
+	as     func(context.Context) context.Context // adds the caller's identity
+
+	mu      sync.Mutex
+	watches map[*watch]bool
+	streams int // numbers the watches' streams
+}
+
+// NewWatcher returns the watcher of a client. as adds the caller's identity to each watch's context; nil: the client has
+// its own.
+func NewWatcher(client *clientv3.Client, as func(context.Context) context.Context) *Watcher {
+	if as == nil {
+		as = func(ctx context.Context) context.Context { return ctx }
+	}
+	return &Watcher{client: client, as: as, watches: map[*watch]bool{}}
+}
+
 // watch joins one etcd watcher per prefix into whole revisions. etcd delivers each watcher's events in order, but says
-// nothing across watchers; so an event is held back until every watcher has told that it has passed its revision, by an
-// event of its own or by progress. With a single prefix nothing is ever held back. What is not taken from out waits in
-// etcd's client, which has no bound: take it soon.
+// nothing across watchers; so an event is held back until every watcher has passed its revision, by an event of its own
+// or by progress. With a single prefix nothing is ever held back. What is not taken from out waits in etcd's client, which
+// has no bound: take it soon.
 type watch struct {
-	store    *Etcd
+	client   *clientv3.Client
 	out      chan Change
 	err      error         // written before out is closed, read after
 	nudged   chan struct{} // holds a token after want was raised
 	ask      chan struct{} // holds a token while progress is to be requested
 	arrivals chan arrival
 
-	seen    []int64 // by watcher: every event up to this revision has arrived
-	told    int64   // out has everything up to this revision
-	pending []Event // arrived, newer than the slowest watcher
+	seen      []int64 // by watcher: every event up to this revision has arrived
+	delivered int64   // out has everything up to this revision
+	pending   []Event // arrived, newer than the slowest watcher
 
 	mu   sync.Mutex
 	want int64 // progress up to here was asked for by Nudge
 }
 
-// arrival is what one watcher says.
+// arrival is one message of one watcher.
 type arrival struct {
 	watcher     int
 	upTo        int64
@@ -47,16 +66,18 @@ type arrival struct {
 	err         error
 }
 
-// Watch implements [Store].
-func (s *Etcd) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
+// Watch delivers changes under the prefixes after revision from, until ctx ends (the channel is then closed) or the place
+// is lost (the error function then returns ErrCompacted or the cause). The watch itself makes lost connections again,
+// without loss.
+func (s *Watcher) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
 	w := &watch{
-		store:    s,
-		out:      make(chan Change),
-		nudged:   make(chan struct{}, 1),
-		ask:      make(chan struct{}, 1),
-		arrivals: make(chan arrival),
-		seen:     make([]int64, len(prefixes)),
-		told:     from,
+		client:    s.client,
+		out:       make(chan Change),
+		nudged:    make(chan struct{}, 1),
+		ask:       make(chan struct{}, 1),
+		arrivals:  make(chan arrival),
+		seen:      make([]int64, len(prefixes)),
+		delivered: from,
 	}
 	for i := range w.seen {
 		w.seen[i] = from
@@ -79,8 +100,9 @@ func (s *Etcd) Watch(ctx context.Context, from int64, prefixes ...string) (<-cha
 	return w.out, func() error { return w.err }
 }
 
-// Nudge implements [Store].
-func (s *Etcd) Nudge(rev int64) {
+// Nudge makes every watch that is behind revision rev report its progress soon, although no event under its prefixes may
+// lead there. It does not wait.
+func (s *Watcher) Nudge(rev int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watches {
@@ -133,7 +155,7 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 
 // deliver passes on what has become complete by an arrival; false when ctx has ended.
 func (w *watch) deliver(ctx context.Context, a arrival) bool {
-	c, ok := Change{Revision: w.told, Reconnected: true}, true
+	c, ok := Change{Revision: w.delivered, Reconnected: true}, true
 	if !a.reconnected {
 		c, ok = w.take(a)
 	}
@@ -151,13 +173,13 @@ func (w *watch) deliver(ctx context.Context, a arrival) bool {
 // follow passes on what one watcher says until ctx ends or etcd ends the watcher.
 func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int64) {
 	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1), clientv3.WithProgressNotify()}
-	for r := range w.store.client.Watch(ctx, prefix, opts...) {
+	for r := range w.client.Watch(ctx, prefix, opts...) {
 		a := arrival{watcher: watcher}
 		switch err := r.Err(); {
 		case r.CompactRevision != 0:
 			a.err = fmt.Errorf("watch %s: %w", prefix, ErrCompacted)
 		case err != nil:
-			a.err = explain(ctx, "watch "+prefix, err)
+			a.err = Explain(ctx, "watch "+prefix, err)
 		case r.IsProgressNotify():
 			a.upTo = r.Header.Revision
 		case len(r.Events) == 0:
@@ -175,7 +197,7 @@ func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int
 
 // followConnection sends an arrival each time that the connection to etcd was made again.
 func (w *watch) followConnection(ctx context.Context) {
-	conn := w.store.client.ActiveConnection()
+	conn := w.client.ActiveConnection()
 	if conn == nil {
 		return // within this process
 	}
@@ -199,7 +221,7 @@ func events(from []*clientv3.Event) []Event {
 	out := make([]Event, len(from))
 	for i, e := range from {
 		out[i] = Event{
-			KV:      KV{string(e.Kv.Key), e.Kv.Value, e.Kv.CreateRevision, e.Kv.ModRevision, Lease(e.Kv.Lease)},
+			KV:      FromProto(e.Kv),
 			Deleted: e.Type == clientv3.EventTypeDelete,
 		}
 	}
@@ -211,10 +233,10 @@ func (w *watch) take(a arrival) (Change, bool) {
 	w.seen[a.watcher] = max(w.seen[a.watcher], a.upTo)
 	w.pending = append(w.pending, a.events...)
 	upTo := slices.Min(w.seen)
-	if upTo <= w.told {
+	if upTo <= w.delivered {
 		return Change{}, false
 	}
-	w.told = upTo
+	w.delivered = upTo
 	// Within a revision no key occurs twice, so key order is as good as any and the same for every store.
 	slices.SortFunc(w.pending, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.ModRevision, b.ModRevision), cmp.Compare(a.Key, b.Key))
@@ -232,7 +254,7 @@ func (w *watch) take(a arrival) (Change, bool) {
 func (w *watch) behind() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.pending) > 0 || w.told < w.want
+	return len(w.pending) > 0 || w.delivered < w.want
 }
 
 // requestProgress passes requests on to etcd; apart from run, since etcd's client blocks here while it is disconnected.
@@ -243,7 +265,7 @@ func (w *watch) requestProgress(ctx context.Context) {
 			return
 		case <-w.ask:
 		}
-		if err := w.store.client.RequestProgress(ctx); err != nil {
+		if err := w.client.RequestProgress(ctx); err != nil {
 			return // the stream is gone; its watchers say why
 		}
 	}
