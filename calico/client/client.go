@@ -11,20 +11,15 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"math"
-	"os"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 
 	"heddle/calico"
+	"heddle/internal/store/etcd"
 )
 
 // Options say where etcd is and who asks. Plain connections are for loopback; elsewhere use TLS.
@@ -57,6 +52,7 @@ const (
 // Client reads and writes the data model. Its methods may be called by many goroutines.
 type Client struct {
 	etcd       *clientv3.Client
+	watcher    *etcd.Watcher
 	endpoints  []string
 	tls        *tls.Config
 	codec      []calico.Option
@@ -75,36 +71,18 @@ func New(o Options) (*Client, error) {
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = defaultRequestTimeout
 	}
-	config, err := o.tlsConfig()
+	access := etcd.Access{Endpoints: o.Endpoints, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, TLS: o.TLS, User: o.User, Password: o.Password}
+	config, err := access.TLSConfig()
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := clientv3.New(clientv3.Config{
-		Endpoints:            o.Endpoints,
-		TLS:                  config,
-		Username:             o.User,
-		Password:             o.Password,
-		DialTimeout:          o.DialTimeout,
-		DialKeepAliveTime:    5 * time.Second, // a member that vanished silently is left after this and the timeout
-		DialKeepAliveTimeout: 3 * time.Second, // only while calls or watches run: etcd hangs up on idle clients that ask
-		MaxCallSendMsgSize:   maxSend,
-		MaxCallRecvMsgSize:   math.MaxInt32,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect())},
-		Logger:               zap.NewNop(), // what matters to the caller comes back as an error
-	})
-	if err != nil {
-		c := &Client{endpoints: o.Endpoints, tls: config}
+	c := &Client{endpoints: o.Endpoints, tls: config, codec: o.Codec, timeout: o.RequestTimeout, checkEvery: checkEvery}
+	// What matters to the caller comes back as an error, so that nothing is logged.
+	if c.etcd, err = access.Dial(config, etcd.DialOptions{LoginTimeout: o.DialTimeout, MaxSend: maxSend}); err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ","), c.explain(context.Background(), "connect", err))
 	}
-	return &Client{etcd, o.Endpoints, config, o.Codec, o.RequestTimeout, checkEvery}, nil
-}
-
-// reconnect are the pauses between attempts to connect. etcd's own grow to two minutes.
-func reconnect() grpc.ConnectParams {
-	return grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-		MinConnectTimeout: 5 * time.Second,
-	}
+	c.watcher = etcd.NewWatcher(c.etcd, nil)
+	return c, nil
 }
 
 // Close ends the connections, and with them all calls and watches.
@@ -128,39 +106,4 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 		cancel(nil)
 		cancelTimeout()
 	}
-}
-
-func (o Options) tlsConfig() (*tls.Config, error) {
-	if o.TLS != nil {
-		return o.TLS, nil
-	}
-	secure := o.CAFile != "" || o.CertFile != ""
-	for _, e := range o.Endpoints {
-		secure = secure || strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
-	}
-	if !secure {
-		return nil, nil
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("etcd CA: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd CA %s: no certificate in PEM found", o.CAFile)
-		}
-	}
-	if o.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
-			return nil, fmt.Errorf("etcd client certificate: %w", err)
-		}
-		// Read again at each connection, so that a renewed certificate is taken up.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			cert, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-			return &cert, err
-		}
-	}
-	return config, nil
 }

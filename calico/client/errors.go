@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"heddle/calico"
+	"heddle/internal/store/etcd"
 )
 
 // What a caller may decide by. Those that concern one key come in a [KeyError].
@@ -62,60 +59,36 @@ func invalid(key calico.Key, path string, err error) error {
 	return &KeyError{Key: key, Path: path, Err: fmt.Errorf("%w: %w", ErrInvalid, err)}
 }
 
-// explain turns an error of etcd into one of this package's, with what was done and what can be done about it.
-func explain(ctx context.Context, what string, err error) error {
+// explain turns an error of etcd into one of this package's, with what was done and what can be done about it. Of an
+// etcd that cannot be reached it says what stands in the way: etcd's own client reports only a timeout.
+func (c *Client) explain(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
-	switch {
-	case errors.Is(err, rpctypes.ErrTooManyOps):
+	if errors.Is(err, rpctypes.ErrTooManyOps) {
 		return fmt.Errorf("%s: %w: it has more operations than every etcd member's --max-txn-ops allows (128 by default)", what, ErrTooLarge)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
+	}
+	switch etcd.Kind(err) {
+	case etcd.ErrTooLarge:
 		return fmt.Errorf("%s: %w: it has more bytes than every etcd member's --max-request-bytes allows (1.5 MiB by default)", what, ErrTooLarge)
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%s: %w: its database has reached its quota: defragment it, or raise --quota-backend-bytes, and then disarm the alarm with etcdctl", what, ErrUnavailable)
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+	case etcd.ErrFull:
+		return c.unavailable(fmt.Errorf("%s: %w: its database has reached its quota: defragment it, or raise --quota-backend-bytes, and then disarm the alarm with etcdctl", what, ErrUnavailable))
+	case etcd.ErrLeaseGone:
 		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
-	case isDenied(err):
+	case etcd.ErrDenied:
 		return fmt.Errorf("%s: %w: %w", what, ErrDenied, err)
-	case isUnavailable(err):
-		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err)
+	case etcd.ErrUnavailable:
+		return c.unavailable(fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err))
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// isOversized says whether gRPC refused a message, which it does before etcd sees it.
-func isOversized(err error) bool {
-	return status.Code(err) == codes.ResourceExhausted && !errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace)
+// unavailable adds to an error why etcd cannot be reached.
+func (c *Client) unavailable(err error) error {
+	if cause := etcd.Diagnose(c.endpoints, c.tls); cause != nil {
+		return fmt.Errorf("%w; %w", err, cause)
+	}
+	return err
 }
 
-func isDenied(err error) bool {
-	for _, e := range []error{ErrDenied, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty} {
-		// Of why it ended a watch etcd tells the text only.
-		if errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error()) {
-			return true
-		}
-	}
-	return false
-}
-
-func isUnavailable(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, clientv3.ErrNoAvailableEndpoints) {
-		return true
-	}
-	code := status.Code(err)
-	var e rpctypes.EtcdError
-	if errors.As(err, &e) {
-		code = e.Code()
-	}
-	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled
-}
-
-// unlessAuthChanged calls f again while etcd's users or roles changed during the call: nothing was done then.
-func unlessAuthChanged(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
-			return err
-		}
-	}
-}
+func isDenied(err error) bool { return etcd.Kind(err) == etcd.ErrDenied }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"heddle/calico"
+	"heddle/internal/store/etcd"
 )
 
 // Profile is a security profile of the v1 tree. It lies in three keys, of which any may be missing; the methods of this
@@ -81,7 +82,7 @@ func (c *Client) GetProfile(ctx context.Context, id string) (Profile, error) {
 	p := Profile{ID: id}
 	for i, k := range keys {
 		if kv := found[paths[i]]; kv != nil {
-			p.set(c.entry(k, kv))
+			p.set(c.entry(k, etcd.FromProto(kv)))
 		}
 	}
 	if len(found) == 0 {

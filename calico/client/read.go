@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"heddle/calico"
+	"heddle/internal/store/etcd"
 )
 
 // listPage is how many keys one request of a List asks for.
@@ -40,7 +41,8 @@ type Snapshot struct {
 	filters  []calico.Key
 	counts   map[calico.Key]int // of keys with two places, the index of the entry that counts
 	shadowed []Entry            // and those that do not
-	cluster  uint64
+	cluster  uint64             // that was listed
+	term     uint64             // of its leader then
 }
 
 // Get reads one object. It fails with [ErrNotFound], or with [ErrInvalid] when the object cannot be decoded; then the
@@ -58,7 +60,7 @@ func (c *Client) Get(ctx context.Context, key calico.Key) (Entry, error) {
 	if kv == nil {
 		return Entry{}, &KeyError{Key: key, Path: p.left, Err: ErrNotFound}
 	}
-	e := c.entry(key, kv)
+	e := c.entry(key, etcd.FromProto(kv))
 	if e.Err != nil {
 		return e, invalid(key, e.Path, e.Err)
 	}
@@ -104,12 +106,12 @@ func (c *Client) Read(ctx context.Context, keys ...calico.Key) (*Snapshot, error
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Revision: header.Revision, cluster: header.ClusterId, filters: slices.Clone(keys)}
+	s := &Snapshot{Revision: header.Revision, cluster: header.ClusterId, term: header.RaftTerm, filters: slices.Clone(keys)}
 	for _, k := range keys {
 		p, _ := placesOf(k)
 		for _, path := range p.paths() {
 			if kv := found[path]; kv != nil {
-				s.add(c.entry(k, kv))
+				s.add(c.entry(k, etcd.FromProto(kv)))
 				delete(found, path) // a key may be asked for twice
 			}
 		}
@@ -184,7 +186,7 @@ func (c *Client) fetchPages(ctx context.Context, paths []string, opts []clientv3
 }
 
 func (c *Client) txn(ctx context.Context, conds []clientv3.Cmp, then, otherwise []clientv3.Op) (r *clientv3.TxnResponse, err error) {
-	err = unlessAuthChanged(func() (err error) {
+	err = etcd.UnlessAuthChanged(func() (err error) {
 		r, err = c.etcd.Txn(ctx).If(conds...).Then(then...).Else(otherwise...).Commit()
 		return err
 	})
@@ -209,7 +211,7 @@ func kvs(r *clientv3.TxnResponse) map[string]*mvccpb.KeyValue {
 func (c *Client) List(ctx context.Context, filters ...calico.Key) (*Snapshot, error) {
 	return c.collect(ctx, filters, func(s *Snapshot, kv *mvccpb.KeyValue) {
 		if key, ok := pick(filters, string(kv.Key)); ok {
-			s.add(c.entry(key, kv))
+			s.add(c.entry(key, etcd.FromProto(kv)))
 		}
 	})
 }
@@ -273,7 +275,7 @@ func (c *Client) page(ctx context.Context, s *Snapshot, spans []span, add func(*
 		return nil, err
 	}
 	if s.Revision == 0 {
-		s.Revision, s.cluster = r.Header.Revision, r.Header.ClusterId
+		s.Revision, s.cluster, s.term = r.Header.Revision, r.Header.ClusterId, r.Header.RaftTerm
 	}
 	for i, one := range r.Responses {
 		found := one.GetResponseRange()
@@ -333,10 +335,10 @@ func (c *Client) Keys(ctx context.Context, filters ...calico.Key) ([]calico.Key,
 	return keys, s.Revision, nil
 }
 
-func (c *Client) entry(key calico.Key, kv *mvccpb.KeyValue) Entry {
+func (c *Client) entry(key calico.Key, kv etcd.KV) Entry {
 	e := Entry{
 		Key:      key,
-		Path:     string(kv.Key),
+		Path:     kv.Key,
 		Raw:      kv.Value,
 		Created:  kv.CreateRevision,
 		Revision: kv.ModRevision,

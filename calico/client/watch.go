@@ -3,16 +3,16 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"heddle/calico"
+	"heddle/internal/store/etcd"
+	"heddle/internal/store/follow"
 )
 
 // Event is one change of one object. Of one that cannot be decoded it has Raw and Err, as a List would have. When the
@@ -21,9 +21,6 @@ type Event struct {
 	Entry
 	Deleted bool
 }
-
-// errPlace means that a watch cannot go on from where it is: what it has seen must be compared with a new list.
-var errPlace = errors.New("the watch has lost its place")
 
 // Watch delivers what changes after a snapshot, of the objects that the snapshot's filters pick, in the order of
 // revisions, until ctx ends. Events of one commit follow each other and have the same revision.
@@ -37,18 +34,16 @@ var errPlace = errors.New("the watch has lost its place")
 // What is not taken from the watch waits in memory, without a bound.
 func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		stopped := false
 		w, err := newWatch(c, from)
-		for err == nil {
-			err = w.follow(ctx, yield)
-			if errors.Is(err, errPlace) {
-				err = w.compare(ctx, yield)
-			}
-			if err != nil && !isFinal(err) && c.etcd.Ctx().Err() == nil {
-				err = pause(ctx)
-			}
+		if err == nil {
+			err = w.run(ctx, func(e Event) bool {
+				stopped = !yield(e, nil)
+				return !stopped
+			})
 		}
 		switch {
-		case ctx.Err() != nil || errors.Is(err, errStopped):
+		case stopped || ctx.Err() != nil:
 		case c.etcd.Ctx().Err() != nil:
 			yield(Event{}, fmt.Errorf("watch: %w", ErrClosed))
 		default:
@@ -57,36 +52,90 @@ func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, err
 	}
 }
 
-// errStopped means that the caller takes no more events.
-var errStopped = errors.New("stopped")
-
-// errClosed means that etcd ended the watch without a word.
-var errClosed = errors.New("closed by etcd")
-
-// isFinal says whether there is no use in going on after an error.
-func isFinal(err error) bool { return errors.Is(err, errStopped) || isDenied(err) }
-
-// retryPause is how long a watch that has failed waits before it tries again.
-const retryPause = 100 * time.Millisecond
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(retryPause):
-		return nil
-	}
-}
-
-// watch knows what it has delivered.
+// watch makes events of what a follower reports. It knows what it has delivered.
 type watch struct {
 	client   *Client
 	filters  []calico.Key
-	prefix   string
-	cluster  uint64
+	prefix   string // that all keys have which the filters pick: etcd is watched there
+	from     follow.Position
 	revision int64 // everything up to here is delivered
 	seen     map[calico.Key]place
 	twice    map[calico.Key]*pair // of keys with two places, what lies there
+}
+
+// run passes events to yield until it returns false, ctx ends, or the client may not read or is closed. The error is of
+// the last two.
+func (w *watch) run(ctx context.Context, yield func(Event) bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(w.client.etcd.Ctx(), stop)()
+	f := follow.New(follow.Options{Store: w, Prefixes: []string{w.prefix}, After: &w.from, CheckEvery: w.client.checkEvery, IsFinal: isDenied})
+	return f.Run(ctx, func(ctx context.Context, u follow.Update) {
+		for _, e := range w.take(u) {
+			if ctx.Err() != nil || !yield(e) {
+				stop()
+				return
+			}
+		}
+	})
+}
+
+// take returns the events of an update.
+func (w *watch) take(u follow.Update) []Event {
+	if u.Full {
+		return w.compare(u)
+	}
+	var out []Event
+	for events := u.Events; len(events) > 0; {
+		n := 1
+		for n < len(events) && events[n].ModRevision == events[0].ModRevision {
+			n++
+		}
+		out = append(out, w.commit(events[:n])...)
+		events = events[n:]
+	}
+	return out
+}
+
+// The rest of a follow.Source, by what those may read who may watch the prefix.
+
+// Watch implements [follow.Source].
+func (w *watch) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan etcd.Change, func() error) {
+	return w.client.watcher.Watch(ctx, from, prefixes...)
+}
+
+// Nudge implements [follow.Source].
+func (w *watch) Nudge(rev int64) { w.client.watcher.Nudge(rev) }
+
+// Identity implements [follow.Source].
+func (w *watch) Identity(ctx context.Context) (etcd.Identity, error) {
+	r, err := w.client.etcd.Get(ctx, w.prefix, clientv3.WithCountOnly())
+	if err != nil {
+		return etcd.Identity{}, etcd.Explain(ctx, "identity", err)
+	}
+	return etcd.Identity{Cluster: r.Header.ClusterId, Term: r.Header.RaftTerm, Revision: r.Header.Revision}, nil
+}
+
+// GetAt implements [follow.Source].
+func (w *watch) GetAt(ctx context.Context, key string, rev int64) (etcd.KV, error) {
+	r, err := w.client.etcd.Get(ctx, key, clientv3.WithRev(rev))
+	switch {
+	case err != nil:
+		return etcd.KV{}, etcd.Explain(ctx, fmt.Sprintf("get %s at revision %d", key, rev), err)
+	case len(r.Kvs) == 0:
+		return etcd.KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, etcd.ErrNotFound)
+	}
+	return etcd.FromProto(r.Kvs[0]), nil
+}
+
+// List implements [follow.Source]: it lists what the filters may pick, which may be a small part of the prefix.
+func (w *watch) List(ctx context.Context, _ string) ([]etcd.KV, int64, error) {
+	var all []etcd.KV
+	s, err := w.client.collect(ctx, w.filters, func(_ *Snapshot, kv *mvccpb.KeyValue) { all = append(all, etcd.FromProto(kv)) })
+	if err != nil {
+		return nil, 0, err
+	}
+	return all, s.Revision, nil
 }
 
 // place is what of an object was delivered.
@@ -96,9 +145,9 @@ type place struct {
 }
 
 // pair is what lies at the two places of a key.
-type pair struct{ left, right *mvccpb.KeyValue }
+type pair struct{ left, right *etcd.KV }
 
-func (p *pair) effective() *mvccpb.KeyValue {
+func (p *pair) effective() *etcd.KV {
 	if p.left != nil {
 		return p.left
 	}
@@ -117,7 +166,8 @@ func newWatch(c *Client, from *Snapshot) (*watch, error) {
 
 // begin takes a snapshot as delivered.
 func (w *watch) begin(s *Snapshot) {
-	w.cluster, w.revision = s.cluster, s.Revision
+	w.revision = s.Revision
+	w.from = follow.Position{Identity: etcd.Identity{Cluster: s.cluster, Term: s.term, Revision: s.Revision}}
 	w.seen = make(map[calico.Key]place, len(s.Entries))
 	w.twice = map[calico.Key]*pair{}
 	for _, e := range s.Entries {
@@ -129,17 +179,19 @@ func (w *watch) begin(s *Snapshot) {
 	}
 }
 
-// note keeps an entry of a key with two places.
+// note keeps an entry of a key with two places, and the one that was put last.
 func (w *watch) note(e Entry) {
+	kv := etcd.KV{Key: e.Path, Value: e.Raw, CreateRevision: e.Created, ModRevision: e.Revision, Lease: etcd.Lease(e.Lease)}
+	if kv.ModRevision > w.from.Newest.ModRevision {
+		w.from.Newest = kv
+	}
 	if p, err := placesOf(e.Key); err == nil && p.right != "" {
-		w.put(e.Key, p, e.Path, &mvccpb.KeyValue{
-			Key: []byte(e.Path), Value: e.Raw, CreateRevision: e.Created, ModRevision: e.Revision, Lease: int64(e.Lease),
-		})
+		w.put(e.Key, p, e.Path, &kv)
 	}
 }
 
 // put says what lies at one of the two places of a key; nil: nothing.
-func (w *watch) put(key calico.Key, p places, path string, kv *mvccpb.KeyValue) {
+func (w *watch) put(key calico.Key, p places, path string, kv *etcd.KV) {
 	both := w.twice[key]
 	if both == nil {
 		both = &pair{}
@@ -155,90 +207,22 @@ func (w *watch) put(key calico.Key, p places, path string, kv *mvccpb.KeyValue) 
 	}
 }
 
-// follow delivers changes until the watch breaks, and says why.
-func (w *watch) follow(ctx context.Context, yield func(Event, error) bool) error {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	changes := w.client.etcd.Watch(ctx, w.prefix, clientv3.WithPrefix(), clientv3.WithRev(w.revision+1), clientv3.WithCreatedNotify())
-	check := time.NewTicker(w.client.checkEvery)
-	defer check.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-check.C:
-			if err := w.stillThere(ctx); err != nil {
-				return err
-			}
-		case r, ok := <-changes:
-			if !ok {
-				return errClosed
-			}
-			if err := w.take(r, yield); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// stillThere makes sure that the cluster is the one that the watch began with, and has not been set back: such a one
-// would keep silent until it has reached the watch's revision.
-func (w *watch) stillThere(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, w.client.timeout)
-	defer cancel()
-	r, err := w.client.etcd.Get(ctx, w.prefix, clientv3.WithCountOnly())
-	if err != nil {
-		return nil // away: the watch itself finds out
-	}
-	if r.Header.ClusterId != w.cluster || r.Header.Revision < w.revision {
-		return errPlace
-	}
-	return nil
-}
-
-// take delivers the events of one answer. It holds whole revisions.
-func (w *watch) take(r clientv3.WatchResponse, yield func(Event, error) bool) error {
-	if r.CompactRevision != 0 {
-		return errPlace
-	}
-	if err := r.Err(); err != nil {
-		return err
-	}
-	if r.Header.ClusterId != w.cluster || r.Created && r.Header.Revision < w.revision {
-		return errPlace
-	}
-	for events := r.Events; len(events) > 0; {
-		n := 1
-		for n < len(events) && events[n].Kv.ModRevision == events[0].Kv.ModRevision {
-			n++
-		}
-		for _, e := range w.commit(events[:n]) {
-			if !yield(e, nil) {
-				return errStopped
-			}
-		}
-		events = events[n:]
-	}
-	return nil
-}
-
 // commit makes events of what one commit changed.
-func (w *watch) commit(changes []*clientv3.Event) []Event {
-	w.revision = changes[0].Kv.ModRevision
+func (w *watch) commit(changes []etcd.Event) []Event {
+	w.revision = changes[0].ModRevision
 	var out []Event
 	var twice []calico.Key // changed at either of their places
-	for _, c := range changes {
-		path := string(c.Kv.Key)
-		key, ok := pick(w.filters, path)
+	for i := range changes {
+		key, ok := pick(w.filters, changes[i].Key)
 		if !ok {
 			continue
 		}
-		kv := c.Kv
-		if c.Type == clientv3.EventTypeDelete {
+		kv := &changes[i].KV
+		if changes[i].Deleted {
 			kv = nil
 		}
 		if p, err := placesOf(key); err == nil && p.right != "" {
-			w.put(key, p, path, kv)
+			w.put(key, p, changes[i].Key, kv)
 			if !slices.Contains(twice, key) {
 				twice = append(twice, key)
 			}
@@ -249,7 +233,7 @@ func (w *watch) commit(changes []*clientv3.Event) []Event {
 		}
 	}
 	for _, key := range twice {
-		var kv *mvccpb.KeyValue
+		var kv *etcd.KV
 		if both := w.twice[key]; both != nil {
 			kv = both.effective()
 		}
@@ -261,30 +245,30 @@ func (w *watch) commit(changes []*clientv3.Event) []Event {
 }
 
 // event makes an event of what now counts of a key, unless that was delivered already.
-func (w *watch) event(key calico.Key, kv *mvccpb.KeyValue) (Event, bool) {
+func (w *watch) event(key calico.Key, kv *etcd.KV) (Event, bool) {
 	before, known := w.seen[key]
 	if kv == nil {
 		delete(w.seen, key)
 		return Event{Entry: Entry{Key: key, Path: before.path, Revision: w.revision}, Deleted: true}, known
 	}
-	now := place{string(kv.Key), kv.ModRevision}
+	now := place{kv.Key, kv.ModRevision}
 	w.seen[key] = now
-	return Event{Entry: w.client.entry(key, kv)}, !known || now != before
+	return Event{Entry: w.client.entry(key, *kv)}, !known || now != before
 }
 
-// compare lists anew and delivers the difference.
-func (w *watch) compare(ctx context.Context, yield func(Event, error) bool) error {
-	s, err := w.client.List(ctx, w.filters...)
-	if err != nil {
-		return err
+// compare returns the difference between what was delivered and all that there is now.
+func (w *watch) compare(u follow.Update) []Event {
+	s := &Snapshot{Revision: u.Revision}
+	for _, kv := range u.All {
+		if key, ok := pick(w.filters, kv.Key); ok {
+			s.add(w.client.entry(key, kv))
+		}
 	}
 	before := w.seen
-	// Revisions of another cluster, or of an older state of this one, say nothing.
-	comparable := s.cluster == w.cluster && s.Revision >= w.revision
 	w.begin(s)
 	var out []Event
 	for _, e := range s.Entries {
-		if was, known := before[e.Key]; !known || !comparable || was != w.seen[e.Key] {
+		if was, known := before[e.Key]; !known || u.Diverged || was != w.seen[e.Key] {
 			out = append(out, Event{Entry: e})
 		}
 	}
@@ -296,10 +280,5 @@ func (w *watch) compare(ctx context.Context, yield func(Event, error) bool) erro
 	slices.SortStableFunc(out, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), byPath(a.Entry, b.Entry))
 	})
-	for _, e := range out {
-		if !yield(e, nil) {
-			return errStopped
-		}
-	}
-	return nil
+	return out
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -161,6 +163,37 @@ func TestWatchSurvivesEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.expect("deleted " + tierA)
+}
+
+// A watch that is away while etcd is restored to an older state, and goes on from there past the revision that the watch
+// had, delivers what is different: the cluster's id and its revision alone do not show it.
+func TestWatchOfARestoredEtcd(t *testing.T) {
+	t.Parallel()
+	dir, older := t.TempDir(), filepath.Join(t.TempDir(), "older")
+	server := serve(t, store.Embedded{DataDir: dir})
+	address := server.Endpoint()
+	w := connect(t, address)
+	w.put(t, tierA, "{}")
+	server.Close()
+	if err := os.CopyFS(older, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	server = serve(t, store.Embedded{DataDir: dir, Listen: address})
+	f := follow(t, w, calico.TierKey{})
+	w.put(t, tierB, "{}")
+	f.expect(tierB)
+
+	server.Close()
+	offline := serve(t, store.Embedded{DataDir: older})
+	ahead := connect(t, offline.Endpoint())
+	for range 20 {
+		ahead.put(t, tierA, `{"order":2}`)
+	}
+	offline.Close()
+	serve(t, store.Embedded{DataDir: older, Listen: address})
+	f.expect(tierA, "deleted "+tierB)
+	w.put(t, tierB, "{}")
+	f.expect(tierB)
 }
 
 // Connections that break again and again lose and repeat nothing.
