@@ -138,6 +138,27 @@ func (b *Bindings) pass(ctx context.Context) error {
 	return last
 }
 
+// Rebind corrects the bindings of the ports that are bound to a host or name it, for callers that change hosts and do not
+// run [Bindings].
+func (s *Service) Rebind(ctx context.Context, h *topology.Host) error {
+	snap, err := s.view(ctx)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for p := range s.ports().union(schema.Ports.By(snap, "bound_host", h.ID), schema.Ports.By(snap, "host", h.Name)) {
+		if misbound(snap, p) {
+			ids = append(ids, p.ID)
+		}
+	}
+	for part := range slices.Chunk(ids, rebindAtOnce) {
+		if _, err := s.rebind(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rebind makes the bindings of ports true in one transaction, and returns how many were not.
 func (s *Service) rebind(ctx context.Context, ids []string) (changed int, err error) {
 	return transact(ctx, s, neutron.Caller{}, func(o *operation) (int, error) {

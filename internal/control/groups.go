@@ -47,6 +47,17 @@ func (o *operation) createGroup(v neutron.Values) (*neutron.SecurityGroup, error
 		return nil, err
 	}
 	g := &neutron.SecurityGroup{Standard: o.standard(v, 1), Stateful: v.Flag("stateful")}
+	if rules, given := v["security_group_rules"].([]neutron.Values); given {
+		made, err := o.newRules(rules, g.ID)
+		if err == nil {
+			err = checkDuplicates(g, made)
+		}
+		if err != nil {
+			return nil, err
+		}
+		g.Rules = made
+		return g, o.putGroup(g)
+	}
 	for _, ethertype := range []string{"IPv6", "IPv4"} {
 		g.Rules = append(g.Rules, o.implicitRule(g, "egress", ethertype, ""))
 	}
@@ -68,7 +79,7 @@ func (o *operation) implicitRule(g *neutron.SecurityGroup, direction, ethertype,
 // defaultGroup finds the default group of a project, and makes it if there is none (neutron-api §6). A member makes it
 // for no project but his own: then nil. That there is only one is a unique key's matter.
 func (o *operation) defaultGroup(project string) (*neutron.SecurityGroup, error) {
-	if g := findDefaultGroup(o.tx, project); g != nil || !o.caller.Owns(project) {
+	if g := findDefaultGroup(o.tx, project); g != nil || !o.caller.Owns(project) || o.opts.NoDefaultGroups {
 		return g, nil
 	}
 	if err := o.charge(project, quotaRule, rulesOfDefault); err != nil {

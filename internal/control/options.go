@@ -27,6 +27,14 @@ type Options struct {
 	DNSDomain string
 	// Statuses tells how the ports of routed networks fare. Default: all are DOWN.
 	Statuses *Statuses
+	// AnyUnderlay accepts every MTU and physical network, and leaves the MTU of a network that asks for none 0: for callers
+	// that know no underlay. UnderlayMTU and PhysicalNetworks are then not used.
+	AnyUnderlay bool
+	// NoDefaultGroups makes no default security groups.
+	NoDefaultGroups bool
+	// Ordered chooses the lowest free address, and tunnel keys in ascending order from 1, so that equal operations in
+	// equal order choose the same. Default: they are spread at random, so that concurrent operations rarely choose the same.
+	Ordered bool
 	// Now tells the time of changes. Default time.Now.
 	Now func() time.Time
 	// Seed seeds what chooses ids, addresses and keys for one operation. It must be safe for concurrent use. Default chance.
@@ -38,6 +46,15 @@ type PhysicalNetwork struct {
 	Flat  bool      // may carry one flat network
 	VLANs []IDRange // ids that are chosen when a vlan network names none; nil = vlan networks are refused
 	MTU   int       // bytes; 0 = Options.UnderlayMTU
+}
+
+// physicalNetwork returns the physical network with this name; false if there is none.
+func (o *Options) physicalNetwork(name string) (PhysicalNetwork, bool) {
+	if o.AnyUnderlay {
+		return PhysicalNetwork{Flat: true, VLANs: []IDRange{{1, maxVLAN}}}, name != ""
+	}
+	p, ok := o.PhysicalNetworks[name]
+	return p, ok
 }
 
 // IDRange is an inclusive range of segmentation ids.

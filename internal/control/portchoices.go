@@ -49,9 +49,14 @@ func (o *operation) changeMAC(p *neutron.Port, v neutron.Values) error {
 
 // chooseTunnelKey gives a port the key that names it on its host to other hosts.
 func (o *operation) chooseTunnelKey(p *neutron.Port) (err error) {
-	p.TunnelKey, err = addresses.TunnelKey(func(key uint32) (bool, error) {
+	taken := func(key uint32) (bool, error) {
 		return schema.Ports.CountBy(o.tx, "tunnel_key", schema.TunnelKey(key)) > 0, nil
-	}, o.random)
+	}
+	if o.opts.Ordered {
+		p.TunnelKey, err = addresses.NextTunnelKey(schema.Ports.Count(o.tx), taken)
+		return err
+	}
+	p.TunnelKey, err = addresses.TunnelKey(taken, o.random)
 	return err
 }
 
@@ -112,10 +117,14 @@ func (o *operation) chooseAddresses(p *neutron.Port, r addresses.Request, v neut
 	if err := o.checkSubnetsExist(&r); err != nil {
 		return err
 	}
-	ips, err := addresses.FixedIPs(r, &used{o, true}, o.random)
+	random := addresses.Random(o.random)
+	if o.opts.Ordered {
+		random = addresses.Lowest{}
+	}
+	ips, err := addresses.FixedIPs(r, &used{o, true}, random)
 	var refused *neutron.Error
 	if errors.As(err, &refused) && refused.Kind == neutron.Conflict {
-		ips, err = addresses.FixedIPs(r, &used{o, false}, o.random)
+		ips, err = addresses.FixedIPs(r, &used{o, false}, random)
 	}
 	if err != nil {
 		return err

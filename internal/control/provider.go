@@ -93,7 +93,7 @@ func (o *Options) checkVLAN(s segment, hasID bool) error {
 		}
 		return nil
 	}
-	if p, ok := o.PhysicalNetworks[s.physical]; !ok || p.VLANs == nil {
+	if p, ok := o.physicalNetwork(s.physical); !ok || p.VLANs == nil {
 		return invalid("physical_network '%s' unknown for VLAN provider network", s.physical)
 	}
 	if hasID && (s.id < 1 || s.id > maxVLAN) {
@@ -103,10 +103,11 @@ func (o *Options) checkVLAN(s segment, hasID bool) error {
 }
 
 func (o *Options) checkFlat(s segment, hasID bool) error {
+	p, _ := o.physicalNetwork(s.physical)
 	switch {
 	case s.physical == "":
 		return invalid("physical_network required for flat provider network")
-	case !o.PhysicalNetworks[s.physical].Flat:
+	case !p.Flat:
 		return invalid("physical_network '%s' unknown for flat provider network", s.physical)
 	case hasID:
 		return invalid("segmentation_id prohibited for flat provider network")
@@ -136,12 +137,14 @@ func (o *Options) ranges(want segment) []segmentRange {
 	if want.typ == typeVXLAN {
 		return []segmentRange{{"", o.VXLANs}}
 	}
+	names := []string{want.physical}
+	if want.physical == "" {
+		names = slices.Sorted(maps.Keys(o.PhysicalNetworks))
+	}
 	var ranges []segmentRange
-	for _, name := range slices.Sorted(maps.Keys(o.PhysicalNetworks)) {
-		if want.physical != "" && want.physical != name {
-			continue
-		}
-		for _, r := range o.PhysicalNetworks[name].VLANs {
+	for _, name := range names {
+		p, _ := o.physicalNetwork(name)
+		for _, r := range p.VLANs {
 			ranges = append(ranges, segmentRange{name, r})
 		}
 	}
@@ -196,10 +199,12 @@ const (
 // networkMTU is the MTU of a network for which mtu was asked, 0 being none, and which has subnets of these versions.
 func (o *Options) networkMTU(s segment, mtu int, subnets []*neutron.Subnet) (int, error) {
 	most := o.maxMTU(s)
-	if mtu == 0 {
+	switch {
+	case mtu == 0 && o.AnyUnderlay:
+		return 0, nil
+	case mtu == 0:
 		return most, nil
-	}
-	if mtu > most {
+	case mtu > most && !o.AnyUnderlay:
 		return 0, invalid("Requested MTU is too big, maximum is %d", most)
 	}
 	for _, sub := range subnets {

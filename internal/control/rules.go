@@ -18,18 +18,9 @@ func (s *Service) CreateSecurityGroupRules(ctx context.Context, c neutron.Caller
 		if err := o.authorizeEach(neutron.SecurityGroupRules, vs); err != nil {
 			return nil, err
 		}
-		made := make([]neutron.SecurityGroupRule, len(vs))
-		for i, v := range vs {
-			var err error
-			if made[i], err = neutron.NewSecurityGroupRule(v); err != nil {
-				return nil, err
-			}
-			made[i].Standard = o.standard(v, 0)
-			if remote := made[i].RemoteGroupID; remote != "" {
-				if _, err := o.groupFor(remote); err != nil {
-					return nil, err
-				}
-			}
+		made, err := o.newRules(vs, "")
+		if err != nil {
+			return nil, err
 		}
 		g, err := o.groupFor(made[0].SecurityGroupID)
 		if err != nil {
@@ -43,6 +34,24 @@ func (s *Service) CreateSecurityGroupRules(ctx context.Context, c neutron.Caller
 		}
 		return pointers(made), o.changeRules(g, append(slices.Clone(g.Rules), made...))
 	})
+}
+
+// newRules makes the rules that a request describes. They may name newGroup, which the same request makes; "" is none.
+func (o *operation) newRules(vs []neutron.Values, newGroup string) ([]neutron.SecurityGroupRule, error) {
+	made := make([]neutron.SecurityGroupRule, len(vs))
+	for i, v := range vs {
+		var err error
+		if made[i], err = neutron.NewSecurityGroupRule(v); err != nil {
+			return nil, err
+		}
+		made[i].Standard = o.standard(v, 0)
+		if remote := made[i].RemoteGroupID; remote != "" && remote != newGroup {
+			if _, err := o.groupFor(remote); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return made, nil
 }
 
 // oneGroup: the rules of one request belong to one group and one project.

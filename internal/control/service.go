@@ -105,10 +105,15 @@ func (o *operation) newID() string {
 	return id.String()
 }
 
-// standard are the standard attributes of a new object; revision is the number the reference gives it (neutron-api §2).
+// standard returns the standard attributes of a new object, with the id that v gives it or a random one; revision is the
+// number the reference gives it (neutron-api §2).
 func (o *operation) standard(v neutron.Values, revision int64) neutron.Standard {
+	id := v.Text("id")
+	if id == "" {
+		id = o.newID()
+	}
 	return neutron.Standard{
-		ID:             o.newID(),
+		ID:             id,
 		ProjectID:      v.Text("project_id"),
 		Name:           v.Text("name"),
 		Description:    v.Text("description"),

@@ -52,6 +52,18 @@ type required struct{}
 // Required says whether a create must name the attribute.
 func (a *Attribute) Required() bool { return a.Default == required{} }
 
+// InBody reports whether requests or answers carry the attribute; the rest are names of filters alone.
+func (a *Attribute) InBody() bool { return a.parse != nil || !a.Hidden }
+
+// Keys returns the keys of the objects in a list attribute, nil if its entries are no objects.
+func (a *Attribute) Keys() []string {
+	keys, isList := strings.CutPrefix(a.Type, "list of {")
+	if !isList {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(keys, "}"), ", ")
+}
+
 // DefaultText is the default as the documentation shows it: JSON, "required", or "" where the server decides.
 func (a *Attribute) DefaultText() string {
 	switch d := a.Default.(type) {
@@ -146,7 +158,7 @@ func settleProject(c Caller, op Op, body map[string]any) error {
 func refuseUnknown(table []*Attribute, body map[string]any) error {
 	known := make(map[string]bool, len(table))
 	for _, a := range table {
-		known[a.Name] = a.parse != nil || !a.Hidden
+		known[a.Name] = a.InBody()
 	}
 	var unknown []string
 	for name := range body {

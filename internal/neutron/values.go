@@ -44,6 +44,10 @@ func (c Caller) Owns(projectID string) bool {
 //	allowed_address_pairs  []AddressPair, where a zero MAC stands for the port's own
 //	extra_dhcp_opts    []DHCPOptChange
 //	binding:profile    map[string]any; nil = not to be bound
+//
+// Two attributes Parse refuses in a create; callers in this process may add them: id, a string that no object of the
+// resource has, in place of a random one, and of a security group security_group_rules, a []Values, in place of the rules
+// that the server makes.
 type Values map[string]any
 
 // FixedIPRequest asks for an address: any of a subnet, a certain one, or both. At least one of the two is set.

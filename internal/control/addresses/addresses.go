@@ -26,6 +26,15 @@ type Random interface {
 	Uint64N(n uint64) uint64 // from 0 to n−1
 }
 
+// Lowest is a [Random] that makes every choice of an address the lowest free one of the first pool that has any.
+type Lowest struct{}
+
+// Uint64 implements [Random].
+func (Lowest) Uint64() uint64 { return 0 }
+
+// Uint64N implements [Random].
+func (Lowest) Uint64N(uint64) uint64 { return 0 }
+
 // guesses is how many random addresses of a subnet's pools are tried before its taken addresses are listed: with half
 // of them taken, one choice in 4096 lists.
 const guesses = 12

@@ -33,6 +33,21 @@ func TunnelKey(taken func(uint32) (bool, error), random Random) (uint32, error) 
 			return key, err
 		}
 	}
-	return 0, neutron.Errorf(neutron.Unavailable, "NoTunnelKeyAvailable",
+	return 0, noTunnelKey()
+}
+
+// NextTunnelKey returns the first free tunnel key above least: with the number of ports as least, ports that come one
+// after another get ascending keys.
+func NextTunnelKey(least int, taken func(uint32) (bool, error)) (uint32, error) {
+	for key := uint32(least) + 1; key <= MaxTunnelKey; key++ {
+		if used, err := taken(key); err != nil || !used {
+			return key, err
+		}
+	}
+	return 0, noTunnelKey()
+}
+
+func noTunnelKey() error {
+	return neutron.Errorf(neutron.Unavailable, "NoTunnelKeyAvailable",
 		"No free tunnel key: all but few of the %d are in use. Delete ports that are no longer needed.", MaxTunnelKey)
 }
