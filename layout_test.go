@@ -73,9 +73,10 @@ var may = map[string][]string{
 	"internal/api/console":     join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
 	"internal/cli": {"internal/topology/packet", "internal/topology/flow", "internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
-	// offline asks control whether the server would refuse an object; it has no store.
-	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/control/addresses", "internal/topology/simulate",
-		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/nettest", "internal/store"}),
+	// offline runs control's operations over a store in memory (decision 0012).
+	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate",
+		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/schema",
+		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/nettest"}),
 	"internal/nettest": {},
 	"cmd/heddle":       {"*"}, // builds the parts by hand
 }

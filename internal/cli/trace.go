@@ -134,5 +134,5 @@ func traceScenario(cmd *cobra.Command, file, hosts, format string) error {
 	}
 	defer in.Close()
 	opts := offline.TraceOptions{EachHost: hosts == "each", JSON: asJSON}
-	return offlineError(file, offline.Trace(in, opts, cmd.OutOrStdout()))
+	return offlineError(file, offline.Trace(cmd.Context(), in, opts, cmd.OutOrStdout()))
 }

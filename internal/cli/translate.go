@@ -39,7 +39,7 @@ Exits 2 when the file is wrong, naming the place.`,
 			return err
 		}
 		defer in.Close()
-		return offlineError(args[0], offline.Translate(in, offline.TranslateOptions{Each: each, JSON: asJSON}, cmd.OutOrStdout()))
+		return offlineError(args[0], offline.Translate(cmd.Context(), in, offline.TranslateOptions{Each: each, JSON: asJSON}, cmd.OutOrStdout()))
 	}
 	return cmd
 }

@@ -9,29 +9,6 @@ import (
 	"heddle/internal/neutron"
 )
 
-// CheckSubnet holds a subnet against the rules that do not concern its network or pools, with the default limits: those
-// that CreateSubnets and UpdateSubnet apply, for commands without a store. old is the subnet before an update, nil at
-// create.
-func CheckSubnet(s, old *neutron.Subnet) error {
-	o, err := Options{}.complete()
-	if err != nil {
-		return err
-	}
-	return o.checkSubnet(s, old)
-}
-
-// CheckAllocationPools holds the pools of a subnet against its range and gateway, as a request that names pools or moves
-// the gateway is checked.
-func CheckAllocationPools(s *neutron.Subnet) error {
-	if err := checkPools(s.AllocationPools, s.CIDR); err != nil {
-		return err
-	}
-	return checkGatewayOutside(s.GatewayIP, s.AllocationPools)
-}
-
-// CheckOverlap refuses a subnet that shares addresses with another of its network.
-func CheckOverlap(s *neutron.Subnet, others []*neutron.Subnet) error { return checkOverlap(s, others) }
-
 // checkSubnet holds a subnet against the rules of neutron-api §4 that do not concern its network or pools. old is the
 // subnet before an update, nil at create.
 func (o *Options) checkSubnet(s, old *neutron.Subnet) error {

@@ -26,9 +26,9 @@ func runExample(t *testing.T, command, input string, out io.Writer) error {
 	in := strings.NewReader(input)
 	switch command {
 	case "translate":
-		return Translate(in, TranslateOptions{}, out)
+		return Translate(t.Context(), in, TranslateOptions{}, out)
 	case "trace":
-		return Trace(in, TraceOptions{}, out)
+		return Trace(t.Context(), in, TraceOptions{}, out)
 	}
 	return Check(t.Context(), in, CheckOptions{}, out)
 }

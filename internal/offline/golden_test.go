@@ -62,14 +62,14 @@ func TestTranslateGolden(t *testing.T) {
 	t.Parallel()
 	golden(t, "translate", func(t *testing.T, input string) string {
 		var text, doc bytes.Buffer
-		if err := Translate(strings.NewReader(input), TranslateOptions{}, &text); err != nil {
+		if err := Translate(t.Context(), strings.NewReader(input), TranslateOptions{}, &text); err != nil {
 			var wrong *FileError
 			if !errors.As(err, &wrong) {
 				t.Fatal(err)
 			}
 			return "error: " + err.Error() + "\n"
 		}
-		if err := Translate(strings.NewReader(input), TranslateOptions{JSON: true}, &doc); err != nil {
+		if err := Translate(t.Context(), strings.NewReader(input), TranslateOptions{JSON: true}, &doc); err != nil {
 			t.Fatal(err)
 		}
 		return text.String() + "\njson\n" + objectLines(t, doc.Bytes(), strings.HasPrefix(input, "# full"))

@@ -313,14 +313,6 @@ func (n node) addr() (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// subnet reads a prefix that must say its length, and clears its host bits; null is the invalid one.
-func (n node) subnet() (netip.Prefix, error) {
-	if text, ok := n.value.(string); ok && !strings.Contains(text, "/") {
-		return netip.Prefix{}, n.wants("an address with a prefix length")
-	}
-	return n.prefix()
-}
-
 // prefix reads a prefix and clears its host bits; an address stands for itself alone, null is the invalid one.
 func (n node) prefix() (netip.Prefix, error) {
 	text, err := n.text()

@@ -1,17 +1,15 @@
 // Package offline answers questions without a server, a kernel or root: files in, answers out (file-formats). Translate
 // shows the topology that Neutron operations make; Trace sends frames through a topology and checks where they go.
-// Both run the very functions that the server and the agents run, over objects held in memory.
+// Both run the server's own operations, package control, over a store in memory, and the agents' own simulator.
 //
-//	translate:  file → steps → apply each to the objects → translate all objects → link → print
-//	trace:      file → objects → translate → simulate each frame, keeping connections → compare → print
+//	translate:  file → steps ─────▶ requests → control → bundles in the store → link → print
+//	trace:      file → topology ──▶ requests → control → bundles in the store → simulate each frame → compare → print
 //
-// Absent attributes have Neutron's defaults, except those that Neutron would choose or find for itself, which would make
-// the answer another one every time: without fixed_ips a port has no address (with a subnet alone, its lowest free one),
-// without security_groups no group, a new group no rules but its own; a MAC address follows from the port's id.
-//
-// Operations are refused for what translation itself cannot do or would leave without meaning: ids that name nothing,
-// addresses twice, a group or subnet taken from under a port. What the API holds besides (owners, quotas, rules of one
-// request) is not repeated here, and deleting a network takes what is on it along.
+// Neutron has no rules here but the server's: a new resource needs an entry in world.resources. What is added to a request
+// is what the server would choose by chance or find in its database, which would make the answer a different one every
+// time: a port without fixed_ips has no address (with a subnet alone, its lowest free one), without security_groups no
+// group; a new group has no rules but its own; a MAC address follows from the port's id. Ids are the file's, the caller is
+// an administrator without quotas, and the underlay has the MTU and the physical networks that the file asks for.
 package offline
 
 import (

@@ -1,25 +1,39 @@
 package offline
 
 import (
+	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology"
-	"heddle/internal/topology/packet"
 )
 
 // scenario is the topology of a scenario file: Neutron objects under names, and the ids made of them.
 type scenario struct {
-	world    *world
-	networks map[string]string // name → id
-	subnets  map[string]string
-	groups   map[string]string
-	ports    map[string]string
-	nameOf   map[string]string // id → name
-	apart    bool              // every port on a host of its own
+	world                            *world
+	networks, subnets, groups, ports *section
+	nameOf                           map[string]string // id → name
+	apart                            bool              // every port on a host of its own
+	hosts                            int
+}
+
+// section is the objects of one kind: Neutron's, with names in place of ids and some shorter words.
+type section struct {
+	kind   *kind
+	what   string
+	ids    map[string]string // by name
+	fields map[string]field
+}
+
+// field is an attribute of Neutron; value turns what the file says into what the API takes, and is nil if that is the same.
+type field struct {
+	attribute string
+	value     func(node) (any, error)
 }
 
 // unsupportedSections are parts of a topology that this version does not simulate.
@@ -30,8 +44,124 @@ func unsupportedSections() []string {
 	}
 }
 
+func newScenario(w *world, apart bool) *scenario {
+	s := &scenario{world: w, apart: apart, nameOf: map[string]string{}}
+	s.networks = &section{kind: w.kinds["network"], what: "network", fields: asTheyAre("admin_state_up", "mtu")}
+	s.networks.fields["up"] = field{attribute: "admin_state_up"}
+	s.networks.fields["external"] = field{attribute: "router:external"}
+
+	s.subnets = &section{kind: w.kinds["subnet"], what: "subnet", fields: asTheyAre("cidr", "gateway_ip", "dns_nameservers", "host_routes",
+		"enable_dhcp", "ipv6_ra_mode", "ipv6_address_mode")}
+	s.subnets.fields["network"] = field{"network_id", s.networks.id}
+
+	s.groups = &section{kind: w.kinds["security_group"], what: "security group", fields: asTheyAre("stateful")}
+
+	s.ports = &section{kind: w.kinds["port"], what: "port", fields: asTheyAre("admin_state_up", "mac_address", "port_security_enabled", "dns_name")}
+	maps.Copy(s.ports.fields, map[string]field{
+		"up":                    {attribute: "admin_state_up"},
+		"mac":                   {attribute: "mac_address"},
+		"port_security":         {attribute: "port_security_enabled"},
+		"owner":                 {"device_owner", readOwner},
+		"device_owner":          {"device_owner", readOwner},
+		"network":               {"network_id", s.networks.id},
+		"security_groups":       {"security_groups", listOf(s.groups.id)},
+		"fixed_ips":             {"fixed_ips", listOf(objectOf(map[string]field{"ip": {attribute: "ip_address"}, "subnet": {"subnet_id", s.subnets.id}}))},
+		"allowed_address_pairs": {"allowed_address_pairs", listOf(objectOf(map[string]field{"ip": {attribute: "ip_address"}, "mac": {attribute: "mac_address"}}))},
+		"extra_dhcp_opts": {"extra_dhcp_opts", listOf(objectOf(map[string]field{
+			"opt_name": {attribute: "opt_name"}, "opt_value": {"opt_value", readText}, "ip_version": {attribute: "ip_version"}}))},
+	})
+	for _, sec := range []*section{s.networks, s.subnets, s.groups, s.ports} {
+		sec.ids = map[string]string{}
+	}
+	return s
+}
+
+// ruleFields are those of a rule of a security group.
+func (s *scenario) ruleFields() map[string]field {
+	fields := asTheyAre("direction", "ethertype", "protocol", "remote_ip_prefix")
+	maps.Copy(fields, map[string]field{
+		"min": {attribute: "port_range_min"}, "max": {attribute: "port_range_max"}, "remote_group": {"remote_group_id", s.groups.id},
+	})
+	return fields
+}
+
+// asTheyAre are fields that have Neutron's names and values.
+func asTheyAre(names ...string) map[string]field {
+	fields := map[string]field{}
+	for _, name := range names {
+		fields[name] = field{attribute: name}
+	}
+	return fields
+}
+
+// attributes reads an object of Neutron. What is null is not there, but where null says something: that a subnet has no
+// gateway, or a port no longer an option.
+func attributes(o object, fields map[string]field) (map[string]any, error) {
+	body := map[string]any{}
+	for _, name := range o.names() {
+		f, known := fields[name]
+		n := o.get(name)
+		switch {
+		case !known || n.null() && name != "gateway_ip" && name != "opt_value":
+		case n.null() || f.value == nil:
+			body[f.attribute] = n.value
+		default:
+			var err error
+			if body[f.attribute], err = f.value(n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return body, nil
+}
+
+// objectOf reads objects with these fields.
+func objectOf(fields map[string]field) func(node) (any, error) {
+	return func(n node) (any, error) {
+		o, err := n.object(slices.Sorted(maps.Keys(fields))...)
+		if err != nil {
+			return nil, err
+		}
+		return attributes(o, fields)
+	}
+}
+
+// listOf reads lists of what read reads.
+func listOf(read func(node) (any, error)) func(node) (any, error) {
+	return func(n node) (any, error) {
+		list, err := each(n, read)
+		return append([]any{}, list...), err
+	}
+}
+
+func readText(n node) (any, error) { return n.text() }
+
+// readOwner reads the owner of a port, but for one that needs what is not simulated.
+func readOwner(n node) (any, error) {
+	owner, err := n.text()
+	if err == nil && translate.ClassOf(owner) == translate.Remote {
+		return nil, fileErrorf(n.place, "%s needs layer-2 gateways, which are not simulated by this version", owner)
+	}
+	return owner, err
+}
+
+// id resolves the name of an object.
+func (sec *section) id(n node) (any, error) { return sec.find(n) }
+
+// find resolves the name of an object.
+func (sec *section) find(n node) (string, error) {
+	name, err := n.text()
+	if err != nil {
+		return "", err
+	}
+	if sec.ids[name] == "" {
+		return "", fileErrorf(n.place, "there is no %s %q", sec.what, name)
+	}
+	return sec.ids[name], nil
+}
+
 // readScenario builds the objects of a topology.
-func readScenario(n node, apart bool) (*scenario, error) {
+func readScenario(w *world, n node, apart bool) (*scenario, error) {
 	sections := append([]string{"networks", "subnets", "security_groups", "ports"}, unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -46,23 +176,20 @@ func readScenario(n node, apart bool) (*scenario, error) {
 			return nil, fileErrorf(o.under(name), "%s are not simulated by this version", name)
 		}
 	}
-	s := &scenario{
-		world: newWorld(), apart: apart, nameOf: map[string]string{},
-		networks: map[string]string{}, subnets: map[string]string{}, groups: map[string]string{}, ports: map[string]string{},
-	}
-	for _, section := range []struct {
+	s := newScenario(w, apart)
+	for _, part := range []struct {
 		name string
 		add  func(node) error
 	}{
-		{"networks", s.addNetwork}, {"subnets", s.addSubnet}, {"security_groups", s.addGroup},
+		{"networks", s.networks.adder(s)}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort},
 	} {
-		list, err := o.get(section.name).list()
+		list, err := o.get(part.name).list()
 		if err != nil {
 			return nil, err
 		}
 		for _, element := range list {
-			if err := section.add(element); err != nil {
+			if err := part.add(element); err != nil {
 				return nil, err
 			}
 		}
@@ -70,86 +197,48 @@ func readScenario(n node, apart bool) (*scenario, error) {
 	return s, nil
 }
 
-// enter gives the named object its id.
-func (s *scenario) enter(o object, kind string, ids map[string]string) (neutron.Standard, error) {
+// adder adds objects that have the section's fields alone.
+func (sec *section) adder(s *scenario) func(node) error {
+	return func(n node) error { return s.add(sec, n, nil) }
+}
+
+// add makes an object; more sets what its name and its fields do not say.
+func (s *scenario) add(sec *section, n node, more func(name string, body map[string]any) error) error {
+	o, err := n.object(append(slices.Sorted(maps.Keys(sec.fields)), "name")...)
+	if err != nil {
+		return err
+	}
 	name, err := o.get("name").text()
 	if err != nil {
-		return neutron.Standard{}, err
+		return err
 	}
 	if name == "" {
-		return neutron.Standard{}, fileErrorf(o.under("name"), "is missing")
+		return fileErrorf(o.under("name"), "is missing")
 	}
-	if ids[name] != "" {
-		return neutron.Standard{}, fileErrorf(o.under("name"), "there are two of name %q", name)
+	if sec.ids[name] != "" {
+		return fileErrorf(o.under("name"), "there are two of name %q", name)
 	}
-	id := translate.Derive("scenario."+kind, name)
-	ids[name], s.nameOf[id] = id, name
-	return neutron.Standard{ID: id, Name: name, CreatedAt: bornAt(len(s.nameOf))}, nil
-}
-
-// find resolves a reference by name.
-func find(n node, kind string, ids map[string]string) (string, error) {
-	name, err := n.text()
-	if err != nil {
-		return "", err
-	}
-	if ids[name] == "" {
-		return "", fileErrorf(n.place, "there is no %s %q", kind, name)
-	}
-	return ids[name], nil
-}
-
-func (s *scenario) addNetwork(n node) error {
-	o, err := n.object("name", "external", "admin_state_up", "mtu")
+	body, err := attributes(o, sec.fields)
 	if err != nil {
 		return err
 	}
-	network := &neutron.Network{PortSecurityEnabled: true}
-	if network.Standard, err = s.enter(o, "network", s.networks); err != nil {
-		return err
-	}
-	if network.External, err = o.get("external").flag(false); err != nil {
-		return err
-	}
-	if network.MTU, _, err = o.get("mtu").number(0, 65535); err != nil {
-		return err
-	}
-	s.world.networks[network.ID] = network
-	network.AdminStateUp, err = o.get("admin_state_up").flag(true)
-	return err
-}
-
-func (s *scenario) addSubnet(n node) error {
-	o, err := n.object("name", "network", "cidr", "gateway_ip", "dns_nameservers", "host_routes", "enable_dhcp",
-		"ipv6_ra_mode", "ipv6_address_mode")
-	if err != nil {
-		return err
-	}
-	subnet := &neutron.Subnet{EnableDHCP: true}
-	if subnet.Standard, err = s.enter(o, "subnet", s.subnets); err != nil {
-		return err
-	}
-	if subnet.NetworkID, err = find(o.get("network"), "network", s.networks); err != nil {
-		return err
-	}
-	set := subnetResource().(*table[neutron.Subnet]).attributes
-	for _, name := range o.names() {
-		if name == "name" || name == "network" {
-			continue
-		}
-		if err := set[name](subnet, o.get(name)); err != nil {
+	id := translate.Derive("scenario."+sec.what, name)
+	sec.ids[name], s.nameOf[id] = id, name
+	s.world.now = bornAt(len(s.nameOf))
+	if more != nil {
+		if err := more(name, body); err != nil {
 			return err
 		}
 	}
-	if err := validateSubnet(s.world, subnet, nil, o); err != nil {
-		return s.atPlace(n, err)
-	}
-	s.world.subnets[subnet.ID] = subnet
-	return nil
+	return s.at(n, s.world.create(sec.kind, id, object{n, body}))
 }
 
-// atPlace says where in the file an object stands that was refused, in the file's names.
-func (s *scenario) atPlace(n node, err error) error {
+// at says where in the file an object stands that was refused, in the file's names.
+func (s *scenario) at(n node, err error) error {
+	var already *FileError
+	if err == nil || errors.As(err, &already) {
+		return err
+	}
 	return fileErrorf(n.place, "%s", s.names().Replace(err.Error()))
 }
 
@@ -162,27 +251,24 @@ func (s *scenario) names() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
+// addGroup makes a group without rules: they may name groups that come later. A group's name is the file's alone, since
+// Neutron's clients cannot give it every name.
 func (s *scenario) addGroup(n node) error {
 	o, err := n.object("name", "rules", "stateful")
 	if err != nil {
 		return err
 	}
-	group := &neutron.SecurityGroup{}
-	if group.Standard, err = s.enter(o, "security group", s.groups); err != nil {
-		return err
-	}
-	s.world.groups[group.ID] = group
-	group.Stateful, err = o.get("stateful").flag(true)
-	return err
+	fields := maps.Clone(o.fields)
+	delete(fields, "rules")
+	return s.add(s.groups, node{n.place, fields}, nil)
 }
 
-// addGroupRules reads the rules when every group has its id: they name each other.
 func (s *scenario) addGroupRules(n node) error {
-	o, err := n.object("name", "rules", "stateful")
+	o, err := n.anyObject()
 	if err != nil {
 		return err
 	}
-	id, err := find(o.get("name"), "security group", s.groups)
+	id, err := s.groups.find(o.get("name"))
 	if err != nil {
 		return err
 	}
@@ -191,75 +277,47 @@ func (s *scenario) addGroupRules(n node) error {
 
 // setRules replaces the rules of a group.
 func (s *scenario) setRules(group string, n node) error {
-	rules, err := each(n, func(n node) (neutron.SecurityGroupRule, error) { return s.readRule(group, n) })
+	nodes, err := n.list()
 	if err != nil {
 		return err
 	}
-	g := *s.world.groups[group]
-	g.Rules = rules
-	s.world.groups[group] = &g
-	return nil
-}
-
-func (s *scenario) readRule(group string, n node) (r neutron.SecurityGroupRule, err error) {
-	o, err := n.object("direction", "ethertype", "protocol", "min", "max", "remote_ip_prefix", "remote_group")
-	if err != nil {
-		return r, err
-	}
-	r.ID, r.SecurityGroupID = translate.Derive("scenario.rule", n.place, group), group
-	if err := readMatch(o, &r, "min", "max"); err != nil {
-		return r, err
-	}
-	if !o.get("remote_group").null() {
-		if r.RemoteGroupID, err = find(o.get("remote_group"), "security group", s.groups); err != nil {
-			return r, err
-		}
-	}
-	return r, refuseTwoRemotes(o, &r)
-}
-
-func (s *scenario) addPort(n node) error {
-	o, err := n.object(append(slices.Sorted(maps.Keys(portAttributes())), "name", "network")...)
-	if err != nil {
-		return err
-	}
-	p := &neutron.Port{AdminStateUp: true, PortSecurityEnabled: true, DeviceOwner: "compute:nova", Profile: map[string]any{}}
-	if p.Standard, err = s.enter(o, "port", s.ports); err != nil {
-		return err
-	}
-	if p.NetworkID, err = find(o.get("network"), "network", s.networks); err != nil {
-		return err
-	}
-	p.TunnelKey = s.world.nextTunnelKey()
-	p.BoundHostID, p.InterfaceName = s.hostOf(p.Name).ID, p.Name
-	return s.putPort(p, o, "name", "network")
-}
-
-// putPort sets the attributes that o names, but for those to skip, and stores the port.
-func (s *scenario) putPort(p *neutron.Port, o object, skip ...string) error {
-	set := portAttributes()
-	for _, name := range o.names() {
-		if slices.Contains(skip, name) {
-			continue
-		}
-		if err := set[name](s, p, o.get(name)); err != nil {
+	fields := s.ruleFields()
+	var rules []neutron.Values
+	for _, n := range nodes {
+		o, err := n.object(slices.Sorted(maps.Keys(fields))...)
+		if err != nil {
 			return err
 		}
+		body, err := attributes(o, fields)
+		if err != nil {
+			return err
+		}
+		v, err := s.world.newRule(translate.Derive("scenario.rule", n.place, group), group, object{n, body})
+		if err != nil {
+			return s.at(n, err)
+		}
+		rules = append(rules, v)
 	}
-	if translate.ClassOf(p.DeviceOwner) == translate.Remote {
-		return fileErrorf(o.place, "owner network:remote_site needs layer-2 gateways, which are not simulated by this version")
-	}
-	if err := s.world.settleMAC(p); err != nil {
-		return s.atPlace(o.node, err)
-	}
-	if err := s.world.settleFixedIPs(p); err != nil {
-		return s.atPlace(o.node, err)
-	}
-	s.world.ports[p.ID] = p
-	return nil
+	return s.at(n, s.world.replaceRules(group, rules))
 }
 
-// hostOf is the host of a port. All hosts reach each other in one tunnel zone.
+// addPort makes a port that is bound to an interface of its own name.
+func (s *scenario) addPort(n node) error {
+	return s.add(s.ports, n, func(name string, body map[string]any) error {
+		host := s.hostOf(name)
+		if err := s.addHost(host); err != nil {
+			return err
+		}
+		body["name"], body["binding:host_id"] = name, host.Name
+		body["binding:profile"] = map[string]any{"interface_name": name}
+		if _, given := body["device_owner"]; !given {
+			body["device_owner"] = "compute:nova"
+		}
+		return nil
+	})
+}
+
+// hostOf is the host of a port.
 func (s *scenario) hostOf(port string) topology.Host {
 	name := "host"
 	if s.apart {
@@ -268,82 +326,30 @@ func (s *scenario) hostOf(port string) topology.Host {
 	return topology.Host{ID: translate.Derive("scenario.host", name), Name: name}
 }
 
-// portAttributes are the attributes of a port in a scenario; "up" and its like go by Neutron's names too.
-func portAttributes() map[string]func(*scenario, *neutron.Port, node) error {
-	up := func(_ *scenario, p *neutron.Port, n node) (err error) { p.AdminStateUp, err = n.flag(true); return err }
-	mac := func(_ *scenario, p *neutron.Port, n node) (err error) { p.MACAddress, err = n.mac(); return err }
-	security := func(_ *scenario, p *neutron.Port, n node) (err error) {
-		p.PortSecurityEnabled, err = n.flag(true)
-		return err
+// addHost registers a host unless it is there. All hosts reach each other in one tunnel zone.
+func (s *scenario) addHost(h topology.Host) error {
+	if s.hosts > 0 && !s.apart {
+		return nil
 	}
-	owner := func(_ *scenario, p *neutron.Port, n node) (err error) { p.DeviceOwner, err = n.text(); return err }
-	return map[string]func(*scenario, *neutron.Port, node) error{
-		"up": up, "admin_state_up": up, "mac": mac, "mac_address": mac, "port_security": security,
-		"port_security_enabled": security, "owner": owner, "device_owner": owner,
-		"dns_name": func(_ *scenario, p *neutron.Port, n node) (err error) { p.DNSName, err = n.text(); return err },
-		"fixed_ips": func(s *scenario, p *neutron.Port, n node) (err error) {
-			p.FixedIPs, err = each(n, s.readFixedIP)
-			return err
-		},
-		"security_groups": func(s *scenario, p *neutron.Port, n node) (err error) {
-			p.SecurityGroups, err = each(n, func(n node) (string, error) { return find(n, "security group", s.groups) })
-			return err
-		},
-		"allowed_address_pairs": func(_ *scenario, p *neutron.Port, n node) (err error) {
-			p.AllowedAddressPairs, err = each(n, readPair)
-			return err
-		},
-		"extra_dhcp_opts": func(_ *scenario, p *neutron.Port, n node) error { return setDHCPOpts(p, n) },
-	}
+	s.hosts++
+	underlay := netip.AddrFrom4([4]byte{198, 18, byte(s.hosts >> 8), byte(s.hosts)})
+	h.Tunnels = []topology.HostTunnel{{ZoneID: translate.Derive("scenario.zone"), IP: underlay}}
+	return s.world.putHost(&h)
 }
 
-func (s *scenario) readFixedIP(n node) (f neutron.FixedIP, err error) {
-	o, err := n.object("ip", "subnet")
+// macAddresses are those that @name stands for.
+func (s *scenario) macAddresses() (map[string]string, error) {
+	snap, err := s.world.db.View(s.world.ctx)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
-	if !o.get("subnet").null() {
-		if f.SubnetID, err = find(o.get("subnet"), "subnet", s.subnets); err != nil {
-			return f, err
-		}
-	}
-	f.IPAddress, err = o.get("ip").addr()
-	return f, err
-}
-
-func readPair(n node) (p neutron.AddressPair, err error) {
-	o, err := n.object("ip", "mac")
-	if err != nil {
-		return p, err
-	}
-	ip, err := o.get("ip").prefix()
-	if err != nil {
-		return p, err
-	}
-	if !ip.IsValid() {
-		return p, fileErrorf(o.under("ip"), "is missing")
-	}
-	p.IPAddress = ip.String()
-	p.MACAddress, err = o.get("mac").mac()
-	return p, err
-}
-
-// macs are the MAC addresses that @name stands for.
-func (s *scenario) macs() map[string]string {
 	macs := map[string]string{}
-	for name, id := range s.ports {
-		if p := s.world.ports[id]; p != nil {
+	for name, id := range s.ports.ids {
+		if p, ok := schema.Ports.Peek(snap, id); ok {
 			macs[name] = p.MACAddress.String()
 		}
 	}
-	return macs
-}
-
-// references are those of the topology, and what was captured.
-func (s *scenario) references(captured map[string]any) references {
-	r := references{macs: s.macs(), captured: captured}
-	r.macs["bcast"] = packet.Broadcast.String()
-	return r
+	return macs, nil
 }
 
 // update changes an object: {kind: name, attribute: value…}.
@@ -352,17 +358,13 @@ func (s *scenario) update(n node) error {
 	if err != nil {
 		return err
 	}
-	for _, kind := range []string{"port", "network", "security_group"} {
-		if !o.has(kind) {
-			continue
+	for _, part := range []struct {
+		kind    string
+		section *section
+	}{{"port", s.ports}, {"network", s.networks}, {"security_group", s.groups}} {
+		if o.has(part.kind) {
+			return s.updateIn(part.section, n, part.kind)
 		}
-		switch kind {
-		case "port":
-			return s.updatePort(n, o)
-		case "network":
-			return s.updateNetwork(n, o)
-		}
-		return s.updateGroup(n, o)
 	}
 	for _, kind := range []string{"router", "floatingip", "firewall", "lb"} {
 		if o.has(kind) {
@@ -372,51 +374,35 @@ func (s *scenario) update(n node) error {
 	return fileErrorf(n.place, "names nothing to update: want port, network or security_group")
 }
 
-func (s *scenario) updatePort(n node, o object) error {
-	if _, err := n.object(append(slices.Sorted(maps.Keys(portAttributes())), "port")...); err != nil {
-		return err
+func (s *scenario) updateIn(sec *section, n node, kind string) error {
+	known := append(slices.Sorted(maps.Keys(sec.fields)), kind)
+	if sec == s.groups {
+		known = append(known, "rules")
 	}
-	id, err := find(o.get("port"), "port", s.ports)
+	o, err := n.object(known...)
 	if err != nil {
 		return err
 	}
-	p := *s.world.ports[id]
-	return s.putPort(&p, o, "port")
-}
-
-func (s *scenario) updateNetwork(n node, o object) error {
-	if _, err := n.object("network", "admin_state_up", "up", "mtu"); err != nil {
-		return err
-	}
-	id, err := find(o.get("network"), "network", s.networks)
+	id, err := sec.find(o.get(kind))
 	if err != nil {
 		return err
 	}
-	network := *s.world.networks[id]
-	for _, name := range []string{"up", "admin_state_up"} {
-		if !o.has(name) {
-			continue
-		}
-		if network.AdminStateUp, err = o.get(name).flag(true); err != nil {
+	if o.has("rules") {
+		if err := s.setRules(id, o.get("rules")); err != nil {
 			return err
 		}
 	}
-	if o.has("mtu") {
-		if network.MTU, _, err = o.get("mtu").number(0, 65535); err != nil {
-			return err
+	body, err := attributes(o, sec.fields)
+	if err != nil {
+		return err
+	}
+	for name, f := range sec.fields {
+		if o.has(name) && o.get(name).null() {
+			body[f.attribute] = nil // takes away what is there
 		}
 	}
-	s.world.networks[id] = &network
-	return nil
-}
-
-func (s *scenario) updateGroup(n node, o object) error {
-	if _, err := n.object("security_group", "rules"); err != nil {
-		return err
+	if len(body) == 0 {
+		return nil
 	}
-	id, err := find(o.get("security_group"), "security group", s.groups)
-	if err != nil || !o.has("rules") {
-		return err
-	}
-	return s.setRules(id, o.get("rules"))
+	return s.at(n, s.world.update(sec.kind, id, object{n, body}))
 }

@@ -2,13 +2,13 @@ package offline
 
 import (
 	"fmt"
-	"net/netip"
+	"maps"
 	"slices"
 	"strings"
 
-	"heddle/internal/control/translate"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
 )
 
@@ -22,43 +22,52 @@ type system struct {
 	memory    *simulate.Memory
 	sightings uint64            // of learned addresses, in order
 	readable  *strings.Replacer // ids in texts → names
+	macs      map[string]string // MAC addresses of the ports by name
 	chains    map[string]string // chain id → name
 	rules     map[string]string // rule id → place and words
 }
 
-func (s *scenario) start() *system {
+func (s *scenario) start() (*system, error) {
 	y := &system{scenario: s, topology: simulate.NewWorld(simulate.Options{}), memory: simulate.NewMemory()}
 	y.simulator = simulate.NewSimulator(y.topology)
-	zone := translate.Derive("scenario.zone")
-	underlay := netip.MustParseAddr("198.18.0.1")
-	known := map[string]bool{}
-	for _, p := range inOrder(s.world.ports) {
-		host := s.hostOf(p.Name)
-		if known[host.ID] {
-			continue
-		}
-		known[host.ID] = true
-		host.Tunnels = []topology.HostTunnel{{ZoneID: zone, IP: underlay}}
-		underlay = underlay.Next()
-		y.topology.ApplyHost(host.ID, &host)
+	hosts, err := s.world.hosts()
+	if err != nil {
+		return nil, err
 	}
-	y.apply()
-	return y
+	for _, h := range hosts {
+		y.topology.ApplyHost(h.ID, &h)
+	}
+	return y, y.apply()
 }
 
 // apply tells the simulator what the objects are now.
-func (y *system) apply() {
+func (y *system) apply() (err error) {
 	y.chains, y.rules = map[string]string{}, map[string]string{}
 	y.readable = y.names()
-	for owner, bundle := range y.world.bundles() {
-		y.topology.Apply(owner, &bundle)
-		for _, c := range bundle.Chains {
+	if y.macs, err = y.macAddresses(); err != nil {
+		return err
+	}
+	bundles, err := y.world.bundles()
+	if err != nil {
+		return err
+	}
+	for _, b := range bundles {
+		y.topology.Apply(b.Owner, &b.Bundle)
+		for _, c := range b.Bundle.Chains {
 			y.chains[c.ID] = y.readable.Replace(c.Name)
 			for i := range c.Rules {
 				y.rules[c.Rules[i].ID] = y.readable.Replace(fmt.Sprintf("%d: %s", i+1, &c.Rules[i]))
 			}
 		}
 	}
+	return nil
+}
+
+// references are those of the topology, and what was captured.
+func (y *system) references(captured map[string]any) references {
+	r := references{macs: maps.Clone(y.macs), captured: captured}
+	r.macs["bcast"] = packet.Broadcast.String()
+	return r
 }
 
 // delivery is a frame that reached a port.
@@ -81,7 +90,7 @@ type passage struct {
 
 // send puts a frame on a port as its machine does.
 func (y *system) send(port string, frame []byte) passage {
-	id := y.ports[port]
+	id := y.ports.ids[port]
 	d := y.simulator.Run(simulate.Input{PortID: id, Frame: frame, State: y.memory, Explain: true})
 	var p passage
 	for _, o := range d.Outputs {

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ type tracedStep struct {
 // Trace reads scenarios, sends their frames through the simulated network one after the other, and prints what became
 // of each. It returns a [FileError] when the file, or one of its scenarios, is not what the format wants (the other
 // scenarios are run and printed all the same), and [ErrExpectation] when a frame went otherwise than expected.
-func Trace(in io.Reader, opts TraceOptions, out io.Writer) error {
+func Trace(ctx context.Context, in io.Reader, opts TraceOptions, out io.Writer) error {
 	file, err := readScenarioFile(in)
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ func Trace(in io.Reader, opts TraceOptions, out io.Writer) error {
 	results := tracedFile{Scenarios: []traced{}}
 	var wrong error
 	for _, n := range file.scenarios {
-		t, err := runScenario(n, opts.EachHost)
+		t, err := runScenario(ctx, n, opts.EachHost)
 		if err != nil {
 			t.Error, t.MACs, t.Steps = err.Error(), nil, nil
 			wrong = cmp.Or(wrong, asFileError(err))
@@ -131,7 +132,7 @@ func readScenarioFile(in io.Reader) (*scenarioFile, error) {
 }
 
 // runScenario builds a scenario and runs its steps in one life of the system.
-func runScenario(n node, apart bool) (t traced, err error) {
+func runScenario(ctx context.Context, n node, apart bool) (t traced, err error) {
 	o, err := n.anyObject()
 	if err != nil {
 		return t, err
@@ -146,12 +147,21 @@ func runScenario(n node, apart bool) (t traced, err error) {
 	if _, err := o.node.object("id", "title", "topology", "steps", "vars", "distinct"); err != nil {
 		return t, err
 	}
-	s, err := readScenario(o.get("topology"), apart)
+	w, end, err := newWorld(ctx)
 	if err != nil {
 		return t, err
 	}
-	t.MACs = s.macs()
-	r := &run{system: s.start(), captured: map[string]any{}, limits: limits{ranges: map[string][2]int{}}}
+	defer end()
+	s, err := readScenario(w, o.get("topology"), apart)
+	if err != nil {
+		return t, err
+	}
+	system, err := s.start()
+	if err != nil {
+		return t, err
+	}
+	t.MACs = system.macs
+	r := &run{system: system, captured: map[string]any{}, limits: limits{ranges: map[string][2]int{}}}
 	if err := r.limits.read(o); err != nil {
 		return t, err
 	}
@@ -194,8 +204,9 @@ func (r *run) step(n node) (tracedStep, error) {
 	var p passage
 	what := "update"
 	if o.has("update") {
-		err = r.update(o.get("update"))
-		r.apply()
+		if err = r.update(o.get("update")); err == nil {
+			err = r.apply()
+		}
 	} else {
 		p, what, err = r.sendStep(o)
 	}
@@ -263,7 +274,7 @@ func (r *run) sendStep(o object) (all passage, what string, err error) {
 
 // port reads the name of a port.
 func (r *run) port(n node) (string, error) {
-	if _, err := find(n, "port", r.ports); err != nil {
+	if _, err := r.ports.find(n); err != nil {
 		return "", err
 	}
 	return n.text()

@@ -17,7 +17,7 @@ import (
 func trace(t *testing.T, input string, opts TraceOptions) string {
 	t.Helper()
 	var out bytes.Buffer
-	err := Trace(strings.NewReader(input), opts, &out)
+	err := Trace(t.Context(), strings.NewReader(input), opts, &out)
 	var wrong *FileError
 	switch {
 	case err == nil:

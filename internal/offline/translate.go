@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,30 +39,46 @@ type translatedStep struct {
 // Translate reads Neutron operations, applies each as one transaction to an empty store, and prints the topology they
 // make. A refused step changes nothing and is no error of Translate; a file that is not in the format is a [FileError],
 // and nothing is printed.
-func Translate(in io.Reader, opts TranslateOptions, out io.Writer) error {
-	types := resources()
-	steps, err := parseSteps(in, types)
+func Translate(ctx context.Context, in io.Reader, opts TranslateOptions, out io.Writer) error {
+	steps, err := parseSteps(in)
 	if err != nil {
 		return err
 	}
-	w := newWorld()
-	t := translation{Steps: []translatedStep{}}
-	for i := range steps {
-		done := translatedStep{step: &steps[i], Error: refusalOf(w.apply(types, &steps[i]))}
-		if opts.Each {
-			done.Topology = w.topology()
-		}
-		t.Steps = append(t.Steps, done)
+	w, end, err := newWorld(ctx)
+	if err != nil {
+		return err
 	}
-	t.Topology = w.topology()
+	defer end()
+	t := translation{Steps: []translatedStep{}}
+	if err := t.run(w, steps, opts.Each); err != nil {
+		return err
+	}
 	if opts.JSON {
 		return printJSON(out, t)
 	}
 	return t.print(out)
 }
 
+// run applies the steps to an empty world.
+func (t *translation) run(w *world, steps []step, each bool) (err error) {
+	for i := range steps {
+		done := translatedStep{step: &steps[i]}
+		if done.Error, err = refusalOf(w.apply(&steps[i])); err != nil {
+			return err
+		}
+		if each {
+			if done.Topology, err = w.topology(); err != nil {
+				return err
+			}
+		}
+		t.Steps = append(t.Steps, done)
+	}
+	t.Topology, err = w.topology()
+	return err
+}
+
 // parseSteps reads the whole file before the first step is applied.
-func parseSteps(in io.Reader, types map[string]resource) ([]step, error) {
+func parseSteps(in io.Reader) ([]step, error) {
 	file, err := parse(in)
 	if err != nil {
 		return nil, err
@@ -73,14 +90,14 @@ func parseSteps(in io.Reader, types map[string]resource) ([]step, error) {
 	if !o.has("steps") {
 		return nil, fileErrorf("steps", "is missing")
 	}
-	steps, err := each(o.get("steps"), func(n node) (step, error) { return readStep(n, types) })
+	steps, err := each(o.get("steps"), readStep)
 	for i := range steps {
 		steps[i].number = i + 1
 	}
 	return steps, err
 }
 
-func readStep(n node, types map[string]resource) (s step, err error) {
+func readStep(n node) (s step, err error) {
 	o, err := n.object("op", "type", "data")
 	if err != nil {
 		return s, err
@@ -97,19 +114,51 @@ func readStep(n node, types map[string]resource) (s step, err error) {
 	if s.data, err = o.get("data").anyObject(); err != nil {
 		return s, err
 	}
-	if r := types[s.typ]; r != nil {
-		return s, r.check(s.data)
+	return s, s.check()
+}
+
+// check refuses unknown fields of the data; a type that is not translated may have any.
+func (s *step) check() error {
+	switch s.typ {
+	case "host":
+		_, err := s.data.object("id", "name")
+		return err
+	case "port_binding":
+		_, err := s.data.object("id", "port_id", "host_id", "interface_name")
+		return err
 	}
-	return s, nil
+	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules} {
+		if r.Name() == s.typ {
+			return checkAttributes(r, s.data)
+		}
+	}
+	return nil
 }
 
 // apply carries out one step; an error has changed nothing.
-func (w *world) apply(types map[string]resource, s *step) error {
-	r := types[s.typ]
-	if r == nil {
+func (w *world) apply(s *step) error {
+	w.now = bornAt(s.number)
+	switch s.typ {
+	case "host":
+		return w.applyHost(s)
+	case "port_binding":
+		return w.applyBinding(s)
+	}
+	k := w.kinds[s.typ]
+	if k == nil {
 		return refuse(neutron.Unsupported, "type %s is not translated", s.typ)
 	}
-	return r.apply(w, s)
+	id, err := idOf(s.data.get("id"))
+	if err != nil {
+		return err
+	}
+	switch s.op {
+	case "create":
+		return w.create(k, id, s.data)
+	case "update":
+		return w.update(k, id, s.data)
+	}
+	return ignoreMissing(k.remove(id)) // deleting what is gone is success (midonet-translations §1.3)
 }
 
 func printJSON(out io.Writer, v any) error {

@@ -1,116 +1,220 @@
 package offline
 
 import (
+	"context"
+	"errors"
 	"maps"
-	"slices"
+	"time"
 
-	"heddle/internal/control/translate"
+	"heddle/internal/control"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
 
-// world is what a server would have in its store: the Neutron objects and the hosts, each under its id.
+// world is the server's operations over a store in memory, for one file. Its caller is an administrator without a project
+// or quotas.
 type world struct {
-	networks map[string]*neutron.Network
-	subnets  map[string]*neutron.Subnet
-	ports    map[string]*neutron.Port
-	groups   map[string]*neutron.SecurityGroup
-	hosts    map[string]*topology.Host
-
-	tunnelKeys uint32 // the last that a port was given
+	ctx     context.Context // of the call that the world exists for
+	db      *records.DB
+	service *control.Service
+	kinds   map[string]*kind // Neutron's resources by name
+	now     time.Time        // of the next operation
 }
 
-func newWorld() *world {
-	return &world{
-		networks: map[string]*neutron.Network{},
-		subnets:  map[string]*neutron.Subnet{},
-		ports:    map[string]*neutron.Port{},
-		groups:   map[string]*neutron.SecurityGroup{},
-		hosts:    map[string]*topology.Host{},
+// newWorld starts an empty world. Whoever asked for it calls end when it is no longer needed.
+func newWorld(ctx context.Context) (w *world, end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	st := store.NewMemory()
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
+	w = &world{ctx: ctx, db: records.NewDB(st, rep)}
+	if w.service, err = control.New(w.db, w.options()); err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	w.kinds = w.resources()
+	ended := make(chan error, 1)
+	go func() { ended <- rep.Run(ctx) }()
+	select {
+	case <-rep.Ready():
+	case <-ctx.Done(): // the first operation says so
+	}
+	return w, func() {
+		cancel()
+		<-ended
+		_ = st.Close()
+	}, nil
+}
+
+// options are those of a server without quotas and default groups, whose choices are the same every time.
+func (w *world) options() control.Options {
+	quotas := control.DefaultQuotas()
+	for name := range maps.Keys(quotas) {
+		quotas[name] = -1
+	}
+	return control.Options{
+		Quotas: quotas, NoDefaultGroups: true, Ordered: true, AnyUnderlay: true,
+		Now:  func() time.Time { return w.now },
+		Seed: func() [32]byte { return [32]byte{} },
 	}
 }
 
-// bundles translates every object.
-func (w *world) bundles() map[topology.Owner]topology.Bundle {
-	bundles := make(map[topology.Owner]topology.Bundle, len(w.networks)+len(w.subnets)+len(w.ports)+len(w.groups))
-	for id, n := range w.networks {
-		bundles[topology.Owner{Kind: "network", ID: id}] = translate.Network(n)
+func administrator() neutron.Caller { return neutron.Caller{Roles: []string{"admin"}} }
+
+// kind is a resource of Neutron with the server's operations on it.
+type kind struct {
+	neutron.Resource
+	create func(v neutron.Values) error
+	update func(id string, v neutron.Values) error
+	remove func(id string) error
+	show   func(id string) (map[string]any, error) // as the API answers it
+}
+
+func (w *world) resources() map[string]*kind {
+	s, tables, kinds := w.service, neutron.NewTables(""), map[string]*kind{}
+	for _, k := range []*kind{
+		kindOf(w, tables.Networks, s.CreateNetworks, s.UpdateNetwork, s.DeleteNetwork, s.Network),
+		kindOf(w, tables.Subnets, s.CreateSubnets, s.UpdateSubnet, s.DeleteSubnet, s.Subnet),
+		kindOf(w, tables.Ports, s.CreatePorts, s.UpdatePort, s.DeletePort, s.Port),
+		kindOf(w, tables.SecurityGroups, s.CreateSecurityGroups, s.UpdateSecurityGroup, s.DeleteSecurityGroup, s.SecurityGroup),
+		kindOf(w, tables.SecurityGroupRules, s.CreateSecurityGroupRules, s.UpdateSecurityGroupRule, s.DeleteSecurityGroupRule,
+			s.SecurityGroupRule),
+	} {
+		kinds[k.Name()] = k
 	}
-	dhcp := w.dhcpPorts()
-	for id, s := range w.subnets {
-		bundles[topology.Owner{Kind: "subnet", ID: id}] = translate.Subnet(s, w.networks[s.NetworkID], dhcp[id])
+	return kinds
+}
+
+func kindOf[V any](w *world, table *neutron.Table[V],
+	create func(context.Context, neutron.Caller, []neutron.Values) ([]*V, error),
+	update func(context.Context, neutron.Caller, string, neutron.Values, *int64) (*V, error),
+	remove func(context.Context, neutron.Caller, string, *int64) error,
+	show func(context.Context, neutron.Caller, string) (*V, error),
+) *kind {
+	return &kind{
+		Resource: table.Resource,
+		create: func(v neutron.Values) error {
+			_, err := create(w.ctx, administrator(), []neutron.Values{v})
+			return err
+		},
+		update: func(id string, v neutron.Values) error {
+			_, err := update(w.ctx, administrator(), id, v, nil)
+			return err
+		},
+		remove: func(id string) error { return remove(w.ctx, administrator(), id, nil) },
+		show: func(id string) (map[string]any, error) {
+			o, err := show(w.ctx, administrator(), id)
+			if err != nil {
+				return nil, err
+			}
+			n, err := parseText(table.Encoder(true, nil).Append(nil, o))
+			if err != nil {
+				return nil, err
+			}
+			answer, err := n.anyObject()
+			return answer.fields, err
+		},
 	}
-	for id, p := range w.ports {
-		bundles[topology.Owner{Kind: "port", ID: id}] = translate.Port(p, w.networks[p.NetworkID], w.groupsOf(p))
+}
+
+// replaceRules gives a group other rules.
+func (w *world) replaceRules(group string, rules []neutron.Values) error {
+	g, err := w.service.SecurityGroup(w.ctx, administrator(), group)
+	if err != nil {
+		return err
 	}
-	for id, g := range w.groups {
-		bundles[topology.Owner{Kind: "security-group", ID: id}] = translate.SecurityGroup(g)
+	for _, r := range g.Rules {
+		if err := w.service.DeleteSecurityGroupRule(w.ctx, administrator(), r.ID, nil); err != nil {
+			return err
+		}
 	}
-	return bundles
+	if len(rules) == 0 {
+		return nil
+	}
+	_, err = w.service.CreateSecurityGroupRules(w.ctx, administrator(), rules)
+	return err
+}
+
+// bundles returns what each object means to packets.
+func (w *world) bundles() ([]*schema.Bundle, error) {
+	snap, err := w.db.View(w.ctx)
+	if err != nil {
+		return nil, err
+	}
+	var bundles []*schema.Bundle
+	for b := range schema.Bundles.All(snap) {
+		bundles = append(bundles, b)
+	}
+	return bundles, nil
+}
+
+// hosts returns the hosts in order of ids.
+func (w *world) hosts() ([]topology.Host, error) {
+	snap, err := w.db.View(w.ctx)
+	if err != nil {
+		return nil, err
+	}
+	var hosts []topology.Host
+	for h := range schema.Hosts.All(snap) {
+		hosts = append(hosts, *h)
+	}
+	return hosts, nil
 }
 
 // topology is the linked view of all that is there.
-func (w *world) topology() *topology.View {
-	hosts := make([]topology.Host, 0, len(w.hosts))
-	for _, h := range w.hosts {
-		hosts = append(hosts, *h)
+func (w *world) topology() (*topology.View, error) {
+	owned, err := w.bundles()
+	if err != nil {
+		return nil, err
 	}
-	return topology.Link(slices.Collect(maps.Values(w.bundles())), hosts, nil)
+	hosts, err := w.hosts()
+	if err != nil {
+		return nil, err
+	}
+	bundles := make([]topology.Bundle, len(owned))
+	for i, b := range owned {
+		bundles[i] = b.Bundle
+	}
+	return topology.Link(bundles, hosts, nil), nil
 }
 
-// dhcpPorts are the ports that serve DHCP, by subnet.
-func (w *world) dhcpPorts() map[string][]*neutron.Port {
-	bySubnet := map[string][]*neutron.Port{}
-	for _, p := range w.ports {
-		if translate.ClassOf(p.DeviceOwner) != translate.DHCP {
-			continue
-		}
-		for _, subnet := range subnetsOf(p) {
-			bySubnet[subnet] = append(bySubnet[subnet], p)
-		}
-	}
-	return bySubnet
+// bornAt stands for the time of the i-th step: objects are ordered by it.
+func bornAt(i int) time.Time { return time.Unix(int64(i), 0).UTC() }
+
+// refuse is the error of a step that is not the server's to refuse.
+func refuse(k neutron.Kind, format string, args ...any) error {
+	return neutron.Errorf(k, "", format, args...)
 }
 
-// subnetsOf are the ids of the subnets on which the port has addresses, each once.
-func subnetsOf(p *neutron.Port) []string {
-	var ids []string
-	seen := map[string]bool{}
-	for _, f := range p.FixedIPs {
-		if !seen[f.SubnetID] {
-			seen[f.SubnetID] = true
-			ids = append(ids, f.SubnetID)
-		}
-	}
-	return ids
+// refusal is the step's error as the output has it.
+type refusal struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
 }
 
-func (w *world) groupsOf(p *neutron.Port) []*neutron.SecurityGroup {
-	groups := make([]*neutron.SecurityGroup, len(p.SecurityGroups))
-	for i, id := range p.SecurityGroups {
-		groups[i] = w.groups[id]
+// refusalOf returns the refusal that an error of apply is, nil for none; what is no refusal is an error of the command.
+func refusalOf(err error) (*refusal, error) {
+	var value *FileError
+	var refused *neutron.Error
+	switch {
+	case err == nil:
+		return nil, nil
+	case errors.As(err, &value):
+		return &refusal{Kind: "invalid", Message: err.Error()}, nil
+	case !errors.As(err, &refused):
+		return nil, err
 	}
-	return groups
-}
-
-// first is the object of lowest id that is wanted, nil if there is none: messages name the same one every time.
-func first[T any](objects map[string]*T, wanted func(*T) bool) *T {
-	lowest := ""
-	for id, o := range objects {
-		if (lowest == "" || id < lowest) && wanted(o) {
-			lowest = id
-		}
+	r := &refusal{Kind: "invalid", Message: refused.Message}
+	switch refused.Kind {
+	case neutron.Conflict, neutron.Unavailable:
+		r.Kind = "conflict"
+	case neutron.NotFound:
+		r.Kind = "notFound"
+	case neutron.Unsupported:
+		r.Kind = "unsupported"
 	}
-	return objects[lowest]
-}
-
-// portsOn are the ports of a network.
-func (w *world) portsOn(network string) []*neutron.Port {
-	var ports []*neutron.Port
-	for _, p := range w.ports {
-		if p.NetworkID == network {
-			ports = append(ports, p)
-		}
-	}
-	return ports
+	return r, nil
 }
