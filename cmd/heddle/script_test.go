@@ -33,6 +33,7 @@ func scripts() testscript.Params {
 				return err
 			}
 			e.Setenv(runMain, "1")
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			return os.Symlink(self, filepath.Join(bin, "heddle"))
 		},
