@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -67,100 +63,6 @@ func TestBGPAgent(t *testing.T) {
 	if text, code := output(t, h.ns, "agent", "--bgp", "--bgp-router-id", "::1", "--name", h.name, "--state", h.state); code != 2 || !strings.Contains(text, "--bgp-router-id") {
 		t.Errorf("a bad router ID: exit code %d, %s", code, text)
 	}
-}
-
-// TestBGPGuide does what the guide says, as far as its files go: a mesh of two hosts, then a router between them.
-func TestBGPGuide(t *testing.T) {
-	t.Parallel()
-	for _, program := range []string{"bird", "birdc"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("needs %s: apt-get install bird2", program)
-		}
-	}
-	guide, err := os.ReadFile("../../docs/guides/bgp.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		writeFile(t, path, text)
-		return path
-	}
-	s := newSite(t)
-	s.serve(t)
-	applyAfter := func(what string) {
-		t.Helper()
-		succeed(t, s.ctl, "calico", "apply", "-f", file("objects.yaml", indented(t, string(guide), what)), "--data", s.data)
-	}
-	apply := func(name string) { t.Helper(); applyAfter("In `" + name + "`:") }
-	apply("mesh.yaml")
-	st := openData(t, s.data)
-	put := func(key, value string) {
-		t.Helper()
-		if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: key, Value: []byte(value)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("/calico/v1/ipam/v4/pool/10.1.0.0-16", `{"cidr": "10.1.0.0/16"}`)
-	hosts := map[string]*host{}
-	for i, name := range []string{"h1", "h2"} {
-		h := s.addHost(t, name, fmt.Sprintf("192.0.2.1%d", i+1))
-		hosts[name] = h
-		put("/calico/ipam/v2/host/"+name+"/ipv4/block/10.1."+fmt.Sprint(i+1)+".0-26", "{}")
-		put("/calico/ipam/v2/assignment/ipv4/block/10.1."+fmt.Sprint(i+1)+".0-26", fmt.Sprintf(
-			`{"cidr": "10.1.%d.0/26", "affinity": "host:%s", "allocations": [%snull], "attributes": []}`, i+1, name, strings.Repeat("null, ", 63)))
-		start(t, h.ns, "agent", "--name", name, "--state", h.state, "--join", s.token(t), "--bgp")
-	}
-	const way = "10.1.2.0/26 via "
-	until(t, "h2's block at h1", way+"192.0.2.12", func() string { return shown(t, hosts["h1"].ns, "ip", "route") })
-
-	router := s.addHost(t, "router", "192.0.2.254")
-	_, rest, _ := strings.Cut(string(guide), "```bird\n")
-	config, _, _ := strings.Cut(rest, "```")
-	control := filepath.Join(dir, "ctl")
-	bird := exec.Command("bird", "-f", "-c", file("bird.conf", config), "-s", control)
-	if err := router.ns.Start(bird); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = bird.Process.Kill()
-		_ = bird.Wait()
-	})
-	apply("router.yaml")
-	until(t, "h2's block over the router", way+"192.0.2.254", func() string { return shown(t, hosts["h1"].ns, "ip", "route") })
-	until(t, "h1's block at the router", "10.1.1.0/26 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
-	if text := shown(t, router.ns, "birdc", "-s", control, "show", "route"); !strings.Contains(text, "[AS64601i]") {
-		t.Errorf("the router has\n%s", text)
-	}
-
-	// The filters: one of the addresses below is in the lab, one is a service's.
-	hosts["h1"].ns.MustIP(t, "link add cali1 type veth peer name peer1", "link set cali1 up", "link set peer1 up",
-		"route add 10.1.9.9/32 dev cali1", "route add 10.1.8.8/32 dev cali1", "route add 10.96.5.0/24 dev cali1")
-	until(t, "the address outside the own block", "10.1.9.9 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
-	applyAfter("and before the rule for pools:")
-	until(t, "the service", "10.96.5.0/24 via 192.0.2.11", func() string { return shown(t, router.ns, "ip", "route") })
-	if text := shown(t, router.ns, "ip", "route"); strings.Contains(text, "10.1.9.9") || !strings.Contains(text, "10.1.8.8 via 192.0.2.11") {
-		t.Errorf("with the filters the router has\n%s", text)
-	}
-}
-
-// indented is the block of indented lines after the first mention of what.
-func indented(t *testing.T, text, what string) string {
-	t.Helper()
-	_, text, found := strings.Cut(text, what+"\n\n")
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		line, inside := strings.CutPrefix(line, "    ")
-		if !inside {
-			break
-		}
-		b.WriteString(line)
-	}
-	if !found || b.Len() == 0 {
-		t.Fatalf("the guide has nothing after %q", what)
-	}
-	return b.String()
 }
 
 // shown returns the output of a command in a namespace.

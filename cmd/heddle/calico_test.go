@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -116,31 +115,4 @@ func TestCalicoAccess(t *testing.T) {
 	succeed(t, r.ns, "calico", "access", "plugin", "--remove", "--data", data)
 	refuse(t, r.ns, 1, "permission denied", append([]string{"calico", "ready"}, where...)...)
 	refuse(t, r.ns, 1, "not found", "calico", "access", "plugin", "--remove", "--data", data)
-}
-
-// guideDocuments finds what guides show of documents: indented blocks that begin with a kind.
-var guideDocuments = regexp.MustCompile(`(?m)^    kind: .*\n(?:    .*\n|\n)*`)
-
-// TestGuidesDocuments applies the documents that the guides show.
-func TestGuidesDocuments(t *testing.T) {
-	t.Parallel()
-	r, data := startServer(t)
-	count := 0
-	for _, guide := range []string{"guides/calico.md", "guides/bgp.md", "guides/dhcp.md"} {
-		raw, err := os.ReadFile(filepath.Join("..", "..", "docs", guide))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, block := range guideDocuments.FindAllString(string(raw), -1) {
-			count++
-			file := filepath.Join(t.TempDir(), "shown.yaml")
-			writeFile(t, file, strings.ReplaceAll("\n"+block, "\n    ", "\n"))
-			if text, code := output(t, r.ns, "calico", "apply", "--data", data, "-f", file); code != 0 {
-				t.Errorf("%s: %s%s", guide, block, text)
-			}
-		}
-	}
-	if count < 2 {
-		t.Errorf("only %d blocks of documents found", count)
-	}
 }
