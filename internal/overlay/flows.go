@@ -17,27 +17,54 @@ type installed struct {
 	// A flow that asked for a connection rests on the answer: it goes when the answer changes.
 	tracked, reply bool
 	asked          flow.ConnKey
-	conns          []flow.ConnKey // that the flow keeps alive
-	learn          *sighting      // likewise; nil if it took none
+	// conns are the connections that the flow's packets open, and keep alive. It goes with them: in the kernel its packets
+	// would pass without opening them again, and the replies would be dropped.
+	conns []flow.ConnKey
+	learn *sighting // likewise; nil if it took none
 
 	// until is when a flow goes that is only kept for a while, whatever its use; 0 for others.
 	until time.Duration
 
-	prev, next *installed // with the same asked
+	links [roles]links
 }
 
-// flowIndex finds flows by their cookie and by the connection they asked for. A flow whose place in the kernel was taken
+// A role is what a flow has to do with a connection.
+type role int
+
+const (
+	asks  role = iota // it rests on the answer whether the connection is there
+	opens             // its packets open the connection
+	roles
+)
+
+// links are the neighbours of a flow among those with the same role for the same connection.
+type links struct{ prev, next *installed }
+
+// connOf is the connection for which a flow has a role.
+func (f *installed) connOf(r role) (flow.ConnKey, bool) {
+	if r == asks {
+		return f.asked, f.tracked
+	}
+	for _, c := range f.conns {
+		if !c.Ingress { // those go with the others
+			return c, true
+		}
+	}
+	return flow.ConnKey{}, false
+}
+
+// flowIndex finds flows by their cookie and by the connections they have to do with. A flow whose place in the kernel was taken
 // by another stays until a round does not find it there.
 type flowIndex struct {
 	last     uint64 // cookie
 	byCookie map[uint64]*installed
-	byAsked  map[flow.ConnKey]*installed // first of a list
-	shortly  []*installed                // those with until, in that order
+	byConn   map[flow.ConnKey][roles]*installed // first of each role's list
+	shortly  []*installed                       // those with until, in that order
 }
 
 // newFlowIndex gives cookies from after on: those of an earlier agent must not come again.
 func newFlowIndex(after uint64) *flowIndex {
-	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byAsked: map[flow.ConnKey]*installed{}}
+	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byConn: map[flow.ConnKey][roles]*installed{}}
 }
 
 // cookie returns one that no flow has.
@@ -49,11 +76,17 @@ func (x *flowIndex) cookie() uint64 {
 // put remembers f.
 func (x *flowIndex) put(f *installed) {
 	x.byCookie[f.cookie] = f
-	if f.tracked {
-		if f.next = x.byAsked[f.asked]; f.next != nil {
-			f.next.prev = f
+	for r := range roles {
+		c, ok := f.connOf(r)
+		if !ok {
+			continue
 		}
-		x.byAsked[f.asked] = f
+		first := x.byConn[c]
+		if f.links[r].next = first[r]; first[r] != nil {
+			first[r].links[r].prev = f
+		}
+		first[r] = f
+		x.byConn[c] = first
 	}
 	if f.until > 0 {
 		x.shortly = append(x.shortly, f)
@@ -69,26 +102,35 @@ func (x *flowIndex) remove(f *installed) {
 		return
 	}
 	delete(x.byCookie, f.cookie)
-	if !f.tracked {
-		return
+	for r := range roles {
+		if c, ok := f.connOf(r); ok {
+			x.unlink(f, r, c)
+		}
 	}
-	switch {
-	case f.prev != nil:
-		f.prev.next = f.next
-	case f.next != nil:
-		x.byAsked[f.asked] = f.next
-	default:
-		delete(x.byAsked, f.asked)
-	}
-	if f.next != nil {
-		f.next.prev = f.prev
-	}
-	f.prev, f.next = nil, nil
 }
 
-// takeAsked forgets the flows that asked for a connection and returns their keys.
-func (x *flowIndex) takeAsked(asked flow.ConnKey) (keys []datapath.Key) {
-	for f := x.byAsked[asked]; f != nil; f = x.byAsked[asked] {
+func (x *flowIndex) unlink(f *installed, r role, c flow.ConnKey) {
+	l := f.links[r]
+	f.links[r] = links{}
+	if l.next != nil {
+		l.next.links[r].prev = l.prev
+	}
+	if l.prev != nil {
+		l.prev.links[r].next = l.next
+		return
+	}
+	first := x.byConn[c]
+	first[r] = l.next
+	if first == [roles]*installed{} {
+		delete(x.byConn, c)
+	} else {
+		x.byConn[c] = first
+	}
+}
+
+// take forgets the flows with a role for a connection and returns their keys.
+func (x *flowIndex) take(c flow.ConnKey, r role) (keys []datapath.Key) {
+	for f := x.byConn[c][r]; f != nil; f = x.byConn[c][r] {
 		keys = append(keys, f.key)
 		x.remove(f)
 	}

@@ -11,7 +11,7 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// TestFlowIndexAgainstModel: whatever is put and removed, flows are found by what they asked for and when they are due
+// TestFlowIndexAgainstModel: whatever is put and removed, flows are found by what they asked for, what they open and when they are due
 // exactly as a search through a plain list finds them.
 func TestFlowIndexAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,6 +42,10 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 				if f.tracked {
 					f.asked = asked.Draw(t, "asked")
 				}
+				if rapid.Bool().Draw(t, "opens") {
+					ingress := flow.ConnKey{SrcPort: 9, Ingress: true}
+					f.conns = []flow.ConnKey{ingress, asked.Draw(t, "opened")}
+				}
 				if rapid.Bool().Draw(t, "shortly") {
 					f.until = now + 5
 				}
@@ -58,7 +62,11 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 			},
 			"asked": func(t *rapid.T) {
 				a := asked.Draw(t, "asked")
-				gone(x.takeAsked(a), func(f *installed) bool { return f.tracked && f.asked == a })
+				gone(x.take(a, asks), func(f *installed) bool { return f.tracked && f.asked == a })
+			},
+			"opened": func(t *rapid.T) {
+				c := asked.Draw(t, "opened")
+				gone(x.take(c, opens), func(f *installed) bool { return len(f.conns) > 0 && f.conns[1] == c })
 			},
 			"due": func(t *rapid.T) {
 				var keys []datapath.Key
@@ -71,6 +79,9 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 			"": func(t *rapid.T) {
 				if len(x.byCookie) != len(model) {
 					t.Fatalf("index holds %d, want %d", len(x.byCookie), len(model))
+				}
+				if len(model) == 0 && len(x.byConn) > 0 {
+					t.Fatalf("left: %v", x.byConn)
 				}
 				for cookie, f := range model {
 					if x.get(cookie) != f {

@@ -271,6 +271,46 @@ func TestFullTables(t *testing.T) {
 	}
 }
 
+// TestScanEndsNoConnection: what a machine that scans pushes out of the table of connections is its own, and even those go
+// on with their next packet.
+func TestScanEndsNoConnection(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	l.hosts[0].options.MaxFlows = 16384 // flows stay, connections do not
+	l.hosts[0].options.MaxConnections = 256
+	n := l.network("blue")
+	server, client := l.group(everything()...), l.group(allow("egress", "IPv4", "", 0))
+	l.start()
+	a, b, scanner := n.machine(l.hosts[0], client), n.machine(l.hosts[0], server), n.machine(l.hosts[0], client)
+	b.echoUDP(9)
+	talk := func(m *machine) (flows []net.Conn) {
+		for range 10 {
+			c := m.dialUDP(b.v4, 9)
+			l.wait("UDP to begin", func() bool { return exchange(c, 100, short) == nil })
+			flows = append(flows, c)
+		}
+		return flows
+	}
+	quiet, own := talk(a), talk(scanner)
+	e := l.hosts[0].agent.engine
+	l.wait("the table to be full many times over", func() bool {
+		scanner.scan(b.v4, 64)
+		return e.conns.Stats().Evicted > 2000
+	})
+	seen := e.count.verified.Load()
+	l.wait("a round after the scan", func() bool { return e.count.verified.Load() > seen })
+	for range 2 { // a round looks at flows first and forgets connections then
+		scanner.scan(b.v4, 64)
+		for who, flows := range map[string][]net.Conn{"the other machine": quiet, "the scanner": own} {
+			for i, c := range flows {
+				if err := exchange(c, 100, 5*time.Second); err != nil {
+					t.Fatalf("connection %d of %s: %v", i, who, err)
+				}
+			}
+		}
+	}
+}
+
 // scan sends a datagram to each of the next count ports.
 func (m *machine) scan(to netip.Addr, count int) {
 	for range count {

@@ -55,7 +55,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall) {
 	p := h.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
 	d := p.decision
 	h.count.decisions[d.Verdict].Add(1)
-	h.remember(p)
+	h.remember(port, p)
 	s := h.learnFrom(port, d)
 	if p.cached {
 		h.install(p, s)
@@ -106,7 +106,7 @@ func (e *engine) send(from *localPort, out datapath.Output, u *datapath.Upcall) 
 }
 
 // remember stores what the packet leaves behind and tells it to the hosts that get the packet, before they get it.
-func (e *engine) remember(p *plan) {
+func (e *engine) remember(port *localPort, p *plan) {
 	d := p.decision
 	now := e.clock()
 	if d.FirstFrag != nil && len(p.outputs) > 0 {
@@ -118,7 +118,7 @@ func (e *engine) remember(p *plan) {
 	if len(d.NewConns) == 0 || len(p.outputs) == 0 {
 		return
 	}
-	fresh := e.conns.Add(d.NewConns, append([]string(nil), p.hosts...), now)
+	fresh := e.conns.Add(d.NewConns, port.id, append([]string(nil), p.hosts...), now)
 	e.answerChanged(fresh)
 	for i, o := range d.Outputs {
 		if o.HostID != e.host && firstOf(d.Outputs, i) {
@@ -156,14 +156,22 @@ func (e *engine) sendState(t datapath.Tunnel, host string, keys []flow.ConnKey) 
 }
 
 // answerChanged takes away the flows that asked for connections of which the answer has changed.
-func (e *engine) answerChanged(asked []flow.ConnKey) {
-	if len(asked) == 0 {
+func (e *engine) answerChanged(asked []flow.ConnKey) { e.takeFlows(asked, asks) }
+
+// forgetConns takes away the flows that rest on connections that are gone. Those that open them go first: a packet that
+// passed by one of them would open nothing, and its reply would be dropped.
+func (e *engine) forgetConns(gone []flow.ConnKey) { e.takeFlows(gone, opens, asks) }
+
+func (e *engine) takeFlows(conns []flow.ConnKey, having ...role) {
+	if len(conns) == 0 {
 		return
 	}
 	var keys []datapath.Key
 	e.state.Lock()
-	for _, a := range asked {
-		keys = append(keys, e.flows.takeAsked(a)...)
+	for _, r := range having {
+		for _, c := range conns {
+			keys = append(keys, e.flows.take(c, r)...)
+		}
 	}
 	e.state.Unlock()
 	e.remove(keys)

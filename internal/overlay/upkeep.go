@@ -12,9 +12,13 @@ import (
 
 // Upkeep: what the kernel tells of its flows keeps alive what they rest on, and what is not used goes.
 const (
-	// roundEvery is how often all flows are read: half a microsecond each.
-	roundEvery = 10 * time.Second
-	// tickEvery is how often flows of errors are looked for whose time is over.
+	// roundEvery is how often all flows are read: half a microsecond each. While the table of connections is so full that it
+	// forgets some that have been unused for less than three such rounds, they are read as often as hurriedEvery: uses come to
+	// light with a round, and a connection in use must not go.
+	roundEvery   = 10 * time.Second
+	hurriedEvery = 2 * time.Second
+	// tickEvery is how often flows are looked for that are to go: those of errors whose time is over, and those whose connection
+	// is gone.
 	tickEvery = 100 * time.Millisecond
 	// flushEvery is how often connections are written to the kernel's table, at most: those of an agent that is killed
 	// before are not known to the next one, and replies to them are dropped until their host tells them again.
@@ -31,6 +35,7 @@ type upkeep struct {
 	again   *decider // simulates flows once more
 	room    []byte
 	adopted bool
+	ended   time.Duration // when the last round was
 }
 
 // Run does rounds until ctx ends. The first one adopts what an earlier agent left, then done is called.
@@ -53,6 +58,10 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 			u.round()
 		case <-tick.C:
 			u.tick()
+			if u.hurried() {
+				u.round()
+				round.Reset(roundEvery)
+			}
 		case <-changed:
 			u.flush()
 			changed = nil
@@ -63,6 +72,15 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 	}
 }
 
+// hurried reports whether the next round is due early.
+func (u *upkeep) hurried() bool {
+	if u.e.clock() < u.ended+hurriedEvery {
+		return false
+	}
+	idle, evicted := u.e.conns.TakeEvicted()
+	return evicted && idle < 3*roundEvery
+}
+
 func (u *upkeep) tick() {
 	e := u.e
 	now := e.clock()
@@ -70,6 +88,7 @@ func (u *upkeep) tick() {
 	due := e.flows.takeDue(now)
 	e.state.Unlock()
 	u.removeDue(due)
+	e.forgetConns(e.conns.TakeGone())
 }
 
 // removeDue takes flows away, unless others have taken their place.
@@ -123,10 +142,12 @@ func (u *upkeep) round() {
 	for _, f := range unknown {
 		u.adopt(f)
 	}
+	e.forgetConns(e.conns.TakeGone())
 	for _, f := range sample {
 		u.verify(f)
 	}
 	u.age(start)
+	u.ended = e.clock()
 }
 
 // pick keeps a sample in which each of the n flows seen so far is with the same chance.
@@ -196,7 +217,7 @@ func (u *upkeep) age(start time.Duration) {
 	e.heard = start
 	e.world.Unlock()
 	e.conns.Expire(start)
-	e.answerChanged(e.conns.TakeGone())
+	e.forgetConns(e.conns.TakeGone())
 	for host, keys := range e.conns.TakeDue() {
 		if t, ok := e.tunnelTo(host); ok {
 			e.sendState(t, host, keys)
@@ -222,12 +243,19 @@ func (u *upkeep) adopt(f datapath.FlowState) {
 // was missed.
 func (u *upkeep) verify(f datapath.FlowState) {
 	u.e.count.verified.Add(1)
-	if u.same(f, false) || !u.e.dp.Current(f.Tags) {
+	if u.same(f, false) || !u.e.dp.Current(f.Tags) || !u.known(f) {
 		return
 	}
 	u.e.remove([]datapath.Key{f.Key})
 	u.e.count.different.Add(1)
 	u.e.log.Warn("a flow was not as it should be and was taken away", "flow", f.Key, "out", f.Out)
+}
+
+// known reports whether nothing has taken the flow away meanwhile.
+func (u *upkeep) known(f datapath.FlowState) bool {
+	u.e.state.Lock()
+	defer u.e.state.Unlock()
+	return u.e.flows.get(f.Cookie) != nil
 }
 
 // same simulates a frame of the flow and compares. With keep, a flow that is as it should be is entered as if it had been
@@ -250,7 +278,7 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 		return false // it goes soon in any case
 	}
 	if p.decision.Verdict == flow.Forward && len(p.decision.NewConns) > 0 {
-		e.conns.Add(p.decision.NewConns, append([]string(nil), p.hosts...), e.clock())
+		e.conns.Add(p.decision.NewConns, port.id, append([]string(nil), p.hosts...), e.clock())
 	}
 	s := e.learnFrom(port, p.decision)
 	record := e.record(p, s)

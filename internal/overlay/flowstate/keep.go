@@ -25,7 +25,7 @@ type Keeper interface {
 }
 
 // keepSet and keepDelete note what the Keeper has to hear; devices whose id cannot be encoded are not kept.
-func (t *Table) keepSet(c *conn) { t.keepNote(c.key, Change{Imported: c.imported}) }
+func (t *Table) keepSet(c *conn) { t.keepNote(c.key, Change{Imported: c.in.imported}) }
 
 func (t *Table) keepDelete(key flow.ConnKey) { t.keepNote(key, Change{Delete: true}) }
 
@@ -88,7 +88,11 @@ func (t *Table) Load(now time.Duration) error {
 		c, err := ParseKey(key)
 		switch {
 		case err == nil && t.conns[c] == nil:
-			t.insert(c, imported, "", now)
+			kind := &t.own
+			if imported {
+				kind = &t.told
+			}
+			t.insert(c, kind, "", now)
 		case len(key) == KeySize:
 			bad = append(bad, Change{Key: [KeySize]byte(key), Delete: true})
 		}

@@ -9,6 +9,7 @@
 package flowstate
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -25,12 +26,15 @@ const (
 	TellAgain = 30 * time.Second
 	// FragTTL is how long the ports of a first fragment are remembered.
 	FragTTL = 30 * time.Second
+
+	// never is longer than anything was unused.
+	never = time.Duration(math.MaxInt64)
 )
 
 // Options bound a Table.
 type Options struct {
 	// Max bounds the connections; default 524288, two for each of 262144 flows. Half of them are this host's for sure, the
-	// other half what others told.
+	// other half what others told. The port that opened most gives way to the others, and so does the host that told most.
 	Max      int
 	MaxFrags int // first fragments; default 16384
 	// Keeper is told what must survive a restart of the agent; nil: nothing does.
@@ -51,32 +55,32 @@ type Stats struct {
 type Table struct {
 	opts Options
 
-	mu      sync.Mutex
-	conns   map[flow.ConnKey]*conn
-	own     list             // what this host decided, last used first
-	told    map[string]*list // host → what it told, last used first
-	frags   fragments
-	due     map[string][]flow.ConnKey // host → keys to tell it again
-	gone    []flow.ConnKey            // expired or evicted since TakeGone
-	keep    []Change                  // not yet told to the Keeper
-	spare   []Change                  // room for the next ones
-	changed chan struct{}             // see Changed
-	stats   Stats
+	mu        sync.Mutex
+	conns     map[flow.ConnKey]*conn
+	own       holders // what this host decided, by the port that opened it; "" if an earlier agent did
+	told      holders // what others told, by host; "" if an earlier agent knew
+	frags     fragments
+	due       map[string][]flow.ConnKey // host → keys to tell it again
+	gone      []flow.ConnKey            // expired or evicted since TakeGone
+	keep      []Change                  // not yet told to the Keeper
+	spare     []Change                  // room for the next ones
+	changed   chan struct{}             // see Changed
+	leastIdle time.Duration             // of those evicted, see TakeEvicted
+	stats     Stats
 }
 
-// conn is one key. It is in exactly one of the lists.
+// conn is one key.
 type conn struct {
 	key        flow.ConnKey
 	last       time.Duration // of the last use
 	toldAt     time.Duration
 	hosts      []string // that are told
-	imported   bool
-	from       string // imported: the host that told; "" if an earlier agent knew
+	in         *list
 	prev, next *conn
 }
 
 func (c *conn) expires() time.Duration {
-	if c.imported {
+	if c.in.imported {
 		return c.last + ImportedTTL
 	}
 	return c.last + TTL
@@ -90,7 +94,8 @@ func New(o Options) *Table {
 	if o.MaxFrags == 0 {
 		o.MaxFrags = 16384
 	}
-	return &Table{opts: o, changed: make(chan struct{}, 1), conns: map[flow.ConnKey]*conn{}, told: map[string]*list{}, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
+	return &Table{opts: o, changed: make(chan struct{}, 1), conns: map[flow.ConnKey]*conn{},
+		own: holders{by: map[string]*list{}}, told: holders{by: map[string]*list{}, imported: true}, leastIdle: never, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
 }
 
 // Has says whether key is remembered at time now. It is no use of the key; see Touch.
@@ -101,26 +106,28 @@ func (t *Table) Has(key flow.ConnKey, now time.Duration) bool {
 	return c != nil && now < c.expires()
 }
 
-// Add remembers keys that this host decided, to be told to hosts (not this one) as long as they are in use. The caller
-// tells them the first time. It returns those that were unknown: flows that were decided without them are to be decided
-// again.
-func (t *Table) Add(keys []flow.ConnKey, hosts []string, now time.Duration) (fresh []flow.ConnKey) {
+// Add remembers keys that this host decided for a packet of port, to be told to hosts (not this one) as long as they are in
+// use. The caller tells them the first time. It returns those that were unknown: flows that were decided without them are
+// to be decided again.
+func (t *Table) Add(keys []flow.ConnKey, port string, hosts []string, now time.Duration) (fresh []flow.ConnKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, key := range keys {
 		c := t.live(key, now)
 		switch {
 		case c == nil:
-			c = t.insert(key, false, "", now)
+			c = t.insert(key, &t.own, port, now)
 			t.stats.Added++
 			fresh = append(fresh, key)
-		case c.imported:
+		case c.in.imported || c.in.holder != port:
+			told := c.in.imported
 			t.unlist(c)
-			c.imported, c.from = false, ""
-			t.own.push(c)
-			t.keepSet(c)
+			t.own.push(c, port)
+			if told {
+				t.keepSet(c)
+			}
 		default:
-			t.own.toFront(c)
+			c.in.toFront(c)
 		}
 		c.last, c.toldAt = max(c.last, now), now
 		c.hosts = hosts
@@ -141,10 +148,10 @@ func (t *Table) Import(keys []flow.ConnKey, from string, now time.Duration) (fre
 	for _, key := range keys {
 		if c := t.live(key, now); c != nil {
 			c.last = max(c.last, now)
-			t.listOf(c).toFront(c)
+			c.in.toFront(c)
 			continue
 		}
-		t.insert(key, true, from, now)
+		t.insert(key, &t.told, from, now)
 		fresh = append(fresh, key)
 	}
 	return fresh
@@ -172,7 +179,7 @@ func (t *Table) Touch(key flow.ConnKey, at time.Duration) bool {
 	}
 	if at > c.last {
 		c.last = at
-		t.listOf(c).toFront(c)
+		c.in.toFront(c)
 	}
 	if len(c.hosts) > 0 && c.last >= c.toldAt+TellAgain {
 		c.toldAt = c.last
@@ -198,9 +205,10 @@ func (t *Table) TakeDue() map[string][]flow.ConnKey {
 func (t *Table) Expire(now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.expireList(&t.own, now)
-	for _, l := range t.told {
-		t.expireList(l, now)
+	for _, h := range []*holders{&t.own, &t.told} {
+		for _, l := range h.by {
+			t.expireList(l, now)
+		}
 	}
 	t.frags.expire(now)
 }
@@ -210,6 +218,15 @@ func (t *Table) expireList(l *list, now time.Duration) {
 		t.drop(c)
 		t.stats.Expired++
 	}
+}
+
+// TakeEvicted returns the shortest time for which a connection had not been used that was evicted since the last call, and
+// whether any was: where it is about as short as that after which the table learns of a use, connections in use go.
+func (t *Table) TakeEvicted() (leastIdle time.Duration, evicted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	leastIdle, t.leastIdle = t.leastIdle, never
+	return leastIdle, leastIdle < never
 }
 
 // TakeGone returns the keys forgotten since it was last called: flows that rest on them are to be taken away.
@@ -226,90 +243,116 @@ func (t *Table) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stats
-	s.Connections, s.Frags = len(t.conns), len(t.frags.known)
+	s.Connections, s.Imported, s.Frags = len(t.conns), t.told.n, len(t.frags.known)
 	s.Max, s.MaxFrags, s.EvictedFrags = t.opts.Max, t.opts.MaxFrags, t.frags.evicted
 	return s
 }
 
-func (t *Table) listOf(c *conn) *list {
-	if c.imported {
-		return t.told[c.from]
-	}
-	return &t.own
-}
-
 // insert makes room first.
-func (t *Table) insert(key flow.ConnKey, imported bool, from string, now time.Duration) *conn {
+func (t *Table) insert(key flow.ConnKey, kind *holders, holder string, now time.Duration) *conn {
 	if len(t.conns) >= t.opts.Max {
-		victim := t.victim(imported, from)
-		if victim.imported {
+		victim := t.victim(kind.imported, holder)
+		if victim.in.imported {
 			t.stats.EvictedImported++
 		}
+		t.leastIdle = min(t.leastIdle, max(0, now-victim.last))
 		t.drop(victim)
 		t.stats.Evicted++
+	} else {
+		t.own.most, t.told.most = nil, nil
 	}
-	c := &conn{key: key, last: now, imported: imported, from: from}
+	c := &conn{key: key, last: now}
 	t.conns[key] = c
-	if imported {
-		if t.told[from] == nil {
-			t.told[from] = &list{}
-		}
-		t.stats.Imported++
-	}
-	t.listOf(c).push(c)
+	kind.push(c, holder)
 	t.keepSet(c)
 	return c
 }
 
-// victim is what goes from a full table for a new connection: the longest unused of this host while it has more than its
-// half, else the longest unused of a host that has told most. A host that has told its share or more gives its own.
-func (t *Table) victim(imported bool, from string) *conn {
-	own := len(t.conns) - t.stats.Imported
-	if t.stats.Imported == 0 || own > 0 && own > t.opts.Max-t.opts.Max/2 && !(imported && t.overShare(from)) {
-		return t.own.last
+// victim is what goes from a full table for a new connection: while this host has more than its half, the longest unused of
+// the port that opened most, else the longest unused of the host that has told most. A host that has told its share or
+// more gives its own.
+func (t *Table) victim(imported bool, holder string) *conn {
+	over := imported && t.overShare(holder)
+	switch {
+	case t.told.n == 0 || t.own.n > t.opts.Max-t.opts.Max/2 && !over:
+		return t.own.largest().last
+	case over:
+		return t.told.by[holder].last
 	}
-	if imported && t.overShare(from) {
-		return t.told[from].last
-	}
-	var most *list
-	for _, l := range t.told {
-		if most == nil || l.n > most.n || l.n == most.n && l.last.last < most.last.last {
-			most = l
-		}
-	}
-	return most.last
+	return t.told.largest().last
 }
 
 // overShare reports whether a host has told so much that another one would have to give way to it: its share of the half
 // of the table that is for what others tell.
 func (t *Table) overShare(host string) bool {
-	l := t.told[host]
-	return l != nil && l.n >= max(1, t.opts.Max/2/len(t.told))
+	l := t.told.by[host]
+	return l != nil && l.n >= max(1, t.opts.Max/2/len(t.told.by))
 }
 
-// unlist takes an imported connection out of the list of its host.
+// unlist takes a connection out of the list that it is in.
 func (t *Table) unlist(c *conn) {
-	l := t.told[c.from]
-	l.remove(c)
-	if l.n == 0 {
-		delete(t.told, c.from)
-	}
-	t.stats.Imported--
-}
-
-func (t *Table) drop(c *conn) {
-	if c.imported {
-		t.unlist(c)
+	if c.in.imported {
+		t.told.remove(c)
 	} else {
 		t.own.remove(c)
 	}
+}
+
+func (t *Table) drop(c *conn) {
+	t.unlist(c)
 	delete(t.conns, c.key)
 	t.gone = append(t.gone, c.key)
 	t.keepDelete(c.key)
 }
 
-// list is a doubly linked list through the connections themselves.
+// holders are the lists of connections of all ports, or of all hosts, that have any.
+type holders struct {
+	imported bool
+	by       map[string]*list
+	n        int // connections in all lists
+	// most was the longest list when it was last looked for. While the table is full it stands for that until it has lost a
+	// sixteenth: to look at all lists for each connection would cost more than the rest.
+	most  *list
+	until int
+}
+
+func (h *holders) push(c *conn, holder string) {
+	l := h.by[holder]
+	if l == nil {
+		l = &list{holder: holder, imported: h.imported}
+		h.by[holder] = l
+	}
+	h.n++
+	c.in = l
+	l.push(c)
+}
+
+func (h *holders) remove(c *conn) {
+	h.n--
+	c.in.remove(c)
+	if c.in.n == 0 {
+		delete(h.by, c.in.holder)
+	}
+}
+
+// largest is the longest list; of several, the one whose last connection has been unused for longest.
+func (h *holders) largest() *list {
+	if h.most == nil || h.most.n <= h.until {
+		h.most = nil
+		for _, l := range h.by {
+			if h.most == nil || l.n > h.most.n || l.n == h.most.n && l.last.last < h.most.last.last {
+				h.most = l
+			}
+		}
+		h.until = h.most.n - 1 - h.most.n/16
+	}
+	return h.most
+}
+
+// list is the connections of one holder, last used first: a doubly linked list through the connections themselves.
 type list struct {
+	holder      string
+	imported    bool
 	first, last *conn
 	n           int
 }

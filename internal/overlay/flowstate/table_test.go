@@ -16,7 +16,7 @@ const second = time.Second
 func TestUseKeepsAConnection(t *testing.T) {
 	tab := New(Options{})
 	own, told := key4(1), key4(2)
-	tab.Add([]flow.ConnKey{own}, nil, 0)
+	tab.Add([]flow.ConnKey{own}, portA, nil, 0)
 	tab.Import([]flow.ConnKey{told}, hostA, 0)
 	check := func(now time.Duration, wantOwn, wantTold bool) {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestFreshKeysAreReportedOnce(t *testing.T) {
 	if got := tab.Import([]flow.ConnKey{a, b}, hostA, 0); len(got) != 2 {
 		t.Errorf("fresh %v", got)
 	}
-	if got := tab.Add([]flow.ConnKey{a}, nil, second); got != nil {
+	if got := tab.Add([]flow.ConnKey{a}, portA, nil, second); got != nil {
 		t.Errorf("fresh %v, was told before", got)
 	}
 	if got := tab.Import([]flow.ConnKey{a, b}, hostA, 2*second); got != nil {
@@ -65,8 +65,8 @@ func TestFreshKeysAreReportedOnce(t *testing.T) {
 func TestToldAgainWhileInUse(t *testing.T) {
 	tab := New(Options{})
 	used, idle, local := key4(1), key4(2), key4(3)
-	tab.Add([]flow.ConnKey{used, idle}, []string{"h2", "h3"}, 0)
-	tab.Add([]flow.ConnKey{local}, nil, 0)
+	tab.Add([]flow.ConnKey{used, idle}, portA, []string{"h2", "h3"}, 0)
+	tab.Add([]flow.ConnKey{local}, portA, nil, 0)
 	for now := time.Duration(0); now <= 65*second; now += 5 * second {
 		tab.Touch(used, now)
 		tab.Touch(local, now)
@@ -84,7 +84,7 @@ func TestToldAgainWhileInUse(t *testing.T) {
 func TestFullTableEvictsTheLongestUnused(t *testing.T) {
 	tab := New(Options{Max: 3, MaxFrags: 2})
 	for n := range byte(3) {
-		tab.Add([]flow.ConnKey{key4(n)}, nil, time.Duration(n)*second)
+		tab.Add([]flow.ConnKey{key4(n)}, portA, nil, time.Duration(n)*second)
 	}
 	tab.Touch(key4(0), 5*second)
 	tab.Import([]flow.ConnKey{key4(9)}, hostA, 6*second)
@@ -153,9 +153,9 @@ func (b box) Each(f func(key []byte, imported bool) bool) error {
 func TestConnectionsSurviveARestart(t *testing.T) {
 	kept := box{}
 	tab := New(Options{Keeper: kept})
-	tab.Add([]flow.ConnKey{key4(1), key4(2)}, []string{"h2"}, 0)
+	tab.Add([]flow.ConnKey{key4(1), key4(2)}, portA, []string{"h2"}, 0)
 	tab.Import([]flow.ConnKey{key4(3)}, hostA, 0)
-	tab.Add([]flow.ConnKey{{Src: key4(1).Src, Dst: key4(1).Dst, Device: "no uuid"}}, nil, 0)
+	tab.Add([]flow.ConnKey{{Src: key4(1).Src, Dst: key4(1).Dst, Device: "no uuid"}}, portA, nil, 0)
 	select {
 	case <-tab.Changed():
 	default:
@@ -220,7 +220,7 @@ func TestTableAgainstModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				k := key.Draw(t, "key")
-				fresh := len(tab.Add([]flow.ConnKey{k}, []string{"h"}, now)) == 1
+				fresh := len(tab.Add([]flow.ConnKey{k}, portA, []string{"h"}, now)) == 1
 				if fresh == alive(k) {
 					t.Fatalf("fresh %v, was alive %v", fresh, alive(k))
 				}
@@ -271,7 +271,7 @@ func BenchmarkAddTouchHas(b *testing.B) {
 		keys[i] = key4(byte(i))
 		keys[i].SrcPort = uint16(i)
 	}
-	tab.Add(keys, nil, 0)
+	tab.Add(keys, portA, nil, 0)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
