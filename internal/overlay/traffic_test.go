@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,8 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"heddle/internal/control/translate"
+	"heddle/internal/nettest"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
@@ -182,6 +186,50 @@ func TestDHCP(t *testing.T) {
 	if err != nil || !strings.Contains(out, m.v4.String()) {
 		t.Errorf("the client got %v:\n%s", err, out)
 	}
+}
+
+// networkdScript runs systemd-networkd with directories of its own, and eth0 to be configured by DHCP. On a read-only /sys
+// it expects no udev. It needs neither systemd nor D-Bus.
+const networkdScript = `set -e
+mount --make-rprivate /
+mount -t sysfs -o ro sysfs /sys
+mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/network /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/lldp
+chown -R systemd-network: /run/systemd/netif
+printf '[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n[DHCPv4]\nClientIdentifier=mac\n' >/run/systemd/network/00-eth0.network
+exec /lib/systemd/systemd-networkd`
+
+// TestDHCPWithoutGateway: on a subnet without gateway systemd-networkd takes the address, too. It ignores a server that has none
+// itself.
+func TestDHCPWithoutGateway(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/lib/systemd/systemd-networkd"); err != nil {
+		t.Skipf("this test needs systemd-networkd: run scripts/setup: %v", err)
+	}
+	l := newLab(t, 1)
+	n := l.network("blue")
+	n.v4.GatewayIP = nil
+	b := translate.Subnet(&n.v4, &n.net, nil)
+	l.put(topology.Owner{Kind: "subnet", ID: n.v4.ID}, &b)
+	l.start()
+	m := n.machine(l.hosts[0], l.group(allow("egress", "IPv4", "", 0)))
+	m.MustIP(t, "addr flush dev eth0")
+	var log nettest.Log
+	networkd := exec.Command("unshare", "--mount", "sh", "-c", networkdScript)
+	networkd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=debug")
+	networkd.Stdout, networkd.Stderr = &log, &log
+	must(t, m.Start(networkd))
+	t.Cleanup(func() {
+		_ = networkd.Process.Kill()
+		_ = networkd.Wait()
+		if t.Failed() {
+			t.Logf("systemd-networkd:\n%s", log.String())
+		}
+	})
+	l.wait("systemd-networkd to take "+m.v4.String(), func() bool {
+		out, err := m.Output(t.Context(), "ip", "-4", "addr", "show", "dev", "eth0")
+		return err == nil && strings.Contains(out, "inet "+m.v4.String()+"/24 ")
+	})
 }
 
 // TestTrace: a request is answered with the live state of the host, and the answer goes with the request.
