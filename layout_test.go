@@ -32,7 +32,7 @@ var may = map[string][]string{
 	// Thinking: words only.
 	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
 	// Machinery: no words. schema alone joins words with records.
-	"internal/store/etcd": {}, "internal/store/follow": {"internal/store/etcd"}, "internal/store": {"internal/store/etcd", "internal/store/follow"},
+	"internal/store/etcd": {}, "internal/store/follow": {"internal/store/etcd"}, "internal/store": {"internal/store/etcd", "internal/store/follow", "internal/task"},
 	"internal/store/records": {"internal/store", "internal/store/replica"}, "internal/store/replica": {"internal/store", "internal/store/follow"}, "internal/store/presence": {"internal/store"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/replica"}),
 	"internal/reconcile":    {}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},

@@ -9,12 +9,14 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/store"
+	storefollow "heddle/internal/store/follow"
+	"heddle/internal/task"
 )
 
 // controllersFile is the authority of tunnel controllers, beside a host's credentials.
 const controllersFile = "controllers-ca.crt"
 
-// controllersPause is the time between attempts to read the authority.
+// controllersPause is the time between attempts to write the authority.
 const controllersPause = time.Second
 
 // controllersCA keeps a file with the authority of tunnel controllers as the store has it. It is a task.
@@ -33,47 +35,48 @@ func newControllersCA(st store.Store, file string, log *slog.Logger, changed fun
 func (c *controllersCA) String() string         { return "authority of tunnel controllers" }
 func (c *controllersCA) Ready() <-chan struct{} { return c.ready }
 
-// refresh writes the file if the store has something else.
-func (c *controllersCA) refresh(ctx context.Context) error {
-	kv, err := c.store.Get(ctx, store.ControllersAuthorityKey)
-	if err != nil {
-		return err
-	}
-	if had, err := os.ReadFile(c.file); err == nil && bytes.Equal(had, kv.Value) {
-		return nil
-	}
-	if err := api.WriteFile(c.file, kv.Value); err != nil {
-		return err
-	}
-	c.changed()
-	return nil
-}
-
 // Run follows the store until ctx ends.
 func (c *controllersCA) Run(ctx context.Context) error {
 	close(c.ready)
-	said := ""
-	for ctx.Err() == nil {
-		rev, err := c.store.Revision(ctx)
+	f := storefollow.New(storefollow.Options{Store: c.store, Prefixes: []string{store.ControllersAuthorityKey}, Log: c.log})
+	failed := ""
+	return f.Run(ctx, func(ctx context.Context, u storefollow.Update) {
+		err := c.refresh(u)
 		if err == nil {
-			err = c.refresh(ctx)
+			failed = ""
+			return
 		}
-		if err == nil {
-			said = ""
-			watch, stop := context.WithCancel(ctx)
-			changes, _ := c.store.Watch(watch, rev, store.ControllersAuthorityKey)
-			<-changes
-			stop()
-			continue
+		if text := err.Error(); text != failed {
+			c.log.Warn("cannot write the authority of tunnel controllers, will try again", "err", err)
+			failed = text
 		}
-		if text := err.Error(); text != said && ctx.Err() == nil {
-			c.log.Warn("cannot read the authority of tunnel controllers, will try again", "err", err)
-			said = text
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(controllersPause):
+		task.Pause(ctx, controllersPause)
+		f.Relist()
+	})
+}
+
+// refresh writes the file if the store has something else. An authority that is gone changes nothing.
+func (c *controllersCA) refresh(u storefollow.Update) error {
+	var now []byte
+	for _, kv := range u.All {
+		if kv.Key == store.ControllersAuthorityKey {
+			now = kv.Value
 		}
 	}
+	for _, e := range u.Events {
+		if e.Key == store.ControllersAuthorityKey {
+			now = e.Value
+		}
+	}
+	if len(now) == 0 {
+		return nil
+	}
+	if had, err := os.ReadFile(c.file); err == nil && bytes.Equal(had, now) {
+		return nil
+	}
+	if err := api.WriteFile(c.file, now); err != nil {
+		return err
+	}
+	c.changed()
 	return nil
 }

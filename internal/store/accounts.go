@@ -8,10 +8,14 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"heddle/internal/store/follow"
+	"heddle/internal/task"
 )
 
 // hostPrefixes are where hosts write.
@@ -68,76 +72,64 @@ func (a *HostAccounts) Ready() <-chan struct{} { return a.ready }
 // CutOffs returns how many hosts this server has cut off.
 func (a *HostAccounts) CutOffs() int64 { return a.cut.Load() }
 
+// accountsPause is the time before another attempt to cut hosts off.
 const accountsPause = time.Second
 
 // Run follows the hosts until ctx ends.
 func (a *HostAccounts) Run(ctx context.Context) error {
 	close(a.ready)
-	for {
-		err := a.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
+	f := follow.New(follow.Options{Store: a.store, Prefixes: hostPrefixes(), Log: a.log})
+	updates := make(chan follow.Update)
+	var following sync.WaitGroup
+	following.Go(func() {
+		_ = f.Run(ctx, func(ctx context.Context, u follow.Update) { // it ends with ctx alone
+			select {
+			case updates <- u:
+			case <-ctx.Done():
+			}
+		})
+	})
+	defer following.Wait()
+	for recount := false; ; {
+		before := a.cut.Load()
+		err := a.cutOff(ctx)
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("cannot cut off a host; trying again", "err", err)
+			task.Pause(ctx, accountsPause)
 		}
-		if errors.Is(err, errRecount) {
-			continue
-		}
-		if !errors.Is(err, ErrCompacted) {
-			a.log.Warn("could not follow what hosts have in the store; retrying", "err", err)
+		// What is under way after a host was cut off counts keys that are gone, and would cut the host off again as soon as
+		// it has joined again.
+		if err != nil || a.cut.Load() != before {
+			recount = true
+			f.Relist()
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(accountsPause):
+		case <-a.store.ledger.news:
+		case u := <-updates:
+			if recount = recount && !u.Full; !recount {
+				a.apply(u)
+			}
 		}
 	}
 }
 
-// errRecount ends a watch after a host was cut off: what is under way in it counts keys that are gone, and would cut the
-// host off again as soon as it has joined again.
-var errRecount = errors.New("count again")
-
-// follow counts everything, and then each change.
-func (a *HostAccounts) follow(ctx context.Context) error {
-	rev, err := a.store.Revision(ctx)
-	if err != nil {
-		return err
-	}
-	a.store.ledger.forgetHoldings()
-	a.sizes = map[string]int64{}
-	for _, prefix := range hostPrefixes() {
-		kvs, at, err := a.store.List(ctx, prefix)
-		if err != nil {
-			return err
-		}
-		rev = min(rev, at)
-		for _, kv := range kvs {
+// apply counts everything again, or each change.
+func (a *HostAccounts) apply(u follow.Update) {
+	if u.Full {
+		a.store.ledger.forgetHoldings()
+		a.sizes = map[string]int64{}
+		for _, kv := range u.All {
 			a.set(kv.Key, kv.Value, false)
 		}
+		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changes, failed := a.store.Watch(ctx, rev, hostPrefixes()...)
-	for {
-		before := a.cut.Load()
-		if err := a.cutOff(ctx); err != nil {
-			return err
-		}
-		if a.cut.Load() != before {
-			return errRecount
-		}
-		select {
-		case <-a.store.ledger.news:
-		case c, ok := <-changes:
-			if !ok {
-				return failed()
-			}
-			for _, e := range c.Events {
-				a.set(e.Key, e.Value, e.Deleted)
-				// The embedded server has counted what was written when it was written.
-				if owner := ownerOf(e.Key); owner != "" && !e.Deleted && a.store.member == nil {
-					a.store.ledger.wrote(owner, keyOverhead+int64(len(e.Key)+len(e.Value)))
-				}
-			}
+	for _, e := range u.Events {
+		a.set(e.Key, e.Value, e.Deleted)
+		// The embedded server has counted what was written when it was written.
+		if owner := ownerOf(e.Key); owner != "" && !e.Deleted && a.store.member == nil {
+			a.store.ledger.wrote(owner, keyOverhead+int64(len(e.Key)+len(e.Value)))
 		}
 	}
 }
