@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -52,6 +53,25 @@ func (s *Single) Wipe(t testing.TB) (restore func()) {
 			t.Fatal(err)
 		}
 		if err := os.Rename(kept, data); err != nil {
+			t.Fatal(err)
+		}
+		s.start(t)
+	}
+}
+
+// Save keeps a copy of the etcd's data. The function returned starts the etcd with that, as after a restore of a snapshot.
+func (s *Single) Save(t testing.TB) (restore func()) {
+	t.Helper()
+	data, saved := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "saved")
+	s.stop()
+	if err := os.CopyFS(saved, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	return func() {
+		t.Helper()
+		s.stop()
+		if err := errors.Join(os.RemoveAll(data), os.Rename(saved, data)); err != nil {
 			t.Fatal(err)
 		}
 		s.start(t)

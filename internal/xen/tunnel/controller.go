@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/task"
 	"heddle/internal/telemetry"
 	"heddle/internal/xen/client"
 )
@@ -145,28 +146,23 @@ func (o *Options) tls(host string) *tls.Config {
 
 // Run leads, or stands by, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
+	failed := ""
 	for ctx.Err() == nil {
 		led, err := c.campaign(ctx)
 		c.figures.Store(&figures{})
+		if led {
+			failed = ""
+		}
 		if ctx.Err() != nil || err == nil {
 			continue
 		}
-		if led {
-			c.log.Warn("no longer leader", "error", err)
-		} else {
-			c.log.Warn("cannot tell who leads", "error", err)
+		if text := err.Error(); led {
+			c.log.Warn("no longer leader", "err", err)
+		} else if text != failed {
+			c.log.Warn("cannot tell who leads; will try again", "err", err)
+			failed = text
 		}
-		pause(ctx, retryAfter)
+		task.Pause(ctx, retryAfter)
 	}
 	return nil
-}
-
-// pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -259,9 +259,9 @@ func TestTruthInTime(t *testing.T) {
 	for what, took := range map[string]time.Duration{
 		"a path is cut":                        missedProbes * defaultBFDEvery,
 		"a database hangs":                     2 * probeEvery,
-		"ovs-vswitchd is dead":                 missedProbes*defaultBFDEvery + followPatience,
+		"ovs-vswitchd is dead":                 missedProbes*defaultBFDEvery + followTimeout,
 		"a leg is gone, for whatever reason":   fade,
-		"ovs-vswitchd hangs, and has work":     followPatience,
+		"ovs-vswitchd hangs, and has work":     followTimeout,
 		"a database hangs under a transaction": 2 * probeEvery,
 	} {
 		if took+margin > truthWithin {

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -95,15 +96,23 @@ func (c *Controller) lead(ctx context.Context, l leadership) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
+	working, stop := context.WithCancel(ctx)
 	e := &engine{c: c, log: c.log, obeyed: obeyed{in.identity, l.term}, intents: in, pool: newPool(), hosts: map[string]*host{}, nets: map[string]*tracked{},
 		probes: star.NewProbes(), paths: map[star.Pair]*path{}, load: map[string]int{}, dirty: map[string]bool{}, due: map[string]time.Time{},
-		look: map[star.Pair]bool{}, later: map[star.Pair]time.Time{}, signs: &atomic.Int64{}, kick: make(chan struct{}, 1), ctx: ctx}
+		look: map[star.Pair]bool{}, later: map[star.Pair]time.Time{}, signs: &atomic.Int64{}, kick: make(chan struct{}, 1), ctx: working}
 	e.statuses = newStatuses(c.log)
-	e.workers.Go(func() { e.follow(ctx) })
-	defer e.workers.Wait()
-	defer stop()
-	return e.run(ctx)
+	e.workers.Go(func() { e.follow(working) })
+	err = e.run(working)
+	stop()
+	e.workers.Wait()
+	if errors.Is(err, errLater) {
+		if err := l.renew(ctx); err != nil {
+			return err
+		}
+		c.log.Warn("the store does not know the leader that a switch obeys: it was restored to an older state; its terms begin anew", "err", err)
+		return errSetBack
+	}
+	return err
 }
 
 // post has the engine do something. It does not wait.

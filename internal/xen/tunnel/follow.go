@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/task"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 )
@@ -15,7 +16,7 @@ func (e *engine) follow(ctx context.Context) {
 		if err := e.session(ctx); ctx.Err() == nil {
 			e.counts.xapiFailures.Add(1)
 			e.log.Warn("no XenAPI: what it said last still counts", "url", e.c.opts.XenAPI.URL, "error", err)
-			pause(ctx, retryAfter)
+			task.Pause(ctx, retryAfter)
 		}
 	}
 }

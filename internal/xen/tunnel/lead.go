@@ -2,10 +2,13 @@ package tunnel
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"slices"
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/store/follow"
 )
 
 // leadership is a leader's right to decide: while its key is there, all its writes to the store succeed, and none after.
@@ -44,11 +47,7 @@ func (c *Controller) campaign(ctx context.Context) (led bool, err error) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if err := awaitEnd(ctx, st, term); err == nil {
-			lost(errDeposed)
-		} else if ctx.Err() == nil {
-			lost(err)
-		}
+		lost(c.awaitEnd(ctx, func(kv store.KV) bool { return kv.CreateRevision == term }))
 	}()
 	defer func() { lost(nil); <-watched }()
 	return true, cause(ctx, c.lead(ctx, leadership{st, term}))
@@ -66,38 +65,45 @@ func cause(ctx context.Context, err error) error {
 func (c *Controller) take(ctx context.Context, lease store.Lease) (term int64, err error) {
 	st := c.opts.Store
 	for {
-		rev, err := st.Commit(ctx, []store.Cond{{Key: leaderKey}}, []store.Op{{Key: leaderKey, Value: []byte(c.opts.Name), Lease: lease}})
+		term, err := st.Commit(ctx, []store.Cond{{Key: leaderKey}}, []store.Op{{Key: leaderKey, Value: []byte(c.opts.Name), Lease: lease}})
 		if !errors.Is(err, store.ErrConflict) {
-			return rev, err
+			return term, err
 		}
 		c.beReady()
-		if err := awaitEnd(ctx, st, rev); err != nil {
+		if err := c.awaitEnd(ctx, func(store.KV) bool { return true }); ctx.Err() != nil {
 			return 0, err
 		}
 	}
 }
 
-// awaitEnd waits until the leader's key is deleted after a revision, or may have been.
-func awaitEnd(ctx context.Context, st store.Store, rev int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changes, failed := st.Watch(ctx, rev, leaderKey)
-	for change := range changes {
-		for _, e := range change.Events {
-			if e.Deleted {
-				return nil
-			}
+// awaitEnd waits until the leader's key is not there any more as it should be, or the store has another history, and says
+// which: errDeposed or errSetBack; or why ctx ended.
+func (c *Controller) awaitEnd(ctx context.Context, intact func(store.KV) bool) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	f := follow.New(follow.Options{Store: c.opts.Store, Prefixes: []string{leaderKey}, Log: c.log})
+	_ = f.Run(ctx, func(_ context.Context, u follow.Update) { // it ends with ctx alone
+		switch {
+		case u.Diverged:
+			stop(errSetBack)
+		case u.Full && !slices.ContainsFunc(u.All, intact):
+			stop(errDeposed)
+		case slices.ContainsFunc(u.Events, func(e store.Event) bool { return e.Deleted || !intact(e.KV) }):
+			stop(errDeposed)
 		}
-	}
-	if err := failed(); err != nil && !errors.Is(err, store.ErrCompacted) {
-		return err
-	}
-	return ctx.Err()
+	})
+	return context.Cause(ctx)
+}
+
+// renew gives the store another identity, after a switch was found that obeys a leader with a later term. While this one
+// leads, none can have led later: that leader was of a history that the store has lost, and a term says nothing there.
+func (l leadership) renew(ctx context.Context) error {
+	return l.commit(ctx, []store.Op{{Key: identityKey, Value: []byte(rand.Text())}})
 }
 
 // commit writes, if this is still the leader.
 func (l leadership) commit(ctx context.Context, ops []store.Op) error {
-	ctx, cancel := context.WithTimeout(ctx, commitPatience)
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	_, err := l.store.Commit(ctx, []store.Cond{{Key: leaderKey, Create: l.term}}, ops)
 	if errors.Is(err, store.ErrConflict) {
@@ -106,8 +112,14 @@ func (l leadership) commit(ctx context.Context, ops []store.Op) error {
 	return err
 }
 
-// commitPatience bounds one write to the store.
-const commitPatience = 2 * time.Second
+// commitTimeout bounds one write to the store.
+const commitTimeout = 2 * time.Second
 
-// errDeposed says that another controller leads, or may.
-var errDeposed = errors.New("another controller leads")
+var (
+	// errDeposed: another controller leads, or may.
+	errDeposed = errors.New("another controller leads")
+	// errSetBack: the store was replaced, or restored to an older state, so that what was read of it does not count.
+	errSetBack = errors.New("the store was replaced or restored to an older state")
+	// errLater: a switch obeys a leader with a later term over the same store.
+	errLater = errors.New("a switch obeys a later leader")
+)

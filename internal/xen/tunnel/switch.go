@@ -17,10 +17,10 @@ import (
 
 // What is true of a switch is in its tunnels' status within two seconds: TestTruthInTime adds these up.
 const (
-	// followPatience is how long ovs-vswitchd may take to do what the database says, and portPatience how much more for
+	// followTimeout is how long ovs-vswitchd may take to do what the database says, and portTimeout how much more for
 	// each port.
-	followPatience = time.Second
-	portPatience   = 20 * time.Millisecond
+	followTimeout = time.Second
+	portTimeout   = 20 * time.Millisecond
 	// probeEvery is how long a database may be silent before it is probed, and how long it may then take to answer. It is
 	// not given up for that: a busy one answers after all, and to connect anew would be more work for it.
 	probeEvery = 600 * time.Millisecond
@@ -215,7 +215,7 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 
 // apply carries out operations and waits for ovs-vswitchd; when it is not done in time, behind says so.
 func (w *worker) apply(ctx context.Context, ports int, ops ...ovs.Op) error {
-	ctx, cancel := context.WithTimeout(ctx, followPatience+time.Duration(ports)*portPatience)
+	ctx, cancel := context.WithTimeout(ctx, followTimeout+time.Duration(ports)*portTimeout)
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	listening := make(chan struct{})

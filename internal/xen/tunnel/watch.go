@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -149,7 +150,7 @@ func (r *reporter) left(why error) {
 }
 
 func (r *reporter) deposed(other error) {
-	r.post(func() { r.e.failed = other })
+	r.post(func() { r.e.failed = fmt.Errorf("%w: %w", errLater, other) })
 }
 
 func (r *reporter) finished(o outcome) {
