@@ -113,6 +113,14 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 		return false, err
 	}
 	defer st.Close()
+	if len(c.etcd.endpoints) > 0 {
+		switch err := enterStore(ctx, st, c.data, false, log); {
+		case errors.Is(err, store.ErrDenied):
+			log.Warn("cannot read the schema version of the store, so that a store that was wiped would not be noticed", "err", err)
+		case err != nil:
+			return false, err
+		}
+	}
 	if issued {
 		if err := c.secureBy(ctx, st, &o); err != nil {
 			return false, err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"heddle/internal/nettest"
@@ -83,5 +84,53 @@ func TestWipedStore(t *testing.T) {
 	reached("after the restore")
 	if _, err := os.Stat(filepath.Join(hosts[0].state, knownStoreFile)); err != nil {
 		t.Error(err)
+	}
+}
+
+// The XenAPI and tunnel controllers over an etcd that was wiped hold out, too: nothing is written to it, neither begins
+// anew over it, and both go on when the data is back.
+func TestWipedStoreOfAPool(t *testing.T) {
+	t.Parallel()
+	etcd := storetest.StartSingle(t)
+	cluster := []string{"--etcd-endpoints", etcd.Endpoint}
+	ns, data, own := nettest.ForTest(t).MustNamespace(t, "pool"), t.TempDir(), t.TempDir()
+	password := filepath.Join(data, rootPasswordFile)
+	server := append([]string{"xapi", "--data", data, "--tls-listen", ""}, cluster...)
+	controller := append([]string{"tunnel-controller", "--data", own, "--password-file", password, "--ovsdb", "unix:/none/{host}"}, cluster...)
+	pool := start(t, ns, server...)
+	tunnels := start(t, ns, controller...)
+	leads := func() bool {
+		_, page, err := tunnels.page(t.Context(), "/metrics")
+		return err == nil && strings.Contains(page, "\nheddle_tunnel_leader 1\n")
+	}
+	within(t, "the controller to lead", leads)
+	create := []string{"xe", "-s", "127.0.0.1", "-p", "8080", "--nossl", "-u", "root", "-pw", rootPassword(t, data), "network-create", "name-label=blue"}
+	succeed(t, ns, create...)
+	st, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{etcd.Endpoint}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+
+	restore := etcd.Wipe(t)
+	for _, r := range []*running{pool, tunnels} {
+		r.waitLog(t, "it has no /heddle/schema: restore a backup")
+	}
+	within(t, "the controller to lead no more", func() bool { return !leads() })
+	if said, code := output(t, ns, create...); code == 0 {
+		t.Errorf("a network was made in a store that was wiped: %s", said)
+	}
+	pool.stop(t)
+	refuse(t, ns, 1, "it has no /heddle/schema: restore a backup of it, or remove "+filepath.Join(data, knownStoreFile), server...)
+	refuse(t, ns, 1, "it has no /heddle/schema: restore a backup of it, or remove "+filepath.Join(own, knownStoreFile), controller...)
+	if kvs, _, err := st.List(t.Context(), ""); err != nil || len(kvs) > 0 {
+		t.Errorf("the wiped store has %v, %v", kvs, err)
+	}
+
+	restore()
+	start(t, ns, server...)
+	within(t, "the controller to lead again", leads)
+	if said := succeed(t, ns, "xe", "-s", "127.0.0.1", "-p", "8080", "--nossl", "-u", "root", "-pw", rootPassword(t, data), "network-list", "params=name-label"); !strings.Contains(said, "blue") {
+		t.Errorf("networks after the restore: %s", said)
 	}
 }

@@ -94,6 +94,11 @@ func (c *xapiConfig) run(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
+	if len(c.etcd.endpoints) > 0 {
+		if err := c.enter(ctx, st, log); err != nil {
+			return err
+		}
+	}
 	o := xapi.Options{Store: st, Log: log.With("part", "xapi"), RootPasswordFile: filepath.Join(c.data, rootPasswordFile)}
 	tasks, metrics, err := c.around(ctx, st, own, log, &o.Hosts)
 	if err != nil {

@@ -29,6 +29,8 @@ func TestCheck(t *testing.T) {
 		{"newer", "/heddle/schema", "2", "upgrade heddle"},
 		{"nonsense", "/heddle/schema", "one", "no Heddle writes"},
 		{"no version", "/heddle/neutron/ports/x", "{}", "no schema version"},
+		{"what a tunnel controller kept", "/heddle/xen/controller/last-key", "7", ""},
+		{"a part of a pool", "/heddle/xen/objects/pool/x", "{}", "no schema version"},
 		{"other programs' keys", "/calico/v1/x", "{}", ""},
 	}
 	for _, tt := range tests {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"heddle/internal/store"
 )
@@ -28,9 +30,10 @@ func Check(ctx context.Context, st store.Store) error {
 		if err != nil {
 			return fmt.Errorf("read the store's schema version: %w", err)
 		}
-		if len(kvs) > 0 {
+		// Tunnel controllers of other systems' pools once kept what they decide in a store without a version.
+		if i := slices.IndexFunc(kvs, func(kv store.KV) bool { return !strings.HasPrefix(kv.Key, XenPrefix+"controller/") }); i >= 0 {
 			return fmt.Errorf("the store has keys such as %s but no schema version at %s: it was not made by Heddle, or not wholly restored; use another store or restore a backup",
-				kvs[0].Key, versionKey)
+				kvs[i].Key, versionKey)
 		}
 		never := store.Cond{Key: versionKey}
 		_, err = st.Commit(ctx, []store.Cond{never}, []store.Op{{Key: versionKey, Value: []byte(strconv.Itoa(Version))}})
