@@ -146,7 +146,7 @@ func (s *Service) Rebind(ctx context.Context, h *topology.Host) error {
 		return err
 	}
 	var ids []string
-	for p := range s.ports().union(schema.Ports.By(snap, "bound_host", h.ID), schema.Ports.By(snap, "host", h.Name)) {
+	for p := range union(schema.Ports, schema.Ports.By(snap, "bound_host", h.ID), schema.Ports.By(snap, "host", h.Name)) {
 		if misbound(snap, p) {
 			ids = append(ids, p.ID)
 		}

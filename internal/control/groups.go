@@ -103,7 +103,7 @@ func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {
 // UpdateSecurityGroup changes a group. Its name is fixed if it is the default one, and stateful while ports use it.
 func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupView, error) {
-		old, err := o.groups().toChange(o, id, neutron.Update, v, ifMatch)
+		old, err := o.groups.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id 
 // are many of them.
 func (s *Service) DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
-		g, err := o.groups().toChange(o, id, neutron.Delete, nil, ifMatch)
+		g, err := o.groups.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return false, err
 		}

@@ -6,43 +6,103 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 )
 
-// A list walks the narrowest index that its query and the caller's rights allow, in order of ids, and leaves out what the
-// query's other fields or the rights do not let through. It is walked as far as it is asked for: its cost follows the
-// answer, not the store.
-
-// among says whether a list of a query lets a value through: it is empty, or has it.
-func among(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
-
-// amongAny is among for an object with several values, of which one is enough.
-func amongAny[T any](list []string, values []T, text func(T) string) bool {
-	return len(list) == 0 || slices.ContainsFunc(values, func(v T) bool { return slices.Contains(list, text(v)) })
+// finder finds the objects that a query asks for. A list walks the narrowest index that the query and the caller's rights
+// allow, in order of ids, and leaves out what the query's other fields or the rights do not let through. It is walked as
+// far as it is asked for: its cost follows the answer, not the store.
+type finder[T any] struct {
+	table *records.Table[T]
+	// criteria are in order: the first that the query names finds the candidates.
+	criteria []criterion[T]
+	// visible are objects among which are all that a caller may see who is no admin.
+	visible func(r records.Reader, c neutron.Caller) []iter.Seq[*T]
 }
 
-// byID are the objects with these ids.
-func (res resource[T, V]) byID(r records.Reader, ids []string) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for _, id := range distinct(ids) {
-			if o, ok := res.table.Peek(r, id); ok && !yield(o) {
-				return
+// criterion is a field of a query.
+type criterion[T any] struct {
+	values func(q *neutron.Query) []string // that objects may have; none: all do
+	index  string                          // of the table, by these values; "" if none is
+	find   func(r records.Reader, values []string) iter.Seq[*T]
+	admins bool // for others there is a narrower way than to find candidates by it
+}
+
+// by is a criterion with an index.
+func by[T any](t *records.Table[T], index string, values func(q *neutron.Query) []string) criterion[T] {
+	return criterion[T]{values: values, index: index, find: func(r records.Reader, values []string) iter.Seq[*T] {
+		var parts []iter.Seq[*T]
+		for _, value := range distinct(values) {
+			parts = append(parts, t.By(r, index, value))
+		}
+		return union(t, parts...)
+	}}
+}
+
+// byID is the criterion of the objects' own ids, if values are those.
+func byID[T any](t *records.Table[T], values func(q *neutron.Query) []string) criterion[T] {
+	return criterion[T]{values: values, find: func(r records.Reader, ids []string) iter.Seq[*T] {
+		return func(yield func(*T) bool) {
+			for _, id := range distinct(ids) {
+				if o, ok := t.Peek(r, id); ok && !yield(o) {
+					return
+				}
 			}
 		}
-	}
+	}}
 }
 
-// by are the objects with one of these values in an index.
-func (res resource[T, V]) by(r records.Reader, index string, values []string) iter.Seq[*T] {
-	var parts []iter.Seq[*T]
-	for _, value := range distinct(values) {
-		parts = append(parts, res.table.By(r, index, value))
+// onlyAdmins has a criterion find candidates for admins alone.
+func (c criterion[T]) onlyAdmins() criterion[T] {
+	c.admins = true
+	return c
+}
+
+// flag is a flag of a query as the values of its index.
+func flag(set bool) []string {
+	if set {
+		return []string{"true"}
 	}
-	return res.union(parts...)
+	return nil
+}
+
+// candidates returns objects in order of ids, among which are all that the query asks for and the caller may see, and the
+// criterion that all of them meet, or -1.
+func (f *finder[T]) candidates(r records.Reader, c neutron.Caller, q *neutron.Query) (found iter.Seq[*T], met int) {
+	for i := range f.criteria {
+		criterion := &f.criteria[i]
+		if values := criterion.values(q); len(values) > 0 && (c.Admin() || !criterion.admins) {
+			return criterion.find(r, values), i
+		}
+	}
+	if c.Admin() {
+		return f.table.All(r), -1
+	}
+	return union(f.table, f.visible(r, c)...), -1
+}
+
+// matches reports whether an object meets the criteria that have an index, but for one that is known to be met.
+func (f *finder[T]) matches(o *T, q *neutron.Query, met int) bool {
+	for i := range f.criteria {
+		criterion := &f.criteria[i]
+		if i == met || criterion.index == "" {
+			continue
+		}
+		if values := criterion.values(q); len(values) > 0 && !among(values, f.table.Values(criterion.index, o)...) {
+			return false
+		}
+	}
+	return true
+}
+
+// among reports whether a list of a query lets one of these values through: it is empty, or has it.
+func among(list []string, values ...string) bool {
+	return len(list) == 0 || slices.ContainsFunc(values, func(value string) bool { return slices.Contains(list, value) })
 }
 
 // union is the objects of sequences that are in order of ids each, in that order, each once.
-func (res resource[T, V]) union(parts ...iter.Seq[*T]) iter.Seq[*T] {
+func union[T any](t *records.Table[T], parts ...iter.Seq[*T]) iter.Seq[*T] {
 	if len(parts) == 1 {
 		return parts[0]
 	}
@@ -52,7 +112,7 @@ func (res resource[T, V]) union(parts ...iter.Seq[*T]) iter.Seq[*T] {
 			next, stop := iter.Pull(part)
 			defer stop()
 			if o, ok := next(); ok {
-				heads = append(heads, head[T]{res.standard(o).ID, o, next})
+				heads = append(heads, head[T]{t.ID(o), o, next})
 			}
 		}
 		heap.Init(&heads)
@@ -64,7 +124,7 @@ func (res resource[T, V]) union(parts ...iter.Seq[*T]) iter.Seq[*T] {
 			}
 			last = first.id
 			if o, ok := first.next(); ok {
-				first.id, first.object = res.standard(o).ID, o
+				first.id, first.object = t.ID(o), o
 				heap.Fix(&heads, 0)
 			} else {
 				heap.Pop(&heads)

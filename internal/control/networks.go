@@ -71,7 +71,7 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
 	pending := false
 	view, err := transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
-		old, err := o.networks().toChange(o, id, neutron.Update, v, ifMatch)
+		old, err := o.networks.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +200,7 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 // deleted in steps.
 func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
-		if _, err := o.networks().toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+		if _, err := o.networks.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return false, err
 		}
 		if o.pending(workDeleteNetwork, id) {

@@ -360,7 +360,7 @@ func servedBy(p *neutron.Port) []neutron.FixedIP {
 
 // portToChange finds a port and its network for an update or a delete.
 func (o *operation) portToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Port, *neutron.Network, error) {
-	p, err := o.ports().toChange(o, id, op, v, ifMatch)
+	p, err := o.ports.toChange(o, id, op, v, ifMatch)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,18 +13,15 @@ import (
 // are, and how they are answered, as V.
 type resource[T, V any] struct {
 	*Service
+	finder[T]
 	name     neutron.Resource
-	table    *records.Table[T]
 	standard func(o *T) *neutron.Standard
 	owner    func(r records.Reader, o *T) (owner neutron.Owner, ok bool) // false: what it belongs to is gone
-	// candidates are those that an index finds for the query and the caller, in order of ids.
-	candidates func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*T]
-	asked      func(o *T, q neutron.Query) bool // beside the standard attributes
-	answer     func(r records.Reader, o *T, q neutron.Query) *V
+	answer   func(r records.Reader, o *T, q neutron.Query) *V
 }
 
 // sees says whether the caller may see an object.
-func (res resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
+func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 	if c.Owns(res.standard(o).ProjectID) {
 		return true
 	}
@@ -33,7 +30,7 @@ func (res resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 }
 
 // show answers an object that the caller may see.
-func (res resource[T, V]) show(ctx context.Context, c neutron.Caller, id string) (*V, error) {
+func (res *resource[T, V]) show(ctx context.Context, c neutron.Caller, id string) (*V, error) {
 	snap, err := res.view(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +43,7 @@ func (res resource[T, V]) show(ctx context.Context, c neutron.Caller, id string)
 }
 
 // list answers the objects that the caller may see, of those that the query asks for.
-func (res resource[T, V]) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*V], error) {
+func (res *resource[T, V]) list(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*V], error) {
 	snap, err := res.view(ctx)
 	if err != nil {
 		return nil, err
@@ -55,15 +52,15 @@ func (res resource[T, V]) list(ctx context.Context, c neutron.Caller, q neutron.
 }
 
 // in is list in a snapshot.
-func (res resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Query) iter.Seq[*V] {
+func (res *resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Query) iter.Seq[*V] {
 	return func(yield func(*V) bool) {
-		for o := range res.candidates(snap, c, q) {
-			s := res.standard(o)
-			if q.Before != "" && s.ID >= q.Before {
+		candidates, met := res.candidates(snap, c, &q)
+		for o := range candidates {
+			id := res.table.ID(o)
+			if q.Before != "" && id >= q.Before {
 				return
 			}
-			if q.InRange(s.ID) && among(q.IDs, s.ID) && among(q.Names, s.Name) && among(q.ProjectIDs, s.ProjectID) &&
-				res.asked(o, q) && res.sees(snap, c, o) && !yield(res.answer(snap, o, q)) {
+			if q.InRange(id) && res.matches(o, &q, met) && res.sees(snap, c, o) && !yield(res.answer(snap, o, q)) {
 				return
 			}
 		}
@@ -72,7 +69,7 @@ func (res resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Que
 
 // toChange finds an object for an update or a delete: one that the caller may see, may change so, and that is of the
 // revision he insists on.
-func (res resource[T, V]) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*T, error) {
+func (res *resource[T, V]) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*T, error) {
 	object, owner, err := res.inTransaction(o, id)
 	if err != nil {
 		return nil, err
@@ -84,7 +81,7 @@ func (res resource[T, V]) toChange(o *operation, id string, op neutron.Op, v neu
 }
 
 // inTransaction finds an object that the caller may see, and whose it is.
-func (res resource[T, V]) inTransaction(o *operation, id string) (*T, neutron.Owner, error) {
+func (res *resource[T, V]) inTransaction(o *operation, id string) (*T, neutron.Owner, error) {
 	object, err := res.table.Get(o.tx, id)
 	if err != nil {
 		return nil, neutron.Owner{}, res.name.NotFound(id)

@@ -13,22 +13,27 @@ import (
 
 // Network returns a network that the caller may see.
 func (s *Service) Network(ctx context.Context, c neutron.Caller, id string) (*neutron.NetworkView, error) {
-	return s.networks().show(ctx, c, id)
+	return s.networks.show(ctx, c, id)
 }
 
 // Networks lists the networks that the caller may see.
 func (s *Service) Networks(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.NetworkView], error) {
-	return s.networks().list(ctx, c, q)
+	return s.networks.list(ctx, c, q)
 }
 
-func (s *Service) networks() resource[neutron.Network, neutron.NetworkView] {
-	res := resource[neutron.Network, neutron.NetworkView]{
-		Service: s, name: neutron.Networks, table: schema.Networks,
+func (s *Service) newNetworks() *resource[neutron.Network, neutron.NetworkView] {
+	t := schema.Networks
+	return &resource[neutron.Network, neutron.NetworkView]{
+		Service: s, name: neutron.Networks,
+		finder: finder[neutron.Network]{t, []criterion[neutron.Network]{
+			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
+			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			by(t, "external", func(q *neutron.Query) []string { return flag(q.OnlyExternal) }),
+			by(t, "shared", func(q *neutron.Query) []string { return flag(q.OnlyShared) }),
+		}, visibleNetworks},
 		standard: func(n *neutron.Network) *neutron.Standard { return &n.Standard },
 		owner:    func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) { return networkOwner(n), true },
-		asked: func(n *neutron.Network, q neutron.Query) bool {
-			return (!q.OnlyShared || n.Shared) && (!q.OnlyExternal || n.External)
-		},
 		answer: func(r records.Reader, n *neutron.Network, q neutron.Query) *neutron.NetworkView {
 			if q.WithoutComputed {
 				return networkView(n, nil)
@@ -36,24 +41,11 @@ func (s *Service) networks() resource[neutron.Network, neutron.NetworkView] {
 			return networkView(n, subnetsOn(r, n.ID))
 		},
 	}
-	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Network] {
-		switch {
-		case len(q.IDs) > 0:
-			return res.byID(r, q.IDs)
-		case len(q.Names) > 0:
-			return res.by(r, "name", q.Names)
-		case len(q.ProjectIDs) > 0:
-			return res.by(r, "project", q.ProjectIDs)
-		case q.OnlyExternal:
-			return res.table.By(r, "external", "true")
-		case q.OnlyShared:
-			return res.table.By(r, "shared", "true")
-		case c.Admin():
-			return res.table.All(r)
-		}
-		return res.union(res.table.By(r, "project", c.ProjectID), res.table.By(r, "shared", "true"), res.table.By(r, "external", "true"))
-	}
-	return res
+}
+
+func visibleNetworks(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Network] {
+	t := schema.Networks
+	return []iter.Seq[*neutron.Network]{t.By(r, "project", c.ProjectID), t.By(r, "shared", "true"), t.By(r, "external", "true")}
 }
 
 func subnetsOn(r records.Reader, networkID string) []string {
@@ -66,20 +58,36 @@ func subnetsOn(r records.Reader, networkID string) []string {
 
 // Subnet returns a subnet that the caller may see.
 func (s *Service) Subnet(ctx context.Context, c neutron.Caller, id string) (*neutron.SubnetView, error) {
-	return s.subnets().show(ctx, c, id)
+	return s.subnets.show(ctx, c, id)
 }
 
 // Subnets lists the subnets that the caller may see.
 func (s *Service) Subnets(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SubnetView], error) {
-	return s.subnets().list(ctx, c, q)
+	return s.subnets.list(ctx, c, q)
 }
 
-func (s *Service) subnets() resource[neutron.Subnet, neutron.SubnetView] {
-	res := resource[neutron.Subnet, neutron.SubnetView]{
-		Service: s, name: neutron.Subnets, table: schema.Subnets,
+func (s *Service) newSubnets() *resource[neutron.Subnet, neutron.SubnetView] {
+	t := schema.Subnets
+	shared := criterion[neutron.Subnet]{
+		values: func(q *neutron.Query) []string { return flag(q.OnlyShared) },
+		find: func(r records.Reader, _ []string) iter.Seq[*neutron.Subnet] {
+			return union(t, onNetworks(t, r, schema.Networks.By(r, "shared", "true"))...)
+		},
+	}
+	return &resource[neutron.Subnet, neutron.SubnetView]{
+		Service: s, name: neutron.Subnets,
+		finder: finder[neutron.Subnet]{t, []criterion[neutron.Subnet]{
+			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			by(t, "network", func(q *neutron.Query) []string { return q.NetworkIDs }),
+			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
+			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			shared,
+		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Subnet] {
+			parts := onNetworks(t, r, union(schema.Networks, visibleNetworks(r, c)...))
+			return append(parts, t.By(r, "project", c.ProjectID))
+		}},
 		standard: func(s *neutron.Subnet) *neutron.Standard { return &s.Standard },
 		owner:    onNetwork(func(s *neutron.Subnet) string { return s.NetworkID }, subnetOwner),
-		asked:    func(s *neutron.Subnet, q neutron.Query) bool { return among(q.NetworkIDs, s.NetworkID) },
 		answer: func(r records.Reader, s *neutron.Subnet, q neutron.Query) *neutron.SubnetView {
 			if q.WithoutComputed {
 				return &neutron.SubnetView{Subnet: s}
@@ -87,25 +95,6 @@ func (s *Service) subnets() resource[neutron.Subnet, neutron.SubnetView] {
 			return subnetView(r, s)
 		},
 	}
-	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Subnet] {
-		switch {
-		case len(q.IDs) > 0:
-			return res.byID(r, q.IDs)
-		case len(q.NetworkIDs) > 0:
-			return res.by(r, "network", q.NetworkIDs)
-		case len(q.Names) > 0:
-			return res.by(r, "name", q.Names)
-		case len(q.ProjectIDs) > 0:
-			return res.by(r, "project", q.ProjectIDs)
-		case q.OnlyShared:
-			return res.union(onNetworks(res.table, r, schema.Networks.By(r, "shared", "true"))...)
-		case c.Admin():
-			return res.table.All(r)
-		}
-		parts := onNetworks(res.table, r, s.networks().candidates(r, c, neutron.Query{}))
-		return res.union(append(parts, res.table.By(r, "project", c.ProjectID))...)
-	}
-	return res
 }
 
 // onNetworks are the records of each network, for tables with an index by network.
@@ -119,20 +108,36 @@ func onNetworks[T any](t *records.Table[T], r records.Reader, networks iter.Seq[
 
 // Port returns a port that the caller may see.
 func (s *Service) Port(ctx context.Context, c neutron.Caller, id string) (*neutron.PortView, error) {
-	return s.ports().show(ctx, c, id)
+	return s.ports.show(ctx, c, id)
 }
 
 // Ports lists the ports that the caller may see.
 func (s *Service) Ports(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.PortView], error) {
-	return s.ports().list(ctx, c, q)
+	return s.ports.list(ctx, c, q)
 }
 
-func (s *Service) ports() resource[neutron.Port, neutron.PortView] {
-	res := resource[neutron.Port, neutron.PortView]{
-		Service: s, name: neutron.Ports, table: schema.Ports,
+func (s *Service) newPorts() *resource[neutron.Port, neutron.PortView] {
+	t := schema.Ports
+	return &resource[neutron.Port, neutron.PortView]{
+		Service: s, name: neutron.Ports,
+		finder: finder[neutron.Port]{t, []criterion[neutron.Port]{
+			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			by(t, "mac_address", func(q *neutron.Query) []string { return q.MACAddresses }),
+			by(t, "ip_address", func(q *neutron.Query) []string { return q.IPAddresses }),
+			by(t, "device_id", func(q *neutron.Query) []string { return q.DeviceIDs }),
+			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
+			by(t, "subnet", func(q *neutron.Query) []string { return q.SubnetIDs }),
+			by(t, "network", func(q *neutron.Query) []string { return q.NetworkIDs }),
+			by(t, "host", func(q *neutron.Query) []string { return q.HostIDs }),
+			by(t, "security_group", func(q *neutron.Query) []string { return q.SecurityGroupIDs }),
+			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			by(t, "device_owner", func(q *neutron.Query) []string { return q.DeviceOwners }).onlyAdmins(),
+		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Port] {
+			parts := onNetworks(t, r, schema.Networks.By(r, "project", c.ProjectID))
+			return append(parts, t.By(r, "project", c.ProjectID))
+		}},
 		standard: func(p *neutron.Port) *neutron.Standard { return &p.Standard },
 		owner:    onNetwork(func(p *neutron.Port) string { return p.NetworkID }, portOwner),
-		asked:    portAsked,
 		answer: func(r records.Reader, p *neutron.Port, q neutron.Query) *neutron.PortView {
 			if q.WithoutComputed {
 				return &neutron.PortView{Port: p}
@@ -140,49 +145,11 @@ func (s *Service) ports() resource[neutron.Port, neutron.PortView] {
 			return s.portView(r, p)
 		},
 	}
-	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.Port] {
-		switch {
-		case len(q.IDs) > 0:
-			return res.byID(r, q.IDs)
-		case len(q.MACAddresses) > 0:
-			return res.by(r, "mac_address", q.MACAddresses)
-		case len(q.IPAddresses) > 0:
-			return res.by(r, "ip_address", q.IPAddresses)
-		case len(q.DeviceIDs) > 0:
-			return res.by(r, "device_id", q.DeviceIDs)
-		case len(q.Names) > 0:
-			return res.by(r, "name", q.Names)
-		case len(q.SubnetIDs) > 0:
-			return res.by(r, "subnet", q.SubnetIDs)
-		case len(q.NetworkIDs) > 0:
-			return res.by(r, "network", q.NetworkIDs)
-		case len(q.HostIDs) > 0:
-			return res.by(r, "host", q.HostIDs)
-		case len(q.SecurityGroupIDs) > 0:
-			return res.by(r, "security_group", q.SecurityGroupIDs)
-		case len(q.ProjectIDs) > 0:
-			return res.by(r, "project", q.ProjectIDs)
-		case c.Admin() && len(q.DeviceOwners) > 0:
-			return res.by(r, "device_owner", q.DeviceOwners)
-		case c.Admin():
-			return res.table.All(r)
-		}
-		parts := onNetworks(res.table, r, schema.Networks.By(r, "project", c.ProjectID))
-		return res.union(append(parts, res.table.By(r, "project", c.ProjectID))...)
-	}
-	return res
-}
-
-// portAsked leaves MAC addresses and IP addresses of a query to the index that found the port, or to the API.
-func portAsked(p *neutron.Port, q neutron.Query) bool {
-	return among(q.NetworkIDs, p.NetworkID) && among(q.DeviceIDs, p.DeviceID) && among(q.DeviceOwners, p.DeviceOwner) &&
-		among(q.HostIDs, p.HostID) && amongAny(q.SubnetIDs, p.FixedIPs, func(f neutron.FixedIP) string { return f.SubnetID }) &&
-		amongAny(q.SecurityGroupIDs, p.SecurityGroups, func(id string) string { return id })
 }
 
 // SecurityGroup returns a group that the caller may see.
 func (s *Service) SecurityGroup(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupView, error) {
-	return s.groups().show(ctx, c, id)
+	return s.groups.show(ctx, c, id)
 }
 
 // SecurityGroups lists the groups that the caller may see. It brings the default group of the project asked about, or
@@ -192,33 +159,43 @@ func (s *Service) SecurityGroups(ctx context.Context, c neutron.Caller, q neutro
 	if err != nil {
 		return nil, err
 	}
-	return s.groups().in(snap, c, q), nil
+	return s.groups.in(snap, c, q), nil
 }
 
-func (s *Service) groups() resource[neutron.SecurityGroup, neutron.SecurityGroupView] {
-	res := resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
-		Service: s, name: neutron.SecurityGroups, table: schema.SecurityGroups,
+func (s *Service) newGroups() *resource[neutron.SecurityGroup, neutron.SecurityGroupView] {
+	t := schema.SecurityGroups
+	shared := criterion[neutron.SecurityGroup]{ // none is
+		values: func(q *neutron.Query) []string { return flag(q.OnlyShared) },
+		find:   func(records.Reader, []string) iter.Seq[*neutron.SecurityGroup] { return union(t) },
+	}
+	return &resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
+		Service: s, name: neutron.SecurityGroups,
+		finder: finder[neutron.SecurityGroup]{t, []criterion[neutron.SecurityGroup]{
+			shared,
+			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
+		}, ownGroups},
 		standard: func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
 		owner:    func(_ records.Reader, g *neutron.SecurityGroup) (neutron.Owner, bool) { return groupOwner(g), true },
-		asked:    func(_ *neutron.SecurityGroup, q neutron.Query) bool { return !q.OnlyShared },
 		answer: func(_ records.Reader, g *neutron.SecurityGroup, _ neutron.Query) *neutron.SecurityGroupView {
 			return &neutron.SecurityGroupView{SecurityGroup: g}
 		},
 	}
-	res.candidates = func(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
-		switch {
-		case len(q.IDs) > 0:
-			return res.byID(r, q.IDs)
-		case len(q.ProjectIDs) > 0:
-			return res.by(r, "project", q.ProjectIDs)
-		case c.Admin() && len(q.Names) > 0:
-			return res.by(r, "name", q.Names)
-		case c.Admin():
-			return res.table.All(r)
-		}
-		return res.table.By(r, "project", c.ProjectID)
-	}
-	return res
+}
+
+func ownGroups(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.SecurityGroup] {
+	return []iter.Seq[*neutron.SecurityGroup]{schema.SecurityGroups.By(r, "project", c.ProjectID)}
+}
+
+// groupsOfRules returns the finder of the groups whose rules a query asks for.
+func groupsOfRules() *finder[neutron.SecurityGroup] {
+	t := schema.SecurityGroups
+	return &finder[neutron.SecurityGroup]{t, []criterion[neutron.SecurityGroup]{
+		by(t, "rule", func(q *neutron.Query) []string { return q.IDs }),
+		byID(t, func(q *neutron.Query) []string { return q.SecurityGroupIDs }),
+		by(t, "remote_group", func(q *neutron.Query) []string { return q.RemoteGroupIDs }),
+	}, ownGroups}
 }
 
 // withDefaultGroup is a snapshot in which there is the default group that a list of groups or rules brings.
@@ -264,7 +241,8 @@ func (s *Service) SecurityGroupRules(ctx context.Context, c neutron.Caller, q ne
 		return nil, err
 	}
 	var rules []*neutron.SecurityGroupRule
-	for g := range s.groupsOfRules(snap, c, q) {
+	groups, _ := s.rules.candidates(snap, c, &q)
+	for g := range groups {
 		if !neutron.CanSee(c, neutron.SecurityGroupRules, groupOwner(g)) {
 			continue
 		}
@@ -278,19 +256,4 @@ func (s *Service) SecurityGroupRules(ctx context.Context, c neutron.Caller, q ne
 	}
 	slices.SortFunc(rules, func(a, b *neutron.SecurityGroupRule) int { return cmp.Compare(a.ID, b.ID) })
 	return slices.Values(rules), nil
-}
-
-func (s *Service) groupsOfRules(r records.Reader, c neutron.Caller, q neutron.Query) iter.Seq[*neutron.SecurityGroup] {
-	groups := s.groups()
-	switch {
-	case len(q.IDs) > 0:
-		return groups.by(r, "rule", q.IDs)
-	case len(q.SecurityGroupIDs) > 0:
-		return groups.byID(r, q.SecurityGroupIDs)
-	case len(q.RemoteGroupIDs) > 0:
-		return groups.by(r, "remote_group", q.RemoteGroupIDs)
-	case c.Admin():
-		return groups.table.All(r)
-	}
-	return groups.table.By(r, "project", c.ProjectID)
 }

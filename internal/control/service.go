@@ -27,6 +27,13 @@ type Service struct {
 	db   *records.DB
 	opts Options
 	held held
+
+	networks *resource[neutron.Network, neutron.NetworkView]
+	subnets  *resource[neutron.Subnet, neutron.SubnetView]
+	ports    *resource[neutron.Port, neutron.PortView]
+	groups   *resource[neutron.SecurityGroup, neutron.SecurityGroupView]
+	rules    *finder[neutron.SecurityGroup] // groups, of which it finds those with the rules that a query asks for
+
 	// Values of ports' binding:vif_details, bound and not. Views share them.
 	vifOverlay, vifRouted, vifNone map[string]any
 	// working holds a token while pending work is carried out.
@@ -39,14 +46,16 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{
+	s := &Service{
 		db:         db,
 		opts:       complete,
 		vifOverlay: map[string]any{"connectivity": "l2", "port_filter": true},
 		vifRouted:  map[string]any{"connectivity": "l3", "port_filter": true},
 		vifNone:    map[string]any{},
 		working:    make(chan struct{}, 1),
-	}, nil
+	}
+	s.networks, s.subnets, s.ports, s.groups, s.rules = s.newNetworks(), s.newSubnets(), s.newPorts(), s.newGroups(), groupsOfRules()
+	return s, nil
 }
 
 // operation is one run of one transaction for one caller.

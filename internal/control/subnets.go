@@ -280,7 +280,7 @@ func (o *operation) removeSubnet(id string, n *neutron.Network) error {
 
 // subnetToChange finds a subnet and its network for an update or a delete.
 func (o *operation) subnetToChange(id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.Subnet, *neutron.Network, error) {
-	s, err := o.subnets().toChange(o, id, op, v, ifMatch)
+	s, err := o.subnets.toChange(o, id, op, v, ifMatch)
 	if err != nil {
 		return nil, nil, err
 	}

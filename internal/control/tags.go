@@ -13,19 +13,19 @@ func (s *Service) ChangeTags(ctx context.Context, c neutron.Caller, r neutron.Re
 	return transact(ctx, s, c, func(o *operation) ([]string, error) {
 		switch r {
 		case neutron.Networks:
-			return s.networks().changeTags(o, id, change)
+			return s.networks.changeTags(o, id, change)
 		case neutron.Subnets:
-			return s.subnets().changeTags(o, id, change)
+			return s.subnets.changeTags(o, id, change)
 		case neutron.Ports:
-			return s.ports().changeTags(o, id, change)
+			return s.ports.changeTags(o, id, change)
 		case neutron.SecurityGroups:
-			return s.groups().changeTags(o, id, change)
+			return s.groups.changeTags(o, id, change)
 		}
 		return nil, r.NotFound(id)
 	})
 }
 
-func (res resource[T, V]) changeTags(o *operation, id string, change func([]string) ([]string, error)) ([]string, error) {
+func (res *resource[T, V]) changeTags(o *operation, id string, change func([]string) ([]string, error)) ([]string, error) {
 	old, owner, err := res.inTransaction(o, id)
 	if err != nil {
 		return nil, err

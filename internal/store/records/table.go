@@ -182,6 +182,9 @@ func (t *Table[T]) KeyOf(record *T) string { return t.def.key(t.def.id(record)) 
 // UniqueKey returns the store's key that holds the id of the record with this value of a unique key.
 func (t *Table[T]) UniqueKey(name, value string) string { return t.def.uniqueKey(name, value) }
 
+// Values returns the values by which an index finds a record.
+func (t *Table[T]) Values(index string, record *T) []string { return t.def.index(index).Values(record) }
+
 // Source describes the table to a replica.
 func (t *Table[T]) Source() replica.Source { return t.def.source() }
 
