@@ -189,6 +189,9 @@ func (a *Agent) Relisten() { a.bridging.ring() }
 
 // changed wakes those whom a change of the pool concerns.
 func (a *Agent) changed(u replica.Update) {
+	if u.Diverged() {
+		a.presence.Rewrite() // what this host has reported may be gone
+	}
 	for _, c := range u.Changed {
 		if c.Source == objects.Orders.Name() {
 			a.ordering.ring()

@@ -3,6 +3,8 @@ package xen
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,6 +162,33 @@ func TestStoreAway(t *testing.T) {
 	l.change(access, model.Record{"currently_attached": false})
 	l.until("the bridge to go", func() bool { return h.bridge("xapi0") == nil })
 	l.until("the host to be alive", func() bool { return h.report() != nil })
+}
+
+// TestStoreRestored: after a restore to an older state, in which the host's lease is but not its report, the host reports
+// itself again.
+func TestStoreRestored(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	h := l.hosts[0]
+	h.ready()
+	forget := []store.Op{{Key: objects.HostReports.Key(h.ref), Delete: true}}
+	if _, err := l.st.Commit(t.Context(), nil, forget); err != nil {
+		t.Fatal(err)
+	}
+	older := filepath.Join(t.TempDir(), "older")
+	l.closeStore()
+	if err := os.CopyFS(older, os.DirFS(filepath.Join(l.dir, "etcd"))); err != nil {
+		t.Fatal(err)
+	}
+	l.openStore()
+	h.tunnel(l.network("xapi0", nil))
+	l.until("the bridge", func() bool { return h.bridgeReport("xapi0") != nil })
+	l.closeStore()
+	if err := errors.Join(os.RemoveAll(filepath.Join(l.dir, "etcd")), os.CopyFS(filepath.Join(l.dir, "etcd"), os.DirFS(older))); err != nil {
+		t.Fatal(err)
+	}
+	l.openStore()
+	l.until("the report", func() bool { return h.report() != nil })
 }
 
 // TestReturn: a host that counted as dead, because its agent was dead or its lease was lost, is heard of again only without
