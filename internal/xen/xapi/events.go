@@ -34,7 +34,7 @@ var injections = records.NewTable("xen-injection", schema.XenPrefix+"injections/
 // subscription is what a session has registered for, each with the revision since when.
 type subscription struct {
 	classes map[string]int64
-	upTo    int64 // what event.next has told already
+	upTo    position // what event.next has told already
 }
 
 func eventMessages() map[string]handler {
@@ -48,19 +48,24 @@ func eventMessages() map[string]handler {
 	}
 }
 
-// Tokens are revisions of the store, so that one from one server is good at another (spec 6).
-func token(rev int64) string { return fmt.Sprintf("%020d,%020d", rev, 0) }
+// position is a revision of the store, in one of its histories. Servers share both, so that a token from one server is good
+// at another (spec 6).
+type position struct{ rev, history int64 }
 
-func parseToken(t string) (int64, error) {
+// token is the position as clients see it.
+func (p position) token() string { return fmt.Sprintf("%020d,%020d", p.rev, p.history) }
+
+func parseToken(t string) (position, error) {
 	if t == "" {
-		return 0, nil
+		return position{}, nil
 	}
 	first, second, two := strings.Cut(t, ",")
-	rev, err := strconv.ParseUint(first, 10, 63)
-	if _, err2 := strconv.ParseUint(second, 10, 63); err != nil || err2 != nil || !two {
-		return 0, model.EventFromTokenParseFailure(t)
+	rev, err := strconv.ParseInt(first, 10, 64)
+	history, err2 := strconv.ParseInt(second, 10, 64)
+	if err != nil || err2 != nil || !two || rev < 0 || history < 0 {
+		return position{}, model.EventFromTokenParseFailure(t)
 	}
-	return int64(rev), nil
+	return position{rev, history}, nil
 }
 
 // poll takes a place among the calls that wait; leave gives it back.
@@ -100,8 +105,8 @@ func eventFrom(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after == 0 || c.server.ahead(c.ctx, after) {
-		return c.server.everything(c.ctx, f, 0), nil
+	if after.rev == 0 || c.server.ahead(c.ctx, after.rev) {
+		return c.server.everything(c.ctx, f, position{}), nil
 	}
 	late := time.NewTimer(pollTime(c.float("timeout")))
 	defer late.Stop()
@@ -132,7 +137,7 @@ func pollTime(seconds float64) time.Duration {
 
 // ahead says whether the store has never come to this revision: it is another than the one that the token is of.
 func (s *Server) ahead(ctx context.Context, rev int64) bool {
-	if known, _ := s.journal.revision(); rev <= known {
+	if known, _ := s.journal.position(); rev <= known.rev {
 		return false
 	}
 	newest, err := s.opts.Store.Revision(ctx)
@@ -140,9 +145,9 @@ func (s *Server) ahead(ctx context.Context, rev int64) bool {
 }
 
 // everything is all objects as added, for a client that begins or that the journal does not reach back to; for the
-// latter also what was deleted after the revision, as far as the store remembers.
-func (s *Server) everything(ctx context.Context, f filter, after int64) model.Record {
-	upTo, _ := s.journal.revision() // before the snapshot: what comes between is told again rather than never
+// latter also what was deleted after the revision, as far as the store remembers. Of another history it remembers nothing.
+func (s *Server) everything(ctx context.Context, f filter, after position) model.Record {
+	upTo, _ := s.journal.position() // before the snapshot: what comes between is told again rather than never
 	now := s.now()
 	var events []event
 	for _, class := range model.Classes() {
@@ -152,12 +157,12 @@ func (s *Server) everything(ctx context.Context, f filter, after int64) model.Re
 		}
 		for o := range table.All(now) {
 			if f.matches(class.Name, o.Ref) {
-				events = append(events, event{upTo, class.Name, o.Ref, added, o})
+				events = append(events, event{upTo.rev, class.Name, o.Ref, added, o})
 			}
 		}
 	}
-	if after > 0 {
-		events = append(events, s.deletedSince(ctx, now, after, upTo, f)...)
+	if after.rev > 0 && after.history == upTo.history {
+		events = append(events, s.deletedSince(ctx, now, after.rev, upTo.rev, f)...)
 	}
 	return s.batchOf(now, events, upTo)
 }
@@ -194,11 +199,11 @@ func (s *Server) deletedSince(ctx context.Context, now *records.Snap, after, upT
 }
 
 // batch is the answer of event.from.
-func (s *Server) batch(events []event, upTo int64) model.Record {
+func (s *Server) batch(events []event, upTo position) model.Record {
 	return s.batchOf(s.now(), events, upTo)
 }
 
-func (s *Server) batchOf(r records.Reader, events []event, upTo int64) model.Record {
+func (s *Server) batchOf(r records.Reader, events []event, upTo position) model.Record {
 	counts := map[string]int64{}
 	for _, c := range model.Classes() {
 		if t := objects.Table(c.Name); t != nil {
@@ -209,7 +214,7 @@ func (s *Server) batchOf(r records.Reader, events []event, upTo int64) model.Rec
 	for _, one := range all {
 		one["id"] = strconv.FormatInt(one["id"].(int64), 10) // a text here, a number from event.next (spec 6)
 	}
-	return model.Record{"events": all, "token": token(upTo), "valid_ref_counts": counts}
+	return model.Record{"events": all, "token": upTo.token(), "valid_ref_counts": counts}
 }
 
 // told are events as clients see them.
@@ -226,7 +231,7 @@ func told(r records.Reader, events []event) []model.Record {
 }
 
 func eventRegister(c *call) (any, error) {
-	now, _ := c.server.journal.revision()
+	now, _ := c.server.journal.position()
 	c.session.mu.Lock()
 	defer c.session.mu.Unlock()
 	if c.session.watched == nil {
@@ -235,7 +240,7 @@ func eventRegister(c *call) (any, error) {
 	for _, class := range c.texts("classes") {
 		class = lowerClass(class)
 		if _, there := c.session.watched.classes[class]; !there {
-			c.session.watched.classes[class] = now
+			c.session.watched.classes[class] = now.rev
 		}
 	}
 	return nil, nil
@@ -256,12 +261,12 @@ func eventUnregister(c *call) (any, error) {
 	return nil, nil
 }
 
-// wanted is what the session has registered for, and up to which revision it was told.
-func (o *session) wanted() (wants func(entry) bool, upTo int64, registered bool) {
+// wanted is what the session has registered for, and up to where it was told.
+func (o *session) wanted() (wants func(entry) bool, upTo position, registered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.watched == nil {
-		return nil, 0, false
+		return nil, position{}, false
 	}
 	type since struct {
 		filter
@@ -281,13 +286,20 @@ func (o *session) wanted() (wants func(entry) bool, upTo int64, registered bool)
 	}, o.watched.upTo, true
 }
 
-// told notes up to which revision event.next has answered.
-func (o *session) told(upTo int64) {
+// told notes up to where event.next has answered. In another history all that was registered counts from there.
+func (o *session) told(upTo position) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.watched != nil {
-		o.watched.upTo = max(o.watched.upTo, upTo)
+	if o.watched == nil {
+		return
 	}
+	if o.watched.upTo.history != upTo.history {
+		for class, since := range o.watched.classes {
+			o.watched.classes[class] = min(since, upTo.rev)
+		}
+		o.watched.upTo = upTo
+	}
+	o.watched.upTo.rev = max(o.watched.upTo.rev, upTo.rev)
 }
 
 func eventNext(c *call) (any, error) {
@@ -303,7 +315,7 @@ func eventNext(c *call) (any, error) {
 		}
 		events, upTo, more, covered := c.server.journal.changes(after, wants)
 		if !covered {
-			now, _ := c.server.journal.revision()
+			now, _ := c.server.journal.position()
 			c.session.told(now)
 			return nil, model.EventsLost()
 		}
@@ -335,7 +347,8 @@ func eventInject(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return token(rev - 1), nil
+	now, _ := c.server.journal.position()
+	return position{rev - 1, now.history}.token(), nil
 }
 
 // classNamed is the class of this name in whatever case, of those that are stored; "" for none.
@@ -349,6 +362,6 @@ func classNamed(name string) string {
 }
 
 func eventCurrentID(c *call) (any, error) {
-	rev, _ := c.server.journal.revision()
-	return rev, nil
+	now, _ := c.server.journal.position()
+	return now.rev, nil
 }

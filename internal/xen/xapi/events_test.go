@@ -316,7 +316,7 @@ func TestOldToken(t *testing.T) {
 			}
 			first := started(t, Options{Store: st})
 			host, network, transport, access, tunnel := aPool(t, first)
-			rev, _ := first.journal.revision()
+			now, _ := first.journal.position()
 			change(t, first, func(tx *records.Tx) error {
 				return errors.Join(remove(tx, "tunnel", tunnel.Ref), remove(tx, "PIF", access.Ref), put(tx, newObject("task", nil)))
 			})
@@ -332,7 +332,7 @@ func TestOldToken(t *testing.T) {
 			second := started(t, Options{Store: st})
 			withAccounts(t, second, func(ctx context.Context, l *Accounts) error { return l.Add(ctx, "ada", "x", model.PoolAdmin) })
 			c := connect(t, second, "ada", "x")
-			got := c.from(token(rev), 0, "tunnel", "pif", "network/"+network.Ref, "host").told(map[string]string{
+			got := c.from(now.token(), 0, "tunnel", "pif", "network/"+network.Ref, "host").told(map[string]string{
 				host.Ref: "host", network.Ref: "network", transport.Ref: "transport", access.Ref: "access", tunnel.Ref: "tunnel"})
 			want := []string{"add host host", "add network network", "add pif transport", "del pif access", "del tunnel tunnel"}
 			if compacted {
@@ -498,7 +498,7 @@ func TestServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range servers {
-		eventually(t, "the server has everything", func() bool { rev, _ := s.journal.revision(); return rev >= last })
+		eventually(t, "the server has everything", func() bool { now, _ := s.journal.position(); return now.rev >= last })
 	}
 	follow(clients[0], 0)
 	for _, c := range clients {

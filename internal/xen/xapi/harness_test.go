@@ -182,3 +182,6 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 	}
 }
+
+// token is that of a revision in the first history.
+func token(rev int64) string { return position{rev: rev}.token() }

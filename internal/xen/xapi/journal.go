@@ -28,8 +28,11 @@ type journal struct {
 	mu      sync.Mutex
 	entries []entry // by revision
 	horizon int64   // all changes after this revision are here
-	snap    *replica.Snapshot
-	changed chan struct{} // closed and replaced when there are more
+	history int64   // of the store, as of snap
+	// unmarked: the store has begun another history, and its mark is still that of the one before.
+	unmarked bool
+	snap     *replica.Snapshot
+	changed  chan struct{} // closed and replaced when there are more
 }
 
 // entry is one change of one object.
@@ -63,7 +66,10 @@ func (j *journal) note(u replica.Update) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.snap = u.Next
-	if u.Prev.Revision == 0 || u.Diverged() {
+	history := historyOf(u.Next)
+	marked := history != j.history
+	j.history, j.unmarked = history, !marked && (j.unmarked || u.Diverged())
+	if u.Prev.Revision == 0 || u.Diverged() || marked {
 		j.horizon, j.entries = u.Next.Revision, nil
 	} else {
 		for _, c := range u.Changed {
@@ -130,14 +136,22 @@ func (j *journal) since(rev int64) []entry {
 	return j.entries[i:]
 }
 
-// revision is the newest that the journal knows, and a channel that is closed when there is a newer one.
-func (j *journal) revision() (rev int64, changed <-chan struct{}) {
+// position is the newest that the journal knows, and a channel that is closed when there is a newer one.
+func (j *journal) position() (now position, changed <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.snap != nil {
-		rev = j.snap.Revision
+		now.rev = j.snap.Revision
 	}
-	return rev, j.changed
+	now.history = j.history
+	return now, j.changed
+}
+
+// lacksMark reports whether the store has begun another history than the one that it is marked with.
+func (j *journal) lacksMark() (history int64, lacks bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.history, j.unmarked
 }
 
 // await waits for the journal, which is a moment behind the replica. What was undone meanwhile never comes: the wait has
@@ -146,8 +160,8 @@ func (j *journal) await(rev int64) {
 	late := time.NewTimer(journalLag)
 	defer late.Stop()
 	for {
-		known, more := j.revision()
-		if known >= rev {
+		known, more := j.position()
+		if known.rev >= rev {
 			return
 		}
 		select {
@@ -158,16 +172,17 @@ func (j *journal) await(rev int64) {
 	}
 }
 
-// changes are the events after a revision that somebody wants, and the revision that they lead to. covered is false when
-// the journal does not reach back so far.
-func (j *journal) changes(after int64, wants func(e entry) bool) (events []event, upTo int64, more <-chan struct{}, covered bool) {
+// changes are the events after a position that somebody wants, and the position that they lead to. covered is false when
+// the journal does not reach back so far, or that was in another history.
+func (j *journal) changes(after position, wants func(e entry) bool) (events []event, upTo position, more <-chan struct{}, covered bool) {
 	j.mu.Lock()
-	entries, snap, more, covered := j.since(after), j.snap, j.changed, j.snap != nil && after >= j.horizon
+	entries, snap, more := j.since(after.rev), j.snap, j.changed
+	covered = snap != nil && !j.unmarked && after.history == j.history && after.rev >= j.horizon
 	j.mu.Unlock()
 	if !covered {
-		return nil, 0, more, false
+		return nil, position{}, more, false
 	}
-	return merged(records.Over(snap), entries, wants), max(after, snap.Revision), more, true
+	return merged(records.Over(snap), entries, wants), position{max(after.rev, snap.Revision), after.history}, more, true
 }
 
 // Operations of events.

@@ -19,5 +19,5 @@ func operations() map[string]handler {
 
 // background are the server's parts that keep the pool's objects, started in this order before it answers.
 func (s *Server) background() []task.Task {
-	return []task.Task{newKeeper(s)}
+	return []task.Task{newKeeper(s), newMarker(s)}
 }

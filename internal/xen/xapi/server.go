@@ -80,7 +80,7 @@ func New(o Options) *Server {
 	maps.Copy(s.handlers, sessionMessages())
 	maps.Copy(s.handlers, eventMessages())
 	maps.Copy(s.handlers, taskMessages())
-	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix}, append(objects.Tables(), accounts, running, injections)...)
+	s.replica = replica.New(o.Store, replica.Options{Log: o.Log, Watch: schema.XenPrefix}, append(objects.Tables(), accounts, running, injections, marks)...)
 	s.db = records.NewDB(o.Store, s.replica)
 	s.replica.OnChange(s.journal.note)
 	s.replica.OnChange(s.bell.ring)
