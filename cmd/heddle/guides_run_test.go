@@ -168,7 +168,7 @@ var guides = map[string]guide{
 			"ip route add 10.65.9.9/32 dev eth0":   {on: []string{"h1"}},
 			"birdc show route":                     {on: []string{"router"}, until: "10.65.9.9/32", then: "fails grep 10.96.5.0 <(birdc show route)"},
 			"birdc show route (2)":                 {on: []string{"router"}, until: "10.96.5.0/24", then: "until fails grep 10.65.9.9 <(birdc show route); do sleep 0.2; done"},
-			"systemctl disable --now heddle-agent": {on: []string{"h1"}, then: "fails grep . <(ip route show proto 81)"},
+			"systemctl disable --now heddle-agent": {on: []string{"h1"}, then: "fails grep . <(ip route show proto 81; nft list ruleset)"},
 		}},
 	"xenapi.md": {
 		after:    install[:1],
