@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"iter"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
@@ -12,24 +13,26 @@ import (
 // Every host is one agent of the type that Neutron's clients expect on a host with machines: its id is the host's, and it
 // is alive while the host holds its lease (neutron-api §8). What operators say about it is kept beside the host.
 
-// Agents lists the agents of all hosts, alive or not.
-func (s *Service) Agents(ctx context.Context, c neutron.Caller) ([]*neutron.AgentView, error) {
-	views := []*neutron.AgentView{}
-	if !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
-		return views, nil
-	}
+// listAgents lists the agents of all hosts, alive or not.
+func (s *Service) listAgents(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AgentView], error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for h := range schema.Hosts.All(snap) {
-		views = append(views, s.agentView(snap, h))
-	}
-	return views, nil
+	return func(yield func(*neutron.AgentView) bool) {
+		if !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
+			return
+		}
+		for h := range schema.Hosts.All(snap) {
+			if !yield(s.agentView(snap, h)) {
+				return
+			}
+		}
+	}, nil
 }
 
-// Agent returns the agent of one host.
-func (s *Service) Agent(ctx context.Context, c neutron.Caller, id string) (*neutron.AgentView, error) {
+// showAgent returns the agent of one host.
+func (s *Service) showAgent(ctx context.Context, c neutron.Caller, id string) (*neutron.AgentView, error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -41,8 +44,8 @@ func (s *Service) Agent(ctx context.Context, c neutron.Caller, id string) (*neut
 	return s.agentView(snap, h), nil
 }
 
-// UpdateAgent sets the description of an agent and whether operators want it up, which only Neutron's schedulers look at.
-func (s *Service) UpdateAgent(ctx context.Context, c neutron.Caller, id string, v neutron.Values) (*neutron.AgentView, error) {
+// updateAgent sets the description of an agent and whether operators want it up, which only Neutron's schedulers look at.
+func (s *Service) updateAgent(ctx context.Context, c neutron.Caller, id string, v neutron.Values, _ *int64) (*neutron.AgentView, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.AgentView, error) {
 		h, err := schema.Hosts.Need(o.tx, id)
 		if err != nil || !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
@@ -68,9 +71,9 @@ func (s *Service) UpdateAgent(ctx context.Context, c neutron.Caller, id string, 
 	})
 }
 
-// DeleteAgent refuses: an agent goes with its host, whose rights in the store are not Neutron's to take.
-func (s *Service) DeleteAgent(ctx context.Context, c neutron.Caller, id string) error {
-	agent, err := s.Agent(ctx, c, id)
+// deleteAgent refuses: an agent goes with its host, whose rights in the store are not Neutron's to take.
+func (s *Service) deleteAgent(ctx context.Context, c neutron.Caller, id string, _ *int64) error {
+	agent, err := s.showAgent(ctx, c, id)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func BenchmarkListPorts(b *testing.B) {
 	fill(b, w, port, 10000)
 	b.ResetTimer()
 	for b.Loop() {
-		ports, err := all(w.Ports(context.Background(), w.member, neutron.Query{}))
+		ports, err := all(w.Ports().List(context.Background(), w.member, neutron.Query{}))
 		if err != nil || len(ports) != 10000 {
 			b.Fatal(len(ports), err)
 		}

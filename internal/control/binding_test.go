@@ -94,7 +94,7 @@ func TestStatus(t *testing.T) {
 	w.hosts("h1", "h2")
 	p := must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+w.network(`{}`).ID+`","binding:host_id":"h1"}`)
 	status := func() string {
-		v, err := w.Port(t.Context(), w.admin, p.ID)
+		v, err := w.Ports().Show(t.Context(), w.admin, p.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,13 +147,13 @@ func TestAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if agents, err := w.Agents(t.Context(), w.member); err != nil || len(agents) != 0 {
+	if agents, err := all(w.Agents().List(t.Context(), w.member, neutron.Query{})); err != nil || len(agents) != 0 {
 		t.Errorf("a member sees %v, %v", agents, err)
 	}
-	if _, err := w.Agent(t.Context(), w.member, "live"); problem(err) != "AgentNotFound: Agent live could not be found." {
+	if _, err := w.Agents().Show(t.Context(), w.member, "live"); problem(err) != "AgentNotFound: Agent live could not be found." {
 		t.Errorf("a member asks: %v", err)
 	}
-	agents, err := w.Agents(t.Context(), w.admin)
+	agents, err := all(w.Agents().List(t.Context(), w.admin, neutron.Query{}))
 	if err != nil || len(agents) != 2 || agents[0].Alive || !agents[1].Alive || agents[1].Host != "live.example" ||
 		agents[1].Configurations["tunneling_ip"] != "192.0.2.1" || !agents[1].StartedAt.Equal(started) || !agents[1].AdminStateUp {
 		t.Errorf("agents %+v, %v", agents, err)
@@ -162,15 +162,15 @@ func TestAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.UpdateAgent(t.Context(), w.admin, "dead", v); err != nil {
+	if _, err := w.Agents().Update(t.Context(), w.admin, "dead", v, nil); err != nil {
 		t.Error(err)
 	}
-	if a, err := w.Agent(t.Context(), w.admin, "dead"); err != nil || a.Description != "in the corner" || a.AdminStateUp {
+	if a, err := w.Agents().Show(t.Context(), w.admin, "dead"); err != nil || a.Description != "in the corner" || a.AdminStateUp {
 		t.Errorf("after update %+v, %v", a, err)
 	}
-	_, err = w.UpdateAgent(t.Context(), w.admin, "nobody", v)
+	_, err = w.Agents().Update(t.Context(), w.admin, "nobody", v, nil)
 	w.expect(err, "AgentNotFound: Agent nobody could not be found.")
-	if _, err = w.UpdateAgent(t.Context(), w.member, "dead", v); problem(err) == "" {
+	if _, err = w.Agents().Update(t.Context(), w.member, "dead", v, nil); problem(err) == "" {
 		t.Error("a member updated an agent")
 	}
 	before := w.dump("/heddle/neutron/agents/", "/heddle/idx/", "/heddle/hosts/dead", "/heddle/unique/host/name/dead")

@@ -103,7 +103,7 @@ func (w *world) portsOn(networkID, host string, n int) []string {
 // agrees checks that a port, what is derived from it and what clients are told say the same.
 func (w *world) agrees(id, vif, hostID, previous string) {
 	w.t.Helper()
-	p, err := w.Port(w.t.Context(), w.admin, id)
+	p, err := w.Ports().Show(w.t.Context(), w.admin, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestPortsFollowTheirHosts(t *testing.T) {
 	w.until("ports bound to the next host of the name", bound("second", n))
 	for _, id := range ids {
 		w.agrees(id, "tap", "second", "first")
-		if p, _ := w.Port(t.Context(), w.admin, id); p.RevisionNumber != 4 {
+		if p, _ := w.Ports().Show(t.Context(), w.admin, id); p.RevisionNumber != 4 {
 			t.Errorf("revision %d after three changes", p.RevisionNumber)
 		}
 	}
@@ -224,7 +224,7 @@ func TestTwoServersBindOnce(t *testing.T) {
 		w.until("ports bound", bound("first", n))
 	}
 	for _, id := range ids[20:] {
-		if p, _ := ws[0].Port(t.Context(), ws[0].admin, id); p.RevisionNumber != 2 {
+		if p, _ := ws[0].Ports().Show(t.Context(), ws[0].admin, id); p.RevisionNumber != 2 {
 			t.Errorf("port %s has revision %d: it was bound more than once", id, p.RevisionNumber)
 		}
 	}

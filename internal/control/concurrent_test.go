@@ -52,13 +52,13 @@ func TestDefaultGroupIsMadeOnce(t *testing.T) {
 			_, err := w.create(w.member, neutron.SecurityGroups, `{"name":"x","description":"`+fmt.Sprint(i)+`"}`)
 			return err
 		}
-		_, err := all(w.SecurityGroups(context.Background(), w.member, neutron.Query{}))
+		_, err := all(w.SecurityGroups().List(context.Background(), w.member, neutron.Query{}))
 		return err
 	})
 	if got[""] != 24 {
 		t.Errorf("outcomes %v", got)
 	}
-	groups, err := all(ws[0].SecurityGroups(t.Context(), ws[0].member, neutron.Query{Names: []string{"default"}}))
+	groups, err := all(ws[0].SecurityGroups().List(t.Context(), ws[0].member, neutron.Query{Names: []string{"default"}}))
 	if err != nil || len(groups) != 1 || len(groups[0].Rules) != 4 {
 		t.Errorf("default groups %v, %v", groups, err)
 	}
@@ -77,7 +77,7 @@ func TestSmallSubnetIsSharedOut(t *testing.T) {
 	if got[""] != 13 || got["IpAddressGenerationFailure"] != 7 {
 		t.Errorf("outcomes %v", got)
 	}
-	ports, _ := all(ws[1].Ports(t.Context(), ws[1].member, neutron.Query{}))
+	ports, _ := all(ws[1].Ports().List(t.Context(), ws[1].member, neutron.Query{}))
 	seen := map[string]bool{}
 	for _, p := range ports {
 		if a := p.FixedIPs[0].IPAddress.String(); seen[a] {
@@ -132,8 +132,8 @@ func TestNetworkGoesOrPortComes(t *testing.T) {
 			_, err := ws[i%2].create(ws[0].member, neutron.Ports, `{"network_id":"`+n.ID+`"}`)
 			return err
 		})
-		_, gone := ws[0].Network(t.Context(), ws[0].member, n.ID)
-		ports, err := all(ws[0].Ports(t.Context(), ws[0].admin, neutron.Query{NetworkIDs: []string{n.ID}}))
+		_, gone := ws[0].Networks().Show(t.Context(), ws[0].member, n.ID)
+		ports, err := all(ws[0].Ports().List(t.Context(), ws[0].admin, neutron.Query{NetworkIDs: []string{n.ID}}))
 		if err != nil || (gone != nil) != (len(ports) == 0) {
 			t.Errorf("network gone: %v, with %d ports, %v", gone, len(ports), err)
 		}
@@ -162,7 +162,7 @@ func TestAutomaticAddressesReachAllPorts(t *testing.T) {
 		if got[""] != 9 {
 			t.Errorf("outcomes %v", got)
 		}
-		ports, _ := all(ws[0].Ports(t.Context(), ws[0].member, neutron.Query{NetworkIDs: []string{n.ID}}))
+		ports, _ := all(ws[0].Ports().List(t.Context(), ws[0].member, neutron.Query{NetworkIDs: []string{n.ID}}))
 		for _, p := range ports {
 			if len(p.FixedIPs) != 1 {
 				t.Errorf("port %s has addresses %v", p.ID, p.FixedIPs)
@@ -211,7 +211,7 @@ func TestConcurrentRules(t *testing.T) {
 			`{"security_group_id":"%s","direction":"ingress","protocol":"tcp","port_range_min":%d,"port_range_max":%d}`, g.ID, i+1, i+1))
 		return err
 	})
-	after, err := ws[0].SecurityGroup(t.Context(), ws[0].member, g.ID)
+	after, err := ws[0].SecurityGroups().Show(t.Context(), ws[0].member, g.ID)
 	if err != nil || got[""] != 20 || len(after.Rules) != 22 || after.RevisionNumber != 21 {
 		t.Errorf("outcomes %v, group %+v, %v", got, after, err)
 	}
@@ -250,14 +250,14 @@ func TestStoreAway(t *testing.T) {
 	w := inMemory(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := all(w.Networks(ctx, w.member, neutron.Query{})); err == nil || !strings.HasPrefix(problem(err), "not for clients") {
+	if _, err := all(w.Networks().List(ctx, w.member, neutron.Query{})); err == nil || !strings.HasPrefix(problem(err), "not for clients") {
 		t.Errorf("list: %v", err)
 	}
-	if _, err := w.CreateNetworks(ctx, w.member, []neutron.Values{{"project_id": "mine"}}); !errors.Is(err, context.Canceled) {
+	if _, err := w.Networks().Create(ctx, w.member, []neutron.Values{{"project_id": "mine"}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("create: %v", err)
 	}
 	_ = w.st.(*store.Memory).Close()
-	if _, err := all(w.Networks(t.Context(), w.member, neutron.Query{})); err == nil {
+	if _, err := all(w.Networks().List(t.Context(), w.member, neutron.Query{})); err == nil {
 		t.Error("list from a closed store")
 	}
 }

@@ -53,33 +53,6 @@ func outcomeUnknown(ids []string) *neutron.Error {
 		"The store did not answer in time: whether the change was made is unknown. Look at the object before you try again.")
 }
 
-// createdIDs returns the ids of the objects that a create answers with.
-func createdIDs(result any) (ids []string) {
-	switch made := result.(type) {
-	case []*neutron.NetworkView:
-		for _, o := range made {
-			ids = append(ids, o.ID)
-		}
-	case []*neutron.SubnetView:
-		for _, o := range made {
-			ids = append(ids, o.ID)
-		}
-	case []*neutron.PortView:
-		for _, o := range made {
-			ids = append(ids, o.ID)
-		}
-	case []*neutron.SecurityGroupView:
-		for _, o := range made {
-			ids = append(ids, o.ID)
-		}
-	case []*neutron.SecurityGroupRule:
-		for _, o := range made {
-			ids = append(ids, o.ID)
-		}
-	}
-	return ids
-}
-
 // StoreIsFull reports whether a request was refused since the store or its disk is full, of which the log has a line already.
 func StoreIsFull(err error) bool { return errors.Is(err, store.ErrFull) }
 

@@ -18,31 +18,18 @@ const (
 	rulesOfDefault = 4
 )
 
-// CreateSecurityGroups makes groups, all or none, each with rules that let everything out.
-func (s *Service) CreateSecurityGroups(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupView, error) {
-	return transact(ctx, s, c, func(o *operation) ([]*neutron.SecurityGroupView, error) {
-		if err := o.authorizeEach(neutron.SecurityGroups, vs); err != nil {
-			return nil, err
+// makeDefaultGroups makes the default groups of the projects that are about to get other groups.
+func (o *operation) makeDefaultGroups(vs []neutron.Values) error {
+	for _, v := range vs {
+		if _, err := o.defaultGroup(v.Text("project_id")); err != nil {
+			return err
 		}
-		for _, v := range vs {
-			if _, err := o.defaultGroup(v.Text("project_id")); err != nil {
-				return nil, err
-			}
-		}
-		if err := o.chargeEach(quotaGroup, vs); err != nil {
-			return nil, err
-		}
-		return each(vs, func(v neutron.Values) (*neutron.SecurityGroupView, error) {
-			g, err := o.createGroup(v)
-			if err != nil {
-				return nil, err
-			}
-			return &neutron.SecurityGroupView{SecurityGroup: g}, nil
-		})
-	})
+	}
+	return nil
 }
 
-func (o *operation) createGroup(v neutron.Values) (*neutron.SecurityGroup, error) {
+// createGroup makes a group, with rules that let everything out unless the caller gives others.
+func (o *operation) createGroup(_ context.Context, v neutron.Values) (*neutron.SecurityGroup, error) {
 	if err := o.charge(v.Text("project_id"), quotaRule, rulesOfNew); err != nil {
 		return nil, err
 	}
@@ -100,8 +87,8 @@ func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {
 	return nil
 }
 
-// UpdateSecurityGroup changes a group. Its name is fixed if it is the default one, and stateful while ports use it.
-func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
+// updateSecurityGroup changes a group. Its name is fixed if it is the default one, and stateful while ports use it.
+func (s *Service) updateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupView, error) {
 		old, err := o.groups.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -129,9 +116,9 @@ func (s *Service) UpdateSecurityGroup(ctx context.Context, c neutron.Caller, id 
 	})
 }
 
-// DeleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it: in steps if there
+// deleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it: in steps if there
 // are many of them.
-func (s *Service) DeleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+func (s *Service) deleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
 		g, err := o.groups.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {

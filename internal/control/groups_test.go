@@ -35,7 +35,7 @@ func TestSecurityGroups(t *testing.T) {
 	if err := w.remove(w.member, neutron.SecurityGroups, peer.ID); err != nil {
 		t.Fatal(err)
 	}
-	after, err := w.SecurityGroup(t.Context(), w.member, g.ID)
+	after, err := w.SecurityGroups().Show(t.Context(), w.member, g.ID)
 	if err != nil || len(after.Rules) != 2 || after.RevisionNumber != 5 || count() != 0 {
 		t.Errorf("after its peer went: %+v, %v, %d rules in the topology", after, err, count())
 	}
@@ -54,7 +54,7 @@ func TestSecurityGroupRefusals(t *testing.T) {
 	g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"g"}`)
 	foreign := must[*neutron.SecurityGroupView](w, w.other, neutron.SecurityGroups, `{"name":"f"}`)
 	w.port(n.ID, `"security_groups":["`+g.ID+`"]`)
-	groups, _ := all(w.SecurityGroups(t.Context(), w.member, neutron.Query{Names: []string{"default"}}))
+	groups, _ := all(w.SecurityGroups().List(t.Context(), w.member, neutron.Query{Names: []string{"default"}}))
 	home := groups[0].ID
 
 	_, err := w.create(w.member, neutron.SecurityGroups, `{"name":"default"}`)
@@ -108,13 +108,13 @@ func TestDefaultGroupIsNotForStrangers(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
 	before := w.dump()
-	if groups, err := all(w.SecurityGroups(t.Context(), w.member, neutron.Query{ProjectIDs: []string{"other"}})); err != nil || len(groups) != 0 {
+	if groups, err := all(w.SecurityGroups().List(t.Context(), w.member, neutron.Query{ProjectIDs: []string{"other"}})); err != nil || len(groups) != 0 {
 		t.Errorf("groups %v, %v", groups, err)
 	}
 	if !slices.Equal(before, w.dump()) {
 		t.Error("it made a group")
 	}
-	if rules, err := all(w.SecurityGroupRules(t.Context(), w.admin, neutron.Query{ProjectIDs: []string{"other"}})); err != nil || len(rules) != 4 {
+	if rules, err := all(w.SecurityGroupRules().List(t.Context(), w.admin, neutron.Query{ProjectIDs: []string{"other"}})); err != nil || len(rules) != 4 {
 		t.Errorf("an admin's list of rules: %v, %v", rules, err)
 	}
 }

@@ -35,9 +35,9 @@ func TestWhoSeesWhat(t *testing.T) {
 			}
 			got[kind], last[kind] = append(got[kind], names[id]), id
 		}
-		networks, err1 := all(w.Networks(t.Context(), c, q))
-		subnets, err2 := all(w.Subnets(t.Context(), c, q))
-		ports, err3 := all(w.Ports(t.Context(), c, q))
+		networks, err1 := all(w.Networks().List(t.Context(), c, q))
+		subnets, err2 := all(w.Subnets().List(t.Context(), c, q))
+		ports, err3 := all(w.Ports().List(t.Context(), c, q))
 		if err := errors.Join(err1, err2, err3); err != nil {
 			t.Fatal(err)
 		}
@@ -93,9 +93,9 @@ func TestWhoSeesWhat(t *testing.T) {
 	// Everyone sees one by one what is in his list.
 	for id := range names {
 		for _, c := range []neutron.Caller{w.member, w.other, w.admin} {
-			_, err1 := w.Network(t.Context(), c, id)
-			_, err2 := w.Subnet(t.Context(), c, id)
-			_, err3 := w.Port(t.Context(), c, id)
+			_, err1 := w.Networks().Show(t.Context(), c, id)
+			_, err2 := w.Subnets().Show(t.Context(), c, id)
+			_, err3 := w.Ports().Show(t.Context(), c, id)
 			seen := err1 == nil || err2 == nil || err3 == nil
 			all := lists(c, neutron.Query{})
 			listed := slices.Contains(slices.Concat(all["networks"], all["subnets"], all["ports"]), names[id])
@@ -120,7 +120,7 @@ func TestListsInParts(t *testing.T) {
 		}
 	}
 	ids := func(q neutron.Query) []string {
-		ports, err := all(w.Ports(t.Context(), w.member, q))
+		ports, err := all(w.Ports().List(t.Context(), w.member, q))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,14 +163,14 @@ func TestPortQueries(t *testing.T) {
 		"two at once": {ProjectIDs: []string{"mine"}, DeviceIDs: []string{"d"}}, "bare": {Names: []string{"a"}, WithoutComputed: true},
 	} {
 		for _, c := range []neutron.Caller{w.member, w.admin} {
-			ports, err := all(w.Ports(t.Context(), c, q))
+			ports, err := all(w.Ports().List(t.Context(), c, q))
 			if err != nil || len(ports) != 1 || ports[0].ID != a.ID {
 				t.Errorf("%s by %s: %v, %v", name, c.ProjectID, ports, err)
 			}
 		}
 		q.Names = append(q.Names, "b")
 		q.ProjectIDs = []string{"other"}
-		if ports, err := all(w.Ports(t.Context(), w.admin, q)); err != nil || len(ports) != 0 {
+		if ports, err := all(w.Ports().List(t.Context(), w.admin, q)); err != nil || len(ports) != 0 {
 			t.Errorf("%s of another project: %v, %v", name, ports, err)
 		}
 	}
@@ -190,22 +190,22 @@ func TestRuleQueries(t *testing.T) {
 		"group": {neutron.Query{SecurityGroupIDs: []string{g.ID}}, 3}, "remote": {neutron.Query{RemoteGroupIDs: []string{g.ID}}, 1},
 		"foreign project": {neutron.Query{ProjectIDs: []string{"ops"}}, 0},
 	} {
-		rules, err := all(w.SecurityGroupRules(t.Context(), w.member, tt.q))
+		rules, err := all(w.SecurityGroupRules().List(t.Context(), w.member, tt.q))
 		if err != nil || len(rules) != tt.want {
 			t.Errorf("%s: %d rules, want %d, %v", name, len(rules), tt.want, err)
 		}
 	}
-	if got, err := w.SecurityGroupRule(t.Context(), w.member, r.ID); err != nil || got.RemoteGroupID != g.ID {
+	if got, err := w.SecurityGroupRules().Show(t.Context(), w.member, r.ID); err != nil || got.RemoteGroupID != g.ID {
 		t.Errorf("rule %+v, %v", got, err)
 	}
-	_, err := w.SecurityGroupRule(t.Context(), w.other, r.ID)
+	_, err := w.SecurityGroupRules().Show(t.Context(), w.other, r.ID)
 	w.expect(err, "SecurityGroupRuleNotFound: Security group rule "+r.ID+" does not exist")
-	_, err = w.SecurityGroup(t.Context(), w.other, g.ID)
+	_, err = w.SecurityGroups().Show(t.Context(), w.other, g.ID)
 	w.expect(err, "SecurityGroupNotFound: Security group "+g.ID+" does not exist")
-	if groups, err := all(w.SecurityGroups(t.Context(), w.admin, neutron.Query{Names: []string{"g"}})); err != nil || len(groups) != 1 {
+	if groups, err := all(w.SecurityGroups().List(t.Context(), w.admin, neutron.Query{Names: []string{"g"}})); err != nil || len(groups) != 1 {
 		t.Errorf("by name: %v, %v", groups, err)
 	}
-	if groups, err := all(w.SecurityGroups(t.Context(), w.admin, neutron.Query{IDs: []string{g.ID}})); err != nil || len(groups) != 1 {
+	if groups, err := all(w.SecurityGroups().List(t.Context(), w.admin, neutron.Query{IDs: []string{g.ID}})); err != nil || len(groups) != 1 {
 		t.Errorf("by id: %v, %v", groups, err)
 	}
 }
@@ -221,25 +221,25 @@ func TestTags(t *testing.T) {
 		return func([]string) ([]string, error) { return tags, nil }
 	}
 	for r, id := range map[neutron.Resource]string{neutron.Networks: n.ID, neutron.Subnets: s.ID, neutron.Ports: p.ID, neutron.SecurityGroups: g.ID} {
-		if got, err := w.ChangeTags(t.Context(), w.member, r, id, to("blue", "red")); err != nil || !slices.Equal(got, []string{"blue", "red"}) {
+		if got, err := w.on(r).tags(w.member, id, to("blue", "red")); err != nil || !slices.Equal(got, []string{"blue", "red"}) {
 			t.Errorf("%s: %v, %v", r, got, err)
 		}
 		refused := errors.New("no")
-		if _, err := w.ChangeTags(t.Context(), w.member, r, id, func([]string) ([]string, error) { return nil, refused }); !errors.Is(err, refused) {
+		if _, err := w.on(r).tags(w.member, id, func([]string) ([]string, error) { return nil, refused }); !errors.Is(err, refused) {
 			t.Errorf("%s: %v", r, err)
 		}
-		_, err := w.ChangeTags(t.Context(), w.other, r, id, to())
+		_, err := w.on(r).tags(w.other, id, to())
 		w.expect(err, problem(r.NotFound(id)))
-		_, err = w.ChangeTags(t.Context(), w.member, r, "x", to())
+		_, err = w.on(r).tags(w.member, "x", to())
 		w.expect(err, problem(r.NotFound("x")))
 	}
-	tagged, _ := w.Port(t.Context(), w.member, p.ID)
-	again, err := w.ChangeTags(t.Context(), w.member, neutron.Ports, p.ID, to("blue", "red"))
-	after, _ := w.Port(t.Context(), w.member, p.ID)
+	tagged, _ := w.Ports().Show(t.Context(), w.member, p.ID)
+	again, err := w.on(neutron.Ports).tags(w.member, p.ID, to("blue", "red"))
+	after, _ := w.Ports().Show(t.Context(), w.member, p.ID)
 	if tagged.RevisionNumber != 2 || after.RevisionNumber != 2 || len(again) != 2 || err != nil {
 		t.Errorf("revision %d, and %d when nothing changes, %v", tagged.RevisionNumber, after.RevisionNumber, err)
 	}
 	shared := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"shared":true}`)
-	_, err = w.ChangeTags(t.Context(), w.member, neutron.Networks, shared.ID, to("mine"))
+	_, err = w.on(neutron.Networks).tags(w.member, shared.ID, to("mine"))
 	w.expect(err, "PolicyNotAuthorized: rule:update_networks_tags is disallowed by policy")
 }

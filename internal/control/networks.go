@@ -11,26 +11,10 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// CreateNetworks makes networks, all or none. The first of a project brings its default security group.
-func (s *Service) CreateNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
-	pending := false
-	made, err := transact(ctx, s, c, func(o *operation) ([]*neutron.NetworkView, error) {
-		if err := o.authorizeEach(neutron.Networks, vs); err != nil {
-			return nil, err
-		}
-		if err := o.chargeEach(quotaNetwork, vs); err != nil {
-			return nil, err
-		}
-		return each(vs, func(v neutron.Values) (*neutron.NetworkView, error) {
-			n, err := o.createNetwork(ctx, v)
-			if err != nil {
-				return nil, err
-			}
-			pending = n.Routed()
-			return networkView(n, []string{}), nil
-		})
-	})
-	if pending && err == nil {
+// createNetworks makes networks, all or none. The first of a project brings its default security group.
+func (s *Service) createNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
+	made, err := s.networks.create(ctx, c, vs)
+	if slices.ContainsFunc(made, func(n *neutron.NetworkView) bool { return n.Routed() }) {
 		s.carryOut(ctx, workDeriveProfiles, allGroups)
 	}
 	return made, err
@@ -67,8 +51,8 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 	return n, o.putNetwork(n)
 }
 
-// UpdateNetwork changes a network. The machines of its subnets are told a new MTU.
-func (s *Service) UpdateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
+// updateNetwork changes a network. The machines of its subnets are told a new MTU.
+func (s *Service) updateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
 	pending := false
 	view, err := transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
 		old, err := o.networks.toChange(o, id, neutron.Update, v, ifMatch)
@@ -196,9 +180,9 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 	return nil
 }
 
-// DeleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse. One of many ports is
+// deleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse. One of many ports is
 // deleted in steps.
-func (s *Service) DeleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+func (s *Service) deleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
 		if _, err := o.networks.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return false, err

@@ -14,13 +14,13 @@ func TestNetworkLife(t *testing.T) {
 	if n.MTU != 1450 || n.NetworkType != "vxlan" || n.SegmentationID == nil || n.RevisionNumber != 1 || n.Status != "ACTIVE" || len(n.Subnets) != 0 {
 		t.Errorf("network %+v", n)
 	}
-	groups, _ := all(w.SecurityGroups(t.Context(), w.member, neutron.Query{}))
+	groups, _ := all(w.SecurityGroups().List(t.Context(), w.member, neutron.Query{}))
 	if len(groups) != 1 || groups[0].Name != "default" || groups[0].Description != "Default security group" || len(groups[0].Rules) != 4 {
 		t.Errorf("groups after the first network: %+v", groups)
 	}
 	s := w.subnet(n.ID, `"ip_version":4,"cidr":"10.0.0.0/24"`)
 	s6 := w.subnet(n.ID, `"ip_version":6,"cidr":"fd00::/64"`)
-	got, err := w.Network(t.Context(), w.member, n.ID)
+	got, err := w.Networks().Show(t.Context(), w.member, n.ID)
 	if err != nil || len(got.Subnets) != 2 || got.RevisionNumber != 3 {
 		t.Errorf("network after its subnets: %+v, %v", got, err)
 	}
@@ -51,9 +51,9 @@ func TestNetworkLife(t *testing.T) {
 
 	stale := int64(2)
 	v := neutron.Values{"name": "x"}
-	_, err = w.UpdateNetwork(t.Context(), w.member, n.ID, v, &stale)
+	_, err = w.Networks().Update(t.Context(), w.member, n.ID, v, &stale)
 	w.expect(err, "RevisionNumberConstraintFailed: Constrained to 2, but current revision is 4")
-	w.expect(w.DeleteNetwork(t.Context(), w.member, n.ID, &stale), "RevisionNumberConstraintFailed: Constrained to 2, but current revision is 4")
+	w.expect(w.Networks().Delete(t.Context(), w.member, n.ID, &stale), "RevisionNumberConstraintFailed: Constrained to 2, but current revision is 4")
 
 	dhcp := w.port(n.ID, `"device_owner":"network:dhcp"`)
 	a, b := w.port(n.ID, ""), w.port(n.ID, "")
@@ -69,9 +69,9 @@ func TestNetworkLife(t *testing.T) {
 	if err := w.remove(w.member, neutron.Networks, n.ID); err != nil {
 		t.Error(err)
 	}
-	_, err = w.Port(t.Context(), w.member, dhcp.ID)
+	_, err = w.Ports().Show(t.Context(), w.member, dhcp.ID)
 	w.expect(err, "PortNotFound: Port "+dhcp.ID+" could not be found.")
-	_, err = w.Subnet(t.Context(), w.member, s.ID)
+	_, err = w.Subnets().Show(t.Context(), w.member, s.ID)
 	w.expect(err, "SubnetNotFound: Subnet "+s.ID+" could not be found.")
 }
 

@@ -40,7 +40,7 @@ func TestOptionsForFiles(t *testing.T) {
 		t.Helper()
 		v := one(parse(w.admin, neutron.Ports, neutron.Create, `{"network_id":"`+n.ID+`","fixed_ips":[{"subnet_id":"`+sub.ID+`"}]}`))
 		v[0]["id"] = fmt.Sprintf("90000000-0000-4000-8000-%012d", i)
-		made, err := w.CreatePorts(t.Context(), w.admin, v)
+		made, err := w.Ports().Create(t.Context(), w.admin, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestOptionsForFiles(t *testing.T) {
 		}
 	}
 	// What is free again is chosen again; of the keys, one that was never given.
-	if err := w.DeletePort(t.Context(), w.admin, ids[0], nil); err != nil {
+	if err := w.Ports().Delete(t.Context(), w.admin, ids[0], nil); err != nil {
 		t.Fatal(err)
 	}
 	if p := port(4); p.FixedIPs[0].IPAddress != netip.MustParseAddr("10.0.0.2") || p.TunnelKey != 4 {
@@ -72,15 +72,15 @@ func TestOptionsForFiles(t *testing.T) {
 	rules := one(parse(w.admin, neutron.SecurityGroupRules, neutron.Create,
 		`{"security_group_id":"`+group+`","direction":"ingress","remote_group_id":"`+group+`"}`))
 	v[0]["security_group_rules"] = append(rules, rules[0])
-	if _, err := w.CreateSecurityGroups(t.Context(), w.admin, v); problem(err) != "DuplicateSecurityGroupRuleInPost: Duplicate Security Group Rule in POST." {
+	if _, err := w.SecurityGroups().Create(t.Context(), w.admin, v); problem(err) != "DuplicateSecurityGroupRuleInPost: Duplicate Security Group Rule in POST." {
 		t.Errorf("the same rule twice: %v", err)
 	}
 	v[0]["security_group_rules"] = rules
-	made, err := w.CreateSecurityGroups(t.Context(), w.admin, v)
+	made, err := w.SecurityGroups().Create(t.Context(), w.admin, v)
 	if err != nil || len(made[0].Rules) != 1 || made[0].Rules[0].RemoteGroupID != group || made[0].Rules[0].SecurityGroupID != group {
 		t.Errorf("got %+v, %v", made, err)
 	}
-	groups, err := all(w.SecurityGroups(t.Context(), w.admin, neutron.Query{}))
+	groups, err := all(w.SecurityGroups().List(t.Context(), w.admin, neutron.Query{}))
 	if err != nil || len(groups) != 1 {
 		t.Errorf("there are %d groups, %v; want no default ones", len(groups), err)
 	}
@@ -100,7 +100,7 @@ func TestRebind(t *testing.T) {
 		if err := w.Rebind(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := w.Port(t.Context(), w.admin, p.ID); err != nil || got.BoundHostID != step.bound {
+		if got, err := w.Ports().Show(t.Context(), w.admin, p.ID); err != nil || got.BoundHostID != step.bound {
 			t.Errorf("host %s: bound to %q, %v; want %q", step.name, got.BoundHostID, err, step.bound)
 		}
 	}

@@ -64,7 +64,7 @@ func TestOutcome(t *testing.T) {
 	}
 	count := func() int {
 		t.Helper()
-		found, err := ops.Networks(t.Context(), admin, neutron.Query{})
+		found, err := ops.Networks().List(t.Context(), admin, neutron.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestOutcome(t *testing.T) {
 	}
 
 	st.refuse.Store(true)
-	_, err = ops.CreateNetworks(t.Context(), admin, []neutron.Values{values(neutron.Create, "refused")})
+	_, err = ops.Networks().Create(t.Context(), admin, []neutron.Values{values(neutron.Create, "refused")})
 	fails(neutron.Unavailable, err)
 	if n := count(); n != 0 {
 		t.Errorf("%d networks after a refusal", n)
@@ -84,7 +84,7 @@ func TestOutcome(t *testing.T) {
 	st.refuse.Store(false)
 
 	st.forget.Store(true)
-	_, err = ops.CreateNetworks(t.Context(), admin, []neutron.Values{values(neutron.Create, "a"), values(neutron.Create, "b")})
+	_, err = ops.Networks().Create(t.Context(), admin, []neutron.Values{values(neutron.Create, "a"), values(neutron.Create, "b")})
 	e := fails(neutron.Unknown, err)
 	_, rest, _ := strings.Cut(e.Message, "unknown: ")
 	ids, _, ok := strings.Cut(rest, ". Look for them")
@@ -92,10 +92,10 @@ func TestOutcome(t *testing.T) {
 		t.Fatalf("%s: %s", e.Type, e.Message)
 	}
 	for _, id := range strings.Split(ids, ", ") {
-		if _, err := ops.Network(t.Context(), admin, id); err != nil {
+		if _, err := ops.Networks().Show(t.Context(), admin, id); err != nil {
 			t.Errorf("the answer names %q: %v", id, err)
 		}
-		_, err := ops.UpdateNetwork(t.Context(), admin, id, values(neutron.Update, "new"), nil)
+		_, err := ops.Networks().Update(t.Context(), admin, id, values(neutron.Update, "new"), nil)
 		if e := fails(neutron.Unknown, err); !strings.Contains(e.Message, "whether the change was made is unknown") {
 			t.Error(e.Message)
 		}

@@ -111,7 +111,7 @@ func cascades() []cascade {
 			},
 			perform: func(w *world, id string) error { return w.remove(w.member, neutron.Subnets, id) },
 			refuse: func(w *world, id string) error {
-				s, err := w.Subnet(w.t.Context(), w.member, id)
+				s, err := w.Subnets().Show(w.t.Context(), w.member, id)
 				if err == nil {
 					_, err = w.create(w.member, neutron.Ports, `{"network_id":"`+s.NetworkID+`","fixed_ips":[{"subnet_id":"`+id+`"}]}`)
 				}

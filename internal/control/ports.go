@@ -13,26 +13,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// CreatePorts makes ports, all or none.
-func (s *Service) CreatePorts(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.PortView, error) {
-	return transact(ctx, s, c, func(o *operation) ([]*neutron.PortView, error) {
-		if err := o.authorizeEach(neutron.Ports, vs); err != nil {
-			return nil, err
-		}
-		if err := o.chargeEach(quotaPort, vs); err != nil {
-			return nil, err
-		}
-		return each(vs, func(v neutron.Values) (*neutron.PortView, error) {
-			p, err := o.createPort(v)
-			if err != nil {
-				return nil, err
-			}
-			return s.portView(o.tx, p), nil
-		})
-	})
-}
-
-func (o *operation) createPort(v neutron.Values) (*neutron.Port, error) {
+func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Port, error) {
 	n, err := o.networkFor(v.Text("network_id"))
 	if err != nil {
 		return nil, err
@@ -186,8 +167,8 @@ func mergeDHCPOpts(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neu
 	return kept
 }
 
-// UpdatePort changes a port.
-func (s *Service) UpdatePort(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error) {
+// updatePort changes a port.
+func (s *Service) updatePort(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.PortView, error) {
 		old, n, err := o.portToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -265,8 +246,8 @@ func (o *operation) applyPortGroups(p *neutron.Port, v neutron.Values) error {
 	return o.checkGroups(p)
 }
 
-// DeletePort deletes a port, unless it is a service's that deletes it itself.
-func (s *Service) DeletePort(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+// deletePort deletes a port, unless it is a service's that deletes it itself.
+func (s *Service) deletePort(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s, c, func(o *operation) error {
 		p, n, err := o.portToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {

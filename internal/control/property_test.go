@@ -227,7 +227,7 @@ func (g *game) changeTags(rt *rapid.T) {
 		return
 	}
 	g.attempt(rt, func() error {
-		_, err := g.ChangeTags(context.Background(), g.caller(rt), r, id, func(tags []string) ([]string, error) { return append(slices.Clone(tags), "t"), nil })
+		_, err := g.on(r).tags(g.caller(rt), id, func(tags []string) ([]string, error) { return append(slices.Clone(tags), "t"), nil })
 		return err
 	})
 }

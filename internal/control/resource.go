@@ -14,10 +14,13 @@ import (
 type resource[T, V any] struct {
 	*Service
 	finder[T]
-	name     neutron.Resource
-	standard func(o *T) *neutron.Standard
-	owner    func(r records.Reader, o *T) (owner neutron.Owner, ok bool) // false: what it belongs to is gone
-	answer   func(r records.Reader, o *T, q neutron.Query) *V
+	name       neutron.Resource
+	standard   func(o *T) *neutron.Standard
+	attributes func(o *V) *neutron.Standard                                // those of an answer
+	owner      func(r records.Reader, o *T) (owner neutron.Owner, ok bool) // false: what it belongs to is gone
+	answer     func(r records.Reader, o *T, q neutron.Query) *V
+	prepare    func(o *operation, vs []neutron.Values) error // before any is made; may be nil
+	make       func(o *operation, ctx context.Context, v neutron.Values) (*T, error)
 }
 
 // sees says whether the caller may see an object.
@@ -27,6 +30,33 @@ func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 	}
 	owner, ok := res.owner(r, o)
 	return ok && neutron.CanSee(c, res.name, owner)
+}
+
+// create makes objects, all or none, and answers them.
+func (res *resource[T, V]) create(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*V, error) {
+	id := func(o *V) string { return res.attributes(o).ID }
+	return createAll(ctx, res.Service, c, id, func(o *operation) ([]*V, error) {
+		if err := o.authorizeEach(res.name, vs); err != nil {
+			return nil, err
+		}
+		if res.prepare != nil {
+			if err := res.prepare(o, vs); err != nil {
+				return nil, err
+			}
+		}
+		if err := o.chargeEach(res.name.Name(), vs); err != nil {
+			return nil, err
+		}
+		made := make([]*V, len(vs))
+		for i, v := range vs {
+			object, err := res.make(o, ctx, v)
+			if err != nil {
+				return nil, err
+			}
+			made[i] = res.answer(o.tx, object, neutron.Query{})
+		}
+		return made, nil
+	})
 }
 
 // show answers an object that the caller may see.
@@ -120,16 +150,4 @@ func (o *operation) authorizeEach(name neutron.Resource, vs []neutron.Values) er
 		}
 	}
 	return nil
-}
-
-// each makes all of these objects, or none.
-func each[V any](vs []neutron.Values, create func(v neutron.Values) (V, error)) ([]V, error) {
-	made := make([]V, len(vs))
-	for i, v := range vs {
-		var err error
-		if made[i], err = create(v); err != nil {
-			return nil, err
-		}
-	}
-	return made, nil
 }

@@ -11,20 +11,10 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// Network returns a network that the caller may see.
-func (s *Service) Network(ctx context.Context, c neutron.Caller, id string) (*neutron.NetworkView, error) {
-	return s.networks.show(ctx, c, id)
-}
-
-// Networks lists the networks that the caller may see.
-func (s *Service) Networks(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.NetworkView], error) {
-	return s.networks.list(ctx, c, q)
-}
-
 func (s *Service) newNetworks() *resource[neutron.Network, neutron.NetworkView] {
 	t := schema.Networks
 	return &resource[neutron.Network, neutron.NetworkView]{
-		Service: s, name: neutron.Networks,
+		Service: s, name: neutron.Networks, make: (*operation).createNetwork,
 		finder: finder[neutron.Network]{t, []criterion[neutron.Network]{
 			byID(t, func(q *neutron.Query) []string { return q.IDs }),
 			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
@@ -32,8 +22,9 @@ func (s *Service) newNetworks() *resource[neutron.Network, neutron.NetworkView] 
 			by(t, "external", func(q *neutron.Query) []string { return flag(q.OnlyExternal) }),
 			by(t, "shared", func(q *neutron.Query) []string { return flag(q.OnlyShared) }),
 		}, visibleNetworks},
-		standard: func(n *neutron.Network) *neutron.Standard { return &n.Standard },
-		owner:    func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) { return networkOwner(n), true },
+		standard:   func(n *neutron.Network) *neutron.Standard { return &n.Standard },
+		attributes: func(o *neutron.NetworkView) *neutron.Standard { return &o.Standard },
+		owner:      func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) { return networkOwner(n), true },
 		answer: func(r records.Reader, n *neutron.Network, q neutron.Query) *neutron.NetworkView {
 			if q.WithoutComputed {
 				return networkView(n, nil)
@@ -56,16 +47,6 @@ func subnetsOn(r records.Reader, networkID string) []string {
 	return ids
 }
 
-// Subnet returns a subnet that the caller may see.
-func (s *Service) Subnet(ctx context.Context, c neutron.Caller, id string) (*neutron.SubnetView, error) {
-	return s.subnets.show(ctx, c, id)
-}
-
-// Subnets lists the subnets that the caller may see.
-func (s *Service) Subnets(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SubnetView], error) {
-	return s.subnets.list(ctx, c, q)
-}
-
 func (s *Service) newSubnets() *resource[neutron.Subnet, neutron.SubnetView] {
 	t := schema.Subnets
 	shared := criterion[neutron.Subnet]{
@@ -75,7 +56,7 @@ func (s *Service) newSubnets() *resource[neutron.Subnet, neutron.SubnetView] {
 		},
 	}
 	return &resource[neutron.Subnet, neutron.SubnetView]{
-		Service: s, name: neutron.Subnets,
+		Service: s, name: neutron.Subnets, make: (*operation).createSubnet,
 		finder: finder[neutron.Subnet]{t, []criterion[neutron.Subnet]{
 			byID(t, func(q *neutron.Query) []string { return q.IDs }),
 			by(t, "network", func(q *neutron.Query) []string { return q.NetworkIDs }),
@@ -86,8 +67,9 @@ func (s *Service) newSubnets() *resource[neutron.Subnet, neutron.SubnetView] {
 			parts := onNetworks(t, r, union(schema.Networks, visibleNetworks(r, c)...))
 			return append(parts, t.By(r, "project", c.ProjectID))
 		}},
-		standard: func(s *neutron.Subnet) *neutron.Standard { return &s.Standard },
-		owner:    onNetwork(func(s *neutron.Subnet) string { return s.NetworkID }, subnetOwner),
+		standard:   func(s *neutron.Subnet) *neutron.Standard { return &s.Standard },
+		attributes: func(o *neutron.SubnetView) *neutron.Standard { return &o.Standard },
+		owner:      onNetwork(func(s *neutron.Subnet) string { return s.NetworkID }, subnetOwner),
 		answer: func(r records.Reader, s *neutron.Subnet, q neutron.Query) *neutron.SubnetView {
 			if q.WithoutComputed {
 				return &neutron.SubnetView{Subnet: s}
@@ -106,20 +88,10 @@ func onNetworks[T any](t *records.Table[T], r records.Reader, networks iter.Seq[
 	return parts
 }
 
-// Port returns a port that the caller may see.
-func (s *Service) Port(ctx context.Context, c neutron.Caller, id string) (*neutron.PortView, error) {
-	return s.ports.show(ctx, c, id)
-}
-
-// Ports lists the ports that the caller may see.
-func (s *Service) Ports(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.PortView], error) {
-	return s.ports.list(ctx, c, q)
-}
-
 func (s *Service) newPorts() *resource[neutron.Port, neutron.PortView] {
 	t := schema.Ports
 	return &resource[neutron.Port, neutron.PortView]{
-		Service: s, name: neutron.Ports,
+		Service: s, name: neutron.Ports, make: (*operation).createPort,
 		finder: finder[neutron.Port]{t, []criterion[neutron.Port]{
 			byID(t, func(q *neutron.Query) []string { return q.IDs }),
 			by(t, "mac_address", func(q *neutron.Query) []string { return q.MACAddresses }),
@@ -136,8 +108,9 @@ func (s *Service) newPorts() *resource[neutron.Port, neutron.PortView] {
 			parts := onNetworks(t, r, schema.Networks.By(r, "project", c.ProjectID))
 			return append(parts, t.By(r, "project", c.ProjectID))
 		}},
-		standard: func(p *neutron.Port) *neutron.Standard { return &p.Standard },
-		owner:    onNetwork(func(p *neutron.Port) string { return p.NetworkID }, portOwner),
+		standard:   func(p *neutron.Port) *neutron.Standard { return &p.Standard },
+		attributes: func(o *neutron.PortView) *neutron.Standard { return &o.Standard },
+		owner:      onNetwork(func(p *neutron.Port) string { return p.NetworkID }, portOwner),
 		answer: func(r records.Reader, p *neutron.Port, q neutron.Query) *neutron.PortView {
 			if q.WithoutComputed {
 				return &neutron.PortView{Port: p}
@@ -147,14 +120,9 @@ func (s *Service) newPorts() *resource[neutron.Port, neutron.PortView] {
 	}
 }
 
-// SecurityGroup returns a group that the caller may see.
-func (s *Service) SecurityGroup(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupView, error) {
-	return s.groups.show(ctx, c, id)
-}
-
-// SecurityGroups lists the groups that the caller may see. It brings the default group of the project asked about, or
+// listSecurityGroups lists the groups that the caller may see. It brings the default group of the project asked about, or
 // else the caller's.
-func (s *Service) SecurityGroups(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupView], error) {
+func (s *Service) listSecurityGroups(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupView], error) {
 	snap, err := s.withDefaultGroup(ctx, c, q)
 	if err != nil {
 		return nil, err
@@ -169,15 +137,16 @@ func (s *Service) newGroups() *resource[neutron.SecurityGroup, neutron.SecurityG
 		find:   func(records.Reader, []string) iter.Seq[*neutron.SecurityGroup] { return union(t) },
 	}
 	return &resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
-		Service: s, name: neutron.SecurityGroups,
+		Service: s, name: neutron.SecurityGroups, prepare: (*operation).makeDefaultGroups, make: (*operation).createGroup,
 		finder: finder[neutron.SecurityGroup]{t, []criterion[neutron.SecurityGroup]{
 			shared,
 			byID(t, func(q *neutron.Query) []string { return q.IDs }),
 			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
 			by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
 		}, ownGroups},
-		standard: func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
-		owner:    func(_ records.Reader, g *neutron.SecurityGroup) (neutron.Owner, bool) { return groupOwner(g), true },
+		standard:   func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
+		attributes: func(o *neutron.SecurityGroupView) *neutron.Standard { return &o.Standard },
+		owner:      func(_ records.Reader, g *neutron.SecurityGroup) (neutron.Owner, bool) { return groupOwner(g), true },
 		answer: func(_ records.Reader, g *neutron.SecurityGroup, _ neutron.Query) *neutron.SecurityGroupView {
 			return &neutron.SecurityGroupView{SecurityGroup: g}
 		},
@@ -221,8 +190,8 @@ func (s *Service) withDefaultGroup(ctx context.Context, c neutron.Caller, q neut
 	return s.view(ctx)
 }
 
-// SecurityGroupRule returns a rule that the caller may see. It is shared: do not modify it.
-func (s *Service) SecurityGroupRule(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupRule, error) {
+// showRule returns a rule that the caller may see. It is shared: do not modify it.
+func (s *Service) showRule(ctx context.Context, c neutron.Caller, id string) (*neutron.SecurityGroupRule, error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -234,8 +203,8 @@ func (s *Service) SecurityGroupRule(ctx context.Context, c neutron.Caller, id st
 	return &g.Rules[i], nil
 }
 
-// SecurityGroupRules lists the rules that the caller may see. They are shared: do not modify them.
-func (s *Service) SecurityGroupRules(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupRule], error) {
+// listRules lists the rules that the caller may see. They are shared: do not modify them.
+func (s *Service) listRules(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SecurityGroupRule], error) {
 	snap, err := s.withDefaultGroup(ctx, c, q)
 	if err != nil {
 		return nil, err

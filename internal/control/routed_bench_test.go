@@ -77,7 +77,7 @@ func (w *world) overlay() string {
 func boundPort(t testing.TB, w *world, network string) string {
 	t.Helper()
 	cidr := "10.0.0.0/12"
-	if n, err := w.Network(t.Context(), w.admin, network); err == nil && n.Routed() {
+	if n, err := w.Networks().Show(t.Context(), w.admin, network); err == nil && n.Routed() {
 		cidr = "10.64.0.0/12"
 	}
 	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+network+`","ip_version":4,"cidr":"`+cidr+`"}`)

@@ -513,11 +513,11 @@ func TestRoutedStatus(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := w.Port(t.Context(), w.member, p.ID)
+		got, err := w.Ports().Show(t.Context(), w.member, p.ID)
 		if err == nil || problem(err) == "" {
 			t.Fatalf("a member sees the admin's port: %+v", got)
 		}
-		got, err = w.Port(t.Context(), w.admin, p.ID)
+		got, err = w.Ports().Show(t.Context(), w.admin, p.ID)
 		if err != nil || got.Status != step.want {
 			t.Errorf("after %s %s: %v, %v, want %s", step.key, step.value, got.Status, err, step.want)
 		}

@@ -9,9 +9,10 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// CreateSecurityGroupRules adds rules to one group, all or none. A rule counts against the quota of its group's project.
-func (s *Service) CreateSecurityGroupRules(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupRule, error) {
-	return transact(ctx, s, c, func(o *operation) ([]*neutron.SecurityGroupRule, error) {
+// createRules adds rules to one group, all or none. A rule counts against the quota of its group's project.
+func (s *Service) createRules(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupRule, error) {
+	id := func(r *neutron.SecurityGroupRule) string { return r.ID }
+	return createAll(ctx, s, c, id, func(o *operation) ([]*neutron.SecurityGroupRule, error) {
 		if err := oneGroup(vs); err != nil {
 			return nil, err
 		}
@@ -107,8 +108,8 @@ func (o *operation) changeRules(old *neutron.SecurityGroup, rules []neutron.Secu
 	return o.putGroup(&g)
 }
 
-// UpdateSecurityGroupRule changes the description of a rule, which is all that can change.
-func (s *Service) UpdateSecurityGroupRule(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupRule, error) {
+// updateRule changes the description of a rule, which is all that can change.
+func (s *Service) updateRule(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupRule, error) {
 	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupRule, error) {
 		g, i, err := o.ruleToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -126,8 +127,8 @@ func (s *Service) UpdateSecurityGroupRule(ctx context.Context, c neutron.Caller,
 	})
 }
 
-// DeleteSecurityGroupRule takes a rule out of its group.
-func (s *Service) DeleteSecurityGroupRule(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+// deleteRule takes a rule out of its group.
+func (s *Service) deleteRule(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s, c, func(o *operation) error {
 		g, i, err := o.ruleToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {

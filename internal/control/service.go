@@ -70,10 +70,32 @@ type operation struct {
 
 // transact runs f as one transaction, again when something it read has changed, and returns what its last run did.
 func transact[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*operation) (R, error)) (R, error) {
+	result, err := attempt(ctx, s, c, f)
+	if err != nil {
+		var none R
+		return none, forClient(err)
+	}
+	return result, nil
+}
+
+// createAll is transact for what makes objects: an error that leaves open whether they are there names their ids.
+func createAll[V any](ctx context.Context, s *Service, c neutron.Caller, id func(*V) string, f func(*operation) ([]*V, error)) ([]*V, error) {
+	made, err := attempt(ctx, s, c, f)
+	if err == nil {
+		return made, nil
+	}
+	ids := make([]string, len(made))
+	for i, o := range made {
+		ids[i] = id(o)
+	}
+	return nil, forClient(err, ids...)
+}
+
+// attempt runs f as one transaction, and returns what its last run did, also if that was not committed.
+func attempt[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*operation) (R, error)) (result R, err error) {
 	h := s.held.begin()
 	defer h.end()
-	var result R
-	_, err := s.db.Update(ctx, func(tx *records.Tx) (err error) {
+	_, err = s.db.Update(ctx, func(tx *records.Tx) (err error) {
 		h.end() // what a run before chose
 		result, err = f(&operation{
 			Service: s,
@@ -85,11 +107,7 @@ func transact[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*
 		})
 		return err
 	})
-	if err != nil {
-		var none R
-		return none, forClient(err, createdIDs(result)...)
-	}
-	return result, nil
+	return result, err
 }
 
 // view is a snapshot with everything committed so far, by whichever server.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"heddle/internal/api/apitest"
-	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
@@ -21,8 +20,6 @@ import (
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
-
-var _ neutronv2.Operations = (*control.Service)(nil)
 
 // world is a Service over a store, and who asks it.
 type world struct {
@@ -92,6 +89,41 @@ func parse(c neutron.Caller, r neutron.Resource, op neutron.Op, text string) (ne
 	return neutron.Parse(c, r, op, body)
 }
 
+// operations are those of any resource, with views as they come.
+type operations struct {
+	create func(c neutron.Caller, vs []neutron.Values) ([]any, error)
+	update func(c neutron.Caller, id string, v neutron.Values) (any, error)
+	delete func(c neutron.Caller, id string) error
+	tags   func(c neutron.Caller, id string, change func([]string) ([]string, error)) ([]string, error)
+}
+
+func anyOf[V any](o control.Operations[V]) operations {
+	ctx := context.Background()
+	return operations{
+		create: func(c neutron.Caller, vs []neutron.Values) ([]any, error) {
+			views, err := o.Create(ctx, c, vs)
+			all := make([]any, len(views))
+			for i, v := range views {
+				all[i] = v
+			}
+			return all, err
+		},
+		update: func(c neutron.Caller, id string, v neutron.Values) (any, error) { return o.Update(ctx, c, id, v, nil) },
+		delete: func(c neutron.Caller, id string) error { return o.Delete(ctx, c, id, nil) },
+		tags: func(c neutron.Caller, id string, change func([]string) ([]string, error)) ([]string, error) {
+			return o.ChangeTags(ctx, c, id, change)
+		},
+	}
+}
+
+// on returns the operations on a resource.
+func (w *world) on(r neutron.Resource) operations {
+	return map[neutron.Resource]operations{
+		neutron.Networks: anyOf(w.Networks()), neutron.Subnets: anyOf(w.Subnets()), neutron.Ports: anyOf(w.Ports()),
+		neutron.SecurityGroups: anyOf(w.SecurityGroups()), neutron.SecurityGroupRules: anyOf(w.SecurityGroupRules()),
+	}[r]
+}
+
 // create makes objects of one request, each given as JSON. The answers are views.
 func (w *world) create(c neutron.Caller, r neutron.Resource, texts ...string) ([]any, error) {
 	var vs []neutron.Values
@@ -102,26 +134,7 @@ func (w *world) create(c neutron.Caller, r neutron.Resource, texts ...string) ([
 		}
 		vs = append(vs, v)
 	}
-	ctx := context.Background()
-	switch r {
-	case neutron.Networks:
-		return anys(w.CreateNetworks(ctx, c, vs))
-	case neutron.Subnets:
-		return anys(w.CreateSubnets(ctx, c, vs))
-	case neutron.Ports:
-		return anys(w.CreatePorts(ctx, c, vs))
-	case neutron.SecurityGroups:
-		return anys(w.CreateSecurityGroups(ctx, c, vs))
-	}
-	return anys(w.CreateSecurityGroupRules(ctx, c, vs))
-}
-
-func anys[T any](views []T, err error) ([]any, error) {
-	all := make([]any, len(views))
-	for i, v := range views {
-		all[i] = v
-	}
-	return all, err
+	return w.on(r).create(c, vs)
 }
 
 // all walks a list.
@@ -138,33 +151,11 @@ func (w *world) change(c neutron.Caller, r neutron.Resource, id, text string) (a
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
-	switch r {
-	case neutron.Networks:
-		return w.UpdateNetwork(ctx, c, id, v, nil)
-	case neutron.Subnets:
-		return w.UpdateSubnet(ctx, c, id, v, nil)
-	case neutron.Ports:
-		return w.UpdatePort(ctx, c, id, v, nil)
-	case neutron.SecurityGroups:
-		return w.UpdateSecurityGroup(ctx, c, id, v, nil)
-	}
-	return w.UpdateSecurityGroupRule(ctx, c, id, v, nil)
+	return w.on(r).update(c, id, v)
 }
 
 func (w *world) remove(c neutron.Caller, r neutron.Resource, id string) error {
-	ctx := context.Background()
-	switch r {
-	case neutron.Networks:
-		return w.DeleteNetwork(ctx, c, id, nil)
-	case neutron.Subnets:
-		return w.DeleteSubnet(ctx, c, id, nil)
-	case neutron.Ports:
-		return w.DeletePort(ctx, c, id, nil)
-	case neutron.SecurityGroups:
-		return w.DeleteSecurityGroup(ctx, c, id, nil)
-	}
-	return w.DeleteSecurityGroupRule(ctx, c, id, nil)
+	return w.on(r).delete(c, id)
 }
 
 // must makes one object, which has to be possible.

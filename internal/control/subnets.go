@@ -15,26 +15,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// CreateSubnets makes subnets, all or none. One with automatic addresses gives every port of its network one.
-func (s *Service) CreateSubnets(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SubnetView, error) {
-	return transact(ctx, s, c, func(o *operation) ([]*neutron.SubnetView, error) {
-		if err := o.authorizeEach(neutron.Subnets, vs); err != nil {
-			return nil, err
-		}
-		if err := o.chargeEach(quotaSubnet, vs); err != nil {
-			return nil, err
-		}
-		return each(vs, func(v neutron.Values) (*neutron.SubnetView, error) {
-			sub, err := o.createSubnet(v)
-			if err != nil {
-				return nil, err
-			}
-			return subnetView(o.tx, sub), nil
-		})
-	})
-}
-
-func (o *operation) createSubnet(v neutron.Values) (*neutron.Subnet, error) {
+// createSubnet makes a subnet. One with automatic addresses gives every port of its network one.
+func (o *operation) createSubnet(_ context.Context, v neutron.Values) (*neutron.Subnet, error) {
 	s, err := o.newSubnet(v)
 	if err != nil {
 		return nil, err
@@ -132,8 +114,8 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 	return nil
 }
 
-// UpdateSubnet changes a subnet.
-func (s *Service) UpdateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
+// updateSubnet changes a subnet.
+func (s *Service) updateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
 	pending := ""
 	view, err := transact(ctx, s, c, func(o *operation) (*neutron.SubnetView, error) {
 		pending = ""
@@ -233,8 +215,8 @@ func (o *operation) checkGatewayFree(s *neutron.Subnet) error {
 	return nil
 }
 
-// DeleteSubnet deletes a subnet. Ports lose addresses that they did not ask for, in steps if there are many; others refuse.
-func (s *Service) DeleteSubnet(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+// deleteSubnet deletes a subnet. Ports lose addresses that they did not ask for, in steps if there are many; others refuse.
+func (s *Service) deleteSubnet(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
 		sub, _, err := o.subnetToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {

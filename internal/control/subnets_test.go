@@ -68,7 +68,7 @@ func TestSubnetUpdates(t *testing.T) {
 	if d.DefaultGateway.String() != "10.20.0.9" || d.ServerAddress.String() != "10.20.0.9" || len(d.Opt121Routes) != 1 || len(d.DNSServerAddress) != 1 {
 		t.Errorf("after updates machines are told %+v", d)
 	}
-	after, _ := w.Network(t.Context(), w.member, n.ID)
+	after, _ := w.Networks().Show(t.Context(), w.member, n.ID)
 	if after.RevisionNumber != 5 { // created, two subnets, two updates
 		t.Errorf("the network has revision %d", after.RevisionNumber)
 	}
@@ -92,7 +92,7 @@ func TestAutomaticAddresses(t *testing.T) {
 
 	has := func(id string) []netip.Addr {
 		t.Helper()
-		p, err := w.Port(t.Context(), w.member, id)
+		p, err := w.Ports().Show(t.Context(), w.member, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestAutomaticAddresses(t *testing.T) {
 	if got := has(router.ID); len(got) != 0 {
 		t.Errorf("the router's port has %v", got)
 	}
-	if p, _ := w.Port(t.Context(), w.member, early.ID); p.RevisionNumber != 2 {
+	if p, _ := w.Ports().Show(t.Context(), w.member, early.ID); p.RevisionNumber != 2 {
 		t.Errorf("revision %d after an address came", p.RevisionNumber)
 	}
 	moved := w.update(late.ID, `{"mac_address":"fa:16:3e:00:00:05"}`)

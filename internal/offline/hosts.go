@@ -70,7 +70,7 @@ func (w *world) applyBinding(s *step) error {
 	if err != nil {
 		return err
 	}
-	port, err := w.service.Port(w.ctx, administrator(), id)
+	port, err := w.service.Ports().Show(w.ctx, administrator(), id)
 	switch {
 	case s.op == "update":
 		return refuse(neutron.Unsupported, "port_binding cannot be updated; delete it and create another")

@@ -76,37 +76,31 @@ type kind struct {
 func (w *world) resources() map[string]*kind {
 	s, tables, kinds := w.service, neutron.NewTables(""), map[string]*kind{}
 	for _, k := range []*kind{
-		kindOf(w, tables.Networks, s.CreateNetworks, s.UpdateNetwork, s.DeleteNetwork, s.Network),
-		kindOf(w, tables.Subnets, s.CreateSubnets, s.UpdateSubnet, s.DeleteSubnet, s.Subnet),
-		kindOf(w, tables.Ports, s.CreatePorts, s.UpdatePort, s.DeletePort, s.Port),
-		kindOf(w, tables.SecurityGroups, s.CreateSecurityGroups, s.UpdateSecurityGroup, s.DeleteSecurityGroup, s.SecurityGroup),
-		kindOf(w, tables.SecurityGroupRules, s.CreateSecurityGroupRules, s.UpdateSecurityGroupRule, s.DeleteSecurityGroupRule,
-			s.SecurityGroupRule),
+		kindOf(w, tables.Networks, s.Networks()),
+		kindOf(w, tables.Subnets, s.Subnets()),
+		kindOf(w, tables.Ports, s.Ports()),
+		kindOf(w, tables.SecurityGroups, s.SecurityGroups()),
+		kindOf(w, tables.SecurityGroupRules, s.SecurityGroupRules()),
 	} {
 		kinds[k.Name()] = k
 	}
 	return kinds
 }
 
-func kindOf[V any](w *world, table *neutron.Table[V],
-	create func(context.Context, neutron.Caller, []neutron.Values) ([]*V, error),
-	update func(context.Context, neutron.Caller, string, neutron.Values, *int64) (*V, error),
-	remove func(context.Context, neutron.Caller, string, *int64) error,
-	show func(context.Context, neutron.Caller, string) (*V, error),
-) *kind {
+func kindOf[V any](w *world, table *neutron.Table[V], ops control.Operations[V]) *kind {
 	return &kind{
 		Resource: table.Resource,
 		create: func(v neutron.Values) error {
-			_, err := create(w.ctx, administrator(), []neutron.Values{v})
+			_, err := ops.Create(w.ctx, administrator(), []neutron.Values{v})
 			return err
 		},
 		update: func(id string, v neutron.Values) error {
-			_, err := update(w.ctx, administrator(), id, v, nil)
+			_, err := ops.Update(w.ctx, administrator(), id, v, nil)
 			return err
 		},
-		remove: func(id string) error { return remove(w.ctx, administrator(), id, nil) },
+		remove: func(id string) error { return ops.Delete(w.ctx, administrator(), id, nil) },
 		show: func(id string) (map[string]any, error) {
-			o, err := show(w.ctx, administrator(), id)
+			o, err := ops.Show(w.ctx, administrator(), id)
 			if err != nil {
 				return nil, err
 			}
@@ -122,19 +116,19 @@ func kindOf[V any](w *world, table *neutron.Table[V],
 
 // replaceRules gives a group other rules.
 func (w *world) replaceRules(group string, rules []neutron.Values) error {
-	g, err := w.service.SecurityGroup(w.ctx, administrator(), group)
+	g, err := w.service.SecurityGroups().Show(w.ctx, administrator(), group)
 	if err != nil {
 		return err
 	}
 	for _, r := range g.Rules {
-		if err := w.service.DeleteSecurityGroupRule(w.ctx, administrator(), r.ID, nil); err != nil {
+		if err := w.service.SecurityGroupRules().Delete(w.ctx, administrator(), r.ID, nil); err != nil {
 			return err
 		}
 	}
 	if len(rules) == 0 {
 		return nil
 	}
-	_, err = w.service.CreateSecurityGroupRules(w.ctx, administrator(), rules)
+	_, err = w.service.SecurityGroupRules().Create(w.ctx, administrator(), rules)
 	return err
 }
 

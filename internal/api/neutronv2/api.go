@@ -1,22 +1,23 @@
+// Package neutronv2 is the Neutron v2.0 HTTP API: routes, bodies, filters, fields, sorting and pages. It decodes a
+// request through the attribute tables of package neutron, calls one operation of package control, and renders the answer
+// for the caller's role. What needs other objects is decided by the operations.
 package neutronv2
 
 import (
-	"context"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/control"
 	"heddle/internal/neutron"
 )
 
 // Options of the API.
 type Options struct {
-	Operations  Operations
+	Operations  *control.Service
 	Tokens      api.Validator
 	IdentityURL string        // public address of the identity service, told to who has no valid token
 	DNSDomain   string        // completes the names in a port's dns_assignment; "" = openstacklocal, as the reference
@@ -26,7 +27,7 @@ type Options struct {
 
 // handler serves the routes.
 type handler struct {
-	ops      Operations
+	ops      *control.Service
 	tables   *neutron.Tables
 	patience time.Duration
 	log      *slog.Logger
@@ -63,12 +64,12 @@ func (h *handler) routes() *http.ServeMux {
 	on("GET /v2.0/extensions", h.extensions)
 	on("GET /v2.0/extensions/{alias}", h.extension)
 
-	register(on, h.networks(), "/v2.0/networks")
-	register(on, h.subnets(), "/v2.0/subnets")
-	register(on, h.ports(), "/v2.0/ports")
-	register(on, h.securityGroups(), "/v2.0/security-groups")
-	register(on, h.securityGroupRules(), "/v2.0/security-group-rules")
-	register(on, h.agents(), "/v2.0/agents")
+	register(on, &collection[neutron.NetworkView]{h, h.tables.Networks, h.ops.Networks()})
+	register(on, &collection[neutron.SubnetView]{h, h.tables.Subnets, h.ops.Subnets()})
+	register(on, &collection[neutron.PortView]{h, h.tables.Ports, h.ops.Ports()})
+	register(on, &collection[neutron.SecurityGroupView]{h, h.tables.SecurityGroups, h.ops.SecurityGroups()})
+	register(on, &collection[neutron.SecurityGroupRule]{h, h.tables.SecurityGroupRules, h.ops.SecurityGroupRules()})
+	register(on, &collection[neutron.AgentView]{h, h.tables.Agents, h.ops.Agents()})
 
 	on("GET /v2.0/quotas", h.listQuotas)
 	on("GET /v2.0/quotas/tenant", h.ownProject("tenant"))
@@ -82,21 +83,22 @@ func (h *handler) routes() *http.ServeMux {
 }
 
 // register adds the routes of a collection: those of the operations it has, and its tags if it can have any.
-func register[T any](on func(string, endpoint), c *collection[T], path string) {
+func register[T any](on func(string, endpoint), c *collection[T]) {
+	path := "/v2.0/" + strings.ReplaceAll(c.table.Resource.Collection(), "_", "-")
 	item := path + "/{id}"
 	on("GET "+path, c.list)
 	on("GET "+item, c.show)
-	if c.ops.update != nil {
+	if c.ops.Update != nil {
 		on("PUT "+item, c.update)
 		on("PUT "+path, c.updateNothing)
 	}
-	if c.ops.create != nil {
+	if c.ops.Create != nil {
 		on("POST "+path, c.create)
 	}
-	if c.ops.delete != nil {
+	if c.ops.Delete != nil {
 		on("DELETE "+item, c.delete)
 	}
-	if c.ops.standard != nil {
+	if c.ops.ChangeTags != nil {
 		on("GET "+item+"/tags", c.listTags)
 		on("PUT "+item+"/tags", c.replaceTags)
 		on("DELETE "+item+"/tags", c.removeTags)
@@ -155,57 +157,4 @@ func (h *handler) resources(w http.ResponseWriter, r *http.Request) error {
 	}
 	api.WriteJSON(w, http.StatusOK, map[string]any{"resources": list})
 	return nil
-}
-
-func (h *handler) networks() *collection[neutron.NetworkView] {
-	return &collection[neutron.NetworkView]{handler: h, table: h.tables.Networks, ops: operations[neutron.NetworkView]{
-		create: h.ops.CreateNetworks, update: h.ops.UpdateNetwork, delete: h.ops.DeleteNetwork, show: h.ops.Network, list: h.ops.Networks,
-		standard: func(o *neutron.NetworkView) *neutron.Standard { return &o.Standard },
-	}}
-}
-
-func (h *handler) subnets() *collection[neutron.SubnetView] {
-	return &collection[neutron.SubnetView]{handler: h, table: h.tables.Subnets, ops: operations[neutron.SubnetView]{
-		create: h.ops.CreateSubnets, update: h.ops.UpdateSubnet, delete: h.ops.DeleteSubnet, show: h.ops.Subnet, list: h.ops.Subnets,
-		standard: func(o *neutron.SubnetView) *neutron.Standard { return &o.Standard },
-	}}
-}
-
-func (h *handler) ports() *collection[neutron.PortView] {
-	return &collection[neutron.PortView]{handler: h, table: h.tables.Ports, ops: operations[neutron.PortView]{
-		create: h.ops.CreatePorts, update: h.ops.UpdatePort, delete: h.ops.DeletePort, show: h.ops.Port, list: h.ops.Ports,
-		standard: func(o *neutron.PortView) *neutron.Standard { return &o.Standard },
-	}}
-}
-
-func (h *handler) securityGroups() *collection[neutron.SecurityGroupView] {
-	return &collection[neutron.SecurityGroupView]{handler: h, table: h.tables.SecurityGroups, ops: operations[neutron.SecurityGroupView]{
-		create: h.ops.CreateSecurityGroups, update: h.ops.UpdateSecurityGroup, delete: h.ops.DeleteSecurityGroup,
-		show: h.ops.SecurityGroup, list: h.ops.SecurityGroups,
-		standard: func(o *neutron.SecurityGroupView) *neutron.Standard { return &o.Standard },
-	}}
-}
-
-func (h *handler) securityGroupRules() *collection[neutron.SecurityGroupRule] {
-	return &collection[neutron.SecurityGroupRule]{handler: h, table: h.tables.SecurityGroupRules, ops: operations[neutron.SecurityGroupRule]{
-		create: h.ops.CreateSecurityGroupRules, update: h.ops.UpdateSecurityGroupRule, delete: h.ops.DeleteSecurityGroupRule,
-		show: h.ops.SecurityGroupRule, list: h.ops.SecurityGroupRules,
-	}}
-}
-
-// agents can be seen and changed; they come and go with their hosts.
-func (h *handler) agents() *collection[neutron.AgentView] {
-	return &collection[neutron.AgentView]{handler: h, table: h.tables.Agents, ops: operations[neutron.AgentView]{
-		update: func(ctx context.Context, c neutron.Caller, id string, v neutron.Values, _ *int64) (*neutron.AgentView, error) {
-			return h.ops.UpdateAgent(ctx, c, id, v)
-		},
-		delete: func(ctx context.Context, c neutron.Caller, id string, _ *int64) error {
-			return h.ops.DeleteAgent(ctx, c, id)
-		},
-		show: h.ops.Agent,
-		list: func(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AgentView], error) {
-			agents, err := h.ops.Agents(ctx, c)
-			return slices.Values(agents), err
-		},
-	}}
 }

@@ -1,31 +1,20 @@
 package neutronv2
 
 import (
-	"context"
-	"iter"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"heddle/internal/api"
+	"heddle/internal/control"
 	"heddle/internal/neutron"
 )
-
-// operations are those of one resource; nil is what it has not.
-type operations[T any] struct {
-	create   func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*T, error)
-	update   func(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*T, error)
-	delete   func(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
-	show     func(ctx context.Context, c neutron.Caller, id string) (*T, error)
-	list     func(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*T], error)
-	standard func(o *T) *neutron.Standard // for its tags
-}
 
 // collection serves one resource: all that resources share is here, all that differs in the table and the operations.
 type collection[T any] struct {
 	*handler
 	table *neutron.Table[T]
-	ops   operations[T]
+	ops   control.Operations[T]
 }
 
 func (c *collection[T]) create(w http.ResponseWriter, r *http.Request) error {
@@ -43,7 +32,7 @@ func (c *collection[T]) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	made, err := c.ops.create(r.Context(), caller, vs)
+	made, err := c.ops.Create(r.Context(), caller, vs)
 	if err != nil {
 		return err
 	}
@@ -84,7 +73,7 @@ func (c *collection[T]) updateItem(w http.ResponseWriter, r *http.Request, id st
 	if err != nil {
 		return err
 	}
-	o, err := c.ops.update(r.Context(), caller, id, v, match)
+	o, err := c.ops.Update(r.Context(), caller, id, v, match)
 	if err != nil {
 		return err
 	}
@@ -99,7 +88,7 @@ func (c *collection[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		return badRequest("Request body is not supported in DELETE.")
 	}
-	if err := c.ops.delete(r.Context(), api.Caller(r.Context()), r.PathValue("id"), match); err != nil {
+	if err := c.ops.Delete(r.Context(), api.Caller(r.Context()), r.PathValue("id"), match); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -108,7 +97,7 @@ func (c *collection[T]) delete(w http.ResponseWriter, r *http.Request) error {
 
 func (c *collection[T]) show(w http.ResponseWriter, r *http.Request) error {
 	caller := api.Caller(r.Context())
-	o, err := c.ops.show(r.Context(), caller, r.PathValue("id"))
+	o, err := c.ops.Show(r.Context(), caller, r.PathValue("id"))
 	if err != nil {
 		return err
 	}

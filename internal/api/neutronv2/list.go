@@ -38,7 +38,7 @@ func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 		q.After, q.Before = page.bounds()
 		filters = append(filters, func(o *T) bool { return q.InRange(c.id(o)) })
 	}
-	found, err := c.ops.list(r.Context(), caller, q)
+	found, err := c.ops.List(r.Context(), caller, q)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found 
 	var marker *T
 	if p.limit > 0 && p.marker != "" {
 		var err error
-		if marker, err = c.ops.show(ctx, caller, p.marker); err != nil { // filters may leave it out
+		if marker, err = c.ops.Show(ctx, caller, p.marker); err != nil { // filters may leave it out
 			return nil, err
 		}
 	}

@@ -78,10 +78,10 @@ func TestReadPage(t *testing.T) {
 
 // lists has the collection answer with these subnets, which are in order of ids.
 func (c *collection[T]) lists(all []*T) {
-	c.ops.list = func(context.Context, neutron.Caller, neutron.Query) (iter.Seq[*T], error) {
+	c.ops.List = func(context.Context, neutron.Caller, neutron.Query) (iter.Seq[*T], error) {
 		return slices.Values(all), nil
 	}
-	c.ops.show = func(_ context.Context, _ neutron.Caller, id string) (*T, error) {
+	c.ops.Show = func(_ context.Context, _ neutron.Caller, id string) (*T, error) {
 		i := slices.IndexFunc(all, func(o *T) bool { return c.id(o) == id })
 		if i < 0 {
 			return nil, c.table.Resource.NotFound(id)
@@ -152,7 +152,7 @@ func TestPageIsWalkedNoFurther(t *testing.T) {
 	all := someSubnets(100)
 	c.lists(all)
 	made := 0
-	c.ops.list = func(_ context.Context, _ neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SubnetView], error) {
+	c.ops.List = func(_ context.Context, _ neutron.Caller, q neutron.Query) (iter.Seq[*neutron.SubnetView], error) {
 		return func(yield func(*neutron.SubnetView) bool) {
 			for _, o := range all {
 				if q.InRange(o.ID) {

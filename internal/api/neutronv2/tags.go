@@ -15,16 +15,16 @@ const maxTag = 255
 
 // tags are those of the object that the path names.
 func (c *collection[T]) tags(r *http.Request) ([]string, error) {
-	o, err := c.ops.show(r.Context(), api.Caller(r.Context()), r.PathValue("id"))
+	o, err := c.ops.Show(r.Context(), api.Caller(r.Context()), r.PathValue("id"))
 	if err != nil {
 		return nil, c.tagError(r, err)
 	}
-	return c.ops.standard(o).Tags, nil
+	return c.ops.Tags(o), nil
 }
 
 // changeTags lets the operation change them.
 func (c *collection[T]) changeTags(r *http.Request, change func(tags []string) ([]string, error)) error {
-	_, err := c.handler.ops.ChangeTags(r.Context(), api.Caller(r.Context()), c.table.Resource, r.PathValue("id"), change)
+	_, err := c.ops.ChangeTags(r.Context(), api.Caller(r.Context()), r.PathValue("id"), change)
 	return c.tagError(r, err)
 }
 
