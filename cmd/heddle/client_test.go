@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,8 +91,17 @@ func (c *client) trust(t *testing.T, file string) {
 // login logs in as the first administrator of a server at an address, whose data directory has his password.
 func login(t *testing.T, ns *nettest.Namespace, address, data string) *client {
 	t.Helper()
-	c := newClient(ns, address, "")
-	err := c.login(t.Context(), "http://"+address+":5000", readCloud(t, data))
+	c, who := newClient(ns, address, ""), readCloud(t, data)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := nettest.Until(ctx, "a log-in", func() (bool, error) {
+		err := c.login(ctx, "http://"+address+":5000", who)
+		var refused *statusError
+		if errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable {
+			return false, nil // a store on a busy disk
+		}
+		return err == nil, err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

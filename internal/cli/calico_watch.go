@@ -50,6 +50,9 @@ A lost connection is made again; what was missed then shows as the difference.
 		}
 		defer c.Close()
 		s, err := c.List(cmd.Context(), filters...)
+		if cmd.Context().Err() != nil {
+			return nil // interrupted, as it ends
+		}
 		if err != nil {
 			return err
 		}

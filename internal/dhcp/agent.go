@@ -17,6 +17,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
+	"heddle/internal/store/replica"
 	"heddle/internal/task"
 )
 
@@ -106,7 +107,8 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: newFeed(o.Host, o.Store, follow.NewJournal(o.Snapshots, "dhcp", o.Host), o.Log), server: newServer(o), resolver: newResolver(o)}
+	feed := newFeed(o.Host, o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "dhcp", o.Host), Log: o.Log})
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: feed, server: newServer(o), resolver: newResolver(o)}
 }
 
 // String names the task, with what it waits for.

@@ -7,7 +7,6 @@ import (
 	"heddle/calico"
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/store"
-	"heddle/internal/store/follow"
 	"heddle/internal/store/replica"
 )
 
@@ -31,9 +30,10 @@ type entry[K calico.Key, V any] struct {
 	object *V
 }
 
-func newFeed(host string, st store.Store, journal *follow.Journal, log *slog.Logger) *feed {
+func newFeed(host string, st store.Store, o replica.Options) *feed {
+	log := o.Log
 	f := &feed{endpoints: "/calico/v1/host/" + host + "/workload/", changed: make(chan struct{}, 1), log: log}
-	f.replica = replica.New(st, replica.Options{Journal: journal, Log: log},
+	f.replica = replica.New(st, o,
 		table[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](f.endpoints, log),
 		table[calico.DHCPSubnetKey, calico.DHCPSubnet](subnetPrefix, log),
 		replica.Source{Name: readyKey, Prefix: readyKey, Decode: func(id string, value []byte) (any, error) { return id == "" && string(value) == "true", nil }})

@@ -23,6 +23,7 @@ import (
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/nettest"
 	"heddle/internal/store"
+	"heddle/internal/store/replica"
 	"heddle/internal/store/storetest"
 )
 
@@ -49,7 +50,9 @@ func newRecorder(ctx context.Context, dataDir, host string) (*recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &recorder{st: st, feed: newFeed(host, st, nil, slog.New(slog.DiscardHandler)), files: map[string]string{}}, nil
+	// Checks that the store is the same one are reads, and come with time.
+	o := replica.Options{CheckEvery: time.Hour, Log: slog.New(slog.DiscardHandler)}
+	return &recorder{st: st, feed: newFeed(host, st, o), files: map[string]string{}}, nil
 }
 
 // run does what an agent does until ctx ends.
