@@ -133,7 +133,7 @@ func TestStatus(t *testing.T) {
 	status := strings.Replace(a.key(), "/calico/v1/", "/calico/felix/v1/", 1)
 	hostStatus := "/calico/felix/v1/host/h1/endpoint/eth0"
 	l.put("/calico/v1/Ready", "true", "/calico/v1/config/EndpointReportingEnabled", "true", "/calico/v1/config/EndpointReportingDelaySecs", "0.02",
-		"/calico/v1/config/ReportingTTLSecs", "7", "/calico/v1/config/ReportingIntervalSecs", "0.2",
+		"/calico/v1/config/ReportingTTLSecs", "7", "/calico/v1/config/ReportingIntervalSecs", "3600",
 		"/calico/v1/policy/profile/open/rules", open, a.key(), a.endpoint("{}", `["open"]`),
 		"/calico/felix/v1/host/h1/workload/o/gone/endpoint/e", `{"status": "up"}`, status, `{"status": "error"}`, "/calico/felix/v1/host/h2/workload/o/w/endpoint/e", `{"status": "up"}`)
 	is := func(key, want string) {
@@ -154,6 +154,7 @@ func TestStatus(t *testing.T) {
 	if left, err := l.st.TimeLeft(t.Context(), kv.Lease); err != nil || left > 7*time.Second {
 		t.Errorf("the liveness lasts %v, %v; want 7 s", left, err)
 	}
+	l.put("/calico/v1/config/ReportingIntervalSecs", "0.2")
 	l.wait("the second word", func() bool {
 		return strings.Contains(l.value("/calico/felix/v1/host/h1/last_reported_status"), `"first_update":false`)
 	})
