@@ -92,7 +92,7 @@ func TestAnswers(t *testing.T) {
 			wantHeader: [2]string{"Www-Authenticate", `Keystone uri="http://id.example:5000"`}},
 		{name: "bad token", request: "GET /whoami", token: "bad", status: 401, want: body401},
 		{name: "identity away", request: "GET /whoami", token: "down", status: 503,
-			want: `{"error":{"code":503,"title":"Service Unavailable","message":"An unexpected error prevented the server from fulfilling your request."}}`},
+			want: `{"error":{"code":503,"title":"Service Unavailable","message":"The server cannot do this at present: its store, or Keystone, does not answer in time. Nothing is wrong with the request; try again."}}`},
 		{name: "known", request: "GET /whoami", token: "good", status: 200,
 			want: `{"base":"http://example.com","client":"192.0.2.1","project":"p","roles":["member"],"user":"u"}`},
 		{name: "behind a proxy", request: "GET /whoami", token: "good", status: 200,

@@ -16,6 +16,9 @@ const unexpected = "An unexpected error prevented the server from fulfilling you
 // outcomeUnknown is answered with a status that clients do not take for an invitation to try again, as they do 503.
 const outcomeUnknown = "The store did not answer in time: whether the change was made is unknown. Look before you try again."
 
+// unavailable is answered where who is asking cannot be found out, or in time.
+const unavailable = "The server cannot do this at present: its store, or Keystone, does not answer in time. Nothing is wrong with the request; try again."
+
 // Error is an answer other than success, in Keystone's form: {"error":{"code","title","message"}}.
 type Error struct {
 	Status     int
@@ -66,7 +69,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		case errors.Is(err, ErrOutcomeUnknown):
 			status, message = http.StatusGatewayTimeout, outcomeUnknown
 		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable):
-			status = http.StatusServiceUnavailable
+			status, message = http.StatusServiceUnavailable, unavailable
 		}
 		e = Errorf(status, "%s", message)
 	}
