@@ -434,6 +434,24 @@ func TestRoutedSettings(t *testing.T) {
 	}
 }
 
+// TestRoutedAmongOthers: the profiles of old groups are there when a request is answered that makes a routed network, which
+// need not be the last of its list.
+func TestRoutedAmongOthers(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"old"}`).ID
+	rules := "/calico/v1/policy/profile/openstack-sg-" + g + "/rules"
+	if _, err := w.st.Commit(t.Context(), nil, []store.Op{{Key: rules, Delete: true}}); err != nil { // as if an older version had made the group
+		t.Fatal(err)
+	}
+	if _, err := w.create(w.admin, neutron.Networks, `{"provider:network_type":"routed"}`, `{}`); err != nil {
+		t.Fatal(err)
+	}
+	if w.under(rules)[rules] == "" {
+		t.Error("the old group has no profile")
+	}
+}
+
 // TestRoutedChangesAtOnce: a gateway that moves while ports are made and changed is in all endpoints in the end.
 func TestRoutedChangesAtOnce(t *testing.T) {
 	t.Parallel()
