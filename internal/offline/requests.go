@@ -37,14 +37,16 @@ func checkAttributes(r neutron.Resource, data object) error {
 		}
 		for _, n := range nodes {
 			o, err := n.anyObject()
+			if err != nil {
+				continue // likewise
+			}
 			switch {
-			case err != nil:
 			case r == neutron.SecurityGroups && a.Name == groupRules:
 				err = checkAttributes(neutron.SecurityGroupRules, o)
 			case a.Keys() != nil:
 				_, err = n.object(a.Keys()...)
 			}
-			if err != nil && o.fields != nil {
+			if err != nil {
 				return err
 			}
 		}

@@ -145,10 +145,10 @@ func readOwner(n node) (any, error) {
 	return owner, err
 }
 
-// id resolves the name of an object.
+// id is find as the value of a field.
 func (sec *section) id(n node) (any, error) { return sec.find(n) }
 
-// find resolves the name of an object.
+// find returns the id of the object that a name stands for.
 func (sec *section) find(n node) (string, error) {
 	name, err := n.text()
 	if err != nil {
@@ -202,7 +202,8 @@ func (sec *section) adder(s *scenario) func(node) error {
 	return func(n node) error { return s.add(sec, n, nil) }
 }
 
-// add makes an object; more sets what its name and its fields do not say.
+// add makes an object; more sets what its name and its fields do not say. The name is the file's alone: Neutron does not
+// take every name for every object.
 func (s *scenario) add(sec *section, n node, more func(name string, body map[string]any) error) error {
 	o, err := n.object(append(slices.Sorted(maps.Keys(sec.fields)), "name")...)
 	if err != nil {
@@ -251,8 +252,7 @@ func (s *scenario) names() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// addGroup makes a group without rules: they may name groups that come later. A group's name is the file's alone, since
-// Neutron's clients cannot give it every name.
+// addGroup makes a group without rules: they may name groups that come later.
 func (s *scenario) addGroup(n node) error {
 	o, err := n.object("name", "rules", "stateful")
 	if err != nil {
@@ -308,8 +308,7 @@ func (s *scenario) addPort(n node) error {
 		if err := s.addHost(host); err != nil {
 			return err
 		}
-		body["name"], body["binding:host_id"] = name, host.Name
-		body["binding:profile"] = map[string]any{"interface_name": name}
+		body["binding:host_id"], body["binding:profile"] = host.Name, map[string]any{"interface_name": name}
 		if _, given := body["device_owner"]; !given {
 			body["device_owner"] = "compute:nova"
 		}

@@ -3,7 +3,6 @@ package offline
 import (
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	"heddle/internal/control"
@@ -52,7 +51,7 @@ func newWorld(ctx context.Context) (w *world, end func(), err error) {
 // options are those of a server without quotas and default groups, whose choices are the same every time.
 func (w *world) options() control.Options {
 	quotas := control.DefaultQuotas()
-	for name := range maps.Keys(quotas) {
+	for name := range quotas {
 		quotas[name] = -1
 	}
 	return control.Options{
