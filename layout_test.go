@@ -71,8 +71,13 @@ var may = map[string][]string{
 	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control"}),
 	"internal/api/hosts":       join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":     join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
-	"internal/cli": {"internal/topology/packet", "internal/topology/flow", "internal/offline", "internal/nettest", "internal/hostnet", "internal/store", "internal/api/hosts",
+	"internal/cli": {"internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/api/hosts",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
+	"internal/cloud": {"internal/topology/flow"},
+	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a user's program may.
+	"internal/lab":   {"internal/cloud", "internal/nettest"},
+	"internal/demo":  {"internal/cli", "internal/cloud", "internal/lab", "internal/nettest", "internal/store", "internal/topology/packet", "calico", "calico/client"},
+	"internal/bench": {"internal/cli", "internal/lab", "internal/nettest"},
 	// offline runs control's operations over a store in memory (decision 0012).
 	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate",
 		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/schema",
@@ -91,9 +96,9 @@ var onlyIn = map[string][]string{
 	"github.com/osrg/gobgp":                 {"internal/bgp"},
 	"golang.zx2c4.com/wireguard":            {"internal/overlay/wireguard"},
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},
-	"github.com/spf13/cobra":                {"internal/cli", "cmd/heddle"},
+	"github.com/spf13/cobra":                {"internal/cli", "internal/demo", "internal/bench", "cmd/heddle"},
 	"github.com/tidwall/btree":              {"internal/store", "internal/store/replica", "internal/store/records"},
-	"github.com/gophercloud/gophercloud/v2": {"internal/cli"},
+	"github.com/gophercloud/gophercloud/v2": {"internal/cloud", "internal/lab", "internal/demo", "internal/bench"},
 }
 
 // pure packages think only: state in, result out.

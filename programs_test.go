@@ -22,9 +22,9 @@ var essential = []string{"bash", "cat", "echo", "env", "false", "go", "grep", "h
 // elsewhere names the programs behind expressions that the test cannot follow: by folder and expression.
 // os.Args[0] is the test or command itself.
 var elsewhere = map[string]string{
-	"internal/cli d.lab.binary":    "heddle",
-	"internal/cli l.binary":        "heddle",
-	"internal/cli x.binary":        "heddle",
+	"internal/demo d.lab.Binary":   "heddle",
+	"internal/demo x.Binary":       "heddle",
+	"internal/lab l.Binary":        "heddle",
 	"internal/dhcp a.opts.Program": "dnsmasq",
 	"internal/dhcp r.program":      "dnsmasq",
 	"internal/dhcp s.program":      "dnsmasq",

@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/bench"
 	"heddle/internal/cli"
+	"heddle/internal/demo"
 	"heddle/internal/overlay/datapath"
 )
 
@@ -106,6 +108,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(serveCommand(), xapiCommand(), tunnelCommand(), agentCommand(), dhcpAgentCommand(), xeCommand(), wireguardCommand())
 	root.AddCommand(cli.Commands()...)
+	root.AddCommand(demo.Command(), bench.Command())
 	root.AddCommand(cli.DoctorCommand(doctorChecks))
 	return root
 }

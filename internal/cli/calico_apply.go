@@ -51,7 +51,7 @@ With --legacy it writes endpoints of workloads and profiles into the legacy tree
 	store := calicoStoreFlags(cmd)
 	fileFlag(cmd, &files)
 	legacyFlag(cmd, &old)
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := wantJSON(*format); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (m manifest) applied(action string) applied {
 
 func printApplied(w io.Writer, format string, results []applied) error {
 	if format == "json" {
-		return printJSON(w, results)
+		return PrintJSON(w, results)
 	}
 	for _, o := range results {
 		if _, err := fmt.Fprintln(w, strings.TrimSpace(string(o.Kind)+" "+o.Name), o.Action); err != nil {

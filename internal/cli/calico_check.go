@@ -32,7 +32,7 @@ expectation fails, 2 when the file is wrong, naming the place.`,
 	}
 	cmd.Flags().BoolVar(&opts.Kernel, "kernel", false, "send real packets through a network namespace that the agent has programmed; as root")
 	cmd.Flags().BoolVar(&opts.Extensions, "extensions", false, "read the selector operators of later versions: contains, starts with, ends with, global()")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if opts.JSON, err = wantJSON(*format); err != nil {
 			return err

@@ -27,7 +27,7 @@ of the legacy tree, one after another, and keeps the reference counts: a profile
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` of documents as for apply; their specs do not matter; repeatable")
 	cmd.Flags().BoolVar(&missingFine, "ignore-missing", false, "what is not there is no error")
 	legacyFlag(cmd, &old)
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.ValidArgsFunction = completeNames(store)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := wantJSON(*format); err != nil {

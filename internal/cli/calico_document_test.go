@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -72,7 +73,7 @@ func TestDocumentsRoundTrip(t *testing.T) {
 		if err := writeYAML(&asYAML, []document{doc}); err != nil {
 			t.Fatal(err)
 		}
-		if err := printJSON(&asJSON, doc); err != nil {
+		if err := PrintJSON(&asJSON, doc); err != nil {
 			t.Fatal(err)
 		}
 		want, err := calico.Encode(key, object)
@@ -230,4 +231,21 @@ func FuzzDocuments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDemoObjects: the objects that the demo applies, and that the README points to, are valid.
+func TestDemoObjects(t *testing.T) {
+	t.Parallel()
+	const file = "../demo/routed_host.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := readManifests(file, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(objects) != 11 {
+		t.Errorf("%d objects, want 11: %v", len(objects), objects)
+	}
 }

@@ -32,7 +32,7 @@ type ipamRun = func(f func(context.Context, *ipam.IPAM) error) error
 
 // ipamFlags adds the flags that all commands of ipam have, and gives -o and what runs them.
 func ipamFlags(cmd *cobra.Command) (*string, func(*cobra.Command) ipamRun) {
-	store, format := calicoStoreFlags(cmd), outputFlag(cmd)
+	store, format := calicoStoreFlags(cmd), OutputFlag(cmd)
 	return format, func(cmd *cobra.Command) ipamRun {
 		return func(f func(context.Context, *ipam.IPAM) error) error {
 			if _, err := wantJSON(*format); err != nil {
@@ -108,7 +108,7 @@ func printAddresses(w io.Writer, format string, all []netip.Addr) error {
 		if all == nil {
 			all = []netip.Addr{}
 		}
-		return printJSON(w, map[string]any{"addresses": all})
+		return PrintJSON(w, map[string]any{"addresses": all})
 	}
 	for _, a := range all {
 		if _, err := fmt.Fprintln(w, a); err != nil {
@@ -164,7 +164,7 @@ func ipamReleaseCommand() *cobra.Command {
 			}
 			missing, err := i.ReleaseIPs(ctx, ips...)
 			if err == nil && *format == "json" {
-				err = printJSON(cmd.OutOrStdout(), map[string]any{"not_assigned": nonNil(missing)})
+				err = PrintJSON(cmd.OutOrStdout(), map[string]any{"not_assigned": nonNil(missing)})
 			}
 			if err == nil && len(missing) > 0 {
 				err = fmt.Errorf("not assigned: %s", addresses(missing))
@@ -289,7 +289,7 @@ func showUsage(ctx context.Context, w io.Writer, format string, i *ipam.IPAM, wi
 		if withBlocks {
 			view["blocks"] = blocks
 		}
-		return printJSON(w, view)
+		return PrintJSON(w, view)
 	}
 	if err := printTable(w, format, nil, []string{"POOL", "USABLE", "ADDRESSES", "BLOCKS", "ASSIGNED"}, poolRows); err != nil || !withBlocks {
 		return err
@@ -335,7 +335,7 @@ func printProblems(w io.Writer, format string, problems []ipam.Problem) error {
 	}
 	switch {
 	case format == "json":
-		if err := printJSON(w, views); err != nil {
+		if err := PrintJSON(w, views); err != nil {
 			return err
 		}
 	case len(problems) == 0:
@@ -390,7 +390,7 @@ func ipamConfigCommand() *cobra.Command {
 
 func printConfig(w io.Writer, format string, c calico.IPAMConfig) error {
 	if format == "json" {
-		return printJSON(w, map[string]bool{"strict_affinity": c.StrictAffinity, "auto_allocate_blocks": c.AutoAllocateBlocks})
+		return PrintJSON(w, map[string]bool{"strict_affinity": c.StrictAffinity, "auto_allocate_blocks": c.AutoAllocateBlocks})
 	}
 	_, err := fmt.Fprintf(w, "strict-affinity %v\nauto-allocate-blocks %v\n", c.StrictAffinity, c.AutoAllocateBlocks)
 	return err
@@ -417,7 +417,7 @@ func ipamClaimCommand() *cobra.Command {
 				return err
 			}
 			if *format == "json" {
-				err = printJSON(cmd.OutOrStdout(), map[string]any{"claimed": nonNil(claimed), "failed": nonNil(failed)})
+				err = PrintJSON(cmd.OutOrStdout(), map[string]any{"claimed": nonNil(claimed), "failed": nonNil(failed)})
 			} else {
 				fmt.Fprintf(cmd.OutOrStdout(), "%d blocks claimed\n", len(claimed))
 			}

@@ -24,7 +24,7 @@ With -f it goes the other way: FILE ("-" reads standard input) has such objects,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "print the keys of the objects in `FILE`")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := wantJSON(*format); err != nil { // the lines are the same in both
 			return err

@@ -35,7 +35,7 @@ same; while anything is refused it deletes nothing. To give up a legacy object t
 	store := calicoStoreFlags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would be done")
 	cmd.Flags().BoolVar(&remove, "remove-legacy", false, "delete the legacy tree when all of it is in the v1 tree")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := wantJSON(*format); err != nil {
 			return err
@@ -134,7 +134,7 @@ func outcomes(before, after *legacy.Plan) []migrationStep {
 
 func (m migration) print(w io.Writer, format string) error {
 	if format == "json" {
-		return printJSON(w, m)
+		return PrintJSON(w, m)
 	}
 	if len(m.Steps) == 0 {
 		_, err := fmt.Fprintln(w, "there is no legacy tree")

@@ -34,9 +34,9 @@ func printFound(w io.Writer, format string, kinds []calicoKind, all []found, alo
 	case format == "yaml":
 		return writeYAML(w, docs)
 	case format == "json" && alone && len(docs) == 1:
-		return printJSON(w, docs[0])
+		return PrintJSON(w, docs[0])
 	case format == "json":
-		return printJSON(w, docs)
+		return PrintJSON(w, docs)
 	}
 	for i, k := range kinds {
 		some := slices.DeleteFunc(slices.Clone(all), func(f found) bool { return f.kind.kind != k.kind })

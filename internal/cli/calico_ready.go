@@ -22,7 +22,7 @@ and take up no change. heddle serve opens it at its first start.`,
 		ValidArgs: []string{"true", "false"},
 	}
 	store := calicoStoreFlags(cmd)
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := wantJSON(*format)
 		if err != nil {
@@ -54,7 +54,7 @@ func tellReady(cmd *cobra.Command, e client.Entry, asJSON bool) error {
 	var err error
 	switch {
 	case asJSON:
-		err = printJSON(out, map[string]any{"ready": ready, "stored": string(e.Raw)})
+		err = PrintJSON(out, map[string]any{"ready": ready, "stored": string(e.Raw)})
 	case e.Revision == 0:
 		_, err = fmt.Fprintln(out, "false: nothing is stored; open the gate with heddle calico ready true")
 	case ready:

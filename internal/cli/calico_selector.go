@@ -25,7 +25,7 @@ func calicoSelectorCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&extensions, "extensions", false, "read the operators of later versions: contains, starts with, ends with, global()")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := wantJSON(*format)
 		if err != nil {

@@ -24,7 +24,7 @@ profiles that were made and never named. Counts that are wrong are told on stand
 	store := calicoStoreFlags(cmd)
 	cmd.Flags().DurationVar(&every, "every", time.Minute, "`time` between two looks: longer than it takes from making a profile to naming it")
 	cmd.Flags().BoolVar(&forever, "forever", false, "go on until interrupted")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := wantJSON(*format); err != nil {
 			return err

@@ -33,7 +33,7 @@ end of the file belongs to it.`,
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	cmd.Flags().BoolVar(&extensions, "extensions", false, "take selectors with the operators of later versions: contains, starts with, ends with, global()")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := wantJSON(*format)
 		if err != nil {

@@ -1,3 +1,6 @@
+// Package cli holds the commands that people type. They talk to the APIs over HTTP, and to Calico's objects in etcd as
+// the public bindings do, so what they do to a running system any program can do; beside that they may run the offline
+// commands.
 package cli
 
 import (
@@ -8,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"heddle/internal/cloud"
 )
 
 // DefaultDataDir is where `heddle serve` keeps the embedded store, its keys and the first clouds.yaml.
@@ -47,22 +52,22 @@ func (e *Exit) Error() string { return e.Text }
 // ExitCode is what the process ends with: 1 failed, 2 wrong usage or input.
 func (e *Exit) ExitCode() int { return e.Code }
 
-// Commands are all commands but the long-running roles, which main builds itself.
+// Commands are the commands of this package. Main adds the roles, the demo and the benchmarks.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		hostCommand(), translateCommand(), traceCommand(), demoCommand(), benchCommand(), backupCommand(), restoreCommand(), moveCommand(), storeCommand(), calicoCommand(),
+		hostCommand(), translateCommand(), traceCommand(), backupCommand(), restoreCommand(), moveCommand(), storeCommand(), calicoCommand(),
 	}
 }
 
 // cloudFlags adds the flags that say where the APIs are.
-func cloudFlags(cmd *cobra.Command) *Cloud {
-	c := &Cloud{}
+func cloudFlags(cmd *cobra.Command) *cloud.Config {
+	c := &cloud.Config{}
 	dataFlag(cmd.PersistentFlags(), &c.DataDir, "`directory` of a local heddle serve, whose clouds.yaml is used unless OS_CLOUD or OS_AUTH_URL is set")
 	return c
 }
 
-// outputFlag adds -o.
-func outputFlag(cmd *cobra.Command) *string {
+// OutputFlag adds -o.
+func OutputFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().StringP("output", "o", "text", "text or json")
 }
 
@@ -70,7 +75,7 @@ func outputFlag(cmd *cobra.Command) *string {
 func printTable(w io.Writer, format string, v any, header []string, rows [][]string) error {
 	switch format {
 	case "json":
-		return printJSON(w, v)
+		return PrintJSON(w, v)
 	case "text":
 		tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 		printRow(tw, header)
@@ -92,7 +97,8 @@ func printRow(w io.Writer, cells []string) {
 	fmt.Fprintln(w)
 }
 
-func printJSON(w io.Writer, v any) error {
+// PrintJSON writes v, indented.
+func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false) // selectors have &&

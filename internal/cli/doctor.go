@@ -51,7 +51,7 @@ func DoctorCommand(checks func(Server) []Check) *cobra.Command {
 		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nWhat it makes for that it removes again. Exits 1 when something that is needed is missing.",
 		Args:  cobra.NoArgs,
 	}
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	f := cmd.Flags()
 	dataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
 	complete := clusterFlags(f, &server.Cluster)

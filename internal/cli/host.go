@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"heddle/internal/cloud"
 )
 
 // hostCommand lists, joins and removes hosts.
@@ -31,18 +33,18 @@ type hostView struct {
 	CutOff   string    `json:"cut_off"`
 }
 
-func hostListCommand(cloud *Cloud) *cobra.Command {
+func hostListCommand(cloud *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List hosts", Args: cobra.NoArgs}
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := cloud.login(cmd.Context())
+		s, err := cloud.Login(cmd.Context())
 		if err != nil {
 			return err
 		}
 		var answer struct {
 			Hosts []hostView `json:"hosts"`
 		}
-		if err := s.operator(cmd.Context(), http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
+		if err := s.Operator(cmd.Context(), http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
 			return err
 		}
 		var rows [][]string
@@ -61,7 +63,7 @@ func hostListCommand(cloud *Cloud) *cobra.Command {
 	return cmd
 }
 
-func hostTokenCommand(cloud *Cloud) *cobra.Command {
+func hostTokenCommand(cloud *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token [NAME]",
 		Short: "Print a one-time token by which a host joins",
@@ -69,7 +71,7 @@ func hostTokenCommand(cloud *Cloud) *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := cloud.login(cmd.Context())
+		s, err := cloud.Login(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -80,7 +82,7 @@ func hostTokenCommand(cloud *Cloud) *cobra.Command {
 		var answer struct {
 			Token string `json:"token"`
 		}
-		if err := s.operator(cmd.Context(), http.MethodPost, "/v1/join-tokens", body, &answer); err != nil {
+		if err := s.Operator(cmd.Context(), http.MethodPost, "/v1/join-tokens", body, &answer); err != nil {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), answer.Token)
@@ -89,7 +91,7 @@ func hostTokenCommand(cloud *Cloud) *cobra.Command {
 	return cmd
 }
 
-func hostRemoveCommand(cloud *Cloud) *cobra.Command {
+func hostRemoveCommand(cloud *cloud.Config) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "remove ID",
@@ -98,7 +100,7 @@ func hostRemoveCommand(cloud *Cloud) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also when ports are bound to it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := cloud.login(cmd.Context())
+		s, err := cloud.Login(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -106,7 +108,7 @@ func hostRemoveCommand(cloud *Cloud) *cobra.Command {
 		if force {
 			path += "?force=true"
 		}
-		return s.operator(cmd.Context(), http.MethodDelete, path, nil, nil)
+		return s.Operator(cmd.Context(), http.MethodDelete, path, nil, nil)
 	}
 	return cmd
 }

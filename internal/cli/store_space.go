@@ -78,7 +78,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 // storeStatusCommand prints how full the store is; diskFull reports whether an embedded store's disk is.
 func storeStatusCommand(open func(context.Context) (*store.Etcd, error), diskFull func() bool) *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Say how full the store is", Args: cobra.NoArgs}
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st, err := open(cmd.Context())
 		if err != nil {

@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/cloud"
 	"heddle/internal/offline"
 	"heddle/internal/topology/flow"
 )
@@ -33,7 +32,7 @@ expectation fails, 2 when the file is wrong.`,
 		},
 	}
 	cloud := cloudFlags(cmd)
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&scenario, "scenario", "", "scenario `file`, YAML or JSON")
 	f.StringVar(&hosts, "hosts", "one", "with --scenario: one host for all ports, or each port on its own")
@@ -51,37 +50,24 @@ expectation fails, 2 when the file is wrong.`,
 	return cmd
 }
 
-func traceLive(cmd *cobra.Command, cloud *Cloud, port, frame, format string) error {
+func traceLive(cmd *cobra.Command, cloud *cloud.Config, port, frame, format string) error {
 	raw, err := parseFrame(frame)
 	if err != nil {
 		return &Exit{Code: 2, Text: "--frame: " + err.Error()}
 	}
-	s, err := cloud.login(cmd.Context())
+	s, err := cloud.Login(cmd.Context())
 	if err != nil {
 		return err
 	}
-	answer, err := s.trace(cmd.Context(), port, raw)
+	answer, err := s.Trace(cmd.Context(), port, raw)
 	if err != nil {
 		return err
 	}
 	if format == "json" {
-		return printJSON(cmd.OutOrStdout(), answer)
+		return PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	printTrace(cmd.OutOrStdout(), answer)
 	return nil
-}
-
-// trace asks the server for one simulation.
-func (s *session) trace(ctx context.Context, port string, frame []byte) (*flow.TraceAnswer, error) {
-	var answer flow.TraceAnswer
-	request := map[string]any{"port": port, "frame": frame}
-	if err := s.operator(ctx, http.MethodPost, "/v1/traces", request, &answer); err != nil {
-		return nil, err
-	}
-	if answer.Error != "" {
-		return nil, fmt.Errorf("host %s: %s", answer.HostID, answer.Error)
-	}
-	return &answer, nil
 }
 
 // parseFrame reads hex digits (blanks and colons between them are skipped), or the fields of a scenario's frame.

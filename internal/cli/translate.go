@@ -28,7 +28,7 @@ Exits 2 when the file is wrong, naming the place.`,
 		},
 	}
 	cmd.Flags().BoolVar(&each, "each", false, "the topology after every step, not only after the last")
-	format := outputFlag(cmd)
+	format := OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := wantJSON(*format)
 		if err != nil {

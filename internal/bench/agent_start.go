@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/quotas"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -24,7 +25,7 @@ func (b *bench) start(ctx context.Context) error {
 		var fresh, again []time.Duration
 		for round := range b.rounds {
 			b.say("start %d", round+1)
-			s.h1.agent.kill()
+			s.h1.Agent.Kill()
 			if err := busy.renew(ctx); err != nil {
 				return err
 			}
@@ -33,7 +34,7 @@ func (b *bench) start(ctx context.Context) error {
 				return err
 			}
 			fresh = append(fresh, took)
-			s.h1.agent.kill()
+			s.h1.Agent.Kill()
 			if took, err = busy.start(ctx); err != nil {
 				return err
 			}
@@ -51,7 +52,7 @@ type busyHost struct {
 	*stand
 	ports       []ports.Port
 	rest        *nettest.Namespace // of the other ends of all other interfaces
-	first, last *workload
+	first, last *lab.Workload
 }
 
 // occupy makes so many ports, of which some are here on the first host with interfaces.
@@ -60,7 +61,7 @@ func (s *stand) occupy(ctx context.Context, all, here int) (*busyHost, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.tenant.unlimited(ctx, s.network.ProjectID); err != nil {
+	if err := unlimited(ctx, s.tenant, s.network.ProjectID); err != nil {
 		return nil, err
 	}
 	if _, err := s.bulk(ctx, s.h2, group, all-here); err != nil {
@@ -70,13 +71,13 @@ func (s *stand) occupy(ctx context.Context, all, here int) (*busyHost, error) {
 	if busy.ports, err = s.bulk(ctx, s.h1, group, here); err != nil {
 		return nil, err
 	}
-	if busy.rest, err = s.spaces.Namespace("rest"); err != nil {
+	if busy.rest, err = s.Spaces.Namespace("rest"); err != nil {
 		return nil, err
 	}
-	if busy.first, err = s.machine("first", s.h1, &busy.ports[0]); err != nil {
+	if busy.first, err = s.NewWorkload("first", s.h1, &busy.ports[0]); err != nil {
 		return nil, err
 	}
-	if busy.last, err = s.machine("last", s.h1, &busy.ports[here-1]); err != nil {
+	if busy.last, err = s.NewWorkload("last", s.h1, &busy.ports[here-1]); err != nil {
 		return nil, err
 	}
 	return busy, busy.plugAll()
@@ -86,11 +87,11 @@ func (s *stand) occupy(ctx context.Context, all, here int) (*busyHost, error) {
 func (b *busyHost) plugAll() error {
 	var make, up []string
 	for i := range b.ports[1 : len(b.ports)-1] {
-		tap := (&workload{port: &b.ports[1+i]}).tap()
+		tap := (&lab.Workload{Port: &b.ports[1+i]}).Tap()
 		make = append(make, fmt.Sprintf("link add %s type veth peer name p%d netns %s", tap, i, b.rest.Name), "link set "+tap+" up")
 		up = append(up, fmt.Sprintf("link set p%d up", i))
 	}
-	return errors.Join(b.h1.ns.IP(make...), b.rest.IP(up...), b.furnish(b.first), b.furnish(b.last))
+	return errors.Join(b.h1.NS.IP(make...), b.rest.IP(up...), b.furnish(b.first), b.furnish(b.last))
 }
 
 // renew makes the host as it was before an agent ever ran: with new interfaces, since programs leave those they were on
@@ -98,12 +99,12 @@ func (b *busyHost) plugAll() error {
 func (b *busyHost) renew(ctx context.Context) error {
 	var gone []string
 	for i := range b.ports {
-		gone = append(gone, "link del "+(&workload{port: &b.ports[i]}).tap())
+		gone = append(gone, "link del "+(&lab.Workload{Port: &b.ports[i]}).Tap())
 	}
-	if err := b.h1.ns.IP(gone...); err != nil {
+	if err := b.h1.NS.IP(gone...); err != nil {
 		return err
 	}
-	if err := b.cleanup(ctx, b.h1.ns, b.h1.name, "--overlay"); err != nil {
+	if err := b.CleanUp(ctx, b.h1.NS, b.h1.Name, "--overlay"); err != nil {
 		return err
 	}
 	return b.plugAll()
@@ -116,13 +117,13 @@ func (b *busyHost) start(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	begun := time.Now()
-	if err := b.startAgent(ctx, b.h1); err != nil {
+	if err := b.StartAgent(ctx, b.h1); err != nil {
 		return 0, err
 	}
-	waiting, cancel := context.WithTimeout(ctx, startPatience)
+	waiting, cancel := context.WithTimeout(ctx, lab.StartTimeout)
 	defer cancel()
 	err = nettest.Until(waiting, fmt.Sprintf("%d ports to be served", len(b.ports)), func() (bool, error) {
-		attached, err := metric(waiting, b.h1.ns, "heddle_overlay_ports_attached", "")
+		attached, err := metric(waiting, b.h1.NS, "heddle_overlay_ports_attached", "")
 		return attached >= float64(len(b.ports)), err
 	})
 	if err != nil {
@@ -133,9 +134,9 @@ func (b *busyHost) start(ctx context.Context) (time.Duration, error) {
 }
 
 // unlimited lets a project have as many ports as it likes.
-func (t *tenant) unlimited(ctx context.Context, project string) error {
+func unlimited(ctx context.Context, t *lab.Tenant, project string) error {
 	none := -1
-	if _, err := quotas.Update(ctx, t.admin, project, quotas.UpdateOpts{Port: &none}).Extract(); err != nil {
+	if _, err := quotas.Update(ctx, t.Admin, project, quotas.UpdateOpts{Port: &none}).Extract(); err != nil {
 		return fmt.Errorf("quota of project %s: %w", project, err)
 	}
 	return nil
@@ -145,17 +146,17 @@ func (t *tenant) unlimited(ctx context.Context, project string) error {
 const bulkPorts = 100
 
 // bulk makes ports bound to a host.
-func (s *stand) bulk(ctx context.Context, h *labHost, group string, n int) (made []ports.Port, err error) {
-	one := map[string]any{"network_id": s.network.ID, "project_id": s.network.ProjectID, "security_groups": []string{group}, "device_owner": "compute:bench", "binding:host_id": h.name}
+func (s *stand) bulk(ctx context.Context, h *lab.Host, group string, n int) (made []ports.Port, err error) {
+	one := map[string]any{"network_id": s.network.ID, "project_id": s.network.ProjectID, "security_groups": []string{group}, "device_owner": "compute:bench", "binding:host_id": h.Name}
 	for len(made) < n {
 		list := make([]any, min(bulkPorts, n-len(made)))
 		for i := range list {
 			list[i] = one
 		}
 		var answer struct{ Ports []ports.Port }
-		res, err := s.tenant.admin.Post(ctx, s.tenant.admin.ServiceURL("ports"), map[string]any{"ports": list}, &answer, nil)
+		res, err := s.tenant.Admin.Post(ctx, s.tenant.Admin.ServiceURL("ports"), map[string]any{"ports": list}, &answer, nil)
 		if err != nil {
-			return made, fmt.Errorf("%d ports on %s: %w", len(list), h.name, err)
+			return made, fmt.Errorf("%d ports on %s: %w", len(list), h.Name, err)
 		}
 		res.Body.Close()
 		made = append(made, answer.Ports...)

@@ -1,6 +1,6 @@
-// Package cli holds the commands that people type. They talk to the APIs over HTTP, and to Calico's objects in etcd as
-// the public bindings do, so what they do to a running system any program can do; beside that they may run the offline commands, the demo and the benchmarks.
-package cli
+// Package cloud logs in to the APIs of a server over HTTP, as OpenStack's clients do: with a clouds.yaml, the variables of
+// an openrc, or the file that `heddle serve` leaves in its data directory.
+package cloud
 
 import (
 	"bytes"
@@ -18,13 +18,15 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"sigs.k8s.io/yaml"
+
+	"heddle/internal/topology/flow"
 )
 
 // operatorService is the type under which the catalog lists Heddle's own API (hosts, traces).
 const operatorService = "heddle"
 
-// Cloud says where the APIs are and who is asking.
-type Cloud struct {
+// Config says where the APIs are and who is asking.
+type Config struct {
 	// File is a clouds.yaml; "" looks at OS_CLOUD, then OS_AUTH_URL and its companions, then DataDir.
 	File string
 	// DataDir is where `heddle serve` keeps its clouds.yaml.
@@ -33,14 +35,14 @@ type Cloud struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// session is a login.
-type session struct {
+// Session is a login. It renews its token when that expires.
+type Session struct {
 	provider *gophercloud.ProviderClient
 	region   string
 }
 
-// login authenticates with what Cloud, the environment or the server's own file say.
-func (c Cloud) login(ctx context.Context) (*session, error) {
+// Login authenticates with what Config, the environment or the server's own file say.
+func (c Config) Login(ctx context.Context) (*Session, error) {
 	auth, endpoint, transport, err := c.settings()
 	if err != nil {
 		return nil, err
@@ -53,8 +55,8 @@ func (c Cloud) login(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// loginAs authenticates as somebody else at the same identity service.
-func (c Cloud) loginAs(ctx context.Context, who gophercloud.AuthOptions) (*session, error) {
+// LoginAs authenticates as another user at the same identity service.
+func (c Config) LoginAs(ctx context.Context, who gophercloud.AuthOptions) (*Session, error) {
 	auth, endpoint, transport, err := c.settings()
 	if err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func (c Cloud) loginAs(ctx context.Context, who gophercloud.AuthOptions) (*sessi
 	return s, nil
 }
 
-func (c Cloud) authenticate(ctx context.Context, auth gophercloud.AuthOptions, transport *http.Transport) (*session, error) {
+func (c Config) authenticate(ctx context.Context, auth gophercloud.AuthOptions, transport *http.Transport) (*Session, error) {
 	if c.Dial != nil {
 		transport.DialContext = c.Dial
 	}
@@ -81,10 +83,10 @@ func (c Cloud) authenticate(ctx context.Context, auth gophercloud.AuthOptions, t
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
-	return &session{provider: provider}, nil
+	return &Session{provider: provider}, nil
 }
 
-func (c Cloud) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *http.Transport, error) {
+func (c Config) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *http.Transport, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	var opts []clouds.ParseOption
 	switch {
@@ -132,13 +134,18 @@ func environmentCloud() ([]byte, error) {
 	return yaml.Marshal(map[string]any{"clouds": map[string]any{environment: cloud}})
 }
 
-// network is the Neutron API.
-func (s *session) network() (*gophercloud.ServiceClient, error) {
+// Network returns a client of the Neutron API.
+func (s *Session) Network() (*gophercloud.ServiceClient, error) {
 	return openstack.NewNetworkV2(s.provider, gophercloud.EndpointOpts{Region: s.region})
 }
 
-// operator calls Heddle's own API: body is sent as JSON unless nil, the answer is read into out unless nil.
-func (s *session) operator(ctx context.Context, method, path string, body, out any) error {
+// Identity returns a client of the Keystone API.
+func (s *Session) Identity() (*gophercloud.ServiceClient, error) {
+	return openstack.NewIdentityV3(s.provider, gophercloud.EndpointOpts{Region: s.region})
+}
+
+// Operator calls Heddle's own API: body is sent as JSON unless nil, the answer is read into out unless nil.
+func (s *Session) Operator(ctx context.Context, method, path string, body, out any) error {
 	base, err := s.provider.EndpointLocator(gophercloud.EndpointOpts{Type: operatorService, Availability: gophercloud.AvailabilityPublic, Region: s.region})
 	if err != nil {
 		return fmt.Errorf("the catalog lists no service of type %s: is this a Heddle server? %w", operatorService, err)
@@ -173,6 +180,19 @@ func (s *session) operator(ctx context.Context, method, path string, body, out a
 		return nil
 	}
 	return json.Unmarshal(raw, out)
+}
+
+// Trace has the server simulate a frame that enters by a port. If the simulation fails the error names its host.
+func (s *Session) Trace(ctx context.Context, port string, frame []byte) (*flow.TraceAnswer, error) {
+	var answer flow.TraceAnswer
+	request := map[string]any{"port": port, "frame": frame}
+	if err := s.Operator(ctx, http.MethodPost, "/v1/traces", request, &answer); err != nil {
+		return nil, err
+	}
+	if answer.Error != "" {
+		return nil, fmt.Errorf("host %s: %s", answer.HostID, answer.Error)
+	}
+	return &answer, nil
 }
 
 // errorText is the message in an error body, or the body itself.

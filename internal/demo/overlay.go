@@ -1,4 +1,4 @@
-package cli
+package demo
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 	"heddle/internal/topology/packet"
 )
@@ -30,7 +31,7 @@ const (
 //	red,  10.0.0.0/24 of tenant red:  b1 on h1, b3 on h2, with the addresses of a1 and a3
 //	a4… in blue on each further host
 type cast struct {
-	blue, red         *tenant
+	blue, red         *lab.Tenant
 	web               string
 	a1, a2, a3, quiet *workload
 	b1, b3            *workload
@@ -77,42 +78,42 @@ func (d *demo) play(ctx context.Context) error {
 func (d *demo) stage(ctx context.Context) (*cast, error) {
 	c := &cast{}
 	var err error
-	if c.blue, err = newTenant(ctx, d.lab.admin, d.lab.cloud, "blue", &d.undo); err != nil {
+	if c.blue, err = d.lab.NewTenant(ctx, "blue", &d.undo); err != nil {
 		return nil, err
 	}
-	if c.red, err = newTenant(ctx, d.lab.admin, d.lab.cloud, "red", &d.undo); err != nil {
+	if c.red, err = d.lab.NewTenant(ctx, "red", &d.undo); err != nil {
 		return nil, err
 	}
-	blue, err := c.blue.network(ctx, "blue", "10.0.0.0/24", "fd00:b1::/64")
+	blue, err := c.blue.Network(ctx, "blue", "10.0.0.0/24", "fd00:b1::/64")
 	if err != nil {
 		return nil, err
 	}
-	red, err := c.red.network(ctx, "red", "10.0.0.0/24", "")
+	red, err := c.red.Network(ctx, "red", "10.0.0.0/24", "")
 	if err != nil {
 		return nil, err
 	}
 	echo := rules.CreateOpts{Protocol: rules.ProtocolICMP}
 	echo6 := rules.CreateOpts{Protocol: rules.ProtocolIPv6ICMP, EtherType: rules.EtherType6}
 	port := rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: allowedPort, PortRangeMax: allowedPort}
-	if c.web, err = c.blue.group(ctx, "web", true, echo, echo6, port); err != nil {
+	if c.web, err = c.blue.Group(ctx, "web", true, echo, echo6, port); err != nil {
 		return nil, err
 	}
-	quiet, err := c.blue.group(ctx, "quiet", false, echo)
+	quiet, err := c.blue.Group(ctx, "quiet", false, echo)
 	if err != nil {
 		return nil, err
 	}
-	open, err := c.red.group(ctx, "open", true, echo, port)
+	open, err := c.red.Group(ctx, "open", true, echo, port)
 	if err != nil {
 		return nil, err
 	}
-	h1, h2 := d.lab.hosts[0], d.lab.hosts[1]
+	h1, h2 := d.lab.Hosts[0], d.lab.Hosts[1]
 	parts := []struct {
 		as        **workload
 		name      string
-		tenant    *tenant
+		tenant    *lab.Tenant
 		network   string
 		group     string
-		host      *labHost
+		host      *lab.Host
 		addresses []string
 	}{
 		{&c.a1, "a1", c.blue, blue.ID, c.web, h1, []string{"10.0.0.11", "fd00:b1::11"}},
@@ -122,23 +123,23 @@ func (d *demo) stage(ctx context.Context) (*cast, error) {
 		{&c.b1, "b1", c.red, red.ID, open, h1, []string{"10.0.0.11"}},
 		{&c.b3, "b3", c.red, red.ID, open, h2, []string{"10.0.0.13"}},
 	}
-	c.more = make([]*workload, len(d.lab.hosts)-2)
-	for i, h := range d.lab.hosts[2:] {
+	c.more = make([]*workload, len(d.lab.Hosts)-2)
+	for i, h := range d.lab.Hosts[2:] {
 		p := parts[0]
 		p.as, p.name, p.host = &c.more[i], fmt.Sprintf("a%d", 4+i), h
 		p.addresses = []string{fmt.Sprintf("10.0.0.%d", 21+i)}
 		parts = append(parts, p)
 	}
 	for _, p := range parts {
-		made, err := p.tenant.port(ctx, p.name, p.network, p.host.name, p.addresses, []string{p.group})
+		made, err := p.tenant.Port(ctx, p.name, p.network, p.host.Name, p.addresses, []string{p.group})
 		if err != nil {
 			return nil, err
 		}
-		if *p.as, err = d.lab.plug(p.name, p.host, made); err != nil {
+		if *p.as, err = d.plug(p.name, p.host, made, ""); err != nil {
 			return nil, fmt.Errorf("workload %s: %w", p.name, err)
 		}
-		if six := (*p.as).address(true); six != "" {
-			if err := (*p.as).ns.IP("addr add " + six + "/64 dev eth0 nodad"); err != nil {
+		if six := (*p.as).Address(true); six != "" {
+			if err := (*p.as).NS.IP("addr add " + six + "/64 dev eth0 nodad"); err != nil {
 				return nil, err
 			}
 		}
@@ -148,8 +149,8 @@ func (d *demo) stage(ctx context.Context) (*cast, error) {
 
 func (d *demo) showAddresses(ctx context.Context, c *cast) {
 	for _, w := range c.all() {
-		d.check(fmt.Sprintf("%s on %s gets its address by DHCP", w.name, w.host.name), w.address(false)+"/24 mtu 1450",
-			func() string { return w.dhcp(ctx, d.lab.dir) })
+		d.check(fmt.Sprintf("%s on %s gets its address by DHCP", w.Name, w.Host.Name), w.Address(false)+"/24 mtu 1450",
+			func() string { return w.dhcp(ctx, d.lab.Dir) })
 	}
 }
 
@@ -165,7 +166,7 @@ func (d *demo) serveAll(c *cast) (stop func(), err error) {
 		for _, port := range []int{allowedPort, forbiddenPort} {
 			l, err := w.serve(port)
 			if err != nil {
-				return stop, fmt.Errorf("workload %s: %w", w.name, err)
+				return stop, fmt.Errorf("workload %s: %w", w.Name, err)
 			}
 			closers = append(closers, l.Close)
 		}
@@ -175,7 +176,7 @@ func (d *demo) serveAll(c *cast) (stop func(), err error) {
 
 func (d *demo) showReach(ctx context.Context, c *cast) {
 	ping := func(what string, from, to *workload, six bool) {
-		d.check("ping "+from.name+" to "+to.name+", "+what, answered, func() string { return from.ping(ctx, to.address(six)) })
+		d.check("ping "+from.Name+" to "+to.Name+", "+what, answered, func() string { return from.ping(ctx, to.Address(six)) })
 	}
 	ping("one host", c.a1, c.a2, false)
 	ping("two hosts", c.a1, c.a3, false)
@@ -189,7 +190,7 @@ func (d *demo) showReach(ctx context.Context, c *cast) {
 }
 
 func (d *demo) ask(ctx context.Context, format string, from, to *workload, port int, expected string) {
-	d.check(fmt.Sprintf(format, from.name, to.name, port), expected, func() string { return from.ask(ctx, to.address(false), port) })
+	d.check(fmt.Sprintf(format, from.Name, to.Name, port), expected, func() string { return from.ask(ctx, to.Address(false), port) })
 }
 
 func (d *demo) showGroups(ctx context.Context, c *cast) {
@@ -197,14 +198,14 @@ func (d *demo) showGroups(ctx context.Context, c *cast) {
 	d.ask(ctx, "TCP %s to %s:%d, from the other side", c.a3, c.a1, forbiddenPort, silence)
 	d.ask(ctx, "TCP %s to %s:%d, one host", c.a1, c.a2, forbiddenPort, silence)
 	d.ask(ctx, "TCP %s to %s:%d, whose group has no egress", c.quiet, c.a3, allowedPort, silence)
-	d.check("ping a1 to quiet: an answer is no question", answered, func() string { return c.a1.ping(ctx, c.quiet.address(false)) })
+	d.check("ping a1 to quiet: an answer is no question", answered, func() string { return c.a1.ping(ctx, c.quiet.Address(false)) })
 	const foreign = "10.0.0.99"
 	d.check("ping a1 to a2 with the address "+foreign+", which is not a1's", silence, func() string {
-		if err := c.a1.ns.IP("addr add " + foreign + "/32 dev eth0"); err != nil {
+		if err := c.a1.NS.IP("addr add " + foreign + "/32 dev eth0"); err != nil {
 			return err.Error()
 		}
-		got := c.a1.ping(ctx, c.a2.address(false), "-I", foreign)
-		if err := c.a1.ns.IP("addr del " + foreign + "/32 dev eth0"); err != nil {
+		got := c.a1.ping(ctx, c.a2.Address(false), "-I", foreign)
+		if err := c.a1.NS.IP("addr del " + foreign + "/32 dev eth0"); err != nil {
 			return err.Error()
 		}
 		return got
@@ -214,31 +215,31 @@ func (d *demo) showGroups(ctx context.Context, c *cast) {
 func (d *demo) showIsolation(ctx context.Context, c *cast) {
 	d.ask(ctx, "tenant blue: TCP %s to %s:%d, 10.0.0.13 on both networks", c.a1, c.a3, allowedPort, "a3 answered")
 	d.ask(ctx, "tenant red: TCP %s to %s:%d, 10.0.0.13 on both networks", c.b1, c.b3, allowedPort, "b3 answered")
-	d.check("tenant red: ping 10.0.0.12, which is blue's alone", silence, func() string { return c.b1.ping(ctx, c.a2.address(false)) })
+	d.check("tenant red: ping 10.0.0.12, which is blue's alone", silence, func() string { return c.b1.ping(ctx, c.a2.Address(false)) })
 }
 
 // showChange adds and removes a rule while traffic flows.
 func (d *demo) showChange(ctx context.Context, c *cast) error {
-	drip, err := startDrip(ctx, c.a1, c.a3, forbiddenPort)
+	udp, err := lab.StartUDPStream(ctx, c.a1.Workload, c.a3.Workload, forbiddenPort)
 	if err != nil {
 		return err
 	}
-	defer drip.close()
+	defer udp.Close()
 	open := rules.CreateOpts{Protocol: rules.ProtocolUDP, PortRangeMin: forbiddenPort, PortRangeMax: forbiddenPort}
 	var called time.Time
 	d.checkWithin(fmt.Sprintf("rule added, UDP a1 to a3:%d flowing: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
 		called = time.Now()
-		if c.rule, err = c.blue.allow(ctx, c.web, open); err != nil {
+		if c.rule, err = c.blue.Allow(ctx, c.web, open); err != nil {
 			return 0, err
 		}
-		return drip.flowsAfter(ctx, called)
+		return udp.FlowsAfter(ctx, called)
 	})
 	d.checkWithin("rule removed: it stops", inForce, func() (time.Duration, error) {
 		called = time.Now()
-		if err := c.blue.forbid(ctx, c.rule); err != nil {
+		if err := c.blue.Forbid(ctx, c.rule); err != nil {
 			return 0, err
 		}
-		return drip.stopsAfter(ctx, called)
+		return udp.StopsAfter(ctx, called)
 	})
 	return nil
 }
@@ -249,14 +250,14 @@ func (d *demo) showTrace(ctx context.Context, c *cast) error {
 	if err != nil {
 		return err
 	}
-	d.check(fmt.Sprintf("trace TCP a1 to a3:%d, answered by the agent of %s", forbiddenPort, c.a1.host.name), "drop: security group of a3", func() string {
-		answer, err := d.lab.admin.trace(ctx, c.a1.port.ID, frame)
+	d.check(fmt.Sprintf("trace TCP a1 to a3:%d, answered by the agent of %s", forbiddenPort, c.a1.Host.Name), "drop: security group of a3", func() string {
+		answer, err := d.lab.Admin.Trace(ctx, c.a1.Port.ID, frame)
 		switch {
 		case err != nil:
 			return err.Error()
 		case !answer.LiveState:
 			return "no agent answered"
-		case strings.Contains(answer.Reason, c.a3.port.ID):
+		case strings.Contains(answer.Reason, c.a3.Port.ID):
 			return answer.Verdict + ": security group of a3"
 		}
 		return answer.Verdict + ": " + answer.Reason
@@ -268,33 +269,33 @@ func (d *demo) showTrace(ctx context.Context, c *cast) error {
 // table while no agent runs.
 func (d *demo) showRestart(ctx context.Context, c *cast) error {
 	for _, protocol := range []rules.RuleProtocol{rules.ProtocolTCP, rules.ProtocolUDP} {
-		rule, err := c.blue.allow(ctx, c.web, rules.CreateOpts{Protocol: protocol, PortRangeMin: allowedPort + 1, PortRangeMax: allowedPort + 1})
+		rule, err := c.blue.Allow(ctx, c.web, rules.CreateOpts{Protocol: protocol, PortRangeMin: allowedPort + 1, PortRangeMax: allowedPort + 1})
 		if err != nil {
 			return err
 		}
-		defer func() { _ = c.blue.forbid(context.WithoutCancel(ctx), rule) }() // goes with its group otherwise
+		defer func() { _ = c.blue.Forbid(context.WithoutCancel(ctx), rule) }() // goes with its group otherwise
 	}
-	udp, err := startDrip(ctx, c.a1, c.a3, allowedPort+1)
+	udp, err := lab.StartUDPStream(ctx, c.a1.Workload, c.a3.Workload, allowedPort+1)
 	if err != nil {
 		return fmt.Errorf("UDP a1 to a3: %w", err)
 	}
-	defer udp.close()
-	s, err := startStream(ctx, c.a1, c.a3, allowedPort+1)
+	defer udp.Close()
+	s, err := startTCPStream(ctx, c.a1, c.a3, allowedPort+1)
 	if err != nil {
 		return fmt.Errorf("stream a1 to a3: %w", err)
 	}
-	host := c.a1.host
+	host := c.a1.Host
 	var restart error
-	d.check("agent of "+host.name+" killed and started, TCP and UDP a1 to a3 running, neighbours forgotten", "every number came, no pause over 300ms", func() string {
-		if _, err := udp.flowsAfter(ctx, time.Now()); err != nil {
+	d.check("agent of "+host.Name+" killed and started, TCP and UDP a1 to a3 running, neighbours forgotten", "every number came, no pause over 300ms", func() string {
+		if _, err := udp.FlowsAfter(ctx, time.Now()); err != nil {
 			return "UDP: " + err.Error()
 		}
-		udp.longest.Store(0)
-		host.agent.kill()
-		forgotten := c.a1.ns.IP("neigh flush dev eth0")
+		udp.ResetPause()
+		host.Agent.Kill()
+		forgotten := c.a1.NS.IP("neigh flush dev eth0")
 		dead := time.Now()
-		_, stopped := udp.flowsAfter(ctx, dead)
-		restart = d.lab.startAgent(ctx, host)
+		_, stopped := udp.FlowsAfter(ctx, dead)
+		restart = d.lab.StartAgent(ctx, host)
 		switch {
 		case restart != nil:
 			return restart.Error()
@@ -316,7 +317,7 @@ func (d *demo) showRestart(ctx context.Context, c *cast) error {
 		if pause := time.Duration(s.longest.Load()); pause > 300*time.Millisecond {
 			return "every number came, a pause of " + pause.Round(time.Millisecond).String()
 		}
-		if pause := time.Duration(udp.longest.Load()); pause > 300*time.Millisecond {
+		if pause := udp.LongestPause(); pause > 300*time.Millisecond {
 			return "UDP: a pause of " + pause.Round(time.Millisecond).String()
 		}
 		return "every number came, no pause over 300ms"
@@ -329,10 +330,10 @@ func (d *demo) showRestart(ctx context.Context, c *cast) error {
 }
 
 func (d *demo) showStatus(ctx context.Context, c *cast) {
-	status := func(want string) string { return c.blue.statusSoon(ctx, c.quiet.port.ID, want) }
+	status := func(want string) string { return c.blue.WaitStatus(ctx, c.quiet.Port.ID, want) }
 	d.check("status of port quiet in the API", "ACTIVE", func() string { return status("ACTIVE") })
 	d.check("status of port quiet, its interface taken away", "DOWN", func() string {
-		if err := c.quiet.ns.IP("link del eth0"); err != nil {
+		if err := c.quiet.NS.IP("link del eth0"); err != nil {
 			return err.Error()
 		}
 		return status("DOWN")
@@ -344,18 +345,18 @@ func (d *demo) takeDown(ctx context.Context) {
 	d.endPrivate(ctx, d.xen)
 	d.endLeases(ctx, d.routed)
 	d.check("everything deleted by calls to the API", "nothing refused", func() string {
-		if errs := d.undo.run(ctx); len(errs) > 0 {
+		if errs := d.undo.Run(ctx); len(errs) > 0 {
 			return errs[0].Error()
 		}
 		return "nothing refused"
 	})
 	d.showNothingLeft(ctx, d.routed)
-	if err := errors.Join(d.xen.close(), d.lab.close(ctx)); err != nil {
+	if err := errors.Join(d.xen.close(), d.lab.Close(ctx)); err != nil {
 		d.print(outcome{what: "server, agents and namespaces taken down", expected: "nothing left", got: err.Error()})
 		return
 	}
 	d.check("server, agents and namespaces taken down", "nothing left", func() string {
-		left, err := filepath.Glob("/run/netns/" + labPrefix + "-*")
+		left, err := filepath.Glob("/run/netns/" + prefix + "-*")
 		if err != nil {
 			return err.Error()
 		}
@@ -367,7 +368,7 @@ func (d *demo) takeDown(ctx context.Context) {
 			return strings.Join(left, " ")
 		}
 		if d.differs == 0 {
-			if err := os.RemoveAll(d.lab.dir); err != nil {
+			if err := os.RemoveAll(d.lab.Dir); err != nil {
 				return err.Error()
 			}
 		}
@@ -377,19 +378,19 @@ func (d *demo) takeDown(ctx context.Context) {
 
 // tcpFrame is the first packet of a TCP connection, as from's machine would send it.
 func tcpFrame(from, to *workload, port int) ([]byte, error) {
-	srcMAC, err := packet.ParseMAC(from.port.MACAddress)
+	srcMAC, err := packet.ParseMAC(from.Port.MACAddress)
 	if err != nil {
 		return nil, err
 	}
-	dstMAC, err := packet.ParseMAC(to.port.MACAddress)
+	dstMAC, err := packet.ParseMAC(to.Port.MACAddress)
 	if err != nil {
 		return nil, err
 	}
-	src, err := netip.ParseAddr(from.address(false))
+	src, err := netip.ParseAddr(from.Address(false))
 	if err != nil {
 		return nil, err
 	}
-	dst, err := netip.ParseAddr(to.address(false))
+	dst, err := netip.ParseAddr(to.Address(false))
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,6 @@
-package cli
+// Package bench is `heddle bench`: it measures the product on this machine beside the kernel's own paths. Each part that
+// --only names has a file.
+package bench
 
 import (
 	"context"
@@ -12,24 +14,27 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"heddle/internal/cli"
+	"heddle/internal/lab"
 )
 
 const (
-	// benchPrefix begins the name of everything the benchmark makes.
-	benchPrefix = "heddle-bench"
-	// benchDir holds the server's data and all logs. It is on a disk where /run may not be: commits are to be durable.
-	benchDir = "/var/tmp/" + benchPrefix
-	// benchSlice is how long a path is measured before the next one has its turn.
-	benchSlice           = 250 * time.Millisecond
+	// prefix begins the name of everything the benchmark makes.
+	prefix = "heddle-bench"
+	// defaultDir holds the server's data and all logs. It is on a disk where /run may not be: commits are to be durable.
+	defaultDir = "/var/tmp/" + prefix
+	// sliceTime is how long a path is measured before the next one has its turn.
+	sliceTime            = 250 * time.Millisecond
 	minSlices, maxSlices = 20, 1000
 	// maxSpread is the widest interquartile range of a comparison, as a share of its median, that counts as measured: the
 	// goals are steps of a tenth and less.
 	maxSpread = 0.2
 )
 
-// benchParts are what can be measured, in the order in which it is.
-func benchParts() []benchPart {
-	return []benchPart{
+// parts returns what can be measured, in the order in which it is.
+func parts() []part {
+	return []part{
 		{"traffic", "cached flows beside the kernel's own paths", (*bench).traffic},
 		{"flows", "new flows, and a scan beside them", (*bench).flows},
 		{"changes", "changes of rules, and a restart, under traffic", (*bench).changes},
@@ -38,35 +43,35 @@ func benchParts() []benchPart {
 	}
 }
 
-type benchPart struct {
+type part struct {
 	name, about string
 	run         func(*bench, context.Context) error
 }
 
-// benchCommand measures the product on this machine.
-func benchCommand() *cobra.Command {
-	var o benchOptions
+// Command returns `heddle bench`.
+func Command() *cobra.Command {
+	var o options
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the product on this machine, beside what the kernel offers",
-		Long:  benchHelp(),
+		Long:  help(),
 		Args:  cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.only, "only", nil, "measure these `parts` only")
-	f.IntVar(&o.slices, "slices", 24, fmt.Sprintf("slices of %s of each path where paths are compared, %d to %d; the median of their ratios counts", benchSlice, minSlices, maxSlices))
+	f.IntVar(&o.slices, "slices", 24, fmt.Sprintf("slices of %s of each path where paths are compared, %d to %d; the median of their ratios counts", sliceTime, minSlices, maxSlices))
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of all else, of which the median counts, 1 to 9")
 	f.BoolVar(&o.quick, "quick", false, "only see that everything can be measured: short rounds, small numbers, figures that mean little")
-	f.StringVar(&o.dir, "dir", benchDir, "`directory` for the server's data, taken away after; the disk it is on counts")
-	output := outputFlag(cmd)
+	f.StringVar(&o.dir, "dir", defaultDir, "`directory` for the server's data, taken away after; the disk it is on counts")
+	output := cli.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.output, o.out, o.progress = *output, cmd.OutOrStdout(), cmd.ErrOrStderr()
-		return runBench(cmd.Context(), o)
+		return run(cmd.Context(), o)
 	}
 	return cmd
 }
 
-func benchHelp() string {
+func help() string {
 	var b strings.Builder
 	b.WriteString(`Runs the server, agents and workloads in network namespaces, makes everything by calls to the API, and measures real traffic
 through real agents, beside a direct veth pair, a Linux bridge, a router with nftables rules and the kernel's vxlan. Compared paths take
@@ -74,14 +79,14 @@ turns in short slices; a figure is the median of the slices' ratios, with the ra
 docs/performance.md and what was got, and fails only when something cannot be measured. It takes some minutes and wants
 a machine that does nothing else: "not measured" stands where the slices differ too much to say whether the goal was met. The parts:
 `)
-	for _, p := range benchParts() {
+	for _, p := range parts() {
 		fmt.Fprintf(&b, "  %-8s  %s\n", p.name, p.about)
 	}
 	b.WriteString("What can be measured without a network is measured by the Go benchmarks: make bench runs both.")
 	return b.String()
 }
 
-type benchOptions struct {
+type options struct {
 	only     []string
 	slices   int
 	rounds   int
@@ -92,40 +97,40 @@ type benchOptions struct {
 	progress io.Writer
 }
 
-func (o benchOptions) check() error {
+func (o options) check() error {
 	if o.slices < minSlices || o.slices > maxSlices {
-		return &Exit{Code: 2, Text: fmt.Sprintf("--slices %d: want %d to %d", o.slices, minSlices, maxSlices)}
+		return &cli.Exit{Code: 2, Text: fmt.Sprintf("--slices %d: want %d to %d", o.slices, minSlices, maxSlices)}
 	}
 	if o.rounds < 1 || o.rounds > 9 {
-		return &Exit{Code: 2, Text: fmt.Sprintf("--rounds %d: want 1 to 9", o.rounds)}
+		return &cli.Exit{Code: 2, Text: fmt.Sprintf("--rounds %d: want 1 to 9", o.rounds)}
 	}
 	if o.output != "text" && o.output != "json" {
-		return &Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text or json", o.output)}
+		return &cli.Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text or json", o.output)}
 	}
 	var names []string
-	for _, p := range benchParts() {
+	for _, p := range parts() {
 		names = append(names, p.name)
 	}
 	for _, name := range o.only {
 		if !slices.Contains(names, name) {
-			return &Exit{Code: 2, Text: fmt.Sprintf("--only %s: want some of %s", name, strings.Join(names, ", "))}
+			return &cli.Exit{Code: 2, Text: fmt.Sprintf("--only %s: want some of %s", name, strings.Join(names, ", "))}
 		}
 	}
 	if os.Geteuid() != 0 {
-		return &Exit{Code: 1, Text: "the benchmark makes network namespaces and loads eBPF programs: run it as root"}
+		return &cli.Exit{Code: 1, Text: "the benchmark makes network namespaces and loads eBPF programs: run it as root"}
 	}
 	return nil
 }
 
 // bench is one run.
 type bench struct {
-	benchOptions
+	options
 	part   string // being measured
-	report benchReport
+	report report
 }
 
-// benchReport is what a run came to.
-type benchReport struct {
+// report holds what a run came to.
+type report struct {
 	Machine  machine   `json:"machine"`
 	Slices   int       `json:"slices"`
 	Rounds   int       `json:"rounds"`
@@ -189,14 +194,14 @@ func (g *goal) met(got float64) bool {
 	return got >= g.Bound
 }
 
-func runBench(ctx context.Context, o benchOptions) error {
+func run(ctx context.Context, o options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := cleanLab(benchPrefix, o.dir); err != nil {
+	if err := lab.Clean(prefix, o.dir); err != nil {
 		return fmt.Errorf("take down what an earlier run left: %w", err)
 	}
-	b := &bench{benchOptions: o}
+	b := &bench{options: o}
 	begun := time.Now()
 	b.report.Slices, b.report.Rounds = o.slices, o.rounds
 	var err error
@@ -204,7 +209,7 @@ func runBench(ctx context.Context, o benchOptions) error {
 		return err
 	}
 	b.head()
-	for _, p := range benchParts() {
+	for _, p := range parts() {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.name) {
 			continue
 		}
@@ -218,20 +223,20 @@ func runBench(ctx context.Context, o benchOptions) error {
 	}
 	b.report.Took = time.Since(begun).Round(time.Second).String()
 	if o.output == "json" {
-		return printJSON(o.out, b.report)
+		return cli.PrintJSON(o.out, b.report)
 	}
 	fmt.Fprintf(o.out, "\ntook %s, load average after: %.1f\n", b.report.Took, b.report.Machine.LoadAfter)
 	return os.RemoveAll(o.dir)
 }
 
-func (b *bench) measurePart(ctx context.Context, p benchPart) error {
+func (b *bench) measurePart(ctx context.Context, p part) error {
 	b.say("%s: %s", p.name, p.about)
 	if b.output == "text" {
 		fmt.Fprintf(b.out, "\n%s: %s\n", p.name, p.about)
 	}
 	err := p.run(b, ctx)
 	if ctx.Err() != nil {
-		return &Exit{Code: 1, Text: "interrupted; everything was taken down"}
+		return &cli.Exit{Code: 1, Text: "interrupted; everything was taken down"}
 	}
 	if err != nil {
 		return fmt.Errorf("measure %s: %w (logs are in %s)", p.name, err, b.dir)
@@ -277,9 +282,9 @@ func (b *bench) add(m measure) {
 // slice is how long a path is measured at a time.
 func (b *bench) slice() time.Duration {
 	if b.quick {
-		return benchSlice / 10
+		return sliceTime / 10
 	}
-	return benchSlice
+	return sliceTime
 }
 
 // quantity is a number for people.
@@ -302,12 +307,12 @@ func (b *bench) pick(n, quick int) int {
 }
 
 // withLab starts a server of its own for a part, and takes it down after.
-func (b *bench) withLab(ctx context.Context, use func(*lab) error) (err error) {
+func (b *bench) withLab(ctx context.Context, use func(*lab.Lab) error) (err error) {
 	dir := filepath.Join(b.dir, b.part)
-	l, err := newLab(ctx, benchPrefix, dir)
+	l, err := lab.New(ctx, prefix, dir)
 	if l != nil {
 		// ctx may have ended by Ctrl-C; what was made is taken down all the same.
-		defer func() { err = errors.Join(err, l.close(context.WithoutCancel(ctx))) }()
+		defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
 	}
 	if err != nil {
 		return err

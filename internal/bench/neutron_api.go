@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"bytes"
@@ -15,13 +15,14 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
 // api measures a server that nothing else asks: ports made by one client, by sixteen, and in bulk, until there are 10,000;
 // then the list of all, and the server's memory.
 func (b *bench) api(ctx context.Context) error {
-	return b.withLab(ctx, func(l *lab) error {
+	return b.withLab(ctx, func(l *lab.Lab) error {
 		c, err := newAPIClient(ctx, l)
 		if err != nil {
 			return err
@@ -32,7 +33,7 @@ func (b *bench) api(ctx context.Context) error {
 		if err := b.listPorts(ctx, c); err != nil {
 			return err
 		}
-		now, most, err := l.server.residentMB()
+		now, most, err := residentMB(l.Server.PID())
 		if err != nil {
 			return err
 		}
@@ -52,12 +53,12 @@ type apiClient struct {
 
 const apiClients = 16
 
-func newAPIClient(ctx context.Context, l *lab) (*apiClient, error) {
-	t, err := newTenant(ctx, l.admin, l.cloud, "bench", &undoList{})
+func newAPIClient(ctx context.Context, l *lab.Lab) (*apiClient, error) {
+	t, err := l.NewTenant(ctx, "bench", &lab.UndoList{})
 	if err != nil {
 		return nil, err
 	}
-	n, err := t.network(ctx, "bench", "10.0.0.0/16", "")
+	n, err := t.Network(ctx, "bench", "10.0.0.0/16", "")
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func newAPIClient(ctx context.Context, l *lab) (*apiClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.unlimited(ctx, n.ProjectID); err != nil {
+	if err := unlimited(ctx, t, n.ProjectID); err != nil {
 		return nil, err
 	}
 	port, err := json.Marshal(map[string]any{"network_id": n.ID, "security_groups": []string{group}})
@@ -73,9 +74,9 @@ func newAPIClient(ctx context.Context, l *lab) (*apiClient, error) {
 		return nil, err
 	}
 	return &apiClient{
-		http:  http.Client{Transport: &http.Transport{DialContext: dialIn(l.ctl), MaxIdleConnsPerHost: apiClients}},
-		url:   t.api.ServiceURL("ports"),
-		token: t.api.Token(), port: port,
+		http:  http.Client{Transport: &http.Transport{DialContext: lab.DialIn(l.Ctl), MaxIdleConnsPerHost: apiClients}},
+		url:   t.API.ServiceURL("ports"),
+		token: t.API.Token(), port: port,
 	}, nil
 }
 

@@ -1,4 +1,4 @@
-package cli
+package demo
 
 import (
 	"context"
@@ -12,12 +12,14 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
+	"heddle/internal/store"
 )
 
 // routedObjects are those that the routed part applies.
 //
-//go:embed demo_routed.yaml
+//go:embed routed_host.yaml
 var routedObjects string
 
 const (
@@ -37,10 +39,10 @@ const (
 //	      │ eth0 of each workload
 //	heddle-demo-web  10.65.0.11, floating 203.0.113.80   heddle-demo-outside 192.0.2.99, by the underlay
 type routed struct {
-	host         *labHost
-	web, app, db *workload // by heddle calico apply
-	vm           *workload // by calls to the Neutron API
-	operator     *tenant   // who calls
+	host         *lab.Host
+	web, app, db *workload   // by heddle calico apply
+	vm           *workload   // by calls to the Neutron API
+	operator     *lab.Tenant // who calls
 	outside      *workload
 	store        *client.Client
 }
@@ -78,22 +80,22 @@ func (d *demo) showRouted(ctx context.Context) error {
 func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	r := &routed{}
 	var err error
-	if r.host, err = d.lab.attach("r1", routedHost, routedIP); err != nil {
+	if r.host, err = d.lab.Attach("r1", routedHost, routedIP); err != nil {
 		return r, err
 	}
-	r.host.roles = []string{"--policy", "--dhcp"}
-	d.lab.hosts = append(d.lab.hosts, r.host)
-	if err := r.host.ns.IP("route add default via " + serverIP); err != nil {
+	r.host.Roles = []string{"--policy", "--dhcp"}
+	d.lab.Hosts = append(d.lab.Hosts, r.host)
+	if err := r.host.NS.IP("route add default via " + lab.ServerIP); err != nil {
 		return r, err
 	}
-	outside, err := d.lab.attach("outside", "outside", outsideIP)
+	outside, err := d.lab.Attach("outside", "outside", outsideIP)
 	if err != nil {
 		return r, err
 	}
-	if err := outside.ns.IP("route add 10.64.0.0/14 via "+routedIP, "route add 203.0.113.0/24 via "+routedIP); err != nil {
+	if err := outside.NS.IP("route add 10.64.0.0/14 via "+routedIP, "route add 203.0.113.0/24 via "+routedIP); err != nil {
 		return r, err
 	}
-	r.outside = &workload{name: "outside", ns: outside.ns}
+	r.outside = &workload{&lab.Workload{Name: "outside", NS: outside.NS}}
 	for i, w := range []struct {
 		as   **workload
 		name string
@@ -102,59 +104,37 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 		if w.name == "web" {
 			port.FixedIPs = append(port.FixedIPs, ports.IP{IPAddress: "2001:db8:65::aff:fe41:11"})
 		}
-		if *w.as, err = d.lab.plugRouted(w.name, r.host, port); err != nil {
+		if *w.as, err = d.plug(w.name, r.host, port, "tap-"+w.name); err != nil {
 			return r, err
 		}
 	}
 	if err := d.applyRouted(ctx); err != nil {
 		return r, err
 	}
-	if r.store, err = (&calicoStore{data: filepath.Join(d.lab.dir, "server")}).open(); err != nil {
+	etcd, err := store.Running(filepath.Join(d.lab.Dir, "server"))
+	if err != nil {
 		return r, err
 	}
-	return r, d.lab.join(ctx, r.host)
-}
-
-// attach makes a namespace whose eth0 is on the underlay.
-func (l *lab) attach(short, name, ip string) (*labHost, error) {
-	h := &labHost{name: name, ip: ip}
-	var err error
-	if h.ns, err = l.spaces.Namespace(short); err != nil {
-		return h, err
+	if r.store, err = client.New(client.Options{Endpoints: etcd.Endpoints, CAFile: etcd.CAFile, CertFile: etcd.CertFile, KeyFile: etcd.KeyFile}); err != nil {
+		return r, err
 	}
-	if err := l.spaces.Veth(l.ctl, short, h.ns, "eth0"); err != nil {
-		return h, err
-	}
-	if err := l.ctl.IP("link set " + short + " master underlay"); err != nil {
-		return h, err
-	}
-	return h, h.ns.IP("addr add " + ip + "/24 dev eth0")
-}
-
-// plugRouted makes a machine whose interface has no address and is tap-NAME on the host.
-func (l *lab) plugRouted(name string, host *labHost, port *ports.Port) (*workload, error) {
-	w, err := l.machine(name, host, port)
-	if err != nil {
-		return nil, err
-	}
-	w.at = "tap-" + name
-	return w, l.plugIn(w)
+	return r, d.lab.Join(ctx, r.host)
 }
 
 // applyRouted writes the objects as an operator would.
 func (d *demo) applyRouted(ctx context.Context) error {
-	file := filepath.Join(d.lab.dir, "routed.yaml")
+	file := filepath.Join(d.lab.Dir, "routed.yaml")
 	if err := os.WriteFile(file, []byte(routedObjects), 0o600); err != nil {
 		return err
 	}
 	heddle := func(ctx context.Context, verb string) error {
-		_, err := d.lab.ctl.Output(ctx, d.lab.binary, "calico", verb, "-f", file, "--data", filepath.Join(d.lab.dir, "server"))
+		_, err := d.lab.Ctl.Output(ctx, d.lab.Binary, "calico", verb, "-f", file, "--data", filepath.Join(d.lab.Dir, "server"))
 		return err
 	}
 	if err := heddle(ctx, "apply"); err != nil {
 		return err
 	}
-	d.undo.add("objects of "+routedHost, func(ctx context.Context) error { return heddle(ctx, "delete") })
+	d.undo.Add("objects of "+routedHost, func(ctx context.Context) error { return heddle(ctx, "delete") })
 	return nil
 }
 
@@ -166,14 +146,14 @@ func (r *routed) serve() (stop func(), err error) {
 			_ = f() // a listener that is closed already
 		}
 	}
-	host := &workload{name: routedHost, ns: r.host.ns}
+	host := &workload{&lab.Workload{Name: routedHost, NS: r.host.NS}}
 	for _, at := range []struct {
 		w    *workload
 		port int
 	}{{r.web, allowedPort}, {r.web, forbiddenPort}, {r.app, allowedPort}, {r.db, allowedPort}, {r.outside, allowedPort}, {host, sshPort}, {host, forbiddenPort}} {
 		l, err := at.w.serve(at.port)
 		if err != nil {
-			return stop, fmt.Errorf("%s: %w", at.w.name, err)
+			return stop, fmt.Errorf("%s: %w", at.w.Name, err)
 		}
 		closers = append(closers, l.Close)
 	}
@@ -189,7 +169,7 @@ func (d *demo) showPolicy(ctx context.Context, r *routed) {
 
 func (d *demo) showFloating(ctx context.Context, r *routed) {
 	for _, from := range []*workload{r.outside, r.app, r.web} {
-		d.check(fmt.Sprintf("routed: TCP %s to %s:%d, floats to web", from.name, floatingIP, allowedPort), "web answered",
+		d.check(fmt.Sprintf("routed: TCP %s to %s:%d, floats to web", from.Name, floatingIP, allowedPort), "web answered",
 			func() string { return from.ask(ctx, floatingIP, allowedPort) })
 	}
 	askOutside := func(how, expected string, got func() string) {
@@ -198,11 +178,11 @@ func (d *demo) showFloating(ctx context.Context, r *routed) {
 	askOutside("", "outside answered", func() string { return r.web.ask(ctx, outsideIP, allowedPort) })
 	// Answers to the floating address would find web: only the check of its source keeps it from using it.
 	askOutside(" from its floating address", silence, func() string {
-		if err := r.web.ns.IP("addr add "+floatingIP+"/32 dev eth0", "route replace default via "+appsGateway+" src "+floatingIP); err != nil {
+		if err := r.web.NS.IP("addr add "+floatingIP+"/32 dev eth0", "route replace default via "+appsGateway+" src "+floatingIP); err != nil {
 			return err.Error()
 		}
 		got := r.web.ask(ctx, outsideIP, allowedPort)
-		if err := r.web.ns.IP("route replace default via "+appsGateway, "addr del "+floatingIP+"/32 dev eth0"); err != nil {
+		if err := r.web.NS.IP("route replace default via "+appsGateway, "addr del "+floatingIP+"/32 dev eth0"); err != nil {
 			return err.Error()
 		}
 		return got
@@ -211,7 +191,7 @@ func (d *demo) showFloating(ctx context.Context, r *routed) {
 
 func (d *demo) showHostEndpoint(ctx context.Context, r *routed) {
 	ask := func(what string, from *workload, port int, expected string) {
-		d.check(fmt.Sprintf("routed: TCP %s to the host itself:%d, %s", from.name, port, what), expected, func() string { return from.ask(ctx, routedIP, port) })
+		d.check(fmt.Sprintf("routed: TCP %s to the host itself:%d, %s", from.Name, port, what), expected, func() string { return from.ask(ctx, routedIP, port) })
 	}
 	ask("host endpoint", r.outside, forbiddenPort, silence)
 	ask("fail-safe", r.outside, sshPort, routedHost+" answered")
@@ -220,11 +200,11 @@ func (d *demo) showHostEndpoint(ctx context.Context, r *routed) {
 
 // showPolicyChange adds and removes a policy while traffic flows.
 func (d *demo) showPolicyChange(ctx context.Context, r *routed) error {
-	drip, err := startDrip(ctx, r.outside, r.web, forbiddenPort)
+	udp, err := lab.StartUDPStream(ctx, r.outside.Workload, r.web.Workload, forbiddenPort)
 	if err != nil {
 		return err
 	}
-	defer drip.close()
+	defer udp.Close()
 	key := calico.PolicyKey{Tier: "default", Policy: "drip"}
 	port := []calico.Ports{{Low: forbiddenPort, High: forbiddenPort}}
 	open := &calico.Policy{Selector: `role == "web"`, InboundRules: []calico.Rule{{Action: calico.Allow, Protocol: calico.ProtocolUDP, DstPorts: port}}}
@@ -233,14 +213,14 @@ func (d *demo) showPolicyChange(ctx context.Context, r *routed) error {
 		if _, err := r.store.Apply(ctx, key, open); err != nil {
 			return 0, err
 		}
-		return drip.flowsAfter(ctx, called)
+		return udp.FlowsAfter(ctx, called)
 	})
 	d.checkWithin("routed: policy removed: it stops", inForce, func() (time.Duration, error) {
 		called := time.Now()
 		if err := r.store.Delete(ctx, key, 0); err != nil {
 			return 0, err
 		}
-		return drip.stopsAfter(ctx, called)
+		return udp.StopsAfter(ctx, called)
 	})
 	return nil
 }
@@ -252,19 +232,8 @@ func (d *demo) showProfileLabels(ctx context.Context, r *routed) {
 		if _, err := r.store.Apply(ctx, calico.ProfileLabelsKey{Profile: "app"}, &labels); err != nil {
 			return err.Error()
 		}
-		return r.app.askUntil(ctx, r.db.address(false), allowedPort, silence)
+		return r.app.askUntil(ctx, r.db.Address(false), allowedPort, silence)
 	})
-}
-
-// askUntil asks again until the answer is the wanted one, or for some seconds.
-func (w *workload) askUntil(ctx context.Context, address string, port int, want string) (got string) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	_ = nettest.Until(ctx, "answer", func() (bool, error) { // what it was in the end is shown
-		got = w.ask(ctx, address, port)
-		return got == want, nil
-	})
-	return got
 }
 
 func (d *demo) showEndpointStatus(ctx context.Context, r *routed) {

@@ -1,4 +1,6 @@
-package cli
+// Package demo is `heddle demo`: it runs the whole product on this machine, sends real traffic, and prints what was expected
+// and what happened. Each file plays a part: virtual networks (overlay.go), a routed host, private networks of a pool.
+package demo
 
 import (
 	"context"
@@ -9,22 +11,32 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"heddle/internal/cli"
+	"heddle/internal/lab"
 )
 
-// demoCommand runs the whole product on this machine.
-func demoCommand() *cobra.Command {
-	var o demoOptions
+const (
+	// prefix begins the name of everything the demo makes.
+	prefix = "heddle-demo"
+	// labDir holds the server's data, the agents' state and all logs.
+	labDir = "/run/" + prefix
+)
+
+// Command returns `heddle demo`.
+func Command() *cobra.Command {
+	var o options
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the whole product on this machine, with real traffic",
 		Long: `Makes simulated hosts and workloads as network namespaces, runs the server and an agent a host, creates everything by
 calls to the APIs, by heddle calico apply and by heddle xe, sends real traffic, and prints what was expected and what happened. Takes down what it made, also after
-Ctrl-C, and what an earlier run that was killed left behind. Everything it makes is named ` + labPrefix + `*; it touches nothing else.
+Ctrl-C, and what an earlier run that was killed left behind. Everything it makes is named ` + prefix + `*; it touches nothing else.
 Exits 1 when anything differs.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.out = cmd.OutOrStdout()
-			return runDemo(cmd.Context(), o)
+			return run(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().IntVar(&o.hosts, "hosts", 2, "number of simulated hosts, 2 to 16")
@@ -33,7 +45,7 @@ Exits 1 when anything differs.`,
 	return cmd
 }
 
-type demoOptions struct {
+type options struct {
 	hosts         int
 	keep, cleanup bool
 	out           io.Writer
@@ -47,26 +59,26 @@ type outcome struct {
 
 // demo is one run.
 type demo struct {
-	lab     *lab
+	lab     *lab.Lab
 	routed  *routed // once it has been staged
 	xen     *xen    // nil where Open vSwitch is not installed
 	out     io.Writer
 	differs int
 	lines   int
-	undo    undoList
+	undo    lab.UndoList
 	// interrupted is closed by Ctrl-C: what goes on then shows nothing about the product.
 	interrupted <-chan struct{}
 	lacks       error // why a part is left out
 }
 
-func runDemo(ctx context.Context, o demoOptions) (err error) {
+func run(ctx context.Context, o options) (err error) {
 	if o.hosts < 2 || o.hosts > 16 {
-		return &Exit{Code: 2, Text: fmt.Sprintf("--hosts %d: want 2 to 16", o.hosts)}
+		return &cli.Exit{Code: 2, Text: fmt.Sprintf("--hosts %d: want 2 to 16", o.hosts)}
 	}
 	if os.Geteuid() != 0 {
-		return &Exit{Code: 1, Text: "the demo makes network namespaces and loads eBPF programs: run it as root"}
+		return &cli.Exit{Code: 1, Text: "the demo makes network namespaces and loads eBPF programs: run it as root"}
 	}
-	if err := cleanLab(labPrefix, labDir); err != nil {
+	if err := lab.Clean(prefix, labDir); err != nil {
 		return fmt.Errorf("take down what an earlier run left: %w", err)
 	}
 	if o.cleanup {
@@ -74,7 +86,7 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 	}
 	d := &demo{out: o.out, interrupted: ctx.Done()}
 	fmt.Fprintf(d.out, "starting the server and %d hosts, and a pool of %d hosts with Open vSwitch\n", o.hosts, xenHosts)
-	d.lab, err = newLab(ctx, labPrefix, labDir)
+	d.lab, err = lab.New(ctx, prefix, labDir)
 	if d.lab != nil {
 		defer func() {
 			if o.keep && err == nil {
@@ -82,14 +94,14 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 				return
 			}
 			// ctx may have ended by Ctrl-C; what was made is taken down all the same.
-			err = errors.Join(err, d.xen.close(), d.lab.close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, d.xen.close(), d.lab.Close(context.WithoutCancel(ctx)))
 		}()
 	}
 	if err == nil {
 		if d.xen, d.lacks = newXen(ctx, d.lab); d.lacks != nil {
 			fmt.Fprintf(d.out, "without the pool: %v; scripts/setup demo does that\n", d.lacks)
 		}
-		err = d.lab.startHosts(ctx, o.hosts)
+		err = d.lab.StartHosts(ctx, o.hosts)
 	}
 	if err != nil {
 		return err
@@ -97,7 +109,7 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 	fmt.Fprintf(d.out, "\n%-4s %-62s %-34s %s\n", "", "WHAT", "EXPECTED", "HAPPENED")
 	err = d.play(ctx)
 	if ctx.Err() != nil {
-		return &Exit{Code: 1, Text: "interrupted; everything was taken down"}
+		return &cli.Exit{Code: 1, Text: "interrupted; everything was taken down"}
 	}
 	if err != nil {
 		return err
@@ -106,7 +118,7 @@ func runDemo(ctx context.Context, o demoOptions) (err error) {
 		d.takeDown(ctx)
 	}
 	if d.differs > 0 {
-		return &Exit{Code: 1, Text: fmt.Sprintf("%d of %d lines differ from what was expected; logs were in %s", d.differs, d.lines, d.lab.dir)}
+		return &cli.Exit{Code: 1, Text: fmt.Sprintf("%d of %d lines differ from what was expected; logs were in %s", d.differs, d.lines, d.lab.Dir)}
 	}
 	fmt.Fprintf(d.out, "\n%d of %d lines as expected\n", d.lines, d.lines)
 	if d.lacks != nil {
@@ -164,11 +176,11 @@ It is all still running. To look around:
   its leases        cat %[5]s/demo-r1/dhcp/leases.*; ip -n %[1]s-r1 addr show dev ns-calico
   a packet's way    ip netns exec %[1]s-ctl env OS_CLIENT_CONFIG_FILE=%[2]s OS_CLOUD=heddle %[3]s trace --port <id> --frame '<frame>'
   metrics           ip netns exec %[1]s-h1 curl -s %[4]s/metrics
-`, l.prefix, l.cloud.File, l.binary, telemetryAddr, l.dir)
+`, l.Prefix, l.Cloud.File, l.Binary, lab.TelemetryAddr, l.Dir)
 	if x := d.xen; x != nil {
 		fmt.Fprintf(d.out, `  the pool          ip netns exec %[1]s-fab %[2]s xe -pwf %[3]s tunnel-list
   its switches      ovs-vsctl --db=%[4]s show; ip netns exec %[1]s-m1 ping 10.77.0.3
-`, x.prefix, x.binary, x.passwords, x.pool[0].DB())
+`, x.Prefix, x.Binary, x.passwords, x.pool[0].DB())
 	}
-	fmt.Fprintf(d.out, "  logs              %[1]s/*.log %[1]s/xen/*.log\nTo take it down: %[2]s demo --cleanup\n", l.dir, l.binary)
+	fmt.Fprintf(d.out, "  logs              %[1]s/*.log %[1]s/xen/*.log\nTo take it down: %[2]s demo --cleanup\n", l.Dir, l.Binary)
 }

@@ -1,4 +1,4 @@
-package cli
+package lab
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
-	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/projects"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/roles"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
@@ -20,17 +19,16 @@ import (
 	"heddle/internal/nettest"
 )
 
-// tenant is a project with a user of its own, and what the demo makes in it. Every object is made by a call to the
-// public API, and remembered to be taken down in reverse order.
-type tenant struct {
-	name  string
-	api   *gophercloud.ServiceClient // as the tenant's own user
-	admin *gophercloud.ServiceClient // binding ports to hosts is the operator's right
-	undo  *undoList
+// Tenant is a project with a user of its own. Every object is made by a call to the public API, and added to Undo unless
+// the method says otherwise.
+type Tenant struct {
+	API   *gophercloud.ServiceClient // as the tenant's own user
+	Admin *gophercloud.ServiceClient // binding ports to hosts is the operator's right
+	Undo  *UndoList
 }
 
-// undoList remembers how to take down what was made.
-type undoList struct {
+// UndoList holds the steps that remove what was made.
+type UndoList struct {
 	steps []undoStep
 }
 
@@ -39,12 +37,13 @@ type undoStep struct {
 	do   func(context.Context) error
 }
 
-func (u *undoList) add(what string, do func(context.Context) error) {
+// Add adds a step; what names the object in errors.
+func (u *UndoList) Add(what string, do func(context.Context) error) {
 	u.steps = append(u.steps, undoStep{what, do})
 }
 
-// run takes everything down, last made first, and goes on past failures.
-func (u *undoList) run(ctx context.Context) []error {
+// Run removes everything, last made first, and goes on past failures.
+func (u *UndoList) Run(ctx context.Context) []error {
 	var errs []error
 	for i := len(u.steps) - 1; i >= 0; i-- {
 		if err := u.steps[i].do(ctx); err != nil {
@@ -55,9 +54,9 @@ func (u *undoList) run(ctx context.Context) []error {
 	return errs
 }
 
-// newTenant makes a project with a member and logs in as that member.
-func newTenant(ctx context.Context, admin *session, cloud Cloud, name string, undo *undoList) (*tenant, error) {
-	identity, err := openstack.NewIdentityV3(admin.provider, gophercloud.EndpointOpts{Region: admin.region})
+// NewTenant makes a project with a member and logs in as that member.
+func (l *Lab) NewTenant(ctx context.Context, name string, undo *UndoList) (*Tenant, error) {
+	identity, err := l.Admin.Identity()
 	if err != nil {
 		return nil, err
 	}
@@ -65,25 +64,25 @@ func newTenant(ctx context.Context, admin *session, cloud Cloud, name string, un
 	if err != nil {
 		return nil, fmt.Errorf("project %s: %w", name, err)
 	}
-	undo.add("project "+name, func(ctx context.Context) error { return projects.Delete(ctx, identity, project.ID).ExtractErr() })
+	undo.Add("project "+name, func(ctx context.Context) error { return projects.Delete(ctx, identity, project.ID).ExtractErr() })
 	const password = "demo-password"
 	user, err := users.Create(ctx, identity, users.CreateOpts{Name: name, Password: password}).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("user %s: %w", name, err)
 	}
-	undo.add("user "+name, func(ctx context.Context) error { return users.Delete(ctx, identity, user.ID).ExtractErr() })
+	undo.Add("user "+name, func(ctx context.Context) error { return users.Delete(ctx, identity, user.ID).ExtractErr() })
 	if err := grantMember(ctx, identity, project.ID, user.ID); err != nil {
 		return nil, err
 	}
-	own, err := cloud.loginAs(ctx, gophercloud.AuthOptions{UserID: user.ID, Password: password, TenantID: project.ID})
+	own, err := l.Cloud.LoginAs(ctx, gophercloud.AuthOptions{UserID: user.ID, Password: password, TenantID: project.ID})
 	if err != nil {
 		return nil, err
 	}
-	t := &tenant{name: name, undo: undo}
-	if t.api, err = own.network(); err != nil {
+	t := &Tenant{Undo: undo}
+	if t.API, err = own.Network(); err != nil {
 		return nil, err
 	}
-	t.admin, err = admin.network()
+	t.Admin, err = l.Admin.Network()
 	return t, err
 }
 
@@ -99,50 +98,50 @@ func grantMember(ctx context.Context, identity *gophercloud.ServiceClient, proje
 	return roles.Assign(ctx, identity, found[0].ID, roles.AssignOpts{UserID: user, ProjectID: project}).ExtractErr()
 }
 
-// network makes a network with an IPv4 subnet and, with cidr6, an IPv6 one.
-func (t *tenant) network(ctx context.Context, name, cidr, cidr6 string) (*networks.Network, error) {
-	n, err := networks.Create(ctx, t.api, networks.CreateOpts{Name: name}).Extract()
+// Network makes a network with an IPv4 subnet and, with cidr6, an IPv6 one.
+func (t *Tenant) Network(ctx context.Context, name, cidr, cidr6 string) (*networks.Network, error) {
+	n, err := networks.Create(ctx, t.API, networks.CreateOpts{Name: name}).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
-	t.undo.add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.api, n.ID).ExtractErr() })
+	t.Undo.Add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.API, n.ID).ExtractErr() })
 	opts := subnets.CreateOpts{NetworkID: n.ID, CIDR: cidr, IPVersion: gophercloud.IPv4, Name: name}
-	if _, err := subnets.Create(ctx, t.api, opts).Extract(); err != nil {
+	if _, err := subnets.Create(ctx, t.API, opts).Extract(); err != nil {
 		return nil, fmt.Errorf("subnet %s: %w", cidr, err)
 	}
 	if cidr6 != "" {
 		opts = subnets.CreateOpts{NetworkID: n.ID, CIDR: cidr6, IPVersion: gophercloud.IPv6, Name: name + "6"}
-		if _, err := subnets.Create(ctx, t.api, opts).Extract(); err != nil {
+		if _, err := subnets.Create(ctx, t.API, opts).Extract(); err != nil {
 			return nil, fmt.Errorf("subnet %s: %w", cidr6, err)
 		}
 	}
 	return n, nil
 }
 
-// group makes a security group with rules; without keepEgress the two rules that let everything out are removed.
-func (t *tenant) group(ctx context.Context, name string, keepEgress bool, allow ...rules.CreateOpts) (string, error) {
-	g, err := groups.Create(ctx, t.api, groups.CreateOpts{Name: name}).Extract()
+// Group makes a security group with rules; without keepEgress the two rules that let everything out are removed.
+func (t *Tenant) Group(ctx context.Context, name string, keepEgress bool, allow ...rules.CreateOpts) (string, error) {
+	g, err := groups.Create(ctx, t.API, groups.CreateOpts{Name: name}).Extract()
 	if err != nil {
 		return "", fmt.Errorf("security group %s: %w", name, err)
 	}
-	t.undo.add("security group "+name, func(ctx context.Context) error { return groups.Delete(ctx, t.api, g.ID).ExtractErr() })
+	t.Undo.Add("security group "+name, func(ctx context.Context) error { return groups.Delete(ctx, t.API, g.ID).ExtractErr() })
 	if !keepEgress {
 		for _, r := range g.Rules {
-			if err := rules.Delete(ctx, t.api, r.ID).ExtractErr(); err != nil {
+			if err := rules.Delete(ctx, t.API, r.ID).ExtractErr(); err != nil {
 				return "", fmt.Errorf("rule of security group %s: %w", name, err)
 			}
 		}
 	}
 	for _, r := range allow {
-		if _, err := t.allow(ctx, g.ID, r); err != nil {
+		if _, err := t.Allow(ctx, g.ID, r); err != nil {
 			return "", err
 		}
 	}
 	return g.ID, nil
 }
 
-// allow adds a rule and returns its id.
-func (t *tenant) allow(ctx context.Context, group string, r rules.CreateOpts) (string, error) {
+// Allow adds a rule, by default for incoming IPv4, and returns its id.
+func (t *Tenant) Allow(ctx context.Context, group string, r rules.CreateOpts) (string, error) {
 	r.SecGroupID = group
 	if r.Direction == "" {
 		r.Direction = rules.DirIngress
@@ -150,29 +149,29 @@ func (t *tenant) allow(ctx context.Context, group string, r rules.CreateOpts) (s
 	if r.EtherType == "" {
 		r.EtherType = rules.EtherType4
 	}
-	made, err := rules.Create(ctx, t.api, r).Extract()
+	made, err := rules.Create(ctx, t.API, r).Extract()
 	if err != nil {
 		return "", fmt.Errorf("rule of security group %s: %w", group, err)
 	}
 	return made.ID, nil
 }
 
-// forbid removes a rule.
-func (t *tenant) forbid(ctx context.Context, rule string) error {
-	return rules.Delete(ctx, t.api, rule).ExtractErr()
+// Forbid removes a rule.
+func (t *Tenant) Forbid(ctx context.Context, rule string) error {
+	return rules.Delete(ctx, t.API, rule).ExtractErr()
 }
 
-// port makes a port on a network and binds it to a host, as a hypervisor would.
-func (t *tenant) port(ctx context.Context, name, network, host string, addresses, securityGroups []string) (*ports.Port, error) {
+// Port makes a port on a network and binds it to a host, as a hypervisor would.
+func (t *Tenant) Port(ctx context.Context, name, network, host string, addresses, securityGroups []string) (*ports.Port, error) {
 	opts := ports.CreateOpts{Name: name, NetworkID: network, FixedIPs: fixedIPs(addresses), SecurityGroups: &securityGroups}
-	p, err := ports.Create(ctx, t.api, opts).Extract()
+	p, err := ports.Create(ctx, t.API, opts).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("port %s: %w", name, err)
 	}
-	t.undo.add("port "+name, func(ctx context.Context) error { return ports.Delete(ctx, t.api, p.ID).ExtractErr() })
+	t.Undo.Add("port "+name, func(ctx context.Context) error { return ports.Delete(ctx, t.API, p.ID).ExtractErr() })
 	owner := "compute:demo"
 	bind := portsbinding.UpdateOptsExt{UpdateOptsBuilder: ports.UpdateOpts{DeviceOwner: &owner}, HostID: &host}
-	if _, err := ports.Update(ctx, t.admin, p.ID, bind).Extract(); err != nil {
+	if _, err := ports.Update(ctx, t.Admin, p.ID, bind).Extract(); err != nil {
 		return nil, fmt.Errorf("bind port %s to host %s: %w", name, host, err)
 	}
 	return p, nil
@@ -186,17 +185,17 @@ func fixedIPs(addresses []string) []ports.IP {
 	return fixed
 }
 
-// status is a port's status as the API tells it.
-func (t *tenant) status(ctx context.Context, port string) (string, error) {
-	p, err := ports.Get(ctx, t.api, port).Extract()
+// status returns a port's status.
+func (t *Tenant) status(ctx context.Context, port string) (string, error) {
+	p, err := ports.Get(ctx, t.API, port).Extract()
 	if err != nil {
 		return "", err
 	}
 	return p.Status, nil
 }
 
-// statusSoon is a port's status once it is the wanted one, or after some seconds.
-func (t *tenant) statusSoon(ctx context.Context, port, want string) (got string) {
+// WaitStatus waits some seconds for a port to have a status, and returns the last one that the API returned.
+func (t *Tenant) WaitStatus(ctx context.Context, port, want string) (got string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = nettest.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
@@ -221,26 +220,26 @@ func (o ofType) ToNetworkCreateMap() (map[string]any, error) {
 	return body, err
 }
 
-// routedNetwork makes a routed network with these subnets.
-func (t *tenant) routedNetwork(ctx context.Context, name string, all ...subnets.CreateOpts) (*networks.Network, error) {
-	n, err := networks.Create(ctx, t.api, ofType{networks.CreateOpts{Name: name}, "routed"}).Extract()
+// RoutedNetwork makes a routed network with these subnets.
+func (t *Tenant) RoutedNetwork(ctx context.Context, name string, all ...subnets.CreateOpts) (*networks.Network, error) {
+	n, err := networks.Create(ctx, t.API, ofType{networks.CreateOpts{Name: name}, "routed"}).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
-	t.undo.add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.api, n.ID).ExtractErr() })
+	t.Undo.Add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.API, n.ID).ExtractErr() })
 	for _, s := range all {
 		s.NetworkID = n.ID
-		if _, err := subnets.Create(ctx, t.api, s).Extract(); err != nil {
+		if _, err := subnets.Create(ctx, t.API, s).Extract(); err != nil {
 			return nil, fmt.Errorf("subnet %s: %w", s.CIDR, err)
 		}
 	}
 	return n, nil
 }
 
-// boundPort makes a port on a host in one call. It is the caller's to delete.
-func (t *tenant) boundPort(ctx context.Context, name, network, host string, addresses []string, group string) (*ports.Port, error) {
+// BoundPort makes a port on a host in one call. The caller deletes it.
+func (t *Tenant) BoundPort(ctx context.Context, name, network, host string, addresses []string, group string) (*ports.Port, error) {
 	opts := ports.CreateOpts{Name: name, NetworkID: network, DeviceOwner: "compute:demo", FixedIPs: fixedIPs(addresses), SecurityGroups: &[]string{group}}
-	p, err := ports.Create(ctx, t.api, portsbinding.CreateOptsExt{CreateOptsBuilder: opts, HostID: host}).Extract()
+	p, err := ports.Create(ctx, t.API, portsbinding.CreateOptsExt{CreateOptsBuilder: opts, HostID: host}).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("port %s: %w", name, err)
 	}

@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
-// dripPort is where the datagrams go whose passing is watched.
-const dripPort = 9000
+// streamPort is where the datagrams go whose passing is watched.
+const streamPort = 9000
 
 // changes measures how soon a change of the API is in force on all hosts, with few flows and with many, and what a
 // restart of an agent costs established flows.
@@ -22,7 +23,7 @@ func (b *bench) changes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rule, err := s.tenant.allow(ctx, group, rules.CreateOpts{Protocol: rules.ProtocolUDP})
+		rule, err := s.tenant.Allow(ctx, group, rules.CreateOpts{Protocol: rules.ProtocolUDP})
 		if err != nil {
 			return err
 		}
@@ -52,14 +53,14 @@ type changing struct {
 	*stand
 	group, rule string
 	scan        nettest.Path
-	ways        [][2]*workload
-	drips       []*drip
+	ways        [][2]*lab.Workload
+	streams     []*lab.UDPStream
 }
 
 func (c *changing) populate(ctx context.Context) error {
-	var w [3]*workload
+	var w [3]*lab.Workload
 	var err error
-	for i, h := range []*labHost{c.h1, c.h1, c.h2} {
+	for i, h := range []*lab.Host{c.h1, c.h1, c.h2} {
 		if w[i], err = c.workload(ctx, fmt.Sprintf("c%d", 1+i), h, c.group); err != nil {
 			return err
 		}
@@ -74,29 +75,29 @@ func (c *changing) populate(ctx context.Context) error {
 	if err := warm(ctx, c.scan, two); err != nil {
 		return err
 	}
-	c.ways = [][2]*workload{{w[0], w[1]}, {w[0], w[2]}, {w[2], w[0]}}
-	return c.drip(ctx)
+	c.ways = [][2]*lab.Workload{{w[0], w[1]}, {w[0], w[2]}, {w[2], w[0]}}
+	return c.send(ctx)
 }
 
-// drip begins to send on all ways and waits until it comes through.
-func (c *changing) drip(ctx context.Context) error {
+// send begins to send on all ways and waits until it comes through.
+func (c *changing) send(ctx context.Context) error {
 	c.close()
 	for _, way := range c.ways {
-		d, err := startDrip(ctx, way[0], way[1], dripPort)
+		d, err := lab.StartUDPStream(ctx, way[0], way[1], streamPort)
 		if err != nil {
 			return err
 		}
-		c.drips = append(c.drips, d)
+		c.streams = append(c.streams, d)
 	}
-	_, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.flowsAfter(ctx, time.Now()) })
+	_, err := slowest(c.streams, func(d *lab.UDPStream) (time.Duration, error) { return d.FlowsAfter(ctx, time.Now()) })
 	return err
 }
 
 func (c *changing) close() {
-	for _, d := range c.drips {
-		d.close()
+	for _, d := range c.streams {
+		d.Close()
 	}
-	c.drips = nil
+	c.streams = nil
 }
 
 // fill makes at least so many flows that rest on the rule and says how many there are.
@@ -105,7 +106,7 @@ func (c *changing) fill(ctx context.Context, flows int) (got float64, err error)
 		if _, err = c.scan.Scan(ctx, flows); err != nil {
 			return got, err
 		}
-		if got, err = metric(ctx, c.h1.ns, "heddle_overlay_flows", ""); err != nil || got >= float64(flows) {
+		if got, err = metric(ctx, c.h1.NS, "heddle_overlay_flows", ""); err != nil || got >= float64(flows) {
 			return got, err
 		}
 	}
@@ -118,18 +119,18 @@ func (b *bench) inForce(ctx context.Context, c *changing, when string) error {
 	for round := range b.pick(4*b.rounds, 1) {
 		b.say("change %d, %s", round+1, when)
 		called := time.Now()
-		if err := c.tenant.forbid(ctx, c.rule); err != nil {
+		if err := c.tenant.Forbid(ctx, c.rule); err != nil {
 			return err
 		}
-		stopped, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.stopsAfter(ctx, called) })
+		stopped, err := slowest(c.streams, func(d *lab.UDPStream) (time.Duration, error) { return d.StopsAfter(ctx, called) })
 		if err != nil {
 			return err
 		}
 		called = time.Now()
-		if c.rule, err = c.tenant.allow(ctx, c.group, rules.CreateOpts{Protocol: rules.ProtocolUDP}); err != nil {
+		if c.rule, err = c.tenant.Allow(ctx, c.group, rules.CreateOpts{Protocol: rules.ProtocolUDP}); err != nil {
 			return err
 		}
-		passed, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.flowsAfter(ctx, called) })
+		passed, err := slowest(c.streams, func(d *lab.UDPStream) (time.Duration, error) { return d.FlowsAfter(ctx, called) })
 		if err != nil {
 			return err
 		}
@@ -142,8 +143,8 @@ func (b *bench) inForce(ctx context.Context, c *changing, when string) error {
 	return nil
 }
 
-func slowest(drips []*drip, f func(*drip) (time.Duration, error)) (most time.Duration, err error) {
-	for _, d := range drips {
+func slowest(streams []*lab.UDPStream, f func(*lab.UDPStream) (time.Duration, error)) (most time.Duration, err error) {
+	for _, d := range streams {
 		took, err := f(d)
 		if err != nil {
 			return 0, err
@@ -163,39 +164,28 @@ func maxOf(all []time.Duration) (most time.Duration) {
 // restart kills the agent of a host and starts it again, several times, while datagrams flow, and counts those that do
 // not arrive.
 func (b *bench) restart(ctx context.Context, c *changing) error {
-	if err := c.drip(ctx); err != nil {
+	if err := c.send(ctx); err != nil {
 		return err
 	}
 	var took []time.Duration
 	for round := range b.rounds {
 		b.say("restart %d", round+1)
-		c.h1.agent.kill()
+		c.h1.Agent.Kill()
 		begun := time.Now()
-		if err := c.startAgent(ctx, c.h1); err != nil {
+		if err := c.StartAgent(ctx, c.h1); err != nil {
 			return err
 		}
 		took = append(took, time.Since(begun))
-		if _, err := slowest(c.drips, func(d *drip) (time.Duration, error) { return d.flowsAfter(ctx, time.Now()) }); err != nil {
+		if _, err := slowest(c.streams, func(d *lab.UDPStream) (time.Duration, error) { return d.FlowsAfter(ctx, time.Now()) }); err != nil {
 			return err
 		}
 	}
 	var sent, lost int64
-	for _, d := range c.drips {
-		lost += d.finish()
-		sent += d.sent.Load()
+	for _, d := range c.streams {
+		s, l := d.Finish()
+		sent, lost = sent+s, lost+l
 	}
 	b.add(measure{Name: "agent killed and started: packets of established flows lost", Got: float64(lost), Goal: atMost(0),
 		Beside: fmt.Sprintf("of %d over %d restarts, ready after %.0f ms", sent, b.rounds, millis(nettest.Median(took)))})
 	return nil
-}
-
-// finish ends the sending, waits a moment for what is on its way, and says how many never came.
-func (d *drip) finish() int64 {
-	d.stop()
-	<-d.done
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	// What has not come when patience ends is what is asked for.
-	_ = nettest.Until(ctx, "the last datagrams", func() (bool, error) { return d.received.Load() >= d.sent.Load(), nil })
-	return d.sent.Load() - d.received.Load()
 }

@@ -1,4 +1,4 @@
-package cli
+package demo
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -69,7 +70,7 @@ func (x *xen) eachHost(do func(i int, h *xenHost) error) error {
 }
 
 func (x *xen) createTunnel(ctx context.Context, h *xenHost) (err error) {
-	if h.uuid, err = x.find(ctx, "host-list", "name-label="+h.labHost.name); err != nil {
+	if h.uuid, err = x.find(ctx, "host-list", "name-label="+h.Host.Name); err != nil {
 		return err
 	}
 	if h.transport, err = x.find(ctx, "pif-list", "host-uuid="+h.uuid, "management=true"); err != nil {
@@ -119,10 +120,10 @@ func (d *demo) showAcross(ctx context.Context, x *xen) {
 
 // showReached pings until there is an answer: the first frames of all wait for addresses that nobody has learnt yet.
 func (d *demo) showReached(ctx context.Context, from, to *xenHost) {
-	d.check(fmt.Sprintf("private: ping %s on %s to %s on %s", from.machine.name, from.labHost.name, to.machine.name, to.labHost.name), answered, func() string {
+	d.check(fmt.Sprintf("private: ping %s on %s to %s on %s", from.machine.Name, from.Host.Name, to.machine.Name, to.Host.Name), answered, func() string {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		if err := from.machine.ns.Reach(ctx, to.machine.address(false)); err != nil {
+		if err := from.machine.NS.Reach(ctx, to.machine.Address(false)); err != nil {
 			return silence
 		}
 		return answered
@@ -147,18 +148,18 @@ func (d *demo) showCenterKilled(ctx context.Context, x *xen) error {
 	if center == nil || len(spokes) < 2 {
 		return fmt.Errorf("statuses name no switching host: %v", statuses)
 	}
-	drip, err := startDrip(ctx, spokes[0].machine, spokes[1].machine, forbiddenPort)
+	udp, err := lab.StartUDPStream(ctx, spokes[0].machine.Workload, spokes[1].machine.Workload, forbiddenPort)
 	if err != nil {
 		return err
 	}
-	defer drip.close()
-	what := fmt.Sprintf("private: switching host %s killed: longest pause %s to %s", center.labHost.name, spokes[0].machine.name, spokes[1].machine.name)
+	defer udp.Close()
+	what := fmt.Sprintf("private: switching host %s killed: longest pause %s to %s", center.Host.Name, spokes[0].machine.Name, spokes[1].machine.Name)
 	d.checkWithin(what, withoutCenter, func() (time.Duration, error) {
-		if _, err := drip.flowsAfter(ctx, time.Now()); err != nil {
+		if _, err := udp.FlowsAfter(ctx, time.Now()); err != nil {
 			return 0, err
 		}
-		drip.longest.Store(0)
-		center.agent.kill()
+		udp.ResetPause()
+		center.Agent.Kill()
 		if err := center.Kill(); err != nil {
 			return 0, err
 		}
@@ -168,12 +169,12 @@ func (d *demo) showCenterKilled(ctx context.Context, x *xen) error {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := drip.flowsAfter(ctx, time.Now()); err != nil {
+		if _, err := udp.FlowsAfter(ctx, time.Now()); err != nil {
 			return 0, err
 		}
-		return time.Duration(drip.longest.Load()), nil
+		return udp.LongestPause(), nil
 	})
-	d.check("private: status of "+center.labHost.name+"'s tunnel meanwhile", "not active, with the reason", func() string {
+	d.check("private: status of "+center.Host.Name+"'s tunnel meanwhile", "not active, with the reason", func() string {
 		var last map[string]string
 		err := x.untilStatuses(ctx, "the reason", func(statuses map[string]map[string]string) bool {
 			last = statuses[center.tunnel]
@@ -192,11 +193,11 @@ func (d *demo) showReturn(ctx context.Context, x *xen, back, other *xenHost) err
 	if err := back.Start(); err != nil {
 		return err
 	}
-	if err := x.startAgent(ctx, back.labHost); err != nil {
+	if err := x.StartAgent(ctx, back.Host); err != nil {
 		return err
 	}
 	ready := time.Now()
-	d.checkWithin("private: "+back.labHost.name+" is back in the star, after its agent's report", inStar, func() (time.Duration, error) {
+	d.checkWithin("private: "+back.Host.Name+" is back in the star, after its agent's report", inStar, func() (time.Duration, error) {
 		err := x.untilStatuses(ctx, "the star", func(statuses map[string]map[string]string) bool { return sameStar(statuses, x.pool) })
 		return time.Since(ready), err
 	})
@@ -248,7 +249,7 @@ func (x *xen) left(ctx context.Context) (string, error) {
 		err = errors.Join(err, listErr)
 		for _, b := range strings.Fields(bridges) {
 			if b != "br-phy" {
-				left += " " + h.labHost.name + ":" + b
+				left += " " + h.Host.Name + ":" + b
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -21,22 +22,22 @@ const (
 	// wire is the hosts' interface on a veth of their own that carries the tunnels, as in the kernel's path they are
 	// compared with: no switch between.
 	wire = "wire"
-	// benchFlows is room enough for what the benchmark makes in a run, so that it does not measure itself.
-	benchFlows = 1 << 20
+	// maxFlows is room enough for what the benchmark makes in a run, so that it does not measure itself.
+	maxFlows = 1 << 20
 )
 
 // stand is two hosts with their agents, joined by a wire, and a network of one tenant to put workloads on.
 type stand struct {
-	*lab
-	h1, h2  *labHost
-	tenant  *tenant
+	*lab.Lab
+	h1, h2  *lab.Host
+	tenant  *lab.Tenant
 	network *networks.Network
 	made    int // workloads
 }
 
 // withStand is withLab with a stand in it.
 func (b *bench) withStand(ctx context.Context, use func(*stand) error) error {
-	return b.withLab(ctx, func(l *lab) error {
+	return b.withLab(ctx, func(l *lab.Lab) error {
 		s, err := newStand(ctx, l)
 		if err != nil {
 			return err
@@ -45,41 +46,41 @@ func (b *bench) withStand(ctx context.Context, use func(*stand) error) error {
 	})
 }
 
-func newStand(ctx context.Context, l *lab) (s *stand, err error) {
-	s = &stand{lab: l}
-	if s.h1, err = l.makeHost(); err != nil {
+func newStand(ctx context.Context, l *lab.Lab) (s *stand, err error) {
+	s = &stand{Lab: l}
+	if s.h1, err = l.AddHost(); err != nil {
 		return nil, err
 	}
-	if s.h2, err = l.makeHost(); err != nil {
+	if s.h2, err = l.AddHost(); err != nil {
 		return nil, err
 	}
-	if err := l.spaces.Veth(s.h1.ns, wire, s.h2.ns, wire); err != nil {
+	if err := l.Spaces.Veth(s.h1.NS, wire, s.h2.NS, wire); err != nil {
 		return nil, err
 	}
-	for i, h := range l.hosts {
-		h.ip, h.maxFlows = fmt.Sprintf("198.51.100.%d", 1+i), benchFlows
-		if err := h.ns.IP("addr add " + h.ip + "/24 dev " + wire); err != nil {
+	for i, h := range l.Hosts {
+		h.IP, h.MaxFlows = fmt.Sprintf("198.51.100.%d", 1+i), maxFlows
+		if err := h.NS.IP("addr add " + h.IP + "/24 dev " + wire); err != nil {
 			return nil, err
 		}
-		if err := l.join(ctx, h); err != nil {
-			return nil, fmt.Errorf("host %s: %w", h.name, err)
+		if err := l.Join(ctx, h); err != nil {
+			return nil, fmt.Errorf("host %s: %w", h.Name, err)
 		}
 	}
-	if s.tenant, err = newTenant(ctx, l.admin, l.cloud, "bench", &undoList{}); err != nil {
+	if s.tenant, err = l.NewTenant(ctx, "bench", &lab.UndoList{}); err != nil {
 		return nil, err
 	}
-	s.network, err = s.tenant.network(ctx, "bench", "10.0.0.0/16", "")
+	s.network, err = s.tenant.Network(ctx, "bench", "10.0.0.0/16", "")
 	return s, err
 }
 
 // tenRules makes a group of ten rules for what comes in, eight for single ports of TCP and the given two, and two for
 // what goes out.
-func tenRules(ctx context.Context, t *tenant, name string, more ...rules.CreateOpts) (string, error) {
+func tenRules(ctx context.Context, t *lab.Tenant, name string, more ...rules.CreateOpts) (string, error) {
 	var all []rules.CreateOpts
 	for i := range 8 {
 		all = append(all, rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: 20000 + i, PortRangeMax: 20000 + i})
 	}
-	return t.group(ctx, name, true, append(all, more...)...)
+	return t.Group(ctx, name, true, append(all, more...)...)
 }
 
 // openGroup lets in TCP and UDP by the last two of its ten rules.
@@ -88,13 +89,13 @@ func (s *stand) openGroup(ctx context.Context) (string, error) {
 }
 
 // workload makes a machine on a host, with its address set as by hand: a lease is no part of what is measured.
-func (s *stand) workload(ctx context.Context, name string, h *labHost, group string) (*workload, error) {
+func (s *stand) workload(ctx context.Context, name string, h *lab.Host, group string) (*lab.Workload, error) {
 	s.made++
-	p, err := s.tenant.port(ctx, name, s.network.ID, h.name, []string{fmt.Sprintf("10.0.0.%d", 10+s.made)}, []string{group})
+	p, err := s.tenant.Port(ctx, name, s.network.ID, h.Name, []string{fmt.Sprintf("10.0.0.%d", 10+s.made)}, []string{group})
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.machine(name, h, p)
+	w, err := s.NewWorkload(name, h, p)
 	if err != nil {
 		return nil, err
 	}
@@ -102,22 +103,22 @@ func (s *stand) workload(ctx context.Context, name string, h *labHost, group str
 }
 
 // furnish plugs a machine in and sets its address.
-func (l *lab) furnish(w *workload) error {
-	if err := l.plugIn(w); err != nil {
-		return fmt.Errorf("workload %s: %w", w.name, err)
+func (s *stand) furnish(w *lab.Workload) error {
+	if err := s.PlugIn(w); err != nil {
+		return fmt.Errorf("workload %s: %w", w.Name, err)
 	}
-	return w.ns.IP("link set eth0 mtu 1450", "addr add "+w.address(false)+"/16 dev eth0")
+	return w.NS.IP("link set eth0 mtu 1450", "addr add "+w.Address(false)+"/16 dev eth0")
 }
 
 // path is the way from one workload to another.
-func path(name string, from, to *workload) (nettest.Path, error) {
-	at, err := netip.ParseAddr(to.address(false))
-	return nettest.Path{Name: name, Client: from.ns, Server: to.ns, Address: at}, err
+func path(name string, from, to *lab.Workload) (nettest.Path, error) {
+	at, err := netip.ParseAddr(to.Address(false))
+	return nettest.Path{Name: name, Client: from.NS, Server: to.NS, Address: at}, err
 }
 
 // warm waits until a packet has come through each path: the interfaces are attached, the tunnels there.
 func warm(ctx context.Context, paths ...nettest.Path) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("nothing comes through after %s", startPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, lab.StartTimeout, fmt.Errorf("nothing comes through after %s", lab.StartTimeout))
 	defer cancel()
 	for _, p := range paths {
 		if err := nettest.Until(ctx, p.Name+" to carry packets", func() (bool, error) {
@@ -136,8 +137,8 @@ func warm(ctx context.Context, paths ...nettest.Path) error {
 // metric reads a figure of the process that serves telemetry in a namespace: the sum over all series of the name that
 // have the label, given as name="value", "" for any.
 func metric(ctx context.Context, ns *nettest.Namespace, name, label string) (sum float64, err error) {
-	client := http.Client{Transport: &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+telemetryAddr+"/metrics", nil)
+	client := http.Client{Transport: &http.Transport{DialContext: lab.DialIn(ns), DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+lab.TelemetryAddr+"/metrics", nil)
 	if err != nil {
 		return 0, err
 	}

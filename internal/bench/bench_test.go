@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ func TestVerdict(t *testing.T) {
 // TestComparedLine: the line of a comparison shows the median of the slices' ratios and their middle half.
 func TestComparedLine(t *testing.T) {
 	var out bytes.Buffer
-	b := &bench{benchOptions: benchOptions{output: "text", out: &out}}
+	b := &bench{options: options{output: "text", out: &out}}
 	b.add(compared("TCP / bridge", []float64{10, 12, 14, 11, 13}, []float64{10, 10, 10, 10, 10}, atLeast(1), "beside"))
 	if got, want := strings.Join(strings.Fields(out.String()), " "), "TCP / bridge ≥ 1.00 × 1.20 × 1.10 to 1.30 met beside"; got != want {
 		t.Errorf("the line is %q, want %q", got, want)
@@ -49,7 +49,7 @@ func TestComparedLine(t *testing.T) {
 
 func TestBenchOptions(t *testing.T) {
 	for _, slices := range []int{minSlices - 1, maxSlices + 1} {
-		err := benchOptions{slices: slices, rounds: 3, output: "text"}.check()
+		err := options{slices: slices, rounds: 3, output: "text"}.check()
 		if err == nil || !strings.Contains(err.Error(), "--slices") {
 			t.Errorf("%d slices: %v", slices, err)
 		}

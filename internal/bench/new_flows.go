@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"context"
@@ -152,11 +152,11 @@ type effort struct {
 }
 
 func (s *stand) setUp(ctx context.Context) (e effort, err error) {
-	if e.flows, err = metric(ctx, s.h1.ns, "heddle_overlay_decisions_total", `verdict="forward"`); err != nil {
+	if e.flows, err = metric(ctx, s.h1.NS, "heddle_overlay_decisions_total", `verdict="forward"`); err != nil {
 		return e, err
 	}
 	e.at = time.Now()
-	e.cpu, err = s.h1.agent.cpu()
+	e.cpu, err = cpuTime(s.h1.Agent.PID())
 	return e, err
 }
 

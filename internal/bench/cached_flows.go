@@ -1,10 +1,11 @@
-package cli
+package bench
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -31,7 +32,7 @@ func (b *bench) traffic(ctx context.Context) error {
 		}
 		b.sameHost(f[0], f[1], f[5], f[2])
 		b.betweenHosts("", f[3], f[4])
-		if err := errors.Join(s.h1.ns.Segment(wire), s.h2.ns.Segment(wire)); err != nil {
+		if err := errors.Join(s.h1.NS.Segment(wire), s.h2.NS.Segment(wire)); err != nil {
 			return err
 		}
 		b.say("from here on hosts send frames of 1500 bytes")
@@ -49,8 +50,8 @@ func (b *bench) traffic(ctx context.Context) error {
 
 // pair makes machines on one host and on two, and waits until packets pass.
 func (s *stand) pair(ctx context.Context, group string) (one, two nettest.Path, err error) {
-	var w [3]*workload
-	for i, h := range []*labHost{s.h1, s.h1, s.h2} {
+	var w [3]*lab.Workload
+	for i, h := range []*lab.Host{s.h1, s.h1, s.h2} {
 		if w[i], err = s.workload(ctx, fmt.Sprintf("a%d", 1+i), h, group); err != nil {
 			return one, two, err
 		}
@@ -86,7 +87,7 @@ func kernelPaths() (k baselines, closeAll func() error, err error) {
 		{&k.vxlan, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, false) }},
 		{&k.segmented, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, true) }},
 	} {
-		l := nettest.New(fmt.Sprintf("%s-k%d", benchPrefix, i))
+		l := nettest.New(fmt.Sprintf("%s-k%d", prefix, i))
 		labs = append(labs, l)
 		if *build.path, err = build.make(l); err != nil {
 			return k, closeAll, err

@@ -1,4 +1,4 @@
-package cli
+package bench
 
 import (
 	"fmt"
@@ -70,8 +70,8 @@ func procField(file, name string) (string, error) {
 }
 
 // residentMB is the memory that a process holds now, and the most it ever held, in units of 10⁶ bytes.
-func (p *process) residentMB() (now, most float64, err error) {
-	file := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)
+func residentMB(pid int) (now, most float64, err error) {
+	file := fmt.Sprintf("/proc/%d/status", pid)
 	for name, to := range map[string]*float64{"VmRSS": &now, "VmHWM": &most} {
 		text, err := procField(file, name)
 		if err != nil {
@@ -86,9 +86,9 @@ func (p *process) residentMB() (now, most float64, err error) {
 	return now, most, nil
 }
 
-// cpu is the time that a process has had of all cores, to the hundredth of a second.
-func (p *process) cpu() (time.Duration, error) {
-	file := fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)
+// cpuTime is the time that a process has had of all cores, to the hundredth of a second.
+func cpuTime(pid int) (time.Duration, error) {
+	file := fmt.Sprintf("/proc/%d/stat", pid)
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err

@@ -1,4 +1,4 @@
-package cli
+package demo
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -39,7 +40,7 @@ func (w *workload) askDHCP(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	out, err := w.ns.Output(ctx, "udhcpc", "--foreground", "--quit", "--now", "--interface", "eth0", "--retries", "3", "--timeout", "1",
+	out, err := w.NS.Output(ctx, "udhcpc", "--foreground", "--quit", "--now", "--interface", "eth0", "--retries", "3", "--timeout", "1",
 		"--request-option", "mtu", "--script", script)
 	if err != nil {
 		return errors.New("no lease: " + lastLine(out))
@@ -55,8 +56,8 @@ func (w *workload) askDHCPv6(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := w.ns.Output(ctx, "dhclient", "-6", "-1", "-cf", "/dev/null", "-lf", filepath.Join(dir, w.name+".leases"),
-		"-pf", filepath.Join(dir, w.name+".pid"), "-sf", script, "eth0")
+	out, err := w.NS.Output(ctx, "dhclient", "-6", "-1", "-cf", "/dev/null", "-lf", filepath.Join(dir, w.Name+".leases"),
+		"-pf", filepath.Join(dir, w.Name+".pid"), "-sf", script, "eth0")
 	if err != nil {
 		return errors.New("no lease: " + lastLine(out))
 	}
@@ -65,18 +66,18 @@ func (w *workload) askDHCPv6(ctx context.Context, dir string) error {
 
 // has says which address of the family the workload has, and by which router it sends.
 func (w *workload) has(ctx context.Context, six bool) string {
-	eth0, err := interfaceIn(w.ns, "eth0")
+	eth0, err := interfaceIn(w.NS, "eth0")
 	if err != nil {
 		return err.Error()
 	}
 	family := map[bool]string{true: "-6", false: "-4"}[six]
-	route, err := w.ns.Output(ctx, "ip", family, "route", "show", "default")
+	route, err := w.NS.Output(ctx, "ip", family, "route", "show", "default")
 	if err != nil {
 		return err.Error()
 	}
 	_, via, _ := strings.Cut(route, "via ")
 	via, _, _ = strings.Cut(via, " ")
-	if end, err := interfaceIn(w.host.ns, w.tap()); err == nil && end.has(via) {
+	if end, err := interfaceIn(w.Host.NS, w.Tap()); err == nil && end.has(via) {
 		via = "host"
 	}
 	return eth0.address(six) + " via " + via
@@ -98,7 +99,7 @@ func (w *workload) lookUp(ctx context.Context, server, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return dialIn(w.ns)(ctx, network, net.JoinHostPort(server, "53"))
+		return lab.DialIn(w.NS)(ctx, network, net.JoinHostPort(server, "53"))
 	}}
 	found, err := resolver.LookupNetIP(ctx, "ip4", name+".")
 	if err != nil {

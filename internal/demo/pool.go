@@ -1,4 +1,4 @@
-package cli
+package demo
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"golang.org/x/sync/errgroup"
 
+	"heddle/internal/cloud"
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -31,12 +33,13 @@ const (
 //	      │ eth0 of the host's machine
 //	heddle-demo-m1   10.77.0.1
 type xen struct {
-	*lab       // of the server; its hosts are those below
+	*lab.Lab   // of the pool's server; its hosts are those below
 	switches   *nettest.OVSLab
-	controller *process
+	controller *lab.Process
 	passwords  string // file with root's password, as xe reads it
 	pool       []*xenHost
 	network    string // its uuid
+	closed     bool
 
 	stop   context.CancelFunc // of the staging
 	staged chan struct{}      // closed when it has ended
@@ -46,18 +49,18 @@ type xen struct {
 // xenHost is a host of the pool, with the machine that it runs.
 type xenHost struct {
 	*nettest.OVSHost
-	*labHost
+	*lab.Host
 	uuid, transport string // of the host and of its PIF
 	tunnel, vm      string // uuids too
 	machine         *workload
 }
 
 // newXen begins to start the pool, beside all else that starts. It says so when a program is missing.
-func newXen(ctx context.Context, l *lab) (*xen, error) {
+func newXen(ctx context.Context, l *lab.Lab) (*xen, error) {
 	if err := nettest.FindOVS(); err != nil {
 		return nil, err
 	}
-	x := &xen{staged: make(chan struct{}), lab: &lab{prefix: l.prefix, spaces: nettest.New(l.prefix), binary: l.binary, dir: filepath.Join(l.dir, "xen")}}
+	x := &xen{staged: make(chan struct{}), Lab: &lab.Lab{Prefix: l.Prefix, Spaces: nettest.New(l.Prefix), Binary: l.Binary, Dir: filepath.Join(l.Dir, "xen")}}
 	ctx, x.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(x.staged)
@@ -68,13 +71,13 @@ func newXen(ctx context.Context, l *lab) (*xen, error) {
 
 // stage starts the server, the hosts' switches, the controller and the agents.
 func (x *xen) stage(ctx context.Context) (err error) {
-	if err := os.MkdirAll(x.dir, 0o700); err != nil {
+	if err := os.MkdirAll(x.Dir, 0o700); err != nil {
 		return err
 	}
-	if x.switches, err = nettest.NewOVSLab(x.spaces, x.dir); err != nil {
+	if x.switches, err = nettest.NewOVSLab(x.Spaces, x.Dir); err != nil {
 		return err
 	}
-	x.ctl = x.switches.Fabric
+	x.Ctl = x.switches.Fabric
 	var g errgroup.Group
 	g.Go(func() error { return x.startPool(ctx) })
 	g.Go(x.startSwitches)
@@ -83,40 +86,40 @@ func (x *xen) stage(ctx context.Context) (err error) {
 	}
 	g.Go(func() error { return x.startController(ctx) })
 	for _, h := range x.pool {
-		g.Go(func() error { return x.join(ctx, h.labHost) })
+		g.Go(func() error { return x.Join(ctx, h.Host) })
 	}
 	return g.Wait()
 }
 
 // startPool starts the pool's server and gives the controller an account.
 func (x *xen) startPool(ctx context.Context) (err error) {
-	data := filepath.Join(x.dir, "server")
-	x.server, err = x.start(ctx, x.ctl, "xapi", "xapi", "--data", data, "--metrics", telemetryAddr,
+	data := filepath.Join(x.Dir, "server")
+	x.Server, err = x.Start(ctx, x.Ctl, "xapi", "xapi", "--data", data, "--metrics", lab.TelemetryAddr,
 		"--agents-listen", fabricIP+":2379", "--operator-listen", fabricIP+":9698")
 	if err != nil {
 		return err
 	}
-	x.cloud = Cloud{File: filepath.Join(data, "clouds.yaml"), Dial: dialIn(x.ctl)}
-	if x.admin, err = x.cloud.login(ctx); err != nil {
+	x.Cloud = cloud.Config{File: filepath.Join(data, "clouds.yaml"), Dial: lab.DialIn(x.Ctl)}
+	if x.Admin, err = x.Cloud.Login(ctx); err != nil {
 		return err
 	}
 	root, err := os.ReadFile(filepath.Join(data, "xapi-root-password"))
 	if err != nil {
 		return err
 	}
-	x.passwords = filepath.Join(x.dir, "root")
+	x.passwords = filepath.Join(x.Dir, "root")
 	if err := os.WriteFile(x.passwords, append([]byte("root\n"), root...), 0o600); err != nil {
 		return err
 	}
 	if err := os.WriteFile(x.controllerPassword(), []byte("only-for-the-demo\n"), 0o600); err != nil {
 		return err
 	}
-	_, err = x.ctl.Output(ctx, x.binary, "xapi", "account", "add", "controller", "--role", "tunnel-controller",
+	_, err = x.Ctl.Output(ctx, x.Binary, "xapi", "account", "add", "controller", "--role", "tunnel-controller",
 		"--password-file", x.controllerPassword(), "--data", data)
 	return err
 }
 
-func (x *xen) controllerPassword() string { return filepath.Join(x.dir, "controller") }
+func (x *xen) controllerPassword() string { return filepath.Join(x.Dir, "controller") }
 
 // startSwitches makes the hosts; their agents do not run yet.
 func (x *xen) startSwitches() error {
@@ -126,8 +129,8 @@ func (x *xen) startSwitches() error {
 			return err
 		}
 		ip := s.Address.String()
-		x.pool = append(x.pool, &xenHost{OVSHost: s, labHost: &labHost{name: x.hostPrefix() + s.Name, ns: s.Space, ip: ip,
-			roles: []string{"--xen", "--xen-ovsdb", s.DB(), "--xen-ovsdb-listen", ip, "--xen-datapath", "netdev"}}})
+		x.pool = append(x.pool, &xenHost{OVSHost: s, Host: &lab.Host{Name: x.HostPrefix() + s.Name, NS: s.Space, IP: ip,
+			Roles: []string{"--xen", "--xen-ovsdb", s.DB(), "--xen-ovsdb-listen", ip, "--xen-datapath", "netdev"}}})
 	}
 	return nil
 }
@@ -135,7 +138,7 @@ func (x *xen) startSwitches() error {
 // startController starts the tunnel controller. It reaches the switches' databases by TLS, with a certificate of the
 // server's own authority, as hosts have.
 func (x *xen) startController(ctx context.Context) (err error) {
-	x.controller, err = x.startAt(ctx, x.ctl, "controller", controllerHealth, "tunnel-controller", "--data", filepath.Join(x.dir, "server"),
+	x.controller, err = x.StartAt(ctx, x.Ctl, "controller", controllerHealth, "tunnel-controller", "--data", filepath.Join(x.Dir, "server"),
 		"--user", "controller", "--password-file", x.controllerPassword(), "--metrics", controllerHealth)
 	return err
 }
@@ -149,25 +152,25 @@ func (x *xen) close() error {
 	x.stop()
 	<-x.staged
 	for _, h := range x.pool {
-		if h.agent != nil {
-			h.agent.stop()
+		if h.Agent != nil {
+			h.Agent.Stop()
 		}
 	}
-	for _, p := range []*process{x.controller, x.server} {
+	for _, p := range []*lab.Process{x.controller, x.Server} {
 		if p != nil {
-			p.stop()
+			p.Stop()
 		}
 	}
 	var err error
 	if x.switches != nil {
 		err = x.switches.StopHosts()
 	}
-	return errors.Join(err, x.spaces.Close())
+	return errors.Join(err, x.Spaces.Close())
 }
 
 // xe runs a command of xe and returns what it prints.
 func (x *xen) xe(ctx context.Context, args ...string) (string, error) {
-	out, err := x.ctl.Output(ctx, x.binary, append([]string{"xe", "-pwf", x.passwords}, args...)...)
+	out, err := x.Ctl.Output(ctx, x.Binary, append([]string{"xe", "-pwf", x.passwords}, args...)...)
 	return strings.TrimSpace(out), err
 }
 
@@ -207,7 +210,7 @@ func (x *xen) plug(ctx context.Context, h *xenHost, i int) error {
 	if err != nil {
 		return err
 	}
-	h.machine = &workload{name: name, ns: ns, port: &ports.Port{FixedIPs: []ports.IP{{IPAddress: address}}}}
+	h.machine = &workload{&lab.Workload{Name: name, NS: ns, Port: &ports.Port{FixedIPs: []ports.IP{{IPAddress: address}}}}}
 	if h.vm, err = x.xe(ctx, "vm-create", "name-label="+name); err != nil {
 		return err
 	}

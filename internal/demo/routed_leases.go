@@ -1,4 +1,4 @@
-package cli
+package demo
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
+	"heddle/internal/lab"
 	"heddle/internal/nettest"
 )
 
@@ -32,17 +33,17 @@ const (
 // showLeases has the workloads get their addresses, and one of them come from calls to the Neutron API.
 func (d *demo) showLeases(ctx context.Context, r *routed) error {
 	for _, w := range []*workload{r.web, r.app, r.db} {
-		d.check("routed: "+w.name+" gets its address by DHCP from its host", w.address(false)+"/24 via "+appsGateway, func() string {
-			if err := w.askDHCP(ctx, d.lab.dir); err != nil {
+		d.check("routed: "+w.Name+" gets its address by DHCP from its host", w.Address(false)+"/24 via "+appsGateway, func() string {
+			if err := w.askDHCP(ctx, d.lab.Dir); err != nil {
 				return err.Error()
 			}
 			return w.has(ctx, false)
 		})
 	}
-	d.check("routed: web makes its IPv6 address of its host's advertisement", r.web.address(true)+" via host", func() string {
+	d.check("routed: web makes its IPv6 address of its host's advertisement", r.web.Address(true)+" via host", func() string {
 		return r.web.hasSoon(ctx, true)
 	})
-	d.check("routed: app asks its gateway for the name db.example.org", r.db.address(false), func() string {
+	d.check("routed: app asks its gateway for the name db.example.org", r.db.Address(false), func() string {
 		return r.app.lookUp(ctx, appsGateway, "db.example.org")
 	})
 	return d.showCalls(ctx, r)
@@ -50,12 +51,12 @@ func (d *demo) showLeases(ctx context.Context, r *routed) error {
 
 // showCalls makes a routed network, and a machine on it.
 func (d *demo) showCalls(ctx context.Context, r *routed) error {
-	api, err := d.lab.admin.network()
+	api, err := d.lab.Admin.Network()
 	if err != nil {
 		return err
 	}
-	operator := &tenant{name: "operator", api: api, admin: api, undo: &d.undo}
-	network, err := operator.routedNetwork(ctx, "lan", subnets.CreateOpts{CIDR: "10.66.0.0/24", IPVersion: gophercloud.IPv4},
+	operator := &lab.Tenant{API: api, Admin: api, Undo: &d.undo}
+	network, err := operator.RoutedNetwork(ctx, "lan", subnets.CreateOpts{CIDR: "10.66.0.0/24", IPVersion: gophercloud.IPv4},
 		subnets.CreateOpts{CIDR: "2001:db8:66::/64", IPVersion: gophercloud.IPv6, IPv6AddressMode: "dhcpv6-stateful", IPv6RAMode: "dhcpv6-stateful"})
 	if err != nil {
 		return err
@@ -63,34 +64,36 @@ func (d *demo) showCalls(ctx context.Context, r *routed) error {
 	allow := rules.CreateOpts{Protocol: rules.ProtocolTCP, PortRangeMin: allowedPort, PortRangeMax: allowedPort}
 	allow6 := allow
 	allow6.EtherType = rules.EtherType6
-	group, err := operator.group(ctx, "vm", true, allow, allow6)
+	group, err := operator.Group(ctx, "vm", true, allow, allow6)
 	if err != nil {
 		return err
 	}
 	called := time.Now()
-	port, err := operator.boundPort(ctx, "vm", network.ID, routedHost, []string{"10.66.0.11", "2001:db8:66::11"}, group)
+	port, err := operator.BoundPort(ctx, "vm", network.ID, routedHost, []string{"10.66.0.11", "2001:db8:66::11"}, group)
 	if err != nil {
 		return err
 	}
 	r.operator = operator
-	if r.vm, err = d.lab.machine("vm", r.host, port); err != nil {
+	vm, err := d.lab.NewWorkload("vm", r.host, port)
+	if err != nil {
 		return err
 	}
+	r.vm = &workload{vm}
 	d.checkWithin("routed: vm's port made and bound by a call: its lease", firstLease, func() (time.Duration, error) {
-		if err := d.lab.plugIn(r.vm); err != nil {
+		if err := d.lab.PlugIn(vm); err != nil {
 			return 0, err
 		}
-		err := r.vm.askDHCP(ctx, d.lab.dir)
+		err := r.vm.askDHCP(ctx, d.lab.Dir)
 		return time.Since(called), err
 	})
-	d.check("routed: what vm has of it", r.vm.address(false)+"/24 via "+vmGateway, func() string { return r.vm.has(ctx, false) })
-	d.check("routed: vm gets its IPv6 address by DHCPv6", r.vm.address(true)+" via host", func() string {
-		if err := r.vm.askDHCPv6(ctx, d.lab.dir); err != nil {
+	d.check("routed: what vm has of it", r.vm.Address(false)+"/24 via "+vmGateway, func() string { return r.vm.has(ctx, false) })
+	d.check("routed: vm gets its IPv6 address by DHCPv6", r.vm.Address(true)+" via host", func() string {
+		if err := r.vm.askDHCPv6(ctx, d.lab.Dir); err != nil {
 			return err.Error()
 		}
 		return r.vm.hasSoon(ctx, true)
 	})
-	d.check("routed: status of vm's port in the API", "ACTIVE", func() string { return operator.statusSoon(ctx, r.vm.port.ID, "ACTIVE") })
+	d.check("routed: status of vm's port in the API", "ACTIVE", func() string { return operator.WaitStatus(ctx, r.vm.Port.ID, "ACTIVE") })
 	return d.showGroup(ctx, r, group)
 }
 
@@ -106,40 +109,40 @@ func (d *demo) showGroup(ctx context.Context, r *routed, group string) error {
 	d.ask(ctx, "routed: TCP %s to %s:%d, which its group allows", r.outside, r.vm, allowedPort, "vm answered")
 	d.ask(ctx, "routed: TCP %s to %s:%d, which it does not", r.outside, r.vm, forbiddenPort, silence)
 	d.check(fmt.Sprintf("routed: TCP web to vm:%d by IPv6", allowedPort), "vm answered", func() string {
-		return r.web.ask(ctx, r.vm.address(true), allowedPort)
+		return r.web.ask(ctx, r.vm.Address(true), allowedPort)
 	})
-	drip, err := startDrip(ctx, r.outside, r.vm, forbiddenPort)
+	udp, err := lab.StartUDPStream(ctx, r.outside.Workload, r.vm.Workload, forbiddenPort)
 	if err != nil {
 		return err
 	}
-	defer drip.close()
+	defer udp.Close()
 	open := rules.CreateOpts{Protocol: rules.ProtocolUDP, PortRangeMin: forbiddenPort, PortRangeMax: forbiddenPort}
 	d.checkWithin(fmt.Sprintf("routed: rule added by a call, UDP outside to vm:%d: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
 		called := time.Now()
-		if _, err := r.operator.allow(ctx, group, open); err != nil {
+		if _, err := r.operator.Allow(ctx, group, open); err != nil {
 			return 0, err
 		}
-		return drip.flowsAfter(ctx, called)
+		return udp.FlowsAfter(ctx, called)
 	})
 	return nil
 }
 
 // endLeases takes away what calls have made, and looks for what is left of it on the host.
 func (d *demo) endLeases(ctx context.Context, r *routed) {
-	address := r.vm.address(false)
+	address := r.vm.Address(false)
 	called := time.Now()
 	d.checkWithin("routed: vm's port deleted by a call: its route goes", inForce, func() (time.Duration, error) {
-		if err := ports.Delete(ctx, r.operator.api, r.vm.port.ID).ExtractErr(); err != nil {
+		if err := ports.Delete(ctx, r.operator.API, r.vm.Port.ID).ExtractErr(); err != nil {
 			return 0, err
 		}
 		return r.goneAfter(ctx, called, func() (string, error) { return r.routesOf(ctx, r.vm) })
 	})
 	d.checkWithin("routed: and its lease, and its gateway's address", leaseGone, func() (time.Duration, error) {
 		return r.goneAfter(ctx, called, func() (string, error) {
-			if leases, known := r.leases(d.lab.dir); !known || strings.Contains(leases, " "+address+" ") {
+			if leases, known := r.leases(d.lab.Dir); !known || strings.Contains(leases, " "+address+" ") {
 				return "a lease of " + address, nil
 			}
-			shown, err := r.host.ns.Output(ctx, "ip", "-brief", "addr", "show", "dev", gatewayDevice)
+			shown, err := r.host.NS.Output(ctx, "ip", "-brief", "addr", "show", "dev", gatewayDevice)
 			if strings.Contains(shown, vmGateway+"/24") {
 				return shown, err
 			}
@@ -160,7 +163,7 @@ func (d *demo) showNothingLeft(ctx context.Context, r *routed) {
 			if left, err := r.dnsmasqs(ctx); left != "" || err != nil {
 				return left, err
 			}
-			links, err := r.host.ns.Output(ctx, "ip", "-brief", "link")
+			links, err := r.host.NS.Output(ctx, "ip", "-brief", "link")
 			if strings.Contains(links, gatewayDevice) {
 				return gatewayDevice, err
 			}
@@ -187,7 +190,7 @@ func (r *routed) goneAfter(ctx context.Context, since time.Time, left func() (st
 // routesOf are the routes on the host to a workload's addresses.
 func (r *routed) routesOf(ctx context.Context, w *workload) (string, error) {
 	for _, family := range []string{"-4", "-6"} {
-		shown, err := r.host.ns.Output(ctx, "ip", family, "route", "show", "dev", w.tap(), "proto", policyRoutes)
+		shown, err := r.host.NS.Output(ctx, "ip", family, "route", "show", "dev", w.Tap(), "proto", policyRoutes)
 		if shown != "" || err != nil {
 			return shown, err
 		}
@@ -197,7 +200,7 @@ func (r *routed) routesOf(ctx context.Context, w *workload) (string, error) {
 
 // dnsmasqs are the programs of that name that run on the host.
 func (r *routed) dnsmasqs(ctx context.Context) (string, error) {
-	pids, err := r.host.ns.Output(ctx, "ip", "netns", "pids", r.host.ns.Name)
+	pids, err := r.host.NS.Output(ctx, "ip", "netns", "pids", r.host.NS.Name)
 	found := ""
 	for pid := range strings.FieldsSeq(pids) {
 		name, _ := os.ReadFile(filepath.Join("/proc", pid, "comm")) // it may have ended
@@ -210,7 +213,7 @@ func (r *routed) dnsmasqs(ctx context.Context) (string, error) {
 
 // leases are those that are in force on the host, as dnsmasq keeps them; none are known while one takes over from another.
 func (r *routed) leases(dir string) (text string, known bool) {
-	pid, err := os.ReadFile(filepath.Join(dir, r.host.name, "dhcp", "pid"))
+	pid, err := os.ReadFile(filepath.Join(dir, r.host.Name, "dhcp", "pid"))
 	if err != nil {
 		return "", false
 	}
