@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"heddle/internal/store"
 	"heddle/internal/store/etcd"
 )
 
@@ -207,10 +206,8 @@ func TestDamagedJournal(t *testing.T) {
 			if err := os.Chtimes(file, touched, touched); err != nil {
 				t.Fatal(err)
 			}
-			away := store.NewDeferred()
-			away.Fail()
 			var log bytes.Buffer
-			f := New(Options{Store: away, Prefixes: []string{"/"}, Journal: NewJournal(dir, "j", "me"), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			f := New(Options{Store: away{}, Prefixes: []string{"/"}, Journal: NewJournal(dir, "j", "me"), Log: slog.New(slog.NewTextHandler(&log, nil))})
 			ctx, stop := context.WithCancel(t.Context())
 			var got Update
 			if err := f.Run(ctx, func(_ context.Context, u Update) { got = u; stop() }); err != nil {
@@ -251,4 +248,11 @@ func FuzzJournal(f *testing.F) {
 		// The records alone, without checksums in the way.
 		_ = (&kept{keys: map[string]etcd.KV{}}).apply(raw)
 	})
+}
+
+// away is a store that cannot be reached.
+type away struct{ Source }
+
+func (away) Identity(context.Context) (etcd.Identity, error) {
+	return etcd.Identity{}, etcd.ErrUnavailable
 }
