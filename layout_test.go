@@ -32,15 +32,15 @@ var may = map[string][]string{
 	// Thinking: words only.
 	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
 	// Machinery: no words. schema alone joins words with records.
-	"internal/store/etcd": {}, "internal/store/follow": {"internal/store/etcd"}, "internal/store": {"internal/store/etcd", "internal/store/follow", "internal/task"},
-	"internal/store/records": {"internal/store", "internal/store/replica"}, "internal/store/replica": {"internal/store", "internal/store/follow"}, "internal/store/presence": {"internal/store"},
+	"internal/store/etcd": {"internal/task"}, "internal/store/follow": {"internal/store/etcd", "internal/task"}, "internal/store": {"internal/store/etcd", "internal/store/follow", "internal/task"},
+	"internal/store/records": {"internal/store", "internal/store/replica", "internal/task"}, "internal/store/replica": {"internal/store", "internal/store/follow"}, "internal/store/presence": {"internal/store", "internal/task"},
 	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/replica"}),
-	"internal/reconcile":    {}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
 	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/wireguard"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet"}),
-	"internal/overlay/flowstate": words,
+	"internal/overlay/flowstate": join(words, []string{"internal/task"}),
 	"internal/overlay/hostkey":   words,
 	"internal/overlay/wireguard": {"internal/hostnet"},
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
@@ -58,7 +58,7 @@ var may = map[string][]string{
 	"internal/xen/client":  {"internal/xen/model", "internal/xen/wire"},
 	"internal/xen/xe":      {"internal/xen/model", "internal/xen/client"},
 	"internal/xen/star":    {},
-	"internal/xen/ovs":     {},
+	"internal/xen/ovs":     {"internal/task"},
 	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
 	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials"}),
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),

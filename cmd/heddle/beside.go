@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
 const (
@@ -28,10 +29,8 @@ func openBeside(ctx context.Context, dataDir string, log *slog.Logger, open func
 		if !errors.Is(err, store.ErrUnavailable) || time.Since(began) > startingUp {
 			return st, false, storeError(err)
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Pause(ctx, besideRetry) {
 			return nil, false, nil
-		case <-time.After(besideRetry):
 		}
 	}
 }

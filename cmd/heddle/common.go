@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"heddle/internal/store"
+	"heddle/internal/task"
 	"heddle/internal/telemetry"
 )
 
@@ -74,11 +75,12 @@ func (c *etcdConfig) urls() []string {
 	return all
 }
 
-// openPatiently opens a store, and waits for one that is away: after a power failure all machines start at once. It
+// openRetrying opens a store, and tries again while it is away: after a power failure all machines start at once. It
 // returns nil when ctx ended before.
-func openPatiently(ctx context.Context, log *slog.Logger, open func(context.Context) (*store.Etcd, error)) (*store.Etcd, error) {
-	for pause, said := openPause, false; ; pause = min(2*pause, mostOpenPause) {
-		attempt, cancel := context.WithTimeout(ctx, openPatience)
+func openRetrying(ctx context.Context, log *slog.Logger, open func(context.Context) (*store.Etcd, error)) (*store.Etcd, error) {
+	backoff := task.Backoff{Least: leastOpenPause, Most: mostOpenPause}
+	for said := false; ; {
+		attempt, cancel := context.WithTimeout(ctx, openTimeout)
 		st, err := open(attempt)
 		cancel()
 		switch {
@@ -92,19 +94,17 @@ func openPatiently(ctx context.Context, log *slog.Logger, open func(context.Cont
 			log.Warn("the store cannot be reached; waiting for it", "error", err)
 			said = true
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Pause(ctx) {
 			return nil, nil
-		case <-time.After(pause):
 		}
 	}
 }
 
 // How long one attempt to open a store may take, and the pauses between attempts.
 const (
-	openPatience  = 5 * time.Second
-	openPause     = 250 * time.Millisecond
-	mostOpenPause = 5 * time.Second
+	openTimeout    = 5 * time.Second
+	leastOpenPause = 250 * time.Millisecond
+	mostOpenPause  = 5 * time.Second
 )
 
 // open opens the cluster, waiting for it, or without one the embedded store. It returns nil when ctx ended before.
@@ -116,7 +116,7 @@ func (c *etcdConfig) open(ctx context.Context, embedded *store.Embedded, authori
 			return nil, err
 		}
 		cluster.Authority = authority
-		st, err = openPatiently(ctx, log, func(ctx context.Context) (*store.Etcd, error) {
+		st, err = openRetrying(ctx, log, func(ctx context.Context) (*store.Etcd, error) {
 			return store.Open(ctx, store.Options{Cluster: cluster, Log: logStore})
 		})
 		return st, storeError(err)

@@ -21,8 +21,8 @@ type lookout struct {
 
 // How often the store is asked, and how long it may take to answer.
 const (
-	lookEvery    = 5 * time.Second
-	lookPatience = 3 * time.Second
+	lookEvery   = 5 * time.Second
+	lookTimeout = 3 * time.Second
 )
 
 func newLookout(st store.Store, log *slog.Logger, metrics *telemetry.Metrics) *lookout {
@@ -49,7 +49,7 @@ func (l *lookout) Run(ctx context.Context) error {
 }
 
 func (l *lookout) look(ctx context.Context) {
-	attempt, cancel := context.WithTimeout(ctx, lookPatience)
+	attempt, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	_, err := l.store.Revision(attempt)
 	if ctx.Err() != nil {

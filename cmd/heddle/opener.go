@@ -26,15 +26,15 @@ func newOpener(open func(context.Context) (*store.Etcd, error), log *slog.Logger
 func (o *opener) String() string         { return "store" }
 func (o *opener) Ready() <-chan struct{} { return o.ready }
 
-// startPatience is how long agents wait for the store before they begin with what they kept on disk. The attempt to open it
+// startTimeout is how long agents wait for the store before they begin with what they kept on disk. The attempt to open it
 // goes on meanwhile, and they catch up when it succeeds.
-const startPatience = 300 * time.Millisecond
+const startTimeout = 300 * time.Millisecond
 
 // Run tries until the store is open, then waits for ctx to end and closes it.
 func (o *opener) Run(ctx context.Context) error {
 	close(o.ready)
-	defer time.AfterFunc(startPatience, o.store.Fail).Stop()
-	st, err := openPatiently(ctx, o.log, func(ctx context.Context) (*store.Etcd, error) {
+	defer time.AfterFunc(startTimeout, o.store.Fail).Stop()
+	st, err := openRetrying(ctx, o.log, func(ctx context.Context) (*store.Etcd, error) {
 		st, err := o.attempt(ctx)
 		if errors.Is(err, store.ErrUnavailable) {
 			o.store.Fail()

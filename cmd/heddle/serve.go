@@ -261,8 +261,8 @@ func (s *server) addDoors() error {
 	return s.addOperator()
 }
 
-// storePatience bounds the store's answer time in readiness checks.
-const storePatience = time.Second
+// storeTimeout bounds the store's answer time in readiness checks.
+const storeTimeout = time.Second
 
 // waiting names what keeps the server from answering: parts that have not started, or the store.
 func (s *server) waiting() []string {
@@ -270,7 +270,7 @@ func (s *server) waiting() []string {
 	if len(names) > 0 {
 		return names
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	if _, err := s.replica.Lag(ctx); err != nil {
 		return []string{"the store: " + err.Error()}
@@ -330,13 +330,13 @@ func (s *server) addIdentity() (err error) {
 	return s.addServer("identity", c.identity, patiently(service.Handler()), 0, nil)
 }
 
-// requestPatience bounds an API request. A server without its store answers 503 then.
-const requestPatience = 10 * time.Second
+// requestTimeout bounds an API request. A server without its store answers 503 then.
+const requestTimeout = 10 * time.Second
 
 // patiently gives up requests that take too long, which the API answers as it answers an absent store.
 func patiently(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestPatience)
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
 		h.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -344,7 +344,7 @@ func patiently(h http.Handler) http.Handler {
 
 func (s *server) neutronHandler() http.Handler {
 	return neutronv2.New(neutronv2.Options{
-		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Patience: requestPatience, Log: s.log.With("part", "neutron"),
+		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Patience: requestTimeout, Log: s.log.With("part", "neutron"),
 	})
 }
 

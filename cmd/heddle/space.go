@@ -99,7 +99,7 @@ func spaceCheck(server cli.Server) cli.Check {
 // openServersStore opens the cluster that the server works over, else the embedded store if that runs; nil: it does not.
 func openServersStore(ctx context.Context, server cli.Server) (*store.Etcd, error) {
 	if len(server.Cluster.Endpoints) > 0 {
-		attempt, cancel := context.WithTimeout(ctx, openPatience)
+		attempt, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
 		cluster := server.Cluster
 		cluster.SkipLimits = true

@@ -21,6 +21,7 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/replica"
+	"heddle/internal/task"
 )
 
 const (
@@ -38,7 +39,7 @@ type feed struct {
 	host    plan.Host
 	store   store.Store
 	replica *replica.Replica
-	changed chan struct{}
+	changed task.Notice
 	plans   chan *plan.Plan // the newest, if it was not taken yet
 	log     *slog.Logger
 	// waits is what the feed waits for before its first plan.
@@ -106,7 +107,7 @@ func (f *feed) keepBlocks() {
 }
 
 func newFeed(host plan.Host, st store.Store, snapshots string, log *slog.Logger) *feed {
-	f := &feed{host: host, store: st, log: log, changed: make(chan struct{}, 1), plans: make(chan *plan.Plan, 1), blocks: map[string]confirmed{}}
+	f := &feed{host: host, store: st, log: log, changed: task.NewNotice(), plans: make(chan *plan.Plan, 1), blocks: map[string]confirmed{}}
 	var tables []replica.Table
 	for _, prefix := range append(plan.Prefixes(host.Name), f.affinities(), readyKey) {
 		tables = append(tables, replica.Source{Name: prefix, Prefix: prefix,
@@ -123,12 +124,7 @@ func newFeed(host plan.Host, st store.Store, snapshots string, log *slog.Logger)
 
 func (f *feed) affinities() string { return "/calico/ipam/v2/host/" + f.host.Name + "/" }
 
-func (f *feed) wake() {
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
-}
+func (f *feed) wake() { f.changed.Give() }
 
 // wait notes what the feed waits for; "" for nothing.
 func (f *feed) wait(what string) { f.waits.Store(&what) }
@@ -142,7 +138,7 @@ func (f *feed) Run(ctx context.Context) error {
 }
 
 func (f *feed) follow(ctx context.Context) error {
-	pause := leastConfirm
+	backoff := task.Backoff{Least: leastConfirm, Most: mostConfirm}
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -150,15 +146,14 @@ func (f *feed) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-f.changed:
-			pause = leastConfirm
+			backoff.Reset()
 		case <-again.C:
 		}
 		if f.plan(ctx) {
 			again.Stop()
 			continue
 		}
-		again.Reset(pause)
-		pause = min(2*pause, mostConfirm)
+		again.Reset(backoff.Next())
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"heddle/internal/bgp/plan"
+	"heddle/internal/task"
 )
 
 const (
@@ -46,7 +47,7 @@ type speakerOptions struct {
 type speaker struct {
 	opts speakerOptions
 	// news tells that something was noted; see take.
-	news chan struct{}
+	news task.Notice
 
 	server    *server.BgpServer // nil while it does not run
 	log       *quiet            // of the server
@@ -84,7 +85,7 @@ type peerStatus struct {
 }
 
 func newSpeaker(o speakerOptions) *speaker {
-	return &speaker{opts: o, news: make(chan struct{}, 1), noted: newNotes()}
+	return &speaker{opts: o, news: task.NewNotice(), noted: newNotes()}
 }
 
 func newNotes() notes {
@@ -403,10 +404,7 @@ func (l listener) note(f func(*notes)) {
 		return
 	}
 	f(&l.s.noted)
-	select {
-	case l.s.news <- struct{}{}:
-	default:
-	}
+	l.s.news.Give()
 }
 
 func (l listener) onBestPath(paths []*apiutil.Path, _ time.Time) {

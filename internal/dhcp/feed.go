@@ -8,6 +8,7 @@ import (
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/store"
 	"heddle/internal/store/replica"
+	"heddle/internal/task"
 )
 
 const (
@@ -19,8 +20,8 @@ const (
 type feed struct {
 	endpoints string // prefix
 	replica   *replica.Replica
-	planner   plan.Planner  // of who asks for plans
-	changed   chan struct{} // holds a token when there is something new
+	planner   plan.Planner // of who asks for plans
+	changed   task.Notice  // holds a token when there is something new
 	log       *slog.Logger
 }
 
@@ -32,16 +33,13 @@ type entry[K calico.Key, V any] struct {
 
 func newFeed(host string, st store.Store, o replica.Options) *feed {
 	log := o.Log
-	f := &feed{endpoints: "/calico/v1/host/" + host + "/workload/", changed: make(chan struct{}, 1), log: log}
+	f := &feed{endpoints: "/calico/v1/host/" + host + "/workload/", changed: task.NewNotice(), log: log}
 	f.replica = replica.New(st, o,
 		table[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](f.endpoints, log),
 		table[calico.DHCPSubnetKey, calico.DHCPSubnet](subnetPrefix, log),
 		replica.Source{Name: readyKey, Prefix: readyKey, Decode: func(id string, value []byte) (any, error) { return id == "" && string(value) == "true", nil }})
 	f.replica.OnChange(func(replica.Update) {
-		select {
-		case f.changed <- struct{}{}:
-		default:
-		}
+		f.changed.Give()
 	})
 	return f
 }

@@ -21,9 +21,9 @@ import (
 // one by their own addresses.
 
 const (
-	// drainPatience is how long an instance may take for what it has received, and then for its end.
-	drainPatience = time.Second
-	drainLook     = time.Millisecond
+	// drainTimeout is how long an instance may take for what it has received, and then for its end.
+	drainTimeout = time.Second
+	drainLook    = time.Millisecond
 
 	// roomBytes is for about 1,500 requests, at what the kernel counts for each.
 	roomBytes = 2 << 20
@@ -108,8 +108,8 @@ func end(pidfd int) error {
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGTERM, nil, 0); err != nil {
 		return unlessGone(err)
 	}
-	until := time.Now().Add(drainPatience)
-	for left := drainPatience; left > 0; left = time.Until(until) {
+	until := time.Now().Add(drainTimeout)
+	for left := drainTimeout; left > 0; left = time.Until(until) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
 		if n == 1 || err != nil && !errors.Is(err, unix.EINTR) {
 			return err
@@ -130,7 +130,7 @@ func unlessGone(err error) error {
 func drain(sockets []int) {
 	tick := time.NewTicker(drainLook)
 	defer tick.Stop()
-	for until := time.Now().Add(drainPatience); waiting(sockets) && time.Now().Before(until); {
+	for until := time.Now().Add(drainTimeout); waiting(sockets) && time.Now().Before(until); {
 		<-tick.C
 	}
 	for _, fd := range sockets {

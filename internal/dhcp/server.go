@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// startPatience is how long an instance may take to listen.
-	startPatience = 10 * time.Second
+	// startTimeout is how long an instance may take to listen.
+	startTimeout = 10 * time.Second
 	// gather is how long a restart that nobody waits for waits for more reasons.
 	gather = time.Second
 )
@@ -233,7 +233,7 @@ func (s *server) startNext() error {
 	s.next, s.stale = p, false
 	s.holders = holders
 	s.running = plan.Started(s.plan)
-	s.startDue.Reset(startPatience)
+	s.startDue.Reset(startTimeout)
 	return nil
 }
 
@@ -371,7 +371,7 @@ func (s *server) failed(why string) {
 // slow ends an instance that does not listen; startDue has fired.
 func (s *server) slow() {
 	if s.next != nil {
-		s.log.Error("dnsmasq does not begin to listen: ending it", "pid", s.next.pid, "after", startPatience)
+		s.log.Error("dnsmasq does not begin to listen: ending it", "pid", s.next.pid, "after", startTimeout)
 		s.note(s.next.kill(), "end it")
 	}
 }

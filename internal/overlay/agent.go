@@ -22,6 +22,7 @@ import (
 	"heddle/internal/store/presence"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/task"
 	"heddle/internal/telemetry"
 	"heddle/internal/topology"
 	"heddle/internal/topology/simulate"
@@ -115,7 +116,7 @@ type Agent struct {
 	loaded chan struct{} // closed when the first snapshot is applied
 	begun  time.Time
 
-	registering chan struct{}   // tells register to look again
+	registering task.Notice     // tells register to look again
 	wrong       map[string]bool // with the hosts' records: what the log has been told of
 
 	// Made by Run.
@@ -138,7 +139,7 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), loaded: make(chan struct{}), registering: make(chan struct{}, 1)}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), loaded: make(chan struct{}), registering: task.NewNotice()}
 }
 
 // String names the task.
@@ -334,7 +335,7 @@ func (a *Agent) settled(ctx context.Context, ways <-chan struct{}) bool {
 // register keeps this host and its tunnel addresses in the store, and says that it is alive.
 func (a *Agent) register(ctx context.Context) error {
 	a.wayChanged()
-	wait := time.Second
+	wait, failing := task.Backoff{Least: time.Second, Most: 30 * time.Second}, false
 	for ctx.Err() == nil {
 		if !a.keys.published(a.replica.Snapshot()) {
 			// The other hosts must know this one's keys before they send to it.
@@ -347,17 +348,18 @@ func (a *Agent) register(ctx context.Context) error {
 		err := a.registerHost(ctx)
 		switch {
 		case err == nil:
-			wait = time.Second
+			failing = false
+			wait.Reset()
 			select {
 			case <-ctx.Done():
 			case <-a.registering:
 			}
 		case ctx.Err() == nil:
-			if wait == time.Second {
+			if !failing {
 				a.log.Warn("cannot register this host, will try again", "err", err)
 			}
-			pause(ctx, wait)
-			wait = min(2*wait, 30*time.Second)
+			failing = true
+			wait.Pause(ctx)
 		}
 	}
 	return nil
@@ -475,14 +477,4 @@ func (a *Agent) Metrics() []telemetry.Value {
 		return nil
 	}
 	return a.figures()
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

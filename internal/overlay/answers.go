@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
@@ -36,7 +37,7 @@ type answers struct {
 	dp  *datapath.Datapath
 	log *slog.Logger
 
-	work chan struct{} // there is something for Run
+	work task.Notice // there is something for Run
 
 	// Guarded by the engine's world lock.
 	bound  map[string]int  // ports of this host, by network
@@ -65,7 +66,7 @@ type portAskers struct {
 }
 
 func newAnswers(dp *datapath.Datapath, log *slog.Logger) *answers {
-	return &answers{dp: dp, log: log, work: make(chan struct{}, 1), bound: map[string]int{}, filled: map[string]bool{},
+	return &answers{dp: dp, log: log, work: task.NewNotice(), bound: map[string]int{}, filled: map[string]bool{},
 		networks: map[string]bool{}, ports: map[string]bool{}, askers: map[string]*portAskers{}, missing: map[string]map[netip.Addr]struct{}{}}
 }
 
@@ -137,10 +138,7 @@ func (a *answers) mark(note func()) {
 	a.mu.Lock()
 	note()
 	a.mu.Unlock()
-	select {
-	case a.work <- struct{}{}:
-	default:
-	}
+	a.work.Give()
 }
 
 // decideAgain has it decided again who may ask behind a port.

@@ -20,6 +20,7 @@ import (
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/hostkey"
 	"heddle/internal/overlay/wireguard"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 )
 
@@ -63,7 +64,7 @@ type encryption struct {
 	mtu      func() int           // of the device, 0 while it is not known
 	clock    func() time.Time
 	log      *slog.Logger
-	kick     chan struct{}
+	kick     task.Notice
 
 	working sync.Mutex // held while the device is configured
 	entered map[wireguard.Key]wireguard.Peer
@@ -120,7 +121,7 @@ func wireguardName(datapath string) string {
 // openEncryption finds the device that an earlier agent may have left.
 func openEncryption(o Options, n *hostnet.Linux, dp *datapath.Datapath, clock func() time.Time) *encryption {
 	e := &encryption{required: o.Encryption == RequireEncryption, dp: dp, clock: clock, log: o.Log,
-		kick: make(chan struct{}, 1), hosts: map[string]*encryptedHost{}, named: map[netip.Addr]string{}}
+		kick: task.NewNotice(), hosts: map[string]*encryptedHost{}, named: map[netip.Addr]string{}}
 	e.device = wireguard.New(wireguard.Options{Name: wireguardName(o.Datapath), Namespace: o.Namespace, Net: n, Command: wireguardProcess, Died: e.wake, Log: o.Log})
 	if l, err := e.device.Find(); err == nil {
 		e.link = l.Index
@@ -128,12 +129,7 @@ func openEncryption(o Options, n *hostnet.Linux, dp *datapath.Datapath, clock fu
 	return e
 }
 
-func (e *encryption) wake() {
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
-}
+func (e *encryption) wake() { e.kick.Give() }
 
 // public returns the public keys of the device.
 func (e *encryption) public() (current, next []byte) {
@@ -457,7 +453,7 @@ func (e *encryption) setPrivate(ctx context.Context) error {
 		if !waiting {
 			break
 		}
-		pause(ctx, time.Millisecond)
+		task.Pause(ctx, time.Millisecond)
 	}
 	return nil
 }

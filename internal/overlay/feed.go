@@ -358,10 +358,7 @@ func (a *Agent) keysChanged(s *replica.Snapshot, hosts []string) {
 		a.presence.Again(schema.TunnelKeys.Key(a.opts.HostID)) // the store was restored, or another agent has written it
 		return
 	}
-	select {
-	case a.registering <- struct{}{}:
-	default:
-	}
+	a.registering.Give()
 }
 
 // registered reports whether the store has tunnel addresses of this host.

@@ -23,6 +23,7 @@ import (
 	"heddle/internal/overlay/hostkey"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 )
@@ -40,7 +41,7 @@ type hostKeys struct {
 	log     *slog.Logger
 	publish func(*topology.TunnelKeys)
 	clock   func() time.Time
-	kick    chan struct{} // tells Run to step
+	kick    task.Notice // tells Run to step
 
 	changing sync.Mutex // held while peers are derived and entered
 	mu       sync.RWMutex
@@ -74,7 +75,7 @@ func openKeys(dir, host string, dp *datapath.Datapath, log *slog.Logger, clock f
 	if err != nil {
 		return nil, err
 	}
-	k := &hostKeys{host: host, dp: dp, ring: ring, log: log, clock: clock, senders: newSenders(dp), kick: make(chan struct{}, 1), hosts: map[string]*otherHost{}}
+	k := &hostKeys{host: host, dp: dp, ring: ring, log: log, clock: clock, senders: newSenders(dp), kick: task.NewNotice(), hosts: map[string]*otherHost{}}
 	boot, err := k.openWindows()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/wireguard"
+	"heddle/internal/task"
 	"heddle/internal/topology/packet"
 )
 
@@ -36,7 +37,7 @@ type underlay struct {
 	log   *slog.Logger
 	found func()      // called when a tunnel is there that was not, or the MTU has changed
 	crypt *encryption // nil: this host does not encrypt
-	kick  chan struct{}
+	kick  task.Notice
 
 	mu       sync.Mutex
 	wanted   map[netip.Addr]bool // remote hosts' tunnel addresses; nil while they are not known
@@ -66,12 +67,12 @@ const (
 	confirmEvery = 10 * time.Second
 	// settle is how long changes of routes and links are gathered before all ways are looked up again.
 	settle = 5 * time.Millisecond
-	// patience is how long there may be no way to a host before the log says so: asking for its MAC takes a moment.
-	patience = 3 * time.Second
+	// noWayAfter is how long there may be no way to a host before the log says so: asking for its MAC takes a moment.
+	noWayAfter = 3 * time.Second
 )
 
 func newUnderlay(n hostnet.Net, p paths, local netip.Addr, found func(), log *slog.Logger) *underlay {
-	u := &underlay{net: n, paths: p, local: local, log: log, found: found, kick: make(chan struct{}, 1),
+	u := &underlay{net: n, paths: p, local: local, log: log, found: found, kick: task.NewNotice(),
 		tunnels: map[netip.Addr]way{}, outward: map[int]bool{}, inward: map[int]bool{}, problem: map[netip.Addr]*problem{}}
 	for number, path := range p.Tunnels() {
 		u.tunnels[path.Remote] = way{number: number, path: path}
@@ -90,12 +91,7 @@ func (u *underlay) Want(remotes map[netip.Addr]bool) {
 	}
 }
 
-func (u *underlay) wake() {
-	select {
-	case u.kick <- struct{}{}:
-	default:
-	}
-}
+func (u *underlay) wake() { u.kick.Give() }
 
 // Tunnel returns the tunnel to a remote address, if there is a way to it.
 func (u *underlay) Tunnel(remote netip.Addr) (datapath.Tunnel, bool) {
@@ -165,7 +161,7 @@ func (u *underlay) Run(ctx context.Context, ready func()) error {
 			if !u.concerns(e) {
 				continue
 			}
-			pause(ctx, settle)
+			task.Pause(ctx, settle)
 			u.skip(events)
 		case <-u.kick:
 		case <-confirm.C:
@@ -291,7 +287,7 @@ func (u *underlay) report(remote netip.Addr, err error) {
 		}
 	case p == nil:
 		u.problem[remote] = &problem{since: time.Now()}
-	case p.told != err.Error() && time.Since(p.since) > patience:
+	case p.told != err.Error() && time.Since(p.since) > noWayAfter:
 		p.told = err.Error()
 		u.log.Warn("no way to host", "remote", remote, "err", err)
 	}

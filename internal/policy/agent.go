@@ -17,6 +17,7 @@ import (
 	"heddle/internal/policy/nft"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
+	"heddle/internal/task"
 	"heddle/internal/telemetry"
 )
 
@@ -173,7 +174,7 @@ func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	e := newEngine(a.opts.Host, net, table, r, a.log)
 	e.sources.Environment, e.sources.File, e.resync = a.opts.Environment, a.opts.File, f.resync
 	e.logTo = a.journal.configure
-	foreign := make(chan struct{}, 1)
+	foreign := task.NewNotice()
 	events, err := net.Watch(ctx)
 	if err != nil {
 		return err
@@ -186,10 +187,7 @@ func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
 	g.Go(func() error { return r.run(ctx) })
 	g.Go(func() error {
 		return kernel.Watch(ctx, func() {
-			select {
-			case foreign <- struct{}{}:
-			default:
-			}
+			foreign.Give()
 		})
 	})
 	g.Go(func() error { return a.loop(ctx, e, sources{f.out, b.out, events, foreign}) })

@@ -13,6 +13,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
 // reporter tells the store that this agent lives and what became of its endpoints (spec §15).
@@ -21,7 +22,7 @@ type reporter struct {
 	host  string
 	log   *slog.Logger
 	begun time.Time
-	kick  chan struct{}
+	kick  task.Notice
 
 	mu       sync.Mutex
 	on       bool // there is something to tell: what is wanted is complete
@@ -43,12 +44,12 @@ type reporter struct {
 const (
 	// reportBatch bounds the statuses written in one transaction.
 	reportBatch = 512
-	// reportPatience bounds one call of the store, reportPause is the wait after one that failed.
-	reportPatience, reportPause = 5 * time.Second, time.Second
+	// reportTimeout bounds one call of the store, reportPause is the wait after one that failed.
+	reportTimeout, reportPause = 5 * time.Second, time.Second
 )
 
 func newReporter(st store.Store, host string, log *slog.Logger) *reporter {
-	return &reporter{store: st, host: host, log: log, begun: time.Now(), kick: make(chan struct{}, 1),
+	return &reporter{store: st, host: host, log: log, begun: time.Now(), kick: task.NewNotice(),
 		wanted: map[string]string{}, due: map[string]time.Time{}, told: map[string]string{}}
 }
 
@@ -127,12 +128,7 @@ func (r *reporter) set(path, status string) {
 // jitter is a duration or up to a tenth more.
 func jitter(d time.Duration) time.Duration { return d + rand.N(d/10+1) }
 
-func (r *reporter) wake() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
-}
+func (r *reporter) wake() { r.kick.Give() }
 
 // run tells until ctx ends.
 func (r *reporter) run(ctx context.Context) error {
@@ -214,7 +210,7 @@ func (r *reporter) tellAlive(ctx context.Context, s Settings) error {
 		return nil
 	}
 	r.next = now // until it is written
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	value, err := aliveValue(now, r.begun, !r.alive, problems)
 	if err != nil {
@@ -252,7 +248,7 @@ func aliveValue(now, begun time.Time, first bool, problems []string) ([]byte, er
 // sweep reads the statuses that this host's agents have left in the store: those that no endpoint explains go, wrong ones
 // are written again.
 func (r *reporter) sweep(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	clear(r.told)
 	for _, part := range []string{"workload/", "endpoint/"} {
@@ -317,7 +313,7 @@ func (r *reporter) take() (batch map[string]string, later time.Time) {
 
 // tell writes a batch in one transaction. What fails is due again after all others.
 func (r *reporter) tell(ctx context.Context, batch map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	ops := make([]store.Op, 0, len(batch))
 	for _, path := range slices.Sorted(maps.Keys(batch)) {

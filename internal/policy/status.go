@@ -10,9 +10,9 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// patience is how many refused commits in a row pass before endpoints are in error: the first ones may come from
+// toleratedRefusals is how many refused commits in a row pass before endpoints are in error: the first ones may come from
 // something that mends itself.
-const patience = 3
+const toleratedRefusals = 3
 
 // tellStatuses works out the status of each endpoint of this host and tells the reporter what has changed.
 func (e *engine) tellStatuses() {
@@ -74,7 +74,7 @@ func (e *engine) workloadStatus(key calico.WorkloadEndpointKey, w *calc.Workload
 		return calico.StatusError
 	case d == nil || !d.Running || w.Endpoint.State != calico.Active:
 		return calico.StatusDown
-	case len(w.Errors) > 0 || e.refusals > patience:
+	case len(w.Errors) > 0 || e.refusals > toleratedRefusals:
 		return calico.StatusError
 	case e.dirty.rules || !e.wiring.InPlace(name):
 		return calico.StatusDown
@@ -91,7 +91,7 @@ func (e *engine) hostStatus(key calico.HostEndpointKey, h *calc.Host) string {
 	switch {
 	case !running:
 		return calico.StatusDown
-	case h.Invalid != "" || len(h.Errors) > 0 || e.refusals > patience:
+	case h.Invalid != "" || len(h.Errors) > 0 || e.refusals > toleratedRefusals:
 		return calico.StatusError
 	case e.dirty.rules:
 		return calico.StatusDown

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"heddle/internal/task"
 )
 
 // Target is where items are put. Its methods are called from several goroutines at once when Options.Parallel says so,
@@ -78,7 +80,7 @@ func (s Status) String() string {
 // Reconciler keeps the items of one Target. Its methods may be called from any goroutine.
 type Reconciler[K cmp.Ordered, V any] struct {
 	opts    Options[K, V]
-	kick    chan struct{}
+	kick    task.Notice
 	settled chan struct{}
 	first   sync.Once
 
@@ -136,7 +138,7 @@ func New[K cmp.Ordered, V any](o Options[K, V]) *Reconciler[K, V] {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Reconciler[K, V]{opts: o, items: map[K]*item[V]{}, kick: make(chan struct{}, 1), settled: make(chan struct{})}
+	return &Reconciler[K, V]{opts: o, items: map[K]*item[V]{}, kick: task.NewNotice(), settled: make(chan struct{})}
 }
 
 // Want marks that key shall be there with value.
@@ -218,12 +220,7 @@ func (r *Reconciler[K, V]) Sweep() {
 	r.wake()
 }
 
-func (r *Reconciler[K, V]) wake() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
-}
+func (r *Reconciler[K, V]) wake() { r.kick.Give() }
 
 // InPlace says whether key is wanted and there as wanted, as far as is known.
 func (r *Reconciler[K, V]) InPlace(key K) bool {

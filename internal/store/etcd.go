@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"heddle/internal/store/etcd"
+	"heddle/internal/task"
 )
 
 // What the embedded server allows in one transaction, and what an external cluster should: see [LeastTxnOps].
@@ -37,10 +38,10 @@ type Etcd struct {
 	embedded  bool       // the store is embedded in this process or another one
 	authority *Authority // nil when hosts' certificates are signed elsewhere
 	ledger    *ledger
-	quota     int64         // of a cluster, see Cluster; 0: not given
-	requires  atomic.Bool   // see RequireSchema
-	full      atomic.Bool   // as the space keeper has seen the cluster
-	refused   chan struct{} // holds a token after a commit was refused for lack of space
+	quota     int64       // of a cluster, see Cluster; 0: not given
+	requires  atomic.Bool // see RequireSchema
+	full      atomic.Bool // as the space keeper has seen the cluster
+	refused   task.Notice // holds a token after a commit was refused for lack of space
 
 	// rights keeps a host that joins again from one whose rights are still being taken away.
 	rights sync.Mutex
@@ -60,7 +61,7 @@ func newEtcd(client *clientv3.Client, as func(context.Context) context.Context, 
 		log:     log,
 		as:      as,
 		ledger:  newLedger(hostLimits(quotaBytes)),
-		refused: make(chan struct{}, 1),
+		refused: task.NewNotice(),
 	}
 }
 
@@ -304,10 +305,8 @@ func (s *Etcd) KeepAlive(ctx context.Context, l Lease) error {
 		default:
 			wait = time.Duration(r.TTL) * time.Second / 3
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Pause(ctx, wait) {
 			return nil
-		case <-time.After(wait):
 		}
 	}
 }

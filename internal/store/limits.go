@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+
+	"heddle/internal/task"
 )
 
 // HostLimits bounds what one host may have in the store. A host that exceeds one is cut off: see [Etcd.CutOff].
@@ -42,7 +44,7 @@ type ledger struct {
 	mu       sync.Mutex
 	accounts map[string]*account // by owner: a host's id, or "name:" and its name in Calico's tree
 	over     map[string]string   // owner to reason
-	news     chan struct{}       // holds a token after over has grown
+	news     task.Notice         // holds a token after over has grown
 }
 
 type account struct {
@@ -54,7 +56,7 @@ type account struct {
 }
 
 func newLedger(limits HostLimits) *ledger {
-	return &ledger{limits: limits, now: time.Now, accounts: map[string]*account{}, over: map[string]string{}, news: make(chan struct{}, 1)}
+	return &ledger{limits: limits, now: time.Now, accounts: map[string]*account{}, over: map[string]string{}, news: task.NewNotice()}
 }
 
 // of returns an owner's account; l.mu is held.
@@ -73,15 +75,7 @@ func (l *ledger) exceed(owner, format string, args ...any) {
 		return
 	}
 	l.over[owner] = fmt.Sprintf(format, args...)
-	signal(l.news)
-}
-
-// signal leaves a token in a channel of one, if there is none yet.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	l.news.Give()
 }
 
 // wrote counts bytes written, and reports whether the owner may write them.

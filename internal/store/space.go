@@ -94,7 +94,7 @@ func (s *Etcd) checkSpace(ctx context.Context, ops []Op) error {
 	}
 	for _, o := range ops {
 		if !o.Delete && !o.DeletePrefix {
-			signal(s.refused)
+			s.refused.Give()
 			return fmt.Errorf("%w: its database is near its quota; only deletions and log-ins are accepted: delete what is not needed, or raise the quota (heddle store status)", ErrFull)
 		}
 	}

@@ -111,9 +111,9 @@ type Agent struct {
 	sw       *ovs.Client
 	replica  *replica.Replica
 	presence *presence.Presence
-	bridging *bell // bridges, ports and orders are to be looked at
-	telling  *bell // the host's report is to be looked at
-	ordering *bell // orders other than for bridges are to be looked at
+	bridging task.Notice // bridges, ports and orders are to be looked at
+	telling  task.Notice // the host's report is to be looked at
+	ordering task.Notice // orders other than for bridges are to be looked at
 	clerk    *clerk
 	bridges  *bridges
 	returned *returned
@@ -129,7 +129,7 @@ type Agent struct {
 func New(o Options) *Agent {
 	o = o.withDefaults()
 	return &Agent{opts: o, host: HostRef(o.HostID), log: o.Log, begun: time.Now(), ready: make(chan struct{}),
-		bridging: newBell(), telling: newBell(), ordering: newBell()}
+		bridging: task.NewNotice(), telling: task.NewNotice(), ordering: task.NewNotice()}
 }
 
 // HostRef is how the XenAPI refers to the host with this id.
@@ -156,7 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer a.kernel.Close()
-	if a.sw, err = ovs.Open(ovs.Options{Address: a.opts.OVSDB, Log: a.log, Timeout: switchPatience}); err != nil {
+	if a.sw, err = ovs.Open(ovs.Options{Address: a.opts.OVSDB, Log: a.log, Timeout: switchTimeout}); err != nil {
 		return err
 	}
 	defer a.sw.Close()
@@ -185,7 +185,7 @@ func lock() (io.Closer, error) {
 }
 
 // Relisten has the agent look again where the database is to listen, after the file of [Listen.CA] has come.
-func (a *Agent) Relisten() { a.bridging.ring() }
+func (a *Agent) Relisten() { a.bridging.Give() }
 
 // changed wakes those whom a change of the pool concerns.
 func (a *Agent) changed(u replica.Update) {
@@ -194,14 +194,14 @@ func (a *Agent) changed(u replica.Update) {
 	}
 	for _, c := range u.Changed {
 		if c.Source == objects.Orders.Name() {
-			a.ordering.ring()
+			a.ordering.Give()
 		}
 		bridging, telling := a.concerns(c)
 		if bridging {
-			a.bridging.ring()
+			a.bridging.Give()
 		}
 		if telling {
-			a.telling.ring()
+			a.telling.Give()
 		}
 	}
 }
@@ -270,15 +270,3 @@ func (a *Agent) settle(ctx context.Context) {
 
 // reader is the newest that is known of the pool.
 func (a *Agent) reader() *replica.Snapshot { return a.replica.Snapshot() }
-
-// bell wakes one goroutine; rings that come before it looks are one.
-type bell struct{ rung chan struct{} }
-
-func newBell() *bell { return &bell{make(chan struct{}, 1)} }
-
-func (b *bell) ring() {
-	select {
-	case b.rung <- struct{}{}:
-	default:
-	}
-}

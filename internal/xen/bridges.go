@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// switchPatience bounds one change of Open vSwitch: less than a server waits for an order.
-	switchPatience = 5 * time.Second
+	// switchTimeout bounds one change of Open vSwitch: less than a server waits for an order.
+	switchTimeout = 5 * time.Second
 	// switchGrace is how long Open vSwitch's database may be away before the host counts as one without.
 	switchGrace = 5 * time.Second
 	// againAfter is the pause before what has failed is tried again.
@@ -52,8 +52,8 @@ func (b *bridges) run(ctx context.Context) error {
 	for first := true; ; first = false {
 		changed := b.agent.sw.Changed()
 		if s := b.agent.sw.Snapshot(); before == nil || rewired(before, s) {
-			b.agent.telling.ring()
-			b.agent.ordering.ring() // an interface may be on another bridge now
+			b.agent.telling.Give()
+			b.agent.ordering.Give() // an interface may be on another bridge now
 			before, b.wanted = s, nil
 		}
 		if err := b.pass(ctx); err != nil && ctx.Err() == nil {
@@ -66,7 +66,7 @@ func (b *bridges) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-b.agent.bridging.rung:
+		case <-b.agent.bridging:
 			b.wanted = nil
 		case <-again.C:
 		}

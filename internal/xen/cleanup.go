@@ -9,8 +9,8 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// cleanupPatience bounds Cleanup.
-const cleanupPatience = 20 * time.Second
+// cleanupTimeout bounds Cleanup.
+const cleanupTimeout = 20 * time.Second
 
 // Cleanup takes away what agents have made in this host's Open vSwitch: bridges with all their ports, ports on bridges of
 // others, and where its database listens. A host without Open vSwitch is clean.
@@ -21,7 +21,7 @@ func Cleanup(o Options) error {
 		return err
 	}
 	defer alone.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	sw, err := ovs.Dial(ctx, ovs.Options{Address: o.OVSDB, Log: o.Log})
 	if err != nil {

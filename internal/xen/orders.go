@@ -31,7 +31,7 @@ func (c *clerk) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.ordering.rung:
+		case <-a.ordering:
 		}
 	}
 }
@@ -80,8 +80,8 @@ func (c *clerk) answer(o *objects.Order, err error) {
 	}
 }
 
-// joinPatience bounds how long a host that moves waits for the pool it leaves.
-const joinPatience = 5 * time.Second
+// joinTimeout bounds how long a host that moves waits for the pool it leaves.
+const joinTimeout = 5 * time.Second
 
 // join joins another pool, answers, and starts over. The answer must be in the store before: afterwards this host reports
 // elsewhere.
@@ -99,7 +99,7 @@ func (c *clerk) join(ctx context.Context, o *objects.Order) {
 	r := report(o, nil)
 	value, err := json.Marshal(r)
 	if err == nil {
-		limited, cancel := context.WithTimeout(ctx, joinPatience)
+		limited, cancel := context.WithTimeout(ctx, joinTimeout)
 		defer cancel()
 		_, err = a.opts.Store.Commit(limited, nil, []store.Op{{Key: objects.OrderReports.KeyOf(r), Value: value, Lease: a.presence.Lease()}})
 	}

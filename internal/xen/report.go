@@ -37,7 +37,7 @@ func (a *Agent) reports(ctx context.Context) error {
 		now := ""
 		if err := a.tell(); err != nil {
 			now = err.Error()
-			time.AfterFunc(againAfter, a.telling.ring)
+			time.AfterFunc(againAfter, a.telling.Give)
 		}
 		if now != failing && now != "" {
 			a.log.Warn("cannot look at this host's interfaces, will try again", "err", now)
@@ -46,7 +46,7 @@ func (a *Agent) reports(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.telling.rung:
+		case <-a.telling:
 		case <-every.C:
 		}
 		pause := time.NewTimer(lookPause)
@@ -56,7 +56,7 @@ func (a *Agent) reports(ctx context.Context) error {
 		}
 		pause.Stop()
 		select {
-		case <-a.telling.rung:
+		case <-a.telling:
 		default:
 		}
 	}
@@ -70,7 +70,7 @@ func (a *Agent) watch(ctx context.Context) error {
 	}
 	for e := range events {
 		if e.Kind != hostnet.NeighbourSet && e.Kind != hostnet.NeighbourGone {
-			a.telling.ring()
+			a.telling.Give()
 		}
 		if a.opts.Addresses == "" {
 			continue
@@ -79,7 +79,7 @@ func (a *Agent) watch(ctx context.Context) error {
 			a.clerk.addresses.wentDown(e.Link.Index)
 		}
 		if e.Kind == hostnet.LinkSet || e.Kind == hostnet.Lost {
-			a.ordering.ring()
+			a.ordering.Give()
 		}
 	}
 	return nil
@@ -132,7 +132,7 @@ func (a *Agent) backend(s *ovs.Snapshot) string {
 	}
 	if a.told.lost.IsZero() {
 		a.told.lost = time.Now()
-		time.AfterFunc(switchGrace, a.telling.ring)
+		time.AfterFunc(switchGrace, a.telling.Give)
 	}
 	if a.told.backend == openVSwitch && time.Since(a.told.lost) < switchGrace {
 		return openVSwitch

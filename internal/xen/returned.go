@@ -32,7 +32,7 @@ type returned struct {
 
 // before is called before each lease is taken. A host whose report is still in the store was never missed.
 func (r *returned) before(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, switchPatience)
+	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
 	_, err := r.agent.opts.Store.Get(ctx, objects.HostReports.Key(r.agent.host))
 	switch {
@@ -66,7 +66,7 @@ func (r *returned) clear(ctx context.Context) error {
 	if !r.pending {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, switchPatience)
+	ctx, cancel := context.WithTimeout(ctx, switchTimeout)
 	defer cancel()
 	snap, err := r.agent.replica.Fresh(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *returned) clear(ctx context.Context) error {
 		return err
 	}
 	r.pending = false
-	r.agent.telling.ring()
+	r.agent.telling.Give()
 	return nil
 }
 

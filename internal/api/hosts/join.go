@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"time"
 
 	"heddle/internal/api"
+	"heddle/internal/task"
 )
 
 // Files in a host's state directory. The last is written last: with it, the host has joined.
@@ -130,7 +130,7 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 // the token is good. An error for which [Refused] is true is final: trying again does not help.
 func JoinRetrying(ctx context.Context, token string, o JoinOptions, log *slog.Logger) (Credentials, error) {
 	said := ""
-	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+	for backoff := (task.Backoff{Least: leastPause, Most: mostPause, Spread: true}); ; {
 		c, err := Join(ctx, token, o)
 		if err == nil || Refused(err) || ctx.Err() != nil {
 			return c, err
@@ -139,21 +139,9 @@ func JoinRetrying(ctx context.Context, token string, o JoinOptions, log *slog.Lo
 			log.Warn("cannot join yet; will try again until the token expires", "err", err)
 			said = text
 		}
-		if !wait(ctx, pause) {
+		if !backoff.Pause(ctx) {
 			return c, err
 		}
-	}
-}
-
-// wait waits for d, with a random part so that hosts that start together do not ask together; false: ctx ended before.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d/2 + mathrand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
 const (
@@ -47,7 +49,7 @@ func (r *Renewal) Ready() <-chan struct{} { return r.ready }
 // Run renews until ctx ends.
 func (r *Renewal) Run(ctx context.Context) error {
 	close(r.ready)
-	pause, said := leastPause, ""
+	backoff, said := task.Backoff{Least: leastPause, Most: mostPause}, ""
 	for {
 		next, err := r.pass(ctx, time.Now())
 		if ctx.Err() != nil {
@@ -55,17 +57,19 @@ func (r *Renewal) Run(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-			pause, said = leastPause, ""
+			said = ""
+			backoff.Reset()
 		case Refused(err):
-			next, pause = refusedPause, leastPause
+			next = refusedPause
+			backoff.Reset()
 		default:
-			next, pause = pause, min(2*pause, mostPause)
+			next = backoff.Next()
 		}
 		if err != nil && err.Error() != said {
 			r.log.Error("cannot renew the certificate of this host, will try again", "err", err)
 			said = err.Error()
 		}
-		if !wait(ctx, next) {
+		if !task.Pause(ctx, next/2+rand.N(next/2+1)) { // hosts that started together do not ask together
 			return nil
 		}
 	}

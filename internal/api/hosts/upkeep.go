@@ -9,6 +9,7 @@ import (
 
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 )
 
@@ -44,11 +45,7 @@ func (u *Upkeep) Run(ctx context.Context) error {
 			return nil
 		}
 		u.Log.Warn("cannot check the rights of hosts, will try again", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(upkeepPause):
-		}
+		task.Pause(ctx, upkeepPause)
 	}
 }
 

@@ -35,10 +35,7 @@ func (t *Table) keepNote(key flow.ConnKey, c Change) {
 	}
 	if _, err := AppendKey(c.Key[:0], key); err == nil {
 		t.keep = append(t.keep, c)
-		select {
-		case t.changed <- struct{}{}:
-		default:
-		}
+		t.changed.Give()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/task"
 	"heddle/internal/topology/flow"
 )
 
@@ -64,7 +65,7 @@ type Table struct {
 	gone      []flow.ConnKey            // expired or evicted since TakeGone
 	keep      []Change                  // not yet told to the Keeper
 	spare     []Change                  // room for the next ones
-	changed   chan struct{}             // see Changed
+	changed   task.Notice               // see Changed
 	leastIdle time.Duration             // of those evicted, see TakeEvicted
 	stats     Stats
 }
@@ -94,7 +95,7 @@ func New(o Options) *Table {
 	if o.MaxFrags == 0 {
 		o.MaxFrags = 16384
 	}
-	return &Table{opts: o, changed: make(chan struct{}, 1), conns: map[flow.ConnKey]*conn{},
+	return &Table{opts: o, changed: task.NewNotice(), conns: map[flow.ConnKey]*conn{},
 		own: holders{by: map[string]*list{}}, told: holders{by: map[string]*list{}, imported: true}, leastIdle: never, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
 }
 

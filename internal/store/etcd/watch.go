@@ -12,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
+
+	"heddle/internal/task"
 )
 
 // progressPause is how long a watch waits for the answer to a request for progress before it asks again: etcd answers
@@ -44,9 +46,9 @@ func NewWatcher(client *clientv3.Client, as func(context.Context) context.Contex
 type watch struct {
 	client   *clientv3.Client
 	out      chan Change
-	err      error         // written before out is closed, read after
-	nudged   chan struct{} // holds a token after want was raised
-	ask      chan struct{} // holds a token while progress is to be requested
+	err      error       // written before out is closed, read after
+	nudged   task.Notice // holds a token after want was raised
+	ask      task.Notice // holds a token while progress is to be requested
 	arrivals chan arrival
 
 	seen      []int64 // by watcher: every event up to this revision has arrived
@@ -73,8 +75,8 @@ func (s *Watcher) Watch(ctx context.Context, from int64, prefixes ...string) (<-
 	w := &watch{
 		client:    s.client,
 		out:       make(chan Change),
-		nudged:    make(chan struct{}, 1),
-		ask:       make(chan struct{}, 1),
+		nudged:    task.NewNotice(),
+		ask:       task.NewNotice(),
 		arrivals:  make(chan arrival),
 		seen:      make([]int64, len(prefixes)),
 		delivered: from,
@@ -109,15 +111,7 @@ func (s *Watcher) Nudge(rev int64) {
 		w.mu.Lock()
 		w.want = max(w.want, rev)
 		w.mu.Unlock()
-		signal(w.nudged)
-	}
-}
-
-// signal leaves a token in a channel of one, if there is none yet.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		w.nudged.Give()
 	}
 }
 
@@ -147,7 +141,7 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 			}
 		}
 		if w.behind() {
-			signal(w.ask)
+			w.ask.Give()
 			again.Reset(progressPause)
 		}
 	}

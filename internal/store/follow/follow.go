@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"heddle/internal/store/etcd"
+	"heddle/internal/task"
 )
 
 // Source is where a Follower reads, such as a store.Store.
@@ -92,8 +93,8 @@ type Follower struct {
 	following atomic.Bool
 	delivered atomic.Int64         // the revision that the watch began after, or that was delivered last
 	mark      atomic.Pointer[mark] // a put that was delivered, for checks
-	relist    chan struct{}        // holds a token while a full update is requested
-	recheck   chan struct{}        // holds a token while a check of the store's identity is requested
+	relist    task.Notice          // holds a token while a full update is requested
+	recheck   task.Notice          // holds a token while a check of the store's identity is requested
 
 	// The rest belongs to Run.
 	last     etcd.Identity // of what was delivered last; Revision 0: nothing yet
@@ -148,7 +149,7 @@ func New(o Options) *Follower {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &Follower{opts: o, log: o.Log, full: true, relist: make(chan struct{}, 1), recheck: make(chan struct{}, 1)}
+	f := &Follower{opts: o, log: o.Log, full: true, relist: task.NewNotice(), recheck: task.NewNotice()}
 	if o.After != nil {
 		f.last, f.full = o.After.Identity, false
 		if o.After.Newest.Key != "" {
@@ -163,17 +164,10 @@ func New(o Options) *Follower {
 func (f *Follower) Following() bool { return f.following.Load() }
 
 // Relist requests a full update.
-func (f *Follower) Relist() { signal(f.relist) }
+func (f *Follower) Relist() { f.relist.Give() }
 
 // Recheck requests a check that the store is still the same one, for callers that saw signs of the contrary.
-func (f *Follower) Recheck() { signal(f.recheck) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (f *Follower) Recheck() { f.recheck.Give() }
 
 // Run calls deliver with one update after the other, until ctx ends or a final error. The first is a full one, unless
 // Options.After says otherwise. deliver may block; it should return when the context it is given ends.
@@ -181,7 +175,7 @@ func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update
 	if f.opts.Journal != nil {
 		defer f.opts.Journal.close()
 	}
-	pause := leastPause
+	backoff := task.Backoff{Least: leastPause, Most: mostPause, Spread: true}
 	for {
 		began := time.Now()
 		err := f.follow(ctx, deliver)
@@ -205,14 +199,9 @@ func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update
 			f.log.Warn("lost the store; keeping what is known", "err", err, "revision", f.last.Revision)
 		}
 		if time.Since(began) > mostPause {
-			pause = leastPause
+			backoff.Reset()
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
-		pause = min(2*pause, mostPause)
+		backoff.Pause(ctx)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
 // Options of a Presence. Store, Prefix and TTL are needed.
@@ -41,7 +42,7 @@ type Presence struct {
 	// unreachable is closed by missed.
 	unreachable chan struct{}
 	missed      sync.Once
-	kick        chan struct{}
+	kick        task.Notice
 
 	mu      sync.Mutex
 	keys    map[string][]byte
@@ -65,7 +66,7 @@ func New(o Options) *Presence {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), unreachable: make(chan struct{}), kick: make(chan struct{}, 1),
+	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), unreachable: make(chan struct{}), kick: task.NewNotice(),
 		keys: map[string][]byte{}, lasting: map[string]bool{}, dirty: map[string]struct{}{}}
 }
 
@@ -155,12 +156,7 @@ func (p *Presence) Complete() {
 	p.wake()
 }
 
-func (p *Presence) wake() {
-	select {
-	case p.kick <- struct{}{}:
-	default:
-	}
-}
+func (p *Presence) wake() { p.kick.Give() }
 
 // Lease is the lease held now, 0 without one. Keys put under it are not reported again when it is lost.
 func (p *Presence) Lease() store.Lease {
@@ -180,7 +176,7 @@ func (p *Presence) Run(ctx context.Context) error {
 				p.log.Warn("no lease: this host counts as gone until there is one", "err", err)
 			}
 			p.missed.Do(func() { close(p.unreachable) })
-			pause(ctx, retryAfter)
+			task.Pause(ctx, retryAfter)
 			continue
 		}
 		if without {
@@ -354,14 +350,4 @@ func (p *Presence) sweep(ctx context.Context) error {
 		ops = ops[n:]
 	}
 	return nil
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"heddle/internal/store"
 	"heddle/internal/store/replica"
+	"heddle/internal/task"
 )
 
 // MaxOperations bounds the conditions and the operations of one transaction. etcd applies this many in some 100 ms.
@@ -158,10 +159,6 @@ func pause(ctx context.Context, attempt int) error {
 	if attempt == 0 {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(rand.N(time.Millisecond << min(attempt, 6))):
-		return nil
-	}
+	task.Pause(ctx, rand.N(time.Millisecond<<min(attempt, 6)))
+	return ctx.Err()
 }

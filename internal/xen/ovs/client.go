@@ -26,6 +26,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"heddle/internal/task"
 )
 
 const (
@@ -72,7 +74,7 @@ type Client struct {
 	network, address string
 	stop             context.CancelFunc
 	done             chan struct{}
-	kick             chan struct{} // holds a token when a pause is to end
+	kick             task.Notice // holds a token when a pause is to end
 
 	// Of run, and of the reader of its connection while there is one.
 	cache *cache
@@ -104,7 +106,7 @@ func Open(o Options) (*Client, error) {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
-	c := &Client{opts: o, cache: newCache(), last: noTransaction, done: make(chan struct{}), kick: make(chan struct{}, 1), changed: make(chan struct{}),
+	c := &Client{opts: o, cache: newCache(), last: noTransaction, done: make(chan struct{}), kick: task.NewNotice(), changed: make(chan struct{}),
 		snap: &Snapshot{Lost: fmt.Errorf("%s: %w", o.Address, errNever)}}
 	var err error
 	if c.network, c.address, err = parseAddress(o.Address); err != nil {
@@ -186,12 +188,7 @@ func (c *Client) Changed() <-chan struct{} {
 
 // Retry begins a new attempt to connect at once, if there is no connection: there is reason to believe that it will
 // succeed, and one that goes on may wait for an answer to what was lost.
-func (c *Client) Retry() {
-	select {
-	case c.kick <- struct{}{}:
-	default:
-	}
-}
+func (c *Client) Retry() { c.kick.Give() }
 
 // Transact carries out operations, all or none. The error of a refused one is an [OpError].
 func (c *Client) Transact(ctx context.Context, ops ...Op) ([]Result, error) {

@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
+
+	"heddle/internal/task"
 )
 
 const (
-	dialPatience  = 3 * time.Second // a lost packet of TCP's beginning is sent again after 1 s, and after 2 s more
+	dialTimeout   = 3 * time.Second // a lost packet of TCP's beginning is sent again after 1 s, and after 2 s more
 	minPause      = 50 * time.Millisecond
 	maxPause      = 2 * time.Second
 	noTransaction = "00000000-0000-0000-0000-000000000000"
@@ -22,7 +23,7 @@ const (
 // run connects again and again until ctx ends.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
-	pause := minPause
+	backoff := task.Backoff{Least: minPause, Most: maxPause, Spread: true} // many may have lost one server
 	for {
 		followed, err := c.follow(ctx)
 		if errors.Is(err, errRetry) && ctx.Err() == nil {
@@ -33,16 +34,15 @@ func (c *Client) run(ctx context.Context) {
 			return
 		}
 		if followed {
-			pause = minPause
+			backoff.Reset()
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2)) // not all at once, when many have lost one server
+		timer := time.NewTimer(backoff.Next())
 		select {
 		case <-ctx.Done():
 		case <-c.kick:
 		case <-timer.C:
 		}
 		timer.Stop()
-		pause = min(2*pause, maxPause)
 	}
 }
 
@@ -122,7 +122,7 @@ var errRetry = errors.New("begun again")
 func (c *Client) dialOrRetry(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(dialPatience, func() { cancel(fmt.Errorf("nothing for %s: %w", dialPatience, context.DeadlineExceeded)) })
+	timer := time.AfterFunc(dialTimeout, func() { cancel(fmt.Errorf("nothing for %s: %w", dialTimeout, context.DeadlineExceeded)) })
 	defer timer.Stop()
 	select {
 	case <-c.kick: // of before this attempt

@@ -90,12 +90,12 @@ func Select(table string, where []Condition, columns ...string) Op {
 
 // Wait lets the transaction go on only when the chosen rows have (until "==") or have not ("!=") these values, and tries
 // again for so long; 0 tries once. A transaction that waits in vain fails with the code "timed out".
-func Wait(table string, where []Condition, until string, patience time.Duration, columns []string, rows ...Row) Op {
+func Wait(table string, where []Condition, until string, timeout time.Duration, columns []string, rows ...Row) Op {
 	if rows == nil {
 		rows = []Row{}
 	}
 	return Op{kind: "wait", table: table, members: map[string]any{"where": all(where), "until": until, "columns": columns,
-		"rows": rows, "timeout": patience.Milliseconds()}}
+		"rows": rows, "timeout": timeout.Milliseconds()}}
 }
 
 // Comment goes into the database's log.

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// cancelPatience bounds how long giving up a request takes more, when the stream is full.
-const cancelPatience = 50 * time.Millisecond
+// cancelTimeout bounds how long giving up a request takes more, when the stream is full.
+const cancelTimeout = 50 * time.Millisecond
 
 // message is one of JSON-RPC 1.0: a request (id and method), an answer (id alone) or a notification (method alone).
 type message struct {
@@ -284,7 +284,7 @@ func (c *connection) call(ctx context.Context, method string, params any, first 
 	delete(c.pending, id)
 	c.mu.Unlock()
 	if method == "transact" { // which may wait in the database
-		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
+		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer cancel()
 		_ = c.write(soon, message{ID: json.RawMessage("null"), Method: "cancel", Params: fmt.Appendf(nil, "[%d]", id)})
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/task"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/star"
 )
@@ -56,7 +57,7 @@ type engine struct {
 
 	mu   sync.Mutex
 	mail []func()
-	kick chan struct{}
+	kick task.Notice
 }
 
 // tracked is what the engine knows of a network beside its intent.
@@ -99,7 +100,7 @@ func (c *Controller) lead(ctx context.Context, l leadership) error {
 	working, stop := context.WithCancel(ctx)
 	e := &engine{c: c, log: c.log, obeyed: obeyed{in.identity, l.term}, intents: in, pool: newPool(), hosts: map[string]*host{}, nets: map[string]*tracked{},
 		probes: star.NewProbes(), paths: map[star.Pair]*path{}, load: map[string]int{}, dirty: map[string]bool{}, due: map[string]time.Time{},
-		look: map[star.Pair]bool{}, later: map[star.Pair]time.Time{}, signs: &atomic.Int64{}, kick: make(chan struct{}, 1), ctx: working}
+		look: map[star.Pair]bool{}, later: map[star.Pair]time.Time{}, signs: &atomic.Int64{}, kick: task.NewNotice(), ctx: working}
 	e.statuses = newStatuses(c.log)
 	e.workers.Go(func() { e.follow(working) })
 	err = e.run(working)
@@ -120,10 +121,7 @@ func (e *engine) post(f func()) {
 	e.mu.Lock()
 	e.mail = append(e.mail, f)
 	e.mu.Unlock()
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
+	e.kick.Give()
 }
 
 func (e *engine) run(ctx context.Context) error {
@@ -378,12 +376,7 @@ func (e *engine) lookAtPaths(now time.Time) {
 }
 
 // wake makes another pass.
-func (e *engine) wake() {
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
-}
+func (e *engine) wake() { e.kick.Give() }
 
 // decide says what is aimed at for a network.
 func (e *engine) decide(network string, now time.Time) {

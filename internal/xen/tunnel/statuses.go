@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/task"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/star"
 )
@@ -44,7 +45,7 @@ func (e *engine) say(n *star.Network, in star.Intent, refs []string, now time.Ti
 // statuses are to be written. Its methods may be called from any goroutine.
 type statuses struct {
 	log  *slog.Logger
-	kick chan struct{}
+	kick task.Notice
 
 	mu      sync.Mutex
 	queue   []string                     // tunnels, each once
@@ -53,7 +54,7 @@ type statuses struct {
 }
 
 func newStatuses(log *slog.Logger) *statuses {
-	return &statuses{log: log, kick: make(chan struct{}, 1), wanted: map[string]map[string]string{}, written: map[string]map[string]string{}}
+	return &statuses{log: log, kick: task.NewNotice(), wanted: map[string]map[string]string{}, written: map[string]map[string]string{}}
 }
 
 // want says what a tunnel's status shall be, and what the XenAPI says it is.
@@ -73,10 +74,7 @@ func (s *statuses) want(tunnel string, want, have map[string]string) {
 		s.queue = append(s.queue, tunnel)
 	}
 	s.wanted[tunnel] = want
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	s.kick.Give()
 }
 
 // told says that the XenAPI has told what a tunnel's status is, or has not taken ours.
@@ -146,9 +144,6 @@ func (s *statuses) again() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) > 0 {
-		select {
-		case s.kick <- struct{}{}:
-		default:
-		}
+		s.kick.Give()
 	}
 }

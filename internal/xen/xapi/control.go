@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"heddle/internal/task"
 )
 
 // controlPause is between looks at a control file that has no more lines yet.
@@ -24,10 +26,8 @@ func (s *Simulation) FollowControl(ctx context.Context, file string) error {
 		if err := c.read(ctx); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Pause(ctx, controlPause) {
 			return nil
-		case <-time.After(controlPause):
 		}
 	}
 }

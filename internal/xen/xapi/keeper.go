@@ -9,6 +9,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/task"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -21,14 +22,14 @@ type keeper struct {
 
 	mu    sync.Mutex
 	due   map[string]bool // refs of hosts to look after
-	woken chan struct{}   // holds a token while something is due
+	woken task.Notice     // holds a token while something is due
 }
 
 // keeperPause is between attempts while the store does not take what the keeper writes.
 const keeperPause = time.Second
 
 func newKeeper(s *Server) *keeper {
-	k := &keeper{server: s, ready: make(chan struct{}), due: map[string]bool{}, woken: make(chan struct{}, 1)}
+	k := &keeper{server: s, ready: make(chan struct{}), due: map[string]bool{}, woken: task.NewNotice()}
 	s.replica.OnChange(k.note)
 	return k
 }
@@ -75,10 +76,7 @@ func (k *keeper) add(host string) {
 	k.mu.Lock()
 	k.due[host] = true
 	k.mu.Unlock()
-	select {
-	case k.woken <- struct{}{}:
-	default:
-	}
+	k.woken.Give()
 }
 
 func (k *keeper) take() map[string]bool {
@@ -121,10 +119,7 @@ func (k *keeper) pass(ctx context.Context) {
 		}
 	}
 	if failed {
-		select {
-		case <-ctx.Done():
-		case <-time.After(keeperPause):
-		}
+		task.Pause(ctx, keeperPause)
 	}
 }
 

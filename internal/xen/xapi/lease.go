@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
 const (
@@ -47,10 +48,7 @@ func (l *lease) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		id, err := l.store.Grant(ctx, leaseTTL)
 		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(leasePause):
-			}
+			task.Pause(ctx, leasePause)
 			continue
 		}
 		l.mu.Lock()

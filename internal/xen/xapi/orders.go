@@ -22,8 +22,8 @@ const (
 	joinTimeout = time.Minute
 )
 
-// patience is how long the host has for the order.
-func patience(o *objects.Order) time.Duration {
+// timeoutOf returns how long the host has for the order.
+func timeoutOf(o *objects.Order) time.Duration {
 	if o.Join != nil {
 		return joinTimeout
 	}
@@ -122,7 +122,7 @@ func withdraw(tx *records.Tx, orders []*objects.Order) error {
 
 // carriedOut waits for the host's word on an order.
 func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
-	limited, cancel := context.WithTimeout(ctx, patience(o))
+	limited, cancel := context.WithTimeout(ctx, timeoutOf(o))
 	defer cancel()
 	done := false
 	err := s.await(limited, func(r records.Reader) (bool, error) {

@@ -48,7 +48,7 @@ type Server struct {
 	ready     chan struct{}
 	stopping  chan struct{}     // closed when calls that wait are to end
 	async     sync.WaitGroup    // calls made with Async
-	orphaned  chan struct{}     // holds a token when a task may have lost its server
+	orphaned  task.Notice       // holds a token when a task may have lost its server
 	cancels   map[string]func() // of Async calls under way, by task
 	cancelsMu sync.Mutex
 }
@@ -74,7 +74,7 @@ func New(o Options) *Server {
 		polls:     make(chan struct{}, maxPolls),
 		ready:     make(chan struct{}),
 		stopping:  make(chan struct{}),
-		orphaned:  make(chan struct{}, 1),
+		orphaned:  task.NewNotice(),
 		cancels:   map[string]func(){},
 	}
 	maps.Copy(s.handlers, sessionMessages())

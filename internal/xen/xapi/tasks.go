@@ -307,10 +307,7 @@ func (s *Server) noteTasks(u replica.Update) {
 			if t, ok := objects.Table("task").Peek(records.Over(u.Next), c.ID); !ok || !pending(t) {
 				continue // it has ended
 			}
-			select {
-			case s.orphaned <- struct{}{}:
-			default:
-			}
+			s.orphaned.Give()
 		case c.Source == objects.Table("task").Name() && c.New != nil && c.New.(*objects.Object).Text("status") == "cancelling":
 			s.cancelTask(c.ID)
 		}

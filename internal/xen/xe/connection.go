@@ -29,15 +29,15 @@ const (
 // callTimeout bounds one call: starting a VM or joining a pool may take minutes.
 const callTimeout = 10 * time.Minute
 
-// loginPatience bounds the login, which every server answers soon.
-const loginPatience = 30 * time.Second
+// loginTimeout bounds the login, which every server answers soon.
+const loginTimeout = 30 * time.Second
 
 // connection is where the pool is, and who asks.
 type connection struct {
 	server, port, user, password string
 	authorities, fingerprint     string // by which the server's certificate is known: a file, as client.Authorities reads it, and a fingerprint
 	plain                        bool   // no TLS
-	patience                     time.Duration
+	timeout                      time.Duration
 }
 
 // settings are those of the connection: of the command line, else of XE_EXTRA_ARGS, else of ~/.xe.
@@ -80,7 +80,7 @@ func fileSettings(home string) (map[string]string, error) {
 // connectionOf checks settings.
 func connectionOf(ctx context.Context, s map[string]string, env Environment) (connection, error) {
 	c := connection{server: s["server"], port: s["port"], user: s["username"], password: s["password"], plain: isTrue(s["nossl"]),
-		authorities: s["ca"], fingerprint: s["fingerprint"], patience: loginPatience}
+		authorities: s["ca"], fingerprint: s["fingerprint"], timeout: loginTimeout}
 	if c.server == "" {
 		c.server = defaultServer
 	}
@@ -181,7 +181,7 @@ func (c connection) dial(ctx context.Context) (*client.Session, error) {
 
 // dialOne logs in at one URL.
 func (c connection) dialOne(ctx context.Context, o client.Options) (*client.Session, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.patience, fmt.Errorf("no answer in %s", c.patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer in %s", c.timeout))
 	defer cancel()
 	return client.Dial(ctx, o)
 }

@@ -63,7 +63,7 @@ func TestConnection(t *testing.T) {
 		"a file":           {map[string]string{"passwordfile": two}, connection{server: "127.0.0.1", user: "admin", password: "se cret "}},
 		"no TLS, and more": {map[string]string{"nossl": "true", "port": "80", "ca": "/x", "fingerprint": "f", "password": "p"}, connection{server: "127.0.0.1", port: "80", user: "root", password: "p", plain: true, authorities: "/x", fingerprint: "f"}},
 	} {
-		c.want.patience = loginPatience
+		c.want.timeout = loginTimeout
 		got, err := connectionOf(t.Context(), c.settings, env)
 		if diff := cmp.Diff(c.want, got, whole); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
@@ -113,7 +113,7 @@ func TestSilentServer(t *testing.T) {
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(end) })
 	at := strings.TrimPrefix(s.URL, "http://127.0.0.1:")
-	_, err := connection{server: "127.0.0.1", port: at, user: "root", plain: true, patience: 50 * time.Millisecond}.dial(t.Context())
+	_, err := connection{server: "127.0.0.1", port: at, user: "root", plain: true, timeout: 50 * time.Millisecond}.dial(t.Context())
 	if want := "log in at 127.0.0.1:" + at + " as root: no answer in 50ms"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

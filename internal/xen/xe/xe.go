@@ -120,15 +120,15 @@ func (x *run) connect(ctx context.Context, a *arguments) error {
 	return nil
 }
 
-// logoutPatience bounds the logout: the command has done its work.
-const logoutPatience = 2 * time.Second
+// logoutTimeout bounds the logout: the command has done its work.
+const logoutTimeout = 2 * time.Second
 
 // close logs out. A server that cannot be told ends the session by itself.
 func (x *run) close(ctx context.Context) {
 	if x.session == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, logoutPatience)
+	ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
 	defer cancel()
 	x.session.Close(ctx)
 }
