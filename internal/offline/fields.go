@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
 )
 
 // fields are the fields of a frame, or of a part of one, in canonical form: text, int, bool, []string, [][2]string,
@@ -224,11 +224,11 @@ func canonicalProtocol(n node) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	number, ok := translate.ProtocolNumber(strings.ToLower(text))
+	number, ok := neutron.ProtocolNumber(strings.ToLower(text))
 	if !ok || number == 0 && text != "0" {
 		return nil, n.wants("an IP protocol, by name or number")
 	}
-	return protocolName(number), nil
+	return protocolName(uint8(number)), nil
 }
 
 // protocolName is how frames show a protocol.

@@ -70,7 +70,7 @@ func profileProtocol(rule *calico.Rule, r *neutron.SecurityGroupRule) bool {
 	if r.Protocol == "-1" {
 		return true
 	}
-	n, ok := ProtocolNumber(strings.ToLower(r.Protocol))
+	n, ok := protocolNumber(strings.ToLower(r.Protocol))
 	if !ok {
 		return false
 	}

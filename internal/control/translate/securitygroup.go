@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"strconv"
-
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
 )
@@ -115,7 +113,7 @@ func bound(n *int) (*uint16, bool) {
 // protocolClause reads a protocol as Neutron stores it, by name or number; nil is any. ICMP of an IPv6 rule is ICMPv6.
 // Neutron's 0 (ip, hopopt) means any: behind the extension headers of a packet it never stands.
 func protocolClause(text string, dlType uint16) (*uint8, bool) {
-	n, ok := ProtocolNumber(text)
+	n, ok := protocolNumber(text)
 	if !ok || n == 0 {
 		return nil, ok
 	}
@@ -125,64 +123,11 @@ func protocolClause(text string, dlType uint16) (*uint8, bool) {
 	return &n, true
 }
 
-// namedProtocol are the names that Neutron takes (neutron-api §6; midonet-translations §24).
-func namedProtocol(name string) (uint8, bool) {
-	switch name {
-	case "", "any", "ip", "hopopt":
+// protocolNumber returns the number of a protocol as Neutron stores it, by name or number; 0 stands for any.
+func protocolNumber(text string) (uint8, bool) {
+	if text == "" {
 		return 0, true
-	case "icmp":
-		return protoICMP, true
-	case "igmp":
-		return 2, true
-	case "ipip":
-		return 4, true
-	case "tcp":
-		return 6, true
-	case "egp":
-		return 8, true
-	case "udp":
-		return protoUDP, true
-	case "dccp":
-		return 33, true
-	case "ipv6-encap":
-		return 41, true
-	case "ipv6-route":
-		return 43, true
-	case "ipv6-frag":
-		return 44, true
-	case "rsvp":
-		return 46, true
-	case "gre":
-		return 47, true
-	case "esp":
-		return 50, true
-	case "ah":
-		return 51, true
-	case "ipv6-icmp", "icmpv6":
-		return protoICMPv6, true
-	case "ipv6-nonxt":
-		return 59, true
-	case "ipv6-opts":
-		return 60, true
-	case "ospf":
-		return 89, true
-	case "vrrp":
-		return 112, true
-	case "pgm":
-		return 113, true
-	case "sctp":
-		return 132, true
-	case "udplite":
-		return 136, true
 	}
-	return 0, false
-}
-
-// ProtocolNumber reads a protocol as Neutron spells it, a name or a number from 0 to 255; 0 stands for any.
-func ProtocolNumber(text string) (uint8, bool) {
-	if n, ok := namedProtocol(text); ok {
-		return n, true
-	}
-	n, err := strconv.ParseUint(text, 10, 8)
-	return uint8(n), err == nil
+	n, ok := neutron.ProtocolNumber(text)
+	return uint8(n), ok
 }
