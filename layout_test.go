@@ -8,8 +8,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -261,6 +263,28 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 		if p.Doc == "" {
 			t.Errorf("%s has no package comment", p.ImportPath)
 		}
+	}
+}
+
+// TestMapOfPackages: docs/architecture.md has one line for every package.
+func TestMapOfPackages(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]int{}
+	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: ").FindAllStringSubmatch(string(text), -1) {
+		lines[m[1]]++
+	}
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "heddle/"), "internal/")
+		if lines[name] != 1 {
+			t.Errorf("docs/architecture.md has %d lines \"- `%s`: …\", want one", lines[name], name)
+		}
+		delete(lines, name)
+	}
+	for name := range lines {
+		t.Errorf("docs/architecture.md lists %s, which is no package", name)
 	}
 }
 
