@@ -373,11 +373,12 @@ func (h *testHost) rotate(arrive func(), others ...*testHost) {
 	step("to forget the old one", func() bool { return keys() == 1 && accepted(1) })
 }
 
-// pinging pings an address a thousand times a second until stop is called.
-func (m *machine) pinging(to netip.Addr) (stop func() (sent, answered int)) {
+// pinging pings an address up to a thousand times a second, the first ten before it returns, until stop is called, which returns
+// how many pings were answered and the gaps in their sequence. The last ones may be in flight, and are no gap.
+func (m *machine) pinging(to netip.Addr) (stop func() (answered int, gaps []string)) {
 	t := m.lab.t
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "ping", "-n", "-q", "-i", "0.001", "-W", "10", to.String())
+	cmd := exec.CommandContext(t.Context(), "ping", "-n", "-i", "0.001", to.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -385,21 +386,64 @@ func (m *machine) pinging(to netip.Addr) (stop func() (sent, answered int)) {
 	if err := m.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	return func() (sent, answered int) {
+	var answers []pingAnswer
+	begun, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		sequence := regexp.MustCompile(`icmp_seq=(\d+) ttl=`)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			f := sequence.FindStringSubmatch(s.Text())
+			if f == nil {
+				continue
+			}
+			n, _ := strconv.ParseUint(f[1], 10, 16)
+			answers = append(answers, pingAnswer{uint16(n), time.Now()})
+			if len(answers) == 10 {
+				close(begun)
+			}
+		}
+	}()
+	select {
+	case <-begun:
+	case <-done:
+		t.Fatalf("ping %s has ended: %v", to, cmd.Wait())
+	}
+	return func() (answered int, gaps []string) {
 		t.Helper()
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
-		counts := regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			if f := counts.FindStringSubmatch(s.Text()); f != nil {
-				sent, _ = strconv.Atoi(f[1])
-				answered, _ = strconv.Atoi(f[2])
-			}
-		}
-		_ = cmd.Wait() // 1 when the last one was under way
-		return sent, answered
+		<-done
+		_ = cmd.Wait() // 1 when the last one was in flight
+		return len(answers), pingGaps(answers)
 	}
+}
+
+// pingAnswer is the sequence number of an answered ping, which wraps around, and when the answer arrived.
+type pingAnswer struct {
+	sequence uint16
+	at       time.Time
+}
+
+// pingGaps describes the pings without an answer before the last answered one.
+func pingGaps(answers []pingAnswer) (gaps []string) {
+	seen := map[int]time.Time{}
+	last := 0
+	for _, a := range answers {
+		n := last + int(int16(a.sequence-uint16(last)))
+		seen[n] = a.at
+		last = max(last, n)
+	}
+	for i := 1; i <= last; i++ {
+		first := i
+		for seen[i].IsZero() {
+			i++
+		}
+		if i > first {
+			gaps = append(gaps, fmt.Sprintf("%d from number %d, until %s", i-first, first, seen[i].UTC().Format("15:04:05.000")))
+		}
+	}
+	return gaps
 }
 
 // TestRotationUnderTraffic rotates the keys of both hosts while packets go through the tunnel between them.
@@ -426,9 +470,9 @@ func TestRotationUnderTraffic(t *testing.T) {
 		h1.rotate(arrive, h2)
 		h2.rotate(arrive, h1)
 	}
-	sent, got := pings()
-	if sent < 10 || sent-got > 1 {
-		t.Errorf("%d pings sent, %d answered", sent, got)
+	answered, gaps := pings()
+	if answered < 10 || len(gaps) > 0 {
+		t.Errorf("%d pings answered, lost %v", answered, gaps)
 	}
 	for _, h := range l.hosts {
 		if n := h.kernelDrops(reasonSecret); n > 0 {
@@ -440,7 +484,7 @@ func TestRotationUnderTraffic(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d pings", sent)
+	t.Logf("%d pings", answered)
 }
 
 // connsOf are connections that nobody has.
