@@ -67,7 +67,7 @@ var may = map[string][]string{
 	"internal/xen":         join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Edges.
 	"internal/api": join(words, []string{"internal/task"}),
-	// Two APIs take passwords; what slows guesses down is one.
+	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
 	"internal/api/credentials": {},
 	"internal/api/identity":    join(words, machinery, []string{"internal/api", "internal/api/credentials", "internal/store/schema"}),
 	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control"}),

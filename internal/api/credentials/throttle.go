@@ -1,4 +1,4 @@
-// Package credentials slows down whoever guesses passwords, for every API that takes them.
+// Package credentials hashes and checks passwords, and slows down clients that guess them, for every API that takes them.
 //
 // Wrong passwords are counted three ways, each as a bucket that takes some at once and then one an interval:
 //

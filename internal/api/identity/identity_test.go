@@ -16,6 +16,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
+	"heddle/internal/api/credentials"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 )
@@ -438,3 +439,6 @@ func TestBootstrap(t *testing.T) {
 	w.token = w.login("admin", "recovered", "admin")
 	w.admin(200, "GET", "/users", "")
 }
+
+// cheap keeps tests that log in hundreds of times fast.
+func cheap() credentials.Cost { return credentials.Cost{Memory: 64, Passes: 1, Threads: 1} }

@@ -56,7 +56,7 @@ type Service struct {
 	catalog   catalog
 	replica   *replica.Replica
 	db        *records.DB
-	passwords *passwords
+	passwords passwords
 	throttle  *credentials.Throttle
 	leases    leases
 	looking   chan struct{} // slots for looking unknown tokens up
@@ -82,7 +82,7 @@ func New(o Options) *Service {
 		tables:    newTables(),
 		opts:      o,
 		catalog:   catalog{region: o.Region, services: append([]Endpoint{own}, o.Services...)},
-		passwords: newPasswords(defaultCost()),
+		passwords: newPasswords(credentials.DefaultCost()),
 		throttle:  credentials.NewThrottle(o.Now),
 		leases:    leases{store: o.Store, life: o.TokenLife, now: o.Now},
 		looking:   make(chan struct{}, maxFresh),

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"heddle/internal/api"
+	"heddle/internal/api/credentials"
 	"heddle/internal/store/records"
 )
 
@@ -49,8 +50,8 @@ func readUser(f *fields, u *User) error {
 
 // takePassword takes the password out of a request; "" is none.
 func takePassword(f *fields) (password string) {
-	if f.text("password", &password); len(password) > maxPassword {
-		f.fail("password", "it may have %d bytes.", maxPassword)
+	if f.text("password", &password); len(password) > credentials.MaxPassword {
+		f.fail("password", "it may have %d bytes.", credentials.MaxPassword)
 	}
 	return password
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/api/credentials"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -89,6 +90,14 @@ func (a *Accounts) Add(ctx context.Context, name, password string, role model.Ro
 		return putAccount(tx, name, hash, role)
 	})
 	return err
+}
+
+// hashPassword returns what is stored of a password.
+func hashPassword(password string) (string, error) {
+	if password == "" || len(password) > credentials.MaxPassword {
+		return "", fmt.Errorf("a password has 1 to %d bytes", credentials.MaxPassword)
+	}
+	return credentials.DefaultCost().Hash(password), nil
 }
 
 // checkAccount refuses names that the store or a log could not show as they are, and roles that do not exist.

@@ -40,7 +40,7 @@ type Server struct {
 	calls     map[string]*model.Call // by name, and with an underscore for the first dot
 	handlers  map[string]handler     // of messages, by name of the call
 	sessions  *sessions
-	passwords *passwords
+	passwords *credentials.Passwords
 	throttle  *credentials.Throttle
 	journal   *journal
 	bell      *bell
@@ -67,7 +67,7 @@ func New(o Options) *Server {
 		calls:     spellings(model.Calls()),
 		handlers:  operations(),
 		sessions:  newSessions(o.Now),
-		passwords: newPasswords(),
+		passwords: credentials.NewPasswords(credentials.DefaultCost()),
 		throttle:  credentials.NewThrottle(o.Now),
 		journal:   newJournal(),
 		bell:      newBell(),

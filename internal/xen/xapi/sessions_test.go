@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"heddle/internal/api/credentials"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
@@ -140,7 +141,7 @@ func TestAccounts(t *testing.T) {
 			"an empty name":         a.Add(ctx, "", "x", model.ReadOnly),
 			"a name with a slash":   a.Add(ctx, "a/b", "x", model.ReadOnly),
 			"no password":           a.Add(ctx, "ada", "", model.ReadOnly),
-			"a long password":       a.Add(ctx, "ada", strings.Repeat("x", maxPassword+1), model.ReadOnly),
+			"a long password":       a.Add(ctx, "ada", strings.Repeat("x", credentials.MaxPassword+1), model.ReadOnly),
 			"an unknown role":       a.Add(ctx, "ada", "x", "king"),
 			"the last admin's role": a.SetRole(ctx, RootAccount, model.PoolOperator),
 			"the last admin":        a.Delete(ctx, RootAccount),
@@ -271,4 +272,13 @@ func BenchmarkLogin(b *testing.B) {
 	for b.Loop() {
 		c.must("session.login_with_password", "ada", "x")
 	}
+}
+
+// TestPasswordOfAnotherCost: an account whose password was hashed when that cost less logs in.
+func TestPasswordOfAnotherCost(t *testing.T) {
+	t.Parallel()
+	s, _ := served(t)
+	hash := credentials.Cost{Memory: 64, Passes: 1, Threads: 1}.Hash("of old")
+	change(t, s, func(tx *records.Tx) error { return putAccount(tx, "ada", hash, model.ReadOnly) })
+	connect(t, s, "ada", "of old").must("network.get_all")
 }

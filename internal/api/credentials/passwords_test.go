@@ -1,4 +1,4 @@
-package identity
+package credentials
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 )
 
 // cheap keeps tests that log in hundreds of times fast.
-func cheap() cost { return cost{memory: 64, passes: 1, threads: 1} }
+func cheap() Cost { return Cost{Memory: 64, Passes: 1, Threads: 1} }
 
 func TestPasswords(t *testing.T) {
 	t.Parallel()
-	ctx, p := context.Background(), newPasswords(defaultCost())
-	stored, err := p.hash(ctx, "right")
+	ctx, p := context.Background(), NewPasswords(DefaultCost())
+	stored, err := p.Hash(ctx, "right")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,29 +21,40 @@ func TestPasswords(t *testing.T) {
 		stored, password string
 		want             bool
 	}{
-		{stored, "right", true}, {stored, "wrong", false}, {stored, "", false}, {stored, strings.Repeat("x", maxPassword+1), false},
+		{stored, "right", true}, {stored, "wrong", false}, {stored, "", false}, {stored, strings.Repeat("x", MaxPassword+1), false},
 		{"", "", false}, {"", "right", false},
 	} {
-		if got, err := p.check(ctx, c.stored, c.password); err != nil || got != c.want {
+		if got, err := p.Check(ctx, c.stored, c.password); err != nil || got != c.want {
 			t.Errorf("check(%.20q, %.20q) = %v, %v; want %v", c.stored, c.password, got, err, c.want)
 		}
 	}
-	again, _ := p.hash(ctx, "right")
+	again, _ := p.Hash(ctx, "right")
 	if again == stored {
 		t.Error("two hashes of one password are the same: no salt")
 	}
-	if _, err := p.hash(ctx, strings.Repeat("x", maxPassword+1)); err == nil {
+	if _, err := p.Hash(ctx, strings.Repeat("x", MaxPassword+1)); err == nil {
 		t.Error("an endless password was taken")
 	}
-	if _, err := p.check(ctx, "plain", "plain"); err == nil {
+	if _, err := p.Check(ctx, "plain", "plain"); err == nil {
 		t.Error("a stored value that is no hash was taken")
+	}
+}
+
+// TestHashOfAnotherCost: a hash that was made when the cost was another is still that of its password.
+func TestHashOfAnotherCost(t *testing.T) {
+	t.Parallel()
+	stored, p := cheap().Hash("right"), NewPasswords(DefaultCost())
+	for password, want := range map[string]bool{"right": true, "wrong": false} {
+		if got, err := p.Check(t.Context(), stored, password); err != nil || got != want {
+			t.Errorf("%s: %v, %v", password, got, err)
+		}
 	}
 }
 
 // TestHashesAtOnce proves that waiting logins are refused beyond a bound, and that giving up frees the place.
 func TestHashesAtOnce(t *testing.T) {
 	t.Parallel()
-	p := newPasswords(cheap())
+	p := NewPasswords(cheap())
 	for range cap(p.slots) {
 		p.slots <- struct{}{} // all busy
 	}
@@ -52,7 +63,7 @@ func TestHashesAtOnce(t *testing.T) {
 	results := make(chan error, 2*maxHashesWaiting)
 	for range 2 * maxHashesWaiting {
 		wg.Go(func() {
-			_, err := p.hash(ctx, "x")
+			_, err := p.Hash(ctx, "x")
 			results <- err
 		})
 	}
@@ -72,21 +83,21 @@ func TestHashesAtOnce(t *testing.T) {
 }
 
 func FuzzParseHash(f *testing.F) {
-	f.Add(cheap().hash("x"))
+	f.Add(cheap().Hash("x"))
 	f.Add("$argon2id$v=19$m=64,t=1,p=1$$")
 	f.Fuzz(func(t *testing.T, s string) {
 		c, _, key, err := parseHash(s)
-		if err == nil && (c.passes == 0 || c.threads == 0 || len(key) < 16) {
+		if err == nil && (c.Passes == 0 || c.Threads == 0 || len(key) < 16) {
 			t.Errorf("%q was taken as a hash: %+v", s, c)
 		}
 	})
 }
 
 func BenchmarkLogin(b *testing.B) {
-	p := newPasswords(defaultCost())
-	stored := p.cost.hash("right")
+	p := NewPasswords(DefaultCost())
+	stored := p.cost.Hash("right")
 	for b.Loop() {
-		if ok, _ := p.check(context.Background(), stored, "right"); !ok {
+		if ok, _ := p.Check(context.Background(), stored, "right"); !ok {
 			b.Fatal("refused")
 		}
 	}

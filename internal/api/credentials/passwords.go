@@ -1,0 +1,153 @@
+package credentials
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/crypto/argon2"
+)
+
+// Cost is that of an argon2id hash (RFC 9106). Each hash carries its own, so that another default changes new ones alone.
+type Cost struct {
+	Memory  uint32 // KiB
+	Passes  uint32
+	Threads uint8
+}
+
+var (
+	// ErrBadHash: what is stored is no hash of a password.
+	ErrBadHash = errors.New("stored password hash is not argon2id in PHC form")
+	// ErrTooLong: a password has more than MaxPassword bytes.
+	ErrTooLong = fmt.Errorf("a password may have %d bytes", MaxPassword)
+	// ErrBusy: too many passwords are being checked.
+	ErrBusy = errors.New("too many clients log in at once; try again")
+)
+
+// MaxPassword is how long a password may be, bytes.
+const MaxPassword = 4096
+
+// Limits of what hashing may take of the machine.
+const (
+	maxHashesAtOnce  = 4       // times the memory of one
+	maxHashesWaiting = 128     // more are refused: they would only wait longer than a client does
+	maxHashMemory    = 1 << 18 // KiB that a stored hash may ask for
+	saltSize         = 16
+	keySize          = 32
+)
+
+// DefaultCost is OWASP's first choice: about 20 ms of one core.
+func DefaultCost() Cost { return Cost{Memory: 19 << 10, Passes: 2, Threads: 1} }
+
+// Passwords hashes and checks passwords, a few at a time: each takes memory, and anyone may ask.
+type Passwords struct {
+	cost    Cost
+	slots   chan struct{}
+	waiting atomic.Int32
+	nobody  string // looks like a hash, and no password has it: checked in place of one that does not exist
+}
+
+// NewPasswords returns a Passwords that makes hashes of this cost.
+func NewPasswords(c Cost) *Passwords {
+	p := &Passwords{cost: c, slots: make(chan struct{}, min(maxHashesAtOnce, runtime.GOMAXPROCS(0)))}
+	p.nobody = c.encode(random(saltSize), random(keySize))
+	return p
+}
+
+// Hash returns the stored form of a password, or ErrTooLong or ErrBusy.
+func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
+	if len(password) > MaxPassword {
+		return "", ErrTooLong
+	}
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	return p.cost.Hash(password), nil
+}
+
+// Check reports whether the password belongs to the stored hash. An empty hash belongs to no password, and finding that
+// out takes as long as any other answer, so that the time tells nobody which users exist.
+func (p *Passwords) Check(ctx context.Context, stored, password string) (bool, error) {
+	if len(password) > MaxPassword {
+		return false, nil
+	}
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	exists := stored != ""
+	if !exists {
+		stored = p.nobody
+	}
+	c, salt, key, err := parseHash(stored)
+	if err != nil {
+		return false, err
+	}
+	got := argon2.IDKey([]byte(password), salt, c.Passes, c.Memory, c.Threads, uint32(len(key)))
+	return subtle.ConstantTimeCompare(got, key) == 1 && exists, nil
+}
+
+// enter waits for a slot; the function it returns gives the slot back.
+func (p *Passwords) enter(ctx context.Context) (leave func(), err error) {
+	if p.waiting.Add(1) > maxHashesWaiting {
+		p.waiting.Add(-1)
+		return nil, ErrBusy
+	}
+	defer p.waiting.Add(-1)
+	select {
+	case p.slots <- struct{}{}:
+		return func() { <-p.slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Hash returns the stored form of a password, with a salt of its own.
+func (c Cost) Hash(password string) string {
+	salt := random(saltSize)
+	return c.encode(salt, argon2.IDKey([]byte(password), salt, c.Passes, c.Memory, c.Threads, keySize))
+}
+
+// encode makes $argon2id$v=19$m=…,t=…,p=…$salt$key, the form that argon2's own tools print.
+func (c Cost) encode(salt, key []byte) string {
+	b64 := base64.RawStdEncoding
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, c.Memory, c.Passes, c.Threads,
+		b64.EncodeToString(salt), b64.EncodeToString(key))
+}
+
+func random(size int) []byte {
+	b := make([]byte, size)
+	_, _ = rand.Read(b) // never fails (crypto/rand)
+	return b
+}
+
+func parseHash(s string) (c Cost, salt, key []byte, err error) {
+	parts := strings.Split(s, "$")
+	if len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" || parts[2] != fmt.Sprintf("v=%d", argon2.Version) {
+		return c, nil, nil, ErrBadHash
+	}
+	if n, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &c.Memory, &c.Passes, &c.Threads); err != nil || n != 3 {
+		return c, nil, nil, ErrBadHash
+	}
+	if c.Passes == 0 || c.Passes > 100 || c.Threads == 0 || c.Memory > maxHashMemory {
+		return c, nil, nil, ErrBadHash
+	}
+	salt, err = base64.RawStdEncoding.DecodeString(parts[4])
+	if err != nil {
+		return c, nil, nil, ErrBadHash
+	}
+	key, err = base64.RawStdEncoding.DecodeString(parts[5])
+	if err != nil || len(key) < 16 || len(key) > 64 {
+		return c, nil, nil, ErrBadHash
+	}
+	return c, salt, key, nil
+}
