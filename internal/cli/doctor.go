@@ -114,6 +114,7 @@ func machineChecks() []Check {
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.Veth, Peer: "doctor1"}, "workloads on veth pairs", false, "load the veth module"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.Tap}, "virtual machines", false, "load the tun module"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, Port: 6678}, "overlay: merging of tunnelled TCP", true, "load the vxlan module: without it bulk TCP between hosts runs at half the speed"),
+		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.WireGuard}, "overlay: encryption in the kernel", true, "load the wireguard module: without it a process encrypts, at a higher cost"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.IPIP}, "policy: pools with ipip \"tunl0\"", true, "load the ipip module, or set ipip of the pools to \"vxlan0\" on all hosts"),
 		linkCheck(hostnet.LinkSpec{Name: "doctor0", Kind: hostnet.VXLAN, VNI: 4096, Port: 4789}, "policy: pools with ipip \"vxlan…\"", true, "load the vxlan module, or set ipip of the pools to \"tunl0\" on all hosts"),
 		{Name: "program ip", For: "demo", Optional: true, Fix: "apt-get install iproute2", Run: program("ip")},

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"heddle/internal/hostnet"
 	"heddle/internal/nettest"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/hostkey"
@@ -123,6 +124,15 @@ func TestEncrypted(t *testing.T) {
 		if n := h.agent.keys.crypt.count(); n != 1 {
 			t.Errorf("%s encrypts to %d hosts, want 1", h.name, n)
 		}
+		device, err := h.agent.keys.crypt.device.Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := map[bool]string{true: "in the kernel", false: "in a process"}[device.Kind == hostnet.WireGuard]
+		if log := h.log.String(); !strings.Contains(log, "encrypting "+place) {
+			t.Errorf("%s encrypts %s; its log:\n%s", h.name, place, log)
+		}
+		t.Logf("%s encrypts %s, by a device of kind %q", h.name, place, device.Kind)
 	}
 	// The largest packet that the network carries, and one byte more.
 	size := 1500 - wireguard.Overhead - datapath.Overhead - 28

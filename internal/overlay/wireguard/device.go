@@ -59,8 +59,8 @@ type Device struct {
 	died    func()
 	log     *slog.Logger
 
-	told    bool      // that the kernel has no such devices
-	started time.Time // the process, the last time
+	logged  hostnet.Kind // of the device, in the log
+	started time.Time    // the process, the last time
 }
 
 // Options of a device. All are needed.
@@ -104,7 +104,21 @@ func (d *Device) Ensure(mtu int) (hostnet.Link, error) {
 	if err != nil {
 		return l, fmt.Errorf("WireGuard device %s: %w", d.name, err)
 	}
+	d.report(l.Kind)
 	return l, nil
+}
+
+// report logs what encrypts, once for each kind of device.
+func (d *Device) report(kind hostnet.Kind) {
+	switch {
+	case kind == d.logged:
+		return
+	case kind == hostnet.WireGuard:
+		d.log.Info("encrypting in the kernel", "device", d.name)
+	default:
+		d.log.Info("encrypting in a process, at a higher cost than in the kernel: see docs/performance.md", "device", d.name)
+	}
+	d.logged = kind
 }
 
 // make makes the device in the kernel, or else starts the process that has one.
@@ -112,10 +126,6 @@ func (d *Device) make() (hostnet.Link, error) {
 	l, err := d.net.AddLink(hostnet.LinkSpec{Name: d.name, Kind: hostnet.WireGuard})
 	if !errors.Is(err, hostnet.ErrUnsupported) {
 		return l, err
-	}
-	if !d.told {
-		d.log.Info("this kernel has no WireGuard: a process of Heddle's encrypts instead, at a higher cost; see docs/performance.md", "device", d.name)
-		d.told = true
 	}
 	if time.Since(d.started) < restartEvery {
 		return l, errors.New("its process has just ended")
