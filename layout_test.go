@@ -77,15 +77,15 @@ var may = map[string][]string{
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/topology/flow"},
 	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a user's program may.
-	"internal/lab":   {"internal/cloud", "internal/nettest"},
-	"internal/demo":  {"internal/cli", "internal/cloud", "internal/lab", "internal/nettest", "internal/store", "internal/topology/packet", "calico", "calico/client"},
-	"internal/bench": {"internal/cli", "internal/lab", "internal/nettest"},
+	"internal/lab":   {"internal/cloud", "internal/netlab"},
+	"internal/demo":  {"internal/cli", "internal/cloud", "internal/lab", "internal/netlab", "internal/store", "internal/topology/packet", "calico", "calico/client"},
+	"internal/bench": {"internal/cli", "internal/lab", "internal/netlab"},
 	// offline runs control's operations over a store in memory (decision 0012).
 	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate",
 		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/schema",
-		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/nettest"}),
-	"internal/nettest": {},
-	"cmd/heddle":       {"*"}, // builds the parts by hand
+		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/netlab"}),
+	"internal/netlab": {},
+	"cmd/heddle":      {"*"}, // builds the parts by hand
 }
 
 // onlyIn names, for each large library, the packages that may import it.
@@ -93,8 +93,8 @@ var onlyIn = map[string][]string{
 	"go.etcd.io/etcd":                       {"internal/store", "internal/store/etcd", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
-	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/nettest"},
-	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/nettest"},
+	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/netlab"},
+	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/netlab"},
 	"github.com/osrg/gobgp":                 {"internal/bgp"},
 	"golang.zx2c4.com/wireguard":            {"internal/overlay/wireguard"},
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},

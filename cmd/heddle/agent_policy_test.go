@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -91,12 +91,12 @@ func within(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func listenTCP(t *testing.T, ns *nettest.Namespace, port int) {
+func listenTCP(t *testing.T, ns *netlab.Namespace, port int) {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) {
@@ -109,7 +109,7 @@ func listenTCP(t *testing.T, ns *nettest.Namespace, port int) {
 }
 
 // connects reports whether a TCP connection can be made.
-func connects(ns *nettest.Namespace, to string) bool {
+func connects(ns *netlab.Namespace, to string) bool {
 	err := ns.Do(func() error {
 		c, err := net.DialTimeout("tcp4", to, 200*time.Millisecond)
 		if err == nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -66,7 +66,7 @@ func TestBGPAgent(t *testing.T) {
 }
 
 // shown returns the output of a command in a namespace.
-func shown(t *testing.T, ns *nettest.Namespace, name string, args ...string) string {
+func shown(t *testing.T, ns *netlab.Namespace, name string, args ...string) string {
 	t.Helper()
 	out, err := ns.Output(t.Context(), name, args...)
 	if err != nil {
@@ -80,7 +80,7 @@ func until(t *testing.T, what, text string, f func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return strings.Contains(f(), text), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return strings.Contains(f(), text), nil }); err != nil {
 		t.Fatalf("%v: there is\n%s", err, f())
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -77,7 +77,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var text []byte
-	err = nettest.Until(ctx, args[1]+" in "+args[0], func() (bool, error) {
+	err = netlab.Until(ctx, args[1]+" in "+args[0], func() (bool, error) {
 		text, _ = os.ReadFile(ts.MkAbs(args[0])) // not there yet
 		return wanted.Match(text), nil
 	})

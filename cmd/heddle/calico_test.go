@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -15,7 +15,7 @@ import (
 // operator makes of them is left alone by later starts.
 func TestServeOpensCalico(t *testing.T) {
 	t.Parallel()
-	ns, data := nettest.ForTest(t).MustNamespace(t, "serve"), t.TempDir()
+	ns, data := netlab.ForTest(t).MustNamespace(t, "serve"), t.TempDir()
 	read := func(key string) string {
 		t.Helper()
 		st, err := store.OpenRunning(t.Context(), data, nil)

@@ -19,7 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // cloud holds the credentials that the first start has written.
@@ -54,7 +54,7 @@ type client struct {
 }
 
 // dialer opens connections inside a namespace.
-func dialer(ns *nettest.Namespace) func(context.Context, string, string) (net.Conn, error) {
+func dialer(ns *netlab.Namespace) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = ns.Do(func() error {
 			var d net.Dialer
@@ -66,7 +66,7 @@ func dialer(ns *nettest.Namespace) func(context.Context, string, string) (net.Co
 }
 
 // newClient is a client of the server at this address, with a token or without.
-func newClient(ns *nettest.Namespace, address, token string) *client {
+func newClient(ns *netlab.Namespace, address, token string) *client {
 	return &client{
 		http:  &http.Client{Transport: &http.Transport{DialContext: dialer(ns), MaxIdleConnsPerHost: 16}},
 		base:  "http://" + address + ":9696",
@@ -89,12 +89,12 @@ func (c *client) trust(t *testing.T, file string) {
 }
 
 // login logs in as the first administrator of a server at an address, whose data directory has his password.
-func login(t *testing.T, ns *nettest.Namespace, address, data string) *client {
+func login(t *testing.T, ns *netlab.Namespace, address, data string) *client {
 	t.Helper()
 	c, who := newClient(ns, address, ""), readCloud(t, data)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := nettest.Until(ctx, "a log-in", func() (bool, error) {
+	err := netlab.Until(ctx, "a log-in", func() (bool, error) {
 		err := c.login(ctx, "http://"+address+":5000", who)
 		var refused *statusError
 		if errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable {

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/storetest"
 )
 
 // startCluster runs an etcd cluster on the loopback of a namespace.
-func startCluster(t *testing.T, ns *nettest.Namespace) *storetest.Cluster {
+func startCluster(t *testing.T, ns *netlab.Namespace) *storetest.Cluster {
 	t.Helper()
 	return storetest.Start(t, storetest.Options{
 		Addresses: [storetest.Members]string{"127.0.1.1", "127.0.1.2", "127.0.1.3"},
@@ -52,7 +52,7 @@ func openCluster(t *testing.T, c *storetest.Cluster) *store.Etcd {
 // server answers throughout.
 func TestTwoServersOverACluster(t *testing.T) {
 	t.Parallel()
-	ns := nettest.ForTest(t).MustNamespace(t, "cluster")
+	ns := netlab.ForTest(t).MustNamespace(t, "cluster")
 	etcd := startCluster(t, ns)
 	etcd.Protect(t)
 	data := t.TempDir()
@@ -98,7 +98,7 @@ func (l *ledger) waitFor(t *testing.T, more int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	enough := l.calls.Load() + more
-	if err := nettest.Until(ctx, "calls to be answered", func() (bool, error) { return l.calls.Load() >= enough, nil }); err != nil {
+	if err := netlab.Until(ctx, "calls to be answered", func() (bool, error) { return l.calls.Load() >= enough, nil }); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -56,7 +56,7 @@ func TestVerifySees(t *testing.T) {
 // once while it starts: it comes back by itself with everything that it acknowledged, and nothing half-made.
 func TestServerKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	ns := nettest.ForTest(t).MustNamespace(t, "serve")
+	ns := netlab.ForTest(t).MustNamespace(t, "serve")
 	data := t.TempDir()
 	book := newLedger()
 	for round, calls := range []int64{13, 40, 71} {

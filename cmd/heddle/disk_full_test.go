@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // On a full disk reading goes on for those who hold a token; what needs a write is answered with the reason. The log says so
 // once, doctor and status as long as it lasts.
 func TestServeFullDisk(t *testing.T) {
 	t.Parallel()
-	ns := nettest.ForTest(t).MustNamespace(t, "disk")
+	ns := netlab.ForTest(t).MustNamespace(t, "disk")
 	data := t.TempDir()
 	if err := unix.Mount("tmpfs", data, "tmpfs", 0, "size=768m,mode=700"); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // Hosts that encrypt, one of which requires it, reach each other, also without their agents and without the server; --cleanup takes the
@@ -24,7 +24,7 @@ func TestAgentEncrypts(t *testing.T) {
 	var agents []*running
 	var commands [][]string
 	var hosts []*host
-	var machines []*nettest.Namespace
+	var machines []*netlab.Namespace
 	for i := 1; i <= 2; i++ {
 		h := s.addHost(t, fmt.Sprintf("h%d", i), fmt.Sprintf("192.0.2.1%d", i))
 		command := h.agent("--encrypt", "require")

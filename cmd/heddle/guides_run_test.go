@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // guide describes how to follow a page of the documentation on fresh machines.
@@ -315,8 +315,8 @@ var (
 // follower runs the blocks of a guide.
 type follower struct {
 	t        *testing.T
-	lab      *nettest.Lab
-	wire     *nettest.Namespace
+	lab      *netlab.Lab
+	wire     *netlab.Namespace
 	guide    guide
 	machines map[string]*machine
 	shared   string // /opt/heddle-shared of all machines
@@ -340,7 +340,7 @@ func follow(t *testing.T, page string, g guide) {
 	if os.Geteuid() != 0 {
 		t.Skip("makes machines of namespaces: run it as root")
 	}
-	f := &follower{t: t, lab: nettest.ForTest(t), guide: g, machines: map[string]*machine{}, shared: t.TempDir()}
+	f := &follower{t: t, lab: netlab.ForTest(t), guide: g, machines: map[string]*machine{}, shared: t.TempDir()}
 	f.wire = f.lab.MustNamespace(t, "wire")
 	f.wire.MustIP(t, "link add underlay type bridge", "link set underlay up")
 	for i, m := range g.machines {

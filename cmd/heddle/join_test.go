@@ -15,22 +15,22 @@ import (
 	"time"
 
 	"heddle/internal/api/hosts"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
 )
 
 // site is a server and hosts, each a namespace, on one underlay.
 type site struct {
-	lab  *nettest.Lab
-	ctl  *nettest.Namespace // 192.0.2.1
-	data string             // of the server
+	lab  *netlab.Lab
+	ctl  *netlab.Namespace // 192.0.2.1
+	data string            // of the server
 }
 
 // newSite makes the underlay.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{lab: nettest.ForTest(t), data: t.TempDir()}
+	s := &site{lab: netlab.ForTest(t), data: t.TempDir()}
 	s.ctl = s.lab.MustNamespace(t, "ctl")
 	s.ctl.MustIP(t, "link add underlay type bridge", "addr add 192.0.2.1/24 dev underlay", "link set underlay up")
 	return s
@@ -45,7 +45,7 @@ func (s *site) serve(t *testing.T, more ...string) *running {
 
 // host is a machine that may join.
 type host struct {
-	ns    *nettest.Namespace
+	ns    *netlab.Namespace
 	name  string // not used by any other test: what its agent pins is found by it
 	ip    string
 	state string
@@ -120,7 +120,7 @@ func (s *site) waitGone(t *testing.T, h *host) {
 		<-changes
 		stop()
 	}
-	err = nettest.Until(ctx, "the server to hear of it", func() (bool, error) {
+	err = netlab.Until(ctx, "the server to hear of it", func() (bool, error) {
 		_, up := s.alive(t, h)
 		return !up, nil
 	})
@@ -167,7 +167,7 @@ func TestJoin(t *testing.T) {
 }
 
 // distrust runs the host's agent with another authority: it does not speak to a store that this one has not signed.
-func distrust(t *testing.T, h *host, elsewhere *nettest.Namespace) {
+func distrust(t *testing.T, h *host, elsewhere *netlab.Namespace) {
 	t.Helper()
 	other, _, _ := certify(t)
 	raw, err := os.ReadFile(other)

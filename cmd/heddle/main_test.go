@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay"
 	"heddle/internal/store/storetest"
 )
@@ -53,7 +53,7 @@ func heddle(args ...string) *exec.Cmd {
 
 // running is a heddle process in a namespace, where the default ports are free.
 type running struct {
-	ns     *nettest.Namespace
+	ns     *netlab.Namespace
 	cmd    *exec.Cmd
 	health string // where it tells of its health, as host:port
 	log    string
@@ -61,7 +61,7 @@ type running struct {
 }
 
 // start runs heddle in ns and waits until it is ready. The process ends with the test.
-func start(t testing.TB, ns *nettest.Namespace, args ...string) *running {
+func start(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	t.Helper()
 	r := launch(t, ns, args...)
 	r.waitReady(t)
@@ -69,7 +69,7 @@ func start(t testing.TB, ns *nettest.Namespace, args ...string) *running {
 }
 
 // launch is start without waiting.
-func launch(t testing.TB, ns *nettest.Namespace, args ...string) *running {
+func launch(t testing.TB, ns *netlab.Namespace, args ...string) *running {
 	t.Helper()
 	r := &running{ns: ns, cmd: heddle(args...), health: healthAddress(args), log: filepath.Join(t.TempDir(), args[0]+".log"), done: make(chan error, 1)}
 	log, err := os.Create(r.log)
@@ -109,7 +109,7 @@ func (r *running) waitReady(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := nettest.Until(ctx, "heddle to be ready", func() (bool, error) {
+	err := netlab.Until(ctx, "heddle to be ready", func() (bool, error) {
 		select {
 		case err := <-r.done:
 			r.done <- err
@@ -175,7 +175,7 @@ func (r *running) page(ctx context.Context, path string) (status int, text strin
 // startServer runs a server with an embedded store in a namespace of its own.
 func startServer(t *testing.T, more ...string) (r *running, data string) {
 	t.Helper()
-	ns := nettest.ForTest(t).MustNamespace(t, "serve")
+	ns := netlab.ForTest(t).MustNamespace(t, "serve")
 	data = t.TempDir()
 	return start(t, ns, append([]string{"serve", "--data", data}, more...)...), data
 }
@@ -187,7 +187,7 @@ func (r *running) openstack(t *testing.T, data string, args ...string) string {
 }
 
 // openstack runs the openstack command in ns with these variables.
-func openstack(t *testing.T, ns *nettest.Namespace, env []string, args ...string) string {
+func openstack(t *testing.T, ns *netlab.Namespace, env []string, args ...string) string {
 	t.Helper()
 	program, err := exec.LookPath("openstack")
 	if err != nil {
@@ -216,13 +216,13 @@ func writeFile(t testing.TB, path, text string) {
 
 // output runs heddle in ns to its end and returns what it prints on both outputs, and its exit code. Its home is empty,
 // so that no clouds.yaml of this machine's is found.
-func output(t testing.TB, ns *nettest.Namespace, args ...string) (string, int) {
+func output(t testing.TB, ns *netlab.Namespace, args ...string) (string, int) {
 	t.Helper()
 	return outputWith(t, ns, nil, args...)
 }
 
 // outputWith is output with more variables.
-func outputWith(t testing.TB, ns *nettest.Namespace, env []string, args ...string) (string, int) {
+func outputWith(t testing.TB, ns *netlab.Namespace, env []string, args ...string) (string, int) {
 	t.Helper()
 	cmd := heddle(args...)
 	cmd.Dir = t.TempDir()
@@ -240,7 +240,7 @@ func outputWith(t testing.TB, ns *nettest.Namespace, env []string, args ...strin
 }
 
 // succeed runs heddle and returns what it prints.
-func succeed(t testing.TB, ns *nettest.Namespace, args ...string) string {
+func succeed(t testing.TB, ns *netlab.Namespace, args ...string) string {
 	t.Helper()
 	text, code := output(t, ns, args...)
 	if code != 0 {
@@ -250,7 +250,7 @@ func succeed(t testing.TB, ns *nettest.Namespace, args ...string) string {
 }
 
 // refuse runs heddle, which must end with the code and say the words.
-func refuse(t *testing.T, ns *nettest.Namespace, code int, words string, args ...string) {
+func refuse(t *testing.T, ns *netlab.Namespace, code int, words string, args ...string) {
 	t.Helper()
 	text, got := output(t, ns, args...)
 	if got != code || !strings.Contains(text, words) {

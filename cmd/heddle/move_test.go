@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // tenant is a few objects and a user, as an operator may find them in his store.
@@ -73,7 +73,7 @@ func inventory(t *testing.T, c *client) map[string]object {
 }
 
 // check fails the test unless a server has the tenant as it was: the objects, an old token, and the user.
-func (want tenant) check(t *testing.T, ns *nettest.Namespace, oldToken string) {
+func (want tenant) check(t *testing.T, ns *netlab.Namespace, oldToken string) {
 	t.Helper()
 	c := newClient(ns, "127.0.0.1", oldToken)
 	got := inventory(t, c)
@@ -94,7 +94,7 @@ func (want tenant) check(t *testing.T, ns *nettest.Namespace, oldToken string) {
 // has the store, and into a cluster that is in use. The old store is out of date then: nothing serves it or backs it up.
 func TestMove(t *testing.T) {
 	t.Parallel()
-	ns := nettest.ForTest(t).MustNamespace(t, "move")
+	ns := netlab.ForTest(t).MustNamespace(t, "move")
 	etcd := startCluster(t, ns)
 	etcd.Protect(t)
 	data := t.TempDir()
@@ -140,7 +140,7 @@ func TestMove(t *testing.T) {
 // A backup taken while the server runs, and one taken while it does not, both restore to what there was.
 func TestBackupRestore(t *testing.T) {
 	t.Parallel()
-	ns := nettest.ForTest(t).MustNamespace(t, "backup")
+	ns := netlab.ForTest(t).MustNamespace(t, "backup")
 	data, dir := t.TempDir(), t.TempDir()
 	server := start(t, ns, serveAt("127.0.0.1", data)...)
 	admin := login(t, ns, "127.0.0.1", data)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/storetest"
@@ -95,7 +95,7 @@ func TestClusterAway(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := nettest.Until(ctx, "the API to answer again", func() (bool, error) {
+	err := netlab.Until(ctx, "the API to answer again", func() (bool, error) {
 		_, err := admin.create(ctx, "network", map[string]any{"name": "after"})
 		return err == nil, nil
 	})
@@ -126,7 +126,7 @@ func (r *running) waitLog(t *testing.T, words string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := nettest.Until(ctx, "words in the log", func() (bool, error) { return strings.Contains(r.text(t), words), nil }); err != nil {
+	if err := netlab.Until(ctx, "words in the log", func() (bool, error) { return strings.Contains(r.text(t), words), nil }); err != nil {
 		t.Errorf("%v: %q", err, words)
 	}
 }
@@ -137,7 +137,7 @@ func (r *running) waitFor(t *testing.T, page string, status int, words string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	last := ""
-	err := nettest.Until(ctx, page, func() (bool, error) {
+	err := netlab.Until(ctx, page, func() (bool, error) {
 		code, text, err := r.page(ctx, page)
 		last = fmt.Sprint(code, " ", text, err)
 		return err == nil && code == status && strings.Contains(text, words), nil

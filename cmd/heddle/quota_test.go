@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -22,7 +22,7 @@ func TestClusterWithoutQuotaReport(t *testing.T) {
 	if version, err := exec.Command("etcd", "--version").Output(); err != nil || !strings.Contains(string(version), "etcd Version: 3.4.") {
 		t.Skipf("needs etcd 3.4, as Debian has it: run scripts/setup (%v)", err)
 	}
-	ns := nettest.ForTest(t).MustNamespace(t, "etcd34")
+	ns := netlab.ForTest(t).MustNamespace(t, "etcd34")
 	st := startEtcd34(t, ns)
 	cluster := []string{"--etcd-endpoints", "127.0.0.1:2379"}
 	given := append(cluster, "--etcd-quota", fmt.Sprint(etcd34QuotaMiB))
@@ -101,7 +101,7 @@ func fillerOf34(i int) store.Op {
 }
 
 // startEtcd34 runs the machine's etcd in a namespace, and returns its store.
-func startEtcd34(t *testing.T, ns *nettest.Namespace) *store.Etcd {
+func startEtcd34(t *testing.T, ns *netlab.Namespace) *store.Etcd {
 	t.Helper()
 	// A directory with a short name: the path of a socket may have 107 bytes.
 	dir, err := os.MkdirTemp("", "etcd")

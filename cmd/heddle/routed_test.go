@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // TestRoutedHosts: policy agent and BGP speaker together make workloads of two hosts reach each other, over plain routes
@@ -20,7 +20,7 @@ func TestRoutedHosts(t *testing.T) {
 		"/calico/v1/ipam/v4/pool/10.66.0.0-24", `{"cidr": "10.66.0.0/24", "ipip": "vxlan0"}`)
 	var agents []*running
 	var hosts []*host
-	var workloads []*nettest.Namespace
+	var workloads []*netlab.Namespace
 	for i := 1; i <= 2; i++ {
 		h := s.addHost(t, fmt.Sprintf("h%d", i), fmt.Sprintf("192.0.2.1%d", i))
 		h.ns.MustIP(t, "route add default via 192.0.2.1") // by which the host answers for any gateway

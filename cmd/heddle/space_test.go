@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -23,7 +23,7 @@ import (
 func TestServeFullStore(t *testing.T) {
 	t.Parallel()
 	for _, more := range [][]string{nil, {"--agents-listen", "127.0.0.1:2379"}} {
-		ns := nettest.ForTest(t).MustNamespace(t, "full")
+		ns := netlab.ForTest(t).MustNamespace(t, "full")
 		data := t.TempDir()
 		refuse(t, ns, 2, "want at least 64 MiB", serveAt("127.0.0.1", data, "--store-quota", "1")...)
 		config := filepath.Join(t.TempDir(), "heddle.yaml")
@@ -88,7 +88,7 @@ func fillStore(t *testing.T, data string) {
 	root := eachFiller(t, data, store.Op{Value: []byte(strings.Repeat("x", 1<<20))})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := nettest.Until(ctx, "the database to have grown", func() (bool, error) {
+	if err := netlab.Until(ctx, "the database to have grown", func() (bool, error) {
 		space, err := root.Space(ctx)
 		return err == nil && space[0].Full(), err
 	}); err != nil {
@@ -144,7 +144,7 @@ func checkDiskMetric(t *testing.T, server *running, data string) {
 func TestXenAPIFullStore(t *testing.T) {
 	t.Parallel()
 	for _, beside := range []bool{false, true} {
-		ns, data := nettest.ForTest(t).MustNamespace(t, "full"), t.TempDir()
+		ns, data := netlab.ForTest(t).MustNamespace(t, "full"), t.TempDir()
 		pool := []string{"xapi", "--data", data, "--tls-listen", ""}
 		if beside {
 			start(t, ns, serveAt("127.0.0.1", data, "--store-quota", "64")...)
@@ -165,7 +165,7 @@ func TestXenAPIFullStore(t *testing.T) {
 		start(t, ns, pool...)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := nettest.Until(ctx, "refusal of a network", func() (bool, error) {
+		if err := netlab.Until(ctx, "refusal of a network", func() (bool, error) {
 			text, code := xe("network-create", "name-label=red")
 			return code == 1 && strings.Contains(text, "near its quota; only deletions and log-ins are accepted"), nil
 		}); err != nil {

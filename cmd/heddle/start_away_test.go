@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // Hosts that start while the server is away work with what they last knew: policy, routes by BGP, leases and the overlay
@@ -31,7 +31,7 @@ func TestAgentsStartWithoutServer(t *testing.T) {
 	var agents []*running
 	var commands [][]string
 	var hosts []*host
-	var routed, overlay []*nettest.Namespace
+	var routed, overlay []*netlab.Namespace
 	for i := 1; i <= 2; i++ {
 		h := s.addHost(t, fmt.Sprintf("h%d", i), fmt.Sprintf("192.0.2.1%d", i))
 		h.ns.MustIP(t, "route add default via 192.0.2.1") // by which the host answers for any gateway

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store/storetest"
 )
 
@@ -74,7 +74,7 @@ type storm struct {
 	servers []*member
 	agents  []*member
 	hosts   []*host
-	vms     []*nettest.Namespace // by host
+	vms     []*netlab.Namespace // by host
 	admin   *client
 	book    *ledger
 	flows   []*flowWatch
@@ -89,7 +89,7 @@ type storm struct {
 // member is a heddle process that is killed and started again.
 type member struct {
 	*running
-	ns    *nettest.Namespace
+	ns    *netlab.Namespace
 	args  []string
 	alive bool
 }
@@ -140,7 +140,7 @@ func (s *storm) plug(t *testing.T) {
 			"protocol": protocol, "port_range_min": 7000, "port_range_max": 7000, "remote_group_id": friends.ID})
 	}
 	strangers := s.admin.mustCreate(t, "security_group", map[string]any{"name": "strangers"})
-	plugIn := func(name string, host int, last int, group string) *nettest.Namespace {
+	plugIn := func(name string, host int, last int, group string) *netlab.Namespace {
 		port := s.admin.mustCreate(t, "port", map[string]any{"network_id": network.ID, "binding:host_id": s.hosts[host].name, "device_owner": "compute:me",
 			"mac_address": fmt.Sprintf("02:00:00:00:01:%02x", last), "fixed_ips": []map[string]any{{"ip_address": fmt.Sprintf("10.0.0.%d", last)}},
 			"security_groups": []string{group}})
@@ -169,7 +169,7 @@ func (s *storm) plug(t *testing.T) {
 const strangerIP = "10.0.0.99"
 
 // echo answers what comes, by UDP and TCP, and counts what came from the stranger.
-func (s *storm) echo(t *testing.T, vm *nettest.Namespace, at string) {
+func (s *storm) echo(t *testing.T, vm *netlab.Namespace, at string) {
 	err := vm.Do(func() error {
 		udp, err := net.ListenPacket("udp4", at)
 		if err != nil {
@@ -230,7 +230,7 @@ func (s *storm) count(from net.Addr) {
 }
 
 // trespass has the stranger send to all workloads for as long as the test runs.
-func (s *storm) trespass(t *testing.T, stranger *nettest.Namespace) {
+func (s *storm) trespass(t *testing.T, stranger *netlab.Namespace) {
 	for i := range stormHosts {
 		var c net.Conn
 		err := stranger.Do(func() (err error) {
@@ -265,7 +265,7 @@ type flowWatch struct {
 	answers  int
 }
 
-func (s *storm) watch(t *testing.T, vm *nettest.Namespace, network string, from, to int, at string) *flowWatch {
+func (s *storm) watch(t *testing.T, vm *netlab.Namespace, network string, from, to int, at string) *flowWatch {
 	f := &flowWatch{what: fmt.Sprintf("%s h%d-h%d", network, from, to), from: from, to: to}
 	within(t, f.what+" to be established", func() bool {
 		return vm.Do(func() error {

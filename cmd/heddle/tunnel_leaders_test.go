@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // TestControllersTakeOver kills the tunnel controller that leads, over a store that it has open itself and over that of
@@ -17,7 +17,7 @@ func TestControllersTakeOver(t *testing.T) {
 	for what, beside := range map[string]bool{"own store": false, "the server's store": true} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			ns, pool := nettest.ForTest(t).MustNamespace(t, "pool"), t.TempDir()
+			ns, pool := netlab.ForTest(t).MustNamespace(t, "pool"), t.TempDir()
 			start(t, ns, "xapi", "--data", pool, "--tls-listen", "")
 			data := pool
 			if !beside {
@@ -36,7 +36,7 @@ func TestControllersTakeOver(t *testing.T) {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				if err := nettest.Until(ctx, "a controller to lead", func() (bool, error) { return leads(r), nil }); err != nil {
+				if err := netlab.Until(ctx, "a controller to lead", func() (bool, error) { return leads(r), nil }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/storetest"
 )
@@ -27,7 +27,7 @@ func TestWipedStore(t *testing.T) {
 	admin.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.0.0.0/24", "enable_dhcp": false})
 	var agents []*running
 	var hosts []*host
-	var vms []*nettest.Namespace
+	var vms []*netlab.Namespace
 	for i := 1; i <= 2; i++ {
 		h := s.addHost(t, fmt.Sprintf("h%d", i), fmt.Sprintf("192.0.2.1%d", i))
 		agents, hosts = append(agents, start(t, h.ns, h.agent(cluster...)...)), append(hosts, h)
@@ -93,7 +93,7 @@ func TestWipedStoreOfAPool(t *testing.T) {
 	t.Parallel()
 	etcd := storetest.StartSingle(t)
 	cluster := []string{"--etcd-endpoints", etcd.Endpoint}
-	ns, data, own := nettest.ForTest(t).MustNamespace(t, "pool"), t.TempDir(), t.TempDir()
+	ns, data, own := netlab.ForTest(t).MustNamespace(t, "pool"), t.TempDir(), t.TempDir()
 	password := filepath.Join(data, rootPasswordFile)
 	server := append([]string{"xapi", "--data", data, "--tls-listen", ""}, cluster...)
 	controller := append([]string{"tunnel-controller", "--data", own, "--password-file", password, "--ovsdb", "unix:/none/{host}"}, cluster...)

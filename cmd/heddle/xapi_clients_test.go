@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // xenapiDir has the programs that drive a pool with the libraries in daily use, and the versions of these.
@@ -35,7 +35,7 @@ func simulate(t *testing.T, pools string, more ...string) map[string]string {
 	writeFile(t, file, pools)
 	cmd := heddle(append([]string{"xapi", "--simulate", file}, more...)...)
 	cmd.Env = append(cmd.Env, runMain+"="+tied)
-	log := &nettest.Log{}
+	log := &netlab.Log{}
 	cmd.Stderr = log
 	_, err1 := cmd.StdinPipe() // its end ends the process: see EndWithParent
 	out, err2 := cmd.StdoutPipe()
@@ -122,10 +122,10 @@ func npmClient(t *testing.T) string {
 }
 
 // drive runs a client, in a namespace where ns is not nil, and fails the test when it does.
-func drive(t *testing.T, ns *nettest.Namespace, program string, args ...string) {
+func drive(t *testing.T, ns *netlab.Namespace, program string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
-	log := &nettest.Log{}
+	log := &netlab.Log{}
 	cmd.Stdout, cmd.Stderr = log, log
 	begin := cmd.Start
 	if ns != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // TestConfigurePIF: people configure a machine's interface by xe alone, put a tunnel on it, unplug and unconfigure it.
@@ -80,7 +80,7 @@ func TestVLANAsTransport(t *testing.T) {
 }
 
 // addresses are those of an interface.
-func addresses(t *testing.T, ns *nettest.Namespace, device string) string {
+func addresses(t *testing.T, ns *netlab.Namespace, device string) string {
 	t.Helper()
 	out, err := ns.Output(context.Background(), "ip", "-4", "-o", "addr", "show", "dev", device)
 	if err != nil {

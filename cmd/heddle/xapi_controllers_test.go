@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"heddle/internal/api/hosts"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -83,7 +83,7 @@ func TestSwitchesTrustControllersAlone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	err = nettest.Until(ctx, "the switch to present the renewed certificate", func() (bool, error) {
+	err = netlab.Until(ctx, "the switch to present the renewed certificate", func() (bool, error) {
 		now, err := ask(controller)
 		return err == nil && now.Cmp(before) != 0, nil
 	})

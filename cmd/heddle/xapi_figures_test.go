@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	xenapi "heddle/internal/xen/client"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/ovs"
@@ -30,7 +30,7 @@ type privateNetwork struct {
 	controller *running
 	network    string   // ref
 	tunnels    []string // refs, by host
-	machines   []*nettest.Namespace
+	machines   []*netlab.Namespace
 	hosts      []string // UUIDs
 }
 
@@ -93,7 +93,7 @@ func (p *pool) session() *xenapi.Session {
 }
 
 // relay is an address of this machine that leads to one in the namespace.
-func relay(t testing.TB, ns *nettest.Namespace, to string) string {
+func relay(t testing.TB, ns *netlab.Namespace, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -162,18 +162,18 @@ func awaitObjects(t testing.TB, s *xenapi.Session, what string, classes []string
 }
 
 // hostUUID is the UUID of a host of the lab.
-func (n *privateNetwork) hostUUID(h *nettest.OVSHost) string {
+func (n *privateNetwork) hostUUID(h *netlab.OVSHost) string {
 	n.t.Helper()
 	return n.call("host.get_uuid", n.call("host.get_by_name_label", h.Name).([]string)[0]).(string)
 }
 
 // transportRef is a host's PIF with its transport address, once the host has reported it.
-func (n *privateNetwork) transportRef(h *nettest.OVSHost) string {
+func (n *privateNetwork) transportRef(h *netlab.OVSHost) string {
 	n.t.Helper()
-	return transportRefs(n.t, n.api, []*nettest.OVSHost{h})[0]
+	return transportRefs(n.t, n.api, []*netlab.OVSHost{h})[0]
 }
 
-func transportRefs(t testing.TB, s *xenapi.Session, hosts []*nettest.OVSHost) []string {
+func transportRefs(t testing.TB, s *xenapi.Session, hosts []*netlab.OVSHost) []string {
 	t.Helper()
 	refs := make([]string, len(hosts))
 	awaitObjects(t, s, "the hosts' PIFs", []string{"PIF"}, func(all xenapi.Objects) bool {
@@ -246,7 +246,7 @@ func (n *privateNetwork) reach(from, to int) time.Time {
 }
 
 // ping begins to ping one host's machine from another's.
-func (n *privateNetwork) ping(from, to int) *nettest.Ping {
+func (n *privateNetwork) ping(from, to int) *netlab.Ping {
 	n.t.Helper()
 	p, err := n.machines[from].Ping(machineIP(to))
 	if err != nil {
@@ -256,7 +256,7 @@ func (n *privateNetwork) ping(from, to int) *nettest.Ping {
 }
 
 // ended is the longest time in which a ping had no answer, and how many were not answered.
-func ended(t testing.TB, p *nettest.Ping) (time.Duration, int) {
+func ended(t testing.TB, p *netlab.Ping) (time.Duration, int) {
 	t.Helper()
 	longest, lost, err := p.End()
 	if err != nil {
@@ -369,7 +369,7 @@ func BenchmarkCenterDies(b *testing.B) {
 }
 
 // legs are the UUIDs of the controller's ports on a host.
-func (n *privateNetwork) legs(h *nettest.OVSHost) []string {
+func (n *privateNetwork) legs(h *netlab.OVSHost) []string {
 	n.t.Helper()
 	out, err := h.Vsctl("--bare", "--columns=_uuid", "find", "Port", "external_ids:heddle-owner=tunnel-controller")
 	if err != nil {
@@ -379,7 +379,7 @@ func (n *privateNetwork) legs(h *nettest.OVSHost) []string {
 }
 
 // awaitGone waits until a host's database has none of these ports.
-func (n *privateNetwork) awaitGone(h *nettest.OVSHost, ports []string) time.Time {
+func (n *privateNetwork) awaitGone(h *netlab.OVSHost, ports []string) time.Time {
 	ctx, cancel := context.WithTimeout(n.t.Context(), poolPatience)
 	defer cancel()
 	c, err := ovs.Dial(ctx, ovs.Options{Address: h.DB()})

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // pool is a pool of Linux hosts with Open vSwitch: heddle xapi and the tunnel controller in the fabric's namespace, an
 // agent on each host.
 type pool struct {
-	lab    *nettest.OVSLab
+	lab    *netlab.OVSLab
 	data   string
 	server *running
 	agents []*running
@@ -28,7 +28,7 @@ const fabricIP = "198.18.0.254"
 // startPool starts the server and the hosts' agents.
 func startPool(t testing.TB, hosts int, more ...string) *pool {
 	t.Helper()
-	p := &pool{lab: nettest.OVSForTest(t, hosts), data: t.TempDir(), t: t}
+	p := &pool{lab: netlab.OVSForTest(t, hosts), data: t.TempDir(), t: t}
 	p.server = start(t, p.lab.Fabric, append([]string{"xapi", "--data", p.data, "--metrics", "127.0.0.1:9697", "--tls-listen", fabricIP + ":8443",
 		"--agents-listen", fabricIP + ":2379", "--operator-listen", fabricIP + ":9698"}, more...)...)
 	for i, h := range p.lab.Hosts() {
@@ -75,7 +75,7 @@ func (p *pool) passwordFile() string {
 }
 
 // transport is the UUID of a host's PIF with its transport address, once the host has reported it.
-func (p *pool) transport(h *nettest.OVSHost) string {
+func (p *pool) transport(h *netlab.OVSHost) string {
 	p.t.Helper()
 	var uuid string
 	p.until("the PIF of "+h.Name, func() bool {
@@ -89,7 +89,7 @@ func (p *pool) until(what string, cond func() bool) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -103,7 +103,7 @@ func TestPool(t *testing.T) {
 	hosts := p.lab.Hosts()
 	network := p.xe("network-create", "name-label=private")
 	bridge := p.xe("network-param-get", "uuid="+network, "param-name=bridge")
-	var machines []*nettest.Namespace
+	var machines []*netlab.Namespace
 	for i, h := range hosts {
 		p.xe("tunnel-create", "pif-uuid="+p.transport(h), "network-uuid="+network)
 		machine, port, err := h.Machine(fmt.Sprintf("m%d", i+1), fmt.Sprintf("10.77.0.%d/24", i+1))
@@ -115,7 +115,7 @@ func TestPool(t *testing.T) {
 		}
 		machines = append(machines, machine)
 	}
-	reach := func(from *nettest.Namespace, to int) {
+	reach := func(from *netlab.Namespace, to int) {
 		t.Helper()
 		p.until(fmt.Sprintf("%s to reach 10.77.0.%d", from.Name, to), func() bool {
 			return from.Reach(t.Context(), fmt.Sprintf("10.77.0.%d", to)) == nil

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -45,7 +45,7 @@ type poolStorm struct {
 	servers     []*member // the first has the store open
 	controllers []*member
 	agents      []*member
-	machines    []*nettest.Namespace
+	machines    []*netlab.Namespace
 	transports  []string
 
 	mu       sync.Mutex
@@ -108,7 +108,7 @@ func (s *poolStorm) round(t *testing.T) {
 	for w := range 2 {
 		working.Go(func() { s.work(t, w, over) })
 	}
-	var pings []*nettest.Ping
+	var pings []*netlab.Ping
 	for i, m := range s.machines {
 		p, err := m.Ping(fmt.Sprintf("10.77.0.%d", (i+1)%poolHosts+1))
 		if err != nil {
@@ -288,7 +288,7 @@ func (s *poolStorm) check(t *testing.T) {
 	var devices, bad []string
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := nettest.Until(ctx, "all tunnels to be active", func() (bool, error) {
+	if err := netlab.Until(ctx, "all tunnels to be active", func() (bool, error) {
 		bad = s.inactive()
 		return len(bad) == 0, nil
 	}); err != nil {
@@ -405,7 +405,7 @@ func (s *poolStorm) tearDown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // keys are in quarantine for a minute
 	defer cancel()
 	var left []string
-	if err := nettest.Until(ctx, "the controllers to forget all networks", func() (bool, error) {
+	if err := netlab.Until(ctx, "the controllers to forget all networks", func() (bool, error) {
 		left = s.keys(t, "/heddle/xen/controller/networks/")
 		return len(left) == 0, nil
 	}); err != nil {

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // Beside a server, xe needs no settings but where its data is; from elsewhere it must be told by what to know the server.
 func TestXE(t *testing.T) {
 	t.Parallel()
-	ns, data := nettest.ForTest(t).MustNamespace(t, "xapi"), t.TempDir()
+	ns, data := netlab.ForTest(t).MustNamespace(t, "xapi"), t.TempDir()
 	start(t, ns, "xapi", "--data", data, "--metrics", "127.0.0.1:9694")
 	beside := []string{"HEDDLE_DATA=" + data, "HOME=" + t.TempDir()}
 	if out, code := outputWith(t, ns, beside, "xe", "network-create", "name-label=private", "--minimal"); code != 0 || len(strings.TrimSpace(out)) != 36 {

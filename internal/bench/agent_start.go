@@ -10,7 +10,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // start measures how long an agent takes until every flow is possible that should be: on a host with a tenth of the
@@ -41,8 +41,8 @@ func (b *bench) start(ctx context.Context) error {
 			again = append(again, took)
 		}
 		name := fmt.Sprintf("agent start to all flows possible, %d ports, %d here", all, here)
-		b.add(measure{Name: name, Got: millis(nettest.Median(fresh)), Unit: "ms", Goal: atMost(2000), Beside: "from the start of the process; on interfaces that are new"})
-		b.add(measure{Name: "the same after kill -9", Got: millis(nettest.Median(again)), Unit: "ms", Goal: atMost(2000), Beside: "its programs were there"})
+		b.add(measure{Name: name, Got: millis(netlab.Median(fresh)), Unit: "ms", Goal: atMost(2000), Beside: "from the start of the process; on interfaces that are new"})
+		b.add(measure{Name: "the same after kill -9", Got: millis(netlab.Median(again)), Unit: "ms", Goal: atMost(2000), Beside: "its programs were there"})
 		return nil
 	})
 }
@@ -51,7 +51,7 @@ func (b *bench) start(ctx context.Context) error {
 type busyHost struct {
 	*stand
 	ports       []ports.Port
-	rest        *nettest.Namespace // of the other ends of all other interfaces
+	rest        *netlab.Namespace // of the other ends of all other interfaces
 	first, last *lab.Workload
 }
 
@@ -122,7 +122,7 @@ func (b *busyHost) start(ctx context.Context) (time.Duration, error) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, lab.StartTimeout)
 	defer cancel()
-	err = nettest.Until(waiting, fmt.Sprintf("%d ports to be served", len(b.ports)), func() (bool, error) {
+	err = netlab.Until(waiting, fmt.Sprintf("%d ports to be served", len(b.ports)), func() (bool, error) {
 		attached, err := metric(waiting, b.h1.NS, "heddle_overlay_ports_attached", "")
 		return attached >= float64(len(b.ports)), err
 	})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // traffic compares cached flows between workloads of real agents with the kernel's own paths.
@@ -25,8 +25,8 @@ func (b *bench) traffic(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o := nettest.CompareOptions{Slices: b.slices, Slice: b.slice(), Progress: func(kind string) { b.say("%s", kind) }}
-		f, err := nettest.Compare(ctx, []nettest.Path{kernel.direct, kernel.bridge, one, kernel.vxlan, two, kernel.routed}, o)
+		o := netlab.CompareOptions{Slices: b.slices, Slice: b.slice(), Progress: func(kind string) { b.say("%s", kind) }}
+		f, err := netlab.Compare(ctx, []netlab.Path{kernel.direct, kernel.bridge, one, kernel.vxlan, two, kernel.routed}, o)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (b *bench) traffic(ctx context.Context) error {
 			return err
 		}
 		b.say("from here on hosts send frames of 1500 bytes")
-		g, err := nettest.Compare(ctx, []nettest.Path{kernel.segmented, two}, o)
+		g, err := netlab.Compare(ctx, []netlab.Path{kernel.segmented, two}, o)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (b *bench) traffic(ctx context.Context) error {
 }
 
 // pair makes machines on one host and on two, and waits until packets pass.
-func (s *stand) pair(ctx context.Context, group string) (one, two nettest.Path, err error) {
+func (s *stand) pair(ctx context.Context, group string) (one, two netlab.Path, err error) {
 	var w [3]*lab.Workload
 	for i, h := range []*lab.Host{s.h1, s.h1, s.h2} {
 		if w[i], err = s.workload(ctx, fmt.Sprintf("a%d", 1+i), h, group); err != nil {
@@ -66,10 +66,10 @@ func (s *stand) pair(ctx context.Context, group string) (one, two nettest.Path, 
 }
 
 // baselines are paths of the kernel alone.
-type baselines struct{ direct, bridge, routed, vxlan, segmented nettest.Path }
+type baselines struct{ direct, bridge, routed, vxlan, segmented netlab.Path }
 
 func kernelPaths() (k baselines, closeAll func() error, err error) {
-	var labs []*nettest.Lab
+	var labs []*netlab.Lab
 	closeAll = func() error {
 		var errs []error
 		for _, l := range labs {
@@ -78,16 +78,16 @@ func kernelPaths() (k baselines, closeAll func() error, err error) {
 		return errors.Join(errs...)
 	}
 	for i, build := range []struct {
-		path *nettest.Path
-		make func(*nettest.Lab) (nettest.Path, error)
+		path *netlab.Path
+		make func(*netlab.Lab) (netlab.Path, error)
 	}{
-		{&k.direct, nettest.DirectPath},
-		{&k.bridge, nettest.BridgePath},
-		{&k.routed, nettest.RoutedPath},
-		{&k.vxlan, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, false) }},
-		{&k.segmented, func(l *nettest.Lab) (nettest.Path, error) { return nettest.VXLANPath(l, true) }},
+		{&k.direct, netlab.DirectPath},
+		{&k.bridge, netlab.BridgePath},
+		{&k.routed, netlab.RoutedPath},
+		{&k.vxlan, func(l *netlab.Lab) (netlab.Path, error) { return netlab.VXLANPath(l, false) }},
+		{&k.segmented, func(l *netlab.Lab) (netlab.Path, error) { return netlab.VXLANPath(l, true) }},
 	} {
-		l := nettest.New(fmt.Sprintf("%s-k%d", prefix, i))
+		l := netlab.New(fmt.Sprintf("%s-k%d", prefix, i))
 		labs = append(labs, l)
 		if *build.path, err = build.make(l); err != nil {
 			return k, closeAll, err
@@ -96,7 +96,7 @@ func kernelPaths() (k baselines, closeAll func() error, err error) {
 	return k, closeAll, nil
 }
 
-func (b *bench) sameHost(direct, bridge, routed, ours nettest.Figures) {
+func (b *bench) sameHost(direct, bridge, routed, ours netlab.Figures) {
 	b.add(compareRoundTrips("one host: round trip p50 / direct veth", ours, direct, atMost(1.06)))
 	b.add(compareDatagrams("one host: UDP packets/s / direct veth", ours, direct, atLeast(0.88)))
 	b.add(compareStream("one host: TCP / Linux bridge", ours, bridge, atLeast(1)))
@@ -107,7 +107,7 @@ func (b *bench) sameHost(direct, bridge, routed, ours nettest.Figures) {
 	b.add(compareRoundTrips("  for comparison: routed + nftables, round trip / direct veth", routed, direct, nil))
 }
 
-func (b *bench) betweenHosts(how string, kernel, ours nettest.Figures) {
+func (b *bench) betweenHosts(how string, kernel, ours netlab.Figures) {
 	b.add(compareRoundTrips("two hosts"+how+": round trip p50 / bridge + vxlan", ours, kernel, atMost(0.85)))
 	b.add(compareDatagrams("two hosts"+how+": UDP packets/s / bridge + vxlan", ours, kernel, atLeast(1.4)))
 	b.add(compareStream("two hosts"+how+": TCP / bridge + vxlan", ours, kernel, atLeast(1)))
@@ -115,21 +115,21 @@ func (b *bench) betweenHosts(how string, kernel, ours nettest.Figures) {
 
 // compared is a figure that is the ratio of slices.
 func compared(name string, ours, other []float64, g *goal, beside string) measure {
-	s := nettest.Ratios(ours, other)
+	s := netlab.Ratios(ours, other)
 	return measure{Name: name, Got: s.Median, Unit: "×", Goal: g, Beside: beside, Range: &quartiles{Low: s.Low, High: s.High, Slices: s.Count}}
 }
 
-func compareRoundTrips(name string, ours, other nettest.Figures, g *goal) measure {
+func compareRoundTrips(name string, ours, other netlab.Figures, g *goal) measure {
 	return compared(name, ours.RoundTrips, other.RoundTrips, g,
-		fmt.Sprintf("%.1f / %.1f µs", 1e6*nettest.Median(ours.RoundTrips), 1e6*nettest.Median(other.RoundTrips)))
+		fmt.Sprintf("%.1f / %.1f µs", 1e6*netlab.Median(ours.RoundTrips), 1e6*netlab.Median(other.RoundTrips)))
 }
 
-func compareDatagrams(name string, ours, other nettest.Figures, g *goal) measure {
+func compareDatagrams(name string, ours, other netlab.Figures, g *goal) measure {
 	return compared(name, ours.Datagrams, other.Datagrams, g,
-		fmt.Sprintf("%.0fk / %.0fk packets/s", nettest.Median(ours.Datagrams)/1e3, nettest.Median(other.Datagrams)/1e3))
+		fmt.Sprintf("%.0fk / %.0fk packets/s", netlab.Median(ours.Datagrams)/1e3, netlab.Median(other.Datagrams)/1e3))
 }
 
-func compareStream(name string, ours, other nettest.Figures, g *goal) measure {
+func compareStream(name string, ours, other netlab.Figures, g *goal) measure {
 	return compared(name, ours.Bits, other.Bits, g,
-		fmt.Sprintf("%.1f / %.1f Gbit/s", nettest.Median(ours.Bits)/1e9, nettest.Median(other.Bits)/1e9))
+		fmt.Sprintf("%.1f / %.1f Gbit/s", netlab.Median(ours.Bits)/1e9, netlab.Median(other.Bits)/1e9))
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // machine is what a run was measured on.
@@ -129,5 +129,5 @@ func syncTime(dir string) (time.Duration, error) {
 		}
 		took = append(took, time.Since(start))
 	}
-	return nettest.Median(took), nil
+	return netlab.Median(took), nil
 }

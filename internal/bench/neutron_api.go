@@ -16,7 +16,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // api measures a server that nothing else asks: ports made by one client, by sixteen, and in bulk, until there are 10,000;
@@ -163,10 +163,10 @@ func (b *bench) makePorts(ctx context.Context, c *apiClient) error {
 	if err != nil {
 		return err
 	}
-	b.add(measure{Name: "ports made by one client, with a group of ten rules", Got: nettest.Median(alone), Unit: "/s", Goal: atLeast(300),
+	b.add(measure{Name: "ports made by one client, with a group of ten rules", Got: netlab.Median(alone), Unit: "/s", Goal: atLeast(300),
 		Beside: fmt.Sprintf("the disk makes a page durable in %.2f ms", millis(sync))})
-	b.add(measure{Name: fmt.Sprintf("ports made by %d clients", apiClients), Got: nettest.Median(together), Unit: "/s", Goal: atLeast(800)})
-	b.add(measure{Name: fmt.Sprintf("ports made in bulk, %d a call", bulkPorts), Got: nettest.Median(bulk), Unit: "/s", Goal: atLeast(1000)})
+	b.add(measure{Name: fmt.Sprintf("ports made by %d clients", apiClients), Got: netlab.Median(together), Unit: "/s", Goal: atLeast(800)})
+	b.add(measure{Name: fmt.Sprintf("ports made in bulk, %d a call", bulkPorts), Got: netlab.Median(bulk), Unit: "/s", Goal: atLeast(1000)})
 	return nil
 }
 
@@ -190,6 +190,6 @@ func (b *bench) listPorts(ctx context.Context, c *apiClient) error {
 		}
 		size = len(body)
 	}
-	b.add(measure{Name: fmt.Sprintf("list of %d ports", c.made.Load()), Got: millis(nettest.Median(took)), Unit: "ms", Goal: atMost(300), Beside: fmt.Sprintf("%.1f MB to the last byte", float64(size)/1e6)})
+	b.add(measure{Name: fmt.Sprintf("list of %d ports", c.made.Load()), Got: millis(netlab.Median(took)), Unit: "ms", Goal: atMost(300), Beside: fmt.Sprintf("%.1f MB to the last byte", float64(size)/1e6)})
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // flows measures what new flows cost, and what a scan of one port does to others.
@@ -30,7 +30,7 @@ func (b *bench) flows(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context, *stand, baselines, nettest.Path, nettest.Path, nettest.Path) error{
+		for _, part := range []func(context.Context, *stand, baselines, netlab.Path, netlab.Path, netlab.Path) error{
 			b.connects, b.firstPackets, b.setups, b.underScan,
 		} {
 			if err := part(ctx, s, kernel, one, two, scan); err != nil {
@@ -42,7 +42,7 @@ func (b *bench) flows(ctx context.Context) error {
 }
 
 // scanPath is two machines on the first host of which one scans the other.
-func (s *stand) scanPath(ctx context.Context, group string) (p nettest.Path, err error) {
+func (s *stand) scanPath(ctx context.Context, group string) (p netlab.Path, err error) {
 	from, err := s.workload(ctx, "x1", s.h1, group)
 	if err != nil {
 		return p, err
@@ -58,11 +58,11 @@ func (s *stand) scanPath(ctx context.Context, group string) (p nettest.Path, err
 }
 
 // connects compares new TCP connections.
-func (b *bench) connects(ctx context.Context, _ *stand, kernel baselines, one, two, _ nettest.Path) error {
+func (b *bench) connects(ctx context.Context, _ *stand, kernel baselines, one, two, _ netlab.Path) error {
 	b.say("new connections")
-	paths := []nettest.Path{kernel.direct, kernel.routed, one, two}
+	paths := []netlab.Path{kernel.direct, kernel.routed, one, two}
 	p50 := make([][]time.Duration, len(paths))
-	rates, err := nettest.Alternate(ctx, paths, b.slices, func(p nettest.Path) (float64, error) {
+	rates, err := netlab.Alternate(ctx, paths, b.slices, func(p netlab.Path) (float64, error) {
 		latency, rate, err := p.ConnectsFor(b.slice())
 		i := slices.Index(paths, p)
 		p50[i] = append(p50[i], latency.P50)
@@ -82,14 +82,14 @@ func (b *bench) connects(ctx context.Context, _ *stand, kernel baselines, one, t
 		{"  for comparison: routed + nftables, new connections/s / direct veth", 1, 0, nil},
 	} {
 		b.add(compared(c.name, rates[c.ours], rates[c.than], c.goal, fmt.Sprintf("%.0f / %.0f a second, p50 %.0f / %.0f µs",
-			nettest.Median(rates[c.ours]), nettest.Median(rates[c.than]), micros(nettest.Median(p50[c.ours])), micros(nettest.Median(p50[c.than])))))
+			netlab.Median(rates[c.ours]), netlab.Median(rates[c.than]), micros(netlab.Median(p50[c.ours])), micros(netlab.Median(p50[c.than])))))
 	}
 	return nil
 }
 
 // firstPackets measures what the first packet there and back of a flow waits longer than the second.
-func (b *bench) firstPackets(_ context.Context, _ *stand, kernel baselines, one, two, _ nettest.Path) error {
-	paths := []nettest.Path{kernel.direct, one, two}
+func (b *bench) firstPackets(_ context.Context, _ *stand, kernel baselines, one, two, _ netlab.Path) error {
+	paths := []netlab.Path{kernel.direct, one, two}
 	added, second := make([][]time.Duration, len(paths)), make([][]time.Duration, len(paths))
 	var p99 []time.Duration
 	for round := range b.rounds {
@@ -106,17 +106,17 @@ func (b *bench) firstPackets(_ context.Context, _ *stand, kernel baselines, one,
 		}
 	}
 	for i, name := range []string{"one host", "two hosts"} {
-		beside := fmt.Sprintf("cached %.0f µs; direct veth adds %.0f µs", micros(nettest.Median(second[i+1])), micros(nettest.Median(added[0])))
+		beside := fmt.Sprintf("cached %.0f µs; direct veth adds %.0f µs", micros(netlab.Median(second[i+1])), micros(netlab.Median(added[0])))
 		if i == 0 {
-			beside = fmt.Sprintf("p99 %.0f µs; ", micros(nettest.Median(p99))) + beside
+			beside = fmt.Sprintf("p99 %.0f µs; ", micros(netlab.Median(p99))) + beside
 		}
-		b.add(measure{Name: name + ": first packet, there and back, waits longer, p50", Got: micros(nettest.Median(added[i+1])), Unit: "µs", Goal: atMost(100), Beside: beside})
+		b.add(measure{Name: name + ": first packet, there and back, waits longer, p50", Got: micros(netlab.Median(added[i+1])), Unit: "µs", Goal: atMost(100), Beside: beside})
 	}
 	return nil
 }
 
 // setups lets one machine scan another as fast as it can and counts the flows that the agent sets up.
-func (b *bench) setups(ctx context.Context, s *stand, _ baselines, _, _, scan nettest.Path) error {
+func (b *bench) setups(ctx context.Context, s *stand, _ baselines, _, _, scan netlab.Path) error {
 	var perCore, perSecond, share []float64
 	for round := range b.rounds {
 		b.say("round %d: flow set-ups", round+1)
@@ -139,8 +139,8 @@ func (b *bench) setups(ctx context.Context, s *stand, _ baselines, _, _, scan ne
 		perSecond = append(perSecond, flows/after.at.Sub(before.at).Seconds())
 		share = append(share, flows/float64(sent))
 	}
-	b.add(measure{Name: "flow set-ups per second of the agent's processor time", Got: nettest.Median(perCore), Unit: "/s", Goal: atLeast(50_000),
-		Beside: fmt.Sprintf("%.0f a second by the clock beside the sender; %.0f%% of what was sent", nettest.Median(perSecond), 100*nettest.Median(share))})
+	b.add(measure{Name: "flow set-ups per second of the agent's processor time", Got: netlab.Median(perCore), Unit: "/s", Goal: atLeast(50_000),
+		Beside: fmt.Sprintf("%.0f a second by the clock beside the sender; %.0f%% of what was sent", netlab.Median(perSecond), 100*netlab.Median(share))})
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (s *stand) setUp(ctx context.Context) (e effort, err error) {
 }
 
 // underScan measures a neighbour of a machine that scans: its cached flows and its new ones.
-func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, _, scan nettest.Path) error {
+func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, _, scan netlab.Path) error {
 	quiet, err := b.neighbour(ctx, kernel.direct, one)
 	if err != nil {
 		return err
@@ -179,8 +179,8 @@ func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, 
 		return err
 	}
 	b.add(compared("cached flow beside a scan: round trip p50 / direct veth", loud.cached, loud.direct, atMost(1.06),
-		fmt.Sprintf("%.1f / %.1f µs, both beside the scan; without it %.1f / %.1f", 1e6*nettest.Median(loud.cached), 1e6*nettest.Median(loud.direct),
-			1e6*nettest.Median(quiet.cached), 1e6*nettest.Median(quiet.direct))))
+		fmt.Sprintf("%.1f / %.1f µs, both beside the scan; without it %.1f / %.1f", 1e6*netlab.Median(loud.cached), 1e6*netlab.Median(loud.direct),
+			1e6*netlab.Median(quiet.cached), 1e6*netlab.Median(quiet.direct))))
 	b.add(measure{Name: "new flow beside a scan: first packet waits longer, p50", Got: micros(loud.first.Added.P50), Unit: "µs",
 		Beside: fmt.Sprintf("without the scan %.0f µs; p99 %.1f, without %.1f ms", micros(quiet.first.Added.P50), millis(loud.first.Added.P99), millis(quiet.first.Added.P99))})
 	b.add(measure{Name: "new flows beside a scan that got no answer within 1 s", Got: float64(loud.first.Lost), Goal: atMost(0),
@@ -191,13 +191,13 @@ func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, 
 // neighbourFigures are those of a machine while another does something.
 type neighbourFigures struct {
 	direct, cached []float64 // round trips in seconds, the median of each slice
-	first          nettest.FirstPackets
+	first          netlab.FirstPackets
 }
 
 // neighbour measures round trips over a direct veth and over Heddle in turn, and then first packets.
-func (b *bench) neighbour(ctx context.Context, direct, one nettest.Path) (f neighbourFigures, err error) {
+func (b *bench) neighbour(ctx context.Context, direct, one netlab.Path) (f neighbourFigures, err error) {
 	b.say("round trips")
-	trips, err := nettest.Alternate(ctx, []nettest.Path{direct, one}, b.slices, func(p nettest.Path) (float64, error) {
+	trips, err := netlab.Alternate(ctx, []netlab.Path{direct, one}, b.slices, func(p netlab.Path) (float64, error) {
 		rr, err := p.RoundTripsFor(b.slice())
 		return rr.P50.Seconds(), err
 	})

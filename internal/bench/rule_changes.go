@@ -8,7 +8,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // streamPort is where the datagrams go whose passing is watched.
@@ -52,7 +52,7 @@ func (b *bench) changes(ctx context.Context) error {
 type changing struct {
 	*stand
 	group, rule string
-	scan        nettest.Path
+	scan        netlab.Path
 	ways        [][2]*lab.Workload
 	streams     []*lab.UDPStream
 }
@@ -136,9 +136,9 @@ func (b *bench) inForce(ctx context.Context, c *changing, when string) error {
 		}
 		stops, passes = append(stops, stopped), append(passes, passed)
 	}
-	b.add(measure{Name: "rule removed, call to last packet on all hosts, " + when, Got: millis(nettest.Median(stops)), Unit: "ms", Goal: atMost(100),
+	b.add(measure{Name: "rule removed, call to last packet on all hosts, " + when, Got: millis(netlab.Median(stops)), Unit: "ms", Goal: atMost(100),
 		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(stops), millis(maxOf(stops)))})
-	b.add(measure{Name: "rule added, call to first packet on all hosts, " + when, Got: millis(nettest.Median(passes)), Unit: "ms", Goal: atMost(100),
+	b.add(measure{Name: "rule added, call to first packet on all hosts, " + when, Got: millis(netlab.Median(passes)), Unit: "ms", Goal: atMost(100),
 		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(passes), millis(maxOf(passes)))})
 	return nil
 }
@@ -186,6 +186,6 @@ func (b *bench) restart(ctx context.Context, c *changing) error {
 		sent, lost = sent+s, lost+l
 	}
 	b.add(measure{Name: "agent killed and started: packets of established flows lost", Got: float64(lost), Goal: atMost(0),
-		Beside: fmt.Sprintf("of %d over %d restarts, ready after %.0f ms", sent, b.rounds, millis(nettest.Median(took)))})
+		Beside: fmt.Sprintf("of %d over %d restarts, ready after %.0f ms", sent, b.rounds, millis(netlab.Median(took)))})
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 const (
@@ -111,17 +111,17 @@ func (s *stand) furnish(w *lab.Workload) error {
 }
 
 // path is the way from one workload to another.
-func path(name string, from, to *lab.Workload) (nettest.Path, error) {
+func path(name string, from, to *lab.Workload) (netlab.Path, error) {
 	at, err := netip.ParseAddr(to.Address(false))
-	return nettest.Path{Name: name, Client: from.NS, Server: to.NS, Address: at}, err
+	return netlab.Path{Name: name, Client: from.NS, Server: to.NS, Address: at}, err
 }
 
 // warm waits until a packet has come through each path: the interfaces are attached, the tunnels there.
-func warm(ctx context.Context, paths ...nettest.Path) error {
+func warm(ctx context.Context, paths ...netlab.Path) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lab.StartTimeout, fmt.Errorf("nothing comes through after %s", lab.StartTimeout))
 	defer cancel()
 	for _, p := range paths {
-		if err := nettest.Until(ctx, p.Name+" to carry packets", func() (bool, error) {
+		if err := netlab.Until(ctx, p.Name+" to carry packets", func() (bool, error) {
 			got, err := p.FirstPackets(1)
 			if got.Lost > 0 {
 				return false, nil
@@ -136,7 +136,7 @@ func warm(ctx context.Context, paths ...nettest.Path) error {
 
 // metric reads a figure of the process that serves telemetry in a namespace: the sum over all series of the name that
 // have the label, given as name="value", "" for any.
-func metric(ctx context.Context, ns *nettest.Namespace, name, label string) (sum float64, err error) {
+func metric(ctx context.Context, ns *netlab.Namespace, name, label string) (sum float64, err error) {
 	client := http.Client{Transport: &http.Transport{DialContext: lab.DialIn(ns), DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+lab.TelemetryAddr+"/metrics", nil)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store/storetest"
 )
 
@@ -224,7 +224,7 @@ func TestRestart(t *testing.T) {
 		l := newLab(t)
 		h, other := l.host("h"), l.host("o")
 		other.start()
-		var there *nettest.Log
+		var there *netlab.Log
 		testRestart(h, func() {
 			l.await("the other host to learn", func() string { return other.routes("4") }, []string{"10.1.4.0/26", "10.1.9.9"}, nil)
 			there = other.monitor()
@@ -273,7 +273,7 @@ func testRestart(h *host, end func()) {
 }
 
 // wantNoneDeleted reads a monitor's log: no route may have gone but the one that the router gave up.
-func wantNoneDeleted(t testing.TB, log *nettest.Log) {
+func wantNoneDeleted(t testing.TB, log *netlab.Log) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
 		if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, "10.1.77.7") {

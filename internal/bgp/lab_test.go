@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/storetest"
 )
@@ -31,17 +31,17 @@ func TestMain(m *testing.M) {
 
 // lab is an etcd, and machines as namespaces on one bridge: 192.0.2.N/24 and 2001:db8::N/64.
 type lab struct {
-	*nettest.Lab
+	*netlab.Lab
 	t       testing.TB
 	dataDir string
 	st      *store.Etcd
-	wire    *nettest.Namespace
+	wire    *netlab.Namespace
 	hosts   int
 }
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	l := &lab{Lab: nettest.ForTest(t), t: t}
+	l := &lab{Lab: netlab.ForTest(t), t: t}
 	dir, err := os.MkdirTemp("", "hbgp") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func (l *lab) pool(cidr, more string) {
 type machine struct {
 	lab    *lab
 	name   string
-	ns     *nettest.Namespace
+	ns     *netlab.Namespace
 	ip, v6 netip.Addr
 }
 
@@ -126,10 +126,10 @@ func (m *machine) routes(family string) string {
 }
 
 // monitor notes every change of the machine's IPv4 routes from now on, as ip writes it.
-func (m *machine) monitor() *nettest.Log {
+func (m *machine) monitor() *netlab.Log {
 	t := m.lab.t
 	t.Helper()
-	log := &nettest.Log{}
+	log := &netlab.Log{}
 	cmd := exec.Command("ip", "-4", "monitor", "route")
 	cmd.Stdout = log
 	if err := m.ns.Start(cmd); err != nil {
@@ -153,7 +153,7 @@ func (l *lab) await(what string, f func() string, wanted, unwanted []string) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
 	last := ""
-	err := nettest.Until(ctx, what, func() (bool, error) {
+	err := netlab.Until(ctx, what, func() (bool, error) {
 		last = f()
 		for _, w := range wanted {
 			if !strings.Contains("\n"+last, "\n"+w) {
@@ -177,13 +177,13 @@ type host struct {
 	*machine
 	options Options
 	cmd     *exec.Cmd
-	log     *nettest.Log
+	log     *netlab.Log
 }
 
 // host makes a machine known to etcd as a host.
 func (l *lab) host(name string) *host {
 	l.t.Helper()
-	h := &host{machine: l.machine(name), log: &nettest.Log{}}
+	h := &host{machine: l.machine(name), log: &netlab.Log{}}
 	h.options = Options{Host: name, HoldTime: 9 * time.Second, RestartTime: 15 * time.Second}
 	l.put("/calico/bgp/v1/host/"+name+"/ip_addr_v4", h.ip.String(), "/calico/bgp/v1/host/"+name+"/ip_addr_v6", h.v6.String())
 	l.t.Cleanup(func() {
@@ -251,7 +251,7 @@ func (l *lab) bird(name, config string) *bird {
 	m := l.machine(name)
 	b := &bird{machine: m, config: filepath.Join(l.dataDir, name+".conf"), control: filepath.Join(l.dataDir, name+".ctl")}
 	b.write(config)
-	log := &nettest.Log{}
+	log := &netlab.Log{}
 	cmd := exec.Command("bird", "-f", "-c", b.config, "-s", b.control)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := m.ns.Start(cmd); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // leaseScript sets what a lease tells on the interface, and nothing else of this machine: Debian's own would write
@@ -87,7 +87,7 @@ func (w *workload) has(ctx context.Context, six bool) string {
 func (w *workload) hasSoon(ctx context.Context, six bool) (got string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = nettest.Until(ctx, "address and router", func() (bool, error) { // what it was in the end is shown
+	_ = netlab.Until(ctx, "address and router", func() (bool, error) { // what it was in the end is shown
 		got = w.has(ctx, six)
 		return !strings.HasPrefix(got, " ") && !strings.HasSuffix(got, " "), nil
 	})
@@ -115,7 +115,7 @@ type linkState struct {
 }
 
 // interfaceIn looks at an interface of a namespace.
-func interfaceIn(ns *nettest.Namespace, name string) (s linkState, err error) {
+func interfaceIn(ns *netlab.Namespace, name string) (s linkState, err error) {
 	err = ns.Do(func() error {
 		link, err := net.InterfaceByName(name)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/topology/packet"
 )
 
@@ -307,7 +307,7 @@ func (d *demo) showRestart(ctx context.Context, c *cast) error {
 		before := s.received.Load()
 		waitCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		err := nettest.Until(waitCtx, "the stream to go on", func() (bool, error) { return s.received.Load() > before+500, nil })
+		err := netlab.Until(waitCtx, "the stream to go on", func() (bool, error) { return s.received.Load() > before+500, nil })
 		if closed := s.close(); closed != nil {
 			return closed.Error()
 		}

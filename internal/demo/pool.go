@@ -13,13 +13,13 @@ import (
 
 	"heddle/internal/cloud"
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 const (
 	// xenHosts are as many as a star needs to have two spokes.
 	xenHosts = 3
-	// fabricIP is that of the pool's server on the wire between its hosts (see nettest.OVSLab).
+	// fabricIP is that of the pool's server on the wire between its hosts (see netlab.OVSLab).
 	fabricIP = "198.18.0.254"
 	// controllerHealth is where the tunnel controller serves its health, beside that of the server.
 	controllerHealth = "127.0.0.1:9693"
@@ -34,7 +34,7 @@ const (
 //	heddle-demo-m1   10.77.0.1
 type xen struct {
 	*lab.Lab   // of the pool's server; its hosts are those below
-	switches   *nettest.OVSLab
+	switches   *netlab.OVSLab
 	controller *lab.Process
 	passwords  string // file with root's password, as xe reads it
 	pool       []*xenHost
@@ -48,7 +48,7 @@ type xen struct {
 
 // xenHost is a host of the pool, with the machine that it runs.
 type xenHost struct {
-	*nettest.OVSHost
+	*netlab.OVSHost
 	*lab.Host
 	uuid, transport string // of the host and of its PIF
 	tunnel, vm      string // uuids too
@@ -57,10 +57,10 @@ type xenHost struct {
 
 // newXen begins to start the pool, beside all else that starts. It says so when a program is missing.
 func newXen(ctx context.Context, l *lab.Lab) (*xen, error) {
-	if err := nettest.FindOVS(); err != nil {
+	if err := netlab.FindOVS(); err != nil {
 		return nil, err
 	}
-	x := &xen{staged: make(chan struct{}), Lab: &lab.Lab{Prefix: l.Prefix, Spaces: nettest.New(l.Prefix), Binary: l.Binary, Dir: filepath.Join(l.Dir, "xen")}}
+	x := &xen{staged: make(chan struct{}), Lab: &lab.Lab{Prefix: l.Prefix, Spaces: netlab.New(l.Prefix), Binary: l.Binary, Dir: filepath.Join(l.Dir, "xen")}}
 	ctx, x.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(x.staged)
@@ -74,7 +74,7 @@ func (x *xen) stage(ctx context.Context) (err error) {
 	if err := os.MkdirAll(x.Dir, 0o700); err != nil {
 		return err
 	}
-	if x.switches, err = nettest.NewOVSLab(x.Spaces, x.Dir); err != nil {
+	if x.switches, err = netlab.NewOVSLab(x.Spaces, x.Dir); err != nil {
 		return err
 	}
 	x.Ctl = x.switches.Fabric

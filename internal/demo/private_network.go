@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 const (
@@ -103,7 +103,7 @@ const centerKey = "heddle:center"
 func (x *xen) untilStatuses(ctx context.Context, what string, wanted func(map[string]map[string]string) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, xenPatience, fmt.Errorf("not within %s", xenPatience))
 	defer cancel()
-	return nettest.Until(ctx, what, func() (bool, error) {
+	return netlab.Until(ctx, what, func() (bool, error) {
 		statuses, err := x.statuses(ctx)
 		return err == nil && wanted(statuses), err
 	})

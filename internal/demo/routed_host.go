@@ -13,7 +13,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -241,7 +241,7 @@ func (d *demo) showEndpointStatus(ctx context.Context, r *routed) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		key := calico.WorkloadEndpointStatusKey{Host: routedHost, Orchestrator: "demo", Workload: "web", Endpoint: "eth0"}
-		_ = nettest.Until(ctx, "status", func() (bool, error) { // what it was in the end is shown
+		_ = netlab.Until(ctx, "status", func() (bool, error) { // what it was in the end is shown
 			status, _, err := client.Get[*calico.EndpointStatus](ctx, r.store, key)
 			if err != nil {
 				got = err.Error()

@@ -15,7 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 const (
@@ -177,7 +177,7 @@ func (r *routed) goneAfter(ctx context.Context, since time.Time, left func() (st
 	ctx, cancel := context.WithTimeout(ctx, 2*leaseGone)
 	defer cancel()
 	last := ""
-	err := nettest.Until(ctx, "the end", func() (_ bool, err error) {
+	err := netlab.Until(ctx, "the end", func() (_ bool, err error) {
 		last, err = left()
 		return last == "", err
 	})

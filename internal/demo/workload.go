@@ -13,7 +13,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"heddle/internal/lab"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // answerTimeout is how long a workload waits for an answer before it reports that there is none.
@@ -107,7 +107,7 @@ func (w *workload) ask(ctx context.Context, address string, port int) string {
 func (w *workload) askUntil(ctx context.Context, address string, port int, want string) (got string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	_ = nettest.Until(ctx, "answer", func() (bool, error) { // what it was in the end is shown
+	_ = netlab.Until(ctx, "answer", func() (bool, error) { // what it was in the end is shown
 		got = w.ask(ctx, address, port)
 		return got == want, nil
 	})

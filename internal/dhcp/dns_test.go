@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // with gives a machine its addresses, and the host its routes to them, as the policy agent does.
@@ -186,7 +186,7 @@ func TestDNSForwarded(t *testing.T) {
 }
 
 // asks has somebody ask the host for a machine's name, and returns what reads the answer, if there is one within a time.
-func asks(t *testing.T, from *nettest.Namespace) (answered func(within time.Duration) bool) {
+func asks(t *testing.T, from *netlab.Namespace) (answered func(within time.Duration) bool) {
 	t.Helper()
 	var c net.Conn
 	err := from.Do(func() (err error) {

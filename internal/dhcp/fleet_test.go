@@ -13,14 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/topology/packet"
 )
 
 // fleet is many machines in one namespace: machine n is the interface eN there, and tapN on the host.
 type fleet struct {
 	*lab
-	ns      *nettest.Namespace
+	ns      *netlab.Namespace
 	answers time.Duration // in which the answer to a message must come
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"heddle/internal/dhcp/plan"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/storetest"
 )
@@ -37,15 +37,15 @@ func TestMain(m *testing.M) {
 
 // lab is an etcd and a host "h", whose workloads are namespaces behind veth pairs.
 type lab struct {
-	*nettest.Lab
+	*netlab.Lab
 	t       testing.TB
 	dataDir string
 	st      *store.Etcd
-	host    *nettest.Namespace
+	host    *netlab.Namespace
 	options Options
 	env     []string // of the agent, beside that of the test
 	silent  bool     // machines do not ask for routers
-	log     *nettest.Log
+	log     *netlab.Log
 	cmd     *exec.Cmd
 }
 
@@ -56,7 +56,7 @@ func newLab(t testing.TB) *lab {
 			t.Skipf("this test needs %s: run scripts/setup", program)
 		}
 	}
-	l := &lab{Lab: nettest.ForTest(t), t: t, log: &nettest.Log{}}
+	l := &lab{Lab: netlab.ForTest(t), t: t, log: &netlab.Log{}}
 	dir, err := os.MkdirTemp("", "hdhcp") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -144,7 +144,7 @@ func subnet(id, cidr, gateway, more string) (string, string) {
 type machine struct {
 	lab *lab
 	n   int
-	ns  *nettest.Namespace
+	ns  *netlab.Namespace
 }
 
 // machine makes one, without an endpoint.
@@ -216,7 +216,7 @@ func (m *machine) ask6() (address, said string) {
 	ctx, cancel := context.WithTimeout(m.lab.t.Context(), patience)
 	defer cancel()
 	leases := filepath.Join(dir, "leases")
-	var output nettest.Log
+	var output netlab.Log
 	cmd := exec.CommandContext(ctx, "dhclient", "-6", "-1", "-v", "-d", "-lf", leases, "-pf", filepath.Join(dir, "pid"), "-sf", "/bin/true", "-cf", "/dev/null", "eth0")
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := m.ns.Start(cmd); err != nil {

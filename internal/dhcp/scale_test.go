@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"heddle/internal/dhcp/plan"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/storetest"
@@ -368,7 +368,7 @@ func (r *region) waitForWatches(t testing.TB, want int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := nettest.Until(ctx, fmt.Sprintf("%d watches", want), func() (bool, error) { return r.metrics()[watchesMetric] == float64(want), nil })
+	err := netlab.Until(ctx, fmt.Sprintf("%d watches", want), func() (bool, error) { return r.metrics()[watchesMetric] == float64(want), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

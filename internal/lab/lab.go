@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"heddle/internal/cloud"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 const (
@@ -36,10 +36,10 @@ const (
 //	heddle-demo-a1   a workload
 type Lab struct {
 	Prefix string // begins the name of everything the lab makes
-	Spaces *nettest.Lab
-	Binary string             // this program
-	Dir    string             // holds the server's data, the agents' state and all logs
-	Ctl    *nettest.Namespace // has the switch, the server and a tenant's clients
+	Spaces *netlab.Lab
+	Binary string            // this program
+	Dir    string            // holds the server's data, the agents' state and all logs
+	Ctl    *netlab.Namespace // has the switch, the server and a tenant's clients
 	Server *Process
 	Hosts  []*Host
 	Cloud  cloud.Config   // of the server
@@ -50,7 +50,7 @@ type Lab struct {
 // Host is a simulated host.
 type Host struct {
 	Name     string
-	NS       *nettest.Namespace
+	NS       *netlab.Namespace
 	IP       string   // by which other hosts send tunnelled packets
 	MaxFlows int      // of its agent; 0 = as many as it takes by itself
 	Roles    []string // flags of its agent; none: --overlay
@@ -63,7 +63,7 @@ func New(ctx context.Context, prefix, dir string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{Prefix: prefix, Spaces: nettest.New(prefix), Binary: binary, Dir: dir}
+	l := &Lab{Prefix: prefix, Spaces: netlab.New(prefix), Binary: binary, Dir: dir}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (l *Lab) Close(ctx context.Context) error {
 
 // CleanUp removes what the agent of a host has made in the kernel, inside the namespace and beyond. The flags in roles are
 // those of the agent; none: --overlay.
-func (l *Lab) CleanUp(ctx context.Context, ns *nettest.Namespace, host string, roles ...string) error {
+func (l *Lab) CleanUp(ctx context.Context, ns *netlab.Namespace, host string, roles ...string) error {
 	if len(roles) == 0 {
 		roles = []string{"--overlay"}
 	}
@@ -192,10 +192,10 @@ func Clean(prefix, dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := nettest.Sweep(prefix); err != nil {
+	if _, err := netlab.Sweep(prefix); err != nil {
 		return err
 	}
-	l := &Lab{Prefix: prefix, Spaces: nettest.New(prefix), Binary: binary, Dir: dir}
+	l := &Lab{Prefix: prefix, Spaces: netlab.New(prefix), Binary: binary, Dir: dir}
 	left, err := filepath.Glob(filepath.Join(dir, l.HostPrefix()+"h*[0-9]"))
 	if err != nil || len(left) == 0 {
 		return errors.Join(err, os.RemoveAll(dir))

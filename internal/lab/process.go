@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // Process is a process of this binary.
@@ -27,12 +27,12 @@ type Process struct {
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Start runs the binary inside a namespace and waits until it is ready. Its log is name.log in the lab's directory.
-func (l *Lab) Start(ctx context.Context, ns *nettest.Namespace, name string, args ...string) (*Process, error) {
+func (l *Lab) Start(ctx context.Context, ns *netlab.Namespace, name string, args ...string) (*Process, error) {
 	return l.StartAt(ctx, ns, name, TelemetryAddr, args...)
 }
 
 // StartAt is Start for a process that serves its health at another address.
-func (l *Lab) StartAt(ctx context.Context, ns *nettest.Namespace, name, health string, args ...string) (*Process, error) {
+func (l *Lab) StartAt(ctx context.Context, ns *netlab.Namespace, name, health string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(filepath.Join(l.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -57,11 +57,11 @@ func (l *Lab) StartAt(ctx context.Context, ns *nettest.Namespace, name, health s
 	return p, nil
 }
 
-func (p *Process) waitReady(ctx context.Context, ns *nettest.Namespace, health string) error {
+func (p *Process) waitReady(ctx context.Context, ns *netlab.Namespace, health string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, StartTimeout, fmt.Errorf("not ready after %s", StartTimeout))
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{DialContext: DialIn(ns), DisableKeepAlives: true}}
-	return nettest.Until(ctx, p.name+" to be ready", func() (bool, error) {
+	return netlab.Until(ctx, p.name+" to be ready", func() (bool, error) {
 		select {
 		case <-p.done:
 			return false, errors.New("it ended")
@@ -97,7 +97,7 @@ func (p *Process) Kill() {
 }
 
 // DialIn returns a dialer that opens connections inside a namespace.
-func DialIn(ns *nettest.Namespace) func(ctx context.Context, network, address string) (net.Conn, error) {
+func DialIn(ns *netlab.Namespace) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = ns.Do(func() error {
 			var d net.Dialer

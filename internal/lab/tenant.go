@@ -16,7 +16,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // Tenant is a project with a user of its own. Every object is made by a call to the public API, and added to Undo unless
@@ -198,7 +198,7 @@ func (t *Tenant) status(ctx context.Context, port string) (string, error) {
 func (t *Tenant) WaitStatus(ctx context.Context, port, want string) (got string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = nettest.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
+	_ = netlab.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
 		got, err = t.status(ctx, port)
 		return got == want, err
 	})

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // UDPStream sends a datagram each millisecond from one workload to another and notes when each arrives. No answers are
@@ -134,7 +134,7 @@ func (s *UDPStream) Finish() (sent, lost int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
 	defer cancel()
 	// What has not come by then counts as lost.
-	_ = nettest.Until(ctx, "the last datagrams", func() (bool, error) { return s.received.Load() >= s.sent.Load(), nil })
+	_ = netlab.Until(ctx, "the last datagrams", func() (bool, error) { return s.received.Load() >= s.sent.Load(), nil })
 	sent = s.sent.Load()
 	return sent, sent - s.received.Load()
 }

@@ -5,13 +5,13 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // Workload is a simulated machine: a namespace whose eth0 is the other end of a port's interface on a host.
 type Workload struct {
 	Name   string
-	NS     *nettest.Namespace
+	NS     *netlab.Namespace
 	Host   *Host
 	Port   *ports.Port
 	Device string // its interface on the host; empty: as Neutron's clients and agents agree on
@@ -27,7 +27,7 @@ func (l *Lab) NewWorkload(name string, host *Host, port *ports.Port) (*Workload,
 }
 
 // useAddressesAtOnce saves the two seconds in which interfaces that are new look whether somebody has their IPv6 address.
-func useAddressesAtOnce(ns *nettest.Namespace) error {
+func useAddressesAtOnce(ns *netlab.Namespace) error {
 	return ns.Sysctl("net/ipv6/conf/default/accept_dad", "0")
 }
 

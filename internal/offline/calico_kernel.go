@@ -13,7 +13,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/policy"
 	"heddle/internal/policy/judge"
 	"heddle/internal/store"
@@ -28,17 +28,17 @@ import (
 //	  eth0    (host endpoint) ───── p1   and answer nothing
 //	  outside0 ──────────────────── p2
 type kernelLab struct {
-	spaces    *nettest.Lab
-	host, far *nettest.Namespace
+	spaces    *netlab.Lab
+	host, far *netlab.Namespace
 	ports     map[string]*kernelPort // by interface of the host
-	listeners map[listening]*nettest.Host
+	listeners map[listening]*netlab.Host
 	owned     map[netip.Addr]bool // addresses of the host itself
 	sent      int                 // packets so far: each is marked with its number
 }
 
 // kernelPort is an interface of the host.
 type kernelPort struct {
-	near, far *nettest.Wire
+	near, far *netlab.Wire
 	workload  bool
 	mac       packet.MAC // of the host's end
 	machine   packet.MAC // of the other
@@ -125,7 +125,7 @@ func fromKernel(arrived bool, thought judge.Verdict) judge.Verdict {
 
 // newKernelLab makes the namespaces and interfaces. What was made before an error is the lab's to close.
 func newKernelLab(w *policyWorld) (*kernelLab, error) {
-	lab := &kernelLab{spaces: nettest.NewRandom("hc"), ports: map[string]*kernelPort{}, listeners: map[listening]*nettest.Host{}, owned: map[netip.Addr]bool{}}
+	lab := &kernelLab{spaces: netlab.NewRandom("hc"), ports: map[string]*kernelPort{}, listeners: map[listening]*netlab.Host{}, owned: map[netip.Addr]bool{}}
 	var err error
 	if lab.host, err = lab.spaces.Namespace("host"); err != nil {
 		return lab, err
@@ -135,7 +135,7 @@ func newKernelLab(w *policyWorld) (*kernelLab, error) {
 	}
 	// The far ends say nothing of their own. The host itself takes any source, so that only policy is left to refuse one.
 	for _, s := range []struct {
-		ns          *nettest.Namespace
+		ns          *netlab.Namespace
 		name, value string
 	}{
 		{lab.far, "net/ipv6/conf/all/disable_ipv6", "1"}, {lab.far, "net/ipv6/conf/default/disable_ipv6", "1"},
@@ -198,7 +198,7 @@ func (lab *kernelLab) own(a netip.Addr, link string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ownPatience)
 	defer cancel()
-	return nettest.Until(ctx, a.String()+" to be the host's", func() (bool, error) {
+	return netlab.Until(ctx, a.String()+" to be the host's", func() (bool, error) {
 		routes, err := lab.host.Output(ctx, "ip", "-6", "route", "show", "table", "local", a.String())
 		return routes != "", err
 	})
@@ -327,7 +327,7 @@ func (lab *kernelLab) source(p *policyPacket, from *kernelPort) packet.MAC {
 }
 
 // listener is the host's program for packets of this kind.
-func (lab *kernelLab) listener(p *policyPacket) (*nettest.Host, error) {
+func (lab *kernelLab) listener(p *policyPacket) (*netlab.Host, error) {
 	kind := listening{p.packet.Protocol, p.packet.Src.Is6()}
 	if l := lab.listeners[kind]; l != nil {
 		return l, nil
@@ -381,9 +381,9 @@ func (lab *kernelLab) lead(p *policyPacket, dst netip.Addr, in, out string) erro
 }
 
 // connection is the connection that the packet belongs to, as its first packet looked.
-func (p *policyPacket) connection(w *policyWorld) nettest.Connection {
+func (p *policyPacket) connection(w *policyWorld) netlab.Connection {
 	q := &p.packet
-	c := nettest.Connection{Protocol: uint8(q.Protocol), Src: netip.AddrPortFrom(q.Src, q.SrcPort), Dst: netip.AddrPortFrom(q.Dst, q.DstPort)}
+	c := netlab.Connection{Protocol: uint8(q.Protocol), Src: netip.AddrPortFrom(q.Src, q.SrcPort), Dst: netip.AddrPortFrom(q.Dst, q.DstPort)}
 	if q.Protocol == calico.ProtocolICMP || q.Protocol == calico.ProtocolICMPv6 {
 		c.Src = netip.AddrPortFrom(q.Src, uint16(q.ICMPType)<<8|uint16(q.ICMPCode))
 		c.Dst = netip.AddrPortFrom(q.Dst, echoID)

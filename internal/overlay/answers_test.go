@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology/packet"
@@ -163,7 +163,7 @@ func TestKernelAnswersAsTheSimulator(t *testing.T) {
 	paired.bind()
 	paired.served()
 	askers := []*machine{secured, open, paired}
-	wires := map[*machine]*nettest.Wire{}
+	wires := map[*machine]*netlab.Wire{}
 	for _, m := range askers {
 		m.MustIP(t, "addr flush dev eth0", "link set eth0 arp off")
 		m.MustIP(t, "link set eth0 promisc on")
@@ -349,7 +349,7 @@ func wellFormed(frame []byte) bool {
 
 // idle waits until the kernel answers for all that is known.
 func (a *answers) idle(t *testing.T) error {
-	return nettest.Until(t.Context(), "the kernel's answers", func() (bool, error) {
+	return netlab.Until(t.Context(), "the kernel's answers", func() (bool, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.networks)+len(a.ports)+len(a.missing)+len(a.work) == 0, nil

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/control/translate"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/store"
@@ -51,7 +51,7 @@ func pair(b *testing.B, hosts int) (l *lab, from, to *machine) {
 // BenchmarkEncryption compares two hosts between which frames are encrypted with two that send in the clear, in turns: the
 // medians of the ratios of neighbouring slices.
 func BenchmarkEncryption(b *testing.B) {
-	paths := make([]nettest.Path, 2)
+	paths := make([]netlab.Path, 2)
 	for i, e := range []Encryption{NoEncryption, Encrypt} {
 		l := newLab(b, 2)
 		for _, h := range l.hosts {
@@ -65,17 +65,17 @@ func BenchmarkEncryption(b *testing.B) {
 			m.MustIP(b, "link set eth0 mtu 1390")
 		}
 		l.wait("packets", func() bool { return from.answers(to.v4) })
-		paths[i] = nettest.Path{Name: string(e), Client: from.Namespace, Server: to.Namespace, Address: to.v4}
+		paths[i] = netlab.Path{Name: string(e), Client: from.Namespace, Server: to.Namespace, Address: to.v4}
 	}
 	b.ResetTimer()
 	for range b.N {
-		f, err := nettest.Compare(b.Context(), paths, nettest.CompareOptions{Slices: 20})
+		f, err := netlab.Compare(b.Context(), paths, netlab.CompareOptions{Slices: 20})
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(nettest.Ratios(f[1].RoundTrips, f[0].RoundTrips).Median, "round-trips/clear")
-		b.ReportMetric(nettest.Ratios(f[1].Datagrams, f[0].Datagrams).Median, "datagrams/clear")
-		b.ReportMetric(nettest.Ratios(f[1].Bits, f[0].Bits).Median, "bits/clear")
+		b.ReportMetric(netlab.Ratios(f[1].RoundTrips, f[0].RoundTrips).Median, "round-trips/clear")
+		b.ReportMetric(netlab.Ratios(f[1].Datagrams, f[0].Datagrams).Median, "datagrams/clear")
+		b.ReportMetric(netlab.Ratios(f[1].Bits, f[0].Bits).Median, "bits/clear")
 		b.ReportMetric(median(slices.Clone(f[1].Bits))/1e6, "Mbit/s")
 		b.ReportMetric(1e6*median(slices.Clone(f[1].RoundTrips)), "µs/round-trip")
 	}
@@ -141,8 +141,8 @@ func BenchmarkConnects(b *testing.B) {
 	l.MustVeth(b, x, "eth0", y, "eth0")
 	x.MustIP(b, "addr add 192.0.2.1/24 dev eth0")
 	y.MustIP(b, "addr add 192.0.2.2/24 dev eth0")
-	direct := nettest.Path{Name: "direct veth", Client: x, Server: y, Address: netip.MustParseAddr("192.0.2.2")}
-	ours := nettest.Path{Name: "overlay", Client: from.Namespace, Server: to.Namespace, Address: to.v4}
+	direct := netlab.Path{Name: "direct veth", Client: x, Server: y, Address: netip.MustParseAddr("192.0.2.2")}
+	ours := netlab.Path{Name: "overlay", Client: from.Namespace, Server: to.Namespace, Address: to.v4}
 	const each = 2000
 	var ratios, p50 []float64
 	for b.Loop() {

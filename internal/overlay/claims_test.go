@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -82,7 +82,7 @@ func TestRoomForHosts(t *testing.T) {
 	l.commit(ops...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // so many take a while
 	defer cancel()
-	if err := nettest.Until(ctx, "there to be no room", func() (bool, error) { return len(h1.agent.dp.Peers()) == most, nil }); err != nil {
+	if err := netlab.Until(ctx, "there to be no room", func() (bool, error) { return len(h1.agent.dp.Peers()) == most, nil }); err != nil {
 		t.Fatal(err)
 	}
 	h2.start()

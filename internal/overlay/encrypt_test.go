@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/hostkey"
 	"heddle/internal/overlay/wireguard"
@@ -33,12 +33,12 @@ func encrypted(t *testing.T, hosts int) *lab {
 }
 
 // reader reads what one host sends to the underlay.
-type reader struct{ clear, cipher *nettest.Wire }
+type reader struct{ clear, cipher *netlab.Wire }
 
 // read begins to read.
 func (l *lab) read(h *testHost) *reader {
 	l.t.Helper()
-	open := func() *nettest.Wire {
+	open := func() *netlab.Wire {
 		w, err := l.wire.Wire(h.name)
 		if err != nil {
 			l.t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/overlay/hostkey"
@@ -47,7 +47,7 @@ func (h *testHost) kernelDrops(reason string) uint64 {
 }
 
 // stranger is a machine on the underlay that is no host.
-func (l *lab) stranger(name, ip string) *nettest.Namespace {
+func (l *lab) stranger(name, ip string) *netlab.Namespace {
 	l.t.Helper()
 	ns := l.MustNamespace(l.t, name)
 	l.MustVeth(l.t, ns, "eth0", l.wire, name)
@@ -103,7 +103,7 @@ func next(t *testing.T, c net.PacketConn) string {
 
 // sendFrom sends a UDP payload to the tunnel port of an address, with any source address if that is valid: a raw socket
 // lets one choose it.
-func sendFrom(ns *nettest.Namespace, src, dst netip.Addr, payload []byte) error {
+func sendFrom(ns *netlab.Namespace, src, dst netip.Addr, payload []byte) error {
 	return ns.Do(func() error {
 		if !src.IsValid() {
 			c, err := net.Dial("udp4", netip.AddrPortFrom(dst, datapath.TunnelPort).String())
@@ -156,7 +156,7 @@ func TestForgedTunnelFrames(t *testing.T) {
 	right := h3.agent.dp.Peers()[h1.ip].Send // of host 3, that has no port in the network
 	for _, c := range []struct {
 		name     string
-		from     *nettest.Namespace
+		from     *netlab.Namespace
 		src, dst netip.Addr
 		secret   uint32
 		reason   string

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/store"
@@ -64,7 +64,7 @@ func (h *testHost) startProcess() (kill func()) {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), agentEnv+"="+string(text))
-	cmd.Stderr = &nettest.Log{}
+	cmd.Stderr = &netlab.Log{}
 	if err := h.ns.Start(cmd); err != nil {
 		t.Fatal(err)
 	}

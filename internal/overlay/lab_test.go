@@ -17,7 +17,7 @@ import (
 
 	"heddle/internal/control/translate"
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
@@ -28,11 +28,11 @@ import (
 
 // lab is a store, hosts as namespaces joined by an underlay, and workloads as namespaces on veth pairs.
 type lab struct {
-	*nettest.Lab
+	*netlab.Lab
 	t      testing.TB
-	wire   *nettest.Namespace // the underlay: a bridge
-	st     store.Store        // by which tests write and agents work
-	server *etcdServer        // behind st, if it can be stopped
+	wire   *netlab.Namespace // the underlay: a bridge
+	st     store.Store       // by which tests write and agents work
+	server *etcdServer       // behind st, if it can be stopped
 	hosts  []*testHost
 	ports  uint32 // made; each has its own tunnel key and MAC
 }
@@ -43,21 +43,21 @@ type testHost struct {
 	name    string
 	id      string
 	ip      netip.Addr
-	ns      *nettest.Namespace
+	ns      *netlab.Namespace
 	hostNS  *hostnet.Namespace
 	options Options
 	// clockAhead is by how much the host's clock is wrong when its agent starts.
 	clockAhead time.Duration
 
 	agent *Agent
-	log   *nettest.Log
+	log   *netlab.Log
 	stop  func() // ends the agent and waits for it
 }
 
 // newLab makes a lab with so many hosts whose agents do not run yet, over a store in this process.
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
-	lab := nettest.ForTest(t)
+	lab := netlab.ForTest(t)
 	st := storetest.Open(t, t.TempDir())
 	return buildLab(t, lab, st, hosts)
 }
@@ -65,7 +65,7 @@ func newLab(t testing.TB, hosts int) *lab {
 // newRemoteLab is a lab whose store is reached over a connection and can be stopped.
 func newRemoteLab(t testing.TB, hosts int) *lab {
 	t.Helper()
-	lab := nettest.ForTest(t)
+	lab := netlab.ForTest(t)
 	server := &etcdServer{t: t, dir: t.TempDir(), address: freeAddress(t)}
 	server.start()
 	t.Cleanup(server.stop)
@@ -112,7 +112,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func buildLab(t testing.TB, nl *nettest.Lab, st store.Store, hosts int) *lab {
+func buildLab(t testing.TB, nl *netlab.Lab, st store.Store, hosts int) *lab {
 	t.Helper()
 	l := &lab{Lab: nl, t: t, st: st}
 	wire := l.MustNamespace(t, "wire")
@@ -159,7 +159,7 @@ func (h *testHost) start() {
 func (h *testHost) run() {
 	t := h.lab.t
 	t.Helper()
-	h.log = &nettest.Log{}
+	h.log = &netlab.Log{}
 	o := h.options
 	o.Log = slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.agent = New(o)
@@ -277,7 +277,7 @@ func everything() []neutron.SecurityGroupRule {
 
 // machine is a workload: a port and the namespace behind it.
 type machine struct {
-	*nettest.Namespace
+	*netlab.Namespace
 	lab    *lab
 	host   *testHost
 	net    *network
@@ -354,7 +354,7 @@ func (l *lab) wait(what string, cond func() bool) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		for _, h := range l.hosts {
 			if h.log != nil {
 				l.t.Logf("log of %s:\n%s", h.name, h.log)

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"heddle/internal/control/translate"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/store"
 	"heddle/internal/store/schema"
@@ -214,7 +214,7 @@ func TestDHCPWithoutGateway(t *testing.T) {
 	l.start()
 	m := n.machine(l.hosts[0], l.group(allow("egress", "IPv4", "", 0)))
 	m.MustIP(t, "addr flush dev eth0")
-	var log nettest.Log
+	var log netlab.Log
 	networkd := exec.Command("unshare", "--mount", "sh", "-c", networkdScript)
 	networkd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=debug")
 	networkd.Stdout, networkd.Stderr = &log, &log

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 )
 
@@ -197,7 +197,7 @@ func macWas(s *signs, remote string) string {
 // other hosts lead by.
 func TestRoutedUnderlay(t *testing.T) {
 	t.Parallel()
-	l := nettest.ForTest(t)
+	l := netlab.ForTest(t)
 	host, fabric := l.MustNamespace(t, "host"), l.MustNamespace(t, "fabric")
 	host.MustIP(t, "link set lo up", "addr add 198.51.100.1/32 dev lo")
 	for i, up := range []string{"up1", "up2", "other"} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -218,7 +218,7 @@ func TestInterfaceReturns(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
-	nl := nettest.ForTest(t)
+	nl := netlab.ForTest(t)
 	address := freeAddress(t)
 	serve := func(dir string) *store.Etcd {
 		t.Helper()

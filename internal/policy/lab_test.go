@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/storetest"
 )
@@ -27,27 +27,27 @@ import (
 //	w2 eth0 ── cali2 ┤ host eth0 ── eth0 outside
 //	w3 eth0 ── cali3 ┘ 198.51.100.1   198.51.100.254
 type lab struct {
-	*nettest.Lab
+	*netlab.Lab
 	t             testing.TB
 	st            *store.Etcd
-	host, outside *nettest.Namespace
+	host, outside *netlab.Namespace
 	hostNS        *hostnet.Namespace
 	options       Options
 
 	agent *Agent
-	log   *nettest.Log
+	log   *netlab.Log
 	stop  func()
 }
 
 // newLab makes a lab over a store in this process. Its agent does not run yet.
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	nl := nettest.ForTest(t)
+	nl := netlab.ForTest(t)
 	st := storetest.Open(t, t.TempDir())
 	return buildLab(t, nl, st)
 }
 
-func buildLab(t testing.TB, nl *nettest.Lab, st *store.Etcd) *lab {
+func buildLab(t testing.TB, nl *netlab.Lab, st *store.Etcd) *lab {
 	t.Helper()
 	l := &lab{Lab: nl, t: t, st: st, host: nl.MustNamespace(t, "host"), outside: nl.MustNamespace(t, "out")}
 	l.MustVeth(t, l.host, "eth0", l.outside, "eth0")
@@ -71,7 +71,7 @@ func buildLab(t testing.TB, nl *nettest.Lab, st *store.Etcd) *lab {
 // run runs the agent without waiting for it.
 func (l *lab) run() {
 	l.t.Helper()
-	l.log = &nettest.Log{}
+	l.log = &netlab.Log{}
 	o := l.options
 	o.Log = slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	l.agent = New(o)
@@ -115,7 +115,7 @@ func (l *lab) wait(what string, cond func() bool) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Logf("nftables:\n%s", l.nft("list", "ruleset"))
 		l.t.Fatalf("%v; log of the agent:\n%s", err, l.log)
 	}
@@ -133,7 +133,7 @@ func (l *lab) nft(args ...string) string {
 
 // workload is a namespace behind an interface of the host.
 type machine struct {
-	*nettest.Namespace
+	*netlab.Namespace
 	lab    *lab
 	number int
 	v4, v6 string
@@ -173,7 +173,7 @@ func (w *machine) endpoint(labels, profiles string) string {
 }
 
 // listen answers TCP connections on a port: it sends back what it gets.
-func listen(t testing.TB, ns *nettest.Namespace, port int) {
+func listen(t testing.TB, ns *netlab.Namespace, port int) {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) {
@@ -194,7 +194,7 @@ func listen(t testing.TB, ns *nettest.Namespace, port int) {
 	}()
 }
 
-func dial(ns *nettest.Namespace, to string, port int, patience time.Duration) (c net.Conn, err error) {
+func dial(ns *netlab.Namespace, to string, port int, patience time.Duration) (c net.Conn, err error) {
 	err = ns.Do(func() (err error) {
 		c, err = net.DialTimeout("tcp", net.JoinHostPort(to, fmt.Sprint(port)), patience)
 		return err
@@ -214,7 +214,7 @@ func exchange(c net.Conn, n int, patience time.Duration) error {
 }
 
 // reaches says whether a connection can be made and used.
-func reaches(ns *nettest.Namespace, to string, port int) bool {
+func reaches(ns *netlab.Namespace, to string, port int) bool {
 	c, err := dial(ns, to, port, short)
 	if err != nil {
 		return false
@@ -223,13 +223,13 @@ func reaches(ns *nettest.Namespace, to string, port int) bool {
 	return exchange(c, 10, short) == nil
 }
 
-func (l *lab) mustReach(ns *nettest.Namespace, to string, port int) {
+func (l *lab) mustReach(ns *netlab.Namespace, to string, port int) {
 	l.t.Helper()
 	l.wait(fmt.Sprintf("%s to reach %s port %d", ns.Name, to, port), func() bool { return reaches(ns, to, port) })
 }
 
 // mustNotReach waits until connections are refused: a change takes a moment.
-func (l *lab) mustNotReach(ns *nettest.Namespace, to string, port int) {
+func (l *lab) mustNotReach(ns *netlab.Namespace, to string, port int) {
 	l.t.Helper()
 	l.wait(fmt.Sprintf("%s to be kept from %s port %d", ns.Name, to, port), func() bool { return !reaches(ns, to, port) })
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // TestHostEndpoint: an interface of the host itself is policed once an endpoint names it or has its address, fail-safe
@@ -71,7 +71,7 @@ func TestFloatingAddress(t *testing.T) {
 }
 
 // sources80 listens outside and tells the addresses that connections come from.
-func sources80(t testing.TB, ns *nettest.Namespace, port int) <-chan string {
+func sources80(t testing.TB, ns *netlab.Namespace, port int) <-chan string {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) {
@@ -95,7 +95,7 @@ func sources80(t testing.TB, ns *nettest.Namespace, port int) <-chan string {
 	return from
 }
 
-func seenAs(ns *nettest.Namespace, from <-chan string) string {
+func seenAs(ns *netlab.Namespace, from <-chan string) string {
 	c, err := dial(ns, "198.51.100.254", 80, short)
 	if err != nil {
 		return err.Error()

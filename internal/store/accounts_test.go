@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // A server counts what hosts have anew when its cluster is restored to an older state.
@@ -41,7 +41,7 @@ func TestHostAccountsOfARestoredStore(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		l := cluster.ledger
-		if err := nettest.Until(ctx, "the counts of keys", func() (bool, error) {
+		if err := netlab.Until(ctx, "the counts of keys", func() (bool, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.of("h1").keys == h1 && l.of("h2").keys == h2, nil

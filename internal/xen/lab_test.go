@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
@@ -63,26 +63,26 @@ type lab struct {
 
 // host is one of them. Its switch is looked at from outside.
 type host struct {
-	*nettest.OVSHost
+	*netlab.OVSHost
 	lab     *lab
 	ref     string
 	options testOptions
 	sw      *ovs.Client
-	log     *nettest.Log
+	log     *netlab.Log
 	cmd     *exec.Cmd
 }
 
 // newLab makes a lab. Agents do not run yet.
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
-	network := nettest.OVSForTest(t, hosts)
+	network := netlab.OVSForTest(t, hosts)
 	l := &lab{t: t, dir: t.TempDir()}
 	l.openStore()
 	t.Cleanup(func() { l.closeStore() })
 	l.write(func(tx *records.Tx) error { return objects.Table("pool").Put(tx, l.object("pool", nil)) })
 	for _, o := range network.Hosts() {
 		id := uuid.NewString()
-		h := &host{OVSHost: o, lab: l, ref: HostRef(id), log: &nettest.Log{},
+		h := &host{OVSHost: o, lab: l, ref: HostRef(id), log: &netlab.Log{},
 			options: testOptions{Options: Options{HostID: id, HostName: o.Name, Version: "test", OVSDB: o.DB(), Datapath: "netdev"}}}
 		sw, err := ovs.Open(ovs.Options{Address: o.DB()})
 		if err != nil {
@@ -175,7 +175,7 @@ func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -278,7 +278,7 @@ func (h *host) vm(domid int64, network *objects.Object) (vm, vif *objects.Object
 }
 
 // plug makes a VM's device: the other end of a namespace's eth0 with that address.
-func (h *host) plug(device, name, address string) *nettest.Namespace {
+func (h *host) plug(device, name, address string) *netlab.Namespace {
 	h.lab.t.Helper()
 	space, port, err := h.Machine(name, address)
 	if err != nil {
@@ -289,7 +289,7 @@ func (h *host) plug(device, name, address string) *nettest.Namespace {
 }
 
 // reaches pings until an answer comes.
-func (l *lab) reaches(from *nettest.Namespace, address string) {
+func (l *lab) reaches(from *netlab.Namespace, address string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()

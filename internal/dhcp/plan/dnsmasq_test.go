@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 const patience = 20 * time.Second
@@ -23,8 +23,8 @@ const patience = 20 * time.Second
 type server struct {
 	t       *testing.T
 	dir     string
-	host    *nettest.Namespace
-	machine *nettest.Namespace
+	host    *netlab.Namespace
+	machine *netlab.Namespace
 
 	mu  sync.Mutex
 	log strings.Builder
@@ -52,7 +52,7 @@ func serve(t *testing.T, p *Plan) *server {
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes network namespaces")
 	}
-	lab := nettest.ForTest(t)
+	lab := netlab.ForTest(t)
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // dnsmasq's user passes through
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func (s *server) until(what string, cond func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		s.t.Fatalf("%v\n%s", err, s.said())
 	}
 }

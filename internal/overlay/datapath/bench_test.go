@@ -12,7 +12,7 @@ import (
 
 // BenchmarkHit runs the workload program on frames whose flow is cached, in rounds with an empty program, and reports
 // what a hit costs above that one: no traffic, no redirect carried out. Tunnelled frames change with each run, so the
-// cost of their headers shows only in traffic (nettest).
+// cost of their headers shows only in traffic (netlab).
 func BenchmarkHit(b *testing.B) {
 	l := newLab(b, PortOptions{MTU: 1500})
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",

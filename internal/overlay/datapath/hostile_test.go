@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology/packet"
 )
@@ -20,7 +20,7 @@ import (
 // raw is a packet socket on one interface.
 type raw struct{ fd int }
 
-func openRaw(t *testing.T, ns *nettest.Namespace, ifname string) *raw {
+func openRaw(t *testing.T, ns *netlab.Namespace, ifname string) *raw {
 	t.Helper()
 	r := &raw{}
 	err := ns.Do(func() error {
@@ -153,7 +153,7 @@ func TestHostileFrames(t *testing.T) {
 }
 
 // sendVNET sends frames with offload headers that lie, as a virtual machine could.
-func sendVNET(t *testing.T, ns *nettest.Namespace, good []byte, random *rand.Rand) {
+func sendVNET(t *testing.T, ns *netlab.Namespace, good []byte, random *rand.Rand) {
 	t.Helper()
 	r := openRaw(t, ns, "eth0")
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {

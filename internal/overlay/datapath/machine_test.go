@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology/packet"
 )
@@ -123,7 +123,7 @@ func TestDatagramSegments(t *testing.T) {
 }
 
 // listenUDP opens a socket that reads for a few seconds at most.
-func listenUDP(t *testing.T, ns *nettest.Namespace, at netip.Addr) *net.UDPConn {
+func listenUDP(t *testing.T, ns *netlab.Namespace, at netip.Addr) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
 	err := ns.Do(func() (err error) {
@@ -141,7 +141,7 @@ func listenUDP(t *testing.T, ns *nettest.Namespace, at netip.Addr) *net.UDPConn 
 }
 
 // openTap makes a tap with offload headers in the namespace.
-func openTap(t testing.TB, ns *nettest.Namespace, name string) *os.File {
+func openTap(t testing.TB, ns *netlab.Namespace, name string) *os.File {
 	t.Helper()
 	var f *os.File
 	err := ns.Do(func() error {

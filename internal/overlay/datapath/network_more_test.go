@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 )
 
@@ -20,7 +20,7 @@ func TestChangeMidStream(t *testing.T) {
 	n := newNetwork(t, 2)
 	n.underlay()
 	a, b, c := n.workload(n.hosts[0], 1), n.workload(n.hosts[1], 2), n.workload(n.hosts[0], 3)
-	for _, p := range []nettest.Path{path(a, b, b.v4), path(a, c, c.v6)} {
+	for _, p := range []netlab.Path{path(a, b, b.v4), path(a, c, c.v6)} {
 		ctx, cancel := context.WithCancel(t.Context())
 		noticed := n.hosts[0].changeWhenNoticed(ctx)
 		bits, err := p.Stream(500 * time.Millisecond)
@@ -53,7 +53,7 @@ func (h *host) changeWhenNoticed(ctx context.Context) <-chan int {
 	misses, stale := h.upcalls(datapath.Miss), h.upcalls(datapath.Stale)
 	go func() {
 		changes := 0
-		_ = nettest.Until(ctx, "the stream to end", func() (bool, error) {
+		_ = netlab.Until(ctx, "the stream to end", func() (bool, error) {
 			if changes == 0 && h.upcalls(datapath.Miss) == misses || changes > 0 && h.upcalls(datapath.Stale) == stale {
 				return false, nil
 			}
@@ -118,7 +118,7 @@ func TestRestart(t *testing.T) {
 }
 
 // counter reads one of the kernel's counters in the namespace.
-func counter(t *testing.T, ns *nettest.Namespace, name string) int {
+func counter(t *testing.T, ns *netlab.Namespace, name string) int {
 	t.Helper()
 	out, err := ns.Output(t.Context(), "nstat", "-asz", name)
 	if err != nil {
@@ -183,7 +183,7 @@ func TestTunnelInWorkload(t *testing.T) {
 		w.MustIP(t, fmt.Sprintf("link add inner type vxlan id 5 remote %s dstport 4789 dev eth0", other.v4),
 			"link set inner up", fmt.Sprintf("addr add 203.0.113.%d/24 dev inner", i+1))
 	}
-	p := nettest.Path{Name: "tunnel in tunnel", Client: a.Namespace, Server: b.Namespace, Address: netip.MustParseAddr("203.0.113.2")}
+	p := netlab.Path{Name: "tunnel in tunnel", Client: a.Namespace, Server: b.Namespace, Address: netip.MustParseAddr("203.0.113.2")}
 	if rr, err := p.RoundTrips(50); err != nil {
 		t.Error(err)
 	} else if rr.P99 > 200*time.Millisecond {
@@ -215,7 +215,7 @@ func TestRouterInWorkload(t *testing.T) {
 	a.MustIP(t, fmt.Sprintf("route add 203.0.113.2/32 via %s", router.v4))
 	c.MustIP(t, "addr add 203.0.113.2/32 dev eth0", fmt.Sprintf("route add %s/32 via %s", a.v4, router.v4))
 	router.MustIP(t, "route add 203.0.113.2/32 dev eth0")
-	p := nettest.Path{Name: "by a router", Client: a.Namespace, Server: c.Namespace, Address: netip.MustParseAddr("203.0.113.2")}
+	p := netlab.Path{Name: "by a router", Client: a.Namespace, Server: c.Namespace, Address: netip.MustParseAddr("203.0.113.2")}
 	if rr, err := p.RoundTrips(50); err != nil || rr.P99 > 200*time.Millisecond {
 		t.Errorf("round trips: %+v, %v", rr, err)
 	}

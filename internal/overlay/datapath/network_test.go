@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"heddle/internal/hostnet"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology/packet"
 )
@@ -20,7 +20,7 @@ import (
 // host is a namespace with a datapath and a small agent that knows where every MAC is.
 type host struct {
 	t    testing.TB
-	ns   *nettest.Namespace
+	ns   *netlab.Namespace
 	net  *hostnet.Linux
 	opts datapath.Options
 	ip   netip.Addr
@@ -41,12 +41,12 @@ type host struct {
 // network is a lab with one host, or two joined by an underlay.
 type network struct {
 	t     testing.TB
-	lab   *nettest.Lab
+	lab   *netlab.Lab
 	hosts []*host
 }
 
 func newNetwork(t testing.TB, hosts int) *network {
-	n := &network{t: t, lab: nettest.ForTest(t)}
+	n := &network{t: t, lab: netlab.ForTest(t)}
 	for i := range hosts {
 		h := &host{t: t, ns: n.lab.MustNamespace(t, fmt.Sprintf("h%d", i+1)), ip: netip.AddrFrom4([4]byte{198, 51, 100, byte(i + 1)}),
 			where: map[packet.MAC]datapath.Output{}, states: make(chan string, 16), answers: map[string]func(*datapath.Upcall){}}
@@ -154,7 +154,7 @@ func (h *host) tunnel() datapath.Tunnel {
 
 // workload is a namespace with one interface that is a port.
 type workload struct {
-	*nettest.Namespace
+	*netlab.Namespace
 	host *host
 	name string // of the port
 	mac  packet.MAC
@@ -253,8 +253,8 @@ func (h *host) upcalls(reason datapath.Reason) int {
 }
 
 // path is a way to measure from a to b.
-func path(a, b *workload, to netip.Addr) nettest.Path {
-	return nettest.Path{Name: a.Name + " to " + b.Name, Client: a.Namespace, Server: b.Namespace, Address: to}
+func path(a, b *workload, to netip.Addr) netlab.Path {
+	return netlab.Path{Name: a.Name + " to " + b.Name, Client: a.Namespace, Server: b.Namespace, Address: to}
 }
 
 // checkTraffic sends all kinds of traffic both ways and checks that no checksum was wrong.
@@ -268,7 +268,7 @@ func checkTraffic(t *testing.T, a, b *workload) {
 				t.Errorf("%v", err)
 			}
 		}
-		for _, p := range []nettest.Path{path(a, b, to), path(b, a, map[bool]netip.Addr{true: a.v4, false: a.v6}[to.Is4()])} {
+		for _, p := range []netlab.Path{path(a, b, to), path(b, a, map[bool]netip.Addr{true: a.v4, false: a.v6}[to.Is4()])} {
 			if _, err := p.RoundTrips(200); err != nil {
 				t.Error(err)
 			}
@@ -286,7 +286,7 @@ func checkTraffic(t *testing.T, a, b *workload) {
 	}
 }
 
-func checkNoChecksumErrors(t *testing.T, ns *nettest.Namespace) {
+func checkNoChecksumErrors(t *testing.T, ns *netlab.Namespace) {
 	t.Helper()
 	out, err := ns.Output(t.Context(), "nstat", "-asz", "TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors", "IcmpInCsumErrors", "Icmp6InCsumErrors")
 	if err != nil {
@@ -336,7 +336,7 @@ func waitForFlow(t *testing.T, h *host, size uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	err := nettest.Until(ctx, "a busy flow", func() (found bool, err error) {
+	err := netlab.Until(ctx, "a busy flow", func() (found bool, err error) {
 		err = h.Dump(func(f datapath.FlowState) bool {
 			found = found || f.Bytes >= size
 			return !found

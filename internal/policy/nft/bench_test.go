@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/calico"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/policy/calc"
 )
 
@@ -73,7 +73,7 @@ func busy(b *testing.B, f func()) {
 
 // From nothing to 2,000 sets of 100 members and 2,000 chains of 10 rules: goal at most 2 s.
 func BenchmarkFullLoad(b *testing.B) {
-	k := openIn(b, nettest.ForTest(b).MustNamespace(b, "host"))
+	k := openIn(b, netlab.ForTest(b).MustNamespace(b, "host"))
 	needs := large(2000, 100)
 	var busy time.Duration
 	for b.Loop() {
@@ -92,7 +92,7 @@ func BenchmarkFullLoad(b *testing.B) {
 // With 200,000 members and 20,000 rules in the kernel: one address comes or goes, one policy changes, an endpoint's
 // policies change, everything is read back and compared.
 func BenchmarkOneChange(b *testing.B) {
-	k := openIn(b, nettest.ForTest(b).MustNamespace(b, "host"))
+	k := openIn(b, netlab.ForTest(b).MustNamespace(b, "host"))
 	table := benchTable(b, k)
 	needs := large(2000, 100)
 	table.Update(needs)
@@ -164,7 +164,7 @@ func BenchmarkSharedPolicy(b *testing.B) {
 	id := calc.ListID{Tier: "default", Name: "policy3", Direction: calc.Inbound}
 	for _, workloads := range []int{1, 200} {
 		b.Run(fmt.Sprintf("workloads=%d", workloads), func(b *testing.B) {
-			table := benchTable(b, openIn(b, nettest.ForTest(b).MustNamespace(b, "host")))
+			table := benchTable(b, openIn(b, netlab.ForTest(b).MustNamespace(b, "host")))
 			needs := shared(large(2000, 1), workloads-1)
 			table.Update(needs)
 			must(b, table.Commit(b.Context()))
@@ -205,10 +205,10 @@ func slicesOf(p plan) (all batch) {
 // with 500 workloads against two; as ratios of round trips on a connection, and of new connections. Goals: at most 1.1
 // and 1.05.
 func BenchmarkPacket(b *testing.B) {
-	lab := nettest.ForTest(b)
+	lab := netlab.ForTest(b)
 	host := lab.MustNamespace(b, "host")
-	path := nettest.Path{Name: "workload to workload", Address: netip.MustParseAddr(w2)}
-	for n, end := range []**nettest.Namespace{&path.Client, &path.Server} {
+	path := netlab.Path{Name: "workload to workload", Address: netip.MustParseAddr(w2)}
+	for n, end := range []**netlab.Namespace{&path.Client, &path.Server} {
 		*end = lab.MustNamespace(b, fmt.Sprint("w", n+1))
 		device, own := fmt.Sprint("cali", n+1), fmt.Sprint("10.65.0.", n+1)
 		(*end).MustIP(b, fmt.Sprintf("link add eth0 address 02:00:00:00:%02d:01 type veth peer name %s netns %s", n+1, device, host.Name), "link set eth0 up",
@@ -258,9 +258,9 @@ func BenchmarkPacket(b *testing.B) {
 				w.put(b, gone(c.with))
 				must(b, w.table.Commit(b.Context()))
 			}
-			b.ReportMetric(float64(nettest.Median(trips[1]))/float64(nettest.Median(trips[0])), "round-trip-ratio")
-			b.ReportMetric(float64(nettest.Median(connects[1]))/float64(nettest.Median(connects[0])), "connect-ratio")
-			b.ReportMetric(float64(nettest.Median(trips[0]).Nanoseconds()), "ns/round-trip")
+			b.ReportMetric(float64(netlab.Median(trips[1]))/float64(netlab.Median(trips[0])), "round-trip-ratio")
+			b.ReportMetric(float64(netlab.Median(connects[1]))/float64(netlab.Median(connects[0])), "connect-ratio")
+			b.ReportMetric(float64(netlab.Median(trips[0]).Nanoseconds()), "ns/round-trip")
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"heddle/calico"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/topology/packet"
 )
 
@@ -268,7 +268,7 @@ func TestTextIsWhatTheKernelHas(t *testing.T) {
 	l.start(s)
 	l.everything()
 	text := l.table.String()
-	other := nettest.ForTest(t).MustNamespace(t, "other")
+	other := netlab.ForTest(t).MustNamespace(t, "other")
 	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(text)
 	var out strings.Builder
@@ -277,7 +277,7 @@ func TestTextIsWhatTheKernelHas(t *testing.T) {
 	if err := load.Wait(); err != nil {
 		t.Fatalf("nft does not read our text: %v: %s\n%s", err, &out, text)
 	}
-	listed := func(ns *nettest.Namespace) string {
+	listed := func(ns *netlab.Namespace) string {
 		var all string
 		for _, table := range []string{"inet", "arp"} {
 			out, err := ns.Output(context.Background(), "nft", "-s", "list", "table", table, tableName)

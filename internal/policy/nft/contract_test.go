@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // backends runs a test on the fake and on the kernel.
@@ -18,7 +18,7 @@ func backends(t *testing.T, f func(t *testing.T, b Backend)) {
 	})
 	t.Run("kernel", func(t *testing.T) {
 		t.Parallel()
-		f(t, openIn(t, nettest.ForTest(t).MustNamespace(t, "host")))
+		f(t, openIn(t, netlab.ForTest(t).MustNamespace(t, "host")))
 	})
 }
 

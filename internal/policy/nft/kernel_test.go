@@ -3,11 +3,11 @@ package nft
 import (
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 )
 
 // openIn opens the nftables of a namespace.
-func openIn(t nettest.TB, ns *nettest.Namespace) *Kernel {
+func openIn(t netlab.TB, ns *netlab.Namespace) *Kernel {
 	t.Helper()
 	var k *Kernel
 	err := ns.Do(func() (err error) {
@@ -25,7 +25,7 @@ func openIn(t nettest.TB, ns *nettest.Namespace) *Kernel {
 	return k
 }
 
-func list(t *testing.T, ns *nettest.Namespace) string {
+func list(t *testing.T, ns *netlab.Namespace) string {
 	t.Helper()
 	out, err := ns.Output(t.Context(), "nft", "list", "ruleset")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/calico"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/policy/calc"
 	"heddle/internal/topology/packet"
 )
@@ -29,9 +29,9 @@ import (
 //	w9 10.65.0.9 ────────── cali9 ┘      └ eth1 203.0.113.1 ── net2 203.0.113.2
 type lab struct {
 	t      *testing.T
-	host   *nettest.Namespace
-	spaces map[string]*nettest.Namespace // by name
-	links  map[string]*link              // by name
+	host   *netlab.Namespace
+	spaces map[string]*netlab.Namespace // by name
+	links  map[string]*link             // by name
 	kernel *Kernel
 	table  *Table
 	calc   *calc.Calc
@@ -62,8 +62,8 @@ func usual() Settings {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	spaces := nettest.ForTest(t)
-	l := &lab{t: t, spaces: map[string]*nettest.Namespace{}, links: map[string]*link{}, calc: calc.New(labHost)}
+	spaces := netlab.ForTest(t)
+	l := &lab{t: t, spaces: map[string]*netlab.Namespace{}, links: map[string]*link{}, calc: calc.New(labHost)}
 	for _, name := range []string{"host", "w1", "w2", "w9", "net1", "net2"} {
 		l.spaces[name] = spaces.MustNamespace(t, name)
 	}
@@ -109,7 +109,7 @@ func (l *lab) awaitAddresses(all ...string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
 	defer cancel()
-	must(l.t, nettest.Until(ctx, "the host's addresses", func() (bool, error) {
+	must(l.t, netlab.Until(ctx, "the host's addresses", func() (bool, error) {
 		local, err := l.host.Output(ctx, "ip", "-6", "route", "show", "table", "local")
 		missing := func(a string) bool { return !strings.Contains(string(local), "local "+a+" ") }
 		return !slices.ContainsFunc(all, missing), err
@@ -120,7 +120,7 @@ func (l *lab) awaitAddresses(all ...string) {
 func (l *lab) join(space, device, mac string) {
 	l.t.Helper()
 	ns := l.spaces[space]
-	for _, s := range []*nettest.Namespace{ns, l.host} {
+	for _, s := range []*netlab.Namespace{ns, l.host} {
 		must(l.t, s.Sysctl("net/ipv6/conf/default/accept_dad", "0"))
 		must(l.t, s.Sysctl("net/ipv6/conf/default/router_solicitations", "0"))
 	}
@@ -363,7 +363,7 @@ func (l *lab) await(name string, before map[string]Counter) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
 	defer cancel()
-	must(l.t, nettest.Until(ctx, "the packet behind the probe", func() (bool, error) {
+	must(l.t, netlab.Until(ctx, "the packet behind the probe", func() (bool, error) {
 		now, err := l.kernel.countersOf(ctx, "observer")
 		return now[name].Packets > before[name].Packets, err
 	}))

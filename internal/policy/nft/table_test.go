@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"heddle/calico"
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 
 	"heddle/internal/policy/calc"
 )
@@ -475,7 +475,7 @@ const retransmission = time.Second
 // Somebody who changes tables of his own all the time neither stops us nor is stopped.
 func TestBusyNeighbour(t *testing.T) {
 	t.Parallel()
-	ns := nettest.ForTest(t).MustNamespace(t, "host")
+	ns := netlab.ForTest(t).MustNamespace(t, "host")
 	k, neighbour := openIn(t, ns), openIn(t, ns)
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() { stopped <- keepChanging(neighbour, stop) }()

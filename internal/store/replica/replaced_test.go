@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/records"
@@ -242,7 +242,7 @@ func TestWipedStore(t *testing.T) {
 	run(t, r)
 	at(t, r, commit(t, other, put("/a/2", "two")))
 	restore := single.Wipe(t)
-	if err := nettest.Until(t.Context(), "the replica to see that the store was replaced", func() (bool, error) {
+	if err := netlab.Until(t.Context(), "the replica to see that the store was replaced", func() (bool, error) {
 		_, err := r.Lag(t.Context())
 		return errors.Is(err, store.ErrReplaced) && !r.Following(), nil
 	}); err != nil {
@@ -263,7 +263,7 @@ func TestWipedStore(t *testing.T) {
 		t.Errorf("over a wiped store %s, want %s", got, want)
 	}
 	restore()
-	if err := nettest.Until(t.Context(), "the replica to follow again", func() (bool, error) { return r.Following(), nil }); err != nil {
+	if err := netlab.Until(t.Context(), "the replica to follow again", func() (bool, error) { return r.Following(), nil }); err != nil {
 		t.Fatal(err)
 	}
 	rev, err := agent.Commit(t.Context(), nil, []store.Op{put("/a/3", "three")})

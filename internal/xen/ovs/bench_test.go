@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/xen/ovs"
 )
 
@@ -16,7 +16,7 @@ import (
 // and waits until every switch has them: 1,400 ports. The goal for the whole controller is 10 s.
 func BenchmarkLegs(b *testing.B) {
 	const networks = 100
-	l := nettest.OVSForTest(b, 8)
+	l := netlab.OVSForTest(b, 8)
 	hosts := l.Hosts()
 	clients := make([]*ovs.Client, len(hosts))
 	for i, h := range hosts {
@@ -119,7 +119,7 @@ func BenchmarkFollow(b *testing.B) {
 
 // BenchmarkAddPort adds a tunnel port and waits for the switch.
 func BenchmarkAddPort(b *testing.B) {
-	l := nettest.OVSForTest(b, 1)
+	l := netlab.OVSForTest(b, 1)
 	c := follow(b, l.Hosts()[0])
 	change(b, c, bridge("xapi0"))
 	spec := ovs.PortSpec{Name: "gre0", Type: "gre", Options: map[string]string{"remote_ip": "198.18.0.9", "key": "7"}}

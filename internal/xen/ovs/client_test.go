@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store/storetest"
 	"heddle/internal/xen/ovs"
 )
@@ -22,11 +22,11 @@ import (
 // TestFlush is pitfall 4: what was learnt behind a port that stays is forgotten at each flush, over OVSDB alone.
 func TestFlush(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	edits := []func(*ovs.Edit) error{bridge("xapi0")}
-	var machines []*nettest.Namespace
+	var machines []*netlab.Namespace
 	for i := range 2 {
 		m, end, err := h.Machine(fmt.Sprintf("m%d", i), fmt.Sprintf("10.77.0.%d/24", i+1))
 		if err != nil {
@@ -48,7 +48,7 @@ func TestFlush(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx := within(t, 10*time.Second) // frames of flows that are known are learnt from a little later
-		if err := nettest.Until(ctx, "what is learnt of a ping", func() (bool, error) { return learnt() != "", nil }); err != nil {
+		if err := netlab.Until(ctx, "what is learnt of a ping", func() (bool, error) { return learnt() != "", nil }); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
 		for _, m := range machines { // else a late frame would be learnt again
@@ -70,7 +70,7 @@ func TestFlush(t *testing.T) {
 // TestStateOutlivesTheHost is pitfall 6: a host that was killed comes back with the ports that it had.
 func TestStateOutlivesTheHost(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 2)
+	l := netlab.OVSForTest(t, 2)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	before := change(t, c, bridge("xapi0"), port("xapi0", leg("gre", l.Hosts()[1], 7)))
@@ -109,7 +109,7 @@ func TestStateOutlivesTheHost(t *testing.T) {
 // of it after.
 func TestChangesWhileAwayAreTold(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	before := change(t, c, bridge("kept"), bridge("gone"))
@@ -147,7 +147,7 @@ func TestChangesWhileAwayAreTold(t *testing.T) {
 // order, and all else fails with ErrLost.
 func TestKilledUnderWrites(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	written := 0
@@ -193,7 +193,7 @@ func TestKilledUnderWrites(t *testing.T) {
 // TestSlowServer stops a server in its tracks: requests end in time, and when it goes on so does the client.
 func TestSlowServer(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	patient := follow(t, h)
 	probing := follow(t, h, func(o *ovs.Options) { o.Probe = 100 * time.Millisecond })
@@ -223,7 +223,7 @@ func TestSlowServer(t *testing.T) {
 // TestSwitchThatDoesNotAct tells the database's success from the switch's.
 func TestSwitchThatDoesNotAct(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	if err := h.FreezeSwitch(true); err != nil {
@@ -252,7 +252,7 @@ func TestSwitchThatDoesNotAct(t *testing.T) {
 // back.
 func TestBrokenPathsAreTold(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 2)
+	l := netlab.OVSForTest(t, 2)
 	var clients []*ovs.Client
 	var name string
 	for i, h := range l.Hosts() {
@@ -273,7 +273,7 @@ func TestBrokenPathsAreTold(t *testing.T) {
 	}
 	forwarding("true")
 	// A session that has just come up is slow for a moment: its ends agree on how fast only then.
-	err := nettest.Until(within(t, 10*time.Second), "BFD to be fast", func() (bool, error) {
+	err := netlab.Until(within(t, 10*time.Second), "BFD to be fast", func() (bool, error) {
 		out, err := l.Hosts()[1].Appctl("bfd/show", name)
 		return strings.Contains(out, "RX Interval: Approx 100ms"), err
 	})
@@ -293,7 +293,7 @@ func TestBrokenPathsAreTold(t *testing.T) {
 // TestRefusedTransactions maps errors to their operations, and nothing has changed.
 func TestRefusedTransactions(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	c := follow(t, l.Hosts()[0])
 	snap := change(t, c, bridge("xapi0"))
 	row := snap.Bridge("xapi0").UUID
@@ -328,7 +328,7 @@ func TestRefusedTransactions(t *testing.T) {
 // TestWaitingTransactionIsCancelled gives up a transaction that waits in the database, which then never happens.
 func TestWaitingTransactionIsCancelled(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	c := follow(t, l.Hosts()[0])
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("no longer wanted")
@@ -349,7 +349,7 @@ func TestWaitingTransactionIsCancelled(t *testing.T) {
 // TestOwnWritesAreSeen reads back at once what a transaction did.
 func TestOwnWritesAreSeen(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	c := follow(t, l.Hosts()[0])
 	for n := range 100 {
 		if _, err := c.Transact(within(t, 5*time.Second), ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings{"n": fmt.Sprint(n)}})); err != nil {
@@ -364,7 +364,7 @@ func TestOwnWritesAreSeen(t *testing.T) {
 // TestRemotes has a database listen with a certificate, both sides verified, set up through the client itself.
 func TestRemotes(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	dir := t.TempDir()
 	authority, err := storetest.NewAuthority(dir)
@@ -375,7 +375,7 @@ func TestRemotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	target := fmt.Sprintf("pssl:%d:%s", nettest.OVSDBPort, h.Address)
+	target := fmt.Sprintf("pssl:%d:%s", netlab.OVSDBPort, h.Address)
 	local := follow(t, h)
 	listen := func(e *ovs.Edit) error {
 		e.EnsureManager(target)
@@ -441,7 +441,7 @@ func TestRemotes(t *testing.T) {
 	if err := h.Cut(false); err != nil {
 		t.Fatal(err)
 	}
-	err = nettest.Until(within(t, 10*time.Second), "the host", func() (bool, error) {
+	err = netlab.Until(within(t, 10*time.Second), "the host", func() (bool, error) {
 		plain.Retry()
 		return plain.Snapshot().Lost == nil, nil
 	})

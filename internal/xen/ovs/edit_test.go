@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/xen/ovs"
 )
 
 // TestEdits walks a switch through what an edit can ask for. What is asked twice costs nothing.
 func TestEdits(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	twice := func(edits ...func(*ovs.Edit) error) *ovs.Snapshot {
@@ -95,7 +95,7 @@ func TestEdits(t *testing.T) {
 // TestPortsSwapKeys gives each of two tunnels what the other had, in one transaction.
 func TestPortsSwapKeys(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	c := follow(t, l.Hosts()[0])
 	gre := func(name, key string) func(*ovs.Edit) error {
 		return port("xapi0", ovs.PortSpec{Name: name, Type: "gre", Options: map[string]string{"remote_ip": "198.18.0.9", "key": key}})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/xen/ovs"
 )
 
@@ -25,7 +25,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 
 // logger writes what the client logs when the test fails.
 func logger(t testing.TB) *slog.Logger {
-	var log nettest.Log
+	var log netlab.Log
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("client: %s", log.String())
@@ -35,7 +35,7 @@ func logger(t testing.TB) *slog.Logger {
 }
 
 // follow dials a host's database; the client ends with the test.
-func follow(t testing.TB, h *nettest.OVSHost, set ...func(*ovs.Options)) *ovs.Client {
+func follow(t testing.TB, h *netlab.OVSHost, set ...func(*ovs.Options)) *ovs.Client {
 	t.Helper()
 	o := ovs.Options{Address: h.DB(), Log: logger(t)}
 	for _, f := range set {
@@ -77,7 +77,7 @@ func port(bridge string, spec ovs.PortSpec) func(*ovs.Edit) error {
 }
 
 // leg is a tunnel's end.
-func leg(kind string, peer *nettest.OVSHost, key int) ovs.PortSpec {
+func leg(kind string, peer *netlab.OVSHost, key int) ovs.PortSpec {
 	return ovs.PortSpec{Name: fmt.Sprintf("t%s-%d", peer.Name, key), Type: kind,
 		Options: map[string]string{"remote_ip": peer.Address.String(), "key": fmt.Sprint(key)}}
 }
@@ -88,7 +88,7 @@ func TestStars(t *testing.T) {
 	for _, kind := range []string{"gre", "vxlan"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			l := nettest.OVSForTest(t, 3)
+			l := netlab.OVSForTest(t, 3)
 			machines := star(t, l, kind)
 			ctx := within(t, 20*time.Second)
 			// Pitfall 3: one byte more than fits is lost without a word (xenapi-tunnel §10.3).
@@ -120,9 +120,9 @@ func TestStars(t *testing.T) {
 }
 
 // star makes a bridge, a machine and legs on each host; the first is the center.
-func star(t testing.TB, l *nettest.OVSLab, kind string) []*nettest.Namespace {
+func star(t testing.TB, l *netlab.OVSLab, kind string) []*netlab.Namespace {
 	t.Helper()
-	var machines []*nettest.Namespace
+	var machines []*netlab.Namespace
 	hosts := l.Hosts()
 	for i, h := range hosts {
 		m, end, err := h.Machine(fmt.Sprintf("m%d", i+1), fmt.Sprintf("10.77.0.%d/24", i+1))
@@ -150,7 +150,7 @@ func star(t testing.TB, l *nettest.OVSLab, kind string) []*nettest.Namespace {
 // and refused by the switch.
 func TestTunnelsAreUniqueInASwitch(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	c := follow(t, h)
 	same := map[string]string{"remote_ip": "198.18.0.9", "key": "7"}
@@ -171,7 +171,7 @@ func TestTunnelsAreUniqueInASwitch(t *testing.T) {
 // TestForeignRowsStay shows that an edit neither deletes nor changes what lacks its mark.
 func TestForeignRowsStay(t *testing.T) {
 	t.Parallel()
-	l := nettest.OVSForTest(t, 1)
+	l := netlab.OVSForTest(t, 1)
 	h := l.Hosts()[0]
 	if _, err := h.Vsctl("add-br", "xenbr0", "--", "set", "bridge", "xenbr0", "datapath_type=netdev", "external_ids:theirs=kept",
 		"--", "add-port", "xenbr0", "gre0", "--", "set", "interface", "gre0", "type=gre", "options:remote_ip=198.18.0.9", "options:key=9"); err != nil {

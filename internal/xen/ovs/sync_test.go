@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/xen/ovs"
 
 	"pgregory.net/rapid"
@@ -45,7 +45,7 @@ func database(t testing.TB, change func(string) string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
-	err = nettest.Until(within(t, 10*time.Second), "the server", func() (bool, error) {
+	err = netlab.Until(within(t, 10*time.Second), "the server", func() (bool, error) {
 		c, err := net.Dial("unix", dir+"/sock")
 		if err == nil {
 			c.Close()

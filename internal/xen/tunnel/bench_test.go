@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
@@ -56,7 +56,7 @@ func BenchmarkPlannedMove(b *testing.B) {
 
 // report gives the median of the gaps and the longest.
 func report(b *testing.B, gaps []time.Duration) {
-	b.ReportMetric(float64(nettest.Median(gaps).Milliseconds()), "ms-median")
+	b.ReportMetric(float64(netlab.Median(gaps).Milliseconds()), "ms-median")
 	b.ReportMetric(float64(slices.Max(gaps).Milliseconds()), "ms-longest")
 	b.ReportMetric(0, "ns/op")
 }
@@ -115,7 +115,7 @@ func (l *lab) followed(n int) {
 }
 
 // bridges makes those of many networks on a host.
-func bridges(l *lab, h *nettest.OVSHost, refs []string) {
+func bridges(l *lab, h *netlab.OVSHost, refs []string) {
 	records := l.records("network")
 	var args []string
 	for _, ref := range refs {

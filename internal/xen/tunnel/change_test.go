@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 )
 
@@ -64,7 +64,7 @@ func TestOneChange(t *testing.T) {
 }
 
 // probed says whether a network's leg on a host bears the BFD session of its path.
-func (l *lab) probed(h *nettest.OVSHost, network string) bool {
+func (l *lab) probed(h *netlab.OVSHost, network string) bool {
 	l.t.Helper()
 	port := strings.TrimSpace(l.vsctl(h, "--bare", "--columns=name", "find", "Port", "external_ids:heddle-network="+l.call("network.get_uuid", network).(string)))
 	return strings.Contains(l.vsctl(h, "get", "Interface", port, "bfd"), "enable")

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
@@ -540,7 +540,7 @@ func (l *lab) uuid(i int) string {
 }
 
 // ourPort is the name of a port of the controller's on a host, "" when there is none.
-func (l *lab) ourPort(h *nettest.OVSHost) string {
+func (l *lab) ourPort(h *netlab.OVSHost) string {
 	l.t.Helper()
 	name, _, _ := strings.Cut(l.vsctl(h, "--bare", "--columns=name", "find", "Port", "external_ids:heddle-owner=tunnel-controller"), "\n")
 	return name

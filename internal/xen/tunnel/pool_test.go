@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/nettest"
+	"heddle/internal/netlab"
 	"heddle/internal/store"
 	"heddle/internal/xen/client"
 	"heddle/internal/xen/model"
@@ -28,20 +28,20 @@ const patience = 2 * time.Minute // bounds hanging alone
 type lab struct {
 	t        testing.TB
 	ctx      context.Context
-	ovs      *nettest.OVSLab
+	ovs      *netlab.OVSLab
 	sim      *xapi.Simulation
 	url      string
 	session  *client.Session
-	hosts    []*nettest.OVSHost
-	machines map[string]*nettest.Namespace // by host and network
-	log      *nettest.Log
+	hosts    []*netlab.OVSHost
+	machines map[string]*netlab.Namespace // by host and network
+	log      *netlab.Log
 	bfdEvery time.Duration // of its controllers
 }
 
 // newLab makes a pool of hosts h1, h2, ….
 func newLab(t testing.TB, hosts int) *lab {
 	t.Helper()
-	l := &lab{t: t, ovs: nettest.OVSForTest(t, hosts), machines: map[string]*nettest.Namespace{}, log: &nettest.Log{}, bfdEvery: defaultBFDEvery}
+	l := &lab{t: t, ovs: netlab.OVSForTest(t, hosts), machines: map[string]*netlab.Namespace{}, log: &netlab.Log{}, bfdEvery: defaultBFDEvery}
 	l.hosts = l.ovs.Hosts()
 	var members []map[string]any
 	for _, h := range l.hosts {
@@ -123,14 +123,14 @@ func (l *lab) network(name string) string {
 }
 
 // tunnel makes a tunnel on a host, and the bridge as the host's agent would.
-func (l *lab) tunnel(h *nettest.OVSHost, network string, protocol string) string {
+func (l *lab) tunnel(h *netlab.OVSHost, network string, protocol string) string {
 	l.t.Helper()
 	l.bridge(h, network)
 	return l.call("tunnel.create", l.transport(h), network, protocol).(string)
 }
 
 // transport is the host's PIF.
-func (l *lab) transport(h *nettest.OVSHost) string {
+func (l *lab) transport(h *netlab.OVSHost) string {
 	l.t.Helper()
 	host := l.named(h.Name)
 	for ref, r := range l.records("PIF") {
@@ -143,7 +143,7 @@ func (l *lab) transport(h *nettest.OVSHost) string {
 }
 
 // bridge makes a network's bridge on a host.
-func (l *lab) bridge(h *nettest.OVSHost, network string) string {
+func (l *lab) bridge(h *netlab.OVSHost, network string) string {
 	l.t.Helper()
 	r := l.call("network.get_record", network).(model.Record)
 	name := r["bridge"].(string)
@@ -152,7 +152,7 @@ func (l *lab) bridge(h *nettest.OVSHost, network string) string {
 	return name
 }
 
-func (l *lab) vsctl(h *nettest.OVSHost, args ...string) string {
+func (l *lab) vsctl(h *netlab.OVSHost, args ...string) string {
 	l.t.Helper()
 	out, err := h.Vsctl(args...)
 	if err != nil {
@@ -162,7 +162,7 @@ func (l *lab) vsctl(h *nettest.OVSHost, args ...string) string {
 }
 
 // machine puts a machine on a network's bridge, with an address that tells the host.
-func (l *lab) machine(i int, network string) *nettest.Namespace {
+func (l *lab) machine(i int, network string) *netlab.Namespace {
 	l.t.Helper()
 	h := l.hosts[i]
 	space, port, err := h.Machine(fmt.Sprintf("m%d", i+1), address(i)+"/24")
@@ -239,7 +239,7 @@ func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.ctx, patience)
 	defer cancel()
-	if err := nettest.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
+	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -262,7 +262,7 @@ func (l *lab) active(tunnels []string, want ...int) {
 	var last []map[string]string
 	ctx, cancel := context.WithTimeout(l.ctx, patience)
 	defer cancel()
-	err := nettest.Until(ctx, "statuses", func() (bool, error) {
+	err := netlab.Until(ctx, "statuses", func() (bool, error) {
 		last = l.statuses(tunnels)
 		for i, s := range last {
 			if (s["active"] == "true") != slices.Contains(want, i) {
@@ -306,7 +306,7 @@ func (l *lab) rows() map[string]string {
 }
 
 // pinging is a ping every 10 ms under way.
-type pinging struct{ *nettest.Ping }
+type pinging struct{ *netlab.Ping }
 
 // ping begins to ping from one machine to another.
 func (l *lab) ping(from, to int) pinging {

@@ -1,9 +1,9 @@
-// Package nettest builds small networks out of network namespaces and measures and checks what passes through them: for
+// Package netlab builds small networks out of network namespaces and measures and checks what passes through them: for
 // tests, the demo and the benchmarks. It uses the ip command, so what it does can be typed by hand (dataplane-lab §7).
 //
 // Namespaces are named ones (ip netns): a person can look inside with ip netns exec. A [Lab] removes only what it made;
 // [Sweep] removes what a lab of the same prefix left behind when its process died.
-package nettest
+package netlab
 
 import (
 	"context"
