@@ -64,7 +64,7 @@ var may = map[string][]string{
 	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
 	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials"}),
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
-	"internal/xen":         join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
+	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Edges.
 	"internal/api": join(words, []string{"internal/task"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.

@@ -16,7 +16,7 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/cli"
 	"heddle/internal/store"
-	"heddle/internal/xen"
+	xenagent "heddle/internal/xen/agent"
 )
 
 // xenConfig holds the settings of a pool host's agent.
@@ -31,7 +31,7 @@ type xenConfig struct {
 
 func (c *xenConfig) flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.on, "xen", false, "make this host one of a XenAPI pool: its networks' bridges are made in Open vSwitch")
-	f.StringVar(&c.ovsdb, "xen-ovsdb", xen.DefaultOVSDB, "`address` of this host's Open vSwitch database: unix:PATH or tcp:HOST:PORT")
+	f.StringVar(&c.ovsdb, "xen-ovsdb", xenagent.DefaultOVSDB, "`address` of this host's Open vSwitch database: unix:PATH or tcp:HOST:PORT")
 	f.StringVar(&c.datapath, "xen-datapath", "", "`datapath_type` of bridges: system or netdev (default netdev where the kernel has no Open vSwitch)")
 	f.StringVar(&c.address, "xen-address", "", "IP `address` by which the pool knows this host (default that of the interface with the default route, else the first)")
 	f.StringSliceVar(&c.interfaces, "xen-interface", nil, "`names` of interfaces that are PIFs beside network cards, joined by commas; * and ? stand for any characters")
@@ -42,8 +42,8 @@ func (c *xenConfig) flags(f *pflag.FlagSet) {
 func poolState(state string) string { return filepath.Join(state, "pool") }
 
 // options are the agent's, of a host with this name and state directory.
-func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
-	o := xen.Options{HostID: id, HostName: name, Version: version, Address: c.address, OVSDB: c.ovsdb, Datapath: c.datapath, Interfaces: c.interfaces,
+func (c *xenConfig) options(id, name, state string) (xenagent.Options, error) {
+	o := xenagent.Options{HostID: id, HostName: name, Version: version, Address: c.address, OVSDB: c.ovsdb, Datapath: c.datapath, Interfaces: c.interfaces,
 		Addresses: filepath.Join(state, "xen-addresses.json")}
 	if c.listen == "" {
 		return o, nil
@@ -58,7 +58,7 @@ func (c *xenConfig) options(id, name, state string) (xen.Options, error) {
 	} else if err != nil {
 		return o, err
 	}
-	o.Listen = &xen.Listen{Address: address, Certificate: joined.CertFile, Key: joined.KeyFile, CA: filepath.Join(dir, controllersFile)}
+	o.Listen = &xenagent.Listen{Address: address, Certificate: joined.CertFile, Key: joined.KeyFile, CA: filepath.Join(dir, controllersFile)}
 	for _, file := range []*string{&o.Listen.Certificate, &o.Listen.Key, &o.Listen.CA} {
 		if *file, err = filepath.Abs(*file); err != nil {
 			return o, err
@@ -98,13 +98,13 @@ func (c *xenConfig) check(name, state string, joins bool) error {
 }
 
 // agent builds the agent of a pool's host.
-func (c *xenConfig) agent(t *agentTask, st store.Store) (*xen.Agent, error) {
+func (c *xenConfig) agent(t *agentTask, st store.Store) (*xenagent.Agent, error) {
 	o, err := c.options(t.id, t.config.name, t.config.state)
 	if err != nil {
 		return nil, err
 	}
 	o.Store, o.Snapshots, o.Log, o.Move = st, t.config.snapshots(), t.log.With("part", "xen"), t.move
-	a := xen.New(o)
+	a := xenagent.New(o)
 	if o.Listen != nil {
 		t.following = append(t.following, newControllersCA(st, o.Listen.CA, t.log.With("part", "certificate"), a.Relisten))
 	}
@@ -128,7 +128,7 @@ func xenChecks() []cli.Check {
 		{Name: "program ovs-vswitchd", For: who + ", demo", Optional: true, Fix: install, Run: probeVersion("ovs-vswitchd")},
 		{Name: "program ovsdb-server", For: who + ", demo", Optional: true, Fix: install, Run: probeVersion("ovsdb-server")},
 		{Name: "Open vSwitch runs", For: who, Optional: true, Fix: "systemctl enable --now openvswitch-switch", Run: func(ctx context.Context) error {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(xen.DefaultOVSDB, "unix:"))
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(xenagent.DefaultOVSDB, "unix:"))
 			if err != nil {
 				return err
 			}

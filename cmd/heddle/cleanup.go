@@ -21,7 +21,7 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay"
 	"heddle/internal/policy"
-	"heddle/internal/xen"
+	xenagent "heddle/internal/xen/agent"
 )
 
 // agentRecord holds the settings of agents that ran on this host, for a cleanup without their configuration.
@@ -182,7 +182,7 @@ func (c *agentConfig) cleanRole(role string, names []string, record agentRecord)
 		if !c.xen.on {
 			ovsdb = cmp.Or(record.OVSDB, ovsdb)
 		}
-		return xen.Cleanup(xen.Options{OVSDB: ovsdb})
+		return xenagent.Cleanup(xenagent.Options{OVSDB: ovsdb})
 	}
 	return nil
 }

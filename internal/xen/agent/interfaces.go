@@ -1,4 +1,4 @@
-package xen
+package agent
 
 import (
 	"net"

@@ -1,4 +1,4 @@
-// Package xen is the agent of a pool's host: it makes the bridges that the pool's networks need here in this host's Open
+// Package agent is the agent of a pool's host: it makes the bridges that the pool's networks need here in this host's Open
 // vSwitch, and tells the pool what the host is and has.
 //
 //	store ──objects, orders──▶ replica ──▶ plan ──▶ bridges ──▶ Open vSwitch's database (local socket)
@@ -13,4 +13,4 @@
 //     the next one adopts them.
 //   - A host that counted as dead is heard of again only when legs of its former life are gone: see returned.
 //   - With the store or Open vSwitch away the agent goes on with what it knows, and repairs when they return.
-package xen
+package agent
