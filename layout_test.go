@@ -297,3 +297,32 @@ func TestTwoLevelsDeep(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorsAreLoggedAsErr: who searches the log for errors searches for one key.
+func TestErrorsAreLoggedAsErr(t *testing.T) {
+	levels := map[string]bool{"Debug": true, "Info": true, "Warn": true, "Error": true, "With": true}
+	for _, p := range packages(t) {
+		for _, name := range p.GoFiles {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path.Join(p.Dir, name), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, _ := n.(*ast.CallExpr)
+				if call == nil || len(call.Args) < 3 {
+					return true
+				}
+				if f, ok := call.Fun.(*ast.SelectorExpr); !ok || !levels[f.Sel.Name] {
+					return true
+				}
+				for _, arg := range call.Args[1:] {
+					if key, ok := arg.(*ast.BasicLit); ok && (key.Value == `"error"` || key.Value == `"cause"` || key.Value == `"e"`) {
+						t.Errorf("%s: an error is logged as %s, want \"err\"", set.Position(key.Pos()), key.Value)
+					}
+				}
+				return true
+			})
+		}
+	}
+}

@@ -115,7 +115,7 @@ func (i *IPAM) warn(key calico.Key, revision int64, text string, err error) {
 		return
 	}
 	path, _ := key.Path()
-	i.log.Warn(text, "key", path, "error", err)
+	i.log.Warn(text, "key", path, "err", err)
 }
 
 // family is 4 or 6.

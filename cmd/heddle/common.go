@@ -91,7 +91,7 @@ func openRetrying(ctx context.Context, log *slog.Logger, open func(context.Conte
 		case !errors.Is(err, store.ErrUnavailable):
 			return nil, err // waiting does not help
 		case !said:
-			log.Warn("the store cannot be reached; waiting for it", "error", err)
+			log.Warn("the store cannot be reached; waiting for it", "err", err)
 			said = true
 		}
 		if !backoff.Pause(ctx) {

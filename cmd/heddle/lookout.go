@@ -58,7 +58,7 @@ func (l *lookout) look(ctx context.Context) {
 	switch away := err != nil; {
 	case away == l.away.Swap(away):
 	case away:
-		l.log.Warn("the store does not answer; going on with what was known last", "error", err)
+		l.log.Warn("the store does not answer; going on with what was known last", "err", err)
 	default:
 		l.log.Info("the store answers again")
 	}

@@ -157,7 +157,7 @@ func (k *Keys) wrong(ctx context.Context, events map[string]store.Event) ([]stri
 		want, ours, err := k.service.due(r, path)
 		switch e := events[path]; {
 		case err != nil:
-			k.log.Error("key of Calico's model left as it is", "error", err)
+			k.log.Error("key of Calico's model left as it is", "err", err)
 		case !ours, e.Deleted == (want == nil) && bytes.Equal(e.Value, want):
 			delete(k.renaming, path)
 		case want == nil:

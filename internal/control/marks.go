@@ -71,7 +71,7 @@ func (m *marks[V]) follow(ctx context.Context, log *slog.Logger, what string, pa
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			log.Warn(what, "error", err, "retry", pause)
+			log.Warn(what, "err", err, "retry", pause)
 			again = time.After(pause)
 			pause = min(2*pause, mostPause)
 		default:

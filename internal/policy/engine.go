@@ -170,7 +170,7 @@ func (e *engine) resolve() error {
 	if err := e.logTo(settings.Logging); err != nil {
 		told = append(told, err.Error())
 		if !slices.Contains(e.problems, err.Error()) {
-			e.log.Error("the log goes to the screen alone", "error", err)
+			e.log.Error("the log goes to the screen alone", "err", err)
 		}
 	}
 	e.problems = told

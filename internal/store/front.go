@@ -123,7 +123,7 @@ func (f *front) accept(l net.Listener, strangers bool) {
 			return
 		}
 		if err != nil {
-			f.log.Warn("cannot take a connection to the store", "error", err)
+			f.log.Warn("cannot take a connection to the store", "err", err)
 			<-time.After(acceptPause)
 			continue
 		}
@@ -281,7 +281,7 @@ func (f *front) pass(client *frontConn) {
 	}
 	c, err := toEtcd.Dial("unix", f.etcd)
 	if err != nil {
-		f.log.Warn("cannot pass a connection on to etcd", "error", err)
+		f.log.Warn("cannot pass a connection on to etcd", "err", err)
 		return
 	}
 	etcd := c.(*net.UnixConn)

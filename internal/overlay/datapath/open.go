@@ -192,7 +192,7 @@ func (d *Datapath) openDevices() error {
 	d.vxlan = l.Index
 	for _, name := range []string{tapName, vxlanName} {
 		if err := d.net.Silence(name); err != nil { // what the kernel itself sends there is only noise
-			d.opts.Log.Warn("the kernel may send IPv6 of its own on a device of the overlay", "device", name, "error", err)
+			d.opts.Log.Warn("the kernel may send IPv6 of its own on a device of the overlay", "device", name, "err", err)
 		}
 	}
 	if err := d.net.SetUp(vxlanName, true); err != nil {

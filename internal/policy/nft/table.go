@@ -261,7 +261,7 @@ func (t *Table) Commit(ctx context.Context) error {
 		return err
 	}
 	// Somebody may have changed what was there. The same is tried once more from what is there now.
-	t.log.Warn("nftables refused a change; comparing all", "error", err)
+	t.log.Warn("nftables refused a change; comparing all", "err", err)
 	if _, again := t.mend(ctx); again != nil {
 		return again
 	}

@@ -59,7 +59,7 @@ func (c *Client) lose(ctx context.Context, err error) {
 	}
 	c.mu.Unlock()
 	if (was == nil || errors.Is(was, errNever)) && ctx.Err() == nil {
-		c.opts.Log.Warn("no connection to the switch's database", "address", c.opts.Address, "error", err)
+		c.opts.Log.Warn("no connection to the switch's database", "address", c.opts.Address, "err", err)
 	}
 }
 

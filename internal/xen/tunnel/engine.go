@@ -345,7 +345,7 @@ func (e *engine) unwritten(err error) {
 	if deposed(err) {
 		e.failed = err
 	} else if e.ctx.Err() == nil {
-		e.log.Warn("what was decided cannot be written, and is not done until it is", "error", err)
+		e.log.Warn("what was decided cannot be written, and is not done until it is", "err", err)
 	}
 }
 

@@ -15,7 +15,7 @@ func (e *engine) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := e.session(ctx); ctx.Err() == nil {
 			e.counts.xapiFailures.Add(1)
-			e.log.Warn("no XenAPI: what it said last still counts", "url", e.c.opts.XenAPI.URL, "error", err)
+			e.log.Warn("no XenAPI: what it said last still counts", "url", e.c.opts.XenAPI.URL, "err", err)
 			task.Pause(ctx, retryAfter)
 		}
 	}

@@ -127,7 +127,7 @@ func (s *statuses) write(ctx context.Context, session *client.Session, failed fu
 				if client.Code(err) == "" {
 					stop(err)
 				} else if client.Code(err) != "HANDLE_INVALID" { // it is gone
-					s.log.Warn("a status is refused", "tunnel", tunnel, "error", err)
+					s.log.Warn("a status is refused", "tunnel", tunnel, "err", err)
 				}
 			}
 		})

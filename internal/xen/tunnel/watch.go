@@ -178,7 +178,7 @@ func (r *reporter) refused(network, why string) {
 	}
 	f := r.h.failed[network]
 	if f.text != why {
-		r.e.log.Warn("a switch refuses", "host", r.h.name, "network", network, "error", why)
+		r.e.log.Warn("a switch refuses", "host", r.h.name, "network", network, "err", why)
 	}
 	r.h.failed[network] = failure{why, f.times + 1, time.Now().Add(failedFor)}
 	r.e.dirty[network] = true

@@ -67,7 +67,7 @@ func (c *controlFile) read(ctx context.Context) error {
 			return err
 		}
 		if err := c.simulation.Control(ctx, c.line); err != nil {
-			c.simulation.log.Error("control line not carried out", "file", c.name, "error", err)
+			c.simulation.log.Error("control line not carried out", "file", c.name, "err", err)
 		}
 		c.line = ""
 	}

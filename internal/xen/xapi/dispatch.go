@@ -228,7 +228,7 @@ func (s *Server) failure(name string, err error) *model.Error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return model.InternalError("it took too long; try again")
 	}
-	s.opts.Log.Error("call failed", "call", name, "error", err)
+	s.opts.Log.Error("call failed", "call", name, "err", err)
 	return model.InternalError(err.Error())
 }
 

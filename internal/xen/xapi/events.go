@@ -193,7 +193,7 @@ func (s *Server) deletedSince(ctx context.Context, now *records.Snap, after, upT
 		}
 	}
 	if err := failure(); err != nil {
-		s.opts.Log.Info("a client's token is older than the store's history: it is told of all that is there", "error", err)
+		s.opts.Log.Info("a client's token is older than the store's history: it is told of all that is there", "err", err)
 	}
 	return gone
 }

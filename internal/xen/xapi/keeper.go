@@ -113,7 +113,7 @@ func (k *keeper) pass(ctx context.Context) {
 			err = k.server.update(ctx, func(tx *records.Tx) error { return keepHost(tx, host, name, k.server.opts.Now()) })
 		}
 		if err != nil && ctx.Err() == nil {
-			k.server.opts.Log.Warn("host not looked after: trying again", "host", host, "error", err)
+			k.server.opts.Log.Warn("host not looked after: trying again", "host", host, "err", err)
 			k.add(host)
 			failed = true
 		}

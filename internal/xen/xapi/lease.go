@@ -66,7 +66,7 @@ func (l *lease) Run(ctx context.Context) error {
 		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if err := l.store.Revoke(over, id); err != nil && !errors.Is(err, store.ErrLeaseGone) {
-			l.log.Debug("lease not revoked: it ends by itself", "error", err)
+			l.log.Debug("lease not revoked: it ends by itself", "err", err)
 		}
 	}
 	return nil

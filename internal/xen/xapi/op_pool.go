@@ -136,7 +136,7 @@ func (c *call) logInAt(address, user, password string) (*client.Session, error) 
 	if print := client.Presented(err); print != "" {
 		return nil, model.OperationNotAllowed(fmt.Sprintf("the pool at %s has a certificate that this server does not trust; if it is known to you by the fingerprint %s, say %s#%s", place, print, place, print))
 	}
-	c.server.opts.Log.Warn("the pool to join does not answer", "address", place, "error", err)
+	c.server.opts.Log.Warn("the pool to join does not answer", "address", place, "err", err)
 	return nil, model.CannotContactHost(address)
 }
 
@@ -246,7 +246,7 @@ func (c *call) seen(there *client.Session, name string) {
 		return nil
 	})
 	if !errors.Is(err, arrived) {
-		c.server.opts.Log.Warn("the host has joined, but does not report there yet", "host", name, "error", err)
+		c.server.opts.Log.Warn("the host has joined, but does not report there yet", "host", name, "err", err)
 	}
 }
 

@@ -104,7 +104,7 @@ func (c *call) fulfil(orders []*objects.Order, f func(tx *records.Tx) error) err
 		defer cancel()
 		left := c.server.update(over, func(tx *records.Tx) error { return withdraw(tx, orders) })
 		if left != nil {
-			c.server.opts.Log.Warn("orders not withdrawn: they end with the server's lease", "call", c.Name, "error", left)
+			c.server.opts.Log.Warn("orders not withdrawn: they end with the server's lease", "call", c.Name, "err", left)
 		}
 	}
 	return err

@@ -150,7 +150,7 @@ func (s *Server) finishTask(ref string, outcome model.Record) {
 		if err == nil {
 			return
 		}
-		s.opts.Log.Warn("cannot write down how a task ended", "task", ref, "error", err)
+		s.opts.Log.Warn("cannot write down how a task ended", "task", ref, "err", err)
 		select {
 		case <-time.After(taskPause):
 		case <-s.stopping: // its lease goes, and another server will say that it was interrupted
@@ -253,7 +253,7 @@ func (w *sweeper) Run(ctx context.Context) error {
 	defer every.Stop()
 	for {
 		if err := w.sweep(ctx); err != nil && ctx.Err() == nil {
-			w.server.opts.Log.Warn("cannot sweep tasks; will try again", "error", err)
+			w.server.opts.Log.Warn("cannot sweep tasks; will try again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
