@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 			who := fmt.Sprintf("%d-%d", round, c)
 			all.Go(func() { process.untilItFails(ctx, t, h, who) })
 		}
-		// At some moment the process dies, or its callers lose patience.
+		// At some moment the process dies, or its callers give up.
 		moment := time.NewTimer(rand.N(60 * time.Millisecond))
 		<-moment.C
 		if round%3 == 0 {

@@ -92,7 +92,7 @@ func (c *client) trust(t *testing.T, file string) {
 func login(t *testing.T, ns *netlab.Namespace, address, data string) *client {
 	t.Helper()
 	c, who := newClient(ns, address, ""), readCloud(t, data)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	err := netlab.Until(ctx, "a log-in", func() (bool, error) {
 		err := c.login(ctx, "http://"+address+":5000", who)
@@ -120,7 +120,7 @@ func (c *client) login(ctx context.Context, identity string, who cloud) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, identity+"/v3/auth/tokens", bytes.NewReader(body))
 	if err != nil {
@@ -147,12 +147,12 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-// patience bounds one call. It exceeds the time in which a cluster elects a leader on a busy machine.
-const patience = 20 * time.Second
+// timeout bounds one call. It exceeds the time in which a cluster elects a leader on a busy machine.
+const timeout = 20 * time.Second
 
 // call sends body as JSON, unless nil, and reads the answer into out, unless nil. A refusal is a *statusError.
 func (c *client) call(ctx context.Context, method, path string, body, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var payload io.Reader
 	if body != nil {

@@ -344,7 +344,7 @@ func patiently(h http.Handler) http.Handler {
 
 func (s *server) neutronHandler() http.Handler {
 	return neutronv2.New(neutronv2.Options{
-		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Patience: requestTimeout, Log: s.log.With("part", "neutron"),
+		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Timeout: requestTimeout, Log: s.log.With("part", "neutron"),
 	})
 }
 

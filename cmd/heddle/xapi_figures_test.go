@@ -34,8 +34,8 @@ type privateNetwork struct {
 	hosts      []string // UUIDs
 }
 
-// poolPatience bounds what the pool is waited for.
-const poolPatience = time.Minute
+// poolTimeout bounds what the pool is waited for.
+const poolTimeout = time.Minute
 
 // startNetwork makes the pool and the network, whose preferred center is the first host.
 func startNetwork(t testing.TB, hosts int, network model.Record) *privateNetwork {
@@ -145,7 +145,7 @@ func call(t testing.TB, s *xenapi.Session, method string, args ...any) any {
 // awaitObjects waits until the objects of some classes are as they should be, and says when that was.
 func awaitObjects(t testing.TB, s *xenapi.Session, what string, classes []string, cond func(xenapi.Objects) bool) time.Time {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), poolPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), poolTimeout)
 	defer cancel()
 	done := errors.New("so it is")
 	var last xenapi.Objects
@@ -237,7 +237,7 @@ func (n *privateNetwork) center() int {
 // reach waits until one host's machine reaches another's.
 func (n *privateNetwork) reach(from, to int) time.Time {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), poolPatience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), poolTimeout)
 	defer cancel()
 	if err := n.machines[from].Reach(ctx, machineIP(to)); err != nil {
 		n.t.Fatal(err)
@@ -380,7 +380,7 @@ func (n *privateNetwork) legs(h *netlab.OVSHost) []string {
 
 // awaitGone waits until a host's database has none of these ports.
 func (n *privateNetwork) awaitGone(h *netlab.OVSHost, ports []string) time.Time {
-	ctx, cancel := context.WithTimeout(n.t.Context(), poolPatience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), poolTimeout)
 	defer cancel()
 	c, err := ovs.Dial(ctx, ovs.Options{Address: h.DB()})
 	if err != nil {
@@ -563,7 +563,7 @@ func (f *filling) create(atOnce int) (tunnels [][twentyNetworks]string) {
 // ping waits until the first host reaches all others on all networks.
 func (f *filling) ping() {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), poolPatience)
+	ctx, cancel := context.WithTimeout(f.t.Context(), poolTimeout)
 	defer cancel()
 	var all errgroup.Group
 	for j := range f.networks {

@@ -18,8 +18,8 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// patience bounds every wait. Sessions take up to two seconds where both ends wait for the other.
-const patience = 20 * time.Second
+// timeout bounds every wait. Sessions take up to two seconds where both ends wait for the other.
+const timeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
@@ -150,7 +150,7 @@ func (m *machine) monitor() *netlab.Log {
 // await waits until what f says has all the wanted lines in it and none that begins with one of the unwanted.
 func (l *lab) await(what string, f func() string, wanted, unwanted []string) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), timeout)
 	defer cancel()
 	last := ""
 	err := netlab.Until(ctx, what, func() (bool, error) {

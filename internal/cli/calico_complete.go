@@ -13,8 +13,8 @@ import (
 	"heddle/calico/client"
 )
 
-// completePatience is how long a shell waits for a completion from the store.
-const completePatience = 2 * time.Second
+// completeTimeout is how long a shell waits for a completion from the store.
+const completeTimeout = 2 * time.Second
 
 // completion completes a word of a command line.
 type completion = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective)
@@ -118,7 +118,7 @@ func labelTerm(name, value string) string {
 
 // complete asks the store for words, and has none when it cannot be reached.
 func (s *calicoStore) complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completePatience)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
 	// Completing runs no command, and so nothing has given flags their values from environment and file yet.
 	if settle := cmd.Root().PersistentPreRunE; settle != nil {

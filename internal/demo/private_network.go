@@ -18,8 +18,8 @@ const (
 	withoutCenter = 2 * time.Second
 	// inStar is how long tunnels may take to be active: BFD alone, which must have seen packets both ways, begins with one a second.
 	inStar = 5 * time.Second
-	// xenPatience is how long the part waits for what is to happen at all.
-	xenPatience = 15 * time.Second
+	// xenTimeout is how long the part waits for what is to happen at all.
+	xenTimeout = 15 * time.Second
 )
 
 // showPrivate plays the part about private networks.
@@ -101,7 +101,7 @@ const centerKey = "heddle:center"
 
 // untilStatuses waits until the tunnels' statuses are as wanted.
 func (x *xen) untilStatuses(ctx context.Context, what string, wanted func(map[string]map[string]string) bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, xenPatience, fmt.Errorf("not within %s", xenPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, xenTimeout, fmt.Errorf("not within %s", xenTimeout))
 	defer cancel()
 	return netlab.Until(ctx, what, func() (bool, error) {
 		statuses, err := x.statuses(ctx)

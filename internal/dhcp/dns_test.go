@@ -47,7 +47,7 @@ func (m *machine) resolver(server string) *net.Resolver {
 
 // lookUp is what a server says to the machine of a name, or of an address: all answers in order, or why there are none.
 func (m *machine) lookUp(server, name string) string {
-	ctx, cancel := context.WithTimeout(m.lab.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.lab.t.Context(), timeout)
 	defer cancel()
 	ask := m.resolver(server).LookupHost
 	if net.ParseIP(name) != nil {
@@ -177,7 +177,7 @@ func TestDNSForwarded(t *testing.T) {
 	l.logged(`says="query[A] far.example.net from 10.65.0.7"`, 1)
 	up.MustIP(t, "route add 10.65.0.0/24 via 192.0.2.1")
 	stranger := asks(t, up)
-	if later := asks(t, m.ns); !later(patience) || stranger(50*time.Millisecond) {
+	if later := asks(t, m.ns); !later(timeout) || stranger(50*time.Millisecond) {
 		t.Error("it does not answer a machine, or does answer one that is none")
 	}
 	if text := l.log.String(); !strings.Contains(text[strings.Index(text, "query[A] far.example.net"):], "interface=tap1") {

@@ -40,7 +40,7 @@ func BenchmarkOffer(b *testing.B) {
 		n++
 		began := time.Now()
 		f.put(append(with, key, value)...)
-		offer, err := c.untilOffered(began.Add(patience), time.Millisecond)
+		offer, err := c.untilOffered(began.Add(timeout), time.Millisecond)
 		took := time.Since(began)
 		if err != nil {
 			b.Fatal(err)

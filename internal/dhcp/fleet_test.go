@@ -27,9 +27,9 @@ type fleet struct {
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	l := newLab(t)
-	f := &fleet{l, l.MustNamespace(t, "fleet"), patience}
+	f := &fleet{l, l.MustNamespace(t, "fleet"), timeout}
 	if _, ok := t.(*testing.B); ok {
-		f.answers = answerPatience
+		f.answers = answerTimeout
 	}
 	if err := f.ns.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
 		t.Fatal(err)
@@ -208,8 +208,8 @@ func (c *client) receive(until time.Time) (*packet.DHCP, error) {
 	}
 }
 
-// answerPatience is how long a client of a benchmark waits for the answer to a message of which it sends one, as udhcpc does.
-const answerPatience = 3 * time.Second
+// answerTimeout is how long a client of a benchmark waits for the answer to a message of which it sends one, as udhcpc does.
+const answerTimeout = 3 * time.Second
 
 // expect waits for an answer of one kind; a refusal is an error, as is silence.
 func (c *client) expect(kind uint8) (*packet.DHCP, error) {

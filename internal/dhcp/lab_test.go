@@ -19,8 +19,8 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// patience bounds every wait.
-const patience = 20 * time.Second
+// timeout bounds every wait.
+const timeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
@@ -105,7 +105,7 @@ func (l *lab) kill() {
 // until waits for a state of which nobody sends word.
 func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), timeout)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)
@@ -191,7 +191,7 @@ func (m *machine) endpoint(addresses ...string) (string, string) {
 // ask has the machine ask for an IPv4 address; "" when nobody gives it one. tries bounds the requests, a second apart.
 func (m *machine) ask(tries int) (address, said string) {
 	m.lab.t.Helper()
-	ctx, cancel := context.WithTimeout(m.lab.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.lab.t.Context(), timeout)
 	defer cancel()
 	out, _ := m.ns.Output(ctx, "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", fmt.Sprint(tries), "-T", "1", "-s", "/bin/true")
 	if _, rest, ok := strings.Cut(out, "lease of "); ok {
@@ -213,7 +213,7 @@ func (m *machine) wantLease(address string) {
 func (m *machine) ask6() (address, said string) {
 	m.lab.t.Helper()
 	dir := m.lab.t.TempDir()
-	ctx, cancel := context.WithTimeout(m.lab.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.lab.t.Context(), timeout)
 	defer cancel()
 	leases := filepath.Join(dir, "leases")
 	var output netlab.Log

@@ -64,7 +64,7 @@ func TestChangeOverRefusesNobody(t *testing.T) {
 		}
 		return false
 	})
-	offer, err := c.untilOffered(time.Now().Add(patience), time.Millisecond)
+	offer, err := c.untilOffered(time.Now().Add(timeout), time.Millisecond)
 	if err == nil {
 		_, err = c.request(offer)
 	}

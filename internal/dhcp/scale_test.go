@@ -183,7 +183,7 @@ func (r *region) start() time.Duration {
 			r.stopped.Go(func() { a.run(ctx) })
 			select {
 			case <-a.when(fmt.Sprintf("%s/tap%d", plan.HostsDir, r.each-1), "vm"):
-			case <-time.After(10 * patience):
+			case <-time.After(10 * timeout):
 				r.t.Errorf("host %d is not in step", host)
 			}
 		})
@@ -225,7 +225,7 @@ func (r *region) write(t testing.TB, host, n, round int, there <-chan time.Time)
 	select {
 	case at := <-there:
 		return at.Sub(began)
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("host %d has not heard of its endpoint's change", host)
 		return 0
 	}
@@ -248,7 +248,7 @@ func (r *region) changeSubnet(t testing.TB, round int) time.Duration {
 		select {
 		case at := <-c:
 			last = latest(last, at)
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatal("a host has not heard of its subnet's change")
 		}
 	}
@@ -366,7 +366,7 @@ const watchesMetric, streamsMetric = "etcd_debugging_mvcc_watcher_total", "etcd_
 // waitForWatches waits until etcd serves so many watches.
 func (r *region) waitForWatches(t testing.TB, want int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	err := netlab.Until(ctx, fmt.Sprintf("%d watches", want), func() (bool, error) { return r.metrics()[watchesMetric] == float64(want), nil })
 	if err != nil {

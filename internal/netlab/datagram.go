@@ -69,8 +69,8 @@ func (p Path) Blast(size int, d time.Duration) (Rate, error) {
 	var rate Rate
 	var done atomic.Bool
 	receive := func() error {
-		patience := unix.NsecToTimeval(int64(50 * time.Millisecond))
-		if err := unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
+		timeout := unix.NsecToTimeval(int64(50 * time.Millisecond))
+		if err := unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 			return err
 		}
 		in := newDatagrams(size)

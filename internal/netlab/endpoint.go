@@ -17,8 +17,8 @@ const (
 	coreB = 1
 )
 
-// ioPatience bounds one read or write, so that a path that loses everything fails instead of hanging.
-const ioPatience = 5 * time.Second
+// ioTimeout bounds one read or write, so that a path that loses everything fails instead of hanging.
+const ioTimeout = 5 * time.Second
 
 // pinned runs f on a thread of its own, inside the namespace and on one core, or on any where there is only one. The
 // thread ends with f.
@@ -53,11 +53,11 @@ func newSocket(kind int, local netip.AddrPort) (s socket, err error) {
 	if s.fd, err = unix.Socket(family(local.Addr()), kind|unix.SOCK_CLOEXEC, 0); err != nil {
 		return s, fmt.Errorf("make socket: %w", err)
 	}
-	patience := unix.NsecToTimeval(int64(ioPatience))
+	timeout := unix.NsecToTimeval(int64(ioTimeout))
 	for _, set := range []func() error{
 		func() error { return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) },
-		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience) },
-		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience) },
+		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout) },
+		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout) },
 		func() error { return unix.Bind(s.fd, sockaddr(local)) },
 	} {
 		if err := set(); err != nil {

@@ -13,11 +13,11 @@ import (
 type FirstPackets struct {
 	First, Second Latency
 	Added         Latency // first less second, of each socket
-	Lost          int     // sockets whose first datagram did not come back within echoPatience
+	Lost          int     // sockets whose first datagram did not come back within echoTimeout
 }
 
-// echoPatience is how long a datagram may take there and back before it counts as lost.
-const echoPatience = time.Second
+// echoTimeout is how long a datagram may take there and back before it counts as lost.
+const echoTimeout = time.Second
 
 // FirstPackets sends two datagrams, the second when the first has come back, from each of n new sockets, both ends on
 // one core.
@@ -57,7 +57,7 @@ func (p Path) FirstPackets(n int) (FirstPackets, error) {
 
 // echoDatagrams sends datagrams back to where they came from until done.
 func echoDatagrams(l socket, done *atomic.Bool) error {
-	if err := l.patience(50 * time.Millisecond); err != nil {
+	if err := l.timeout(50 * time.Millisecond); err != nil {
 		return err
 	}
 	var b [64]byte
@@ -83,7 +83,7 @@ func twoEchoes(at netip.AddrPort) (first, second time.Duration, err error) {
 		return 0, 0, err
 	}
 	defer s.Close()
-	if err := s.patience(echoPatience); err != nil {
+	if err := s.timeout(echoTimeout); err != nil {
 		return 0, 0, err
 	}
 	if err := unix.Connect(s.fd, sockaddr(at)); err != nil {
@@ -109,8 +109,8 @@ func (s socket) echo() (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// patience bounds how long a read waits; it then fails with unix.EAGAIN.
-func (s socket) patience(d time.Duration) error {
+// timeout bounds how long a read waits; it then fails with unix.EAGAIN.
+func (s socket) timeout(d time.Duration) error {
 	t := unix.NsecToTimeval(int64(d))
 	return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t)
 }

@@ -213,7 +213,7 @@ func (n *Namespace) exists() bool {
 
 // waitGone returns when the killed process is gone or has only its exit status left to be collected.
 func waitGone(pid int) {
-	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	_ = Until(ctx, "process to end", func() (bool, error) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

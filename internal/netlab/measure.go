@@ -147,7 +147,7 @@ func connectOnce(at netip.AddrPort) error {
 // comes for a while has a client that knows nothing of it any more.
 func serveUntil(l socket, done *atomic.Bool) error {
 	const silence = 50 * time.Millisecond
-	if err := l.patience(silence); err != nil { // inherited by what is accepted
+	if err := l.timeout(silence); err != nil { // inherited by what is accepted
 		return err
 	}
 	for !done.Load() {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	killPatience = 5 * time.Second
+	killTimeout  = 5 * time.Second
 	pollInterval = 2 * time.Millisecond
 )
 

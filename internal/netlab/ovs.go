@@ -20,9 +20,9 @@ const (
 	// ovsFabricMTU carries an inner frame of 1500 bytes in any tunnel: Open vSwitch in user space neither fragments nor
 	// tells (ovs-lab §4.3).
 	ovsFabricMTU = 1600
-	// ovsPatience bounds each step of starting a host on a busy machine.
-	ovsPatience = 20 * time.Second
-	ovsSchema   = "/usr/share/openvswitch/vswitch.ovsschema"
+	// ovsTimeout bounds each step of starting a host on a busy machine.
+	ovsTimeout = 20 * time.Second
+	ovsSchema  = "/usr/share/openvswitch/vswitch.ovsschema"
 	// OVSDBPort is where a host's database listens once a Manager row says so.
 	OVSDBPort = 6640
 )
@@ -211,7 +211,7 @@ func (h *OVSHost) StartDatabase() error {
 		return err
 	}
 	h.database = cmd
-	ctx, cancel := context.WithTimeout(context.Background(), ovsPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), ovsTimeout)
 	defer cancel()
 	err = Until(ctx, "database of host "+h.Name, func() (bool, error) {
 		c, err := net.Dial("unix", h.file("db.sock"))
@@ -278,7 +278,7 @@ func (h *OVSHost) FreezeSwitch(frozen bool) error { return freeze(h.daemon, froz
 
 // Vsctl runs ovs-vsctl on the host's database and waits for the switch to do it, unless told --no-wait.
 func (h *OVSHost) Vsctl(args ...string) (string, error) {
-	return h.command("ovs-vsctl", append([]string{fmt.Sprintf("--timeout=%d", int(ovsPatience.Seconds())), "--db=" + h.DB()}, args...)...)
+	return h.command("ovs-vsctl", append([]string{fmt.Sprintf("--timeout=%d", int(ovsTimeout.Seconds())), "--db=" + h.DB()}, args...)...)
 }
 
 // Appctl runs a command on the switch's control socket.

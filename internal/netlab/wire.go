@@ -63,8 +63,8 @@ func activate(name string) error {
 
 // patient bounds how long a read waits.
 func (s socket) patient() error {
-	patience := unix.NsecToTimeval(int64(ioPatience))
-	return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience)
+	timeout := unix.NsecToTimeval(int64(ioTimeout))
+	return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 }
 
 // Send sends a frame.

@@ -196,7 +196,7 @@ func (lab *kernelLab) own(a netip.Addr, link string) error {
 	if err := lab.host.IP(fmt.Sprintf("addr replace %s/128 dev %s nodad", a, link)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), ownPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
 	defer cancel()
 	return netlab.Until(ctx, a.String()+" to be the host's", func() (bool, error) {
 		routes, err := lab.host.Output(ctx, "ip", "-6", "route", "show", "table", "local", a.String())
@@ -204,8 +204,8 @@ func (lab *kernelLab) own(a netip.Addr, link string) error {
 	})
 }
 
-// ownPatience is how long the kernel may take for an address.
-const ownPatience = 5 * time.Second
+// ownTimeout is how long the kernel may take for an address.
+const ownTimeout = 5 * time.Second
 
 // program starts an agent over a store that holds the case, and waits until what it asks for is in force.
 func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() error, err error) {
@@ -240,8 +240,8 @@ func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() e
 	select {
 	case <-agent.Ready():
 		return stop, nil
-	case <-time.After(agentPatience):
-		err = fmt.Errorf("the agent of the namespace has not got its rules in force after %s", agentPatience)
+	case <-time.After(agentTimeout):
+		err = fmt.Errorf("the agent of the namespace has not got its rules in force after %s", agentTimeout)
 	case end := <-ended:
 		ended <- nil
 		err = fmt.Errorf("the agent of the namespace has ended: %w", end)
@@ -250,8 +250,8 @@ func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() e
 	return nil, fmt.Errorf("%w; what it said:\n%s", err, log.String()) // it has ended, and nobody writes there any more
 }
 
-// agentPatience is how long the agent may take for a case.
-const agentPatience = time.Minute
+// agentTimeout is how long the agent may take for a case.
+const agentTimeout = time.Minute
 
 func (lab *kernelLab) close() error {
 	for _, p := range lab.ports {

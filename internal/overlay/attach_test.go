@@ -92,7 +92,7 @@ func TestRestart(t *testing.T) {
 	h := l.hosts[0]
 	a, near, far := n.machine(h, client), n.machine(h, server), n.machine(l.hosts[1], server)
 	gone := n.machine(h, client)
-	var streams []func(patience time.Duration) error
+	var streams []func(timeout time.Duration) error
 	for _, m := range []*machine{near, far} {
 		for _, port := range []int{80, 81} {
 			m.listen("tcp", port)
@@ -101,7 +101,7 @@ func TestRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			stream := func(patience time.Duration) error { return exchange(c, 100000, patience) }
+			stream := func(timeout time.Duration) error { return exchange(c, 100000, timeout) }
 			if err := stream(5 * time.Second); err != nil {
 				t.Fatal(err)
 			}
@@ -129,11 +129,11 @@ func TestRestart(t *testing.T) {
 	l.put(gone.owner(), nil)
 	h.start()
 	for i, stream := range streams {
-		patience := 5 * time.Second
+		timeout := 5 * time.Second
 		if i%2 == 1 {
-			patience = short
+			timeout = short
 		}
-		if err := stream(patience); (err == nil) != (i%2 == 0) {
+		if err := stream(timeout); (err == nil) != (i%2 == 0) {
 			t.Errorf("stream to port %d after the restart: %v", 80+i%2, err)
 		}
 	}

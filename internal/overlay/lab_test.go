@@ -376,8 +376,8 @@ func (m *machine) pingAs(id int, to netip.Addr, count int) error {
 // answers says whether one echo request is answered soon.
 func (m *machine) answers(to netip.Addr) bool { return m.pingFor(to, 1, short) == nil }
 
-func (m *machine) pingFor(to netip.Addr, count int, patience time.Duration) error {
-	_, err := m.Output(m.lab.t.Context(), "ping", "-n", "-c", strconv.Itoa(count), "-i", "0.01", "-W", fmt.Sprint(patience.Seconds()), to.String())
+func (m *machine) pingFor(to netip.Addr, count int, timeout time.Duration) error {
+	_, err := m.Output(m.lab.t.Context(), "ping", "-n", "-c", strconv.Itoa(count), "-i", "0.01", "-W", fmt.Sprint(timeout.Seconds()), to.String())
 	return err
 }
 
@@ -418,10 +418,10 @@ func (m *machine) listen(network string, port int) net.Listener {
 	return l
 }
 
-// dial connects to a TCP port of an address, giving up after patience.
-func (m *machine) dial(to netip.Addr, port int, patience time.Duration) (c net.Conn, err error) {
+// dial connects to a TCP port of an address, giving up after timeout.
+func (m *machine) dial(to netip.Addr, port int, timeout time.Duration) (c net.Conn, err error) {
 	err = m.Do(func() error {
-		d := net.Dialer{Timeout: patience}
+		d := net.Dialer{Timeout: timeout}
 		c, err = d.Dial("tcp", netip.AddrPortFrom(to, uint16(port)).String())
 		return err
 	})
@@ -429,8 +429,8 @@ func (m *machine) dial(to netip.Addr, port int, patience time.Duration) (c net.C
 }
 
 // exchange sends bytes over a connection and reads them back.
-func exchange(c net.Conn, n int, patience time.Duration) error {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+func exchange(c net.Conn, n int, timeout time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	sent := make(chan error, 1)

@@ -194,17 +194,17 @@ func listen(t testing.TB, ns *netlab.Namespace, port int) {
 	}()
 }
 
-func dial(ns *netlab.Namespace, to string, port int, patience time.Duration) (c net.Conn, err error) {
+func dial(ns *netlab.Namespace, to string, port int, timeout time.Duration) (c net.Conn, err error) {
 	err = ns.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", net.JoinHostPort(to, fmt.Sprint(port)), patience)
+		c, err = net.DialTimeout("tcp", net.JoinHostPort(to, fmt.Sprint(port)), timeout)
 		return err
 	})
 	return c, err
 }
 
 // exchange sends bytes and reads them back.
-func exchange(c net.Conn, n int, patience time.Duration) error {
-	c.SetDeadline(time.Now().Add(patience))
+func exchange(c net.Conn, n int, timeout time.Duration) error {
+	c.SetDeadline(time.Now().Add(timeout))
 	sent := bytes.Repeat([]byte("x"), n)
 	if _, err := c.Write(sent); err != nil {
 		return err

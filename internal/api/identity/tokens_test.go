@@ -155,8 +155,8 @@ func TestTwoServers(t *testing.T) {
 	if got := a.call(token, "DELETE", "/auth/tokens", "", "X-Subject-Token", token); got.status != 204 {
 		t.Fatalf("revoke: %d %s", got.status, got.body)
 	}
-	for patience := time.Now().Add(5 * time.Second); b.works(token); { // until the other has heard
-		if time.Now().After(patience) {
+	for timeout := time.Now().Add(5 * time.Second); b.works(token); { // until the other has heard
+		if time.Now().After(timeout) {
 			t.Fatal("a token revoked on one server works on the other")
 		}
 	}

@@ -21,16 +21,16 @@ type Options struct {
 	Tokens      api.Validator
 	IdentityURL string        // public address of the identity service, told to who has no valid token
 	DNSDomain   string        // completes the names in a port's dns_assignment; "" = openstacklocal, as the reference
-	Patience    time.Duration // how long an operation may take, such as while the store is away; 0 = 30 s
+	Timeout     time.Duration // how long an operation may take, such as while the store is away; 0 = 30 s
 	Log         *slog.Logger
 }
 
 // handler serves the routes.
 type handler struct {
-	ops      *control.Service
-	tables   *neutron.Tables
-	patience time.Duration
-	log      *slog.Logger
+	ops     *control.Service
+	tables  *neutron.Tables
+	timeout time.Duration
+	log     *slog.Logger
 }
 
 // endpoint answers one route; its error becomes an error body.
@@ -41,10 +41,10 @@ func New(o Options) http.Handler {
 	if o.DNSDomain == "" {
 		o.DNSDomain = "openstacklocal"
 	}
-	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
 	}
-	h := &handler{ops: o.Operations, tables: neutron.NewTables(o.DNSDomain), patience: o.Patience, log: o.Log}
+	h := &handler{ops: o.Operations, tables: neutron.NewTables(o.DNSDomain), timeout: o.Timeout, log: o.Log}
 	withToken := api.RequireToken(o.Tokens, o.IdentityURL, api.Routes(h.routes(), h.noRoute))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {

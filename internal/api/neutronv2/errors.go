@@ -38,11 +38,11 @@ func status(k neutron.Kind) int {
 // malformed is the reference's text for what it cannot read or does not do.
 const malformed = "The server could not comply with the request since it is either malformed or otherwise incorrect."
 
-// answer runs an endpoint, for no longer than the patience, and turns its error into an error body. What is not the
+// answer runs an endpoint, for no longer than the timeout, and turns its error into an error body. What is not the
 // client's fault is logged and hidden.
 func (h *handler) answer(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), h.patience)
+		ctx, cancel := context.WithTimeout(r.Context(), h.timeout)
 		defer cancel()
 		err := e(w, r.WithContext(ctx))
 		if err == nil {

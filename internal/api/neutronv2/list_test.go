@@ -22,7 +22,7 @@ import (
 
 // aCollection is a collection of subnets that are only there to be listed.
 func aCollection() *collection[neutron.SubnetView] {
-	h := &handler{tables: neutron.NewTables(""), patience: time.Minute, log: slog.New(slog.DiscardHandler)}
+	h := &handler{tables: neutron.NewTables(""), timeout: time.Minute, log: slog.New(slog.DiscardHandler)}
 	return &collection[neutron.SubnetView]{handler: h, table: h.tables.Subnets}
 }
 
@@ -306,9 +306,9 @@ func TestAnswerToErrors(t *testing.T) {
 			http.StatusBadRequest, "HTTPBadRequest"},
 	}
 	for _, tt := range tests {
-		h := &handler{patience: time.Minute, log: slog.New(slog.DiscardHandler)}
+		h := &handler{timeout: time.Minute, log: slog.New(slog.DiscardHandler)}
 		if tt.status == http.StatusServiceUnavailable {
-			h.patience = time.Millisecond
+			h.timeout = time.Millisecond
 		}
 		w := httptest.NewRecorder()
 		h.answer(tt.e).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

@@ -17,7 +17,7 @@ import (
 	"heddle/internal/netlab"
 )
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
 // server is the two real dnsmasq in a namespace of their own, with one machine.
 type server struct {
@@ -126,7 +126,7 @@ func (s *server) hasRead(files map[string]string) {
 
 func (s *server) until(what string, cond func() bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), timeout)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		s.t.Fatalf("%v\n%s", err, s.said())
@@ -140,7 +140,7 @@ func (s *server) lease(more ...string) map[string]string {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || env | grep -E '^(ip|dns|router|mtu|subnet|lease|staticroutes|msstaticroutes|bootfile|boot_file|tftp)='\n"), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), timeout)
 	defer cancel()
 	args := []string{"-i", "eth0", "-f", "-q", "-n", "-t", "3", "-T", "1", "-s", script, "-O", "staticroutes", "-O", "msstaticroutes", "-O", "bootfile", "-O", "tftp"}
 	out, _ := s.machine.Output(ctx, "udhcpc", append(args, more...)...)

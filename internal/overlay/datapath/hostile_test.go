@@ -32,10 +32,10 @@ func openRaw(t *testing.T, ns *netlab.Namespace, ifname string) *raw {
 		if r.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
 			return err
 		}
-		patience := unix.NsecToTimeval(int64(10 * time.Second))
+		timeout := unix.NsecToTimeval(int64(10 * time.Second))
 		return errors.Join(unix.Bind(r.fd, &unix.SockaddrLinklayer{Ifindex: i.Index, Protocol: uint16(all)}),
 			unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-			unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
+			unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -66,15 +66,15 @@ func openTap(name string, queue int) (*tap, error) {
 	return &tap{fd: fd, ifindex: i.Index}, nil
 }
 
-// busyPatience is how long to wait for an agent that is going to be gone, or for a process that it has just forked and
+// busyTimeout is how long to wait for an agent that is going to be gone, or for a process that it has just forked and
 // that holds its files until it becomes another program.
-const busyPatience = time.Second
+const busyTimeout = time.Second
 
 // untilFree repeats take while somebody else has the device.
 func untilFree(take func() error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(busyPatience); ; <-tick.C {
+	for end := time.Now().Add(busyTimeout); ; <-tick.C {
 		if err := take(); !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 			return err
 		}

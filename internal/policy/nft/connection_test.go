@@ -17,8 +17,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// patience is how long a connection may take that is to succeed.
-const patience = 10 * time.Second
+// timeout is how long a connection may take that is to succeed.
+const timeout = 10 * time.Second
 
 // server listens in a namespace. It answers each line with the address of who has sent it.
 func (l *lab) server(space, address string) {
@@ -54,7 +54,7 @@ func (l *lab) dial(space, from, to string) net.Conn {
 	l.t.Helper()
 	var c net.Conn
 	must(l.t, l.spaces[space].Do(func() (err error) {
-		d := net.Dialer{Timeout: patience}
+		d := net.Dialer{Timeout: timeout}
 		if from != "" {
 			d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 		}
@@ -68,7 +68,7 @@ func (l *lab) dial(space, from, to string) net.Conn {
 // ask sends a line and returns who the server says has sent it.
 func (l *lab) ask(c net.Conn) string {
 	l.t.Helper()
-	must(l.t, c.SetDeadline(time.Now().Add(patience)))
+	must(l.t, c.SetDeadline(time.Now().Add(timeout)))
 	_, err := fmt.Fprintln(c, "who am I?")
 	must(l.t, err)
 	room := make([]byte, 100)

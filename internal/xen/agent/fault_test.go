@@ -255,7 +255,7 @@ func TestReturn(t *testing.T) {
 // untilReturn waits until a watched report has gone and come again.
 func (l *lab) untilReturn(changes <-chan store.Change) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), timeout)
 	defer cancel()
 	for gone := false; ; {
 		select {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
 // lab is a pool in a store, and hosts with Open vSwitch in namespaces, whose agents are processes.
 type lab struct {
@@ -173,7 +173,7 @@ func (l *lab) write(f func(tx *records.Tx) error) {
 // until waits until cond is true.
 func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), timeout)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)
@@ -291,7 +291,7 @@ func (h *host) plug(device, name, address string) *netlab.Namespace {
 // reaches pings until an answer comes.
 func (l *lab) reaches(from *netlab.Namespace, address string) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), timeout)
 	defer cancel()
 	if err := from.Reach(ctx, address); err != nil {
 		l.t.Fatal(err)

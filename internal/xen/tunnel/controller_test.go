@@ -403,7 +403,7 @@ func TestReplug(t *testing.T) {
 	l.statusIs(tunnels[1], map[string]string{"active": "false"})
 	var seen []map[string]string
 	watched := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	ctx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()
 	go func() {
 		watched <- l.session.Follow(ctx, []string{"tunnel"}, func(all client.Objects, _ []client.Event) error {

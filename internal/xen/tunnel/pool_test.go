@@ -21,8 +21,8 @@ import (
 // password is root's in simulated pools.
 const password = "secret"
 
-// patience bounds what a test waits for.
-const patience = 2 * time.Minute // bounds hanging alone
+// timeout bounds what a test waits for.
+const timeout = 2 * time.Minute // bounds hanging alone
 
 // lab is a pool whose hosts are namespaces with real switches, and whose XenAPI is simulated: bridges are made by hand.
 type lab struct {
@@ -228,7 +228,7 @@ func (l *lab) controller(st store.Store, change ...func(*Options)) (c *Controlle
 	l.t.Cleanup(stop)
 	select {
 	case <-c.Ready():
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		l.t.Fatal("the controller is not ready")
 	}
 	return c, stop
@@ -237,7 +237,7 @@ func (l *lab) controller(st store.Store, change ...func(*Options)) (c *Controlle
 // until waits for something.
 func (l *lab) until(what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	ctx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		l.t.Fatal(err)
@@ -260,7 +260,7 @@ func (l *lab) statuses(tunnels []string) []map[string]string {
 func (l *lab) active(tunnels []string, want ...int) {
 	l.t.Helper()
 	var last []map[string]string
-	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	ctx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()
 	err := netlab.Until(ctx, "statuses", func() (bool, error) {
 		last = l.statuses(tunnels)
@@ -279,7 +279,7 @@ func (l *lab) active(tunnels []string, want ...int) {
 // reach has every machine ping every other.
 func (l *lab) reach() {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	ctx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()
 	for i, from := range l.hosts {
 		for j := range l.hosts {
