@@ -38,7 +38,7 @@ func optionsOf(list []Option) (o options) {
 // An error is an [Error] and says which member is wrong and why. What Decode gives, [Encode] takes.
 func Decode(key Key, value []byte, opts ...Option) (any, error) {
 	o := optionsOf(opts)
-	p := key.parts()
+	p := partsOf(key)
 	object, err := o.decode(p.kind, p.name, value)
 	if err == nil {
 		err = p.agrees(object)

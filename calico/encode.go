@@ -12,7 +12,7 @@ import (
 // an [Error] that names the member.
 func Encode(key Key, object any, opts ...Option) ([]byte, error) {
 	o := optionsOf(opts)
-	p := key.parts()
+	p := partsOf(key)
 	err := p.agrees(object)
 	if err != nil {
 		return nil, err.of(string(p.kind))

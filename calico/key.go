@@ -10,7 +10,7 @@ type Key interface {
 	// names the part that cannot be written.
 	Path() (string, error)
 
-	parts() parts
+	isKey() // only the types of this package are keys
 }
 
 // Kind names a kind of object, as `heddle calico key` prints it.
@@ -55,24 +55,6 @@ const (
 	KindBGPPeer  Kind = "BGPPeer"
 	KindNodeMesh Kind = "NodeMesh"
 )
-
-// Kinds are the kinds of keys.
-func Kinds() []Kind {
-	return []Kind{
-		KindWorkloadEndpoint, KindWorkloadEndpointStatus, KindHostEndpoint, KindHostEndpointStatus,
-		KindProfileRules, KindProfileTags, KindProfileLabels, KindProfileRefcount, KindPolicy, KindTier,
-		KindHostIP, KindHostMetadata, KindOrchRefs, KindIPAMHost, KindAgentStatus, KindAgentLastStatus,
-		KindGlobalConfig, KindHostConfig, KindBGPGlobalConfig, KindBGPNodeConfig,
-		KindIPPool, KindIPAMBlock, KindIPAMBlockAffinity, KindBGPGlobalPeer, KindBGPNodePeer, KindIPAMHandle,
-		KindDHCPSubnet, KindReady, KindIPAMConfig, KindNeutronElection,
-	}
-}
-
-// EmptyKey is the key of a kind without any part, as [Prefixes] and [Matches] take it; nil for what is no kind of key.
-func EmptyKey(kind Kind) Key {
-	p := parts{kind: kind}
-	return p.key()
-}
 
 // The keys of endpoints and of what agents say about them. Legacy keys lie in the tree of seed 000.
 type (
@@ -138,3 +120,98 @@ type (
 		IP   netip.Addr
 	}
 )
+
+// The methods of [Key], which the table of shapes implements.
+
+func (WorkloadEndpointKey) isKey()       {}
+func (WorkloadEndpointStatusKey) isKey() {}
+func (HostEndpointKey) isKey()           {}
+func (HostEndpointStatusKey) isKey()     {}
+func (ProfileRulesKey) isKey()           {}
+func (ProfileTagsKey) isKey()            {}
+func (ProfileLabelsKey) isKey()          {}
+func (ProfileRefcountKey) isKey()        {}
+func (PolicyKey) isKey()                 {}
+func (TierKey) isKey()                   {}
+func (HostIPKey) isKey()                 {}
+func (HostMetadataKey) isKey()           {}
+func (OrchRefsKey) isKey()               {}
+func (IPAMHostKey) isKey()               {}
+func (AgentStatusKey) isKey()            {}
+func (AgentLastStatusKey) isKey()        {}
+func (GlobalConfigKey) isKey()           {}
+func (HostConfigKey) isKey()             {}
+func (BGPGlobalConfigKey) isKey()        {}
+func (BGPNodeConfigKey) isKey()          {}
+func (PoolKey) isKey()                   {}
+func (BlockKey) isKey()                  {}
+func (BlockAffinityKey) isKey()          {}
+func (BGPGlobalPeerKey) isKey()          {}
+func (BGPNodePeerKey) isKey()            {}
+func (HandleKey) isKey()                 {}
+func (DHCPSubnetKey) isKey()             {}
+func (ReadyKey) isKey()                  {}
+func (IPAMConfigKey) isKey()             {}
+func (NeutronElectionKey) isKey()        {}
+
+func (WorkloadEndpointKey) Kind() Kind       { return KindWorkloadEndpoint }
+func (WorkloadEndpointStatusKey) Kind() Kind { return KindWorkloadEndpointStatus }
+func (HostEndpointKey) Kind() Kind           { return KindHostEndpoint }
+func (HostEndpointStatusKey) Kind() Kind     { return KindHostEndpointStatus }
+func (ProfileRulesKey) Kind() Kind           { return KindProfileRules }
+func (ProfileTagsKey) Kind() Kind            { return KindProfileTags }
+func (ProfileLabelsKey) Kind() Kind          { return KindProfileLabels }
+func (ProfileRefcountKey) Kind() Kind        { return KindProfileRefcount }
+func (PolicyKey) Kind() Kind                 { return KindPolicy }
+func (TierKey) Kind() Kind                   { return KindTier }
+func (HostIPKey) Kind() Kind                 { return KindHostIP }
+func (HostMetadataKey) Kind() Kind           { return KindHostMetadata }
+func (OrchRefsKey) Kind() Kind               { return KindOrchRefs }
+func (IPAMHostKey) Kind() Kind               { return KindIPAMHost }
+func (AgentStatusKey) Kind() Kind            { return KindAgentStatus }
+func (AgentLastStatusKey) Kind() Kind        { return KindAgentLastStatus }
+func (GlobalConfigKey) Kind() Kind           { return KindGlobalConfig }
+func (HostConfigKey) Kind() Kind             { return KindHostConfig }
+func (BGPGlobalConfigKey) Kind() Kind        { return KindBGPGlobalConfig }
+func (BGPNodeConfigKey) Kind() Kind          { return KindBGPNodeConfig }
+func (PoolKey) Kind() Kind                   { return KindIPPool }
+func (BlockKey) Kind() Kind                  { return KindIPAMBlock }
+func (BlockAffinityKey) Kind() Kind          { return KindIPAMBlockAffinity }
+func (BGPGlobalPeerKey) Kind() Kind          { return KindBGPGlobalPeer }
+func (BGPNodePeerKey) Kind() Kind            { return KindBGPNodePeer }
+func (HandleKey) Kind() Kind                 { return KindIPAMHandle }
+func (DHCPSubnetKey) Kind() Kind             { return KindDHCPSubnet }
+func (ReadyKey) Kind() Kind                  { return KindReady }
+func (IPAMConfigKey) Kind() Kind             { return KindIPAMConfig }
+func (NeutronElectionKey) Kind() Kind        { return KindNeutronElection }
+
+func (k WorkloadEndpointKey) Path() (string, error)       { return path(k) }
+func (k WorkloadEndpointStatusKey) Path() (string, error) { return path(k) }
+func (k HostEndpointKey) Path() (string, error)           { return path(k) }
+func (k HostEndpointStatusKey) Path() (string, error)     { return path(k) }
+func (k ProfileRulesKey) Path() (string, error)           { return path(k) }
+func (k ProfileTagsKey) Path() (string, error)            { return path(k) }
+func (k ProfileLabelsKey) Path() (string, error)          { return path(k) }
+func (k ProfileRefcountKey) Path() (string, error)        { return path(k) }
+func (k PolicyKey) Path() (string, error)                 { return path(k) }
+func (k TierKey) Path() (string, error)                   { return path(k) }
+func (k HostIPKey) Path() (string, error)                 { return path(k) }
+func (k HostMetadataKey) Path() (string, error)           { return path(k) }
+func (k OrchRefsKey) Path() (string, error)               { return path(k) }
+func (k IPAMHostKey) Path() (string, error)               { return path(k) }
+func (k AgentStatusKey) Path() (string, error)            { return path(k) }
+func (k AgentLastStatusKey) Path() (string, error)        { return path(k) }
+func (k GlobalConfigKey) Path() (string, error)           { return path(k) }
+func (k HostConfigKey) Path() (string, error)             { return path(k) }
+func (k BGPGlobalConfigKey) Path() (string, error)        { return path(k) }
+func (k BGPNodeConfigKey) Path() (string, error)          { return path(k) }
+func (k PoolKey) Path() (string, error)                   { return path(k) }
+func (k BlockKey) Path() (string, error)                  { return path(k) }
+func (k BlockAffinityKey) Path() (string, error)          { return path(k) }
+func (k BGPGlobalPeerKey) Path() (string, error)          { return path(k) }
+func (k BGPNodePeerKey) Path() (string, error)            { return path(k) }
+func (k HandleKey) Path() (string, error)                 { return path(k) }
+func (k DHCPSubnetKey) Path() (string, error)             { return path(k) }
+func (k ReadyKey) Path() (string, error)                  { return path(k) }
+func (k IPAMConfigKey) Path() (string, error)             { return path(k) }
+func (k NeutronElectionKey) Path() (string, error)        { return path(k) }

@@ -310,7 +310,7 @@ func (d draw) object(key Key) any {
 	case BGPNodePeerKey:
 		return &BGPPeer{k.IP, rapid.Uint32Min(1).Draw(d.T, "AS"), d.unknown()}
 	}
-	p := key.parts()
+	p := partsOf(key)
 	switch p.sample().(type) {
 	case *NodeMesh:
 		return &NodeMesh{d.yes("mesh"), d.unknown()}
@@ -335,14 +335,14 @@ func TestRoundTrip(t *testing.T) {
 	seen := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		for _, like := range everyKey {
-			if p := like.key.parts(); p.kind != KindIPAMHost && !p.legacy { // where nothing is stored, and what is not whole
+			if p := partsOf(like.key); p.kind != KindIPAMHost && !p.legacy { // where nothing is stored, and what is not whole
 				object := roundTrip(t, drawKey(t, like.key))
 				mark(seen, reflect.ValueOf(object))
 			}
 		}
 	})
 	for _, key := range everyKey {
-		p := key.key.parts()
+		p := partsOf(key.key)
 		if typ := reflect.TypeOf(p.sample()); typ.Kind() == reflect.Pointer {
 			checkSeen(t, seen, typ.Elem())
 		}

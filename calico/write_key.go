@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -12,7 +13,6 @@ import (
 type pathWriter struct {
 	text   []byte
 	list   bool // stop at what is missing
-	alias  bool // the second spelling of seed 001
 	family int  // of an address that is missing, in list mode: 4 or 6
 	over   bool
 	err    error
@@ -109,169 +109,53 @@ func (w *pathWriter) cidr(p netip.Prefix) {
 	}
 }
 
-// write writes a path; it is the other half of find.
-func (w *pathWriter) write(p *parts) {
-	switch p.kind {
-	case KindWorkloadEndpoint, KindWorkloadEndpointStatus:
-		switch {
-		case p.kind == KindWorkloadEndpointStatus:
-			w.put("/calico/felix/v1/host/")
-		case p.legacy:
-			w.put("/calico/host/")
-		default:
-			w.put("/calico/v1/host/")
+// write writes the path of some parts along a pattern. find is the inverse.
+func (w *pathWriter) write(p *parts, pieces []piece) {
+	address := p.ip
+	if p.cidr.IsValid() {
+		address = p.cidr.Addr()
+	}
+	w.put(root)
+	for _, next := range pieces {
+		w.put(next.text)
+		name := p.names[next.index]
+		switch next.form {
+		case formFamily:
+			w.digit(address)
+		case formCIDR:
+			w.cidr(p.cidr)
+		case formIP:
+			w.ip(p.ip)
+		case formPlain:
+			w.plain(next.name, name)
+		case formEscaped:
+			w.escaped(next.name, name)
+		case formSetting:
+			w.setting(p.kind, name)
+		case formFixed:
+			if name != "" && name != next.fixed {
+				w.fail("name %q: want %s", name, next.fixed)
+			}
+			w.put(next.fixed)
 		}
-		w.plain("host", p.host)
-		w.put("/workload/")
-		w.escaped("orchestrator", p.orchestrator)
-		w.put("/")
-		w.escaped("workload", p.workload)
-		w.put("/endpoint/")
-		w.escaped("endpoint", p.name)
-	case KindHostEndpoint:
-		w.ofHost("/calico/v1/host/", p, "/endpoint/")
-		w.escaped("endpoint", p.name)
-	case KindHostEndpointStatus:
-		w.ofHost("/calico/felix/v1/host/", p, "/endpoint/")
-		w.escaped("endpoint", p.name)
-	case KindProfileRules:
-		w.profile(p, "/rules")
-	case KindProfileTags:
-		w.profile(p, "/tags")
-	case KindProfileLabels:
-		w.profile(p, "/labels")
-	case KindProfileRefcount:
-		w.profile(p, "/refcount")
-	case KindPolicy:
-		w.put("/calico/v1/policy/tier/")
-		w.plain("tier", p.tier)
-		w.put("/policy/")
-		w.escaped("policy", p.name)
-	case KindTier:
-		w.put("/calico/v1/policy/tier/")
-		w.plain("tier", p.tier)
-		w.put("/metadata")
-	case KindHostIP:
-		w.ofHost("/calico/v1/host/", p, "/bird_ip")
-	case KindHostMetadata:
-		w.ofHost("/calico/v1/host/", p, "/metadata")
-	case KindOrchRefs:
-		w.ofHost("/calico/v1/host/", p, "/orchestrator_refs")
-	case KindAgentStatus:
-		w.ofHost("/calico/felix/v1/host/", p, "/status")
-	case KindAgentLastStatus:
-		w.ofHost("/calico/felix/v1/host/", p, "/last_reported_status")
-	case KindGlobalConfig:
-		w.put("/calico/v1/config/")
-		w.configName(p)
-	case KindHostConfig:
-		w.ofHost("/calico/v1/host/", p, "/config/")
-		w.configName(p)
-	case KindReady:
-		w.put("/calico/v1/Ready")
-	case KindDHCPSubnet:
-		w.put("/calico/dhcp/v1/subnet/")
-		w.plain("subnet", p.name)
-	case KindNeutronElection:
-		w.put("/calico/openstack/v1/neutron_election")
-	default:
-		w.writeAddressing(p)
 	}
 }
 
-// writeAddressing writes the paths of address management and of BGP.
-func (w *pathWriter) writeAddressing(p *parts) {
-	switch p.kind {
-	case KindIPPool:
-		w.put("/calico/v1/ipam/v")
-		w.digit(p.cidr.Addr())
-		w.put("/pool/")
-		w.cidr(p.cidr)
-	case KindIPAMBlock:
-		w.put("/calico/ipam/v2/assignment/ipv")
-		w.digit(p.cidr.Addr())
-		w.put("/block/")
-		w.cidr(p.cidr)
-	case KindIPAMBlockAffinity:
-		w.ofHost("/calico/ipam/v2/host/", p, "/ipv")
-		w.digit(p.cidr.Addr())
-		w.put("/block/")
-		w.cidr(p.cidr)
-	case KindIPAMHandle:
-		if w.alias {
-			w.put("/calico/ipam/v2/assignment/handle/")
-		} else {
-			w.put("/calico/ipam/v2/handle/")
-		}
-		w.plain("handle", p.name)
-	case KindIPAMHost:
-		w.ofHost("/calico/ipam/v2/host/", p, "")
-	case KindIPAMConfig:
-		w.put("/calico/ipam/v2/config")
-	case KindBGPGlobalConfig:
-		if w.alias {
-			w.put("/calico/v1/config/bgp_node_mesh")
-			return
-		}
-		w.put("/calico/bgp/v1/global/")
-		w.configName(p)
-	case KindBGPNodeConfig:
-		w.ofHost("/calico/bgp/v1/host/", p, "/")
-		w.configName(p)
-	case KindBGPGlobalPeer:
-		if w.alias {
-			w.put("/calico/v1/config/bgp_peer_v")
-		} else {
-			w.put("/calico/bgp/v1/global/peer_v")
-		}
-		w.peer(p.ip)
-	case KindBGPNodePeer:
-		if w.alias {
-			w.ofHost("/calico/v1/host/", p, "/bgp_peer_v")
-		} else {
-			w.ofHost("/calico/bgp/v1/host/", p, "/peer_v")
-		}
-		w.peer(p.ip)
-	}
-}
-
-func (w *pathWriter) ofHost(before string, p *parts, after string) {
-	w.put(before)
-	w.plain("host", p.host)
-	w.put(after)
-}
-
-func (w *pathWriter) profile(p *parts, part string) {
-	if p.legacy || p.kind == KindProfileRefcount {
-		w.put("/calico/policy/profile/")
-	} else {
-		w.put("/calico/v1/policy/profile/")
-	}
-	w.escaped("profile", p.name)
-	w.put(part)
-}
-
-// configName writes a name, unless the path would then be read as one of another kind.
-func (w *pathWriter) configName(p *parts) {
+// setting writes a name, unless the path would then be read as one of another kind.
+func (w *pathWriter) setting(kind Kind, name string) {
 	switch {
-	case p.name == "":
+	case name == "":
 		w.missing("name")
-	case !isConfigName(p.kind, p.name):
-		w.fail("name %q: is none of a %s", p.name, p.kind)
+	case !isConfigName(kind, name):
+		w.fail("name %q: is none of a %s", name, kind)
 	default:
-		w.put(p.name)
+		w.put(name)
 	}
-}
-
-func (w *pathWriter) peer(ip netip.Addr) {
-	w.digit(ip)
-	w.put("/")
-	w.ip(ip)
 }
 
 func path(key Key) (string, error) {
-	w, p := pathWriter{text: make([]byte, 0, 128)}, key.parts()
-	if w.write(&p); w.err != nil {
+	w, p := pathWriter{text: make([]byte, 0, 128)}, partsOf(key)
+	if w.write(&p, piecesOf(key, p.legacy, false)); w.err != nil {
 		return "", fmt.Errorf("key of a %s: %w", p.kind, w.err)
 	}
 	return string(w.text), nil
@@ -280,29 +164,13 @@ func path(key Key) (string, error) {
 // Alias is the second path at which the object of a key may lie, because seed 001 contradicts itself there (spec 2.3).
 // Programs read both, where the key's own path wins, write its own path alone, and delete both. Most keys have none.
 func Alias(key Key) (path string, ok bool) {
-	w, p := pathWriter{alias: true}, key.parts()
-	if !p.hasAlias() {
+	pieces := piecesOf(key, false, true)
+	if pieces == nil {
 		return "", false
 	}
-	w.write(&p)
+	w, p := pathWriter{}, partsOf(key)
+	w.write(&p, pieces)
 	return string(w.text), w.err == nil
-}
-
-func (p *parts) hasAlias() bool {
-	switch p.kind {
-	case KindIPAMHandle, KindBGPGlobalPeer, KindBGPNodePeer:
-		return true
-	case KindBGPGlobalConfig:
-		return p.name == "" || p.name == nodeMesh
-	}
-	return false
-}
-
-// IsAlias says whether a path is the second one of its key.
-func IsAlias(path string) bool {
-	var p parts
-	alias, ok := p.find(path)
-	return ok && alias
 }
 
 // Prefixes are the narrowest prefixes below which all keys lie that agree with partial: a key of their type in which
@@ -312,18 +180,20 @@ func IsAlias(path string) bool {
 //	Prefixes(WorkloadEndpointKey{Host: "h"}) = ["/calico/v1/host/h/workload/"]
 //	Prefixes(PoolKey{}) = ["/calico/v1/ipam/v4/pool/", "/calico/v1/ipam/v6/pool/"]
 func Prefixes(partial Key) ([]string, error) {
-	p := partial.parts()
+	p := partsOf(partial)
 	var all []string
 	for _, alias := range []bool{false, true} {
-		if alias && !p.hasAlias() {
+		pieces := piecesOf(partial, p.legacy, alias)
+		if pieces == nil {
 			continue
 		}
 		for _, family := range []int{4, 6} {
-			w := pathWriter{list: true, alias: alias, family: family}
-			if w.write(&p); w.err != nil {
+			w := pathWriter{list: true, family: family}
+			w.write(&p, pieces)
+			if w.err != nil && !alias {
 				return nil, fmt.Errorf("keys of kind %s: %w", p.kind, w.err)
 			}
-			if text := string(w.text); len(all) == 0 || all[len(all)-1] != text {
+			if text := string(w.text); w.err == nil && !slices.Contains(all, text) {
 				all = append(all, text)
 			}
 		}
@@ -334,10 +204,12 @@ func Prefixes(partial Key) ([]string, error) {
 // Matches says whether a key agrees with a partial one, as [Prefixes] takes it: it is of the same type, legacy or not,
 // and equal wherever partial has a part.
 func Matches(partial, key Key) bool {
-	p, k := partial.parts(), key.parts()
-	return p.kind == k.kind && p.legacy == k.legacy &&
-		agree(p.host, k.host) && agree(p.orchestrator, k.orchestrator) && agree(p.workload, k.workload) &&
-		agree(p.tier, k.tier) && agree(p.name, k.name) && agree(p.cidr, k.cidr) && agree(p.ip, k.ip)
+	p, k := partsOf(partial), partsOf(key)
+	same := p.kind == k.kind && p.legacy == k.legacy && agree(p.cidr, k.cidr) && agree(p.ip, k.ip)
+	for i, name := range p.names {
+		same = same && agree(name, k.names[i])
+	}
+	return same
 }
 
 func agree[T comparable](partial, part T) bool {
