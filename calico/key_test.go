@@ -128,8 +128,10 @@ func TestAliases(t *testing.T) {
 			t.Errorf("Alias(%s) = %q; want %q", c.write, also, c.also)
 		}
 	}
-	if also, ok := Alias(ReadyKey{}); ok {
-		t.Errorf("Ready has the alias %q; want none", also)
+	for _, key := range []Key{ReadyKey{}, BGPGlobalConfigKey{"as_num"}, HandleKey{}} {
+		if also, ok := Alias(key); ok || also != "" {
+			t.Errorf("%#v has the alias %q, %v; want none", key, also, ok)
+		}
 	}
 }
 

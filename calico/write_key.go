@@ -169,8 +169,10 @@ func Alias(key Key) (path string, ok bool) {
 		return "", false
 	}
 	w, p := pathWriter{}, partsOf(key)
-	w.write(&p, pieces)
-	return string(w.text), w.err == nil
+	if w.write(&p, pieces); w.err != nil {
+		return "", false
+	}
+	return string(w.text), true
 }
 
 // Prefixes are the narrowest prefixes below which all keys lie that agree with partial: a key of their type in which
