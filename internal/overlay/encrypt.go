@@ -145,7 +145,8 @@ func publicOf(private []byte) []byte {
 	return key.PublicKey().Bytes()
 }
 
-// learn takes in what a host has published, before frames of it are accepted by that.
+// learn takes in what a host has published, before frames of it are accepted by that. The caller wakes the pass afterwards:
+// a host with whom hands are shaken sends encrypted frames at once.
 func (e *encryption) learn(host string, addrs []netip.Addr, record *topology.TunnelKeys) {
 	key, next, err := keysOf(record)
 	before, wasPeer := e.dp.Peer(addrs[0])
@@ -186,7 +187,6 @@ func (e *encryption) learn(host string, addrs []netip.Addr, record *topology.Tun
 		h.next = next
 		h.changed = h.changed && next != nil
 	}
-	e.wake()
 }
 
 // foreign refuses keys that another host published before: public keys are no secret, and the device knows a key by one

@@ -267,6 +267,9 @@ func (k *hostKeys) derive(hosts []string) {
 				k.crypt.learn(host, addrs, record)
 			}
 			k.enter(host, h, addrs, pair)
+			if k.crypt != nil {
+				k.crypt.wake()
+			}
 			if before == nil && pair != nil {
 				k.senders.entered(host)
 			}
