@@ -93,6 +93,7 @@ var onlyIn = map[string][]string{
 	"go.etcd.io/etcd":                       {"internal/store", "internal/store/etcd", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
+	"github.com/mdlayher/ndp":               {"internal/dhcp"},
 	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/netlab"},
 	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/netlab"},
 	"github.com/osrg/gobgp":                 {"internal/bgp"},

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/mdlayher/ndp"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/dhcp/plan"
@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// routerSeconds is how long a machine keeps its host as its router without another word, and advertiseEvery how often
-	// it hears one (RFC 4861 §6.2.1: a third of that).
-	routerSeconds  = 1800
-	advertiseEvery = 600 * time.Second
+	// routerLifetime is how long a machine keeps its host as its router without another advertisement, and advertiseEvery
+	// the time between two (RFC 4861 §6.2.1: a third of that).
+	routerLifetime = 30 * time.Minute
+	advertiseEvery = routerLifetime / 3
 
 	// mostServers is how many DNS servers an advertisement names, as DHCPv6 does.
 	mostServers = 20
 
-	routerSolicitation  = 133
-	routerAdvertisement = 134
+	routerSolicitation = 133
 )
 
 // advertiser tells each workload its router and prefixes, on its own interface: dnsmasq tells all interfaces of all
@@ -78,9 +77,15 @@ func (a *advertiser) apply(ports []plan.Port) {
 	}
 	now := map[string][]byte{}
 	for _, p := range ports {
-		if p.Advertisement != nil {
-			now[p.Interface] = marshal(p.Advertisement)
+		if p.Advertisement == nil {
+			continue
 		}
+		message, err := marshal(p.Advertisement)
+		if err != nil {
+			a.log.Error("cannot write the router advertisement", "interface", p.Interface, "err", err)
+			continue
+		}
+		now[p.Interface] = message
 	}
 	a.mu.Lock()
 	before := a.ports
@@ -244,51 +249,35 @@ func solicited(control []byte) (index int, ok bool) {
 	return index, index > 0 && hops == 255
 }
 
-// marshal is a router advertisement as ICMPv6 carries it (RFC 4861 §4.2). The kernel computes the checksum.
-func marshal(a *plan.Advertisement) []byte {
-	b := make([]byte, 16)
-	b[0] = routerAdvertisement
-	b[4] = 64 // hop limit of what machines send
-	if a.Managed {
-		b[5] |= 0x80
-	}
-	if a.Other {
-		b[5] |= 0x40
-	}
-	binary.BigEndian.PutUint16(b[6:], routerSeconds)
-	lifetime := uint32(a.LeaseSeconds)
+// marshal returns a router advertisement as ICMPv6 carries it (RFC 4861 §4.2). The kernel computes the checksum.
+func marshal(a *plan.Advertisement) ([]byte, error) {
+	lifetime := time.Duration(a.LeaseSeconds) * time.Second
 	if a.LeaseSeconds == plan.Infinite {
-		lifetime = ^uint32(0)
+		lifetime = ndp.Infinity
 	}
-	for _, p := range a.Prefixes { // RFC 4861 §4.6.2
-		o := make([]byte, 32)
-		o[0], o[1], o[2] = 3, 4, byte(p.Prefix.Bits())
-		if p.Autonomous {
-			o[3] = 0x40
-		}
-		binary.BigEndian.PutUint32(o[4:], lifetime)
-		binary.BigEndian.PutUint32(o[8:], lifetime)
-		copy(o[16:], p.Prefix.Addr().AsSlice())
-		b = append(b, o...)
+	m := &ndp.RouterAdvertisement{
+		CurrentHopLimit:      64,
+		ManagedConfiguration: a.Managed,
+		OtherConfiguration:   a.Other,
+		RouterLifetime:       routerLifetime,
 	}
-	if a.MTU > 0 { // RFC 4861 §4.6.4
-		b = binary.BigEndian.AppendUint32(append(b, 5, 1, 0, 0), uint32(a.MTU))
+	for _, p := range a.Prefixes {
+		m.Options = append(m.Options, &ndp.PrefixInformation{
+			Prefix:                         p.Prefix.Addr(),
+			PrefixLength:                   uint8(p.Prefix.Bits()),
+			AutonomousAddressConfiguration: p.Autonomous,
+			ValidLifetime:                  lifetime,
+			PreferredLifetime:              lifetime,
+		})
 	}
-	if servers := a.DNSServers[:min(len(a.DNSServers), mostServers)]; len(servers) > 0 { // RFC 8106 §5.1
-		b = append(b, 25, byte(1+2*len(servers)), 0, 0)
-		b = binary.BigEndian.AppendUint32(b, routerSeconds)
-		for _, s := range servers {
-			b = append(b, s.AsSlice()...)
-		}
+	if a.MTU > 0 {
+		m.Options = append(m.Options, ndp.NewMTU(uint32(a.MTU)))
 	}
-	if a.Domain != "" { // RFC 8106 §5.2
-		o := binary.BigEndian.AppendUint32([]byte{31, 0, 0, 0}, routerSeconds)
-		for label := range strings.SplitSeq(a.Domain, ".") {
-			o = append(append(o, byte(len(label))), label...)
-		}
-		o = append(o, make([]byte, 1+(8-(len(o)+1)%8)%8)...)
-		o[1] = byte(len(o) / 8)
-		b = append(b, o...)
+	if servers := a.DNSServers[:min(len(a.DNSServers), mostServers)]; len(servers) > 0 {
+		m.Options = append(m.Options, &ndp.RecursiveDNSServer{Lifetime: routerLifetime, Servers: servers})
 	}
-	return b
+	if a.Domain != "" {
+		m.Options = append(m.Options, &ndp.DNSSearchList{Lifetime: routerLifetime, DomainNames: []string{a.Domain}})
+	}
+	return ndp.MarshalMessage(m)
 }

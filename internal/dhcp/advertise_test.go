@@ -33,8 +33,9 @@ func TestAdvertisementBytes(t *testing.T) {
 			"1f030000" + "00000708" + "0161" + "076578616d706c65" + "00" + "0000000000", // a.example, padded to eights
 		}},
 	} {
-		if got, want := hex.EncodeToString(marshal(&c.a)), strings.Join(c.want, ""); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", c.name, got, want)
+		message, err := marshal(&c.a)
+		if got, want := hex.EncodeToString(message), strings.Join(c.want, ""); err != nil || got != want {
+			t.Errorf("%s: %v\n got %s\nwant %s", c.name, err, got, want)
 		}
 	}
 }
