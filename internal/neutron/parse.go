@@ -304,15 +304,12 @@ func exactKeys(v any, keys ...string) error {
 	return reasonf("Validation of dictionary's keys failed. Expected keys: %s Provided keys: %s", pySet(keys), pySet(given))
 }
 
-// mac takes the usual ways to write a MAC address of one interface: no group address, and not all zero.
+// mac takes the usual ways to write a MAC address; neither all zero nor broadcast.
 func mac(v any) (any, error) {
 	s, _ := v.(string)
 	m, ok := parseMAC(s)
 	if !ok || m.IsZero() || m == packet.Broadcast {
 		return nil, reasonf("'%s' is not a valid MAC address", pyText(v))
-	}
-	if m.IsMulticast() {
-		return nil, reasonf("'%s' is a multicast address, which no interface can have", pyText(v))
 	}
 	return m, nil
 }
