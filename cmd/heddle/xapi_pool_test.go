@@ -34,6 +34,9 @@ func startPool(t testing.TB, hosts int, more ...string) *pool {
 	for i, h := range p.lab.Hosts() {
 		token := strings.TrimSpace(succeed(t, p.lab.Fabric, "host", "token", "--data", p.data))
 		p.agents = append(p.agents, launch(t, h.Space, p.agent(i, "--join", token)...))
+		if i == 0 { // whose host the pool has first is the coordinator
+			p.until("the first host", func() bool { return p.xe("host-list", "name-label="+h.Name, "params=uuid", "--minimal") != "" })
+		}
 	}
 	for _, a := range p.agents {
 		a.waitReady(t)
