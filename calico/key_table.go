@@ -184,7 +184,7 @@ func (p *piece) parse() {
 
 // piecesOf returns the pieces of one path of a key, nil if it has no such path.
 func piecesOf(key Key, legacy, alias bool) []piece {
-	for _, p := range shapeByType[reflect.TypeOf(key)].patterns {
+	for _, p := range shapeByType[valueOf(key).Type()].patterns {
 		if p.legacy == legacy && p.alias == alias {
 			return p.pieces
 		}
@@ -223,9 +223,12 @@ type parts struct {
 	ip     netip.Addr
 }
 
+// valueOf returns the struct of a key, which may be given by a pointer.
+func valueOf(key Key) reflect.Value { return reflect.Indirect(reflect.ValueOf(key)) }
+
 func partsOf(key Key) (p parts) {
 	p.kind = key.Kind()
-	fields := reflect.ValueOf(key)
+	fields := valueOf(key)
 	for i := range fields.NumField() {
 		switch f := fields.Field(i); f.Kind() {
 		case reflect.String:

@@ -392,3 +392,14 @@ func BenchmarkParseKey(b *testing.B) {
 		}
 	})
 }
+
+// TestKeysByPointer: a pointer to a key is a key too, and no call fails for it.
+func TestKeysByPointer(t *testing.T) {
+	key := WorkloadEndpointKey{Host: "h", Orchestrator: "o", Workload: "w", Endpoint: "e"}
+	if got, err := Prefixes(&key); err != nil || len(got) == 0 {
+		t.Errorf("the prefixes are %q, %v", got, err)
+	}
+	if !Matches(&key, key) || !Matches(key, &key) || Matches(&key, HostIPKey{Host: "h"}) {
+		t.Error("a pointer matches otherwise than its key")
+	}
+}

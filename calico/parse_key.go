@@ -45,7 +45,7 @@ func KindOf(path string) Kind {
 	return p.kind
 }
 
-// IsAlias says whether a path is the second one of its key.
+// IsAlias reports whether a path is the second one of its key.
 func IsAlias(path string) bool {
 	var p parts
 	found := p.find(path)
