@@ -26,7 +26,7 @@ func newOpener(open func(context.Context) (*store.Etcd, error), log *slog.Logger
 func (o *opener) String() string         { return "store" }
 func (o *opener) Ready() <-chan struct{} { return o.ready }
 
-// startTimeout is how long agents wait for the store before they begin with what they kept on disk. The attempt to open it
+// startTimeout bounds the time that agents wait for the store before they begin with what they kept on disk. The attempt to open it
 // goes on meanwhile, and they catch up when it succeeds.
 const startTimeout = 300 * time.Millisecond
 

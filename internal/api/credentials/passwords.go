@@ -30,7 +30,7 @@ var (
 	ErrBusy = errors.New("too many clients log in at once; try again")
 )
 
-// MaxPassword is how long a password may be, bytes.
+// MaxPassword bounds a password, in bytes.
 const MaxPassword = 4096
 
 // Limits of what hashing may take of the machine.
@@ -50,13 +50,13 @@ type Passwords struct {
 	cost    Cost
 	slots   chan struct{}
 	waiting atomic.Int32
-	nobody  string // looks like a hash, and no password has it: checked in place of one that does not exist
+	decoy   string // a hash that no password has, checked for accounts that do not exist
 }
 
 // NewPasswords returns a Passwords that makes hashes of this cost.
 func NewPasswords(c Cost) *Passwords {
 	p := &Passwords{cost: c, slots: make(chan struct{}, min(maxHashesAtOnce, runtime.GOMAXPROCS(0)))}
-	p.nobody = c.encode(random(saltSize), random(keySize))
+	p.decoy = c.encode(random(saltSize), random(keySize))
 	return p
 }
 
@@ -73,8 +73,8 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 	return p.cost.Hash(password), nil
 }
 
-// Check reports whether the password belongs to the stored hash. An empty hash belongs to no password, and finding that
-// out takes as long as any other answer, so that the time tells nobody which users exist.
+// Check reports whether the password belongs to the stored hash. An empty hash belongs to no password; it takes as long to
+// check as a hash of the default cost, so that timing does not reveal which accounts exist.
 func (p *Passwords) Check(ctx context.Context, stored, password string) (bool, error) {
 	if len(password) > MaxPassword {
 		return false, nil
@@ -86,7 +86,7 @@ func (p *Passwords) Check(ctx context.Context, stored, password string) (bool, e
 	defer leave()
 	exists := stored != ""
 	if !exists {
-		stored = p.nobody
+		stored = p.decoy
 	}
 	c, salt, key, err := parseHash(stored)
 	if err != nil {
