@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestNamedTestsExist holds the tables of docs/conformance against the tests: each that they name is there.
+// TestNamedTestsExist holds the tables of docs/conformance against the tests: each that they name
+// is there.
 func TestNamedTestsExist(t *testing.T) {
 	defined := map[string]bool{}
 	definition := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)

@@ -1,4 +1,5 @@
-// Package heddle holds no code: the test here keeps the import rules of the house (docs/architecture.md).
+// Package heddle holds no code: the test here keeps the import rules of the house
+// (docs/architecture.md).
 package heddle
 
 import (
@@ -20,28 +21,35 @@ import (
 var words = []string{"calico", "calico/selector", "internal/neutron", "internal/topology", "internal/topology/packet", "internal/topology/flow"}
 
 // machinery knows no words; all but words and thinking may import it.
-var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
+var machinery = []string{"internal/store", "internal/store/records", "internal/store/replica", "internal/store/presence", "internal/store/follow", "internal/store/etcd", "internal/store/backend", "internal/store/snapshot", "internal/reconcile", "internal/task", "internal/hostnet", "internal/telemetry"}
 
-// may lists, for each folder, what it may import of this module beyond what its rank gives it. A folder stands for
-// itself and its children. When the table is wrong, change it in the commit that needs it and say why.
+// may lists, for each folder, what it may import of this module beyond what its rank gives it. A
+// folder stands for itself and its children. When the table is wrong, change it in the commit that
+// needs it and say why.
 var may = map[string][]string{
 	// Words.
 	"calico": {"calico/selector"}, "calico/selector": {},
-	// Public bindings that do I/O share the client of etcd with the store, and never its server (docs/decisions/0013).
-	"calico/client": {"calico", "calico/selector", "internal/store/etcd", "internal/store/follow"}, "calico/ipam": {"calico", "calico/client"}, "calico/legacy": {"calico", "calico/client"},
+	// Public bindings that do I/O share the client of etcd with the store, and never its server
+	// (docs/decisions/0013).
+	"calico/client": {"calico", "calico/selector", "internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"}, "calico/ipam": {"calico", "calico/client", "internal/task"}, "calico/legacy": {"calico", "calico/client"},
 	"internal/neutron": words, "internal/topology": words,
 	"internal/topology/packet": {}, "internal/topology/flow": words,
 	// Thinking: words only.
 	"internal/control/translate": words, "internal/control/addresses": words, "internal/topology/simulate": words, "internal/policy/calc": words,
 	// Machinery: no words. schema alone joins words with records.
-	"internal/store/etcd": {"internal/task"}, "internal/store/follow": {"internal/store/etcd", "internal/task"}, "internal/store": {"internal/store/etcd", "internal/store/follow", "internal/task"},
-	"internal/store/records": {"internal/store", "internal/store/replica", "internal/task"}, "internal/store/replica": {"internal/store", "internal/store/follow"}, "internal/store/presence": {"internal/store", "internal/task"},
-	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/replica"}),
-	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {},
+	"internal/store": {}, "internal/store/snapshot": {"internal/store"},
+	"internal/store/etcd": {"internal/store", "internal/task"}, "internal/store/follow": {"internal/store", "internal/task"},
+	"internal/store/replica": {"internal/store", "internal/store/follow", "internal/store/snapshot", "internal/task"},
+	// The server is behind the contract that all others use: only main, commands for its own host
+	// and tests open it.
+	"internal/store/backend": {"internal/store", "internal/store/etcd", "internal/store/follow", "internal/task"},
+	"internal/store/records": {"internal/store", "internal/store/snapshot", "internal/task"}, "internal/store/presence": {"internal/store", "internal/task"},
+	"internal/store/schema": join(words, []string{"internal/store", "internal/store/records", "internal/store/snapshot"}),
+	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
 	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/wireguard"}),
-	"internal/overlay/datapath":  join(words, []string{"internal/hostnet"}),
+	"internal/overlay/datapath":  join(words, []string{"internal/hostnet", "internal/task"}),
 	"internal/overlay/flowstate": join(words, []string{"internal/task"}),
 	"internal/overlay/hostkey":   words,
 	"internal/overlay/wireguard": {"internal/hostnet"},
@@ -54,7 +62,8 @@ var may = map[string][]string{
 	"internal/dhcp":         join(words, machinery, []string{"internal/dhcp/plan", "internal/store/schema"}),
 	"internal/dhcp/plan":    words,
 	"internal/dhcp/oslo":    {"internal/dhcp/plan"},
-	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store but through the XenAPI.
+	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store
+	// but through the XenAPI.
 	"internal/xen/model":   {},
 	"internal/xen/wire":    {"internal/xen/model"},
 	"internal/xen/client":  {"internal/xen/model", "internal/xen/wire"},
@@ -62,45 +71,48 @@ var may = map[string][]string{
 	"internal/xen/star":    {},
 	"internal/xen/ovs":     {"internal/task"},
 	"internal/xen/objects": join(machinery, []string{"internal/store/schema", "internal/xen/model"}),
-	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials"}),
+	"internal/xen/xapi":    join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/wire", "internal/xen/client", "internal/xen/objects", "internal/api/credentials", "internal/strictjson"}),
 	"internal/xen/tunnel":  join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/client", "internal/xen/star", "internal/xen/ovs"}),
 	"internal/xen/agent":   join(machinery, []string{"internal/store/schema", "internal/xen/model", "internal/xen/objects", "internal/xen/ovs"}),
 	// Edges.
-	"internal/api": join(words, []string{"internal/task"}),
+	"internal/api": join(words, []string{"internal/task", "internal/strictjson", "internal/store"}),
 	// Two APIs take passwords; how they are hashed, and what slows guesses down, is one.
 	"internal/api/credentials": {},
 	"internal/api/identity":    join(words, machinery, []string{"internal/api", "internal/api/credentials", "internal/store/schema"}),
-	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control"}),
+	"internal/api/neutronv2":   join(words, []string{"internal/api", "internal/control", "internal/strictjson"}),
 	"internal/api/hosts":       join(words, machinery, []string{"internal/api", "internal/store/schema"}),
 	"internal/api/console":     join(words, machinery, []string{"internal/api", "internal/store/schema", "internal/topology/simulate"}),
-	"internal/cli": {"internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/api/hosts",
+	"internal/command":         {},
+	"internal/cli": {"internal/command", "internal/strictjson", "internal/cloud", "internal/topology/flow", "internal/offline", "internal/hostnet", "internal/store", "internal/store/backend",
 		"calico", "calico/selector", "calico/client", "calico/ipam", "calico/legacy"},
 	"internal/cloud": {"internal/topology/flow"},
-	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a user's program may.
+	// The demo and the benchmarks are commands over a lab of their own; beside it they use what a
+	// user's program may.
 	"internal/lab":   {"internal/cloud", "internal/netlab"},
-	"internal/demo":  {"internal/cli", "internal/cloud", "internal/lab", "internal/netlab", "internal/store", "internal/topology/packet", "calico", "calico/client"},
-	"internal/bench": {"internal/cli", "internal/lab", "internal/netlab"},
+	"internal/demo":  {"internal/command", "internal/cloud", "internal/lab", "internal/netlab", "internal/store", "internal/store/backend", "internal/topology/packet", "calico", "calico/client"},
+	"internal/bench": {"internal/command", "internal/lab", "internal/netlab"},
 	// offline runs control's operations over a store in memory (decision 0012).
-	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate",
-		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/schema",
+	"internal/offline": join(words, []string{"internal/control", "internal/control/translate", "internal/topology/simulate", "internal/strictjson",
+		"internal/store", "internal/store/records", "internal/store/replica", "internal/store/snapshot", "internal/store/schema",
 		"internal/policy", "internal/policy/calc", "internal/policy/nft", "internal/policy/judge", "internal/hostnet", "internal/netlab"}),
-	"internal/netlab": {},
-	"cmd/heddle":      {"*"}, // builds the parts by hand
+	"internal/netlab": {"internal/hostnet"}, // to enter namespaces
+	"cmd/heddle":      {"*"},                // builds the parts by hand
 }
 
 // onlyIn names, for each large library, the packages that may import it.
 var onlyIn = map[string][]string{
-	"go.etcd.io/etcd":                       {"internal/store", "internal/store/etcd", "internal/store/storetest", "calico/client"},
+	"go.etcd.io/etcd":                       {"internal/store/backend", "internal/store/etcd", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
-	"github.com/mdlayher/ndp":               {"internal/dhcp"},
+	"github.com/mdlayher/ndp":               {"internal/dhcp", "internal/offline"},
 	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/netlab"},
 	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/netlab"},
 	"github.com/osrg/gobgp":                 {"internal/bgp"},
+	"github.com/go-json-experiment/json":    {"internal/strictjson"},
 	"golang.zx2c4.com/wireguard":            {"internal/overlay/wireguard"},
 	"github.com/prometheus/client_golang":   {"internal/telemetry"},
-	"github.com/spf13/cobra":                {"internal/cli", "internal/demo", "internal/bench", "cmd/heddle"},
-	"github.com/tidwall/btree":              {"internal/store", "internal/store/replica", "internal/store/records"},
+	"github.com/spf13/cobra":                {"internal/command", "internal/cli", "internal/demo", "internal/bench", "cmd/heddle"},
+	"github.com/tidwall/btree":              {"internal/store", "internal/store/snapshot", "internal/store/records"},
 	"github.com/gophercloud/gophercloud/v2": {"internal/cloud", "internal/lab", "internal/demo", "internal/bench"},
 }
 
@@ -221,8 +233,37 @@ func TestPublicPackagesAreClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range strings.Fields(string(out)) {
-		if strings.HasPrefix(p, "go.etcd.io/etcd/server/") || p == "heddle/internal/store" {
+		if strings.HasPrefix(p, "go.etcd.io/etcd/server/") || p == "heddle/internal/store/backend" {
 			t.Errorf("a package under calico depends on %s", p)
+		}
+	}
+}
+
+// TestImportChains keeps the house flat: a change at the bottom should be near whatever it may
+// break.
+func TestImportChains(t *testing.T) {
+	const longest = 7 // imports, from cmd/heddle down
+	imports := map[string][]string{}
+	for _, p := range packages(t) {
+		imports[p.ImportPath] = p.Imports
+	}
+	chains := map[string][]string{}
+	var chain func(pkg string) []string
+	chain = func(pkg string) []string {
+		if _, known := chains[pkg]; !known {
+			var deepest []string
+			for _, i := range imports[pkg] {
+				if _, ours := imports[i]; ours && len(chain(i)) > len(deepest) {
+					deepest = chain(i)
+				}
+			}
+			chains[pkg] = append([]string{pkg}, deepest...)
+		}
+		return chains[pkg]
+	}
+	for pkg := range imports {
+		if c := chain(pkg); len(c)-1 > longest {
+			t.Errorf("a chain of %d imports, at most %d should be: %s", len(c)-1, longest, strings.Join(c, " imports "))
 		}
 	}
 }

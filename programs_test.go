@@ -16,26 +16,26 @@ import (
 	"testing"
 )
 
-// essential programs are on every Debian (its essential packages), must be there before scripts/setup runs, or are built here.
+// essential programs are on every Debian (its essential packages), must be there before
+// scripts/setup runs, or are built here.
 var essential = []string{"bash", "cat", "echo", "env", "false", "go", "grep", "heddle", "mv", "sh", "sleep", "true", "xe"}
 
-// elsewhere names the programs behind expressions that the test cannot follow: by folder and expression.
-// os.Args[0] is the test or command itself.
+// elsewhere names the programs behind expressions that the test cannot follow: by folder and
+// expression. os.Args[0] is the test or command itself.
 var elsewhere = map[string]string{
 	"internal/demo d.lab.Binary":   "heddle",
 	"internal/demo x.Binary":       "heddle",
 	"internal/lab l.Binary":        "heddle",
 	"internal/dhcp a.opts.Program": "dnsmasq",
 	"internal/dhcp r.program":      "dnsmasq",
-	"internal/dhcp s.program":      "dnsmasq",
 }
 
-// TestSetupNamesEveryProgram requires each program that Go code executes or looks for to be in a list of scripts/setup:
-// what commands execute, in the list of `make demo` as well.
+// TestSetupNamesEveryProgram requires each program that Go code executes or looks for to be in a
+// list of scripts/setup: what commands execute, in the list of `make demo` as well.
 //
-// It reads sources alone. From exec.Command, CommandContext and LookPath it follows the program's name back through
-// parameters, constants, variables and ranges over literals. A name that it cannot follow fails the test: write the call
-// so that it can, or add a line to elsewhere.
+// It reads sources alone. From exec.Command, CommandContext and LookPath it follows the program's
+// name back through parameters, constants, variables and ranges over literals. A name that it
+// cannot follow fails the test: write the call so that it can, or add a line to elsewhere.
 func TestSetupNamesEveryProgram(t *testing.T) {
 	demo, all := setupPrograms(t)
 	for name, places := range executedPrograms(t, ".") {
@@ -124,8 +124,8 @@ func setupPrograms(t *testing.T) (demo, all map[string]bool) {
 	return demo, all
 }
 
-// executedPrograms returns the base names of the programs that the Go code and the test scripts below dir execute or look
-// for, each with its places in the sources.
+// executedPrograms returns the base names of the programs that the Go code and the test scripts
+// below dir execute or look for, each with its places in the sources.
 func executedPrograms(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	s := &search{t: t, root: dir, files: token.NewFileSet(), code: map[string]*folder{}, found: map[string][]string{},
@@ -153,7 +153,8 @@ func executedPrograms(t *testing.T, dir string) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A function whose parameter is executed is an executor too: its callers name the program. Until no more are found.
+	// A function whose parameter is executed is an executor too: its callers name the program.
+	// Until no more are found.
 	for known := 0; known != len(s.executors); {
 		known = len(s.executors)
 		s.unknown = nil
@@ -167,8 +168,9 @@ func executedPrograms(t *testing.T, dir string) map[string][]string {
 	return s.found
 }
 
-// search holds what is known while the sources are walked. An executor is "folder.Function N", "folder..method N", ".Method N"
-// or "exec.Function N": its argument N names a program; with "…" after N, all arguments from there on do.
+// search holds what is known while the sources are walked. An executor is "folder.Function N",
+// "folder..method N", ".Method N" or "exec.Function N": its argument N names a program; with "…"
+// after N, all arguments from there on do.
 type search struct {
 	t         *testing.T
 	root      string
@@ -228,7 +230,8 @@ func (s *search) program(name, place string) {
 	}
 }
 
-// method is the first part of a method's key. Types are not looked at; but what is not exported belongs to the folder.
+// method is the first part of a method's key. Types are not looked at; but what is not exported
+// belongs to the folder.
 func (f *folder) method(name string) string {
 	if ast.IsExported(name) {
 		return "." + name
@@ -261,7 +264,8 @@ func (f *folder) walk(s *search) {
 	}
 }
 
-// scope is a function around the place under consideration. A literal's key is that of the variable that holds it.
+// scope is a function around the place under consideration. A literal's key is that of the variable
+// that holds it.
 type scope struct {
 	key    string
 	params *ast.FieldList
@@ -410,7 +414,8 @@ func (v *visit) value(e ast.Expr, depth int) {
 	v.unknown = append(v.unknown, fmt.Sprintf("%s: cannot follow %s to the program that it names", v.place(e), v.text(e)))
 }
 
-// parameter makes an executor of the function around whose parameter this is; it reports whether there is one.
+// parameter makes an executor of the function around whose parameter this is; it reports whether
+// there is one.
 func (v *visit) parameter(name string) bool {
 	for _, s := range slices.Backward(v.scopes) {
 		position := 0
@@ -437,7 +442,8 @@ func (v *visit) parameter(name string) bool {
 // shellWord finds the words where a shell expects a command.
 var shellWord = regexp.MustCompile("(?:^|[;|&\\n`]|\\$\\()\\s*(?:(?:then|do|else|exec|if|while|until)\\s+)*(?:[A-Za-z_]\\w*=\\S*\\s+)*([A-Za-z][\\w.-]*)")
 
-// shellQuiet finds what a shell does not execute: strings in single quotes and the patterns of case.
+// shellQuiet finds what a shell does not execute: strings in single quotes and the patterns of
+// case.
 var shellQuiet = regexp.MustCompile(`'[^']*'|(?m:^|[\s;])[^\s()$;]+\)`)
 
 // shellOwn are words of the shell itself.

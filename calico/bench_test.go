@@ -61,7 +61,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// benchBlock is a block that is half full, each address of another holder.
+// benchBlock returns a block that is half full, each address of another holder.
 func benchBlock() string {
 	taken, attributes := make([]string, BlockSize/2), make([]string, BlockSize/2)
 	for i := range taken {

@@ -20,32 +20,19 @@ func ParseAS(text string) (uint32, bool) {
 	return uint32(h<<16 | l), ok1 && ok2 && h+l > 0
 }
 
-func readBGPPeer(r *reader) *BGPPeer {
-	p := &BGPPeer{}
-	r.members(p, &p.Unknown)
-	return p
+var bgpPeerTable = table[BGPPeer]{
+	columns: []column[BGPPeer]{
+		member("ip", func(p *BGPPeer) *netip.Addr { return &p.IP }, asAddress),
+		member("as_num", func(p *BGPPeer) *uint32 { return &p.ASNumber }, format[uint32]{(*reader).as, (*writer).as, nil}),
+	},
+	unknown: func(p *BGPPeer) *Unknown { return &p.Unknown },
 }
 
-func (p *BGPPeer) member(r *reader, name string) bool {
-	switch name {
-	case "ip":
-		p.IP = r.address()
-	case "as_num":
-		p.ASNumber = r.as()
-	default:
-		return false
-	}
-	return true
-}
-
-// as reads an AS number that is a number or a string; 0 for null.
+// as reads an AS number that is a number or a string.
 func (r *reader) as() uint32 {
-	if r.null() {
-		return 0
-	}
 	start := r.next()
 	if r.peek() != '"' {
-		return uint32(r.integerEntry(1, 1<<32-1, wantAS))
+		return uint32(r.integer(1, 1<<32-1, wantAS))
 	}
 	n, ok := ParseAS(r.text())
 	if !ok {
@@ -55,9 +42,9 @@ func (r *reader) as() uint32 {
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (p *BGPPeer) Validate() error { return p.check().of("BGPPeer") }
+func (p *BGPPeer) Validate() error { return p.check(options{}).of("BGPPeer") }
 
-func (p *BGPPeer) check() *Error {
+func (p *BGPPeer) check(options) *Error {
 	switch {
 	case !p.IP.IsValid():
 		return refuse("ip", nil, "is missing")
@@ -68,52 +55,32 @@ func (p *BGPPeer) check() *Error {
 	case p.ASNumber == 0:
 		return refuse("as_num", nil, "is missing; %s", wantAS)
 	}
-	return checkUnknown[BGPPeer](p.Unknown)
+	return bgpPeerTable.checkUnknown(p)
 }
 
-func (p *BGPPeer) write(w *writer) {
-	w.open('{')
-	w.addressMember("ip", p.IP)
-	w.stringMember("as_num", strconv.FormatUint(uint64(p.ASNumber), 10))
-	w.unknown(p.Unknown)
-	w.end('}')
-}
+func (p *BGPPeer) write(w *writer) { bgpPeerTable.write(w, p) }
 
-// mesh is a NodeMesh while it is read.
-type mesh struct {
-	NodeMesh
-	given bool
+func (w *writer) as(n uint32) { w.string(strconv.FormatUint(uint64(n), 10)) }
+
+var nodeMeshTable = table[NodeMesh]{
+	columns: []column[NodeMesh]{member("enabled", func(m *NodeMesh) *bool { return &m.Enabled }, asBoolean)},
+	unknown: func(m *NodeMesh) *Unknown { return &m.Unknown },
 }
 
 func readNodeMesh(r *reader) *NodeMesh {
-	m := &mesh{}
-	r.members(m, &m.Unknown)
-	if !m.given && r.failed == nil {
+	m := &NodeMesh{}
+	if found := nodeMeshTable.read(r, m); !nodeMeshTable.has(found, "enabled") && r.failed == nil {
 		r.failed = refuse("enabled", nil, "is missing; want true or false")
 	}
-	return &m.NodeMesh
-}
-
-func (m *mesh) member(r *reader, name string) bool {
-	if name != "enabled" {
-		return false
-	}
-	m.given = r.peek() != 'n'
-	m.Enabled = r.boolean()
-	return true
+	return m
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (m *NodeMesh) Validate() error { return m.check().of("NodeMesh") }
+func (m *NodeMesh) Validate() error { return m.check(options{}).of("NodeMesh") }
 
-func (m *NodeMesh) check() *Error { return checkUnknown[mesh](m.Unknown) }
+func (m *NodeMesh) check(options) *Error { return nodeMeshTable.checkUnknown(m) }
 
-func (m *NodeMesh) write(w *writer) {
-	w.open('{')
-	w.boolMember("enabled", m.Enabled)
-	w.unknown(m.Unknown)
-	w.end('}')
-}
+func (m *NodeMesh) write(w *writer) { nodeMeshTable.write(w, m) }
 
 // The names of BGP configuration that have a type of their own. Others are text.
 const (
@@ -123,7 +90,7 @@ const (
 	bgpNetwork  = "network_v"
 )
 
-// bgpFamily is the family, 4 or 6, that a name says after a prefix; 0 if it is another name.
+// bgpFamily returns the family, 4 or 6, that a name says after a prefix; 0 if it is another name.
 func bgpFamily(prefix, name string) int {
 	switch digit, ok := strings.CutPrefix(name, prefix); {
 	case ok && digit == "4":
@@ -134,39 +101,46 @@ func bgpFamily(prefix, name string) int {
 	return 0
 }
 
-// decodeBGPConfig reads what is raw. An empty address means that the host has none of the family.
-func decodeBGPConfig(kind Kind, name, text string) (any, *Error) {
+func bgpConfigCodec(kind Kind, name string) codec {
 	switch {
 	case name == bgpASNumber:
-		n, ok := ParseAS(text)
-		if !ok {
-			return nil, refuse("", text, wantAS)
-		}
-		return n, nil
+		return textCodec(parseASNumber)
 	case name == bgpLogLevel:
-		if text != "none" && text != "debug" && text != "info" {
-			return nil, refuse("", text, "want none, debug or info")
-		}
+		return textCodec(parseLogLevel)
+	case kind == KindBGPGlobalConfig && name == nodeMesh:
+		return jsonCodec(readNodeMesh)
 	case kind != KindBGPNodeConfig:
 	case bgpFamily(bgpAddress, name) != 0:
-		return decodeAddress(text, bgpFamily(bgpAddress, name), true)
+		return textCodec(func(text string) (netip.Addr, *Error) {
+			if text == "" { // the host has no address of this family
+				return netip.Addr{}, nil
+			}
+			return parseAddress(text, bgpFamily(bgpAddress, name))
+		})
 	case bgpFamily(bgpNetwork, name) != 0:
-		p, err := netip.ParsePrefix(text)
-		if family := bgpFamily(bgpNetwork, name); err != nil || familyOf(p.Addr()) != family {
-			return nil, refuse("", text, "want the CIDR of an IPv%d network", family)
-		}
-		return p.Masked(), nil
+		return textCodec(func(text string) (netip.Prefix, *Error) {
+			p, err := netip.ParsePrefix(text)
+			if family := bgpFamily(bgpNetwork, name); err != nil || familyOf(p.Addr()) != family {
+				return p, refuse("", text, "want the CIDR of an IPv%d network", family)
+			}
+			return p.Masked(), nil
+		})
 	}
-	return text, nil
+	return textCodec(parseText)
 }
 
-func decodeAddress(text string, family int, mayBeEmpty bool) (any, *Error) {
-	if text == "" && mayBeEmpty {
-		return netip.Addr{}, nil
+func parseASNumber(text string) (uint32, *Error) {
+	n, ok := ParseAS(text)
+	if !ok {
+		return 0, refuse("", text, wantAS)
 	}
-	a, err := netip.ParseAddr(text)
-	if err != nil || familyOf(a) != family || a.Zone() != "" {
-		return nil, refuse("", text, "want an IPv%d address", family)
+	return n, nil
+}
+
+func parseLogLevel(text string) (string, *Error) {
+	switch text {
+	case "none", "debug", "info":
+		return text, nil
 	}
-	return a, nil
+	return "", refuse("", text, "want none, debug or info")
 }

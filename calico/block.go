@@ -7,76 +7,52 @@ import (
 	"strings"
 )
 
-// blockBits is how many bits of an address lie within a block.
+// blockBits is the number of bits of an address within its block.
 const blockBits = 6
 
 // ofHost begins the affinity of a block to a host.
 const ofHost = "host:"
 
-// HostAffinity is the affinity of a block to a host.
+// HostAffinity returns the affinity of a block to a host.
 func HostAffinity(host string) string { return ofHost + host }
 
-// Host is the host that the block is affine to, if there is one.
+// Host returns the host that the block is affine to, if there is one.
 func (b *Block) Host() (host string, ok bool) { return strings.CutPrefix(b.Affinity, ofHost) }
 
-// BlockOf is the block that an address lies in.
+// BlockOf returns the block that an address lies in.
 func BlockOf(ip netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(ip, ip.BitLen()-blockBits).Masked()
 }
 
-// stored is a block while it is read.
-type stored struct {
-	Block
-	hasAffinity    bool
-	hostAffinity   string // deprecated
-	strictAffinity bool   // in Python's spelling
-	hasStrict      bool   // in our own spelling
-	hasUnallocated bool
+var blockTable = table[Block]{
+	columns: []column[Block]{
+		member("cidr", func(b *Block) *netip.Prefix { return &b.CIDR }, asPrefix),
+		member("affinity", func(b *Block) *string { return &b.Affinity }, format[string]{(*reader).kept, (*writer).textOrNull, nil}),
+		{name: "hostAffinity", unless: "affinity", read: func(r *reader, b *Block) { // deprecated
+			if host := r.text(); host != "" {
+				b.Affinity = HostAffinity(host)
+			}
+		}},
+		member("allocations", func(b *Block) *[]*int { return &b.Allocations }, format[[]*int]{(*reader).allocations, (*writer).allocations, nil}),
+		member("unallocated", func(b *Block) *[]int { return &b.Unallocated }, asList((*reader).ordinal, (*writer).number)),
+		member("attributes", func(b *Block) *[]Attribute { return &b.Attributes }, asObjects(&attributeTable)),
+		member("strictAffinity", func(b *Block) *bool { return &b.StrictAffinity }, asBoolean),
+		{name: "strict_affinity", unless: "strictAffinity", read: func(r *reader, b *Block) { // in Python's spelling
+			b.StrictAffinity = r.boolean()
+		}},
+	},
+	unknown: func(b *Block) *Unknown { return &b.Unknown },
 }
 
 func readBlock(r *reader) *Block {
-	s := &stored{}
-	r.members(s, &s.Unknown)
-	if !s.hasAffinity && s.hostAffinity != "" {
-		s.Affinity = HostAffinity(s.hostAffinity)
+	b := &Block{}
+	if found := blockTable.read(r, b); !blockTable.has(found, "unallocated") {
+		b.Unallocated = b.free()
 	}
-	if !s.hasStrict {
-		s.StrictAffinity = s.strictAffinity
-	}
-	if !s.hasUnallocated {
-		s.Unallocated = s.free()
-	}
-	return &s.Block
+	return b
 }
 
-func (s *stored) member(r *reader, name string) bool {
-	switch name {
-	case "cidr":
-		s.CIDR = r.maskedPrefix()
-	case "affinity":
-		s.hasAffinity = r.peek() != 'n'
-		s.Affinity = r.kept()
-	case "hostAffinity":
-		s.hostAffinity = r.kept()
-	case "allocations":
-		s.Allocations = r.allocations()
-	case "unallocated":
-		s.hasUnallocated = r.peek() != 'n'
-		r.list(func(int) { s.Unallocated = append(s.Unallocated, r.ordinal()) })
-	case "attributes":
-		r.list(func(int) { s.Attributes = append(s.Attributes, readAttribute(r)) })
-	case "strictAffinity":
-		s.hasStrict = r.peek() != 'n'
-		s.StrictAffinity = r.boolean()
-	case "strict_affinity":
-		s.strictAffinity = r.boolean()
-	default:
-		return false
-	}
-	return true
-}
-
-func (r *reader) ordinal() int { return r.integerEntry(0, 1<<31-1, "want a number from 0") }
+func (r *reader) ordinal() int { return r.integer(0, 1<<31-1, "want a number from 0") }
 
 // allocations reads what may be null. The numbers share one piece of memory.
 func (r *reader) allocations() []*int {
@@ -96,48 +72,42 @@ func (r *reader) allocations() []*int {
 	return list
 }
 
-// attribute is an Attribute while it is read.
-type attribute struct {
-	Attribute
-	primary *string // as seed 001 prints handle_id
+var attributeTable = table[Attribute]{
+	columns: []column[Attribute]{
+		member("handle_id", func(a *Attribute) **string { return &a.HandleID }, format[*string]{(*reader).textPointer, (*writer).textPointer, nil}),
+		{name: "primary", unless: "handle_id", read: func(r *reader, a *Attribute) { a.HandleID = r.textPointer() }}, // of seed 001
+		member("secondary", func(a *Attribute) *map[string]string { return &a.Secondary }, format[map[string]string]{
+			read: func(r *reader) map[string]string {
+				m := map[string]string{}
+				r.stringMapInto(&m)
+				return m
+			},
+			write: func(w *writer, m map[string]string) {
+				if m == nil {
+					w.null()
+				} else {
+					w.stringMap(m)
+				}
+			},
+		}),
+	},
+	unknown: func(a *Attribute) *Unknown { return &a.Unknown },
 }
 
-func readAttribute(r *reader) Attribute {
-	a := attribute{}
-	r.members(&a, &a.Unknown)
-	if a.HandleID == nil {
-		a.HandleID = a.primary
-	}
-	return a.Attribute
-}
-
-func (a *attribute) member(r *reader, name string) bool {
-	switch name {
-	case "handle_id":
-		a.HandleID = r.optionalPointer()
-	case "primary":
-		a.primary = r.optionalPointer()
-	case "secondary":
-		if given := r.peek() != 'n'; given {
-			a.Secondary = map[string]string{}
-		}
-		r.stringMapInto(&a.Secondary)
-	default:
-		return false
-	}
-	return true
-}
-
-// optionalPointer is a string; nil for null.
-func (r *reader) optionalPointer() *string {
-	if r.null() {
-		return nil
-	}
-	s := strings.Clone(r.text())
+func (r *reader) textPointer() *string {
+	s := r.kept()
 	return &s
 }
 
-// free are the ordinals without allocation, ascending.
+func (w *writer) textPointer(s *string) {
+	if s == nil {
+		w.null()
+	} else {
+		w.string(*s)
+	}
+}
+
+// free returns the ordinals without allocation, ascending.
 func (b *Block) free() (free []int) {
 	for i, a := range b.Allocations {
 		if a == nil {
@@ -147,11 +117,11 @@ func (b *Block) free() (free []int) {
 	return free
 }
 
-// Validate refuses what [Encode] refuses, which calls it: the error is an [Error]. What the parts of a block say of
-// each other is the matter of [Block.Check].
-func (b *Block) Validate() error { return b.check().of(string(KindIPAMBlock)) }
+// Validate refuses what [Encode] refuses, which calls it: the error is an [Error]. What the parts
+// of a block say of each other is the matter of [Block.Check].
+func (b *Block) Validate() error { return b.check(options{}).of(string(KindIPAMBlock)) }
 
-func (b *Block) check() *Error {
+func (b *Block) check(options) *Error {
 	if err := checkPrefix("cidr", b.CIDR); err != nil {
 		return err
 	}
@@ -173,7 +143,7 @@ func (b *Block) check() *Error {
 			return err.in(index("attributes", i))
 		}
 	}
-	return first(checkText("affinity", b.Affinity), checkUnknown[stored](b.Unknown))
+	return first(checkText("affinity", b.Affinity), blockTable.checkUnknown(b))
 }
 
 func (a *Attribute) check() *Error {
@@ -182,11 +152,11 @@ func (a *Attribute) check() *Error {
 			return err
 		}
 	}
-	return first(checkMap("secondary", a.Secondary), checkUnknown[attribute](a.Unknown))
+	return first(checkMap("secondary", a.Secondary), attributeTable.checkUnknown(a))
 }
 
-// Check reports what is wrong between the parts of a block (spec 3.7): the error is an [Error]. Such a block stays as
-// it is, its addresses count as taken, and nothing is allocated from it.
+// Check reports what is wrong between the parts of a block (spec 3.7): the error is an [Error].
+// Such a block stays as it is, its addresses count as taken, and nothing is allocated from it.
 func (b *Block) Check() error {
 	if err := b.Validate(); err != nil {
 		return err
@@ -258,7 +228,7 @@ func (b *Block) checkUnique() *Error {
 	return nil
 }
 
-// Equal says whether two attributes are the same holder: equal handle and secondary.
+// Equal reports whether two attributes are the same holder: equal handle and secondary.
 func (a *Attribute) Equal(other *Attribute) bool {
 	if (a.HandleID == nil) != (other.HandleID == nil) || a.HandleID != nil && *a.HandleID != *other.HandleID {
 		return false
@@ -266,63 +236,22 @@ func (a *Attribute) Equal(other *Attribute) bool {
 	return maps.Equal(a.Secondary, other.Secondary)
 }
 
-func (b *Block) write(w *writer) {
-	w.open('{')
-	w.prefixMember("cidr", b.CIDR)
-	w.optionalOrNull("affinity", b.Affinity)
-	w.name("allocations")
-	w.open('[')
-	for _, a := range b.Allocations {
-		w.comma()
-		if a == nil {
+func (b *Block) write(w *writer) { blockTable.write(w, b) }
+
+func (w *writer) allocations(list []*int) {
+	writeList(w, list, func(w *writer, n *int) {
+		if n == nil {
 			w.null()
 		} else {
-			w.number(*a)
+			w.number(*n)
 		}
-	}
-	w.end(']')
-	w.name("unallocated")
-	w.open('[')
-	for _, o := range b.Unallocated {
-		w.comma()
-		w.number(o)
-	}
-	w.end(']')
-	w.name("attributes")
-	w.open('[')
-	for i := range b.Attributes {
-		w.comma()
-		b.Attributes[i].write(w)
-	}
-	w.end(']')
-	w.boolMember("strictAffinity", b.StrictAffinity)
-	w.unknown(b.Unknown)
-	w.end('}')
+	})
 }
 
-func (a *Attribute) write(w *writer) {
-	w.open('{')
-	w.name("handle_id")
-	if a.HandleID == nil {
+func (w *writer) textOrNull(value string) {
+	if value == "" {
 		w.null()
 	} else {
-		w.text = appendText(w.text, *a.HandleID)
+		w.string(value)
 	}
-	w.name("secondary")
-	if a.Secondary == nil {
-		w.null()
-	} else {
-		w.stringMap(a.Secondary)
-	}
-	w.unknown(a.Unknown)
-	w.end('}')
-}
-
-func (w *writer) optionalOrNull(name, value string) {
-	if value != "" {
-		w.stringMember(name, value)
-		return
-	}
-	w.name(name)
-	w.null()
 }

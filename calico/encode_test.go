@@ -26,6 +26,7 @@ func TestEncodeRefuses(t *testing.T) {
 		{"no pointer", endpoint, WorkloadEndpoint{State: Active, Name: "tap1"}, "want an object of type *calico.WorkloadEndpoint, not calico.WorkloadEndpoint"},
 		{"nothing", endpoint, nil, "want an object of type *calico.WorkloadEndpoint, not <nil>"},
 		{"nil", endpoint, (*WorkloadEndpoint)(nil), "the object is nil"},
+		{"nil of a key that names its object", PoolKey{cidr("10.0.0.0/8")}, (*Pool)(nil), "the object is nil"},
 		{"raw of another type", ReadyKey{}, "true", "want an object of type bool, not string"},
 		{"zero", endpoint, &WorkloadEndpoint{}, "state: is missing"},
 		{"label", endpoint, valid(func(e *WorkloadEndpoint) { e.Labels = map[string]string{"a": "\xff"} }), `labels["a"]: `},

@@ -1,110 +1,93 @@
 package calico
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
-// profiles are the profiles of an endpoint while it is read.
-type profiles struct {
-	list   []string
-	given  bool            // a list, if an empty one
-	single json.RawMessage // profile_id of the legacy model, which counts where no list is given
+// interfaceColumns are the first members of an endpoint in either tree.
+var interfaceColumns = []column[WorkloadEndpoint]{
+	member("state", func(e *WorkloadEndpoint) *string { return &e.State }, asWord(Active, Inactive)),
+	member("name", func(e *WorkloadEndpoint) *string { return &e.Name }, asText),
+	member("mac", func(e *WorkloadEndpoint) **MAC { return &e.MAC }, format[*MAC]{(*reader).mac, (*writer).mac, isZero[*MAC]}),
 }
 
-func (p *profiles) member(r *reader, name string) bool {
-	switch name {
-	case "profile_ids":
-		p.given = r.peek() != 'n'
-		p.list = r.texts()
-	case "profile_id":
-		p.single = r.raw()
-	default:
-		return false
+// netColumns follow the profiles in either tree.
+var netColumns = []column[WorkloadEndpoint]{
+	member("ipv4_nets", func(e *WorkloadEndpoint) *[]netip.Prefix { return &e.IPv4Nets }, asPrefixes),
+	member("ipv6_nets", func(e *WorkloadEndpoint) *[]netip.Prefix { return &e.IPv6Nets }, asPrefixes),
+	member("ipv4_gateway", func(e *WorkloadEndpoint) *netip.Addr { return &e.IPv4Gateway }, asAddress),
+	member("ipv6_gateway", func(e *WorkloadEndpoint) *netip.Addr { return &e.IPv6Gateway }, asAddress),
+}
+
+var workloadTable = table[WorkloadEndpoint]{
+	columns: slices.Concat(
+		interfaceColumns,
+		profileColumns(func(e *WorkloadEndpoint) *[]string { return &e.ProfileIDs }),
+		netColumns,
+		[]column[WorkloadEndpoint]{
+			member("ipv4_nat", func(e *WorkloadEndpoint) *[]NAT { return &e.IPv4NAT }, omitEmpty(asObjects(&natTable))),
+			member("ipv6_nat", func(e *WorkloadEndpoint) *[]NAT { return &e.IPv6NAT }, omitEmpty(asObjects(&natTable))),
+			member("labels", func(e *WorkloadEndpoint) *map[string]string { return &e.Labels }, asMap),
+			member("active_instance_id", func(e *WorkloadEndpoint) *string { return &e.ActiveInstanceID }, asText),
+			member("ipv4_subnet_ids", func(e *WorkloadEndpoint) *[]string { return &e.IPv4SubnetIDs }, omitEmpty(asTexts)),
+			member("ipv6_subnet_ids", func(e *WorkloadEndpoint) *[]string { return &e.IPv6SubnetIDs }, omitEmpty(asTexts)),
+			member("fqdn", func(e *WorkloadEndpoint) *string { return &e.FQDN }, asText),
+		},
+		refused[WorkloadEndpoint]("is for host endpoints alone", "expected_ipv4_addrs", "expected_ipv6_addrs"),
+	),
+	unknown: func(e *WorkloadEndpoint) *Unknown { return &e.Unknown },
+}
+
+// legacyWorkloadTable has the members of seed 000. It is only written.
+var legacyWorkloadTable = table[WorkloadEndpoint]{
+	columns: slices.Concat(interfaceColumns, []column[WorkloadEndpoint]{
+		member("profile_id", func(e *WorkloadEndpoint) *[]string { return &e.ProfileIDs }, omitEmpty(format[[]string]{
+			write: func(w *writer, ids []string) { w.string(ids[0]) },
+		})),
+	}, netColumns),
+	unknown: workloadTable.unknown,
+}
+
+// natTable describes a floating address. Members of later versions are dropped.
+var natTable = table[NAT]{
+	columns: []column[NAT]{
+		member("int_ip", func(n *NAT) *netip.Addr { return &n.IntIP }, asAddress),
+		member("ext_ip", func(n *NAT) *netip.Addr { return &n.ExtIP }, asAddress),
+	},
+	skip: true,
+}
+
+// profileColumns returns the columns of an endpoint's profiles: the list, and the single profile of
+// the legacy model, which counts where no list is given.
+func profileColumns[O any](ids func(o *O) *[]string) []column[O] {
+	return []column[O]{
+		member("profile_ids", ids, asTexts),
+		{name: "profile_id", read: func(r *reader, _ *O) { r.profile = r.raw() }},
 	}
-	return true
 }
 
-func (p *profiles) ids(r *reader) []string {
-	if p.given || p.single == nil || string(p.single) == "null" || r.failed != nil {
-		return p.list
+// singleProfile returns the list that profile_id stands for.
+func (r *reader) singleProfile() []string {
+	if r.profile == nil || r.failed != nil {
+		return nil
 	}
 	var id string
-	if err := read(p.single, nil, func(r *reader) { id = r.kept() }); err != nil {
+	if err := readAll(r.profile, nil, func(r *reader) { id = r.kept() }); err != nil {
 		r.failed = err.in("profile_id")
 	}
 	return []string{id}
 }
 
-// workload is a workload endpoint while it is read.
-type workload struct {
-	WorkloadEndpoint
-	profiles profiles
-}
-
 func readWorkloadEndpoint(r *reader) *WorkloadEndpoint {
-	w := &workload{}
-	r.members(w, &w.Unknown)
-	w.ProfileIDs = w.profiles.ids(r)
-	return &w.WorkloadEndpoint
-}
-
-func (w *workload) member(r *reader, name string) bool {
-	e := &w.WorkloadEndpoint
-	switch name {
-	case "state":
-		e.State = oneOf(r.optional(), Active, Inactive)
-	case "name":
-		e.Name = r.kept()
-	case "active_instance_id":
-		e.ActiveInstanceID = r.kept()
-	case "mac":
-		e.MAC = r.mac()
-	case "ipv4_nets":
-		e.IPv4Nets = r.prefixes()
-	case "ipv6_nets":
-		e.IPv6Nets = r.prefixes()
-	case "ipv4_nat":
-		e.IPv4NAT = r.nat()
-	case "ipv6_nat":
-		e.IPv6NAT = r.nat()
-	case "ipv4_gateway":
-		e.IPv4Gateway = r.address()
-	case "ipv6_gateway":
-		e.IPv6Gateway = r.address()
-	case "labels":
-		e.Labels = r.stringMap()
-	case "ipv4_subnet_ids":
-		e.IPv4SubnetIDs = r.texts()
-	case "ipv6_subnet_ids":
-		e.IPv6SubnetIDs = r.texts()
-	case "fqdn":
-		e.FQDN = r.kept()
-	case "expected_ipv4_addrs", "expected_ipv6_addrs":
-		r.wrong("is for host endpoints alone")
-	default:
-		return w.profiles.member(r, name)
+	e := &WorkloadEndpoint{}
+	if found := workloadTable.read(r, e); !workloadTable.has(found, "profile_ids") {
+		e.ProfileIDs = r.singleProfile()
 	}
-	return true
+	return e
 }
 
-// oneOf is a text that is often one of a few words, in memory of its own.
-func oneOf(text string, words ...string) string {
-	for _, w := range words {
-		if w == text {
-			return w
-		}
-	}
-	return strings.Clone(text)
-}
-
-// mac reads a MAC address; nil for null.
 func (r *reader) mac() *MAC {
-	if r.null() {
-		return nil
-	}
 	start := r.next()
 	m, err := ParseMAC(r.text())
 	if err != nil {
@@ -113,35 +96,14 @@ func (r *reader) mac() *MAC {
 	return &m
 }
 
-// translation is a NAT while it is read.
-type translation NAT
-
-func (t *translation) member(r *reader, name string) bool {
-	switch name {
-	case "int_ip":
-		t.IntIP = r.address()
-	case "ext_ip":
-		t.ExtIP = r.address()
-	default:
-		return false
-	}
-	return true
-}
-
-func (r *reader) nat() (list []NAT) {
-	r.list(func(int) {
-		var t translation
-		var ignored Unknown
-		r.members(&t, &ignored)
-		list = append(list, NAT(t))
-	})
-	return list
-}
+func (w *writer) mac(m *MAC) { w.string(m.String()) }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (e *WorkloadEndpoint) Validate() error { return e.check().of(string(KindWorkloadEndpoint)) }
+func (e *WorkloadEndpoint) Validate() error {
+	return e.check(options{}).of(string(KindWorkloadEndpoint))
+}
 
-func (e *WorkloadEndpoint) check() *Error {
+func (e *WorkloadEndpoint) check(options) *Error {
 	switch {
 	case e.State == "":
 		return refuse("state", nil, "is missing; want active or inactive")
@@ -160,7 +122,7 @@ func (e *WorkloadEndpoint) check() *Error {
 		checkLabels("labels", e.Labels),
 		checkTexts("ipv4_subnet_ids", e.IPv4SubnetIDs), checkTexts("ipv6_subnet_ids", e.IPv6SubnetIDs),
 		checkText("fqdn", e.FQDN), checkText("active_instance_id", e.ActiveInstanceID),
-		checkUnknown[workload](e.Unknown),
+		workloadTable.checkUnknown(e),
 	)
 }
 
@@ -201,65 +163,8 @@ func checkGateway(field string, a netip.Addr, family int) *Error {
 	return checkFamily(field, a, family)
 }
 
-func (e *WorkloadEndpoint) write(w *writer) {
-	w.open('{')
-	e.writeInterface(w)
-	w.texts("profile_ids", e.ProfileIDs)
-	e.writeNets(w)
-	w.translations("ipv4_nat", e.IPv4NAT)
-	w.translations("ipv6_nat", e.IPv6NAT)
-	w.name("labels")
-	w.stringMap(e.Labels)
-	w.optional("active_instance_id", e.ActiveInstanceID)
-	w.optionalTexts("ipv4_subnet_ids", e.IPv4SubnetIDs)
-	w.optionalTexts("ipv6_subnet_ids", e.IPv6SubnetIDs)
-	w.optional("fqdn", e.FQDN)
-	w.unknown(e.Unknown)
-	w.end('}')
-}
-
-func (e *WorkloadEndpoint) writeInterface(w *writer) {
-	w.stringMember("state", e.State)
-	w.stringMember("name", e.Name)
-	if e.MAC != nil {
-		w.stringMember("mac", e.MAC.String())
-	}
-}
-
-func (e *WorkloadEndpoint) writeNets(w *writer) {
-	w.prefixes("ipv4_nets", e.IPv4Nets)
-	w.prefixes("ipv6_nets", e.IPv6Nets)
-	w.addressMember("ipv4_gateway", e.IPv4Gateway)
-	w.addressMember("ipv6_gateway", e.IPv6Gateway)
-}
-
-func (w *writer) translations(name string, list []NAT) {
-	if len(list) == 0 {
-		return
-	}
-	w.name(name)
-	w.open('[')
-	for _, n := range list {
-		w.comma()
-		w.open('{')
-		w.addressMember("int_ip", n.IntIP)
-		w.addressMember("ext_ip", n.ExtIP)
-		w.end('}')
-	}
-	w.end(']')
-}
-
-// writeLegacy writes with the members of seed 000 alone.
-func (e *WorkloadEndpoint) writeLegacy(w *writer) {
-	w.open('{')
-	e.writeInterface(w)
-	if len(e.ProfileIDs) > 0 {
-		w.stringMember("profile_id", e.ProfileIDs[0])
-	}
-	e.writeNets(w)
-	w.unknown(e.Unknown)
-	w.end('}')
-}
+func (e *WorkloadEndpoint) write(w *writer)       { workloadTable.write(w, e) }
+func (e *WorkloadEndpoint) writeLegacy(w *writer) { legacyWorkloadTable.write(w, e) }
 
 // checkLegacy refuses what seed 000 has no member for.
 func (e *WorkloadEndpoint) checkLegacy() *Error {

@@ -25,7 +25,7 @@ func (e *Error) Error() string {
 	return text + ": " + e.Reason
 }
 
-// refuse is an error about a value of a Go object.
+// refuse returns an error about a value of a Go object.
 func refuse(field string, value any, reason string, args ...any) *Error {
 	shown := ""
 	switch v := value.(type) {
@@ -40,7 +40,7 @@ func refuse(field string, value any, reason string, args ...any) *Error {
 	return &Error{Field: field, Value: shorten(shown), Reason: fmt.Sprintf(reason, args...)}
 }
 
-// maxShown is how many bytes of a value an error shows.
+// maxShown bounds the bytes of a value in an error.
 const maxShown = 80
 
 func shorten(text string) string {
@@ -74,8 +74,8 @@ func (e *Error) of(object string) error {
 	return e
 }
 
-// index is the place of an entry of a list.
+// index returns the place of an entry of a list.
 func index(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
-// entry is the place of a member with a name of the user's.
+// entry returns the place of a member with a name of the user's.
 func entry(object, name string) string { return object + "[" + strconv.Quote(shorten(name)) + "]" }

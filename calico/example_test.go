@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"heddle/calico"
 )
@@ -86,12 +87,21 @@ func ExampleEncode() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(string(value))
+	fmt.Println(inLines(value))
 	// Output:
-	// {"selector":"role == \"web\"","order":100,"inbound_rules":[{"action":"allow","protocol":"tcp","src_selector":"role == \"lb\"","dst_ports":[80,"8000:8100"]},{"action":"deny","log_prefix":"web_refused"}],"outbound_rules":[]}
+	// {"selector":"role == \"web\"",
+	// "order":100,
+	// "inbound_rules":[{"action":"allow",
+	// "protocol":"tcp",
+	// "src_selector":"role == \"lb\"",
+	// "dst_ports":[80,
+	// "8000:8100"]},{"action":"deny",
+	// "log_prefix":"web_refused"}],
+	// "outbound_rules":[]}
 }
 
-// What Decode gives is checked and in its canonical form; members that it does not know are kept for the rewrite.
+// What Decode gives is checked and in its canonical form; members that it does not know are kept
+// for the rewrite.
 func ExampleDecode() {
 	key := calico.WorkloadEndpointKey{Host: "node-1", Orchestrator: "openstack", Workload: "vm-7", Endpoint: "port-1"}
 	object, err := calico.Decode(key, []byte(`{"state": "active", "name": "tap1", "mac": "FA-16-3E-00-00-01", "profile_id": "web",
@@ -103,23 +113,31 @@ func ExampleDecode() {
 	endpoint := object.(*calico.WorkloadEndpoint)
 	endpoint.IPv4NAT = []calico.NAT{{IntIP: netip.MustParseAddr("10.65.0.2"), ExtIP: netip.MustParseAddr("192.0.2.7")}}
 	value, err := calico.Encode(key, endpoint)
-	fmt.Println(string(value), err)
+	fmt.Println(inLines(value), err)
 	// Output:
-	// {"state":"active","name":"tap1","mac":"fa:16:3e:00:00:01","profile_ids":["web"],"ipv4_nets":["10.65.0.2/32"],"ipv6_nets":[],"ipv4_nat":[{"int_ip":"10.65.0.2","ext_ip":"192.0.2.7"}],"labels":{"role":"web"},"colour":"red"} <nil>
+	// {"state":"active",
+	// "name":"tap1",
+	// "mac":"fa:16:3e:00:00:01",
+	// "profile_ids":["web"],
+	// "ipv4_nets":["10.65.0.2/32"],
+	// "ipv6_nets":[],
+	// "ipv4_nat":[{"int_ip":"10.65.0.2",
+	// "ext_ip":"192.0.2.7"}],
+	// "labels":{"role":"web"},
+	// "colour":"red"} <nil>
 }
 
 // An error says which member is wrong, what is there and what may be.
 func ExampleError() {
 	_, err := calico.Decode(calico.ProfileRulesKey{Profile: "web"}, []byte(`{"inbound_rules": [{}, {"protocol": "tcp", "dst_ports": [80, "90:81"]}]}`))
-	fmt.Println(err)
-
 	var refused *calico.Error
 	if errors.As(err, &refused) {
-		fmt.Println(refused.Field)
+		fmt.Println(refused.Field, "is", refused.Value)
+		fmt.Println(refused.Reason)
 	}
 	// Output:
-	// ProfileRules: inbound_rules[1].dst_ports[1]: "90:81": want a port from 1 to 65535, or a range "low:high" of them with low <= high
-	// inbound_rules[1].dst_ports[1]
+	// inbound_rules[1].dst_ports[1] is "90:81"
+	// want a port from 1 to 65535, or a range "low:high" of them with low <= high
 }
 
 func ExampleWorkloadEndpoint_Validate() {
@@ -138,3 +156,6 @@ func ExampleBlock_Check() {
 	fmt.Println(object.(*calico.Block).Check())
 	// Output: IPAMBlock: cidr: "10.65.0.0/24": want a block of 64 addresses, a /26
 }
+
+// inLines begins a line with each text after a comma.
+func inLines(value []byte) string { return strings.ReplaceAll(string(value), `,"`, ",\n\"") }

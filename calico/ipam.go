@@ -2,68 +2,40 @@ package calico
 
 import "net/netip"
 
-func readIPAMConfig(r *reader) *IPAMConfig {
-	c := &IPAMConfig{}
-	r.members(c, &c.Unknown)
-	return c
-}
-
-func (c *IPAMConfig) member(r *reader, name string) bool {
-	switch name {
-	case "strict_affinity":
-		c.StrictAffinity = r.boolean()
-	case "auto_allocate_blocks":
-		c.AutoAllocateBlocks = r.boolean()
-	default:
-		return false
-	}
-	return true
+var ipamConfigTable = table[IPAMConfig]{
+	columns: []column[IPAMConfig]{
+		member("strict_affinity", func(c *IPAMConfig) *bool { return &c.StrictAffinity }, asBoolean),
+		member("auto_allocate_blocks", func(c *IPAMConfig) *bool { return &c.AutoAllocateBlocks }, asBoolean),
+	},
+	unknown: func(c *IPAMConfig) *Unknown { return &c.Unknown },
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (c *IPAMConfig) Validate() error { return c.check().of(string(KindIPAMConfig)) }
+func (c *IPAMConfig) Validate() error { return c.check(options{}).of(string(KindIPAMConfig)) }
 
-func (c *IPAMConfig) check() *Error {
+func (c *IPAMConfig) check(options) *Error {
 	if !c.StrictAffinity && !c.AutoAllocateBlocks {
 		return refuse("auto_allocate_blocks", false, "want it true, or strict_affinity true")
 	}
-	return checkUnknown[IPAMConfig](c.Unknown)
+	return ipamConfigTable.checkUnknown(c)
 }
 
-func (c *IPAMConfig) write(w *writer) {
-	w.open('{')
-	w.boolMember("strict_affinity", c.StrictAffinity)
-	w.boolMember("auto_allocate_blocks", c.AutoAllocateBlocks)
-	w.unknown(c.Unknown)
-	w.end('}')
-}
+func (c *IPAMConfig) write(w *writer) { ipamConfigTable.write(w, c) }
 
-func readHandle(r *reader) *Handle {
-	h := &Handle{}
-	r.members(h, &h.Unknown)
-	return h
-}
-
-func (h *Handle) member(r *reader, name string) bool {
-	switch name {
-	case "id":
-		h.ID = r.kept()
-	case "block":
-		h.Block = r.counts()
-	default:
-		return false
-	}
-	return true
+var handleTable = table[Handle]{
+	columns: []column[Handle]{
+		member("id", func(h *Handle) *string { return &h.ID }, asText),
+		member("block", func(h *Handle) *map[netip.Prefix]int { return &h.Block },
+			format[map[netip.Prefix]int]{(*reader).counts, (*writer).counts, nil}),
+	},
+	unknown: func(h *Handle) *Unknown { return &h.Unknown },
 }
 
 // counts reads how many addresses of each block there are.
 func (r *reader) counts() (m map[netip.Prefix]int) {
-	if r.null() {
-		return nil
-	}
 	r.object(func(name string) {
 		p, err := netip.ParsePrefix(name)
-		n := r.integerEntry(1, 1<<31-1, "want how many addresses of the block carry the handle, 1 or more")
+		n := r.integer(1, 1<<31-1, "want how many addresses of the block carry the handle, 1 or more")
 		switch _, twice := m[p]; {
 		case r.failed != nil:
 		case err != nil || p != p.Masked() || familyOf(p.Addr()) == 0:
@@ -80,9 +52,9 @@ func (r *reader) counts() (m map[netip.Prefix]int) {
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (h *Handle) Validate() error { return h.check().of(string(KindIPAMHandle)) }
+func (h *Handle) Validate() error { return h.check(options{}).of(string(KindIPAMHandle)) }
 
-func (h *Handle) check() *Error {
+func (h *Handle) check(options) *Error {
 	for _, p := range sortedPrefixes(h.Block) {
 		field := entry("block", p.String())
 		if err := checkPrefix(field, p); err != nil {
@@ -92,18 +64,38 @@ func (h *Handle) check() *Error {
 			return refuse(field, n, "want how many addresses of the block carry the handle, 1 or more")
 		}
 	}
-	return first(checkText("id", h.ID), checkUnknown[Handle](h.Unknown))
+	return first(checkText("id", h.ID), handleTable.checkUnknown(h))
 }
 
-func (h *Handle) write(w *writer) {
+func (h *Handle) write(w *writer) { handleTable.write(w, h) }
+
+func (w *writer) counts(m map[netip.Prefix]int) {
 	w.open('{')
-	w.optional("id", h.ID)
-	w.name("block")
-	w.open('{')
-	for _, p := range sortedPrefixes(h.Block) {
-		w.intMember(p.String(), h.Block[p])
+	for _, p := range sortedPrefixes(m) {
+		w.name(p.String())
+		w.number(m[p])
 	}
 	w.end('}')
-	w.unknown(h.Unknown)
-	w.end('}')
 }
+
+func decodeBlockAffinity([]byte, options) (any, *Error) {
+	return &BlockAffinity{}, nil // peers write {} or nothing
+}
+
+func (*BlockAffinity) check(options) *Error { return nil }
+
+func (*BlockAffinity) write(w *writer) { w.text = append(w.text, "{}"...) }
+
+func decodeIPAMHost(value []byte, o options) (any, *Error) {
+	h := &IPAMHost{}
+	if len(value) > 0 {
+		return nil, h.check(o)
+	}
+	return h, nil
+}
+
+func (*IPAMHost) check(options) *Error {
+	return &Error{Reason: "nothing is stored at this key, only below it"}
+}
+
+func (*IPAMHost) write(*writer) {}

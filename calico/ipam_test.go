@@ -41,7 +41,7 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// allocations is a list of 64 entries that begins with those given.
+// allocations returns a list of 64 entries that begins with those given.
 func allocations(first ...string) string {
 	list := make([]string, BlockSize)
 	for i := range list {
@@ -53,13 +53,13 @@ func allocations(first ...string) string {
 	return "[" + strings.Join(list, ",") + "]"
 }
 
-// ordinals is a list of numbers from first to last.
+// ordinals returns a list of numbers from first to last.
 func ordinals(first, last int) string {
 	var b strings.Builder
 	w := writer{text: []byte("[")}
 	for i := first; i <= last; i++ {
 		w.comma()
-		w.text = appendNumber(w.text, float64(i))
+		w.number(i)
 	}
 	b.Write(append(w.text, ']'))
 	return b.String()

@@ -12,16 +12,18 @@ import (
 	"heddle/calico/selector"
 )
 
-// maxDepth is how deep a value may nest. Objects of the model need four.
+// maxDepth bounds the nesting of a value. Objects of the model need four levels.
 const maxDepth = 64
 
-// reader reads one JSON text (RFC 8259) in a single pass, stricter than encoding/json: no member twice in an object,
-// no invalid UTF-8, names in their exact case. After a failure, which it keeps, every further read does nothing.
+// reader reads one JSON text (RFC 8259) in a single pass. It is stricter than encoding/json: no
+// duplicate members, no invalid UTF-8, names in exact case. It keeps the first failure; after that
+// further reads do nothing.
 type reader struct {
 	data    string
 	pos     int
-	place   []step   // of the value being read
-	names   []string // of the members read so far of all open objects
+	place   []step          // of the value being read
+	names   []string        // of the members read so far of all open objects
+	profile json.RawMessage // profile_id of the endpoint being read
 	options []selector.Option
 	failed  *Error
 
@@ -40,13 +42,8 @@ const (
 	beforeMembers = -2
 )
 
-// member is what an object reads of itself: one member, whose value it reads unless it does not know the name.
-type member interface {
-	member(r *reader, name string) (known bool)
-}
-
-// read reads a whole text with f.
-func read(data []byte, options []selector.Option, f func(r *reader)) *Error {
+// readAll reads a whole text with f.
+func readAll(data []byte, options []selector.Option, f func(r *reader)) *Error {
 	r := &reader{data: string(data), options: options}
 	r.place, r.names = r.fewPlaces[:0], r.fewNames[:0]
 	if !utf8.ValidString(r.data) {
@@ -118,7 +115,7 @@ func (r *reader) space() {
 	}
 }
 
-// peek is the first byte of the next token, 0 at the end.
+// peek returns the first byte of the next token, 0 at the end.
 func (r *reader) peek() byte {
 	r.space()
 	if r.pos == len(r.data) {
@@ -210,8 +207,8 @@ func (r *reader) name(first bool) (string, bool) {
 	return name, r.failed == nil
 }
 
-// twice says whether an object, whose names begin at base, has had a name, and remembers it. Looking at each is quick
-// while they are few; many fills when they are not.
+// twice reports whether an object, whose names begin at base, has had a name, and remembers it.
+// Looking at each is quick while they are few; many fills when they are not.
 func (r *reader) twice(name string, base int, many *map[string]bool) bool {
 	const few = 24
 	r.names = append(r.names, name)
@@ -235,11 +232,8 @@ func (r *reader) twice(name string, base int, many *map[string]bool) bool {
 	return had
 }
 
-// list reads a list's entries with f. Null is an empty list, but no entry of one.
+// list reads a list's entries with f.
 func (r *reader) list(f func(i int)) {
-	if r.null() {
-		return
-	}
 	if r.peek() != '[' {
 		r.wrong("want a list")
 		return
@@ -266,24 +260,6 @@ func (r *reader) list(f func(i int)) {
 	if r.failed == nil {
 		r.place = r.place[:len(r.place)-1]
 	}
-}
-
-// members reads an object into o. What o does not know goes to unknown, or is refused when that is nil.
-func (r *reader) members(o member, unknown *Unknown) {
-	r.object(func(name string) {
-		if o.member(r, name) || r.failed != nil {
-			return
-		}
-		if unknown == nil {
-			r.fail(r.pos, "unknown member")
-			return
-		}
-		raw := r.raw()
-		if *unknown == nil {
-			*unknown = Unknown{}
-		}
-		(*unknown)[strings.Clone(name)] = raw
-	})
 }
 
 // raw takes the next value whole, without space between its tokens.
@@ -333,15 +309,7 @@ func (r *reader) skip() {
 	}
 }
 
-// optional is the text of a string or "" for null. It may share the memory of the whole value.
-func (r *reader) optional() string {
-	if r.null() {
-		return ""
-	}
-	return r.text()
-}
-
-// text is the text of a string. It may share the memory of the whole value.
+// text takes a string. It may share the memory of the whole value.
 func (r *reader) text() string {
 	if r.peek() != '"' {
 		r.wrong("want a string")
@@ -350,8 +318,8 @@ func (r *reader) text() string {
 	return r.quoted()
 }
 
-// kept is a string or "" for null, in memory of its own.
-func (r *reader) kept() string { return strings.Clone(r.optional()) }
+// kept takes a string, in memory of its own.
+func (r *reader) kept() string { return strings.Clone(r.text()) }
 
 // quoted takes a string whose quote is next.
 func (r *reader) quoted() string {
@@ -364,14 +332,10 @@ func (r *reader) quoted() string {
 		case c == '\\':
 			return r.escaped(start, i)
 		case c < ' ':
-			r.pos = i
-			r.syntax("a control character in a string must be escaped")
-			return ""
+			return r.noString(i, "a control character in a string must be escaped")
 		}
 	}
-	r.pos = len(r.data)
-	r.syntax("a string does not end")
-	return ""
+	return r.noString(len(r.data), "a string does not end")
 }
 
 // escaped takes a string from start whose first escape is at i.
@@ -385,25 +349,25 @@ func (r *reader) escaped(start, i int) string {
 		case c == '\\':
 			char, n := unquote(r.data[i:])
 			if n == 0 {
-				r.pos = i
-				r.syntax("bad escape in a string")
-				return ""
+				return r.noString(i, "bad escape in a string")
 			}
 			text, i = utf8.AppendRune(text, char), i+n
 		case c < ' ':
-			r.pos = i
-			r.syntax("a control character in a string must be escaped")
-			return ""
+			return r.noString(i, "a control character in a string must be escaped")
 		default:
 			text, i = append(text, c), i+1
 		}
 	}
-	r.pos = len(r.data)
-	r.syntax("a string does not end")
+	return r.noString(len(r.data), "a string does not end")
+}
+
+func (r *reader) noString(at int, reason string) string {
+	r.pos = at
+	r.syntax(reason)
 	return ""
 }
 
-// unquote reads the escape at the start of a text, of n bytes; 0 if it is none, or half a pair of surrogates.
+// unquote reads the escape at the start of a text, n bytes long; 0 for no valid escape.
 func unquote(text string) (char rune, n int) {
 	if len(text) < 2 {
 		return 0, 0
@@ -467,16 +431,8 @@ func (r *reader) digits() string {
 	return r.data[start:r.pos]
 }
 
-// integer is a number from low to high without fraction or exponent; 0 for null.
+// integer takes a number from low to high without fraction or exponent.
 func (r *reader) integer(low, high int, reason string) int {
-	if r.null() {
-		return 0
-	}
-	return r.integerEntry(low, high, reason)
-}
-
-// integerEntry is an integer that must not be null.
-func (r *reader) integerEntry(low, high int, reason string) int {
 	c, start := r.peek(), r.pos
 	if c != '-' && !isDigit(c) {
 		r.wrong(reason)
@@ -489,11 +445,8 @@ func (r *reader) integerEntry(low, high int, reason string) int {
 	return n
 }
 
-// number is any number; 0 for null.
+// number takes any number.
 func (r *reader) number() float64 {
-	if r.null() {
-		return 0
-	}
 	c, start := r.peek(), r.pos
 	if c != '-' && !isDigit(c) {
 		r.wrong("want a number")
@@ -509,12 +462,12 @@ func (r *reader) number() float64 {
 	return f
 }
 
-// boolean is true or false; false for null.
+// boolean is true or false.
 func (r *reader) boolean() bool {
 	switch c := r.peek(); {
 	case c == 't' && r.word("true"):
 		return true
-	case c == 'f' && r.word("false"), r.null():
+	case c == 'f' && r.word("false"):
 		return false
 	}
 	r.wrong("want true or false")

@@ -2,12 +2,12 @@ package calico
 
 import "net/netip"
 
-// Key is the key of one object in etcd. Each implementation is a comparable struct, so that keys serve in maps.
+// Key is the key of one object in etcd. Implementations are comparable structs.
 type Key interface {
 	// Kind is the kind of object that lies there.
 	Kind() Kind
-	// Path is the key's text in etcd, with names escaped as the model wants it. It ends without a slash. An error
-	// names the part that cannot be written.
+	// Path is the key's text in etcd, with names escaped as the model wants it. It ends without a
+	// slash. An error names the part that cannot be written.
 	Path() (string, error)
 
 	isKey() // only the types of this package are keys

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// shapes lists all types of keys, each with its paths below /calico. The fields of a path, in braces, are those of the
-// type, in its order:
+// shapes lists all types of keys, each with its paths below /calico. The fields of a path, in
+// braces, are those of the type, in its order:
 //
 //	{host}            a name that is never escaped
 //	{workload%}       a name in which % and / are escaped
@@ -74,7 +74,7 @@ type pattern struct {
 	legacy, alias bool
 }
 
-// node is a piece in the tree of all patterns, where those that begin alike share their first nodes.
+// node is a piece in the tree of all patterns. Patterns share their common first nodes.
 type node struct {
 	piece
 	next    []*node
@@ -201,8 +201,8 @@ func Kinds() []Kind {
 	return kinds
 }
 
-// EmptyKey returns the key of a kind without any part, as [Prefixes] and [Matches] take it, or nil if no key is of that
-// kind.
+// EmptyKey returns the key of a kind without any part, as [Prefixes] and [Matches] take it, or nil
+// if no key is of that kind.
 func EmptyKey(kind Kind) Key {
 	for _, s := range shapes {
 		if s.kind == kind {

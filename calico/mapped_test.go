@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMappedAddresses shows that no IPv4 address comes in as one of IPv6: to the kernel it would be the IPv4 address,
-// which is another workload's.
+// TestMappedAddresses shows that no IPv4 address comes in as one of IPv6: to the kernel it would be
+// the IPv4 address, which is another workload's.
 func TestMappedAddresses(t *testing.T) {
 	for kind, values := range map[Kind][]string{
 		KindWorkloadEndpoint: {

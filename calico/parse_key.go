@@ -13,9 +13,9 @@ const root = "/calico/"
 // nodeMesh is the name of the configuration that seed 001 shows at two places.
 const nodeMesh = "node_mesh"
 
-// ParseKey reads a path of etcd, with or without a slash in front. Paths of no known shape, with an empty part or with
-// a malformed address are no keys. An alias (spec 2.3) gives the key whose alias it is. The parts of the key are parts
-// of the path's own memory unless they had escapes.
+// ParseKey reads a path of etcd, with or without a slash in front. Paths of no known shape, with an
+// empty part or with a malformed address are no keys. An alias (spec 2.3) gives the key whose alias
+// it is. The parts of the key are parts of the path's own memory unless they had escapes.
 func ParseKey(path string) (Key, bool) {
 	var p parts
 	found := p.find(path)
@@ -25,7 +25,7 @@ func ParseKey(path string) (Key, bool) {
 	return found.shape.key(p), true
 }
 
-// ParseAs reads the path of one type of key, as [ParseKey] does. It allocates nothing unless a name has escapes.
+// ParseAs reads the path of one type of key. It allocates only if a name has escapes.
 //
 //	key, ok := calico.ParseAs[calico.WorkloadEndpointKey](path)
 func ParseAs[K Key](path string) (key K, ok bool) {
@@ -36,7 +36,7 @@ func ParseAs[K Key](path string) (key K, ok bool) {
 	return fill[K](&p), true
 }
 
-// KindOf is the kind of the key at a path, "" for none. It allocates nothing unless a name has escapes.
+// KindOf returns the kind of the key at a path, or "". It allocates only if a name has escapes.
 func KindOf(path string) Kind {
 	var p parts
 	if p.find(path) == nil {
@@ -52,7 +52,7 @@ func IsAlias(path string) bool {
 	return found != nil && found.alias
 }
 
-// find reads the parts of a path and returns its pattern, or nil if it is no key. write is the inverse.
+// find reads the parts of a path and returns its pattern, or nil for no key. It inverts write.
 func (p *parts) find(path string) *pattern {
 	path = strings.TrimPrefix(path, "/")
 	if emptySegment(path) {
@@ -119,8 +119,8 @@ func emptySegment(path string) bool {
 	return path == "" || path[0] == '/' || path[len(path)-1] == '/' || strings.Contains(path, "//")
 }
 
-// isConfigName says whether a name is one of a configuration of that kind. What begins like a peer's key, or is the
-// mark that old start-up code left, is none.
+// isConfigName reports whether a name is one of a configuration of that kind. What begins like a
+// peer's key, or is the mark that old start-up code left, is none.
 func isConfigName(kind Kind, name string) bool {
 	if emptySegment(name) {
 		return false
@@ -172,7 +172,7 @@ func isFamily(digit string, ip netip.Addr) bool {
 	return digit == "4" && family == 4 || digit == "6" && family == 6
 }
 
-// unescape undoes the escapes of names. Other uses of % are text: peers before the escapes wrote them.
+// unescape decodes a name. Other uses of % are text: older writers did not escape.
 func unescape(name string) string {
 	if strings.IndexByte(name, '%') < 0 {
 		return name

@@ -1,46 +1,21 @@
 package calico
 
-import (
-	"slices"
-	"strings"
+import "slices"
 
-	"heddle/calico/selector"
-)
-
-func readProfileRules(r *reader) *ProfileRules {
-	p := &ProfileRules{}
-	r.members(p, nil)
-	return p
-}
-
-func (p *ProfileRules) member(r *reader, name string) bool {
-	switch name {
-	case "inbound_rules":
-		p.InboundRules = readRules(r)
-	case "outbound_rules":
-		p.OutboundRules = readRules(r)
-	default:
-		return false
-	}
-	return true
-}
+var profileRulesTable = table[ProfileRules]{columns: []column[ProfileRules]{
+	member("inbound_rules", func(p *ProfileRules) *[]Rule { return &p.InboundRules }, asObjects(&ruleTable)),
+	member("outbound_rules", func(p *ProfileRules) *[]Rule { return &p.OutboundRules }, asObjects(&ruleTable)),
+}}
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (p *ProfileRules) Validate() error { return p.check(true, nil).of(string(KindProfileRules)) }
+func (p *ProfileRules) Validate() error { return p.check(options{}).of(string(KindProfileRules)) }
 
-func (p *ProfileRules) check(selectors bool, options []selector.Option) *Error {
-	return first(
-		checkRules("inbound_rules", p.InboundRules, selectors, options),
-		checkRules("outbound_rules", p.OutboundRules, selectors, options),
-	)
+func (p *ProfileRules) check(o options) *Error {
+	return first(checkRules("inbound_rules", p.InboundRules, o), checkRules("outbound_rules", p.OutboundRules, o))
 }
 
-func (p *ProfileRules) write(w *writer, options []selector.Option) {
-	w.open('{')
-	w.rules("inbound_rules", p.InboundRules, options)
-	w.rules("outbound_rules", p.OutboundRules, options)
-	w.end('}')
-}
+func (p *ProfileRules) write(w *writer)       { profileRulesTable.write(w, p) }
+func (p *ProfileRules) writeLegacy(w *writer) { p.write(w) }
 
 // checkLegacy refuses what seed 000 has no member or word for.
 func (p *ProfileRules) checkLegacy() *Error {
@@ -88,17 +63,14 @@ func (rule *Rule) checkLegacy() *Error {
 
 func readProfileTags(r *reader) *ProfileTags {
 	tags := ProfileTags{}
-	if r.peek() == 'n' {
-		r.wrong("want a list of tags")
-	}
-	r.list(func(int) { tags = append(tags, strings.Clone(r.text())) })
+	r.list(func(int) { tags = append(tags, r.kept()) })
 	return &tags
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (tags ProfileTags) Validate() error { return tags.check().of(string(KindProfileTags)) }
+func (tags ProfileTags) Validate() error { return tags.check(options{}).of(string(KindProfileTags)) }
 
-func (tags ProfileTags) check() *Error {
+func (tags ProfileTags) check(options) *Error {
 	for i, tag := range tags {
 		if !isTag(tag) {
 			return refuse(index("", i), tag, wantTag)
@@ -107,20 +79,13 @@ func (tags ProfileTags) check() *Error {
 	return nil
 }
 
-func (tags ProfileTags) write(w *writer) {
-	w.open('[')
-	for _, tag := range tags {
-		w.comma()
-		w.text = appendText(w.text, tag)
-	}
-	w.end(']')
-}
+func (tags ProfileTags) write(w *writer) { writeList(w, tags, (*writer).string) }
+
+func (tags ProfileTags) checkLegacy() *Error   { return nil }
+func (tags ProfileTags) writeLegacy(w *writer) { tags.write(w) }
 
 func readProfileLabels(r *reader) *ProfileLabels {
 	labels := ProfileLabels{}
-	if r.peek() != '{' {
-		r.wrong("want an object")
-	}
 	if m := r.stringMap(); m != nil {
 		labels = m
 	}
@@ -128,72 +93,37 @@ func readProfileLabels(r *reader) *ProfileLabels {
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (l ProfileLabels) Validate() error { return l.check().of(string(KindProfileLabels)) }
+func (l ProfileLabels) Validate() error { return l.check(options{}).of(string(KindProfileLabels)) }
 
-func (l ProfileLabels) check() *Error { return checkLabels("", l) }
+func (l ProfileLabels) check(options) *Error { return checkLabels("", l) }
 
 func (l ProfileLabels) write(w *writer) { w.stringMap(l) }
 
-// policy is a policy while it is read.
-type policy struct {
-	Policy
-	selected bool // has a selector
-}
+var policyTable = table[Policy]{columns: []column[Policy]{
+	member("selector", func(p *Policy) *string { return &p.Selector }, asSelector),
+	member("order", func(p *Policy) **float64 { return &p.Order }, asOrder),
+	member("inbound_rules", func(p *Policy) *[]Rule { return &p.InboundRules }, asObjects(&ruleTable)),
+	member("outbound_rules", func(p *Policy) *[]Rule { return &p.OutboundRules }, asObjects(&ruleTable)),
+	member("untracked", func(p *Policy) *bool { return &p.Untracked }, asTrue),
+	member("pre_dnat", func(p *Policy) *bool { return &p.PreDNAT }, asTrue),
+	member("types", func(p *Policy) *[]string { return &p.Types }, asTypes),
+	member("annotations", func(p *Policy) *map[string]string { return &p.Annotations },
+		format[map[string]string]{asMap.read, asMap.write, func(m map[string]string) bool { return len(m) == 0 }}),
+}}
 
-func readPolicy(r *reader) *Policy {
-	p := &policy{}
-	r.members(p, nil)
-	if !p.selected && r.failed == nil {
-		r.failed = refuse("selector", nil, wantSelector)
-	}
-	return &p.Policy
-}
+// Validate refuses what [Encode] refuses, which calls it: the error is an [Error]. A selector must
+// be given, so that one that was forgotten does not select everything.
+func (p *Policy) Validate() error { return p.check(options{}).of(string(KindPolicy)) }
 
-const wantSelector = `is missing; "all()" selects everything`
-
-func (p *policy) member(r *reader, name string) bool {
-	switch name {
-	case "selector":
-		if p.selected = !r.null(); p.selected {
-			p.Selector = r.selector()
-		}
-	case "order":
-		p.Order = r.order()
-	case "inbound_rules":
-		p.InboundRules = readRules(r)
-	case "outbound_rules":
-		p.OutboundRules = readRules(r)
-	case "untracked":
-		p.Untracked = r.boolean()
-	case "pre_dnat":
-		p.PreDNAT = r.boolean()
-	case "types":
-		p.Types = inOrder(r.texts())
-	case "annotations":
-		p.Annotations = r.stringMap()
-	default:
-		return false
-	}
-	return true
-}
-
-// Validate refuses what [Encode] refuses, which calls it: the error is an [Error]. A selector must be given, so that
-// one that was forgotten does not select everything.
-func (p *Policy) Validate() error { return p.check(true, nil).of(string(KindPolicy)) }
-
-func (p *Policy) check(selectors bool, options []selector.Option) *Error {
+func (p *Policy) check(o options) *Error {
 	if p.Selector == "" {
-		return refuse("selector", nil, wantSelector)
-	}
-	if selectors {
-		if err := checkSelector("selector", p.Selector, options); err != nil {
-			return err
-		}
+		return refuse("selector", nil, `is missing; "all()" selects everything`)
 	}
 	return first(
+		checkSelector("selector", p.Selector, o),
 		checkOrder(p.Order),
-		checkRules("inbound_rules", p.InboundRules, selectors, options),
-		checkRules("outbound_rules", p.OutboundRules, selectors, options),
+		checkRules("inbound_rules", p.InboundRules, o),
+		checkRules("outbound_rules", p.OutboundRules, o),
 		p.checkStage(),
 		checkTypes(p.Types),
 		checkMap("annotations", p.Annotations),
@@ -224,6 +154,11 @@ func checkTypes(types []string) *Error {
 	return nil
 }
 
+var asTypes = omitEmpty(format[[]string]{
+	read:  func(r *reader) []string { return inOrder(asTexts.read(r)) },
+	write: func(w *writer, types []string) { asTexts.write(w, inOrder(types)) },
+})
+
 // inOrder puts ingress before egress.
 func inOrder(types []string) []string {
 	if slices.Equal(types, []string{TypeEgress, TypeIngress}) {
@@ -232,50 +167,19 @@ func inOrder(types []string) []string {
 	return types
 }
 
-func (p *Policy) write(w *writer, options []selector.Option) {
-	w.open('{')
-	w.stringMember("selector", canonical(p.Selector, options))
-	w.order(p.Order)
-	w.rules("inbound_rules", p.InboundRules, options)
-	w.rules("outbound_rules", p.OutboundRules, options)
-	for _, m := range []named[bool]{{"untracked", p.Untracked}, {"pre_dnat", p.PreDNAT}} {
-		if m.value {
-			w.boolMember(m.name, true)
-		}
-	}
-	w.optionalTexts("types", inOrder(p.Types))
-	if len(p.Annotations) > 0 {
-		w.name("annotations")
-		w.stringMap(p.Annotations)
-	}
-	w.end('}')
-}
+func (p *Policy) write(w *writer) { policyTable.write(w, p) }
 
-func readTier(r *reader) *Tier {
-	t := &Tier{}
-	r.members(t, &t.Unknown)
-	return t
-}
-
-func (t *Tier) member(r *reader, name string) bool {
-	if name != "order" {
-		return false
-	}
-	t.Order = r.order()
-	return true
+var tierTable = table[Tier]{
+	columns: []column[Tier]{member("order", func(t *Tier) **float64 { return &t.Order }, asOrder)},
+	unknown: func(t *Tier) *Unknown { return &t.Unknown },
 }
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (t *Tier) Validate() error { return t.check().of(string(KindTier)) }
+func (t *Tier) Validate() error { return t.check(options{}).of(string(KindTier)) }
 
-func (t *Tier) check() *Error { return first(checkOrder(t.Order), checkUnknown[Tier](t.Unknown)) }
+func (t *Tier) check(options) *Error { return first(checkOrder(t.Order), tierTable.checkUnknown(t)) }
 
-func (t *Tier) write(w *writer) {
-	w.open('{')
-	w.order(t.Order)
-	w.unknown(t.Unknown)
-	w.end('}')
-}
+func (t *Tier) write(w *writer) { tierTable.write(w, t) }
 
 func checkOrder(order *float64) *Error {
 	if order != nil && *order-*order != 0 { // infinite, or not a number

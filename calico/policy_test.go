@@ -117,7 +117,8 @@ func TestSelectorExtensions(t *testing.T) {
 	}
 }
 
-// TestSelectorLimits: a selector that is too large is refused wherever one may stand, with its field, by Decode and Encode.
+// TestSelectorLimits: a selector that is too large is refused wherever one may stand, with its
+// field, by Decode and Encode.
 func TestSelectorLimits(t *testing.T) {
 	t.Parallel()
 	long, deep := `has(a)`+strings.Repeat(" ", selector.MaxLength), strings.Repeat("(", 1000)

@@ -2,30 +2,17 @@ package calico
 
 import "net/netip"
 
-func readPool(r *reader) *Pool {
-	p := &Pool{IPAM: true}
-	r.members(p, &p.Unknown)
-	return p
-}
-
-func (p *Pool) member(r *reader, name string) bool {
-	switch name {
-	case "cidr":
-		p.CIDR = r.maskedPrefix()
-	case "ipip":
-		p.IPIP = r.kept()
-	case "ipip_mode":
-		p.IPIPMode = oneOf(r.optional(), IPIPAlways, IPIPCrossSubnet)
-	case "masquerade":
-		p.Masquerade = r.boolean()
-	case "ipam":
-		p.IPAM = r.null() || r.boolean()
-	case "disabled":
-		p.Disabled = r.boolean()
-	default:
-		return false
-	}
-	return true
+var poolTable = table[Pool]{
+	columns: []column[Pool]{
+		member("cidr", func(p *Pool) *netip.Prefix { return &p.CIDR }, asPrefix),
+		member("ipip", func(p *Pool) *string { return &p.IPIP }, asText),
+		member("ipip_mode", func(p *Pool) *string { return &p.IPIPMode }, asWord(IPIPAlways, IPIPCrossSubnet)),
+		member("masquerade", func(p *Pool) *bool { return &p.Masquerade }, asBoolean),
+		member("ipam", func(p *Pool) *bool { return &p.IPAM }, asBoolean),
+		member("disabled", func(p *Pool) *bool { return &p.Disabled }, asBoolean),
+	},
+	start:   Pool{IPAM: true},
+	unknown: func(p *Pool) *Unknown { return &p.Unknown },
 }
 
 // The values of Pool.IPIPMode.
@@ -35,9 +22,9 @@ const (
 )
 
 // Validate refuses what [Encode] refuses, which calls it: the error is an [Error].
-func (p *Pool) Validate() error { return p.check().of(string(KindIPPool)) }
+func (p *Pool) Validate() error { return p.check(options{}).of(string(KindIPPool)) }
 
-func (p *Pool) check() *Error {
+func (p *Pool) check(options) *Error {
 	if err := checkPrefix("cidr", p.CIDR); err != nil {
 		return err
 	}
@@ -53,7 +40,7 @@ func (p *Pool) check() *Error {
 	case p.IPAM && !p.Disabled && bits < blockBits:
 		return refuse("cidr", p.CIDR, "want at least one block of %d addresses, /%d or shorter, or ipam false", BlockSize, p.CIDR.Addr().BitLen()-blockBits)
 	}
-	return checkUnknown[Pool](p.Unknown)
+	return poolTable.checkUnknown(p)
 }
 
 func overlapsLinkLocal(p netip.Prefix) bool {
@@ -61,14 +48,4 @@ func overlapsLinkLocal(p netip.Prefix) bool {
 		p.Overlaps(netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfe, 0x80}), 10))
 }
 
-func (p *Pool) write(w *writer) {
-	w.open('{')
-	w.prefixMember("cidr", p.CIDR)
-	w.optional("ipip", p.IPIP)
-	w.optional("ipip_mode", p.IPIPMode)
-	w.boolMember("masquerade", p.Masquerade)
-	w.boolMember("ipam", p.IPAM)
-	w.boolMember("disabled", p.Disabled)
-	w.unknown(p.Unknown)
-	w.end('}')
-}
+func (p *Pool) write(w *writer) { poolTable.write(w, p) }

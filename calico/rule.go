@@ -1,6 +1,7 @@
 package calico
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,7 +18,7 @@ const (
 	NextTier = "next-tier"
 )
 
-// Protocol is an IP protocol number. 0 stands for none given. It is written by name where it has one.
+// Protocol is an IP protocol number; 0 stands for none. It is written by name if it has one.
 type Protocol uint8
 
 // The protocols with names.
@@ -30,7 +31,7 @@ const (
 	ProtocolUDPLite Protocol = 136
 )
 
-// String is the protocol's name, or its number.
+// String returns the protocol's name, or its number.
 func (p Protocol) String() string {
 	switch p {
 	case ProtocolICMP:
@@ -73,7 +74,7 @@ type Ports struct {
 	Low, High uint16
 }
 
-// String is the port, or low:high.
+// String returns the port, or low:high.
 func (p Ports) String() string {
 	if p.Low == p.High {
 		return strconv.Itoa(int(p.Low))
@@ -81,8 +82,8 @@ func (p Ports) String() string {
 	return fmt.Sprintf("%d:%d", p.Low, p.High)
 }
 
-// ParsePorts reads "n" or "low:high". Text without digits or colon is left for the named ports of later versions and
-// refused too.
+// ParsePorts reads "n" or "low:high". Text without digits or colon is left for the named ports of
+// later versions and refused too.
 func ParsePorts(text string) (Ports, error) {
 	low, high, isRange := strings.Cut(text, ":")
 	if !isRange {
@@ -96,9 +97,9 @@ func ParsePorts(text string) (Ports, error) {
 	return Ports{uint16(l), uint16(h)}, nil
 }
 
-// Rule is one rule of a profile or a policy (seed 001, "Rules"). Every criterion that is given must hold. The zero value
-// of each member means that it is not given; within a list any of its entries is enough, within a negated list none may
-// hold.
+// Rule is one rule of a profile or a policy (seed 001, "Rules"). Every criterion that is given must
+// hold. The zero value of each member means that it is not given; within a list any of its entries
+// is enough, within a negated list none may hold.
 type Rule struct {
 	Action    string // Allow, Deny, Log or NextTier; Decode gives Allow where none is stored
 	IPVersion int    // 4, 6 or 0 for both
@@ -120,7 +121,7 @@ type Rule struct {
 // maxLogPrefix leaves room for ": " in the 29 characters that the kernel takes.
 const maxLogPrefix = 27
 
-// cleanLogPrefix is the canonical form of a prefix: other characters than [A-Za-z0-9_:-] become _, then it is cut.
+// cleanLogPrefix replaces characters other than [A-Za-z0-9_:-] by _, then cuts the prefix.
 func cleanLogPrefix(text string) string {
 	clean := strings.Map(func(c rune) rune {
 		if c < utf8.RuneSelf && (isLetter(byte(c)) || isDigit(byte(c)) || c == '_' || c == ':' || c == '-') {
@@ -131,94 +132,129 @@ func cleanLogPrefix(text string) string {
 	return clean[:min(len(clean), maxLogPrefix)]
 }
 
-// member reads one member; a null one is not given.
-func (rule *Rule) member(r *reader, name string) bool {
-	switch name {
-	case "action":
-		rule.Action = r.action()
-	case "ip_version":
-		rule.IPVersion = r.integer(4, 6, "want 4 or 6")
-	case "protocol":
-		rule.Protocol = r.protocol()
-	case "!protocol":
-		rule.NotProtocol = r.protocol()
-	case "icmp_type":
-		rule.ICMPType = r.icmp(254)
-	case "icmp_code":
-		rule.ICMPCode = r.icmp(255)
-	case "!icmp_type":
-		rule.NotICMPType = r.icmp(254)
-	case "!icmp_code":
-		rule.NotICMPCode = r.icmp(255)
-	case "log_prefix":
-		rule.LogPrefix = cleanLogPrefix(r.optional())
-	default:
-		return rule.side(r, name)
-	}
-	return true
+var ruleTable = table[Rule]{
+	columns: slices.Concat(
+		[]column[Rule]{
+			member("action", func(rule *Rule) *string { return &rule.Action }, format[string]{(*reader).action, (*writer).action, nil}),
+			member("ip_version", func(rule *Rule) *int { return &rule.IPVersion }, asInteger(4, 6, "want 4 or 6")),
+			member("protocol", func(rule *Rule) *Protocol { return &rule.Protocol }, asProtocol),
+			member("!protocol", func(rule *Rule) *Protocol { return &rule.NotProtocol }, asProtocol),
+		},
+		netColumnsOf(ruleNets[:]),
+		columnsOf(ruleTags[:], format[string]{(*reader).tag, (*writer).string, isZero[string]}),
+		columnsOf(ruleSelectors[:], asSelector),
+		columnsOf(rulePorts[:], omitEmpty(asList((*reader).ports, (*writer).ports))),
+		[]column[Rule]{
+			member("icmp_type", func(rule *Rule) **uint8 { return &rule.ICMPType }, asICMP(maxICMPType)),
+			member("icmp_code", func(rule *Rule) **uint8 { return &rule.ICMPCode }, asICMP(255)),
+			member("!icmp_type", func(rule *Rule) **uint8 { return &rule.NotICMPType }, asICMP(maxICMPType)),
+			member("!icmp_code", func(rule *Rule) **uint8 { return &rule.NotICMPCode }, asICMP(255)),
+			member("log_prefix", func(rule *Rule) *string { return &rule.LogPrefix }, format[string]{
+				func(r *reader) string { return cleanLogPrefix(r.text()) },
+				func(w *writer, prefix string) { w.string(cleanLogPrefix(prefix)) },
+				isZero[string],
+			}),
+		},
+	),
+	start: Rule{Action: Allow},
 }
 
-// side reads a criterion about the source or the destination.
-func (rule *Rule) side(r *reader, name string) bool {
-	switch name {
-	case "src_net":
-		r.net(&rule.SrcNets)
-	case "dst_net":
-		r.net(&rule.DstNets)
-	case "!src_net":
-		r.net(&rule.NotSrcNets)
-	case "!dst_net":
-		r.net(&rule.NotDstNets)
-	case "src_nets":
-		rule.SrcNets = append(rule.SrcNets, r.prefixes()...)
-	case "dst_nets":
-		rule.DstNets = append(rule.DstNets, r.prefixes()...)
-	case "!src_nets":
-		rule.NotSrcNets = append(rule.NotSrcNets, r.prefixes()...)
-	case "!dst_nets":
-		rule.NotDstNets = append(rule.NotDstNets, r.prefixes()...)
-	case "src_tag":
-		rule.SrcTag = r.tag()
-	case "dst_tag":
-		rule.DstTag = r.tag()
-	case "!src_tag":
-		rule.NotSrcTag = r.tag()
-	case "!dst_tag":
-		rule.NotDstTag = r.tag()
-	case "src_selector":
-		rule.SrcSelector = r.criterion()
-	case "dst_selector":
-		rule.DstSelector = r.criterion()
-	case "!src_selector":
-		rule.NotSrcSelector = r.criterion()
-	case "!dst_selector":
-		rule.NotDstSelector = r.criterion()
-	case "src_ports":
-		rule.SrcPorts = r.ports()
-	case "dst_ports":
-		rule.DstPorts = r.ports()
-	case "!src_ports":
-		rule.NotSrcPorts = r.ports()
-	case "!dst_ports":
-		rule.NotDstPorts = r.ports()
-	default:
-		return false
-	}
-	return true
+// criterion is a member that a rule has for its source and its destination, each plain and negated.
+type criterion[V any] struct {
+	name  string
+	field func(rule *Rule) *V
 }
 
-func readRules(r *reader) (rules []Rule) {
-	r.list(func(int) {
-		rules = append(rules, Rule{Action: Allow})
-		r.members(&rules[len(rules)-1], nil)
-	})
-	return rules
+var (
+	ruleNets = [...]criterion[[]netip.Prefix]{
+		{"src_net", func(rule *Rule) *[]netip.Prefix { return &rule.SrcNets }},
+		{"dst_net", func(rule *Rule) *[]netip.Prefix { return &rule.DstNets }},
+		{"!src_net", func(rule *Rule) *[]netip.Prefix { return &rule.NotSrcNets }},
+		{"!dst_net", func(rule *Rule) *[]netip.Prefix { return &rule.NotDstNets }},
+	}
+	ruleTags = [...]criterion[string]{
+		{"src_tag", func(rule *Rule) *string { return &rule.SrcTag }},
+		{"dst_tag", func(rule *Rule) *string { return &rule.DstTag }},
+		{"!src_tag", func(rule *Rule) *string { return &rule.NotSrcTag }},
+		{"!dst_tag", func(rule *Rule) *string { return &rule.NotDstTag }},
+	}
+	ruleSelectors = [...]criterion[string]{
+		{"src_selector", func(rule *Rule) *string { return &rule.SrcSelector }},
+		{"dst_selector", func(rule *Rule) *string { return &rule.DstSelector }},
+		{"!src_selector", func(rule *Rule) *string { return &rule.NotSrcSelector }},
+		{"!dst_selector", func(rule *Rule) *string { return &rule.NotDstSelector }},
+	}
+	rulePorts = [...]criterion[[]Ports]{
+		{"src_ports", func(rule *Rule) *[]Ports { return &rule.SrcPorts }},
+		{"dst_ports", func(rule *Rule) *[]Ports { return &rule.DstPorts }},
+		{"!src_ports", func(rule *Rule) *[]Ports { return &rule.NotSrcPorts }},
+		{"!dst_ports", func(rule *Rule) *[]Ports { return &rule.NotDstPorts }},
+	}
+)
+
+func columnsOf[V any](criteria []criterion[V], f format[V]) []column[Rule] {
+	var columns []column[Rule]
+	for _, c := range criteria {
+		columns = append(columns, member(c.name, c.field, f))
+	}
+	return columns
+}
+
+// netColumnsOf returns two columns for each criterion: a single CIDR, as src_net, and a list, as
+// src_nets. Both may be given; the single one comes first.
+func netColumnsOf(criteria []criterion[[]netip.Prefix]) []column[Rule] {
+	var columns []column[Rule]
+	for _, c := range criteria {
+		one, many := quoted(c.name), quoted(c.name+"s")
+		columns = append(columns, column[Rule]{
+			name: c.name,
+			read: func(r *reader, rule *Rule) {
+				nets := c.field(rule)
+				*nets = slices.Insert(*nets, 0, r.prefix())
+			},
+			write: func(w *writer, rule *Rule) {
+				switch nets := *c.field(rule); len(nets) {
+				case 0:
+				case 1:
+					w.begin(one)
+					w.prefix(nets[0])
+				default:
+					w.begin(many)
+					asPrefixes.write(w, nets)
+				}
+			},
+		}, column[Rule]{
+			name: c.name + "s",
+			read: func(r *reader, rule *Rule) {
+				nets := c.field(rule)
+				*nets = append(*nets, asPrefixes.read(r)...)
+			},
+		})
+	}
+	return columns
+}
+
+var asProtocol = format[Protocol]{(*reader).protocol, (*writer).protocol, isZero[Protocol]}
+
+// maxICMPType is the highest type that the kernel can match.
+const maxICMPType = 254
+
+// asICMP returns the format of an ICMP type or code up to highest.
+func asICMP(highest int) format[*uint8] {
+	return format[*uint8]{
+		func(r *reader) *uint8 {
+			n := uint8(r.integer(0, highest, "want a number from 0 to "+strconv.Itoa(highest)))
+			return &n
+		},
+		func(w *writer, n *uint8) { w.number(int(*n)) },
+		isZero[*uint8],
+	}
 }
 
 // action reads an action; empty is Allow, and the word of later versions is NextTier.
 func (r *reader) action() string {
 	start := r.next()
-	switch text := r.optional(); text {
+	switch r.text() {
 	case "", Allow:
 		return Allow
 	case Deny:
@@ -232,10 +268,9 @@ func (r *reader) action() string {
 	return ""
 }
 
+func (w *writer) action(action string) { w.string(cmp.Or(action, Allow)) }
+
 func (r *reader) protocol() Protocol {
-	if r.null() {
-		return 0
-	}
 	start := r.next()
 	if r.peek() != '"' {
 		return Protocol(r.integer(1, 255, wantProtocol))
@@ -247,55 +282,41 @@ func (r *reader) protocol() Protocol {
 	return p
 }
 
-// icmp reads a type or a code. The kernel cannot match type 255.
-func (r *reader) icmp(highest int) *uint8 {
-	if r.null() {
-		return nil
-	}
-	n := uint8(r.integer(0, highest, "want a number from 0 to "+strconv.Itoa(highest)))
-	return &n
-}
-
-// net reads a single CIDR, which comes before those of the list form.
-func (r *reader) net(nets *[]netip.Prefix) {
-	if !r.null() {
-		*nets = slices.Insert(*nets, 0, r.prefix())
+// protocol writes a name where the protocol has one, else the number.
+func (w *writer) protocol(p Protocol) {
+	if text := p.String(); isDigit(text[0]) {
+		w.number(int(p))
+	} else {
+		w.string(text)
 	}
 }
 
 func (r *reader) tag() string {
-	if r.null() {
-		return ""
-	}
 	start := r.next()
-	tag := strings.Clone(r.text())
+	tag := r.kept()
 	if r.failed == nil && !isTag(tag) {
 		r.fail(start, wantTag)
 	}
 	return tag
 }
 
-// criterion reads a selector. Empty text stands for everything that is managed: what is given must not vanish.
-func (r *reader) criterion() string {
-	if r.null() {
-		return ""
+func (r *reader) ports() Ports {
+	start := r.next()
+	if r.peek() != '"' {
+		n := uint16(r.integer(1, 65535, wantPorts))
+		return Ports{n, n}
 	}
-	return r.selector()
+	p, err := ParsePorts(r.text())
+	if err != nil {
+		r.fail(start, wantPorts)
+	}
+	return p
 }
 
-func (r *reader) ports() (list []Ports) {
-	r.list(func(int) {
-		start := r.next()
-		if r.peek() != '"' {
-			n := uint16(r.integerEntry(1, 65535, wantPorts))
-			list = append(list, Ports{n, n})
-			return
-		}
-		p, err := ParsePorts(r.text())
-		if err != nil {
-			r.fail(start, wantPorts)
-		}
-		list = append(list, p)
-	})
-	return list
+func (w *writer) ports(p Ports) {
+	if p.Low == p.High {
+		w.number(int(p.Low))
+	} else {
+		w.string(p.String())
+	}
 }

@@ -6,41 +6,17 @@ import (
 	"heddle/calico/selector"
 )
 
-// criteria names the members of a rule's two sides, for what holds of all of them alike.
-func (rule *Rule) nets() [4]named[[]netip.Prefix] {
-	return [4]named[[]netip.Prefix]{{"src_net", rule.SrcNets}, {"dst_net", rule.DstNets}, {"!src_net", rule.NotSrcNets}, {"!dst_net", rule.NotDstNets}}
-}
-
-func (rule *Rule) tags() [4]named[string] {
-	return [4]named[string]{{"src_tag", rule.SrcTag}, {"dst_tag", rule.DstTag}, {"!src_tag", rule.NotSrcTag}, {"!dst_tag", rule.NotDstTag}}
-}
-
-func (rule *Rule) selectors() [4]named[string] {
-	return [4]named[string]{{"src_selector", rule.SrcSelector}, {"dst_selector", rule.DstSelector},
-		{"!src_selector", rule.NotSrcSelector}, {"!dst_selector", rule.NotDstSelector}}
-}
-
-func (rule *Rule) ports() [4]named[[]Ports] {
-	return [4]named[[]Ports]{{"src_ports", rule.SrcPorts}, {"dst_ports", rule.DstPorts}, {"!src_ports", rule.NotSrcPorts}, {"!dst_ports", rule.NotDstPorts}}
-}
-
-// named is a member with its value.
-type named[V any] struct {
-	name  string
-	value V
-}
-
-func checkRules(list string, rules []Rule, selectors bool, options []selector.Option) *Error {
+func checkRules(list string, rules []Rule, o options) *Error {
 	for i := range rules {
-		if err := rules[i].check(selectors, options); err != nil {
+		if err := rules[i].check(o); err != nil {
 			return err.in(index(list, i))
 		}
 	}
 	return nil
 }
 
-// check refuses what the model forbids (spec 3.5). Selectors are left out where Decode has just read them.
-func (rule *Rule) check(selectors bool, options []selector.Option) *Error {
+// check refuses what the model forbids (spec 3.5).
+func (rule *Rule) check(o options) *Error {
 	switch rule.Action {
 	case "", Allow, Deny, Log, NextTier:
 	default:
@@ -49,31 +25,22 @@ func (rule *Rule) check(selectors bool, options []selector.Option) *Error {
 	if rule.IPVersion != 0 && rule.IPVersion != 4 && rule.IPVersion != 6 {
 		return refuse("ip_version", rule.IPVersion, "want 4 or 6")
 	}
-	if selectors {
-		if err := rule.checkSelectors(options); err != nil {
+	for _, s := range ruleSelectors {
+		if err := checkSelector(s.name, *s.field(rule), o); err != nil {
 			return err
 		}
 	}
 	return first(rule.checkFamily(), rule.checkTags(), rule.checkPorts(), rule.checkICMP())
 }
 
-func (rule *Rule) checkSelectors(options []selector.Option) *Error {
-	for _, s := range rule.selectors() {
-		if err := checkSelector(s.name, s.value, options); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkSelector(field, text string, options []selector.Option) *Error {
-	if text == "" {
+func checkSelector(field, text string, o options) *Error {
+	if text == "" || o.parsed {
 		return nil
 	}
 	if err := checkText(field, text); err != nil {
 		return err
 	}
-	if _, err := selector.Parse(text, options...); err != nil {
+	if _, err := selector.Parse(text, o.selector...); err != nil {
 		return refuse(field, text, "%v", err)
 	}
 	return nil
@@ -87,48 +54,51 @@ func (rule *Rule) checkFamily() *Error {
 	case rule.IPVersion == 4 && rule.Protocol == ProtocolICMPv6:
 		return refuse("protocol", rule.Protocol, "with ip_version 4, want icmp")
 	}
-	for _, nets := range rule.nets() {
-		for i, p := range nets.value {
-			if !p.IsValid() {
-				return refuse(netField(nets, i), nil, "is missing")
-			}
-			if familyOf(p.Addr()) == 0 {
-				return refuse(netField(nets, i), p, wantPlain)
-			}
-			if rule.IPVersion != 0 && familyOf(p.Addr()) != rule.IPVersion {
-				return refuse(netField(nets, i), p, "with ip_version %d, want a CIDR of that family", rule.IPVersion)
+	for _, c := range ruleNets {
+		nets := *c.field(rule)
+		for i, p := range nets {
+			if err := rule.checkNet(p); err != nil {
+				if len(nets) == 1 {
+					return err.in(c.name)
+				}
+				return err.in(index(c.name+"s", i))
 			}
 		}
 	}
 	return nil
 }
 
-// netField is the member that holds a CIDR in the canonical form.
-func netField(nets named[[]netip.Prefix], i int) string {
-	if len(nets.value) == 1 {
-		return nets.name
+func (rule *Rule) checkNet(p netip.Prefix) *Error {
+	switch {
+	case !p.IsValid():
+		return refuse("", nil, "is missing")
+	case familyOf(p.Addr()) == 0:
+		return refuse("", p, wantPlain)
+	case rule.IPVersion != 0 && familyOf(p.Addr()) != rule.IPVersion:
+		return refuse("", p, "with ip_version %d, want a CIDR of that family", rule.IPVersion)
 	}
-	return index(nets.name+"s", i)
+	return nil
 }
 
 func (rule *Rule) checkTags() *Error {
-	for _, tag := range rule.tags() {
-		if tag.value != "" && !isTag(tag.value) {
-			return refuse(tag.name, tag.value, wantTag)
+	for _, c := range ruleTags {
+		if tag := *c.field(rule); tag != "" && !isTag(tag) {
+			return refuse(c.name, tag, wantTag)
 		}
 	}
 	return nil
 }
 
 func (rule *Rule) checkPorts() *Error {
-	for _, ports := range rule.ports() {
-		for i, p := range ports.value {
+	for _, c := range rulePorts {
+		ports := *c.field(rule)
+		for i, p := range ports {
 			if p.Low == 0 || p.Low > p.High {
-				return refuse(index(ports.name, i), p, wantPorts)
+				return refuse(index(c.name, i), p, wantPorts)
 			}
 		}
-		if len(ports.value) > 0 && rule.Protocol != ProtocolTCP && rule.Protocol != ProtocolUDP {
-			return refuse(ports.name, nil, "only some protocols have ports; want protocol tcp or udp beside it")
+		if len(ports) > 0 && rule.Protocol != ProtocolTCP && rule.Protocol != ProtocolUDP {
+			return refuse(c.name, nil, "only some protocols have ports; want protocol tcp or udp beside it")
 		}
 	}
 	return nil
@@ -145,106 +115,11 @@ func (rule *Rule) checkICMP() *Error {
 			continue
 		case m.messageType == nil:
 			return refuse(m.negation+"icmp_code", *m.value, "want %s beside it", field)
-		case *m.messageType == 255:
+		case *m.messageType > maxICMPType:
 			return refuse(field, *m.messageType, "want a number from 0 to 254")
 		case rule.Protocol != ProtocolICMP && rule.Protocol != ProtocolICMPv6:
 			return refuse(field, *m.messageType, "want protocol icmp or icmpv6 beside it")
 		}
 	}
 	return nil
-}
-
-func (w *writer) rules(name string, rules []Rule, options []selector.Option) {
-	w.name(name)
-	w.open('[')
-	for i := range rules {
-		w.comma()
-		rules[i].write(w, options)
-	}
-	w.end(']')
-}
-
-func (rule *Rule) write(w *writer, options []selector.Option) {
-	w.open('{')
-	if rule.Action == "" {
-		w.stringMember("action", Allow)
-	} else {
-		w.stringMember("action", rule.Action)
-	}
-	if rule.IPVersion != 0 {
-		w.intMember("ip_version", rule.IPVersion)
-	}
-	w.protocol("protocol", rule.Protocol)
-	w.protocol("!protocol", rule.NotProtocol)
-	for _, nets := range rule.nets() {
-		switch len(nets.value) {
-		case 0:
-		case 1:
-			w.prefixMember(nets.name, nets.value[0])
-		default:
-			w.prefixes(nets.name+"s", nets.value)
-		}
-	}
-	for _, tag := range rule.tags() {
-		w.optional(tag.name, tag.value)
-	}
-	for _, s := range rule.selectors() {
-		w.optional(s.name, canonical(s.value, options))
-	}
-	for _, ports := range rule.ports() {
-		w.ports(ports.name, ports.value)
-	}
-	w.small("icmp_type", rule.ICMPType)
-	w.small("icmp_code", rule.ICMPCode)
-	w.small("!icmp_type", rule.NotICMPType)
-	w.small("!icmp_code", rule.NotICMPCode)
-	w.optional("log_prefix", cleanLogPrefix(rule.LogPrefix))
-	w.end('}')
-}
-
-// canonical is the canonical text of a selector that has been checked.
-func canonical(text string, options []selector.Option) string {
-	if text == "" {
-		return ""
-	}
-	s, err := selector.Parse(text, options...)
-	if err != nil {
-		return text
-	}
-	return s.String()
-}
-
-// protocol writes a name where the protocol has one, else the number.
-func (w *writer) protocol(name string, p Protocol) {
-	if p == 0 {
-		return
-	}
-	if text := p.String(); isDigit(text[0]) {
-		w.intMember(name, int(p))
-	} else {
-		w.stringMember(name, text)
-	}
-}
-
-func (w *writer) ports(name string, list []Ports) {
-	if len(list) == 0 {
-		return
-	}
-	w.name(name)
-	w.open('[')
-	for _, p := range list {
-		w.comma()
-		if text := p.String(); p.Low == p.High {
-			w.text = append(w.text, text...)
-		} else {
-			w.text = appendText(w.text, text)
-		}
-	}
-	w.end(']')
-}
-
-func (w *writer) small(name string, n *uint8) {
-	if n != nil {
-		w.intMember(name, int(*n))
-	}
 }

@@ -1,16 +1,16 @@
-// Package calico holds the Go bindings of Calico's etcd data model (seeds 000 and 001; docs/policy.md): a type for every
-// object with its rules, and a comparable type for every key with its path. It does no I/O; heddle/calico/client does.
+// Package calico holds the Go bindings of Calico's etcd data model (seeds 000 and 001;
+// docs/policy.md): a type with its rules for every object, and a comparable type for every key. It
+// does no I/O; heddle/calico/client does.
 //
 //	path  ── ParseKey ──▶ key  ── Path ──▶ path
 //	value ── Decode ──▶ object, checked and canonical ── Encode ──▶ value
 //
-// Decode reads an object as stored, checks it and brings it into its canonical form; Encode checks an object and writes
-// that form. Two objects that encode equally are the same. What is refused comes back as an [Error] with the member, its
-// value and what is allowed.
+// Objects with equal encodings are equal. An [Error] names the member, its value and what is
+// allowed.
 //
-// Members that the package does not know are kept in an object's Unknown and written again, so that a rewrite loses
-// nothing of a later version. Rules and policies have none: a criterion that is passed over would widen them, so there
-// an unknown member is an error. Null counts as absent; in lists it is an error.
+// Members that the package does not know are kept in an object's Unknown and written back. In rules
+// and policies they are errors, because ignoring a criterion would widen a rule. Null counts as
+// absent; in lists it is an error.
 package calico
 
 import (
@@ -18,7 +18,7 @@ import (
 	"net/netip"
 )
 
-// Unknown holds the members of an object that this package does not know. They are kept on a read-modify-write.
+// Unknown holds the members of an object that this package does not know.
 type Unknown map[string]json.RawMessage
 
 // MAC is a 48-bit Ethernet address, written in lower case with colons.
@@ -55,8 +55,8 @@ type WorkloadEndpoint struct {
 	Unknown          Unknown
 }
 
-// HostEndpoint is an interface of a host itself, chosen by Name or, without one, by any of the expected addresses
-// (seed 001, "Host endpoints").
+// HostEndpoint is an interface of a host itself, chosen by Name or, without one, by any of the
+// expected addresses (seed 001, "Host endpoints").
 type HostEndpoint struct {
 	Name              string // of the interface; empty: by address
 	ExpectedIPv4Addrs []netip.Addr
@@ -66,7 +66,7 @@ type HostEndpoint struct {
 	Unknown           Unknown
 }
 
-// ProfileRules are the rule lists of a profile. Inbound is towards the endpoint, outbound what it emits.
+// ProfileRules are the rule lists of a profile. Inbound means towards the endpoint.
 type ProfileRules struct {
 	InboundRules, OutboundRules []Rule
 }
@@ -77,7 +77,7 @@ type ProfileTags []string
 // ProfileLabels are the labels that a profile gives to its endpoints. An endpoint's own labels win.
 type ProfileLabels map[string]string
 
-// Policy is an ordered part of a tier: rules for the endpoints that its selector picks (seed 001, "Policy").
+// Policy is a part of a tier: rules for the endpoints that match its selector (seed 001).
 type Policy struct {
 	Selector      string   // canonical text; "all()" when stored empty
 	Order         *float64 // nil: infinite
@@ -115,7 +115,7 @@ type Pool struct {
 // BlockSize is the number of addresses of an allocation block: a /26 or a /122.
 const BlockSize = 64
 
-// Block is an allocation block (spec: the list that seed 001 lost). Ordinal i stands for the i-th address of CIDR.
+// Block is an allocation block. Ordinal i stands for the i-th address of CIDR.
 type Block struct {
 	CIDR           netip.Prefix
 	Affinity       string // "host:NAME"; empty: none
@@ -126,7 +126,7 @@ type Block struct {
 	Unknown        Unknown
 }
 
-// Attribute says who holds addresses of a block.
+// Attribute names the holder of addresses of a block.
 type Attribute struct {
 	HandleID  *string
 	Secondary map[string]string
@@ -154,7 +154,7 @@ type BGPPeer struct {
 	Unknown  Unknown
 }
 
-// NodeMesh says whether all hosts peer with each other.
+// NodeMesh reports whether all hosts peer with each other.
 type NodeMesh struct {
 	Enabled bool
 	Unknown Unknown
@@ -186,7 +186,7 @@ type HostRoute struct {
 	NextHop     netip.Addr
 }
 
-// AgentStatus is what an agent says of itself (spec, "Status reporting").
+// AgentStatus is the status that an agent reports of itself (spec, "Status reporting").
 type AgentStatus struct {
 	Time        string  // UTC, ISO 8601, trailing Z
 	Uptime      float64 // seconds
@@ -194,7 +194,7 @@ type AgentStatus struct {
 	Unknown     Unknown
 }
 
-// EndpointStatus is what an agent says of an endpoint: StatusUp, StatusDown or StatusError.
+// EndpointStatus is the status that an agent reports of an endpoint.
 type EndpointStatus struct {
 	Status  string
 	Unknown Unknown
@@ -221,8 +221,8 @@ type OrchRef struct {
 	Unknown                Unknown
 }
 
-// BlockAffinity says by its key that a block is affine to a host. The block itself is the truth (spec 11.2).
+// BlockAffinity exists while a block is affine to the key's host. The block decides (spec 11.2).
 type BlockAffinity struct{}
 
-// IPAMHost is what a host has in address management. Nothing is stored at its key, but below it.
+// IPAMHost names a host's part of address management. Values lie only below its key.
 type IPAMHost struct{}

@@ -39,7 +39,7 @@ func isName(name string, slash bool, longest int) bool {
 	return name != "" && len(name) <= longest
 }
 
-// isInterface refuses . and .. too: the kernel does, and names become parts of paths below /proc/sys.
+// isInterface also refuses . and .. because names become parts of paths below /proc/sys.
 func isInterface(name string) bool {
 	return isName(name, false, maxInterface) && name != "." && name != ".."
 }
@@ -48,7 +48,7 @@ func isProfile(name string) bool { return isName(name, true, maxProfile) }
 
 func isTag(name string) bool { return isName(name, false, len(name)) }
 
-// String is the address in lower case with colons.
+// String returns the address in lower case with colons.
 func (m MAC) String() string { return string(m.appendTo(nil)) }
 
 func (m MAC) appendTo(text []byte) []byte {
@@ -61,41 +61,24 @@ func (m MAC) appendTo(text []byte) []byte {
 	return text
 }
 
-// ParseMAC reads an address of six octets of two digits each, in either case, with colons or hyphens.
-func ParseMAC(text string) (MAC, error) {
-	var m MAC
-	bad := fmt.Errorf("MAC address %q: %s", text, wantMAC)
-	if len(text) != 17 {
-		return m, bad
+// ParseMAC reads six octets of two hex digits each, separated by colons or hyphens.
+func ParseMAC(text string) (m MAC, err error) {
+	bad := len(text) != 17 || text[2] != ':' && text[2] != '-'
+	for i := 0; i < len(m) && !bad; i++ {
+		octet, err := strconv.ParseUint(text[3*i:3*i+2], 16, 8)
+		m[i] = byte(octet)
+		bad = err != nil || i < 5 && text[3*i+2] != text[2]
 	}
-	separator := text[2]
-	if separator != ':' && separator != '-' {
-		return m, bad
-	}
-	for i := range m {
-		high, ok1 := hexValue(text[3*i])
-		low, ok2 := hexValue(text[3*i+1])
-		if !ok1 || !ok2 || i < 5 && text[3*i+2] != separator {
-			return MAC{}, bad
-		}
-		m[i] = high<<4 | low
+	if bad {
+		return MAC{}, fmt.Errorf("MAC address %q: %s", text, wantMAC)
 	}
 	return m, nil
 }
 
-func hexValue(c byte) (byte, bool) {
-	switch {
-	case isDigit(c):
-		return c - '0', true
-	case 'a' <= c|0x20 && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10, true
-	}
-	return 0, false
-}
-
-// address reads a bare address; the zero one for null.
+// address reads a bare address.
 func (r *reader) address() netip.Addr {
-	if r.null() {
+	if r.peek() == 'n' { // an entry of a list
+		r.wrong(wantAddress)
 		return netip.Addr{}
 	}
 	start := r.next()
@@ -109,7 +92,7 @@ func (r *reader) address() netip.Addr {
 	return a
 }
 
-// next is where the next token begins.
+// next returns the start of the next token.
 func (r *reader) next() int {
 	r.space()
 	return r.pos
@@ -140,11 +123,8 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, a.BitLen()), true
 }
 
-// maskedPrefix reads a CIDR with its length, without bits beyond it; the zero one for null.
+// maskedPrefix reads a CIDR with its length, without bits beyond it.
 func (r *reader) maskedPrefix() netip.Prefix {
-	if r.null() {
-		return netip.Prefix{}
-	}
 	start := r.next()
 	text := r.text()
 	p, err := netip.ParsePrefix(text)
@@ -172,41 +152,14 @@ func checkPrefix(field string, p netip.Prefix) *Error {
 	return nil
 }
 
-func (r *reader) addresses() (list []netip.Addr) {
-	r.list(func(int) { list = append(list, r.entryAddress()) })
-	return list
-}
-
-// entryAddress is an address that must not be null.
-func (r *reader) entryAddress() netip.Addr {
-	if r.peek() == 'n' {
-		r.wrong(wantAddress)
-		return netip.Addr{}
-	}
-	return r.address()
-}
-
-func (r *reader) prefixes() (list []netip.Prefix) {
-	r.list(func(int) { list = append(list, r.prefix()) })
-	return list
-}
-
-func (r *reader) texts() (list []string) {
-	r.list(func(int) { list = append(list, strings.Clone(r.text())) })
-	return list
-}
-
-// stringMap reads an object of strings; nil for null or an empty one.
+// stringMap reads an object of strings; nil for an empty one.
 func (r *reader) stringMap() (m map[string]string) {
 	r.stringMapInto(&m)
 	return m
 }
 
-// stringMapInto reads an object of strings into a map, which it makes if there is something to put into it.
+// stringMapInto reads an object of strings into a map, making it if there is any member.
 func (r *reader) stringMapInto(m *map[string]string) {
-	if r.null() {
-		return
-	}
 	r.object(func(name string) {
 		value := strings.Clone(r.text())
 		if *m == nil {
@@ -231,12 +184,9 @@ func (r *reader) selector() string {
 	return s.String()
 }
 
-// order reads a number; "default" and null are an infinite one.
+// order reads a number; "default" is an infinite one.
 func (r *reader) order() *float64 {
 	start := r.next()
-	if r.null() {
-		return nil
-	}
 	if r.peek() == '"' {
 		if r.quoted() != "default" {
 			r.fail(start, `want a number, "default" or null`)
@@ -261,8 +211,8 @@ func decimal(text string, bits int) (uint64, bool) {
 	return n, err == nil
 }
 
-// familyOf is 4 or 6. An IPv4 address in the clothes of an IPv6 one (::ffff:192.0.2.1) is of neither, 0: the kernel
-// would take it for the IPv4 address, which may be somebody else's.
+// familyOf returns 4 or 6, or 0 for an IPv4-mapped address (::ffff:192.0.2.1): the kernel would
+// treat it as the IPv4 address.
 func familyOf(a netip.Addr) int {
 	switch {
 	case a.Is4():
@@ -326,7 +276,7 @@ func checkMap(field string, m map[string]string) *Error {
 	return err
 }
 
-// lesser is the error about the field that comes first, so that an object's error is the same each time.
+// lesser returns the error of the lesser field, which makes errors deterministic.
 func lesser(a, b *Error) *Error {
 	if a == nil || b.Field < a.Field {
 		return b
@@ -350,7 +300,7 @@ func checkText(field, text string) *Error {
 	return nil
 }
 
-// first is the first of some errors.
+// first returns the first of some errors.
 func first(errs ...*Error) *Error {
 	for _, err := range errs {
 		if err != nil {
@@ -360,7 +310,7 @@ func first(errs ...*Error) *Error {
 	return nil
 }
 
-// sortedPrefixes are the keys of a map in order of address and length.
+// sortedPrefixes returns the keys of a map in order of address and length.
 func sortedPrefixes[V any](m map[netip.Prefix]V) []netip.Prefix {
 	return slices.SortedFunc(maps.Keys(m), netip.Prefix.Compare)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// pathWriter writes the path of a key, part by part. In full mode a part that is missing is an error; in list mode
-// writing ends there, which leaves the prefix of all keys that agree with the parts before.
+// pathWriter writes the path of a key. In list mode it stops at the first missing part, which
+// leaves the prefix of all matching keys; otherwise a missing part is an error.
 type pathWriter struct {
 	text   []byte
 	list   bool // stop at what is missing
@@ -161,8 +161,9 @@ func path(key Key) (string, error) {
 	return string(w.text), nil
 }
 
-// Alias is the second path at which the object of a key may lie, because seed 001 contradicts itself there (spec 2.3).
-// Programs read both, where the key's own path wins, write its own path alone, and delete both. Most keys have none.
+// Alias returns the second path at which an object may lie, because seed 001 contradicts itself
+// (spec 2.3). Readers read both and prefer the key's own path; writers write only that and delete
+// both. Most keys have none.
 func Alias(key Key) (path string, ok bool) {
 	pieces := piecesOf(key, false, true)
 	if pieces == nil {
@@ -175,9 +176,9 @@ func Alias(key Key) (path string, ok bool) {
 	return string(w.text), true
 }
 
-// Prefixes are the narrowest prefixes below which all keys lie that agree with partial: a key of their type in which
-// any part may be missing. With no part missing they are paths. Other keys may lie there too: [Matches] tells them
-// apart. The prefixes of aliases come last.
+// Prefixes returns the narrowest prefixes below which all keys lie that agree with partial: a key
+// of their type in which any part may be missing. With no part missing they are paths. Other keys
+// may lie there too: [Matches] tells them apart. The prefixes of aliases come last.
 //
 //	Prefixes(WorkloadEndpointKey{Host: "h"}) = ["/calico/v1/host/h/workload/"]
 //	Prefixes(PoolKey{}) = ["/calico/v1/ipam/v4/pool/", "/calico/v1/ipam/v6/pool/"]
@@ -203,8 +204,8 @@ func Prefixes(partial Key) ([]string, error) {
 	return all, nil
 }
 
-// Matches says whether a key agrees with a partial one, as [Prefixes] takes it: it is of the same type, legacy or not,
-// and equal wherever partial has a part.
+// Matches reports whether a key agrees with a partial one, as [Prefixes] takes it: it is of the
+// same type, legacy or not, and equal wherever partial has a part.
 func Matches(partial, key Key) bool {
 	p, k := partsOf(partial), partsOf(key)
 	same := p.kind == k.kind && p.legacy == k.legacy && agree(p.cidr, k.cidr) && agree(p.ip, k.ip)

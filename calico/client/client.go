@@ -1,14 +1,16 @@
 // Package client reads, writes and watches the objects of package calico in etcd v3.
 //
-// Every write is one etcd transaction: [Client.Commit] takes any number of operations, each with its own condition, and
-// either all of them happen or none. Create, Update, Apply and Delete are commits of one operation. Members of stored
-// objects that package calico does not know survive an Update or an Apply.
+// Every write is one etcd transaction: [Client.Commit] takes any number of operations, each with
+// its own condition, and applies all of them or none. Members of stored objects that package calico
+// does not know survive an Update or an Apply.
 //
-// Some keys have two places (spec, "Contradictions inside seed 001"): the left one is written, both are read, and the
-// left one wins. Whoever uses this package sees one object: a write moves it to the left, a delete removes both.
+// Some keys have two places (spec, "Contradictions inside seed 001"). Callers see one object:
+// readers look at both places and prefer the left one, a write moves the object there, and a delete
+// clears both.
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -31,7 +33,7 @@ type Options struct {
 	TLS       *tls.Config // instead of the three files
 	User      string      // etcd user, where certificates do not tell it
 	Password  string
-	// Codec is how objects are read and written: with selectors of later versions, say.
+	// Codec has options for reading and writing objects, such as selectors of later versions.
 	Codec []calico.Option
 	// DialTimeout bounds logging in with a password. 0: 5 seconds.
 	DialTimeout time.Duration
@@ -45,7 +47,7 @@ const (
 	defaultRequestTimeout = 10 * time.Second
 	// maxSend is above what any server takes, so that the server's limit decides.
 	maxSend = 128 << 20
-	// checkEvery is how often a watch makes sure that it still follows the cluster it began with.
+	// checkEvery is the interval at which a watch verifies that it follows the same cluster.
 	checkEvery = 10 * time.Second
 )
 
@@ -65,12 +67,8 @@ func New(o Options) (*Client, error) {
 	if len(o.Endpoints) == 0 {
 		o.Endpoints = []string{defaultEndpoint}
 	}
-	if o.DialTimeout == 0 {
-		o.DialTimeout = defaultDialTimeout
-	}
-	if o.RequestTimeout == 0 {
-		o.RequestTimeout = defaultRequestTimeout
-	}
+	o.DialTimeout = cmp.Or(o.DialTimeout, defaultDialTimeout)
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultRequestTimeout)
 	access := etcd.Access{Endpoints: o.Endpoints, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, TLS: o.TLS, User: o.User, Password: o.Password}
 	config, err := access.TLSConfig()
 	if err != nil {

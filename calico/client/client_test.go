@@ -15,6 +15,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
@@ -28,10 +29,10 @@ type world struct {
 // start runs an etcd that forgets with the machine.
 func start(t testing.TB) world {
 	t.Helper()
-	return connect(t, serve(t, store.Embedded{}).Endpoint())
+	return connect(t, serve(t, backend.Embedded{}).Endpoint())
 }
 
-func serve(t testing.TB, o store.Embedded) *store.Etcd {
+func serve(t testing.TB, o backend.Embedded) *backend.Etcd {
 	t.Helper()
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
@@ -40,7 +41,7 @@ func serve(t testing.TB, o store.Embedded) *store.Etcd {
 		o.Listen = "127.0.0.1:0"
 	}
 	o.Tick, o.NoFsync = 10*time.Millisecond, true
-	s, err := store.Open(t.Context(), store.Options{Embedded: &o})
+	s, err := backend.Open(t.Context(), backend.Options{Embedded: &o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func (w world) put(t testing.TB, path, value string) {
 	}
 }
 
-// raw is what etcd has at a path; "" when nothing.
+// raw returns the value at a path of etcd, or "".
 func (w world) raw(t testing.TB, path string) string {
 	t.Helper()
 	r, err := w.etcd.Get(t.Context(), path)
@@ -382,7 +383,7 @@ func TestList(t *testing.T) {
 // A list of many keys is read in pages, all at one revision although others write meanwhile.
 func TestListInPages(t *testing.T) {
 	t.Parallel()
-	server := serve(t, store.Embedded{})
+	server := serve(t, backend.Embedded{})
 	w, ctx := connect(t, server.Endpoint()), t.Context()
 	const n = 10_500 // more than a page
 	for from := 0; from < n; from += 3500 {
@@ -451,13 +452,14 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// The sockets of a running embedded store, without and with TLS, and what is said of certificates that do not fit.
+// The sockets of a running embedded store, without and with TLS, and what is said of certificates
+// that do not fit.
 func TestSocketsAndTLS(t *testing.T) {
 	t.Parallel()
-	for _, o := range []store.Embedded{{}, {Agents: "127.0.0.1:0"}} {
+	for _, o := range []backend.Embedded{{}, {Agents: "127.0.0.1:0"}} {
 		o.DataDir = t.TempDir()
 		s := serve(t, o)
-		how := must(store.Running(o.DataDir))(t)
+		how := must(backend.Running(o.DataDir))(t)
 		options := client.Options{Endpoints: how.Endpoints, CAFile: how.CAFile, CertFile: how.CertFile, KeyFile: how.KeyFile}
 		c := must(client.New(options))(t)
 		defer c.Close()

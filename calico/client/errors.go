@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"heddle/calico"
+	"heddle/internal/store"
 	"heddle/internal/store/etcd"
 )
 
@@ -25,15 +26,15 @@ var (
 	ErrTooLarge = errors.New("too large for etcd")
 	// ErrLeaseGone: the lease has ended, and what was put under it is gone.
 	ErrLeaseGone = errors.New("lease has ended")
-	// ErrUnavailable: etcd cannot be reached or has no leader. Whether a commit was made is unknown.
+	// ErrUnavailable: etcd cannot be reached or has no leader. A commit may have been made or not.
 	ErrUnavailable = errors.New("etcd is unavailable")
 	// ErrClosed: the client has been closed. Whether a commit was made is unknown.
 	ErrClosed = errors.New("client is closed")
-	// ErrDenied: etcd knows who asks and does not allow it.
+	// ErrDenied: etcd denies the user access.
 	ErrDenied = errors.New("permission denied")
 )
 
-// KeyError says what is wrong with one object. Its Err wraps one of the errors above.
+// KeyError is an error about one object. Its Err wraps one of the errors above.
 type KeyError struct {
 	Key  calico.Key
 	Path string
@@ -51,7 +52,7 @@ func (e *KeyError) Error() string {
 	return text
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *KeyError) Unwrap() error { return e.Err }
 
 // invalid says why an object cannot be written or a key not be used.
@@ -59,8 +60,8 @@ func invalid(key calico.Key, path string, err error) error {
 	return &KeyError{Key: key, Path: path, Err: fmt.Errorf("%w: %w", ErrInvalid, err)}
 }
 
-// explain turns an error of etcd into one of this package's, with what was done and what can be done about it. Of an
-// etcd that cannot be reached it says what stands in the way: etcd's own client reports only a timeout.
+// explain turns an error of etcd into one of this package's, with a remedy. If etcd cannot be
+// reached it finds out why: etcd's own client reports only a timeout.
 func (c *Client) explain(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
@@ -69,15 +70,15 @@ func (c *Client) explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: it has more operations than every etcd member's --max-txn-ops allows (128 by default)", what, ErrTooLarge)
 	}
 	switch etcd.Kind(err) {
-	case etcd.ErrTooLarge:
+	case store.ErrTooLarge:
 		return fmt.Errorf("%s: %w: it has more bytes than every etcd member's --max-request-bytes allows (1.5 MiB by default)", what, ErrTooLarge)
-	case etcd.ErrFull:
+	case store.ErrFull:
 		return c.unavailable(fmt.Errorf("%s: %w: its database has reached its quota: defragment it, or raise --quota-backend-bytes, and then disarm the alarm with etcdctl", what, ErrUnavailable))
-	case etcd.ErrLeaseGone:
+	case store.ErrLeaseGone:
 		return fmt.Errorf("%s: %w", what, ErrLeaseGone)
-	case etcd.ErrDenied:
+	case store.ErrDenied:
 		return fmt.Errorf("%s: %w: %w", what, ErrDenied, err)
-	case etcd.ErrUnavailable:
+	case store.ErrUnavailable:
 		return c.unavailable(fmt.Errorf("%s: %w: %w", what, ErrUnavailable, err))
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -91,4 +92,4 @@ func (c *Client) unavailable(err error) error {
 	return err
 }
 
-func isDenied(err error) bool { return etcd.Kind(err) == etcd.ErrDenied }
+func isDenied(err error) bool { return etcd.Kind(err) == store.ErrDenied }

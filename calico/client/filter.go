@@ -8,7 +8,7 @@ import (
 	"heddle/calico"
 )
 
-// prefixesOf are the prefixes under which all keys lie that the filters pick, none of them within another.
+// prefixesOf returns the prefixes of all keys that match filters, without nested ones.
 func prefixesOf(filters []calico.Key) ([]string, error) {
 	var all []string
 	for _, f := range filters {
@@ -28,7 +28,7 @@ func prefixesOf(filters []calico.Key) ([]string, error) {
 	return out, nil
 }
 
-// commonPrefix is the longest that all have.
+// commonPrefix returns the longest common prefix.
 func commonPrefix(prefixes []string) string {
 	common := prefixes[0]
 	for _, p := range prefixes[1:] {
@@ -39,7 +39,7 @@ func commonPrefix(prefixes []string) string {
 	return common
 }
 
-// pick says which key a path stands for, if one of the filters picks it.
+// pick returns the key at a path, if it matches one of the filters.
 func pick(filters []calico.Key, path string) (calico.Key, bool) {
 	key, ok := calico.ParseKey(path)
 	if !ok {

@@ -8,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"heddle/internal/task"
 )
 
 // LeaseID names a lease; 0 is none. What was put under a lease vanishes when it ends.
@@ -24,8 +26,8 @@ func (c *Client) Grant(ctx context.Context, ttl time.Duration) (LeaseID, error) 
 	return LeaseID(r.ID), nil
 }
 
-// KeepAlive renews the lease until ctx ends (nil), or returns [ErrLeaseGone] when the lease has ended. While etcd is away
-// it keeps trying.
+// KeepAlive renews the lease until ctx ends (nil), or returns [ErrLeaseGone] when the lease has
+// ended. While etcd is away it keeps trying.
 func (c *Client) KeepAlive(ctx context.Context, lease LeaseID) error {
 	for {
 		wait := time.Second
@@ -40,10 +42,8 @@ func (c *Client) KeepAlive(ctx context.Context, lease LeaseID) error {
 		case err == nil:
 			wait = time.Duration(r.TTL) * time.Second / 3
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Pause(ctx, wait) {
 			return nil
-		case <-time.After(wait):
 		}
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"heddle/calico"
 )
 
-// places are where the object of a key may lie. What is at the left one wins, and only there is written; the right one,
-// of those keys that have two, is read.
+// places are the one or two paths of a key. The left one wins, and only it is written.
 type places struct {
 	left, right string
 	below       string // of a key that is a directory, the prefix of what lies below it
@@ -33,7 +32,7 @@ func (p places) paths() []string {
 	return []string{p.left, p.right}
 }
 
-// effective is what counts of what was found.
+// effective returns the object that counts of those found.
 func (p places) effective(found map[string]*mvccpb.KeyValue) *mvccpb.KeyValue {
 	if kv := found[p.left]; kv != nil || p.right == "" {
 		return kv

@@ -11,14 +11,14 @@ import (
 	"heddle/internal/store/etcd"
 )
 
-// Profile is a security profile of the v1 tree. It lies in three keys, of which any may be missing; the methods of this
-// page read and write them at one revision, as one object.
+// Profile is a security profile of the v1 tree. It lies in three keys, of which any may be missing;
+// the methods of this page read and write them at one revision, as one object.
 type Profile struct {
 	ID     string
-	Rules  *calico.ProfileRules  // nil: missing, which denies everything to whoever names the profile
+	Rules  *calico.ProfileRules  // nil: missing, which denies all traffic of its endpoints
 	Tags   *calico.ProfileTags   // nil: missing
 	Labels *calico.ProfileLabels // nil: missing
-	// Err says which parts are there but cannot be decoded; those are nil.
+	// Err names parts that cannot be decoded; those are nil.
 	Err error
 
 	parts [3]int64 // the revisions at which they were read
@@ -48,7 +48,7 @@ func (p *Profile) set(e Entry) {
 	}
 }
 
-// objects are the parts, in the order of profileKeys.
+// objects returns the parts, in the order of profileKeys.
 func (p Profile) objects() [3]any {
 	var all [3]any
 	if p.Rules != nil {
@@ -63,8 +63,8 @@ func (p Profile) objects() [3]any {
 	return all
 }
 
-// GetProfile reads a profile. It fails with [ErrNotFound] when none of its keys is there, or with [ErrInvalid] when one
-// of them cannot be decoded; then the profile has the rest.
+// GetProfile reads a profile. It fails with [ErrNotFound] when none of its keys is there, or with
+// [ErrInvalid] when one of them cannot be decoded; then the profile has the rest.
 func (c *Client) GetProfile(ctx context.Context, id string) (Profile, error) {
 	keys := profileKeys(id)
 	var paths []string
@@ -125,7 +125,7 @@ func profileID(key calico.Key) string {
 	return ""
 }
 
-// OpCreateProfile puts a profile where none of its keys is there, or the commit fails with [ErrExists].
+// OpCreateProfile puts a profile if none of its keys exists, or fails with [ErrExists].
 func OpCreateProfile(p Profile) []Op {
 	return p.ops(func(i int, key calico.Key, object any) Op {
 		if object == nil {
@@ -135,8 +135,8 @@ func OpCreateProfile(p Profile) []Op {
 	})
 }
 
-// OpUpdateProfile puts a profile that was read before and whose keys have not changed since, or the commit fails with
-// [ErrConflict], [ErrExists] or [ErrNotFound]. A part that is nil is deleted.
+// OpUpdateProfile puts a profile that was read before and whose keys have not changed since, or the
+// commit fails with [ErrConflict], [ErrExists] or [ErrNotFound]. A part that is nil is deleted.
 func OpUpdateProfile(p Profile) []Op {
 	return p.ops(func(i int, key calico.Key, object any) Op {
 		switch rev := p.parts[i]; {
@@ -172,7 +172,7 @@ func (p Profile) ops(op func(i int, key calico.Key, object any) Op) []Op {
 	return all
 }
 
-// ApplyProfile is a commit of [OpApplyProfile].
+// ApplyProfile commits [OpApplyProfile].
 func (c *Client) ApplyProfile(ctx context.Context, p Profile) (int64, error) {
 	return c.Commit(ctx, OpApplyProfile(p)...)
 }

@@ -14,17 +14,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"heddle/calico"
+	"heddle/internal/store"
 	"heddle/internal/store/etcd"
 )
 
-// listPage is how many keys one request of a List asks for.
+// listPage bounds the keys of one request of a List.
 const listPage = 10_000
 
 // Entry is one object as etcd holds it.
 type Entry struct {
 	Key  calico.Key
 	Path string // where it lies; of a key with two places, one of them
-	// Object is what [calico.Decode] makes of Raw; when that fails, it is nil and Err says why.
+	// Object is the result of [calico.Decode] for Raw, or nil if that failed with Err.
 	Object any
 	Err    error
 	Raw    []byte // must not be modified
@@ -33,7 +34,7 @@ type Entry struct {
 	Lease             LeaseID // 0: it stays until it is deleted
 }
 
-// Snapshot is what a List found, all of it at one revision.
+// Snapshot is the result of a List, all of it at one revision.
 type Snapshot struct {
 	Entries  []Entry // by path; also those that cannot be decoded
 	Revision int64
@@ -45,8 +46,8 @@ type Snapshot struct {
 	term     uint64             // of its leader then
 }
 
-// Get reads one object. It fails with [ErrNotFound], or with [ErrInvalid] when the object cannot be decoded; then the
-// entry has the rest.
+// Get reads one object. It fails with [ErrNotFound], or with [ErrInvalid] when the object cannot be
+// decoded; then the entry has the rest.
 func (c *Client) Get(ctx context.Context, key calico.Key) (Entry, error) {
 	p, err := placesOf(key)
 	if err != nil {
@@ -120,8 +121,8 @@ func (c *Client) Read(ctx context.Context, keys ...calico.Key) (*Snapshot, error
 	return s, nil
 }
 
-// Revisions reads when several objects were last changed, and not the objects themselves: all at one revision, which it
-// also returns. Those that are not there are left out.
+// Revisions reads when several objects were last changed, and not the objects themselves: all at
+// one revision, which it also returns. Those that are not there are left out.
 func (c *Client) Revisions(ctx context.Context, keys ...calico.Key) (map[calico.Key]int64, int64, error) {
 	var paths []string
 	var all []places
@@ -145,7 +146,7 @@ func (c *Client) Revisions(ctx context.Context, keys ...calico.Key) (map[calico.
 	return revisions, header.Revision, nil
 }
 
-// fetchPage is how many keys one request of a fetch asks for; etcd's own limit is 128.
+// fetchPage bounds the keys of one request of a fetch; etcd's own limit is 128.
 const fetchPage = 100
 
 // fetch reads some keys at one revision, which the header has.
@@ -193,7 +194,7 @@ func (c *Client) txn(ctx context.Context, conds []clientv3.Cmp, then, otherwise 
 	return r, err
 }
 
-// kvs are all keys that the reads of a transaction found, by path.
+// kvs returns all keys that the reads of a transaction found, by path.
 func kvs(r *clientv3.TxnResponse) map[string]*mvccpb.KeyValue {
 	found := map[string]*mvccpb.KeyValue{}
 	for _, one := range r.Responses {
@@ -204,10 +205,10 @@ func kvs(r *clientv3.TxnResponse) map[string]*mvccpb.KeyValue {
 	return found
 }
 
-// List reads all objects that any of the filters picks, at one revision. A filter is a key of which some members are
-// set: those must be equal. So calico.PolicyKey{} picks all policies, calico.PolicyKey{Tier: "default"} those of one
-// tier, and calico.WorkloadEndpointKey{Host: "h"} the workload endpoints of a host. Keys of the legacy tree are picked
-// by filters with Legacy set.
+// List reads all objects that any of the filters picks, at one revision. A filter is a key of which
+// some members are set: those must be equal. So calico.PolicyKey{} picks all policies,
+// calico.PolicyKey{Tier: "default"} those of one tier, and calico.WorkloadEndpointKey{Host: "h"}
+// the workload endpoints of a host. Keys of the legacy tree are picked by filters with Legacy set.
 func (c *Client) List(ctx context.Context, filters ...calico.Key) (*Snapshot, error) {
 	return c.collect(ctx, filters, func(s *Snapshot, kv *mvccpb.KeyValue) {
 		if key, ok := pick(filters, string(kv.Key)); ok {
@@ -216,7 +217,7 @@ func (c *Client) List(ctx context.Context, filters ...calico.Key) (*Snapshot, er
 	})
 }
 
-// collect calls add with each key under the filters' prefixes. It begins anew when what it reads is compacted meanwhile.
+// collect calls add with each key under the filters' prefixes. Compaction makes it start again.
 func (c *Client) collect(ctx context.Context, filters []calico.Key, add func(*Snapshot, *mvccpb.KeyValue), opts ...clientv3.OpOption) (*Snapshot, error) {
 	if len(filters) == 0 {
 		return nil, errors.New("list: name at least one kind of key")
@@ -244,7 +245,7 @@ func (c *Client) collect(ctx context.Context, filters []calico.Key, add func(*Sn
 // span is a range of keys, without its end.
 type span struct{ start, end string }
 
-// pages reads page after page of all prefixes at the revision of the first page, which is that of the snapshot.
+// pages reads all prefixes page by page, at the revision of the first page.
 func (c *Client) pages(ctx context.Context, s *Snapshot, prefixes []string, add func(*Snapshot, *mvccpb.KeyValue), opts []clientv3.OpOption) error {
 	var spans []span
 	for _, p := range prefixes {
@@ -313,8 +314,8 @@ func (s *Snapshot) add(e Entry) {
 	}
 }
 
-// Keys reads the keys of all objects that any of the filters picks, at one revision, which it returns. It costs less
-// than a List where the objects themselves do not matter.
+// Keys reads the keys of all objects that any of the filters picks, at one revision, which it
+// returns. It costs less than a List where the objects themselves do not matter.
 func (c *Client) Keys(ctx context.Context, filters ...calico.Key) ([]calico.Key, int64, error) {
 	s, err := c.collect(ctx, filters, func(s *Snapshot, kv *mvccpb.KeyValue) {
 		if key, ok := pick(filters, string(kv.Key)); ok {
@@ -335,7 +336,7 @@ func (c *Client) Keys(ctx context.Context, filters ...calico.Key) ([]calico.Key,
 	return keys, s.Revision, nil
 }
 
-func (c *Client) entry(key calico.Key, kv etcd.KV) Entry {
+func (c *Client) entry(key calico.Key, kv store.KV) Entry {
 	e := Entry{
 		Key:      key,
 		Path:     kv.Key,

@@ -11,27 +11,29 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"heddle/calico"
+	"heddle/internal/store"
 	"heddle/internal/store/etcd"
 	"heddle/internal/store/follow"
 )
 
-// Event is one change of one object. Of one that cannot be decoded it has Raw and Err, as a List would have. When the
-// object was deleted, the entry has its key, path and the revision at which it was found gone.
+// Event is one change of one object. If the object cannot be decoded, the entry has Raw and Err. If
+// it was deleted, the entry has its key, path and the revision at which it was found gone.
 type Event struct {
 	Entry
 	Deleted bool
 }
 
-// Watch delivers what changes after a snapshot, of the objects that the snapshot's filters pick, in the order of
-// revisions, until ctx ends. Events of one commit follow each other and have the same revision.
+// Watch delivers changes after a snapshot, of objects that match the snapshot's filters, in the
+// order of revisions, until ctx ends. Events of one commit are consecutive and have the same
+// revision.
 //
-// A lost connection is made again, and nothing is missed. When etcd no longer keeps the revisions between, or another
-// cluster answers, or the cluster was set back, the watch lists again and delivers the difference to what it has
-// delivered so far, deletions too: the outcome is right, but what happened in between is not told.
+// Reconnecting loses nothing. If etcd has compacted the revisions between, another cluster answers,
+// or the cluster was set back, the watch lists again and delivers the difference to what it
+// delivered so far, deletions included; it does not deliver the states between.
 //
-// The one error that a watch delivers is its last: [ErrDenied] or [ErrClosed]. An end of ctx is none.
-// With several filters, or one for keys with two places, etcd sends all that lies under their common prefix.
-// What is not taken from the watch waits in memory, without a bound.
+// The only error that a watch delivers is its last: [ErrDenied] or [ErrClosed]. With several
+// filters, or one for keys with two places, etcd sends everything under their common prefix. Events
+// that are not consumed wait in memory, without a bound.
 func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		stopped := false
@@ -52,7 +54,7 @@ func (c *Client) Watch(ctx context.Context, from *Snapshot) iter.Seq2[Event, err
 	}
 }
 
-// watch makes events of what a follower reports. It knows what it has delivered.
+// watch turns a follower's updates into events, and records what it has delivered.
 type watch struct {
 	client   *Client
 	filters  []calico.Key
@@ -63,8 +65,8 @@ type watch struct {
 	twice    map[calico.Key]*pair // of keys with two places, what lies there
 }
 
-// run passes events to yield until it returns false, ctx ends, or the client may not read or is closed. The error is of
-// the last two.
+// run passes events to yield until it returns false, ctx ends, or the client may not read or is
+// closed. The error is of the last two.
 func (w *watch) run(ctx context.Context, yield func(Event) bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -100,7 +102,7 @@ func (w *watch) take(u follow.Update) []Event {
 // The rest of a follow.Source, by what those may read who may watch the prefix.
 
 // Watch implements [follow.Source].
-func (w *watch) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan etcd.Change, func() error) {
+func (w *watch) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan store.Change, func() error) {
 	return w.client.watcher.Watch(ctx, from, prefixes...)
 }
 
@@ -108,29 +110,29 @@ func (w *watch) Watch(ctx context.Context, from int64, prefixes ...string) (<-ch
 func (w *watch) Nudge(rev int64) { w.client.watcher.Nudge(rev) }
 
 // Identity implements [follow.Source].
-func (w *watch) Identity(ctx context.Context) (etcd.Identity, error) {
+func (w *watch) Identity(ctx context.Context) (store.Identity, error) {
 	r, err := w.client.etcd.Get(ctx, w.prefix, clientv3.WithCountOnly())
 	if err != nil {
-		return etcd.Identity{}, etcd.Explain(ctx, "identity", err)
+		return store.Identity{}, etcd.Explain(ctx, "identity", err)
 	}
-	return etcd.Identity{Cluster: r.Header.ClusterId, Term: r.Header.RaftTerm, Revision: r.Header.Revision}, nil
+	return store.Identity{Cluster: r.Header.ClusterId, Term: r.Header.RaftTerm, Revision: r.Header.Revision}, nil
 }
 
 // GetAt implements [follow.Source].
-func (w *watch) GetAt(ctx context.Context, key string, rev int64) (etcd.KV, error) {
+func (w *watch) GetAt(ctx context.Context, key string, rev int64) (store.KV, error) {
 	r, err := w.client.etcd.Get(ctx, key, clientv3.WithRev(rev))
 	switch {
 	case err != nil:
-		return etcd.KV{}, etcd.Explain(ctx, fmt.Sprintf("get %s at revision %d", key, rev), err)
+		return store.KV{}, etcd.Explain(ctx, fmt.Sprintf("get %s at revision %d", key, rev), err)
 	case len(r.Kvs) == 0:
-		return etcd.KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, etcd.ErrNotFound)
+		return store.KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, store.ErrNotFound)
 	}
 	return etcd.FromProto(r.Kvs[0]), nil
 }
 
-// List implements [follow.Source]: it lists what the filters may pick, which may be a small part of the prefix.
-func (w *watch) List(ctx context.Context, _ string) ([]etcd.KV, int64, error) {
-	var all []etcd.KV
+// List implements [follow.Source]. It lists the filters' prefixes, maybe a small part of prefix.
+func (w *watch) List(ctx context.Context, _ string) ([]store.KV, int64, error) {
+	var all []store.KV
 	s, err := w.client.collect(ctx, w.filters, func(_ *Snapshot, kv *mvccpb.KeyValue) { all = append(all, etcd.FromProto(kv)) })
 	if err != nil {
 		return nil, 0, err
@@ -138,16 +140,16 @@ func (w *watch) List(ctx context.Context, _ string) ([]etcd.KV, int64, error) {
 	return all, s.Revision, nil
 }
 
-// place is what of an object was delivered.
+// place is the version of an object that was delivered.
 type place struct {
 	path     string
 	revision int64
 }
 
-// pair is what lies at the two places of a key.
-type pair struct{ left, right *etcd.KV }
+// pair holds the objects at the two places of a key.
+type pair struct{ left, right *store.KV }
 
-func (p *pair) effective() *etcd.KV {
+func (p *pair) effective() *store.KV {
 	if p.left != nil {
 		return p.left
 	}
@@ -167,7 +169,7 @@ func newWatch(c *Client, from *Snapshot) (*watch, error) {
 // begin takes a snapshot as delivered.
 func (w *watch) begin(s *Snapshot) {
 	w.revision = s.Revision
-	w.from = follow.Position{Identity: etcd.Identity{Cluster: s.cluster, Term: s.term, Revision: s.Revision}}
+	w.from = follow.Position{Identity: store.Identity{Cluster: s.cluster, Term: s.term, Revision: s.Revision}}
 	w.seen = make(map[calico.Key]place, len(s.Entries))
 	w.twice = map[calico.Key]*pair{}
 	for _, e := range s.Entries {
@@ -181,7 +183,7 @@ func (w *watch) begin(s *Snapshot) {
 
 // note keeps an entry of a key with two places, and the one that was put last.
 func (w *watch) note(e Entry) {
-	kv := etcd.KV{Key: e.Path, Value: e.Raw, CreateRevision: e.Created, ModRevision: e.Revision, Lease: etcd.Lease(e.Lease)}
+	kv := store.KV{Key: e.Path, Value: e.Raw, CreateRevision: e.Created, ModRevision: e.Revision, Lease: store.Lease(e.Lease)}
 	if kv.ModRevision > w.from.Newest.ModRevision {
 		w.from.Newest = kv
 	}
@@ -190,8 +192,8 @@ func (w *watch) note(e Entry) {
 	}
 }
 
-// put says what lies at one of the two places of a key; nil: nothing.
-func (w *watch) put(key calico.Key, p places, path string, kv *etcd.KV) {
+// put records the object at one of the two places of a key; nil: there is none.
+func (w *watch) put(key calico.Key, p places, path string, kv *store.KV) {
 	both := w.twice[key]
 	if both == nil {
 		both = &pair{}
@@ -208,7 +210,7 @@ func (w *watch) put(key calico.Key, p places, path string, kv *etcd.KV) {
 }
 
 // commit makes events of what one commit changed.
-func (w *watch) commit(changes []etcd.Event) []Event {
+func (w *watch) commit(changes []store.Event) []Event {
 	w.revision = changes[0].ModRevision
 	var out []Event
 	var twice []calico.Key // changed at either of their places
@@ -233,7 +235,7 @@ func (w *watch) commit(changes []etcd.Event) []Event {
 		}
 	}
 	for _, key := range twice {
-		var kv *etcd.KV
+		var kv *store.KV
 		if both := w.twice[key]; both != nil {
 			kv = both.effective()
 		}
@@ -245,7 +247,7 @@ func (w *watch) commit(changes []etcd.Event) []Event {
 }
 
 // event makes an event of what now counts of a key, unless that was delivered already.
-func (w *watch) event(key calico.Key, kv *etcd.KV) (Event, bool) {
+func (w *watch) event(key calico.Key, kv *store.KV) (Event, bool) {
 	before, known := w.seen[key]
 	if kv == nil {
 		delete(w.seen, key)

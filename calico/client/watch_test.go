@@ -16,7 +16,7 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
 // follower takes a watch's events one after another.
@@ -142,7 +142,7 @@ func TestWatchSurvivesCompaction(t *testing.T) {
 func TestWatchSurvivesEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server := serve(t, store.Embedded{DataDir: dir})
+	server := serve(t, backend.Embedded{DataDir: dir})
 	address := server.Endpoint()
 	w := connect(t, address)
 	client.CheckEvery(w.Client, 50*time.Millisecond)
@@ -151,12 +151,12 @@ func TestWatchSurvivesEtcd(t *testing.T) {
 	f := follow(t, w, calico.TierKey{})
 
 	server.Close()
-	server = serve(t, store.Embedded{DataDir: dir, Listen: address})
+	server = serve(t, backend.Embedded{DataDir: dir, Listen: address})
 	w.put(t, tierA, `{"order":2}`)
 	f.expect(tierA)
 
 	server.Close()
-	serve(t, store.Embedded{Listen: address})
+	serve(t, backend.Embedded{Listen: address})
 	w.put(t, tierA, `{"order":3}`)
 	f.expect(tierA, "deleted "+tierB)
 	if _, err := w.etcd.Delete(t.Context(), tierA); err != nil {
@@ -165,12 +165,13 @@ func TestWatchSurvivesEtcd(t *testing.T) {
 	f.expect("deleted " + tierA)
 }
 
-// A watch that is away while etcd is restored to an older state, and goes on from there past the revision that the watch
-// had, delivers what is different: the cluster's id and its revision alone do not show it.
+// A watch that is away while etcd is restored to an older state, and goes on from there past the
+// revision that the watch had, delivers what is different: the cluster's id and its revision alone
+// do not show it.
 func TestWatchOfARestoredEtcd(t *testing.T) {
 	t.Parallel()
 	dir, older := t.TempDir(), filepath.Join(t.TempDir(), "older")
-	server := serve(t, store.Embedded{DataDir: dir})
+	server := serve(t, backend.Embedded{DataDir: dir})
 	address := server.Endpoint()
 	w := connect(t, address)
 	w.put(t, tierA, "{}")
@@ -178,19 +179,19 @@ func TestWatchOfARestoredEtcd(t *testing.T) {
 	if err := os.CopyFS(older, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	server = serve(t, store.Embedded{DataDir: dir, Listen: address})
+	server = serve(t, backend.Embedded{DataDir: dir, Listen: address})
 	f := follow(t, w, calico.TierKey{})
 	w.put(t, tierB, "{}")
 	f.expect(tierB)
 
 	server.Close()
-	offline := serve(t, store.Embedded{DataDir: older})
+	offline := serve(t, backend.Embedded{DataDir: older})
 	ahead := connect(t, offline.Endpoint())
 	for range 20 {
 		ahead.put(t, tierA, `{"order":2}`)
 	}
 	offline.Close()
-	serve(t, store.Embedded{DataDir: older, Listen: address})
+	serve(t, backend.Embedded{DataDir: older, Listen: address})
 	f.expect(tierA, "deleted "+tierB)
 	w.put(t, tierB, "{}")
 	f.expect(tierB)
@@ -204,7 +205,9 @@ func TestWatchOverABadConnection(t *testing.T) {
 	w := connect(t, proxy.address())
 	f := follow(t, w, calico.TierKey{})
 	const n = 60
-	go func() {
+	var writer sync.WaitGroup
+	defer writer.Wait() // the last event may arrive before the answer to the write that caused it
+	writer.Go(func() {
 		for i := range n {
 			if _, err := direct.Create(t.Context(), calico.TierKey{Tier: fmt.Sprint(i)}, &calico.Tier{}); err != nil {
 				t.Error(err)
@@ -213,7 +216,7 @@ func TestWatchOverABadConnection(t *testing.T) {
 				proxy.cut()
 			}
 		}
-	}()
+	})
 	for i := range n {
 		f.expect(fmt.Sprintf("/calico/v1/policy/tier/%d/metadata", i))
 	}

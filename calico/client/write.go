@@ -38,37 +38,37 @@ const (
 // OpCreate puts an object where there is none, or the commit fails with [ErrExists].
 func OpCreate(key calico.Key, object any) Op { return Op{do: doCreate, key: key, object: object} }
 
-// OpUpdate puts an object where there is one, or the commit fails with [ErrNotFound]. Unless revision is 0 the object
-// there must be at this revision, or the commit fails with [ErrConflict]. If the object's Unknown is nil, that of the
-// object there is kept.
+// OpUpdate puts an object where there is one, or the commit fails with [ErrNotFound]. Unless
+// revision is 0 the object there must be at this revision, or the commit fails with [ErrConflict].
+// If the object's Unknown is nil, that of the object there is kept.
 func OpUpdate(key calico.Key, object any, revision int64) Op {
 	return Op{do: doUpdate, key: key, object: object, revision: revision}
 }
 
-// OpApply puts an object, whether there is one or not. If the object's Unknown is nil, that of the object there is kept.
+// OpApply puts an object, new or not. If its Unknown is nil, that of the existing object is kept.
 func OpApply(key calico.Key, object any) Op { return Op{do: doApply, key: key, object: object} }
 
-// OpReplace puts an object exactly as it is given, without a look at what is there but its revision, for callers who
-// have read it. Revision 0 means that there is none.
+// OpReplace puts an object exactly as it is given, without a look at what is there but its
+// revision, for callers who have read it. Revision 0 means that there is none.
 func OpReplace(key calico.Key, object any, revision int64) Op {
 	return Op{do: doReplace, key: key, object: object, revision: revision}
 }
 
-// OpDelete deletes an object, or the commit fails with [ErrNotFound]. Unless revision is 0 the object must be at this
-// revision, or the commit fails with [ErrConflict].
+// OpDelete deletes an object, or the commit fails with [ErrNotFound]. Unless revision is 0 the
+// object must be at this revision, or the commit fails with [ErrConflict].
 func OpDelete(key calico.Key, revision int64) Op {
 	return Op{do: doRemove, key: key, revision: revision}
 }
 
-// OpClear deletes what lies at a key, if anything does. At a [calico.IPAMHostKey] that is all below it.
+// OpClear deletes the object at a key, if any. At a [calico.IPAMHostKey] it deletes all below.
 func OpClear(key calico.Key) Op { return Op{do: doClear, key: key} }
 
-// OpCheck changes nothing. The object must be at this revision, or the commit fails with [ErrConflict] or
-// [ErrNotFound]; with revision 0 there must be none, or the commit fails with [ErrExists].
+// OpCheck changes nothing. The object must be at this revision, or the commit fails with
+// [ErrConflict] or [ErrNotFound]; with revision 0 it must not exist ([ErrExists]).
 func OpCheck(key calico.Key, revision int64) Op { return Op{do: doCheck, key: key, revision: revision} }
 
-// OpNone changes nothing. There must be no object that a filter picks, or the commit fails with [ErrExists]. The filter
-// must be one whose prefixes hold no other kind of key: one of pools, blocks, handles, policies of a tier or of status.
+// OpNone changes nothing. No object may match the filter, or the commit fails with [ErrExists]. The
+// filter's prefixes must hold one kind of key: pools, blocks, handles, policies of a tier, status.
 func OpNone(filter calico.Key) Op { return Op{do: doNone, key: filter} }
 
 // Under returns the operation with what it puts under a lease: it vanishes when the lease ends.
@@ -77,30 +77,30 @@ func (o Op) Under(lease LeaseID) Op {
 	return o
 }
 
-// Create is a commit of [OpCreate]. It returns the revision of the object.
+// Create commits [OpCreate] and returns the revision of the object.
 func (c *Client) Create(ctx context.Context, key calico.Key, object any) (int64, error) {
 	return c.Commit(ctx, OpCreate(key, object))
 }
 
-// Update is a commit of [OpUpdate]. It returns the new revision of the object.
+// Update commits [OpUpdate] and returns the new revision of the object.
 func (c *Client) Update(ctx context.Context, key calico.Key, object any, revision int64) (int64, error) {
 	return c.Commit(ctx, OpUpdate(key, object, revision))
 }
 
-// Apply is a commit of [OpApply]. It returns the new revision of the object.
+// Apply commits [OpApply] and returns the new revision of the object.
 func (c *Client) Apply(ctx context.Context, key calico.Key, object any) (int64, error) {
 	return c.Commit(ctx, OpApply(key, object))
 }
 
-// Delete is a commit of [OpDelete].
+// Delete commits [OpDelete].
 func (c *Client) Delete(ctx context.Context, key calico.Key, revision int64) error {
 	_, err := c.Commit(ctx, OpDelete(key, revision))
 	return err
 }
 
-// Commit applies all operations at one revision, which it returns, or none of them. When conditions do not hold, the error
-// has a [KeyError] for each of those keys. A commit of more than 128 operations needs an etcd that allows them; else it
-// fails with [ErrTooLarge].
+// Commit applies all operations at one revision, which it returns, or none of them. When conditions
+// do not hold, the error has a [KeyError] for each of those keys. A commit of more than 128
+// operations needs an etcd that allows them; else it fails with [ErrTooLarge].
 func (c *Client) Commit(ctx context.Context, ops ...Op) (int64, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
@@ -126,7 +126,7 @@ func (c *Client) Commit(ctx context.Context, ops ...Op) (int64, error) {
 		if r.Succeeded {
 			return r.Header.Revision, nil
 		}
-		// Either a condition of the caller's does not hold, or somebody wrote after we had read: then try again.
+		// A condition of the caller's does not hold, or another writer was faster: then try again.
 		found = kvs(r)
 		if err := failed(writes, found); err != nil {
 			return 0, err
@@ -157,7 +157,7 @@ func (c *Client) readFor(ctx context.Context, writes []*write) (map[string]*mvcc
 	return found, failed(readers, found)
 }
 
-// failed says which conditions do not hold.
+// failed returns the conditions that do not hold.
 func failed(writes []*write, found map[string]*mvccpb.KeyValue) error {
 	var all []error
 	for _, w := range writes {
@@ -233,7 +233,7 @@ func (o Op) prepare(codec []calico.Option) (*write, error) {
 	return w, nil
 }
 
-// check says whether the caller's condition holds on what was found.
+// check reports whether the caller's condition holds on what was found.
 func (w *write) check(found map[string]*mvccpb.KeyValue) error {
 	kv := w.effective(found)
 	for _, p := range w.prefixes {
@@ -298,7 +298,7 @@ func (w *write) plan(t *txn, found map[string]*mvccpb.KeyValue) error {
 	return nil
 }
 
-// condition is what must hold at one place of the key.
+// condition returns the comparisons for one place of the key.
 func (w *write) condition(path string, found map[string]*mvccpb.KeyValue) []clientv3.Cmp {
 	at := func(op string, revision int64) []clientv3.Cmp {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(path), op, revision)}
@@ -320,7 +320,7 @@ func (w *write) condition(path string, found map[string]*mvccpb.KeyValue) []clie
 	return at("=", w.revision)
 }
 
-// keeping is the value to write over what is there: with its unknown members, unless the caller says what they are.
+// keeping returns the value to write, with the existing unknown members unless there are own.
 func (w *write) keeping(there *mvccpb.KeyValue) ([]byte, error) {
 	if there == nil || w.do != doUpdate && w.do != doApply {
 		return w.value, nil
@@ -347,13 +347,13 @@ func (w *write) keeping(there *mvccpb.KeyValue) ([]byte, error) {
 	return value, nil
 }
 
-// keeps says whether an object takes over the unknown members of the one it is put over.
+// keeps reports whether an object takes over the unknown members of the one it is put over.
 func keeps(object any) bool {
 	f, ok := unknown(object)
 	return ok && f.IsNil()
 }
 
-// unknown is the member Unknown of an object that is a pointer to a struct with one.
+// unknown returns the member Unknown of an object that is a pointer to a struct with one.
 func unknown(object any) (reflect.Value, bool) {
 	v := reflect.ValueOf(object)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {

@@ -16,11 +16,12 @@ func (t *tx) index(host string, cidr netip.Prefix) {
 	t.put(calico.BlockAffinityKey{Host: host, CIDR: cidr}, &calico.BlockAffinity{})
 }
 
-// maxClaims is how many blocks one call can claim.
+// maxClaims bounds the blocks that one call claims.
 const maxClaims = 1 << 16
 
-// ClaimAffinity claims all blocks of a CIDR for a host ("": this one), which must be at least a block and lie in an
-// enabled pool. Failed are those that others have. Some fifty blocks are one transaction.
+// ClaimAffinity claims all blocks of a CIDR for a host ("": this one). The CIDR must be at least a
+// block and lie in an enabled pool. Blocks of other hosts are returned as failed. A transaction
+// claims up to some fifty blocks.
 func (i *IPAM) ClaimAffinity(ctx context.Context, cidr netip.Prefix, host string) (claimed, failed []netip.Prefix, err error) {
 	host = i.hostOr(host)
 	if !cidr.IsValid() {
@@ -52,7 +53,7 @@ func (i *IPAM) ClaimAffinity(ctx context.Context, cidr netip.Prefix, host string
 
 // claimAll claims blocks from an address on, as many as fit, and returns the address to go on at.
 func (t *tx) claimAll(ctx context.Context, l line, cidr netip.Prefix, from netip.Addr) (claimed, failed []netip.Prefix, next netip.Addr, err error) {
-	if t.trust != nothing {
+	if !t.fresh {
 		return nil, nil, from, errStale
 	}
 	if t.full(opsPerBlock) {
@@ -99,22 +100,22 @@ func (t *tx) claimAll(ctx context.Context, l line, cidr netip.Prefix, from netip
 
 func block(ip netip.Addr) netip.Prefix { return calico.BlockOf(ip) }
 
-// after is the first address behind a block; the zero one at the end of all addresses.
+// after returns the first address behind a block; the zero one at the end of all addresses.
 func after(cidr netip.Prefix) netip.Addr { return address(cidr, ordinalMask).Next() }
 
-// ReleaseAffinity takes the blocks of a CIDR from a host ("": this one): an empty block is deleted, another one is left
-// without an owner, and its addresses stay assigned. Blocks that are not the host's are left alone. Each block is a
-// transaction of its own.
+// ReleaseAffinity takes the blocks of a CIDR from a host ("": this one): an empty block is deleted,
+// another one is left without an owner, and its addresses stay assigned. Blocks that are not the
+// host's are left alone. Each block is a transaction of its own.
 func (i *IPAM) ReleaseAffinity(ctx context.Context, cidr netip.Prefix, host string) error {
 	return i.releaseAffinities(ctx, cidr, i.hostOr(host))
 }
 
-// ReleaseHostAffinities takes all its blocks from a host ("": this one), as [IPAM.ReleaseAffinity] does.
+// ReleaseHostAffinities does the same for all blocks of a host ("": this one).
 func (i *IPAM) ReleaseHostAffinities(ctx context.Context, host string) error {
 	return i.releaseAffinities(ctx, netip.Prefix{}, i.hostOr(host))
 }
 
-// ReleasePoolAffinities takes all blocks of a pool from whatever hosts have them, as [IPAM.ReleaseAffinity] does.
+// ReleasePoolAffinities does the same for all blocks of a pool, whatever their hosts.
 func (i *IPAM) ReleasePoolAffinities(ctx context.Context, pool netip.Prefix) error {
 	if !pool.IsValid() {
 		return errors.New("release the affinities of a pool: not a CIDR")
@@ -122,8 +123,8 @@ func (i *IPAM) ReleasePoolAffinities(ctx context.Context, pool netip.Prefix) err
 	return i.releaseAffinities(ctx, pool, "")
 }
 
-// RemoveIPAMHost forgets a host ("": this one): its affinities are released and all that IPAM keeps of it is deleted.
-// Addresses stay assigned.
+// RemoveIPAMHost forgets a host ("": this one): its affinities are released and all that IPAM keeps
+// of it is deleted. Addresses stay assigned.
 func (i *IPAM) RemoveIPAMHost(ctx context.Context, host string) error {
 	host = i.hostOr(host)
 	if err := i.ReleaseHostAffinities(ctx, host); err != nil {
@@ -133,8 +134,8 @@ func (i *IPAM) RemoveIPAMHost(ctx context.Context, host string) error {
 	return err
 }
 
-// releaseAffinities releases those within a CIDR (invalid: anywhere) and of a host ("": any). What cannot be released
-// does not keep the others from it.
+// releaseAffinities releases those within a CIDR (invalid: anywhere) and of a host ("": any). What
+// cannot be released does not keep the others from it.
 func (i *IPAM) releaseAffinities(ctx context.Context, cidr netip.Prefix, host string) error {
 	// The blocks too, and not only the index: it may lack one.
 	s, err := i.client.List(ctx, calico.BlockAffinityKey{Host: host}, calico.BlockKey{})
@@ -183,7 +184,7 @@ func (t *tx) releaseAffinity(ctx context.Context, key calico.BlockAffinityKey) e
 	}
 	b, err := t.block(ctx, key.CIDR)
 	if err != nil {
-		return t.unlessStale(err)
+		return t.certain(err)
 	}
 	t.check(calico.BlockKey{CIDR: key.CIDR})
 	t.disown(key)
@@ -204,8 +205,8 @@ func (t *tx) disown(key calico.BlockAffinityKey) {
 	t.claimed = slices.DeleteFunc(slices.Clone(t.claimed), func(c netip.Prefix) bool { return c == key.CIDR })
 }
 
-// DeletePool deletes a pool: it is disabled first, so that nothing new is taken from it, then its affinities are
-// released, and then it goes. Addresses assigned from it stay so.
+// DeletePool deletes a pool: it is disabled first, so that nothing new is taken from it, then its
+// affinities are released, and then it goes. Addresses assigned from it stay so.
 func (i *IPAM) DeletePool(ctx context.Context, cidr netip.Prefix) error {
 	key := calico.PoolKey{CIDR: cidr.Masked()}
 	for range maxAttempts {
@@ -213,7 +214,7 @@ func (i *IPAM) DeletePool(ctx context.Context, cidr netip.Prefix) error {
 		if err != nil && !errors.Is(err, client.ErrInvalid) {
 			return err
 		}
-		// A pool that cannot be read is used by nobody.
+		// An invalid pool is not used.
 		if err == nil && !pool.Disabled {
 			pool.Disabled = true
 			if rev, err = i.client.Update(ctx, key, pool, rev); isConflict(err) {

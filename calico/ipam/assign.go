@@ -9,23 +9,24 @@ import (
 	"heddle/calico"
 )
 
-// Request says what addresses AutoAssign is to find, and for whom.
+// Request describes the addresses that AutoAssign should find.
 type Request struct {
 	Num4, Num6 int
 	Host       string            // on which they will be used; "": this one
 	Handle     string            // by which they can be found and released together; "": none
 	Attributes map[string]string // kept beside the addresses
-	// Pools4 and Pools6 restrict the choice, in the order of preference; none: all pools. Those that are disabled or not
-	// for IPAM are skipped.
+	// Pools4 and Pools6 restrict the choice, in the order of preference; none: all pools. Those
+	// that are disabled or not for IPAM are skipped.
 	Pools4, Pools6 []netip.Prefix
 }
 
-// AutoAssign finds addresses: from blocks affine to the host, then from blocks that it claims, if the configuration
-// allows, then, unless blocks are strict, borrowed from blocks of others. Fewer than asked for is no error.
+// AutoAssign finds addresses: from blocks affine to the host, then from blocks that it claims, if
+// the configuration allows, then, unless blocks are strict, from blocks of others. Finding fewer
+// than requested is no error.
 //
-// What it returns is assigned, even beside an error; when IPv4 fails, IPv6 is not tried. Up to some fifty blocks are
-// one transaction; a larger request is several, of which each is complete. An error that is [client.ErrUnavailable]
-// leaves open whether its last transaction was made: release by the handle what may have been.
+// Returned addresses are assigned, even if there is an error; if IPv4 fails, IPv6 is not tried. A
+// transaction covers up to some fifty blocks; a larger request takes several, each complete. After
+// [client.ErrUnavailable] the last transaction may have been made: release by the handle.
 func (i *IPAM) AutoAssign(ctx context.Context, r Request) (ipv4, ipv6 []netip.Addr, err error) {
 	if ipv4, err = i.autoAssign(ctx, 4, r.Num4, r.Pools4, r); err != nil {
 		return ipv4, nil, err
@@ -73,10 +74,10 @@ type allocation struct {
 	pools []netip.Prefix
 }
 
-// opsPerBlock is how many operations an address from another block may add: block, affinity, handle, pool, configuration.
+// opsPerBlock bounds the operations for a block: block, affinity, handle, pool, configuration.
 const opsPerBlock = 6
 
-// run takes up to n addresses. More says that there may be others, which did not fit into the transaction.
+// run takes up to n addresses, and reports whether more may follow in another transaction.
 func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, more bool, err error) {
 	if t.full(opsPerBlock) {
 		return nil, false, errFull
@@ -87,7 +88,7 @@ func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, mo
 	}
 	pools, err := v.choose(a.line.family, a.pools)
 	if err != nil {
-		return nil, false, t.unlessStale(err)
+		return nil, false, t.certain(err)
 	}
 	s := &search{allocation: a, tx: t, view: v, pools: pools, wanted: n}
 	for _, step := range []func(context.Context) error{s.own, s.claim, s.borrow} {
@@ -97,7 +98,7 @@ func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, mo
 		if s.wanted == 0 || t.full(opsPerBlock) {
 			break
 		}
-		if t.trust != nothing {
+		if !t.fresh {
 			// Nothing is claimed or given up on the ground of what is remembered.
 			return nil, false, errStale
 		}
@@ -105,9 +106,9 @@ func (a allocation) run(ctx context.Context, t *tx, n int) (got []netip.Addr, mo
 	return s.got, s.wanted > 0 && t.full(opsPerBlock) && len(s.got) > 0, nil
 }
 
-// unlessStale is an error that is certain, or a wish to be so.
-func (t *tx) unlessStale(err error) error {
-	if t.trust != nothing {
+// certain returns an error if the transaction is fresh; else it asks for one that is.
+func (t *tx) certain(err error) error {
+	if !t.fresh {
 		return errStale
 	}
 	return err
@@ -123,7 +124,7 @@ type search struct {
 	got    []netip.Addr
 }
 
-// satisfied says whether there is nothing to do, or no room for it.
+// satisfied reports whether there is nothing to do, or no room for it.
 func (s *search) satisfied() bool { return s.wanted == 0 || s.tx.full(opsPerBlock) }
 
 // from takes what it can from a block.
@@ -138,10 +139,10 @@ func (s *search) from(ctx context.Context, pool calico.PoolKey, b *calico.Block)
 	return s.tx.count(ctx, s.owner.handle, b.CIDR, len(got))
 }
 
-// owned are the blocks that the index says are the host's.
+// owned returns the blocks that the index says are the host's.
 func (s *search) owned() []netip.Prefix { return append(slices.Clone(s.view.blocks), s.tx.claimed...) }
 
-// loadAtOnce is how many blocks are read in one go.
+// loadAtOnce bounds the blocks of one read.
 const loadAtOnce = 100
 
 // own takes addresses from the host's blocks.
@@ -150,7 +151,7 @@ func (s *search) own(ctx context.Context) error {
 	for _, p := range s.pools {
 		within := slices.DeleteFunc(slices.Clone(owned), func(cidr netip.Prefix) bool { return !p.CIDR.Contains(cidr.Addr()) })
 		err := s.each(ctx, within, func(b *calico.Block) error {
-			// An affinity without its block, or of a block that is another's, is a peer's half-done work.
+			// Other writers may leave affinities without a block, or of another host's block.
 			if b.Affinity != calico.HostAffinity(s.line.host) {
 				return nil
 			}
@@ -166,7 +167,7 @@ func (s *search) own(ctx context.Context) error {
 	return nil
 }
 
-// each calls f with those blocks that exist and are as they must be, until there is nothing to do any more.
+// each calls f with those blocks that exist and are valid, until the search is satisfied.
 func (s *search) each(ctx context.Context, cidrs []netip.Prefix, f func(*calico.Block) error) error {
 	for chunk := range slices.Chunk(cidrs, loadAtOnce) {
 		if s.satisfied() {
@@ -199,7 +200,7 @@ func (s *search) each(ctx context.Context, cidrs []netip.Prefix, f func(*calico.
 	return nil
 }
 
-// claim makes new blocks and takes addresses from them. On the way it takes back blocks of the host that the index lacks.
+// claim makes new blocks and takes addresses from them. It adopts blocks that the index lacks.
 func (s *search) claim(ctx context.Context) error {
 	if !s.view.config.AutoAllocateBlocks {
 		return nil
@@ -232,7 +233,7 @@ func (s *search) claim(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes addresses from those blocks that are the host's although the index does not say so, and has it say so.
+// adopt takes addresses from blocks of the host that are missing from the index, and adds them.
 func (s *search) adopt(ctx context.Context, pool calico.PoolKey, candidates []netip.Prefix) (adopted bool, err error) {
 	err = s.each(ctx, candidates, func(b *calico.Block) error {
 		if b.Affinity != calico.HostAffinity(s.line.host) || len(b.Unallocated) == 0 {
@@ -263,7 +264,7 @@ func (t *tx) claim(v *view, host string, cidr netip.Prefix) *calico.Block {
 	return b
 }
 
-// borrow takes addresses from blocks of others and of nobody.
+// borrow takes addresses from blocks of other hosts and of none.
 func (s *search) borrow(ctx context.Context) error {
 	if s.view.config.StrictAffinity {
 		return nil
@@ -281,7 +282,7 @@ func (s *search) borrow(ctx context.Context) error {
 	})
 }
 
-// mayUse says whether a host may take addresses of a block.
+// mayUse reports whether a host may take addresses of a block.
 func mayUse(b *calico.Block, host string) bool {
 	return !b.StrictAffinity || b.Affinity == "" || b.Affinity == calico.HostAffinity(host)
 }
@@ -294,8 +295,8 @@ type Assignment struct {
 	Attributes map[string]string
 }
 
-// AssignIP assigns a certain address. Its block is claimed for the host if there is none. It fails with [ErrNotInPool],
-// [ErrAssigned], [ErrStrict] or [ErrInvalidBlock].
+// AssignIP assigns a certain address. Its block is claimed for the host if there is none. It fails
+// with [ErrNotInPool], [ErrAssigned], [ErrStrict] or [ErrInvalidBlock].
 func (i *IPAM) AssignIP(ctx context.Context, a Assignment) error {
 	ip := a.IP.Unmap()
 	if !ip.IsValid() || ip.Zone() != "" {
@@ -322,12 +323,12 @@ func (t *tx) assign(ctx context.Context, l line, ip netip.Addr, o owner) error {
 	}
 	pool, ok := v.poolOf(netip.PrefixFrom(ip, ip.BitLen()))
 	if !ok {
-		return t.unlessStale(ErrNotInPool)
+		return t.certain(ErrNotInPool)
 	}
 	cidr := calico.BlockOf(ip)
 	b, err := t.block(ctx, cidr)
 	if err != nil {
-		return t.unlessStale(err)
+		return t.certain(err)
 	}
 	if b == nil {
 		taken, err := t.existing(ctx)
@@ -335,15 +336,15 @@ func (t *tx) assign(ctx context.Context, l line, ip netip.Addr, o owner) error {
 			return err
 		}
 		if odd, ok := taken.overOdd(cidr); ok {
-			return t.unlessStale(fmt.Errorf("block %s: %w: %w", odd, ErrInvalidBlock, errOdd))
+			return t.certain(fmt.Errorf("block %s: %w: %w", odd, ErrInvalidBlock, errOdd))
 		}
 		b = t.claim(v, l.host, cidr)
 	}
 	if !mayUse(b, l.host) {
-		return t.unlessStale(fmt.Errorf("block %s of %s: %w", cidr, b.Affinity, ErrStrict))
+		return t.certain(fmt.Errorf("block %s of %s: %w", cidr, b.Affinity, ErrStrict))
 	}
 	if !takeOne(t.change(b), ordinal(ip), o) {
-		return t.unlessStale(ErrAssigned)
+		return t.certain(ErrAssigned)
 	}
 	t.check(pool)
 	return t.count(ctx, o.handle, cidr, 1)

@@ -13,13 +13,14 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/ipam"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// durable runs an embedded store that survives the machine's failure, with a pool of 65,536 addresses.
+// durable runs an embedded store that survives the machine's failure, with a pool of 65,536
+// addresses.
 func durable(b *testing.B) *client.Client {
 	b.Helper()
-	s, err := store.Open(b.Context(), store.Options{Embedded: &store.Embedded{DataDir: b.TempDir(), Listen: "127.0.0.1:0"}})
+	s, err := backend.Open(b.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: b.TempDir(), Listen: "127.0.0.1:0"}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +37,8 @@ func durable(b *testing.B) *client.Client {
 	return c
 }
 
-// BenchmarkComeAndGo is a host with 8 callers that assign an address, look it up and release it by its handle.
+// BenchmarkComeAndGo is a host with 8 callers that assign an address, look it up and release it by
+// its handle.
 func BenchmarkComeAndGo(b *testing.B) {
 	i := share(b, durable(b))
 	var n atomic.Int64
@@ -59,8 +61,8 @@ func BenchmarkComeAndGo(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "addresses/s")
 }
 
-// churn has callers assign one address each after another, with a handle of its own, and reports how many a second and
-// how long they waited.
+// churn has callers assign one address each after another, with a handle of its own, and reports
+// how many a second and how long they waited.
 func churn(b *testing.B, callers int, of func(caller int) (*ipam.IPAM, string)) {
 	b.Helper()
 	var n atomic.Int64
@@ -110,14 +112,16 @@ func BenchmarkOneHost(b *testing.B) {
 	}
 }
 
-// BenchmarkOneHostTwoProcesses is one host with two processes of 4 callers each, who contend for the same block.
+// BenchmarkOneHostTwoProcesses is one host with two processes of 4 callers each, who contend for
+// the same block.
 func BenchmarkOneHostTwoProcesses(b *testing.B) {
 	c := durable(b)
 	processes := []*ipam.IPAM{share(b, c), share(b, c)}
 	churn(b, 8, func(n int) (*ipam.IPAM, string) { return processes[n%2], "host" })
 }
 
-// BenchmarkHosts64 is 64 hosts with a caller each: all in one process, and each with an IPAM of its own, as on 64 machines.
+// BenchmarkHosts64 is 64 hosts with a caller each: all in one process, and each with an IPAM of its
+// own, as on 64 machines.
 func BenchmarkHosts64(b *testing.B) {
 	b.Run("shared", func(b *testing.B) {
 		i := share(b, durable(b))

@@ -11,13 +11,13 @@ import (
 // ordinalMask are the bits of an address's last byte that number it within its block.
 const ordinalMask = calico.BlockSize - 1
 
-// ordinal is the number of an address within its block.
+// ordinal returns the number of an address within its block.
 func ordinal(ip netip.Addr) int {
 	b := ip.As16()
 	return int(b[15] & ordinalMask)
 }
 
-// address is the ith address of a block.
+// address returns the ith address of a block.
 func address(cidr netip.Prefix, i int) netip.Addr {
 	b := cidr.Addr().As16()
 	b[15] |= byte(i)
@@ -28,10 +28,10 @@ func address(cidr netip.Prefix, i int) netip.Addr {
 	return a
 }
 
-// whole says whether a CIDR is that of a block of 64 addresses.
+// whole reports whether a CIDR is that of a block of 64 addresses.
 func whole(cidr netip.Prefix) bool { return cidr.Bits() == familyOf(cidr.Addr()).bits() }
 
-// newBlock is one with all addresses free.
+// newBlock returns one with all addresses free.
 func newBlock(cidr netip.Prefix, host string, strict bool) *calico.Block {
 	b := &calico.Block{
 		CIDR:           cidr,
@@ -46,7 +46,7 @@ func newBlock(cidr netip.Prefix, host string, strict bool) *calico.Block {
 	return b
 }
 
-// clone is a copy that can be changed by the functions below, while the original stays.
+// clone returns a copy that can be changed by the functions below, while the original stays.
 func clone(b *calico.Block) *calico.Block {
 	c := *b
 	c.Allocations = slices.Clone(b.Allocations)
@@ -55,7 +55,7 @@ func clone(b *calico.Block) *calico.Block {
 	return &c
 }
 
-// owner is who holds an address: a handle, "" for none, and attributes of the caller's.
+// owner is the holder of an address: a handle, or "", and attributes.
 type owner struct {
 	handle     string
 	attributes map[string]string
@@ -128,7 +128,7 @@ func release(b *calico.Block, ord int) (handle string, ok bool) {
 	return handle, true
 }
 
-// dropUnused removes an attribute entry unless an address still has it, and renumbers those behind it.
+// dropUnused removes an attribute entry that no address has, and renumbers those behind it.
 func dropUnused(b *calico.Block, index int) {
 	for _, a := range b.Allocations {
 		if a != nil && *a == index {
@@ -144,7 +144,7 @@ func dropUnused(b *calico.Block, index int) {
 	}
 }
 
-// carrying are the ordinals that have a handle, which is not empty.
+// carrying returns the ordinals that have a handle, which is not empty.
 func carrying(b *calico.Block, handle string) []int {
 	var out []int
 	for ord, index := range b.Allocations {

@@ -8,7 +8,7 @@ import (
 	"heddle/calico/client"
 )
 
-// object is what etcd had at a key. It must not be modified.
+// object is a value read from etcd. It must not be modified.
 type object struct {
 	value    any   // nil when there was nothing
 	err      error // of what is there but cannot be decoded
@@ -16,14 +16,14 @@ type object struct {
 	known    int64 // the revision at which this was so
 }
 
-// How many objects are kept. A block takes some 10 kB; a handle is hardly needed again but by those that release it.
+// The numbers of objects kept. A block takes 10 kB; a handle is needed again for its release.
 const (
 	maxHandles = 1024
 	maxOthers  = 8192
 )
 
-// cache remembers what was last seen or written. It may be out of date: what a transaction takes from here is a
-// condition of its commit.
+// cache remembers what was last seen or written. It may be out of date: what a transaction takes
+// from here is a condition of its commit.
 type cache struct {
 	mu              sync.Mutex
 	handles, others map[calico.Key]object
@@ -65,14 +65,7 @@ func (c *cache) put(key calico.Key, o object) {
 	objects[key] = o
 }
 
-func (c *cache) forget(key calico.Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	objects, _ := c.of(key)
-	delete(objects, key)
-}
-
-// objectOf is an entry of a snapshot. A block whose parts contradict each other is as one that cannot be decoded.
+// objectOf returns an entry of a snapshot. An inconsistent block counts as undecodable.
 func objectOf(e client.Entry, at int64) object {
 	o := object{value: e.Object, err: e.Err, revision: e.Revision, known: at}
 	if b, ok := o.value.(*calico.Block); ok {
@@ -83,7 +76,7 @@ func objectOf(e client.Entry, at int64) object {
 	return o
 }
 
-// isConflict says whether a commit failed because something it rests on has changed.
+// isConflict reports whether a commit failed because something it rests on has changed.
 func isConflict(err error) bool {
 	return errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrExists) || errors.Is(err, client.ErrNotFound)
 }

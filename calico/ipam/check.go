@@ -14,17 +14,17 @@ import (
 // Problem is something that is not as it should be in what etcd holds of IPAM.
 type Problem struct {
 	Path string // of the key in etcd
-	// Harmless is what peers may leave behind when they stop half way, and what every user of the data tolerates.
+	// Harmless problems may be left by other programs, and every reader tolerates them.
 	Harmless bool
 	Text     string // what is wrong, and what follows from it
 }
 
-// String is the problem in one line.
+// String returns the problem in one line.
 func (p Problem) String() string { return p.Path + ": " + p.Text }
 
-// Check looks for what contradicts the rules (spec 3.7, 3.8): blocks whose parts disagree, that are of another size or
-// overlap, handles whose counts are not those of the blocks, and affinities without their block. It reads everything at
-// one revision and changes nothing. Problems come by path.
+// Check looks for violations of the rules (spec 3.7, 3.8): invalid, overlapping or odd-sized
+// blocks, handles with wrong counts, and affinities without a block. It reads everything at one
+// revision and changes nothing. Problems come by path.
 func (i *IPAM) Check(ctx context.Context) ([]Problem, error) {
 	s, err := i.client.List(ctx, calico.PoolKey{}, calico.BlockKey{}, calico.HandleKey{}, calico.BlockAffinityKey{}, calico.IPAMConfigKey{})
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 // defaultConfig applies when there is none (spec 11.1).
 var defaultConfig = calico.IPAMConfig{AutoAllocateBlocks: true}
 
-// GetConfig is the configuration that is in force.
+// GetConfig returns the configuration that is in force.
 func (i *IPAM) GetConfig(ctx context.Context) (calico.IPAMConfig, error) {
 	c, _, err := i.config(ctx)
 	return c, err
 }
 
-// config is the configuration, and its revision; 0: there is none, and the default applies.
+// config returns the configuration, and its revision; 0: there is none, and the default applies.
 func (i *IPAM) config(ctx context.Context) (calico.IPAMConfig, int64, error) {
 	c, rev, err := client.Get[*calico.IPAMConfig](ctx, i.client, calico.IPAMConfigKey{})
 	if errors.Is(err, client.ErrNotFound) {
@@ -30,8 +30,8 @@ func (i *IPAM) config(ctx context.Context) (calico.IPAMConfig, int64, error) {
 	return *c, rev, nil
 }
 
-// SetConfig changes the configuration. It fails with [ErrConfig] for one under which nothing could be allocated, and
-// with [ErrBlocksExist] unless it is what is in force already.
+// SetConfig changes the configuration. It fails with [ErrConfig] for one under which nothing could
+// be allocated, and with [ErrBlocksExist] unless it is what is in force already.
 func (i *IPAM) SetConfig(ctx context.Context, c calico.IPAMConfig) error {
 	if !c.StrictAffinity && !c.AutoAllocateBlocks {
 		return fmt.Errorf("IPAM configuration: %w", ErrConfig)

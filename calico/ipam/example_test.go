@@ -10,16 +10,16 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/ipam"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// connected is a client of an etcd that lives as long as the example.
+// connected returns a client of an etcd that lives as long as the example.
 func connected() (c *client.Client, end func()) {
 	dir, err := os.MkdirTemp("", "etcd")
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := store.Open(context.Background(), store.Options{Embedded: &store.Embedded{DataDir: dir, Listen: "127.0.0.1:0", NoFsync: true}})
+	s, err := backend.Open(context.Background(), backend.Options{Embedded: &backend.Embedded{DataDir: dir, Listen: "127.0.0.1:0", NoFsync: true}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,14 +1,11 @@
-// Package ipam hands out the addresses of Calico's pools to workloads (spec §11). Pools are cut into blocks of 64
-// addresses. A block is affine to the host that claimed it, which takes its addresses from there first, so that the
-// fabric needs one route a block; a host whose pools are exhausted borrows from blocks of others, unless blocks are
-// strict. A handle names all addresses of one owner, so that they can be released together.
+// Package ipam assigns the addresses of Calico's pools to workloads (spec §11). Pools are divided
+// into blocks of 64 addresses. A block is affine to the host that claimed it, which takes its
+// addresses from there first, so that the fabric needs one route per block; a host with exhausted
+// pools borrows from blocks of others, unless blocks are strict. A handle names all addresses of
+// one owner.
 //
-// What changes together is one etcd transaction: a block, the handles that count its addresses, and its affinity key.
-// There is no half state to clean up after a crash, and counts are exact. A block is the truth about its owner; affinity
-// keys are an index, and stray ones, which peers may leave, are tolerated.
-//
-// Calls of one process for one host and address family queue up, and those that wait while a transaction is on its way
-// share the next one. So many callers on a host are faster than one, instead of making each other repeat their work.
+// A block, the handles that count its addresses, and its affinity key change in one etcd
+// transaction. docs/ipam.md states the invariant, and what cache and queues are for.
 package ipam
 
 import (
@@ -26,7 +23,7 @@ import (
 
 // What a caller may decide by; errors name the object.
 var (
-	// ErrNoPool: there is no pool to take addresses from: none of the family, or of those named, is enabled for IPAM.
+	// ErrNoPool: no pool of the family, or none of those named, is enabled for IPAM.
 	ErrNoPool = errors.New("no usable pool")
 	// ErrUnknownPool: a named pool does not exist, or is of the other family.
 	ErrUnknownPool = errors.New("not a usable pool")
@@ -40,7 +37,7 @@ var (
 	ErrUnknownHandle = errors.New("unknown handle")
 	// ErrStrict: the block belongs to another host and is strict.
 	ErrStrict = errors.New("the block is strictly of another host")
-	// ErrInvalidBlock: a block is not as it must be, or not of 64 addresses; nothing is allocated from it. Check tells more.
+	// ErrInvalidBlock: a block is inconsistent, or not of 64 addresses. [IPAM.Check] has details.
 	ErrInvalidBlock = errors.New("invalid block")
 	// ErrBlocksExist: the configuration cannot change while there are blocks.
 	ErrBlocksExist = errors.New("blocks exist")
@@ -51,9 +48,9 @@ var (
 )
 
 const (
-	// maxAttempts is how often a transaction is tried while others change what it rests on (spec 11.5).
+	// maxAttempts bounds the attempts at a transaction while others change the same (spec 11.5).
 	maxAttempts = 100
-	// defaultOperations is what an etcd as it comes takes in a transaction (--max-txn-ops), with some room.
+	// defaultOperations is below etcd's default for --max-txn-ops.
 	defaultOperations = 120
 	leastOperations   = 32
 )
@@ -62,24 +59,24 @@ const (
 type Options struct {
 	// Host is the name of this host, for calls that name none; "" is that of the operating system.
 	Host string
-	// Operations is how many operations one transaction may have, at least 32; 0: 120, which every etcd takes. Larger
-	// requests are several transactions.
+	// Operations bounds the operations of one transaction, at least 32; 0: 120, which every etcd
+	// takes. Larger requests take several transactions.
 	Operations int
 	// Log gets what is found wrong in etcd and worked around; nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// IPAM hands out addresses. Its methods may be called by many goroutines; those of a process should share one.
+// IPAM assigns addresses. It is safe for concurrent use; a process should have one.
 type IPAM struct {
 	client     *client.Client
 	host       string
 	operations int
 	log        *slog.Logger
 
-	cache *cache
-	mu    sync.Mutex
-	lines map[line]*queue
-	told  map[calico.Key]int64 // what was logged of which revision
+	cache  *cache
+	mu     sync.Mutex
+	lines  map[line]*queue
+	warned map[calico.Key]int64 // revisions of the objects that were logged
 }
 
 // New makes an IPAM. It does not talk to etcd yet.
@@ -91,9 +88,7 @@ func New(c *client.Client, o Options) (*IPAM, error) {
 		}
 		o.Host = host
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &IPAM{
 		client:     c,
 		host:       o.Host,
@@ -101,15 +96,15 @@ func New(c *client.Client, o Options) (*IPAM, error) {
 		log:        o.Log,
 		cache:      newCache(),
 		lines:      map[line]*queue{},
-		told:       map[calico.Key]int64{},
+		warned:     map[calico.Key]int64{},
 	}, nil
 }
 
 // warn logs what is wrong with an object, once for each of its revisions.
 func (i *IPAM) warn(key calico.Key, revision int64, text string, err error) {
 	i.mu.Lock()
-	before, ok := i.told[key]
-	i.told[key] = revision
+	before, ok := i.warned[key]
+	i.warned[key] = revision
 	i.mu.Unlock()
 	if ok && before == revision {
 		return
@@ -128,7 +123,7 @@ func familyOf(a netip.Addr) family {
 	return 6
 }
 
-// bits is the length of a block's prefix.
+// bits returns the length of a block's prefix.
 func (f family) bits() int {
 	if f == 4 {
 		return 26
@@ -138,7 +133,7 @@ func (f family) bits() int {
 
 func (f family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
-// usable says whether new addresses may come from a pool.
+// usable reports whether new addresses may come from a pool.
 func usable(p *calico.Pool) bool {
 	return p.IPAM && !p.Disabled && p.CIDR.Bits() <= familyOf(p.CIDR.Addr()).bits()
 }

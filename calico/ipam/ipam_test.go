@@ -16,7 +16,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/ipam"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
@@ -31,7 +31,7 @@ type world struct {
 // start runs an etcd that forgets with the machine, with pools.
 func start(t testing.TB, pools ...string) world {
 	t.Helper()
-	s := open(t, &store.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true})
+	s := open(t, &backend.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true})
 	w := connect(t, s.Endpoint())
 	for _, p := range pools {
 		w.pool(t, p, nil)
@@ -39,9 +39,9 @@ func start(t testing.TB, pools ...string) world {
 	return w
 }
 
-func open(t testing.TB, o *store.Embedded) *store.Etcd {
+func open(t testing.TB, o *backend.Embedded) *backend.Etcd {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Embedded: o})
+	s, err := backend.Open(t.Context(), backend.Options{Embedded: o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func connect(t testing.TB, endpoint string) world {
 	return world{etcd: etcd, endpoint: endpoint}.another(t)
 }
 
-// another is an IPAM of another process.
+// another returns an IPAM of another process.
 func (w world) another(t testing.TB) world {
 	t.Helper()
 	c, err := client.New(client.Options{Endpoints: []string{w.endpoint}})
@@ -104,7 +104,7 @@ func (w world) assign(t testing.TB, n int, host, handle string) []netip.Addr {
 	return got
 }
 
-// blocks are all blocks, as "CIDR host used".
+// blocks returns all blocks, as "CIDR host used".
 func (w world) blocks(t testing.TB) []string {
 	t.Helper()
 	u, err := w.Usage(t.Context())
@@ -168,7 +168,8 @@ func TestAutoAssignFillsOwnBlocksThenClaimsThenBorrows(t *testing.T) {
 	w.sound(t)
 }
 
-// Exhausted blocks are left behind with what they had, and nothing that was obtained is lost (spec 19.1, 19.2).
+// Exhausted blocks are left behind with what they had, and nothing that was obtained is lost (spec
+// 19.1, 19.2).
 func TestAutoAssignOverManyBlocks(t *testing.T) {
 	t.Parallel()
 	w := connect(t, storetest.PlainEtcd(t))
@@ -325,7 +326,7 @@ func TestPools(t *testing.T) {
 	w.sound(t, "/calico/v1/ipam/v4/pool/10.0.4.0-24: it cannot be read: "+unreadable(t, w))
 }
 
-// unreadable is what the model says of "{" as a pool.
+// unreadable returns the model's error for "{" as a pool.
 func unreadable(t testing.TB, w world) string {
 	t.Helper()
 	_, err := calico.Decode(calico.PoolKey{CIDR: cidr("10.0.4.0/24")}, []byte("{"))
@@ -426,7 +427,8 @@ func TestReleaseIPs(t *testing.T) {
 	w := start(t, "10.0.0.0/24")
 	ctx := t.Context()
 	got := w.assign(t, 10, "h", "x")
-	// Several of one handle in one call (spec 19.3), one of them twice, and some that are not assigned.
+	// Several of one handle in one call (spec 19.3), one of them twice, and some that are not
+	// assigned.
 	not, err := w.ReleaseIPs(ctx, got[0], got[1], got[2], got[2], got[9].Next(), ip("10.0.0.5"), ip("192.0.2.1"), ip("fd00::1"))
 	if err != nil || slices.Contains(not, got[2]) || !slices.Contains(not, ip("192.0.2.1")) || !slices.Contains(not, ip("fd00::1")) || !slices.Contains(not, got[9].Next()) {
 		t.Errorf("not assigned: %v, %v", not, err)

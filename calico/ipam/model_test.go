@@ -17,7 +17,7 @@ import (
 	"heddle/calico/ipam"
 )
 
-// held is who has each address that is assigned, by handle.
+// held lists the assigned addresses by handle.
 type held map[netip.Addr]string
 
 // assigned reads from etcd what is assigned.
@@ -76,7 +76,7 @@ func (m *machine) toggle(t *rapid.T, pool string) {
 	}
 }
 
-// poolOf is the enabled pool of an address; "" when there is none.
+// poolOf returns the enabled pool of an address; "" when there is none.
 func (m *machine) poolOf(a netip.Addr) string {
 	for p, on := range m.enabled {
 		if on && netip.MustParsePrefix(p).Contains(a) {
@@ -86,7 +86,7 @@ func (m *machine) poolOf(a netip.Addr) string {
 	return ""
 }
 
-// free is how many addresses of a family can be had, by whomever.
+// free counts the addresses of a family that can still be assigned.
 func (m *machine) free(v4 bool) int {
 	n := 0
 	for p, on := range m.enabled {

@@ -22,7 +22,7 @@ const (
 	affinityPath = "/calico/ipam/v2/host/"
 )
 
-// peerBlock is a block as peers write it, of which the first addresses are taken.
+// peerBlock returns a block as peers write it, of which the first addresses are taken.
 func peerBlock(cidr, host string, taken int) string {
 	allocations := make([]*int, 64)
 	unallocated := []int{}
@@ -93,7 +93,8 @@ func TestLostAffinity(t *testing.T) {
 	}
 }
 
-// Peers raise a handle's count before they write the block, so it may be too high; at the other place of seed 001, too.
+// Peers raise a handle's count before they write the block, so it may be too high; at the other
+// place of seed 001, too.
 func TestHandleThatCountsTooMuch(t *testing.T) {
 	t.Parallel()
 	w := start(t, "10.0.0.0/24")
@@ -145,7 +146,8 @@ func TestBlockOfAnotherSize(t *testing.T) {
 	}
 }
 
-// A block whose parts contradict each other is reported, not repaired, and nothing is allocated from it.
+// A block whose parts contradict each other is reported, not repaired, and nothing is allocated
+// from it.
 func TestBrokenBlocks(t *testing.T) {
 	t.Parallel()
 	good := peerBlock("10.0.0.0/26", "h1", 1)

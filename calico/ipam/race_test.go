@@ -13,7 +13,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/ipam"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
 // holders knows who has which address, and finds those that two have.
@@ -42,7 +42,8 @@ func (h *holders) leave(ips []netip.Addr) {
 	}
 }
 
-// Processes of one host, and hosts that must borrow from each other, never get the same address, and lose none.
+// Processes of one host, and hosts that must borrow from each other, never get the same address,
+// and lose none.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	for name, hosts := range map[string][]string{"one host": {"h", "h", "h"}, "three hosts": {"h1", "h2", "h3"}} {
@@ -94,8 +95,8 @@ func (w world) churn(t testing.TB, h *holders, host, who string) {
 	}
 }
 
-// Connections that break and callers that give up leave no half state: what etcd has agrees with itself, and every
-// address that a caller was told of is there.
+// Connections that break and callers that give up leave no half state: what etcd has agrees with
+// itself, and every address that a caller was told of is there.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	w := start(t, "10.0.0.0/22")
@@ -148,11 +149,11 @@ func TestFaults(t *testing.T) {
 	w.sound(t)
 }
 
-// A server that goes away in the middle of transactions, again and again, leaves no half state either, and its callers
-// go on when it is back.
+// A server that goes away in the middle of transactions, again and again, leaves no half state
+// either, and its callers go on when it is back.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
-	o := &store.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}
+	o := &backend.Embedded{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}
 	s := open(t, o)
 	o.Listen = s.Endpoint()
 	w := connect(t, s.Endpoint())
@@ -193,7 +194,8 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// keepGoing assigns and releases until it is told to stop, whatever fails, and tells of each success.
+// keepGoing assigns and releases until it is told to stop, whatever fails, and tells of each
+// success.
 func (w world) keepGoing(ctx context.Context, t testing.TB, h *holders, who string, progress chan<- struct{}) {
 	for ctx.Err() == nil {
 		got, _, err := w.AutoAssign(ctx, ipam.Request{Num4: 1 + rand.IntN(3), Host: "h", Handle: who})

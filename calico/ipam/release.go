@@ -11,9 +11,8 @@ import (
 	"heddle/calico/client"
 )
 
-// ReleaseIPs frees addresses and returns those that were not assigned: free ones, and those in no block. An address, and
-// the count of its handle, change in one transaction; an address of a block that has outlived its pool is freed as well.
-// When it fails, some addresses may have been freed, and the rest is as it was.
+// ReleaseIPs frees addresses and returns those that were not assigned. An address, and the count of
+// its handle, change in one transaction. If it fails, some addresses may have been freed.
 func (i *IPAM) ReleaseIPs(ctx context.Context, ips ...netip.Addr) (notAssigned []netip.Addr, err error) {
 	byBlock := map[netip.Prefix][]netip.Addr{}
 	var keys []calico.Key
@@ -52,7 +51,7 @@ func (i *IPAM) ReleaseIPs(ctx context.Context, ips ...netip.Addr) (notAssigned [
 
 // linesOf says where requests for certain blocks queue up: those of a host with that host's.
 func (i *IPAM) linesOf(ctx context.Context, keys []calico.Key) (map[line][]netip.Prefix, error) {
-	t := i.newTx(memory)
+	t := i.newTx(false)
 	if err := t.load(ctx, keys...); err != nil {
 		return nil, err
 	}
@@ -117,10 +116,10 @@ func (t *tx) releaseOne(ctx context.Context, ip netip.Addr) (bool, error) {
 	cidr, ord := calico.BlockOf(ip), ordinal(ip)
 	b, err := t.loadedBlock(cidr)
 	if err != nil {
-		return false, t.unlessStale(err)
+		return false, t.certain(err)
 	}
 	if b == nil || b.Allocations[ord] == nil {
-		if t.trust != nothing {
+		if !t.fresh {
 			return false, errStale
 		}
 		return false, nil
@@ -131,15 +130,15 @@ func (t *tx) releaseOne(ctx context.Context, ip netip.Addr) (bool, error) {
 	return true, t.count(ctx, handle, cidr, -1)
 }
 
-// dropIfUnused deletes a block that is empty and nobody's.
+// dropIfUnused deletes an empty block without a host.
 func (t *tx) dropIfUnused(b *calico.Block) {
 	if empty(b) && b.Affinity == "" {
 		t.delete(calico.BlockKey{CIDR: b.CIDR})
 	}
 }
 
-// IPsByHandle are the addresses that carry a handle, sorted. It fails with [ErrUnknownHandle]. Blocks that cannot be
-// read are left out, and logged.
+// IPsByHandle returns the addresses that carry a handle, sorted. It fails with [ErrUnknownHandle].
+// Blocks that cannot be read are left out, and logged.
 func (i *IPAM) IPsByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
 	h, err := i.handle(ctx, handle)
 	if err != nil {
@@ -180,8 +179,8 @@ func (i *IPAM) handle(ctx context.Context, handle string) (*calico.Handle, error
 	return h, err
 }
 
-// ReleaseByHandle frees all addresses that carry a handle. It fails with [ErrUnknownHandle]. Some fifty blocks are one
-// transaction. Of blocks that cannot be read the handle keeps its count, and the error names them.
+// ReleaseByHandle frees all addresses of a handle. It fails with [ErrUnknownHandle]. A transaction
+// covers some fifty blocks. The handle keeps its count of unreadable blocks, which the error names.
 func (i *IPAM) ReleaseByHandle(ctx context.Context, handle string) error {
 	l, err := i.lineOf(ctx, handle)
 	if err != nil {
@@ -193,7 +192,7 @@ func (i *IPAM) ReleaseByHandle(ctx context.Context, handle string) error {
 			return err
 		})
 		if again && errors.Is(err, ErrUnknownHandle) {
-			return nil // somebody else has done the rest
+			return nil // another caller did the rest
 		}
 		if err != nil {
 			return fmt.Errorf("release addresses of handle %q: %w", handle, err)
@@ -202,9 +201,9 @@ func (i *IPAM) ReleaseByHandle(ctx context.Context, handle string) error {
 	return nil
 }
 
-// lineOf says where requests for a handle queue up. Most handles have addresses of one block: its host's line is theirs.
+// lineOf returns the queue for a handle: that of its block's host, as most have one block.
 func (i *IPAM) lineOf(ctx context.Context, handle string) (line, error) {
-	t := i.newTx(memory)
+	t := i.newTx(false)
 	key := calico.HandleKey{Handle: handle}
 	if err := t.load(ctx, key); err != nil {
 		return line{}, err
@@ -221,7 +220,7 @@ func (i *IPAM) lineOf(ctx context.Context, handle string) (line, error) {
 	return line{}, err
 }
 
-// releaseHandle frees the addresses of a handle in as many blocks as fit, and says whether there are more.
+// releaseHandle frees the addresses in as many blocks as fit, and reports whether there are more.
 func (t *tx) releaseHandle(ctx context.Context, handle string) (more bool, err error) {
 	if t.full(opsPerBlock) {
 		return false, errFull
@@ -232,13 +231,13 @@ func (t *tx) releaseHandle(ctx context.Context, handle string) (more bool, err e
 	}
 	v, err := t.value(key)
 	if err != nil {
-		return false, t.unlessStale(err)
+		return false, t.certain(err)
 	}
 	h, ok := v.(*calico.Handle)
 	if !ok {
-		return false, t.unlessStale(ErrUnknownHandle)
+		return false, t.certain(ErrUnknownHandle)
 	}
-	if t.trust != nothing && len(h.Block) == 0 {
+	if !t.fresh && len(h.Block) == 0 {
 		return false, errStale
 	}
 	left := &calico.Handle{ID: handle, Block: map[netip.Prefix]int{}, Unknown: h.Unknown}
@@ -281,19 +280,19 @@ func (t *tx) releaseHandle(ctx context.Context, handle string) (more bool, err e
 		return false, nil
 	}
 	if len(left.Block) == len(h.Block) {
-		return false, t.unlessStale(errors.Join(unread...))
+		return false, t.certain(errors.Join(unread...))
 	}
 	t.put(key, left)
 	return true, nil
 }
 
-// GetAssignmentAttributes are the attributes that an address was assigned with. It fails with [ErrNotAssigned].
+// GetAssignmentAttributes returns the attributes of an address. It fails with [ErrNotAssigned].
 func (i *IPAM) GetAssignmentAttributes(ctx context.Context, ip netip.Addr) (map[string]string, error) {
 	a, err := i.attribute(ctx, ip)
 	return a.Secondary, err
 }
 
-// HandleOf is the handle that an address carries; "" for none. It fails with [ErrNotAssigned].
+// HandleOf returns the handle that an address carries; "" for none. It fails with [ErrNotAssigned].
 func (i *IPAM) HandleOf(ctx context.Context, ip netip.Addr) (string, error) {
 	a, err := i.attribute(ctx, ip)
 	return handleOf(a), err
@@ -304,7 +303,7 @@ func (i *IPAM) attribute(ctx context.Context, ip netip.Addr) (calico.Attribute, 
 	if !ip.IsValid() || ip.Zone() != "" {
 		return calico.Attribute{}, fmt.Errorf("%v: %w", ip, ErrNotAssigned)
 	}
-	t := i.newTx(nothing)
+	t := i.newTx(true)
 	b, err := t.block(ctx, calico.BlockOf(ip))
 	if err != nil {
 		return calico.Attribute{}, err

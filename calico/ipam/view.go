@@ -13,7 +13,7 @@ import (
 	"heddle/calico"
 )
 
-// view is what allocation on a host rests on, for one address family. It does not change.
+// view is the immutable state for allocations on a host, for one address family.
 type view struct {
 	pools  []calico.PoolKey // usable, by key
 	idle   []calico.PoolKey // disabled, or not for IPAM
@@ -22,7 +22,7 @@ type view struct {
 	read   map[calico.Key]object // pools and configuration as they were read
 }
 
-// with is the view after blocks were claimed. Those that are exhausted come last, so that a search need not pass them.
+// with returns the view after blocks were claimed. Exhausted blocks come last.
 func (v *view) with(claimed []netip.Prefix, exhausted map[netip.Prefix]bool) *view {
 	if len(claimed) == 0 && len(exhausted) == 0 {
 		return v
@@ -41,7 +41,7 @@ func (v *view) with(claimed []netip.Prefix, exhausted map[netip.Prefix]bool) *vi
 	return &w
 }
 
-// view reads pools, configuration and the host's affinities at one revision, or takes what the queue remembers.
+// view reads pools, configuration and the host's affinities, or takes the queue's view.
 func (t *tx) view(ctx context.Context, l line) (*view, error) {
 	v := t.views[l]
 	if v == nil {
@@ -94,7 +94,7 @@ func (i *IPAM) readView(ctx context.Context, l line) (*view, error) {
 	return v, nil
 }
 
-// poolOf is the usable pool in which a CIDR lies.
+// poolOf returns the usable pool in which a CIDR lies.
 func (v *view) poolOf(cidr netip.Prefix) (calico.PoolKey, bool) {
 	for _, p := range v.pools {
 		if p.CIDR.Bits() <= cidr.Bits() && p.CIDR.Contains(cidr.Addr()) {
@@ -104,8 +104,8 @@ func (v *view) poolOf(cidr netip.Prefix) (calico.PoolKey, bool) {
 	return calico.PoolKey{}, false
 }
 
-// choose are the pools to take addresses from: those named, in their order, else all. Named ones that are disabled or not
-// for IPAM are skipped; that none is left is an error.
+// choose returns the pools to take addresses from: those named, in their order, else all. Named
+// ones that are disabled or not for IPAM are skipped; that none is left is an error.
 func (v *view) choose(f family, named []netip.Prefix) ([]calico.PoolKey, error) {
 	if len(named) == 0 {
 		if len(v.pools) == 0 {
@@ -136,7 +136,7 @@ func (v *view) choose(f family, named []netip.Prefix) ([]calico.PoolKey, error) 
 	return out, nil
 }
 
-// errOdd is what is wrong with a block of another size.
+// errOdd is the reason why a block of another size is invalid.
 var errOdd = fmt.Errorf("it is not of %d addresses", calico.BlockSize)
 
 // blocks are all blocks there are.
@@ -167,7 +167,7 @@ func (t *tx) existing(ctx context.Context) (*blocks, error) {
 	return b, nil
 }
 
-// overOdd is a block of another size that overlaps a CIDR.
+// overOdd returns a block of another size that overlaps a CIDR.
 func (b *blocks) overOdd(cidr netip.Prefix) (netip.Prefix, bool) {
 	for _, o := range b.odd {
 		if o.Overlaps(cidr) {
@@ -177,7 +177,7 @@ func (b *blocks) overOdd(cidr netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// in are the blocks within pools, in an order that differs from host to host.
+// in returns the blocks within pools, in an order that differs from host to host.
 func (b *blocks) in(pools []calico.PoolKey, host string) []netip.Prefix {
 	var out []netip.Prefix
 	seen := map[netip.Prefix]bool{} // pools may overlap
@@ -208,11 +208,11 @@ func hash(host string) uint32 {
 	return h.Sum32()
 }
 
-// maxPassed is how many existing blocks a search for a free one tells of.
+// maxPassed bounds the existing blocks that a search for a free one returns.
 const maxPassed = 16
 
-// free finds the first block of a pool, from an index that depends on the host, that does not exist: retries of one host
-// come upon the same. Passed are the first blocks on the way that exist and are not among those known.
+// free finds the first block of a pool that does not exist, from an index that depends on the host,
+// so that its retries find the same. Passed are the first existing blocks that are not known.
 func (b *blocks) free(pool netip.Prefix, host string, known map[netip.Prefix]bool) (free netip.Prefix, ok bool, passed []netip.Prefix) {
 	f := familyOf(pool.Addr())
 	count := new(big.Int).Lsh(big.NewInt(1), uint(f.bits()-pool.Bits()))
@@ -238,7 +238,7 @@ func (b *blocks) free(pool netip.Prefix, host string, known map[netip.Prefix]boo
 	return netip.Prefix{}, false, passed
 }
 
-// nth is the nth block of a pool.
+// nth returns the nth block of a pool.
 func nth(pool netip.Prefix, n *big.Int) netip.Prefix {
 	f := familyOf(pool.Addr())
 	a := new(big.Int).SetBytes(pool.Addr().AsSlice())
@@ -248,7 +248,7 @@ func nth(pool netip.Prefix, n *big.Int) netip.Prefix {
 	return netip.PrefixFrom(addr, f.bits())
 }
 
-// blocksToEnd is how many blocks there are from cidr to the end of a block of another size that overlaps it, at least 1.
+// blocksToEnd counts the blocks from cidr to the end of an odd block that overlaps it.
 func blocksToEnd(odd, cidr netip.Prefix) *big.Int {
 	if odd.Bits() >= cidr.Bits() {
 		return big.NewInt(1)

@@ -67,7 +67,7 @@ func (l *lab) del(key string) {
 	}
 }
 
-// keys are all keys with their values.
+// keys returns all keys with their values.
 func (l *lab) keys() map[string]string {
 	l.t.Helper()
 	r, err := l.raw.Get(context.Background(), "/calico/", clientv3.WithPrefix())

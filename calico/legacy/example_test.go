@@ -10,7 +10,8 @@ import (
 	"heddle/calico/legacy"
 )
 
-// A program of 2015 puts an endpoint and the profile it names; the profile's reference count follows.
+// A program of 2015 puts an endpoint and the profile it names; the profile's reference count
+// follows.
 func ExampleWriter() {
 	c, err := client.New(client.Options{Endpoints: []string{"https://etcd.example:2379"}, CAFile: "ca.crt"})
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	oneRules  = `{"inbound_rules":[{"protocol":"tcp","dst_ports":[80]}]}`
 )
 
-// view is what an agent that reads both trees makes of the keys, each object in its canonical form.
+// view returns the view of an agent that reads both trees, each object in canonical form.
 func view(t *testing.T, keys map[string]string) map[string]string {
 	t.Helper()
 	m, shown := NewMerger(), map[string]string{}
@@ -61,7 +61,7 @@ func (l *lab) plan() *Plan {
 	return p
 }
 
-// told is a plan in short.
+// told returns a plan in short.
 func told(p *Plan) string {
 	var lines []string
 	for _, s := range p.Steps() {
@@ -291,8 +291,8 @@ func (d *dying) Commit(ctx context.Context, ops ...client.Op) (int64, error) {
 	return revision, err
 }
 
-// TestMigrationIsKilled kills migrations and removals at each of their commits and begins again. What agents are shown
-// is the same at every revision.
+// TestMigrationIsKilled kills migrations and removals at each of their commits and begins again.
+// What agents are shown is the same at every revision.
 func TestMigrationIsKilled(t *testing.T) {
 	t.Parallel()
 	l, ctx := newLab(t), t.Context()
@@ -338,7 +338,8 @@ func TestMigrationIsKilled(t *testing.T) {
 	})
 }
 
-// TestMigrationMeetsWriters: what changes under a migration is looked at again, and never overwritten or lost.
+// TestMigrationMeetsWriters: what changes under a migration is looked at again, and never
+// overwritten or lost.
 func TestMigrationMeetsWriters(t *testing.T) {
 	t.Parallel()
 	other := `{"state":"inactive","name":"tap1","profile_id":"web","ipv4_nets":["10.0.0.1"]}`

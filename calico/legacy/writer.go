@@ -13,7 +13,7 @@ import (
 
 // What a caller may decide by.
 var (
-	// ErrNoProfile: an endpoint names a profile that is not there, and nothing was given to make it of.
+	// ErrNoProfile: an endpoint names a missing profile, and none was given.
 	ErrNoProfile = errors.New("there is no such profile: give its rules and tags")
 	// ErrInUse: endpoints name the profile that was to be deleted.
 	ErrInUse = errors.New("endpoints name it")
@@ -40,18 +40,18 @@ type Fault struct {
 // Error names the key.
 func (f Fault) Error() string { return fmt.Sprintf("%s: %v", text(f.Key), f.Err) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (f Fault) Unwrap() error { return f.Err }
 
-// Writer writes the legacy tree, with a count in each profile of the endpoints that name it. An endpoint and the counts
-// that change with it are one transaction, which happens only if none of them has changed since it was read; else the
-// Writer reads again. So a crash leaves no count wrong, and any number of Writers may work at once. After an error that is
-// [client.ErrUnavailable] it is unknown whether the change was made; making it again counts nothing twice.
+// Writer writes the legacy tree and keeps a count in each profile of the endpoints that name it. An
+// endpoint and the counts that change with it are one transaction on unchanged reads, repeated if
+// it fails. So a crash leaves no count wrong, and Writers may work concurrently. After
+// [client.ErrUnavailable] the change may have been made; making it again counts nothing twice.
 type Writer struct {
 	etcd etcd
 }
 
-// etcd is what a Writer does with a client.
+// etcd is the part of a client that this package uses.
 type etcd interface {
 	Get(context.Context, calico.Key) (client.Entry, error)
 	List(context.Context, ...calico.Key) (*client.Snapshot, error)
@@ -61,10 +61,10 @@ type etcd interface {
 // NewWriter makes a Writer that works through c.
 func NewWriter(c *client.Client) *Writer { return &Writer{c} }
 
-// PutEndpoint writes an endpoint, new or not. The profile that it names counts it from now on, and the one it named
-// before no longer: a profile that nobody names then is deleted. Where its profile does not exist it is made of
-// profile, which may be nil when it must exist; one that exists is not changed. What seed 000 has no member or word for
-// is refused, by name.
+// PutEndpoint writes an endpoint, new or not. The profile that it names counts it from now on, and
+// the one it named before no longer: a profile that no endpoint names then is deleted. Where its
+// profile does not exist it is made of profile, which may be nil when it must exist; one that
+// exists is not changed. What seed 000 has no member or word for is refused, by name.
 //
 // Faults are of counts that could not be lowered.
 func (w *Writer) PutEndpoint(ctx context.Context, key calico.WorkloadEndpointKey, endpoint *calico.WorkloadEndpoint, profile *Profile) ([]Fault, error) {
@@ -98,9 +98,8 @@ func (w *Writer) PutEndpoint(ctx context.Context, key calico.WorkloadEndpointKey
 	})
 }
 
-// DeleteEndpoint deletes an endpoint. The profile that it named counts it no longer, and is deleted when nobody names it.
-//
-// Faults are of counts that could not be lowered; the endpoint is gone all the same.
+// DeleteEndpoint deletes an endpoint, lowers the count of its profile, and deletes the profile with
+// the last endpoint. Faults are counts that could not be lowered.
 func (w *Writer) DeleteEndpoint(ctx context.Context, key calico.WorkloadEndpointKey) ([]Fault, error) {
 	key.Legacy = true
 	return w.retry(ctx, func(p *plan) error {
@@ -120,7 +119,7 @@ func (w *Writer) DeleteEndpoint(ctx context.Context, key calico.WorkloadEndpoint
 	})
 }
 
-// SetProfile writes the rules and tags of a profile. A new one has a count of 0 until an endpoint names it.
+// SetProfile writes the rules and tags of a profile. A new one has a count of 0.
 func (w *Writer) SetProfile(ctx context.Context, id string, profile *Profile) error {
 	if err := profile.check(id); err != nil {
 		return err
@@ -185,7 +184,7 @@ func (p *plan) fault(key calico.Key, err error) { p.faults = append(p.faults, Fa
 // errAgain means that what was read is not of one moment.
 var errAgain = errors.New("changed while it was read")
 
-// retry plans and commits until nothing that was read has changed meanwhile. Each failure is somebody else's success.
+// retry plans and commits until nothing that was read has changed meanwhile.
 func (w *Writer) retry(ctx context.Context, f func(*plan) error) ([]Fault, error) {
 	for {
 		var p plan
@@ -207,7 +206,7 @@ func (w *Writer) retry(ctx context.Context, f func(*plan) error) ([]Fault, error
 	}
 }
 
-// overtaken says whether a commit failed because what was read has changed.
+// overtaken reports whether a commit failed because what was read has changed.
 func overtaken(err error) bool {
 	return errors.Is(err, client.ErrConflict) || errors.Is(err, client.ErrExists) || errors.Is(err, client.ErrNotFound)
 }
@@ -224,7 +223,7 @@ func (w *Writer) get(ctx context.Context, key calico.Key) (client.Entry, error) 
 	return e, err
 }
 
-// names are the profiles with which an endpoint is counted: also one that is not valid otherwise.
+// names returns the profiles that count an endpoint, even one that is otherwise invalid.
 func names(e client.Entry) ([]string, error) {
 	if e.Revision == 0 {
 		return nil, nil
@@ -245,7 +244,7 @@ func names(e client.Entry) ([]string, error) {
 	return members.Many, nil
 }
 
-// without are the different ones of a that are not in b.
+// without returns the different ones of a that are not in b.
 func without(a, b []string) []string {
 	var out []string
 	for _, s := range a {

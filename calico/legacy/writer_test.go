@@ -35,7 +35,7 @@ const (
 	profilePath = "/calico/policy/profile/"
 )
 
-// summary is the tree in short: "e1: web" for endpoints, "web: 2 rules tags" for profiles.
+// summary returns the tree in short: "e1: web" for endpoints, "web: 2 rules tags" for profiles.
 func summary(keys map[string]string) map[string]string {
 	short := map[string]string{}
 	for _, part := range []string{"refcount", "rules", "tags"} {
@@ -73,7 +73,7 @@ func (l *lab) want(want map[string]string) {
 
 type tree map[string]string
 
-// TestRaces lets somebody else commit between what a Writer has read and its own commit.
+// TestRaces lets another writer commit between what a Writer has read and its own commit.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	put := func(w *Writer, name string, profile string, create bool) error {
@@ -246,8 +246,8 @@ func TestCounting(t *testing.T) {
 	l.want(tree{"e2": "idle", "idle": "1 rules tags"})
 }
 
-// TestFaultyCounts: endpoints go whatever is wrong with their profile's count, which is told and left; nobody is counted
-// with a corrupt one.
+// TestFaultyCounts: endpoints go whatever is wrong with their profile's count, which is told and
+// left; no endpoint is counted with a corrupt one.
 func TestFaultyCounts(t *testing.T) {
 	t.Parallel()
 	const stored = `{"state":"active","name":"tap1","profile_id":"web"}`
@@ -305,8 +305,8 @@ func TestFaultyCounts(t *testing.T) {
 	}
 }
 
-// TestUncountedProfiles: most programs of the time kept no count. Such a profile gets one when it is first written, of
-// all the endpoints there are, so that it is not deleted too early.
+// TestUncountedProfiles: most programs of the time kept no count. Such a profile gets one when it
+// is first written, of all the endpoints there are, so that it is not deleted too early.
 func TestUncountedProfiles(t *testing.T) {
 	t.Parallel()
 	l, ctx := newLab(t), t.Context()
@@ -323,7 +323,8 @@ func TestUncountedProfiles(t *testing.T) {
 	l.want(tree{"e1": "web", "e2": "web", "e3": "web", "web": "3 rules tags"})
 }
 
-// TestUnreadableEndpoint: nobody can say with whom it is counted. It can be deleted, and not written over.
+// TestUnreadableEndpoint: its profile is not known. It can be deleted, and not
+// written over.
 func TestUnreadableEndpoint(t *testing.T) {
 	t.Parallel()
 	l, ctx := newLab(t), t.Context()
@@ -488,7 +489,8 @@ func TestStoredForm(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcome: a change of which nobody knows whether it was made is made again, and counts once.
+// TestUnknownOutcome: a change whose outcome is unknown is made again, and counts
+// once.
 func TestUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	l, ctx := newLab(t), t.Context()
@@ -515,8 +517,9 @@ func TestUnknownOutcome(t *testing.T) {
 	l.want(tree{})
 }
 
-// TestStress lets many writers put, move and delete the same endpoints, and then goes through the history: at every
-// revision each count is the number of endpoints that name the profile, and a profile that nobody names is not there.
+// TestStress lets many writers put, move and delete the same endpoints, and then goes through the
+// history: at every revision each count is the number of endpoints that name the profile, and a
+// profile that no endpoint names is not there.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Bound is what must hold of one label wherever a selector matches. It lets an index skip most selectors, or most
-// labelled things: where the bound fails the selector does not match; where it holds it may or may not.
+// Bound is a condition on one label that holds wherever a selector matches. An index can skip
+// selectors whose bounds fail.
 type Bound struct {
 	Label  string
 	Absent bool     // the label must be absent; otherwise it must be present
 	Values []string // where present: it must be one of these, sorted; nil: it may have any value
 }
 
-// Bounds returns what must hold for the selector to match, at most one bound a label, sorted by label. A selector that
-// is not possible matches nothing.
+// Bounds returns the bounds of the selector, at most one a label, sorted by label. An impossible
+// selector matches nothing.
 func (s *Selector) Bounds() (bounds []Bound, possible bool) { return s.root.bounds() }
 
 func (n *node) bounds() ([]Bound, bool) {
@@ -69,7 +69,7 @@ func boundsOfAll(kids []node) ([]Bound, bool) {
 	return joined, true
 }
 
-// and is the bound of what both hold for.
+// and returns the bound that implies both.
 func (b Bound) and(c Bound) (Bound, bool) {
 	switch {
 	case b.Absent || c.Absent:
@@ -88,9 +88,8 @@ func (b Bound) and(c Bound) (Bound, bool) {
 	return Bound{Label: b.Label, Values: common}, len(common) > 0
 }
 
-// boundsOfAny keeps the bounds that hold whichever of the kids holds: the labels that all of them bound, widened to what
-// holds for all. Kids that are not possible do not count. The values of a label are gathered first and sorted once, so
-// that the work follows the length of the selector.
+// boundsOfAny returns the bounds common to all possible kids, widened to what holds for each.
+// Values are gathered first and sorted once, so that the work follows the length of the selector.
 func boundsOfAny(kids []node) (bounds []Bound, possible bool) {
 	var common map[string]*gathered
 	counted := 0 // kids that are possible

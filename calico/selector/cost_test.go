@@ -95,8 +95,9 @@ func wide(n int) map[string]string {
 	return all
 }
 
-// Reading a selector, its bounds and evaluating it take work that follows its length: four times the terms allocate and
-// look at no more than about four times as much. Quadratic work would be sixteen times as much.
+// Reading a selector, its bounds and evaluating it take work that follows its length: four times
+// the terms allocate and look at no more than about four times as much. Quadratic work would be
+// sixteen times as much.
 func TestWorkFollowsLength(t *testing.T) {
 	const few, factor = 1000, 4
 	small, large := wide(few), wide(few*factor)

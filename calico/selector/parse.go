@@ -9,19 +9,18 @@ import (
 const (
 	// MaxLabelLength is the greatest length of a label's name in bytes.
 	MaxLabelLength = 512
-	// MaxLength is the greatest length of a selector in bytes, as it is written and in its canonical form. Every host
-	// evaluates the selectors of its policies, so that the length bounds what one writer costs all of them.
+	// MaxLength bounds a selector in bytes, as written and in its canonical form: every host
+	// evaluates the selectors of its policies.
 	MaxLength = 64 << 10
-	// MaxDepth bounds how deep groups nest, in the text and in its canonical form, so that no text makes the parser
-	// use much stack.
+	// MaxDepth bounds the nesting of groups, and so the parser's stack.
 	MaxDepth = 100
 )
 
-// SyntaxError says why a text is no selector.
+// SyntaxError is the reason why a text is no selector.
 type SyntaxError struct {
 	Offset int // of the byte at which reading failed, from 0
 	Cause  string
-	// TooLarge reports that the text exceeds MaxLength or MaxDepth. Whether the rest of it is a selector is not known.
+	// TooLarge reports that the text exceeds MaxLength or MaxDepth. The rest of it was not read.
 	TooLarge bool
 }
 
@@ -33,11 +32,10 @@ func (e *SyntaxError) Error() string {
 // Option changes what Parse reads.
 type Option func(*parser)
 
-// Length lets Parse read a selector of up to so many bytes instead of MaxLength, for who must learn what an oversized
-// one would select.
+// Length has Parse accept up to so many bytes instead of MaxLength.
 func Length(bytes int) Option { return func(p *parser) { p.maxLength = bytes } }
 
-// Extensions lets Parse read the operators of later versions: contains, starts with, ends with and global().
+// Extensions has Parse accept the operators contains, starts with, ends with and global().
 func Extensions() Option { return func(p *parser) { p.extensions = true } }
 
 // Parse reads a selector. Empty or blank text is `all()`. An error is a *SyntaxError.
@@ -68,14 +66,14 @@ func Parse(text string, options ...Option) (*Selector, error) {
 	return s, nil
 }
 
-// ValidLabel says whether name can name a label: 1 to 512 of [A-Za-z0-9_./-].
+// ValidLabel reports whether name can name a label: 1 to 512 of [A-Za-z0-9_./-].
 func ValidLabel(name string) bool {
 	p := parser{text: name}
 	p.word()
 	return p.pos == len(name) && 0 < len(name) && len(name) <= MaxLabelLength
 }
 
-// canonical is the canonical text of n. Where that is how it was written, no second copy is kept.
+// canonical returns the canonical text of n, without a copy if it was written so.
 func canonical(text string, n *node) string {
 	var room [256]byte
 	b := n.appendText(room[:0])
@@ -85,7 +83,7 @@ func canonical(text string, n *node) string {
 	return string(b)
 }
 
-// parser walks over the text once. Its methods read one part of the grammar each, from pos and on to the next token.
+// parser reads a text once. Each method reads one part of the grammar, up to the next token.
 type parser struct {
 	text       string
 	pos        int
@@ -96,7 +94,6 @@ type parser struct {
 
 func (p *parser) fail(cause string) error { return &SyntaxError{Offset: p.pos, Cause: cause} }
 
-// seen describes what is at pos, for errors.
 func (p *parser) seen() string {
 	if p.pos >= len(p.text) {
 		return "the end"
@@ -124,11 +121,10 @@ func (p *parser) take(token string) bool {
 	return true
 }
 
-// group reads operations joined by && and ||, of which && binds tighter, into n. It returns how deep groups nest in
-// what it read.
+// group reads operations joined by && and ||, and returns how deep groups nest.
 func (p *parser) group(n *node) (height int, err error) { return p.joined(n, opOr, "||") }
 
-// joined reads one or more operands with a token between them: of || those are joined by &&, of && single operations.
+// joined reads operands with a token between them: groups joined by && for ||, else operations.
 func (p *parser) joined(n *node, o op, token string) (height int, err error) {
 	if height, err = p.operand(n, o); err != nil || !p.take(token) {
 		return height, err
@@ -164,7 +160,7 @@ func (p *parser) tooDeep() error {
 	return &SyntaxError{Offset: p.pos, Cause: fmt.Sprintf("groups nest deeper than %d", MaxDepth), TooLarge: true}
 }
 
-// tooLong returns the error of a text that exceeds the length, as it is written or in the form given.
+// tooLong returns the error of a text that is too long, as written or in the form given.
 func (p *parser) tooLong(form string) error {
 	return &SyntaxError{Offset: min(len(p.text), p.maxLength), TooLarge: true,
 		Cause: fmt.Sprintf("the selector is %slonger than %d bytes; write alternatives of one label as a set, label in {…}, or split the policy", form, p.maxLength)}
@@ -204,8 +200,8 @@ func (p *parser) want(token string) error {
 	return p.fail("want " + token + ", not " + p.seen())
 }
 
-// primary reads all(), has(label), global() or a label with its operator. Words are keywords by position: what stands
-// where a label may stand is a label, unless a parenthesis follows at once.
+// primary reads all(), has(label), global() or a label with its operator. A word is a label unless
+// a parenthesis follows at once.
 func (p *parser) primary(n *node) error {
 	start := p.pos
 	word := p.word()
@@ -265,7 +261,6 @@ func (p *parser) checkLabel(start int, word string) error {
 	return nil
 }
 
-// comparison reads an operator and its right side.
 func (p *parser) comparison(n *node) (err error) {
 	if n.op, err = p.operator(); err != nil {
 		return err
@@ -278,7 +273,6 @@ func (p *parser) comparison(n *node) (err error) {
 	return err
 }
 
-// operator reads an operator and the space after it.
 func (p *parser) operator() (op, error) {
 	switch {
 	case p.take("=="):
@@ -310,24 +304,12 @@ func (p *parser) operator() (op, error) {
 
 // extension reads the rest of an operator of later versions whose first word has been read.
 func (p *parser) extension(word string) (op, bool) {
-	switch word {
-	case "contains":
-		return opContains, true
-	case "startswith":
-		return opStarts, true
-	case "endswith":
-		return opEnds, true
-	case "starts", "ends":
-		if p.word() != "with" {
-			return 0, false
-		}
+	if word == "starts" || word == "ends" {
+		word += p.word()
 		p.skipSpace()
-		if word == "starts" {
-			return opStarts, true
-		}
-		return opEnds, true
 	}
-	return 0, false
+	o, ok := map[string]op{"contains": opContains, "startswith": opStarts, "endswith": opEnds}[word]
+	return o, ok
 }
 
 // set reads {"a", "b"}, with or without a comma at its end.

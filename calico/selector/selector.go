@@ -1,10 +1,10 @@
-// Package selector reads, prints and evaluates the label selectors of Calico's data model (seed 001, "Policy"; its
-// grammar is completed in docs/policy.md):
+// Package selector parses, prints and evaluates the label selectors of Calico's data model (seed
+// 001, "Policy"; docs/policy.md completes the grammar):
 //
 //	role == "web" && has(tier) || !(zone in {"a", "b"})
 //
-// A selector has one canonical text, from which its identity follows: String of two selectors is equal exactly if they
-// are the same expression, and reading it again gives that expression.
+// A selector has one canonical text, which identifies it: the String of two selectors is equal if
+// they are the same expression.
 package selector
 
 import (
@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// Labels are what a selector is evaluated on.
+// Labels are the input of a selector.
 type Labels interface {
-	// Get is the value of a label, and whether it is present.
+	// Get returns the value of a label, and whether it is present.
 	Get(name string) (value string, present bool)
 }
 
@@ -35,23 +35,23 @@ type Selector struct {
 	text string // canonical
 }
 
-// All is the selector `all()`, which the empty text stands for too.
+// All returns the selector `all()`, as does the empty text.
 func All() *Selector { return &Selector{root: node{op: opAll}, text: "all()"} }
 
-// String is the canonical text.
+// String returns the canonical text.
 func (s *Selector) String() string { return s.text }
 
-// UID is the selector's stable identity: "s:" and the unpadded URL-safe base64 of SHA-224 over "s:" and the canonical
-// text, which is what peers of Calico's data model compute too.
+// UID returns the selector's identity: "s:" and the unpadded URL-safe base64 of SHA-224 over "s:"
+// and the canonical text, as peers compute it.
 func (s *Selector) UID() string {
 	sum := sha256.Sum224([]byte("s:" + s.text))
 	return "s:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Match says whether the labels fulfil the selector. It allocates nothing.
+// Match reports whether the labels match the selector. It allocates nothing.
 func (s *Selector) Match(labels Labels) bool { return s.root.match(labels) }
 
-// op is what a node of an expression asks.
+// op is the operation of a node.
 type op uint8
 
 const (
@@ -81,7 +81,6 @@ type node struct {
 
 func (n *node) match(l Labels) bool { return n.holds(l) != n.negate }
 
-// holds evaluates n without its negation.
 func (n *node) holds(l Labels) bool {
 	switch n.op {
 	case opAll:
@@ -133,7 +132,6 @@ func (n *node) contains(v string) bool {
 	return found
 }
 
-// appendText appends the canonical text of n.
 func (n *node) appendText(b []byte) []byte {
 	if n.negate {
 		b = append(b, '!')
@@ -150,45 +148,26 @@ func (n *node) appendText(b []byte) []byte {
 		return append(b, ')')
 	case opIn, opNotIn:
 		b = append(b, n.label...)
-		b = append(b, n.op.text()...)
+		b = append(b, operators[n.op]...)
 		return appendSet(b, n.set)
 	case opAnd, opOr:
 		b = append(b, '(')
 		for i := range n.kids {
 			if i > 0 {
-				b = append(b, n.op.text()...)
+				b = append(b, operators[n.op]...)
 			}
 			b = n.kids[i].appendText(b)
 		}
 		return append(b, ')')
 	}
 	b = append(b, n.label...)
-	b = append(b, n.op.text()...)
+	b = append(b, operators[n.op]...)
 	return appendString(b, n.value)
 }
 
-// text is the operator with the space around it.
-func (o op) text() string {
-	switch o {
-	case opEqual:
-		return " == "
-	case opNotEqual:
-		return " != "
-	case opIn:
-		return " in "
-	case opNotIn:
-		return " not in "
-	case opContains:
-		return " contains "
-	case opStarts:
-		return " starts with "
-	case opEnds:
-		return " ends with "
-	case opAnd:
-		return " && "
-	}
-	return " || "
-}
+// operators are the operators with the space around them.
+var operators = [...]string{opEqual: " == ", opNotEqual: " != ", opIn: " in ", opNotIn: " not in ", opContains: " contains ",
+	opStarts: " starts with ", opEnds: " ends with ", opAnd: " && ", opOr: " || "}
 
 func appendSet(b []byte, set []string) []byte {
 	b = append(b, '{')
@@ -201,7 +180,7 @@ func appendSet(b []byte, set []string) []byte {
 	return append(b, '}')
 }
 
-// appendString quotes s. The language has no escapes: a string with one kind of quote in it was written in the other.
+// appendString quotes s. There are no escapes: a string holds one kind of quote at most.
 func appendString(b []byte, s string) []byte {
 	quote := byte('"')
 	if strings.IndexByte(s, '"') >= 0 {

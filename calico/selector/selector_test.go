@@ -284,8 +284,8 @@ func expression(t *rapid.T, depth int) (text string, means func(selector.Map) bo
 
 var labelsGen = rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "in", "not"}), rapid.SampledFrom([]string{"", "x", "y", `"`}))
 
-// A selector means what its text says; its canonical text means the same and is a fixpoint; where it matches its bounds
-// hold.
+// A selector means what its text says; its canonical text means the same and is a fixpoint; where
+// it matches its bounds hold.
 func TestMeaning(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -370,7 +370,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Parse never panics, and what it accepts is a fixpoint of printing and reading, with or without extensions.
+// Parse never panics, and what it accepts is a fixpoint of printing and reading, with or without
+// extensions.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "all()", `a == "b" && !has(c)`, `(a in {"x", 'y',} || b not in {}) && !!(c != '"')`, `a starts with "b"`, "global()",

@@ -2,11 +2,11 @@ package selector
 
 import "slices"
 
-// simplify rewrites an expression into an equivalent one that costs less to evaluate, once its text is known. Alternatives
-// of one label become one set, so that evaluating a || b || … takes one look at each label and not one at each term:
+// simplify rewrites an expression into an equivalent one that is cheaper to evaluate. Alternatives
+// of one label become one set, which takes one look at the label:
 //
-//	a == "1" || a in {"2", "3"} || b == "x" || !a != "4"   →   a in {"1", "2", "3", "4"} || b == "x"
-//	a != "1" && a not in {"2", "3"}                        →   a not in {"1", "2", "3"}
+//	a == "1" || a in {"2", "3"} || b == "x" || !a != "4"  →  a in {"1", "2", "3", "4"} || b == "x"
+//	a != "1" && a not in {"2", "3"}   →   a not in {"1", "2", "3"}
 func (n *node) simplify() {
 	if n.negate {
 		n.absorbNegation()
@@ -27,21 +27,17 @@ func (n *node) simplify() {
 	}
 }
 
+// opposites are the comparisons that hold exactly where another one fails.
+var opposites = map[op]op{opEqual: opNotEqual, opNotEqual: opEqual, opIn: opNotIn, opNotIn: opIn}
+
 // absorbNegation turns a negated comparison into its opposite.
 func (n *node) absorbNegation() {
-	switch n.op {
-	case opEqual:
-		n.op, n.negate = opNotEqual, false
-	case opNotEqual:
-		n.op, n.negate = opEqual, false
-	case opIn:
-		n.op, n.negate = opNotIn, false
-	case opNotIn:
-		n.op, n.negate = opIn, false
+	if opposite, ok := opposites[n.op]; ok {
+		n.op, n.negate = opposite, false
 	}
 }
 
-// term identifies operands of which one is enough: equal ones, and comparisons of a label that merge into one set.
+// term identifies operands that merge: equal ones, and comparisons of one label.
 type term struct {
 	op     op
 	label  string
@@ -49,11 +45,10 @@ type term struct {
 	negate bool
 }
 
-// mergeFrom is the number of operands from which on merging them pays.
+// mergeFrom is the number of operands from which merging pays.
 const mergeFrom = 5
 
-// merge joins operands of op that ask about one label the same way, and drops repeated ones. It keeps the order of the
-// first of each.
+// merge joins operands of op that compare one label, in the order of the first of each.
 func merge(kids []node, of op) []node {
 	if len(kids) < mergeFrom {
 		return kids

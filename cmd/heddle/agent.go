@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -17,10 +16,12 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
+	"heddle/internal/bgp"
 	"heddle/internal/dhcp"
 	"heddle/internal/overlay"
 	"heddle/internal/policy"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
@@ -38,7 +39,7 @@ type agentConfig struct {
 	etcd             etcdConfig
 	tunnelIP         string
 	encrypt          string
-	encryption       overlay.Encryption // what encrypt says
+	encryption       overlay.Encryption // parsed from encrypt
 	metrics          string
 	maxFlows         int
 	policy           policyConfig
@@ -57,9 +58,9 @@ func agentCommand() *cobra.Command {
   on the server   heddle host token
   on the host     heddle agent --join-file FILE --tunnel-ip ADDRESS
 While the server is away the agent waits for it, as long as the token is good. After that the certificate in the state directory does. On the server's own machine --server-data DIR needs no token.
-With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp tells other hosts its routes, and
+With --policy it is a routed host: Calico's endpoints and policy are in force on it. --bgp announces its routes to other hosts, and
 --dhcp gives workloads their addresses. With --xen it is a host of a XenAPI pool, with Open vSwitch.
-When the agent stops, traffic goes on; --cleanup takes away what it made in the kernel.`,
+When the agent stops, traffic goes on; --cleanup removes what it made in the kernel.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.overlayAsked, c.named = cmd.Flags().Changed("overlay"), cmd.Flags().Changed("name")
@@ -69,13 +70,10 @@ When the agent stops, traffic goes on; --cleanup takes away what it made in the 
 			return c.run(cmd.Context())
 		},
 	}
-	hostname, err := os.Hostname()
-	if err != nil {
-		hostname = ""
-	}
+	hostname, _ := os.Hostname() // without one, --name is required
 	f := cmd.Flags()
 	f.BoolVar(&c.overlay, "overlay", true, "run the overlay agent (default true, but false beside another role without --tunnel-ip)")
-	f.BoolVar(&c.cleanup, "cleanup", false, "take away all that agents made in this host's kernel, say what it was, and end; refused while an agent runs")
+	f.BoolVar(&c.cleanup, "cleanup", false, "remove and print all that agents made in this host's kernel, then exit; refused while an agent runs")
 	f.StringVar(&c.name, "name", hostname, "`name` of this host, as binding:host_id has it")
 	f.StringVar(&c.state, "state", "/var/lib/heddle-agent", "`directory` of this host's id, key and certificate")
 	f.StringVar(&c.join, "join", "", "one-time `token` by which this host joins; better given by file, where no process list shows it")
@@ -133,11 +131,11 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := os.MkdirAll(c.state, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
-	running, err := c.announce(log)
+	announced, err := c.announce(log)
 	if err != nil {
 		return err
 	}
-	defer running.Close()
+	defer announced.Close()
 	if err := c.joinOnce(ctx, log); err != nil {
 		return err
 	}
@@ -145,12 +143,18 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	metrics := telemetry.NewMetrics(version)
-	waiting := &waitingList{}
-	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
 	ctx, startOver := context.WithCancelCause(ctx)
 	defer startOver(nil)
-	tasks := []task.Task{health}
+	opening := newOpener(open, log)
+	defer opening.store.Close()
+	a := &agents{config: c, id: id, tunnelIP: tunnelIP, store: opening.store, log: log, metrics: telemetry.NewMetrics(version),
+		felix: felix{environment, file}, startOver: func() { startOver(errStartOver) }}
+	opening.then = a.enter
+	if err := a.build(); err != nil {
+		return err
+	}
+	running := newGroup(a.built...)
+	tasks := []task.Task{newHealth(c.metrics, a.metrics, &[]task.Task{running})}
 	dir := c.state
 	if _, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
 		dir = poolState(c.state)
@@ -158,21 +162,20 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if _, err := hosts.Load(dir); err == nil {
 		tasks = append(tasks, hosts.NewRenewal(dir, log.With("part", "certificate")))
 	}
-	main := &agentTask{config: c, id: id, tunnelIP: tunnelIP, open: open, log: log, metrics: metrics, ready: make(chan struct{}),
-		felix: felix{environment, file}, startOver: func() { startOver(errStartOver) }}
-	waiting.tasks = []task.Task{main}
+	tasks = append(append(tasks, a.following...), opening, newStoreProbe(opening.store, log, a.metrics), running)
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
-	err = task.Run(ctx, append(tasks, main)...)
+	err = task.Run(ctx, tasks...)
 	if err == nil && errors.Is(context.Cause(ctx), errStartOver) {
+		_ = opening.store.Close() // deferred calls do not run
 		return startAgain()
 	}
 	return withRights(err)
 }
 
-// errStartOver ends the agents so that others begin in their place: what they reach the store with has changed.
+// errStartOver ends the agents, for others in their place that open the store another way.
 var errStartOver = errors.New("start over")
 
-// startAgain puts this program, called the same way, in the place of this process.
+// startAgain replaces this process by the same program with the same arguments.
 func startAgain() error {
 	program, err := os.Executable()
 	if err != nil {
@@ -181,46 +184,56 @@ func startAgain() error {
 	return fmt.Errorf("start %s again: %w", program, syscall.Exec(program, os.Args, os.Environ()))
 }
 
-// chooseRoles switches the overlay off beside another role, unless something says that this host has it.
+// chooseRoles turns the overlay off if another role is on, unless a flag asks for the overlay.
 func (c *agentConfig) chooseRoles() {
 	if !c.overlayAsked && c.tunnelIP == "" && len(c.others()) > 0 {
 		c.overlay = false
 	}
 }
 
-// roles are the agents that this host runs.
-func (c *agentConfig) roles() []string {
-	if !c.overlay {
-		return c.others()
-	}
-	return append([]string{"overlay"}, c.others()...)
+// role is a kind of agent, which a host may run or not.
+type role struct {
+	name  string
+	on    bool
+	build func(*agents) (agent, error)
+	// clean removes what such an agent made in the kernel. names are the names of datapaths.
+	clean func(names []string, record agentRecord) error
 }
 
-// others are the roles beside the overlay.
-func (c *agentConfig) others() []string {
-	var all []string
-	if c.policy.on {
-		all = append(all, "policy")
-	}
-	if c.bgp.on {
-		all = append(all, "bgp")
-	}
-	if c.dhcp.on {
-		all = append(all, "dhcp")
-	}
-	if c.xen.on {
-		all = append(all, "xen")
-	}
-	return all
+// agent is an agent of any role.
+type agent interface {
+	task.Task
+	Metrics() []telemetry.Value
 }
 
-// waitingList lets the readiness page be built before the tasks it tells of.
-type waitingList struct{ tasks []task.Task }
+// allRoles returns all roles there are, the overlay first.
+func (c *agentConfig) allRoles() []role {
+	return []role{
+		{"overlay", c.overlay, c.overlayAgent, cleanOverlay},
+		{"policy", c.policy.on, c.policy.agent, func([]string, agentRecord) error { return policy.Cleanup(nil) }},
+		{"bgp", c.bgp.on, c.bgp.agent, func([]string, agentRecord) error { return bgp.Cleanup() }},
+		{"dhcp", c.dhcp.on, c.dhcp.agent, func([]string, agentRecord) error { return c.dhcp.cleanUp(c.name, c.state) }},
+		{"xen", c.xen.on, c.xen.agent, func(_ []string, record agentRecord) error { return c.xen.cleanUp(record.OVSDB) }},
+	}
+}
 
-func (w *waitingList) names() []string { return task.Waiting(w.tasks) }
+// roles returns the names of this host's roles.
+func (c *agentConfig) roles() []string { return namesOn(c.allRoles()) }
 
-// joinOnce turns a join token into credentials, unless this host has joined: a service file may keep its token. The file
-// with the token goes only when the credentials are there.
+// others returns the names of this host's roles except the overlay.
+func (c *agentConfig) others() []string { return namesOn(c.allRoles()[1:]) }
+
+func namesOn(roles []role) (names []string) {
+	for _, r := range roles {
+		if r.on {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}
+
+// joinOnce exchanges a join token for credentials, unless this host has joined: a service file may
+// keep its token. The token's file is removed only after that.
 func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
 	token, err := c.joinToken()
 	if err != nil {
@@ -250,7 +263,7 @@ func (c *agentConfig) joinOnce(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// joinToken is the token given, "" if there is none: the file goes once this host has joined.
+// joinToken returns the token given, or "".
 func (c *agentConfig) joinToken() (string, error) {
 	if c.joinFile == "" {
 		return c.join, nil
@@ -271,18 +284,21 @@ func (c *agentConfig) joinToken() (string, error) {
 	return token, nil
 }
 
-// access finds this host's id and the way to the store: what is given on the command line, else what joining gave.
-func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Context) (*store.Etcd, error), err error) {
+// access returns this host's id and a function that opens the store: the one that flags name, or
+// the one that the host has joined.
+func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Context) (*backend.Etcd, error), err error) {
 	logStore := log.With("part", "store")
 	if joined, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
 		c.serverData = "" // the host has left the pool of that store
-		return c.asJoined(joined, logStore)
+		return c.joinedStore(joined, logStore)
 	}
 	switch {
 	case c.serverData != "":
 		id, err = c.ownID()
-		return id, func(ctx context.Context) (*store.Etcd, error) { return store.OpenRunning(ctx, c.serverData, logStore) }, err
-	case len(c.etcd.endpoints) > 0:
+		return id, func(ctx context.Context) (*backend.Etcd, error) {
+			return backend.OpenRunning(ctx, c.serverData, logStore)
+		}, err
+	case len(c.etcd.Endpoints) > 0:
 		if id, err = c.ownID(); err != nil {
 			return "", nil, err
 		}
@@ -290,10 +306,7 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 		if err != nil {
 			return "", nil, err
 		}
-		cluster.SkipLimits = true
-		return id, func(ctx context.Context) (*store.Etcd, error) {
-			return store.Open(ctx, store.Options{Cluster: cluster, Log: logStore})
-		}, nil
+		return id, clusterOpener(cluster, logStore), nil
 	}
 	joined, err := hosts.Load(c.state)
 	if errors.Is(err, hosts.ErrNotJoined) {
@@ -301,21 +314,28 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 	} else if err != nil {
 		return "", nil, err
 	}
-	return c.asJoined(joined, logStore)
+	return c.joinedStore(joined, logStore)
 }
 
-// asJoined is the way to the store of a host that has joined.
-func (c *agentConfig) asJoined(joined hosts.Credentials, logStore *slog.Logger) (id string, open func(context.Context) (*store.Etcd, error), err error) {
+// joinedStore is access for a host that has joined.
+func (c *agentConfig) joinedStore(joined hosts.Credentials, logStore *slog.Logger) (id string, open func(context.Context) (*backend.Etcd, error), err error) {
 	if joined.Name != c.name {
 		return "", nil, usagef("--name %s: this host joined as %s; give that name, or join again with another --state", c.name, joined.Name)
 	}
-	cluster := &store.Cluster{Endpoints: joined.Endpoints, CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile, SkipLimits: true}
-	return joined.HostID, func(ctx context.Context) (*store.Etcd, error) {
-		return store.Open(ctx, store.Options{Cluster: cluster, Log: logStore})
-	}, nil
+	cluster := &backend.Cluster{Endpoints: joined.Endpoints, CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile}
+	return joined.HostID, clusterOpener(cluster, logStore), nil
 }
 
-// ownID is the id of a host that has not joined: made once, kept in the state directory.
+// clusterOpener returns a function that opens a cluster for agents: without a check of its limits.
+func clusterOpener(cluster *backend.Cluster, log *slog.Logger) func(context.Context) (*backend.Etcd, error) {
+	cluster.SkipLimits = true
+	return func(ctx context.Context) (*backend.Etcd, error) {
+		return backend.Open(ctx, backend.Options{Cluster: cluster, Log: log})
+	}
+}
+
+// ownID returns the id of a host that has not joined. It is made once and kept in the state
+// directory.
 func (c *agentConfig) ownID() (string, error) {
 	file := filepath.Join(c.state, "host-id")
 	raw, err := os.ReadFile(file)
@@ -333,50 +353,40 @@ func (c *agentConfig) ownID() (string, error) {
 	return id, api.WriteFile(file, []byte(id+"\n"))
 }
 
-// agentTask runs the agents over a store that is opened beside.
-type agentTask struct {
+// agents builds the agents of this host and holds what they share.
+type agents struct {
 	config   *agentConfig
 	id       string
 	tunnelIP netip.Addr
-	open     func(context.Context) (*store.Etcd, error)
+	store    store.Store
 	log      *slog.Logger
 	metrics  *telemetry.Metrics
-	ready    chan struct{}
 	felix    felix
-	// startOver ends all agents of this process, for others in their place.
+	// startOver ends all agents of this process and starts the program again.
 	startOver func()
-	parts     atomic.Pointer[abreast] // once the store is open
-	following []task.Task             // tasks beside the agents, over the same store
+
+	built     []task.Task
+	following []task.Task // other tasks over the same store
 }
 
-// String names the agents that are not ready, with what they wait for if they tell; else it is "agent".
-func (t *agentTask) String() string {
-	if parts := t.parts.Load(); parts != nil {
-		if waiting := task.Waiting(parts.tasks); len(waiting) > 0 {
-			return strings.Join(waiting, ", ")
+// build builds the agents of the roles that are on.
+func (t *agents) build() error {
+	for _, r := range t.config.allRoles() {
+		if !r.on {
+			continue
 		}
+		a, err := r.build(t)
+		if err != nil {
+			return err
+		}
+		t.metrics.Register(a.Metrics)
+		t.built = append(t.built, a)
 	}
-	return "agent"
+	return nil
 }
 
-func (t *agentTask) Ready() <-chan struct{} { return t.ready }
-
-// Run works until ctx ends. While the store is away at the start, agents work with what they kept of it on disk.
-func (t *agentTask) Run(ctx context.Context) error {
-	opening := newOpener(t.open, t.log)
-	opening.then = t.enter
-	defer opening.store.Close()
-	agents, err := t.agents(opening.store)
-	if err != nil {
-		return err
-	}
-	parts := newAbreast(agents...)
-	t.parts.Store(parts)
-	return task.Run(ctx, append(t.following, opening, newLookout(opening.store, t.log, t.metrics), readyThen{parts, t.ready})...)
-}
-
-// enter checks that the store is one of Heddle's, and has it know this host.
-func (t *agentTask) enter(ctx context.Context, st *store.Etcd) error {
+// enter checks that the store is one of Heddle's, and registers this host in it.
+func (t *agents) enter(ctx context.Context, st *backend.Etcd) error {
 	if err := t.config.enter(ctx, st, t.log); err != nil {
 		return err
 	}
@@ -391,9 +401,9 @@ func (t *agentTask) enter(ctx context.Context, st *store.Etcd) error {
 	return err
 }
 
-// enter checks that the store is one that these agents can work with. The roles of a routed host may do so over the etcd of
-// another system, in which what Heddle keeps is not what counts.
-func (c *agentConfig) enter(ctx context.Context, st *store.Etcd, log *slog.Logger) error {
+// enter checks that these agents can work with the store. Without the overlay and a pool it may be
+// another system's etcd, which needs no schema of Heddle.
+func (c *agentConfig) enter(ctx context.Context, st *backend.Etcd, log *slog.Logger) error {
 	_, err := hosts.Load(c.state)
 	joined := err == nil
 	if c.overlay || c.xen.on || joined || c.serverData != "" {
@@ -402,53 +412,21 @@ func (c *agentConfig) enter(ctx context.Context, st *store.Etcd, log *slog.Logge
 	return schema.Check(ctx, st)
 }
 
-// snapshots is the directory in which the agents keep what they read of the store.
+// snapshots returns the directory of the journals of what the agents read from the store.
 func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapshots") }
 
-// agents builds the agents of the chosen roles.
-func (t *agentTask) agents(st store.Store) ([]task.Task, error) {
-	var all []task.Task
-	if t.config.overlay {
-		a := overlay.New(overlay.Options{
-			HostID: t.id, HostName: t.config.name, Version: version, TunnelIP: t.tunnelIP, Store: st, Encryption: t.config.encryption,
-			StateDir: t.config.state, Datapath: t.config.name, MaxFlows: t.config.maxFlows, Log: t.log.With("part", "overlay"), Roles: t.config.roles(),
-			Snapshots: t.config.snapshots(),
-		})
-		t.metrics.Register(a.Metrics)
-		all = append(all, a)
-	}
-	if t.config.policy.on {
-		all = append(all, t.config.policy.agent(t, st))
-	}
-	if t.config.bgp.on {
-		all = append(all, t.config.bgp.agent(t, st))
-	}
-	if t.config.dhcp.on {
-		all = append(all, t.config.dhcp.agent(t, st))
-	}
-	if t.config.xen.on {
-		a, err := t.config.xen.agent(t, st)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, a)
-	}
-	return all, nil
+// overlayAgent builds the overlay agent.
+func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
+	return overlay.New(overlay.Options{
+		HostID: t.id, HostName: c.name, Version: version, TunnelIP: t.tunnelIP, Store: t.store, Encryption: c.encryption,
+		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
+	}), nil
 }
 
-// readyThen closes a channel when its task is ready.
-type readyThen struct {
-	task.Task
-	then chan struct{}
-}
-
-func (r readyThen) Run(ctx context.Context) error {
-	go func() {
-		select {
-		case <-r.Task.Ready():
-			close(r.then)
-		case <-ctx.Done():
-		}
-	}()
-	return r.Task.Run(ctx)
+func cleanOverlay(names []string, _ agentRecord) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, overlay.Cleanup(overlay.Options{Datapath: name}))
+	}
+	return errors.Join(errs...)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"heddle/internal/bgp"
-	"heddle/internal/store"
 )
 
 // bgpConfig holds the settings of the BGP speaker. Its peers are in the store.
@@ -20,13 +19,13 @@ type bgpConfig struct {
 
 func (c *bgpConfig) flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.on, "bgp", false, "run the BGP speaker: routes to and from other hosts and routers")
-	f.StringVar(&c.routerID, "bgp-router-id", "", "IPv4 `address` by which peers tell this host from others (default its ip_addr_v4 in the store)")
+	f.StringVar(&c.routerID, "bgp-router-id", "", "IPv4 `address` that identifies this host to peers (default its ip_addr_v4 in the store)")
 	f.Uint16Var(&c.port, "bgp-port", 179, "TCP `port` for BGP, the same on all hosts of a mesh")
 	f.DurationVar(&c.holdTime, "bgp-hold-time", 90*time.Second, "after how long without a word a BGP peer counts as gone")
 	f.DurationVar(&c.restartTime, "bgp-restart-time", 120*time.Second, "for how long routes outlive an agent that is away")
 }
 
-// check reads what can be wrong.
+// check validates the settings.
 func (c *bgpConfig) check() error {
 	if c.routerID == "" {
 		return nil
@@ -37,11 +36,9 @@ func (c *bgpConfig) check() error {
 	return nil
 }
 
-// agent builds the BGP agent, once check has passed.
-func (c *bgpConfig) agent(t *agentTask, st store.Store) *bgp.Agent {
+// agent builds the BGP agent, from settings that check has accepted.
+func (c *bgpConfig) agent(t *agents) (agent, error) {
 	id, _ := netip.ParseAddr(c.routerID) // the zero Addr for none
-	a := bgp.New(bgp.Options{Host: t.config.name, Store: st, RouterID: id, Port: c.port, HoldTime: c.holdTime, RestartTime: c.restartTime,
-		Snapshots: t.config.snapshots(), Log: t.log.With("part", "bgp")})
-	t.metrics.Register(a.Metrics)
-	return a
+	return bgp.New(bgp.Options{Host: t.config.name, Store: t.store, RouterID: id, Port: c.port, HoldTime: c.holdTime, RestartTime: c.restartTime,
+		Snapshots: t.config.snapshots(), Log: t.log.With("part", "bgp")}), nil
 }

@@ -15,7 +15,7 @@ import (
 	"heddle/internal/dhcp"
 	"heddle/internal/dhcp/oslo"
 	"heddle/internal/dhcp/plan"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
 )
@@ -34,12 +34,12 @@ func (c *dhcpConfig) flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.on, "dhcp", false, "run the DHCP agent: workloads of this host get their addresses from a dnsmasq")
 	f.StringVar(&c.domain, "dhcp-domain", "", "`domain` of workloads that have no fqdn of their own")
 	f.IntVar(&c.lease, "dhcp-lease", 86400, "`seconds` that a lease lasts, 120 at least; -1: for ever")
-	f.IntVar(&c.mtu, "dhcp-mtu", 0, "MTU in `bytes` that workloads are told whose network has none of its own (default none)")
-	f.StringSliceVar(&c.dns, "dhcp-dns-server", nil, "`servers` that are asked for names other than those of workloads, joined by commas: address, address#port or /domain/address (default none)")
+	f.IntVar(&c.mtu, "dhcp-mtu", 0, "MTU in `bytes` of workloads whose network has none of its own (default none)")
+	f.StringSliceVar(&c.dns, "dhcp-dns-server", nil, "`servers` of names other than those of workloads, joined by commas: address, address#port or /domain/address (default none)")
 	f.StringSliceVar(&c.prefixes, "dhcp-interface-prefix", []string{"tap"}, "`beginnings` of the names of interfaces that are served, joined by commas")
 }
 
-// options are those of the DHCP agent of a host with this state directory.
+// options returns the agent's options on a host with this name and state directory.
 func (c *dhcpConfig) options(host, state string) (dhcp.Options, error) {
 	dir, err := filepath.Abs(filepath.Join(state, "dhcp"))
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *dhcpConfig) options(host, state string) (dhcp.Options, error) {
 	return dhcp.Options{Host: host, Plan: plan.Options{Dir: dir, Domain: c.domain, LeaseSeconds: c.lease, MTU: c.mtu, InterfacePrefixes: c.prefixes, Servers: c.dns}}, nil
 }
 
-// check reads what can be wrong.
+// check validates the settings.
 func (c *dhcpConfig) check(host, state string) error {
 	if !c.on {
 		return nil
@@ -63,13 +63,19 @@ func (c *dhcpConfig) check(host, state string) error {
 	return nil
 }
 
-// agent builds the DHCP agent, once check has passed.
-func (c *dhcpConfig) agent(t *agentTask, st store.Store) *dhcp.Agent {
-	o, _ := c.options(t.config.name, t.config.state) // check has seen it
-	o.Store, o.Snapshots, o.Log = st, t.config.snapshots(), t.log.With("part", "dhcp")
-	a := dhcp.New(o)
-	t.metrics.Register(a.Metrics)
-	return a
+// agent builds the DHCP agent, from settings that check has accepted.
+func (c *dhcpConfig) agent(t *agents) (agent, error) {
+	o, err := c.options(t.config.name, t.config.state)
+	o.Store, o.Snapshots, o.Log = t.store, t.config.snapshots(), t.log.With("part", "dhcp")
+	return dhcp.New(o), err
+}
+
+func (c *dhcpConfig) cleanUp(host, state string) error {
+	o, err := c.options(host, state)
+	if err != nil {
+		return err
+	}
+	return dhcp.Cleanup(o)
 }
 
 // calicoDHCPAgent is the name by which peers' scripts start the DHCP agent.
@@ -78,8 +84,8 @@ const calicoDHCPAgent = "calico-dhcp-agent"
 // neutronConfig is the path of Neutron's configuration file.
 const neutronConfig = "/etc/neutron/neutron.conf"
 
-// asCalled gives the arguments of heddle, which may have been started as another program.
-func asCalled(args []string) []string {
+// commandArgs returns heddle's arguments, given those of a program that may be a link to it.
+func commandArgs(args []string) []string {
 	switch filepath.Base(args[0]) {
 	case calicoDHCPAgent:
 		return append([]string{"dhcp-agent"}, args[1:]...)
@@ -112,7 +118,7 @@ When it stops dnsmasq goes on, for the next one to adopt; --cleanup ends it.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&c.files, "config-file", nil, "`file` with options, as oslo.config reads them; may be given several times, later ones override (default "+neutronConfig+")")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9695", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
-	f.BoolVar(&c.cleanup, "cleanup", false, "end dnsmasq, take away the gateway device, and end")
+	f.BoolVar(&c.cleanup, "cleanup", false, "stop dnsmasq, remove the gateway device, and exit")
 	c.log.flags(f)
 	return cmd
 }
@@ -160,45 +166,23 @@ func (c *dhcpAgentConfig) run(ctx context.Context) error {
 		return err
 	}
 	metrics := telemetry.NewMetrics(version)
-	waiting := &waitingList{}
-	health := telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names})
-	main := &dhcpTask{options: o, metrics: metrics, ready: make(chan struct{}), open: func(ctx context.Context) (*store.Etcd, error) {
-		return store.Open(ctx, store.Options{Log: log.With("part", "store"), Cluster: &store.Cluster{Endpoints: []string{s.Etcd.Endpoint},
-			CAFile: s.Etcd.CACertFile, CertFile: s.Etcd.CertFile, KeyFile: s.Etcd.KeyFile, User: s.Etcd.Username, Password: s.Etcd.Password, SkipLimits: true}})
-	}}
-	waiting.tasks = []task.Task{main}
+	cluster := &backend.Cluster{Endpoints: []string{s.Etcd.Endpoint}, CAFile: s.Etcd.CACertFile, CertFile: s.Etcd.CertFile, KeyFile: s.Etcd.KeyFile,
+		User: s.Etcd.Username, Password: s.Etcd.Password}
+	opening := newOpener(clusterOpener(cluster, log.With("part", "store")), o.Log)
+	defer opening.store.Close()
+	o.Store, o.Snapshots = opening.store, filepath.Join(o.Plan.Dir, "snapshots")
+	a := dhcp.New(o)
+	metrics.Register(a.Metrics)
 	log.Info("starting", "version", version, "host", s.Host, "etcd", s.Etcd.Endpoint, "files", c.files)
-	return withRights(task.Run(ctx, health, main))
+	return withRights(task.Run(ctx, newHealth(c.metrics, metrics, &[]task.Task{a}), opening, newStoreProbe(o.Store, o.Log, metrics), a))
 }
 
-// withRights adds a hint to an error when the process may lack rights.
+// withRights adds a hint to an error of a process that does not run as root.
 func withRights(err error) error {
 	if user := os.Geteuid(); err != nil && user != 0 {
 		return fmt.Errorf("%w (as user %d; agents run as root)", err, user)
 	}
 	return err
-}
-
-// dhcpTask runs the DHCP agent over a store that is opened beside.
-type dhcpTask struct {
-	options dhcp.Options
-	open    func(context.Context) (*store.Etcd, error)
-	metrics *telemetry.Metrics
-	ready   chan struct{}
-}
-
-func (t *dhcpTask) String() string         { return "DHCP agent" }
-func (t *dhcpTask) Ready() <-chan struct{} { return t.ready }
-
-// Run works until ctx ends.
-func (t *dhcpTask) Run(ctx context.Context) error {
-	opening := newOpener(t.open, t.options.Log)
-	defer opening.store.Close()
-	o := t.options
-	o.Store, o.Snapshots = opening.store, filepath.Join(o.Plan.Dir, "snapshots")
-	a := dhcp.New(o)
-	t.metrics.Register(a.Metrics)
-	return task.Run(ctx, opening, newLookout(o.Store, o.Log, t.metrics), readyThen{a, t.ready})
 }
 
 // probeDnsmasq returns an error unless dnsmasq is installed.

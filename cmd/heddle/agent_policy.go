@@ -11,11 +11,10 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/policy"
 	"heddle/internal/policy/nft"
-	"heddle/internal/store"
 )
 
-// policyConfig holds the policy agent's flags. Its other settings come from FELIX_ variables, from felixConfig and from
-// the store.
+// policyConfig holds the policy agent's flags. More settings come from FELIX_ variables, from the
+// file and from the store.
 type policyConfig struct {
 	on   bool
 	file string
@@ -29,7 +28,7 @@ func (c *policyConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.file, "felix-config", felixConfig, "INI `file` with settings of the policy agent; it need not be there")
 }
 
-// settings reads what this host says about the policy agent, if it is to run.
+// settings reads the FELIX_ variables and the file, if the agent is to run.
 func (c *policyConfig) settings() (environment, file map[string]string, err error) {
 	if !c.on {
 		return nil, nil, nil
@@ -48,18 +47,16 @@ func (c *policyConfig) settings() (environment, file map[string]string, err erro
 	return environment, file, nil
 }
 
-// agent builds the policy agent. Calico's tree knows the host by its name, the virtual topology by its id.
-func (c *policyConfig) agent(t *agentTask, st store.Store) *policy.Agent {
-	a := policy.New(policy.Options{Host: t.config.name, HostID: t.id, Store: st, Environment: t.felix.environment, File: t.felix.file,
-		Snapshots: t.config.snapshots(), Log: t.log.With("part", "policy")})
-	t.metrics.Register(a.Metrics)
-	return a
+// agent builds the policy agent.
+func (c *policyConfig) agent(t *agents) (agent, error) {
+	return policy.New(policy.Options{Host: t.config.name, HostID: t.id, Store: t.store, Environment: t.felix.environment, File: t.felix.file,
+		Snapshots: t.config.snapshots(), Log: t.log.With("part", "policy")}), nil
 }
 
-// felix are the settings of the policy agent that this host gives.
+// felix holds this host's own settings of the policy agent.
 type felix struct{ environment, file map[string]string }
 
-// probeRules tries what the policy agent needs of nftables, in a network namespace of its own.
+// probeRules tries what the policy agent needs of nftables, in a namespace of its own.
 func probeRules(ctx context.Context) error {
 	ns, err := hostnet.NewNamespace()
 	if err != nil {

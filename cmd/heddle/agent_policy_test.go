@@ -15,8 +15,8 @@ import (
 	"heddle/internal/store"
 )
 
-// A host that has joined runs the policy agent alone: what programs write below /calico/ is in force on it, with the
-// rights that joining gave, and goes on when the agent is killed.
+// A host that has joined runs the policy agent alone: what programs write below /calico/ is in
+// force on it, with the rights that joining gave, and goes on when the agent is killed.
 func TestPolicyAgent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -120,8 +120,8 @@ func connects(ns *netlab.Namespace, to string) bool {
 	return err == nil
 }
 
-// TestPolicyAgentKilled: an agent that is killed at any moment leaves a state from which the next one gets to the same as
-// one that starts on a clean host.
+// TestPolicyAgentKilled: an agent that is killed at any moment leaves a state from which the next
+// one gets to the same as one that starts on a clean host.
 func TestPolicyAgentKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

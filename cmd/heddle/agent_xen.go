@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 
 	"heddle/internal/api/hosts"
 	"heddle/internal/cli"
-	"heddle/internal/store"
 	xenagent "heddle/internal/xen/agent"
 )
 
@@ -33,15 +33,15 @@ func (c *xenConfig) flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.on, "xen", false, "make this host one of a XenAPI pool: its networks' bridges are made in Open vSwitch")
 	f.StringVar(&c.ovsdb, "xen-ovsdb", xenagent.DefaultOVSDB, "`address` of this host's Open vSwitch database: unix:PATH or tcp:HOST:PORT")
 	f.StringVar(&c.datapath, "xen-datapath", "", "`datapath_type` of bridges: system or netdev (default netdev where the kernel has no Open vSwitch)")
-	f.StringVar(&c.address, "xen-address", "", "IP `address` by which the pool knows this host (default that of the interface with the default route, else the first)")
+	f.StringVar(&c.address, "xen-address", "", "IP `address` of this host in the pool (default that of the interface with the default route, else the first)")
 	f.StringSliceVar(&c.interfaces, "xen-interface", nil, "`names` of interfaces that are PIFs beside network cards, joined by commas; * and ? stand for any characters")
 	f.StringVar(&c.listen, "xen-ovsdb-listen", "", "`address` on which Open vSwitch's database listens for tunnel controllers, port 6640, by TLS with this host's certificate (default none)")
 }
 
-// poolState is the directory of the credentials from pool.join, which take precedence over all others.
+// poolState returns the directory of the credentials from pool.join, which override all others.
 func poolState(state string) string { return filepath.Join(state, "pool") }
 
-// options are the agent's, of a host with this name and state directory.
+// options returns the agent's options on a host with this id, name and state directory.
 func (c *xenConfig) options(id, name, state string) (xenagent.Options, error) {
 	o := xenagent.Options{HostID: id, HostName: name, Version: version, Address: c.address, OVSDB: c.ovsdb, Datapath: c.datapath, Interfaces: c.interfaces,
 		Addresses: filepath.Join(state, "xen-addresses.json")}
@@ -67,8 +67,8 @@ func (c *xenConfig) options(id, name, state string) (xenagent.Options, error) {
 	return o, nil
 }
 
-// joinedPool returns the credentials of the pool that the host is in, and their directory: the one it was told to join, else
-// the first.
+// joinedPool returns the credentials of the pool that the host is in, and their directory: those
+// from pool.join, or else those from its first join.
 func joinedPool(state string) (joined hosts.Credentials, dir string, err error) {
 	dir = poolState(state)
 	if joined, err = hosts.Load(dir); errors.Is(err, hosts.ErrNotJoined) {
@@ -78,7 +78,7 @@ func joinedPool(state string) (joined hosts.Credentials, dir string, err error) 
 	return joined, dir, err
 }
 
-// check reads what can be wrong without the store. A host may only just be about to join, with a token.
+// check validates the settings. A host that is about to join has no certificate yet.
 func (c *xenConfig) check(name, state string, joins bool) error {
 	if !c.on {
 		return nil
@@ -98,22 +98,31 @@ func (c *xenConfig) check(name, state string, joins bool) error {
 }
 
 // agent builds the agent of a pool's host.
-func (c *xenConfig) agent(t *agentTask, st store.Store) (*xenagent.Agent, error) {
+func (c *xenConfig) agent(t *agents) (agent, error) {
 	o, err := c.options(t.id, t.config.name, t.config.state)
 	if err != nil {
 		return nil, err
 	}
-	o.Store, o.Snapshots, o.Log, o.Move = st, t.config.snapshots(), t.log.With("part", "xen"), t.move
+	o.Store, o.Snapshots, o.Log, o.Move = t.store, t.config.snapshots(), t.log.With("part", "xen"), t.move
 	a := xenagent.New(o)
 	if o.Listen != nil {
-		t.following = append(t.following, newControllersCA(st, o.Listen.CA, t.log.With("part", "certificate"), a.Relisten))
+		t.following = append(t.following, newControllersCA(t.store, o.Listen.CA, t.log.With("part", "certificate"), a.Relisten))
 	}
-	t.metrics.Register(a.Metrics)
 	return a, nil
 }
 
-// move joins another pool by a token; startOver has this process's agents begin anew there.
-func (t *agentTask) move(ctx context.Context, token string) (startOver func(), err error) {
+// cleanUp removes the agent's bridges from the database in the flags, or else from the recorded
+// one.
+func (c *xenConfig) cleanUp(recorded string) error {
+	ovsdb := c.ovsdb
+	if !c.on {
+		ovsdb = cmp.Or(recorded, ovsdb)
+	}
+	return xenagent.Cleanup(xenagent.Options{OVSDB: ovsdb})
+}
+
+// move joins another pool by a token. startOver then starts this host's agents again, in that pool.
+func (t *agents) move(ctx context.Context, token string) (startOver func(), err error) {
 	_, err = hosts.Join(ctx, token, hosts.JoinOptions{Name: t.config.name, StateDir: poolState(t.config.state), AllowPlain: t.config.joinPlain})
 	if err != nil {
 		return nil, err

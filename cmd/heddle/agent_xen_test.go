@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMovedHost: a host that has joined another pool on its pool's order belongs there, whatever it was started with; only
-// as a host of a pool.
+// TestMovedHost: a host that has joined another pool on its pool's order belongs there, whatever it
+// was started with; only as a host of a pool.
 func TestMovedHost(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

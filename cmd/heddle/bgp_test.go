@@ -11,8 +11,8 @@ import (
 	"heddle/internal/store"
 )
 
-// TestBGPAgent: a host that has joined runs the BGP speaker with the rights it has got, tells of it, and takes its routes
-// away when told to.
+// TestBGPAgent: a host that has joined runs the BGP speaker with the rights it has got, tells of
+// it, and takes its routes away when told to.
 func TestBGPAgent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

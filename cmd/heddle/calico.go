@@ -11,11 +11,11 @@ import (
 	"heddle/internal/store"
 )
 
-// calicoOpened tells servers that one before them has opened the gate of Calico's data model.
+// calicoOpened is a key that the server sets when it first opens the gate of Calico's data.
 const calicoOpened = "/heddle/calico-opened"
 
-// openCalico says, at the first start over a store, that its Calico data may be acted upon, and gives the cluster its
-// name. What is there already stays: somebody who closes the gate later, or takes it away, is not overruled.
+// openCalico opens the gate of a new store's Calico data to agents, and names the cluster. It
+// leaves an existing store alone: an operator may have closed the gate.
 func openCalico(ctx context.Context, st store.Store) error {
 	ready, err := calico.ReadyKey{}.Path()
 	if err != nil {
@@ -29,18 +29,18 @@ func openCalico(ctx context.Context, st store.Store) error {
 	if _, err := rand.Read(random); err != nil {
 		return err
 	}
-	first := []wantedKey{{calicoOpened, "{}"}, {ready, "true"}, {guid, hex.EncodeToString(random)}}
+	first := []newKey{{calicoOpened, "{}"}, {ready, "true"}, {guid, hex.EncodeToString(random)}}
 	if err := createMissing(ctx, st, first); err != nil {
 		return fmt.Errorf("open the gate of the Calico data: %w", err)
 	}
 	return nil
 }
 
-// wantedKey is a key to be there, with its value if it must be made.
-type wantedKey struct{ key, value string }
+// newKey is a key, and its value if it has to be created.
+type newKey struct{ key, value string }
 
-// createMissing creates those of the keys that are missing, in one commit, unless the first is there.
-func createMissing(ctx context.Context, st store.Store, keys []wantedKey) error {
+// createMissing creates the missing keys in one commit, unless the first one exists.
+func createMissing(ctx context.Context, st store.Store, keys []newKey) error {
 	for {
 		var conds []store.Cond
 		var ops []store.Op
@@ -59,6 +59,6 @@ func createMissing(ctx context.Context, st store.Store, keys []wantedKey) error 
 		if _, err := st.Commit(ctx, conds, ops); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		// Somebody was faster: look again.
+		// Another writer was faster: read again.
 	}
 }

@@ -15,12 +15,14 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// TestCalicoScripts runs the terminal sessions of testdata/calico, each with a server of its own. The server's sockets
-// are files, so that the commands need no flag but its data directory. Beside the commands of TestScripts there are
+// TestCalicoScripts runs the terminal sessions of testdata/calico, each with a server of its own.
+// The server's sockets are files, so that the commands need no flag but its data directory. Beside
+// the commands of TestScripts there are
 //
-//	stored KEY [VALUE]    writes a key as some other program would; without VALUE prints what is there
+//	stored KEY [VALUE]    writes a key as another program would; without VALUE prints it
 //	await FILE REGEXP     waits until a file has a line
 func TestCalicoScripts(t *testing.T) {
 	t.Parallel()
@@ -51,7 +53,7 @@ func stored(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: stored KEY [VALUE]")
 	}
 	ctx := context.Background()
-	st, err := store.OpenRunning(ctx, ts.Getenv("HEDDLE_DATA"), nil)
+	st, err := backend.OpenRunning(ctx, ts.Getenv("HEDDLE_DATA"), nil)
 	ts.Check(err)
 	defer st.Close()
 	if len(args) == 2 {

@@ -9,16 +9,17 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// TestServeOpensCalico: the first start of a server opens the gate of the Calico data and names the cluster. What an
-// operator makes of them is left alone by later starts.
+// TestServeOpensCalico: the first start of a server opens the gate of the Calico data and names the
+// cluster. What an operator makes of them is left alone by later starts.
 func TestServeOpensCalico(t *testing.T) {
 	t.Parallel()
 	ns, data := netlab.ForTest(t).MustNamespace(t, "serve"), t.TempDir()
 	read := func(key string) string {
 		t.Helper()
-		st, err := store.OpenRunning(t.Context(), data, nil)
+		st, err := backend.OpenRunning(t.Context(), data, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +35,7 @@ func TestServeOpensCalico(t *testing.T) {
 	}
 	change := func(op store.Op) {
 		t.Helper()
-		st, err := store.OpenRunning(t.Context(), data, nil)
+		st, err := backend.OpenRunning(t.Context(), data, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +70,8 @@ func TestServeOpensCalico(t *testing.T) {
 	}
 }
 
-// TestCalicoReachesTheStore: the commands find the embedded store of this machine however it serves others, and any
-// program that speaks etcd reaches it where it is told to listen.
+// TestCalicoReachesTheStore: the commands find the embedded store of this machine however it serves
+// others, and any program that speaks etcd reaches it where it is told to listen.
 func TestCalicoReachesTheStore(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -101,7 +102,8 @@ func TestCalicoReachesTheStore(t *testing.T) {
 	}
 }
 
-// TestCalicoAccess: a program's certificate is good for Calico's keys alone, until it is taken back.
+// TestCalicoAccess: a program's certificate is good for Calico's keys alone, until it is taken
+// back.
 func TestCalicoAccess(t *testing.T) {
 	t.Parallel()
 	r, data := startServer(t, "--agents-listen", "127.0.0.1:2379")

@@ -16,15 +16,11 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/hosts"
-	"heddle/internal/bgp"
-	"heddle/internal/dhcp"
 	"heddle/internal/hostnet"
-	"heddle/internal/overlay"
 	"heddle/internal/policy"
-	xenagent "heddle/internal/xen/agent"
 )
 
-// agentRecord holds the settings of agents that ran on this host, for a cleanup without their configuration.
+// agentRecord holds settings of agents that ran on this host, for a cleanup without flags.
 type agentRecord struct {
 	Names []string `json:"names"` // of datapaths
 	Roles []string `json:"roles"`
@@ -38,24 +34,25 @@ func (c *agentConfig) readRecord() (r agentRecord, known bool) {
 	return r, err == nil && json.Unmarshal(raw, &r) == nil
 }
 
-// announcement is the name of a socket that says which process is an agent in this network namespace. What follows is its id.
+// announcement begins the name of a socket by which an agent shows itself in this network
+// namespace. The process id follows.
 const announcement = "agent-"
 
-// announce records what this agent is, and lets a cleanup see that it runs until the result is closed. Without a record, as
-// on a full disk, the agent works, and a cleanup looks for everything.
+// announce records this agent's settings and, until the result is closed, shows that it runs. If it
+// cannot be recorded, as on a full disk, the agent still starts, and a cleanup tries every role.
 func (c *agentConfig) announce(log *slog.Logger) (io.Closer, error) {
 	if err := c.record(); err != nil {
-		log.Warn("cannot record what this agent is; agent --cleanup may need --name", "file", c.recordFile(), "err", err)
+		log.Warn("cannot record this agent's settings; agent --cleanup may need --name", "file", c.recordFile(), "err", err)
 	}
 	return hostnet.Alone(fmt.Sprint(announcement, os.Getpid()))
 }
 
-// record writes what this agent is beside what is recorded, if that is not in there yet.
+// record adds this agent's settings to the record, if they are not in it yet.
 func (c *agentConfig) record() error {
 	r, _ := c.readRecord()
-	r.Names = with(r.Names, c.name)
+	r.Names = addOnce(r.Names, c.name)
 	for _, role := range c.roles() {
-		r.Roles = with(r.Roles, role)
+		r.Roles = addOnce(r.Roles, role)
 	}
 	if c.xen.on {
 		r.OVSDB = c.xen.ovsdb
@@ -70,7 +67,7 @@ func (c *agentConfig) record() error {
 	return api.WriteFile(c.recordFile(), raw)
 }
 
-func with(all []string, one string) []string {
+func addOnce(all []string, one string) []string {
 	if slices.Contains(all, one) {
 		return all
 	}
@@ -87,33 +84,28 @@ func runningAgents() ([]string, error) {
 	}
 	var pids []string
 	for _, m := range announced.FindAllStringSubmatch(string(raw), -1) {
-		pids = with(pids, m[1])
+		pids = addOnce(pids, m[1])
 	}
 	return pids, nil
 }
 
-// cleanUp takes away what the agents have made in this host's kernel, and prints what that was. It needs no configuration:
-// what an agent was called and did is in the state directory, and without that everything that is recognisable goes.
+// cleanUp removes and prints what the agents have made in this host's kernel. It follows the record
+// in the state directory; without one it tries every role.
 func (c *agentConfig) cleanUp(out io.Writer) error {
 	pids, err := runningAgents()
 	if err != nil {
 		return err
 	}
 	if len(pids) > 0 {
-		return fmt.Errorf("an agent runs here, process %s: stop it first (systemctl stop heddle-agent), or it makes all anew", strings.Join(pids, ", "))
+		return fmt.Errorf("an agent runs here, process %s: stop it first (systemctl stop heddle-agent), or it restores everything", strings.Join(pids, ", "))
 	}
 	record, known := c.readRecord()
-	roles := record.Roles
-	if !known {
-		roles = []string{"overlay", "policy", "bgp", "dhcp", "xen"}
-	}
-	for _, role := range c.others() {
-		roles = with(roles, role)
-	}
-	if c.overlayAsked && !c.overlay {
-		roles = slices.DeleteFunc(roles, func(role string) bool { return role == "overlay" })
-	} else {
-		roles = with(roles, "overlay")
+	var roles []role
+	var roleNames []string
+	for _, r := range c.allRoles() {
+		if r.name == "overlay" && (c.overlay || !c.overlayAsked) || r.name != "overlay" && (r.on || !known || slices.Contains(record.Roles, r.name)) {
+			roles, roleNames = append(roles, r), append(roleNames, r.name)
+		}
 	}
 	names := c.datapaths(record)
 	before, err := findLeftovers(names)
@@ -121,8 +113,8 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 		return err
 	}
 	var errs []error
-	for _, role := range roles {
-		errs = append(errs, c.cleanRole(role, names, record))
+	for _, r := range roles {
+		errs = append(errs, r.clean(names, record))
 	}
 	after, err := findLeftovers(names)
 	removed := 0
@@ -133,7 +125,7 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 		}
 	}
 	if removed == 0 {
-		fmt.Fprintf(out, "nothing of an agent found (%s)\n", strings.Join(roles, ", "))
+		fmt.Fprintf(out, "nothing of an agent found (%s)\n", strings.Join(roleNames, ", "))
 	}
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
@@ -144,50 +136,23 @@ func (c *agentConfig) cleanUp(out io.Writer) error {
 	return nil
 }
 
-// datapaths are the names under which agents may have kept programs and maps.
+// datapaths returns the names under which agents may have pinned programs and maps.
 func (c *agentConfig) datapaths(record agentRecord) []string {
 	if c.named {
 		return []string{c.name}
 	}
 	names := record.Names
 	if joined, err := hosts.Load(c.state); err == nil {
-		names = with(names, joined.Name)
+		names = addOnce(names, joined.Name)
 	}
 	if c.name != "" {
-		names = with(names, c.name)
+		names = addOnce(names, c.name)
 	}
 	return names
 }
 
-func (c *agentConfig) cleanRole(role string, names []string, record agentRecord) error {
-	switch role {
-	case "overlay":
-		var errs []error
-		for _, name := range names {
-			errs = append(errs, overlay.Cleanup(overlay.Options{Datapath: name}))
-		}
-		return errors.Join(errs...)
-	case "policy":
-		return policy.Cleanup(nil)
-	case "bgp":
-		return bgp.Cleanup()
-	case "dhcp":
-		o, err := c.dhcp.options(c.name, c.state)
-		if err != nil {
-			return err
-		}
-		return dhcp.Cleanup(o)
-	case "xen":
-		ovsdb := c.xen.ovsdb
-		if !c.xen.on {
-			ovsdb = cmp.Or(record.OVSDB, ovsdb)
-		}
-		return xenagent.Cleanup(xenagent.Options{OVSDB: ovsdb})
-	}
-	return nil
-}
-
-// findLeftovers lists what there is that an agent may have made: each line is removed when it is not found after a cleanup.
+// findLeftovers lists what agents may have made. What a second call after the cleanup does not list
+// was removed.
 func findLeftovers(names []string) ([]string, error) {
 	var found []string
 	for _, name := range names {
@@ -196,12 +161,7 @@ func findLeftovers(names []string) ([]string, error) {
 			found = append(found, "programs, maps and flows in "+dir)
 		}
 	}
-	ns, err := hostnet.CurrentNamespace()
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	net, err := hostnet.NewLinux(ns)
+	net, err := hostnet.Here()
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +182,7 @@ func findLeftovers(names []string) ([]string, error) {
 			found = append(found, fmt.Sprintf("route %v on %s", r.Dst, cmp.Or(r.Link, "no device")))
 		}
 	}
-	tables, err := policy.Tables(ns)
+	tables, err := policy.Tables(net.Namespace())
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,8 @@ func (c *client) trust(t *testing.T, file string) {
 	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
 }
 
-// login logs in as the first administrator of a server at an address, whose data directory has his password.
+// login logs in as the first administrator of a server at an address, whose data directory has his
+// password.
 func login(t *testing.T, ns *netlab.Namespace, address, data string) *client {
 	t.Helper()
 	c, who := newClient(ns, address, ""), readCloud(t, data)
@@ -147,10 +148,12 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-// timeout bounds one call. It exceeds the time in which a cluster elects a leader on a busy machine.
+// timeout bounds one call. It exceeds the time in which a cluster elects a leader on a busy
+// machine.
 const timeout = 20 * time.Second
 
-// call sends body as JSON, unless nil, and reads the answer into out, unless nil. A refusal is a *statusError.
+// call sends body as JSON, unless nil, and reads the answer into out, unless nil. A refusal is a
+// *statusError.
 func (c *client) call(ctx context.Context, method, path string, body, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -192,8 +195,8 @@ type object struct {
 	NetworkID string `json:"network_id"`
 }
 
-// create makes one object and returns it. kind is its name in the body, as "port"; its path is that with an s and
-// dashes.
+// create makes one object and returns it. kind is its name in the body, as "port"; its path is that
+// with an s and dashes.
 func (c *client) create(ctx context.Context, kind string, attributes map[string]any) (object, error) {
 	var answer map[string]object
 	err := c.call(ctx, http.MethodPost, "/v2.0/"+strings.ReplaceAll(kind, "_", "-")+"s", map[string]any{kind: attributes}, &answer)

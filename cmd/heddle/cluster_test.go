@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
@@ -36,10 +36,10 @@ func serveAt(address, data string, more ...string) []string {
 }
 
 // openCluster opens the cluster's store, however its network is doing.
-func openCluster(t *testing.T, c *storetest.Cluster) *store.Etcd {
+func openCluster(t *testing.T, c *storetest.Cluster) *backend.Etcd {
 	t.Helper()
 	o := c.Local()
-	st, err := store.Open(t.Context(), store.Options{Cluster: &o})
+	st, err := backend.Open(t.Context(), backend.Options{Cluster: &o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,9 +47,9 @@ func openCluster(t *testing.T, c *storetest.Cluster) *store.Etcd {
 	return st
 }
 
-// Two servers work over a cluster with TLS and authentication while clients make objects through both. The leading
-// member is killed, and then one server: nothing that was acknowledged is lost, nothing is half-made, and the other
-// server answers throughout.
+// Two servers work over a cluster with TLS and authentication while clients make objects through
+// both. The leading member is killed, and then one server: nothing that was acknowledged is lost,
+// nothing is half-made, and the other server answers throughout.
 func TestTwoServersOverACluster(t *testing.T) {
 	t.Parallel()
 	ns := netlab.ForTest(t).MustNamespace(t, "cluster")
@@ -103,7 +103,8 @@ func (l *ledger) waitFor(t *testing.T, more int64) {
 	}
 }
 
-// watchAnswers asks a server again and again, and tells the longest time in which it did not answer.
+// watchAnswers asks a server again and again, and tells the longest time in which it did not
+// answer.
 func watchAnswers(ctx context.Context, running *sync.WaitGroup, c *client) <-chan time.Duration {
 	longest := make(chan time.Duration, 1)
 	running.Go(func() {

@@ -14,25 +14,25 @@ import (
 	"heddle/internal/cli"
 )
 
-// A flag that was not given takes its value from the environment (HEDDLE_ and the flag's name in capitals, dashes as
-// underscores), then from the configuration file, then its default. The file is YAML with a section for each command,
-// whose keys are the names of that command's flags:
+// A flag that was not given takes its value from the environment (HEDDLE_ and the flag's name in
+// capitals, dashes as underscores), then from the configuration file, then its default. The file is
+// YAML with a section for each command, whose keys are the names of that command's flags:
 //
 //	serve:
 //	  data: /var/lib/heddle
 //	agent:
 //	  tunnel-ip: 192.0.2.7
 //
-// A command that looks after a server takes what both must agree on, such as data, from the server's section where its own
-// does not say.
+// A command that looks after a server takes settings that both must share, such as data, from the
+// server's section, unless its own has them.
 
-// environmentName is the variable that sets a flag.
+// environmentName returns the variable that sets a flag.
 func environmentName(flag string) string {
 	return "HEDDLE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// configure gives every flag of cmd that was not set on the command line its value from env or the file at path
-// ("" = no file). Errors name the file, section and key, or the variable.
+// configure sets every flag of cmd that is not on the command line from env or the file at path (""
+// = no file). Errors name the file, section and key, or the variable.
 func configure(cmd *cobra.Command, path string, lookup func(string) (string, bool)) error {
 	top := section(cmd)
 	file, err := readSections(path, top)
@@ -72,7 +72,8 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 	return failed
 }
 
-// section is the command that a section of the file is named after: the one right below heddle.
+// section returns the command that a section of the file is named after: the one right below
+// heddle.
 func section(cmd *cobra.Command) *cobra.Command {
 	for cmd.HasParent() && cmd.Parent().HasParent() {
 		cmd = cmd.Parent()
@@ -80,13 +81,13 @@ func section(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// configurable reports whether a flag is a setting, as opposed to one about the command line itself.
+// configurable reports whether a flag may be set in the environment or the file.
 func configurable(f *pflag.Flag) bool {
 	return f.Name != "help" && f.Name != "config" && f.Name != "version"
 }
 
-// readSections reads the settings by section and key: a scalar is one value, a list several. A setting that is neither
-// is an error in top's own section, and left out of others.
+// readSections reads the settings by section and key: a scalar is one value, a list several.
+// Another value is an error in top's own section, and ignored in others.
 func readSections(path string, top *cobra.Command) (map[string]map[string][]string, error) {
 	if path == "" {
 		return nil, nil
@@ -124,7 +125,7 @@ func readSections(path string, top *cobra.Command) (map[string]map[string][]stri
 	return sections, nil
 }
 
-// flagNames are the settings of a command and those below it.
+// flagNames returns the settings of a command and those below it.
 func flagNames(top *cobra.Command) []string {
 	names := map[string]bool{}
 	var visit func(*cobra.Command)

@@ -18,7 +18,7 @@ type settings struct {
 	plain   bool
 }
 
-func command() (*cobra.Command, *settings) {
+func exampleCommand() (*cobra.Command, *settings) {
 	var s settings
 	c := &cobra.Command{Use: "serve", Run: func(*cobra.Command, []string) {}}
 	c.Flags().StringVar(&s.data, "data", "/default", "")
@@ -38,7 +38,7 @@ func write(t *testing.T, text string) string {
 }
 
 func TestConfigureFlagBeatsEnvironmentBeatsFile(t *testing.T) {
-	c, s := command()
+	c, s := exampleCommand()
 	if err := c.ParseFlags([]string{"--data", "/flag"}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +61,13 @@ func TestConfigureRefuses(t *testing.T) {
 		{"- a\n", "want a section for each command"},
 		{"serve:\n  data: a\n  data: b\n", "already set"},
 	} {
-		cmd, _ := command()
+		cmd, _ := exampleCommand()
 		err := configure(cmd, write(t, c.text), none)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: got %v, want it to say %q", c.text, err, c.want)
 		}
 	}
-	cmd, _ := command()
+	cmd, _ := exampleCommand()
 	bad := func(k string) (string, bool) { return "x", k == "HEDDLE_ALLOW_PLAIN_HTTP" }
 	if err := configure(cmd, "", bad); err == nil || !strings.Contains(err.Error(), "HEDDLE_ALLOW_PLAIN_HTTP") {
 		t.Errorf("bad variable: got %v", err)

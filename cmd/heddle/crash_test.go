@@ -10,12 +10,13 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
 // openData opens the embedded store of a server that runs.
-func openData(t *testing.T, data string) *store.Etcd {
+func openData(t *testing.T, data string) *backend.Etcd {
 	t.Helper()
-	st, err := store.OpenDataDir(t.Context(), store.Embedded{DataDir: data}, slog.New(slog.DiscardHandler))
+	st, err := backend.OpenDataDir(t.Context(), backend.Embedded{DataDir: data}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +53,9 @@ func TestVerifySees(t *testing.T) {
 	}
 }
 
-// A server with an embedded store is killed under load, again and again, each time after another number of calls, and
-// once while it starts: it comes back by itself with everything that it acknowledged, and nothing half-made.
+// A server with an embedded store is killed under load, again and again, each time after another
+// number of calls, and once while it starts: it comes back by itself with everything that it
+// acknowledged, and nothing half-made.
 func TestServerKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	ns := netlab.ForTest(t).MustNamespace(t, "serve")

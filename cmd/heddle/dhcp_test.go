@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestDHCPAgent: the agent with Neutron's files over a plain etcd, then the role of a heddle agent, each give a machine
-// its address; the clean-up takes all away.
+// TestDHCPAgent: the agent with Neutron's files over a plain etcd, then the role of a heddle agent,
+// each give a machine its address; the clean-up takes all away.
 func TestDHCPAgent(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"dnsmasq", "udhcpc"} {
@@ -87,7 +87,8 @@ func TestDHCPAgent(t *testing.T) {
 	}
 }
 
-// TestDHCPAgentWithCalicosRights: a certificate for what lies below /calico/ is enough for the agent that runs alone.
+// TestDHCPAgentWithCalicosRights: a certificate for what lies below /calico/ is enough for the
+// agent that runs alone.
 func TestDHCPAgentWithCalicosRights(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("dnsmasq"); err != nil {
@@ -110,8 +111,9 @@ etcd_key_file = %[1]s/client.key
 	start(t, s.ctl, "dhcp-agent", "--metrics", "127.0.0.1:9695", "--config-file", file)
 }
 
-// TestLeaseFromCall: one call to the Neutron API makes a port whose machine leases its addresses of both IP versions, has a
-// route and is guarded by its security group; its deletion leaves nothing on the host.
+// TestLeaseFromCall: one call to the Neutron API makes a port whose machine leases its addresses of
+// both IP versions, has a route and is guarded by its security group; its deletion leaves nothing
+// on the host.
 func TestLeaseFromCall(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"dnsmasq", "udhcpc", "dhclient"} {
@@ -190,7 +192,7 @@ func TestCalledAsCalicoDHCPAgent(t *testing.T) {
 		"/usr/bin/calico-dhcp-agent --config-file f": {"dhcp-agent", "--config-file", "f"},
 		"heddle agent": {"agent"},
 	} {
-		if got := asCalled(strings.Fields(called)); !slices.Equal(got, want) {
+		if got := commandArgs(strings.Fields(called)); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", called, got, want)
 		}
 	}

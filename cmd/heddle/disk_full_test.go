@@ -11,8 +11,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// On a full disk reading goes on for those who hold a token; what needs a write is answered with the reason. The log says so
-// once, doctor and status as long as it lasts.
+// On a full disk reading goes on for those who hold a token; what needs a write is answered with
+// the reason. The log says so once, doctor and status as long as it lasts.
 func TestServeFullDisk(t *testing.T) {
 	t.Parallel()
 	ns := netlab.ForTest(t).MustNamespace(t, "disk")

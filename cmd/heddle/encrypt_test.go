@@ -8,8 +8,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// Hosts that encrypt, one of which requires it, reach each other, also without their agents and without the server; --cleanup takes the
-// device away, and with it the process that runs it.
+// Hosts that encrypt, one of which requires it, reach each other, also without their agents and
+// without the server; --cleanup takes the device away, and with it the process that runs it.
 func TestAgentEncrypts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

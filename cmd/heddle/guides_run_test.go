@@ -18,10 +18,11 @@ import (
 
 // guide describes how to follow a page of the documentation on fresh machines.
 type guide struct {
-	// after lists the sections of other guides that the guide assumes, such as "install.md#The server".
+	// after lists the sections of other guides that the guide assumes, such as "install.md#The
+	// server".
 	after []string
-	// machines lists the guide's machines with the last byte of their addresses in 192.0.2.0/24. Blocks run on the first
-	// one by default; the others have heddle and its units from the start.
+	// machines lists the guide's machines with the last byte of their addresses in 192.0.2.0/24.
+	// Blocks run on the first one by default; the others have heddle and its units from the start.
 	machines []machineAt
 	blocks   map[string]blockStep // by the first line of the block, or the heading before it
 }
@@ -31,14 +32,16 @@ type machineAt struct {
 	last int
 }
 
-// blockStep overrides how one block is followed. Without one, it runs unchanged on the first machine.
+// blockStep overrides how one block is followed. Without one, it runs unchanged on the first
+// machine.
 type blockStep struct {
 	on     []string          // machines to run it on, in parallel
 	change map[string]string // replacements in its text; {machine} in them is the machine that the block runs on
 	until  string            // run again until the output contains this
 	notRun string            // why the block is not run
-	// first and then are commands to run before and after it, for steps that the page describes in words, such as copying
-	// files to another machine through /opt/heddle-shared, and to check the result.
+	// first and then are commands to run before and after it, for steps that the page describes in
+	// words, such as copying files to another machine through /opt/heddle-shared, and to check the
+	// result.
 	first, then string
 	token       string // host to make the block's join token for; {machine} is the machine that the block runs on
 	file        string // file to write the block to, unless the preceding sentence ends with its name
@@ -174,7 +177,8 @@ var guides = map[string]guide{
 		after:    install[:1],
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"h2", 12}},
 		blocks: map[string]blockStep{
-			// scripts/setup has it; installing starts it. It is in user space, whatever this machine's kernel can do.
+			// scripts/setup has it; installing starts it. It is in user space, whatever this
+			// machine's kernel can do.
 			"apt-get install openvswitch-switch": {on: twoHosts, first: "ln -sf /bin/true /usr/share/openvswitch/scripts/ovs-kmod-ctl", change: map[string]string{
 				"apt-get install openvswitch-switch": "/usr/share/openvswitch/scripts/ovs-ctl --system-id=random --ovs-vswitchd-options=--disable-system start"}},
 			"address=192.0.2.11 mac=02:00:00:00:01:0b": {on: twoHosts, change: map[string]string{
@@ -198,8 +202,8 @@ var guides = map[string]guide{
 
 var twoHosts = []string{"h1", "h2"}
 
-// both returns changes by which commands run again until two lines that they print, one for each of two hosts, match a
-// pattern of grep. Its arguments are commands, each followed by its pattern.
+// both returns changes by which commands run again until two lines that they print, one for each of
+// two hosts, match a pattern of grep. Its arguments are commands, each followed by its pattern.
 func both(commands ...string) map[string]string {
 	changes := map[string]string{}
 	for pair := range slices.Chunk(commands, 2) {
@@ -211,7 +215,8 @@ func both(commands ...string) map[string]string {
 // install lists the sections that most guides assume.
 var install = []string{"install.md#Build and install", "install.md#The server", "install.md#The agent"}
 
-// TestGuidesFromNothing follows each guide on fresh machines, as a reader who pastes every block would.
+// TestGuidesFromNothing follows each guide on fresh machines, as a reader who pastes every block
+// would.
 func TestGuidesFromNothing(t *testing.T) {
 	t.Parallel()
 	for page, g := range guides {
@@ -222,7 +227,8 @@ func TestGuidesFromNothing(t *testing.T) {
 	}
 }
 
-// TestGuideBlocks requires every guide with commands to be followed, and every step to match a block.
+// TestGuideBlocks requires every guide with commands to be followed, and every step to match a
+// block.
 func TestGuideBlocks(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(pagePath("*.md"))

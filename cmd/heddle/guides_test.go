@@ -10,11 +10,12 @@ import (
 	"heddle/internal/dhcp/oslo"
 )
 
-// commandLine finds calls of heddle, by one of its names, in guides and unit files: at the begin of a line or after another
-// command.
+// commandLine finds calls of heddle, by one of its names, in guides and unit files: at the begin of
+// a line or after another command.
 var commandLine = regexp.MustCompile(`(?m)(?:^    |^ExecStart=|exec |-- |=… )(?:/usr/local/bin/)?(heddle|` + calicoDHCPAgent + `) ([a-z-].*)$`)
 
-// TestGuides holds the commands in the guides and units against the commands there are: names, flags and arguments.
+// TestGuides holds the commands in the guides and units against the commands there are: names,
+// flags and arguments.
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -33,7 +34,7 @@ func TestGuides(t *testing.T) {
 		}
 		for _, m := range commandLine.FindAllStringSubmatch(string(raw), -1) {
 			count++
-			if err := parse(asCalled(append([]string{m[1]}, shellWords(m[2])...))); err != nil {
+			if err := parse(commandArgs(append([]string{m[1]}, shellWords(m[2])...))); err != nil {
 				t.Errorf("%s: %s %s: %v", file, m[1], m[2], err)
 			}
 		}
@@ -43,7 +44,8 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// TestUnitsLeaveDnsmasq: a DHCP agent that is restarted by systemd leaves its dnsmasq to the next one.
+// TestUnitsLeaveDnsmasq: a DHCP agent that is restarted by systemd leaves its dnsmasq to the next
+// one.
 func TestUnitsLeaveDnsmasq(t *testing.T) {
 	t.Parallel()
 	for _, unit := range []string{"heddle-agent", calicoDHCPAgent} {
@@ -57,7 +59,8 @@ func TestUnitsLeaveDnsmasq(t *testing.T) {
 	}
 }
 
-// TestUnitsStartAgain: systemd never gives a part up that runs on and is started again when it ends.
+// TestUnitsStartAgain: systemd never gives a part up that runs on and is started again when it
+// ends.
 func TestUnitsStartAgain(t *testing.T) {
 	t.Parallel()
 	units, err := filepath.Glob(filepath.Join("..", "..", "docs", "guides", "files", "*.service"))
@@ -93,8 +96,8 @@ func parse(args []string) error {
 	return cmd.ValidateFlagGroups()
 }
 
-// shellWords splits a command as a shell does, as far as the guides need: quotes, and the end at a comment, a pipe or the quote
-// of a surrounding command.
+// shellWords splits a command as a shell does, as far as the guides need: quotes, and the end at a
+// comment, a pipe or the quote of a surrounding command.
 func shellWords(line string) []string {
 	var words []string
 	var word strings.Builder

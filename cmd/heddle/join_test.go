@@ -17,6 +17,7 @@ import (
 	"heddle/internal/api/hosts"
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
 )
 
@@ -95,7 +96,8 @@ func (s *site) alive(t *testing.T, h *host) (listed, up bool) {
 	return false, false
 }
 
-// waitGone waits until nothing is left of what the host has reported, and the server has heard of it.
+// waitGone waits until nothing is left of what the host has reported, and the server has heard of
+// it.
 func (s *site) waitGone(t *testing.T, h *host) {
 	t.Helper()
 	joined, err := hosts.Load(h.state)
@@ -166,7 +168,8 @@ func TestJoin(t *testing.T) {
 	refuse(t, h1.ns, 1, "denied", h1.agent()...)
 }
 
-// distrust runs the host's agent with another authority: it does not speak to a store that this one has not signed.
+// distrust runs the host's agent with another authority: it does not speak to a store that this one
+// has not signed.
 func distrust(t *testing.T, h *host, elsewhere *netlab.Namespace) {
 	t.Helper()
 	other, _, _ := certify(t)
@@ -206,15 +209,15 @@ func forge(t *testing.T, token string) string {
 }
 
 // open opens the server's store with the host's certificate, by the socket.
-func (s *site) open(t *testing.T, h *host) (*store.Etcd, error) {
+func (s *site) open(t *testing.T, h *host) (*backend.Etcd, error) {
 	t.Helper()
 	joined, err := hosts.Load(h.state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := &store.Cluster{Endpoints: []string{"unixs://" + filepath.Join(s.data, "etcd-tls.sock")},
+	cluster := &backend.Cluster{Endpoints: []string{"unixs://" + filepath.Join(s.data, "etcd-tls.sock")},
 		CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile, SkipLimits: true}
-	return store.Open(t.Context(), store.Options{Cluster: cluster})
+	return backend.Open(t.Context(), backend.Options{Cluster: cluster})
 }
 
 // read lists what is under a prefix with the host's certificate.
@@ -252,8 +255,8 @@ func limits(t *testing.T, s *site, h *host) {
 	}
 }
 
-// After a restore into an empty directory the hosts come back by themselves: the backup has the authority by which they
-// know the store, and makes them read everything anew.
+// After a restore into an empty directory the hosts come back by themselves: the backup has the
+// authority by which they know the store, and makes them read everything anew.
 func TestRestoreUnderAgents(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -283,7 +286,8 @@ func TestRestoreUnderAgents(t *testing.T) {
 	}
 }
 
-// A host whose agent is killed is down once its lease has ended, and --cleanup leaves nothing of it in the kernel.
+// A host whose agent is killed is down once its lease has ended, and --cleanup leaves nothing of it
+// in the kernel.
 func TestAgentKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -320,7 +324,8 @@ func TestAgentKilled(t *testing.T) {
 	}
 }
 
-// TestJoinBeforeTheServer: a host that boots before its server joins when that is there. The token stays until then.
+// TestJoinBeforeTheServer: a host that boots before its server joins when that is there. The token
+// stays until then.
 func TestJoinBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -343,7 +348,8 @@ func TestJoinBeforeTheServer(t *testing.T) {
 	start(t, h.ns, h.agent("--join-file", file)...) // as a service file would have it
 }
 
-// TestCertificatesAreRenewed: hosts' certificates end soon and are renewed while agents work. A removed host gets none.
+// TestCertificatesAreRenewed: hosts' certificates end soon and are renewed while agents work. A
+// removed host gets none.
 func TestCertificatesAreRenewed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -10,16 +10,18 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
 )
 
-// knownStoreFile, below a data or state directory, says that this machine has worked over a store of Heddle. Without it an
-// etcd that was wiped would look like a new one at the next start, and be made an empty cloud.
+// knownStoreFile, below a data or state directory, records that this machine has used a store of
+// Heddle. Without it a wiped etcd would pass for a new one at the next start.
 const knownStoreFile = "store-known"
 
-// enterStore checks the store's schema, and makes a store that loses it unavailable from then on. An empty store becomes
-// one of Heddle, unless dir or the caller says that it was one before: then the error is [store.ErrReplaced].
-func enterStore(ctx context.Context, st *store.Etcd, dir string, known bool, log *slog.Logger) error {
+// enterStore checks the store's schema, and makes a store that loses it unavailable from then on.
+// It initializes an empty store, unless dir or the caller has used one before: then the error is
+// [store.ErrReplaced].
+func enterStore(ctx context.Context, st *backend.Etcd, dir string, known bool, log *slog.Logger) error {
 	file := filepath.Join(dir, knownStoreFile)
 	_, err := os.Stat(file)
 	noted := err == nil
@@ -38,7 +40,7 @@ func enterStore(ctx context.Context, st *store.Etcd, dir string, known bool, log
 		return nil
 	}
 	if err := api.WriteFile(file, nil); err != nil {
-		log.Warn("cannot note that the store is known; an empty one would be accepted at the next start", "err", err)
+		log.Warn("cannot record that the store was used; an empty one would be accepted at the next start", "err", err)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ func (l *ledger) set(kind, id string, f fate) {
 	l.objects[kind+"/"+id] = f
 }
 
-// load creates, renames and deletes until ctx ends, switching to the next server when one is gone. Refusals that no
-// fault explains are errors of the test.
+// load creates, renames and deletes until ctx ends, switching to the next server when one is gone.
+// Refusals that no fault explains are errors of the test.
 func (l *ledger) load(ctx context.Context, t *testing.T, worker int, servers ...*client) {
 	w := &loader{ledger: l, t: t, servers: servers, at: worker % len(servers)}
 	for round := 0; ctx.Err() == nil; round++ {
@@ -56,7 +56,8 @@ type loader struct {
 	at      int // which server it uses
 }
 
-// round makes a network with a subnet and ports, renames one port, and deletes another; every third network goes too.
+// round makes a network with a subnet and ports, renames one port, and deletes another; every third
+// network goes too.
 func (w *loader) round(ctx context.Context, name string) {
 	network, ok := w.make(ctx, "network", map[string]any{"name": name})
 	if !ok {
@@ -153,8 +154,8 @@ func (l *ledger) check(t *testing.T, c *client) {
 	}
 }
 
-// verify fails the test if the store is inconsistent: unique names and addresses, references, and for each Neutron object
-// exactly what derives from it.
+// verify fails the test if the store is inconsistent: unique names and addresses, references, and
+// for each Neutron object exactly what derives from it.
 func verify(t *testing.T, st store.Store) {
 	t.Helper()
 	if err := verifyStore(t.Context(), st); err != nil {

@@ -1,5 +1,5 @@
-// Command heddle is the whole of Heddle in one binary. Every role is a subcommand with a file of its own here, which
-// checks its configuration, builds its parts by hand in start order and runs them.
+// Command heddle is all of Heddle in one binary. Each role is a subcommand in a file of its own,
+// which checks its configuration, builds its parts in start order and runs them.
 package main
 
 import (
@@ -26,13 +26,13 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usagef makes a usage error.
+// usagef returns a usage error.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	root := newRoot()
-	root.SetArgs(asCalled(os.Args))
+	root.SetArgs(commandArgs(os.Args))
 	started := watchStart(root)
 	err := root.ExecuteContext(ctx)
 	stop()
@@ -57,8 +57,8 @@ func main() {
 	os.Exit(1)
 }
 
-// watchStart tells whether a command has begun its work: an error before that is one of usage, which is all that cobra
-// finds wrong. Commands that only hold others ask for one of them.
+// watchStart returns a flag that is set once a command has begun its work: an error before that is
+// one of usage, found by cobra. Commands that only group others require one of them.
 func watchStart(root *cobra.Command) *bool {
 	started := false
 	var visit func(*cobra.Command)
@@ -113,7 +113,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// doctorChecks are those that heddle doctor makes beyond the machine itself.
+// doctorChecks returns the checks of heddle doctor that other packages cannot make.
 func doctorChecks(server cli.Server) []cli.Check {
 	return append([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",

@@ -21,8 +21,9 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// runMain makes the test binary behave as heddle itself, so that tests start real processes with the race detector in.
-// With the value tied such a process ends with the test's, even where that is killed.
+// runMain makes the test binary behave as heddle itself, so that tests start real processes with
+// the race detector in. With the value tied such a process ends with the test's, even where that is
+// killed.
 const (
 	runMain = "HEDDLE_TEST_RUN_MAIN"
 	tied    = "tied"
@@ -214,8 +215,8 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
-// output runs heddle in ns to its end and returns what it prints on both outputs, and its exit code. Its home is empty,
-// so that no clouds.yaml of this machine's is found.
+// output runs heddle in ns to its end and returns what it prints on both outputs, and its exit
+// code. Its home is empty, so that no clouds.yaml of this machine's is found.
 func output(t testing.TB, ns *netlab.Namespace, args ...string) (string, int) {
 	t.Helper()
 	return outputWith(t, ns, nil, args...)

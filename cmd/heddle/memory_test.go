@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// memory reads a figure of a process's memory, in KiB: VmRSS now, VmHWM the most since the last reset.
+// memory reads a figure of a process's memory, in KiB: VmRSS now, VmHWM the most since the last
+// reset.
 func memory(t *testing.T, pid int, name string) int {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -34,7 +35,8 @@ func memory(t *testing.T, pid int, name string) int {
 	return 0
 }
 
-// addMember makes a project with a user who is member of it, and returns a client with the user's token.
+// addMember makes a project with a user who is member of it, and returns a client with the user's
+// token.
 func (c *client) addMember(t *testing.T, address, name string) *client {
 	t.Helper()
 	identity := *c
@@ -83,8 +85,8 @@ func (r recordToken) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// TestMemoryOfLargeBodies: a hundred clients at once who send as much and as costly a body as they can do not double what
-// the server's process takes when idle, and each is told what was wrong.
+// TestMemoryOfLargeBodies: a hundred clients at once who send as much and as costly a body as they
+// can do not double what the server's process takes when idle, and each is told what was wrong.
 func TestMemoryOfLargeBodies(t *testing.T) {
 	t.Parallel()
 	r, data := startServer(t)

@@ -72,7 +72,8 @@ func inventory(t *testing.T, c *client) map[string]object {
 	return all
 }
 
-// check fails the test unless a server has the tenant as it was: the objects, an old token, and the user.
+// check fails the test unless a server has the tenant as it was: the objects, an old token, and the
+// user.
 func (want tenant) check(t *testing.T, ns *netlab.Namespace, oldToken string) {
 	t.Helper()
 	c := newClient(ns, "127.0.0.1", oldToken)
@@ -90,8 +91,9 @@ func (want tenant) check(t *testing.T, ns *netlab.Namespace, oldToken string) {
 	}
 }
 
-// The embedded store moves into a cluster: objects, users and tokens are the same after. It is refused while a server
-// has the store, and into a cluster that is in use. The old store is out of date then: nothing serves it or backs it up.
+// The embedded store moves into a cluster: objects, users and tokens are the same after. It is
+// refused while a server has the store, and into a cluster that is in use. The old store is out of
+// date then: nothing serves it or backs it up.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	ns := netlab.ForTest(t).MustNamespace(t, "move")
@@ -137,7 +139,8 @@ func TestMove(t *testing.T) {
 	ann.check(t, ns, admin.token)
 }
 
-// A backup taken while the server runs, and one taken while it does not, both restore to what there was.
+// A backup taken while the server runs, and one taken while it does not, both restore to what there
+// was.
 func TestBackupRestore(t *testing.T) {
 	t.Parallel()
 	ns := netlab.ForTest(t).MustNamespace(t, "backup")

@@ -9,8 +9,9 @@ import (
 	"heddle/internal/store"
 )
 
-// TestRoutedNetwork: a port that is made and bound through the Neutron API on a routed network is served by the host's
-// policy agent, as its security group says; the API tells how it fares; and what is deleted leaves nothing on the host.
+// TestRoutedNetwork: a port that is made and bound through the Neutron API on a routed network is
+// served by the host's policy agent, as its security group says; the API tells how it fares; and
+// what is deleted leaves nothing on the host.
 func TestRoutedNetwork(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -112,8 +113,8 @@ func TestRoutedNetwork(t *testing.T) {
 	agent.stop(t)
 }
 
-// TestRoutedHostOfServer: on the server's own machine a routed host needs neither joining nor an overlay for ports to be bound
-// to it; one whose name another has says so and works on.
+// TestRoutedHostOfServer: on the server's own machine a routed host needs neither joining nor an
+// overlay for ports to be bound to it; one whose name another has says so and works on.
 func TestRoutedHostOfServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestOpenStackCommand creates, lists, updates and deletes every resource with Debian's openstack command.
+// TestOpenStackCommand creates, lists, updates and deletes every resource with Debian's openstack
+// command.
 func TestOpenStackCommand(t *testing.T) {
 	t.Parallel()
 	r, data := startServer(t)

@@ -35,8 +35,8 @@ func TestUnknownSchema(t *testing.T) {
 	refuse(t, s.ctl, 1, "upgrade heddle", "serve", "--data", s.data)
 }
 
-// While the cluster is away the API answers that it is unavailable, readiness says why, and the agent stays; all go on
-// by themselves when it is back.
+// While the cluster is away the API answers that it is unavailable, readiness says why, and the
+// agent stays; all go on by themselves when it is back.
 func TestClusterAway(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

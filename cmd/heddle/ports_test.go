@@ -7,7 +7,8 @@ import (
 	"heddle/internal/policy/nft"
 )
 
-// The policy agent keeps workloads from the very port that the overlay listens on: the two packages may not know each other.
+// The policy agent keeps workloads from the very port that the overlay listens on: the two packages
+// may not know each other.
 func TestOverlayPort(t *testing.T) {
 	t.Parallel()
 	if nft.OverlayPort != datapath.TunnelPort {

@@ -13,10 +13,13 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
+	"heddle/internal/store/storetest"
 )
 
-// Over an etcd that does not report its quota, such as Debian's, the reserve is that of the quota given, or of the one that
-// is assumed, which status and log say. What etcd itself refuses for lack of space is answered with the reason.
+// Over an etcd that does not report its quota, such as Debian's, the reserve is that of the quota
+// given, or of the one that is assumed, which status and log say. What etcd itself refuses for lack
+// of space is answered with the reason.
 func TestClusterWithoutQuotaReport(t *testing.T) {
 	t.Parallel()
 	if version, err := exec.Command("etcd", "--version").Output(); err != nil || !strings.Contains(string(version), "etcd Version: 3.4.") {
@@ -41,7 +44,7 @@ func TestClusterWithoutQuotaReport(t *testing.T) {
 		if n > 2*etcd34QuotaMiB {
 			t.Fatalf("etcd accepts %d MiB over its quota of %d MiB", n, etcd34QuotaMiB)
 		}
-		_, err = st.Commit(t.Context(), nil, []store.Op{fillerOf34(n)})
+		err = storetest.Write(t.Context(), st, fillerOf34(n))
 	}
 	refused := func(what, why string, err error) {
 		t.Helper()
@@ -65,7 +68,7 @@ func TestClusterWithoutQuotaReport(t *testing.T) {
 	if text, code := output(t, ns, append([]string{"store", "disarm"}, given...)...); code == 0 || !strings.Contains(text, "compact and defragment first") {
 		t.Errorf("disarm of a cluster that is as full as before: exit code %d\n%s", code, text)
 	}
-	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/filler/", DeletePrefix: true}}); err != nil {
+	if err := storetest.Write(t.Context(), st, store.Op{Key: "/filler/", DeletePrefix: true}); err != nil {
 		t.Fatal(err)
 	}
 	succeed(t, ns, append([]string{"store", "reclaim"}, given...)...)
@@ -76,7 +79,7 @@ func TestClusterWithoutQuotaReport(t *testing.T) {
 	server.waitFor(t, "/metrics", http.StatusOK, "} 6.7108864e+07")
 	for i, full := 0, false; !full; i++ {
 		// Small values: large ones leave gaps, and the file overshoots.
-		if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: fmt.Sprint("/filler/", i), Value: make([]byte, 64<<10)}}); err != nil {
+		if err := storetest.Write(t.Context(), st, store.Op{Key: fmt.Sprint("/filler/", i), Value: make([]byte, 64<<10)}); err != nil {
 			t.Fatal(err)
 		}
 		space, err := st.Space(t.Context())
@@ -101,7 +104,7 @@ func fillerOf34(i int) store.Op {
 }
 
 // startEtcd34 runs the machine's etcd in a namespace, and returns its store.
-func startEtcd34(t *testing.T, ns *netlab.Namespace) *store.Etcd {
+func startEtcd34(t *testing.T, ns *netlab.Namespace) *backend.Etcd {
 	t.Helper()
 	// A directory with a short name: the path of a socket may have 107 bytes.
 	dir, err := os.MkdirTemp("", "etcd")
@@ -123,7 +126,7 @@ func startEtcd34(t *testing.T, ns *netlab.Namespace) *store.Etcd {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	st, err := store.Open(ctx, store.Options{Cluster: &store.Cluster{Endpoints: []string{"unix://" + filepath.Join(dir, "s:1")}, SkipLimits: true, Quota: etcd34QuotaMiB << 20}})
+	st, err := backend.Open(ctx, backend.Options{Cluster: &backend.Cluster{Endpoints: []string{"unix://" + filepath.Join(dir, "s:1")}, SkipLimits: true, Quota: etcd34QuotaMiB << 20}})
 	if err != nil {
 		t.Fatal(err)
 	}

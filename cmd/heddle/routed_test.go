@@ -8,8 +8,9 @@ import (
 	"heddle/internal/netlab"
 )
 
-// TestRoutedHosts: policy agent and BGP speaker together make workloads of two hosts reach each other, over plain routes
-// and through the tunnel of a pool that asks for one. Without the agents that goes on.
+// TestRoutedHosts: policy agent and BGP speaker together make workloads of two hosts reach each
+// other, over plain routes and through the tunnel of a pool that asks for one. Without the agents
+// that goes on.
 func TestRoutedHosts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScripts runs terminal sessions: commands, what they print, and the files they read. Beside testscript's own
-// commands there is "exits CODE COMMAND…".
+// TestScripts runs terminal sessions: commands, what they print, and the files they read. Beside
+// testscript's own commands there is "exits CODE COMMAND…".
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	p := scripts()

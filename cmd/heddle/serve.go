@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -24,7 +25,7 @@ import (
 	"heddle/internal/api/neutronv2"
 	"heddle/internal/cli"
 	"heddle/internal/control"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -47,7 +48,7 @@ type serveConfig struct {
 	allowPlain, behindProxy     bool
 
 	certificateLife         time.Duration // of hosts
-	hostsCACert, hostsCAKey string        // with a cluster: the authority by which it knows hosts
+	hostsCACert, hostsCAKey string        // with a cluster: the authority of its clients
 	adminPassword           string
 	keystone                keystoneConfig
 
@@ -57,12 +58,12 @@ type serveConfig struct {
 	log         logConfig
 }
 
-// keystoneConfig names an existing Keystone and the service user that asks it.
+// keystoneConfig names an existing Keystone and Heddle's service user there.
 type keystoneConfig struct {
 	url, user, passwordFile, project, ca string
 }
 
-// open makes the client that asks it.
+// open returns Keystone's client.
 func (c *keystoneConfig) open() (*identity.Keystone, error) {
 	password, err := os.ReadFile(c.passwordFile)
 	if err != nil {
@@ -116,17 +117,17 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.publicHost, "public-host", "", "`name` by which clients reach this server; default: the listen address, or how each client came")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "PEM `file` with the certificate of the APIs and the chain to its authority")
 	f.StringVar(&c.tlsKey, "tls-key", "", "PEM `file` with its key")
-	f.StringVar(&c.tlsCA, "tls-ca", "", "PEM `file` with its authority, where clients do not know it; written into clouds.yaml and openrc")
+	f.StringVar(&c.tlsCA, "tls-ca", "", "PEM `file` with its authority, where clients lack it; written into clouds.yaml and openrc")
 	f.BoolVar(&c.allowPlain, "allow-plain-http", false, "serve plain HTTP on other than loopback addresses too: tokens and passwords can then be read on the way")
 	f.BoolVar(&c.behindProxy, "behind-proxy", false, "believe the X-Forwarded headers of a proxy in front")
 	f.StringVar(&c.adminPassword, "admin-password", "", "password of the user admin, set at the start; best given as "+environmentName("admin-password"))
-	f.StringVar(&c.keystone.url, "keystone-url", "", "`URL` of an existing Keystone to ask instead of the built-in identity service")
+	f.StringVar(&c.keystone.url, "keystone-url", "", "`URL` of an existing Keystone to use instead of the built-in identity service")
 	f.StringVar(&c.keystone.user, "keystone-user", "", "service user that may validate tokens there")
 	f.StringVar(&c.keystone.passwordFile, "keystone-password-file", "", "`file` with its password")
 	f.StringVar(&c.keystone.project, "keystone-project", "service", "its project")
-	f.StringVar(&c.keystone.ca, "keystone-ca", "", "PEM `file` with the authority of its certificate; default: those this machine knows")
+	f.StringVar(&c.keystone.ca, "keystone-ca", "", "PEM `file` with the authority of its certificate; default: those of this machine")
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
-	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names that Neutron tells for a port's addresses (dns_assignment)")
+	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names that Neutron shows for a port's addresses (dns_assignment)")
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	c.log.flags(f)
 	return cmd
@@ -142,10 +143,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := c.checkTLS(); err != nil {
-		return err
-	}
-	if err := c.checkQuota(); err != nil {
+	if err := cmp.Or(c.checkTLS(), c.checkQuota()); err != nil {
 		return err
 	}
 	if c.certificateLife <= 0 {
@@ -166,15 +164,15 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err := s.addNeutron(physnets); err != nil {
 		return err
 	}
-	if err := s.addDoors(); err != nil {
+	if err := s.addAPIs(); err != nil {
 		return err
 	}
 	log.Info("starting", "version", version, "data", c.data, "neutron", c.neutron, "identity", c.identity, "operator", c.operator)
 	return task.Run(ctx, s.tasks...)
 }
 
-// newServer begins a server over the store with what each one has.
-func (c *serveConfig) newServer(ctx context.Context, st *store.Etcd, log *slog.Logger) (*server, error) {
+// newServer returns a server with the parts that every server has.
+func (c *serveConfig) newServer(ctx context.Context, st *backend.Etcd, log *slog.Logger) (*server, error) {
 	if err := c.enter(ctx, st, log); err != nil {
 		return nil, err
 	}
@@ -183,22 +181,22 @@ func (c *serveConfig) newServer(ctx context.Context, st *store.Etcd, log *slog.L
 	s.db = records.NewDB(st, s.replica)
 	s.tasks = append(s.tasks, telemetry.NewServer(telemetry.Options{
 		Listen: c.metrics, Metrics: s.metrics, Waiting: s.waiting,
-	}), newLookout(st, log, s.metrics), s.replica)
+	}), newStoreProbe(st, log, s.metrics), s.replica)
 	s.metrics.Register(s.figures)
 	s.addSpace()
 	return s, nil
 }
 
-// enter checks that the store is one of Heddle's. A data directory without an embedded store is made one of a new cloud; a
-// cluster that was used before and is empty is not.
-func (c *serveConfig) enter(ctx context.Context, st *store.Etcd, log *slog.Logger) error {
-	if len(c.etcd.endpoints) > 0 {
+// enter checks that the store is one of Heddle's. An empty data directory becomes a new cloud; an
+// empty cluster that this machine has used before does not.
+func (c *serveConfig) enter(ctx context.Context, st *backend.Etcd, log *slog.Logger) error {
+	if len(c.etcd.Endpoints) > 0 {
 		return enterStore(ctx, st, c.data, false, log)
 	}
 	return schema.Check(ctx, st)
 }
 
-// checkTLS refuses half a certificate.
+// checkTLS rejects half a certificate.
 func (c *serveConfig) checkTLS() error {
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return usagef("--tls-cert and --tls-key go together")
@@ -215,24 +213,24 @@ func (c *serveConfig) checkTLS() error {
 	return nil
 }
 
-// server is the parts of `heddle serve` as they are put together.
+// server holds the parts of `heddle serve` while they are put together.
 type server struct {
 	config   *serveConfig
 	log      *slog.Logger
-	store    *store.Etcd
+	store    *backend.Etcd
 	metrics  *telemetry.Metrics
 	replica  *replica.Replica
 	db       *records.DB
 	control  *control.Service
 	statuses *control.Statuses
 	tokens   api.Validator
-	// identityURL is told to whoever comes without a valid token.
+	// identityURL is returned to clients without a valid token.
 	identityURL string
 	hosts       hosts.Options // by which hosts join
 	tasks       []task.Task
 }
 
-// addNeutron adds what Neutron's resources need; their API comes with addDoors.
+// addNeutron adds the parts of Neutron's resources; addAPIs adds their API.
 func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err error) {
 	c := s.config
 	s.statuses = control.NewStatuses(s.store, s.log.With("part", "statuses"))
@@ -248,13 +246,13 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err er
 	return nil
 }
 
-// addDoors adds the APIs: identity, Neutron where there is one, and the operators', where hosts join.
-func (s *server) addDoors() error {
+// addAPIs adds the APIs: identity, Neutron if it is served, and the operators'.
+func (s *server) addAPIs() error {
 	if err := s.addIdentity(); err != nil {
 		return err
 	}
 	if s.control != nil {
-		if err := s.addServer("neutron", s.config.neutron, s.neutronHandler(), neutronv2.MaxBody, neutronv2.Refuse); err != nil {
+		if err := s.addNeutronAPI(); err != nil {
 			return err
 		}
 	}
@@ -264,7 +262,7 @@ func (s *server) addDoors() error {
 // storeTimeout bounds the store's answer time in readiness checks.
 const storeTimeout = time.Second
 
-// waiting names what keeps the server from answering: parts that have not started, or the store.
+// waiting returns the parts that are not ready, or why the store does not answer.
 func (s *server) waiting() []string {
 	names := task.Waiting(s.tasks)
 	if len(names) > 0 {
@@ -278,20 +276,16 @@ func (s *server) waiting() []string {
 	return nil
 }
 
-// figures returns the server's metrics other than those of requests.
+// figures returns the server's metrics except those of requests.
 func (s *server) figures() []telemetry.Value {
 	snap := s.replica.Snapshot()
 	r := records.Over(snap)
 	objects := func(kind string, n int) telemetry.Value {
-		return telemetry.Value{Name: "heddle_objects", Help: "Objects in the store.", Kind: telemetry.Gauge, Labels: map[string]string{"kind": kind}, Value: float64(n)}
-	}
-	following := 0.0
-	if s.replica.Following() {
-		following = 1
+		return telemetry.Gauge.Of("heddle_objects", "Objects in the store.", n).With("kind", kind)
 	}
 	return []telemetry.Value{
-		{Name: "heddle_replica_revision", Help: "Revision of the store that this server has.", Kind: telemetry.Gauge, Value: float64(snap.Revision)},
-		{Name: "heddle_replica_following", Help: "1 while the store's changes are being followed.", Kind: telemetry.Gauge, Value: following},
+		telemetry.Gauge.Of("heddle_replica_revision", "Revision of the store that this server has.", int(snap.Revision)),
+		telemetry.Flag("heddle_replica_following", "1 while the store's changes are being followed.", s.replica.Following()),
 		objects("network", schema.Networks.Count(r)),
 		objects("subnet", schema.Subnets.Count(r)),
 		objects("port", schema.Ports.Count(r)),
@@ -327,14 +321,15 @@ func (s *server) addIdentity() (err error) {
 	}
 	first := identity.BootstrapOptions{Password: c.adminPassword, Dir: c.data, URL: c.localURL(c.identity) + "/v3", CAFile: ca}
 	s.tasks = append(s.tasks, service, newStep("first administrator", func(ctx context.Context) error { return service.Bootstrap(ctx, first) }))
-	return s.addServer("identity", c.identity, patiently(service.Handler()), 0, nil)
+	_, err = s.addServer(api.Options{Name: "identity", Listen: c.identity, Handler: withTimeout(service.Handler()), CertFile: c.tlsCert, KeyFile: c.tlsKey})
+	return err
 }
 
-// requestTimeout bounds an API request. A server without its store answers 503 then.
+// requestTimeout bounds an API request. Without its store a server answers 503 after it.
 const requestTimeout = 10 * time.Second
 
-// patiently gives up requests that take too long, which the API answers as it answers an absent store.
-func patiently(h http.Handler) http.Handler {
+// withTimeout cancels requests that take too long, which the API answers as if the store was away.
+func withTimeout(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
@@ -342,13 +337,18 @@ func patiently(h http.Handler) http.Handler {
 	})
 }
 
-func (s *server) neutronHandler() http.Handler {
-	return neutronv2.New(neutronv2.Options{
-		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: s.config.dnsDomain, Timeout: requestTimeout, Log: s.log.With("part", "neutron"),
+func (s *server) addNeutronAPI() error {
+	c := s.config
+	handler := neutronv2.New(neutronv2.Options{
+		Operations: s.control, Tokens: s.tokens, IdentityURL: s.identityURL, DNSDomain: c.dnsDomain, Timeout: requestTimeout, Log: s.log.With("part", "neutron"),
 	})
+	_, err := s.addServer(api.Options{
+		Name: "neutron", Listen: c.neutron, Handler: handler, CertFile: c.tlsCert, KeyFile: c.tlsKey, MaxBody: neutronv2.MaxBody, Refuse: neutronv2.Refuse,
+	})
+	return err
 }
 
-// addOperator adds the operators' API. Hosts join there, so it is known to them by a certificate.
+// addOperator adds the operators' API, by which hosts join.
 func (s *server) addOperator() error {
 	c := s.config
 	var srv *api.Server
@@ -375,28 +375,21 @@ func (s *server) addOperator() error {
 	hosts.Register(open, guarded, o)
 	open.Handle("/", api.RequireToken(s.tokens, s.identityURL, api.Routes(guarded, api.NoRoute)))
 	cert, key := c.operatorCertificate()
-	srv, err = api.NewServer(api.Options{
-		Name: "operator", Listen: c.operator, Handler: withReserve(patiently(open)), Log: s.log.With("part", "operator"), CertFile: cert, KeyFile: key,
-		AllowPlain: c.allowPlain, Proxy: c.behindProxy, Observe: s.metrics.Request,
-	})
-	if err != nil {
-		return usagef("--operator-listen: %w", err)
-	}
-	s.tasks = append(s.tasks, srv)
-	return nil
+	srv, err = s.addServer(api.Options{Name: "operator", Listen: c.operator, Handler: withTimeout(open), CertFile: cert, KeyFile: key})
+	return err
 }
 
-func (s *server) addServer(name, listen string, h http.Handler, maxBody int64, refuse func(http.ResponseWriter, *http.Request, *api.Error)) error {
+// addServer adds the server of an API. o lacks what all of them share.
+func (s *server) addServer(o api.Options) (*api.Server, error) {
 	c := s.config
-	srv, err := api.NewServer(api.Options{
-		Name: name, Listen: listen, Handler: withReserve(h), Log: s.log.With("part", name), CertFile: c.tlsCert, KeyFile: c.tlsKey,
-		AllowPlain: c.allowPlain, Proxy: c.behindProxy, MaxBody: maxBody, Refuse: refuse, Observe: s.metrics.Request,
-	})
+	o.Handler, o.Log, o.Observe = withReserve(o.Handler), s.log.With("part", o.Name), s.metrics.Request
+	o.AllowPlain, o.Proxy = c.allowPlain, c.behindProxy
+	srv, err := api.NewServer(o)
 	if err != nil {
-		return usagef("--%s-listen: %w", name, err)
+		return nil, usagef("--%s-listen: %w", o.Name, err)
 	}
 	s.tasks = append(s.tasks, srv)
-	return nil
+	return srv, nil
 }
 
 // quotaFlag adds --store-quota.
@@ -411,16 +404,16 @@ func (c *serveConfig) checkQuota() error {
 	return nil
 }
 
-// openStore opens the cluster, or the embedded store, for agents of other hosts too where that is asked for.
-func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*store.Etcd, error) {
-	embedded := &store.Embedded{DataDir: c.data, Agents: c.agents, Listen: c.etcdListen, Quota: c.storeQuotaMiB << 20, Reserve: true}
+// openStore opens the cluster or the embedded store.
+func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*backend.Etcd, error) {
+	embedded := &backend.Embedded{DataDir: c.data, Agents: c.agents, Listen: c.etcdListen, Quota: c.storeQuotaMiB << 20, Reserve: true}
 	if c.publicHost != "" {
 		embedded.Names = []string{c.publicHost}
 	}
-	if c.agents != "" && len(c.etcd.endpoints) > 0 {
+	if c.agents != "" && len(c.etcd.Endpoints) > 0 {
 		return nil, usagef("--agents-listen is for the embedded store: agents reach a cluster by its own endpoints")
 	}
-	if c.etcdListen != "" && (c.agents != "" || len(c.etcd.endpoints) > 0) {
+	if c.etcdListen != "" && (c.agents != "" || len(c.etcd.Endpoints) > 0) {
 		return nil, usagef("--etcd-listen is for an embedded store without --agents-listen: programs reach a cluster by its own endpoints, and a store that other hosts use by TLS")
 	}
 	authority, err := c.hostsAuthority()
@@ -430,44 +423,45 @@ func (c *serveConfig) openStore(ctx context.Context, log *slog.Logger) (*store.E
 	return c.etcd.open(ctx, embedded, authority, log)
 }
 
-// storeCA is the authority (PEM) by which hosts that join know the store's servers: the cluster's own, which need not be
-// the one that signs for hosts. There is none where nobody signs for hosts.
-func (c *serveConfig) storeCA(hosts *store.Authority) ([]byte, error) {
+// storeCA returns the authority (PEM) by which joining hosts verify the store's servers: the
+// cluster's own, which may differ from the hosts'. It is nil if no authority signs for hosts.
+func (c *serveConfig) storeCA(hosts *backend.Authority) ([]byte, error) {
 	if hosts == nil {
 		return nil, nil
 	}
-	if c.etcd.ca == "" {
+	if c.etcd.CAFile == "" {
 		return hosts.PEM(), nil
 	}
-	pem, err := os.ReadFile(c.etcd.ca)
+	pem, err := os.ReadFile(c.etcd.CAFile)
 	if err != nil {
 		return nil, usagef("--etcd-ca: %w", err)
 	}
 	return pem, nil
 }
 
-// hostsAuthority returns the authority that signs certificates of hosts joining over a cluster, or nil.
-func (c *serveConfig) hostsAuthority() (*store.Authority, error) {
+// hostsAuthority returns the authority for the certificates of hosts that join over a cluster, or
+// nil.
+func (c *serveConfig) hostsAuthority() (*backend.Authority, error) {
 	if c.hostsCACert == "" && c.hostsCAKey == "" {
 		return nil, nil
 	}
-	if len(c.etcd.endpoints) == 0 {
+	if len(c.etcd.Endpoints) == 0 {
 		return nil, usagef("--hosts-ca-cert is for a cluster: the embedded store has an authority of its own")
 	}
-	a, err := store.LoadAuthority(c.hostsCACert, c.hostsCAKey)
+	a, err := backend.LoadAuthority(c.hostsCACert, c.hostsCAKey)
 	if err != nil {
 		return nil, usagef("--hosts-ca-cert, --hosts-ca-key: %w", err)
 	}
 	return a, nil
 }
 
-// operatorCertificate is the certificate of the operators' API: what was given, else that of the embedded store when it
-// serves other hosts.
+// operatorCertificate returns the certificate of the operators' API: the one given, or that of the
+// embedded store if it serves other hosts.
 func (c *serveConfig) operatorCertificate() (cert, key string) {
 	if c.tlsCert != "" || c.agents == "" {
 		return c.tlsCert, c.tlsKey
 	}
-	return store.ServerCertificate(c.data)
+	return backend.ServerCertificate(c.data)
 }
 
 // services returns the entries of the catalog.
@@ -478,7 +472,7 @@ func (c *serveConfig) services() []identity.Endpoint {
 	return []identity.Endpoint{c.endpoint("network", "neutron", c.neutron, ""), c.operatorEndpoint()}
 }
 
-// operatorEndpoint returns the operators' API as the catalog and join tokens list it.
+// operatorEndpoint returns the operators' API as the catalog and join tokens have it.
 func (c *serveConfig) operatorEndpoint() identity.Endpoint {
 	e := c.endpoint("heddle", "heddle", c.operator, "")
 	if c.agents != "" && strings.HasPrefix(e.URL, "http://") {
@@ -487,36 +481,37 @@ func (c *serveConfig) operatorEndpoint() identity.Endpoint {
 	return e
 }
 
-// portOf is the port of host:port, 0 when there is none.
+// portOf returns the port of host:port, or 0.
 func portOf(address string) int {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return 0
-	}
+	_, port, _ := net.SplitHostPort(address)
+	n, _ := strconv.Atoi(port)
 	return n
 }
 
-// endpoint returns a service as the catalog lists it: at the public name or a definite listen address, otherwise at its
-// port on the host that the client has used.
+// endpoint returns a service as the catalog has it: at the public name or listen address, or else
+// at its port on the host that the client connected to.
 func (c *serveConfig) endpoint(typ, name, listen, path string) identity.Endpoint {
 	e := identity.Endpoint{Type: typ, Name: name, Path: path}
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
-		return e // NewServer says what is wrong with it
-	}
-	if c.publicHost != "" {
-		host = c.publicHost
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+	host, port := c.reachable(listen)
+	if host == "" {
 		e.Port, _ = strconv.Atoi(port)
 		return e
 	}
 	e.URL = c.scheme() + "://" + net.JoinHostPort(host, port) + path
 	return e
+}
+
+// reachable returns the public name or host of a listen address, "" if it has none, and the port,
+// "" if the address is invalid.
+func (c *serveConfig) reachable(listen string) (host, port string) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = ""
+	}
+	return cmp.Or(c.publicHost, host), port
 }
 
 func (c *serveConfig) scheme() string {
@@ -526,12 +521,11 @@ func (c *serveConfig) scheme() string {
 	return "http"
 }
 
-// clientCA is the file of the authority that clients must know to reach the APIs, from wherever they are run; "" when
-// they know it.
+// clientCA returns the file of the authority that clients need to reach the APIs, or "".
 func (c *serveConfig) clientCA() (string, error) {
 	file := c.tlsCA
 	if c.tlsCert == "" && c.agents != "" {
-		file = store.AuthorityFile(c.data)
+		file = backend.AuthorityFile(c.data)
 	}
 	if file == "" {
 		return "", nil
@@ -541,39 +535,11 @@ func (c *serveConfig) clientCA() (string, error) {
 
 // localURL returns the URL of an API for programs on this machine.
 func (c *serveConfig) localURL(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
+	host, port := c.reachable(listen)
+	if port == "" {
 		return ""
 	}
-	if c.publicHost != "" {
-		host = c.publicHost
-	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return c.scheme() + "://" + net.JoinHostPort(host, port)
-}
-
-// step is a task that does one thing, and is ready when it is done.
-type step struct {
-	name  string
-	do    func(context.Context) error
-	ready chan struct{}
-}
-
-func newStep(name string, do func(context.Context) error) *step {
-	return &step{name: name, do: do, ready: make(chan struct{})}
-}
-
-func (s *step) String() string         { return s.name }
-func (s *step) Ready() <-chan struct{} { return s.ready }
-
-func (s *step) Run(ctx context.Context) error {
-	if err := s.do(ctx); err != nil {
-		return err
-	}
-	close(s.ready)
-	<-ctx.Done()
-	return nil
+	return c.scheme() + "://" + net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 }
 
 // parsePhysicalNetworks reads NAME[:flat][:MIN-MAX…].

@@ -9,8 +9,9 @@ import (
 	"heddle/internal/netlab"
 )
 
-// Hosts that start while the server is away work with what they last knew: policy, routes by BGP, leases and the overlay
-// are in force although nothing was left in the kernel. They say how old it is, and catch up when the server is back.
+// Hosts that start while the server is away work with what they last knew: policy, routes by BGP,
+// leases and the overlay are in force although nothing was left in the kernel. They say how old it
+// is, and catch up when the server is back.
 func TestAgentsStartWithoutServer(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"dnsmasq", "udhcpc"} {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent starts again although the disk of its state directory is full, with another role too; what it cannot write it
-// says.
+// An agent starts again although the disk of its state directory is full, with another role too;
+// what it cannot write it says.
 func TestAgentStartsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -42,5 +42,5 @@ func TestAgentStartsOnAFullDisk(t *testing.T) {
 	}
 	start(t, h.ns, h.agent()...).stop(t)
 	agent := start(t, h.ns, h.agent("--policy", "--overlay")...)
-	agent.waitLog(t, "cannot record what this agent is")
+	agent.waitLog(t, "cannot record this agent's settings")
 }

@@ -34,14 +34,16 @@ var (
 const (
 	// mostSilence bounds the silence of an established flow whose hosts are connected.
 	mostSilence = 500 * time.Millisecond
-	// cutGrace bounds the silence of flows after a cut link is restored: TCP's retransmission timeout has doubled meanwhile.
+	// cutGrace bounds the silence of flows after a cut link is restored: TCP's retransmission
+	// timeout has doubled meanwhile.
 	cutGrace   = 6 * time.Second
 	stormHosts = 3
 )
 
-// TestStorm makes faults at random, one after the other, under load: servers, agents and members of a cluster of three
-// are killed and frozen, hosts are cut off, disks run full. In the end nothing that was acknowledged is lost, nothing is
-// half-made or stale, no forbidden packet arrived, and no established flow was silent but where a link was cut.
+// TestStorm makes faults at random, one after the other, under load: servers, agents and members of
+// a cluster of three are killed and frozen, hosts are cut off, disks run full. In the end nothing
+// that was acknowledged is lost, nothing is half-made or stale, no forbidden packet arrived, and no
+// established flow was silent but where a link was cut.
 //
 //	scripts/storm [-storm 10m] [-storm-seed N]
 func TestStorm(t *testing.T) {
@@ -130,7 +132,8 @@ func newStorm(t *testing.T, disk string) *storm {
 	return s
 }
 
-// plug makes two workloads a host that may talk to each other, flows between all hosts, and one that may reach nobody.
+// plug makes two workloads a host that may talk to each other, flows between all hosts, and one
+// that may reach nobody.
 func (s *storm) plug(t *testing.T) {
 	network := s.admin.mustCreate(t, "network", map[string]any{"name": "storm"})
 	s.admin.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.0.0.0/24"})
@@ -416,7 +419,8 @@ func (s *storm) cutHost(ctx context.Context, t *testing.T) {
 	s.mu.Unlock()
 }
 
-// fillDisk fills the members' disk to the last byte. Members that end are started again when there is space.
+// fillDisk fills the members' disk to the last byte. Members that end are started again when there
+// is space.
 func (s *storm) fillDisk(ctx context.Context, t *testing.T) {
 	s.fault(t, "the members' disk is full")
 	file := filepath.Join(s.disk, "ballast")

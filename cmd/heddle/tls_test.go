@@ -76,7 +76,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// When the way to the server changes, so do the files that the first start wrote; an operator's own are left alone.
+// When the way to the server changes, so do the files that the first start wrote; an operator's own
+// are left alone.
 func TestFirstFilesFollow(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -14,6 +14,7 @@ import (
 
 	"heddle/internal/cli"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/task"
 	"heddle/internal/telemetry"
 	xenapi "heddle/internal/xen/client"
@@ -47,24 +48,21 @@ itself one, of the authority of controllers that the pool's hosts trust.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
-	hostname, err := os.Hostname()
-	if err != nil {
-		hostname = ""
-	}
+	hostname, _ := os.Hostname() // without one, --name is required
 	f := cmd.Flags()
 	f.StringVar(&c.data, "data", cli.DefaultDataDir, "`directory` of the embedded store")
 	c.etcd.flags(f)
 	f.StringVar(&c.xapi, "xapi", "http://127.0.0.1:8080", "`URL` of any host of the pool, or those of several with commas between, of which the first that answers is used")
 	f.StringVar(&c.user, "user", "root", "account; its role must be tunnel-controller or pool-admin")
 	f.StringVar(&c.passwordFile, "password-file", "", "`file` whose first line is its password")
-	f.StringVar(&c.ca, "ca", "", "PEM `file` with the authorities of the pool's certificates; default: those this machine knows")
+	f.StringVar(&c.ca, "ca", "", "PEM `file` with the authorities of the pool's certificates; default: those of this machine")
 	f.StringVar(&c.fingerprint, "fingerprint", "", "`SHA-256` of a certificate of the pool, which then needs no known authority")
 	f.BoolVar(&c.json, "json", false, "speak JSON-RPC instead of XML-RPC")
 	f.StringVar(&c.ovsdb, "ovsdb", "", "where hosts' Open vSwitch databases are: `unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT` with {address} or {host} in it (default ssl:{address}:6640)")
 	f.StringVar(&c.ovsdbCert, "ovsdb-cert", "", "PEM `file` with the controller's certificate for hosts' databases")
 	f.StringVar(&c.ovsdbKey, "ovsdb-key", "", "PEM `file` with its key")
 	f.StringVar(&c.ovsdbCA, "ovsdb-ca", "", "PEM `file` with the authorities of the databases' certificates")
-	f.StringVar(&c.name, "name", hostname, "`name` by which other controllers know this one")
+	f.StringVar(&c.name, "name", hostname, "`name` of this controller for the others")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9693", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	c.log.flags(f)
 	return cmd
@@ -101,19 +99,19 @@ func (c *tunnelConfig) run(ctx context.Context) error {
 	}
 }
 
-// control opens the store and runs the controller over it; issued says that the store makes its certificate. inherited says that it ended because the controller ended in
-// which the store was open: now another has to open it.
+// control opens the store and runs the controller over it. issued: the store makes its certificate.
+// inherited reports that the controller ended that had the store open, so this one has to open it.
 func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued bool, log *slog.Logger) (inherited bool, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	st, own, err := openBeside(ctx, c.data, log, func() (*store.Etcd, error) {
-		return c.etcd.open(ctx, &store.Embedded{DataDir: c.data}, nil, log)
+	st, own, err := openOrConnect(ctx, c.data, log, func() (*backend.Etcd, error) {
+		return c.etcd.open(ctx, &backend.Embedded{DataDir: c.data}, nil, log)
 	})
 	if err != nil || st == nil {
 		return false, err
 	}
 	defer st.Close()
-	if len(c.etcd.endpoints) > 0 {
+	if len(c.etcd.Endpoints) > 0 {
 		switch err := enterStore(ctx, st, c.data, false, log); {
 		case errors.Is(err, store.ErrDenied):
 			log.Warn("cannot read the schema version of the store, so that a store that was wiped would not be noticed", "err", err)
@@ -128,13 +126,13 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 	}
 	var tasks []task.Task
 	switch {
-	case len(c.etcd.endpoints) > 0:
+	case len(c.etcd.Endpoints) > 0:
 	case own:
 		if err := holdStore(c.data); err != nil {
 			return false, fmt.Errorf("say that the store is open: %w", err)
 		}
 	default:
-		h, err := heirOf(c.data, func() { inherited = true; stop() })
+		h, err := newHolderExit(c.data, func() { inherited = true; stop() })
 		if err != nil {
 			return false, err
 		}
@@ -150,9 +148,8 @@ func (c *tunnelConfig) control(ctx context.Context, o tunnel.Options, issued boo
 	}
 	metrics := telemetry.NewMetrics(version)
 	metrics.Register(controller.Metrics)
-	waiting := &waitingList{tasks: []task.Task{controller}}
 	log.Info("starting", "version", version, "pool", c.xapi, "user", c.user, "own store", own)
-	tasks = append(tasks, telemetry.NewServer(telemetry.Options{Listen: c.metrics, Metrics: metrics, Waiting: waiting.names}), newLookout(st, log, metrics), controller)
+	tasks = append(tasks, newHealth(c.metrics, metrics, &[]task.Task{controller}), newStoreProbe(st, log, metrics), controller)
 	err = task.Run(ctx, tasks...)
 	return inherited, err
 }
@@ -171,9 +168,9 @@ func (c *tunnelConfig) pool() (o xenapi.Options, err error) {
 	return o, nil
 }
 
-// secure configures TLS to hosts' databases with the given certificates. A database's certificate is accepted for any name,
-// if it follows from the given authorities, because the names in those of XCP-ng hosts are unknown. issued reports that
-// none were given: then the store makes one, see secureBy.
+// secure configures TLS to hosts' databases with the given certificates. A database's certificate
+// is accepted under any name, since the names of XCP-ng hosts are unknown. issued reports that no
+// certificate was given: then secureBy has the store make one.
 func (c *tunnelConfig) secure(o *tunnel.Options) (issued bool, err error) {
 	if c.ovsdb != "" && !strings.HasPrefix(c.ovsdb, "ssl:") {
 		return false, nil
@@ -182,7 +179,7 @@ func (c *tunnelConfig) secure(o *tunnel.Options) (issued bool, err error) {
 		return false, usagef("--ovsdb-cert, --ovsdb-key and --ovsdb-ca go together")
 	}
 	if c.ovsdbCert == "" {
-		if _, err := os.Stat(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) && len(c.etcd.endpoints) == 0 {
+		if _, err := os.Stat(backend.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) && len(c.etcd.Endpoints) == 0 {
 			return false, c.noAuthority()
 		}
 		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -201,7 +198,7 @@ func (c *tunnelConfig) secure(o *tunnel.Options) (issued bool, err error) {
 			pair, err := tls.LoadX509KeyPair(c.ovsdbCert, c.ovsdbKey)
 			return &pair, err
 		},
-		InsecureSkipVerify: true, // in favour of VerifyConnection, which asks for no name
+		InsecureSkipVerify: true, // VerifyConnection verifies all but the name
 		VerifyConnection:   func(cs tls.ConnectionState) error { return follows(cs.PeerCertificates, roots.RootCAs) },
 	}
 	return false, nil
@@ -211,12 +208,11 @@ func (c *tunnelConfig) noAuthority() error {
 	return usagef("hosts' databases are reached by ssl, and %s holds no authority: give --ovsdb-cert, --ovsdb-key and --ovsdb-ca, or run over the store of the server that hosts have joined", c.data)
 }
 
-// secureBy has the store make the controller's certificate, of the authority that the hosts of its pool trust for
-// controllers. A host's database is known by the name that the host's certificate has.
-func (c *tunnelConfig) secureBy(ctx context.Context, st *store.Etcd, o *tunnel.Options) error {
+// secureBy has the store make the controller's certificate, which the pool's hosts trust.
+func (c *tunnelConfig) secureBy(ctx context.Context, st *backend.Etcd, o *tunnel.Options) error {
 	hosts, err := st.HostsAuthority(ctx)
 	if errors.Is(err, store.ErrNotFound) {
-		if hosts, err = os.ReadFile(store.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) {
+		if hosts, err = os.ReadFile(backend.AuthorityFile(c.data)); errors.Is(err, os.ErrNotExist) {
 			return c.noAuthority()
 		}
 	}
@@ -232,11 +228,11 @@ func (c *tunnelConfig) secureBy(ctx context.Context, st *store.Etcd, o *tunnel.O
 		return fmt.Errorf("certificate for hosts' databases: %w", err)
 	}
 	o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: certificate.Certificate}
-	o.ServerName = store.CertificateName
+	o.ServerName = backend.CertificateName
 	return nil
 }
 
-// follows reports whether a chain leads from a server's certificate to an authority.
+// follows verifies a server's certificate against authorities, whatever its name.
 func follows(chain []*x509.Certificate, roots *x509.CertPool) error {
 	if len(chain) == 0 {
 		return errors.New("the database presents no certificate")

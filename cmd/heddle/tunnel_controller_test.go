@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestFollows: hosts of other pools have certificates that each made for itself, with or without the right to sign others. Who
-// has the file with all of them knows them, and nobody else.
+// TestFollows: hosts of other pools have certificates that each made for itself, with or without
+// the right to sign others. Who has the file with all of them knows them, and nobody else.
 func TestFollows(t *testing.T) {
 	t.Parallel()
 	made := func(serial int64, signs bool) *x509.Certificate {
@@ -51,7 +51,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestPoolURLs: help says that --xapi takes several URLs, and each of them is checked before anything is waited for.
+// TestPoolURLs: help says that --xapi takes several URLs, and each of them is checked before
+// anything is waited for.
 func TestPoolURLs(t *testing.T) {
 	t.Parallel()
 	if usage := tunnelCommand().Flag("xapi").Usage; !strings.Contains(usage, "several with commas between") {

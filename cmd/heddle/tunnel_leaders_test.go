@@ -10,8 +10,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// TestControllersTakeOver kills the tunnel controller that leads, over a store that it has open itself and over that of
-// the pool's server: another leads then, and the next after it.
+// TestControllersTakeOver kills the tunnel controller that leads, over a store that it has open
+// itself and over that of the pool's server: another leads then, and the next after it.
 func TestControllersTakeOver(t *testing.T) {
 	t.Parallel()
 	for what, beside := range map[string]bool{"own store": false, "the server's store": true} {

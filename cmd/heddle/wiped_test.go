@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
-// An etcd that was wiped and started empty is neither followed nor written to: traffic goes on, readiness says why nothing
-// else does, a restarted agent works with what it kept, and a restarted server makes no new cloud of it. All go on when the
-// data is back.
+// An etcd that was wiped and started empty is neither followed nor written to: traffic goes on,
+// readiness says why nothing else does, a restarted agent works with what it kept, and a restarted
+// server makes no new cloud of it. All go on when the data is back.
 func TestWipedStore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -45,7 +45,7 @@ func TestWipedStore(t *testing.T) {
 		within(t, when+": a new connection between hosts", func() bool { return connects(vms[0], "10.0.0.12:80") })
 	}
 	reached("before")
-	st, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{etcd.Endpoint}}})
+	st, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{etcd.Endpoint}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func TestWipedStore(t *testing.T) {
 	}
 }
 
-// The XenAPI and tunnel controllers over an etcd that was wiped hold out, too: nothing is written to it, neither begins
-// anew over it, and both go on when the data is back.
+// The XenAPI and tunnel controllers over an etcd that was wiped hold out, too: nothing is written
+// to it, neither begins anew over it, and both go on when the data is back.
 func TestWipedStoreOfAPool(t *testing.T) {
 	t.Parallel()
 	etcd := storetest.StartSingle(t)
@@ -106,7 +106,7 @@ func TestWipedStoreOfAPool(t *testing.T) {
 	within(t, "the controller to lead", leads)
 	create := []string{"xe", "-s", "127.0.0.1", "-p", "8080", "--nossl", "-u", "root", "-pw", rootPassword(t, data), "network-create", "name-label=blue"}
 	succeed(t, ns, create...)
-	st, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{etcd.Endpoint}}})
+	st, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{etcd.Endpoint}}})
 	if err != nil {
 		t.Fatal(err)
 	}

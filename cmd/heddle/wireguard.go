@@ -7,7 +7,7 @@ import (
 	"heddle/internal/overlay/wireguard"
 )
 
-// wireguardCommand is the process that an agent starts to encrypt where the kernel has no WireGuard.
+// wireguardCommand is the process that an agent starts if the kernel has no WireGuard.
 func wireguardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               overlay.WireguardCommand + " INTERFACE",

@@ -10,14 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/xapi"
 )
 
-// accountCommand administers the accounts of the pool, in its store: beside a server that runs, or without one.
+// accountCommand administers the accounts of a pool in its store.
 func (c *xapiConfig) accountCommand() *cobra.Command {
-	account := &cobra.Command{Use: "account", Short: "Who may log in to the pool, and what they may do"}
+	account := &cobra.Command{Use: "account", Short: "Manage the accounts of the pool and their roles"}
 	var role, passwordFile string
 	add := func(use, short string, args int, do func(ctx context.Context, a *xapi.Accounts, args []string) error) *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(args), RunE: func(cmd *cobra.Command, args []string) error {
@@ -26,30 +26,26 @@ func (c *xapiConfig) accountCommand() *cobra.Command {
 		account.AddCommand(cmd)
 		return cmd
 	}
-	withPassword := func(cmd *cobra.Command) *cobra.Command {
+	addWithPassword := func(use, short string, do func(ctx context.Context, a *xapi.Accounts, name, password string) error) *cobra.Command {
+		cmd := add(use, short, 1, func(ctx context.Context, a *xapi.Accounts, args []string) error {
+			password, err := readPassword(passwordFile)
+			if err != nil {
+				return err
+			}
+			return do(ctx, a, args[0], password)
+		})
 		cmd.Flags().StringVar(&passwordFile, "password-file", "", "`file` whose first line is the password, - for standard input")
 		if err := cmd.MarkFlagRequired("password-file"); err != nil {
 			panic(err) // the flag is the one above
 		}
 		return cmd
 	}
-	withRole := func(cmd *cobra.Command) {
-		cmd.Flags().StringVar(&role, "role", string(model.PoolAdmin), "one of "+roleList())
-	}
-	withRole(withPassword(add("add NAME", "Make an account", 1, func(ctx context.Context, a *xapi.Accounts, args []string) error {
-		password, err := readPassword(passwordFile)
-		if err != nil {
-			return err
-		}
-		return a.Add(ctx, args[0], password, model.Role(role))
-	})))
-	withPassword(add("passwd NAME", "Give an account another password; its sessions end", 1, func(ctx context.Context, a *xapi.Accounts, args []string) error {
-		password, err := readPassword(passwordFile)
-		if err != nil {
-			return err
-		}
-		return a.SetPassword(ctx, args[0], password)
-	}))
+	addWithPassword("add NAME", "Make an account", func(ctx context.Context, a *xapi.Accounts, name, password string) error {
+		return a.Add(ctx, name, password, model.Role(role))
+	}).Flags().StringVar(&role, "role", string(model.PoolAdmin), "one of "+roleList())
+	addWithPassword("passwd NAME", "Give an account another password; its sessions end", func(ctx context.Context, a *xapi.Accounts, name, password string) error {
+		return a.SetPassword(ctx, name, password)
+	})
 	add("role NAME ROLE", "Give an account another role: one of "+roleList(), 2, func(ctx context.Context, a *xapi.Accounts, args []string) error {
 		return a.SetRole(ctx, args[0], model.Role(args[1]))
 	})
@@ -78,7 +74,7 @@ func roleList() string {
 	return strings.Join(names, ", ")
 }
 
-// readPassword is the first line of a file.
+// readPassword returns the first line of a file.
 func readPassword(file string) (string, error) {
 	in := io.Reader(os.Stdin)
 	if file != "-" {
@@ -100,17 +96,17 @@ func readPassword(file string) (string, error) {
 	return line, nil
 }
 
-// withAccounts opens the pool's store: a cluster, or that of the server on this machine.
+// withAccounts opens the pool's store: a cluster, or that of this machine's server.
 func (c *xapiConfig) withAccounts(ctx context.Context, f func(context.Context, *xapi.Accounts) error) error {
 	log, err := c.log.logger()
 	if err != nil {
 		return usageError{err}
 	}
-	var st *store.Etcd
-	if len(c.etcd.endpoints) > 0 {
+	var st *backend.Etcd
+	if len(c.etcd.Endpoints) > 0 {
 		st, err = c.etcd.open(ctx, nil, nil, log)
 	} else {
-		st, err = store.OpenRunning(ctx, c.data, log)
+		st, err = backend.OpenRunning(ctx, c.data, log)
 		err = storeError(err)
 	}
 	if err != nil || st == nil {

@@ -15,7 +15,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// xenapiDir has the programs that drive a pool with the libraries in daily use, and the versions of these.
+// xenapiDir has the programs that drive a pool with the libraries in daily use, and the versions of
+// these.
 const xenapiDir = "testdata/xenapi"
 
 // simulatedPool is a pool of three hosts; alone is a host that is a pool by itself.
@@ -64,7 +65,8 @@ func simulate(t *testing.T, pools string, more ...string) map[string]string {
 	return urls
 }
 
-// npmClient is the directory where npm has put xen-api and client.mjs beside it. It is made once for all tests to come.
+// npmClient is the directory where npm has put xen-api and client.mjs beside it. It is made once
+// for all tests to come.
 func npmClient(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
@@ -151,8 +153,8 @@ func pythonClient(t *testing.T) string {
 	return filepath.Join(xenapiDir, "client.py")
 }
 
-// TestXenAPIClients: the library under Xen Orchestra, over each of its transports, and Citrix's binding make, see and take
-// away tunnels in a simulated pool.
+// TestXenAPIClients: the library under Xen Orchestra, over each of its transports, and Citrix's
+// binding make, see and take away tunnels in a simulated pool.
 func TestXenAPIClients(t *testing.T) {
 	t.Parallel()
 	url := simulate(t, simulatedPool)["lab"]

@@ -8,7 +8,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// TestConfigurePIF: people configure a machine's interface by xe alone, put a tunnel on it, unplug and unconfigure it.
+// TestConfigurePIF: people configure a machine's interface by xe alone, put a tunnel on it, unplug
+// and unconfigure it.
 func TestConfigurePIF(t *testing.T) {
 	t.Parallel()
 	p := startPool(t, 1)
@@ -54,8 +55,8 @@ func TestConfigurePIF(t *testing.T) {
 	}
 }
 
-// TestVLANAsTransport: a VLAN that the pool makes on a machine gets an address and carries a tunnel; when the tunnel and
-// the VLAN are destroyed nothing is left of them.
+// TestVLANAsTransport: a VLAN that the pool makes on a machine gets an address and carries a
+// tunnel; when the tunnel and the VLAN are destroyed nothing is left of them.
 func TestVLANAsTransport(t *testing.T) {
 	t.Parallel()
 	p := startPool(t, 1)

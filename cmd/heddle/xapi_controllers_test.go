@@ -14,11 +14,12 @@ import (
 
 	"heddle/internal/api/hosts"
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// TestSwitchesTrustControllersAlone: a host's certificate opens no other host's switch; a controller's does, before and after
-// the hosts' certificates are renewed, which the switches present at once.
+// TestSwitchesTrustControllersAlone: a host's certificate opens no other host's switch; a
+// controller's does, before and after the hosts' certificates are renewed, which the switches
+// present at once.
 func TestSwitchesTrustControllersAlone(t *testing.T) {
 	t.Parallel()
 	p := startPool(t, 2, "--host-certificate-life", "30s")
@@ -44,16 +45,17 @@ func TestSwitchesTrustControllersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := os.ReadFile(store.AuthorityFile(p.data))
+	raw, err := os.ReadFile(backend.AuthorityFile(p.data))
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(raw)
-	// ask has the second host's switch list its databases, and returns the serial number of its certificate.
+	// ask has the second host's switch list its databases, and returns the serial number of its
+	// certificate.
 	ask := func(with *tls.Certificate) (serial *big.Int, err error) {
 		err = p.lab.Fabric.Do(func() error {
-			d := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: store.CertificateName(other.HostID), Certificates: []tls.Certificate{*with}}}
+			d := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: backend.CertificateName(other.HostID), Certificates: []tls.Certificate{*with}}}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(second.Address.String(), "6640"))

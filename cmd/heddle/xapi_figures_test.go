@@ -22,8 +22,8 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// privateNetwork is a network of a pool of real processes, with a tunnel and a machine on each host, under a running
-// controller.
+// privateNetwork is a network of a pool of real processes, with a tunnel and a machine on each
+// host, under a running controller.
 type privateNetwork struct {
 	*pool
 	api        *xenapi.Session
@@ -142,7 +142,8 @@ func call(t testing.TB, s *xenapi.Session, method string, args ...any) any {
 	return v
 }
 
-// awaitObjects waits until the objects of some classes are as they should be, and says when that was.
+// awaitObjects waits until the objects of some classes are as they should be, and says when that
+// was.
 func awaitObjects(t testing.TB, s *xenapi.Session, what string, classes []string, cond func(xenapi.Objects) bool) time.Time {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), poolTimeout)
@@ -214,7 +215,8 @@ func (n *privateNetwork) awaitActive(hosts ...int) time.Time {
 	return n.awaitStatus("tunnels to be active", hosts, func(s map[string]string) bool { return s["active"] == "true" })
 }
 
-// awaitCenter waits until these hosts' tunnels are active, and their center is this host, or is not.
+// awaitCenter waits until these hosts' tunnels are active, and their center is this host, or is
+// not.
 func (n *privateNetwork) awaitCenter(center int, is bool, hosts ...int) {
 	n.t.Helper()
 	n.awaitStatus("another center", hosts, func(s map[string]string) bool {
@@ -309,7 +311,8 @@ func reportGaps(b *testing.B, what string, gaps []time.Duration) {
 	b.ReportMetric(float64(gaps[len(gaps)/2].Milliseconds()), "ms-"+what+"-p50")
 }
 
-// reportLoad reports the machine's load average of the last minute, and that an operation's time means nothing.
+// reportLoad reports the machine's load average of the last minute, and that an operation's time
+// means nothing.
 func reportLoad(b *testing.B) {
 	b.Helper()
 	raw, err := os.ReadFile("/proc/loadavg")
@@ -324,9 +327,10 @@ func reportLoad(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkCenterDies kills the center of four hosts, its agent and both daemons, and cuts its wire: how long is the
-// longest time without an answer to a ping every 10 ms between two spokes? Then it comes back: how long after the pool
-// knows that it lives is its tunnel active, and how often were ports of its earlier life still there by then?
+// BenchmarkCenterDies kills the center of four hosts, its agent and both daemons, and cuts its
+// wire: how long is the longest time without an answer to a ping every 10 ms between two spokes?
+// Then it comes back: how long after the pool knows that it lives is its tunnel active, and how
+// often were ports of its earlier life still there by then?
 func BenchmarkCenterDies(b *testing.B) {
 	n := startNetwork(b, 4, model.Record{"MTU": int64(1400)})
 	var gaps, back, answered []time.Duration
@@ -410,8 +414,8 @@ func (n *privateNetwork) awaitLive(host int, live bool) time.Time {
 	})
 }
 
-// BenchmarkPlannedMoves moves the center of four hosts in each way in which people do: what is the longest time without
-// an answer to a ping every 10 ms between two spokes?
+// BenchmarkPlannedMoves moves the center of four hosts in each way in which people do: what is the
+// longest time without an answer to a ping every 10 ms between two spokes?
 func BenchmarkPlannedMoves(b *testing.B) {
 	n := startNetwork(b, 4, model.Record{"MTU": int64(1400)})
 	gaps := map[string][]time.Duration{}
@@ -449,8 +453,8 @@ func BenchmarkPlannedMoves(b *testing.B) {
 	reportLoad(b)
 }
 
-// BenchmarkControllerDies kills the controller and starts it again: how many answers to a ping are lost, how many rows
-// of the switches change?
+// BenchmarkControllerDies kills the controller and starts it again: how many answers to a ping are
+// lost, how many rows of the switches change?
 func BenchmarkControllerDies(b *testing.B) {
 	n := startNetwork(b, 3, model.Record{"MTU": int64(1400)})
 	lost, changed := 0, 0
@@ -481,9 +485,9 @@ func BenchmarkControllerDies(b *testing.B) {
 	reportLoad(b)
 }
 
-// BenchmarkTwentyNetworks makes 20 networks on 8 hosts, all tunnels at once, or on each host one after the other: how long
-// from the first tunnel.create until all have answered, bridges included, and until the first host has an answer to a ping
-// of all others on all networks?
+// BenchmarkTwentyNetworks makes 20 networks on 8 hosts, all tunnels at once, or on each host one
+// after the other: how long from the first tunnel.create until all have answered, bridges included,
+// and until the first host has an answer to a ping of all others on all networks?
 func BenchmarkTwentyNetworks(b *testing.B) {
 	for name, atOnce := range map[string]int{"atOnce": twentyNetworks, "oneByOne": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -528,7 +532,8 @@ func newFilling(b *testing.B) *filling {
 	return f
 }
 
-// create makes all tunnels, so many at once on each host, and gives the hosts addresses on their bridges.
+// create makes all tunnels, so many at once on each host, and gives the hosts addresses on their
+// bridges.
 func (f *filling) create(atOnce int) (tunnels [][twentyNetworks]string) {
 	f.t.Helper()
 	tunnels = make([][twentyNetworks]string, len(f.transports))

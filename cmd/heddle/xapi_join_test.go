@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestPoolJoinOfMachines: a machine that is a pool of its own joins another one by pool.join alone. Its agent moves to the
-// other pool's store, its own tunnel goes, and it inherits the coordinator's, over which machines reach each other; its old
-// server sends clients on.
+// TestPoolJoinOfMachines: a machine that is a pool of its own joins another one by pool.join alone.
+// Its agent moves to the other pool's store, its own tunnel goes, and it inherits the
+// coordinator's, over which machines reach each other; its old server sends clients on.
 func TestPoolJoinOfMachines(t *testing.T) {
 	t.Parallel()
 	p := startPool(t, 2)

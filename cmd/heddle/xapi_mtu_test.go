@@ -8,8 +8,9 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// TestPoolMTU: what a network says its machines may send gets through a tunnel whole, and where the transport cannot carry
-// it the tunnels' statuses say so. Switches in user space drop what is too large without a word.
+// TestPoolMTU: what a network says its machines may send gets through a tunnel whole, and where the
+// transport cannot carry it the tunnels' statuses say so. Switches in user space drop what is too
+// large without a word.
 func TestPoolMTU(t *testing.T) {
 	t.Parallel()
 	const most = 1558 // the wire's 1600 bytes without GRE's 42

@@ -12,8 +12,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// pool is a pool of Linux hosts with Open vSwitch: heddle xapi and the tunnel controller in the fabric's namespace, an
-// agent on each host.
+// pool is a pool of Linux hosts with Open vSwitch: heddle xapi and the tunnel controller in the
+// fabric's namespace, an agent on each host.
 type pool struct {
 	lab    *netlab.OVSLab
 	data   string
@@ -97,8 +97,8 @@ func (p *pool) until(what string, cond func() bool) {
 	}
 }
 
-// TestPool: people make a tunnel network over three hosts with xe alone, machines on it reach each other, the switching
-// host dies and the others go on, and what is destroyed leaves nothing.
+// TestPool: people make a tunnel network over three hosts with xe alone, machines on it reach each
+// other, the switching host dies and the others go on, and what is destroyed leaves nothing.
 func TestPool(t *testing.T) {
 	t.Parallel()
 	p := startPool(t, 3)

@@ -10,7 +10,7 @@ import (
 	"heddle/internal/xen/xapi"
 )
 
-// runSimulation serves the pools of a file and prints where, once all answer.
+// runSimulation serves the pools of a file and prints their URLs once all answer.
 func (c *xapiConfig) runSimulation(ctx context.Context, out io.Writer) error {
 	log, err := c.log.logger()
 	if err != nil {

@@ -17,13 +17,14 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// TestXenAPIStorm makes faults at random in a pool under load: servers of the XenAPI, tunnel controllers and agents are
-// killed and frozen, while pings between machines go on; then switches, their databases and hosts, too. After each round
-// nothing that was acknowledged is lost, nothing is half-made, and all machines reach each other. In the end what was made
-// is destroyed, and nothing is left of it.
+// TestXenAPIStorm makes faults at random in a pool under load: servers of the XenAPI, tunnel
+// controllers and agents are killed and frozen, while pings between machines go on; then switches,
+// their databases and hosts, too. After each round nothing that was acknowledged is lost, nothing
+// is half-made, and all machines reach each other. In the end what was made is destroyed, and
+// nothing is left of it.
 //
 //	scripts/storm xen [-storm 5m] [-storm-seed N]
 func TestXenAPIStorm(t *testing.T) {
@@ -38,7 +39,8 @@ func TestXenAPIStorm(t *testing.T) {
 	s.tearDown(t)
 }
 
-// poolStorm is a pool with its processes and a private network over all hosts, and what was acknowledged.
+// poolStorm is a pool with its processes and a private network over all hosts, and what was
+// acknowledged.
 type poolStorm struct {
 	*pool
 	random      *rand.Rand
@@ -213,7 +215,8 @@ func (s *poolStorm) xeAt(t *testing.T, server int, args ...string) (string, bool
 	return strings.TrimSpace(out), code == 0
 }
 
-// note records that objects must be there or gone; an outcome that is not known is recorded as none.
+// note records that objects must be there or gone; an outcome that is not known is recorded as
+// none.
 func (s *poolStorm) note(all map[string]bool, uuid string, there, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +316,8 @@ func (s *poolStorm) check(t *testing.T) {
 	s.say(t, "whole: %d outcomes so far, %d networks, %d tunnels", s.made, len(s.list("network", "uuid")), len(tunnels))
 }
 
-// inactive returns the tunnels that are not active and should be. A host alone on its network has none to be active with.
+// inactive returns the tunnels that are not active and should be. A host alone on its network has
+// none to be active with.
 func (s *poolStorm) inactive() (all []string) {
 	s.t.Helper()
 	network := map[string]string{} // by access PIF
@@ -354,7 +358,7 @@ func (s *poolStorm) records(args ...string) (all []map[string]string) {
 // keys returns what the store holds below a prefix.
 func (s *poolStorm) keys(t *testing.T, prefix string) []string {
 	t.Helper()
-	st, err := store.OpenRunning(t.Context(), s.data, nil)
+	st, err := backend.OpenRunning(t.Context(), s.data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

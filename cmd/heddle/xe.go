@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/cli"
-	"heddle/internal/store"
+	"heddle/internal/command"
+	"heddle/internal/store/backend"
 	"heddle/internal/xen/xe"
 )
 
-// xeName is the name by which scripts call the command line of the XenAPI.
+// xeName is the name by which scripts call the XenAPI's command line.
 const xeName = "xe"
 
 func xeCommand() *cobra.Command {
@@ -33,18 +34,19 @@ xe help --all lists the commands.`,
 			home, _ := os.UserHomeDir() // without one there is no ~/.xe
 			data := cmp.Or(os.Getenv(environmentName("data")), cli.DefaultDataDir)
 			code := xe.Run(cmd.Context(), args, xe.Environment{
-				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(data, rootPasswordFile), AuthorityFile: store.AuthorityFile(data),
+				Home: home, ExtraArgs: os.Getenv("XE_EXTRA_ARGS"), RootPasswordFile: filepath.Join(data, rootPasswordFile), AuthorityFile: backend.AuthorityFile(data),
 				AskPassword: passwordPrompt(), Version: version, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			})
 			if code != 0 {
-				return &cli.Exit{Code: code}
+				return &command.Exit{Code: code}
 			}
 			return nil
 		},
 	}
 }
 
-// passwordPrompt asks for a password at the terminal, without showing it; nil when there is none.
+// passwordPrompt returns a function that asks for a password at the terminal, nil without a
+// terminal.
 func passwordPrompt() func(context.Context) (string, error) {
 	fd := int(os.Stdin.Fd())
 	shown, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -68,7 +70,7 @@ func passwordPrompt() func(context.Context) (string, error) {
 		select {
 		case password := <-typed:
 			return password, nil
-		case <-ctx.Done(): // whoever sits there gave up: the process ends, and the reading with it
+		case <-ctx.Done(): // interrupted: the process exits, and the reader with it
 			return "", context.Cause(ctx)
 		}
 	}

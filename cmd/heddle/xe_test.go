@@ -10,7 +10,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// Beside a server, xe needs no settings but where its data is; from elsewhere it must be told by what to know the server.
+// Beside a server, xe needs no settings but where its data is; from elsewhere it must be told by
+// what to know the server.
 func TestXE(t *testing.T) {
 	t.Parallel()
 	ns, data := netlab.ForTest(t).MustNamespace(t, "xapi"), t.TempDir()

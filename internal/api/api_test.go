@@ -179,7 +179,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestEndsInOrder proves that a request under way when the server is told to stop is still answered.
+// TestEndsInOrder proves that a request under way when the server is told to stop is still
+// answered.
 func TestEndsInOrder(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan struct{}), make(chan struct{})

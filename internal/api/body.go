@@ -8,21 +8,24 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"heddle/internal/strictjson"
 )
 
 // Bounds on request bodies.
 const (
-	// freeBody is the size up to which bodies do not pass the gate; any other counts as leastLarge at least, for what
-	// becomes of it is larger than it.
+	// freeBody is the size up to which bodies do not pass the gate; any other counts as leastLarge
+	// at least, for what becomes of it is larger than it.
 	freeBody   = 8 << 10
 	leastLarge = 512 << 10
-	// gateWait is how long a large body waits for its turn, gateRetry what the client is told to wait before it asks again.
+	// A large body waits gateWait for its turn; then the client is asked to retry after gateRetry.
 	gateWait  = 10 * time.Second
 	gateRetry = 5 * time.Second
-	// largeReadTimeout is how long a client may take to send a large body: it takes room that others wait for.
+	// largeReadTimeout bounds how long a client takes to send a large body, since others wait for
+	// its room.
 	largeReadTimeout = 20 * time.Second
-	// drainBytes and drainTime bound how much of a body is read and thrown away after the answer. A client that sends
-	// first and reads later would see a reset connection instead of its answer.
+	// drainBytes and drainTime bound how much of a body is read and thrown away after the answer. A
+	// client that sends first and reads later would see a reset connection instead of its answer.
 	drainBytes = 64 << 20
 	drainTime  = 5 * time.Second
 )
@@ -51,7 +54,8 @@ func LimitBody(r *http.Request, limit int64) {
 	}
 }
 
-// Read reads the body, or returns *http.MaxBytesError when it is too large; of one that says its size without reading it.
+// Read reads the body, or returns *http.MaxBytesError when it is too large; of one that says its
+// size without reading it.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if b.err == nil && !b.begun {
 		b.begun = true
@@ -128,7 +132,8 @@ func (b *requestBody) tooLarge() error {
 	return &http.MaxBytesError{Limit: b.limit}
 }
 
-// bodyOwner is who shares room for bodies: the project or else the user of the token, or else the client's address.
+// bodyOwner returns the key under which bodies share room: the token's project or user, or else the
+// client's address.
 func bodyOwner(ctx context.Context) string {
 	q := of(ctx)
 	switch {
@@ -140,8 +145,8 @@ func bodyOwner(ctx context.Context) string {
 	return q.client.String()
 }
 
-// finish ends a request after its answer: it gives back the room and, when the client may still be sending, reads on for
-// a while so that the answer reaches it.
+// finish ends a request after its answer: it gives back the room and, when the client may still be
+// sending, reads on for a while so that the answer reaches it.
 func (b *requestBody) finish() {
 	b.giveBack()
 	if b.ended || !b.touched && b.announced() {
@@ -165,16 +170,18 @@ func (b *requestBody) giveBack() {
 	}
 }
 
-// announced reports whether the client sends its body only once it is told to, which it was not.
+// announced reports whether the client waits for 100 Continue, which it did not get, before it
+// sends its body.
 func (b *requestBody) announced() bool {
 	return strings.EqualFold(b.request.Header.Get("Expect"), "100-continue")
 }
 
-// DecodeBody reads a request's body whole, checking it against limits as it arrives, and runs decode on it; few decode at
-// once, since a decoded body is many times as large. Its errors are decode's, those of the limits, *http.MaxBytesError
-// for a body that is too large, and *Error for one that did not arrive.
-func DecodeBody(r *http.Request, limits JSONLimits, decode func(raw []byte) error) error {
-	raw, err := readBody(r, limits)
+// DecodeBody reads a request's body whole, checking it against limits as it arrives, and runs
+// decode on it; few decode at once, since a decoded body is many times as large. Its errors are
+// decode's, those of [strictjson.Read], *http.MaxBytesError for a body that is too large, and
+// *Error for one that did not arrive.
+func DecodeBody(r *http.Request, limits strictjson.Limits, decode func(raw []byte) error) error {
+	raw, err := strictjson.Read(bodyReader{r.Body}, max(0, min(r.ContentLength, defaultMaxBody)), limits)
 	if err != nil {
 		return err
 	}
@@ -185,31 +192,17 @@ func DecodeBody(r *http.Request, limits JSONLimits, decode func(raw []byte) erro
 	return decode(raw)
 }
 
-func readBody(r *http.Request, limits JSONLimits) ([]byte, error) {
-	scan := &jsonScan{limits: limits}
-	var whole []byte
-	part := make([]byte, 4<<10)
-	for {
-		n, err := r.Body.Read(part)
-		if e := scan.write(part[:n]); e != nil {
-			return nil, e
-		}
-		if whole == nil {
-			whole = make([]byte, 0, max(int64(n), min(r.ContentLength, defaultMaxBody)))
-		}
-		whole = append(whole, part[:n]...)
-		switch {
-		case err == io.EOF:
-			return whole, nil
-		case err != nil:
-			var (
-				own      *Error
-				tooLarge *http.MaxBytesError
-			)
-			if errors.As(err, &own) || errors.As(err, &tooLarge) {
-				return nil, err
-			}
-			return nil, Errorf(http.StatusBadRequest, "The request body could not be read: %v", err)
-		}
+// bodyReader turns the errors of a body that did not arrive into answers.
+type bodyReader struct{ io.Reader }
+
+func (b bodyReader) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	var (
+		own      *Error
+		tooLarge *http.MaxBytesError
+	)
+	if err != nil && err != io.EOF && !errors.As(err, &own) && !errors.As(err, &tooLarge) {
+		err = Errorf(http.StatusBadRequest, "The request body could not be read: %v", err)
 	}
+	return n, err
 }

@@ -10,7 +10,8 @@ import (
 	"heddle/internal/api"
 )
 
-// TestLongCalls: where handlers wait after they have read a body, one client's requests are in them at the same time.
+// TestLongCalls: where handlers wait after they have read a body, one client's requests are in them
+// at the same time.
 func TestLongCalls(t *testing.T) {
 	t.Parallel()
 	var inside sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// certificateCheck is how often at most the files of a certificate are looked at for a change.
+// certificateCheck is the least time between two looks at the files of a certificate.
 const certificateCheck = 10 * time.Second
 
 // keyPair is a certificate and key that follow their files, so that renewing them needs no restart.
@@ -31,8 +31,8 @@ func loadKeyPair(certFile, keyFile string) (*keyPair, error) {
 	return k, nil
 }
 
-// refresh reads the files again if they have changed. Halfway through a renewal the two may not match: the caller
-// keeps the pair it has, and the next look finds them both new.
+// refresh reads the files again if they have changed. Halfway through a renewal the two may not
+// match: the caller keeps the pair it has, and the next look finds them both new.
 func (k *keyPair) refresh(now time.Time) error {
 	k.checked = now
 	var stamp [2]time.Time

@@ -21,8 +21,8 @@ func writePair(t *testing.T, k *keyPair, serial int64, mtime time.Time) string {
 	return Fingerprint(der)
 }
 
-// TestRenewedCertificate proves that a renewed certificate is served without a restart, and that a half-written pair
-// leaves the old one in service.
+// TestRenewedCertificate proves that a renewed certificate is served without a restart, and that a
+// half-written pair leaves the old one in service.
 func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()
 	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// connections bounds those of one server, so that clients cannot take the files that the rest of the process needs. A new
-// one beyond the bound takes the place of the oldest that has sent no request, or else of the one idle for longest; one
-// with a request in it is not closed.
+// connections bounds those of one server, so that clients cannot take the files that the rest of
+// the process needs. A new one beyond the bound takes the place of the oldest that has sent no
+// request, or else of the one idle for longest; one with a request in it is not closed.
 type connections struct {
 	most int
 
@@ -27,8 +27,8 @@ type connection struct {
 	at *list.Element
 }
 
-// filesPerServer is the part of the process's files that one server's connections may take: there are a few servers, and
-// the embedded store takes half.
+// filesPerServer is the part of the process's files that one server's connections may take: there
+// are a few servers, and the embedded store takes half.
 const filesPerServer = 16
 
 func newConnections() *connections {
@@ -72,7 +72,8 @@ func (x *connections) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// evict closes the connection that can be spared first. It counts until the server has noticed. x.mu is held.
+// evict closes the connection that can be spared first. It counts until the server has noticed.
+// x.mu is held.
 func (x *connections) evict() {
 	for _, l := range []*list.List{x.fresh, x.idle} {
 		if e := l.Front(); e != nil {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestConnections: connections without a request make room for new ones, the oldest first; those with one go on.
+// TestConnections: connections without a request make room for new ones, the oldest first; those
+// with one go on.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	began, end := make(chan struct{}), make(chan struct{})

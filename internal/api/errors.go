@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+
+	"heddle/internal/store"
+	"heddle/internal/strictjson"
 )
 
-// unexpected hides the detail of an error that is not the client's; the log has it under the request's id.
+// unexpected replaces an error that is not the client's; the log has it, with the request's id.
 const unexpected = "An unexpected error prevented the server from fulfilling your request."
 
-// outcomeUnknown is answered with a status that clients do not take for an invitation to try again, as they do 503.
+// outcomeUnknown has a status on which clients do not retry, as they do on 503.
 const outcomeUnknown = "The store did not answer in time: whether the change was made is unknown. Look before you try again."
 
-// unavailable is answered where who is asking cannot be found out, or in time.
+// unavailable is the answer while the store or Keystone does not answer.
 const unavailable = "The server cannot do this at present: its store, or Keystone, does not answer in time. Nothing is wrong with the request; try again."
 
 // Error is an answer other than success, in Keystone's form: {"error":{"code","title","message"}}.
@@ -52,13 +56,16 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(body) // a client that has gone is not our error
 }
 
-// WriteError answers with err: an *Error as it says, anything else as 500 with its detail only in the log.
+// WriteError answers with err: an *Error as it is, errors of the store by their kind, and any other
+// as 500 with its detail only in the log.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	var e *Error
 	switch {
 	case errors.As(err, &e):
 	case errors.Is(err, ErrUnauthorized):
 		e = Errorf(http.StatusUnauthorized, unauthorized)
+	case errors.Is(err, store.ErrFull) && !errors.Is(err, store.ErrOutcomeUnknown):
+		e = Errorf(http.StatusServiceUnavailable, "Nothing was changed: %v.", err)
 	case r.Context().Err() != nil:
 		e = Errorf(http.StatusServiceUnavailable, "The request was given up before it was answered.")
 	default:
@@ -66,9 +73,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		q.log.Error("request failed", "request", q.id, "method", r.Method, "path", r.URL.Path, "err", err)
 		status, message := http.StatusInternalServerError, unexpected
 		switch {
-		case errors.Is(err, ErrOutcomeUnknown):
+		case errors.Is(err, store.ErrOutcomeUnknown):
 			status, message = http.StatusGatewayTimeout, outcomeUnknown
-		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable):
+		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) || errors.Is(err, store.ErrUnavailable):
 			status, message = http.StatusServiceUnavailable, unavailable
 		}
 		e = Errorf(status, "%s", message)
@@ -86,21 +93,31 @@ func writeError(w http.ResponseWriter, status int, message string) {
 	WriteJSON(w, status, map[string]body{"error": {status, http.StatusText(status), message}})
 }
 
-// ReadJSON reads the request's body as one JSON value into v. Its errors are *Error: 400 for what is not such a value,
-// 413 for a body over the server's limit.
+// ReadJSON reads the request's body as one JSON value into v. Its errors are *Error: 400 for what
+// is not such a value, 413 for a body over the server's limit.
 func ReadJSON(r *http.Request, v any) error {
-	err := DecodeBody(r, JSONLimits{Depth: 64, Values: 4096}, func(raw []byte) error { return unmarshal(raw, v) })
+	err := DecodeBody(r, strictjson.Limits{Depth: 64, Values: 4096}, func(raw []byte) error { return unmarshal(raw, v) })
 	var (
 		tooLarge *http.MaxBytesError
-		limit    *JSONError
+		wrong    *strictjson.Error
 	)
 	switch {
 	case errors.As(err, &tooLarge):
 		return Errorf(http.StatusRequestEntityTooLarge, "Request is too large: the body may have %d bytes.", tooLarge.Limit)
-	case errors.As(err, &limit):
-		return Errorf(limit.Status, "%v", limit)
+	case !errors.As(err, &wrong):
+		return err
+	case wrong.Fault == strictjson.Syntax:
+		return Errorf(http.StatusBadRequest, "The request body is not the JSON this call takes: %v", wrong)
 	}
-	return err
+	return Errorf(FaultStatus(wrong), "Invalid input for field '%s': it %s.", strings.Join(wrong.Members(), "."), wrong.Reason)
+}
+
+// FaultStatus returns the status that answers a mistake in a body.
+func FaultStatus(e *strictjson.Error) int {
+	if e.Fault == strictjson.TooLarge {
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusBadRequest
 }
 
 func unmarshal(body []byte, v any) error {
@@ -120,8 +137,8 @@ func unmarshal(body []byte, v any) error {
 	return nil
 }
 
-// Routes serves mux, but has answer write the status (404 or 405) of requests that no route takes, which mux itself
-// would answer in plain text. The Allow header is already set.
+// Routes serves mux, but has answer write the status (404 or 405) of requests that no route takes,
+// which mux itself would answer in plain text. The Allow header is already set.
 func Routes(mux *http.ServeMux, answer func(w http.ResponseWriter, r *http.Request, status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, pattern := mux.Handler(r)

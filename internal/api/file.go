@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes a file that only its owner may read, whole or not at all, also when the machine fails meanwhile.
+// WriteFile writes a file that only its owner may read, whole or not at all, also when the machine
+// fails meanwhile.
 func WriteFile(name string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// gate bounds the bytes of request bodies that are read, decoded and worked on at once: in all, and per client, so that
-// one client's bodies cannot keep out the others'. Nor can slow ones: a body that has been arriving for longer than it
-// should take is cut off when others wait for its room, and clients come in by turns.
+// gate bounds the bytes of request bodies that are read, decoded and worked on at once: in all, and
+// per client, so that one client's bodies cannot keep out the others'. A body that arrives too
+// slowly is cut off when others wait for its room, and clients take turns.
 type gate struct {
 	total, share int64         // most bytes in all and of one client
 	grace        time.Duration // for a body to arrive, whatever its size
@@ -18,7 +18,7 @@ type gate struct {
 	now          func() time.Time
 
 	mu      sync.Mutex
-	held    int64
+	used    int64
 	byKey   map[string]int64
 	inside  map[*visit]bool
 	waiting []*visit          // in order of arrival
@@ -38,7 +38,7 @@ type visit struct {
 const (
 	bodyGrace = 2 * time.Second
 	bodyRate  = 1 << 20
-	// lookForSlow is how often a request that waits looks for bodies that arrive slowly.
+	// lookForSlow is the interval at which a waiting request looks for bodies that arrive slowly.
 	lookForSlow = 250 * time.Millisecond
 )
 
@@ -47,8 +47,9 @@ func newGate(total, share int64) *gate {
 		byKey: map[string]int64{}, inside: map[*visit]bool{}, turn: map[string]uint64{}}
 }
 
-// enter waits until n bytes more fit; the caller must leave. A request larger than a share counts as a share. cut is called
-// from another goroutine if the body arrives slowly while others wait, until arrived is called.
+// enter waits until n bytes more fit; the caller must leave. A request larger than a share counts
+// as a share. cut is called from another goroutine if the body arrives slowly while others wait,
+// until arrived is called.
 func (g *gate) enter(ctx context.Context, key string, n int64, cut func()) (*visit, error) {
 	v := &visit{key: key, n: min(n, g.share), in: make(chan struct{}), cut: cut}
 	g.mu.Lock()
@@ -79,7 +80,7 @@ func (g *gate) enter(ctx context.Context, key string, n int64, cut func()) (*vis
 	return nil, ctx.Err()
 }
 
-// arrived says that a visit's body has been read.
+// arrived marks a visit's body as read.
 func (g *gate) arrived(v *visit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +96,7 @@ func (g *gate) leave(v *visit) {
 
 func (g *gate) release(v *visit) {
 	delete(g.inside, v)
-	g.held -= v.n
+	g.used -= v.n
 	if g.byKey[v.key] -= v.n; g.byKey[v.key] == 0 {
 		delete(g.byKey, v.key)
 	}
@@ -117,19 +118,20 @@ func (g *gate) cutSlow(waits *visit) {
 	}
 }
 
-// admit lets in who fits: whose client came in longest ago first, in order of arrival. Whoever only waits for an own
-// request holds nobody up; whoever waits for room in all does, or large requests would never come in. g.mu is held.
+// admit lets in the requests that fit: first those of the client that came in longest ago, in order
+// of arrival. A request that waits for others of its client holds nobody up; one that waits for the
+// total does, or large requests would never come in. g.mu is held.
 func (g *gate) admit() {
 	slices.SortStableFunc(g.waiting, func(a, b *visit) int { return cmp.Compare(g.turn[a.key], g.turn[b.key]) })
 	kept := g.waiting[:0]
 	full := false
 	for _, v := range g.waiting {
-		full = full || g.byKey[v.key]+v.n <= g.share && g.held+v.n > g.total
+		full = full || g.byKey[v.key]+v.n <= g.share && g.used+v.n > g.total
 		if full || g.byKey[v.key]+v.n > g.share {
 			kept = append(kept, v)
 			continue
 		}
-		g.held += v.n
+		g.used += v.n
 		g.byKey[v.key] += v.n
 		g.inside[v] = true
 		v.since = g.now()

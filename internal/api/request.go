@@ -17,7 +17,7 @@ import (
 // RequestIDHeader carries the id of a request in every answer; clients log it (neutron-api §1).
 const RequestIDHeader = "X-Openstack-Request-Id"
 
-// request is what the server knows of a request beside the request itself.
+// request holds what the server adds to an HTTP request.
 type request struct {
 	id     string
 	base   string // scheme://host[/prefix] as the client sees it
@@ -30,7 +30,8 @@ type request struct {
 
 type requestKey struct{}
 
-// of returns what the server knows of r; never nil, so that handlers also run without a Server around them.
+// of returns what the server added to the request; never nil, so that handlers also run without a
+// Server around them.
 func of(ctx context.Context) *request {
 	if q, ok := ctx.Value(requestKey{}).(*request); ok {
 		return q
@@ -38,14 +39,15 @@ func of(ctx context.Context) *request {
 	return &request{log: slog.New(slog.DiscardHandler)}
 }
 
-// RequestID is the id of the request that ctx belongs to, such as req-6bfc…; "" outside a request.
+// RequestID returns the id of the request that ctx belongs to, such as req-6bfc…; "" outside a
+// request.
 func RequestID(ctx context.Context) string { return of(ctx).id }
 
-// ClientAddr is the address of the client; the zero Addr outside a request.
+// ClientAddr returns the address of the client; the zero Addr outside a request.
 func ClientAddr(ctx context.Context) netip.Addr { return of(ctx).client }
 
-// BaseURL is how the client reached this API, scheme://host[/prefix] without a slash at the end: what links are built
-// from (neutron-api §1).
+// BaseURL returns the URL by which the client reached this API, scheme://host[/prefix] without a
+// slash at the end, for links (neutron-api §1).
 func BaseURL(r *http.Request) string {
 	if q, ok := r.Context().Value(requestKey{}).(*request); ok {
 		return q.base
@@ -83,7 +85,8 @@ func clientAddr(r *http.Request, proxy bool) netip.Addr {
 	return ap.Addr().Unmap()
 }
 
-// lastField is the last of a header's comma-separated values: the one our own proxy added, whatever the client sent.
+// lastField is the last of a header's comma-separated values: the one our own proxy added, whatever
+// the client sent.
 func lastField(h http.Header, name string) string {
 	values := h.Values(name)
 	if len(values) == 0 {
@@ -136,13 +139,14 @@ func (s *Server) limitBody(w http.ResponseWriter, r *http.Request) *requestBody 
 	}
 	b := &requestBody{ReadCloser: r.Body, request: r, answer: w, gate: s.gate, limit: s.opts.MaxBody, left: s.opts.MaxBody, brief: s.opts.LongCalls}
 	r.Body = b
-	// The server would otherwise read on for a while before an early answer goes out, then cut the connection.
+	// The server would otherwise read on for a while before an early answer goes out, then cut the
+	// connection.
 	_ = http.NewResponseController(w).EnableFullDuplex() // tests' writers cannot
 	return b
 }
 
-// checkQuery refuses a query string of which net/url would drop a part in silence: a filter that is dropped lists
-// everything.
+// checkQuery refuses a query string of which net/url would drop a part in silence: a filter that is
+// dropped lists everything.
 func checkQuery(raw string) *Error {
 	_, err := url.ParseQuery(raw)
 	if err == nil {

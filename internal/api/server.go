@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"net/netip"
 	"runtime"
 	"time"
+
+	"heddle/internal/task"
 )
 
 // Limits of every API server.
@@ -31,35 +34,37 @@ type Options struct {
 	Handler http.Handler
 	Log     *slog.Logger
 
-	// CertFile and KeyFile are PEM files; the first certificate is the server's, the others lead to its authority. They
-	// are read again when they change. Without them the server speaks plain HTTP, which it refuses on other than
-	// loopback addresses unless AllowPlain is set.
+	// CertFile and KeyFile are PEM files; the first certificate is the server's, the others lead to
+	// its authority. They are read again when they change. Without them the server speaks plain
+	// HTTP, which it refuses on other than loopback addresses unless AllowPlain is set.
 	CertFile, KeyFile string
 	AllowPlain        bool
 
 	Proxy bool // believe X-Forwarded-Proto, -Host, -Prefix and -For: only behind a proxy that sets them
-	// MaxBody is the most bytes of a request body; 0 = 256 KiB. As many may belong to one client's requests at a time, and
-	// twice as many to all; small bodies do not count.
+	// MaxBody is the most bytes of a request body; 0 = 256 KiB. As many may belong to one client's
+	// requests at a time, and twice as many to all; small bodies do not count.
 	MaxBody int64
-	// LongCalls says that handlers may wait for long after they have read a body: it takes room only while it is read.
+	// LongCalls is for APIs whose handlers wait for long after they have read a body: bodies take
+	// room only while they are read.
 	LongCalls bool
 
-	// Refuse answers a request that the server turns away before the handler sees it, in the form of the API's errors;
-	// nil = Keystone's form.
+	// Refuse answers a request that the server turns away before the handler sees it, in the form
+	// of the API's errors; nil = Keystone's form.
 	Refuse func(w http.ResponseWriter, r *http.Request, e *Error)
 
-	// Observe is told of every answered request: the API's name, method, status code and time taken. May be nil.
+	// Observe is called for every answered request: the API's name, method, status code and time
+	// taken. May be nil.
 	Observe func(api, method, code string, took time.Duration)
 
 	Grace time.Duration // how long requests may take to finish after Run's context ended; 0 = 10 s
 }
 
-// Server serves one API.
+// Server serves one API. It is a task, ready once it listens.
 type Server struct {
-	opts  Options
-	keys  *keyPair // nil = plain HTTP
-	ready chan struct{}
-	addr  net.Addr
+	task.Part
+	opts Options
+	keys *keyPair // nil = plain HTTP
+	addr net.Addr
 
 	gate     *gate         // of request bodies
 	decoding chan struct{} // one item for each body that is being decoded
@@ -68,19 +73,15 @@ type Server struct {
 
 // NewServer checks the options; the server listens in Run.
 func NewServer(o Options) (*Server, error) {
-	if o.MaxBody == 0 {
-		o.MaxBody = defaultMaxBody
-	}
-	if o.Grace == 0 {
-		o.Grace = defaultGrace
-	}
+	o.MaxBody = cmp.Or(o.MaxBody, defaultMaxBody)
+	o.Grace = cmp.Or(o.Grace, defaultGrace)
 	if o.Observe == nil {
 		o.Observe = func(string, string, string, time.Duration) {}
 	}
 	if o.Refuse == nil {
 		o.Refuse = func(w http.ResponseWriter, r *http.Request, e *Error) { WriteError(w, r, e) }
 	}
-	s := &Server{opts: o, ready: make(chan struct{}), gate: newGate(2*o.MaxBody, o.MaxBody),
+	s := &Server{Part: task.NewPart(o.Name + " API"), opts: o, gate: newGate(2*o.MaxBody, o.MaxBody),
 		decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), conns: newConnections()}
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, fmt.Errorf("%s API: a TLS certificate and its key are given together; one is missing", o.Name)
@@ -103,23 +104,18 @@ func loopback(listen string) bool {
 	return err == nil && Loopback(host)
 }
 
-// Loopback says whether host, a name or an address, is this machine for sure. A name other than localhost may resolve
-// to anything.
+// Loopback reports whether host, a name or an address, is certainly this machine. A name other than
+// localhost may resolve to anything.
 func Loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-func (s *Server) String() string { return s.opts.Name + " API" }
-
-// Ready is closed once the server listens.
-func (s *Server) Ready() <-chan struct{} { return s.ready }
-
 // Addr is the address listened on; valid once Ready.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// Fingerprint is that of the last certificate the server presents (its authority, where the file holds it), as a client
-// may pin it; "" without TLS.
+// Fingerprint is that of the last certificate the server presents (its authority, where the file
+// holds it), as a client may pin it; "" without TLS.
 func (s *Server) Fingerprint() string {
 	if s.keys == nil {
 		return ""
@@ -151,7 +147,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- serve(l) }()
-	close(s.ready)
+	s.BeReady()
 	s.opts.Log.Info("serving", "api", s.opts.Name, "address", s.addr.String(), "tls", s.keys != nil)
 
 	select {

@@ -13,8 +13,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// start measures how long an agent takes until every flow is possible that should be: on a host with a tenth of the
-// store's ports, after what was there is cleaned away, and after a crash.
+// start measures an agent's start until every flow is possible: on a host with a tenth of the
+// store's ports, after a cleanup and after a crash.
 func (b *bench) start(ctx context.Context) error {
 	return b.withStand(ctx, func(s *stand) error {
 		all, here := b.pick(1000, 50), b.pick(100, 5)
@@ -22,9 +22,9 @@ func (b *bench) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var fresh, again []time.Duration
+		var fresh, restarted []time.Duration
 		for round := range b.rounds {
-			b.say("start %d", round+1)
+			b.logf("start %d", round+1)
 			s.h1.Agent.Kill()
 			if err := busy.renew(ctx); err != nil {
 				return err
@@ -38,16 +38,16 @@ func (b *bench) start(ctx context.Context) error {
 			if took, err = busy.start(ctx); err != nil {
 				return err
 			}
-			again = append(again, took)
+			restarted = append(restarted, took)
 		}
 		name := fmt.Sprintf("agent start to all flows possible, %d ports, %d here", all, here)
 		b.add(measure{Name: name, Got: millis(netlab.Median(fresh)), Unit: "ms", Goal: atMost(2000), Beside: "from the start of the process; on interfaces that are new"})
-		b.add(measure{Name: "the same after kill -9", Got: millis(netlab.Median(again)), Unit: "ms", Goal: atMost(2000), Beside: "its programs were there"})
+		b.add(measure{Name: "the same after kill -9", Got: millis(netlab.Median(restarted)), Unit: "ms", Goal: atMost(2000), Beside: "its programs were there"})
 		return nil
 	})
 }
 
-// busyHost is a stand's first host with interfaces for many ports. The first and the last are those of machines.
+// busyHost is a stand's first host with many ports. The first and the last have a workload.
 type busyHost struct {
 	*stand
 	ports       []ports.Port
@@ -55,7 +55,7 @@ type busyHost struct {
 	first, last *lab.Workload
 }
 
-// occupy makes so many ports, of which some are here on the first host with interfaces.
+// occupy makes all ports, some of them with interfaces on the first host.
 func (s *stand) occupy(ctx context.Context, all, here int) (*busyHost, error) {
 	group, err := s.openGroup(ctx)
 	if err != nil {
@@ -94,8 +94,7 @@ func (b *busyHost) plugAll() error {
 	return errors.Join(b.h1.NS.IP(make...), b.rest.IP(up...), b.furnish(b.first), b.furnish(b.last))
 }
 
-// renew makes the host as it was before an agent ever ran: with new interfaces, since programs leave those they were on
-// only some time after an agent is cleaned away.
+// renew cleans the host up and makes new interfaces, since programs leave the old ones only later.
 func (b *busyHost) renew(ctx context.Context) error {
 	var gone []string
 	for i := range b.ports {
@@ -110,7 +109,7 @@ func (b *busyHost) renew(ctx context.Context) error {
 	return b.plugAll()
 }
 
-// start starts the agent and waits until it serves all ports here and a packet passes from the first to the last.
+// start starts the agent and waits until it serves all ports and a packet passes.
 func (b *busyHost) start(ctx context.Context) (time.Duration, error) {
 	probe, err := path("first port to last port", b.first, b.last)
 	if err != nil {
@@ -133,7 +132,7 @@ func (b *busyHost) start(ctx context.Context) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// unlimited lets a project have as many ports as it likes.
+// unlimited removes a project's quota of ports.
 func unlimited(ctx context.Context, t *lab.Tenant, project string) error {
 	none := -1
 	if _, err := quotas.Update(ctx, t.Admin, project, quotas.UpdateOpts{Port: &none}).Extract(); err != nil {
@@ -142,7 +141,7 @@ func unlimited(ctx context.Context, t *lab.Tenant, project string) error {
 	return nil
 }
 
-// bulkPorts is how many ports one call makes.
+// bulkPorts is the number of ports that one call makes.
 const bulkPorts = 100
 
 // bulk makes ports bound to a host.

@@ -1,5 +1,5 @@
-// Package bench is `heddle bench`: it measures the product on this machine beside the kernel's own paths. Each part that
-// --only names has a file.
+// Package bench is `heddle bench`: it measures Heddle on this machine beside the kernel's own
+// paths. Each part of --only has a file.
 package bench
 
 import (
@@ -15,24 +15,24 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/internal/cli"
+	"heddle/internal/command"
 	"heddle/internal/lab"
 )
 
 const (
 	// prefix begins the name of everything the benchmark makes.
 	prefix = "heddle-bench"
-	// defaultDir holds the server's data and all logs. It is on a disk where /run may not be: commits are to be durable.
+	// defaultDir holds the server's data and all logs, on a disk, since commits should be durable.
 	defaultDir = "/var/tmp/" + prefix
-	// sliceTime is how long a path is measured before the next one has its turn.
+	// sliceTime is the time for which a path is measured in one turn.
 	sliceTime            = 250 * time.Millisecond
 	minSlices, maxSlices = 20, 1000
-	// maxSpread is the widest interquartile range of a comparison, as a share of its median, that counts as measured: the
-	// goals are steps of a tenth and less.
+	// maxSpread is the widest interquartile range of a comparison that counts as measured, as a
+	// share of its median: goals are steps of a tenth and less.
 	maxSpread = 0.2
 )
 
-// parts returns what can be measured, in the order in which it is.
+// parts returns what can be measured, in order.
 func parts() []part {
 	return []part{
 		{"traffic", "cached flows beside the kernel's own paths", (*bench).traffic},
@@ -63,7 +63,7 @@ func Command() *cobra.Command {
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of all else, of which the median counts, 1 to 9")
 	f.BoolVar(&o.quick, "quick", false, "only see that everything can be measured: short rounds, small numbers, figures that mean little")
 	f.StringVar(&o.dir, "dir", defaultDir, "`directory` for the server's data, taken away after; the disk it is on counts")
-	output := cli.OutputFlag(cmd)
+	output := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.output, o.out, o.progress = *output, cmd.OutOrStdout(), cmd.ErrOrStderr()
 		return run(cmd.Context(), o)
@@ -99,13 +99,13 @@ type options struct {
 
 func (o options) check() error {
 	if o.slices < minSlices || o.slices > maxSlices {
-		return &cli.Exit{Code: 2, Text: fmt.Sprintf("--slices %d: want %d to %d", o.slices, minSlices, maxSlices)}
+		return &command.Exit{Code: 2, Text: fmt.Sprintf("--slices %d: want %d to %d", o.slices, minSlices, maxSlices)}
 	}
 	if o.rounds < 1 || o.rounds > 9 {
-		return &cli.Exit{Code: 2, Text: fmt.Sprintf("--rounds %d: want 1 to 9", o.rounds)}
+		return &command.Exit{Code: 2, Text: fmt.Sprintf("--rounds %d: want 1 to 9", o.rounds)}
 	}
 	if o.output != "text" && o.output != "json" {
-		return &cli.Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text or json", o.output)}
+		return &command.Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text or json", o.output)}
 	}
 	var names []string
 	for _, p := range parts() {
@@ -113,11 +113,11 @@ func (o options) check() error {
 	}
 	for _, name := range o.only {
 		if !slices.Contains(names, name) {
-			return &cli.Exit{Code: 2, Text: fmt.Sprintf("--only %s: want some of %s", name, strings.Join(names, ", "))}
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("--only %s: want some of %s", name, strings.Join(names, ", "))}
 		}
 	}
 	if os.Geteuid() != 0 {
-		return &cli.Exit{Code: 1, Text: "the benchmark makes network namespaces and loads eBPF programs: run it as root"}
+		return &command.Exit{Code: 1, Text: "the benchmark makes network namespaces and loads eBPF programs: run it as root"}
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ type bench struct {
 	report report
 }
 
-// report holds what a run came to.
+// report holds the results of a run.
 type report struct {
 	Machine  machine   `json:"machine"`
 	Slices   int       `json:"slices"`
@@ -149,19 +149,19 @@ type measure struct {
 	Range *quartiles `json:"range,omitempty"`
 	// Verdict is "met", "missed", "not measured" or, without a goal, "".
 	Verdict string `json:"verdict,omitempty"`
-	// Beside is what else was measured in the same run: what a ratio is made of, or what bounds the figure.
+	// Beside has other results of the same run, such as the terms of a ratio.
 	Beside string `json:"beside,omitempty"`
 }
 
-// quartiles are the first and the third of a comparison's slices: between them lies the middle half.
+// quartiles are the first and the third of a comparison's slices.
 type quartiles struct {
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	Slices int     `json:"slices"`
 }
 
-// verdict says what a figure is worth beside its goal. A comparison counts as measured when the interquartile range of its
-// slices lies on one side of the goal and is no wider than maxSpread of the median.
+// verdict compares a figure with its goal. A comparison counts as measured if the interquartile
+// range of its slices lies on one side of the goal and is no wider than maxSpread of the median.
 func (m measure) verdict() string {
 	if r := m.Range; r != nil {
 		wide := !(r.High-r.Low <= maxSpread*m.Got) // true for NaN
@@ -178,7 +178,7 @@ func (m measure) verdict() string {
 	return "missed"
 }
 
-// goal is what a figure is to be, of the same unit.
+// goal bounds a figure of the same unit.
 type goal struct {
 	AtMost bool    `json:"atMost"` // else at least
 	Bound  float64 `json:"bound"`
@@ -223,20 +223,20 @@ func run(ctx context.Context, o options) error {
 	}
 	b.report.Took = time.Since(begun).Round(time.Second).String()
 	if o.output == "json" {
-		return cli.PrintJSON(o.out, b.report)
+		return command.PrintJSON(o.out, b.report)
 	}
 	fmt.Fprintf(o.out, "\ntook %s, load average after: %.1f\n", b.report.Took, b.report.Machine.LoadAfter)
 	return os.RemoveAll(o.dir)
 }
 
 func (b *bench) measurePart(ctx context.Context, p part) error {
-	b.say("%s: %s", p.name, p.about)
+	b.logf("%s: %s", p.name, p.about)
 	if b.output == "text" {
 		fmt.Fprintf(b.out, "\n%s: %s\n", p.name, p.about)
 	}
 	err := p.run(b, ctx)
 	if ctx.Err() != nil {
-		return &cli.Exit{Code: 1, Text: "interrupted; everything was taken down"}
+		return &command.Exit{Code: 1, Text: "interrupted; everything was taken down"}
 	}
 	if err != nil {
 		return fmt.Errorf("measure %s: %w (logs are in %s)", p.name, err, b.dir)
@@ -244,8 +244,8 @@ func (b *bench) measurePart(ctx context.Context, p part) error {
 	return nil
 }
 
-// say tells whoever watches what is going on.
-func (b *bench) say(format string, args ...any) {
+// logf prints progress.
+func (b *bench) logf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "… "+format+"\n", args...)
 }
 
@@ -258,7 +258,7 @@ func (b *bench) head() {
 	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-12s %-12s %s\n", "MEASURE", "GOAL", "GOT", "MIDDLE HALF", "", "BESIDE IT, IN THE SAME RUN")
 }
 
-// add notes a figure and prints its line.
+// add records a figure and prints its line.
 func (b *bench) add(m measure) {
 	m.Part, m.Verdict = b.part, m.verdict()
 	b.report.Measures = append(b.report.Measures, m)
@@ -279,7 +279,7 @@ func (b *bench) add(m measure) {
 	fmt.Fprintf(b.out, "%-64s %-11s %-11s %-12s %-12s %s\n", m.Name, wanted, quantity(m.Got, m.Unit), middle, m.Verdict, m.Beside)
 }
 
-// slice is how long a path is measured at a time.
+// slice returns how long a path is measured in one turn.
 func (b *bench) slice() time.Duration {
 	if b.quick {
 		return sliceTime / 10
@@ -287,7 +287,7 @@ func (b *bench) slice() time.Duration {
 	return sliceTime
 }
 
-// quantity is a number for people.
+// quantity formats a number with its unit.
 func quantity(x float64, unit string) string {
 	switch {
 	case unit == "×":
@@ -298,7 +298,7 @@ func quantity(x float64, unit string) string {
 	return fmt.Sprintf("%.0f %s", x, unit)
 }
 
-// pick is the number for this run: n, or with --quick the small one.
+// pick returns n, or with --quick the small number.
 func (b *bench) pick(n, quick int) int {
 	if b.quick {
 		return quick
@@ -306,12 +306,12 @@ func (b *bench) pick(n, quick int) int {
 	return n
 }
 
-// withLab starts a server of its own for a part, and takes it down after.
+// withLab starts a server for a part, and stops it afterwards.
 func (b *bench) withLab(ctx context.Context, use func(*lab.Lab) error) (err error) {
 	dir := filepath.Join(b.dir, b.part)
 	l, err := lab.New(ctx, prefix, dir)
 	if l != nil {
-		// ctx may have ended by Ctrl-C; what was made is taken down all the same.
+		// ctx may have ended by Ctrl-C; everything is taken down all the same.
 		defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
 	}
 	if err != nil {

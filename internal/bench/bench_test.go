@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestVerdict: a comparison counts as measured when its slices agree on which side of the goal they lie, and with each other.
+// TestVerdict: a comparison counts as measured when its slices agree on which side of the goal they
+// lie, and with each other.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -37,11 +38,12 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestComparedLine: the line of a comparison shows the median of the slices' ratios and their middle half.
+// TestComparedLine: the line of a comparison shows the median of the slices' ratios and their
+// middle half.
 func TestComparedLine(t *testing.T) {
 	var out bytes.Buffer
 	b := &bench{options: options{output: "text", out: &out}}
-	b.add(compared("TCP / bridge", []float64{10, 12, 14, 11, 13}, []float64{10, 10, 10, 10, 10}, atLeast(1), "beside"))
+	b.add(ratio("TCP / bridge", []float64{10, 12, 14, 11, 13}, []float64{10, 10, 10, 10, 10}, atLeast(1), "beside"))
 	if got, want := strings.Join(strings.Fields(out.String()), " "), "TCP / bridge ≥ 1.00 × 1.20 × 1.10 to 1.30 met beside"; got != want {
 		t.Errorf("the line is %q, want %q", got, want)
 	}

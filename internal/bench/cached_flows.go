@@ -5,38 +5,24 @@ import (
 	"errors"
 	"fmt"
 
-	"heddle/internal/lab"
 	"heddle/internal/netlab"
 )
 
 // traffic compares cached flows between workloads of real agents with the kernel's own paths.
 func (b *bench) traffic(ctx context.Context) error {
-	return b.withStand(ctx, func(s *stand) error {
-		group, err := s.openGroup(ctx)
-		if err != nil {
-			return err
-		}
-		one, two, err := s.pair(ctx, group)
-		if err != nil {
-			return err
-		}
-		kernel, closeKernel, err := kernelPaths()
-		defer func() { _ = closeKernel() }() // what is left goes with the next run's start
-		if err != nil {
-			return err
-		}
-		o := netlab.CompareOptions{Slices: b.slices, Slice: b.slice(), Progress: func(kind string) { b.say("%s", kind) }}
-		f, err := netlab.Compare(ctx, []netlab.Path{kernel.direct, kernel.bridge, one, kernel.vxlan, two, kernel.routed}, o)
+	return b.withPaths(ctx, func(p *paths) error {
+		o := netlab.CompareOptions{Slices: b.slices, Slice: b.slice(), Progress: func(kind string) { b.logf("%s", kind) }}
+		f, err := netlab.Compare(ctx, []netlab.Path{p.direct, p.bridge, p.one, p.vxlan, p.two, p.routed}, o)
 		if err != nil {
 			return err
 		}
 		b.sameHost(f[0], f[1], f[5], f[2])
 		b.betweenHosts("", f[3], f[4])
-		if err := errors.Join(s.h1.NS.Segment(wire), s.h2.NS.Segment(wire)); err != nil {
+		if err := errors.Join(p.h1.NS.Segment(wire), p.h2.NS.Segment(wire)); err != nil {
 			return err
 		}
-		b.say("from here on hosts send frames of 1500 bytes")
-		g, err := netlab.Compare(ctx, []netlab.Path{kernel.segmented, two}, o)
+		b.logf("from here on hosts send frames of 1500 bytes")
+		g, err := netlab.Compare(ctx, []netlab.Path{p.segmented, p.two}, o)
 		if err != nil {
 			return err
 		}
@@ -46,54 +32,6 @@ func (b *bench) traffic(ctx context.Context) error {
 			Beside: fmt.Sprintf("TCP segments sent again: Heddle %d, kernel %d", resent, f[1].Retransmitted+f[3].Retransmitted+f[5].Retransmitted+g[0].Retransmitted)})
 		return nil
 	})
-}
-
-// pair makes machines on one host and on two, and waits until packets pass.
-func (s *stand) pair(ctx context.Context, group string) (one, two netlab.Path, err error) {
-	var w [3]*lab.Workload
-	for i, h := range []*lab.Host{s.h1, s.h1, s.h2} {
-		if w[i], err = s.workload(ctx, fmt.Sprintf("a%d", 1+i), h, group); err != nil {
-			return one, two, err
-		}
-	}
-	if one, err = path("Heddle, one host", w[0], w[1]); err != nil {
-		return one, two, err
-	}
-	if two, err = path("Heddle, two hosts", w[0], w[2]); err != nil {
-		return one, two, err
-	}
-	return one, two, warm(ctx, one, two)
-}
-
-// baselines are paths of the kernel alone.
-type baselines struct{ direct, bridge, routed, vxlan, segmented netlab.Path }
-
-func kernelPaths() (k baselines, closeAll func() error, err error) {
-	var labs []*netlab.Lab
-	closeAll = func() error {
-		var errs []error
-		for _, l := range labs {
-			errs = append(errs, l.Close())
-		}
-		return errors.Join(errs...)
-	}
-	for i, build := range []struct {
-		path *netlab.Path
-		make func(*netlab.Lab) (netlab.Path, error)
-	}{
-		{&k.direct, netlab.DirectPath},
-		{&k.bridge, netlab.BridgePath},
-		{&k.routed, netlab.RoutedPath},
-		{&k.vxlan, func(l *netlab.Lab) (netlab.Path, error) { return netlab.VXLANPath(l, false) }},
-		{&k.segmented, func(l *netlab.Lab) (netlab.Path, error) { return netlab.VXLANPath(l, true) }},
-	} {
-		l := netlab.New(fmt.Sprintf("%s-k%d", prefix, i))
-		labs = append(labs, l)
-		if *build.path, err = build.make(l); err != nil {
-			return k, closeAll, err
-		}
-	}
-	return k, closeAll, nil
 }
 
 func (b *bench) sameHost(direct, bridge, routed, ours netlab.Figures) {
@@ -113,23 +51,23 @@ func (b *bench) betweenHosts(how string, kernel, ours netlab.Figures) {
 	b.add(compareStream("two hosts"+how+": TCP / bridge + vxlan", ours, kernel, atLeast(1)))
 }
 
-// compared is a figure that is the ratio of slices.
-func compared(name string, ours, other []float64, g *goal, beside string) measure {
+// ratio returns the figure that compares two paths slice by slice.
+func ratio(name string, ours, other []float64, g *goal, beside string) measure {
 	s := netlab.Ratios(ours, other)
 	return measure{Name: name, Got: s.Median, Unit: "×", Goal: g, Beside: beside, Range: &quartiles{Low: s.Low, High: s.High, Slices: s.Count}}
 }
 
 func compareRoundTrips(name string, ours, other netlab.Figures, g *goal) measure {
-	return compared(name, ours.RoundTrips, other.RoundTrips, g,
+	return ratio(name, ours.RoundTrips, other.RoundTrips, g,
 		fmt.Sprintf("%.1f / %.1f µs", 1e6*netlab.Median(ours.RoundTrips), 1e6*netlab.Median(other.RoundTrips)))
 }
 
 func compareDatagrams(name string, ours, other netlab.Figures, g *goal) measure {
-	return compared(name, ours.Datagrams, other.Datagrams, g,
+	return ratio(name, ours.Datagrams, other.Datagrams, g,
 		fmt.Sprintf("%.0fk / %.0fk packets/s", netlab.Median(ours.Datagrams)/1e3, netlab.Median(other.Datagrams)/1e3))
 }
 
 func compareStream(name string, ours, other netlab.Figures, g *goal) measure {
-	return compared(name, ours.Bits, other.Bits, g,
+	return ratio(name, ours.Bits, other.Bits, g,
 		fmt.Sprintf("%.1f / %.1f Gbit/s", netlab.Median(ours.Bits)/1e9, netlab.Median(other.Bits)/1e9))
 }

@@ -14,7 +14,7 @@ import (
 	"heddle/internal/netlab"
 )
 
-// machine is what a run was measured on.
+// machine describes where a run was measured.
 type machine struct {
 	Processor  string  `json:"processor"`
 	Cores      int     `json:"cores"`
@@ -29,19 +29,17 @@ func thisMachine() (machine, error) {
 	if name, err := procField("/proc/cpuinfo", "model name"); err == nil {
 		m.Processor = name
 	}
-	total, err := procField("/proc/meminfo", "MemTotal")
-	if err != nil {
-		return m, err
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return m, fmt.Errorf("memory: %w", err)
 	}
-	if _, err := fmt.Sscan(total, &m.MemoryMB); err != nil {
-		return m, fmt.Errorf("/proc/meminfo: MemTotal is %q: %w", total, err)
-	}
-	m.MemoryMB /= 1024
+	m.MemoryMB = int(info.Totalram * uint64(info.Unit) >> 20)
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return m, fmt.Errorf("name of the kernel: %w", err)
 	}
 	m.Kernel = unix.ByteSliceToString(u.Release[:])
+	var err error
 	m.LoadBefore, err = loadAverage()
 	return m, err
 }
@@ -55,7 +53,7 @@ func loadAverage() (float64, error) {
 	return strconv.ParseFloat(first, 64)
 }
 
-// procField is what stands after "name:" in a file of /proc.
+// procField returns the text after "name:" in a file of /proc.
 func procField(file, name string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -69,7 +67,7 @@ func procField(file, name string) (string, error) {
 	return "", fmt.Errorf("%s has no %s", file, name)
 }
 
-// residentMB is the memory that a process holds now, and the most it ever held, in units of 10⁶ bytes.
+// residentMB returns a process's memory, and the most it ever had, in units of 10⁶ bytes.
 func residentMB(pid int) (now, most float64, err error) {
 	file := fmt.Sprintf("/proc/%d/status", pid)
 	for name, to := range map[string]*float64{"VmRSS": &now, "VmHWM": &most} {
@@ -86,14 +84,15 @@ func residentMB(pid int) (now, most float64, err error) {
 	return now, most, nil
 }
 
-// cpuTime is the time that a process has had of all cores, to the hundredth of a second.
+// cpuTime returns a process's time on all cores, to the hundredth of a second.
 func cpuTime(pid int) (time.Duration, error) {
 	file := fmt.Sprintf("/proc/%d/stat", pid)
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
-	// Counted from behind the name, which may hold spaces: user and system time are fields 14 and 15 (proc(5)).
+	// Counted from the name, which may hold spaces: user and system time are fields 14 and 15
+	// (proc(5)).
 	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
 	var ticks int
 	for _, i := range []int{14 - 3, 15 - 3} {
@@ -109,7 +108,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil // of USER_HZ, which is 100 for programs on every machine
 }
 
-// syncTime is how long the disk of a directory takes to make a page durable: the least that a commit can take.
+// syncTime returns how long the disk of a directory takes to make a page durable.
 func syncTime(dir string) (time.Duration, error) {
 	f, err := os.CreateTemp(dir, "sync-*")
 	if err != nil {

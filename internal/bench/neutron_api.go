@@ -19,7 +19,7 @@ import (
 	"heddle/internal/netlab"
 )
 
-// api measures a server that nothing else asks: ports made by one client, by sixteen, and in bulk, until there are 10,000;
+// api measures an idle server: ports made by one client, by sixteen, and in bulk, up to 10,000;
 // then the list of all, and the server's memory.
 func (b *bench) api(ctx context.Context) error {
 	return b.withLab(ctx, func(l *lab.Lab) error {
@@ -42,7 +42,7 @@ func (b *bench) api(ctx context.Context) error {
 	})
 }
 
-// apiClient asks the Neutron API with as little work of its own as can be: it shares the machine with the server.
+// apiClient calls the Neutron API at little cost, since it shares the machine with the server.
 type apiClient struct {
 	http  http.Client
 	url   string // of the ports
@@ -80,7 +80,7 @@ func newAPIClient(ctx context.Context, l *lab.Lab) (*apiClient, error) {
 	}, nil
 }
 
-// call sends a request and gives the body of the answer, which must have the status.
+// call sends a request and returns the answer's body if it has the status.
 func (c *apiClient) call(ctx context.Context, method string, body []byte, status int) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *apiClient) call(ctx context.Context, method string, body []byte, status
 	return answer, err
 }
 
-// create makes n ports by so many clients at once, each with one port a call, and says how many a second.
+// create makes n ports by several clients, one port a call, and returns the rate.
 func (c *apiClient) create(ctx context.Context, clients, n int) (perSecond float64, err error) {
 	body := []byte(`{"port":` + string(c.port) + `}`)
 	var left atomic.Int64
@@ -121,7 +121,7 @@ func (c *apiClient) create(ctx context.Context, clients, n int) (perSecond float
 	return float64(n) / took.Seconds(), errors.Join(errs...)
 }
 
-// createBulk makes n ports, bulkPorts in one call, and says how many a second.
+// createBulk makes n ports, bulkPorts a call, and returns the rate.
 func (c *apiClient) createBulk(ctx context.Context, n int) (perSecond float64, err error) {
 	begun := time.Now()
 	for done := 0; done < n; {
@@ -137,13 +137,13 @@ func (c *apiClient) createBulk(ctx context.Context, n int) (perSecond float64, e
 	return float64(n) / took.Seconds(), nil
 }
 
-// makePorts makes ports in all three ways in each round, so that the store grows under all alike.
+// makePorts makes ports in all three ways in each round, so that all meet a store of the same size.
 func (b *bench) makePorts(ctx context.Context, c *apiClient) error {
 	all := b.pick(10_000, 400)
 	single, parallel := all*8/100/b.rounds, all*24/100/b.rounds
 	var alone, together, bulk []float64
 	for round := range b.rounds {
-		b.say("round %d: %d ports by one client, %d by %d, and more in bulk", round+1, single, parallel, apiClients)
+		b.logf("round %d: %d ports by one client, %d by %d, and more in bulk", round+1, single, parallel, apiClients)
 		for _, way := range []struct {
 			to  *[]float64
 			run func() (float64, error)

@@ -10,38 +10,27 @@ import (
 	"heddle/internal/netlab"
 )
 
-// flows measures what new flows cost, and what a scan of one port does to others.
+// flows measures the cost of new flows, and the effect of a scan on other flows.
 func (b *bench) flows(ctx context.Context) error {
-	return b.withStand(ctx, func(s *stand) error {
-		group, err := s.openGroup(ctx)
+	return b.withPaths(ctx, func(p *paths) error {
+		scan, err := p.scanPath(ctx, p.group)
 		if err != nil {
 			return err
 		}
-		one, two, err := s.pair(ctx, group)
-		if err != nil {
+		if err := b.connects(ctx, p); err != nil {
 			return err
 		}
-		scan, err := s.scanPath(ctx, group)
-		if err != nil {
+		if err := b.firstPackets(p); err != nil {
 			return err
 		}
-		kernel, closeKernel, err := kernelPaths()
-		defer func() { _ = closeKernel() }() // what is left goes with the next run's start
-		if err != nil {
+		if err := b.setups(ctx, p.stand, scan); err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context, *stand, baselines, netlab.Path, netlab.Path, netlab.Path) error{
-			b.connects, b.firstPackets, b.setups, b.underScan,
-		} {
-			if err := part(ctx, s, kernel, one, two, scan); err != nil {
-				return err
-			}
-		}
-		return nil
+		return b.underScan(ctx, p, scan)
 	})
 }
 
-// scanPath is two machines on the first host of which one scans the other.
+// scanPath returns a path on the first host for a scan.
 func (s *stand) scanPath(ctx context.Context, group string) (p netlab.Path, err error) {
 	from, err := s.workload(ctx, "x1", s.h1, group)
 	if err != nil {
@@ -58,13 +47,13 @@ func (s *stand) scanPath(ctx context.Context, group string) (p netlab.Path, err 
 }
 
 // connects compares new TCP connections.
-func (b *bench) connects(ctx context.Context, _ *stand, kernel baselines, one, two, _ netlab.Path) error {
-	b.say("new connections")
-	paths := []netlab.Path{kernel.direct, kernel.routed, one, two}
-	p50 := make([][]time.Duration, len(paths))
-	rates, err := netlab.Alternate(ctx, paths, b.slices, func(p netlab.Path) (float64, error) {
+func (b *bench) connects(ctx context.Context, of *paths) error {
+	b.logf("new connections")
+	compared := []netlab.Path{of.direct, of.routed, of.one, of.two}
+	p50 := make([][]time.Duration, len(compared))
+	rates, err := netlab.Alternate(ctx, compared, b.slices, func(p netlab.Path) (float64, error) {
 		latency, rate, err := p.ConnectsFor(b.slice())
-		i := slices.Index(paths, p)
+		i := slices.Index(compared, p)
 		p50[i] = append(p50[i], latency.P50)
 		return rate, err
 	})
@@ -81,20 +70,19 @@ func (b *bench) connects(ctx context.Context, _ *stand, kernel baselines, one, t
 		{"two hosts: new connections/s / direct veth", 3, 0, nil},
 		{"  for comparison: routed + nftables, new connections/s / direct veth", 1, 0, nil},
 	} {
-		b.add(compared(c.name, rates[c.ours], rates[c.than], c.goal, fmt.Sprintf("%.0f / %.0f a second, p50 %.0f / %.0f µs",
+		b.add(ratio(c.name, rates[c.ours], rates[c.than], c.goal, fmt.Sprintf("%.0f / %.0f a second, p50 %.0f / %.0f µs",
 			netlab.Median(rates[c.ours]), netlab.Median(rates[c.than]), micros(netlab.Median(p50[c.ours])), micros(netlab.Median(p50[c.than])))))
 	}
 	return nil
 }
 
-// firstPackets measures what the first packet there and back of a flow waits longer than the second.
-func (b *bench) firstPackets(_ context.Context, _ *stand, kernel baselines, one, two, _ netlab.Path) error {
-	paths := []netlab.Path{kernel.direct, one, two}
-	added, second := make([][]time.Duration, len(paths)), make([][]time.Duration, len(paths))
+// firstPackets measures the extra round-trip time of a flow's first packet.
+func (b *bench) firstPackets(of *paths) error {
+	var added, second [3][]time.Duration
 	var p99 []time.Duration
 	for round := range b.rounds {
-		for i, p := range paths {
-			b.say("round %d: first packets: %s", round+1, p.Name)
+		for i, p := range []netlab.Path{of.direct, of.one, of.two} {
+			b.logf("round %d: first packets: %s", round+1, p.Name)
 			got, err := p.FirstPackets(b.pick(2000, 50))
 			if err != nil {
 				return err
@@ -115,11 +103,11 @@ func (b *bench) firstPackets(_ context.Context, _ *stand, kernel baselines, one,
 	return nil
 }
 
-// setups lets one machine scan another as fast as it can and counts the flows that the agent sets up.
-func (b *bench) setups(ctx context.Context, s *stand, _ baselines, _, _, scan netlab.Path) error {
+// setups scans one workload as fast as it can and counts the flows that the agent sets up.
+func (b *bench) setups(ctx context.Context, s *stand, scan netlab.Path) error {
 	var perCore, perSecond, share []float64
 	for round := range b.rounds {
-		b.say("round %d: flow set-ups", round+1)
+		b.logf("round %d: flow set-ups", round+1)
 		before, err := s.setUp(ctx)
 		if err != nil {
 			return err
@@ -144,7 +132,7 @@ func (b *bench) setups(ctx context.Context, s *stand, _ baselines, _, _, scan ne
 	return nil
 }
 
-// effort is what an agent has done until a moment.
+// effort is an agent's work up to a moment.
 type effort struct {
 	flows float64
 	cpu   time.Duration
@@ -160,9 +148,9 @@ func (s *stand) setUp(ctx context.Context) (e effort, err error) {
 	return e, err
 }
 
-// underScan measures a neighbour of a machine that scans: its cached flows and its new ones.
-func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, _, scan netlab.Path) error {
-	quiet, err := b.neighbour(ctx, kernel.direct, one)
+// underScan measures the cached and new flows of other workloads during a scan.
+func (b *bench) underScan(ctx context.Context, p *paths, scan netlab.Path) error {
+	quiet, err := b.neighbour(ctx, p.direct, p.one)
 	if err != nil {
 		return err
 	}
@@ -172,13 +160,13 @@ func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, 
 		_, err := scan.Scan(scanCtx, 0)
 		ended <- err
 	}()
-	b.say("again, beside a scan")
-	loud, err := b.neighbour(ctx, kernel.direct, one)
+	b.logf("again, beside a scan")
+	loud, err := b.neighbour(ctx, p.direct, p.one)
 	stop()
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	b.add(compared("cached flow beside a scan: round trip p50 / direct veth", loud.cached, loud.direct, atMost(1.06),
+	b.add(ratio("cached flow beside a scan: round trip p50 / direct veth", loud.cached, loud.direct, atMost(1.06),
 		fmt.Sprintf("%.1f / %.1f µs, both beside the scan; without it %.1f / %.1f", 1e6*netlab.Median(loud.cached), 1e6*netlab.Median(loud.direct),
 			1e6*netlab.Median(quiet.cached), 1e6*netlab.Median(quiet.direct))))
 	b.add(measure{Name: "new flow beside a scan: first packet waits longer, p50", Got: micros(loud.first.Added.P50), Unit: "µs",
@@ -188,15 +176,15 @@ func (b *bench) underScan(ctx context.Context, _ *stand, kernel baselines, one, 
 	return nil
 }
 
-// neighbourFigures are those of a machine while another does something.
+// neighbourFigures are figures of one path during other traffic.
 type neighbourFigures struct {
 	direct, cached []float64 // round trips in seconds, the median of each slice
 	first          netlab.FirstPackets
 }
 
-// neighbour measures round trips over a direct veth and over Heddle in turn, and then first packets.
+// neighbour measures round trips over a direct veth and over Heddle, and then first packets.
 func (b *bench) neighbour(ctx context.Context, direct, one netlab.Path) (f neighbourFigures, err error) {
-	b.say("round trips")
+	b.logf("round trips")
 	trips, err := netlab.Alternate(ctx, []netlab.Path{direct, one}, b.slices, func(p netlab.Path) (float64, error) {
 		rr, err := p.RoundTripsFor(b.slice())
 		return rr.P50.Seconds(), err

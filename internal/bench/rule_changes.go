@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
@@ -11,14 +12,14 @@ import (
 	"heddle/internal/netlab"
 )
 
-// streamPort is where the datagrams go whose passing is watched.
+// streamPort is the port of the datagrams.
 const streamPort = 9000
 
-// changes measures how soon a change of the API is in force on all hosts, with few flows and with many, and what a
-// restart of an agent costs established flows.
+// changes measures how soon a change by the API is in force on all hosts, with few flows and with
+// many, and what a restart of an agent costs established flows.
 func (b *bench) changes(ctx context.Context) error {
 	return b.withStand(ctx, func(s *stand) error {
-		// The tenth rule is the one that comes and goes.
+		// The tenth rule is removed and added.
 		group, err := tenRules(ctx, s.tenant, "changing", rules.CreateOpts{Protocol: rules.ProtocolTCP})
 		if err != nil {
 			return err
@@ -35,7 +36,7 @@ func (b *bench) changes(ctx context.Context) error {
 		if err := b.inForce(ctx, c, "few flows"); err != nil {
 			return err
 		}
-		b.say("filling the flow table")
+		b.logf("filling the flow table")
 		flows, err := c.fill(ctx, b.pick(100_000, 2000))
 		if err != nil {
 			return err
@@ -47,8 +48,8 @@ func (b *bench) changes(ctx context.Context) error {
 	})
 }
 
-// changing is machines in one group, a rule that comes and goes, and datagrams that only it lets through: on each host
-// as the one where they enter.
+// changing has workloads in a group with a rule that is removed and added, and streams of datagrams
+// that only the rule allows, in each direction.
 type changing struct {
 	*stand
 	group, rule string
@@ -58,28 +59,16 @@ type changing struct {
 }
 
 func (c *changing) populate(ctx context.Context) error {
-	var w [3]*lab.Workload
-	var err error
-	for i, h := range []*lab.Host{c.h1, c.h1, c.h2} {
-		if w[i], err = c.workload(ctx, fmt.Sprintf("c%d", 1+i), h, c.group); err != nil {
-			return err
-		}
-	}
-	if c.scan, err = path("Heddle, one host", w[0], w[1]); err != nil {
-		return err
-	}
-	two, err := path("Heddle, two hosts", w[0], w[2])
+	w, one, _, err := c.pair(ctx, c.group)
 	if err != nil {
 		return err
 	}
-	if err := warm(ctx, c.scan, two); err != nil {
-		return err
-	}
+	c.scan = one
 	c.ways = [][2]*lab.Workload{{w[0], w[1]}, {w[0], w[2]}, {w[2], w[0]}}
 	return c.send(ctx)
 }
 
-// send begins to send on all ways and waits until it comes through.
+// send starts all streams and waits until they flow.
 func (c *changing) send(ctx context.Context) error {
 	c.close()
 	for _, way := range c.ways {
@@ -100,7 +89,7 @@ func (c *changing) close() {
 	c.streams = nil
 }
 
-// fill makes at least so many flows that rest on the rule and says how many there are.
+// fill makes at least so many flows that depend on the rule, and returns their number.
 func (c *changing) fill(ctx context.Context, flows int) (got float64, err error) {
 	for range 20 {
 		if _, err = c.scan.Scan(ctx, flows); err != nil {
@@ -113,11 +102,11 @@ func (c *changing) fill(ctx context.Context, flows int) (got float64, err error)
 	return got, fmt.Errorf("only %.0f flows after 20 scans, want %d", got, flows)
 }
 
-// inForce takes the rule away and adds it again, and measures when the last of the datagrams' ways has followed.
+// inForce removes and adds the rule, and measures when the last stream follows.
 func (b *bench) inForce(ctx context.Context, c *changing, when string) error {
 	var stops, passes []time.Duration
 	for round := range b.pick(4*b.rounds, 1) {
-		b.say("change %d, %s", round+1, when)
+		b.logf("change %d, %s", round+1, when)
 		called := time.Now()
 		if err := c.tenant.Forbid(ctx, c.rule); err != nil {
 			return err
@@ -137,9 +126,9 @@ func (b *bench) inForce(ctx context.Context, c *changing, when string) error {
 		stops, passes = append(stops, stopped), append(passes, passed)
 	}
 	b.add(measure{Name: "rule removed, call to last packet on all hosts, " + when, Got: millis(netlab.Median(stops)), Unit: "ms", Goal: atMost(100),
-		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(stops), millis(maxOf(stops)))})
+		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(stops), millis(slices.Max(stops)))})
 	b.add(measure{Name: "rule added, call to first packet on all hosts, " + when, Got: millis(netlab.Median(passes)), Unit: "ms", Goal: atMost(100),
-		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(passes), millis(maxOf(passes)))})
+		Beside: fmt.Sprintf("worst of %d: %.0f ms", len(passes), millis(slices.Max(passes)))})
 	return nil
 }
 
@@ -154,22 +143,14 @@ func slowest(streams []*lab.UDPStream, f func(*lab.UDPStream) (time.Duration, er
 	return most, nil
 }
 
-func maxOf(all []time.Duration) (most time.Duration) {
-	for _, d := range all {
-		most = max(most, d)
-	}
-	return most
-}
-
-// restart kills the agent of a host and starts it again, several times, while datagrams flow, and counts those that do
-// not arrive.
+// restart restarts the agent of a host several times during the streams, and counts lost datagrams.
 func (b *bench) restart(ctx context.Context, c *changing) error {
 	if err := c.send(ctx); err != nil {
 		return err
 	}
 	var took []time.Duration
 	for round := range b.rounds {
-		b.say("restart %d", round+1)
+		b.logf("restart %d", round+1)
 		c.h1.Agent.Kill()
 		begun := time.Now()
 		if err := c.StartAgent(ctx, c.h1); err != nil {

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// wire is the hosts' interface on a veth of their own that carries the tunnels, as in the kernel's path they are
-	// compared with: no switch between.
+	// wire is the hosts' interface that carries the tunnels, on a veth without a switch between, as
+	// in the kernel's path.
 	wire = "wire"
-	// maxFlows is room enough for what the benchmark makes in a run, so that it does not measure itself.
+	// maxFlows is enough for all flows of a run.
 	maxFlows = 1 << 20
 )
 
-// stand is two hosts with their agents, joined by a wire, and a network of one tenant to put workloads on.
+// stand is two hosts with agents, joined by a wire, and a tenant's network.
 type stand struct {
 	*lab.Lab
 	h1, h2  *lab.Host
@@ -35,7 +35,7 @@ type stand struct {
 	made    int // workloads
 }
 
-// withStand is withLab with a stand in it.
+// withStand runs use on a stand.
 func (b *bench) withStand(ctx context.Context, use func(*stand) error) error {
 	return b.withLab(ctx, func(l *lab.Lab) error {
 		s, err := newStand(ctx, l)
@@ -73,8 +73,8 @@ func newStand(ctx context.Context, l *lab.Lab) (s *stand, err error) {
 	return s, err
 }
 
-// tenRules makes a group of ten rules for what comes in, eight for single ports of TCP and the given two, and two for
-// what goes out.
+// tenRules makes a group of ten incoming rules, eight for single TCP ports and the given two, and
+// two outgoing ones.
 func tenRules(ctx context.Context, t *lab.Tenant, name string, more ...rules.CreateOpts) (string, error) {
 	var all []rules.CreateOpts
 	for i := range 8 {
@@ -83,12 +83,12 @@ func tenRules(ctx context.Context, t *lab.Tenant, name string, more ...rules.Cre
 	return t.Group(ctx, name, true, append(all, more...)...)
 }
 
-// openGroup lets in TCP and UDP by the last two of its ten rules.
+// openGroup makes a group whose last two of ten rules allow TCP and UDP.
 func (s *stand) openGroup(ctx context.Context) (string, error) {
 	return tenRules(ctx, s.tenant, "open", rules.CreateOpts{Protocol: rules.ProtocolTCP}, rules.CreateOpts{Protocol: rules.ProtocolUDP})
 }
 
-// workload makes a machine on a host, with its address set as by hand: a lease is no part of what is measured.
+// workload makes a workload on a host, and sets its address without DHCP.
 func (s *stand) workload(ctx context.Context, name string, h *lab.Host, group string) (*lab.Workload, error) {
 	s.made++
 	p, err := s.tenant.Port(ctx, name, s.network.ID, h.Name, []string{fmt.Sprintf("10.0.0.%d", 10+s.made)}, []string{group})
@@ -102,7 +102,7 @@ func (s *stand) workload(ctx context.Context, name string, h *lab.Host, group st
 	return w, s.furnish(w)
 }
 
-// furnish plugs a machine in and sets its address.
+// furnish plugs a workload in and sets its address.
 func (s *stand) furnish(w *lab.Workload) error {
 	if err := s.PlugIn(w); err != nil {
 		return fmt.Errorf("workload %s: %w", w.Name, err)
@@ -110,13 +110,13 @@ func (s *stand) furnish(w *lab.Workload) error {
 	return w.NS.IP("link set eth0 mtu 1450", "addr add "+w.Address(false)+"/16 dev eth0")
 }
 
-// path is the way from one workload to another.
+// path returns the path from one workload to another.
 func path(name string, from, to *lab.Workload) (netlab.Path, error) {
 	at, err := netip.ParseAddr(to.Address(false))
 	return netlab.Path{Name: name, Client: from.NS, Server: to.NS, Address: at}, err
 }
 
-// warm waits until a packet has come through each path: the interfaces are attached, the tunnels there.
+// warm waits until a packet has passed each path.
 func warm(ctx context.Context, paths ...netlab.Path) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lab.StartTimeout, fmt.Errorf("nothing comes through after %s", lab.StartTimeout))
 	defer cancel()
@@ -134,8 +134,8 @@ func warm(ctx context.Context, paths ...netlab.Path) error {
 	return nil
 }
 
-// metric reads a figure of the process that serves telemetry in a namespace: the sum over all series of the name that
-// have the label, given as name="value", "" for any.
+// metric reads a metric of the process in a namespace: the sum over all series of the name with the
+// label, given as name="value", "" for any.
 func metric(ctx context.Context, ns *netlab.Namespace, name, label string) (sum float64, err error) {
 	client := http.Client{Transport: &http.Transport{DialContext: lab.DialIn(ns), DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+lab.TelemetryAddr+"/metrics", nil)
@@ -162,11 +162,11 @@ func metric(ctx context.Context, ns *netlab.Namespace, name, label string) (sum 
 		sum, found = sum+v, true
 	}
 	if !found {
-		return 0, errors.Join(lines.Err(), fmt.Errorf("%s tells no metric %s{%s}", ns.Name, name, label))
+		return 0, errors.Join(lines.Err(), fmt.Errorf("%s has no metric %s{%s}", ns.Name, name, label))
 	}
 	return sum, lines.Err()
 }
 
-// figure turns a duration into a figure of a unit.
+// micros and millis convert a duration into a figure.
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

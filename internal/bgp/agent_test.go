@@ -26,8 +26,8 @@ func tor(statics string, hosts ...*host) string {
 
 const routeNet, routeHost = "route 172.16.0.0/16 unreachable;", "route 10.1.77.7/32 unreachable;"
 
-// TestPeering: a host and a router exchange what they shall: blocks as wholes, borrowed addresses by themselves, nothing
-// else; what the router tells goes into the kernel and out of it again.
+// TestPeering: a host and a router exchange what they shall: blocks as wholes, borrowed addresses
+// by themselves, nothing else; what the router tells goes into the kernel and out of it again.
 func TestPeering(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -82,8 +82,8 @@ func TestPeering(t *testing.T) {
 	}
 }
 
-// TestMesh: hosts peer with each other in both families, with AS numbers of their own, over plain paths and tunnels; the
-// mesh goes off and on while explicit sessions stay.
+// TestMesh: hosts peer with each other in both families, with AS numbers of their own, over plain
+// paths and tunnels; the mesh goes off and on while explicit sessions stay.
 func TestMesh(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -172,7 +172,8 @@ func TestPortTaken(t *testing.T) {
 	l.await("the speaker to start", func() string { return strings.ReplaceAll(h.log.String(), "msg=", "\n") }, []string{"ready"}, nil)
 }
 
-// TestStoreAway: without etcd all goes on, addresses of workloads included; what changed is caught up after.
+// TestStoreAway: without etcd all goes on, addresses of workloads included; what changed is caught
+// up after.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -197,7 +198,8 @@ func TestStoreAway(t *testing.T) {
 	r.wantStayed("10.1.4.0/26", before)
 }
 
-// TestSpread: a destination that two routers tell alike is reached over both, and over the one that is left.
+// TestSpread: a destination that two routers tell alike is reached over both, and over the one that
+// is left.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -215,8 +217,9 @@ func TestSpread(t *testing.T) {
 	l.await("none", func() string { return "routes:" + h.routes("4") }, []string{"routes:"}, []string{"routes:1"})
 }
 
-// TestRestart: an agent that is killed, or told to end, and starts again costs no route: neither the router's, nor those
-// of another host, nor its own. What the router gave up meanwhile goes when it has told all it has.
+// TestRestart: an agent that is killed, or told to end, and starts again costs no route: neither
+// the router's, nor those of another host, nor its own. What the router gave up meanwhile goes when
+// it has told all it has.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	t.Run("killed, in a mesh", func(t *testing.T) {
@@ -272,7 +275,8 @@ func testRestart(h *host, end func()) {
 	wantNoneDeleted(l.t, here)
 }
 
-// wantNoneDeleted reads a monitor's log: no route may have gone but the one that the router gave up.
+// wantNoneDeleted reads a monitor's log: no route may have gone but the one that the router gave
+// up.
 func wantNoneDeleted(t testing.TB, log *netlab.Log) {
 	t.Helper()
 	for line := range strings.Lines(log.String()) {
@@ -282,8 +286,8 @@ func wantNoneDeleted(t testing.TB, log *netlab.Log) {
 	}
 }
 
-// TestReflector: hosts of one AS without a mesh learn from each other by a reflector, and several ways to one destination
-// where it tells them all (add-paths).
+// TestReflector: hosts of one AS without a mesh learn from each other by a reflector, and several
+// ways to one destination where it tells them all (add-paths).
 func TestReflector(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -327,8 +331,8 @@ func TestForgotten(t *testing.T) {
 	l.await("the reason", func() string { return strings.ReplaceAll(h.log.String(), "msg=", "\n") }, []string{`"peers have not told all`}, nil)
 }
 
-// TestChanges: what changes in etcd and on the host is taken up while the agent runs: an address that comes late, another
-// AS number of a peer, a peer that goes. IPv6 works as IPv4 does.
+// TestChanges: what changes in etcd and on the host is taken up while the agent runs: an address
+// that comes late, another AS number of a peer, a peer that goes. IPv6 works as IPv4 does.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// BenchmarkRoutes times how long routes take through an agent: 5,000 of a router from its session to the kernel, 2,000
-// addresses of workloads to the kernel of another host, one more address there, and all of them out again.
+// BenchmarkRoutes times how long routes take through an agent: 5,000 of a router from its session
+// to the kernel, 2,000 addresses of workloads to the kernel of another host, one more address
+// there, and all of them out again.
 func BenchmarkRoutes(b *testing.B) {
 	const learned, local = 5000, 2000
 	var statics strings.Builder

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,35 +20,37 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
 )
 
 const (
-	// Pauses before blocks that could not be confirmed are asked for again: a program that claims a block writes the
+	// Pauses before unconfirmed blocks are read again: a program that claims a block writes the
 	// affinity before the block.
 	leastConfirm, mostConfirm = 250 * time.Millisecond, 30 * time.Second
 	readyKey                  = "/calico/v1/Ready"
 )
 
-// feed follows what lies in etcd for this host and makes plans of it.
+// feed follows this host's data in etcd and makes plans of them.
 //
-// Which blocks are the host's own, the affinity keys below its name say; but the block is the truth (spec §11.2), so
-// each is read once when its key is seen. Following all blocks of the cluster would wake every host at each allocation.
+// Affinity keys below the host's name list its blocks; but the block decides (spec §11.2), so each
+// is read once for each change of its key. Following all blocks of the cluster would wake every
+// host at each allocation.
 type feed struct {
-	host    plan.Host
-	store   store.Store
-	replica *replica.Replica
-	changed task.Notice
-	plans   chan *plan.Plan // the newest, if it was not taken yet
-	log     *slog.Logger
-	// waits is what the feed waits for before its first plan.
-	waits atomic.Pointer[string]
+	host     plan.Host
+	store    store.Store
+	replica  *replica.Replica
+	changed  task.Notice
+	plans    chan *plan.Plan // the newest, if it was not taken yet
+	log      *slog.Logger
+	lack     task.Lack // what the first plan, or the next, waits for
+	notReady bool      // the data, by their key
 
 	blocks map[string]confirmed // by affinity key
 	kept   string               // file that keeps the blocks that are this host's own; "": none
 }
 
-// confirmed is what is known of a block with an affinity key of this host.
+// confirmed is the finding about a block with an affinity key of this host.
 type confirmed struct {
 	revision int64 // of the key
 	cidr     netip.Prefix
@@ -57,7 +58,7 @@ type confirmed struct {
 	problem  string
 }
 
-// keptBlock is a block in the file of the host's own blocks, for a start while the store cannot be reached.
+// keptBlock is a block in the file of the host's own blocks, for a start without the store.
 type keptBlock struct {
 	Key      string
 	Revision int64
@@ -108,26 +109,21 @@ func (f *feed) keepBlocks() {
 
 func newFeed(host plan.Host, st store.Store, snapshots string, log *slog.Logger) *feed {
 	f := &feed{host: host, store: st, log: log, changed: task.NewNotice(), plans: make(chan *plan.Plan, 1), blocks: map[string]confirmed{}}
-	var tables []replica.Table
+	var tables []snapshot.Table
 	for _, prefix := range append(plan.Prefixes(host.Name), f.affinities(), readyKey) {
-		tables = append(tables, replica.Source{Name: prefix, Prefix: prefix,
+		tables = append(tables, snapshot.Source{Name: prefix, Prefix: prefix,
 			Decode: func(id string, value []byte) (any, error) { return plan.Entry{Path: prefix + id, Value: value}, nil }})
 	}
 	f.replica = replica.New(st, replica.Options{Journal: follow.NewJournal(snapshots, "bgp", host.Name), Log: log}, tables...)
 	if snapshots != "" {
 		f.kept = filepath.Join(snapshots, "bgp-blocks.json")
 	}
-	f.replica.OnChange(func(replica.Update) { f.wake() })
-	f.wait("the store")
+	f.replica.OnChange(func(snapshot.Update) { f.changed.Give() })
+	f.lack.Set("waits for the store")
 	return f
 }
 
 func (f *feed) affinities() string { return "/calico/ipam/v2/host/" + f.host.Name + "/" }
-
-func (f *feed) wake() { f.changed.Give() }
-
-// wait notes what the feed waits for; "" for nothing.
-func (f *feed) wait(what string) { f.waits.Store(&what) }
 
 // Run makes plans until ctx ends.
 func (f *feed) Run(ctx context.Context) error {
@@ -139,35 +135,37 @@ func (f *feed) Run(ctx context.Context) error {
 
 func (f *feed) follow(ctx context.Context) error {
 	backoff := task.Backoff{Least: leastConfirm, Most: mostConfirm}
-	again := time.NewTimer(0)
-	defer again.Stop()
+	retry := task.NewAlarm()
+	retry.Set(time.Now())
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.changed:
 			backoff.Reset()
-		case <-again.C:
+		case <-retry.C:
 		}
-		if f.plan(ctx) {
-			again.Stop()
-			continue
+		var again time.Time
+		if !f.plan(ctx) {
+			again = time.Now().Add(backoff.Next())
 		}
-		again.Reset(backoff.Next())
+		retry.Set(again)
 	}
 }
 
-// plan hands out a plan of the newest snapshot. False: something could not be found out, and should be asked again.
+// plan sends a plan of the newest snapshot. It reports whether it was complete; else it should run
+// again.
 func (f *feed) plan(ctx context.Context) (complete bool) {
 	s := f.replica.Snapshot()
 	switch {
 	case s.Revision == 0:
-		return true // the first snapshot will tell
+		return true // the first snapshot will follow
 	case !isReady(s):
-		if *f.waits.Load() != readyKey {
+		if !f.notReady {
 			f.log.Warn("the data is not ready: sessions and routes stay as they are", "key", readyKey, "want", "true", "hint", "heddle calico ready")
-			f.wait(readyKey)
+			f.lack.Set("waits for " + readyKey)
 		}
+		f.notReady = true
 		return true
 	}
 	var entries []plan.Entry
@@ -192,22 +190,23 @@ func (f *feed) plan(ctx context.Context) (complete bool) {
 	p := plan.New(f.host, entries, blocks)
 	p.Problems = append(p.Problems, problems...)
 	select {
-	case <-f.plans: // nobody took it; now it is old
+	case <-f.plans: // it was not taken; now it is stale
 	default:
 	}
 	f.plans <- p
-	f.wait("")
+	f.notReady = false
+	f.lack.Set("")
 	return complete
 }
 
-func isReady(s *replica.Snapshot) bool {
+func isReady(s *snapshot.Snapshot) bool {
 	e := s.Get(readyKey, "")
 	return e != nil && string(e.Record.(plan.Entry).Value) == "true"
 }
 
-// confirm brings blocks to the affinity keys of a snapshot. complete: all blocks are there and this host's. known: of
-// each it is known whether it is.
-func (f *feed) confirm(ctx context.Context, s *replica.Snapshot) (complete, known bool) {
+// confirm reads the blocks of the affinity keys of a snapshot. complete: all blocks exist and are
+// this host's. known: all could be read.
+func (f *feed) confirm(ctx context.Context, s *snapshot.Snapshot) (complete, known bool) {
 	complete, known = true, true
 	f.recallBlocks()
 	changed := false
@@ -221,7 +220,7 @@ func (f *feed) confirm(ctx context.Context, s *replica.Snapshot) (complete, know
 		there[path] = true
 		b := f.blocks[path]
 		if b.revision != e.Mod || !b.own {
-			own, problem, err := f.ask(ctx, key.CIDR)
+			own, problem, err := f.readBlock(ctx, key.CIDR)
 			if err != nil {
 				f.log.Warn("cannot read a block of this host, will try again", "block", key.CIDR, "err", err)
 				return false, false
@@ -243,9 +242,10 @@ func (f *feed) confirm(ctx context.Context, s *replica.Snapshot) (complete, know
 	return complete, known
 }
 
-// ask reads whose a block is. A block that is not there or another's is no problem: such affinity keys are left by
-// programs that were stopped between the two, or lost a race.
-func (f *feed) ask(ctx context.Context, cidr netip.Prefix) (own bool, problem string, err error) {
+// readBlock reads whether a block is this host's. One that is missing or another host's is no
+// problem: programs that were stopped between the two writes, or lost a race, leave such affinity
+// keys.
+func (f *feed) readBlock(ctx context.Context, cidr netip.Prefix) (own bool, problem string, err error) {
 	key := calico.BlockKey{CIDR: cidr}
 	path, err := key.Path()
 	if err != nil {
@@ -266,7 +266,6 @@ func (f *feed) ask(ctx context.Context, cidr netip.Prefix) (own bool, problem st
 	return ok && block.Affinity == "host:"+f.host.Name, "", nil
 }
 
-// logProblems tells which problems are new and which have gone.
 func logProblems(log *slog.Logger, before, now []plan.Problem) {
 	for _, p := range now {
 		if !slices.Contains(before, p) {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
@@ -22,7 +22,7 @@ import (
 const timeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
-	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
+	storetest.BeAgent(func(ctx context.Context, st *backend.Etcd, log *slog.Logger, o Options) error {
 		o.Store, o.Log = st, log
 		return New(o).Run(ctx)
 	})
@@ -34,7 +34,7 @@ type lab struct {
 	*netlab.Lab
 	t       testing.TB
 	dataDir string
-	st      *store.Etcd
+	st      *backend.Etcd
 	wire    *netlab.Namespace
 	hosts   int
 }
@@ -105,7 +105,7 @@ func (l *lab) machine(name string) *machine {
 	return m
 }
 
-// output is what a command prints in the machine.
+// output returns the output of a command in the machine.
 func (m *machine) output(name string, args ...string) string {
 	m.lab.t.Helper()
 	out, err := m.ns.Output(m.lab.t.Context(), name, args...)
@@ -147,7 +147,8 @@ func (m *machine) monitor() *netlab.Log {
 	return log
 }
 
-// await waits until what f says has all the wanted lines in it and none that begins with one of the unwanted.
+// await waits until what f says has all the wanted lines in it and none that begins with one of the
+// unwanted.
 func (l *lab) await(what string, f func() string, wanted, unwanted []string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), timeout)
@@ -224,7 +225,8 @@ func (h *host) stop() {
 	h.cmd = nil
 }
 
-// workload makes an interface like that of a workload with routes to addresses, as the policy agent would.
+// workload makes an interface like that of a workload with routes to addresses, as the policy agent
+// would.
 func (h *host) workload(name string, addresses ...string) {
 	h.lab.t.Helper()
 	lines := []string{"link add " + name + " type veth peer name x" + name, "link set " + name + " up", "link set x" + name + " up"}
@@ -320,8 +322,8 @@ func (b *bird) since(dst string) string {
 	return ""
 }
 
-// wantStayed compares a destination with what since said before: it must not have gone and come back. BIRD's clock for
-// routes shifts by microseconds against the one it prints.
+// wantStayed compares a destination with what since said before: it must not have gone and come
+// back. BIRD's clock for routes shifts by microseconds against the one it prints.
 func (b *bird) wantStayed(dst, before string) {
 	b.lab.t.Helper()
 	now := b.since(dst)
@@ -330,7 +332,8 @@ func (b *bird) wantStayed(dst, before string) {
 	}
 }
 
-// learnedAt is the time in a line of since, such as "10.1.4.0/26 unicast [h 2026-11-21 14:54:46.864399] * (100)".
+// learnedAt is the time in a line of since, such as "10.1.4.0/26 unicast [h 2026-11-21
+// 14:54:46.864399] * (100)".
 func learnedAt(line string) time.Time {
 	fields := strings.Fields(line)
 	if len(fields) < 5 {

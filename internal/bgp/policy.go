@@ -8,18 +8,18 @@ import (
 	"heddle/internal/bgp/plan"
 )
 
-// exportPolicy is the name of the one policy of the speaker; it stands for the plan's export filters.
+// exportPolicy names the one policy of the speaker, which carries out the plan's export filters.
 const exportPolicy = "export"
 
-// passedOn is what the MED of a route grows by where this host passes on what it has learned. Peers in one AS would else
-// see every host of the mesh as an equally good way to each block, and spread traffic over all of them.
+// passedOn is added to the MED of a route that this host passes on. Peers in one AS would else see
+// every host of the mesh as an equally good way to each block, and spread traffic over all of them.
 const passedOn = 100
 
 // globalTable is gobgp's name of its main table in an assignment of policies.
 const globalTable = "global"
 
-// policies writes the export filters in gobgp's terms: a statement for each rule, in order. Whatever leaves has this
-// host as next hop. What no statement decides on is rejected, see assignment.
+// policies translates the export filters for gobgp: a statement for each rule, in order. All
+// exported routes have this host as next hop. The default is to reject, see assignment.
 func policies(export map[plan.Family]plan.Filter) *api.SetPoliciesRequest {
 	policy := &api.Policy{Name: exportPolicy}
 	for _, learned := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
@@ -30,7 +30,7 @@ func policies(export map[plan.Family]plan.Filter) *api.SetPoliciesRequest {
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		for i, r := range export[f] {
 			if len(r.Set) == 0 {
-				continue // gobgp knows no empty set; it would decide on nothing
+				continue // gobgp has no empty sets, and this would decide on nothing
 			}
 			name := fmt.Sprintf("v%d-%d", f, i)
 			set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name}

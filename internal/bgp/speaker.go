@@ -26,27 +26,28 @@ const (
 	standardPort = 179
 	// multihopTTL lets sessions reach peers behind routers (spec §12).
 	multihopTTL = 255
-	// addPathMax is how many paths to one destination are sent to a peer that takes several.
+	// addPathMax bounds the paths to one destination that are sent to a peer with ADD-PATH.
 	addPathMax = 8
-	// deferral bounds for how long a speaker that restarts keeps what it exports back until its peers have told all, so that
-	// what it passes on is there when it says that this is all. Another gobgp takes a session anew after 5 s.
+	// deferral bounds the time for which a restarting speaker delays its exports until its peers
+	// have announced all, so that its End-of-RIB includes what it passes on. Another gobgp opens a
+	// session again after 5 s.
 	deferral = 10 * time.Second
-	// lookUp is how many destinations are looked up at once; sessions wait meanwhile.
+	// lookUp bounds the destinations that are looked up at once; sessions wait meanwhile.
 	lookUp = 256
 )
 
-// speakerOptions are what sessions have in common.
+// speakerOptions hold the common settings of sessions.
 type speakerOptions struct {
 	port                  uint16
 	holdTime, restartTime time.Duration
 	log                   *slog.Logger
 }
 
-// speaker is gobgp in our words: it does what a plan says, and notes what its peers tell. Its methods but the callbacks
-// are called from one goroutine.
+// speaker wraps gobgp: it carries out plans, and collects events of peers. Its methods but the
+// callbacks are called from one goroutine.
 type speaker struct {
 	opts speakerOptions
-	// news tells that something was noted; see take.
+	// news is given after each event; see take.
 	news task.Notice
 
 	server    *server.BgpServer // nil while it does not run
@@ -58,24 +59,22 @@ type speaker struct {
 	announced map[netip.Prefix]bool
 
 	mu    sync.Mutex
-	life  int // of the server: what an ended one still tells is not noted
+	life  int // of the server: late events of an ended one are ignored
 	noted notes
 }
 
-// settings are what a speaker is started with.
+// settings are fixed while the speaker runs.
 type settings struct {
 	asNumber  uint32
 	routerID  netip.Addr
 	addresses []netip.Addr
 }
 
-func (s settings) equal(other settings) bool { return reflect.DeepEqual(s, other) }
-
-// notes are what the speaker has heard since they were last taken.
+// notes are the events since the last call of take.
 type notes struct {
-	changed map[netip.Prefix]bool     // destinations to look up anew
-	peers   map[netip.Addr]peerStatus // whose session came or went
-	told    map[netip.Addr]bool       // peers that have told all they have to tell
+	changed  map[netip.Prefix]bool     // destinations to look up
+	peers    map[netip.Addr]peerStatus // whose session came or went
+	complete map[netip.Addr]bool       // peers that have announced all their routes
 }
 
 // peerStatus is the state of a session.
@@ -89,10 +88,10 @@ func newSpeaker(o speakerOptions) *speaker {
 }
 
 func newNotes() notes {
-	return notes{changed: map[netip.Prefix]bool{}, peers: map[netip.Addr]peerStatus{}, told: map[netip.Addr]bool{}}
+	return notes{changed: map[netip.Prefix]bool{}, peers: map[netip.Addr]peerStatus{}, complete: map[netip.Addr]bool{}}
 }
 
-// start starts a speaker without sessions. When it fails nothing runs.
+// start starts a speaker without sessions. If it fails nothing runs.
 func (s *speaker) start(ctx context.Context, want settings) error {
 	listen := make([]string, len(want.addresses))
 	for i, a := range want.addresses {
@@ -104,7 +103,7 @@ func (s *speaker) start(ctx context.Context, want settings) error {
 	go s.server.Serve()
 	port := int32(s.opts.port)
 	if len(listen) == 0 {
-		port = -1 // nobody has sessions with this host, and no address is its own
+		port = -1 // no address is its own, so it has no sessions
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopWatch = stop
@@ -120,7 +119,7 @@ func (s *speaker) start(ctx context.Context, want settings) error {
 		err = s.server.SetPolicyAssignment(ctx, assignment())
 	}
 	if err == nil {
-		err = s.server.WatchEvent(watching, server.WatchEventMessageCallbacks{OnBestPath: life.onBestPath, OnPathEor: life.onTold, OnPeerUpdate: life.onPeer},
+		err = s.server.WatchEvent(watching, server.WatchEventMessageCallbacks{OnBestPath: life.onBestPath, OnPathEor: life.onEndOfRIB, OnPeerUpdate: life.onPeer},
 			server.WatchPeer(), server.WatchBestPath(true), server.WatchEor(true))
 	}
 	if err == nil {
@@ -133,7 +132,7 @@ func (s *speaker) start(ctx context.Context, want settings) error {
 	return fmt.Errorf("start BGP on %v port %d: %w", listen, s.opts.port, err)
 }
 
-// stop ends the speaker. Peers that know of graceful restarts keep what they heard from it for the restart time.
+// stop ends the speaker. Peers with graceful restart keep its routes for the restart time.
 func (s *speaker) stop(ctx context.Context) {
 	if s.server == nil {
 		return
@@ -151,8 +150,8 @@ func (s *speaker) stop(ctx context.Context) {
 	s.mu.Unlock()
 }
 
-// apply does what the plan says about filters and sessions. restarting tells new peers that what an earlier life
-// announced is still forwarded. Sessions that stay as they are notice nothing but changed routes.
+// apply sets the plan's filters and sessions. restarting announces to new peers that this host
+// still forwards by the routes of an earlier life. Unchanged sessions go on.
 func (s *speaker) apply(ctx context.Context, p *plan.Plan, restarting bool) error {
 	s.log.show(p.Debug, p.Verbose)
 	var errs []error
@@ -180,13 +179,13 @@ func (s *speaker) apply(ctx context.Context, p *plan.Plan, restarting bool) erro
 	return errors.Join(errs...)
 }
 
-// same says whether a session need not be made anew.
+// same reports whether a session can go on as it is.
 func same(a, b plan.Session) bool {
 	return a.Peer == b.Peer && a.Local == b.Local && a.ASNumber == b.ASNumber && a.Passive == b.Passive &&
 		(a.Origin == plan.Mesh) == (b.Origin == plan.Mesh)
 }
 
-// filter puts export filters in force: what is let out no more is withdrawn, what is let out now is told.
+// filter sets the export filters, and sends peers the difference.
 func (s *speaker) filter(ctx context.Context, export map[plan.Family]plan.Filter) error {
 	err := s.server.SetPolicies(ctx, policies(export))
 	if err == nil {
@@ -217,7 +216,7 @@ func (s *speaker) add(ctx context.Context, w plan.Session, restarting bool) erro
 	return nil
 }
 
-// peer is a session in gobgp's terms.
+// peer translates a session for gobgp.
 func (s *speaker) peer(w plan.Session, restarting bool) *api.Peer {
 	port := uint32(standardPort)
 	if w.Origin == plan.Mesh {
@@ -244,48 +243,50 @@ func (s *speaker) peer(w plan.Session, restarting bool) *api.Peer {
 	}
 }
 
-// announce makes the speaker know the destinations with true as this host's own. Which of them it exports, the filters
-// say. What it shall know no more is for withdraw: where one route takes the place of another, the new one comes first.
-func (s *speaker) announce(wanted map[netip.Prefix]bool) error {
-	var come []*apiutil.Path
-	for dst, want := range wanted {
-		if want && !s.announced[dst] && s.ownAddress(dst).IsValid() {
-			come = append(come, s.own(dst))
-		}
-	}
-	if len(come) == 0 {
+// announce announces the destinations with true as this host's own, as far as the filters accept
+// them. Those with false are for withdraw: where one route replaces another, the new one comes
+// first.
+func (s *speaker) announce(desired map[netip.Prefix]bool) error {
+	paths := s.pathsTo(desired, true)
+	if len(paths) == 0 {
 		return nil
 	}
-	if _, err := s.server.AddPath(apiutil.AddPathRequest{Paths: come}); err != nil {
-		return fmt.Errorf("announce %d routes: %w", len(come), err)
+	if _, err := s.server.AddPath(apiutil.AddPathRequest{Paths: paths}); err != nil {
+		return fmt.Errorf("announce %d routes: %w", len(paths), err)
 	}
-	for _, p := range come {
+	for _, p := range paths {
 		s.announced[prefixOf(p)] = true
 	}
 	return nil
 }
 
-// withdraw makes the speaker forget the destinations with false.
-func (s *speaker) withdraw(wanted map[netip.Prefix]bool) error {
-	var gone []*apiutil.Path
-	for dst, want := range wanted {
-		if !want && s.announced[dst] {
-			gone = append(gone, s.own(dst))
-		}
-	}
-	if len(gone) == 0 {
+// withdraw withdraws the destinations with false.
+func (s *speaker) withdraw(desired map[netip.Prefix]bool) error {
+	paths := s.pathsTo(desired, false)
+	if len(paths) == 0 {
 		return nil
 	}
-	if err := s.server.DeletePath(apiutil.DeletePathRequest{Paths: gone}); err != nil {
-		return fmt.Errorf("withdraw %d routes: %w", len(gone), err)
+	if err := s.server.DeletePath(apiutil.DeletePathRequest{Paths: paths}); err != nil {
+		return fmt.Errorf("withdraw %d routes: %w", len(paths), err)
 	}
-	for _, p := range gone {
+	for _, p := range paths {
 		delete(s.announced, prefixOf(p))
 	}
 	return nil
 }
 
-// ownAddress is this host's address in a destination's family.
+// pathsTo returns the paths to announce or to withdraw. Without an address of this host in the
+// family of a destination there is none: no peer could use it.
+func (s *speaker) pathsTo(desired map[netip.Prefix]bool, announce bool) (paths []*apiutil.Path) {
+	for dst, want := range desired {
+		if want == announce && s.announced[dst] != announce && s.ownAddress(dst).IsValid() {
+			paths = append(paths, s.own(dst))
+		}
+	}
+	return paths
+}
+
+// ownAddress returns this host's address in a destination's family.
 func (s *speaker) ownAddress(dst netip.Prefix) netip.Addr {
 	for _, a := range s.settings.addresses {
 		if a.Is4() == dst.Addr().Is4() {
@@ -295,13 +296,12 @@ func (s *speaker) ownAddress(dst netip.Prefix) netip.Addr {
 	return netip.Addr{}
 }
 
-// own is a path to a destination that this host has. A destination without an address of this host's in its family has
-// no path, as nobody could be told of it.
+// own returns a path to a destination of this host.
 func (s *speaker) own(dst netip.Prefix) *apiutil.Path {
 	nlri := &bgp.IPAddrPrefix{IPAddrPrefixDefault: bgp.IPAddrPrefixDefault{Prefix: dst}}
 	p := &apiutil.Path{Family: familyOf(dst), Nlri: nlri, Attrs: []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}}
 	hop := s.ownAddress(dst)
-	// The errors below are of an address that is none, or of an empty list.
+	// The errors below are for invalid addresses and empty lists.
 	if dst.Addr().Is4() {
 		if a, err := bgp.NewPathAttributeNextHop(hop); err == nil {
 			p.Attrs = append(p.Attrs, a)
@@ -319,7 +319,7 @@ func familyOf(dst netip.Prefix) bgp.Family {
 	return bgp.RF_IPv6_UC
 }
 
-// prefixOf is the destination of a path, the zero Prefix for one that is no unicast route.
+// prefixOf returns the destination of a path, the zero Prefix for one that is no unicast route.
 func prefixOf(p *apiutil.Path) netip.Prefix {
 	if n, ok := p.Nlri.(*bgp.IPAddrPrefix); ok {
 		return n.Prefix
@@ -327,8 +327,8 @@ func prefixOf(p *apiutil.Path) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// learned looks up by which next hops the destinations are reached now, in order; none when this host has it itself or
-// nobody has it.
+// learned returns the next hops of the destinations in order; none for those of this host and those
+// without a path.
 func (s *speaker) learned(destinations []netip.Prefix) (map[netip.Prefix][]netip.Addr, error) {
 	found := map[netip.Prefix][]netip.Addr{}
 	byFamily := map[bgp.Family][]*apiutil.LookupPrefix{}
@@ -351,7 +351,7 @@ func (s *speaker) learned(destinations []netip.Prefix) (map[netip.Prefix][]netip
 	return found, nil
 }
 
-// nextHops are those of the best paths, each once. Paths of this host's own need none.
+// nextHops returns those of the best paths, each once. Paths of this host's own need none.
 func nextHops(paths []*apiutil.Path) []netip.Addr {
 	var hops []netip.Addr
 	for _, p := range paths {
@@ -381,7 +381,7 @@ func nextHop(p *apiutil.Path) netip.Addr {
 	return netip.Addr{}
 }
 
-// take returns what was noted since the last call.
+// take returns the events since the last call.
 func (s *speaker) take() notes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,13 +390,13 @@ func (s *speaker) take() notes {
 	return n
 }
 
-// listener hears one life of the server.
+// listener receives the events of one life of the server.
 type listener struct {
 	s    *speaker
 	life int
 }
 
-// note lets f write into the notes, and tells so.
+// note adds to the notes, unless the life is over.
 func (l listener) note(f func(*notes)) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -417,9 +417,9 @@ func (l listener) onBestPath(paths []*apiutil.Path, _ time.Time) {
 	})
 }
 
-// onTold hears of an End-of-RIB. A session has one family, so one is all.
-func (l listener) onTold(p *apiutil.Path, _ time.Time) {
-	l.note(func(n *notes) { n.told[p.PeerAddress] = true })
+// onEndOfRIB handles an End-of-RIB. A session has one family, so one is all.
+func (l listener) onEndOfRIB(p *apiutil.Path, _ time.Time) {
+	l.note(func(n *notes) { n.complete[p.PeerAddress] = true })
 }
 
 func (l listener) onPeer(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {

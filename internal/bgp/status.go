@@ -4,18 +4,24 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"sync"
 
 	"heddle/internal/bgp/plan"
+	"heddle/internal/reconcile"
+	"heddle/internal/task"
 	"heddle/internal/telemetry"
 )
 
-// status is what the agent tells of itself.
+// status is the agent's published state. Its methods may be called from any goroutine.
 type status struct {
-	failure  string // of the speaker, "" for none
-	sessions map[netip.Addr]sessionStatus
-	imported int // destinations learned
-	exported int // destinations announced
-	problems int
+	log  *slog.Logger
+	lack task.Lack // of the agent: what the speaker cannot do
+
+	mu                           sync.Mutex
+	failure                      string // of the speaker, "" for none
+	sessions                     map[netip.Addr]sessionStatus
+	imported, exported, problems int
+	inKernel                     func() reconcile.Status // nil before Run
 }
 
 type sessionStatus struct {
@@ -23,88 +29,96 @@ type sessionStatus struct {
 	origin plan.Origin
 }
 
-// report notes where things stand, for Metrics.
-func (a *Agent) report() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.status.imported, a.status.exported = len(a.learned), len(a.speaker.announced)
-	if a.plan != nil {
-		a.status.problems = len(a.plan.Problems)
-	}
+// follow has the metrics include routes in the kernel.
+func (s *status) follow(inKernel func() reconcile.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inKernel = inKernel
 }
 
-// reportSessions notes which sessions there shall be.
-func (a *Agent) reportSessions() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	sessions := make(map[netip.Addr]sessionStatus, len(a.speaker.sessions))
-	for peer, s := range a.speaker.sessions {
-		sessions[peer] = sessionStatus{a.status.sessions[peer].peerStatus, s.Origin}
-	}
-	a.status.sessions = sessions
-}
-
-// reportNewLife notes that no session is up: the speaker begins anew.
-func (a *Agent) reportNewLife() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.status.sessions = map[netip.Addr]sessionStatus{}
-}
-
-// notePeer keeps and logs the state of a session.
-func (a *Agent) notePeer(peer netip.Addr, s peerStatus) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, there := a.status.sessions[peer]
-	if !there {
-		return // what is left to tell of a session that was removed
+// fail notes what the speaker could not do, or "" when it could all, and logs changes.
+func (s *status) fail(what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = what + ": " + err.Error()
 	}
 	switch {
-	case s.up && !now.up:
-		a.log.Info("session up", "peer", peer)
-	case !s.up && now.up:
-		a.log.Warn("session down", "peer", peer, "reason", s.reason)
+	case text == s.failure:
+		return
+	case text != "":
+		s.log.Error("cannot do what the plan says, will try again", "err", err)
+		s.lack.Set("cannot " + text)
+	default:
+		s.log.Info("recovered", "from", s.failure)
+		s.lack.Set("")
 	}
-	now.peerStatus = s
-	a.status.sessions[peer] = now
+	s.failure = text
 }
 
-// Metrics are the agent's figures now, for telemetry.
-func (a *Agent) Metrics() []telemetry.Value {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	failing := 0
-	if a.status.failure != "" {
-		failing = 1
+// count notes destinations learned and announced, and the problems of the plan, which may be nil.
+func (s *status) count(imported, exported int, p *plan.Plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.imported, s.exported = imported, exported
+	if p != nil {
+		s.problems = len(p.Problems)
 	}
+}
+
+// setSessions notes which sessions there should be.
+func (s *status) setSessions(desired map[netip.Addr]plan.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sessions := make(map[netip.Addr]sessionStatus, len(desired))
+	for peer, d := range desired {
+		sessions[peer] = sessionStatus{s.sessions[peer].peerStatus, d.Origin}
+	}
+	s.sessions = sessions
+}
+
+// setPeer notes and logs the state of a session, unless it was removed.
+func (s *status) setPeer(peer netip.Addr, to peerStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, there := s.sessions[peer]
+	if !there {
+		return
+	}
+	switch {
+	case to.up && !now.up:
+		s.log.Info("session up", "peer", peer)
+	case !to.up && now.up:
+		s.log.Warn("session down", "peer", peer, "reason", to.reason)
+	}
+	s.sessions[peer] = sessionStatus{to, now.origin}
+}
+
+func (s *status) metrics() []telemetry.Value {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all := []telemetry.Value{
-		gauge("heddle_bgp_routes_imported", "Destinations learned from peers.", a.status.imported),
-		gauge("heddle_bgp_routes_exported", "Destinations of this host told to peers.", a.status.exported),
-		gauge("heddle_bgp_problems", "Objects in etcd that could not be honoured; the log names them.", a.status.problems),
-		gauge("heddle_bgp_failing", "1 while the speaker cannot do what it should; the log says why.", failing),
+		telemetry.Gauge.Of("heddle_bgp_routes_imported", "Destinations learned from peers.", s.imported),
+		telemetry.Gauge.Of("heddle_bgp_routes_exported", "Destinations of this host announced to peers.", s.exported),
+		telemetry.Gauge.Of("heddle_bgp_problems", "Objects in etcd that could not be honoured; the log names them.", s.problems),
+		telemetry.Flag("heddle_bgp_failing", "1 while the speaker cannot do what it should; the log says why.", s.failure != ""),
 	}
-	if a.routes != nil {
-		s := a.routes.Status()
-		all = append(all, gauge("heddle_bgp_routes_in_kernel", "Routes of the speaker in the kernel: learned ones and blackholes.", s.InPlace),
-			gauge("heddle_bgp_routes_failing", "Routes that the kernel does not take, say because a tunnel device is missing; the log says why.", s.Failing))
+	if s.inKernel != nil {
+		routes := s.inKernel()
+		all = append(all, telemetry.Gauge.Of("heddle_bgp_routes_in_kernel", "Routes of the speaker in the kernel: learned ones and blackholes.", routes.InPlace),
+			telemetry.Gauge.Of("heddle_bgp_routes_failing", "Routes that the kernel does not take, say because a tunnel device is missing; the log says why.", routes.Failing))
 	}
-	for peer, s := range a.status.sessions {
-		v := gauge("heddle_bgp_session_up", "1 while a session is established, by peer and by who defined it: mesh, global or host.", 0)
-		if s.up {
-			v.Value = 1
-		}
-		v.Labels = map[string]string{"peer": peer.String(), "origin": s.origin.String()}
+	for peer, session := range s.sessions {
+		v := telemetry.Flag("heddle_bgp_session_up", "1 while a session is established, by peer and by who defined it: mesh, global or host.", session.up)
+		v.Labels = map[string]string{"peer": peer.String(), "origin": session.origin.String()}
 		all = append(all, v)
 	}
 	return all
 }
 
-func gauge(name, help string, value int) telemetry.Value {
-	return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(value)}
-}
-
-// quiet is a log for gobgp: it tells much that the agent tells in its own words, so its warnings are enough unless the
-// operator wants more.
+// quiet is a log handler for gobgp, which repeats much that the agent logs. It passes warnings,
+// unless the operator asks for more.
 type quiet struct {
 	slog.Handler
 	least *slog.LevelVar
@@ -116,22 +130,21 @@ func newQuiet(log *slog.Logger) *quiet {
 	return q
 }
 
-// show sets what is told beside warnings.
+// show sets the least level.
 func (q *quiet) show(debug, verbose bool) {
-	switch {
-	case debug:
-		q.least.Set(slog.LevelDebug)
-	case verbose:
-		q.least.Set(slog.LevelInfo)
-	default:
-		q.least.Set(slog.LevelWarn)
+	level := slog.LevelWarn
+	if debug {
+		level = slog.LevelDebug
+	} else if verbose {
+		level = slog.LevelInfo
 	}
+	q.least.Set(level)
 }
 
 // mute ends the log.
 func (q *quiet) mute() { q.least.Set(slog.LevelError + 1) }
 
-// Enabled implements slog.Handler. What the operator has asked for is told whatever the level of the agent's log.
+// Enabled implements slog.Handler. The operator's choice counts, not the level of the agent's log.
 func (q *quiet) Enabled(_ context.Context, l slog.Level) bool { return l >= q.least.Level() }
 
 // WithAttrs implements slog.Handler.

@@ -2,7 +2,7 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// calicoCommand gathers what works on Calico's data model.
+// calicoCommand groups the commands on Calico's data model.
 func calicoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calico",

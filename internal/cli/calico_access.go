@@ -3,19 +3,18 @@ package cli
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
 // calicoRoot is the prefix of all keys of the data model.
 const calicoRoot = "/calico/"
 
-// calicoAccessCommand lets programs in.
+// calicoAccessCommand gives programs access to Calico's keys.
 func calicoAccessCommand() *cobra.Command {
 	var data, dir string
 	var remove bool
@@ -26,7 +25,7 @@ func calicoAccessCommand() *cobra.Command {
 --agents-listen, and writes the certificate and key by which it is known into a directory: ca.crt, client.crt and client.key. Any
 client of etcd v3 takes them. --remove takes the rights away; the certificate is worthless then. Run it on the server's machine.
 
-Without --agents-listen nobody is known by certificate: a server with --etcd-listen lets in all programs of its machine.`,
+Without --agents-listen there are no certificates: a server with --etcd-listen lets in all programs of its machine.`,
 		Args: cobra.ExactArgs(1),
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
@@ -35,7 +34,7 @@ Without --agents-listen nobody is known by certificate: a server with --etcd-lis
 	cmd.MarkFlagsOneRequired("dir", "remove")
 	cmd.MarkFlagsMutuallyExclusive("dir", "remove")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		st, err := store.OpenAuthority(cmd.Context(), data, slog.New(slog.DiscardHandler))
+		st, err := backend.OpenAuthority(cmd.Context(), data, nil)
 		if err != nil {
 			return err
 		}
@@ -52,7 +51,7 @@ Without --agents-listen nobody is known by certificate: a server with --etcd-lis
 	return cmd
 }
 
-func writeCredentials(w io.Writer, dir string, c store.Credentials) error {
+func writeCredentials(w io.Writer, dir string, c backend.Credentials) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

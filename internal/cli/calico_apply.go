@@ -15,9 +15,10 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
+	"heddle/internal/command"
 )
 
-// documentHelp says what a document looks like.
+// documentHelp describes documents.
 const documentHelp = `A file holds any number of YAML documents (separated by ---) or JSON, each an object or a list of objects:
 
   kind: WorkloadEndpoint
@@ -51,7 +52,7 @@ With --legacy it writes endpoints of workloads and profiles into the legacy tree
 	store := calicoStoreFlags(cmd)
 	fileFlag(cmd, &files)
 	legacyFlag(cmd, &old)
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := wantJSON(*format); err != nil {
 			return err
@@ -60,18 +61,15 @@ With --legacy it writes endpoints of workloads and profiles into the legacy tree
 		if err != nil {
 			return err
 		}
-		c, err := store.open()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		var results []applied
-		if old {
-			results, err = applyLegacy(cmd.Context(), c, manifests, cmd.ErrOrStderr())
-		} else {
-			results, err = applyAll(cmd.Context(), c, manifests)
-		}
-		return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
+		return store.do(func(c *client.Client) (err error) {
+			var results []outcome
+			if old {
+				results, err = applyLegacy(cmd.Context(), c, manifests, cmd.ErrOrStderr())
+			} else {
+				results, err = applyAll(cmd.Context(), c, manifests)
+			}
+			return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
+		})
 	}
 	return cmd
 }
@@ -84,19 +82,20 @@ func fileFlag(cmd *cobra.Command, files *[]string) {
 	}
 }
 
-// readFiles reads all documents of all files. No two may be of one object. Errors are of the input.
+// readFiles reads all documents of all files, which must be of different objects. Errors are of the
+// input.
 func readFiles(names []string, stdin io.Reader) ([]manifest, error) {
 	var all []manifest
 	var wrong []error
 	for _, name := range names {
 		paths, err := expand(name)
 		if err != nil {
-			return nil, &Exit{Code: 2, Text: err.Error()}
+			return nil, &command.Exit{Code: 2, Text: err.Error()}
 		}
 		for _, path := range paths {
 			text, err := readInput(path, stdin)
 			if err != nil {
-				return nil, &Exit{Code: 2, Text: err.Error()}
+				return nil, &command.Exit{Code: 2, Text: err.Error()}
 			}
 			some, err := readManifests(path, text)
 			all = append(all, some...)
@@ -114,15 +113,15 @@ func readFiles(names []string, stdin io.Reader) ([]manifest, error) {
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {
-		return nil, &Exit{Code: 2, Text: err.Error()}
+		return nil, &command.Exit{Code: 2, Text: err.Error()}
 	}
 	if len(all) == 0 {
-		return nil, &Exit{Code: 2, Text: strings.Join(names, ", ") + ": no documents in it"}
+		return nil, &command.Exit{Code: 2, Text: strings.Join(names, ", ") + ": no documents in it"}
 	}
 	return all, nil
 }
 
-// keys are where the object lies.
+// keys returns where the object is stored.
 func (m manifest) keys() []calico.Key {
 	if m.profile == nil {
 		return []calico.Key{m.key}
@@ -131,7 +130,7 @@ func (m manifest) keys() []calico.Key {
 	return []calico.Key{calico.ProfileRulesKey{Profile: id}, calico.ProfileTagsKey{Profile: id}, calico.ProfileLabelsKey{Profile: id}}
 }
 
-// expand are the files of a directory, in the order of names; of a file itself.
+// expand returns the files of a directory in the order of names, or a file itself.
 func expand(name string) ([]string, error) {
 	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
 		return []string{name}, nil // a file that is missing is found so when it is read
@@ -159,20 +158,20 @@ func readInput(path string, stdin io.Reader) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// applied is what became of one object.
-type applied struct {
+// outcome is the result for one object.
+type outcome struct {
 	Kind   calico.Kind `json:"kind"`
 	Name   string      `json:"name"`
 	Action string      `json:"action"`
 }
 
-func (m manifest) applied(action string) applied {
-	return applied{m.kind.kind, m.kind.name(m.ids), action}
+func (m manifest) outcome(action string) outcome {
+	return outcome{m.kind.kind, m.kind.name(m.ids), action}
 }
 
-func printApplied(w io.Writer, format string, results []applied) error {
+func printApplied(w io.Writer, format string, results []outcome) error {
 	if format == "json" {
-		return PrintJSON(w, results)
+		return command.PrintJSON(w, results)
 	}
 	for _, o := range results {
 		if _, err := fmt.Fprintln(w, strings.TrimSpace(string(o.Kind)+" "+o.Name), o.Action); err != nil {
@@ -182,7 +181,7 @@ func printApplied(w io.Writer, format string, results []applied) error {
 	return nil
 }
 
-// What apply says of an object.
+// Outcomes of apply and delete.
 const (
 	actionCreated   = "created"
 	actionChanged   = "changed"
@@ -191,14 +190,14 @@ const (
 	actionDeleted   = "deleted"
 )
 
-// change is what one manifest writes.
+// change is an object's outcome and the operations for it.
 type change struct {
-	applied applied
+	outcome outcome
 	ops     []client.Op
 }
 
-// applyAll writes all objects in one transaction, or as few as etcd takes. It returns what became of those written.
-func applyAll(ctx context.Context, c *client.Client, manifests []manifest) ([]applied, error) {
+// applyAll writes all objects in one transaction, or in as few as etcd allows.
+func applyAll(ctx context.Context, c *client.Client, manifests []manifest) ([]outcome, error) {
 	var changes []change
 	for _, m := range manifests {
 		ch, err := m.change(ctx, c)
@@ -210,12 +209,12 @@ func applyAll(ctx context.Context, c *client.Client, manifests []manifest) ([]ap
 	return commitAll(ctx, c, changes)
 }
 
-// applyBatch is how many objects go into a transaction where etcd does not take all in one: fewer than the 128
-// operations that it takes unless told otherwise, as a profile has three.
+// applyBatch is the number of objects in a transaction if etcd does not allow all in one. A profile
+// is three operations, of the 128 that etcd allows by default.
 const applyBatch = 40
 
-func commitAll(ctx context.Context, c *client.Client, changes []change) ([]applied, error) {
-	var results []applied
+func commitAll(ctx context.Context, c *client.Client, changes []change) ([]outcome, error) {
+	var results []outcome
 	for size := len(changes); len(changes) > 0; {
 		n := min(size, len(changes))
 		var ops []client.Op
@@ -233,32 +232,32 @@ func commitAll(ctx context.Context, c *client.Client, changes []change) ([]appli
 			}
 		}
 		for _, ch := range changes[:n] {
-			results = append(results, ch.applied)
+			results = append(results, ch.outcome)
 		}
 		changes = changes[n:]
 	}
 	return results, nil
 }
 
-// change is what applying a manifest writes, given what is there.
+// change returns what applying a manifest writes.
 func (m manifest) change(ctx context.Context, c *client.Client) (change, error) {
 	if m.profile != nil {
 		return m.profileChange(ctx, c)
 	}
 	old, err := c.Get(ctx, m.key)
 	if errors.Is(err, client.ErrNotFound) {
-		return change{m.applied(actionCreated), []client.Op{client.OpApply(m.key, m.object)}}, nil
+		return change{m.outcome(actionCreated), []client.Op{client.OpApply(m.key, m.object)}}, nil
 	}
 	if err != nil && old.Err == nil {
 		return change{}, err
 	}
 	if old.Err == nil && same(m.key, m.object, old.Object) {
-		return change{m.applied(actionUnchanged), nil}, nil
+		return change{m.outcome(actionUnchanged), nil}, nil
 	}
-	return change{m.applied(actionChanged), []client.Op{client.OpApply(m.key, m.object)}}, nil
+	return change{m.outcome(actionChanged), []client.Op{client.OpApply(m.key, m.object)}}, nil
 }
 
-// same says whether two objects are stored alike.
+// same reports whether two objects are stored alike.
 func same(key calico.Key, a, b any) bool {
 	x, err1 := calico.Encode(key, a)
 	y, err2 := calico.Encode(key, b)
@@ -269,15 +268,15 @@ func (m manifest) profileChange(ctx context.Context, c *client.Client) (change, 
 	write := client.OpApplyProfile(*m.profile)
 	old, err := c.GetProfile(ctx, m.profile.ID)
 	if errors.Is(err, client.ErrNotFound) {
-		return change{m.applied(actionCreated), write}, nil
+		return change{m.outcome(actionCreated), write}, nil
 	}
 	if err != nil {
 		return change{}, err
 	}
 	if old.Err == nil && sameProfile(*m.profile, old) {
-		return change{m.applied(actionUnchanged), nil}, nil
+		return change{m.outcome(actionUnchanged), nil}, nil
 	}
-	return change{m.applied(actionChanged), write}, nil
+	return change{m.outcome(actionChanged), write}, nil
 }
 
 func sameProfile(a, b client.Profile) bool {

@@ -39,7 +39,8 @@ func plainEtcd(t *testing.T) *client.Client {
 	return store
 }
 
-// TestApplyInTransactions: what an etcd takes in one transaction is written in one, and more than that in several.
+// TestApplyInTransactions: what an etcd takes in one transaction is written in one, and more than
+// that in several.
 func TestApplyInTransactions(t *testing.T) {
 	t.Parallel()
 	c, ctx := plainEtcd(t), t.Context()

@@ -13,19 +13,10 @@ import (
 	"heddle/calico/client"
 )
 
-// completeTimeout is how long a shell waits for a completion from the store.
+// completeTimeout bounds a completion from the store.
 const completeTimeout = 2 * time.Second
 
-// completion completes a word of a command line.
-type completion = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective)
-
-func fixedCompletion(words ...string) completion {
-	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func registerCompletion(cmd *cobra.Command, flag string, f completion) {
+func registerCompletion(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
 		panic(err) // the flag is defined by the caller
 	}
@@ -41,7 +32,7 @@ func completeKinds(*cobra.Command, []string, string) ([]cobra.Completion, cobra.
 }
 
 // completeNames completes a kind and then the names of its objects in the store.
-func completeNames(store *calicoStore) completion {
+func completeNames(store *calicoStore) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
 			return completeKinds(cmd, args, word)
@@ -63,8 +54,8 @@ func completeNames(store *calicoStore) completion {
 	}
 }
 
-// completeHosts completes the names of hosts that have anything in the store.
-func completeHosts(store *calicoStore) completion {
+// completeHosts completes the names of hosts in the store.
+func completeHosts(store *calicoStore) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return store.complete(cmd, func(ctx context.Context, c *client.Client) ([]string, error) {
 			s, err := c.List(ctx, calico.HostMetadataKey{}, calico.HostIPKey{}, calico.AgentStatusKey{}, calico.HostEndpointKey{}, calico.WorkloadEndpointKey{})
@@ -81,8 +72,8 @@ func completeHosts(store *calicoStore) completion {
 	}
 }
 
-// completeSelector completes the last term of a selector with the labels that endpoints and profiles have.
-func completeSelector(store *calicoStore) completion {
+// completeSelector completes a selector's last term with labels of endpoints and profiles.
+func completeSelector(store *calicoStore) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		before := ""
 		for _, operator := range []string{"&& ", "|| ", "("} {
@@ -107,7 +98,7 @@ func completeSelector(store *calicoStore) completion {
 	}
 }
 
-// labelTerm picks by a label's value. A string of the language ends with the quote that it began with.
+// labelTerm returns a term for a label's value. A string ends with the quote that begins it.
 func labelTerm(name, value string) string {
 	quote := `"`
 	if strings.Contains(value, quote) {
@@ -116,11 +107,11 @@ func labelTerm(name, value string) string {
 	return fmt.Sprintf("%s == %s%s%s", name, quote, value, quote)
 }
 
-// complete asks the store for words, and has none when it cannot be reached.
+// complete returns words from the store, if it can be reached.
 func (s *calicoStore) complete(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
-	// Completing runs no command, and so nothing has given flags their values from environment and file yet.
+	// A completion runs no command, so flags lack values from environment and file.
 	if settle := cmd.Root().PersistentPreRunE; settle != nil {
 		if err := settle(cmd, nil); err != nil {
 			return nil, cobra.ShellCompDirectiveError

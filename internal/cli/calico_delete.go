@@ -9,6 +9,7 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
+	"heddle/internal/command"
 )
 
 // calicoDeleteCommand deletes objects.
@@ -27,7 +28,7 @@ of the legacy tree, one after another, and keeps the reference counts: a profile
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` of documents as for apply; their specs do not matter; repeatable")
 	cmd.Flags().BoolVar(&missingFine, "ignore-missing", false, "what is not there is no error")
 	legacyFlag(cmd, &old)
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.ValidArgsFunction = completeNames(store)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := wantJSON(*format); err != nil {
@@ -37,31 +38,28 @@ of the legacy tree, one after another, and keeps the reference counts: a profile
 		if err != nil {
 			return err
 		}
-		c, err := store.open()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		var results []applied
-		if old {
-			results, err = deleteLegacy(cmd.Context(), c, targets, missingFine, cmd.ErrOrStderr())
-		} else {
-			results, err = deleteAll(cmd.Context(), c, targets, missingFine)
-		}
-		return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
+		return store.do(func(c *client.Client) (err error) {
+			var results []outcome
+			if old {
+				results, err = deleteLegacy(cmd.Context(), c, targets, missingFine, cmd.ErrOrStderr())
+			} else {
+				results, err = deleteAll(cmd.Context(), c, targets, missingFine)
+			}
+			return errors.Join(printApplied(cmd.OutOrStdout(), *format, results), err)
+		})
 	}
 	return cmd
 }
 
-// deleteTargets are the objects that the command line names.
+// deleteTargets returns the objects that the command line names.
 func deleteTargets(cmd *cobra.Command, args, files []string) ([]manifest, error) {
 	switch {
 	case len(files) > 0 && len(args) > 0:
-		return nil, &Exit{Code: 2, Text: "calico delete: give either a kind and names, or -f"}
+		return nil, &command.Exit{Code: 2, Text: "calico delete: give either a kind and names, or -f"}
 	case len(files) > 0:
 		return readFiles(files, cmd.InOrStdin())
 	case len(args) == 0:
-		return nil, &Exit{Code: 2, Text: "calico delete: give a kind and names, or -f"}
+		return nil, &command.Exit{Code: 2, Text: "calico delete: give a kind and names, or -f"}
 	}
 	k, err := findKind(args[0])
 	if err != nil {
@@ -72,7 +70,7 @@ func deleteTargets(cmd *cobra.Command, args, files []string) ([]manifest, error)
 		names = []string{""} // there is one of it
 	}
 	if len(names) == 0 {
-		return nil, &Exit{Code: 2, Text: fmt.Sprintf("calico delete %s: name what to delete", k.kind)}
+		return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("calico delete %s: name what to delete", k.kind)}
 	}
 	var targets []manifest
 	for _, name := range names {
@@ -83,7 +81,7 @@ func deleteTargets(cmd *cobra.Command, args, files []string) ([]manifest, error)
 			}
 		}
 		if m.key, err = k.key(m.ids, false); err != nil {
-			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: %v", m, err)}
+			return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("%s: %v", m, err)}
 		}
 		targets = append(targets, m)
 	}
@@ -91,7 +89,7 @@ func deleteTargets(cmd *cobra.Command, args, files []string) ([]manifest, error)
 }
 
 // deleteAll deletes objects in one transaction.
-func deleteAll(ctx context.Context, c *client.Client, targets []manifest, missingFine bool) ([]applied, error) {
+func deleteAll(ctx context.Context, c *client.Client, targets []manifest, missingFine bool) ([]outcome, error) {
 	var changes []change
 	var missing []error
 	for _, m := range targets {
@@ -103,7 +101,7 @@ func deleteAll(ctx context.Context, c *client.Client, targets []manifest, missin
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", m, err)
 		default:
-			changes = append(changes, change{m.applied(actionDeleted), ops})
+			changes = append(changes, change{m.outcome(actionDeleted), ops})
 		}
 	}
 	if err := errors.Join(missing...); err != nil {
@@ -112,7 +110,7 @@ func deleteAll(ctx context.Context, c *client.Client, targets []manifest, missin
 	return commitAll(ctx, c, changes)
 }
 
-// deletion is how an object is deleted, or ErrNotFound.
+// deletion returns the operations that delete an object, or ErrNotFound.
 func (m manifest) deletion(ctx context.Context, c *client.Client) ([]client.Op, error) {
 	switch {
 	case m.kind.kind == profileKind:
@@ -122,8 +120,7 @@ func (m manifest) deletion(ctx context.Context, c *client.Client) ([]client.Op, 
 	case m.kind.kind == calico.KindIPAMHost:
 		return []client.Op{client.OpClear(m.key)}, nil // all below it
 	}
-	e, err := c.Get(ctx, m.key)
-	if err != nil && e.Err == nil {
+	if e, err := c.Get(ctx, m.key); err != nil && e.Err == nil {
 		return nil, err
 	}
 	return []client.Op{client.OpClear(m.key)}, nil

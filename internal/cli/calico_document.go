@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,19 +15,21 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/internal/offline"
+	"heddle/internal/strictjson"
 )
 
-// document is an object as `heddle calico get -o yaml` writes it and apply reads it: kind, the ids that tell it apart, and
-// what is stored. Values that are not JSON in the store, such as settings, are text.
+// document is an object as `heddle calico get -o yaml` writes it and apply reads it. Stored values
+// that are not JSON, such as settings, are text.
 type document struct {
 	Kind     calico.Kind     `json:"kind"`
 	Metadata map[string]any  `json:"metadata,omitempty"`
 	Spec     json.RawMessage `json:"spec"`
-	// Invalid says why what is stored is not valid; spec is then what is stored. It is never applied.
+	// Invalid has the reason why the stored value is invalid; spec is then that value. It is never
+	// applied.
 	Invalid string `json:"invalid,omitempty"`
 }
 
-// manifest is a document that was read and checked: what apply writes.
+// manifest is a document that was read and checked.
 type manifest struct {
 	kind   calicoKind
 	ids    []string
@@ -40,8 +43,8 @@ func (m manifest) String() string {
 	return strings.TrimSpace(string(m.kind.kind) + " " + m.kind.name(m.ids))
 }
 
-// readManifests reads all documents of a YAML stream or JSON text. The error has a line for each that is wrong, naming the
-// document and the field.
+// readManifests reads all documents of a YAML stream or JSON text. The error has a line for each
+// invalid one, with the document and the field.
 func readManifests(name string, text []byte) ([]manifest, error) {
 	var all []manifest
 	var wrong []error
@@ -75,37 +78,32 @@ func readDocument(text []byte) ([]document, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bytes.HasPrefix(raw, []byte("[")) {
-		var list []json.RawMessage
-		if err := json.Unmarshal(raw, &list); err != nil {
+	if !bytes.HasPrefix(raw, []byte("[")) {
+		d, err := decodeDocument(raw)
+		if err != nil {
 			return nil, err
 		}
-		var docs []document
-		for i, item := range list {
-			d, err := decodeDocument(item)
-			if err != nil {
-				return nil, fmt.Errorf("item %d: %w", i+1, err)
-			}
-			docs = append(docs, d)
-		}
-		return docs, nil
+		return []document{d}, nil
 	}
-	d, err := decodeDocument(raw)
-	if err != nil {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, err
 	}
-	return []document{d}, nil
+	docs := make([]document, len(list))
+	for i, item := range list {
+		if docs[i], err = decodeDocument(item); err != nil {
+			return nil, fmt.Errorf("item %d: %w", i+1, err)
+		}
+	}
+	return docs, nil
 }
 
 func decodeDocument(raw []byte) (d document, err error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return d, errors.New("want an object with kind, metadata and spec")
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	dec.UseNumber()
-	if err := dec.Decode(&d); err != nil {
-		return d, fmt.Errorf("%w: want kind, metadata and spec", err)
+	if err := strictjson.Unmarshal(raw, &d); err != nil {
+		return d, err
 	}
 	if d.Kind == "" {
 		return d, errors.New("kind is missing")
@@ -149,7 +147,7 @@ func (d document) manifest() (manifest, error) {
 	return m, nil
 }
 
-// specError says where in a document the bindings found something wrong.
+// specError returns an error of the bindings with its place in a document.
 func specError(place string, err error) error {
 	var wrong *calico.Error
 	if !errors.As(err, &wrong) {
@@ -165,8 +163,8 @@ func specError(place string, err error) error {
 	return fmt.Errorf("%s: %s", place, wrong.Reason)
 }
 
-// metadata are the ids in a document's metadata, in the order of k.ids. Of a policy the tier may be missing; a version
-// (4 or 6), as `heddle calico key` tells it, must be that of the address.
+// metadata returns the ids in a document's metadata, in the order of k.ids. A policy's tier is
+// optional; a version (4 or 6), as `heddle calico key` prints it, must be that of the address.
 func (k calicoKind) metadata(given map[string]any) ([]string, error) {
 	ids := make([]string, len(k.ids))
 	for name, v := range given {
@@ -211,7 +209,7 @@ func (k calicoKind) wantedIDs() string {
 	return strings.Join(k.ids, ", ")
 }
 
-// storedValue is what the store has for a spec: JSON as it is, and a scalar as bare text.
+// storedValue returns the stored form of a spec: JSON as it is, and a scalar as bare text.
 func storedValue(spec json.RawMessage) ([]byte, error) {
 	s := bytes.TrimSpace(spec)
 	switch {
@@ -229,7 +227,7 @@ func storedValue(spec json.RawMessage) ([]byte, error) {
 	return s, nil // a whole number or a truth
 }
 
-// specOf is the spec for a stored value.
+// specOf returns the spec of a stored value.
 func specOf(value []byte) json.RawMessage {
 	s := bytes.TrimSpace(value)
 	if len(s) > 0 && (s[0] == '{' || s[0] == '[') && json.Valid(s) {
@@ -251,48 +249,37 @@ type profileSpec struct {
 
 func readProfile(id string, raw json.RawMessage) (*client.Profile, error) {
 	var spec profileSpec
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&spec); err != nil {
-		return nil, fmt.Errorf("spec: %w: want rules, tags or labels", err)
+	if err := strictjson.Unmarshal(raw, &spec); err != nil {
+		return nil, fmt.Errorf("spec: %w", err)
 	}
 	if spec.Rules == nil && spec.Tags == nil && spec.Labels == nil {
 		return nil, errors.New("spec: it is empty: want rules, tags or labels")
 	}
 	p := &client.Profile{ID: id}
-	rules, err := decodePart[*calico.ProfileRules](calico.ProfileRulesKey{Profile: id}, spec.Rules)
-	if err != nil {
-		return nil, specError("spec.rules", err)
-	}
-	tags, err := decodePart[*calico.ProfileTags](calico.ProfileTagsKey{Profile: id}, spec.Tags)
-	if err != nil {
-		return nil, specError("spec.tags", err)
-	}
-	labels, err := decodePart[*calico.ProfileLabels](calico.ProfileLabelsKey{Profile: id}, spec.Labels)
-	if err != nil {
-		return nil, specError("spec.labels", err)
-	}
-	p.Rules, p.Tags, p.Labels = rules, tags, labels
-	return p, nil
+	err := cmp.Or(
+		decodePart("spec.rules", calico.ProfileRulesKey{Profile: id}, spec.Rules, &p.Rules),
+		decodePart("spec.tags", calico.ProfileTagsKey{Profile: id}, spec.Tags, &p.Tags),
+		decodePart("spec.labels", calico.ProfileLabelsKey{Profile: id}, spec.Labels, &p.Labels))
+	return p, err
 }
 
-// decodePart reads a part of a profile, nil where it is missing.
-func decodePart[T any](key calico.Key, raw json.RawMessage) (part T, err error) {
+// decodePart reads a part of a profile, unless it is missing.
+func decodePart[T any](place string, key calico.Key, raw json.RawMessage, part *T) error {
 	if raw == nil || string(raw) == "null" {
-		return part, nil
+		return nil
 	}
 	object, err := calico.Decode(key, raw)
 	if err != nil {
-		return part, err
+		return specError(place, err)
 	}
-	part, ok := object.(T)
-	if !ok {
-		return part, fmt.Errorf("it is a %T", object)
+	var ok bool
+	if *part, ok = object.(T); !ok {
+		return fmt.Errorf("%s: it is a %T", place, object)
 	}
-	return part, nil
+	return nil
 }
 
-// documentOf is the document of what the store has.
+// documentOf returns the document of a stored object.
 func documentOf(k calicoKind, e client.Entry) document {
 	d := document{Kind: k.kind, Metadata: k.metadataOf(idsOf(e.Key))}
 	if e.Err == nil {
@@ -369,7 +356,7 @@ func (d document) yaml() ([]byte, error) {
 	return out, nil
 }
 
-// addPart takes a part of a profile into its document.
+// addPart adds a part of a profile to its document.
 func (d *document) addPart(e client.Entry) {
 	var spec profileSpec
 	if d.Spec != nil && json.Unmarshal(d.Spec, &spec) != nil {

@@ -12,9 +12,11 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
+	"heddle/internal/command"
 )
 
-// stored has an object of every kind as it lies in the store, by path, with members that Heddle does not know.
+// stored has an object of every kind as it lies in the store, by path, with members that Heddle
+// does not know.
 var stored = map[string]string{
 	"/calico/v1/host/h/workload/o/w%2f1/endpoint/e":     `{"state":"active","name":"tap1","mac":"fa:16:3e:00:00:01","profile_ids":["p"],"ipv4_nets":["10.0.0.1/32"],"labels":{"a":"true","b":"1"},"colour":{"deep":[1.5,null]}}`,
 	"/calico/v1/host/h/endpoint/e":                      `{"name":"eth0","expected_ipv4_addrs":["192.0.2.1"],"profile_ids":[]}`,
@@ -50,7 +52,8 @@ var stored = map[string]string{
 	"/calico/openstack/v1/neutron_election":             `server:123`,
 }
 
-// TestDocumentsRoundTrip: what get prints of any kind of object, as YAML or JSON, apply reads as the same object.
+// TestDocumentsRoundTrip: what get prints of any kind of object, as YAML or JSON, apply reads as
+// the same object.
 func TestDocumentsRoundTrip(t *testing.T) {
 	t.Parallel()
 	kinds := map[calico.Kind]bool{}
@@ -73,7 +76,7 @@ func TestDocumentsRoundTrip(t *testing.T) {
 		if err := writeYAML(&asYAML, []document{doc}); err != nil {
 			t.Fatal(err)
 		}
-		if err := PrintJSON(&asJSON, doc); err != nil {
+		if err := command.PrintJSON(&asJSON, doc); err != nil {
 			t.Fatal(err)
 		}
 		want, err := calico.Encode(key, object)
@@ -164,7 +167,8 @@ func TestLabelsOf(t *testing.T) {
 	}
 }
 
-// TestDocumentsInStreams: every way to put several documents into a file, none of which may lose one.
+// TestDocumentsInStreams: every way to put several documents into a file, none of which may lose
+// one.
 func TestDocumentsInStreams(t *testing.T) {
 	t.Parallel()
 	tier := func(name string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/selector"
+	"heddle/internal/command"
 )
 
 const kindHelp = `A kind is named as in documents (WorkloadEndpoint), in any case, or short: wep, hep, prof, policy, tier, pool, node, config,
@@ -22,8 +24,8 @@ bgppeer, block, … (heddle calico list shows what there is of each). Objects ar
 
 A slash within an id is written %2f, but in a CIDR or the name of a setting.`
 
-// found is an object as it was read, of the kind Profile made of its parts.
-type found struct {
+// objectView is an object that was read. Parts of a profile are joined into the kind Profile.
+type objectView struct {
 	kind     calicoKind
 	ids      []string
 	doc      document
@@ -33,10 +35,10 @@ type found struct {
 	path     string
 }
 
-func (f found) name() string { return f.kind.name(f.ids) }
+func (f objectView) name() string { return f.kind.name(f.ids) }
 
-// host is the host that the object belongs to, "" when to none.
-func (f found) host() string {
+// host returns the host that the object belongs to, or "".
+func (f objectView) host() string {
 	if len(f.kind.ids) == 0 || f.kind.ids[0] != "host" {
 		return ""
 	}
@@ -69,7 +71,7 @@ func calicoListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [KIND…]",
 		Short: "Print all objects of some kinds; without a kind, how many there are of each",
-		Long:  "Prints all objects of the kinds named. Without a kind it tells how many objects there are of each.\n\n" + kindHelp,
+		Long:  "Prints all objects of the kinds named. Without a kind it prints how many objects there are of each.\n\n" + kindHelp,
 	}
 	store := calicoStoreFlags(cmd)
 	o := listFlags(cmd, store)
@@ -99,7 +101,7 @@ func findKinds(names []string) ([]calicoKind, error) {
 	return kinds, nil
 }
 
-// listOptions say which objects to print, and how.
+// listOptions select objects and the format.
 type listOptions struct {
 	format, selector, host string
 	legacy                 bool
@@ -111,7 +113,7 @@ func listFlags(cmd *cobra.Command, store *calicoStore) *listOptions {
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only what this selector `expression` picks by labels: endpoints by their own and their profiles', as a policy would; profiles by theirs")
 	cmd.Flags().StringVar(&o.host, "host", "", "only what belongs to this `host`")
 	legacyFlag(cmd, &o.legacy)
-	registerCompletion(cmd, "output", fixedCompletion("text", "wide", "yaml", "json"))
+	registerCompletion(cmd, "output", cobra.FixedCompletions([]cobra.Completion{"text", "wide", "yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	registerCompletion(cmd, "selector", completeSelector(store))
 	registerCompletion(cmd, "host", completeHosts(store))
 	return o
@@ -125,28 +127,29 @@ func (o *listOptions) run(cmd *cobra.Command, store *calicoStore, kinds []calico
 	if err != nil {
 		return err
 	}
-	c, err := store.open()
+	var all []objectView
+	err = store.do(func(c *client.Client) error {
+		for _, k := range kinds {
+			some, err := o.read(cmd.Context(), c, k, names)
+			if err != nil {
+				return err
+			}
+			all = append(all, some...)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	var all []found
-	for _, k := range kinds {
-		some, err := o.read(cmd.Context(), c, k, names)
-		if err != nil {
-			return err
-		}
-		all = append(all, some...)
-	}
-	all = slices.DeleteFunc(all, func(f found) bool { return !pick(f) })
+	all = slices.DeleteFunc(all, func(f objectView) bool { return !pick(f) })
 	if err := printFound(cmd.OutOrStdout(), o.format, kinds, all, len(names) == 1); err != nil || len(names) == 0 {
 		return err
 	}
 	return invalid(all)
 }
 
-// invalid names the objects that are not valid, for a command that was asked for them by name.
-func invalid(all []found) error {
+// invalid returns an error that names the invalid objects.
+func invalid(all []objectView) error {
 	var errs []error
 	for _, f := range all {
 		if f.doc.Invalid != "" {
@@ -156,8 +159,8 @@ func invalid(all []found) error {
 	return errors.Join(errs...)
 }
 
-// read reads the objects of a kind with these names, all of it when none is given.
-func (o *listOptions) read(ctx context.Context, c *client.Client, k calicoKind, names []string) ([]found, error) {
+// read reads the objects of a kind with these names, or all of them.
+func (o *listOptions) read(ctx context.Context, c *client.Client, k calicoKind, names []string) ([]objectView, error) {
 	ids := make([]string, len(k.ids))
 	if o.host != "" && len(k.ids) > 0 && k.ids[0] == "host" {
 		ids[0] = o.host
@@ -165,7 +168,7 @@ func (o *listOptions) read(ctx context.Context, c *client.Client, k calicoKind, 
 	if len(names) == 0 {
 		return readKind(ctx, c, k, ids, o)
 	}
-	var all []found
+	var all []objectView
 	var missing []error
 	for _, name := range names {
 		ids, err := k.parseName(name)
@@ -184,16 +187,16 @@ func (o *listOptions) read(ctx context.Context, c *client.Client, k calicoKind, 
 	return all, errors.Join(missing...)
 }
 
-// picker says which objects the flags ask for.
-func (o *listOptions) picker() (func(found) bool, error) {
+// picker returns whether the flags select an object.
+func (o *listOptions) picker() (func(objectView) bool, error) {
 	var s *selector.Selector
 	if o.selector != "" {
 		var err error
 		if s, err = selector.Parse(o.selector); err != nil {
-			return nil, &Exit{Code: 2, Text: fmt.Sprintf("--selector: %v", err)}
+			return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("--selector: %v", err)}
 		}
 	}
-	return func(f found) bool {
+	return func(f objectView) bool {
 		if o.host != "" && f.host() != o.host {
 			return false
 		}
@@ -201,14 +204,14 @@ func (o *listOptions) picker() (func(found) bool, error) {
 	}, nil
 }
 
-// readKind reads the objects of a kind that have these ids, where an empty one stands for any.
-func readKind(ctx context.Context, c *client.Client, k calicoKind, ids []string, o *listOptions) ([]found, error) {
+// readKind reads the objects of a kind with these ids. An empty id matches any.
+func readKind(ctx context.Context, c *client.Client, k calicoKind, ids []string, o *listOptions) ([]objectView, error) {
 	filter, err := k.key(ids, o.legacy && k.kind != calico.KindProfileRefcount)
 	if err != nil {
-		return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: %v", k.kind, err)}
+		return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("%s: %v", k.kind, err)}
 	}
 	if _, err := calico.Prefixes(filter); err != nil {
-		return nil, &Exit{Code: 2, Text: err.Error()}
+		return nil, &command.Exit{Code: 2, Text: err.Error()}
 	}
 	filters := []calico.Key{filter}
 	if rules, ok := filter.(calico.ProfileRulesKey); ok && k.kind == profileKind {
@@ -226,10 +229,10 @@ func readKind(ctx context.Context, c *client.Client, k calicoKind, ids []string,
 	return k.gather(s), nil
 }
 
-// gather makes objects of the kind from a snapshot that has what belongs to it.
-func (k calicoKind) gather(s *client.Snapshot) []found {
+// gather returns the objects of the kind in a snapshot.
+func (k calicoKind) gather(s *client.Snapshot) []objectView {
 	inherited := profileLabels(s)
-	var all []found
+	var all []objectView
 	for _, e := range s.Entries {
 		if k.kind == profileKind {
 			all = addPart(all, k, e)
@@ -238,7 +241,7 @@ func (k calicoKind) gather(s *client.Snapshot) []found {
 		if e.Key.Kind() != k.kind {
 			continue
 		}
-		all = append(all, found{
+		all = append(all, objectView{
 			kind: k, ids: idsOf(e.Key), doc: documentOf(k, e), object: e.Object, labels: labelsOf(e.Object, inherited), revision: e.Revision, path: e.Path,
 		})
 	}
@@ -255,19 +258,15 @@ func profileLabels(s *client.Snapshot) map[string]calico.ProfileLabels {
 	return all
 }
 
-// labelsOf are the labels by which a selector picks an object: of an endpoint its own, then those of its profiles in
-// their order. nil when the object has no labels by its kind.
+// labelsOf returns the labels by which selectors match an object: an endpoint's own, then those of
+// its profiles in order; nil for an object of a kind without labels.
 func labelsOf(object any, inherited map[string]calico.ProfileLabels) selector.Map {
-	labels := selector.Map{}
 	inherit := func(own map[string]string, profiles []string) selector.Map {
-		for i := len(profiles) - 1; i >= 0; i-- {
-			for name, value := range inherited[profiles[i]] {
-				labels[name] = value
-			}
+		labels := selector.Map{}
+		for _, id := range slices.Backward(profiles) {
+			maps.Copy(labels, inherited[id])
 		}
-		for name, value := range own {
-			labels[name] = value
-		}
+		maps.Copy(labels, own)
 		return labels
 	}
 	switch o := object.(type) {
@@ -281,12 +280,12 @@ func labelsOf(object any, inherited map[string]calico.ProfileLabels) selector.Ma
 	return nil
 }
 
-// addPart adds a part of a profile to the last profile, or begins another: the parts of one follow each other.
-func addPart(all []found, k calicoKind, e client.Entry) []found {
+// addPart adds a part of a profile to the last profile, or begins another: parts are in sequence.
+func addPart(all []objectView, k calicoKind, e client.Entry) []objectView {
 	ids := idsOf(e.Key)
 	if len(all) == 0 || all[len(all)-1].ids[0] != ids[0] {
 		path := strings.TrimSuffix(e.Path, e.Path[strings.LastIndex(e.Path, "/"):])
-		all = append(all, found{kind: k, ids: ids, doc: document{Kind: k.kind, Metadata: k.metadataOf(ids)}, labels: selector.Map{}, path: path})
+		all = append(all, objectView{kind: k, ids: ids, doc: document{Kind: k.kind, Metadata: k.metadataOf(ids)}, labels: selector.Map{}, path: path})
 	}
 	f := &all[len(all)-1]
 	f.revision = max(f.revision, e.Revision)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,14 +12,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/calico"
+	"heddle/calico/client"
 	"heddle/calico/ipam"
+	"heddle/internal/command"
 )
 
-// calicoIPAMCommand gathers what works on addresses of pools.
+// calicoIPAMCommand groups the commands on addresses of pools.
 func calicoIPAMCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ipam",
-		Short: "Assign and release addresses of pools, and look after their blocks",
+		Short: "Assign and release addresses of pools, and manage their blocks",
 		Long: `Works on the addresses of IP pools, which are made with heddle calico apply (kind IPPool). A host takes addresses from blocks of 64 that
 are affine to it, and borrows from others when it must. A handle is a name under which addresses are found and released together.`,
 	}
@@ -27,32 +30,25 @@ are affine to it, and borrows from others when it must. A handle is a name under
 	return cmd
 }
 
-// ipamRun opens the store and calls f.
-type ipamRun = func(f func(context.Context, *ipam.IPAM) error) error
-
-// ipamFlags adds the flags that all commands of ipam have, and gives -o and what runs them.
-func ipamFlags(cmd *cobra.Command) (*string, func(*cobra.Command) ipamRun) {
-	store, format := calicoStoreFlags(cmd), OutputFlag(cmd)
-	return format, func(cmd *cobra.Command) ipamRun {
-		return func(f func(context.Context, *ipam.IPAM) error) error {
-			if _, err := wantJSON(*format); err != nil {
-				return err
-			}
-			c, err := store.open()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+// ipamFlags adds the flags of all commands of ipam, and returns -o and a function that opens the
+// store and calls f.
+func ipamFlags(cmd *cobra.Command) (format *string, run func(f func(context.Context, *ipam.IPAM) error) error) {
+	store, format := calicoStoreFlags(cmd), command.OutputFlag(cmd)
+	return format, func(f func(context.Context, *ipam.IPAM) error) error {
+		if _, err := wantJSON(*format); err != nil {
+			return err
+		}
+		return store.do(func(c *client.Client) error {
 			i, err := ipam.New(c, ipam.Options{})
 			if err != nil {
 				return err
 			}
 			return f(cmd.Context(), i)
-		}
+		})
 	}
 }
 
-// ownerFlags adds the flags that say for whom an address is.
+// ownerFlags adds the flags for an address's owner.
 func ownerFlags(cmd *cobra.Command, host, handle *string, attributes *map[string]string) {
 	cmd.Flags().StringVar(host, "host", "", "`host` on which it will be used; default: this one")
 	cmd.Flags().StringVar(handle, "handle", "", "`name` by which addresses are found and released together")
@@ -75,7 +71,7 @@ func ipamAutoAssignCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&pools, "pool", nil, "`CIDR` of a pool to take them from; repeatable, in the order of preference; default: all pools")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if r.Num4 < 0 || r.Num6 < 0 || r.Num4+r.Num6 == 0 {
-			return &Exit{Code: 2, Text: "ipam auto-assign: say how many with --num4 and --num6"}
+			return &command.Exit{Code: 2, Text: "ipam auto-assign: say how many with --num4 and --num6"}
 		}
 		for _, p := range pools {
 			cidr, err := parseCIDR("--pool", p)
@@ -88,7 +84,7 @@ func ipamAutoAssignCommand() *cobra.Command {
 				r.Pools6 = append(r.Pools6, cidr)
 			}
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			four, six, err := i.AutoAssign(ctx, r)
 			all := append(four, six...)
 			if printErr := printAddresses(cmd.OutOrStdout(), *format, all); printErr != nil {
@@ -108,7 +104,7 @@ func printAddresses(w io.Writer, format string, all []netip.Addr) error {
 		if all == nil {
 			all = []netip.Addr{}
 		}
-		return PrintJSON(w, map[string]any{"addresses": all})
+		return command.PrintJSON(w, map[string]any{"addresses": all})
 	}
 	for _, a := range all {
 		if _, err := fmt.Fprintln(w, a); err != nil {
@@ -131,7 +127,7 @@ func ipamAssignCommand() *cobra.Command {
 		if a.IP, err = parseAddress(args[0]); err != nil {
 			return err
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			if err := i.AssignIP(ctx, a); err != nil {
 				return err
 			}
@@ -146,25 +142,25 @@ func ipamReleaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release {ADDRESS… | --handle NAME}",
 		Short: "Release addresses, or all of a handle",
-		Long:  "Releases addresses. Those that were not assigned are told on standard error and make the exit code 1.",
+		Long:  "Releases addresses. Those that were not assigned are listed on standard error and make the exit code 1.",
 	}
 	format, run := ipamFlags(cmd)
 	cmd.Flags().StringVar(&handle, "handle", "", "`name` of the handle whose addresses to release")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if (handle == "") == (len(args) == 0) {
-			return &Exit{Code: 2, Text: "ipam release: give either addresses or --handle"}
+			return &command.Exit{Code: 2, Text: "ipam release: give either addresses or --handle"}
 		}
 		ips, err := parseAddresses(args)
 		if err != nil {
 			return err
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			if handle != "" {
 				return i.ReleaseByHandle(ctx, handle)
 			}
 			missing, err := i.ReleaseIPs(ctx, ips...)
 			if err == nil && *format == "json" {
-				err = PrintJSON(cmd.OutOrStdout(), map[string]any{"not_assigned": nonNil(missing)})
+				err = command.PrintJSON(cmd.OutOrStdout(), map[string]any{"not_assigned": nonNil(missing)})
 			}
 			if err == nil && len(missing) > 0 {
 				err = fmt.Errorf("not assigned: %s", addresses(missing))
@@ -175,7 +171,7 @@ func ipamReleaseCommand() *cobra.Command {
 	return cmd
 }
 
-// nonNil is a list that JSON writes as such though it is empty.
+// nonNil returns an empty list instead of nil, for JSON.
 func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -188,8 +184,8 @@ func ipamShowCommand() *cobra.Command {
 	var blocks bool
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS…]",
-		Short: "Say how much of the pools is in use, and by whom",
-		Long:  "Without arguments it tells how many addresses of each pool are assigned; with --blocks, of each block and its host. Of addresses it tells\nwhose they are, and of a handle its addresses.",
+		Short: "Print how much of the pools is in use, and by whom",
+		Long:  "Without arguments it prints how many addresses of each pool are assigned; with --blocks, of each block and its host. Of addresses it\nprints the owner, and of a handle its addresses.",
 	}
 	format, run := ipamFlags(cmd)
 	cmd.Flags().StringVar(&handle, "handle", "", "`name` of a handle")
@@ -200,9 +196,9 @@ func ipamShowCommand() *cobra.Command {
 			return err
 		}
 		if handle != "" && len(ips) > 0 {
-			return &Exit{Code: 2, Text: "ipam show: give either addresses or --handle"}
+			return &command.Exit{Code: 2, Text: "ipam show: give either addresses or --handle"}
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			switch {
 			case handle != "":
 				all, err := i.IPsByHandle(ctx, handle)
@@ -219,7 +215,7 @@ func ipamShowCommand() *cobra.Command {
 	return cmd
 }
 
-// addressView is what is known of an address.
+// addressView is an address as it is printed.
 type addressView struct {
 	Address    netip.Addr        `json:"address"`
 	Handle     string            `json:"handle,omitempty"`
@@ -239,12 +235,12 @@ func showAddresses(ctx context.Context, w io.Writer, format string, i *ipam.IPAM
 			return err
 		}
 		views = append(views, addressView{ip, handle, attributes})
-		rows = append(rows, []string{ip.String(), dash(handle), labelText(attributes)})
+		rows = append(rows, []string{ip.String(), cmp.Or(handle, "-"), labelText(attributes)})
 	}
-	return printTable(w, format, views, []string{"ADDRESS", "HANDLE", "ATTRIBUTES"}, rows)
+	return command.PrintTable(w, format, views, []string{"ADDRESS", "HANDLE", "ATTRIBUTES"}, rows)
 }
 
-// poolView and blockView are what is in use.
+// poolView and blockView are usage as it is printed.
 type poolView struct {
 	CIDR     string `json:"cidr"`
 	Usable   bool   `json:"usable"`
@@ -282,20 +278,20 @@ func showUsage(ctx context.Context, w io.Writer, format string, i *ipam.IPAM, wi
 			v.Fault = b.Err.Error()
 		}
 		blocks = append(blocks, v)
-		blockRows = append(blockRows, []string{v.CIDR, dash(v.Host), dash(v.Pool), strconv.Itoa(v.Assigned), dash(v.Fault)})
+		blockRows = append(blockRows, []string{v.CIDR, cmp.Or(v.Host, "-"), cmp.Or(v.Pool, "-"), strconv.Itoa(v.Assigned), cmp.Or(v.Fault, "-")})
 	}
 	if format == "json" {
 		view := map[string]any{"pools": pools}
 		if withBlocks {
 			view["blocks"] = blocks
 		}
-		return PrintJSON(w, view)
+		return command.PrintJSON(w, view)
 	}
-	if err := printTable(w, format, nil, []string{"POOL", "USABLE", "ADDRESSES", "BLOCKS", "ASSIGNED"}, poolRows); err != nil || !withBlocks {
+	if err := command.PrintTable(w, format, nil, []string{"POOL", "USABLE", "ADDRESSES", "BLOCKS", "ASSIGNED"}, poolRows); err != nil || !withBlocks {
 		return err
 	}
 	fmt.Fprintln(w)
-	return printTable(w, format, nil, []string{"BLOCK", "HOST", "POOL", "ASSIGNED", "FAULT"}, blockRows)
+	return command.PrintTable(w, format, nil, []string{"BLOCK", "HOST", "POOL", "ASSIGNED", "FAULT"}, blockRows)
 }
 
 func ipamCheckCommand() *cobra.Command {
@@ -307,7 +303,7 @@ func ipamCheckCommand() *cobra.Command {
 	}
 	format, run := ipamFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			problems, err := i.Check(ctx)
 			if err != nil {
 				return err
@@ -318,7 +314,7 @@ func ipamCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// problemView is something wrong.
+// problemView is a problem as it is printed.
 type problemView struct {
 	Path     string `json:"path"`
 	Harmless bool   `json:"harmless"`
@@ -335,7 +331,7 @@ func printProblems(w io.Writer, format string, problems []ipam.Problem) error {
 	}
 	switch {
 	case format == "json":
-		if err := PrintJSON(w, views); err != nil {
+		if err := command.PrintJSON(w, views); err != nil {
 			return err
 		}
 	case len(problems) == 0:
@@ -346,7 +342,7 @@ func printProblems(w io.Writer, format string, problems []ipam.Problem) error {
 		}
 	}
 	if harmful > 0 {
-		return &Exit{Code: 1} // the answer says so
+		return &command.Exit{Code: 1} // the output has the reason
 	}
 	return nil
 }
@@ -362,7 +358,7 @@ func ipamConfigCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&strict, "strict-affinity", false, "a host takes no addresses from blocks of others")
 	cmd.Flags().BoolVar(&auto, "auto-allocate-blocks", true, "hosts claim blocks by themselves")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			c, err := i.GetConfig(ctx)
 			if err != nil {
 				return err
@@ -390,7 +386,7 @@ func ipamConfigCommand() *cobra.Command {
 
 func printConfig(w io.Writer, format string, c calico.IPAMConfig) error {
 	if format == "json" {
-		return PrintJSON(w, map[string]bool{"strict_affinity": c.StrictAffinity, "auto_allocate_blocks": c.AutoAllocateBlocks})
+		return command.PrintJSON(w, map[string]bool{"strict_affinity": c.StrictAffinity, "auto_allocate_blocks": c.AutoAllocateBlocks})
 	}
 	_, err := fmt.Fprintf(w, "strict-affinity %v\nauto-allocate-blocks %v\n", c.StrictAffinity, c.AutoAllocateBlocks)
 	return err
@@ -401,7 +397,7 @@ func ipamClaimCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claim CIDR",
 		Short: "Claim all blocks of a CIDR for a host",
-		Long:  "Claims all blocks of a CIDR, which must be at least a block of 64 addresses within a pool. Blocks of other hosts are told and make the exit code 1.",
+		Long:  "Claims all blocks of a CIDR, which must be at least a block of 64 addresses within a pool. Blocks of other hosts are listed and make the exit code 1.",
 		Args:  cobra.ExactArgs(1),
 	}
 	format, run := ipamFlags(cmd)
@@ -411,13 +407,13 @@ func ipamClaimCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			claimed, failed, err := i.ClaimAffinity(ctx, cidr, host)
 			if err != nil {
 				return err
 			}
 			if *format == "json" {
-				err = PrintJSON(cmd.OutOrStdout(), map[string]any{"claimed": nonNil(claimed), "failed": nonNil(failed)})
+				err = command.PrintJSON(cmd.OutOrStdout(), map[string]any{"claimed": nonNil(claimed), "failed": nonNil(failed)})
 			} else {
 				fmt.Fprintf(cmd.OutOrStdout(), "%d blocks claimed\n", len(claimed))
 			}
@@ -452,7 +448,7 @@ func ipamReleaseAffinityCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "all blocks of the host")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if all == (len(args) == 1) {
-			return &Exit{Code: 2, Text: "ipam release-affinity: give either a CIDR or --all"}
+			return &command.Exit{Code: 2, Text: "ipam release-affinity: give either a CIDR or --all"}
 		}
 		var prefix netip.Prefix
 		if !all {
@@ -461,7 +457,7 @@ func ipamReleaseAffinityCommand() *cobra.Command {
 				return err
 			}
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error {
+		return run(func(ctx context.Context, i *ipam.IPAM) error {
 			if all {
 				return i.ReleaseHostAffinities(ctx, host)
 			}
@@ -479,13 +475,13 @@ func ipamRemoveHostCommand() *cobra.Command {
 	}
 	_, run := ipamFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error { return i.RemoveIPAMHost(ctx, args[0]) })
+		return run(func(ctx context.Context, i *ipam.IPAM) error { return i.RemoveIPAMHost(ctx, args[0]) })
 	}
 	return cmd
 }
 
 func ipamPoolCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "pool", Short: "Take pools away"}
+	cmd := &cobra.Command{Use: "pool", Short: "Delete pools"}
 	remove := &cobra.Command{
 		Use:   "delete CIDR",
 		Short: "Delete a pool: disable it, take its blocks from their hosts, and delete it",
@@ -498,7 +494,7 @@ func ipamPoolCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return run(cmd)(func(ctx context.Context, i *ipam.IPAM) error { return i.DeletePool(ctx, cidr) })
+		return run(func(ctx context.Context, i *ipam.IPAM) error { return i.DeletePool(ctx, cidr) })
 	}
 	cmd.AddCommand(remove)
 	return cmd
@@ -507,7 +503,7 @@ func ipamPoolCommand() *cobra.Command {
 func parseCIDR(what, text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return p, &Exit{Code: 2, Text: fmt.Sprintf("%s %q: want a CIDR such as 10.0.0.0/16", what, text)}
+		return p, &command.Exit{Code: 2, Text: fmt.Sprintf("%s %q: want a CIDR such as 10.0.0.0/16", what, text)}
 	}
 	return p, nil
 }
@@ -515,7 +511,7 @@ func parseCIDR(what, text string) (netip.Prefix, error) {
 func parseAddress(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return a, &Exit{Code: 2, Text: fmt.Sprintf("%q: want an address such as 10.0.0.1", text)}
+		return a, &command.Exit{Code: 2, Text: fmt.Sprintf("%q: want an address such as 10.0.0.1", text)}
 	}
 	return a, nil
 }

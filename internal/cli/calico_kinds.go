@@ -9,9 +9,10 @@ import (
 	"strings"
 
 	"heddle/calico"
+	"heddle/internal/command"
 )
 
-// profileKind is a profile's rules, tags and labels as one object. They lie in three keys.
+// profileKind is a profile's rules, tags and labels as one object, stored in three keys.
 const profileKind = calico.Kind("Profile")
 
 // calicoKind is a kind of object as people name it.
@@ -19,10 +20,10 @@ type calicoKind struct {
 	kind    calico.Kind
 	aliases string     // other names, joined by blanks; the kind itself in any case is one too
 	zero    calico.Key // the key without ids; of a profile the one of its rules
-	ids     []string   // the names of what tells objects of the kind apart
+	ids     []string   // the names of the ids of an object
 }
 
-// calicoKinds are all kinds, in the order in which they are listed. Their ids are those of `heddle calico key`.
+// calicoKinds returns all kinds in the order of lists. Their ids are those of `heddle calico key`.
 func calicoKinds() []calicoKind {
 	kinds := []calicoKind{
 		{zero: calico.WorkloadEndpointKey{}, aliases: "wep weps"},
@@ -69,38 +70,32 @@ func calicoKinds() []calicoKind {
 	return kinds
 }
 
-// isProfilePart says whether objects of the kind are parts of a Profile.
+// isProfilePart reports whether objects of the kind are parts of a Profile.
 func (k calicoKind) isProfilePart() bool {
 	return k.kind == calico.KindProfileRules || k.kind == calico.KindProfileTags || k.kind == calico.KindProfileLabels
 }
 
-// idFields are the fields of a key that are ids.
+// idFields returns the fields of a key that are ids.
 func idFields(key calico.Key) []reflect.StructField {
 	fields := reflect.VisibleFields(reflect.TypeOf(key))
 	return slices.DeleteFunc(fields, func(f reflect.StructField) bool { return f.Name == "Legacy" })
 }
 
-// findKind finds a kind by any of its names: the kind, with or without an s, in any case, or an alias.
+// findKind returns a kind by name: the kind in any case, with or without an s, or an alias.
 func findKind(name string) (calicoKind, error) {
 	wanted := strings.ToLower(name)
+	var names []string
 	for _, k := range calicoKinds() {
+		names = append(names, string(k.kind))
 		own := strings.ToLower(string(k.kind))
 		if wanted == own || wanted == own+"s" || slices.Contains(strings.Fields(k.aliases), wanted) {
 			return k, nil
 		}
 	}
-	return calicoKind{}, &Exit{Code: 2, Text: fmt.Sprintf("%q is no kind of object: want one of %s", name, strings.Join(kindNames(), ", "))}
+	return calicoKind{}, &command.Exit{Code: 2, Text: fmt.Sprintf("%q is no kind of object: want one of %s", name, strings.Join(names, ", "))}
 }
 
-func kindNames() []string {
-	var names []string
-	for _, k := range calicoKinds() {
-		names = append(names, string(k.kind))
-	}
-	return names
-}
-
-// key makes the kind's key of ids, in the order of k.ids. An empty id stands for any, in a filter.
+// key returns the kind's key with ids in the order of k.ids. An empty id matches any in a filter.
 func (k calicoKind) key(ids []string, legacy bool) (calico.Key, error) {
 	v := reflect.New(reflect.TypeOf(k.zero)).Elem()
 	for i, f := range idFields(k.zero) {
@@ -135,7 +130,7 @@ func (k calicoKind) key(ids []string, legacy bool) (calico.Key, error) {
 	return v.Interface().(calico.Key), nil
 }
 
-// idsOf are the ids in a key, in the order of k.ids.
+// idsOf returns the ids in a key, in the order of k.ids.
 func idsOf(key calico.Key) []string {
 	var ids []string
 	v := reflect.ValueOf(key)
@@ -145,14 +140,14 @@ func idsOf(key calico.Key) []string {
 	return ids
 }
 
-// nameEscape and nameUnescape are those of ids in a name.
+// nameEscape and nameUnescape escape ids in a name.
 var (
 	nameEscape   = strings.NewReplacer("%", "%25", "/", "%2f")
 	nameUnescape = strings.NewReplacer("%2f", "/", "%2F", "/", "%25", "%")
 )
 
-// name writes ids as the command line names an object: joined by slashes. A slash within an id, but of the last one, is
-// written %2f, as in its path.
+// name returns an object's name on the command line: its ids joined by slashes. A slash within an
+// id, except the last, is written %2f, as in its path.
 func (k calicoKind) name(ids []string) string {
 	ids = slices.Clone(ids)
 	if k.kind == calico.KindPolicy && ids[0] == defaultTier {
@@ -166,7 +161,7 @@ func (k calicoKind) name(ids []string) string {
 	return strings.Join(ids, "/")
 }
 
-// lastIsRest says whether the last id has slashes of its own: a CIDR, or the name of a setting.
+// lastIsRest reports whether the last id may contain slashes: a CIDR, or the name of a setting.
 func (k calicoKind) lastIsRest() bool {
 	if len(k.ids) == 0 {
 		return false
@@ -178,7 +173,7 @@ func (k calicoKind) lastIsRest() bool {
 // defaultTier is the tier of policies named without one.
 const defaultTier = "default"
 
-// parseName reads what name writes.
+// parseName parses what name returns.
 func (k calicoKind) parseName(name string) ([]string, error) {
 	n := len(k.ids)
 	parts := strings.SplitN(name, "/", max(n, 1))
@@ -191,7 +186,7 @@ func (k calicoKind) parseName(name string) ([]string, error) {
 		if n > 0 {
 			want = strings.ToUpper(strings.Join(k.ids, "/"))
 		}
-		return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s %q: want %s; a slash or per cent sign within a part is written %%2f or %%25", k.kind, name, want)}
+		return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("%s %q: want %s; a slash or per cent sign within a part is written %%2f or %%25", k.kind, name, want)}
 	}
 	for i := range parts {
 		if i < n-1 || !k.lastIsRest() {

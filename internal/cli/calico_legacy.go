@@ -11,35 +11,36 @@ import (
 	"heddle/calico"
 	"heddle/calico/client"
 	"heddle/calico/legacy"
+	"heddle/internal/command"
 )
 
-// legacyFlag adds the flag by which commands work on the legacy tree.
+// legacyFlag adds the flag of commands that can use the legacy tree.
 func legacyFlag(cmd *cobra.Command, on *bool) {
 	cmd.Flags().BoolVar(on, "legacy", false, "the tree of Calico's first days, without /v1/ in its keys")
 }
 
-// applyLegacy writes endpoints and profiles into the legacy tree, one after another: endpoints with the profiles that
-// they name, where those are among the documents, and then the other profiles.
-func applyLegacy(ctx context.Context, c *client.Client, manifests []manifest, errs io.Writer) ([]applied, error) {
+// applyLegacy writes endpoints and profiles into the legacy tree, one after another, endpoints
+// together with a single profile that is among the documents.
+func applyLegacy(ctx context.Context, c *client.Client, manifests []manifest, errs io.Writer) ([]outcome, error) {
 	profiles := map[string]*legacy.Profile{}
 	for _, m := range manifests {
 		switch {
 		case m.profile != nil && m.profile.Labels != nil:
-			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: spec.labels: profiles of the legacy tree have none", m)}
+			return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("%s: spec.labels: profiles of the legacy tree have none", m)}
 		case m.profile != nil:
 			profiles[m.profile.ID] = legacyProfile(m.profile)
 		case m.kind.kind != calico.KindWorkloadEndpoint:
-			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: the legacy tree has endpoints of workloads and profiles alone", m)}
+			return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("%s: the legacy tree has endpoints of workloads and profiles alone", m)}
 		}
 	}
 	w := legacy.NewWriter(c)
-	var results []applied
+	var results []outcome
 	for _, m := range manifests {
 		if m.profile != nil {
 			if err := w.SetProfile(ctx, m.profile.ID, profiles[m.profile.ID]); err != nil {
 				return results, err
 			}
-			results = append(results, m.applied(actionApplied))
+			results = append(results, m.outcome(actionApplied))
 		}
 	}
 	for _, m := range manifests {
@@ -56,8 +57,8 @@ func applyLegacy(ctx context.Context, c *client.Client, manifests []manifest, er
 		if err != nil {
 			return results, err
 		}
-		tellFaults(errs, faults)
-		results = append(results, m.applied(actionApplied))
+		printFaults(errs, faults)
+		results = append(results, m.outcome(actionApplied))
 	}
 	return results, nil
 }
@@ -74,9 +75,9 @@ func legacyProfile(p *client.Profile) *legacy.Profile {
 }
 
 // deleteLegacy deletes endpoints and profiles of the legacy tree, one after another.
-func deleteLegacy(ctx context.Context, c *client.Client, targets []manifest, missingFine bool, errs io.Writer) ([]applied, error) {
+func deleteLegacy(ctx context.Context, c *client.Client, targets []manifest, missingFine bool, errs io.Writer) ([]outcome, error) {
 	w := legacy.NewWriter(c)
-	var results []applied
+	var results []outcome
 	for _, m := range targets {
 		var faults []legacy.Fault
 		var err error
@@ -87,7 +88,7 @@ func deleteLegacy(ctx context.Context, c *client.Client, targets []manifest, mis
 		case m.kind.kind == profileKind:
 			err = w.DeleteProfile(ctx, m.ids[0])
 		default:
-			return results, &Exit{Code: 2, Text: fmt.Sprintf("%s: of the legacy tree, delete a WorkloadEndpoint or a Profile", m)}
+			return results, &command.Exit{Code: 2, Text: fmt.Sprintf("%s: of the legacy tree, delete a WorkloadEndpoint or a Profile", m)}
 		}
 		if errors.Is(err, client.ErrNotFound) && missingFine {
 			continue
@@ -95,13 +96,13 @@ func deleteLegacy(ctx context.Context, c *client.Client, targets []manifest, mis
 		if err != nil {
 			return results, err
 		}
-		tellFaults(errs, faults)
-		results = append(results, m.applied(actionDeleted))
+		printFaults(errs, faults)
+		results = append(results, m.outcome(actionDeleted))
 	}
 	return results, nil
 }
 
-func tellFaults(w io.Writer, faults []legacy.Fault) {
+func printFaults(w io.Writer, faults []legacy.Fault) {
 	for _, f := range faults {
 		fmt.Fprintf(w, "heddle: %v: left as it is\n", f)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -11,41 +12,37 @@ import (
 
 	"heddle/calico/client"
 	"heddle/calico/legacy"
+	"heddle/internal/command"
 )
 
-// calicoMigrateCommand moves the legacy tree into the v1 tree.
+// calicoMigrateCommand copies the legacy tree into the v1 tree.
 func calicoMigrateCommand() *cobra.Command {
 	var dryRun, remove bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Copy the legacy tree into the v1 tree, and remove it when asked to",
 		Long: `Copies the endpoints and profiles of the tree of Calico's first days (seed 000, without /v1/ in its keys) into the v1 tree, reads them back,
-and tells what became of each key: copy, same (v1 has it), drop (v1 has no reference counts), clash (v1 has another object there,
-which is in force), invalid, held (another part of the same profile is refused). What is refused stays as it is, is told with
+and reports the outcome for each key: copy, same (v1 has it), drop (v1 has no reference counts), clash (v1 has another object there,
+which is in force), invalid, held (another part of the same profile is refused). What is refused stays as it is, is listed with
 the reason, and makes the exit code 1.
 
 Agents that read both trees notice nothing: v1 wins whole, and an endpoint or profile is copied in one transaction. It may be stopped at
 any moment and started again. Programs that still write the legacy tree should be stopped first; what they change after is a
 clash the next time.
 
---dry-run tells what would be done. --remove-legacy then deletes the legacy tree, each object only as long as the v1 tree has the
+--dry-run prints what would be done. --remove-legacy then deletes the legacy tree, each object only as long as the v1 tree has the
 same; while anything is refused it deletes nothing. To give up a legacy object that clashes: heddle calico delete --legacy.`,
 		Args: cobra.NoArgs,
 	}
 	store := calicoStoreFlags(cmd)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell what would be done")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
 	cmd.Flags().BoolVar(&remove, "remove-legacy", false, "delete the legacy tree when all of it is in the v1 tree")
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if _, err := wantJSON(*format); err != nil {
 			return err
 		}
-		c, err := store.open()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return migrate(cmd, c, *format, dryRun, remove)
+		return store.do(func(c *client.Client) error { return migrate(cmd, c, *format, dryRun, remove) })
 	}
 	return cmd
 }
@@ -58,7 +55,7 @@ type migrationStep struct {
 	Why     string         `json:"why,omitempty"`
 }
 
-// migration is what the command says as JSON.
+// migration is the command's result as JSON.
 type migration struct {
 	DryRun  bool            `json:"dry_run"`
 	Removed bool            `json:"removed"` // the legacy tree
@@ -93,7 +90,7 @@ func migrate(cmd *cobra.Command, c *client.Client, format string, dryRun, remove
 	return err
 }
 
-// progress tells of large migrations how far they are.
+// progress returns a function that prints the progress of large migrations.
 func progress(w io.Writer, what string) func(n, all int) {
 	last := 0
 	return func(n, all int) {
@@ -117,7 +114,7 @@ func migrationSteps(p *legacy.Plan) []migrationStep {
 	return steps
 }
 
-// outcomes are the steps after a migration, where what it has copied is told as that.
+// outcomes returns the steps after a migration, marking those that it has copied.
 func outcomes(before, after *legacy.Plan) []migrationStep {
 	todo := map[string]bool{}
 	for _, s := range migrationSteps(before) {
@@ -134,7 +131,7 @@ func outcomes(before, after *legacy.Plan) []migrationStep {
 
 func (m migration) print(w io.Writer, format string) error {
 	if format == "json" {
-		return PrintJSON(w, m)
+		return command.PrintJSON(w, m)
 	}
 	if len(m.Steps) == 0 {
 		_, err := fmt.Fprintln(w, "there is no legacy tree")
@@ -144,13 +141,13 @@ func (m migration) print(w io.Writer, format string) error {
 	var rows [][]string
 	for _, s := range m.Steps {
 		counts[s.Outcome]++
-		to := dash(s.To)
+		to := cmp.Or(s.To, "-")
 		if s.Why != "" {
 			to += "  (" + s.Why + ")"
 		}
 		rows = append(rows, []string{string(s.Outcome), s.From, to})
 	}
-	if err := printTable(w, format, nil, []string{"OUTCOME", "FROM", "TO"}, rows); err != nil {
+	if err := command.PrintTable(w, format, nil, []string{"OUTCOME", "FROM", "TO"}, rows); err != nil {
 		return err
 	}
 	var summary []string

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,11 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"heddle/calico"
+	"heddle/internal/command"
 )
 
 func checkFormat(format string) error {
@@ -21,11 +22,11 @@ func checkFormat(format string) error {
 	case "text", "wide", "yaml", "json":
 		return nil
 	}
-	return &Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text, wide, yaml or json", format)}
+	return &command.Exit{Code: 2, Text: fmt.Sprintf("output format %q: want text, wide, yaml or json", format)}
 }
 
-// printFound prints objects; one of them alone as itself, not as a list of one.
-func printFound(w io.Writer, format string, kinds []calicoKind, all []found, alone bool) error {
+// printFound prints objects, or a single one that was named.
+func printFound(w io.Writer, format string, kinds []calicoKind, all []objectView, alone bool) error {
 	docs := make([]document, len(all))
 	for i, f := range all {
 		docs[i] = f.doc
@@ -34,12 +35,12 @@ func printFound(w io.Writer, format string, kinds []calicoKind, all []found, alo
 	case format == "yaml":
 		return writeYAML(w, docs)
 	case format == "json" && alone && len(docs) == 1:
-		return PrintJSON(w, docs[0])
+		return command.PrintJSON(w, docs[0])
 	case format == "json":
-		return PrintJSON(w, docs)
+		return command.PrintJSON(w, docs)
 	}
 	for i, k := range kinds {
-		some := slices.DeleteFunc(slices.Clone(all), func(f found) bool { return f.kind.kind != k.kind })
+		some := slices.DeleteFunc(slices.Clone(all), func(f objectView) bool { return f.kind.kind != k.kind })
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
@@ -54,84 +55,73 @@ func printFound(w io.Writer, format string, kinds []calicoKind, all []found, alo
 }
 
 // printTable prints objects of one kind in columns.
-func (k calicoKind) printTable(w io.Writer, all []found, wide bool) error {
-	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	header := make([]string, 0, 8)
+func (k calicoKind) printTable(w io.Writer, all []objectView, wide bool) error {
+	var header []string
 	for _, id := range k.ids {
 		header = append(header, strings.ToUpper(id))
 	}
-	columns := k.columns()
+	columns, cells := k.columns()
 	header = append(header, columns...)
 	if wide {
 		header = append(header, "REVISION", "KEY")
 	}
-	printRow(tw, header)
+	var rows [][]string
 	for _, f := range all {
 		row := slices.Clone(f.ids)
-		cells := f.cells()
-		if f.doc.Invalid != "" {
-			cells = []string{"INVALID: " + f.doc.Invalid}
+		if f.doc.Invalid == "" {
+			row = append(row, cells(f)...)
+		} else {
+			row = append(row, "INVALID: "+f.doc.Invalid)
 		}
-		row = append(row, cells...)
 		if wide {
-			for len(row) < len(k.ids)+len(columns) {
+			for len(row) < len(header)-2 {
 				row = append(row, "")
 			}
 			row = append(row, strconv.FormatInt(f.revision, 10), f.path)
 		}
-		printRow(tw, row)
+		rows = append(rows, row)
 	}
-	return tw.Flush()
+	return command.PrintTable(w, "text", nil, header, rows)
 }
 
-// columns are the headings of what a table tells beside the ids.
-func (k calicoKind) columns() []string {
+// columns returns a table's headings after the ids, and the cells of a valid object.
+func (k calicoKind) columns() (headings []string, cells func(objectView) []string) {
 	switch k.kind {
 	case calico.KindWorkloadEndpoint:
-		return []string{"STATE", "INTERFACE", "ADDRESSES", "PROFILES", "LABELS"}
+		return []string{"STATE", "INTERFACE", "ADDRESSES", "PROFILES", "LABELS"}, cellsOf(func(o *calico.WorkloadEndpoint) []string {
+			return []string{o.State, o.Name, prefixes(o.IPv4Nets, o.IPv6Nets), strings.Join(o.ProfileIDs, ","), labelText(o.Labels)}
+		})
 	case calico.KindHostEndpoint:
-		return []string{"INTERFACE", "ADDRESSES", "PROFILES", "LABELS"}
+		return []string{"INTERFACE", "ADDRESSES", "PROFILES", "LABELS"}, cellsOf(func(o *calico.HostEndpoint) []string {
+			return []string{cmp.Or(o.Name, "-"), addresses(o.ExpectedIPv4Addrs, o.ExpectedIPv6Addrs), strings.Join(o.ProfileIDs, ","), labelText(o.Labels)}
+		})
 	case profileKind:
-		return []string{"INBOUND", "OUTBOUND", "TAGS", "LABELS"}
+		return []string{"INBOUND", "OUTBOUND", "TAGS", "LABELS"}, func(f objectView) []string {
+			var s profileSpec
+			_ = json.Unmarshal(f.doc.Spec, &s) // made here; where it is not, the cells are empty
+			return append(ruleCells(s.Rules), compact(s.Tags), compact(s.Labels))
+		}
 	case calico.KindProfileRules:
-		return []string{"INBOUND", "OUTBOUND"}
+		return []string{"INBOUND", "OUTBOUND"}, func(f objectView) []string { return ruleCells(f.doc.Spec) }
 	case calico.KindPolicy:
-		return []string{"ORDER", "SELECTOR", "INBOUND", "OUTBOUND", "STAGE"}
+		return []string{"ORDER", "SELECTOR", "INBOUND", "OUTBOUND", "STAGE"}, cellsOf(func(o *calico.Policy) []string {
+			return []string{orderText(o.Order), o.Selector, strconv.Itoa(len(o.InboundRules)), strconv.Itoa(len(o.OutboundRules)), stageText(o)}
+		})
 	case calico.KindTier:
-		return []string{"ORDER"}
+		return []string{"ORDER"}, cellsOf(func(o *calico.Tier) []string { return []string{orderText(o.Order)} })
 	case calico.KindIPPool:
-		return []string{"IPAM", "MASQUERADE", "TUNNEL"}
+		return []string{"IPAM", "MASQUERADE", "TUNNEL"}, cellsOf(func(o *calico.Pool) []string {
+			return []string{useText(o), strconv.FormatBool(o.Masquerade), cmp.Or(strings.TrimSpace(o.IPIP+" "+o.IPIPMode), "-")}
+		})
 	}
-	return []string{"VALUE"}
+	return []string{"VALUE"}, func(f objectView) []string { return []string{compact(f.doc.Spec)} }
 }
 
-// cells are what a table tells of an object, in the order of columns.
-func (f found) cells() []string {
-	switch f.kind.kind {
-	case profileKind:
-		var s profileSpec
-		_ = json.Unmarshal(f.doc.Spec, &s) // made here; where it is not, the cells are empty
-		rules := ruleCells(s.Rules)
-		return append(rules, compact(s.Tags), compact(s.Labels))
-	case calico.KindProfileRules:
-		return ruleCells(f.doc.Spec)
-	}
-	switch o := f.object.(type) {
-	case *calico.WorkloadEndpoint:
-		return []string{o.State, o.Name, prefixes(o.IPv4Nets, o.IPv6Nets), strings.Join(o.ProfileIDs, ","), labelText(o.Labels)}
-	case *calico.HostEndpoint:
-		return []string{dash(o.Name), addresses(o.ExpectedIPv4Addrs, o.ExpectedIPv6Addrs), strings.Join(o.ProfileIDs, ","), labelText(o.Labels)}
-	case *calico.Policy:
-		return []string{orderText(o.Order), o.Selector, strconv.Itoa(len(o.InboundRules)), strconv.Itoa(len(o.OutboundRules)), stageText(o)}
-	case *calico.Tier:
-		return []string{orderText(o.Order)}
-	case *calico.Pool:
-		return []string{useText(o), strconv.FormatBool(o.Masquerade), dash(strings.TrimSpace(o.IPIP + " " + o.IPIPMode))}
-	}
-	return []string{compact(f.doc.Spec)}
+func cellsOf[T any](cells func(T) []string) func(objectView) []string {
+	return func(f objectView) []string { return cells(f.object.(T)) }
 }
 
-// ruleCells tell how many rules there are each way.
+// ruleCells returns the numbers of inbound and outbound rules.
 func ruleCells(raw json.RawMessage) []string {
 	var rules map[string][]json.RawMessage
 	if raw == nil || json.Unmarshal(raw, &rules) != nil {
@@ -140,10 +130,10 @@ func ruleCells(raw json.RawMessage) []string {
 	return []string{strconv.Itoa(len(rules["inbound_rules"])), strconv.Itoa(len(rules["outbound_rules"]))}
 }
 
-// longestCell is how much of a value a table shows, in characters.
+// longestCell bounds a value in a table, in characters.
 const longestCell = 100
 
-// compact is a spec in one line.
+// compact returns a spec in one line.
 func compact(spec json.RawMessage) string {
 	var text string
 	if json.Unmarshal(spec, &text) != nil {
@@ -153,14 +143,7 @@ func compact(spec json.RawMessage) string {
 	if r := []rune(text); len(r) > longestCell {
 		text = string(r[:longestCell]) + "…"
 	}
-	return dash(text)
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return cmp.Or(text, "-")
 }
 
 func prefixes(lists ...[]netip.Prefix) string {
@@ -172,7 +155,7 @@ func prefixes(lists ...[]netip.Prefix) string {
 			all = append(all, p.String())
 		}
 	}
-	return dash(strings.Join(all, ","))
+	return cmp.Or(strings.Join(all, ","), "-")
 }
 
 func addresses(lists ...[]netip.Addr) string {
@@ -180,7 +163,7 @@ func addresses(lists ...[]netip.Addr) string {
 	for _, a := range slices.Concat(lists...) {
 		all = append(all, a.String())
 	}
-	return dash(strings.Join(all, ","))
+	return cmp.Or(strings.Join(all, ","), "-")
 }
 
 func labelText(labels map[string]string) string {
@@ -188,7 +171,7 @@ func labelText(labels map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		all = append(all, name+"="+labels[name])
 	}
-	return dash(strings.Join(all, ","))
+	return cmp.Or(strings.Join(all, ","), "-")
 }
 
 func orderText(order *float64) string {
@@ -198,7 +181,7 @@ func orderText(order *float64) string {
 	return strconv.FormatFloat(*order, 'g', -1, 64)
 }
 
-// stageText is when a policy judges.
+// stageText returns the stage at which a policy applies.
 func stageText(p *calico.Policy) string {
 	switch {
 	case p.Untracked:
@@ -209,7 +192,7 @@ func stageText(p *calico.Policy) string {
 	return "normal"
 }
 
-// useText is whether addresses are given out of a pool.
+// useText returns whether a pool's addresses are assigned.
 func useText(p *calico.Pool) string {
 	switch {
 	case p.Disabled:
@@ -220,13 +203,13 @@ func useText(p *calico.Pool) string {
 	return "yes"
 }
 
-// countKinds tells how many objects there are of each kind.
+// countKinds prints how many objects there are of each kind.
 func countKinds(cmd *cobra.Command, store *calicoStore, o *listOptions) error {
 	if err := checkFormat(o.format); err != nil {
 		return err
 	}
 	if o.selector != "" {
-		return &Exit{Code: 2, Text: "--selector: name the kinds that it is to pick from"}
+		return &command.Exit{Code: 2, Text: "--selector: name the kinds that it is to pick from"}
 	}
 	c, err := store.open()
 	if err != nil {
@@ -234,6 +217,7 @@ func countKinds(cmd *cobra.Command, store *calicoStore, o *listOptions) error {
 	}
 	defer c.Close()
 	counts := map[calico.Kind]int{}
+	var rows [][]string
 	for _, k := range calicoKinds() {
 		if _, err := k.key(make([]string, len(k.ids)), true); err != nil && o.legacy && k.kind != calico.KindProfileRefcount {
 			continue // not in that tree
@@ -245,22 +229,16 @@ func countKinds(cmd *cobra.Command, store *calicoStore, o *listOptions) error {
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(f found) bool { return o.host != "" && f.host() != o.host })
-		if len(all) > 0 {
-			counts[k.kind] = len(all)
-		}
-	}
-	var rows [][]string
-	for _, k := range calicoKinds() {
-		if n := counts[k.kind]; n > 0 {
-			rows = append(rows, []string{string(k.kind), strconv.Itoa(n)})
+		all = slices.DeleteFunc(all, func(f objectView) bool { return o.host != "" && f.host() != o.host })
+		if n := len(all); n > 0 {
+			counts[k.kind], rows = n, append(rows, []string{string(k.kind), strconv.Itoa(n)})
 		}
 	}
 	switch o.format {
 	case "wide":
-		return printTable(cmd.OutOrStdout(), "text", nil, []string{"KIND", "OBJECTS"}, rows)
+		return command.PrintTable(cmd.OutOrStdout(), "text", nil, []string{"KIND", "OBJECTS"}, rows)
 	case "yaml":
 		return writeAnyYAML(cmd.OutOrStdout(), counts)
 	}
-	return printTable(cmd.OutOrStdout(), o.format, counts, []string{"KIND", "OBJECTS"}, rows)
+	return command.PrintTable(cmd.OutOrStdout(), o.format, counts, []string{"KIND", "OBJECTS"}, rows)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/command"
 	"heddle/internal/offline"
 )
 
@@ -19,12 +20,7 @@ value is not valid and says which member and why, 2 when there is no such kind o
   heddle calico validate Policy web.json
 KIND is a kind as 'heddle calico key' prints it, BGPPeer or NodeMesh. The value of a key is nothing but its bytes: a newline at the
 end of the file belongs to it.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return &Exit{Code: 2, Text: "calico validate: want a KIND and a FILE, or - for standard input"}
-			}
-			return nil
-		},
+		Args: wantArgs(2, "calico validate: want a KIND and a FILE, or - for standard input"),
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -33,7 +29,7 @@ end of the file belongs to it.`,
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	cmd.Flags().BoolVar(&extensions, "extensions", false, "take selectors with the operators of later versions: contains, starts with, ends with, global()")
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := wantJSON(*format)
 		if err != nil {
@@ -48,9 +44,9 @@ end of the file belongs to it.`,
 		var wrong *offline.FileError
 		switch {
 		case errors.As(err, &wrong):
-			return &Exit{Code: 2, Text: "calico validate: " + err.Error()}
+			return &command.Exit{Code: 2, Text: "calico validate: " + err.Error()}
 		case err != nil:
-			return &Exit{Code: 1, Text: err.Error()}
+			return &command.Exit{Code: 1, Text: err.Error()}
 		}
 		return nil
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,12 +11,13 @@ import (
 
 	"heddle/calico"
 	"heddle/calico/client"
+	"heddle/internal/command"
 )
 
 // calicoWatchCommand prints changes as they happen.
 func calicoWatchCommand() *cobra.Command {
 	var format string
-	var ofHost string
+	var host string
 	var old bool
 	cmd := &cobra.Command{
 		Use:   "watch [KIND…]",
@@ -27,7 +29,7 @@ A lost connection is made again; what was missed then shows as the difference.
 ` + kindHelp,
 	}
 	store := calicoStoreFlags(cmd)
-	cmd.Flags().StringVar(&ofHost, "host", "", "only what belongs to this `host`")
+	cmd.Flags().StringVar(&host, "host", "", "only what belongs to this `host`")
 	legacyFlag(cmd, &old)
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text or json")
 	cmd.ValidArgsFunction = completeKinds
@@ -40,46 +42,17 @@ A lost connection is made again; what was missed then shows as the difference.
 		if err != nil {
 			return err
 		}
-		filters, err := watchFilters(kinds, ofHost, old)
-		if err != nil {
-			return err
-		}
-		c, err := store.open()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		s, err := c.List(cmd.Context(), filters...)
-		if cmd.Context().Err() != nil {
-			return nil // interrupted, as it ends
-		}
+		filters, err := watchFilters(kinds, host, old)
 		if err != nil {
 			return err
 		}
 		w := watcher{cmd.OutOrStdout(), asJSON}
-		for _, e := range s.Entries {
-			if err := w.print("is", e); err != nil {
-				return err
-			}
-		}
-		for e, err := range c.Watch(cmd.Context(), s) {
-			event := "put"
-			if e.Deleted {
-				event = "delete"
-			}
-			if err == nil {
-				err = w.print(event, e.Entry)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return store.do(func(c *client.Client) error { return w.watch(cmd.Context(), c, filters) })
 	}
 	return cmd
 }
 
-// watchFilters are the keys of the kinds, of all when none is named.
+// watchFilters returns filters for the kinds, or for all kinds.
 func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, error) {
 	all := len(kinds) == 0
 	if all {
@@ -88,7 +61,7 @@ func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, erro
 	var filters []calico.Key
 	for _, k := range kinds {
 		if all && k.kind == profileKind {
-			continue // told by its parts
+			continue // printed by its parts
 		}
 		ids := make([]string, len(k.ids))
 		if host != "" {
@@ -96,7 +69,7 @@ func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, erro
 				if all {
 					continue
 				}
-				return nil, &Exit{Code: 2, Text: fmt.Sprintf("--host: a %s belongs to no host", k.kind)}
+				return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("--host: a %s belongs to no host", k.kind)}
 			}
 			ids[0] = host
 		}
@@ -105,7 +78,7 @@ func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, erro
 			if all {
 				continue // not in the legacy tree
 			}
-			return nil, &Exit{Code: 2, Text: fmt.Sprintf("%s: %v", k.kind, err)}
+			return nil, &command.Exit{Code: 2, Text: fmt.Sprintf("%s: %v", k.kind, err)}
 		}
 		filters = append(filters, key)
 		if k.kind == profileKind && old {
@@ -121,6 +94,35 @@ func watchFilters(kinds []calicoKind, host string, old bool) ([]calico.Key, erro
 type watcher struct {
 	out    io.Writer
 	asJSON bool
+}
+
+// watch prints all objects of the filters, then each change until ctx ends.
+func (w watcher) watch(ctx context.Context, c *client.Client, filters []calico.Key) error {
+	s, err := c.List(ctx, filters...)
+	if ctx.Err() != nil {
+		return nil // interrupted, as it ends
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range s.Entries {
+		if err := w.print("is", e); err != nil {
+			return err
+		}
+	}
+	for e, err := range c.Watch(ctx, s) {
+		event := "put"
+		if e.Deleted {
+			event = "delete"
+		}
+		if err == nil {
+			err = w.print(event, e.Entry)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w watcher) print(event string, e client.Entry) error {

@@ -5,31 +5,30 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/command"
 	"heddle/internal/hostnet"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// Check is one thing that a machine must have, and what to do when it is missing.
+// Check is a requirement of a machine, and how to meet it.
 type Check struct {
 	Name string
-	// For says which part needs it.
+	// For names the parts that need it.
 	For string
-	// Optional: a host serves without it, slower or without what For names.
+	// Optional: a host works without it, slower or without the parts in For.
 	Optional bool
 	Fix      string
 	Run      func(context.Context) error
 }
 
-// Server is the server of a machine: its data directory, and the cluster that it works over if that has endpoints.
+// Server is a machine's server: its data directory, and its cluster if that has endpoints.
 type Server struct {
 	Data    string
-	Cluster store.Cluster
+	Cluster backend.Cluster
 }
 
 // finding is a Check's result as printed.
@@ -41,20 +40,20 @@ type finding struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
-// DoctorCommand prints what this machine lacks, and what to do about it. The checks beyond the machine itself come
-// from the parts that need them; checks returns them for a machine with this server.
+// DoctorCommand returns the command that prints what this machine lacks. checks returns the checks
+// of other packages, for a machine with this server.
 func DoctorCommand(checks func(Server) []Check) *cobra.Command {
 	var server Server
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine lacks, and what to do about it",
-		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nWhat it makes for that it removes again. Exits 1 when something that is needed is missing.",
+		Short: "Check what this machine lacks, and how to mend it",
+		Long:  "Tries what Heddle's parts need of this machine: rights, kernel features, link kinds, programs.\nIt removes what it makes for that. Exits 1 when something that is needed is missing.",
 		Args:  cobra.NoArgs,
 	}
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	f := cmd.Flags()
 	dataFlag(f, &server.Data, "data `directory` of heddle serve, if this machine has one")
-	complete := clusterFlags(f, &server.Cluster)
+	complete := ClusterFlags(f, &server.Cluster, "`addresses` of the cluster, host:port, joined by commas")
 	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
 	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {
 		ofServer(f, name)
@@ -88,16 +87,16 @@ func diagnose(cmd *cobra.Command, format string, checks []Check) error {
 		findings = append(findings, f)
 		rows = append(rows, []string{f.State, f.Check, f.For, f.Detail, f.Fix})
 	}
-	if err := printTable(cmd.OutOrStdout(), format, findings, []string{"STATE", "CHECK", "FOR", "WHY", "WHAT TO DO"}, rows); err != nil {
+	if err := command.PrintTable(cmd.OutOrStdout(), format, findings, []string{"STATE", "CHECK", "FOR", "WHY", "WHAT TO DO"}, rows); err != nil {
 		return err
 	}
 	if missing > 0 {
-		return &Exit{Code: 1, Text: fmt.Sprintf("%d of %d checks found something missing", missing, len(checks))}
+		return &command.Exit{Code: 1, Text: fmt.Sprintf("%d of %d checks found something missing", missing, len(checks))}
 	}
 	return nil
 }
 
-// machineChecks are what every host with an agent needs.
+// machineChecks returns the checks for every host with an agent.
 func machineChecks() []Check {
 	return []Check{
 		{Name: "root", For: "agent, demo", Fix: "run as root, or give the agent CAP_NET_ADMIN, CAP_BPF and CAP_SYS_ADMIN", Run: func(context.Context) error {
@@ -124,7 +123,7 @@ func machineChecks() []Check {
 	}
 }
 
-// linkCheck makes a link in a network namespace of its own, so that nothing of this machine is touched.
+// linkCheck makes a link in a namespace of its own, which changes nothing on this machine.
 func linkCheck(spec hostnet.LinkSpec, who string, optional bool, fix string) Check {
 	return Check{Name: "link kind " + string(spec.Kind), For: who, Optional: optional, Fix: fix, Run: func(context.Context) error {
 		ns, err := hostnet.NewNamespace()
@@ -155,17 +154,9 @@ func kernelAtLeast(major, minor int) error {
 		return err
 	}
 	release := unix.ByteSliceToString(u.Release[:])
-	parts := strings.SplitN(release, ".", 3)
-	if len(parts) < 2 {
+	var got [2]int
+	if _, err := fmt.Sscanf(release, "%d.%d", &got[0], &got[1]); err != nil {
 		return fmt.Errorf("kernel %q: no version in its name", release)
-	}
-	got := [2]int{}
-	for i := range got {
-		n, err := strconv.Atoi(strings.TrimFunc(parts[i], func(r rune) bool { return r < '0' || r > '9' }))
-		if err != nil {
-			return fmt.Errorf("kernel %q: no version in its name", release)
-		}
-		got[i] = n
 	}
 	if got[0] < major || got[0] == major && got[1] < minor {
 		return fmt.Errorf("kernel %s", release)

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"heddle/internal/command"
 )
 
-// A check that fails is missing, and makes the doctor fail, unless a host serves without what it looks for.
+// A check that fails is missing, and makes the doctor fail, unless a host serves without what it
+// looks for.
 func TestDoctorTellsMissingFromOptional(t *testing.T) {
 	t.Parallel()
 	fails := func(context.Context) error { return errors.New("not there") }
@@ -26,7 +29,7 @@ func TestDoctorTellsMissingFromOptional(t *testing.T) {
 			var out bytes.Buffer
 			cmd.SetOut(&out)
 			err := diagnose(cmd, "text", []Check{c.check})
-			var exit *Exit
+			var exit *command.Exit
 			if failed := errors.As(err, &exit) && exit.Code == 1; failed != c.fails {
 				t.Errorf("ended with %v, want a failure: %v", err, c.fails)
 			}

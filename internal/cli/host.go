@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/cloud"
+	"heddle/internal/command"
 )
 
 // hostCommand lists, joins and removes hosts.
@@ -20,7 +21,16 @@ func hostCommand() *cobra.Command {
 	return cmd
 }
 
-// hostView is a host as the operators' API tells it.
+// callOperator calls the operators' API.
+func callOperator(cmd *cobra.Command, cloud *cloud.Config, method, path string, body, answer any) error {
+	s, err := cloud.Login(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return s.Operator(cmd.Context(), method, path, body, answer)
+}
+
+// hostView is a host as the operators' API returns it.
 type hostView struct {
 	ID       string    `json:"id"`
 	Name     string    `json:"name"`
@@ -35,16 +45,12 @@ type hostView struct {
 
 func hostListCommand(cloud *cloud.Config) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List hosts", Args: cobra.NoArgs}
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := cloud.Login(cmd.Context())
-		if err != nil {
-			return err
-		}
 		var answer struct {
 			Hosts []hostView `json:"hosts"`
 		}
-		if err := s.Operator(cmd.Context(), http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
+		if err := callOperator(cmd, cloud, http.MethodGet, "/v1/hosts", nil, &answer); err != nil {
 			return err
 		}
 		var rows [][]string
@@ -58,7 +64,7 @@ func hostListCommand(cloud *cloud.Config) *cobra.Command {
 			}
 			rows = append(rows, []string{h.ID, h.Name, state, strings.Join(h.Roles, " "), h.TunnelIP, fmt.Sprint(h.Ports), h.Version})
 		}
-		return printTable(cmd.OutOrStdout(), *format, answer.Hosts, []string{"ID", "NAME", "STATE", "ROLES", "TUNNEL IP", "PORTS", "VERSION"}, rows)
+		return command.PrintTable(cmd.OutOrStdout(), *format, answer.Hosts, []string{"ID", "NAME", "STATE", "ROLES", "TUNNEL IP", "PORTS", "VERSION"}, rows)
 	}
 	return cmd
 }
@@ -71,10 +77,6 @@ func hostTokenCommand(cloud *cloud.Config) *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := cloud.Login(cmd.Context())
-		if err != nil {
-			return err
-		}
 		body := map[string]string{}
 		if len(args) == 1 {
 			body["name"] = args[0]
@@ -82,7 +84,7 @@ func hostTokenCommand(cloud *cloud.Config) *cobra.Command {
 		var answer struct {
 			Token string `json:"token"`
 		}
-		if err := s.Operator(cmd.Context(), http.MethodPost, "/v1/join-tokens", body, &answer); err != nil {
+		if err := callOperator(cmd, cloud, http.MethodPost, "/v1/join-tokens", body, &answer); err != nil {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), answer.Token)
@@ -100,15 +102,11 @@ func hostRemoveCommand(cloud *cloud.Config) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "also when ports are bound to it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := cloud.Login(cmd.Context())
-		if err != nil {
-			return err
-		}
 		path := "/v1/hosts/" + url.PathEscape(args[0])
 		if force {
 			path += "?force=true"
 		}
-		return s.Operator(cmd.Context(), http.MethodDelete, path, nil, nil)
+		return callOperator(cmd, cloud, http.MethodDelete, path, nil, nil)
 	}
 	return cmd
 }

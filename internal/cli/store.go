@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
 // backupCommand copies the embedded store into a file.
@@ -28,7 +26,7 @@ func backupCommand() *cobra.Command {
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		st, err := store.OpenDataDir(cmd.Context(), store.Embedded{DataDir: data}, slog.New(slog.DiscardHandler))
+		st, err := backend.OpenDataDir(cmd.Context(), backend.Embedded{DataDir: data}, nil)
 		if err != nil {
 			return err
 		}
@@ -43,8 +41,8 @@ func backupCommand() *cobra.Command {
 	return cmd
 }
 
-// writeBackup writes the snapshot beside its name and renames it when it is whole.
-func writeBackup(ctx context.Context, st *store.Etcd, name string) (n int64, err error) {
+// writeBackup writes the snapshot to a temporary file and renames it when it is whole.
+func writeBackup(ctx context.Context, st *backend.Etcd, name string) (n int64, err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return 0, err
@@ -78,7 +76,7 @@ func restoreCommand() *cobra.Command {
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := store.Restore(cmd.Context(), args[0], data, slog.New(slog.DiscardHandler)); err != nil {
+		if err := backend.Restore(cmd.Context(), args[0], data, nil); err != nil {
 			return stopFirst(err)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "restored; start the server with: heddle serve --data %s\n", data)
@@ -90,7 +88,7 @@ func restoreCommand() *cobra.Command {
 // moveCommand copies the embedded store into an etcd cluster.
 func moveCommand() *cobra.Command {
 	var data string
-	var to store.Cluster
+	var to backend.Cluster
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "move",
@@ -102,8 +100,8 @@ moved: heddle serve and heddle backup refuse it from then on. With --undo the ma
 	}
 	f := cmd.Flags()
 	dataFlag(f, &data, "data `directory` of heddle serve")
-	access := clusterFlags(f, &to)
-	f.BoolVar(&undo, "undo", false, "make the embedded store the current one again; what the cluster was told since the move is not in it")
+	access := ClusterFlags(f, &to, "`addresses` of the cluster, host:port, joined by commas")
+	f.BoolVar(&undo, "undo", false, "make the embedded store the current one again; what was written to the cluster since the move is not in it")
 	cmd.MarkFlagsOneRequired("etcd-endpoints", "undo")
 	cmd.MarkFlagsMutuallyExclusive("etcd-endpoints", "undo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -122,50 +120,27 @@ moved: heddle serve and heddle backup refuse it from then on. With --undo the ma
 	return cmd
 }
 
-// clusterFlags adds the flags that say how to reach a cluster. The function returned reads the files that they name.
-func clusterFlags(f *pflag.FlagSet, to *store.Cluster) (complete func() error) {
-	var passwordFile string
-	f.StringSliceVar(&to.Endpoints, "etcd-endpoints", nil, "`addresses` of the cluster, host:port, joined by commas")
-	f.StringVar(&to.CAFile, "etcd-ca", "", "PEM `file` with the authority of the cluster's certificates")
-	f.StringVar(&to.CertFile, "etcd-cert", "", "PEM `file` with a client certificate")
-	f.StringVar(&to.KeyFile, "etcd-key", "", "PEM `file` with its key")
-	f.StringVar(&to.User, "etcd-user", "", "etcd user, where the certificate does not tell it")
-	f.StringVar(&passwordFile, "etcd-password-file", "", "`file` with the user's password")
-	return func() error {
-		if passwordFile == "" {
-			return nil
-		}
-		raw, err := os.ReadFile(passwordFile)
-		if err != nil {
-			return &Exit{Code: 2, Text: "--etcd-password-file: " + err.Error()}
-		}
-		to.Password = strings.TrimSpace(string(raw))
-		return nil
-	}
-}
-
-// stopFirst says what to do about a store that is in use.
+// stopFirst adds a hint to an error of a store that is in use.
 func stopFirst(err error) error {
-	if errors.Is(err, store.ErrInUse) {
+	if errors.Is(err, backend.ErrInUse) {
 		return fmt.Errorf("%w: stop heddle serve first", err)
 	}
 	return err
 }
 
-func moveStore(ctx context.Context, data string, to store.Cluster, progress io.Writer) error {
-	quiet := slog.New(slog.DiscardHandler)
-	// Opened for ourselves alone: with a server still running, what it writes meanwhile would be lost.
-	from, err := store.Open(ctx, store.Options{Embedded: &store.Embedded{DataDir: data, Existing: true}, Log: quiet})
+func moveStore(ctx context.Context, data string, to backend.Cluster, progress io.Writer) error {
+	// Opened exclusively: what a running server writes meanwhile would be lost.
+	from, err := backend.Open(ctx, backend.Options{Embedded: &backend.Embedded{DataDir: data, Existing: true}})
 	if err != nil {
 		return stopFirst(err)
 	}
 	defer from.Close()
-	cluster, err := store.Open(ctx, store.Options{Cluster: &to, Log: quiet})
+	cluster, err := backend.Open(ctx, backend.Options{Cluster: &to})
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
-	if err := store.Copy(ctx, from, cluster, func(done, all int) { fmt.Fprintf(progress, "%d of %d keys\n", done, all) }); err != nil {
+	if err := backend.Copy(ctx, from, cluster, func(done, all int) { fmt.Fprintf(progress, "%d of %d keys\n", done, all) }); err != nil {
 		return err
 	}
 	return from.MarkMoved(ctx, to.Endpoints, time.Now())
@@ -173,7 +148,7 @@ func moveStore(ctx context.Context, data string, to store.Cluster, progress io.W
 
 // undoMove makes a moved store the current one again.
 func undoMove(ctx context.Context, data string, out io.Writer) error {
-	st, err := store.Open(ctx, store.Options{Embedded: &store.Embedded{DataDir: data, Existing: true, Moved: true}})
+	st, err := backend.Open(ctx, backend.Options{Embedded: &backend.Embedded{DataDir: data, Existing: true, Moved: true}})
 	if err != nil {
 		return stopFirst(err)
 	}

@@ -4,53 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/command"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// storeCommand looks after the space of the store.
+// storeCommand administers the space of the store.
 func storeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Look after the store's space: status, compact, defragment, disarm, reclaim",
+		Short: "Manage the store's space: status, compact, defragment, disarm, reclaim",
 		Long: `Works on the embedded store in --data, while its server runs or not, or on the cluster named by --etcd-endpoints.
 A store that is full accepts deletions and log-ins only. The embedded store's server reclaims space by itself.`,
 	}
 	var data string
 	var quotaMiB int64
-	var cluster store.Cluster
+	var cluster backend.Cluster
 	f := cmd.PersistentFlags()
 	dataFlag(f, &data, "data `directory` of heddle serve")
 	f.Int64Var(&quotaMiB, "store-quota", DefaultStoreQuotaMiB, "the server's --store-quota in `MiB`; a running server reports its own")
 	ofServer(f, "store-quota")
-	complete := clusterFlags(f, &cluster)
+	complete := ClusterFlags(f, &cluster, "`addresses` of the cluster, host:port, joined by commas")
 	clusterQuotaMiB := f.Int64("etcd-quota", 0, EtcdQuotaUsage)
 	ofServer(f, "etcd-quota")
-	open := func(ctx context.Context) (*store.Etcd, error) {
-		quiet := slog.New(slog.DiscardHandler)
+	open := func(ctx context.Context) (*backend.Etcd, error) {
 		if len(cluster.Endpoints) == 0 {
-			return store.OpenDataDir(ctx, store.Embedded{DataDir: data, Quota: quotaMiB << 20}, quiet)
+			return backend.OpenDataDir(ctx, backend.Embedded{DataDir: data, Quota: quotaMiB << 20}, nil)
 		}
 		if err := complete(); err != nil {
 			return nil, err
 		}
 		cluster.SkipLimits, cluster.Quota = true, *clusterQuotaMiB<<20
-		return store.Open(ctx, store.Options{Cluster: &cluster, Log: quiet})
+		return backend.Open(ctx, backend.Options{Cluster: &cluster})
 	}
 	cmd.AddCommand(storeStatusCommand(open, func() bool {
-		return len(cluster.Endpoints) == 0 && errors.Is(store.CheckDisk(data), store.ErrFull)
+		return len(cluster.Endpoints) == 0 && errors.Is(backend.CheckDisk(data), store.ErrFull)
 	}))
 	for _, c := range []struct {
 		use, short, done string
-		do               func(*store.Etcd, context.Context) error
+		do               func(*backend.Etcd, context.Context) error
 	}{
-		{"compact", "Forget what keys were before now", "compacted", (*store.Etcd).CompactAll},
-		{"defragment", "Return free space, one member after the other; a member does not answer meanwhile, some seconds for each GiB", "defragmented", (*store.Etcd).Defragment},
-		{"disarm", "End the alarm by which etcd refuses all writes; refused while there is no space", "disarmed", (*store.Etcd).Disarm},
-		{"reclaim", "Compact, defragment and disarm", "reclaimed", (*store.Etcd).Reclaim},
+		{"compact", "Forget what keys were before now", "compacted", (*backend.Etcd).CompactAll},
+		{"defragment", "Return free space, one member after the other; a member does not answer meanwhile, some seconds for each GiB", "defragmented", (*backend.Etcd).Defragment},
+		{"disarm", "End the alarm by which etcd refuses all writes; refused while there is no space", "disarmed", (*backend.Etcd).Disarm},
+		{"reclaim", "Compact, defragment and disarm", "reclaimed", (*backend.Etcd).Reclaim},
 	} {
 		cmd.AddCommand(&cobra.Command{Use: c.use, Short: c.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := open(cmd.Context())
@@ -75,10 +75,10 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 	return cmd
 }
 
-// storeStatusCommand prints how full the store is; diskFull reports whether an embedded store's disk is.
-func storeStatusCommand(open func(context.Context) (*store.Etcd, error), diskFull func() bool) *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Say how full the store is", Args: cobra.NoArgs}
-	format := OutputFlag(cmd)
+// storeStatusCommand prints how full the store is; diskFull reports an embedded store's full disk.
+func storeStatusCommand(open func(context.Context) (*backend.Etcd, error), diskFull func() bool) *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "Print how full the store is", Args: cobra.NoArgs}
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		st, err := open(cmd.Context())
 		if err != nil {
@@ -91,9 +91,8 @@ func storeStatusCommand(open func(context.Context) (*store.Etcd, error), diskFul
 		}
 		var rows [][]string
 		for i := range space {
-			space[i].DiskFull = diskFull()
-		}
-		for _, m := range space {
+			m := &space[i]
+			m.DiskFull = diskFull()
 			state := "ok"
 			switch {
 			case m.DiskFull:
@@ -112,7 +111,7 @@ func storeStatusCommand(open func(context.Context) (*store.Etcd, error), diskFul
 			}
 			rows = append(rows, []string{m.Member, state, mib(m.Size), mib(m.InUse), quota})
 		}
-		return printTable(cmd.OutOrStdout(), *format, space, []string{"MEMBER", "STATE", "SIZE MIB", "IN USE MIB", "QUOTA MIB"}, rows)
+		return command.PrintTable(cmd.OutOrStdout(), *format, space, []string{"MEMBER", "STATE", "SIZE MIB", "IN USE MIB", "QUOTA MIB"}, rows)
 	}
 	return cmd
 }

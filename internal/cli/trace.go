@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"heddle/internal/cloud"
+	"heddle/internal/command"
 	"heddle/internal/offline"
 	"heddle/internal/topology/flow"
 )
@@ -26,13 +27,13 @@ Offline: --scenario FILE holds a topology and frames with what is expected of th
 expectation fails, 2 when the file is wrong.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &Exit{Code: 2, Text: fmt.Sprintf("trace: what is %q? A scenario is given with --scenario, a port with --port", args[0])}
+				return &command.Exit{Code: 2, Text: fmt.Sprintf("trace: what is %q? A scenario is given with --scenario, a port with --port", args[0])}
 			}
 			return nil
 		},
 	}
 	cloud := cloudFlags(cmd)
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&scenario, "scenario", "", "scenario `file`, YAML or JSON")
 	f.StringVar(&hosts, "hosts", "one", "with --scenario: one host for all ports, or each port on its own")
@@ -45,7 +46,7 @@ expectation fails, 2 when the file is wrong.`,
 		case scenario == "" && live:
 			return traceLive(cmd, cloud, port, frame, *format)
 		}
-		return &Exit{Code: 2, Text: "trace: want either --scenario, or --port and --frame"}
+		return &command.Exit{Code: 2, Text: "trace: want either --scenario, or --port and --frame"}
 	}
 	return cmd
 }
@@ -53,7 +54,7 @@ expectation fails, 2 when the file is wrong.`,
 func traceLive(cmd *cobra.Command, cloud *cloud.Config, port, frame, format string) error {
 	raw, err := parseFrame(frame)
 	if err != nil {
-		return &Exit{Code: 2, Text: "--frame: " + err.Error()}
+		return &command.Exit{Code: 2, Text: "--frame: " + err.Error()}
 	}
 	s, err := cloud.Login(cmd.Context())
 	if err != nil {
@@ -64,13 +65,13 @@ func traceLive(cmd *cobra.Command, cloud *cloud.Config, port, frame, format stri
 		return err
 	}
 	if format == "json" {
-		return PrintJSON(cmd.OutOrStdout(), answer)
+		return command.PrintJSON(cmd.OutOrStdout(), answer)
 	}
 	printTrace(cmd.OutOrStdout(), answer)
 	return nil
 }
 
-// parseFrame reads hex digits (blanks and colons between them are skipped), or the fields of a scenario's frame.
+// parseFrame reads hex digits (without blanks and colons), or the fields of a scenario's frame.
 func parseFrame(text string) ([]byte, error) {
 	digits := strings.NewReplacer(" ", "", "\n", "", ":", "").Replace(text)
 	if raw, err := hex.DecodeString(digits); err == nil {
@@ -112,13 +113,9 @@ func traceScenario(cmd *cobra.Command, file, hosts, format string) error {
 		return err
 	}
 	if hosts != "one" && hosts != "each" {
-		return &Exit{Code: 2, Text: "--hosts " + hosts + ": want one or each"}
+		return &command.Exit{Code: 2, Text: "--hosts " + hosts + ": want one or each"}
 	}
-	in, err := inputFile(cmd, file)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	opts := offline.TraceOptions{EachHost: hosts == "each", JSON: asJSON}
-	return offlineError(file, offline.Trace(cmd.Context(), in, opts, cmd.OutOrStdout()))
+	return withInput(cmd, file, func(in io.Reader) error {
+		return offline.Trace(cmd.Context(), in, offline.TraceOptions{EachHost: hosts == "each", JSON: asJSON}, cmd.OutOrStdout())
+	})
 }

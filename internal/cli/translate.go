@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"heddle/internal/command"
 	"heddle/internal/offline"
 )
 
@@ -20,51 +21,57 @@ func translateCommand() *cobra.Command {
 		Long: `Reads operations on Neutron objects, YAML or JSON ("-" reads standard input), applies each as one transaction to an empty
 store, and prints the virtual topology. A refused operation leaves the topology as it was and says why.
 Exits 2 when the file is wrong, naming the place.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return &Exit{Code: 2, Text: fmt.Sprintf("translate: want one FILE, or - for standard input; got %d arguments", len(args))}
-			}
-			return nil
-		},
+		Args: wantArgs(1, "translate: want one FILE, or - for standard input"),
 	}
 	cmd.Flags().BoolVar(&each, "each", false, "the topology after every step, not only after the last")
-	format := OutputFlag(cmd)
+	format := command.OutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		asJSON, err := wantJSON(*format)
 		if err != nil {
 			return err
 		}
-		in, err := inputFile(cmd, args[0])
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		return offlineError(args[0], offline.Translate(cmd.Context(), in, offline.TranslateOptions{Each: each, JSON: asJSON}, cmd.OutOrStdout()))
+		return withInput(cmd, args[0], func(in io.Reader) error {
+			return offline.Translate(cmd.Context(), in, offline.TranslateOptions{Each: each, JSON: asJSON}, cmd.OutOrStdout())
+		})
 	}
 	return cmd
 }
 
-// offlineError gives an error of an offline command its exit code.
-func offlineError(file string, err error) error {
-	var wrong *offline.FileError
-	switch {
-	case errors.As(err, &wrong):
-		return &Exit{Code: 2, Text: file + ": " + err.Error()}
-	case errors.Is(err, offline.ErrExpectation):
-		return &Exit{Code: 1} // the answer says which
+// wantArgs rejects other numbers of arguments than n; text says what is wanted.
+func wantArgs(n int, text string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return &command.Exit{Code: 2, Text: fmt.Sprintf("%s; got %d arguments", text, len(args))}
+		}
+		return nil
 	}
-	return err
 }
 
 // wantJSON reads the -o flag.
 func wantJSON(format string) (bool, error) {
-	switch format {
-	case "json":
-		return true, nil
-	case "text":
-		return false, nil
+	if format != "json" && format != "text" {
+		return false, &command.Exit{Code: 2, Text: "-o " + format + ": want text or json"}
 	}
-	return false, &Exit{Code: 2, Text: "-o " + format + ": want text or json"}
+	return format == "json", nil
+}
+
+// withInput calls an offline command with a file, or "-" for standard input, and gives its error an
+// exit code.
+func withInput(cmd *cobra.Command, path string, do func(io.Reader) error) error {
+	in, err := inputFile(cmd, path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	err = do(in)
+	var wrong *offline.FileError
+	switch {
+	case errors.As(err, &wrong):
+		return &command.Exit{Code: 2, Text: path + ": " + err.Error()}
+	case errors.Is(err, offline.ErrExpectation):
+		return &command.Exit{Code: 1} // the output has the details
+	}
+	return err
 }
 
 // inputFile opens a file, or standard input for "-".
@@ -74,7 +81,7 @@ func inputFile(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, &Exit{Code: 2, Text: err.Error()}
+		return nil, &command.Exit{Code: 2, Text: err.Error()}
 	}
 	return f, nil
 }

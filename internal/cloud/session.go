@@ -1,5 +1,6 @@
-// Package cloud logs in to the APIs of a server over HTTP, as OpenStack's clients do: with a clouds.yaml, the variables of
-// an openrc, or the file that `heddle serve` leaves in its data directory.
+// Package cloud logs in to the APIs of a server over HTTP, like OpenStack's clients: with a
+// clouds.yaml, the variables of an openrc, or the file that `heddle serve` leaves in its data
+// directory.
 package cloud
 
 import (
@@ -22,14 +23,14 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// operatorService is the type under which the catalog lists Heddle's own API (hosts, traces).
+// operatorService is the type of Heddle's own API (hosts, traces) in the catalog.
 const operatorService = "heddle"
 
-// Config says where the APIs are and who is asking.
+// Config holds the place of the APIs, and the user's credentials.
 type Config struct {
-	// File is a clouds.yaml; "" looks at OS_CLOUD, then OS_AUTH_URL and its companions, then DataDir.
+	// File is a clouds.yaml. "" uses OS_CLOUD, then OS_AUTH_URL and the like, then DataDir.
 	File string
-	// DataDir is where `heddle serve` keeps its clouds.yaml.
+	// DataDir is the data directory of `heddle serve`, with its clouds.yaml.
 	DataDir string
 	// Dial, when set, opens the connections: the demo dials from inside a network namespace.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -41,36 +42,23 @@ type Session struct {
 	region   string
 }
 
-// Login authenticates with what Config, the environment or the server's own file say.
-func (c Config) Login(ctx context.Context) (*Session, error) {
-	auth, endpoint, transport, err := c.settings()
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.authenticate(ctx, auth, transport)
-	if err != nil {
-		return nil, err
-	}
-	s.region = endpoint.Region
-	return s, nil
-}
+// Login authenticates with the settings of Config, the environment or the server's own file.
+func (c Config) Login(ctx context.Context) (*Session, error) { return c.login(ctx, nil) }
 
 // LoginAs authenticates as another user at the same identity service.
 func (c Config) LoginAs(ctx context.Context, who gophercloud.AuthOptions) (*Session, error) {
+	return c.login(ctx, &who)
+}
+
+func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Session, error) {
 	auth, endpoint, transport, err := c.settings()
 	if err != nil {
 		return nil, err
 	}
-	who.IdentityEndpoint = auth.IdentityEndpoint
-	s, err := c.authenticate(ctx, who, transport)
-	if err != nil {
-		return nil, err
+	if other != nil {
+		other.IdentityEndpoint = auth.IdentityEndpoint
+		auth = *other
 	}
-	s.region = endpoint.Region
-	return s, nil
-}
-
-func (c Config) authenticate(ctx context.Context, auth gophercloud.AuthOptions, transport *http.Transport) (*Session, error) {
 	if c.Dial != nil {
 		transport.DialContext = c.Dial
 	}
@@ -83,11 +71,10 @@ func (c Config) authenticate(ctx context.Context, auth gophercloud.AuthOptions, 
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
-	return &Session{provider: provider}, nil
+	return &Session{provider: provider, region: endpoint.Region}, nil
 }
 
-func (c Config) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *http.Transport, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+func (c Config) settings() (auth gophercloud.AuthOptions, endpoint gophercloud.EndpointOpts, transport *http.Transport, err error) {
 	var opts []clouds.ParseOption
 	switch {
 	case c.File != "":
@@ -96,29 +83,26 @@ func (c Config) settings() (gophercloud.AuthOptions, gophercloud.EndpointOpts, *
 	case os.Getenv("OS_AUTH_URL") != "":
 		text, err := environmentCloud()
 		if err != nil {
-			return gophercloud.AuthOptions{}, gophercloud.EndpointOpts{}, nil, err
+			return auth, endpoint, nil, err
 		}
 		opts = append(opts, clouds.WithCloudsYAML(bytes.NewReader(text)), clouds.WithCloudName(environment))
 	default:
 		own := filepath.Join(c.DataDir, "clouds.yaml")
 		if _, err := os.Stat(own); err != nil {
-			return gophercloud.AuthOptions{}, gophercloud.EndpointOpts{}, nil,
-				fmt.Errorf("where is the server? set OS_CLOUD, source an openrc, or name the data directory of `heddle serve` with --data (%w)", err)
+			return auth, endpoint, nil, fmt.Errorf("where is the server? set OS_CLOUD, source an openrc, or name the data directory of `heddle serve` with --data (%w)", err)
 		}
 		opts = append(opts, clouds.WithLocations(own), clouds.WithCloudName("heddle"))
 	}
-	auth, endpoint, tlsConfig, err := clouds.Parse(opts...)
-	if err != nil {
-		return auth, endpoint, nil, err
-	}
-	transport.TLSClientConfig = tlsConfig
-	return auth, endpoint, transport, nil
+	transport = http.DefaultTransport.(*http.Transport).Clone()
+	auth, endpoint, transport.TLSClientConfig, err = clouds.Parse(opts...)
+	return auth, endpoint, transport, err
 }
 
 // environment names the cloud that an openrc describes.
 const environment = "environment"
 
-// environmentCloud is a clouds.yaml of what an openrc sets: every setting there is a variable's name in small letters.
+// environmentCloud returns a clouds.yaml of an openrc's variables: each setting is named like its
+// variable, in lower case.
 func environmentCloud() ([]byte, error) {
 	auth := map[string]string{}
 	for _, name := range []string{
@@ -144,7 +128,8 @@ func (s *Session) Identity() (*gophercloud.ServiceClient, error) {
 	return openstack.NewIdentityV3(s.provider, gophercloud.EndpointOpts{Region: s.region})
 }
 
-// Operator calls Heddle's own API: body is sent as JSON unless nil, the answer is read into out unless nil.
+// Operator calls Heddle's own API. It sends body as JSON unless nil, and decodes the answer into
+// out unless nil.
 func (s *Session) Operator(ctx context.Context, method, path string, body, out any) error {
 	base, err := s.provider.EndpointLocator(gophercloud.EndpointOpts{Type: operatorService, Availability: gophercloud.AvailabilityPublic, Region: s.region})
 	if err != nil {
@@ -182,7 +167,7 @@ func (s *Session) Operator(ctx context.Context, method, path string, body, out a
 	return json.Unmarshal(raw, out)
 }
 
-// Trace has the server simulate a frame that enters by a port. If the simulation fails the error names its host.
+// Trace simulates a frame that enters by a port. If the simulation fails the error names its host.
 func (s *Session) Trace(ctx context.Context, port string, frame []byte) (*flow.TraceAnswer, error) {
 	var answer flow.TraceAnswer
 	request := map[string]any{"port": port, "frame": frame}
@@ -195,7 +180,7 @@ func (s *Session) Trace(ctx context.Context, port string, frame []byte) (*flow.T
 	return &answer, nil
 }
 
-// errorText is the message in an error body, or the body itself.
+// errorText returns the message in an error body, or the body itself.
 func errorText(raw []byte) string {
 	var e struct {
 		Error struct{ Message string }

@@ -10,11 +10,14 @@ import (
 	"heddle/internal/topology"
 )
 
-// Every host is one agent of the type that Neutron's clients expect on a host with machines: its id is the host's, and it
-// is alive while the host holds its lease (neutron-api §8). What operators say about it is kept beside the host.
+// Neutron's clients expect one agent per host: its id is the host's, and it is alive while the host
+// holds its lease (neutron-api §8). Operators' settings are stored beside the host.
 
-// listAgents lists the agents of all hosts, alive or not.
-func (s *Service) listAgents(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AgentView], error) {
+// agents are the operations on agents.
+type agents struct{ *Service }
+
+// list lists the agents of all hosts, alive or not.
+func (s agents) list(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AgentView], error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -24,15 +27,15 @@ func (s *Service) listAgents(ctx context.Context, c neutron.Caller, _ neutron.Qu
 			return
 		}
 		for h := range schema.Hosts.All(snap) {
-			if !yield(s.agentView(snap, h)) {
+			if !yield(s.answer(snap, h)) {
 				return
 			}
 		}
 	}, nil
 }
 
-// showAgent returns the agent of one host.
-func (s *Service) showAgent(ctx context.Context, c neutron.Caller, id string) (*neutron.AgentView, error) {
+// show returns the agent of one host.
+func (s agents) show(ctx context.Context, c neutron.Caller, id string) (*neutron.AgentView, error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
@@ -41,12 +44,12 @@ func (s *Service) showAgent(ctx context.Context, c neutron.Caller, id string) (*
 	if !ok || !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
 		return nil, neutron.Agents.NotFound(id)
 	}
-	return s.agentView(snap, h), nil
+	return s.answer(snap, h), nil
 }
 
-// updateAgent sets the description of an agent and whether operators want it up, which only Neutron's schedulers look at.
-func (s *Service) updateAgent(ctx context.Context, c neutron.Caller, id string, v neutron.Values, _ *int64) (*neutron.AgentView, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.AgentView, error) {
+// update sets the description and admin state of an agent, which only Neutron's schedulers read.
+func (s agents) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, _ *int64) (*neutron.AgentView, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.AgentView, error) {
 		h, err := schema.Hosts.Need(o.tx, id)
 		if err != nil || !neutron.CanSee(c, neutron.Agents, neutron.Owner{}) {
 			return nil, neutron.Agents.NotFound(id)
@@ -58,29 +61,25 @@ func (s *Service) updateAgent(ctx context.Context, c neutron.Caller, id string, 
 		if old, err := schema.Agents.Get(o.tx, id); err == nil {
 			settings = *old
 		}
-		if v.Has("admin_state_up") {
-			settings.AdminStateUp = v.Flag("admin_state_up")
-		}
-		if v.Has("description") {
-			settings.Description = v.Text("description")
-		}
+		setFlag(&settings.AdminStateUp, v, "admin_state_up")
+		setText(&settings.Description, v, "description")
 		if err := schema.Agents.Put(o.tx, &settings); err != nil {
 			return nil, err
 		}
-		return s.agentView(o.tx, h), nil
+		return s.answer(o.tx, h), nil
 	})
 }
 
-// deleteAgent refuses: an agent goes with its host, whose rights in the store are not Neutron's to take.
-func (s *Service) deleteAgent(ctx context.Context, c neutron.Caller, id string, _ *int64) error {
-	agent, err := s.showAgent(ctx, c, id)
+// delete refuses: an agent goes with its host, whose rights in the store are not Neutron's to take.
+func (s agents) delete(ctx context.Context, c neutron.Caller, id string, _ *int64) error {
+	agent, err := s.show(ctx, c, id)
 	if err != nil {
 		return err
 	}
 	return conflict("AgentInUse", "Agent %s goes when its host does. Remove the host: heddle host remove %s.", id, agent.Host)
 }
 
-func (s *Service) agentView(r records.Reader, h *topology.Host) *neutron.AgentView {
+func (s agents) answer(r records.Reader, h *topology.Host) *neutron.AgentView {
 	v := &neutron.AgentView{
 		ID:             h.ID,
 		AgentType:      "Open vSwitch agent",

@@ -66,7 +66,8 @@ func BenchmarkCreatePortsInBulk(b *testing.B) {
 	b.ReportMetric(float64(b.N*each)/b.Elapsed().Seconds(), "ports/s")
 }
 
-// BenchmarkListPorts lists 10,000 ports, and reports what the process holds in memory then, etcd included.
+// BenchmarkListPorts lists 10,000 ports, and reports what the process holds in memory then, etcd
+// included.
 func BenchmarkListPorts(b *testing.B) {
 	w, port := benchWorld(b)
 	fill(b, w, port, 10000)
@@ -98,7 +99,7 @@ func fillAs(b *testing.B, w *world, c neutron.Caller, port string, n int) {
 	}
 }
 
-// resident is the memory of this process in bytes, garbage collected.
+// resident returns the memory of this process in bytes, garbage collected.
 func resident(b *testing.B) float64 {
 	b.Helper()
 	debug.FreeOSMemory() // as the runtime does by itself in a while

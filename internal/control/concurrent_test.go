@@ -64,7 +64,8 @@ func TestDefaultGroupIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestSmallSubnetIsSharedOut: at two servers at once, every address is given once, and only the rest is refused.
+// TestSmallSubnetIsSharedOut: at two servers at once, every address is given once, and only the
+// rest is refused.
 func TestSmallSubnetIsSharedOut(t *testing.T) {
 	t.Parallel()
 	ws := twoServers(t, control.Options{})
@@ -117,8 +118,8 @@ func TestOneOfManyGetsIt(t *testing.T) {
 	}
 }
 
-// TestNetworkGoesOrPortComes: with a network deleted while ports are made on it, one side loses, and nothing hangs in
-// the air.
+// TestNetworkGoesOrPortComes: with a network deleted while ports are made on it, one side loses,
+// and nothing hangs in the air.
 func TestNetworkGoesOrPortComes(t *testing.T) {
 	t.Parallel()
 	ws := twoServers(t, control.Options{})
@@ -143,7 +144,8 @@ func TestNetworkGoesOrPortComes(t *testing.T) {
 	}
 }
 
-// TestAutomaticAddressesReachAllPorts: of ports and an auto-address subnet made at once, every port has its address.
+// TestAutomaticAddressesReachAllPorts: of ports and an auto-address subnet made at once, every port
+// has its address.
 func TestAutomaticAddressesReachAllPorts(t *testing.T) {
 	t.Parallel()
 	ws := twoServers(t, control.Options{})

@@ -29,7 +29,8 @@ func naiveMerge(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neutro
 	return opts
 }
 
-// TestMergeDHCPOpts: the result is that of applying the changes one by one, and a long list takes no more than a walk.
+// TestMergeDHCPOpts: the result is that of applying the changes one by one, and a long list takes
+// no more than a walk.
 func TestMergeDHCPOpts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -24,7 +24,7 @@ func overQuota(resources ...string) *neutron.Error {
 	return conflict("OverQuota", "Quota exceeded for resources: ['%s'].", strings.Join(resources, "', '"))
 }
 
-// checkRevision holds the revision number a client insists on against the current one (neutron-api §2).
+// checkRevision compares the revision number of If-Match with the current one (neutron-api §2).
 func checkRevision(ifMatch *int64, current int64) error {
 	if ifMatch == nil || *ifMatch == current {
 		return nil
@@ -33,12 +33,12 @@ func checkRevision(ifMatch *int64, current int64) error {
 		"Constrained to %d, but current revision is %d", *ifMatch, current)
 }
 
-// unavailable is an error that goes away by itself.
+// unavailable returns an error that goes away by itself.
 func unavailable(message string, cause error) error {
 	return fmt.Errorf("%w: %w", neutron.Errorf(neutron.Unavailable, "ServiceUnavailable", "%s", message), cause)
 }
 
-// outcomeUnknown says that a change may have been made or not; ids are those of the objects that it makes.
+// outcomeUnknown returns the error for a change that may have been made; ids name created objects.
 func outcomeUnknown(ids []string) *neutron.Error {
 	const most = 20 // ids that are named
 	switch n := len(ids); {
@@ -53,11 +53,11 @@ func outcomeUnknown(ids []string) *neutron.Error {
 		"The store did not answer in time: whether the change was made is unknown. Look at the object before you try again.")
 }
 
-// StoreIsFull reports whether a request was refused since the store or its disk is full, of which the log has a line already.
+// StoreIsFull reports whether a request failed because the store is full, which is logged already.
 func StoreIsFull(err error) bool { return errors.Is(err, store.ErrFull) }
 
-// forClient turns an error of the store into the one that Neutron answers, where it has one. ids are those of the objects
-// that the request was to create.
+// forClient turns an error of the store into the one that Neutron answers, where it has one. ids
+// are those of the objects that the request was to create.
 func forClient(err error, ids ...string) error {
 	switch {
 	case errors.Is(err, store.ErrTooLarge):

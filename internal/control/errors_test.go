@@ -9,7 +9,8 @@ import (
 	"heddle/internal/store"
 )
 
-// TestErrorsOfTheStore: what the store cannot do is told to clients as theirs or ours, with what to do.
+// TestErrorsOfTheStore: what the store cannot do is told to clients as theirs or ours, with what to
+// do.
 func TestErrorsOfTheStore(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -17,6 +17,9 @@ func (k *Keys) Once(ctx context.Context) error {
 	return k.pass(ctx)
 }
 
+// Again looks at the keys that are still marked, as Run does after a failure.
+func (k *Keys) Again(ctx context.Context) error { return k.pass(ctx) }
+
 // Impatiently has the task join in on pending work at once.
 func (p *Pending) Impatiently() *Pending {
 	p.grace = 0

@@ -12,7 +12,7 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// rulesOfNew and rulesOfDefault are how many rules a group is made with.
+// rulesOfNew and rulesOfDefault count the rules that a group is created with.
 const (
 	rulesOfNew     = 2
 	rulesOfDefault = 4
@@ -51,7 +51,7 @@ func (o *operation) createGroup(_ context.Context, v neutron.Values) (*neutron.S
 	return g, o.putGroup(g)
 }
 
-// implicitRule is a rule that a group is made with.
+// implicitRule returns a rule that a group is made with.
 func (o *operation) implicitRule(g *neutron.SecurityGroup, direction, ethertype, remoteGroup string) neutron.SecurityGroupRule {
 	return neutron.SecurityGroupRule{
 		Standard:        o.standard(neutron.Values{"project_id": g.ProjectID}, 0),
@@ -63,8 +63,8 @@ func (o *operation) implicitRule(g *neutron.SecurityGroup, direction, ethertype,
 	}
 }
 
-// defaultGroup finds the default group of a project, and makes it if there is none (neutron-api §6). A member makes it
-// for no project but his own: then nil. That there is only one is a unique key's matter.
+// defaultGroup returns the default group of a project, and creates it if there is none (neutron-api
+// §6), but nil for another project than a member's own. A unique key keeps it single.
 func (o *operation) defaultGroup(project string) (*neutron.SecurityGroup, error) {
 	if g := findDefaultGroup(o.tx, project); g != nil || !o.caller.Owns(project) || o.opts.NoDefaultGroups {
 		return g, nil
@@ -87,10 +87,10 @@ func findDefaultGroup(r records.Reader, project string) *neutron.SecurityGroup {
 	return nil
 }
 
-// updateSecurityGroup changes a group. Its name is fixed if it is the default one, and stateful while ports use it.
-func (s *Service) updateSecurityGroup(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupView, error) {
-		old, err := o.groups.toChange(o, id, neutron.Update, v, ifMatch)
+// update changes a group. A default group keeps its name; stateful is fixed while ports use it.
+func (s groups) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupView, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.SecurityGroupView, error) {
+		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
@@ -116,11 +116,10 @@ func (s *Service) updateSecurityGroup(ctx context.Context, c neutron.Caller, id 
 	})
 }
 
-// deleteSecurityGroup deletes a group that no port uses, and the rules of other groups that name it: in steps if there
-// are many of them.
-func (s *Service) deleteSecurityGroup(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
-		g, err := o.groups.toChange(o, id, neutron.Delete, nil, ifMatch)
+// delete deletes a group without ports, and rules that name it, in steps if there are many.
+func (s groups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
+		g, err := s.toChange(o, id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return false, err
 		}
@@ -143,7 +142,7 @@ func (s *Service) deleteSecurityGroup(ctx context.Context, c neutron.Caller, id 
 		if len(others) > stepObjects || rules > stepRules {
 			return true, o.begin(workDeleteGroup, id)
 		}
-		_, err = o.deleteGroupStep(id)
+		_, err = steps{o}.deleteGroup(id)
 		return false, err
 	})
 	if pending && err == nil {
@@ -173,7 +172,7 @@ func (o *operation) putGroup(g *neutron.SecurityGroup) error {
 	if err := schema.SecurityGroups.Put(o.tx, g); err != nil {
 		return err
 	}
-	return errors.Join(o.putBundle(kindGroup, g.ID, translate.SecurityGroup(g)), o.deriveProfile(g))
+	return errors.Join(o.putBundle(kindGroup, g.ID, translate.SecurityGroup(g)), o.calico().deriveProfile(g))
 }
 
 func groupOwner(g *neutron.SecurityGroup) neutron.Owner { return neutron.Owner{ProjectID: g.ProjectID} }

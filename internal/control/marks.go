@@ -6,23 +6,25 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"heddle/internal/task"
 )
 
-// marks are names of what may have to be changed, each with what was seen of it last. Who follows the store adds them
-// without waiting, and a task takes them.
+// marks is a set of names that a task has to look at, each with the value last seen of it.
+// Followers of the store add names without waiting; the task takes them.
 type marks[V any] struct {
-	wake chan struct{} // holds a token after some were added
+	wake task.Notice // given after names were added
 
 	mu   sync.Mutex
 	seen map[string]V
 }
 
-// Pauses between attempts after one that failed.
 const leastPause, mostPause = 100 * time.Millisecond, 30 * time.Second
 
-func newMarks[V any]() *marks[V] {
-	return &marks[V]{wake: make(chan struct{}, 1), seen: map[string]V{}}
-}
+// newBackoff returns the pauses after failed attempts.
+func newBackoff() task.Backoff { return task.Backoff{Least: leastPause, Most: mostPause} }
+
+func newMarks[V any]() *marks[V] { return &marks[V]{wake: task.NewNotice(), seen: map[string]V{}} }
 
 func (m *marks[V]) add(name string, seen V) { m.addAll(map[string]V{name: seen}) }
 
@@ -30,13 +32,10 @@ func (m *marks[V]) addAll(seen map[string]V) {
 	m.mu.Lock()
 	maps.Copy(m.seen, seen)
 	m.mu.Unlock()
-	select {
-	case m.wake <- struct{}{}:
-	default: // awake already
-	}
+	m.wake.Give()
 }
 
-// keep puts back what was taken, for the next pass, unless it was seen again meanwhile.
+// keep puts a name back for the next pass, unless it was added again since it was taken.
 func (m *marks[V]) keep(name string, seen V) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +44,7 @@ func (m *marks[V]) keep(name string, seen V) {
 	}
 }
 
-// take empties the marks and returns what they were.
+// take returns all names and empties the set.
 func (m *marks[V]) take() map[string]V {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -54,28 +53,29 @@ func (m *marks[V]) take() map[string]V {
 	return all
 }
 
-// follow runs pass after marks were added, until ctx ends. After an error, which it logs as what, it runs it again after a
-// pause that grows.
-func (m *marks[V]) follow(ctx context.Context, log *slog.Logger, what string, pass func(context.Context) error) {
-	pause := leastPause
-	var again <-chan time.Time // after a failure
+// follow runs pass after names were added, until ctx ends. It logs an error with message, and runs
+// pass again after a pause that grows with each failure.
+func (m *marks[V]) follow(ctx context.Context, log *slog.Logger, message string, pass func(context.Context) error) {
+	backoff := newBackoff()
+	var retry <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-		case <-again:
+		case <-retry:
 		}
 		err := pass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			log.Warn(what, "err", err, "retry", pause)
-			again = time.After(pause)
-			pause = min(2*pause, mostPause)
+			pause := backoff.Next()
+			log.Warn(message, "err", err, "retry", pause)
+			retry = time.After(pause)
 		default:
-			again, pause = nil, leastPause
+			retry = nil
+			backoff.Reset()
 		}
 	}
 }

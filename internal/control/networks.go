@@ -11,9 +11,9 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// createNetworks makes networks, all or none. The first of a project brings its default security group.
-func (s *Service) createNetworks(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
-	made, err := s.networks.create(ctx, c, vs)
+// create makes networks, all or none. The first of a project brings its default security group.
+func (s networks) create(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.NetworkView, error) {
+	made, err := s.resource.create(ctx, c, vs)
 	if slices.ContainsFunc(made, func(n *neutron.NetworkView) bool { return n.Routed() }) {
 		s.carryOut(ctx, workDeriveProfiles, allGroups)
 	}
@@ -44,18 +44,18 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		return nil, err
 	}
 	if n.Routed() {
-		if err := o.openRouted(ctx); err != nil {
+		if err := o.calico().open(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return n, o.putNetwork(n)
 }
 
-// updateNetwork changes a network. The machines of its subnets are told a new MTU.
-func (s *Service) updateNetwork(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
+// update changes a network. DHCP hands out a new MTU.
+func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
 	pending := false
-	view, err := transact(ctx, s, c, func(o *operation) (*neutron.NetworkView, error) {
-		old, err := o.networks.toChange(o, id, neutron.Update, v, ifMatch)
+	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.NetworkView, error) {
+		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func (s *Service) updateNetwork(ctx context.Context, c neutron.Caller, id string
 			}
 		}
 		if n.AdminStateUp != old.AdminStateUp && n.Routed() {
-			if pending, err = o.deriveEndpoints(schema.Ports.Referrers(o.tx, "network", id), &n); err != nil {
+			if pending, err = o.calico().deriveEndpoints(schema.Ports.Referrers(o.tx, "network", id), &n); err != nil {
 				return nil, err
 			}
 		}
@@ -97,12 +97,8 @@ func (s *Service) updateNetwork(ctx context.Context, c neutron.Caller, id string
 // applyNetwork sets what an update names, and checks it against the rest.
 func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets []*neutron.Subnet) error {
 	applyStandard(&n.Standard, v)
-	if v.Has("admin_state_up") {
-		n.AdminStateUp = v.Flag("admin_state_up")
-	}
-	if v.Has("port_security_enabled") {
-		n.PortSecurityEnabled = v.Flag("port_security_enabled")
-	}
+	setFlag(&n.AdminStateUp, v, "admin_state_up")
+	setFlag(&n.PortSecurityEnabled, v, "port_security_enabled")
 	if err := o.applySegment(n, v); err != nil {
 		return err
 	}
@@ -154,7 +150,7 @@ func (o *operation) applyExternal(n *neutron.Network, external bool) error {
 	return nil
 }
 
-// applySegment moves a vlan network to another id, which is all that can change of where a network lies.
+// applySegment moves a vlan network to another id. Nothing else of a segment can change.
 func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 	for name, now := range map[string]string{attrNetworkType: n.NetworkType, attrPhysicalNetwork: n.PhysicalNetwork} {
 		if want := v.Text(name); want != "" && want != now {
@@ -180,11 +176,11 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 	return nil
 }
 
-// deleteNetwork deletes a network with its subnets and the server's own ports; other ports refuse. One of many ports is
-// deleted in steps.
-func (s *Service) deleteNetwork(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
-		if _, err := o.networks.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+// delete deletes a network with its subnets and the server's own ports; other ports refuse. One of
+// many ports is deleted in steps.
+func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
+		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
 			return false, err
 		}
 		if o.pending(workDeleteNetwork, id) {
@@ -204,7 +200,7 @@ func (s *Service) deleteNetwork(ctx context.Context, c neutron.Caller, id string
 		if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id) > stepObjects {
 			return true, o.begin(workDeleteNetwork, id)
 		}
-		_, err = o.deleteNetworkStep(id)
+		_, err = steps{o}.deleteNetwork(id)
 		return false, err
 	})
 	if pending && err == nil {
@@ -221,7 +217,7 @@ func (o *operation) putNetwork(n *neutron.Network) error {
 	return o.putBundle(kindNetwork, n.ID, translate.Network(n))
 }
 
-// networkFor finds the network that something new is to be on. It must only stay there: others may be made on it at once.
+// networkFor finds the network for a new object. It guards only its existence, for concurrency.
 func (o *operation) networkFor(id string) (*neutron.Network, error) {
 	n, err := schema.Networks.Need(o.tx, id)
 	if err != nil || !neutron.CanSee(o.caller, neutron.Networks, networkOwner(n)) {
@@ -241,7 +237,7 @@ func (o *operation) bumpNetwork(id string) error {
 	return schema.Networks.Put(o.tx, &n)
 }
 
-// portsOf are the ports of a network. The commit fails if new ones have come, or if one that it writes has changed.
+// portsOf returns the ports of a network. New ones, or changes to those written, fail the commit.
 func (o *operation) portsOf(networkID string) []*neutron.Port {
 	schema.Ports.Referrers(o.tx, "network", networkID)
 	return slices.Collect(schema.Ports.By(o.tx, "network", networkID))
@@ -275,7 +271,7 @@ func subnetIDs(subnets []*neutron.Subnet) []string {
 	return ids
 }
 
-// number is an integer attribute, 0 where absent or null.
+// number returns an integer attribute, 0 where absent or null.
 func number(v neutron.Values, name string) int {
 	if n := v.Number(name); n != nil {
 		return *n

@@ -7,28 +7,28 @@ import (
 	"heddle/internal/neutron"
 )
 
-// Operations are those on the objects of one resource, which are answered as V. Each is one transaction, all or nothing; an
-// operation that the resource does not have is nil.
+// Operations are the operations on the objects of one resource, shown as V. Each is one
+// transaction; those that the resource lacks are nil.
 //
-// They decide what needs other objects, and who may: an object that the caller may not see is not found, one that he sees
-// but may not change is forbidden (neutron.CanSee, neutron.Authorize). Values come from neutron.Parse. Errors for the
-// client are *neutron.Error; any other error is a fault of the server. ifMatch is the revision number that the client
-// insists on, or nil. Views are read-only: they may be shared with other requests. Lists come in order of ids, and each
-// object is made when it is asked for.
+// They check what needs other objects, and rights: an object that the caller may not see is not
+// found, one that the caller may not change is forbidden (neutron.CanSee, neutron.Authorize).
+// Values come from neutron.Parse. Errors for the client are *neutron.Error; others are faults of
+// the server. ifMatch is the revision number of If-Match, or nil. Views may be shared: do not
+// modify them. Lists come in order of ids and are produced lazily.
 type Operations[V any] struct {
 	Create func(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*V, error)
 	Update func(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*V, error)
 	Delete func(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error
 	Show   func(ctx context.Context, c neutron.Caller, id string) (*V, error)
 	List   func(ctx context.Context, c neutron.Caller, q neutron.Query) (iter.Seq[*V], error)
-	// ChangeTags replaces the tags of an object by what change makes of them and returns them; change must not modify its
-	// argument and may be called again when another change came between.
+	// ChangeTags replaces the tags of an object by what change makes of them and returns them;
+	// change must not modify its argument and may be called again when another change came between.
 	ChangeTags func(ctx context.Context, c neutron.Caller, id string, change func(tags []string) ([]string, error)) ([]string, error)
 	// Tags returns the tags of an object.
 	Tags func(o *V) []string
 }
 
-// operations are those that every resource with standard attributes has.
+// operations returns those that every resource with standard attributes has.
 func (res *resource[T, V]) operations() Operations[V] {
 	return Operations[V]{
 		Create: res.create, Show: res.show, List: res.list, ChangeTags: res.changeTags,
@@ -39,40 +39,40 @@ func (res *resource[T, V]) operations() Operations[V] {
 // Networks returns the operations on networks.
 func (s *Service) Networks() Operations[neutron.NetworkView] {
 	o := s.networks.operations()
-	o.Create, o.Update, o.Delete = s.createNetworks, s.updateNetwork, s.deleteNetwork
+	o.Create, o.Update, o.Delete = s.networks.create, s.networks.update, s.networks.delete
 	return o
 }
 
 // Subnets returns the operations on subnets.
 func (s *Service) Subnets() Operations[neutron.SubnetView] {
 	o := s.subnets.operations()
-	o.Update, o.Delete = s.updateSubnet, s.deleteSubnet
+	o.Update, o.Delete = s.subnets.update, s.subnets.delete
 	return o
 }
 
 // Ports returns the operations on ports.
 func (s *Service) Ports() Operations[neutron.PortView] {
 	o := s.ports.operations()
-	o.Update, o.Delete = s.updatePort, s.deletePort
+	o.Update, o.Delete = s.ports.update, s.ports.delete
 	return o
 }
 
-// SecurityGroups returns the operations on security groups. A list brings the default group of the project that is asked
-// about, or else the caller's.
+// SecurityGroups returns the operations on security groups. A list brings the default group of the
+// project that is asked about, or else the caller's.
 func (s *Service) SecurityGroups() Operations[neutron.SecurityGroupView] {
 	o := s.groups.operations()
-	o.Update, o.Delete, o.List = s.updateSecurityGroup, s.deleteSecurityGroup, s.listSecurityGroups
+	o.Update, o.Delete, o.List = s.groups.update, s.groups.delete, s.groups.list
 	return o
 }
 
-// SecurityGroupRules returns the operations on security group rules, which are shown as they are stored: do not modify them.
+// SecurityGroupRules returns the operations on rules. Do not modify what they return.
 func (s *Service) SecurityGroupRules() Operations[neutron.SecurityGroupRule] {
-	return Operations[neutron.SecurityGroupRule]{
-		Create: s.createRules, Update: s.updateRule, Delete: s.deleteRule, Show: s.showRule, List: s.listRules,
-	}
+	r := rules{s, s.rules}
+	return Operations[neutron.SecurityGroupRule]{Create: r.create, Update: r.update, Delete: r.delete, Show: r.show, List: r.list}
 }
 
-// Agents returns the operations on agents, which come and go with their hosts. Nobody but an admin sees any.
+// Agents returns the operations on agents, which exist with their hosts. Only admins see them.
 func (s *Service) Agents() Operations[neutron.AgentView] {
-	return Operations[neutron.AgentView]{Update: s.updateAgent, Delete: s.deleteAgent, Show: s.showAgent, List: s.listAgents}
+	a := agents{s}
+	return Operations[neutron.AgentView]{Update: a.update, Delete: a.delete, Show: a.show, List: a.list}
 }

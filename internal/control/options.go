@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -11,33 +12,33 @@ import (
 	"heddle/internal/neutron"
 )
 
-// Options are what control must know beside the store. A field left zero has the default that its comment names.
+// Options configure control. Fields left zero have the default in their comment.
 type Options struct {
-	// UnderlayMTU is the greatest packet in bytes that travels between hosts; a vxlan network gets 50 less. Default 1500.
+	// UnderlayMTU bounds packets between hosts, in bytes; vxlan networks get 50 less. Default 1500.
 	UnderlayMTU int
-	// PhysicalNetworks are the provider networks that vlan and flat networks may name. Default none.
+	// PhysicalNetworks are available to vlan and flat networks. Default none.
 	PhysicalNetworks map[string]PhysicalNetwork
-	// VXLANs is the range of segmentation ids that are chosen for tenant networks. Default 1 to 16777215.
+	// VXLANs is the range of segmentation ids for tenant networks. Default 1 to 16777215.
 	VXLANs IDRange
 	// Quotas replace limits of DefaultQuotas; -1 is no limit.
 	Quotas map[string]int
 	// MaxNameservers and MaxHostRoutes bound the lists of a subnet. Defaults 5 and 20.
 	MaxNameservers, MaxHostRoutes int
-	// DNSDomain completes the names of machines on routed networks, as the API does in dns_assignment. Default openstacklocal.
+	// DNSDomain completes machine names and dns_assignment. Default openstacklocal.
 	DNSDomain string
-	// Statuses tells how the ports of routed networks fare. Default: all are DOWN.
+	// Statuses reports the status of routed networks' ports. Default: all are DOWN.
 	Statuses *Statuses
-	// AnyUnderlay accepts every MTU and physical network, and leaves the MTU of a network that asks for none 0: for callers
-	// that know no underlay. UnderlayMTU and PhysicalNetworks are then not used.
+	// AnyUnderlay accepts every MTU and physical network, and leaves an MTU that is not given 0,
+	// for callers without an underlay. UnderlayMTU and PhysicalNetworks are ignored.
 	AnyUnderlay bool
 	// NoDefaultGroups makes no default security groups.
 	NoDefaultGroups bool
-	// Ordered chooses the lowest free address, and tunnel keys in ascending order from 1, so that equal operations in
-	// equal order choose the same. Default: they are spread at random, so that concurrent operations rarely choose the same.
+	// Ordered chooses the lowest free address, and tunnel keys ascending from 1, so that equal
+	// operations choose the same. Default: random, so that concurrent operations rarely do.
 	Ordered bool
-	// Now tells the time of changes. Default time.Now.
+	// Now returns the time of changes. Default time.Now.
 	Now func() time.Time
-	// Seed seeds what chooses ids, addresses and keys for one operation. It must be safe for concurrent use. Default chance.
+	// Seed seeds the choices of one operation. It must be safe for concurrent use. Default random.
 	Seed func() [32]byte
 }
 
@@ -66,8 +67,8 @@ const (
 	maxVLAN       = 4094
 )
 
-// DefaultQuotas are the limits of a project that has none of its own (neutron-api §2): those of what this version
-// serves, then those of resources to come, which clients expect to find.
+// DefaultQuotas returns the limits of a project that has none of its own (neutron-api §2): those of
+// what this version serves, then those of resources to come, which clients expect to find.
 func DefaultQuotas() map[string]int {
 	return map[string]int{
 		quotaNetwork: 100, quotaSubnet: 100, quotaPort: 500, quotaGroup: 10, quotaRule: 100,
@@ -77,21 +78,11 @@ func DefaultQuotas() map[string]int {
 
 // complete fills in defaults and checks the rest; its errors name the field.
 func (o Options) complete() (Options, error) {
-	if o.UnderlayMTU == 0 {
-		o.UnderlayMTU = 1500
-	}
-	if o.VXLANs == (IDRange{}) {
-		o.VXLANs = IDRange{1, maxVNI}
-	}
-	if o.MaxNameservers == 0 {
-		o.MaxNameservers = 5
-	}
-	if o.MaxHostRoutes == 0 {
-		o.MaxHostRoutes = 20
-	}
-	if o.DNSDomain == "" {
-		o.DNSDomain = "openstacklocal"
-	}
+	o.UnderlayMTU = cmp.Or(o.UnderlayMTU, 1500)
+	o.VXLANs = cmp.Or(o.VXLANs, IDRange{1, maxVNI})
+	o.MaxNameservers = cmp.Or(o.MaxNameservers, 5)
+	o.MaxHostRoutes = cmp.Or(o.MaxHostRoutes, 20)
+	o.DNSDomain = cmp.Or(o.DNSDomain, "openstacklocal")
 	o.DNSDomain = neutron.CanonicalDomain(o.DNSDomain)
 	if o.Now == nil {
 		o.Now = time.Now

@@ -14,8 +14,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// TestOptionsForFiles: with the options that the offline commands set, everything that an operation chooses follows from the
-// operations before it.
+// TestOptionsForFiles: with the options that the offline commands set, everything that an operation
+// chooses follows from the operations before it.
 func TestOptionsForFiles(t *testing.T) {
 	t.Parallel()
 	w := open(t, store.NewMemory(), control.Options{Ordered: true, NoDefaultGroups: true, AnyUnderlay: true})

@@ -34,7 +34,8 @@ func (f *flaky) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) 
 	return rev, err
 }
 
-// TestOutcome: what is answered 503 was not done; where that is not known the answer says so, and names what to look for.
+// TestOutcome: what is answered 503 was not done; where that is not known the answer says so, and
+// names what to look for.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	st := &flaky{Memory: store.NewMemory()}

@@ -16,17 +16,19 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
+	"heddle/internal/task"
 )
 
-// An operation that concerns more objects than one commit should hold (decision 0007) is decided by a commit of its own,
-// which makes a [schema.PendingWork], and is then carried out in steps: commits of bounded size, each of which leaves
-// the store consistent. The record keeps others from adding to what is being deleted, and makes sure that the work is
-// finished, whichever servers end meanwhile.
+// An operation on more objects than one commit should hold (decision 0007) commits a
+// [schema.PendingWork] and then proceeds in steps: commits of bounded size, each of which leaves
+// the store consistent. The record prevents others from adding to what is being deleted, and makes
+// sure that some server finishes the work.
 
 const (
-	// stepObjects is how many ports, subnets or endpoints one step handles; each is some ten operations.
+	// stepObjects bounds the ports, subnets or endpoints of a step; each is some ten operations.
 	stepObjects = 64
-	// stepRules bounds a step by the security group rules that it writes, which may have half a kilobyte each.
+	// stepRules bounds the security group rules of a step, which may have half a kilobyte each.
 	stepRules = 1000
 )
 
@@ -60,8 +62,8 @@ func (o *operation) refuseChange(networkID string) error {
 	return nil
 }
 
-// carryOut finishes pending work for the call that has decided on it. The decision is committed: whatever goes wrong from
-// here on, such as the end of the caller's time, the work is finished by [Pending].
+// carryOut finishes pending work for the call that decided on it. The decision is committed: if
+// this fails, [Pending] finishes the work.
 func (s *Service) carryOut(ctx context.Context, kind, objectID string) {
 	_ = s.finish(ctx, schema.PendingWorkID(kind, objectID))
 }
@@ -94,7 +96,7 @@ func (s *Service) finish(ctx context.Context, id string) error {
 			if at.nonce == w.Nonce {
 				next.after = at.after
 			}
-			if next.done, next.after, err = o.step(w, next.after); err == nil && next.done {
+			if next.done, next.after, err = (steps{o}).next(w, next.after); err == nil && next.done {
 				err = schema.PendingWorks.Delete(o.tx, id)
 			}
 			return next, err
@@ -107,20 +109,23 @@ func (s *Service) finish(ctx context.Context, id string) error {
 	return nil
 }
 
-// step does the next part of a work, and reports whether it was the last one. Work that leaves its objects in place
-// continues after the id that the step before has returned.
-func (o *operation) step(w *schema.PendingWork, after string) (done bool, next string, err error) {
+// steps carries out pending work in an operation.
+type steps struct{ *operation }
+
+// next does the next part of a work, and reports whether it was the last one. Work that leaves its
+// objects in place continues after the id that the step before has returned.
+func (o steps) next(w *schema.PendingWork, after string) (done bool, next string, err error) {
 	switch w.Kind {
 	case workDeleteNetwork:
-		done, err = o.deleteNetworkStep(w.ObjectID)
+		done, err = o.deleteNetwork(w.ObjectID)
 	case workDeleteGroup:
-		done, err = o.deleteGroupStep(w.ObjectID)
+		done, err = o.deleteGroup(w.ObjectID)
 	case workDeleteSubnet:
-		done, err = o.deleteSubnetStep(w.ObjectID)
+		done, err = o.deleteSubnet(w.ObjectID)
 	case workDeriveProfiles:
-		return o.deriveProfilesStep(after)
+		return o.deriveProfiles(after)
 	case workDeriveEndpoints:
-		return o.deriveEndpointsStep(w.ObjectID, after)
+		return o.deriveEndpoints(w.ObjectID, after)
 	default: // a newer server's, which finishes it
 		return true, "", errUnknownWork
 	}
@@ -129,8 +134,8 @@ func (o *operation) step(w *schema.PendingWork, after string) (done bool, next s
 
 var errUnknownWork = errors.New("pending work of a kind that this version does not know")
 
-// deleteNetworkStep deletes some of the ports of a network, then of its subnets, and with the last of them the network.
-func (o *operation) deleteNetworkStep(id string) (done bool, err error) {
+// deleteNetwork deletes some ports of a network, then subnets, and finally the network.
+func (o steps) deleteNetwork(id string) (done bool, err error) {
 	n, err := schema.Networks.Get(o.tx, id)
 	if err != nil {
 		return true, nil // gone
@@ -166,9 +171,9 @@ func (o *operation) deleteNetworkStep(id string) (done bool, err error) {
 	return true, schema.Networks.Delete(o.tx, id)
 }
 
-// deleteGroupStep takes rules that name a group out of some other groups, then the group's own rules, which may name
-// many others, and with the last of them deletes the group.
-func (o *operation) deleteGroupStep(id string) (done bool, err error) {
+// deleteGroup takes rules that name a group out of some other groups, then the group's own rules,
+// which may name many others, and with the last of them deletes the group.
+func (o steps) deleteGroup(id string) (done bool, err error) {
 	g, err := schema.SecurityGroups.Get(o.tx, id)
 	if err != nil {
 		return true, nil // gone
@@ -190,14 +195,14 @@ func (o *operation) deleteGroupStep(id string) (done bool, err error) {
 	if len(g.Rules) > stepRules {
 		return false, o.changeRules(g, g.Rules[:len(g.Rules)-stepRules])
 	}
-	if err := errors.Join(o.dropBundle(kindGroup, id), o.dropProfile(id)); err != nil {
+	if err := errors.Join(o.dropBundle(kindGroup, id), o.calico().dropProfile(id)); err != nil {
 		return false, err
 	}
 	return true, schema.SecurityGroups.Delete(o.tx, id)
 }
 
-// deleteSubnetStep takes the addresses of a subnet from some of its ports, and with the last of them deletes it.
-func (o *operation) deleteSubnetStep(id string) (done bool, err error) {
+// deleteSubnet takes a subnet's addresses from some ports, and finally deletes it.
+func (o steps) deleteSubnet(id string) (done bool, err error) {
 	sub, err := schema.Subnets.Get(o.tx, id)
 	if err != nil {
 		return true, nil // gone
@@ -227,8 +232,8 @@ func (o *operation) deleteSubnetStep(id string) (done bool, err error) {
 	return true, o.bumpNetwork(n.ID)
 }
 
-// deriveProfilesStep writes the profiles of some groups anew: those after a group, in order of ids.
-func (o *operation) deriveProfilesStep(after string) (done bool, next string, err error) {
+// deriveProfiles rewrites the profiles of some groups, after a group's id.
+func (o steps) deriveProfiles(after string) (done bool, next string, err error) {
 	groups, rules := 0, 0
 	for g := range schema.SecurityGroups.All(o.tx) {
 		if g.ID <= after {
@@ -242,7 +247,7 @@ func (o *operation) deriveProfilesStep(after string) (done bool, next string, er
 		if err != nil {
 			return false, "", err
 		}
-		if err := o.deriveProfile(g); err != nil {
+		if err := o.calico().deriveProfile(g); err != nil {
 			return false, "", err
 		}
 		groups, next = groups+1, g.ID
@@ -262,8 +267,8 @@ func firstOf[T any](all iter.Seq[T], n int) []T {
 	return first
 }
 
-// deriveEndpointsStep writes the endpoints of some ports of a routed network anew: those after a port, in order of ids.
-func (o *operation) deriveEndpointsStep(networkID, after string) (done bool, next string, err error) {
+// deriveEndpoints rewrites the endpoints of some ports of a routed network, after a port's id.
+func (o steps) deriveEndpoints(networkID, after string) (done bool, next string, err error) {
 	n, err := schema.Networks.Get(o.tx, networkID)
 	if err != nil {
 		return true, "", nil // gone
@@ -284,7 +289,7 @@ func (o *operation) deriveEndpointsStep(networkID, after string) (done bool, nex
 		if err != nil {
 			return false, "", err
 		}
-		if err := o.putKey(calico.Key(translate.EndpointKey(p)), e); err != nil {
+		if err := o.calico().put(calico.Key(translate.EndpointKey(p)), e); err != nil {
 			return false, "", err
 		}
 		count, next = count+1, p.ID
@@ -292,32 +297,27 @@ func (o *operation) deriveEndpointsStep(networkID, after string) (done bool, nex
 	return true, "", nil
 }
 
-// Pending finishes the work that operations have left pending, whichever server decided on it. It is a task; every
-// server runs one. Who decides on work carries it out, so others wait for a while before they join in.
+// Pending finishes pending work, whichever server decided on it. It is a task; every server runs
+// one. The server that decided carries it out, so others wait before they join in.
 type Pending struct {
+	task.Part
 	service *Service
 	log     *slog.Logger
-	ready   chan struct{}
 	marked  *marks[struct{}] // by id
 	grace   time.Duration
 }
 
-// pendingGrace is how long work is left to the server that has decided on it.
+// pendingGrace is the time left to the server that decided on the work.
 const pendingGrace = 5 * time.Second
 
 // NewPending returns the task, which follows the service's replica from when that runs.
 func NewPending(s *Service, r *replica.Replica, log *slog.Logger) *Pending {
-	p := &Pending{service: s, log: log, ready: make(chan struct{}), marked: newMarks[struct{}](), grace: pendingGrace}
+	p := &Pending{Part: task.NewPart("pending work"), service: s, log: log, marked: newMarks[struct{}](), grace: pendingGrace}
 	r.OnChange(p.notice)
 	return p
 }
 
-func (p *Pending) String() string { return "pending work" }
-
-// Ready is closed when the task runs.
-func (p *Pending) Ready() <-chan struct{} { return p.ready }
-
-func (p *Pending) notice(u replica.Update) {
+func (p *Pending) notice(u snapshot.Update) {
 	for _, c := range u.Changed {
 		if c.Source == schema.PendingWorks.Name() && c.New != nil {
 			p.marked.add(c.ID, struct{}{})
@@ -327,12 +327,9 @@ func (p *Pending) notice(u replica.Update) {
 
 // Run finishes pending work until ctx ends.
 func (p *Pending) Run(ctx context.Context) error {
-	close(p.ready)
+	p.BeReady()
 	p.marked.follow(ctx, p.log, "could not finish pending work", func(ctx context.Context) error {
-		select {
-		case <-ctx.Done():
-		case <-time.After(p.grace):
-		}
+		task.Pause(ctx, p.grace)
 		return p.pass(ctx)
 	})
 	return nil

@@ -19,7 +19,8 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// crashing is a store that accepts so many commits more and then none, as if its server had been killed.
+// crashing is a store that accepts so many commits more and then none, as if its server had been
+// killed.
 type crashing struct {
 	store.Store
 	left atomic.Int64
@@ -213,8 +214,8 @@ func (w *world) verifyStore() {
 	}
 }
 
-// A server that is killed in the middle of a large cascade leaves a store that breaks no rule, to which nothing can be
-// added that the cascade would miss, and whose next server finishes it.
+// A server that is killed in the middle of a large cascade leaves a store that breaks no rule, to
+// which nothing can be added that the cascade would miss, and whose next server finishes it.
 func TestLargeCascadesSurviveAKill(t *testing.T) {
 	t.Parallel()
 	for _, c := range cascades() {
@@ -260,7 +261,8 @@ func TestLargeCascadesSurviveAKill(t *testing.T) {
 	}
 }
 
-// While a large cascade runs every commit is bounded, and what another client writes waits for a few of them at most.
+// While a large cascade runs every commit is bounded, and what another client writes waits for a
+// few of them at most.
 func TestLargeCascadesLetOthersWrite(t *testing.T) {
 	t.Parallel()
 	for _, c := range cascades() {
@@ -293,7 +295,8 @@ func TestLargeCascadesLetOthersWrite(t *testing.T) {
 					writes, waited = writes+1, append(waited, after-before-1)
 				}
 			}
-			// One commit may be under way when the other client begins, and one more come before its own.
+			// One commit may be under way when the other client begins, and one more come before
+			// its own.
 			if most := slices.Max(waited); most > 3 {
 				t.Errorf("one of %d writes of another client waited for %d commits", writes, most)
 			}

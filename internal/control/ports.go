@@ -33,49 +33,38 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 		ExtraDHCPOpts:       mergeDHCPOpts(nil, list[neutron.DHCPOptChange](v, "extra_dhcp_opts")),
 	}
 	p.Tags = list[string](v, "tags")
-	if v.Has("port_security_enabled") {
-		p.PortSecurityEnabled = v.Flag("port_security_enabled")
-	}
-	if err := o.chooseMAC(p, v); err != nil {
-		return nil, err
-	}
-	if err := o.choosePortGroups(p, v); err != nil {
-		return nil, err
-	}
-	if err := o.newAddresses(p, v); err != nil {
-		return nil, err
-	}
-	if err := o.chooseTunnelKey(p); err != nil {
-		return nil, err
-	}
-	if err := o.bind(p, v); err != nil {
-		return nil, err
+	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
+	e := portEdit{o, p, v}
+	for _, choose := range []func() error{e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseTunnelKey, e.bind} {
+		if err := choose(); err != nil {
+			return nil, err
+		}
 	}
 	return p, o.putPort(p, n)
 }
 
-// choosePortGroups settles security groups and address pairs of a new port; without any said it is in its project's
-// default group (neutron-api §5).
-func (o *operation) choosePortGroups(p *neutron.Port, v neutron.Values) error {
-	p.AllowedAddressPairs = pairs(v, p.MACAddress)
-	group, err := o.defaultGroup(p.ProjectID)
+// chooseGroups settles security groups and address pairs of a new port; without any said it is in
+// its project's default group (neutron-api §5).
+func (e portEdit) chooseGroups() error {
+	e.p.AllowedAddressPairs = pairs(e.v, e.p.MACAddress)
+	group, err := e.defaultGroup(e.p.ProjectID)
 	if err != nil {
 		return err
 	}
-	trusted := translate.ClassOf(p.DeviceOwner).Trusted()
+	trusted := translate.ClassOf(e.p.DeviceOwner).Trusted()
 	switch {
-	case v.Has("security_groups") && !trusted:
-		p.SecurityGroups = list[string](v, "security_groups")
-	case p.PortSecurityEnabled && !trusted && group != nil:
-		p.SecurityGroups = []string{group.ID}
+	case e.v.Has("security_groups") && !trusted:
+		e.p.SecurityGroups = list[string](e.v, "security_groups")
+	case e.p.PortSecurityEnabled && !trusted && group != nil:
+		e.p.SecurityGroups = []string{group.ID}
 	}
-	if err := checkPortSecurity(p, v); err != nil {
+	if err := checkPortSecurity(e.p, e.v); err != nil {
 		return err
 	}
-	return o.checkGroups(p)
+	return e.checkGroups(e.p)
 }
 
-// pairs are the allowed address pairs of a request; a pair without a MAC gets the port's.
+// pairs returns the allowed address pairs of a request; a pair without a MAC gets the port's.
 func pairs(v neutron.Values, mac packet.MAC) []neutron.AddressPair {
 	ps := list[neutron.AddressPair](v, "allowed_address_pairs")
 	for i := range ps {
@@ -104,8 +93,8 @@ func checkPortSecurity(p *neutron.Port, v neutron.Values) error {
 	return nil
 }
 
-// checkGroups: the groups of a port exist, are its project's or the caller's, and agree on being stateful. They are read
-// as a whole, because the port's chains depend on that.
+// checkGroups: the groups of a port exist, are its project's or the caller's, and agree on being
+// stateful. They are read as a whole, because the port's chains depend on that.
 func (o *operation) checkGroups(p *neutron.Port) error {
 	var missing []string
 	stateful := map[bool]bool{}
@@ -130,8 +119,8 @@ func (o *operation) checkGroups(p *neutron.Port) error {
 // Options that may be empty.
 func mayBeBlank(option string) bool { return option == "router" || option == "classless-static-route" }
 
-// mergeDHCPOpts applies changes to extra DHCP options: null removes one, an empty value changes nothing unless the
-// option may be blank.
+// mergeDHCPOpts applies changes to extra DHCP options: null removes one, an empty value changes
+// nothing unless the option may be blank.
 func mergeDHCPOpts(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neutron.DHCPOpt {
 	type key struct {
 		name    string
@@ -167,9 +156,9 @@ func mergeDHCPOpts(had []neutron.DHCPOpt, changes []neutron.DHCPOptChange) []neu
 	return kept
 }
 
-// updatePort changes a port.
-func (s *Service) updatePort(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.PortView, error) {
+// update changes a port.
+func (s ports) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.PortView, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.PortView, error) {
 		old, n, err := o.portToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -178,7 +167,7 @@ func (s *Service) updatePort(ctx context.Context, c neutron.Caller, id string, v
 			return nil, err
 		}
 		p := *old
-		if err := o.applyPort(&p, old, v); err != nil {
+		if err := (portEdit{o, &p, v}).apply(old); err != nil {
 			return nil, err
 		}
 		if reflect.DeepEqual(&p, old) {
@@ -192,30 +181,23 @@ func (s *Service) updatePort(ctx context.Context, c neutron.Caller, id string, v
 	})
 }
 
-// applyPort sets what an update names, and checks it against the rest.
-func (o *operation) applyPort(p, old *neutron.Port, v neutron.Values) error {
+// apply sets what an update names, and checks it against the rest.
+func (e portEdit) apply(old *neutron.Port) error {
+	p, v := e.p, e.v
 	applyStandard(&p.Standard, v)
-	if v.Has("admin_state_up") {
-		p.AdminStateUp = v.Flag("admin_state_up")
-	}
-	if v.Has("device_id") {
-		p.DeviceID = v.Text("device_id")
-	}
-	if v.Has("device_owner") {
-		p.DeviceOwner = v.Text("device_owner")
-	}
-	if v.Has("port_security_enabled") {
-		p.PortSecurityEnabled = v.Flag("port_security_enabled")
-	}
+	setFlag(&p.AdminStateUp, v, "admin_state_up")
+	setText(&p.DeviceID, v, "device_id")
+	setText(&p.DeviceOwner, v, "device_owner")
+	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	if v.Has("mac_address") {
-		if err := o.changeMAC(p, v); err != nil {
+		if err := e.changeMAC(); err != nil {
 			return err
 		}
 	}
 	if v.Has("allowed_address_pairs") {
 		p.AllowedAddressPairs = pairs(v, p.MACAddress)
 	}
-	if err := o.applyPortGroups(p, v); err != nil {
+	if err := e.applyGroups(); err != nil {
 		return err
 	}
 	if v.Has("extra_dhcp_opts") {
@@ -225,30 +207,29 @@ func (o *operation) applyPort(p, old *neutron.Port, v neutron.Values) error {
 		}
 	}
 	if v.Has("fixed_ips") || p.MACAddress != old.MACAddress {
-		if err := o.changeAddresses(p, old, v); err != nil {
+		if err := e.changeAddresses(old); err != nil {
 			return err
 		}
 	}
-	return o.bind(p, v)
+	return e.bind()
 }
 
-// applyPortGroups sets the groups that an update names.
-func (o *operation) applyPortGroups(p *neutron.Port, v neutron.Values) error {
-	if v.Has("security_groups") {
-		p.SecurityGroups = list[string](v, "security_groups")
-	}
+// applyGroups sets the groups that an update names.
+func (e portEdit) applyGroups() error {
+	p, v := e.p, e.v
+	setList(&p.SecurityGroups, v, "security_groups")
 	if err := checkPortSecurity(p, v); err != nil {
 		return err
 	}
 	if !v.Has("security_groups") {
 		return nil
 	}
-	return o.checkGroups(p)
+	return e.checkGroups(p)
 }
 
-// deletePort deletes a port, unless it is a service's that deletes it itself.
-func (s *Service) deletePort(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
+// delete deletes a port, unless it is a service's that deletes it itself.
+func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s.Service, c, func(o *operation) error {
 		p, n, err := o.portToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err
@@ -267,7 +248,7 @@ func (s *Service) deletePort(ctx context.Context, c neutron.Caller, id string, i
 
 // removePort deletes a port with what is derived from it alone.
 func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
-	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.dropEndpoint(p, n)); err != nil {
+	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.calico().dropEndpoint(p, n)); err != nil {
 		return err
 	}
 	return schema.Ports.Delete(o.tx, p.ID)
@@ -288,17 +269,17 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 		groups = append(groups, g)
 	}
 	if n.Routed() {
-		if err := errors.Join(checkRoutedPort(p, groups), o.checkNoGateway(p)); err != nil {
+		if err := errors.Join(checkRoutedPort(p, groups), o.calico().checkNoGateway(p)); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.deriveEndpoint(old, p, n)); err != nil {
+	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
 	return o.deriveServed(old, p)
 }
 
-// deriveServed derives the subnets anew for which a port serves DHCP, or did before. Either may be nil.
+// deriveServed rewrites the subnets for which a port serves DHCP, or did. Either may be nil.
 func (o *operation) deriveServed(before, after *neutron.Port) error {
 	was, is := servedBy(before), servedBy(after)
 	if slices.Equal(was, is) {
@@ -307,7 +288,7 @@ func (o *operation) deriveServed(before, after *neutron.Port) error {
 	return o.deriveSubnetsOf(append(was, is...))
 }
 
-// deriveSubnetsOf derives the subnets of addresses anew, at which DHCP is served or was before.
+// deriveSubnetsOf rewrites the subnets of addresses at which DHCP is or was served.
 func (o *operation) deriveSubnetsOf(addresses []neutron.FixedIP) error {
 	var subnets []string
 	for _, f := range addresses {
@@ -331,7 +312,7 @@ func (o *operation) deriveSubnetsOf(addresses []neutron.FixedIP) error {
 	return nil
 }
 
-// servedBy are the addresses at which a port serves DHCP.
+// servedBy returns the addresses at which a port serves DHCP.
 func servedBy(p *neutron.Port) []neutron.FixedIP {
 	if p == nil || p.DeviceOwner != ownerDHCP {
 		return nil

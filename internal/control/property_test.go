@@ -25,9 +25,9 @@ func limits() control.Options {
 	return control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20}}
 }
 
-// TestRandomOperations does anything in any order, and others harm keys of Calico's model. After each step every bundle and
-// key is what its owner translates into now; a refused request has changed nothing; and when all is deleted, the store is as
-// it was.
+// TestRandomOperations does anything in any order, and others harm keys of Calico's model. After
+// each step every bundle and key is what its owner translates into now; a refused request has
+// changed nothing; and when all is deleted, the store is as it was.
 func TestRandomOperations(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -259,7 +259,7 @@ func (g *game) hasRouted() bool {
 	return false
 }
 
-// ids are those of all objects of a kind, in an order that does not depend on chance.
+// ids returns those of all objects of a kind, in an order that does not depend on chance.
 func (g *game) ids(r neutron.Resource) []string {
 	prefix := map[neutron.Resource]string{
 		neutron.Networks: schema.Networks.Key(""), neutron.Subnets: schema.Subnets.Key(""), neutron.Ports: schema.Ports.Key(""),
@@ -349,8 +349,8 @@ func text(b topology.Bundle) string {
 	return string(t)
 }
 
-// deleteAll deletes everything as the admin, dependants first. Ports become a service's that anybody may delete: as a
-// machine's they could be refused.
+// deleteAll deletes everything as the admin, dependants first. Ports become a service's that
+// anybody may delete: as a machine's they could be refused.
 func (g *game) deleteAll() {
 	for _, id := range g.ids(neutron.Ports) {
 		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"network:other"}`); err != nil {

@@ -24,7 +24,7 @@ const (
 	attrSegmentationID  = "provider:segmentation_id"
 )
 
-// segment is where a network lies in the underlay. id is 0 where none was chosen yet, or the type has none.
+// segment is a network's place in the underlay. id is 0 if none is chosen, or the type has none.
 type segment struct {
 	typ, physical string
 	id            int
@@ -38,7 +38,7 @@ func segmentOf(n *neutron.Network) segment {
 	return s
 }
 
-// number is the id as a network carries it.
+// number returns the id as a network carries it.
 func (s segment) number() *int {
 	if s.id == 0 {
 		return nil
@@ -46,7 +46,7 @@ func (s segment) number() *int {
 	return &s.id
 }
 
-// requestedSegment reads and checks the provider attributes of a create (neutron-api §3); without any it is a vxlan.
+// requestedSegment checks the provider attributes of a create (neutron-api §3). Default: vxlan.
 func (o *Options) requestedSegment(v neutron.Values) (segment, error) {
 	s := segment{typ: v.Text(attrNetworkType), physical: v.Text(attrPhysicalNetwork)}
 	id := v.Number(attrSegmentationID)
@@ -115,7 +115,7 @@ func (o *Options) checkFlat(s segment, hasID bool) error {
 	return nil
 }
 
-// inUse is the error for a segment that another network has.
+// inUse returns the error for a segment that another network has.
 func (s segment) inUse() *neutron.Error {
 	switch s.typ {
 	case typeVLAN:
@@ -132,7 +132,7 @@ type segmentRange struct {
 	IDRange
 }
 
-// ranges are where the missing id of want can come from.
+// ranges returns the ranges for the missing id of want.
 func (o *Options) ranges(want segment) []segmentRange {
 	if want.typ == typeVXLAN {
 		return []segmentRange{{"", o.VXLANs}}
@@ -151,8 +151,8 @@ func (o *Options) ranges(want segment) []segmentRange {
 	return ranges
 }
 
-// chooseSegment gives a segment that taken does not refuse: want itself if it is complete. It starts at a random place, so
-// that networks made at once rarely choose the same.
+// chooseSegment gives a segment that taken does not refuse: want itself if it is complete. It
+// starts at a random place, so that networks made at once rarely choose the same.
 func (o *Options) chooseSegment(want segment, taken func(segment) bool, random *rand.Rand) (segment, error) {
 	switch {
 	case want.typ == typeUplink, want.typ == typeRouted:
@@ -177,7 +177,7 @@ func (o *Options) chooseSegment(want segment, taken func(segment) bool, random *
 		"Unable to create the network. No tenant network is available for allocation.")
 }
 
-// maxMTU is the greatest MTU in bytes that a network of the segment can have.
+// maxMTU returns the greatest MTU in bytes that a network of the segment can have.
 func (o *Options) maxMTU(s segment) int {
 	switch s.typ {
 	case typeVXLAN:
@@ -196,7 +196,7 @@ const (
 	minMTUv6 = 1280
 )
 
-// networkMTU is the MTU of a network for which mtu was asked, 0 being none, and which has subnets of these versions.
+// networkMTU returns the MTU of a network with these subnets; mtu is that requested, or 0.
 func (o *Options) networkMTU(s segment, mtu int, subnets []*neutron.Subnet) (int, error) {
 	most := o.maxMTU(s)
 	switch {

@@ -19,11 +19,11 @@ const (
 	quotaRule    = "security_group_rule"
 )
 
-// slack is how near to its limit a project's creates wait for each other. It bounds how many of one kind may be under
-// way at once, over all servers, for a quota to be exact; creates farther off do not wait.
+// slack is the distance from a limit within which creates of a project wait for each other. It
+// bounds the concurrent creates of one kind for which a quota is exact, over all servers.
 const slack = 64
 
-// limitOf is a project's limit; -1 is none.
+// limitOf returns a project's limit; -1 is none.
 func (s *Service) limitOf(r records.Reader, project, quota string) int {
 	if own, ok := schema.Quotas.Peek(r, project); ok {
 		if limit, ok := own.Limits[quota]; ok {
@@ -54,8 +54,8 @@ func usage(r records.Reader, project, quota string) int {
 	return 0
 }
 
-// Room returns how many more objects of a resource a caller's quota allows the own project; -1 is no limit, which is
-// also said to administrators: they make objects for any project.
+// Room returns how many more objects of a resource a caller's quota allows the own project; -1 is
+// no limit, which is also said to administrators: they make objects for any project.
 func (s *Service) Room(ctx context.Context, c neutron.Caller, res neutron.Resource) (int, error) {
 	if c.Admin() {
 		return -1, nil
@@ -87,9 +87,9 @@ func (o *operation) chargeEach(quota string, vs []neutron.Values) error {
 
 // charge refuses to make n more of what a quota counts if the project's limit does not allow it.
 //
-// The count comes from a snapshot, so it has to be held against creates that commit meanwhile. Far from the limit a
-// create only marks that it happened, and heeds those near the limit; near it, and when it makes many at once, it heeds
-// all and touches, so that it is alone.
+// The count comes from a snapshot, so it has to be held against creates that commit meanwhile. Far
+// from the limit a create only marks that it happened, and heeds those near the limit; near it, and
+// when it makes many at once, it heeds all and touches, so that it is alone.
 func (o *operation) charge(project, quota string, n int) error {
 	limit := o.limitOf(o.tx, project, quota)
 	if limit < 0 || n == 0 {
@@ -146,8 +146,8 @@ func (s *Service) DefaultQuota(_ context.Context, c neutron.Caller, projectID st
 	return neutron.QuotaView{ProjectID: projectID, Limits: maps.Clone(s.opts.Quotas)}, nil
 }
 
-// QuotaDetails returns a project's limits with what is used of them. Nothing is ever reserved: a request is counted when
-// it commits.
+// QuotaDetails returns a project's limits with what is used of them. Nothing is ever reserved: a
+// request is counted when it commits.
 func (s *Service) QuotaDetails(ctx context.Context, c neutron.Caller, projectID string) (map[string]neutron.QuotaUse, error) {
 	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
 		return nil, err

@@ -2,5 +2,5 @@ package control
 
 import "math/rand/v2"
 
-// testRandom is a source of chance that is the same in every run.
+// testRandom returns a source of chance that is the same in every run.
 func testRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }

@@ -9,8 +9,7 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// resource is what is the same of all kinds of objects, in the words of each: how the objects T are found, whose they
-// are, and how they are answered, as V.
+// resource implements what all kinds of objects have in common, for objects T shown as V.
 type resource[T, V any] struct {
 	*Service
 	finder[T]
@@ -23,7 +22,7 @@ type resource[T, V any] struct {
 	make       func(o *operation, ctx context.Context, v neutron.Values) (*T, error)
 }
 
-// sees says whether the caller may see an object.
+// sees reports whether the caller may see an object.
 func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 	if c.Owns(res.standard(o).ProjectID) {
 		return true
@@ -97,8 +96,8 @@ func (res *resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Qu
 	}
 }
 
-// toChange finds an object for an update or a delete: one that the caller may see, may change so, and that is of the
-// revision he insists on.
+// toChange finds an object for an update or a delete: one that the caller may see, may change so,
+// and that is of the revision he insists on.
 func (res *resource[T, V]) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*T, error) {
 	object, owner, err := res.inTransaction(o, id)
 	if err != nil {
@@ -123,7 +122,7 @@ func (res *resource[T, V]) inTransaction(o *operation, id string) (*T, neutron.O
 	return object, owner, nil
 }
 
-// onNetwork is the owner of what is on a network.
+// onNetwork returns the owner of what is on a network.
 func onNetwork[T any](networkID func(o *T) string, owner func(o *T, n *neutron.Network) neutron.Owner) func(records.Reader, *T) (neutron.Owner, bool) {
 	return func(r records.Reader, o *T) (neutron.Owner, bool) {
 		n, ok := schema.Networks.Peek(r, networkID(o))
@@ -134,7 +133,7 @@ func onNetwork[T any](networkID func(o *T) string, owner func(o *T, n *neutron.N
 	}
 }
 
-// authorizeEach says whether the caller may make all of these objects.
+// authorizeEach reports whether the caller may make all of these objects.
 func (o *operation) authorizeEach(name neutron.Resource, vs []neutron.Values) error {
 	for _, v := range vs {
 		owner := neutron.Owner{ProjectID: v.Text("project_id")}

@@ -9,10 +9,10 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// createRules adds rules to one group, all or none. A rule counts against the quota of its group's project.
-func (s *Service) createRules(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupRule, error) {
+// create adds rules to one group, all or none. They count against the group's project's quota.
+func (s rules) create(ctx context.Context, c neutron.Caller, vs []neutron.Values) ([]*neutron.SecurityGroupRule, error) {
 	id := func(r *neutron.SecurityGroupRule) string { return r.ID }
-	return createAll(ctx, s, c, id, func(o *operation) ([]*neutron.SecurityGroupRule, error) {
+	return createAll(ctx, s.Service, c, id, func(o *operation) ([]*neutron.SecurityGroupRule, error) {
 		if err := oneGroup(vs); err != nil {
 			return nil, err
 		}
@@ -37,7 +37,7 @@ func (s *Service) createRules(ctx context.Context, c neutron.Caller, vs []neutro
 	})
 }
 
-// newRules makes the rules that a request describes. They may name newGroup, which the same request makes; "" is none.
+// newRules makes the rules of a request. They may name newGroup, made by the same request, or "".
 func (o *operation) newRules(vs []neutron.Values, newGroup string) ([]neutron.SecurityGroupRule, error) {
 	made := make([]neutron.SecurityGroupRule, len(vs))
 	for i, v := range vs {
@@ -108,9 +108,9 @@ func (o *operation) changeRules(old *neutron.SecurityGroup, rules []neutron.Secu
 	return o.putGroup(&g)
 }
 
-// updateRule changes the description of a rule, which is all that can change.
-func (s *Service) updateRule(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupRule, error) {
-	return transact(ctx, s, c, func(o *operation) (*neutron.SecurityGroupRule, error) {
+// update changes the description of a rule, which is all that can change.
+func (s rules) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SecurityGroupRule, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.SecurityGroupRule, error) {
 		g, i, err := o.ruleToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -127,9 +127,9 @@ func (s *Service) updateRule(ctx context.Context, c neutron.Caller, id string, v
 	})
 }
 
-// deleteRule takes a rule out of its group.
-func (s *Service) deleteRule(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s, c, func(o *operation) error {
+// delete takes a rule out of its group.
+func (s rules) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s.Service, c, func(o *operation) error {
 		g, i, err := o.ruleToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return err

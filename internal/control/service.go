@@ -1,14 +1,15 @@
-// Package control holds the operations on Neutron resources: each is one transaction that checks (who may, what is
-// referred to, quotas), chooses (addresses, MACs, segments, keys), translates and commits, so that a Neutron object and
-// everything derived from it change together or not at all (midonet-translations §1).
+// Package control holds the operations on Neutron resources: each is one transaction that checks
+// rights, references and quotas, chooses addresses, MACs, segments and keys, translates and
+// commits, so that an object and everything derived from it change together (midonet-translations
+// §1).
 //
 //	request ──▶ operation ──▶ check ──▶ choose ──▶ translate ──▶ commit ──▶ view
 //	                ▲                                              │
-//	                └──────────── something read has changed ──────┘
+//	                └────────── something read has changed ────────┘
 //
-// What must be alone in the store (a MAC of a network, an address of a subnet, a segment, a default group) is a unique
-// key of its table; what must not go away under an operation is a guarded read. Two requests conflict only if they want
-// the same thing: ports made at once on one network do not, since they read it for its existence alone.
+// Uniqueness (a MAC of a network, an address of a subnet, a segment, a default group) is a unique
+// key of its table; what must continue to exist is a guarded read. Two requests conflict only if
+// they want the same thing.
 package control
 
 import (
@@ -22,17 +23,17 @@ import (
 	"heddle/internal/store/records"
 )
 
-// Service is the operations over one store. It is safe for concurrent use, and any number may share a store.
+// Service implements the operations over one store. It is safe for concurrent use.
 type Service struct {
-	db   *records.DB
-	opts Options
-	held held
+	db           *records.DB
+	opts         Options
+	reservations *reservations
 
-	networks *resource[neutron.Network, neutron.NetworkView]
-	subnets  *resource[neutron.Subnet, neutron.SubnetView]
-	ports    *resource[neutron.Port, neutron.PortView]
-	groups   *resource[neutron.SecurityGroup, neutron.SecurityGroupView]
-	rules    *finder[neutron.SecurityGroup] // groups, of which it finds those with the rules that a query asks for
+	networks networks
+	subnets  subnets
+	ports    ports
+	groups   groups
+	rules    *finder[neutron.SecurityGroup] // groups with the rules that a query asks for
 
 	// Values of ports' binding:vif_details, bound and not. Views share them.
 	vifOverlay, vifRouted, vifNone map[string]any
@@ -47,28 +48,31 @@ func New(db *records.DB, opts Options) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		db:         db,
-		opts:       complete,
-		vifOverlay: map[string]any{"connectivity": "l2", "port_filter": true},
-		vifRouted:  map[string]any{"connectivity": "l3", "port_filter": true},
-		vifNone:    map[string]any{},
-		working:    make(chan struct{}, 1),
+		db:           db,
+		opts:         complete,
+		vifOverlay:   map[string]any{"connectivity": "l2", "port_filter": true},
+		vifRouted:    map[string]any{"connectivity": "l3", "port_filter": true},
+		vifNone:      map[string]any{},
+		working:      make(chan struct{}, 1),
+		reservations: newReservations(),
 	}
-	s.networks, s.subnets, s.ports, s.groups, s.rules = s.newNetworks(), s.newSubnets(), s.newPorts(), s.newGroups(), groupsOfRules()
+	s.networks, s.subnets = networks{newNetworks(s)}, subnets{newSubnets(s)}
+	s.ports, s.groups = ports{newPorts(s)}, groups{newGroups(s)}
+	s.rules = groupsOfRules()
 	return s, nil
 }
 
 // operation is one run of one transaction for one caller.
 type operation struct {
 	*Service
-	tx     *records.Tx
-	caller neutron.Caller
-	now    time.Time // whole seconds, UTC
-	random *rand.Rand
-	hold   *hold
+	tx       *records.Tx
+	caller   neutron.Caller
+	now      time.Time // whole seconds, UTC
+	random   *rand.Rand
+	reserved *reservation
 }
 
-// transact runs f as one transaction, again when something it read has changed, and returns what its last run did.
+// transact runs f as a transaction, repeats it on conflicts, and returns its last result.
 func transact[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*operation) (R, error)) (R, error) {
 	result, err := attempt(ctx, s, c, f)
 	if err != nil {
@@ -78,7 +82,7 @@ func transact[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*
 	return result, nil
 }
 
-// createAll is transact for what makes objects: an error that leaves open whether they are there names their ids.
+// createAll is transact for creates: an error with unknown outcome names the objects' ids.
 func createAll[V any](ctx context.Context, s *Service, c neutron.Caller, id func(*V) string, f func(*operation) ([]*V, error)) ([]*V, error) {
 	made, err := attempt(ctx, s, c, f)
 	if err == nil {
@@ -91,26 +95,26 @@ func createAll[V any](ctx context.Context, s *Service, c neutron.Caller, id func
 	return nil, forClient(err, ids...)
 }
 
-// attempt runs f as one transaction, and returns what its last run did, also if that was not committed.
+// attempt runs f as a transaction and returns its last result, even if it was not committed.
 func attempt[R any](ctx context.Context, s *Service, c neutron.Caller, f func(*operation) (R, error)) (result R, err error) {
-	h := s.held.begin()
-	defer h.end()
+	reserved := s.reservations.begin()
+	defer reserved.end()
 	_, err = s.db.Update(ctx, func(tx *records.Tx) (err error) {
-		h.end() // what a run before chose
+		reserved.end() // by the run before
 		result, err = f(&operation{
-			Service: s,
-			tx:      tx,
-			caller:  c,
-			now:     s.opts.Now().UTC().Truncate(time.Second),
-			random:  rand.New(rand.NewChaCha8(s.opts.Seed())),
-			hold:    h,
+			Service:  s,
+			tx:       tx,
+			caller:   c,
+			now:      s.opts.Now().UTC().Truncate(time.Second),
+			random:   rand.New(rand.NewChaCha8(s.opts.Seed())),
+			reserved: reserved,
 		})
 		return err
 	})
 	return result, err
 }
 
-// view is a snapshot with everything committed so far, by whichever server.
+// view returns a snapshot with everything committed so far, by whichever server.
 func (s *Service) view(ctx context.Context) (*records.Snap, error) {
 	snap, err := s.db.View(ctx)
 	return snap, forClient(err)
@@ -132,8 +136,8 @@ func (o *operation) newID() string {
 	return id.String()
 }
 
-// standard returns the standard attributes of a new object, with the id that v gives it or a random one; revision is the
-// number the reference gives it (neutron-api §2).
+// standard returns the standard attributes of a new object, with the id that v gives it or a random
+// one; revision is the number the reference gives it (neutron-api §2).
 func (o *operation) standard(v neutron.Values, revision int64) neutron.Standard {
 	id := v.Text("id")
 	if id == "" {
@@ -158,10 +162,24 @@ func (o *operation) bump(s *neutron.Standard) {
 
 // applyStandard sets the standard attributes that an update names.
 func applyStandard(s *neutron.Standard, v neutron.Values) {
-	if v.Has("name") {
-		s.Name = v.Text("name")
+	setText(&s.Name, v, "name")
+	setText(&s.Description, v, "description")
+}
+
+func setText(to *string, v neutron.Values, name string) {
+	if v.Has(name) {
+		*to = v.Text(name)
 	}
-	if v.Has("description") {
-		s.Description = v.Text("description")
+}
+
+func setFlag(to *bool, v neutron.Values, name string) {
+	if v.Has(name) {
+		*to = v.Flag(name)
+	}
+}
+
+func setList[T any](to *[]T, v neutron.Values, name string) {
+	if v.Has(name) {
+		*to = list[T](v, name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"heddle/internal/control"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -70,7 +71,7 @@ func inMemory(t testing.TB) *world {
 // inEtcd returns an embedded etcd. Its commits are durable if fsync is set.
 func inEtcd(t testing.TB, fsync bool) store.Store {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), NoFsync: !fsync, Tick: 10 * time.Millisecond}})
+	st, err := backend.Open(t.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: t.TempDir(), NoFsync: !fsync, Tick: 10 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func (w *world) hosts(names ...string) {
 	}
 }
 
-// bundle is what an owner means to packets now.
+// bundle returns an owner's present bundle.
 func (w *world) bundle(kind, id string) topology.Bundle {
 	w.t.Helper()
 	snap, err := w.db.View(context.Background())
@@ -216,7 +217,7 @@ func (w *world) bundle(kind, id string) topology.Bundle {
 	return b.Bundle
 }
 
-// dump is the whole store but guards and the given keys.
+// dump returns the whole store but guards and the given keys.
 func (w *world) dump(but ...string) []string {
 	w.t.Helper()
 	kvs, _, err := w.st.List(context.Background(), "/")
@@ -233,7 +234,7 @@ func (w *world) dump(but ...string) []string {
 	return out
 }
 
-// problem is an error as a client sees it: its class and its text.
+// problem returns an error as a client sees it: its class and its text.
 func problem(err error) string {
 	var e *neutron.Error
 	switch {

@@ -8,6 +8,7 @@ import (
 	"heddle/internal/neutron"
 	"heddle/internal/store"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
 // Statuses follow what policy agents report of the ports of routed networks. It is a task.
@@ -20,7 +21,7 @@ const (
 
 // NewStatuses returns the task, which reads the store.
 func NewStatuses(st store.Store, log *slog.Logger) *Statuses {
-	return &Statuses{replica.New(st, replica.Options{Log: log}, replica.Source{
+	return &Statuses{replica.New(st, replica.Options{Log: log}, snapshot.Source{
 		Name: statusTable, Prefix: statusPrefix, ID: statusID, Decode: readStatus,
 	})}
 }
@@ -38,7 +39,7 @@ func statusID(path string) (string, bool) {
 	return "", false
 }
 
-// readStatus gives an endpoint's status as Neutron tells it; of an agent it matters only that it said something.
+// readStatus returns an endpoint's status in Neutron's words; of an agent it records existence.
 func readStatus(path string, value []byte) (any, error) {
 	key, _ := calico.ParseKey(path)
 	if _, ok := key.(calico.WorkloadEndpointStatusKey); !ok {
@@ -57,14 +58,13 @@ func readStatus(path string, value []byte) (any, error) {
 	return statusDown, nil
 }
 
-// of is the status of a port that has an endpoint. When the agent of its host has died nobody knows better: an error. A
-// nil Statuses knows of no agent.
+// of returns the status of a port with an endpoint: ERROR if the host's agent is down.
 func (s *Statuses) of(p *neutron.Port) string {
 	if s == nil || !p.AdminStateUp {
 		return statusDown
 	}
 	snap := s.Snapshot()
-	told := func(key calico.Key) any {
+	reported := func(key calico.Key) any {
 		path, err := key.Path()
 		if err != nil {
 			return nil
@@ -74,11 +74,11 @@ func (s *Statuses) of(p *neutron.Port) string {
 		}
 		return nil
 	}
-	alive, lived := told(calico.AgentStatusKey{Host: p.HostID}), told(calico.AgentLastStatusKey{Host: p.HostID})
+	alive, lived := reported(calico.AgentStatusKey{Host: p.HostID}), reported(calico.AgentLastStatusKey{Host: p.HostID})
 	if alive == nil && lived != nil {
 		return statusError
 	}
-	if status, ok := told(translate.EndpointStatusKey(p)).(string); ok {
+	if status, ok := reported(translate.EndpointStatusKey(p)).(string); ok {
 		return status
 	}
 	return statusDown

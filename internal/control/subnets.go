@@ -36,7 +36,7 @@ func (o *operation) createSubnet(_ context.Context, v neutron.Values) (*neutron.
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(checkRoutedSubnet(s, n), o.checkRoutedOverlap(s, n)); err != nil {
+	if err := errors.Join(checkRoutedSubnet(s, n), o.calico().checkOverlap(s, n)); err != nil {
 		return nil, err
 	}
 	if err := o.putSubnetMeaning(s, n, nil); err != nil {
@@ -84,7 +84,7 @@ func (o *operation) newSubnet(v neutron.Values) (*neutron.Subnet, error) {
 	return s, checkGatewayOutside(s.GatewayIP, s.AllocationPools)
 }
 
-// gateway is the gateway that a request names, nil for none.
+// gateway returns the gateway that a request names, nil for none.
 func gateway(v neutron.Values) *netip.Addr {
 	if a, ok := v["gateway_ip"].(netip.Addr); ok {
 		return &a
@@ -92,7 +92,7 @@ func gateway(v neutron.Values) *netip.Addr {
 	return nil
 }
 
-// list is a list attribute as a new slice, empty where absent or null.
+// list returns a list attribute as a new slice, empty where absent or null.
 func list[T any](v neutron.Values, name string) []T {
 	l, _ := v[name].([]T)
 	return append([]T{}, l...)
@@ -114,10 +114,10 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 	return nil
 }
 
-// updateSubnet changes a subnet.
-func (s *Service) updateSubnet(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
+// update changes a subnet.
+func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
 	pending := ""
-	view, err := transact(ctx, s, c, func(o *operation) (*neutron.SubnetView, error) {
+	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetView, error) {
 		pending = ""
 		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -133,7 +133,7 @@ func (s *Service) updateSubnet(ctx context.Context, c neutron.Caller, id string,
 		if err := o.applySubnet(&sub, old, v); err != nil {
 			return nil, err
 		}
-		if err := errors.Join(checkRoutedSubnet(&sub, n), o.checkNoMachine(&sub, n)); err != nil {
+		if err := errors.Join(checkRoutedSubnet(&sub, n), o.calico().checkNoMachine(&sub, n)); err != nil {
 			return nil, err
 		}
 		if reflect.DeepEqual(&sub, old) {
@@ -147,7 +147,7 @@ func (s *Service) updateSubnet(ctx context.Context, c neutron.Caller, id string,
 			return nil, err
 		}
 		if n.Routed() && (sub.EnableDHCP != old.EnableDHCP || !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP)) {
-			later, err := o.deriveEndpoints(schema.Ports.Referrers(o.tx, "subnet", id), n)
+			later, err := o.calico().deriveEndpoints(schema.Ports.Referrers(o.tx, "subnet", id), n)
 			if err != nil {
 				return nil, err
 			}
@@ -169,18 +169,10 @@ func (o *operation) applySubnet(s, old *neutron.Subnet, v neutron.Values) error 
 	if v.Has("gateway_ip") {
 		s.GatewayIP = gateway(v)
 	}
-	if v.Has("dns_nameservers") {
-		s.DNSNameservers = list[netip.Addr](v, "dns_nameservers")
-	}
-	if v.Has("host_routes") {
-		s.HostRoutes = list[neutron.HostRoute](v, "host_routes")
-	}
-	if v.Has("enable_dhcp") {
-		s.EnableDHCP = v.Flag("enable_dhcp")
-	}
-	if v.Has("service_types") {
-		s.ServiceTypes = list[string](v, "service_types")
-	}
+	setList(&s.DNSNameservers, v, "dns_nameservers")
+	setList(&s.HostRoutes, v, "host_routes")
+	setFlag(&s.EnableDHCP, v, "enable_dhcp")
+	setList(&s.ServiceTypes, v, "service_types")
 	if err := o.opts.checkSubnet(s, old); err != nil {
 		return err
 	}
@@ -215,9 +207,9 @@ func (o *operation) checkGatewayFree(s *neutron.Subnet) error {
 	return nil
 }
 
-// deleteSubnet deletes a subnet. Ports lose addresses that they did not ask for, in steps if there are many; others refuse.
-func (s *Service) deleteSubnet(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	pending, err := transact(ctx, s, c, func(o *operation) (pending bool, err error) {
+// delete deletes a subnet. Ports lose automatic addresses, in steps if many; others refuse.
+func (s subnets) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
 		sub, _, err := o.subnetToChange(id, neutron.Delete, nil, ifMatch)
 		if err != nil {
 			return false, err
@@ -238,7 +230,7 @@ func (s *Service) deleteSubnet(ctx context.Context, c neutron.Caller, id string,
 		if len(ports) > stepObjects {
 			return true, o.begin(workDeleteSubnet, id)
 		}
-		_, err = o.deleteSubnetStep(id)
+		_, err = steps{o}.deleteSubnet(id)
 		return false, err
 	})
 	if pending && err == nil {
@@ -254,7 +246,7 @@ func subnetInUse(id string) error {
 
 // removeSubnet deletes a subnet with what is derived from it.
 func (o *operation) removeSubnet(id string, n *neutron.Network) error {
-	if err := errors.Join(o.dropBundle(kindSubnet, id), o.dropDHCP(id, n)); err != nil {
+	if err := errors.Join(o.dropBundle(kindSubnet, id), o.calico().dropDHCP(id, n)); err != nil {
 		return err
 	}
 	return schema.Subnets.Delete(o.tx, id)
@@ -279,8 +271,8 @@ func subnetOwner(s *neutron.Subnet, n *neutron.Network) neutron.Owner {
 	return neutron.Owner{ProjectID: s.ProjectID, NetworkProjectID: n.ProjectID, Shared: n.Shared}
 }
 
-// deriveSubnet stores what is derived from a subnet now. The old bundle is read as a whole, so that a DHCP port and a
-// subnet that change at once are derived one after the other.
+// deriveSubnet stores what is derived from a subnet now. The old bundle is read as a whole, so that
+// a DHCP port and a subnet that change at once are derived one after the other.
 func (o *operation) deriveSubnet(s *neutron.Subnet, n *neutron.Network) error {
 	id := schema.BundleID(topology.Owner{Kind: kindSubnet, ID: s.ID})
 	if _, err := schema.Bundles.Get(o.tx, id); err != nil {
@@ -297,5 +289,5 @@ func (o *operation) deriveSubnet(s *neutron.Subnet, n *neutron.Network) error {
 
 // putSubnetMeaning stores what a subnet of network n means to packets; servers are its DHCP ports.
 func (o *operation) putSubnetMeaning(s *neutron.Subnet, n *neutron.Network, servers []*neutron.Port) error {
-	return errors.Join(o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers)), o.deriveDHCP(s, n))
+	return errors.Join(o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers)), o.calico().deriveDHCP(s, n))
 }

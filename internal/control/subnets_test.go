@@ -79,7 +79,8 @@ func TestSubnetUpdates(t *testing.T) {
 	w.expect(err, "GatewayIpInUse: Current gateway ip 10.20.0.9 already in use by port "+p.ID+". Unable to update.")
 }
 
-// TestAutomaticAddresses: ports have them on every subnet that wants it, also on later ones, and lose them with it.
+// TestAutomaticAddresses: ports have them on every subnet that wants it, also on later ones, and
+// lose them with it.
 func TestAutomaticAddresses(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)

@@ -7,8 +7,8 @@ import (
 	"heddle/internal/neutron"
 )
 
-// changeTags replaces the tags of an object by what change makes of them, and returns them. Tags mean nothing to packets,
-// so nothing is derived from them.
+// changeTags replaces the tags of an object by what change makes of them, and returns them. Tags
+// mean nothing to packets, so nothing is derived from them.
 func (res *resource[T, V]) changeTags(ctx context.Context, c neutron.Caller, id string, change func([]string) ([]string, error)) ([]string, error) {
 	return transact(ctx, res.Service, c, func(o *operation) ([]string, error) {
 		old, owner, err := res.inTransaction(o, id)

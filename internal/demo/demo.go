@@ -1,5 +1,6 @@
-// Package demo is `heddle demo`: it runs the whole product on this machine, sends real traffic, and prints what was expected
-// and what happened. Each file plays a part: virtual networks (overlay.go), a routed host, private networks of a pool.
+// Package demo is `heddle demo`: it runs all of Heddle on this machine, sends real traffic, and
+// prints what was expected and what happened. The parts are virtual networks (overlay.go), a routed
+// host, and private networks of a pool.
 package demo
 
 import (
@@ -12,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"heddle/internal/cli"
+	"heddle/internal/command"
 	"heddle/internal/lab"
 )
 
@@ -51,12 +52,6 @@ type options struct {
 	out           io.Writer
 }
 
-// outcome is one line of the table.
-type outcome struct {
-	what, expected, got string
-	ok                  bool
-}
-
 // demo is one run.
 type demo struct {
 	lab     *lab.Lab
@@ -66,17 +61,17 @@ type demo struct {
 	differs int
 	lines   int
 	undo    lab.UndoList
-	// interrupted is closed by Ctrl-C: what goes on then shows nothing about the product.
+	// interrupted is closed by Ctrl-C: what happens then proves nothing.
 	interrupted <-chan struct{}
 	lacks       error // why a part is left out
 }
 
 func run(ctx context.Context, o options) (err error) {
 	if o.hosts < 2 || o.hosts > 16 {
-		return &cli.Exit{Code: 2, Text: fmt.Sprintf("--hosts %d: want 2 to 16", o.hosts)}
+		return &command.Exit{Code: 2, Text: fmt.Sprintf("--hosts %d: want 2 to 16", o.hosts)}
 	}
 	if os.Geteuid() != 0 {
-		return &cli.Exit{Code: 1, Text: "the demo makes network namespaces and loads eBPF programs: run it as root"}
+		return &command.Exit{Code: 1, Text: "the demo makes network namespaces and loads eBPF programs: run it as root"}
 	}
 	if err := lab.Clean(prefix, labDir); err != nil {
 		return fmt.Errorf("take down what an earlier run left: %w", err)
@@ -93,7 +88,7 @@ func run(ctx context.Context, o options) (err error) {
 				d.explain()
 				return
 			}
-			// ctx may have ended by Ctrl-C; what was made is taken down all the same.
+			// ctx may have ended by Ctrl-C; everything is taken down all the same.
 			err = errors.Join(err, d.xen.close(), d.lab.Close(context.WithoutCancel(ctx)))
 		}()
 	}
@@ -109,7 +104,7 @@ func run(ctx context.Context, o options) (err error) {
 	fmt.Fprintf(d.out, "\n%-4s %-62s %-34s %s\n", "", "WHAT", "EXPECTED", "HAPPENED")
 	err = d.play(ctx)
 	if ctx.Err() != nil {
-		return &cli.Exit{Code: 1, Text: "interrupted; everything was taken down"}
+		return &command.Exit{Code: 1, Text: "interrupted; everything was taken down"}
 	}
 	if err != nil {
 		return err
@@ -118,7 +113,7 @@ func run(ctx context.Context, o options) (err error) {
 		d.takeDown(ctx)
 	}
 	if d.differs > 0 {
-		return &cli.Exit{Code: 1, Text: fmt.Sprintf("%d of %d lines differ from what was expected; logs were in %s", d.differs, d.lines, d.lab.Dir)}
+		return &command.Exit{Code: 1, Text: fmt.Sprintf("%d of %d lines differ from what was expected; logs were in %s", d.differs, d.lines, d.lab.Dir)}
 	}
 	fmt.Fprintf(d.out, "\n%d of %d lines as expected\n", d.lines, d.lines)
 	if d.lacks != nil {
@@ -127,44 +122,53 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// check prints one line: what was tried, what was expected, and what got returned.
-func (d *demo) check(what, expected string, got func() string) {
-	o := outcome{what: what, expected: expected, got: got()}
-	o.ok = o.got == o.expected
-	d.print(o)
-}
-
-// checkWithin prints one line about something that must happen within limit; the time it took is shown.
-func (d *demo) checkWithin(what string, limit time.Duration, happen func() (time.Duration, error)) {
-	o := outcome{what: what, expected: "within " + limit.String()}
-	took, err := happen()
-	switch {
-	case err != nil:
-		o.got = err.Error()
-	case took > limit:
-		o.got = "after " + took.Round(time.Millisecond).String()
-	default:
-		o.got, o.ok = "after "+took.Round(time.Millisecond).String(), true
+// check prints a line: what was tried, what was expected, and the result or error.
+func (d *demo) check(what, expected string, got func() (string, error)) {
+	happened, err := got()
+	if err != nil {
+		happened = err.Error()
 	}
-	d.print(o)
+	d.print(what, expected, happened, err == nil && happened == expected)
 }
 
-func (d *demo) print(o outcome) {
+// checkWithin prints a line about an event that must occur within limit, with the time it took.
+func (d *demo) checkWithin(what string, limit time.Duration, happen func() (time.Duration, error)) {
+	took, err := happen()
+	happened := "after " + took.Round(time.Millisecond).String()
+	if err != nil {
+		happened = err.Error()
+	}
+	d.print(what, "within "+limit.String(), happened, err == nil && took <= limit)
+}
+
+// checkChange prints a line about a change whose effect must be seen within limit; seen returns how
+// long after a moment that was.
+func (d *demo) checkChange(ctx context.Context, what string, limit time.Duration, change func() error, seen func(context.Context, time.Time) (time.Duration, error)) {
+	d.checkWithin(what, limit, func() (time.Duration, error) {
+		called := time.Now()
+		if err := change(); err != nil {
+			return 0, err
+		}
+		return seen(ctx, called)
+	})
+}
+
+func (d *demo) print(what, expected, happened string, ok bool) {
 	select {
 	case <-d.interrupted:
 		return
 	default:
 	}
 	mark := "ok"
-	if !o.ok {
+	if !ok {
 		mark = "DIFF"
 		d.differs++
 	}
 	d.lines++
-	fmt.Fprintf(d.out, "%-4s %-62s %-34s %s\n", mark, o.what, o.expected, o.got)
+	fmt.Fprintf(d.out, "%-4s %-62s %-34s %s\n", mark, what, expected, happened)
 }
 
-// explain says how to look around in what was left running.
+// explain prints how to explore a lab that was left running.
 func (d *demo) explain() {
 	l := d.lab
 	fmt.Fprintf(d.out, `

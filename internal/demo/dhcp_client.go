@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// leaseScript sets what a lease tells on the interface, and nothing else of this machine: Debian's own would write
-// /etc/resolv.conf. udhcpc says what has happened as its argument, dhclient as $reason.
+// leaseScript applies a lease to the interface alone: Debian's script would write /etc/resolv.conf.
+// udhcpc passes the event as an argument, dhclient as $reason.
 const leaseScript = `#!/bin/sh
 case "$1$reason" in
 bound)
@@ -28,13 +29,13 @@ BOUND6)
 esac
 `
 
-// writeLeaseScript writes it and says where.
+// writeLeaseScript writes the script and returns its file.
 func writeLeaseScript(dir string) (file string, err error) {
 	file = filepath.Join(dir, "lease.sh")
 	return file, os.WriteFile(file, []byte(leaseScript), 0o700)
 }
 
-// askDHCP gets an IPv4 address by a real DHCP client.
+// askDHCP gets an IPv4 address by udhcpc.
 func (w *workload) askDHCP(ctx context.Context, dir string) error {
 	script, err := writeLeaseScript(dir)
 	if err != nil {
@@ -48,7 +49,7 @@ func (w *workload) askDHCP(ctx context.Context, dir string) error {
 	return nil
 }
 
-// askDHCPv6 gets an IPv6 address by a real DHCP client, which stays and renews it.
+// askDHCPv6 gets an IPv6 address by dhclient, which stays and renews it.
 func (w *workload) askDHCPv6(ctx context.Context, dir string) error {
 	script, err := writeLeaseScript(dir)
 	if err != nil {
@@ -64,38 +65,38 @@ func (w *workload) askDHCPv6(ctx context.Context, dir string) error {
 	return nil
 }
 
-// has says which address of the family the workload has, and by which router it sends.
-func (w *workload) has(ctx context.Context, six bool) string {
+// addressAndRouter returns the workload's address of the family, and its default router.
+func (w *workload) addressAndRouter(ctx context.Context, six bool) (string, error) {
 	eth0, err := interfaceIn(w.NS, "eth0")
 	if err != nil {
-		return err.Error()
+		return "", err
 	}
 	family := map[bool]string{true: "-6", false: "-4"}[six]
 	route, err := w.NS.Output(ctx, "ip", family, "route", "show", "default")
 	if err != nil {
-		return err.Error()
+		return "", err
 	}
 	_, via, _ := strings.Cut(route, "via ")
 	via, _, _ = strings.Cut(via, " ")
 	if end, err := interfaceIn(w.Host.NS, w.Tap()); err == nil && end.has(via) {
 		via = "host"
 	}
-	return eth0.address(six) + " via " + via
+	return eth0.address(six) + " via " + via, nil
 }
 
-// hasSoon is has once there is something to say, or after some seconds. The kernel sets what advertisements tell.
-func (w *workload) hasSoon(ctx context.Context, six bool) (got string) {
+// awaitAddressAndRouter waits some seconds until it has both, such as by an advertisement.
+func (w *workload) awaitAddressAndRouter(ctx context.Context, six bool) (got string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = netlab.Until(ctx, "address and router", func() (bool, error) { // what it was in the end is shown
-		got = w.has(ctx, six)
-		return !strings.HasPrefix(got, " ") && !strings.HasSuffix(got, " "), nil
+		got, err = w.addressAndRouter(ctx, six)
+		return err == nil && !strings.HasPrefix(got, " ") && !strings.HasSuffix(got, " "), nil
 	})
-	return got
+	return got, err
 }
 
-// lookUp asks a name server for the IPv4 address of a name.
-func (w *workload) lookUp(ctx context.Context, server, name string) string {
+// lookUp resolves a name to an IPv4 address.
+func (w *workload) lookUp(ctx context.Context, server, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -103,18 +104,18 @@ func (w *workload) lookUp(ctx context.Context, server, name string) string {
 	}}
 	found, err := resolver.LookupNetIP(ctx, "ip4", name+".")
 	if err != nil {
-		return err.Error()
+		return "", err
 	}
-	return found[0].Unmap().String()
+	return found[0].Unmap().String(), nil
 }
 
-// linkState is what an interface has.
+// linkState is the state of an interface.
 type linkState struct {
 	mtu       int
 	addresses []netip.Prefix
 }
 
-// interfaceIn looks at an interface of a namespace.
+// interfaceIn reads the state of an interface in a namespace.
 func interfaceIn(ns *netlab.Namespace, name string) (s linkState, err error) {
 	err = ns.Do(func() error {
 		link, err := net.InterfaceByName(name)
@@ -133,7 +134,7 @@ func interfaceIn(ns *netlab.Namespace, name string) (s linkState, err error) {
 	return s, err
 }
 
-// address is the one of the family that others can reach, that of IPv4 with its prefix length; "" without one.
+// address returns the global address of the family, for IPv4 with its prefix length, or "".
 func (s linkState) address(six bool) string {
 	for _, p := range s.addresses {
 		switch {
@@ -148,10 +149,5 @@ func (s linkState) address(six bool) string {
 }
 
 func (s linkState) has(address string) bool {
-	for _, p := range s.addresses {
-		if p.Addr().String() == address {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.addresses, func(p netip.Prefix) bool { return p.Addr().String() == address })
 }

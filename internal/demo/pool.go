@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// xenHosts are as many as a star needs to have two spokes.
+	// xenHosts is the least number of hosts for a star with two spokes.
 	xenHosts = 3
-	// fabricIP is that of the pool's server on the wire between its hosts (see netlab.OVSLab).
+	// fabricIP is the address of the pool's server on the hosts' network (see netlab.OVSLab).
 	fabricIP = "198.18.0.254"
-	// controllerHealth is where the tunnel controller serves its health, beside that of the server.
+	// controllerHealth is the tunnel controller's address of health and metrics.
 	controllerHealth = "127.0.0.1:9693"
 )
 
-// xen is the cast of the part about private networks: a pool of hosts with Open vSwitch, its server and its controller.
+// xen has the pool of the part about private networks: hosts with Open vSwitch, server and
+// controller.
 //
 //	heddle-demo-fab  198.18.0.254, heddle xapi, heddle tunnel-controller
 //	      │ leg of each host
-//	heddle-demo-x1   198.18.0.1 on br-phy, heddle agent --xen, xapi0 (bridge of the private network)
+//	heddle-demo-x1   198.18.0.1 on br-phy, heddle agent --xen, xapi0 (the private network)
 //	      │ eth0 of the host's machine
 //	heddle-demo-m1   10.77.0.1
 type xen struct {
@@ -46,7 +47,7 @@ type xen struct {
 	err    error              // of the staging
 }
 
-// xenHost is a host of the pool, with the machine that it runs.
+// xenHost is a host of the pool with its workload.
 type xenHost struct {
 	*netlab.OVSHost
 	*lab.Host
@@ -55,7 +56,7 @@ type xenHost struct {
 	machine         *workload
 }
 
-// newXen begins to start the pool, beside all else that starts. It says so when a program is missing.
+// newXen starts the pool in the background. It fails if a program is missing.
 func newXen(ctx context.Context, l *lab.Lab) (*xen, error) {
 	if err := netlab.FindOVS(); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (x *xen) startPool(ctx context.Context) (err error) {
 
 func (x *xen) controllerPassword() string { return filepath.Join(x.Dir, "controller") }
 
-// startSwitches makes the hosts; their agents do not run yet.
+// startSwitches makes the hosts, without agents.
 func (x *xen) startSwitches() error {
 	for i := range xenHosts {
 		s, err := x.switches.Host(fmt.Sprintf("x%d", i+1))
@@ -135,15 +136,15 @@ func (x *xen) startSwitches() error {
 	return nil
 }
 
-// startController starts the tunnel controller. It reaches the switches' databases by TLS, with a certificate of the
-// server's own authority, as hosts have.
+// startController starts the tunnel controller, which uses TLS to the switches' databases, with a
+// certificate of the server's authority.
 func (x *xen) startController(ctx context.Context) (err error) {
 	x.controller, err = x.StartAt(ctx, x.Ctl, "controller", controllerHealth, "tunnel-controller", "--data", filepath.Join(x.Dir, "server"),
 		"--user", "controller", "--password-file", x.controllerPassword(), "--metrics", controllerHealth)
 	return err
 }
 
-// close ends what runs and takes everything away. Closing it again does nothing.
+// close ends and removes everything. Closing again does nothing.
 func (x *xen) close() error {
 	if x == nil || x.closed {
 		return nil
@@ -168,18 +169,18 @@ func (x *xen) close() error {
 	return errors.Join(err, x.Spaces.Close())
 }
 
-// xe runs a command of xe and returns what it prints.
+// xe runs a command of xe and returns its output.
 func (x *xen) xe(ctx context.Context, args ...string) (string, error) {
 	out, err := x.Ctl.Output(ctx, x.Binary, append([]string{"xe", "-pwf", x.passwords}, args...)...)
 	return strings.TrimSpace(out), err
 }
 
-// find asks xe for the uuids of a class's objects.
+// find returns the uuids that a list command of xe prints.
 func (x *xen) find(ctx context.Context, list string, filters ...string) (string, error) {
 	return x.xe(ctx, append([]string{list, "--minimal"}, filters...)...)
 }
 
-// statuses are those of all tunnels by uuid, as xe tunnel-list prints them.
+// statuses returns the status of each tunnel by uuid.
 func (x *xen) statuses(ctx context.Context) (map[string]map[string]string, error) {
 	out, err := x.xe(ctx, "tunnel-list", "params=uuid,status")
 	if err != nil {
@@ -203,7 +204,7 @@ func (x *xen) statuses(ctx context.Context) (map[string]map[string]string, error
 	return all, nil
 }
 
-// plug gives the host a machine whose interface is a VIF on the network.
+// plug gives the host a workload whose interface is a VIF on the network.
 func (x *xen) plug(ctx context.Context, h *xenHost, i int) error {
 	name, address := fmt.Sprintf("m%d", i+1), fmt.Sprintf("10.77.0.%d", i+1)
 	ns, port, err := h.Machine(name, address+"/24")
@@ -224,7 +225,7 @@ func (x *xen) plug(ctx context.Context, h *xenHost, i int) error {
 	if err != nil {
 		return err
 	}
-	// A hypervisor would make it by this name, which is that of the port on the bridge.
+	// A hypervisor would name the interface so, and the port on the bridge.
 	device := "vif" + domain + ".0"
 	return h.Space.IP("link set "+port+" down", "link set "+port+" name "+device, "link set "+device+" up")
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,12 @@ import (
 )
 
 const (
-	// withoutCenter is how long traffic may stand still when the center of a star dies without notice.
+	// withoutCenter bounds the pause of traffic when the center of a star dies.
 	withoutCenter = 2 * time.Second
-	// inStar is how long tunnels may take to be active: BFD alone, which must have seen packets both ways, begins with one a second.
+	// inStar bounds the time until tunnels are active. BFD, which must see packets both ways,
+	// starts with one a second.
 	inStar = 5 * time.Second
-	// xenTimeout is how long the part waits for what is to happen at all.
+	// xenTimeout bounds any wait of this part.
 	xenTimeout = 15 * time.Second
 )
 
@@ -60,7 +62,7 @@ func (d *demo) showTunnels(ctx context.Context, x *xen) (err error) {
 	return x.eachHost(func(i int, h *xenHost) error { return x.plug(ctx, h, i) })
 }
 
-// eachHost does the same for all hosts at once.
+// eachHost calls do for all hosts at once.
 func (x *xen) eachHost(do func(i int, h *xenHost) error) error {
 	var g errgroup.Group
 	for i, h := range x.pool {
@@ -84,7 +86,7 @@ func (x *xen) createTunnel(ctx context.Context, h *xenHost) (err error) {
 	return err
 }
 
-// sameStar says whether the hosts' tunnels are active with one key and one center.
+// sameStar reports whether the hosts' tunnels are active with one key and one center.
 func sameStar(statuses map[string]map[string]string, hosts []*xenHost) bool {
 	first := statuses[hosts[0].tunnel]
 	for _, h := range hosts {
@@ -96,10 +98,10 @@ func sameStar(statuses map[string]map[string]string, hosts []*xenHost) bool {
 	return true
 }
 
-// centerKey is where a tunnel's status names the switching host.
+// centerKey is the key of the switching host in a tunnel's status.
 const centerKey = "heddle:center"
 
-// untilStatuses waits until the tunnels' statuses are as wanted.
+// untilStatuses waits until the tunnels' statuses satisfy wanted.
 func (x *xen) untilStatuses(ctx context.Context, what string, wanted func(map[string]map[string]string) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, xenTimeout, fmt.Errorf("not within %s", xenTimeout))
 	defer cancel()
@@ -109,7 +111,7 @@ func (x *xen) untilStatuses(ctx context.Context, what string, wanted func(map[st
 	})
 }
 
-// showAcross pings from each machine to each.
+// showAcross pings from each workload to each.
 func (d *demo) showAcross(ctx context.Context, x *xen) {
 	for i, from := range x.pool {
 		for _, to := range x.pool[i+1:] {
@@ -118,19 +120,19 @@ func (d *demo) showAcross(ctx context.Context, x *xen) {
 	}
 }
 
-// showReached pings until there is an answer: the first frames of all wait for addresses that nobody has learnt yet.
+// showReached pings until there is an answer: the first frames wait for address learning.
 func (d *demo) showReached(ctx context.Context, from, to *xenHost) {
-	d.check(fmt.Sprintf("private: ping %s on %s to %s on %s", from.machine.Name, from.Host.Name, to.machine.Name, to.Host.Name), answered, func() string {
+	d.check(fmt.Sprintf("private: ping %s on %s to %s on %s", from.machine.Name, from.Host.Name, to.machine.Name, to.Host.Name), answered, func() (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		if err := from.machine.NS.Reach(ctx, to.machine.Address(false)); err != nil {
-			return silence
+			return silence, nil
 		}
-		return answered
+		return answered, nil
 	})
 }
 
-// showCenterKilled kills the switching host under traffic between two others, and has it back.
+// showCenterKilled kills and restores the switching host under traffic between two others.
 func (d *demo) showCenterKilled(ctx context.Context, x *xen) error {
 	statuses, err := x.statuses(ctx)
 	if err != nil {
@@ -174,21 +176,21 @@ func (d *demo) showCenterKilled(ctx context.Context, x *xen) error {
 		}
 		return udp.LongestPause(), nil
 	})
-	d.check("private: status of "+center.Host.Name+"'s tunnel meanwhile", "not active, with the reason", func() string {
+	d.check("private: status of "+center.Host.Name+"'s tunnel meanwhile", "not active, with the reason", func() (string, error) {
 		var last map[string]string
 		err := x.untilStatuses(ctx, "the reason", func(statuses map[string]map[string]string) bool {
 			last = statuses[center.tunnel]
 			return last["active"] == "false" && last["error"] != ""
 		})
 		if err != nil {
-			return fmt.Sprint(last)
+			return fmt.Sprint(last), nil
 		}
-		return "not active, with the reason"
+		return "not active, with the reason", nil
 	})
 	return d.showReturn(ctx, x, center, spokes[0])
 }
 
-// showReturn brings a host back that was killed, with the ports of its former life.
+// showReturn restores a host that was killed, with its old ports.
 func (d *demo) showReturn(ctx context.Context, x *xen, back, other *xenHost) error {
 	if err := back.Start(); err != nil {
 		return err
@@ -205,23 +207,17 @@ func (d *demo) showReturn(ctx context.Context, x *xen, back, other *xenHost) err
 	return nil
 }
 
-// endPrivate takes machines, tunnels and the network away by xe.
+// endPrivate removes workloads, tunnels and the network by xe.
 func (d *demo) endPrivate(ctx context.Context, x *xen) {
 	if x == nil {
 		return
 	}
-	d.check("private: machines, tunnels and network destroyed by xe", "nothing left", func() string {
+	d.check("private: machines, tunnels and network destroyed by xe", "nothing left", func() (string, error) {
 		if err := x.destroy(ctx); err != nil {
-			return err.Error()
+			return "", err
 		}
 		left, err := x.left(ctx)
-		if err != nil {
-			return err.Error()
-		}
-		if left != "" {
-			return left
-		}
-		return "nothing left"
+		return cmp.Or(left, "nothing left"), err
 	})
 }
 
@@ -241,7 +237,7 @@ func (x *xen) destroy(ctx context.Context) error {
 	return err
 }
 
-// left is what destroying has left: tunnels in the pool, bridges on the hosts.
+// left returns the tunnels in the pool and bridges on the hosts that destroy has left.
 func (x *xen) left(ctx context.Context) (string, error) {
 	left, err := x.find(ctx, "tunnel-list")
 	for _, h := range x.pool {

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	_ "embed" // the objects of the routed host
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,30 +15,31 @@ import (
 	"heddle/calico/client"
 	"heddle/internal/lab"
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// routedObjects are those that the routed part applies.
+// routedObjects are applied by the routed part.
 //
 //go:embed routed_host.yaml
 var routedObjects string
 
 const (
 	routedHost = "demo-r1"
-	// routedIP is the routed host's on the underlay, outsideIP that of a machine which no agent knows.
+	// routedIP is the routed host's address on the underlay, outsideIP that of a machine without an
+	// agent.
 	routedIP, outsideIP = "192.0.2.50", "192.0.2.99"
-	// floatingIP leads to web (RFC 5737 documentation range).
+	// floatingIP is web's floating address (RFC 5737 documentation range).
 	floatingIP = "203.0.113.80"
-	// appsGateway is that of the subnet of web, app and db, vmGateway of the one of vm.
+	// appsGateway is the gateway of web, app and db, vmGateway that of vm.
 	appsGateway, vmGateway = "10.65.0.1", "10.66.0.1"
 	sshPort                = 22
 )
 
-// routed is the routed part's cast: a host whose workloads have an interface each and no bridge, and a machine outside.
+// routed has a host whose workloads have an interface each and no bridge, and a machine outside.
 //
-//	heddle-demo-r1   eth0 192.0.2.50 (host endpoint), heddle agent --policy --dhcp, tap-web, tap-app, tap-db, tap… of vm
+//	heddle-demo-r1   eth0 192.0.2.50 (host endpoint), heddle agent --policy --dhcp, tap-web…
 //	      │ eth0 of each workload
-//	heddle-demo-web  10.65.0.11, floating 203.0.113.80   heddle-demo-outside 192.0.2.99, by the underlay
+//	heddle-demo-web  10.65.0.11, floating 203.0.113.80     heddle-demo-outside 192.0.2.99
 type routed struct {
 	host         *lab.Host
 	web, app, db *workload   // by heddle calico apply
@@ -57,7 +59,9 @@ func (d *demo) showRouted(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("routed host: %w", err)
 	}
-	stop, err := r.serve()
+	self := &workload{&lab.Workload{Name: routedHost, NS: r.host.NS}}
+	stop, err := serveAll(endpoint{r.web, allowedPort}, endpoint{r.web, forbiddenPort}, endpoint{r.app, allowedPort}, endpoint{r.db, allowedPort},
+		endpoint{r.outside, allowedPort}, endpoint{self, sshPort}, endpoint{self, forbiddenPort})
 	defer stop()
 	if err == nil {
 		err = d.showLeases(ctx, r)
@@ -76,7 +80,7 @@ func (d *demo) showRouted(ctx context.Context) error {
 	return nil
 }
 
-// stageRouted makes the host and its machines, applies the objects, and starts the agent.
+// stageRouted makes the host and its workloads, applies the objects, and starts the agent.
 func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	r := &routed{}
 	var err error
@@ -111,7 +115,7 @@ func (d *demo) stageRouted(ctx context.Context) (*routed, error) {
 	if err := d.applyRouted(ctx); err != nil {
 		return r, err
 	}
-	etcd, err := store.Running(filepath.Join(d.lab.Dir, "server"))
+	etcd, err := backend.Running(filepath.Join(d.lab.Dir, "server"))
 	if err != nil {
 		return r, err
 	}
@@ -138,28 +142,6 @@ func (d *demo) applyRouted(ctx context.Context) error {
 	return nil
 }
 
-// serve lets every machine answer on both ports, and the host itself on SSH's as well.
-func (r *routed) serve() (stop func(), err error) {
-	var closers []func() error
-	stop = func() {
-		for _, f := range closers {
-			_ = f() // a listener that is closed already
-		}
-	}
-	host := &workload{&lab.Workload{Name: routedHost, NS: r.host.NS}}
-	for _, at := range []struct {
-		w    *workload
-		port int
-	}{{r.web, allowedPort}, {r.web, forbiddenPort}, {r.app, allowedPort}, {r.db, allowedPort}, {r.outside, allowedPort}, {host, sshPort}, {host, forbiddenPort}} {
-		l, err := at.w.serve(at.port)
-		if err != nil {
-			return stop, fmt.Errorf("%s: %w", at.w.Name, err)
-		}
-		closers = append(closers, l.Close)
-	}
-	return stop, nil
-}
-
 func (d *demo) showPolicy(ctx context.Context, r *routed) {
 	d.ask(ctx, "routed: TCP %s to %s:%d, which policy web allows", r.outside, r.web, allowedPort, "web answered")
 	d.ask(ctx, "routed: TCP %s to %s:%d, default deny", r.outside, r.web, forbiddenPort, silence)
@@ -170,28 +152,25 @@ func (d *demo) showPolicy(ctx context.Context, r *routed) {
 func (d *demo) showFloating(ctx context.Context, r *routed) {
 	for _, from := range []*workload{r.outside, r.app, r.web} {
 		d.check(fmt.Sprintf("routed: TCP %s to %s:%d, floats to web", from.Name, floatingIP, allowedPort), "web answered",
-			func() string { return from.ask(ctx, floatingIP, allowedPort) })
+			func() (string, error) { return from.ask(ctx, floatingIP, allowedPort) })
 	}
-	askOutside := func(how, expected string, got func() string) {
+	askOutside := func(how, expected string, got func() (string, error)) {
 		d.check(fmt.Sprintf("routed: TCP web to outside:%d%s", allowedPort, how), expected, got)
 	}
-	askOutside("", "outside answered", func() string { return r.web.ask(ctx, outsideIP, allowedPort) })
-	// Answers to the floating address would find web: only the check of its source keeps it from using it.
-	askOutside(" from its floating address", silence, func() string {
+	askOutside("", "outside answered", func() (string, error) { return r.web.ask(ctx, outsideIP, allowedPort) })
+	// Answers to the floating address would reach web: only the check of its source stops it.
+	askOutside(" from its floating address", silence, func() (string, error) {
 		if err := r.web.NS.IP("addr add "+floatingIP+"/32 dev eth0", "route replace default via "+appsGateway+" src "+floatingIP); err != nil {
-			return err.Error()
+			return "", err
 		}
-		got := r.web.ask(ctx, outsideIP, allowedPort)
-		if err := r.web.NS.IP("route replace default via "+appsGateway, "addr del "+floatingIP+"/32 dev eth0"); err != nil {
-			return err.Error()
-		}
-		return got
+		got, err := r.web.ask(ctx, outsideIP, allowedPort)
+		return got, errors.Join(err, r.web.NS.IP("route replace default via "+appsGateway, "addr del "+floatingIP+"/32 dev eth0"))
 	})
 }
 
 func (d *demo) showHostEndpoint(ctx context.Context, r *routed) {
 	ask := func(what string, from *workload, port int, expected string) {
-		d.check(fmt.Sprintf("routed: TCP %s to the host itself:%d, %s", from.Name, port, what), expected, func() string { return from.ask(ctx, routedIP, port) })
+		d.check(fmt.Sprintf("routed: TCP %s to the host itself:%d, %s", from.Name, port, what), expected, func() (string, error) { return from.ask(ctx, routedIP, port) })
 	}
 	ask("host endpoint", r.outside, forbiddenPort, silence)
 	ask("fail-safe", r.outside, sshPort, routedHost+" answered")
@@ -208,48 +187,37 @@ func (d *demo) showPolicyChange(ctx context.Context, r *routed) error {
 	key := calico.PolicyKey{Tier: "default", Policy: "drip"}
 	port := []calico.Ports{{Low: forbiddenPort, High: forbiddenPort}}
 	open := &calico.Policy{Selector: `role == "web"`, InboundRules: []calico.Rule{{Action: calico.Allow, Protocol: calico.ProtocolUDP, DstPorts: port}}}
-	d.checkWithin(fmt.Sprintf("routed: policy added, UDP outside to web:%d flows: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
-		called := time.Now()
-		if _, err := r.store.Apply(ctx, key, open); err != nil {
-			return 0, err
-		}
-		return udp.FlowsAfter(ctx, called)
-	})
-	d.checkWithin("routed: policy removed: it stops", inForce, func() (time.Duration, error) {
-		called := time.Now()
-		if err := r.store.Delete(ctx, key, 0); err != nil {
-			return 0, err
-		}
-		return udp.StopsAfter(ctx, called)
-	})
+	d.checkChange(ctx, fmt.Sprintf("routed: policy added, UDP outside to web:%d flows: it passes", forbiddenPort), inForce, func() error {
+		_, err := r.store.Apply(ctx, key, open)
+		return err
+	}, udp.FlowsAfter)
+	d.checkChange(ctx, "routed: policy removed: it stops", inForce, func() error { return r.store.Delete(ctx, key, 0) }, udp.StopsAfter)
 	return nil
 }
 
-// showProfileLabels takes the label away that app has from its profile.
+// showProfileLabels removes the label that app inherits from its profile.
 func (d *demo) showProfileLabels(ctx context.Context, r *routed) {
-	d.check("routed: profile app loses its label, TCP app to db:8080", silence, func() string {
+	d.check("routed: profile app loses its label, TCP app to db:8080", silence, func() (string, error) {
 		labels := calico.ProfileLabels{"role": "guest"}
 		if _, err := r.store.Apply(ctx, calico.ProfileLabelsKey{Profile: "app"}, &labels); err != nil {
-			return err.Error()
+			return "", err
 		}
 		return r.app.askUntil(ctx, r.db.Address(false), allowedPort, silence)
 	})
 }
 
 func (d *demo) showEndpointStatus(ctx context.Context, r *routed) {
-	d.check("routed: status of web's endpoint in the store", calico.StatusUp, func() (got string) {
+	d.check("routed: status of web's endpoint in the store", calico.StatusUp, func() (got string, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		key := calico.WorkloadEndpointStatusKey{Host: routedHost, Orchestrator: "demo", Workload: "web", Endpoint: "eth0"}
 		_ = netlab.Until(ctx, "status", func() (bool, error) { // what it was in the end is shown
-			status, _, err := client.Get[*calico.EndpointStatus](ctx, r.store, key)
-			if err != nil {
-				got = err.Error()
-				return false, nil
+			var status *calico.EndpointStatus
+			if status, _, err = client.Get[*calico.EndpointStatus](ctx, r.store, key); err == nil {
+				got = status.Status
 			}
-			got = status.Status
-			return got == calico.StatusUp, nil
+			return err == nil && got == calico.StatusUp, nil
 		})
-		return got
+		return got, err
 	})
 }

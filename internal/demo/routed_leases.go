@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// firstLease is how long a machine may take from the call that makes its port to its lease: some ten ms, and a second
-	// for the client to ask again should its first question have come too early.
+	// firstLease bounds the time from the call that makes a port to its lease: some ten ms, and a
+	// second if the client has to ask again.
 	firstLease = 3 * time.Second
-	// leaseGone is how long a lease may outlive its port: removals are gathered for a second.
+	// leaseGone bounds the time that a lease outlives its port: removals are batched for a second.
 	leaseGone = 5 * time.Second
 	// gatewayDevice carries the gateways' addresses on a routed host.
 	gatewayDevice = "ns-calico"
@@ -30,26 +30,26 @@ const (
 	policyRoutes = "79"
 )
 
-// showLeases has the workloads get their addresses, and one of them come from calls to the Neutron API.
+// showLeases shows DHCP for all workloads, and for one made by calls to the Neutron API.
 func (d *demo) showLeases(ctx context.Context, r *routed) error {
 	for _, w := range []*workload{r.web, r.app, r.db} {
-		d.check("routed: "+w.Name+" gets its address by DHCP from its host", w.Address(false)+"/24 via "+appsGateway, func() string {
+		d.check("routed: "+w.Name+" gets its address by DHCP from its host", w.Address(false)+"/24 via "+appsGateway, func() (string, error) {
 			if err := w.askDHCP(ctx, d.lab.Dir); err != nil {
-				return err.Error()
+				return "", err
 			}
-			return w.has(ctx, false)
+			return w.addressAndRouter(ctx, false)
 		})
 	}
-	d.check("routed: web makes its IPv6 address of its host's advertisement", r.web.Address(true)+" via host", func() string {
-		return r.web.hasSoon(ctx, true)
+	d.check("routed: web makes its IPv6 address of its host's advertisement", r.web.Address(true)+" via host", func() (string, error) {
+		return r.web.awaitAddressAndRouter(ctx, true)
 	})
-	d.check("routed: app asks its gateway for the name db.example.org", r.db.Address(false), func() string {
+	d.check("routed: app asks its gateway for the name db.example.org", r.db.Address(false), func() (string, error) {
 		return r.app.lookUp(ctx, appsGateway, "db.example.org")
 	})
 	return d.showCalls(ctx, r)
 }
 
-// showCalls makes a routed network, and a machine on it.
+// showCalls makes a routed network and a workload on it.
 func (d *demo) showCalls(ctx context.Context, r *routed) error {
 	api, err := d.lab.Admin.Network()
 	if err != nil {
@@ -86,29 +86,27 @@ func (d *demo) showCalls(ctx context.Context, r *routed) error {
 		err := r.vm.askDHCP(ctx, d.lab.Dir)
 		return time.Since(called), err
 	})
-	d.check("routed: what vm has of it", r.vm.Address(false)+"/24 via "+vmGateway, func() string { return r.vm.has(ctx, false) })
-	d.check("routed: vm gets its IPv6 address by DHCPv6", r.vm.Address(true)+" via host", func() string {
+	d.check("routed: what vm has of it", r.vm.Address(false)+"/24 via "+vmGateway, func() (string, error) { return r.vm.addressAndRouter(ctx, false) })
+	d.check("routed: vm gets its IPv6 address by DHCPv6", r.vm.Address(true)+" via host", func() (string, error) {
 		if err := r.vm.askDHCPv6(ctx, d.lab.Dir); err != nil {
-			return err.Error()
+			return "", err
 		}
-		return r.vm.hasSoon(ctx, true)
+		return r.vm.awaitAddressAndRouter(ctx, true)
 	})
-	d.check("routed: status of vm's port in the API", "ACTIVE", func() string { return operator.WaitStatus(ctx, r.vm.Port.ID, "ACTIVE") })
+	d.check("routed: status of vm's port in the API", "ACTIVE", func() (string, error) { return operator.WaitStatus(ctx, r.vm.Port.ID, "ACTIVE") })
 	return d.showGroup(ctx, r, group)
 }
 
-// showGroup sends to vm what its security group allows, and what not.
+// showGroup shows traffic to vm that its security group allows, and other traffic.
 func (d *demo) showGroup(ctx context.Context, r *routed, group string) error {
-	for _, port := range []int{allowedPort, forbiddenPort} {
-		l, err := r.vm.serve(port)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
+	stop, err := serveAll(endpoint{r.vm, allowedPort}, endpoint{r.vm, forbiddenPort})
+	defer stop()
+	if err != nil {
+		return err
 	}
 	d.ask(ctx, "routed: TCP %s to %s:%d, which its group allows", r.outside, r.vm, allowedPort, "vm answered")
 	d.ask(ctx, "routed: TCP %s to %s:%d, which it does not", r.outside, r.vm, forbiddenPort, silence)
-	d.check(fmt.Sprintf("routed: TCP web to vm:%d by IPv6", allowedPort), "vm answered", func() string {
+	d.check(fmt.Sprintf("routed: TCP web to vm:%d by IPv6", allowedPort), "vm answered", func() (string, error) {
 		return r.web.ask(ctx, r.vm.Address(true), allowedPort)
 	})
 	udp, err := lab.StartUDPStream(ctx, r.outside.Workload, r.vm.Workload, forbiddenPort)
@@ -117,17 +115,14 @@ func (d *demo) showGroup(ctx context.Context, r *routed, group string) error {
 	}
 	defer udp.Close()
 	open := rules.CreateOpts{Protocol: rules.ProtocolUDP, PortRangeMin: forbiddenPort, PortRangeMax: forbiddenPort}
-	d.checkWithin(fmt.Sprintf("routed: rule added by a call, UDP outside to vm:%d: it passes", forbiddenPort), inForce, func() (time.Duration, error) {
-		called := time.Now()
-		if _, err := r.operator.Allow(ctx, group, open); err != nil {
-			return 0, err
-		}
-		return udp.FlowsAfter(ctx, called)
-	})
+	d.checkChange(ctx, fmt.Sprintf("routed: rule added by a call, UDP outside to vm:%d: it passes", forbiddenPort), inForce, func() error {
+		_, err := r.operator.Allow(ctx, group, open)
+		return err
+	}, udp.FlowsAfter)
 	return nil
 }
 
-// endLeases takes away what calls have made, and looks for what is left of it on the host.
+// endLeases deletes what calls have made, and checks the host.
 func (d *demo) endLeases(ctx context.Context, r *routed) {
 	address := r.vm.Address(false)
 	called := time.Now()
@@ -151,7 +146,7 @@ func (d *demo) endLeases(ctx context.Context, r *routed) {
 	})
 }
 
-// showNothingLeft looks at the host once all its endpoints are deleted.
+// showNothingLeft checks the host once all its endpoints are deleted.
 func (d *demo) showNothingLeft(ctx context.Context, r *routed) {
 	d.checkWithin("routed: no endpoint left: no route, dnsmasq, gateway device", leaseGone, func() (time.Duration, error) {
 		return r.goneAfter(ctx, time.Now(), func() (string, error) {
@@ -172,7 +167,8 @@ func (d *demo) showNothingLeft(ctx context.Context, r *routed) {
 	})
 }
 
-// goneAfter waits until nothing is left, and says how long after the given moment. The error names what is left.
+// goneAfter waits until nothing is left, and returns how long after since. The error names the
+// rest.
 func (r *routed) goneAfter(ctx context.Context, since time.Time, left func() (string, error)) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*leaseGone)
 	defer cancel()
@@ -187,7 +183,7 @@ func (r *routed) goneAfter(ctx context.Context, since time.Time, left func() (st
 	return time.Since(since), err
 }
 
-// routesOf are the routes on the host to a workload's addresses.
+// routesOf returns the routes on the host to a workload's addresses.
 func (r *routed) routesOf(ctx context.Context, w *workload) (string, error) {
 	for _, family := range []string{"-4", "-6"} {
 		shown, err := r.host.NS.Output(ctx, "ip", family, "route", "show", "dev", w.Tap(), "proto", policyRoutes)
@@ -198,7 +194,7 @@ func (r *routed) routesOf(ctx context.Context, w *workload) (string, error) {
 	return "", nil
 }
 
-// dnsmasqs are the programs of that name that run on the host.
+// dnsmasqs returns the dnsmasq processes on the host.
 func (r *routed) dnsmasqs(ctx context.Context) (string, error) {
 	pids, err := r.host.NS.Output(ctx, "ip", "netns", "pids", r.host.NS.Name)
 	found := ""
@@ -211,7 +207,8 @@ func (r *routed) dnsmasqs(ctx context.Context) (string, error) {
 	return found, err
 }
 
-// leases are those that are in force on the host, as dnsmasq keeps them; none are known while one takes over from another.
+// leases returns the leases in force on the host; none are known while one dnsmasq replaces
+// another.
 func (r *routed) leases(dir string) (text string, known bool) {
 	pid, err := os.ReadFile(filepath.Join(dir, r.host.Name, "dhcp", "pid"))
 	if err != nil {

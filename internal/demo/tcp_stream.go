@@ -16,7 +16,7 @@ import (
 
 const tcpInterval = time.Millisecond
 
-// tcpStream is a TCP connection over which numbers flow at a steady pace; the receiver checks that each follows the last.
+// tcpStream sends numbers over a TCP connection at a steady pace; the receiver checks their order.
 type tcpStream struct {
 	stop     context.CancelFunc
 	done     chan error
@@ -70,7 +70,7 @@ func (s *tcpStream) send(ctx context.Context, out net.Conn) {
 		}
 		binary.BigEndian.PutUint64(number[:], n)
 		if _, err := out.Write(number[:]); err != nil {
-			return // the receiver says why
+			return // the receiver reports why
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (s *tcpStream) receive(in net.Conn, first chan struct{}) error {
 	}
 }
 
-// close ends the stream and says how it went.
+// close ends the stream and returns its error.
 func (s *tcpStream) close() error {
 	s.stop()
 	return <-s.done

@@ -13,11 +13,11 @@ import (
 	"heddle/internal/dhcp/plan"
 )
 
-// accounts are the users that dnsmasq may run as, the best first: Debian's package makes the one, every system has the
-// other.
+// accounts lists the users that dnsmasq may run as, the best first: Debian's package makes the one,
+// every system has the other.
 var accounts = [...]string{"dnsmasq", "nobody"}
 
-// dropTo finds the user and group that dnsmasq runs as.
+// dropTo chooses the user and group that dnsmasq runs as.
 func (a *Agent) dropTo() error {
 	o := &a.opts.Plan
 	account, err := lookUp(o.User)
@@ -36,7 +36,7 @@ func (a *Agent) dropTo() error {
 	return err
 }
 
-// lookUp finds the user of a name, or where none is given the one that dnsmasq runs as.
+// lookUp returns the user of a name or, without one, the first of accounts that exists.
 func lookUp(name string) (*user.User, error) {
 	if name != "" {
 		return user.Lookup(name)
@@ -53,8 +53,9 @@ func lookUp(name string) (*user.User, error) {
 	return nil, fmt.Errorf("no user for dnsmasq: neither %s nor %s exists; `adduser --system %[1]s` makes one", accounts[0], accounts[1])
 }
 
-// makeDirectories makes the state directory, which dnsmasq's group may read and nobody else, with those for files in it.
-// dnsmasq reads files as they appear, long after it has given up being root; so its user must be able to get there.
+// makeDirectories makes the state directory, which only dnsmasq's group may read, with those for
+// files in it. dnsmasq reads files as they appear, long after it has dropped its root privileges,
+// so its user must be able to reach them.
 func makeDirectories(dir string, gid int, log *slog.Logger) error {
 	for _, sub := range []string{plan.HostsDir, plan.OptionsDir, plan.NamesDir} {
 		path := filepath.Join(dir, sub)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// identity is what the kernel says of a process.
+// identity holds the credentials of a process.
 func identity(t *testing.T, pid int) (uids, capabilities string) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -47,8 +47,9 @@ func (l *lab) resolverProcess() int {
 // The capabilities that dnsmasq may keep: CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW.
 const kept = 1<<10 | 1<<12 | 1<<13
 
-// TestUnprivileged: both dnsmasq run as a user that is not root, with no capability but those for the network, and read
-// what the agent writes later. Nobody but their group can read the agent's files, whatever the umask of the agent.
+// TestUnprivileged: both dnsmasq run as a user that is not root, with no capability but those for
+// the network, and read what the agent writes later. Nobody but their group can read the agent's
+// files, whatever the umask of the agent.
 func TestUnprivileged(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -100,8 +101,8 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestFromRoot: the dnsmasq of an earlier build, which ran as root, is adopted and another takes over that does not. It
-// keeps the leases.
+// TestFromRoot: the dnsmasq of an earlier build, which ran as root, is adopted and another takes
+// over that does not. It keeps the leases.
 func TestFromRoot(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

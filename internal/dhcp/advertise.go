@@ -2,15 +2,16 @@ package dhcp
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/mdlayher/ndp"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/dhcp/plan"
@@ -18,33 +19,34 @@ import (
 )
 
 const (
-	// routerLifetime is how long a machine keeps its host as its router without another advertisement, and advertiseEvery
+	// routerLifetime bounds the use of a router without another advertisement; advertiseEvery is
 	// the time between two (RFC 4861 §6.2.1: a third of that).
 	routerLifetime = 30 * time.Minute
 	advertiseEvery = routerLifetime / 3
 
-	// mostServers is how many DNS servers an advertisement names, as DHCPv6 does.
+	// mostServers bounds the DNS servers that an advertisement names, as DHCPv6 does.
 	mostServers = 20
-
-	routerSolicitation = 133
 )
 
-// advertiser tells each workload its router and prefixes, on its own interface: dnsmasq tells all interfaces of all
-// subnets, and sends its answer to a machine that asks to the gateway device, where nobody is.
+// advertiser advertises to each workload its router and prefixes, on its own interface: dnsmasq
+// would advertise all subnets on all interfaces, and answer solicitations on the gateway device,
+// where no machine is.
 //
-// The router is the host, by its link-local address on that interface. A host forwards, so its kernel listens to what
-// machines ask of all routers.
+// The router is the host, by its link-local address on that interface. A host forwards, so its
+// kernel receives solicitations.
 type advertiser struct {
-	socket *os.File
-	log    *slog.Logger
+	conn *ipv6.PacketConn
+	host *hostnet.Linux
+	log  *slog.Logger
 
 	mu    sync.Mutex
-	ports map[string][]byte // by interface: its advertisement
+	ports map[string][]byte // advertisements by interface
 }
 
-// newAdvertiser opens the socket in the network namespace of the caller. Where the kernel has no IPv6, nil: it advertises
-// nothing.
-func newAdvertiser(log *slog.Logger) (*advertiser, error) {
+// newAdvertiser opens the socket in the network namespace of the caller. Where the kernel has no
+// IPv6, it returns nil, which advertises nothing.
+func newAdvertiser(host *hostnet.Linux, log *slog.Logger) (*advertiser, error) {
+	// Not by package net, which checks once for a process whether there is IPv6.
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_ICMPV6)
 	if errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil, nil
@@ -52,25 +54,26 @@ func newAdvertiser(log *slog.Logger) (*advertiser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket for router advertisements: %w", err)
 	}
-	filter := unix.ICMPv6Filter{}
-	for i := range filter.Data {
-		filter.Data[i] = ^uint32(0) // block
-	}
-	filter.Data[routerSolicitation/32] &^= 1 << (routerSolicitation % 32)
-	err = errors.Join(
-		unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &filter),
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1),
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1),
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255),
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0))
+	file := os.NewFile(uintptr(fd), "router advertisements")
+	defer file.Close()
+	socket, err := net.FilePacketConn(file)
 	if err != nil {
-		unix.Close(fd)
 		return nil, fmt.Errorf("socket for router advertisements: %w", err)
 	}
-	return &advertiser{socket: os.NewFile(uintptr(fd), "router advertisements"), log: log, ports: map[string][]byte{}}, nil
+	conn := ipv6.NewPacketConn(socket)
+	filter := &ipv6.ICMPFilter{}
+	filter.SetAll(true)
+	filter.Accept(ipv6.ICMPTypeRouterSolicitation)
+	err = errors.Join(conn.SetICMPFilter(filter), conn.SetControlMessage(ipv6.FlagInterface|ipv6.FlagHopLimit, true),
+		conn.SetMulticastHopLimit(255), conn.SetMulticastLoopback(false))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("socket for router advertisements: %w", err)
+	}
+	return &advertiser{conn: conn, host: host, log: log, ports: map[string][]byte{}}, nil
 }
 
-// apply makes the ports' advertisements those that are sent, and tells at once what is new.
+// apply makes the ports' advertisements those that are sent, and sends new ones at once.
 func (a *advertiser) apply(ports []plan.Port) {
 	if a == nil {
 		return
@@ -100,156 +103,88 @@ func (a *advertiser) apply(ports []plan.Port) {
 
 // send advertises on an interface, if it is there yet.
 func (a *advertiser) send(name string, message []byte) {
-	link, err := a.interfaceOf(unix.SIOCGIFINDEX, name, 0)
+	link, err := a.host.Link(name)
 	if err != nil {
 		return
 	}
-	raw, err := a.socket.SyscallConn()
-	if err != nil {
-		return // closed
-	}
-	everybody := &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 1}, ZoneId: link.Uint32()}
-	var failed error
-	err = raw.Write(func(fd uintptr) bool {
-		failed = unix.Sendto(int(fd), message, 0, everybody)
-		return !errors.Is(failed, unix.EAGAIN)
-	})
+	_, err = a.conn.WriteTo(message, &ipv6.ControlMessage{IfIndex: link.Index}, &net.IPAddr{IP: net.IPv6linklocalallnodes})
 	// A new interface has no address to send from for a while; Run sends again then.
-	if err = errors.Join(err, failed); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, os.ErrClosed) {
+	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, net.ErrClosed) {
 		a.log.Debug("cannot advertise", "interface", name, "err", err)
 	}
 }
 
-// Run answers those who ask, tells those on whose interface the host has just become able to speak, as nothing could be
-// said to them before, and all from time to time, until ctx ends.
-func (a *advertiser) Run(ctx context.Context, host *hostnet.Linux) error {
+// Run advertises, until ctx ends: to machines that solicit, on interfaces whose link-local address
+// has just become usable, as nothing could be sent there before, and to all from time to time.
+func (a *advertiser) Run(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	usable, err := host.WatchLinkLocal(ctx)
+	usable, err := a.host.WatchLinkLocal(ctx)
 	if err != nil {
 		return err
 	}
-	go func() {
-		<-ctx.Done()
-		a.socket.Close()
-	}()
-	asked := make(chan string)
-	go a.listen(ctx, asked)
-	all := time.NewTicker(advertiseEvery)
-	defer all.Stop()
+	context.AfterFunc(ctx, func() { a.conn.Close() })
+	solicited := make(chan int)
+	go a.listen(ctx, solicited)
+	all := time.Tick(advertiseEvery)
 	for {
-		name := ""
+		index := 0 // all
 		select {
 		case <-ctx.Done():
 			return nil
-		case name = <-asked:
-		case index, ok := <-usable:
+		case index = <-solicited:
+		case i, ok := <-usable:
 			if !ok {
 				usable = nil // with ctx, or the namespace
 				continue
 			}
-			if name, ok = a.nameOf(index); !ok {
-				continue
-			}
-		case <-all.C:
+			index = i
+		case <-all:
 		}
-		a.mu.Lock()
-		ports := a.ports
-		a.mu.Unlock()
-		for port, message := range ports {
-			if name == "" || name == port {
-				a.send(port, message)
-			}
-		}
+		a.sendTo(index)
 	}
 }
 
-// listen tells on which interfaces machines ask for routers, until the socket is closed.
-func (a *advertiser) listen(ctx context.Context, asked chan<- string) {
-	raw, err := a.socket.SyscallConn()
-	if err != nil {
+// sendTo advertises on the interface with an index, if it is still there, or with 0 on all.
+func (a *advertiser) sendTo(index int) {
+	a.mu.Lock()
+	ports := a.ports
+	a.mu.Unlock()
+	if index == 0 {
+		for port, message := range ports {
+			a.send(port, message)
+		}
 		return
 	}
-	packet, control := make([]byte, 256), make([]byte, 256)
+	link, err := a.host.LinkByIndex(index)
+	if message, ok := ports[link.Name]; ok && err == nil {
+		a.send(link.Name, message)
+	}
+}
+
+// listen sends the interfaces on which machines solicit routers, until the socket is closed.
+// Solicitations from beyond the link do not count (RFC 4861 §6.1.1).
+func (a *advertiser) listen(ctx context.Context, solicited chan<- int) {
+	packet := make([]byte, 256)
 	for {
-		var n, c int
-		var failed error
-		err := raw.Read(func(fd uintptr) bool {
-			n, c, _, _, failed = unix.Recvmsg(int(fd), packet, control, 0)
-			return !errors.Is(failed, unix.EAGAIN)
-		})
-		if err != nil {
-			return // closed
+		n, control, _, err := a.conn.ReadFrom(packet)
+		if errors.Is(err, net.ErrClosed) {
+			return
 		}
-		if failed != nil || n < 8 {
-			continue
-		}
-		index, ok := solicited(control[:c])
-		if !ok {
-			continue
-		}
-		name, ok := a.nameOf(index)
-		if !ok {
+		if err != nil || n < 8 || control == nil || control.HopLimit != 255 || control.IfIndex == 0 {
 			continue
 		}
 		select {
-		case asked <- name:
+		case solicited <- control.IfIndex:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// nameOf is the name of the interface with an index, if it is there still; "" for 0, which means all.
-func (a *advertiser) nameOf(index int) (name string, ok bool) {
-	if index == 0 {
-		return "", true
-	}
-	link, err := a.interfaceOf(unix.SIOCGIFNAME, "", uint32(index))
-	if err != nil {
-		return "", false
-	}
-	return link.Name(), true
-}
-
-// interfaceOf asks the kernel for the index or the name of one interface: package net would read all that a host has.
-func (a *advertiser) interfaceOf(request uint, name string, index uint32) (*unix.Ifreq, error) {
-	link, err := unix.NewIfreq(name)
-	if err != nil {
-		return nil, err
-	}
-	link.SetUint32(index)
-	raw, err := a.socket.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { failed = unix.IoctlIfreq(int(fd), request, link) })
-	return link, errors.Join(err, failed)
-}
-
-// solicited reads where a solicitation came in. One that did not come from the link itself does not count (RFC 4861
-// §6.1.1).
-func solicited(control []byte) (index int, ok bool) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return 0, false
-	}
-	hops := 0
-	for _, m := range messages {
-		switch {
-		case m.Header.Level != unix.IPPROTO_IPV6:
-		case m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
-			index = int(binary.NativeEndian.Uint32(m.Data[16:]))
-		case m.Header.Type == unix.IPV6_HOPLIMIT && len(m.Data) >= 4:
-			hops = int(binary.NativeEndian.Uint32(m.Data))
-		}
-	}
-	return index, index > 0 && hops == 255
-}
-
-// marshal returns a router advertisement as ICMPv6 carries it (RFC 4861 §4.2). The kernel computes the checksum.
+// marshal returns the ICMPv6 message of a router advertisement (RFC 4861 §4.2), without its
+// checksum, which the kernel computes.
 func marshal(a *plan.Advertisement) ([]byte, error) {
 	lifetime := time.Duration(a.LeaseSeconds) * time.Second
 	if a.LeaseSeconds == plan.Infinite {

@@ -1,10 +1,10 @@
 package dhcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os/exec"
 	"slices"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"heddle/calico"
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/hostnet"
 	"heddle/internal/store"
@@ -23,44 +24,32 @@ import (
 
 // Options of an agent. Host, Store and Plan.Dir are needed.
 type Options struct {
-	Host  string // the name under which etcd knows this host
+	Host  string // this host's name in etcd
 	Store store.Store
-	// Plan is what the operator has decided. Default of its Device is DeviceName, of its InterfacePrefixes "tap", of its
+	// Plan holds the operator's settings. Defaults: Device is DeviceName, InterfacePrefixes "tap",
 	// LeaseSeconds a day.
 	Plan       plan.Options
 	Program    string        // default dnsmasq, from PATH
-	ProbeEvery time.Duration // how often dnsmasq is asked for a sign of life, and how long it has for it. Default 10 s.
-	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
-	// cannot be reached; empty: it keeps nothing.
+	ProbeEvery time.Duration // the interval of probes, and the time to answer one. Default 10 s.
+	// Snapshots is a directory with a copy of the store, to start from while the store cannot be
+	// reached; "": no copy is kept.
 	Snapshots string
 	Log       *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
-	if o.Plan.Device == "" {
-		o.Plan.Device = DeviceName
-	}
 	if len(o.Plan.InterfacePrefixes) == 0 {
 		o.Plan.InterfacePrefixes = []string{"tap"}
 	}
-	if o.Plan.LeaseSeconds == 0 {
-		o.Plan.LeaseSeconds = 86400
-	}
-	if o.Program == "" {
-		o.Program = "dnsmasq"
-	}
-	if o.ProbeEvery == 0 {
-		o.ProbeEvery = 10 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Plan.Device, o.Plan.LeaseSeconds = cmp.Or(o.Plan.Device, DeviceName), cmp.Or(o.Plan.LeaseSeconds, 86400)
+	o.Program, o.ProbeEvery = cmp.Or(o.Program, "dnsmasq"), cmp.Or(o.ProbeEvery, 10*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Plan.Advertise = false // the agent does: see advertiser
 	o.Plan.LogDHCP = o.Log.Enabled(context.Background(), slog.LevelDebug)
 	return o
 }
 
-// Check refuses options that no agent can run with. Store is not looked at.
+// Check reports options that no agent can run with. It ignores Store.
 func (o Options) Check() error {
 	o = o.withDefaults()
 	if o.Host == "" {
@@ -76,10 +65,8 @@ func (o Options) Check() error {
 var ErrSecond = errors.New("another DHCP agent runs on this host")
 
 const (
-	// againAfter is the pause before what has failed is tried again.
-	againAfter = time.Second
-	// lookEvery is how often the device is looked after, should somebody have changed it.
-	lookEvery = 30 * time.Second
+	retryPause = time.Second      // before what has failed is tried again
+	checkEvery = 30 * time.Second // how often the device is read back
 )
 
 // Agent is the DHCP agent of this host.
@@ -94,6 +81,7 @@ type Agent struct {
 	// Of Run's loop.
 	device  *device
 	router  *advertiser
+	retry   *task.Alarm
 	plan    *plan.Plan // in force; nil before the first
 	isReady bool
 	noIPv6  string // why this host has none; "": it has
@@ -108,17 +96,17 @@ type Agent struct {
 func New(o Options) *Agent {
 	o = o.withDefaults()
 	feed := newFeed(o.Host, o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "dhcp", o.Host), Log: o.Log})
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: feed, server: newServer(o), resolver: newResolver(o)}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), feed: feed, server: newServer(o), resolver: newResolver(o), retry: task.NewAlarm()}
 }
 
-// String names the task, with what it waits for.
+// String names the task, with what it lacks.
 func (a *Agent) String() string { return a.lack.Of("DHCP agent") }
 
 // Ready is closed once dnsmasq serves the first plan.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Run works until ctx ends. dnsmasq goes on afterwards; see Cleanup. It must run in the host's network namespace, and not
-// be called twice.
+// Run works until ctx ends. dnsmasq goes on afterwards; see Cleanup. It must run in the host's
+// network namespace, and not be called twice.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.opts.Check(); err != nil {
 		return err
@@ -135,7 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer release()
 	a.device = &device{net: kernel, name: a.opts.Plan.Device, log: a.log}
-	if a.router, err = newAdvertiser(a.log); err != nil {
+	if a.router, err = newAdvertiser(kernel, a.log); err != nil {
 		return err
 	}
 	defer a.server.close()
@@ -149,27 +137,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.lack.Set("waits for the store")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.feed.Run(ctx) })
-	g.Go(func() error { return a.router.Run(ctx, kernel) })
+	g.Go(func() error { return a.router.Run(ctx) })
 	g.Go(func() error { return a.server.reader.run(ctx, a.server.lines) })
 	g.Go(func() error { return a.resolver.reader.run(ctx, a.resolver.lines) })
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }
 
-// lock keeps a second agent from this host.
-func lock() (io.Closer, error) {
-	l, err := hostnet.Alone("dhcp-agent")
-	if err != nil {
-		return nil, fmt.Errorf("%w (%v)", ErrSecond, err)
-	}
-	return l, nil
-}
-
 // takeHost opens this host's network, and keeps a second agent out until it is released.
 func takeHost() (kernel *hostnet.Linux, release func(), err error) {
-	alone, err := lock()
+	alone, err := hostnet.Alone("dhcp-agent")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w (%v)", ErrSecond, err)
 	}
 	if kernel, err = hostnet.Here(); err != nil {
 		return nil, nil, errors.Join(err, alone.Close())
@@ -180,78 +159,72 @@ func takeHost() (kernel *hostnet.Linux, release func(), err error) {
 	}, nil
 }
 
-// Alone returns ErrSecond while a DHCP agent runs on this host: for what a process would trip over before its agent's Run.
+// Alone returns ErrSecond while a DHCP agent runs on this host, for checks before the agent's Run.
 func Alone() error {
-	l, err := lock()
-	if err != nil {
-		return err
+	_, release, err := takeHost()
+	if err == nil {
+		release()
 	}
-	return l.Close()
+	return err
 }
 
 // loop owns all state.
 func (a *Agent) loop(ctx context.Context) error {
 	s, r := a.server, a.resolver
-	again, look := stopped(), time.NewTicker(lookEvery)
-	defer again.Stop()
-	defer look.Stop()
+	check := time.Tick(checkEvery)
 	for {
+		s.arm()
+		r.arm()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.feed.changed:
-			a.replan(again)
-		case <-again.C:
-			a.replan(again)
-		case <-look.C:
+			a.replan()
+		case <-a.retry.C:
+			a.replan()
+		case <-check:
 			switch {
-			case a.lookForIPv6():
-				a.replan(again)
+			case a.checkIPv6():
+				a.replan()
 			case a.plan != nil:
 				a.device.known = false
-				a.applyAll(again)
+				a.applyAll()
 			}
 		case l := <-s.lines:
-			s.hear(l)
+			s.handleLine(l)
 		case e := <-s.ends:
-			s.ended(e)
-		case <-s.restartDue.C:
-			s.restart()
-		case <-s.startDue.C:
-			s.slow()
-		case <-s.probeDue.C:
-			s.look()
+			s.handleExit(e)
+		case <-s.alarm.C:
+			s.tick()
 		case l := <-r.lines:
-			r.hear(l)
+			r.handleLine(l)
 		case e := <-r.ends:
-			r.ended(e)
-		case <-r.startDue.C:
-			r.start()
-		case <-r.probeDue.C:
-			r.look()
+			r.handleExit(e)
+		case <-r.alarm.C:
+			r.tick()
 		}
 		a.report()
 	}
 }
 
-// replan makes a plan of what there is now, and has it done.
-func (a *Agent) replan(again *time.Timer) {
-	a.lookForIPv6()
+// replan makes a plan of the current state, and carries it out.
+func (a *Agent) replan() {
+	a.checkIPv6()
 	p, waits := a.feed.plan(a.opts.Plan)
 	if p == nil {
 		a.lack.Set("waits for " + waits)
 		return
 	}
-	a.tell(p)
+	a.logComplaints(p)
 	a.plan = p
-	interfaces := interfacesOf(p)
-	a.server.interfaces, a.resolver.interfaces = interfaces, interfaces
-	a.applyAll(again)
+	a.server.plan, a.server.interfaces = p, interfacesOf(p)
+	a.resolver.plan, a.resolver.interfaces = p, a.server.interfaces
+	a.applyAll()
 	a.router.apply(p.Ports)
 }
 
-// lookForIPv6 finds whether this host has IPv6, and says when that has changed.
-func (a *Agent) lookForIPv6() (changed bool) {
+// checkIPv6 finds whether this host has IPv6, and reports whether that has changed.
+func (a *Agent) checkIPv6() (changed bool) {
 	lack := lackOfIPv6(a.opts.Plan.Device)
 	switch {
 	case lack == a.noIPv6:
@@ -265,27 +238,23 @@ func (a *Agent) lookForIPv6() (changed bool) {
 	return true
 }
 
-// applyAll has the plan done. What fails is tried again.
-func (a *Agent) applyAll(again *time.Timer) {
-	steps := []func() error{
-		func() error { return a.device.apply(a.plan.Gateways) },
-		func() error { return a.server.apply(a.plan) },
-		func() error { return a.resolver.apply(a.plan) },
-	}
+// applyAll carries out the plan. What fails is tried again.
+func (a *Agent) applyAll() {
+	steps := []func() error{func() error { return a.device.apply(a.plan.Gateways) }, a.server.apply, a.resolver.apply}
 	if len(a.plan.Gateways) == 0 { // dnsmasq ends before its device goes
 		slices.Reverse(steps)
 	}
 	if err := errors.Join(steps[0](), steps[1](), steps[2]()); err != nil {
 		a.log.Error("cannot do what the endpoints ask for, will try again", "err", err)
-		again.Reset(againAfter)
+		a.retry.Set(time.Now().Add(retryPause))
 	}
 }
 
-// report says what is lacking, and when nothing is for the first time.
+// report publishes the agent's state, and becomes ready with the first plan that is served.
 func (a *Agent) report() {
 	a.mu.Lock()
-	a.status.serving, a.status.started = a.server.serving != nil, a.server.started
-	a.status.answering = a.resolver.running != nil && a.resolver.problem == ""
+	a.status.serving, a.status.starts = a.server.serving != nil, a.server.starts
+	a.status.answering = a.resolver.ready()
 	if a.plan != nil {
 		a.status.served, a.status.waiting, a.status.problems = len(a.plan.Ports), len(a.plan.Waiting), len(a.plan.Problems)
 	}
@@ -308,8 +277,9 @@ func (a *Agent) report() {
 	}
 }
 
-// tell says what of a plan is new: which endpoints wait and what cannot be honoured, and what of that is over.
-func (a *Agent) tell(p *plan.Plan) {
+// logComplaints logs how a plan differs from the one before in which endpoints wait and what cannot
+// be honoured.
+func (a *Agent) logComplaints(p *plan.Plan) {
 	before, now := complaints(a.plan), complaints(p)
 	for what := range now {
 		if !before[what] {
@@ -323,26 +293,28 @@ func (a *Agent) tell(p *plan.Plan) {
 	}
 }
 
-// complaint is one thing that a plan does not do, and why.
+// complaint is one shortfall of a plan, and its reason.
 type complaint struct{ text, key, reason string }
 
 func complaints(p *plan.Plan) map[complaint]bool {
 	all := map[complaint]bool{}
+	add := func(text string, key calico.Key, reason string) {
+		path, _ := key.Path()
+		all[complaint{text, path, reason}] = true
+	}
 	if p == nil {
 		return all
 	}
 	for _, w := range p.Waiting {
-		path, _ := w.Key.Path()
-		all[complaint{"endpoint is not served", path, w.Reason}] = true
+		add("endpoint is not served", w.Key, w.Reason)
 	}
 	for _, w := range p.Problems {
-		path, _ := w.Key.Path()
-		all[complaint{"cannot be honoured", path, w.Reason}] = true
+		add("cannot be honoured", w.Key, w.Reason)
 	}
 	return all
 }
 
-// Cleanup ends both dnsmasq and takes away the gateway device.
+// Cleanup ends both dnsmasq and deletes the gateway device.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
 	kernel, release, err := takeHost()

@@ -14,7 +14,8 @@ import (
 	"heddle/internal/store/storetest"
 )
 
-// TestLease gives a machine the address that its endpoint names, whether the endpoint or the subnet came first.
+// TestLease gives a machine the address that its endpoint names, whether the endpoint or the subnet
+// came first.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -47,7 +48,8 @@ func TestLease(t *testing.T) {
 	l.until("dnsmasq to end", func() bool { return !alive(pid) })
 }
 
-// TestStoreAway serves on while etcd is away, and takes what changed in between, even what etcd has forgotten since.
+// TestStoreAway serves on while etcd is away, and takes what changed in between, even what etcd has
+// forgotten since.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -71,7 +73,8 @@ func TestStoreAway(t *testing.T) {
 	l.until("the device to go", func() bool { return !alive(pid) })
 }
 
-// TestAddressGivenAgain gives a machine at its first request the address that another one had a lease of until just now.
+// TestAddressGivenAgain gives a machine at its first request the address that another one had a
+// lease of until just now.
 func TestAddressGivenAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -140,8 +143,9 @@ func TestAgentRestarts(t *testing.T) {
 	other.wantLease("10.65.0.8")
 }
 
-// TestAnotherDirectory starts an agent that was told to keep its files elsewhere, without a clean-up: the dnsmasq of the one
-// before serves until its own does, leases go along, and only its own go on.
+// TestAnotherDirectory starts an agent that was told to keep its files elsewhere, without a
+// clean-up: the dnsmasq of the one before serves until its own does, leases go along, and only its
+// own go on.
 func TestAnotherDirectory(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -224,7 +228,7 @@ func TestDnsmasqDies(t *testing.T) {
 	m.wantLease("10.65.0.7")
 }
 
-// TestPortTaken says who cannot listen and why, and serves once it can.
+// TestPortTaken logs which dnsmasq cannot listen and why, and serves once it can.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -271,14 +275,14 @@ func send(t *testing.T, pid int, s syscall.Signal) {
 	}
 }
 
-// alive says whether a process runs: one that has ended may wait for its parent to hear of it.
+// alive reports whether a process runs: one that has ended may wait for its parent to hear of it.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := strings.Cut(string(stat), ") ")
 	return err == nil && !strings.HasPrefix(state, "Z")
 }
 
-// output is what a command prints on the host.
+// output returns the output of a command on the host.
 func (l *lab) output(name string, args ...string) string {
 	l.t.Helper()
 	out, err := l.host.Output(l.t.Context(), name, args...)
@@ -288,7 +292,7 @@ func (l *lab) output(name string, args ...string) string {
 	return out
 }
 
-// output is what a command prints in the machine.
+// output returns the output of a command in the machine.
 func (m *machine) output(name string, args ...string) string {
 	m.lab.t.Helper()
 	out, err := m.ns.Output(m.lab.t.Context(), name, args...)
@@ -298,7 +302,7 @@ func (m *machine) output(name string, args ...string) string {
 	return out
 }
 
-// TestOutcomesInLog says what came of each request, and for which interface.
+// TestOutcomesInLog logs the outcome of each request, and for which interface.
 func TestOutcomesInLog(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

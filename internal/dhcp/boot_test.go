@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// BenchmarkBoot has 200 machines of a host boot at once. It tells how long they waited for their leases, and how many had to
-// ask more than once.
+// BenchmarkBoot has 200 machines of a host boot at once. It tells how long they waited for their
+// leases, and how many had to ask more than once.
 //
-//	known    the endpoints have been there before, as when a host comes up again; each machine is a udhcpc as it comes,
-//	         which asks every three seconds, and takes its part of the host's processors
-//	written  each machine asks 100 ms after its endpoint was written, and again every three seconds; all are written at once
+//	known    the endpoints have been there before, as when a host reboots; each machine is a
+//	         udhcpc, which asks every three seconds, and takes its part of the host's processors
+//	written  each machine asks 100 ms after its endpoint was written, and again every three
+//	         seconds; all are written at once
 func BenchmarkBoot(b *testing.B) {
 	const count = 200
 	f := newFleet(b)
@@ -63,7 +64,7 @@ func (f *fleet) vanish(pairs []string) {
 	f.serving(starts + 1)
 }
 
-// boots are what machines waited for their leases.
+// boots are the times that machines waited for their leases.
 type boots struct {
 	mu     sync.Mutex
 	took   []time.Duration

@@ -21,16 +21,18 @@ type churn struct {
 	failed []string        // of those that came, to get a lease
 	leased []time.Duration // from a machine's question to its lease
 
-	// Of a machine that stays and asks all the time: how long it waited for each answer, and how many did not come.
+	// Of a machine that stays and asks all the time: how long it waited for each answer, and how
+	// many did not come.
 	answered   []time.Duration
 	unanswered int
 }
 
-// churnEvery is how often a machine comes and another goes, and churnAlive how many of those that come are there at a time.
+// churnEvery is the interval at which a machine comes and another goes, and churnAlive the number
+// of those that come at a time.
 const churnEvery, churnAlive = 100 * time.Millisecond, 20
 
-// run has a machine come and another go every tenth of a second, so many times. The one that comes gets the address of the
-// one that goes.
+// run has a machine come and another go every tenth of a second, so many times. The one that comes
+// gets the address of the one that goes.
 func (c *churn) run(times int) {
 	c.t.Helper()
 	stop, stayed := make(chan struct{}), make(chan error, 1)
@@ -120,8 +122,9 @@ func (c *churn) stay(stop <-chan struct{}) error {
 	}
 }
 
-// TestChurn has machines come and go on a host: each gets its lease, though it has the address of one that has just gone, and
-// is never refused; one that stays is always answered. How soon, BenchmarkChurn measures.
+// TestChurn has machines come and go on a host: each gets its lease, though it has the address of
+// one that has just gone, and is never refused; one that stays is always answered. How soon,
+// BenchmarkChurn measures.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

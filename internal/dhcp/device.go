@@ -23,7 +23,8 @@ type device struct {
 	known   bool
 }
 
-// apply gives the link these addresses and no others, unless it was given them last. None: the link goes.
+// apply gives the link these addresses and no others, unless it gave it them last. Without any it
+// deletes the link.
 func (d *device) apply(gateways []netip.Prefix) error {
 	if d.known && slices.Equal(d.applied, gateways) {
 		return nil // to look takes the kernel milliseconds on a host with hundreds of links
@@ -33,7 +34,7 @@ func (d *device) apply(gateways []netip.Prefix) error {
 	return err
 }
 
-// restore looks at the link, and gives it these addresses and no others. None: the link goes.
+// restore reads the link back, and gives it these addresses and no others.
 func (d *device) restore(gateways []netip.Prefix) error {
 	if len(gateways) == 0 {
 		return d.net.DeleteLink(d.name)
@@ -52,7 +53,7 @@ func (d *device) restore(gateways []netip.Prefix) error {
 		return err
 	}
 	var errs []error
-	// First what goes: IPv4 addresses in one network with it may go along.
+	// First delete: IPv4 addresses in the same network may be deleted along with one.
 	for _, a := range found {
 		if !slices.Contains(gateways, a) {
 			errs = append(errs, d.net.DeleteAddress(d.name, a))

@@ -30,7 +30,8 @@ func (m *machine) with(addresses ...string) {
 	}
 }
 
-// resolver asks a DNS server from the machine, by UDP, and by TCP where the server is written tcp/address.
+// resolver asks a DNS server from the machine, by UDP, and by TCP where the server is written
+// tcp/address.
 func (m *machine) resolver(server string) *net.Resolver {
 	server, tcp := strings.CutPrefix(server, "tcp/")
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (c net.Conn, err error) {
@@ -45,7 +46,8 @@ func (m *machine) resolver(server string) *net.Resolver {
 	}}
 }
 
-// lookUp is what a server says to the machine of a name, or of an address: all answers in order, or why there are none.
+// lookUp returns a server's answers to the machine about a name or an address in order, or the
+// error.
 func (m *machine) lookUp(server, name string) string {
 	ctx, cancel := context.WithTimeout(m.lab.t.Context(), timeout)
 	defer cancel()
@@ -83,8 +85,8 @@ func (l *lab) dnsPID() (pid int) {
 // answering waits until a dnsmasq has begun to answer DNS that many times.
 func (l *lab) answering(times int) { l.t.Helper(); l.logged("dnsmasq answers DNS", times) }
 
-// TestDNS has the server of the leases tell the names of machines, by IPv4 and IPv6, as they come, change and go, and
-// never stop for that; it is nowhere else.
+// TestDNS has the server of the leases tell the names of machines, by IPv4 and IPv6, as they come,
+// change and go, and never stop for that; it is nowhere else.
 func TestDNS(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -147,7 +149,8 @@ func TestDNS(t *testing.T) {
 	})
 }
 
-// TestDNSForwarded has it ask the operator's servers for all other names, and tells of queries where that is wanted.
+// TestDNSForwarded has it ask the operator's servers for all other names, and tells of queries
+// where that is wanted.
 func TestDNSForwarded(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -185,7 +188,8 @@ func TestDNSForwarded(t *testing.T) {
 	}
 }
 
-// asks has somebody ask the host for a machine's name, and returns what reads the answer, if there is one within a time.
+// asks has somebody ask the host for a machine's name, and returns what reads the answer, if there
+// is one within a time.
 func asks(t *testing.T, from *netlab.Namespace) (answered func(within time.Duration) bool) {
 	t.Helper()
 	var c net.Conn
@@ -210,8 +214,8 @@ func asks(t *testing.T, from *netlab.Namespace) (answered func(within time.Durat
 	}
 }
 
-// TestDNSSupervised: it is killed, hangs, finds its port taken: said and mended; the next agent adopts it; the clean-up
-// ends it. Leases go on meanwhile.
+// TestDNSSupervised: it is killed, hangs, finds its port taken: said and mended; the next agent
+// adopts it; the clean-up ends it. Leases go on meanwhile.
 func TestDNSSupervised(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

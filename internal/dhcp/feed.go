@@ -8,6 +8,7 @@ import (
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/store"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
 )
 
@@ -16,7 +17,7 @@ const (
 	readyKey     = "/calico/v1/Ready"
 )
 
-// feed follows what etcd says of this host's endpoints and of the subnets, and nothing else.
+// feed follows this host's endpoints and the subnets in etcd.
 type feed struct {
 	endpoints string // prefix
 	replica   *replica.Replica
@@ -25,7 +26,7 @@ type feed struct {
 	log       *slog.Logger
 }
 
-// entry is a key with what it says; the object is nil when that could not be read.
+// entry is a key with its object, nil for one that could not be decoded.
 type entry[K calico.Key, V any] struct {
 	key    K
 	object *V
@@ -37,16 +38,14 @@ func newFeed(host string, st store.Store, o replica.Options) *feed {
 	f.replica = replica.New(st, o,
 		table[calico.WorkloadEndpointKey, calico.WorkloadEndpoint](f.endpoints, log),
 		table[calico.DHCPSubnetKey, calico.DHCPSubnet](subnetPrefix, log),
-		replica.Source{Name: readyKey, Prefix: readyKey, Decode: func(id string, value []byte) (any, error) { return id == "" && string(value) == "true", nil }})
-	f.replica.OnChange(func(replica.Update) {
-		f.changed.Give()
-	})
+		snapshot.Source{Name: readyKey, Prefix: readyKey, Decode: func(id string, value []byte) (any, error) { return id == "" && string(value) == "true", nil }})
+	f.replica.OnChange(func(snapshot.Update) { f.changed.Give() })
 	return f
 }
 
-// table reads the objects of one kind below a prefix. What cannot be read is said, and kept as being there.
-func table[K calico.Key, V any](prefix string, log *slog.Logger) replica.Source {
-	return replica.Source{Name: prefix, Prefix: prefix,
+// table reads the objects of one kind below a prefix. Those that cannot be decoded are logged.
+func table[K calico.Key, V any](prefix string, log *slog.Logger) snapshot.Source {
+	return snapshot.Source{Name: prefix, Prefix: prefix,
 		ID: func(path string) (string, bool) {
 			_, ok := calico.ParseAs[K](path)
 			return path, ok
@@ -64,7 +63,7 @@ func table[K calico.Key, V any](prefix string, log *slog.Logger) replica.Source 
 
 func (f *feed) Run(ctx context.Context) error { return f.replica.Run(ctx) }
 
-// plan makes a plan of what is known. waits names what it lacks for that; "" for nothing.
+// plan makes a plan of the current snapshot, or returns what it waits for.
 func (f *feed) plan(o plan.Options) (p *plan.Plan, waits string) {
 	s := f.replica.Snapshot()
 	if s.Revision == 0 {
@@ -78,9 +77,9 @@ func (f *feed) plan(o plan.Options) (p *plan.Plan, waits string) {
 }
 
 func objects[K interface {
-	calico.Key
 	comparable
-}, V any](s *replica.Snapshot, table string) map[K]*V {
+	calico.Key
+}, V any](s *snapshot.Snapshot, table string) map[K]*V {
 	all := make(map[K]*V, s.Len(table))
 	for e := range s.All(table) {
 		x := e.Record.(entry[K, V])

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// BenchmarkOffer is the time from the write of an endpoint until its machine is offered its address, on a host that
-// serves 500 others. The machine's interface was made 100 ms before; it asks every millisecond, from the write on.
+// BenchmarkOffer is the time from the write of an endpoint until its machine is offered its
+// address, on a host that serves 500 others. The machine's interface was made 100 ms before; it
+// asks every millisecond, from the write on.
 //
 //	new      an endpoint more each time
 //	replaced another goes each time: dnsmasq starts anew about once a second
@@ -27,8 +28,8 @@ func BenchmarkOffer(b *testing.B) {
 	if err := f.plug(n, 1); err != nil {
 		b.Fatal(err)
 	}
-	// offered writes the endpoint of a machine that was plugged in a moment ago, along with what else is to be written, and
-	// tells what that took; then it plugs the next one in.
+	// offered writes the endpoint of a machine that was plugged in a moment ago, along with what
+	// else is to be written, and tells what that took; then it plugs the next one in.
 	offered := func(b *testing.B, address string, with ...string) time.Duration {
 		<-tick.C
 		c, err := f.client(n)
@@ -77,7 +78,7 @@ func BenchmarkOffer(b *testing.B) {
 	})
 }
 
-// reportLatency tells how long something took.
+// reportLatency reports durations.
 func reportLatency(b *testing.B, took []time.Duration) {
 	slices.Sort(took)
 	for _, p := range []struct {
@@ -90,9 +91,9 @@ func reportLatency(b *testing.B, took []time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkAgents is a thousand agents against one etcd with 20,000 endpoints, all in this process: dnsmasq, and what is
-// a host's, are replaced by a record. Beside it, under "watch", is the least that etcd could be asked for: connections
-// with one watch each.
+// BenchmarkAgents is a thousand agents against one etcd with 20,000 endpoints, all in this process:
+// dnsmasq, and what is a host's, are replaced by a record. Beside it, under "watch", is the least
+// that etcd could be asked for: connections with one watch each.
 func BenchmarkAgents(b *testing.B) {
 	const hosts, each = 1000, 20
 	r := newRegion(b, hosts, each)
@@ -129,7 +130,8 @@ func BenchmarkAgents(b *testing.B) {
 	})
 }
 
-// report tells what hosts cost etcd and themselves: to come into step, to be there, and each change.
+// report reports the cost of hosts for etcd and themselves: to catch up, to idle, and for each
+// change.
 func (r *region) report(b *testing.B, inStep time.Duration, memory uint64, used time.Duration) {
 	m := r.metrics()
 	b.ReportMetric(inStep.Seconds(), "in-step-s")
@@ -139,8 +141,9 @@ func (r *region) report(b *testing.B, inStep time.Duration, memory uint64, used 
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/change")
 }
 
-// BenchmarkChurn has ten machines a second come and ten go, each with the address of one that has just gone, on a host with
-// 100 others that stay: for a minute with -benchtime 600x. A machine asks once, so long after its endpoint was written.
+// BenchmarkChurn has ten machines a second come and ten go, each with the address of one that has
+// just gone, on a host with 100 others that stay: for a minute with -benchtime 600x. A machine asks
+// once, so long after its endpoint was written.
 func BenchmarkChurn(b *testing.B) {
 	const others = 100
 	f := newFleet(b)
@@ -162,8 +165,8 @@ func BenchmarkChurn(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is what the agent and its instances of dnsmasq use on a host with 500 endpoints where nothing happens: an
-// operation is a second. Each asks for signs of life every ten seconds, so it takes some of them: -benchtime 30x.
+// BenchmarkIdle measures the agent and its instances of dnsmasq on an idle host with 500 endpoints:
+// an operation is a second. Probes come every ten seconds, so it takes many: -benchtime 30x.
 func BenchmarkIdle(b *testing.B) {
 	f := newFleet(b)
 	f.populate(b, 500)
@@ -197,7 +200,8 @@ func (f *fleet) instances(t testing.TB) (pids []int) {
 	return pids
 }
 
-// processorOf is the time of processors that processes have used: of each thread that lives, as the scheduler counts it.
+// processorOf is the time of processors that processes have used: of each thread that lives, as the
+// scheduler counts it.
 func processorOf(t testing.TB, pids ...int) (sum time.Duration) {
 	t.Helper()
 	for _, pid := range pids {

@@ -10,14 +10,14 @@ import (
 	"heddle/internal/dhcp/plan"
 )
 
-// Names below the state directory, beside those of the plan.
+// Names below the state directory, in addition to those of the plan.
 const (
 	logFile, resolverLog = "log", "dns.log"
 	// The numbers of the process that serves, and of the one that answers DNS.
 	pidFile, resolverPID = "pid", "dns.pid"
-	// changing is there from the first file that is changed for a restart until the restart is over.
+	// changing exists from the first file that is changed for a restart until the restart is over.
 	changing = "changing"
-	// probeFile lies beside the files of endpoints; interfaces have shorter names.
+	// probeFile is among the files of endpoints; interfaces have shorter names.
 	probeFile = "heddle-sign-of-life"
 )
 
@@ -27,7 +27,8 @@ const (
 	namesArgument = "--hostsdir="
 )
 
-// leaseFiles are the lease files. Each instance has one while it runs, and some may be about to end.
+// leaseFiles returns the names of the lease files. Each instance has one while it runs, and some
+// may be about to end.
 func leaseFiles() (names [8]string) {
 	for i := range names {
 		names[i] = fmt.Sprintf("leases.%d", i)
@@ -35,7 +36,7 @@ func leaseFiles() (names [8]string) {
 	return names
 }
 
-// write replaces a file in one step. The new contents are written where dnsmasq does not look.
+// write replaces a file in one step. The new contents are written where dnsmasq does not read them.
 func write(dir, name, contents string) error {
 	fresh := filepath.Join(dir, "new."+filepath.Base(name))
 	if err := os.WriteFile(fresh, []byte(contents), 0o644); err != nil {
@@ -47,7 +48,7 @@ func write(dir, name, contents string) error {
 	return os.Rename(fresh, filepath.Join(dir, name))
 }
 
-// remove deletes a file that may be gone.
+// remove deletes a file that may not exist.
 func remove(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -55,7 +56,6 @@ func remove(file string) error {
 	return nil
 }
 
-// readFiles reads what lies in the plan's directories.
 func readFiles(dir string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, sub := range []string{plan.HostsDir, plan.OptionsDir, plan.NamesDir} {

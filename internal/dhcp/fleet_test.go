@@ -17,7 +17,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// fleet is many machines in one namespace: machine n is the interface eN there, and tapN on the host.
+// fleet is many machines in one namespace: machine n is the interface eN there, and tapN on the
+// host.
 type fleet struct {
 	*lab
 	ns      *netlab.Namespace
@@ -45,8 +46,9 @@ func (f *fleet) subnet() (string, string) {
 	return subnet("a", "10.65.0.0/16", "10.65.0.1", `, "dns_servers": ["172.18.10.55"]`)
 }
 
-// plug makes the interfaces of count machines from first on. The length of their queues is set last, which has the kernel
-// let packets out at once: by itself it does up to a second after the other end of a pair has come up.
+// plug makes the interfaces of count machines from first on. The length of their queues is set
+// last, which has the kernel let packets out at once: by itself it does up to a second after the
+// other end of a pair has come up.
 func (f *fleet) plug(first, count int) error {
 	var links, taps, queues []string
 	for n := first; n < first+count; n++ {
@@ -89,7 +91,8 @@ func (f *fleet) populate(t testing.TB, count int) {
 	}
 }
 
-// client is a DHCP client of one machine that speaks in raw frames, so that it knows when each arrived.
+// client is a DHCP client of one machine that speaks in raw frames, so that it knows when each
+// arrived.
 type client struct {
 	file    *os.File
 	mac     packet.MAC
@@ -143,14 +146,16 @@ func (f *fleet) lease(n int, address string) error {
 	return nil
 }
 
-// leaseOnceServed has a machine ask until it is offered its address, and then take the offer with one message.
+// leaseOnceServed has a machine ask until it is offered its address, and then take the offer with
+// one message.
 func (f *fleet) leaseOnceServed(n int, address string) error {
 	c, err := f.client(n)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	// Seldom enough that many machines together do not fill the server's socket, where the request would be lost.
+	// Seldom enough that many machines together do not fill the server's socket, where the request
+	// would be lost.
 	offer, err := c.untilOffered(time.Now().Add(f.answers), 100*time.Millisecond)
 	if err == nil {
 		var got netip.Addr
@@ -187,7 +192,8 @@ func (c *client) send(kind uint8, options ...packet.DHCPOption) error {
 	return err
 }
 
-// receive waits for the next answer of this exchange until a time; os.ErrDeadlineExceeded when there is none.
+// receive waits for the next answer of this exchange until a time; os.ErrDeadlineExceeded when
+// there is none.
 func (c *client) receive(until time.Time) (*packet.DHCP, error) {
 	if err := c.file.SetReadDeadline(until); err != nil {
 		return nil, err
@@ -208,7 +214,8 @@ func (c *client) receive(until time.Time) (*packet.DHCP, error) {
 	}
 }
 
-// answerTimeout is how long a client of a benchmark waits for the answer to a message of which it sends one, as udhcpc does.
+// answerTimeout bounds the wait of a client of a benchmark for the answer to a message of which it
+// sends one, as udhcpc does.
 const answerTimeout = 3 * time.Second
 
 // expect waits for an answer of one kind; a refusal is an error, as is silence.

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lackOfIPv6 says why this host has no IPv6 for its machines; "" when it has. The kernel may have none at all (ipv6.disable=1),
-// or it is switched off for the device: what is said of all links is said of each and, for those to come, of "default".
+// lackOfIPv6 returns why this host has no IPv6 for its machines, "" if it has. The kernel may lack
+// it (ipv6.disable=1), or it is disabled for the device: setting it for all links sets it for each
+// and, for those to come, for "default".
 func lackOfIPv6(device string) string {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -18,15 +19,15 @@ func lackOfIPv6(device string) string {
 	}
 	unix.Close(fd)
 	for _, link := range []string{device, "default"} {
-		file := "/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6"
-		off, err := os.ReadFile(file)
+		raw, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6")
+		off := strings.TrimSpace(string(raw))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
 			return err.Error()
-		case strings.TrimSpace(string(off)) != "0":
-			return "net.ipv6.conf." + link + ".disable_ipv6 is " + strings.TrimSpace(string(off))
+		case off != "0":
+			return "net.ipv6.conf." + link + ".disable_ipv6 is " + off
 		}
 		break
 	}

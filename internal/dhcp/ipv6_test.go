@@ -31,7 +31,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestTwoIPv6Networks has each machine learn its own network alone: one gets its address by DHCPv6, the other makes one.
+// TestTwoIPv6Networks has each machine learn its own network alone: one gets its address by DHCPv6,
+// the other makes one.
 func TestTwoIPv6Networks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -56,8 +57,9 @@ func TestTwoIPv6Networks(t *testing.T) {
 	}
 }
 
-// TestAdvertisedOnceUsable has a machine that does not ask hear of its router as soon as the host has an address there to
-// speak from, which takes a second or two on a new interface (RFC 4862 §5.4): whether that or the endpoint came first.
+// TestAdvertisedOnceUsable has a machine that does not ask hear of its router as soon as the host
+// has an address there to speak from, which takes a second or two on a new interface (RFC 4862
+// §5.4): whether that or the endpoint came first.
 func TestAdvertisedOnceUsable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -79,8 +81,8 @@ func TestAdvertisedOnceUsable(t *testing.T) {
 	}
 }
 
-// TestIPv6Gateways serves subnets whose gateway is link-local, or the subnet's own address, the subnet-router anycast
-// address.
+// TestIPv6Gateways serves subnets whose gateway is link-local, or the subnet's own address, the
+// subnet-router anycast address.
 func TestIPv6Gateways(t *testing.T) {
 	t.Parallel()
 	for gateway, device := range map[string]string{"fe80::1": "2001:db8:65::", "2001:db8:65::": "2001:db8:65::", "2001:db8:65::1": "2001:db8:65::1"} {
@@ -108,8 +110,8 @@ func TestIPv6Gateways(t *testing.T) {
 	}
 }
 
-// TestIPv6LeaseDuringChangeOver has an instance give a lease after the next one's leases were written: it is known to one
-// after that, which comes by itself.
+// TestIPv6LeaseDuringChangeOver has an instance give a lease after the next one's leases were
+// written: it is known to one after that, which comes by itself.
 func TestIPv6LeaseDuringChangeOver(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -156,7 +158,8 @@ func TestIPv6LeaseDuringChangeOver(t *testing.T) {
 	}
 }
 
-// TestNoIPv6 serves IPv4 on a host without IPv6, says what is lacking, once, and serves IPv6 when there is some.
+// TestNoIPv6 serves IPv4 on a host without IPv6, says what is lacking, once, and serves IPv6 when
+// there is some.
 func TestNoIPv6(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -214,8 +217,8 @@ func TestNoInet6(t *testing.T) {
 // withoutInet6 tells a process that is to be an agent to do without IPv6 sockets.
 const withoutInet6 = "HEDDLE_TEST_WITHOUT_INET6"
 
-// denyInet6 has the kernel answer this process and its children as one with ipv6.disable=1 does, to the point that a
-// program sees: there are no sockets of IPv6.
+// denyInet6 has the kernel answer this process and its children as one with ipv6.disable=1 does, to
+// the point that a program sees: there are no sockets of IPv6.
 func denyInet6() error {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // number of the call

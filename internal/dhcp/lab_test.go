@@ -15,7 +15,7 @@ import (
 
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
@@ -23,7 +23,7 @@ import (
 const timeout = 20 * time.Second
 
 func TestMain(m *testing.M) {
-	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o Options) error {
+	storetest.BeAgent(func(ctx context.Context, st *backend.Etcd, log *slog.Logger, o Options) error {
 		o.Store, o.Log = st, log
 		if os.Getenv(withoutInet6) != "" {
 			if err := denyInet6(); err != nil {
@@ -40,7 +40,7 @@ type lab struct {
 	*netlab.Lab
 	t       testing.TB
 	dataDir string
-	st      *store.Etcd
+	st      *backend.Etcd
 	host    *netlab.Namespace
 	options Options
 	env     []string // of the agent, beside that of the test
@@ -160,7 +160,10 @@ func (l *lab) machine(n int) *machine {
 		}
 	}
 	m.ns.MustIP(l.t, fmt.Sprintf("link add eth0 address %s type veth peer name %s netns %s", m.mac(), m.tap(), l.host.Name), "link set eth0 up")
-	l.host.MustIP(l.t, "link set "+m.tap()+" up")
+	// Another queue length has the kernel send at once: it may look for the carrier only after a
+	// second, and lose what is sent until then.
+	l.host.MustIP(l.t, "link set "+m.tap()+" up txqueuelen 1001")
+	m.ns.MustIP(l.t, "link set eth0 txqueuelen 1001")
 	return m
 }
 
@@ -171,7 +174,8 @@ func endpointKey(n int) string {
 	return fmt.Sprintf("/calico/v1/host/h/workload/openstack/i%d/endpoint/p%d", n, n)
 }
 
-// endpoint is the key and value of the machine's endpoint with these addresses, given as address, subnet and so on.
+// endpoint is the key and value of the machine's endpoint with these addresses, given as address,
+// subnet and so on.
 func (m *machine) endpoint(addresses ...string) (string, string) {
 	nets, ids := map[bool][]string{true: {}, false: {}}, map[bool][]string{true: {}, false: {}}
 	for i := 0; i < len(addresses); i += 2 {
@@ -188,7 +192,8 @@ func (m *machine) endpoint(addresses ...string) (string, string) {
 	return endpointKey(m.n), string(value)
 }
 
-// ask has the machine ask for an IPv4 address; "" when nobody gives it one. tries bounds the requests, a second apart.
+// ask has the machine ask for an IPv4 address; "" when nobody gives it one. tries bounds the
+// requests, a second apart.
 func (m *machine) ask(tries int) (address, said string) {
 	m.lab.t.Helper()
 	ctx, cancel := context.WithTimeout(m.lab.t.Context(), timeout)
@@ -209,7 +214,8 @@ func (m *machine) wantLease(address string) {
 	}
 }
 
-// ask6 has the machine ask for an IPv6 address; "" when nobody gives it one. What is said ends with the lease.
+// ask6 has the machine ask for an IPv6 address; "" when nobody gives it one. What is said ends with
+// the lease.
 func (m *machine) ask6() (address, said string) {
 	m.lab.t.Helper()
 	dir := m.lab.t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,35 +18,34 @@ import (
 	"heddle/internal/dhcp/plan"
 )
 
-// line is what a dnsmasq says: "dnsmasq-dhcp[123]: text".
+// line is a line of a dnsmasq's log: "dnsmasq-dhcp[123]: text".
 type line struct {
 	pid  int
 	text string
 }
 
-// parseLine splits a line; one that has not that form is all text.
+// lineForm splits a line of a dnsmasq's log.
+var lineForm = regexp.MustCompile(`^dnsmasq[^\[]*\[(\d+)\]: (.*)$`)
+
+// parseLine splits a line; one of another form is all text.
 func parseLine(raw string) line {
-	if rest, ok := strings.CutPrefix(raw, "dnsmasq"); ok {
-		if head, text, ok := strings.Cut(rest, "]: "); ok {
-			if _, number, ok := strings.Cut(head, "["); ok {
-				if pid, err := strconv.Atoi(number); err == nil {
-					return line{pid, text}
-				}
-			}
+	if m := lineForm.FindStringSubmatch(raw); m != nil {
+		if pid, err := strconv.Atoi(m[1]); err == nil {
+			return line{pid, m[2]}
 		}
 	}
 	return line{text: raw}
 }
 
 const (
-	// longestLine is the longest that is read whole, in bytes.
+	// longestLine bounds the lines that are read whole, in bytes.
 	longestLine = 4096
-	// longestLog is how long the log may become before what has been read of it is thrown away, in bytes.
+	// longestLog bounds the log, in bytes: a longer one is emptied once it has been read.
 	longestLog = 1 << 20
 )
 
-// openLog opens the file that instances log to, and follows it from its end on. It is a file because dnsmasq stands still
-// when nobody empties a pipe, and it outlives the agent.
+// openLog opens the file that instances log to, and follows it from its end on. It is a file
+// because dnsmasq outlives the agent, and blocks on a pipe without a reader.
 func openLog(path string) (*os.File, *logReader, error) {
 	w, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -65,7 +65,6 @@ type logReader struct {
 	changes *os.File // of inotify
 }
 
-// followLog reads a log from its end on.
 func followLog(path string) (*logReader, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -84,7 +83,7 @@ func followLog(path string) (*logReader, error) {
 	return r, nil
 }
 
-// run tells the lines until ctx ends.
+// run sends the lines until ctx ends.
 func (r *logReader) run(ctx context.Context, out chan<- line) error {
 	defer r.file.Close()
 	stop := context.AfterFunc(ctx, func() { r.changes.Close() })
@@ -118,7 +117,7 @@ func (r *logReader) run(ctx context.Context, out chan<- line) error {
 	}
 }
 
-// shorten empties a long log that has been read to its end. Whoever writes goes on at the new end.
+// shorten empties a long log that has been read to its end. Writers append at the new end.
 func (r *logReader) shorten(lines *bufio.Reader, begun string) error {
 	at, err := r.file.Seek(0, io.SeekCurrent)
 	if err != nil || at < longestLog || begun != "" {
@@ -133,16 +132,16 @@ func (r *logReader) shorten(lines *bufio.Reader, begun string) error {
 	return err
 }
 
-// started says that an instance listens.
+// started reports whether the line announces that an instance listens.
 func (l line) started() bool { return strings.HasPrefix(l.text, "started, version") }
 
-// probed says that an instance has seen the probe.
+// probed reports whether the line shows that an instance has read the probe.
 func (l line) probed() bool {
 	return strings.HasPrefix(l.text, "inotify: ") && strings.Contains(l.text, "/"+probeFile+" ")
 }
 
-// event splits a line about a request, "448589412 DHCPACK(ns-calico) 10.65.0.7 02:65:00:00:00:0a vm1", into DHCPACK and what
-// comes of it. name is "" for other lines.
+// event splits a line about a request, "448589412 DHCPACK(ns-calico) 10.65.0.7 02:65:00:00:00:0a
+// vm1", into DHCPACK and the rest. name is "" for other lines.
 func (l line) event() (name, outcome string) {
 	text := strings.TrimLeft(strings.TrimLeft(l.text, "0123456789"), " ")
 	name, rest, ok := strings.Cut(text, "(")
@@ -153,8 +152,8 @@ func (l line) event() (name, outcome string) {
 	return name, outcome
 }
 
-// level is how much a line matters: refusals are warnings, leases are news, the rest is chatter. Names that machines give
-// themselves hold no spaces, so they cannot pass for a refusal.
+// level returns the level of a line: refusals are warnings, leases information, the rest is for
+// debugging. Names that machines give themselves hold no spaces, so they cannot pass for a refusal.
 func (l line) level() slog.Level {
 	name, outcome := l.event()
 	switch {
@@ -171,7 +170,8 @@ func (l line) level() slog.Level {
 	return slog.LevelDebug
 }
 
-// resolverLevel is how much a line of the instance for DNS matters: about queries it speaks only when that is wanted.
+// resolverLevel returns the level of a line of the dnsmasq for DNS. It logs queries only on the
+// operator's request.
 func (l line) resolverLevel() slog.Level {
 	for _, head := range []string{"query[", "forwarded ", "reply ", "cached ", "config ", "validation ", "/"} {
 		if strings.HasPrefix(l.text, head) {
@@ -185,7 +185,8 @@ func containsAny(text string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }
 
-// interfacesOf finds the interfaces of a plan by what lines name: MAC addresses, IP addresses and the interfaces themselves.
+// interfacesOf maps the words that lines use for a machine, its MAC and IP addresses and its
+// interface, to the interface.
 func interfacesOf(p *plan.Plan) map[string]string {
 	all := make(map[string]string, 3*len(p.Ports))
 	for _, port := range p.Ports {
@@ -197,8 +198,8 @@ func interfacesOf(p *plan.Plan) map[string]string {
 	return all
 }
 
-// attributes are a line's, with the interface of the machine that it is about: by its MAC address, its IP address or the
-// interface itself. Of a query, which may name anything, it is who asks.
+// attributes returns a line's attributes, with the interface of the machine that it is about. Of a
+// query, which may name anything, only the client counts.
 func (l line) attributes(interfaces map[string]string) []slog.Attr {
 	list := []slog.Attr{slog.String("says", l.text), slog.Int("pid", l.pid)}
 	text := l.text
@@ -216,8 +217,8 @@ func (l line) attributes(interfaces map[string]string) []slog.Attr {
 	return list
 }
 
-// optionOf finds the interface of the machine whose option a complaint is about, "bad dhcp-option at line 5 of
-// /…/opts/subnet-a"; "" for another line. files are those of a plan.
+// optionOf returns the interface of the machine whose option a line complains about, "bad
+// dhcp-option at line 5 of /…/opts/subnet-a"; "" for another line. files are those of a plan.
 func (l line) optionOf(files map[string]string) string {
 	_, place, _ := strings.Cut(l.text, " at line ")
 	number, file, ok := strings.Cut(place, " of ")

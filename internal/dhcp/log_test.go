@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestLogIsKeptShort reads every line of a log that grows beyond its bound, and of what is said after it was emptied.
+// TestLogIsKeptShort reads every line of a log that grows beyond its bound, and of what is said
+// after it was emptied.
 func TestLogIsKeptShort(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -55,8 +56,8 @@ func TestLogIsKeptShort(t *testing.T) {
 	}
 }
 
-// TestWhatDnsmasqSays sorts what it says: refusals are warnings, leases news, all else is for those who look for a fault;
-// and it says of which machine's interface.
+// TestWhatDnsmasqSays sorts what it says: refusals are warnings, leases news, all else is for those
+// who look for a fault; and it says of which machine's interface.
 func TestWhatDnsmasqSays(t *testing.T) {
 	t.Parallel()
 	interfaces := map[string]string{"02:65:00:00:00:0a": "tap10", "10.65.0.7": "tap7", "2001:db8::7": "tap7", "tap1": "tap1"}

@@ -17,27 +17,27 @@ import (
 	"heddle/calico"
 )
 
-// process is a dnsmasq: one that this agent started, or one that an agent before it left running.
+// process is a dnsmasq that this agent or an earlier one has started.
 type process struct {
 	pid   int
 	args  []string // without the first
 	file  string   // what its first argument names: its lease file, or the directory of names
 	ended bool
-	// killed: it was told to end, so its end is no news.
+	// killed: the agent has ended it, so its end needs no report.
 	killed bool
 	pidfd  int // -1: it is our child
-	// held are who had which address when another instance was started that is to take over; nil before that.
-	held map[netip.Addr]calico.MAC
+	// holders of addresses, when the instance was started that took over; nil before that.
+	holders map[netip.Addr]calico.MAC
 }
 
-// exit is the end of a process, with why as far as that is known.
+// exit is the end of a process, with the reason as far as that is known.
 type exit struct {
 	p   *process
 	why string
 }
 
-// start runs dnsmasq with a first argument, by which later agents know it, and more, and tells its end. It outlives this
-// agent.
+// start runs dnsmasq with a first argument, by which later agents find it, and more, and sends its
+// end. It outlives this agent.
 func start(program, first string, args []string, log *os.File, ends chan<- exit) (*process, error) {
 	cmd := exec.Command(program, append([]string{first}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -48,12 +48,8 @@ func start(program, first string, args []string, log *os.File, ends chan<- exit)
 	p := &process{pid: cmd.Process.Pid, args: args, file: named(first), pidfd: -1}
 	openFiles(p.pid)
 	go func() {
-		err := cmd.Wait()
 		why := "ended by itself"
-		var status *exec.ExitError
-		if errors.As(err, &status) {
-			why = status.String()
-		} else if err != nil {
+		if err := cmd.Wait(); err != nil {
 			why = err.Error()
 		}
 		ends <- exit{p, why}
@@ -61,8 +57,8 @@ func start(program, first string, args []string, log *os.File, ends chan<- exit)
 	return p, nil
 }
 
-// openFiles lets a dnsmasq open more files than the 1024 that a service gets: the one for DNS has two sockets for each
-// address of an interface. When that fails it serves as many machines as it can.
+// openFiles lets a dnsmasq open more files than the 1024 that a service may: the one for DNS has
+// two sockets for each address of an interface. If that fails it serves as many machines as it can.
 func openFiles(pid int) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
@@ -71,18 +67,19 @@ func openFiles(pid int) {
 	}
 }
 
-// named is what a first argument names.
+// named returns the file that a first argument names.
 func named(first string) string {
 	_, file, _ := strings.Cut(first, "=")
 	return file
 }
 
-// stateDir is the state directory of the agent that started it.
+// stateDir returns the state directory of the agent that started it.
 func (p *process) stateDir() string { return filepath.Dir(p.file) }
 
-// adopt finds the instance that an earlier agent left running on a device, by the number that it left in a file of its state
-// directory: of ours, or else of another, as the earlier agent may have been told to keep its files elsewhere. All others
-// would answer beside it and are ended. first is how the first argument of such an instance begins. nil: there is none.
+// adopt returns the instance that serves on a device for an earlier agent, or nil. A file of its
+// state directory holds its number; an instance of our own directory comes before one of another.
+// All others are ended, as they would answer too. first begins the first argument of such
+// instances.
 func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, error) {
 	found, err := instances(first, device)
 	if err != nil {
@@ -109,7 +106,7 @@ func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, err
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("process %d: %w", known.pid, err)
-	case !ours(arguments(known.pid), first, device): // it has ended, and its number was given again
+	case !ours(arguments(known.pid), first, device): // it has ended, and its number was reused
 		return nil, unix.Close(fd)
 	}
 	known.pidfd = fd
@@ -120,18 +117,19 @@ func adopt(dir, numberIn, first, device string, ends chan<- exit) (*process, err
 	return known, nil
 }
 
-// isNumberIn says whether a file of its state directory names it as the one that works.
+// isNumberIn reports whether a file of its state directory holds its number.
 func (p *process) isNumberIn(file string) bool {
 	raw, err := os.ReadFile(filepath.Join(p.stateDir(), file))
 	return err == nil && strings.TrimSpace(string(raw)) == strconv.Itoa(p.pid)
 }
 
-// ours says whether arguments are those of an instance on a device that an agent has started.
+// ours reports whether arguments are those of an instance that an agent has started on a device.
 func ours(args []string, first, device string) bool {
 	return len(args) > 0 && strings.HasPrefix(args[0], first) && slices.Contains(args, "--interface="+device)
 }
 
-// instances finds those in this network namespace that agents have started, whatever their state directory.
+// instances returns those in this network namespace that agents have started, whatever their state
+// directory.
 func instances(first, device string) (list []*process, err error) {
 	found, err := os.ReadDir("/proc")
 	if err != nil {
@@ -149,7 +147,6 @@ func instances(first, device string) (list []*process, err error) {
 	return list, nil
 }
 
-// endStrays ends all instances that agents have started on a device.
 func endStrays(first, device string) error {
 	found, err := instances(first, device)
 	errs := []error{err}
@@ -176,7 +173,6 @@ func endStray(pid int) error {
 	return nil
 }
 
-// awaitEnd waits for the end of a process by its pidfd.
 func awaitEnd(fd int) {
 	for {
 		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
@@ -213,15 +209,12 @@ func (p *process) kill() error {
 	if p.pidfd >= 0 {
 		err = unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0)
 	} else {
-		err = unix.Kill(p.pid, unix.SIGKILL) // our child: its number is not given again before we have waited for it
+		err = unix.Kill(p.pid, unix.SIGKILL) // our child: its number is not reused before we have waited for it
 	}
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return err
+	return unlessGone(err)
 }
 
-// close gives up what is held for the process once it has ended.
+// close releases the resources of a process that has ended.
 func (p *process) close() {
 	p.ended = true
 	if p.pidfd >= 0 {

@@ -14,48 +14,41 @@ import (
 	"heddle/calico"
 )
 
-// An instance may have received requests that it has not yet read when another takes over. Those that came before the
-// other listened, it alone can answer; so it does before it ends. What comes later is broadcast to both, and only the new
-// one may answer: the old one would refuse machines that it does not know. The agent learns a moment later, on a busy machine
-// tenths of a second later, that the new one listens; until then machines whose addresses change hands are kept from the old
-// one by their own addresses.
+// When another instance takes over, one may have requests in its queue. Those that came before the
+// other listened, it alone can answer; so it does before it ends. Later ones are broadcast to both,
+// and only the new one may answer: the old one would refuse machines that it does not know. The
+// agent learns up to tenths of a second late that the new one listens; until then, machines whose
+// addresses change hands are filtered out for the old one.
 
 const (
-	// drainTimeout is how long an instance may take for what it has received, and then for its end.
+	// drainTimeout bounds the time for queued requests, and then that for the end.
 	drainTimeout = time.Second
 	drainLook    = time.Millisecond
 
-	// roomBytes is for about 1,500 requests, at what the kernel counts for each.
+	// roomBytes holds about 1,500 requests, as the kernel counts them.
 	roomBytes = 2 << 20
 
 	portDHCPv4, portDHCPv6 = 67, 547
 
-	// longestFilter is how many machines one filter of a socket names: the kernel takes 4096 instructions.
+	// longestFilter bounds the machines in one socket filter: the kernel allows 4096 instructions.
 	longestFilter = 800
 )
 
-// ignore keeps the IPv4 requests of machines from an instance, from the start of the one that will take over: it has no
-// addresses for them, as it knows theirs as other machines', and between the moment in which the other listens and the one in
-// which this agent learns of it, it would refuse what the other has offered.
+// ignore keeps the IPv4 requests of machines from an instance, from the start of the one that will
+// take over: for the old one their addresses are other machines', so it would refuse what the new
+// one offers until the agent ends it.
 func ignore(p *process, machines []calico.MAC) error {
 	if len(machines) == 0 {
 		return nil
 	}
-	pidfd, err := unix.PidfdOpen(p.pid, 0)
-	if err != nil {
-		return unlessGone(err)
-	}
-	defer unix.Close(pidfd)
-	sockets, err := copySockets(p.pid, pidfd)
-	errs := []error{err}
 	filter := machineFilter(machines)
-	for _, fd := range sockets {
-		if a, _ := unix.Getsockname(fd); isIPv4(a) {
-			errs = append(errs, attach(fd, filter))
+	return unlessGone(eachSocket(p.pid, func(fd int) error {
+		at, _ := unix.Getsockname(fd)
+		if _, ok := at.(*unix.SockaddrInet4); !ok {
+			return nil
 		}
-		errs = append(errs, unix.Close(fd))
-	}
-	return errors.Join(errs...)
+		return attach(fd, filter)
+	}))
 }
 
 // machineFilter drops DHCPv4 messages of machines, by the hardware address in the message.
@@ -64,7 +57,7 @@ func machineFilter(machines []calico.MAC) []unix.SockFilter {
 	machines = machines[:min(len(machines), longestFilter)]
 	var filter []unix.SockFilter
 	for _, m := range machines {
-		// Where the first four bytes are others, three instructions are skipped to the next machine.
+		// If the first four bytes differ, three instructions are skipped to the next machine.
 		filter = append(filter,
 			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: chaddr},
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: binary.BigEndian.Uint32(m[:4])},
@@ -75,13 +68,11 @@ func machineFilter(machines []calico.MAC) []unix.SockFilter {
 	return append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff})
 }
 
-func isIPv4(a unix.Sockaddr) bool { _, ok := a.(*unix.SockaddrInet4); return ok }
-
 func attach(fd int, filter []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
-// retire has an instance answer what it has received, and ends it. It does not wait; close does.
+// retire lets an instance answer its queued requests, and ends it. It does not wait; close does.
 func (s *server) retire(p *process) {
 	pidfd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -93,7 +84,11 @@ func (s *server) retire(p *process) {
 	}
 	p.killed = true
 	sockets, err := copySockets(p.pid, pidfd)
-	if err = errors.Join(err, keepOut(sockets)); err != nil { // it ends at once then, as well as it may
+	errs := []error{err}
+	for _, fd := range sockets {
+		errs = append(errs, attach(fd, broadcastFilter(fd)))
+	}
+	if err := errors.Join(errs...); err != nil { // it ends at once then, as well as it may
 		s.log.Debug("cannot see what the dnsmasq before has yet to answer", "pid", p.pid, "err", err)
 	}
 	s.retiring.Go(func() {
@@ -103,7 +98,7 @@ func (s *server) retire(p *process) {
 	})
 }
 
-// end has a process finish what it is at, and end.
+// end has a process finish its work, and end.
 func end(pidfd int) error {
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGTERM, nil, 0); err != nil {
 		return unlessGone(err)
@@ -118,7 +113,7 @@ func end(pidfd int) error {
 	return unlessGone(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0))
 }
 
-// unlessGone is the error of a signal that had somebody to go to.
+// unlessGone returns err, or nil if it means that the process has ended.
 func unlessGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -126,19 +121,17 @@ func unlessGone(err error) error {
 	return err
 }
 
-// drain waits until sockets of another process hold nothing that it has not read, and closes this process's copies.
+// drain waits until sockets of another process have empty queues, and closes this process's copies.
 func drain(sockets []int) {
-	tick := time.NewTicker(drainLook)
-	defer tick.Stop()
+	tick := time.Tick(drainLook)
 	for until := time.Now().Add(drainTimeout); waiting(sockets) && time.Now().Before(until); {
-		<-tick.C
+		<-tick
 	}
 	for _, fd := range sockets {
 		unix.Close(fd)
 	}
 }
 
-// waiting says whether a socket holds a packet.
 func waiting(sockets []int) bool {
 	for _, fd := range sockets {
 		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil && n > 0 {
@@ -148,7 +141,7 @@ func waiting(sockets []int) bool {
 	return false
 }
 
-// copySockets gives this process copies of the sockets on which another serves DHCP.
+// copySockets returns copies of the sockets on which another process serves DHCP.
 func copySockets(pid, pidfd int) (sockets []int, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	found, err := os.ReadDir(dir)
@@ -178,33 +171,29 @@ func copySockets(pid, pidfd int) (sockets []int, err error) {
 	return sockets, errors.Join(errs...)
 }
 
-// keepOut keeps broadcasts from DHCP sockets.
-func keepOut(sockets []int) error {
-	var errs []error
-	for _, fd := range sockets {
-		errs = append(errs, attach(fd, broadcastFilter(fd)))
-	}
-	return errors.Join(errs...)
-}
-
-// makeRoom lets an instance's sockets hold what the machines of a host ask when all start at once. dnsmasq leaves them at
-// the kernel's default, at which a hundred requests fit.
-func makeRoom(p *process) error {
-	pidfd, err := unix.PidfdOpen(p.pid, 0)
+// eachSocket does something to a copy of each socket on which a process serves DHCP.
+func eachSocket(pid int, do func(fd int) error) error {
+	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(pidfd)
-	sockets, err := copySockets(p.pid, pidfd)
+	sockets, err := copySockets(pid, pidfd)
 	errs := []error{err}
 	for _, fd := range sockets {
-		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, roomBytes), unix.Close(fd))
+		errs = append(errs, do(fd), unix.Close(fd))
 	}
 	return errors.Join(errs...)
 }
 
-// broadcastFilter drops what a DHCP socket is sent along with all others that serve DHCP; nil for other sockets. What is
-// sent to an address reaches one socket alone, and passes.
+// makeRoom lets an instance's sockets hold the requests of all machines of a host at once. dnsmasq
+// leaves them at the kernel's default, at which a hundred requests fit.
+func makeRoom(p *process) error {
+	return eachSocket(p.pid, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, roomBytes) })
+}
+
+// broadcastFilter returns a filter that drops the broadcasts and multicasts to a DHCP socket, which
+// all DHCP servers receive; nil for other sockets. Unicast packets pass.
 func broadcastFilter(fd int) []unix.SockFilter {
 	const netOff = 0xfff00000 // SKF_NET_OFF: from the network header
 	var load unix.SockFilter

@@ -8,8 +8,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// TestChangeOverAnswers lets a request arrive that an instance has not read when another takes over. It is stopped
-// meanwhile, as if it got no processor; nobody but it can answer.
+// TestChangeOverAnswers lets a request arrive that an instance has not read when another takes
+// over. It is stopped meanwhile, as if it got no processor; nobody but it can answer.
 func TestChangeOverAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -34,8 +34,9 @@ func TestChangeOverAnswers(t *testing.T) {
 	f.until("the end of the instance before", func() bool { return !alive(before) })
 }
 
-// TestChangeOverRefusesNobody has a machine get an address that was another's while the agent does not notice that the new
-// instance listens: the one before, which knows the address as the other machine's, says nothing.
+// TestChangeOverRefusesNobody has a machine get an address that was another's while the agent does
+// not notice that the new instance listens: the one before, which knows the address as the other
+// machine's, says nothing.
 func TestChangeOverRefusesNobody(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -22,15 +22,15 @@ import (
 
 	"heddle/internal/dhcp/plan"
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/storetest"
 )
 
-// recorder is an agent with all that it has towards etcd, a connection of its own included. In place of the host with its
-// dnsmasq it has a record of what it would write for that.
+// recorder is an agent with all that it has towards etcd, a connection of its own included. In
+// place of the host with its dnsmasq it has a record of what it would write for that.
 type recorder struct {
-	st    *store.Etcd
+	st    *backend.Etcd
 	feed  *feed
 	plans atomic.Int64
 
@@ -46,7 +46,7 @@ type want struct {
 }
 
 func newRecorder(ctx context.Context, dataDir, host string) (*recorder, error) {
-	st, err := store.OpenRunning(ctx, dataDir, nil)
+	st, err := backend.OpenRunning(ctx, dataDir, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (r *recorder) when(file, content string) <-chan time.Time {
 type region struct {
 	t           testing.TB
 	dataDir     string
-	st          *store.Etcd
+	st          *backend.Etcd
 	hosts, each int // endpoints of a host
 	recorders   []*recorder
 	stop        context.CancelFunc
@@ -163,8 +163,8 @@ func (r *region) endpoint(host, n, round int) (string, string) {
 
 func nameOf(round int) string { return fmt.Sprintf("r%d.example.org", round) }
 
-// start connects an agent for each host, all at once, and tells how long it took until all were in step with etcd: each has
-// its endpoints and its three watches.
+// start connects an agent for each host, all at once, and tells how long it took until all were in
+// step with etcd: each has its endpoints and its three watches.
 func (r *region) start() time.Duration {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(r.t.Context())
@@ -231,8 +231,8 @@ func (r *region) write(t testing.TB, host, n, round int, there <-chan time.Time)
 	}
 }
 
-// changeSubnet gives a subnet that all hosts know another DNS server, and returns what it took until those that have
-// endpoints in it would have told dnsmasq.
+// changeSubnet gives a subnet that all hosts know another DNS server, and returns what it took
+// until those that have endpoints in it would have told dnsmasq.
 func (r *region) changeSubnet(t testing.TB, round int) time.Duration {
 	t.Helper()
 	server := fmt.Sprintf("172.19.%d.%d", round/250, 1+round%250)
@@ -262,7 +262,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// plans is how often the agents have made a plan, in all.
+// plans returns the number of plans that the agents have made, in all.
 func (r *region) plans() (sum int64) {
 	for _, a := range r.recorders {
 		sum += a.plans.Load()
@@ -306,7 +306,7 @@ func (r *region) metrics() map[string]float64 {
 	return all
 }
 
-// served is how many requests of a kind etcd has served.
+// served returns the number of requests of a kind that etcd has served.
 func served(metrics map[string]float64, method string) (sum float64) {
 	for name, v := range metrics {
 		if strings.HasPrefix(name, "grpc_server_started_total{") && strings.Contains(name, `grpc_method="`+method+`"`) {
@@ -316,7 +316,8 @@ func served(metrics map[string]float64, method string) (sum float64) {
 	return sum
 }
 
-// watchers are the least that hosts could ask etcd for: a connection each with one watch, of the host's endpoints.
+// watchers are the least that hosts could ask etcd for: a connection each with one watch, of the
+// host's endpoints.
 type watchers struct {
 	arrived []chan time.Time // by host: when a change came
 	stop    func()
@@ -332,7 +333,7 @@ func (r *region) watchOnly(t testing.TB) (w watchers, took time.Duration) {
 		arrived := make(chan time.Time, 1)
 		w.arrived = append(w.arrived, arrived)
 		connecting.Go(func() {
-			st, err := store.OpenRunning(ctx, r.dataDir, nil)
+			st, err := backend.OpenRunning(ctx, r.dataDir, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -374,8 +375,9 @@ func (r *region) waitForWatches(t testing.TB, want int) {
 	}
 }
 
-// TestManyAgents runs many agents against one etcd: each takes its own endpoints, a change is the work of one agent alone,
-// and etcd serves watches and no other request. It is alone: all etcds of a process count together.
+// TestManyAgents runs many agents against one etcd: each takes its own endpoints, a change is the
+// work of one agent alone, and etcd serves watches and no other request. It is alone: all etcds of
+// a process count together.
 func TestManyAgents(t *testing.T) {
 	const hosts, each, changes = 100, 20, 50
 	r := newRegion(t, hosts, each)

@@ -1,16 +1,13 @@
 package dhcp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,65 +15,38 @@ import (
 	"heddle/internal/dhcp/plan"
 )
 
-const (
-	// startTimeout is how long an instance may take to listen.
-	startTimeout = 10 * time.Second
-	// gather is how long a restart that nobody waits for waits for more reasons.
-	gather = time.Second
-)
+// gather delays a restart that no machine waits for, so that more reasons may come in.
+const gather = time.Second
 
-// server runs one dnsmasq and keeps it as the plan says. All its methods belong to one goroutine, which also hands it
-// what comes from its channels and timers.
-//
-//	serving   answers
-//	next      has been started and will take over when it says that it listens; until then serving goes on
+var addresses = kind{subject: "dnsmasq", adopted: "adopted the dnsmasq that runs", argument: leaseArgument,
+	pidFile: pidFile, logFile: logFile, probeFile: filepath.Join(plan.HostsDir, probeFile), level: line.level, overlap: true}
+
+// server keeps the dnsmasq that gives addresses by the plan: its files, its leases and, by its
+// runner, its instances.
 type server struct {
-	dir, device, program string
-	gid                  int // of dnsmasq's group
-	probeEvery           time.Duration
-	log                  *slog.Logger
-	said                 *os.File // where the instances log to
-	reader               *logReader
+	*runner
+	gid      int            // of dnsmasq's group
+	retiring sync.WaitGroup // instances that another one has taken over from
 
-	retiring                       sync.WaitGroup // instances that another has taken over from
-	lines                          chan line
-	ends                           chan exit
-	restartDue, startDue, probeDue *time.Timer
-
-	plan          *plan.Plan                // nil before the first
-	running       *plan.Running             // what the newest instance has read
-	holders       map[netip.Addr]calico.MAC // of addresses, as the newest instance came to know them first
-	interfaces    map[string]string         // see interfacesOf
-	serving, next *process
-	inUse         map[string]*process // by lease file
-	missed        string              // leases that the instance that serves does not know, as those before it gave them late
-	stale         bool                // the newest instance does not serve the plan until it is started again
-	dueAt         time.Time           // of restartDue; zero: it does not run
-	retry         backoff
-	probe         probe
-	started       int    // instances, in all
-	problem       string // why the plan is not served; "": it is, or will be in a moment
+	running *plan.Running             // what the newest instance has read
+	holders map[netip.Addr]calico.MAC // of addresses, by the files that the newest instance first read
+	inUse   map[string]*process       // by lease file
+	missed  string                    // leases that instances gave too late for the serving one to have them
+	starts  int                       // of instances, in all
 }
 
 func newServer(o Options) *server {
-	return &server{dir: o.Plan.Dir, device: o.Plan.Device, program: o.Program, probeEvery: o.ProbeEvery, log: o.Log,
-		lines: make(chan line, 64), ends: make(chan exit, 4),
-		restartDue: stopped(), startDue: stopped(), probeDue: stopped(),
-		inUse: map[string]*process{}, probe: probe{dir: o.Plan.Dir, file: filepath.Join(plan.HostsDir, probeFile)}}
+	s := &server{runner: newRunner(addresses, o), inUse: map[string]*process{}}
+	s.owner = s
+	return s
 }
 
-func stopped() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}
-
-// open makes the state directory and finds what an earlier agent left.
-func (s *server) open() (err error) {
+// open makes the state directory and finds what an earlier agent has left.
+func (s *server) open() error {
 	if err := makeDirectories(s.dir, s.gid, s.log); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
-	if s.said, s.reader, err = openLog(filepath.Join(s.dir, logFile)); err != nil {
+	if err := s.runner.open(); err != nil {
 		return err
 	}
 	files, err := readFiles(s.dir)
@@ -84,54 +54,36 @@ func (s *server) open() (err error) {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	s.holders, s.running = plan.Holders(files), plan.Found(nil, files)
-	if s.serving, err = adopt(s.dir, pidFile, leaseArgument, s.device, s.ends); err != nil || s.serving == nil {
-		return err
+	if s.serving == nil {
+		return nil
 	}
 	s.inUse[s.serving.file] = s.serving
 	s.running = plan.Found(s.serving.args, files)
 	if s.foreign() {
-		s.log.Info("adopted the dnsmasq of another state directory; one of this directory takes over", "pid", s.serving.pid, "directory", s.serving.stateDir())
 		theirs, err := readFiles(s.serving.stateDir())
 		s.note(err, "read who has which address")
 		s.holders = plan.Holders(theirs)
 		return nil
 	}
-	s.log.Info("adopted the dnsmasq that runs", "pid", s.serving.pid)
-	s.serves()
-	// An earlier agent may have changed files for a restart that has not been.
-	if _, err := os.Stat(filepath.Join(s.dir, changing)); !errors.Is(err, fs.ErrNotExist) {
-		s.restartIn(0)
+	if _, err := os.Stat(s.path(changing)); !errors.Is(err, fs.ErrNotExist) {
+		s.restart(time.Now()) // which an earlier agent has not finished
 	}
 	return nil
 }
 
-// foreign says that what serves has its files in another state directory: the first plan ends that.
-func (s *server) foreign() bool { return s.serving.stateDir() != s.dir }
-
-// close lets go of what serves: it goes on.
-func (s *server) close() {
-	if s.next != nil { // nobody would hear when it listens
-		s.note(s.next.kill(), "end an instance that was starting")
-	}
-	s.retiring.Wait()
-	if s.said != nil {
-		s.said.Close()
-	}
-}
-
-// ready says that the plan is served.
+// ready reports whether the plan is served.
 func (s *server) ready() bool {
 	return s.plan != nil && (len(s.plan.Arguments) == 0 || s.serving != nil && s.next == nil && !s.stale)
 }
 
-// apply makes a plan the one that is served, with the least disruption.
-func (s *server) apply(p *plan.Plan) error {
-	s.plan = p
-	step := s.running.Step(p)
+// apply has the plan served, with the least disruption.
+func (s *server) apply() error {
+	s.wanted = len(s.plan.Arguments) > 0
+	step := s.running.Step(s.plan)
 	if step.Nothing() {
 		return nil
 	}
-	fresh := make(map[string]string, len(step.Write)) // those before are known
+	fresh := make(map[string]string, len(step.Write)) // the holders of earlier files are known
 	for _, f := range step.Write {
 		fresh[f.Path] = f.Content
 	}
@@ -142,78 +94,36 @@ func (s *server) apply(p *plan.Plan) error {
 	}
 	var errs []error
 	if step.Restart != plan.Never {
-		errs = append(errs, os.WriteFile(filepath.Join(s.dir, changing), nil, 0o644))
+		errs = append(errs, os.WriteFile(s.path(changing), nil, 0o644))
 	}
 	for _, f := range step.Write {
 		errs = append(errs, write(s.dir, f.Path, f.Content))
 	}
 	for _, f := range step.Remove {
-		errs = append(errs, remove(filepath.Join(s.dir, f)))
+		errs = append(errs, remove(s.path(f)))
 	}
 	switch {
 	case step.Stop:
-		errs = append(errs, s.stop())
+		errs = append(errs, s.stop(), remove(s.path(changing)))
+		s.log.Info("no endpoint is served: dnsmasq ends")
 	case step.Restart == plan.Now:
-		s.log.Debug("dnsmasq starts again", "reasons", step.Reasons)
-		s.restartIn(0)
+		s.log.Debug("restarting dnsmasq", "reasons", step.Reasons)
+		s.restart(time.Now())
 	case step.Restart == plan.Soon:
-		s.restartIn(gather)
+		s.restart(time.Now().Add(gather))
 	}
 	return errors.Join(errs...)
 }
 
-// stop ends the server where nobody is served.
-func (s *server) stop() error {
-	s.restartDue.Stop()
-	s.startDue.Stop()
-	s.probeDue.Stop()
-	s.stale, s.dueAt, s.problem = false, time.Time{}, ""
-	var errs []error
-	for _, p := range []*process{s.serving, s.next} {
-		if p != nil {
-			errs = append(errs, p.kill())
-		}
-	}
-	s.serving, s.next = nil, nil
-	for _, f := range []string{pidFile, changing, filepath.Join(plan.HostsDir, probeFile)} {
-		errs = append(errs, remove(filepath.Join(s.dir, f)))
-	}
-	s.log.Info("no endpoint is served: dnsmasq ends")
-	return errors.Join(errs...)
-}
-
-// restartIn has a new instance take over after a while, or sooner if it was to be so.
-func (s *server) restartIn(d time.Duration) {
-	s.stale = true
-	at := time.Now().Add(d)
-	if s.next != nil || !s.dueAt.IsZero() && s.dueAt.Before(at) {
-		return
-	}
-	s.dueAt = at
-	s.restartDue.Reset(d)
-}
-
-// restart starts an instance that is to take over; restartDue has fired.
-func (s *server) restart() {
-	s.dueAt = time.Time{}
-	if s.plan == nil || len(s.plan.Arguments) == 0 || s.next != nil {
-		return
-	}
-	if err := s.startNext(); err != nil {
-		s.failed(err.Error())
-	}
-}
-
-func (s *server) startNext() error {
+// start starts an instance that is to take over, with a lease file of its own.
+func (s *server) start() (*process, error) {
 	names := leaseFiles()
-	free := slices.IndexFunc(names[:], func(name string) bool { return s.inUse[filepath.Join(s.dir, name)] == nil })
+	free := slices.IndexFunc(names[:], func(name string) bool { return s.inUse[s.path(name)] == nil })
 	if free < 0 {
-		return errors.New("those before it have not ended")
+		return nil, errors.New("those before it have not ended")
 	}
-	name := names[free]
-	leases := s.plan.Leases(s.lastLeases()+s.missed, s.holders, time.Now())
-	if err := write(s.dir, name, leases); err != nil {
-		return err
+	if err := write(s.dir, names[free], s.plan.Leases(s.lastLeases()+s.missed, s.holders, time.Now())); err != nil {
+		return nil, err
 	}
 	holders := plan.Holders(s.plan.Files)
 	if s.serving != nil {
@@ -221,20 +131,17 @@ func (s *server) startNext() error {
 			s.log.Debug("cannot keep requests from the dnsmasq before", "pid", s.serving.pid, "err", err)
 		}
 	}
-	p, err := start(s.program, leaseArgument+filepath.Join(s.dir, name), s.plan.Arguments, s.said, s.ends)
+	p, err := s.spawn(names[free], s.plan.Arguments)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.started++
+	s.starts++
 	s.inUse[p.file] = p
 	if s.serving != nil {
-		s.serving.held = s.holders
+		s.serving.holders = s.holders
 	}
-	s.next, s.stale = p, false
-	s.holders = holders
-	s.running = plan.Started(s.plan)
-	s.startDue.Reset(startTimeout)
-	return nil
+	s.holders, s.running = holders, plan.Started(s.plan)
+	return p, nil
 }
 
 // moved returns the machines that have an IPv4 address which another machine had.
@@ -247,153 +154,133 @@ func moved(before, now map[netip.Addr]calico.MAC) (machines []calico.MAC) {
 	return machines
 }
 
-// lastLeases reads the lease file that was in use last: that of the instance that serves, else the newest.
+// lastLeases reads the lease file in use: that of the serving instance, else the newest.
 func (s *server) lastLeases() string {
 	if s.serving != nil {
-		raw, err := os.ReadFile(s.serving.file)
-		s.note(err, "read the leases")
-		return string(raw)
+		return s.leasesOf(s.serving)
 	}
 	var newest time.Time
 	var text string
 	for _, name := range leaseFiles() {
-		file := filepath.Join(s.dir, name)
-		info, err := os.Stat(file)
+		info, err := os.Stat(s.path(name))
 		if err != nil || info.ModTime().Before(newest) {
 			continue
 		}
-		if raw, err := os.ReadFile(file); err == nil && len(raw) > 0 {
+		if raw, err := os.ReadFile(s.path(name)); err == nil && len(raw) > 0 {
 			newest, text = info.ModTime(), string(raw)
 		}
 	}
 	return text
 }
 
-// hear takes a line that a dnsmasq has said.
-func (s *server) hear(l line) {
-	switch {
-	case s.next != nil && l.pid == s.next.pid && l.started():
-		s.takeOver()
-		return
-	case l.probed():
-		if s.serving != nil && l.pid == s.serving.pid {
-			s.probe.waiting = false
-		}
-		return
-	case l.pid == 0:
-		s.problem = l.text // the last words of one that cannot go on
-	}
-	attributes := l.attributes(s.interfaces)
-	if s.plan != nil {
-		if name := l.optionOf(s.plan.Files); name != "" {
-			attributes = append(attributes, slog.String("interface", name))
-		}
-	}
-	s.log.LogAttrs(context.Background(), l.level(), "dnsmasq", attributes...)
+func (s *server) leasesOf(p *process) string {
+	raw, err := os.ReadFile(p.file)
+	s.note(err, "read the leases")
+	return string(raw)
 }
 
-// takeOver ends the instance before the one that now listens.
-func (s *server) takeOver() {
-	before := s.serving
-	s.serving, s.next = s.next, nil
-	s.startDue.Stop()
+// serves ends the instance before the one that now listens.
+func (s *server) serves(before *process) {
 	if err := makeRoom(s.serving); err != nil {
 		s.log.Debug("cannot give dnsmasq room for many requests at once", "err", err)
 	}
 	if before != nil {
 		s.retire(before)
-		s.retry = backoff{} // that one did not fail
 	}
-	s.note(write(s.dir, pidFile, strconv.Itoa(s.serving.pid)+"\n"), "keep the number of the process")
+	s.keepPID(s.serving)
 	s.log.Info("dnsmasq serves", "pid", s.serving.pid, "endpoints", len(s.plan.Ports))
-	s.problem, s.missed = "", ""
-	s.serves()
-	if s.stale {
-		s.restartIn(0)
+	if s.missed = ""; !s.stale {
+		s.note(remove(s.path(changing)), "note that the restart is over")
+	}
+}
+
+// afterEnd finds the IPv6 leases that an instance gave after the lease file of its successor was
+// written. The successor lacks them, and machines would lose them when they renew: another restart,
+// which no machine waits for, brings them in.
+func (s *server) afterEnd(p *process) {
+	if p.holders == nil || s.serving == nil {
 		return
 	}
-	s.note(remove(filepath.Join(s.dir, changing)), "note that the restart is over")
+	s.missed += plan.MissingLeases(s.plan.Leases(s.leasesOf(p), p.holders, time.Now()), s.lastLeases()+s.missed)
+	if s.missed != "" {
+		s.log.Debug("restarting dnsmasq with leases that the one before gave last", "leases", s.missed)
+		s.restart(time.Now().Add(gather))
+	}
 }
 
-// serves begins to watch an instance.
-func (s *server) serves() {
-	s.retry.began, s.probe.waiting = time.Now(), false
-	s.probeDue.Reset(s.probeEvery)
-}
-
-// ended takes the end of a process.
-func (s *server) ended(e exit) {
-	e.p.close()
+// handleExit takes the end of a process.
+func (s *server) handleExit(e exit) {
 	if s.inUse[e.p.file] == e.p {
 		delete(s.inUse, e.p.file)
 	}
-	switch e.p {
-	case s.next:
-		s.next = nil
-		s.startDue.Stop()
-		s.failed(e.why)
-	case s.serving:
-		s.serving = nil
-		s.probeDue.Stop()
-		if s.next != nil {
-			return // it takes over in any case
+	s.runner.handleExit(e)
+}
+
+// close leaves the serving instance running, and ends those before it.
+func (s *server) close() {
+	s.retiring.Wait()
+	s.runner.close()
+}
+
+// A separate dnsmasq answers DNS, since of two instances that overlap only one
+// could listen for TCP. It need not overlap: its arguments depend on the operator's options alone,
+// and it notices addresses of the device, and files with names, as they come and go.
+var dns = kind{subject: "the dnsmasq that answers DNS", adopted: "adopted the dnsmasq that answers DNS", argument: namesArgument,
+	pidFile: resolverPID, logFile: resolverLog, probeFile: filepath.Join(plan.NamesDir, probeFile), level: line.resolverLevel}
+
+// resolver keeps the dnsmasq that answers DNS at the gateways' addresses.
+type resolver struct {
+	*runner
+	arguments []string // of the instance that runs or is about to
+}
+
+func newResolver(o Options) *resolver {
+	r := &resolver{runner: newRunner(dns, o)}
+	r.owner = r
+	return r
+}
+
+// open finds what an earlier agent has left. The state directory is there.
+func (r *resolver) open() error {
+	err := r.runner.open()
+	if r.serving != nil {
+		r.arguments, r.wanted = r.serving.args, !r.foreign()
+		if r.foreign() {
+			r.arguments = append([]string{r.serving.file}, r.arguments...) // those of no plan
 		}
-		s.failed(e.why)
-	default:
-		s.recover(e.p)
 	}
+	return err
 }
 
-// recover finds the IPv6 leases that an instance has given after the lease file of the one that took over was written, which
-// therefore does not know them: machines would lose them when they renew. Another restart, which nobody waits for, tells
-// it.
-func (s *server) recover(before *process) {
-	if before.held == nil || s.serving == nil {
-		return
+// apply has an instance run with the plan's arguments.
+func (r *resolver) apply() error {
+	if slices.Equal(r.plan.Resolver, r.arguments) {
+		return nil
 	}
-	raw, err := os.ReadFile(before.file)
-	s.note(err, "read the leases")
-	s.missed += plan.MissingLeases(s.plan.Leases(string(raw), before.held, time.Now()), s.lastLeases()+s.missed)
-	if s.missed != "" {
-		s.log.Debug("dnsmasq starts again to know leases that the one before gave last", "leases", s.missed)
-		s.restartIn(gather)
+	r.arguments, r.wanted = r.plan.Resolver, len(r.plan.Resolver) > 0
+	if !r.wanted {
+		return r.stop()
 	}
+	r.restart(time.Now())
+	return nil
 }
 
-// failed says what happened, and tries again after a pause; the first time at once.
-func (s *server) failed(why string) {
-	pause := s.retry.next()
-	s.log.Error("dnsmasq has failed and is started again", "why", why, "in", pause)
-	s.problem = why
-	s.restartIn(pause)
+// start starts an instance once those before it have ended: a child of one, which answers a machine
+// by TCP, may still hold the port.
+func (r *resolver) start() (*process, error) {
+	if err := endStrays(namesArgument, r.device); err != nil {
+		return nil, err
+	}
+	p, err := r.spawn(plan.NamesDir, r.arguments)
+	if err == nil {
+		r.keepPID(p)
+	}
+	return p, err
 }
 
-// slow ends an instance that does not listen; startDue has fired.
-func (s *server) slow() {
-	if s.next != nil {
-		s.log.Error("dnsmasq does not begin to listen: ending it", "pid", s.next.pid, "after", startTimeout)
-		s.note(s.next.kill(), "end it")
-	}
-}
+func (r *resolver) serves(*process) { r.log.Info("dnsmasq answers DNS", "pid", r.serving.pid) }
 
-// look asks the instance that serves for a sign of life, and ends it when it has not answered the last time; probeDue has
-// fired.
-func (s *server) look() {
-	if s.serving == nil {
-		return
-	}
-	s.probeDue.Reset(s.probeEvery)
-	if s.probe.waiting && s.next == nil {
-		s.log.Error("dnsmasq hangs: ending it", "pid", s.serving.pid, "silent", s.probeEvery)
-		s.note(s.serving.kill(), "end it")
-		return
-	}
-	s.note(s.probe.ask(), "ask dnsmasq for a sign of life")
-}
+func (r *resolver) afterEnd(*process) {}
 
-// note says what went wrong beside the point.
-func (s *server) note(err error, what string) {
-	if err != nil {
-		s.log.Error("cannot "+what, "err", err)
-	}
-}
+// ready reports whether an instance seems to answer.
+func (r *resolver) ready() bool { return r.serving != nil && r.problem == "" }

@@ -3,15 +3,16 @@ package dhcp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"heddle/internal/telemetry"
 )
 
-// status is what an agent tells of itself.
+// status is the agent's published state.
 type status struct {
-	served, waiting, problems, started int
-	serving, answering                 bool
+	served, waiting, problems, starts int
+	serving, answering                bool
 }
 
 // Metrics are the agent's figures.
@@ -20,39 +21,26 @@ func (a *Agent) Metrics() []telemetry.Value {
 	s := a.status
 	a.mu.Unlock()
 	return []telemetry.Value{
-		gauge("heddle_dhcp_endpoints", "Endpoints of this host that dnsmasq serves.", s.served),
-		gauge("heddle_dhcp_endpoints_waiting", "Endpoints of this host that are not served; the log says why.", s.waiting),
-		gauge("heddle_dhcp_problems", "Objects in etcd that could not be honoured; the log names them.", s.problems),
-		gauge("heddle_dhcp_serving", "1 while a dnsmasq serves; there is none without endpoints.", one(s.serving)),
-		gauge("heddle_dhcp_dns_serving", "1 while a dnsmasq answers DNS; there is none without endpoints.", one(s.answering)),
-		{Name: "heddle_dhcp_starts_total", Help: "Times that a dnsmasq was started.", Kind: telemetry.Counter, Value: float64(s.started)},
+		telemetry.Gauge.Of("heddle_dhcp_endpoints", "Endpoints of this host that dnsmasq serves.", s.served),
+		telemetry.Gauge.Of("heddle_dhcp_endpoints_waiting", "Endpoints of this host that are not served; the log says why.", s.waiting),
+		telemetry.Gauge.Of("heddle_dhcp_problems", "Objects in etcd that could not be honoured; the log names them.", s.problems),
+		telemetry.Flag("heddle_dhcp_serving", "1 while a dnsmasq serves; there is none without endpoints.", s.serving),
+		telemetry.Flag("heddle_dhcp_dns_serving", "1 while a dnsmasq answers DNS; there is none without endpoints.", s.answering),
+		telemetry.Counter.Of("heddle_dhcp_starts_total", "Times that a dnsmasq was started.", s.starts),
 	}
 }
 
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func gauge(name, help string, n int) telemetry.Value {
-	return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(n)}
-}
-
-// CheckVersion reads what dnsmasq --version says, and refuses builds that cannot serve: they lack DHCP, IPv6 or inotify.
+// CheckVersion reads the output of dnsmasq --version, and refuses builds without DHCP, IPv6 or
+// inotify.
 func CheckVersion(text string) error {
 	_, options, found := strings.Cut(text, "Compile time options: ")
 	if !found {
 		return errors.New("dnsmasq --version does not say what it can do")
 	}
 	options, _, _ = strings.Cut(options, "\n")
-	has := map[string]bool{}
-	for word := range strings.FieldsSeq(options) {
-		has[word] = true
-	}
+	words := strings.Fields(options)
 	for _, need := range []string{"DHCP", "DHCPv6", "inotify"} {
-		if !has[need] {
+		if !slices.Contains(words, need) {
 			return fmt.Errorf("this dnsmasq was built without %s", need)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Leased returns the addresses that will go unless somebody renews them, by index of the link: those that came by DHCP or
-// router advertisements. What is set by hand stays for ever.
+// Leased returns the addresses that expire unless they are renewed, by index of the link: those
+// from DHCP or router advertisements. Addresses set by hand do not expire.
 func (l *Linux) Leased() (map[int][]netip.Prefix, error) {
-	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	all, err := l.addresses(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, wrap(err, "leased addresses")
 	}
@@ -24,7 +24,7 @@ func (l *Linux) Leased() (map[int][]netip.Prefix, error) {
 	return addressesByLink(leased), nil
 }
 
-// Speed is how fast a network card's link is.
+// Speed is the speed of a network card's link.
 type Speed struct {
 	Megabits int // a second; 0: not known, or no link
 	Duplex   bool
@@ -49,7 +49,7 @@ type ethtoolRequest struct {
 	_       [16]byte
 }
 
-// Speeds asks the drivers of these links; those that do not tell are left out.
+// Speeds returns what the drivers of these links report; those that do not are left out.
 func (l *Linux) Speeds(names ...string) (map[string]Speed, error) {
 	all := map[string]Speed{}
 	err := l.namespace.Do(func() error {

@@ -8,7 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestCard: what the kernel tells of an interface beside its addresses: whose port it is, how fast, which addresses end.
+// TestCard: what the kernel tells of an interface beside its addresses: whose port it is, how fast,
+// which addresses end.
 func TestCard(t *testing.T) {
 	t.Parallel()
 	n := kernel(t)

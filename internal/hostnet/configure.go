@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Configuration is what a link should have of one IP version: these addresses and no others, and a default route by
-// Gateway or, without one, no default route.
+// Configuration is the desired state of a link for one IP version: these addresses and no others,
+// and a default route by Gateway or, without one, no default route.
 type Configuration struct {
 	Family    int            // 4 or 6
 	Addresses []netip.Prefix // IPv6 link-local addresses are not counted among them
@@ -31,20 +31,13 @@ func (c Configuration) has(address netip.Addr) bool {
 	return slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Addr() == address })
 }
 
-func (c Configuration) everything() netip.Prefix {
-	if c.Family == 6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-}
-
-// Configure gives a link the addresses and the default route of c in place of those that it has, and reads back that it
-// has them. New addresses are added before old ones are deleted, so that the host keeps its routes by the link and is
-// never without an address. Routes that prefer an address that goes as their source prefer the new one after. If anything
-// fails, the link gets back what it had and the error says why.
+// Configure gives a link the addresses and the default route of c in place of its own, and verifies
+// them. It adds new addresses before it deletes old ones, so that the host keeps its routes by the
+// link and is never without an address. Routes that prefer a deleted address as their source prefer
+// the new one after. On failure the link gets back its former state.
 //
-// lost are routes that went with the old addresses and that the new ones do not reach. undo gives the link back what it
-// had.
+// lost are routes that went with the old addresses and that the new ones do not reach. undo
+// restores the former state.
 func (l *Linux) Configure(link string, c Configuration) (lost []Route, undo func() error, err error) {
 	if c.Family != 4 && c.Family != 6 {
 		return nil, nil, fmt.Errorf("configure link %s: IP version %d: %w", link, c.Family, ErrInvalid)
@@ -67,7 +60,7 @@ func (l *Linux) Configure(link string, c Configuration) (lost []Route, undo func
 	return lost, undo, nil
 }
 
-// configured is what a link has of one IP version, as the kernel spells it.
+// configured is the state of a link for one IP version, as the kernel spells it.
 type configured struct {
 	family    int
 	up        bool
@@ -77,7 +70,7 @@ type configured struct {
 
 func (l *Linux) readConfigured(link netlink.Link, family int) (c configured, err error) {
 	c.family, c.up = family, link.Attrs().RawFlags&unix.IFF_UP != 0
-	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(link, family) })
+	all, err := l.addresses(link, family)
 	if err != nil {
 		return c, wrap(err, "addresses of link %s", link.Attrs().Name)
 	}
@@ -86,7 +79,7 @@ func (l *Linux) readConfigured(link netlink.Link, family int) (c configured, err
 			c.addresses = append(c.addresses, a)
 		}
 	}
-	routes, err := again(func() ([]netlink.Route, error) {
+	routes, err := listWhole(func() ([]netlink.Route, error) {
 		return l.handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
@@ -100,7 +93,7 @@ func (l *Linux) readConfigured(link netlink.Link, family int) (c configured, err
 	return c, nil
 }
 
-// prefixes are the link's addresses.
+// prefixes returns the link's addresses.
 func (c configured) prefixes() []netip.Prefix {
 	var all []netip.Prefix
 	for _, a := range c.addresses {
@@ -114,11 +107,7 @@ func (l *Linux) configure(link netlink.Link, before configured, c Configuration)
 	name := link.Attrs().Name
 	var want []netlink.Addr
 	for _, p := range c.Addresses {
-		a := netlink.Addr{IPNet: ipNet(p)}
-		if p.Addr().Is6() {
-			a.Flags = unix.IFA_F_NODAD // usable at once: whoever sets an address by hand has chosen it
-		}
-		want = append(want, a)
+		want = append(want, *ownAddress(p))
 	}
 	if len(want) > 0 && !before.up {
 		if err := l.SetUp(name, true); err != nil {
@@ -137,15 +126,15 @@ func (l *Linux) configure(link netlink.Link, before configured, c Configuration)
 	return lost, l.verify(link, c)
 }
 
-// replaceAddresses adds what the link lacks of want, and then deletes what is not among it. Deleting an IPv4 address takes
-// all others of its subnet along that were added after it, unless the kernel is told to promote one of them: it is, and
-// where that cannot be set they are added again.
+// replaceAddresses adds missing addresses, and then deletes others. Deleting an IPv4 address
+// deletes all of its subnet that were added after it, unless the kernel is set to promote one of
+// them: it is, and where that cannot be set they are added again.
 func (l *Linux) replaceAddresses(link netlink.Link, family int, want []netlink.Addr) error {
 	name := link.Attrs().Name
 	if family == netlink.FAMILY_V4 {
 		setting := "ipv4/conf/" + name + "/promote_secondaries"
 		if value, err := l.Setting(setting); err == nil && value != "1" && l.Set(Setting{setting, "1"}) == nil {
-			defer func() { _ = l.Set(Setting{setting, value}) }() // it harms nobody if it stays
+			defer func() { _ = l.Set(Setting{setting, value}) }() // harmless if it stays
 		}
 	}
 	if err := l.addAddresses(link, want); err != nil {
@@ -173,7 +162,7 @@ func (l *Linux) replaceAddresses(link netlink.Link, family int, want []netlink.A
 	}))
 }
 
-// addAddresses adds addresses. One that is there and would end stays for good.
+// addAddresses adds addresses. One that is there and would expire becomes permanent.
 func (l *Linux) addAddresses(link netlink.Link, all []netlink.Addr) error {
 	for _, a := range all {
 		if err := l.handle.AddrReplace(link, &a); err != nil {
@@ -184,9 +173,9 @@ func (l *Linux) addAddresses(link netlink.Link, all []netlink.Addr) error {
 	return nil
 }
 
-// returnRoutes adds the routes again that went with the link's addresses: those by the link, and those that preferred one
-// of them as source. Routes that the new addresses do not reach are returned. The default route by the link is not its
-// business.
+// returnRoutes adds the routes again that went with the link's addresses: those by the link, and
+// those that preferred one of them as source, but not the default route. It returns those that the
+// new addresses do not reach.
 func (l *Linux) returnRoutes(link netlink.Link, before configured, c Configuration) (lost []Route, err error) {
 	now, err := l.readConfigured(link, c.family())
 	if err != nil {
@@ -237,12 +226,13 @@ func isDefault(r netlink.Route) bool {
 	return !ok || dst.Bits() == 0
 }
 
-// sameRoute reports whether two routes are the same to the kernel: it has one of each destination, table, metric and way.
+// sameRoute reports whether two routes are the same to the kernel, which has one for each
+// destination, table, metric and way.
 func sameRoute(a, b netlink.Route) bool {
 	return routeOf(a).Dst == routeOf(b).Dst && a.Table == b.Table && a.Priority == b.Priority && a.LinkIndex == b.LinkIndex && a.Gw.Equal(b.Gw) && a.Tos == b.Tos
 }
 
-// sourceFor is the address that a route prefers as its source instead of one that may be gone: that of the gateway's
+// sourceFor returns the source address for a route whose own may be gone: that of the gateway's
 // subnet, else the first.
 func sourceFor(r netlink.Route, addresses []netip.Prefix, old netip.Addr) net.IP {
 	var first net.IP
@@ -261,7 +251,7 @@ func sourceFor(r netlink.Route, addresses []netip.Prefix, old netip.Addr) net.IP
 func (l *Linux) setDefaultRoute(link netlink.Link, c Configuration) error {
 	name := link.Attrs().Name
 	if c.Gateway.IsValid() {
-		if err := l.SetRoute(Route{Dst: c.everything(), Gateway: c.Gateway, Link: name}); err != nil {
+		if err := l.SetRoute(Route{Dst: everything(c.family()), Gateway: c.Gateway, Link: name}); err != nil {
 			return err
 		}
 	}
@@ -280,7 +270,7 @@ func (l *Linux) setDefaultRoute(link netlink.Link, c Configuration) error {
 	return nil
 }
 
-// verify reads back whether the link has what it should.
+// verify reads back the link's state.
 func (l *Linux) verify(link netlink.Link, c Configuration) error {
 	now, err := l.readConfigured(link, c.family())
 	if err != nil {
@@ -303,7 +293,7 @@ func (l *Linux) verify(link netlink.Link, c Configuration) error {
 	return fmt.Errorf("the kernel has no default route by %s", c.Gateway)
 }
 
-// restoreConfigured gives a link back what it had.
+// restoreConfigured gives a link back its former state.
 func (l *Linux) restoreConfigured(link netlink.Link, before configured) error {
 	name := link.Attrs().Name
 	addresses := slices.Clone(before.addresses)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cabled is a host with the link eth0, which is up and has the address 192.0.2.1/24, and with a link beside it.
+// cabled is a host with the link eth0, which is up and has the address 192.0.2.1/24, and with a
+// link beside it.
 func cabled(t *testing.T) (*Linux, netlink.Link) {
 	t.Helper()
 	n := kernel(t)
@@ -32,7 +33,8 @@ func cabled(t *testing.T) (*Linux, netlink.Link) {
 	return n, link
 }
 
-// print is what eth0 has: addresses in the kernel's order, and all routes but those that the kernel made.
+// print returns the state of eth0: addresses in the kernel's order, and all routes but those that
+// the kernel made.
 func (l *Linux) print(t *testing.T) string {
 	t.Helper()
 	link, err := l.find("eth0")
@@ -70,8 +72,8 @@ func configuration(family int, gateway string, addresses ...string) Configuratio
 	return c
 }
 
-// TestConfigureWithinSubnet replaces an address by another one of the same subnet, which the kernel would delete along
-// with the first, and keeps the routes.
+// TestConfigureWithinSubnet replaces an address by another one of the same subnet, which the kernel
+// would delete along with the first, and keeps the routes.
 func TestConfigureWithinSubnet(t *testing.T) {
 	t.Parallel()
 	n, link := cabled(t)
@@ -170,7 +172,8 @@ func TestConfigureFails(t *testing.T) {
 	}
 }
 
-// TestConfigureOther moves a link to another subnet, makes an address last that would end, and takes all away.
+// TestConfigureOther moves a link to another subnet, makes an address last that would end, and
+// takes all away.
 func TestConfigureOther(t *testing.T) {
 	t.Parallel()
 	n, link := cabled(t)

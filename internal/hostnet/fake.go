@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -10,9 +11,9 @@ import (
 	"sync"
 )
 
-// Fake is a network in memory that behaves like the kernel's: it refuses what the kernel refuses, deletes what goes
-// with a link or an address, and answers for neighbours whose link is joined to it. Joined fakes (see LinkSpec.PeerNet)
-// share one lock.
+// Fake is a network in memory that behaves like the kernel's: it refuses what the kernel refuses,
+// deletes what goes with a link or an address, and answers for neighbours whose link is joined to
+// it. Joined fakes (see LinkSpec.PeerNet) share one lock.
 type Fake struct {
 	world  *fakeWorld
 	links  map[string]*fakeLink
@@ -43,8 +44,8 @@ type fakeWatch struct {
 
 var _ Net = (*Fake)(nil)
 
-// NewFake makes an empty network: a loopback link and nothing else. A fake made with the fakes it will be joined to
-// passes one of them as other; else nil.
+// NewFake makes a network with a loopback link only. To join fakes, pass one of them as other; else
+// nil.
 func NewFake(other *Fake) *Fake {
 	f := &Fake{world: &fakeWorld{}, links: map[string]*fakeLink{}, next: 2, settings: map[string]string{}}
 	if other != nil {
@@ -54,7 +55,7 @@ func NewFake(other *Fake) *Fake {
 	return f
 }
 
-// Close forgets nothing: a fake lives as long as it is referred to.
+// Close does nothing.
 func (f *Fake) Close() error { return nil }
 
 func (f *Fake) lock() func() {
@@ -72,13 +73,9 @@ func (f *Fake) Links() ([]Link, error) {
 	return out, nil
 }
 
-func (f *Fake) Link(name string) (Link, error) {
-	defer f.lock()()
-	l, err := f.find(name)
-	if err != nil {
-		return Link{}, err
-	}
-	return l.Link, nil
+func (f *Fake) Link(name string) (link Link, err error) {
+	err = f.change(name, func(l *fakeLink) { link = l.Link })
+	return link, err
 }
 
 func (f *Fake) find(name string) (*fakeLink, error) {
@@ -88,23 +85,34 @@ func (f *Fake) find(name string) (*fakeLink, error) {
 	return nil, fmt.Errorf("link %s: %w", name, ErrNotFound)
 }
 
+// change does something to a link.
+func (f *Fake) change(link string, do func(*fakeLink)) error {
+	defer f.lock()()
+	l, err := f.find(link)
+	if err == nil {
+		do(l)
+	}
+	return err
+}
+
+// remove is change for a deletion, which succeeds without the link.
+func (f *Fake) remove(link string, do func(*fakeLink)) error {
+	_ = f.change(link, do) // it only fails without the link
+	return nil
+}
+
 func (f *Fake) AddLink(spec LinkSpec) (Link, error) {
 	defer f.lock()()
 	if err := f.mayAdd(spec.Name); err != nil {
 		return Link{}, err
 	}
-	mtu := spec.MTU
-	if mtu == 0 {
-		mtu = 1500
-	}
+	mtu := cmp.Or(spec.MTU, 1500)
 	switch spec.Kind {
 	case Veth:
 		return f.addVeth(spec, mtu)
 	case Tap, Bridge, Dummy, VXLAN, WireGuard:
 	case IPIP:
-		if spec.MTU == 0 {
-			mtu = 1480
-		}
+		mtu = cmp.Or(spec.MTU, 1480)
 	default:
 		return Link{}, fmt.Errorf("link %s: cannot make one of kind %q: %w", spec.Name, spec.Kind, ErrInvalid)
 	}
@@ -157,17 +165,17 @@ func (f *Fake) put(name string, kind Kind, mtu int, mac MAC) *fakeLink {
 		copy(l.MAC[1:2], name)
 	}
 	f.links[name] = l
-	f.tell(Event{Kind: LinkSet, Link: l.Link})
+	f.send(Event{Kind: LinkSet, Link: l.Link})
 	return l
 }
 
 func (f *Fake) DeleteLink(name string) error {
 	defer f.lock()()
 	l, ok := f.links[name]
-	if !ok {
+	switch {
+	case !ok:
 		return nil
-	}
-	if l.Kind == Loopback {
+	case l.Kind == Loopback:
 		return fmt.Errorf("delete link %s: %w", name, ErrInvalid)
 	}
 	l.remove()
@@ -182,31 +190,27 @@ func (l *fakeLink) remove() {
 	l.home.dropRoutes(func(r Route) bool { return r.Link == l.Name })
 	delete(l.home.links, l.Name)
 	l.home.dropSettings(l.Name)
-	l.home.tell(Event{Kind: LinkGone, Link: l.Link})
+	l.home.send(Event{Kind: LinkGone, Link: l.Link})
 }
 
 func (f *Fake) SetUp(name string, up bool) error {
-	defer f.lock()()
-	l, err := f.find(name)
-	if err != nil {
-		return err
-	}
-	l.Up = up
-	if up {
-		l.connectRoutes()
-	} else {
-		f.dropRoutes(func(r Route) bool { return r.Link == name })
-		clear(l.neighbours)
-		clear(l.proxies)
-	}
-	l.carrier()
-	if l.peer != nil {
-		l.peer.carrier()
-	}
-	return nil
+	return f.change(name, func(l *fakeLink) {
+		if l.Up = up; up {
+			l.connectRoutes()
+		} else {
+			f.dropRoutes(func(r Route) bool { return r.Link == name })
+			clear(l.neighbours)
+			clear(l.proxies)
+		}
+		l.carrier()
+		if l.peer != nil {
+			l.peer.carrier()
+		}
+	})
 }
 
-// carrier: a veth runs when both ends are up, a tap when something has it open, other links when up.
+// carrier sets whether a link runs: a veth when both ends are up, a tap when it is open, other
+// links when up.
 func (l *fakeLink) carrier() {
 	switch {
 	case l.peer != nil:
@@ -216,7 +220,7 @@ func (l *fakeLink) carrier() {
 	default:
 		l.Running = l.Up
 	}
-	l.home.tell(Event{Kind: LinkSet, Link: l.Link})
+	l.home.send(Event{Kind: LinkSet, Link: l.Link})
 }
 
 func (f *Fake) SetMTU(name string, mtu int) error {
@@ -229,25 +233,15 @@ func (f *Fake) SetMTU(name string, mtu int) error {
 		return fmt.Errorf("set MTU %d of link %s: %w", mtu, name, ErrInvalid)
 	}
 	l.MTU = mtu
-	f.tell(Event{Kind: LinkSet, Link: l.Link})
+	f.send(Event{Kind: LinkSet, Link: l.Link})
 	return nil
 }
 
-func (f *Fake) Silence(name string) error {
-	defer f.lock()()
-	_, err := f.find(name)
-	return err
-}
+func (f *Fake) Silence(name string) error { return f.change(name, func(*fakeLink) {}) }
 
-func (f *Fake) Addresses(link string) ([]netip.Prefix, error) {
-	defer f.lock()()
-	l, err := f.find(link)
-	if err != nil {
-		return nil, err
-	}
-	out := slices.Clone(l.addresses)
-	slices.SortFunc(out, netip.Prefix.Compare)
-	return out, nil
+func (f *Fake) Addresses(link string) (addresses []netip.Prefix, err error) {
+	err = f.change(link, func(l *fakeLink) { addresses = slices.SortedFunc(slices.Values(l.addresses), netip.Prefix.Compare) })
+	return addresses, err
 }
 
 func (f *Fake) AllAddresses() (map[int][]netip.Prefix, error) {
@@ -255,8 +249,7 @@ func (f *Fake) AllAddresses() (map[int][]netip.Prefix, error) {
 	out := map[int][]netip.Prefix{}
 	for _, l := range f.links {
 		if len(l.addresses) > 0 {
-			out[l.Index] = slices.Clone(l.addresses)
-			slices.SortFunc(out[l.Index], netip.Prefix.Compare)
+			out[l.Index] = slices.SortedFunc(slices.Values(l.addresses), netip.Prefix.Compare)
 		}
 	}
 	return out, nil
@@ -271,18 +264,14 @@ func (f *Fake) LinkWith(address netip.Addr) (Link, error) {
 }
 
 func (f *Fake) AddAddress(link string, address netip.Prefix) error {
-	defer f.lock()()
-	l, err := f.find(link)
-	if err != nil {
-		return err
-	}
-	if slices.Contains(l.addresses, address) {
-		return nil
-	}
-	l.addresses = append(l.addresses, address)
-	f.tell(Event{Kind: AddressChanged, LinkIndex: l.Index, Address: address})
-	l.connectRoutes()
-	return nil
+	return f.change(link, func(l *fakeLink) {
+		if slices.Contains(l.addresses, address) {
+			return
+		}
+		l.addresses = append(l.addresses, address)
+		f.send(Event{Kind: AddressChanged, LinkIndex: l.Index, Address: address})
+		l.connectRoutes()
+	})
 }
 
 // connectRoutes adds the routes that the kernel makes for the addresses of a link that is up.
@@ -303,22 +292,21 @@ func (l *fakeLink) connectRoutes() {
 }
 
 func (f *Fake) DeleteAddress(link string, address netip.Prefix) error {
-	defer f.lock()()
-	l, ok := f.links[link]
-	if !ok || !slices.Contains(l.addresses, address) {
-		return nil
-	}
-	l.addresses = slices.DeleteFunc(l.addresses, func(a netip.Prefix) bool { return a == address })
-	still := slices.ContainsFunc(l.addresses, func(a netip.Prefix) bool { return a.Masked() == address.Masked() })
-	if !still {
-		f.dropRoutes(func(r Route) bool { return r.Kernel && r.Link == link && r.Dst == address.Masked() })
-	}
-	f.tell(Event{Kind: AddressChanged, LinkIndex: l.Index, Address: address, Removed: true})
-	return nil
+	return f.remove(link, func(l *fakeLink) {
+		if !slices.Contains(l.addresses, address) {
+			return
+		}
+		l.addresses = slices.DeleteFunc(l.addresses, func(a netip.Prefix) bool { return a == address })
+		if !slices.ContainsFunc(l.addresses, func(a netip.Prefix) bool { return a.Masked() == address.Masked() }) {
+			f.dropRoutes(func(r Route) bool { return r.Kernel && r.Link == link && r.Dst == address.Masked() })
+		}
+		f.send(Event{Kind: AddressChanged, LinkIndex: l.Index, Address: address, Removed: true})
+	})
 }
 
-// tell never waits: a reader whose queue is full has lost its place, and is told so when there is room again.
-func (f *Fake) tell(e Event) {
+// send never waits: a reader with a full queue loses its place, and receives Lost once there is
+// room.
+func (f *Fake) send(e Event) {
 	for _, w := range f.watch {
 		if w.lost {
 			select {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Connection is a tracked connection of a [Fake]: the addresses of a packet of it, and of its replies.
+// Connection is a tracked connection of a [Fake]: the addresses of its packets and of the replies.
 type Connection struct{ Source, Destination, ReplySource, ReplyDestination netip.Addr }
 
 // Connect has the fake track a connection.
@@ -33,7 +33,7 @@ func (f *Fake) ForgetConnections(addresses ...netip.Addr) error {
 	return nil
 }
 
-// The parameters that a fake has, with their values at first: of each link, and of the namespace.
+// The parameters of a fake, with their initial values: of each link, and of the namespace.
 var (
 	linkSettings = map[string]string{"ipv4/conf/*/rp_filter": "0", "ipv4/conf/*/route_localnet": "0", "ipv4/conf/*/proxy_arp": "0",
 		"ipv4/conf/*/forwarding": "0", "ipv4/conf/*/accept_local": "0", "ipv4/neigh/*/proxy_delay": "80", "ipv6/conf/*/proxy_ndp": "0", "ipv6/conf/*/forwarding": "0",
@@ -41,7 +41,7 @@ var (
 	hostSettings = map[string]string{"ipv4/ip_forward": "0", "ipv4/ip_nonlocal_bind": "0"}
 )
 
-// known finds a parameter's value: what it was set to, or what it is at first.
+// known returns a parameter's value: as set, or the initial one.
 func (f *Fake) known(name string) (string, error) {
 	if err := badSetting(name); err != nil {
 		return "", err
@@ -102,53 +102,31 @@ func (f *Fake) Proxies() ([]Proxy, error) {
 }
 
 func (f *Fake) SetProxy(p Proxy) error {
-	defer f.lock()()
-	l, err := f.find(p.Link)
-	if err != nil {
-		return err
-	}
-	l.proxies[p.IP] = true
-	return nil
+	return f.change(p.Link, func(l *fakeLink) { l.proxies[p.IP] = true })
 }
 
 func (f *Fake) DeleteProxy(p Proxy) error {
-	defer f.lock()()
-	if l, ok := f.links[p.Link]; ok {
-		delete(l.proxies, p.IP)
-	}
-	return nil
+	return f.remove(p.Link, func(l *fakeLink) { delete(l.proxies, p.IP) })
 }
 
-func (f *Fake) Forwards(link string) ([]Forward, error) {
-	defer f.lock()()
-	l, err := f.find(link)
-	if err != nil {
-		return nil, err
-	}
-	var out []Forward
-	for mac, remote := range l.forwards {
-		out = append(out, Forward{MAC: mac, Remote: remote})
-	}
+func (f *Fake) Forwards(link string) (out []Forward, err error) {
+	err = f.change(link, func(l *fakeLink) {
+		for mac, remote := range l.forwards {
+			out = append(out, Forward{MAC: mac, Remote: remote})
+		}
+	})
 	sortForwards(out)
-	return out, nil
+	return out, err
 }
 
 func (f *Fake) SetForward(link string, e Forward) error {
-	defer f.lock()()
-	l, err := f.find(link)
-	if err != nil {
-		return err
-	}
-	l.forwards[e.MAC] = e.Remote
-	return nil
+	return f.change(link, func(l *fakeLink) { l.forwards[e.MAC] = e.Remote })
 }
 
 func (f *Fake) DeleteForward(link string, e Forward) error {
-	defer f.lock()()
-	if l, ok := f.links[link]; ok {
+	return f.remove(link, func(l *fakeLink) {
 		if l.forwards[e.MAC] == e.Remote {
 			delete(l.forwards, e.MAC)
 		}
-	}
-	return nil
+	})
 }

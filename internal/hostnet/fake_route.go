@@ -12,17 +12,17 @@ const byHand, byKernel = 3, 2
 func (f *Fake) addRoute(r Route) {
 	f.routes = slices.DeleteFunc(f.routes, func(x Route) bool { return x.Dst == r.Dst })
 	f.routes = append(f.routes, r)
-	f.tellRoute(r, false)
+	f.sendRoute(r, false)
 }
 
-func (f *Fake) tellRoute(r Route, removed bool) {
+func (f *Fake) sendRoute(r Route, removed bool) {
 	e := Event{Kind: RouteChanged, Removed: removed}
 	if l := f.links[r.Link]; l != nil {
 		e.LinkIndex = l.Index
 	}
 	r.Link = ""
 	e.Route = r
-	f.tell(e)
+	f.send(e)
 }
 
 func (f *Fake) dropRoutes(match func(Route) bool) {
@@ -30,7 +30,7 @@ func (f *Fake) dropRoutes(match func(Route) bool) {
 		if !match(r) {
 			return false
 		}
-		f.tellRoute(r, true)
+		f.sendRoute(r, true)
 		return true
 	})
 }
@@ -61,24 +61,20 @@ func (f *Fake) SetRoute(r Route) error {
 			return fmt.Errorf("set route to %s: link %s is down: %w", r.Dst, r.Link, ErrUnreachable)
 		}
 	}
-	if r.Gateway.IsValid() && r.OnLink && r.Link != "" {
-		f.addRoute(r)
-		return nil
-	}
-	if r.Gateway.IsValid() {
-		way, ok := f.connected(r.Gateway)
-		if !ok || r.Link != "" && way.Link != r.Link {
-			return fmt.Errorf("set route to %s: gateway %s: %w", r.Dst, r.Gateway, ErrUnreachable)
-		}
+	switch way, ok := f.connected(r.Gateway); {
+	case r.Gateway.IsValid() && r.OnLink && r.Link != "":
+	case r.Gateway.IsValid() && (!ok || r.Link != "" && way.Link != r.Link):
+		return fmt.Errorf("set route to %s: gateway %s: %w", r.Dst, r.Gateway, ErrUnreachable)
+	case r.Gateway.IsValid():
 		r.Link = way.Link
-	} else if r.Link == "" {
+	case r.Link == "":
 		return fmt.Errorf("set route to %s: neither gateway nor link: %w", r.Dst, ErrInvalid)
 	}
 	f.addRoute(r)
 	return nil
 }
 
-// connected finds the on-link route that holds an address.
+// connected returns the on-link route that contains an address.
 func (f *Fake) connected(ip netip.Addr) (Route, bool) {
 	r, ok := f.longest(ip)
 	return r, ok && !r.Gateway.IsValid()
@@ -94,11 +90,7 @@ func (f *Fake) longest(ip netip.Addr) (Route, bool) {
 	return best, found
 }
 
-func (f *Fake) DeleteRoute(dst netip.Prefix) error {
-	defer f.lock()()
-	f.dropRoutes(func(r Route) bool { return r.Dst == dst.Masked() })
-	return nil
-}
+func (f *Fake) DeleteRoute(dst netip.Prefix) error { return f.DeleteRouteOf(Route{Dst: dst}) }
 
 func (f *Fake) DeleteRouteOf(r Route) error {
 	defer f.lock()()
@@ -114,10 +106,10 @@ func (f *Fake) RouteTo(dst netip.Addr) (Hop, error) {
 		return Hop{Link: f.links["lo"].Link, Source: dst, NextHop: dst, MTU: f.links["lo"].MTU, Local: true}, nil
 	}
 	r, ok := f.longest(dst)
-	if !ok {
+	switch {
+	case !ok:
 		return Hop{}, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
-	}
-	if r.Blackhole {
+	case r.Blackhole:
 		return Hop{}, fmt.Errorf("route to %s: %w (a route refuses it)", dst, ErrNotFound)
 	}
 	l := f.links[r.Link]
@@ -144,7 +136,7 @@ func (l *fakeLink) source(hop netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// owner finds the link that has the address.
+// owner returns the link that has the address.
 func (f *Fake) owner(ip netip.Addr) *fakeLink {
 	for _, l := range f.links {
 		for _, a := range l.addresses {
@@ -169,53 +161,41 @@ func (f *Fake) Neighbours() ([]Neighbour, error) {
 }
 
 func (f *Fake) SetNeighbour(link string, ip netip.Addr, mac MAC) error {
-	defer f.lock()()
-	l, err := f.find(link)
-	if err != nil {
-		return err
-	}
-	l.neighbour(Neighbour{Link: link, IP: ip, MAC: mac, State: Reachable, Permanent: true})
-	return nil
+	return f.change(link, func(l *fakeLink) {
+		l.neighbour(Neighbour{Link: link, IP: ip, MAC: mac, State: Reachable, Permanent: true})
+	})
 }
 
 func (l *fakeLink) neighbour(n Neighbour) {
 	l.neighbours[n.IP] = n
 	n.Link = ""
-	l.home.tell(Event{Kind: NeighbourSet, LinkIndex: l.Index, Neighbour: n})
+	l.home.send(Event{Kind: NeighbourSet, LinkIndex: l.Index, Neighbour: n})
 }
 
 func (f *Fake) DeleteNeighbour(link string, ip netip.Addr) error {
-	defer f.lock()()
-	l, ok := f.links[link]
-	if !ok {
-		return nil
-	}
-	if n, ok := l.neighbours[ip]; ok {
-		delete(l.neighbours, ip)
-		n.Link = ""
-		f.tell(Event{Kind: NeighbourGone, LinkIndex: l.Index, Neighbour: n})
-	}
-	return nil
+	return f.remove(link, func(l *fakeLink) {
+		if n, ok := l.neighbours[ip]; ok {
+			delete(l.neighbours, ip)
+			n.Link = ""
+			f.send(Event{Kind: NeighbourGone, LinkIndex: l.Index, Neighbour: n})
+		}
+	})
 }
 
-// Probe is answered at once: by the machine at the other end of the link if it has the address, else by nobody.
+// Probe has an answer at once: from the machine at the other end of the link if it has the address.
 func (f *Fake) Probe(link string, ip netip.Addr) error {
-	defer f.lock()()
-	l, err := f.find(link)
-	if err != nil {
-		return err
-	}
-	if n, known := l.neighbours[ip]; known && n.State == Reachable {
-		return nil
-	}
-	n := Neighbour{Link: link, IP: ip, State: Failed}
-	if l.Running && l.peer != nil {
-		if other := l.peer.home.owner(ip); other != nil && other.Up {
-			n.State, n.MAC = Reachable, l.peer.MAC
+	return f.change(link, func(l *fakeLink) {
+		if n, known := l.neighbours[ip]; known && n.State == Reachable {
+			return
 		}
-	}
-	l.neighbour(n)
-	return nil
+		n := Neighbour{Link: link, IP: ip, State: Failed}
+		if l.Running && l.peer != nil {
+			if other := l.peer.home.owner(ip); other != nil && other.Up {
+				n.State, n.MAC = Reachable, l.peer.MAC
+			}
+		}
+		l.neighbour(n)
+	})
 }
 
 // LinksTo returns one link: routes of a Fake have one next hop.

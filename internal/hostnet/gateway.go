@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// AddGateway makes or finds a link that joins nothing and only carries addresses, and sets it up: a dummy, else what the
-// kernel has in its place (a bridge without ports, a veth whose other end stays here). It returns what it is.
+// AddGateway makes or finds a link that joins nothing and only carries addresses, and sets it up: a
+// dummy or, if the kernel lacks these, a bridge without ports or a veth whose other end stays here.
 func (l *Linux) AddGateway(name string, mac MAC) (Link, error) {
 	found, err := l.Link(name)
 	if err == nil {
@@ -41,18 +40,9 @@ func (l *Linux) AddGateway(name string, mac MAC) (Link, error) {
 	return Link{}, fmt.Errorf("link %s: no kind of link that carries addresses: dummy, bridge, veth: %w", name, ErrUnsupported)
 }
 
-// peerOf names the other end of a gateway that is a veth.
 func peerOf(name string) string { return name[:min(len(name), 14)] + "-" }
 
-// AddAddressAlone gives a link an address without the route to its network that the kernel would make.
+// AddAddressAlone gives a link an address without the kernel's route to its network.
 func (l *Linux) AddAddressAlone(link string, address netip.Prefix) error {
-	found, err := l.find(link)
-	if err != nil {
-		return err
-	}
-	a := &netlink.Addr{IPNet: ipNet(address), Flags: unix.IFA_F_NOPREFIXROUTE}
-	if address.Addr().Is6() {
-		a.Flags |= unix.IFA_F_NODAD
-	}
-	return wrap(l.handle.AddrReplace(found, a), "add address %s to link %s", address, link)
+	return l.addAddress(link, address, unix.IFA_F_NOPREFIXROUTE)
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestGateway makes a link that carries addresses and attracts nothing, whatever kinds of link this kernel has.
+// TestGateway makes a link that carries addresses and attracts nothing, whatever kinds of link this
+// kernel has.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	n, _ := kernels(t)

@@ -131,7 +131,8 @@ func TestFakeForgetsConnections(t *testing.T) {
 	forgotten(t, f, left, 0, "192.0.2.9", "192.0.2.4")
 }
 
-// TestForgetConnections has the kernel track connections and deletes those of some addresses, found by us and by itself.
+// TestForgetConnections has the kernel track connections and deletes those of some addresses, found
+// by us and by itself.
 func TestForgetConnections(t *testing.T) {
 	t.Parallel()
 	host := kernel(t)
@@ -186,7 +187,8 @@ func forgotten(t *testing.T, n Net, left func() int, want int, addresses ...stri
 	}
 }
 
-// TestUnsupported: a kind of link that this kernel lacks is told apart from one that cannot be made.
+// TestUnsupported: a kind of link that this kernel lacks is told apart from one that cannot be
+// made.
 func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	host := kernel(t)

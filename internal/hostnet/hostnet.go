@@ -1,9 +1,10 @@
-// Package hostnet is the network of this machine as its agents see it: links, addresses, routes and neighbours of one
-// network namespace, and the namespaces themselves. [Net] is the contract; [Linux] is the kernel over netlink, [Fake]
-// behaves like it in memory. Both print themselves in the same words, see [Text].
+// Package hostnet is the network of this machine as its agents see it: links, addresses, routes and
+// neighbours of one network namespace, and the namespaces themselves. [Net] is the contract;
+// [Linux] is the kernel over netlink, [Fake] behaves like it in memory. Both print themselves in
+// the same words, see [Text].
 //
-// What is set twice is set once; deleting what is gone is success. Errors wrap the sentinels below where a caller can
-// decide by them.
+// Operations are idempotent: deleting what is gone is success. Errors wrap the sentinels below
+// where a caller can decide by them.
 package hostnet
 
 import (
@@ -17,7 +18,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists: a link with this name exists already.
 	ErrExists = errors.New("exists already")
-	// ErrInvalid: the kernel cannot do that, whatever the state: a bad name, an MTU out of range, an unknown kind.
+	// ErrInvalid: the kernel can never do that: a bad name, an MTU out of range, an unknown kind.
 	ErrInvalid = errors.New("not valid")
 	// ErrUnreachable: a route's gateway lies on no link of ours, or its link is down.
 	ErrUnreachable = errors.New("unreachable")
@@ -56,34 +57,34 @@ type Link struct {
 	MTU     int  // bytes
 	Up      bool // set up by the administrator
 	Running bool // up, and the other end is there (carrier)
-	// Elsewhere says of a veth that its other end is in another namespace.
+	// Elsewhere: the other end of a veth is in another namespace.
 	Elsewhere bool
 	VXLAN     VXLANSpec // of a VXLAN that belongs to one network
 	// Master is the index of the bridge or bond that the link is a port of; 0: none.
 	Master int
-	// Parent is the index of the link that a VLAN interface is on, and Tag the VLAN's; 0 of all others.
+	// Parent is the index of the link below a VLAN interface, and Tag the VLAN's; 0 for others.
 	Parent, Tag int
 }
 
-// VXLANSpec is what a VXLAN of one network is made with.
+// VXLANSpec holds the settings of a VXLAN of one network.
 type VXLANSpec struct {
-	VNI   uint32     // 1 to 2^24-1; 0: external, whoever sends says which network
+	VNI   uint32     // 1 to 2^24-1; 0: external, the sender chooses the network
 	Port  uint16     // UDP, of both ends
 	Local netip.Addr // outer source; the zero Addr: the kernel chooses
 }
 
-// LinkSpec says what link to make. It is made down; see [Net.SetUp].
+// LinkSpec describes a link to make. It is made down; see [Net.SetUp].
 type LinkSpec struct {
 	Name string
 	Kind Kind // Veth, Tap, VXLAN, IPIP, Bridge, Dummy or WireGuard
 	MAC  MAC  // zero = the kernel chooses
 	MTU  int  // 0 = the kernel's default
-	// Peer names the other end of a veth; it appears in PeerNet, or beside this end when that is nil. PeerNet must be
-	// of the same implementation.
+	// Peer names the other end of a veth; it appears in PeerNet, or in the same namespace when that
+	// is nil. PeerNet must be of the same implementation.
 	Peer    string
 	PeerNet Net
-	// Port is the UDP port of a VXLAN. Without a VNI the link is made "external": it belongs to no network, whoever sends
-	// says which. With one it learns nothing: see SetForward.
+	// Port is the UDP port of a VXLAN. Without a VNI the link is made "external": the sender
+	// chooses the network of each packet. With one it learns nothing: see SetForward.
 	Port  uint16
 	VNI   uint32
 	Local netip.Addr // outer source of a VXLAN with a VNI
@@ -93,40 +94,30 @@ type LinkSpec struct {
 type Route struct {
 	Dst     netip.Prefix
 	Gateway netip.Addr
-	Link    string // may be empty in SetRoute when the gateway tells it
+	Link    string // may be empty in SetRoute with a gateway
 	Source  netip.Addr
 	MTU     int  // bytes, 0 = the link's
 	Kernel  bool // made by the kernel for an address
-	// Protocol is the number of who made it; 0 in SetRoute: set by hand.
+	// Protocol is the number of the program that made it; 0 in SetRoute: set by hand.
 	Protocol uint8
-	// OnLink says that Link reaches the gateway whatever addresses it has, as a tunnel does.
+	// OnLink: Link reaches the gateway whatever addresses it has, as a tunnel does.
 	OnLink bool
 	// Blackhole drops what goes there. It has no link or gateway.
 	Blackhole bool
 }
 
-// NeighbourState sorts the kernel's neighbour states by what a sender can do.
+// NeighbourState groups the kernel's neighbour states by their use for a sender.
 type NeighbourState uint8
 
 const (
-	Incomplete NeighbourState = iota + 1 // asked, no answer yet
+	Incomplete NeighbourState = iota + 1 // no answer yet
 	Reachable                            // confirmed of late, or set by hand
 	Stale                                // known, not confirmed of late: usable
-	Failed                               // asked, nobody answered
+	Failed                               // no answer
 )
 
 func (s NeighbourState) String() string {
-	switch s {
-	case Incomplete:
-		return "incomplete"
-	case Reachable:
-		return "reachable"
-	case Stale:
-		return "stale"
-	case Failed:
-		return "failed"
-	}
-	return "none"
+	return [...]string{"none", "incomplete", "reachable", "stale", "failed"}[s]
 }
 
 // Neighbour is an address on a link with the MAC that answers for it.
@@ -139,23 +130,23 @@ type Neighbour struct {
 	Permanent bool
 }
 
-// Proxy is an address for which this host answers on a link although it is not its own.
+// Proxy is an address of another machine for which this host answers on a link.
 type Proxy struct {
 	Link string
 	IP   netip.Addr
 }
 
-// Forward says behind which outer address a VXLAN finds a MAC.
+// Forward is a MAC with the outer address behind which a VXLAN reaches it.
 type Forward struct {
 	MAC    MAC
 	Remote netip.Addr
 }
 
-// Setting is a kernel parameter of a namespace. Its name is written with slashes from /proc/sys/net on, such as
+// Setting is a kernel parameter of a namespace. Name is its path below /proc/sys/net, such as
 // ipv4/conf/eth0/rp_filter.
 type Setting struct{ Name, Value string }
 
-// Usable says whether frames can be sent to the neighbour's MAC.
+// Usable reports whether frames can be sent to the neighbour's MAC.
 func (n Neighbour) Usable() bool { return n.State == Reachable || n.State == Stale }
 
 // Hop is the way to an address: the link to leave by and the address to ask for on it.
@@ -167,7 +158,7 @@ type Hop struct {
 	Local   bool       // the address is one of this host's own
 }
 
-// EventKind says what an [Event] tells.
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 const (
@@ -206,19 +197,19 @@ type Net interface {
 	// SetMTU sets a link's MTU in bytes.
 	SetMTU(name string, mtu int) error
 
-	// Silence keeps this host's own IPv6 off a link: it gives itself no address there and solicits nobody.
+	// Silence disables this host's own IPv6 on a link, with its addresses and solicitations.
 	Silence(name string) error
 
-	// Addresses returns a link's addresses in order, those that the kernel gave itself (fe80::/10) left out.
+	// Addresses returns a link's addresses in order, without the kernel's own (fe80::/10).
 	Addresses(link string) ([]netip.Prefix, error)
-	// AllAddresses returns those of all links, by index of the link. The kernel reads as much for one link as for all.
+	// AllAddresses returns those of all links, by index of the link, in one request.
 	AllAddresses() (map[int][]netip.Prefix, error)
 	// LinkWith returns the link that has the address, or ErrNotFound.
 	LinkWith(address netip.Addr) (Link, error)
 	AddAddress(link string, address netip.Prefix) error
 	DeleteAddress(link string, address netip.Prefix) error
 
-	// Setting reads a kernel parameter; ErrNotFound without such a one, say because its link is gone.
+	// Setting reads a kernel parameter; ErrNotFound if there is none, as after its link is gone.
 	Setting(name string) (string, error)
 	// Set writes those kernel parameters that differ, all of them even when one fails.
 	Set(...Setting) error
@@ -229,11 +220,11 @@ type Net interface {
 	SetRoute(Route) error
 	// DeleteRoute removes the route to a destination.
 	DeleteRoute(dst netip.Prefix) error
-	// DeleteRouteOf removes the route to r.Dst if it has r's Link and r's Protocol, as far as these are given.
+	// DeleteRouteOf removes the route to r.Dst if it has r's Link and Protocol, where given.
 	DeleteRouteOf(r Route) error
-	// RouteTo says how the kernel would send to an address; ErrNotFound when no route leads there.
+	// RouteTo returns the kernel's way to an address; ErrNotFound without a route.
 	RouteTo(netip.Addr) (Hop, error)
-	// LinksTo returns the links that the route to an address leads by: several if it has several next hops.
+	// LinksTo returns the links of the route to an address: one for each next hop.
 	LinksTo(netip.Addr) ([]Link, error)
 
 	// Neighbours returns the neighbours of all links.
@@ -241,8 +232,8 @@ type Net interface {
 	// SetNeighbour sets a permanent neighbour.
 	SetNeighbour(link string, ip netip.Addr, mac MAC) error
 	DeleteNeighbour(link string, ip netip.Addr) error
-	// Probe makes the kernel ask who has ip on the link, unless it has been confirmed of late. The answer is seen by
-	// Neighbours and told by Watch.
+	// Probe has the kernel resolve ip on the link, unless it has been confirmed of late. The result
+	// appears in Neighbours and Watch.
 	Probe(link string, ip netip.Addr) error
 
 	// Proxies returns the IPv6 addresses for which this host answers.
@@ -256,13 +247,13 @@ type Net interface {
 	SetForward(link string, f Forward) error
 	DeleteForward(link string, f Forward) error
 
-	// ForgetConnections deletes the tracked connections that have one of the addresses at either end, before or after
-	// translation.
+	// ForgetConnections deletes the tracked connections with one of the addresses at either end,
+	// before or after translation.
 	ForgetConnections(addresses ...netip.Addr) error
 
-	// Watch tells changes from now on until ctx ends; the channel is then closed. Changes of links come in order, so do
-	// those of addresses, of routes and of neighbours, but not across. A reader that is too slow loses events and is told
-	// so by Lost.
+	// Watch sends changes from now on until ctx ends; the channel is then closed. Changes of links
+	// come in order, so do those of addresses, of routes and of neighbours, but not across. A
+	// reader that is too slow loses events and receives Lost.
 	Watch(ctx context.Context) (<-chan Event, error)
 	Close() error
 }

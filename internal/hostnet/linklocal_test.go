@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestWatchLinkLocal: a link is told once its address can be used, not while others are asked for it.
+// TestWatchLinkLocal: a link is told once its address can be used, not while others are asked for
+// it.
 func TestWatchLinkLocal(t *testing.T) {
 	t.Parallel()
 	l := kernel(t)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -21,9 +20,12 @@ type Linux struct {
 
 var _ Net = (*Linux)(nil)
 
-// NewLinux opens the network of a namespace, which must stay open as long as the network is used. It takes
-// CAP_NET_ADMIN to change anything.
+// NewLinux opens the network of a namespace, which must stay open meanwhile; nil: this process's.
+// Changes need CAP_NET_ADMIN.
 func NewLinux(n *Namespace) (*Linux, error) {
+	if n == nil {
+		return Here()
+	}
 	h, err := netlink.NewHandleAt(n.handle, unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("netlink in network namespace %s: %w", n, err)
@@ -45,7 +47,10 @@ func Here() (*Linux, error) {
 	return l, nil
 }
 
-// Close gives up the sockets.
+// Namespace returns the namespace of the network. It is open until the network is closed.
+func (l *Linux) Namespace() *Namespace { return l.namespace }
+
+// Close closes the sockets.
 func (l *Linux) Close() error {
 	l.handle.Close()
 	if l.own {
@@ -54,9 +59,9 @@ func (l *Linux) Close() error {
 	return nil
 }
 
-// again repeats a listing that the kernel changed under: the answer would be incomplete. After a few turns on a busy
-// machine the last answer stands; watchers hear of what it missed.
-func again[T any](list func() ([]T, error)) ([]T, error) {
+// listWhole repeats a listing during which the kernel's state changed, since its result may be
+// incomplete. On a busy machine the fifth result stands; watchers see what it lacks.
+func listWhole[T any](list func() ([]T, error)) ([]T, error) {
 	var all []T
 	var err error
 	for range 5 {
@@ -68,7 +73,7 @@ func again[T any](list func() ([]T, error)) ([]T, error) {
 }
 
 func (l *Linux) Links() ([]Link, error) {
-	found, err := again(l.handle.LinkList)
+	found, err := listWhole(l.handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
@@ -91,13 +96,32 @@ func (l *Linux) Link(name string) (Link, error) {
 func (l *Linux) find(name string) (netlink.Link, error) {
 	found, err := l.handle.LinkByName(name)
 	var gone netlink.LinkNotFoundError
-	if errors.As(err, &gone) || errors.Is(err, unix.ENODEV) {
+	if errors.As(err, &gone) {
 		return nil, fmt.Errorf("link %s: %w", name, ErrNotFound)
 	}
+	return found, wrap(err, "link %s", name)
+}
+
+// change does something to a link. The format names it in an error.
+func (l *Linux) change(link string, do func(netlink.Link) error, format string, args ...any) error {
+	found, err := l.find(link)
 	if err != nil {
-		return nil, fmt.Errorf("link %s: %w", name, err)
+		return err
 	}
-	return found, nil
+	return wrap(do(found), format, args...)
+}
+
+// remove is change for a deletion, which succeeds where there is nothing to delete.
+func (l *Linux) remove(link string, do func(netlink.Link) error, format string, args ...any) error {
+	return ifThere(l.change(link, do, format, args...))
+}
+
+// ifThere returns the error of a deletion unless it means that there was nothing to delete.
+func ifThere(err error) error {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EADDRNOTAVAIL) {
+		return nil
+	}
+	return err
 }
 
 func linkOf(found netlink.Link) Link {
@@ -179,7 +203,7 @@ func vxlan(spec LinkSpec, attrs netlink.LinkAttrs) *netlink.Vxlan {
 	return v
 }
 
-// addTap makes a tap that stays when nobody has it open. A tap is born where /dev/net/tun is opened, not by netlink.
+// addTap makes a persistent tap, by /dev/net/tun: netlink cannot.
 func (l *Linux) addTap(spec LinkSpec, attrs netlink.LinkAttrs) (Link, error) {
 	if _, err := l.Link(spec.Name); err == nil {
 		return Link{}, fmt.Errorf("add link %s: %w", spec.Name, ErrExists)
@@ -199,51 +223,29 @@ func (l *Linux) addTap(spec LinkSpec, attrs netlink.LinkAttrs) (Link, error) {
 }
 
 func (l *Linux) DeleteLink(name string) error {
-	found, err := l.find(name)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := l.handle.LinkDel(found); err != nil && !errors.Is(err, unix.ENODEV) {
-		return wrap(err, "delete link %s", name)
-	}
-	return nil
+	return l.remove(name, l.handle.LinkDel, "delete link %s", name)
 }
 
 func (l *Linux) SetUp(name string, up bool) error {
-	found, err := l.find(name)
-	if err != nil {
-		return err
-	}
 	set := l.handle.LinkSetDown
 	if up {
 		set = l.handle.LinkSetUp
 	}
-	return wrap(set(found), "set link %s up=%v", name, up)
+	return l.change(name, set, "set link %s up=%v", name, up)
 }
 
 func (l *Linux) SetMTU(name string, mtu int) error {
-	found, err := l.find(name)
-	if err != nil {
-		return err
-	}
-	return wrap(l.handle.LinkSetMTU(found, mtu), "set MTU %d of link %s", mtu, name)
+	return l.change(name, func(found netlink.Link) error { return l.handle.LinkSetMTU(found, mtu) }, "set MTU %d of link %s", mtu, name)
 }
 
 func (l *Linux) Silence(name string) error {
 	if _, err := l.find(name); err != nil {
 		return err
 	}
-	// /proc/sys/net shows the namespace of the thread that opens it.
-	err := l.namespace.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
-	})
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // a kernel without IPv6
+	if err := l.Set(Setting{"ipv6/conf/" + name + "/disable_ipv6", "1"}); !errors.Is(err, ErrNotFound) {
+		return wrap(err, "keep IPv6 off link %s", name)
 	}
-	return wrap(err, "keep IPv6 off link %s", name)
+	return nil // a kernel without IPv6
 }
 
 func (l *Linux) Addresses(link string) ([]netip.Prefix, error) {
@@ -251,22 +253,21 @@ func (l *Linux) Addresses(link string) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(found, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, wrap(err, "addresses of link %s", link)
-	}
-	return addressesByLink(all)[found.Attrs().Index], nil
+	all, err := l.addresses(found, netlink.FAMILY_ALL)
+	return addressesByLink(all)[found.Attrs().Index], wrap(err, "addresses of link %s", link)
 }
 
 func (l *Linux) AllAddresses() (map[int][]netip.Prefix, error) {
-	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, wrap(err, "addresses of all links")
-	}
-	return addressesByLink(all), nil
+	all, err := l.addresses(nil, netlink.FAMILY_ALL)
+	return addressesByLink(all), wrap(err, "addresses of all links")
 }
 
-// addressesByLink sorts addresses by the index of their link, and leaves those out that the kernel gave itself.
+// addresses lists the addresses of a link, or with nil of all.
+func (l *Linux) addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
+	return listWhole(func() ([]netlink.Addr, error) { return l.handle.AddrList(link, family) })
+}
+
+// addressesByLink groups addresses by the index of their link, without the kernel's own.
 func addressesByLink(all []netlink.Addr) map[int][]netip.Prefix {
 	out := map[int][]netip.Prefix{}
 	for _, a := range all {
@@ -281,51 +282,56 @@ func addressesByLink(all []netlink.Addr) map[int][]netip.Prefix {
 }
 
 func (l *Linux) LinkWith(address netip.Addr) (Link, error) {
-	all, err := again(func() ([]netlink.Addr, error) { return l.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	all, err := l.addresses(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return Link{}, wrap(err, "link with address %s", address)
 	}
 	for _, a := range all {
-		if p, ok := prefixOf(a.IPNet); !ok || p.Addr() != address {
-			continue
+		if p, ok := prefixOf(a.IPNet); ok && p.Addr() == address {
+			link, err := l.LinkByIndex(a.LinkIndex)
+			return link, wrap(err, "link with address %s", address)
 		}
-		found, err := l.handle.LinkByIndex(a.LinkIndex)
-		if err != nil {
-			return Link{}, wrap(err, "link with address %s", address)
-		}
-		return linkOf(found), nil
 	}
 	return Link{}, fmt.Errorf("link with address %s: %w", address, ErrNotFound)
 }
 
-func (l *Linux) AddAddress(link string, address netip.Prefix) error {
-	found, err := l.find(link)
+// LinkByIndex returns the link with an index.
+func (l *Linux) LinkByIndex(index int) (Link, error) {
+	found, err := l.handle.LinkByIndex(index)
 	if err != nil {
-		return err
+		return Link{}, err
 	}
+	return linkOf(found), nil
+}
+
+func (l *Linux) AddAddress(link string, address netip.Prefix) error {
+	return l.addAddress(link, address, 0)
+}
+
+func (l *Linux) addAddress(link string, address netip.Prefix, flags int) error {
+	return l.change(link, func(found netlink.Link) error {
+		a := ownAddress(address)
+		a.Flags |= flags
+		return l.handle.AddrReplace(found, a)
+	}, "add address %s to link %s", address, link)
+}
+
+// ownAddress returns an address in the kernel's form. IPv6 addresses are usable at once, without a
+// check whether another host has them: an operator or agent has chosen them.
+func ownAddress(address netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(address)}
 	if address.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD // usable at once: whoever sets an address by hand has chosen it
+		a.Flags = unix.IFA_F_NODAD
 	}
-	return wrap(l.handle.AddrReplace(found, a), "add address %s to link %s", address, link)
+	return a
 }
 
 func (l *Linux) DeleteAddress(link string, address netip.Prefix) error {
-	found, err := l.find(link)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = l.handle.AddrDel(found, &netlink.Addr{IPNet: ipNet(address)})
-	if errors.Is(err, unix.EADDRNOTAVAIL) {
-		return nil
-	}
-	return wrap(err, "delete address %s of link %s", address, link)
+	return l.remove(link, func(found netlink.Link) error { return l.handle.AddrDel(found, &netlink.Addr{IPNet: ipNet(address)}) },
+		"delete address %s of link %s", address, link)
 }
 
-// wrap names what failed and turns the kernel's answers that a caller can act on into our sentinels.
+// wrap names what failed, and turns errors of the kernel that a caller can act on into sentinels.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settings is where the kernel keeps the parameters of a network namespace: of that of the thread that opens it.
+// settings is the directory of the parameters of a thread's network namespace.
 const settings = "/proc/sys/net/"
 
-// settingError tells a parameter that is not there from one that cannot be written.
+// settingError maps a missing parameter to ErrNotFound.
 func settingError(name string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("kernel parameter %s: %w", name, ErrNotFound)
@@ -79,7 +79,7 @@ func (l *Linux) Proxies() ([]Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := again(func() ([]netlink.Neigh, error) { return l.handle.NeighProxyList(0, netlink.FAMILY_V6) })
+	all, err := listWhole(func() ([]netlink.Neigh, error) { return l.handle.NeighProxyList(0, netlink.FAMILY_V6) })
 	if err != nil {
 		return nil, wrap(err, "list proxies")
 	}
@@ -94,27 +94,11 @@ func (l *Linux) Proxies() ([]Proxy, error) {
 }
 
 func (l *Linux) SetProxy(p Proxy) error {
-	found, err := l.find(p.Link)
-	if err != nil {
-		return err
-	}
-	return wrap(l.handle.NeighSet(&netlink.Neigh{LinkIndex: found.Attrs().Index, IP: p.IP.AsSlice(), Flags: netlink.NTF_PROXY}),
-		"set proxy for %s on link %s", p.IP, p.Link)
+	return l.setNeighbour(p.Link, netlink.Neigh{IP: p.IP.AsSlice(), Flags: netlink.NTF_PROXY}, "set proxy for %s on link %s", p.IP, p.Link)
 }
 
 func (l *Linux) DeleteProxy(p Proxy) error {
-	found, err := l.find(p.Link)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = l.handle.NeighDel(&netlink.Neigh{LinkIndex: found.Attrs().Index, IP: p.IP.AsSlice(), Flags: netlink.NTF_PROXY})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return wrap(err, "delete proxy for %s on link %s", p.IP, p.Link)
+	return l.deleteNeighbour(p.Link, netlink.Neigh{IP: p.IP.AsSlice(), Flags: netlink.NTF_PROXY}, "delete proxy for %s on link %s", p.IP, p.Link)
 }
 
 func (l *Linux) Forwards(link string) ([]Forward, error) {
@@ -122,7 +106,7 @@ func (l *Linux) Forwards(link string) ([]Forward, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := again(func() ([]netlink.Neigh, error) { return l.handle.NeighList(found.Attrs().Index, unix.AF_BRIDGE) })
+	all, err := listWhole(func() ([]netlink.Neigh, error) { return l.handle.NeighList(found.Attrs().Index, unix.AF_BRIDGE) })
 	if err != nil {
 		return nil, wrap(err, "forwarding entries of link %s", link)
 	}
@@ -139,31 +123,16 @@ func (l *Linux) Forwards(link string) ([]Forward, error) {
 }
 
 func (l *Linux) SetForward(link string, f Forward) error {
-	found, err := l.find(link)
-	if err != nil {
-		return err
-	}
-	return wrap(l.handle.NeighSet(forward(found, f)), "forward %s on link %s to %s", net.HardwareAddr(f.MAC[:]), link, f.Remote)
-}
-
-func forward(link netlink.Link, f Forward) *netlink.Neigh {
-	return &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
-		State: netlink.NUD_PERMANENT | netlink.NUD_NOARP, HardwareAddr: net.HardwareAddr(f.MAC[:]), IP: f.Remote.AsSlice()}
+	return l.setNeighbour(link, forward(f), "forward %s on link %s to %s", net.HardwareAddr(f.MAC[:]), link, f.Remote)
 }
 
 func (l *Linux) DeleteForward(link string, f Forward) error {
-	found, err := l.find(link)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = l.handle.NeighDel(forward(found, f))
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return wrap(err, "forget that %s is behind %s on link %s", net.HardwareAddr(f.MAC[:]), f.Remote, link)
+	return l.deleteNeighbour(link, forward(f), "forget that %s is behind %s on link %s", net.HardwareAddr(f.MAC[:]), f.Remote, link)
+}
+
+func forward(f Forward) netlink.Neigh {
+	return netlink.Neigh{Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT | netlink.NUD_NOARP,
+		HardwareAddr: f.MAC[:], IP: f.Remote.AsSlice()}
 }
 
 // endsAt matches tracked connections by the addresses at their ends.
@@ -179,12 +148,13 @@ func (e endsAt) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	return false
 }
 
-// filterFrom is how many connections there must be, for each IPv4 address, to have the kernel find those of the address: it
-// goes through its whole table four times then (90 ms), instead of telling us of all (10 ms, and 5 µs for each).
+// filterFrom is the number of connections for each IPv4 address from which the kernel's filter is
+// faster: it searches its whole table four times (90 ms), while a list of all takes 10 ms, and 5 µs
+// for each.
 const filterFrom = 20_000
 
-// ForgetConnections has the kernel find the connections of few IPv4 addresses among many. Its filter for IPv6 is upside
-// down (Linux 6.18): it finds what has not the address.
+// ForgetConnections uses the kernel's filter for few IPv4 addresses among many connections. For
+// IPv6 the filter is inverted (Linux 6.18): it matches connections without the address.
 func (l *Linux) ForgetConnections(addresses ...netip.Addr) error {
 	tracked, err := l.tracked()
 	if err != nil || tracked == 0 {
@@ -215,7 +185,8 @@ func (l *Linux) ForgetConnections(addresses ...netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// tracked is how many connections the kernel tracks in this namespace; none where it has no connection tracking.
+// tracked returns the number of connections that the kernel tracks in this namespace, 0 without
+// connection tracking.
 func (l *Linux) tracked() (int, error) {
 	text, err := l.Setting("netfilter/nf_conntrack_count")
 	if errors.Is(err, ErrNotFound) {
@@ -234,7 +205,7 @@ func familyOf(a netip.Addr) uint8 {
 	return unix.AF_INET
 }
 
-// What include/uapi/linux/netfilter/nfnetlink_conntrack.h has and no package does.
+// Constants of include/uapi/linux/netfilter/nfnetlink_conntrack.h that no package has.
 const (
 	ctaFilter                           = 25
 	ctaFilterOrigFlags                  = 1
@@ -242,8 +213,9 @@ const (
 	filterBySource, filterByDestination = 1 << 0, 1 << 1
 )
 
-// forgetByFilter has the kernel delete the connections with an IPv4 address at either end, before or after translation. A
-// request always has a tuple: kernels that know no filters take it for a connection that lacks its ports, and refuse.
+// forgetByFilter has the kernel delete the connections with an IPv4 address at either end, before
+// or after translation. A request has a tuple even so: a kernel without filters takes it for a
+// connection that lacks its ports, and refuses.
 func (l *Linux) forgetByFilter(a netip.Addr) error {
 	socket, err := nl.GetNetlinkSocketAt(l.namespace.handle, netns.None(), unix.NETLINK_NETFILTER)
 	if err != nil {

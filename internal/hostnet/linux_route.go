@@ -1,9 +1,9 @@
 package hostnet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -28,11 +28,9 @@ func (l *Linux) Routes() ([]Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := again(func() ([]netlink.Route, error) {
-		return l.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-	})
+	all, err := l.mainRoutes(0)
 	if err != nil {
-		return nil, wrap(err, "list routes")
+		return nil, err
 	}
 	var routes []Route
 	for _, r := range all {
@@ -52,29 +50,42 @@ func (l *Linux) Routes() ([]Route, error) {
 	return routes, nil
 }
 
+// mainRoutes lists the main table: all routes, or those of one protocol.
+func (l *Linux) mainRoutes(protocol uint8) ([]netlink.Route, error) {
+	filter, by := &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: netlink.RouteProtocol(protocol)}, netlink.RT_FILTER_TABLE
+	if protocol != 0 {
+		by |= netlink.RT_FILTER_PROTOCOL
+	}
+	all, err := listWhole(func() ([]netlink.Route, error) { return l.handle.RouteListFiltered(netlink.FAMILY_ALL, filter, by) })
+	return all, wrap(err, "list routes")
+}
+
 func routeOf(r netlink.Route) Route {
-	x := Route{MTU: r.MTU, Kernel: r.Protocol == unix.RTPROT_KERNEL, Protocol: uint8(r.Protocol),
+	x := Route{MTU: r.MTU, Kernel: r.Protocol == unix.RTPROT_KERNEL, Protocol: uint8(r.Protocol), Gateway: addrOf(r.Gw), Source: addrOf(r.Src),
 		OnLink: r.Flags&int(netlink.FLAG_ONLINK) != 0, Blackhole: r.Type == unix.RTN_BLACKHOLE}
 	if dst, ok := prefixOf(r.Dst); ok {
 		x.Dst = dst
-	} else if r.Family == netlink.FAMILY_V6 {
-		x.Dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	} else {
-		x.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	if r.Gw != nil {
-		x.Gateway = addrOf(r.Gw)
-	}
-	if r.Src != nil {
-		x.Source = addrOf(r.Src)
+		x.Dst = everything(r.Family)
 	}
 	return x
 }
 
+// everything returns the destination of a default route of a family of the kernel's.
+func everything(family int) netip.Prefix {
+	if family == netlink.FAMILY_V6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
 func (l *Linux) SetRoute(r Route) error {
-	k := &netlink.Route{Dst: ipNet(r.Dst.Masked()), MTU: r.MTU, Table: unix.RT_TABLE_MAIN, Protocol: netlink.RouteProtocol(r.Protocol)}
+	k := &netlink.Route{Dst: ipNet(r.Dst.Masked()), MTU: r.MTU, Table: unix.RT_TABLE_MAIN, Protocol: netlink.RouteProtocol(r.Protocol),
+		Gw: r.Gateway.AsSlice(), Src: r.Source.AsSlice()}
 	if r.Blackhole {
-		k.Type = unix.RTN_BLACKHOLE
+		k.Type, k.Gw = unix.RTN_BLACKHOLE, nil
+	} else if k.Gw == nil {
+		k.Scope = netlink.SCOPE_LINK
 	}
 	if r.OnLink {
 		k.SetFlag(netlink.FLAG_ONLINK)
@@ -86,106 +97,81 @@ func (l *Linux) SetRoute(r Route) error {
 		}
 		k.LinkIndex = found.Attrs().Index
 	}
-	switch {
-	case r.Gateway.IsValid():
-		k.Gw = r.Gateway.AsSlice()
-	case !r.Blackhole:
-		k.Scope = netlink.SCOPE_LINK
-	}
-	if r.Source.IsValid() {
-		k.Src = r.Source.AsSlice()
-	}
-	return routeError(l.handle.RouteReplace(k), "set route to %s", r.Dst)
+	return wrap(l.handle.RouteReplace(k), "set route to %s", r.Dst)
 }
 
-// routeError tells a gateway that is not on any link, which the kernel answers in several ways, from bad input.
-func routeError(err error, format string, args ...any) error {
-	if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.ENETDOWN) {
-		return fmt.Errorf("%s: %w (%w)", fmt.Sprintf(format, args...), ErrUnreachable, err)
-	}
-	return wrap(err, format, args...)
-}
-
-func (l *Linux) DeleteRoute(dst netip.Prefix) error {
-	err := l.handle.RouteDel(&netlink.Route{Dst: ipNet(dst.Masked()), Table: unix.RT_TABLE_MAIN, Scope: netlink.SCOPE_NOWHERE})
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return wrap(err, "delete route to %s", dst)
-}
+func (l *Linux) DeleteRoute(dst netip.Prefix) error { return l.DeleteRouteOf(Route{Dst: dst}) }
 
 func (l *Linux) DeleteRouteOf(r Route) error {
-	k := &netlink.Route{Dst: ipNet(r.Dst.Masked()), Table: unix.RT_TABLE_MAIN, Scope: netlink.SCOPE_NOWHERE, Protocol: netlink.RouteProtocol(r.Protocol)}
-	if r.Link != "" {
-		found, err := l.find(r.Link)
-		if errors.Is(err, ErrNotFound) {
-			return nil // its routes went with it
-		}
-		if err != nil {
-			return err
-		}
+	k := netlink.Route{Protocol: netlink.RouteProtocol(r.Protocol)}
+	if r.Link == "" {
+		return l.deleteRoute(r.Dst, k)
+	}
+	return l.remove(r.Link, func(found netlink.Link) error { // without the link its routes are gone too
 		k.LinkIndex = found.Attrs().Index
+		return l.deleteRoute(r.Dst, k)
+	}, "link %s", r.Link)
+}
+
+// deleteRoute deletes the route of the main table to a destination that matches k.
+func (l *Linux) deleteRoute(dst netip.Prefix, k netlink.Route) error {
+	k.Dst, k.Table, k.Scope = ipNet(dst.Masked()), unix.RT_TABLE_MAIN, netlink.SCOPE_NOWHERE
+	return ifThere(wrap(l.handle.RouteDel(&k), "delete route to %s", dst))
+}
+
+// lookUp asks the kernel for the route to an address.
+func (l *Linux) lookUp(dst netip.Addr, options *netlink.RouteGetOptions) (netlink.Route, error) {
+	found, err := l.handle.RouteGetWithOptions(dst.AsSlice(), options)
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(found) == 0 {
+		return netlink.Route{}, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
 	}
-	err := l.handle.RouteDel(k)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
+	if err != nil {
+		return netlink.Route{}, wrap(err, "route to %s", dst)
 	}
-	return wrap(err, "delete route to %s", r.Dst)
+	return found[0], nil
 }
 
 func (l *Linux) RouteTo(dst netip.Addr) (Hop, error) {
-	found, err := l.handle.RouteGet(dst.AsSlice())
-	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(found) == 0 {
-		return Hop{}, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
-	}
+	r, err := l.lookUp(dst, nil)
 	if err != nil {
-		return Hop{}, wrap(err, "route to %s", dst)
+		return Hop{}, err
 	}
-	r := found[0]
-	link, err := l.handle.LinkByIndex(r.LinkIndex)
+	link, err := l.LinkByIndex(r.LinkIndex)
 	if err != nil {
 		return Hop{}, wrap(err, "route to %s: link %d", dst, r.LinkIndex)
 	}
-	h := Hop{Link: linkOf(link), NextHop: dst, MTU: r.MTU, Local: r.Type == unix.RTN_LOCAL}
 	if r.Type != unix.RTN_LOCAL && r.Type != unix.RTN_UNICAST {
 		return Hop{}, fmt.Errorf("route to %s: %w (a route refuses it)", dst, ErrNotFound)
 	}
+	h := Hop{Link: link, Source: addrOf(r.Src), NextHop: dst, MTU: cmp.Or(r.MTU, link.MTU), Local: r.Type == unix.RTN_LOCAL}
 	if r.Gw != nil {
 		h.NextHop = addrOf(r.Gw)
-	}
-	if r.Src != nil {
-		h.Source = addrOf(r.Src)
-	}
-	if h.MTU == 0 {
-		h.MTU = h.Link.MTU
 	}
 	return h, nil
 }
 
 func (l *Linux) LinksTo(dst netip.Addr) ([]Link, error) {
-	found, err := l.handle.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(found) == 0 {
-		return nil, fmt.Errorf("route to %s: %w", dst, ErrNotFound)
-	}
+	r, err := l.lookUp(dst, &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
-		return nil, wrap(err, "route to %s", dst)
+		return nil, err
 	}
-	indexes := []int{found[0].LinkIndex}
-	if hops := found[0].MultiPath; len(hops) > 0 {
-		indexes = nil
-		for _, h := range hops {
-			if !slices.Contains(indexes, h.LinkIndex) {
-				indexes = append(indexes, h.LinkIndex)
-			}
-		}
+	var indexes []int
+	for _, h := range r.MultiPath {
+		indexes = append(indexes, h.LinkIndex)
+	}
+	if len(indexes) == 0 {
+		indexes = []int{r.LinkIndex}
 	}
 	var links []Link
-	for _, i := range indexes {
-		link, err := l.handle.LinkByIndex(i)
+	for n, i := range indexes {
+		if slices.Contains(indexes[:n], i) {
+			continue
+		}
+		link, err := l.LinkByIndex(i)
 		if err != nil {
 			return nil, wrap(err, "route to %s: link %d", dst, i)
 		}
-		links = append(links, linkOf(link))
+		links = append(links, link)
 	}
 	return links, nil
 }
@@ -195,7 +181,7 @@ func (l *Linux) Neighbours() ([]Neighbour, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := again(func() ([]netlink.Neigh, error) { return l.handle.NeighList(0, netlink.FAMILY_ALL) })
+	all, err := listWhole(func() ([]netlink.Neigh, error) { return l.handle.NeighList(0, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, wrap(err, "list neighbours")
 	}
@@ -210,7 +196,7 @@ func (l *Linux) Neighbours() ([]Neighbour, error) {
 	return out, nil
 }
 
-// neighbourOf leaves out what needs no asking: multicast, and links without addresses.
+// neighbourOf skips entries that need no resolution: multicast, and links without addresses.
 func neighbourOf(n netlink.Neigh) (Neighbour, bool) {
 	x := Neighbour{IP: addrOf(n.IP), Permanent: n.State&netlink.NUD_PERMANENT != 0}
 	copy(x.MAC[:], n.HardwareAddr)
@@ -232,34 +218,29 @@ func neighbourOf(n netlink.Neigh) (Neighbour, bool) {
 }
 
 func (l *Linux) SetNeighbour(link string, ip netip.Addr, mac MAC) error {
-	found, err := l.find(link)
-	if err != nil {
-		return err
-	}
-	return wrap(l.handle.NeighSet(&netlink.Neigh{LinkIndex: found.Attrs().Index, IP: ip.AsSlice(),
-		HardwareAddr: net.HardwareAddr(mac[:]), State: netlink.NUD_PERMANENT}), "set neighbour %s on link %s", ip, link)
+	return l.setNeighbour(link, netlink.Neigh{IP: ip.AsSlice(), HardwareAddr: mac[:], State: netlink.NUD_PERMANENT},
+		"set neighbour %s on link %s", ip, link)
 }
 
 func (l *Linux) DeleteNeighbour(link string, ip netip.Addr) error {
-	found, err := l.find(link)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = l.handle.NeighDel(&netlink.Neigh{LinkIndex: found.Attrs().Index, IP: ip.AsSlice()})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	return wrap(err, "delete neighbour %s on link %s", ip, link)
+	return l.deleteNeighbour(link, netlink.Neigh{IP: ip.AsSlice()}, "delete neighbour %s on link %s", ip, link)
 }
 
 func (l *Linux) Probe(link string, ip netip.Addr) error {
-	found, err := l.find(link)
-	if err != nil {
-		return err
-	}
-	return wrap(l.handle.NeighSet(&netlink.Neigh{LinkIndex: found.Attrs().Index, IP: ip.AsSlice(), Flags: netlink.NTF_USE}),
-		"probe %s on link %s", ip, link)
+	return l.setNeighbour(link, netlink.Neigh{IP: ip.AsSlice(), Flags: netlink.NTF_USE}, "probe %s on link %s", ip, link)
+}
+
+// setNeighbour sets an entry of a link: a neighbour, a proxy or a forwarding entry.
+func (l *Linux) setNeighbour(link string, n netlink.Neigh, format string, args ...any) error {
+	return l.change(link, func(found netlink.Link) error {
+		n.LinkIndex = found.Attrs().Index
+		return l.handle.NeighSet(&n)
+	}, format, args...)
+}
+
+func (l *Linux) deleteNeighbour(link string, n netlink.Neigh, format string, args ...any) error {
+	return l.remove(link, func(found netlink.Link) error {
+		n.LinkIndex = found.Attrs().Index
+		return l.handle.NeighDel(&n)
+	}, format, args...)
 }

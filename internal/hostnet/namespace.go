@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namedNamespaces is where `ip netns` keeps its namespaces.
+// namedNamespaces is the directory of `ip netns`.
 const namedNamespaces = "/run/netns"
 
 // Namespace is an open network namespace.
@@ -30,7 +30,8 @@ func CurrentNamespace() (*Namespace, error) {
 	return &Namespace{handle: h, name: "current"}, nil
 }
 
-// OpenNamespace opens a namespace by the name that `ip netns` knows it by, or by a path. "" is this process's own.
+// OpenNamespace opens a namespace by its name in `ip netns`, or by a path. "" is this process's
+// own.
 func OpenNamespace(nameOrPath string) (*Namespace, error) {
 	if nameOrPath == "" {
 		return CurrentNamespace()
@@ -51,31 +52,24 @@ func OpenNamespace(nameOrPath string) (*Namespace, error) {
 
 // NewNamespace makes a namespace that lives until it is closed and nothing runs in it.
 func NewNamespace() (*Namespace, error) {
-	made := make(chan *Namespace, 1)
-	failed := make(chan error, 1)
+	n, made := &Namespace{name: "unnamed"}, make(chan error)
 	go func() {
-		// The thread stays in the new namespace, so it is given up: the goroutine ends locked to it.
-		runtime.LockOSThread()
-		h, err := netns.New()
-		if err != nil {
-			failed <- fmt.Errorf("make a network namespace: %w (it takes CAP_SYS_ADMIN)", err)
-			return
-		}
-		made <- &Namespace{handle: h, name: "unnamed"}
+		runtime.LockOSThread() // for good: the thread stays in the new namespace, and ends with the goroutine
+		var err error
+		n.handle, err = netns.New()
+		made <- err
 	}()
-	select {
-	case n := <-made:
-		return n, nil
-	case err := <-failed:
-		return nil, err
+	if err := <-made; err != nil {
+		return nil, fmt.Errorf("make a network namespace: %w (it takes CAP_SYS_ADMIN)", err)
 	}
+	return n, nil
 }
 
 // String names the namespace.
 func (n *Namespace) String() string { return n.name }
 
-// Do runs f in the namespace, on a thread of its own. What f starts in other goroutines is not in the namespace, but
-// sockets opened by f stay in it.
+// Do runs f in the namespace, on a locked thread. Goroutines that f starts are not in the
+// namespace, but sockets opened by f stay in it.
 func (n *Namespace) Do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -99,10 +93,11 @@ func (n *Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// Path is a path by which other processes started by this one can enter the namespace while it is open.
+// Path returns a path by which processes started by this one can enter the namespace while it is
+// open.
 func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(n.handle)) }
 
-// Same says whether both are one namespace.
+// Same reports whether both are one namespace.
 func (n *Namespace) Same(other *Namespace) (bool, error) {
 	var a, b unix.Stat_t
 	if err := unix.Fstat(int(n.handle), &a); err != nil {
@@ -114,5 +109,5 @@ func (n *Namespace) Same(other *Namespace) (bool, error) {
 	return a.Dev == b.Dev && a.Ino == b.Ino, nil
 }
 
-// Close gives the handle back.
+// Close closes the handle.
 func (n *Namespace) Close() error { return n.handle.Close() }

@@ -32,7 +32,8 @@ func TestNamespaceDo(t *testing.T) {
 	wantErr(t, "open", err, ErrNotFound)
 }
 
-// TestFakeLosesEvents: a reader that does not read is told that it has lost its place, and nobody waits for it.
+// TestFakeLosesEvents: a reader that does not read is told that it has lost its place, and nobody
+// waits for it.
 func TestFakeLosesEvents(t *testing.T) {
 	f := NewFake(nil)
 	events, err := f.Watch(t.Context())

@@ -26,7 +26,8 @@ func wantOwned(t *testing.T, l *Linux, o Owner, want ...OwnedRoute) {
 	}
 }
 
-// TestOwnedRoutes: an owner's routes are set, replaced and deleted in one step each, beside those of others.
+// TestOwnedRoutes: an owner's routes are set, replaced and deleted in one step each, beside those
+// of others.
 func TestOwnedRoutes(t *testing.T) {
 	t.Parallel()
 	l := kernel(t)

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Text prints a network in words that depend on nothing but its state as an operator would set it: no indexes, no
-// loopback, no addresses and routes that the kernel makes for itself (fe80::, multicast), no MACs that it chose.
+// Text prints a network in a form that depends only on the state that an operator would set:
+// without indexes, loopback, the kernel's own addresses and routes (fe80::, multicast), and random
+// MACs.
 //
 //	link a veth up mtu 1500
 //	  address 192.0.2.1/24
@@ -36,11 +37,23 @@ func Text(n Net) (string, error) {
 			fmt.Fprintf(&b, "  address %s\n", a)
 		}
 	}
-	if err := textRoutes(&b, n); err != nil {
+	routes, err := n.Routes()
+	if err != nil {
 		return "", err
 	}
-	if err := textNeighbours(&b, n); err != nil {
+	for _, r := range routes {
+		b.WriteString(textOf(r))
+	}
+	neighbours, err := n.Neighbours()
+	if err != nil {
 		return "", err
+	}
+	for _, x := range neighbours {
+		state := x.State.String()
+		if x.Usable() {
+			state = "mac " + net.HardwareAddr(x.MAC[:]).String()
+		}
+		fmt.Fprintf(&b, "neighbour %s link %s %s\n", x.IP, x.Link, state)
 	}
 	return b.String(), nil
 }
@@ -55,56 +68,26 @@ func upDown(l Link) string {
 	return "down"
 }
 
-func textRoutes(b *strings.Builder, n Net) error {
-	routes, err := n.Routes()
-	if err != nil {
-		return err
+func textOf(r Route) string {
+	text := "route " + r.Dst.String()
+	if r.Blackhole {
+		return text + " blackhole\n"
 	}
-	for _, r := range routes {
-		fmt.Fprintf(b, "route %s", r.Dst)
-		if r.Blackhole {
-			b.WriteString(" blackhole\n")
-			continue
-		}
-		if r.Gateway.IsValid() {
-			fmt.Fprintf(b, " via %s", r.Gateway)
-		}
-		fmt.Fprintf(b, " link %s", r.Link)
-		if r.MTU > 0 {
-			fmt.Fprintf(b, " mtu %d", r.MTU)
-		}
-		if r.Kernel {
-			b.WriteString(" kernel")
-		}
-		b.WriteByte('\n')
+	if r.Gateway.IsValid() {
+		text += " via " + r.Gateway.String()
 	}
-	return nil
+	text += " link " + r.Link
+	if r.MTU > 0 {
+		text += fmt.Sprint(" mtu ", r.MTU)
+	}
+	if r.Kernel {
+		text += " kernel"
+	}
+	return text + "\n"
 }
 
-func textNeighbours(b *strings.Builder, n Net) error {
-	neighbours, err := n.Neighbours()
-	if err != nil {
-		return err
-	}
-	for _, x := range neighbours {
-		fmt.Fprintf(b, "neighbour %s link %s", x.IP, x.Link)
-		if x.Usable() {
-			fmt.Fprintf(b, " mac %s\n", net.HardwareAddr(x.MAC[:]))
-		} else {
-			fmt.Fprintf(b, " %s\n", x.State)
-		}
-	}
-	return nil
-}
-
-// sortRoutes orders routes by destination, so that lists from everywhere compare.
-func sortRoutes(routes []Route) {
-	slices.SortFunc(routes, func(a, b Route) int {
-		if c := a.Dst.Addr().Compare(b.Dst.Addr()); c != 0 {
-			return c
-		}
-		return a.Dst.Bits() - b.Dst.Bits()
-	})
+func sortRoutes(list []Route) {
+	slices.SortFunc(list, func(a, b Route) int { return a.Dst.Compare(b.Dst) })
 }
 
 func sortProxies(list []Proxy) {
@@ -116,10 +99,5 @@ func sortForwards(list []Forward) {
 }
 
 func sortNeighbours(list []Neighbour) {
-	slices.SortFunc(list, func(a, b Neighbour) int {
-		if c := strings.Compare(a.Link, b.Link); c != 0 {
-			return c
-		}
-		return a.IP.Compare(b.IP)
-	})
+	slices.SortFunc(list, func(a, b Neighbour) int { return cmp.Or(strings.Compare(a.Link, b.Link), a.IP.Compare(b.IP)) })
 }

@@ -1,5 +1,5 @@
-// Package lab runs a small data center on this machine for the demo and the benchmarks: namespaces for hosts and
-// workloads, a server and agents as processes of this binary, tenants that call the API, and traffic.
+// Package lab runs a small data center on this machine for the demo and the benchmarks: namespaces
+// for hosts and workloads, processes of this binary, tenants that call the API, and traffic.
 package lab
 
 import (
@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// ServerIP is the server's address on the underlay, from the range for documentation (RFC 5737).
+	// ServerIP is the server's address on the underlay, from the documentation range (RFC 5737).
 	ServerIP = "192.0.2.1"
-	// TelemetryAddr is where every process of the lab serves health and metrics, inside its own namespace.
+	// TelemetryAddr is the address of health and metrics of every process, in its own namespace.
 	TelemetryAddr = "127.0.0.1:9697"
-	// StartTimeout is how long a process may take until it is ready.
+	// StartTimeout bounds the start of a process.
 	StartTimeout = 30 * time.Second
 )
 
-// Lab is a small data center: a namespace that holds the underlay's switch and the server, and one
-// namespace a host with its agent.
+// Lab is a small data center: a namespace with the underlay's switch and the server, and one for
+// each host with its agent.
 //
 //	heddle-demo-ctl  bridge underlay 192.0.2.1/24, heddle serve
 //	      │ eth0 of each host
@@ -57,7 +57,7 @@ type Host struct {
 	Agent    *Process
 }
 
-// New starts the server of a lab. After an error the lab, unless nil, still has to be closed.
+// New starts the server of a lab. After an error the lab, unless nil, has to be closed.
 func New(ctx context.Context, prefix, dir string) (*Lab, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *Lab) startServer(ctx context.Context) (err error) {
 	return err
 }
 
-// AddHost adds a host, whose agent does not run yet.
+// AddHost adds a host, without an agent.
 func (l *Lab) AddHost() (*Host, error) {
 	i := len(l.Hosts) + 1
 	short := fmt.Sprintf("h%d", i)
@@ -111,7 +111,7 @@ func (l *Lab) AddHost() (*Host, error) {
 	return h, err
 }
 
-// Attach makes a namespace whose eth0 is on the underlay. The lab does not count it among its hosts.
+// Attach makes a namespace whose eth0 is on the underlay, without adding it to the hosts.
 func (l *Lab) Attach(short, name, ip string) (*Host, error) {
 	h := &Host{Name: name, IP: ip}
 	var err error
@@ -127,10 +127,10 @@ func (l *Lab) Attach(short, name, ip string) (*Host, error) {
 	return h, h.NS.IP("addr add " + ip + "/24 dev eth0")
 }
 
-// HostPrefix returns how the names of the lab's hosts begin: those of heddle-demo are demo-h1, demo-h2…
+// HostPrefix returns the beginning of the hosts' names: in heddle-demo they are demo-h1, demo-h2…
 func (l *Lab) HostPrefix() string { return strings.TrimPrefix(l.Prefix, "heddle-") + "-" }
 
-// Join starts the agent of a host that is new to the server, and waits until it is ready.
+// Join starts the agent of a new host and waits until it is ready.
 func (l *Lab) Join(ctx context.Context, h *Host) error {
 	var token struct {
 		Token string `json:"token"`
@@ -141,7 +141,7 @@ func (l *Lab) Join(ctx context.Context, h *Host) error {
 	return l.StartAgent(ctx, h, "--join", token.Token)
 }
 
-// StartAgent starts a host's agent, with more flags if given, and waits until it is ready.
+// StartAgent starts a host's agent with more flags, and waits until it is ready.
 func (l *Lab) StartAgent(ctx context.Context, h *Host, more ...string) (err error) {
 	roles := h.Roles
 	if len(roles) == 0 {
@@ -152,7 +152,7 @@ func (l *Lab) StartAgent(ctx context.Context, h *Host, more ...string) (err erro
 	return err
 }
 
-// Close stops everything and removes what the lab made. Closing it again does nothing.
+// Close stops everything and removes what the lab made. Closing again does nothing.
 func (l *Lab) Close(ctx context.Context) error {
 	if l.closed {
 		return nil
@@ -173,8 +173,8 @@ func (l *Lab) Close(ctx context.Context) error {
 	return errors.Join(append(errs, l.Spaces.Close())...)
 }
 
-// CleanUp removes what the agent of a host has made in the kernel, inside the namespace and beyond. The flags in roles are
-// those of the agent; none: --overlay.
+// CleanUp removes what the agent of a host has made in the kernel. roles are the agent's flags;
+// none: --overlay.
 func (l *Lab) CleanUp(ctx context.Context, ns *netlab.Namespace, host string, roles ...string) error {
 	if len(roles) == 0 {
 		roles = []string{"--overlay"}
@@ -200,7 +200,7 @@ func Clean(prefix, dir string) error {
 	if err != nil || len(left) == 0 {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	// The hosts are gone. What their agents have pinned is not: it is taken away from a namespace where nothing else is.
+	// Only the agents' pins are left, which are removed from an empty namespace.
 	empty, err := l.Spaces.Namespace("cleanup")
 	if err == nil {
 		for _, state := range left {

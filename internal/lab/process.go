@@ -26,12 +26,13 @@ type Process struct {
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Start runs the binary inside a namespace and waits until it is ready. Its log is name.log in the lab's directory.
+// Start runs the binary in a namespace and waits until it is ready. It logs to name.log in the
+// lab's directory.
 func (l *Lab) Start(ctx context.Context, ns *netlab.Namespace, name string, args ...string) (*Process, error) {
 	return l.StartAt(ctx, ns, name, TelemetryAddr, args...)
 }
 
-// StartAt is Start for a process that serves its health at another address.
+// StartAt is Start for a process with another address of health.
 func (l *Lab) StartAt(ctx context.Context, ns *netlab.Namespace, name, health string, args ...string) (*Process, error) {
 	log, err := os.OpenFile(filepath.Join(l.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -40,7 +41,7 @@ func (l *Lab) StartAt(ctx context.Context, ns *netlab.Namespace, name, health st
 	defer log.Close()
 	cmd := exec.Command(l.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own: Ctrl-C reaches the demo, which then takes everything down in order.
+	// A group of its own, so that Ctrl-C reaches only the demo, which stops it in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := ns.Start(cmd); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func (p *Process) waitReady(ctx context.Context, ns *netlab.Namespace, health st
 	})
 }
 
-// Stop asks the process to end and waits for it, for ten seconds before it kills it.
+// Stop terminates the process, and kills it after ten seconds.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -96,7 +97,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// DialIn returns a dialer that opens connections inside a namespace.
+// DialIn returns a dialer for connections from a namespace.
 func DialIn(ns *netlab.Namespace) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = ns.Do(func() error {

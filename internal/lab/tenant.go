@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -19,15 +21,15 @@ import (
 	"heddle/internal/netlab"
 )
 
-// Tenant is a project with a user of its own. Every object is made by a call to the public API, and added to Undo unless
-// the method says otherwise.
+// Tenant is a project with a user. Methods call the public API, and add each object to Undo unless
+// they say otherwise.
 type Tenant struct {
 	API   *gophercloud.ServiceClient // as the tenant's own user
 	Admin *gophercloud.ServiceClient // binding ports to hosts is the operator's right
 	Undo  *UndoList
 }
 
-// UndoList holds the steps that remove what was made.
+// UndoList holds steps that remove objects.
 type UndoList struct {
 	steps []undoStep
 }
@@ -42,12 +44,12 @@ func (u *UndoList) Add(what string, do func(context.Context) error) {
 	u.steps = append(u.steps, undoStep{what, do})
 }
 
-// Run removes everything, last made first, and goes on past failures.
+// Run runs the steps in reverse order, and goes on after failures.
 func (u *UndoList) Run(ctx context.Context) []error {
 	var errs []error
-	for i := len(u.steps) - 1; i >= 0; i-- {
-		if err := u.steps[i].do(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("take down %s: %w", u.steps[i].what, err))
+	for _, step := range slices.Backward(u.steps) {
+		if err := step.do(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("take down %s: %w", step.what, err))
 		}
 	}
 	u.steps = nil
@@ -100,25 +102,29 @@ func grantMember(ctx context.Context, identity *gophercloud.ServiceClient, proje
 
 // Network makes a network with an IPv4 subnet and, with cidr6, an IPv6 one.
 func (t *Tenant) Network(ctx context.Context, name, cidr, cidr6 string) (*networks.Network, error) {
-	n, err := networks.Create(ctx, t.API, networks.CreateOpts{Name: name}).Extract()
+	all := []subnets.CreateOpts{{CIDR: cidr, IPVersion: gophercloud.IPv4, Name: name}}
+	if cidr6 != "" {
+		all = append(all, subnets.CreateOpts{CIDR: cidr6, IPVersion: gophercloud.IPv6, Name: name + "6"})
+	}
+	return t.network(ctx, name, networks.CreateOpts{Name: name}, all)
+}
+
+func (t *Tenant) network(ctx context.Context, name string, opts networks.CreateOptsBuilder, all []subnets.CreateOpts) (*networks.Network, error) {
+	n, err := networks.Create(ctx, t.API, opts).Extract()
 	if err != nil {
 		return nil, fmt.Errorf("network %s: %w", name, err)
 	}
 	t.Undo.Add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.API, n.ID).ExtractErr() })
-	opts := subnets.CreateOpts{NetworkID: n.ID, CIDR: cidr, IPVersion: gophercloud.IPv4, Name: name}
-	if _, err := subnets.Create(ctx, t.API, opts).Extract(); err != nil {
-		return nil, fmt.Errorf("subnet %s: %w", cidr, err)
-	}
-	if cidr6 != "" {
-		opts = subnets.CreateOpts{NetworkID: n.ID, CIDR: cidr6, IPVersion: gophercloud.IPv6, Name: name + "6"}
-		if _, err := subnets.Create(ctx, t.API, opts).Extract(); err != nil {
-			return nil, fmt.Errorf("subnet %s: %w", cidr6, err)
+	for _, s := range all {
+		s.NetworkID = n.ID
+		if _, err := subnets.Create(ctx, t.API, s).Extract(); err != nil {
+			return nil, fmt.Errorf("subnet %s: %w", s.CIDR, err)
 		}
 	}
 	return n, nil
 }
 
-// Group makes a security group with rules; without keepEgress the two rules that let everything out are removed.
+// Group makes a security group with rules; without keepEgress the two default rules are removed.
 func (t *Tenant) Group(ctx context.Context, name string, keepEgress bool, allow ...rules.CreateOpts) (string, error) {
 	g, err := groups.Create(ctx, t.API, groups.CreateOpts{Name: name}).Extract()
 	if err != nil {
@@ -143,12 +149,8 @@ func (t *Tenant) Group(ctx context.Context, name string, keepEgress bool, allow 
 // Allow adds a rule, by default for incoming IPv4, and returns its id.
 func (t *Tenant) Allow(ctx context.Context, group string, r rules.CreateOpts) (string, error) {
 	r.SecGroupID = group
-	if r.Direction == "" {
-		r.Direction = rules.DirIngress
-	}
-	if r.EtherType == "" {
-		r.EtherType = rules.EtherType4
-	}
+	r.Direction = cmp.Or(r.Direction, rules.DirIngress)
+	r.EtherType = cmp.Or(r.EtherType, rules.EtherType4)
 	made, err := rules.Create(ctx, t.API, r).Extract()
 	if err != nil {
 		return "", fmt.Errorf("rule of security group %s: %w", group, err)
@@ -161,7 +163,7 @@ func (t *Tenant) Forbid(ctx context.Context, rule string) error {
 	return rules.Delete(ctx, t.API, rule).ExtractErr()
 }
 
-// Port makes a port on a network and binds it to a host, as a hypervisor would.
+// Port makes a port and then binds it to a host, as a hypervisor would.
 func (t *Tenant) Port(ctx context.Context, name, network, host string, addresses, securityGroups []string) (*ports.Port, error) {
 	opts := ports.CreateOpts{Name: name, NetworkID: network, FixedIPs: fixedIPs(addresses), SecurityGroups: &securityGroups}
 	p, err := ports.Create(ctx, t.API, opts).Extract()
@@ -185,33 +187,27 @@ func fixedIPs(addresses []string) []ports.IP {
 	return fixed
 }
 
-// status returns a port's status.
-func (t *Tenant) status(ctx context.Context, port string) (string, error) {
-	p, err := ports.Get(ctx, t.API, port).Extract()
-	if err != nil {
-		return "", err
-	}
-	return p.Status, nil
-}
-
-// WaitStatus waits some seconds for a port to have a status, and returns the last one that the API returned.
-func (t *Tenant) WaitStatus(ctx context.Context, port, want string) (got string) {
+// WaitStatus waits some seconds for a port's status, and returns the last one.
+func (t *Tenant) WaitStatus(ctx context.Context, port, want string) (got string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_ = netlab.Until(ctx, "status", func() (_ bool, err error) { // what it was in the end is shown
-		got, err = t.status(ctx, port)
+	_ = netlab.Until(ctx, "status", func() (bool, error) { // the last one is returned
+		var p *ports.Port
+		if p, err = ports.Get(ctx, t.API, port).Extract(); err == nil {
+			got = p.Status
+		}
 		return got == want, err
 	})
-	return got
+	return got, err
 }
 
-// ofType are the options of a network with a provider:network_type.
+// ofType adds provider:network_type to a network's options.
 type ofType struct {
 	networks.CreateOpts
 	network string
 }
 
-// ToNetworkCreateMap writes the body of the call.
+// ToNetworkCreateMap returns the call's body.
 func (o ofType) ToNetworkCreateMap() (map[string]any, error) {
 	body, err := o.CreateOpts.ToNetworkCreateMap()
 	if err == nil {
@@ -222,18 +218,7 @@ func (o ofType) ToNetworkCreateMap() (map[string]any, error) {
 
 // RoutedNetwork makes a routed network with these subnets.
 func (t *Tenant) RoutedNetwork(ctx context.Context, name string, all ...subnets.CreateOpts) (*networks.Network, error) {
-	n, err := networks.Create(ctx, t.API, ofType{networks.CreateOpts{Name: name}, "routed"}).Extract()
-	if err != nil {
-		return nil, fmt.Errorf("network %s: %w", name, err)
-	}
-	t.Undo.Add("network "+name, func(ctx context.Context) error { return networks.Delete(ctx, t.API, n.ID).ExtractErr() })
-	for _, s := range all {
-		s.NetworkID = n.ID
-		if _, err := subnets.Create(ctx, t.API, s).Extract(); err != nil {
-			return nil, fmt.Errorf("subnet %s: %w", s.CIDR, err)
-		}
-	}
-	return n, nil
+	return t.network(ctx, name, ofType{networks.CreateOpts{Name: name}, "routed"}, all)
 }
 
 // BoundPort makes a port on a host in one call. The caller deletes it.

@@ -11,8 +11,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// UDPStream sends a datagram each millisecond from one workload to another and notes when each arrives. No answers are
-// sent, so whether a datagram passes is decided by the rules alone, never by a connection of before.
+// UDPStream sends a datagram each millisecond from one workload to another, without answers, so
+// that rules alone decide whether it passes, and no earlier connection.
 type UDPStream struct {
 	stop           context.CancelFunc
 	done           chan struct{} // closed when nothing is sent any more
@@ -83,57 +83,52 @@ func (s *UDPStream) Close() {
 	s.in.Close()
 }
 
-// FlowsAfter waits some seconds for a datagram that arrives after since, and returns how long after.
+// FlowsAfter waits some seconds for a datagram, and returns how long after since it arrived.
 func (s *UDPStream) FlowsAfter(ctx context.Context, since time.Time) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	tick := time.NewTicker(udpInterval)
-	defer tick.Stop()
-	for {
-		if at := s.last.Load(); at > since.UnixNano() {
-			return time.Duration(at - since.UnixNano()), nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, errors.New("nothing came")
-		case <-tick.C:
-		}
-	}
+	return s.await(ctx, "nothing came", func(last time.Time) (time.Duration, bool) { return last.Sub(since), last.After(since) })
 }
 
-// StopsAfter waits until no datagram has arrived for 300 ms, and returns how long after since the last one did.
+// StopsAfter waits until no datagram has arrived for 300 ms, and returns how long after since the
+// last one did.
 func (s *UDPStream) StopsAfter(ctx context.Context, since time.Time) (time.Duration, error) {
 	const quiet = 300 * time.Millisecond
+	return s.await(ctx, "it still comes", func(last time.Time) (time.Duration, bool) {
+		return max(0, last.Sub(since)), time.Since(last) > quiet && time.Since(since) > quiet
+	})
+}
+
+// await calls f with the time of the newest datagram until it returns true, or fails after some
+// seconds.
+func (s *UDPStream) await(ctx context.Context, failure string, f func(last time.Time) (time.Duration, bool)) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	tick := time.NewTicker(udpInterval)
 	defer tick.Stop()
 	for {
-		at := time.Unix(0, s.last.Load())
-		if time.Since(at) > quiet && time.Since(since) > quiet {
-			return max(0, at.Sub(since)), nil
+		if took, ok := f(time.Unix(0, s.last.Load())); ok {
+			return took, nil
 		}
 		select {
 		case <-ctx.Done():
-			return 0, errors.New("it still comes")
+			return 0, errors.New(failure)
 		case <-tick.C:
 		}
 	}
 }
 
-// LongestPause returns the longest pause between two datagrams since the start or ResetPause.
+// LongestPause returns the longest pause between datagrams since ResetPause.
 func (s *UDPStream) LongestPause() time.Duration { return time.Duration(s.longest.Load()) }
 
-// ResetPause forgets the pauses so far.
+// ResetPause forgets earlier pauses.
 func (s *UDPStream) ResetPause() { s.longest.Store(0) }
 
-// Finish stops sending, waits a moment for datagrams in flight, and returns how many were sent and how many never came.
+// Finish stops sending, waits for datagrams in flight, and returns how many were sent and lost.
 func (s *UDPStream) Finish() (sent, lost int64) {
 	s.stop()
 	<-s.done
 	ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
 	defer cancel()
-	// What has not come by then counts as lost.
+	// Datagrams that have not arrived by then count as lost.
 	_ = netlab.Until(ctx, "the last datagrams", func() (bool, error) { return s.received.Load() >= s.sent.Load(), nil })
 	sent = s.sent.Load()
 	return sent, sent - s.received.Load()

@@ -8,7 +8,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// Workload is a simulated machine: a namespace whose eth0 is the other end of a port's interface on a host.
+// Workload is a simulated machine: a namespace whose eth0 is joined to a port's interface on a
+// host.
 type Workload struct {
 	Name   string
 	NS     *netlab.Namespace
@@ -17,7 +18,7 @@ type Workload struct {
 	Device string // its interface on the host; empty: as Neutron's clients and agents agree on
 }
 
-// NewWorkload makes the machine of a port, with no interface yet.
+// NewWorkload makes a port's workload, without an interface.
 func (l *Lab) NewWorkload(name string, host *Host, port *ports.Port) (*Workload, error) {
 	ns, err := l.Spaces.Namespace(name)
 	if err == nil {
@@ -26,12 +27,12 @@ func (l *Lab) NewWorkload(name string, host *Host, port *ports.Port) (*Workload,
 	return &Workload{Name: name, NS: ns, Host: host, Port: port}, err
 }
 
-// useAddressesAtOnce saves the two seconds in which interfaces that are new look whether somebody has their IPv6 address.
+// useAddressesAtOnce turns off the kernel's duplicate address detection, which takes two seconds.
 func useAddressesAtOnce(ns *netlab.Namespace) error {
 	return ns.Sysctl("net/ipv6/conf/default/accept_dad", "0")
 }
 
-// PlugIn gives the workload its interface, whose other end is on the host, as a hypervisor would.
+// PlugIn makes the workload's interface and its other end on the host, as a hypervisor would.
 func (l *Lab) PlugIn(w *Workload) error {
 	if err := l.Spaces.Veth(w.NS, "eth0", w.Host.NS, w.Tap()); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (w *Workload) Tap() string {
 	return "tap" + w.Port.ID[:11]
 }
 
-// Address returns the port's address of the family, "" without one.
+// Address returns the port's address of the family, or "".
 func (w *Workload) Address(six bool) string {
 	for _, f := range w.Port.FixedIPs {
 		if a, err := netip.ParseAddr(f.IPAddress); err == nil && a.Is6() == six {

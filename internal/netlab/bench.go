@@ -1,34 +1,30 @@
 package netlab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// CompareOptions say how long a comparison takes.
+// CompareOptions set the length of a comparison.
 type CompareOptions struct {
 	Slices int           // of each path and kind of traffic; default 24
 	Slice  time.Duration // default 250 ms
-	// Progress, if set, is told before the slices of each kind of traffic.
+	// Progress, if set, is called before the slices of each kind of traffic.
 	Progress func(kind string)
 }
 
 func (o CompareOptions) withDefaults() CompareOptions {
-	if o.Slices == 0 {
-		o.Slices = 24
-	}
-	if o.Slice == 0 {
-		o.Slice = 250 * time.Millisecond
-	}
+	o.Slices, o.Slice = cmp.Or(o.Slices, 24), cmp.Or(o.Slice, 250*time.Millisecond)
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
 	return o
 }
 
-// Figures are what one path came to, slice by slice.
+// Figures are the results of one path, slice by slice.
 type Figures struct {
 	RoundTrips    []float64 // seconds, the median of each slice
 	Datagrams     []float64 // UDP with 18 bytes of payload, a second, received
@@ -37,7 +33,7 @@ type Figures struct {
 	Retransmitted int       // TCP segments of either end, in all slices
 }
 
-// Compare measures paths side by side: round trips, datagrams and a stream, each in slices that alternate between the
+// Compare measures round trips, datagrams and a stream, each in slices that alternate between the
 // paths. The figures are in the order of the paths.
 func Compare(ctx context.Context, paths []Path, o CompareOptions) ([]Figures, error) {
 	o = o.withDefaults()
@@ -79,9 +75,9 @@ func Compare(ctx context.Context, paths []Path, o CompareOptions) ([]Figures, er
 	return all, nil
 }
 
-// Alternate measures a slice of each path in turn, so many times, every other time in reverse order: what else the machine does, and
-// what changes as time goes on, falls on all paths alike. It returns the slices of each path; those of the same index
-// were measured one right after the other.
+// Alternate measures a slice of each path in turn, so many times, every other time in reverse
+// order: other load, and changes over time, affect all paths alike. It returns the slices of each
+// path; those of the same index were measured one right after the other.
 func Alternate(ctx context.Context, paths []Path, times int, measure func(Path) (float64, error)) ([][]float64, error) {
 	all := make([][]float64, len(paths))
 	order := make([]int, len(paths))
@@ -104,7 +100,8 @@ func Alternate(ctx context.Context, paths []Path, times int, measure func(Path) 
 	return all, nil
 }
 
-// count adds the kernel's counters of both ends, times sign: taken away before and added after, they tell of between.
+// count adds the kernel's counters of both ends, times sign: subtracted before and added after,
+// they give the difference.
 func (f *Figures) count(ctx context.Context, p Path, sign int) error {
 	for _, end := range []*Namespace{p.Client, p.Server} {
 		counters, err := end.Counters(ctx)
@@ -117,7 +114,7 @@ func (f *Figures) count(ctx context.Context, p Path, sign int) error {
 	return nil
 }
 
-// Median is the middle one of the values, the upper of two; 0 of none.
+// Median returns the middle one of the values, the upper of two; 0 of none.
 func Median[T time.Duration | float64](values []T) T {
 	if len(values) == 0 {
 		return 0
@@ -126,7 +123,7 @@ func Median[T time.Duration | float64](values []T) T {
 	return sorted[len(sorted)/2]
 }
 
-// Spread is the middle of several values, and the range in which the middle half of them lies.
+// Spread is the median of several values, and the range of their middle half.
 type Spread struct {
 	Median, Low, High float64 // Low and High are the first and the third quartile
 	Count             int
@@ -135,7 +132,7 @@ type Spread struct {
 // Relative returns the width of the interquartile range as a share of the median.
 func (s Spread) Relative() float64 { return (s.High - s.Low) / s.Median }
 
-// Ratios returns the spread of the ratios of a's slices to those of b that were measured beside them.
+// Ratios returns the spread of the ratios of a's slices to those of b with the same index.
 func Ratios(a, b []float64) Spread {
 	ratios := make([]float64, 0, len(a))
 	for i := range min(len(a), len(b)) {
@@ -144,7 +141,8 @@ func Ratios(a, b []float64) Spread {
 	return SpreadOf(ratios)
 }
 
-// SpreadOf returns the spread of values. Quartiles between two values are interpolated, as R and NumPy do by default.
+// SpreadOf returns the spread of values. Quartiles between two values are interpolated, as R and
+// NumPy do by default.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}

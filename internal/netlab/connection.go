@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connection is a connection as the kernel tracks it: the first packet went from Src to Dst. Of ICMP and ICMPv6 the
-// ports are type and code (SrcPort) and the identifier of an echo (DstPort).
+// Connection is a connection as the kernel tracks it: the first packet went from Src to Dst. For
+// ICMP and ICMPv6 the ports are type and code (SrcPort) and the identifier of an echo (DstPort).
 type Connection struct {
 	Protocol uint8
 	Src, Dst netip.AddrPort
-	// Translated is where packets to Dst go instead; the zero Addr: to Dst.
+	// Translated is the address that packets to Dst go to instead, if valid.
 	Translated netip.Addr
 }
 
-// The parts of a message about a connection that the netlink library does not know (linux/netfilter/nfnetlink_conntrack.h).
+// Attributes of linux/netfilter/nfnetlink_conntrack.h that the netlink library lacks.
 const (
 	attrNATDst       = 13                 // CTA_NAT_DST
 	attrNATv4Least   = 1                  // CTA_NAT_V4_MINIP
@@ -71,7 +71,7 @@ func (n *Namespace) ForgetConnections() error {
 	})
 }
 
-// tuple says how the packets of one direction of a connection look.
+// tuple describes the packets of one direction of a connection.
 func tuple(kind int, protocol uint8, src, dst netip.AddrPort, reply bool) *nl.RtAttr {
 	srcAttr, dstAttr := nl.CTA_IP_V4_SRC, nl.CTA_IP_V4_DST
 	if src.Addr().Is6() {
@@ -93,7 +93,8 @@ func tuple(kind int, protocol uint8, src, dst netip.AddrPort, reply bool) *nl.Rt
 	return t
 }
 
-// addICMP adds type, code and identifier. The question's ends have them as ports; the answer to an echo is another type.
+// addICMP adds type, code and identifier, which are the ports of a request's ends; a reply has
+// another type.
 func addICMP(proto *nl.RtAttr, protocol uint8, src, dst netip.AddrPort, reply bool) {
 	asked, id, attr := src.Port(), dst.Port(), attrICMPID
 	if reply {
@@ -111,13 +112,9 @@ func addICMP(proto *nl.RtAttr, protocol uint8, src, dst netip.AddrPort, reply bo
 	proto.AddRtAttr(attr+2, []byte{code})
 }
 
-// answerTo is the ICMP type of the answer to a question.
 func answerTo(protocol, typ uint8) uint8 {
-	switch {
-	case protocol == unix.IPPROTO_ICMPV6:
-		return typ + 1 // 128 and 139
-	case typ == 8:
+	if protocol == unix.IPPROTO_ICMP && typ == 8 {
 		return 0
 	}
-	return typ + 1 // 13, 15 and 17
+	return typ + 1 // of ICMP to 13, 15 and 17, of ICMPv6 to 128 and 139
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Counters are the kernel's protocol counters of the namespace, named as nstat does: TcpInCsumErrors, IpInReceives…
+// Counters returns the kernel's protocol counters of the namespace by nstat's names:
+// TcpInCsumErrors, IpInReceives…
 func (n *Namespace) Counters(ctx context.Context) (map[string]int, error) {
 	out, err := n.Output(ctx, "nstat", "-asz")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is how many datagrams go through one system call.
+// batch is the number of datagrams in one system call.
 const batch = 64
 
 // mmsghdr is struct mmsghdr: a message and how many bytes of it went.
@@ -38,7 +38,7 @@ func newDatagrams(size int) *datagrams {
 	return d
 }
 
-// call sends or receives the batch by sendmmsg or recvmmsg and says how many datagrams went.
+// call sends or receives the batch by sendmmsg or recvmmsg, and returns the number of datagrams.
 func (d *datagrams) call(trap uintptr, s socket, flags uintptr) (int, error) {
 	n, _, errno := unix.Syscall6(trap, uintptr(s.fd), uintptr(unsafe.Pointer(&d.messages[0])), batch, flags, 0, 0)
 	runtime.KeepAlive(d)
@@ -48,29 +48,28 @@ func (d *datagrams) call(trap uintptr, s socket, flags uintptr) (int, error) {
 	return int(n), nil
 }
 
-// Rate is what a blast of datagrams came to. The sender's core does all forwarding, up to the receiver's socket; what
-// arrived there and found it full was forwarded all the same.
+// send sends the batch. What the kernel has no room for counts as not sent.
+func (d *datagrams) send(s socket) (int, error) {
+	n, err := d.call(unix.SYS_SENDMMSG, s, 0)
+	if err != nil && err != unix.EINTR && err != unix.ENOBUFS && err != unix.EAGAIN {
+		return n, fmt.Errorf("send: %w", err)
+	}
+	return n, nil
+}
+
+// Rate is the result of a blast of datagrams. The sender's core does all forwarding, up to the
+// receiver's socket; datagrams that found it full were forwarded too.
 type Rate struct {
 	Sent, Arrived, Received int
 	PerSecond               float64 // that arrived
 }
 
-// Blast sends UDP datagrams of so many bytes as fast as one core can for that long, while another core receives.
-func (p Path) Blast(size int, d time.Duration) (Rate, error) {
-	before, err := p.datagramsArrived()
-	if err != nil {
-		return Rate{}, fmt.Errorf("%s: blast: %w", p.Name, err)
-	}
-	l, at, err := p.Server.listen(unix.SOCK_DGRAM, p.Address)
-	if err != nil {
-		return Rate{}, err
-	}
-	defer l.Close()
-	var rate Rate
+// Blast sends UDP datagrams of so many bytes as fast as one core can, while another core receives.
+func (p Path) Blast(size int, d time.Duration) (rate Rate, err error) {
 	var done atomic.Bool
-	receive := func() error {
-		timeout := unix.NsecToTimeval(int64(50 * time.Millisecond))
-		if err := unix.SetsockoptTimeval(l.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+	var took time.Duration
+	receive := func(l socket) error {
+		if err := l.timeout(50 * time.Millisecond); err != nil {
 			return err
 		}
 		in := newDatagrams(size)
@@ -86,8 +85,7 @@ func (p Path) Blast(size int, d time.Duration) (Rate, error) {
 			}
 		}
 	}
-	var took time.Duration
-	err = p.both(coreB, receive, coreA, func() error {
+	send := func(at netip.AddrPort) error {
 		defer done.Store(true)
 		c, err := newSocket(unix.SOCK_DGRAM, netip.AddrPortFrom(unspecified(p.Address), 0))
 		if err != nil {
@@ -100,28 +98,32 @@ func (p Path) Blast(size int, d time.Duration) (Rate, error) {
 		out := newDatagrams(size)
 		begin := time.Now()
 		for time.Since(begin) < d {
-			n, err := out.call(unix.SYS_SENDMMSG, c, 0)
-			if err != nil && err != unix.EINTR && err != unix.ENOBUFS && err != unix.EAGAIN {
-				return fmt.Errorf("send: %w", err)
+			n, err := out.send(c)
+			if err != nil {
+				return err
 			}
 			rate.Sent += n
 		}
 		took = time.Since(begin)
 		return nil
+	}
+	err = p.measure("blast", unix.SOCK_DGRAM, func(l socket, at netip.AddrPort) error {
+		before, err := p.datagramsArrived()
+		if err != nil {
+			return err
+		}
+		if err := p.both(coreB, func() error { return receive(l) }, coreA, func() error { return send(at) }); err != nil {
+			return err
+		}
+		after, err := p.datagramsArrived()
+		rate.Arrived = after - before
+		return err
 	})
-	if err != nil {
-		return rate, fmt.Errorf("%s: blast: %w", p.Name, err)
-	}
-	after, err := p.datagramsArrived()
-	if err != nil {
-		return rate, fmt.Errorf("%s: blast: %w", p.Name, err)
-	}
-	rate.Arrived = after - before
 	rate.PerSecond = float64(rate.Arrived) / took.Seconds()
-	return rate, nil
+	return rate, err
 }
 
-// datagramsArrived is how many have reached sockets of the server, room or not.
+// datagramsArrived counts those that have reached sockets of the server, full or not.
 func (p Path) datagramsArrived() (int, error) {
 	counters, err := p.Server.Counters(context.Background())
 	if err != nil {

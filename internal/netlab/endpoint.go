@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -9,44 +10,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The measuring tools use blocking sockets on threads of their own, each pinned to a core: what is compared is the path,
-// not a scheduler. Round trips have both ends on one core, so that no core has to wake up; streams have one core each
-// (dataplane-goals §5).
+// The measuring tools use blocking sockets on threads of their own, each pinned to a core, to
+// compare paths and not schedulers. Round trips have both ends on one core, so that no core has to
+// wake up; streams have one core each (dataplane-goals §5).
 const (
 	coreA = 0
 	coreB = 1
 )
 
-// ioTimeout bounds one read or write, so that a path that loses everything fails instead of hanging.
+// ioTimeout bounds one read or write, so that a path without connectivity fails instead of hanging.
 const ioTimeout = 5 * time.Second
 
-// pinned runs f on a thread of its own, inside the namespace and on one core, or on any where there is only one. The
-// thread ends with f.
+// pinned runs f on a thread of its own, inside the namespace and on one core, or on any where there
+// is only one.
 func (n *Namespace) pinned(core int, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: nobody else gets this thread
-		if core < runtime.NumCPU() {
-			var set unix.CPUSet
-			set.Set(core)
-			if err := unix.SchedSetaffinity(0, &set); err != nil {
-				result <- fmt.Errorf("stay on core %d: %w", core, err)
-				return
-			}
+	return n.Do(func() error {
+		if core >= runtime.NumCPU() {
+			return f()
 		}
-		if _, err := n.enter(); err != nil {
-			result <- err
-			return
+		var all, one unix.CPUSet
+		one.Set(core)
+		if err := errors.Join(unix.SchedGetaffinity(0, &all), unix.SchedSetaffinity(0, &one)); err != nil {
+			return fmt.Errorf("stay on core %d: %w", core, err)
 		}
-		result <- f()
-	}()
-	return <-result
+		return errors.Join(f(), unix.SchedSetaffinity(0, &all))
+	})
 }
 
 // socket is a blocking socket. It is made on a thread in the namespace where it is to be.
 type socket struct{ fd int }
 
 func (s socket) Close() { unix.Close(s.fd) }
+
+// timeout bounds how long a read waits; it then fails with unix.EAGAIN.
+func (s socket) timeout(d time.Duration) error {
+	t := unix.NsecToTimeval(int64(d))
+	return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &t)
+}
 
 // newSocket makes a socket in the thread's namespace. kind is SOCK_STREAM or SOCK_DGRAM.
 func newSocket(kind int, local netip.AddrPort) (s socket, err error) {
@@ -56,7 +56,7 @@ func newSocket(kind int, local netip.AddrPort) (s socket, err error) {
 	timeout := unix.NsecToTimeval(int64(ioTimeout))
 	for _, set := range []func() error{
 		func() error { return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) },
-		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout) },
+		func() error { return s.timeout(ioTimeout) },
 		func() error { return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout) },
 		func() error { return unix.Bind(s.fd, sockaddr(local)) },
 	} {
@@ -82,7 +82,6 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// unspecified is the address of a's version that stands for any.
 func unspecified(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()
@@ -90,7 +89,7 @@ func unspecified(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// listen makes a socket at an address of the namespace and tells where it is; a TCP socket listens.
+// listen makes a socket at an address of the namespace; a TCP socket listens.
 func (n *Namespace) listen(kind int, addr netip.Addr) (s socket, at netip.AddrPort, err error) {
 	err = n.Do(func() error {
 		if s, err = newSocket(kind, netip.AddrPortFrom(addr, 0)); err != nil {
@@ -111,7 +110,7 @@ func (n *Namespace) listen(kind int, addr netip.Addr) (s socket, at netip.AddrPo
 	return s, at, nil
 }
 
-// local is the address that the socket is bound to.
+// local returns the address that the socket is bound to.
 func (s socket) local() (netip.AddrPort, error) {
 	sa, err := unix.Getsockname(s.fd)
 	if err != nil {
@@ -140,14 +139,14 @@ func dial(to netip.AddrPort) (socket, error) {
 }
 
 func (s socket) connect(to netip.AddrPort) error {
-	if err := again(func() error { return unix.Connect(s.fd, sockaddr(to)) }); err != nil {
+	if err := uninterrupted(func() error { return unix.Connect(s.fd, sockaddr(to)) }); err != nil {
 		return fmt.Errorf("connect to %s: %w", to, err)
 	}
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 }
 
 func (s socket) accept() (c socket, err error) {
-	err = again(func() error {
+	err = uninterrupted(func() error {
 		c.fd, _, err = unix.Accept4(s.fd, unix.SOCK_CLOEXEC)
 		return err
 	})
@@ -158,17 +157,17 @@ func (s socket) accept() (c socket, err error) {
 }
 
 func (s socket) read(b []byte) (n int, err error) {
-	err = again(func() error { n, err = unix.Read(s.fd, b); return err })
+	err = uninterrupted(func() error { n, err = unix.Read(s.fd, b); return err })
 	return n, err
 }
 
 func (s socket) write(b []byte) (n int, err error) {
-	err = again(func() error { n, err = unix.Write(s.fd, b); return err })
+	err = uninterrupted(func() error { n, err = unix.Write(s.fd, b); return err })
 	return n, err
 }
 
-// again repeats a system call that a signal of the Go runtime has interrupted.
-func again(call func() error) error {
+// uninterrupted repeats a system call that a signal of the Go runtime has interrupted.
+func uninterrupted(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {
 			return err

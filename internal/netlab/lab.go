@@ -1,8 +1,9 @@
-// Package netlab builds small networks out of network namespaces and measures and checks what passes through them: for
-// tests, the demo and the benchmarks. It uses the ip command, so what it does can be typed by hand (dataplane-lab §7).
+// Package netlab builds small networks out of network namespaces, and measures and checks their
+// traffic: for tests, the demo and the benchmarks. It uses the ip command, so each step can be
+// typed by hand (dataplane-lab §7).
 //
-// Namespaces are named ones (ip netns): a person can look inside with ip netns exec. A [Lab] removes only what it made;
-// [Sweep] removes what a lab of the same prefix left behind when its process died.
+// Namespaces are named ones (ip netns): a person can look inside with ip netns exec. A [Lab]
+// removes only what it made; [Sweep] removes what a dead process's lab of the same prefix left.
 package netlab
 
 import (
@@ -18,7 +19,7 @@ import (
 	"syscall"
 )
 
-// netnsDir is where the ip command keeps named namespaces.
+// netnsDir is the ip command's directory of named namespaces.
 const netnsDir = "/run/netns"
 
 // Lab is a set of namespaces that go together.
@@ -32,7 +33,7 @@ type Lab struct {
 // New makes an empty lab. The names of its namespaces begin with prefix and a dash.
 func New(prefix string) *Lab { return &Lab{prefix: prefix} }
 
-// NewRandom makes an empty lab whose name begins with prefix and is like no other.
+// NewRandom makes an empty lab with a unique name that begins with prefix.
 func NewRandom(prefix string) *Lab { return New(prefix + randomText()) }
 
 // Namespace makes a network namespace called prefix-name with its loopback up.
@@ -47,8 +48,8 @@ func (l *Lab) Namespace(name string) (*Namespace, error) {
 	return ns, ns.IP("link set lo up")
 }
 
-// Veth joins two namespaces by a pair of interfaces, aName in a and bName in b, both up. Their addresses are made from
-// the names' order by the kernel; set them with [Namespace.IP] where they matter.
+// Veth joins two namespaces by a pair of interfaces, aName in a and bName in b, both up. The kernel
+// chooses their MAC addresses; set them with [Namespace.IP] where they matter.
 func (l *Lab) Veth(a *Namespace, aName string, b *Namespace, bName string) error {
 	if err := a.IP(fmt.Sprintf("link add %s type veth peer name %s netns %s", aName, bName, b.Name)); err != nil {
 		return err
@@ -56,7 +57,7 @@ func (l *Lab) Veth(a *Namespace, aName string, b *Namespace, bName string) error
 	return errors.Join(a.IP("link set "+aName+" up"), b.IP("link set "+bName+" up"))
 }
 
-// Close ends what still runs in the lab's namespaces and removes them with all they hold.
+// Close kills the processes in the lab's namespaces and removes these.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	spaces := l.spaces
@@ -69,24 +70,26 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Sweep removes the namespaces of a lab with this prefix that an earlier process left behind, ending what runs in
-// them, and says which.
+// Sweep removes the namespaces of a lab with this prefix that an earlier process left, kills the
+// processes in them, and returns their names.
 func Sweep(prefix string) ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(netnsDir, prefix+"-*"))
-	if err != nil {
-		return nil, fmt.Errorf("look for namespaces of %s: %w", prefix, err)
-	}
-	var names []string
-	var errs []error
+	return sweep(prefix+"-*", func(string) bool { return true })
+}
+
+// sweep removes the namespaces whose names match a pattern and are accepted.
+func sweep(pattern string, accept func(name string) bool) (names []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(netnsDir, pattern))
+	errs := []error{err}
 	for _, p := range paths {
 		ns := &Namespace{Name: filepath.Base(p)}
-		names = append(names, ns.Name)
-		errs = append(errs, ns.remove())
+		if accept(ns.Name) {
+			names, errs = append(names, ns.Name), append(errs, ns.remove())
+		}
 	}
 	return names, errors.Join(errs...)
 }
 
-// TB is what this package needs of a *testing.T or *testing.B.
+// TB is the part of *testing.T and *testing.B that this package uses.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -97,9 +100,9 @@ type TB interface {
 	Logf(format string, args ...any)
 }
 
-// ForTest makes a lab that is removed when the test ends, with a name of its own. On failure it logs the links,
-// addresses and routes of every namespace. It skips the test where this process may not make namespaces. First it removes
-// what tests left behind whose process died before their end.
+// ForTest makes a lab for a test and removes it at its end. On failure it logs the links, addresses
+// and routes of every namespace. It skips the test where this process may not make namespaces.
+// First it removes the labs of dead tests.
 func ForTest(t TB) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -123,22 +126,15 @@ func ForTest(t TB) *Lab {
 // testPrefix begins the names of tests' labs; the number of their process and a dash follow.
 const testPrefix = "ht"
 
-// sweepDead removes the namespaces of tests whose process is dead, and ends what runs in them, such as a dnsmasq that was to
-// outlive its agent.
+// sweepDead removes the namespaces of tests whose process is dead, and kills the processes in them,
+// such as a dnsmasq that was to outlive its agent.
 func sweepDead() error {
-	paths, err := filepath.Glob(filepath.Join(netnsDir, testPrefix+"[0-9]*-*"))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, p := range paths {
-		ns := &Namespace{Name: filepath.Base(p)}
-		number, _, _ := strings.Cut(strings.TrimPrefix(ns.Name, testPrefix), "-")
-		if pid, err := strconv.Atoi(number); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			errs = append(errs, ns.remove())
-		}
-	}
-	return errors.Join(errs...)
+	_, err := sweep(testPrefix+"[0-9]*-*", func(name string) bool {
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, testPrefix), "-")
+		pid, err := strconv.Atoi(number)
+		return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	})
+	return err
 }
 
 // MustNamespace is Namespace for tests.
@@ -211,7 +207,7 @@ func (n *Namespace) exists() bool {
 	return err == nil
 }
 
-// waitGone returns when the killed process is gone or has only its exit status left to be collected.
+// waitGone waits until the killed process is gone or a zombie.
 func waitGone(pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()

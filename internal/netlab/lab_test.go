@@ -62,8 +62,8 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	}
 }
 
-// TestDeadTestsLeaveNothing: the next test ends what runs in the namespaces of a test whose process died, and removes them; those
-// of one that runs stay.
+// TestDeadTestsLeaveNothing: the next test ends what runs in the namespaces of a test whose process
+// died, and removes them; those of one that runs stay.
 func TestDeadTestsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	mine := ForTest(t).MustNamespace(t, "mine")

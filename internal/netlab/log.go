@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Log is what a process or a logger has written so far. It may be written and read at once. The zero Log is empty.
+// Log collects the output of a process or a logger. It may be written and read at once. The zero
+// Log is empty.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -18,7 +19,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// String is all of it.
+// String returns all of it.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

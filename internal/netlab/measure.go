@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Path is a way between two namespaces that can be measured.
+// Path is a connection between two namespaces that can be measured.
 type Path struct {
 	Name           string
 	Client, Server *Namespace
@@ -26,9 +26,25 @@ type Latency struct {
 }
 
 func latencyOf(samples []time.Duration) Latency {
+	if len(samples) == 0 {
+		return Latency{}
+	}
 	slices.Sort(samples)
 	at := func(percent int) time.Duration { return samples[min(len(samples)-1, len(samples)*percent/100)] }
 	return Latency{Count: len(samples), P50: at(50), P90: at(90), P99: at(99)}
+}
+
+// measure runs a measurement with a socket at the server's address. A TCP socket listens.
+func (p Path) measure(what string, kind int, do func(l socket, at netip.AddrPort) error) error {
+	l, at, err := p.Server.listen(kind, p.Address)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := do(l, at); err != nil {
+		return fmt.Errorf("%s: %s: %w", p.Name, what, err)
+	}
+	return nil
 }
 
 // both runs the two ends of a measurement, each on a core, and waits for both.
@@ -43,53 +59,47 @@ type limit func(samples int, ran time.Duration) bool
 
 func upTo(n int) limit { return func(samples int, _ time.Duration) bool { return samples < n } }
 
-// lasting is a limit in time; it wants one sample at least.
+// lasting is a limit in time, with one sample at least.
 func lasting(d time.Duration) limit {
 	return func(samples int, ran time.Duration) bool { return samples == 0 || ran < d }
 }
 
-// RoundTrips exchanges one byte each way over one TCP connection n times, both ends on one core, and returns how long an
-// exchange took.
+// RoundTrips exchanges one byte each way over one TCP connection n times, both ends on one core,
+// and returns the time of an exchange.
 func (p Path) RoundTrips(n int) (Latency, error) { return p.roundTrips(upTo(n)) }
 
 // RoundTripsFor is RoundTrips limited in time.
 func (p Path) RoundTripsFor(d time.Duration) (Latency, error) { return p.roundTrips(lasting(d)) }
 
 func (p Path) roundTrips(more limit) (Latency, error) {
-	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
-	if err != nil {
-		return Latency{}, err
-	}
-	defer l.Close()
 	samples := make([]time.Duration, 0, 1<<15)
-	err = p.both(coreA, func() error { return serve(l) }, coreA, func() error {
-		c, err := dial(at)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		var b [1]byte
-		for begin := time.Now(); more(len(samples), time.Since(begin)); {
-			start := time.Now()
-			if err := exchange(c, b[:]); err != nil {
+	err := p.measure("round trips", unix.SOCK_STREAM, func(l socket, at netip.AddrPort) error {
+		return p.both(coreA, func() error { return serve(l) }, coreA, func() error {
+			c, err := dial(at)
+			if err != nil {
 				return err
 			}
-			samples = append(samples, time.Since(start))
-		}
-		return nil
+			defer c.Close()
+			var b [1]byte
+			for begin := time.Now(); more(len(samples), time.Since(begin)); {
+				start := time.Now()
+				if err := exchange(c, b[:]); err != nil {
+					return err
+				}
+				samples = append(samples, time.Since(start))
+			}
+			return nil
+		})
 	})
-	if err != nil {
-		return Latency{}, fmt.Errorf("%s: round trips: %w", p.Name, err)
-	}
-	return latencyOf(samples), nil
+	return latencyOf(samples), err
 }
 
-// Connects makes n connections one after another, with a byte each way, both ends on one core, and returns how long it
-// took from connect to the byte that came back, and how many there were a second. Connections are reset, not closed:
-// else the test would use up its ports.
+// Connects makes n connections one after another, with a byte each way, both ends on one core, and
+// returns the time from connect to the byte that came back, and the rate a second. It resets
+// connections, since closing them would use up the ports.
 //
-// Linux before 6.19 resets a connection now and then whose first data and last packet of the handshake arrive on two
-// cores at once. Such a connection is made again.
+// Linux before 6.19 sometimes resets a connection whose first data and last packet of the handshake
+// arrive on two cores at once. Such a connection is made again.
 func (p Path) Connects(n int) (Latency, float64, error) { return p.connects(upTo(n)) }
 
 // ConnectsFor is Connects limited in time.
@@ -98,36 +108,30 @@ func (p Path) ConnectsFor(d time.Duration) (Latency, float64, error) {
 }
 
 func (p Path) connects(more limit) (Latency, float64, error) {
-	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
-	if err != nil {
-		return Latency{}, 0, err
-	}
-	defer l.Close()
 	samples := make([]time.Duration, 0, 1<<13)
 	var done atomic.Bool
 	var took time.Duration
-	err = p.both(coreA, func() error { return serveUntil(l, &done) }, coreA, func() error {
-		defer done.Store(true)
-		begin := time.Now()
-		for resets := 0; more(len(samples), time.Since(begin)); {
-			start := time.Now()
-			err := connectOnce(at)
-			if (errors.Is(err, unix.ECONNRESET) || errors.Is(err, errClosed)) && resets < 1+len(samples)/50 {
-				resets++
-				continue
+	err := p.measure("connects", unix.SOCK_STREAM, func(l socket, at netip.AddrPort) error {
+		return p.both(coreA, func() error { return serveUntil(l, &done) }, coreA, func() error {
+			defer done.Store(true)
+			begin := time.Now()
+			for resets := 0; more(len(samples), time.Since(begin)); {
+				start := time.Now()
+				err := connectOnce(at)
+				if (errors.Is(err, unix.ECONNRESET) || errors.Is(err, errClosed)) && resets < 1+len(samples)/50 {
+					resets++
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				samples = append(samples, time.Since(start))
 			}
-			if err != nil {
-				return err
-			}
-			samples = append(samples, time.Since(start))
-		}
-		took = time.Since(begin)
-		return nil
+			took = time.Since(begin)
+			return nil
+		})
 	})
-	if err != nil {
-		return Latency{}, 0, fmt.Errorf("%s: connects: %w", p.Name, err)
-	}
-	return latencyOf(samples), float64(len(samples)) / took.Seconds(), nil
+	return latencyOf(samples), float64(len(samples)) / took.Seconds(), err
 }
 
 func connectOnce(at netip.AddrPort) error {
@@ -143,8 +147,8 @@ func connectOnce(at netip.AddrPort) error {
 	return exchange(c, b[:])
 }
 
-// serveUntil takes connections, one after another, and sends back what comes, until done. A connection on which nothing
-// comes for a while has a client that knows nothing of it any more.
+// serveUntil serves connections, one after another, until done. One that is silent for a while has
+// lost its client.
 func serveUntil(l socket, done *atomic.Bool) error {
 	const silence = 50 * time.Millisecond
 	if err := l.timeout(silence); err != nil { // inherited by what is accepted
@@ -167,17 +171,12 @@ func serveUntil(l socket, done *atomic.Bool) error {
 	return nil
 }
 
-// Stream sends over one TCP connection for that long, each end on a core of its own, and tells the bits a second that
-// arrived.
+// Stream sends over one TCP connection for that long, each end on its own core, and returns the
+// bits a second that arrived.
 func (p Path) Stream(d time.Duration) (float64, error) {
-	l, at, err := p.Server.listen(unix.SOCK_STREAM, p.Address)
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
 	var got int
 	var took time.Duration
-	receive := func() error {
+	receive := func(l socket) error {
 		s, err := l.accept()
 		if err != nil {
 			return err
@@ -197,7 +196,7 @@ func (p Path) Stream(d time.Duration) (float64, error) {
 			got += n
 		}
 	}
-	err = p.both(coreB, receive, coreA, func() error {
+	send := func(at netip.AddrPort) error {
 		c, err := dial(at)
 		if err != nil {
 			return err
@@ -210,14 +209,14 @@ func (p Path) Stream(d time.Duration) (float64, error) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("%s: stream: %w", p.Name, err)
 	}
-	return float64(got) * 8 / took.Seconds(), nil
+	err := p.measure("stream", unix.SOCK_STREAM, func(l socket, at netip.AddrPort) error {
+		return p.both(coreB, func() error { return receive(l) }, coreA, func() error { return send(at) })
+	})
+	return float64(got) * 8 / took.Seconds(), err
 }
 
-// serve takes one connection and sends back what comes until its client closes.
+// serve accepts one connection and echoes until its client closes.
 func serve(l socket) error {
 	s, err := l.accept()
 	if err != nil {
@@ -229,7 +228,6 @@ func serve(l socket) error {
 
 var errClosed = errors.New("receive: the other end has closed")
 
-// exchange sends a byte and waits for one.
 func exchange(s socket, b []byte) error {
 	if _, err := s.write(b); err != nil {
 		return fmt.Errorf("send: %w", err)
@@ -244,7 +242,7 @@ func exchange(s socket, b []byte) error {
 	return nil
 }
 
-// echo sends back what comes until the other end closes or resets.
+// echo sends data back until the other end closes or resets.
 func echo(s socket) error {
 	var b [1]byte
 	for {

@@ -40,8 +40,8 @@ func TestMeasures(t *testing.T) {
 	t.Logf("round trip p50 %v, connect p50 %v, %.0f/s, %.1f Gbit/s, %.0f packets/s", rr.P50, connects.P50, rate, bits/1e9, blast.PerSecond)
 }
 
-// TestCompare runs the comparison for a moment on what the kernel offers: the figures mean nothing, but every path must
-// carry all kinds of traffic with sound checksums.
+// TestCompare runs the comparison for a moment on what the kernel offers: the figures mean nothing,
+// but every path must carry all kinds of traffic with sound checksums.
 func TestCompare(t *testing.T) {
 	var paths []Path
 	for _, build := range []func(*Lab) (Path, error){DirectPath, BridgePath, RoutedPath,

@@ -7,11 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"heddle/internal/hostnet"
 )
 
 const (
@@ -24,54 +23,22 @@ type Namespace struct {
 	Name string
 }
 
-// Path is the file that stands for the namespace; a process enters it by opening it.
+// Path returns the namespace's file; a process enters the namespace by opening it.
 func (n *Namespace) Path() string { return filepath.Join(netnsDir, n.Name) }
 
-// Do runs f on a thread inside the namespace. Sockets that f opens stay in the namespace and may be used anywhere
-// after; goroutines that f starts are outside. When the thread cannot be brought back it is given up.
+// Do runs f on a thread inside the namespace. Sockets that f opens stay in the namespace and may be
+// used anywhere after; goroutines that f starts are outside.
 func (n *Namespace) Do(f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		back, err := n.enter()
-		if err != nil {
-			runtime.UnlockOSThread()
-			result <- err
-			return
-		}
-		err = f()
-		if back() == nil { // else the thread ends with this goroutine, still locked to it
-			runtime.UnlockOSThread()
-		}
-		result <- err
-	}()
-	return <-result
+	opened, err := hostnet.OpenNamespace(n.Path())
+	if err != nil {
+		return fmt.Errorf("enter namespace %s: %w", n.Name, err)
+	}
+	defer opened.Close()
+	return opened.Do(f)
 }
 
-// enter moves the calling thread, which must be locked, into the namespace and gives the way back.
-func (n *Namespace) enter() (back func() error, err error) {
-	old, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, fmt.Errorf("enter namespace %s: %w", n.Name, err)
-	}
-	target, err := os.Open(n.Path())
-	if err != nil {
-		old.Close()
-		return nil, fmt.Errorf("enter namespace %s: %w", n.Name, err)
-	}
-	defer target.Close()
-	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
-		old.Close()
-		return nil, fmt.Errorf("enter namespace %s: %w", n.Name, err)
-	}
-	return func() error {
-		defer old.Close()
-		return unix.Setns(int(old.Fd()), unix.CLONE_NEWNET)
-	}, nil
-}
-
-// IP gives lines to the ip command inside the namespace, each without the leading "ip". Lines are carried out in
-// order; the first that fails ends it.
+// IP passes lines to the ip command inside the namespace, each without the leading "ip". The first
+// that fails ends it.
 func (n *Namespace) IP(lines ...string) error {
 	cmd := exec.Command("ip", "-n", n.Name, "-batch", "-")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
@@ -90,8 +57,8 @@ func (n *Namespace) MustIP(t TB, lines ...string) {
 	}
 }
 
-// Start starts cmd inside the namespace. Unlike ip netns exec it shares the mounts of this process, so pinned eBPF
-// objects stay where they are.
+// Start starts cmd inside the namespace. Unlike ip netns exec it shares the mounts of this process,
+// so pinned eBPF objects stay visible.
 func (n *Namespace) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
 // Output runs a command inside the namespace and returns what it prints on both outputs.
@@ -119,8 +86,8 @@ func (n *Namespace) Sysctl(name, value string) error {
 	})
 }
 
-// Until asks cond again and again, a few milliseconds apart, until it is true, fails, or ctx is done. It is for states
-// of which nobody sends word, such as a counter of the kernel; wait for a signal where there is one.
+// Until polls cond every few milliseconds until it is true, fails, or ctx is done. It is for states
+// without a signal, such as a counter of the kernel.
 func Until(ctx context.Context, what string, cond func() (bool, error)) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -140,5 +107,4 @@ func Until(ctx context.Context, what string, cond func() (bool, error)) error {
 	}
 }
 
-// randomText is short and differs from call to call.
 func randomText() string { return strings.ToLower(rand.Text()[:7]) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,20 +18,21 @@ import (
 )
 
 const (
-	// ovsFabricMTU carries an inner frame of 1500 bytes in any tunnel: Open vSwitch in user space neither fragments nor
-	// tells (ovs-lab §4.3).
+	// ovsFabricMTU has room for an inner frame of 1500 bytes in any tunnel: Open vSwitch in user
+	// space neither fragments nor reports that (ovs-lab §4.3).
 	ovsFabricMTU = 1600
 	// ovsTimeout bounds each step of starting a host on a busy machine.
 	ovsTimeout = 20 * time.Second
 	ovsSchema  = "/usr/share/openvswitch/vswitch.ovsschema"
-	// OVSDBPort is where a host's database listens once a Manager row says so.
+	// OVSDBPort is the port of a host's database once a Manager row sets it.
 	OVSDBPort = 6640
 )
 
 // ovsPrograms are the Debian packages' that a host needs.
 var ovsPrograms = []string{"ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-appctl", "ethtool"}
 
-// OVSLab is hosts with Open vSwitch in user space, each in a namespace, and the fabric that joins them:
+// OVSLab is a set of hosts with Open vSwitch in user space, each in a namespace, and the fabric
+// that joins them:
 //
 //	machine ns (eth0) ── veth ── [ host ns: bridge of a network ── gre, vxlan ports ]
 //	                             [          br-phy: the host's transport address    ]
@@ -39,7 +41,8 @@ var ovsPrograms = []string{"ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-t
 // No kernel module is needed, and each host has a database and a switch daemon of its own.
 type OVSLab struct {
 	*Lab
-	// Fabric is the namespace of the wire between the hosts. Programs in it reach every host's transport address.
+	// Fabric is the namespace of the wire between the hosts. From it every host's transport address
+	// can be reached.
 	Fabric *Namespace
 	dir    string
 
@@ -61,8 +64,8 @@ type OVSHost struct {
 	daemon   *exec.Cmd
 }
 
-// NewOVSLab makes the fabric. Files and sockets of the hosts will be in dir, whose name must be short: it goes into
-// socket addresses.
+// NewOVSLab makes the fabric. The hosts keep files and sockets in dir, whose name must be short: it
+// is part of socket addresses.
 func NewOVSLab(lab *Lab, dir string) (*OVSLab, error) {
 	fabric, err := lab.Namespace("fab")
 	if err != nil {
@@ -73,7 +76,7 @@ func NewOVSLab(lab *Lab, dir string) (*OVSLab, error) {
 	return &OVSLab{Lab: lab, Fabric: fabric, dir: dir}, errors.Join(err, fabric.finishFrames("br0"))
 }
 
-// FindOVS says which program is missing of those that a lab of switches needs.
+// FindOVS reports a missing program that a lab of switches needs.
 func FindOVS() error {
 	for _, program := range ovsPrograms {
 		if _, err := exec.LookPath(program); err != nil {
@@ -83,8 +86,8 @@ func FindOVS() error {
 	return nil
 }
 
-// OVSForTest makes a lab with hosts h1, h2, … for a test. It skips the test where a right or a program is missing, and
-// logs what the daemons logged when the test fails.
+// OVSForTest makes a lab with hosts h1, h2, … for a test. It skips the test without the rights or
+// programs, and logs the daemons' logs when the test fails.
 func OVSForTest(t TB, hosts int) *OVSLab {
 	t.Helper()
 	if err := FindOVS(); err != nil {
@@ -116,11 +119,11 @@ func OVSForTest(t TB, hosts int) *OVSLab {
 	return l
 }
 
-// Hosts are the lab's, in the order in which they were made.
+// Hosts returns the lab's hosts, in the order of their making.
 func (l *OVSLab) Hosts() []*OVSHost {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]*OVSHost(nil), l.hosts...)
+	return slices.Clone(l.hosts)
 }
 
 // Host makes a host that runs. Its transport address is 198.18.0.n for the nth.
@@ -161,7 +164,7 @@ func (l *OVSLab) StopHosts() error {
 	return errors.Join(errs...)
 }
 
-// Logs is what the daemons of all hosts have logged.
+// Logs returns the logs of all daemons.
 func (l *OVSLab) Logs() string {
 	var b strings.Builder
 	for _, h := range l.Hosts() {
@@ -182,11 +185,11 @@ func (h *OVSHost) file(name string) string { return filepath.Join(h.Dir, name) }
 // wire is the fabric's end of the host's leg.
 func (h *OVSHost) wire() string { return fmt.Sprintf("f%d", h.index) }
 
-// DB is where the host's database listens for all of the machine, as OVSDB clients write it.
+// DB returns the address of the host's database for the whole machine, as OVSDB clients write it.
 func (h *OVSHost) DB() string { return "unix:" + h.file("db.sock") }
 
-// Start starts what does not run of a host's daemons, and waits until the switch has its transport address. After
-// [OVSHost.Kill] it is the host's return with the database that it had.
+// Start starts those of a host's daemons that do not run, and waits until the switch has its
+// transport address. After [OVSHost.Kill] the host returns with its database.
 func (h *OVSHost) Start() error {
 	if err := h.StartDatabase(); err != nil {
 		return err
@@ -197,8 +200,8 @@ func (h *OVSHost) Start() error {
 	return h.Cut(false)
 }
 
-// StartDatabase starts ovsdb-server and waits until it answers. It listens where Manager rows say too, with the
-// certificates of the SSL row.
+// StartDatabase starts ovsdb-server and waits until it answers. It also listens as Manager rows
+// demand, with the certificates of the SSL row.
 func (h *OVSHost) StartDatabase() error {
 	if h.database != nil {
 		return nil
@@ -227,7 +230,7 @@ func (h *OVSHost) StartDatabase() error {
 	return err
 }
 
-// StartSwitch starts ovs-vswitchd and waits until it has made br-phy, with the host's transport address.
+// StartSwitch starts ovs-vswitchd and waits until it has made br-phy, with the transport address.
 func (h *OVSHost) StartSwitch() error {
 	if h.daemon != nil {
 		return nil
@@ -238,7 +241,8 @@ func (h *OVSHost) StartSwitch() error {
 		return err
 	}
 	h.daemon = cmd
-	// br-phy has a MAC address of its own, else the kernel takes every frame on the leg for its own too (ovs-lab §4.1).
+	// br-phy needs another MAC address than the leg, or the kernel takes every frame on the leg for
+	// itself too (ovs-lab §4.1).
 	_, err = h.Vsctl("--may-exist", "add-br", "br-phy",
 		"--", "set", "bridge", "br-phy", "datapath_type=netdev", "fail_mode=standalone",
 		fmt.Sprintf(`other_config:hwaddr="02:00:00:00:01:%02x"`, h.index),
@@ -256,12 +260,12 @@ func (h *OVSHost) KillSwitch() error { return end(&h.daemon) }
 // KillDatabase kills ovsdb-server, if it runs.
 func (h *OVSHost) KillDatabase() error { return end(&h.database) }
 
-// Kill is the host's sudden death: both daemons are killed and its wire is cut. [OVSHost.Start] brings it back.
+// Kill is the host's sudden death: both daemons are killed and its wire is cut.
 func (h *OVSHost) Kill() error {
 	return errors.Join(h.Cut(true), h.KillSwitch(), h.KillDatabase())
 }
 
-// Cut takes the host's wire away, or gives it back; the daemons go on.
+// Cut cuts the host's wire, or restores it; the daemons go on.
 func (h *OVSHost) Cut(cut bool) error {
 	state := "up"
 	if cut {
@@ -270,13 +274,13 @@ func (h *OVSHost) Cut(cut bool) error {
 	return h.lab.Fabric.IP("link set " + h.wire() + " " + state)
 }
 
-// FreezeDatabase stops ovsdb-server in its tracks, or lets it go on: connections stay, nothing answers.
+// FreezeDatabase stops ovsdb-server, or lets it go on: connections stay, nothing answers.
 func (h *OVSHost) FreezeDatabase(frozen bool) error { return freeze(h.database, frozen) }
 
 // FreezeSwitch does the same to ovs-vswitchd.
 func (h *OVSHost) FreezeSwitch(frozen bool) error { return freeze(h.daemon, frozen) }
 
-// Vsctl runs ovs-vsctl on the host's database and waits for the switch to do it, unless told --no-wait.
+// Vsctl runs ovs-vsctl on the host's database and waits for the switch, unless with --no-wait.
 func (h *OVSHost) Vsctl(args ...string) (string, error) {
 	return h.command("ovs-vsctl", append([]string{fmt.Sprintf("--timeout=%d", int(ovsTimeout.Seconds())), "--db=" + h.DB()}, args...)...)
 }
@@ -286,8 +290,8 @@ func (h *OVSHost) Appctl(args ...string) (string, error) {
 	return h.command("ovs-appctl", append([]string{"--timeout=10", "-t", h.file("vs.ctl")}, args...)...)
 }
 
-// Machine makes a namespace with an interface eth0 of that address and prefix length, whose other end on the host is
-// returned as port: at most 15 characters, "v" and the name. It is on no bridge yet.
+// Machine makes a namespace with an interface eth0 of that address and prefix length. Its other end
+// on the host is port: "v" and the name, at most 15 characters. It is on no bridge yet.
 func (h *OVSHost) Machine(name, prefix string) (space *Namespace, port string, err error) {
 	if space, err = h.lab.Namespace(name); err != nil {
 		return nil, "", err
@@ -299,8 +303,8 @@ func (h *OVSHost) Machine(name, prefix string) (space *Namespace, port string, e
 	return space, port, errors.Join(space.finishFrames("eth0"), space.IP("addr add "+prefix+" dev eth0"))
 }
 
-// finishFrames has the kernel fill in checksums before frames leave through the interface: a switch in user space never
-// does, and what is left to hardware would be dropped at its end (ovs-lab §4.2).
+// finishFrames has the kernel fill in checksums before frames leave through the interface: a switch
+// in user space never does, and frames without them would be dropped at their end (ovs-lab §4.2).
 func (n *Namespace) finishFrames(name string) error {
 	_, err := n.Output(context.Background(), "ethtool", "-K", name, "tx", "off", "tso", "off", "gso", "off")
 	return err
@@ -332,7 +336,6 @@ func (h *OVSHost) command(name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// end kills a daemon and waits for its end.
 func end(cmd **exec.Cmd) error {
 	if *cmd == nil {
 		return nil

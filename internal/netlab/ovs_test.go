@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestOVSLab joins machines of three hosts by a star of GRE tunnels, as a person would by hand, and brings the center
-// back from the dead.
+// TestOVSLab joins machines of three hosts by a star of GRE tunnels, as a person would by hand, and
+// brings the center back from the dead.
 func TestOVSLab(t *testing.T) {
 	t.Parallel()
 	l := OVSForTest(t, 3)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Addresses of the two ends of a measured path, and of the two hosts' underlay, from the documentation's ranges.
+// Addresses of both ends of a measured path, and of both hosts' underlay, for documentation.
 const (
 	clientIP, serverIP   = "192.0.2.1", "192.0.2.2"
 	clientMAC, serverMAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -19,51 +19,56 @@ const (
 	gatewayIP = "169.254.1.1"
 )
 
-// ends makes the two namespaces of a path, each with an eth0 whose other end is called port in its host's namespace.
-func (l *Lab) ends(name string, host1, host2 *Namespace) (Path, error) {
-	p := Path{Name: name, Address: netip.MustParseAddr(serverIP)}
-	var errs []error
-	for _, e := range []struct {
-		end         **Namespace
-		host        *Namespace
-		port        string
-		ip, mac     string
-		peer, onMAC string
-	}{
-		{&p.Client, host1, "client", clientIP, clientMAC, serverIP, serverMAC},
-		{&p.Server, host2, "server", serverIP, serverMAC, clientIP, clientMAC},
-	} {
-		ns, err := l.Namespace(e.port)
-		if err != nil {
-			return p, err
-		}
-		*e.end = ns
-		errs = append(errs, l.Veth(e.host, e.port, ns, "eth0"), ns.IP(
-			fmt.Sprintf("link set eth0 address %s mtu %d", e.mac, workloadMTU),
-			fmt.Sprintf("addr add %s/24 dev eth0", e.ip),
-			fmt.Sprintf("neigh replace %s lladdr %s nud permanent dev eth0", e.peer, e.onMAC)))
+// pathEnd describes one end of a path: a namespace called port, with an interface eth0.
+type pathEnd struct{ port, ip, mac string }
+
+var (
+	clientEnd = pathEnd{"client", clientIP, clientMAC}
+	serverEnd = pathEnd{"server", serverIP, serverMAC}
+)
+
+// join makes the namespace of an end, joined to an interface port in its host's namespace, and runs
+// ip commands in it.
+func (l *Lab) join(e pathEnd, host *Namespace, lines ...string) (*Namespace, error) {
+	ns, err := l.Namespace(e.port)
+	if err != nil {
+		return nil, err
 	}
-	return p, errors.Join(errs...)
+	return ns, errors.Join(l.Veth(host, e.port, ns, "eth0"), ns.IP(lines...))
 }
 
-// DirectPath is one veth pair with no host between: nothing can be faster. Like all paths here it is what its lab holds;
-// a lab holds one.
+// ends makes the two ends of a path, with each other's MAC addresses.
+func (l *Lab) ends(name string, host1, host2 *Namespace) (p Path, err error) {
+	lines := func(own, peer pathEnd) []string {
+		return []string{
+			fmt.Sprintf("link set eth0 address %s mtu %d", own.mac, workloadMTU),
+			fmt.Sprintf("addr add %s/24 dev eth0", own.ip),
+			fmt.Sprintf("neigh replace %s lladdr %s nud permanent dev eth0", peer.ip, peer.mac)}
+	}
+	p = Path{Name: name, Address: netip.MustParseAddr(serverIP)}
+	if p.Client, err = l.join(clientEnd, host1, lines(clientEnd, serverEnd)...); err != nil {
+		return p, err
+	}
+	p.Server, err = l.join(serverEnd, host2, lines(serverEnd, clientEnd)...)
+	return p, err
+}
+
+// DirectPath is one veth pair with no host between: nothing can be faster. All paths here use fixed
+// names of namespaces, so a lab has room for one.
 func DirectPath(l *Lab) (Path, error) {
 	a, err := l.Namespace("client")
 	if err != nil {
 		return Path{}, err
 	}
-	b, err := l.Namespace("server")
-	if err != nil {
-		return Path{}, err
-	}
+	b, err := l.join(serverEnd, a, "link set eth0 mtu 1450", "addr add "+serverIP+"/24 dev eth0")
 	p := Path{Name: "direct veth", Client: a, Server: b, Address: netip.MustParseAddr(serverIP)}
-	return p, errors.Join(l.Veth(a, "eth0", b, "eth0"),
-		a.IP("link set eth0 mtu 1450", "addr add "+clientIP+"/24 dev eth0"),
-		b.IP("link set eth0 mtu 1450", "addr add "+serverIP+"/24 dev eth0"))
+	if err != nil {
+		return p, err
+	}
+	return p, a.IP("link set server down", "link set server name eth0 mtu 1450 up", "addr add "+clientIP+"/24 dev eth0")
 }
 
-// BridgePath is two workloads on a Linux bridge.
+// BridgePath joins two workloads by a Linux bridge.
 func BridgePath(l *Lab) (Path, error) {
 	h, err := l.Namespace("host")
 	if err != nil {
@@ -76,7 +81,7 @@ func BridgePath(l *Lab) (Path, error) {
 	return p, h.bridge("client", "server")
 }
 
-// bridge makes a bridge of the ports, without the detour through netfilter's hooks where the kernel offers one.
+// bridge makes a bridge of the ports, without netfilter's hooks where the kernel allows that.
 func (n *Namespace) bridge(ports ...string) error {
 	lines := []string{"link add br0 type bridge stp_state 0", "link set br0 up"}
 	for _, p := range ports {
@@ -91,32 +96,30 @@ func (n *Namespace) bridge(ports ...string) error {
 	return nil
 }
 
-// RoutedPath is two workloads on a host that routes between them, with a stateful nftables ruleset in between: an address
-// of its own for each interface, verdict maps from interfaces to chains, and the ten rules of a group for what goes to a
-// workload, of which the last two match.
+// RoutedPath joins two workloads by a host that routes, with a stateful nftables ruleset: a
+// separate address for each interface, verdict maps from interfaces to chains, and the ten rules of
+// a group for traffic to a workload, of which the last two match.
 func RoutedPath(l *Lab) (Path, error) {
 	h, err := l.Namespace("host")
 	if err != nil {
 		return Path{}, err
 	}
 	p := Path{Name: "routed + nftables", Address: netip.MustParseAddr(serverIP)}
-	var errs []error
-	for _, e := range []struct {
-		end  **Namespace
-		port string
-		ip   string
-	}{{&p.Client, "client", clientIP}, {&p.Server, "server", serverIP}} {
-		ns, err := l.Namespace(e.port)
+	join := func(e pathEnd) (*Namespace, error) {
+		ns, err := l.join(e, h, fmt.Sprintf("link set eth0 mtu %d", workloadMTU), "addr add "+e.ip+"/32 dev eth0",
+			"route add "+gatewayIP+" dev eth0 scope link", "route add default via "+gatewayIP+" dev eth0")
 		if err != nil {
-			return p, err
+			return nil, err
 		}
-		*e.end = ns
-		errs = append(errs, l.Veth(h, e.port, ns, "eth0"),
-			ns.IP(fmt.Sprintf("link set eth0 mtu %d", workloadMTU), fmt.Sprintf("addr add %s/32 dev eth0", e.ip),
-				"route add "+gatewayIP+" dev eth0 scope link", "route add default via "+gatewayIP+" dev eth0"),
-			h.IP(fmt.Sprintf("route add %s/32 dev %s", e.ip, e.port)))
+		return ns, h.IP("route add " + e.ip + "/32 dev " + e.port)
 	}
-	return p, errors.Join(append(errs, h.IP("addr add "+gatewayIP+"/32 dev lo"), h.Sysctl("net/ipv4/ip_forward", "1"), h.nftables(routedRules))...)
+	if p.Client, err = join(clientEnd); err != nil {
+		return p, err
+	}
+	if p.Server, err = join(serverEnd); err != nil {
+		return p, err
+	}
+	return p, errors.Join(h.IP("addr add "+gatewayIP+"/32 dev lo"), h.Sysctl("net/ipv4/ip_forward", "1"), h.nftables(routedRules))
 }
 
 // routedRules are RoutedPath's.
@@ -165,9 +168,10 @@ func (n *Namespace) nftables(rules string) error {
 	return nil
 }
 
-// VXLANPath is what the kernel offers between hosts: two workloads on two hosts, a bridge with a vxlan device on each,
-// and a veth between the hosts as their underlay. segmented forces frames of the wire's size onto it, as a network card
-// does; otherwise a veth carries frames of 64 KB and encapsulation looks free.
+// VXLANPath joins two workloads on two hosts by the kernel's means: a bridge with a vxlan device on
+// each, and a veth between the hosts as their underlay. segmented forces frames of the wire's size
+// onto it, as a network card does; otherwise a veth carries frames of 64 KB and encapsulation looks
+// free.
 func VXLANPath(l *Lab, segmented bool) (Path, error) {
 	h1, err := l.Namespace("host1")
 	if err != nil {
@@ -202,7 +206,7 @@ func VXLANPath(l *Lab, segmented bool) (Path, error) {
 	return p, nil
 }
 
-// Segment makes a device send frames of its MTU only, and merge what it receives.
+// Segment has a device send frames of its MTU only, and merge those that it receives.
 func (n *Namespace) Segment(device string) error {
 	_, err := n.Output(context.Background(), "ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "on")
 	return err

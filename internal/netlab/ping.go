@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// pingEvery is how often a Ping asks, in seconds.
+	// pingEvery is the interval of a Ping, in seconds.
 	pingEvery = "0.01"
-	// pingMost bounds a ping that nobody ends, in seconds.
+	// pingMost bounds a ping that is never ended, in seconds.
 	pingMost = "120"
 	// pingTimeout bounds the wait for an answer at a ping's begin and end.
 	pingTimeout = 30 * time.Second
@@ -33,8 +33,8 @@ type Ping struct {
 	lost    int
 }
 
-// Ping begins to ping an address from the namespace, and returns when the first answer has come: what is done next to the
-// network counts.
+// Ping begins to ping an address from the namespace, and returns after the first answer: later
+// changes of the network count.
 func (n *Namespace) Ping(address string) (*Ping, error) {
 	p := &Ping{cmd: exec.Command("ping", "-n", "-D", "-i", pingEvery, "-w", pingMost, address), what: address + " from " + n.Name, over: make(chan struct{})}
 	out, err := p.cmd.StdoutPipe()
@@ -75,7 +75,8 @@ func (p *Ping) kill() {
 	_ = p.cmd.Wait() // it was killed
 }
 
-// answered takes in a line such as "[1795287730.180069] 64 bytes from 10.77.0.1: icmp_seq=1 ttl=64 time=0.016 ms".
+// answered handles a line such as "[1795287730.180069] 64 bytes from 10.77.0.1: icmp_seq=1 ttl=64
+// time=0.016 ms".
 func (p *Ping) answered(line string) {
 	stamp, rest, _ := strings.Cut(strings.TrimPrefix(line, "["), "] ")
 	_, rest, found := strings.Cut(rest, "bytes from ")
@@ -96,8 +97,8 @@ func (p *Ping) answered(line string) {
 	p.last, p.seq = at, max(p.seq, seq)
 }
 
-// End waits for one more answer and ends the ping. It returns the longest time without an answer, and how many had none
-// in between.
+// End waits for one more answer and ends the ping. It returns the longest time without an answer,
+// and the number of pings without one.
 func (p *Ping) End() (longest time.Duration, lost int, err error) {
 	err = p.wait(time.Now())
 	p.kill()

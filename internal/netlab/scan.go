@@ -12,8 +12,9 @@ import (
 // A scan goes through these ports, again from another socket when it is through.
 const firstScanned, lastScanned = 1024, 65535
 
-// Scan sends UDP datagrams to one port of the server after the other, as fast as one core can, until ctx is done or so
-// many are sent (0 = no limit): each begins a flow. It tells how many it sent; nobody answers.
+// Scan sends UDP datagrams to one port of the server after the other, as fast as one core can,
+// until ctx is done or so many are sent (0 = no limit): each begins a flow. It returns how many it
+// sent; none is answered.
 func (p Path) Scan(ctx context.Context, limit int) (sent int, err error) {
 	err = p.Client.pinned(coreB, func() error {
 		for ctx.Err() == nil && (limit == 0 || sent < limit) {
@@ -31,7 +32,7 @@ func (p Path) Scan(ctx context.Context, limit int) (sent int, err error) {
 	return sent, nil
 }
 
-// scanOnce goes through all ports from a socket of its own, or through limit of them where that is above 0.
+// scanOnce sends to all ports from one socket, or to limit of them where that is above 0.
 func (p Path) scanOnce(ctx context.Context, limit int) (sent int, err error) {
 	s, err := newSocket(unix.SOCK_DGRAM, netip.AddrPortFrom(netip.IPv4Unspecified(), 0))
 	if err != nil {
@@ -48,9 +49,9 @@ func (p Path) scanOnce(ctx context.Context, limit int) (sent int, err error) {
 		for i := range names {
 			*(*[2]byte)(unsafe.Pointer(&names[i].Port)) = [2]byte{byte((port + i) >> 8), byte(port + i)}
 		}
-		n, err := out.call(unix.SYS_SENDMMSG, s, 0)
-		if err != nil && err != unix.EINTR && err != unix.ENOBUFS && err != unix.EAGAIN {
-			return sent, fmt.Errorf("send: %w", err)
+		n, err := out.send(s)
+		if err != nil {
+			return sent, err
 		}
 		port += n
 		sent += n

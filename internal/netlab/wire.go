@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Wire is a raw socket on an interface: it sends frames as they are and sees those that arrive, before anything else of
-// the kernel does. It is for one goroutine.
+// Wire is a raw socket on an interface: it sends frames as they are and receives all that arrive,
+// before the rest of the kernel does. It is for one goroutine.
 type Wire struct {
 	socket
 	name string
@@ -33,12 +33,12 @@ func (n *Namespace) Wire(name string) (*Wire, error) {
 		if w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		// Frames wait for whoever reads only later: a frame takes twice its length, and more.
+		// A late reader needs room: a frame takes twice its length, and more.
 		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20); err != nil {
 			return err
 		}
 		all := uint16(unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8) // in network byte order
-		err = errors.Join(w.patient(), unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		err = errors.Join(w.timeout(ioTimeout), unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
 			unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}))
 		if err != nil {
 			w.Close()
@@ -51,20 +51,15 @@ func (n *Namespace) Wire(name string) (*Wire, error) {
 	return w, nil
 }
 
-// activate makes the kernel let frames out of an interface at once. It does so by itself up to a second after the other
-// end of a pair has come up, and loses what is sent before; to change the length of its queue makes it look again.
+// activate has the kernel send frames on an interface at once. It would take up to a second after
+// the other end of a pair came up, and lose earlier frames; a changed queue length makes it check
+// again.
 func activate(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
 	return netlink.LinkSetTxQLen(link, link.Attrs().TxQLen+1)
-}
-
-// patient bounds how long a read waits.
-func (s socket) patient() error {
-	timeout := unix.NsecToTimeval(int64(ioTimeout))
-	return unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 }
 
 // Send sends a frame.
@@ -75,8 +70,8 @@ func (w *Wire) Send(frame []byte) error {
 	return nil
 }
 
-// Until reads frames until one holds the mark, and says whether one of them, that one excepted, held wanted. Frames that
-// one core has sent one after the other arrive in that order.
+// Until reads frames until one holds the mark, and reports whether one before it held wanted.
+// Frames that one core has sent one after the other arrive in that order.
 func (w *Wire) Until(mark, wanted []byte) (found bool, err error) {
 	for {
 		n, err := w.read(w.buf)
@@ -90,8 +85,8 @@ func (w *Wire) Until(mark, wanted []byte) (found bool, err error) {
 	}
 }
 
-// Host is a raw socket of the namespace itself, for one IP protocol: it sends packets as one of its programs would and
-// sees those that are delivered to it.
+// Host is a raw socket of the namespace itself, for one IP protocol: it sends packets like a local
+// program, and receives those that are delivered locally.
 type Host struct {
 	socket
 	six bool
@@ -109,7 +104,7 @@ func (n *Namespace) Host(protocol uint8, six bool) (*Host, error) {
 		if h.fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol)); err != nil {
 			return err
 		}
-		if err = errors.Join(h.patient(), unix.SetsockoptInt(h.fd, level, header, 1)); err != nil {
+		if err = errors.Join(h.timeout(ioTimeout), unix.SetsockoptInt(h.fd, level, header, 1)); err != nil {
 			h.Close()
 		}
 		return err
@@ -120,10 +115,10 @@ func (n *Namespace) Host(protocol uint8, six bool) (*Host, error) {
 	return h, nil
 }
 
-// Send sends a packet, which begins with its IP header, where the routes of the namespace lead it. That there is no route,
-// or that the namespace's rules refuse it, is no error: the packet does not arrive.
+// Send sends a packet, which begins with its IP header, along the routes of the namespace. A
+// missing route or a rule that refuses it is no error: the packet does not arrive.
 func (h *Host) Send(packet []byte, to netip.Addr) error {
-	err := again(func() error { return unix.Sendto(h.fd, packet, 0, sockaddr(netip.AddrPortFrom(to, 0))) })
+	err := uninterrupted(func() error { return unix.Sendto(h.fd, packet, 0, sockaddr(netip.AddrPortFrom(to, 0))) })
 	switch {
 	case err == nil, errors.Is(err, unix.EPERM), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return nil
@@ -131,11 +126,11 @@ func (h *Host) Send(packet []byte, to netip.Addr) error {
 	return fmt.Errorf("send to %s: %w", to, err)
 }
 
-// Has reads what has been delivered so far and says whether some of it held wanted.
+// Has reads the packets delivered so far and reports whether one held wanted.
 func (h *Host) Has(wanted []byte) (found bool, err error) {
 	for {
 		var n int
-		err := again(func() error { n, _, err = unix.Recvfrom(h.fd, h.buf, unix.MSG_DONTWAIT); return err })
+		err := uninterrupted(func() error { n, _, err = unix.Recvfrom(h.fd, h.buf, unix.MSG_DONTWAIT); return err })
 		if err == unix.EAGAIN {
 			return found, nil
 		}
@@ -146,7 +141,8 @@ func (h *Host) Has(wanted []byte) (found bool, err error) {
 	}
 }
 
-// Join lets an interface of the namespace receive what is sent to an IPv6 multicast group, until the socket is closed.
+// Join has an interface of the namespace receive packets to an IPv6 multicast group, until the
+// socket is closed.
 func (h *Host) Join(n *Namespace, name string, group netip.Addr) error {
 	return n.Do(func() error {
 		link, err := net.InterfaceByName(name)
@@ -161,6 +157,6 @@ func (h *Host) Join(n *Namespace, name string, group netip.Addr) error {
 	})
 }
 
-// OnOneCore runs f on a thread of its own, inside the namespace and on one core, so that what f sends on several sockets
-// is received in the same order.
+// OnOneCore runs f on a locked thread, inside the namespace and on one core, so that packets that f
+// sends on several sockets are received in the same order.
 func (n *Namespace) OnOneCore(f func() error) error { return n.pinned(coreA, f) }

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// A packet put on a wire is seen where it comes out: of another wire when it is forwarded, at the host itself when it is
-// the host's. What is behind it on the wire says that it would have come by then.
+// A packet put on a wire is seen where it comes out: of another wire when it is forwarded, at the
+// host itself when it is the host's. What is behind it on the wire says that it would have come by
+// then.
 func TestWiresAndHost(t *testing.T) {
 	t.Parallel()
 	r := newRouter(t)

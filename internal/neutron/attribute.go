@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Access says who may set or see an attribute, beside admins, who may everything.
+// Access is the group that may set or see an attribute, besides admins.
 type Access uint8
 
 const (
@@ -25,8 +25,9 @@ func (a Access) String() string { return [...]string{"everyone", "network owner"
 // unset is the Default of an attribute that create leaves unspecified: the server decides.
 type unset struct{}
 
-// Attribute is one row of a resource's attribute table: what may be set when and by whom, how it is read, and what it
-// serves for. Defaults and order are the reference's (neutron-api §3–6), because the first fault found is the one answered.
+// Attribute is one row of a resource's attribute table: when and by whom it may be set, its format
+// and its uses. Defaults and order are the reference's (neutron-api §3–6), because requests are
+// answered with the first fault found.
 type Attribute struct {
 	Name    string
 	Create  bool   // may be set at create
@@ -49,10 +50,10 @@ type Attribute struct {
 
 type required struct{}
 
-// Required says whether a create must name the attribute.
+// Required reports whether a create must name the attribute.
 func (a *Attribute) Required() bool { return a.Default == required{} }
 
-// InBody reports whether requests or answers carry the attribute; the rest are names of filters alone.
+// InBody reports whether bodies carry the attribute; the rest are names of filters.
 func (a *Attribute) InBody() bool { return a.parse != nil || !a.Hidden }
 
 // Keys returns the keys of the objects in a list attribute, nil if its entries are no objects.
@@ -64,7 +65,7 @@ func (a *Attribute) Keys() []string {
 	return strings.Split(strings.TrimSuffix(keys, "}"), ", ")
 }
 
-// DefaultText is the default as the documentation shows it: JSON, "required", or "" where the server decides.
+// DefaultText returns the default as JSON, "required", or "" if the server decides.
 func (a *Attribute) DefaultText() string {
 	switch d := a.Default.(type) {
 	case required:
@@ -82,7 +83,7 @@ func (a *Attribute) DefaultText() string {
 	}
 }
 
-// Op is what a request does to an object.
+// Op is the operation of a request.
 type Op uint8
 
 // The operations that carry values or change an object.
@@ -96,9 +97,9 @@ func (o Op) String() string {
 	return [...]string{Create: "create", Update: "update", Delete: "delete"}[o]
 }
 
-// Parse reads the attributes of a create or an update as a client sent them (decoded with json.Number): it refuses what is
-// unknown, missing, read-only or malformed, in Neutron's order and words, fills in the defaults of a create, and
-// normalises the values. body is not changed. What needs other objects is left to the operation.
+// Parse reads the attributes of a create or an update (decoded with json.Number). It refuses
+// unknown, missing, read-only and malformed ones in Neutron's order and words, adds the defaults of
+// a create, and normalises values. body is not changed. Checks against others are the operation's.
 func Parse(c Caller, r Resource, op Op, body map[string]any) (Values, error) {
 	table := r.Attributes()
 	if body = maps.Clone(body); body == nil {
@@ -131,7 +132,7 @@ func Parse(c Caller, r Resource, op Op, body map[string]any) (Values, error) {
 	return v, nil
 }
 
-// settleProject holds project_id and tenant_id, two names of one attribute, together, and fills in the caller's project.
+// settleProject checks that project_id and tenant_id agree, and fills in the caller's project.
 func settleProject(c Caller, op Op, body map[string]any) error {
 	tenant, hasTenant := body["tenant_id"]
 	project, hasProject := body["project_id"]

@@ -14,10 +14,10 @@ const (
 	maxTag         = 255
 )
 
-// CanonicalDomain is a domain without the dot at its end, which names in dns_assignment get anyway.
+// CanonicalDomain returns a domain without its final dot, which dns_assignment adds.
 func CanonicalDomain(domain string) string { return strings.TrimSuffix(domain, ".") }
 
-// MaxList is how many entries a list of an object may have, unless it has a limit of its own.
+// MaxList bounds the entries of an object's list, unless it has a limit of its own.
 const MaxList = 100
 
 // CheckList refuses a list with too many entries.
@@ -42,8 +42,8 @@ type Tables struct {
 	Agents             *Table[AgentView]
 }
 
-// NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be written with a dot at its
-// end.
+// NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
+// written with a dot at its end.
 func NewTables(dnsDomain string) *Tables {
 	dnsDomain = CanonicalDomain(dnsDomain)
 	return &Tables{
@@ -70,10 +70,10 @@ var attributeTables = func() [Agents + 1][]*Attribute {
 	}
 }()
 
-// Attributes is the resource's attribute table; not to be changed.
+// Attributes returns the resource's attribute table; not to be changed.
 func (r Resource) Attributes() []*Attribute { return attributeTables[r] }
 
-// row is one line of a table.
+// row returns one line of a table.
 func row[T any](a Attribute, v value[T]) column[T] { return column[T]{&a, v} }
 
 // Columns that resources share. get takes the standard attributes out of an object.
@@ -89,7 +89,7 @@ func nameColumn[T any](get func(o *T) *Standard) column[T] {
 		textValue(func(o *T) string { return get(o).Name }))
 }
 
-// projectColumns are the two names of the owner.
+// projectColumns returns the two names of the owner.
 func projectColumns[T any](get func(o *T) *Standard) []column[T] {
 	v := textValue(func(o *T) string { return get(o).ProjectID })
 	return []column[T]{
@@ -120,7 +120,7 @@ func descriptionColumn[T any](get func(o *T) *Standard) column[T] {
 		textValue(func(o *T) string { return get(o).Description }))
 }
 
-// tagColumns are the tags and the filters by them; tags is the row of the attribute itself.
+// tagColumns returns the tags and the filters by them; tags is the row of the attribute itself.
 func tagColumns[T any](tags Attribute, get func(o *T) *Standard) []column[T] {
 	tags.Name, tags.Filter, tags.Type = "tags", true, "list of strings"
 	v := textsValue(func(o *T) []string { return get(o).Tags })
@@ -180,7 +180,7 @@ func ParseTags(v any) ([]string, error) {
 	return tags.([]string), nil
 }
 
-// CanonicalMACs are those of the texts that are MAC addresses, in canonical form.
+// CanonicalMACs returns those of the texts that are MAC addresses, in canonical form.
 func CanonicalMACs(texts []string) []string {
 	var macs []string
 	for _, s := range texts {

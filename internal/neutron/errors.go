@@ -16,7 +16,7 @@ const (
 	Unknown                      // 504: whether it was done is not known
 )
 
-// Error is an error as Neutron answers it: clients decide by Type, tests match on Message (neutron-api §1).
+// Error is an error as Neutron answers it: clients decide by Type (neutron-api §1).
 type Error struct {
 	Kind    Kind
 	Type    string // Neutron's exception class, such as NetworkNotFound

@@ -9,7 +9,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// Answers are appended to a byte slice attribute by attribute: a list of ten thousand ports must not build ten thousand maps.
+// Answers are appended to a byte slice, attribute by attribute, to build no maps for long lists.
 
 const timeFormat = "2006-01-02T15:04:05Z" // whole seconds, UTC (neutron-api §2)
 
@@ -34,6 +34,14 @@ func appendStringOrNull(b []byte, s string) []byte {
 		return append(b, "null"...)
 	}
 	return appendString(b, s)
+}
+
+// appendObject appends an object of two members.
+func appendObject[A, B any](b []byte, name1 string, v1 A, append1 func([]byte, A) []byte, name2 string, v2 B, append2 func([]byte, B) []byte) []byte {
+	b = append(append(append(b, `{"`...), name1...), `":`...)
+	b = append1(b, v1)
+	b = append(append(append(b, `,"`...), name2...), `":`...)
+	return append(append2(b, v2), '}')
 }
 
 func appendTime(b []byte, t time.Time) []byte {

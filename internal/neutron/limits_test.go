@@ -21,8 +21,8 @@ func TestDomainWithDot(t *testing.T) {
 	}
 }
 
-// TestListsAreBounded: a list of 100 entries is read; one of 101 is refused by the attribute's name before its entries
-// are looked at, so that a long list costs no more than to be decoded.
+// TestListsAreBounded: a list of 100 entries is read; one of 101 is refused by the attribute's name
+// before its entries are looked at, so that a long list costs no more than to be decoded.
 func TestListsAreBounded(t *testing.T) {
 	t.Parallel()
 	admin := Caller{ProjectID: "p", Roles: []string{"admin"}}

@@ -63,7 +63,7 @@ func providerColumns() []column[NetworkView] {
 	}
 }
 
-// networkLaterColumns belong to parts that are still to come: they have the reference's default in every answer.
+// networkLaterColumns belong to parts to come. Answers have the reference's default.
 func networkLaterColumns() []column[NetworkView] {
 	isDefault := flagValue(func(*NetworkView) bool { return false })
 	isDefault.omit = func(o *NetworkView, created bool) bool { return !created && !o.External }

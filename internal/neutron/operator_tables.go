@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -31,25 +32,22 @@ func agentTable() *Table[AgentView] {
 		row(Attribute{Name: "availability_zone", Filter: true, Sort: true, Type: "string"},
 			textOrNullValue(func(o *AgentView) string { return o.AvailabilityZone })),
 		row(Attribute{Name: "resources_synced", Type: "boolean"}, jsonValue(func(b []byte, o *AgentView) []byte {
-			switch {
-			case o.ResourcesSynced == nil:
+			if o.ResourcesSynced == nil {
 				return append(b, "null"...)
-			case *o.ResourcesSynced:
-				return append(b, "true"...)
 			}
-			return append(b, "false"...)
+			return strconv.AppendBool(b, *o.ResourcesSynced)
 		})),
 	})
 }
 
-// QuotaNames are the quotas that every project has, sorted; those of resources still to come can be set and are answered,
-// because clients set them all at once.
+// QuotaNames returns the quotas that every project has, sorted; those of resources still to come
+// can be set and are answered, because clients set them all at once.
 func QuotaNames() []string {
 	return []string{"floatingip", "l2-gateway-connection", "network", "port", "rbac_policy", "router", "security_group",
 		"security_group_rule", "subnet", "subnetpool", "trunk"}
 }
 
-// quotaAttributes are the rows of a quota: one limit each.
+// quotaAttributes returns the rows of a quota: one limit each.
 func quotaAttributes() []*Attribute {
 	var rows []*Attribute
 	for _, name := range QuotaNames() {

@@ -14,24 +14,24 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// A parser turns a decoded JSON value (nil, bool, string, json.Number, []any, map[string]any) into the attribute's
-// normalised value. Its error is either a reason, for which the caller names the attribute, or an *Error of its own:
-// Neutron's validators give the first, its converters the second.
+// A parser turns a decoded JSON value (nil, bool, string, json.Number, []any, map[string]any) into
+// the attribute's normalised value. Its error is a reason, for which the caller names the
+// attribute, or an *Error: Neutron's validators give the first, its converters the second.
 type parser func(v any) (any, error)
 
-// reason says why a value is refused; it becomes "Invalid input for <attribute>. Reason: <reason>.".
+// reason refuses a value: "Invalid input for <attribute>. Reason: <reason>.".
 type reason string
 
 func (r reason) Error() string { return string(r) }
 
 func reasonf(format string, args ...any) error { return reason(fmt.Sprintf(format, args...)) }
 
-// invalidInput is the error of Neutron's class of that name.
+// invalidInput returns the error of Neutron's class of that name.
 func invalidInput(format string, args ...any) *Error {
 	return Errorf(Invalid, "InvalidInput", "Invalid input for operation: %s.", fmt.Sprintf(format, args...))
 }
 
-// badRequest is the error of a request that cannot be read.
+// badRequest returns the error of a request that cannot be read.
 func badRequest(format string, args ...any) *Error {
 	return Errorf(Invalid, "HTTPBadRequest", format, args...)
 }
@@ -209,42 +209,53 @@ func parseUUID(s string) (string, bool) {
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }
 
 // uuids takes a list of different UUIDs.
-func uuids(v any) (any, error) {
+func uuids(v any) (any, error) { return differentTexts(v, uuid) }
+
+// texts takes a list of different strings of at most max characters.
+func texts(max int) parser {
+	return func(v any) (any, error) { return differentTexts(v, text(max)) }
+}
+
+// differentTexts reads a list of different strings, each with p.
+func differentTexts(v any, p parser) (any, error) {
 	list, err := uniqueList(v)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]string, 0, len(list))
+	out := make([]string, 0, len(list))
 	for _, x := range list {
-		id, err := uuid(x)
+		s, err := p(x)
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id.(string))
+		out = append(out, s.(string))
 	}
-	return ids, nil
+	return out, nil
 }
 
-// texts takes a list of different strings of at most max characters.
-func texts(max int) parser {
-	return func(v any) (any, error) {
-		list, err := uniqueList(v)
+// entries reads a list with one for each entry, and refuses equal ones unless kind is "".
+func entries[T comparable](v any, notList, kind string, one func(x any) (T, error)) ([]T, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, reasonf(notList, pyText(v))
+	}
+	out := make([]T, 0, len(list))
+	seen := make(map[T]bool, len(list))
+	for _, x := range list {
+		entry, err := one(x)
 		if err != nil {
 			return nil, err
 		}
-		out := make([]string, 0, len(list))
-		for _, x := range list {
-			s, err := text(max)(x)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, s.(string))
+		if kind != "" && seen[entry] {
+			return nil, reasonf("Duplicate %s '%s'", kind, pyText(x))
 		}
-		return out, nil
+		seen[entry] = true
+		out = append(out, entry)
 	}
+	return out, nil
 }
 
-// uniqueList is a list without an item twice.
+// uniqueList returns a list without an item twice.
 func uniqueList(v any) ([]any, error) {
 	list, ok := v.([]any)
 	if !ok {
@@ -273,7 +284,7 @@ func object(v any) (any, error) {
 	return m, nil
 }
 
-// maxProfile is how many bytes of JSON the reference's database holds of a port's binding:profile.
+// maxProfile bounds a binding:profile, in bytes of JSON, as the reference's database does.
 const maxProfile = 4095
 
 // bindingProfile takes an object of a bounded size.
@@ -288,7 +299,7 @@ func bindingProfile(v any) (any, error) {
 	return m, nil
 }
 
-// exactKeys is the reason why v is not an object with just these keys, or nil.
+// exactKeys returns the reason why v is not an object with just these keys, or nil.
 func exactKeys(v any, keys ...string) error {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -314,7 +325,8 @@ func mac(v any) (any, error) {
 	return m, nil
 }
 
-// parseMAC reads aa:bb:cc:dd:ee:ff, also with dashes and with single digits, aabb.ccdd.eeff and aabbccddeeff.
+// parseMAC reads aa:bb:cc:dd:ee:ff, also with dashes or single digits, aabb.ccdd.eeff,
+// aabbccddeeff.
 func parseMAC(s string) (packet.MAC, bool) {
 	var groups []string
 	digits := 2 // of each group, at most; exactly where there are no six groups
@@ -357,7 +369,7 @@ func address(v any) (any, error) {
 	return nil, reasonf("'%s' is not a valid IP address", pyText(v))
 }
 
-// withoutLeadingZeros reads an IPv4 address whose numbers have zeros before them, which might mean octal.
+// withoutLeadingZeros reads an IPv4 address with leading zeros, which might mean octal.
 func withoutLeadingZeros(s string) (netip.Addr, bool) {
 	parts := strings.Split(s, ".")
 	for i, p := range parts {
@@ -371,7 +383,7 @@ func withoutLeadingZeros(s string) (netip.Addr, bool) {
 	return a, err == nil && a.Is4()
 }
 
-// parseCIDR reads an address with a prefix length or an IPv4 netmask; a bare address is a whole host. Host bits stay.
+// parseCIDR reads an address with a prefix length, a netmask or neither. Host bits stay.
 func parseCIDR(s string) (netip.Prefix, bool) {
 	addr, bits, slash := strings.Cut(s, "/")
 	a, err := netip.ParseAddr(addr)
@@ -411,7 +423,7 @@ func cidr(v any) (any, error) {
 	return p.Masked(), nil
 }
 
-// subnetReason is the reason why s is not an IP prefix, or nil.
+// subnetReason returns the reason why s is not an IP prefix, or nil.
 func subnetReason(s string) error {
 	if _, ok := parseCIDR(s); !ok || strings.ContainsFunc(s, unicode.IsSpace) {
 		return reasonf("'%s' is not a valid IP subnet", s)

@@ -207,7 +207,8 @@ func TestParseNormalises(t *testing.T) {
 	}
 }
 
-// FuzzParse: no body of any resource panics, and what is refused is refused with an error for the client.
+// FuzzParse: no body of any resource panics, and what is refused is refused with an error for the
+// client.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"x","mtu":1400}`, `{"network_id":"` + uuid1 + `","ip_version":4,"cidr":"10.0.0.0/24","gateway_ip":null,"allocation_pools":[{"start":"a","end":1}]}`,

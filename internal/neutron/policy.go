@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Owner is what a policy decision needs to know of an object and of the network it is on.
+// Owner holds the facts about an object and its network that policy decisions need.
 type Owner struct {
 	ProjectID        string
 	NetworkProjectID string // subnets and ports: the project of the network; else ""
 	Shared           bool   // the caller may see it, or for subnets and ports the network, because it is shared
 }
 
-// CanSee says whether the caller may see an object: an admin and its project's users, the network's owner for what is on
-// the network, everyone for a shared or external network, its subnets, and a shared group. Who may not gets
-// Resource.NotFound.
+// CanSee reports whether the caller may see an object: an admin and its project's users, the
+// network's owner for what is on the network, everyone for a shared or external network, its
+// subnets, and a shared group. Who may not gets Resource.NotFound.
 func CanSee(c Caller, r Resource, o Owner) bool {
 	switch {
 	case r == Agents:
@@ -30,9 +30,9 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 	return o.Shared
 }
 
-// Authorize says whether the caller may create, update or delete an object with these values (nil for delete): nil, or
-// the 403 that Neutron answers. That the caller can see the object was decided before. At create o is that of the object
-// to be. Neutron names in its refusal every policed attribute that is set, not only the forbidden one.
+// Authorize returns nil if the caller may create, update or delete an object with these values (nil
+// for delete), or Neutron's 403. Whether the caller can see the object was decided before. At
+// create o is that of the object to be. Like Neutron, refusals name every policed attribute.
 func Authorize(c Caller, r Resource, op Op, v Values, o Owner) error {
 	rule := "rule:" + op.String() + "_" + r.Name()
 	allowed := mayAct(c, r, op, o)
@@ -51,8 +51,8 @@ func Authorize(c Caller, r Resource, op Op, v Values, o Owner) error {
 	return forbidden(text)
 }
 
-// AuthorizeQuota says whether the caller may get, update or delete the limits of a project ("" = of all): a project's
-// users may look at their own.
+// AuthorizeQuota reports whether the caller may get, update or delete the limits of a project ("" =
+// of all): a project's users may look at their own.
 func AuthorizeQuota(c Caller, action, projectID string) error {
 	if c.Admin() || action == "get" && projectID != "" && c.ProjectID == projectID {
 		return nil
@@ -60,7 +60,7 @@ func AuthorizeQuota(c Caller, action, projectID string) error {
 	return forbidden("rule:" + action + "_quota")
 }
 
-// AuthorizeTags says whether the caller may change the tags of an object: who may update it.
+// AuthorizeTags reports whether the caller may change the tags of an object: who may update it.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {
 	if mayAct(c, r, Update, o) {
 		return nil
@@ -87,7 +87,7 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	return c.Owns(o.ProjectID)
 }
 
-// explicit says whether the request sets the attribute: at create to other than its default.
+// explicit reports whether the request sets the attribute: at create to other than its default.
 func (a *Attribute) explicit(op Op, v Values) bool {
 	value, given := v[a.Name]
 	return given && (op != Create || !reflect.DeepEqual(value, a.Default))

@@ -8,7 +8,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// MaxAddressPairs is how many allowed address pairs a port may have (neutron-api §5).
+// MaxAddressPairs bounds the allowed address pairs of a port (neutron-api §5).
 const MaxAddressPairs = 10
 
 // Lengths that the reference allows for extra DHCP options, characters.
@@ -100,7 +100,7 @@ func bindingColumns() []column[PortView] {
 	}
 }
 
-// portLaterColumns belong to parts that are still to come: they have the reference's default in every answer.
+// portLaterColumns belong to parts to come. Answers have the reference's default.
 func portLaterColumns(dnsDomain string) []column[PortView] {
 	later := func(a Attribute, json string) column[PortView] {
 		a.Create = true
@@ -142,19 +142,11 @@ func macValue() value[PortView] {
 }
 
 func appendFixedIP(b []byte, f FixedIP) []byte {
-	b = append(b, `{"subnet_id":`...)
-	b = appendString(b, f.SubnetID)
-	b = append(b, `,"ip_address":`...)
-	b = appendAddr(b, f.IPAddress)
-	return append(b, '}')
+	return appendObject(b, "subnet_id", f.SubnetID, appendString, "ip_address", f.IPAddress, appendAddr)
 }
 
 func appendPair(b []byte, p AddressPair) []byte {
-	b = append(b, `{"mac_address":`...)
-	b = appendMAC(b, p.MACAddress)
-	b = append(b, `,"ip_address":`...)
-	b = appendString(b, p.IPAddress)
-	return append(b, '}')
+	return appendObject(b, "mac_address", p.MACAddress, appendMAC, "ip_address", p.IPAddress, appendString)
 }
 
 func appendOpt(b []byte, o DHCPOpt) []byte {
@@ -166,7 +158,7 @@ func appendOpt(b []byte, o DHCPOpt) []byte {
 	return append(b, byte('0'+o.IPVersion), '}')
 }
 
-// appendAssignment names an address as the reference does for a port without a dns_name: host-10-0-0-5.domain.
+// appendAssignment names an address like the reference without dns_name: host-10-0-0-5.domain.
 func appendAssignment(b []byte, a netip.Addr, domain string) []byte {
 	b = append(b, `{"ip_address":`...)
 	b = appendAddr(b, a)
@@ -196,7 +188,7 @@ func appendHostname(b []byte, a netip.Addr) []byte {
 	return b
 }
 
-// AssignedName is the fqdn that a port's dns_assignment tells for an address, without the dot at its end.
+// AssignedName returns the fqdn of an address in dns_assignment, without the final dot.
 func AssignedName(a netip.Addr, domain string) string {
 	b := appendHostname(nil, a)
 	if domain != "" {
@@ -253,7 +245,7 @@ func fixedIP(v any) (FixedIPRequest, error) {
 	return r, nil
 }
 
-// addressPairs takes a list of different {ip_address, mac_address}; without a MAC the port's own is meant.
+// addressPairs takes a list of different {ip_address, mac_address}; mac_address is optional.
 func addressPairs(v any) (any, error) {
 	list, ok := v.([]any)
 	if !ok {
@@ -314,7 +306,7 @@ func addressPair(v any) (AddressPair, error) {
 	return p, nil
 }
 
-// otherKeys are the keys of m beside the known ones, sorted.
+// otherKeys returns the keys of m beside the known ones, sorted.
 func otherKeys(m map[string]any, known ...string) []string {
 	var other []string
 	for k := range m {
@@ -343,7 +335,7 @@ func dhcpOpts(v any) (any, error) {
 	return out, nil
 }
 
-// dhcpOpt reads one option: a name of one line, a value of one line or null, only for two options also an empty one.
+// dhcpOpt reads an option: a name of one line, and a value of one line, null, or for two empty.
 func dhcpOpt(v any) (DHCPOptChange, bool) {
 	m, ok := v.(map[string]any)
 	if !ok || otherKeys(m, "opt_name", "opt_value", "ip_version") != nil {
@@ -369,13 +361,13 @@ func dhcpOpt(v any) (DHCPOptChange, bool) {
 	return o, ok && (blank || oneLine(s, maxOptValue))
 }
 
-// oneLine says whether s is one line of at most max characters that are not all blank.
+// oneLine reports whether s is one line of at most max characters that are not all blank.
 func oneLine(s string, max int) bool {
 	return strings.TrimSpace(s) != "" && len([]rune(s)) <= max && !strings.ContainsAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
 }
 
-// matchFixedIPs filters by "ip_address=…", "subnet_id=…" and "ip_address_substr=…": one address of the port must have one
-// of each kind that is given.
+// matchFixedIPs filters by "ip_address=…", "subnet_id=…" and "ip_address_substr=…": one address of
+// the port must have one of each kind that is given.
 func matchFixedIPs(values []string) (func(o *PortView) bool, error) {
 	var f FixedIPFilter
 	for _, v := range values {
@@ -386,7 +378,7 @@ func matchFixedIPs(values []string) (func(o *PortView) bool, error) {
 	return func(o *PortView) bool { return slices.ContainsFunc(o.FixedIPs, f.match) }, nil
 }
 
-// FixedIPFilter is what the fixed_ips filters of a list ask for.
+// FixedIPFilter holds the fixed_ips filters of a list.
 type FixedIPFilter struct {
 	Addresses []string // in canonical text
 	Parts     []string // of an address

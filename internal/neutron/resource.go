@@ -25,10 +25,10 @@ var names = [...]struct{ name, collection, class string }{
 	Agents:             {"agent", "agents", "Agent"},
 }
 
-// Name is the key of one object in a body, such as security_group.
+// Name returns the key of one object in a body, such as security_group.
 func (r Resource) Name() string { return names[r].name }
 
-// Collection is the key of a list in a body, such as security_groups.
+// Collection returns the key of a list in a body, such as security_groups.
 func (r Resource) Collection() string { return names[r].collection }
 
 func (r Resource) String() string { return r.Name() }
@@ -45,5 +45,5 @@ func (r Resource) NotFound(id string) *Error {
 	return Errorf(NotFound, typ, "%s %s could not be found.", names[r].class, id)
 }
 
-// owned says whether objects belong to a project that create names.
+// owned reports whether objects belong to a project that create names.
 func (r Resource) owned() bool { return r != Quotas && r != Agents }

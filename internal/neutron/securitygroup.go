@@ -11,8 +11,8 @@ const (
 	protoICMPv6 = 58
 )
 
-// NewSecurityGroupRule makes a rule of the values of a create and holds it against the rules that need no other object
-// (neutron-api §6). Id, times and revision are the caller's to set; so is whether the groups exist.
+// NewSecurityGroupRule makes a rule from the values of a create and checks what needs no other
+// object (neutron-api §6). Id, times, revision, and whether groups exist are left to the caller.
 func NewSecurityGroupRule(v Values) (SecurityGroupRule, error) {
 	r := SecurityGroupRule{
 		Standard:        Standard{ProjectID: v.Text("project_id"), Description: v.Text("description")},
@@ -103,7 +103,7 @@ func (r *SecurityGroupRule) checkICMP() error {
 	return nil
 }
 
-// hasPorts says whether the protocol has ports: DCCP, SCTP, TCP, UDP, UDPLite.
+// hasPorts reports whether the protocol has ports: DCCP, SCTP, TCP, UDP, UDPLite.
 func hasPorts(number int) bool {
 	switch number {
 	case 6, 17, 33, 132, 136:
@@ -112,7 +112,7 @@ func hasPorts(number int) bool {
 	return false
 }
 
-// forIPv6 says whether the protocol is one of IPv6's own.
+// forIPv6 reports whether the protocol is one of IPv6's own.
 func forIPv6(protocol string) bool {
 	switch protocol {
 	case "ipv6-encap", "ipv6-frag", "ipv6-icmp", "icmpv6", "ipv6-nonxt", "ipv6-opts", "ipv6-route",
@@ -122,8 +122,8 @@ func forIPv6(protocol string) bool {
 	return false
 }
 
-// Meaning is equal for two rules that allow the same traffic, as the reference compares them: tcp is 6, any prefix is
-// none, but 10.0.0.7/8 is not 10.0.0.0/8. The owner and the description do not count.
+// Meaning is equal for rules that allow the same traffic, as the reference compares them: tcp is 6,
+// any prefix is none, but 10.0.0.7/8 is not 10.0.0.0/8. Owner and description do not count.
 func (r *SecurityGroupRule) Meaning() string {
 	prefix := r.RemoteIPPrefix
 	if prefix == "0.0.0.0/0" || prefix == "::/0" {

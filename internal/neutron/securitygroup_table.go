@@ -51,7 +51,7 @@ func securityGroupRuleTable() *Table[SecurityGroupRule] {
 	return newTable(SecurityGroupRules, ruleColumns())
 }
 
-// ruleColumns are the rows of a rule. It has no tags, though inside its group it is answered with an empty list of them.
+// ruleColumns returns the rows of a rule. A rule has no tags, but its group shows an empty list.
 func ruleColumns() []column[SecurityGroupRule] {
 	type rule = SecurityGroupRule
 	std := func(o *rule) *Standard { return &o.Standard }
@@ -108,8 +108,8 @@ var protocols = []struct {
 	{"udplite", 136}, {"vrrp", 112},
 }
 
-// ProtocolNumber is the IP protocol number of a rule's protocol, given by name or number; ok is false for "" (any) and
-// what is neither.
+// ProtocolNumber returns the IP protocol number of a rule's protocol, given by name or number; ok
+// is false for "" (any) and what is neither.
 func ProtocolNumber(s string) (number int, ok bool) {
 	if n, err := strconv.Atoi(s); err == nil {
 		return n, 0 <= n && n <= 255
@@ -171,7 +171,7 @@ func ethertype(v any) (any, error) {
 		"Security group rule for ethertype '%s' not supported. Allowed values are ['IPv4', 'IPv6'].", pyText(v))
 }
 
-// remotePrefix takes a network in CIDR form, an address, null or "". Host bits stay: the answer echoes them.
+// remotePrefix takes a CIDR, an address, null or "". Host bits stay: the answer has them.
 func remotePrefix(v any) (any, error) {
 	s, isText := v.(string)
 	if v == nil || isText && s == "" {

@@ -20,9 +20,9 @@ func subnetTable() *Table[SubnetView] {
 		row(Attribute{Name: "prefixlen", Create: true, Default: unset{}, Later: noSubnetPools, Hidden: true, Type: "integer",
 			parse: nonNegative}, value[SubnetView]{}),
 		row(Attribute{Name: "cidr", Create: true, Default: unset{}, Filter: true, Sort: true, Type: "cidr",
-			Doc: "host bits are cleared", parse: cidr}, cidrValue()),
+			Doc: "host bits are cleared", parse: cidr}, textValue(func(o *SubnetView) string { return o.CIDR.String() })),
 		row(Attribute{Name: "gateway_ip", Create: true, Update: true, Default: unset{}, Filter: true, Sort: true, Type: "address",
-			Doc: "null = none; the first address of the range unless given", parse: orNull(address)}, gatewayValue()),
+			Doc: "null = none; the first address of the range unless given", parse: orNull(address)}, textOrNullValue(gateway)),
 		row(Attribute{Name: "allocation_pools", Create: true, Update: true, Default: unset{}, Type: "list of {start, end}",
 			Doc: "at most 100; all usable addresses but the gateway unless given", parse: fewer(pools)},
 			jsonValue(func(b []byte, o *SubnetView) []byte { return appendList(b, o.AllocationPools, appendPool) })),
@@ -61,122 +61,68 @@ func ipv6Mode(name string, get func(o *SubnetView) string) column[SubnetView] {
 		parse: orNull(oneOf("dhcpv6-stateful", "dhcpv6-stateless", "slaac"))}, textOrNullValue(get))
 }
 
-func cidrValue() value[SubnetView] {
-	return value[SubnetView]{
-		append: func(b []byte, o *SubnetView) []byte { return appendPrefix(b, o.CIDR) },
-		key:    func(o *SubnetView) Key { return Key{Kind: TextKey, Text: o.CIDR.String()} },
+func gateway(o *SubnetView) string {
+	if o.GatewayIP == nil {
+		return ""
 	}
-}
-
-func gatewayValue() value[SubnetView] {
-	return value[SubnetView]{
-		append: func(b []byte, o *SubnetView) []byte {
-			if o.GatewayIP == nil {
-				return append(b, "null"...)
-			}
-			return appendAddr(b, *o.GatewayIP)
-		},
-		key: func(o *SubnetView) Key {
-			if o.GatewayIP == nil {
-				return Key{}
-			}
-			return Key{Kind: TextKey, Text: o.GatewayIP.String()}
-		},
-	}
+	return o.GatewayIP.String()
 }
 
 func appendPool(b []byte, p Pool) []byte {
-	b = append(b, `{"start":`...)
-	b = appendAddr(b, p.Start)
-	b = append(b, `,"end":`...)
-	b = appendAddr(b, p.End)
-	return append(b, '}')
+	return appendObject(b, "start", p.Start, appendAddr, "end", p.End, appendAddr)
 }
 
 func appendRoute(b []byte, r HostRoute) []byte {
-	b = append(b, `{"destination":`...)
-	b = appendPrefix(b, r.Destination)
-	b = append(b, `,"nexthop":`...)
-	b = appendAddr(b, r.Nexthop)
-	return append(b, '}')
+	return appendObject(b, "destination", r.Destination, appendPrefix, "nexthop", r.Nexthop, appendAddr)
 }
 
-// pools takes a list of {start, end}. Whether they fit the subnet is for who knows it.
+// pools takes a list of {start, end}. The operation checks whether they fit the subnet.
 func pools(v any) (any, error) {
-	list, ok := v.([]any)
-	if !ok {
-		return nil, reasonf("Invalid data format for IP pool: '%s'", pyText(v))
-	}
-	out := make([]Pool, 0, len(list))
-	for _, x := range list {
+	return entries(v, "Invalid data format for IP pool: '%s'", "", func(x any) (Pool, error) {
 		if err := exactKeys(x, "start", "end"); err != nil {
-			return nil, err
+			return Pool{}, err
 		}
 		m := x.(map[string]any)
 		start, err := address(m["start"])
 		if err != nil {
-			return nil, err
+			return Pool{}, err
 		}
 		end, err := address(m["end"])
 		if err != nil {
-			return nil, err
+			return Pool{}, err
 		}
-		out = append(out, Pool{Start: start.(netip.Addr), End: end.(netip.Addr)})
-	}
-	return out, nil
+		return Pool{Start: start.(netip.Addr), End: end.(netip.Addr)}, nil
+	})
 }
 
 // nameservers takes a list of different addresses.
 func nameservers(v any) (any, error) {
-	list, ok := v.([]any)
-	if !ok {
-		return nil, reasonf("Invalid data format for nameserver: '%s'", pyText(v))
-	}
-	out := make([]netip.Addr, 0, len(list))
-	seen := make(map[netip.Addr]bool, len(list))
-	for _, x := range list {
+	return entries(v, "Invalid data format for nameserver: '%s'", "nameserver", func(x any) (netip.Addr, error) {
 		a, err := address(x)
 		if err != nil {
-			return nil, reasonf("'%s' is not a valid nameserver. %s", pyText(x), err)
+			return netip.Addr{}, reasonf("'%s' is not a valid nameserver. %s", pyText(x), err)
 		}
-		if seen[a.(netip.Addr)] {
-			return nil, reasonf("Duplicate nameserver '%s'", pyText(x))
-		}
-		seen[a.(netip.Addr)] = true
-		out = append(out, a.(netip.Addr))
-	}
-	return out, nil
+		return a.(netip.Addr), nil
+	})
 }
 
 // hostRoutes takes a list of different {destination, nexthop}.
 func hostRoutes(v any) (any, error) {
-	list, ok := v.([]any)
-	if !ok {
-		return nil, reasonf("Invalid data format for hostroute: '%s'", pyText(v))
-	}
-	out := make([]HostRoute, 0, len(list))
-	seen := make(map[HostRoute]bool, len(list))
-	for _, x := range list {
+	return entries(v, "Invalid data format for hostroute: '%s'", "hostroute", func(x any) (HostRoute, error) {
 		if err := exactKeys(x, "destination", "nexthop"); err != nil {
-			return nil, err
+			return HostRoute{}, err
 		}
 		m := x.(map[string]any)
 		destination, err := routeCIDR(m["destination"])
 		if err != nil {
-			return nil, err
+			return HostRoute{}, err
 		}
 		nexthop, err := address(m["nexthop"])
 		if err != nil {
-			return nil, err
+			return HostRoute{}, err
 		}
-		r := HostRoute{Destination: destination, Nexthop: nexthop.(netip.Addr)}
-		if seen[r] {
-			return nil, reasonf("Duplicate hostroute '%s'", pyText(x))
-		}
-		seen[r] = true
-		out = append(out, r)
-	}
-	return out, nil
+		return HostRoute{Destination: destination, Nexthop: nexthop.(netip.Addr)}, nil
+	})
 }
 
 // routeCIDR takes a network in CIDR form without host bits.
@@ -218,8 +164,8 @@ func serviceTypes(v any) (any, error) {
 	return out, nil
 }
 
-// isServiceType says what the reference does of a device owner. It means to ask for network:, neutron: and compute:, but takes
-// each letter of the last for a beginning of its own, and its tests rely on that.
+// isServiceType accepts the reference's device owners. The reference means to require network:,
+// neutron: or compute:, but compares with the letters of the last, and its tests rely on that.
 func isServiceType(s string) bool {
 	return strings.HasPrefix(s, "network:") || strings.HasPrefix(s, "neutron:") || s != "" && strings.Contains("compute:", s[:1])
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Table is a resource's attribute table together with how each attribute of an object T is answered, filtered and sorted.
+// Table joins a resource's attributes with their values in an object T: JSON, filters, sort keys.
 type Table[T any] struct {
 	Resource Resource
 	columns  []column[T]
@@ -21,7 +21,7 @@ type column[T any] struct {
 	value[T]
 }
 
-// value is how an attribute is taken from an object. append writes it as JSON; the rest may be nil.
+// value extracts an attribute from an object. append writes it as JSON; the rest may be nil.
 type value[T any] struct {
 	append func(b []byte, o *T) []byte
 	key    func(o *T) Key                                 // to filter and sort by
@@ -36,7 +36,7 @@ type Key struct {
 	Number int64 // also a flag, as 0 or 1
 }
 
-// KeyKind is what a Key holds.
+// KeyKind is the type of a Key's value.
 type KeyKind uint8
 
 // The kinds of Key.
@@ -100,8 +100,8 @@ type part[T any] struct {
 	omit   func(o *T, created bool) bool
 }
 
-// Encoder is the one for answers to show and list: what the role may see, of that the named attributes if any are named.
-// Names that are not attributes are ignored.
+// Encoder returns the one for answers to show and list: what the role may see, of that the named
+// attributes if any are named. Names that are not attributes are ignored.
 func (t *Table[T]) Encoder(admin bool, fields []string) *Encoder[T] {
 	if len(fields) > 0 {
 		return t.encoder(admin, false, fields)
@@ -109,7 +109,7 @@ func (t *Table[T]) Encoder(admin bool, fields []string) *Encoder[T] {
 	return t.shown[roleIndex(admin)]
 }
 
-// Created is the encoder for answers to create.
+// Created returns the encoder for answers to create.
 func (t *Table[T]) Created(admin bool) *Encoder[T] { return t.created[roleIndex(admin)] }
 
 func roleIndex(admin bool) int {
@@ -149,8 +149,8 @@ func (e *Encoder[T]) Append(b []byte, o *T) []byte {
 	return append(b, '}')
 }
 
-// Filter makes the test for one filter of a list, which any of the values passes. It is nil for a name that the caller
-// cannot filter by: Neutron ignores those.
+// Filter makes the test for one filter of a list, which any of the values passes. It is nil for a
+// name that the caller cannot filter by: Neutron ignores those.
 func (t *Table[T]) Filter(admin bool, name string, values []string) (func(o *T) bool, error) {
 	c := t.column(name)
 	if c == nil || !c.Attribute.Filter || c.See == AdminOnly && !admin {
@@ -169,7 +169,7 @@ func (t *Table[T]) Filter(admin bool, name string, values []string) (func(o *T) 
 	}, nil
 }
 
-// keys reads filter values as the attribute's kind: flags as flags, anything else both as text and as a number.
+// keys reads filter values: flags as flags, anything else both as text and as a number.
 func (c *column[T]) keys(values []string) ([]Key, error) {
 	keys := make([]Key, 0, len(values)*2)
 	for _, s := range values {
@@ -189,7 +189,7 @@ func (c *column[T]) keys(values []string) ([]Key, error) {
 	return keys, nil
 }
 
-// SortKey is what objects are ordered by for a sort key; nil for a name that one cannot sort by.
+// SortKey returns the key to sort by, or nil for a name that is no sort key.
 func (t *Table[T]) SortKey(name string) func(o *T) Key {
 	c := t.column(name)
 	if c == nil || !c.Sort {
@@ -198,7 +198,7 @@ func (t *Table[T]) SortKey(name string) func(o *T) Key {
 	return c.key
 }
 
-// NeedsComputed says whether answering these fields (all if none are named) needs what is computed from other objects.
+// NeedsComputed reports whether answering these fields (none: all) needs other objects.
 func (t *Table[T]) NeedsComputed(fields []string) bool {
 	return slices.ContainsFunc(t.columns, func(c column[T]) bool {
 		return c.Computed && (len(fields) == 0 || slices.Contains(fields, c.Name))
@@ -268,7 +268,7 @@ func timeValue[T any](get func(o *T) time.Time) value[T] {
 	}
 }
 
-// textsValue is a list of strings; a filter wants any of them in it.
+// textsValue returns a list of strings; a filter wants any of them in it.
 func textsValue[T any](get func(o *T) []string) value[T] {
 	return value[T]{
 		append: func(b []byte, o *T) []byte { return appendList(b, get(o), appendString) },
@@ -283,7 +283,7 @@ func textsValue[T any](get func(o *T) []string) value[T] {
 // jsonValue is written and not compared.
 func jsonValue[T any](write func(b []byte, o *T) []byte) value[T] { return value[T]{append: write} }
 
-// constant is the same JSON in every object; sorting by it changes nothing.
+// constant returns the same JSON in every object; sorting by it changes nothing.
 func constant[T any](json string) value[T] {
 	return value[T]{
 		append: func(b []byte, _ *T) []byte { return append(b, json...) },

@@ -1,6 +1,6 @@
-// Package neutron holds the Neutron v2.0 resources as data: their types, the attribute table of each (what may be set
-// when, defaults, validation, who may see it), the rules that need only one object, and the errors Neutron answers with.
-// Rules that need other objects live in control.
+// Package neutron holds the Neutron v2.0 resources as data: their types, the attribute table of
+// each (what may be set when, defaults, validation, who may see it), the rules that need only one
+// object, and the errors Neutron answers with. Rules that need other objects live in control.
 package neutron
 
 import (
@@ -11,8 +11,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// Standard are the attributes that every resource carries. JSON names are the attribute names of the API, and the
-// stored form is the same.
+// Standard are the attributes that every resource carries. JSON names are the attribute names of
+// the API, and the stored form is the same.
 type Standard struct {
 	ID             string    `json:"id"`
 	ProjectID      string    `json:"project_id"` // also answered as tenant_id
@@ -38,10 +38,10 @@ type Network struct {
 	SegmentationID      *int   `json:"provider:segmentation_id,omitempty"`
 }
 
-// TypeRouted is the provider:network_type of a network without a layer 2: hosts route each address of its ports by itself.
+// TypeRouted is the provider:network_type of a network without layer 2: hosts route each address.
 const TypeRouted = "routed"
 
-// Routed says that the ports of the network are endpoints of Calico's data model, and no part of the virtual topology.
+// Routed reports whether the network's ports are endpoints of Calico's data model.
 func (n *Network) Routed() bool { return strings.EqualFold(n.NetworkType, TypeRouted) }
 
 // Pool is an inclusive range of addresses to allocate from.
@@ -50,7 +50,7 @@ type Pool struct {
 	End   netip.Addr `json:"end"`
 }
 
-// HostRoute is a route told to the machines of a subnet.
+// HostRoute is a route that DHCP hands to the machines of a subnet.
 type HostRoute struct {
 	Destination netip.Prefix `json:"destination"`
 	Nexthop     netip.Addr   `json:"nexthop"`
@@ -78,7 +78,7 @@ type FixedIP struct {
 	IPAddress netip.Addr `json:"ip_address"`
 }
 
-// AddressPair is an address (or prefix) and MAC that a port may also send from. IPAddress keeps the client's text.
+// AddressPair is another sender address (or prefix) of a port. IPAddress keeps the client's text.
 type AddressPair struct {
 	IPAddress  string     `json:"ip_address"`
 	MACAddress packet.MAC `json:"mac_address"`
@@ -108,13 +108,14 @@ type Port struct {
 	DNSDomain           string        `json:"dns_domain"`
 	VNICType            string        `json:"binding:vnic_type"`
 	HostID              string        `json:"binding:host_id"` // a host's name, as Neutron's clients use it
-	// Profile is nil, other than empty, while a client wants the port bound nowhere, whatever HostID says.
+	// Profile is nil, rather than empty, while a client wants the port unbound.
 	Profile map[string]any `json:"binding:profile"`
-	// BoundHostID is the id of the topology host that HostID named when the port was bound; "" = unbound or failed.
+	// BoundHostID is the id of the host that HostID named when the port was bound, or "".
 	BoundHostID string `json:"heddle:bound_host_id,omitempty"`
-	// PreviousHostID is the host the port was last taken from: where its connections are still known.
+	// PreviousHostID is the host that had the port before, which knows its connections.
 	PreviousHostID string `json:"heddle:previous_host_id,omitempty"`
-	// InterfaceName is the interface the port is bound to: profile's interface_name, else "tap" + 11 characters of the id.
+	// InterfaceName is the interface of a bound port: the profile's, or "tap" and 11 characters of
+	// the id.
 	InterfaceName string `json:"heddle:interface_name,omitempty"`
 	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key"`
@@ -138,6 +139,6 @@ type SecurityGroupRule struct {
 	PortRangeMax    *int   `json:"port_range_max"`
 	RemoteIPPrefix  string `json:"remote_ip_prefix"` // as the client gave it; "" none
 	RemoteGroupID   string `json:"remote_group_id"`
-	// Implicit says that the rule was made with its group, not by a client; its description is then answered as null.
+	// Implicit marks a rule made with its group, which has null as its description.
 	Implicit bool `json:"heddle:implicit,omitempty"`
 }

@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Caller is who asks: the user and project of the token and the roles it carries.
+// Caller holds the user, project and roles of a request's token.
 type Caller struct {
 	UserID    string
 	ProjectID string // "" for a token without a project
 	Roles     []string
 }
 
-// Admin says whether the caller may do everything (role admin).
+// Admin reports whether the caller may do everything (role admin).
 func (c Caller) Admin() bool { return slices.Contains(c.Roles, "admin") }
 
-// ReadOnly says whether the caller may only look: a reader who is neither member nor admin.
+// ReadOnly reports whether the caller may only look: a reader who is neither member nor admin.
 func (c Caller) ReadOnly() bool { return !c.Admin() && !slices.Contains(c.Roles, "member") }
 
-// Owns says whether the caller is admin or of the project.
+// Owns reports whether the caller is admin or of the project.
 func (c Caller) Owns(projectID string) bool {
 	return c.Admin() || projectID != "" && c.ProjectID == projectID
 }
 
-// Values are the attributes of one create or update as Parse leaves them: normalised, and at create with the defaults
-// filled in. An absent key was not specified. The value of each attribute has the type that its entry in the attribute
-// table names:
+// Values are the attributes of one create or update as Parse leaves them: normalised, and at create
+// with the defaults filled in. An absent key was not specified. The value of each attribute has the
+// type that its entry in the attribute table names:
 //
 //	text, ids          string; nil where the attribute may be null
 //	flags              bool
@@ -45,12 +45,12 @@ func (c Caller) Owns(projectID string) bool {
 //	extra_dhcp_opts    []DHCPOptChange
 //	binding:profile    map[string]any; nil = not to be bound
 //
-// Two attributes Parse refuses in a create; callers in this process may add them: id, a string that no object of the
-// resource has, in place of a random one, and of a security group security_group_rules, a []Values, in place of the rules
-// that the server makes.
+// Two attributes Parse refuses in a create; callers in this process may add them: id, a string that
+// no object of the resource has, in place of a random one, and of a security group
+// security_group_rules, a []Values, in place of the rules that the server makes.
 type Values map[string]any
 
-// FixedIPRequest asks for an address: any of a subnet, a certain one, or both. At least one of the two is set.
+// FixedIPRequest asks for an address: any of a subnet, a certain one, or both.
 type FixedIPRequest struct {
 	SubnetID  string     // "" = the subnet that holds IPAddress
 	IPAddress netip.Addr // invalid = any of the subnet
@@ -63,16 +63,16 @@ type DHCPOptChange struct {
 	IPVersion int // 4 or 6
 }
 
-// Has says whether the attribute was specified (null counts).
+// Has reports whether the attribute was specified (null counts).
 func (v Values) Has(name string) bool { _, ok := v[name]; return ok }
 
-// Text is a text attribute; absent and null are "".
+// Text returns a text attribute; absent and null are "".
 func (v Values) Text(name string) string { s, _ := v[name].(string); return s }
 
 // Flag is a boolean attribute; absent and null are false.
 func (v Values) Flag(name string) bool { b, _ := v[name].(bool); return b }
 
-// Number is an integer attribute; nil when absent or null.
+// Number returns an integer attribute; nil when absent or null.
 func (v Values) Number(name string) *int {
 	if n, ok := v[name].(int); ok {
 		return &n

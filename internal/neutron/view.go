@@ -2,7 +2,7 @@ package neutron
 
 import "time"
 
-// NetworkView is a network as one caller sees it. The Network is shared with the store's snapshot: do not modify it.
+// NetworkView is a network as one caller sees it. The Network is shared: do not modify it.
 type NetworkView struct {
 	*Network
 	Shared  bool     // as this caller sees it
@@ -30,7 +30,7 @@ type SecurityGroupView struct {
 	Shared bool // as this caller sees it
 }
 
-// QuotaView is the limits of one project: quota name (network, subnet, port, ...) to the greatest number, -1 = no limit.
+// QuotaView maps a project's quotas (network, subnet, port, ...) to limits; -1 = no limit.
 type QuotaView struct {
 	ProjectID string
 	Limits    map[string]int
@@ -61,9 +61,9 @@ type AgentView struct {
 	HeartbeatAt      time.Time
 }
 
-// Query narrows a list to what an index can find. A list that is not empty restricts (a value matches any of it), lists
-// restrict together; an empty Query is everything. Who answers may return more than was asked, never less: the API
-// filters again. Fields that a resource has not are ignored.
+// Query narrows a list to what an index can find. A list that is not empty restricts to any of its
+// values; several restrict together. Results may contain more than requested: the API filters
+// again. Fields that a resource lacks are ignored.
 type Query struct {
 	IDs              []string
 	ProjectIDs       []string
@@ -83,7 +83,7 @@ type Query struct {
 	After, Before    string   // ids between which those of the objects are; "" = no bound
 }
 
-// InRange says whether an object with this id lies between After and Before.
+// InRange reports whether an object with this id lies between After and Before.
 func (q *Query) InRange(id string) bool {
 	return id > q.After && (q.Before == "" || id < q.Before)
 }

@@ -20,7 +20,8 @@ const (
 	hostSelf = "local-host"
 )
 
-// policyCase is one case of `calico check`, as read: objects as they would lie in the store, and packets.
+// policyCase is one case of `calico check`, as read: objects as they would lie in the store, and
+// packets.
 type policyCase struct {
 	id        any
 	title     string
@@ -80,20 +81,16 @@ func readPolicyCase(n node) (*policyCase, error) {
 
 // readConfig reads the agent's settings. One that would stop the agent makes the file unusable.
 func (c *policyCase) readConfig(n node) error {
-	o, err := n.anyObject()
-	if err != nil {
-		return err
-	}
 	c.config = map[string]string{}
-	for _, name := range o.names() {
-		value, isFlag := o.fields[name].(bool)
-		if isFlag {
-			c.config[name] = strconv.FormatBool(value)
-			continue
+	if err := n.eachField(func(name string, value node) (err error) {
+		if flag, isFlag := value.value.(bool); isFlag {
+			c.config[name] = strconv.FormatBool(flag)
+			return nil
 		}
-		if c.config[name], err = o.get(name).text(); err != nil {
-			return err
-		}
+		c.config[name], err = value.text()
+		return err
+	}); err != nil {
+		return err
 	}
 	var problems []policy.Problem
 	c.settings, problems = policy.Resolve(policy.Sources{Global: c.config})
@@ -107,31 +104,26 @@ func (c *policyCase) readConfig(n node) error {
 }
 
 func (c *policyCase) readTiers(n node) error {
-	return c.readObjects(n, func(name string) (calico.Key, error) { return calico.TierKey{Tier: name}, nil })
+	return n.eachField(func(name string, object node) error { return c.add(object, calico.TierKey{Tier: name}) })
 }
 
 func (c *policyCase) readPolicies(n node) error {
-	return c.readObjects(n, func(name string) (calico.Key, error) {
+	return n.eachField(func(name string, object node) error {
 		tier, id, found := strings.Cut(name, "/")
 		if !found || tier == "" || id == "" {
-			return nil, fmt.Errorf("%q is not a tier, a slash and a name", name)
+			return fileErrorf(n.place, "%q is not a tier, a slash and a name", name)
 		}
-		return calico.PolicyKey{Tier: tier, Policy: id}, nil
+		return c.add(object, calico.PolicyKey{Tier: tier, Policy: id})
 	})
 }
 
 // readProfiles reads the three parts of each profile; one that is not there is a missing key.
 func (c *policyCase) readProfiles(n node) error {
-	o, err := n.anyObject()
-	if err != nil {
-		return err
-	}
-	for _, name := range o.names() {
-		parts, err := o.get(name).object("rules", "tags", "labels")
-		if err != nil {
+	return n.eachField(func(name string, profile node) error {
+		if _, err := profile.object("rules", "tags", "labels"); err != nil {
 			return err
 		}
-		for _, part := range parts.names() {
+		return profile.eachField(func(part string, object node) error {
 			var key calico.Key = calico.ProfileRulesKey{Profile: name}
 			switch part {
 			case "tags":
@@ -139,25 +131,18 @@ func (c *policyCase) readProfiles(n node) error {
 			case "labels":
 				key = calico.ProfileLabelsKey{Profile: name}
 			}
-			if err := c.add(parts.get(part), key); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+			return c.add(object, key)
+		})
+	})
 }
 
 // readEndpoints reads the endpoints: one with nets is a workload, another the host's own.
 func (c *policyCase) readEndpoints(n node) error {
-	o, err := n.anyObject()
-	if err != nil {
-		return err
-	}
-	for _, id := range o.names() {
+	return n.eachField(func(id string, endpoint node) error {
 		if id == outside || id == hostSelf {
-			return fileErrorf(o.under(id), "this name stands for a place that is no endpoint")
+			return fileErrorf(endpoint.place, "this name stands for a place that is no endpoint")
 		}
-		e, err := o.get(id).anyObject()
+		e, err := endpoint.anyObject()
 		if err != nil {
 			return err
 		}
@@ -166,31 +151,12 @@ func (c *policyCase) readEndpoints(n node) error {
 			key = calico.WorkloadEndpointKey{Host: checkedHost, Orchestrator: "check", Workload: id, Endpoint: id}
 		}
 		c.endpoints[id] = key
-		if err := c.add(e.node, key); err != nil {
-			return err
-		}
-	}
-	return nil
+		return c.add(endpoint, key)
+	})
 }
 
-func (c *policyCase) readObjects(n node, keyOf func(name string) (calico.Key, error)) error {
-	o, err := n.anyObject()
-	if err != nil {
-		return err
-	}
-	for _, name := range o.names() {
-		key, err := keyOf(name)
-		if err != nil {
-			return fileErrorf(n.place, "%s", err)
-		}
-		if err := c.add(o.get(name), key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// add takes an object for the store. A key that cannot be written is nothing that could ever be there.
+// add takes an object for the store. A key that cannot be written is nothing that could ever be
+// there.
 func (c *policyCase) add(n node, key calico.Key) error {
 	if _, err := key.Path(); err != nil {
 		return fileErrorf(n.place, "%s", err)
@@ -281,8 +247,8 @@ func (p *policyPacket) readAddresses(o object) error {
 	return nil
 }
 
-// readTransport reads the protocol and what stands in its header. Without numbers a packet of ICMP is an echo request,
-// and one of a protocol with ports has some.
+// readTransport reads the protocol and what stands in its header. Without numbers a packet of ICMP
+// is an echo request, and one of a protocol with ports has some.
 func (p *policyPacket) readTransport(o object) (err error) {
 	if p.packet.Protocol, err = readRuleProtocol(o.get("proto")); err != nil {
 		return err
@@ -351,7 +317,7 @@ func readRuleProtocol(n node) (calico.Protocol, error) {
 	return calico.Protocol(v), nil
 }
 
-// protocolText is how messages name a protocol.
+// protocolText returns the name of a protocol for messages.
 func protocolText(p calico.Protocol) string {
 	for name, number := range ruleProtocols() {
 		if number == p {
@@ -361,7 +327,7 @@ func protocolText(p calico.Protocol) string {
 	return strconv.Itoa(int(p))
 }
 
-// String says which packet it is.
+// String describes the packet.
 func (p *policyPacket) String() string {
 	src, dst := p.packet.Src.String(), p.packet.Dst.String()
 	what := protocolText(p.packet.Protocol)
@@ -379,7 +345,7 @@ func (p *policyPacket) String() string {
 	return fmt.Sprintf("%s%s from %s to %s, %s → %s", state, what, p.from, p.to, src, dst)
 }
 
-// caseName is how messages name a case.
+// caseName returns the name of a case for messages.
 func caseName(n node, number int) string {
 	if o, err := n.anyObject(); err == nil && o.has("id") {
 		if id, err := o.get("id").text(); err == nil && id != "" {

@@ -14,7 +14,7 @@ import (
 type CheckOptions struct {
 	JSON       bool // one JSON document instead of text for people
 	Extensions bool // read the selector operators of later versions
-	Kernel     bool // send real packets past the rules of a kernel, as root, instead of thinking
+	Kernel     bool // send real packets past the rules of a kernel, as root, instead of calculating
 }
 
 // checkedFile is the output (file-formats §3).
@@ -33,7 +33,7 @@ type checkedCase struct {
 	unsent  error // of the first packet that could not be sent
 }
 
-// checkedPacket is what became of one packet.
+// checkedPacket is the result for one packet.
 type checkedPacket struct {
 	Verdict   string `json:"verdict"` // allow or deny; notSendable
 	OK        *bool  `json:"ok"`      // nil: nothing was expected
@@ -45,11 +45,11 @@ type checkedPacket struct {
 // notSendable is the verdict about a packet that --kernel cannot send: what it says is not known.
 const notSendable = "not-sendable"
 
-// Check reads cases of endpoints, profiles and policies, as the store has them, and says of each packet whether it would
-// be allowed, and what decides. It returns a [FileError] when the file, or one of its cases, is not what the format
-// wants (the other cases are judged and printed all the same), and [ErrExpectation] when a verdict is not the expected
-// one. An object that the model refuses is no fault of the file: it counts for what it counts for in a store, and is
-// named.
+// Check reads cases of endpoints, profiles and policies, as the store has them, and says of each
+// packet whether it would be allowed, and what decides. It returns a [FileError] when the file, or
+// one of its cases, is not what the format wants (the other cases are judged and printed all the
+// same), and [ErrExpectation] when a verdict is not the expected one. An object that the model
+// refuses is no fault of the file: it counts for what it counts for in a store, and is named.
 func Check(ctx context.Context, in io.Reader, opts CheckOptions, out io.Writer) error {
 	if opts.Kernel && opts.Extensions {
 		return fileErrorf("", "--kernel: the agent does not read selector operators of later versions, so --extensions cannot be true of it")

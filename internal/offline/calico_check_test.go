@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// checkedText runs a file of cases and returns what is printed, followed by the error if there is one.
+// checkedText runs a file of cases and returns what is printed, followed by the error if there is
+// one.
 func checkedText(t *testing.T, input string, opts CheckOptions) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -267,7 +268,8 @@ func TestCheckNamesWhatDoesNotCount(t *testing.T) {
 	}
 }
 
-// A packet that cannot be sent is named and keeps no other from being sent and judged; the file is wrong all the same.
+// A packet that cannot be sent is named and keeps no other from being sent and judged; the file is
+// wrong all the same.
 func TestCheckKernelGoesOn(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

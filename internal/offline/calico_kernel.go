@@ -20,11 +20,12 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// kernelLab is a host made for one case: a namespace in which the agent works, with the interfaces of all endpoints and
-// one more for the network outside, and a namespace that holds their other ends.
+// kernelLab is a host made for one case: a namespace in which the agent works, with the interfaces
+// of all endpoints and one more for the network outside, and a namespace that holds their other
+// ends.
 //
 //	checked                      far
-//	  cali-a  (workload a) ──────── p0   machines: they send frames as they are told,
+//	  cali-a  (workload a) ──────── p0   machines: they send the frames of the case,
 //	  eth0    (host endpoint) ───── p1   and answer nothing
 //	  outside0 ──────────────────── p2
 type kernelLab struct {
@@ -44,7 +45,7 @@ type kernelPort struct {
 	machine   packet.MAC // of the other
 }
 
-// listening is what a program of the host can listen to.
+// listening identifies a kind of packets that a program of the host can listen to.
 type listening struct {
 	protocol calico.Protocol
 	six      bool
@@ -53,15 +54,16 @@ type listening struct {
 // externalInterface is the host's interface to the network outside, which no endpoint governs.
 const externalInterface = "outside0"
 
-// answer is what became of a packet that was to go through a kernel.
+// answer is the kernel's verdict on a packet.
 type answer struct {
 	judge.Verdict
 	unsent error // why it could not be sent; nil: it was
 }
 
-// ask sends the packets of a case through a kernel that the agent has programmed, and says what became of them. A verdict
-// that is not the one that was thought says so. A packet that cannot be sent does not keep the others from being sent.
-func (w *policyWorld) ask(ctx context.Context, c *policyCase, thought []judge.Verdict) (answers []answer, err error) {
+// ask sends the packets of a case through a kernel that the agent has programmed, and returns the
+// verdicts. One that differs from the calculated verdict says so. A packet that cannot be sent does
+// not keep the others from being sent.
+func (w *policyWorld) ask(ctx context.Context, c *policyCase, calculated []judge.Verdict) (answers []answer, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("--kernel makes network namespaces: run it as root")
 	}
@@ -97,7 +99,7 @@ func (w *policyWorld) ask(ctx context.Context, c *policyCase, thought []judge.Ve
 			case err != nil:
 				return fmt.Errorf("%s: %w", c.packets[i].place, err)
 			default:
-				answers[i].Verdict = fromKernel(arrived, thought[i])
+				answers[i].Verdict = fromKernel(arrived, calculated[i])
 			}
 		}
 		return nil
@@ -111,19 +113,20 @@ type sendError struct{ err error }
 func (e *sendError) Error() string { return "send: " + e.err.Error() }
 func (e *sendError) Unwrap() error { return e.err }
 
-// fromKernel is the kernel's verdict, decided by what was thought to decide, if it agrees.
-func fromKernel(arrived bool, thought judge.Verdict) judge.Verdict {
-	if arrived == thought.Allowed {
-		return thought
+// fromKernel returns the kernel's verdict, with the calculated reason if they agree.
+func fromKernel(arrived bool, calculated judge.Verdict) judge.Verdict {
+	if arrived == calculated.Allowed {
+		return calculated
 	}
 	word := "it does not arrive"
 	if arrived {
 		word = "it arrives"
 	}
-	return judge.Verdict{Allowed: arrived, By: "the kernel: " + word + ", although decided by " + thought.By, Walk: thought.Walk}
+	return judge.Verdict{Allowed: arrived, By: "the kernel: " + word + ", although decided by " + calculated.By, Walk: calculated.Walk}
 }
 
-// newKernelLab makes the namespaces and interfaces. What was made before an error is the lab's to close.
+// newKernelLab makes the namespaces and interfaces. What was made before an error is the lab's to
+// close.
 func newKernelLab(w *policyWorld) (*kernelLab, error) {
 	lab := &kernelLab{spaces: netlab.NewRandom("hc"), ports: map[string]*kernelPort{}, listeners: map[listening]*netlab.Host{}, owned: map[netip.Addr]bool{}}
 	var err error
@@ -133,7 +136,8 @@ func newKernelLab(w *policyWorld) (*kernelLab, error) {
 	if lab.far, err = lab.spaces.Namespace("far"); err != nil {
 		return lab, err
 	}
-	// The far ends say nothing of their own. The host itself takes any source, so that only policy is left to refuse one.
+	// The far ends say nothing of their own. The host itself takes any source, so that only policy
+	// is left to refuse one.
 	for _, s := range []struct {
 		ns          *netlab.Namespace
 		name, value string
@@ -184,7 +188,8 @@ func (lab *kernelLab) plug(i *hostInterface) error {
 	return err
 }
 
-// own gives the host an address, which is in use when it returns: of IPv6 the kernel takes its time.
+// own gives the host an address, which is in use when it returns: of IPv6 the kernel takes its
+// time.
 func (lab *kernelLab) own(a netip.Addr, link string) error {
 	if lab.owned[a] {
 		return nil
@@ -204,10 +209,11 @@ func (lab *kernelLab) own(a netip.Addr, link string) error {
 	})
 }
 
-// ownTimeout is how long the kernel may take for an address.
+// ownTimeout bounds how long the kernel takes to add an address.
 const ownTimeout = 5 * time.Second
 
-// program starts an agent over a store that holds the case, and waits until what it asks for is in force.
+// program starts an agent over a store that holds the case, and waits until what it asks for is in
+// force.
 func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() error, err error) {
 	st := store.NewMemory()
 	ops := []store.Op{{Key: "/calico/v1/Ready", Value: []byte("true")}}
@@ -247,10 +253,10 @@ func (lab *kernelLab) program(ctx context.Context, c *policyCase) (stop func() e
 		err = fmt.Errorf("the agent of the namespace has ended: %w", end)
 	}
 	err = errors.Join(err, stop())
-	return nil, fmt.Errorf("%w; what it said:\n%s", err, log.String()) // it has ended, and nobody writes there any more
+	return nil, fmt.Errorf("%w; what it said:\n%s", err, log.String()) // it has ended: no more writes to log
 }
 
-// agentTimeout is how long the agent may take for a case.
+// agentTimeout bounds how long the agent takes for a case.
 const agentTimeout = time.Minute
 
 func (lab *kernelLab) close() error {
@@ -312,7 +318,7 @@ func (lab *kernelLab) try(w *policyWorld, p *policyPacket) (arrived bool, err er
 	return to.far.Until(behind, mark)
 }
 
-// probe is a frame that nothing but this test knows (IEEE 802 local experimental EtherType).
+// probe returns a frame that only this test uses (IEEE 802 local experimental EtherType).
 func probe(p *kernelPort, mark []byte) []byte {
 	frame := packet.Ethernet{Dst: p.mac, Src: p.machine, Type: 0x88b5}.Append(nil)
 	return append(append(frame, mark...), make([]byte, 60)...)
@@ -339,8 +345,8 @@ func (lab *kernelLab) listener(p *policyPacket) (*netlab.Host, error) {
 	return l, err
 }
 
-// prepare gives the host what the packet takes for granted: routes and neighbours outside of what the agent cares for,
-// addresses of its own, and the connection that the packet belongs to.
+// prepare gives the host what the packet takes for granted: routes and neighbours outside of what
+// the agent cares for, addresses of its own, and the connection that the packet belongs to.
 func (lab *kernelLab) prepare(w *policyWorld, p *policyPacket, in, out string) error {
 	src, dst := p.packet.Src, w.rules.Translated(p.packet.Dst)
 	if dst == metadataAddress() && w.config.Metadata.IsValid() {
@@ -360,7 +366,8 @@ func (lab *kernelLab) prepare(w *policyWorld, p *policyPacket, in, out string) e
 	return lab.host.Establish(p.connection(w))
 }
 
-// lead makes the host take the packet to where it is to go, if nobody else sees to it: to itself, or out of an interface.
+// lead makes the host deliver the packet where the agent does not: to itself, or out of an
+// interface.
 func (lab *kernelLab) lead(p *policyPacket, dst netip.Addr, in, out string) error {
 	switch {
 	case out == "" && (dst.IsMulticast() || dst.IsLoopback() || dst == broadcast()):
@@ -406,13 +413,14 @@ func (w *policyWorld) way(p *policyPacket) (in, out string) {
 	return in, out
 }
 
-// metadataAddress is where workloads ask for metadata.
+// metadataAddress returns the address at which workloads ask for metadata.
 func metadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
-// broadcast is the address of all on a link.
+// broadcast returns the address of all hosts on a link.
 func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
-// deliverable refuses a packet whose addresses lead elsewhere than it says: a kernel goes by addresses.
+// deliverable refuses a packet whose addresses lead elsewhere than it says: a kernel goes by
+// addresses.
 func (w *policyWorld) deliverable(p *policyPacket) error {
 	if err := p.sendable(); err != nil {
 		return err
@@ -432,12 +440,12 @@ func (w *policyWorld) deliverable(p *policyPacket) error {
 	return nil
 }
 
-// plugged says whether the place has an interface, or is the host itself.
+// plugged reports whether the place has an interface, or is the host itself.
 func (w *policyWorld) plugged(p judge.Place) bool {
 	return p == judge.LocalHost() || w.interfaces[p] != nil
 }
 
-// active says whether the place is a workload that owns addresses.
+// active reports whether the place is a workload that owns addresses.
 func (w *policyWorld) active(place string) bool {
 	for _, id := range w.owners {
 		if id == place {

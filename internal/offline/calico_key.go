@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"heddle/calico"
+	"heddle/internal/strictjson"
 )
 
 // Keys says of each path what key of Calico's data model it is: one JSON object a line.
@@ -24,7 +25,8 @@ func Keys(paths []string, out io.Writer) error {
 	return w.Flush()
 }
 
-// KeyPaths reads what Keys prints and prints the paths, one a line. When a line is wrong it prints nothing.
+// KeyPaths reads what Keys prints and prints the paths, one a line. When a line is wrong it prints
+// nothing.
 func KeyPaths(in io.Reader, out io.Writer) error {
 	var paths strings.Builder
 	lines := bufio.NewScanner(in)
@@ -133,13 +135,8 @@ func keyPath(line []byte) (string, error) {
 		IDs    map[string]json.RawMessage `json:"ids"`
 		Legacy bool                       `json:"legacy"`
 	}
-	d := json.NewDecoder(strings.NewReader(string(line)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&given); err != nil {
-		return "", fmt.Errorf(`want an object like {"kind": "Tier", "ids": {"tier": "default"}}: %w`, err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return "", fmt.Errorf("want one object a line")
+	if err := strictjson.Unmarshal(line, &given); err != nil {
+		return "", fmt.Errorf(`want one object a line, like {"kind": "Tier", "ids": {"tier": "default"}}: %w`, err)
 	}
 	if given.Kind == nil {
 		return "", fmt.Errorf("kind: is null, which no key has")

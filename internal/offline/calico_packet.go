@@ -10,8 +10,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// askable are the ICMP types by which connection tracking lets a connection begin. Neighbour discovery and listener
-// messages, of IPv6, are never tracked.
+// askable are the ICMP types by which connection tracking lets a connection begin. Neighbour
+// discovery and listener messages, of IPv6, are never tracked.
 func askable(p calico.Protocol) []uint8 {
 	if p == calico.ProtocolICMPv6 {
 		return []uint8{128, 139, 130, 131, 132, 133, 134, 135, 136, 137, 143}
@@ -19,7 +19,8 @@ func askable(p calico.Protocol) []uint8 {
 	return []uint8{8, 13, 15, 17}
 }
 
-// sendable refuses what no real packet can be: a state that connection tracking does not give to its kind.
+// sendable refuses what no real packet can be: a state that connection tracking does not give to
+// its kind.
 func (p *policyPacket) sendable() error {
 	protocol := p.packet.Protocol
 	icmp := protocol == calico.ProtocolICMP || protocol == calico.ProtocolICMPv6
@@ -78,7 +79,8 @@ func (p *policyPacket) transport(payload []byte) []byte {
 // echoID is the identifier of the echo requests.
 const echoID = 77
 
-// tcpFlags are those of the first packet of a connection, of a later one, or of one that ends what never began.
+// tcpFlags are those of the first packet of a connection, of a later one, or of one that ends what
+// never began.
 func (p *policyPacket) tcpFlags() uint8 {
 	switch p.packet.State {
 	case judge.Established:
@@ -89,8 +91,8 @@ func (p *policyPacket) tcpFlags() uint8 {
 	return packet.TCPSyn
 }
 
-// spoils says whether the packet is invalid for its checksum alone: an ICMP question may come out of the blue, and its
-// type must stay, since rules name types.
+// spoils reports whether the packet has to be invalid by its checksum: an ICMP request may begin a
+// connection, and its type has to stay, since rules name types.
 func (p *policyPacket) spoils() bool {
 	q := &p.packet
 	icmp := q.Protocol == calico.ProtocolICMP || q.Protocol == calico.ProtocolICMPv6
@@ -116,7 +118,8 @@ func (p *policyPacket) udpLite(payload []byte) []byte {
 	return b
 }
 
-// sctp is the INIT that asks for an association (RFC 9260 §3.3.2). The payload is a parameter that nobody knows.
+// sctp is the INIT that asks for an association (RFC 9260 §3.3.2). The payload is a parameter that
+// nobody knows.
 func (p *policyPacket) sctp(payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, p.packet.SrcPort)
 	b = binary.BigEndian.AppendUint16(b, p.packet.DstPort)

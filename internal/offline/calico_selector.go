@@ -15,8 +15,8 @@ type SelectorOptions struct {
 	Extensions bool // read the operators of later versions
 }
 
-// Selector prints the canonical text of a selector and says whether labels, each written label=value, match it. An
-// error is a *FileError.
+// Selector prints the canonical text of a selector and says whether labels, each written
+// label=value, match it. An error is a *FileError.
 func Selector(text string, labels []string, opts SelectorOptions, out io.Writer) (match bool, err error) {
 	var extensions []selector.Option
 	if opts.Extensions {
@@ -44,7 +44,8 @@ func Selector(text string, labels []string, opts SelectorOptions, out io.Writer)
 	}{s.String(), s.UID(), match})
 }
 
-// parseLabels reads labels written label=value. A value may hold anything, also "=", and may be empty.
+// parseLabels reads labels written label=value. A value may hold anything, also "=", and may be
+// empty.
 func parseLabels(texts []string) (selector.Map, error) {
 	labels := selector.Map{}
 	for _, text := range texts {

@@ -15,8 +15,9 @@ type ValidateOptions struct {
 	Extensions bool // selectors may have the operators of later versions
 }
 
-// Validate reads a value of Calico's data model as it is stored, and prints its canonical form. What is wrong with the
-// value comes back as an error that is no [FileError]; that is for kinds that do not exist.
+// Validate reads a value of Calico's data model as it is stored, and prints its canonical form.
+// What is wrong with the value comes back as an error that is no [FileError]; that is for kinds
+// that do not exist.
 func Validate(kind string, in io.Reader, opts ValidateOptions, out io.Writer) error {
 	k := calico.Kind(kind)
 	if kinds := ValidateKinds(); !slices.Contains(kinds, kind) {
@@ -57,7 +58,7 @@ func Validate(kind string, in io.Reader, opts ValidateOptions, out io.Writer) er
 	return err
 }
 
-// isRaw says whether values of a kind are stored without JSON.
+// isRaw reports whether values of a kind are stored without JSON.
 func isRaw(kind calico.Kind) bool {
 	switch kind {
 	case calico.KindReady, calico.KindHostIP, calico.KindProfileRefcount, calico.KindNeutronElection,
@@ -67,7 +68,7 @@ func isRaw(kind calico.Kind) bool {
 	return false
 }
 
-// newlineHint tells of the newline that editors and echo put at the end of a file.
+// newlineHint adds a hint about the newline that editors and echo put at the end of a file.
 func newlineHint(kind calico.Kind, value []byte, err error) error {
 	if isRaw(kind) && strings.HasSuffix(string(value), "\n") {
 		return fmt.Errorf("%w; the newline at its end would be stored too", err)

@@ -33,7 +33,7 @@ type hostInterface struct {
 	addresses []netip.Addr // that host endpoints expect on it
 }
 
-// world works out what the agent of the case's host would.
+// world calculates what the agent of the case's host would.
 func (c *policyCase) world(extensions bool) (*policyWorld, error) {
 	w := &policyWorld{config: judgeConfig(&c.settings), owners: map[netip.Addr]string{}, invalid: slices.Clone(c.problems),
 		places:     map[string]judge.Place{outside: {}, hostSelf: judge.LocalHost()},
@@ -42,25 +42,25 @@ func (c *policyCase) world(extensions bool) (*policyWorld, error) {
 	if extensions {
 		opts = append(opts, calico.SelectorExtensions())
 	}
-	thinking := calc.New(checkedHost)
-	thinking.SetMaxSetSize(c.settings.MaxSetSize)
+	rules := calc.New(checkedHost)
+	rules.SetMaxSetSize(c.settings.MaxSetSize)
 	for _, o := range c.objects {
 		object, err := calico.Decode(o.key, o.value, opts...)
 		if err != nil {
 			w.invalid = append(w.invalid, fmt.Sprintf("%s: %v", strings.TrimPrefix(o.place, c.place+"."), err))
-			thinking.Invalid(o.key, policy.PartOf(o.key, o.value), err.Error())
+			rules.Invalid(o.key, policy.PartOf(o.key, o.value), err.Error())
 			continue
 		}
-		thinking.Update(o.key, object)
+		rules.Update(o.key, object)
 	}
-	changes := thinking.Changes()
+	changes := rules.Changes()
 	w.rules.Apply(changes)
 	w.workloads(c, changes.Workloads)
 	w.hosts(c, changes.Hosts)
 	return w, nil
 }
 
-// judgeConfig is what of the agent's settings decides over packets.
+// judgeConfig returns those of the agent's settings that decide about packets.
 func judgeConfig(s *policy.Settings) judge.Config {
 	failsafes := func(list []nft.Failsafe) (out []judge.Failsafe) {
 		for _, f := range list {
@@ -76,7 +76,8 @@ func judgeConfig(s *policy.Settings) judge.Config {
 	}
 }
 
-// workloads places the workloads at their interfaces. One whose interface is not named like a workload's is refused.
+// workloads places the workloads at their interfaces. One whose interface is not named like a
+// workload's is refused.
 func (w *policyWorld) workloads(c *policyCase, all map[calico.WorkloadEndpointKey]*calc.Workload) {
 	gone := map[calico.WorkloadEndpointKey]*calc.Workload{}
 	holders := map[string]string{}
@@ -119,8 +120,9 @@ func (w *policyWorld) workloads(c *policyCase, all map[calico.WorkloadEndpointKe
 	w.rules.Apply(&calc.Changes{Workloads: gone})
 }
 
-// hosts places the host endpoints at interfaces: those that are named, and one for each group of addresses that are
-// expected together. Of several endpoints that match an interface the one with the lowest id governs it (spec §8.5).
+// hosts places the host endpoints at interfaces: those that are named, and one for each group of
+// addresses that are expected together. Of several endpoints that match an interface the one with
+// the lowest id governs it (spec §8.5).
 func (w *policyWorld) hosts(c *policyCase, all map[calico.HostEndpointKey]*calc.Host) {
 	keys := slices.SortedFunc(maps.Keys(all), func(a, b calico.HostEndpointKey) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
 	for id, key := range c.endpoints {
@@ -172,7 +174,7 @@ func holdsAny(i *hostInterface, e *calico.HostEndpoint) bool {
 	return slices.ContainsFunc(expectedAddresses(e), func(a netip.Addr) bool { return slices.Contains(i.addresses, a) })
 }
 
-// judge decides over the packets by thinking.
+// judge calculates the verdicts on the packets.
 func (w *policyWorld) judge(packets []policyPacket) []judge.Verdict {
 	verdicts := make([]judge.Verdict, len(packets))
 	for i, p := range packets {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// limits are what a scenario asks of the values it captures.
+// limits restricts the values that a scenario captures.
 type limits struct {
 	ranges   map[string][2]int
 	distinct [][2]string
@@ -44,7 +44,7 @@ func (l *limits) read(o object) error {
 	return nil
 }
 
-// hold says whether the captured values are within their bounds and differ where they should.
+// hold reports whether the captured values are within their bounds and differ where they should.
 func (l *limits) hold(captured map[string]any) bool {
 	for name, bounds := range l.ranges {
 		value, known := captured[name]
@@ -68,8 +68,8 @@ func (l *limits) hold(captured map[string]any) bool {
 // assignmentTries bounds the search for which delivery meets which expectation.
 const assignmentTries = 1_000_000
 
-// assign finds for every expectation a delivery of its own, such that the captured values agree. If there are, it keeps
-// what they captured.
+// assign finds for every expectation a delivery of its own, such that the captured values agree. If
+// there are, it keeps what they captured.
 func (r *run) assign(want []expected, got []delivery) bool {
 	tries := 0
 	used := make([]bool, len(got))

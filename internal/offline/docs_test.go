@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The examples of the guides do what they say: an input, fenced as "yaml" and a command, and its output.
+// The examples of the guides do what they say: an input, fenced as "yaml" and a command, and its
+// output.
 func TestGuideExamples(t *testing.T) {
 	t.Parallel()
 	for guide, examples := range map[string]int{"../../docs/translate-and-trace.md": 2, "../../docs/policy.md": 3} {

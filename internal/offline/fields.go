@@ -11,60 +11,44 @@ import (
 	"heddle/internal/neutron"
 )
 
-// fields are the fields of a frame, or of a part of one, in canonical form: text, int, bool, []string, [][2]string,
-// fields, or a variable. A nil value means that the field is absent from the frame.
+// fields are the fields of a frame, or of a part of one, in canonical form: text, int, bool,
+// []string, [][2]string, fields, or a variable. A nil value means that the field is absent from the
+// frame.
 type fields map[string]any
 
 // variable is a $name whose value is not known yet.
 type variable string
 
-// fieldKind says how a field is spelled.
-type fieldKind uint8
-
-const (
-	wordField     fieldKind = iota + 1 // one of a few words
-	textField                          // any text
-	macField                           // a MAC address
-	ipField                            // an IP address
-	numberField                        // a whole number
-	flagField                          // true or false
-	protocolField                      // name or number of an IP protocol
-	ipOrListField                      // an address, or a list of them
-	listField                          // a list of texts
-	routesField                        // a list of pairs: destination, next hop
-	partField                          // fields of its own
-)
-
-// frameField describes one field.
+// frameField describes one field: how its value is read into canonical form, or its own fields.
 type frameField struct {
-	kind  fieldKind
-	words []string              // of a wordField; a number stands for the word at its place, from 1
-	part  map[string]frameField // of a partField
+	read func(n node) (any, error)
+	part map[string]frameField
 }
 
-// frameSchema is the frame of file-formats §2.
+// frameSchema returns the fields of a frame (file-formats §2).
 func frameSchema() map[string]frameField {
-	mac, ip, number := frameField{kind: macField}, frameField{kind: ipField}, frameField{kind: numberField}
-	flag, list, protocol := frameField{kind: flagField}, frameField{kind: listField}, frameField{kind: protocolField}
+	mac, ip := frameField{read: canonicalMAC}, frameField{read: canonicalIP}
+	number, flag := frameField{read: canonicalNumber}, frameField{read: canonicalFlag}
+	list, protocol := frameField{read: canonicalList}, frameField{read: canonicalProtocol}
 	return map[string]frameField{
-		"type":    {kind: wordField, words: []string{"ipv4", "ipv6", "arp"}},
+		"type":    {read: wordOf("ipv4", "ipv6", "arp")},
 		"eth_src": mac, "eth_dst": mac, "vlan": number,
 		"ip_src": ip, "ip_dst": ip, "proto": protocol, "sport": number, "dport": number, "ttl": number,
-		"frag":      {kind: wordField, words: []string{"none", "first", "later"}},
+		"frag":      {read: wordOf("none", "first", "later")},
 		"icmp_type": number, "icmp_code": number, "icmp_id": number,
-		"inner": {kind: partField, part: map[string]frameField{
+		"inner": {part: map[string]frameField{
 			"ip_src": ip, "ip_dst": ip, "proto": protocol, "sport": number, "dport": number,
 		}},
-		"dhcp": {kind: partField, part: map[string]frameField{
-			"type":   {kind: wordField, words: dhcpTypes()},
+		"dhcp": {part: map[string]frameField{
+			"type":   {read: wordOf(dhcpTypes()...)},
 			"chaddr": mac, "yiaddr": ip, "server_id": ip, "mask": ip, "broadcast": ip, "requested_ip": ip,
-			"router": {kind: ipOrListField}, "dns": list, "lease": number, "mtu": number,
-			"classless_routes": {kind: routesField}, "tftp_server_name": {kind: textField},
+			"router": {read: canonicalIPs}, "dns": list, "lease": number, "mtu": number,
+			"classless_routes": {read: canonicalRoutes}, "tftp_server_name": {read: readText},
 		}},
-		"op":  {kind: wordField, words: []string{"request", "reply"}},
+		"op":  {read: wordOf("request", "reply")},
 		"sha": mac, "spa": ip, "tha": mac, "tpa": ip,
 		"nd_target": ip, "nd_lladdr": mac,
-		"ra": {kind: partField, part: map[string]frameField{
+		"ra": {part: map[string]frameField{
 			"prefixes": list, "mtu": number, "managed": flag, "other": flag, "lifetime": number,
 		}},
 	}
@@ -81,7 +65,8 @@ type references struct {
 	captured map[string]any    // by name without $
 }
 
-// read reads the fields of an object and resolves their references; an unknown $name stays a variable.
+// read reads the fields of an object and resolves their references; an unknown $name stays a
+// variable.
 func (r references) read(n node, schema map[string]frameField) (fields, error) {
 	o, err := n.object(slices.Sorted(maps.Keys(schema))...)
 	if err != nil {
@@ -116,62 +101,60 @@ func (r references) value(n node, field frameField) (any, error) {
 	if n.null() {
 		return nil, nil
 	}
-	if field.kind == partField {
+	if field.part != nil {
 		return r.read(n, field.part)
 	}
-	return field.canonical(n)
+	return field.read(n)
 }
 
-// canonical reads a value that stands for itself.
-func (f frameField) canonical(n node) (any, error) {
-	switch f.kind {
-	case wordField:
-		return f.word(n)
-	case textField:
-		return n.text()
-	case macField:
-		m, err := n.mac()
-		return m.String(), err
-	case ipField:
-		a, err := n.addr()
-		return a.String(), err
-	case numberField:
-		v, _, err := n.number(0, 1<<32-1)
-		return v, err
-	case flagField:
-		return n.flag(false)
-	case protocolField:
-		return canonicalProtocol(n)
-	case ipOrListField:
-		if _, isList := n.value.([]any); !isList {
-			a, err := n.addr()
-			return a.String(), err
-		}
-		list, err := each(n, canonicalAddr)
-		if len(list) == 1 {
-			return list[0], err
-		}
-		return list, err
-	case listField:
-		return each(n, canonicalAddr)
-	}
-	return each(n, canonicalRoute)
+func canonicalMAC(n node) (any, error) {
+	m, err := n.mac()
+	return m.String(), err
 }
 
-// word reads a word in any case, also with the prefix of its protocol's jargon (DHCPOFFER), or its number.
-func (f frameField) word(n node) (string, error) {
-	text, err := n.text()
-	if err != nil {
-		return "", err
+func canonicalIP(n node) (any, error) {
+	a, err := n.addr()
+	return a.String(), err
+}
+
+// canonicalIPs reads an address, or a list of them; of one alone, the address.
+func canonicalIPs(n node) (any, error) {
+	if _, isList := n.value.([]any); !isList {
+		return canonicalIP(n)
 	}
-	word := strings.TrimPrefix(strings.ToLower(text), "dhcp")
-	if i, err := strconv.Atoi(word); err == nil && i >= 1 && i <= len(f.words) {
-		return f.words[i-1], nil
+	list, err := each(n, canonicalAddr)
+	if len(list) == 1 {
+		return list[0], err
 	}
-	if !slices.Contains(f.words, word) {
-		return "", n.wants("one of " + strings.Join(f.words, ", "))
+	return list, err
+}
+
+func canonicalNumber(n node) (any, error) {
+	v, _, err := n.number(0, 1<<32-1)
+	return v, err
+}
+
+func canonicalFlag(n node) (any, error)   { return n.flag(false) }
+func canonicalList(n node) (any, error)   { return each(n, canonicalAddr) }
+func canonicalRoutes(n node) (any, error) { return each(n, canonicalRoute) }
+
+// wordOf returns a function that reads one of the words in any case, with the prefix of its
+// protocol's terms (DHCPOFFER) or without, or its number, from 1.
+func wordOf(words ...string) func(node) (any, error) {
+	return func(n node) (any, error) {
+		text, err := n.text()
+		if err != nil {
+			return "", err
+		}
+		word := strings.TrimPrefix(strings.ToLower(text), "dhcp")
+		if i, err := strconv.Atoi(word); err == nil && i >= 1 && i <= len(words) {
+			return words[i-1], nil
+		}
+		if !slices.Contains(words, word) {
+			return "", n.wants("one of " + strings.Join(words, ", "))
+		}
+		return word, nil
 	}
-	return word, nil
 }
 
 // canonicalAddr is an address or prefix as netip spells it; prefixes keep their host bits.
@@ -231,7 +214,7 @@ func canonicalProtocol(n node) (any, error) {
 	return protocolName(uint8(number)), nil
 }
 
-// protocolName is how frames show a protocol.
+// protocolName returns a protocol as frames show it.
 func protocolName(number uint8) any {
 	for name, n := range namedProtocols() {
 		if n == number {
@@ -246,8 +229,9 @@ func namedProtocols() map[string]uint8 {
 	return map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
 }
 
-// matches says whether the frame has every field that want lists, with its value; nil wants the field absent. Variables
-// take the value they meet: what they took stands in bindings, also when the answer is no.
+// matches reports whether the frame has every field of want with its value; nil requires that the
+// field is absent. Variables take the value in their place, which bindings then has, also if the
+// result is false.
 func (want fields) matches(frame fields, bindings map[string]any) bool {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if !matchField(name, want[name], frame[name], bindings) {

@@ -18,7 +18,8 @@ const (
 	defaultTTL    = 64
 )
 
-// ParseFrame reads the fields of a frame (file-formats §2), YAML or JSON without references, and builds the frame.
+// ParseFrame reads the fields of a frame (file-formats §2), YAML or JSON without references, and
+// builds the frame.
 func ParseFrame(text []byte) ([]byte, error) {
 	n, err := parseText(text)
 	if err != nil {
@@ -48,7 +49,8 @@ func (f fields) build(place string) ([]byte, error) {
 	return frame, fault
 }
 
-// builder takes fields out of a frame, or of a part of one; the first that is missing or unfit is the fault of all.
+// builder takes fields out of a frame, or of a part of one; the first that is missing or unfit is
+// the fault of all.
 type builder struct {
 	fields
 	place string
@@ -168,7 +170,8 @@ func (b *builder) completeDHCP(otherwise func(string, any)) {
 	otherwise("ip_dst", "255.255.255.255")
 }
 
-// icmpType is the type that the other fields speak of: an error about a quoted packet, a solicitation, an echo request.
+// icmpType is the type that the other fields speak of: an error about a quoted packet, a
+// solicitation, an echo request.
 func (b *builder) icmpType(v6 bool) int {
 	switch {
 	case b.has("inner") && v6:
@@ -256,7 +259,8 @@ func (b *builder) protocol(name string) uint8 {
 	return 0
 }
 
-// payload is what stands behind the IP header: a transport header, and what the fields say it carries.
+// payload returns the content of the IP packet: a transport header, and what it carries by the
+// fields.
 func (b *builder) payload(src, dst netip.Addr, proto uint8) []byte {
 	sport, dport := b.port("sport"), b.port("dport")
 	switch proto {
@@ -269,9 +273,11 @@ func (b *builder) payload(src, dst netip.Addr, proto uint8) []byte {
 		}
 		return packet.UDP{SrcPort: sport, DstPort: dport}.Append(nil, src, dst, data)
 	case packet.ProtoICMP:
-		return b.icmp().Append(nil, b.icmpBody(src))
+		h, body := b.icmp(src)
+		return h.Append(nil, body)
 	case packet.ProtoICMPv6:
-		return b.icmp().AppendV6(nil, src, dst, b.icmpBody(src))
+		h, body := b.icmp(src)
+		return h.AppendV6(nil, src, dst, body)
 	}
 	data := make([]byte, 16)
 	if packet.HasPorts(proto) {
@@ -281,30 +287,21 @@ func (b *builder) payload(src, dst netip.Addr, proto uint8) []byte {
 	return data
 }
 
-func (b *builder) icmp() packet.ICMP {
-	h := packet.ICMP{Type: uint8(b.number("icmp_type", 0, 255)), Code: uint8(b.number("icmp_code", 0, 255))}
-	switch {
-	case b.has("icmp_id"):
+// icmp returns the header of an ICMP message and what follows its eight bytes.
+func (b *builder) icmp(src netip.Addr) (h packet.ICMP, body []byte) {
+	h = packet.ICMP{Type: uint8(b.number("icmp_type", 0, 255)), Code: uint8(b.number("icmp_code", 0, 255))}
+	if b.has("icmp_id") {
 		h.Rest = packet.EchoRest(uint16(b.number("icmp_id", 0, 65535)), 1)
-	case h.Type == packet.ICMPv6NeighborAdvert && b.has("nd_target"):
-		h.Rest = uint32(packet.NDOverride) << 24
-	case b.has("ra"):
-		h.Rest = b.part("ra").raHeader()
 	}
-	return h
-}
-
-// icmpBody is what stands behind the eight bytes of the ICMP header.
-func (b *builder) icmpBody(src netip.Addr) []byte {
 	switch {
 	case b.has("inner"):
-		return b.quote(src.Is4())
-	case b.has("nd_target"):
-		return b.neighbor()
-	case b.has("ra"):
-		return b.part("ra").raBody(b.mac("eth_src"))
+		body = b.quote(src.Is4())
+	case b.has("nd_target") || b.has("ra"):
+		h.Rest, body = b.discovery(h.Type)
+	default:
+		body = make([]byte, 8)
 	}
-	return make([]byte, 8)
+	return h, body
 }
 
 // quote is the packet that an ICMP error is about.
@@ -339,19 +336,4 @@ func (b *builder) quote(v4 bool) []byte {
 	}
 	h := packet.IPv6{HopLimit: defaultTTL, Next: proto, Src: src, Dst: dst}
 	return append(h.Append(nil, len(transport)), transport...)
-}
-
-// neighbor is the body of a neighbour solicitation or advertisement: the target, and the link-layer address if given.
-func (b *builder) neighbor() []byte {
-	target := b.addr("nd_target").As16()
-	body := slices.Clone(target[:])
-	if !b.has("nd_lladdr") {
-		return body
-	}
-	option := byte(1) // source; of an advertisement, target (RFC 4861 §4.6.1)
-	if b.number("icmp_type", 0, 255) == int(packet.ICMPv6NeighborAdvert) {
-		option = 2
-	}
-	mac := b.mac("nd_lladdr")
-	return append(append(body, option, 1), mac[:]...)
 }

@@ -1,14 +1,13 @@
 package offline
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 
 	"heddle/internal/topology/packet"
 )
 
-// showFrame are all fields of a frame, in the form in which files write them; what a frame does not have is left out.
+// showFrame are all fields of a frame, in the form in which files write them; what a frame does not
+// have is left out.
 func showFrame(raw []byte) fields {
 	var f packet.Frame
 	if err := packet.Decode(raw, &f); err != nil {
@@ -86,67 +85,4 @@ func showICMP(show fields, f *packet.Frame, raw []byte) {
 			show["ra"] = ra
 		}
 	}
-}
-
-// Options of a router advertisement (RFC 4861 §4.6).
-const (
-	raSourceLink = 1
-	raPrefix     = 3
-	raMTU        = 5
-)
-
-// raHeader are the four bytes behind the checksum: hop limit, flags, lifetime (RFC 4861 §4.2).
-func (b *builder) raHeader() uint32 {
-	h := uint32(defaultTTL)<<24 | uint32(b.number("lifetime", 0, 65535))
-	if managed, _ := b.known("managed").(bool); managed {
-		h |= 0x80 << 16
-	}
-	if other, _ := b.known("other").(bool); other {
-		h |= 0x40 << 16
-	}
-	return h
-}
-
-// raBody are the timers, of which none is set, and the options.
-func (b *builder) raBody(mac packet.MAC) []byte {
-	body := append(make([]byte, 8), raSourceLink, 1)
-	body = append(body, mac[:]...)
-	if b.has("mtu") {
-		body = append(body, raMTU, 1, 0, 0)
-		body = binary.BigEndian.AppendUint32(body, uint32(b.number("mtu", 0, 1<<32-1)))
-	}
-	prefixes, _ := b.known("prefixes").([]string)
-	for _, text := range prefixes {
-		p, err := (node{b.place + ".prefixes", text}).prefix()
-		if err != nil || !p.Addr().Is6() {
-			b.fail("prefixes: %q is not an IPv6 prefix", text)
-			return nil
-		}
-		body = append(body, raPrefix, 4, byte(p.Bits()), 0xc0) // on link, autonomous
-		body = append(body, make([]byte, 12)...)               // lifetimes
-		a := p.Addr().As16()
-		body = append(body, a[:]...)
-	}
-	return body
-}
-
-// showRA are the fields of a router advertisement, from its ICMP header on.
-func showRA(m []byte) (fields, bool) {
-	if len(m) < 16 {
-		return nil, false
-	}
-	f := fields{
-		"managed": m[5]&0x80 != 0, "other": m[5]&0x40 != 0, "lifetime": int(binary.BigEndian.Uint16(m[6:])),
-	}
-	var prefixes []string
-	for o := m[16:]; len(o) >= 8 && o[1] > 0 && len(o) >= int(o[1])*8; o = o[int(o[1])*8:] {
-		switch {
-		case o[0] == raMTU:
-			f["mtu"] = int(binary.BigEndian.Uint32(o[4:]))
-		case o[0] == raPrefix && o[1] == 4:
-			prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom16([16]byte(o[16:32])), int(o[2])).String())
-		}
-	}
-	f["prefixes"] = prefixes
-	return f, true
 }

@@ -19,7 +19,8 @@ var rewrite = flag.Bool("rewrite", false, "write what the golden tests get below
 // line parts the input of a golden file from its output.
 const line = "\n----\n"
 
-// golden runs every file of a folder: what stands above the line goes in, what comes out must stand below it.
+// golden runs every file of a folder: what stands above the line goes in, what comes out must stand
+// below it.
 func golden(t *testing.T, folder string, run func(t *testing.T, input string) string) {
 	goldenFiles(t, folder, func(t *testing.T, file, input, want string) {
 		got := run(t, input+"\n")
@@ -76,8 +77,8 @@ func TestTranslateGolden(t *testing.T) {
 	})
 }
 
-// objectLines writes the topology of a translation with each object on a line of its own. Chains and rules, which the
-// text shows in words, are left out unless it should be full.
+// objectLines writes the topology of a translation with each object on a line of its own. Chains
+// and rules, which the text shows in words, are left out unless it should be full.
 func objectLines(t *testing.T, doc []byte, full bool) string {
 	var out struct {
 		Topology map[string]map[string]json.RawMessage `json:"topology"`

@@ -9,8 +9,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// Two types of steps are not Neutron's: host registers the host of an agent, and port_binding binds a port to an
-// interface of a host (midonet-translations §15).
+// Two types of steps are not Neutron's: host registers the host of an agent, and port_binding binds
+// a port to an interface of a host (midonet-translations §15).
 
 // applyHost carries out a step of type host.
 func (w *world) applyHost(s *step) error {

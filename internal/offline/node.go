@@ -1,20 +1,21 @@
 package offline
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
+	"heddle/internal/strictjson"
 	"heddle/internal/topology/packet"
 )
 
-// node is a value of the input with its place in it. The readers below return a FileError that names the place; those
-// of optional values take null for their zero value.
+// node is a value of the input with its place in it. The readers below return a FileError that
+// names the place; those of optional values take null for their zero value.
 type node struct {
 	place string
 	value any // nil, bool, json.Number, string, []any, map[string]any
@@ -36,48 +37,11 @@ func parseText(text []byte) (node, error) {
 			return node{}, &FileError{Problem: "neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: "), cause: err}
 		}
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	return readJSON(d, "")
-}
-
-// readJSON reads the next value of valid JSON, and refuses a field that is given twice: which one is meant?
-func readJSON(d *json.Decoder, place string) (n node, err error) {
-	token, err := d.Token()
-	if err != nil {
-		return n, fileErrorf(place, "neither YAML nor JSON: %s", err)
+	var n node
+	err := strictjson.Unmarshal(text, &n.value)
+	if wrong := (*strictjson.Error)(nil); errors.As(err, &wrong) {
+		return n, &FileError{Place: wrong.Place(), Problem: wrong.Reason}
 	}
-	n = node{place, token}
-	switch token {
-	case json.Delim('['):
-		list := []any{}
-		for d.More() {
-			element, err := readJSON(d, n.at(len(list)))
-			if err != nil {
-				return n, err
-			}
-			list = append(list, element.value)
-		}
-		n.value = list
-	case json.Delim('{'):
-		fields := map[string]any{}
-		for d.More() {
-			name, _ := d.Token()
-			field := name.(string) // of an object in valid JSON
-			value, err := readJSON(d, n.under(field))
-			if err != nil {
-				return n, err
-			}
-			if _, twice := fields[field]; twice {
-				return n, fileErrorf(n.under(field), "is there twice")
-			}
-			fields[field] = value.value
-		}
-		n.value = fields
-	default:
-		return n, nil
-	}
-	_, err = d.Token() // the closing bracket
 	return n, err
 }
 
@@ -127,8 +91,8 @@ func (n node) under(field string) string {
 // at is the place of an element of the list.
 func (n node) at(i int) string { return n.place + "[" + strconv.Itoa(i) + "]" }
 
-// object reads an object that has no fields but the known ones. Asking the result for an absent field gives null; null
-// is an object without fields.
+// object reads an object that has no fields but the known ones. Asking the result for an absent
+// field gives null; null is an object without fields.
 func (n node) object(known ...string) (object, error) {
 	o, err := n.anyObject()
 	if err != nil {
@@ -167,12 +131,21 @@ func (o object) get(name string) node { return node{o.under(name), o.fields[name
 
 // names are the fields in order.
 func (o object) names() []string {
-	names := make([]string, 0, len(o.fields))
-	for name := range o.fields {
-		names = append(names, name)
+	return slices.Sorted(maps.Keys(o.fields))
+}
+
+// eachField reads every field of an object with fields of any name, in their order.
+func (n node) eachField(read func(name string, field node) error) error {
+	o, err := n.anyObject()
+	if err != nil {
+		return err
 	}
-	sort.Strings(names)
-	return names
+	for _, name := range o.names() {
+		if err := read(name, o.get(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // suggest offers the known name that differs least, if it differs little for its length.
@@ -313,7 +286,8 @@ func (n node) addr() (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// prefix reads a prefix and clears its host bits; an address stands for itself alone, null is the invalid one.
+// prefix reads a prefix and clears its host bits; an address stands for itself alone, null is the
+// invalid one.
 func (n node) prefix() (netip.Prefix, error) {
 	text, err := n.text()
 	if err != nil || n.value == nil {

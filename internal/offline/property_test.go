@@ -88,7 +88,7 @@ const (
 	kindRule
 )
 
-// groups is how many groups there are; that of number 1 is stateless, and so in no port with another.
+// groups is the number of groups; number 1 is stateless, and so in no port with another.
 const groups = 3
 
 // furnish makes what ports and rules refer to.
@@ -163,7 +163,8 @@ func with(data map[string]any, more map[string]any) map[string]any {
 	return data
 }
 
-// Whatever is created and then deleted leaves the topology as it was, in any order of deletion that is allowed.
+// Whatever is created and then deleted leaves the topology as it was, in any order of deletion that
+// is allowed.
 func TestCreateThenDelete(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -250,7 +251,8 @@ func TestUpdatesEqualCreate(t *testing.T) {
 				owner = rapid.SampledFrom([]string{"", "compute:nova", "network:router_interface"}).Draw(t, "owner")
 				change["device_owner"] = owner
 			}
-			// A change of owner alone does not bind or unbind: say where the port is, as the create does.
+			// A change of owner alone does not bind or unbind: say where the port is, as the create
+			// does.
 			change["binding:host_id"] = rapid.SampledFrom([]string{"host0", "host1", ""}).Draw(t, "host")
 			updated.must(t, "update", "port", with(id, change))
 			data = with(data, change)

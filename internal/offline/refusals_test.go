@@ -20,7 +20,7 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// anAdministrator is whose every token is.
+// anAdministrator is the identity of every token.
 type anAdministrator struct{}
 
 func (anAdministrator) Validate(context.Context, string) (*api.Identity, error) {

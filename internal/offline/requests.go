@@ -16,8 +16,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// What a file says about an object becomes the request that a client of the API would make: the server's attribute table
-// reads it, and the server's operation carries it out.
+// What a file says about an object becomes the request that a client of the API would make: the
+// server's attribute table reads it, and the server's operation carries it out.
 
 // checkAttributes refuses attributes that the resource does not have, whatever their values.
 func checkAttributes(r neutron.Resource, data object) error {
@@ -54,7 +54,8 @@ func checkAttributes(r neutron.Resource, data object) error {
 	return nil
 }
 
-// groupRules is the attribute of a security group by which a file gives it rules; clients of the API make them one by one.
+// groupRules is the attribute of a security group by which a file gives it rules; clients of the
+// API make them one by one.
 const groupRules = "security_group_rules"
 
 // create makes an object.
@@ -128,7 +129,7 @@ func (w *world) newRule(id, group string, data object) (neutron.Values, error) {
 	fields["security_group_id"] = group
 	v, err := w.newValues(w.kinds[neutron.SecurityGroupRules.Name()], id, object{data.node, fields})
 	if err == nil {
-		_, err = neutron.NewSecurityGroupRule(v) // what is wrong with it alone is told at its place
+		_, err = neutron.NewSecurityGroupRule(v) // its own mistakes are reported at its place
 	}
 	return v, err
 }
@@ -146,8 +147,8 @@ func (w *world) update(k *kind, id string, data object) error {
 	return k.update(id, v)
 }
 
-// request returns the attributes that a client would send. A file may repeat what only the server sets (times, status…)
-// and, in an update, what cannot change, as the stored object has it.
+// request returns the attributes that a client would send. A file may repeat what only the server
+// sets (times, status…) and, in an update, what cannot change, as the stored object has it.
 func request(k *kind, op neutron.Op, given, stored map[string]any) map[string]any {
 	body := maps.Clone(given)
 	if body == nil {
@@ -200,7 +201,8 @@ func ipVersion(cidr any) string {
 	return "4"
 }
 
-// freeMAC returns a MAC address that follows from a port's id, another one if the network has that already.
+// freeMAC returns a MAC address that follows from a port's id, another one if the network has that
+// already.
 func (w *world) freeMAC(port, network string) (packet.MAC, error) {
 	snap, err := w.db.View(w.ctx)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// TestMACAddressesFollowFromIDs: a port without a MAC address has one that follows from its id, and another one where a
-// port of its network has that already.
+// TestMACAddressesFollowFromIDs: a port without a MAC address has one that follows from its id, and
+// another one where a port of its network has that already.
 func TestMACAddressesFollowFromIDs(t *testing.T) {
 	t.Parallel()
 	const id = "90000000-0000-4000-8000-000000000001"

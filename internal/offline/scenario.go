@@ -13,12 +13,13 @@ import (
 	"heddle/internal/topology"
 )
 
-// scenario is the topology of a scenario file: Neutron objects under names, and the ids made of them.
+// scenario is the topology of a scenario file: Neutron objects under names, and the ids made of
+// them.
 type scenario struct {
 	world                            *world
 	networks, subnets, groups, ports *section
 	nameOf                           map[string]string // id → name
-	apart                            bool              // every port on a host of its own
+	eachHost                         bool              // every port on a host of its own
 	hosts                            int
 }
 
@@ -30,7 +31,8 @@ type section struct {
 	fields map[string]field
 }
 
-// field is an attribute of Neutron; value turns what the file says into what the API takes, and is nil if that is the same.
+// field is an attribute of Neutron; value turns what the file says into what the API takes, and is
+// nil if that is the same.
 type field struct {
 	attribute string
 	value     func(node) (any, error)
@@ -44,8 +46,8 @@ func unsupportedSections() []string {
 	}
 }
 
-func newScenario(w *world, apart bool) *scenario {
-	s := &scenario{world: w, apart: apart, nameOf: map[string]string{}}
+func newScenario(w *world, eachHost bool) *scenario {
+	s := &scenario{world: w, eachHost: eachHost, nameOf: map[string]string{}}
 	s.networks = &section{kind: w.kinds["network"], what: "network", fields: asTheyAre("admin_state_up", "mtu")}
 	s.networks.fields["up"] = field{attribute: "admin_state_up"}
 	s.networks.fields["external"] = field{attribute: "router:external"}
@@ -94,8 +96,8 @@ func asTheyAre(names ...string) map[string]field {
 	return fields
 }
 
-// attributes reads an object of Neutron. What is null is not there, but where null says something: that a subnet has no
-// gateway, or a port no longer an option.
+// attributes reads an object of Neutron. What is null is not there, but where null says something:
+// that a subnet has no gateway, or a port no longer an option.
 func attributes(o object, fields map[string]field) (map[string]any, error) {
 	body := map[string]any{}
 	for _, name := range o.names() {
@@ -161,7 +163,7 @@ func (sec *section) find(n node) (string, error) {
 }
 
 // readScenario builds the objects of a topology.
-func readScenario(w *world, n node, apart bool) (*scenario, error) {
+func readScenario(w *world, n node, eachHost bool) (*scenario, error) {
 	sections := append([]string{"networks", "subnets", "security_groups", "ports"}, unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -176,7 +178,7 @@ func readScenario(w *world, n node, apart bool) (*scenario, error) {
 			return nil, fileErrorf(o.under(name), "%s are not simulated by this version", name)
 		}
 	}
-	s := newScenario(w, apart)
+	s := newScenario(w, eachHost)
 	for _, part := range []struct {
 		name string
 		add  func(node) error
@@ -202,8 +204,8 @@ func (sec *section) adder(s *scenario) func(node) error {
 	return func(n node) error { return s.add(sec, n, nil) }
 }
 
-// add makes an object; more sets what its name and its fields do not say. The name is the file's alone: Neutron does not
-// take every name for every object.
+// add makes an object; more sets what its name and its fields do not say. The name is the file's
+// alone: Neutron does not take every name for every object.
 func (s *scenario) add(sec *section, n node, more func(name string, body map[string]any) error) error {
 	o, err := n.object(append(slices.Sorted(maps.Keys(sec.fields)), "name")...)
 	if err != nil {
@@ -277,26 +279,21 @@ func (s *scenario) addGroupRules(n node) error {
 
 // setRules replaces the rules of a group.
 func (s *scenario) setRules(group string, n node) error {
-	nodes, err := n.list()
-	if err != nil {
-		return err
-	}
 	fields := s.ruleFields()
-	var rules []neutron.Values
-	for _, n := range nodes {
+	rules, err := each(n, func(n node) (neutron.Values, error) {
 		o, err := n.object(slices.Sorted(maps.Keys(fields))...)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body, err := attributes(o, fields)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		v, err := s.world.newRule(translate.Derive("scenario.rule", n.place, group), group, object{n, body})
-		if err != nil {
-			return s.at(n, err)
-		}
-		rules = append(rules, v)
+		return v, s.at(n, err)
+	})
+	if err != nil {
+		return err
 	}
 	return s.at(n, s.world.replaceRules(group, rules))
 }
@@ -319,7 +316,7 @@ func (s *scenario) addPort(n node) error {
 // hostOf is the host of a port.
 func (s *scenario) hostOf(port string) topology.Host {
 	name := "host"
-	if s.apart {
+	if s.eachHost {
 		name = "host-" + port
 	}
 	return topology.Host{ID: translate.Derive("scenario.host", name), Name: name}
@@ -327,7 +324,7 @@ func (s *scenario) hostOf(port string) topology.Host {
 
 // addHost registers a host unless it is there. All hosts reach each other in one tunnel zone.
 func (s *scenario) addHost(h topology.Host) error {
-	if s.hosts > 0 && !s.apart {
+	if s.hosts > 0 && !s.eachHost {
 		return nil
 	}
 	s.hosts++

@@ -12,9 +12,10 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// system is a scenario come to life: the simulator over its topology, and what is remembered of the packets before.
-// Connections are those of a network, not of a host (midonet-simulation §5), so all hosts share one memory: where the
-// ports are bound does not change what becomes of a frame (file-formats §2).
+// system is a scenario come to life: the simulator over its topology, and what is remembered of the
+// packets before. Connections are those of a network, not of a host (midonet-simulation §5), so all
+// hosts share one memory: where the ports are bound does not change what becomes of a frame
+// (file-formats §2).
 type system struct {
 	*scenario
 	topology  *simulate.World
@@ -40,7 +41,7 @@ func (s *scenario) start() (*system, error) {
 	return y, y.apply()
 }
 
-// apply tells the simulator what the objects are now.
+// apply gives the simulator the present objects.
 func (y *system) apply() (err error) {
 	y.chains, y.rules = map[string]string{}, map[string]string{}
 	y.readable = y.names()
@@ -81,7 +82,7 @@ type dropped struct {
 	Reason string `json:"reason"`
 }
 
-// passage is what became of one frame.
+// passage is the fate of one frame.
 type passage struct {
 	deliveries []delivery
 	drops      []dropped
@@ -115,7 +116,7 @@ func (y *system) send(port string, frame []byte) passage {
 
 func (y *system) words(text string) string { return y.readable.Replace(text) }
 
-// learn enters what the host saw of addresses; through the store every host knows it.
+// learn enters the addresses that the host saw; through the store every host gets them.
 func (y *system) learn(host string, d *flow.Decision) {
 	y.sightings++
 	if l := d.Learn; l != nil {

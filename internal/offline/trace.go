@@ -48,9 +48,10 @@ type tracedStep struct {
 	unmet      []string // expectations that failed, as the file has them
 }
 
-// Trace reads scenarios, sends their frames through the simulated network one after the other, and prints what became
-// of each. It returns a [FileError] when the file, or one of its scenarios, is not what the format wants (the other
-// scenarios are run and printed all the same), and [ErrExpectation] when a frame went otherwise than expected.
+// Trace reads scenarios, sends their frames through the simulated network one after the other, and
+// prints what became of each. It returns a [FileError] when the file, or one of its scenarios, is
+// not what the format wants (the other scenarios are run and printed all the same), and
+// [ErrExpectation] when a frame went otherwise than expected.
 func Trace(ctx context.Context, in io.Reader, opts TraceOptions, out io.Writer) error {
 	file, err := readScenarioFile(in)
 	if err != nil {
@@ -78,7 +79,8 @@ func Trace(ctx context.Context, in io.Reader, opts TraceOptions, out io.Writer) 
 	return results.expectations()
 }
 
-// asFileError makes a fault of the file of an object that was refused: a scenario, unlike an operation, has to be right.
+// asFileError makes a fault of the file of an object that was refused: a scenario, unlike an
+// operation, has to be right.
 func asFileError(err error) error {
 	var already *FileError
 	if errors.As(err, &already) {
@@ -132,7 +134,7 @@ func readScenarioFile(in io.Reader) (*scenarioFile, error) {
 }
 
 // runScenario builds a scenario and runs its steps in one life of the system.
-func runScenario(ctx context.Context, n node, apart bool) (t traced, err error) {
+func runScenario(ctx context.Context, n node, eachHost bool) (t traced, err error) {
 	o, err := n.anyObject()
 	if err != nil {
 		return t, err
@@ -152,7 +154,7 @@ func runScenario(ctx context.Context, n node, apart bool) (t traced, err error) 
 		return t, err
 	}
 	defer end()
-	s, err := readScenario(w, o.get("topology"), apart)
+	s, err := readScenario(w, o.get("topology"), eachHost)
 	if err != nil {
 		return t, err
 	}
@@ -314,7 +316,8 @@ func (r *run) readExpected(n node) (e expected, err error) {
 	return e, err
 }
 
-// compare holds the deliveries against the step's expectations, all of which must be met; nil if it has none.
+// compare holds the deliveries against the step's expectations, all of which must be met; nil if it
+// has none.
 func (r *run) compare(o object, got []delivery) (ok *bool, unmet []string, err error) {
 	given := false
 	for _, form := range []struct {
@@ -354,7 +357,8 @@ func (r *run) containing(n node, got []delivery) (bool, error) {
 	return err == nil && r.assign(want, got), err
 }
 
-// anyOf holds if one of the alternatives does; each is a list of exact deliveries, or one delivery alone.
+// anyOf holds if one of the alternatives does; each is a list of exact deliveries, or one delivery
+// alone.
 func (r *run) anyOf(n node, got []delivery) (bool, error) {
 	alternatives, err := n.list()
 	if err != nil {

@@ -44,7 +44,7 @@ func TestTraceGolden(t *testing.T) {
 	})
 }
 
-// outcomeLines is what came of each step, without the walk, whose words are the simulator's.
+// outcomeLines returns the outcome of each step, without the walk, whose words are the simulator's.
 func outcomeLines(t *testing.T, doc string) string {
 	type tracedDoc struct {
 		ID    any

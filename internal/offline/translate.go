@@ -36,9 +36,9 @@ type translatedStep struct {
 	step     *step
 }
 
-// Translate reads Neutron operations, applies each as one transaction to an empty store, and prints the topology they
-// make. A refused step changes nothing and is no error of Translate; a file that is not in the format is a [FileError],
-// and nothing is printed.
+// Translate reads Neutron operations, applies each as one transaction to an empty store, and prints
+// the topology they make. A refused step changes nothing and is no error of Translate; a file that
+// is not in the format is a [FileError], and nothing is printed.
 func Translate(ctx context.Context, in io.Reader, opts TranslateOptions, out io.Writer) error {
 	steps, err := parseSteps(in)
 	if err != nil {

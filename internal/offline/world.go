@@ -14,8 +14,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// world is the server's operations over a store in memory, for one file. Its caller is an administrator without a project
-// or quotas.
+// world is the server's operations over a store in memory, for one file. Its caller is an
+// administrator without a project or quotas.
 type world struct {
 	ctx     context.Context // of the call that the world exists for
 	db      *records.DB
@@ -48,7 +48,8 @@ func newWorld(ctx context.Context) (w *world, end func(), err error) {
 	}, nil
 }
 
-// options are those of a server without quotas and default groups, whose choices are the same every time.
+// options are those of a server without quotas and default groups, whose choices are the same every
+// time.
 func (w *world) options() control.Options {
 	quotas := control.DefaultQuotas()
 	for name := range quotas {
@@ -188,7 +189,8 @@ type refusal struct {
 	Message string `json:"message"`
 }
 
-// refusalOf returns the refusal that an error of apply is, nil for none; what is no refusal is an error of the command.
+// refusalOf returns the refusal that an error of apply is, nil for none; what is no refusal is an
+// error of the command.
 func refusalOf(err error) (*refusal, error) {
 	var value *FileError
 	var refused *neutron.Error

@@ -9,11 +9,11 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v2"
 )
 
-// ErrManyDocuments says that a text that was to be one YAML document goes on behind it.
+// ErrManyDocuments means that a text has more than one YAML document.
 var ErrManyDocuments = errors.New("there is more than one document")
 
-// DocumentJSON is the one document of a YAML text as JSON. A second one would be lost, so it is [ErrManyDocuments]; a key
-// that is given twice is an error too.
+// DocumentJSON is the one document of a YAML text as JSON. A second one would be lost, so it is
+// [ErrManyDocuments]; a key that is given twice is an error too.
 func DocumentJSON(text []byte) ([]byte, error) {
 	converted, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {

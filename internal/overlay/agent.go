@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,25 +33,24 @@ import (
 type Options struct {
 	HostID   string // a UUID
 	HostName string // as bindings name the host; unique
-	Version  string // of this program, told to the others
-	// Roles are what this host's agents do; default "overlay".
+	Version  string // of this program, for the others
+	// Roles lists what this host's agents do; default "overlay".
 	Roles []string
-	// TunnelIP is the IPv4 address by which other hosts reach this one; an interface of this host must have it.
+	// TunnelIP is the IPv4 address of this host for tunnels; an interface of the host must have it.
 	TunnelIP netip.Addr
-	// TunnelZones are the ids of the zones that this host is in: hosts that share one reach each other. Default the one
-	// that all hosts are in, topology.DefaultTunnelZone.
+	// TunnelZones are the ids of this host's zones: hosts that share one reach each other. Default
+	// topology.DefaultTunnelZone.
 	TunnelZones []string
 	Store       store.Store
-	// Encryption says what is encrypted between this host and others. Default [NoEncryption]. Where the kernel has no
-	// WireGuard it takes that this program can be started with [WireguardCommand].
+	// Encryption selects the encryption between hosts. Default [NoEncryption]. Without WireGuard in
+	// the kernel this program must be startable with [WireguardCommand].
 	Encryption Encryption
-	// StateDir is where this host's private keys are kept; nobody else may read there.
+	// StateDir holds this host's private keys; only the agent's user may read there.
 	StateDir string
-	// Namespace is the network namespace of the host: workloads and underlay. Default this process's. It must stay open
-	// while the agent runs.
+	// Namespace is that of workloads and underlay. Default this process's. It must stay open while
+	// the agent runs.
 	Namespace *hostnet.Namespace
-	// Datapath names this agent's programs and maps in the kernel; two agents on one machine need two names. Default
-	// "overlay".
+	// Datapath names this agent's programs and maps, uniquely on a machine. Default "overlay".
 	Datapath string
 	BPFFS    string // where the BPF file system is mounted; default /sys/fs/bpf
 	MaxFlows int    // in the kernel's cache, of each IP version; default 262144
@@ -58,10 +58,9 @@ type Options struct {
 	MaxConnections int
 	// LeaseTTL is after how long without a word this host counts as gone. Default 15 s.
 	LeaseTTL time.Duration
-	// Poll is how long the agent looks for more missed packets before it sleeps; see datapath.Options.
+	// Poll is the time for which the agent polls before it sleeps; see datapath.Options.
 	Poll time.Duration
-	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
-	// cannot be reached; empty: it keeps nothing.
+	// Snapshots is a directory for the last snapshot, to start from without the store; "" for none.
 	Snapshots string
 	Log       *slog.Logger // default: none
 }
@@ -73,24 +72,12 @@ func (o Options) withDefaults() Options {
 	if len(o.TunnelZones) == 0 {
 		o.TunnelZones = []string{topology.DefaultTunnelZone}
 	}
-	if o.Datapath == "" {
-		o.Datapath = "overlay"
-	}
-	if o.MaxFlows == 0 {
-		o.MaxFlows = 262144
-	}
-	if o.MaxConnections == 0 {
-		o.MaxConnections = 2 * o.MaxFlows
-	}
-	if o.Encryption == "" {
-		o.Encryption = NoEncryption
-	}
-	if o.LeaseTTL == 0 {
-		o.LeaseTTL = 15 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Datapath = cmp.Or(o.Datapath, "overlay")
+	o.MaxFlows = cmp.Or(o.MaxFlows, 262144)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 2*o.MaxFlows)
+	o.Encryption = cmp.Or(o.Encryption, NoEncryption)
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, 15*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 
@@ -110,27 +97,22 @@ func (o Options) check() error {
 
 // Agent is the overlay agent of one host. It is a task: see Run, Ready and String.
 type Agent struct {
-	opts   Options
-	log    *slog.Logger
-	ready  chan struct{}
-	loaded chan struct{} // closed when the first snapshot is applied
-	begun  time.Time
-
-	registering task.Notice     // tells register to look again
-	wrong       map[string]bool // with the hosts' records: what the log has been told of
+	opts  Options
+	log   *slog.Logger
+	ready chan struct{}
+	begun time.Time
+	clock wallClock
 
 	// Made by Run.
 	net         *hostnet.Linux
 	dp          *datapath.Datapath
 	engine      *engine
 	underlay    *underlay
+	keys        *hostKeys
+	attachments *attachments
 	replica     *replica.Replica
 	presence    *presence.Presence
-	attachments *attachments
-	attaching   *reconcile.Reconciler[string, attachment]
-	tracer      *simulate.Simulator
-	keys        *hostKeys
-	clock       wallClock
+	feed        *feed
 
 	mu   sync.Mutex
 	open bool // what Run makes is there
@@ -139,34 +121,27 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{}), loaded: make(chan struct{}), registering: task.NewNotice()}
+	return &Agent{opts: o, log: o.Log, ready: make(chan struct{})}
 }
 
 // String names the task.
 func (a *Agent) String() string { return "overlay agent" }
 
-// Ready is closed once all flows are possible: the topology is known, the interfaces that are there are attached, the
-// ways to other hosts are looked up, and this host is known to be alive, unless the store that should know it is away.
+// Ready is closed once all flows are possible: the topology is loaded, the interfaces present are
+// attached, the paths to other hosts are looked up, and the store has this host's reports, or
+// cannot be reached.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Run works until ctx ends. Forwarding goes on afterwards, see Cleanup. It must not be called twice.
+// Run works until ctx ends, and must not be called twice. Forwarding goes on; see Cleanup.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.opts.check(); err != nil {
 		return err
 	}
 	a.begun = time.Now()
-	if a.opts.Namespace == nil {
-		ns, err := hostnet.CurrentNamespace()
-		if err != nil {
-			return err
-		}
-		defer ns.Close()
-		a.opts.Namespace = ns
+	err := a.openKernel()
+	if err == nil {
+		err = a.work(ctx)
 	}
-	if err := a.openKernel(); err != nil {
-		return errors.Join(err, a.close())
-	}
-	err := a.work(ctx)
 	return errors.Join(err, a.close())
 }
 
@@ -175,7 +150,7 @@ func (a *Agent) openKernel() (err error) {
 	if a.net, err = hostnet.NewLinux(a.opts.Namespace); err != nil {
 		return err
 	}
-	if a.dp, err = datapath.Open(datapath.Options{Name: a.opts.Datapath, BPFFS: a.opts.BPFFS, Namespace: a.opts.Namespace,
+	if a.dp, err = datapath.Open(datapath.Options{Name: a.opts.Datapath, BPFFS: a.opts.BPFFS, Namespace: a.net.Namespace(),
 		MaxFlows: a.opts.MaxFlows, Poll: a.opts.Poll, Log: a.log}); err != nil {
 		return err
 	}
@@ -189,7 +164,7 @@ func (a *Agent) openKernel() (err error) {
 	}
 	if a.opts.Encryption != NoEncryption {
 		keys.crypt = openEncryption(a.opts, a.net, a.dp, a.clock.now)
-		keys.crypt.ring, keys.crypt.again = keys.ring, keys.enterAgain
+		keys.crypt.ring, keys.crypt.reenter = keys.ring, keys.reenterHosts
 	} else if err := wireguard.Remove(wireguardName(a.opts.Datapath), a.net); err != nil {
 		return err
 	}
@@ -200,32 +175,26 @@ func (a *Agent) openKernel() (err error) {
 	return nil
 }
 
-// build makes the parts. They start in work.
 func (a *Agent) build(conns *flowstate.Table, keys *hostKeys) {
+	o := &a.opts
 	a.keys = keys
-	clock, answers := monotonic(), newAnswers(a.dp, a.log)
-	world := simulate.NewWorld(simulate.Options{NeighbourChanged: answers.neighbourChanged})
-	e := &engine{host: a.opts.HostID, dp: a.dp, conns: conns, log: a.log, clock: clock, topology: world,
-		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{},
-		flows: newFlowIndex(uint64(clock())), seen: newSightings(), tell: a, answers: answers, keys: keys}
-	answers.e = e
-	e.heard = e.clock()
-	a.engine = e
-	a.underlay = newUnderlay(a.net, a.dp, a.opts.TunnelIP, a.wayChanged, a.log)
-	e.under = a.underlay
+	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/", TTL: o.LeaseTTL, Log: a.log})
+	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log}, tables(o.HostID)...)
+	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
 	if c := keys.crypt; c != nil {
 		c.moved, c.mtu = a.underlay.wake, a.underlay.MTU
 		a.underlay.crypt = c
 	}
-	a.tracer = simulate.NewSimulator(world)
-	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.StatePrefix + a.opts.HostID + "/", TTL: a.opts.LeaseTTL, Log: a.log})
+	a.engine = newEngine(a.dp, conns, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
 	keys.publish = a.publishKeys
-	a.attachments = &attachments{host: a.opts.HostID, net: a.net, dp: a.dp, engine: e, presence: a.presence, underlay: a.underlay,
-		placed: map[string]placed{}, wanted: map[string][]string{}, since: map[string]time.Time{}}
-	a.attaching = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
+	a.attachments = &attachments{net: a.net, engine: a.engine, underlay: a.underlay,
+		placed: map[string]placed{}, wanted: map[string]string{}, since: map[string]time.Time{}}
+	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
-	a.replica = replica.New(a.opts.Store, replica.Options{Journal: follow.NewJournal(a.opts.Snapshots, "overlay", a.opts.HostID), Log: a.log}, tables(a.opts.HostID)...)
-	a.replica.OnChange(a.changed)
+	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}),
+		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, changed: task.NewNotice()},
+		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}
+	a.replica.OnChange(a.feed.changed)
 	a.mu.Lock()
 	a.open = true
 	a.mu.Unlock()
@@ -246,15 +215,12 @@ func (a *Agent) close() error {
 	return errors.Join(errs...)
 }
 
-// work runs the parts. Packets are decided once the topology is known; with the store away from the start that may take
-// a while, in which the flows of an earlier agent go on.
+// work runs the parts. Until the topology is loaded the flows of an earlier agent go on.
 func (a *Agent) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.replica.Run(ctx) })
 	g.Go(func() error {
-		select {
-		case <-a.loaded:
-		case <-ctx.Done():
+		if !await(ctx, a.feed.loaded) {
 			return nil
 		}
 		a.log.Info("topology loaded", "revision", a.replica.Snapshot().Revision, "after", time.Since(a.begun))
@@ -263,7 +229,6 @@ func (a *Agent) work(ctx context.Context) error {
 	return g.Wait()
 }
 
-// serve runs what needs the topology.
 func (a *Agent) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	a.engine.answers.adoptNeighbours()
@@ -276,13 +241,16 @@ func (a *Agent) serve(ctx context.Context) error {
 	} else {
 		g.Go(func() error { return a.underlay.Run(ctx, func() { close(ways) }) })
 	}
-	g.Go(func() error { return a.attaching.Run(ctx) })
-	g.Go(func() error { return a.register(ctx) })
+	g.Go(func() error { return a.attachments.reconciler.Run(ctx) })
+	g.Go(func() error {
+		a.wayChanged()
+		return a.feed.registrar.Run(ctx)
+	})
 	g.Go(func() error { return a.presence.Run(ctx) })
 	g.Go(func() error { return a.keys.Run(ctx, a.replica.Snapshot) })
 	g.Go(func() error {
-		// Flows are adopted when ports and ways are there: a flow to one that is not would be taken away.
-		if !a.settled(ctx, ways) {
+		// A flow to a port or path that is missing would be removed.
+		if !await(ctx, ways, a.attachments.reconciler.Settled()) {
 			return nil
 		}
 		if err := a.dp.Guard(); err != nil { // all hosts and who may send to which port are known
@@ -290,23 +258,19 @@ func (a *Agent) serve(ctx context.Context) error {
 		}
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
-		u := &upkeep{e: a.engine, again: a.engine.newDecider()}
+		u := &upkeep{e: a.engine, verifier: a.engine.newDecider()}
 		return u.Run(ctx, func() {
 			a.presence.Complete() // what this host serves and has seen is known
 			close(adopted)
 		})
 	})
 	g.Go(func() error {
-		for _, c := range []<-chan struct{}{adopted, answering} {
-			select {
-			case <-c:
-			case <-ctx.Done():
-				return nil
-			}
+		if !await(ctx, adopted, answering) {
+			return nil
 		}
 		select {
-		case <-a.presence.Told():
-		case <-a.presence.Unreachable(): // traffic does not wait for the store, so readiness does not either
+		case <-a.presence.Reported():
+		case <-a.presence.Unreachable(): // traffic does not wait for the store, nor does readiness
 		case <-ctx.Done():
 			return nil
 		}
@@ -317,61 +281,16 @@ func (a *Agent) serve(ctx context.Context) error {
 	return g.Wait()
 }
 
-// settled waits until the ways to other hosts were looked up and the interfaces that are there are attached.
-func (a *Agent) settled(ctx context.Context, ways <-chan struct{}) bool {
-	select {
-	case <-ways:
-	case <-ctx.Done():
-		return false
-	}
-	select {
-	case <-a.attaching.Settled():
-	case <-ctx.Done():
-		return false
+// await waits until all channels are closed. It reports false if ctx ends before.
+func await(ctx context.Context, all ...<-chan struct{}) bool {
+	for _, c := range all {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return false
+		}
 	}
 	return true
-}
-
-// register keeps this host and its tunnel addresses in the store, and says that it is alive.
-func (a *Agent) register(ctx context.Context) error {
-	a.wayChanged()
-	wait, failing := task.Backoff{Least: time.Second, Most: 30 * time.Second}, false
-	for ctx.Err() == nil {
-		if !a.keys.published(a.replica.Snapshot()) {
-			// The other hosts must know this one's keys before they send to it.
-			select {
-			case <-ctx.Done():
-			case <-a.registering:
-			}
-			continue
-		}
-		err := a.registerHost(ctx)
-		switch {
-		case err == nil:
-			failing = false
-			wait.Reset()
-			select {
-			case <-ctx.Done():
-			case <-a.registering:
-			}
-		case ctx.Err() == nil:
-			if !failing {
-				a.log.Warn("cannot register this host, will try again", "err", err)
-			}
-			failing = true
-			wait.Pause(ctx)
-		}
-	}
-	return nil
-}
-
-// tunnels are the addresses of this host in its zones.
-func (a *Agent) tunnels() []topology.HostTunnel {
-	var all []topology.HostTunnel
-	for _, z := range a.opts.TunnelZones {
-		all = append(all, topology.HostTunnel{ZoneID: z, IP: a.opts.TunnelIP})
-	}
-	return all
 }
 
 // wayChanged: a tunnel has come, or the underlay's MTU has changed.
@@ -379,9 +298,7 @@ func (a *Agent) wayChanged() {
 	a.dp.Bump(datapath.SlotAll)
 	st := &topology.HostState{HostID: a.opts.HostID, Name: a.opts.HostName, Version: a.opts.Version, TunnelIP: a.opts.TunnelIP,
 		MTU: a.underlay.MTU(), StartedAt: a.begun.UTC().Truncate(time.Second), Roles: a.opts.Roles}
-	if err := a.presence.SetRecord(schema.HostStates.KeyOf(st), st); err != nil {
-		a.log.Error("cannot report this host", "err", err)
-	}
+	a.engine.reports.set(schema.HostStates.KeyOf(st), st)
 }
 
 // publishKeys puts the public half of this host's keys into the store, to stay there.
@@ -397,15 +314,15 @@ func (a *Agent) watchLinks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.attaching.Sweep() // what changed before the watch
+	a.attachments.reconciler.Sweep() // what changed before the watch
 	for e := range events {
 		switch e.Kind {
 		case hostnet.LinkSet, hostnet.LinkGone:
 			for _, id := range a.attachments.concerned(e.Link, e.Kind == hostnet.LinkGone) {
-				a.attaching.Kick(id)
+				a.attachments.reconciler.Kick(id)
 			}
 		case hostnet.Lost:
-			a.attaching.KickAll()
+			a.attachments.reconciler.KickAll()
 		}
 	}
 	if ctx.Err() == nil {
@@ -414,62 +331,28 @@ func (a *Agent) watchLinks(ctx context.Context) error {
 	return nil
 }
 
-// Seen and Unseen tell what this host has seen, under its lease.
-func (a *Agent) Seen(s *sighting) {
-	var err error
-	if s.mac != nil {
-		err = a.presence.SetRecord(schema.LearnedMACs.KeyOf(s.mac), s.mac)
-	} else {
-		err = a.presence.SetRecord(schema.LearnedNeighbours.KeyOf(s.ip), s.ip)
-	}
-	if err != nil {
-		a.log.Error("cannot tell a learned address", "err", err)
-	}
-}
-
-// Unseen takes it back.
-func (a *Agent) Unseen(s *sighting) {
-	if s.mac != nil {
-		a.presence.Delete(schema.LearnedMACs.KeyOf(s.mac))
-	} else {
-		a.presence.Delete(schema.LearnedNeighbours.KeyOf(s.ip))
-	}
-}
-
-// Cleanup takes away all that an agent with these options has made in this host's kernel: programs, maps, devices. No
-// such agent may run.
+// Cleanup removes everything that an agent with these options has made in this host's kernel:
+// programs, maps, devices. No such agent may run.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
-	return errors.Join(removeWireguard(o), datapath.Cleanup(datapath.Options{Name: o.Datapath, BPFFS: o.BPFFS, Namespace: o.Namespace}))
-}
-
-func removeWireguard(o Options) error {
-	ns := o.Namespace
-	if ns == nil {
-		own, err := hostnet.CurrentNamespace()
-		if err != nil {
-			return err
-		}
-		defer own.Close()
-		ns = own
-	}
-	n, err := hostnet.NewLinux(ns)
+	n, err := hostnet.NewLinux(o.Namespace)
 	if err != nil {
 		return err
 	}
 	defer n.Close()
-	return wireguard.Remove(wireguardName(o.Datapath), n)
+	return errors.Join(wireguard.Remove(wireguardName(o.Datapath), n),
+		datapath.Cleanup(datapath.Options{Name: o.Datapath, BPFFS: o.BPFFS, Namespace: n.Namespace()}))
 }
 
-// monotonic is the machine's clock by which the kernel tells when flows were used; it goes on over restarts.
+// monotonic returns the clock by which the kernel dates uses of flows; it goes on over restarts.
 func monotonic() func() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // never fails for this clock
 	start, at := time.Now(), time.Duration(ts.Nano())
-	return func() time.Duration { return at + time.Since(start) } // the same clock, without a system call
+	return func() time.Duration { return at + time.Since(start) } // no system call
 }
 
-// Metrics are the agent's figures now, for telemetry. Before Run has opened the datapath there are none.
+// Metrics returns the agent's figures; none before Run has opened the datapath.
 func (a *Agent) Metrics() []telemetry.Value {
 	a.mu.Lock()
 	defer a.mu.Unlock()

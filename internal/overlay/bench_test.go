@@ -48,8 +48,8 @@ func pair(b *testing.B, hosts int) (l *lab, from, to *machine) {
 	return l, n.machine(l.hosts[0], g), n.machine(l.hosts[hosts-1], x)
 }
 
-// BenchmarkEncryption compares two hosts between which frames are encrypted with two that send in the clear, in turns: the
-// medians of the ratios of neighbouring slices.
+// BenchmarkEncryption compares two hosts between which frames are encrypted with two that send in
+// the clear, in turns: the medians of the ratios of neighbouring slices.
 func BenchmarkEncryption(b *testing.B) {
 	paths := make([]netlab.Path, 2)
 	for i, e := range []Encryption{NoEncryption, Encrypt} {
@@ -81,8 +81,8 @@ func BenchmarkEncryption(b *testing.B) {
 	}
 }
 
-// BenchmarkFlowSetup is what one core does for a connection's first packet: simulate it and its reply, remember and tell
-// the connection, install the flows, send the packet on.
+// BenchmarkFlowSetup measures the work of one core for a connection's first packet: simulate it and
+// its reply, remember and tell the connection, install the flows, send the packet on.
 func BenchmarkFlowSetup(b *testing.B) {
 	for _, hosts := range []int{1, 2} {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
@@ -113,7 +113,8 @@ func BenchmarkFlowSetup(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used of all cores: on a machine that has other work it tells more than the clock.
+// processorTime returns the time that this process has used of all cores: on a machine that has
+// other work it tells more than the clock.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -125,9 +126,9 @@ func processorTime(b *testing.B) time.Duration {
 
 func portNumber(b *testing.B, e *engine, m *machine) datapath.Port {
 	b.Helper()
-	e.world.RLock()
-	defer e.world.RUnlock()
-	p := e.portByID[m.port.ID]
+	e.net.mu.RLock()
+	defer e.net.mu.RUnlock()
+	p := e.net.portByID[m.port.ID]
 	if p == nil {
 		b.Fatalf("port %s is not attached", m.port.ID)
 	}
@@ -165,7 +166,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// BenchmarkFirstPacket is what the first packet of a connection waits longer than the second, there and back.
+// BenchmarkFirstPacket measures the time for which a first packet waits longer than the second,
+// there and back.
 func BenchmarkFirstPacket(b *testing.B) {
 	for _, hosts := range []int{1, 2} {
 		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
@@ -205,7 +207,8 @@ func (m *machine) udpEcho() string {
 	return c.LocalAddr().String()
 }
 
-// twoEchoes sends two datagrams from a new socket, one after the other, and says how long each took.
+// twoEchoes sends two datagrams from a new socket, one after the other, and says how long each
+// took.
 func (m *machine) twoEchoes(b *testing.B, to string) (first, second time.Duration) {
 	b.Helper()
 	var c net.Conn
@@ -223,7 +226,8 @@ func (m *machine) twoEchoes(b *testing.B, to string) (first, second time.Duratio
 	return one(), one()
 }
 
-// BenchmarkInvalidation is how long it takes to stop all flows that a change of a group affects, with many of them.
+// BenchmarkInvalidation measures how long it takes to stop all flows that a change of a group
+// affects, with many of them.
 func BenchmarkInvalidation(b *testing.B) {
 	for _, flows := range []int{100, 100_000} {
 		b.Run(fmt.Sprintf("flows=%d", flows), func(b *testing.B) {
@@ -252,7 +256,7 @@ func BenchmarkInvalidation(b *testing.B) {
 				if i%2 == 1 {
 					bundle = &without
 				}
-				e.apply(func(w *simulate.World) []string { return w.Apply(owner, bundle) })
+				e.net.apply(func(w *simulate.World) []string { return w.Apply(owner, bundle) })
 			}
 			stale := 0
 			if err := e.dp.Dump(func(f datapath.FlowState) bool {
@@ -267,7 +271,8 @@ func BenchmarkInvalidation(b *testing.B) {
 	}
 }
 
-// BenchmarkStart is how long an agent takes until all flows are possible: 1000 ports in the store, 100 of this host.
+// BenchmarkStart measures how long an agent takes until all flows are possible: 1000 ports in the
+// store, 100 of this host.
 func BenchmarkStart(b *testing.B) {
 	l := newLab(b, 1)
 	h := l.hosts[0]

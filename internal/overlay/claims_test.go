@@ -38,7 +38,8 @@ func (h *testHost) knows(addr netip.Addr) bool {
 // absent is an address to which no route leads.
 func absent(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}) }
 
-// One host's record takes the room of one address in others, however many it names, and the log names it once.
+// One host's record takes the room of one address in others, however many it names, and the log
+// names it once.
 func TestHostReportsManyAddresses(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -94,7 +95,8 @@ func TestRoomForHosts(t *testing.T) {
 	l.wait("host 2 to be known", func() bool { return h1.knows(h2.ip) })
 }
 
-// A host cannot take another's tunnel address, even when that changes its record later; who is concerned says what to do.
+// A host cannot take another's tunnel address, even when that changes its record later; who is
+// concerned says what to do.
 func TestTakenTunnelAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -121,13 +123,13 @@ func TestTakenTunnelAddress(t *testing.T) {
 // owner returns the host whose address it is, as this host has it.
 func (h *testHost) owner(a netip.Addr) string {
 	e := h.agent.engine
-	e.world.RLock()
-	defer e.world.RUnlock()
-	return e.hosts[a]
+	e.net.mu.RLock()
+	defer e.net.mu.RUnlock()
+	return e.net.hosts[a]
 }
 
-// What a host reports to have seen counts where it has a port: a MAC address behind that port alone, an IP address in the
-// network of one. When ports come and go, it is judged again.
+// What a host reports to have seen counts where it has a port: a MAC address behind that port
+// alone, an IP address in the network of one. When ports come and go, it is judged again.
 func TestLearnedWithoutPort(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -149,14 +151,15 @@ func TestLearnedWithoutPort(t *testing.T) {
 		}
 		return ops
 	}
-	// at returns the port behind which host 1 has the address, and whether it knows whose the IP address is.
+	// at returns the port behind which host 1 has the address, and whether it knows whose the IP
+	// address is.
 	h1.start()
 	at := func() (port string, known bool) {
 		e := h1.agent.engine
-		e.world.RLock()
-		defer e.world.RUnlock()
-		port, _ = e.topology.MACPort(blue.net.ID, mac)
-		_, known = e.topology.Neighbour(blue.net.ID, ip)
+		e.net.mu.RLock()
+		defer e.net.mu.RUnlock()
+		port, _ = e.net.world.MACPort(blue.net.ID, mac)
+		_, known = e.net.world.Neighbour(blue.net.ID, ip)
 		return port, known
 	}
 	seen := func(what, wantPort string, wantKnown bool) {
@@ -166,9 +169,9 @@ func TestLearnedWithoutPort(t *testing.T) {
 		mark.bind()
 		l.wait(what, func() bool {
 			e := h1.agent.engine
-			e.world.RLock()
-			defer e.world.RUnlock()
-			return e.topology.Bound(mark.port.ID, red.net.ID, h1.id)
+			e.net.mu.RLock()
+			defer e.net.mu.RUnlock()
+			return e.net.world.Bound(mark.port.ID, red.net.ID, h1.id)
 		})
 		if port, known := at(); port != wantPort || known != wantKnown {
 			t.Errorf("%s: the MAC is behind %q and the address known: %v; want %q, %v", what, port, known, wantPort, wantKnown)

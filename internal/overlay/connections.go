@@ -52,7 +52,6 @@ func (k *keeper) Apply(changes []flowstate.Change) error {
 	return first
 }
 
-// Each lists them.
 func (k *keeper) Each(f func(key []byte, imported bool) bool) error {
 	return k.table.Each(func(key, value []byte) bool { return f(key, value[0] == keptImported) })
 }

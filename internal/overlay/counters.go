@@ -49,96 +49,70 @@ type counters struct {
 func (c *counters) drop(r dropReason)          { c.drops[r].Add(1) }
 func (c *counters) add(r dropReason, n uint64) { c.drops[r].Add(n) }
 
-// figures lists the counters for the metrics page.
-func (c *counters) figures() []telemetry.Value {
-	var all []telemetry.Value
-	count := func(name, help, label, value string, n uint64) {
-		v := telemetry.Value{Name: name, Help: help, Kind: telemetry.Counter, Value: float64(n)}
-		if label != "" {
-			v.Labels = map[string]string{label: value}
-		}
-		all = append(all, v)
-	}
+func (c *counters) figures() (f []telemetry.Value) {
 	for r := datapath.Miss; r <= datapath.State; r++ {
-		count("heddle_overlay_upcalls_total", "Frames that the kernel gave to the agent.", "reason", r.String(), c.upcalls[r].Load())
+		f = append(f, telemetry.Counter.Of("heddle_overlay_upcalls_total", "Frames that the kernel gave to the agent.", int(c.upcalls[r].Load())).With("reason", r.String()))
 	}
 	for v := flow.Forward; v <= flow.Consumed; v++ {
-		count("heddle_overlay_decisions_total", "Simulated packets.", "verdict", v.String(), c.decisions[v].Load())
+		f = append(f, telemetry.Counter.Of("heddle_overlay_decisions_total", "Simulated packets.", int(c.decisions[v].Load())).With("verdict", v.String()))
 	}
 	for r := range dropReasons {
-		count("heddle_overlay_drops_total", "Frames that the agent dropped without a decision of the topology.", "reason", r.String(), c.drops[r].Load())
+		f = append(f, telemetry.Counter.Of("heddle_overlay_drops_total", "Frames that the agent dropped without a decision of the topology.", int(c.drops[r].Load())).With("reason", r.String()))
 	}
-	for _, x := range []struct {
-		name, help string
-		n          uint64
-	}{
-		{"heddle_overlay_flows_installed_total", "Flows cached in the kernel.", c.installed.Load()},
-		{"heddle_overlay_flows_refused_total", "Flows that the kernel did not take.", c.refused.Load()},
-		{"heddle_overlay_flows_expired_total", "Flows taken away because they were idle.", c.expired.Load()},
-		{"heddle_overlay_flows_adopted_total", "Flows of an earlier agent that were kept.", c.adopted.Load()},
-		{"heddle_overlay_flows_unadopted_total", "Flows of an earlier agent that were taken away: they would be decided otherwise now.", c.unadopted.Load()},
-		{"heddle_overlay_flows_verified_total", "Flows decided again to see that they are as they should be.", c.verified.Load()},
-		{"heddle_overlay_flows_different_total", "Flows found to be other than they should be.", c.different.Load()},
-		{"heddle_overlay_invalidations_total", "Ports whose flows a change of the topology stopped.", c.invalidations.Load()},
-		{"heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", c.emitted.Load()},
-		{"heddle_overlay_traces_total", "Trace requests answered.", c.traces.Load()},
-	} {
-		count(x.name, x.help, "", "", x.n)
-	}
-	return all
+	f = append(f,
+		telemetry.Counter.Of("heddle_overlay_flows_installed_total", "Flows cached in the kernel.", int(c.installed.Load())),
+		telemetry.Counter.Of("heddle_overlay_flows_refused_total", "Flows that the kernel did not take.", int(c.refused.Load())),
+		telemetry.Counter.Of("heddle_overlay_flows_expired_total", "Flows taken away because they were idle.", int(c.expired.Load())),
+		telemetry.Counter.Of("heddle_overlay_flows_adopted_total", "Flows of an earlier agent that were kept.", int(c.adopted.Load())),
+		telemetry.Counter.Of("heddle_overlay_flows_unadopted_total", "Flows of an earlier agent that were taken away: they would be decided otherwise now.", int(c.unadopted.Load())),
+		telemetry.Counter.Of("heddle_overlay_flows_verified_total", "Flows decided again to see that they are as they should be.", int(c.verified.Load())),
+		telemetry.Counter.Of("heddle_overlay_flows_different_total", "Flows found to be other than they should be.", int(c.different.Load())),
+		telemetry.Counter.Of("heddle_overlay_invalidations_total", "Ports whose flows a change of the topology stopped.", int(c.invalidations.Load())),
+		telemetry.Counter.Of("heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", int(c.emitted.Load())),
+		telemetry.Counter.Of("heddle_overlay_traces_total", "Trace requests answered.", int(c.traces.Load())))
+	return f
 }
 
-// figures are the counters, and what is there now.
+// figures returns the counters, and what is there now.
 func (a *Agent) figures() []telemetry.Value {
-	all := a.engine.count.figures()
-	gauge := func(name, help string, n int) {
-		all = append(all, telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(n)})
-	}
-	a.engine.state.Lock()
-	flows, sightings, over := len(a.engine.flows.byCookie), a.engine.seen.order.Len(), a.engine.seen.over
-	a.engine.state.Unlock()
-	c, at := a.engine.conns.Stats(), a.attaching.Status()
-	gauge("heddle_overlay_flows", "Flows cached in the kernel.", flows)
-	gauge("heddle_overlay_flows_max", "Flows that fit.", a.opts.MaxFlows)
-	gauge("heddle_overlay_connections", "Connections remembered.", c.Connections)
-	gauge("heddle_overlay_connections_max", "Connections that fit.", c.Max)
-	gauge("heddle_overlay_connections_imported", "Connections that other hosts told.", c.Imported)
-	gauge("heddle_overlay_fragments", "Datagrams whose first fragment is remembered.", c.Frags)
-	gauge("heddle_overlay_sightings", "Addresses that this host has seen and tells.", sightings)
-	gauge("heddle_overlay_ports_wanted", "Ports bound to this host.", at.Wanted)
-	gauge("heddle_overlay_ports_attached", "Of these, attached to their interface.", at.InPlace)
-	gauge("heddle_overlay_ports_failing", "Of these, failing.", at.Failing)
-	following := 0
-	if a.replica.Following() {
-		following = 1
-	}
-	gauge("heddle_overlay_store_followed", "1 while changes of the store are heard of.", following)
-	gauge("heddle_overlay_store_revision", "Revision of the store that this host has applied.", int(a.replica.Snapshot().Revision))
-	gauge("heddle_overlay_hosts_without_secret", "Other hosts whose tunnelled frames are accepted without a secret: they are being upgraded, or are to be.", a.keys.plainHosts())
-	if a.keys.crypt != nil {
-		gauge("heddle_overlay_hosts_encrypted", "Other hosts to which all tunnelled frames are encrypted.", a.keys.crypt.count())
-	}
-	gauge("heddle_overlay_tunnels", "Other hosts that are reached.", a.underlay.count())
-	for name, n := range map[string]uint64{
-		"heddle_overlay_flows_evicted_total":       a.dp.Evicted(),
-		"heddle_overlay_connections_evicted_total": c.Evicted,
-		"heddle_overlay_fragments_evicted_total":   c.EvictedFrags,
-		"heddle_overlay_sightings_refused_total":   over,
-	} {
-		all = append(all, telemetry.Value{Name: name, Help: "Thrown out or not taken because the table was full.", Kind: telemetry.Counter, Value: float64(n)})
-	}
+	f := a.engine.count.figures()
+	m := a.engine.memory
+	m.mu.Lock()
+	flows, sightings, over := len(m.flows.byCookie), m.seen.order.Len(), m.seen.over
+	m.mu.Unlock()
+	c, at := a.engine.conns.Stats(), a.attachments.reconciler.Status()
 	kernel, err := a.dp.Counters()
 	if err != nil {
 		a.log.Error("cannot read the kernel's counters", "err", err)
 	}
-	all = append(all, telemetry.Value{Name: "heddle_overlay_kernel_upcalls_total", Help: "Frames that the kernel gave to the agent, state messages not counted.",
-		Kind: telemetry.Counter, Value: float64(kernel.Upcalls)},
-		telemetry.Value{Name: "heddle_overlay_kernel_answered_total", Help: "ARP requests and neighbour solicitations that the kernel answered.",
-			Kind: telemetry.Counter, Value: float64(kernel.Answered)},
-		telemetry.Value{Name: "heddle_overlay_kernel_tunnelled_in_total", Help: "Frames from other hosts for a port here.", Kind: telemetry.Counter, Value: float64(kernel.TunnelledIn)})
-	for reason, n := range kernel.Drops {
-		all = append(all, telemetry.Value{Name: "heddle_overlay_kernel_drops_total", Help: "Frames that the kernel dropped.", Kind: telemetry.Counter,
-			Labels: map[string]string{"reason": reason}, Value: float64(n)})
+	const full = "Thrown out or not taken because the table was full."
+	f = append(f,
+		telemetry.Gauge.Of("heddle_overlay_flows", "Flows cached in the kernel.", flows),
+		telemetry.Gauge.Of("heddle_overlay_flows_max", "Flows that fit.", a.opts.MaxFlows),
+		telemetry.Gauge.Of("heddle_overlay_connections", "Connections remembered.", c.Connections),
+		telemetry.Gauge.Of("heddle_overlay_connections_max", "Connections that fit.", c.Max),
+		telemetry.Gauge.Of("heddle_overlay_connections_imported", "Connections that other hosts told.", c.Imported),
+		telemetry.Gauge.Of("heddle_overlay_fragments", "Datagrams whose first fragment is remembered.", c.Frags),
+		telemetry.Gauge.Of("heddle_overlay_sightings", "Addresses that this host has seen and tells.", sightings),
+		telemetry.Gauge.Of("heddle_overlay_ports_wanted", "Ports bound to this host.", at.Wanted),
+		telemetry.Gauge.Of("heddle_overlay_ports_attached", "Of these, attached to their interface.", at.InPlace),
+		telemetry.Gauge.Of("heddle_overlay_ports_failing", "Of these, failing.", at.Failing),
+		telemetry.Flag("heddle_overlay_store_followed", "1 while changes of the store are heard of.", a.replica.Following()),
+		telemetry.Gauge.Of("heddle_overlay_store_revision", "Revision of the store that this host has applied.", int(a.replica.Snapshot().Revision)),
+		telemetry.Gauge.Of("heddle_overlay_hosts_without_secret", "Other hosts whose tunnelled frames are accepted without a secret: they are being upgraded, or are to be.", a.keys.plainHosts()),
+		telemetry.Gauge.Of("heddle_overlay_tunnels", "Other hosts that are reached.", a.underlay.count()),
+		telemetry.Counter.Of("heddle_overlay_flows_evicted_total", full, int(a.dp.Evicted())),
+		telemetry.Counter.Of("heddle_overlay_connections_evicted_total", full, int(c.Evicted)),
+		telemetry.Counter.Of("heddle_overlay_fragments_evicted_total", full, int(c.EvictedFrags)),
+		telemetry.Counter.Of("heddle_overlay_sightings_refused_total", full, int(over)),
+		telemetry.Counter.Of("heddle_overlay_kernel_upcalls_total", "Frames that the kernel gave to the agent, state messages not counted.", int(kernel.Upcalls)),
+		telemetry.Counter.Of("heddle_overlay_kernel_answered_total", "ARP requests and neighbour solicitations that the kernel answered.", int(kernel.Answered)),
+		telemetry.Counter.Of("heddle_overlay_kernel_tunnelled_in_total", "Frames from other hosts for a port here.", int(kernel.TunnelledIn)))
+	if a.keys.crypt != nil {
+		f = append(f, telemetry.Gauge.Of("heddle_overlay_hosts_encrypted", "Other hosts to which all tunnelled frames are encrypted.", a.keys.crypt.count()))
 	}
-	return all
+	for reason, n := range kernel.Drops {
+		f = append(f, telemetry.Counter.Of("heddle_overlay_kernel_drops_total", "Frames that the kernel dropped.", int(n)).With("reason", reason))
+	}
+	return f
 }

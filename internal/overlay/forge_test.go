@@ -58,9 +58,8 @@ func (l *lab) stranger(name, ip string) *netlab.Namespace {
 
 // vxlan is a UDP payload: a frame in a tunnel with that secret and key.
 func vxlan(secret, key uint32, inner []byte) []byte {
-	b := append(packet.AppendVXLAN(nil, key), inner...)
-	b[1], b[2], b[3], b[7] = byte(secret>>24), byte(secret>>16), byte(secret>>8), byte(secret)
-	return b
+	head := []byte{0x08, byte(secret >> 24), byte(secret >> 16), byte(secret >> 8), byte(key >> 16), byte(key >> 8), byte(key), byte(secret)}
+	return append(head, inner...)
 }
 
 // inner is a datagram to the machine, from a neighbour that there is not.
@@ -101,8 +100,8 @@ func next(t *testing.T, c net.PacketConn) string {
 	return string(b[:n])
 }
 
-// sendFrom sends a UDP payload to the tunnel port of an address, with any source address if that is valid: a raw socket
-// lets one choose it.
+// sendFrom sends a UDP payload to the tunnel port of an address, with any source address if that is
+// valid: a raw socket lets one choose it.
 func sendFrom(ns *netlab.Namespace, src, dst netip.Addr, payload []byte) error {
 	return ns.Do(func() error {
 		if !src.IsValid() {
@@ -126,8 +125,8 @@ func sendFrom(ns *netlab.Namespace, src, dst netip.Addr, payload []byte) error {
 	})
 }
 
-// TestForgedTunnelFrames sends a workload frames past its security groups from everywhere that reaches the underlay's UDP
-// port, with the right key. None arrives.
+// TestForgedTunnelFrames sends a workload frames past its security groups from everywhere that
+// reaches the underlay's UDP port, with the right key. None arrives.
 func TestForgedTunnelFrames(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -213,9 +212,9 @@ func TestForgedTunnelFrames(t *testing.T) {
 	l.wait("its frame to be dropped", func() bool { return h1.kernelDrops(reasonUnknownHost) == unknown+1 })
 }
 
-// TestForgedSegments: a host sends one datagram of several segments, which this host's kernel cuts only behind the first
-// program. The first is for a network in which the sender has a port, the others for one in which it has none: these
-// come no further than each by itself would.
+// TestForgedSegments: a host sends one datagram of several segments, which this host's kernel cuts
+// only behind the first program. The first is for a network in which the sender has a port, the
+// others for one in which it has none: these come no further than each by itself would.
 func TestForgedSegments(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
@@ -269,7 +268,8 @@ func TestForgedSegments(t *testing.T) {
 	}
 }
 
-// TestHostsOfEarlierVersions: a host that publishes no keys is heard without a secret, and only until it does.
+// TestHostsOfEarlierVersions: a host that publishes no keys is heard without a secret, and only
+// until it does.
 func TestHostsOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -336,8 +336,9 @@ func TestHostsOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// rotate has the host take a new key, step by step as the other hosts follow, as if the times between had passed. arrive
-// waits until what was sent by the old key has arrived, which those times are for.
+// rotate has the host take a new key, step by step as the other hosts follow, as if the times
+// between had passed. arrive waits until what was sent by the old key has arrived, which those
+// times are for.
 func (h *testHost) rotate(arrive func(), others ...*testHost) {
 	h.lab.t.Helper()
 	k := h.agent.keys
@@ -373,8 +374,9 @@ func (h *testHost) rotate(arrive func(), others ...*testHost) {
 	step("to forget the old one", func() bool { return keys() == 1 && accepted(1) })
 }
 
-// pinging pings an address up to a thousand times a second, the first ten before it returns, until stop is called, which returns
-// how many pings were answered and the gaps in their sequence. The last ones may be in flight, and are no gap.
+// pinging pings an address up to a thousand times a second, the first ten before it returns, until
+// stop is called, which returns how many pings were answered and the gaps in their sequence. The
+// last ones may be in flight, and are no gap.
 func (m *machine) pinging(to netip.Addr) (stop func() (answered int, gaps []string)) {
 	t := m.lab.t
 	t.Helper()
@@ -419,7 +421,8 @@ func (m *machine) pinging(to netip.Addr) (stop func() (answered int, gaps []stri
 	}
 }
 
-// pingAnswer is the sequence number of an answered ping, which wraps around, and when the answer arrived.
+// pingAnswer is the sequence number of an answered ping, which wraps around, and when the answer
+// arrived.
 type pingAnswer struct {
 	sequence uint16
 	at       time.Time
@@ -446,7 +449,8 @@ func pingGaps(answers []pingAnswer) (gaps []string) {
 	return gaps
 }
 
-// TestRotationUnderTraffic rotates the keys of both hosts while packets go through the tunnel between them.
+// TestRotationUnderTraffic rotates the keys of both hosts while packets go through the tunnel
+// between them.
 func TestRotationUnderTraffic(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
@@ -496,8 +500,8 @@ func connsOf(m *machine, from, n int) []flow.ConnKey {
 	return keys
 }
 
-// TestForgedStateMessages: whoever has the tunnel's secret, because he reads the wire, tells a host nothing, and what a host
-// has told it cannot be told again.
+// TestForgedStateMessages: whoever has the tunnel's secret, because he reads the wire, tells a host
+// nothing, and what a host has told it cannot be told again.
 func TestForgedStateMessages(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -601,7 +605,8 @@ func TestForgedStateMessages(t *testing.T) {
 	l.wait("a message of host 2 installed anew", func() bool { return knows(3) })
 }
 
-// TestHostFillsItsShare: a host of the virtual network that floods others with messages takes no place of theirs.
+// TestHostFillsItsShare: a host of the virtual network that floods others with messages takes no
+// place of theirs.
 func TestHostFillsItsShare(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -643,8 +648,8 @@ func TestHostFillsItsShare(t *testing.T) {
 	}
 }
 
-// BenchmarkStateMessage is what a first packet's message costs the host that sends it and the one that receives it, without
-// the way between them.
+// BenchmarkStateMessage measures the cost of a first packet's message to the host that sends it and
+// the one that receives it, without the way between them.
 func BenchmarkStateMessage(b *testing.B) {
 	l := newLab(b, 2)
 	l.start()

@@ -13,10 +13,11 @@ import (
 	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/wireguard"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// agentEnv tells a process of this test binary to be an agent: Options as JSON, and where the store is.
+// agentEnv tells a process of this test binary to be an agent: Options as JSON, and where the store
+// is.
 const agentEnv = "HEDDLE_TEST_AGENT"
 
 type agentProcess struct {
@@ -46,7 +47,7 @@ func beAgent(text string) error {
 		return err
 	}
 	var err error
-	if p.Store, err = store.Open(context.Background(), store.Options{Cluster: &store.Cluster{Endpoints: []string{p.Endpoint}, SkipLimits: true}}); err != nil {
+	if p.Store, err = backend.Open(context.Background(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{p.Endpoint}, SkipLimits: true}}); err != nil {
 		return err
 	}
 	return New(p.Options).Run(context.Background())
@@ -76,8 +77,9 @@ func (h *testHost) startProcess() (kill func()) {
 	}
 }
 
-// TestKilled: an agent that is killed at any moment leaves nothing half-made that matters: established connections go
-// on throughout, and after a start the kernel holds what is wanted, no less and no more.
+// TestKilled: an agent that is killed at any moment leaves nothing half-made that matters:
+// established connections go on throughout, and after a start the kernel holds what is wanted, no
+// less and no more.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	l := newRemoteLab(t, 2)
@@ -148,7 +150,7 @@ func TestKilled(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	again := &upkeep{e: h.agent.engine, again: h.agent.engine.newDecider()}
+	again := &upkeep{e: h.agent.engine, verifier: h.agent.engine.newDecider()}
 	if err := h.agent.dp.Dump(func(f datapath.FlowState) bool {
 		if !f.Stale {
 			again.verify(f)

@@ -20,13 +20,15 @@ import (
 	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/storetest"
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
 )
 
-// lab is a store, hosts as namespaces joined by an underlay, and workloads as namespaces on veth pairs.
+// lab is a store, hosts as namespaces joined by an underlay, and workloads as namespaces on veth
+// pairs.
 type lab struct {
 	*netlab.Lab
 	t      testing.TB
@@ -69,7 +71,7 @@ func newRemoteLab(t testing.TB, hosts int) *lab {
 	server := &etcdServer{t: t, dir: t.TempDir(), address: freeAddress(t)}
 	server.start()
 	t.Cleanup(server.stop)
-	st, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{"http://" + server.address}, SkipLimits: true}})
+	st, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{"http://" + server.address}, SkipLimits: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,13 +85,13 @@ func newRemoteLab(t testing.TB, hosts int) *lab {
 type etcdServer struct {
 	t            testing.TB
 	dir, address string
-	running      *store.Etcd
+	running      *backend.Etcd
 }
 
 func (s *etcdServer) start() {
 	s.t.Helper()
 	var err error
-	if s.running, err = store.Open(context.Background(), store.Options{Embedded: &store.Embedded{DataDir: s.dir, Listen: s.address, Tick: 10 * time.Millisecond}}); err != nil {
+	if s.running, err = backend.Open(context.Background(), backend.Options{Embedded: &backend.Embedded{DataDir: s.dir, Listen: s.address, Tick: 10 * time.Millisecond}}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -373,7 +375,7 @@ func (m *machine) pingAs(id int, to netip.Addr, count int) error {
 	return err
 }
 
-// answers says whether one echo request is answered soon.
+// answers reports whether one echo request is answered soon.
 func (m *machine) answers(to netip.Addr) bool { return m.pingFor(to, 1, short) == nil }
 
 func (m *machine) pingFor(to netip.Addr, count int, timeout time.Duration) error {

@@ -7,7 +7,7 @@ import (
 	"heddle/internal/neutron"
 )
 
-// short is how long a test waits for what must not come.
+// short is the time for which a test waits for what must not come.
 const short = 300 * time.Millisecond
 
 func TestSecurityGroupsDenyFromBothSides(t *testing.T) {
@@ -55,7 +55,8 @@ func TestSecurityGroupsDenyFromBothSides(t *testing.T) {
 	}
 }
 
-// connects makes a TCP connection and sends something both ways. Who must not connect is not waited for long.
+// connects makes a TCP connection and sends something both ways. Who must not connect is not waited
+// for long.
 func connects(from, to *machine, port int, v6 bool) error {
 	addr := to.v4
 	if v6 {
@@ -88,7 +89,8 @@ func TestTenantsWithTheSameSubnet(t *testing.T) {
 	}
 }
 
-// TestRulesUnderTraffic: a rule that goes stops connections that are under way, and lets them go on when it comes back.
+// TestRulesUnderTraffic: a rule that goes stops connections that are under way, and lets them go on
+// when it comes back.
 func TestRulesUnderTraffic(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"one host", "two hosts"} {

@@ -9,8 +9,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// senders keeps, for each port of this host, which other hosts may send to it through tunnels: those that have a port in
-// its network. It follows the changes: one host that comes into a network costs one bit for each port of it here.
+// senders keeps the set of hosts that may send to each port of this host through tunnels: those
+// with a port in its network. A host that enters a network costs one bit for each port of it here.
 type senders struct {
 	dp interface {
 		AllowSender(port datapath.Port, remote netip.Addr, allowed bool)
@@ -43,34 +43,29 @@ func newSenders(dp *datapath.Datapath) *senders {
 func (s *senders) change(before, after []topology.Port, own func(*topology.Port) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What stays is counted before what goes is taken away, so that nobody is let go of in between.
+	// Added before removed, so that no host is removed in between.
 	for i := range after {
 		if p := &after[i]; p.Exterior() {
 			s.count(p.NetworkID, p.HostID, 1)
 		}
 	}
+	was, is := portsByID(before, own), portsByID(after, own)
 	for i := range before {
-		p := &before[i]
-		if p.Exterior() {
+		if p := &before[i]; p.Exterior() {
 			s.count(p.NetworkID, p.HostID, -1)
 		}
-		if own(p) && !stays(p, after, own) {
-			s.place(p.ID, "")
+	}
+	for id := range was {
+		if is[id] == nil {
+			s.place(id, "")
 		}
 	}
-	for i := range after {
-		if p := &after[i]; own(p) {
-			s.place(p.ID, p.NetworkID)
-		}
+	for id, p := range is {
+		s.place(id, p.NetworkID)
 	}
 	for i := range before {
 		s.tidy(before[i].NetworkID)
 	}
-}
-
-// stays reports whether a port of this host is still one.
-func stays(p *topology.Port, after []topology.Port, own func(*topology.Port) bool) bool {
-	return slices.ContainsFunc(after, func(q topology.Port) bool { return q.ID == p.ID && own(&q) })
 }
 
 // count notes that a host has more or fewer ports in a network.
@@ -145,7 +140,7 @@ func (s *senders) renew(id string) {
 	s.dp.SetSenders(p, remotes)
 }
 
-// attached says that a port of this host has a number in the datapath, gone that it has none any more.
+// attached sets the number of a port of this host in the datapath; gone removes it.
 func (s *senders) attached(id string, number datapath.Port) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +154,7 @@ func (s *senders) gone(id string) {
 	delete(s.live, id)
 }
 
-// setHosts says by which addresses the other hosts send. They are peers of the datapath, but for those let go of.
+// setHosts replaces the other hosts' addresses, which are peers of the datapath.
 func (s *senders) setHosts(addrs map[string][]netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +190,7 @@ func (s *senders) readdress(h *senderHost, now []netip.Addr) {
 	}
 }
 
-// entered says that a host's addresses have become peers of the datapath again.
+// entered notes that a host's addresses have become peers of the datapath again.
 func (s *senders) entered(host string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +221,7 @@ func (s *senders) host(id string) *senderHost {
 	return h
 }
 
-// tidy forgets a network that nobody has a port in.
+// tidy removes a network without ports.
 func (s *senders) tidy(id string) {
 	if n := s.nets[id]; n != nil && len(n.hosts) == 0 && len(n.local) == 0 {
 		delete(s.nets, id)

@@ -11,8 +11,9 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// TestNeighbourDiscoverySpoofed sends neighbour discovery of all kinds from a port with port security: what speaks for another's
-// address, or names a MAC address that is not the port's own, does not reach the neighbour; what hosts send does.
+// TestNeighbourDiscoverySpoofed sends neighbour discovery of all kinds from a port with port
+// security: what speaks for another's address, or names a MAC address that is not the port's own,
+// does not reach the neighbour; what hosts send does.
 func TestNeighbourDiscoverySpoofed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -141,8 +142,8 @@ func resum(b []byte) []byte {
 	return b
 }
 
-// TestDHCPServerSpoofed: with port security a machine is no DHCP server, whether a flow of its was decided before or not;
-// without, it may be one. What Heddle answers itself still comes.
+// TestDHCPServerSpoofed: with port security a machine is no DHCP server, whether a flow of its was
+// decided before or not; without, it may be one. What Heddle answers itself still comes.
 func TestDHCPServerSpoofed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

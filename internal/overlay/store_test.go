@@ -11,7 +11,7 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// there is what the store has below a prefix, as "key=value".
+// there returns the contents of the store below a prefix, as "key=value".
 func there(t *testing.T, st store.Store, prefix string) string {
 	t.Helper()
 	kvs, _, err := st.List(t.Context(), prefix)
@@ -25,8 +25,8 @@ func there(t *testing.T, st store.Store, prefix string) string {
 	return strings.Join(out, " ")
 }
 
-// TestStoreAway: with the store stopped everything goes on, also what is new; changes made after are caught up, and an
-// agent that was started in between waits with traffic flowing.
+// TestStoreAway: with the store stopped everything goes on, also what is new; changes made after
+// are caught up, and an agent that was started in between waits with traffic flowing.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	l := newRemoteLab(t, 2)
@@ -136,7 +136,8 @@ func TestDeadHost(t *testing.T) {
 	l.wait("the learned address to go", func() bool { return there(t, l.st, prefix) == "" })
 }
 
-// TestAddressMovesBetweenHosts: a MAC that nobody seeded is found where it was seen last, also when it comes back.
+// TestAddressMovesBetweenHosts: a MAC that nobody seeded is found where it was seen last, also when
+// it comes back.
 func TestAddressMovesBetweenHosts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
@@ -155,8 +156,8 @@ func TestAddressMovesBetweenHosts(t *testing.T) {
 	}
 }
 
-// TestRegistration: a host that has joined changes only its own record, one that has not makes it, and one whose record
-// is lost makes it again.
+// TestRegistration: a host that has joined changes only its own record, one that has not makes it,
+// and one whose record is lost makes it again.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)

@@ -24,7 +24,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// TestTooBig: packets that do not fit the tunnel are answered, in both families, and fragments pass by their ports.
+// TestTooBig: packets that do not fit the tunnel are answered, in both families, and fragments pass
+// by their ports.
 func TestTooBig(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
@@ -62,7 +63,8 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
-// TestRelatedErrors: the ICMP errors about a connection come back to who may get nothing but replies.
+// TestRelatedErrors: the ICMP errors about a connection come back to who may get nothing but
+// replies.
 func TestRelatedErrors(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
@@ -92,7 +94,8 @@ func TestRelatedErrors(t *testing.T) {
 	}
 }
 
-// TestScanStarvesNobody: while one machine makes as many new flows as it can, others make connections.
+// TestScanStarvesNobody: while one machine makes as many new flows as it can, others make
+// connections.
 func TestScanStarvesNobody(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -131,7 +134,8 @@ func (m *machine) flood(ctx context.Context, to netip.Addr) error {
 	return nil
 }
 
-// TestHostileFrames: whatever comes up, the agent goes on, and nothing passes that was not sent by who may.
+// TestHostileFrames: whatever comes up, the agent goes on, and nothing passes that was not sent by
+// who may.
 func TestHostileFrames(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -140,9 +144,9 @@ func TestHostileFrames(t *testing.T) {
 	a, b := n.machine(l.hosts[0], l.group(everything()...)), n.machine(l.hosts[0], l.group(everything()...))
 	e := l.hosts[0].agent.engine
 	h := e.newHandler()
-	e.world.RLock()
-	port := e.portByID[a.port.ID].number
-	e.world.RUnlock()
+	e.net.mu.RLock()
+	port := e.net.portByID[a.port.ID].number
+	e.net.mu.RUnlock()
 	good := exampleFrame(nil, datapath.Key{SrcMAC: a.port.MACAddress, DstMAC: b.port.MACAddress, Src: a.v4, Dst: b.v4, Proto: packet.ProtoTCP, SrcPort: 1, DstPort: 2})
 	rapid.Check(t, func(t *rapid.T) {
 		frame := append([]byte(nil), good...)
@@ -188,8 +192,8 @@ func TestDHCP(t *testing.T) {
 	}
 }
 
-// networkdScript runs systemd-networkd with directories of its own, and eth0 to be configured by DHCP. On a read-only /sys
-// it expects no udev. It needs neither systemd nor D-Bus.
+// networkdScript runs systemd-networkd with directories of its own, and eth0 to be configured by
+// DHCP. On a read-only /sys it expects no udev. It needs neither systemd nor D-Bus.
 const networkdScript = `set -e
 mount --make-rprivate /
 mount -t sysfs -o ro sysfs /sys
@@ -199,8 +203,8 @@ chown -R systemd-network: /run/systemd/netif
 printf '[Match]\nName=eth0\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n[DHCPv4]\nClientIdentifier=mac\n' >/run/systemd/network/00-eth0.network
 exec /lib/systemd/systemd-networkd`
 
-// TestDHCPWithoutGateway: on a subnet without gateway systemd-networkd takes the address, too. It ignores a server that has none
-// itself.
+// TestDHCPWithoutGateway: on a subnet without gateway systemd-networkd takes the address, too. It
+// ignores a server that has none itself.
 func TestDHCPWithoutGateway(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/lib/systemd/systemd-networkd"); err != nil {
@@ -232,7 +236,8 @@ func TestDHCPWithoutGateway(t *testing.T) {
 	})
 }
 
-// TestTrace: a request is answered with the live state of the host, and the answer goes with the request.
+// TestTrace: a request is answered with the live state of the host, and the answer goes with the
+// request.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -286,7 +291,8 @@ func portOf(address string) uint16 {
 	return n
 }
 
-// TestFullTables: a machine that scans fills the cache and the memory of connections; what others do goes on.
+// TestFullTables: a machine that scans fills the cache and the memory of connections; what others
+// do goes on.
 func TestFullTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -319,8 +325,8 @@ func TestFullTables(t *testing.T) {
 	}
 }
 
-// TestScanEndsNoConnection: what a machine that scans pushes out of the table of connections is its own, and even those go
-// on with their next packet.
+// TestScanEndsNoConnection: what a machine that scans pushes out of the table of connections is its
+// own, and even those go on with their next packet.
 func TestScanEndsNoConnection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

@@ -17,7 +17,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// paths is what the underlay needs of the datapath.
+// paths is the part of the datapath that the underlay uses.
 type paths interface {
 	AttachUnderlay(ifname string, locals ...netip.Addr) error
 	DetachUnderlay(ifindex int) error
@@ -27,9 +27,9 @@ type paths interface {
 	Tunnels() map[datapath.Tunnel]datapath.TunnelPath
 }
 
-// underlay keeps the ways to the other hosts: which link to leave by and which MAC to write, as the kernel's routes and
-// neighbours have it. It watches both, and has the kernel confirm the neighbours in use, since frames that eBPF sends
-// do not.
+// underlay keeps the tunnels to the other hosts as the kernel's routes and neighbours have them:
+// which link to leave by, which MAC to write. It watches both, and has the kernel confirm the
+// neighbours in use, since frames that eBPF sends do not.
 type underlay struct {
 	net   hostnet.Net
 	paths paths
@@ -52,8 +52,8 @@ type underlay struct {
 
 // problem is an address to which there is no way.
 type problem struct {
-	since time.Time
-	told  string // in the log
+	since  time.Time
+	logged string // the error in the log
 }
 
 // way is a tunnel that is in place.
@@ -63,11 +63,11 @@ type way struct {
 }
 
 const (
-	// confirmEvery is how often the kernel is asked to confirm the neighbours that tunnels go through.
+	// confirmEvery is the interval at which the kernel confirms the tunnels' neighbours.
 	confirmEvery = 10 * time.Second
-	// settle is how long changes of routes and links are gathered before all ways are looked up again.
+	// settle is the time for which changes of routes and links are gathered before a pass.
 	settle = 5 * time.Millisecond
-	// noWayAfter is how long there may be no way to a host before the log says so: asking for its MAC takes a moment.
+	// noWayAfter is the time without a path that is not logged yet: finding a MAC takes a moment.
 	noWayAfter = 3 * time.Second
 )
 
@@ -80,7 +80,7 @@ func newUnderlay(n hostnet.Net, p paths, local netip.Addr, found func(), log *sl
 	return u
 }
 
-// Want says which remote tunnel addresses are to be reached; tunnels to others are taken away.
+// Want replaces the remote tunnel addresses to be reached; tunnels to others are removed.
 func (u *underlay) Want(remotes map[netip.Addr]bool) {
 	u.mu.Lock()
 	same := u.wanted != nil && maps.Equal(u.wanted, remotes)
@@ -89,6 +89,12 @@ func (u *underlay) Want(remotes map[netip.Addr]bool) {
 	if !same {
 		u.wake()
 	}
+}
+
+func (u *underlay) locked(f func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f()
 }
 
 func (u *underlay) wake() { u.kick.Give() }
@@ -113,21 +119,21 @@ func (u *underlay) fits(t datapath.Tunnel) (mtu int, ok bool) {
 	return 0, false
 }
 
-// uses says whether tunnels go through the link.
+// uses reports whether tunnels go through the link.
 func (u *underlay) uses(link hostnet.Link) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.inward[link.Index] || u.outward[link.Index]
 }
 
-// count is how many hosts are reached.
+// count returns the number of hosts reached.
 func (u *underlay) count() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.tunnels)
 }
 
-// MTU is that of the underlay in bytes, less what encryption takes of it, and 0 while it is not known.
+// MTU returns that of the underlay in bytes, less the overhead of encryption; 0 while unknown.
 func (u *underlay) MTU() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -145,8 +151,7 @@ func (u *underlay) Run(ctx context.Context, ready func()) error {
 	}
 	u.pass()
 	ready()
-	confirm := time.NewTicker(confirmEvery)
-	defer confirm.Stop()
+	confirm := time.Tick(confirmEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -164,13 +169,13 @@ func (u *underlay) Run(ctx context.Context, ready func()) error {
 			task.Pause(ctx, settle)
 			u.skip(events)
 		case <-u.kick:
-		case <-confirm.C:
+		case <-confirm:
 		}
 		u.pass()
 	}
 }
 
-// concerns tells events that may change a way from those of workloads coming and going.
+// concerns reports whether an event may change a path, unlike those of workloads coming and going.
 func (u *underlay) concerns(e hostnet.Event) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -219,7 +224,7 @@ func (u *underlay) pass() {
 	}
 }
 
-// detachOthers lets go of links by which tunnels neither leave nor have to come in any more.
+// detachOthers detaches from links that no tunnel uses any more.
 func (u *underlay) detachOthers() {
 	u.mu.Lock()
 	first, outward := u.attached.Index, maps.Clone(u.outward)
@@ -232,12 +237,10 @@ func (u *underlay) detachOthers() {
 			continue
 		}
 		if err := u.paths.DetachUnderlay(i); err != nil {
-			u.log.Warn("cannot let go of an underlay interface, will try again", "index", i, "err", err)
+			u.log.Warn("cannot detach from an underlay interface, will try again", "index", i, "err", err)
 			continue
 		}
-		u.mu.Lock()
-		delete(u.inward, i)
-		u.mu.Unlock()
+		u.locked(func() { delete(u.inward, i) })
 	}
 }
 
@@ -256,9 +259,7 @@ func (u *underlay) removeOthers(wanted map[netip.Addr]bool) {
 			u.log.Warn("cannot remove tunnel, will try again", "remote", remote, "err", err)
 			continue
 		}
-		u.mu.Lock()
-		delete(u.problem, remote)
-		u.mu.Unlock()
+		u.locked(func() { delete(u.problem, remote) })
 	}
 }
 
@@ -267,9 +268,7 @@ func (u *underlay) remove(remote netip.Addr) error {
 	if err := u.paths.RemoveTunnel(remote); err != nil {
 		return err
 	}
-	u.mu.Lock()
-	delete(u.tunnels, remote)
-	u.mu.Unlock()
+	u.locked(func() { delete(u.tunnels, remote) })
 	return nil
 }
 
@@ -282,34 +281,32 @@ func (u *underlay) report(remote netip.Addr, err error) {
 	case err == nil && p == nil:
 	case err == nil:
 		delete(u.problem, remote)
-		if p.told != "" {
-			u.log.Info("way to host found", "remote", remote)
+		if p.logged != "" {
+			u.log.Info("found path to host", "remote", remote)
 		}
 	case p == nil:
 		u.problem[remote] = &problem{since: time.Now()}
-	case p.told != err.Error() && time.Since(p.since) > noWayAfter:
-		p.told = err.Error()
-		u.log.Warn("no way to host", "remote", remote, "err", err)
+	case p.logged != err.Error() && time.Since(p.since) > noWayAfter:
+		p.logged = err.Error()
+		u.log.Warn("no path to host", "remote", remote, "err", err)
 	}
 }
 
-// attachLocal receives tunnels on the link that has the local address. With a routed underlay that is the loopback, and
-// they come in by the links that lead to other hosts; see find.
+// attachLocal accepts tunnels on the link that has the local address. With a routed underlay that
+// is the loopback, and tunnels come in by the links that lead to other hosts; see find.
 func (u *underlay) attachLocal() error {
 	link, err := u.net.LinkWith(u.local)
 	if err != nil {
 		return fmt.Errorf("tunnel address %s: %w: give it to an interface of this host", u.local, err)
 	}
-	u.mu.Lock()
-	u.routed = link.Kind == hostnet.Loopback
-	u.mu.Unlock()
+	u.locked(func() { u.routed = link.Kind == hostnet.Loopback })
 	if link.Kind == hostnet.Loopback {
 		return nil
 	}
 	return u.attach(link, true)
 }
 
-// attach receives tunnels on a link, if it does not yet. The MTU of the first one is that of the underlay.
+// attach accepts tunnels on a link. The first link's MTU is that of the underlay.
 func (u *underlay) attach(link hostnet.Link, first bool) error {
 	u.mu.Lock()
 	first = first || u.attached.Index == 0 || u.attached.Index == link.Index
@@ -377,8 +374,8 @@ func (u *underlay) pathTo(remote netip.Addr, hop hostnet.Hop, neighbours map[hop
 	return p, nil
 }
 
-// find puts the tunnel to remote in place. A way that is known stays until a better one is: an address that is being
-// confirmed is still used.
+// find puts the tunnel to remote in place. A known path stays until a better one is found: a
+// neighbour that is being confirmed is still used.
 func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbour) error {
 	if !remote.Is4() {
 		return fmt.Errorf("tunnel address %s is not IPv4", remote)
@@ -402,9 +399,7 @@ func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbo
 		inward = append(inward, links...)
 	}
 	for _, link := range inward {
-		u.mu.Lock()
-		u.outward[link.Index] = true
-		u.mu.Unlock()
+		u.locked(func() { u.outward[link.Index] = true })
 		if err := u.attach(link, false); err != nil {
 			return err
 		}
@@ -423,9 +418,7 @@ func (u *underlay) find(remote netip.Addr, neighbours map[hopKey]hostnet.Neighbo
 	if err != nil {
 		return err
 	}
-	u.mu.Lock()
-	u.tunnels[remote] = way{number: number, path: path}
-	u.mu.Unlock()
+	u.locked(func() { u.tunnels[remote] = way{number: number, path: path} })
 	if !there {
 		u.found()
 	}

@@ -103,7 +103,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// TestUnderlayFollowsTheKernel: over the fake and the kernel, the ways to other hosts follow links, routes, MTU and MACs.
+// TestUnderlayFollowsTheKernel: over the fake and the kernel, the ways to other hosts follow links,
+// routes, MTU and MACs.
 func TestUnderlayFollowsTheKernel(t *testing.T) {
 	t.Parallel()
 	for name, two := range map[string]func(*testing.T) (hostnet.Net, hostnet.Net){"fake": fakeNets, "kernel": kernelNets} {
@@ -193,8 +194,8 @@ func macWas(s *signs, remote string) string {
 	return net.HardwareAddr(mac[:]).String()
 }
 
-// TestRoutedUnderlay: with the tunnel address on the loopback, tunnelled frames are taken in by all links that the routes to the
-// other hosts lead by.
+// TestRoutedUnderlay: with the tunnel address on the loopback, tunnelled frames are taken in by all
+// links that the routes to the other hosts lead by.
 func TestRoutedUnderlay(t *testing.T) {
 	t.Parallel()
 	l := netlab.ForTest(t)

@@ -3,49 +3,48 @@ package overlay
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/task"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
 )
 
-// Upkeep: what the kernel tells of its flows keeps alive what they rest on, and what is not used goes.
+// Intervals of upkeep.
 const (
-	// roundEvery is how often all flows are read: half a microsecond each. While the table of connections is so full that it
-	// forgets some that have been unused for less than three such rounds, they are read as often as hurriedEvery: uses come to
-	// light with a round, and a connection in use must not go.
+	// roundEvery is the interval of reading all flows, half a microsecond each. It shrinks to
+	// hurriedEvery while the full table of connections evicts some that were unused for less than
+	// three rounds: uses are read in rounds, and a connection in use must not go.
 	roundEvery   = 10 * time.Second
 	hurriedEvery = 2 * time.Second
-	// tickEvery is how often flows are looked for that are to go: those of errors whose time is over, and those whose connection
-	// is gone.
+	// tickEvery is the interval of removing flows of errors, and those whose connection is gone.
 	tickEvery = 100 * time.Millisecond
-	// flushEvery is how often connections are written to the kernel's table, at most: those of an agent that is killed
-	// before are not known to the next one, and replies to them are dropped until their host tells them again.
+	// flushEvery is the least interval of writing connections to the kernel's table. Later ones are
+	// lost when the agent is killed, and replies to them are dropped until their host sends them
+	// again.
 	flushEvery = 5 * time.Millisecond
-	// roundBatch is how many flows are looked at under one lock.
+	// roundBatch is the number of flows handled under one lock.
 	roundBatch = 256
-	// verifyEach is how many flows are decided again in each round to see that they are as they should be.
+	// verifyEach is the number of flows verified in each round by deciding them again.
 	verifyEach = 64
 )
 
 // upkeep is the agent's housekeeping, done by one goroutine.
 type upkeep struct {
-	e       *engine
-	again   *decider // simulates flows once more
-	room    []byte
-	adopted bool
-	ended   time.Duration // when the last round was
+	e        *engine
+	verifier *decider // decides flows again
+	room     []byte
+	adopted  bool
+	ended    time.Duration // when the last round was
 }
 
-// Run does rounds until ctx ends. The first one adopts what an earlier agent left, then done is called.
+// Run does rounds until ctx ends. The first adopts an earlier agent's flows; then it calls done.
 func (u *upkeep) Run(ctx context.Context, done func()) error {
-	round := time.NewTicker(roundEvery)
+	round, tick := time.NewTicker(roundEvery), time.Tick(tickEvery)
 	defer round.Stop()
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
-	changed, flushed := u.e.conns.Changed(), time.NewTimer(0)
-	defer flushed.Stop()
+	changed, flushed := u.e.conns.Changed(), task.NewAlarm()
 	u.round()
 	u.adopted = true
 	done()
@@ -56,7 +55,7 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 			return nil
 		case <-round.C:
 			u.round()
-		case <-tick.C:
+		case <-tick:
 			u.tick()
 			if u.hurried() {
 				u.round()
@@ -65,7 +64,7 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 		case <-changed:
 			u.flush()
 			changed = nil
-			flushed.Reset(flushEvery)
+			flushed.Set(time.Now().Add(flushEvery))
 		case <-flushed.C:
 			changed = u.e.conns.Changed()
 		}
@@ -83,11 +82,7 @@ func (u *upkeep) hurried() bool {
 
 func (u *upkeep) tick() {
 	e := u.e
-	now := e.clock()
-	e.state.Lock()
-	due := e.flows.takeDue(now)
-	e.state.Unlock()
-	u.removeDue(due)
+	u.removeDue(e.memory.takeDue(e.clock()))
 	e.forgetConns(e.conns.TakeGone())
 }
 
@@ -108,7 +103,7 @@ func (u *upkeep) flush() {
 	}
 }
 
-// seenFlow is what one round does about one flow.
+// seenFlow is a flow with the time of its last use.
 type seenFlow struct {
 	datapath.FlowState
 	used time.Duration
@@ -161,25 +156,25 @@ func (u *upkeep) pick(sample []datapath.FlowState, f datapath.FlowState, n int) 
 	return sample
 }
 
-// look notes the use of flows, takes away the idle ones, and returns those that nobody knows.
+// look records the use of flows, removes idle ones, and returns those that are not remembered.
 func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 	e := u.e
 	var idle []datapath.Key
-	e.state.Lock()
+	e.memory.mu.Lock()
 	for i := range batch {
 		f := &batch[i]
-		known := e.flows.get(f.Cookie)
+		known := e.memory.flows.get(f.Cookie)
 		switch {
 		case known == nil:
 			unknown = append(unknown, f.FlowState)
 			continue
 		case f.Idle >= flowIdle:
 			idle = append(idle, f.Key)
-			e.flows.remove(known)
+			e.memory.flows.remove(known)
 		}
 		u.used(known, f.used)
 	}
-	e.state.Unlock()
+	e.memory.mu.Unlock()
 	e.remove(idle)
 	e.count.expired.Add(uint64(len(idle)))
 	return unknown
@@ -191,31 +186,31 @@ func (u *upkeep) used(f *installed, at time.Duration) {
 		u.e.conns.Touch(c, at)
 	}
 	if f.tracked && f.reply {
-		u.e.conns.Touch(f.asked, at)
+		u.e.conns.Touch(f.lookup, at)
 	}
 	if f.learn != nil {
-		u.e.seen.seen(f.learn, at)
+		u.e.memory.seen.seen(f.learn, at)
 	}
 }
 
-// forgetOthers forgets flows that the kernel does not have any more: it made room, or others took their place.
+// forgetOthers forgets flows that the kernel does not have any more: evicted, or replaced.
 func (u *upkeep) forgetOthers(there map[uint64]struct{}, start time.Duration) {
 	e := u.e
-	e.state.Lock()
-	defer e.state.Unlock()
-	for cookie, f := range e.flows.byCookie {
+	e.memory.mu.Lock()
+	defer e.memory.mu.Unlock()
+	for cookie, f := range e.memory.flows.byCookie {
 		if _, ok := there[cookie]; !ok && f.at < start {
-			e.flows.remove(f)
+			e.memory.flows.remove(f)
 		}
 	}
 }
 
-// age forgets what has not been used, as of the start of a round, and tells other hosts again of what has.
+// age expires what was unused at the start of a round, and sends the rest to other hosts when due.
 func (u *upkeep) age(start time.Duration) {
 	e := u.e
-	e.world.Lock()
-	e.heard = start
-	e.world.Unlock()
+	e.net.mu.Lock()
+	e.net.usesRead = start
+	e.net.mu.Unlock()
 	e.conns.Expire(start)
 	e.forgetConns(e.conns.TakeGone())
 	for host, keys := range e.conns.TakeDue() {
@@ -223,13 +218,10 @@ func (u *upkeep) age(start time.Duration) {
 			e.sendState(t, host, keys)
 		}
 	}
-	e.state.Lock()
-	old := e.seen.takeOld(start)
-	e.state.Unlock()
-	e.unlearn(old)
+	e.unlearn(e.memory.takeOld(start))
 }
 
-// adopt decides a flow of an earlier agent again: it stays if it would be the same now.
+// adopt decides a flow of an earlier agent verifier: it stays if it would be the same now.
 func (u *upkeep) adopt(f datapath.FlowState) {
 	if f.Stale || f.Idle >= flowIdle || !u.same(f, true) {
 		u.e.remove([]datapath.Key{f.Key})
@@ -239,36 +231,27 @@ func (u *upkeep) adopt(f datapath.FlowState) {
 	u.e.count.adopted.Add(1)
 }
 
-// verify decides a known flow again; one that would be other than it is goes, and somebody should know: an invalidation
-// was missed.
+// verify decides a known flow again. If the result differs, an invalidation was missed.
 func (u *upkeep) verify(f datapath.FlowState) {
 	u.e.count.verified.Add(1)
-	if u.same(f, false) || !u.e.dp.Current(f.Tags) || !u.known(f) {
+	if u.same(f, false) || !u.e.dp.Current(f.Tags) || !u.e.memory.has(f.Cookie) {
 		return
 	}
 	u.e.remove([]datapath.Key{f.Key})
 	u.e.count.different.Add(1)
-	u.e.log.Warn("a flow was not as it should be and was taken away", "flow", f.Key, "out", f.Out)
+	u.e.log.Warn("removed a flow that would be decided otherwise", "flow", f.Key, "out", f.Out)
 }
 
-// known reports whether nothing has taken the flow away meanwhile.
-func (u *upkeep) known(f datapath.FlowState) bool {
-	u.e.state.Lock()
-	defer u.e.state.Unlock()
-	return u.e.flows.get(f.Cookie) != nil
-}
-
-// same simulates a frame of the flow and compares. With keep, a flow that is as it should be is entered as if it had been
-// installed now.
+// same simulates a frame of the flow and compares. With keep, an equal flow is remembered.
 func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	e := u.e
-	port := e.port(f.Port)
+	port := e.net.port(f.Port)
 	if port == nil {
 		return false
 	}
 	u.room = exampleFrame(u.room[:0], f.Key)
-	p := u.again.decide(port, f.Key, true, simulate.Input{Frame: u.room})
-	if !p.cached || p.flow.Out != f.Out || !sameSlots(p.flow.Tags, f.Tags) {
+	p := u.verifier.decide(port, f.Key, true, simulate.Input{Frame: u.room})
+	if !p.cached || p.flow.Out != f.Out || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
 		return false
 	}
 	if !keep {
@@ -283,20 +266,6 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	s := e.learnFrom(port, p.decision)
 	record := e.record(p, s)
 	record.cookie = f.Cookie
-	e.state.Lock()
-	e.flows.put(record)
-	e.state.Unlock()
-	return true
-}
-
-func sameSlots(a, b []datapath.Tag) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Slot != b[i].Slot {
-			return false
-		}
-	}
+	e.memory.adopt(record)
 	return true
 }

@@ -96,8 +96,8 @@ func (v *vm) send(frame []byte) {
 	}
 }
 
-// ask sends a frame, again and again as machines do, until a frame comes that matches: a tap that was just opened loses
-// what comes before the kernel has noticed.
+// ask sends a frame, again and again as machines do, until a frame comes that matches: a tap that
+// was just opened loses what comes before the kernel has noticed.
 func (v *vm) ask(what string, frame []byte, match func(*packet.Frame) bool) {
 	v.t.Helper()
 	again := time.NewTicker(200 * time.Millisecond)

@@ -26,26 +26,26 @@ type Options struct {
 	Host   string // this host's name in the model
 	HostID string // by which the virtual topology knows this host; empty: it has no part in one
 	Store  store.Store
-	// Environment and File are settings given on this host (see Environment and ParseFile). They come before those of the
-	// datastore.
+	// Environment and File are settings of this host. They override those of the datastore.
 	Environment, File map[string]string
-	// Namespace is the network namespace of the host. Default this process's. It must stay open while the agent runs.
+	// Namespace is the network namespace of the host, by default this process's. It must stay open.
 	Namespace *hostnet.Namespace
-	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
-	// cannot be reached; empty: it keeps nothing.
+	// Snapshots is a directory for what was last read of the store, to start from while the store
+	// cannot be reached; empty: nothing is kept.
 	Snapshots string
 	Log       *slog.Logger // default: none
 }
 
 // Agent is the policy agent of one host. It is a task: see Run, Ready and String.
 type Agent struct {
-	opts      Options
-	log       *slog.Logger
-	journal   *journal // behind log
-	ready     chan struct{}
-	sameEvery time.Duration          // interval between checks that the store is still the same; 0: the default
-	waiting   atomic.Pointer[string] // what for, after the last pass
-	metrics   atomic.Pointer[[]telemetry.Value]
+	opts       Options
+	log        *slog.Logger
+	logs       *logSwitch    // behind log
+	checkEvery time.Duration // interval between checks that the store is still the same; 0: the default
+	ready      chan struct{}
+	settled    sync.Once // closes ready
+	waiting    task.Lack // after the last pass
+	metrics    atomic.Pointer[[]telemetry.Value]
 
 	mu    sync.Mutex
 	table *nft.Table // while it is open, for its counters
@@ -56,25 +56,20 @@ func New(o Options) *Agent {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	j := newJournal(logDirectory)
-	return &Agent{opts: o, log: j.logger(o.Log), journal: j, ready: make(chan struct{})}
+	logs := newLogSwitch(logDirectory)
+	return &Agent{opts: o, log: logs.logger(o.Log), logs: logs, ready: make(chan struct{})}
 }
 
 // String names the task, with what it waits for.
-func (a *Agent) String() string {
-	if what := a.waiting.Load(); what != nil && *what != "" {
-		return "policy agent (waits: " + *what + ")"
-	}
-	return "policy agent"
-}
+func (a *Agent) String() string { return a.waiting.Of("policy agent") }
 
-// Ready is closed once everything that etcd asked of this host is in force for the first time.
+// Ready is closed once everything that etcd requests of this host is in force for the first time.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
 // countersTimeout bounds a read of the kernel's counters.
 const countersTimeout = 5 * time.Second
 
-// Metrics are the agent's figures as of its last pass, and the kernel's of refused packets as of now.
+// Metrics returns the agent's figures as of its last pass, with current ones of refused packets.
 func (a *Agent) Metrics() []telemetry.Value {
 	v := a.metrics.Load()
 	if v == nil {
@@ -93,13 +88,13 @@ func (a *Agent) Metrics() []telemetry.Value {
 		return all // there is no table yet, or it is being mended
 	}
 	for _, reason := range slices.Sorted(maps.Keys(refused)) {
-		all = append(all, telemetry.Value{Name: "heddle_policy_refused_packets_total", Help: "Packets that the rules have refused since they were made.",
-			Kind: telemetry.Counter, Labels: map[string]string{"reason": reason}, Value: float64(refused[reason].Packets)})
+		all = append(all, telemetry.Counter.Of("heddle_policy_refused_packets_total", "Packets that the rules have refused since they were made.",
+			int(refused[reason].Packets)).With("reason", reason))
 	}
 	return all
 }
 
-// check finds settings of this host with which no agent may work. Those of the datastore only make it wait.
+// check returns an error for options that the agent cannot work with.
 func (o *Options) check() error {
 	switch {
 	case o.Host == "":
@@ -116,35 +111,18 @@ func (o *Options) check() error {
 	return nil
 }
 
-// Run works until ctx ends. What is in force stays afterwards, see Cleanup. It must not be called twice.
+// Run works until ctx ends. What is in force stays, see Cleanup. It must not be called twice.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.opts.check(); err != nil {
 		return err
 	}
-	if a.opts.Namespace == nil {
-		ns, err := hostnet.CurrentNamespace()
-		if err != nil {
-			return err
-		}
-		defer ns.Close()
-		a.opts.Namespace = ns
-	}
-	net, err := hostnet.NewLinux(a.opts.Namespace)
+	k, err := openKernel(a.opts.Namespace)
 	if err != nil {
 		return err
 	}
-	defer net.Close()
-	defer a.journal.close()
-	return a.work(ctx, net)
-}
-
-// openRules opens the nftables of a namespace.
-func openRules(ns *hostnet.Namespace) (kernel *nft.Kernel, err error) {
-	err = ns.Do(func() (err error) {
-		kernel, err = nft.Open()
-		return err
-	})
-	return kernel, err
+	defer k.close()
+	defer a.logs.close()
+	return a.work(ctx, k)
 }
 
 func (a *Agent) setTable(t *nft.Table) {
@@ -153,228 +131,48 @@ func (a *Agent) setTable(t *nft.Table) {
 	a.table = t
 }
 
-// work runs the parts.
-func (a *Agent) work(ctx context.Context, net hostnet.Net) error {
-	kernel, err := openRules(a.opts.Namespace)
-	if err != nil {
-		return err
-	}
-	defer kernel.Close()
-	g, ctx := errgroup.WithContext(ctx)
-	f := newFeed(a.opts.Store, a.sameEvery, follow.NewJournal(a.opts.Snapshots, "policy", a.opts.Host), a.log)
-	b := newBindings(a.opts.Store, a.opts.HostID, follow.NewJournal(a.opts.Snapshots, "policy-bindings", a.opts.HostID), a.log)
-	r := newReporter(a.opts.Store, a.opts.Host, a.log)
-	usual, _ := Resolve(Sources{})
-	table, err := nft.New(kernel, usual.Rules, a.log)
+func (a *Agent) work(ctx context.Context, k *kernel) error {
+	defaults, _ := Resolve(Sources{})
+	table, err := nft.New(k.rules, defaults.Rules, a.log)
 	if err != nil {
 		return err
 	}
 	a.setTable(table)
 	defer a.setTable(nil)
-	e := newEngine(a.opts.Host, net, table, r, a.log)
-	e.sources.Environment, e.sources.File, e.resync = a.opts.Environment, a.opts.File, f.resync
-	e.logTo = a.journal.configure
-	foreign := task.NewNotice()
-	events, err := net.Watch(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	f := newFeed(a.opts.Store, a.checkEvery, follow.NewJournal(a.opts.Snapshots, "policy", a.opts.Host), a.log)
+	o := newOverlayInterfaces(a.opts.Store, a.opts.HostID, follow.NewJournal(a.opts.Snapshots, "policy-bindings", a.opts.HostID), a.log)
+	r := newReporter(a.opts.Store, a.opts.Host, a.log)
+	l := newLoop(a.opts.Host, k.net, table, r, time.Now, a.log)
+	l.sources, l.relist, l.logTo = Sources{Environment: a.opts.Environment, File: a.opts.File}, f.relist, a.logs.configure
+	changed := task.NewNotice()
+	changes, err := k.net.Watch(ctx)
 	if err != nil {
 		return err
 	}
-	if err := e.list(); err != nil {
+	if err := l.list(); err != nil {
 		return err
 	}
 	g.Go(func() error { return f.run(ctx) })
-	g.Go(func() error { return b.run(ctx) })
+	g.Go(func() error { return o.replica.Run(ctx) })
 	g.Go(func() error { return r.run(ctx) })
+	g.Go(func() error { return k.rules.Watch(ctx, changed.Give) })
 	g.Go(func() error {
-		return kernel.Watch(ctx, func() {
-			foreign.Give()
-		})
+		return l.run(ctx, events{store: f.out, overlay: o.out, kernel: changes, rules: changed}, func() { a.publish(l) })
 	})
-	g.Go(func() error { return a.loop(ctx, e, sources{f.out, b.out, events, foreign}) })
 	return g.Wait()
 }
 
-// sources are those who tell the engine something.
-type sources struct {
-	feed    <-chan news
-	bound   <-chan map[string]bool
-	events  <-chan hostnet.Event
-	foreign <-chan struct{} // somebody has changed nftables, perhaps the engine itself
-}
-
-// loop passes what store and kernel tell on to the engine, and has it act on all that has come.
-func (a *Agent) loop(ctx context.Context, e *engine, from sources) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		case n := <-from.feed:
-			e.learn(n)
-		case names := <-from.bound:
-			e.bind(names)
-		case <-from.foreign:
-			e.dirty.foreign = true
-		case event, ok := <-from.events:
-			if !ok {
-				return a.watchEnded(ctx)
-			}
-			if err := e.hear(event); err != nil {
-				return err
-			}
-		}
-		if ok, err := drain(e, from); !ok {
-			return errors.Join(err, a.watchEnded(ctx))
-		}
-		next := e.pass(ctx)
-		if e.applied && e.refusal == nil && !e.dirty.rules {
-			select {
-			case <-a.ready:
-			default:
-				close(a.ready)
-			}
-		}
-		waiting, values := e.waiting, e.metrics()
-		a.waiting.Store(&waiting)
-		a.metrics.Store(&values)
-		timer.Reset(max(0, time.Until(next)))
+// publish makes the state of the loop visible to the other methods.
+func (a *Agent) publish(l *loop) {
+	if l.isSettled() {
+		a.settled.Do(func() { close(a.ready) })
 	}
-}
-
-// watchEnded is what the end of the kernel's events means.
-func (a *Agent) watchEnded(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return nil
+	waiting := l.core.waiting.cause
+	if waiting != "" {
+		waiting = "waits: " + waiting
 	}
-	return errors.New("the watch of links, addresses and routes has ended")
-}
-
-// most is how many events at most are taken in before a pass: whatever storms, something has to be done.
-const most = 10_000
-
-// drain takes in what else has come, so that many events make one pass.
-func drain(e *engine, from sources) (ok bool, err error) {
-	for range most {
-		select {
-		case n := <-from.feed:
-			e.learn(n)
-		case event, ok := <-from.events:
-			if !ok {
-				return false, nil
-			}
-			if err := e.hear(event); err != nil {
-				return false, err
-			}
-		default:
-			return true, nil
-		}
-	}
-	return true, nil
-}
-
-// Cleanup takes away everything that agents of this host have put into the kernel. Traffic is then free.
-func Cleanup(ns *hostnet.Namespace) error {
-	if ns == nil {
-		current, err := hostnet.CurrentNamespace()
-		if err != nil {
-			return err
-		}
-		defer current.Close()
-		ns = current
-	}
-	net, err := hostnet.NewLinux(ns)
-	if err != nil {
-		return err
-	}
-	defer net.Close()
-	kernel, err := openRules(ns)
-	if err != nil {
-		return err
-	}
-	defer kernel.Close()
-	return errors.Join(cleanNetwork(net), nft.Cleanup(context.Background(), kernel))
-}
-
-// Tables returns the names of the nftables tables of agents of this host.
-func Tables(ns *hostnet.Namespace) ([]string, error) {
-	kernel, err := openRules(ns)
-	if err != nil {
-		return nil, err
-	}
-	defer kernel.Close()
-	return nft.Tables(context.Background(), kernel)
-}
-
-// cleanNetwork removes our routes with the neighbours and parameters of their interfaces, and our tunnel devices.
-func cleanNetwork(net hostnet.Net) error {
-	routes, err := net.Routes()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	links := map[string]bool{}
-	for _, r := range routes {
-		if r.Protocol == RouteProtocol {
-			links[r.Link] = true
-			errs = append(errs, net.DeleteRouteOf(r))
-		}
-	}
-	all, err := net.Links()
-	errs = append(errs, err)
-	for _, l := range all {
-		links[l.Name] = links[l.Name] || configured(net, l.Name)
-	}
-	maps.DeleteFunc(links, func(_ string, ours bool) bool { return !ours })
-	neighbours, err := net.Neighbours()
-	errs = append(errs, err)
-	for _, n := range neighbours {
-		if links[n.Link] && n.Permanent {
-			errs = append(errs, net.DeleteNeighbour(n.Link, n.IP))
-		}
-	}
-	proxies, err := net.Proxies()
-	errs = append(errs, err)
-	for _, p := range proxies {
-		if links[p.Link] {
-			errs = append(errs, net.DeleteProxy(p))
-		}
-	}
-	for name := range links {
-		errs = append(errs, unconfigure(net, name))
-	}
-	for _, l := range all {
-		if ours(l) {
-			errs = append(errs, net.DeleteLink(l.Name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// configured says whether an interface has the parameters that agents give to those of workloads: it keeps them while its
-// endpoint is inactive, or gone, and has no routes then.
-func configured(net hostnet.Net, name string) bool {
-	local, err := net.Setting("ipv4/conf/" + name + "/route_localnet")
-	if err != nil || local != "1" {
-		return false
-	}
-	proxy, err := net.Setting("ipv4/conf/" + name + "/proxy_arp")
-	return err == nil && proxy == "1"
-}
-
-// unconfigure gives an interface's parameters the values that the kernel gives to new ones.
-func unconfigure(net hostnet.Net, name string) error {
-	var errs []error
-	for _, s := range [][2]string{{"ipv4/conf/", "/rp_filter"}, {"ipv4/conf/", "/route_localnet"}, {"ipv4/conf/", "/proxy_arp"},
-		{"ipv4/neigh/", "/proxy_delay"}, {"ipv6/conf/", "/proxy_ndp"}} {
-		value, err := net.Setting(s[0] + "default" + s[1])
-		if err == nil {
-			err = net.Set(hostnet.Setting{Name: s[0] + name + s[1], Value: value})
-		}
-		if err != nil && !errors.Is(err, hostnet.ErrNotFound) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	a.waiting.Set(waiting)
+	values := l.metrics()
+	a.metrics.Store(&values)
 }

@@ -9,8 +9,8 @@ import (
 // open are profiles that let everything through.
 const open = `{"inbound_rules": [{}], "outbound_rules": [{}]}`
 
-// TestEndpoint: an endpoint and a profile in etcd let packets through, and no others; everything that an interface is to
-// have is there, whether it comes before its endpoint or after.
+// TestEndpoint: an endpoint and a profile in etcd let packets through, and no others; everything
+// that an interface is to have is there, whether it comes before its endpoint or after.
 func TestEndpoint(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -61,7 +61,8 @@ func TestEndpoint(t *testing.T) {
 	l.mustReach(l.outside, b.v4, 80)
 }
 
-// TestLabelChange: a label that changes takes effect on new connections under traffic, and only where it is meant.
+// TestLabelChange: a label that changes takes effect on new connections under traffic, and only
+// where it is meant.
 func TestLabelChange(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -83,8 +84,8 @@ func TestLabelChange(t *testing.T) {
 	l.mustReach(b.Namespace, a.v4, 80)
 }
 
-// TestRestart: a stream goes on while the agent stops, while there is none, and while another starts; rules of an earlier
-// life that nobody wants any more go then.
+// TestRestart: a stream goes on while the agent stops, while there is none, and while another
+// starts; stale rules of an earlier agent go then.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -127,8 +128,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestGateways: the host answers for whatever gateway a workload uses: for any IPv4 address by proxy ARP, for the IPv6
-// gateway of its endpoint by proxy neighbour discovery.
+// TestGateways: the host answers for whatever gateway a workload uses: for any IPv4 address by
+// proxy ARP, for the IPv6 gateway of its endpoint by proxy neighbour discovery.
 func TestGateways(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -148,7 +149,8 @@ func TestGateways(t *testing.T) {
 	l.mustReach(a.Namespace, "2001:db8:1::254", 80)
 }
 
-// TestSettingsAreApplied: settings of the datastore are in force as soon as they are written; a host's own go first.
+// TestSettingsAreApplied: settings of the datastore are in force as soon as they are written; a
+// host's own go first.
 func TestSettingsAreApplied(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")

@@ -10,9 +10,10 @@ import (
 	"heddle/internal/store"
 )
 
-// BenchmarkLabelChange is the time from a write to etcd until the kernel judges by it: one endpoint's label changes, by
-// which it joins or leaves a set of 200,000 addresses. The kernel is asked by packets: a connection is tried until its
-// answer changes, which is why a try costs little: a refusal comes back at once.
+// BenchmarkLabelChange is the time from a write to etcd until the kernel judges by it: one
+// endpoint's label changes, by which it joins or leaves a set of 200,000 addresses. The kernel is
+// asked by packets: a connection is tried until its answer changes, which is why a try costs
+// little: a refusal comes back at once.
 func BenchmarkLabelChange(b *testing.B) {
 	l := newLab(b)
 	const members = 200_000

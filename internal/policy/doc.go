@@ -1,15 +1,18 @@
-// Package policy is the agent that makes Calico's model true on one host: it follows /calico/ in etcd, has calc decide
-// what this host needs of it, and keeps nftables, routes, neighbours, tunnels and kernel parameters so.
+// Package policy is the agent that enforces Calico's model on one host: it follows /calico/ in
+// etcd, has calc decide what this host needs of it, and keeps nftables, routes, neighbours, tunnels
+// and kernel parameters in that state.
 //
-//	etcd ─► feed ─► decode, merge legacy ─► settings, pools, hosts ──────────────┐
-//	                                    └─► calc ─► Changes ─► nft (one commit)  ├─► tunnels, NAT, host endpoints
-//	kernel events ─► links, addresses ─────────────────────────► interfaces ◄────┘    status ─► etcd
+//	etcd ─► feed ─► model ─► settings, pools, hosts ──────┐
+//	                     └─► calc ─► Changes ─► nft ──────┼─► interfaces, tunnels, statuses
+//	kernel events ─► links, addresses ────────────────────┘
 //
-// What holds:
-//   - Nothing is touched before /calico/v1/Ready is "true" and the first snapshot is complete; while it is not "true",
-//     everything stays as it is.
+// Invariants:
+//   - Nothing is touched before /calico/v1/Ready is "true" and the first listing is complete.
+//     While it is not "true", everything stays as it is.
 //   - All changes of one etcd revision come into force in one commit.
-//   - Policy is in force before the routes of a new endpoint, and the routes are gone before the policy of one that leaves.
-//   - What cannot be read closes traffic or counts as absent; the log and the status name it, with what is in force instead.
-//   - Without etcd, and without the agent, the kernel goes on with the last state.
+//   - Policy is in force before the routes of a new endpoint. The routes of one that leaves are
+//     gone before its policy.
+//   - Unreadable objects close traffic or count as absent. Log and status name them, with what is
+//     in force instead.
+//   - Without etcd, and without the agent, the kernel keeps the last state.
 package policy

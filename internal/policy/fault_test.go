@@ -9,10 +9,11 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// TestReadyGate: without Ready nothing is touched and the agent says what it waits for; when Ready goes away again,
-// everything stays as it is and changes wait.
+// TestReadyGate: without Ready nothing is touched and the agent says what it waits for; when Ready
+// goes away again, everything stays as it is and changes wait.
 func TestReadyGate(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -60,7 +61,8 @@ func (l *lab) metric(name string) float64 {
 	return -1
 }
 
-// TestBadObjects: what cannot be read counts as absent or closes traffic, is named in the log, and disturbs nobody else.
+// TestBadObjects: unreadable objects count as absent or close traffic, are named in the log, and
+// affect no others.
 func TestBadObjects(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -101,7 +103,8 @@ func TestBadObjects(t *testing.T) {
 	l.mustReach(l.outside, b.v4, 80)
 }
 
-// TestBadSetting: a setting whose default could open traffic makes the agent hold still; others fall back.
+// TestBadSetting: a setting whose default could open traffic makes the agent hold still; others
+// fall back.
 func TestBadSetting(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -133,7 +136,7 @@ func TestBadSetting(t *testing.T) {
 	}
 }
 
-// TestMend: what somebody else does to our rules, routes, neighbours and parameters is undone.
+// TestMend: changes by other programs to our rules, routes, neighbours and parameters are undone.
 func TestMend(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -190,7 +193,7 @@ func textOf(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// TestInterfaceReturns: an interface that is made anew gets everything again.
+// TestInterfaceReturns: an interface that is made again gets everything again.
 func TestInterfaceReturns(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -213,16 +216,17 @@ func TestInterfaceReturns(t *testing.T) {
 	l.mustReach(l.outside, a.v6, 80)
 }
 
-// TestStoreAway: enforcement goes on while etcd is away, also for an agent that was started meanwhile, and what was
-// missed is caught up with; so is everything when another etcd answers instead.
+// TestStoreAway: enforcement goes on while etcd is away, also for an agent that was started
+// meanwhile, and what was missed is caught up with; so is everything when another etcd answers
+// instead.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
 	nl := netlab.ForTest(t)
 	address := freeAddress(t)
-	serve := func(dir string) *store.Etcd {
+	serve := func(dir string) *backend.Etcd {
 		t.Helper()
-		st, err := store.Open(context.Background(), store.Options{Embedded: &store.Embedded{DataDir: dir, Listen: address, Tick: 10 * time.Millisecond, NoFsync: true}})
+		st, err := backend.Open(context.Background(), backend.Options{Embedded: &backend.Embedded{DataDir: dir, Listen: address, Tick: 10 * time.Millisecond, NoFsync: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +235,7 @@ func TestStoreAway(t *testing.T) {
 	dir := t.TempDir()
 	server := serve(dir)
 	defer func() { server.Close() }()
-	st, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{"http://" + address}, SkipLimits: true}})
+	st, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{"http://" + address}, SkipLimits: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

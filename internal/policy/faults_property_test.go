@@ -15,8 +15,8 @@ import (
 	"heddle/internal/hostnet"
 )
 
-// TestWantedIsFound: after any sequence of changes and faults, once these end, the host is as that of an agent which has
-// seen the last state alone.
+// TestWantedIsFound: after any sequence of changes and faults, once these end, the host is as that
+// of an agent which has seen the last state alone.
 func TestWantedIsFound(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -74,11 +74,11 @@ func TestWantedIsFound(t *testing.T) {
 				}
 				b.act()
 			},
-			"wipe":    func(*rapid.T) { b.nft.Wipe(); b.dirty.foreign = true; b.act() },
+			"wipe":    func(*rapid.T) { b.nft.Wipe(); b.core.rulesChanged(); b.act() },
 			"refuse":  func(*rapid.T) { b.nft.Refuse(func(string) error { return errors.New("no") }) },
 			"accept":  func(*rapid.T) { b.nft.Refuse(nil) },
 			"time":    func(t *rapid.T) { b.after(time.Duration(rapid.IntRange(1, 20000).Draw(t, "ms")) * time.Millisecond) },
-			"restart": func(*rapid.T) { b = b.again(); b.snapshot(pairs(stored)...) },
+			"restart": func(*rapid.T) { b = b.restart(); b.snapshot(pairs(stored)...) },
 			"":        func(t *rapid.T) { b.aligned(t) },
 		})
 
@@ -128,16 +128,17 @@ func (b *bench) plug(name string) {
 	b.act()
 }
 
-// again is another engine over the same kernel.
-func (b *bench) again() *bench {
+// restart returns another agent over the same kernel.
+func (b *bench) restart() *bench {
 	b.t.Helper()
 	next := buildBench(b.t, b.net, b.nft)
 	next.time, next.revision, next.fatalf = b.time, b.revision, b.fatalf
 	return next
 }
 
-// aligned checks what must hold at any moment: an address of workloads is routed to one interface at most, this agent
-// wires no interface that is the overlay's, and a pass does not ask for another at once.
+// aligned checks what must hold at any moment: an address of workloads is routed to one interface
+// at most, this agent wires no interface that is the overlay's, and a pass does not ask for another
+// at once.
 func (b *bench) aligned(t *rapid.T) {
 	if !b.next.After(b.time) {
 		t.Fatalf("a pass wants another at once")
@@ -155,13 +156,13 @@ func (b *bench) aligned(t *rapid.T) {
 			t.Fatalf("%s is routed twice", r.Dst)
 		}
 		seen[r.Dst] = true
-		if _, wired := b.wired[r.Link]; wired && b.bound[r.Link] && b.waiting == "" {
+		if _, wired := b.core.wiring.desired[r.Link]; wired && b.bound[r.Link] && b.metric("waiting") == 0 {
 			t.Fatalf("the overlay's interface %s has our route to %s", r.Link, r.Dst)
 		}
 	}
 }
 
-// workloadsText is what interfaces of workloads have.
+// workloadsText returns the state of workloads' interfaces.
 func (b *bench) workloadsText() string {
 	b.t.Helper()
 	text, err := hostnet.Text(b.net)

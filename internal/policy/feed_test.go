@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
+	"heddle/internal/store/follow"
 )
 
-// cut is a store whose watches can be broken, and which lets nobody watch again until it is mended.
+// cut is a store whose watches can be broken. No new watch begins until it is repaired.
 type cut struct {
-	*store.Etcd
+	*backend.Etcd
 	mu     sync.Mutex
 	cancel context.CancelFunc
 	mended chan struct{}
@@ -42,11 +44,11 @@ func (c *cut) breakWatch() (mend func()) {
 	return func() { close(c.mended) }
 }
 
-// TestFeed: a broken watch goes on where it was; one whose place has been compacted, or a resync, brings a snapshot. No
-// change is lost, and none comes twice.
+// TestFeed: a broken watch goes on where it was; one whose place has been compacted, or a resync,
+// brings a snapshot. No change is lost, and none comes twice.
 func TestFeed(t *testing.T) {
 	t.Parallel()
-	etcd, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}})
+	etcd, err := backend.Open(t.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: t.TempDir(), Tick: 10 * time.Millisecond, NoFsync: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +69,12 @@ func TestFeed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.run(ctx) }()
-	next := func() news {
+	next := func() follow.Update {
 		t.Helper()
 		for {
 			select {
 			case n := <-f.out:
-				if n.snapshot || len(n.events) > 0 {
+				if n.Full || len(n.Events) > 0 {
 					return n
 				}
 			case <-time.After(10 * time.Second):
@@ -83,7 +85,7 @@ func TestFeed(t *testing.T) {
 	change := func(when, key, value string) {
 		t.Helper()
 		n := next()
-		if n.snapshot || len(n.events) != 1 || n.events[0].Key != key || string(n.events[0].Value) != value {
+		if n.Full || len(n.Events) != 1 || n.Events[0].Key != key || string(n.Events[0].Value) != value {
 			t.Fatalf("%s: got %+v, want %s = %s", when, n, key, value)
 		}
 	}
@@ -91,10 +93,10 @@ func TestFeed(t *testing.T) {
 		t.Helper()
 		n := next()
 		var got []string
-		for _, kv := range n.all {
+		for _, kv := range n.All {
 			got = append(got, kv.Key+"="+string(kv.Value))
 		}
-		if !n.snapshot || n.other || len(got) != len(want) {
+		if !n.Full || n.Diverged || len(got) != len(want) {
 			t.Fatalf("%s: got %+v, want a snapshot of %v", when, n, want)
 		}
 		for i := range want {
@@ -122,7 +124,7 @@ func TestFeed(t *testing.T) {
 	put("/calico/c", "5")
 	change("after it", "/calico/c", "5")
 
-	f.resync()
+	f.relist()
 	snapshot("when asked for", "/calico/b=4", "/calico/c=5")
 	cancel()
 	if err := <-ended; err != nil {

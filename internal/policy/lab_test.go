@@ -18,10 +18,11 @@ import (
 	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/storetest"
 )
 
-// lab is a host with an agent, a store in this process, workloads, and somebody outside.
+// lab is a host with an agent, a store in this process, workloads, and a client outside.
 //
 //	w1 eth0 ── cali1 ┐
 //	w2 eth0 ── cali2 ┤ host eth0 ── eth0 outside
@@ -29,7 +30,7 @@ import (
 type lab struct {
 	*netlab.Lab
 	t             testing.TB
-	st            *store.Etcd
+	st            *backend.Etcd
 	host, outside *netlab.Namespace
 	hostNS        *hostnet.Namespace
 	options       Options
@@ -47,7 +48,7 @@ func newLab(t testing.TB) *lab {
 	return buildLab(t, nl, st)
 }
 
-func buildLab(t testing.TB, nl *netlab.Lab, st *store.Etcd) *lab {
+func buildLab(t testing.TB, nl *netlab.Lab, st *backend.Etcd) *lab {
 	t.Helper()
 	l := &lab{Lab: nl, t: t, st: st, host: nl.MustNamespace(t, "host"), outside: nl.MustNamespace(t, "out")}
 	l.MustVeth(t, l.host, "eth0", l.outside, "eth0")
@@ -75,7 +76,7 @@ func (l *lab) run() {
 	o := l.options
 	o.Log = slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	l.agent = New(o)
-	l.agent.sameEvery = 200 * time.Millisecond
+	l.agent.checkEvery = 200 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	agent, log := l.agent, l.log
@@ -151,13 +152,14 @@ func (l *lab) machine(number int) *machine {
 func (w *machine) name() string { return fmt.Sprintf("cali%d", w.number) }
 func (w *machine) mac() string  { return fmt.Sprintf("02:00:00:00:00:%02x", w.number) }
 
-// plug makes the workload's interface, as whoever starts it would.
+// plug makes the workload's interface.
 func (w *machine) plug() {
 	w.lab.t.Helper()
 	w.lab.MustVeth(w.lab.t, w.lab.host, w.name(), w.Namespace, "eth0")
 	w.MustIP(w.lab.t, "link set eth0 down", "link set eth0 address "+w.mac(), "link set eth0 up", "addr add "+w.v4+"/32 dev eth0",
 		"addr add "+w.v6+"/128 dev eth0 nodad", "route add default via 169.254.1.1 dev eth0 onlink", "route add default via fe80::1 dev eth0 onlink")
-	// The gateway of every workload is the host, by an address that it has on each of their interfaces.
+	// The gateway of every workload is the host, by an address that it has on each of their
+	// interfaces.
 	w.lab.host.MustIP(w.lab.t, "addr add fe80::1/64 dev "+w.name()+" nodad")
 }
 
@@ -213,7 +215,7 @@ func exchange(c net.Conn, n int, timeout time.Duration) error {
 	return err
 }
 
-// reaches says whether a connection can be made and used.
+// reaches reports whether a connection can be made and used.
 func reaches(ns *netlab.Namespace, to string, port int) bool {
 	c, err := dial(ns, to, port, short)
 	if err != nil {
@@ -273,7 +275,7 @@ func needs(t testing.TB, program string) {
 	}
 }
 
-// loopback is where a server of this process listens.
+// freeAddress returns an address for a server of this process.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

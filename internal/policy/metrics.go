@@ -1,46 +1,35 @@
 package policy
 
-import "heddle/internal/telemetry"
+import (
+	"heddle/internal/reconcile"
+	"heddle/internal/telemetry"
+)
 
-// metrics are the agent's figures.
-func (e *engine) metrics() []telemetry.Value {
-	gauge := func(name, help string, value float64) telemetry.Value {
-		return telemetry.Value{Name: "heddle_policy_" + name, Help: help, Kind: telemetry.Gauge, Value: value}
-	}
-	counter := func(name, help string, value uint64) telemetry.Value {
-		return telemetry.Value{Name: "heddle_policy_" + name, Help: help, Kind: telemetry.Counter, Value: float64(value)}
-	}
-	wiring := e.wiring.Status()
+func (c *core) metrics(wiring reconcile.Status) []telemetry.Value {
+	lastCommit := telemetry.Gauge.Of("heddle_policy_last_commit_seconds", "How long the last commit took.", 0)
+	lastCommit.Value = c.counts.lastCommit.Seconds()
 	values := []telemetry.Value{
-		gauge("revision", "Revision of the store that is in force.", float64(e.known.revision)),
-		gauge("waiting", "1 while the agent waits, say for /calico/v1/Ready, and leaves the kernel as it is.", truthOf(e.waiting != "")),
-		gauge("workloads", "Workload endpoints of this host.", float64(len(e.workloads))),
-		gauge("host_endpoints", "Host endpoints of this host.", float64(len(e.hosts))),
-		gauge("refused_endpoints", "Workload endpoints of this host without an interface of theirs.", float64(len(e.assigned.refused))),
-		gauge("unreadable_objects", "Objects in the store that cannot be read; the log and the status say what is in force in their place.", float64(len(e.known.bad))),
-		gauge("hidden_legacy_objects", "Objects of the legacy tree that objects of v1 hide.", float64(len(e.known.hidden))),
-		gauge("interfaces_wired", "Interfaces of workloads that have all they are to have.", float64(wiring.InPlace)),
-		gauge("interfaces_failing", "Interfaces of workloads whose set-up is being tried again.", float64(wiring.Failing)),
-		gauge("failed_commits_in_a_row", "Commits that the kernel has refused since the last that it took.", float64(e.refusals)),
-		gauge("last_commit_seconds", "How long the last commit took.", e.counts.lastCommit.Seconds()),
-		counter("commits_total", "Commits to nftables.", e.counts.commits),
-		counter("failed_commits_total", "Commits that the kernel has refused.", e.counts.failures),
-		counter("mended_total", "Times that somebody else had changed our rules.", e.counts.mended),
-		counter("passes_total", "Times that what is wanted was worked out.", e.counts.passes),
+		telemetry.Gauge.Of("heddle_policy_revision", "Revision of the store that is in force.", int(c.model.revision)),
+		telemetry.Flag("heddle_policy_waiting", "1 while the agent waits, say for /calico/v1/Ready, and leaves the kernel as it is.", c.waiting.cause != ""),
+		telemetry.Gauge.Of("heddle_policy_workloads", "Workload endpoints of this host.", len(c.endpoints.workloads)),
+		telemetry.Gauge.Of("heddle_policy_host_endpoints", "Host endpoints of this host.", len(c.endpoints.hosts)),
+		telemetry.Gauge.Of("heddle_policy_refused_endpoints", "Workload endpoints of this host that have no interface.", len(c.endpoints.assigned.refused)),
+		telemetry.Gauge.Of("heddle_policy_unreadable_objects", "Objects in the store that cannot be read; the log and the status say what is in force in their place.", len(c.model.bad)),
+		telemetry.Gauge.Of("heddle_policy_hidden_legacy_objects", "Objects of the legacy tree that objects of v1 hide.", len(c.model.hidden)),
+		telemetry.Gauge.Of("heddle_policy_interfaces_wired", "Interfaces of workloads that are set up.", wiring.InPlace),
+		telemetry.Gauge.Of("heddle_policy_interfaces_failing", "Interfaces of workloads whose set-up is being tried again.", wiring.Failing),
+		telemetry.Gauge.Of("heddle_policy_failed_commits_in_a_row", "Commits that the kernel has refused since the last success.", int(c.commit.refusals)),
+		lastCommit,
+		telemetry.Counter.Of("heddle_policy_commits_total", "Commits to nftables.", int(c.counts.commits)),
+		telemetry.Counter.Of("heddle_policy_failed_commits_total", "Commits that the kernel has refused.", int(c.counts.failures)),
+		telemetry.Counter.Of("heddle_policy_mended_total", "Times that another program had changed our rules.", int(c.counts.mended)),
+		telemetry.Counter.Of("heddle_policy_passes_total", "Passes that computed the desired state.", int(c.counts.passes)),
 	}
-	for _, name := range append([]string{e.tunnelled.ipip}, e.tunnelled.vxlans...) {
+	for _, name := range append([]string{c.tunnels.wanted.ipip}, c.tunnels.wanted.vxlans...) {
 		if name != "" {
-			v := gauge("tunnel_device", "1 where a tunnel device is as its pools ask, else 0.", truthOf(e.failed[name] == nil))
-			v.Labels = map[string]string{"device": name}
-			values = append(values, v)
+			values = append(values, telemetry.Flag("heddle_policy_tunnel_device", "1 where a tunnel device is as its pools ask, else 0.", c.tunnels.failed[name] == nil).
+				With("device", name))
 		}
 	}
 	return values
-}
-
-func truthOf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

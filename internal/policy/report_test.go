@@ -13,7 +13,7 @@ import (
 	"heddle/internal/store"
 )
 
-// sick is a store whose commits fail when told to.
+// sick is a store whose commits fail on request.
 type sick struct {
 	store.Store
 	failing atomic.Bool
@@ -28,8 +28,8 @@ func (s *sick) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) (
 	return s.Store.Commit(ctx, conds, ops)
 }
 
-// TestReporting: on a clock of its own: what flaps is told once or not at all, many statuses take one commit, what
-// failed is told later, and the liveness ends with its lease.
+// TestReporting: on a clock of its own: a flapping status is reported once or not at all, many
+// statuses take one commit, what failed is reported later, and the liveness ends with its lease.
 func TestReporting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := store.NewMemory()

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -32,8 +33,8 @@ type Settings struct {
 	Logging           Logging       // where the agent's log goes
 }
 
-// setting is one line of the table: how a value is read into Settings. A value that cannot be read is replaced by the
-// default, or stops the agent where that could open traffic: fatal.
+// setting is one line of the table. A value that cannot be read is replaced by the default. If that
+// could open traffic the setting is fatal, and stops the agent.
 type setting struct {
 	byDefault string
 	fatal     bool
@@ -43,33 +44,33 @@ type setting struct {
 // The settings, by lower-case name: names are compared without case.
 func table() map[string]setting {
 	t := map[string]setting{
-		"interfaceprefix":             {"cali", true, readPrefixes},
-		"defaultendpointtohostaction": {"DROP", true, word(func(s *Settings) *nft.HostAction { return &s.Rules.ToHost }, nft.ToHostDrop, nft.ToHostReturn, nft.ToHostAccept)},
-		"dropactionoverride": {"DROP", true, word(func(s *Settings) *nft.DropAction { return &s.Rules.OnDrop },
-			nft.Drop, nft.Accept, nft.LogAndDrop, nft.LogAndAccept)},
-		"failsafeinboundhostports":     {"tcp:22,tcp:179,udp:68", true, ports(func(s *Settings) *[]nft.Failsafe { return &s.Rules.FailsafeInbound })},
-		"failsafeoutboundhostports":    {"tcp:179,tcp:2379,tcp:2380,tcp:4001,tcp:7001,udp:53,udp:67", true, ports(func(s *Settings) *[]nft.Failsafe { return &s.Rules.FailsafeOutbound })},
-		"ignorelooserpf":               {"false", false, truth(func(s *Settings) *bool { return &s.IgnoreLooseRPF })},
-		"ipinipenabled":                {"false", false, truth(func(s *Settings) *bool { return &s.IPIP })},
-		"ipinipmtu":                    {"1440", false, number(68, 65535, func(s *Settings) *int { return &s.IPIPMTU })},
-		"ipiniptunneladdr":             {"none", false, readTunnelAddress},
-		"ipv6support":                  {"auto", false, readIPv6},
+		"interfaceprefix":             {"cali", true, into(func(s *Settings) *[]string { return &s.Rules.WorkloadPrefixes }, parsePrefixes)},
+		"defaultendpointtohostaction": {"DROP", true, into(func(s *Settings) *nft.HostAction { return &s.Rules.ToHost }, oneOf(nft.ToHostDrop, nft.ToHostReturn, nft.ToHostAccept))},
+		"dropactionoverride": {"DROP", true, into(func(s *Settings) *nft.DropAction { return &s.Rules.OnDrop },
+			oneOf(nft.Drop, nft.Accept, nft.LogAndDrop, nft.LogAndAccept))},
+		"failsafeinboundhostports":     {"tcp:22,tcp:179,udp:68", true, into(func(s *Settings) *[]nft.Failsafe { return &s.Rules.FailsafeInbound }, parseFailsafes)},
+		"failsafeoutboundhostports":    {"tcp:179,tcp:2379,tcp:2380,tcp:4001,tcp:7001,udp:53,udp:67", true, into(func(s *Settings) *[]nft.Failsafe { return &s.Rules.FailsafeOutbound }, parseFailsafes)},
+		"ignorelooserpf":               {"false", false, into(func(s *Settings) *bool { return &s.IgnoreLooseRPF }, parseBool)},
+		"ipinipenabled":                {"false", false, into(func(s *Settings) *bool { return &s.IPIP }, parseBool)},
+		"ipinipmtu":                    {"1440", false, into(func(s *Settings) *int { return &s.IPIPMTU }, number(68, 65535))},
+		"ipiniptunneladdr":             {"none", false, into(func(s *Settings) *netip.Addr { return &s.IPIPAddress }, parseIPv4)},
+		"ipv6support":                  {"auto", false, into(func(s *Settings) *bool { return &s.IPv6 }, parseIPv6Support)},
 		"metadataaddr":                 {"127.0.0.1", false, readMetadata},
 		"metadataport":                 {"8775", false, readMetadataPort},
 		"logprefix":                    {"calico-packet", false, func(s *Settings, v string) error { s.Rules.LogPrefix = v; return nil }},
-		"reportingintervalsecs":        {"30", false, seconds(func(s *Settings) *time.Duration { return &s.ReportingInterval })},
-		"reportingttlsecs":             {"90", false, seconds(func(s *Settings) *time.Duration { return &s.ReportingTTL })},
-		"endpointreportingenabled":     {"false", false, truth(func(s *Settings) *bool { return &s.EndpointReporting })},
-		"endpointreportingdelaysecs":   {"1", false, seconds(func(s *Settings) *time.Duration { return &s.EndpointDelay })},
-		"periodicresyncinterval":       {"3600", false, seconds(func(s *Settings) *time.Duration { return &s.ResyncInterval })},
-		"iptablesrefreshinterval":      {"30", false, seconds(func(s *Settings) *time.Duration { return &s.RulesRefresh })},
-		"routerefreshinterval":         {"30", false, seconds(func(s *Settings) *time.Duration { return &s.RoutesRefresh })},
-		"maxipsetsize":                 {"1048576", false, number(1, 1<<26, func(s *Settings) *int { return &s.MaxSetSize })},
-		"disableconntrackinvalidcheck": {"false", false, truth(func(s *Settings) *bool { return &s.Rules.AcceptInvalid })},
+		"reportingintervalsecs":        {"30", false, into(func(s *Settings) *time.Duration { return &s.ReportingInterval }, parseSeconds)},
+		"reportingttlsecs":             {"90", false, into(func(s *Settings) *time.Duration { return &s.ReportingTTL }, parseSeconds)},
+		"endpointreportingenabled":     {"false", false, into(func(s *Settings) *bool { return &s.EndpointReporting }, parseBool)},
+		"endpointreportingdelaysecs":   {"1", false, into(func(s *Settings) *time.Duration { return &s.EndpointDelay }, parseSeconds)},
+		"periodicresyncinterval":       {"3600", false, into(func(s *Settings) *time.Duration { return &s.ResyncInterval }, parseSeconds)},
+		"iptablesrefreshinterval":      {"30", false, into(func(s *Settings) *time.Duration { return &s.RulesRefresh }, parseSeconds)},
+		"routerefreshinterval":         {"30", false, into(func(s *Settings) *time.Duration { return &s.RoutesRefresh }, parseSeconds)},
+		"maxipsetsize":                 {"1048576", false, into(func(s *Settings) *int { return &s.MaxSetSize }, number(1, 1<<26))},
+		"disableconntrackinvalidcheck": {"false", false, into(func(s *Settings) *bool { return &s.Rules.AcceptInvalid }, parseBool)},
 		"clustertype":                  {"", false, readClusterType},
 		"logseverityscreen":            {"", false, readScreenLevel},
 		"logfilepath":                  {"none", false, readLogFile},
-		"logseverityfile":              {"INFO", false, readFileLevel},
+		"logseverityfile":              {"INFO", false, into(func(s *Settings) *slog.Level { return &s.Logging.FileLevel }, readLevel)},
 	}
 	for _, name := range withoutEffect {
 		t[name] = setting{}
@@ -80,7 +81,7 @@ func table() map[string]setting {
 // hostname is the setting of this host's name in the model: see [Hostname].
 const hostname = "felixhostname"
 
-// Hostname is the name that settings of this host give it in the model; empty: none.
+// Hostname returns the host's name in the model by settings of this host; empty: none.
 func Hostname(environment, file map[string]string) string {
 	if name := lower(environment)[hostname]; name != "" {
 		return name
@@ -88,14 +89,14 @@ func Hostname(environment, file map[string]string) string {
 	return lower(file)[hostname]
 }
 
-// withoutEffect are the settings that peers know and that Heddle has no use for: how to reach etcd and what to serve come
-// from Heddle's own flags, the system's log is the screen's, kernel events make polling needless, and nobody is told of usage.
+// withoutEffect are settings of peers for which Heddle has no use: it has flags for etcd and for
+// what to serve, one log, and kernel events instead of polling, and reports no usage.
 var withoutEffect = []string{hostname, "etcdendpoints", "etcdaddr", "etcdscheme", "etcdkeyfile", "etcdcertfile", "etcdcafile",
 	"logseveritysys", "ipsetsrefreshinterval", "hostinterfacepollinterval", "startupcleanupdelay",
 	"iptablesmarkmask", "chaininsertmode", "prometheusmetricsenabled", "prometheusmetricsport", "healthenabled", "healthport",
 	"clusterguid", "usagereportingenabled", "marker", "bgp_as", "bgp_node_mesh", "dns_domain"}
 
-// Sources are where values of settings come from. Names are compared without case.
+// Sources are the values of settings by source. Names are compared without case.
 type Sources struct {
 	Environment map[string]string // without FELIX_
 	File        map[string]string
@@ -103,7 +104,7 @@ type Sources struct {
 	Global      map[string]string // of the datastore
 }
 
-// Problem is what is wrong with a value, or a name, of a setting.
+// Problem is an error in the name or value of a setting.
 type Problem struct {
 	Name, Source, Value string
 	Err                 error
@@ -119,13 +120,13 @@ func (p Problem) Error() string {
 
 func (p Problem) Unwrap() error { return p.Err }
 
-// errUnknown says that nobody knows a setting of that name. It is a warning.
+// errUnknown marks an unknown setting, which is a warning.
 var errUnknown = errors.New("no such setting; ignored")
 
-// errNoEffect says that peers know a setting which is given on this host, and that Heddle has no use for it.
+// errNoEffect marks a setting of this host that Heddle does not use.
 var errNoEffect = errors.New("it has no effect: how to reach etcd and what to serve are flags of heddle agent")
 
-// Resolve finds each setting's value in the highest source that has one and reads it. Problems are in order of names.
+// Resolve reads each setting from the highest source that has it. Problems are sorted by name.
 func Resolve(from Sources) (Settings, []Problem) {
 	var s Settings
 	var problems []Problem
@@ -183,8 +184,8 @@ func lower(from map[string]string) map[string]string {
 	return out
 }
 
-// deriveOpenStack switches OpenStack's exceptions on where the cluster's type, a metadata setting or the prefix of the
-// interfaces says that this is one (spec §7.2). Metadata without an address or a port is served nowhere.
+// deriveOpenStack turns OpenStack's exceptions on if the cluster's type, a metadata setting or the
+// prefix of interfaces suggests it (spec §7.2).
 func (s *Settings) deriveOpenStack(given map[string]bool) {
 	usual := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 8775)
 	s.Rules.OpenStack = s.Rules.OpenStack || given["metadataaddr"] && s.Rules.Metadata.Addr() != usual.Addr() ||
@@ -194,43 +195,42 @@ func (s *Settings) deriveOpenStack(given map[string]bool) {
 	}
 }
 
-func readPrefixes(s *Settings, v string) error {
-	s.Rules.WorkloadPrefixes = nil
-	for _, p := range strings.Split(v, ",") {
-		p = strings.TrimSpace(p)
-		if p == "" || len(p) > 15 || strings.Trim(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != "" {
-			return fmt.Errorf("prefix %q: want 1 to 15 of letters, digits, underscores, dots and dashes, joined by commas", p)
-		}
-		s.Rules.WorkloadPrefixes = append(s.Rules.WorkloadPrefixes, p)
-	}
-	return nil
-}
-
-// word reads one of some words, in any case.
-func word[W ~string](field func(*Settings) *W, words ...W) func(*Settings, string) error {
+// into returns a reader that parses a value into a field.
+func into[T any](field func(*Settings) *T, parse func(string) (T, error)) func(*Settings, string) error {
 	return func(s *Settings, v string) error {
-		for _, w := range words {
-			if strings.EqualFold(string(w), v) {
-				*field(s) = w
-				return nil
-			}
-		}
-		return fmt.Errorf("want one of %v", words)
-	}
-}
-
-// truth reads a boolean as peers spell it.
-func truth(field func(*Settings) *bool) func(*Settings, string) error {
-	return func(s *Settings, v string) error {
-		b, err := boolean(v)
+		value, err := parse(v)
 		if err == nil {
-			*field(s) = b
+			*field(s) = value
 		}
 		return err
 	}
 }
 
-func boolean(v string) (bool, error) {
+func parsePrefixes(v string) (all []string, err error) {
+	for _, p := range strings.Split(v, ",") {
+		p = strings.TrimSpace(p)
+		if p == "" || len(p) > 15 || strings.Trim(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != "" {
+			return nil, fmt.Errorf("prefix %q: want 1 to 15 of letters, digits, underscores, dots and dashes, joined by commas", p)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// oneOf returns a parser of one of some words, in any case.
+func oneOf[W ~string](words ...W) func(string) (W, error) {
+	return func(v string) (W, error) {
+		for _, w := range words {
+			if strings.EqualFold(string(w), v) {
+				return w, nil
+			}
+		}
+		return "", fmt.Errorf("want one of %v", words)
+	}
+}
+
+// parseBool parses a boolean as peers spell it.
+func parseBool(v string) (bool, error) {
 	switch strings.ToLower(v) {
 	case "true", "1", "yes", "y", "t":
 		return true, nil
@@ -240,68 +240,55 @@ func boolean(v string) (bool, error) {
 	return false, errors.New("want true or false")
 }
 
-func number(least, most int, field func(*Settings) *int) func(*Settings, string) error {
-	return func(s *Settings, v string) error {
+func number(least, most int) func(string) (int, error) {
+	return func(v string) (int, error) {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < least || n > most {
-			return fmt.Errorf("want a number from %d to %d", least, most)
+			return 0, fmt.Errorf("want a number from %d to %d", least, most)
 		}
-		*field(s) = n
-		return nil
+		return n, nil
 	}
 }
 
-// seconds reads a duration, which may have a fraction.
-func seconds(field func(*Settings) *time.Duration) func(*Settings, string) error {
-	return func(s *Settings, v string) error {
-		n, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(n >= 0 && n <= 1e6) {
-			return errors.New("want seconds from 0 to 1000000")
-		}
-		*field(s) = time.Duration(n * float64(time.Second))
-		return nil
+// parseSeconds parses a duration, which may have a fraction.
+func parseSeconds(v string) (time.Duration, error) {
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(n >= 0 && n <= 1e6) {
+		return 0, errors.New("want seconds from 0 to 1000000")
 	}
-}
-
-func readTunnelAddress(s *Settings, v string) error {
-	if isNone(v) {
-		s.IPIPAddress = netip.Addr{}
-		return nil
-	}
-	a, err := netip.ParseAddr(v)
-	if err != nil || !a.Is4() {
-		return errors.New("want an IPv4 address or none")
-	}
-	s.IPIPAddress = a
-	return nil
+	return time.Duration(n * float64(time.Second)), nil
 }
 
 func isNone(v string) bool { return v == "" || strings.EqualFold(v, "none") }
 
-// readIPv6: auto is on, since what a kernel without IPv6 lacks is left out piece by piece.
-func readIPv6(s *Settings, v string) error {
-	if strings.EqualFold(v, "auto") {
-		s.IPv6 = true
-		return nil
-	}
-	b, err := boolean(v)
-	if err != nil {
-		return errors.New("want auto, true or false")
-	}
-	s.IPv6 = b
-	return nil
-}
-
-func readMetadata(s *Settings, v string) error {
+// parseIPv4 parses an address; none is the zero Addr.
+func parseIPv4(v string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(v)
 	switch {
 	case isNone(v):
-		a = netip.Addr{}
+		return netip.Addr{}, nil
 	case err != nil || !a.Is4():
-		return errors.New("want an IPv4 address or none")
+		return netip.Addr{}, errors.New("want an IPv4 address or none")
 	}
+	return a, nil
+}
+
+// parseIPv6Support parses whether to program IPv6. auto is on: what the kernel lacks is left out.
+func parseIPv6Support(v string) (bool, error) {
+	if strings.EqualFold(v, "auto") {
+		return true, nil
+	}
+	on, err := parseBool(v)
+	if err != nil {
+		return false, errors.New("want auto, true or false")
+	}
+	return on, nil
+}
+
+func readMetadata(s *Settings, v string) error {
+	a, err := parseIPv4(v)
 	s.Rules.Metadata = netip.AddrPortFrom(a, s.Rules.Metadata.Port())
-	return nil
+	return err
 }
 
 func readMetadataPort(s *Settings, v string) error {

@@ -10,125 +10,117 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// toleratedRefusals is how many refused commits in a row pass before endpoints are in error: the first ones may come from
-// something that mends itself.
+// toleratedRefusals is the number of failed commits in a row that leave endpoints without an error.
 const toleratedRefusals = 3
 
-// tellStatuses works out the status of each endpoint of this host and tells the reporter what has changed.
-func (e *engine) tellStatuses() {
-	if !e.dirty.statuses {
-		return
+// statusReport is a report to the store.
+type statusReport struct {
+	problems   []string          // of the agent as a whole
+	unreadable []string          // objects that cannot be read
+	changed    map[string]string // statuses of endpoints by path; "": there is none any more
+}
+
+// report returns what has changed for the store, or nil.
+func (c *core) report(isWired func(name string) bool) *statusReport {
+	if !c.dirty.statuses {
+		return nil
 	}
-	e.dirty.statuses = false
-	e.report.concern(e.concerns())
-	if e.dirty.unreadable {
-		e.dirty.unreadable = false
-		e.report.unreadable(e.unreadable())
+	c.dirty.statuses = false
+	r := &statusReport{problems: c.describeProblems(), unreadable: c.model.describeUnreadable(), changed: map[string]string{}}
+	if !c.config.settings.EndpointReporting {
+		return r
 	}
-	defer e.report.start()
-	if !e.settings.EndpointReporting {
-		return
-	}
-	now := map[string]string{}
-	for key, w := range e.workloads {
-		e.status(now, calico.WorkloadEndpointStatusKey{Host: key.Host, Orchestrator: key.Orchestrator, Workload: key.Workload, Endpoint: key.Endpoint}, e.workloadStatus(key, w))
-	}
-	for key, h := range e.hosts {
-		e.status(now, calico.HostEndpointStatusKey(key), e.hostStatus(key, h))
-	}
-	for path := range e.known.bad {
-		key, _ := calico.ParseKey(path)
-		k, ok := key.(calico.WorkloadEndpointKey)
-		of := k
-		of.Legacy = false
-		if ok && k.Host == e.host && e.workloads[of] == nil { // else it is hidden by one of v1 that can be read
-			e.status(now, calico.WorkloadEndpointStatusKey{Host: k.Host, Orchestrator: k.Orchestrator, Workload: k.Workload, Endpoint: k.Endpoint}, calico.StatusError)
-		}
-	}
-	for path := range e.statuses {
-		if _, still := now[path]; !still {
-			e.report.set(path, "")
+	now := c.endpointStatuses(isWired)
+	for path := range c.statuses {
+		if now[path] == "" {
+			r.changed[path] = ""
 		}
 	}
 	for path, status := range now {
-		if e.statuses[path] != status {
-			e.report.set(path, status)
+		if c.statuses[path] != status {
+			r.changed[path] = status
 		}
 	}
-	e.statuses = now
+	c.statuses = now
+	return r
 }
 
-func (e *engine) status(into map[string]string, key calico.Key, status string) {
-	if path, err := key.Path(); err == nil {
-		into[path] = status
+// endpointStatuses returns the status of each endpoint of this host, by path.
+func (c *core) endpointStatuses(isWired func(name string) bool) map[string]string {
+	all := map[string]string{}
+	set := func(key calico.Key, status string) {
+		if path, err := key.Path(); err == nil {
+			all[path] = status
+		}
 	}
-}
-
-// workloadStatus is down where the interface is, or where nothing is to be programmed; else error where programming has
-// failed, for good as far as we can tell; an interface whose set-up is still being tried is down (spec §15).
-func (e *engine) workloadStatus(key calico.WorkloadEndpointKey, w *calc.Workload) string {
-	name := w.Endpoint.Name
-	d := e.devices[name]
-	switch {
-	case e.assigned.refused[key] != "":
-		return calico.StatusError
-	case d == nil || !d.Running || w.Endpoint.State != calico.Active:
-		return calico.StatusDown
-	case len(w.Errors) > 0 || e.refusals > toleratedRefusals:
-		return calico.StatusError
-	case e.dirty.rules || !e.wiring.InPlace(name):
-		return calico.StatusDown
+	for key, w := range c.endpoints.workloads {
+		set(statusKey(key), c.workloadStatus(key, w, isWired))
 	}
-	return calico.StatusUp
-}
-
-// hostStatus is that of a host endpoint: down where no interface is governed by it.
-func (e *engine) hostStatus(key calico.HostEndpointKey, h *calc.Host) string {
-	running := false
-	for name, by := range e.governed {
-		running = running || by == key && e.devices[name] != nil && e.devices[name].Running
+	for key, h := range c.endpoints.hosts {
+		set(calico.HostEndpointStatusKey(key), c.hostStatus(key, h))
 	}
-	switch {
-	case !running:
-		return calico.StatusDown
-	case h.Invalid != "" || len(h.Errors) > 0 || e.refusals > toleratedRefusals:
-		return calico.StatusError
-	case e.dirty.rules:
-		return calico.StatusDown
-	}
-	return calico.StatusUp
-}
-
-// mostUnreadable bounds how many objects that cannot be read the agent's status names.
-const mostUnreadable = 20
-
-// unreadable returns what the agent's status says of objects that cannot be read: which, why, and what is in force.
-func (e *engine) unreadable() []string {
-	paths := slices.Sorted(maps.Keys(e.known.bad))
-	var all []string
-	for _, path := range paths[:min(len(paths), mostUnreadable)] {
-		b := e.known.bad[path]
-		all = append(all, fmt.Sprintf("%s cannot be read since revision %d: %v; in force: %s", path, b.since, b.err, b.inForce))
-	}
-	if more := len(paths) - len(all); more > 0 {
-		all = append(all, fmt.Sprintf("%d more objects cannot be read: the log names them", more))
+	for path := range c.model.bad {
+		parsed, _ := calico.ParseKey(path)
+		key, ok := parsed.(calico.WorkloadEndpointKey)
+		key.Legacy = false
+		if ok && key.Host == c.model.host && c.endpoints.workloads[key] == nil { // else a v1 object hides it
+			set(statusKey(key), calico.StatusError)
+		}
 	}
 	return all
 }
 
-// concerns is what is wrong with the agent as a whole, for its status.
-func (e *engine) concerns() []string {
+func statusKey(k calico.WorkloadEndpointKey) calico.WorkloadEndpointStatusKey {
+	return calico.WorkloadEndpointStatusKey{Host: k.Host, Orchestrator: k.Orchestrator, Workload: k.Workload, Endpoint: k.Endpoint}
+}
+
+// workloadStatus returns down if the interface is down, the endpoint inactive, or the set-up of the
+// interface still being tried; error if programming failed for good (spec §15).
+func (c *core) workloadStatus(key calico.WorkloadEndpointKey, w *calc.Workload, isWired func(name string) bool) string {
+	name := w.Endpoint.Name
+	switch {
+	case c.endpoints.assigned.refused[key] != "":
+		return calico.StatusError
+	case !c.links.isRunning(name) || w.Endpoint.State != calico.Active:
+		return calico.StatusDown
+	case len(w.Errors) > 0 || c.commit.refusals > toleratedRefusals:
+		return calico.StatusError
+	case c.commit.pending || !isWired(name):
+		return calico.StatusDown
+	}
+	return calico.StatusUp
+}
+
+// hostStatus returns the status of a host endpoint: down if it governs no running interface.
+func (c *core) hostStatus(key calico.HostEndpointKey, h *calc.Host) string {
+	running := false
+	for name, by := range c.endpoints.governed {
+		running = running || by == key && c.links.isRunning(name)
+	}
+	switch {
+	case !running:
+		return calico.StatusDown
+	case h.Invalid != "" || len(h.Errors) > 0 || c.commit.refusals > toleratedRefusals:
+		return calico.StatusError
+	case c.commit.pending:
+		return calico.StatusDown
+	}
+	return calico.StatusUp
+}
+
+// describeProblems returns what is wrong with the agent as a whole, for its status.
+func (c *core) describeProblems() []string {
 	var all []string
-	if e.waiting != "" {
-		all = append(all, "waiting: "+e.waiting)
+	if c.waiting.cause != "" {
+		all = append(all, "waiting: "+c.waiting.cause)
 	}
-	if e.refusal != nil {
-		all = append(all, "the kernel refuses the rules: "+e.refusal.Error())
+	if c.commit.refusal != nil {
+		all = append(all, "the kernel refuses the rules: "+c.commit.refusal.Error())
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.failed)) {
-		all = append(all, fmt.Sprintf("device %s: %v", name, e.failed[name]))
+	for _, name := range slices.Sorted(maps.Keys(c.tunnels.failed)) {
+		all = append(all, fmt.Sprintf("device %s: %v", name, c.tunnels.failed[name]))
 	}
-	for _, p := range e.problems {
+	for _, p := range c.config.problems {
 		if !strings.Contains(p, errUnknown.Error()) && !strings.Contains(p, errNoEffect.Error()) {
 			all = append(all, p)
 		}

@@ -12,8 +12,8 @@ import (
 	"heddle/internal/netlab"
 )
 
-// TestHostEndpoint: an interface of the host itself is policed once an endpoint names it or has its address, fail-safe
-// ports stay open, and the one with the lowest id counts.
+// TestHostEndpoint: an interface of the host itself is policed once an endpoint names it or has its
+// address, fail-safe ports stay open, and the one with the lowest id counts.
 func TestHostEndpoint(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -41,8 +41,9 @@ func TestHostEndpoint(t *testing.T) {
 	l.mustReach(l.outside, "198.51.100.1", 81)
 }
 
-// TestFloatingAddress: traffic to a floating address reaches the workload, also its own, and a workload sends by its own
-// address; a pool's traffic to the outside takes the host's address when the pool says so.
+// TestFloatingAddress: traffic to a floating address reaches the workload, also its own, and a
+// workload sends by its own address; a pool's traffic to the outside takes the host's address when
+// the pool says so.
 func TestFloatingAddress(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -70,7 +71,7 @@ func TestFloatingAddress(t *testing.T) {
 	l.wait("the route to go", func() bool { return !strings.Contains(l.text(), "203.0.113.1") })
 }
 
-// sources80 listens outside and tells the addresses that connections come from.
+// sources80 listens outside and returns the addresses of clients.
 func sources80(t testing.TB, ns *netlab.Namespace, port int) <-chan string {
 	t.Helper()
 	var l net.Listener
@@ -104,8 +105,8 @@ func seenAs(ns *netlab.Namespace, from <-chan string) string {
 	return <-from
 }
 
-// TestOverlayInterface: an interface that a port of the virtual topology is bound to is none of policy's business,
-// whatever its name, from when it is bound.
+// TestOverlayInterface: policy leaves an interface alone, whatever its name, once it is bound to a
+// port of the virtual topology.
 func TestOverlayInterface(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -124,7 +125,8 @@ func TestOverlayInterface(t *testing.T) {
 	l.mustNotReach(l.host, a.v4, 80)
 }
 
-// TestStatus: the agent says that it lives under a lease, and of each endpoint whether it is up, down or in error.
+// TestStatus: the agent reports its liveness under a lease, and whether each endpoint is up, down
+// or in error.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")
@@ -178,8 +180,8 @@ func TestStatus(t *testing.T) {
 	is(hostStatus, "")
 }
 
-// TestTunnel: pools that ask for VXLAN have their traffic between hosts tunnelled once routes lead there; a kernel
-// without what a pool asks for is told of in log, metric and status.
+// TestTunnel: pools that ask for VXLAN have their traffic between hosts tunnelled once routes lead
+// there. Log, metric and status show what the kernel lacks for a pool.
 func TestTunnel(t *testing.T) {
 	t.Parallel()
 	needs(t, "nft")

@@ -1,12 +1,12 @@
-// Package reconcile keeps what is wanted and what is there the same: the difference between the two follows from
-// holding them side by side, failures are tried again with growing pauses, and a sweep reads back what is there.
+// Package reconcile keeps the desired and the actual items of a target the same: it holds both side
+// by side, acts on the difference, retries failures with growing pauses, and reads back the target.
 //
 // What holds:
 //   - Want and Unwant only mark; a pass acts on everything that was marked by then.
 //   - One item's failure does not stop the others.
-//   - Nothing is taken away that this Reconciler did not put there until the wants are complete (Complete): an agent that
-//     has just started does not yet know what it wants.
-//   - Items of a lower rank are in place before those of a higher one are put, and go after them.
+//   - Nothing is deleted that this Reconciler did not set until the desired items are complete (see
+//     Complete): an agent that has just started has not received them all.
+//   - Items of a lower rank are set before those of a higher one, and deleted after them.
 package reconcile
 
 import (
@@ -22,50 +22,48 @@ import (
 	"heddle/internal/task"
 )
 
-// Target is where items are put. Its methods are called from several goroutines at once when Options.Parallel says so,
-// never twice at once for one key.
+// Target holds the items. Its methods are called from several goroutines at once when
+// Options.Parallel says so, never twice at once for one key.
 type Target[K comparable, V any] interface {
-	// Found returns what is there that is ours: every item this kind of reconciler may have put, in this life or before.
+	// Found returns every item that this kind of reconciler may have set, in this process or
+	// earlier.
 	Found(ctx context.Context) (map[K]V, error)
-	// Set makes the item so, whatever it was. ErrWait says that it cannot be yet and that a later Kick will tell.
+	// Set adds the item or replaces it. ErrWait means that it cannot yet, and that Kick will
+	// follow.
 	Set(ctx context.Context, key K, value V) error
-	// Delete takes the item away; what is gone already is success.
+	// Delete removes the item. One that is gone already is success.
 	Delete(ctx context.Context, key K) error
 }
 
-// ErrWait is what Set returns (wrapped) when something it needs is not there yet: no failure, and not worth trying again
-// before Kick.
+// ErrWait is returned by Set (wrapped) when the item needs something that is not there yet: no
+// failure, and not worth a retry before Kick.
 var ErrWait = errors.New("waiting")
 
 // Options configure a Reconciler. Only Name and Target are needed.
 type Options[K cmp.Ordered, V any] struct {
-	Name   string // in logs and errors: what is reconciled, such as "attachments"
+	Name   string // of the items in logs and errors, such as "attachments"
 	Target Target[K, V]
 	Equal  func(a, b V) bool // default: values are never equal, every sweep sets all
-	// Rank orders items: lower ranks are put first and taken away last. Default: all alike.
+	// Rank orders items: lower ranks are set first and deleted last. Default: all alike.
 	Rank func(key K) int
-	// Parallel is how many items are worked on at once. Default 1.
+	// Parallel bounds the items that are worked on at once. Default 1.
 	Parallel int
-	// RetryMin and RetryMax bound the pauses between attempts at a failing item. Default 100 ms and 30 s.
+	// RetryMin and RetryMax bound the pauses between attempts at an item. Default 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
-	// SweepEvery is how often what is there is read back. Default a minute.
+	// SweepEvery is the interval of sweeps. Default a minute.
 	SweepEvery time.Duration
 	Log        *slog.Logger
 	Now        func() time.Time // default time.Now
 }
 
-// Status sums up a Reconciler.
+// Status is a summary of a Reconciler.
 type Status struct {
-	Wanted   int
-	InPlace  int
-	Waiting  int
-	Failing  int
-	Complete bool
-	// LastError is that of the item that failed last and still fails; nil when none does.
-	LastError error
+	Wanted, InPlace, Waiting, Failing int // items
+	Complete                          bool
+	LastError                         error // of the item that failed last and still fails, or nil
 }
 
-// String is "n in place, m failing, last error".
+// String returns "n in place, m failing, last error".
 func (s Status) String() string {
 	text := fmt.Sprintf("%d of %d in place", s.InPlace, s.Wanted)
 	if s.Waiting > 0 {
@@ -106,13 +104,13 @@ type item[V any] struct {
 	wanted  bool
 	known   bool // it may be there: set by us, or found
 	state   state
-	again   bool // marked while a pass was at it
+	marked  bool // while a pass was at it
 	tries   int
 	retryAt time.Time
 	err     error
 }
 
-// New makes a Reconciler that wants nothing yet.
+// New makes a Reconciler without desired items.
 func New[K cmp.Ordered, V any](o Options[K, V]) *Reconciler[K, V] {
 	if o.Equal == nil {
 		o.Equal = func(V, V) bool { return false }
@@ -120,109 +118,97 @@ func New[K cmp.Ordered, V any](o Options[K, V]) *Reconciler[K, V] {
 	if o.Rank == nil {
 		o.Rank = func(K) int { return 0 }
 	}
-	if o.Parallel == 0 {
-		o.Parallel = 1
-	}
-	if o.RetryMin == 0 {
-		o.RetryMin = 100 * time.Millisecond
-	}
-	if o.RetryMax == 0 {
-		o.RetryMax = 30 * time.Second
-	}
-	if o.SweepEvery == 0 {
-		o.SweepEvery = time.Minute
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Parallel, o.SweepEvery = cmp.Or(o.Parallel, 1), cmp.Or(o.SweepEvery, time.Minute)
+	o.RetryMin, o.RetryMax = cmp.Or(o.RetryMin, 100*time.Millisecond), cmp.Or(o.RetryMax, 30*time.Second)
 	return &Reconciler[K, V]{opts: o, items: map[K]*item[V]{}, kick: task.NewNotice(), settled: make(chan struct{})}
 }
 
-// Want marks that key shall be there with value.
+// Want marks that key should be there with value.
 func (r *Reconciler[K, V]) Want(key K, value V) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	it := r.items[key]
 	if it == nil {
 		it = &item[V]{}
 		r.items[key] = it
 	}
 	if it.wanted && (it.state == placed || it.state == dirty) && r.opts.Equal(it.value, value) {
-		r.mu.Unlock()
 		return
 	}
 	it.value, it.wanted = value, true
 	it.mark()
-	r.mu.Unlock()
-	r.wake()
+	r.kick.Give()
 }
 
-// Unwant marks that key shall not be there.
+// Unwant marks that key should not be there.
 func (r *Reconciler[K, V]) Unwant(key K) {
+	r.update(func() {
+		if it := r.items[key]; it != nil && it.wanted {
+			it.wanted = false
+			it.mark()
+		}
+	})
+}
+
+// update changes the state, and has Run make a pass.
+func (r *Reconciler[K, V]) update(change func()) {
 	r.mu.Lock()
-	if it := r.items[key]; it != nil && it.wanted {
-		it.wanted = false
-		it.mark()
-	}
-	r.mu.Unlock()
-	r.wake()
+	defer r.mu.Unlock()
+	change()
+	r.kick.Give()
 }
 
 // mark makes the next pass act on the item at once.
 func (it *item[V]) mark() {
 	if it.state == working {
-		it.again = true
+		it.marked = true
 		return
 	}
 	it.state, it.tries, it.retryAt = dirty, 0, time.Time{}
 }
 
-// Complete says that everything wanted has been told: from now on what is found and not wanted is taken away.
+// Complete notes that every desired item has been named by Want: from now on found items that are
+// not desired are deleted.
 func (r *Reconciler[K, V]) Complete() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.complete {
 		r.complete, r.sweepAt = true, time.Time{}
+		r.kick.Give()
 	}
-	r.mu.Unlock()
-	r.wake()
 }
 
-// Kick tries an item again that waits or fails, or that is there no more although it was put: the world has changed.
+// Kick retries an item that waits or fails, or that was deleted by another program.
 func (r *Reconciler[K, V]) Kick(key K) {
-	r.mu.Lock()
-	if it := r.items[key]; it != nil {
-		it.mark()
-	}
-	r.mu.Unlock()
-	r.wake()
+	r.update(func() {
+		if it := r.items[key]; it != nil {
+			it.mark()
+		}
+	})
 }
 
 // KickAll is Kick for all items.
 func (r *Reconciler[K, V]) KickAll() {
-	r.mu.Lock()
-	for _, it := range r.items {
-		it.mark()
-	}
-	r.mu.Unlock()
-	r.wake()
+	r.update(func() {
+		for _, it := range r.items {
+			it.mark()
+		}
+	})
 }
 
-// Settled is closed after the first pass over complete wants: whatever could be put in place is.
+// Settled is closed after the first pass over complete items: all that could be set is.
 func (r *Reconciler[K, V]) Settled() <-chan struct{} { return r.settled }
 
-// Sweep reads back what is there at the next pass.
-func (r *Reconciler[K, V]) Sweep() {
-	r.mu.Lock()
-	r.sweepAt = time.Time{}
-	r.mu.Unlock()
-	r.wake()
-}
+// Sweep has the next pass read back the target.
+func (r *Reconciler[K, V]) Sweep() { r.update(func() { r.sweepAt = time.Time{} }) }
 
-func (r *Reconciler[K, V]) wake() { r.kick.Give() }
-
-// InPlace says whether key is wanted and there as wanted, as far as is known.
+// InPlace reports whether key is desired and there as desired, as far as is known.
 func (r *Reconciler[K, V]) InPlace(key K) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +216,7 @@ func (r *Reconciler[K, V]) InPlace(key K) bool {
 	return it != nil && it.wanted && it.state == placed
 }
 
-// Status sums up where things stand.
+// Status returns a summary.
 func (r *Reconciler[K, V]) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +242,7 @@ func (r *Reconciler[K, V]) Status() Status {
 	return s
 }
 
-// Settled says whether nothing is left to do: all in place or waiting for something that is not there.
+// Settled reports whether nothing is left to do: all items are in place or wait.
 func (s Status) Settled() bool {
 	return s.Complete && s.InPlace+s.Waiting == s.Wanted && s.Failing == 0
 }
@@ -277,15 +263,22 @@ func (r *Reconciler[K, V]) Run(ctx context.Context) error {
 	}
 }
 
-// Pass acts once on all that is marked or due and returns when the next pass is due. It must not run twice at once.
+// Pass acts once on all items that are marked or due, and returns when the next pass is due. It
+// must not run twice at once.
 func (r *Reconciler[K, V]) Pass(ctx context.Context) time.Time {
 	r.mu.Lock()
 	complete := r.complete
 	r.mu.Unlock()
 	r.sweep(ctx)
-	todo := r.take()
-	deletes, sets := split(todo)
-	// Ranks ascend for what is put and descend for what goes; what goes makes room first.
+	var deletes, sets []job[K, V]
+	for _, j := range r.take() {
+		if j.remove {
+			deletes = append(deletes, j)
+		} else {
+			sets = append(sets, j)
+		}
+	}
+	// Ranks ascend for sets and descend for deletes, which come first to make room.
 	slices.SortFunc(deletes, func(a, b job[K, V]) int {
 		return cmp.Or(cmp.Compare(r.opts.Rank(b.key), r.opts.Rank(a.key)), cmp.Compare(a.key, b.key))
 	})
@@ -306,18 +299,7 @@ type job[K comparable, V any] struct {
 	remove bool
 }
 
-func split[K comparable, V any](all []job[K, V]) (deletes, sets []job[K, V]) {
-	for _, j := range all {
-		if j.remove {
-			deletes = append(deletes, j)
-		} else {
-			sets = append(sets, j)
-		}
-	}
-	return deletes, sets
-}
-
-// take collects what is to be done now and marks it as being worked on.
+// take returns the jobs for now, and marks their items as being worked on.
 func (r *Reconciler[K, V]) take() []job[K, V] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -346,40 +328,28 @@ func (r *Reconciler[K, V]) take() []job[K, V] {
 // work does jobs in order, those of one rank several at a time.
 func (r *Reconciler[K, V]) work(ctx context.Context, jobs []job[K, V]) {
 	for len(jobs) > 0 {
-		n := 1
-		for n < len(jobs) && r.opts.Rank(jobs[n].key) == r.opts.Rank(jobs[0].key) {
-			n++
+		var wg sync.WaitGroup
+		slots := make(chan struct{}, r.opts.Parallel)
+		n := 0
+		for ; n < len(jobs) && r.opts.Rank(jobs[n].key) == r.opts.Rank(jobs[0].key); n++ {
+			j := jobs[n]
+			slots <- struct{}{}
+			wg.Go(func() {
+				err := ctx.Err()
+				switch {
+				case err != nil:
+				case j.remove:
+					err = r.opts.Target.Delete(ctx, j.key)
+				default:
+					err = r.opts.Target.Set(ctx, j.key, j.value)
+				}
+				r.finish(j, err)
+				<-slots
+			})
 		}
-		r.workRank(ctx, jobs[:n])
+		wg.Wait()
 		jobs = jobs[n:]
 	}
-}
-
-func (r *Reconciler[K, V]) workRank(ctx context.Context, jobs []job[K, V]) {
-	queue := make(chan job[K, V], len(jobs))
-	for _, j := range jobs {
-		queue <- j
-	}
-	close(queue)
-	var wg sync.WaitGroup
-	for range min(r.opts.Parallel, len(jobs)) {
-		wg.Go(func() {
-			for j := range queue {
-				r.finish(j, r.do(ctx, j))
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func (r *Reconciler[K, V]) do(ctx context.Context, j job[K, V]) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if j.remove {
-		return r.opts.Target.Delete(ctx, j.key)
-	}
-	return r.opts.Target.Set(ctx, j.key, j.value)
 }
 
 // finish records how a job ended. Changes of state are logged, repeated failures are not.
@@ -390,8 +360,8 @@ func (r *Reconciler[K, V]) finish(j job[K, V], err error) {
 	if !j.remove {
 		it.known = true // even a failed Set may have left something
 	}
-	again := it.again
-	it.again = false
+	marked := it.marked
+	it.marked = false
 	switch {
 	case err == nil && j.remove && !it.wanted:
 		delete(r.items, j.key)
@@ -403,7 +373,7 @@ func (r *Reconciler[K, V]) finish(j job[K, V], err error) {
 		it.known = !j.remove
 		it.state, it.tries, it.err = placed, 0, nil
 	case errors.Is(err, context.Canceled):
-		it.state = dirty // told to stop, not failed
+		it.state = dirty // stopped, not failed
 	case errors.Is(err, ErrWait):
 		it.state, it.tries, it.err = waiting, 0, err
 	default:
@@ -414,7 +384,7 @@ func (r *Reconciler[K, V]) finish(j job[K, V], err error) {
 		it.state, it.err, r.failed = failing, err, j.key
 		it.retryAt = r.opts.Now().Add(r.pause(it.tries))
 	}
-	if again {
+	if marked {
 		it.mark()
 	}
 }
@@ -429,7 +399,7 @@ func (r *Reconciler[K, V]) pause(tries int) time.Duration {
 	return p
 }
 
-// due is when something has to be done next without being woken.
+// due returns when the next pass is due.
 func (r *Reconciler[K, V]) due() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -162,8 +162,8 @@ func TestSweepRepairs(t *testing.T) {
 	}
 }
 
-// TestWantedIsFound: after any sequence of wants, faults, losses and strangers, once faults end, what is there is what
-// is wanted.
+// TestWantedIsFound: after any sequence of wants, faults, losses and strangers, once faults end,
+// what is there is what is wanted.
 func TestWantedIsFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, c := newShelf(), &clock{t: time.Unix(1, 0)}

@@ -5,17 +5,16 @@ import (
 	"fmt"
 )
 
-// sweep reads back what is there when it is time to and the wants are complete: what is missing or differs is set
-// again, what nobody wants is taken away.
+// sweep reads back the target when that is due and the desired items are complete: what is missing
+// or differs is set again, what is not desired is deleted.
 func (r *Reconciler[K, V]) sweep(ctx context.Context) {
-	r.mu.Lock()
 	now := r.opts.Now()
-	if !r.complete || now.Before(r.sweepAt) {
-		r.mu.Unlock()
+	r.mu.Lock()
+	due := r.complete && !now.Before(r.sweepAt)
+	r.mu.Unlock()
+	if !due {
 		return
 	}
-	r.mu.Unlock()
-
 	found, err := r.opts.Target.Found(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,11 +29,9 @@ func (r *Reconciler[K, V]) sweep(ctx context.Context) {
 	missing, differs := 0, 0
 	for k, it := range r.items {
 		value, there := found[k]
-		if it.state != placed {
-			it.known = it.known || there
-			continue
-		}
 		switch {
+		case it.state != placed:
+			it.known = it.known || there
 		case !there:
 			missing++
 			it.mark()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Deferred is a Store that is opened later, so that its users can start while the store is away. Calls wait until it is
-// open or Fail was called; from then they return [ErrUnavailable] until it is open.
+// Deferred is a Store that is opened later, so that its users can start without it. Calls wait
+// until it is open or Fail was called, and then return [ErrUnavailable] until it is open.
 type Deferred struct {
 	tried, opened chan struct{}
 	once, failed  sync.Once
@@ -20,7 +20,7 @@ func NewDeferred() *Deferred {
 	return &Deferred{tried: make(chan struct{}), opened: make(chan struct{})}
 }
 
-// Open makes st the store that all calls go to, from now on. Later calls of Open change nothing.
+// Open makes st the store of all calls from now on. Later calls of Open change nothing.
 func (d *Deferred) Open(st Store) {
 	d.once.Do(func() {
 		d.store = st
@@ -28,7 +28,7 @@ func (d *Deferred) Open(st Store) {
 	})
 }
 
-// Fail ends the waiting: an attempt to open the store has failed or takes too long.
+// Fail ends the wait, since an attempt to open the store failed or takes too long.
 func (d *Deferred) Fail() { d.failed.Do(func() { close(d.tried) }) }
 
 // Opened is closed once the store is open.
@@ -51,13 +51,18 @@ func (d *Deferred) get(ctx context.Context) (Store, error) {
 	}
 }
 
-// Get implements [Store].
-func (d *Deferred) Get(ctx context.Context, key string) (KV, error) {
+// through calls f with the store, if it is open.
+func through[T any](ctx context.Context, d *Deferred, f func(Store) (T, error)) (result T, err error) {
 	st, err := d.get(ctx)
 	if err != nil {
-		return KV{}, err
+		return result, err
 	}
-	return st.Get(ctx, key)
+	return f(st)
+}
+
+// Get implements [Store].
+func (d *Deferred) Get(ctx context.Context, key string) (KV, error) {
+	return through(ctx, d, func(st Store) (KV, error) { return st.Get(ctx, key) })
 }
 
 // List implements [Store].
@@ -71,38 +76,22 @@ func (d *Deferred) List(ctx context.Context, prefix string) ([]KV, int64, error)
 
 // Revision implements [Store].
 func (d *Deferred) Revision(ctx context.Context) (int64, error) {
-	st, err := d.get(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return st.Revision(ctx)
+	return through(ctx, d, func(st Store) (int64, error) { return st.Revision(ctx) })
 }
 
 // Identity implements [Store].
 func (d *Deferred) Identity(ctx context.Context) (Identity, error) {
-	st, err := d.get(ctx)
-	if err != nil {
-		return Identity{}, err
-	}
-	return st.Identity(ctx)
+	return through(ctx, d, func(st Store) (Identity, error) { return st.Identity(ctx) })
 }
 
 // GetAt implements [Store].
 func (d *Deferred) GetAt(ctx context.Context, key string, rev int64) (KV, error) {
-	st, err := d.get(ctx)
-	if err != nil {
-		return KV{}, err
-	}
-	return st.GetAt(ctx, key, rev)
+	return through(ctx, d, func(st Store) (KV, error) { return st.GetAt(ctx, key, rev) })
 }
 
 // Commit implements [Store].
 func (d *Deferred) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, error) {
-	st, err := d.get(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return st.Commit(ctx, conds, ops)
+	return through(ctx, d, func(st Store) (int64, error) { return st.Commit(ctx, conds, ops) })
 }
 
 // Watch implements [Store].
@@ -127,11 +116,7 @@ func (d *Deferred) Nudge(rev int64) {
 
 // Grant implements [Store].
 func (d *Deferred) Grant(ctx context.Context, ttl time.Duration) (Lease, error) {
-	st, err := d.get(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return st.Grant(ctx, ttl)
+	return through(ctx, d, func(st Store) (Lease, error) { return st.Grant(ctx, ttl) })
 }
 
 // KeepAlive implements [Store].

@@ -12,13 +12,13 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// errTwice is etcd's rule, kept by the memory store too, so that a transaction that works offline works on etcd.
+// errTwice is etcd's rule, so that a transaction that works offline works on etcd.
 var errTwice = errors.New("store: key written twice in one transaction")
 
-// keptRevisions bounds the history of a Memory: a watch that falls further behind gets ErrCompacted.
+// keptRevisions bounds the history: a watch that falls further behind gets ErrCompacted.
 const keptRevisions = 10_000
 
-// Memory is a Store in this process's memory, for the commands that need no server and for tests.
+// Memory is a Store in this process's memory, for offline commands and tests.
 type Memory struct {
 	mu       sync.Mutex
 	keys     btree.Map[string, KV]
@@ -73,19 +73,14 @@ func (m *Memory) Revision(ctx context.Context) (int64, error) {
 	return m.rev, m.usable(ctx)
 }
 
-// GetAt implements [Store]. Of a key that has changed since it knows nothing.
+// GetAt implements [Store]. It has no history of a key that has changed.
 func (m *Memory) GetAt(ctx context.Context, key string, rev int64) (KV, error) {
 	kv, err := m.Get(ctx, key)
-	if err == nil && kv.ModRevision > rev || errors.Is(err, ErrNotFound) && rev < m.revision() {
+	now, _ := m.Revision(ctx)
+	if err == nil && kv.ModRevision > rev || errors.Is(err, ErrNotFound) && rev < now {
 		return KV{}, fmt.Errorf("%s at revision %d: %w", key, rev, ErrCompacted)
 	}
 	return kv, err
-}
-
-func (m *Memory) revision() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.rev
 }
 
 // Identity implements [Store].
@@ -118,7 +113,7 @@ func (m *Memory) Commit(ctx context.Context, conds []Cond, ops []Op) (int64, err
 	return m.rev, nil
 }
 
-// checkOps refuses what etcd refuses: a key put twice, or put and deleted.
+// checkOps rejects what etcd rejects: a key put twice, or put and deleted.
 func checkOps(ops []Op) error {
 	puts := make(map[string]bool, len(ops))
 	for _, o := range ops {
@@ -162,7 +157,7 @@ func (m *Memory) holds(c Cond) bool {
 	}
 }
 
-// apply runs ops as one revision. Without any effect there is no new revision, as in etcd.
+// apply runs ops as one revision. Like etcd it makes no revision without an effect.
 func (m *Memory) apply(ops []Op) {
 	rev := m.rev + 1
 	var events []Event
@@ -222,7 +217,7 @@ func (m *Memory) publish(c Change) {
 	m.changed = make(chan struct{})
 }
 
-// Compact forgets the revisions up to and including rev: a watch that would need them gets ErrCompacted.
+// Compact drops the history up to revision rev: a watch that needs it gets ErrCompacted.
 func (m *Memory) Compact(rev int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -286,7 +281,7 @@ func (m *Memory) follow(ctx context.Context, from int64, prefixes []string, out 
 	}
 }
 
-// after returns everything that happened after from, and a channel closed at the next change.
+// after returns everything after revision from, and a channel closed at the next change.
 func (m *Memory) after(from int64, prefixes []string) (Change, <-chan struct{}, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,7 +294,7 @@ func (m *Memory) after(from int64, prefixes []string) (Change, <-chan struct{}, 
 	all := Change{Revision: m.rev}
 	for i := from - m.compact; i < int64(len(m.history)); i++ {
 		for _, e := range m.history[i].Events {
-			if hasAnyPrefix(e.Key, prefixes) {
+			if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.Key, p) }) {
 				all.Events = append(all.Events, e)
 			}
 		}
@@ -307,16 +302,7 @@ func (m *Memory) after(from int64, prefixes []string) (Change, <-chan struct{}, 
 	return all, m.changed, nil
 }
 
-func hasAnyPrefix(key string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(key, p) {
-			return true
-		}
-	}
-	return false
-}
-
-// Nudge does nothing: watches of a Memory tell each revision as it is made.
+// Nudge does nothing: watches of a Memory report each revision at once.
 func (m *Memory) Nudge(int64) {}
 
 // Grant implements [Store].
@@ -368,7 +354,7 @@ func (m *Memory) Revoke(ctx context.Context, l Lease) error {
 	return nil
 }
 
-// end takes the lease away with the keys under it, and says whether it was there.
+// end deletes the lease with its keys, and reports whether it existed.
 func (m *Memory) end(id Lease) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -393,7 +379,7 @@ func (m *Memory) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close ends the watches and leases; what was stored is gone.
+// Close ends watches and leases; the contents are gone.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

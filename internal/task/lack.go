@@ -2,20 +2,21 @@ package task
 
 import "sync"
 
-// Lack is what a part waits for, or what fails it, for its String. It may be set and read at once; the zero Lack is none.
+// Lack is the reason why a part is not ready or does not work, for its String. It may be set and
+// read at once.
 type Lack struct {
 	mu   sync.Mutex
 	text string
 }
 
-// Set says what is lacking now; "" for nothing.
+// Set sets the text; "" for nothing.
 func (l *Lack) Set(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = text
 }
 
-// Of is the name of a part, with what it lacks in brackets.
+// Of returns the name of a part, with its lack in brackets.
 func (l *Lack) Of(name string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

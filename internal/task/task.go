@@ -1,20 +1,21 @@
-// Package task runs the parts of a process together until they are told to stop.
+// Package task runs the parts of a process together until they are stopped.
 //
-// A part is built by hand, started in order, and ends with the others: the first error ends all. A part that returns
-// because its context ended has not failed.
+// A part is built by hand, started in order, and ends with the others: the first error ends all. A
+// part that returns because its context ended has not failed.
 package task
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 )
 
-// Task is one long-running part. Constructors only construct: goroutines start in Run and are waited for there.
+// Task is a long-running part. Its goroutines start in Run, which waits for them.
 type Task interface {
-	// Run works until ctx ends, or returns the error that ends the process. A stopped context is no error.
+	// Run works until ctx ends, or returns the error that ends the process. The end of ctx is no
+	// error.
 	Run(ctx context.Context) error
 	// Ready is closed once the part does its work.
 	Ready() <-chan struct{}
@@ -22,32 +23,20 @@ type Task interface {
 	String() string
 }
 
-// Run starts the tasks in order, each when the one before it is ready, and waits for all of them. When one returns an
-// error, or ctx ends, the others are told to stop in reverse order, so that a part never outlives what it builds on.
+// Run starts the tasks in order, each when the one before it is ready, and waits for all of them.
+// When one returns an error, or ctx ends, it stops them in reverse order, so that a part never
+// outlives one that it needs.
 func Run(ctx context.Context, tasks ...Task) error {
 	type running struct {
 		cancel context.CancelFunc
 		done   chan struct{}
 	}
-	var (
-		mu     sync.Mutex
-		first  error
-		failed = make(chan struct{})
-		once   sync.Once
-		live   []running
-	)
-	fail := func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if first == nil {
-			first = err
-		}
-		once.Do(func() { close(failed) })
-	}
-
+	var live []running
+	var first error
+	failed := make(chan error, len(tasks))
 start:
 	for _, t := range tasks {
-		// Not derived from ctx: the end of ctx stops the parts one by one below, not all at once.
+		// Not derived from ctx, whose end stops the parts one by one below, not all at once.
 		partCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		r := running{cancel: cancel, done: make(chan struct{})}
 		live = append(live, r)
@@ -57,29 +46,32 @@ start:
 			stopped := partCtx.Err() != nil
 			switch {
 			case err != nil && !(stopped && errors.Is(err, context.Canceled)):
-				fail(named(t, err))
+				failed <- named(t, err)
 			case !stopped:
-				fail(fmt.Errorf("%s: ended without being told to", t))
+				failed <- fmt.Errorf("%s: ended without being told to", t)
 			}
 		}()
 		select {
 		case <-t.Ready():
-		case <-failed:
+		case first = <-failed:
 			break start
 		case <-ctx.Done():
 			break start
 		}
 	}
-	select {
-	case <-ctx.Done():
-	case <-failed:
+	if first == nil {
+		select {
+		case <-ctx.Done():
+		case first = <-failed:
+		}
 	}
-	for i := len(live) - 1; i >= 0; i-- {
-		live[i].cancel()
-		<-live[i].done
+	for _, r := range slices.Backward(live) {
+		r.cancel()
+		<-r.done
 	}
-	mu.Lock()
-	defer mu.Unlock()
+	if first == nil && len(failed) > 0 {
+		first = <-failed
+	}
 	return first
 }
 
@@ -98,7 +90,7 @@ func (e *taskError) Error() string {
 	return e.task + ": " + e.err.Error()
 }
 
-// named says whose an error is. Of tasks that run each other the innermost is named.
+// named adds the name of the task to an error. Of tasks that run each other the innermost counts.
 func named(t Task, err error) error {
 	if inner := (*taskError)(nil); errors.As(err, &inner) {
 		return err

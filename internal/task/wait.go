@@ -17,8 +17,30 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Notice wakes one goroutine, however often it was given since that looked last. The zero Notice is not usable: see
-// [NewNotice].
+// Alarm is a timer for one moment at a time. The zero Alarm is not usable: see [NewAlarm].
+type Alarm struct {
+	C     <-chan time.Time
+	timer *time.Timer
+}
+
+// NewAlarm returns an alarm that is not set.
+func NewAlarm() *Alarm {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &Alarm{t.C, t}
+}
+
+// Set makes the alarm go off at a moment in place of the one it was set to; the zero Time: never.
+func (a *Alarm) Set(at time.Time) {
+	if at.IsZero() {
+		a.timer.Stop()
+		return
+	}
+	a.timer.Reset(time.Until(at))
+}
+
+// Notice wakes one goroutine, however often it was given since that goroutine last looked. The zero
+// Notice is not usable: see [NewNotice].
 type Notice chan struct{}
 
 // NewNotice returns a notice that was not given.
@@ -32,8 +54,8 @@ func (n Notice) Give() {
 	}
 }
 
-// Backoff is a pause that doubles with each attempt, from Least to Most. Spread makes each pause between half of that and
-// one and a half, so that not all hosts try again at the same moment.
+// Backoff is a pause that doubles with each attempt, from Least to Most. Spread makes each pause
+// between half of that and one and a half, so that hosts do not all try again at the same moment.
 type Backoff struct {
 	Least, Most time.Duration
 	Spread      bool

@@ -18,6 +18,21 @@ func TestPause(t *testing.T) {
 	}
 }
 
+func TestAlarm(t *testing.T) {
+	t.Parallel()
+	a := NewAlarm()
+	a.Set(time.Now().Add(time.Hour))
+	a.Set(time.Now())
+	<-a.C
+	a.Set(time.Now())
+	a.Set(time.Time{})
+	select {
+	case <-a.C:
+		t.Error("an alarm that is not set goes off")
+	case <-time.After(time.Millisecond):
+	}
+}
+
 func TestNotice(t *testing.T) {
 	t.Parallel()
 	n := NewNotice()

@@ -1,5 +1,5 @@
-// Package telemetry is what a running Heddle says about itself: the log, the metrics, and the health, readiness and
-// debug endpoints. It knows no part by type: parts register collectors and readiness with it.
+// Package telemetry makes a running Heddle observable: the log, the metrics, and the health,
+// readiness and debug endpoints. Parts register their metrics and readiness with it.
 package telemetry
 
 import (
@@ -8,7 +8,8 @@ import (
 	"log/slog"
 )
 
-// NewLogger writes records to w as "text" or "json", at or above level ("debug", "info", "warn", "error").
+// NewLogger returns a logger to w as "text" or "json", at or above level ("debug", "info", "warn",
+// "error").
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

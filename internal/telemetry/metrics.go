@@ -9,13 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics is a registry of what this process counts. The zero value is not usable; see NewMetrics.
+// Metrics is a registry of this process's metrics. The zero value is not usable; see NewMetrics.
 type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
 }
 
-// NewMetrics makes a registry with the process's own figures (Go runtime, memory, descriptors) and build version.
+// NewMetrics makes a registry with the process's own metrics (Go runtime, memory, descriptors) and
+// the build version.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -39,13 +40,33 @@ func (m *Metrics) Request(api, method, code string, took time.Duration) {
 	m.requests.WithLabelValues(api, method, code).Observe(took.Seconds())
 }
 
-// Kind says how a value behaves over time.
+// Kind is the behaviour of a value over time.
 type Kind int
 
 const (
 	Counter Kind = iota // only grows
 	Gauge               // goes up and down
 )
+
+// Of returns a value of the kind, without labels.
+func (k Kind) Of(name, help string, value int) Value {
+	return Value{Name: name, Help: help, Kind: k, Value: float64(value)}
+}
+
+// Flag returns a gauge that is 1 while on, else 0.
+func Flag(name, help string, on bool) Value {
+	v := Gauge.Of(name, help, 0)
+	if on {
+		v.Value = 1
+	}
+	return v
+}
+
+// With returns the value with one label.
+func (v Value) With(label, text string) Value {
+	v.Labels = map[string]string{label: text}
+	return v
+}
 
 // Value is one figure at one moment.
 type Value struct {
@@ -56,14 +77,14 @@ type Value struct {
 	Value  float64
 }
 
-// Register adds a source that is asked for its figures at every scrape. A source must answer quickly and give each
-// name with the same help, kind and label names every time.
+// Register adds a source that is called at every scrape. It must return quickly and give each name
+// the same help, kind and label names every time.
 func (m *Metrics) Register(source func() []Value) {
 	m.registry.MustRegister(sourceCollector(source))
 }
 
-// sourceCollector adapts a source of values to prometheus. It describes nothing in advance ("unchecked"), so that
-// a source may have labels that come and go.
+// sourceCollector adapts a source of values to Prometheus. It describes nothing in advance
+// ("unchecked"), so that a source may have labels that come and go.
 type sourceCollector func() []Value
 
 func (sourceCollector) Describe(chan<- *prometheus.Desc) {}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,7 +17,8 @@ import (
 type Options struct {
 	Listen  string // host:port; profiles are served on loopback addresses only
 	Metrics *Metrics
-	// Waiting names the parts that are not ready, with the reason where one is known; empty means ready.
+	// Waiting returns the parts that are not ready, each with the reason if it has one; empty means
+	// ready.
 	Waiting func() []string
 }
 
@@ -88,14 +90,14 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
-// cmdline answers as pprof's does, with the values of flags struck out: some are tokens and passwords.
+// cmdline answers like pprof's handler, with the values of secret flags struck out.
 func cmdline(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprint(w, strings.Join(withoutSecrets(os.Args), "\x00"))
 }
 
-// withoutSecrets returns the arguments with the values of those flags struck out that may carry a secret.
+// withoutSecrets returns the arguments with the values of secret flags struck out.
 func withoutSecrets(args []string) []string {
 	shown := make([]string, len(args))
 	next := false
@@ -115,17 +117,13 @@ func withoutSecrets(args []string) []string {
 
 const struckOut = "<struck out>"
 
-// secretFlag reports whether the values of a flag are secrets, by its name: all of Heddle's that are have one of these words
-// in theirs. Those that name a file do not count.
+// secretFlag reports whether the values of a flag are secrets, by its name: all secret flags of
+// Heddle have one of these words in theirs. Flags that name a file do not count.
 func secretFlag(arg string) bool {
 	name, ok := strings.CutPrefix(arg, "-")
 	if name = strings.TrimPrefix(name, "-"); !ok || name == "join-plain-http" || strings.HasSuffix(name, "-file") {
 		return false
 	}
-	for _, word := range []string{"join", "password", "token", "secret"} {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return name == "pw"
+	words := []string{"join", "password", "token", "secret"}
+	return name == "pw" || slices.ContainsFunc(words, func(word string) bool { return strings.Contains(name, word) })
 }

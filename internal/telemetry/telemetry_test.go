@@ -105,7 +105,8 @@ func TestNewLogger(t *testing.T) {
 	}
 }
 
-// TestCommandLineWithoutSecrets: what the command line carries of tokens and passwords is not served.
+// TestCommandLineWithoutSecrets: what the command line carries of tokens and passwords is not
+// served.
 func TestCommandLineWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	args := []string{"heddle", "agent", "--join", "heddle-join-1.secret1", "--join=secret2", "-pw", "secret3", "--admin-password=secret4", "--join-plain-http",

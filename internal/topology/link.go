@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// View is the whole topology with every object under its id and its back-references filled in. Its JSON is what
-// `heddle translate` prints (file-formats §1). It is made by [Link] and shares nothing that a caller may change.
+// View is the whole topology: every object under its id, with its back-references. Its JSON is what
+// `heddle translate` prints (file-formats §1). [Link] makes it; it shares nothing mutable.
 type View struct {
 	Networks     map[string]*Network     `json:"Network"`
 	Ports        map[string]*Port        `json:"Port"`
-	Chains       map[string]*Chain       `json:"Chain"` // rules are in Rules; RuleIDs has their order
+	Chains       map[string]*Chain       `json:"Chain"` // Rules, ordered by RuleIDs
 	Rules        map[string]*Rule        `json:"Rule"`
 	IPAddrGroups map[string]*IPAddrGroup `json:"IPAddrGroup"`
 	Dhcps        map[string]*Dhcp        `json:"Dhcp"`
@@ -21,17 +21,17 @@ type View struct {
 	Tables       Tables                  `json:"tables"`
 }
 
-// Tables are the persistent entries of the devices' tables, each a key and what it stands for as text.
+// Tables are the persistent entries of the devices' tables, each a key and its value as text.
 type Tables struct {
-	MAC     map[string]map[uint16][][2]string `json:"mac"`     // by network and VLAN: MAC address, port id
-	ARP     map[string][][2]string            `json:"arp"`     // by network: IPv4 address, MAC address
-	ND      map[string][][2]string            `json:"nd"`      // by network: IPv6 address, MAC address
-	Peering map[string][][2]string            `json:"peering"` // by port: MAC address, IPv4 address of the remote VTEP
+	MAC     map[string]map[uint16][][2]string `json:"mac"`     // network, VLAN: MAC, port id
+	ARP     map[string][][2]string            `json:"arp"`     // network: IPv4 address, MAC
+	ND      map[string][][2]string            `json:"nd"`      // network: IPv6 address, MAC
+	Peering map[string][][2]string            `json:"peering"` // port: MAC, remote VTEP's IPv4 address
 }
 
-// Link joins the bundles of all owners, the hosts and the tunnel zones. The result depends on what is there, not on the
-// order it is given in: lists of ids are in ascending order, rules in that of their chain, addresses in numeric order.
-// An entry for an object that is not there is left out, and so is a rule that jumps to a chain that is not there.
+// Link joins the bundles of all owners, the hosts and the tunnel zones. The result does not depend
+// on their order: ids are sorted, rules as in their chain, addresses by number. Entries for missing
+// objects are left out, and so are rules that jump to missing chains.
 func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v := &View{
 		Networks:     map[string]*Network{},
@@ -98,7 +98,7 @@ func (v *View) place(b *Bundle) {
 	}
 }
 
-// linkChains gives rules their places. It runs when every chain is placed, so that it knows which jumps lead nowhere.
+// linkChains places rules, once all chains are placed and missing jumps are known.
 func (v *View) linkChains(bundles []Bundle) {
 	for i := range bundles {
 		for _, source := range bundles[i].Chains {
@@ -116,19 +116,13 @@ func (v *View) linkChains(bundles []Bundle) {
 	}
 }
 
-// linkRule tells the chain and the groups that a rule names about it.
 func (v *View) linkRule(r *Rule) {
-	if target := v.Chains[r.JumpChainID]; target != nil {
-		target.JumpRuleIDs = append(target.JumpRuleIDs, r.ID)
-	}
+	refer(v.Chains, r.JumpChainID, func(c *Chain) *[]string { return &c.JumpRuleIDs }, r.ID)
 	if r.Condition == nil {
 		return
 	}
-	groups := []string{r.Condition.IPAddrGroupIDSrc, r.Condition.IPAddrGroupIDDst}
-	for _, id := range slices.Compact(groups) {
-		if g := v.IPAddrGroups[id]; g != nil {
-			g.RuleIDs = append(g.RuleIDs, r.ID)
-		}
+	for _, id := range slices.Compact([]string{r.Condition.IPAddrGroupIDSrc, r.Condition.IPAddrGroupIDDst}) {
+		refer(v.IPAddrGroups, id, func(g *IPAddrGroup) *[]string { return &g.RuleIDs }, r.ID)
 	}
 }
 
@@ -181,39 +175,31 @@ func (v *View) linkMembers(bundles []Bundle) {
 	}
 }
 
-// linkDevices tells networks, chains and hosts what hangs on them.
+// refer adds an id to a list of the object called to, if it is there.
+func refer[T any](objects map[string]*T, to string, list func(*T) *[]string, id string) {
+	if o := objects[to]; o != nil {
+		ids := list(o)
+		*ids = append(*ids, id)
+	}
+}
+
+// linkDevices adds to networks, chains and hosts what refers to them.
 func (v *View) linkDevices() {
 	for _, n := range v.Networks {
-		if c := v.Chains[n.InboundFilterID]; c != nil {
-			c.NetworkInboundIDs = append(c.NetworkInboundIDs, n.ID)
-		}
-		if c := v.Chains[n.OutboundFilterID]; c != nil {
-			c.NetworkOutboundIDs = append(c.NetworkOutboundIDs, n.ID)
-		}
+		refer(v.Chains, n.InboundFilterID, func(c *Chain) *[]string { return &c.NetworkInboundIDs }, n.ID)
+		refer(v.Chains, n.OutboundFilterID, func(c *Chain) *[]string { return &c.NetworkOutboundIDs }, n.ID)
 	}
 	for _, p := range v.Ports {
-		if n := v.Networks[p.NetworkID]; n != nil {
-			n.PortIDs = append(n.PortIDs, p.ID)
-		}
-		if c := v.Chains[p.InboundFilterID]; c != nil {
-			c.PortInboundIDs = append(c.PortInboundIDs, p.ID)
-		}
-		if c := v.Chains[p.OutboundFilterID]; c != nil {
-			c.PortOutboundIDs = append(c.PortOutboundIDs, p.ID)
-		}
-		if h := v.Hosts[p.HostID]; h != nil {
-			h.PortIDs = append(h.PortIDs, p.ID)
-		}
+		refer(v.Networks, p.NetworkID, func(n *Network) *[]string { return &n.PortIDs }, p.ID)
+		refer(v.Chains, p.InboundFilterID, func(c *Chain) *[]string { return &c.PortInboundIDs }, p.ID)
+		refer(v.Chains, p.OutboundFilterID, func(c *Chain) *[]string { return &c.PortOutboundIDs }, p.ID)
+		refer(v.Hosts, p.HostID, func(h *Host) *[]string { return &h.PortIDs }, p.ID)
 	}
 	for _, d := range v.Dhcps {
-		if n := v.Networks[d.NetworkID]; n != nil {
-			n.DhcpIDs = append(n.DhcpIDs, d.ID)
-		}
+		refer(v.Networks, d.NetworkID, func(n *Network) *[]string { return &n.DhcpIDs }, d.ID)
 	}
 	for _, d := range v.DhcpV6s {
-		if n := v.Networks[d.NetworkID]; n != nil {
-			n.DhcpV6IDs = append(n.DhcpV6IDs, d.ID)
-		}
+		refer(v.Networks, d.NetworkID, func(n *Network) *[]string { return &n.DhcpV6IDs }, d.ID)
 	}
 }
 
@@ -231,30 +217,27 @@ func (v *View) linkHosts() {
 
 // sort puts every list that Link filled in passing into its order.
 func (v *View) sort() {
+	var lists [][]string
 	for _, n := range v.Networks {
-		slices.Sort(n.PortIDs)
-		slices.Sort(n.DhcpIDs)
-		slices.Sort(n.DhcpV6IDs)
+		lists = append(lists, n.PortIDs, n.DhcpIDs, n.DhcpV6IDs)
 	}
 	for _, c := range v.Chains {
-		slices.Sort(c.JumpRuleIDs)
-		slices.Sort(c.PortInboundIDs)
-		slices.Sort(c.PortOutboundIDs)
-		slices.Sort(c.NetworkInboundIDs)
-		slices.Sort(c.NetworkOutboundIDs)
+		lists = append(lists, c.JumpRuleIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs)
 	}
 	for _, g := range v.IPAddrGroups {
-		slices.Sort(g.RuleIDs)
+		lists = append(lists, g.RuleIDs)
+	}
+	for _, h := range v.Hosts {
+		lists = append(lists, h.PortIDs, h.TunnelZoneIDs)
+	}
+	for _, ids := range lists {
+		slices.Sort(ids)
 	}
 	for _, d := range v.Dhcps {
 		slices.SortFunc(d.Hosts, compareHosts)
 	}
 	for _, d := range v.DhcpV6s {
 		slices.SortFunc(d.Hosts, compareHosts)
-	}
-	for _, h := range v.Hosts {
-		slices.Sort(h.PortIDs)
-		slices.Sort(h.TunnelZoneIDs)
 	}
 	for _, z := range v.TunnelZones {
 		slices.SortFunc(z.Hosts, func(a, b TunnelZoneHost) int { return cmp.Compare(a.HostID, b.HostID) })
@@ -263,7 +246,7 @@ func (v *View) sort() {
 }
 
 func (t *Tables) sort() {
-	byKey := func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
+	byKey := func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
 	byAddr := func(a, b [2]string) int { return cmp.Or(compareAddr(a[0], b[0]), cmp.Compare(a[1], b[1])) }
 	for _, vlans := range t.MAC {
 		for vlan, entries := range vlans {

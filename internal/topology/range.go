@@ -23,7 +23,6 @@ func (r *Range) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Contains says whether n lies in the range.
 func (r Range) Contains(n uint16) bool {
 	return (r.Low == nil || *r.Low <= n) && (r.High == nil || n <= *r.High)
 }

@@ -7,10 +7,10 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// What hosts report lives under the lease of the reporting host and goes with it (midonet-topology §6). Each host
-// writes only below its own key, so that its etcd role can be limited to it.
+// What hosts report is under the lease of the reporting host and goes with it (midonet-topology
+// §6). Each host writes below its own key alone, so that its etcd role can be limited to it.
 
-// HostState says that a host's agent is alive.
+// HostState reports that a host's agent is alive.
 type HostState struct {
 	HostID    string     `json:"hostId"`
 	Name      string     `json:"name"`
@@ -21,28 +21,28 @@ type HostState struct {
 	Roles     []string   `json:"roles"` // overlay, policy, dhcp…
 }
 
-// TunnelKeys are the public keys by which a host and each other host derive what they share: the secrets in tunnelled
-// frames between them, and the keys of their state messages. It stays when the host is not alive: its frames go on.
+// TunnelKeys are a host's public keys, from which it and each other host derive what they share:
+// the secrets in tunnelled frames, and the keys of state messages. They outlive the agent, as
+// frames do.
 type TunnelKeys struct {
 	HostID string   `json:"hostId"`
 	Keys   [][]byte `json:"keys"`           // X25519, newest first, at most 2
-	Open   bool     `json:"open,omitempty"` // it has only begun to use keys: what comes without secret may be its own
-	Boot   uint64   `json:"boot,string"`    // another one when the host has forgotten which messages have come
-	// Wireguard is the public X25519 key of the host's WireGuard device; without one the host does not encrypt. Next is
-	// the one that takes its place, before it does.
+	Open   bool     `json:"open,omitempty"` // frames without a secret may be its own
+	Boot   uint64   `json:"boot,string"`    // changes when the host forgets received messages
+	// Wireguard is the public X25519 key of the host's WireGuard device; without one the host does
+	// not encrypt. WireguardNext will replace it.
 	Wireguard     []byte `json:"wireguard,omitempty"`
 	WireguardNext []byte `json:"wireguardNext,omitempty"`
 }
 
-// PoolMember says that the agent by which a host is a member of a XenAPI pool is alive. It reports more, which only the
-// pool reads.
+// PoolMember reports that a host's agent in a XenAPI pool is alive. It has more fields.
 type PoolMember struct {
 	Host    string    `json:"host"` // as the XenAPI refers to it
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
 }
 
-// PortState says that a bound port's interface is present and served by its host.
+// PortState reports that a bound port's interface is present and served by its host.
 type PortState struct {
 	PortID string    `json:"portId"`
 	HostID string    `json:"hostId"`
@@ -66,7 +66,7 @@ type LearnedNeighbour struct {
 	MAC       packet.MAC `json:"mac"`
 }
 
-// TraceRequest asks the host's agent to simulate a frame on a port with its live state; short-lived.
+// TraceRequest asks a host's agent to simulate a frame on a port with its live state; short-lived.
 type TraceRequest struct {
 	ID     string `json:"id"`
 	HostID string `json:"hostId"`

@@ -56,14 +56,9 @@ func (c *Condition) String() string {
 	if c.ConjunctionInv { // the fragment policy stands outside (midonet-topology §3.3)
 		s = clauses{"not (" + strings.Join(s, ", ") + ")"}
 	}
-	switch c.FragmentPolicy {
-	case FragHeader:
-		s.add(true, false, "with a header")
-	case FragNonHeader:
-		s.add(true, false, "later fragments")
-	case FragUnfragmented, "":
-		s.add(true, false, "unfragmented")
-	}
+	policy := map[string]string{FragHeader: "with a header", FragNonHeader: "later fragments",
+		FragUnfragmented: "unfragmented", "": "unfragmented"}[c.FragmentPolicy]
+	s.add(policy != "", false, policy)
 	return strings.Join(s, ", ")
 }
 
@@ -128,33 +123,22 @@ func (r Range) String() string {
 }
 
 func etherName(t uint16) string {
-	switch t {
-	case 0x0800:
-		return "IPv4"
-	case 0x0806:
-		return "ARP"
-	case 0x86dd:
-		return "IPv6"
+	names := map[uint16]string{packet.TypeIPv4: "IPv4", packet.TypeARP: "ARP", packet.TypeIPv6: "IPv6"}
+	if name, ok := names[t]; ok {
+		return name
 	}
 	return fmt.Sprintf("EtherType %#04x", t)
 }
 
 // protocolName names a protocol; of ARP the number is the operation.
 func protocolName(n uint8, dlType uint16) string {
-	if dlType == 0x0806 {
+	names := map[uint8]string{packet.ProtoICMP: "ICMP", packet.ProtoTCP: "TCP", packet.ProtoUDP: "UDP",
+		packet.ProtoICMPv6: "ICMPv6", packet.ProtoSCTP: "SCTP"}
+	if dlType == packet.TypeARP {
 		return fmt.Sprintf("operation %d", n)
 	}
-	switch n {
-	case 1:
-		return "ICMP"
-	case 6:
-		return "TCP"
-	case 17:
-		return "UDP"
-	case 58:
-		return "ICMPv6"
-	case 132:
-		return "SCTP"
+	if name, ok := names[n]; ok {
+		return name
 	}
 	return fmt.Sprintf("protocol %d", n)
 }

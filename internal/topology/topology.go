@@ -1,11 +1,12 @@
-// Package topology holds the virtual devices that Neutron objects are translated into: networks (bridges), ports,
-// chains of rules, address groups, DHCP subnets, and the hosts and tunnel zones they live on. It is the model of
-// midonet-topology.md as plain data: no store, no simulation.
+// Package topology holds the virtual devices that Neutron objects are translated into: networks
+// (bridges), ports, chains of rules, address groups, DHCP subnets, and the hosts and tunnel zones
+// they live on. It is the model of midonet-topology.md as plain data.
 //
-// Ownership. Everything one Neutron object owns travels in one [Bundle], stored under one key and replaced whole, so
-// two ports made at once on one network never touch the same record. Lists that grow with other owners' objects
-// (ports of a network, hosts of a DHCP subnet, members of an address group, rules that jump to a chain) are therefore
-// entries in the bundles of those owners; [Link] joins bundles into the linked view with back-references.
+// Everything that one Neutron object owns is in one [Bundle], stored under one key and replaced
+// whole, so that two ports made at once on one network never touch the same record. Lists that grow
+// with other owners' objects (ports of a network, hosts of a subnet, members of a group) are
+// therefore entries in those owners' bundles; [Link] joins bundles into a view with
+// back-references.
 package topology
 
 import (
@@ -29,26 +30,25 @@ type Network struct {
 	DhcpV6IDs []string `json:"dhcpv6Ids,omitempty"`
 }
 
-// Port is a port of a virtual device (midonet-topology §2.3). Inbound filters see packets that enter the device
-// through the port (what a machine sends), outbound filters those that leave it (what a machine gets).
+// Port is a port of a virtual device (midonet-topology §2.3). Inbound filters see what the machine
+// sends, outbound filters what it receives.
 type Port struct {
 	ID               string `json:"id"`
 	NetworkID        string `json:"networkId,omitempty"`
 	AdminStateUp     bool   `json:"adminStateUp"`
-	TunnelKey        uint32 `json:"tunnelKey,omitempty"` // 24 bits; names this port on its host to the other hosts
+	TunnelKey        uint32 `json:"tunnelKey,omitempty"` // 24 bits; names it to other hosts
 	InboundFilterID  string `json:"inboundFilterId,omitempty"`
 	OutboundFilterID string `json:"outboundFilterId,omitempty"`
-	HostID           string `json:"hostId,omitempty"` // exterior: HostID and InterfaceName are both set
+	HostID           string `json:"hostId,omitempty"` // exterior: with InterfaceName
 	PreviousHostID   string `json:"previousHostId,omitempty"`
 	InterfaceName    string `json:"interfaceName,omitempty"`
 	PeerID           string `json:"peerId,omitempty"`
 	VlanID           uint16 `json:"vlanId,omitempty"`
 }
 
-// Exterior says whether the port is bound to an interface of a host.
 func (p *Port) Exterior() bool { return p.HostID != "" && p.InterfaceName != "" }
 
-// Chain is an ordered list of rules (midonet-topology §3.1). In a bundle the rules are held in place.
+// Chain is an ordered list of rules (midonet-topology §3.1). A bundle holds the rules in place.
 type Chain struct {
 	ID       string `json:"id"`
 	Name     string `json:"name,omitempty"`
@@ -81,10 +81,10 @@ type Rule struct {
 	ID            string     `json:"id"`
 	Type          string     `json:"type"`
 	Action        string     `json:"action"`
-	ChainID       string     `json:"chainId,omitempty"` // filled by Link; inside a bundle the chain holds its rules
+	ChainID       string     `json:"chainId,omitempty"` // filled by Link
 	JumpChainID   string     `json:"jumpChainId,omitempty"`
 	JumpChainName string     `json:"jumpChainName,omitempty"`
-	Condition     *Condition `json:"condition,omitempty"` // nil matches everything, fragments included
+	Condition     *Condition `json:"condition,omitempty"` // nil matches everything
 }
 
 // Fragment policies (midonet-topology §3.3). Every stored condition names its policy.
@@ -133,7 +133,7 @@ type Condition struct {
 	TpDstInv          bool          `json:"tpDstInv,omitempty"`
 	NdTargetIP        *netip.Prefix `json:"ndTargetIp,omitempty"`
 	NdTargetInv       bool          `json:"ndTargetInv,omitempty"`
-	NdLinkOwn         bool          `json:"ndLinkOwn,omitempty"` // no link-layer address option of ND names another than the Ethernet source
+	NdLinkOwn         bool          `json:"ndLinkOwn,omitempty"` // ND options name the source
 	NoVlan            bool          `json:"noVlan,omitempty"`
 	Vlan              uint16        `json:"vlan,omitempty"`
 	FragmentPolicy    string        `json:"fragmentPolicy,omitempty"`
@@ -157,7 +157,7 @@ type IPAddrPorts struct {
 	PortIDs   []string `json:"portIds"`
 }
 
-// Opt121Route is a classless static route told by DHCP.
+// Opt121Route is a classless static route for DHCP.
 type Opt121Route struct {
 	DstSubnet netip.Prefix `json:"dstSubnet"`
 	Gateway   netip.Addr   `json:"gateway"`
@@ -199,7 +199,7 @@ type DhcpV6 struct {
 	SubnetAddress    netip.Prefix `json:"subnetAddress"`
 	DefaultGateway   *netip.Addr  `json:"defaultGateway,omitempty"`
 	DNSServerAddress []netip.Addr `json:"dnsServerAddress,omitempty"`
-	RAMode           string       `json:"raMode,omitempty"`      // slaac, dhcpv6-stateful, dhcpv6-stateless
+	RAMode           string       `json:"raMode,omitempty"`      // slaac or dhcpv6-…
 	AddressMode      string       `json:"addressMode,omitempty"` // likewise
 	InterfaceMTU     int          `json:"interfaceMtu,omitempty"`
 	Enabled          bool         `json:"enabled"`
@@ -223,7 +223,7 @@ type HostTunnel struct {
 	IP     netip.Addr `json:"ip"`
 }
 
-// HostUnderlay says how other hosts reach a host. The host's own agent writes it; the host's id and name it cannot write.
+// HostUnderlay holds the addresses of a host, which its own agent writes.
 type HostUnderlay struct {
 	HostID  string       `json:"hostId"`
 	Tunnels []HostTunnel `json:"tunnels,omitempty"`
@@ -275,7 +275,7 @@ type Membership struct {
 	IPAddress string `json:"ipAddress"`
 }
 
-// Bundle is everything one Neutron object owns in the topology. Bundles of different owners never share an object id.
+// Bundle is everything one Neutron object owns. Bundles share no object ids.
 type Bundle struct {
 	Networks     []Network        `json:"networks,omitempty"`
 	Dhcps        []Dhcp           `json:"dhcps,omitempty"`

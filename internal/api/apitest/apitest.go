@@ -38,7 +38,8 @@ func Run(t testing.TB, part task.Task) {
 	}
 }
 
-// SelfSigned writes a certificate for 127.0.0.1 with the serial number, and its key, and returns it in DER form.
+// SelfSigned writes a certificate for 127.0.0.1 with the serial number, and its key, and returns it
+// in DER form.
 func SelfSigned(t testing.TB, certFile, keyFile string, serial int64) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -57,7 +57,8 @@ func (c *console) trace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// answer has the port's host answer with its live state, or simulates here when no agent of it does.
+// answer has the port's host answer with its live state, or simulates here when no agent of it
+// does.
 func (c *console) answer(ctx context.Context, snap *records.Snap, host string, req traceRequest) (*flow.TraceAnswer, error) {
 	if _, alive := schema.HostStates.Peek(snap, host); alive {
 		answer, err := c.ask(ctx, host, req)
@@ -69,7 +70,8 @@ func (c *console) answer(ctx context.Context, snap *records.Snap, host string, r
 	return c.simulate(ctx, snap, req)
 }
 
-// ask leaves the request in the store, under a lease, and waits for the agent's answer; nil when none came.
+// ask leaves the request in the store, under a lease, and waits for the agent's answer; nil when
+// none came.
 func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow.TraceAnswer, error) {
 	st := c.DB.Store()
 	lease, err := st.Grant(ctx, c.TraceWait+5*time.Second)
@@ -77,7 +79,7 @@ func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow
 		return nil, err
 	}
 	defer func() {
-		// Without it the request would lie there until the lease ends; that is no harm, so a failure is not told.
+		// Without it the request stays until the lease ends, which does no harm.
 		_ = st.Revoke(context.WithoutCancel(ctx), lease)
 	}()
 	id := uuid.NewString()

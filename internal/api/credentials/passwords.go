@@ -14,7 +14,8 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Cost is that of an argon2id hash (RFC 9106). Each hash carries its own, so that another default changes new ones alone.
+// Cost is that of an argon2id hash (RFC 9106). Each hash carries its own, so that another default
+// changes new ones alone.
 type Cost struct {
 	Memory  uint32 // KiB
 	Passes  uint32
@@ -73,8 +74,9 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 	return p.cost.Hash(password), nil
 }
 
-// Check reports whether the password belongs to the stored hash. An empty hash belongs to no password; it takes as long to
-// check as a hash of the default cost, so that timing does not reveal which accounts exist.
+// Check reports whether the password belongs to the stored hash. An empty hash belongs to no
+// password; it takes as long to check as a hash of the default cost, so that timing does not reveal
+// which accounts exist.
 func (p *Passwords) Check(ctx context.Context, stored, password string) (bool, error) {
 	if len(password) > MaxPassword {
 		return false, nil

@@ -40,7 +40,8 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestHashOfAnotherCost: a hash that was made when the cost was another is still that of its password.
+// TestHashOfAnotherCost: a hash that was made when the cost was another is still that of its
+// password.
 func TestHashOfAnotherCost(t *testing.T) {
 	t.Parallel()
 	stored, p := cheap().Hash("right"), NewPasswords(DefaultCost())
@@ -51,7 +52,8 @@ func TestHashOfAnotherCost(t *testing.T) {
 	}
 }
 
-// TestHashesAtOnce proves that waiting logins are refused beyond a bound, and that giving up frees the place.
+// TestHashesAtOnce proves that waiting logins are refused beyond a bound, and that giving up frees
+// the place.
 func TestHashesAtOnce(t *testing.T) {
 	t.Parallel()
 	p := NewPasswords(cheap())

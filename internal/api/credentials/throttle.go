@@ -1,16 +1,20 @@
-// Package credentials hashes and checks passwords, and slows down clients that guess them, for every API that takes them.
+// Package credentials hashes and checks passwords, and slows down clients that guess them, for
+// every API that takes them.
 //
-// Wrong passwords are counted three ways, each as a bucket that takes some at once and then one an interval:
+// Wrong passwords are counted three ways, each as a bucket that takes some at once and then one an
+// interval:
 //
-//	account at an address   what one client does to one account; always applies
-//	account                 guesses at one account from many addresses; does not apply where the account has logged in from
-//	                        that address within a day
-//	address                 guesses at many accounts from one address; applies only to accounts with a wrong password of
-//	                        their own from there, and not to those that have logged in from there within a day
+//	account at an address   guesses of one client at one account; always applies
+//	account                 guesses at one account from many addresses; does not apply
+//	                        where the account has logged in from that address within a day
+//	address                 guesses at many accounts from one address; applies only to
+//	                        accounts with a wrong password of their own from there, and not
+//	                        to those that have logged in from there within a day
 //
-// So a client that tries one account after another cannot keep the others behind its address, a proxy or a NAT, from logging
-// in with the right password: an account's first attempt from an address is always checked. One that guesses at one
-// account cannot keep its owner out elsewhere. No address is exempt.
+// So a client that tries one account after another cannot keep the others behind its address, a
+// proxy or a NAT, from logging in with the right password: an account's first attempt from an
+// address is always checked. One that guesses at one account cannot keep its owner out elsewhere.
+// No address is exempt.
 package credentials
 
 import (
@@ -50,7 +54,8 @@ func NewThrottle(now func() time.Time) *Throttle {
 	return &Throttle{now: now, byPair: map[pair]time.Time{}, byAccount: map[string]time.Time{}, byAddress: map[netip.Prefix]time.Time{}, known: map[pair]time.Time{}}
 }
 
-// Wait returns how long a client at this address has to wait before its password for the account is checked; 0 = not at all.
+// Wait returns how long a client at this address has to wait before its password for the account is
+// checked; 0 = not at all.
 func (t *Throttle) Wait(account string, from netip.Addr) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +99,8 @@ func (t *Throttle) Succeeded(account string, from netip.Addr) {
 	remember(t.known, pair{account, network(from)}, now.Add(knownFor), func(until time.Time) bool { return !until.After(now) })
 }
 
-// network is what one client commands: an IPv4 address, or the /64 of an IPv6 address.
+// network returns the addresses that one client controls: an IPv4 address, or the /64 of an IPv6
+// address.
 func network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap()
 	bits := addr.BitLen()
@@ -115,8 +121,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// remember sets m[k], making room among what is past, and if need be among the rest: for many at once, so that a flood of
-// names does not cost a pass over all for each.
+// remember sets m[k], making room among what is past, and if need be among the rest: for many at
+// once, so that a flood of names does not cost a pass over all for each.
 func remember[K comparable](m map[K]time.Time, k K, v time.Time, past func(time.Time) bool) {
 	if _, ok := m[k]; !ok && len(m) >= maxRemember {
 		for old, v := range m {

@@ -23,7 +23,8 @@ func TestThrottle(t *testing.T) {
 	at := func(a netip.Addr) func(int) netip.Addr { return func(int) netip.Addr { return a } }
 	f.Succeeded("ann", addr(1))
 
-	// Guesses at one account from many addresses stop at the account's limit, but not where it has logged in.
+	// Guesses at one account from many addresses stop at the account's limit, but not where it has
+	// logged in.
 	if n := guesses(200, always("ann"), func(i int) netip.Addr { return addr(10 + i) }); n != perAccount {
 		t.Errorf("%d guesses at one account were checked, want %d", n, perAccount)
 	}
@@ -43,8 +44,9 @@ func TestThrottle(t *testing.T) {
 		t.Errorf("%d guesses at ann from her address were checked, want %d", n, perPair)
 	}
 
-	// Guesses at many accounts from one address, of two passwords each, stop at the address's limit: each account but those
-	// has one attempt, and nobody else is locked out, by loopback neither.
+	// Guesses at many accounts from one address, of two passwords each, stop at the address's
+	// limit: each account but those has one attempt, and nobody else is locked out, by loopback
+	// neither.
 	for _, from := range []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("127.0.0.1")} {
 		for i := range perAddress {
 			f.Failed(fmt.Sprint("user", i), from)

@@ -1,19 +1,18 @@
 // Package hosts lets machines become hosts of the virtual network, and shuts them out again.
 //
-//	operator ─ POST /v1/join-tokens ─▶ token: where the servers are, how to know them, a secret good once
-//	host     ─ POST /v1/join ────────▶ certificate for a key made on the host, and where the store is
-//	host     ─ POST /v1/renew ───────▶ another certificate for the same key, until the host is removed
-//	agent    ─ etcd, with the certificate: a user that may read the virtual network and write about itself alone
+//	operator ─ POST /v1/join-tokens ─▶ token: URLs and fingerprint of the servers, a secret
+//	host     ─ POST /v1/join ────────▶ certificate for a key made on the host, URLs of the store
+//	host     ─ POST /v1/renew ───────▶ another certificate for that key, until the host is removed
+//	agent    ─ etcd, as the user that reads the virtual network and writes about its host alone
 //
-// [Join] and [Renewal] are the host's side. Whoever has the secret becomes a host, so the store has only its hash, it
-// expires, and it is used up in the transaction that makes the host: from then on it is good only for the key it was used
-// with, so that a host that lost the answer can ask again.
+// [Join] and [Renewal] are the host's side. Whoever has the secret becomes a host, so the store has
+// only its hash, it expires, and it is used up in the transaction that makes the host: from then on
+// it is good only for the key it was used with, so that a host that lost the answer can ask again.
 package hosts
 
 import (
+	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"iter"
@@ -30,26 +29,27 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/topology"
 )
 
-// defaultLife is how long a join token is good when the operator does not say; maxLife the most he can.
+// defaultLife is the life of a join token unless the operator chooses another, up to maxLife.
 const (
 	defaultLife = time.Hour
 	maxLife     = 30 * 24 * time.Hour
 )
 
-// DefaultCertificateLife is how long a host's certificate is good. The host renews it at half of that.
+// DefaultCertificateLife is the life of a host's certificate. The host renews it at half of that.
 const DefaultCertificateLife = 7 * 24 * time.Hour
 
-// renewalGrace is how long after its certificate has ended a host can still renew it with its key. A host that was away for
-// longer joins again.
+// renewalGrace is the time after its certificate's end in which a host can still renew it with its
+// key. Later it has to join again.
 const renewalGrace = 30 * 24 * time.Hour
 
-// Admission lets hosts into the store; [store.Etcd] does.
+// Admission lets hosts into the store; [backend.Etcd] does.
 type Admission interface {
 	// AllowHost gives a host its rights in the store; doing it again is fine.
 	AllowHost(ctx context.Context, hostID, name string) error
@@ -57,7 +57,8 @@ type Admission interface {
 	RemoveHost(ctx context.Context, hostID string) error
 	// Issue signs a host's certificate request; request and certificate are PEM.
 	Issue(hostID string, csr []byte, life time.Duration) ([]byte, error)
-	// PublishAuthorities lets hosts and tunnel controllers know each other; hosts is the authority of hosts.
+	// PublishAuthorities lets hosts and tunnel controllers verify each other; hosts is the
+	// authority of hosts.
 	PublishAuthorities(ctx context.Context, hosts []byte) error
 }
 
@@ -65,25 +66,28 @@ type Admission interface {
 type Options struct {
 	DB        *records.DB // over a replica that holds schema's tables and [Tables]
 	Admission Admission
-	// CA (PEM) is the authority by which hosts know the store's servers; without it no host can join.
+	// CA (PEM) is the authority by which hosts verify the store's servers; without it no host can
+	// join.
 	CA []byte
 	// HostsCA (PEM) is the authority that signs hosts' certificates. nil = CA.
 	HostsCA []byte
-	// CertificateLife is how long hosts' certificates are good. 0 = DefaultCertificateLife.
+	// CertificateLife is the life of hosts' certificates. 0 = DefaultCertificateLife.
 	CertificateLife time.Duration
-	// Endpoints are the URLs by which hosts reach the store. Without any it is on StorePort of whatever host they
-	// reached this API by.
+	// Endpoints are the URLs by which hosts reach the store. Without any it is on StorePort of
+	// whatever host they reached this API by.
 	Endpoints []string
 	StorePort int
-	// Servers are the base URLs of this API that tokens carry; without any, the one the operator reached it by.
+	// Servers are the base URLs of this API that tokens carry; without any, the one the operator
+	// reached it by.
 	Servers []string
-	// Pin is the fingerprint of a certificate in the chain that the servers present, as api.Server tells it; "" without TLS.
+	// Pin is the fingerprint of a certificate in the chain that the servers present, as api.Server
+	// returns it; "" without TLS.
 	Pin func() string
 	Log *slog.Logger     // nil: nothing is logged
 	Now func() time.Time // nil = time.Now
 }
 
-// JoinToken is what the store knows of a join token: everything but its secret.
+// JoinToken is the store's record of a join token: everything but its secret.
 type JoinToken struct {
 	Hash      string    `json:"hash"`           // SHA-256 of the secret, hex; the key
 	Name      string    `json:"name,omitempty"` // of the only host that may use it; "" = any that is new
@@ -103,91 +107,61 @@ type Joined struct {
 	Until  time.Time `json:"until,omitzero"` // end of its last certificate
 }
 
-// spentToken is a join token that was used. It is good for one thing: to give the host that used it, which has the same key,
-// the answer again. It vanishes when the token would have expired.
+// spentToken is a join token that was used. It is good for one thing: to give the host that used
+// it, which has the same key, the answer again. It vanishes when the token would have expired.
 type spentToken struct {
 	Hash   string `json:"hash"`
 	HostID string `json:"host_id"`
 	Key    string `json:"key"` // fingerprint of the public key
 }
 
-// The tables of this package, whose records nobody else reads.
+// The tables of this package; no other reads their records.
 var (
 	tokens = records.NewTable("join-token", schema.JoinPrefix+"tokens/", func(t *JoinToken) string { return t.Hash },
 		records.Index("id", func(t *JoinToken) []string { return []string{t.id()} }))
 	spent = records.NewTable("spent-join-token", schema.JoinPrefix+"spent/", func(t *spentToken) string { return t.Hash },
 		records.Index("host", func(t *spentToken) []string { return []string{t.HostID} }))
-	cutOffs = records.NewTable("cut-off", store.CutOffPrefix, func(c *store.CutOff) string { return c.HostID })
+	cutOffs = records.NewTable("cut-off", backend.CutOffPrefix, func(c *backend.CutOff) string { return c.HostID })
 	joined  = records.NewTable("joined", schema.JoinPrefix+"hosts/", func(j *Joined) string { return j.HostID })
 )
 
-// Tables are what the replica of the API's DB must hold beside schema's.
-func Tables() []replica.Table { return []replica.Table{tokens, spent, joined, cutOffs} }
+// Tables returns the tables that the replica of the API's DB must have, in addition to schema's.
+func Tables() []snapshot.Table { return []snapshot.Table{tokens, spent, joined, cutOffs} }
 
-// CutOffs are the hosts that were cut off from the store since they exceeded their limits there.
-func CutOffs(r records.Reader) iter.Seq[*store.CutOff] { return cutOffs.All(r) }
+// CutOffs returns the hosts that were cut off from the store since they exceeded their limits
+// there.
+func CutOffs(r records.Reader) iter.Seq[*backend.CutOff] { return cutOffs.All(r) }
 
 type service struct{ Options }
 
 func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.HostsCA == nil {
 		o.HostsCA = o.CA
 	}
-	if o.CertificateLife == 0 {
-		o.CertificateLife = DefaultCertificateLife
-	}
+	o.CertificateLife = cmp.Or(o.CertificateLife, DefaultCertificateLife)
 	return o
 }
 
-// Register adds the API's routes: those of operators to guarded, which must be behind api.RequireToken, and the one by
-// which hosts join to open, which needs no token but its own.
+// Register adds the API's routes: those of operators to guarded, which must be behind
+// api.RequireToken, and the one by which hosts join to open, which needs no token but its own.
 func Register(open, guarded *http.ServeMux, o Options) {
 	s := &service{o.withDefaults()}
-	open.HandleFunc("POST /v1/join", answering(s.join))
-	open.HandleFunc("POST /v1/renew", answering(s.renew))
-	guarded.HandleFunc("POST /v1/join-tokens", admin(s.createToken))
-	guarded.HandleFunc("GET /v1/join-tokens", admin(s.listTokens))
-	guarded.HandleFunc("DELETE /v1/join-tokens/{id}", admin(s.deleteToken))
-	guarded.HandleFunc("GET /v1/hosts", admin(s.list))
-	guarded.HandleFunc("GET /v1/hosts/{id}", admin(s.show))
-	guarded.HandleFunc("DELETE /v1/hosts/{id}", admin(s.remove))
+	open.HandleFunc("POST /v1/join", api.Answering(s.join))
+	open.HandleFunc("POST /v1/renew", api.Answering(s.renew))
+	guarded.HandleFunc("POST /v1/join-tokens", api.Admin(s.createToken))
+	guarded.HandleFunc("GET /v1/join-tokens", api.Admin(s.listTokens))
+	guarded.HandleFunc("DELETE /v1/join-tokens/{id}", api.Admin(s.deleteToken))
+	guarded.HandleFunc("GET /v1/hosts", api.Admin(s.list))
+	guarded.HandleFunc("GET /v1/hosts/{id}", api.Admin(s.show))
+	guarded.HandleFunc("DELETE /v1/hosts/{id}", api.Admin(s.remove))
 }
 
-// handler answers a request, or returns the error to answer it with.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-func answering(h handler) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h(w, r); err != nil {
-			switch {
-			case errors.Is(err, store.ErrFull):
-				err = api.Errorf(http.StatusServiceUnavailable, "Nothing was changed: %v.", err)
-			case errors.Is(err, store.ErrOutcomeUnknown):
-				err = fmt.Errorf("%w: %w", api.ErrOutcomeUnknown, err)
-			case errors.Is(err, store.ErrUnavailable):
-				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
-			}
-			api.WriteError(w, r, err)
-		}
-	}
-}
-
-func admin(h handler) http.HandlerFunc {
-	return answering(func(w http.ResponseWriter, r *http.Request) error {
-		if who := api.Who(r.Context()); who == nil || !who.Admin() {
-			return api.Errorf(http.StatusForbidden, "This call wants the role admin.")
-		}
-		return h(w, r)
-	})
-}
-
-// hostName is what a host may be called: it goes into binding:host_id, certificates and files.
+// hostName matches the names that hosts can have, which go into binding:host_id, certificates and
+// files.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func checkName(name string) error {
@@ -232,8 +206,8 @@ func (s *service) createToken(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Invite makes a token with which the host of that name may join, once and within the hour; by says who wants it. It needs
-// Servers, and a name as hosts may have it.
+// Invite makes a token with which the host of that name may join, once and within the hour; by says
+// who wants it. It needs Servers, and a name as hosts may have it.
 func (o Options) Invite(ctx context.Context, name, by string) (token string, err error) {
 	o = o.withDefaults()
 	if err := checkName(name); err != nil {
@@ -332,8 +306,9 @@ type joinAnswer struct {
 	Endpoints   []string `json:"endpoints"`
 }
 
-// join makes a host of whoever has a good token. Rights and certificate are made first, and are nothing without each
-// other: what uses the token up is the last step, and only after it does the certificate leave the server.
+// join makes the sender of a good token a host. Rights and certificate are made first, and are
+// nothing without each other: what uses the token up is the last step, and only after it does the
+// certificate leave the server.
 func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	var ask joinRequest
 	if err := api.ReadJSON(r, &ask); err != nil {
@@ -359,7 +334,8 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, ask.Name, a, until) }); err != nil {
-		// An answer that was lost may hide that the commit was done: then the host is there, and asks again.
+		// An answer that was lost may hide that the commit was done: then the host is there, and
+		// asks again.
 		var refused *api.Error
 		if !a.known && errors.As(err, &refused) {
 			err = errors.Join(err, s.Admission.RemoveHost(context.WithoutCancel(ctx), a.host.ID))
@@ -372,9 +348,10 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// keyOf returns the fingerprint of the public key in a certificate request, whose sender must have the private one.
+// keyOf returns the fingerprint of the public key in a certificate request, whose sender must have
+// the private one.
 func keyOf(csr string) (string, error) {
-	request, err := store.ReadRequest([]byte(csr))
+	request, err := backend.ReadRequest([]byte(csr))
 	if err != nil {
 		return "", api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
 	}
@@ -386,18 +363,14 @@ func (s *service) issue(hostID, csr string) (certificate []byte, until time.Time
 	if certificate, err = s.Admission.Issue(hostID, []byte(csr), s.CertificateLife); err != nil {
 		return nil, until, api.Errorf(http.StatusBadRequest, "The certificate request cannot be signed: %v.", err)
 	}
-	block, _ := pem.Decode(certificate)
-	if block == nil {
-		return nil, until, errors.New("issued certificate is not PEM")
-	}
-	made, err := x509.ParseCertificate(block.Bytes)
+	made, err := parseLeaf(certificate)
 	if err != nil {
 		return nil, until, fmt.Errorf("issued certificate: %w", err)
 	}
 	return certificate, made.NotAfter, nil
 }
 
-// admission is what a token gives to the host that uses it.
+// admission is the result of using a token.
 type admission struct {
 	host    *topology.Host
 	known   bool   // it has a record already
@@ -407,8 +380,8 @@ type admission struct {
 	lease   store.Lease // for the note that the token was used
 }
 
-// admit says which host a token admits: a new one, one that joins again if the token was made for its name, or the one that
-// used the token before with the same key.
+// admit returns the host that a token admits: a new one, one that joins again if the token was made
+// for its name, or the one that used the token before with the same key.
 func (s *service) admit(r records.Reader, hash, name string, keyOf func() (string, error)) (a admission, err error) {
 	t, err := tokens.Get(r, hash)
 	if used, getErr := spent.Get(r, hash); err != nil && getErr == nil {
@@ -417,9 +390,7 @@ func (s *service) admit(r records.Reader, hash, name string, keyOf func() (strin
 	if err != nil || !s.Now().Before(t.ExpiresAt) {
 		return a, errSpent()
 	}
-	if name == "" {
-		name = t.Name
-	}
+	name = cmp.Or(name, t.Name)
 	if err := checkName(name); err != nil {
 		return a, err
 	}
@@ -463,7 +434,8 @@ func (s *service) admitAgain(r records.Reader, used *spentToken, keyOf func() (s
 	return a, nil
 }
 
-// useUp takes the token and makes the host, if things are still as they were when the certificate was made.
+// useUp takes the token and makes the host, if things are still as they were when the certificate
+// was made.
 func (s *service) useUp(tx *records.Tx, hash, name string, a admission, until time.Time) error {
 	now, err := s.admit(tx, hash, name, func() (string, error) { return a.key, nil })
 	if err != nil {
@@ -491,7 +463,7 @@ func (s *service) useUp(tx *records.Tx, hash, name string, a admission, until ti
 	return joined.Put(tx, &Joined{HostID: a.host.ID, At: s.Now().UTC(), Key: a.key, Until: until.UTC()})
 }
 
-// endpoints are where the host that asks finds the store.
+// endpoints returns the URLs of the store for the host that asks.
 func (s *service) endpoints(r *http.Request) []string {
 	if len(s.Endpoints) > 0 {
 		return s.Endpoints

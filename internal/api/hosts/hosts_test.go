@@ -31,6 +31,7 @@ import (
 	"heddle/internal/api/apitest"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
@@ -41,7 +42,7 @@ import (
 // world is the API over a store that serves agents, both listening on loopback with TLS.
 type world struct {
 	t      *testing.T
-	store  *store.Etcd
+	store  *backend.Etcd
 	db     *records.DB
 	url    string
 	client *http.Client
@@ -75,7 +76,7 @@ func (callers) Validate(_ context.Context, token string) (*api.Identity, error) 
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: t.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
+	st, err := backend.Open(t.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: t.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +184,8 @@ func (w *world) join(token, name string) (Credentials, error) {
 }
 
 // reach opens the store as a host does.
-func (w *world) reach(c Credentials) (*store.Etcd, error) {
-	return store.Open(w.t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: c.Endpoints, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, SkipLimits: true}})
+func (w *world) reach(c Credentials) (*backend.Etcd, error) {
+	return backend.Open(w.t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: c.Endpoints, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, SkipLimits: true}})
 }
 
 func TestJoin(t *testing.T) {
@@ -349,7 +350,8 @@ func TestTokensAreGoodOnce(t *testing.T) {
 	refused("taken back", made.Token, "h4", "used, expired or unknown")
 }
 
-// TestServerIsKnown proves that a host gives its token to no other server than the one that made it.
+// TestServerIsKnown proves that a host gives its token to no other server than the one that made
+// it.
 func TestServerIsKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -456,10 +458,11 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-// FuzzRequests sends arbitrary bodies to the calls that take one: whatever comes is the client's mistake or done.
+// FuzzRequests sends arbitrary bodies to the calls that take one: whatever comes is the client's
+// mistake or done.
 func FuzzRequests(f *testing.F) {
 	w := &world{now: time.Now()}
-	st, err := store.Open(f.Context(), store.Options{Embedded: &store.Embedded{DataDir: f.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
+	st, err := backend.Open(f.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: f.TempDir(), Agents: "127.0.0.1:0", Tick: 10 * time.Millisecond, NoFsync: true}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -549,13 +552,14 @@ func TestCutOffHost(t *testing.T) {
 	}
 	cut()
 	w.call("admin", 204, "DELETE", "/v1/hosts/h1", "", nil)
-	if kvs, _, err := w.store.List(t.Context(), store.CutOffPrefix); err != nil || len(kvs) > 0 {
+	if kvs, _, err := w.store.List(t.Context(), backend.CutOffPrefix); err != nil || len(kvs) > 0 {
 		t.Errorf("a removed host is still named: %v, %v", kvs, err)
 	}
 }
 
-// Whoever follows the store while a host is removed or cut off never finds it reachable without the keys of its tunnels,
-// as hosts of earlier versions are, whose frames are accepted without a secret.
+// Whoever follows the store while a host is removed or cut off never finds it reachable without the
+// keys of its tunnels, as hosts of earlier versions are, whose frames are accepted without a
+// secret.
 func TestGoneHostIsNeverPlain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(w *world, host string) error{
@@ -569,7 +573,8 @@ func TestGoneHostIsNeverPlain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The host was upgraded: its record still has the address that the earlier version wrote.
+			// The host was upgraded: its record still has the address that the earlier version
+			// wrote.
 			id, tunnels := joined.HostID, []topology.HostTunnel{{ZoneID: "z", IP: netip.MustParseAddr("192.0.2.11")}}
 			if _, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
 				return errors.Join(schema.Hosts.Put(tx, &topology.Host{ID: id, Name: "h1", Tunnels: tunnels}),

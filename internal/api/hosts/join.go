@@ -32,7 +32,8 @@ const (
 	certFile = "host.crt"
 	caFile   = "ca.crt"
 	hostFile = "host.json"
-	// pendingKeyFile holds the key of a join that is not finished: asked again with the same key, the server answers again.
+	// pendingKeyFile holds the key of a join that is not finished: asked again with the same key,
+	// the server answers again.
 	pendingKeyFile = "join.key"
 )
 
@@ -46,7 +47,7 @@ const (
 // ErrNotJoined: the state directory holds no credentials.
 var ErrNotJoined = errors.New("this host has not joined")
 
-// Credentials are what a joined host reaches the store with.
+// Credentials give a joined host access to the store.
 type Credentials struct {
 	HostID    string   `json:"host_id"`
 	Name      string   `json:"name"`
@@ -60,7 +61,7 @@ type Credentials struct {
 	CAFile   string `json:"-"`
 }
 
-// JoinOptions are what the host adds to its token.
+// JoinOptions adds to the token what the host decides.
 type JoinOptions struct {
 	Name     string // of the host, as Neutron's binding:host_id will have it; "" = what the token was made for
 	StateDir string // made with mode 0700 if it does not exist
@@ -83,11 +84,13 @@ func Load(stateDir string) (Credentials, error) {
 	return c, nil
 }
 
-// Join turns a join token into credentials, stored in the state directory: it makes a key that never leaves this host,
-// checks by the fingerprint in the token that the server is the one that made it, and has the server sign the key. A
-// token is good once. Asked to join again, a host needs a token made for its name.
+// Join turns a join token into credentials, stored in the state directory: it makes a key that
+// never leaves this host, checks by the fingerprint in the token that the server is the one that
+// made it, and has the server sign the key. A token is good once. To join again, a host needs a
+// token made for its name.
 //
-// A join that failed halfway can be repeated with the same token: the key is kept until it has succeeded.
+// A join that failed halfway can be repeated with the same token: the key is kept until it has
+// succeeded.
 func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error) {
 	t, err := parseToken(token)
 	if err != nil {
@@ -126,8 +129,9 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 	return Credentials{}, errors.Join(failures...)
 }
 
-// JoinRetrying joins as [Join] does, and tries again with growing pauses while the server cannot be reached, for as long as
-// the token is good. An error for which [Refused] is true is final: trying again does not help.
+// JoinRetrying joins as [Join] does, and tries again with growing pauses while the server cannot be
+// reached, for as long as the token is good. An error for which [Refused] is true is final: trying
+// again does not help.
 func JoinRetrying(ctx context.Context, token string, o JoinOptions, log *slog.Logger) (Credentials, error) {
 	said := ""
 	for backoff := (task.Backoff{Least: leastPause, Most: mostPause, Spread: true}); ; {
@@ -145,14 +149,15 @@ func JoinRetrying(ctx context.Context, token string, o JoinOptions, log *slog.Lo
 	}
 }
 
-// Refused reports whether an error of [Join] or of a renewal is final: the server was asked and said no, or cannot be one to
-// ask.
+// Refused reports whether an error of [Join] or of a renewal is final: the server was asked and
+// said no, or cannot be one to ask.
 func Refused(err error) bool {
 	var r *refusal
 	return errors.As(err, &r)
 }
 
-// pendingKey returns the key to join with, as PEM: that of an unfinished join, else a new one, kept before it is used.
+// pendingKey returns the key to join with, as PEM: that of an unfinished join, else a new one, kept
+// before it is used.
 func pendingKey(dir string) ([]byte, error) {
 	file := filepath.Join(dir, pendingKeyFile)
 	key, err := os.ReadFile(file)
@@ -191,7 +196,8 @@ func parseKey(keyPEM []byte) (crypto.Signer, error) {
 	return private, nil
 }
 
-// newRequest returns a request to sign the key, as PEM. The server decides the names in the certificate.
+// newRequest returns a request to sign the key, as PEM. The server decides the names in the
+// certificate.
 func newRequest(keyPEM []byte) ([]byte, error) {
 	private, err := parseKey(keyPEM)
 	if err != nil {
@@ -262,8 +268,9 @@ func readRefusal(status int, text []byte) error {
 	return &refusal{doc.Error.Message}
 }
 
-// pinned trusts only servers whose chain holds the certificate with the fingerprint. When that is an authority, the
-// server's own certificate must also follow from it and be for the host; when it is the server's own, that is enough.
+// pinned trusts only servers whose chain holds the certificate with the fingerprint. When that is
+// an authority, the server's own certificate must also follow from it and be for the host; when it
+// is the server's own, that is enough.
 func pinned(pin, server string) *tls.Config {
 	host := ""
 	if u, err := url.Parse(server); err == nil {
@@ -271,7 +278,7 @@ func pinned(pin, server string) *tls.Config {
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, // in favour of VerifyConnection: the authority need not be one this machine knows
+		InsecureSkipVerify: true, // in favour of VerifyConnection: the authority need not be one this machine trusts
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			for i, cert := range cs.PeerCertificates {
 				if api.Fingerprint(cert.Raw) != pin {

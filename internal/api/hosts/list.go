@@ -19,7 +19,8 @@ import (
 
 func newHostID() string { return uuid.NewString() }
 
-// hostView is a host as operators see it. What the host itself reports is missing while it is not alive.
+// hostView is a host as operators see it. What the host itself reports is missing while it is not
+// alive.
 type hostView struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
@@ -106,9 +107,9 @@ func (s *service) show(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// remove shuts a host out: first its rights, so that nothing can bring it back, then what is known of it. With force
-// also while ports are bound to it; control.Bindings, which follows the hosts, sees to them, as it does to a port that is
-// bound at this very moment.
+// remove shuts a host out: first its rights, so that nothing can bring it back, then what is known
+// of it. With force also while ports are bound to it; control.Bindings, which follows the hosts,
+// sees to them, as it does to a port that is bound at this very moment.
 func (s *service) remove(w http.ResponseWriter, r *http.Request) error {
 	force, err := strconv.ParseBool(r.URL.Query().Get("force"))
 	if err != nil && r.URL.Query().Has("force") {
@@ -170,17 +171,12 @@ func forget(tx *records.Tx, h *topology.Host, force bool) error {
 			return err
 		}
 	}
-	if err := joined.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
-		return err
-	}
-	if err := cutOffs.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
-		return err
-	}
-	if err := schema.Underlays.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) {
-		return err
-	}
-	if err := schema.Hosts.Delete(tx, h.ID); err != nil && !errors.As(err, &absent) { // removed twice at once
-		return err
+	for _, remove := range []func(*records.Tx, string) error{
+		joined.Delete, cutOffs.Delete, schema.Underlays.Delete, schema.Hosts.Delete, // the host may be removed twice at once
+	} {
+		if err := remove(tx, h.ID); err != nil && !errors.As(err, &absent) {
+			return err
+		}
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ func claim(t *testing.T, id, name string) []byte {
 	return value
 }
 
-// TestNamesComeFromTheJoin: a host cannot take another's name, and so neither its new ports nor its removal.
+// TestNamesComeFromTheJoin: a host cannot take another's name, and so neither its new ports nor its
+// removal.
 func TestNamesComeFromTheJoin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,8 +55,8 @@ func TestNamesComeFromTheJoin(t *testing.T) {
 		t.Errorf("a host says how another is reached: %v", err)
 	}
 
-	// As an earlier version let it: with the right to write its record, and its name changed. Nobody can say now which of
-	// the two a name is, so nothing is done by it.
+	// As an earlier version let it: with the right to write its record, and its name changed.
+	// Nobody can say now which of the two a name is, so nothing is done by it.
 	if _, err := w.store.Commit(t.Context(), nil, []store.Op{{Key: key, Value: claim(t, thief.HostID, "victim")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func names(all []hostView) (names []string) {
 	return names
 }
 
-// TestNameOfAnothersID: no host can be called as another's id is, and a word that is both names neither.
+// TestNameOfAnothersID: no host can be called as another's id is, and a word that is both names
+// neither.
 func TestNameOfAnothersID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -2,18 +2,18 @@ package hosts
 
 import (
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"net/http"
 
 	"heddle/internal/api"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
-// renewRequest asks for another certificate. The request for it is signed by the host's key, which proves that it comes from
-// the host; whoever sends it a second time gets a certificate that is of no use without the key.
+// renewRequest asks for another certificate. The request for it is signed by the host's key, which
+// proves that it comes from the host; a copy of the request yields a certificate that is of no use
+// without the key.
 type renewRequest struct {
 	HostID      string `json:"host_id"`
 	Certificate string `json:"certificate"` // the present one, PEM: looked at only for hosts that joined under an earlier version
@@ -86,13 +86,10 @@ func (s *service) renewable(r records.Reader, ask renewRequest, key string) (*Jo
 	return j, nil
 }
 
-// vouches returns an error unless a certificate of the host, signed by our authority and still good, is for this key.
+// vouches returns an error unless a certificate of the host, signed by our authority and still
+// good, is for this key.
 func (s *service) vouches(certificate, hostID, key string) error {
-	block, _ := pem.Decode([]byte(certificate))
-	if block == nil {
-		return errors.New("none in PEM was sent")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := parseLeaf([]byte(certificate))
 	if err != nil {
 		return err
 	}
@@ -101,7 +98,7 @@ func (s *service) vouches(certificate, hostID, key string) error {
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: s.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return err
 	}
-	if cert.Subject.CommonName != store.CertificateName(hostID) {
+	if cert.Subject.CommonName != backend.CertificateName(hostID) {
 		return errors.New("it is another host's")
 	}
 	if api.Fingerprint(cert.RawSubjectPublicKeyInfo) != key {

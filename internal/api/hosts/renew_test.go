@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 )
 
@@ -30,7 +30,8 @@ func certificateOf(t *testing.T, c Credentials) *x509.Certificate {
 	return cert
 }
 
-// TestRenew: a host's certificate is short and renewed with its key, until the host is removed or joins with another key.
+// TestRenew: a host's certificate is short and renewed with its key, until the host is removed or
+// joins with another key.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -40,7 +41,7 @@ func TestRenew(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := certificateOf(t, joined1)
-	if life := first.NotAfter.Sub(first.NotBefore); life > DefaultCertificateLife+store.ClockSkew {
+	if life := first.NotAfter.Sub(first.NotBefore); life > DefaultCertificateLife+backend.ClockSkew {
 		t.Errorf("the certificate is good for %v", life)
 	}
 	before, err := w.reach(joined1)
@@ -97,8 +98,8 @@ func TestRenew(t *testing.T) {
 	refused("removed, after an upkeep", elsewhere, "was removed")
 }
 
-// TestRenewEarlier: a host that joined under an earlier version, whose key the store does not know, renews with the
-// certificate it has, and nobody else with his.
+// TestRenewEarlier: a host that joined under an earlier version, whose key the store does not know,
+// renews with the certificate it has, and nobody else with his.
 func TestRenewEarlier(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,8 +149,8 @@ func TestRenewEarlier(t *testing.T) {
 	}
 }
 
-// TestJoinAfterALostAnswer: the server took the token, and its answer was lost. Asked again with the same token, the host is
-// the one it became; the token is good for no other key.
+// TestJoinAfterALostAnswer: the server took the token, and its answer was lost. Asked again with
+// the same token, the host is the one it became; the token is good for no other key.
 func TestJoinAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -203,7 +204,8 @@ func TestJoinAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// TestJoinWaits: a host whose server is away tries again until it is there, and stops at once when it is refused.
+// TestJoinWaits: a host whose server is away tries again until it is there, and stops at once when
+// it is refused.
 func TestJoinWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

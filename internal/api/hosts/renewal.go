@@ -15,40 +15,38 @@ import (
 	"time"
 
 	"heddle/internal/api"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/task"
 )
 
 const (
-	// longLife is a life that no certificate has which is renewed: earlier versions gave out such for twenty years.
+	// longLife is a life that no certificate has which is renewed: earlier versions gave out such
+	// for twenty years.
 	longLife = 2 * 365 * 24 * time.Hour
 	// longestWait bounds the time between looks at the certificate: clocks are set, machines sleep.
 	longestWait = time.Hour
-	// refusedPause is the time after which a refused renewal is tried again: an operator may have let the host join again.
+	// refusedPause is the time after which a refused renewal is tried again: an operator may have
+	// let the host join again.
 	refusedPause = 10 * time.Minute
 )
 
-// Renewal keeps the certificate of a host that has joined good: it is renewed at half of its life over the API, with the key
-// it is for. Programs that have the files open find the new certificate there. It is a task.
+// Renewal keeps the certificate of a host that has joined good: it is renewed at half of its life
+// over the API, with the key it is for. Programs that have the files open find the new certificate
+// there. It is a task, ready when it runs: an agent can work with the certificate that it has.
 type Renewal struct {
-	dir   string
-	log   *slog.Logger
-	ready chan struct{}
+	task.Part
+	dir string
+	log *slog.Logger
 }
 
 // NewRenewal returns the task for the credentials in a state directory.
 func NewRenewal(stateDir string, log *slog.Logger) *Renewal {
-	return &Renewal{stateDir, log, make(chan struct{})}
+	return &Renewal{task.NewPart("renewal of the certificate"), stateDir, log}
 }
-
-func (r *Renewal) String() string { return "renewal of the certificate" }
-
-// Ready is closed when the task runs: an agent can work with the certificate that it has.
-func (r *Renewal) Ready() <-chan struct{} { return r.ready }
 
 // Run renews until ctx ends.
 func (r *Renewal) Run(ctx context.Context) error {
-	close(r.ready)
+	r.BeReady()
 	backoff, said := task.Backoff{Least: leastPause, Most: mostPause}, ""
 	for {
 		next, err := r.pass(ctx, time.Now())
@@ -89,13 +87,14 @@ func (r *Renewal) pass(ctx context.Context, now time.Time) (next time.Duration, 
 		return 0, err
 	}
 	r.log.Info("renewed the certificate of this host", "until", until)
-	// A clock that is ahead of the server's by more than the certificate's life must not make this a busy loop.
+	// A clock that is ahead of the server's by more than the certificate's life must not make this
+	// a busy loop.
 	return max(leastPause, min(until.Sub(now)/4, longestWait)), nil
 }
 
 // renewalDue returns when a certificate is to be renewed.
 func renewalDue(cert *x509.Certificate) time.Time {
-	made := cert.NotBefore.Add(store.ClockSkew)
+	made := cert.NotBefore.Add(backend.ClockSkew)
 	life := cert.NotAfter.Sub(made)
 	if life > longLife {
 		return made
@@ -119,7 +118,8 @@ func parseLeaf(text []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// Renew has a server sign the host's key again, and puts the certificate in the place of the old one.
+// Renew has a server sign the host's key again, and puts the certificate in the place of the old
+// one.
 func Renew(ctx context.Context, stateDir string) (until time.Time, err error) {
 	c, err := Load(stateDir)
 	if err != nil {
@@ -158,8 +158,8 @@ func Renew(ctx context.Context, stateDir string) (until time.Time, err error) {
 	return until, errors.Join(failures...)
 }
 
-// replaceCertificate writes the certificate first and the key, which stays the same, again after it: ovsdb-server reads
-// neither before both files have changed, and looks at the key first.
+// replaceCertificate writes the certificate first and the key, which stays the same, again after
+// it: ovsdb-server reads neither before both files have changed, and looks at the key first.
 func replaceCertificate(c Credentials, certificate, key []byte) error {
 	return errors.Join(api.WriteFile(c.CertFile, certificate), api.WriteFile(c.KeyFile, key))
 }
@@ -184,8 +184,8 @@ func checkRenewed(oldPEM, renewedPEM []byte) (until time.Time, err error) {
 	return renewed.NotAfter, nil
 }
 
-// trust is how the host knows a server of the API: by the fingerprint in its join token, else by the store's authority or
-// those that this machine knows.
+// trust returns the configuration by which the host recognizes a server of the API: by the
+// fingerprint in its join token, else by the store's authority or those that this machine trusts.
 func (c Credentials) trust(server string) (*tls.Config, error) {
 	if c.Pin != "" {
 		return pinned(c.Pin, server), nil

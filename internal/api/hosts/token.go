@@ -15,13 +15,13 @@ import (
 // tokenPrefix marks a join token and the version of its form.
 const tokenPrefix = "heddle-join-1."
 
-// joinToken is what an operator carries from a server to a host: where the servers are, how to know them, and a secret
-// that is good for one join.
+// joinToken is the text that an operator carries from a server to a host: where the servers are,
+// how to recognize them, and a secret that is good for one join.
 type joinToken struct {
 	Servers []string `json:"s"`           // base URLs
 	Pin     string   `json:"p,omitempty"` // api.Fingerprint of a certificate in the chain that every server presents; "" = plain HTTP
 	Secret  string   `json:"k"`
-	Expires int64    `json:"e,omitempty"` // Unix time; 0 = not told
+	Expires int64    `json:"e,omitempty"` // Unix time; 0 = unknown
 }
 
 var errToken = errors.New("this is not a join token; make one on the server with `heddle host token`")

@@ -16,26 +16,22 @@ import (
 // upkeepPause is the time between attempts of an upkeep that failed.
 const upkeepPause = 5 * time.Second
 
-// Upkeep brings the hosts that joined under an earlier version up to what this one promises, once at the start: their
-// rights in the store, and their names, which hosts could write then. It is a task.
+// Upkeep brings the hosts that joined under an earlier version up to what this one promises, once
+// at the start: their rights in the store, and their names, which hosts could write then. It is a
+// task, ready when it runs: the server can work meanwhile.
 type Upkeep struct {
+	task.Part
 	service
-	ready chan struct{}
 }
 
 // NewUpkeep returns the task.
 func NewUpkeep(o Options) *Upkeep {
-	return &Upkeep{service{o.withDefaults()}, make(chan struct{})}
+	return &Upkeep{task.NewPart("rights of hosts"), service{o.withDefaults()}}
 }
-
-func (u *Upkeep) String() string { return "rights of hosts" }
-
-// Ready is closed when the task runs: the server can work meanwhile.
-func (u *Upkeep) Ready() <-chan struct{} { return u.ready }
 
 // Run tries until it succeeds, and ends with ctx.
 func (u *Upkeep) Run(ctx context.Context) error {
-	close(u.ready)
+	u.BeReady()
 	for {
 		err := u.pass(ctx)
 		if err == nil {
@@ -77,7 +73,8 @@ func (u *Upkeep) pass(ctx context.Context) error {
 	return nil
 }
 
-// registeredNames returns the names of hosts by their ids, from the keys that keep names unique: only servers write those.
+// registeredNames returns the names of hosts by their ids, from the keys that keep names unique:
+// only servers write those.
 func registeredNames(ctx context.Context, st store.Store) (map[string]string, error) {
 	prefix := schema.Hosts.UniqueKey("name", "")
 	kvs, _, err := st.List(ctx, prefix)
@@ -91,8 +88,8 @@ func registeredNames(ctx context.Context, st store.Store) (map[string]string, er
 	return names, nil
 }
 
-// restoreName writes a host's record again where the host changed the name in it. It goes past the tables: to them, the
-// name in the record is the one to be given up, and that is another host's.
+// restoreName writes a host's record again where the host changed the name in it. It goes past the
+// tables: to them, the name in the record is the one to be given up, and that is another host's.
 func (u *Upkeep) restoreName(ctx context.Context, id, name string) error {
 	key := schema.Hosts.Key(id)
 	kv, err := u.DB.Store().Get(ctx, key)

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"context"
 	"crypto/rand"
 	"net/http"
 	"slices"
@@ -11,47 +10,27 @@ import (
 	"heddle/internal/store/records"
 )
 
-// byAppCredential logs in with an application credential: as its user, on its project, with its roles.
-func (s *Service) byAppCredential(ctx context.Context, snap *records.Snap, ask *authRequest) (*Token, error) {
-	named := ask.Identity.AppCredential
-	var cred *AppCredential
-	key, stored := "credential/"+named.ID, ""
-	if named.ID != "" {
-		cred, _ = s.credentials.Peek(snap, named.ID)
-	} else {
-		key = "credential/" + named.User.key() + "/" + named.Name
-		if u := s.findUser(snap, &named.User.ref); u != nil {
-			cred = first(s.credentials, snap, "name", inDomain(u.ID, named.Name))
-		}
-	}
-	if cred != nil {
-		stored = cred.SecretHash
-	}
-	if err := s.guess(ctx, key, stored, named.Secret); err != nil {
-		return nil, err
-	}
-	now := s.opts.Now()
-	t := &Token{UserID: cred.UserID, ProjectID: cred.ProjectID, Methods: []string{"application_credential"}, Roles: cred.Roles, AppCredentialID: cred.ID}
-	if end := cred.ExpiresAt; end != nil {
-		if !now.Before(*end) {
-			return nil, api.ErrUnauthorized
-		}
-		t.ExpiresAt = earlier(now.Add(s.opts.TokenLife), *end)
-	}
-	return t, nil
+// appCredentialCalls serves application credentials, which let programs log in.
+type appCredentialCalls struct {
+	*directory
+	issued    *tokenStore
+	passwords *passwords
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
+func (x *appCredentialCalls) routes() []route {
+	const all = "/v3/users/{id}/application_credentials"
+	return []route{
+		{"GET " + all, "list_application_credentials", user, x.reading(x.list)},
+		{"POST " + all, "create_application_credential", user, x.reading(x.create)},
+		{"GET " + all + "/{credential}", "get_application_credential", user, x.reading(x.show)},
+		{"DELETE " + all + "/{credential}", "delete_application_credential", user, x.reading(x.remove)},
 	}
-	return b
 }
 
-func (s *Service) appCredentialView(c *call, r records.Reader, cred *AppCredential) object {
+func (x *appCredentialCalls) render(c *call, r records.Reader, cred *AppCredential) object {
 	roles := []object{}
 	for _, g := range cred.Roles {
-		if role, ok := s.roles.Peek(r, g.RoleID); ok {
+		if role, ok := x.roles.Peek(r, g.RoleID); ok {
 			roles = append(roles, object{"id": role.ID, "name": role.Name, "domain_id": nil})
 		}
 	}
@@ -59,86 +38,74 @@ func (s *Service) appCredentialView(c *call, r records.Reader, cred *AppCredenti
 		"roles": roles, "expires_at": nil, "unrestricted": cred.Unrestricted, "system": nil,
 		"links": self(c.r, "users", cred.UserID, "application_credentials", cred.ID)}
 	if cred.ExpiresAt != nil {
-		o["expires_at"] = cred.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000000") // without Z, as Keystone has it here
+		o["expires_at"] = cred.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000000") // without Z, as in Keystone
 	}
 	return o
 }
 
-func (s *Service) listAppCredentials(c *call) error {
+func (x *appCredentialCalls) list(c *call, snap *records.Snap) error {
 	if err := c.self(c.path("id")); err != nil {
 		return err
 	}
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
 	var all []object
-	for cred := range s.credentials.By(snap, "user", c.path("id")) {
-		all = append(all, s.appCredentialView(c, snap, cred))
+	for cred := range x.credentials.By(snap, "user", c.path("id")) {
+		all = append(all, x.render(c, snap, cred))
 	}
 	return c.list("application_credentials", all, "name")
 }
 
-func (s *Service) showAppCredential(c *call) error {
+func (x *appCredentialCalls) show(c *call, snap *records.Snap) error {
 	if err := c.self(c.path("id")); err != nil {
 		return err
 	}
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
-	cred, ok := s.credentials.Peek(snap, c.path("credential"))
+	cred, ok := x.credentials.Peek(snap, c.path("credential"))
 	if !ok || cred.UserID != c.path("id") {
 		return notFound("application credential", c.path("credential"))
 	}
-	return c.one(http.StatusOK, "application_credential", s.appCredentialView(c, snap, cred))
+	return c.one(http.StatusOK, "application_credential", x.render(c, snap, cred))
 }
 
-// unrestricted refuses tokens of application credentials that may not make or delete others: a program that lost its
-// secret to a thief must not have given him new ones.
-func (s *Service) unrestricted(c *call, r records.Reader) error {
-	l, err := s.check(c.ctx(), c.r.Header.Get(api.TokenHeader))
+// unrestricted returns an error for tokens of application credentials that may not make or delete
+// others: whoever steals a program's secret must not be able to make more of them.
+func (x *appCredentialCalls) unrestricted(c *call, r records.Reader) error {
+	l, err := x.issued.check(c.ctx(), c.r.Header.Get(api.TokenHeader))
 	if err != nil {
 		return err
 	}
 	if l.token.AppCredentialID == "" {
 		return nil
 	}
-	if cred, ok := s.credentials.Peek(r, l.token.AppCredentialID); !ok || !cred.Unrestricted {
+	if cred, ok := x.credentials.Peek(r, l.token.AppCredentialID); !ok || !cred.Unrestricted {
 		return c.forbidden()
 	}
 	return nil
 }
 
-func (s *Service) createAppCredential(c *call) error {
+func (x *appCredentialCalls) create(c *call, snap *records.Snap) error {
 	if c.who.UserID != c.path("id") || c.who.ProjectID == "" {
-		return c.forbidden() // for oneself, on the project one's token is for
+		return c.forbidden() // users make them for themselves, on their token's project
 	}
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
-	if err := s.unrestricted(c, snap); err != nil {
+	if err := x.unrestricted(c, snap); err != nil {
 		return err
 	}
 	cred := &AppCredential{ID: newID(), UserID: c.who.UserID, ProjectID: c.who.ProjectID}
-	secret, err := s.readAppCredential(c, snap, cred)
+	secret, err := x.read(c, snap, cred)
 	if err != nil {
 		return err
 	}
-	if cred.SecretHash, err = s.passwords.hash(c.ctx(), secret); err != nil {
+	if cred.SecretHash, err = x.passwords.hash(c.ctx(), secret); err != nil {
 		return err
 	}
-	if err := s.update(c.ctx(), func(tx *records.Tx) error { return s.credentials.Put(tx, cred) }); err != nil {
+	if err := x.update(c.ctx(), func(tx *records.Tx) error { return x.credentials.Put(tx, cred) }); err != nil {
 		return err
 	}
-	o := s.appCredentialView(c, snap, cred)
+	o := x.render(c, snap, cred)
 	o["secret"] = secret // this once
 	return c.one(http.StatusCreated, "application_credential", o)
 }
 
-// readAppCredential reads the request into cred and returns the secret: the caller's, or one made up.
-func (s *Service) readAppCredential(c *call, r records.Reader, cred *AppCredential) (secret string, err error) {
+// read reads the request into cred and returns the secret: the caller's, or a random one.
+func (x *appCredentialCalls) read(c *call, r records.Reader, cred *AppCredential) (secret string, err error) {
 	f := c.fields("application_credential")
 	f.name(&cred.Name, maxLongName)
 	f.text("description", &cred.Description)
@@ -149,7 +116,7 @@ func (s *Service) readAppCredential(c *call, r records.Reader, cred *AppCredenti
 	var expires string
 	if f.text("expires_at", &expires); expires != "" {
 		end, err := parseExpiry(expires)
-		if err != nil || !s.opts.Now().Before(end) {
+		if err != nil || !x.issued.now().Before(end) {
 			f.fail("expires_at", "a time to come belongs there, such as 2030-01-02T15:04:05Z.")
 		}
 		cred.ExpiresAt = &end
@@ -159,7 +126,7 @@ func (s *Service) readAppCredential(c *call, r records.Reader, cred *AppCredenti
 	}
 	var wanted []ref
 	f.take("roles", &wanted, "a list of roles")
-	cred.Roles, err = s.chosenRoles(r, cred, wanted)
+	cred.Roles, err = x.chosenRoles(r, cred, wanted)
 	switch {
 	case f.err != nil:
 		return "", f.err
@@ -169,7 +136,7 @@ func (s *Service) readAppCredential(c *call, r records.Reader, cred *AppCredenti
 	return secret, err
 }
 
-// parseExpiry takes a time with or without zone; without, it is UTC.
+// parseExpiry reads a time with or without a zone; without one it is UTC.
 func parseExpiry(s string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
@@ -177,16 +144,17 @@ func parseExpiry(s string) (time.Time, error) {
 	return time.Parse("2006-01-02T15:04:05", s)
 }
 
-// chosenRoles are those of the user's roles on the project that are wanted; all when none is named.
-func (s *Service) chosenRoles(r records.Reader, cred *AppCredential, wanted []ref) ([]roleGrant, error) {
-	have := s.grants(r, cred.UserID, target{projectID: cred.ProjectID})
+// chosenRoles returns those of the user's roles on the project that the request names; all when it
+// names none.
+func (x *appCredentialCalls) chosenRoles(r records.Reader, cred *AppCredential, wanted []ref) ([]roleGrant, error) {
+	have := x.grants(r, cred.UserID, target{projectID: cred.ProjectID})
 	if len(wanted) == 0 {
 		return have, nil
 	}
 	var chosen []roleGrant
 	for _, w := range wanted {
 		i := slices.IndexFunc(have, func(g roleGrant) bool {
-			role, ok := s.roles.Peek(r, g.RoleID)
+			role, ok := x.roles.Peek(r, g.RoleID)
 			return ok && (w.ID == role.ID || w.ID == "" && w.Name == role.Name)
 		})
 		if i < 0 {
@@ -197,26 +165,18 @@ func (s *Service) chosenRoles(r records.Reader, cred *AppCredential, wanted []re
 	return chosen, nil
 }
 
-func (s *Service) deleteAppCredential(c *call) error {
+func (x *appCredentialCalls) remove(c *call, snap *records.Snap) error {
 	if err := c.self(c.path("id")); err != nil {
 		return err
 	}
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
-	if err := s.unrestricted(c, snap); err != nil {
+	if err := x.unrestricted(c, snap); err != nil {
 		return err
 	}
 	id := c.path("credential")
-	err = s.update(c.ctx(), func(tx *records.Tx) error {
-		if cred, err := s.credentials.Get(tx, id); err != nil || cred.UserID != c.path("id") {
+	return c.done(x.update(c.ctx(), func(tx *records.Tx) error {
+		if cred, err := x.credentials.Get(tx, id); err != nil || cred.UserID != c.path("id") {
 			return notFound("application credential", id)
 		}
-		return s.credentials.Delete(tx, id)
-	})
-	if err != nil {
-		return err
-	}
-	return c.none()
+		return x.credentials.Delete(tx, id)
+	}))
 }

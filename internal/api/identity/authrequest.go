@@ -43,7 +43,8 @@ type userRef struct {
 	Password string `json:"password"`
 }
 
-// scope is what the token is asked for. Without one the user's default project is taken; "unscoped" refuses even that.
+// scope is the requested scope of a token. Without one it is the user's default project, unless the
+// request is "unscoped".
 type scope struct {
 	Project  *ref
 	Domain   *ref
@@ -52,7 +53,8 @@ type scope struct {
 	given    bool
 }
 
-// UnmarshalJSON reads the forms a scope may have: "unscoped" as text, or an object with exactly one key.
+// UnmarshalJSON reads the forms a scope may have: "unscoped" as text, or an object with exactly one
+// key.
 func (s *scope) UnmarshalJSON(b []byte) error {
 	*s = scope{given: true}
 	if string(b) == "null" {

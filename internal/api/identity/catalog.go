@@ -12,31 +12,32 @@ import (
 	"heddle/internal/api"
 )
 
-// Endpoint is a service that the catalog tells clients of.
+// Endpoint is a service in the catalog.
 type Endpoint struct {
 	Type string // such as "network"
 	Name string // such as "neutron"
-	// URL is how clients reach the service; that of a network service without /v2.0, which clients add (neutron-api
-	// §11). When empty, the service is on Port of whatever host the client reached the identity service by.
+	// URL by which clients reach the service; that of a network service without /v2.0, which
+	// clients add (neutron-api §11). If empty, it is Port of the host by which the client reached
+	// the identity service.
 	URL  string
 	Port int
 	Path string // after the port; for an empty URL only
 }
 
-// catalog is fixed when the server starts: what runs is what is listed.
+// catalog lists the services; it is fixed when the server starts.
 type catalog struct {
 	region   string
 	services []Endpoint
 }
 
-// url is where the client that sent r reaches the service.
+// url returns the URL by which the client that sent r reaches the service.
 func (e Endpoint) url(r *http.Request) string {
 	if e.URL != "" {
 		return e.URL
 	}
 	base, err := url.Parse(api.BaseURL(r))
 	if err != nil {
-		return "" // a Host header that is none
+		return "" // the Host header is not one
 	}
 	if e.Port == 0 {
 		return base.String() + e.Path
@@ -44,10 +45,10 @@ func (e Endpoint) url(r *http.Request) string {
 	return base.Scheme + "://" + net.JoinHostPort(base.Hostname(), strconv.Itoa(e.Port)) + e.Path
 }
 
-// interfaces are the three faces Keystone gives each service; ours are all the same address.
+// interfaces returns Keystone's three interfaces of a service, which here have the same address.
 func interfaces() []string { return []string{"public", "internal", "admin"} }
 
-// fixedID makes an id of the shape Keystone's have, the same at every start and on every server.
+// fixedID makes an id of the shape of Keystone's, the same at every start and on every server.
 func fixedID(parts ...string) string {
 	sum := sha256.Sum256([]byte("heddle catalog " + strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])
@@ -59,7 +60,7 @@ func (c *catalog) endpointID(e Endpoint, face string) string {
 	return fixedID("endpoint", e.Type, e.Name, face, c.region)
 }
 
-// view is the catalog as tokens carry it.
+// view returns the catalog as tokens carry it.
 func (c *catalog) view(r *http.Request) []object {
 	all := make([]object, 0, len(c.services))
 	for _, e := range c.services {
@@ -97,36 +98,35 @@ func (c *catalog) regionViews(r *http.Request) []object {
 	return []object{{"id": c.region, "description": "", "parent_region_id": nil, "links": self(r, "regions", c.region)}}
 }
 
-// views are what the catalog shows in lists of a kind.
-func (c *catalog) views(r *http.Request, kind string) []object {
-	switch kind {
-	case "services":
-		return c.serviceViews(r)
-	case "endpoints":
-		return c.endpointViews(r)
-	}
-	return c.regionViews(r)
-}
-
-// listed answers with all objects of a kind that the catalog shows.
-func (s *Service) listed(kind string, filters ...string) func(*call) error {
-	return func(c *call) error { return c.list(kind, s.catalog.views(c.r, kind), filters...) }
-}
-
-// listedOne answers with one of them.
-func (s *Service) listedOne(kind string) func(*call) error {
-	one := strings.TrimSuffix(kind, "s")
-	return func(c *call) error {
-		for _, o := range s.catalog.views(c.r, kind) {
-			if o["id"] == c.path("id") {
-				return c.one(http.StatusOK, one, o)
+func (c *catalog) routes() []route {
+	var routes []route
+	for _, x := range []struct {
+		kind    string // without its s
+		views   func(r *http.Request) []object
+		filters []string
+	}{
+		{"service", c.serviceViews, []string{"type", "name"}},
+		{"endpoint", c.endpointViews, []string{"interface", "service_id", "region", "region_id"}},
+		{"region", c.regionViews, []string{"parent_region_id"}},
+	} {
+		list := func(q *call) error { return q.list(x.kind+"s", x.views(q.r), x.filters...) }
+		show := func(q *call) error {
+			for _, o := range x.views(q.r) {
+				if o["id"] == q.path("id") {
+					return q.one(http.StatusOK, x.kind, o)
+				}
 			}
+			return notFound(x.kind, q.path("id"))
 		}
-		return notFound(one, c.path("id"))
+		routes = append(routes,
+			route{"GET /v3/" + x.kind + "s", "list_" + x.kind + "s", user, list},
+			route{"GET /v3/" + x.kind + "s/{id}", "get_" + x.kind, user, show})
 	}
+	whole := func(q *call) error { return q.list("catalog", c.view(q.r)) }
+	return append(routes, route{"GET /v3/auth/catalog", "get_auth_catalog", user, whole})
 }
 
-// version is what clients discover the API by.
+// version returns the version by which clients discover the API.
 func version(r *http.Request) object {
 	return object{"id": "v3.14", "status": "stable", "updated": "2020-04-07T00:00:00Z",
 		"links":       []object{{"rel": "self", "href": api.BaseURL(r) + "/v3/"}},
@@ -139,8 +139,4 @@ func discoverAll(w http.ResponseWriter, r *http.Request) {
 
 func discover(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, object{"version": version(r)})
-}
-
-func notFound(kind, id string) error {
-	return api.Errorf(http.StatusNotFound, "Could not find %s: %s.", kind, id)
 }

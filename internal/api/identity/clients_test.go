@@ -209,8 +209,8 @@ func listAssignments(ctx context.Context, c *gophercloud.ServiceClient, o roles.
 	return roles.ExtractRoleAssignments(p)
 }
 
-// openstackCLI runs commands in one session of the openstack command, which takes a second to start, and returns their
-// JSON answers in order. With the credentials that Bootstrap wrote.
+// openstackCLI runs commands in one session of the openstack command, which takes a second to
+// start, and returns their JSON answers in order. With the credentials that Bootstrap wrote.
 func (w *world) openstackCLI(commands ...string) (answers []any, problems string) {
 	w.t.Helper()
 	program, err := exec.LookPath("openstack")
@@ -325,7 +325,7 @@ func TestOpenStackCommand(t *testing.T) {
 	}
 }
 
-// TestOpenStackCommandAsMember is what somebody without rights sees.
+// TestOpenStackCommandAsMember: a user without rights sees only what is the user's own.
 func TestOpenStackCommandAsMember(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

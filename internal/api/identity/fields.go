@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -19,8 +20,8 @@ const (
 	maxText     = 64 << 10
 )
 
-// fields are the attributes of one object in a request body. Each reader takes an attribute out, so that what is left
-// are those the server does not know. The first error sticks.
+// fields holds the attributes of one object in a request body. Each reader takes an attribute out,
+// so that those unknown to the server are left. The first error is kept.
 type fields struct {
 	left extra
 	err  error
@@ -43,7 +44,7 @@ func readFields(r *http.Request, kind string) *fields {
 	return f
 }
 
-// again is a fresh copy, for a transaction that may run more than once.
+// again returns a copy, for a transaction that may run more than once.
 func (f *fields) again() *fields { return &fields{left: maps.Clone(f.left), err: f.err} }
 
 func (f *fields) fail(name, format string, args ...any) {
@@ -86,7 +87,7 @@ func (f *fields) name(into *string, limit int) {
 	}
 }
 
-// text reads a text; null empties it. It says whether the attribute was given.
+// text reads a text; null empties it. It reports whether the attribute was given.
 func (f *fields) text(name string, into *string) bool {
 	var s string
 	given, _ := f.take(name, &s, "a text")
@@ -120,7 +121,8 @@ func (f *fields) tags(into *[]string) {
 	*into = checked
 }
 
-// checkTags sorts out a project's tags: at most 80, each of 1 to 255 characters without comma and slash.
+// checkTags sorts a project's tags: at most 80, each of 1 to 255 characters without comma and
+// slash.
 func checkTags(list []string) ([]string, error) {
 	list = unique(slices.Clone(list))
 	for _, t := range list {
@@ -139,8 +141,9 @@ func unique(list []string) []string {
 	return slices.Compact(list)
 }
 
-// rest merges the attributes that are left into an object's own extras; null removes one. Attributes the server
-// answers itself are ignored, so that a client may send back what it was shown.
+// rest merges the attributes that are left into an object's own extras; null removes one.
+// Attributes that the server adds to its answers, as named in shown, are ignored, so that a client
+// may send an answer back.
 func (f *fields) rest(into *extra, shown ...string) {
 	if f.err != nil {
 		return
@@ -165,6 +168,21 @@ func (f *fields) rest(into *extra, shown ...string) {
 	if size > maxText {
 		f.fail("extra", "attributes unknown to the server may have %d bytes together.", maxText)
 	}
+}
+
+// domain reads the domain of a new object; without one it is the caller's.
+func (f *fields) domain(c *call) string {
+	var id string
+	f.text("domain_id", &id)
+	return cmp.Or(id, c.ownDomain())
+}
+
+// named returns the first error, also if the object has no name.
+func (f *fields) named(name, kind string) error {
+	if f.err == nil && name == "" {
+		return missing("name", kind)
+	}
+	return f.err
 }
 
 // same refuses an update that names another value for an attribute that cannot change.

@@ -13,12 +13,13 @@ import (
 	"heddle/internal/store"
 )
 
-// FuzzRequests sends arbitrary bodies, paths and queries to every call, as administrator: whatever comes is answered as
-// the client's mistake or done, never with 500, and every answer of an error is one that clients can read.
+// FuzzRequests sends arbitrary bodies, paths and queries to every call, as administrator: whatever
+// comes is answered as the client's mistake or done, never with 500, and every answer of an error
+// is one that clients can read.
 func FuzzRequests(f *testing.F) {
 	st := store.NewMemory()
 	s := New(Options{Store: st})
-	s.passwords = newPasswords(cheap())
+	s.passwords.hashes = credentials.NewPasswords(cheap())
 	f.Cleanup(func() { _ = st.Close() })
 	apitest.Run(f, s)
 	ctx, dir := context.Background(), f.TempDir()
@@ -41,7 +42,7 @@ func FuzzRequests(f *testing.F) {
 		return w
 	}
 	login := func() string {
-		s.throttle = credentials.NewThrottle(s.opts.Now)
+		s.passwords.throttle = credentials.NewThrottle(s.opts.Now)
 		w := send("POST", "/v3/auth/tokens", passwordAuth("admin", adminPassword, projectScope("admin")), "")
 		return w.Header().Get(subjectTokenHeader)
 	}
@@ -82,20 +83,20 @@ func BenchmarkValidate(b *testing.B) {
 	st := store.NewMemory()
 	b.Cleanup(func() { _ = st.Close() })
 	s := New(Options{Store: st})
-	s.passwords = newPasswords(cheap())
+	s.passwords.hashes = credentials.NewPasswords(cheap())
 	apitest.Run(b, s)
 	ctx := b.Context()
 	if err := s.Bootstrap(ctx, BootstrapOptions{Password: adminPassword, Dir: b.TempDir()}); err != nil {
 		b.Fatal(err)
 	}
-	snap, err := s.view(ctx)
+	snap, err := s.directory.view(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	user := s.adminUser(snap)
+	user := first(s.directory.users, snap, "name", inDomain(DefaultDomainID, adminName))
 	t := &Token{UserID: user.ID, ProjectID: user.DefaultProjectID, ExpiresAt: s.opts.Now().Add(s.opts.TokenLife),
-		Roles: s.grants(snap, user.ID, target{projectID: user.DefaultProjectID})}
-	token, _, err := s.issue(ctx, snap, t)
+		Roles: s.directory.grants(snap, user.ID, target{projectID: user.DefaultProjectID})}
+	token, _, err := s.tokens.issue(ctx, snap, t)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func BenchmarkValidate(b *testing.B) {
 	b.Run("after a change", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			s.forget()
+			s.tokens.forget()
 			validate(b)
 		}
 	})

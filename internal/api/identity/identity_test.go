@@ -40,7 +40,7 @@ func serveOver(t *testing.T, st store.Store, change func(*Options)) *world {
 		change(&o)
 	}
 	s := New(o)
-	s.passwords = newPasswords(cheap())
+	s.passwords.hashes = credentials.NewPasswords(cheap())
 	apitest.Run(t, s)
 	server, err := api.NewServer(api.Options{Name: "identity", Listen: "127.0.0.1:0", Handler: s.Handler(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -67,7 +67,7 @@ func memory(t *testing.T) store.Store {
 	return m
 }
 
-// answered is what a call got.
+// answered is the answer to a call.
 type answered struct {
 	status int
 	header http.Header
@@ -176,7 +176,7 @@ func (w *world) role(name string) string {
 	return w.admin(200, "GET", "/roles?name="+name, "").text("roles.0.id")
 }
 
-// works says whether a token is still taken.
+// works reports whether a token is still valid.
 func (w *world) works(token string) bool {
 	w.t.Helper()
 	switch a := w.call(token, "GET", "/auth/projects", ""); a.status {
@@ -240,7 +240,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestTempestDynamicCredentials is what tempest does to make and remove an account (neutron-api §11).
+// TestTempestDynamicCredentials does what tempest does to make and remove an account (neutron-api
+// §11).
 func TestTempestDynamicCredentials(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -298,7 +299,7 @@ func TestNothingToSteal(t *testing.T) {
 		if !strings.HasPrefix(kv.Key, "/heddle/identity/") && !strings.HasPrefix(kv.Key, "/heddle/unique/") && !strings.HasPrefix(kv.Key, "/heddle/idx/") {
 			t.Errorf("%s lies outside of what is identity's", kv.Key)
 		}
-		if strings.HasPrefix(kv.Key, w.s.tokens.Key("")) && kv.Lease == 0 {
+		if strings.HasPrefix(kv.Key, w.s.directory.tokens.Key("")) && kv.Lease == 0 {
 			t.Errorf("%s will lie there for ever: it has no lease", kv.Key)
 		}
 	}
@@ -327,7 +328,8 @@ func TestFailedLoginsAreSlowedDown(t *testing.T) {
 	w.login("admin", adminPassword, "admin") // others are not held up
 }
 
-// TestManyLoginsAtOnce is a test suite or a farm behind one address starting up: none of them is guessing.
+// TestManyLoginsAtOnce is a test suite or a farm behind one address starting up: none of them is
+// guessing.
 func TestManyLoginsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -342,8 +344,8 @@ func TestManyLoginsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFirstStartTogether starts two servers at once over an empty store: one makes the administrator and has his
-// password, the other has none.
+// TestFirstStartTogether starts two servers at once over an empty store: one makes the
+// administrator and has his password, the other has none.
 func TestFirstStartTogether(t *testing.T) {
 	t.Parallel()
 	st := memory(t)
@@ -377,8 +379,9 @@ func TestFirstStartTogether(t *testing.T) {
 	if len(password) != 2 {
 		t.Fatalf("openrc is %s", found[0])
 	}
-	snap := must[*records.Snap](t)(services[0].view(t.Context()))
-	if right, err := services[0].passwords.check(t.Context(), services[0].adminUser(snap).PasswordHash, password[1]); err != nil || !right {
+	snap := must[*records.Snap](t)(services[0].directory.view(t.Context()))
+	admin := first(services[0].directory.users, snap, "name", inDomain(DefaultDomainID, adminName))
+	if right, err := services[0].passwords.check(t.Context(), admin.PasswordHash, password[1]); err != nil || !right {
 		t.Errorf("the password in the file does not let the administrator in: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -25,7 +26,7 @@ import (
 // How long answers of Keystone are believed: a token revoked there dies here within this time.
 const (
 	keystoneBelieved    = time.Minute
-	keystoneRefusal     = 5 * time.Second // a token Keystone did not know
+	keystoneRefusal     = 5 * time.Second // a token unknown to Keystone
 	keystoneTimeout     = 10 * time.Second
 	maxKeystoneAnswer   = 4 << 20 // bytes
 	maxRemembered       = 10_000  // answers
@@ -46,7 +47,8 @@ type KeystoneOptions struct {
 	Now           func() time.Time
 }
 
-// Keystone validates tokens by asking an existing Keystone, in place of Heddle's own identity service.
+// Keystone validates tokens by asking an existing Keystone, in place of Heddle's own identity
+// service.
 type Keystone struct {
 	opts   KeystoneOptions
 	url    string // ends in /v3
@@ -58,7 +60,7 @@ type Keystone struct {
 	answers map[[sha256.Size]byte]answer
 }
 
-// answer is what Keystone said of a token; a nil identity is a refusal.
+// answer is Keystone's answer about a token; a nil identity is a refusal.
 type answer struct {
 	identity *api.Identity
 	until    time.Time
@@ -76,12 +78,8 @@ func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 	if !strings.HasSuffix(u.Path, "/v3") {
 		u.Path += "/v3"
 	}
-	if o.UserDomain == "" {
-		o.UserDomain = "Default"
-	}
-	if o.ProjectDomain == "" {
-		o.ProjectDomain = "Default"
-	}
+	o.UserDomain = cmp.Or(o.UserDomain, "Default")
+	o.ProjectDomain = cmp.Or(o.ProjectDomain, "Default")
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -91,7 +89,8 @@ func NewKeystone(o KeystoneOptions) (*Keystone, error) {
 		answers: map[[sha256.Size]byte]answer{}}, nil
 }
 
-// Validate implements api.Validator. Keystone's answer is believed for a minute at most, and never beyond the token's end.
+// Validate implements api.Validator. Keystone's answer is believed for a minute at most, and never
+// beyond the token's end.
 func (k *Keystone) Validate(ctx context.Context, token string) (*api.Identity, error) {
 	hash := sha256.Sum256([]byte(token))
 	if a, ok := k.remembered(hash); ok {
@@ -126,7 +125,8 @@ func (k *Keystone) remembered(hash [sha256.Size]byte) (answer, bool) {
 	return a, ok && k.opts.Now().Before(a.until)
 }
 
-// ask asks Keystone about a token, logging in first when our own token is missing or no longer taken.
+// ask asks Keystone about a token, logging in first when our own token is missing or no longer
+// taken.
 func (k *Keystone) ask(ctx context.Context, hash [sha256.Size]byte, token string) (answer, error) {
 	id, err := k.askWith(ctx, k.ownToken(), token)
 	if errors.Is(err, errOwnToken) {
@@ -255,7 +255,8 @@ func (k *Keystone) do(req *http.Request) (status int, header http.Header, body [
 	return res.StatusCode, res.Header, body, err
 }
 
-// remember sets m[k], making room in a map of size most among what is past, and if need be among the rest.
+// remember sets m[k], making room in a map of size most among what is past, and if need be among
+// the rest.
 func remember[K comparable, V any](m map[K]V, k K, v V, past func(V) bool) {
 	if _, ok := m[k]; !ok && len(m) >= maxRemembered {
 		maps.DeleteFunc(m, func(_ K, v V) bool { return past(v) })

@@ -94,7 +94,8 @@ func TestKeystone(t *testing.T) {
 	}
 }
 
-// TestKeystoneWithoutRights proves that a service user who may not ask makes tokens unknown, not bad.
+// TestKeystoneWithoutRights proves that a service user who may not ask makes tokens unknown, not
+// bad.
 func TestKeystoneWithoutRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -3,126 +3,130 @@ package identity
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"heddle/internal/api"
 	"heddle/internal/store/records"
 )
 
-// login answers POST /v3/auth/tokens.
-func (s *Service) login(c *call) error {
+// tokenCalls serves logins, and clients' calls about tokens.
+type tokenCalls struct {
+	*directory
+	issued    *tokenStore
+	passwords *passwords
+	catalog   *catalog
+	life      time.Duration // of a token
+}
+
+func (x *tokenCalls) routes() []route {
+	return []route{
+		{"POST /v3/auth/tokens", "authenticate", anyone, x.reading(x.login)},
+		{"GET /v3/auth/tokens", "validate_token", user, x.showToken}, // and HEAD
+		{"DELETE /v3/auth/tokens", "revoke_token", user, x.revokeToken},
+	}
+}
+
+func (x *tokenCalls) login(c *call, snap *records.Snap) error {
 	ask, err := readAuth(c.r)
 	if err != nil {
 		return err
 	}
-	snap, err := s.view(c.ctx())
+	t, err := x.authenticate(c.ctx(), snap, ask)
 	if err != nil {
 		return err
 	}
-	t, err := s.authenticate(c.ctx(), snap, ask)
-	if err != nil {
-		return err
-	}
-	t.IssuedAt = s.opts.Now().UTC()
+	t.IssuedAt = x.issued.now().UTC()
 	if t.ExpiresAt.IsZero() {
-		t.ExpiresAt = t.IssuedAt.Add(s.opts.TokenLife)
+		t.ExpiresAt = t.IssuedAt.Add(x.life)
 	}
-	token, l, err := s.issue(c.ctx(), snap, t)
+	token, l, err := x.issued.issue(c.ctx(), snap, t)
 	if err != nil {
 		return err
 	}
 	c.w.Header().Set(subjectTokenHeader, token)
-	return c.one(http.StatusCreated, "token", s.tokenView(c.r, l))
+	return c.one(http.StatusCreated, "token", x.render(c.r, l))
 }
 
-// authenticate finds out who asks, and what for: a token without its secret, not yet stored.
-func (s *Service) authenticate(ctx context.Context, snap *records.Snap, ask *authRequest) (*Token, error) {
+// authenticate returns the token that a client may have: without its secret, and not stored yet.
+func (x *tokenCalls) authenticate(ctx context.Context, snap *records.Snap, ask *authRequest) (*Token, error) {
 	switch method := ask.Identity.Methods[0]; method {
 	case "password":
-		user, err := s.byPassword(ctx, snap, &ask.Identity.Password.User)
+		user, err := x.byPassword(ctx, snap, &ask.Identity.Password.User)
 		if err != nil {
 			return nil, err
 		}
-		return s.scoped(snap, &Token{UserID: user.ID, Methods: []string{method}}, user, ask.Scope)
+		return x.scoped(snap, &Token{UserID: user.ID, Methods: []string{method}}, user, ask.Scope)
 	case "token":
-		l, err := s.check(ctx, ask.Identity.Token.ID)
+		l, err := x.issued.check(ctx, ask.Identity.Token.ID)
 		if err != nil {
 			return nil, err
 		}
-		return s.rescoped(snap, l.token, ask.Scope)
+		return x.rescoped(snap, l.token, ask.Scope)
 	default:
-		return s.byAppCredential(ctx, snap, ask)
+		return x.byAppCredential(ctx, snap, ask)
 	}
 }
 
-// byPassword is the user with this name and password. Whether name, password or both are wrong, or the user is
-// disabled, is told neither by the answer nor by its time.
-func (s *Service) byPassword(ctx context.Context, snap *records.Snap, named *userRef) (*User, error) {
-	user := s.findUser(snap, &named.ref)
-	key, stored := named.key(), ""
+// byPassword returns the user with this name and password. Neither the answer nor its time reveals
+// whether name, password or both are wrong, or the user is disabled.
+func (x *tokenCalls) byPassword(ctx context.Context, snap *records.Snap, named *userRef) (*User, error) {
+	user := find(x.directory, x.users, snap, &named.ref)
+	account, stored := named.key(), ""
 	if user != nil {
-		key, stored = user.ID, user.PasswordHash
+		account, stored = user.ID, user.PasswordHash
 	}
-	if err := s.guess(ctx, key, stored, named.Password); err != nil {
+	if err := x.passwords.login(ctx, account, stored, named.Password); err != nil {
 		return nil, err
 	}
 	return user, nil
 }
 
-// guess checks a secret against its stored hash, counting failures.
-func (s *Service) guess(ctx context.Context, key, stored, secret string) error {
-	from := api.ClientAddr(ctx)
-	if wait := s.throttle.Wait(key, from); wait > 0 {
-		return &api.Error{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: "Too many failed logins. Try again later."}
+// byAppCredential logs in with an application credential: as its user, on its project, with its
+// roles.
+func (x *tokenCalls) byAppCredential(ctx context.Context, snap *records.Snap, ask *authRequest) (*Token, error) {
+	named := ask.Identity.AppCredential
+	var cred *AppCredential
+	account, stored := "credential/"+named.ID, ""
+	if named.ID != "" {
+		cred, _ = x.credentials.Peek(snap, named.ID)
+	} else {
+		account = "credential/" + named.User.key() + "/" + named.Name
+		if u := find(x.directory, x.users, snap, &named.User.ref); u != nil {
+			cred = first(x.credentials, snap, "name", inDomain(u.ID, named.Name))
+		}
 	}
-	right, err := s.passwords.check(ctx, stored, secret)
-	if err != nil {
-		return err
+	if cred != nil {
+		stored = cred.SecretHash
 	}
-	if !right {
-		s.throttle.Failed(key, from)
-		return api.ErrUnauthorized
+	if err := x.passwords.login(ctx, account, stored, named.Secret); err != nil {
+		return nil, err
 	}
-	s.throttle.Succeeded(key, from)
-	return nil
+	now := x.issued.now()
+	t := &Token{UserID: cred.UserID, ProjectID: cred.ProjectID, Methods: []string{"application_credential"}, Roles: cred.Roles, AppCredentialID: cred.ID}
+	if end := cred.ExpiresAt; end != nil {
+		if !now.Before(*end) {
+			return nil, api.ErrUnauthorized
+		}
+		t.ExpiresAt = now.Add(x.life)
+		if end.Before(t.ExpiresAt) {
+			t.ExpiresAt = *end
+		}
+	}
+	return t, nil
 }
 
-func (s *Service) findUser(r records.Reader, n *ref) *User { return byRef(s, s.users, r, n) }
-
-func (s *Service) findProject(r records.Reader, n *ref) *Project { return byRef(s, s.projects, r, n) }
-
-// byRef finds a user or project by its id, or by its name in a domain; nil if there is none.
-func byRef[T any](s *Service, t *records.Table[T], r records.Reader, n *ref) *T {
-	if n.ID != "" {
-		o, _ := t.Peek(r, n.ID)
-		return o
-	}
-	d := s.findDomain(r, n.Domain.ID, n.Domain.Name)
-	if d == nil {
-		return nil
-	}
-	return first(t, r, "name", inDomain(d.ID, n.Name))
-}
-
-func (s *Service) findDomain(r records.Reader, id, name string) *Domain {
-	if id != "" {
-		d, _ := s.domains.Peek(r, id)
-		return d
-	}
-	return first(s.domains, r, "name", name)
-}
-
-// scoped gives the token the scope asked for and the user's roles there. Asking for what one has no role on is answered
-// like asking for what does not exist.
-func (s *Service) scoped(r records.Reader, t *Token, user *User, ask scope) (*Token, error) {
+// scoped gives the token the requested scope and the user's roles there. A scope on which the user
+// has no role is answered like one that does not exist.
+func (x *tokenCalls) scoped(r records.Reader, t *Token, user *User, ask scope) (*Token, error) {
 	switch {
 	case ask.Project != nil:
-		p := s.findProject(r, ask.Project)
+		p := find(x.directory, x.projects, r, ask.Project)
 		if p == nil {
 			return nil, api.ErrUnauthorized
 		}
 		t.ProjectID = p.ID
 	case ask.Domain != nil:
-		d := s.findDomain(r, ask.Domain.ID, ask.Domain.Name)
+		d := x.domain(r, ask.Domain.ID, ask.Domain.Name)
 		if d == nil {
 			return nil, api.ErrUnauthorized
 		}
@@ -132,44 +136,77 @@ func (s *Service) scoped(r records.Reader, t *Token, user *User, ask scope) (*To
 	case ask.Unscoped:
 		return t, nil
 	default:
-		return s.byDefault(r, t, user), nil
+		return x.byDefault(r, t, user), nil
 	}
-	if t.Roles = s.grants(r, user.ID, t.target()); len(t.Roles) == 0 {
+	if t.Roles = x.grants(r, user.ID, t.target()); len(t.Roles) == 0 {
 		return nil, api.ErrUnauthorized
 	}
 	return t, nil
 }
 
-// byDefault scopes a token to the user's default project, if he has one he can use.
-func (s *Service) byDefault(r records.Reader, t *Token, user *User) *Token {
+// byDefault scopes a token to the user's default project, if the user has one and may use it.
+func (x *tokenCalls) byDefault(r records.Reader, t *Token, user *User) *Token {
 	on := target{projectID: user.DefaultProjectID}
 	if on.zero() {
 		return t
 	}
-	roles := s.grants(r, user.ID, on)
-	if _, ok := s.standing(r, user.ID, on); !ok || len(roles) == 0 {
+	roles := x.grants(r, user.ID, on)
+	if _, ok := x.standing(r, user.ID, on); !ok || len(roles) == 0 {
 		return t
 	}
 	t.ProjectID, t.Roles = on.projectID, roles
 	return t
 }
 
-// rescoped makes a token from another: same user, never longer life.
-func (s *Service) rescoped(r records.Reader, old *Token, ask scope) (*Token, error) {
+// rescoped makes a token from another, for the same user and with no longer life.
+func (x *tokenCalls) rescoped(r records.Reader, old *Token, ask scope) (*Token, error) {
 	if old.AppCredentialID != "" {
 		return nil, api.Errorf(http.StatusForbidden, "A token of an application credential keeps its scope.")
 	}
-	user, ok := s.users.Peek(r, old.UserID)
+	user, ok := x.users.Peek(r, old.UserID)
 	if !ok {
 		return nil, api.ErrUnauthorized
 	}
 	t := &Token{UserID: user.ID, Methods: methodsAfter(old.Methods, "token"), ExpiresAt: old.ExpiresAt,
-		AuditIDs: old.AuditIDs[len(old.AuditIDs)-1:]} // the first of the chain, as Keystone has it
-	return s.scoped(r, t, user, ask)
+		AuditIDs: old.AuditIDs[len(old.AuditIDs)-1:]} // the first of the chain, as in Keystone
+	return x.scoped(r, t, user, ask)
 }
 
-// tokenView is a token as it is shown; never the token itself.
-func (s *Service) tokenView(r *http.Request, l *live) object {
+// subject returns the token that a call is about, which a header names in addition to the caller's
+// own. Users may ask about their own tokens, and services and admins about any.
+func (x *tokenCalls) subject(c *call) (*live, error) {
+	token := c.r.Header.Get(subjectTokenHeader)
+	if token == "" {
+		return nil, missing(subjectTokenHeader, "the request's headers")
+	}
+	l, err := x.issued.check(c.ctx(), token)
+	if err == api.ErrUnauthorized {
+		return nil, notFound("token", "it is unknown, expired or revoked")
+	} else if err != nil {
+		return nil, err
+	}
+	return l, c.self(l.identity.UserID)
+}
+
+func (x *tokenCalls) showToken(c *call) error {
+	l, err := x.subject(c)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set(subjectTokenHeader, c.r.Header.Get(subjectTokenHeader))
+	return c.one(http.StatusOK, "token", x.render(c.r, l))
+}
+
+func (x *tokenCalls) revokeToken(c *call) error {
+	l, err := x.subject(c)
+	if err != nil {
+		return err
+	}
+	return c.done(x.issued.revoke(c.ctx(), l.token))
+}
+
+// render returns a token as the API shows it, without its secret.
+func (x *tokenCalls) render(r *http.Request, l *live) object {
 	t, id := l.token, l.identity
 	o := object{
 		"methods": t.Methods, "audit_ids": t.AuditIDs,
@@ -184,11 +221,11 @@ func (s *Service) tokenView(r *http.Request, l *live) object {
 	case id.DomainID != "":
 		o["domain"] = object{"id": id.DomainID, "name": id.DomainName}
 	default:
-		return o // unscoped: no roles, nothing to reach
+		return o // unscoped: no roles, and nothing it gives access to
 	}
 	o["roles"] = l.roles
 	if !r.URL.Query().Has("nocatalog") {
-		o["catalog"] = s.catalog.view(r)
+		o["catalog"] = x.catalog.view(r)
 	}
 	return o
 }

@@ -2,54 +2,67 @@ package identity
 
 import (
 	"net/http"
+	"slices"
 
 	"heddle/internal/api"
 	"heddle/internal/store/records"
 )
 
+// projectCalls serves projects and their tags.
+type projectCalls struct{ resource[Project] }
+
+func newProjects(d *directory) *projectCalls {
+	return &projectCalls{resource[Project]{
+		directory: d, table: d.projects, kind: "project", filters: projectFilters(), shows: user, render: projectView,
+		mayShow: func(c *call, r records.Reader, id string) error {
+			if !c.who.Admin() && id != c.who.ProjectID && len(d.grants(r, c.who.UserID, target{projectID: id})) == 0 {
+				return c.forbidden()
+			}
+			return nil
+		},
+		create: func(c *call, f *fields) (*Project, error) {
+			p := &Project{ID: newID(), DomainID: f.domain(c), Enabled: true}
+			return p, readProject(f, p)
+		},
+		change: changing(updateProject),
+		// Roles on the project are deleted too. What it owns in other services stays, as in
+		// OpenStack.
+		mayDelete: func(c *call, p *Project) error {
+			if p.ID == c.who.ProjectID {
+				return api.Errorf(http.StatusForbidden, "Cannot delete the project that the token asking for it is scoped to.")
+			}
+			return nil
+		},
+	}}
+}
+
 func projectFilters() []string {
 	return []string{"name", "domain_id", "parent_id", "enabled", "is_domain"}
 }
 
-func (s *Service) listProjects(c *call) error {
-	// OpenStackClient asks for another user's projects in this way.
+func (p *projectCalls) routes() []route {
+	routes := p.resource.routes()
+	routes[0].serve = p.reading(p.list)
+	const tags = "/v3/projects/{id}/tags"
+	return append(routes,
+		route{"GET " + tags, "list_project_tags", user, p.reading(p.listTags)},
+		route{"PUT " + tags, "update_project_tags", admin, p.replaceTags},
+		route{"DELETE " + tags, "delete_project_tags", admin, p.deleteTags},
+		route{"GET " + tags + "/{tag}", "get_project_tag", user, p.reading(p.checkTag)}, // and HEAD
+		route{"PUT " + tags + "/{tag}", "create_project_tag", admin, p.addTag},
+		route{"DELETE " + tags + "/{tag}", "delete_project_tag", admin, p.deleteTag},
+	)
+}
+
+// list also answers OpenStackClient, which asks in this way for the projects of another user.
+func (p *projectCalls) list(c *call, snap *records.Snap) error {
 	if userID := c.query("user_id"); userID != "" {
-		return s.listProjectsOf(c, userID)
+		return p.listProjectsOf(c, snap, userID)
 	}
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
-	var all []object
-	for p := range s.projects.All(snap) {
-		all = append(all, projectView(c.r, p))
-	}
-	return c.list("projects", all, projectFilters()...)
+	return p.resource.list(c, snap)
 }
 
-// visible is a project that the caller may see: any for admins, otherwise those he has a role on.
-func (s *Service) visible(c *call) (*Project, error) {
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return nil, err
-	}
-	id := c.path("id")
-	if !c.who.Admin() && id != c.who.ProjectID && len(s.grants(snap, c.who.UserID, target{projectID: id})) == 0 {
-		return nil, c.forbidden()
-	}
-	p, err := s.projects.Get(snap, id)
-	return p, explain(err)
-}
-
-func (s *Service) showProject(c *call) error {
-	p, err := s.visible(c)
-	if err != nil {
-		return err
-	}
-	return c.one(http.StatusOK, "project", projectView(c.r, p))
-}
-
-// readProject puts what a request says over what p has.
+// readProject puts the attributes of a request over those of p.
 func readProject(f *fields, p *Project) error {
 	f.name(&p.Name, maxName)
 	f.text("description", &p.Description)
@@ -64,65 +77,88 @@ func readProject(f *fields, p *Project) error {
 		f.fail("parent_id", "projects lie directly in their domain, not in other projects.")
 	}
 	f.rest(&p.Extra)
-	if f.err == nil && p.Name == "" {
-		return missing("name", "project")
-	}
-	return f.err
+	return f.named(p.Name, "project")
 }
 
-func (s *Service) createProject(c *call) error {
-	f := c.fields("project")
-	p := &Project{ID: newID(), DomainID: c.ownDomain(), Enabled: true}
-	if f.text("domain_id", &p.DomainID); p.DomainID == "" {
-		p.DomainID = c.ownDomain()
-	}
+func updateProject(f *fields, p *Project) error {
+	enabled := p.Enabled
+	f.same("id", p.ID)
+	f.same("domain_id", p.DomainID)
 	if err := readProject(f, p); err != nil {
 		return err
 	}
-	if err := s.update(c.ctx(), func(tx *records.Tx) error { return s.projects.Put(tx, p) }); err != nil {
-		return err
+	if enabled && !p.Enabled {
+		p.Serial++
 	}
-	return c.one(http.StatusCreated, "project", projectView(c.r, p))
+	return nil
 }
 
-// ownDomain is where objects are made when the request does not say: where the caller's token is scoped to.
-func (c *call) ownDomain() string {
-	for _, id := range []string{c.who.DomainID, c.who.ProjectDomainID} {
-		if id != "" {
-			return id
-		}
-	}
-	return DefaultDomainID
+func (p *projectCalls) listTags(c *call, snap *records.Snap) error {
+	o, err := p.visible(c, snap)
+	return writeTags(c, o, err)
 }
 
-func (s *Service) updateProject(c *call) error {
-	body := c.fields("project")
-	p, err := amend(c.ctx(), s, s.projects, c.path("id"), func(p *Project) error {
-		f, enabled := body.again(), p.Enabled
-		f.same("id", p.ID)
-		f.same("domain_id", p.DomainID)
-		if err := readProject(f, p); err != nil {
-			return err
-		}
-		if enabled && !p.Enabled {
-			p.Serial++
-		}
-		return nil
-	})
+func writeTags(c *call, p *Project, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.one(http.StatusOK, "project", projectView(c.r, p))
+	api.WriteJSON(c.w, http.StatusOK, object{"tags": projectView(c.r, p)["tags"], "links": self(c.r, "projects", p.ID, "tags")})
+	return nil
 }
 
-// deleteProject takes the roles given on it along. What the project owns in other services stays, as in OpenStack.
-func (s *Service) deleteProject(c *call) error {
-	id := c.path("id")
-	if id == c.who.ProjectID {
-		return api.Errorf(http.StatusForbidden, "Cannot delete the project that the token asking for it is scoped to.")
+func (p *projectCalls) checkTag(c *call, snap *records.Snap) error {
+	o, err := p.visible(c, snap)
+	if err == nil && !slices.Contains(o.Tags, c.path("tag")) {
+		err = noTag(c)
 	}
-	if err := s.update(c.ctx(), func(tx *records.Tx) error { return s.projects.Delete(tx, id) }); err != nil {
+	return c.done(err)
+}
+
+func noTag(c *call) error { return notFound("project tag", c.path("tag")) }
+
+// retag changes the tags of the project that the path names.
+func (p *projectCalls) retag(c *call, change func(tags []string) ([]string, error)) (*Project, error) {
+	return amend(c.ctx(), p.directory, p.table, c.path("id"), func(o *Project) (err error) {
+		o.Tags, err = change(slices.Clone(o.Tags))
+		return err
+	})
+}
+
+func (p *projectCalls) replaceTags(c *call) error {
+	var body struct {
+		Tags *[]string `json:"tags"`
+	}
+	if err := api.ReadJSON(c.r, &body); err != nil {
 		return err
 	}
-	return c.none()
+	if body.Tags == nil {
+		return missing("tags", "request body")
+	}
+	o, err := p.retag(c, func([]string) ([]string, error) { return checkTags(*body.Tags) })
+	return writeTags(c, o, err)
+}
+
+func (p *projectCalls) addTag(c *call) error {
+	_, err := p.retag(c, func(tags []string) ([]string, error) { return checkTags(append(tags, c.path("tag"))) })
+	if err != nil {
+		return err
+	}
+	c.w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+func (p *projectCalls) deleteTag(c *call) error {
+	_, err := p.retag(c, func(tags []string) ([]string, error) {
+		i := slices.Index(tags, c.path("tag"))
+		if i < 0 {
+			return nil, noTag(c)
+		}
+		return slices.Delete(tags, i, i+1), nil
+	})
+	return c.done(err)
+}
+
+func (p *projectCalls) deleteTags(c *call) error {
+	_, err := p.retag(c, func([]string) ([]string, error) { return nil, nil })
+	return c.done(err)
 }

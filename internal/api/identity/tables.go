@@ -2,12 +2,12 @@ package identity
 
 import (
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
 )
 
-// tables are what the identity service keeps. Deleting an object takes along what is nothing without it; tokens are
-// not among that: they are dead without their user and vanish with their lease.
+// tables holds the records of the identity service. Deleting an object also deletes what depends on
+// it. Tokens stay: they are invalid without their user and vanish with their lease.
 type tables struct {
 	domains     *records.Table[Domain]
 	projects    *records.Table[Project]
@@ -50,8 +50,8 @@ func newTables() *tables {
 func inDomain(parentID, name string) string { return parentID + "/" + name }
 
 // all are the tables as a replica takes them.
-func (t *tables) all() []replica.Table {
-	return []replica.Table{t.domains, t.projects, t.users, t.roles, t.assignments, t.credentials, t.tokens}
+func (t *tables) all() []snapshot.Table {
+	return []snapshot.Table{t.domains, t.projects, t.users, t.roles, t.assignments, t.credentials, t.tokens}
 }
 
 // first is the only element of an index on unique names, or nil.

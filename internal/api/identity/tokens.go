@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/api"
@@ -15,15 +16,15 @@ import (
 	"heddle/internal/store/records"
 )
 
-// live is a token that is worth something, with all that is said about it.
+// live is a valid token with what the API shows of it.
 type live struct {
 	token    *Token
 	identity *api.Identity
 	roles    []object // id and name
 }
 
-// checked are tokens found live on one state of the tables. When the tables change, a new, empty one takes its place;
-// who was still checking on the old state puts the result where nobody looks any more.
+// checked holds tokens found valid on one state of the tables. When the tables change, a new, empty
+// one replaces it, so that a result found on the old state is never used.
 type checked struct {
 	mu     sync.RWMutex
 	byHash map[[sha256.Size]byte]*live
@@ -41,84 +42,99 @@ func (c *checked) put(hash [sha256.Size]byte, l *live) {
 	c.byHash[hash] = l
 }
 
-func (s *Service) forget() { s.checked.Store(&checked{byHash: map[[sha256.Size]byte]*live{}}) }
-
-// Validate implements api.Validator.
-func (s *Service) Validate(ctx context.Context, token string) (*api.Identity, error) {
-	l, err := s.check(ctx, token)
-	if err != nil {
-		return nil, err
-	}
-	return l.identity, nil
+// tokenStore issues, checks and revokes tokens.
+type tokenStore struct {
+	*directory
+	now     func() time.Time
+	leases  leases
+	lookups chan struct{} // slots for looking up unknown tokens in the store
+	checked atomic.Pointer[checked]
 }
 
-// check finds out what a token is worth, or api.ErrUnauthorized.
-func (s *Service) check(ctx context.Context, token string) (*live, error) {
+func newTokenStore(d *directory, o Options) *tokenStore {
+	t := &tokenStore{directory: d, now: o.Now, leases: leases{store: o.Store, life: o.TokenLife, now: o.Now}, lookups: make(chan struct{}, maxLookups)}
+	t.forget()
+	return t
+}
+
+const (
+	// leaseWindow is the time during which new tokens share one lease.
+	leaseWindow = 5 * time.Minute
+	// maxLookups bounds how many unknown tokens are looked up in the store at once.
+	maxLookups = 16
+)
+
+// forget makes the next check of each token start from the tables.
+func (x *tokenStore) forget() { x.checked.Store(&checked{byHash: map[[sha256.Size]byte]*live{}}) }
+
+// check returns a valid token, or api.ErrUnauthorized.
+func (x *tokenStore) check(ctx context.Context, token string) (*live, error) {
 	if len(token) != tokenSize {
 		return nil, api.ErrUnauthorized // not one of ours
 	}
 	hash := sha256.Sum256([]byte(token))
-	known := s.checked.Load() // before the snapshot, see checked
+	known := x.checked.Load() // before the snapshot, see checked
 	if l := known.get(hash); l != nil {
-		return s.unexpired(l)
+		return x.unexpired(l)
 	}
-	key, snap := hex.EncodeToString(hash[:]), records.Over(s.replica.Snapshot())
-	t, ok := s.tokens.Peek(snap, key)
+	key, snap := hex.EncodeToString(hash[:]), records.Over(x.replica.Snapshot())
+	t, ok := x.tokens.Peek(snap, key)
 	if !ok {
 		var err error
-		if snap, err = s.fresh(ctx); err != nil {
+		if snap, err = x.fresh(ctx); err != nil {
 			return nil, err
 		}
-		if t, ok = s.tokens.Peek(snap, key); !ok {
+		if t, ok = x.tokens.Peek(snap, key); !ok {
 			return nil, api.ErrUnauthorized
 		}
 	}
-	l := s.resolve(snap, t)
+	l := x.resolve(snap, t)
 	if l == nil {
 		return nil, api.ErrUnauthorized
 	}
 	known.put(hash, l)
-	return s.unexpired(l)
+	return x.unexpired(l)
 }
 
-func (s *Service) unexpired(l *live) (*live, error) {
-	if !s.opts.Now().Before(l.token.ExpiresAt) {
+func (x *tokenStore) unexpired(l *live) (*live, error) {
+	if !x.now().Before(l.token.ExpiresAt) {
 		return nil, api.ErrUnauthorized
 	}
 	return l, nil
 }
 
-// fresh is the newest view, for a token that another server may have issued a moment ago. Few look at once: whoever
-// invents tokens waits for others who do.
-func (s *Service) fresh(ctx context.Context) (*records.Snap, error) {
+// fresh returns the newest view, for a token that another server may have issued a moment ago. Only
+// a few requests look at once, so that clients that invent tokens keep only each other waiting.
+func (x *tokenStore) fresh(ctx context.Context) (*records.Snap, error) {
 	select {
-	case s.looking <- struct{}{}:
-		defer func() { <-s.looking }()
+	case x.lookups <- struct{}{}:
+		defer func() { <-x.lookups }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return s.view(ctx)
+	return x.view(ctx)
 }
 
-// resolve says what a token is worth on a state of the tables; nil when anything it rests on is no longer so.
-func (s *Service) resolve(r records.Reader, t *Token) *live {
-	on, ok := s.standing(r, t.UserID, t.target())
+// resolve returns a token as it is valid on a state of the tables; nil when anything it rests on
+// has changed.
+func (x *tokenStore) resolve(r records.Reader, t *Token) *live {
+	on, ok := x.standing(r, t.UserID, t.target())
 	if !ok || on.serials() != t.Serials {
 		return nil
 	}
 	if t.AppCredentialID != "" {
-		if _, ok := s.credentials.Peek(r, t.AppCredentialID); !ok {
+		if _, ok := x.credentials.Peek(r, t.AppCredentialID); !ok {
 			return nil
 		}
 	}
 	l := &live{token: t, identity: on.identity()}
 	l.identity.Expires = t.ExpiresAt
 	for _, g := range t.Roles {
-		a, ok := s.assignments.Peek(r, assignmentKey(t.UserID, t.target(), g.RoleID))
+		a, ok := x.assignments.Peek(r, assignmentKey(t.UserID, t.target(), g.RoleID))
 		if !ok || a.Grant != g.Grant {
 			return nil
 		}
-		role, ok := s.roles.Peek(r, g.RoleID)
+		role, ok := x.roles.Peek(r, g.RoleID)
 		if !ok {
 			return nil
 		}
@@ -136,23 +152,23 @@ type standing struct {
 	domain     *Domain  // of the project, or the scope itself
 }
 
-// standing reads a user and his scope; false when one of them is gone or disabled.
-func (s *Service) standing(r records.Reader, userID string, on target) (st standing, ok bool) {
-	if st.user, ok = s.users.Peek(r, userID); !ok || !st.user.Enabled {
+// standing reads a user and a scope; false when one of them is gone or disabled.
+func (d *directory) standing(r records.Reader, userID string, on target) (st standing, ok bool) {
+	if st.user, ok = d.users.Peek(r, userID); !ok || !st.user.Enabled {
 		return st, false
 	}
-	if st.userDomain, ok = s.domains.Peek(r, st.user.DomainID); !ok || !st.userDomain.Enabled {
+	if st.userDomain, ok = d.domains.Peek(r, st.user.DomainID); !ok || !st.userDomain.Enabled {
 		return st, false
 	}
 	domainID := on.domainID
 	if on.projectID != "" {
-		if st.project, ok = s.projects.Peek(r, on.projectID); !ok || !st.project.Enabled {
+		if st.project, ok = d.projects.Peek(r, on.projectID); !ok || !st.project.Enabled {
 			return st, false
 		}
 		domainID = st.project.DomainID
 	}
 	if domainID != "" {
-		if st.domain, ok = s.domains.Peek(r, domainID); !ok || !st.domain.Enabled {
+		if st.domain, ok = d.domains.Peek(r, domainID); !ok || !st.domain.Enabled {
 			return st, false
 		}
 	}
@@ -182,17 +198,6 @@ func (st *standing) identity() *api.Identity {
 	return id
 }
 
-// grants are the user's roles on a target, as a token carries them.
-func (s *Service) grants(r records.Reader, userID string, on target) []roleGrant {
-	var list []roleGrant
-	for a := range s.assignments.By(r, "user", userID) {
-		if a.target() == on {
-			list = append(list, roleGrant{a.RoleID, a.Grant})
-		}
-	}
-	return list
-}
-
 // tokenSize is the length of a token: 32 random bytes in base64.
 var tokenSize = base64.RawURLEncoding.EncodedLen(32)
 
@@ -208,57 +213,59 @@ func hashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// issue stores a token and returns it with what it is worth. Its user and scope are as read from r; if they change
-// meanwhile, the token is dead when it is born.
-func (s *Service) issue(ctx context.Context, r records.Reader, t *Token) (token string, l *live, err error) {
-	on, ok := s.standing(r, t.UserID, t.target())
+// issue stores a token and returns it. Its user and scope are as read from r; if they change
+// meanwhile, the token is never valid.
+func (x *tokenStore) issue(ctx context.Context, r records.Reader, t *Token) (token string, l *live, err error) {
+	on, ok := x.standing(r, t.UserID, t.target())
 	if !ok {
 		return "", nil, api.ErrUnauthorized
 	}
 	t.Serials = on.serials()
 	t.AuditIDs = append([]string{rand.Text()[:22]}, t.AuditIDs...)
 	token, t.Hash = newToken()
-	if err := s.keep(ctx, t); err != nil {
+	if err := x.keep(ctx, t); err != nil {
 		return "", nil, err
 	}
-	if l = s.resolve(r, t); l == nil {
+	if l = x.resolve(r, t); l == nil {
 		return "", nil, api.ErrUnauthorized
 	}
 	return token, l, nil
 }
 
-// keep stores a token under a lease, so that it vanishes soon after it has expired, and waits until this server sees
-// it: the client's next request may come at once.
-func (s *Service) keep(ctx context.Context, t *Token) error {
+// keep stores a token under a lease, so that it vanishes soon after it has expired, and waits until
+// this server's replica has it: the client's next request may come at once.
+func (x *tokenStore) keep(ctx context.Context, t *Token) error {
 	for attempt := 0; ; attempt++ {
-		lease, err := s.leases.current(ctx)
+		lease, err := x.leases.current(ctx)
 		if err != nil {
 			return explain(err)
 		}
-		rev, err := s.db.Update(ctx, func(tx *records.Tx) error { return s.tokens.PutLeased(tx, t, lease) })
+		rev, err := x.db.Update(ctx, func(tx *records.Tx) error { return x.tokens.PutLeased(tx, t, lease) })
 		if errors.Is(err, store.ErrLeaseGone) && attempt == 0 {
-			s.leases.drop(lease)
+			x.leases.drop(lease)
 			continue
 		}
 		if err == nil {
-			_, err = s.replica.At(ctx, rev)
+			_, err = x.replica.At(ctx, rev)
 		}
 		return explain(err)
 	}
 }
 
-// revoke ends a token at once, on this server before it returns and on the others as soon as they hear of it.
-func (s *Service) revoke(ctx context.Context, t *Token) error {
-	return s.update(ctx, func(tx *records.Tx) error {
+// revoke ends a token, on this server before it returns and on the others as soon as their replicas
+// have the change.
+func (x *tokenStore) revoke(ctx context.Context, t *Token) error {
+	return x.update(ctx, func(tx *records.Tx) error {
 		var absent *records.NotFoundError
-		if err := s.tokens.Delete(tx, t.Hash); !errors.As(err, &absent) { // else it expired or was revoked meanwhile
+		if err := x.tokens.Delete(tx, t.Hash); !errors.As(err, &absent) { // else it expired or was revoked meanwhile
 			return err
 		}
 		return nil
 	})
 }
 
-// leases gives tokens issued within a few minutes the same lease: one each would double the cost of a login.
+// leases gives tokens issued within a few minutes the same lease: a lease for each would double the
+// cost of a login.
 type leases struct {
 	store store.Store
 	life  time.Duration // of a token

@@ -44,15 +44,15 @@ type User struct {
 // extra are attributes that clients attach and Heddle only keeps, as Keystone does.
 type extra map[string]json.RawMessage
 
-// Role is a name that policies know: admin, member, reader, and what operators add.
+// Role is a name that policies refer to: admin, member, reader, and those that operators add.
 type Role struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"` // unique
 	Description string `json:"description"`
 }
 
-// Assignment gives a user a role on a project or a domain. Grant tells it from an earlier assignment of the same role
-// that was taken back: tokens issued on that one stay dead.
+// Assignment gives a user a role on a project or a domain. Grant distinguishes it from an earlier
+// assignment of the same role that was taken back: tokens of that one stay invalid.
 type Assignment struct {
 	UserID    string `json:"user_id"`
 	RoleID    string `json:"role_id"`
@@ -66,7 +66,8 @@ type target struct{ projectID, domainID string }
 
 func (t target) zero() bool { return t == target{} }
 
-// assignmentKey names an assignment: a user's assignments lie together, and those of one target together within them.
+// assignmentKey names an assignment: a user's assignments lie together, and those of one target
+// together within them.
 func assignmentKey(userID string, t target, roleID string) string {
 	kind, id := "project", t.projectID
 	if t.domainID != "" {
@@ -78,7 +79,8 @@ func assignmentKey(userID string, t target, roleID string) string {
 func (a *Assignment) target() target { return target{a.ProjectID, a.DomainID} }
 func (a *Assignment) key() string    { return assignmentKey(a.UserID, a.target(), a.RoleID) }
 
-// Token is what the store knows of a token: everything but the token itself, of which it has the SHA-256.
+// Token is the store's record of a token: everything but the token itself, of which it has the
+// SHA-256.
 type Token struct {
 	Hash      string      `json:"hash"` // hex; the key
 	UserID    string      `json:"user_id"`
@@ -102,9 +104,9 @@ type roleGrant struct {
 	Grant  string `json:"grant"`
 }
 
-// Serials are those of the objects a token rests on when it was issued. A token is worth something only while they are
-// still the same: whoever changes a password or disables an object moves its serial, and every token is dead at once,
-// with one write, however many there are.
+// Serials are those of the objects a token rests on when it was issued. A token is worth something
+// only while they are still the same: changing a password or disabling an object moves its serial,
+// which invalidates every token with one write, however many there are.
 type Serials struct {
 	User        int64 `json:"user"`
 	UserDomain  int64 `json:"user_domain"`
@@ -112,7 +114,7 @@ type Serials struct {
 	ScopeDomain int64 `json:"scope_domain,omitempty"` // of the project
 }
 
-// AppCredential lets a program log in as a user on one project without his password.
+// AppCredential lets a program log in as a user on one project without the user's password.
 type AppCredential struct {
 	ID           string      `json:"id"`
 	Name         string      `json:"name"` // unique for its user

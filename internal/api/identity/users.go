@@ -2,50 +2,39 @@ package identity
 
 import (
 	"context"
-	"net/http"
 
 	"heddle/internal/api"
 	"heddle/internal/api/credentials"
 	"heddle/internal/store/records"
 )
 
-func (s *Service) listUsers(c *call) error {
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
-	var all []object
-	for u := range s.users.All(snap) {
-		all = append(all, userView(c.r, u))
-	}
-	return c.list("users", all, "name", "domain_id", "enabled", "email", "default_project_id")
+// userCalls serves users and their passwords.
+type userCalls struct {
+	resource[User]
+	passwords *passwords
 }
 
-func (s *Service) showUser(c *call) error {
-	if err := c.self(c.path("id")); err != nil {
-		return err
+func newUsers(d *directory, p *passwords) *userCalls {
+	u := &userCalls{passwords: p}
+	u.resource = resource[User]{
+		directory: d, table: d.users, kind: "user", shows: user, render: userView, create: u.create, change: u.change,
+		filters: []string{"name", "domain_id", "enabled", "email", "default_project_id"},
+		mayShow: func(c *call, _ records.Reader, id string) error { return c.self(id) },
 	}
-	snap, err := s.view(c.ctx())
-	if err != nil {
-		return err
-	}
-	u, err := s.users.Get(snap, c.path("id"))
-	if err != nil {
-		return explain(err)
-	}
-	return c.one(http.StatusOK, "user", userView(c.r, u))
+	return u
 }
 
-// readUser puts what a request says, but for the password, over what u has.
+func (u *userCalls) routes() []route {
+	return append(u.resource.routes(), route{"POST /v3/users/{id}/password", "change_password", user, u.changePassword})
+}
+
+// readUser puts the attributes of a request, but for the password, over those of u.
 func readUser(f *fields, u *User) error {
 	f.name(&u.Name, maxLongName)
 	f.flag("enabled", &u.Enabled)
 	f.text("default_project_id", &u.DefaultProjectID)
 	f.rest(&u.Extra, "password_expires_at", "federated", "original_password")
-	if f.err == nil && u.Name == "" {
-		return missing("name", "user")
-	}
-	return f.err
+	return f.named(u.Name, "user")
 }
 
 // takePassword takes the password out of a request; "" is none.
@@ -56,73 +45,49 @@ func takePassword(f *fields) (password string) {
 	return password
 }
 
-// hashed is the stored form of a password; that of none is "", which nothing matches.
-func (s *Service) hashed(ctx context.Context, password string) (string, error) {
+// hashed returns the stored form of a password; that of none is "", which nothing matches.
+func (u *userCalls) hashed(ctx context.Context, password string) (string, error) {
 	if password == "" {
 		return "", nil
 	}
-	return s.passwords.hash(ctx, password)
+	return u.passwords.hash(ctx, password)
 }
 
-func (s *Service) createUser(c *call) error {
-	f := c.fields("user")
-	u := &User{ID: newID(), DomainID: c.ownDomain(), Enabled: true}
-	if f.text("domain_id", &u.DomainID); u.DomainID == "" {
-		u.DomainID = c.ownDomain()
-	}
+func (u *userCalls) create(c *call, f *fields) (*User, error) {
+	made := &User{ID: newID(), DomainID: f.domain(c), Enabled: true}
 	password := takePassword(f)
-	err := readUser(f, u)
-	if err != nil {
-		return err
+	err := readUser(f, made)
+	if err == nil {
+		made.PasswordHash, err = u.hashed(c.ctx(), password)
 	}
-	if u.PasswordHash, err = s.hashed(c.ctx(), password); err != nil {
-		return err
-	}
-	if err := s.update(c.ctx(), func(tx *records.Tx) error { return s.users.Put(tx, u) }); err != nil {
-		return err
-	}
-	return c.one(http.StatusCreated, "user", userView(c.r, u))
+	return made, err
 }
 
-// updateUser changes a user; a new password and disabling him end his tokens.
-func (s *Service) updateUser(c *call) error {
-	body := c.fields("user")
+// change changes a user. A new password ends the user's tokens, and so does disabling.
+func (u *userCalls) change(c *call, body *fields) (func(*User) error, error) {
 	_, newPassword := body.left["password"]
-	hash, err := s.hashed(c.ctx(), takePassword(body))
-	if err != nil {
-		return err
-	}
-	u, err := amend(c.ctx(), s, s.users, c.path("id"), func(u *User) error {
-		f, enabled := body.again(), u.Enabled
-		f.same("id", u.ID)
-		f.same("domain_id", u.DomainID)
-		if err := readUser(f, u); err != nil {
+	hash, err := u.hashed(c.ctx(), takePassword(body))
+	return func(o *User) error {
+		f, enabled := body.again(), o.Enabled
+		f.same("id", o.ID)
+		f.same("domain_id", o.DomainID)
+		if err := readUser(f, o); err != nil {
 			return err
 		}
 		if newPassword {
-			u.PasswordHash = hash
+			o.PasswordHash = hash
 		}
-		if newPassword || enabled && !u.Enabled {
-			u.Serial++
+		if newPassword || enabled && !o.Enabled {
+			o.Serial++
 		}
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return c.one(http.StatusOK, "user", userView(c.r, u))
+	}, err
 }
 
-func (s *Service) deleteUser(c *call) error {
-	if err := s.update(c.ctx(), func(tx *records.Tx) error { return s.users.Delete(tx, c.path("id")) }); err != nil {
-		return err
-	}
-	return c.none()
-}
-
-// changePassword lets a user who knows his password choose another. His tokens end, the one he asks with too. An admin
-// needs the original here as well; without it he sets a password by updating the user.
-func (s *Service) changePassword(c *call) error {
+// changePassword lets a user who knows the password choose another. The user's tokens end, that of
+// the request too. An admin needs the original here as well; without it an admin sets a password by
+// updating the user.
+func (u *userCalls) changePassword(c *call) error {
 	id := c.path("id")
 	if err := c.self(id); err != nil {
 		return err
@@ -139,31 +104,28 @@ func (s *Service) changePassword(c *call) error {
 	case password == "":
 		return missing("password", "user")
 	}
-	snap, err := s.view(c.ctx())
+	snap, err := u.view(c.ctx())
 	if err != nil {
 		return err
 	}
-	before, err := s.users.Get(snap, id)
+	before, err := u.table.Get(snap, id)
 	if err != nil {
 		return explain(err)
 	}
-	if err := s.guess(c.ctx(), id, before.PasswordHash, original); err != nil {
+	if err := u.passwords.login(c.ctx(), id, before.PasswordHash, original); err != nil {
 		return err
 	}
-	hash, err := s.passwords.hash(c.ctx(), password)
+	hash, err := u.passwords.hash(c.ctx(), password)
 	if err != nil {
 		return err
 	}
-	_, err = amend(c.ctx(), s, s.users, id, func(u *User) error {
-		if u.PasswordHash != before.PasswordHash {
+	_, err = amend(c.ctx(), u.directory, u.table, id, func(o *User) error {
+		if o.PasswordHash != before.PasswordHash {
 			return api.ErrUnauthorized // changed meanwhile: the original is no longer right
 		}
-		u.PasswordHash = hash
-		u.Serial++
+		o.PasswordHash = hash
+		o.Serial++
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return c.none()
+	return c.done(err)
 }

@@ -12,7 +12,7 @@ import (
 	"heddle/internal/api"
 )
 
-// timeForm is how Keystone writes times: UTC, microseconds, Z.
+// timeForm is Keystone's form of times: UTC, microseconds, Z.
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
 // object is one answer's object: attributes known and unknown to the server mix, so it is a map.
@@ -63,8 +63,9 @@ func roleView(r *http.Request, role *Role) object {
 		"links": self(r, "roles", role.ID)}
 }
 
-// writeList answers with the objects that the query's filters let through, and the links every list carries. Filters
-// are the names given that the objects have, or have with one of the endings of comparisons.
+// writeList answers with the objects that the query's filters let through, and the links every list
+// carries. Filters are the names given that the objects have, or have with one of the endings of
+// comparisons.
 func writeList(w http.ResponseWriter, r *http.Request, kind string, all []object, filters ...string) {
 	query := r.URL.Query()
 	kept := make([]object, 0, len(all))
@@ -80,7 +81,8 @@ func writeList(w http.ResponseWriter, r *http.Request, kind string, all []object
 	api.WriteJSON(w, http.StatusOK, object{kind: kept, "links": object{"self": here, "previous": nil, "next": nil}})
 }
 
-// comparisons are what may follow "__" in a filter's name; an i before it ignores case.
+// compare compares by an operator, which follows "__" in a filter's name; an i before it ignores
+// case.
 func compare(op, have, want string) bool {
 	if op != "" && op[0] == 'i' {
 		op, have, want = op[1:], strings.ToLower(have), strings.ToLower(want)
@@ -111,7 +113,8 @@ func matches(o object, query url.Values, filters []string) bool {
 				return false
 			}
 		case bool:
-			// As Keystone: "0" and "false" ask for what is off, anything else, "enabled" alone too, for what is on.
+			// As Keystone: "0" and "false" ask for what is off, anything else, "enabled" alone too,
+			// for what is on.
 			if b, err := strconv.ParseBool(strings.ToLower(want)); have != (b || err != nil) {
 				return false
 			}

@@ -1,9 +1,11 @@
-// Package neutronv2 is the Neutron v2.0 HTTP API: routes, bodies, filters, fields, sorting and pages. It decodes a
-// request through the attribute tables of package neutron, calls one operation of package control, and renders the answer
-// for the caller's role. What needs other objects is decided by the operations.
+// Package neutronv2 is the Neutron v2.0 HTTP API: routes, bodies, filters, fields, sorting and
+// pages. It decodes a request through the attribute tables of package neutron, calls one operation
+// of package control, and renders the answer for the caller's role. What needs other objects is
+// decided by the operations.
 package neutronv2
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -19,7 +21,7 @@ import (
 type Options struct {
 	Operations  *control.Service
 	Tokens      api.Validator
-	IdentityURL string        // public address of the identity service, told to who has no valid token
+	IdentityURL string        // public address of the identity service, for clients without a valid token
 	DNSDomain   string        // completes the names in a port's dns_assignment; "" = openstacklocal, as the reference
 	Timeout     time.Duration // how long an operation may take, such as while the store is away; 0 = 30 s
 	Log         *slog.Logger
@@ -38,12 +40,8 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 
 // New makes the API's handler. Only the list of versions needs no token.
 func New(o Options) http.Handler {
-	if o.DNSDomain == "" {
-		o.DNSDomain = "openstacklocal"
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
+	o.DNSDomain = cmp.Or(o.DNSDomain, "openstacklocal")
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	h := &handler{ops: o.Operations, tables: neutron.NewTables(o.DNSDomain), timeout: o.Timeout, log: o.Log}
 	withToken := api.RequireToken(o.Tokens, o.IdentityURL, api.Routes(h.routes(), h.noRoute))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +80,8 @@ func (h *handler) routes() *http.ServeMux {
 	return mux
 }
 
-// register adds the routes of a collection: those of the operations it has, and its tags if it can have any.
+// register adds the routes of a collection: those of the operations it has, and its tags if it can
+// have any.
 func register[T any](on func(string, endpoint), c *collection[T]) {
 	path := "/v2.0/" + strings.ReplaceAll(c.table.Resource.Collection(), "_", "-")
 	item := path + "/{id}"
@@ -108,7 +107,8 @@ func register[T any](on func(string, endpoint), c *collection[T]) {
 	}
 }
 
-// plainPath takes off what old clients add to a path: ".json" and a slash at the end. Tags may end in anything.
+// plainPath takes off what old clients add to a path: ".json" and a slash at the end. Tags may end
+// in anything.
 func plainPath(r *http.Request) *http.Request {
 	path := r.URL.EscapedPath()
 	plain := strings.TrimRight(path, "/")
@@ -138,7 +138,7 @@ func (h *handler) versions(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// link is how Neutron points to another answer.
+// link is Neutron's reference to another answer.
 type link struct {
 	Rel  string `json:"rel"`
 	Href string `json:"href"`

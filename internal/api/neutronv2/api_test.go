@@ -343,7 +343,8 @@ func TestNothingRemainsOfARefusal(t *testing.T) {
 	}
 }
 
-// TestExtensionsHold: every alias that is about an attribute is listed only if the attribute is in the answers.
+// TestExtensionsHold: every alias that is about an attribute is listed only if the attribute is in
+// the answers.
 func TestExtensionsHold(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})

@@ -9,7 +9,8 @@ import (
 	"heddle/internal/control"
 )
 
-// BenchmarkListPorts is a list of 10,000 ports over HTTP, as an admin sees them; the goal is 300 ms.
+// BenchmarkListPorts is a list of 10,000 ports over HTTP, as an admin sees them; the goal is 300
+// ms.
 func BenchmarkListPorts(b *testing.B) {
 	s := newServer(b, control.Options{Quotas: map[string]int{"port": -1}})
 	net := s.create(b, "member", "networks", `{"network":{"name":"n"}}`)["id"]

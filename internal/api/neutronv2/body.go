@@ -3,14 +3,17 @@ package neutronv2
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
 	"heddle/internal/api"
 	"heddle/internal/neutron"
+	"heddle/internal/strictjson"
 )
 
-// Limits of request bodies. A body with a list of objects may be as large as the server allows (MaxBody).
+// Limits of request bodies. A body with a list of objects may be as large as the server allows
+// (MaxBody).
 const (
 	MaxBody   = 4 << 20   // bytes of any body; for the server
 	maxObject = 256 << 10 // bytes of one object, and of a body that carries one
@@ -25,7 +28,8 @@ type document map[string]json.RawMessage
 // unreadable is the answer to a body that is not a JSON object.
 func unreadable() *neutron.Error { return badRequest("Body contains invalid data") }
 
-// readObject reads a body that carries one object or less, and lets decode take what it needs of it.
+// readObject reads a body that carries one object or less, and lets decode take what it needs of
+// it.
 func readObject(r *http.Request, decode func(body document) error) error {
 	api.LimitBody(r, maxObject)
 	return readDocument(r, nil, decode)
@@ -33,17 +37,21 @@ func readObject(r *http.Request, decode func(body document) error) error {
 
 // readDocument reads a body. It stops at the first element of a list that count refuses.
 func readDocument(r *http.Request, count func(list string, n int) error, decode func(body document) error) error {
-	return api.DecodeBody(r, bodyLimits(count), func(raw []byte) error {
+	err := api.DecodeBody(r, bodyLimits(count), func(raw []byte) error {
 		body, err := decodeBody(raw)
 		if err != nil {
 			return err
 		}
 		return decode(body)
 	})
+	if wrong := (*strictjson.Error)(nil); errors.As(err, &wrong) && wrong.Fault == strictjson.Syntax {
+		return unreadable()
+	}
+	return err
 }
 
-func bodyLimits(count func(list string, n int) error) api.JSONLimits {
-	return api.JSONLimits{Depth: maxDepth, Values: maxValues, Item: maxObject, Items: count}
+func bodyLimits(count func(list string, n int) error) strictjson.Limits {
+	return strictjson.Limits{Depth: maxDepth, Values: maxValues, Item: maxObject, Items: count}
 }
 
 // decodeBody splits a body; an empty body is an empty object.
@@ -72,8 +80,8 @@ func decodeValue(raw json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// items calls each with the objects that a create or update carries, one after the other, and says whether they came as
-// a list (neutron-api §1).
+// items calls each with the objects that a create or update carries, one after the other, and says
+// whether they came as a list (neutron-api §1).
 func items(body document, res neutron.Resource, op neutron.Op, each func(o map[string]any) error) (bulk bool, err error) {
 	list, bulk := body[res.Collection()]
 	if !bulk {
@@ -139,8 +147,8 @@ func object(x any, res neutron.Resource) (map[string]any, error) {
 	return o, nil
 }
 
-// countItems refuses a list of objects as soon as it is longer than a list may be, or than the caller's quota allows. The
-// operation counts again, and exactly.
+// countItems refuses a list of objects as soon as it is longer than a list may be, or than the
+// caller's quota allows. The operation counts again, and exactly.
 func (c *collection[T]) countItems(r *http.Request) func(list string, n int) error {
 	room := -1
 	return func(list string, n int) error {

@@ -1,11 +1,12 @@
 package neutronv2
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
-	"heddle/internal/api"
 	"heddle/internal/neutron"
+	"heddle/internal/strictjson"
 )
 
 func TestItems(t *testing.T) {
@@ -67,9 +68,7 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		err := api.CheckJSON(raw, bodyLimits(nil))
-		var limit *api.JSONError
-		if errors.As(err, &limit) {
+		if _, err := strictjson.Read(bytes.NewReader(raw), int64(len(raw)), bodyLimits(nil)); err != nil {
 			return
 		}
 		body, err := decodeBody(raw)

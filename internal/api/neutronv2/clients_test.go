@@ -44,7 +44,7 @@ func noError(t *testing.T, err error) {
 	}
 }
 
-// count is how many objects all pages of a list hold.
+// count returns the number of objects on all pages of a list.
 func count[T any](t *testing.T, pager pagination.Pager, extract func(pagination.Page) ([]T, error)) int {
 	t.Helper()
 	return len(must[[]T](t)(extract(must[pagination.Page](t)(pager.AllPages(t.Context())))))

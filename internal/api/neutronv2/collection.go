@@ -10,7 +10,8 @@ import (
 	"heddle/internal/neutron"
 )
 
-// collection serves one resource: all that resources share is here, all that differs in the table and the operations.
+// collection serves one resource: all that resources share is here, all that differs in the table
+// and the operations.
 type collection[T any] struct {
 	*handler
 	table *neutron.Table[T]
@@ -88,11 +89,15 @@ func (c *collection[T]) delete(w http.ResponseWriter, r *http.Request) error {
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		return badRequest("Request body is not supported in DELETE.")
 	}
-	if err := c.ops.Delete(r.Context(), api.Caller(r.Context()), r.PathValue("id"), match); err != nil {
-		return err
+	return empty(w, http.StatusNoContent, c.ops.Delete(r.Context(), api.Caller(r.Context()), r.PathValue("id"), match))
+}
+
+// empty answers without a body, unless the operation has failed.
+func empty(w http.ResponseWriter, status int, err error) error {
+	if err == nil {
+		w.WriteHeader(status)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return err
 }
 
 func (c *collection[T]) show(w http.ResponseWriter, r *http.Request) error {
@@ -101,7 +106,7 @@ func (c *collection[T]) show(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return c.writeOne(w, http.StatusOK, c.table.Encoder(caller.Admin(), given(r.URL.Query()["fields"])), o)
+	return c.writeOne(w, http.StatusOK, c.table.Encoder(caller.Admin(), nonEmpty(r.URL.Query()["fields"])), o)
 }
 
 // writeOne answers {"network":{…}}.
@@ -118,7 +123,8 @@ func (c *collection[T]) writeOne(w http.ResponseWriter, status int, e *neutron.E
 	return nil
 }
 
-// ifMatch is the revision number that the client insists on: If-Match: revision_number=3. Other values are ignored.
+// ifMatch is the revision number that the client insists on: If-Match: revision_number=3. Other
+// values are ignored.
 func ifMatch(r *http.Request) (*int64, error) {
 	const key = "revision_number="
 	var match *int64
@@ -141,8 +147,8 @@ func ifMatch(r *http.Request) (*int64, error) {
 	return match, nil
 }
 
-// given are the values that are not empty.
-func given(values []string) []string {
+// nonEmpty returns the values that are not empty.
+func nonEmpty(values []string) []string {
 	var out []string
 	for _, v := range values {
 		if v != "" {

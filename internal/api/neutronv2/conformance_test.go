@@ -17,9 +17,10 @@ import (
 	"heddle/internal/control"
 )
 
-// recorded is one request of testdata/recorded.jsonl with what the reference (neutron 21.0.0) answered to it: the status,
-// and of the body all but what depends on the run, or only the names of the attributes, or only how many objects.
-// differs says why Heddle's answer, which is then the one given, is another.
+// recorded is one request of testdata/recorded.jsonl with what the reference (neutron 21.0.0)
+// answered to it: the status, and of the body all but what depends on the run, or only the names of
+// the attributes, or only how many objects. differs says why Heddle's answer, which is then the one
+// given, is another.
 type recorded struct {
 	Name    string            `json:"name"`
 	Who     string            `json:"who"`
@@ -36,7 +37,8 @@ type recorded struct {
 	Differs string            `json:"differs"`
 }
 
-// TestRecordedAnswers sends what was once sent to the reference and compares the answers to the letter.
+// TestRecordedAnswers sends what was once sent to the reference and compares the answers to the
+// letter.
 func TestRecordedAnswers(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open("testdata/recorded.jsonl")

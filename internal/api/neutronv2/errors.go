@@ -10,36 +10,24 @@ import (
 	"heddle/internal/api"
 	"heddle/internal/control"
 	"heddle/internal/neutron"
+	"heddle/internal/strictjson"
 )
 
 // status is the code of a kind of error (neutron-api §1); 0 for none of them.
 func status(k neutron.Kind) int {
-	switch k {
-	case neutron.Invalid:
-		return http.StatusBadRequest
-	case neutron.Forbidden:
-		return http.StatusForbidden
-	case neutron.NotFound:
-		return http.StatusNotFound
-	case neutron.Conflict:
-		return http.StatusConflict
-	case neutron.Precondition:
-		return http.StatusPreconditionFailed
-	case neutron.Unsupported:
-		return http.StatusNotImplemented
-	case neutron.Unavailable:
-		return http.StatusServiceUnavailable
-	case neutron.Unknown:
-		return http.StatusGatewayTimeout
-	}
-	return 0
+	return map[neutron.Kind]int{
+		neutron.Invalid: http.StatusBadRequest, neutron.Forbidden: http.StatusForbidden, neutron.NotFound: http.StatusNotFound,
+		neutron.Conflict: http.StatusConflict, neutron.Precondition: http.StatusPreconditionFailed,
+		neutron.Unsupported: http.StatusNotImplemented, neutron.Unavailable: http.StatusServiceUnavailable,
+		neutron.Unknown: http.StatusGatewayTimeout,
+	}[k]
 }
 
 // malformed is the reference's text for what it cannot read or does not do.
 const malformed = "The server could not comply with the request since it is either malformed or otherwise incorrect."
 
-// answer runs an endpoint, for no longer than the timeout, and turns its error into an error body. What is not the
-// client's fault is logged and hidden.
+// answer runs an endpoint, for no longer than the timeout, and turns its error into an error body.
+// What is not the client's fault is logged and hidden.
 func (h *handler) answer(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.timeout)
@@ -51,7 +39,7 @@ func (h *handler) answer(e endpoint) http.Handler {
 		var known *neutron.Error
 		var (
 			tooLarge *http.MaxBytesError
-			limit    *api.JSONError
+			wrong    *strictjson.Error
 			refused  *api.Error
 		)
 		switch {
@@ -67,8 +55,8 @@ func (h *handler) answer(e endpoint) http.Handler {
 		case errors.As(err, &tooLarge):
 			Refuse(w, r, api.Errorf(http.StatusRequestEntityTooLarge, "The body of your request was too large for this server: "+
 				"at most %d bytes are accepted here.", tooLarge.Limit))
-		case errors.As(err, &limit):
-			Refuse(w, r, api.Errorf(limit.Status, "Invalid input for %s. Reason: it %s.", attributeOf(limit), limit.Reason))
+		case errors.As(err, &wrong):
+			Refuse(w, r, api.Errorf(api.FaultStatus(wrong), "Invalid input for %s. Reason: it %s.", attributeOf(wrong), wrong.Reason))
 		case errors.As(err, &refused):
 			Refuse(w, r, refused)
 		default:
@@ -78,17 +66,19 @@ func (h *handler) answer(e endpoint) http.Handler {
 }
 
 // attributeOf is the attribute of the object that e is about, or what there is of a name.
-func attributeOf(e *api.JSONError) string {
-	switch len(e.Field) {
+func attributeOf(e *strictjson.Error) string {
+	switch names := e.Members(); len(names) {
 	case 0:
 		return "the request body"
 	case 1:
-		return e.Field[0]
+		return names[0]
+	default:
+		return names[1]
 	}
-	return e.Field[1]
 }
 
-// Refuse answers a request that the server turns away before it comes to the API; for [api.Options].
+// Refuse answers a request that the server turns away before it comes to the API; for
+// [api.Options].
 func Refuse(w http.ResponseWriter, _ *http.Request, e *api.Error) {
 	typ := "HTTPBadRequest"
 	switch e.Status {

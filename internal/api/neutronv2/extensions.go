@@ -8,8 +8,9 @@ import (
 	"heddle/internal/api"
 )
 
-// extension tells clients that a part of the API is there. An alias is listed only when all it promises holds: clients
-// and their tests key on it. Names, texts and dates are the reference's (neutron-api §10).
+// extension announces a part of the API to clients. An alias is listed only when all it promises
+// holds: clients and their tests key on it. Names, texts and dates are the reference's (neutron-api
+// §10).
 type extension struct {
 	Alias       string
 	Name        string
@@ -100,7 +101,7 @@ func (h *handler) extensions(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// extension answers one; of an unknown one the reference tells in plain text.
+// extension answers one; for an unknown one the answer is plain text, as in the reference.
 func (h *handler) extension(w http.ResponseWriter, r *http.Request) error {
 	alias := r.PathValue("alias")
 	i := slices.IndexFunc(extensions, func(e extension) bool { return e.Alias == alias })

@@ -15,7 +15,8 @@ import (
 	"heddle/internal/control"
 )
 
-// TestTextIsUnicode: what encoding/json would replace in silence is refused by the name of the attribute.
+// TestTextIsUnicode: what encoding/json would replace in silence is refused by the name of the
+// attribute.
 func TestTextIsUnicode(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
@@ -42,7 +43,8 @@ func TestTextIsUnicode(t *testing.T) {
 	}
 }
 
-// stream posts a body that a function writes, and returns the answer, which may come before the body's end.
+// stream posts a body that a function writes, and returns the answer, which may come before the
+// body's end.
 func (s *server) stream(t *testing.T, who, path string, write func(w io.Writer) error) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -74,8 +76,8 @@ func (s *server) stream(t *testing.T, who, path string, write func(w io.Writer) 
 	return answer{res.StatusCode, res.Header, b}
 }
 
-// TestListsAreCountedAsTheyArrive: a list that is too long, or longer than the quota, is refused while the client would
-// still send, and nothing of it is made.
+// TestListsAreCountedAsTheyArrive: a list that is too long, or longer than the quota, is refused
+// while the client would still send, and nothing of it is made.
 func TestListsAreCountedAsTheyArrive(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
@@ -107,8 +109,8 @@ func TestListsAreCountedAsTheyArrive(t *testing.T) {
 	}
 }
 
-// TestAnswerReachesTheSender: a client that sends its whole body before it looks for an answer gets the answer, not a
-// reset connection, whatever is refused and however the size is told.
+// TestAnswerReachesTheSender: a client that sends its whole body before it looks for an answer gets
+// the answer, not a reset connection, whatever is refused and however the size is told.
 func TestAnswerReachesTheSender(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})

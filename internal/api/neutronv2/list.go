@@ -15,11 +15,12 @@ import (
 	"heddle/internal/neutron"
 )
 
-// list answers a collection: the operation finds by index what it can, the rest is filtered, sorted and cut here. What is
-// asked for in order of ids is neither sorted nor made before it is written, so that a page costs what is on it.
+// list answers a collection: the operation finds by index what it can, the rest is filtered, sorted
+// and cut here. What is asked for in order of ids is neither sorted nor made before it is written,
+// so that a page costs what is on it.
 func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 	caller, params := api.Caller(r.Context()), r.URL.Query()
-	fields := given(params["fields"])
+	fields := nonEmpty(params["fields"])
 	filters, err := c.filters(caller.Admin(), params)
 	if err != nil {
 		return err
@@ -33,7 +34,7 @@ func (c *collection[T]) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := selective(params, caller.Admin())
-	q.WithoutComputed = !c.table.NeedsComputed(append(slices.Clone(fields), asked(params)...)) && len(fields) > 0
+	q.WithoutComputed = !c.table.NeedsComputed(append(slices.Clone(fields), attributesNamed(params)...)) && len(fields) > 0
 	if sorts == nil && page.limit > 0 {
 		q.After, q.Before = page.bounds()
 		filters = append(filters, func(o *T) bool { return q.InRange(c.id(o)) })
@@ -83,7 +84,8 @@ func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found 
 // notFilters are the query parameters that say how to list, not what.
 var notFilters = []string{"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
 
-// filters are the tests that all must pass; names that are not filters are ignored (neutron-api §2).
+// filters are the tests that all must pass; names that are not filters are ignored (neutron-api
+// §2).
 func (c *collection[T]) filters(admin bool, params url.Values) ([]func(o *T) bool, error) {
 	var tests []func(o *T) bool
 	for name, values := range params {
@@ -111,8 +113,8 @@ func filter[T any](all iter.Seq[*T], tests []func(o *T) bool) iter.Seq[*T] {
 	}
 }
 
-// asked are the attributes that filters and sort keys name.
-func asked(params url.Values) []string {
+// attributesNamed returns the attributes that filters and sort keys name.
+func attributesNamed(params url.Values) []string {
 	names := slices.Clone(params["sort_key"])
 	for name := range params {
 		if !slices.Contains(notFilters, name) {
@@ -122,7 +124,7 @@ func asked(params url.Values) []string {
 	return names
 }
 
-// selective is what of the filters an index can answer.
+// selective returns the filters that an index can answer.
 func selective(params url.Values, admin bool) neutron.Query {
 	either := func(names ...string) []string {
 		for _, n := range names {
@@ -168,7 +170,7 @@ type sortBy[T any] struct {
 
 // sorts reads sort_key and sort_dir; nil is by id.
 func (c *collection[T]) sorts(params url.Values) (order[T], error) {
-	keys, dirs := given(params["sort_key"]), given(params["sort_dir"])
+	keys, dirs := nonEmpty(params["sort_key"]), nonEmpty(params["sort_dir"])
 	if len(keys) != len(dirs) {
 		return nil, badRequest("The number of sort_keys and sort_dirs must be same")
 	}
@@ -326,7 +328,8 @@ func (c *collection[T]) links(r *http.Request, params url.Values, p page, list [
 	return links
 }
 
-// listWriter writes {"networks":[…],"networks_links":[…]}; a long list leaves in parts, so that it is never held whole.
+// listWriter writes {"networks":[…],"networks_links":[…]}; a long list leaves in parts, so that it
+// is never held whole.
 type listWriter struct {
 	w          http.ResponseWriter
 	status     int
@@ -336,7 +339,7 @@ type listWriter struct {
 	sent       bool
 }
 
-// partSize is how many bytes are collected before they are sent.
+// partSize is the number of bytes to collect before they are sent.
 const partSize = 64 << 10
 
 func newListWriter(w http.ResponseWriter, status int, collection string) *listWriter {

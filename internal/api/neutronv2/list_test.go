@@ -108,8 +108,8 @@ func (c *collection[T]) page(t interface{ Fatalf(string, ...any) }, query url.Va
 	return ids
 }
 
-// TestPagesAreTheList: walking the pages in either direction gives the whole list in its order, whatever the keys, the
-// filters, the fields and the limit.
+// TestPagesAreTheList: walking the pages in either direction gives the whole list in its order,
+// whatever the keys, the filters, the fields and the limit.
 func TestPagesAreTheList(t *testing.T) {
 	t.Parallel()
 	c := aCollection()
@@ -145,7 +145,8 @@ func TestPagesAreTheList(t *testing.T) {
 	})
 }
 
-// TestPageIsWalkedNoFurther: what is on a page in order of ids is all that is asked of the operation.
+// TestPageIsWalkedNoFurther: what is on a page in order of ids is all that is asked of the
+// operation.
 func TestPageIsWalkedNoFurther(t *testing.T) {
 	t.Parallel()
 	c := aCollection()

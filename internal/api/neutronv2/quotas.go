@@ -99,9 +99,5 @@ func isTrue(v any) bool {
 }
 
 func (h *handler) resetQuota(w http.ResponseWriter, r *http.Request) error {
-	if err := h.ops.ResetQuota(r.Context(), api.Caller(r.Context()), r.PathValue("project")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return empty(w, http.StatusNoContent, h.ops.ResetQuota(r.Context(), api.Caller(r.Context()), r.PathValue("project")))
 }

@@ -9,7 +9,8 @@ import (
 	"heddle/internal/control"
 )
 
-// TestRoutedNetworkAnswers: what clients see of a routed network, and that only an administrator makes one.
+// TestRoutedNetworkAnswers: what clients see of a routed network, and that only an administrator
+// makes one.
 func TestRoutedNetworkAnswers(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})

@@ -88,7 +88,7 @@ func (s *server) addHost(t testing.TB, id, name string) {
 	}
 }
 
-// answer is what a request came back with.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header

@@ -67,8 +67,7 @@ func (c *collection[T]) hasTag(w http.ResponseWriter, r *http.Request) error {
 	if !slices.Contains(tags, tag) {
 		return noTag(tag)
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return empty(w, http.StatusNoContent, nil)
 }
 
 func (c *collection[T]) addTag(w http.ResponseWriter, r *http.Request) error {
@@ -82,11 +81,7 @@ func (c *collection[T]) addTag(w http.ResponseWriter, r *http.Request) error {
 		}
 		return append(slices.Clone(tags), tag), nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusCreated)
-	return nil
+	return empty(w, http.StatusCreated, err)
 }
 
 func (c *collection[T]) removeTag(w http.ResponseWriter, r *http.Request) error {
@@ -101,19 +96,11 @@ func (c *collection[T]) removeTag(w http.ResponseWriter, r *http.Request) error 
 		}
 		return slices.Delete(slices.Clone(tags), i, i+1), nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return empty(w, http.StatusNoContent, err)
 }
 
 func (c *collection[T]) removeTags(w http.ResponseWriter, r *http.Request) error {
-	if err := c.changeTags(r, func([]string) ([]string, error) { return []string{}, nil }); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return empty(w, http.StatusNoContent, c.changeTags(r, func([]string) ([]string, error) { return []string{}, nil }))
 }
 
 func (c *collection[T]) replaceTags(w http.ResponseWriter, r *http.Request) error {

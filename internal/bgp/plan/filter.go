@@ -5,13 +5,11 @@ import "net/netip"
 // Family is an address family.
 type Family int
 
-// The families.
 const (
 	IPv4 Family = 4
 	IPv6 Family = 6
 )
 
-// familyOf is the family of an address.
 func familyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -19,13 +17,7 @@ func familyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// bits is the length of an address, in bits.
-func (f Family) bits() int {
-	if f == IPv4 {
-		return 32
-	}
-	return 128
-}
+func (f Family) bits() int { return f.zero().BitLen() }
 
 func (f Family) zero() netip.Addr {
 	if f == IPv4 {
@@ -34,17 +26,16 @@ func (f Family) zero() netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// Rule decides on the prefixes of a set.
+// Rule accepts or rejects the prefixes of a set.
 type Rule struct {
 	Set    Set
 	Accept bool
 }
 
-// Filter is rules in the order in which they are asked; the first whose set contains a prefix decides. What none decides
-// on is rejected.
+// Filter is a list of rules; the first whose set contains a prefix decides. The default is to
+// reject.
 type Filter []Rule
 
-// accepts says what the filter decides on a prefix.
 func (f Filter) accepts(p netip.Prefix) bool {
 	for _, r := range f {
 		if r.Set.Contains(p) {
@@ -54,8 +45,8 @@ func (f Filter) accepts(p netip.Prefix) bool {
 	return false
 }
 
-// exportFilter puts the export filter of a family together (spec §12): own blocks as they are and nothing inside them,
-// then custom filters, then what lies in a pool.
+// exportFilter builds the export filter of a family (spec §12): own blocks but nothing inside them,
+// then custom filters, then destinations in pools.
 func exportFilter(f Family, blocks []netip.Prefix, custom Filter, pools []netip.Prefix) Filter {
 	var own, within, pooled Set
 	for _, b := range blocks {

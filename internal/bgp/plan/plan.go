@@ -1,43 +1,48 @@
-// Package plan decides what the BGP speaker of one host does (spec calico.md §12): with whom it has sessions, what it
-// exports, which blackhole routes it sets, and by which device learned routes leave. It is pure: what lies in etcd in,
-// one Plan out, whatever the order in which it came.
+// Package plan decides what the BGP speaker of one host does (spec calico.md §12): its sessions,
+// exports and blackhole routes, and the devices by which learned routes leave. It is pure: the
+// contents of etcd in, one Plan out, whatever the order in which they came.
 package plan
 
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"heddle/calico"
 )
 
-// defaultASNumber is the AS number of a host for which neither its own nor the global configuration says another.
+// defaultASNumber is the AS number of a host if neither its own nor the global configuration sets
+// one.
 const defaultASNumber = 64512
 
-// Host is whose plan to make, and what its operator has decided beside what lies in etcd.
+// Host is the host to plan for, with the operator's settings for it.
 type Host struct {
 	Name     string
 	RouterID netip.Addr // the zero Addr: the host's IPv4 address, else one made from its name
 }
 
-// Plan is what a host's speaker does.
+// Plan is the desired state of a host's speaker.
 type Plan struct {
 	ASNumber uint32
 	RouterID netip.Addr // IPv4
-	// Addresses are this host's own, at most one of each family. Sessions come from them, and the speaker listens there.
+	// Addresses are this host's own, at most one of each family: the sources of sessions, at which
+	// the speaker listens.
 	Addresses []netip.Addr
 	Sessions  []Session // by address
-	// Export of each family: what the speaker tells others.
+	// Export holds the export filter of each family.
 	Export map[Family]Filter
-	// Blackholes are the host's own blocks: an address in them that nobody has must not travel in circles.
+	// Blackholes are the host's own blocks: traffic to unused addresses in them must not travel in
+	// circles.
 	Blackholes []netip.Prefix
 	Tunnels    []Tunnel // most specific first
-	// WorkloadPrefixes are how names of workloads' interfaces begin: what is on these is exported address by address.
+	// WorkloadPrefixes begin the names of workloads' interfaces: destinations on these are exported
+	// address by address.
 	WorkloadPrefixes []string
-	// Debug and Verbose say what the operator wants to see of the speaker's own log beside its warnings.
+	// Debug and Verbose add to the warnings of the speaker's own log.
 	Debug, Verbose bool
-	// Problems are what could not be honoured, for people, in key order.
+	// Problems of objects in etcd that could not be honoured, in key order.
 	Problems []Problem
 }
 
@@ -47,49 +52,41 @@ type Session struct {
 	Local    netip.Addr
 	ASNumber uint32 // of the peer
 	Origin   Origin
-	// Passive says that the peer is another host, which is the one to connect. Two that connect to each other at the same
-	// moment may settle on different connections, and lose a hold time or a graceful restart over it. The host whose address
-	// is the greater text connects, as it is with later peers: with them a pair must not wait for each other.
+	// Passive: the peer is another host, which connects. Two that connect to each other at the same
+	// moment may settle on different connections, and lose a hold time or a graceful restart over
+	// it. The host whose address is the greater text connects, as with later versions of Calico's
+	// peers.
 	Passive bool
 }
 
-// Origin says who defined a session. A later one is more specific and wins.
+// Origin is the definition of a session. A later one is more specific and wins.
 type Origin int
 
-// The origins.
 const (
 	Mesh      Origin = iota + 1 // all hosts peer with each other
 	Global                      // all hosts peer with this one
 	OwnOfHost                   // this host alone peers with it
 )
 
-func (o Origin) String() string {
-	switch o {
-	case Mesh:
-		return "mesh"
-	case Global:
-		return "global"
-	}
-	return "host"
-}
+func (o Origin) String() string { return [...]string{"", "mesh", "global", "host"}[o] }
 
-// Tunnel says that routes inside Pool leave by Device. Outside, when it is valid, is this host's network, inside which
-// next hops are reached without.
+// Tunnel has routes inside Pool leave by Device, except to next hops inside Except, this host's
+// network, if that is valid.
 type Tunnel struct {
 	Pool   netip.Prefix
 	Device string
 	Except netip.Prefix
 }
 
-// Problem is something in etcd that the plan could not honour.
+// Problem is an object in etcd that the plan could not honour.
 type Problem struct{ Key, Reason string }
 
-// Exports says whether the speaker tells others of a route to dst.
+// Exports reports whether the speaker announces a route to dst.
 func (p *Plan) Exports(dst netip.Prefix) bool {
 	return p.Export[familyOf(dst.Addr())].accepts(dst)
 }
 
-// Device is the tunnel device by which a route to dst with that next hop leaves, "" for none.
+// Device returns the tunnel device by which a route to dst with that next hop leaves, "" for none.
 func (p *Plan) Device(dst netip.Prefix, nextHop netip.Addr) string {
 	for _, t := range p.Tunnels {
 		if !inside(t.Pool).Contains(dst) {
@@ -103,8 +100,8 @@ func (p *Plan) Device(dst netip.Prefix, nextHop netip.Addr) string {
 	return ""
 }
 
-// New makes the plan of a host from all entries of etcd that matter to it ([Prefixes]), in any order, and the blocks that
-// are affine to it.
+// New makes the plan of a host from all entries of etcd below its [Prefixes], in any order, and its
+// blocks.
 func New(host Host, entries []Entry, blocks []netip.Prefix) *Plan {
 	r := read(host.Name, entries)
 	own := r.hosts[host.Name]
@@ -137,8 +134,8 @@ func New(host Host, entries []Entry, blocks []netip.Prefix) *Plan {
 	return p
 }
 
-// nameAsID is the router ID of a host without an IPv4 address. It must be unique among the hosts that peer; a hash of the
-// name, as later peers make it, is enough.
+// nameAsID returns the router ID of a host without an IPv4 address: a hash of its name, as Calico's
+// later peers use. It must be unique among the hosts that peer.
 func nameAsID(name string) netip.Addr {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -149,12 +146,13 @@ func nameAsID(name string) netip.Addr {
 	return netip.AddrFrom4([4]byte(sum))
 }
 
-// asNumber is a host's own, else the global one.
+// asNumber returns a host's own AS number, else the global one.
 func (r *reading) asNumber(h hostAddresses) uint32 {
 	return cmp.Or(h.asNumber, r.global, defaultASNumber)
 }
 
-// sessions are all of a host: each address once, by its most specific definition, never with itself.
+// sessions returns all sessions of a host: each address once, by its most specific definition,
+// never its own.
 func (r *reading) sessions(name string, own hostAddresses) []Session {
 	byPeer := map[netip.Addr]Session{}
 	isHost := map[netip.Addr]bool{}
@@ -172,7 +170,7 @@ func (r *reading) sessions(name string, own hostAddresses) []Session {
 			Passive: isHost[peer] && peer.String() > local.String()}
 	}
 	if r.mesh {
-		for _, other := range sortedKeys(r.hosts) {
+		for _, other := range slices.Sorted(maps.Keys(r.hosts)) {
 			for _, a := range r.hosts[other].addresses {
 				if other != name && a.IsValid() {
 					add(a, r.asNumber(r.hosts[other]), Mesh)
@@ -183,16 +181,11 @@ func (r *reading) sessions(name string, own hostAddresses) []Session {
 	for _, peer := range r.peers {
 		add(peer.peer.IP, peer.peer.ASNumber, peer.origin)
 	}
-	all := make([]Session, 0, len(byPeer))
-	for _, s := range byPeer {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b Session) int { return a.Peer.Compare(b.Peer) })
-	return all
+	return slices.SortedFunc(maps.Values(byPeer), func(a, b Session) int { return a.Peer.Compare(b.Peer) })
 }
 
-// tunnels are the pools that ask for one, the most specific first, as a route takes that of its nearest pool. A pool
-// that asks for none takes routes out of the tunnel of one around it.
+// tunnels returns the pools, the most specific first, as a route takes the tunnel of its nearest
+// pool; none if no pool has a tunnel.
 func tunnels(pools []calico.Pool, network netip.Prefix) []Tunnel {
 	var all []Tunnel
 	for _, pool := range pools {

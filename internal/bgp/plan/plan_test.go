@@ -252,8 +252,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestInvariants: whatever lies in etcd, no session with itself or twice, one family a session, and no address of an
-// own block exported by itself.
+// TestInvariants: whatever lies in etcd, no session with itself or twice, one family a session, and
+// no address of an own block exported by itself.
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

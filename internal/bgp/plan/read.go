@@ -12,7 +12,8 @@ import (
 
 const (
 	customFilters = "custom_filters/" // and v4/NAME or v6/NAME
-	// interfacePrefix is the setting of the policy agent that says how interfaces of workloads are named (spec §14).
+	// interfacePrefix is the policy agent's setting for the names of workloads' interfaces (spec
+	// §14).
 	interfacePrefix        = "InterfacePrefix"
 	defaultInterfacePrefix = "cali"
 )
@@ -23,7 +24,7 @@ type Entry struct {
 	Value []byte
 }
 
-// Prefixes are what a host must know of etcd to make its plan, beside which blocks are its own.
+// Prefixes returns the prefixes of etcd that a host's plan depends on, without its blocks.
 func Prefixes(host string) []string {
 	return []string{
 		"/calico/bgp/v1/",
@@ -35,7 +36,7 @@ func Prefixes(host string) []string {
 	}
 }
 
-// reading is what the entries say.
+// reading holds the decoded entries.
 type reading struct {
 	hosts   map[string]hostAddresses
 	global  uint32 // AS number, 0: none is set
@@ -43,7 +44,8 @@ type reading struct {
 	peers   []definedPeer  // of this host and of all
 	pools   []calico.Pool  // by prefix
 	filters []customFilter // by name
-	// interfaces are the prefixes of workloads' interfaces as the host and as all hosts are told; "": not told.
+	// interfaces are the prefixes of workloads' interfaces for the host and for all hosts; "": not
+	// set.
 	interfaces [2]string
 	logLevels  [2]string // likewise
 	problems   []Problem
@@ -59,14 +61,14 @@ type customFilter struct {
 	name, path, text string
 }
 
-// hostAddresses is what is known of a host: its own address in each family, IPv4 first.
+// hostAddresses are a host's own: one in each family, IPv4 first.
 type hostAddresses struct {
 	addresses [2]netip.Addr
 	network   netip.Prefix // IPv4
 	asNumber  uint32       // 0: the global one
 }
 
-// of is the host's own address in the family of another.
+// of returns the host's own address in the family of another.
 func (h hostAddresses) of(other netip.Addr) netip.Addr {
 	if other.Is4() {
 		return h.addresses[0]
@@ -74,7 +76,7 @@ func (h hostAddresses) of(other netip.Addr) netip.Addr {
 	return h.addresses[1]
 }
 
-// read sorts the entries. Where a key is there in both spellings its own path counts, whatever it holds.
+// read sorts the entries. Of a key with both spellings the entry at its own path counts.
 func read(host string, entries []Entry) *reading {
 	r := &reading{hosts: map[string]hostAddresses{}, mesh: true}
 	chosen := map[calico.Key]Entry{}
@@ -100,8 +102,8 @@ func read(host string, entries []Entry) *reading {
 	return r
 }
 
-// entry takes in what one key says; what is not for this host is left out. What cannot be read counts as absent, except
-// that it turns the mesh off.
+// entry takes in one key, unless it is another host's. One that cannot be decoded counts as absent,
+// except that it turns the mesh off.
 func (r *reading) entry(host string, key calico.Key, e Entry) error {
 	object, err := calico.Decode(key, e.Value)
 	if err != nil {
@@ -185,7 +187,7 @@ func ownAddress(a netip.Addr) (netip.Addr, error) {
 	return a, nil
 }
 
-// custom puts the custom filters of a family together, in the order of their names.
+// custom returns the custom filters of a family, in the order of their names.
 func (r *reading) custom(f Family) Filter {
 	var all Filter
 	for _, c := range r.filters {
@@ -201,7 +203,7 @@ func (r *reading) custom(f Family) Filter {
 	return all
 }
 
-// workloadPrefixes are how names of workloads' interfaces begin.
+// workloadPrefixes returns the prefixes of workloads' interfaces.
 func (r *reading) workloadPrefixes() []string {
 	var all []string
 	for _, p := range strings.Split(cmp.Or(r.interfaces[0], r.interfaces[1], defaultInterfacePrefix), ",") {
@@ -210,13 +212,4 @@ func (r *reading) workloadPrefixes() []string {
 		}
 	}
 	return all
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

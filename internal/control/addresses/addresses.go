@@ -1,7 +1,6 @@
-// Package addresses chooses what a Neutron object was not given: fixed addresses, gateways and pools, MAC addresses and
-// tunnel keys. It is pure: what is taken is asked through [Used] and small functions, and chance comes in as a source,
-// so that the same state and seed choose the same. Choices are spread at random, so that two callers who choose at once
-// from the same state rarely choose the same; no choice costs more for a larger pool.
+// Package addresses chooses fixed addresses, gateways, pools, MAC addresses and tunnel keys for
+// Neutron objects. It is pure: [Used] and small functions report what is taken, and randomness is a
+// parameter. Concurrent callers rarely choose the same; no choice costs more for a larger pool.
 package addresses
 
 import (
@@ -11,12 +10,12 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// Used tells which addresses of a subnet are taken. The first error ends the choice and is returned as it is.
+// Used reports the taken addresses of a subnet. The first error ends the choice.
 type Used interface {
-	// Has says whether the address is taken.
+	// Has reports whether the address is taken.
 	Has(subnetID string, a netip.Addr) (bool, error)
-	// Between lists the taken addresses from first to last, both included, in ascending order. It is asked only when a
-	// pool is so full that guessing failed.
+	// Between lists the taken addresses from first to last, both included, in ascending order. It
+	// is asked only when a pool is so full that guessing failed.
 	Between(subnetID string, first, last netip.Addr) ([]netip.Addr, error)
 }
 
@@ -26,7 +25,7 @@ type Random interface {
 	Uint64N(n uint64) uint64 // from 0 to n−1
 }
 
-// Lowest is a [Random] that makes every choice of an address the lowest free one of the first pool that has any.
+// Lowest is a [Random] that chooses the lowest free address of the first pool with one.
 type Lowest struct{}
 
 // Uint64 implements [Random].
@@ -35,8 +34,8 @@ func (Lowest) Uint64() uint64 { return 0 }
 // Uint64N implements [Random].
 func (Lowest) Uint64N(uint64) uint64 { return 0 }
 
-// guesses is how many random addresses of a subnet's pools are tried before its taken addresses are listed: with half
-// of them taken, one choice in 4096 lists.
+// guesses bounds the random addresses tried before taken addresses are listed: with half of them
+// taken, one choice in 4096 lists.
 const guesses = 12
 
 // Pick chooses a free address from the pools of a subnet; ok is false when all are taken.
@@ -57,7 +56,7 @@ func Pick(s *neutron.Subnet, used Used, random Random) (a netip.Addr, ok bool, e
 	return pickFromGaps(s, used, random)
 }
 
-// randomIn is any address of the pools, each as likely as the other.
+// randomIn returns any address of the pools, each as likely as the other.
 func randomIn(pools []neutron.Pool, random Random) (netip.Addr, bool) {
 	var total u128
 	for _, p := range pools {
@@ -77,7 +76,7 @@ func randomIn(pools []neutron.Pool, random Random) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// pickFromGaps chooses among the addresses that the list of taken ones leaves free, pool by pool from a random one on.
+// pickFromGaps chooses among the free addresses, pool by pool from a random one on.
 func pickFromGaps(s *neutron.Subnet, used Used, random Random) (netip.Addr, bool, error) {
 	n := len(s.AllocationPools)
 	first := int(random.Uint64N(uint64(n)))
@@ -95,7 +94,7 @@ func pickFromGaps(s *neutron.Subnet, used Used, random Random) (netip.Addr, bool
 	return netip.Addr{}, false, nil
 }
 
-// nthFree is the n-th address, from 0, counted from start over those not in taken, which is ascending.
+// nthFree returns the n-th address, from 0, from start on that is not in the sorted list taken.
 func nthFree(start netip.Addr, taken []netip.Addr, n u128) netip.Addr {
 	a := offset(start, n)
 	for _, t := range taken {
@@ -107,8 +106,8 @@ func nthFree(start netip.Addr, taken []netip.Addr, n u128) netip.Addr {
 	return a
 }
 
-// DefaultGateway is the gateway of a prefix for which none was named: the first address after the network's, in IPv6
-// the network's own, the routers' anycast address (neutron-api §4). A prefix of one address has none.
+// DefaultGateway returns the gateway of a prefix without one: the first address after the
+// network's, in IPv6 the network's own (neutron-api §4). A prefix of one address has none.
 func DefaultGateway(cidr netip.Prefix) (netip.Addr, bool) {
 	if cidr.IsSingleIP() {
 		return netip.Addr{}, false
@@ -120,12 +119,12 @@ func DefaultGateway(cidr netip.Prefix) (netip.Addr, bool) {
 	return network.Next(), true
 }
 
-// DefaultPools are all usable addresses of a prefix but the gateway, which may be nil or outside; a gateway in the
-// middle splits them into two pools. IPv4 leaves out the network and broadcast addresses, except in prefixes of one or
-// two addresses; IPv6 the first.
+// DefaultPools returns all usable addresses of a prefix but the gateway, which may be nil or
+// outside; a gateway in the middle splits them into two pools. IPv4 leaves out the network and
+// broadcast addresses, except in prefixes of one or two addresses; IPv6 the first.
 func DefaultPools(cidr netip.Prefix, gateway *netip.Addr) []neutron.Pool {
 	cidr = cidr.Masked()
-	first, last := cidr.Addr(), lastOf(cidr)
+	first, last := cidr.Addr(), LastOf(cidr)
 	switch {
 	case cidr.IsSingleIP(), first.Is4() && cidr.Bits() == 31:
 	case first.Is4():
@@ -146,8 +145,8 @@ func DefaultPools(cidr netip.Prefix, gateway *netip.Addr) []neutron.Pool {
 	return pools
 }
 
-// Usable says whether a port may have the address on the prefix. The network and broadcast addresses of IPv4 may not be
-// used; the first of an IPv6 prefix is the routers' (neutron-api §5).
+// Usable reports whether a port may have the address on the prefix. The network and broadcast
+// addresses of IPv4 may not be used; the first of an IPv6 prefix is the routers' (neutron-api §5).
 func Usable(cidr netip.Prefix, a netip.Addr, deviceOwner string) bool {
 	if !cidr.Contains(a) {
 		return false
@@ -156,10 +155,10 @@ func Usable(cidr netip.Prefix, a netip.Addr, deviceOwner string) bool {
 	if a.Is6() {
 		return a != network || router(deviceOwner) || cidr.IsSingleIP()
 	}
-	return cidr.Bits() >= 31 || a != network && a != lastOf(cidr)
+	return cidr.Bits() >= 31 || a != network && a != LastOf(cidr)
 }
 
-// EUI64 is the address that a machine with this MAC address makes itself in a /64 (RFC 4291 appendix A).
+// EUI64 returns the address that a machine with this MAC forms in a /64 (RFC 4291 appendix A).
 func EUI64(prefix netip.Prefix, m packet.MAC) netip.Addr {
 	b := prefix.Masked().Addr().As16()
 	copy(b[8:], []byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})

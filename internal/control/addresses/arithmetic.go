@@ -34,7 +34,7 @@ func fromAddr(a netip.Addr) u128 {
 	return u128{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
 }
 
-// offset is the address n after start, in start's family.
+// offset returns the address n after start, in start's family.
 func offset(start netip.Addr, n u128) netip.Addr {
 	sum := fromAddr(start).add(n)
 	if start.Is4() {
@@ -48,7 +48,7 @@ func offset(start netip.Addr, n u128) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// span is the number of addresses from first to last, both included; 0 if they are not in order.
+// span returns the number of addresses from first to last; 0 if they are not in order.
 func span(first, last netip.Addr) u128 {
 	if first.BitLen() != last.BitLen() || last.Less(first) {
 		return u128{}
@@ -56,13 +56,13 @@ func span(first, last netip.Addr) u128 {
 	return fromAddr(last).sub(fromAddr(first)).add(u128{lo: 1})
 }
 
-// lastOf is the highest address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
+// LastOf returns the highest address of a prefix.
+func LastOf(p netip.Prefix) netip.Addr {
 	host := uint(p.Addr().BitLen() - p.Bits())
 	return offset(p.Masked().Addr(), lowBits(host))
 }
 
-// lowBits is the number whose n low bits are set, n up to 128.
+// lowBits returns the number whose n low bits are set, n up to 128.
 func lowBits(n uint) u128 {
 	if n >= 64 {
 		return u128{1<<(n-64) - 1, ^uint64(0)}
@@ -70,7 +70,7 @@ func lowBits(n uint) u128 {
 	return u128{lo: 1<<n - 1}
 }
 
-// randomBelow is a number from 0 to n−1, each as likely; n must not be 0.
+// randomBelow returns a number from 0 to n−1, each as likely; n must not be 0.
 func randomBelow(n u128, random Random) u128 {
 	if n.hi == 0 {
 		return u128{lo: random.Uint64N(n.lo)}

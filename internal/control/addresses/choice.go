@@ -5,8 +5,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// tries bounds the guesses at a MAC address or a tunnel key: even with half of all taken, the chance that all fail is
-// 2⁻⁶⁴.
+// tries bounds the guesses at a MAC address or a tunnel key: even with half of all taken, the
+// chance that all fail is 2⁻⁶⁴.
 const tries = 64
 
 // MAC chooses a free address in fa:16:3e, where Neutron's are.
@@ -22,7 +22,7 @@ func MAC(networkID string, taken func(packet.MAC) (bool, error), random Random) 
 		"Unable to generate unique mac on network %s.", networkID)
 }
 
-// MaxTunnelKey is the highest key of a port: bits 20 to 23 of the 24 tell other kinds of keys (midonet-topology §2.3).
+// MaxTunnelKey is the highest key of a port: bits 20 to 23 mark other keys (midonet-topology §2.3).
 const MaxTunnelKey = 1<<20 - 1
 
 // TunnelKey chooses a free tunnel key from 1 to [MaxTunnelKey].
@@ -36,8 +36,8 @@ func TunnelKey(taken func(uint32) (bool, error), random Random) (uint32, error) 
 	return 0, noTunnelKey()
 }
 
-// NextTunnelKey returns the first free tunnel key above least: with the number of ports as least, ports that come one
-// after another get ascending keys.
+// NextTunnelKey returns the first free tunnel key above least: with the number of ports as least,
+// ports that come one after another get ascending keys.
 func NextTunnelKey(least int, taken func(uint32) (bool, error)) (uint32, error) {
 	for key := uint32(least) + 1; key <= MaxTunnelKey; key++ {
 		if used, err := taken(key); err != nil || !used {

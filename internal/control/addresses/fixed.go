@@ -15,7 +15,7 @@ type Entry struct {
 	IPAddress netip.Addr // not valid = choose on SubnetID
 }
 
-// Request is what a port asks of its network.
+// Request describes the addresses that a port needs.
 type Request struct {
 	NetworkID   string
 	Subnets     []*neutron.Subnet // of the network, all of them; automatic choice tries them in this order
@@ -23,13 +23,13 @@ type Request struct {
 	MAC         packet.MAC
 	Automatic   bool    // fixed_ips was absent: one address of each family
 	Entries     []Entry // otherwise what fixed_ips lists, [] for none
-	// Own are the addresses that the port has already: they are not taken for it, and an entry that names a subnet alone
-	// keeps the one there.
+	// Own are the addresses that the port has already: they are not taken for it, and an entry that
+	// names a subnet alone keeps the one there.
 	Own []neutron.FixedIP
 }
 
-// FixedIPs chooses the addresses of a port (neutron-api §5): what the entries name, in their order, then the addresses
-// that the machine makes itself on the subnets with automatic addressing. Errors are Neutron's own, or those of used.
+// FixedIPs chooses the addresses of a port (neutron-api §5): those of the entries, in order, then
+// those that the machine forms itself. Errors are Neutron's own, or those of used.
 func FixedIPs(r Request, used Used, random Random) ([]neutron.FixedIP, error) {
 	c := chooser{Request: r, used: used, random: random}
 	if r.Automatic {
@@ -167,7 +167,7 @@ func (c *chooser) onSubnet(e Entry) (neutron.FixedIP, error) {
 	return neutron.FixedIP{SubnetID: s.ID, IPAddress: a}, nil
 }
 
-// selfMade adds the addresses that the machine makes itself. Routers have what they are given, and nothing else.
+// selfMade adds the addresses that the machine forms itself. Routers form none.
 func (c *chooser) selfMade() error {
 	if router(c.DeviceOwner) {
 		return nil
@@ -227,15 +227,15 @@ func (c *chooser) Between(subnetID string, first, last netip.Addr) ([]netip.Addr
 	return slices.Compact(taken), nil
 }
 
-// AutoAddress says that machines make their own addresses on the subnet: one of its modes is slaac or dhcpv6-stateless,
-// as the reference counts it.
+// AutoAddress reports whether machines form their own addresses on the subnet: one of its modes is
+// slaac or dhcpv6-stateless, as in the reference.
 func AutoAddress(s *neutron.Subnet) bool {
 	return selfMade(s.IPv6AddressMode) || selfMade(s.IPv6RAMode)
 }
 
 func selfMade(mode string) bool { return mode == "slaac" || mode == "dhcpv6-stateless" }
 
-// serves says whether ports of the owner may be given addresses of the subnet unasked.
+// serves reports whether ports of the owner may be given addresses of the subnet unasked.
 func serves(s *neutron.Subnet, deviceOwner string) bool {
 	if len(s.ServiceTypes) == 0 {
 		return true
@@ -245,7 +245,7 @@ func serves(s *neutron.Subnet, deviceOwner string) bool {
 	})
 }
 
-// router says that the port is a router's, which has the addresses it is given and may have a prefix's anycast address.
+// router reports whether the port is a router's, which may have a prefix's anycast address.
 func router(deviceOwner string) bool {
 	return strings.HasPrefix(deviceOwner, "network:router_") || deviceOwner == "network:ha_router_replicated_interface"
 }

@@ -13,26 +13,27 @@ import (
 // Orchestrator is the name under which Neutron's endpoints lie in Calico's data model (spec 18).
 const Orchestrator = "openstack"
 
-// HasEndpoint says whether a port is an endpoint of Calico's data model: a machine's interface on a routed network that
-// is bound to a host.
+// HasEndpoint reports whether a port is an endpoint of Calico's data model: a machine's interface
+// on a routed network that is bound to a host.
 func HasEndpoint(p *neutron.Port, n *neutron.Network) bool {
 	return n.Routed() && ClassOf(p.DeviceOwner) == VIF && p.BoundHostID != "" && p.InterfaceName != ""
 }
 
-// EndpointKey is where the endpoint of a bound port lies. A port without a device is a workload by itself.
+// EndpointKey returns the key of a bound port's endpoint. Without a device, the port is the
+// workload.
 func EndpointKey(p *neutron.Port) calico.WorkloadEndpointKey {
 	return calico.WorkloadEndpointKey{Host: p.HostID, Orchestrator: Orchestrator, Workload: workload(p), Endpoint: p.ID}
 }
 
-// EndpointStatusKey is where the policy agent tells how it fares.
+// EndpointStatusKey returns the key of the status that the policy agent reports.
 func EndpointStatusKey(p *neutron.Port) calico.WorkloadEndpointStatusKey {
 	return calico.WorkloadEndpointStatusKey{Host: p.HostID, Orchestrator: Orchestrator, Workload: workload(p), Endpoint: p.ID}
 }
 
 func workload(p *neutron.Port) string { return cmp.Or(p.DeviceID, p.ID) }
 
-// Endpoint translates a port that has an endpoint (spec 18). subnets are those of its addresses, in any order; an address
-// on a subnet that is missing there has neither gateway nor subnet id. dnsDomain completes its name.
+// Endpoint translates a port that has an endpoint (spec 18). subnets are those of its addresses;
+// addresses on missing ones get neither gateway nor subnet id. dnsDomain completes its name.
 func Endpoint(p *neutron.Port, n *neutron.Network, subnets []*neutron.Subnet, dnsDomain string) *calico.WorkloadEndpoint {
 	mac := calico.MAC(p.MACAddress)
 	e := &calico.WorkloadEndpoint{State: calico.Inactive, Name: p.InterfaceName, MAC: &mac}
@@ -64,7 +65,7 @@ func Endpoint(p *neutron.Port, n *neutron.Network, subnets []*neutron.Subnet, dn
 	return e
 }
 
-// extraOptions is a member that Calico's model does not know: a port's own DHCP options, as Neutron tells them.
+// extraOptions is a member unknown to Calico's model: the port's own DHCP options.
 const extraOptions = "extra_dhcp_opts"
 
 func asJSON(opts []neutron.DHCPOpt) json.RawMessage {
@@ -75,8 +76,8 @@ func asJSON(opts []neutron.DHCPOpt) json.RawMessage {
 	return text
 }
 
-// addAddress adds a fixed address. The last gateway of each family wins. An address whose subnet DHCP does not serve
-// has an empty subnet id, which keeps the ids in step with the nets.
+// addAddress adds a fixed address. The last gateway of each family wins. An address whose subnet
+// DHCP does not serve has an empty subnet id, which keeps the ids in step with the nets.
 func addAddress(e *calico.WorkloadEndpoint, a netip.Addr, s *neutron.Subnet) {
 	nets, ids, gateway := &e.IPv4Nets, &e.IPv4SubnetIDs, &e.IPv4Gateway
 	if a.Is6() {
@@ -93,7 +94,7 @@ func addAddress(e *calico.WorkloadEndpoint, a netip.Addr, s *neutron.Subnet) {
 	}
 }
 
-// addPair adds an address that a machine may also have. Its subnet is nobody's matter.
+// addPair adds an address that a machine may also have, without a subnet.
 func addPair(e *calico.WorkloadEndpoint, a netip.Addr) {
 	nets := &e.IPv4Nets
 	if a.Is6() {

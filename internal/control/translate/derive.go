@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Roles of derived objects (midonet-translations §2). Those of a port's own rules are ours: a rule without a role in
-// that table is named after the chain's owner, its place in the layout, and what it is about.
+// Roles of derived objects (midonet-translations §2). The last three are ours: a rule without a
+// role there is named after the chain's owner, its place, and its subject.
 const (
 	roleChainIn        = "chain.in"
 	roleChainOut       = "chain.out"
@@ -22,8 +22,8 @@ const (
 	roleOutbound  = "rule.port.out"  // + port + index, or group of a jump
 )
 
-// Derive is the id of the object that plays role for the objects of: UUIDv5 in Heddle's name space over role and ids
-// joined by bars (midonet-translations §2). Ids must be in canonical lower-case text.
+// Derive returns the id of the object that plays role for the objects of: UUIDv5 in Heddle's name
+// space over role and ids joined by bars (midonet-translations §2). Ids must be in lower case.
 func Derive(role string, of ...string) string {
 	name := make([]byte, 0, 128)
 	name = append(name, 0xd0, 0x1b, 0x70, 0xfd, 0xc6, 0x37, 0x4b, 0x6a, 0xaa, 0x93, 0x53, 0xeb, 0xa3, 0x0b, 0x14, 0x4d)
@@ -38,5 +38,5 @@ func Derive(role string, of ...string) string {
 	return id.String()
 }
 
-// deriveAt is the id of the i-th thing of a kind that x has.
+// deriveAt returns the id of the i-th thing of a kind that x has.
 func deriveAt(role, x string, i int) string { return Derive(role, x, strconv.Itoa(i)) }

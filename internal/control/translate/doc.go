@@ -1,34 +1,32 @@
-// Package translate turns Neutron objects into the virtual topology derived from them (midonet-translations). Every
-// function is pure: current objects in, the complete [topology.Bundle] their owner holds out. The caller stores a bundle
-// under its owner's kind and id in the transaction that changes the owner, replacing the old one whole; there is no
-// difference to compute and an update cannot leave anything behind.
+// Package translate turns Neutron objects into the virtual topology derived from them
+// (midonet-translations). Every function is pure: current objects in, the complete
+// [topology.Bundle] of their owner out. The caller stores a bundle under its owner's kind and id in
+// the transaction that changes the owner, replacing the old one.
 //
-// What one object changes in another's part of the topology is either an entry in its own bundle (a port's address in
-// its groups, its DHCP host, its seeds), which [topology.Link] joins, or an input of the other's function. So a bundle
-// must be derived again when one of its inputs has changed:
+// What an object changes in another's part of the topology is an entry in its own bundle (a port's
+// address in its groups, its DHCP host, its seeds), which [topology.Link] joins, or an input of the
+// other's function. So a bundle must be derived again when an input has changed:
 //
-//	bundle          derived again when                                                 never because of
-//	network         the network changes                                                its subnets, its ports
-//	subnet          the subnet changes; the network's mtu changes; a port with         other ports of the network
-//	                owner network:dhcp and an address on the subnet comes, goes,
-//	                or changes its addresses or its owner
-//	port            the port changes                                                   its groups' rules and names,
-//	                                                                                   other members, its subnets
-//	security-group  the group's name changes; one of its rules comes or goes           its members
+//	bundle          derived again after changes of           never because of
+//	network         the network                              its subnets, its ports
+//	subnet          the subnet; the network's mtu; ports     other ports of the network
+//	                with owner network:dhcp on the subnet
+//	port            the port                                 its groups' rules and names,
+//	                                                         other members, its subnets
+//	security-group  the group's name; its rules              its members
 //
-// A routed network has empty bundles. What it means to the policy agents are keys of Calico's data model, each written in
-// the transaction that changes what it is made of:
+// A routed network has empty bundles. The policy agents read keys of Calico's data model, each
+// written in the transaction that changes one of its inputs:
 //
-//	endpoint of a port   the port; its network's admin state; gateways and enable_dhcp of its subnets
+//	endpoint of a port   the port; its network's admin state; its subnets' gateway and enable_dhcp
 //	DHCP subnet          the subnet
-//	profile of a group   the group and its rules, whether a port of a routed network uses it or not
+//	profile of a group   the group and its rules, whether or not a routed port uses it
 //
-// A port reads two things of other objects that cannot change while the port is there: whether its network is an uplink
-// ([Uplink]: refused on update), and whether its groups are stateful (refused while a port uses the group). Reading them
-// for their existence alone is therefore enough, and two ports made at once never conflict.
+// A port reads two things of other objects, which cannot change while the port exists: whether its
+// network is an uplink ([Uplink]), and whether its groups are stateful. Guarding their existence is
+// enough, so concurrent creates of ports never conflict.
 //
-// Deleting an owner deletes its bundle. Rules elsewhere that jump to a deleted chain go with it in the linked view.
-//
-// Texts inside the objects (prefixes, protocol names) have been checked by package neutron. One that cannot be read all
-// the same allows nothing: the rule or address is left out.
+// Deleting an owner deletes its bundle. Rules elsewhere that jump to a deleted chain disappear from
+// the linked view. Texts inside objects have been checked by package neutron; a rule or address
+// with an invalid one is left out, and so allows nothing.
 package translate

@@ -5,7 +5,7 @@ import (
 	"heddle/internal/topology"
 )
 
-// Network translates a network into a bridge; an uplink or routed network has none (midonet-translations §5).
+// Network translates a network into a bridge; uplinks and routed networks have none (§5).
 func Network(n *neutron.Network) topology.Bundle {
 	if bridgeless(n) {
 		return topology.Bundle{}

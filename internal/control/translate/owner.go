@@ -6,11 +6,11 @@ import (
 	"heddle/internal/neutron"
 )
 
-// Class is what a port is for, by its device_owner (midonet-translations §4 H2).
+// Class is the purpose of a port, by its device_owner (midonet-translations §4 H2).
 type Class uint8
 
 const (
-	VIF         Class = iota + 1 // a machine's interface; also every owner nobody listed
+	VIF         Class = iota + 1 // a machine's interface, or any owner not listed
 	DHCP                         // an agent that serves DHCP
 	FloatingIP                   // holds a floating address; has no topology
 	Gateway                      // a router's link to its external network
@@ -45,27 +45,27 @@ func ClassOf(deviceOwner string) Class {
 	return VIF
 }
 
-// Trusted says that ports of the class are not filtered (H3).
+// Trusted reports whether ports of the class are not filtered (H3).
 func (c Class) Trusted() bool { return c != VIF && c != VIPv1 && c != VIPv2 }
 
-// seeded says that the addresses of ports of the class stand in the network's tables (H4).
+// seeded reports whether addresses of the class are in the network's tables (H4).
 func (c Class) seeded() bool { return c != FloatingIP && c != VIPv1 }
 
-// Uplink says that a network is the link of an edge router to the outside, which has no bridge in the topology (H1).
+// Uplink reports whether a network links an edge router to the outside; it has no bridge (H1).
 func Uplink(n *neutron.Network) bool { return strings.EqualFold(n.NetworkType, "uplink") }
 
-// bridgeless says that nothing of a network or its ports and subnets is in the virtual topology: an uplink belongs to its
-// router, and a routed network to the policy agents, for which it is translated by Endpoint, Profile and DHCPSubnet.
+// bridgeless reports whether the virtual topology has nothing of a network: an uplink belongs to
+// its router, a routed network to the policy agents (Endpoint, Profile and DHCPSubnet).
 func bridgeless(n *neutron.Network) bool { return Uplink(n) || n.Routed() }
 
-// ProfileInterface is the interface that the port's binding:profile names; "" if none.
+// ProfileInterface returns the interface that the port's binding:profile names; "" if none.
 func ProfileInterface(p *neutron.Port) string {
 	name, _ := p.Profile["interface_name"].(string)
 	return name
 }
 
-// InterfaceName is the name of the interface to which the port is bound once its host is known: the profile's, or for a
-// VIF port "tap" and the first eleven characters of its id; "" says that the host alone does not bind it (§7.1).
+// InterfaceName returns the interface of the port once its host is known: the profile's, or for a
+// VIF port "tap" and the first eleven characters of its id; "" if there is none (§7.1).
 func InterfaceName(p *neutron.Port) string {
 	if name := ProfileInterface(p); name != "" {
 		return name

@@ -7,8 +7,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// Port translates a port of network n (midonet-translations §7). groups are the groups that the port names; of them only
-// Stateful is read. The binding is taken from BoundHostID and InterfaceName: finding the host of a name is the caller's.
+// Port translates a port of network n (midonet-translations §7). groups are the port's groups; only
+// Stateful is read. The binding is BoundHostID and InterfaceName.
 func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) topology.Bundle {
 	class := ClassOf(p.DeviceOwner)
 	if bridgeless(n) || class == FloatingIP {
@@ -44,8 +44,8 @@ func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) 
 	return b
 }
 
-// seed adds the port's persistent MAC, ARP and ND entries (H5). The MAC of a remote machine is behind the port that
-// joins its network to the layer-2 gateway.
+// seed adds the port's persistent MAC, ARP and ND entries (H5). The MAC of a remote machine is
+// behind the port that joins its network to the layer-2 gateway.
 func seed(b *topology.Bundle, p *neutron.Port, class Class) {
 	behind := p.ID
 	if class == Remote {
@@ -59,7 +59,7 @@ func seed(b *topology.Bundle, p *neutron.Port, class Class) {
 	}
 }
 
-// memberships puts the port's fixed addresses into its groups; allowed address pairs are not members (§7.1 step 5).
+// memberships adds fixed addresses to groups; address pairs are no members (§7.1 step 5).
 func memberships(p *neutron.Port) []topology.Membership {
 	var ms []topology.Membership
 	for _, group := range groupIDs(p) {
@@ -70,7 +70,7 @@ func memberships(p *neutron.Port) []topology.Membership {
 	return ms
 }
 
-// dhcpHosts tells each of the port's subnets the machine's address with the options of that address family.
+// dhcpHosts returns the machine's address and options for each of the port's subnets.
 func dhcpHosts(p *neutron.Port) []topology.DhcpHost {
 	var hosts []topology.DhcpHost
 	for _, f := range p.FixedIPs {
@@ -90,7 +90,7 @@ func dhcpHosts(p *neutron.Port) []topology.DhcpHost {
 	return hosts
 }
 
-// groupIDs are the port's groups in order, each once.
+// groupIDs returns the port's groups in order, each once.
 func groupIDs(p *neutron.Port) []string {
 	var ids []string
 	for i, id := range p.SecurityGroups {

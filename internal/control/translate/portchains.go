@@ -20,7 +20,7 @@ type source struct {
 	ip  netip.Prefix
 }
 
-// sources are the fixed addresses of the port, then its allowed address pairs.
+// sources returns the fixed addresses of the port, then its allowed address pairs.
 func sources(p *neutron.Port) []source {
 	var ss []source
 	for _, f := range p.FixedIPs {
@@ -40,7 +40,7 @@ func sources(p *neutron.Port) []source {
 	return ss
 }
 
-// portChains are the three chains of an untrusted port (midonet-translations §3.1):
+// portChains returns the three chains of an untrusted port (midonet-translations §3.1):
 //
 //	from the machine              to the machine
 //	  inbound ── jump antispoof     outbound
@@ -94,8 +94,9 @@ func outboundRules(p *neutron.Port, v6, stateful bool) []topology.Rule {
 	return number(append(rules, dropAllButARP()), roleOutbound, p.ID)
 }
 
-// antiSpoofRules return what the machine may send to the inbound chain, and drop the rest. It may ask for an address and
-// not give any: it is no DHCP server. Its ARP may come from any MAC address: gratuitous ARP of a shared address often does.
+// antiSpoofRules return the machine's legitimate packets to the inbound chain and drop the rest. A
+// machine may be a DHCP client but no server. ARP may come from any MAC address: gratuitous ARP of
+// a shared address often does.
 func antiSpoofRules(p *neutron.Port, v6 []source) []topology.Rule {
 	rules := []topology.Rule{literal(topology.Return, udp(dhcpClient, dhcpServer)), literal(topology.Drop, udp(dhcpServer, dhcpClient))}
 	for _, s := range sources(p) {
@@ -135,7 +136,7 @@ func dropAllButARP() topology.Rule {
 	return literal(topology.Drop, c)
 }
 
-// allStateless says that there are groups and none of them tracks connections (§3.1).
+// allStateless reports whether there are groups and none tracks connections (§3.1).
 func allStateless(groups []*neutron.SecurityGroup) bool {
 	for _, g := range groups {
 		if g.Stateful {

@@ -9,7 +9,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// ICMPv6 types (RFC 2710, RFC 4861, RFC 3810) and DHCPv6 ports (RFC 8415) of IPv6's own housekeeping.
+// ICMPv6 types (RFC 2710, RFC 4861, RFC 3810) and DHCPv6 ports (RFC 8415).
 const (
 	mldQuery              = 130
 	mldReport             = 131
@@ -24,8 +24,8 @@ const (
 	dhcpv6Server = 547
 )
 
-// sources6 are the port's IPv6 sources, then the link-local address of each MAC address among them (simulation §18).
-// None: the port's chains are those of IPv4 alone.
+// sources6 returns the port's IPv6 sources, then the link-local address of each MAC address among
+// them (simulation §18). None: the port's chains are those of IPv4 alone.
 func sources6(p *neutron.Port) []source {
 	ss := slices.DeleteFunc(sources(p), func(s source) bool { return s.ip.Addr().Is4() })
 	var macs []packet.MAC
@@ -40,10 +40,10 @@ func sources6(p *neutron.Port) []source {
 	return ss
 }
 
-// antiSpoofRules6 keep the machine from acting as router or DHCP server, and from speaking for addresses that are not its
-// own: it advertises them, looks for duplicates of them, and sends from them, and names no other MAC address than the one
-// that goes with them. A rule that returns has the last as a clause of its own rather than a rule that drops: an agent of an
-// earlier version, which does not know it, then judges as it used to.
+// antiSpoofRules6 prevent the machine from acting as router or DHCP server and from using addresses
+// of others: it advertises its own, detects their duplicates, and sends from them, with the MAC
+// address that belongs to them. That MAC is a clause of the returning rules, not a dropping rule of
+// its own, so that agents of earlier versions, which ignore it, decide as before.
 func antiSpoofRules6(v6 []source) []topology.Rule {
 	rules := []topology.Rule{
 		literal(topology.Drop, udp6(dhcpv6Server, dhcpv6Client)),
@@ -73,8 +73,8 @@ func antiSpoofRules6(v6 []source) []topology.Rule {
 	return rules
 }
 
-// machineHousekeeping6 is what a machine must be able to send whatever its groups say: listener reports, router and
-// neighbour discovery, DHCPv6.
+// machineHousekeeping6 returns the rules for packets that a machine must be able to send: listener
+// reports, router and neighbour discovery, DHCPv6.
 func machineHousekeeping6() []topology.Rule {
 	return []topology.Rule{
 		literal(topology.Accept, icmp6(mldReport, routerSolicitation)),
@@ -84,7 +84,7 @@ func machineHousekeeping6() []topology.Rule {
 	}
 }
 
-// networkHousekeeping6 is what a machine must hear whatever its groups say.
+// networkHousekeeping6 returns the rules for packets that a machine must receive.
 func networkHousekeeping6() []topology.Rule {
 	linkLocals := netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfe, 0x80}), 10)
 	dhcp := udp6(dhcpv6Server, dhcpv6Client)

@@ -11,12 +11,12 @@ import (
 // ProfilePrefix begins the ids of security groups' profiles (spec 18).
 const ProfilePrefix = "openstack-sg-"
 
-// ProfileID is the profile of a security group.
+// ProfileID returns the profile of a security group.
 func ProfileID(group string) string { return ProfilePrefix + group }
 
-// Profile translates a group with its rules. Its members carry its id as a tag, by which rules of other groups name them.
-// A rule for which Calico's model has no words allows nothing: it is left out. That are rules on ports of other protocols
-// than TCP and UDP, on port 0 alone, and on ICMP type 255.
+// Profile translates a group with its rules. Members carry its id as a tag, which rules of other
+// groups name. Rules that Calico's model cannot express are left out, and so allow nothing: those
+// on ports of protocols other than TCP and UDP, on port 0 alone, and on ICMP type 255.
 func Profile(g *neutron.SecurityGroup) (*calico.ProfileRules, *calico.ProfileTags) {
 	rules := &calico.ProfileRules{}
 	for i := range g.Rules {
@@ -96,7 +96,7 @@ func profileProtocol(rule *calico.Rule, r *neutron.SecurityGroupRule) bool {
 	return ports.Low <= ports.High
 }
 
-// wholeRange: bounds of -1 stand for all ports of a protocol that has ports, bounds that are not there for no criterion.
+// wholeRange: bounds of -1 mean all ports of a protocol with ports, missing ones no criterion.
 func wholeRange(rule *calico.Rule, r *neutron.SecurityGroupRule) bool {
 	hasPorts := rule.Protocol == calico.ProtocolTCP || rule.Protocol == calico.ProtocolUDP
 	if hasPorts && (r.PortRangeMin != nil || r.PortRangeMax != nil) {
@@ -119,7 +119,7 @@ func octet(n *int) *uint8 {
 	return &v
 }
 
-// given is a bound; nil where it is missing or -1, or no port number.
+// given returns a bound; nil where it is missing or -1, or no port number.
 func given(n *int) *int {
 	if n == nil || *n < 0 || *n > 65535 {
 		return nil

@@ -17,15 +17,15 @@ const (
 	protoICMPv6 = 58
 )
 
-// anyFragment is the condition of a rule before its clauses: every fragment of every packet.
+// anyFragment returns the condition of a rule before its clauses: every fragment of every packet.
 func anyFragment() topology.Condition { return topology.Condition{FragmentPolicy: topology.FragAny} }
 
-// literal is a rule that decides by itself. Its id is given when its chain is complete, unless it has one of its own.
+// literal returns a rule that decides by itself. Its chain numbers it unless it has an id.
 func literal(action string, c topology.Condition) topology.Rule {
 	return topology.Rule{Type: topology.Literal, Action: action, Condition: &c}
 }
 
-// jump is a rule that goes on with the chain, which carries name.
+// jump returns a rule that goes on with the chain, which carries name.
 func jump(id, chainID, name string) topology.Rule {
 	c := anyFragment()
 	return topology.Rule{
@@ -43,12 +43,12 @@ func number(rules []topology.Rule, role, x string) []topology.Rule {
 	return rules
 }
 
-// ports is the inclusive range low to high.
+// ports returns the inclusive range low to high.
 func ports(low, high uint16) *topology.Range { return &topology.Range{Low: &low, High: &high} }
 
 func protocol(n uint8) *uint8 { return &n }
 
-// prefixOf reads an address, which stands for itself alone, or a prefix, whose host bits are cleared.
+// prefixOf reads an address or a prefix, and clears host bits.
 func prefixOf(text string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()

@@ -5,15 +5,15 @@ import (
 	"heddle/internal/topology"
 )
 
-// A group's egress chain sees what its members send, so the inbound chains of their ports jump to it; its ingress chain
-// sees what they get (midonet-translations §3).
+// A group's egress chain sees what its members send, so the inbound chains of their ports jump to
+// it; its ingress chain sees what they get (midonet-translations §3).
 func egressChain(group string) string      { return Derive(roleChainIn, group) }
 func ingressChain(group string) string     { return Derive(roleChainOut, group) }
 func egressChainName(group string) string  { return "OS_SG_" + group + "_EGRESS" }
 func ingressChainName(group string) string { return "OS_SG_" + group + "_INGRESS" }
 
-// SecurityGroup translates a group with its rules into an address group and two chains (midonet-translations §11). The
-// newest rule stands first in its chain.
+// SecurityGroup translates a group with its rules into an address group and two chains
+// (midonet-translations §11). The newest rule stands first in its chain.
 func SecurityGroup(g *neutron.SecurityGroup) topology.Bundle {
 	egress := topology.Chain{ID: egressChain(g.ID), Name: egressChainName(g.ID), TenantID: g.ProjectID}
 	ingress := topology.Chain{ID: ingressChain(g.ID), Name: ingressChainName(g.ID), TenantID: g.ProjectID}
@@ -33,7 +33,7 @@ func SecurityGroup(g *neutron.SecurityGroup) topology.Bundle {
 	}
 }
 
-// groupRule translates one rule. A rule on ports gets a companion for the later fragments, which carry none.
+// groupRule translates one rule. A rule on ports gets a companion for later fragments.
 func groupRule(r *neutron.SecurityGroupRule) []topology.Rule {
 	c, ok := remoteClauses(r)
 	low, lowOK := bound(r.PortRangeMin)
@@ -55,7 +55,7 @@ func groupRule(r *neutron.SecurityGroupRule) []topology.Rule {
 	return []topology.Rule{rule, companion}
 }
 
-// remoteClauses are the clauses on family, protocol and remote side; not ok if the rule has a text that cannot be read.
+// remoteClauses returns the clauses on family, protocol and remote side; false for invalid text.
 func remoteClauses(r *neutron.SecurityGroupRule) (topology.Condition, bool) {
 	c := topology.Condition{DlType: etherIPv4}
 	if r.Ethertype == "IPv6" {
@@ -98,7 +98,7 @@ func portClauses(c *topology.Condition, low, high *uint16) {
 	}
 }
 
-// bound is one end of a port range; nil is open.
+// bound returns one end of a port range; nil is open.
 func bound(n *int) (*uint16, bool) {
 	if n == nil {
 		return nil, true
@@ -110,8 +110,8 @@ func bound(n *int) (*uint16, bool) {
 	return &v, true
 }
 
-// protocolClause reads a protocol as Neutron stores it, by name or number; nil is any. ICMP of an IPv6 rule is ICMPv6.
-// Neutron's 0 (ip, hopopt) means any: behind the extension headers of a packet it never stands.
+// protocolClause reads a protocol as Neutron stores it, by name or number; nil is any. ICMP of an
+// IPv6 rule is ICMPv6. Neutron's 0 (ip, hopopt) means any.
 func protocolClause(text string, dlType uint16) (*uint8, bool) {
 	n, ok := protocolNumber(text)
 	if !ok || n == 0 {
@@ -123,7 +123,7 @@ func protocolClause(text string, dlType uint16) (*uint8, bool) {
 	return &n, true
 }
 
-// protocolNumber returns the number of a protocol as Neutron stores it, by name or number; 0 stands for any.
+// protocolNumber returns the number of a protocol, by name or number; 0 stands for any.
 func protocolNumber(text string) (uint8, bool) {
 	if text == "" {
 		return 0, true

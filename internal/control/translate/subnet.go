@@ -9,9 +9,9 @@ import (
 	"heddle/internal/topology"
 )
 
-// Subnet translates a subnet of network n into what its DHCP responder tells (midonet-translations §6, simulation §18).
-// dhcpPorts are the ports with owner network:dhcp that have an address on the subnet, in any order: the newest is the
-// server, and each adds its route to the metadata service (§7.1 step 7).
+// Subnet translates a subnet of network n into the data of its DHCP responder (midonet-translations
+// §6, simulation §18). dhcpPorts are the network:dhcp ports with an address on the subnet, in any
+// order: the newest is the server, and each adds its metadata route (§7.1 step 7).
 func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port) topology.Bundle {
 	if bridgeless(n) {
 		return topology.Bundle{}
@@ -49,7 +49,7 @@ func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port) to
 	return topology.Bundle{Dhcps: []topology.Dhcp{d}}
 }
 
-// serverAddresses are the first addresses of the DHCP ports on the subnet, oldest port first.
+// serverAddresses returns the first addresses of the DHCP ports on the subnet, oldest port first.
 func serverAddresses(s *neutron.Subnet, dhcpPorts []*neutron.Port) []netip.Addr {
 	oldestFirst := slices.SortedFunc(slices.Values(dhcpPorts), func(a, b *neutron.Port) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
@@ -67,7 +67,7 @@ func serverAddresses(s *neutron.Subnet, dhcpPorts []*neutron.Port) []netip.Addr 
 	return servers
 }
 
-// metadata is the address of the metadata service (H7).
+// metadata returns the address of the metadata service (H7).
 func metadata() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 32)
 }

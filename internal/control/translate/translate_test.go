@@ -80,7 +80,7 @@ func TestInterfaceName(t *testing.T) {
 	}
 }
 
-// port is a port with an address of each family, in one group, bound.
+// port returns a port with an address of each family, in one group, bound.
 func port(owner string) *neutron.Port {
 	p := &neutron.Port{
 		NetworkID: "n", DeviceOwner: owner, MACAddress: packet.MAC{0xfa, 0x16, 0x3e, 0, 0, 1}, PortSecurityEnabled: true,
@@ -197,7 +197,8 @@ func TestFragmentPolicies(t *testing.T) {
 	}
 }
 
-// The bundle of a port needs nothing of its groups but whether they are stateful, and changes nothing it is given.
+// The bundle of a port needs nothing of its groups but whether they are stateful, and changes
+// nothing it is given.
 func TestPortReadsLittle(t *testing.T) {
 	t.Parallel()
 	text := func(x any) string {

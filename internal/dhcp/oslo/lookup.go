@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// lookup finds options by their defaults and types, and keeps what is wrong with them.
+// lookup finds options by their defaults and types, and collects errors.
 type lookup struct {
 	*Config
 	defaults map[place]string // of options that others may name
@@ -17,14 +17,15 @@ type lookup struct {
 	names    int // replaced in the value at hand
 }
 
-// The bounds of what names in values can come to.
+// Bounds of the expansion of names in values.
 const (
 	longestValue = 64 << 10 // bytes
 	mostDepth    = 16       // names within names
 	mostNames    = 1000     // in all, for one value
 )
 
-// find is an option's value with all names replaced; ok is false when it is in no file, or empty, which means the same.
+// find returns an option's value with all names replaced. ok is false if it is in no file, or
+// empty, which means the same.
 func (l *lookup) find(p place) (text string, v value, ok bool) {
 	v, ok = l.values[p]
 	if !ok {
@@ -39,7 +40,7 @@ func (l *lookup) find(p place) (text string, v value, ok bool) {
 	return text, v, strings.TrimSpace(text) != ""
 }
 
-// refusal is what is wrong with a value.
+// refusal is an error about a value.
 type refusal struct {
 	value
 	err error
@@ -53,10 +54,10 @@ func (l *lookup) refuse(p place, v value, reason string) {
 	l.refused = append(l.refused, refusal{v, err})
 }
 
-// isSecret says that nobody is to read an option's value.
+// isSecret reports whether an option's value must not be shown.
 func (p place) isSecret() bool { return strings.Contains(p.option, "password") }
 
-// err names all that is wrong, as it follows in the files.
+// err returns all errors in the order of the files.
 func (l *lookup) err() error {
 	slices.SortStableFunc(l.refused, func(a, b refusal) int { return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.line, b.line)) })
 	var errs []error
@@ -118,7 +119,7 @@ func nameAfter(text string) (name, rest string) {
 
 func isNameStart(c byte) bool { return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// named is the value of the option that a value names.
+// named returns the value of the option that a value names.
 func (l *lookup) named(name, group string, within []place) (string, error) {
 	candidates := []place{{group, name}, {defaultGroup, name}}
 	if other, option, dotted := strings.Cut(name, "."); dotted {
@@ -149,80 +150,70 @@ func (l *lookup) named(name, group string, within []place) (string, error) {
 	return "", fmt.Errorf("there is no option %s for $%s", name, name)
 }
 
-// text is an option's value, checked, or otherwise where it has none.
-func (l *lookup) text(p place, otherwise string, check func(string) error) string {
+// readOption parses an option's value. If it has none, or a wrong one, which is refused, it returns
+// otherwise.
+func readOption[T any](l *lookup, p place, otherwise T, parse func(text string) (T, error)) T {
 	text, v, ok := l.find(p)
 	if !ok {
 		return otherwise
 	}
-	if err := checkText(text); err != nil {
+	x, err := parse(text)
+	if err != nil {
 		l.refuse(p, v, err.Error())
 		return otherwise
 	}
-	text = strings.TrimSpace(text)
-	if err := check(text); err != nil {
-		l.refuse(p, v, err.Error())
-		return otherwise
-	}
-	return text
+	return x
 }
 
-func checkText(text string) error {
-	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return errors.New("want a single line without control characters")
-	}
-	return nil
+// text reads a single line, which check accepts.
+func (l *lookup) text(p place, otherwise string, check func(string) error) string {
+	return readOption(l, p, otherwise, func(text string) (string, error) {
+		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return "", errors.New("want a single line without control characters")
+		}
+		text = strings.TrimSpace(text)
+		return text, check(text)
+	})
 }
 
 func anything(string) error { return nil }
 
-// list is an option's values, separated by commas or lines.
+// list reads values, separated by commas or lines, each of which check accepts.
 func (l *lookup) list(p place, otherwise []string, check func(string) error) []string {
-	text, v, ok := l.find(p)
-	if !ok {
-		return otherwise
-	}
-	var all []string
-	for item := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '\n' }) {
-		item = strings.TrimSpace(item)
-		if item == "" {
-			continue
+	return readOption(l, p, otherwise, func(text string) (all []string, err error) {
+		for item := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '\n' }) {
+			if item = strings.TrimSpace(item); item == "" {
+				continue
+			}
+			if err := check(item); err != nil {
+				return nil, err
+			}
+			all = append(all, item)
 		}
-		if err := check(item); err != nil {
-			l.refuse(p, v, err.Error())
-			return otherwise
-		}
-		all = append(all, item)
-	}
-	return all
+		return all, nil
+	})
 }
 
-// number is an option's value where it is one that ok allows. want says which are.
+// number reads a number that ok accepts. want names those numbers.
 func (l *lookup) number(p place, otherwise int, want string, ok func(int) bool) int {
-	text, v, found := l.find(p)
-	if !found {
-		return otherwise
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 32)
-	if err != nil || !ok(int(n)) {
-		l.refuse(p, v, "want "+want)
-		return otherwise
-	}
-	return int(n)
+	return readOption(l, p, otherwise, func(text string) (int, error) {
+		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 32)
+		if err != nil || !ok(int(n)) {
+			return 0, errors.New("want " + want)
+		}
+		return int(n), nil
+	})
 }
 
-// flag is an option's value where it is a truth value as oslo.config knows them.
+// flag reads a truth value in oslo.config's spellings.
 func (l *lookup) flag(p place) bool {
-	text, v, ok := l.find(p)
-	if !ok {
-		return false
-	}
-	switch strings.ToLower(strings.TrimSpace(text)) {
-	case "true", "1", "on", "yes":
-		return true
-	case "false", "0", "off", "no":
-		return false
-	}
-	l.refuse(p, v, "want true or false")
-	return false
+	return readOption(l, p, false, func(text string) (bool, error) {
+		switch strings.ToLower(strings.TrimSpace(text)) {
+		case "true", "1", "on", "yes":
+			return true, nil
+		case "false", "0", "off", "no":
+			return false, nil
+		}
+		return false, errors.New("want true or false")
+	})
 }

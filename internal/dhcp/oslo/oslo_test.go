@@ -165,7 +165,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNamesStayBounded has each option name the next several times: what that comes to is refused before it is made.
+// TestNamesStayBounded has each option name the next several times: what that comes to is refused
+// before it is made.
 func TestNamesStayBounded(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder

@@ -1,10 +1,11 @@
-// Package oslo reads the DHCP agent's configuration as Neutron's agents have theirs (seed 004, "Invocation"): INI files of
-// oslo.config, several in order, of which later ones override. Options that the agent does not know are none of its
-// business and passed over; a wrong value of one that it knows is refused with its file and line.
+// Package oslo reads the DHCP agent's configuration in the form of Neutron's agents (seed 004,
+// "Invocation"): INI files of oslo.config, of which later ones override. It skips options that the
+// agent does not have, and refuses wrong values with their file and line.
 //
-// The syntax is oslo.config's: "[group]", "key = value" or "key: value", comments in lines of their own that begin with #
-// or ;, indented lines that go on with a value, quotes around a whole value, and $name, ${name} and ${group.name} for the
-// value of another option, of which $$ and \$ make a plain dollar sign. A key that is repeated holds its last value.
+// The syntax is oslo.config's: "[group]", "key = value" or "key: value", comment lines that begin
+// with # or ;, indented lines that continue a value, quotes around a whole value, and $name,
+// ${name} and ${group.name} for the value of another option, of which $$ and \$ make a plain dollar
+// sign. The last value of a repeated key counts.
 package oslo
 
 import (
@@ -26,7 +27,7 @@ type Config struct {
 	values map[place]value
 }
 
-// place is an option. Names of groups are in lower case, as their case does not matter.
+// place is an option. Names of groups are in lower case, as they ignore case.
 type place struct{ group, option string }
 
 // String writes an option as people do.
@@ -37,10 +38,11 @@ func (p place) String() string {
 	return "[" + p.group + "] " + p.option
 }
 
-// defaultGroup is that of options outside any other, and where options are looked for that another group does not have.
+// defaultGroup is the group of options outside any other, and the fallback for those that another
+// group lacks.
 const defaultGroup = "default"
 
-// value is what a file says of an option.
+// value is an option's value in a file.
 type value struct {
 	text   string // lines joined by \n, before names are replaced
 	file   string
@@ -61,7 +63,7 @@ func ReadFiles(paths ...string) (*Config, error) {
 	return Parse(sources...)
 }
 
-// Parse reads texts, of which later ones override. The error names all lines that are none.
+// Parse reads texts, of which later ones override. The error names all malformed lines.
 func Parse(sources ...Source) (*Config, error) {
 	c := &Config{map[place]value{}}
 	var errs []error

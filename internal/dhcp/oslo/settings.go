@@ -10,21 +10,21 @@ import (
 	"heddle/internal/dhcp/plan"
 )
 
-// Settings are what the files say to the DHCP agent.
+// Settings are the DHCP agent's settings in the files.
 type Settings struct {
-	Host string // by which etcd knows this host; "" for the name that the system has
+	Host string // this host's name in etcd; "" for the system's
 	Etcd Etcd
 	Plan plan.Options // without Device and Advertise, which are not for files to say
 }
 
-// Etcd is where etcd is.
+// Etcd holds the settings for the connection to etcd.
 type Etcd struct {
 	Endpoint                      string // scheme://host:port
 	KeyFile, CertFile, CACertFile string // "" for none
 	Username, Password            string
 }
 
-// Settings reads the agent's options. The error names all that are wrong, each with its file and line.
+// Settings reads the agent's options. The error names all wrong ones, each with its file and line.
 func (c *Config) Settings() (Settings, error) {
 	l := &lookup{Config: c, defaults: map[place]string{
 		{defaultGroup, "state_path"}: "/var/lib/neutron",
@@ -98,8 +98,7 @@ func (l *lookup) plan() plan.Options {
 	}
 }
 
-// domain is the first of the options that is there. One that is there and empty means none, so that it is told from one
-// that is not.
+// domain returns the value of the first option that is set. One set to nothing means no domain.
 func (l *lookup) domain(names ...place) string {
 	for _, p := range names {
 		if _, there := l.values[p]; there {
@@ -116,7 +115,7 @@ func checkHost(name string) error {
 	return nil
 }
 
-// checkServer keeps to what a URL may have between the slashes and the port.
+// checkServer accepts what a URL may have between the slashes and the port.
 func checkServer(name string) error {
 	if a, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil && a.Zone() == "" {
 		return nil

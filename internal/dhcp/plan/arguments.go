@@ -9,8 +9,7 @@ import (
 // mostLeases bounds --dhcp-lease-max.
 const mostLeases = 1 << 24
 
-// common are the arguments that both instances of dnsmasq have: what is theirs alone, where they look and what they keep
-// their hands off.
+// common returns the arguments that both instances of dnsmasq have.
 func (o Options) common() []string {
 	list := []string{
 		"--keep-in-foreground", "--log-facility=-", "--user=" + cmp.Or(o.User, "nobody"), "--group=" + cmp.Or(o.Group, "nogroup"), "--pid-file=",
@@ -23,8 +22,9 @@ func (o Options) common() []string {
 	return list
 }
 
-// arguments are those of the dnsmasq that gives addresses, for the subnets in use (§17.3, with one device and one instance
-// a host). It answers no DNS: two that overlap could not both listen for TCP at a gateway's address.
+// arguments returns those of the dnsmasq that gives addresses, for the subnets in use (§17.3, with
+// one device and one instance a host). It answers no DNS: two that overlap could not both listen
+// for TCP at a gateway's address.
 func (p *planner) arguments() []string {
 	o := p.options
 	list := append(o.common(), "--port=0")
@@ -57,7 +57,8 @@ func (p *planner) arguments() []string {
 	return list
 }
 
-// forcedOptions are those that machines are told whether they ask for them or not. A file could not say so.
+// forcedOptions returns the options that machines receive even if they do not ask for them. A file
+// cannot force options.
 func (p *planner) forcedOptions() (list []string) {
 	o := p.options
 	force := func(text string) { list = append(list, forcedOption+text) }
@@ -80,13 +81,14 @@ func (p *planner) forcedOptions() (list []string) {
 
 const forcedOption = "--dhcp-option-force="
 
-// resolver are the arguments of the dnsmasq that answers DNS: the names of this host's machines, and, for all others, what
-// the operator's servers say. They depend on the operator alone, so that it need never start anew: it takes notice of
-// addresses of the device and of files as they come and go.
+// resolver returns the arguments of the dnsmasq that answers DNS: the names of this host's
+// machines, and the answers of the operator's servers for all others. They depend on the operator
+// alone, so that it need not be restarted: it notices changed addresses of the device, and changed
+// files.
 //
-// Where there is nobody to ask, it says of names of the domain and of names without one that they do not exist, as some
-// resolvers give a machine up whose name has no address of one family when they are refused. Of a name that several
-// machines have, a machine is told those of its own subnet.
+// Without servers it answers that names of the domain, and names without one, do not exist: some
+// resolvers give up on a name that has no address of one family if that query is refused. For a
+// name that several machines have, a machine receives those of its own subnet.
 func (o Options) resolver() []string {
 	list := append(o.common(), "--no-dhcp-interface="+o.Device)
 	for _, prefix := range o.InterfacePrefixes {
@@ -111,8 +113,8 @@ func (o Options) resolver() []string {
 	return list
 }
 
-// dhcpRange is what dnsmasq serves in a subnet; "" for nothing. Without its advertisements it is told of no subnet where
-// machines learn all from them.
+// dhcpRange returns the range that dnsmasq serves in a subnet, "" for none. Unless dnsmasq
+// advertises, that is so where machines learn all from advertisements.
 func (p *planner) dhcpRange(s *subnet) string {
 	head := fmt.Sprintf("set:%s,%s", s.tag, s.CIDR.Addr())
 	lease := leaseText(p.options.LeaseSeconds)

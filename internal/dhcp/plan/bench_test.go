@@ -7,7 +7,8 @@ import (
 	"heddle/calico"
 )
 
-// BenchmarkChange is what a new port costs on a host with so many others: the plan and the step to it.
+// BenchmarkChange measures the cost of a new port on a host with so many others: the plan and the
+// step to it.
 func BenchmarkChange(b *testing.B) {
 	for _, others := range []int{500, 10_000} {
 		b.Run(fmt.Sprint(others), func(b *testing.B) { benchmarkChange(b, others) })

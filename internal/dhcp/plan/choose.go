@@ -11,14 +11,15 @@ import (
 	"heddle/calico"
 )
 
-// candidate is an endpoint and what is thought of it. It depends on the endpoint and the subnets alone.
+// candidate is an endpoint with the findings about it, which depend on the endpoint and the subnets
+// alone.
 type candidate struct {
 	key calico.WorkloadEndpointKey
 	*calico.WorkloadEndpoint
 	reason    string     // why it waits, whatever else there is; "" when nothing of its own speaks against it
 	addresses []assigned // of both families, IPv4 first, in the order of the endpoint
 
-	// What it is served as, once it was.
+	// The outcome, once it was served.
 	written      bool
 	extras       []extraOption
 	port         Port
@@ -34,16 +35,16 @@ type assigned struct {
 	subnet *subnet
 }
 
-// candidates are the endpoints that could be served, in the order of keys. All others wait. thoughts has what was thought of
-// them before.
-func (p *planner) candidates(keys []calico.WorkloadEndpointKey, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, thoughts map[calico.WorkloadEndpointKey]*candidate) []*candidate {
+// candidates returns the endpoints that could be served, in the order of keys. All others wait.
+// cache holds candidates of the plan before.
+func (p *planner) candidates(keys []calico.WorkloadEndpointKey, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, cache map[calico.WorkloadEndpointKey]*candidate) []*candidate {
 	list := make([]*candidate, 0, len(keys))
 	for _, key := range keys {
-		c := thoughts[key]
+		c := cache[key]
 		if c == nil || c.WorkloadEndpoint != endpoints[key] {
 			c = &candidate{key: key, WorkloadEndpoint: endpoints[key]}
 			c.reason = p.examine(c)
-			thoughts[key] = c
+			cache[key] = c
 		}
 		if c.reason != "" {
 			p.wait(key, c.reason)
@@ -54,7 +55,7 @@ func (p *planner) candidates(keys []calico.WorkloadEndpointKey, endpoints map[ca
 	return list
 }
 
-// examine finds an endpoint's addresses, or says why it cannot be served.
+// examine finds an endpoint's addresses, or the reason why it cannot be served.
 func (p *planner) examine(c *candidate) string {
 	if c.WorkloadEndpoint == nil {
 		return "is invalid: it could not be decoded"
@@ -83,8 +84,8 @@ type named struct {
 	id string
 }
 
-// pair joins nets and IDs by position. What is left over has no subnet: allowed address pairs follow the fixed addresses.
-// An empty ID keeps the place of an address that DHCP does not serve.
+// pair joins nets and IDs by position. Nets beyond the IDs have no subnet: allowed address pairs
+// follow the fixed addresses. An empty ID keeps the place of an address that DHCP does not serve.
 func pair(nets []netip.Prefix, ids []string) (list []named) {
 	for i := range min(len(nets), len(ids)) {
 		if ids[i] != "" {
@@ -121,8 +122,8 @@ func (p *planner) place(c *candidate, all []named) string {
 	return ""
 }
 
-// choose takes those candidates that do not stand in each other's way. Of two that do, the one whose key, or whose
-// subnet's ID, comes first is served, whichever was there first: what is served depends on what there is alone.
+// choose serves candidates without conflicts. Of two in conflict, the one whose key, or whose
+// subnet's ID, comes first is served, so that the outcome does not depend on history.
 func (p *planner) choose(candidates []*candidate) {
 	shadowed := overlaps(candidates)
 	holders := newClaims(len(candidates))
@@ -138,7 +139,6 @@ func (p *planner) choose(candidates []*candidate) {
 	p.used = subnetsOf(p.served)
 }
 
-// subnetsOf are the subnets of endpoints, by ID.
 func subnetsOf(list []*candidate) []*subnet {
 	found := map[*subnet]bool{}
 	for _, c := range list {
@@ -149,10 +149,10 @@ func subnetsOf(list []*candidate) []*subnet {
 	return slices.SortedFunc(maps.Keys(found), func(a, b *subnet) int { return cmp.Compare(a.id, b.id) })
 }
 
-// shadows are the subnets that cannot be served because another that can be overlaps them.
+// shadows maps subnets that cannot be served to the served ones that they overlap.
 type shadows map[*subnet]*subnet
 
-// overlaps finds them: dnsmasq cannot tell such subnets apart.
+// overlaps returns the shadows: dnsmasq cannot tell overlapping subnets apart.
 func overlaps(candidates []*candidate) shadows {
 	found := shadows{}
 	var served []*subnet
@@ -176,7 +176,7 @@ func (s shadows) reason(c *candidate) string {
 	return ""
 }
 
-// claims are the endpoints that hold what only one can.
+// claims are the endpoints that have what only one can.
 type claims struct {
 	macs       map[calico.MAC]calico.WorkloadEndpointKey
 	interfaces map[string]calico.WorkloadEndpointKey
@@ -234,7 +234,6 @@ func sortByKey(p *Plan) {
 	})
 }
 
-// keyText is a key's path for people.
 func keyText(key calico.Key) string {
 	path, err := key.Path()
 	if err != nil {

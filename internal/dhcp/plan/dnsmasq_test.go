@@ -133,7 +133,7 @@ func (s *server) until(what string, cond func() bool) {
 	}
 }
 
-// lease is what the machine is told when it asks, with more arguments for its client.
+// lease returns the machine's lease; more are arguments for its client.
 func (s *server) lease(more ...string) map[string]string {
 	s.t.Helper()
 	script := filepath.Join(s.t.TempDir(), "script")
@@ -156,7 +156,8 @@ func (s *server) lease(more ...string) map[string]string {
 // complaint is a line in which dnsmasq refuses something.
 var complaint = regexp.MustCompile(`(?im)^.*(at line \d|\bbad\b|duplicate|illegal|error|invalid|too long|inconsistent|cannot).*$`)
 
-// TestDnsmasqReadsFiles gives the files of each golden plan to the real program, which must not complain.
+// TestDnsmasqReadsFiles gives the files of each golden plan to the real program, which must not
+// complain.
 func TestDnsmasqReadsFiles(t *testing.T) {
 	t.Parallel()
 	for file, p := range goldenPlans(t) {
@@ -172,8 +173,8 @@ func TestDnsmasqReadsFiles(t *testing.T) {
 	}
 }
 
-// TestStepsAreEnough has the real program do what a step says, without a restart where it asks for none: the machine is
-// told what the plan says, of several lines or options the newest.
+// TestStepsAreEnough has the real program do what a step says, without a restart where it asks for
+// none: the machine is told what the plan says, of several lines or options the newest.
 func TestStepsAreEnough(t *testing.T) {
 	t.Parallel()
 	a := machine{"a", "02:00:00:00:00:0a", "10.65.0.10", "fd65::a", "a.x"}
@@ -216,8 +217,8 @@ func TestStepsAreEnough(t *testing.T) {
 	}
 }
 
-// TestRefusedWithoutRestart shows why a restart is asked for: dnsmasq refuses a line with an address that another line
-// has had since it started.
+// TestRefusedWithoutRestart shows why a restart is asked for: dnsmasq refuses a line with an
+// address that another line has had since it started.
 func TestRefusedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	a := machine{"a", "02:00:00:00:00:99", "10.65.0.10", "", ""}
@@ -235,8 +236,8 @@ func TestRefusedWithoutRestart(t *testing.T) {
 	s.until("dnsmasq refuses", func() bool { return strings.Contains(s.said(), "duplicate dhcp-host IP address 10.65.0.10") })
 }
 
-// TestFirstOfTwoAddresses has a machine with two IPv4 addresses get the first, and its routes as option 121 and 249;
-// without DNS servers of its subnet it is sent to the host.
+// TestFirstOfTwoAddresses has a machine with two IPv4 addresses get the first, and its routes as
+// option 121 and 249; without DNS servers of its subnet it is sent to the host.
 func TestFirstOfTwoAddresses(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/options.txt")
@@ -262,8 +263,9 @@ func TestExtraOptions(t *testing.T) {
 	}
 }
 
-// TestOwnMTU: a machine's own MTU, by name or by number, wins over its network's and the operator's. Told unasked, as those are,
-// it is not: a file cannot say so, and an argument would take a restart for each such machine.
+// TestOwnMTU: a machine's own MTU, by name or by number, wins over its network's and the
+// operator's. Told unasked, as those are, it is not: a file cannot say so, and an argument would
+// take a restart for each such machine.
 func TestOwnMTU(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"mtu", "26"} {
@@ -284,8 +286,9 @@ func TestOwnMTU(t *testing.T) {
 	}
 }
 
-// TestManySubnets: a machine in a network of 200 subnets is told its default route and as many of the others as fit into
-// the smallest message, in both options; its host routes come first. What is left out is reported.
+// TestManySubnets: a machine in a network of 200 subnets is told its default route and as many of
+// the others as fit into the smallest message, in both options; its host routes come first. What is
+// left out is reported.
 func TestManySubnets(t *testing.T) {
 	t.Parallel()
 	for _, hostRoutes := range []int{0, 10, 20} {

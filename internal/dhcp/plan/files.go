@@ -10,7 +10,7 @@ import (
 	"heddle/calico"
 )
 
-// write thinks of what an endpoint is served as, if it has not been.
+// write derives a served endpoint's port and files, once.
 func (p *planner) write(c *candidate) {
 	if c.written {
 		return
@@ -33,7 +33,8 @@ func (p *planner) write(c *candidate) {
 	c.names, c.hosts = names.String(), hostLines(c, name)
 }
 
-// fullName gives the name that goes with an address of an endpoint: its own, else one made of the address.
+// fullName returns a function from an endpoint's addresses to names: its own, else one made of the
+// address.
 func (p *planner) fullName(c *candidate) func(netip.Addr) string {
 	made := func(ip netip.Addr) string {
 		name := "host-" + strings.ReplaceAll(strings.ReplaceAll(ip.String(), ".", "-"), ":", "-")
@@ -52,8 +53,9 @@ func (p *planner) fullName(c *candidate) func(netip.Addr) string {
 	return func(netip.Addr) string { return c.FQDN }
 }
 
-// hostLines are the lines of a port that gets its addresses by DHCP. The last holds the first IPv4 address and all of IPv6:
-// of several lines with the same MAC address, dnsmasq takes the newest for either family.
+// hostLines returns the lines of a port that gets its addresses by DHCP. The last one has the first
+// IPv4 address and all of IPv6: of lines with the same MAC address, dnsmasq takes the last for
+// either family.
 func hostLines(c *candidate, name func(netip.Addr) string) string {
 	var v4, v6 []netip.Addr
 	for _, a := range c.addresses {
@@ -99,7 +101,8 @@ func bracket(ip netip.Addr) string {
 	return "[" + ip.String() + "]"
 }
 
-// advertisement says what routers tell a port with IPv6 addresses. Of several subnets the least MTU counts.
+// advertisement returns the router advertisement for a port, nil without IPv6 addresses. Of several
+// subnets the least MTU counts.
 func (p *planner) advertisement(c *candidate) *Advertisement {
 	a := &Advertisement{Domain: p.options.Domain, LeaseSeconds: p.options.LeaseSeconds}
 	for _, own := range c.addresses {
@@ -122,10 +125,10 @@ func (p *planner) advertisement(c *candidate) *Advertisement {
 	return a
 }
 
-// leastMTU is the least that a link of IPv6 has, in bytes (RFC 8200 §5). Machines ignore an advertisement of less.
+// leastMTU is IPv6's least, in bytes (RFC 8200 §5). Machines ignore advertisements of less.
 const leastMTU = 1280
 
-// advertisedMTU is that of a subnet's network, else the operator's; 0 for none.
+// advertisedMTU returns that of a subnet's network, else the operator's; 0 for none.
 func (p *planner) advertisedMTU(s *subnet) int {
 	mtu := cmp.Or(s.MTU, p.options.MTU)
 	if mtu < leastMTU {
@@ -134,7 +137,7 @@ func (p *planner) advertisedMTU(s *subnet) int {
 	return mtu
 }
 
-// subnetOptions are the option lines of a subnet, in the order of the spec.
+// subnetOptions returns the option lines of a subnet, in the order of the spec.
 func (p *planner) subnetOptions(s *subnet) string {
 	var lines strings.Builder
 	add := func(option string, values []string) {
@@ -166,12 +169,13 @@ func optionName(s *subnet, name string) string {
 	return "option6:" + name
 }
 
-// The most that options hold: a DHCPv4 option has 255 bytes (RFC 2132), and dnsmasq reads 1024 bytes of a line, of which
-// the tag and the option's name take up to 110.
+// The bounds of options: a DHCPv4 option has 255 bytes (RFC 2132), and dnsmasq reads 1024 bytes of
+// a line, of which tag and option name take up to 110.
 //
-// A message to a machine that says nothing of its size has 312 bytes for options, and the field for a boot file may hold one
-// more of less than 125 bytes; what finds no room dnsmasq leaves out whole. Of routes mostTwiceBytes fit, as option 121 and
-// again as 249, beside all else that machines are told; mostRouteBytes fit as option 121 alone.
+// Unless a machine allows more, a message has 312 bytes for options, and the field for a boot file
+// may have one more of less than 125 bytes; dnsmasq leaves out what does not fit. Routes of
+// mostTwiceBytes fit as option 121 and again as 249, next to all other options; mostRouteBytes fit
+// as option 121 alone.
 const (
 	mostOptionBytes = 255
 	mostRouteBytes  = 180
@@ -179,8 +183,8 @@ const (
 	mostText        = 900
 )
 
-// wantedServers are the DNS servers of a subnet: where it has none, the host itself, as in Neutron. Its one server may be
-// the unspecified address, which in Neutron means none at all.
+// wantedServers returns the DNS servers of a subnet: without any, the host itself, as in Neutron. A
+// single unspecified address means none, as in Neutron.
 func (s *subnet) wantedServers() []netip.Addr {
 	switch {
 	case len(s.DNSServers) == 0:
@@ -191,7 +195,7 @@ func (s *subnet) wantedServers() []netip.Addr {
 	return s.DNSServers
 }
 
-// servers are the DNS servers of a subnet, as far as they fit into an option.
+// servers returns the DNS servers of a subnet that fit into an option.
 func servers(s *subnet) (list []netip.Addr) {
 	left := mostText
 	for i, ip := range s.wantedServers() {
@@ -216,10 +220,11 @@ func (p *planner) dnsServers(s *subnet) (list []string) {
 	return list
 }
 
-// routes are the classless routes of an IPv4 subnet: its own, the other subnets of its network as on-link, and the
-// gateway; none where there is only the gateway. A default route of its own is passed over, since a subnet has a gateway.
-// So is a subnet that cannot be, such as one that overlaps this one. Other subnets are named as far as there is room for
-// the routes in both options that tell them, which twice says there is: the default route leads to the rest as well.
+// routes returns the classless routes of an IPv4 subnet: its own, the other subnets of its network
+// as on-link, and the gateway; none if there is only the gateway. It skips a default route among
+// its own, and subnets that overlap this one. Other subnets are left out where there is no room, as
+// the default route leads there too. twice reports whether the routes fit into both options that
+// carry them.
 func (p *planner) routes(s *subnet) (list []string, twice bool) {
 	gateway := calico.HostRoute{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), NextHop: s.GatewayIP}
 	var own, others []calico.HostRoute
@@ -264,9 +269,8 @@ func routeText(r calico.HostRoute) []string {
 	return []string{r.Destination.String(), r.NextHop.String()}
 }
 
-// textBytes is the length of fields with their commas.
 func textBytes(fields []string) int { return len(strings.Join(fields, ",")) + 1 }
 
-// routeBytes is the length of a route in option 121 (RFC 3442): significant octets of the destination, their number of
-// bits, the router.
+// routeBytes returns the length of a route in option 121 (RFC 3442): significant octets of the
+// destination, their number of bits, the router.
 func routeBytes(r calico.HostRoute) int { return 1 + (r.Destination.Bits()+7)/8 + 4 }

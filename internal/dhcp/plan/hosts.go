@@ -10,13 +10,13 @@ import (
 	"heddle/calico"
 )
 
-// host is what lines of HostsDir say of a machine.
+// host is a machine in the lines of HostsDir.
 type host struct {
 	names     string
 	addresses []netip.Addr
 }
 
-// hosts are the machines that a dnsmasq knows.
+// hosts are the machines that a dnsmasq has read.
 type hosts struct {
 	byMAC   map[calico.MAC]host       // by the newest lines, which count
 	holders map[netip.Addr]calico.MAC // of every address that a line has had
@@ -33,7 +33,8 @@ func (h hosts) take(mac calico.MAC, lines host) {
 	}
 }
 
-// changedHosts takes the machines of the plan that dnsmasq takes as it runs, and says why it cannot take the others.
+// changedHosts takes in the machines of the plan that a running dnsmasq accepts, and returns why it
+// cannot accept the others.
 func (r *Running) changedHosts(p *Plan) (list []reason) {
 	wanted := r.parsed.read(p.Files)
 	for mac, h := range wanted {
@@ -52,8 +53,9 @@ func (r *Running) changedHosts(p *Plan) (list []reason) {
 	return list
 }
 
-// refuse says why dnsmasq does not take a machine's lines as it runs: it refuses a line with an IPv4 address that another
-// line has had, even one of the same machine. An IPv6 address it gives to no second machine while the first has a lease.
+// refuse returns why a running dnsmasq does not accept a machine's lines: not a line with an IPv4
+// address that another line had, even one of the same machine; and an IPv6 address only for the
+// machine that has a lease of it.
 func (h hosts) refuse(mac calico.MAC, wanted host) reason {
 	known := h.byMAC[mac]
 	same := slices.Equal(known.addresses, wanted.addresses)
@@ -61,9 +63,9 @@ func (h hosts) refuse(mac calico.MAC, wanted host) reason {
 		return reason{}
 	}
 	for _, a := range wanted.addresses {
-		holder, held := h.holders[a]
+		holder, ok := h.holders[a]
 		switch {
-		case !held || a.Is6() && holder == mac:
+		case !ok || a.Is6() && holder == mac:
 		case same:
 			return reason{Soon, fmt.Sprintf("%s has another name or tag", mac)}
 		case holder == mac:
@@ -75,7 +77,7 @@ func (h hosts) refuse(mac calico.MAC, wanted host) reason {
 	return reason{}
 }
 
-// parsedFiles are files of HostsDir as they were read last, by path, so that one that has not changed is not read again.
+// parsedFiles caches files of HostsDir by path.
 type parsedFiles map[string]parsedFile
 
 type parsedFile struct {
@@ -83,7 +85,7 @@ type parsedFile struct {
 	hosts   map[calico.MAC]host
 }
 
-// read finds the machines in files of HostsDir, of which one that is in several has what the last of them says.
+// read returns the machines in files of HostsDir. Of one in several files the last counts.
 func (f parsedFiles) read(files map[string]string) map[calico.MAC]host {
 	all := make(map[calico.MAC]host, len(files)/2)
 	from := make(map[calico.MAC]string, len(files)/2)
@@ -106,7 +108,7 @@ func (f parsedFiles) read(files map[string]string) map[calico.MAC]host {
 	return all
 }
 
-// readHosts finds the machines in a file of HostsDir. Lines that are none of ours are passed over.
+// readHosts returns the machines in a file of HostsDir. It skips lines that are none of ours.
 func readHosts(content string) map[calico.MAC]host {
 	all := map[calico.MAC]host{}
 	for line := range strings.Lines(content) {
@@ -128,7 +130,8 @@ func readHosts(content string) map[calico.MAC]host {
 	return all
 }
 
-// Holders are the MAC addresses of the machines that have addresses by files of HostsDir, by path below Options.Dir.
+// Holders returns the machines that have addresses by files of HostsDir, which are given by path
+// below Options.Dir.
 func Holders(files map[string]string) map[netip.Addr]calico.MAC {
 	all := map[netip.Addr]calico.MAC{}
 	for mac, h := range (parsedFiles{}).read(files) {

@@ -10,14 +10,13 @@ import (
 	"heddle/calico"
 )
 
-// Leases is the content of the lease file with which dnsmasq starts, from what one before it wrote. Machines renew as if
-// nothing had happened: the server's identity and the leases of addresses that their machines still have are kept, and
-// each IPv4 address has a lease. Others are gone, so that another machine can have the address at once.
+// Leases returns the content of the lease file for a new dnsmasq, from that of the one before.
+// Machines renew as if nothing had happened: the server's identity and the leases of addresses that
+// machines still have are kept, and each IPv4 address has a lease. Others are dropped, so that
+// another machine can have the address at once. Of several leases of an address the first counts.
 //
-// Of several leases of an address the first counts.
-//
-// An IPv6 lease does not say whose it is. It is dropped when before, who held which address when the old content was
-// written ([Holders]), names another machine than the plan does.
+// An IPv6 lease does not name its machine. It is dropped if before, the [Holders] at the time of
+// the old content, names another machine than the plan does.
 func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Time) string {
 	after := Holders(p.Files)
 	var text strings.Builder
@@ -53,8 +52,9 @@ func (p *Plan) Leases(old string, before map[netip.Addr]calico.MAC, now time.Tim
 	return text.String()
 }
 
-// MissingLeases are the lines of those IPv6 leases of a lease file that another one lacks, by address. An instance that is
-// taken over from may have given them since the other was written. IPv4 is never missing: each address has a lease.
+// MissingLeases returns the lines of those IPv6 leases of a lease file that another one lacks. An
+// instance may have given them after the file of its successor was written. IPv4 leases are never
+// missing: each address has one.
 func MissingLeases(of, in string) string {
 	there := map[string]bool{}
 	for line := range strings.Lines(in) {
@@ -71,7 +71,7 @@ func MissingLeases(of, in string) string {
 	return missing.String()
 }
 
-// keptLease tells the address of a lease that its machine still has.
+// keptLease returns the address of a lease that its machine still has.
 func keptLease(fields []string, before, after map[netip.Addr]calico.MAC) (netip.Addr, bool) {
 	if len(fields) != 5 {
 		return netip.Addr{}, false
@@ -80,8 +80,8 @@ func keptLease(fields []string, before, after map[netip.Addr]calico.MAC) (netip.
 		return netip.Addr{}, false
 	}
 	ip, err := netip.ParseAddr(fields[2])
-	holder, held := after[ip]
-	if err != nil || !held {
+	holder, ok := after[ip]
+	if err != nil || !ok {
 		return netip.Addr{}, false
 	}
 	if ip.Is4() {
@@ -92,7 +92,7 @@ func keptLease(fields []string, before, after map[netip.Addr]calico.MAC) (netip.
 	return ip, !known || earlier == holder
 }
 
-// missingLeases adds the leases of IPv4 addresses that have none.
+// missingLeases adds leases for IPv4 addresses without one.
 func (p *Plan) missingLeases(text *strings.Builder, leased map[netip.Addr]bool, now time.Time) {
 	end := int64(0)
 	if p.lease != Infinite {

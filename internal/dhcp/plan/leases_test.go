@@ -8,7 +8,7 @@ import (
 	"heddle/calico"
 )
 
-// midnight is when leases are written.
+// midnight is the time of writing leases.
 var midnight = time.Unix(1000, 0)
 
 func TestLeases(t *testing.T) {

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// badName says why a text cannot be the name of a machine; "" when it can. What is no host name (RFC 1123, with the
-// underscore that names of machines often have) never reaches a file, so none can bring a line or a field of its own.
+// badName returns why a text cannot be the name of a machine, "" if it can. Only host names (RFC
+// 1123, and underscores, which names of machines often have) reach a file, so that none can add a
+// line or a field.
 func badName(name string) string {
 	if len(name) > 253 {
 		return "is longer than 253 characters"
@@ -36,8 +37,8 @@ func badLabel(label string) string {
 	return ""
 }
 
-// isKeyword tells words that stand for themselves in a host's line: two words, and durations of a lease, a number with or
-// without a unit.
+// isKeyword reports whether a word has a meaning of its own in a host's line: two words, and lease
+// times, a number with or without a unit.
 func isKeyword(word string) bool {
 	if word == "ignore" || word == "infinite" {
 		return true

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Check refuses options that no dnsmasq could be given, or that would say something else to it. The error names the
-// option and what it may be.
+// Check refuses options that dnsmasq cannot take, or would misunderstand. The error names the
+// option and its permitted values.
 func (o Options) Check() error {
 	if err := CheckPath(o.Dir); err != nil {
 		return fmt.Errorf("directory: %w", err)
@@ -56,7 +56,7 @@ func (o Options) Check() error {
 	return nil
 }
 
-// The bounds of a lease: dnsmasq takes no shorter one, and counts seconds in 32 bits of which one value means no end.
+// The bounds of a lease: dnsmasq's least, and 32 bits of seconds of which one value means no end.
 const (
 	leastLease = 120
 	mostLease  = 1<<31 - 1

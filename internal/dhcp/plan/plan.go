@@ -1,12 +1,14 @@
-// Package plan decides what the DHCP agent of one host does (spec calico.md §17, seed 004): the addresses of its gateway
-// device, the arguments and files of dnsmasq, what machines are told by advertisements, and, when something has changed,
-// the least that has to happen. It is pure: this host's endpoints and the subnets in, one Plan out, whatever the order in
-// which they came.
+// Package plan decides what the DHCP agent of one host does (spec calico.md §17, seed 004): the
+// addresses of its gateway device, the arguments and files of dnsmasq, router advertisements and,
+// after a change, the least disruptive step. It is pure: this host's endpoints and the subnets in,
+// one Plan out, whatever the order in which they came.
 //
-//	endpoints, subnets ── New ──▶ Plan ── Running.Step ──▶ files to write or remove, restart now, soon or not at all
+//	endpoints, subnets ── New ──▶ Plan ── Running.Step ──▶ files to write or remove,
+//	                                                       restart now, soon or not at all
 //
-// One dnsmasq gives the host's addresses, another answers DNS. They read directories, with one file for each port or
-// subnet, because a file that is moved in is read at once, while a signal to read again kills version 2.90.
+// One dnsmasq gives the host's addresses, another answers DNS. They read directories, with one file
+// for each port or subnet, because a file that is moved in is read at once, while a signal to read
+// again kills version 2.90.
 package plan
 
 import (
@@ -17,8 +19,8 @@ import (
 	"heddle/calico"
 )
 
-// The names below the agent's directory. The directories hold one file for each port or subnet; a file has to be written
-// elsewhere and moved in, as dnsmasq reads what appears there at once.
+// Directories below the agent's. They hold one file for each port or subnet; a file has to be
+// written elsewhere and moved in, as dnsmasq reads new files at once.
 const (
 	HostsDir   = "hosts"      // MAC addresses, names and addresses
 	OptionsDir = "opts"       // DHCP options
@@ -28,45 +30,46 @@ const (
 // Infinite is a lease without end.
 const Infinite = -1
 
-// Options are what the operator has decided.
+// Options are the operator's settings.
 type Options struct {
 	Dir    string // absolute; of dnsmasq's files
 	Device string // that carries the gateways' addresses
-	// User and Group are those that dnsmasq runs as once it has its sockets and its lease file. It keeps the capabilities
-	// for network administration, raw sockets and low ports. Default nobody and nogroup.
+	// User and Group are dnsmasq's once it has its sockets and its lease file. It keeps the
+	// capabilities for network administration, raw sockets and low ports. Default nobody and
+	// nogroup.
 	User, Group       string
 	InterfacePrefixes []string // how the names of served interfaces begin
 	LeaseSeconds      int      // or Infinite
-	// RenewalSeconds and RebindingSeconds are when machines renew; 0: when dnsmasq thinks right.
+	// RenewalSeconds and RebindingSeconds set when machines renew; 0: dnsmasq's defaults.
 	RenewalSeconds, RebindingSeconds int
 
 	Domain string // of machines without an fqdn; "" for none
-	MTU    int    // 0: dnsmasq tells none
-	// Servers are asked for names that dnsmasq does not know. Without any, LocalResolve has it ask those of the host.
+	MTU    int    // 0: dnsmasq sends none
+	// Servers resolve names that dnsmasq does not have. Without any, LocalResolve uses the host's.
 	Servers      []string // address, address#port or /domain/address
 	LocalResolve bool
 	ConfigFile   string // absolute; of further configuration of dnsmasq's own; "" for none
 	Broadcast    bool   // answers always go to the broadcast address
 	LogQueries   bool   // of DNS
-	LogDHCP      bool   // all that is thought of a request, not its outcome alone
+	LogDHCP      bool   // how requests are handled, not their outcome alone
 	NoIPv6       bool   // the host has none: IPv6 addresses are passed over
-	// Advertise has dnsmasq send the router advertisements, which tell every interface of all subnets. Otherwise somebody
-	// else sends what each Port's Advertisement says.
+	// Advertise has dnsmasq send router advertisements, of all subnets on every interface.
+	// Otherwise the agent sends each Port's Advertisement.
 	Advertise bool
 }
 
-// Plan is what a host's DHCP agent does.
+// Plan is the desired state of a host's DHCP agent.
 type Plan struct {
-	// Gateways are the addresses of the device, each with the true prefix length of its subnet, in order: the gateway of each
-	// subnet, and where that is link-local the subnet's own address.
+	// Gateways are the addresses of the device in order, each with the prefix length of its subnet:
+	// the gateway of each subnet, and where that is link-local the subnet's own address.
 	Gateways []netip.Prefix
-	// Arguments are those of the dnsmasq that gives addresses, without the program's name and without --dhcp-leasefile, as an
-	// instance that takes over from another has a file of its own. There are none where no port is served.
+	// Arguments are those of the dnsmasq that gives addresses, without --dhcp-leasefile, as each
+	// instance has a file of its own. Without served ports there are none.
 	Arguments []string
-	// Resolver are the arguments of the dnsmasq that answers DNS, without the program's name and without --hostsdir, which is
-	// NamesDir. There are none where no port is served.
+	// Resolver are the arguments of the dnsmasq that answers DNS, without --hostsdir for NamesDir.
+	// Without served ports there are none.
 	Resolver []string
-	// Files are the contents of all files, by the path below Options.Dir: dir/name.
+	// Files are the contents of all files, by path below Options.Dir: dir/name.
 	Files    map[string]string
 	Ports    []Port    // the served ones, in key order
 	Waiting  []Waiting // all other endpoints, in key order
@@ -91,8 +94,8 @@ type Address struct {
 	Subnet string // its ID
 }
 
-// Advertisement is what router advertisements on a port's interface say (RFC 4861). The router is the host, by its
-// link-local address there.
+// Advertisement is the content of router advertisements on a port's interface (RFC 4861). The
+// router is the host, by its link-local address there.
 type Advertisement struct {
 	Managed  bool // addresses by DHCPv6
 	Other    bool // the rest by DHCPv6
@@ -101,17 +104,18 @@ type Advertisement struct {
 	// DNSServers and Domain are for machines that ask no DHCPv6 server (RFC 8106).
 	DNSServers []netip.Addr
 	Domain     string
-	// LeaseSeconds is how long prefixes are valid, or Infinite.
+	// LeaseSeconds is the lifetime of prefixes, or Infinite.
 	LeaseSeconds int
 }
 
-// AdvertisedPrefix is a prefix of an advertisement. None is on-link: a machine sends everything to its host.
+// AdvertisedPrefix is a prefix of an advertisement. None is on-link: a machine sends everything to
+// its host.
 type AdvertisedPrefix struct {
 	Prefix     netip.Prefix
 	Autonomous bool // machines make their addresses themselves
 }
 
-// Waiting is an endpoint that is not served, and why.
+// Waiting is an endpoint that is not served, with the reason.
 type Waiting struct {
 	Key    calico.WorkloadEndpointKey
 	Reason string
@@ -123,39 +127,39 @@ type Problem struct {
 	Reason string
 }
 
-// New makes the plan of a host from its endpoints and all subnets. A nil object lies in etcd but could not be decoded.
+// New makes the plan of a host from its endpoints and all subnets. Objects that could not be
+// decoded are nil.
 func New(o Options, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, subnets map[calico.DHCPSubnetKey]*calico.DHCPSubnet) *Plan {
 	return new(Planner).Plan(o, endpoints, subnets)
 }
 
-// Planner makes one plan after another. It remembers what it thought of each object, and thinks again only of those that
-// are other objects than in the plan before; the plan is the same as one of [New]. The zero Planner is one that knows
-// nothing yet. It is for one goroutine.
+// Planner makes one plan after another. It keeps its findings about objects, and examines only
+// changed ones; its plans are those of [New]. The zero Planner is ready for use, by one goroutine.
 type Planner struct {
 	options Options
 	subnets map[string]*subnet // by ID
 	// networks are the IPv4 subnets of each network, on whatever host, by network ID and in order.
 	networks map[string][]netip.Prefix
-	thoughts map[calico.WorkloadEndpointKey]*candidate
-	order    []calico.WorkloadEndpointKey // of thoughts
+	cache    map[calico.WorkloadEndpointKey]*candidate
+	order    []calico.WorkloadEndpointKey // of cache
 }
 
 // Plan makes the plan of a host as [New] does. The objects must not be changed afterwards.
 func (m *Planner) Plan(o Options, endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint, subnets map[calico.DHCPSubnetKey]*calico.DHCPSubnet) *Plan {
-	if m.thoughts == nil || !reflect.DeepEqual(o, m.options) {
-		*m = Planner{options: o, thoughts: map[calico.WorkloadEndpointKey]*candidate{}}
+	if m.cache == nil || !reflect.DeepEqual(o, m.options) {
+		*m = Planner{options: o, cache: map[calico.WorkloadEndpointKey]*candidate{}}
 	}
 	m.learn(subnets)
 	m.sort(endpoints)
 	p := &planner{options: o, known: m.subnets, networks: m.networks, plan: &Plan{Files: make(map[string]string, 2*len(endpoints)), lease: o.LeaseSeconds}}
-	p.choose(p.candidates(m.order, endpoints, m.thoughts))
+	p.choose(p.candidates(m.order, endpoints, m.cache))
 	p.serve()
 	sortByKey(p.plan)
 	return p.plan
 }
 
-// learn takes the subnets. When any is another than before, all endpoints are thought of
-// again: machines are told of the other subnets of their network.
+// learn takes the subnets. After a change all endpoints are examined again, as machines receive
+// routes to the other subnets of their network.
 func (m *Planner) learn(all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) {
 	same := len(all) == len(m.subnets)
 	known := make(map[string]*subnet, len(all))
@@ -168,23 +172,23 @@ func (m *Planner) learn(all map[calico.DHCPSubnetKey]*calico.DHCPSubnet) {
 	}
 	if !same || m.subnets == nil {
 		m.subnets, m.networks = known, networksOf(known)
-		clear(m.thoughts)
+		clear(m.cache)
 		m.order = nil
 	}
 }
 
-// sort brings the keys into order. Those that were thought of stood so before.
+// sort brings the keys into order. Those in the cache are in order already.
 func (m *Planner) sort(endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint) {
 	kept := slices.DeleteFunc(m.order, func(key calico.WorkloadEndpointKey) bool {
 		_, there := endpoints[key]
 		if !there {
-			delete(m.thoughts, key)
+			delete(m.cache, key)
 		}
 		return !there
 	})
 	var added []calico.WorkloadEndpointKey
 	for key := range endpoints {
-		if m.thoughts[key] == nil {
+		if m.cache[key] == nil {
 			added = append(added, key)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 	"heddle/calico"
 )
 
-// world is what etcd could hold: few names and addresses, so that objects stand in each other's way.
+// world is a possible content of etcd: few names and addresses, so that objects stand in each
+// other's way.
 type world struct {
 	endpoints map[calico.WorkloadEndpointKey]*calico.WorkloadEndpoint
 	subnets   map[calico.DHCPSubnetKey]*calico.DHCPSubnet
@@ -93,7 +94,8 @@ func drawEndpoint(t *rapid.T) *calico.WorkloadEndpoint {
 	return e
 }
 
-// TestPlannerRemembers: after whatever changes, what a planner remembers makes the plan that one without memory makes.
+// TestPlannerRemembers: after whatever changes, what a planner remembers makes the plan that one
+// without memory makes.
 func TestPlannerRemembers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -120,8 +122,8 @@ func TestPlannerRemembers(t *testing.T) {
 	})
 }
 
-// TestPlanProperties holds for whatever lies in etcd: every endpoint is served or waits with a reason, once; no two hold
-// the same; a plan made again is the same, and asks for nothing.
+// TestPlanProperties holds for whatever lies in etcd: every endpoint is served or waits with a
+// reason, once; no two hold the same; a plan made again is the same, and asks for nothing.
 func TestPlanProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -167,8 +169,8 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// TestOrderDoesNotMatter walks through other states first: the files come out the same, and once what is asked for has
-// been done nothing is left to do.
+// TestOrderDoesNotMatter walks through other states first: the files come out the same, and once
+// what is asked for has been done nothing is left to do.
 func TestOrderDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,7 +205,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// The shapes that lines have. Whatever else would stand in a file would mean something to dnsmasq that nobody decided.
+// The shapes that lines have. Whatever else would stand in a file would mean something to dnsmasq
+// that nobody decided.
 var (
 	label     = `[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_-])?`
 	name      = label + `(\.` + label + `)*`
@@ -253,7 +256,8 @@ func checkFiles(t interface{ Fatalf(string, ...any) }, p *Plan) {
 	}
 }
 
-// FuzzInjection feeds texts from etcd and the operator into all places that reach files and arguments.
+// FuzzInjection feeds texts from etcd and the operator into all places that reach files and
+// arguments.
 func FuzzInjection(f *testing.F) {
 	f.Add("vm.example.org", "tap1", "s", "n", "example.org", []byte("endpoint"))
 	f.Add("vm,10.0.0.1\n02:00:00:00:00:01,x", "tap1,x", "s,10.0.0.0\n", "n\n", "a b", []byte(`{"state":"active","name":"tap1"}`))

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Urgency says how soon dnsmasq has to start again.
+// Urgency is the urgency of a restart of dnsmasq.
 type Urgency int
 
-// The urgencies.
 const (
 	Never Urgency = iota // it need not
 	Soon                 // within a short while, in which more reasons may gather: no machine waits for it
@@ -20,27 +19,29 @@ const (
 
 func (u Urgency) String() string { return [...]string{"never", "soon", "now"}[u] }
 
-// Step is the least that turns what runs into a plan: each file of Write written elsewhere and moved in, in this order;
-// those of Remove removed; then dnsmasq started again as Restart says, with [Plan.Leases] in between.
+// Step is the least that turns the running state into a plan: each file of Write is written
+// elsewhere and moved in, in this order; those of Remove are removed; then dnsmasq is restarted as
+// Restart demands, with [Plan.Leases] in between.
 type Step struct {
 	Write   []File
 	Remove  []string // paths below Options.Dir
 	Restart Urgency
 	Reasons []string // for the restart, for people
-	Stop    bool     // nobody is served any longer: dnsmasq ends, and the device goes
+	Stop    bool     // no port is served any longer: dnsmasq ends, and the device goes
 }
 
 // File is a file of dnsmasq: its path below Options.Dir, and its content.
 type File struct{ Path, Content string }
 
-// Nothing says that there is nothing to do.
+// Nothing reports whether there is nothing to do.
 func (s Step) Nothing() bool {
 	return len(s.Write) == 0 && len(s.Remove) == 0 && s.Restart == Never && !s.Stop
 }
 
-// Running is what a running dnsmasq knows. It reads a file that is moved in, but forgets nothing of what it has read until
-// it is started again: neither the lines of a file that has changed or gone, nor that a machine had an IPv4 address, which
-// no second line may then have. So what a change asks for depends on all that it has read.
+// Running is the state of a running dnsmasq. It reads a file that is moved in, but until a restart
+// it forgets nothing: neither the lines of a file that has changed or gone, nor that a machine had
+// an IPv4 address, which no second line may then have. So the step to a plan depends on all that it
+// has read.
 type Running struct {
 	arguments []string
 	files     map[string]string // as they lie there
@@ -49,10 +50,11 @@ type Running struct {
 	options   map[string]string // newest value by tag and option
 }
 
-// Started is a dnsmasq that has just been started with the arguments and files of a plan.
+// Started returns the state of a dnsmasq just started with a plan.
 func Started(p *Plan) *Running { return Found(p.Arguments, p.Files) }
 
-// Found is a dnsmasq that was found running, with its arguments and the files that lie there. Without arguments, none runs.
+// Found returns the state of a dnsmasq found running, with its arguments and the files that are
+// there. Without arguments, none runs.
 func Found(arguments []string, files map[string]string) *Running {
 	r := &Running{arguments: slices.Clone(arguments), files: maps.Clone(files), hosts: newHosts(), parsed: parsedFiles{}, options: readOptions(files)}
 	if r.files == nil {
@@ -64,8 +66,8 @@ func Found(arguments []string, files map[string]string) *Running {
 	return r
 }
 
-// Step says what turns what runs into the plan, and counts the files as written and removed. A restart that it asks for it
-// asks for again until one has been, after which [Started] goes on.
+// Step returns the step from the running state to the plan, and counts the files as written and
+// removed. It demands a restart again until one has taken place, after which [Started] goes on.
 func (r *Running) Step(p *Plan) Step {
 	s := Step{}
 	for name := range r.files {
@@ -105,7 +107,7 @@ type reason struct {
 	text    string
 }
 
-// byReading orders files so that what a machine is told lies there before the machine is served.
+// byReading orders files so that a machine's options and names come before its host line.
 func byReading(a, b string) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 }
@@ -114,8 +116,8 @@ func rank(name string) int {
 	return slices.Index([]string{OptionsDir, NamesDir, HostsDir}, path.Dir(name))
 }
 
-// changedArguments finds the difference. A range that is no longer needed, the number of leases, and options of a subnet,
-// which machines are told with their next lease, can wait.
+// changedArguments returns the differences. A range that is no longer needed, the number of leases,
+// and options of a subnet, which machines receive with their next lease, can wait.
 func changedArguments(before, after []string) []reason {
 	if slices.Equal(before, after) {
 		return nil
@@ -148,8 +150,8 @@ func urgencyOf(argument string, canWait ...string) Urgency {
 	return Now
 }
 
-// changedOptions takes the options of the plan. The newest line of an option counts, so only one that is gone asks for a
-// restart.
+// changedOptions takes in the options of the plan. The last line of an option counts, so only a
+// removed option demands a restart.
 func (r *Running) changedOptions(p *Plan) (list []reason) {
 	wanted := readOptions(p.Files)
 	for _, option := range slices.Sorted(maps.Keys(r.options)) {
@@ -161,7 +163,7 @@ func (r *Running) changedOptions(p *Plan) (list []reason) {
 	return list
 }
 
-// readOptions finds the value of each option by its tag and name.
+// readOptions returns the value of each option by its tag and name.
 func readOptions(files map[string]string) map[string]string {
 	all := map[string]string{}
 	for name, content := range files {

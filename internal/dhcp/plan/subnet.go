@@ -14,7 +14,7 @@ const defaultNetwork = "calico"
 // longestID bounds IDs of subnets, which become parts of tags and of file names.
 const longestID = 64
 
-// subnet is a subnet of etcd as the plan sees it.
+// subnet is a subnet of etcd with the plan's findings.
 type subnet struct {
 	*calico.DHCPSubnet
 	id      string
@@ -23,18 +23,20 @@ type subnet struct {
 	mode    mode
 	refused string // why nothing in it can be served; "": it can
 	skipped string // why addresses in it are passed over; "" where mode is another
-	// server is the address at which the host answers in the subnet, for DHCP and DNS: the gateway's.
+	// server is the address at which the host answers in the subnet, for DHCP and DNS: the
+	// gateway's.
 	//
-	// An IPv6 gateway may be link-local, such as fe80::1, by which a machine finds its router wherever it is. It says nothing of
-	// the subnet, and dnsmasq serves those subnets alone in which its device has an address. So there the server is the
-	// subnet-router anycast address (RFC 4291 §2.6.1), the subnet's own, which is every router's and no machine's. Router
-	// advertisements say what they say elsewhere: the router is the host, by its link-local address on the machine's
-	// interface. That the host answers for fe80::1 too is a matter of the endpoint's ipv6_gateway, which the policy agent
-	// does. No two subnets are in each other's way, as the device does not have the gateway's address.
+	// An IPv6 gateway may be link-local, such as fe80::1. It tells nothing about the subnet, and
+	// dnsmasq serves only those subnets in which its device has an address. So there the server is
+	// the subnet-router anycast address (RFC 4291 §2.6.1), which belongs to every router and no
+	// machine. Router advertisements are as elsewhere: the router is the host, by its link-local
+	// address on the machine's interface. The policy agent has the host answer for fe80::1 too
+	// (ipv6_gateway of the endpoint). Several subnets may have this gateway, as the device does not
+	// have its address.
 	server netip.Addr
 }
 
-// mode says how machines of a subnet get their addresses.
+// mode is the way in which machines of a subnet get their addresses.
 type mode int
 
 const (
@@ -70,7 +72,7 @@ func readSubnet(o Options, id string, from *calico.DHCPSubnet) *subnet {
 	return s
 }
 
-// refusal says why nothing can be served in a subnet, whatever its mode.
+// refusal returns why nothing can be served in a subnet, whatever its mode, "" if it can.
 func refusal(id string, s *calico.DHCPSubnet) string {
 	switch {
 	case !isID(id):
@@ -134,7 +136,6 @@ func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// netmask is that of an IPv4 prefix.
 func netmask(p netip.Prefix) netip.Addr {
 	ones := ^uint32(0) << (32 - p.Bits())
 	return netip.AddrFrom4([4]byte{byte(ones >> 24), byte(ones >> 16), byte(ones >> 8), byte(ones)})

@@ -10,9 +10,10 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// BenchmarkHit runs the workload program on frames whose flow is cached, in rounds with an empty program, and reports
-// what a hit costs above that one: no traffic, no redirect carried out. Tunnelled frames change with each run, so the
-// cost of their headers shows only in traffic (netlab).
+// BenchmarkHit runs the workload program on frames whose flow is cached, in rounds with an empty
+// program, and reports what a hit costs above that one: no traffic, no redirect carried out.
+// Tunnelled frames change with each run, so the cost of their headers shows only in traffic
+// (netlab).
 func BenchmarkHit(b *testing.B) {
 	l := newLab(b, PortOptions{MTU: 1500})
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
@@ -84,8 +85,9 @@ func BenchmarkInstall(b *testing.B) {
 	})
 }
 
-// BenchmarkUnderlay runs the underlay's program on a tunnelled frame that it drops at its last check, in rounds with and without
-// the checks of who sent it, and reports what they cost. A frame that is delivered changes with each run.
+// BenchmarkUnderlay runs the underlay's program on a tunnelled frame that it drops at its last
+// check, in rounds with and without the checks of who sent it, and reports what they cost. A frame
+// that is delivered changes with each run.
 func BenchmarkUnderlay(b *testing.B) {
 	l := newLab(b, PortOptions{})
 	l.AllowSender(l.out, farIP, false)

@@ -1,12 +1,8 @@
 package datapath
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/cilium/ebpf"
-)
-
-// Counters are what the programs have counted since their maps were made; they survive a restart.
+// Counters holds the counts of the programs since their maps were made; they survive a restart.
 type Counters struct {
 	TunnelledIn uint64            // frames from other hosts for a port here
 	Upcalls     uint64            // frames given to the agent, state messages not counted
@@ -14,7 +10,7 @@ type Counters struct {
 	Drops       map[string]uint64 // frames dropped, by reason
 }
 
-// dropReasons are those of enum counter in bpf/maps.h, in its order, between two counters before them that are no drops and one after.
+// dropReasons lists the drops of enum counter in bpf/maps.h: all but its first two and its last.
 func dropReasons() []string {
 	return []string{
 		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",
@@ -50,12 +46,4 @@ func (d *Datapath) Counters() (Counters, error) {
 	}
 	c.Drops["malformed state message"] = d.malformed.Load()
 	return c, nil
-}
-
-// readArray reads a whole array map.
-func readArray[V any](m *ebpf.Map, values []V) error {
-	keys := make([]uint32, len(values))
-	var cursor ebpf.MapBatchCursor
-	_, err := m.BatchLookup(&cursor, keys, values, nil)
-	return ignoreMissing(err)
 }

@@ -62,7 +62,8 @@ const (
 	tcxRedirect = 7
 )
 
-// lab is a datapath whose programs are run by hand: frames come in at the loopback interface, which is the port in.
+// lab is a datapath whose programs are run by hand: frames come in at the loopback interface, which
+// is the port in.
 type lab struct {
 	*Datapath
 	t       testing.TB
@@ -167,7 +168,7 @@ func (l *lab) upcall() *Upcall {
 	if it == nil {
 		return nil
 	}
-	l.giveBack(it.upcall.Port, it.cost)
+	l.credits.giveBack(it.upcall.Port, it.cost)
 	return &it.upcall
 }
 

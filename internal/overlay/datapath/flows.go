@@ -17,10 +17,16 @@ const (
 	outTunnel
 )
 
-// Install caches flows, replacing those with the same keys. When the cache is full it makes room by evicting the flows
-// that have been idle longest among a sample; Evicted counts them. A flow whose tags have moved meanwhile is installed
-// and does not act.
-func (d *Datapath) Install(flows []Flow) error {
+// flowCache holds the flows in the kernel.
+type flowCache struct {
+	*kernel
+	epochs *epochs
+	evict  evictor
+}
+
+// Install caches flows, replacing those with the same keys. A full cache evicts idle flows first. A
+// flow whose tags have moved meanwhile is installed and does not act.
+func (c *flowCache) Install(flows []Flow) error {
 	var set4 batch[bpfKey4]
 	var set6 batch[bpfKey6]
 	now := coarseNow()
@@ -36,10 +42,10 @@ func (d *Datapath) Install(flows []Flow) error {
 			set6.add(f.key6(), value)
 		}
 	}
-	if err := put(d, d.maps.Flows4, &d.evict.v4, set4); err != nil {
+	if err := put(c, c.maps.Flows4, &c.evict.v4, set4); err != nil {
 		return err
 	}
-	return put(d, d.maps.Flows6, &d.evict.v6, set6)
+	return put(c, c.maps.Flows6, &c.evict.v6, set6)
 }
 
 // batch is keys and values side by side, as the kernel takes many at once.
@@ -53,8 +59,7 @@ func (b *batch[K]) add(k K, v bpfFlow) {
 	b.values = append(b.values, v)
 }
 
-// put writes a batch, making room when the map is full.
-func put[K bpfKey](d *Datapath, m *ebpf.Map, hand *hand[K], b batch[K]) error {
+func put[K bpfKey](c *flowCache, m *ebpf.Map, hand *hand[K], b batch[K]) error {
 	for len(b.keys) > 0 {
 		n, err := putSome(m, b)
 		b.keys, b.values = b.keys[n:], b.values[n:]
@@ -64,14 +69,14 @@ func put[K bpfKey](d *Datapath, m *ebpf.Map, hand *hand[K], b batch[K]) error {
 		if !isFull(err) {
 			return fmt.Errorf("install flows: %w", err)
 		}
-		if err := d.makeRoom(func() (int, error) { return hand.evict(m) }); err != nil {
+		if err := c.makeRoom(func() (int, error) { return hand.evict(m) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// putSome writes what it can and says how many. One call for one flow is quicker without the kernel's batch.
+// putSome writes what it can and returns how much. One flow is faster without the kernel's batch.
 func putSome[K bpfKey](m *ebpf.Map, b batch[K]) (int, error) {
 	if len(b.keys) == 1 {
 		if err := m.Put(&b.keys[0], &b.values[0]); err != nil {
@@ -82,10 +87,9 @@ func putSome[K bpfKey](m *ebpf.Map, b batch[K]) (int, error) {
 	return m.BatchUpdate(b.keys, b.values, nil)
 }
 
-// isFull says whether a map refused a new entry because it holds all it can.
+// isFull reports whether a map refused a new entry for lack of room.
 func isFull(err error) bool { return errors.Is(err, unix.E2BIG) }
 
-// value is the flow as the kernel's map has it.
 func (f *Flow) value(now uint64) (bpfFlow, error) {
 	if len(f.Tags) > MaxTags {
 		return bpfFlow{}, fmt.Errorf("%d tags: want at most %d", len(f.Tags), MaxTags)
@@ -102,7 +106,6 @@ func (f *Flow) value(now uint64) (bpfFlow, error) {
 	return v, nil
 }
 
-// words are an output as the programs read it.
 func (o Output) words() (kind uint8, out, vni uint32) {
 	switch {
 	case o.Tunnel != 0:
@@ -113,8 +116,7 @@ func (o Output) words() (kind uint8, out, vni uint32) {
 	return outDrop, 0, 0
 }
 
-// outerPort is the UDP source port of the flow's tunnel packets, in network order: the same for all packets of a flow,
-// different between flows, in the upper half (RFC 7348 §5).
+// outerPort returns the flow's UDP source port in tunnels, in network order (RFC 7348 §5).
 func (k *Key) outerPort() uint16 {
 	h := fnv.New32a()
 	src, dst := k.Src.As16(), k.Dst.As16()
@@ -126,76 +128,65 @@ func (k *Key) outerPort() uint16 {
 }
 
 // Delete removes flows; those that are not there are no error.
-func (d *Datapath) Delete(keys ...Key) error {
+func (c *flowCache) Delete(keys ...Key) error {
 	for i := range keys {
-		var err error
-		if k := &keys[i]; k.Src.Is4() {
-			b := k.key4()
-			err = d.maps.Flows4.Delete(&b)
-		} else {
-			b := k.key6()
-			err = d.maps.Flows6.Delete(&b)
-		}
-		if err := ignoreMissing(err); err != nil {
+		m, key := c.entryOf(&keys[i])
+		if err := ignoreMissing(m.Delete(key)); err != nil {
 			return fmt.Errorf("delete flow: %w", err)
 		}
 	}
 	return nil
 }
 
-// Lookup finds one flow.
-func (d *Datapath) Lookup(k Key) (FlowState, bool, error) {
-	var v bpfFlow
-	var err error
+// entryOf returns the map that a key is in, and the key as the map has it.
+func (c *flowCache) entryOf(k *Key) (m *ebpf.Map, key any) {
 	if k.Src.Is4() {
 		b := k.key4()
-		err = d.maps.Flows4.Lookup(&b, &v)
-	} else {
-		b := k.key6()
-		err = d.maps.Flows6.Lookup(&b, &v)
+		return c.maps.Flows4, &b
 	}
+	b := k.key6()
+	return c.maps.Flows6, &b
+}
+
+func (c *flowCache) Lookup(k Key) (FlowState, bool, error) {
+	var v bpfFlow
+	m, key := c.entryOf(&k)
+	err := m.Lookup(key, &v)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return FlowState{}, false, nil
 	}
 	if err != nil {
 		return FlowState{}, false, fmt.Errorf("look up flow: %w", err)
 	}
-	return d.flowState(k, &v, coarseNow()), true, nil
+	return c.flowState(k, &v, coarseNow()), true, nil
 }
 
-// Dump calls f with every cached flow until it returns false. Flows that come or go meanwhile may or may not be seen,
-// once or twice. It takes about half a microsecond a flow.
-func (d *Datapath) Dump(f func(FlowState) bool) error {
-	goOn, err := dump(d, d.maps.Flows4, func(k *bpfKey4) Key { return k.key() }, f)
-	if err != nil || !goOn {
-		return err
+// Dump calls f with every cached flow until it returns false. Flows that come or go meanwhile may
+// be missed or seen twice. It takes about half a microsecond a flow.
+func (c *flowCache) Dump(f func(FlowState) bool) error {
+	more, err := dump(c, c.maps.Flows4, (*bpfKey4).key, f)
+	if err == nil && more {
+		_, err = dump(c, c.maps.Flows6, (*bpfKey6).key, f)
 	}
-	_, err = dump(d, d.maps.Flows6, func(k *bpfKey6) Key { return k.key() }, f)
-	return err
+	if err != nil {
+		return fmt.Errorf("list flows: %w", err)
+	}
+	return nil
 }
 
-func dump[K bpfKey](d *Datapath, m *ebpf.Map, key func(*K) Key, f func(FlowState) bool) (goOn bool, err error) {
-	n := min(batchSize, int(m.MaxEntries()))
-	keys, values := make([]K, n), make([]bpfFlow, n)
-	var cursor ebpf.MapBatchCursor
-	for {
-		got, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return false, fmt.Errorf("list flows: %w", err)
-		}
+func dump[K bpfKey](c *flowCache, m *ebpf.Map, key func(*K) Key, f func(FlowState) bool) (more bool, err error) {
+	more = true
+	err = eachEntry(m, func(keys []K, values []bpfFlow) bool {
 		now := coarseNow()
-		for i := range got {
-			if !f(d.flowState(key(&keys[i]), &values[i], now)) {
-				return false, nil
-			}
+		for i := 0; more && i < len(keys); i++ {
+			more = f(c.flowState(key(&keys[i]), &values[i], now))
 		}
-		if err != nil {
-			return true, nil
-		}
-	}
+		return more
+	})
+	return more, err
 }
 
-func (d *Datapath) flowState(k Key, v *bpfFlow, now uint64) FlowState {
+func (c *flowCache) flowState(k Key, v *bpfFlow, now uint64) FlowState {
 	s := FlowState{Flow: Flow{Key: k, Cookie: v.Cookie}, Packets: v.Packets, Bytes: v.Bytes}
 	if now > v.Used {
 		s.Idle = time.Duration(now - v.Used)
@@ -209,7 +200,7 @@ func (d *Datapath) flowState(k Key, v *bpfFlow, now uint64) FlowState {
 	for _, t := range v.Tags[:min(v.TagCount, MaxTags)] {
 		s.Tags = append(s.Tags, Tag{Slot: Slot(t.Slot), Epoch: t.Epoch})
 	}
-	s.Stale = !d.Current(s.Tags)
+	s.Stale = !c.epochs.Current(s.Tags)
 	return s
 }
 

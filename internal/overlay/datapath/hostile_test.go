@@ -175,12 +175,14 @@ func sendVNET(t *testing.T, ns *netlab.Namespace, good []byte, random *rand.Rand
 	}
 }
 
-// TestScanDoesNotStarve has one workload send to a new port with every datagram while another makes connections.
+// TestScanDoesNotStarve has one workload send to a new port with every datagram while another makes
+// connections.
 func TestScanDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 1)
 	h := n.hosts[0]
-	// Who is scanned refuses each datagram and so has its own port full: neither end of the connections is that one.
+	// Who is scanned refuses each datagram and so has its own port full: neither end of the
+	// connections is that one.
 	a, b, c, d := n.workload(h, 1), n.workload(h, 2), n.workload(h, 3), n.workload(h, 4)
 	p := path(b, c, c.v4)
 	if _, err := p.RoundTrips(10); err != nil {
@@ -215,8 +217,8 @@ func scan(t *testing.T, from, to *workload, stop <-chan struct{}) (sent int) {
 	}
 }
 
-// TestTooBigIsAnswered sends a datagram that fits the workload's link and not the tunnel: the agent answers, and the
-// sender's kernel learns.
+// TestTooBigIsAnswered sends a datagram that fits the workload's link and not the tunnel: the agent
+// answers, and the sender's kernel learns.
 func TestTooBigIsAnswered(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 2)

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestFullCache fills the cache many times over: every install succeeds, idle flows go, the busy one stays, and the log
-// says so.
+// TestFullCache fills the cache many times over: every install succeeds, idle flows go, the busy
+// one stays, and the log says so.
 func TestFullCache(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

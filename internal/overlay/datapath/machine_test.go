@@ -57,8 +57,8 @@ func received(t *testing.T, w *workload) (packets, size int) {
 	return links[0].Stats.RX.Packets, links[0].Stats.RX.Bytes
 }
 
-// guest makes a virtual machine on the first host: a program hands frames with their offload headers between the tap of
-// its port and the guest's own, as a machine monitor does.
+// guest makes a virtual machine on the first host: a program hands frames with their offload
+// headers between the tap of its port and the guest's own, as a machine monitor does.
 func (n *network) guest() *workload {
 	t := n.t
 	t.Helper()
@@ -82,7 +82,8 @@ func (n *network) guest() *workload {
 	return guest
 }
 
-// TestDatagramSegments sends UDP in offload frames, the first up through the agent and the next through the cache.
+// TestDatagramSegments sends UDP in offload frames, the first up through the agent and the next
+// through the cache.
 func TestDatagramSegments(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 2)

@@ -14,7 +14,8 @@ import (
 	"heddle/internal/overlay/datapath"
 )
 
-// TestChangeMidStream bumps while bulk TCP and large UDP run: the giants that miss go up through the tap and on, whole.
+// TestChangeMidStream bumps while bulk TCP and large UDP run: the giants that miss go up through
+// the tap and on, whole.
 func TestChangeMidStream(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 2)
@@ -45,9 +46,9 @@ func TestChangeMidStream(t *testing.T) {
 	t.Logf("drops: %v", drops)
 }
 
-// changeWhenNoticed changes the topology each time packets have gone up because of the change before, from the first new
-// flow on until ctx ends, and then sends how many changes were noticed. However slow the host is, each change is one in
-// the middle of a flow.
+// changeWhenNoticed changes the topology each time packets have gone up because of the change
+// before, from the first new flow on until ctx ends, and then sends how many changes were noticed.
+// However slow the host is, each change is one in the middle of a flow.
 func (h *host) changeWhenNoticed(ctx context.Context) <-chan int {
 	noticed := make(chan int, 1)
 	misses, stale := h.upcalls(datapath.Miss), h.upcalls(datapath.Stale)
@@ -67,8 +68,8 @@ func (h *host) changeWhenNoticed(ctx context.Context) <-chan int {
 	return noticed
 }
 
-// TestRestart closes the datapath and opens it again while a packet is always under way: none is lost, and everything is
-// found again.
+// TestRestart closes the datapath and opens it again while a packet is always under way: none is
+// lost, and everything is found again.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 2)
@@ -153,7 +154,8 @@ func TestStateBetweenHosts(t *testing.T) {
 	n := newNetwork(t, 2)
 	n.underlay()
 	a, b := n.hosts[0], n.hosts[1]
-	for _, size := range []int{1, 64, a.MaxState(a.tunnel())} {
+	most := a.Tunnels()[a.tunnel()].MTU - datapath.Overhead - 2 // bytes of its length
+	for _, size := range []int{1, 64, most} {
 		message := bytes.Repeat([]byte{'x'}, size)
 		if err := a.SendState(a.tunnel(), message); err != nil {
 			t.Fatal(err)
@@ -167,12 +169,13 @@ func TestStateBetweenHosts(t *testing.T) {
 			t.Fatalf("message of %d bytes did not come; counters %+v", size, counters(t, b))
 		}
 	}
-	if err := a.SendState(a.tunnel(), make([]byte, a.MaxState(a.tunnel())+1)); err == nil {
-		t.Error("a message longer than MaxState was sent")
+	if err := a.SendState(a.tunnel(), make([]byte, most+1)); err == nil {
+		t.Error("a message that is too long was sent")
 	}
 }
 
-// TestTunnelInWorkload has workloads with a tunnel of their own, whose inner checksums the agent cannot know.
+// TestTunnelInWorkload has workloads with a tunnel of their own, whose inner checksums the agent
+// cannot know.
 func TestTunnelInWorkload(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, 2)

@@ -132,7 +132,8 @@ func secret(from, to *host, generation uint32) uint32 {
 	return 0x5ec00000 | uint32(a[3])<<12 | uint32(b[3])<<4 | generation
 }
 
-// peer accepts the secret of a generation from the other host, and that of the one before, and sends the former.
+// peer accepts the secret of a generation from the other host, and that of the one before, and
+// sends the former.
 func (h *host) peer(other *host, generation uint32) {
 	h.t.Helper()
 	accept := []uint32{secret(other, h, generation)}

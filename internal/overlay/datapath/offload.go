@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// vnetHeader is struct virtio_net_hdr as a tap opened with IFF_VNET_HDR reads and writes it, in host byte order.
+// vnetHeader is struct virtio_net_hdr of a tap opened with IFF_VNET_HDR, in host byte order.
 type vnetHeader struct {
 	flags, gsoType             uint8
 	headerLen, segmentSize     uint16
@@ -34,9 +34,9 @@ func (h *vnetHeader) write(b []byte) {
 	binary.NativeEndian.PutUint16(b[8:], h.checksumOff)
 }
 
-// finish gives the header to send frame with, and puts into a TCP or UDP checksum field what that header asks for: the
-// sum of the pseudo-header, from which the kernel, the hardware or nobody, when the packet stays on this machine, goes
-// on. That is right whether or not the sender had finished the checksum. shift is what will stand in front of the frame.
+// finish returns the header to send frame with, shift bytes behind the start. A TCP or UDP checksum
+// that the header leaves to others is set to the sum of the pseudo-header, from which the kernel or
+// the hardware goes on. That is right whether or not the sender had finished the checksum.
 func (o Offload) finish(frame []byte, shift int) vnetHeader {
 	h := o.vnet
 	if h.flags&vnetNeedsChecksum != 0 {
@@ -75,7 +75,7 @@ func (o Offload) finish(frame []byte, shift int) vnetHeader {
 	return h
 }
 
-// segmentLen is the length of the IP packet in frame, or of the longest that an offload frame will be cut into.
+// segmentLen returns the length of the longest IP packet that frame will be cut into.
 func (o Offload) segmentLen(frame []byte) int {
 	_, t, ok := parse(1, frame, len(frame))
 	ip := ethHeaderLen
@@ -92,7 +92,7 @@ func (o Offload) segmentLen(frame []byte) int {
 	return t.offset + header - ip + int(o.vnet.segmentSize)
 }
 
-// pseudoSum is the one's complement sum over the pseudo-header of a TCP or UDP packet (RFC 9293 §3.1, RFC 8200 §8.1).
+// pseudoSum is the one's complement sum over the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1).
 func pseudoSum(k *Key, t transport) uint16 {
 	var b [40]byte
 	n := 0
@@ -109,7 +109,7 @@ func pseudoSum(k *Key, t transport) uint16 {
 	return uint16(sum)
 }
 
-// foldedSum is the one's complement sum of b's 16-bit words in memory order, as the program adds to it.
+// foldedSum is the one's complement sum of b's 16-bit words in memory order.
 func foldedSum(b []byte) uint32 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {

@@ -2,33 +2,30 @@ package datapath
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
-
-	"github.com/cilium/ebpf"
 )
 
 const (
-	// maxPeers is how many tunnel addresses of other hosts there can be, as bpf/maps.h.
+	// maxPeers is the number of tunnel addresses of other hosts, as in bpf/maps.h.
 	maxPeers = 4096
-	// MaxSecrets is how many secrets of a peer are accepted at once.
+	// MaxSecrets is the number of secrets of a peer accepted at once.
 	MaxSecrets = 4
-	// senderWords is how many words of bits one port has in the map of senders.
+	// senderWords is the number of words in one port's row of bits.
 	senderWords = maxPeers / 32
 )
 
-// Peer is another host as the datapath knows it: tunnelled frames from its address are accepted only in the ways of Ways
-// and with one of the secrets in Accept, and frames to it carry Send. A secret is the 32 reserved bits of a VXLAN header;
-// 0 is what programs and kernels write that know no secrets.
+// Peer is another host, by its tunnel address. Frames from it are accepted only in the ways of Ways
+// and with a secret of Accept; frames to it carry Send. A secret is the 32 reserved bits of a VXLAN
+// header; 0 for hosts that have none.
 type Peer struct {
 	Send   uint32
 	Accept []uint32 // 1 to MaxSecrets
 	Ways   Ways     // 0: none of its frames is accepted
-	// Wireguard is the index of the device by which the kernel's vxlan device sends to the peer, 0 for in the clear. What
-	// the programs send goes where the tunnel to the peer leads; see SetTunnel.
+	// Wireguard is the index of the device by which the kernel's vxlan device sends to the peer, 0
+	// for in the clear. The programs send by the peer's tunnel; see SetTunnel.
 	Wireguard uint32
 }
 
@@ -50,23 +47,23 @@ type peerState struct {
 	index uint32
 }
 
-// SetPeer accepts tunnelled frames from the address, or changes the secrets of the host there. Frames to it carry the
-// new secret from the next one on. A new peer may send to no port; see AllowSender.
-func (d *Datapath) SetPeer(remote netip.Addr, p Peer) error {
+// SetPeer accepts tunnelled frames from the address, or changes how. Frames to it carry the new
+// secret from the next one on. A new peer may send to no port; see AllowSender.
+func (s *tunnelSet) SetPeer(remote netip.Addr, p Peer) error {
 	if err := checkUnderlayAddress(remote); err != nil {
 		return fmt.Errorf("peer %s: %w", remote, err)
 	}
 	if len(p.Accept) == 0 || len(p.Accept) > MaxSecrets {
 		return fmt.Errorf("peer %s: %d secrets: want 1 to %d", remote, len(p.Accept), MaxSecrets)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	state := d.peers[remote]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.peers[remote]
 	if state != nil && state.equal(p) {
 		return nil
 	}
 	if state == nil {
-		i, err := d.newPeerIndex()
+		i, err := s.newPeerIndex()
 		if err != nil {
 			return fmt.Errorf("peer %s: %w", remote, err)
 		}
@@ -77,13 +74,13 @@ func (d *Datapath) SetPeer(remote netip.Addr, p Peer) error {
 	for i := range entry.Accept {
 		entry.Accept[i] = p.Accept[min(i, len(p.Accept)-1)]
 	}
-	if err := d.maps.Peers.Put(word4(remote), entry); err != nil {
+	if err := s.maps.Peers.Put(word4(remote), entry); err != nil {
 		return fmt.Errorf("peer %s: %w", remote, err)
 	}
 	state.Peer = p
-	d.peers[remote] = state
-	if t := d.tunnels[remote]; t != 0 {
-		if err := d.maps.Tunnels.Put(index(uint32(t)), d.tunnelEntry(t, d.paths[t])); err != nil {
+	s.peers[remote] = state
+	if t := s.tunnels[remote]; t != 0 {
+		if err := s.maps.Tunnels.Put(index(uint32(t)), s.tunnelEntry(t, s.paths[t])); err != nil {
 			return fmt.Errorf("peer %s: tunnel: %w", remote, err)
 		}
 	}
@@ -91,125 +88,112 @@ func (d *Datapath) SetPeer(remote netip.Addr, p Peer) error {
 }
 
 // newPeerIndex finds a bit that no peer has and clears it in all ports.
-func (d *Datapath) newPeerIndex() (uint32, error) {
+func (s *tunnelSet) newPeerIndex() (uint32, error) {
 	taken := make([]bool, maxPeers)
-	for _, p := range d.peers {
+	for _, p := range s.peers {
 		taken[p.index] = true
 	}
 	i := slices.Index(taken, false)
 	if i < 0 {
 		return 0, fmt.Errorf("there are %d peers: no more fit on one host", maxPeers)
 	}
-	for port := range maxPorts {
-		d.senders.clearBit(port*senderWords+i/32, i%32)
-	}
+	s.portSet.senders.clearPeer(uint32(i))
 	return uint32(i), nil
 }
 
-// RemovePeer accepts nothing from the address from now on. An address that is no peer's is no error.
-func (d *Datapath) RemovePeer(remote netip.Addr) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.peers[remote] == nil {
+// RemovePeer accepts nothing from the address from now on. It may be no peer's.
+func (s *tunnelSet) RemovePeer(remote netip.Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peers[remote] == nil {
 		return nil
 	}
-	if err := ignoreMissing(d.maps.Peers.Delete(word4(remote))); err != nil {
+	if err := ignoreMissing(s.maps.Peers.Delete(word4(remote))); err != nil {
 		return fmt.Errorf("remove peer %s: %w", remote, err)
 	}
-	delete(d.peers, remote)
+	delete(s.peers, remote)
 	return nil
 }
 
 // Peers lists the peers: after Open those that an earlier agent left. Remove the ones not wanted.
-func (d *Datapath) Peers() map[netip.Addr]Peer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make(map[netip.Addr]Peer, len(d.peers))
-	for a, p := range d.peers {
+func (s *tunnelSet) Peers() map[netip.Addr]Peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[netip.Addr]Peer, len(s.peers))
+	for a, p := range s.peers {
 		all[a] = p.Peer
 	}
 	return all
 }
 
 // Peer returns the peer at an address.
-func (d *Datapath) Peer(remote netip.Addr) (p Peer, there bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if state := d.peers[remote]; state != nil {
+func (s *tunnelSet) Peer(remote netip.Addr) (p Peer, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state := s.peers[remote]; state != nil {
 		return state.Peer, true
 	}
 	return p, false
 }
 
-// adoptPeers reads the peers back from the map.
-func (d *Datapath) adoptPeers() error {
-	var key uint32
-	var e bpfPeer
-	each := d.maps.Peers.Iterate()
-	for each.Next(&key, &e) {
-		var b [4]byte
-		binary.NativeEndian.PutUint32(b[:], key)
-		accept := slices.Compact(slices.Clone(e.Accept[:]))
-		d.peers[netip.AddrFrom4(b)] = &peerState{Peer: Peer{Send: e.Secret, Accept: accept, Ways: Ways(e.Ways), Wireguard: e.Wireguard}, index: e.Index}
-	}
-	if err := each.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-		return fmt.Errorf("read peers: %w", err)
-	}
-	return nil
+func (s *tunnelSet) adoptPeers() error {
+	return eachEntry(s.maps.Peers, func(keys []uint32, entries []bpfPeer) bool {
+		for i, e := range entries {
+			var b [4]byte
+			binary.NativeEndian.PutUint32(b[:], keys[i])
+			accept := slices.Compact(slices.Clone(e.Accept[:]))
+			s.peers[netip.AddrFrom4(b)] = &peerState{index: e.Index,
+				Peer: Peer{Send: e.Secret, Accept: accept, Ways: Ways(e.Ways), Wireguard: e.Wireguard}}
+		}
+		return true
+	})
 }
 
-// AllowSender lets the peer at the address send to a port, or no longer. Neither need be there: then there is nothing to
-// do, and whoever makes the port or the peer says so again.
-func (d *Datapath) AllowSender(port Port, remote netip.Addr, allowed bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	peer := d.peers[remote]
-	if peer == nil || d.byNumber[port] == nil {
-		return
-	}
-	word, bit := int(index(uint32(port)))*senderWords+int(peer.index/32), int(peer.index%32)
-	if allowed {
-		d.senders.setBit(word, bit)
-	} else {
-		d.senders.clearBit(word, bit)
+// AllowSender lets the peer at the address send to a port, or no longer. It does nothing while
+// either is missing: the caller repeats the call when it makes the port or the peer.
+func (s *tunnelSet) AllowSender(port Port, remote netip.Addr, allowed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if peer := s.peers[remote]; peer != nil {
+		s.portSet.whileAttached(port, func(i uint32) { s.portSet.senders.set(i, peer.index, allowed) })
 	}
 }
 
 // SetSenders lets the peers at these addresses, and no others, send to a port.
-func (d *Datapath) SetSenders(port Port, remotes map[netip.Addr]bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.byNumber[port] == nil {
-		return
-	}
-	var bits [senderWords]uint32
+func (s *tunnelSet) SetSenders(port Port, remotes map[netip.Addr]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var row [senderWords]uint32
 	for remote := range remotes {
-		if p := d.peers[remote]; p != nil {
-			bits[p.index/32] |= 1 << (p.index % 32)
+		if p := s.peers[remote]; p != nil {
+			row[p.index/32] |= 1 << (p.index % 32)
 		}
 	}
-	at := int(index(uint32(port))) * senderWords
-	for i, word := range bits {
-		d.senders.store(at+i, word)
+	s.portSet.whileAttached(port, func(i uint32) { s.portSet.senders.setPort(i, row) })
+}
+
+// senderBits holds a row of bits for each port index: the indexes of the peers that may send to it.
+type senderBits struct{ memory *sharedWords }
+
+func (b *senderBits) set(port, peer uint32, allowed bool) {
+	word, bit := &b.memory.words[port*senderWords+peer/32], uint32(1)<<(peer%32)
+	if allowed {
+		atomic.OrUint32(word, bit)
+	} else {
+		atomic.AndUint32(word, ^bit)
 	}
 }
 
-// clearSenders forgets who may send to the port that had this index.
-func (d *Datapath) clearSenders(i uint32) {
-	for word := range senderWords {
-		d.senders.store(int(i)*senderWords+word, 0)
+func (b *senderBits) setPort(port uint32, row [senderWords]uint32) {
+	for i, word := range row {
+		b.memory.store(int(port)*senderWords+i, word)
 	}
 }
 
-// Guard accepts tunnelled frames from peers alone from now on, also over restarts. A datapath that has never had a port
-// is guarded from the start; one whose earlier agent knew no peers takes what comes until this is called, so that an
-// upgrade loses nothing.
-func (d *Datapath) Guard() error {
-	if err := d.configure(func(c *bpfConfig) { c.Guarded = 1 }); err != nil {
-		return fmt.Errorf("guard tunnels: %w", err)
-	}
-	return nil
-}
+func (b *senderBits) clearPort(port uint32) { b.setPort(port, [senderWords]uint32{}) }
 
-func (s *sharedWords) setBit(word, bit int)   { atomic.OrUint32(&s.words[word], 1<<bit) }
-func (s *sharedWords) clearBit(word, bit int) { atomic.AndUint32(&s.words[word], ^uint32(1<<bit)) }
+func (b *senderBits) clearPeer(peer uint32) {
+	for port := range uint32(maxPorts) {
+		b.set(port, peer, false)
+	}
+}

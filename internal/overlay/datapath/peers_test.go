@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestForgedFrames lists tunnelled frames that no host of the virtual network would send. Nothing of them arrives, and
-// nothing is handed on.
+// TestForgedFrames lists tunnelled frames that no host of the virtual network would send. Nothing
+// of them arrives, and nothing is handed on.
 func TestForgedFrames(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
@@ -143,7 +143,8 @@ func TestPeersSurviveARestart(t *testing.T) {
 	}
 }
 
-// TestUnguardedUpgrade: what an agent that knew no peers left goes on being served until its successor knows them.
+// TestUnguardedUpgrade: what an agent that knew no peers left goes on being served until its
+// successor knows them.
 func TestUnguardedUpgrade(t *testing.T) {
 	t.Parallel()
 	opts := testOptions(t)

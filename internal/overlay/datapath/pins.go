@@ -14,18 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layoutVersion is that of the maps in bpf/maps.h and of the port records: raise it when one changes shape. Maps of
-// another version are not read; programs that use them go on until AttachPort and AttachUnderlay replace them.
+// layoutVersion must be raised when the maps in bpf/maps.h or the port records change shape. Maps
+// of another version are not read; programs that use them go on until AttachPort and AttachUnderlay
+// replace them.
 const layoutVersion = 1
 
-// pins is the directory in bpffs where one agent's maps and links outlive it:
+// pins is the directory BPFFS/heddle/NAME, where one agent's maps and links outlive it:
 //
-//	BPFFS/heddle/NAME/vN/MAP          maps of layout version N
-//	BPFFS/heddle/NAME/links/port-ID   the program on a port's interface
-//	BPFFS/heddle/NAME/links/underlay-INDEX, stamp-INDEX  the programs on an interface of the underlay, in and out
-//	                                                     (underlay: the one of earlier versions)
-//	BPFFS/heddle/NAME/links/vxlan     the program on the vxlan device
-//	BPFFS/heddle/NAME/links/wireguard the program on the WireGuard device
+//	v1/MAP              maps of layout version 1
+//	links/port-ID       the program on a port's interface
+//	links/underlay-N    the program on what comes in at the underlay's interface N
+//	                    (without -N: of an earlier version)
+//	links/stamp-N       the program on what goes out there
+//	links/vxlan         the program on the vxlan device
+//	links/wireguard     the program on the WireGuard device
 type pins struct {
 	root string // BPFFS/heddle/NAME
 	log  *slog.Logger
@@ -97,7 +99,7 @@ func (p pins) dropOtherVersions() error {
 	return nil
 }
 
-// openMap opens the pinned map called name, or makes and pins it. One that is pinned but of other sizes is replaced.
+// openMap opens a pinned map, or makes and pins it, also in place of one of other sizes.
 func (p pins) openMap(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	path := filepath.Join(p.maps(), name)
 	m, err := ebpf.LoadPinnedMap(path, nil)
@@ -149,8 +151,8 @@ func (p pins) linkNames() ([]string, error) {
 	return names, nil
 }
 
-// attach makes program run on what comes in at the interface, in place of an earlier one under the same name when that
-// sits on the same interface. It must be called in the interface's network namespace. No packet passes without one.
+// attach runs program on what comes in at the interface, without a gap in place of an earlier one
+// of that name on the same interface. It must be called in the interface's network namespace.
 func (p pins) attach(name string, program *ebpf.Program, ifindex int) (link.Link, error) {
 	return p.attachAt(name, program, ifindex, ebpf.AttachTCXIngress)
 }

@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -17,11 +16,22 @@ import (
 	"heddle/internal/hostnet"
 )
 
-// maxPorts is how many ports one datapath has, as bpf/maps.h. Index 0 is nobody's.
+// maxPorts is the number of ports of one datapath, as in bpf/maps.h. Index 0 is unused.
 const maxPorts = 4096
 
 // nearInterfaces as in bpf/maps.h.
 const nearInterfaces = 65536
+
+// portSet holds the ports and their entries in the programs' maps.
+type portSet struct {
+	*kernel
+	registry *Table // the ports, for the next agent
+	senders  *senderBits
+
+	mu       sync.Mutex
+	ports    map[string]*portState
+	byNumber map[Port]*portState
+}
 
 // portState is a port and the program on its interface.
 type portState struct {
@@ -29,47 +39,44 @@ type portState struct {
 	link link.Link
 }
 
-// AttachPort makes the interface a port called name, or changes the options of the port that it is. A port keeps its
-// number when its interface is replaced by another and over restarts. Call it again whenever the interface appears or
-// its other end moves to another namespace.
-func (d *Datapath) AttachPort(name, ifname string, opts PortOptions) (Port, error) {
+// AttachPort makes the interface a port called name, or changes the port's options. A port keeps
+// its number when its interface is replaced, and over restarts. Call it again whenever the
+// interface appears or its other end moves to another namespace.
+func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error) {
 	if err := checkName(name); err != nil {
 		return 0, fmt.Errorf("attach port: %w", err)
 	}
 	if opts.TunnelKey >= StateKey {
 		return 0, fmt.Errorf("attach port %s: tunnel key %#x: want less than %#x", name, opts.TunnelKey, uint32(StateKey))
 	}
-	l, err := d.net.Link(ifname)
+	l, err := s.net.Link(ifname)
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
 	}
-	p, err := d.enterPort(name, l, opts)
+	p, err := s.enterPort(name, l, opts)
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
 	}
 	// Attaching waits for the kernel, so other ports go on meanwhile.
 	var attached link.Link
-	err = d.inNamespace(func() (err error) {
-		attached, err = d.pins.attach(portLinkPrefix+name, d.programs.FromWorkload, l.Index)
+	err = s.inNamespace(func() (err error) {
+		attached, err = s.pins.attach(portLinkPrefix+name, s.programs.FromWorkload, l.Index)
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: interface %s: %w", name, ifname, err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p.link != nil {
-		p.link.Close()
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = closeLinks(p.link)
 	p.link = attached
 	return p.Port, nil
 }
 
-// enterPort writes the port's number and properties into the maps.
-func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions) (*portState, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, other := range d.ports {
+func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*portState, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.ports {
 		if other.Name == name {
 			continue
 		}
@@ -80,16 +87,16 @@ func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions) (*po
 			return nil, fmt.Errorf("tunnel key %d is that of port %s already: detach that first", opts.TunnelKey, other.Name)
 		}
 	}
-	p := d.ports[name]
+	p := s.ports[name]
 	if p == nil {
-		number, err := d.newNumber()
+		number, err := s.newNumber()
 		if err != nil {
 			return nil, err
 		}
-		d.clearSenders(index(uint32(number)))
+		s.senders.clearPort(index(uint32(number)))
 		p = &portState{PortInfo: PortInfo{Name: name, Port: number}}
 	}
-	if err := d.forgetEntries(p, l.Index, opts); err != nil {
+	if err := s.forgetEntries(p, l.Index, opts); err != nil {
 		return nil, err
 	}
 	p.Interface, p.Index, p.PortOptions = l.Name, l.Index, opts
@@ -98,98 +105,103 @@ func (d *Datapath) enterPort(name string, l hostnet.Link, opts PortOptions) (*po
 	if l.Elsewhere {
 		entry.Peer = 1
 	}
-	if err := d.writePort(p, entry); err != nil {
+	if err := s.writePort(p, entry); err != nil {
 		return nil, err
 	}
-	d.ports[name], d.byNumber[p.Port] = p, p
+	s.ports[name], s.byNumber[p.Port] = p, p
 	return p, nil
 }
 
-func (d *Datapath) writePort(p *portState, entry bpfPort) error {
-	if err := d.registry.Put(portKey(p.Port), portRecord(p.PortInfo)); err != nil {
+func (s *portSet) writePort(p *portState, entry bpfPort) error {
+	if err := s.registry.Put(portKey(p.Port), portRecord(p.PortInfo)); err != nil {
 		return err
 	}
-	if err := d.maps.Ports.Put(index(uint32(p.Port)), entry); err != nil {
+	if err := s.maps.Ports.Put(index(uint32(p.Port)), entry); err != nil {
 		return fmt.Errorf("write port: %w", err)
 	}
-	if err := d.portsByInterface(p.Index).Put(uint32(p.Index), uint32(p.Port)); err != nil {
+	if err := s.portsByInterface(p.Index).Put(uint32(p.Index), uint32(p.Port)); err != nil {
 		return fmt.Errorf("write interface: %w", err)
 	}
 	if p.TunnelKey == 0 {
 		return nil
 	}
-	if err := d.maps.Deliveries.Put(p.TunnelKey, uint32(p.Port)); err != nil {
+	if err := s.maps.Deliveries.Put(p.TunnelKey, uint32(p.Port)); err != nil {
 		return fmt.Errorf("write tunnel key: %w", err)
 	}
 	return nil
 }
 
-// forgetEntries removes what the maps hold for a port that will not hold any more at its new index and options.
-func (d *Datapath) forgetEntries(p *portState, newIndex int, opts PortOptions) error {
+// forgetEntries removes the maps' entries for a port that its new index and options make wrong.
+func (s *portSet) forgetEntries(p *portState, newIndex int, opts PortOptions) error {
 	var errs []error
 	if p.Index != 0 && p.Index != newIndex {
-		errs = append(errs, d.forgetInterface(p))
+		errs = append(errs, s.forgetInterface(p))
 	}
 	if p.TunnelKey != 0 && p.TunnelKey != opts.TunnelKey {
-		errs = append(errs, ignoreMissing(d.maps.Deliveries.Delete(p.TunnelKey)))
+		errs = append(errs, ignoreMissing(s.maps.Deliveries.Delete(p.TunnelKey)))
 	}
 	return errors.Join(errs...)
 }
 
-// forgetInterface removes the number of the port's interface, unless the interface has become another port's.
-func (d *Datapath) forgetInterface(p *portState) error {
-	m := d.portsByInterface(p.Index)
+// forgetInterface removes the entry of the port's interface, unless that is another port's by now.
+func (s *portSet) forgetInterface(p *portState) error {
+	m := s.portsByInterface(p.Index)
 	var found uint32
 	if err := m.Lookup(uint32(p.Index), &found); err != nil || found != uint32(p.Port) {
 		return ignoreMissing(err)
 	}
-	if m == d.maps.NearPorts {
+	if m == s.maps.NearPorts {
 		return m.Put(uint32(p.Index), uint32(0))
 	}
 	return ignoreMissing(m.Delete(uint32(p.Index)))
 }
 
-func (d *Datapath) portsByInterface(ifindex int) *ebpf.Map {
+func (s *portSet) portsByInterface(ifindex int) *ebpf.Map {
 	if ifindex < nearInterfaces {
-		return d.maps.NearPorts
+		return s.maps.NearPorts
 	}
-	return d.maps.FarPorts
+	return s.maps.FarPorts
 }
 
-// newNumber finds an index nobody has and gives it a new generation.
-func (d *Datapath) newNumber() (Port, error) {
-	taken := make([]bool, maxPorts)
-	for number := range d.byNumber {
+func (s *portSet) newNumber() (Port, error) {
+	return nextNumber("ports", s.byNumber, maxPorts, func(i uint32) (uint32, error) {
+		var last bpfPort
+		err := s.maps.Ports.Lookup(i, &last)
+		return last.Number, err
+	})
+}
+
+// nextNumber returns a number with a free index, and a generation above the last one there.
+func nextNumber[N ~uint32, T any](what string, owners map[N]T, limit uint32, last func(i uint32) (uint32, error)) (N, error) {
+	taken := make([]bool, limit)
+	for number := range owners {
 		taken[index(uint32(number))] = true
 	}
-	for i := uint32(1); i < maxPorts; i++ {
+	for i := uint32(1); i < limit; i++ {
 		if taken[i] {
 			continue
 		}
-		var last bpfPort
-		if err := d.maps.Ports.Lookup(i, &last); err != nil {
-			return 0, fmt.Errorf("read port %d: %w", i, err)
+		number, err := last(i)
+		if err != nil {
+			return 0, fmt.Errorf("read the last of %s %d: %w", what, i, err)
 		}
-		return Port(nextGeneration(last.Number, i)), nil
+		return N(number&^0xffff + 1<<16 | i), nil
 	}
-	return 0, fmt.Errorf("%d ports are attached: no more fit on one host", maxPorts-1)
+	return 0, fmt.Errorf("there are %d %s: no more fit on one host", limit-1, what)
 }
 
 // index is the part of a number that says where its owner's entry is; the rest is the generation.
 func index(number uint32) uint32 { return number & 0xffff }
 
-// nextGeneration is the number after last at index i.
-func nextGeneration(last, i uint32) uint32 { return last&^0xffff + 1<<16 | i }
-
-// DetachPort takes the program off the port's interface and forgets its number. Flows from and to it no longer act. A
-// port that is not there is no error.
-func (d *Datapath) DetachPort(name string) error {
-	p, err := d.forgetPort(name)
+// DetachPort removes the program from the port's interface and forgets its number. Flows from and
+// to it no longer act. A port that is not there is no error.
+func (s *portSet) DetachPort(name string) error {
+	p, err := s.forgetPort(name)
 	if p == nil && err == nil {
 		return nil
 	}
-	if err == nil { // taking a program off waits for the kernel, so frames go on being sent meanwhile
-		err = d.pins.detach(p.link, portLinkPrefix+name)
+	if err == nil { // slow, so without the lock
+		err = s.pins.detach(p.link, portLinkPrefix+name)
 	}
 	if err != nil {
 		return fmt.Errorf("detach port %s: %w", name, err)
@@ -198,114 +210,90 @@ func (d *Datapath) DetachPort(name string) error {
 }
 
 // forgetPort removes a port from the maps: its program, still there, then drops what comes in.
-func (d *Datapath) forgetPort(name string) (*portState, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.ports[name]
+func (s *portSet) forgetPort(name string) (*portState, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.ports[name]
 	if p == nil {
 		return nil, nil
 	}
 	if p.Port != 0 {
-		if err := errors.Join(d.forgetEntries(p, 0, PortOptions{}),
-			d.maps.Ports.Put(index(uint32(p.Port)), bpfPort{Number: uint32(p.Port)}),
-			d.registry.Delete(portKey(p.Port))); err != nil {
+		if err := errors.Join(s.forgetEntries(p, 0, PortOptions{}),
+			s.maps.Ports.Put(index(uint32(p.Port)), bpfPort{Number: uint32(p.Port)}),
+			s.registry.Delete(portKey(p.Port))); err != nil {
 			return p, err
 		}
 	}
-	delete(d.ports, name)
-	delete(d.byNumber, p.Port)
+	delete(s.ports, name)
+	delete(s.byNumber, p.Port)
 	return p, nil
 }
 
-// Ports lists the attached ports by name: after Open those that an earlier agent left. Detach the ones not wanted. A
-// port left by a version with another layout has no number until it is attached again.
-func (d *Datapath) Ports() []PortInfo {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]PortInfo, 0, len(d.ports))
-	for _, p := range d.ports {
+// Ports lists the attached ports by name. A port left by a version with another layout has no
+// number until it is attached again.
+func (s *portSet) Ports() []PortInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]PortInfo, 0, len(s.ports))
+	for _, p := range s.ports {
 		all = append(all, p.PortInfo)
 	}
 	slices.SortFunc(all, func(a, b PortInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-// adopt reads what an earlier agent left and puts this one's programs in place of its.
-func (d *Datapath) adopt() error {
-	var err error
-	if d.registry, err = d.Table("ports", portKeySize, portRecordSize, maxPorts); err != nil {
+func (s *portSet) adoptPorts() (err error) {
+	if s.registry, err = s.Table("ports", portKeySize, portRecordSize, maxPorts); err != nil {
 		return err
 	}
-	err = d.registry.Each(func(key, value []byte) bool {
+	return s.registry.Each(func(key, value []byte) bool {
 		p := &portState{PortInfo: parsePortRecord(Port(binary.NativeEndian.Uint32(key)), value)}
-		d.ports[p.Name], d.byNumber[p.Port] = p, p
+		s.ports[p.Name], s.byNumber[p.Port] = p, p
 		return true
 	})
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.adoptPeers(), d.adoptTunnels()); err != nil {
-		return err
-	}
-	names, err := d.pins.linkNames()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := d.inNamespace(func() error { return d.adoptLink(name) }); err != nil {
-			return err
-		}
-	}
-	if len(d.ports) == 0 { // there is nothing that an earlier agent served without guarding it
-		return d.Guard()
-	}
-	return nil
 }
 
-func (d *Datapath) adoptLink(name string) error {
-	if name == vxlanLink {
-		return nil // attached already
-	}
-	l, err := d.pins.openLink(name)
-	if err != nil || l == nil {
-		return err
-	}
-	ifindex := linkInterface(l)
-	if name == wireguardLink {
-		return d.adoptWireguard(l, ifindex)
-	}
-	if name == underlayLink || strings.HasPrefix(name, underlayLink+"-") || strings.HasPrefix(name, stampLinkPrefix) {
-		return d.adoptUnderlay(l, name, ifindex)
-	}
-	portName := strings.TrimPrefix(name, portLinkPrefix)
-	p := d.ports[portName]
+func (s *portSet) adoptPort(l link.Link, name string, ifindex int) error {
+	p := s.ports[name]
 	if p == nil { // of another layout: its old program goes on until the port is attached again
-		d.ports[portName] = &portState{PortInfo: PortInfo{Name: portName, Index: ifindex, Interface: interfaceName(ifindex)}, link: l}
+		s.ports[name] = &portState{PortInfo: PortInfo{Name: name, Index: ifindex, Interface: interfaceName(ifindex)}, link: l}
 		return nil
 	}
 	p.link = l
 	if p.Index == ifindex {
 		p.Interface = interfaceName(ifindex)
 	}
-	return adoptInto(l, ifindex, d.programs.FromWorkload)
+	return adoptInto(l, ifindex, s.programs.FromWorkload)
 }
 
-// adoptUnderlay takes over a program of the underlay; one whose interface has gone goes too.
-func (d *Datapath) adoptUnderlay(l link.Link, name string, ifindex int) error {
-	if ifindex == 0 {
-		return d.pins.detach(l, name)
+// whileAttached calls f with the index of a port, unless the port has gone.
+func (s *portSet) whileAttached(number Port, f func(i uint32)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byNumber[number] != nil {
+		f(index(uint32(number)))
 	}
-	u := d.underlays[ifindex]
-	if u == nil {
-		u = &underlayLinks{name: underlayLink + "-" + strconv.Itoa(ifindex)}
-		d.underlays[ifindex] = u
+}
+
+// mtu returns the largest IP packet that a port takes, 0 for any.
+func (s *portSet) mtu(number Port) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.byNumber[number]
+	if !ok {
+		return 0, fmt.Errorf("port %#x has gone", uint32(number))
 	}
-	if strings.HasPrefix(name, stampLinkPrefix) {
-		u.out = l
-		return adoptInto(l, ifindex, d.programs.ToUnderlay)
+	return p.MTU, nil
+}
+
+func (s *portSet) closePorts() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, p := range s.ports {
+		errs = append(errs, closeLinks(p.link))
 	}
-	u.name, u.in = name, l
-	return adoptInto(l, ifindex, d.programs.FromUnderlay)
+	return errors.Join(errs...)
 }
 
 // adoptInto replaces a link's program; a link whose interface has gone has none.
@@ -319,7 +307,6 @@ func adoptInto(l link.Link, ifindex int, program *ebpf.Program) error {
 	return nil
 }
 
-// interfaceName is "" when the interface has gone.
 func interfaceName(ifindex int) string {
 	i, err := net.InterfaceByIndex(ifindex)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe says whether this kernel can carry the datapath, and what it lacks: Linux 6.6 has all of it.
+// Probe returns nil if this kernel can carry the datapath, else what it lacks. Linux 6.6 suffices.
 func Probe() error {
 	var missing []error
 	lack := func(what string, err error) {

@@ -70,8 +70,8 @@ func extended(types []uint8, last uint8, payload []byte, headers ...[]byte) []by
 	return ipv6(first, append(b, payload...))
 }
 
-// TestKeys checks the key of each shape of frame three ways: what it should be, what KeyOf says, and that the program
-// hits a flow with that key and no other.
+// TestKeys checks the key of each shape of frame three ways: what it should be, what KeyOf says,
+// and that the program hits a flow with that key and no other.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
@@ -241,7 +241,8 @@ func TestEpochs(t *testing.T) {
 	}
 }
 
-// TestInstallAfterChange is the race that epochs close: the tags were read, then something changed, then the flow came.
+// TestInstallAfterChange is the race that epochs close: the tags were read, then something changed,
+// then the flow came.
 func TestInstallAfterChange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
@@ -282,9 +283,9 @@ func TestEncapsulate(t *testing.T) {
 			t.Errorf("%s: secret %#x, want %#x", name, got, uint32(secretOut))
 		}
 		out[43], out[44], out[45], out[49] = 0, 0, 0, 0
-		vni, inner, err := packet.ParseVXLAN(out[42:])
-		if err != nil || vni != testKey || !bytes.Equal(inner, frame) {
-			t.Errorf("%s: VXLAN key %#x, %v, inner frame %x; want %#x and %x", name, vni, err, inner, testKey, frame)
+		flags, vni, inner := out[42], binary.BigEndian.Uint32(out[46:])>>8, out[50:]
+		if flags != 0x08 || vni != testKey || !bytes.Equal(inner, frame) {
+			t.Errorf("%s: VXLAN flags %#x, key %#x, inner frame %x; want key %#x and %x", name, flags, vni, inner, testKey, frame)
 		}
 		if udpLen := binary.BigEndian.Uint16(out[38:]); int(udpLen) != len(out)-34 {
 			t.Errorf("%s: outer UDP length %d, want %d", name, udpLen, len(out)-34)
@@ -292,13 +293,12 @@ func TestEncapsulate(t *testing.T) {
 	}
 }
 
-// outerFrame is what the far host would send.
+// outerFrame returns a frame as the far host would send it.
 func outerFrame(key uint32, inner []byte) []byte { return outerFrameOf(farIP, secretIn, key, inner) }
 
 // outerFrameOf is a tunnelled frame with that outer source and secret.
 func outerFrameOf(src netip.Addr, secret, key uint32, inner []byte) []byte {
-	payload := append(packet.AppendVXLAN(nil, key), inner...)
-	payload[1], payload[2], payload[3], payload[7] = byte(secret>>24), byte(secret>>16), byte(secret>>8), byte(secret)
+	payload := append([]byte{0x08, byte(secret >> 24), byte(secret >> 16), byte(secret >> 8), byte(key >> 16), byte(key >> 8), byte(key), byte(secret)}, inner...)
 	b := packet.Ethernet{Dst: hostMAC, Src: farMAC, Type: packet.TypeIPv4}.Append(nil)
 	b = packet.IPv4{Src: src, Dst: hostIP, Proto: protoUDP, TTL: 64, DontFragment: true}.Append(b, 8+len(payload))
 	b = packet.UDP{SrcPort: 0x8001, DstPort: TunnelPort}.Append(b, src, hostIP, payload)
@@ -306,7 +306,8 @@ func outerFrameOf(src netip.Addr, secret, key uint32, inner []byte) []byte {
 	return b
 }
 
-// secretOf is the secret in a tunnelled frame: the reserved bits behind the flags and those behind the key.
+// secretOf is the secret in a tunnelled frame: the reserved bits behind the flags and those behind
+// the key.
 func secretOf(outer []byte) uint32 {
 	return binary.BigEndian.Uint32(outer[42:])<<8 | uint32(outer[49])
 }
@@ -435,9 +436,9 @@ func TestNumbersAreNotReused(t *testing.T) {
 		}
 	}
 	check("output gone")
-	l.mu.Lock()
+	l.portSet.mu.Lock()
 	again, err := l.newNumber()
-	l.mu.Unlock()
+	l.portSet.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,7 +458,8 @@ func TestNumbersAreNotReused(t *testing.T) {
 	check("tunnel gone")
 }
 
-// TestCredits checks that a port with too many upcalls waiting is stopped, others are not, and all go on after.
+// TestCredits checks that a port with too many upcalls waiting is stopped, others are not, and all
+// go on after.
 func TestCredits(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

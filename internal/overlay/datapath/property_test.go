@@ -11,8 +11,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// anyFrame draws a frame: a good one of some kind, often with bytes changed, cut or added. Frames shorter than the IP
-// header they announce cannot be given to a program by hand.
+// anyFrame draws a frame: a good one of some kind, often with bytes changed, cut or added. Frames
+// shorter than the IP header they announce cannot be given to a program by hand.
 func anyFrame(t *rapid.T) []byte {
 	payload := rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "payload")
 	var b []byte
@@ -47,8 +47,8 @@ func anyFrame(t *rapid.T) []byte {
 	return b
 }
 
-// TestKeyOfAgreesWithTheProgram holds the two parsers together: a frame has a key for both or for neither, and it is the
-// same one.
+// TestKeyOfAgreesWithTheProgram holds the two parsers together: a frame has a key for both or for
+// neither, and it is the same one.
 func TestKeyOfAgreesWithTheProgram(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, PortOptions{})
@@ -101,7 +101,8 @@ func TestKeyReverse(t *testing.T) {
 	}
 }
 
-// FuzzKeyOf checks that no frame makes the parsers panic, and that what they say lies inside the frame.
+// FuzzKeyOf checks that no frame makes the parsers panic, and that what they say lies inside the
+// frame.
 func FuzzKeyOf(f *testing.F) {
 	for _, b := range [][]byte{udp4(nil), udp6(nil), ipv4(packet.IPv4{Proto: 6}, tcpBytes), extended([]uint8{0, 44}, 6, tcpBytes, hopByHop, firstPart)} {
 		f.Add(b, len(b), uint8(1))
@@ -174,7 +175,8 @@ func TestTagIsPutBack(t *testing.T) {
 	}
 }
 
-// TestChecksumsAreFinished checks what Send puts into checksum fields, for each state a frame can come in.
+// TestChecksumsAreFinished checks what Send puts into checksum fields, for each state a frame can
+// come in.
 func TestChecksumsAreFinished(t *testing.T) {
 	t.Parallel()
 	tcp := packet.Ethernet{Dst: macB, Src: macA, Type: packet.TypeIPv4}.Append(nil)
@@ -206,7 +208,8 @@ func TestChecksumsAreFinished(t *testing.T) {
 			}
 			continue
 		}
-		// Do what the kernel would: sum from the start over the field, put the complement into the field.
+		// Do what the kernel would: sum from the start over the field, put the complement into the
+		// field.
 		at := int(h.checksumStart) - 14
 		sum := packet.Fold(packet.Sum(0, c.frame[at:]))
 		binary.BigEndian.PutUint16(c.frame[at+int(h.checksumOff):], sum)

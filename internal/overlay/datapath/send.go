@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// TooBigError says that a frame was not sent because its IP packet exceeds MTU, in bytes: answer its sender.
+// TooBigError reports a frame not sent because its IP packet exceeds MTU, in bytes.
 type TooBigError struct{ MTU int }
 
 func (e *TooBigError) Error() string {
@@ -20,10 +20,10 @@ const (
 	sendHeadLen    = vnetHeaderLen + instructionLen
 )
 
-// stateEtherType is IEEE 802's "local experimental", in front of state messages inside their tunnel.
+// stateEtherType marks state messages inside their tunnel: IEEE 802's "local experimental".
 const stateEtherType = 0x88b5
 
-// stateHeadLen is that of a state message's length, which stands before it: short frames are padded.
+// stateHeadLen is the size of a state message's length in front of it: short frames are padded.
 const stateHeadLen = 2
 
 // A frame shorter than the kernel moves the head of is padded to the least that a wire carries.
@@ -35,9 +35,9 @@ const (
 // fixedOuterPort is the UDP source of tunnelled frames that belong to no flow.
 const fixedOuterPort = 0xc000
 
-// Send sends a frame on: the packet of an Upcall, as it is or with changed headers, with its Offload; or one that the
-// caller built, complete with checksums, with the zero Offload. It does not look at the flow cache. The error is a
-// *TooBigError when the way is too narrow, and then nothing was sent. frame is not changed.
+// Send sends a frame without looking at the flow cache: an Upcall's, possibly changed, with its
+// Offload, or one that the caller built, with the zero Offload. If the way is too narrow nothing is
+// sent, and the error is a *TooBigError. Send does not change frame.
 func (d *Datapath) Send(out Output, frame []byte, off Offload) error {
 	if out.Drops() {
 		return errors.New("send frame: it has no output")
@@ -55,7 +55,7 @@ func (d *Datapath) Send(out Output, frame []byte, off Offload) error {
 	return d.write(out, frame, off)
 }
 
-// SendState sends a message to the agent at the other end of a tunnel; its Run gives it to the handler as State.
+// SendState sends a message to the other agent at the end of a tunnel, as State.
 func (d *Datapath) SendState(t Tunnel, message []byte) error {
 	out := Output{Tunnel: t, TunnelKey: StateKey}
 	mtu, err := d.mtu(out)
@@ -71,36 +71,18 @@ func (d *Datapath) SendState(t Tunnel, message []byte) error {
 	return d.write(out, append(frame, message...), Offload{})
 }
 
-// MaxState is the longest message that SendState takes for a tunnel, in bytes; 0 for a tunnel that has gone.
-func (d *Datapath) MaxState(t Tunnel) int {
-	mtu, err := d.mtu(Output{Tunnel: t})
-	if err != nil {
-		return 0
-	}
-	return maxState(mtu)
-}
-
+// maxState returns the longest message for a tunnel whose packets have up to mtu bytes.
 func maxState(mtu int) int { return min(mtu, UpcallBytes) - stateHeadLen }
 
 // mtu is the largest IP packet that fits through out, 0 if any does.
 func (d *Datapath) mtu(out Output) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if out.Tunnel != 0 {
-		p, ok := d.paths[out.Tunnel]
-		if !ok {
-			return 0, fmt.Errorf("tunnel %#x has gone", uint32(out.Tunnel))
-		}
-		return p.MTU - Overhead, nil
+		return d.tunnelSet.mtu(out.Tunnel)
 	}
-	p, ok := d.byNumber[out.Port]
-	if !ok {
-		return 0, fmt.Errorf("port %#x has gone", uint32(out.Port))
-	}
-	return p.MTU, nil
+	return d.portSet.mtu(out.Port)
 }
 
-// write puts the instruction in front of the frame and the offload header in front of both, and gives it to the tap.
+// write writes the offload header, the instruction and the frame to the tap.
 func (d *Datapath) write(out Output, frame []byte, off Offload) error {
 	length := len(frame)
 	if length < shortFrame {

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,10 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/task"
 )
 
-// tap is the device by which long frames go up and all frames go down: unlike the ring buffer it keeps what their sender
-// left to hardware. It goes when the process does.
+// tap is the device by which long frames go up and all frames go down: unlike the ring buffer it
+// keeps the offloads of their sender. It goes when the process does.
 type tap struct {
 	ifindex int
 
@@ -45,7 +48,7 @@ func (t *tap) Close() error {
 	return unix.Close(fd)
 }
 
-// openTap makes the tap, down, in the network namespace of the calling thread, with room for queue frames.
+// openTap makes the tap, down, in the calling thread's namespace, with room for queue frames.
 func openTap(name string, queue int) (*tap, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,15 +69,11 @@ func openTap(name string, queue int) (*tap, error) {
 	return &tap{fd: fd, ifindex: i.Index}, nil
 }
 
-// busyTimeout is how long to wait for an agent that is going to be gone, or for a process that it has just forked and
-// that holds its files until it becomes another program.
+// busyTimeout bounds the wait for an ending agent, or for its child that still has its files.
 const busyTimeout = time.Second
 
-// untilFree repeats take while somebody else has the device.
 func untilFree(take func() error) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(busyTimeout); ; <-tick.C {
+	for end := time.Now().Add(busyTimeout); ; task.Pause(context.Background(), 10*time.Millisecond) {
 		if err := take(); !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 			return err
 		}

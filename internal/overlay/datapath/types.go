@@ -8,11 +8,11 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// Port is the number of an attached workload interface. It holds a generation and is never given twice, unlike an
-// interface index. Zero is no port.
+// Port is the number of an attached workload interface. It has a generation and is never reused,
+// unlike an interface index. 0 is no port.
 type Port uint32
 
-// Tunnel is the number of the path to one remote host, with a generation like Port. Zero is no tunnel.
+// Tunnel is the number of the path to one remote host, with a generation like Port. 0 is no tunnel.
 type Tunnel uint32
 
 const (
@@ -20,11 +20,11 @@ const (
 	StateKey = 0xFFFFFF
 	// TunnelPort is the UDP port of the overlay (midonet-simulation §14).
 	TunnelPort = 6677
-	// Overhead is what a tunnel adds to an IP packet, in bytes: inner Ethernet, VXLAN, UDP and IPv4 headers.
+	// Overhead is the size that a tunnel adds: inner Ethernet, VXLAN, UDP, IPv4.
 	Overhead = 50
 	// UpcallBytes is the longest frame that goes up by the ring buffer.
 	UpcallBytes = 2048
-	// MaxTags is how many tags one flow can carry.
+	// MaxTags is the number of tags of one flow.
 	MaxTags = 6
 )
 
@@ -34,8 +34,8 @@ type Slot uint16
 // SlotAll is the slot that no id has: a flow that carries it is stopped by Bump(SlotAll).
 const SlotAll Slot = 0
 
-// SlotOf is the slot of the tag called id, the same in every process. Two ids may share a slot: bumping one then also
-// stops the other's flows, which costs a miss and is never wrong.
+// SlotOf returns the slot of the tag called id, the same in every process. Two ids may share a
+// slot: bumping one also stops the other's flows, which costs a miss each.
 func SlotOf(id string) Slot {
 	h := fnv.New32a()
 	h.Write([]byte(id))
@@ -44,14 +44,14 @@ func SlotOf(id string) Slot {
 
 const slotCount = 1 << 16
 
-// Tag is a slot with the epoch that a decision rests on. Read tags (Datapath.Tags) before taking the snapshot that is
+// Tag is a slot with the epoch that a decision rests on. Read tags before the snapshot that is
 // simulated, so that a change in between makes the flow stale at once.
 type Tag struct {
 	Slot  Slot
 	Epoch uint32
 }
 
-// Frag says which part of a datagram a frame carries.
+// Frag is the part of a datagram that a frame carries.
 type Frag uint8
 
 const (
@@ -60,8 +60,8 @@ const (
 	LaterFrag             // any other fragment; the ports of its key are 0
 )
 
-// Key is the exact headers by which a flow is found. Frames of other ethertypes than IPv4 and IPv6, ICMP other than
-// echo, and what does not parse have no key and always go up.
+// Key holds the exact headers by which a flow is found. Frames other than IPv4 and IPv6, ICMP other
+// than echo, and what does not parse have no key and always go up.
 type Key struct {
 	Port             Port // where the frame came in
 	SrcMAC, DstMAC   packet.MAC
@@ -72,14 +72,14 @@ type Key struct {
 	Frag             Frag
 }
 
-// Output is where a frame goes: Port, or the port called TunnelKey behind Tunnel. The zero Output is nowhere: drop.
+// Output is a Port, or the port called TunnelKey behind Tunnel. The zero Output drops.
 type Output struct {
 	Port      Port
 	Tunnel    Tunnel
 	TunnelKey uint32
 }
 
-// Drops says whether o leads nowhere.
+// Drops reports whether o has no destination.
 func (o Output) Drops() bool { return o.Port == 0 && o.Tunnel == 0 }
 
 // Flow is a cached decision: frames with exactly Key go to Out.
@@ -94,16 +94,16 @@ type Flow struct {
 // FlowState is a flow as found in the kernel.
 type FlowState struct {
 	Flow
-	Packets, Bytes uint64        // since it was installed; a segmentation-offload frame counts as one packet
-	Idle           time.Duration // since the last hit, or since it was installed; a few milliseconds coarse
+	Packets, Bytes uint64        // since installed; a segmentation-offload frame counts as one
+	Idle           time.Duration // since the last hit or the installation, to a few ms
 	Stale          bool          // a tag has moved: the flow no longer acts
 }
 
 // PortOptions are the properties of a port that the datapath needs.
 type PortOptions struct {
-	// TunnelKey names the port to other hosts: frames that arrive with it are delivered here. 0: none.
+	// TunnelKey names the port to other hosts, whose frames with it are delivered here. 0: none.
 	TunnelKey uint32
-	// MTU is the largest IP packet the workload takes, in bytes; larger ones go up (TooBigPort). 0: any.
+	// MTU is the largest IP packet the workload takes, in bytes; larger ones go up. 0: any.
 	MTU int
 }
 
@@ -116,8 +116,8 @@ type PortInfo struct {
 	PortOptions
 }
 
-// TunnelPath is how a remote host is reached: the outer headers to write and the interface to leave by. Watch routes
-// and neighbours and set it again when they change; flows need not.
+// TunnelPath is the way to a remote host: outer headers, and the interface to leave by. It must be
+// set again when routes or neighbours change; flows need not be.
 type TunnelPath struct {
 	Interface      int        // index of the underlay interface
 	Local, Remote  netip.Addr // IPv4
@@ -139,40 +139,29 @@ const (
 )
 
 func (r Reason) String() string {
-	switch r {
-	case Miss:
-		return "miss"
-	case Stale:
-		return "stale"
-	case NoKey:
-		return "no key"
-	case Malformed:
-		return "malformed"
-	case TooBigTunnel:
-		return "too big for tunnel"
-	case TooBigPort:
-		return "too big for port"
-	case State:
-		return "state"
+	names := [...]string{Miss: "miss", Stale: "stale", NoKey: "no key", Malformed: "malformed",
+		TooBigTunnel: "too big for tunnel", TooBigPort: "too big for port", State: "state"}
+	if r == 0 || int(r) >= len(names) {
+		return "unknown reason"
 	}
-	return "unknown reason"
+	return names[r]
 }
 
-// Upcall is a frame given to the agent. It belongs to the datapath: Frame is valid until the handler returns.
+// Upcall is a frame given to the agent. Frame is valid until the handler returns.
 type Upcall struct {
 	Reason Reason
 	Port   Port       // where it came in; 0 for State
 	From   netip.Addr // State: the sender's underlay address
-	VLAN   uint16     // 0x1000 | VLAN id when the frame was tagged; Frame then begins with the tag in place
-	// Frame is the whole Ethernet frame, or its first UpcallBytes when Length says more (only for the reasons TooBig…
-	// and Malformed, which are answered or dropped and never sent on). For State it is the message.
+	VLAN   uint16     // 0x1000 | VLAN id when tagged; Frame then has the tag
+	// Frame is the whole Ethernet frame, or its first UpcallBytes when Length is more, which only
+	// TooBig… and Malformed allow. For State it is the message.
 	Frame   []byte
 	Length  int     // of the frame as it came in, bytes
 	Offload Offload // hand it to Send with the frame
 }
 
-// Offload is work on a frame that its sender left to hardware: checksum and segmentation. The zero value is a finished
-// frame, such as one the agent built. Send puts the checksum right for the addresses and ports that the frame then has.
+// Offload is work on a frame that its sender left to hardware: checksum and segmentation. The zero
+// value is a finished frame. Send sets the checksum for the headers that the frame then has.
 type Offload struct {
 	unknown bool // from the ring buffer: the checksum may or may not be finished
 	vnet    vnetHeader

@@ -75,8 +75,8 @@ func holding(t *Table) map[string]int {
 	return n
 }
 
-// TestFloodTakesNoShare: whatever one host tells, the others keep what they have up to their share, and this host up to
-// its half.
+// TestFloodTakesNoShare: whatever one host tells, the others keep what they have up to their share,
+// and this host up to its half.
 func TestFloodTakesNoShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 60
@@ -135,7 +135,8 @@ func TestScanTakesNoPlace(t *testing.T) {
 	})
 }
 
-// TestLargestAgain: a port that was quiet when the table was full is no longer spared when it has more than all others.
+// TestLargestAgain: a port that was quiet when the table was full is no longer spared when it has
+// more than all others.
 func TestLargestAgain(t *testing.T) {
 	tab := New(Options{Max: 400})
 	n := 0

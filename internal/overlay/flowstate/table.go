@@ -1,14 +1,16 @@
-// Package flowstate remembers connections, told between the hosts that see their two directions (midonet-simulation
-// §5, §13), and the ports of datagrams whose first fragment passed.
+// Package flowstate remembers connections, exchanged between the hosts that see their two
+// directions (midonet-simulation §5, §13), and the ports of datagrams whose first fragment passed.
 //
-// A host that lets a tracked packet through remembers its keys and tells them, before the packet leaves, to the hosts
-// where replies will come in. What is remembered lives as long as it is used: [Table.Touch] says so, and also notices when
-// the other hosts have to be told again. Whatever must survive a restart of the agent is given to a [Keeper].
+// A host that lets a tracked packet through remembers its keys and sends them, before the packet,
+// to the hosts where replies will come in. Keys live while they are used: see [Table.Touch], which
+// also finds those that must be sent again. A [Keeper] keeps what must survive a restart of the
+// agent.
 //
-// Times are those of the machine's monotonic clock since it started, which goes on when the agent restarts.
+// Times are those of the machine's monotonic clock, which goes on when the agent restarts.
 package flowstate
 
 import (
+	"cmp"
 	"math"
 	"sync"
 	"time"
@@ -19,13 +21,13 @@ import (
 
 // Times of midonet-simulation §5 and §13.
 const (
-	// TTL is how long a connection is remembered after its last use.
+	// TTL is the life of a connection after its last use.
 	TTL = 60 * time.Second
-	// ImportedTTL is the same for what another host told.
+	// ImportedTTL is the same for a connection received from another host.
 	ImportedTTL = 90 * time.Second
-	// TellAgain is how old the last message about a connection in use may become: two may be lost before ImportedTTL ends.
-	TellAgain = 30 * time.Second
-	// FragTTL is how long the ports of a first fragment are remembered.
+	// ResendAfter is the interval of messages about a connection in use: two may be lost.
+	ResendAfter = 30 * time.Second
+	// FragTTL is the life of a first fragment's ports.
 	FragTTL = 30 * time.Second
 
 	// never is longer than anything was unused.
@@ -34,37 +36,37 @@ const (
 
 // Options bound a Table.
 type Options struct {
-	// Max bounds the connections; default 524288, two for each of 262144 flows. Half of them are this host's for sure, the
-	// other half what others told. The port that opened most gives way to the others, and so does the host that told most.
+	// Max bounds the connections; default 524288, two for each of 262144 flows. Half of it is
+	// reserved for this host's own, the rest is for imported ones. The port that opened most gives
+	// way first, and so does the host that sent most.
 	Max      int
 	MaxFrags int // first fragments; default 16384
-	// Keeper is told what must survive a restart of the agent; nil: nothing does.
+	// Keeper keeps what must survive a restart of the agent; nil: nothing does.
 	Keeper Keeper
 }
 
-// Stats counts since the table was made, but for Connections, Imported and Frags, which are there now.
+// Stats counts since the table was made; Connections, Imported and Frags are current.
 type Stats struct {
 	Connections, Imported, Frags int
-	Max, MaxFrags                int
-	Added, Told, Received        uint64
+	Max                          int
+	Added, Received              uint64
 	Expired                      uint64
 	Evicted, EvictedFrags        uint64 // oldest idle, thrown out because the table was full
-	EvictedImported              uint64 // of Evicted, what others told
+	EvictedImported              uint64 // of Evicted
 }
 
-// Table is the connections and first fragments that a host knows. Its methods may be called from any goroutine.
+// Table holds connections and first fragments. It may be used from any goroutine.
 type Table struct {
 	opts Options
 
 	mu        sync.Mutex
 	conns     map[flow.ConnKey]*conn
-	own       holders // what this host decided, by the port that opened it; "" if an earlier agent did
-	told      holders // what others told, by host; "" if an earlier agent knew
+	own       holders // by the port that opened it; "" for an earlier agent's
+	imported  holders // received, by host; "" for an earlier agent's
 	frags     fragments
 	due       map[string][]flow.ConnKey // host → keys to tell it again
 	gone      []flow.ConnKey            // expired or evicted since TakeGone
-	keep      []Change                  // not yet told to the Keeper
-	spare     []Change                  // room for the next ones
+	keep      []Change                  // for the next Flush
 	changed   task.Notice               // see Changed
 	leastIdle time.Duration             // of those evicted, see TakeEvicted
 	stats     Stats
@@ -74,8 +76,8 @@ type Table struct {
 type conn struct {
 	key        flow.ConnKey
 	last       time.Duration // of the last use
-	toldAt     time.Duration
-	hosts      []string // that are told
+	sentAt     time.Duration
+	hosts      []string // that it is sent to
 	in         *list
 	prev, next *conn
 }
@@ -89,17 +91,12 @@ func (c *conn) expires() time.Duration {
 
 // New makes an empty table.
 func New(o Options) *Table {
-	if o.Max == 0 {
-		o.Max = 524288
-	}
-	if o.MaxFrags == 0 {
-		o.MaxFrags = 16384
-	}
+	o.Max, o.MaxFrags = cmp.Or(o.Max, 524288), cmp.Or(o.MaxFrags, 16384)
 	return &Table{opts: o, changed: task.NewNotice(), conns: map[flow.ConnKey]*conn{},
-		own: holders{by: map[string]*list{}}, told: holders{by: map[string]*list{}, imported: true}, leastIdle: never, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
+		own: holders{by: map[string]*list{}}, imported: holders{by: map[string]*list{}, imported: true}, leastIdle: never, due: map[string][]flow.ConnKey{}, frags: fragments{known: map[flow.FragKey]*fragment{}}}
 }
 
-// Has says whether key is remembered at time now. It is no use of the key; see Touch.
+// Has reports whether key is remembered at a time. That is no use of it; see Touch.
 func (t *Table) Has(key flow.ConnKey, now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,9 +104,9 @@ func (t *Table) Has(key flow.ConnKey, now time.Duration) bool {
 	return c != nil && now < c.expires()
 }
 
-// Add remembers keys that this host decided for a packet of port, to be told to hosts (not this one) as long as they are in
-// use. The caller tells them the first time. It returns those that were unknown: flows that were decided without them are
-// to be decided again.
+// Add remembers keys decided here for a packet of port, to be sent to other hosts as long as they
+// are used; the caller sends them the first time. It returns the new ones: flows decided without
+// them must be decided again.
 func (t *Table) Add(keys []flow.ConnKey, port string, hosts []string, now time.Duration) (fresh []flow.ConnKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,27 +118,24 @@ func (t *Table) Add(keys []flow.ConnKey, port string, hosts []string, now time.D
 			t.stats.Added++
 			fresh = append(fresh, key)
 		case c.in.imported || c.in.holder != port:
-			told := c.in.imported
+			wasImported := c.in.imported
 			t.unlist(c)
 			t.own.push(c, port)
-			if told {
+			if wasImported {
 				t.keepSet(c)
 			}
 		default:
 			c.in.toFront(c)
 		}
-		c.last, c.toldAt = max(c.last, now), now
+		c.last, c.sentAt = max(c.last, now), now
 		c.hosts = hosts
-	}
-	if len(hosts) > 0 {
-		t.stats.Told += uint64(len(keys))
 	}
 	return fresh
 }
 
-// Import remembers keys that another host told, and returns those that were unknown, as Add does. In a full table a host
-// that has told more than its share takes the place of what it told itself: it cannot push out what others told, nor what
-// this host decided.
+// Import remembers keys that another host sent, and returns the new ones, as Add does. In a full
+// table a host with more than its share evicts its own: it can evict neither other hosts' keys nor
+// this host's.
 func (t *Table) Import(keys []flow.ConnKey, from string, now time.Duration) (fresh []flow.ConnKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +146,7 @@ func (t *Table) Import(keys []flow.ConnKey, from string, now time.Duration) (fre
 			c.in.toFront(c)
 			continue
 		}
-		t.insert(key, &t.told, from, now)
+		t.insert(key, &t.imported, from, now)
 		fresh = append(fresh, key)
 	}
 	return fresh
@@ -169,8 +163,8 @@ func (t *Table) live(key flow.ConnKey, now time.Duration) *conn {
 	return c
 }
 
-// Touch says that a packet that belongs to key was let through at time at. A key whose time was over but that is not yet
-// forgotten lives on: the kernel tells of a flow's packets a little late. It returns whether key is remembered.
+// Touch notes a use of key at a time, and reports whether key is remembered. An expired key that is
+// not yet forgotten lives on: uses of flows are read with a delay.
 func (t *Table) Touch(key flow.ConnKey, at time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,9 +176,8 @@ func (t *Table) Touch(key flow.ConnKey, at time.Duration) bool {
 		c.last = at
 		c.in.toFront(c)
 	}
-	if len(c.hosts) > 0 && c.last >= c.toldAt+TellAgain {
-		c.toldAt = c.last
-		t.stats.Told++
+	if len(c.hosts) > 0 && c.last >= c.sentAt+ResendAfter {
+		c.sentAt = c.last
 		for _, h := range c.hosts {
 			t.due[h] = append(t.due[h], key)
 		}
@@ -192,7 +185,7 @@ func (t *Table) Touch(key flow.ConnKey, at time.Duration) bool {
 	return true
 }
 
-// TakeDue returns the keys in use that have to be told again, by host.
+// TakeDue returns the keys in use that have to be sent again, by host.
 func (t *Table) TakeDue() map[string][]flow.ConnKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,12 +194,12 @@ func (t *Table) TakeDue() map[string][]flow.ConnKey {
 	return due
 }
 
-// Expire forgets what has not been used for its time. Lists are in the order of use as it was told, so what was touched
-// late may stay for one more call; Has does not see it.
+// Expire forgets what has expired. Lists are in the order of Touch, so a key touched late may stay
+// for one more call; Has does not see it.
 func (t *Table) Expire(now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range []*holders{&t.own, &t.told} {
+	for _, h := range []*holders{&t.own, &t.imported} {
 		for _, l := range h.by {
 			t.expireList(l, now)
 		}
@@ -221,8 +214,9 @@ func (t *Table) expireList(l *list, now time.Duration) {
 	}
 }
 
-// TakeEvicted returns the shortest time for which a connection had not been used that was evicted since the last call, and
-// whether any was: where it is about as short as that after which the table learns of a use, connections in use go.
+// TakeEvicted returns the shortest time for which any connection evicted since the last call was
+// unused, and whether there was one. If that is shorter than the delay of Touch, connections in use
+// are evicted.
 func (t *Table) TakeEvicted() (leastIdle time.Duration, evicted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,7 +224,7 @@ func (t *Table) TakeEvicted() (leastIdle time.Duration, evicted bool) {
 	return leastIdle, leastIdle < never
 }
 
-// TakeGone returns the keys forgotten since it was last called: flows that rest on them are to be taken away.
+// TakeGone returns the keys forgotten since the last call: flows that rest on them must go.
 func (t *Table) TakeGone() []flow.ConnKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,8 +238,8 @@ func (t *Table) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stats
-	s.Connections, s.Imported, s.Frags = len(t.conns), t.told.n, len(t.frags.known)
-	s.Max, s.MaxFrags, s.EvictedFrags = t.opts.Max, t.opts.MaxFrags, t.frags.evicted
+	s.Connections, s.Imported, s.Frags = len(t.conns), t.imported.n, len(t.frags.known)
+	s.Max, s.EvictedFrags = t.opts.Max, t.frags.evicted
 	return s
 }
 
@@ -260,7 +254,7 @@ func (t *Table) insert(key flow.ConnKey, kind *holders, holder string, now time.
 		t.drop(victim)
 		t.stats.Evicted++
 	} else {
-		t.own.most, t.told.most = nil, nil
+		t.own.most, t.imported.most = nil, nil
 	}
 	c := &conn{key: key, last: now}
 	t.conns[key] = c
@@ -269,31 +263,29 @@ func (t *Table) insert(key flow.ConnKey, kind *holders, holder string, now time.
 	return c
 }
 
-// victim is what goes from a full table for a new connection: while this host has more than its half, the longest unused of
-// the port that opened most, else the longest unused of the host that has told most. A host that has told its share or
+// victim chooses what a full table evicts: the port with most connections gives its longest unused
+// one while this host has more than half, else the host that sent most. A host with its share or
 // more gives its own.
 func (t *Table) victim(imported bool, holder string) *conn {
 	over := imported && t.overShare(holder)
 	switch {
-	case t.told.n == 0 || t.own.n > t.opts.Max-t.opts.Max/2 && !over:
+	case t.imported.n == 0 || t.own.n > t.opts.Max-t.opts.Max/2 && !over:
 		return t.own.largest().last
 	case over:
-		return t.told.by[holder].last
+		return t.imported.by[holder].last
 	}
-	return t.told.largest().last
+	return t.imported.largest().last
 }
 
-// overShare reports whether a host has told so much that another one would have to give way to it: its share of the half
-// of the table that is for what others tell.
+// overShare reports whether a host has its share, or more, of the half for imported connections.
 func (t *Table) overShare(host string) bool {
-	l := t.told.by[host]
-	return l != nil && l.n >= max(1, t.opts.Max/2/len(t.told.by))
+	l := t.imported.by[host]
+	return l != nil && l.n >= max(1, t.opts.Max/2/len(t.imported.by))
 }
 
-// unlist takes a connection out of the list that it is in.
 func (t *Table) unlist(c *conn) {
 	if c.in.imported {
-		t.told.remove(c)
+		t.imported.remove(c)
 	} else {
 		t.own.remove(c)
 	}
@@ -311,8 +303,8 @@ type holders struct {
 	imported bool
 	by       map[string]*list
 	n        int // connections in all lists
-	// most was the longest list when it was last looked for. While the table is full it stands for that until it has lost a
-	// sixteenth: to look at all lists for each connection would cost more than the rest.
+	// most was the longest list when last looked for, which costs more than all else. In a full
+	// table it stands until it has lost a sixteenth.
 	most  *list
 	until int
 }
@@ -336,7 +328,7 @@ func (h *holders) remove(c *conn) {
 	}
 }
 
-// largest is the longest list; of several, the one whose last connection has been unused for longest.
+// largest returns the longest list; of several, the one with the longest unused connection.
 func (h *holders) largest() *list {
 	if h.most == nil || h.most.n <= h.until {
 		h.most = nil
@@ -350,7 +342,7 @@ func (h *holders) largest() *list {
 	return h.most
 }
 
-// list is the connections of one holder, last used first: a doubly linked list through the connections themselves.
+// list holds one holder's connections, last used first, linked through themselves.
 type list struct {
 	holder      string
 	imported    bool

@@ -189,8 +189,8 @@ func TestConnectionsSurviveARestart(t *testing.T) {
 	}
 }
 
-// TestTableAgainstModel: whatever happens, the table knows exactly what a plain map with times knows, except what it had
-// to evict, and its keeper holds the same.
+// TestTableAgainstModel: whatever happens, the table knows exactly what a plain map with times
+// knows, except what it had to evict, and its keeper holds the same.
 func TestTableAgainstModel(t *testing.T) {
 	type entry struct {
 		last     time.Duration

@@ -12,17 +12,18 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// A message tells connections to the agent of another host. It is the payload of a frame with the tunnel key of state
-// messages. All numbers are big endian. It is sealed (AES-256-GCM, package hostkey):
+// A message sends connections to the agent of another host. It is the payload of a frame with the
+// tunnel key of state messages. All numbers are big endian. It is sealed (AES-256-GCM, package
+// hostkey):
 //
 //	 0  version, 2
 //	 1  0
-//	 2  key of the sender, key of the receiver: the first 4 bytes each of the SHA-256 of the public key
+//	 2  key of the sender, of the receiver: 4 bytes each of the SHA-256 of the public key
 //	10  session of the sender: rises with each start of its agent
 //	18  counter: rises with each message in the session
 //	26  sealed: number of connections, 1 to MaxKeys; connections, KeySize bytes each
 //
-// Hosts whose agent knows no keys, as those of earlier versions, send and are sent this one:
+// Hosts of earlier versions, without keys, send and receive this one:
 //
 //	 0  version, 1
 //	 1  number of connections, 1 to MaxKeys
@@ -40,11 +41,11 @@ const (
 	wireVersion   = 1
 	sealedVersion = 2
 	headerSize    = 18
-	// EnvelopeSize is what stands in front of the sealed part of a message, bytes.
+	// EnvelopeSize is the size in bytes of the unsealed head of a message.
 	EnvelopeSize = 26
 	// KeySize is the size of one encoded connection, bytes.
 	KeySize = 54
-	// MaxKeys is how many connections one message holds; it then fits a tunnel over an underlay of 1280 bytes.
+	// MaxKeys is the number of connections in one message, which fits a tunnel over 1280 bytes.
 	MaxKeys = 20
 
 	flagIPv6    = 1
@@ -57,22 +58,20 @@ type Message struct {
 	Keys   []flow.ConnKey
 }
 
-// AppendMessages appends as many messages as the keys need. Ids that are not UUIDs cannot be told and are an error.
+// AppendMessages appends as many messages as the keys need. All ids must be UUIDs.
 func AppendMessages(messages [][]byte, sender string, keys []flow.ConnKey) ([][]byte, error) {
 	id, err := uuid.Parse(sender)
 	if err != nil {
 		return messages, fmt.Errorf("state message of host %q: the id is not a UUID", sender)
 	}
-	for len(keys) > 0 {
-		n := min(len(keys), MaxKeys)
-		b := make([]byte, 0, headerSize+n*KeySize)
-		b = append(b, wireVersion, byte(n))
+	for part := range slices.Chunk(keys, MaxKeys) {
+		b := make([]byte, 0, headerSize+len(part)*KeySize)
+		b = append(b, wireVersion, byte(len(part)))
 		b = append(b, id[:]...)
-		if b, err = appendKeys(b, keys[:n]); err != nil {
+		if b, err = appendKeys(b, part); err != nil {
 			return messages, err
 		}
 		messages = append(messages, b)
-		keys = keys[n:]
 	}
 	return messages, nil
 }
@@ -92,7 +91,7 @@ func ParseMessage(b []byte) (Message, error) {
 	return Message{Sender: uuid.UUID(b[2:headerSize]).String(), Keys: keys}, nil
 }
 
-// Envelope is what stands in front of the sealed part of a message.
+// Envelope is the head of a sealed message.
 type Envelope struct {
 	SenderKey, ReceiverKey uint32
 	Session, Counter       uint64
@@ -110,7 +109,7 @@ func (e Envelope) Append(b []byte) []byte {
 // IsPlain reports whether a message is of the version that is not sealed.
 func IsPlain(b []byte) bool { return len(b) > 0 && b[0] == wireVersion }
 
-// ParseEnvelope splits a sealed message into its envelope, also as it is written, and its sealed part. Both lie in b.
+// ParseEnvelope splits a sealed message into its envelope, as written too, and its sealed part.
 func ParseEnvelope(b []byte) (e Envelope, written, sealed []byte, err error) {
 	if len(b) < EnvelopeSize {
 		return e, nil, nil, fmt.Errorf("state message of %d bytes: want at least %d", len(b), EnvelopeSize)

@@ -182,7 +182,8 @@ func TestSealedBytes(t *testing.T) {
 	}
 }
 
-// FuzzParseSealed: no bytes crash the parsers, and what they accept they would have written the same.
+// FuzzParseSealed: no bytes crash the parsers, and what they accept they would have written the
+// same.
 func FuzzParseSealed(f *testing.F) {
 	body, err := AppendBody(nil, []flow.ConnKey{key4(1), key4(2)})
 	if err != nil {

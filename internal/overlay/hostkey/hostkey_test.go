@@ -128,8 +128,9 @@ type node struct {
 
 func (n *node) derive(t *rapid.T) { n.pair = derive(t, n.pairs, n.peer, n.read, n.pair) }
 
-// TestRotationLosesNothing: however two hosts rotate, restart and lag behind the store, for as long as neither lags by more
-// than a key settles, what either sends the other accepts. So also while both are upgraded from none.
+// TestRotationLosesNothing: however two hosts rotate, restart and lag behind the store, for as long
+// as neither lags by more than a key settles, what either sends the other accepts. So also while
+// both are upgraded from none.
 func TestRotationLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -338,8 +339,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestWindowIsExact: no message is accepted twice, and none that is new and no more than the window's width late is
-// refused.
+// TestWindowIsExact: no message is accepted twice, and none that is new and no more than the
+// window's width late is refused.
 func TestWindowIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window
@@ -384,7 +385,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// BenchmarkDerive is what one host costs that is new or has changed its key, and one when this host has changed its own.
+// BenchmarkDerive measures the cost of one host that is new or has changed its key, and one when
+// this host has changed its own.
 func BenchmarkDerive(b *testing.B) {
 	a := NewPairs(load(b, b.TempDir(), epoch), hostA, 1)
 	private, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -405,7 +407,7 @@ func BenchmarkDerive(b *testing.B) {
 	})
 }
 
-// BenchmarkMessage is what authentication adds to a message of two connections.
+// BenchmarkMessage measures what authentication adds to a message of two connections.
 func BenchmarkMessage(b *testing.B) {
 	one, two := NewPairs(load(b, b.TempDir(), epoch), hostA, 1), NewPairs(load(b, b.TempDir(), epoch), hostB, 2)
 	to, from := derive(b, one, hostB, two.Public(), nil), derive(b, two, hostA, one.Public(), nil)

@@ -41,7 +41,7 @@ type Pairs struct {
 	made time.Time
 }
 
-// NewPairs derives for the host with that id. boot is what it publishes as TunnelKeys.Boot.
+// NewPairs derives for the host with that id, which publishes boot as TunnelKeys.Boot.
 func NewPairs(ring *Ring, id string, boot uint64) *Pairs {
 	return &Pairs{ring: ring, id: id, boot: boot, made: time.Now()}
 }
@@ -67,13 +67,13 @@ func (p *Pairs) self() self {
 	return s
 }
 
-// Pair is what this host shares with one other. Its methods may be called from any goroutine.
+// Pair holds what this host shares with one other. Its methods may be called from any goroutine.
 type Pair struct {
-	// Send is the secret in frames to the other host, 0 for none; Accept are those in frames from it.
+	// Send is the secret in frames to the other host, 0 for none; Accept are those from it.
 	Send   uint32
 	Accept []uint32
-	// Plain says that messages without authentication may come from the other host: it publishes no keys, or has only
-	// begun to.
+	// Plain allows messages without authentication from the other host, which has no keys or has
+	// only begun to use them.
 	Plain bool
 
 	self    self
@@ -90,14 +90,14 @@ type Pair struct {
 // keyPair names a key of this host and one of the other, by their public halves.
 type keyPair struct{ own, other [32]byte }
 
-// keyID tells the keys of one host from each other.
+// keyID distinguishes the keys of one host.
 func keyID(public []byte) uint32 {
 	sum := sha256.Sum256(public)
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// Derive derives what this host shares with the one that has published k, nil for one that has published nothing. before
-// is what was derived for that host the last time, if it was: what has not changed is not computed again.
+// Derive derives what this host shares with a peer that has published k, nil for nothing. before is
+// the last result for that peer, or nil: unchanged parts are not computed again.
 func (p *Pairs) Derive(peer string, k *topology.TunnelKeys, before *Pair) (*Pair, error) {
 	me := p.self()
 	x := &Pair{self: me, peer: peer, shared: map[keyPair][]byte{}}
@@ -159,7 +159,7 @@ func agree(own *ecdh.PrivateKey, other *ecdh.PublicKey, before *Pair) ([]byte, e
 	return own.ECDH(other)
 }
 
-// info says for what something is derived: the two hosts in the direction of the traffic, with their keys.
+// info encodes a purpose: the two hosts in the direction of the traffic, with their keys.
 func info(label, from string, fromKey []byte, to string, toKey []byte, more ...uint64) string {
 	var b []byte
 	for _, field := range [][]byte{[]byte(label), []byte(from), fromKey, []byte(to), toKey} {
@@ -181,8 +181,7 @@ func secretOf(shared []byte, from string, fromKey []byte, to string, toKey []byt
 	return max(binary.BigEndian.Uint32(b), 1), nil
 }
 
-// Head is what stands in front of a sealed message: by which keys, in which run of the sender's agent and as which of its
-// messages it was sealed.
+// Head is the head of a sealed message: the keys, the run of the sender's agent, the message in it.
 type Head struct {
 	SenderKey, ReceiverKey uint32
 	Session, Counter       uint64
@@ -191,7 +190,7 @@ type Head struct {
 // Overhead is by how many bytes a sealed message is longer.
 const Overhead = 16
 
-// sending is how messages to the other host are sealed.
+// sending holds the means to seal messages to the other host.
 type sending struct {
 	shared     []byte
 	own, other []byte // public keys
@@ -220,7 +219,7 @@ func (p *Pair) Next() (Head, error) {
 	return h, s.err
 }
 
-// Seal appends the sealed message to b. The head is one that Next returned, used once; written is how it is written.
+// Seal appends the sealed message to b. h is from Next, used once; written is its encoding.
 func (p *Pair) Seal(b []byte, h Head, written, message []byte) []byte {
 	return p.sending.aead.Seal(b, nonce(h.Counter), message, written)
 }
@@ -232,10 +231,10 @@ type opener struct {
 	aead                   cipher.AEAD
 }
 
-// ErrForged says that a message was not sealed by the host that it is said to come from.
+// ErrForged reports a message that was not sealed by its supposed sender.
 var ErrForged = errors.New("the message is not the other host's")
 
-// Open returns the message sealed with that head. It does not know whether the message has come before.
+// Open returns the message sealed with that head, which may have come before.
 func (p *Pair) Open(h Head, written, sealed []byte) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,7 +274,7 @@ func (p *Pair) receiving(h Head) (cipher.AEAD, error) {
 	return nil, fmt.Errorf("%w: it names keys %08x and %08x, which are not in use", ErrForged, h.SenderKey, h.ReceiverKey)
 }
 
-// messageAEAD seals messages from one host to another in one session of the sender. boot is the receiver's.
+// messageAEAD seals messages in one session of the sender. boot is the receiver's.
 func messageAEAD(shared []byte, from string, fromKey []byte, to string, toKey []byte, boot, session uint64) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, shared, nil, info(messageLabel, from, fromKey, to, toKey, boot, session), 32)
 	if err != nil {

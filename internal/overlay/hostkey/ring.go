@@ -1,12 +1,13 @@
-// Package hostkey holds the X25519 keys of a host and derives what the host shares with each other host: the secrets in
-// the headers of tunnelled frames, and the keys of state messages (docs/decisions/0008).
+// Package hostkey holds the X25519 keys of a host and derives what it shares with each other host:
+// the secrets in tunnelled frames, and the keys of state messages (docs/decisions/0008).
 //
-// The private halves stay in the host's state directory; the public ones lie in the store, in a record that only the host
-// itself can write. Two hosts derive the same from each other's public keys, so the store holds nothing secret, and one
-// record a host is enough for any number of pairs.
+// The private halves stay in the host's state directory; the public ones are in the store, in a
+// record that only the host itself can write. Two hosts derive the same from each other's public
+// keys, so the store holds no secret, and one record per host is enough.
 //
-// A host changes its key now and then ([Ring.Step]). It receives by a new key before it publishes it, sends by it once the
-// other hosts have had time to read it, and forgets the old one after the same time again: no frame is lost.
+// A host rotates its key ([Ring.Step]): it accepts a new key before it publishes it, sends by it
+// once the other hosts have had time to read it, and drops the old one after the same time again.
+// No frame is lost.
 package hostkey
 
 import (
@@ -26,16 +27,16 @@ import (
 
 // Times of a rotation.
 const (
-	// Life is how long a host sends by one key.
+	// Life is the time for which a host sends by one key.
 	Life = 24 * time.Hour
-	// Settle is how long the other hosts have to read what this one has published, as long as all of them are alive.
+	// Settle is the time in which other hosts, if alive, read what this one publishes.
 	Settle = time.Minute
-	// MaxWait is how long a host that is not alive holds a rotation up: cut off from the store, it goes on with the keys
-	// that it knows.
+	// MaxWait is the time for which a host that is not alive delays a rotation: cut off from the
+	// store, it goes on with the keys it has.
 	MaxWait = 7 * 24 * time.Hour
 )
 
-// maxKeys is how many keys of one host may be in use at once.
+// maxKeys is the number of keys of one host in use at once.
 const maxKeys = 2
 
 // fileName is that of the keys in the state directory.
@@ -46,18 +47,18 @@ type Ring struct {
 	path    string
 	unsaved error // see Unsaved
 
-	mu      sync.RWMutex
-	state   ringState
-	private []*ecdh.PrivateKey // of state.Keys
-	told    time.Time          // when the store first had what is to be published; zero: it has not
+	mu          sync.RWMutex
+	state       ringState
+	private     []*ecdh.PrivateKey // of state.Keys
+	publishedAt time.Time          // when the store first had what is to be published; zero: it has not
 }
 
 // ringState is the file.
 type ringState struct {
 	Keys []storedKey `json:"keys"` // newest first
-	// Switched says that the host sends by the newest key; before that by the one after it, or, with Open, without.
+	// Switched is set once the host sends by the newest key.
 	Switched bool `json:"switched"`
-	// Open says that frames and messages without secrets may still come from this host, and to it.
+	// Open allows frames and messages without secrets, from this host and to it.
 	Open bool `json:"open,omitempty"`
 	// Session is the number of the last run of the agent: later runs have higher ones.
 	Session uint64 `json:"session"`
@@ -65,13 +66,12 @@ type ringState struct {
 
 type storedKey struct {
 	Private []byte `json:"private"`
-	// Wireguard is the private key of the host's WireGuard device, which changes with the other: one key for two protocols
-	// would be as strong as the weaker of them.
+	// Wireguard is the private key of the WireGuard device, rotated with the other. One key for
+	// both protocols would be as strong as the weaker one.
 	Wireguard []byte    `json:"wireguard"`
 	Made      time.Time `json:"made"`
 }
 
-// newWireguard makes the private key of a WireGuard device.
 func newWireguard() ([]byte, error) {
 	private, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -80,8 +80,8 @@ func newWireguard() ([]byte, error) {
 	return private.Bytes(), nil
 }
 
-// Load reads the keys in a state directory, or makes the first one. It begins a new session. Where that cannot be written, as
-// on a full disk, see [Ring.Unsaved].
+// Load reads the keys in a state directory, or makes the first one, and begins a session. If the
+// session cannot be written, as on a full disk, see [Ring.Unsaved].
 func Load(dir string, now time.Time) (*Ring, error) {
 	r := &Ring{path: filepath.Join(dir, fileName)}
 	raw, err := os.ReadFile(r.path)
@@ -98,7 +98,7 @@ func Load(dir string, now time.Time) (*Ring, error) {
 	stored, clock := r.state.Session, uint64(max(now.UnixNano(), 0))
 	r.state.Session = max(stored+1, clock)
 	if err := r.save(); err != nil {
-		// The clock orders sessions just as well, unless it was set back: then a session would come again.
+		// The clock orders sessions too, unless it was set back: then a session would come again.
 		if raw == nil || clock <= stored {
 			return nil, fmt.Errorf("tunnel keys: %w", err)
 		}
@@ -137,7 +137,6 @@ func (r *Ring) parse(raw []byte) error {
 	return nil
 }
 
-// add makes a key and puts it first.
 func (r *Ring) add(now time.Time) error {
 	private, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -184,8 +183,8 @@ func (r *Ring) Public() *topology.TunnelKeys {
 	return k
 }
 
-// Wireguard returns the private key of this host's WireGuard device, and the one that takes its place when the rotation
-// under way switches, nil without one.
+// Wireguard returns the private key of the WireGuard device, and the one that replaces it when the
+// rotation in progress switches, or nil.
 func (r *Ring) Wireguard() (current, next []byte) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -203,22 +202,34 @@ func (r *Ring) Session() uint64 {
 	return r.state.Session
 }
 
-// OpenForUpgrade says that this host has sent without secrets so far. It counts until the rotation to its first key is
-// over.
+// OpenForUpgrade records that this host has sent without secrets so far, until the rotation to its
+// first key is over.
 func (r *Ring) OpenForUpgrade() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	old, oldPrivate := r.state, r.private
-	r.state.Keys, r.private = r.state.Keys[:1:1], r.private[:1:1]
-	r.state.Open, r.state.Switched = true, false
-	if err := r.save(); err != nil {
-		r.state, r.private = old, oldPrivate
+	return r.change(func() error {
+		r.state.Keys, r.private = r.state.Keys[:1:1], r.private[:1:1]
+		r.state.Open, r.state.Switched = true, false
+		return nil
+	})
+}
+
+// change applies f to the state and saves it. If either fails nothing changes.
+func (r *Ring) change(f func() error) error {
+	state, private := r.state, slices.Clone(r.private)
+	state.Keys = slices.Clone(state.Keys)
+	err := f()
+	if err == nil {
+		err = r.save()
+	}
+	if err != nil {
+		r.state, r.private = state, private
 		return fmt.Errorf("tunnel keys: %w", err)
 	}
 	return nil
 }
 
-// Change is what a step did.
+// Change is the result of a step.
 type Change int
 
 // Changes of a rotation, in their order.
@@ -229,48 +240,50 @@ const (
 	Dropped         // the old key is gone: publish that
 )
 
-// Step does what is due of a rotation. published says that the store has what Public returns, allAlive that every other
-// host of the virtual network reports to the store, and so reads it.
+// Step does what is due of a rotation. published: the store has what Public returns. allAlive: all
+// other hosts of the virtual network are alive, and so read it.
 func (r *Ring) Step(now time.Time, published, allAlive bool) (Change, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !published {
-		r.told = time.Time{}
+		r.publishedAt = time.Time{}
 		return None, nil
 	}
-	if r.told.IsZero() {
-		r.told = now
+	if r.publishedAt.IsZero() {
+		r.publishedAt = now
 	}
 	wait := Settle
 	if !allAlive {
 		wait = MaxWait
 	}
 	changing := len(r.state.Keys) > 1 || r.state.Open
-	old, oldPrivate, change := r.state, r.private, None
-	old.Keys = slices.Clone(old.Keys)
+	var change Change
+	var apply func() error
 	switch {
-	case changing && now.Sub(r.told) < wait:
+	case changing && now.Sub(r.publishedAt) < wait, !changing && now.Sub(r.state.Keys[0].Made) < Life:
 		return None, nil
 	case changing && !r.state.Switched:
-		r.state.Switched, change = true, Switched
-	case changing:
-		r.state.Keys, r.private, r.state.Open, change = r.state.Keys[:1:1], r.private[:1:1], false, Dropped
-	case now.Sub(r.state.Keys[0].Made) < Life:
-		return None, nil
-	default:
-		oldPrivate = slices.Clone(r.private)
-		if err := r.add(now); err != nil {
-			return None, fmt.Errorf("tunnel keys: %w", err)
+		change, apply = Switched, func() error {
+			r.state.Switched = true
+			return nil
 		}
-		r.state.Switched, change = false, Made
+	case changing:
+		change, apply = Dropped, func() error {
+			r.state.Keys, r.private, r.state.Open = r.state.Keys[:1:1], r.private[:1:1], false
+			return nil
+		}
+	default:
+		change, apply = Made, func() error {
+			r.state.Switched = false
+			return r.add(now)
+		}
 	}
-	if err := r.save(); err != nil {
-		r.state, r.private = old, oldPrivate
-		return None, fmt.Errorf("tunnel keys: %w", err)
+	if err := r.change(apply); err != nil {
+		return None, err
 	}
-	r.told = now
+	r.publishedAt = now
 	if change != Switched { // there is something to publish
-		r.told = time.Time{}
+		r.publishedAt = time.Time{}
 	}
 	return change, nil
 }

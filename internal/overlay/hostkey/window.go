@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Window remembers which messages of one host have come: the latest session, the highest counter in it, and which of the
-// windowWidth counters up to it. A message of an earlier session, or from before the window, counts as come.
+// Window detects repeated messages of one host. It holds the latest session, its highest counter,
+// and which of the windowWidth counters up to that have come. Earlier messages count as repeated.
 type Window struct {
 	Session, Highest uint64
 	Key              uint32 // of the sender, of the last message accepted

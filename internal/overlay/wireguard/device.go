@@ -1,9 +1,9 @@
-// Package wireguard keeps the WireGuard device by which tunnelled frames travel encrypted between this host and others
+// Package wireguard keeps the WireGuard device that encrypts tunnelled frames between hosts
 // (docs/security.md, "Who reads the wire").
 //
-// Where the kernel has WireGuard the device is the kernel's. Elsewhere a process of its own runs it ([Serve]), so that
-// frames go on while the agent is away, as they do with the kernel's. Either is configured in the same way, and shown
-// by wg(8).
+// The device is the kernel's if the kernel has WireGuard. Otherwise a process of its own runs it
+// ([Serve]), so that frames go on while the agent is away. Both are configured alike, and shown by
+// wg(8).
 package wireguard
 
 import (
@@ -32,42 +32,28 @@ const (
 	Overhead = 60
 	// keepalive has a device send to a peer without being asked to, and so shake hands.
 	keepalive = 25 * time.Second
-	// restartEvery is how often the process of a device is started that ends again.
+	// restartEvery is the least time between starts of a device's process.
 	restartEvery = time.Second
 )
 
 // Key is an X25519 key, private or public.
 type Key = wgtypes.Key
 
-// Peer is another host as the device knows it by one of its keys.
+// Peer is another host with one of its keys.
 type Peer struct {
 	Key     Key
 	Address netip.Addr // where its device listens on Port, and by which its tunnelled frames go
-	// Carries says that frames to and from the address travel by this key. Of the keys of one host one carries, and the
+	// Carries is set if frames to and from the address use this key. One key of a host carries; the
 	// others may shake hands.
 	Carries bool
 	// Greet has the device shake hands at once, and every two minutes, without frames to send.
 	Greet bool
 }
 
-// Device is the host's WireGuard device.
-type Device struct {
-	name    string
-	net     *hostnet.Linux
-	space   *hostnet.Namespace
-	command func(name string) *exec.Cmd
-	died    func()
-	log     *slog.Logger
-
-	logged  hostnet.Kind // of the device, in the log
-	started time.Time    // the process, the last time
-}
-
 // Options of a device. All are needed.
 type Options struct {
-	Name      string // of the interface
-	Namespace *hostnet.Namespace
-	Net       *hostnet.Linux // of the same namespace
+	Name string // of the interface
+	Net  *hostnet.Linux
 	// Command makes the process that runs the device where the kernel has none: it calls [Serve].
 	Command func(name string) *exec.Cmd
 	// Died is called when that process has ended while this one runs.
@@ -75,16 +61,20 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// New describes the device; see Ensure.
-func New(o Options) *Device {
-	return &Device{name: o.Name, net: o.Net, space: o.Namespace, command: o.Command, died: o.Died, log: o.Log}
+// Device is the host's WireGuard device.
+type Device struct {
+	Options
+	logged  hostnet.Kind // of the device, in the log
+	started time.Time    // the process, the last time
 }
 
-// Find returns the device's link, or [hostnet.ErrNotFound].
-func (d *Device) Find() (hostnet.Link, error) { return d.net.Link(d.name) }
+// New describes the device; see Ensure.
+func New(o Options) *Device { return &Device{Options: o} }
 
-// Ensure makes the device if it is not there, with an MTU in bytes, and sets it up. It returns its link. It must not be called
-// twice at once.
+// Find returns the device's link, or [hostnet.ErrNotFound].
+func (d *Device) Find() (hostnet.Link, error) { return d.Net.Link(d.Name) }
+
+// Ensure makes the device if missing, and sets its MTU in bytes. It must not run concurrently.
 func (d *Device) Ensure(mtu int) (hostnet.Link, error) {
 	l, err := d.Find()
 	if errors.Is(err, hostnet.ErrNotFound) {
@@ -93,16 +83,16 @@ func (d *Device) Ensure(mtu int) (hostnet.Link, error) {
 		}
 	}
 	if err != nil {
-		return l, fmt.Errorf("WireGuard device %s: %w", d.name, err)
+		return l, d.failed(err)
 	}
 	if l.MTU != mtu {
-		err = d.net.SetMTU(d.name, mtu)
+		err = d.Net.SetMTU(d.Name, mtu)
 	}
 	if !l.Up {
-		err = errors.Join(err, d.net.SetUp(d.name, true))
+		err = errors.Join(err, d.Net.SetUp(d.Name, true))
 	}
 	if err != nil {
-		return l, fmt.Errorf("WireGuard device %s: %w", d.name, err)
+		return l, d.failed(err)
 	}
 	d.report(l.Kind)
 	return l, nil
@@ -114,16 +104,16 @@ func (d *Device) report(kind hostnet.Kind) {
 	case kind == d.logged:
 		return
 	case kind == hostnet.WireGuard:
-		d.log.Info("encrypting in the kernel", "device", d.name)
+		d.Log.Info("encrypting in the kernel", "device", d.Name)
 	default:
-		d.log.Info("encrypting in a process, at a higher cost than in the kernel: see docs/performance.md", "device", d.name)
+		d.Log.Info("encrypting in a process, at a higher cost than in the kernel: see docs/performance.md", "device", d.Name)
 	}
 	d.logged = kind
 }
 
 // make makes the device in the kernel, or else starts the process that has one.
 func (d *Device) make() (hostnet.Link, error) {
-	l, err := d.net.AddLink(hostnet.LinkSpec{Name: d.name, Kind: hostnet.WireGuard})
+	l, err := d.Net.AddLink(hostnet.LinkSpec{Name: d.Name, Kind: hostnet.WireGuard})
 	if !errors.Is(err, hostnet.ErrUnsupported) {
 		return l, err
 	}
@@ -137,12 +127,12 @@ func (d *Device) make() (hostnet.Link, error) {
 	return d.Find()
 }
 
-// prepare has the device take in what the routes say comes from elsewhere, and nothing of the kernel's own go out.
+// prepare accepts packets that the routes expect elsewhere, and silences the kernel's own.
 func (d *Device) prepare() error {
-	if err := d.net.Silence(d.name); err != nil {
-		d.log.Warn("the kernel may send IPv6 of its own on a device of the overlay", "device", d.name, "err", err)
+	if err := d.Net.Silence(d.Name); err != nil {
+		d.Log.Warn("the kernel may send IPv6 of its own on a device of the overlay", "device", d.Name, "err", err)
 	}
-	return d.net.Set(hostnet.Setting{Name: "ipv4/conf/" + d.name + "/rp_filter", Value: "2"})
+	return d.Net.Set(hostnet.Setting{Name: "ipv4/conf/" + d.Name + "/rp_filter", Value: "2"})
 }
 
 // start runs the device's process and waits until it serves. The process outlives this one.
@@ -152,19 +142,19 @@ func (d *Device) start() error {
 		return err
 	}
 	defer serving.Close()
-	cmd := d.command(d.name)
+	cmd := d.Command(d.Name)
 	cmd.ExtraFiles = []*os.File{theirs} // servingFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = d.space.Do(cmd.Start)
+	err = d.Net.Namespace().Do(cmd.Start)
 	theirs.Close()
 	if err != nil {
 		return fmt.Errorf("start its process: %w", err)
 	}
 	go func() {
 		if err := cmd.Wait(); err != nil {
-			d.log.Warn("the process of the WireGuard device has ended", "device", d.name, "err", err)
+			d.Log.Warn("the process of the WireGuard device has ended", "device", d.Name, "err", err)
 		}
-		d.died()
+		d.Died()
 	}()
 	said, err := io.ReadAll(io.LimitReader(serving, 4096))
 	if err == nil && len(said) > 0 {
@@ -173,16 +163,26 @@ func (d *Device) start() error {
 	return err
 }
 
-// client speaks to the device.
-func (d *Device) client() (c *wgctrl.Client, err error) {
-	err = d.space.Do(func() error {
+// withClient calls f with a connection to the device.
+func (d *Device) withClient(f func(*wgctrl.Client) error) error {
+	var c *wgctrl.Client
+	err := d.Net.Namespace().Do(func() (err error) {
 		c, err = wgctrl.New()
 		return err
 	})
-	return c, err
+	if err == nil {
+		defer c.Close()
+		err = f(c)
+	}
+	if err != nil {
+		return d.failed(err)
+	}
+	return nil
 }
 
-// State is what a device has and has seen.
+func (d *Device) failed(err error) error { return fmt.Errorf("WireGuard device %s: %w", d.Name, err) }
+
+// State is the configuration of a device, with its handshakes.
 type State struct {
 	Private Key
 	Peers   map[Key]PeerState
@@ -197,14 +197,13 @@ type PeerState struct {
 // State reads the device.
 func (d *Device) State() (State, error) {
 	s := State{Peers: map[Key]PeerState{}}
-	c, err := d.client()
+	var found *wgtypes.Device
+	err := d.withClient(func(c *wgctrl.Client) (err error) {
+		found, err = c.Device(d.Name)
+		return err
+	})
 	if err != nil {
-		return s, fmt.Errorf("WireGuard device %s: %w", d.name, err)
-	}
-	defer c.Close()
-	found, err := c.Device(d.name)
-	if err != nil {
-		return s, fmt.Errorf("WireGuard device %s: %w", d.name, err)
+		return s, err
 	}
 	s.Private = found.PrivateKey
 	for i := range found.Peers {
@@ -224,14 +223,14 @@ func (d *Device) State() (State, error) {
 	return s, nil
 }
 
-// SetPrivate gives the device this host's key. Hands are shaken anew with all peers.
+// SetPrivate gives the device this host's key. All handshakes are repeated.
 func (d *Device) SetPrivate(private Key) error {
 	port := Port
 	return d.configure(wgtypes.Config{PrivateKey: &private, ListenPort: &port})
 }
 
-// SetPeers enters peers, or changes them, and takes those out whose keys are in gone, in one step. An address is carried by
-// the key that was last said to.
+// SetPeers enters or changes peers, and removes the keys in gone, in one step. The last key set to
+// carry an address carries it.
 func (d *Device) SetPeers(set []Peer, gone []Key) error {
 	var c wgtypes.Config
 	for _, key := range gone {
@@ -253,18 +252,15 @@ func (d *Device) SetPeers(set []Peer, gone []Key) error {
 }
 
 func (d *Device) configure(config wgtypes.Config) error {
-	c, err := d.client()
-	if err != nil {
-		return fmt.Errorf("WireGuard device %s: %w", d.name, err)
-	}
-	defer c.Close()
-	if err := c.ConfigureDevice(d.name, config); err != nil {
-		return fmt.Errorf("configure WireGuard device %s: %w", d.name, err)
-	}
-	return nil
+	return d.withClient(func(c *wgctrl.Client) error {
+		if err := c.ConfigureDevice(d.Name, config); err != nil {
+			return fmt.Errorf("configure: %w", err)
+		}
+		return nil
+	})
 }
 
-// Remove takes the device of that name away, and with it the process that runs it. One that is not there is no error.
+// Remove removes the device of that name, and the process that runs it. It may be missing.
 func Remove(name string, n *hostnet.Linux) error {
 	if err := n.DeleteLink(name); err != nil && !errors.Is(err, hostnet.ErrNotFound) {
 		return fmt.Errorf("remove WireGuard device: %w", err)

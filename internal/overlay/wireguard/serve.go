@@ -14,19 +14,18 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// servingFD is where the process says why it cannot serve; closing it without a word says that it does.
+// servingFD receives the reason why the process cannot serve; nothing means success.
 const servingFD = 3
 
-// Serve runs a device of that name in this process, until the interface is deleted or ctx ends. It is called in the process
-// that [Device.Ensure] starts.
+// Serve runs a device in this process, until the interface is deleted or ctx ends.
 func Serve(ctx context.Context, name string) error {
 	unix.CloseOnExec(servingFD)
-	told := os.NewFile(servingFD, "serving")
+	parent := os.NewFile(servingFD, "serving")
 	stopped, err := open(name)
 	if err != nil {
-		return errors.Join(err, tell(told, err))
+		return errors.Join(err, report(parent, err))
 	}
-	if err := told.Close(); err != nil {
+	if err := parent.Close(); err != nil {
 		return err
 	}
 	select {
@@ -37,7 +36,7 @@ func Serve(ctx context.Context, name string) error {
 	}
 }
 
-func tell(to *os.File, err error) error {
+func report(to *os.File, err error) error {
 	_, failed := to.WriteString(err.Error())
 	return errors.Join(failed, to.Close())
 }
@@ -76,8 +75,8 @@ func accept(l net.Listener, d *device.Device) error {
 	}
 }
 
-// openTun makes the interface. It takes and gives single packets: merged ones would hide the tunnelled frames in them from
-// the programs.
+// openTun makes the interface. It takes single packets: merged ones would hide the tunnelled frames
+// in them from the programs.
 func openTun(name string) (tun.Device, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -91,7 +90,8 @@ func openTun(name string) (tun.Device, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make interface %s: %w", name, err), unix.Close(fd))
 	}
-	file := os.NewFile(uintptr(fd), "/dev/net/tun") // only now: before it has an interface nothing wakes its readers
+	// Only now: before it has an interface nothing wakes its readers.
+	file := os.NewFile(uintptr(fd), "/dev/net/tun")
 	t, err := tun.CreateTUNFromFile(file, device.DefaultMTU)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("interface %s: %w", name, err), file.Close())

@@ -5,15 +5,13 @@ import (
 	"slices"
 )
 
-// address is an IP address in 16 bytes. An IPv4 address has its IPv6-mapped form, which no endpoint can have otherwise.
+// address is an IP address in 16 bytes; an IPv4 address has its IPv6-mapped form.
 type address [16]byte
 
-// addressOf4 is the address of an IPv4 address.
 func addressOf4(ip [4]byte) address { return address(netip.AddrFrom4(ip).As16()) }
 
 func (a address) addr() netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
-// as4 is the IPv4 address, if it is one.
 func (a address) as4() (ip [4]byte, ok bool) {
 	if a.family() != 0 {
 		return ip, false
@@ -21,7 +19,7 @@ func (a address) as4() (ip [4]byte, ok bool) {
 	return [4]byte(a[12:]), true
 }
 
-// family is 0 for IPv4 and 1 for IPv6.
+// family returns 0 for IPv4 and 1 for IPv6.
 func (a address) family() int {
 	if netip.AddrFrom16(a).Is4In6() {
 		return 0
@@ -29,7 +27,6 @@ func (a address) family() int {
 	return 1
 }
 
-// addressesOf collects distinct addresses.
 func addressesOf(lists ...[]netip.Addr) []address {
 	var all []address
 	for _, l := range lists {
@@ -68,7 +65,7 @@ func distinctOf[T comparable](list []T) []T {
 	return kept
 }
 
-// holders says which endpoints hold an address.
+// holders are the endpoints of each address.
 type holders struct {
 	v4   map[[4]byte]endpointID // the only holder of an IPv4 address
 	v6   map[address]endpointID // the only holder of an IPv6 address
@@ -79,7 +76,7 @@ func newHolders() holders {
 	return holders{map[[4]byte]endpointID{}, map[address]endpointID{}, map[address][]endpointID{}}
 }
 
-// only is the only holder of an address; 0: none, or several.
+// only returns the only holder of an address; 0: none, or several.
 func (h *holders) only(a address) endpointID {
 	if ip, ok := a.as4(); ok {
 		return h.v4[ip]
@@ -102,7 +99,7 @@ func (h *holders) setOnly(a address, id endpointID) {
 	}
 }
 
-// several are the holders of an address of which there is more than one.
+// several returns the holders of an address that has more than one.
 func (h *holders) several(a address) []endpointID { return h.many[a] }
 
 // hold notes one more holder of an address.

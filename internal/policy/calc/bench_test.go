@@ -12,8 +12,9 @@ import (
 
 const here = calctest.Here
 
-// What the networks of calctest cost, from decoded objects to the outcome. The time includes making the objects. The heap
-// is what is live when all is done, with calculation and outcome. Up to rules: BenchmarkSnapshot of internal/policy/nft.
+// What the networks of calctest cost, from decoded objects to the outcome. The time includes making
+// the objects. The heap is what is live when all is done, with calculation and outcome. Up to
+// rules: BenchmarkSnapshot of internal/policy/nft.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, network := range calctest.Networks() {
 		b.Run(network.Name, func(b *testing.B) {
@@ -114,7 +115,8 @@ func BenchmarkNewEndpoint(b *testing.B) {
 	}
 }
 
-// A new selector, in a policy that is in force, where there are 100,000 endpoints of which one matches.
+// A new selector, in a policy that is in force, where there are 100,000 endpoints of which one
+// matches.
 func BenchmarkNewSelector(b *testing.B) {
 	const n = 100_000
 	c := calc.New(here)
@@ -140,8 +142,8 @@ func BenchmarkNewSelector(b *testing.B) {
 	}
 }
 
-// A change of one label of a local endpoint, which brings it into a set with 200,000 members or out of it, where 1,000
-// policies pick the endpoint either way.
+// A change of one label of a local endpoint, which brings it into a set with 200,000 members or out
+// of it, where 1,000 policies pick the endpoint either way.
 func BenchmarkLabelChange(b *testing.B) {
 	c := calc.New(here)
 	for i := range 200_000 {
@@ -165,7 +167,8 @@ func BenchmarkLabelChange(b *testing.B) {
 	}
 }
 
-// A change of one of 10,000 policies that all pick 200 endpoints here: of its rules, and of its order.
+// A change of one of 10,000 policies that all pick 200 endpoints here: of its rules, and of its
+// order.
 func BenchmarkPolicyChange(b *testing.B) {
 	c := calc.New(here)
 	for n := range 200 {

@@ -7,79 +7,77 @@ import (
 	"heddle/calico"
 )
 
-// DefaultMaxSetSize is the most addresses of one family in a set, unless SetMaxSetSize says otherwise.
+// DefaultMaxSetSize bounds the addresses of one family in a set by default.
 const DefaultMaxSetSize = 1 << 20
 
 // Calc holds what is stored, in a compact form, and what follows from it for one host:
 //
-//	endpoint ─► class (own labels, profiles) ─► effective labels and tags ─┬─► policies that pick it ─► selection ─► lists
-//	profile labels, tags ───────────────┘                                  └─► address sets ◄── selectors, tags ◄─────┘
+//	endpoint ─► class ─► effective labels ─┬─► policies that pick it ─► selection ─► lists
+//	profile labels,  │   and tags          └─► address sets ◄── selectors, tags ◄─────┘
+//	tags ────────────┘
 //
-// Update brings classes and the members of sets up to date at once. Which policies, lists and sets are needed is worked
-// out in Changes, for all updates together; so the first one, after a snapshot, fills each set in one go. A Calc serves
-// one goroutine.
+// Update brings classes and the members of sets up to date at once. Changes works out which
+// policies, lists and sets are needed, for all updates together: the first call fills each set in
+// one go. A Calc serves one goroutine.
 type Calc struct {
-	host       string
-	maxSetSize int
-
-	index     index
-	endpoints endpoints
-	profiles  map[string]*profile
-	policies  map[calico.PolicyKey]*policy
-	tiers     map[string]*tier
+	host      string
 	invalid   map[calico.Key]string // why a stored object is refused
-
-	localWorkloads map[calico.WorkloadEndpointKey]*local
-	localHosts     map[calico.HostEndpointKey]*local
-	localClasses   map[*localClass]bool
-	selections     map[string]*selection
-	sets           map[SetID]*set
-	setIDs         map[string]SetID // by canonical text of a selector
-	failing        int              // lists that endpoints have to complain about
-	complaints     bool             // what endpoints have to report may have changed
-
-	// What Changes has to look at.
-	queuedPolicies []*policy
-	touched        []*localClass
-	queuedLists    []*list
-	queuedSets     []*set
-	queuedLocals   []*local
-
-	// Room that is used again and again.
-	scratch      []*pair
-	found        []*class
-	foundQueries []*query
-	room         []byte
+	endpoints *endpoints
+	index     *index
+	classes   *classTable
+	policies  *policyTable
+	lists     *ruleLists
+	sets      *addressSets
+	locals    *localEndpoints
 }
 
 // New returns the calculation for a host, by its name in keys.
 func New(host string) *Calc {
-	return &Calc{
-		host: host, maxSetSize: DefaultMaxSetSize, index: newIndex(), endpoints: newEndpoints(),
-		profiles: map[string]*profile{}, policies: map[calico.PolicyKey]*policy{}, tiers: map[string]*tier{}, invalid: map[calico.Key]string{},
-		localWorkloads: map[calico.WorkloadEndpointKey]*local{}, localHosts: map[calico.HostEndpointKey]*local{},
-		localClasses: map[*localClass]bool{}, selections: map[string]*selection{}, sets: map[SetID]*set{}, setIDs: map[string]SetID{},
+	c := &Calc{host: host, invalid: map[calico.Key]string{}, index: newIndex(), endpoints: newEndpoints()}
+	touched := &touched{}
+	c.sets = &addressSets{index: c.index, endpoints: c.endpoints, maxSize: DefaultMaxSetSize, all: map[SetID]*set{}, ids: map[string]SetID{}}
+	c.lists = &ruleLists{sets: c.sets}
+	c.policies = &policyTable{index: c.index, lists: c.lists, invalid: c.invalid, all: map[calico.PolicyKey]*policy{}, tiers: map[string]*tier{}}
+	c.classes = &classTable{index: c.index, sets: c.sets, lists: c.lists, touched: touched, profiles: map[string]*profile{}}
+	c.locals = &localEndpoints{index: c.index, lists: c.lists, policies: c.policies, touched: touched,
+		workloads: map[calico.WorkloadEndpointKey]*local{}, hosts: map[calico.HostEndpointKey]*local{},
+		classes: map[*localClass]bool{}, selections: map[string]*selection{}}
+	return c
+}
+
+// queue holds items that Changes must look at, each once.
+type queue[T interface{ mark() *bool }] struct{ items []T }
+
+func (q *queue[T]) add(item T) {
+	if queued := item.mark(); !*queued {
+		*queued = true
+		q.items = append(q.items, item)
 	}
 }
 
-// SetMaxSetSize changes how many addresses of one family a set may hold (MaxIpsetSize). Lists that name a larger one
-// drop everything.
+// queueable is the mark of an item that can be in a queue.
+type queueable struct{ queued bool }
+
+func (q *queueable) mark() *bool { return &q.queued }
+
+// SetMaxSetSize changes how many addresses of one family a set may hold (MaxIpsetSize). Lists that
+// name a larger set drop everything.
 func (c *Calc) SetMaxSetSize(n int) {
-	if n == c.maxSetSize {
+	if n == c.sets.maxSize {
 		return
 	}
-	c.maxSetSize = n
-	for _, s := range c.sets {
-		c.queueSet(s)
+	c.sets.maxSize = n
+	for _, s := range c.sets.all {
+		c.sets.queue.add(s)
 		for _, l := range s.users {
-			c.queueList(l)
+			c.lists.queue.add(l)
 		}
 	}
 }
 
-// Update takes the object that is stored by a key, as calico.Decode gives it; nil: it is deleted. The object belongs to
-// the Calc from then on. Keys that matter to no calculation are let pass, and so are those of the legacy tree, whose
-// objects come by the keys that heddle/calico/legacy gives them.
+// Update takes the object that is stored by a key, as calico.Decode returns it; nil: it is deleted.
+// The Calc keeps the object. It ignores other keys, and those of the legacy tree, whose objects
+// come by the v1 keys that heddle/calico/legacy gives them.
 func (c *Calc) Update(key calico.Key, object any) {
 	delete(c.invalid, key)
 	var ok bool
@@ -89,15 +87,15 @@ func (c *Calc) Update(key calico.Key, object any) {
 	case calico.HostEndpointKey:
 		ok = update(object, func(o *calico.HostEndpoint) { c.setHost(k, o, "") })
 	case calico.ProfileRulesKey:
-		ok = k.Legacy || update(object, func(o *calico.ProfileRules) { c.setProfileRules(k.Profile, o, "") })
+		ok = k.Legacy || update(object, func(o *calico.ProfileRules) { c.classes.setRules(k.Profile, o, "") })
 	case calico.ProfileTagsKey:
-		ok = k.Legacy || update(object, func(o *calico.ProfileTags) { c.setProfileTags(k.Profile, value(o)) })
+		ok = k.Legacy || update(object, func(o *calico.ProfileTags) { c.classes.setTags(k.Profile, value(o)) })
 	case calico.ProfileLabelsKey:
-		ok = update(object, func(o *calico.ProfileLabels) { c.setProfileLabels(k.Profile, value(o)) })
+		ok = update(object, func(o *calico.ProfileLabels) { c.classes.setLabels(k.Profile, value(o)) })
 	case calico.PolicyKey:
-		ok = update(object, func(o *calico.Policy) { c.setPolicy(k, o) })
+		ok = update(object, func(o *calico.Policy) { c.policies.set(k, o) })
 	case calico.TierKey:
-		ok = update(object, func(o *calico.Tier) { c.setTier(k.Tier, o != nil, value(o).Order) })
+		ok = update(object, func(o *calico.Tier) { c.policies.setTier(k.Tier, o != nil, value(o).Order) })
 	default:
 		ok = true
 	}
@@ -106,7 +104,6 @@ func (c *Calc) Update(key calico.Key, object any) {
 	}
 }
 
-// update hands an object over if it is a T, or nil.
 func update[T any](object any, take func(*T)) bool {
 	if object == nil {
 		take(nil)
@@ -119,7 +116,7 @@ func update[T any](object any, take func(*T)) bool {
 	return ok
 }
 
-// value is what p points to, or the zero value.
+// value returns *p, or the zero value.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -127,13 +124,14 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// Invalid takes note that the object stored by a key is refused, and why. It may close traffic and never opens it
-// (docs/policy.md): an endpoint and parts of a profile count as missing, which drops traffic. Of a policy and a host
-// endpoint, partial is what can be read nevertheless, as the type that Decode would give, or nil.
+// Invalid marks the object stored by a key as refused. That may close traffic and never opens it
+// (docs/policy.md): an endpoint and parts of a profile count as missing, which drops traffic. Of a
+// policy and a host endpoint, partial is the readable part, of the type that Decode would return,
+// or nil.
 //
-// A policy whose selector can be read (partial has it and, if that can be read too, its order) denies everything;
-// otherwise the last valid version stays. So do a tier's and a host endpoint's; of the latter, when there has been none,
-// only the name in partial counts.
+// A policy with a readable selector denies everything, at its order if that is readable too;
+// otherwise the last valid version stays. So does that of a tier and of a host endpoint. Of a host
+// endpoint that was never valid, only the name in partial counts.
 func (c *Calc) Invalid(key calico.Key, partial any, reason string) {
 	switch k := key.(type) {
 	case calico.WorkloadEndpointKey:
@@ -148,19 +146,19 @@ func (c *Calc) Invalid(key calico.Key, partial any, reason string) {
 		if k.Legacy {
 			return
 		}
-		c.setProfileRules(k.Profile, nil, reason)
+		c.classes.setRules(k.Profile, nil, reason)
 	case calico.ProfileTagsKey:
 		if k.Legacy {
 			return
 		}
-		c.setProfileTags(k.Profile, nil)
+		c.classes.setTags(k.Profile, nil)
 	case calico.ProfileLabelsKey:
-		c.setProfileLabels(k.Profile, nil)
+		c.classes.setLabels(k.Profile, nil)
 	case calico.PolicyKey:
 		o, _ := partial.(*calico.Policy)
-		c.refusePolicy(k, o, reason)
+		c.policies.refuse(k, o, reason)
 	case calico.TierKey:
-		c.refuseTier(k.Tier)
+		c.policies.refuseTier(k.Tier)
 	default:
 		return
 	}
@@ -171,12 +169,12 @@ func (c *Calc) Invalid(key calico.Key, partial any, reason string) {
 func (c *Calc) setWorkload(key calico.WorkloadEndpointKey, o *calico.WorkloadEndpoint) {
 	var l *local
 	if key.Host == c.host {
-		if l = c.localWorkloads[key]; l == nil {
+		if l = c.locals.workloads[key]; l == nil {
 			if o == nil {
 				return
 			}
 			l = &local{kind: workloads, workloadKey: key}
-			c.localWorkloads[key] = l
+			c.locals.workloads[key] = l
 		}
 		l.workload = o
 	}
@@ -195,20 +193,20 @@ func (c *Calc) setWorkload(key calico.WorkloadEndpointKey, o *calico.WorkloadEnd
 	c.settleEndpoint(c.endpoints.hashWorkload(key), l, k, addressesOf(nets))
 }
 
-// setHost takes a host endpoint; nil: there is none. With a reason it is refused: the last valid version stays, and if
-// there is none, o is what can be read.
+// setHost takes a host endpoint; nil: there is none. With a reason it is refused: the last valid
+// version stays; without one, o is the readable part.
 func (c *Calc) setHost(key calico.HostEndpointKey, o *calico.HostEndpoint, invalid string) {
 	var l *local
 	if key.Host == c.host {
-		if l = c.localHosts[key]; l == nil {
+		if l = c.locals.hosts[key]; l == nil {
 			if o == nil && invalid == "" {
 				return
 			}
 			l = &local{kind: hosts, hostKey: key}
-			c.localHosts[key] = l
+			c.locals.hosts[key] = l
 		}
 		l.invalid = invalid
-		c.queueLocal(l)
+		c.locals.queue.add(l)
 	}
 	switch {
 	case invalid == "":
@@ -232,7 +230,7 @@ func (c *Calc) setHost(key calico.HostEndpointKey, o *calico.HostEndpoint, inval
 // settleEndpoint gives an endpoint, local or not, its class and addresses; no class: it is gone.
 func (c *Calc) settleEndpoint(key keyHash, l *local, k *class, addresses []address) {
 	if l != nil {
-		c.place(l, k)
+		c.locals.place(l, k)
 	}
 	if k == nil {
 		c.remove(key)
@@ -241,7 +239,6 @@ func (c *Calc) settleEndpoint(key keyHash, l *local, k *class, addresses []addre
 	}
 }
 
-// classOf is the class of endpoints with these labels and profiles.
 func (c *Calc) classOf(labels map[string]string, profileIDs []string) *class {
 	own := make([]*pair, 0, len(labels))
 	for name, value := range labels {
@@ -249,7 +246,7 @@ func (c *Calc) classOf(labels map[string]string, profileIDs []string) *class {
 	}
 	profiles := make([]*profile, 0, len(profileIDs))
 	for _, id := range distinct(profileIDs) {
-		profiles = append(profiles, c.profile(id))
+		profiles = append(profiles, c.classes.profile(id))
 	}
-	return c.class(own, profiles)
+	return c.classes.get(own, profiles)
 }

@@ -8,70 +8,72 @@ import (
 	"heddle/calico"
 )
 
-// Changes says what became of this host's needs since the last call. What has changed and is again as it was, is not in
-// it. Nothing in it is changed later, and nothing may be changed by others.
+// Changes returns what has changed for this host since the last call. What was changed and changed
+// back is left out. Nothing in it is changed later, nor may be by the caller.
 func (c *Calc) Changes() *Changes {
 	out := &Changes{
 		Sets: map[SetID]*SetChange{}, Lists: map[ListID]*List{},
 		Workloads: map[calico.WorkloadEndpointKey]*Workload{}, Hosts: map[calico.HostEndpointKey]*Host{},
 	}
-	c.settlePolicies()
-	c.settleLocals()
-	for _, l := range c.queuedLists {
-		c.refresh(l)
+	c.locals.settlePolicies()
+	c.locals.settle()
+	for _, l := range c.lists.queue.items {
+		c.lists.refresh(l)
 	}
-	c.tellSets(out)
-	c.tellLists(out)
-	c.findProblems()
-	c.tellLocals(out)
-	for _, p := range c.queuedPolicies {
+	c.addSetChanges(out)
+	for _, p := range c.lists.addChanges(out) {
+		c.classes.dropProfile(p)
+	}
+	c.locals.findProblems()
+	c.locals.addChanges(out)
+	for _, p := range c.policies.queue.items {
 		p.queued, p.moved, p.searched = false, false, false
-		c.dropPolicy(p)
+		c.policies.drop(p)
 	}
-	c.queuedPolicies = c.queuedPolicies[:0]
+	c.policies.queue.items = c.policies.queue.items[:0]
 	return out
 }
 
-// oneByOne is up to how many policies are looked at for each local class, when their selectors change. Beyond that it
-// costs less that the classes look for their policies anew.
+// oneByOne is the number of changed selectors up to which each policy is matched with each local
+// class. Beyond that it is cheaper if the classes search the index.
 const oneByOne = 100
 
-// settlePolicies brings the policies in the queue into the index, and finds the local classes that they concern.
-func (c *Calc) settlePolicies() {
-	if len(c.queuedPolicies) == 0 {
+// settlePolicies indexes the policies in the queue, and finds the local classes they concern.
+func (le *localEndpoints) settlePolicies() {
+	if len(le.policies.queue.items) == 0 {
 		return
 	}
 	searched := 0
-	for _, p := range c.queuedPolicies {
-		c.fileQuery(p)
+	for _, p := range le.policies.queue.items {
+		le.policies.fileQuery(p)
 		if p.searched {
 			searched++
 		}
 	}
-	for lc := range c.localClasses {
+	for lc := range le.classes {
 		if searched > oneByOne {
-			c.touch(lc, rematch)
+			le.touched.add(lc, rematch)
 		}
 		if lc.redo == rematch {
 			continue // it looks itself
 		}
-		for _, p := range c.queuedPolicies {
-			c.settlePolicy(p, lc)
+		for _, p := range le.policies.queue.items {
+			le.settlePolicy(p, lc)
 		}
 	}
-	for key, s := range c.selections {
+	for key, s := range le.selections {
 		if slices.ContainsFunc(s.policies, func(p *policy) bool { return p.moved }) {
-			delete(c.selections, key)
+			delete(le.selections, key)
 		}
 	}
 }
 
-// settlePolicy looks whether a policy picks a local class.
-func (c *Calc) settlePolicy(p *policy, lc *localClass) {
+// settlePolicy checks whether a policy picks a local class.
+func (le *localEndpoints) settlePolicy(p *policy, lc *localClass) {
 	at, was := findPolicy(lc.matched, p)
 	now := was
 	if p.searched {
-		now = p.selects && c.index.matches(&p.query, lc.class)
+		now = p.selects && le.index.matches(&p.query, lc.class)
 	}
 	if now != was && lc.shared {
 		lc.matched, lc.shared = slices.Clone(lc.matched), false
@@ -84,43 +86,43 @@ func (c *Calc) settlePolicy(p *policy, lc *localClass) {
 	case !now || !p.moved:
 		return
 	}
-	c.touch(lc, reselect)
+	le.touched.add(lc, reselect)
 }
 
-// tellSets says what became of sets, and forgets those that are not used.
-func (c *Calc) tellSets(out *Changes) {
-	for _, s := range c.queuedSets {
+// addSetChanges adds the changes of sets, and drops unused sets.
+func (c *Calc) addSetChanges(out *Changes) {
+	for _, s := range c.sets.queue.items {
 		s.queued = false
-		was := s.told
-		if change := c.tell(s); change != nil {
+		was := s.reported
+		if change := c.sets.takeChange(s); change != nil {
 			out.Sets[s.id] = change
 		}
-		if was != s.told {
+		if was != s.reported {
 			for _, l := range s.users {
-				c.queueList(l) // they drop everything while the set does not fit
+				c.lists.queue.add(l) // they drop everything while the set does not fit
 			}
 		}
 		if len(s.users) == 0 {
-			c.forgetSet(s)
+			c.sets.forget(s)
 		}
 	}
-	c.queuedSets = c.queuedSets[:0]
+	c.sets.queue.items = c.sets.queue.items[:0]
 }
 
-// Problems lists what is wrong in what is stored, in a fixed order, for the log and metrics. What single endpoints
-// suffer from is in their Errors.
+// Problems lists what is wrong in what is stored, in a fixed order, for the log and metrics.
+// Problems of single endpoints are in their Errors.
 func (c *Calc) Problems() []Problem {
 	var all []Problem
 	for key, reason := range c.invalid {
 		all = append(all, Problem{Key: key, Text: reason})
 	}
-	for _, t := range c.tiers {
+	for _, t := range c.policies.tiers {
 		if !t.counts() {
 			all = append(all, Problem{Key: calico.TierKey{Tier: t.name}, Text: fmt.Sprintf("it has no metadata, so its policies (%d) are ignored", len(t.policies))})
 		}
 	}
-	for _, s := range c.sets {
-		if why := c.tooLarge(s); why != "" {
+	for _, s := range c.sets.all {
+		if why := c.sets.tooLarge(s); why != "" {
 			all = append(all, Problem{Set: s.id, Text: why})
 		}
 	}

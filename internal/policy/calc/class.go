@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// class gathers the endpoints that cannot be told apart by any selector or tag: equal own labels and equal profiles. In
-// large systems there are far fewer classes than endpoints, and everything but addresses is kept for classes alone.
+// class is a set of endpoints that no selector or tag distinguishes: equal own labels and profiles.
+// There are far fewer classes than endpoints, and everything but addresses is kept by class.
 type class struct {
 	own      []*pair     // own labels, sorted by id
 	inherits []inherited // distinct profiles, in the order in which they count
@@ -19,8 +19,8 @@ type class struct {
 	next     *class      // with the same hash
 }
 
-// member is a class in the list of a label's pair or of a profile, with the index of that in the class's own list. Both
-// ends know each other's place, so that a class with very many labels leaves each list in one step.
+// member is a class in the list of a pair or of a profile, with the index of that in the class's
+// own list. Both ends store each other's place, so that a class leaves each list in one step.
 type member struct {
 	class *class
 	at    int // in class.carries or class.inherits
@@ -38,9 +38,9 @@ type carried struct {
 	pos  int
 }
 
-// class returns the class by own labels and distinct profiles. It takes over the holds on the pairs. The class dies with
-// its last member (leave), so a caller makes an endpoint join at once.
-func (c *Calc) class(own []*pair, profiles []*profile) *class {
+// get returns the class by own labels and distinct profiles. It takes over the references to the
+// pairs. The class is dropped with its last member, so a caller must add an endpoint at once.
+func (ct *classTable) get(own []*pair, profiles []*profile) *class {
 	slices.SortFunc(own, func(a, b *pair) int { return cmp.Compare(a.id, b.id) })
 	hash := uint64(len(own))
 	for _, p := range own {
@@ -49,7 +49,7 @@ func (c *Calc) class(own []*pair, profiles []*profile) *class {
 	for _, p := range profiles {
 		hash = mix(hash, p.id)
 	}
-	x := &c.index
+	x := ct.index
 	for k := x.byOwn[hash]; k != nil; k = k.next {
 		if slices.Equal(k.own, own) && slices.EqualFunc(k.inherits, profiles, func(i inherited, p *profile) bool { return i.profile == p }) {
 			for _, p := range own {
@@ -68,19 +68,29 @@ func (c *Calc) class(own []*pair, profiles []*profile) *class {
 		k.inherits[i] = inherited{p, len(p.classes)}
 		p.classes = append(p.classes, member{k, i})
 	}
-	c.relabel(k)
+	ct.relabel(k)
 	return k
 }
 
-// mix folds an id into a hash. Ids are ours, so no one who writes labels can make hashes collide.
+// removeAt moves the last item of a list to a position, which is free, and returns it.
+func removeAt[T any](list *[]T, pos int) (moved T) {
+	last := len(*list) - 1
+	moved = (*list)[last]
+	(*list)[pos] = moved
+	clear((*list)[last:])
+	*list = (*list)[:last]
+	return moved
+}
+
+// mix folds an id into a hash. The ids are ours: no writer of labels can cause collisions.
 func mix(hash, id uint64) uint64 {
 	hash = (hash ^ id) * 0x9e3779b97f4a7c15
 	return hash ^ hash>>29
 }
 
-// dropClass forgets a class without members.
-func (c *Calc) dropClass(k *class) {
-	x := &c.index
+// drop removes a class without members.
+func (ct *classTable) drop(k *class) {
+	x := ct.index
 	x.hide()
 	for _, carried := range k.carries {
 		x.uncarry(k, carried)
@@ -90,12 +100,9 @@ func (c *Calc) dropClass(k *class) {
 	}
 	for _, in := range k.inherits {
 		in.profile.dropClass(in.pos)
-		c.dropProfile(in.profile)
+		ct.dropProfile(in.profile)
 	}
-	last := x.classes[len(x.classes)-1]
-	x.classes[k.pos], last.pos = last, k.pos
-	x.classes[len(x.classes)-1] = nil
-	x.classes = x.classes[:len(x.classes)-1]
+	removeAt(&x.classes, k.pos).pos = k.pos
 	x.unlink(k)
 }
 
@@ -117,23 +124,23 @@ func (x *index) unlink(k *class) {
 	}
 }
 
-// relabel works out what a class carries, and moves its endpoints between sets accordingly.
-func (c *Calc) relabel(k *class) {
-	if !c.index.carry(k, c.effective(k)) && len(k.members) > 0 {
+// relabel recomputes what a class carries, and moves its endpoints between sets accordingly.
+func (ct *classTable) relabel(k *class) {
+	if !ct.index.carry(k, ct.effective(k)) && len(k.members) > 0 {
 		return
 	}
-	c.resetSets(k)
+	ct.sets.reset(k)
 	if k.local != nil {
-		c.touch(k.local, rematch)
+		ct.touched.add(k.local, rematch)
 	}
 }
 
-// effective are the labels and tags of a class: its own labels, then those of its profiles in order, of which the first
-// wins, and all tags. The slice is good until the next call.
-func (c *Calc) effective(k *class) []*pair {
-	x := &c.index
+// effective returns the labels and tags of a class: its own labels, then those of its profiles, of
+// which the first wins, and all tags. The slice is valid until the next call.
+func (ct *classTable) effective(k *class) []*pair {
+	x := ct.index
 	x.walk++
-	found := c.scratch[:0]
+	found := ct.scratch[:0]
 	take := func(pairs []*pair) {
 		for _, p := range pairs {
 			if p.label.mark != x.walk {
@@ -147,11 +154,11 @@ func (c *Calc) effective(k *class) []*pair {
 		take(in.profile.labels)
 		take(in.profile.tags)
 	}
-	c.scratch = found
+	ct.scratch = found
 	return found
 }
 
-// carry makes a class carry the pairs that the last walk has marked, and says whether that is a change.
+// carry makes a class carry the pairs marked by the last walk. It reports whether that is a change.
 func (x *index) carry(k *class, pairs []*pair) (changed bool) {
 	x.hide()
 	kept := k.carries[:0]
@@ -184,18 +191,13 @@ func (x *index) carry(k *class, pairs []*pair) (changed bool) {
 // uncarry takes a class off a pair's list.
 func (x *index) uncarry(k *class, old carried) {
 	p := old.pair
-	last := len(p.classes) - 1
-	if moved := p.classes[last]; moved.class != k {
-		p.classes[old.pos] = moved
+	if moved := removeAt(&p.classes, old.pos); moved.class != k {
 		moved.class.carries[moved.at].pos = old.pos
 	}
-	p.classes[last] = member{}
-	p.classes = p.classes[:last]
 	p.label.classes--
 	x.release(p)
 }
 
-// has says whether a set holds the class's endpoints.
 func (k *class) has(s *set) bool {
 	_, found := k.findSet(s)
 	return found

@@ -8,7 +8,7 @@ import (
 	"heddle/calico"
 )
 
-// endpoint is what is kept of an endpoint, whatever its host: its class and the addresses that it adds to sets.
+// endpoint is a compact endpoint of any host: its class and the addresses that it adds to sets.
 type endpoint struct {
 	class *class     // nil: this place is free
 	pos   uint32     // in class.members
@@ -16,7 +16,7 @@ type endpoint struct {
 	more  *[]address // nil: there is just ip, which nearly all have
 }
 
-// addresses are those that the endpoint holds. room is where they go if they are not a list already.
+// addresses returns the endpoint's addresses, in room if they are not a list already.
 func (e *endpoint) addresses(room []address) []address {
 	if e.more != nil {
 		return *e.more
@@ -35,7 +35,7 @@ func (e *endpoint) setAddresses(all []address) {
 	e.more = &list
 }
 
-// endpointID is a place in endpoints.all. 0 stands for none.
+// endpointID is an index in endpoints.all; 0 stands for none.
 type endpointID uint32
 
 // endpoints are all endpoints of all hosts, in a compact form.
@@ -47,15 +47,14 @@ type endpoints struct {
 	room    []byte // for text to hash
 }
 
-// keyHash is the beginning of the SHA-256 of an endpoint's key. Nobody finds two keys with the same, and the keys
-// themselves would take most of what is kept of an endpoint.
+// keyHash is a prefix of the SHA-256 of an endpoint's key. It saves the memory of the keys
+// themselves; collisions are infeasible.
 type keyHash [16]byte
 
-func newEndpoints() endpoints {
-	return endpoints{byKey: map[keyHash]endpointID{}, all: make([]endpoint, 1), holders: newHolders()}
+func newEndpoints() *endpoints {
+	return &endpoints{byKey: map[keyHash]endpointID{}, all: make([]endpoint, 1), holders: newHolders()}
 }
 
-// hash names a workload endpoint, or a host endpoint, by the parts of its key.
 func (e *endpoints) hash(parts ...string) keyHash {
 	b := e.room[:0]
 	for _, p := range parts {
@@ -73,9 +72,9 @@ func (e *endpoints) hashWorkload(k calico.WorkloadEndpointKey) keyHash {
 
 func (e *endpoints) hashHost(k calico.HostEndpointKey) keyHash { return e.hash(k.Host, k.Endpoint) }
 
-// put gives an endpoint its class and addresses, be it new or not, and changes the members of sets accordingly.
+// put gives a new or known endpoint its class and addresses, and updates the members of sets.
 func (c *Calc) put(key keyHash, k *class, addresses []address) {
-	e := &c.endpoints
+	e := c.endpoints
 	id, known := e.byKey[key]
 	if !known {
 		id = e.take()
@@ -83,7 +82,7 @@ func (c *Calc) put(key keyHash, k *class, addresses []address) {
 		e.all[id].setAddresses(addresses)
 		e.enter(id, k)
 		for _, a := range addresses {
-			c.include(a, id, k.sets)
+			c.sets.include(a, id, k.sets)
 			e.holders.hold(a, id)
 		}
 		return
@@ -91,9 +90,8 @@ func (c *Calc) put(key keyHash, k *class, addresses []address) {
 	c.settle(id, k, addresses)
 }
 
-// remove forgets an endpoint.
 func (c *Calc) remove(key keyHash) {
-	e := &c.endpoints
+	e := c.endpoints
 	id, known := e.byKey[key]
 	if !known {
 		return
@@ -105,9 +103,9 @@ func (c *Calc) remove(key keyHash) {
 	e.free = append(e.free, id)
 }
 
-// settle changes an endpoint's class and addresses. A set that holds an address before and after sees nothing of it.
+// settle changes an endpoint's class and addresses. Sets with an address before and after stay.
 func (c *Calc) settle(id endpointID, k *class, addresses []address) {
-	e := &c.endpoints
+	e := c.endpoints
 	from, before := e.all[id].class, e.all[id].addresses(make([]address, 0, 1))
 	if from == k && slices.Equal(before, addresses) {
 		return
@@ -118,9 +116,9 @@ func (c *Calc) settle(id endpointID, k *class, addresses []address) {
 	}
 	for _, a := range before {
 		if slices.Contains(addresses, a) {
-			c.exclude(a, id, lost)
+			c.sets.exclude(a, id, lost)
 		} else {
-			c.exclude(a, id, from.sets)
+			c.sets.exclude(a, id, from.sets)
 			e.holders.unhold(a, id)
 		}
 	}
@@ -131,21 +129,20 @@ func (c *Calc) settle(id endpointID, k *class, addresses []address) {
 	e.all[id].setAddresses(addresses)
 	for _, a := range addresses {
 		if slices.Contains(before, a) {
-			c.include(a, id, gained)
+			c.sets.include(a, id, gained)
 		} else {
-			c.include(a, id, k.sets)
+			c.sets.include(a, id, k.sets)
 			e.holders.hold(a, id)
 		}
 	}
 }
 
-// enter makes an endpoint a member of a class.
 func (e *endpoints) enter(id endpointID, k *class) {
 	e.all[id].class, e.all[id].pos = k, uint32(len(k.members))
 	k.members = append(k.members, id)
 }
 
-// leave ends an endpoint's membership of its class, and the class with its last member.
+// leave removes an endpoint from its class, and drops the class with its last member.
 func (c *Calc) leave(id endpointID) {
 	all := c.endpoints.all
 	k, pos := all[id].class, all[id].pos
@@ -154,38 +151,38 @@ func (c *Calc) leave(id endpointID) {
 	all[k.members[pos]].pos = pos
 	k.members = k.members[:last]
 	if last == 0 {
-		c.dropClass(k)
+		c.classes.drop(k)
 	}
 }
 
-// include adds an address to sets that another endpoint does not give it to already.
-func (c *Calc) include(a address, id endpointID, sets []*set) {
-	h := &c.endpoints.holders
+// include adds an address to those sets to which no other endpoint has added it already.
+func (ss *addressSets) include(a address, id endpointID, sets []*set) {
+	h := &ss.endpoints.holders
 	others := h.several(a)
 	if other := h.only(a); other != 0 && other != id {
 		others = []endpointID{other}
 	}
 	for _, s := range sets {
-		if !c.anyIn(s, others, id) {
-			c.change(s, a, true)
+		if !ss.anyIn(s, others, id) {
+			ss.change(s, a, true)
 		}
 	}
 }
 
-// exclude removes an address from sets that no other endpoint gives it to.
-func (c *Calc) exclude(a address, id endpointID, sets []*set) {
-	others := c.endpoints.holders.several(a)
+// exclude removes an address from those sets to which no other endpoint adds it.
+func (ss *addressSets) exclude(a address, id endpointID, sets []*set) {
+	others := ss.endpoints.holders.several(a)
 	for _, s := range sets {
-		if !c.anyIn(s, others, id) {
-			c.change(s, a, false)
+		if !ss.anyIn(s, others, id) {
+			ss.change(s, a, false)
 		}
 	}
 }
 
-// anyIn says whether a set holds any of some endpoints, but for one.
-func (c *Calc) anyIn(s *set, some []endpointID, but endpointID) bool {
+// anyIn reports whether a set holds one of some endpoints, except for one.
+func (ss *addressSets) anyIn(s *set, some []endpointID, but endpointID) bool {
 	for _, id := range some {
-		if id != but && c.endpoints.all[id].class.has(s) {
+		if id != but && ss.endpoints.all[id].class.has(s) {
 			return true
 		}
 	}

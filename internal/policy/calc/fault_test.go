@@ -62,7 +62,8 @@ func TestProfileWithoutRules(t *testing.T) {
 	}
 }
 
-// An invalid policy never opens traffic: with a readable selector it denies everything, at its order.
+// An invalid policy never opens traffic: with a readable selector it denies everything, at its
+// order.
 func TestInvalidPolicyDenies(t *testing.T) {
 	b := newBench(t)
 	key := polKey("default", "p")
@@ -96,7 +97,8 @@ func TestInvalidPolicyDenies(t *testing.T) {
 	}
 }
 
-// Of an invalid policy whose selector cannot be read the last valid version stays, and it is absent if there is none.
+// Of an invalid policy whose selector cannot be read the last valid version stays, and it is absent
+// if there is none.
 func TestUnreadablePolicy(t *testing.T) {
 	b := newBench(t)
 	key, new := polKey("default", "p"), polKey("default", "new")
@@ -204,7 +206,8 @@ func TestInvalidTierStays(t *testing.T) {
 	b.wantProblem(calico.TierKey{Tier: "a"}, "bad order")
 }
 
-// A set that outgrows the maximum closes the lists that name it, and is an error on the endpoints that they judge.
+// A set that outgrows the maximum closes the lists that name it, and is an error on the endpoints
+// that they judge.
 func TestSetTooLarge(t *testing.T) {
 	b := newBench(t)
 	b.SetMaxSetSize(2)
@@ -249,7 +252,8 @@ func TestSetTooLarge(t *testing.T) {
 	b.wantErrors("2")
 }
 
-// What is no concern of a calculation is let pass: other kinds, and the legacy tree, which comes by v1 keys.
+// What is no concern of a calculation is let pass: other kinds, and the legacy tree, which comes by
+// v1 keys.
 func TestOtherKeysPass(t *testing.T) {
 	b := newBench(t)
 	legacy := epKey("here", "1")

@@ -8,11 +8,11 @@ import (
 	"heddle/calico"
 )
 
-// InForce says what is in force in the place of an object that is refused, for messages.
+// InForce describes what is in force in the place of a refused object.
 func (c *Calc) InForce(key calico.Key) string {
 	switch k := key.(type) {
 	case calico.PolicyKey:
-		return c.policyInForce(k)
+		return c.policies.inForce(k)
 	case calico.ProfileRulesKey:
 		return "denied: all traffic that reaches the rules of profile " + k.Profile + ", of every endpoint that names it"
 	case calico.ProfileTagsKey:
@@ -20,7 +20,7 @@ func (c *Calc) InForce(key calico.Key) string {
 	case calico.ProfileLabelsKey:
 		return "nothing: endpoints get no labels from the profile"
 	case calico.TierKey:
-		if t := c.tiers[k.Tier]; t != nil && !math.IsInf(t.order, 1) {
+		if t := c.policies.tiers[k.Tier]; t != nil && !math.IsInf(t.order, 1) {
 			return fmt.Sprintf("its last valid order, %v", t.order)
 		}
 		return "no order: its policies come after those of other tiers"
@@ -30,8 +30,8 @@ func (c *Calc) InForce(key calico.Key) string {
 	return "closed: the interface of the endpoint passes nothing, and its addresses belong to no tag or selector"
 }
 
-func (c *Calc) policyInForce(key calico.PolicyKey) string {
-	p := c.policies[key]
+func (pt *policyTable) inForce(key calico.PolicyKey) string {
+	p := pt.all[key]
 	switch {
 	case p == nil || p.inForce() == nil:
 		return "nothing: the policy is absent, since its selector cannot be read and no valid version is known"
@@ -57,7 +57,7 @@ func shown(text string) string {
 }
 
 func (c *Calc) hostInForce(key calico.HostEndpointKey) string {
-	switch l := c.localHosts[key]; {
+	switch l := c.locals.hosts[key]; {
 	case key.Host != c.host:
 		return "its last valid version, if there is one: the addresses of the other host's endpoint"
 	case l == nil || l.host == nil:

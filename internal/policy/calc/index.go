@@ -2,9 +2,9 @@ package calc
 
 import "heddle/calico/selector"
 
-// index finds the queries that a class fulfils and the classes that fulfil a query, at a cost that follows how many
-// there are. Each query is filed under one condition that any match must meet (selector.Bounds), and each class under
-// every label that it carries, so most of the others are never looked at. What is found is then evaluated.
+// index finds the queries that a class matches and the classes that match a query, at a cost that
+// follows how many there are. Each query is filed under one condition that any match must meet
+// (selector.Bounds), and each class under every label it carries. Only those found are evaluated.
 type index struct {
 	labels  map[string]*label
 	lastID  uint64        // of a pair or query
@@ -16,7 +16,7 @@ type index struct {
 	shown   *class // whose values label.shown has; nil: none
 }
 
-// kind tells the queries of sets from those of policies, which only local endpoints matter to.
+// kind distinguishes queries of sets from those of policies, for which only local endpoints matter.
 type kind uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	kinds = 2
 )
 
-// query is a selector, or a tag, that looks for classes.
+// query is a selector or a tag that searches classes.
 type query struct {
 	kind     kind
 	id       uint64
@@ -38,42 +38,35 @@ type query struct {
 	label    *label  // held for filed
 }
 
-// bucket holds queries filed under one condition.
+// bucket has the queries filed under one condition.
 type bucket struct{ queries []filing }
 
-// filing is a query in a bucket.
 type filing struct {
 	query *query
 	of    int // index in query.filed
 }
 
-// filed is a bucket that holds a query, and where.
+// filed is a bucket that has a query, with the position in it.
 type filed struct {
 	bucket *bucket
 	pos    int // in bucket.queries
 }
 
-// file puts a query into a bucket.
 func (b *bucket) file(q *query) {
 	q.filed = append(q.filed, filed{b, len(b.queries)})
 	b.queries = append(b.queries, filing{q, len(q.filed) - 1})
 }
 
-// unfile takes the query at a position out of a bucket.
 func (b *bucket) unfile(pos int) {
-	last := len(b.queries) - 1
-	moved := b.queries[last]
-	b.queries[pos] = moved
+	moved := removeAt(&b.queries, pos)
 	moved.query.filed[moved.of].pos = pos
-	b.queries[last] = filing{}
-	b.queries = b.queries[:last]
 }
 
-func newIndex() index {
-	return index{labels: map[string]*label{}, byOwn: map[uint64]*class{}}
+func newIndex() *index {
+	return &index{labels: map[string]*label{}, byOwn: map[uint64]*class{}}
 }
 
-// view shows a class's labels to selectors. The index has one, so that evaluating allocates nothing.
+// view implements selector.Labels for a class. The index has one, so matching allocates nothing.
 type view struct {
 	labels map[string]*label
 	class  *class
@@ -99,8 +92,8 @@ func (v *view) Get(name string) (string, bool) {
 	return "", false
 }
 
-// fewLabels is up to how many labels of a class are searched one by one. Those of others are noted at the labels, or a
-// selector of many terms would search many labels for each.
+// fewLabels bounds the labels of a class that are searched one by one. With more, the values are
+// noted at the labels first, or selectors of many terms would take quadratic time.
 const fewLabels = 8
 
 // show notes the values of a class with many labels at its labels.
@@ -115,7 +108,7 @@ func (x *index) show(c *class) {
 	}
 }
 
-// hide undoes show. It goes before any change of what a class carries.
+// hide undoes show. It must be called before a class's pairs change.
 func (x *index) hide() {
 	if x.shown == nil {
 		return
@@ -126,7 +119,6 @@ func (x *index) hide() {
 	x.shown = nil
 }
 
-// matches evaluates a query on a class.
 func (x *index) matches(q *query, c *class) bool {
 	x.show(c)
 	x.at = view{x.labels, c}
@@ -137,7 +129,7 @@ func (x *index) matches(q *query, c *class) bool {
 	return q.selector.Match(&x.at)
 }
 
-// bounds are conditions that a class must meet to match q.
+// bounds returns conditions that a class must meet to match q.
 func (q *query) bounds() (bounds []selector.Bound, possible bool) {
 	if q.selector == nil {
 		return []selector.Bound{{Label: q.tag}}, true
@@ -145,8 +137,7 @@ func (q *query) bounds() (bounds []selector.Bound, possible bool) {
 	return q.selector.Bounds()
 }
 
-// file puts a query where classes will find it: of the conditions that it must meet, under that which the fewest
-// queries are filed under, and a value before presence.
+// file files a query under that condition which has the fewest queries, and values before presence.
 func (x *index) file(q *query) {
 	x.lastID++
 	q.id = x.lastID
@@ -205,7 +196,6 @@ func (x *index) filedUnder(k kind, b *selector.Bound) int {
 	return most
 }
 
-// unfile undoes file.
 func (x *index) unfile(q *query) {
 	for _, f := range q.filed {
 		f.bucket.unfile(f.pos)
@@ -219,7 +209,7 @@ func (x *index) unfile(q *query) {
 	q.filed, q.pairs, q.label = nil, nil, nil
 }
 
-// queriesOf appends the queries of a kind that a class fulfils, in no particular order.
+// queriesOf appends the queries of a kind that a class matches, in no particular order.
 func (x *index) queriesOf(k kind, c *class, found []*query) []*query {
 	for _, carried := range c.carries {
 		found = x.filter(&carried.pair.wanted[k], c, found)
@@ -237,8 +227,7 @@ func (x *index) filter(b *bucket, c *class, found []*query) []*query {
 	return found
 }
 
-// classesOf appends the classes that fulfil a query. It looks at those alone that meet the condition which the fewest
-// meet.
+// classesOf appends the classes that match a query, of those that meet its rarest condition.
 func (x *index) classesOf(q *query, found []*class) []*class {
 	bounds, possible := q.bounds()
 	if !possible {
@@ -283,7 +272,7 @@ func (x *index) classesOf(q *query, found []*class) []*class {
 	return found
 }
 
-// carriers counts the classes that meet a bound, which wants its label to be present.
+// carriers counts the classes that meet a bound for the presence of its label.
 func (x *index) carriers(b *selector.Bound) int {
 	l := x.labels[b.Label]
 	if l == nil {

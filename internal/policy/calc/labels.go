@@ -1,6 +1,6 @@
 package calc
 
-// label is the name of a label with the values that it has anywhere.
+// label is a label's name with the values that it has anywhere.
 type label struct {
 	name    string
 	pairs   map[string]*pair // by value
@@ -17,16 +17,16 @@ type pair struct {
 	value   string
 	id      uint64
 	pos     int           // in label.list
-	refs    int           // whoever holds it: classes, profiles, buckets
+	refs    int           // of classes, profiles and buckets
 	classes []member      // that carry it
 	wanted  [kinds]bucket // queries filed by it
 	mark    uint64        // of the index's last walk that met it
 }
 
-// tagPrefix begins the names of the labels that stand for tags. No label can be written so: labels and tags are apart.
+// tagPrefix begins the names of labels that stand for tags. No label can be written so.
 const tagPrefix = "\x00"
 
-// pair returns the pair of a label and a value, held once more.
+// pair returns the pair of a label and a value, with one more reference.
 func (x *index) pair(name, value string) *pair {
 	l := x.label(name)
 	p := l.pairs[value]
@@ -40,7 +40,7 @@ func (x *index) pair(name, value string) *pair {
 	return p
 }
 
-// label returns the label by a name. It lives as long as it has pairs or buckets, see dropLabel.
+// label returns the label by a name. It exists as long as it has pairs or queries, see dropLabel.
 func (x *index) label(name string) *label {
 	l := x.labels[name]
 	if l == nil {
@@ -50,21 +50,17 @@ func (x *index) label(name string) *label {
 	return l
 }
 
-// release gives up one hold of a pair.
+// release drops one reference to a pair.
 func (x *index) release(p *pair) {
 	if p.refs--; p.refs > 0 {
 		return
 	}
 	l := p.label
-	last := l.list[len(l.list)-1]
-	l.list[p.pos], last.pos = last, p.pos
-	l.list[len(l.list)-1] = nil
-	l.list = l.list[:len(l.list)-1]
+	removeAt(&l.list, p.pos).pos = p.pos
 	delete(l.pairs, p.value)
 	x.dropLabel(l)
 }
 
-// dropLabel forgets a label that nothing uses.
 func (x *index) dropLabel(l *label) {
 	if len(l.list) > 0 {
 		return

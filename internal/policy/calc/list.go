@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// list is the rules of a policy or profile in one direction. It is resolved only while an endpoint of this host needs it.
+// list has the rules of a policy or profile in one direction, resolved only while needed here.
 type list struct {
 	id        ListID
 	policy    *policy
@@ -15,72 +15,71 @@ type list struct {
 	sets      []*set // that the rules name
 	missing   string // why it drops everything, by its source alone
 	problem   string // what endpoints that need it have to report, by its source alone
-	told      *List  // what Changes last said; nil: it is not there
+	reported  *List  // what Changes last said; nil: it is not there
 	complaint string // what endpoints that need it have to report, in all
 	stale     bool   // to be resolved again
-	queued    bool   // in Calc.queuedLists
+	queueable
 }
 
-// lists are those of a policy or profile, by direction. Most are never needed here, and are not made.
+// ruleLists resolves those lists of policies and profiles that endpoints of this host need.
+type ruleLists struct {
+	sets       *addressSets
+	queue      queue[*list]
+	failing    int  // lists that endpoints have to report
+	complaints bool // what endpoints have to report may have changed
+}
+
+// lists are the two lists of a policy or profile. Most are never needed here, and never made.
 type lists [2]list
 
-// newLists makes both lists like one, but for the direction.
+// newLists returns both lists, equal to like but for the direction.
 func newLists(like list) *lists {
 	both := &lists{like, like}
 	both[Outbound].id.Direction = Outbound
 	return both
 }
 
-// idle says that nothing is left to be done about either list.
+// idle reports whether neither list is needed or has changes to report.
 func (both *lists) idle() bool {
 	if both == nil {
 		return true
 	}
 	for i := range both {
-		if l := &both[i]; l.refs > 0 || l.told != nil || l.queued {
+		if l := &both[i]; l.refs > 0 || l.reported != nil || l.queued {
 			return false
 		}
 	}
 	return true
 }
 
-// need counts one more user of a list.
-func (c *Calc) need(l *list) {
+func (rl *ruleLists) need(l *list) {
 	if l.refs++; l.refs == 1 {
 		l.stale = true
-		c.queueList(l)
+		rl.queue.add(l)
 	}
 }
 
-// unneed counts one user less.
-func (c *Calc) unneed(l *list) {
+func (rl *ruleLists) unneed(l *list) {
 	if l.refs--; l.refs == 0 {
-		c.queueList(l)
+		rl.queue.add(l)
 	}
 }
 
-// reread notes that the source of lists has changed.
-func (c *Calc) reread(both *lists) {
+// reread has lists resolved again, since their source has changed.
+func (rl *ruleLists) reread(both *lists) {
 	if both == nil {
 		return
 	}
 	for i := range both {
 		if l := &both[i]; l.refs > 0 {
 			l.stale = true
-			c.queueList(l)
+			rl.queue.add(l)
 		}
 	}
 }
 
-func (c *Calc) queueList(l *list) {
-	if !l.queued {
-		l.queued = true
-		c.queuedLists = append(c.queuedLists, l)
-	}
-}
-
-// refresh resolves a list if it must be, and takes and gives back the sets that it names.
-func (c *Calc) refresh(l *list) {
+// refresh resolves a list if it is stale, and updates the users of the sets that it names.
+func (rl *ruleLists) refresh(l *list) {
 	var now resolved
 	switch {
 	case l.refs == 0:
@@ -88,16 +87,16 @@ func (c *Calc) refresh(l *list) {
 	case !l.stale:
 		return
 	default:
-		now = c.read(l)
+		now = rl.read(l)
 	}
 	l.stale = false
 	for _, s := range lacking(now.sets, l.sets) {
 		s.users = append(s.users, l)
-		c.queueSet(s)
+		rl.sets.queue.add(s)
 	}
 	for _, s := range lacking(l.sets, now.sets) {
 		s.users = slices.DeleteFunc(s.users, func(user *list) bool { return user == l })
-		c.queueSet(s)
+		rl.sets.queue.add(s)
 	}
 	l.rules, l.sets = now.rules, now.sets
 }
@@ -120,21 +119,20 @@ func lacking(a, b []*set) []*set {
 	return only
 }
 
-// read resolves a list's source.
-func (c *Calc) read(l *list) resolved {
+func (rl *ruleLists) read(l *list) resolved {
 	stored, missing, problem := l.source()
 	l.missing, l.problem = missing, problem
 	if missing != "" {
 		return resolved{}
 	}
-	now, err := c.resolve(stored, l.profile != nil)
+	now, err := rl.resolve(stored, l.profile != nil)
 	if err != nil {
 		l.missing, l.problem = err.Error(), l.name()+": "+err.Error()
 	}
 	return now
 }
 
-// name is how endpoints' errors call a list.
+// name returns the list's name in errors of endpoints.
 func (l *list) name() string {
 	if l.profile != nil {
 		return "profile " + l.id.Name
@@ -142,50 +140,52 @@ func (l *list) name() string {
 	return "policy " + l.id.Tier + "/" + l.id.Name
 }
 
-// outcome is what there is to say of a list that is needed. A set that cannot be kept fails the whole list.
-func (c *Calc) outcome(l *list) (out *List, problem string) {
+// outcome returns what to report of a needed list. A set that is too large fails the whole list.
+func (rl *ruleLists) outcome(l *list) (out *List, problem string) {
 	if l.missing != "" {
 		return &List{Missing: l.missing}, l.problem
 	}
 	for _, s := range l.sets {
-		if why := c.tooLarge(s); why != "" {
+		if why := rl.sets.tooLarge(s); why != "" {
 			return &List{Missing: why}, l.name() + ": " + why
 		}
 	}
 	return &List{Rules: l.rules}, l.problem
 }
 
-// tellLists says what became of the lists in the queue, and notes which of them endpoints have to complain about.
-func (c *Calc) tellLists(out *Changes) {
-	for _, l := range c.queuedLists {
+// addChanges adds the changes of the lists in the queue, and records problems of endpoints that
+// need them. It returns the profiles of these lists.
+func (rl *ruleLists) addChanges(out *Changes) (profiles []*profile) {
+	for _, l := range rl.queue.items {
 		l.queued = false
 		now, problem := (*List)(nil), ""
 		if l.refs > 0 {
-			now, problem = c.outcome(l)
+			now, problem = rl.outcome(l)
 		}
-		c.complain(l, problem)
-		if (now == nil) != (l.told == nil) || now != nil && !reflect.DeepEqual(now, l.told) {
-			l.told = now
+		rl.complain(l, problem)
+		if (now == nil) != (l.reported == nil) || now != nil && !reflect.DeepEqual(now, l.reported) {
+			l.reported = now
 			out.Lists[l.id] = now
 		}
 		if l.profile != nil {
-			c.dropProfile(l.profile)
+			profiles = append(profiles, l.profile)
 		}
 	}
-	c.queuedLists = c.queuedLists[:0]
+	rl.queue.items = rl.queue.items[:0]
+	return profiles
 }
 
-// complain notes what endpoints that need a list have to report.
-func (c *Calc) complain(l *list, problem string) {
+// complain records the problem that endpoints which need a list have to report.
+func (rl *ruleLists) complain(l *list, problem string) {
 	if l.complaint == problem {
 		return
 	}
 	switch {
 	case l.complaint == "":
-		c.failing++
+		rl.failing++
 	case problem == "":
-		c.failing--
+		rl.failing--
 	}
 	l.complaint = problem
-	c.complaints = true
+	rl.complaints = true
 }

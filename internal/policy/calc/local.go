@@ -9,19 +9,34 @@ import (
 
 // local is an endpoint of this host: exactly one of workload and host is set while it is stored.
 type local struct {
-	kind         endpointKind
-	workloadKey  calico.WorkloadEndpointKey
-	hostKey      calico.HostEndpointKey
-	workload     *calico.WorkloadEndpoint
-	host         *calico.HostEndpoint
-	invalid      string      // why the stored host endpoint is refused
-	of           *localClass // nil: it has no class, as it is gone or never was valid
-	toldWorkload *Workload
-	toldHost     *Host
-	queued       bool
+	kind             endpointKind
+	workloadKey      calico.WorkloadEndpointKey
+	hostKey          calico.HostEndpointKey
+	workload         *calico.WorkloadEndpoint
+	host             *calico.HostEndpoint
+	invalid          string      // why the stored host endpoint is refused
+	of               *localClass // nil: it has no class, as it is gone or never was valid
+	reportedWorkload *Workload
+	reportedHost     *Host
+	queueable
 }
 
-// localClass is what endpoints of this host that are of one class share.
+// localEndpoints are the endpoints of this host, with the policies that apply to them.
+type localEndpoints struct {
+	index        *index
+	lists        *ruleLists
+	policies     *policyTable
+	workloads    map[calico.WorkloadEndpointKey]*local
+	hosts        map[calico.HostEndpointKey]*local
+	classes      map[*localClass]bool
+	selections   map[string]*selection
+	touched      *touched
+	queue        queue[*local]
+	room         []byte   // used again and again
+	foundQueries []*query // likewise
+}
+
+// localClass is the shared state of the endpoints of this host that are in one class.
 type localClass struct {
 	class    *class
 	members  [endpointKinds][]*local
@@ -33,7 +48,7 @@ type localClass struct {
 	redo     redo
 }
 
-// redo is how much of a local class is to be worked out again; each step includes those before it.
+// redo is the amount of a local class to be recomputed; each step includes those before it.
 type redo uint8
 
 const (
@@ -42,24 +57,26 @@ const (
 	rematch       // and which policies match
 )
 
-// touch notes that a local class is to be worked out again.
-func (c *Calc) touch(lc *localClass, r redo) {
+// touched are the local classes that must be recomputed.
+type touched struct{ items []*localClass }
+
+func (t *touched) add(lc *localClass, r redo) {
 	if lc.redo == nothing {
-		c.touched = append(c.touched, lc)
+		t.items = append(t.items, lc)
 	}
 	lc.redo = max(lc.redo, r)
 }
 
-// place makes a local endpoint one of a class; nil: of none.
-func (c *Calc) place(l *local, k *class) {
-	c.queueLocal(l)
+// place moves a local endpoint to a class; nil: to none.
+func (le *localEndpoints) place(l *local, k *class) {
+	le.queue.add(l)
 	if l.of != nil && l.of.class == k {
 		return
 	}
 	if old := l.of; old != nil {
 		members := &old.members[l.kind]
 		*members = slices.DeleteFunc(*members, func(other *local) bool { return other == l })
-		c.touch(old, reselect)
+		le.touched.add(old, reselect)
 		l.of = nil
 	}
 	if k == nil {
@@ -67,124 +84,116 @@ func (c *Calc) place(l *local, k *class) {
 	}
 	if k.local == nil {
 		k.local = &localClass{class: k}
-		c.localClasses[k.local] = true
+		le.classes[k.local] = true
 		for _, in := range k.inherits {
 			k.local.profiles = append(k.local.profiles, in.profile.name)
-			c.need(in.profile.list(Inbound))
-			c.need(in.profile.list(Outbound))
+			le.lists.need(in.profile.list(Inbound))
+			le.lists.need(in.profile.list(Outbound))
 		}
-		c.touch(k.local, rematch)
+		le.touched.add(k.local, rematch)
 	}
 	l.of = k.local
 	k.local.members[l.kind] = append(k.local.members[l.kind], l)
-	c.touch(k.local, reselect)
+	le.touched.add(k.local, reselect)
 }
 
-func (c *Calc) queueLocal(l *local) {
-	if !l.queued {
-		l.queued = true
-		c.queuedLocals = append(c.queuedLocals, l)
-	}
-}
-
-// settleLocals works out which policies apply to the local classes that have been touched. Those without members go
-// last: the ones that their members have moved to mostly need the same.
-func (c *Calc) settleLocals() {
-	for _, lc := range c.touched {
+// settle recomputes which policies apply to the touched local classes. Those without members go
+// last: the classes of their former members mostly need the same lists.
+func (le *localEndpoints) settle() {
+	for _, lc := range le.touched.items {
 		if lc.empty() {
 			continue
 		}
 		if lc.redo == rematch {
-			c.matchPolicies(lc)
+			le.matchPolicies(lc)
 		}
 		for s := range lc.picked {
-			c.pick(lc, endpointKind(s))
+			le.pick(lc, endpointKind(s))
 			if now := lc.picked[s]; now != nil {
 				lc.matched, lc.shared = now.policies, true
 			}
 		}
 		lc.redo = nothing
 	}
-	for _, lc := range c.touched {
+	for _, lc := range le.touched.items {
 		if lc.empty() {
-			c.dropLocal(lc)
+			le.drop(lc)
 		}
 	}
-	c.touched = c.touched[:0]
+	le.touched.items = le.touched.items[:0]
 }
 
 func (lc *localClass) empty() bool { return len(lc.members[workloads])+len(lc.members[hosts]) == 0 }
 
-// matchPolicies finds the policies that pick a local class.
-func (c *Calc) matchPolicies(lc *localClass) {
-	c.foundQueries = c.index.queriesOf(ofPolicies, lc.class, c.foundQueries[:0])
-	lc.matched, lc.shared = make([]*policy, len(c.foundQueries)), false
-	for i, q := range c.foundQueries {
+func (le *localEndpoints) matchPolicies(lc *localClass) {
+	le.foundQueries = le.index.queriesOf(ofPolicies, lc.class, le.foundQueries[:0])
+	lc.matched, lc.shared = make([]*policy, len(le.foundQueries)), false
+	for i, q := range le.foundQueries {
 		lc.matched[i] = q.policy
 	}
 	slices.SortFunc(lc.matched, byPolicyID)
 }
 
-// pick gives the endpoints of one kind of a local class their selection.
-func (c *Calc) pick(lc *localClass, of endpointKind) {
+// pick updates the selection of the endpoints of one kind of a local class.
+func (le *localEndpoints) pick(lc *localClass, of endpointKind) {
 	before, now := lc.picked[of], (*selection)(nil)
 	if len(lc.members[of]) > 0 {
-		now = c.selection(lc.matched, of, before)
+		now = le.selection(lc.matched, of, before)
 	}
 	if now == before {
 		return
 	}
 	if now != nil {
-		c.use(now)
+		le.use(now)
 	}
 	if before != nil {
-		c.unuse(before)
+		le.unuse(before)
 	}
 	lc.picked[of] = now
 	for _, l := range lc.members[of] {
-		c.queueLocal(l)
+		le.queue.add(l)
 	}
-	c.complaints = true
+	le.lists.complaints = true
 }
 
-// dropLocal forgets a local class without members.
-func (c *Calc) dropLocal(lc *localClass) {
-	delete(c.localClasses, lc)
+// drop removes a local class without members.
+func (le *localEndpoints) drop(lc *localClass) {
+	delete(le.classes, lc)
 	lc.class.local = nil
 	lc.redo = nothing
 	for _, s := range lc.picked {
 		if s != nil {
-			c.unuse(s)
+			le.unuse(s)
 		}
 	}
 	for _, in := range lc.class.inherits {
-		c.unneed(in.profile.list(Inbound))
-		c.unneed(in.profile.list(Outbound))
+		le.lists.unneed(in.profile.list(Inbound))
+		le.lists.unneed(in.profile.list(Outbound))
 	}
 }
 
-// findProblems works out what local endpoints have to report, where that may have changed.
-func (c *Calc) findProblems() {
-	if !c.complaints {
+// findProblems recomputes what local endpoints have to report, if that may have changed.
+func (le *localEndpoints) findProblems() {
+	if !le.lists.complaints {
 		return
 	}
-	c.complaints = false
-	for _, s := range c.selections {
+	le.lists.complaints = false
+	for _, s := range le.selections {
 		s.problems = nil
-		if c.failing > 0 {
+		if le.lists.failing > 0 {
 			s.problems = problemsOf(s.lists, nil)
 		}
 	}
-	for lc := range c.localClasses {
+	for lc := range le.classes {
 		for s := range lc.picked {
-			c.findProblemsOf(lc, endpointKind(s))
+			le.findProblemsOf(lc, endpointKind(s))
 		}
 	}
 }
 
-func (c *Calc) findProblemsOf(lc *localClass, of endpointKind) {
+func (le *localEndpoints) findProblemsOf(lc *localClass, of endpointKind) {
 	var now []string
-	if s := lc.picked[of]; s != nil && c.failing > 0 {
+	if s := lc.picked[of]; s != nil && le.lists.failing > 0 {
 		lists := make([]*list, 0, 2*len(lc.class.inherits))
 		for _, in := range lc.class.inherits {
 			lists = append(lists, in.profile.list(Inbound), in.profile.list(Outbound))
@@ -196,11 +205,11 @@ func (c *Calc) findProblemsOf(lc *localClass, of endpointKind) {
 	}
 	lc.problems[of] = now
 	for _, l := range lc.members[of] {
-		c.queueLocal(l)
+		le.queue.add(l)
 	}
 }
 
-// problemsOf appends the complaints about lists, each once.
+// problemsOf appends the problems of lists, each once.
 func problemsOf(lists []*list, problems []string) []string {
 	for _, l := range lists {
 		if l.complaint != "" {
@@ -211,23 +220,23 @@ func problemsOf(lists []*list, problems []string) []string {
 	return slices.Compact(problems)
 }
 
-// tellLocals says what became of the local endpoints in the queue.
-func (c *Calc) tellLocals(out *Changes) {
-	for _, l := range c.queuedLocals {
+// addChanges adds the changes of the local endpoints in the queue.
+func (le *localEndpoints) addChanges(out *Changes) {
+	for _, l := range le.queue.items {
 		l.queued = false
 		if l.kind == workloads {
-			c.tellWorkload(l, out)
+			le.addWorkload(l, out)
 		} else {
-			c.tellHost(l, out)
+			le.addHost(l, out)
 		}
 	}
-	c.queuedLocals = c.queuedLocals[:0]
+	le.queue.items = le.queue.items[:0]
 }
 
-func (c *Calc) tellWorkload(l *local, out *Changes) {
+func (le *localEndpoints) addWorkload(l *local, out *Changes) {
 	if l.workload == nil {
-		delete(c.localWorkloads, l.workloadKey)
-		if l.toldWorkload != nil {
+		delete(le.workloads, l.workloadKey)
+		if l.reportedWorkload != nil {
 			out.Workloads[l.workloadKey] = nil
 		}
 		return
@@ -235,16 +244,16 @@ func (c *Calc) tellWorkload(l *local, out *Changes) {
 	now := &Workload{
 		Key: l.workloadKey, Endpoint: l.workload, Tiers: l.of.picked[workloads].tiers, Profiles: l.of.profiles, Errors: l.of.problems[workloads],
 	}
-	if l.toldWorkload == nil || !sameWorkload(now, l.toldWorkload) {
-		l.toldWorkload = now
+	if l.reportedWorkload == nil || !sameWorkload(now, l.reportedWorkload) {
+		l.reportedWorkload = now
 		out.Workloads[l.workloadKey] = now
 	}
 }
 
-func (c *Calc) tellHost(l *local, out *Changes) {
+func (le *localEndpoints) addHost(l *local, out *Changes) {
 	if l.host == nil {
-		delete(c.localHosts, l.hostKey)
-		if l.toldHost != nil {
+		delete(le.hosts, l.hostKey)
+		if l.reportedHost != nil {
 			out.Hosts[l.hostKey] = nil
 		}
 		return
@@ -255,8 +264,8 @@ func (c *Calc) tellHost(l *local, out *Changes) {
 		now.Tiers, now.Untracked, now.PreDNAT = s.tiers, s.untracked, s.preDNAT
 		now.Profiles, now.Errors = l.of.profiles, l.of.problems[hosts]
 	}
-	if l.toldHost == nil || !sameHost(now, l.toldHost) {
-		l.toldHost = now
+	if l.reportedHost == nil || !sameHost(now, l.reportedHost) {
+		l.reportedHost = now
 		out.Hosts[l.hostKey] = now
 	}
 }
@@ -272,8 +281,8 @@ func sameHost(a, b *Host) bool {
 		slices.EqualFunc(a.PreDNAT, b.PreDNAT, sameTier) && slices.Equal(a.Profiles, b.Profiles) && slices.Equal(a.Errors, b.Errors)
 }
 
-// sameWorkloadEndpoint compares what matters to a host. Absent and empty members are equal, and those for DHCP and
-// unknown ones do not count.
+// sameWorkloadEndpoint compares what matters to a host: not the members for DHCP and unknown ones.
+// Absent and empty members are equal.
 func sameWorkloadEndpoint(a, b *calico.WorkloadEndpoint) bool {
 	return a.State == b.State && a.Name == b.Name && (a.MAC == b.MAC || a.MAC != nil && b.MAC != nil && *a.MAC == *b.MAC) &&
 		slices.Equal(a.ProfileIDs, b.ProfileIDs) && slices.Equal(a.IPv4Nets, b.IPv4Nets) && slices.Equal(a.IPv6Nets, b.IPv6Nets) &&

@@ -1,6 +1,7 @@
-// Package calc decides what one host needs of all endpoints, profiles, tiers and policies: rules for each of its
-// endpoints, and the address sets that they name. It is pure and incremental: what an update costs follows what it
-// changes, and the outcome does not depend on the order of updates.
+// Package calc decides what one host needs of all endpoints, profiles, tiers and policies: rules
+// for each of its endpoints, and the address sets that they name. It is pure and incremental: the
+// cost of an update follows what it changes, and the outcome does not depend on the order of
+// updates.
 package calc
 
 import (
@@ -9,14 +10,13 @@ import (
 	"heddle/calico"
 )
 
-// SetID names an address set: "t:" and a tag, or "s:" and a selector's stable identity. It stands for the addresses of
-// both families.
+// SetID names an address set, of both families: "t:" and a tag, or "s:" and a selector's identity.
 type SetID string
 
 // Direction is that of a packet, seen from an endpoint.
 type Direction uint8
 
-// Inbound is towards the endpoint (for a host endpoint, into the host's interface), Outbound what it emits.
+// Inbound is towards the endpoint or the host endpoint's host, Outbound from it.
 const (
 	Inbound Direction = iota
 	Outbound
@@ -29,7 +29,7 @@ type ListID struct {
 	Direction Direction
 }
 
-// Rule is a rule with its tags and selectors resolved to sets. A rule without any family is left out.
+// Rule is a rule with its tags and selectors resolved to sets. Rules for no family are left out.
 type Rule struct {
 	Action     string // calico.Allow, Deny, Log or NextTier
 	Index      int    // of the rule in its stored list, from 1, for messages
@@ -37,7 +37,7 @@ type Rule struct {
 
 	Protocol, NotProtocol calico.Protocol
 
-	// Both families in one list, masked. With one given, a family without any entry is already excluded above.
+	// Both families in one list, masked. A family without an entry in a list is excluded above.
 	SrcNets, DstNets, NotSrcNets, NotDstNets     []netip.Prefix
 	SrcSets, DstSets, NotSrcSets, NotDstSets     []SetID // all must hold
 	SrcPorts, DstPorts, NotSrcPorts, NotDstPorts []calico.Ports
@@ -46,19 +46,27 @@ type Rule struct {
 	LogPrefix string // empty: the default one where Action is Log, none elsewhere
 }
 
-// List is the rules of one list. Missing says that the profile has no valid rules, that the policy is invalid, or that a
-// rule needs a set with more addresses than a set may hold: the list then has no rules and drops everything.
+// List has the rules of one list. With Missing it has none and drops everything: the profile has no
+// valid rules, the policy is invalid, or a rule needs a set that is too large.
 type List struct {
 	Rules   []Rule
 	Missing string // why it drops everything; empty: it does not
 }
 
-// Tier is the part of a tier that applies to an endpoint. A tier of which no policy selects the endpoint is left out.
-// Endpoints that the same policies pick share the slices, so a look at the first element's address mostly saves a look
-// at all; there may be thousands.
+// Tier is the part of a tier that applies to an endpoint; tiers without a policy that selects the
+// endpoint are left out. Endpoints with the same policies share the slices, so that comparing the
+// address of the first element mostly suffices.
 type Tier struct {
 	Name              string
 	Inbound, Outbound []ListID // in order; without any in a direction the tier is skipped in that direction
+}
+
+// Lists returns the lists of a direction.
+func (t *Tier) Lists(d Direction) []ListID {
+	if d == Inbound {
+		return t.Inbound
+	}
+	return t.Outbound
 }
 
 // Workload is a local workload endpoint.
@@ -70,12 +78,12 @@ type Workload struct {
 	Errors   []string // what is wrong with its policies and profiles, for its status
 }
 
-// Host is an endpoint of this host itself. Which interface it governs is resolved by whoever knows interfaces.
+// Host is an endpoint of this host itself. The agent resolves which interface it governs.
 type Host struct {
 	Key      calico.HostEndpointKey
 	Endpoint *calico.HostEndpoint
-	// Invalid says why the stored object is refused. The last valid one stays in force; without one, Endpoint holds at
-	// most a name and only fail-safe ports are open.
+	// Invalid has the reason if the stored object is refused. The last valid one stays in force;
+	// without one, Endpoint has at most a name and only fail-safe ports are open.
 	Invalid   string
 	Tiers     []Tier
 	Untracked []Tier
@@ -84,17 +92,17 @@ type Host struct {
 	Errors    []string
 }
 
-// SetChange is what became of a set's members. Both slices hold addresses of both families, in no particular order.
-// A set that grows beyond the maximum is Gone: the lists that name it drop everything instead.
+// SetChange is a change of a set's members, of both families, in no particular order. A set that
+// exceeds the maximum is Gone: the lists that name it drop everything instead.
 type SetChange struct {
 	New            bool // the set was not there; Added is all of it
 	Gone           bool // no rule names it any more
 	Added, Removed []netip.Addr
 }
 
-// Changes is what became of this host's needs since the last time they were asked for. A nil pointer in a map means
-// that the thing is gone. Everything named by a list, a workload or a host endpoint is there once all Changes so far
-// are applied.
+// Changes are the changes for this host since the last call. A nil pointer in a map means that the
+// thing is gone. Everything named by a list or an endpoint exists once all Changes so far are
+// applied.
 type Changes struct {
 	Sets      map[SetID]*SetChange
 	Lists     map[ListID]*List
@@ -102,8 +110,7 @@ type Changes struct {
 	Hosts     map[calico.HostEndpointKey]*Host
 }
 
-// Problem is something wrong in what was written: an object that is refused, a tier without metadata, a set that is too
-// large.
+// Problem is an inconsistency in what is stored, such as a refused object or a set too large.
 type Problem struct {
 	Key  calico.Key // the object at fault; nil: Set
 	Set  SetID

@@ -12,7 +12,7 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// stored is what a key holds, and what it has held.
+// stored is the value of a key, with earlier ones.
 type stored struct {
 	object  any // valid; nil: refused
 	invalid string
@@ -20,7 +20,7 @@ type stored struct {
 	last    any // last valid one since the key came to be
 }
 
-// world is what is stored: the state that everything follows from.
+// world is the state of the store, from which everything follows.
 type world map[calico.Key]stored
 
 func (w world) put(key calico.Key, object any) {
@@ -35,7 +35,7 @@ func (w world) refuse(key calico.Key, partial any, reason string) {
 	w[key] = stored{invalid: reason, partial: partial, last: w[key].last}
 }
 
-// outcome is what Changes add up to.
+// outcome accumulates Changes.
 type outcome struct {
 	Sets      map[calc.SetID]map[netip.Addr]bool
 	Lists     map[calc.ListID]calc.List

@@ -7,7 +7,7 @@ import (
 	"heddle/calico"
 )
 
-// profile is what is known of a profile. It exists while any part of it does or an endpoint names it.
+// profile is a profile of which a part is stored or which an endpoint names.
 type profile struct {
 	id      uint64
 	name    string
@@ -19,18 +19,26 @@ type profile struct {
 	classes []member             // that inherit from it
 }
 
-// profile returns the profile by a name.
-func (c *Calc) profile(name string) *profile {
-	p := c.profiles[name]
+// classTable holds all profiles, and makes the classes of endpoints, which the index holds.
+type classTable struct {
+	index    *index
+	sets     *addressSets
+	lists    *ruleLists
+	touched  *touched
+	profiles map[string]*profile
+	scratch  []*pair // room that is used again and again
+}
+
+func (ct *classTable) profile(name string) *profile {
+	p := ct.profiles[name]
 	if p == nil {
-		c.index.lastID++
-		p = &profile{id: c.index.lastID, name: name}
-		c.profiles[name] = p
+		ct.index.lastID++
+		p = &profile{id: ct.index.lastID, name: name}
+		ct.profiles[name] = p
 	}
 	return p
 }
 
-// list is the profile's list in a direction.
 func (p *profile) list(d Direction) *list {
 	if p.lists == nil {
 		p.lists = newLists(list{id: ListID{Name: p.name}, profile: p})
@@ -38,63 +46,56 @@ func (p *profile) list(d Direction) *list {
 	return &p.lists[d]
 }
 
-// dropProfile forgets a profile that nothing speaks of.
-func (c *Calc) dropProfile(p *profile) {
+// dropProfile removes a profile that is neither stored nor named.
+func (ct *classTable) dropProfile(p *profile) {
 	if len(p.classes) == 0 && p.labels == nil && p.tags == nil && p.rules == nil && p.invalid == "" && p.lists.idle() {
-		delete(c.profiles, p.name)
+		delete(ct.profiles, p.name)
 	}
 }
 
-// dropClass takes the class at a position off the profile's list.
+// dropClass removes the class at a position of the profile's list.
 func (p *profile) dropClass(pos int) {
-	last := len(p.classes) - 1
-	if moved := p.classes[last]; pos != last {
-		p.classes[pos] = moved
-		moved.class.inherits[moved.at].pos = pos
-	}
-	p.classes[last] = member{}
-	p.classes = p.classes[:last]
+	moved := removeAt(&p.classes, pos)
+	moved.class.inherits[moved.at].pos = pos
 }
 
-// setProfileRules takes a profile's rules; nil: there are none, or none that are valid, for which invalid is the reason.
-func (c *Calc) setProfileRules(name string, rules *calico.ProfileRules, invalid string) {
-	p := c.profile(name)
+// setRules takes a profile's rules; nil: there are none, or invalid is why they are refused.
+func (ct *classTable) setRules(name string, rules *calico.ProfileRules, invalid string) {
+	p := ct.profile(name)
 	p.rules, p.invalid = rules, invalid
-	c.reread(p.lists)
-	c.dropProfile(p)
+	ct.lists.reread(p.lists)
+	ct.dropProfile(p)
 }
 
-// setProfileLabels takes the labels that a profile gives; none: nil.
-func (c *Calc) setProfileLabels(name string, labels calico.ProfileLabels) {
-	p := c.profile(name)
+func (ct *classTable) setLabels(name string, labels calico.ProfileLabels) {
+	p := ct.profile(name)
 	var pairs []*pair
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		pairs = append(pairs, c.index.pair(label, labels[label]))
+		pairs = append(pairs, ct.index.pair(label, labels[label]))
 	}
-	c.replacePairs(p, &p.labels, pairs)
+	ct.replacePairs(p, &p.labels, pairs)
 }
 
-// setProfileTags takes the tags that a profile gives; none: nil.
-func (c *Calc) setProfileTags(name string, tags calico.ProfileTags) {
-	p := c.profile(name)
+func (ct *classTable) setTags(name string, tags calico.ProfileTags) {
+	p := ct.profile(name)
 	var pairs []*pair
 	for _, tag := range tags {
-		pairs = append(pairs, c.index.pair(tagPrefix+tag, ""))
+		pairs = append(pairs, ct.index.pair(tagPrefix+tag, ""))
 	}
-	c.replacePairs(p, &p.tags, pairs)
+	ct.replacePairs(p, &p.tags, pairs)
 }
 
 // replacePairs replaces a profile's labels or tags, and relabels the classes that inherit them.
-func (c *Calc) replacePairs(p *profile, place *[]*pair, pairs []*pair) {
+func (ct *classTable) replacePairs(p *profile, place *[]*pair, pairs []*pair) {
 	old := *place
 	*place = pairs
 	if !slices.Equal(old, pairs) {
 		for _, m := range p.classes {
-			c.relabel(m.class)
+			ct.relabel(m.class)
 		}
 	}
 	for _, pair := range old {
-		c.index.release(pair)
+		ct.index.release(pair)
 	}
-	c.dropProfile(p)
+	ct.dropProfile(p)
 }

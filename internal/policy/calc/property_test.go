@@ -17,8 +17,8 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// accumulate adds changes to an outcome. An error says how they fail to describe a step from there: something that was
-// not there goes, something comes twice, or nothing changes.
+// accumulate adds changes to an outcome. An error says how they fail to describe a step from there:
+// something that was not there goes, something comes twice, or nothing changes.
 func (o *outcome) accumulate(c *calc.Changes) error {
 	for id, s := range c.Sets {
 		if err := o.changeSet(id, s); err != nil {
@@ -83,7 +83,7 @@ func apply[K comparable, V any](all map[K]V, changes map[K]*V) error {
 	return nil
 }
 
-// whole says whether everything that is named is there.
+// whole returns an error if something is named that does not exist.
 func (o *outcome) whole() error {
 	for id, l := range o.Lists {
 		for _, r := range l.Rules {
@@ -297,8 +297,8 @@ func rewrite(w world, c *calc.Calc) {
 	}
 }
 
-// Whatever happens in whatever order, what Changes add up to is what follows from the state alone; each of them leaves
-// nothing named that is not there, and says nothing that is so already.
+// In whatever order things happen, the accumulated Changes follow from the state alone. No Changes
+// leave something named that does not exist, or repeat what is so already.
 func TestOutcomeFollowsFromState(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -322,7 +322,7 @@ func TestOutcomeFollowsFromState(t *testing.T) {
 	})
 }
 
-// Changes that are undone before anybody asks are not told.
+// Changes that are undone before the next call are not reported.
 func TestUndoneIsNotTold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -353,8 +353,8 @@ func TestUndoneIsNotTold(t *testing.T) {
 	})
 }
 
-// The order in which a state is reached does not matter: forward, backward, shuffled, with everything twice, with
-// detours, asked in between or not.
+// The order in which a state is reached does not matter: forward, backward, shuffled, with
+// everything twice, with detours, asked in between or not.
 func TestOrderDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

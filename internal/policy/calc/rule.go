@@ -13,14 +13,14 @@ type resolved struct {
 	sets  []*set // distinct
 }
 
-// resolve turns stored rules into those that the kernel side needs. An error names the rule.
-func (c *Calc) resolve(stored []calico.Rule, profile bool) (resolved, error) {
+// resolve turns stored rules into rules with sets. An error names the rule.
+func (rl *ruleLists) resolve(stored []calico.Rule, profile bool) (resolved, error) {
 	var out resolved
 	if len(stored) > 0 {
 		out.rules = make([]Rule, 0, len(stored))
 	}
 	for i := range stored {
-		r, err := c.resolveRule(&stored[i], &out)
+		r, err := rl.resolveRule(&stored[i], &out)
 		if err != nil {
 			return resolved{}, fmt.Errorf("rule %d: %w", i+1, err)
 		}
@@ -40,7 +40,7 @@ func (c *Calc) resolve(stored []calico.Rule, profile bool) (resolved, error) {
 	return out, nil
 }
 
-func (c *Calc) resolveRule(s *calico.Rule, out *resolved) (Rule, error) {
+func (rl *ruleLists) resolveRule(s *calico.Rule, out *resolved) (Rule, error) {
 	r := Rule{
 		Action: s.Action, IPv4: fits(s, 4), IPv6: fits(s, 6), Protocol: s.Protocol, NotProtocol: s.NotProtocol,
 		SrcNets: masked(s.SrcNets), DstNets: masked(s.DstNets), NotSrcNets: masked(s.NotSrcNets), NotDstNets: masked(s.NotDstNets),
@@ -59,12 +59,12 @@ func (c *Calc) resolveRule(s *calico.Rule, out *resolved) (Rule, error) {
 		{&r.NotSrcSets, s.NotSrcTag, s.NotSrcSelector}, {&r.NotDstSets, s.NotDstTag, s.NotDstSelector},
 	} {
 		if criterion.tag != "" {
-			out.name(criterion.sets, c.setOfTag(criterion.tag))
+			out.name(criterion.sets, rl.sets.ofTag(criterion.tag))
 		}
 		if criterion.selector == "" {
 			continue
 		}
-		set, err := c.setOfSelector(criterion.selector)
+		set, err := rl.sets.ofSelector(criterion.selector)
 		if err != nil {
 			return r, err
 		}
@@ -73,14 +73,14 @@ func (c *Calc) resolveRule(s *calico.Rule, out *resolved) (Rule, error) {
 	return r, nil
 }
 
-// name notes that a criterion of a rule names a set.
+// name adds a set to a criterion of a rule.
 func (out *resolved) name(ids *[]SetID, s *set) {
 	*ids = append(*ids, s.id)
 	out.sets = append(out.sets, s)
 }
 
-// fits says whether a rule may match packets of an IP version. A rule with addresses, be they negated, is none for the
-// version of which it has no address: a net of one version says nothing about packets of the other.
+// fits reports whether a rule may match packets of an IP version. A list of addresses, even a
+// negated one, excludes the version of which it has none.
 func fits(r *calico.Rule, version int) bool {
 	switch {
 	case r.IPVersion != 0 && r.IPVersion != version,
@@ -105,7 +105,7 @@ func anyOf(nets []netip.Prefix, version int) bool {
 	return false
 }
 
-// masked takes the host bits off. Most lists have none and are shared with the stored rule.
+// masked removes the host bits. Most lists have none and are shared with the stored rule.
 func masked(nets []netip.Prefix) []netip.Prefix {
 	for i := range nets {
 		if nets[i] != nets[i].Masked() {

@@ -9,7 +9,7 @@ import (
 	"heddle/calico"
 )
 
-// selection is the policies that apply to endpoints of one kind, in order. Endpoints that the same policies pick share it.
+// selection has the policies for endpoints of one kind, in order. Many endpoints may share it.
 type selection struct {
 	key       string    // the policies and the kind: under which it is in Calc.selections
 	policies  []*policy // that pick them, sorted by id, be it that they apply or not
@@ -21,7 +21,7 @@ type selection struct {
 	users     int
 }
 
-// endpointKind tells workloads from host endpoints, which policies apply to in more ways.
+// endpointKind distinguishes workloads from host endpoints, which have more kinds of policy.
 type endpointKind uint8
 
 const (
@@ -31,19 +31,19 @@ const (
 )
 
 // selection finds or makes the selection by policies, sorted by id.
-func (c *Calc) selection(policies []*policy, of endpointKind, like *selection) *selection {
-	b := append(c.room[:0], byte(of))
+func (le *localEndpoints) selection(policies []*policy, of endpointKind, like *selection) *selection {
+	b := append(le.room[:0], byte(of))
 	for _, p := range policies {
 		b = binary.AppendUvarint(b, p.id)
 	}
-	c.room = b
-	s := c.selections[string(b)]
+	le.room = b
+	s := le.selections[string(b)]
 	if s == nil {
 		s = newSelection(string(b), policies, of)
 		if like != nil && slices.EqualFunc(s.tiers, like.tiers, sameTier) {
 			s.tiers = like.tiers
 		}
-		c.selections[s.key] = s
+		le.selections[s.key] = s
 	}
 	return s
 }
@@ -71,7 +71,7 @@ func newSelection(key string, policies []*policy, of endpointKind) *selection {
 	return s
 }
 
-// order groups policies by tier, in the order in which they judge, and notes which lists that needs.
+// order groups policies by tier, in order of evaluation, and records which lists that needs.
 func (s *selection) order(policies []*policy, inboundOnly bool) []Tier {
 	slices.SortFunc(policies, func(a, b *policy) int {
 		if a.tier != b.tier {
@@ -104,7 +104,7 @@ func orderOf(p *policy) float64 {
 	return math.Inf(1)
 }
 
-// governs says whether a policy has a say in a direction. One that is refused denies both.
+// governs reports whether a policy applies in a direction. A refused one denies both.
 func (p *policy) governs(d Direction) bool {
 	types := p.inForce().Types
 	if len(types) == 0 || p.denies() {
@@ -120,7 +120,7 @@ func sameTier(a, b Tier) bool {
 	return a.Name == b.Name && sameLists(a.Inbound, b.Inbound) && sameLists(a.Outbound, b.Outbound)
 }
 
-// sameLists compares lists of lists. Endpoints mostly share them, so that it mostly takes one look.
+// sameLists compares lists of lists. Endpoints mostly share them, which one comparison shows.
 func sameLists(a, b []ListID) bool {
 	if len(a) != len(b) {
 		return false
@@ -128,25 +128,23 @@ func sameLists(a, b []ListID) bool {
 	return len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b)
 }
 
-// use counts one more user of a selection.
-func (c *Calc) use(s *selection) {
+func (le *localEndpoints) use(s *selection) {
 	if s.users++; s.users == 1 {
 		for _, l := range s.lists {
-			c.need(l)
+			le.lists.need(l)
 		}
 	}
 }
 
-// unuse counts one user less.
-func (c *Calc) unuse(s *selection) {
+func (le *localEndpoints) unuse(s *selection) {
 	if s.users--; s.users > 0 {
 		return
 	}
 	for _, l := range s.lists {
-		c.unneed(l)
+		le.lists.unneed(l)
 	}
-	if c.selections[s.key] == s {
-		delete(c.selections, s.key)
+	if le.selections[s.key] == s {
+		delete(le.selections, s.key)
 	}
 }
 

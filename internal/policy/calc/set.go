@@ -6,75 +6,85 @@ import (
 	"slices"
 )
 
-// set is an address set that rules of this host name. Its members are not listed anywhere: they are the addresses of its
-// classes' members, and an address that several of those hold counts once.
+// set is an address set that rules of this host name: the addresses of its classes' members.
 type set struct {
-	id     SetID
-	text   string // of the selector or tag
-	query  query
-	users  []*list          // lists that name it
-	size   [2]int           // members, by family
-	told   bool             // it is there, as far as Changes have said
-	fresh  []address        // all members, in the update that brings it
-	since  map[address]bool // what became of members since the last Changes: true added, false removed
-	queued bool             // in Calc.queuedSets
+	id       SetID
+	text     string // of the selector or tag
+	query    query
+	users    []*list          // lists that name it
+	size     [2]int           // members, by family
+	reported bool             // it is there, as far as Changes have said
+	fresh    []address        // all members, in the update that brings it
+	since    map[address]bool // what became of members since the last Changes: true added, false removed
+	queueable
 }
 
-// setOfTag finds or makes the set of a tag. It is filled when it comes into use.
-func (c *Calc) setOfTag(tag string) *set {
-	return c.set(SetID("t:"+tag), "tag "+tag, func(s *set) { s.query.tag = tagPrefix + tag })
+// addressSets are the sets that rules of this host name, or have just named.
+type addressSets struct {
+	index        *index
+	endpoints    *endpoints
+	maxSize      int // addresses of one family that a set may hold
+	all          map[SetID]*set
+	ids          map[string]SetID // by canonical text of a selector
+	queue        queue[*set]
+	found        []*class // room that is used again and again
+	foundQueries []*query // likewise
 }
 
-// setOfSelector finds or makes the set of a selector.
-func (c *Calc) setOfSelector(text string) (*set, error) {
-	if id, known := c.setIDs[text]; known {
-		return c.sets[id], nil
+// ofTag finds or makes the set of a tag. It is filled when it comes into use.
+func (ss *addressSets) ofTag(tag string) *set {
+	return ss.get(SetID("t:"+tag), "tag "+tag, func(s *set) { s.query.tag = tagPrefix + tag })
+}
+
+func (ss *addressSets) ofSelector(text string) (*set, error) {
+	if id, known := ss.ids[text]; known {
+		return ss.all[id], nil
 	}
-	sel, err := c.parse(text)
+	sel, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	s := c.set(SetID(sel.UID()), sel.String(), func(s *set) { s.query.selector = sel })
-	c.setIDs[s.text] = s.id
+	s := ss.get(SetID(sel.UID()), sel.String(), func(s *set) { s.query.selector = sel })
+	ss.ids[s.text] = s.id
 	return s, nil
 }
 
-func (c *Calc) set(id SetID, text string, prepare func(*set)) *set {
-	s := c.sets[id]
+func (ss *addressSets) get(id SetID, text string, prepare func(*set)) *set {
+	s := ss.all[id]
 	if s == nil {
 		s = &set{id: id, text: text}
 		s.query = query{kind: ofSets, set: s}
 		prepare(s)
-		c.sets[id] = s
-		c.fillSet(s)
-		c.queueSet(s)
+		ss.all[id] = s
+		ss.fill(s)
+		ss.queue.add(s)
 	}
 	return s
 }
 
-// fillSet finds the classes of a new set, and its members.
-func (c *Calc) fillSet(s *set) {
-	x := &c.index
+// fill finds the classes of a new set, and its members.
+func (ss *addressSets) fill(s *set) {
+	x := ss.index
 	x.file(&s.query)
-	c.found = x.classesOf(&s.query, c.found[:0])
+	ss.found = x.classesOf(&s.query, ss.found[:0])
 	n := 0
-	for _, k := range c.found {
+	for _, k := range ss.found {
 		k.sets = append(k.sets, s) // the newest, so they stay sorted
 		n += len(k.members)
 	}
-	s.fresh = c.membersOf(s, c.found, n)
+	s.fresh = ss.membersOf(s, ss.found, n)
 	for _, a := range s.fresh {
 		s.size[a.family()]++
 	}
 }
 
-// membersOf lists the addresses of a set, whose classes are given with an estimate of how many members they have.
-func (c *Calc) membersOf(s *set, classes []*class, n int) []address {
+// membersOf lists the addresses of a set, given its classes and an estimate of their members.
+func (ss *addressSets) membersOf(s *set, classes []*class, n int) []address {
 	members, room := make([]address, 0, n), [1]address{}
 	for _, k := range classes {
 		for _, id := range k.members {
-			for _, a := range c.endpoints.all[id].addresses(room[:0]) {
-				if c.endpoints.holders.only(a) == id || c.firstIn(s, a) == id {
+			for _, a := range ss.endpoints.all[id].addresses(room[:0]) {
+				if ss.endpoints.holders.only(a) == id || ss.firstIn(s, a) == id {
 					members = append(members, a)
 				}
 			}
@@ -83,92 +93,91 @@ func (c *Calc) membersOf(s *set, classes []*class, n int) []address {
 	return members
 }
 
-// firstIn is the first of several holders of an address that a set holds.
-func (c *Calc) firstIn(s *set, a address) endpointID {
-	for _, id := range c.endpoints.holders.several(a) {
-		if c.endpoints.all[id].class.has(s) {
+// firstIn returns the first of several holders of an address that a set holds.
+func (ss *addressSets) firstIn(s *set, a address) endpointID {
+	for _, id := range ss.endpoints.holders.several(a) {
+		if ss.endpoints.all[id].class.has(s) {
 			return id
 		}
 	}
 	return 0
 }
 
-// forgetSet undoes fillSet.
-func (c *Calc) forgetSet(s *set) {
-	x := &c.index
-	c.found = x.classesOf(&s.query, c.found[:0])
-	for _, k := range c.found {
+func (ss *addressSets) forget(s *set) {
+	x := ss.index
+	ss.found = x.classesOf(&s.query, ss.found[:0])
+	for _, k := range ss.found {
 		i, _ := k.findSet(s)
 		k.sets = slices.Delete(k.sets, i, i+1)
 	}
 	x.unfile(&s.query)
-	delete(c.sets, s.id)
-	delete(c.setIDs, s.text)
+	delete(ss.all, s.id)
+	delete(ss.ids, s.text)
 }
 
-// resetSets finds a class's sets anew, and moves its members' addresses.
-func (c *Calc) resetSets(k *class) {
+// reset finds a class's sets again, and moves its members' addresses.
+func (ss *addressSets) reset(k *class) {
 	before := k.sets
-	c.foundQueries = c.index.queriesOf(ofSets, k, c.foundQueries[:0])
+	ss.foundQueries = ss.index.queriesOf(ofSets, k, ss.foundQueries[:0])
 	var sets []*set
-	if len(c.foundQueries) > 0 {
-		sets = make([]*set, len(c.foundQueries))
+	if len(ss.foundQueries) > 0 {
+		sets = make([]*set, len(ss.foundQueries))
 	}
-	for i, q := range c.foundQueries {
+	for i, q := range ss.foundQueries {
 		sets[i] = q.set
 	}
 	slices.SortFunc(sets, bySetID)
 	lost, gained := without(before, sets), without(sets, before)
 	if len(lost) > 0 || len(gained) > 0 {
-		c.moveMembers(k, lost, gained)
+		ss.moveMembers(k, lost, gained)
 	}
 	k.sets = sets
 }
 
-// moveMembers takes the addresses of a class's members out of sets and into others.
-func (c *Calc) moveMembers(k *class, lost, gained []*set) {
+// moveMembers removes the addresses of a class's members from sets and adds them to others.
+func (ss *addressSets) moveMembers(k *class, lost, gained []*set) {
 	var room [1]address
 	for _, id := range k.members {
-		for _, a := range c.endpoints.all[id].addresses(room[:0]) {
-			holders := c.endpoints.holders.several(a)
-			if c.endpoints.holders.only(a) != id && c.firstOf(k, holders) != id {
+		for _, a := range ss.endpoints.all[id].addresses(room[:0]) {
+			holders := ss.endpoints.holders.several(a)
+			if ss.endpoints.holders.only(a) != id && ss.firstOf(k, holders) != id {
 				continue // another member's turn
 			}
 			for _, s := range lost {
-				if !c.heldOutside(k, s, holders) {
-					c.change(s, a, false)
+				if !ss.heldOutside(k, s, holders) {
+					ss.change(s, a, false)
 				}
 			}
 			for _, s := range gained {
-				if !c.heldOutside(k, s, holders) {
-					c.change(s, a, true)
+				if !ss.heldOutside(k, s, holders) {
+					ss.change(s, a, true)
 				}
 			}
 		}
 	}
 }
 
-// firstOf is the first of several endpoints that is a member of a class.
-func (c *Calc) firstOf(k *class, some []endpointID) endpointID {
+// firstOf returns the first of several endpoints that is a member of a class.
+func (ss *addressSets) firstOf(k *class, some []endpointID) endpointID {
 	for _, id := range some {
-		if c.endpoints.all[id].class == k {
+		if ss.endpoints.all[id].class == k {
 			return id
 		}
 	}
 	return 0
 }
 
-// heldOutside says whether a set holds any of some endpoints of other classes.
-func (c *Calc) heldOutside(k *class, s *set, some []endpointID) bool {
+// heldOutside reports whether a set holds one of some endpoints by another class.
+func (ss *addressSets) heldOutside(k *class, s *set, some []endpointID) bool {
 	for _, id := range some {
-		if other := c.endpoints.all[id].class; other != k && other.has(s) {
+		if other := ss.endpoints.all[id].class; other != k && other.has(s) {
 			return true
 		}
 	}
 	return false
 }
 
-// without returns what is in a and not in b, both sorted.
+// without returns the sets in a and not in b, both sorted.
 func without(a, b []*set) []*set {
 	var only []*set
 	for _, s := range a {
@@ -182,15 +191,15 @@ func without(a, b []*set) []*set {
 	return only
 }
 
-// change notes a new member, or one that is gone. Where Changes have not told of the members yet, they are counted only.
-func (c *Calc) change(s *set, a address, added bool) {
-	c.queueSet(s)
+// change records a member that was added or removed; before the set is reported, only their number.
+func (ss *addressSets) change(s *set, a address, added bool) {
+	ss.queue.add(s)
 	if added {
 		s.size[a.family()]++
 	} else {
 		s.size[a.family()]--
 	}
-	if !s.told {
+	if !s.reported {
 		s.fresh = nil
 		return
 	}
@@ -204,36 +213,28 @@ func (c *Calc) change(s *set, a address, added bool) {
 	s.since[a] = added
 }
 
-// queueSet has a set looked at: whether it is used, and what became of it.
-func (c *Calc) queueSet(s *set) {
-	if !s.queued {
-		s.queued = true
-		c.queuedSets = append(c.queuedSets, s)
-	}
-}
-
-// tooLarge says why no kernel set can hold s; empty: one can.
-func (c *Calc) tooLarge(s *set) string {
-	if n := max(s.size[0], s.size[1]); n > c.maxSetSize {
-		return fmt.Sprintf("%s picks %d addresses of one family; a set may hold %d (MaxIpsetSize)", s.text, n, c.maxSetSize)
+// tooLarge returns why no kernel set can hold s, or "".
+func (ss *addressSets) tooLarge(s *set) string {
+	if n := max(s.size[0], s.size[1]); n > ss.maxSize {
+		return fmt.Sprintf("%s picks %d addresses of one family; a set may hold %d (MaxIpsetSize)", s.text, n, ss.maxSize)
 	}
 	return ""
 }
 
-// tell says what became of a set since the last time, nil for nothing.
-func (c *Calc) tell(s *set) *SetChange {
-	fits := len(s.users) > 0 && c.tooLarge(s) == ""
+// takeChange returns the change of a set since the last call, or nil.
+func (ss *addressSets) takeChange(s *set) *SetChange {
+	fits := len(s.users) > 0 && ss.tooLarge(s) == ""
 	if !fits {
 		s.fresh = nil
 	}
 	switch {
-	case s.told && !fits:
-		s.told, s.since = false, nil
+	case s.reported && !fits:
+		s.reported, s.since = false, nil
 		return &SetChange{Gone: true}
-	case !s.told && fits:
-		s.told = true
+	case !s.reported && fits:
+		s.reported = true
 		if s.fresh == nil {
-			s.fresh = c.membersOf(s, c.index.classesOf(&s.query, nil), s.size[0]+s.size[1])
+			s.fresh = ss.membersOf(s, ss.index.classesOf(&s.query, nil), s.size[0]+s.size[1])
 		}
 		change := &SetChange{New: true, Added: make([]netip.Addr, len(s.fresh))}
 		for i, a := range s.fresh {

@@ -1,4 +1,4 @@
-// Package calctest has the large networks that the figures for policy in docs/performance.md are of, as decoded objects.
+// Package calctest has large networks for the benchmarks of policy, as decoded objects.
 package calctest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"heddle/calico"
 )
 
-// Here is the host that the networks are looked at from.
+// Here is the host from which the networks are seen.
 const Here = "host-0"
 
 // Network is the objects of a large network.
@@ -23,8 +23,8 @@ func Networks() []Network {
 	return []Network{{"many-endpoints", manyEndpoints}, {"many-selectors", manySelectors}, {"many-customers", manyCustomers}}
 }
 
-// manyEndpoints is 250,000 endpoints, 200 of them here, and 10,000 policies of 5 rules with 29 distinct selectors; each
-// policy picks an endpoint here.
+// manyEndpoints has 250,000 endpoints, 200 of them here, and 10,000 policies of 5 rules with 29
+// distinct selectors; each policy picks an endpoint here.
 func manyEndpoints(update func(calico.Key, any)) {
 	for n := range 250_000 {
 		update(Workload(hostOf(n, 200), n, map[string]string{
@@ -45,8 +45,8 @@ func manyEndpoints(update func(calico.Key, any)) {
 	}
 }
 
-// manySelectors is 10,000 endpoints, 200 of them here, and 10,000 policies that select all endpoints, each with one rule
-// that has a selector of its own.
+// manySelectors has 10,000 endpoints, 200 of them here, and 10,000 policies for all endpoints, each
+// with one rule that has a selector of its own.
 func manySelectors(update func(calico.Key, any)) {
 	for n := range 10_000 {
 		update(Workload(hostOf(n, 200), n, map[string]string{"alpha": "beta", fmt.Sprintf("ipset-%d", n): ""}))
@@ -56,8 +56,8 @@ func manySelectors(update func(calico.Key, any)) {
 	}
 }
 
-// manyCustomers is 100,000 customers with an endpoint, a profile and a policy each that concern nobody else, 100 of them
-// here.
+// manyCustomers has 100,000 customers, 100 of them here, each with an endpoint, a profile and a
+// policy that concern no other.
 func manyCustomers(update func(calico.Key, any)) {
 	for n := range 100_000 {
 		update(Workload(hostOf(n, 100), n, map[string]string{"customer": fmt.Sprintf("c%d", n)}, fmt.Sprintf("profile-%d", n)))
@@ -76,7 +76,7 @@ func manyCustomers(update func(calico.Key, any)) {
 // OneEndpoint is a selector that picks those labelled alpha=beta that have the label ipset-i.
 func OneEndpoint(i int) string { return fmt.Sprintf(`(alpha == "beta" && has(ipset-%d))`, i) }
 
-// hostOf spreads endpoints so that the first local ones are here and the others on 1,000 other hosts.
+// hostOf puts the first endpoints here and spreads the others over 1,000 hosts.
 func hostOf(n, local int) string {
 	if n < local {
 		return Here
@@ -107,7 +107,7 @@ func Policy(i int, selector string, peers ...string) (calico.Key, any) {
 	return PolicyKey(i), p
 }
 
-// Rules allow a port from and to the endpoints of selectors, a rule for each: inbound, outbound, inbound and so on.
+// Rules allows a port from and to selected endpoints, alternating inbound and outbound.
 func Rules(selectors ...string) (inbound, outbound []calico.Rule) {
 	inbound, outbound = make([]calico.Rule, 0, (len(selectors)+1)/2), make([]calico.Rule, 0, len(selectors)/2)
 	for i, s := range selectors {

@@ -1,17 +1,17 @@
-// Package judge says what becomes of one packet on this host under what calc decided: whether it is let through, which
-// rule of which policy or profile said so, and what it was held against before. It does in plain steps what the kernel
-// does with the same rules (policy/nft): policy can be tested without a kernel, and the kernel against it.
+// Package judge decides over one packet on this host by the rules of calc: whether it passes, which
+// rule of which policy or profile decided, and what it was matched with before. It does in plain
+// steps what the kernel does with the same rules (policy/nft), so that policy can be tested without
+// a kernel, and the kernel against it.
 //
-//	comes from          first                         then                      then
-//	workload            source, MAC, active ─┐                    ┌ to this host: exceptions, outbound, host action
-//	                                         │                    ├ elsewhere:    outbound ──┐
-//	host endpoint       untracked, pre-DNAT ─┼─ destination       │                          ├─ to a workload: inbound
-//	                                         │  translated        ├ to a workload ───────────┤
-//	                                         │                    └ elsewhere: inbound ──────┼─ by a host endpoint: outbound
-//	this host, others   ─────────────────────┘                                               └─ by another interface
+//	comes from     first                  then        then
+//	workload       source, MAC, active ─┐             ┌ to this host: exceptions, outbound
+//	                                    ├─ translated ┼ elsewhere: outbound ─┬─ workload: inbound
+//	host endpoint  untracked, pre-DNAT ─┤ destination ├ to a workload ───────┤
+//	                                    │             └ elsewhere: inbound ──┼─ host endpoint
+//	others         ─────────────────────┘                                    └─ other interface
 //
-// "inbound" and "outbound" are the endpoint's tiers and then its profiles, behind the states of connections and, for
-// host endpoints, fail-safe ports (docs/policy.md).
+// "inbound" and "outbound" are the endpoint's tiers and then its profiles, after connection
+// tracking and, for host endpoints, fail-safe ports (docs/policy.md).
 package judge
 
 import (
@@ -22,7 +22,7 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// State is what connection tracking knows of the connection that a packet belongs to.
+// State is the state of a packet's connection in connection tracking.
 type State uint8
 
 // The states. Established stands for related as well.
@@ -44,28 +44,28 @@ type Packet struct {
 	State              State
 }
 
-// Place is where a packet comes from or goes to. The zero Place is a network behind an interface that no endpoint
-// governs.
+// Place is a source or a destination of packets. The zero Place is a network behind an interface
+// that no endpoint governs.
 type Place struct {
 	localHost bool
 	workload  calico.WorkloadEndpointKey
 	host      calico.HostEndpointKey
 }
 
-// LocalHost is the host itself.
+// LocalHost returns the place of the host itself.
 func LocalHost() Place { return Place{localHost: true} }
 
-// AtWorkload is a local workload.
+// AtWorkload returns the place of a local workload.
 func AtWorkload(key calico.WorkloadEndpointKey) Place { return Place{workload: key} }
 
-// AtHost is the network behind an interface of this host that the host endpoint governs; opposite a Place outside, the
-// host itself behind that interface.
+// AtHost returns the network behind an interface that the host endpoint governs; opposite a Place
+// outside, the host itself behind that interface.
 func AtHost(key calico.HostEndpointKey) Place { return Place{host: key} }
 
 func (p Place) isWorkload() bool { return p.workload != calico.WorkloadEndpointKey{} }
 func (p Place) isHost() bool     { return p.host != calico.HostEndpointKey{} }
 
-// Config is what of the agent's settings decides over packets.
+// Config has the agent's settings that affect decisions over packets.
 type Config struct {
 	ToHost                            ToHost
 	FailsafeInbound, FailsafeOutbound []Failsafe
@@ -76,7 +76,7 @@ type Config struct {
 	IPIP                              bool           // IpInIpEnabled: only known hosts may send IPIP, and the judge knows none
 }
 
-// ToHost is what becomes of a workload's packet to its own host (DefaultEndpointToHostAction).
+// ToHost applies to a workload's packets to its own host (DefaultEndpointToHostAction).
 type ToHost uint8
 
 // The actions. After Return other rules of the host may still drop the packet; they are not judged.
@@ -107,14 +107,14 @@ func (f Failsafe) String() string {
 	return fmt.Sprintf("%s %d", name, f.Port)
 }
 
-// Verdict is what became of a packet.
+// Verdict is the decision over a packet.
 type Verdict struct {
 	Allowed bool
 	By      string // what decided, like "policy default/web inbound rule 2"
 	Walk    []Step // what the packet was held against, in order
 }
 
-// Step is one thing that a packet was held against.
+// Step is one thing with which a packet was matched.
 type Step struct {
 	Where string // like "policy default/web inbound"
 	What  string // like "rule 2 matches: allow"
@@ -128,7 +128,7 @@ func Judge(rules *Rules, config Config, p Packet) Verdict {
 	return Verdict{Allowed: d.allowed, By: d.by, Walk: j.walk}
 }
 
-// judgement is one packet under way.
+// judgement is the way of one packet.
 type judgement struct {
 	rules  *Rules
 	config Config
@@ -142,7 +142,7 @@ func (j *judgement) note(where, format string, args ...any) {
 	j.walk = append(j.walk, Step{where, fmt.Sprintf(format, args...)})
 }
 
-// decision is what a part of the way decided. One that is not final lets the rest of the way decide.
+// decision is that of one part of the way. If it is not final, the next part decides.
 type decision struct {
 	final, allowed bool
 	by             string
@@ -151,7 +151,7 @@ type decision struct {
 func allow(by string) decision { return decision{final: true, allowed: true, by: by} }
 func deny(by string) decision  { return decision{final: true, by: by} }
 
-// undecided is the decision of what does not judge this packet, and why.
+// undecided returns the decision of a part that does not judge this packet, with the reason.
 func undecided(why string) decision { return decision{by: why} }
 
 // side is one end of the packet's way through this host: an interface, or the host itself.
@@ -162,8 +162,9 @@ type side struct {
 	name     string // of the endpoint, for text
 }
 
-// Way says where a packet enters this host and where it leaves: at the interface of a Place, or at the host itself.
-// Between a host endpoint and a Place outside, and where the address is the host's own, the host is one end.
+// Way returns where a packet enters this host and where it leaves: at the interface of a Place, or
+// at the host itself. The host is one end between a host endpoint and a Place outside, and where
+// the address is the host's own.
 func (r *Rules) Way(p Packet) (in, out Place) {
 	in, out = p.From, p.To
 	switch {
@@ -191,7 +192,6 @@ func (j *judgement) side(p Place) side {
 	return side{}
 }
 
-// decide takes the packet along its way.
 func (j *judgement) decide(in, out side) decision {
 	var entered, left decision
 	switch {
@@ -246,7 +246,6 @@ const (
 	forWorkload = "no host endpoint policy: traffic to or from a workload"
 )
 
-// enter judges the packet where it comes in.
 func (j *judgement) enter(in, out side) decision {
 	switch {
 	case in.workload != nil && out.local:
@@ -267,7 +266,6 @@ func (j *judgement) enter(in, out side) decision {
 	return undecided(noEndpoint)
 }
 
-// leave judges the packet where it goes out.
 func (j *judgement) leave(in, out side) decision {
 	switch {
 	case out.workload != nil && !active(out):

@@ -30,7 +30,8 @@ var (
 	foreign = calico.MAC{2, 0, 0, 0, 0, 9}
 )
 
-// rules is what calc could have decided: a may send to the set "s:b" by policy, b takes TCP 80 by profile, eth0 has one of each.
+// rules returns possible rules: a may send to the set "s:b" by policy, b accepts TCP 80 by profile,
+// and eth0 has one of each.
 func rules() *Rules {
 	tcp80 := calc.Rule{Action: calico.Allow, Index: 1, IPv4: true, Protocol: calico.ProtocolTCP, DstPorts: []calico.Ports{{Low: 80, High: 80}}}
 	udp := calc.Rule{Action: calico.Allow, Index: 2, IPv4: true, Protocol: calico.ProtocolUDP}
@@ -138,7 +139,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What follows a change is what the changed rules say: nothing of before is left.
+// After a change only the changed rules count: nothing of before is left.
 func TestApplyChanges(t *testing.T) {
 	t.Parallel()
 	r := rules()

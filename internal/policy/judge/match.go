@@ -8,7 +8,7 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// matches says whether every criterion of the rule holds for the packet.
+// matches reports whether every criterion of the rule holds for the packet.
 func (j *judgement) matches(r *calc.Rule) bool {
 	p := &j.p
 	return (p.Src.Is4() && r.IPv4 || p.Src.Is6() && r.IPv6) &&
@@ -29,7 +29,7 @@ func matchPorts(port uint16, in, notIn []calico.Ports) bool {
 	return (len(in) == 0 || slices.ContainsFunc(in, contains)) && !slices.ContainsFunc(notIn, contains)
 }
 
-// matchICMP holds type and code against the rule; the negated two are one criterion.
+// matchICMP matches type and code; the negated two are one criterion.
 func matchICMP(p *Packet, r *calc.Rule) bool {
 	is := func(typ, code *uint8) bool {
 		return (typ == nil || *typ == p.ICMPType) && (code == nil || *code == p.ICMPCode)

@@ -8,7 +8,7 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// workloadPolicy is what a workload's own policy says in a direction (spec §6.1).
+// workloadPolicy applies a workload's own policy in a direction (spec §6.1).
 func (j *judgement) workloadPolicy(s side, dir calc.Direction) decision {
 	if d := j.connection(); d.final {
 		return d
@@ -16,8 +16,8 @@ func (j *judgement) workloadPolicy(s side, dir calc.Direction) decision {
 	return j.policy(workloadName(s), s.workload.Tiers, s.workload.Profiles, dir)
 }
 
-// hostPolicy is what a host endpoint says of a packet in a direction. Fail-safe ports are those of the host itself, so
-// they do not open what is only forwarded.
+// hostPolicy applies a host endpoint's policy in a direction. Fail-safe ports are those of the host
+// itself, and do not open what is only forwarded.
 func (j *judgement) hostPolicy(s side, dir calc.Direction, ofHost bool) decision {
 	if d := j.connection(); d.final {
 		return d
@@ -34,7 +34,6 @@ func (j *judgement) hostPolicy(s side, dir calc.Direction, ofHost bool) decision
 	return j.policy(hostName(s), s.host.Tiers, s.host.Profiles, dir)
 }
 
-// connection decides by what connection tracking knows.
 func (j *judgement) connection() decision {
 	switch {
 	case j.p.State == Established:
@@ -47,8 +46,9 @@ func (j *judgement) connection() decision {
 	return decision{}
 }
 
-// failsafe names what stays open whatever policy says: inbound by ports of this host, outbound by those of another; empty:
-// the packet is nothing of the kind. Without neighbour discovery nothing is reachable by IPv6, so it goes with them.
+// failsafe names the fail-safe that lets the packet pass, or returns "": inbound by ports of this
+// host, outbound by those of another. Neighbour discovery is one, as nothing is reachable by IPv6
+// without it.
 func (j *judgement) failsafe(dir calc.Direction) string {
 	list, other := j.config.FailsafeInbound, j.p.Src
 	if dir == calc.Outbound {
@@ -60,8 +60,7 @@ func (j *judgement) failsafe(dir calc.Direction) string {
 	return findFailsafe(list, j.p.Protocol, j.p.DstPort, other)
 }
 
-// failsafeEitherWay is failsafe for both a request in this direction and a reply to one in the other, which is told by
-// its source port.
+// failsafeEitherWay is failsafe for a request in this direction or a reply to one in the other.
 func (j *judgement) failsafeEitherWay(dir calc.Direction) string {
 	if f := j.failsafe(dir); f != "" {
 		return f
@@ -82,7 +81,6 @@ func findFailsafe(list []Failsafe, protocol calico.Protocol, port uint16, other 
 	return ""
 }
 
-// policy takes the packet through tiers and profiles.
 func (j *judgement) policy(who string, tiers []calc.Tier, profiles []string, dir calc.Direction) decision {
 	for _, t := range tiers {
 		if d := j.tier(t, dir, true); d.final {
@@ -102,17 +100,10 @@ func (j *judgement) policy(who string, tiers []calc.Tier, profiles []string, dir
 	return j.drop("default deny: no profile of " + who + " matches")
 }
 
-func lists(t calc.Tier, dir calc.Direction) []calc.ListID {
-	if dir == calc.Outbound {
-		return t.Outbound
-	}
-	return t.Inbound
-}
-
-// tier takes the packet through the policies of a tier. Where nothing matches it is denied if denies is set and there is
-// a policy in this direction (spec §6.2), else passed on, as by a rule that sends it to the next tier.
+// tier applies the policies of a tier. Where none matches, the packet is denied if denies is set
+// and there is a policy in this direction (spec §6.2), else passed on.
 func (j *judgement) tier(t calc.Tier, dir calc.Direction, denies bool) decision {
-	all := lists(t, dir)
+	all := t.Lists(dir)
 	for _, id := range all {
 		if d, passed := j.list(id); d.final || passed {
 			return d
@@ -125,7 +116,7 @@ func (j *judgement) tier(t calc.Tier, dir calc.Direction, denies bool) decision 
 	return j.drop("default deny of tier " + t.Name)
 }
 
-// list takes the packet through one list of rules. Passed says that a rule sent it to the next tier.
+// list applies one list of rules. passed reports that a rule sent the packet to the next tier.
 func (j *judgement) list(id calc.ListID) (d decision, passed bool) {
 	where := listName(id)
 	l := j.rules.lists[id]
@@ -161,7 +152,7 @@ func (j *judgement) list(id calc.ListID) (d decision, passed bool) {
 	return decision{}, false
 }
 
-// action is what a rule does with the packet; empty: it does not match.
+// action returns the action of a rule that matches the packet, or "".
 func (j *judgement) action(r *calc.Rule) string {
 	if !j.matches(r) {
 		return ""
@@ -169,7 +160,7 @@ func (j *judgement) action(r *calc.Rule) string {
 	return r.Action
 }
 
-// drop is a denial by policy, which a setting can turn into its opposite.
+// drop denies by policy, which a setting can reverse.
 func (j *judgement) drop(by string) decision {
 	if j.config.DropsAccepted {
 		j.note("DropActionOverride", "accepts what is dropped")

@@ -8,7 +8,7 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// Rules is all that calc decided for this host, gathered from its changes. The zero value has decided nothing yet.
+// Rules gathers calc's changes for this host. The zero value has no rules.
 type Rules struct {
 	sets      map[calc.SetID]map[netip.Addr]bool
 	lists     map[calc.ListID]*calc.List
@@ -16,7 +16,7 @@ type Rules struct {
 	hosts     map[calico.HostEndpointKey]*calc.Host
 }
 
-// Apply takes up what changed.
+// Apply applies changes.
 func (r *Rules) Apply(c *calc.Changes) {
 	if r.sets == nil {
 		*r = Rules{map[calc.SetID]map[netip.Addr]bool{}, map[calc.ListID]*calc.List{}, map[calico.WorkloadEndpointKey]*calc.Workload{}, map[calico.HostEndpointKey]*calc.Host{}}
@@ -55,7 +55,7 @@ func apply[K comparable, V any](all, changed map[K]*V) {
 	}
 }
 
-// workload is a workload, or one without an endpoint where the rules know none: its interface is closed.
+// workload returns a workload; an unknown one has no endpoint, and its interface is closed.
 func (r *Rules) workload(key calico.WorkloadEndpointKey) *calc.Workload {
 	if w := r.workloads[key]; w != nil {
 		return w
@@ -63,14 +63,14 @@ func (r *Rules) workload(key calico.WorkloadEndpointKey) *calc.Workload {
 	return &calc.Workload{Key: key}
 }
 
-// ownAddress says whether the host endpoint expects the address on its interface, so that it is the host's own.
+// ownAddress reports whether the host endpoint expects the address, so that it is the host's own.
 func (r *Rules) ownAddress(key calico.HostEndpointKey, a netip.Addr) bool {
 	h := r.hosts[key]
 	return h != nil && h.Endpoint != nil && (slices.Contains(h.Endpoint.ExpectedIPv4Addrs, a) || slices.Contains(h.Endpoint.ExpectedIPv6Addrs, a))
 }
 
-// Translated is where packets to an address go: that of a floating address to the lowest address that it stands for, any
-// other to itself (spec §9).
+// Translated returns the destination of packets to an address: for a floating address the lowest
+// address that it stands for, else the address itself (spec §9).
 func (r *Rules) Translated(dst netip.Addr) netip.Addr {
 	to := dst
 	for _, w := range r.workloads {

@@ -16,7 +16,7 @@ func active(s side) bool {
 	return s.workload.Endpoint != nil && s.workload.Endpoint.State == calico.Active
 }
 
-// notActive says why nothing passes a workload's interface.
+// notActive returns why nothing passes a workload's interface.
 func (j *judgement) notActive(s side) string {
 	if s.workload.Endpoint == nil {
 		j.note(workloadName(s), "is not a valid endpoint, so its interface is closed: deny")
@@ -26,7 +26,7 @@ func (j *judgement) notActive(s side) string {
 	return "endpoint is not active"
 }
 
-// source refuses what a workload sends under a name that is not its own (spec §7.5), and all of one that is not active.
+// source refuses packets of a workload with a foreign source (spec §7.5), or of an inactive one.
 func (j *judgement) source(s side) decision {
 	if j.p.Protocol == calico.ProtocolUDP && j.p.DstPort == overlayPort {
 		j.note(workloadName(s), "udp port %d is for hosts among themselves: deny", overlayPort)
@@ -55,8 +55,8 @@ func (j *judgement) source(s side) decision {
 	return decision{}
 }
 
-// ownSource says whether the endpoint may send from the packet's source address. Link-local IPv6 addresses are for
-// neighbour discovery and DHCPv6, the unspecified ones for DHCP and for asking whether an address is taken.
+// ownSource reports whether the endpoint may send from the packet's source address. Link-local
+// addresses serve neighbour discovery and DHCPv6, unspecified ones DHCP and probes for duplicates.
 func (j *judgement) ownSource(e *calico.WorkloadEndpoint) bool {
 	src := j.p.Src
 	switch {
@@ -74,19 +74,19 @@ func (j *judgement) udp(src, dst uint16) bool {
 	return j.p.Protocol == calico.ProtocolUDP && j.p.SrcPort == src && j.p.DstPort == dst
 }
 
-// neighbourDiscovery says whether the packet is of the ICMPv6 types without which a workload cannot speak IPv6: multicast
-// listener messages, router and neighbour solicitation, neighbour advertisement.
+// neighbourDiscovery reports whether the packet is of the ICMPv6 types that a workload needs for
+// IPv6: multicast listener messages, router and neighbour solicitation, neighbour advertisement.
 func (j *judgement) neighbourDiscovery() bool { return j.icmpv6(130, 131, 132, 133, 135, 136) }
 
 func (j *judgement) icmpv6(types ...uint8) bool {
 	return j.p.Src.Is6() && j.p.Protocol == calico.ProtocolICMPv6 && slices.Contains(types, j.p.ICMPType)
 }
 
-// metadataAddress is where workloads ask for metadata, on port 80 (spec §7.3).
+// metadataAddress returns the address of the metadata service, on port 80 (spec §7.3).
 func metadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
-// translate gives the packet the destination that policy sees: that of a floating address, or of the metadata service.
-// What belongs to no connection is not translated.
+// translate gives the packet the destination that policy sees: that of a floating address, or of
+// the metadata service. Invalid packets are not translated.
 func (j *judgement) translate(in side) {
 	if j.p.State == Invalid || j.untrackedAllowed {
 		return
@@ -119,7 +119,7 @@ func (j *judgement) toHost(s side) decision {
 	return j.policy(workloadName(s), s.workload.Tiers, s.workload.Profiles, calc.Outbound)
 }
 
-// hostService names what a workload may always ask of its host; empty: nothing of the kind.
+// hostService names the service of its host that a workload may always use, or returns "".
 func (j *judgement) hostService() string {
 	tcp, udp := j.p.Protocol == calico.ProtocolTCP, j.p.Protocol == calico.ProtocolUDP
 	switch {
@@ -139,8 +139,8 @@ func (j *judgement) hostService() string {
 	return ""
 }
 
-// early judges a packet that enters by a host endpoint's interface before connection tracking and before its destination
-// is translated (spec §6.6, §6.7).
+// early judges a packet from a host endpoint's interface before connection tracking and before its
+// destination is translated (spec §6.6, §6.7).
 func (j *judgement) early(s side) decision {
 	if d := j.untracked(s, calc.Inbound); d.final {
 		return d
@@ -159,7 +159,7 @@ func (j *judgement) early(s side) decision {
 	return d
 }
 
-// untracked judges a packet before connection tracking. Fail-safe ports go on untouched, as requests and as replies.
+// untracked judges a packet before connection tracking. Fail-safe ports pass in both directions.
 func (j *judgement) untracked(s side, dir calc.Direction) decision {
 	if len(s.host.Untracked) == 0 {
 		return decision{}
@@ -170,12 +170,11 @@ func (j *judgement) untracked(s side, dir calc.Direction) decision {
 	}
 	d := j.tiers(s.host.Untracked, dir)
 	if d.final && d.allowed {
-		j.p.State, j.untrackedAllowed = New, true // nobody asks connection tracking any more
+		j.p.State, j.untrackedAllowed = New, true // connection tracking is past
 	}
 	return d
 }
 
-// tiers takes the packet through tiers that have no default deny.
 func (j *judgement) tiers(tiers []calc.Tier, dir calc.Direction) decision {
 	for _, t := range tiers {
 		if d := j.tier(t, dir, false); d.final {

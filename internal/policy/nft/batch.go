@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Backend is where rulesets are: the kernel ([Kernel]), or a [Fake] that behaves. Its methods are for a [Table].
+// Backend holds rulesets: the kernel ([Kernel]), or a [Fake]. Its methods are for a [Table].
 type Backend interface {
-	// commit carries out one batch after another, all of a batch or nothing of it. An error names the operation that was
-	// refused; what was carried out is then known only by reading.
+	// commit carries out one batch after another, each as a whole or not at all. An error names the
+	// refused operation; only read shows what was carried out.
 	commit(ctx context.Context, batches ...batch) error
-	// read gives what is in our tables.
+	// read returns what is in our tables.
 	read(ctx context.Context) (*found, error)
-	// generation changes with every commit of anybody to any table. It is one more after a commit.
+	// generation grows by one with each commit of any program to any table.
 	generation(ctx context.Context) (uint32, error)
-	// counters gives the packets and bytes of our named counters.
+	// counters returns the packets and bytes of our named counters.
 	counters(ctx context.Context) (map[string]Counter, error)
 }
 
-// Counter is what a named counter has counted since it was made.
+// Counter has the packets and bytes counted since a named counter was made.
 type Counter struct {
 	Packets, Bytes uint64
 }
@@ -94,7 +94,7 @@ func (o operation) String() string {
 	return fmt.Sprintf("%s %s", operationNames[o.kind], o.ref)
 }
 
-// found is what is in our tables.
+// found has the contents of our tables.
 type found struct {
 	generation uint32
 	withoutARP bool // the kernel has no tables of family arp

@@ -131,7 +131,7 @@ func endpoint1(members func(n int) string) func(n int) []written {
 	}
 }
 
-// pipeline is what an agent does between the store and the kernel.
+// pipeline is the agent's work between the store and the kernel.
 type pipeline struct {
 	calc  *calc.Calc
 	table *Table
@@ -161,7 +161,7 @@ func (p *pipeline) relabel(value string) {
 // apply renders all that has changed.
 func (p *pipeline) apply() {
 	p.table.Update(p.calc.Changes())
-	p.table.settle()
+	p.table.rules.settle()
 	plan := p.table.plan(newFound())
 	for _, part := range plan.parts() {
 		for _, o := range part {
@@ -175,7 +175,8 @@ func (p *pipeline) apply() {
 	plan.done(p.table)
 }
 
-// run takes in what a writer has written, then a change of other endpoints beside it, then its removal.
+// run takes in what a writer has written, then a change of other endpoints beside it, then its
+// removal.
 func (p *pipeline) run(t testing.TB, all []written) {
 	for _, w := range all {
 		object, err := calico.Decode(w.key, []byte(w.value))
@@ -192,9 +193,9 @@ func (p *pipeline) run(t testing.TB, all []written) {
 	p.apply()
 }
 
-// TestWorkFollowsSize: whatever one writer stores, from its bytes to rules for the kernel, a later change beside it and
-// its removal take work that follows its size: four times as much allocates at most about four times as much. What does
-// not allocate is shown by BenchmarkShapes.
+// TestWorkFollowsSize: whatever one writer stores, from its bytes to rules for the kernel, a later
+// change beside it and its removal take work that follows its size: four times as much allocates at
+// most about four times as much. What does not allocate is shown by BenchmarkShapes.
 func TestWorkFollowsSize(t *testing.T) {
 	const few, factor = 500, 4
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {

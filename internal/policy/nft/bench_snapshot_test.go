@@ -9,12 +9,14 @@ import (
 	"heddle/internal/policy/calctest"
 )
 
-// Large networks from decoded objects to rendered rules: the calculation, and what it says turned into all operations and
-// all rules for the kernel, one chain's at a time, as the kernel gets them. The time includes making the objects; calc-ms
-// is the part up to the calculation's outcome. Goals: 5, 6 and 5 s.
+// Large networks from decoded objects to rendered rules: the calculation, and what it says turned
+// into all operations and all rules for the kernel, one chain's at a time, as the kernel gets them.
+// The time includes making the objects; calc-ms is the part up to the calculation's outcome. Goals:
+// 5, 6 and 5 s.
 //
-// The heaps are what lives after garbage collection, the calculation included: MB-heap before the plan is carried out,
-// with all of its set elements, at most 150, 250 and any; MB-after when that is done.
+// The heaps are what lives after garbage collection, the calculation included: MB-heap before the
+// plan is carried out, with all of its set elements, at most 150, 250 and any; MB-after when that
+// is done.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, network := range calctest.Networks() {
 		b.Run(network.Name, func(b *testing.B) {
@@ -30,7 +32,7 @@ func BenchmarkSnapshot(b *testing.B) {
 				table := benchTable(b, &Fake{})
 				table.Update(out)
 				out = nil
-				table.settle()
+				table.rules.settle()
 				p := table.plan(newFound())
 				chains, rules, elements := 0, 0, 0
 				for _, part := range p.parts() {

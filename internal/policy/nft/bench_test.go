@@ -14,7 +14,8 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// large is a host's needs of so many policies of ten rules, each naming a set of its own; one workload has them all.
+// large is a host's needs of so many policies of ten rules, each naming a set of its own; one
+// workload has them all.
 func large(policies, members int) *calc.Changes {
 	c := &calc.Changes{Sets: map[calc.SetID]*calc.SetChange{}, Lists: map[calc.ListID]*calc.List{},
 		Workloads: map[calico.WorkloadEndpointKey]*calc.Workload{}}
@@ -55,7 +56,8 @@ func benchTable(b *testing.B, backend Backend) *Table {
 	return table
 }
 
-// used is the processor time of this process: it tells more than the time that passed where others are at work.
+// used is the processor time of this process: it tells more than the time that passed where others
+// are at work.
 func used(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage
@@ -89,8 +91,8 @@ func BenchmarkFullLoad(b *testing.B) {
 	b.ReportMetric(float64(busy.Nanoseconds())/float64(b.N)/1e6, "cpu-ms/op")
 }
 
-// With 200,000 members and 20,000 rules in the kernel: one address comes or goes, one policy changes, an endpoint's
-// policies change, everything is read back and compared.
+// With 200,000 members and 20,000 rules in the kernel: one address comes or goes, one policy
+// changes, an endpoint's policies change, everything is read back and compared.
 func BenchmarkOneChange(b *testing.B) {
 	k := openIn(b, netlab.ForTest(b).MustNamespace(b, "host"))
 	table := benchTable(b, k)
@@ -158,8 +160,8 @@ func shared(needs *calc.Changes, workloads int) *calc.Changes {
 	return needs
 }
 
-// One policy of 2,000 changes, which one workload has, and 200: the kernel checks anew where chains lead, and should
-// look at each but once.
+// One policy of 2,000 changes, which one workload has, and 200: the kernel checks anew where chains
+// lead, and should look at each but once.
 func BenchmarkSharedPolicy(b *testing.B) {
 	id := calc.ListID{Tier: "default", Name: "policy3", Direction: calc.Inbound}
 	for _, workloads := range []int{1, 200} {
@@ -180,14 +182,15 @@ func BenchmarkSharedPolicy(b *testing.B) {
 	}
 }
 
-// Rules of 10,000 policies for 200 endpoints that all of them select: time and memory without a kernel.
+// Rules of 10,000 policies for 200 endpoints that all of them select: time and memory without a
+// kernel.
 func BenchmarkRender(b *testing.B) {
 	needs := shared(large(10000, 0), 200)
 	b.ReportAllocs()
 	for b.Loop() {
 		table := benchTable(b, &Fake{})
 		table.Update(needs)
-		table.settle()
+		table.rules.settle()
 		found, err := table.backend.read(b.Context())
 		must(b, err)
 		must(b, encode(slicesOf(table.plan(found))).err)
@@ -201,9 +204,9 @@ func slicesOf(p plan) (all batch) {
 	return all
 }
 
-// What a packet costs between two workloads of a host: with 1,000 policies that select other endpoints against one, and
-// with 500 workloads against two; as ratios of round trips on a connection, and of new connections. Goals: at most 1.1
-// and 1.05.
+// What a packet costs between two workloads of a host: with 1,000 policies that select other
+// endpoints against one, and with 500 workloads against two; as ratios of round trips on a
+// connection, and of new connections. Goals: at most 1.1 and 1.05.
 func BenchmarkPacket(b *testing.B) {
 	lab := netlab.ForTest(b)
 	host := lab.MustNamespace(b, "host")

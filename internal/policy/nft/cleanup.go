@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Cleanup removes all that is ours from nftables, and nothing else, in one batch. Nothing of ours there is success.
+// Cleanup removes all that is ours from nftables in one batch, and nothing else.
 func Cleanup(ctx context.Context, b Backend) error {
 	f, err := b.read(ctx)
 	if err != nil {

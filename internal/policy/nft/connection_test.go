@@ -17,7 +17,7 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// timeout is how long a connection may take that is to succeed.
+// timeout bounds a connection that should succeed.
 const timeout = 10 * time.Second
 
 // server listens in a namespace. It answers each line with the address of who has sent it.
@@ -77,8 +77,8 @@ func (l *lab) ask(c net.Conn) string {
 	return netip.MustParseAddrPort(strings.TrimSpace(string(room[:n]))).Addr().Unmap().String()
 }
 
-// Connections go on in both directions while policy that would let none begin comes into force; endpoints that go away
-// or become inactive are cut off at once.
+// Connections go on in both directions while policy that would let none begin comes into force;
+// endpoints that go away or become inactive are cut off at once.
 func TestEstablished(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -92,7 +92,7 @@ func TestEstablished(t *testing.T) {
 	if got := l.ask(c); got != net1 {
 		t.Errorf("answered to %s, want %s", got, net1)
 	}
-	// A packet of no connection: an answer that nobody has asked for.
+	// A packet of no connection: an answer without a request.
 	p := probe{from: "net1", src: net1, dst: w1, proto: 6, sport: 7, dport: 7, flags: packet.TCPSyn | packet.TCPAck, want: "invalid-packet"}
 	l.expect(p)
 	s := usual()
@@ -196,7 +196,8 @@ func TestTunnelPeers(t *testing.T) {
 	l.expect(ipip("net1", net1, host1, "tunnel-peer"), ipip("net1", stranger, host1, in), udp("net1", net1, host1, 5, 4789, byPolicy))
 }
 
-// Interfaces of the overlay are left alone (spec §8.1), and the drop action says what refusal is (spec §14).
+// Interfaces of the overlay are left alone (spec §8.1), and the drop action says what refusal is
+// (spec §14).
 func TestExemptAndDropAction(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -258,7 +259,7 @@ func TestARP(t *testing.T) {
 	}
 }
 
-// What is in the kernel is what the text says: nft, given the text, lists the same.
+// The kernel holds what the text describes: nft, given the text, lists the same.
 func TestTextIsWhatTheKernelHas(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -24,7 +24,7 @@ type message struct {
 	body        []byte // what follows the netlink header
 }
 
-// messages goes through a datagram as far as it makes sense.
+// messages yields the messages of a datagram, as far as they are well-formed.
 func messages(datagram []byte) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		for len(datagram) >= unix.NLMSG_HDRLEN {
@@ -45,7 +45,7 @@ func messages(datagram []byte) iter.Seq[message] {
 	}
 }
 
-// errno is the error that the message tells of; 0 for none.
+// errno returns the error in the message, or 0.
 func (m message) errno() unix.Errno {
 	if m.kind != unix.NLMSG_ERROR && m.kind != unix.NLMSG_DONE || len(m.body) < 4 {
 		return 0
@@ -56,7 +56,6 @@ func (m message) errno() unix.Errno {
 	return 0
 }
 
-// attributes goes through the message's attributes.
 func (m message) attributes() iter.Seq2[uint16, []byte] {
 	if len(m.body) < headerLength-unix.NLMSG_HDRLEN {
 		return attributes(nil)
@@ -75,7 +74,6 @@ func find(all iter.Seq2[uint16, []byte], kind uint16) ([]byte, bool) {
 	return nil, false
 }
 
-// attributes goes through attributes as far as they make sense.
 func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.NLA_HDRLEN {
@@ -92,13 +90,13 @@ func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// cString is the text before the final zero.
+// cString returns the text before the final zero.
 func cString(b []byte) string {
 	text, _, _ := strings.Cut(string(b), "\x00")
 	return text
 }
 
-// word is a number of four bytes; 0 of anything else.
+// word decodes a number of four bytes; anything else is 0.
 func word(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
@@ -116,8 +114,8 @@ func quad(b []byte) uint64 {
 // past is a time that makes a read end at once.
 func past() time.Time { return time.Unix(1, 0) }
 
-// get asks for an object or, with NLM_F_DUMP, for many, and calls f for each answer. Attributes are pairs of a type and a
-// name.
+// get requests an object or, with NLM_F_DUMP, many, and calls f for each answer. The attributes 1,
+// 2, … of the request are names.
 func (k *Kernel) get(ctx context.Context, kind, flags uint16, table family, f func(message), names ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -153,6 +151,15 @@ func (k *Kernel) dump(ctx context.Context, kind uint16, table family, f func(mes
 	return k.get(ctx, kind, unix.NLM_F_DUMP, table, f, names...)
 }
 
+// dumpTable dumps the objects of a kind in our table of a family.
+func (k *Kernel) dumpTable(ctx context.Context, kind uint16, table family, f func(message)) error {
+	return k.dump(ctx, kind, table, func(m message) {
+		if name, _ := m.attribute(1); m.family == table && cString(name) == tableName {
+			f(m)
+		}
+	}, tableName)
+}
+
 func (k *Kernel) readGeneration(ctx context.Context) (generation uint32, err error) {
 	err = k.get(ctx, unix.NFT_MSG_GETGEN, 0, unix.NFPROTO_UNSPEC, func(m message) {
 		id, _ := m.attribute(unix.NFTA_GEN_ID)
@@ -164,11 +171,11 @@ func (k *Kernel) readGeneration(ctx context.Context) (generation uint32, err err
 	return generation, nil
 }
 
-// readTries is how often a read is begun because somebody changed nftables during the one before.
+// readTries bounds the attempts to read while other programs change nftables.
 const readTries = 5
 
-// read gives what is there at one moment. Where others change their tables all the time, it gives what was there at
-// several; the generation then tells that it is not the last word.
+// read returns what is there at one moment. If other programs change their tables all the time, it
+// may mix moments; the generation then shows that.
 func (k *Kernel) read(ctx context.Context) (*found, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -225,45 +232,37 @@ func (k *Kernel) readOnce(ctx context.Context) (*found, error) {
 
 func (k *Kernel) readTable(ctx context.Context, table family, f *found) error {
 	hooks, sums := map[ref]*hook{}, map[ref][]uint64{}
-	err := k.dump(ctx, unix.NFT_MSG_GETCHAIN, table, func(m message) {
-		if name, _ := m.attribute(unix.NFTA_CHAIN_TABLE); cString(name) != tableName || m.family != table {
-			return
-		}
+	err := k.dumpTable(ctx, unix.NFT_MSG_GETCHAIN, table, func(m message) {
 		name, _ := m.attribute(unix.NFTA_CHAIN_NAME)
 		r := ref{table, cString(name)}
 		sums[r], hooks[r] = nil, hookOf(table, m)
-	}, tableName)
+	})
 	if err != nil {
 		return fmt.Errorf("chains: %w", err)
 	}
-	err = k.dump(ctx, unix.NFT_MSG_GETRULE, table, func(m message) {
-		if name, _ := m.attribute(unix.NFTA_RULE_TABLE); cString(name) != tableName || m.family != table {
-			return
-		}
+	err = k.dumpTable(ctx, unix.NFT_MSG_GETRULE, table, func(m message) {
 		name, _ := m.attribute(unix.NFTA_RULE_CHAIN)
 		user, _ := m.attribute(unix.NFTA_RULE_USERDATA)
 		r := ref{table, cString(name)}
 		sums[r] = append(sums[r], sumIn(user))
-	}, tableName)
+	})
 	if err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
 	for r, all := range sums {
 		f.chains[r] = sumOf(hooks[r], all)
 	}
-	err = k.dump(ctx, unix.NFT_MSG_GETOBJ, table, func(m message) {
+	err = k.dumpTable(ctx, unix.NFT_MSG_GETOBJ, table, func(m message) {
 		name, _ := m.attribute(unix.NFTA_OBJ_NAME)
-		if in, _ := m.attribute(unix.NFTA_OBJ_TABLE); cString(in) == tableName && m.family == table {
-			f.counters[ref{table, cString(name)}] = true
-		}
-	}, tableName)
+		f.counters[ref{table, cString(name)}] = true
+	})
 	if err != nil {
 		return fmt.Errorf("counters: %w", err)
 	}
 	return k.readSets(ctx, table, f)
 }
 
-// sumIn finds a rule's sum in its user data; 0 when somebody else made the rule.
+// sumIn finds a rule's sum in its user data; 0: the rule is not ours.
 func sumIn(user []byte) uint64 {
 	for len(user) >= 2 {
 		length := int(user[1])
@@ -301,14 +300,11 @@ func hookOf(table family, m message) *hook {
 
 func (k *Kernel) readSets(ctx context.Context, table family, f *found) error {
 	var sets []*set
-	err := k.dump(ctx, unix.NFT_MSG_GETSET, table, func(m message) {
-		if name, _ := m.attribute(unix.NFTA_SET_TABLE); cString(name) != tableName || m.family != table {
-			return
-		}
+	err := k.dumpTable(ctx, unix.NFT_MSG_GETSET, table, func(m message) {
 		if flags, _ := m.attribute(unix.NFTA_SET_FLAGS); word(flags)&unix.NFT_SET_ANONYMOUS == 0 {
 			sets = append(sets, setOf(table, m))
 		}
-	}, tableName)
+	})
 	if err != nil {
 		return fmt.Errorf("sets: %w", err)
 	}
@@ -329,7 +325,7 @@ func (k *Kernel) readSets(ctx context.Context, table family, f *found) error {
 	return nil
 }
 
-// setOf reads a set as far as our own have it; what we would never make gets a shape that none of ours has.
+// setOf decodes a set. What we would never make gets a shape that none of ours has.
 func setOf(table family, m message) *set {
 	name, _ := m.attribute(unix.NFTA_SET_NAME)
 	s := &set{ref: ref{table, cString(name)}}
@@ -380,10 +376,9 @@ func elementOf(nested []byte) element {
 func verdictOf(b []byte) verdict {
 	code, _ := find(attributes(b), unix.NFTA_VERDICT_CODE)
 	chain, _ := find(attributes(b), unix.NFTA_VERDICT_CHAIN)
-	for _, v := range []verdict{{kind: accept}, {kind: drop}, {kind: returns}, {kind: jumpTo}, {kind: goTo}} {
-		if expr.VerdictKind(int32(word(code))) == v.expression().Kind {
-			v.chain = cString(chain)
-			return v
+	for kind, v := range verdicts {
+		if v.kind == expr.VerdictKind(int32(word(code))) {
+			return verdict{verdictKind(kind), cString(chain)}
 		}
 	}
 	return verdict{}
@@ -393,7 +388,7 @@ func (k *Kernel) counters(ctx context.Context) (map[string]Counter, error) {
 	return k.countersOf(ctx, tableName)
 }
 
-// countersOf are the named counters of tables of this name.
+// countersOf returns the named counters of tables of this name.
 func (k *Kernel) countersOf(ctx context.Context, name string) (map[string]Counter, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elementRoom is how many bytes of elements go into one message: a netlink attribute holds at most 64 KiB.
+// elementRoom bounds the bytes of elements in one message: a netlink attribute holds 64 KiB.
 const elementRoom = 60000
 
 // verdictData is the type of a map's values that are verdicts.
 const verdictData = 0xffffff00
 
-// Types of what we keep in the kernel's user data: nft's own, and the rule's sum, which nft passes over.
+// Types of user data in the kernel: nft's own, and the rule's sum, which nft ignores.
 const (
 	userComment      = 0
 	userKeyByteOrder = 0
@@ -22,14 +22,14 @@ const (
 	userSum          = 0x48
 )
 
-// buffer is a batch as netlink takes it. Numbers in headers are in this machine's order, those in attributes big endian.
+// buffer encodes a batch for netlink: headers in native endian, attributes in big endian.
 type buffer struct {
 	bytes    []byte
 	messages int
 	anon     uint32 // the last number given to a nameless set
 }
 
-// message begins a message about a table's object; its place is for end. Its sequence number is its position.
+// message begins a message, numbered by its position, and returns its place for end.
 func (b *buffer) message(kind uint16, flags uint16, table family) int {
 	at := len(b.bytes)
 	b.messages++
@@ -50,7 +50,6 @@ func (b *buffer) end(at int) {
 	binary.NativeEndian.PutUint32(b.bytes[at:], uint32(len(b.bytes)-at))
 }
 
-// bracket begins or ends a batch.
 func (b *buffer) bracket(kind uint16, flags uint16) {
 	at := b.message(kind, flags, unix.NFPROTO_UNSPEC)
 	binary.BigEndian.PutUint16(b.bytes[len(b.bytes)-2:], unix.NFNL_SUBSYS_NFTABLES)
@@ -83,7 +82,7 @@ func (b *buffer) number(kind uint16, v uint32) {
 	b.bytes = binary.BigEndian.AppendUint32(b.bytes, v)
 }
 
-// nest begins an attribute of attributes; its place is for unnest.
+// nest begins an attribute of attributes, and returns its place for unnest.
 func (b *buffer) nest(kind uint16) int {
 	at := len(b.bytes)
 	b.bytes = append(b.bytes, 0, 0, 0, 0)
@@ -95,7 +94,7 @@ func (b *buffer) unnest(at int) {
 	binary.NativeEndian.PutUint16(b.bytes[at:], uint16(len(b.bytes)-at))
 }
 
-// value is data in the envelope that elements and comparisons want.
+// value appends data as elements and comparisons want it.
 func (b *buffer) value(kind uint16, data string) {
 	at := b.nest(kind)
 	b.attr(unix.NFTA_DATA_VALUE, []byte(data))
@@ -103,9 +102,7 @@ func (b *buffer) value(kind uint16, data string) {
 }
 
 func (b *buffer) newSet(s *set, flags uint32, id uint32) {
-	m := b.table(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, s.table)
-	b.text(unix.NFTA_SET_TABLE, tableName)
-	b.text(unix.NFTA_SET_NAME, s.name)
+	m := b.object(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, s.ref, unix.NFTA_SET_NAME)
 	var magic, length uint32
 	for _, k := range s.keys {
 		magic = magic<<6 | k.magic
@@ -135,7 +132,7 @@ func (b *buffer) newSet(s *set, flags uint32, id uint32) {
 	b.end(m)
 }
 
-// byteOrder is nft's number for the order of a type's bytes.
+// byteOrder returns nft's number for the order of a type's bytes.
 func byteOrder(k keyType) byte {
 	if k.host {
 		return 1
@@ -143,7 +140,7 @@ func byteOrder(k keyType) byte {
 	return 2
 }
 
-// elements adds elements to a set or takes them away, in as many messages as they need.
+// elements adds elements to a set or removes them, in as many messages as they need.
 func (b *buffer) elements(kind, flags uint16, s *set, id uint32, all []element) {
 	for len(all) > 0 {
 		m := b.elementsHead(kind, flags, s, id)
@@ -166,9 +163,7 @@ func (b *buffer) elements(kind, flags uint16, s *set, id uint32, all []element) 
 }
 
 func (b *buffer) elementsHead(kind, flags uint16, s *set, id uint32) int {
-	m := b.table(kind, flags, s.table)
-	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
-	b.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	m := b.object(kind, flags, s.ref, unix.NFTA_SET_ELEM_LIST_SET)
 	if id != 0 {
 		b.number(unix.NFTA_SET_ELEM_LIST_SET_ID, id)
 	}
@@ -187,7 +182,7 @@ func (b *buffer) verdict(v verdict) {
 	b.unnest(data)
 }
 
-// spans fills a nameless set of ranges: each is its first value, and the first value after it as an end.
+// spans fills an anonymous set of ranges: the first value of each, and the one after its last.
 func (b *buffer) spans(s *set, id uint32, spans []span) {
 	for len(spans) > 0 {
 		m := b.elementsHead(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s, id)
@@ -204,7 +199,6 @@ func (b *buffer) spans(s *set, id uint32, spans []span) {
 	}
 }
 
-// limit is one end of a range.
 func (b *buffer) limit(key string, end bool) {
 	at := b.nest(unix.NFTA_LIST_ELEM)
 	b.value(unix.NFTA_SET_ELEM_KEY, key)
@@ -214,7 +208,7 @@ func (b *buffer) limit(key string, end bool) {
 	b.unnest(at)
 }
 
-// next is the value after v; ok is false where there is none.
+// next returns the value after v; ok is false where there is none.
 func next(v string) (after string, ok bool) {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {
@@ -225,15 +219,13 @@ func next(v string) (after string, ok bool) {
 	return "", false
 }
 
-// rule appends a rule to a chain, after the nameless sets that it needs.
+// rule appends a rule to a chain, after its anonymous sets.
 func (b *buffer) rule(in ref, r *rule) error {
 	e := ruleEncoder{buffer: b, table: in.table}
 	for _, s := range r.statements {
 		s.encode(&e)
 	}
-	m := b.table(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, in.table)
-	b.text(unix.NFTA_RULE_TABLE, tableName)
-	b.text(unix.NFTA_RULE_CHAIN, in.name)
+	m := b.object(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, in, unix.NFTA_RULE_CHAIN)
 	list := b.nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, x := range e.expressions {
 		data, err := expr.Marshal(byte(in.table), x)
@@ -252,7 +244,7 @@ func (b *buffer) rule(in ref, r *rule) error {
 	return nil
 }
 
-// ruleEncoder collects what a rule's statements are for the kernel.
+// ruleEncoder collects the expressions of a rule's statements.
 type ruleEncoder struct {
 	buffer      *buffer
 	table       family
@@ -261,7 +253,7 @@ type ruleEncoder struct {
 
 func (e *ruleEncoder) add(all ...expr.Any) { e.expressions = append(e.expressions, all...) }
 
-// load puts fields side by side into registers, from the first on.
+// load loads fields into registers, from the first on.
 func (e *ruleEncoder) load(fields []field) {
 	at := uint32(0) // in words of four bytes
 	for _, f := range fields {
@@ -274,7 +266,7 @@ func (e *ruleEncoder) load(fields []field) {
 	}
 }
 
-// anonymousSet is a set that belongs to one rule and goes with it.
+// anonymousSet is a set that belongs to one rule.
 type anonymousSet struct {
 	keys     []keyType
 	verdicts bool
@@ -282,7 +274,7 @@ type anonymousSet struct {
 	spans    []span
 }
 
-// anonymous makes the set and says how the rule calls it until both are in the kernel.
+// anonymous makes the set, and returns how the rule refers to it within the batch.
 func (e *ruleEncoder) anonymous(a anonymousSet) (name string, id uint32) {
 	b := e.buffer
 	b.anon++
@@ -303,5 +295,5 @@ func (e *ruleEncoder) anonymous(a anonymousSet) (name string, id uint32) {
 	return s.name, b.anon
 }
 
-// policyAccept is the kernel's number for the policy of all our base chains (NF_ACCEPT).
+// policyAccept is the policy of all our base chains (NF_ACCEPT).
 const policyAccept = 1

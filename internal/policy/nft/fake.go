@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 )
 
-// Fake is a [Backend] in memory, for tests. It refuses what the kernel refuses, carries out all of a batch or nothing, and
-// prints itself as nft lists. The zero Fake is empty.
+// Fake is a [Backend] in memory, for tests. It refuses what the kernel refuses, carries out a batch
+// as a whole or not at all, and prints itself as nft lists. The zero Fake is empty.
 type Fake struct {
 	mu     sync.Mutex
 	now    fakeState
@@ -21,7 +20,7 @@ type Fake struct {
 	withoutARP bool // refuse tables of family arp
 }
 
-// fakeState is what is in our tables. Objects are not changed once a commit is over, so a copy of the maps is a copy.
+// fakeState has the contents of our tables. Objects never change, so copying the maps suffices.
 type fakeState struct {
 	tables   map[family]bool
 	chains   map[ref]*chain
@@ -34,7 +33,7 @@ type fakeSet struct {
 	elements map[string]element
 }
 
-// Refuse makes commits fail for which f returns an error. f is given the batch, an operation a line; nil: refuse none.
+// Refuse makes commits fail for which f returns an error, given the batch; nil: refuse none.
 func (f *Fake) Refuse(refuse func(batch string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,34 +48,19 @@ func (f *Fake) Wipe() {
 	f.gen++
 }
 
-// String prints what is there as nft lists it; empty for nothing.
+// String prints the contents as nft lists them; empty for nothing.
 func (f *Fake) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var b strings.Builder
-	for _, table := range []family{inet, arp} {
-		if !f.now.tables[table] {
-			continue
-		}
-		text := tableText{family: table}
-		for _, r := range slices.SortedFunc(maps.Keys(f.now.sets), compareRefs) {
-			if s := f.now.sets[r]; r.table == table {
-				text.sets = append(text.sets, filledSet{s.set, slices.Collect(maps.Values(s.elements))})
-			}
-		}
-		for _, r := range slices.SortedFunc(maps.Keys(f.now.chains), compareRefs) {
-			if r.table == table {
-				text.chains = append(text.chains, *f.now.chains[r])
-			}
-		}
-		for _, r := range slices.SortedFunc(maps.Keys(f.now.counters), compareRefs) {
-			if r.table == table {
-				text.counters = append(text.counters, r.name)
-			}
-		}
-		text.print(&b)
+	sets, chains := map[ref]filledSet{}, map[ref]chain{}
+	for r, s := range f.now.sets {
+		sets[r] = filledSet{s.set, slices.Collect(maps.Values(s.elements))}
 	}
-	return b.String()
+	for r, c := range f.now.chains {
+		chains[r] = *c
+	}
+	tables := slices.Sorted(maps.Keys(f.now.tables))
+	return printTables(tables, sets, sortedRefs(f.now.counters), chains)
 }
 
 func (f *Fake) commit(ctx context.Context, batches ...batch) error {
@@ -114,12 +98,10 @@ func (f *Fake) commitOne(ctx context.Context, b batch) error {
 }
 
 func (s fakeState) clone() fakeState {
-	c := fakeState{tables: map[family]bool{}, chains: map[ref]*chain{}, sets: map[ref]*fakeSet{}, counters: map[ref]bool{}}
-	maps.Copy(c.tables, s.tables)
-	maps.Copy(c.chains, s.chains)
-	maps.Copy(c.sets, s.sets)
-	maps.Copy(c.counters, s.counters)
-	return c
+	if s.tables == nil {
+		return fakeState{tables: map[family]bool{}, chains: map[ref]*chain{}, sets: map[ref]*fakeSet{}, counters: map[ref]bool{}}
+	}
+	return fakeState{maps.Clone(s.tables), maps.Clone(s.chains), maps.Clone(s.sets), maps.Clone(s.counters)}
 }
 
 func (s fakeState) carryOut(o operation) error {
@@ -152,7 +134,7 @@ func (s fakeState) deleteTable(table family) {
 	maps.DeleteFunc(s.counters, func(r ref, _ bool) bool { return r.table == table })
 }
 
-// remove takes away an object that is there and that nothing names.
+// remove deletes an object that exists and that nothing names.
 func remove[V any](s fakeState, objects map[ref]V, kind objectKind, r ref) error {
 	if _, ok := objects[r]; !ok {
 		return errMissing
@@ -253,7 +235,6 @@ func (s fakeState) onChain(o operation) error {
 	return nil
 }
 
-// allThere checks that what a rule names is there.
 func (s fakeState) allThere(table family, r *rule) (err error) {
 	r.uses(table, func(kind objectKind, name ref) {
 		there := kind == aChain && s.chains[name] != nil || kind == aSet && s.sets[name] != nil || kind == aCounter && s.counters[name]

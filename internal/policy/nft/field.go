@@ -1,10 +1,12 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/google/nftables/expr"
@@ -39,55 +41,28 @@ func showAddr(b []byte) string {
 func showByte(b []byte) string { return strconv.Itoa(int(b[0])) }
 
 func showName(b []byte) string {
-	for i, c := range b {
-		if c == 0 {
-			b = b[:i]
-			break
-		}
-	}
-	return `"` + string(b) + `"`
+	return `"` + cString(b) + `"`
 }
 
 func showState(b []byte) string {
-	switch binary.NativeEndian.Uint32(b) {
-	case expr.CtStateBitINVALID:
-		return "invalid"
-	case expr.CtStateBitESTABLISHED:
-		return "established"
-	case expr.CtStateBitRELATED:
-		return "related"
-	}
-	return fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(b))
+	names := map[uint32]string{ctInvalid: "invalid", ctEstablished: "established", ctRelated: "related"}
+	state := binary.NativeEndian.Uint32(b)
+	return cmp.Or(names[state], fmt.Sprintf("0x%08x", state))
 }
 
-// protocolName is how nft writes a protocol.
+// protocolNames has the names of protocols in nft.
+var protocolNames = map[calico.Protocol]string{calico.ProtocolICMP: "icmp", calico.ProtocolTCP: "tcp", calico.ProtocolUDP: "udp",
+	calico.ProtocolICMPv6: "ipv6-icmp", calico.ProtocolSCTP: "sctp", calico.ProtocolUDPLite: "udplite"}
+
 func protocolName(p calico.Protocol) string {
-	switch p {
-	case calico.ProtocolICMP:
-		return "icmp"
-	case calico.ProtocolTCP:
-		return "tcp"
-	case calico.ProtocolUDP:
-		return "udp"
-	case calico.ProtocolICMPv6:
-		return "ipv6-icmp"
-	case calico.ProtocolSCTP:
-		return "sctp"
-	case calico.ProtocolUDPLite:
-		return "udplite"
-	}
-	return strconv.Itoa(int(p))
+	return cmp.Or(protocolNames[p], strconv.Itoa(int(p)))
 }
 
 func hasPorts(p calico.Protocol) bool {
-	switch p {
-	case calico.ProtocolTCP, calico.ProtocolUDP, calico.ProtocolSCTP, calico.ProtocolUDPLite:
-		return true
-	}
-	return false
+	return slices.Contains([]calico.Protocol{calico.ProtocolTCP, calico.ProtocolUDP, calico.ProtocolSCTP, calico.ProtocolUDPLite}, p)
 }
 
-// field is something of a packet, or about it, that can be loaded into a register and compared.
+// field is a part of a packet, or of its metadata, that can be loaded into a register.
 type field struct {
 	name string
 	key  keyType
@@ -120,7 +95,7 @@ func ctState() field {
 	return field{"ct state", typeState, func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeySTATE, Register: r} }}
 }
 
-// end is one of a packet's two.
+// end is one of a packet's two ends.
 type end bool
 
 const (
@@ -128,7 +103,7 @@ const (
 	destination end = true
 )
 
-// address is an IP address of the packet. It is right only in packets of the version.
+// address is an IP address in a packet of the version.
 func address(version int, of end) field {
 	names := [2]string{"saddr", "daddr"}
 	at := 0
@@ -141,7 +116,7 @@ func address(version int, of end) field {
 	return payload("ip6 "+names[at], expr.PayloadBaseNetworkHeader, uint32(8+16*at), typeIPv6)
 }
 
-// port is a port of the packet. It is right only in packets of a protocol that has ports; "th" is any of them.
+// port is a port of a packet of the protocol; "th" is any protocol with ports.
 func port(protocol string, of end) field {
 	if of == source {
 		return payload(protocol+" sport", expr.PayloadBaseTransportHeader, 0, typePort)
@@ -149,7 +124,7 @@ func port(protocol string, of end) field {
 	return payload(protocol+" dport", expr.PayloadBaseTransportHeader, 2, typePort)
 }
 
-// icmpName is how nft calls ICMP of a version in front of its fields.
+// icmpName returns nft's prefix for the fields of ICMP of a version.
 func icmpName(version int) string {
 	if version == 4 {
 		return "icmp"
@@ -174,7 +149,7 @@ func icmpTypeAndCode() field {
 	return payload("@th,0,16", expr.PayloadBaseTransportHeader, 0, keyType{name: "integer", magic: 4, length: 2})
 }
 
-// local is true where the address is one of this host.
+// local matches if the address is one of this host.
 func local(of end) statement {
 	name := "fib saddr type"
 	if of == destination {
@@ -186,7 +161,7 @@ func local(of end) statement {
 	return compare{f: f, value: native(unix.RTN_LOCAL), shown: "local"}
 }
 
-// routedBack is true where this host would answer the packet by the interface that it came in.
+// routedBack matches if this host would answer by the interface on which the packet came in.
 func routedBack() statement {
 	f := field{"fib saddr . iif oif", typeBool, func(r uint32) expr.Any {
 		return &expr.Fib{Register: r, ResultOIF: true, FlagSADDR: true, FlagIIF: true, FlagPRESENT: true}
@@ -196,14 +171,14 @@ func routedBack() statement {
 
 func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-// nameKey is the name of an interface as a key.
+// nameKey returns the name of an interface as a key.
 func nameKey(name string) []byte {
 	key := make([]byte, nameLength)
 	copy(key[:nameLength-1], name)
 	return key
 }
 
-// ofEthernet is true for packets with an Ethernet header.
+// ofEthernet matches packets with an Ethernet header.
 func ofEthernet() statement {
 	f := meta("meta iiftype", expr.MetaKeyIIFTYPE, keyType{name: "iface_type", magic: 31, length: 2, host: true})
 	return implied{compare{f: f, value: binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_ETHER), shown: "ether"}}

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketRoom is how much a batch, and what the kernel answers, may take: with the default a batch of more than 200 KB is
-// refused.
+// socketRoom bounds a batch and its answers: the kernel's default refuses more than 200 KB.
 const socketRoom = 64 << 20
 
 // Kernel is the nftables of a network namespace, over netlink.
@@ -23,7 +22,7 @@ type Kernel struct {
 	fd     int
 	port   uint32 // the socket's address
 	answer []byte // room for one datagram
-	arp    *bool  // whether there are tables of family arp; nil: nobody has tried
+	arp    *bool  // whether there are tables of family arp; nil: not tried yet
 	events *os.File
 }
 
@@ -78,7 +77,7 @@ func (k *Kernel) send(b []byte) error {
 	return nil
 }
 
-// receive reads one datagram. It is valid until the next.
+// receive reads one datagram, which is valid until the next.
 func (k *Kernel) receive(flags int) ([]byte, error) {
 	for {
 		n, _, err := unix.Recvfrom(k.fd, k.answer, flags)
@@ -92,7 +91,7 @@ func (k *Kernel) receive(flags int) ([]byte, error) {
 	}
 }
 
-// drain throws away answers that nobody waits for any more.
+// drain discards stale answers.
 func (k *Kernel) drain() {
 	for {
 		if _, err := k.receive(unix.MSG_DONTWAIT); err != nil && err != unix.ENOBUFS {
@@ -142,14 +141,14 @@ func (k *Kernel) commitOne(ctx context.Context, b batch, e encoded) error {
 	return nil
 }
 
-// refusal is the kernel's answer to a message of a batch that it does not carry out.
+// refusal is the kernel's answer to a message that it refuses.
 type refusal struct {
 	sequence uint32
 	errno    unix.Errno
 }
 
-// answers are the refusals of the batch that was just sent. The kernel has carried it out before send returns: all that
-// it has to say is there. Only refused messages and those that ask for it are answered.
+// answers returns the refusals of the batch that was just sent. The kernel has carried the batch
+// out when send returns. It answers refused messages and those that request an answer.
 func (k *Kernel) answers() (refused []refusal, err error) {
 	for {
 		answer, err := k.receive(unix.MSG_DONTWAIT)
@@ -167,7 +166,7 @@ func (k *Kernel) answers() (refused []refusal, err error) {
 	}
 }
 
-// asOurs turns the kernel's error numbers into the errors of all backends.
+// asOurs maps the kernel's error numbers to the errors of all backends.
 func asOurs(errno unix.Errno) error {
 	switch errno {
 	case unix.ENOENT:
@@ -180,7 +179,7 @@ func asOurs(errno unix.Errno) error {
 	return errno
 }
 
-// origins say which operation each message is of: the last whose first message is not after it.
+// origins has the first message of each operation.
 type origins []uint32
 
 func (o origins) name(b batch, sequence uint32) string {
@@ -192,7 +191,7 @@ func (o origins) name(b batch, sequence uint32) string {
 	return "commit"
 }
 
-// encoded is a batch as the kernel takes it, or why it cannot be.
+// encoded is an encoded batch, or why it cannot be encoded.
 type encoded struct {
 	bytes   []byte
 	origins origins
@@ -220,7 +219,7 @@ func encode(b batch) encoded {
 	return encoded{bytes: buf.bytes, origins: origins}
 }
 
-// lastMessage finds where the last message begins, from the beginning of one.
+// lastMessage finds the last message, given the start of one.
 func lastMessage(b []byte, at int) int {
 	for {
 		after := at + int(binary.NativeEndian.Uint32(b[at:]))
@@ -234,27 +233,38 @@ func lastMessage(b []byte, at int) int {
 func (b *buffer) operation(o operation) error {
 	switch o.kind {
 	case addTable:
-		b.named(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, o.ref.table)
+		b.end(b.object(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, o.ref, 0))
 	case deleteTable:
-		b.named(unix.NFT_MSG_DELTABLE, 0, o.ref.table)
-	case addCounter, deleteCounter:
-		b.counter(o)
+		b.end(b.object(unix.NFT_MSG_DELTABLE, 0, o.ref, 0))
+	case addCounter:
+		m := b.object(unix.NFT_MSG_NEWOBJ, unix.NLM_F_CREATE, o.ref, unix.NFTA_OBJ_NAME)
+		b.number(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+		b.unnest(b.nest(unix.NFTA_OBJ_DATA))
+		b.end(m)
+	case deleteCounter:
+		m := b.object(unix.NFT_MSG_DELOBJ, 0, o.ref, unix.NFTA_OBJ_NAME)
+		b.number(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+		b.end(m)
 	case addSet:
 		b.newSet(o.set, 0, 0)
 	case deleteSet:
-		b.named(unix.NFT_MSG_DELSET, 0, o.ref.table, o.ref.name)
+		b.end(b.object(unix.NFT_MSG_DELSET, 0, o.ref, unix.NFTA_SET_NAME))
 	case addElements:
 		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, o.set, 0, o.elements)
 	case deleteElements:
 		b.elements(unix.NFT_MSG_DELSETELEM, 0, o.set, 0, o.elements)
 	case flushSet:
-		b.named(unix.NFT_MSG_DELSETELEM, 0, o.ref.table, o.ref.name)
+		b.end(b.object(unix.NFT_MSG_DELSETELEM, 0, o.ref, unix.NFTA_SET_ELEM_LIST_SET))
 	case addChain:
-		b.newChain(o)
+		m := b.object(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, o.ref, unix.NFTA_CHAIN_NAME)
+		if o.hook != nil {
+			b.hook(o.ref.table, o.hook)
+		}
+		b.end(m)
 	case flushChain:
-		b.named(unix.NFT_MSG_DELRULE, 0, o.ref.table, o.ref.name)
+		b.end(b.object(unix.NFT_MSG_DELRULE, 0, o.ref, unix.NFTA_RULE_CHAIN))
 	case deleteChain:
-		b.chainNamed(unix.NFT_MSG_DELCHAIN, o.ref)
+		b.end(b.object(unix.NFT_MSG_DELCHAIN, 0, o.ref, unix.NFTA_CHAIN_NAME))
 	case addRules:
 		for _, r := range o.rules() {
 			if err := b.rule(o.ref, &r); err != nil {
@@ -265,31 +275,15 @@ func (b *buffer) operation(o operation) error {
 	return nil
 }
 
-// named is a message with nothing but a table's name, and an object's in it where attribute 2 is for that.
-func (b *buffer) named(kind, flags uint16, table family, object ...string) {
-	m := b.table(kind, flags, table)
+// object begins a message about an object of a table, and returns its place for end. The attribute
+// of the name depends on the kind of object.
+func (b *buffer) object(kind, flags uint16, r ref, nameKind uint16) int {
+	m := b.table(kind, flags, r.table)
 	b.text(1, tableName)
-	for _, name := range object {
-		b.text(2, name)
+	if r.name != "" {
+		b.text(nameKind, r.name)
 	}
-	b.end(m)
-}
-
-func (b *buffer) chainNamed(kind uint16, r ref) {
-	m := b.table(kind, 0, r.table)
-	b.text(unix.NFTA_CHAIN_TABLE, tableName)
-	b.text(unix.NFTA_CHAIN_NAME, r.name)
-	b.end(m)
-}
-
-func (b *buffer) newChain(o operation) {
-	m := b.table(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, o.ref.table)
-	b.text(unix.NFTA_CHAIN_TABLE, tableName)
-	b.text(unix.NFTA_CHAIN_NAME, o.ref.name)
-	if o.hook != nil {
-		b.hook(o.ref.table, o.hook)
-	}
-	b.end(m)
+	return m
 }
 
 func (b *buffer) hook(table family, h *hook) {
@@ -301,22 +295,7 @@ func (b *buffer) hook(table family, h *hook) {
 	b.text(unix.NFTA_CHAIN_TYPE, h.kind)
 }
 
-func (b *buffer) counter(o operation) {
-	kind, flags := uint16(unix.NFT_MSG_NEWOBJ), uint16(unix.NLM_F_CREATE)
-	if o.kind == deleteCounter {
-		kind, flags = unix.NFT_MSG_DELOBJ, 0
-	}
-	m := b.table(kind, flags, o.ref.table)
-	b.text(unix.NFTA_OBJ_TABLE, tableName)
-	b.text(unix.NFTA_OBJ_NAME, o.ref.name)
-	b.number(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
-	if o.kind == addCounter {
-		b.unnest(b.nest(unix.NFTA_OBJ_DATA))
-	}
-	b.end(m)
-}
-
-// hasARP says whether the kernel takes tables of family arp, by making one with a base chain and deleting it at once.
+// hasARP reports whether the kernel has tables of family arp, by making one in a batch.
 func (k *Kernel) hasARP() (bool, error) {
 	if k.arp != nil {
 		return *k.arp, nil
@@ -343,7 +322,7 @@ func (k *Kernel) hasARP() (bool, error) {
 	return has, nil
 }
 
-// probe is a message about a table that is there only within its batch.
+// probe appends a message about a table that exists only within its batch.
 func (b *buffer) probe(kind, flags uint16, more func()) {
 	m := b.table(kind, flags, arp)
 	b.text(unix.NFTA_TABLE_NAME, tableName+"-probe")
@@ -357,8 +336,9 @@ func (k *Kernel) generation(ctx context.Context) (uint32, error) {
 	return k.readGeneration(ctx)
 }
 
-// Watch calls changed, first when it watches, and then whenever somebody else changes our tables, or may have. It returns
-// when ctx is done, or when it can watch no more. What changed is for [Table.Mend] to find.
+// Watch calls changed once at first, and then whenever another program may have changed our tables,
+// until ctx ends. It returns an error if it can no longer watch. [Table.Mend] finds what has
+// changed.
 func (k *Kernel) Watch(ctx context.Context, changed func()) error {
 	if err := errors.Join(k.events.SetReadDeadline(time.Time{}), k.subscribe()); err != nil {
 		return fmt.Errorf("nftables: watch: %w", err)
@@ -382,14 +362,14 @@ func (k *Kernel) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// subscribe asks for word of all changes but our own.
+// subscribe requests all changes but our own.
 func (k *Kernel) subscribe() error {
 	raw, err := k.events.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	// The port of who made a change is at byte 12 of its message; a filter reads it in network order.
+	// The port of the sender is at byte 12 of its message; a filter reads it in network order.
 	own := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, k.port))
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 12},
@@ -405,7 +385,7 @@ func (k *Kernel) subscribe() error {
 	return errors.Join(err, failed)
 }
 
-// concernsUs says whether any message of a datagram is about one of our tables.
+// concernsUs reports whether any message of a datagram is about one of our tables.
 func concernsUs(datagram []byte) bool {
 	for m := range messages(datagram) {
 		if name, ok := m.attribute(1); ok && m.kind>>8 == unix.NFNL_SUBSYS_NFTABLES && m.kind&0xff != unix.NFT_MSG_NEWGEN && cString(name) == tableName {

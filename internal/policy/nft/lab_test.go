@@ -22,9 +22,10 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// The lab is a host between two workloads, an interface of nobody's with a workload's prefix, and two outside networks.
+// lab is a host between two workloads, an interface with a workload's prefix but no endpoint, and
+// two outside networks. The outside host has 2001:db8:1::2 as well.
 //
-//	w1 10.65.0.1 fd65::1 ── cali1 ┐      ┌ eth0 198.51.100.1 2001:db8:1::1 ── net1 198.51.100.2 2001:db8:1::2
+//	w1 10.65.0.1 fd65::1 ── cali1 ┐      ┌ eth0 198.51.100.1 2001:db8:1::1 ── net1 198.51.100.2
 //	w2 10.65.0.2 fd65::2 ── cali2 ┤ host ┤
 //	w9 10.65.0.9 ────────── cali9 ┘      └ eth1 203.0.113.1 ── net2 203.0.113.2
 type lab struct {
@@ -103,8 +104,8 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// awaitAddresses waits until packets to addresses are the host's own: the kernel does that some time after it was asked,
-// and forwards them until then.
+// awaitAddresses waits until packets to addresses are the host's own: the kernel does that some
+// time after it was asked, and forwards them until then.
 func (l *lab) awaitAddresses(all ...string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
@@ -146,8 +147,8 @@ func (l *lab) join(space, device, mac string) {
 	l.links[space] = k
 }
 
-// observe counts the lab's packets as they come, and as they leave what our table has to say: another program's rules see
-// them just so.
+// observe counts the lab's packets as they come, and as they leave what our table has to say:
+// another program's rules see them just so.
 func (l *lab) observe() {
 	l.t.Helper()
 	count := func(name string) string {
@@ -177,7 +178,7 @@ func (l *lab) observe() {
 	}
 }
 
-// store is what the datastore holds: values by path.
+// store has the values in the datastore by path.
 type store map[string]string
 
 // apply makes what the store holds so; an empty value deletes.
@@ -235,7 +236,7 @@ func workload(n int, more string) string {
 // allowAll are rules that allow everything.
 const allowAll = `{"inbound_rules": [{}], "outbound_rules": [{}]}`
 
-// probe is one packet, and what shall become of it: in, forwarded, sent (by this host), or the reason for its refusal.
+// probe is one packet and its expected end: in, forwarded, sent (by this host), or a refusal.
 type probe struct {
 	from     string // w1, w2, w9, net1, net2, host
 	src, dst string
@@ -369,8 +370,8 @@ func (l *lab) await(name string, before map[string]Counter) {
 	}))
 }
 
-// sendFrom sends a probe and a packet that follows it, on one core, so that they arrive in order: when the second is
-// counted, the first has met its fate.
+// sendFrom sends a probe and a packet that follows it, on one core, so that they arrive in order:
+// when the second is counted, the first has met its fate.
 func (l *lab) sendFrom(k *link, p probe) {
 	l.t.Helper()
 	mac := k.mine
@@ -461,7 +462,8 @@ func (l *lab) sendFrames(k *link, frames ...[]byte) {
 	}))
 }
 
-// sortedBlocks puts the blocks of a listing, and the elements in them, in order: the kernel has none.
+// sortedBlocks puts the blocks of a listing, and the elements in them, in order: the kernel has
+// none.
 func sortedBlocks(listing string) string {
 	var blocks []string
 	for b := range strings.SplitSeq(listing, "\n\n") {

@@ -5,14 +5,13 @@ import (
 	"net/netip"
 )
 
-// members are addresses of both versions, each in as few bytes as it has: there may be a million. The zero members are
-// none.
+// members are addresses of both versions in compact form: there may be a million.
 type members struct {
 	v4 map[[4]byte]struct{}
 	v6 map[[16]byte]struct{}
 }
 
-// add takes addresses in; into no members yet with room for just these.
+// add adds addresses. The first call makes room for just these.
 func (m *members) add(all []netip.Addr) {
 	if m.v4 == nil && m.v6 == nil {
 		n := 0
@@ -49,7 +48,6 @@ func (m *members) has(a netip.Addr) (ok bool) {
 	return ok
 }
 
-// of lists those of a version.
 func (m *members) of(version int) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		if version == 4 {

@@ -3,16 +3,17 @@ package nft
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
-// tableName is that of both our tables: one of family inet, and one of family arp.
 const tableName = "heddle"
 
-// nameLength is how long the name of an interface may be, with its final zero (IFNAMSIZ).
+// nameLength is the room for the name of an interface with its final zero (IFNAMSIZ).
 const nameLength = 16
 
 // family is that of a table.
@@ -45,14 +46,16 @@ func compareRefs(a, b ref) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// hook is where the kernel calls a base chain. The policy of all of ours is accept: they judge only what they know.
+func sortedRefs[V any](m map[ref]V) []ref { return slices.SortedFunc(maps.Keys(m), compareRefs) }
+
+// hook is the place of a base chain. The policy of all of ours is accept.
 type hook struct {
 	kind     string // filter or nat
 	at       string // prerouting, input, forward, output, postrouting
 	priority int32
 }
 
-// hookNames are the places where a table's base chains may be, in the order of the kernel's numbers.
+// hookNames returns the hooks of a table's base chains, in the order of the kernel's numbers.
 func hookNames(table family) []string {
 	if table == arp {
 		return []string{"input", "output", "forward"}
@@ -60,7 +63,6 @@ func hookNames(table family) []string {
 	return []string{"prerouting", "input", "forward", "output", "postrouting"}
 }
 
-// number is the kernel's for the hook's place.
 func (h hook) number(table family) uint32 { return uint32(slices.Index(hookNames(table), h.at)) }
 
 func (h hook) String() string {
@@ -74,7 +76,7 @@ type chain struct {
 	rules []rule
 }
 
-// keyType is a type of nft's. The magic numbers and lengths are nft's own, so that it lists our sets as it would its.
+// keyType is a type of nft, with nft's magic number and length, so that it lists our sets well.
 type keyType struct {
 	name   string
 	magic  uint32
@@ -83,7 +85,7 @@ type keyType struct {
 	show   func(key []byte) string
 }
 
-// set is a named set or map. All have exact members: prefixes and ranges are in the rules' own, nameless sets.
+// set is a named set or map with exact members. Prefixes and ranges are in anonymous sets.
 type set struct {
 	ref
 	keys     []keyType // more than one: concatenated
@@ -91,7 +93,7 @@ type set struct {
 	verdicts bool      // a map to verdicts
 }
 
-// shape tells sets apart that cannot be turned into one another.
+// shape returns a text that differs for sets which cannot be turned into one another.
 func (s *set) shape() string {
 	names := make([]string, len(s.keys))
 	for i, k := range s.keys {
@@ -114,13 +116,13 @@ type element struct {
 	verdict verdict
 }
 
-// rule is a list of statements, carried out in order until one does not match.
+// rule is a list of statements, evaluated in order until one does not match.
 type rule struct {
 	statements []statement
 	comment    string
 }
 
-// statement is one part of a rule, which knows how nft writes it and what the kernel is told.
+// statement is one part of a rule. It can be written as nft does, and encoded for the kernel.
 type statement interface {
 	text() string // empty: nft does not write it, the next statement implies it
 	encode(e *ruleEncoder)
@@ -139,19 +141,19 @@ func (r *rule) String() string {
 	return strings.Join(parts, " ")
 }
 
-// encoding counts the ways in which rules of the same text have been given to the kernel: a change makes all rules that
-// an earlier program left behind differ from ours.
+// encoding is the version of the encoding of rules: after a change, rules that an earlier program
+// left behind differ from ours.
 const encoding = "1"
 
-// sum identifies what a rule does. It is stored with the rule in the kernel, where what a rule does cannot be changed:
-// rules with equal sums are equal.
+// sum returns a hash of the rule. It is stored with the rule in the kernel, which cannot change
+// what a rule does: rules with equal sums are equal.
 func (r *rule) sum() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(encoding + r.String()))
 	return h.Sum64()
 }
 
-// chainSum identifies a chain as it is in the kernel.
+// chainSum identifies the contents of a chain.
 type chainSum struct {
 	hook  string // as text; empty: none
 	rules int
@@ -169,7 +171,7 @@ func sumOf(h *hook, sums []uint64) chainSum {
 	return c
 }
 
-// verdict ends a rule. The zero verdict goes on with the next rule.
+// verdict ends a rule. After the zero verdict the next rule follows.
 type verdict struct {
 	kind  verdictKind
 	chain string // of jumpTo and goTo
@@ -186,21 +188,16 @@ const (
 	goTo
 )
 
-func (v verdict) String() string {
-	switch v.kind {
-	case accept:
-		return "accept"
-	case drop:
-		return "drop"
-	case returns:
-		return "return"
-	case jumpTo:
-		return "jump " + v.chain
-	case goTo:
-		return "goto " + v.chain
-	}
-	return "continue"
+// verdicts has nft's text and the kernel's number of each kind of verdict.
+var verdicts = [...]struct {
+	text string
+	kind expr.VerdictKind
+}{
+	goOn: {"continue", expr.VerdictContinue}, accept: {"accept", expr.VerdictAccept}, drop: {"drop", expr.VerdictDrop},
+	returns: {"return", expr.VerdictReturn}, jumpTo: {"jump ", expr.VerdictJump}, goTo: {"goto ", expr.VerdictGoto},
 }
+
+func (v verdict) String() string { return verdicts[v.kind].text + v.chain }
 
 // tableText is a table as nft lists it.
 type tableText struct {
@@ -210,10 +207,34 @@ type tableText struct {
 	chains   []chain
 }
 
-// filledSet is a set with what is in it.
+// filledSet is a set with its elements.
 type filledSet struct {
 	*set
 	elements []element
+}
+
+func printTables(tables []family, sets map[ref]filledSet, counters []ref, chains map[ref]chain) string {
+	var b strings.Builder
+	for _, table := range tables {
+		text := tableText{family: table}
+		for _, r := range counters {
+			if r.table == table {
+				text.counters = append(text.counters, r.name)
+			}
+		}
+		for _, r := range sortedRefs(sets) {
+			if r.table == table {
+				text.sets = append(text.sets, sets[r])
+			}
+		}
+		for _, r := range sortedRefs(chains) {
+			if r.table == table {
+				text.chains = append(text.chains, chains[r])
+			}
+		}
+		text.print(&b)
+	}
+	return b.String()
 }
 
 func (t tableText) print(b *strings.Builder) {
@@ -261,7 +282,7 @@ func (c chain) print(b *strings.Builder) {
 	b.WriteString("\t}\n")
 }
 
-// elementText is an element as nft writes it.
+// elementText returns an element as nft writes it.
 func (s *set) elementText(e element) string {
 	var parts []string
 	at := 0
@@ -279,5 +300,5 @@ func (s *set) elementText(e element) string {
 	return text
 }
 
-// padded is the room that a value takes in registers and concatenated keys: whole words of four bytes.
+// padded rounds up to whole registers of four bytes.
 func padded(length int) int { return (length + 3) &^ 3 }

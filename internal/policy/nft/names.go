@@ -9,12 +9,11 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// longestName is how many bytes a name of a chain or a set may have: fewer than the kernel takes, more than a person
-// reads.
+// longestName bounds identifiers in names, below the kernel's limit.
 const longestName = 100
 
-// name makes a name out of a kind, an identifier that may hold anything, and what follows it. Identifiers that nft could
-// not read back are cleaned, and told apart by a hash under a kind that no clean one is under.
+// name returns a name from a kind, any identifier, and a suffix. Identifiers that nft could not
+// read back are cleaned and distinguished by a hash, under a kind of their own.
 func name(kind, id, suffix string) string {
 	if len(id) <= longestName && clean(id) == id {
 		return kind + "/" + id + suffix
@@ -27,7 +26,7 @@ func name(kind, id, suffix string) string {
 	return kind + "-hashed/" + short + "." + base64.RawURLEncoding.EncodeToString(hash[:15]) + suffix
 }
 
-// clean replaces what nft does not take in names by underscores.
+// clean replaces what nft does not accept in names by underscores.
 func clean(id string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -38,14 +37,14 @@ func clean(id string) string {
 	}, id)
 }
 
-// The stable identity of a selector is a SHA-224 as base64, of which this much is enough to tell selectors apart. The
-// kernel finds sets by comparing names, so short ones are worth it.
+// A selector's identity is a SHA-224 as base64, of which a part suffices. The kernel compares names
+// to find sets, so short ones are faster.
 const (
 	selectorIdentity      = 38
 	selectorIdentityShort = 20
 )
 
-// setName is that of the set of a version's addresses.
+// setName returns the name of the set of a version's addresses.
 func setName(id calc.SetID, version int) string {
 	kind, rest, ok := strings.Cut(string(id), ":")
 	switch {
@@ -57,7 +56,7 @@ func setName(id calc.SetID, version int) string {
 	return name(fmt.Sprintf("set%d", version), string(id), "")
 }
 
-// stage is when, on a packet's way, a list of rules judges it. An allowed packet is treated differently by each.
+// stage is the point on a packet's way where a list is evaluated.
 type stage uint8
 
 const (
@@ -81,7 +80,6 @@ type listKey struct {
 	stage stage
 }
 
-// chain is its name.
 func (k listKey) chain() string {
 	if k.list.Tier == "" {
 		return name("profile", k.list.Name, k.directionSuffix())
@@ -89,5 +87,5 @@ func (k listKey) chain() string {
 	return name(k.stage.String(), k.list.Tier+"/"+k.list.Name, k.directionSuffix())
 }
 
-// interfaceChain is the name of a chain that is one interface's own.
+// interfaceChain returns the name of a chain of one interface.
 func interfaceChain(kind, device string) string { return name(kind, device, "") }

@@ -36,7 +36,8 @@ func both() store {
 	return store{workloadAt("w1"): workload(1, ""), workloadAt("w2"): workload(2, ""), rulesAt("p"): allowAll}
 }
 
-// An interface with a workload's prefix passes what its active endpoint's policy allows, and nothing without one.
+// An interface with a workload's prefix passes what its active endpoint's policy allows, and
+// nothing without one.
 func TestWorkloadInterfaces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -80,7 +81,8 @@ func inactiveWorkload(n int) string {
 	return fmt.Sprintf(`{"state": "inactive", "name": "cali%d", "ipv4_nets": ["10.65.0.%d/32"], "profile_ids": ["p"]}`, n, n)
 }
 
-// Tiers, policies and profiles judge in their order; what no rule decides is refused (spec §6.1 to §6.3).
+// Tiers, policies and profiles judge in their order; what no rule decides is refused (spec §6.1 to
+// §6.3).
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -311,8 +313,8 @@ func TestToHost(t *testing.T) {
 	)
 }
 
-// What hosts send each other no workload may send, to this host, through it to another, or to anybody: whatever policy and
-// settings allow, and also within a connection that was there before.
+// No workload may send the packets of hosts, to this host, through it to another, or to any:
+// whatever policy and settings allow, and also within an earlier connection.
 func TestTunnelsOfWorkloads(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -349,7 +351,8 @@ func TestTunnelsOfWorkloads(t *testing.T) {
 	)
 }
 
-// A host endpoint's policy governs what its interface carries, but for fail-safe ports and workloads (spec §7.1, §7.4).
+// A host endpoint's policy governs what its interface carries, but for fail-safe ports and
+// workloads (spec §7.1, §7.4).
 func TestHostEndpoints(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

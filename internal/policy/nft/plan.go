@@ -1,40 +1,36 @@
 package nft
 
 import (
-	"iter"
-	"maps"
 	"slices"
 	"strings"
-
-	"heddle/internal/policy/calc"
 )
 
-// plan is what leads from what is there to what is wanted.
+// plan has the operations that lead from the actual state to the desired one.
 type plan struct {
-	// prepare makes what nothing in force names yet. Where it is large it goes ahead in pieces: whatever happens between
-	// them, the rules in force are the old ones.
+	// prepare makes what nothing in force names yet. If it is large it goes ahead in pieces, during
+	// which the old rules stay in force.
 	prepare batch
 	change  batch
 	full    bool // of all, not only of what was marked
-	anew    bool // our tables are made anew
+	replace bool // our tables are replaced
 
 	chains map[ref]*chainSum // as they are after; nil: gone
 	sets   map[ref]*string   // likewise, shapes
 	found  *found
 }
 
-// pieceWeight is how much goes into one piece of preparation: in elements, for as many of which a rule counts.
+// pieceWeight bounds one piece of preparation, in elements; a rule counts as several.
 const (
 	pieceWeight = 50000
 	ruleWeight  = 10
 )
 
-// parts are the batches to commit, in order; none when there is nothing to do.
+// parts returns the batches to commit, in order.
 func (p plan) parts() []batch {
 	var parts []batch
 	weight, from := 0, 0
 	for i, o := range p.prepare {
-		if p.anew {
+		if p.replace {
 			break // the old tables must not go before the new ones are whole
 		}
 		weight += len(o.elements)
@@ -52,7 +48,7 @@ func (p plan) parts() []batch {
 	return parts
 }
 
-// String lists the operations, each with how much it moves.
+// String lists the operations.
 func (p plan) String() string {
 	var text strings.Builder
 	for _, o := range slices.Concat(p.prepare, p.change) {
@@ -61,7 +57,6 @@ func (p plan) String() string {
 	return text.String()
 }
 
-// done remembers that the plan is carried out.
 func (p plan) done(t *Table) {
 	if p.full {
 		t.have = have{known: true, certain: t.have.certain, generation: t.have.generation,
@@ -82,25 +77,24 @@ func (p plan) done(t *Table) {
 		}
 	}
 	for r := range p.sets {
-		if s := t.sets[r]; s != nil {
+		if s := t.rules.out.sets[r]; s != nil {
 			s.forget()
 		}
 	}
-	for id := range t.dirty.addresses {
-		s := t.addresses[id]
+	for id := range t.rules.out.dirty.addresses {
+		s := t.rules.out.addresses[id]
 		if s == nil {
 			continue
 		}
 		s.was, s.there = nil, s.users != [2]int{}
 		if s.gone && !s.there {
-			delete(t.addresses, id)
+			delete(t.rules.out.addresses, id)
 		}
 	}
-	t.dirty = newDirty(false)
+	t.rules.out.dirty = newObjectMarks()
 }
 
-// planner collects a plan, each kind of operation apart: they are put in the order in which nothing is named before it
-// is there, and nothing is taken away while it is named.
+// planner collects operations by kind: nothing is named before it exists, or deleted while named.
 type planner struct {
 	plan
 	t          *Table
@@ -110,36 +104,28 @@ type planner struct {
 	newChains, newRules, addChains, removeElements, flushes, addElements, addRules, deleteChains, deleteSets batch
 }
 
-// plan works out what to do: about what was marked, or, given what was found, about everything.
+// plan returns the operations for what was marked or, given what was found, for everything.
 func (t *Table) plan(f *found) plan {
 	p := &planner{t: t, haveChains: t.have.chains, haveSets: t.have.sets,
 		plan: plan{chains: map[ref]*chainSum{}, sets: map[ref]*string{}, found: f, full: f != nil}}
-	if f == nil {
-		for _, r := range slices.SortedFunc(maps.Keys(t.dirty.chains), compareRefs) {
-			p.chain(r)
+	chains, sets := t.rules.out.dirty.chains, t.rules.out.dirtySets()
+	if f != nil {
+		p.begin(f)
+		chains, sets = allKeys(t.rules.out.chains, nil), t.rules.out.allSets()
+		for r := range p.haveChains {
+			chains[r] = true
 		}
-		for r, w := range t.dirtySets() {
-			p.set(r, w)
+		for r := range p.haveSets {
+			if _, wanted := sets[r]; !wanted {
+				sets[r] = nil
+			}
 		}
-		return p.assemble()
 	}
-	p.begin(f)
-	for _, r := range slices.SortedFunc(maps.Keys(allKeys(t.chains, nil)), compareRefs) {
+	for _, r := range sortedRefs(chains) {
 		p.chain(r)
 	}
-	for _, r := range slices.SortedFunc(maps.Keys(p.haveChains), compareRefs) {
-		if t.chains[r] == nil {
-			p.chain(r)
-		}
-	}
-	wanted := t.wantedSets()
-	for _, r := range slices.SortedFunc(maps.Keys(wanted), compareRefs) {
-		p.set(r, wanted[r])
-	}
-	for _, r := range slices.SortedFunc(maps.Keys(p.haveSets), compareRefs) {
-		if wanted[r] == nil {
-			p.set(r, nil)
-		}
+	for _, r := range sortedRefs(sets) {
+		p.set(r, sets[r])
 	}
 	return p.assemble()
 }
@@ -150,8 +136,7 @@ func (p *planner) assemble() plan {
 	return p.plan
 }
 
-// begin begins a plan of everything: with our tables as they are, or with new ones where an object is of a kind that
-// cannot be changed.
+// begin starts a plan of everything. Tables with an object of another kind are replaced.
 func (p *planner) begin(f *found) {
 	p.haveChains, p.haveSets = f.chains, map[ref]string{}
 	for r, s := range f.sets {
@@ -164,36 +149,36 @@ func (p *planner) begin(f *found) {
 				p.prepare = append(p.prepare, operation{kind: deleteTable, ref: ref{table: table}})
 			}
 		}
-		p.anew, there, counters = true, nil, nil
+		p.replace, there, counters = true, nil, nil
 		p.haveChains, p.haveSets, p.found = nil, nil, newFound()
 	}
-	for _, table := range p.t.features.families() {
+	for _, table := range p.t.rules.features.families() {
 		if !there[table] {
 			p.prepare = append(p.prepare, operation{kind: addTable, ref: ref{table: table}})
 		}
 	}
 	wanted := map[ref]bool{}
-	for _, r := range p.t.features.counters() {
+	for _, r := range p.t.rules.features.counters() {
 		wanted[r] = true
 		if !counters[r] {
 			p.prepare = append(p.prepare, operation{kind: addCounter, ref: r})
 		}
 	}
-	for _, r := range slices.SortedFunc(maps.Keys(counters), compareRefs) {
+	for _, r := range sortedRefs(counters) {
 		if !wanted[r] {
 			p.deleteSets = append(p.deleteSets, operation{kind: deleteCounter, ref: r})
 		}
 	}
 }
 
-// misshapen says whether a set or a base chain that is wanted is there as another kind of thing.
+// misshapen reports whether a desired set or base chain exists as another kind of thing.
 func (p *planner) misshapen(f *found) bool {
-	for r, w := range p.t.wantedSets() {
+	for r, w := range p.t.rules.out.allSets() {
 		if s, ok := f.sets[r]; ok && s.shape != w.shape().shape() {
 			return true
 		}
 	}
-	for r, c := range p.t.chains {
+	for r, c := range p.t.rules.out.chains {
 		if s, ok := f.chains[r]; ok && s.hook != sumOf(c.hook, nil).hook {
 			return true
 		}
@@ -201,10 +186,9 @@ func (p *planner) misshapen(f *found) bool {
 	return false
 }
 
-// chain plans for one chain.
 func (p *planner) chain(r ref) {
 	have, there := p.haveChains[r]
-	c := p.t.chains[r]
+	c := p.t.rules.out.chains[r]
 	if c == nil {
 		if there {
 			p.flushes = append(p.flushes, operation{kind: flushChain, ref: r})
@@ -241,7 +225,7 @@ func (c wantedChain) sum() chainSum {
 	return sumOf(c.hook, sums)
 }
 
-// set plans for one set; w is nil for one that is not wanted.
+// set plans one set; w is nil if it is not wanted.
 func (p *planner) set(r ref, w wantedSet) {
 	_, there := p.haveSets[r]
 	if w == nil {
@@ -273,7 +257,7 @@ func (p *planner) set(r ref, w wantedSet) {
 	p.elements(addElements, s, add)
 }
 
-// difference is what leads from the elements that are there to those that shall be.
+// difference returns the elements to add and to remove.
 func difference(w wantedSet, there map[string]element) (add, remove []element) {
 	for e := range w.all() {
 		if old, ok := there[e.key]; !ok || old != e {
@@ -304,56 +288,5 @@ func (p *planner) elements(kind operationKind, s *set, all []element) {
 func (p *planner) prepareElements(s *set, all []element) {
 	for piece := range slices.Chunk(all, pieceWeight) {
 		p.prepare = append(p.prepare, operation{kind: addElements, ref: s.ref, set: s, elements: piece})
-	}
-}
-
-// wantedSets are all sets that shall be there.
-func (t *Table) wantedSets() map[ref]wantedSet {
-	all := map[ref]wantedSet{}
-	for r, s := range t.sets {
-		all[r] = s
-	}
-	for id := range t.addresses {
-		t.views(id, func(r ref, w wantedSet) {
-			if w != nil {
-				all[r] = w
-			}
-		})
-	}
-	return all
-}
-
-// views calls f for the sets of both versions of an address set; w is nil where no rule names it.
-func (t *Table) views(id calc.SetID, f func(r ref, w wantedSet)) {
-	for _, v := range []view{{id, 4}, {id, 6}} {
-		s := t.addresses[id]
-		if s != nil && s.users[v.index()] > 0 {
-			w := newAddressView(id, s, v.version)
-			f(w.set.ref, w)
-		} else {
-			f(ref{inet, setName(id, v.version)}, nil)
-		}
-	}
-}
-
-// dirtySets are the sets that were marked; nil for those that shall not be there.
-func (t *Table) dirtySets() iter.Seq2[ref, wantedSet] {
-	return func(yield func(ref, wantedSet) bool) {
-		all := map[ref]wantedSet{}
-		for r := range t.dirty.sets {
-			if s := t.sets[r]; s != nil {
-				all[r] = s
-			} else {
-				all[r] = nil
-			}
-		}
-		for id := range t.dirty.addresses {
-			t.views(id, func(r ref, w wantedSet) { all[r] = w })
-		}
-		for _, r := range slices.SortedFunc(maps.Keys(all), compareRefs) {
-			if !yield(r, all[r]) {
-				return
-			}
-		}
 	}
 }

@@ -16,8 +16,8 @@ const (
 	ctRelated     = expr.CtStateBitRELATED
 )
 
-// The chains of fail-safe ports: of what comes to this host and of what it sends, and in each direction before connection
-// tracking, where replies are told by their source ports.
+// The chains of fail-safe ports, by direction. Before connection tracking ("raw") replies count
+// too.
 const (
 	failsafeIn     = "failsafe-in"
 	failsafeOut    = "failsafe-out"
@@ -49,7 +49,7 @@ const (
 	mapHairpin6       = "hairpin/6"          //
 )
 
-// features are the optional parts of the ruleset: what nobody asks for costs nothing.
+// features are the optional parts of the ruleset: unused ones cost nothing.
 type features struct {
 	untracked, preDNAT bool
 	exempt             bool
@@ -74,7 +74,7 @@ func typeOfVersion(version int) keyType {
 	return typeIPv6
 }
 
-// namedSets are the sets, other than those of policy, that the features need.
+// namedSets returns the sets, other than those of policy, that the features need.
 func namedSets(f features) []*set {
 	all := []*set{verdictMap(mapSource), verdictMap(mapWorkloadOut), verdictMap(mapWorkloadIn), verdictMap(mapWorkloadHost),
 		verdictMap(mapHostIn), verdictMap(mapHostOut), verdictMap(mapHostForwardIn), verdictMap(mapHostForwardOut)}
@@ -126,20 +126,25 @@ type builder struct {
 	features features
 }
 
-// chains are all of them.
 func (b *builder) chains() []chain {
-	all := []chain{b.raw(), b.source(), b.sourceOther(), b.input(), plain(connection, connectionRule(b.settings)), b.workloadToHost(), b.forwardFrom(), b.workloadFrom(),
-		b.forwardTo(), b.workloadTo(), b.output(), b.hostToWorkload()}
+	unknown := do(verdict{goTo, refusedUnknown})
+	all := []chain{b.raw(), b.source(), b.sourceOther(), b.input(), plain(connection, connectionRule(b.settings)), b.workloadToHost(),
+		b.forwardFrom(), plain("workload-from", tracked(), do(decide{inName(), mapWorkloadOut}), unknown),
+		b.forwardTo(), plain("workload-to", do(decide{outName(), mapWorkloadIn}), unknown),
+		b.output(), plain("host-to-workload", do(decide{outName(), mapWorkloadHost}), unknown)}
 	if !b.features.withoutARP {
-		all = append(all, b.arpInput(), b.arpSenders(), arpRefusal())
+		all = append(all, base(arp, "input", "filter", "input", priorityFilter, b.ofWorkloads(inName(), verdict{goTo, "senders"})...),
+			chain{ref: ref{arp, "senders"}, rules: []rule{do(decide{inName(), mapSender}), do(verdict{goTo, refusedARP})}},
+			chain{ref: ref{arp, refusedARP}, rules: []rule{do(count{refusedARP}), do(verdict{kind: drop})}})
 	}
 	all = append(all, b.failsafes()...)
 	all = append(all, b.refusals()...)
 	if b.features.untracked {
-		all = append(all, b.rawOutput())
+		all = append(all, base(inet, "output-raw", "filter", "output", priorityRaw,
+			do(setMark{bit: markAccepted, clear: true}), do(decide{outName(), mapUntrackedOut})))
 	}
 	if b.features.preDNAT {
-		all = append(all, b.preDNAT())
+		all = append(all, base(inet, "prerouting-pre-dnat", "filter", "prerouting", priorityMangle, do(decide{inName(), mapPreDNAT})))
 	}
 	return append(all, b.nat()...)
 }
@@ -152,7 +157,7 @@ func plain(name string, rules ...rule) chain { return chain{ref: ref{inet, name}
 
 func do(statements ...statement) rule { return rule{statements: statements} }
 
-// ofWorkloads is a rule for each prefix of workload interfaces, after one for the interfaces that are left alone.
+// ofWorkloads returns a rule for each prefix of workloads, after one for exempt interfaces.
 func (b *builder) ofWorkloads(f field, v verdict) []rule {
 	var rules []rule
 	if b.features.exempt {
@@ -164,9 +169,7 @@ func (b *builder) ofWorkloads(f field, v verdict) []rule {
 	return rules
 }
 
-func join(lists ...[]rule) []rule { return slices.Concat(lists...) }
-
-// The priorities of base chains (spec §6: before connection tracking, before destination NAT, and as a filter).
+// The priorities of base chains (spec §6).
 const (
 	priorityRaw     = -300
 	priorityMangle  = -150
@@ -176,29 +179,27 @@ const (
 	prioritySrcNAT  = 100
 )
 
-// raw sees every packet that comes in, before connection tracking.
 func (b *builder) raw() chain {
 	var rules []rule
 	if b.features.untracked || b.features.preDNAT {
 		rules = append(rules, do(setMark{bit: markAccepted, clear: true}))
 	}
-	rules = join(rules, b.ofWorkloads(inName(), verdict{goTo, "source"}))
+	rules = slices.Concat(rules, b.ofWorkloads(inName(), verdict{goTo, "source"}))
 	if b.features.untracked {
 		rules = append(rules, do(decide{inName(), mapUntrackedIn}))
 	}
 	return base(inet, "prerouting-raw", "filter", "prerouting", priorityRaw, rules...)
 }
 
-// tunnelPorts are the UDP ports on which hosts take each other's packets: no workload may send to them, wherever the
-// destination. It could be a host that this one does not know yet, or does not know by that address; and where a pool
-// masquerades, the packet would reach it with this host's own address, by which hosts know each other.
+// tunnelPorts are the UDP ports of packets between hosts. No workload may send to them, whatever
+// the destination: it may be a host that is not known yet, and masquerading would give the packet
+// this host's address.
 var tunnelPorts = []uint16{OverlayPort}
 
-// OverlayPort is the UDP port of the overlay, for tunnelled packets and for the state of connections.
+// OverlayPort is the UDP port of the overlay, for tunnelled packets and connection state.
 const OverlayPort = 6677
 
-// tunnelsOfWorkloads refuses what a workload sends in the guise of a host: packets of the overlay always, of the pools'
-// tunnels where this host takes part in them.
+// tunnelsOfWorkloads refuses packets of the overlay and of this host's tunnels from workloads.
 func (b *builder) tunnelsOfWorkloads() []rule {
 	ports := tunnelPorts
 	if b.features.vxlan {
@@ -214,15 +215,14 @@ func (b *builder) tunnelsOfWorkloads() []rule {
 	return rules
 }
 
-// source checks what workloads send. With route_localnet, which the redirect to metadata needs, the kernel would also take
-// what they address to the loopback, where this host serves itself alone.
+// source checks what workloads send. Because of route_localnet it protects the loopback as well.
 func (b *builder) source() chain {
 	return plain("source", append(b.tunnelsOfWorkloads(),
 		do(implied{version(4)}, within{f: address(4, destination), prefix: netip.MustParsePrefix("127.0.0.0/8")}, verdict{goTo, refusedLoopback}),
 		do(decide{inName(), mapSource}), do(verdict{goTo, refusedUnknown}))...)
 }
 
-// sourceOther is for sources that are legal though they are nobody's (spec §7.5).
+// sourceOther accepts legal sources that no endpoint has (spec §7.5).
 func (b *builder) sourceOther() chain {
 	zero4, zero6 := netip.PrefixFrom(netip.IPv4Unspecified(), 32), netip.PrefixFrom(netip.IPv6Unspecified(), 128)
 	return plain("source-other",
@@ -238,59 +238,61 @@ func portIs(proto string, of end, number uint16) compare {
 	return compare{f: port(proto, of), value: []byte{byte(number >> 8), byte(number)}}
 }
 
-// discovery is true for the ICMPv6 types without which a workload cannot speak IPv6 (spec §7.2).
+// discovery matches the ICMPv6 types that a workload needs for IPv6 (spec §7.2).
 func discovery() statement {
 	return oneOf{fields: []field{icmpType(6)}, values: []string{"\x82", "\x83", "\x84", "\x85", "\x87", "\x88"}}
 }
 
 func (b *builder) input() chain {
 	return base(inet, "input", "filter", "input", priorityFilter,
-		join(b.tunnelsIn(), b.ofWorkloads(inName(), verdict{goTo, "workload-to-host"}), []rule{do(decide{inName(), mapHostIn})})...)
+		slices.Concat(b.tunnelsIn(), b.ofWorkloads(inName(), verdict{goTo, "workload-to-host"}), []rule{do(decide{inName(), mapHostIn})})...)
 }
 
-// tunnelsIn lets tunnelled packets in from peers alone (spec §10).
+// tunnelsIn accepts tunnelled packets from peers alone (spec §10).
 func (b *builder) tunnelsIn() []rule {
 	var rules []rule
 	if b.features.ipip {
-		ipip := protocol(ipInIP, false)
-		rules = append(rules,
-			do(implied{version(4)}, ipip, inSet{fields: []field{address(4, source)}, set: setIPIPPeers}, local(destination), verdict{kind: accept}),
-			do(version(4), ipip, verdict{goTo, refusedTunnel}))
+		rules = append(b.ipipPeers(source), do(version(4), protocol(ipInIP, false), verdict{goTo, refusedTunnel}))
 	}
 	if b.features.vxlan {
-		to := portIs("udp", destination, b.around.VXLAN.Port)
-		for v, set := range []string{4: setVXLANPeers4, 6: setVXLANPeers6} {
-			if set != "" {
-				rules = append(rules, do(implied{version(v)}, implied{protocol(calico.ProtocolUDP, false)}, to,
-					inSet{fields: []field{address(v, source)}, set: set}, local(destination), verdict{kind: accept}))
-			}
-		}
-		rules = append(rules, do(implied{protocol(calico.ProtocolUDP, false)}, to, verdict{goTo, refusedTunnel}))
+		rules = append(append(rules, b.vxlanPeers(source)...), do(implied{protocol(calico.ProtocolUDP, false)},
+			portIs("udp", destination, b.around.VXLAN.Port), verdict{goTo, refusedTunnel}))
+	}
+	return rules
+}
+
+// tunnelsOut accepts tunnelled packets to peers, whatever a host endpoint's policy says.
+func (b *builder) tunnelsOut() []rule {
+	return append(b.ipipPeers(destination), b.vxlanPeers(destination)...)
+}
+
+// ipipPeers accepts IPIP between this host and peers at one end of the packet.
+func (b *builder) ipipPeers(of end) []rule {
+	if !b.features.ipip {
+		return nil
+	}
+	return []rule{do(implied{version(4)}, protocol(ipInIP, false),
+		inSet{fields: []field{address(4, of)}, set: setIPIPPeers}, local(!of), verdict{kind: accept})}
+}
+
+// vxlanPeers accepts VXLAN between this host and peers at one end of the packet.
+func (b *builder) vxlanPeers(of end) (rules []rule) {
+	if !b.features.vxlan {
+		return nil
+	}
+	for _, peers := range []struct {
+		version int
+		set     string
+	}{{4, setVXLANPeers4}, {6, setVXLANPeers6}} {
+		rules = append(rules, do(implied{version(peers.version)}, implied{protocol(calico.ProtocolUDP, false)},
+			portIs("udp", destination, b.around.VXLAN.Port),
+			inSet{fields: []field{address(peers.version, of)}, set: peers.set}, local(!of), verdict{kind: accept}))
 	}
 	return rules
 }
 
 // ipInIP is the protocol number of IPv4 in IPv4.
 const ipInIP calico.Protocol = 4
-
-// tunnelsOut lets tunnelled packets out to peers whatever a host endpoint's policy says.
-func (b *builder) tunnelsOut() []rule {
-	var rules []rule
-	if b.features.ipip {
-		rules = append(rules, do(implied{version(4)}, protocol(ipInIP, false),
-			inSet{fields: []field{address(4, destination)}, set: setIPIPPeers}, local(source), verdict{kind: accept}))
-	}
-	if b.features.vxlan {
-		for v, set := range []string{4: setVXLANPeers4, 6: setVXLANPeers6} {
-			if set != "" {
-				rules = append(rules, do(implied{version(v)}, implied{protocol(calico.ProtocolUDP, false)},
-					portIs("udp", destination, b.around.VXLAN.Port),
-					inSet{fields: []field{address(v, destination)}, set: set}, local(source), verdict{kind: accept}))
-			}
-		}
-	}
-	return rules
-}
 
 // workloadToHost judges what a workload sends to this host (spec §7.2).
 func (b *builder) workloadToHost() chain {
@@ -319,61 +321,30 @@ func (b *builder) workloadToHost() chain {
 	return plain("workload-to-host", append(rules, tracked(), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))...)
 }
 
-// forwardFrom asks the policy of where a forwarded packet comes from. To accept it here leaves it to forwardTo.
+// forwardFrom applies the policy of a forwarded packet's source; forwardTo follows.
 func (b *builder) forwardFrom() chain {
 	return base(inet, "forward-from", "filter", "forward", priorityFilter,
-		join(b.ofWorkloads(inName(), verdict{goTo, "workload-from"}), b.ofWorkloads(outName(), verdict{kind: accept}),
+		slices.Concat(b.ofWorkloads(inName(), verdict{goTo, "workload-from"}), b.ofWorkloads(outName(), verdict{kind: accept}),
 			[]rule{do(decide{inName(), mapHostForwardIn})})...)
 }
 
-func (b *builder) workloadFrom() chain {
-	return plain("workload-from", tracked(), do(decide{inName(), mapWorkloadOut}), do(verdict{goTo, refusedUnknown}))
-}
-
-// forwardTo asks the policy of where a forwarded packet goes.
 func (b *builder) forwardTo() chain {
 	return base(inet, "forward-to", "filter", "forward", priorityForward,
-		join(b.ofWorkloads(outName(), verdict{goTo, "workload-to"}), b.ofWorkloads(inName(), verdict{kind: accept}),
+		slices.Concat(b.ofWorkloads(outName(), verdict{goTo, "workload-to"}), b.ofWorkloads(inName(), verdict{kind: accept}),
 			[]rule{do(decide{outName(), mapHostForwardOut})})...)
 }
 
-func (b *builder) workloadTo() chain {
-	return plain("workload-to", do(decide{outName(), mapWorkloadIn}), do(verdict{goTo, refusedUnknown}))
-}
-
-// output judges what this host itself sends.
 func (b *builder) output() chain {
 	return base(inet, "output", "filter", "output", priorityFilter,
-		join(b.tunnelsOut(), b.ofWorkloads(outName(), verdict{goTo, "host-to-workload"}), []rule{do(decide{outName(), mapHostOut})})...)
-}
-
-func (b *builder) hostToWorkload() chain {
-	return plain("host-to-workload", do(decide{outName(), mapWorkloadHost}), do(verdict{goTo, refusedUnknown}))
-}
-
-func (b *builder) rawOutput() chain {
-	return base(inet, "output-raw", "filter", "output", priorityRaw,
-		do(setMark{bit: markAccepted, clear: true}), do(decide{outName(), mapUntrackedOut}))
-}
-
-func (b *builder) preDNAT() chain {
-	return base(inet, "prerouting-pre-dnat", "filter", "prerouting", priorityMangle, do(decide{inName(), mapPreDNAT}))
-}
-
-func (b *builder) arpInput() chain {
-	return base(arp, "input", "filter", "input", priorityFilter, b.ofWorkloads(inName(), verdict{goTo, "senders"})...)
-}
-
-func (b *builder) arpSenders() chain {
-	return chain{ref: ref{arp, "senders"}, rules: []rule{do(decide{inName(), mapSender}), do(verdict{goTo, refusedARP})}}
+		slices.Concat(b.tunnelsOut(), b.ofWorkloads(outName(), verdict{goTo, "host-to-workload"}), []rule{do(decide{outName(), mapHostOut})})...)
 }
 
 func (b *builder) failsafes() []chain {
 	in, out := b.settings.FailsafeInbound, b.settings.FailsafeOutbound
 	chains := []chain{
 		plain(failsafeIn, failsafeRules(destination, in)...), plain(failsafeOut, failsafeRules(destination, out)...),
-		plain(failsafeRawIn, join(failsafeRules(destination, in), failsafeRules(source, out))...),
-		plain(failsafeRawOut, join(failsafeRules(destination, out), failsafeRules(source, in))...),
+		plain(failsafeRawIn, slices.Concat(failsafeRules(destination, in), failsafeRules(source, out))...),
+		plain(failsafeRawOut, slices.Concat(failsafeRules(destination, out), failsafeRules(source, in))...),
 	}
 	for i := range chains {
 		if len(chains[i].rules) > 0 {
@@ -383,7 +354,6 @@ func (b *builder) failsafes() []chain {
 	return chains
 }
 
-// refusals are the chains where refused packets end.
 func (b *builder) refusals() []chain {
 	var all []chain
 	for _, name := range softRefusals {
@@ -403,11 +373,6 @@ func (b *builder) refusals() []chain {
 	return all
 }
 
-func arpRefusal() chain {
-	return chain{ref: ref{arp, refusedARP}, rules: []rule{do(count{refusedARP}), do(verdict{kind: drop})}}
-}
-
-// families are those of our tables.
 func (f features) families() []family {
 	if f.withoutARP {
 		return []family{inet}
@@ -415,7 +380,7 @@ func (f features) families() []family {
 	return []family{inet, arp}
 }
 
-// counters are the named counters: one for each way in which a packet is refused.
+// counters returns the named counters: one for each kind of refusal.
 func (f features) counters() []ref {
 	var all []ref
 	if !f.withoutARP {

@@ -11,16 +11,16 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// A judge is a chain that decides over the packets of an endpoint in a direction: the tiers and profiles that apply, in
-// order. Endpoints to which the same apply share it.
+// judge is the chain that decides over an endpoint's packets in a direction: its tiers and
+// profiles, in order. Endpoints with the same tiers and profiles share it.
 //
-//	what is always so (connection tracking, fail-safe ports)
+//	prelude (connection tracking, fail-safe ports)
 //	jump policy/T1/a/in ─ accept, refuse, return, or mark as passed and return
 //	jump policy/T1/b/in
 //	refuse
 //
-// Where a rule of a tier can send packets to the next tier, that tier's policies are in a chain of their own, which
-// returns for marked packets.
+// If a rule of a tier can send packets to the next tier, the tier's policies are in a chain of
+// their own, which returns for marked packets.
 type judge struct {
 	kind     judgeKind
 	tiers    []judgedTier
@@ -33,7 +33,7 @@ type judgedTier struct {
 	passes []bool // by list: it can send packets to the next tier
 }
 
-// mayPass says whether packets can get to the next tier.
+// mayPass reports whether packets can get to the next tier.
 func (t judgedTier) mayPass() bool {
 	for _, p := range t.passes {
 		if p {
@@ -43,7 +43,7 @@ func (t judgedTier) mayPass() bool {
 	return false
 }
 
-// judgeKind tells what is asked, and what else is to be looked at.
+// judgeKind is the traffic that a judge decides over.
 type judgeKind uint8
 
 const (
@@ -81,15 +81,12 @@ func (k judgeKind) direction() calc.Direction {
 	return calc.Inbound
 }
 
-// newJudge makes the judge of an endpoint's tiers and profiles. passes tells which lists can send packets on.
+// newJudge returns the judge of tiers and profiles. passes reports which lists can send packets on.
 func newJudge(kind judgeKind, tiers []calc.Tier, profiles []string, passes func(calc.ListID) bool) *judge {
 	j := &judge{kind: kind}
 	hash := sha256.New()
 	for _, t := range tiers {
-		lists := t.Inbound
-		if kind.direction() == calc.Outbound {
-			lists = t.Outbound
-		}
+		lists := t.Lists(kind.direction())
 		if len(lists) == 0 {
 			continue
 		}
@@ -113,10 +110,9 @@ func newJudge(kind judgeKind, tiers []calc.Tier, profiles []string, passes func(
 	return j
 }
 
-// empty says that there is nothing to ask: no policy of an early stage applies.
+// empty reports whether no policy of an early stage applies.
 func (j *judge) empty() bool { return len(j.tiers) == 0 && len(j.profiles) == 0 }
 
-// lists calls f for each list that the judge asks.
 func (j *judge) lists(f func(listKey)) {
 	for _, t := range j.tiers {
 		for _, k := range t.lists {
@@ -130,13 +126,13 @@ func (j *judge) lists(f func(listKey)) {
 
 func (j *judge) tierChain(i int) string { return fmt.Sprintf("%s/%d", j.name, i+1) }
 
-// judgeChain is a chain of a judge, rendered one by one, since a judge may have very many.
+// judgeChain is a chain of a judge, rendered on demand, since a judge may have many.
 type judgeChain struct {
 	ref
 	rules func(f features) []rule
 }
 
-// chains are the judge's own: the first is the one to go to.
+// chains returns the judge's chains; the first is the entry.
 func (j *judge) chains() []judgeChain {
 	all := []judgeChain{{ref{inet, j.name}, j.mainRules}}
 	for i, t := range j.tiers {
@@ -150,16 +146,15 @@ func (j *judge) chains() []judgeChain {
 	return all
 }
 
-// endsAt says whether no packet gets beyond a tier.
 func (j *judge) endsAt(t judgedTier) bool { return !t.mayPass() && j.kind.stage() == normal }
 
-// mainRules are those of the chain to go to.
+// mainRules returns the rules of the entry.
 func (j *judge) mainRules(f features) []rule {
 	rules := prelude(j.kind, f)
 	for i, t := range j.tiers {
 		if t.mayPass() {
-			rules = append(rules, rule{statements: []statement{setMark{bit: markPassed, clear: true}}},
-				rule{statements: []statement{verdict{jumpTo, j.tierChain(i)}}})
+			rules = append(rules, do(setMark{bit: markPassed, clear: true}),
+				do(verdict{jumpTo, j.tierChain(i)}))
 			continue
 		}
 		rules = append(append(rules, jumps(t)...), j.unmatched()...)
@@ -168,35 +163,33 @@ func (j *judge) mainRules(f features) []rule {
 		}
 	}
 	for _, k := range j.profiles {
-		rules = append(rules, rule{statements: []statement{verdict{jumpTo, k.chain()}}})
+		rules = append(rules, do(verdict{jumpTo, k.chain()}))
 	}
 	return append(rules, j.unmatched()...)
 }
 
-// unmatched is for packets that no policy of a tier, or no profile, has decided over: early stages have no default deny,
-// and go on.
+// unmatched ends a tier or the profiles. Early stages have no default deny.
 func (j *judge) unmatched() []rule {
 	if j.kind.stage() != normal {
 		return nil
 	}
-	return []rule{{statements: []statement{verdict{goTo, refusedByPolicy}}}}
+	return []rule{do(verdict{goTo, refusedByPolicy})}
 }
 
 func jumps(t judgedTier) []rule {
 	var rules []rule
 	for i, k := range t.lists {
-		rules = append(rules, rule{statements: []statement{verdict{jumpTo, k.chain()}}})
+		rules = append(rules, do(verdict{jumpTo, k.chain()}))
 		if t.passes[i] {
-			rules = append(rules, rule{statements: []statement{marked{markPassed}, verdict{kind: returns}}})
+			rules = append(rules, do(marked{markPassed}, verdict{kind: returns}))
 		}
 	}
 	return rules
 }
 
-// prelude is what is looked at before any policy.
 func prelude(kind judgeKind, f features) []rule {
 	var rules []rule
-	accepted := rule{statements: []statement{marked{markAccepted}, verdict{kind: accept}}}
+	accepted := do(marked{markAccepted}, verdict{kind: accept})
 	switch kind {
 	case workloadOut: // asked only after connection tracking
 	case workloadIn, hostForwardOut:
@@ -218,12 +211,12 @@ func prelude(kind judgeKind, f features) []rule {
 		rules = append(rules, do(establishedOnly()))
 	}
 	if chain := failsafeChain(kind); chain != "" {
-		rules = append(rules, rule{statements: []statement{verdict{jumpTo, chain}}})
+		rules = append(rules, do(verdict{jumpTo, chain}))
 	}
 	return rules
 }
 
-// failsafeChain is the one that accepts the fail-safe ports which matter to a judge.
+// failsafeChain returns the chain of the fail-safe ports that concern a judge.
 func failsafeChain(kind judgeKind) string {
 	switch kind {
 	case hostIn, preDNATIn:
@@ -240,7 +233,7 @@ func failsafeChain(kind judgeKind) string {
 
 func stateKey(bit uint32) string { return string(native(bit)) }
 
-// connection is the chain that accepts what belongs to a connection, and refuses what belongs to none and begins none.
+// connection is the chain that accepts packets of connections, and refuses invalid ones.
 const connection = "connection"
 
 func tracked() rule { return do(verdict{jumpTo, connection}) }
@@ -260,8 +253,7 @@ func establishedOnly() switchOn {
 	}}
 }
 
-// failsafeRules accept fail-safe ports at one end of the packet; net is of the other. Without neighbour discovery no
-// IPv6 host is reachable, so it is open with them.
+// failsafeRules accepts fail-safe ports at one end of the packet; net is of the other.
 func failsafeRules(of end, ports []Failsafe) []rule {
 	if len(ports) == 0 {
 		return nil
@@ -282,19 +274,18 @@ func failsafeRules(of end, ports []Failsafe) []rule {
 		if of == source {
 			other = destination
 		}
-		f := port(protocolName(p.Protocol), of)
-		rules = append(rules, rule{statements: []statement{implied{version(v)}, implied{protocol(p.Protocol, false)},
-			inPrefixes(address(v, other), false, []netip.Prefix{p.Net}), compare{f: f, value: []byte{byte(p.Port >> 8), byte(p.Port)}}, verdict{kind: accept}}})
+		rules = append(rules, do(implied{version(v)}, implied{protocol(p.Protocol, false)},
+			inPrefixes(address(v, other), false, []netip.Prefix{p.Net}), portIs(protocolName(p.Protocol), of, p.Port), verdict{kind: accept}))
 	}
 	if len(anywhere) > 0 {
 		any := oneOf{fields: []field{l4proto(), port("th", of)}, values: sortedUnique(anywhere)}
-		rules = append([]rule{{statements: []statement{any, verdict{kind: accept}}}}, rules...)
+		rules = append([]rule{do(any, verdict{kind: accept})}, rules...)
 	}
 	return rules
 }
 
-// neighbours accepts what IPv6 hosts cannot do without: router and neighbour solicitation and advertisement.
+// neighbours accepts neighbour discovery, without which no IPv6 host is reachable.
 func neighbours() rule {
-	return rule{statements: []statement{implied{version(6)}, implied{protocol(calico.ProtocolICMPv6, false)},
-		oneOf{fields: []field{icmpType(6)}, values: []string{"\x85", "\x86", "\x87", "\x88"}}, verdict{kind: accept}}}
+	return do(implied{version(6)}, implied{protocol(calico.ProtocolICMPv6, false)},
+		oneOf{fields: []field{icmpType(6)}, values: []string{"\x85", "\x86", "\x87", "\x88"}}, verdict{kind: accept})
 }

@@ -11,21 +11,21 @@ import (
 	"heddle/internal/policy/calc"
 )
 
-// The bits of a packet's mark that are ours, within the mask that peers use by default (0xff000000).
+// The bits of a packet's mark that are ours, within the default mask of peers (0xff000000).
 const (
 	// markAccepted is on packets that untracked or pre-DNAT policy has accepted.
 	markAccepted = 0x01000000
-	// markPassed is on packets that a rule has sent to the next tier. It means nothing after the tier's end.
+	// markPassed is on packets that a rule has sent to the next tier, until the end of the tier.
 	markPassed = 0x02000000
 )
 
 // defaultLogPrefix is that of rules that log and name no prefix (spec §6.8).
 const defaultLogPrefix = "calico-packet"
 
-// longestLogPrefix is how much of a prefix is kept; with what follows it, it is as long as iptables takes.
+// longestLogPrefix bounds a prefix as iptables does.
 const longestLogPrefix = 27
 
-// The chains that end a refused packet's way, each with a counter of its name.
+// The chains that refuse packets, each with a counter of its name.
 const (
 	refusedByPolicy = "refused-by-policy"
 	refusedMissing  = "refused-missing-rules"
@@ -36,12 +36,12 @@ const (
 	refusedSource   = "refused-source"
 	refusedTunnel   = "refused-tunnel-peer"
 	refusedLoopback = "refused-loopback"
-	// refusedTunnelPort is for what workloads send to ports that are for hosts among themselves.
+	// refusedTunnelPort is for packets of workloads to ports between hosts.
 	refusedTunnelPort = "refused-tunnel-port"
 	refusedARP        = "refused-arp-sender"
 )
 
-// softRefusals are those that the drop action governs; hardRefusals always drop.
+// softRefusals are subject to the drop action; hardRefusals always drop.
 var (
 	softRefusals = []string{refusedByPolicy, refusedMissing, refusedUnknown, refusedInactive, refusedInvalid, refusedToHost}
 	hardRefusals = []string{refusedSource, refusedTunnel, refusedLoopback, refusedTunnelPort}
@@ -53,10 +53,10 @@ type listRenderer struct {
 	logPrefix string
 }
 
-// rules are those of a list's chain. Where none matches, the packet returns to whoever called.
+// rules returns the rules of a list's chain. A packet that none matches returns to the caller.
 func (l listRenderer) rules(id calc.ListID, list *calc.List) []rule {
 	if list == nil || list.Missing != "" {
-		return []rule{{statements: []statement{verdict{goTo, refusedMissing}}}}
+		return []rule{do(verdict{goTo, refusedMissing})}
 	}
 	var rules []rule
 	for i := range list.Rules {
@@ -65,7 +65,7 @@ func (l listRenderer) rules(id calc.ListID, list *calc.List) []rule {
 	return rules
 }
 
-// rule is one rule of a list: a rule for each family where the families need different ones.
+// rule renders one rule of a list, for each family if the families differ.
 func (l listRenderer) rule(id calc.ListID, r *calc.Rule) []rule {
 	action := l.action(id, r.Action)
 	if prefix := l.prefix(r); prefix != "" {
@@ -80,7 +80,7 @@ func (l listRenderer) rule(id calc.ListID, r *calc.Rule) []rule {
 	return rules
 }
 
-// viewsOf are the address sets, by version, that the rules of a list look into, each once.
+// viewsOf returns the address sets, by version, that a list names, each once.
 func viewsOf(list *calc.List) []view {
 	if list == nil || list.Missing != "" {
 		return nil
@@ -105,7 +105,6 @@ func viewsOf(list *calc.List) []view {
 	return slices.Clone(slices.Compact(all)) // there are many lists: no more room than it needs
 }
 
-// action is what a rule does to a packet that it matches.
 func (l listRenderer) action(id calc.ListID, action string) []statement {
 	switch {
 	case action == calico.Log:
@@ -115,14 +114,14 @@ func (l listRenderer) action(id calc.ListID, action string) []statement {
 	case action == calico.NextTier && id.Tier != "":
 		return []statement{setMark{bit: markPassed}, verdict{kind: returns}}
 	case l.stage == untracked:
-		return []statement{untrack{}, setMark{bit: markAccepted}, verdict{kind: accept}}
+		return []statement{untrack, setMark{bit: markAccepted}, verdict{kind: accept}}
 	case l.stage == preDNAT:
 		return []statement{setMark{bit: markAccepted}, verdict{kind: accept}}
 	}
 	return []statement{verdict{kind: accept}}
 }
 
-// prefix is that of a rule's log records; empty: it writes none.
+// prefix returns the prefix of a rule's log records; empty: it logs nothing.
 func (l listRenderer) prefix(r *calc.Rule) string {
 	switch {
 	case r.LogPrefix != "":
@@ -148,12 +147,11 @@ func logPrefix(s string) string {
 	return s[:min(len(s), longestLogPrefix)]
 }
 
-// setsOf are the sets that a rule names.
 func setsOf(r *calc.Rule) []calc.SetID {
 	return slices.Concat(r.SrcSets, r.DstSets, r.NotSrcSets, r.NotDstSets)
 }
 
-// passes says whether a list can send packets to the next tier.
+// passes reports whether a list can send packets to the next tier.
 func passes(list *calc.List) bool {
 	return list != nil && list.Missing == "" && slices.ContainsFunc(list.Rules, func(r calc.Rule) bool { return r.Action == calico.NextTier })
 }
@@ -161,7 +159,7 @@ func passes(list *calc.List) bool {
 // either stands for packets of both versions.
 const either = 0
 
-// versions are those that the rule needs a rule for: either for one that treats both alike.
+// versions returns the versions that need a rule each; either: one rule serves both.
 func versions(r *calc.Rule) []int {
 	byAddress := len(r.SrcNets)+len(r.DstNets)+len(r.NotSrcNets)+len(r.NotDstNets)+
 		len(r.SrcSets)+len(r.DstSets)+len(r.NotSrcSets)+len(r.NotDstSets) > 0
@@ -179,8 +177,8 @@ func versions(r *calc.Rule) []int {
 	return nil
 }
 
-// match is a rule's criteria for packets of a version: a packet meets those of one of the results, or none. There is none
-// where no packet can meet them.
+// match returns a rule's criteria for packets of a version, as alternatives that exclude each
+// other; none: no packet can match.
 func match(r *calc.Rule, v int) [][]statement {
 	if !possible(r, v) {
 		return nil
@@ -203,7 +201,7 @@ func match(r *calc.Rule, v int) [][]statement {
 	return m.all()
 }
 
-// possible says whether a packet of a version can meet a rule's criteria.
+// possible reports whether a packet of a version can match a rule.
 func possible(r *calc.Rule, v int) bool {
 	if v == 6 && r.Protocol == calico.ProtocolICMP || v == 4 && r.Protocol == calico.ProtocolICMPv6 {
 		return false
@@ -217,7 +215,6 @@ func possible(r *calc.Rule, v int) bool {
 	return true
 }
 
-// ofFamily picks the prefixes of a version.
 func ofFamily(nets []netip.Prefix, v int) (own []netip.Prefix) {
 	for _, n := range nets {
 		if n.Addr().Is4() == (v == 4) {
@@ -227,8 +224,8 @@ func ofFamily(nets []netip.Prefix, v int) (own []netip.Prefix) {
 	return own
 }
 
-// The kernel takes ever longer to make a nameless set the more sets there are, so short lists do without: a positive one
-// makes so many rules, which exclude each other, a negative one so many comparisons.
+// Anonymous sets slow the kernel down the more there are. Short positive lists become several
+// rules, short negative ones several comparisons.
 const (
 	shortList = 4 // entries
 	mostRules = 8 // for one rule and family
@@ -250,7 +247,7 @@ func (m *matcher) must(all ...statement) {
 	}
 }
 
-// among adds a criterion on a list of spans: one makes the statement for a single one, list that for all.
+// among adds a criterion on a list: one returns the statement for an entry, list that for all.
 func (m *matcher) among(n int, not bool, one func(i int) statement, list func() statement) {
 	switch {
 	case n == 1 || not && n <= shortList:
@@ -269,7 +266,7 @@ func (m *matcher) among(n int, not bool, one func(i int) statement, list func() 
 	}
 }
 
-// all puts the cheap and general criteria first.
+// all returns the alternatives, with the cheap and general criteria first.
 func (m *matcher) all() [][]statement {
 	var head []statement
 	if m.version != either {
@@ -346,7 +343,7 @@ func (m *matcher) icmp(r *calc.Rule) {
 	m.must(compare{f: icmpType(v), not: true, value: []byte{*r.NotICMPType}})
 }
 
-// nets are criteria on prefixes of the version: any of them, or none of them.
+// nets adds a criterion on prefixes of the version: any of them, or none of them.
 func (m *matcher) nets(of end, not bool, nets []netip.Prefix) {
 	own := ofFamily(nets, m.version)
 	if len(own) == 0 || slices.ContainsFunc(own, everything) {
@@ -359,7 +356,7 @@ func (m *matcher) nets(of end, not bool, nets []netip.Prefix) {
 		func() statement { return inPrefixes(f, not, merged) })
 }
 
-// inPrefixes holds an address against prefixes in the shortest way.
+// inPrefixes matches an address in prefixes in the shortest way.
 func inPrefixes(f field, not bool, prefixes []netip.Prefix) statement {
 	merged := merge(prefixes)
 	if len(merged) == 1 {

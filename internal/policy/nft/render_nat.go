@@ -2,20 +2,21 @@ package nft
 
 import (
 	"net/netip"
+	"slices"
 
 	"heddle/calico"
 )
 
-// metadataAddress is where workloads of OpenStack ask for metadata (spec §7.3).
+// metadataAddress returns the address of OpenStack's metadata service (spec §7.3).
 func metadataAddress() netip.AddrPort { return netip.MustParseAddrPort("169.254.169.254:80") }
 
-// nat are the chains of address translation (spec §7.3, §9, §10). Only a connection's first packet comes here. Where
-// there is nothing to translate, there are none.
+// nat returns the chains of address translation (spec §7.3, §9, §10), if there is something to
+// translate. Only a connection's first packet gets there.
 func (b *builder) nat() []chain {
 	to := b.floatingTo()
 	in := to
 	if b.settings.OpenStack && b.settings.Metadata.IsValid() && b.settings.Metadata.Addr().Is4() {
-		in = join(b.metadata(), to)
+		in = slices.Concat(b.metadata(), to)
 	}
 	var all []chain
 	if len(in) > 0 {
@@ -24,7 +25,7 @@ func (b *builder) nat() []chain {
 	if len(to) > 0 {
 		all = append(all, base(inet, "output-nat", "nat", "output", priorityDstNAT, to...))
 	}
-	if out := join(b.hairpins(), b.masquerades(), b.tunnelAddress()); len(out) > 0 {
+	if out := slices.Concat(b.hairpins(), b.masquerades(), b.tunnelAddress()); len(out) > 0 {
 		all = append(all, base(inet, "postrouting-nat", "nat", "postrouting", prioritySrcNAT, out...))
 	}
 	return all
@@ -41,7 +42,7 @@ func (b *builder) metadata() []rule {
 	return rules
 }
 
-// versionsOf are the versions of which there are floating addresses.
+// floatingVersions returns the versions of which there are floating addresses.
 func (f features) floatingVersions() []int {
 	var all []int
 	if f.floating4 {
@@ -62,7 +63,7 @@ func (b *builder) floatingTo() []rule {
 	return rules
 }
 
-// hairpins change the source of what a workload has sent to a floating address of its own.
+// hairpins changes the source of packets from a workload to its own floating address.
 func (b *builder) hairpins() []rule {
 	var rules []rule
 	for _, v := range b.features.floatingVersions() {
@@ -72,7 +73,7 @@ func (b *builder) hairpins() []rule {
 	return rules
 }
 
-// masquerades give what leaves all pools the address of this host.
+// masquerades gives packets that leave all pools the address of this host.
 func (b *builder) masquerades() []rule {
 	var rules []rule
 	for _, v := range []int{4, 6} {
@@ -88,18 +89,18 @@ func (b *builder) masquerades() []rule {
 		}
 		if len(from) > 0 {
 			rules = append(rules, do(implied{version(v)}, inPrefixes(address(v, source), false, from),
-				inPrefixes(address(v, destination), true, all), masquerade{}))
+				inPrefixes(address(v, destination), true, all), masquerade))
 		}
 	}
 	return rules
 }
 
-// tunnelAddress gives what this host sends through its IPIP device that device's address.
+// tunnelAddress gives packets of this host to its IPIP device that device's address.
 func (b *builder) tunnelAddress() []rule {
 	t := b.around.IPIP
 	if t == nil || !t.Address.IsValid() {
 		return nil
 	}
 	return []rule{do(named(outName(), t.Device), implied{version(4)},
-		within{f: address(4, source), not: true, prefix: netip.PrefixFrom(t.Address, 32)}, local(source), masquerade{})}
+		within{f: address(4, source), not: true, prefix: netip.PrefixFrom(t.Address, 32)}, local(source), masquerade)}
 }

@@ -6,8 +6,9 @@ import (
 	"heddle/calico"
 )
 
-// sourceRules check the source of what an active workload sends (spec §7.5): its MAC where the endpoint has one, and its
-// address, which for IPv6 must be routed back to it as well. IPv4 has the kernel's own reverse-path check.
+// sourceRules checks the source of an active workload's packets (spec §7.5): the MAC, if the
+// endpoint has one, and the address, which for IPv6 must be routed back to it. IPv4 has the
+// kernel's reverse-path check.
 func sourceRules(e *calico.WorkloadEndpoint) []rule {
 	var rules []rule
 	if e.MAC != nil {
@@ -22,7 +23,7 @@ func sourceRules(e *calico.WorkloadEndpoint) []rule {
 	return append(rules, do(verdict{goTo, "source-other"}))
 }
 
-// senderRules check who an active workload says that it is in ARP; an unspecified sender asks whether an address is taken.
+// senderRules checks the sender in an active workload's ARP packets; an unspecified one is a probe.
 func senderRules(e *calico.WorkloadEndpoint) []rule {
 	var rules []rule
 	if e.MAC != nil {
@@ -42,7 +43,7 @@ func addressesIn(nets []netip.Prefix) []string {
 	return sortedUnique(all)
 }
 
-// oneAddressOf are statements of which one is true for a field that has one of the values.
+// oneAddressOf returns alternative statements for a field that has one of the values.
 func oneAddressOf(f field, values []string) []statement {
 	if len(values) > shortList {
 		return []statement{oneOf{fields: []field{f}, values: values}}

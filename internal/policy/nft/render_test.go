@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The whole ruleset of a small host, for people to read and to review changes by. It is the text that nft reads.
+// The whole ruleset of a small host, for people to read and to review changes by. It is the text
+// that nft reads.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	var f Fake
@@ -148,7 +149,8 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// A large load goes ahead in pieces that nothing in force names; the rules in force change in the last.
+// A large load goes ahead in pieces that nothing in force names; the rules in force change in the
+// last.
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	var f Fake

@@ -10,21 +10,21 @@ import (
 	"heddle/calico"
 )
 
-// HostAction is what becomes of a workload's traffic to its own host, after the exceptions of spec §7.2.
+// HostAction applies to a workload's traffic to its own host, after the exceptions of spec §7.2.
 type HostAction string
 
-// ToHostDrop is the default. The other two apply the workload's outbound policy first. They differ for nobody but
-// iptables: here other tables judge what ours has accepted in any case.
+// ToHostDrop is the default. The other two apply the workload's outbound policy first, and do not
+// differ here: other tables judge accepted packets in any case.
 const (
 	ToHostDrop   HostAction = "DROP"
 	ToHostReturn HostAction = "RETURN"
 	ToHostAccept HostAction = "ACCEPT"
 )
 
-// DropAction is what becomes of packets that policy refuses. It does not soften the checks of sources and tunnels.
+// DropAction applies to packets that policy refuses, but not to checks of sources and tunnels.
 type DropAction string
 
-// Drop is the default. The others are for finding out what policy would drop.
+// Drop is the default. The others show what policy would drop.
 const (
 	Drop         DropAction = "DROP"
 	Accept       DropAction = "ACCEPT"
@@ -52,7 +52,7 @@ type Settings struct {
 	AcceptInvalid    bool           // DisableConntrackInvalidCheck
 }
 
-// check finds what would make an unusable ruleset.
+// check returns an error for settings that would make an unusable ruleset.
 func (s *Settings) check() error {
 	if len(s.WorkloadPrefixes) == 0 {
 		return errors.New("settings: no prefix of workload interfaces")
@@ -76,35 +76,35 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// workload says whether the name is that of a workload's interface.
+// workload reports whether the name is that of a workload's interface.
 func (s *Settings) workload(name string) bool {
 	return slices.ContainsFunc(s.WorkloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// Pool is what address translation must know of an address pool (spec §10).
+// Pool is an address pool, for address translation (spec §10).
 type Pool struct {
 	CIDR       netip.Prefix
 	Masquerade bool // traffic that leaves all pools takes the address of this host
 }
 
-// IPIP says with whom this host exchanges IPIP packets.
+// IPIP has the hosts with which this host exchanges IPIP packets.
 type IPIP struct {
 	Device  string     // such as tunl0
 	Address netip.Addr // of the device; the zero Addr: none
 	Peers   []netip.Addr
 }
 
-// VXLAN says with whom this host exchanges VXLAN packets.
+// VXLAN has the hosts with which this host exchanges VXLAN packets.
 type VXLAN struct {
 	Port  uint16 // UDP
 	Peers []netip.Addr
 }
 
-// Surroundings are what the agent finds on its host and in the store beside endpoints and policy.
+// Surroundings are facts about the host and the store besides endpoints and policy.
 type Surroundings struct {
-	// HostInterfaces names the host endpoint that governs each interface that has one (spec §8.5).
+	// HostInterfaces has the host endpoint that governs each interface (spec §8.5).
 	HostInterfaces map[string]calico.HostEndpointKey
-	// Exempt are interfaces that are none of policy's business whatever their name: the overlay's (spec §8.1).
+	// Exempt are the interfaces that policy leaves alone: the overlay's (spec §8.1).
 	Exempt []string
 	Pools  []Pool
 	IPIP   *IPIP  // nil: no packets of this kind are ours to judge

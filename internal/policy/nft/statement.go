@@ -13,10 +13,10 @@ import (
 	"heddle/calico"
 )
 
-// register is the one that statements use; a second word of a concatenation is beside it.
+// register is the one that statements use; further words of a concatenation follow it.
 const register = 1
 
-// implied is a statement that nft does not write, because the next one of the rule implies it.
+// implied is a statement that nft does not write, because the next one implies it.
 type implied struct{ statement }
 
 func (implied) text() string { return "" }
@@ -35,7 +35,7 @@ func equality(not bool) expr.CmpOp {
 	return expr.CmpOpEq
 }
 
-// compare holds a field against one value.
+// compare compares a field with one value.
 type compare struct {
 	f     field
 	not   bool
@@ -55,7 +55,6 @@ func (c compare) encode(e *ruleEncoder) {
 	e.add(c.f.load(register), &expr.Cmp{Op: equality(c.not), Register: register, Data: c.value})
 }
 
-// version is true for packets of an IP version.
 func version(v int) compare {
 	if v == 4 {
 		return compare{f: nfproto(), value: []byte{unix.NFPROTO_IPV4}, shown: "ipv4"}
@@ -67,7 +66,7 @@ func protocol(p calico.Protocol, not bool) compare {
 	return compare{f: l4proto(), not: not, value: []byte{byte(p)}}
 }
 
-// named is true for one interface, or, with a star at the end, for those whose name begins so.
+// named matches one interface or, with a star at the end, those whose name begins so.
 func named(f field, name string) compare {
 	if prefix, ok := strings.CutSuffix(name, "*"); ok {
 		return compare{f: f, value: []byte(prefix), shown: `"` + name + `"`}
@@ -75,7 +74,7 @@ func named(f field, name string) compare {
 	return compare{f: f, value: nameKey(name)}
 }
 
-// within is true for addresses of a prefix.
+// within matches addresses of a prefix.
 type within struct {
 	f      field
 	not    bool
@@ -101,7 +100,7 @@ func maskOf(p netip.Prefix) []byte {
 	return mask
 }
 
-// inSet holds fields, concatenated, against a named set.
+// inSet matches fields, concatenated, in a named set.
 type inSet struct {
 	fields []field
 	not    bool
@@ -123,10 +122,10 @@ func fieldNames(fields []field) string {
 	return strings.Join(names, " . ")
 }
 
-// span is what lies between two values of a field, both included.
+// span is a range of values, both ends included.
 type span struct{ low, high string } // bytes
 
-// inList holds a field against ranges that only this rule knows. They are in order and do not touch.
+// inList matches a field in an anonymous set of ranges, which are in order and do not touch.
 type inList struct {
 	f     field
 	not   bool
@@ -144,7 +143,7 @@ func (l inList) encode(e *ruleEncoder) {
 	e.add(&expr.Lookup{SourceRegister: register, SetName: name, SetID: id, Invert: l.not})
 }
 
-// ranged holds a field against one range.
+// ranged matches a field in one range.
 type ranged struct {
 	f     field
 	not   bool
@@ -158,7 +157,7 @@ func (r ranged) encode(e *ruleEncoder) {
 	e.add(r.f.load(register), &expr.Range{Op: equality(r.not), Register: register, FromData: []byte(r.span.low), ToData: []byte(r.span.high)})
 }
 
-// oneOf holds fields, concatenated, against exact values that only this rule knows.
+// oneOf matches fields, concatenated, in an anonymous set of exact values.
 type oneOf struct {
 	fields []field
 	values []string // bytes
@@ -190,7 +189,7 @@ func (o oneOf) encode(e *ruleEncoder) {
 	e.add(&expr.Lookup{SourceRegister: register, SetName: name, SetID: id})
 }
 
-// decide looks a field up in a named map of verdicts. What is not there goes on.
+// decide looks a field up in a named map of verdicts, and goes on if it is missing.
 type decide struct {
 	f   field
 	set string
@@ -202,7 +201,7 @@ func (d decide) encode(e *ruleEncoder) {
 	e.add(d.f.load(register), &expr.Lookup{SourceRegister: register, SetName: d.set, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
 }
 
-// switchOn looks a field up in a map of verdicts that only this rule knows.
+// switchOn looks a field up in an anonymous map of verdicts.
 type switchOn struct {
 	f       field
 	entries []element
@@ -222,7 +221,7 @@ func (s switchOn) encode(e *ruleEncoder) {
 	e.add(&expr.Lookup{SourceRegister: register, SetName: name, SetID: id, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
 }
 
-// marked is true for packets whose mark has a bit.
+// marked matches packets whose mark has a bit.
 type marked struct{ bit uint32 }
 
 func (m marked) text() string { return fmt.Sprintf("meta mark & 0x%08x != 0x00000000", m.bit) }
@@ -274,33 +273,31 @@ func (c count) encode(e *ruleEncoder) {
 	e.add(&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: c.counter})
 }
 
-// untrack keeps the packet out of connection tracking.
-type untrack struct{}
+// fixed is a statement without parameters.
+type fixed struct {
+	name       string
+	expression expr.Any
+}
 
-func (untrack) text() string          { return "notrack" }
-func (untrack) encode(e *ruleEncoder) { e.add(&expr.Notrack{}) }
+func (f fixed) text() string          { return f.name }
+func (f fixed) encode(e *ruleEncoder) { e.add(f.expression) }
+
+// untrack keeps the packet out of connection tracking; masquerade changes the source to the address
+// of the outgoing interface.
+var (
+	untrack    = fixed{"notrack", &expr.Notrack{}}
+	masquerade = fixed{"masquerade", &expr.Masq{}}
+)
 
 func (v verdict) text() string { return v.String() }
 
 func (v verdict) encode(e *ruleEncoder) { e.add(v.expression()) }
 
 func (v verdict) expression() *expr.Verdict {
-	switch v.kind {
-	case accept:
-		return &expr.Verdict{Kind: expr.VerdictAccept}
-	case drop:
-		return &expr.Verdict{Kind: expr.VerdictDrop}
-	case returns:
-		return &expr.Verdict{Kind: expr.VerdictReturn}
-	case jumpTo:
-		return &expr.Verdict{Kind: expr.VerdictJump, Chain: v.chain}
-	case goTo:
-		return &expr.Verdict{Kind: expr.VerdictGoto, Chain: v.chain}
-	}
-	return &expr.Verdict{Kind: expr.VerdictContinue}
+	return &expr.Verdict{Kind: verdicts[v.kind].kind, Chain: v.chain}
 }
 
-// translate gives the packet an address out of a map from fields; what is not there goes on.
+// translate changes an address by a map from fields; what is missing stays.
 type translate struct {
 	version int
 	end     end // which address
@@ -330,7 +327,7 @@ func (t translate) encode(e *ruleEncoder) {
 	e.add(nat)
 }
 
-// redirect gives the packet one destination.
+// redirect changes the destination to a fixed one.
 type redirect struct{ to netip.AddrPort }
 
 func (r redirect) text() string { return "dnat ip to " + r.to.String() }
@@ -340,12 +337,6 @@ func (r redirect) encode(e *ruleEncoder) {
 		&expr.Immediate{Register: 2, Data: binary.BigEndian.AppendUint16(nil, r.to.Port())},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: register, RegProtoMin: 2, Specified: true})
 }
-
-// masquerade gives the packet the address of the interface that it leaves by.
-type masquerade struct{}
-
-func (masquerade) text() string          { return "masquerade" }
-func (masquerade) encode(e *ruleEncoder) { e.add(&expr.Masq{}) }
 
 // uses calls f for each chain, set and counter that a rule names.
 func (r *rule) uses(table family, f func(kind objectKind, name ref)) {
@@ -376,7 +367,7 @@ func (r *rule) uses(table family, f func(kind objectKind, name ref)) {
 	}
 }
 
-// objectKind tells the kinds of named objects apart, which have names of their own each.
+// objectKind is a kind of named object, with a name space of its own.
 type objectKind uint8
 
 const (
@@ -387,7 +378,7 @@ const (
 
 func (k objectKind) String() string { return [...]string{"chain", "set", "counter"}[k] }
 
-// merge leaves out prefixes that are within others, and sorts the rest.
+// merge sorts prefixes, without those that are within others.
 func merge(prefixes []netip.Prefix) []netip.Prefix {
 	sorted := slices.Clone(prefixes)
 	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
@@ -406,7 +397,6 @@ func merge(prefixes []netip.Prefix) []netip.Prefix {
 	return merged
 }
 
-// spansOf are merged prefixes as ranges, with their texts.
 func spansOf(merged []netip.Prefix) (spans []span, shown []string) {
 	for _, p := range merged {
 		low := p.Addr().AsSlice()
@@ -420,7 +410,7 @@ func spansOf(merged []netip.Prefix) (spans []span, shown []string) {
 	return spans, shown
 }
 
-// prefixText is a prefix as nft writes it: one of a single address is the address.
+// prefixText returns a prefix as nft writes it.
 func prefixText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -428,7 +418,7 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// portSpans are the ports as ranges, merged, with their texts.
+// portSpans returns the ports as ranges, merged, with their texts.
 func portSpans(ports []calico.Ports) (spans []span, shown []string) {
 	sorted := slices.Clone(ports)
 	slices.SortFunc(sorted, func(a, b calico.Ports) int { return int(a.Low) - int(b.Low) })

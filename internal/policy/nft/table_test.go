@@ -142,8 +142,8 @@ func calcSet(t *testing.T, text string) calc.SetID {
 	return ""
 }
 
-// Whatever happened before, what is there is what follows from what is stored now; also for a table that has just been
-// made and finds an earlier one's rules, and when somebody has meddled.
+// Whatever happened before, the tables follow from what is stored now; also for a new table that
+// finds an earlier one's rules, and after changes by other programs.
 func TestAnyWayLeadsToTheSame(t *testing.T) {
 	backends(t, func(t *testing.T, b Backend) {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -313,7 +313,7 @@ func TestRefusedCommit(t *testing.T) {
 	if want := w.table.String(); f.String() != want {
 		t.Errorf("there is\n%s\nwant\n%s", f.String(), want)
 	}
-	// What somebody took away in the meantime does not make a change fail.
+	// Objects that another program has removed do not make a change fail.
 	f.Wipe()
 	w.put(t, store{workloadAt("w1"): ""})
 	must(t, w.table.Commit(t.Context()))
@@ -322,7 +322,7 @@ func TestRefusedCommit(t *testing.T) {
 	}
 }
 
-// What somebody does to our table is noticed at once and mended; what he does elsewhere is not ours to touch.
+// Changes to our table are noticed at once and repaired; other tables are left alone.
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -379,7 +379,7 @@ func TestDrift(t *testing.T) {
 	stop()
 	must(t, <-watching)
 
-	// What is made anew because it is of another kind.
+	// Objects that are replaced because they are of another kind.
 	for _, command := range []string{
 		"delete table inet heddle; add table inet heddle; add set inet heddle " + selector + " { type ipv6_addr; }",
 		"delete table inet heddle; add table inet heddle; add chain inet heddle input { type filter hook output priority 5; }",
@@ -402,8 +402,8 @@ func TestDrift(t *testing.T) {
 	must(t, Cleanup(t.Context(), l.kernel)) // nothing of ours there is success
 }
 
-// While an agent starts again, and while policy changes, connections that are allowed all the time go on, and new ones
-// begin.
+// While an agent starts again, and while policy changes, connections that are allowed all the time
+// go on, and new ones begin.
 func TestRestartUnderTraffic(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -434,7 +434,7 @@ func TestRestartUnderTraffic(t *testing.T) {
 	}
 }
 
-// restart begins anew with what is stored, and what an earlier life has left in the kernel.
+// restart makes a new table for what is stored, over what an earlier one has left in the kernel.
 func (l *lab) restart(stored store) {
 	l.t.Helper()
 	w := newWorld(l.t, l.kernel)
@@ -443,7 +443,8 @@ func (l *lab) restart(stored store) {
 	l.commit()
 }
 
-// keepConnecting makes connections from the first outside network until it is stopped; none may be lost.
+// keepConnecting makes connections from the first outside network until it is stopped; none may be
+// lost.
 func (l *lab) keepConnecting(stop chan struct{}, to string) error {
 	for n := 0; ; n++ {
 		select {

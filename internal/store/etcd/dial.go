@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Access is where a cluster is and who connects. Plain connections are for loopback; elsewhere use TLS.
+// Access names a cluster and its user. Plain connections are for loopback; elsewhere use TLS.
 type Access struct {
 	Endpoints []string // host:port or URLs (http, https, unix, unixs)
 	CAFile    string   // PEM; with it, or with an https endpoint, connections use TLS
@@ -30,25 +30,25 @@ type Access struct {
 	Password  string
 }
 
-// DialOptions are how a client uses its connections.
+// DialOptions configure a client's connections.
 type DialOptions struct {
 	LoginTimeout time.Duration // bounds logging in with a password
 	MaxSend      int           // bytes of a request; above what servers take, so that the server's limit decides
-	// KeepIdle keeps connections without calls or watches alive. etcd hangs up on idle clients that probe, unless it was
-	// told to allow it.
+	// KeepIdle keeps idle connections alive. etcd hangs up on idle clients that probe, unless
+	// configured to allow it.
 	KeepIdle bool
 	Log      *zap.Logger // nil: nothing is logged
 }
 
 const (
-	// A member that vanished silently is left after probeEvery and probeTimeout.
+	// A silent member is abandoned after probeEvery and probeTimeout.
 	probeEvery   = 5 * time.Second
 	probeTimeout = 3 * time.Second
 	// diagnoseTimeout bounds the attempt to reach one endpoint.
 	diagnoseTimeout = 2 * time.Second
 )
 
-// Dial returns a client of the cluster. Without a password it does not wait for an answer: the first call does. The
+// Dial returns a client of the cluster. Without a password it does not wait for an answer. The
 // error is one of etcd's client: see [Kind].
 func (a Access) Dial(config *tls.Config, o DialOptions) (*clientv3.Client, error) {
 	if o.Log == nil {
@@ -71,8 +71,7 @@ func (a Access) Dial(config *tls.Config, o DialOptions) (*clientv3.Client, error
 	})
 }
 
-// reconnect returns the pauses between attempts to connect. By default they grow to two minutes, which is too long for
-// hosts to stay behind after etcd has come back.
+// reconnect returns the pauses between connection attempts. gRPC's default grows to two minutes.
 func reconnect() grpc.ConnectParams {
 	return grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -80,7 +79,7 @@ func reconnect() grpc.ConnectParams {
 	}
 }
 
-// TLSConfig returns the TLS configuration of connections to the cluster, or nil if they are to be plain.
+// TLSConfig returns the TLS configuration of connections to the cluster, nil for plain ones.
 func (a Access) TLSConfig() (*tls.Config, error) {
 	if a.TLS != nil {
 		return a.TLS, nil
@@ -116,7 +115,7 @@ func (a Access) TLSConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// Diagnose returns why endpoints cannot be reached, or nil if all can: etcd's client reports only a timeout.
+// Diagnose returns why endpoints cannot be reached: etcd's client reports only a timeout.
 func Diagnose(endpoints []string, config *tls.Config) error {
 	var all []error
 	for _, e := range endpoints {
@@ -127,7 +126,7 @@ func Diagnose(endpoints []string, config *tls.Config) error {
 	return errors.Join(all...)
 }
 
-// reach connects to an endpoint, with a TLS handshake if there is a configuration for it.
+// reach connects to an endpoint, with a TLS handshake if config is not nil.
 func reach(endpoint string, config *tls.Config) error {
 	network, address := "tcp", endpoint
 	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
@@ -157,7 +156,7 @@ func reach(endpoint string, config *tls.Config) error {
 	if err := secure.Handshake(); err != nil {
 		return err
 	}
-	// A server that rejects the client's certificate says so only after the handshake.
+	// A server that rejects the client's certificate reports it only after the handshake.
 	if _, err = secure.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}

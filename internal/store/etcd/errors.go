@@ -10,29 +10,31 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"heddle/internal/store"
 )
 
-// Kind returns the error of this package that an error of etcd's client amounts to, or nil.
+// Kind returns the error of package store for an error of etcd's client, or nil.
 func Kind(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return ErrCompacted
+		return store.ErrCompacted
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge), isOversized(err):
-		return ErrTooLarge
+		return store.ErrTooLarge
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return ErrFull
+		return store.ErrFull
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return ErrLeaseGone
+		return store.ErrLeaseGone
 	case isDenied(err):
-		return ErrDenied
+		return store.ErrDenied
 	case isUnavailable(err):
-		return ErrUnavailable
+		return store.ErrUnavailable
 	}
 	return nil
 }
 
-// Explain says what failed with an error of etcd's client, as an error of this package. A context that was canceled is
-// the error itself.
+// Explain returns an error of etcd's client as one of package store. A canceled context's error is
+// returned as it is.
 func Explain(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil
@@ -43,16 +45,16 @@ func Explain(ctx context.Context, what string, err error) error {
 	switch kind := Kind(err); kind {
 	case nil:
 		return fmt.Errorf("store: %s: %w", what, err)
-	case ErrCompacted, ErrLeaseGone:
+	case store.ErrCompacted, store.ErrLeaseGone:
 		return fmt.Errorf("%s: %w", what, kind)
-	case ErrDenied:
+	case store.ErrDenied:
 		return fmt.Errorf("%s: %w (%v)", what, kind, err)
 	default:
 		return fmt.Errorf("%s: %w: %v", what, kind, err)
 	}
 }
 
-// UnlessAuthChanged calls f again while etcd's users or roles changed during the call: nothing was done then.
+// UnlessAuthChanged retries f if etcd's users or roles changed meanwhile: nothing was done then.
 func UnlessAuthChanged(f func() error) error {
 	for {
 		if err := f(); !errors.Is(err, rpctypes.ErrAuthOldRevision) {
@@ -68,7 +70,7 @@ func IsRefusal(err error) bool {
 			return true
 		}
 	}
-	// gRPC reports a connection that could not be made only in words.
+	// gRPC reports a failed connection only in the text.
 	return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "Error while dialing")
 }
 
@@ -78,8 +80,8 @@ func isOversized(err error) bool {
 }
 
 func isDenied(err error) bool {
-	for _, e := range []error{ErrDenied, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty} {
-		// Of why it ended a watch etcd sends the text only.
+	for _, e := range []error{store.ErrDenied, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty} {
+		// etcd sends only the text of why it ended a watch.
 		if errors.Is(err, e) || strings.HasSuffix(err.Error(), rpctypes.ErrorDesc(e)) {
 			return true
 		}

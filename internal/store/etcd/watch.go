@@ -13,11 +13,12 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"heddle/internal/store"
 	"heddle/internal/task"
 )
 
-// progressPause is how long a watch waits for the answer to a request for progress before it asks again: etcd answers
-// only while all watchers of the stream are in step.
+// progressPause is the pause before a request for progress is repeated: etcd answers only while all
+// watchers of the stream are in sync.
 const progressPause = 10 * time.Millisecond
 
 // Watcher watches for one client. Its methods may be called from any goroutine.
@@ -30,8 +31,7 @@ type Watcher struct {
 	streams int // numbers the watches' streams
 }
 
-// NewWatcher returns the watcher of a client. as adds the caller's identity to each watch's context; nil: the client has
-// its own.
+// NewWatcher returns a client's watcher. as, if not nil, adds the caller's identity to a context.
 func NewWatcher(client *clientv3.Client, as func(context.Context) context.Context) *Watcher {
 	if as == nil {
 		as = func(ctx context.Context) context.Context { return ctx }
@@ -39,42 +39,42 @@ func NewWatcher(client *clientv3.Client, as func(context.Context) context.Contex
 	return &Watcher{client: client, as: as, watches: map[*watch]bool{}}
 }
 
-// watch joins one etcd watcher per prefix into whole revisions. etcd delivers each watcher's events in order, but says
-// nothing across watchers; so an event is held back until every watcher has passed its revision, by an event of its own
-// or by progress. With a single prefix nothing is ever held back. What is not taken from out waits in etcd's client, which
-// has no bound: take it soon.
+// watch joins one etcd watcher per prefix into whole revisions. etcd orders events only within a
+// watcher, so an event waits until every watcher has passed its revision, by an event of its own or
+// by progress. With a single prefix nothing waits. Take changes from out soon: those not taken wait
+// in etcd's client, without a bound.
 type watch struct {
 	client   *clientv3.Client
-	out      chan Change
+	out      chan store.Change
 	err      error       // written before out is closed, read after
 	nudged   task.Notice // holds a token after want was raised
 	ask      task.Notice // holds a token while progress is to be requested
 	arrivals chan arrival
 
-	seen      []int64 // by watcher: every event up to this revision has arrived
-	delivered int64   // out has everything up to this revision
-	pending   []Event // arrived, newer than the slowest watcher
+	seen      []int64       // by watcher: every event up to this revision has arrived
+	delivered int64         // out has everything up to this revision
+	pending   []store.Event // arrived, newer than the slowest watcher
 
 	mu   sync.Mutex
-	want int64 // progress up to here was asked for by Nudge
+	want int64 // Nudge requested progress up to here
 }
 
 // arrival is one message of one watcher.
 type arrival struct {
 	watcher     int
 	upTo        int64
-	events      []Event
+	events      []store.Event
 	reconnected bool
 	err         error
 }
 
-// Watch delivers changes under the prefixes after revision from, until ctx ends (the channel is then closed) or the place
-// is lost (the error function then returns ErrCompacted or the cause). The watch itself makes lost connections again,
-// without loss.
-func (s *Watcher) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan Change, func() error) {
+// Watch delivers changes under the prefixes after revision from, until ctx ends (the channel is
+// then closed) or history is lost (the error function then returns ErrCompacted or the cause). It
+// reconnects by itself, without loss.
+func (s *Watcher) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan store.Change, func() error) {
 	w := &watch{
 		client:    s.client,
-		out:       make(chan Change),
+		out:       make(chan store.Change),
 		nudged:    task.NewNotice(),
 		ask:       task.NewNotice(),
 		arrivals:  make(chan arrival),
@@ -92,7 +92,7 @@ func (s *Watcher) Watch(ctx context.Context, from int64, prefixes ...string) (<-
 
 	go func() {
 		defer close(w.out)
-		// A stream of its own: requests for progress concern the watchers of this watch only.
+		// A stream of its own, since requests for progress concern a whole stream.
 		ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(s.as(ctx)), "heddle-watch", id))
 		w.err = w.run(ctx, from, prefixes, cancel)
 		s.mu.Lock()
@@ -102,8 +102,7 @@ func (s *Watcher) Watch(ctx context.Context, from int64, prefixes ...string) (<-
 	return w.out, func() error { return w.err }
 }
 
-// Nudge makes every watch that is behind revision rev report its progress soon, although no event under its prefixes may
-// lead there. It does not wait.
+// Nudge makes every watch that is behind revision rev report progress soon, without waiting for it.
 func (s *Watcher) Nudge(rev int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,13 +123,13 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 	}
 	parts.Go(func() { w.requestProgress(ctx) })
 	parts.Go(func() { w.followConnection(ctx) })
-	again := time.NewTimer(progressPause)
-	defer again.Stop()
+	retry := time.NewTimer(progressPause)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again.C:
+		case <-retry.C:
 		case <-w.nudged:
 		case a := <-w.arrivals:
 			if a.err != nil {
@@ -142,14 +141,14 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 		}
 		if w.behind() {
 			w.ask.Give()
-			again.Reset(progressPause)
+			retry.Reset(progressPause)
 		}
 	}
 }
 
-// deliver passes on what has become complete by an arrival; false when ctx has ended.
+// deliver sends the changes that an arrival has completed; false when ctx has ended.
 func (w *watch) deliver(ctx context.Context, a arrival) bool {
-	c, ok := Change{Revision: w.delivered, Reconnected: true}, true
+	c, ok := store.Change{Revision: w.delivered, Reconnected: true}, true
 	if !a.reconnected {
 		c, ok = w.take(a)
 	}
@@ -164,14 +163,14 @@ func (w *watch) deliver(ctx context.Context, a arrival) bool {
 	}
 }
 
-// follow passes on what one watcher says until ctx ends or etcd ends the watcher.
+// follow forwards one watcher's messages until ctx ends or etcd ends the watcher.
 func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int64) {
 	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1), clientv3.WithProgressNotify()}
 	for r := range w.client.Watch(ctx, prefix, opts...) {
 		a := arrival{watcher: watcher}
 		switch err := r.Err(); {
 		case r.CompactRevision != 0:
-			a.err = fmt.Errorf("watch %s: %w", prefix, ErrCompacted)
+			a.err = fmt.Errorf("watch %s: %w", prefix, store.ErrCompacted)
 		case err != nil:
 			a.err = Explain(ctx, "watch "+prefix, err)
 		case r.IsProgressNotify():
@@ -186,10 +185,10 @@ func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int
 			return
 		}
 	}
-	w.arrive(ctx, arrival{err: fmt.Errorf("watch %s: %w: closed", prefix, ErrUnavailable)})
+	w.arrive(ctx, arrival{err: fmt.Errorf("watch %s: %w: closed", prefix, store.ErrUnavailable)})
 }
 
-// followConnection sends an arrival each time that the connection to etcd was made again.
+// followConnection sends an arrival after each reconnection.
 func (w *watch) followConnection(ctx context.Context) {
 	conn := w.client.ActiveConnection()
 	if conn == nil {
@@ -211,10 +210,10 @@ func (w *watch) arrive(ctx context.Context, a arrival) bool {
 	}
 }
 
-func events(from []*clientv3.Event) []Event {
-	out := make([]Event, len(from))
+func events(from []*clientv3.Event) []store.Event {
+	out := make([]store.Event, len(from))
 	for i, e := range from {
-		out[i] = Event{
+		out[i] = store.Event{
 			KV:      FromProto(e.Kv),
 			Deleted: e.Type == clientv3.EventTypeDelete,
 		}
@@ -222,36 +221,36 @@ func events(from []*clientv3.Event) []Event {
 	return out
 }
 
-// take notes an arrival and returns what has become complete by it.
-func (w *watch) take(a arrival) (Change, bool) {
+// take adds an arrival and returns the changes that it has completed.
+func (w *watch) take(a arrival) (store.Change, bool) {
 	w.seen[a.watcher] = max(w.seen[a.watcher], a.upTo)
 	w.pending = append(w.pending, a.events...)
 	upTo := slices.Min(w.seen)
 	if upTo <= w.delivered {
-		return Change{}, false
+		return store.Change{}, false
 	}
 	w.delivered = upTo
-	// Within a revision no key occurs twice, so key order is as good as any and the same for every store.
-	slices.SortFunc(w.pending, func(a, b Event) int {
+	// No key occurs twice in a revision, so key order will do, the same for every store.
+	slices.SortFunc(w.pending, func(a, b store.Event) int {
 		return cmp.Or(cmp.Compare(a.ModRevision, b.ModRevision), cmp.Compare(a.Key, b.Key))
 	})
 	n := 0
 	for n < len(w.pending) && w.pending[n].ModRevision <= upTo {
 		n++
 	}
-	c := Change{Revision: upTo, Events: w.pending[:n:n]}
-	w.pending = append([]Event(nil), w.pending[n:]...)
+	c := store.Change{Revision: upTo, Events: w.pending[:n:n]}
+	w.pending = append([]store.Event(nil), w.pending[n:]...)
 	return c, true
 }
 
-// behind says whether something waits for progress.
+// behind reports whether something waits for progress.
 func (w *watch) behind() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.pending) > 0 || w.delivered < w.want
 }
 
-// requestProgress passes requests on to etcd; apart from run, since etcd's client blocks here while it is disconnected.
+// requestProgress forwards requests to etcd. It is apart from run, since etcd's client may block.
 func (w *watch) requestProgress(ctx context.Context) {
 	for {
 		select {

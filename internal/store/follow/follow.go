@@ -1,6 +1,6 @@
-// Package follow keeps a reader of the store current. A Follower lists what lies under some prefixes, then delivers each
-// change, and recovers by itself from lost connections, compacted revisions, and a store that was replaced or restored
-// to an older state.
+// Package follow keeps a reader of the store current. A Follower lists the keys under some
+// prefixes, then delivers each change. It recovers from lost connections, compacted revisions, and
+// a store that was replaced or restored to an older state.
 //
 //	store ──list, then watch──▶ Follower ──Update──▶ the reader
 //	                               │ ▲
@@ -21,16 +21,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"heddle/internal/store/etcd"
+	"heddle/internal/store"
 	"heddle/internal/task"
 )
 
-// Source is where a Follower reads, such as a store.Store.
+// Source is the part of a store.Store that a Follower reads.
 type Source interface {
-	Identity(ctx context.Context) (etcd.Identity, error)
-	GetAt(ctx context.Context, key string, rev int64) (etcd.KV, error)
-	List(ctx context.Context, prefix string) ([]etcd.KV, int64, error)
-	Watch(ctx context.Context, from int64, prefixes ...string) (changes <-chan etcd.Change, err func() error)
+	Identity(ctx context.Context) (store.Identity, error)
+	GetAt(ctx context.Context, key string, rev int64) (store.KV, error)
+	List(ctx context.Context, prefix string) ([]store.KV, int64, error)
+	Watch(ctx context.Context, from int64, prefixes ...string) (changes <-chan store.Change, err func() error)
 	Nudge(rev int64)
 }
 
@@ -38,12 +38,13 @@ type Source interface {
 type Options struct {
 	Store    Source
 	Prefixes []string
-	// After is what the reader has already: what changed since is delivered, and a full update only if that cannot be
-	// found out. nil: the first update is a full one.
+	// After is the reader's position: changes since are delivered, or a full update if they are
+	// unknown. nil: the first update is a full one.
 	After *Position
-	// Journal keeps what was delivered on disk, for a start while the store cannot be reached. nil: nothing is kept.
+	// Journal keeps what was delivered on disk, for a start without the store; nil: nothing is
+	// kept.
 	Journal *Journal
-	// CheckEvery is the interval between checks that the store is still the same one. Default 10 s.
+	// CheckEvery is the interval between checks of the store's identity. Default 10 s.
 	CheckEvery time.Duration
 	// IsFinal reports whether an error ends Run, which then returns it. nil: none does.
 	IsFinal func(error) bool
@@ -52,32 +53,33 @@ type Options struct {
 
 // Position is a point in the history of a store.
 type Position struct {
-	etcd.Identity
-	// Newest is the key under the prefixes that was put last; zero if there is none. It tells a store of the same
-	// identity apart that has another history.
-	Newest etcd.KV
+	store.Identity
+	// Newest is the newest key under the prefixes, zero if there is none. It tells stores of the
+	// same identity apart.
+	Newest store.KV
 }
 
-// Update is either everything under the prefixes at one revision, or the changes since the update before. A change
-// without events only tells progress.
+// Update is everything under the prefixes at one revision, or the changes since the last update. A
+// change without events only reports progress.
 type Update struct {
 	Revision int64
 	Full     bool
-	All      []etcd.KV    // of a full update, by key
-	Events   []etcd.Event // of a change, by revision and key
-	// Diverged marks a full update that does not continue what was delivered before: the store was replaced, or restored
-	// to an older state. Its revisions do not compare with earlier ones.
+	All      []store.KV    // of a full update, by key
+	Events   []store.Event // of a change, by revision and key
+	// Diverged marks a full update that does not continue earlier ones: the store was replaced, or
+	// restored to an older state. Its revisions do not compare with earlier ones.
 	Diverged bool
-	// Recalled is when a full update that was read from the journal was last known to be current; zero for all others.
+	// Recalled is the time at which a full update from the journal was last current; zero for other
+	// updates.
 	Recalled time.Time
 }
 
 const (
-	// leastPause and mostPause bound the pauses between attempts, so that not all hosts hit a store at once that came back.
+	// leastPause and mostPause bound the pauses between attempts.
 	leastPause, mostPause = 50 * time.Millisecond, 2 * time.Second
-	// defaultCheckEvery is how often the store's identity is checked while nothing suggests that it changed.
+	// defaultCheckEvery is the interval between checks of the store's identity.
 	defaultCheckEvery = 10 * time.Second
-	// identifyTimeout bounds one such check.
+	// identifyTimeout bounds one check.
 	identifyTimeout = 5 * time.Second
 )
 
@@ -97,14 +99,14 @@ type Follower struct {
 	recheck   task.Notice          // holds a token while a check of the store's identity is requested
 
 	// The rest belongs to Run.
-	last     etcd.Identity // of what was delivered last; Revision 0: nothing yet
-	full     bool          // the next update has to be a full one
-	diverged bool          // and does not continue the one before
-	away     bool          // the store was lost, and that was logged
-	replaced bool          // the store that answers is not ours, and that was logged
+	last     store.Identity // of what was delivered last; Revision 0: nothing yet
+	full     bool           // the next update has to be a full one
+	diverged bool           // and does not continue the one before
+	away     bool           // the store was lost, and that was logged
+	replaced bool           // the store that answers is not ours, and that was logged
 }
 
-// mark is a put that a store which continues what was delivered has in its history. Identities alone do not tell two
+// mark is a put in the history of the store that was followed. Identities alone do not tell two
 // clusters of the same names apart once the other one is ahead.
 type mark struct {
 	key      string
@@ -112,28 +114,28 @@ type mark struct {
 	sum      uint32 // CRC-32C of the value
 }
 
-func markOf(kv etcd.KV) *mark {
+func markOf(kv store.KV) *mark {
 	return &mark{kv.Key, kv.ModRevision, crc32.Checksum(kv.Value, castagnoli)}
 }
 
 // newest returns the mark of the key that was put last, or nil.
-func newest(all []etcd.KV) *mark {
+func newest(all []store.KV) *mark {
 	if len(all) == 0 {
 		return nil
 	}
-	return markOf(slices.MaxFunc(all, func(a, b etcd.KV) int { return cmp.Compare(a.ModRevision, b.ModRevision) }))
+	return markOf(slices.MaxFunc(all, func(a, b store.KV) int { return cmp.Compare(a.ModRevision, b.ModRevision) }))
 }
 
-// remembers reports whether the store has the mark in its history, as far as it knows.
+// remembers reports whether the store may have the mark in its history.
 func (f *Follower) remembers(ctx context.Context, m *mark) (bool, error) {
 	if m == nil {
 		return true, nil
 	}
 	kv, err := f.opts.Store.GetAt(ctx, m.key, m.revision)
 	switch {
-	case errors.Is(err, etcd.ErrNotFound):
+	case errors.Is(err, store.ErrNotFound):
 		return false, nil
-	case errors.Is(err, etcd.ErrCompacted):
+	case errors.Is(err, store.ErrCompacted):
 		return true, nil
 	case err != nil:
 		return false, err
@@ -143,12 +145,8 @@ func (f *Follower) remembers(ctx context.Context, m *mark) (bool, error) {
 
 // New returns a Follower. It does nothing until Run.
 func New(o Options) *Follower {
-	if o.CheckEvery == 0 {
-		o.CheckEvery = defaultCheckEvery
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.CheckEvery = cmp.Or(o.CheckEvery, defaultCheckEvery)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	f := &Follower{opts: o, log: o.Log, full: true, relist: task.NewNotice(), recheck: task.NewNotice()}
 	if o.After != nil {
 		f.last, f.full = o.After.Identity, false
@@ -159,18 +157,18 @@ func New(o Options) *Follower {
 	return f
 }
 
-// Following reports whether the store is being watched. A watch whose connection broke counts until the store refuses
-// to resume it.
+// Following reports whether the store is being watched. A watch with a broken connection counts
+// until the store refuses to resume it.
 func (f *Follower) Following() bool { return f.following.Load() }
 
 // Relist requests a full update.
 func (f *Follower) Relist() { f.relist.Give() }
 
-// Recheck requests a check that the store is still the same one, for callers that saw signs of the contrary.
+// Recheck requests a check of the store's identity.
 func (f *Follower) Recheck() { f.recheck.Give() }
 
-// Run calls deliver with one update after the other, until ctx ends or a final error. The first is a full one, unless
-// Options.After says otherwise. deliver may block; it should return when the context it is given ends.
+// Run delivers one update after the other, until ctx ends or a final error. The first is a full
+// one, unless Options.After is set. deliver may block until its context ends.
 func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update)) error {
 	if f.opts.Journal != nil {
 		defer f.opts.Journal.close()
@@ -191,10 +189,10 @@ func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update
 		case errors.Is(err, errDiverged):
 			f.full, f.diverged = true, true
 			continue
-		case errors.Is(err, etcd.ErrCompacted):
+		case errors.Is(err, store.ErrCompacted):
 			f.full = true
 		}
-		if replaced := errors.Is(err, etcd.ErrReplaced); !f.away || replaced && !f.replaced {
+		if replaced := errors.Is(err, store.ErrReplaced); !f.away || replaced && !f.replaced {
 			f.away, f.replaced = true, replaced
 			f.log.Warn("lost the store; keeping what is known", "err", err, "revision", f.last.Revision)
 		}
@@ -205,7 +203,7 @@ func (f *Follower) Run(ctx context.Context, deliver func(context.Context, Update
 	}
 }
 
-// follow delivers a full update if one is needed, then what the watch brings until it ends.
+// follow delivers a full update if one is needed, then changes until the watch ends.
 func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Update)) error {
 	if err := f.check(ctx); err != nil {
 		f.recall(ctx, err, deliver)
@@ -249,7 +247,7 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 	for {
 		select {
 		case err := <-checks:
-			if errors.Is(err, errDiverged) || errors.Is(err, etcd.ErrReplaced) {
+			if errors.Is(err, errDiverged) || errors.Is(err, store.ErrReplaced) {
 				return err
 			}
 			if f.opts.Journal != nil && err == nil && f.opts.Journal.confirm() {
@@ -262,7 +260,7 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 			case !ok:
 				return failed()
 			case c.Reconnected:
-				// At once, before more of what may be another store is delivered.
+				// At once, since more changes may be another store's.
 				if err := f.recheckNow(watching); err != nil {
 					return err
 				}
@@ -276,14 +274,14 @@ func (f *Follower) follow(ctx context.Context, deliver func(context.Context, Upd
 	}
 }
 
-// check notes whether the store still continues what was delivered; if not, the next update is a full one. The error says
-// why the store cannot be asked.
+// check compares the store with what was delivered; if it differs, the next update is a full one.
+// An error means that the store did not answer.
 func (f *Follower) check(ctx context.Context) error {
 	now, same, err := f.identify(ctx, f.last)
 	switch {
 	case err != nil:
 		return err
-	case f.diverged: // known, and about to be mended
+	case f.diverged: // already known
 	case f.last.Revision != 0 && !same:
 		f.logDiverged(f.last, now)
 		f.diverged, f.full = true, true
@@ -292,13 +290,13 @@ func (f *Follower) check(ctx context.Context) error {
 	return nil
 }
 
-func (f *Follower) logDiverged(known, now etcd.Identity) {
+func (f *Follower) logDiverged(known, now store.Identity) {
 	f.log.Warn("the store was replaced or restored to an older state; listing everything again",
 		"cluster", now.Cluster, "revision", now.Revision, "known cluster", known.Cluster, "known revision", known.Revision)
 }
 
-// identify returns the store's identity, and whether it continues what was known.
-func (f *Follower) identify(ctx context.Context, known etcd.Identity) (now etcd.Identity, same bool, err error) {
+// identify returns the store's identity, and whether it continues the known one.
+func (f *Follower) identify(ctx context.Context, known store.Identity) (now store.Identity, same bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
 	m := f.mark.Load()
@@ -309,12 +307,12 @@ func (f *Follower) identify(ctx context.Context, known etcd.Identity) (now etcd.
 	return now, same, err
 }
 
-// recheckNow returns an error if the store that answers over a new connection is not the one before: errDiverged, or
-// etcd.ErrReplaced if nothing of it may be delivered. One that does not answer is asked again by checks.
+// recheckNow returns an error if another store answers over the new connection: errDiverged or
+// store.ErrReplaced. If none answers, checks will ask again.
 func (f *Follower) recheckNow(ctx context.Context) error {
-	now, same, err := f.identify(ctx, etcd.Identity{Cluster: f.last.Cluster, Term: f.last.Term, Revision: f.delivered.Load()})
+	now, same, err := f.identify(ctx, store.Identity{Cluster: f.last.Cluster, Term: f.last.Term, Revision: f.delivered.Load()})
 	switch {
-	case errors.Is(err, etcd.ErrReplaced):
+	case errors.Is(err, store.ErrReplaced):
 		return err
 	case err != nil:
 		f.Recheck()
@@ -325,8 +323,8 @@ func (f *Follower) recheckNow(ctx context.Context) error {
 	return nil
 }
 
-// checks compares the store's identity at intervals and on request, beside the watch: a watch reports nothing when
-// another cluster answers, or one that was restored to an older state. It sends the outcome of each check.
+// checks compares the store's identity at intervals and on request, since a watch does not report
+// that another cluster answers, or an older state. It sends the outcome of each check.
 func (f *Follower) checks(ctx context.Context) <-chan error {
 	out := make(chan error)
 	known := f.last
@@ -368,9 +366,9 @@ func (f *Follower) nextCheck() time.Duration {
 	return f.opts.CheckEvery*3/4 + rand.N(f.opts.CheckEvery/2)
 }
 
-// recall delivers what the journal holds, if nothing was delivered yet and the store cannot be reached.
+// recall delivers the journal, if nothing was delivered yet and the store is unavailable.
 func (f *Follower) recall(ctx context.Context, cause error, deliver func(context.Context, Update)) {
-	if f.opts.Journal == nil || f.last.Revision != 0 || !errors.Is(cause, etcd.ErrUnavailable) || ctx.Err() != nil {
+	if f.opts.Journal == nil || f.last.Revision != 0 || !errors.Is(cause, store.ErrUnavailable) || ctx.Err() != nil {
 		return
 	}
 	kept, err := f.opts.Journal.read()
@@ -399,8 +397,8 @@ func (f *Follower) recall(ctx context.Context, cause error, deliver func(context
 }
 
 // byKey returns the values in the order of their keys.
-func byKey(keys map[string]etcd.KV) []etcd.KV {
-	return slices.SortedFunc(maps.Values(keys), func(a, b etcd.KV) int { return cmp.Compare(a.Key, b.Key) })
+func byKey(keys map[string]store.KV) []store.KV {
+	return slices.SortedFunc(maps.Values(keys), func(a, b store.KV) int { return cmp.Compare(a.Key, b.Key) })
 }
 
 func (f *Follower) deliverList(ctx context.Context, l *listing, deliver func(context.Context, Update)) {
@@ -410,12 +408,12 @@ func (f *Follower) deliverList(ctx context.Context, l *listing, deliver func(con
 	f.delivered.Store(l.upTo)
 	f.mark.Store(newest(all))
 	if f.opts.Journal != nil {
-		f.keep(f.opts.Journal.replace(f.last, all))
+		f.logUnwritten(f.opts.Journal.replace(f.last, all))
 	}
 	deliver(ctx, u)
 }
 
-func (f *Follower) deliverChange(ctx context.Context, c etcd.Change, deliver func(context.Context, Update)) {
+func (f *Follower) deliverChange(ctx context.Context, c store.Change, deliver func(context.Context, Update)) {
 	f.last.Revision = c.Revision
 	f.delivered.Store(c.Revision)
 	for _, e := range slices.Backward(c.Events) {
@@ -425,28 +423,29 @@ func (f *Follower) deliverChange(ctx context.Context, c etcd.Change, deliver fun
 		}
 	}
 	if f.opts.Journal != nil && len(c.Events) > 0 {
-		f.keep(f.opts.Journal.append(c))
+		f.logUnwritten(f.opts.Journal.append(c))
 	}
 	deliver(ctx, Update{Revision: c.Revision, Events: c.Events})
 }
 
-// keep logs that the journal could not be written. That harms only a later start without the store.
-func (f *Follower) keep(err error) {
+// logUnwritten logs that the journal could not be written: a later start without the store will
+// lack it.
+func (f *Follower) logUnwritten(err error) {
 	if err != nil {
 		f.log.Error("cannot keep the last snapshot on disk; trying again later", "err", err)
 	}
 }
 
-// listing is what was found under the prefixes, each listed at a revision of its own between from and upTo.
+// listing holds keys under the prefixes, each listed at its own revision between from and upTo.
 type listing struct {
 	from, upTo int64
 	prefixes   []string
 	at         []int64 // by prefix
-	keys       map[string]etcd.KV
+	keys       map[string]store.KV
 }
 
 func (f *Follower) list(ctx context.Context) (*listing, error) {
-	l := &listing{prefixes: f.opts.Prefixes, keys: map[string]etcd.KV{}}
+	l := &listing{prefixes: f.opts.Prefixes, keys: map[string]store.KV{}}
 	for i, p := range l.prefixes {
 		kvs, rev, err := f.opts.Store.List(ctx, p)
 		if err != nil {
@@ -464,8 +463,9 @@ func (f *Follower) list(ctx context.Context) (*listing, error) {
 	return l, nil
 }
 
-// absorb brings those prefixes forward that were listed before upTo, and reports whether all are at one revision.
-func (l *listing) absorb(c etcd.Change) bool {
+// absorb updates the prefixes that were listed before upTo, and reports whether all are at one
+// revision.
+func (l *listing) absorb(c store.Change) bool {
 	for _, e := range c.Events {
 		i := slices.IndexFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(e.Key, p) })
 		switch {

@@ -13,39 +13,43 @@ import (
 	"path/filepath"
 	"time"
 
-	"heddle/internal/store/etcd"
+	"heddle/internal/store"
 )
 
-// Journal is a file that holds what a Follower delivered last: a full update, then each change. It is written without
-// waiting for the disk, as it only serves a later start while the store cannot be reached: after a crash of the machine
-// it may lack the latest changes, but it never holds half of one.
+// Journal is a file with what a Follower delivered last: a full update, then each change. It serves
+// a later start while the store is unavailable. It is not synced: after a crash of the machine it
+// may lack the latest changes, but never half of one.
 //
-//	file   = header, block…          block  = length, CRC-32C of the payload (4 bytes each, little endian), payload
-//	header = block of JSON           payload = record…, all of whole revisions
-//	record = 't' seconds | 'p' create mod lease key value | 'd' key | 'c' revision      (numbers are uvarints, strings have their length before)
+//	file    = header, block…
+//	header  = block of JSON
+//	block   = length, CRC-32C of the payload (4 bytes each, little endian), payload
+//	payload = record…, all of whole revisions
+//	record  = 't' seconds | 'p' create mod lease key value | 'd' key | 'c' revision
 //
-// The first block of records is the full update; each begins with 't', the Unix time at which it was written, and ends with
-// 'c'. What follows the last whole block is ignored.
+// Numbers are uvarints, strings have their length before.
+//
+// The first block of records is the full update. Each begins with 't', the Unix time of writing,
+// and ends with 'c'. What follows the last whole block is ignored.
 type Journal struct {
 	file  string
 	owner string
 
 	open       *os.File
-	size, base int64 // of the file: now, and when it was last written anew
+	size, base int64 // of the file: now, and after the last rewrite
 	gap        bool  // a change could not be appended
 }
 
-// journalFormat is raised when older programs cannot read the files any more. Files of format 1 have no 't'.
+// journalFormat is raised when older programs cannot read the files. Files of format 1 have no 't'.
 const journalFormat = 2
 
-// mostBlock bounds a block that is read: a full update of some million keys.
+// mostBlock bounds a block that is read: ample for a full update of some million keys.
 const mostBlock = 1 << 30
 
-// leastGrowth is how much the file may grow before it is written anew, however small its contents are.
+// leastGrowth is the growth at which a small file is rewritten.
 const leastGrowth = 4 << 20
 
-// NewJournal returns the journal with this name in a directory, which is made when it is needed; nil without a directory.
-// owner says whom it is for, such as the host's id: the journal of another owner is ignored.
+// NewJournal returns the journal with this name in a directory, or nil without a directory. owner
+// is its user, such as the host's id: another owner's journal is ignored.
 func NewJournal(dir, name, owner string) *Journal {
 	if dir == "" {
 		return nil
@@ -61,19 +65,19 @@ type journalHeader struct {
 	Term    uint64
 }
 
-// kept is the contents of a journal.
-type kept struct {
-	identity  etcd.Identity
+// journalContents is the contents of a journal.
+type journalContents struct {
+	identity  store.Identity
 	confirmed time.Time
-	keys      map[string]etcd.KV
-	written   time.Time // the last whole block; zero if that does not tell
+	keys      map[string]store.KV
+	written   time.Time // time of the last whole block; zero in format 1
 	whole     int64     // bytes up to the end of it
 	lost      int64     // bytes after it
 	damaged   bool      // what is lost is more than an end that was not wholly written
 }
 
 // read returns the contents of the file, or nil if there is none for this owner.
-func (j *Journal) read() (*kept, error) {
+func (j *Journal) read() (*journalContents, error) {
 	f, err := os.Open(j.file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -99,8 +103,9 @@ func (j *Journal) read() (*kept, error) {
 	return k, nil
 }
 
-// readJournal reads a journal up to its last whole block. nil: it belongs to another owner or holds no full update.
-func readJournal(r io.Reader, owner string) (*kept, error) {
+// readJournal reads a journal up to its last whole block. It returns nil if it has another owner or
+// no full update.
+func readJournal(r io.Reader, owner string) (*journalContents, error) {
 	raw, err := readBlock(r)
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -112,7 +117,7 @@ func readJournal(r io.Reader, owner string) (*kept, error) {
 	if h.Format < 1 || h.Format > journalFormat || h.Owner != owner {
 		return nil, nil
 	}
-	k := &kept{identity: etcd.Identity{Cluster: h.Cluster, Term: h.Term}, keys: map[string]etcd.KV{}, whole: int64(8 + len(raw))}
+	k := &journalContents{identity: store.Identity{Cluster: h.Cluster, Term: h.Term}, keys: map[string]store.KV{}, whole: int64(8 + len(raw))}
 	for {
 		block, err := readBlock(r)
 		if err != nil {
@@ -130,8 +135,7 @@ func readJournal(r io.Reader, owner string) (*kept, error) {
 	return k, nil
 }
 
-// isTail reports whether a block that could not be read for err is the last thing in the file: the end itself, or a block
-// that was not wholly written.
+// isTail reports whether a block that could not be read for err is the last one in the file.
 func isTail(r io.Reader, err error) bool {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true
@@ -155,7 +159,7 @@ func readBlock(r io.Reader) ([]byte, error) {
 	if length > mostBlock {
 		return nil, fmt.Errorf("block of %d bytes", length)
 	}
-	// Not all at once: the length of a broken file says nothing.
+	// Not all at once, since a broken file may have any length here.
 	var payload bytes.Buffer
 	if n, err := io.CopyN(&payload, r, int64(length)); n < int64(length) {
 		return nil, err
@@ -166,7 +170,7 @@ func readBlock(r io.Reader) ([]byte, error) {
 	return payload.Bytes(), nil
 }
 
-// block puts length and checksum before a payload that begins with 8 bytes of room for them.
+// block fills in length and checksum of a payload that begins with 8 bytes for them.
 func block(payload []byte) []byte {
 	binary.LittleEndian.PutUint32(payload, uint32(len(payload)-8))
 	binary.LittleEndian.PutUint32(payload[4:], crc32.Checksum(payload[8:], castagnoli))
@@ -174,14 +178,14 @@ func block(payload []byte) []byte {
 }
 
 // apply applies the records of a block.
-func (k *kept) apply(b []byte) error {
+func (k *journalContents) apply(b []byte) error {
 	r := records{b}
 	for len(r.rest) > 0 {
 		kind := r.rest[0]
 		r.rest = r.rest[1:]
 		switch kind {
 		case 'p':
-			kv := etcd.KV{CreateRevision: int64(r.number()), ModRevision: int64(r.number()), Lease: etcd.Lease(r.number())}
+			kv := store.KV{CreateRevision: int64(r.number()), ModRevision: int64(r.number()), Lease: store.Lease(r.number())}
 			kv.Key, kv.Value = string(r.bytes()), r.bytes()
 			k.keys[kv.Key] = kv
 		case 'd':
@@ -200,7 +204,7 @@ func (k *kept) apply(b []byte) error {
 	return nil
 }
 
-// records reads the fields of records. After a field that is not whole, rest is nil.
+// records reads the fields of records. rest is nil after an incomplete field.
 type records struct{ rest []byte }
 
 func (r *records) number() uint64 {
@@ -231,7 +235,7 @@ func beginBlock() []byte {
 	return binary.AppendUvarint(append(make([]byte, 8), 't'), uint64(time.Now().Unix()))
 }
 
-func appendPut(b []byte, kv etcd.KV) []byte {
+func appendPut(b []byte, kv store.KV) []byte {
 	b = append(b, 'p')
 	b = binary.AppendUvarint(b, uint64(kv.CreateRevision))
 	b = binary.AppendUvarint(b, uint64(kv.ModRevision))
@@ -245,8 +249,8 @@ func appendBytes[T string | []byte](b []byte, field T) []byte {
 	return append(b, field...)
 }
 
-// replace writes the file anew.
-func (j *Journal) replace(id etcd.Identity, all []etcd.KV) error {
+// replace rewrites the file.
+func (j *Journal) replace(id store.Identity, all []store.KV) error {
 	header, err := json.Marshal(journalHeader{Format: journalFormat, Owner: j.owner, Cluster: id.Cluster, Term: id.Term})
 	if err != nil {
 		return err
@@ -296,8 +300,8 @@ func (j *Journal) rewrite(blocks ...[]byte) (err error) {
 	return nil
 }
 
-// append adds a change. When the file has grown far beyond its contents it is written anew from them.
-func (j *Journal) append(c etcd.Change) error {
+// append adds a change. A file that has outgrown its contents is rewritten from them.
+func (j *Journal) append(c store.Change) error {
 	if j.gap {
 		return nil // already reported; confirm sees to it
 	}
@@ -327,7 +331,7 @@ func (j *Journal) append(c etcd.Change) error {
 	return nil
 }
 
-// resume opens the file to go on after its last whole block.
+// resume opens the file to continue after its last whole block.
 func (j *Journal) resume() error {
 	f, err := os.OpenFile(j.file, os.O_RDWR, 0o600)
 	if err != nil {
@@ -345,7 +349,7 @@ func (j *Journal) resume() error {
 	return nil
 }
 
-// shrink writes the file anew from its own contents.
+// shrink rewrites the file from its own contents.
 func (j *Journal) shrink() error {
 	k, err := j.read()
 	if err == nil && (k == nil || k.lost > 0) {
@@ -358,11 +362,12 @@ func (j *Journal) shrink() error {
 	return j.replace(k.identity, byKey(k.keys))
 }
 
-// confirm notes that the contents are current, and reports whether changes are missing that could be written now.
+// confirm records that the contents are current, and reports whether missing changes could be
+// written now.
 func (j *Journal) confirm() (relist bool) {
 	if !j.gap {
 		now := time.Now()
-		// Only the age that a later start reports rests on it.
+		// Only the age that a later start logs depends on it.
 		_ = os.Chtimes(j.file, now, now)
 		return false
 	}
@@ -373,7 +378,7 @@ func (j *Journal) confirm() (relist bool) {
 
 func (j *Journal) close() {
 	if j.open != nil {
-		// What was written is in the file already; there is nothing to lose.
+		// Nothing is lost if it fails: the file has all that was written.
 		_ = j.open.Close()
 		j.open = nil
 	}

@@ -12,20 +12,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"heddle/internal/store/etcd"
+	"heddle/internal/store"
 )
 
-func kv(key, value string, mod int64) etcd.KV {
-	return etcd.KV{Key: key, Value: []byte(value), CreateRevision: 2, ModRevision: mod, Lease: 7}
+func kv(key, value string, mod int64) store.KV {
+	return store.KV{Key: key, Value: []byte(value), CreateRevision: 2, ModRevision: mod, Lease: 7}
 }
 
 // change is one commit that puts a key, or deletes it when value is empty.
-func change(rev int64, key, value string) etcd.Change {
-	return etcd.Change{Revision: rev, Events: []etcd.Event{{KV: kv(key, value, rev), Deleted: value == ""}}}
+func change(rev int64, key, value string) store.Change {
+	return store.Change{Revision: rev, Events: []store.Event{{KV: kv(key, value, rev), Deleted: value == ""}}}
 }
 
 // contents returns what a new process would read, keyed for comparison; nil for nothing.
-func contents(t *testing.T, dir, owner string) map[string]etcd.KV {
+func contents(t *testing.T, dir, owner string) map[string]store.KV {
 	t.Helper()
 	k, err := NewJournal(dir, "j", owner).read()
 	if err != nil {
@@ -37,25 +37,25 @@ func contents(t *testing.T, dir, owner string) map[string]etcd.KV {
 	return k.keys
 }
 
-// A journal gives back the full update with all changes since, to its owner only; a change of which a part is missing or
-// damaged at the end is left out whole.
+// A journal gives back the full update with all changes since, to its owner only; a change of which
+// a part is missing or damaged at the end is left out whole.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
-	id := etcd.Identity{Cluster: 5, Term: 3, Revision: 10}
+	id := store.Identity{Cluster: 5, Term: 3, Revision: 10}
 	j := NewJournal(dir, "j", "me")
 	if got := contents(t, dir, "me"); got != nil {
 		t.Fatalf("before the first write: %v", got)
 	}
-	if err := j.replace(id, []etcd.KV{kv("/a", "1", 9), kv("/b", "2", 10)}); err != nil {
+	if err := j.replace(id, []store.KV{kv("/a", "1", 9), kv("/b", "2", 10)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []etcd.Change{change(11, "/c", "3"), change(12, "/a", "")} {
+	for _, c := range []store.Change{change(11, "/c", "3"), change(12, "/a", "")} {
 		if err := j.append(c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := map[string]etcd.KV{"/b": kv("/b", "2", 10), "/c": kv("/c", "3", 11)}
+	want := map[string]store.KV{"/b": kv("/b", "2", 10), "/c": kv("/c", "3", 11)}
 	if diff := cmp.Diff(want, contents(t, dir, "me")); diff != "" {
 		t.Error(diff)
 	}
@@ -67,7 +67,7 @@ func TestJournal(t *testing.T) {
 		t.Errorf("mode %v, %v: want 0600", info.Mode(), err)
 	}
 	k, err := j.read()
-	if err != nil || k.identity != (etcd.Identity{Cluster: 5, Term: 3, Revision: 12}) || time.Since(k.confirmed) > time.Hour {
+	if err != nil || k.identity != (store.Identity{Cluster: 5, Term: 3, Revision: 12}) || time.Since(k.confirmed) > time.Hour {
 		t.Errorf("identity %+v, confirmed %v, %v", k.identity, k.confirmed, err)
 	}
 	j.close()
@@ -77,7 +77,7 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Cut anywhere in the last change: the one before stands. Then go on writing after it.
-	before := map[string]etcd.KV{"/a": kv("/a", "1", 9), "/b": kv("/b", "2", 10), "/c": kv("/c", "3", 11)}
+	before := map[string]store.KV{"/a": kv("/a", "1", 9), "/b": kv("/b", "2", 10), "/c": kv("/c", "3", 11)}
 	for _, cut := range []int{1, 5, 12} {
 		if err := os.WriteFile(file, whole[:len(whole)-cut], 0o600); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestJournal(t *testing.T) {
 	if err := os.WriteFile(file, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := map[string]etcd.KV{"/a": kv("/a", "1", 9), "/b": kv("/b", "2", 10)}
+	first := map[string]store.KV{"/a": kv("/a", "1", 9), "/b": kv("/b", "2", 10)}
 	if diff := cmp.Diff(first, contents(t, dir, "me")); diff != "" {
 		t.Errorf("with the change at revision 11 damaged: %s", diff)
 	}
@@ -112,7 +112,7 @@ func TestJournalShrinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	j := NewJournal(dir, "j", "me")
-	if err := j.replace(etcd.Identity{Revision: 1}, nil); err != nil {
+	if err := j.replace(store.Identity{Revision: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
 	value := string(bytes.Repeat([]byte("x"), 100_000))
@@ -134,12 +134,13 @@ func TestJournalShrinks(t *testing.T) {
 	}
 }
 
-// A change that cannot be written leaves what was there, and is made up for by a full update once there is room.
+// A change that cannot be written leaves what was there, and is made up for by a full update once
+// there is room.
 func TestJournalGap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	j := NewJournal(dir, "j", "me")
-	if err := j.replace(etcd.Identity{Revision: 1}, []etcd.KV{kv("/a", "1", 1)}); err != nil {
+	if err := j.replace(store.Identity{Revision: 1}, []store.KV{kv("/a", "1", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	j.open.Close() // writing fails from here
@@ -155,7 +156,7 @@ func TestJournalGap(t *testing.T) {
 	if !j.confirm() {
 		t.Error("no full update is asked for although there is room")
 	}
-	if err := j.replace(etcd.Identity{Revision: 3}, []etcd.KV{kv("/a", "3", 3)}); err != nil {
+	if err := j.replace(store.Identity{Revision: 3}, []store.KV{kv("/a", "3", 3)}); err != nil {
 		t.Fatal(err)
 	}
 	if j.confirm() {
@@ -166,8 +167,9 @@ func TestJournalGap(t *testing.T) {
 	}
 }
 
-// A journal that is damaged before its end says so, with what is lost, and how old what is left is: not as the file, which
-// was touched since. A block that was not wholly written at the end is no damage.
+// A journal that is damaged before its end says so, with what is lost, and how old what is left is:
+// not as the file, which was touched since. A block that was not wholly written at the end is no
+// damage.
 func TestDamagedJournal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -185,7 +187,7 @@ func TestDamagedJournal(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			j := NewJournal(dir, "j", "me")
-			if err := j.replace(etcd.Identity{Revision: 10}, []etcd.KV{kv("/a", "1", 9)}); err != nil {
+			if err := j.replace(store.Identity{Revision: 10}, []store.KV{kv("/a", "1", 9)}); err != nil {
 				t.Fatal(err)
 			}
 			for rev := range int64(3) {
@@ -226,7 +228,7 @@ func TestDamagedJournal(t *testing.T) {
 func FuzzJournal(f *testing.F) {
 	dir := f.TempDir()
 	j := NewJournal(dir, "j", "me")
-	if err := j.replace(etcd.Identity{Cluster: 1, Term: 2, Revision: 3}, []etcd.KV{kv("/a", "1", 3)}); err != nil {
+	if err := j.replace(store.Identity{Cluster: 1, Term: 2, Revision: 3}, []store.KV{kv("/a", "1", 3)}); err != nil {
 		f.Fatal(err)
 	}
 	if err := j.append(change(4, "/a", "")); err != nil {
@@ -246,13 +248,13 @@ func FuzzJournal(f *testing.F) {
 			t.Error("contents beside an error")
 		}
 		// The records alone, without checksums in the way.
-		_ = (&kept{keys: map[string]etcd.KV{}}).apply(raw)
+		_ = (&journalContents{keys: map[string]store.KV{}}).apply(raw)
 	})
 }
 
 // away is a store that cannot be reached.
 type away struct{ Source }
 
-func (away) Identity(context.Context) (etcd.Identity, error) {
-	return etcd.Identity{}, etcd.ErrUnavailable
+func (away) Identity(context.Context) (store.Identity, error) {
+	return store.Identity{}, store.ErrUnavailable
 }

@@ -1,13 +1,12 @@
-// Package presence keeps what a host reports of itself in the store: keys under a lease that the store drops when the host
-// is not heard of any more. When the lease is lost, say after a long time without the store, another one is taken and
-// everything reported again.
+// Package presence keeps what a host reports of itself in the store: keys under a lease, which the
+// store drops when the host no longer renews it. After a lost lease a Presence takes another one
+// and reports everything again.
 //
-// Stopping an agent does not give the lease up: its keys stay for the rest of the lease, so that an agent that is only
-// restarted is never missed.
+// An agent that stops does not revoke its lease, so that a restart is not noticed.
 package presence
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,78 +19,55 @@ import (
 	"heddle/internal/task"
 )
 
-// Options of a Presence. Store, Prefix and TTL are needed.
+// Options of a Presence. Store, Prefix and TTL are required.
 type Options struct {
-	Store store.Store
-	// Prefix is what all keys lie below; what a former agent of this host left there is swept.
-	Prefix string
-	// TTL is after how long without a word the host counts as gone.
-	TTL time.Duration
-	// Before, if set, is called before each lease is taken: the host may have counted as gone until now, and others may
-	// have made up for it. While it fails nothing is reported.
-	Before func(context.Context) error
-	Log    *slog.Logger // default: none
+	Store  store.Store
+	Prefix string // of all keys; other keys below it, of an earlier agent of this host, are deleted
+	TTL    time.Duration
+	// Prepare, if set, is called before each lease is taken: others may have reacted to the absence
+	// of the host. While it fails nothing is reported.
+	Prepare func(context.Context) error
+	Log     *slog.Logger // default: none
 }
 
-// Presence is what one host reports. Its methods may be called from any goroutine.
+// Presence is the report of one host. Its methods may be called from any goroutine.
 type Presence struct {
-	opts     Options
-	log      *slog.Logger
-	told     chan struct{}
-	complete sync.Once // closes told
-	// unreachable is closed by missed.
-	unreachable chan struct{}
-	missed      sync.Once
-	kick        task.Notice
+	opts    Options
+	log     *slog.Logger
+	changed task.Notice
+	keys    *Keys
 
-	mu      sync.Mutex
-	keys    map[string][]byte
-	lasting map[string]bool // keys that outlive the lease
-	dirty   map[string]struct{}
-	swept   bool // what an earlier agent left is gone
-	full    bool // everything to report is known, so the rest may be swept
-	lease   store.Lease
+	reported        chan struct{}
+	reportedOnce    sync.Once
+	unreachable     chan struct{}
+	unreachableOnce sync.Once
+
+	mu    sync.Mutex
+	lease store.Lease
 }
 
-const (
-	// batch bounds the keys written in one commit.
-	batch = 512
-	// timeout bounds one call of the store; it is tried again after retryAfter.
-	timeout    = 5 * time.Second
-	retryAfter = 500 * time.Millisecond
-)
+// retryAfter is the pause after a failed call of the store.
+const retryAfter = 500 * time.Millisecond
 
-// New makes a Presence that reports nothing until Run.
+// New returns a Presence that reports nothing until Run.
 func New(o Options) *Presence {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return &Presence{opts: o, log: o.Log, told: make(chan struct{}), unreachable: make(chan struct{}), kick: task.NewNotice(),
-		keys: map[string][]byte{}, lasting: map[string]bool{}, dirty: map[string]struct{}{}}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	changed := task.NewNotice()
+	return &Presence{opts: o, log: o.Log, changed: changed, keys: NewKeys(o.Store, changed, o.Prefix),
+		reported: make(chan struct{}), unreachable: make(chan struct{})}
 }
 
-// Told is closed once all that there is to report, see Complete, is in the store for the first time, and nothing else.
-func (p *Presence) Told() <-chan struct{} { return p.told }
+// Reported is closed once the store holds everything to report, see Complete, and nothing else.
+func (p *Presence) Reported() <-chan struct{} { return p.reported }
 
-// Unreachable is closed once the store gave no lease for the first time: whoever waits for Told may have to wait until
+// Unreachable is closed once the store has failed to grant a lease: Reported may have to wait until
 // the store is back.
 func (p *Presence) Unreachable() <-chan struct{} { return p.unreachable }
 
 // Set reports value under key from now on.
-func (p *Presence) Set(key string, value []byte) {
-	p.mu.Lock()
-	old, there := p.keys[key]
-	if there && bytes.Equal(old, value) {
-		p.mu.Unlock()
-		return
-	}
-	p.keys[key] = value
-	p.dirty[key] = struct{}{}
-	p.mu.Unlock()
-	p.wake()
-}
+func (p *Presence) Set(key string, value []byte) { p.keys.Set(key, value, 0) }
 
-// SetRecord reports a record as the store's tables spell it.
+// SetRecord reports a record as the store's tables encode it.
 func (p *Presence) SetRecord(key string, record any) error {
 	value, err := json.Marshal(record)
 	if err != nil {
@@ -101,101 +77,73 @@ func (p *Presence) SetRecord(key string, record any) error {
 	return nil
 }
 
-// SetLasting is SetRecord for a key that stays in the store when the host is not heard of any more.
+// SetLasting is SetRecord for a key that outlives the lease.
 func (p *Presence) SetLasting(key string, record any) error {
-	p.mu.Lock()
-	p.lasting[key] = true
-	p.mu.Unlock()
+	p.keys.mu.Lock()
+	p.keys.lasting[key] = true
+	p.keys.mu.Unlock()
 	return p.SetRecord(key, record)
 }
 
-// Again writes key once more, since the store does not have what was reported.
-func (p *Presence) Again(key string) {
-	p.mu.Lock()
-	_, there := p.keys[key]
-	if there {
-		p.dirty[key] = struct{}{}
-	}
-	p.mu.Unlock()
-	if there {
-		p.wake()
-	}
+// Rewrite writes key again, since the store does not hold what was reported.
+func (p *Presence) Rewrite(key string) { p.keys.Rewrite(key) }
+
+// RewriteAll writes everything again, under the same lease: the store may have been restored.
+func (p *Presence) RewriteAll() {
+	p.keys.RewriteAll()
+	p.keys.Recheck()
 }
 
-// Delete reports key no more.
-func (p *Presence) Delete(key string) {
-	p.mu.Lock()
-	_, there := p.keys[key]
-	if there {
-		delete(p.keys, key)
-		p.dirty[key] = struct{}{}
-	}
-	p.mu.Unlock()
-	if there {
-		p.wake()
-	}
-}
+// Delete no longer reports key.
+func (p *Presence) Delete(key string) { p.keys.Delete(key, 0) }
 
-// Rewrite writes everything again, under the lease if that is still there: the store may have been restored to a state
-// from before.
-func (p *Presence) Rewrite() {
-	p.mu.Lock()
-	for k := range p.keys {
-		p.dirty[k] = struct{}{}
-	}
-	p.swept = false
-	p.mu.Unlock()
-	p.wake()
-}
+// Complete marks that everything to report is set: an earlier agent's other keys are deleted.
+func (p *Presence) Complete() { p.keys.Complete() }
 
-// Complete says that all that there is to report has been set: keys of an earlier agent that are not among it go.
-func (p *Presence) Complete() {
-	p.mu.Lock()
-	p.full = true
-	p.mu.Unlock()
-	p.wake()
-}
-
-func (p *Presence) wake() { p.kick.Give() }
-
-// Lease is the lease held now, 0 without one. Keys put under it are not reported again when it is lost.
+// Lease returns the current lease, or 0. Keys that others put under it are not restored.
 func (p *Presence) Lease() store.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lease
 }
 
+func (p *Presence) setLease(lease store.Lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lease = lease
+}
+
 // Run reports until ctx ends.
 func (p *Presence) Run(ctx context.Context) error {
-	without := false
+	failing := false
 	for ctx.Err() == nil {
-		lease, err := p.begin(ctx)
+		lease, err := p.grant(ctx)
 		if err != nil {
-			if ctx.Err() == nil && !without {
-				without = true
+			if ctx.Err() == nil && !failing {
+				failing = true
 				p.log.Warn("no lease: this host counts as gone until there is one", "err", err)
 			}
-			p.missed.Do(func() { close(p.unreachable) })
+			p.unreachableOnce.Do(func() { close(p.unreachable) })
 			task.Pause(ctx, retryAfter)
 			continue
 		}
-		if without {
-			without = false
+		if failing {
+			failing = false
 			p.log.Info("took a lease; this host counts as alive again")
 		}
-		p.under(lease)
-		if err := p.hold(ctx, lease); err != nil && ctx.Err() == nil {
+		p.setLease(lease)
+		p.keys.RewriteAll()
+		if err := p.reportUnder(ctx, lease); err != nil && ctx.Err() == nil {
 			p.log.Warn("lost the lease of this host, taking another", "err", err)
 		}
-		p.under(0)
+		p.setLease(0)
 	}
 	return nil
 }
 
-// begin takes a lease.
-func (p *Presence) begin(ctx context.Context) (store.Lease, error) {
-	if p.opts.Before != nil {
-		if err := p.opts.Before(ctx); err != nil {
+func (p *Presence) grant(ctx context.Context) (store.Lease, error) {
+	if p.opts.Prepare != nil {
+		if err := p.opts.Prepare(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -204,36 +152,23 @@ func (p *Presence) begin(ctx context.Context) (store.Lease, error) {
 	return p.opts.Store.Grant(ctx, p.opts.TTL)
 }
 
-// under marks everything to be written under a new lease.
-func (p *Presence) under(lease store.Lease) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lease = lease
-	for k := range p.keys {
-		p.dirty[k] = struct{}{}
-	}
-}
-
-// hold renews the lease and writes what changes, until the lease is lost.
-func (p *Presence) hold(ctx context.Context, lease store.Lease) error {
+// reportUnder renews the lease and writes what changes, until the lease is lost or ctx ends.
+func (p *Presence) reportUnder(ctx context.Context, lease store.Lease) error {
 	ctx, cancel := context.WithCancel(ctx)
 	lost := make(chan error, 1)
 	go func() { lost <- p.opts.Store.KeepAlive(ctx, lease) }()
 	err := p.write(ctx, lease, lost)
 	cancel()
-	if err == nil {
-		return <-lost
-	}
 	<-lost
 	return err
 }
 
-// write returns nil when ctx ends.
+// write writes changes until ctx ends, which returns nil, or the lease is lost.
 func (p *Presence) write(ctx context.Context, lease store.Lease, lost chan error) error {
-	var again <-chan time.Time
 	failing := false
 	for {
-		err := p.flush(ctx, lease)
+		var retry <-chan time.Time
+		_, err := p.keys.Flush(ctx, lease)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -243,111 +178,24 @@ func (p *Presence) write(ctx context.Context, lease store.Lease, lost chan error
 			if !failing {
 				p.log.Warn("cannot report to the store, will try again", "err", err)
 			}
-			failing, again = true, time.After(retryAfter)
+			failing, retry = true, time.After(retryAfter)
 		default:
 			if failing {
 				p.log.Info("reporting to the store again")
 			}
-			failing, again = false, nil
+			failing = false
+			if p.keys.isSwept() {
+				p.reportedOnce.Do(func() { close(p.reported) })
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-lost:
-			lost <- nil
+			lost <- nil // for reportUnder
 			return err
-		case <-p.kick:
-		case <-again:
+		case <-p.changed:
+		case <-retry:
 		}
 	}
-}
-
-// flush writes all that is marked, and once sweeps what an earlier agent left.
-func (p *Presence) flush(ctx context.Context, lease store.Lease) error {
-	for {
-		ops := p.take(lease)
-		if len(ops) == 0 {
-			break
-		}
-		if err := p.commit(ctx, ops); err != nil {
-			p.giveBack(ops)
-			return err
-		}
-	}
-	p.mu.Lock()
-	sweep := p.full && !p.swept
-	p.mu.Unlock()
-	if !sweep {
-		return nil
-	}
-	if err := p.sweep(ctx); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.swept = true
-	p.mu.Unlock()
-	p.complete.Do(func() { close(p.told) })
-	return nil
-}
-
-func (p *Presence) commit(ctx context.Context, ops []store.Op) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	_, err := p.opts.Store.Commit(ctx, nil, ops)
-	return err
-}
-
-func (p *Presence) take(lease store.Lease) []store.Op {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var ops []store.Op
-	for k := range p.dirty {
-		if len(ops) == batch {
-			break
-		}
-		if value, wanted := p.keys[k]; wanted {
-			op := store.Op{Key: k, Value: value, Lease: lease}
-			if p.lasting[k] {
-				op.Lease = 0
-			}
-			ops = append(ops, op)
-		} else {
-			ops = append(ops, store.Op{Key: k, Delete: true})
-		}
-		delete(p.dirty, k)
-	}
-	return ops
-}
-
-func (p *Presence) giveBack(ops []store.Op) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, op := range ops {
-		p.dirty[op.Key] = struct{}{}
-	}
-}
-
-func (p *Presence) sweep(ctx context.Context) error {
-	listCtx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	found, _, err := p.opts.Store.List(listCtx, p.opts.Prefix)
-	if err != nil {
-		return err
-	}
-	var ops []store.Op
-	p.mu.Lock()
-	for _, kv := range found {
-		if _, wanted := p.keys[kv.Key]; !wanted {
-			ops = append(ops, store.Op{Key: kv.Key, Delete: true})
-		}
-	}
-	p.mu.Unlock()
-	for len(ops) > 0 {
-		n := min(len(ops), batch)
-		if err := p.commit(ctx, ops[:n]); err != nil {
-			return err
-		}
-		ops = ops[n:]
-	}
-	return nil
 }

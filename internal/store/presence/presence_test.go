@@ -15,7 +15,7 @@ import (
 	"heddle/internal/store"
 )
 
-// there is what the store has below a prefix, as "key=value".
+// there returns the keys below a prefix, as "key=value".
 func there(t *testing.T, st store.Store, prefix string) string {
 	t.Helper()
 	kvs, _, err := st.List(t.Context(), prefix)
@@ -77,7 +77,7 @@ func TestPresenceReports(t *testing.T) {
 	stop := runPresence(t, p)
 	until(t, st, "/me/", "a=1 left=over") // nothing is swept before all is known
 	p.Complete()
-	<-p.Told()
+	<-p.Reported()
 	until(t, st, "/me/", "a=1")
 	p.Set("/me/b", []byte("2"))
 	p.Set("/me/a", []byte("3"))
@@ -100,7 +100,7 @@ func TestPresenceTakesAnotherLease(t *testing.T) {
 	}
 	p.Complete()
 	runPresence(t, p)
-	<-p.Told()
+	<-p.Reported()
 	all := there(t, st, "/me/")
 	first := p.Lease()
 	if err := st.Revoke(t.Context(), first); err != nil {
@@ -113,13 +113,13 @@ func TestPresenceTakesAnotherLease(t *testing.T) {
 	}
 }
 
-// While Before fails the host is not heard of; it is asked again for each lease.
-func TestPresenceWaitsForBefore(t *testing.T) {
+// While Prepare fails nothing is reported; it is called again for each lease.
+func TestPresenceWaitsForPrepare(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
 	calls := make(chan int, 8)
 	n := 0
-	p := New(Options{Store: st, Prefix: "/me/", TTL: time.Minute, Before: func(context.Context) error {
+	p := New(Options{Store: st, Prefix: "/me/", TTL: time.Minute, Prepare: func(context.Context) error {
 		n++
 		calls <- n
 		if n == 1 {
@@ -131,9 +131,9 @@ func TestPresenceWaitsForBefore(t *testing.T) {
 	p.Complete()
 	runPresence(t, p)
 	if <-calls; there(t, st, "/me/") != "" {
-		t.Error("reported although Before failed")
+		t.Error("reported although Prepare failed")
 	}
-	<-p.Told()
+	<-p.Reported()
 	until(t, st, "/me/", "a=1")
 	if err := st.Revoke(t.Context(), p.Lease()); err != nil {
 		t.Fatal(err)
@@ -156,13 +156,13 @@ func TestPresenceLasting(t *testing.T) {
 	p.Set("/me/alive", []byte("x"))
 	p.Complete()
 	stop := runPresence(t, p)
-	<-p.Told()
+	<-p.Reported()
 	until(t, st, "/me/", "alive=x key=1")
 	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/me/key", Value: []byte("2")}}); err != nil {
 		t.Fatal(err)
 	}
-	p.Again("/me/key")
-	p.Again("/me/none")
+	p.Rewrite("/me/key")
+	p.Rewrite("/me/none")
 	until(t, st, "/me/", "alive=x key=1")
 	lease := p.Lease()
 	stop()
@@ -181,7 +181,7 @@ func TestPresenceSaysOnceThatItHasNoLease(t *testing.T) {
 	away.Fail()
 	var log bytes.Buffer
 	attempts := make(chan struct{})
-	p := New(Options{Store: away, Prefix: "/me/", TTL: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil)), Before: func(ctx context.Context) error {
+	p := New(Options{Store: away, Prefix: "/me/", TTL: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil)), Prepare: func(ctx context.Context) error {
 		select {
 		case attempts <- struct{}{}:
 		case <-ctx.Done():
@@ -197,7 +197,7 @@ func TestPresenceSaysOnceThatItHasNoLease(t *testing.T) {
 	away.Open(store.NewMemory()) // the attempt under way may find it already
 	for told := false; !told; {
 		select {
-		case <-p.Told():
+		case <-p.Reported():
 			told = true
 		case <-attempts:
 		}

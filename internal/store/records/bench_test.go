@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 )
 
@@ -30,7 +31,7 @@ func portLike(w world, n int64) func(tx *records.Tx) error {
 }
 
 func benchWorld(b *testing.B) (world, *records.DB) {
-	w, db := open(b, embedded(b, store.Embedded{}))
+	w, db := open(b, embedded(b, backend.Embedded{}))
 	update(b, db, w.puts(&shelf{ID: "shelf"}, &box{ID: "box", Shelf: "shelf"}, &label{ID: "default"}, &label{ID: "web"}))
 	return w, db
 }
@@ -103,7 +104,8 @@ func BenchmarkUpdateThenView(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeTable updates a record of a table of 10,000, of which all have one value of an index.
+// BenchmarkLargeTable updates a record of a table of 10,000, of which all have one value of an
+// index.
 func BenchmarkLargeTable(b *testing.B) {
 	w, db := open(b, store.NewMemory())
 	update(b, db, func(tx *records.Tx) error {

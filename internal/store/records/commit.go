@@ -7,7 +7,7 @@ import (
 	"heddle/internal/store"
 )
 
-// commit returns the transaction as the store takes it.
+// commit returns the transaction's conditions and operations.
 func (tx *Tx) commit() ([]store.Cond, []store.Op) {
 	c := commit{tx: tx, conds: maps.Clone(tx.records), keys: map[string]keyChange{}}
 	for d, writes := range tx.writes {
@@ -51,7 +51,7 @@ func (tx *Tx) commit() ([]store.Cond, []store.Op) {
 	return conds, ops
 }
 
-// guardKey is both a key and the prefix of this key alone.
+// guardKey returns a key that is also the prefix of itself alone.
 func guardKey(key string) string { return guardRoot + key + "/" }
 
 type commit struct {
@@ -61,7 +61,7 @@ type commit struct {
 	keys  map[string]keyChange // unique and index keys
 }
 
-// keyChange is what all writes together do to one unique or index key.
+// keyChange combines what all writes do to a unique or index key.
 type keyChange struct {
 	taken, released bool
 	exclusive       bool // it must not exist yet
@@ -87,7 +87,7 @@ func (c *commit) record(d *definition, id string, w *write) {
 	}
 }
 
-// change notes the keys that a write adds and removes, and returns the values added.
+// change adds the keys that a write adds and removes, and returns the values added.
 func (c *commit) change(values func(any) []string, w *write, key func(string) string, as keyChange) (added []string) {
 	var before, after []string
 	if w.base != nil {
@@ -114,7 +114,7 @@ func (c *commit) change(values func(any) []string, w *write, key func(string) st
 	return added
 }
 
-// needs has the commit fail unless the target of a new reference exists; one that this transaction makes does.
+// needs makes the commit fail unless the target of a new reference exists.
 func (c *commit) needs(target *definition, id string) {
 	key := target.key(id)
 	if _, guarded := c.conds[key]; guarded {

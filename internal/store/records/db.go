@@ -9,34 +9,42 @@ import (
 	"time"
 
 	"heddle/internal/store"
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
 )
 
-// MaxOperations bounds the conditions and the operations of one transaction. etcd applies this many in some 100 ms.
+// MaxOperations bounds a transaction's conditions and operations, which etcd applies in about 100
+// ms.
 const MaxOperations = store.LeastTxnOps
 
 // mostAttempts bounds how often an Update runs its function.
 const mostAttempts = 50
 
-// DB reads records from a replica and writes them to the store. The replica must hold every table that is used, and
-// those that refer to it, and be running.
+// Replica is a local copy of the store's tables, such as that of package replica.
+type Replica interface {
+	Snapshot() *snapshot.Snapshot
+	At(ctx context.Context, rev int64) (*snapshot.Snapshot, error)
+	Fresh(ctx context.Context) (*snapshot.Snapshot, error)
+}
+
+// DB reads records from a replica and writes them to the store. The replica must run, and hold
+// every table that is used and those that refer to it.
 type DB struct {
 	store   store.Store
-	replica *replica.Replica
-	last    atomic.Uint64 // version of this DB's newest commit, see [replica.VersionAt]
+	replica Replica
+	last    atomic.Uint64 // version of this DB's newest commit, see [snapshot.VersionAt]
 	queues  queues
 }
 
 // NewDB returns a DB of what rep holds.
-func NewDB(st store.Store, rep *replica.Replica) *DB {
+func NewDB(st store.Store, rep Replica) *DB {
 	return &DB{store: st, replica: rep}
 }
 
 // Store returns the store that the DB writes to.
 func (db *DB) Store() store.Store { return db.store }
 
-// View returns a snapshot that has everything committed before the call, by whoever.
+// View returns a snapshot that has every change committed before the call.
 func (db *DB) View(ctx context.Context) (*Snap, error) {
 	s, err := db.replica.Fresh(ctx)
 	if err != nil {
@@ -45,12 +53,13 @@ func (db *DB) View(ctx context.Context) (*Snap, error) {
 	return &Snap{s}, nil
 }
 
-// Update runs f and commits what it has written, all or nothing, and returns the revision of the commit. f runs again
-// when something it has read has changed meanwhile, so it must have no effects but through tx. When f fails nothing is
-// written, and its error is returned once it is known not to come from an old snapshot.
+// Update runs f, commits its writes, all or nothing, and returns the revision of the commit. If
+// something that f has read has changed, f runs again, so it must have no effects but through tx.
+// An error of f is returned once it is known not to come from an old snapshot; nothing is written
+// then.
 //
-// Errors of the store: [store.ErrOutcomeUnknown] leaves open whether the commit happened; after any other nothing was
-// written. [store.ErrConflict] says that others were always faster.
+// Errors of the store: after [store.ErrOutcomeUnknown] the commit may have happened, after any
+// other it did not. [store.ErrConflict] means that other writers were faster at each attempt.
 func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 	u := update{db: db, f: f}
 	defer u.leave()
@@ -60,14 +69,14 @@ func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 	}
 	for attempt := range mostAttempts {
 		rev, err := u.try(ctx, snap)
-		var again *retry
-		if !errors.As(err, &again) {
+		var r *retry
+		if !errors.As(err, &r) {
 			return rev, err
 		}
-		if snap, err = db.next(ctx, snap, again); err != nil {
+		if snap, err = db.next(ctx, snap, r); err != nil {
 			return 0, err
 		}
-		if again.conflict {
+		if r.conflict {
 			if err := pause(ctx, attempt); err != nil {
 				return 0, err
 			}
@@ -76,16 +85,16 @@ func (db *DB) Update(ctx context.Context, f func(tx *Tx) error) (int64, error) {
 	return 0, fmt.Errorf("gave up after %d attempts: %w", mostAttempts, store.ErrConflict)
 }
 
-// next returns the snapshot for another attempt after one on snap. A store that compared conditions at an older revision
-// than that of snap was replaced or restored: Fresh reports that.
-func (db *DB) next(ctx context.Context, snap *replica.Snapshot, again *retry) (*replica.Snapshot, error) {
-	if again.at < snap.Revision {
+// next returns the snapshot for another attempt. A store that compared conditions at an older
+// revision than that of snap was replaced or restored, which Fresh reports.
+func (db *DB) next(ctx context.Context, snap *snapshot.Snapshot, r *retry) (*snapshot.Snapshot, error) {
+	if r.at < snap.Revision {
 		return db.replica.Fresh(ctx)
 	}
-	return db.replica.At(ctx, again.at)
+	return db.replica.At(ctx, r.at)
 }
 
-// retry says that an attempt is to be made again on a snapshot of at least revision at.
+// retry requests another attempt on a snapshot of at least revision at.
 type retry struct {
 	at       int64
 	conflict bool
@@ -101,7 +110,7 @@ type update struct {
 	queue []*queue
 }
 
-func (u *update) try(ctx context.Context, snap *replica.Snapshot) (int64, error) {
+func (u *update) try(ctx context.Context, snap *snapshot.Snapshot) (int64, error) {
 	tx := newTx(snap)
 	if err := u.f(tx); err != nil {
 		return 0, u.failed(ctx, snap, err)
@@ -128,8 +137,8 @@ func (u *update) try(ctx context.Context, snap *replica.Snapshot) (int64, error)
 	return rev, nil
 }
 
-// failed decides about an error of f: on an old snapshot it may be mistaken, and f has another try.
-func (u *update) failed(ctx context.Context, snap *replica.Snapshot, cause error) error {
+// failed returns an error of f, or a retry if f may have failed for its old snapshot.
+func (u *update) failed(ctx context.Context, snap *snapshot.Snapshot, cause error) error {
 	if u.fresh {
 		return cause
 	}
@@ -142,7 +151,7 @@ func (u *update) failed(ctx context.Context, snap *replica.Snapshot, cause error
 }
 
 func (u *update) committed(rev, history int64) {
-	version := replica.VersionAt(history, rev)
+	version := snapshot.VersionAt(history, rev)
 	for {
 		last := u.db.last.Load()
 		if version <= last || u.db.last.CompareAndSwap(last, version) {
@@ -154,7 +163,7 @@ func (u *update) committed(rev, history int64) {
 	}
 }
 
-// pause waits a little, longer with each attempt, so that those who collided do not meet again.
+// pause waits a random time that grows with each attempt.
 func pause(ctx context.Context, attempt int) error {
 	if attempt == 0 {
 		return nil

@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// NotFoundError says that there is no record with this id.
+// NotFoundError reports that there is no record with this id.
 type NotFoundError struct{ Table, ID string }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("%s %s not found", e.Table, e.ID) }
 
-// TakenError says that another record, By, already has this value of a unique key.
+// TakenError reports that another record, By, already has this value of a unique key.
 type TakenError struct{ Table, Name, Value, By string }
 
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %s %s is taken by %s", e.Table, e.Name, e.Value, e.By)
 }
 
-// InUseError says that a record cannot be deleted because the records IDs of ByTable refer to it in their Field.
+// InUseError reports that a record cannot be deleted because the records IDs of ByTable refer to
+// it.
 type InUseError struct {
 	Table, ID      string
 	ByTable, Field string

@@ -9,51 +9,41 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/task"
 )
 
-// guardLife is how long a guard key stays at least after its last change. A transaction that heeds it is long over then,
-// and a missing key means the same as one that has not changed.
+// guardLife is the least time that a guard key stays after its last change, longer than any
+// transaction. A missing key means the same as an unchanged one.
 const guardLife = time.Hour
 
-// sweptAtOnce is how many guard keys one commit removes.
+// sweptAtOnce is the number of guard keys that one commit removes.
 const sweptAtOnce = 128
 
-// GuardSweeper removes guard keys that have outlived what they guarded, such as the quotas of projects that are gone. It
-// is a task; any number may run over one store.
+// GuardSweeper removes stale guard keys, such as those of deleted projects' quotas. It is a task;
+// several may run over one store.
 type GuardSweeper struct {
-	db    *DB
-	log   *slog.Logger
-	ready chan struct{}
+	task.Part
+	db  *DB
+	log *slog.Logger
 }
 
 // NewGuardSweeper returns the task.
 func NewGuardSweeper(db *DB, log *slog.Logger) *GuardSweeper {
-	return &GuardSweeper{db: db, log: log, ready: make(chan struct{})}
+	return &GuardSweeper{task.NewPart("guard sweeper"), db, log}
 }
 
-func (g *GuardSweeper) String() string { return "guard sweeper" }
-
-// Ready is closed when the task runs.
-func (g *GuardSweeper) Ready() <-chan struct{} { return g.ready }
-
-// Run sweeps once per guardLife until ctx ends: each time the keys that have not changed since the time before.
+// Run removes once per guardLife the keys that have not changed since the last time.
 func (g *GuardSweeper) Run(ctx context.Context) error {
-	close(g.ready)
-	ticks := time.NewTicker(guardLife)
-	defer ticks.Stop()
-	var before int64
-	for {
+	g.BeReady()
+	before := g.sweep(ctx, 0)
+	for task.Pause(ctx, guardLife) {
 		before = g.sweep(ctx, before)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-		}
 	}
+	return nil
 }
 
-// sweep removes the keys that have not changed after revision before (0: none), and returns the revision now; where the
-// store is away it is before once more.
+// sweep removes the keys unchanged after revision before (0: none), and returns the current
+// revision, or before if the store is unavailable.
 func (g *GuardSweeper) sweep(ctx context.Context, before int64) int64 {
 	now, err := g.db.store.Revision(ctx)
 	if err == nil && before > 0 {
@@ -71,7 +61,7 @@ func (g *GuardSweeper) sweep(ctx context.Context, before int64) int64 {
 	return now
 }
 
-// sweepGuards removes the guard keys that have not changed after revision last, and returns how many.
+// sweepGuards removes the guard keys unchanged after revision last, and returns how many.
 func (db *DB) sweepGuards(ctx context.Context, last int64) (removed int, err error) {
 	kvs, _, err := db.store.List(ctx, guardRoot)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"heddle/internal/store/replica"
 )
 
-// TestGuardSweeper: a guard key is removed once it has not changed between two sweeps; one in use stays, and what a
-// missing key guards is guarded as before.
+// TestGuardSweeper: a guard key is removed once it has not changed between two sweeps; one in use
+// stays, and what a missing key guards is guarded as before.
 func TestGuardSweeper(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()

@@ -231,8 +231,8 @@ func steps(w world) *rapid.Generator[step] {
 	})
 }
 
-// Any sequence of transactions leaves the keys that the rules say, refuses what they refuse, and reads alike within a
-// transaction and after it.
+// Any sequence of transactions leaves the keys that the rules say, refuses what they refuse, and
+// reads alike within a transaction and after it.
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		st := store.NewMemory()

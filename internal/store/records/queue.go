@@ -6,21 +6,21 @@ import (
 	"slices"
 	"sync"
 
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// queues let the transactions of this process that touch the same key commit one after another, instead of having all
-// but one fail at the store and try again. That is for speed only: what makes them exclusive is the guard key.
+// queues make this process's transactions that touch the same key commit in turn, instead of
+// failing at the store and retrying. That is only for speed: the guard key makes them exclusive.
 type queues struct {
 	mu    sync.Mutex
 	byKey map[string]*queue
 }
 
-// queue belongs to one key. It is there while somebody holds it or waits for it.
+// queue belongs to one key, and exists while a transaction has its turn or waits for it.
 type queue struct {
 	key   string
 	users int           // guarded by queues.mu
-	turn  chan struct{} // holds a token while somebody has the turn
+	turn  chan struct{} // holds a token while a transaction has the turn
 	last  uint64        // of who has the turn: version of the newest commit that went through here
 }
 
@@ -37,7 +37,7 @@ func (q *queues) join(key string) *queue {
 	return q.byKey[key]
 }
 
-func (q *queues) left(one *queue) {
+func (q *queues) release(one *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if one.users--; one.users == 0 {
@@ -45,9 +45,9 @@ func (q *queues) left(one *queue) {
 	}
 }
 
-// enter waits for its turn at all the touched keys, always in the same order. It asks for a retry if one of them was
-// touched by a commit newer than the snapshot; the turn is kept for the next attempt.
-func (u *update) enter(ctx context.Context, touched map[string]bool, snap *replica.Snapshot) error {
+// enter waits for its turn at all touched keys, always in the same order. It returns a retry if one
+// was touched by a commit newer than the snapshot, and keeps its turn.
+func (u *update) enter(ctx context.Context, touched map[string]bool, snap *snapshot.Snapshot) error {
 	keys := slices.Sorted(maps.Keys(touched))
 	if !slices.EqualFunc(u.queue, keys, func(q *queue, key string) bool { return q.key == key }) {
 		u.leave()
@@ -72,16 +72,16 @@ func (u *update) await(ctx context.Context, key string) error {
 		u.queue = append(u.queue, q)
 		return nil
 	case <-ctx.Done():
-		u.db.queues.left(q)
+		u.db.queues.release(q)
 		return ctx.Err()
 	}
 }
 
-// leave gives the turn to the next ones.
+// leave ends its turns.
 func (u *update) leave() {
 	for _, q := range u.queue {
 		<-q.turn
-		u.db.queues.left(q)
+		u.db.queues.release(q)
 	}
 	u.queue = nil
 }

@@ -5,34 +5,33 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// Reader is what records are read from: a [Snap] or a [Tx]. Records read are shared by all readers and must not be
-// modified; copy what is to be changed.
+// Reader is a [Snap] or a [Tx]. Readers share records: copy a record to change it.
 type Reader interface {
 	view() view
 }
 
-// view is a snapshot, and over it what a transaction has written.
+// view is a snapshot with a transaction's writes over it.
 type view struct {
-	snap *replica.Snapshot
+	snap *snapshot.Snapshot
 	tx   *Tx // nil: the snapshot alone
 }
 
 // Snap is an immutable view of all tables at one revision.
-type Snap struct{ snap *replica.Snapshot }
+type Snap struct{ snap *snapshot.Snapshot }
 
 func (s *Snap) view() view { return view{snap: s.snap} }
 
-// Revision is the revision of the store that is seen.
+// Revision returns the snapshot's revision.
 func (s *Snap) Revision() int64 { return s.snap.Revision }
 
-// Over makes a replica's snapshot readable by tables, for followers of a replica.
-func Over(s *replica.Snapshot) *Snap { return &Snap{s} }
+// Over returns a reader of a replica's snapshot.
+func Over(s *snapshot.Snapshot) *Snap { return &Snap{s} }
 
-// Get returns the record with this id, or a [NotFoundError]. In a transaction the commit needs the whole record to be
-// unchanged, or still missing.
+// Get returns the record with this id, or a [NotFoundError]. A transaction's commit fails if the
+// record has changed, or exists now.
 func (t *Table[T]) Get(r Reader, id string) (*T, error) {
 	v := r.view()
 	if v.tx != nil {
@@ -41,8 +40,8 @@ func (t *Table[T]) Get(r Reader, id string) (*T, error) {
 	return t.found(v, id)
 }
 
-// Need returns the record with this id, or a [NotFoundError]. In a transaction the commit needs only that the record
-// still exists: that is for parents, so that updates of a parent do not conflict with what is made below it.
+// Need returns the record with this id, or a [NotFoundError]. A transaction's commit fails only if
+// the record is gone: use it for parents, whose updates should not conflict with new children.
 func (t *Table[T]) Need(r Reader, id string) (*T, error) {
 	v := r.view()
 	if v.tx != nil {
@@ -68,8 +67,8 @@ func (t *Table[T]) found(v view, id string) (*T, error) {
 	return record.(*T), nil
 }
 
-// All returns the records in order of their ids, with the transaction's own writes. A transaction does not guard them.
-// Records may be written while it runs; it does not see that.
+// All returns the records in order of their ids, with the transaction's own writes. A transaction
+// does not guard them. Records may be written during the loop, which does not see that.
 func (t *Table[T]) All(r Reader) iter.Seq[*T] {
 	v := r.view()
 	stored := v.snap.All(t.def.name)
@@ -118,8 +117,8 @@ func (t *Table[T]) Count(r Reader) int {
 	return n
 }
 
-// Referrers returns the ids of the records that refer to target by the field, in order. In a transaction the commit
-// needs that no new ones have come.
+// Referrers returns the ids of the records that refer to target by the field, in order. A
+// transaction's commit fails if there are new ones.
 func (t *Table[T]) Referrers(r Reader, field, target string) []string {
 	v := r.view()
 	ref := t.def.reference(field)
@@ -141,7 +140,7 @@ func (v view) get(d *definition, id string) any {
 	return nil
 }
 
-// written returns what the transaction has written to the table, nil for nothing.
+// written returns what the transaction has written to the table, or nil.
 func (v view) written(d *definition) *writes {
 	if v.tx == nil {
 		return nil
@@ -171,8 +170,8 @@ func (v view) referrers(d *definition, ref *reference, target string) []string {
 	return ids
 }
 
-// index returns the index of this name, whatever made it.
-func (d *definition) index(name string) replica.Index {
+// index returns the index of this name.
+func (d *definition) index(name string) snapshot.Index {
 	for _, i := range d.all {
 		if i.Name == name {
 			return i
@@ -181,7 +180,7 @@ func (d *definition) index(name string) replica.Index {
 	panic("table " + d.name + " has no index named " + name)
 }
 
-func recordsOf(stored iter.Seq[*replica.Entry]) iter.Seq[any] {
+func recordsOf(stored iter.Seq[*snapshot.Entry]) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		for e := range stored {
 			if !yield(e.Record) {

@@ -14,11 +14,14 @@ import (
 	"pgregory.net/rapid"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// A small world: shelves hold boxes, boxes hold things; things may carry labels, and boxes like other boxes.
+// A small world: shelves hold boxes, boxes hold things; things may carry labels, and boxes like
+// other boxes.
 type shelf struct{ ID, Room string }
 
 type box struct {
@@ -69,8 +72,8 @@ func newWorld() world {
 	return w
 }
 
-func (w world) tables() []replica.Table {
-	return []replica.Table{w.shelves, w.boxes, w.things, w.labels}
+func (w world) tables() []snapshot.Table {
+	return []snapshot.Table{w.shelves, w.boxes, w.things, w.labels}
 }
 
 // open returns a DB of the world over the store.
@@ -94,13 +97,13 @@ func openIn(t testing.TB, part interface{ Cleanup(func()) }, st store.Store) (wo
 	return w, records.NewDB(st, rep)
 }
 
-func embedded(t testing.TB, o store.Embedded) *store.Etcd {
+func embedded(t testing.TB, o backend.Embedded) *backend.Etcd {
 	t.Helper()
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
 	o.Tick = 10 * time.Millisecond
-	s, err := store.Open(t.Context(), store.Options{Embedded: &o})
+	s, err := backend.Open(t.Context(), backend.Options{Embedded: &o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +251,8 @@ func TestClearAndPassOn(t *testing.T) {
 	}
 }
 
-// A transaction sees what it has written, in order, in every way of reading, and may write while it reads.
+// A transaction sees what it has written, in order, in every way of reading, and may write while it
+// reads.
 func TestReadsOwnWrites(t *testing.T) {
 	w, db := open(t, store.NewMemory())
 	update(t, db, w.puts(&shelf{ID: "b", Room: "x"}, &shelf{ID: "d", Room: "x"}, &shelf{ID: "f", Room: "y"}))
@@ -283,9 +287,10 @@ func TestReadsOwnWrites(t *testing.T) {
 	})
 }
 
-// Boxes made at once on one shelf must not conflict; deleting the shelf meanwhile wins or loses as a whole.
+// Boxes made at once on one shelf must not conflict; deleting the shelf meanwhile wins or loses as
+// a whole.
 func TestConcurrentChildren(t *testing.T) {
-	w, db := open(t, embedded(t, store.Embedded{NoFsync: true}))
+	w, db := open(t, embedded(t, backend.Embedded{NoFsync: true}))
 	update(t, db, w.puts(&shelf{ID: "s"}))
 	runs := make([]int, 32)
 	var all sync.WaitGroup
@@ -315,7 +320,7 @@ func TestConcurrentChildren(t *testing.T) {
 
 // Of those who want one number, one gets it and the others are told who.
 func TestConcurrentUnique(t *testing.T) {
-	st := embedded(t, store.Embedded{NoFsync: true})
+	st := embedded(t, backend.Embedded{NoFsync: true})
 	w, db := open(t, st)
 	w2, db2 := open(t, st)
 	update(t, db, w.puts(&shelf{ID: "s"}))
@@ -348,7 +353,7 @@ func TestConcurrentUnique(t *testing.T) {
 
 // Touch makes read-and-count rules exact, in one process and across two.
 func TestTouch(t *testing.T) {
-	st := embedded(t, store.Embedded{NoFsync: true})
+	st := embedded(t, backend.Embedded{NoFsync: true})
 	w, db := open(t, st)
 	w2, db2 := open(t, st)
 	const limit = 10
@@ -379,10 +384,10 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// Mark and Heed keep a rule exact while most transactions do not wait for each other: those far from the limit only let
-// those near it know.
+// Mark and Heed keep a rule exact while most transactions do not wait for each other: those far
+// from the limit only let those near it know.
 func TestMarkAndHeed(t *testing.T) {
-	st := embedded(t, store.Embedded{NoFsync: true})
+	st := embedded(t, backend.Embedded{NoFsync: true})
 	w, db := open(t, st)
 	const limit, near = 40, 24
 	full := errors.New("full")
@@ -428,9 +433,10 @@ func TestMarkAndHeed(t *testing.T) {
 	}
 }
 
-// A refusal on an old snapshot is checked against a new one: the other server has just deleted the last box.
+// A refusal on an old snapshot is checked against a new one: the other server has just deleted the
+// last box.
 func TestErrorsAreFresh(t *testing.T) {
-	st := embedded(t, store.Embedded{NoFsync: true})
+	st := embedded(t, backend.Embedded{NoFsync: true})
 	w, db := open(t, st)
 	w2, db2 := open(t, st)
 	update(t, db, w.puts(&shelf{ID: "s"}, &box{ID: "b", Shelf: "s"}))
@@ -444,7 +450,7 @@ func TestErrorsAreFresh(t *testing.T) {
 
 // A delete takes along what a transaction can hold, and is refused as a whole when there is more.
 func TestLargeDelete(t *testing.T) {
-	st := embedded(t, store.Embedded{NoFsync: true})
+	st := embedded(t, backend.Embedded{NoFsync: true})
 	w, db := open(t, st)
 	const n = 1200 // of three keys each
 	made := 0
@@ -505,7 +511,7 @@ func TestSplitPrefix(t *testing.T) {
 
 // Whatever many writers on two servers do at once, the keys between records stay in order.
 func TestConcurrentRules(t *testing.T) {
-	st := embedded(t, store.Embedded{NoFsync: true})
+	st := embedded(t, backend.Embedded{NoFsync: true})
 	var all sync.WaitGroup
 	for range 2 {
 		w, db := open(t, st)
@@ -578,7 +584,8 @@ func TestVerifyFindsFaults(t *testing.T) {
 	}
 }
 
-// Keys of no table are part of their transaction: written with it, not without it, the last word winning.
+// Keys of no table are part of their transaction: written with it, not without it, the last word
+// winning.
 func TestKeysOfNoTable(t *testing.T) {
 	st := store.NewMemory()
 	w, db := open(t, st)

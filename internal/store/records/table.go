@@ -1,16 +1,17 @@
-// Package records keeps typed records in the store: tables with unique keys and with references between them, changed
-// by transactions that commit as a whole or not at all.
+// Package records keeps typed records in the store: tables with unique keys and with references
+// between them, changed by transactions that commit as a whole or not at all.
 //
-// A record is one key. What holds between records is kept by further keys, written in the same transaction:
+// A record is one key. Relations between records are further keys, written in the same transaction:
 //
-//	/heddle/unique/<table>/<name>/<value>                            the id of the record that has the value
-//	/heddle/idx/<target table>/<target id>/<table>.<field>/<id>      record <id> refers to the target
-//	/heddle/guard/<key>/                                             rewritten by each transaction that touches or marks it
+//	/heddle/unique/<table>/<name>/<value>                          id of the record with the value
+//	/heddle/idx/<target table>/<target id>/<table>.<field>/<id>    <id> refers to the target
+//	/heddle/guard/<key>/                                           written by Touch and Mark
 //
-// Reads come from a replica's snapshot. A commit is conditional on everything that was read with Get, Need and
-// Referrers, on the old state of each record written, on the presence of what it refers to, and on the absence of new
-// references to what is deleted; if any of it has changed, the transaction runs again on a newer snapshot. Lists that
-// grow with other records are index keys, so that two records made at once below one parent do not conflict.
+// Reads come from a replica's snapshot. A commit is conditional on what was read with Get, Need and
+// Referrers, on the old state of each record written, on the presence of what it refers to, and on
+// the absence of new references to what is deleted; otherwise the transaction runs again on a newer
+// snapshot. Lists that grow with other records are index keys, so that new records of one parent do
+// not conflict.
 package records
 
 import (
@@ -19,17 +20,17 @@ import (
 	"slices"
 	"strings"
 
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// Where the keys between records lie.
+// Prefixes of the keys between records.
 const (
 	uniquePrefix = "/heddle/unique/"
 	idxRoot      = "/heddle/idx/"
 	guardRoot    = "/heddle/guard/"
 )
 
-// Table is the records of type T under one prefix, stored as JSON. It is a [replica.Table].
+// Table holds the records of type T under one prefix, stored as JSON. It is a [snapshot.Table].
 type Table[T any] struct{ def *definition }
 
 // definition is a table without its type.
@@ -39,9 +40,9 @@ type definition struct {
 	split        bool
 	id           func(any) string
 	decode       func([]byte) (any, error)
-	indexes      []replica.Index
-	uniques      []replica.Index // their names and keys
-	all          []replica.Index // indexes, uniques and refs, as the replica has them
+	indexes      []snapshot.Index
+	uniques      []snapshot.Index // their names and keys
+	all          []snapshot.Index // indexes, uniques and refs, as the replica has them
 	refs         []reference
 	incoming     []incoming // references to this table
 }
@@ -75,10 +76,11 @@ func (self) definition(d *definition) *definition { return d }
 // Self is the Target of references between the records of one table.
 func Self() Target { return self{} }
 
-// NewTable returns the table of records under prefix, whose id is told by the record. A prefix with "*" as one of its
-// segments, /heddle/state/*/ports/, is for ids of the form <parent>/<rest>, whose parent takes the place of the star.
+// NewTable returns the table of records under prefix; id returns a record's id. A prefix with a
+// segment "*", such as /heddle/state/*/ports/, is for ids <parent>/<rest>, whose parent replaces
+// the star.
 //
-// It panics when two indexes, unique keys or references have the same name.
+// It panics if two indexes, unique keys or references have the same name.
 func NewTable[T any](name, prefix string, id func(*T) string, opts ...Option[T]) *Table[T] {
 	d := &definition{
 		name: name,
@@ -94,7 +96,7 @@ func NewTable[T any](name, prefix string, id func(*T) string, opts ...Option[T])
 	}
 	d.all = slices.Concat(d.indexes, d.uniques)
 	for _, r := range d.refs {
-		d.all = append(d.all, replica.Index{Name: r.field, Values: r.ids})
+		d.all = append(d.all, snapshot.Index{Name: r.field, Values: r.ids})
 	}
 	names := map[string]bool{}
 	for _, i := range d.all {
@@ -106,22 +108,22 @@ func NewTable[T any](name, prefix string, id func(*T) string, opts ...Option[T])
 	return &Table[T]{d}
 }
 
-// Index has the replica find records by values.
+// Index adds an index, by which readers find records.
 func Index[T any](name string, values func(*T) []string) Option[T] {
 	return func(d *definition) {
-		d.indexes = append(d.indexes, replica.Index{Name: name, Values: func(r any) []string { return values(r.(*T)) }})
+		d.indexes = append(d.indexes, snapshot.Index{Name: name, Values: func(r any) []string { return values(r.(*T)) }})
 	}
 }
 
-// Unique says that no two records of the table may share one of these keys; "" is no key. It is also an index.
+// Unique adds a key that no two records may share; "" is no key. It is also an index.
 func Unique[T any](name string, keys func(*T) []string) Option[T] {
 	return func(d *definition) {
-		d.uniques = append(d.uniques, replica.Index{Name: name, Values: func(r any) []string { return filled(keys(r.(*T))) }})
+		d.uniques = append(d.uniques, snapshot.Index{Name: name, Values: func(r any) []string { return filled(keys(r.(*T))) }})
 	}
 }
 
-// Ref says that records refer to those of target with these ids; "" is no reference. What is referred to must exist;
-// on says what happens when it is deleted. It is also an index, named by the field.
+// Ref adds references to records of target, by their ids; "" is no reference. A target must exist;
+// on defines what its deletion does. It is also an index, named by the field.
 func Ref[T any](field string, target Target, ids func(*T) []string, on Action) Option[T] {
 	return func(d *definition) {
 		to := target.definition(d)
@@ -142,7 +144,7 @@ func filled(values []string) []string {
 	return out
 }
 
-// Action is what a deletion does to the records that refer to what is deleted.
+// Action defines what a deletion does to the records that refer to the deleted one.
 type Action struct {
 	kind  actionKind
 	clear func(record any, target string)
@@ -162,7 +164,7 @@ func Refuse() Action { return Action{kind: refuse} }
 // Cascade deletes the referrers too.
 func Cascade() Action { return Action{kind: cascade} }
 
-// ClearWith has f take the reference to the target out of each referrer; f gets a copy that it may change.
+// ClearWith makes f remove the reference from each referrer, of which it gets a copy.
 func ClearWith[T any](f func(record *T, target string)) Action {
 	return Action{clearWith, func(r any, target string) { f(r.(*T), target) }}
 }
@@ -179,17 +181,17 @@ func (t *Table[T]) ID(record *T) string { return t.def.id(record) }
 // KeyOf returns the store's key of a record.
 func (t *Table[T]) KeyOf(record *T) string { return t.def.key(t.def.id(record)) }
 
-// UniqueKey returns the store's key that holds the id of the record with this value of a unique key.
+// UniqueKey returns the store's key for a value of a unique key, which holds the record's id.
 func (t *Table[T]) UniqueKey(name, value string) string { return t.def.uniqueKey(name, value) }
 
-// Values returns the values by which an index finds a record.
+// Values returns a record's values in an index.
 func (t *Table[T]) Values(index string, record *T) []string { return t.def.index(index).Values(record) }
 
 // Source describes the table to a replica.
-func (t *Table[T]) Source() replica.Source { return t.def.source() }
+func (t *Table[T]) Source() snapshot.Source { return t.def.source() }
 
-func (d *definition) source() replica.Source {
-	s := replica.Source{Name: d.name, Prefix: d.before, Decode: d.read, Indexes: d.all}
+func (d *definition) source() snapshot.Source {
+	s := snapshot.Source{Name: d.name, Prefix: d.before, Decode: d.read, Indexes: d.all}
 	if d.split {
 		s.ID = d.splitID
 	}
@@ -216,8 +218,8 @@ func (d *definition) key(id string) string {
 	return d.before + parent + d.tail + rest
 }
 
-// splitID is the way back from a key of a split table to the id. A tail without a slash at its end, as in
-// /heddle/state/*/alive, is for tables of one record a parent, whose id is the parent.
+// splitID returns the id for a key of a split table. A tail without a slash at its end, as in
+// /heddle/state/*/alive, is for one record a parent, whose id is the parent's.
 func (d *definition) splitID(key string) (string, bool) {
 	parent, rest, ok := strings.Cut(key[len(d.before):], "/")
 	if !ok {
@@ -237,10 +239,10 @@ func (d *definition) uniqueKey(name, value string) string {
 	return uniquePrefix + d.name + "/" + name + "/" + value
 }
 
-// idxPrefix begins the keys of all references to the record with this id.
+// idxPrefix returns the prefix of all references to the record with this id.
 func (d *definition) idxPrefix(id string) string { return idxRoot + d.name + "/" + id + "/" }
 
-// idxField begins those of one field; the id of the referrer follows.
+// idxField returns the prefix of those of one field; the id of the referrer follows.
 func (r *reference) idxField(from *definition, target string) string {
 	return r.target.idxPrefix(target) + from.name + "." + r.field + "/"
 }

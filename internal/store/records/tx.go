@@ -5,13 +5,13 @@ import (
 	"fmt"
 
 	"heddle/internal/store"
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// Tx is one run of a transaction: a snapshot, what was read of it, and what is to be written. It must not be used after
-// the function that got it has returned.
+// Tx is one run of a transaction: a snapshot, what was read of it, and what is to be written. It is
+// invalid once the function has returned.
 type Tx struct {
-	snap    *replica.Snapshot
+	snap    *snapshot.Snapshot
 	writes  map[*definition]*writes
 	records map[string]store.Cond // by key of the record
 	keys    map[string]store.Op   // of no table, by key
@@ -20,7 +20,7 @@ type Tx struct {
 	marked  map[string]bool       // keys given to Mark
 }
 
-func newTx(snap *replica.Snapshot) *Tx {
+func newTx(snap *snapshot.Snapshot) *Tx {
 	return &Tx{
 		snap:    snap,
 		writes:  map[*definition]*writes{},
@@ -34,18 +34,18 @@ func newTx(snap *replica.Snapshot) *Tx {
 
 func (tx *Tx) view() view { return view{tx.snap, tx} }
 
-// Revision is the revision of the snapshot that the transaction reads.
+// Revision returns the snapshot's revision.
 func (tx *Tx) Revision() int64 { return tx.snap.Revision }
 
-// Touch makes transactions that touch the same key happen one after another: each sees what those before it have
-// written. That is for rules over many records, such as quotas.
+// Touch serializes the transactions that touch the same key: each sees the writes of those before
+// it. It is for rules over many records, such as quotas.
 func (tx *Tx) Touch(key string) { tx.touched[key] = true }
 
-// Mark lets transactions that heed the key know of this one. Those that mark it do not wait for each other.
+// Mark reports this transaction to those that heed the key. Marking does not serialize.
 func (tx *Tx) Mark(key string) { tx.marked[key] = true }
 
-// Heed has the commit fail if another transaction has touched or marked the key, or one below it (key/…), since the
-// snapshot.
+// Heed makes the commit fail if another transaction has touched or marked the key, or one below it
+// (key/…), since the snapshot.
 func (tx *Tx) Heed(key string) { tx.guardPrefix(guardKey(key)) }
 
 func (tx *Tx) guardRecord(d *definition, id string) {
@@ -62,22 +62,22 @@ func (tx *Tx) guardExistence(d *definition, id string) {
 	if _, ok := tx.records[key]; ok {
 		return // guarded as a whole, or likewise
 	}
+	c := store.Cond{Key: key}
 	if e := tx.snap.Get(d.name, id); e != nil {
-		tx.records[key] = store.Cond{Key: key, Create: e.Create}
-	} else {
-		tx.records[key] = store.Cond{Key: key}
+		c.Create = e.Create
 	}
+	tx.records[key] = c
 }
 
 func (tx *Tx) guardPrefix(prefix string) { tx.guards[prefix] = true }
 
-// Put stores the record under its id, new or in place of the old one. It must not be modified afterwards. Errors:
-// [TakenError] when another record has one of its unique keys, [NotFoundError] when something it refers to is missing;
-// then nothing is put.
+// Put stores a record, new or in place of the old one; do not modify it afterwards. It returns a
+// [TakenError] if another record has one of its unique keys, or a [NotFoundError] if a record it
+// refers to is missing; nothing is put then.
 func (t *Table[T]) Put(tx *Tx, record *T) error { return tx.put(t.def, record, 0) }
 
-// PutLeased stores a record that vanishes with the lease. Its table can have neither unique keys nor references, since
-// those would stay.
+// PutLeased stores a record that ends with the lease. Its table can have neither unique keys nor
+// references, which would stay.
 func (t *Table[T]) PutLeased(tx *Tx, record *T, lease store.Lease) error {
 	if len(t.def.uniques)+len(t.def.refs) > 0 {
 		return fmt.Errorf("table %s has unique keys or references: its records cannot be leased", t.def.name)
@@ -113,14 +113,14 @@ func (tx *Tx) put(d *definition, record any, lease store.Lease) error {
 }
 
 // holder returns the id of the record that has the unique key, as the transaction sees it.
-func (tx *Tx) holder(d *definition, u replica.Index, key string) (string, bool) {
+func (tx *Tx) holder(d *definition, u snapshot.Index, key string) (string, bool) {
 	for record := range tx.view().by(d, u.Name, key) {
 		return d.id(record), true
 	}
 	return "", false
 }
 
-// set notes the wanted state of a record, guarded by the state that the snapshot has.
+// set adds a write of a record, guarded by its state in the snapshot.
 func (tx *Tx) set(d *definition, id string, w *write) {
 	w.base = tx.snap.Get(d.name, id)
 	tx.guardRecord(d, id)
@@ -130,28 +130,28 @@ func (tx *Tx) set(d *definition, id string, w *write) {
 	tx.writes[d].set(id, w)
 }
 
-// Delete takes the record away, with everything that cascades from it; references with ClearWith are cleared. It
-// returns a [NotFoundError] when there is no such record, or an [InUseError] when something refers to it that refuses;
-// then nothing is deleted.
+// Delete deletes a record and all that cascades from it, and clears references with ClearWith. It
+// returns a [NotFoundError] if there is no such record, or an [InUseError] if a reference refuses;
+// nothing is deleted then.
 func (t *Table[T]) Delete(tx *Tx, id string) error {
 	if tx.view().get(t.def, id) == nil {
 		tx.guardRecord(t.def, id)
 		return &NotFoundError{t.def.name, id}
 	}
-	doomed := tx.closure(t.def, id)
-	for _, p := range doomed.order {
-		if err := tx.refused(p, doomed); err != nil {
+	deletions := tx.closure(t.def, id)
+	for _, p := range deletions.order {
+		if err := tx.checkRefusals(p, deletions); err != nil {
 			return err
 		}
 	}
 	before := tx.copyWrites()
-	for _, p := range doomed.order {
+	for _, p := range deletions.order {
 		tx.set(p.def, p.id, &write{})
 		if len(p.def.incoming) > 0 {
 			tx.guardPrefix(p.def.idxPrefix(p.id))
 		}
 	}
-	if err := tx.clearReferences(doomed); err != nil {
+	if err := tx.clearReferences(deletions); err != nil {
 		tx.writes = before
 		return err
 	}
@@ -171,15 +171,15 @@ type place struct {
 	id  string
 }
 
-// doomed is a set of records that will be deleted together.
-type doomed struct {
+// deletions is a set of records that will be deleted together.
+type deletions struct {
 	order []place
 	in    map[place]bool
 }
 
-// closure is the record and all that cascades from it.
-func (tx *Tx) closure(d *definition, id string) doomed {
-	set := doomed{in: map[place]bool{}}
+// closure returns the record and all that cascades from it.
+func (tx *Tx) closure(d *definition, id string) deletions {
+	set := deletions{in: map[place]bool{}}
 	add := func(p place) {
 		if !set.in[p] {
 			set.in[p] = true
@@ -201,8 +201,8 @@ func (tx *Tx) closure(d *definition, id string) doomed {
 	return set
 }
 
-// refused says who refuses that the record goes: referrers that stay.
-func (tx *Tx) refused(p place, doomed doomed) error {
+// checkRefusals returns an error if records that stay refuse the deletion.
+func (tx *Tx) checkRefusals(p place, deletions deletions) error {
 	for _, in := range p.def.incoming {
 		if !tx.snap.Has(in.from.name) {
 			return fmt.Errorf("%s %s cannot be deleted here: table %s, which refers to it, is not replicated", p.def.name, p.id, in.from.name)
@@ -212,7 +212,7 @@ func (tx *Tx) refused(p place, doomed doomed) error {
 		}
 		var ids []string
 		for _, by := range tx.view().referrers(in.from, &in.reference, p.id) {
-			if !doomed.in[place{in.from, by}] {
+			if !deletions.in[place{in.from, by}] {
 				ids = append(ids, by)
 			}
 		}
@@ -223,11 +223,11 @@ func (tx *Tx) refused(p place, doomed doomed) error {
 	return nil
 }
 
-// clearReferences takes the references to deleted records out of those that stay. A record may refer to several of them,
-// so it is put only when all are out.
-func (tx *Tx) clearReferences(doomed doomed) error {
+// clearReferences removes references to deleted records from those that stay. A record may refer to
+// several, so it is put once all are removed.
+func (tx *Tx) clearReferences(deletions deletions) error {
 	cleared := map[place]any{}
-	for _, p := range doomed.order {
+	for _, p := range deletions.order {
 		for _, in := range p.def.incoming {
 			if in.action.kind != clearWith {
 				continue
@@ -253,7 +253,7 @@ func (tx *Tx) clearReferences(doomed doomed) error {
 	return nil
 }
 
-// copy makes a copy that shares nothing with the record.
+// copy returns a deep copy of a record.
 func (d *definition) copy(record any) (any, error) {
 	value, err := json.Marshal(record)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"heddle/internal/store"
 )
 
-// Verify reads the whole store and says where it breaks the rules of the tables: records that cannot be read, unique
-// and index keys that are missing, left over or somebody else's, references to what is not there. Tables not given are
-// not looked at; those referred to must be given. A store that was only ever written through the tables breaks none, whatever failed meanwhile.
+// Verify reads the whole store and reports violations of the tables' rules: records that cannot be
+// read, unique and index keys that are missing, stale or another record's, and dangling references.
+// Other tables are ignored; those referred to must be given. A store written only through the
+// tables has none, whatever failed meanwhile.
 func Verify(ctx context.Context, st store.Store, tables ...Target) error {
 	kvs, _, err := st.List(ctx, "/")
 	if err != nil {
@@ -76,7 +77,7 @@ func (v *verification) read(kv store.KV, tables []Target) {
 	}
 }
 
-// keptFor says whether a key is a unique or index key of one of the tables.
+// keptFor reports whether a key is a unique or index key of one of the tables.
 func keptFor(key string, tables []Target) bool {
 	unique, isUnique := strings.CutPrefix(key, uniquePrefix)
 	for _, t := range tables {

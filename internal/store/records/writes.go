@@ -7,25 +7,26 @@ import (
 	"github.com/tidwall/btree"
 
 	"heddle/internal/store"
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// write is the wanted state of one record.
+// write is the desired state of one record.
 type write struct {
 	record any // nil: deleted
 	value  []byte
 	lease  store.Lease
-	base   *replica.Entry // what the snapshot has; nil: nothing
+	base   *snapshot.Entry // what the snapshot has; nil: nothing
 }
 
-// writes are what a transaction has written to one table. It lies over what is stored: a record written hides the one
-// stored.
+// writes holds what a transaction has written to one table. It hides the stored records with the
+// same ids.
 type writes struct {
 	byID    *btree.Map[string, *write]
 	indexes map[string]*writtenIndex // made when first asked for
 }
 
-// writtenIndex finds writes as the replica's indexes find what is stored, so that large transactions stay cheap.
+// writtenIndex indexes writes as the replica indexes stored records, so that large transactions
+// stay cheap.
 type writtenIndex struct {
 	values  func(record any) []string
 	byValue map[string]*btree.Map[string, *write] // of records written
@@ -36,25 +37,26 @@ func newWrites() *writes {
 	return &writes{byID: new(btree.Map[string, *write]), indexes: map[string]*writtenIndex{}}
 }
 
-// copy shares what was written, but not what will be.
+// copy returns a copy that later writes do not change.
 func (w *writes) copy() *writes {
 	return &writes{byID: w.byID.Copy(), indexes: map[string]*writtenIndex{}}
 }
 
 func (w *writes) set(id string, one *write) {
-	old, again := w.byID.Set(id, one)
+	old, replaced := w.byID.Set(id, one)
 	for _, x := range w.indexes {
-		if again {
-			x.remove(id, old)
+		if replaced {
+			x.add(id, old, -1)
 		}
-		x.add(id, one)
+		x.add(id, one, 1)
 	}
 }
 
-func (x *writtenIndex) add(id string, w *write) {
+// add adds a write to the index, or with n -1 removes it.
+func (x *writtenIndex) add(id string, w *write, n int) {
 	if w.base != nil {
 		for _, v := range distinct(x.values(w.base.Record)) {
-			x.hidden[v]++
+			x.hidden[v] += n
 		}
 	}
 	if w.record == nil {
@@ -64,21 +66,11 @@ func (x *writtenIndex) add(id string, w *write) {
 		if x.byValue[v] == nil {
 			x.byValue[v] = new(btree.Map[string, *write])
 		}
-		x.byValue[v].Set(id, w)
-	}
-}
-
-func (x *writtenIndex) remove(id string, w *write) {
-	if w.base != nil {
-		for _, v := range distinct(x.values(w.base.Record)) {
-			x.hidden[v]--
+		if n > 0 {
+			x.byValue[v].Set(id, w)
+		} else {
+			x.byValue[v].Delete(id)
 		}
-	}
-	if w.record == nil {
-		return
-	}
-	for _, v := range x.values(w.record) {
-		x.byValue[v].Delete(id)
 	}
 }
 
@@ -95,16 +87,16 @@ func (w *writes) index(d *definition, name string) *writtenIndex {
 	}
 	x := &writtenIndex{values: d.index(name).Values, byValue: map[string]*btree.Map[string, *write]{}, hidden: map[string]int{}}
 	w.byID.Scan(func(id string, one *write) bool {
-		x.add(id, one)
+		x.add(id, one, 1)
 		return true
 	})
 	w.indexes[name] = x
 	return x
 }
 
-// over joins what is stored with some of what is written, in order of ids. Of what is stored all that is written hides.
-// The loop's body may write; the loop does not see it.
-func (w *writes) over(stored iter.Seq[*replica.Entry], some *btree.Map[string, *write]) iter.Seq[any] {
+// over merges stored records with some of those written, in order of ids. Every write hides the
+// stored record. The loop's body may write, which the loop does not see.
+func (w *writes) over(stored iter.Seq[*snapshot.Entry], some *btree.Map[string, *write]) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		hides, next := w.byID.Copy(), some.Copy().Iter()
 		more := next.First()

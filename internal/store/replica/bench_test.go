@@ -6,23 +6,25 @@ import (
 	"testing"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
-// BenchmarkChange is from the beginning of a commit to its change in a replica: within the server's process, and over
-// loopback with one watch and with five, as an agent has them.
+// BenchmarkChange is from the beginning of a commit to its change in a replica: within the server's
+// process, and over loopback with one watch and with five, as an agent has them.
 func BenchmarkChange(b *testing.B) {
-	server, err := store.Open(b.Context(), store.Options{Embedded: &store.Embedded{DataDir: b.TempDir(), Listen: "127.0.0.1:0", NoFsync: true}})
+	server, err := backend.Open(b.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: b.TempDir(), Listen: "127.0.0.1:0", NoFsync: true}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { server.Close() })
-	agent, err := store.Open(b.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{server.Endpoint()}}})
+	agent, err := backend.Open(b.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{server.Endpoint()}}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { agent.Close() })
-	var tables []replica.Table
+	var tables []snapshot.Table
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		tables = append(tables, words(name, "/"+name+"/"))
 	}

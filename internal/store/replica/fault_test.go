@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/replica"
 )
 
 // serverAt opens the embedded store in dir, serving on addr.
-func serverAt(t *testing.T, dir, addr string) *store.Etcd {
+func serverAt(t *testing.T, dir, addr string) *backend.Etcd {
 	t.Helper()
-	o := store.Embedded{DataDir: dir, Listen: addr, Tick: 10 * time.Millisecond, NoFsync: true}
-	s, err := store.Open(t.Context(), store.Options{Embedded: &o})
+	o := backend.Embedded{DataDir: dir, Listen: addr, Tick: 10 * time.Millisecond, NoFsync: true}
+	s, err := backend.Open(t.Context(), backend.Options{Embedded: &o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,14 +24,14 @@ func serverAt(t *testing.T, dir, addr string) *store.Etcd {
 	return s
 }
 
-// With the server away a replica keeps its snapshot; when the server is back it catches up, also when what it missed was
-// compacted meanwhile, and also when the store was restored from a backup.
+// With the server away a replica keeps its snapshot; when the server is back it catches up, also
+// when what it missed was compacted meanwhile, and also when the store was restored from a backup.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	server := serverAt(t, dir, "127.0.0.1:0")
 	addr := server.Endpoint()
-	agent, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{addr}}})
+	agent, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{addr}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +40,9 @@ func TestServerAway(t *testing.T) {
 	run(t, r)
 	at(t, r, commit(t, server, put("/a/1", "one"), put("/b/1", "one")))
 
-	for round, away := range []func(offline *store.Etcd) int64{
-		func(s *store.Etcd) int64 { return commit(t, s, put("/a/1", "two")) },
-		func(s *store.Etcd) int64 {
+	for round, away := range []func(offline *backend.Etcd) int64{
+		func(s *backend.Etcd) int64 { return commit(t, s, put("/a/1", "two")) },
+		func(s *backend.Etcd) int64 {
 			commit(t, s, put("/a/2", "new"), store.Op{Key: "/b/1", Delete: true})
 			rev := commit(t, s, put("/a/1", "three"))
 			if err := s.Compact(t.Context(), rev); err != nil {

@@ -11,16 +11,18 @@ import (
 
 	"heddle/internal/netlab"
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/follow"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/store/storetest"
 )
 
 // clusterAt connects to the store that listens at addr.
-func clusterAt(t *testing.T, addr string) *store.Etcd {
+func clusterAt(t *testing.T, addr string) *backend.Etcd {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Cluster: &store.Cluster{Endpoints: []string{addr}, SkipLimits: true}})
+	s, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{addr}, SkipLimits: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +30,9 @@ func clusterAt(t *testing.T, addr string) *store.Etcd {
 	return s
 }
 
-// A store that is restored to an older state at the same address, or replaced by another one, is noticed without a
-// restart: the replica delivers the difference to what was known, and reads and writes go on in the new history.
+// A store that is restored to an older state at the same address, or replaced by another one, is
+// noticed without a restart: the replica delivers the difference to what was known, and reads and
+// writes go on in the new history.
 func TestReplacedStore(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(t *testing.T, older string) string{
@@ -59,8 +62,8 @@ func TestReplacedStore(t *testing.T) {
 			agent := clusterAt(t, addr)
 			// Nothing but the lost connection makes the replica look.
 			r := replica.New(agent, replica.Options{CheckEvery: time.Hour}, words("a", "/a/"))
-			updates := make(chan replica.Update, 1000)
-			r.OnChange(func(u replica.Update) { updates <- u })
+			updates := make(chan snapshot.Update, 1000)
+			r.OnChange(func(u snapshot.Update) { updates <- u })
 			run(t, r)
 			for range 20 {
 				at(t, r, commit(t, server, put("/a/1", "late"), put("/a/3", "late")))
@@ -69,7 +72,7 @@ func TestReplacedStore(t *testing.T) {
 			server.Close()
 
 			server = serverAt(t, replace(t, older), addr)
-			var u replica.Update
+			var u snapshot.Update
 			for u = range updates {
 				if u.Next.History != 0 {
 					break
@@ -92,7 +95,7 @@ func TestReplacedStore(t *testing.T) {
 			}
 			// What differs is delivered, deletions too.
 			for id, gone := range map[string]bool{"3": true, "1": want == "a:; "} {
-				i := slices.IndexFunc(u.Changed, func(c replica.Changed) bool { return c.ID == id })
+				i := slices.IndexFunc(u.Changed, func(c snapshot.Changed) bool { return c.ID == id })
 				if i < 0 || (u.Changed[i].New == nil) != (gone || r.Snapshot().Get("a", id) == nil) {
 					t.Errorf("record %s is not among the changes %v as it should be", id, u.Changed)
 				}
@@ -107,7 +110,8 @@ func TestReplacedStore(t *testing.T) {
 	}
 }
 
-// While a replaced store was not noticed yet, readers that insist on fresh data get an error instead of what is over.
+// While a replaced store was not noticed yet, readers that insist on fresh data get an error
+// instead of what is over.
 func TestReplacedStoreReaders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -116,8 +120,8 @@ func TestReplacedStoreReaders(t *testing.T) {
 	agent := clusterAt(t, addr)
 	watched := &deaf{Etcd: agent}
 	r := replica.New(watched, replica.Options{CheckEvery: time.Hour}, words("a", "/a/"))
-	updates := make(chan replica.Update, 1000)
-	r.OnChange(func(u replica.Update) { updates <- u })
+	updates := make(chan snapshot.Update, 1000)
+	r.OnChange(func(u snapshot.Update) { updates <- u })
 	run(t, r)
 	for range 20 {
 		at(t, r, commit(t, server, put("/a/1", "late")))
@@ -141,7 +145,7 @@ func TestReplacedStoreReaders(t *testing.T) {
 }
 
 // deaf is a store whose watches do not report a new connection.
-type deaf struct{ *store.Etcd }
+type deaf struct{ *backend.Etcd }
 
 func (d *deaf) Watch(ctx context.Context, from int64, prefixes ...string) (<-chan store.Change, func() error) {
 	changes, err := d.Etcd.Watch(ctx, from, prefixes...)
@@ -161,7 +165,8 @@ func (d *deaf) Watch(ctx context.Context, from int64, prefixes ...string) (<-cha
 	return out, err
 }
 
-// A replica that starts while the store is away has what an earlier one last knew, says how old that is, and catches up.
+// A replica that starts while the store is away has what an earlier one last knew, says how old
+// that is, and catches up.
 func TestStartWithoutStore(t *testing.T) {
 	t.Parallel()
 	dir, snapshots := t.TempDir(), t.TempDir()
@@ -214,7 +219,8 @@ func TestFreshUnderWrites(t *testing.T) {
 	}
 }
 
-// overtaking is a store in which another commit reaches the replica before the answer to a question for the revision.
+// overtaking is a store in which another commit reaches the replica before the answer to a question
+// for the revision.
 type overtaking struct {
 	*store.Memory
 	meanwhile func()
@@ -228,8 +234,8 @@ func (o *overtaking) Revision(ctx context.Context) (int64, error) {
 	return rev, err
 }
 
-// A store that lost its schema version is no older state of the one that was followed: what is known stays, and nothing is
-// written, until a proper one is back.
+// A store that lost its schema version is no older state of the one that was followed: what is
+// known stays, and nothing is written, until a proper one is back.
 func TestWipedStore(t *testing.T) {
 	t.Parallel()
 	single := storetest.StartSingle(t)
@@ -237,8 +243,8 @@ func TestWipedStore(t *testing.T) {
 	commit(t, other, put(store.SchemaKey, "1"), put("/a/1", "one"))
 	agent.RequireSchema()
 	r := replica.New(agent, replica.Options{CheckEvery: 10 * time.Millisecond, Journal: follow.NewJournal(t.TempDir(), "words", "h1")}, words("a", "/a/"))
-	updates := make(chan replica.Update, 1000)
-	r.OnChange(func(u replica.Update) { updates <- u })
+	updates := make(chan snapshot.Update, 1000)
+	r.OnChange(func(u snapshot.Update) { updates <- u })
 	run(t, r)
 	at(t, r, commit(t, other, put("/a/2", "two")))
 	restore := single.Wipe(t)

@@ -1,80 +1,50 @@
-// Package replica keeps a local, current, read-only copy of some of the store's tables. Readers take an immutable
-// snapshot of one revision and never lock or wait for the store; while the store is away the last snapshot stays.
+// Package replica keeps a local, current, read-only copy of some of the store's tables. Readers get
+// an immutable snapshot of one revision and never lock or wait for the store; while the store is
+// away the last snapshot stays.
 //
 //	store ──list, then watch──▶ Run ──publish──▶ Snapshot ◀── At, Fresh, Snapshot: readers
 //	                             └──────────────▶ OnChange: what differs from the snapshot before
 package replica
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"heddle/internal/store"
 	"heddle/internal/store/follow"
+	"heddle/internal/store/snapshot"
+	"heddle/internal/task"
 )
 
-// Source says which keys make a table, and how to read them.
-type Source struct {
-	Name   string
-	Prefix string // every key of the table begins with it
-	// ID returns the record's id by its key; false: the key belongs to another table under the same prefix. nil: the id
-	// is what follows Prefix.
-	ID      func(key string) (string, bool)
-	Decode  func(id string, value []byte) (any, error)
-	Indexes []Index
-}
-
-// Index finds records by some value of theirs. Values must depend on the record alone.
-type Index struct {
-	Name   string
-	Values func(record any) []string
-}
-
-// Table is anything that can say what its Source is, such as a records.Table.
-type Table interface{ Source() Source }
-
-// Source makes a Source a Table.
-func (s Source) Source() Source { return s }
-
-// RecordID returns the id of the record with this key; false: the key is not the table's.
-func (s *Source) RecordID(key string) (string, bool) {
-	if !strings.HasPrefix(key, s.Prefix) {
-		return "", false
-	}
-	if s.ID == nil {
-		return key[len(s.Prefix):], true
-	}
-	return s.ID(key)
-}
-
-// Options of a Replica.
+// Options configure a Replica.
 type Options struct {
 	Log *slog.Logger // nil: nothing is logged
-	// Watch is a prefix that covers all tables, watched as one. Without it each table's prefix is watched on its own:
-	// that needs fewer rights, but each change costs one more round trip, in which etcd confirms that it is whole.
+	// Watch is a prefix of all tables, watched as one. Without it each table's prefix is watched
+	// alone: that needs fewer rights, but each change costs one more round trip for etcd's
+	// progress.
 	Watch string
-	// Journal keeps the tables on disk, for a start while the store cannot be reached; nil: they are not kept.
+	// Journal keeps the tables on disk, for a start without the store; nil: they are not kept.
 	Journal *follow.Journal
-	// CheckEvery is the interval between checks that the store is still the same one; default: follow's.
+	// CheckEvery is the interval between checks of the store's identity; default: follow's.
 	CheckEvery time.Duration
 }
 
-// Replica is the copy. It is a task: Run keeps it current.
+// Replica is a task that keeps the copy, ready when the first snapshot is there.
 type Replica struct {
+	task.Part
 	store     store.Store
 	log       *slog.Logger
-	sources   []Source
+	tables    snapshot.Tables
 	follower  *follow.Follower
-	callbacks []func(Update)
-	ready     chan struct{}
-	current   atomic.Pointer[Snapshot]
-	recalled  atomic.Pointer[time.Time] // while the snapshot is from disk: when it was last known to be current
+	callbacks []func(snapshot.Update)
+	current   atomic.Pointer[snapshot.Snapshot]
+	recalled  atomic.Pointer[time.Time] // while the snapshot is from disk: when it was last current
 
 	mu      sync.Mutex
 	waiters []*waiter
@@ -87,73 +57,33 @@ type waiter struct {
 	err  error
 }
 
-// Update is the difference between two snapshots that follow each other. When their History differs, the store was
-// replaced or restored: revisions of the two do not compare.
-type Update struct {
-	Prev, Next *Snapshot
-	Changed    []Changed
-}
-
-// Diverged reports whether the store was replaced or restored between the two snapshots.
-func (u *Update) Diverged() bool { return u.Prev.History != u.Next.History }
-
-// Changed is one record that differs. Old is nil when it is new, New when it is gone.
-type Changed struct {
-	Source, ID string
-	Old, New   any
-}
-
-// nudgeAfter is how long a reader waits for a revision before it asks the watch to tell its progress. A change of a
-// watched table comes sooner; one of another table never comes by itself.
+// nudgeAfter is the time for which a reader waits for a revision before it asks the watch for
+// progress: a change of another table never arrives by itself.
 const nudgeAfter = time.Millisecond
 
 // New returns a replica of the tables. It is empty until Run.
-func New(st store.Store, o Options, tables ...Table) *Replica {
-	r := &Replica{store: st, log: o.Log, ready: make(chan struct{})}
-	if r.log == nil {
-		r.log = slog.New(slog.DiscardHandler)
-	}
-	for _, t := range tables {
-		r.sources = append(r.sources, t.Source())
-	}
+func New(st store.Store, o Options, tables ...snapshot.Table) *Replica {
+	r := &Replica{Part: task.NewPart("replica"), store: st, log: o.Log, tables: snapshot.Of(tables...)}
+	r.log = cmp.Or(r.log, slog.New(slog.DiscardHandler))
 	watched := []string{o.Watch}
 	if o.Watch == "" {
-		watched = prefixes(r.sources)
+		watched = r.tables.Prefixes()
 	}
 	r.follower = follow.New(follow.Options{Store: st, Prefixes: watched, Journal: o.Journal, CheckEvery: o.CheckEvery, Log: r.log})
-	r.current.Store(emptySnapshot(r.sources))
+	r.current.Store(r.tables.Empty())
 	return r
 }
 
-// prefixes are those of the sources, each once, without those inside another.
-func prefixes(sources []Source) []string {
-	var all, out []string
-	for _, s := range sources {
-		all = append(all, s.Prefix)
-	}
-	slices.Sort(all)
-	for _, p := range all {
-		if len(out) == 0 || !strings.HasPrefix(p, out[len(out)-1]) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// OnChange has f called after each change with what differs, in order, from one goroutine. The first call brings
+// OnChange registers f for each change, in order, from one goroutine. The first call has
 // everything. Register before Run; f must not block, since the next snapshot waits for it.
-func (r *Replica) OnChange(f func(Update)) { r.callbacks = append(r.callbacks, f) }
-
-// Ready is closed when the first snapshot is there.
-func (r *Replica) Ready() <-chan struct{} { return r.ready }
-
-func (r *Replica) String() string { return "replica" }
+func (r *Replica) OnChange(f func(snapshot.Update)) { r.callbacks = append(r.callbacks, f) }
 
 // Snapshot returns the newest snapshot; before Ready an empty one of revision 0.
-func (r *Replica) Snapshot() *Snapshot { return r.current.Load() }
+func (r *Replica) Snapshot() *snapshot.Snapshot { return r.current.Load() }
 
-// At waits until the snapshot is at least of revision rev; when ctx ends before, the error is store.ErrUnavailable.
-func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
+// At waits for a snapshot of at least revision rev. If ctx ends first, the error is
+// store.ErrUnavailable.
+func (r *Replica) At(ctx context.Context, rev int64) (*snapshot.Snapshot, error) {
 	if s := r.current.Load(); s.Revision >= rev {
 		return s, nil
 	}
@@ -180,8 +110,8 @@ func (r *Replica) At(ctx context.Context, rev int64) (*Snapshot, error) {
 	}
 }
 
-// Fresh returns a snapshot that has every change committed before the call, by whoever.
-func (r *Replica) Fresh(ctx context.Context) (*Snapshot, error) {
+// Fresh returns a snapshot that has every change committed before the call.
+func (r *Replica) Fresh(ctx context.Context) (*snapshot.Snapshot, error) {
 	rev, err := r.revision(ctx)
 	if err != nil {
 		return nil, err
@@ -189,8 +119,8 @@ func (r *Replica) Fresh(ctx context.Context) (*Snapshot, error) {
 	return r.At(ctx, rev)
 }
 
-// revision returns the store's revision, or an error if that is before the one that was known when it was asked: it was
-// replaced or restored, and the replica is about to find out.
+// revision returns the store's revision, or an error if it is older than the known one, since the
+// store was replaced or restored and will be listed again.
 func (r *Replica) revision(ctx context.Context) (int64, error) {
 	known := r.current.Load().Revision // before: others go on writing meanwhile
 	rev, err := r.store.Revision(ctx)
@@ -202,7 +132,8 @@ func (r *Replica) revision(ctx context.Context) (int64, error) {
 		store.ErrUnavailable, rev, known)
 }
 
-// Lag asks the store how many revisions the snapshot is behind it. An error says that the store cannot be reached.
+// Lag returns how many revisions the snapshot is behind the store, or an error if the store does
+// not answer.
 func (r *Replica) Lag(ctx context.Context) (revisions int64, err error) {
 	rev, err := r.revision(ctx)
 	if err != nil {
@@ -211,12 +142,12 @@ func (r *Replica) Lag(ctx context.Context) (revisions int64, err error) {
 	return max(0, rev-r.current.Load().Revision), nil
 }
 
-// Following reports whether the store is being watched; while it is not, the snapshot grows old. A watch whose connection
-// broke counts until the store refuses to resume it: [Replica.Lag] is more accurate.
+// Following reports whether the store is being watched. A watch with a broken connection counts
+// until the store refuses to resume it: [Replica.Lag] is more accurate.
 func (r *Replica) Following() bool { return r.follower.Following() }
 
-// Recalled reports whether the snapshot is one from disk because the store could not be reached since the start, and when
-// that was last known to be current.
+// Recalled reports whether the snapshot is from disk, since the store was not reached yet, and when
+// it was last current.
 func (r *Replica) Recalled() (at time.Time, ok bool) {
 	if t := r.recalled.Load(); t != nil {
 		return *t, true
@@ -224,7 +155,7 @@ func (r *Replica) Recalled() (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// wake lets those go on whose revision is there.
+// wake releases the waiters whose revision is there.
 func (r *Replica) wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,8 +175,8 @@ func (r *Replica) forget(w *waiter) {
 	r.waiters = slices.DeleteFunc(r.waiters, func(o *waiter) bool { return o == w })
 }
 
-// disappoint ends the waits for revisions of a history that is over.
-func (r *Replica) disappoint() {
+// failWaiters fails the waiters for revisions of a former history.
+func (r *Replica) failWaiters() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.waiters {
@@ -270,74 +201,28 @@ func (r *Replica) Run(ctx context.Context) error {
 	})
 }
 
-// replace publishes a full update; what it shares with the snapshot before is kept.
+// replace publishes a full update. Unchanged records are shared with the last snapshot.
 func (r *Replica) replace(u follow.Update) {
-	e := newEdit(r.current.Load())
+	update, invalid := r.tables.Replace(r.current.Load(), u.All, u.Revision, u.Diverged)
 	if u.Diverged {
-		e.next.History++
+		r.failWaiters()
 	}
-	for i := range r.sources {
-		s := &r.sources[i]
-		for entry := range e.prev.All(s.Name) {
-			e.stale(s, entry.ID)
-		}
-	}
-	for _, kv := range u.All {
-		r.put(e, kv)
-	}
-	e.removeStale()
-	if u.Diverged {
-		r.disappoint()
-	}
-	r.publish(e, u.Revision)
+	r.publish(update, invalid)
 }
 
 func (r *Replica) apply(u follow.Update) {
-	e := newEdit(r.current.Load())
-	for _, event := range u.Events {
-		if !event.Deleted {
-			r.put(e, event.KV)
-		} else if s, id := r.source(event.Key); s != nil {
-			e.remove(s, id)
-		}
-	}
-	r.publish(e, u.Revision)
+	r.publish(r.tables.Apply(r.current.Load(), u.Events, u.Revision))
 }
 
-// put decodes a record into its table. One that cannot be decoded is kept out, so that it harms nobody else.
-func (r *Replica) put(e *edit, kv store.KV) {
-	s, id := r.source(kv.Key)
-	if s == nil {
-		return
+func (r *Replica) publish(update snapshot.Update, invalid []snapshot.Invalid) {
+	for _, i := range invalid {
+		r.log.Error("ignoring invalid object", "key", i.Key, "revision", i.Revision, "err", i.Err)
 	}
-	if same := e.keeps(s, id, kv.ModRevision); same && e.prev.History == e.next.History {
-		return
-	}
-	record, err := s.Decode(id, kv.Value)
-	if err != nil {
-		r.log.Error("ignoring invalid object", "key", kv.Key, "revision", kv.ModRevision, "err", err)
-		e.remove(s, id)
-		return
-	}
-	e.set(s, &Entry{ID: id, Record: record, Create: kv.CreateRevision, Mod: kv.ModRevision})
-}
-
-func (r *Replica) source(key string) (*Source, string) {
-	for i := range r.sources {
-		if id, ok := r.sources[i].RecordID(key); ok {
-			return &r.sources[i], id
-		}
-	}
-	return nil, ""
-}
-
-func (r *Replica) publish(e *edit, rev int64) {
-	first := e.prev.Revision == 0
-	update := e.finish(rev)
+	first := update.Prev.Revision == 0
 	r.current.Store(update.Next)
 	r.wake()
 	if first {
-		close(r.ready)
+		r.BeReady()
 	}
 	if len(update.Changed) == 0 && !first {
 		return

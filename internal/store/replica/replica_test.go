@@ -14,12 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 )
 
 // words are records that are their own text, indexed by each of their words.
-func words(name, prefix string) replica.Source {
-	return replica.Source{
+func words(name, prefix string) snapshot.Source {
+	return snapshot.Source{
 		Name:   name,
 		Prefix: prefix,
 		Decode: func(_ string, value []byte) (any, error) {
@@ -28,7 +30,7 @@ func words(name, prefix string) replica.Source {
 			}
 			return string(value), nil
 		},
-		Indexes: []replica.Index{{Name: "word", Values: func(r any) []string { return strings.Fields(r.(string)) }}},
+		Indexes: []snapshot.Index{{Name: "word", Values: func(r any) []string { return strings.Fields(r.(string)) }}},
 	}
 }
 
@@ -68,9 +70,9 @@ func each(t *testing.T, body func(t *testing.T, s store.Store, compact func(rev 
 	})
 }
 
-func embedded(t testing.TB, dir string) *store.Etcd {
+func embedded(t testing.TB, dir string) *backend.Etcd {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Embedded: &store.Embedded{DataDir: dir, Tick: 10 * time.Millisecond, NoFsync: true}})
+	s, err := backend.Open(t.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: dir, Tick: 10 * time.Millisecond, NoFsync: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func commit(t testing.TB, s store.Store, ops ...store.Op) int64 {
 }
 
 // text is the snapshot's tables as text: "id=record".
-func text(s *replica.Snapshot, tables ...string) string {
+func text(s *snapshot.Snapshot, tables ...string) string {
 	var b strings.Builder
 	for _, name := range tables {
 		fmt.Fprintf(&b, "%s:", name)
@@ -102,7 +104,7 @@ func text(s *replica.Snapshot, tables ...string) string {
 	return b.String()
 }
 
-func at(t testing.TB, r *replica.Replica, rev int64) *replica.Snapshot {
+func at(t testing.TB, r *replica.Replica, rev int64) *snapshot.Snapshot {
 	t.Helper()
 	s, err := r.At(t.Context(), rev)
 	if err != nil {
@@ -111,7 +113,7 @@ func at(t testing.TB, r *replica.Replica, rev int64) *replica.Snapshot {
 	return s
 }
 
-func ids(s *replica.Snapshot, table, word string) []string {
+func ids(s *snapshot.Snapshot, table, word string) []string {
 	var out []string
 	for e := range s.By(table, "word", word) {
 		out = append(out, e.ID)
@@ -135,7 +137,7 @@ func TestFollows(t *testing.T) {
 				second := at(t, r, rev)
 				third := at(t, r, commit(t, s, store.Op{Key: "/a/1", Delete: true}, put("/a/2", "green bird")))
 				for i, tt := range []struct {
-					s    *replica.Snapshot
+					s    *snapshot.Snapshot
 					text string
 					fish []string
 				}{
@@ -184,7 +186,7 @@ func TestOnChange(t *testing.T) {
 		r := replica.New(s, replica.Options{}, words("a", "/a/"))
 		var got []string
 		done := make(chan struct{})
-		r.OnChange(func(u replica.Update) {
+		r.OnChange(func(u snapshot.Update) {
 			for _, c := range u.Changed {
 				got = append(got, fmt.Sprintf("%s/%s %v→%v", c.Source, c.ID, c.Old, c.New))
 			}
@@ -217,8 +219,8 @@ func TestResumesAfterCompaction(t *testing.T) {
 		}
 		cut := newCuttable(s)
 		r := replica.New(cut, replica.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, words("a", "/a/"), words("b", "/b/"))
-		updates := make(chan replica.Update, 10)
-		r.OnChange(func(u replica.Update) { updates <- u })
+		updates := make(chan snapshot.Update, 10)
+		r.OnChange(func(u snapshot.Update) { updates <- u })
 		run(t, r)
 		if u := <-updates; len(u.Changed) != 100 {
 			t.Fatalf("first update has %d changes, want 100", len(u.Changed))

@@ -14,7 +14,7 @@ import (
 	"heddle/internal/topology"
 )
 
-// Underlays holds how each host is reached. Each record is written by the host itself, which may write no other.
+// Underlays has how each host is reached. A host writes its own record and no other.
 var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID })
 
 // AmbiguousHostError reports that a name may be any of several hosts.
@@ -27,8 +27,8 @@ func (e *AmbiguousHostError) Error() string {
 	return fmt.Sprintf("%s may be any of the hosts with the ids %s", e.Name, strings.Join(e.IDs, ", "))
 }
 
-// HostByName returns the host with this name. It is the only way from a name to a host: bindings, joins and removals must
-// agree on which host a name is. The error is a [records.NotFoundError] or an [AmbiguousHostError].
+// HostByName returns the host with this name. All lookups by name use it, so that bindings, joins
+// and removals agree. The error is a [records.NotFoundError] or an [AmbiguousHostError].
 func HostByName(r records.Reader, name string) (*topology.Host, error) {
 	var found []*topology.Host
 	for h := range Hosts.By(r, "name", name) {
@@ -37,8 +37,8 @@ func HostByName(r records.Reader, name string) (*topology.Host, error) {
 	return onlyHost(name, found)
 }
 
-// FindHost returns the host with this id or name, for operators who may give either. A word that is the id of one host and
-// the name of another is ambiguous.
+// FindHost returns the host with this id or name, for operators. An id of one host that is the name
+// of another is ambiguous.
 func FindHost(r records.Reader, idOrName string) (*topology.Host, error) {
 	var found []*topology.Host
 	if h, ok := Hosts.Peek(r, idOrName); ok {
@@ -67,12 +67,12 @@ func onlyHost(name string, found []*topology.Host) (*topology.Host, error) {
 	return nil, e
 }
 
-// MostTunnelAddresses is how many tunnel addresses of one host count.
+// MostTunnelAddresses bounds the tunnel addresses of one host that count.
 const MostTunnelAddresses = 4
 
-// HostWithTunnels returns a host with the tunnel addresses that it reports; false if there is no such host. Until its agent
-// has reported any, those in its record count, where agents of earlier versions wrote them. Of a zone the first address
-// counts, and of all [MostTunnelAddresses]: what one host reports takes room in every other.
+// HostWithTunnels returns a host with the tunnel addresses that it reports or, until it has, with
+// those in its record, written by earlier versions; false if there is no such host. To bound their
+// cost to other hosts, the first address of a zone counts, and [MostTunnelAddresses] in all.
 func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
 	reported, ok := ReportedTunnels(r, id)
 	if !ok {
@@ -92,8 +92,7 @@ func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
 	return &reached, true
 }
 
-// ReportedTunnels returns all tunnel addresses that a host reports, those too that do not count; false if there is no such
-// host.
+// ReportedTunnels returns all tunnel addresses that a host reports; false if there is no such host.
 func ReportedTunnels(r records.Reader, id string) ([]topology.HostTunnel, bool) {
 	h, ok := Hosts.Peek(r, id)
 	if !ok {
@@ -105,8 +104,7 @@ func ReportedTunnels(r records.Reader, id string) ([]topology.HostTunnel, bool) 
 	return h.Tunnels, true
 }
 
-// RegisteredName returns the name of the host with this id, "" if the store has no record of it: for those who follow no
-// hosts.
+// RegisteredName returns the name of the host with this id, or "", without a replica.
 func RegisteredName(ctx context.Context, st store.Store, id string) (string, error) {
 	kv, err := st.Get(ctx, Hosts.Key(id))
 	if errors.Is(err, store.ErrNotFound) {

@@ -1,15 +1,14 @@
-// Package schema is every Heddle table on one page: where its records lie, what they are, what must be unique among
-// them, what they refer to, and by what they are found. Identity and the XenAPI, whose records nobody else reads, declare
-// their own tables below the prefixes given here.
+// Package schema is every Heddle table on one page: prefix, type, unique keys, references and
+// indexes. Identity and the XenAPI declare their own tables below the prefixes given here.
 //
-//	/heddle/schema                                     the version of all this
-//	/heddle/neutron/…                                  what clients have made
-//	/heddle/topology/<kind>/<id>                       what each of it means to packets
+//	/heddle/schema                                     the version of the schema
+//	/heddle/neutron/…                                  objects that clients have made
+//	/heddle/topology/<kind>/<id>                       its topology
 //	/heddle/hosts/ /heddle/tunnel-zones/               where packets travel
-//	/heddle/underlay/<host>                            how other hosts reach a host; it writes this itself
+//	/heddle/underlay/<host>                            how other hosts reach a host, by itself
 //	/heddle/state/<host>/                              what a host reports, under its lease
-//	/heddle/trace/requests/<host>/                     questions to a host, under the lease of who asks
-//	/heddle/identity/ /heddle/join/                    users, and tokens for hosts that join: no agent may read these
+//	/heddle/trace/requests/<host>/                     requests to a host, under a lease
+//	/heddle/identity/ /heddle/join/                    users, and join tokens: secret from agents
 //	/heddle/xen/…                                      a pool of the XenAPI
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
@@ -22,7 +21,7 @@ import (
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
@@ -44,7 +43,7 @@ const (
 	CalicoPrefix        = "/calico/"
 )
 
-// Networks are found by project, name and segment. Their segments are unique; a physical network carries one flat network.
+// Networks have unique segments; a physical network carries one flat network.
 var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *neutron.Network) string { return n.ID },
 	records.Unique("segment", func(n *neutron.Network) []string {
 		switch {
@@ -61,20 +60,20 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
 )
 
-// Segment is the unique key of a network's segment; id is 0 where the type has none.
+// Segment returns the unique key of a network's segment; id is 0 if the type has none.
 func Segment(networkType, physicalNetwork string, id int) string {
 	return fmt.Sprintf("%s/%s/%d", networkType, physicalNetwork, id)
 }
 
-// Subnets go with their network.
+// Subnets are deleted with their network.
 var Subnets = records.NewTable("subnet", NeutronPrefix+"subnets/", func(s *neutron.Subnet) string { return s.ID },
 	records.Ref("network", Networks, func(s *neutron.Subnet) []string { return []string{s.NetworkID} }, records.Cascade()),
 	records.Index("project", func(s *neutron.Subnet) []string { return []string{s.ProjectID} }),
 	records.Index("name", func(s *neutron.Subnet) []string { return []string{s.Name} }),
 )
 
-// SecurityGroups hold their rules. A group that goes takes the rules of other groups along that let its members in. A
-// project has one default group.
+// SecurityGroups hold their rules. Deleting a group deletes the rules of other groups that allow
+// its members. A project has one default group.
 var SecurityGroups = records.NewTable("security-group", NeutronPrefix+"security-groups/", func(g *neutron.SecurityGroup) string { return g.ID },
 	records.Ref("remote_group", records.Self(), remoteGroups, records.ClearWith(forgetRemoteGroup)),
 	records.Unique("default", func(g *neutron.SecurityGroup) []string {
@@ -109,7 +108,7 @@ func forgetRemoteGroup(g *neutron.SecurityGroup, target string) {
 	g.Rules = slices.DeleteFunc(g.Rules, func(r neutron.SecurityGroupRule) bool { return r.RemoteGroupID == target })
 }
 
-// Ports are unique by MAC on their network, by address on each subnet, by tunnel key, and by interface of their host.
+// Ports are unique by MAC on a network, address on a subnet, tunnel key, and interface on a host.
 var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Port) string { return p.ID },
 	records.Ref("network", Networks, func(p *neutron.Port) []string { return []string{p.NetworkID} }, records.Refuse()),
 	records.Ref("subnet", Subnets, func(p *neutron.Port) []string {
@@ -156,66 +155,66 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 	}),
 )
 
-// PortMAC is the unique key "mac" of a port.
+// PortMAC returns the unique key "mac" of a port.
 func PortMAC(networkID string, mac packet.MAC) string { return networkID + "/" + mac.String() }
 
-// PortIP is the unique key "ip" of a port's address.
+// PortIP returns the unique key "ip" of a port's address.
 func PortIP(subnetID string, ip netip.Addr) string { return subnetID + "/" + ip.String() }
 
-// TunnelKey is the unique key "tunnel_key" of a port.
+// TunnelKey returns the unique key "tunnel_key" of a port.
 func TunnelKey(key uint32) string { return strconv.FormatUint(uint64(key), 10) }
 
-// PortInterface is the unique key "interface" of a bound port.
+// PortInterface returns the unique key "interface" of a bound port.
 func PortInterface(hostID, name string) string { return hostID + "/" + name }
 
-// Quota is the limits of one project that differ from the defaults: quota name to the greatest number, -1 = no limit.
+// Quota has a project's limits that differ from the defaults, by quota name; -1 = no limit.
 type Quota struct {
 	ProjectID string         `json:"project_id"`
 	Limits    map[string]int `json:"limits"`
 }
 
-// Quotas are kept by project.
+// Quotas has quotas by project.
 var Quotas = records.NewTable("quota", NeutronPrefix+"quotas/", func(q *Quota) string { return q.ProjectID })
 
-// PendingWork is an operation that is decided, and carried out by commits that follow.
+// PendingWork is an operation that was accepted, and is carried out by later commits.
 type PendingWork struct {
 	Kind     string `json:"kind"`
 	ObjectID string `json:"object_id"`
 	Nonce    string `json:"nonce"` // differs each time the same work is decided on
 }
 
-// PendingWorks are kept until they are finished: see [PendingWorkID] for their ids.
+// PendingWorks has the work that is not finished.
 var PendingWorks = records.NewTable("pending-work", NeutronPrefix+"pending/", func(w *PendingWork) string { return PendingWorkID(w.Kind, w.ObjectID) })
 
-// PendingWorkID is the id of a pending work.
+// PendingWorkID returns the id of a pending work.
 func PendingWorkID(kind, objectID string) string { return kind + "/" + objectID }
 
-// Bundle is what one Neutron object means to packets.
+// Bundle is the topology of one Neutron object.
 type Bundle struct {
 	Owner  topology.Owner  `json:"owner"`
 	Bundle topology.Bundle `json:"bundle"`
 }
 
-// Bundles are what the overlay works from. Their ids are "<kind>/<id>" of the owner: see [BundleID].
+// Bundles has the topology that the overlay simulates. Ids are "<kind>/<id>" of the owner.
 var Bundles = records.NewTable("topology", TopologyPrefix, func(b *Bundle) string { return BundleID(b.Owner) })
 
-// BundleID is the id of an owner's bundle.
+// BundleID returns the id of an owner's bundle.
 func BundleID(o topology.Owner) string { return o.Kind + "/" + o.ID }
 
-// Hosts have unique names. Servers write these records when a host joins; the host itself may not. Look them up with
+// Hosts have unique names. Servers write these records when a host joins. Look them up with
 // [HostByName] and [FindHost].
 var Hosts = records.NewTable("host", HostsPrefix, func(h *topology.Host) string { return h.ID },
 	records.Unique("name", func(h *topology.Host) []string { return []string{h.Name} }),
 )
 
-// AgentSettings is what operators said about a host's agent.
+// AgentSettings has operators' settings of a host's agent.
 type AgentSettings struct {
 	HostID       string `json:"host_id"`
 	AdminStateUp bool   `json:"admin_state_up"`
 	Description  string `json:"description"`
 }
 
-// Agents go with their host; one that nobody said anything about has no record.
+// Agents has the settings that operators have made. They are deleted with the host.
 var Agents = records.NewTable("agent", NeutronPrefix+"agents/", func(a *AgentSettings) string { return a.HostID },
 	records.Ref("host", Hosts, func(a *AgentSettings) []string { return []string{a.HostID} }, records.Cascade()),
 )
@@ -225,18 +224,18 @@ var TunnelZones = records.NewTable("tunnel-zone", TunnelZonesPrefix, func(z *top
 	records.Unique("name", func(z *topology.TunnelZone) []string { return []string{z.Name} }),
 )
 
-// What hosts report, each below its own key and under its own lease. Ids begin with the host's.
+// Reports of hosts, each below the host's key and under its lease. Ids begin with the host's.
 var (
-	// HostStates say which hosts are alive; the id is the host's.
+	// HostStates has the hosts that are alive, by id.
 	HostStates = records.NewTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
 
-	// TunnelKeys are under no lease: what a host publishes counts until it publishes something else or is removed.
+	// TunnelKeys are under no lease: they count until the host publishes others or is removed.
 	TunnelKeys = records.NewTable("tunnel-keys", StatePrefix+"*/tunnel-keys", func(k *topology.TunnelKeys) string { return k.HostID })
 
-	// PoolMembers say which hosts are alive as members of a XenAPI pool; the id is XenRef of the host's.
+	// PoolMembers has the hosts that are alive in a XenAPI pool; the id is XenRef of the host's.
 	PoolMembers = records.NewTable("pool-member", XenPrefix+"state/*/alive", func(m *topology.PoolMember) string { return m.Host })
 
-	// PortStates say which ports are served: "<host>/<port>".
+	// PortStates has the ports that are served: "<host>/<port>".
 	PortStates = records.NewTable("port-state", StatePrefix+"*/ports/",
 		func(s *topology.PortState) string { return s.HostID + "/" + s.PortID },
 		records.Index("port", func(s *topology.PortState) []string { return []string{s.PortID} }))
@@ -258,11 +257,11 @@ var (
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
 )
 
-// TraceRequests are "<host>/<request>", under the lease of who asks.
+// TraceRequests are "<host>/<request>", under the client's lease.
 var TraceRequests = records.NewTable("trace-request", TraceRequestsPrefix+"*/",
 	func(r *topology.TraceRequest) string { return r.HostID + "/" + r.ID })
 
-// AliveHosts returns how many of the hosts have an agent that reports, be it only that of a XenAPI pool.
+// AliveHosts returns how many hosts have an agent that reports, including that of a XenAPI pool.
 func AliveHosts(r records.Reader) int {
 	alive := 0
 	for h := range Hosts.All(r) {
@@ -275,12 +274,12 @@ func AliveHosts(r records.Reader) int {
 	return alive
 }
 
-// XenRef returns how the XenAPI refers to the host with this id.
+// XenRef returns the XenAPI's reference to the host with this id.
 func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
 
-// All are the tables that a server's replica holds.
-func All() []replica.Table {
-	return []replica.Table{
+// All returns the tables of a server's replica.
+func All() []snapshot.Table {
+	return []snapshot.Table{
 		Networks, Subnets, SecurityGroups, Ports, Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

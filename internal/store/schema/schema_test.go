@@ -206,7 +206,8 @@ func TestRemoteGroupGoes(t *testing.T) {
 	}
 }
 
-// Ids and keys of what hosts report belong together, so that each host writes below its own key alone.
+// Ids and keys of what hosts report belong together, so that each host writes below its own key
+// alone.
 func TestStateKeys(t *testing.T) {
 	mac := packet.MAC{2, 0, 0, 0, 0, 1}
 	for want, got := range map[string]string{

@@ -16,7 +16,7 @@ const Version = 1
 
 const versionKey = store.SchemaKey
 
-// Check writes the version into an empty store, and otherwise refuses a store that this Heddle would misread.
+// Check writes the version into an empty store, and rejects a store of another version.
 func Check(ctx context.Context, st store.Store) error {
 	for {
 		kv, err := st.Get(ctx, versionKey)
@@ -30,7 +30,7 @@ func Check(ctx context.Context, st store.Store) error {
 		if err != nil {
 			return fmt.Errorf("read the store's schema version: %w", err)
 		}
-		// Tunnel controllers of other systems' pools once kept what they decide in a store without a version.
+		// Tunnel controllers of other pools once used a store without a version.
 		if i := slices.IndexFunc(kvs, func(kv store.KV) bool { return !strings.HasPrefix(kv.Key, XenPrefix+"controller/") }); i >= 0 {
 			return fmt.Errorf("the store has keys such as %s but no schema version at %s: it was not made by Heddle, or not wholly restored; use another store or restore a backup",
 				kvs[i].Key, versionKey)
@@ -40,12 +40,12 @@ func Check(ctx context.Context, st store.Store) error {
 		if err == nil || !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		// Another server was faster: look at what it wrote.
+		// Another server was faster: check what it wrote.
 	}
 }
 
-// Verify is Check for those who know that the store was in use before: one without a version is [store.ErrReplaced], and
-// nothing is written.
+// Verify is Check for a store that was in use before: without a version the error is
+// [store.ErrReplaced], and nothing is written.
 func Verify(ctx context.Context, st store.Store) error {
 	kv, err := st.Get(ctx, versionKey)
 	switch {

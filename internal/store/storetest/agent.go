@@ -13,13 +13,13 @@ import (
 	"syscall"
 	"testing"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// agentVariable makes a process an agent: an agentArguments as JSON.
+// agentVariable holds the agentArguments (JSON) of a process that is an agent.
 const agentVariable = "HEDDLE_STORETEST_AGENT"
 
-// listeningFD is closed by an agent once it can be told to stop: before, a signal would end it as if it had failed.
+// listeningFD is closed by an agent once it handles signals: an earlier one would kill it.
 const listeningFD = 3
 
 type agentArguments struct {
@@ -27,9 +27,9 @@ type agentArguments struct {
 	Options json.RawMessage // the agent's own
 }
 
-// BeAgent makes this process an agent if [StartAgent] started it as one, and then never returns: run is called with the
-// test's store, until the process is told to stop. Call it at the start of TestMain.
-func BeAgent[Options any](run func(context.Context, *store.Etcd, *slog.Logger, Options) error) {
+// BeAgent makes this process an agent if [StartAgent] started it, and then never returns: it calls
+// run with the test's store, until the process is stopped. Call it at the start of TestMain.
+func BeAgent[Options any](run func(context.Context, *backend.Etcd, *slog.Logger, Options) error) {
 	text := os.Getenv(agentVariable)
 	if text == "" {
 		return
@@ -42,7 +42,7 @@ func BeAgent[Options any](run func(context.Context, *store.Etcd, *slog.Logger, O
 	os.Exit(0)
 }
 
-func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *slog.Logger, Options) error) error {
+func beAgent[Options any](text string, run func(context.Context, *backend.Etcd, *slog.Logger, Options) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := os.NewFile(listeningFD, "listening").Close(); err != nil {
@@ -56,9 +56,9 @@ func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *s
 	if err := json.Unmarshal(a.Options, &o); err != nil {
 		return err
 	}
-	st, err := store.OpenRunning(ctx, a.DataDir, nil)
+	st, err := backend.OpenRunning(ctx, a.DataDir, nil)
 	if ctx.Err() != nil {
-		return nil // told to stop before it had begun
+		return nil // stopped before it began
 	} else if err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func beAgent[Options any](text string, run func(context.Context, *store.Etcd, *s
 	return run(ctx, st, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})), o)
 }
 
-// StartAgent starts this test binary as an agent with options, over the store in dataDir, and has it log to log. start
-// starts the process, say in a network namespace. It can be told to stop by SIGTERM when StartAgent returns, and ends with the
-// test's process at the latest.
+// StartAgent starts this test binary as an agent with options, over the store in dataDir, logging
+// to log. start starts the process, say in a network namespace. When StartAgent returns, SIGTERM
+// stops the agent. It ends with the test's process at the latest.
 func StartAgent(t testing.TB, start func(*exec.Cmd) error, dataDir string, options any, log io.Writer) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(options)

@@ -22,7 +22,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority and keeps it as ca.crt and ca.key in dir.
+// NewAuthority makes an authority and writes it to ca.crt and ca.key in dir.
 func NewAuthority(dir string) (*Authority, error) {
 	now := time.Now()
 	template := &x509.Certificate{
@@ -41,8 +41,8 @@ func NewAuthority(dir string) (*Authority, error) {
 	return a, writePair(dir, "ca", der, key)
 }
 
-// Pair makes a certificate that is good for servers and clients, with name as CN and for these names and addresses, and
-// keeps it as <name>.crt and <name>.key.
+// Pair makes a certificate for a server and client called name, with these names and addresses, in
+// <name>.crt and <name>.key.
 func (a *Authority) Pair(name string, hosts ...string) error {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter,
@@ -62,7 +62,7 @@ func (a *Authority) Pair(name string, hosts ...string) error {
 	return writePair(a.dir, name, der, key)
 }
 
-// makeCertificates makes what a cluster needs. Members are reached by sockets too, whose file names are their names then.
+// makeCertificates makes a cluster's certificates. A member's socket is named by its file.
 func makeCertificates(dir string, addresses []string) error {
 	a, err := NewAuthority(dir)
 	if err != nil {
@@ -80,7 +80,7 @@ func makeCertificates(dir string, addresses []string) error {
 	return nil
 }
 
-// signed completes the template and signs it with the parent's key; without a parent it signs itself.
+// signed completes the template and signs it with the parent's key, or with its own.
 func signed(template, parent *x509.Certificate, by *ecdsa.PrivateKey) (der []byte, key *ecdsa.PrivateKey, err error) {
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, nil, err

@@ -1,7 +1,6 @@
-// Package storetest gives tests a real store. [Open] starts one in the test's process; [Start] an etcd cluster of three
-// members, with TLS towards clients and peers. A member, and an agent by [StartAgent], is a process of its own, so that it
-// can be killed as a machine would die: the test binary called again, which [BeMember] or [BeAgent] at the start of
-// TestMain turns into one.
+// Package storetest gives tests a real store: [Open] in the test's process, [Start] as an etcd
+// cluster of three members with TLS. A member, like an agent of [StartAgent], is a process that can
+// be killed: the test binary, which [BeMember] or [BeAgent] in TestMain turns into one.
 package storetest
 
 import (
@@ -20,10 +19,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// Members is how many members a cluster has.
+// Members is the number of members of a cluster.
 const Members = 3
 
 // Password is that of etcd's user [User].
@@ -32,17 +31,17 @@ const (
 	Password = "secret"
 )
 
-// Options of a cluster.
+// Options configure a cluster.
 type Options struct {
-	// Addresses are those the members listen on, by name "m0", "m1", "m2", at the ports 2379 and 2380.
+	// Addresses are those of the members "m0", "m1" and "m2", with the ports 2379 and 2380.
 	Addresses [Members]string
 	// Start starts a member's process, say in a network namespace; nil = Cmd.Start.
 	Start func(*exec.Cmd) error
 }
 
-// Cluster is three members and the files by which they know each other and their clients. Dir has the authority, ca.crt
-// and ca.key, and certificates for clients, as <name>.crt and <name>.key: "root" is etcd's root once the cluster is
-// protected, "nobody" is known to no etcd and is for those who come with a password.
+// Cluster is three members. Dir has the authority, ca.crt and ca.key, and certificates for clients,
+// <name>.crt and <name>.key: "root" is etcd's root once the cluster is protected, "nobody" is no
+// user of etcd, for clients with a password.
 type Cluster struct {
 	Dir       string
 	Endpoints []string // URLs
@@ -50,18 +49,13 @@ type Cluster struct {
 	members   [Members]*exec.Cmd // nil while it is down
 }
 
-// Start starts the members and waits until they work together. They are killed when the test ends.
+// Start starts the members and waits for a leader. They are killed when the test ends.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.Start == nil {
 		o.Start = (*exec.Cmd).Start
 	}
-	// A directory with a short name: the path of a socket may have 107 bytes.
-	dir, err := os.MkdirTemp("", "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := shortDir(t)
 	c := &Cluster{Dir: dir, opts: o}
 	for _, a := range o.Addresses {
 		c.Endpoints = append(c.Endpoints, fmt.Sprintf("https://%s:%d", a, clientPort))
@@ -74,7 +68,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Restart starts the members that are down, with the data they have, and waits until they work together.
+// Restart starts the members that are down, with their data, and waits for a leader.
 func (c *Cluster) Restart(t testing.TB) {
 	t.Helper()
 	var waits []func() error
@@ -95,7 +89,7 @@ func (c *Cluster) Restart(t testing.TB) {
 	}
 }
 
-// start starts one member and returns a function that waits until it works, which it does once a majority is there.
+// start starts a member and returns a function that waits until it works, which takes a majority.
 func (c *Cluster) start(t testing.TB, i int) (wait func() error, err error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), memberVariable+"="+memberArguments{i, c.Dir, c.opts.Addresses}.String())
@@ -125,17 +119,17 @@ func (c *Cluster) Kill(i int) {
 		return
 	}
 	_ = m.Process.Kill() // gone already is fine
-	_ = m.Wait()         // it tells that it was killed
+	_ = m.Wait()         // its error is that it was killed
 	c.members[i] = nil
 }
 
-// Runs reports whether the process of member i is there.
+// Runs reports whether the process of member i runs.
 func (c *Cluster) Runs(i int) bool {
 	m := c.members[i]
 	if m == nil {
 		return false
 	}
-	// One that has ended is a zombie until it is waited for.
+	// A process that has ended is a zombie until it is waited for.
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Process.Pid))
 	_, state, _ := strings.Cut(string(stat), ") ")
 	return err == nil && !strings.HasPrefix(state, "Z")
@@ -155,9 +149,9 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// As is how to reach the cluster over the network with one of Dir's certificates.
-func (c *Cluster) As(name string) store.Cluster {
-	return store.Cluster{
+// As returns the access to the cluster with one of Dir's certificates.
+func (c *Cluster) As(name string) backend.Cluster {
+	return backend.Cluster{
 		Endpoints: c.Endpoints,
 		CAFile:    filepath.Join(c.Dir, "ca.crt"),
 		CertFile:  filepath.Join(c.Dir, name+".crt"),
@@ -165,8 +159,8 @@ func (c *Cluster) As(name string) store.Cluster {
 	}
 }
 
-// Local is how to reach the members that are up as root, whatever network they are in.
-func (c *Cluster) Local() store.Cluster {
+// Local returns root's access to the members that are up, from any network.
+func (c *Cluster) Local() backend.Cluster {
 	o := c.As("root")
 	o.Endpoints = nil
 	for i, m := range c.members {
@@ -177,10 +171,10 @@ func (c *Cluster) Local() store.Cluster {
 	return o
 }
 
-// answerTime bounds how long the members may take to do what Protect and Leader ask for, on a machine that is busy.
+// answerTime bounds the calls of Protect and Leader on a busy machine.
 const answerTime = 2 * time.Minute
 
-// eventually calls f until it succeeds: while an election is under way, etcd does nothing, or what it did stays unknown.
+// eventually calls f until it succeeds, since calls fail during an election.
 func (c *Cluster) eventually(t testing.TB, what string, f func(context.Context, *clientv3.Client) error) {
 	t.Helper()
 	client := c.client(t)
@@ -200,8 +194,8 @@ func (c *Cluster) eventually(t testing.TB, what string, f func(context.Context, 
 	}
 }
 
-// Protect has etcd ask who somebody is: root by certificate, who may do everything, and User by Password, who may do
-// everything with keys.
+// Protect turns on etcd's authentication, with all rights for root, who has a certificate, and all
+// rights to keys for User, who has Password.
 func (c *Cluster) Protect(t testing.TB) {
 	t.Helper()
 	c.eventually(t, "protect the cluster", func(ctx context.Context, client *clientv3.Client) error {
@@ -211,7 +205,7 @@ func (c *Cluster) Protect(t testing.TB) {
 		_, err4 := client.RoleAdd(ctx, User)
 		_, err5 := client.RoleGrantPermission(ctx, User, "/", "0", clientv3.PermissionType(clientv3.PermReadWrite))
 		_, err6 := client.UserGrantRole(ctx, User, User)
-		// An earlier try may have done a part.
+		// An earlier attempt may have done a part.
 		for _, err := range []*error{&err1, &err3, &err4} {
 			if errors.Is(*err, rpctypes.ErrUserAlreadyExist) || errors.Is(*err, rpctypes.ErrRoleAlreadyExist) {
 				*err = nil
@@ -225,7 +219,7 @@ func (c *Cluster) Protect(t testing.TB) {
 	})
 }
 
-// Leader is the number of the member that leads, once there is one.
+// Leader returns the number of the member that leads, once there is one.
 func (c *Cluster) Leader(t testing.TB) (leader int) {
 	t.Helper()
 	c.eventually(t, "find the leader", func(ctx context.Context, client *clientv3.Client) error {

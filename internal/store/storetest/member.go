@@ -10,10 +10,10 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 )
 
-// memberVariable makes a process a member; memberReady is what it prints once it works.
+// memberVariable holds a member's arguments; memberReady is printed once it works.
 const (
 	memberVariable = "HEDDLE_STORETEST_MEMBER"
 	memberReady    = "ready"
@@ -21,7 +21,7 @@ const (
 
 const clientPort, peerPort = 2379, 2380
 
-// memberArguments are what a member's process is told.
+// memberArguments are the arguments of a member's process.
 type memberArguments struct {
 	number    int
 	dir       string
@@ -37,8 +37,8 @@ func parseMember(text string) (a memberArguments, err error) {
 	return a, err
 }
 
-// BeMember makes this process a member of a cluster if it was started as one, and then never returns. Call it first in
-// TestMain.
+// BeMember makes this process a member if it was started as one, and then never returns. Call it
+// first in TestMain.
 func BeMember() {
 	text := os.Getenv(memberVariable)
 	if text == "" {
@@ -53,14 +53,13 @@ func BeMember() {
 	os.Exit(1)
 }
 
-// EndWithParent ends this process when its standard input ends, which is a pipe from the test's process: so it does not
-// outlive that, however it ends.
+// EndWithParent ends this process when its standard input, a pipe from the test's process, ends.
 func EndWithParent() {
 	io.Copy(io.Discard, os.Stdin)
 	os.Exit(1)
 }
 
-// socket is where a member serves programs of this machine in any network namespace.
+// socket returns the path of a member's socket, which works from any network namespace.
 func socket(dir string, number int) string {
 	return filepath.Join(dir, fmt.Sprintf("m%d.sock", number))
 }
@@ -85,12 +84,12 @@ func (a memberArguments) config(local string) *embed.Config {
 	c.Name = fmt.Sprintf("m%d", a.number)
 	c.Dir = filepath.Join(a.dir, c.Name)
 	c.LogLevel, c.LogOutputs = "fatal", []string{"stderr"}
-	// A member that waits seconds for a processor is not a member that has died: what rests on time here is only how soon a
-	// killed leader is replaced. etcd's limit of a request follows from it: 5 s and twice an election.
+	// Long, so that a member without a processor for seconds does not count as dead. etcd's limit
+	// on a request follows: 5 s and twice an election.
 	c.TickMs, c.ElectionMs = 100, 2000
-	// A killed process loses nothing that it wrote. Only a machine that fails would, and the disk is shared with other tests.
+	// Safe, since a killed process loses nothing that it wrote.
 	c.UnsafeNoFsync = true
-	c.MaxTxnOps, c.MaxRequestBytes = store.MaxTxnOps, store.MaxRequestBytes
+	c.MaxTxnOps, c.MaxRequestBytes = backend.MaxTxnOps, backend.MaxRequestBytes
 	c.AdvertiseClientUrls = []url.URL{a.at(a.number, clientPort)}
 	c.ListenClientUrls = append([]url.URL{{Scheme: "unixs", Path: local}}, c.AdvertiseClientUrls...)
 	c.ListenPeerUrls = []url.URL{a.at(a.number, peerPort)}

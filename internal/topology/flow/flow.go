@@ -1,6 +1,6 @@
-// Package flow holds what a simulation decides about one packet: the verdict with its reason, the outputs, the
-// connections to remember, and the ports on whose configuration the decision rests. It is data shared by the simulator
-// that makes decisions and the agent that installs them (midonet-simulation §1, §5, §15).
+// Package flow holds the decision about one packet: the verdict with its reason, the outputs, the
+// connections to remember, and the ports whose configuration it rests on. The simulator makes
+// decisions, the agent installs them (midonet-simulation §1, §5, §15).
 package flow
 
 import (
@@ -17,24 +17,14 @@ const (
 	Forward Verdict = iota + 1
 	// Drop: a decision of the topology (filter, admin state); cached like any flow.
 	Drop
-	// ErrorDrop: something is wrong or unknown (loop, no such port); cached for 5 s, commits no state.
+	// ErrorDrop: something is wrong or unknown (no such port); cached for 5 s, commits no state.
 	ErrorDrop
 	// Consumed: answered or absorbed (ARP, ND, DHCP); never cached.
 	Consumed
 )
 
 func (v Verdict) String() string {
-	switch v {
-	case Forward:
-		return "forward"
-	case Drop:
-		return "drop"
-	case ErrorDrop:
-		return "error drop"
-	case Consumed:
-		return "consumed"
-	}
-	return "none"
+	return [...]string{"none", "forward", "drop", "error drop", "consumed"}[v]
 }
 
 // Output is one delivery of the packet to an exterior port.
@@ -42,8 +32,8 @@ type Output struct {
 	PortID    string
 	HostID    string // where the port is bound
 	TunnelKey uint32 // of the port; used when HostID is another host
-	// LocalIP and RemoteIP are the tunnel addresses of the ingress host and of HostID in the zone that they share;
-	// invalid when the port is bound to the ingress host, or when the simulator was not told of both hosts.
+	// LocalIP and RemoteIP are the tunnel addresses of the ingress host and of HostID in their
+	// common zone; invalid if they are one host, or not both are known.
 	LocalIP, RemoteIP netip.Addr
 }
 
@@ -55,19 +45,19 @@ type Dropped struct {
 	Reason string `json:"reason"`
 }
 
-// Emission is a packet that the virtual network itself sends to an exterior port (ARP, ND, DHCP replies, ICMP errors).
+// Emission is a packet of the virtual network's own: ARP, ND, DHCP replies, ICMP errors.
 type Emission struct {
 	PortID string
 	Frame  []byte
 }
 
-// ConnKey names one direction of a tracked connection within a device (midonet-simulation §5). For ICMP echo the id
-// stands in both port fields; for protocols without ports both are 0.
+// ConnKey names one direction of a tracked connection within a device (midonet-simulation §5). Both
+// ports are the id of an ICMP echo, and 0 for protocols without ports.
 type ConnKey struct {
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 	Proto            uint8
-	Ingress          bool   // the stored key of the forward direction itself: seen only by ICMP-error look-ups
+	Ingress          bool   // the forward direction, for ICMP-error look-ups alone
 	Device           string // id of the network (or router) that scopes the key
 }
 
@@ -79,7 +69,7 @@ type Learned struct {
 	PortID    string
 }
 
-// LearnedNeighbour is an IP to MAC binding learned from a gratuitous ARP or an unsolicited advertisement.
+// LearnedNeighbour is learned from a gratuitous ARP or an unsolicited advertisement.
 type LearnedNeighbour struct {
 	NetworkID string
 	IP        netip.Addr
@@ -102,7 +92,7 @@ type FragKey struct {
 	Device   string // id of the network that the datagram entered
 }
 
-// Step is one line of a trace: a device, the chain and rule if one decided, and what happened in words.
+// Step is one line of a trace: what happened, and the chain and rule if one decided.
 type Step struct {
 	Device string `json:"device"`
 	Chain  string `json:"chain,omitempty"`
@@ -110,42 +100,43 @@ type Step struct {
 	Text   string `json:"text"`
 }
 
-// Decision is the result of one simulation. The simulator reuses it and its slices for the next packet: keep a copy.
+// Decision is the result of one simulation. The simulator reuses it for the next packet.
 type Decision struct {
 	Verdict Verdict
 	Reason  string // of a drop: which chain and rule, in words
 	Device  string // id of the device where a drop happened
 	Outputs []Output
 	Emit    []Emission
-	// Drops are all ends that the packet and its copies met: one when Verdict is a drop, and of a flood also those of
-	// the ports that would not take it.
+	// Drops are all ends of the packet and its copies: one when Verdict is a drop, and of a flood
+	// those of the ports that refused it.
 	Drops []Dropped
 
-	// Cacheable: a packet with the same headers on the same port gets the same decision until one of the ports in
-	// Touched changes or, when Tracked, the answer for Asked does. The same headers are: MACs, EtherType, outermost VLAN
-	// id, IP addresses, IP protocol, fragment kind, and ports; of an ICMP echo type, code and id.
+	// Cacheable: a packet with the same headers on the same port gets the same decision until a
+	// port in Touched changes or, when Tracked, the answer for Lookup does. The headers are MACs,
+	// EtherType, outermost VLAN id, IP addresses, protocol, fragment kind and ports; of ICMP echo
+	// type, code and id.
 	Cacheable bool
-	// Touched are the ids of the ports whose configuration the decision rests on: the ingress port and every port
-	// to which the packet was delivered or would have been. Changes of chains, groups, tables and networks fold into the
-	// ports they reach.
+	// Touched are the ids of the ports that the decision rests on: the ingress port and all to
+	// which the packet went or would have gone. Changes of chains, groups, tables and networks
+	// affect their ports.
 	Touched []string
 
-	// Tracked says that a rule asked whether the packet is a reply; Return is the answer, for the key Asked.
+	// Tracked: a rule asked whether the packet is a reply; Return is the answer, for the key
+	// Lookup.
 	Tracked, Return bool
-	Asked           ConnKey
-	// NewConns are the keys to store before the packet leaves, with the outputs' hosts told first: the reply key of
-	// each emission and the ingress key.
+	Lookup          ConnKey
+	// NewConns are the keys to store, and to send to the outputs' hosts, before the packet leaves:
+	// the reply's and the ingress key.
 	NewConns []ConnKey
 
-	// Learn is the reference that the packet takes on its source address, nil when the address is seeded.
+	// Learn is the packet's reference to its source address, nil when the address is seeded.
 	Learn          *Learned
 	LearnNeighbour *LearnedNeighbour
-	// Asker is the sender of a Consumed question about a neighbour (an ARP request, a neighbour solicitation) if it would
-	// be answered alike about any other neighbour in the network's table, until the port it came in at is affected by a
-	// change: nothing rests on the target, and nothing is to be learned. Else nil.
+	// Asker is the sender of a Consumed question about a neighbour if the answer would be alike
+	// about any other neighbour in the network's table, until a change affects its port. Else nil.
 	Asker *Asker
-	// FirstFrag names a datagram whose first fragment passed: remember FragPorts for its later fragments. They are its
-	// source and destination port; of ICMP the echo id (0 without one), and type<<8 | code.
+	// FirstFrag names a datagram whose first fragment passed: remember FragPorts for the later
+	// ones. They are its ports; of ICMP the echo id (0 without one), and type<<8 | code.
 	FirstFrag *FragKey
 	FragPorts [2]uint16
 

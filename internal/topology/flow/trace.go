@@ -1,11 +1,10 @@
 package flow
 
-// TraceAnswer is the answer to a topology.TraceRequest, and what `heddle trace` prints: one simulation, explained.
+// TraceAnswer is the answer to a topology.TraceRequest, as `heddle trace` prints it.
 type TraceAnswer struct {
 	ID     string `json:"id"`     // of the request
 	HostID string `json:"hostId"` // who answered; "" = a server
-	// LiveState says that the answering agent's connections and learned addresses were used. A server knows none: it
-	// answers as if nothing had been sent before.
+	// LiveState: an agent's connections and learned addresses were used; a server has none.
 	LiveState bool          `json:"liveState"`
 	Verdict   string        `json:"verdict"`
 	Device    string        `json:"device,omitempty"` // where it was dropped

@@ -5,8 +5,7 @@ import (
 	"net/netip"
 )
 
-// Headers are built outermost first: each Append adds one header to b and returns the longer slice. Headers that carry
-// lengths or checksums are told, or given, what follows.
+// Headers are built outermost first: each Append adds one header to b and returns the longer slice.
 
 // Ethernet is an Ethernet header, with one 802.1Q tag if Tagged.
 type Ethernet struct {
@@ -92,7 +91,7 @@ type IPv6 struct {
 	ID            uint32
 }
 
-// Append adds the header, and the fragment header if there is one, of a packet with payloadLen bytes behind them.
+// Append adds the header, and that of a fragment, of a packet with payloadLen bytes behind them.
 func (h IPv6) Append(b []byte, payloadLen int) []byte {
 	next := h.Next
 	if h.Fragment {
@@ -165,7 +164,7 @@ func (h TCP) Append(b []byte, src, dst netip.Addr, payload []byte) []byte {
 	return b
 }
 
-// ICMP is an ICMP or ICMPv6 header: Rest are the four bytes behind the checksum (of an echo: EchoRest).
+// ICMP is an ICMP or ICMPv6 header, with the four bytes after its checksum (of an echo: EchoRest).
 type ICMP struct {
 	Type, Code uint8
 	Rest       uint32

@@ -6,8 +6,7 @@ import (
 	"net/netip"
 )
 
-// Sum adds b to the running one's complement sum (RFC 1071). An odd byte counts as if a zero followed, so only the
-// last part of a message may have an odd length.
+// Sum adds b to a one's complement sum (RFC 1071). Only the last part may have an odd length.
 func Sum(sum uint32, b []byte) uint32 {
 	s := uint64(sum)
 	for len(b) >= 4 {
@@ -35,7 +34,7 @@ func Fold(sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
-// PseudoSum is the sum over the pseudo-header of src, dst, proto and the transport length (RFC 768, RFC 8200 §8.1).
+// PseudoSum is the sum over the pseudo-header (RFC 768, RFC 8200 §8.1).
 func PseudoSum(src, dst netip.Addr, proto uint8, length int) uint32 {
 	sum := uint32(proto) + uint32(length)>>16 + uint32(length)&0xffff
 	if src.Is4() {
@@ -46,8 +45,7 @@ func PseudoSum(src, dst netip.Addr, proto uint8, length int) uint32 {
 	return Sum(Sum(sum, s[:]), d[:])
 }
 
-// VerifyChecksums checks the IPv4 header checksum and that of TCP, UDP, ICMP and ICMPv6 in an unfragmented packet. A
-// UDP checksum of 0 over IPv4 means none and is fine.
+// VerifyChecksums checks all checksums of an unfragmented packet.
 func VerifyChecksums(b []byte) error {
 	var f Frame
 	if err := Decode(b, &f); err != nil {

@@ -127,8 +127,8 @@ func (d *DHCP) Addr(code uint8) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte(v)), true
 }
 
-// ParseDHCP reads a DHCPv4 message about Ethernet from a UDP payload. Options given in several parts are joined (RFC
-// 3396), also those that overflow into the file and server name fields.
+// ParseDHCP reads a DHCPv4 message about Ethernet from a UDP payload. It joins options in several
+// parts (RFC 3396), and those that overflow into the file and server name fields.
 func ParseDHCP(b []byte) (*DHCP, error) {
 	if len(b) < dhcpHeaderLen+len(dhcpCookie) {
 		return nil, &Malformed{"DHCP", "shorter than its header"}
@@ -154,27 +154,22 @@ func ParseDHCP(b []byte) (*DHCP, error) {
 	if v, ok := d.Option(OptOverload); ok && len(v) == 1 {
 		overload = v[0]
 	}
-	if overload&1 != 0 {
-		if err := d.parseOptions(file); err != nil {
+	for _, f := range []struct {
+		overloaded byte // the bit for the field
+		field      []byte
+		to         *[]byte
+	}{{1, file, &d.File}, {2, serverName, &d.ServerName}} {
+		if overload&f.overloaded == 0 {
+			*f.to = untilZero(f.field)
+		} else if err := d.parseOptions(f.field); err != nil {
 			return nil, err
 		}
-	} else {
-		d.File = untilZero(file)
-	}
-	if overload&2 != 0 {
-		if err := d.parseOptions(serverName); err != nil {
-			return nil, err
-		}
-	} else {
-		d.ServerName = untilZero(serverName)
 	}
 	return d, nil
 }
 
 func untilZero(b []byte) []byte {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		b = b[:i]
-	}
+	b, _, _ = bytes.Cut(b, []byte{0})
 	if len(b) == 0 {
 		return nil
 	}
@@ -198,7 +193,7 @@ func (d *DHCP) parseOptions(b []byte) error {
 	return nil
 }
 
-// OptionsEnd is the length of the message up to the end of its options, without the padding that Append adds.
+// OptionsEnd returns the length of the message without the padding that Append adds.
 func (d *DHCP) OptionsEnd() int {
 	n := dhcpHeaderLen + len(dhcpCookie) + 1
 	for _, o := range d.Options {
@@ -210,8 +205,7 @@ func (d *DHCP) OptionsEnd() int {
 // OptionLen is the length of an option in a message, by that of its value.
 func OptionLen(value int) int { return value + 2*max(1, (value+254)/255) }
 
-// Append adds the message to b, padded to BOOTP's 300 bytes. A value longer than 255 bytes is written in parts (RFC
-// 3396).
+// Append adds the message to b, padded to BOOTP's 300 bytes, long values in parts (RFC 3396).
 func (d *DHCP) Append(b []byte) []byte {
 	at := len(b)
 	b = append(b, d.Op, 1, 6, d.Hops)
@@ -245,8 +239,7 @@ func (d *DHCP) Append(b []byte) []byte {
 	return b
 }
 
-// AppendClasslessRoute adds one route in the form of option 121 (RFC 3442): prefix length, the bytes of the prefix that
-// count, router. Prefix and router must be IPv4.
+// AppendClasslessRoute adds one IPv4 route of option 121 (RFC 3442).
 func AppendClasslessRoute(b []byte, dst netip.Prefix, router netip.Addr) []byte {
 	net, gw := as4(dst.Masked().Addr()), as4(router)
 	bits := min(max(dst.Bits(), 0), 32)

@@ -28,7 +28,7 @@ const (
 	kindDomains                   // domain names (RFC 3397)
 )
 
-// knownOption is one option that has a name. Names are those of dnsmasq and of ISC, in lower case with dashes.
+// knownOption is an option with names, those of dnsmasq and of ISC.
 type knownOption struct {
 	code  uint8
 	kind  optionKind
@@ -109,9 +109,9 @@ var knownOptions = [...]knownOption{
 	{249, kindRoutes, "microsoft-classless-static-routes ms-classless-static-routes"},
 }
 
-// NewDHCPOption makes an option of a name and a value in text (midonet-simulation §10). The name is a number from 1
-// to 254 or that of a known option, in either case and with dashes or underscores; the value is read as the option's
-// type has it. The message type and the other options by which the protocol itself works cannot be given.
+// NewDHCPOption makes an option of a name, known or a number, and a value in text
+// (midonet-simulation §10). Case does not matter, nor dashes for underscores. The options by which
+// the protocol itself works cannot be given.
 func NewDHCPOption(name, value string) (DHCPOption, error) {
 	known, err := optionNamed(name)
 	if err != nil {
@@ -166,15 +166,10 @@ func optionValue(kind optionKind, value string) ([]byte, error) {
 		return addrsValue(value, 2, 0)
 	case kindCIDRs:
 		return cidrsValue(value)
-	case kindUint8:
-		n, err := strconv.ParseUint(value, 10, 8)
-		return []byte{byte(n)}, err
-	case kindUint16:
-		n, err := strconv.ParseUint(value, 10, 16)
-		return binary.BigEndian.AppendUint16(nil, uint16(n)), err
-	case kindUint32:
-		n, err := strconv.ParseUint(value, 10, 32)
-		return binary.BigEndian.AppendUint32(nil, uint32(n)), err
+	case kindUint8, kindUint16, kindUint32:
+		bits := 8 << (kind - kindUint8)
+		n, err := strconv.ParseUint(value, 10, bits)
+		return binary.BigEndian.AppendUint32(nil, uint32(n))[4-bits/8:], err
 	case kindInt32:
 		n, err := strconv.ParseInt(value, 10, 32)
 		return binary.BigEndian.AppendUint32(nil, uint32(n)), err
@@ -196,7 +191,7 @@ func items(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ';' || r == ' ' })
 }
 
-// addrsValue reads a list of addresses whose number is a multiple of unit, and exactly only if that is not 0.
+// addrsValue reads a multiple of unit addresses, or exactly only unless that is 0.
 func addrsValue(value string, unit, only int) ([]byte, error) {
 	list := items(value)
 	if len(list) == 0 || len(list)%unit != 0 || only > 0 && len(list) != only {

@@ -25,10 +25,10 @@ const (
 	ProtoUDPLite uint8 = 136
 )
 
-// MaxVLANTags is how many 802.1Q tags are read; what stands behind more is opaque and keeps the EtherType of the tag.
+// MaxVLANTags is the number of 802.1Q tags read; a further tag's EtherType is the frame's.
 const MaxVLANTags = 2
 
-// FragKind says which part of an IP datagram a packet is (midonet-simulation §4).
+// FragKind is the part of an IP datagram in a packet (midonet-simulation §4).
 type FragKind uint8
 
 const (
@@ -53,30 +53,29 @@ const (
 	ARPReply   uint16 = 2
 )
 
-// Frame is a decoded Ethernet frame: every field that a decision may rest on. It holds values and offsets only, so a
-// Frame can be reused and the bytes it was decoded from may be dropped.
+// Frame is a decoded Ethernet frame: every field that a decision may rest on. It holds values and
+// offsets only, so it may be reused and outlive its bytes.
 type Frame struct {
 	Dst, Src  MAC
 	VLANs     uint8  // 802.1Q and 802.1ad tags read, at most MaxVLANTags
 	VLAN      uint16 // VLAN id of the outermost tag
-	EtherType uint16 // of what stands behind the tags; 0 for an 802.3 frame, which has a length instead
+	EtherType uint16 // behind the tags; 0 for an 802.3 frame
 
-	// SrcIP and DstIP are the network addresses; of ARP the sender's and the target's protocol address. Invalid for
-	// other EtherTypes.
+	// SrcIP and DstIP are the network addresses, of ARP the protocol addresses; else invalid.
 	SrcIP, DstIP netip.Addr
 	Proto        uint8 // IP protocol, of IPv6 the one behind the extension headers
 	TOS          uint8 // IPv4 type of service, IPv6 traffic class
 	TTL          uint8 // IPv4 time to live, IPv6 hop limit
 	Frag         FragKind
 	FragID       uint32 // identification, when Frag is not FragNone
-	FragProto    uint8  // protocol as all fragments of the datagram name it (IPv6: in the fragment header)
+	FragProto    uint8  // as all fragments of the datagram name it
 
 	ARPOp uint16 // 0 when the frame is no ARP
 	SHA   MAC    // of ARP: sender and target hardware address
 	THA   MAC
 
-	// TpSrc and TpDst are the ports of TCP, UDP, SCTP, DCCP and UDP-Lite, and type and code of ICMP; HasTp says that
-	// they are there (not in later fragments, not in other protocols).
+	// TpSrc and TpDst are the ports of TCP, UDP, SCTP, DCCP and UDP-Lite, and type and code of
+	// ICMP; HasTp is set if they are there (not in later fragments, not in other protocols).
 	HasTp        bool
 	TpSrc, TpDst uint16
 	Echo         bool   // ICMP echo request or reply
@@ -87,8 +86,8 @@ type Frame struct {
 	NDTarget netip.Addr // of a neighbour solicitation or advertisement
 	NDLink   MAC        // its source or target link-layer address option
 	HasNDOpt bool       // NDLink is present
-	// NDForeign reports that a link-layer address option of a solicitation or advertisement, router solicitations included,
-	// names another address than the frame's source.
+	// NDForeign is set if a link-layer address option of neighbour or router solicitation or
+	// advertisement names another address than the frame's source.
 	NDForeign bool
 	NDFlags   uint8 // of an advertisement: NDRouter, NDSolicited, NDOverride
 
@@ -133,8 +132,8 @@ var (
 	errNDOption  = &Malformed{"ICMPv6", "neighbour discovery option of length 0 or cut short"}
 )
 
-// Decode reads the frame in b into f without allocating. Unknown protocols are values; a frame that is cut short or
-// contradicts itself is a *Malformed error, and f then holds what was read before.
+// Decode reads the frame in b into f. A frame that is cut short or contradicts itself is a
+// *Malformed error, and f then holds what was read before.
 func Decode(b []byte, f *Frame) error { return DecodeHead(b, len(b), f) }
 
 // DecodeHead is Decode for a frame of wireLen bytes of which only the first len(b) are at hand.
@@ -189,10 +188,10 @@ func (f *Frame) decodeARP(b []byte) error {
 	return nil
 }
 
-// IsIP says whether the frame carries IPv4 or IPv6.
+// IsIP reports whether the frame carries IPv4 or IPv6.
 func (f *Frame) IsIP() bool { return f.EtherType == TypeIPv4 || f.EtherType == TypeIPv6 }
 
-// HasPorts says whether the protocol has a source and a destination port.
+// HasPorts reports whether the protocol has a source and a destination port.
 func HasPorts(proto uint8) bool {
 	switch proto {
 	case ProtoTCP, ProtoUDP, ProtoSCTP, ProtoDCCP, ProtoUDPLite:

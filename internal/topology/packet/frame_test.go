@@ -292,17 +292,6 @@ func TestVerifyChecksums(t *testing.T) {
 	}
 }
 
-func TestVXLAN(t *testing.T) {
-	inner := udp4("hello")
-	vni, frame, err := ParseVXLAN(append(AppendVXLAN(nil, 0xabcdef), inner...))
-	if err != nil || vni != 0xabcdef || string(frame) != string(inner) {
-		t.Errorf("got %x %x %v", vni, frame, err)
-	}
-	if _, _, err := ParseVXLAN(inner[:7]); err == nil {
-		t.Error("short header accepted")
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	f.Add(udp4("hello"))
 	f.Add(tcp6())

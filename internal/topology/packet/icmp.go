@@ -44,7 +44,7 @@ const (
 	ndOptTarget = 2
 )
 
-// IsICMPError says whether the frame is an ICMP message about another packet: IPv4 types 3, 11, 12 and IPv6 types 1–4.
+// IsICMPError reports whether the frame is an ICMP message about another packet.
 func (f *Frame) IsICMPError() bool {
 	if !f.HasTp {
 		return false
@@ -59,7 +59,7 @@ func (f *Frame) IsICMPError() bool {
 	return false
 }
 
-// IsND says whether the frame is neighbour discovery: ICMPv6 types 133 to 137.
+// IsND reports whether the frame is neighbour discovery.
 func (f *Frame) IsND() bool {
 	return f.EtherType == TypeIPv6 && f.Proto == ProtoICMPv6 && f.HasTp &&
 		f.TpSrc >= uint16(ICMPv6RouterSolicit) && f.TpSrc <= uint16(ICMPv6Redirect)
@@ -113,7 +113,7 @@ func (f *Frame) decodeICMPv6(t []byte) error {
 	return nil
 }
 
-// decodeNeighbor reads target, flags and the link-layer address option of a neighbour solicitation or advertisement.
+// decodeNeighbor reads a neighbour solicitation or advertisement.
 func (f *Frame) decodeNeighbor(t []byte) error {
 	if len(t) < 24 {
 		return errICMPv6
@@ -127,8 +127,8 @@ func (f *Frame) decodeNeighbor(t []byte) error {
 	return f.decodeNDOptions(t[24:], want)
 }
 
-// decodeNDOptions reads the link-layer address options; NDLink is the first of kind want, whatever its kind any may be
-// foreign: receivers differ in which of several they take.
+// decodeNDOptions reads link-layer address options. NDLink is the first of kind want, but any may
+// be foreign: receivers differ in which of several they take.
 func (f *Frame) decodeNDOptions(o []byte, want byte) error {
 	for len(o) > 0 {
 		if len(o) < 2 || o[1] == 0 || len(o) < int(o[1])*8 {
@@ -145,7 +145,7 @@ func (f *Frame) decodeNDOptions(o []byte, want byte) error {
 	return nil
 }
 
-// quoteIPv4 reads the packet that an ICMP error quotes; its lengths speak of the whole packet and are not checked.
+// quoteIPv4 reads the packet that an ICMP error quotes, whose length is that of the whole packet.
 func quoteIPv4(b []byte) (q Quote) {
 	if len(b) < 20 || b[0]>>4 != 4 {
 		return q

@@ -5,11 +5,10 @@ import (
 	"net/netip"
 )
 
-// maxExtensions is how many IPv6 extension headers are followed (midonet-simulation §18).
+// maxExtensions is the number of IPv6 extension headers followed (midonet-simulation §18).
 const maxExtensions = 8
 
-// IPv6 extension headers that are followed; anything else is the packet's protocol. The eBPF programs follow the same
-// set, so that a flow's key always names what the decision saw (dataplane-lab §1.7).
+// IPv6 extension headers that are followed, as by the eBPF programs (dataplane-lab §1.7).
 const (
 	extHopByHop    = 0
 	extRouting     = 43
@@ -82,7 +81,7 @@ func (f *Frame) setFragment(offset uint16, more bool, id uint32) {
 	f.FragID = id
 }
 
-// extensions is what stands between an IPv6 header and the transport header.
+// extensions describes the headers between IPv6's and the transport's.
 type extensions struct {
 	proto      uint8
 	at         int // offset behind the extension headers
@@ -94,8 +93,8 @@ type extensions struct {
 	err        error
 }
 
-// walkExtensions follows the extension headers of b from offset at; next is the type of the first. Behind a fragment
-// header with an offset nothing is followed: there is payload from the middle of the datagram.
+// walkExtensions follows the extension headers of b from offset at, of which next is the first's
+// type. Behind a later fragment's header comes payload.
 func walkExtensions(b []byte, next uint8, at int) (x extensions) {
 	x.proto, x.at = next, at
 	for n := 0; ; n++ {

@@ -1,31 +1,26 @@
 package packet
 
 import (
-	"encoding/hex"
 	"fmt"
-	"strings"
+	"strconv"
 )
 
-// MAC is a 48-bit Ethernet address. Its text form is six lower-case hex pairs
-// joined by colons (midonet-topology §8).
+// MAC is an Ethernet address. Its text is six lower-case hex pairs joined by colons.
 type MAC [6]byte
 
 // Broadcast is ff:ff:ff:ff:ff:ff.
 var Broadcast = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // ParseMAC reads six hex pairs joined by colons or dashes, in either case.
-func ParseMAC(s string) (MAC, error) {
-	var m MAC
-	if len(s) != 17 {
-		return m, fmt.Errorf("%q is not a MAC address: want six hex pairs like fa:16:3e:00:00:01", s)
+func ParseMAC(s string) (m MAC, err error) {
+	ok := len(s) == 17
+	for i := 0; ok && i < len(m); i++ {
+		n, err := strconv.ParseUint(s[3*i:3*i+2], 16, 8)
+		ok = err == nil && (i == 0 || s[3*i-1] == ':' || s[3*i-1] == '-')
+		m[i] = byte(n)
 	}
-	for i := range m {
-		if i > 0 && s[i*3-1] != ':' && s[i*3-1] != '-' {
-			return MAC{}, fmt.Errorf("%q is not a MAC address: want six hex pairs like fa:16:3e:00:00:01", s)
-		}
-		if _, err := hex.Decode(m[i:i+1], []byte(strings.ToLower(s[i*3:i*3+2]))); err != nil {
-			return MAC{}, fmt.Errorf("%q is not a MAC address: want six hex pairs like fa:16:3e:00:00:01", s)
-		}
+	if !ok {
+		return MAC{}, fmt.Errorf("%q is not a MAC address: want six hex pairs like fa:16:3e:00:00:01", s)
 	}
 	return m, nil
 }
@@ -43,10 +38,10 @@ func (m MAC) String() string {
 	return string(b)
 }
 
-// IsMulticast says whether the group bit is set; the broadcast address is multicast too.
+// IsMulticast reports whether the group bit is set, as in the broadcast address.
 func (m MAC) IsMulticast() bool { return m[0]&1 == 1 }
 
-// IsZero says whether all bits are zero.
+// IsZero reports whether all bits are zero.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
 // MarshalText implements encoding.TextMarshaler.

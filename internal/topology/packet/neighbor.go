@@ -2,14 +2,13 @@ package packet
 
 import "net/netip"
 
-// NeighborAdvert builds the frame with which the owner of target and mac answers a neighbour solicitation (RFC 4861
-// §4.4): from target and mac to dst and dstMAC, hop limit 255, with the target's link-layer address.
+// NeighborAdvert answers a neighbour solicitation in the name of target's owner (RFC 4861 §4.4).
 func NeighborAdvert(dstMAC, mac MAC, dst, target netip.Addr, flags uint8) []byte {
 	return neighbor(dstMAC, mac, target, dst, ICMPv6NeighborAdvert, uint32(flags)<<24, target, ndOptTarget)
 }
 
-// NeighborSolicit builds a neighbour solicitation for target from src and mac. From the unspecified address (duplicate
-// address detection) it carries no link-layer address (RFC 4861 §4.3).
+// NeighborSolicit builds a neighbour solicitation for target from src and mac. From the unspecified
+// address it carries no link-layer address (RFC 4861 §4.3).
 func NeighborSolicit(dstMAC, mac MAC, src, dst, target netip.Addr) []byte {
 	return neighbor(dstMAC, mac, src, dst, ICMPv6NeighborSolicit, 0, target, ndOptSource)
 }
@@ -33,7 +32,7 @@ func SolicitedNode(target netip.Addr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: t[13], 14: t[14], 15: t[15]})
 }
 
-// MulticastMAC is the Ethernet address of an IPv4 or IPv6 multicast group (RFC 1112 §6.4, RFC 2464 §7).
+// MulticastMAC is the address of an IP multicast group (RFC 1112 §6.4, RFC 2464 §7).
 func MulticastMAC(group netip.Addr) MAC {
 	if group.Is4() {
 		g := group.As4()
@@ -43,7 +42,7 @@ func MulticastMAC(group netip.Addr) MAC {
 	return MAC{0x33, 0x33, g[12], g[13], g[14], g[15]}
 }
 
-// LinkLocal is the address in fe80::/64 with the interface id made of a MAC address (RFC 4291 appendix A).
+// LinkLocal is the address in fe80::/64 that a MAC address makes (RFC 4291 appendix A).
 func LinkLocal(m MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

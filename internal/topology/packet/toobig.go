@@ -5,8 +5,7 @@ import (
 	"net/netip"
 )
 
-// How much of a packet an ICMP error quotes: the IPv4 message stays within 576 bytes (RFC 1812 §4.3.2.3), the IPv6
-// one within 1280 (RFC 4443 §2.4).
+// Limits of what an ICMP error quotes (RFC 1812 §4.3.2.3, RFC 4443 §2.4).
 const (
 	quoteMaxV4 = 576 - 20 - 8
 	quoteMaxV6 = 1280 - 40 - 8
@@ -15,10 +14,10 @@ const (
 // longest is more than any frame with an IP packet has.
 const longest = 1 << 17
 
-// TooBig builds the frame that tells the sender of the IP packet in frame that at most mtu bytes of it pass:
-// fragmentation needed (RFC 1191) or packet too big (RFC 4443 §3.2). Of a long frame the head is enough. The answer
-// comes from src and srcMAC and carries the frame's outer VLAN tag. ICMP errors, later fragments, packets to many and
-// packets from nobody are not answered (RFC 1122 §3.2.2), nor is what does not decode: those are errors.
+// TooBig builds the answer to the sender of the IP packet in frame, or in its head, that at most
+// mtu bytes of it pass (RFC 1191, RFC 4443 §3.2). It comes from src and srcMAC with the frame's
+// outer VLAN tag. It is an error to answer ICMP errors, later fragments, packets to many or from
+// nobody (RFC 1122 §3.2.2), and what does not decode.
 func TooBig(frame []byte, mtu int, src netip.Addr, srcMAC MAC) ([]byte, error) {
 	var f Frame
 	if err := DecodeHead(frame, longest, &f); err != nil {

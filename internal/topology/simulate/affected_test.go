@@ -56,7 +56,8 @@ func TestAffected(t *testing.T) {
 	wantAffected(t, "a network goes", l.Apply(owner("network", "net"), nil), "p1", "p2")
 }
 
-// An object may pass from one owner to another: the new definition comes before or after the old one goes.
+// An object may pass from one owner to another: the new definition comes before or after the old
+// one goes.
 func TestOwnersTakeOver(t *testing.T) {
 	t.Parallel()
 	l := threeOpen()
@@ -74,7 +75,8 @@ func TestOwnersTakeOver(t *testing.T) {
 	wantAffected(t, "the second owner leaves", l.Apply(owner("port", "z"), nil), "p2")
 }
 
-// The cost of one more port does not follow the number of ports there are, nor does that of one more network.
+// The cost of one more port does not follow the number of ports there are, nor does that of one
+// more network.
 func BenchmarkApplyPort(b *testing.B) {
 	for _, n := range []int{10, 1000, 10000} {
 		b.Run(fmt.Sprint("ports=", n), func(b *testing.B) {

@@ -11,10 +11,10 @@ func (s *Simulator) bridge(n *network) {
 	f := &s.frame
 	switch {
 	case f.Src.IsMulticast():
-		s.drop(n.id, "source MAC "+f.Src.String()+" is a multicast address")
+		s.dec.drop(n.id, "source MAC "+f.Src.String()+" is a multicast address")
 		return
 	case !n.def.AdminStateUp:
-		s.drop(n.id, "the network is administratively down")
+		s.dec.drop(n.id, "the network is administratively down")
 		return
 	}
 	s.learnSource(n)
@@ -33,30 +33,29 @@ func (s *Simulator) bridge(n *network) {
 
 // bridgeFilter applies a filter of the network itself, which tagged frames skip.
 func (s *Simulator) bridgeFilter(n *network, direction string, c *chain) bool {
-	return s.frame.VLANs > 0 || s.filter(n.id, direction, c)
+	return s.frame.VLANs > 0 || s.filters.pass(n.id, direction, c)
 }
 
-// table is the VLAN whose MAC table a frame is looked up in: the untagged one, since only interior ports with a VLAN
-// have tables of their own.
+// table is the VLAN of the MAC table in use: only interior ports with a VLAN have other tables.
 const table = 0
 
-// learnSource takes the reference on the source address. An address that is seeded at this very port needs none.
+// learnSource takes a reference to the source address, unless that is seeded at this very port.
 func (s *Simulator) learnSource(n *network) {
 	e := n.macs[keyOf(table, s.frame.Src)]
-	if e != nil && e.top == s.inPort && len(e.seeds) > 0 {
+	if e != nil && e.top == s.ingress && len(e.seeds) > 0 {
 		return
 	}
-	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: s.inPort.id}
+	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: s.ingress.id}
 	s.dec.Learn = &s.learn
-	if s.in.Explain {
-		s.say(n.id, "learn: "+s.frame.Src.String()+" is behind port "+s.inPort.id)
+	if s.dec.explain {
+		s.dec.say(n.id, "learn: "+s.frame.Src.String()+" is behind port "+s.ingress.id)
 	}
 }
 
 func (s *Simulator) unicast(n *network) {
 	f := &s.frame
 	if f.Dst == f.Src {
-		s.errorDrop(n.id, "source and destination MAC are the same")
+		s.dec.errorDrop(n.id, "source and destination MAC are the same")
 		return
 	}
 	e := n.macs[keyOf(table, f.Dst)]
@@ -65,12 +64,12 @@ func (s *Simulator) unicast(n *network) {
 		return
 	}
 	to := e.top
-	if to == s.inPort {
-		s.errorDrop(n.id, "MAC "+f.Dst.String()+" is behind the port by which the packet came in")
+	if to == s.ingress {
+		s.dec.errorDrop(n.id, "MAC "+f.Dst.String()+" is behind the port by which the packet came in")
 		return
 	}
-	if s.in.Explain {
-		s.say(n.id, "MAC "+f.Dst.String()+" is behind port "+to.id)
+	if s.dec.explain {
+		s.dec.say(n.id, "MAC "+f.Dst.String()+" is behind port "+to.id)
 	}
 	s.head(to)
 	if s.bridgeFilter(n, "out", n.out) {
@@ -78,19 +77,19 @@ func (s *Simulator) unicast(n *network) {
 	}
 }
 
-// flood gives a copy to every exterior port but the one by which the packet came in, each through its own out filters.
+// flood gives a copy to every exterior port but the ingress, each through its own out filters.
 func (s *Simulator) flood(n *network, why string) {
 	s.unkeyed = true // it rests on every port of the network, and on an address not being known
-	s.outPort = nil
-	if s.in.Explain {
-		s.say(n.id, "flood: "+why)
+	s.filters.outPort = nil
+	if s.dec.explain {
+		s.dec.say(n.id, "flood: "+why)
 	}
 	if !s.bridgeFilter(n, "out", n.out) {
 		return
 	}
 	copies, passed := 0, 0
 	for _, p := range n.ports {
-		if p == s.inPort || !p.def.Exterior() {
+		if p == s.ingress || !p.def.Exterior() {
 			continue
 		}
 		copies++
@@ -100,7 +99,7 @@ func (s *Simulator) flood(n *network, why string) {
 		}
 	}
 	if copies == 0 {
-		s.drop(n.id, "flooded ("+why+"), but the network has no other bound port")
+		s.dec.drop(n.id, "flooded ("+why+"), but the network has no other bound port")
 	} else if passed == 0 {
 		d := &s.dec
 		d.Verdict, d.Device = flow.Drop, n.id

@@ -2,7 +2,7 @@ package simulate
 
 import "heddle/internal/topology"
 
-// verb is what a rule does with a packet that meets its condition, and the result of a chain.
+// verb is the effect of a rule whose condition is met, and the result of a chain.
 type verb uint8
 
 const (
@@ -12,7 +12,7 @@ const (
 	reject
 	giveBack // RETURN
 	jump
-	invalid // a rule that this version does not understand: drops, so that nothing passes for lack of understanding
+	invalid // not understood by this version: drops
 )
 
 // chain is a list of rules, compiled.

@@ -84,7 +84,7 @@ func macBits(m packet.MAC) uint64 {
 	return uint64(binary.BigEndian.Uint16(m[:]))<<32 | uint64(binary.BigEndian.Uint32(m[2:]))
 }
 
-// compileCondition fills c for the condition of a rule of chain by; nil matches everything, fragments included.
+// compileCondition compiles the condition of a rule of chain by; nil matches everything.
 func (w *World) compileCondition(by *chain, from *topology.Condition, c *condition) {
 	c.frags = anyFragment
 	if from == nil {

@@ -10,16 +10,15 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// responderMAC is the source address of the virtual network's DHCP answers (midonet-simulation §10).
+// responderMAC is the source of the virtual network's DHCP answers (midonet-simulation §10).
 var responderMAC = packet.MAC{0x02, 0xa8, 0x9c, 0xde, 0x39, 0x27}
 
-// leaseSeconds is the lease that the responder gives. It remembers none: an address is the port's as long as the port
-// has it.
+// leaseSeconds is the length of leases. The responder keeps none: a port's address is its own.
 const leaseSeconds = 86400
 
-// dhcp answers a machine's DHCP request in place of a server (midonet-simulation §10), before any filter sees it, and
-// says whether it is done with the packet. A machine that no enabled subnet has an entry for is left to the simulation:
-// its request may reach a server of the tenant's own.
+// dhcp answers a machine's DHCP request (midonet-simulation §10) before any filter, and reports
+// whether it is done with the packet. A request without an entry in an enabled subnet may be for a
+// server of the tenant's own.
 func (s *Simulator) dhcp(p *port) (done bool) {
 	f := &s.frame
 	if f.EtherType != packet.TypeIPv4 || f.Proto != packet.ProtoUDP || !f.HasTp ||
@@ -44,12 +43,13 @@ func (s *Simulator) dhcp(p *port) (done bool) {
 	if err != nil || request.Op != packet.BootRequest {
 		return false
 	}
-	s.respond(p, request, entry, net)
+	r := responder{world: s.world, dec: &s.dec, port: p, client: f.Src, request: request, net: net, server: serverAddress(net, entry.IPAddress)}
+	r.respond(entry)
 	return true
 }
 
-// dhcpHost finds the host entry for a source MAC among the enabled subnets of the network: that of the ingress port
-// rather than of another, and of several its first fixed IP.
+// dhcpHost finds the host entry for a source MAC among the enabled subnets: that of the ingress
+// port before others', and of several its first fixed IP.
 func (n *network) dhcpHost(p *port, mac packet.MAC) (best *topology.DhcpHost, of *topology.Dhcp) {
 	var chosen dhcpHost
 	for _, s := range n.subnets {
@@ -65,7 +65,6 @@ func (n *network) dhcpHost(p *port, mac packet.MAC) (best *topology.DhcpHost, of
 	return chosen.DhcpHost, of
 }
 
-// before says whether h serves port p rather than o does.
 func (h dhcpHost) before(o dhcpHost, p *port) bool {
 	if own := h.PortID == p.id; own != (o.PortID == p.id) {
 		return own
@@ -76,52 +75,70 @@ func (h dhcpHost) before(o dhcpHost, p *port) bool {
 	return h.index < o.index
 }
 
-func (s *Simulator) respond(p *port, request *packet.DHCP, entry *topology.DhcpHost, net *topology.Dhcp) {
-	server := serverAddress(net, entry.IPAddress)
-	reply := &packet.DHCP{
-		Op: packet.BootReply, XID: request.XID, Flags: request.Flags, GIAddr: request.GIAddr, CHAddr: request.CHAddr,
-		YIAddr: entry.IPAddress, SIAddr: server,
+// responder answers one DHCP request.
+type responder struct {
+	world   *World
+	dec     *record
+	port    *port      // at which the request came in
+	client  packet.MAC // that sent it
+	request *packet.DHCP
+	reply   packet.DHCP
+	net     *topology.Dhcp
+	server  netip.Addr
+}
+
+func (r *responder) respond(entry *topology.DhcpHost) {
+	kind := packet.DHCPTypeName(r.request.Type())
+	r.reply = packet.DHCP{
+		Op: packet.BootReply, XID: r.request.XID, Flags: r.request.Flags, GIAddr: r.request.GIAddr, CHAddr: r.request.CHAddr,
+		YIAddr: entry.IPAddress, SIAddr: r.server,
 	}
 	var typ uint8
-	switch request.Type() {
+	switch r.request.Type() {
 	case packet.DHCPDiscover:
 		typ = packet.DHCPOffer
 	case packet.DHCPRequest:
 		typ = packet.DHCPAck
-		if wanted := requestedAddr(request); !wanted.IsUnspecified() && wanted != entry.IPAddress {
-			s.explainDHCP(net.ID, "refuses %v to %v, whose address is %v", wanted, entry.MAC, entry.IPAddress)
-			s.nak(p, reply, server)
+		if wanted := requestedAddr(r.request); !wanted.IsUnspecified() && wanted != entry.IPAddress {
+			r.explain("refuses %v to %v, whose address is %v", wanted, entry.MAC, entry.IPAddress)
+			r.reply.YIAddr, r.reply.SIAddr = netip.IPv4Unspecified(), netip.IPv4Unspecified()
+			r.identify(packet.DHCPNak)
+			r.send()
 			return
 		}
-		reply.CIAddr = request.CIAddr
+		r.reply.CIAddr = r.request.CIAddr
 	case packet.DHCPInform:
 		typ = packet.DHCPAck
-		reply.YIAddr, reply.CIAddr = netip.IPv4Unspecified(), request.CIAddr
+		r.reply.YIAddr, r.reply.CIAddr = netip.IPv4Unspecified(), r.request.CIAddr
 	default:
-		reason := "DHCP message of type " + packet.DHCPTypeName(request.Type()) + " needs no answer"
-		s.warn(reason + " on port " + p.id)
-		s.drop(net.ID, reason)
+		reason := "DHCP message of type " + kind + " needs no answer"
+		r.dec.warn(reason + " on port " + r.port.id)
+		r.dec.drop(r.net.ID, reason)
 		return
 	}
-	reply.Set(packet.OptMessageType, []byte{typ})
-	reply.Set(packet.OptServerID, server.AsSlice())
-	if request.Type() != packet.DHCPInform {
-		reply.Set(packet.OptLeaseTime, binary.BigEndian.AppendUint32(nil, leaseSeconds))
+	r.identify(typ)
+	if r.request.Type() != packet.DHCPInform {
+		r.reply.Set(packet.OptLeaseTime, binary.BigEndian.AppendUint32(nil, leaseSeconds))
 	}
-	s.subnetOptions(reply, net)
+	r.subnetOptions()
 	if entry.Name != "" {
-		reply.Set(packet.OptHostName, []byte(entry.Name))
+		r.reply.Set(packet.OptHostName, []byte(entry.Name))
 	}
-	s.extraOptions(p, reply, entry.ExtraDhcpOpts)
-	s.classlessRoutes(p, request, reply, net)
-	s.explainDHCP(net.ID, "answers the %s of %v with %s %v", packet.DHCPTypeName(request.Type()), entry.MAC, packet.DHCPTypeName(typ), reply.YIAddr)
-	s.sendDHCP(p, reply, server)
+	r.extraOptions(entry.ExtraDhcpOpts)
+	r.classlessRoutes()
+	r.explain("answers the %s of %v with %s %v", kind, entry.MAC, packet.DHCPTypeName(typ), r.reply.YIAddr)
+	r.send()
 }
 
-// serverAddress is the address by which the responder names itself to a client: the subnet's server, or without one, as on
-// a subnet without gateway, the first host address of the range other than the client's. Clients such as systemd-networkd
-// ignore a server called 0.0.0.0. The address is not reserved: it stands in DHCP messages alone, so a machine may have it
-// too, and a renewal sent to it is answered on its way like any other.
+func (r *responder) identify(typ uint8) {
+	r.reply.Set(packet.OptMessageType, []byte{typ})
+	r.reply.Set(packet.OptServerID, r.server.AsSlice())
+}
+
+// serverAddress returns the address by which the responder names itself to a client: the subnet's
+// server, or else the first address of the range other than the client's, since some clients ignore
+// a server called 0.0.0.0. The address is not reserved: a machine may have it too, and a renewal
+// sent to it is answered on its way.
 func serverAddress(net *topology.Dhcp, client netip.Addr) netip.Addr {
 	if net.ServerAddress != nil && net.ServerAddress.Is4() {
 		return *net.ServerAddress
@@ -148,90 +165,83 @@ func requestedAddr(request *packet.DHCP) netip.Addr {
 	return request.CIAddr
 }
 
-func (s *Simulator) nak(p *port, reply *packet.DHCP, server netip.Addr) {
-	reply.YIAddr, reply.SIAddr = netip.IPv4Unspecified(), netip.IPv4Unspecified()
-	reply.Set(packet.OptMessageType, []byte{packet.DHCPNak})
-	reply.Set(packet.OptServerID, server.AsSlice())
-	s.sendDHCP(p, reply, server)
-}
-
-// subnetOptions adds what the subnet tells all its hosts.
-func (s *Simulator) subnetOptions(reply *packet.DHCP, net *topology.Dhcp) {
-	if p := net.SubnetAddress; p.Addr().Is4() {
+// subnetOptions adds the options of all the subnet's hosts.
+func (r *responder) subnetOptions() {
+	if p := r.net.SubnetAddress; p.Addr().Is4() {
 		mask := packet.PrefixMask(p.Bits())
 		base := p.Masked().Addr().As4()
 		broadcast := binary.BigEndian.Uint32(base[:]) | ^mask
-		reply.Set(packet.OptSubnetMask, binary.BigEndian.AppendUint32(nil, mask))
-		reply.Set(packet.OptBroadcast, binary.BigEndian.AppendUint32(nil, broadcast))
+		r.reply.Set(packet.OptSubnetMask, binary.BigEndian.AppendUint32(nil, mask))
+		r.reply.Set(packet.OptBroadcast, binary.BigEndian.AppendUint32(nil, broadcast))
 	}
-	reply.Set(packet.OptInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(s.world.mtu(net))))
-	gateway := net.DefaultGateway
+	r.reply.Set(packet.OptInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(r.world.mtu(r.net))))
+	gateway := r.net.DefaultGateway
 	if gateway != nil && !gateway.Is4() {
 		gateway = nil
 	}
 	if gateway != nil {
-		reply.Set(packet.OptRouter, gateway.AsSlice())
+		r.reply.Set(packet.OptRouter, gateway.AsSlice())
 	}
 	var servers []byte
-	for _, a := range net.DNSServerAddress {
+	for _, a := range r.net.DNSServerAddress {
 		if a.Is4() {
 			servers = append(servers, a.AsSlice()...)
 		}
 	}
 	if len(servers) > 0 {
-		reply.Set(packet.OptDNSServer, servers)
+		r.reply.Set(packet.OptDNSServer, servers)
 	}
 }
 
-// classlessRoutes adds the routes of the subnet, unless the host has its own, as far as they fit into the message beside
-// all else: the last of the list are left out, with a warning, and never the default route, as clients that know option 121
-// ignore option 3 (RFC 3442).
-func (s *Simulator) classlessRoutes(p *port, request, reply *packet.DHCP, net *topology.Dhcp) {
-	if _, own := reply.Option(packet.OptClasslessRoutes); own {
+// classlessRoutes adds the routes of the subnet, unless the host has its own. Those that do not fit
+// are left out, with a warning, but never the default route: clients that read option 121 ignore
+// option 3 (RFC 3442).
+func (r *responder) classlessRoutes() {
+	if _, own := r.reply.Option(packet.OptClasslessRoutes); own {
 		return
 	}
 	var all []topology.Opt121Route
-	for _, r := range net.Opt121Routes {
-		if r.DstSubnet.Addr().Is4() && r.Gateway.Is4() {
-			all = append(all, r)
+	for _, route := range r.net.Opt121Routes {
+		if route.DstSubnet.Addr().Is4() && route.Gateway.Is4() {
+			all = append(all, route)
 		}
 	}
 	if len(all) == 0 {
 		return
 	}
 	var last []byte
-	if gateway := net.DefaultGateway; gateway != nil && gateway.Is4() {
+	if gateway := r.net.DefaultGateway; gateway != nil && gateway.Is4() {
 		last = packet.AppendClasslessRoute(nil, netip.PrefixFrom(netip.IPv4Unspecified(), 0), *gateway)
 	}
-	most := s.mostMessage(request, net) - reply.OptionsEnd()
+	most := r.mostMessage() - r.reply.OptionsEnd()
 	var routes []byte
-	for i, r := range all {
-		longer := packet.AppendClasslessRoute(routes, r.DstSubnet, r.Gateway)
+	for i, route := range all {
+		longer := packet.AppendClasslessRoute(routes, route.DstSubnet, route.Gateway)
 		if packet.OptionLen(len(longer)+len(last)) > most {
-			s.warn(fmt.Sprintf("port %s: %d of %d routes of subnet %s do not fit into a DHCP message of its machine and are left out, from %s on", p.id, len(all)-i, len(all), net.ID, r.DstSubnet))
+			r.dec.warn(fmt.Sprintf("port %s: %d of %d routes of subnet %s do not fit into a DHCP message of its machine and are left out, from %s on", r.port.id, len(all)-i, len(all), r.net.ID, route.DstSubnet))
 			break
 		}
 		routes = longer
 	}
 	if len(routes) > 0 {
-		reply.Set(packet.OptClasslessRoutes, append(routes, last...))
+		r.reply.Set(packet.OptClasslessRoutes, append(routes, last...))
 	}
 }
 
-// leastMessage is the size of a message, with its IP and UDP headers, that every client takes (RFC 2131 §2).
+// leastMessage is the size, with IP and UDP headers, that every client takes (RFC 2131 §2).
 const leastMessage = 576
 
-// mostMessage is how long a message to a client may be: what the client says that it takes, but no more than the link does.
-func (s *Simulator) mostMessage(request *packet.DHCP, net *topology.Dhcp) int {
+// mostMessage returns the size that the client and the link take.
+func (r *responder) mostMessage() int {
 	const headers = 20 + 8
 	most := leastMessage
-	if v, ok := request.Option(packet.OptMaxMessageSize); ok && len(v) == 2 {
-		most = max(most, min(int(binary.BigEndian.Uint16(v)), s.world.mtu(net)))
+	if v, ok := r.request.Option(packet.OptMaxMessageSize); ok && len(v) == 2 {
+		most = max(most, min(int(binary.BigEndian.Uint16(v)), r.world.mtu(r.net)))
 	}
 	return most - headers
 }
 
-// mtu is what a subnet's hosts are told: its own or the configured MTU, but no more than the underlay carries.
+// mtu returns the MTU for a subnet's hosts, no more than the underlay carries.
 func (w *World) mtu(net *topology.Dhcp) int {
 	mtu := net.InterfaceMTU
 	if mtu <= 0 {
@@ -243,37 +253,34 @@ func (w *World) mtu(net *topology.Dhcp) int {
 	return min(mtu, 0xffff)
 }
 
-// extraOptions adds the options of one host, which override all others. What cannot be read is left out with a warning.
-func (s *Simulator) extraOptions(p *port, reply *packet.DHCP, extra []topology.DhcpOpt) {
+// extraOptions adds the options of one host, which override all others.
+func (r *responder) extraOptions(extra []topology.DhcpOpt) {
 	for _, x := range extra {
-		if x.Name == "server-ip-address" { // the one name that means a field of the header, not an option
+		if x.Name == "server-ip-address" { // a field of the header
 			if a, err := netip.ParseAddr(x.Value); err == nil && a.Is4() {
-				reply.SIAddr = a
+				r.reply.SIAddr = a
 				continue
 			}
 		}
 		o, err := packet.NewDHCPOption(x.Name, x.Value)
 		if err != nil {
-			s.warn("port " + p.id + ": left out of the DHCP answer: " + err.Error())
+			r.dec.warn("port " + r.port.id + ": left out of the DHCP answer: " + err.Error())
 			continue
 		}
-		reply.Set(o.Code, o.Value)
+		r.reply.Set(o.Code, o.Value)
 	}
 }
 
-func (s *Simulator) sendDHCP(p *port, reply *packet.DHCP, server netip.Addr) {
+func (r *responder) send() {
 	everyone := netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	message := packet.UDP{SrcPort: packet.DHCPServerPort, DstPort: packet.DHCPClientPort}.Append(nil, server, everyone, reply.Append(nil))
-	b := packet.Ethernet{Dst: s.frame.Src, Src: responderMAC, Type: packet.TypeIPv4}.Append(make([]byte, 0, 34+len(message)))
-	b = packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: server, Dst: everyone}.Append(b, len(message))
-	s.dec.Emit = append(s.dec.Emit, flow.Emission{PortID: p.id, Frame: append(b, message...)})
+	message := packet.UDP{SrcPort: packet.DHCPServerPort, DstPort: packet.DHCPClientPort}.Append(nil, r.server, everyone, r.reply.Append(nil))
+	b := packet.Ethernet{Dst: r.client, Src: responderMAC, Type: packet.TypeIPv4}.Append(make([]byte, 0, 34+len(message)))
+	b = packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: r.server, Dst: everyone}.Append(b, len(message))
+	r.dec.Emit = append(r.dec.Emit, flow.Emission{PortID: r.port.id, Frame: append(b, message...)})
 }
 
-func (s *Simulator) explainDHCP(device, format string, args ...any) {
-	if s.in.Explain {
-		s.say(device, "DHCP: "+fmt.Sprintf(format, args...))
+func (r *responder) explain(format string, args ...any) {
+	if r.dec.explain {
+		r.dec.say(r.net.ID, "DHCP: "+fmt.Sprintf(format, args...))
 	}
 }
-
-// warn notes a fault of the configuration, for the log.
-func (s *Simulator) warn(text string) { s.dec.Warnings = append(s.dec.Warnings, text) }

@@ -166,8 +166,8 @@ func TestDHCPRoutesAndExtraOptions(t *testing.T) {
 	}
 }
 
-// TestDHCPRoutesFitTheMessage: of 200 routes a machine is told as many as its message holds, and always the default route;
-// the rest is named in a warning.
+// TestDHCPRoutesFitTheMessage: of 200 routes a machine is told as many as its message holds, and
+// always the default route; the rest is named in a warning.
 func TestDHCPRoutesFitTheMessage(t *testing.T) {
 	t.Parallel()
 	l := dhcpLab(func(d *topology.Dhcp, h *topology.DhcpHost) {
@@ -199,8 +199,8 @@ func TestDHCPRoutesFitTheMessage(t *testing.T) {
 	}
 }
 
-// TestDHCPServerAddress: without a server in the subnet's record the responder has the first address of the range that is
-// not the client's, in the message as in the packet.
+// TestDHCPServerAddress: without a server in the subnet's record the responder has the first
+// address of the range that is not the client's, in the message as in the packet.
 func TestDHCPServerAddress(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ subnet, client, want string }{

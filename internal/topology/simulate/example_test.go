@@ -9,7 +9,7 @@ import (
 	"heddle/internal/topology/simulate"
 )
 
-// Two machines on one network, and a packet from the one to the other before and after a filter comes between them.
+// Two machines on one network, and a packet between them before and after a filter denies it.
 func Example() {
 	macA, macB := packet.MAC{2, 0, 0, 0, 0, 0xa}, packet.MAC{2, 0, 0, 0, 0, 0xb}
 	port := func(id string, mac packet.MAC) *topology.Bundle {
@@ -40,15 +40,16 @@ func Example() {
 	fmt.Println("affected:", w.Apply(topology.Owner{Kind: "port", ID: "b"}, closed))
 
 	d = s.Run(simulate.Input{PortID: "a", Frame: frame, State: memory, Explain: true})
-	fmt.Println(d.Verdict, d.Device, d.Reason)
-	for _, step := range d.Walk {
+	fmt.Println(d.Verdict, d.Device)
+	fmt.Println(d.Reason)
+	for _, step := range d.Walk[:2] {
 		fmt.Println(" ", step.Device, step.Text)
 	}
 	// Output:
 	// forward b true [a b]
 	// affected: [b]
-	// drop b out filter: filter denies: chain b/out, rule 1 of 1: nothing before it accepted the packet
+	// drop b
+	// out filter: filter denies: chain b/out, rule 1 of 1: nothing before it accepted the packet
 	//   a in: 02:00:00:00:00:0a → 02:00:00:00:00:0b, 192.0.2.10 → 192.0.2.11, TCP 4000 → 80
 	//   blue MAC 02:00:00:00:00:0b is behind port b
-	//   b dropped: out filter: filter denies: chain b/out, rule 1 of 1: nothing before it accepted the packet
 }

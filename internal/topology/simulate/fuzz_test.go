@@ -8,8 +8,9 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// strict are three ports: what enters at "closed" meets a filter that denies everything but ARP, as a port without
-// groups does; "guarded" is an untrusted port in a group that lets out TCP to port 80 of "open" only.
+// strict are three ports: what enters at "closed" meets a filter that denies everything but ARP, as
+// a port without groups does; "guarded" is an untrusted port in a group that lets out TCP to port
+// 80 of "open" only.
 func strict() *lab {
 	l := newLab()
 	l.network("net")
@@ -31,8 +32,9 @@ func strict() *lab {
 	return l
 }
 
-// Hostile frames do not make the simulator panic, and none passes a filter that should hold it: nothing at all leaves a
-// port that denies everything; from a guarded port only what is allowed, whole and with its own addresses.
+// Hostile frames do not make the simulator panic, and none passes a filter that should hold it:
+// nothing at all leaves a port that denies everything; from a guarded port only what is allowed,
+// whole and with its own addresses.
 func FuzzRun(f *testing.F) {
 	for _, frame := range probes() {
 		f.Add(frame)
@@ -61,7 +63,7 @@ func FuzzRun(f *testing.F) {
 	})
 }
 
-// allowed says what is wrong with a frame that went out of p1, which is in no group, or of p2.
+// allowed returns what is wrong with a frame that went out of p1, which is in no group, or of p2.
 func allowed(port string, frame []byte) string {
 	var f packet.Frame
 	if err := packet.Decode(frame, &f); err != nil {

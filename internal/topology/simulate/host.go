@@ -18,9 +18,9 @@ type host struct {
 // minMTU is the least that IPv4 works with (RFC 791); a host that reports less does not count.
 const minMTU = 68
 
-// ApplyHost enters a host, nil taking it away: over which tunnel zones it is reached. Between two hosts that are both
-// known packets pass only if they share a zone; of a host that is not known the caller is left to judge. It returns the
-// ports whose decisions may change. The world keeps h: do not change it.
+// ApplyHost enters a host with its tunnel zones, nil removing it, and returns the ports whose
+// decisions may change. Between two known hosts packets pass only if they share a zone. The world
+// keeps h.
 func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
 	w.begin()
 	x := hold(w.hosts, id)
@@ -33,8 +33,8 @@ func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
 	return w.end()
 }
 
-// ApplyHostState enters what a live host reports, nil when it is gone: the narrowest underlay decides the MTU that
-// DHCP tells (midonet-simulation §10). No decision that may be kept rests on it.
+// ApplyHostState enters what a live host reports, nil when it is gone: the narrowest underlay
+// decides the MTU that DHCP gives (midonet-simulation §10). No cacheable decision rests on it.
 func (w *World) ApplyHostState(id string, st *topology.HostState) {
 	x := hold(w.hosts, id)
 	x.refs += presence(st) - presence(x.state)
@@ -55,11 +55,10 @@ func (w *World) ApplyHostState(id string, st *topology.HostState) {
 	}
 }
 
-// UnderlayMTU is the largest IP packet of a workload that every live host can carry to every other, in bytes; 0 while
-// no host has said.
+// UnderlayMTU is the largest packet that all live hosts can carry, in bytes; 0 while unknown.
 func (w *World) UnderlayMTU() int { return w.underlayMTU }
 
-// tunnel returns the addresses of a and b in the zone that they share; of several the one with the lowest id.
+// tunnel returns the addresses of a and b in a common zone, of several the one with the lowest id.
 func tunnel(a, b *host) (local, remote netip.Addr, ok bool) {
 	zone := ""
 	for _, x := range a.def.Tunnels {

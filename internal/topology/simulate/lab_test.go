@@ -68,7 +68,7 @@ func jumpTo(id, chain string) topology.Rule {
 	return topology.Rule{ID: id, Type: topology.Jump, Action: topology.Jump, JumpChainID: chain}
 }
 
-// bundle is what translation makes of the port (midonet-translations §3.1, §7.1).
+// bundle returns the port as translated (midonet-translations §3.1, §7.1).
 func (p portSpec) bundle() *topology.Bundle {
 	in, out, spoof := p.id+"/in", p.id+"/out", p.id+"/spoof"
 	b := &topology.Bundle{}

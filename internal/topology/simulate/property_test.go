@@ -233,7 +233,7 @@ func probes() map[string][]byte {
 	}
 }
 
-// fingerprint is what a decision does, in text.
+// fingerprint describes the effects of a decision.
 func fingerprint(d *flow.Decision) string {
 	text := fmt.Sprintf("%v %s %q out %v emit %d conns %v cacheable %v", d.Verdict, d.Device, d.Reason, d.Outputs, len(d.Emit), d.NewConns, d.Cacheable)
 	for _, e := range d.Emit {
@@ -242,7 +242,7 @@ func fingerprint(d *flow.Decision) string {
 	return text
 }
 
-// outcome is what a probe at a port comes to.
+// outcome is the result of a probe at a port.
 type outcome struct {
 	text    string
 	kept    bool
@@ -262,7 +262,8 @@ func outcomes(w *World) map[string]outcome {
 	return all
 }
 
-// Whatever changes, every decision that may be kept and is different afterwards touched an affected port.
+// Whatever changes, every decision that may be kept and is different afterwards touched an affected
+// port.
 func TestAffectedCoversEveryChange(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -18,15 +18,14 @@ type subnet struct {
 	hosts   map[packet.MAC][]dhcpHost
 }
 
-// dhcpHost is a host entry; index is its place among those of its owner, which is the order of the port's fixed IPs.
+// dhcpHost is a host entry. index orders those of one owner, as the port's fixed IPs.
 type dhcpHost struct {
 	owner topology.Owner
 	index int
 	*topology.DhcpHost
 }
 
-// No decision that may be kept rests on a subnet: what the responder answers is consumed, and what it does not answer
-// of the kind it might is never kept.
+// linkSubnet follows a definition. No cacheable decision rests on a subnet.
 func (w *World) linkSubnet(s *subnet) {
 	def := s.claims.top()
 	if def == s.def {

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"net/netip"
 	"reflect"
 
@@ -9,17 +10,17 @@ import (
 
 // Options of a World.
 type Options struct {
-	// DefaultMTU is told by DHCP for subnets without an MTU of their own, in bytes; 0 = 1500.
+	// DefaultMTU is for subnets without an MTU of their own, in bytes; 0 = 1500.
 	DefaultMTU int
-	// NeighbourChanged is called, if not nil, when the MAC address that a network's table has for ip has changed, come or
-	// gone, while the change is being applied: see [World.Neighbour]. It must not change the world.
+	// NeighbourChanged, if not nil, is called while a change is applied to the MAC address of ip in
+	// a network's table; see [World.Neighbour]. It must not change the world.
 	NeighbourChanged func(networkID string, ip netip.Addr)
 }
 
-// World is the topology as a graph in memory, ready to be walked by packets. It depends on what was applied, not on
-// the order: what is referred to and not there yet has a defined meaning, and counts as soon as it comes.
+// World is the topology as a graph in memory, ready to be walked by packets. It depends on what was
+// applied, not on the order: missing references are defined, and count as soon as they come.
 //
-// There is no lock in it. Any number of Simulators may run at the same time while nobody applies.
+// It has no lock. Any number of Simulators may run while nothing is applied.
 type World struct {
 	defaultMTU       int
 	neighbourChanged func(networkID string, ip netip.Addr)
@@ -32,7 +33,7 @@ type World struct {
 	subnets  map[string]*subnet
 	hosts    map[string]*host
 
-	underlayMTU int // what the narrowest live host leaves for a workload's packet, bytes; 0 = not known
+	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
 	round    uint64 // of changes: objects marked with it have been looked at in this one
 	affected []string
@@ -40,11 +41,8 @@ type World struct {
 
 // NewWorld makes an empty world.
 func NewWorld(o Options) *World {
-	if o.DefaultMTU == 0 {
-		o.DefaultMTU = 1500
-	}
 	return &World{
-		defaultMTU:       o.DefaultMTU,
+		defaultMTU:       cmp.Or(o.DefaultMTU, 1500),
 		neighbourChanged: o.NeighbourChanged,
 		owners:           map[topology.Owner]*topology.Bundle{},
 		networks:         map[string]*network{},
@@ -56,14 +54,14 @@ func NewWorld(o Options) *World {
 	}
 }
 
-// Empty says whether nothing is defined in the world and nothing refers to anything.
+// Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.ports)+len(w.chains)+len(w.groups)+len(w.subnets)+len(w.hosts) == 0
 }
 
-// Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids of the ports whose
-// decisions may change: a decision stands unless one of the ports it touched is among them. The cost follows the
-// difference to what the owner had before and the number of those ports. The world keeps b: do not change it.
+// Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
+// of the ports whose decisions may change: all others stand. The cost follows the difference and
+// the number of those ports. The world keeps b.
 func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []string) {
 	old := w.owners[owner]
 	if old == nil {
@@ -104,7 +102,7 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	return w.end()
 }
 
-// changes calls change for each key whose value differs between before and after. A key that comes twice counts once.
+// changes calls change for each key whose value differs. A key that comes twice counts once.
 func changes[T any, K comparable](before, after []T, key func(*T) K, change func(k K, before, after *T)) {
 	if len(before) == 0 && len(after) == 1 { // most bundles are new and short
 		change(key(&after[0]), nil, &after[0])
@@ -148,7 +146,7 @@ func (w *World) end() []string {
 	return affected
 }
 
-// first says whether o is looked at for the first time in this round of changes.
+// first reports whether o is looked at for the first time in this round of changes.
 func (w *World) first(o *object) bool {
 	if o.mark == w.round {
 		return false
@@ -157,14 +155,12 @@ func (w *World) first(o *object) bool {
 	return true
 }
 
-// touch says that the decisions of a port may change.
 func (w *World) touch(p *port) {
 	if w.first(&p.object) {
 		w.affected = append(w.affected, p.id)
 	}
 }
 
-// touchNetwork touches the ports of a network.
 func (w *World) touchNetwork(n *network) {
 	if w.first(&n.object) {
 		for _, p := range n.ports {
@@ -173,8 +169,7 @@ func (w *World) touchNetwork(n *network) {
 	}
 }
 
-// touchChain touches the ports whose filters reach the chain. A port that begins to reach it later in this round is
-// touched for that.
+// touchChain touches the ports whose filters reach the chain.
 func (w *World) touchChain(c *chain) {
 	if !w.first(&c.object) {
 		return
@@ -192,7 +187,7 @@ func (w *World) touchChain(c *chain) {
 
 // touchGroup touches the ports whose filters ask for members of the group.
 func (w *World) touchGroup(g *group) {
-	g.asked.clear()
+	g.lookups.clear()
 	for c := range g.users {
 		w.touchChain(c)
 	}

@@ -16,12 +16,14 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// addresses keeps interfaces configured as orders have said, over restarts of the host: a file holds the last order for
-// each interface and IP version. An interface that no order was about is not touched.
+// addresses keeps interfaces configured as orders have said, over restarts of the host: a file
+// holds the last order for each interface and IP version. An interface that no order was about is
+// not touched.
 //
-// An interface is configured when it is ordered; when the link that has its addresses is another than before, at the
-// start or because its bridge was made anew; and when the link has gone down, and its routes with it: one that is to have
-// an address is up. What somebody else does to it otherwise stands.
+// An interface is configured when it is ordered; when the link that has its addresses is another
+// than before, at the start or because its bridge was made anew; and when the link has gone down,
+// and its routes with it: one that is to have an address is up. What somebody else does to it
+// otherwise stands.
 type addresses struct {
 	agent  *Agent
 	file   string
@@ -117,7 +119,7 @@ func (a *addresses) configure(order objects.Address) error {
 	return errors.Join(fmt.Errorf("interface %s: what was ordered cannot be kept for the next start, and is undone: %w", key, err), undo())
 }
 
-// restore configures those interfaces whose link is another than when they were configured, or has been down.
+// restore configures those interfaces whose link has changed, or has been down.
 func (a *addresses) restore() {
 	down := a.takeDown()
 	for key, want := range a.wanted {
@@ -137,7 +139,8 @@ func (a *addresses) restore() {
 	}
 }
 
-// find is the link that has the addresses of an interface, or of a VLAN that the pool has made, whose PIF is then made.
+// find is the link that has the addresses of an interface, or of a VLAN that the pool has made,
+// whose PIF is then made.
 func (a *addresses) find(order objects.Address) (l hostnet.Link, made *objects.Object, err error) {
 	m, err := look(a.agent.kernel, a.agent.sw.Snapshot())
 	if err != nil {
@@ -178,7 +181,7 @@ func (a *addresses) vlanPIF(order objects.Address) *objects.Object {
 	return nil
 }
 
-// bridgeOf is the bridge that this agent has made for a VLAN, whose internal port has the VLAN's addresses; "": none.
+// bridgeOf returns the bridge that this agent has made for a VLAN, "" for none.
 func (a *addresses) bridgeOf(pif *objects.Object) string {
 	if pif == nil {
 		return ""
@@ -190,8 +193,8 @@ func (a *addresses) bridgeOf(pif *objects.Object) string {
 	return network.Text("bridge")
 }
 
-// apply gives the interface the addresses and the default route of an order, in place of all others of that IP version, or
-// leaves it as it is and says why. undo takes that back.
+// apply gives the interface the addresses and the default route of an order, in place of all others
+// of that IP version, or leaves it as it is and says why. undo takes that back.
 func (a *addresses) apply(order objects.Address) (undo func() error, err error) {
 	c := hostnet.Configuration{Family: order.Family}
 	if c.Addresses, err = prefixesOf(order); err != nil {

@@ -11,7 +11,8 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// TestAddresses: an order configures an interface's holder, for good; what the agent cannot do is refused.
+// TestAddresses: an order configures an interface's holder, for good; what the agent cannot do is
+// refused.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -62,8 +63,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressWithinSubnet moves a host to another address of its subnet, which the kernel would delete along with the old
-// one, and leaves everything as it was when an order fails.
+// TestAddressWithinSubnet moves a host to another address of its subnet, which the kernel would
+// delete along with the old one, and leaves everything as it was when an order fails.
 func TestAddressWithinSubnet(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -125,7 +126,7 @@ func (h *host) configure(id string, a objects.Address) string {
 	return r.Error
 }
 
-// configuration is what the host's bridge has of IPv4: addresses and routes.
+// configuration returns the IPv4 addresses and routes of the host's bridge.
 func (h *host) configuration() string {
 	h.lab.t.Helper()
 	addresses, err := h.Space.Output(h.lab.t.Context(), "ip", "-br", "-4", "addr", "show", "br-phy")

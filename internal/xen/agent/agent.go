@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +20,13 @@ import (
 	"heddle/internal/store/presence"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/ovs"
 )
 
-// DefaultOVSDB is where Open vSwitch's own service has its database.
+// DefaultOVSDB is the address of the database of Open vSwitch's own service.
 const DefaultOVSDB = "unix:/var/run/openvswitch/db.sock"
 
 // Options of an agent. HostID, HostName and Store are needed.
@@ -32,44 +34,40 @@ type Options struct {
 	HostID   string // a UUID: the uuid of the host in the pool
 	HostName string // its name_label until somebody sets another
 	Version  string // of this program
-	// Address is the one by which the pool knows the host. Default that of the interface with the default route, else the
-	// first that there is.
+	// Address is the one by which the pool knows the host. Default that of the interface with the
+	// default route, else the first that there is.
 	Address string
 	Store   store.Store
-	// OVSDB is the database of this host's Open vSwitch, as ovs.Options takes it. Default DefaultOVSDB.
+	// OVSDB is the address of Open vSwitch's database. Default DefaultOVSDB.
 	OVSDB string
-	// Datapath is the datapath_type of bridges: "system" or "netdev". Default "" finds out: netdev where the kernel has no
-	// Open vSwitch.
+	// Datapath is the datapath_type of bridges: "system" or "netdev". Default "" finds out: netdev
+	// where the kernel has no Open vSwitch.
 	Datapath string
-	// Interfaces are patterns (path.Match) of names that are the host's own beside those that the agent finds: see
-	// machine.interfaces.
+	// Interfaces are patterns (path.Match) of names that are the host's own beside those that the
+	// agent finds: see machine.interfaces.
 	Interfaces []string
-	// Addresses is a file that holds what interfaces were ordered to be, so that they are after each start. "": the agent
-	// configures none.
+	// Addresses is a file that holds what interfaces were ordered to be, so that they are after
+	// each start. "": the agent configures none.
 	Addresses string
 	// Listen has the database also listen for tunnel controllers; nil: as it does anyway.
 	Listen *Listen
-	// LeaseTTL is after how long without a word the host counts as dead; etcd rounds it up to whole seconds. Default 3 s.
+	// LeaseTTL is after how long without a word the host counts as dead; etcd rounds it up to whole
+	// seconds. Default 3 s.
 	LeaseTTL time.Duration
-	// Move has this process join another pool with a token; startOver, called after, ends the context of Run and begins
-	// anew there. A token that is refused is an error, and nothing has changed. nil: the host cannot move.
+	// Move has this process join another pool with a token; startOver, called after, ends the
+	// context of Run and begins anew there. A token that is refused is an error, and nothing has
+	// changed. nil: the host cannot move.
 	Move func(ctx context.Context, token string) (startOver func(), err error) `json:"-"`
-	// Snapshots is a directory in which the agent keeps what it last read of the store, to start from while the store
-	// cannot be reached; empty: it keeps nothing.
+	// Snapshots is a directory in which the agent keeps what it last read of the store, to start
+	// from while the store cannot be reached; empty: it keeps nothing.
 	Snapshots string
 	Log       *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
-	if o.OVSDB == "" {
-		o.OVSDB = DefaultOVSDB
-	}
-	if o.LeaseTTL == 0 {
-		o.LeaseTTL = 3 * time.Second
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.OVSDB = cmp.Or(o.OVSDB, DefaultOVSDB)
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, 3*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 
@@ -98,26 +96,27 @@ func (o Options) Check() error {
 // ErrSecond is returned by Run while another such agent runs on this host.
 var ErrSecond = errors.New("another agent of a pool's host runs here")
 
-// Agent is the agent of a pool's host. It is a task.
+// Agent is the agent of a pool's host. It is a task, ready once the pool knows of this host and
+// what it wanted then is there.
 type Agent struct {
+	task.Part
 	opts  Options
 	host  string // its ref
 	log   *slog.Logger
 	begun time.Time
-	ready chan struct{}
 
 	// Made by Run.
-	kernel   *hostnet.Linux
-	sw       *ovs.Client
-	replica  *replica.Replica
-	presence *presence.Presence
-	bridging task.Notice // bridges, ports and orders are to be looked at
-	telling  task.Notice // the host's report is to be looked at
-	ordering task.Notice // orders other than for bridges are to be looked at
-	clerk    *clerk
-	bridges  *bridges
-	returned *returned
-	told     told
+	kernel     *hostnet.Linux
+	sw         *ovs.Client
+	replica    *replica.Replica
+	presence   *presence.Presence
+	bridgesDue task.Notice // given when bridges, ports or orders may have changed
+	reportDue  task.Notice // given when the host's report may have changed
+	ordersDue  task.Notice // given when there may be other orders
+	clerk      *clerk
+	bridges    *bridges
+	returned   *returned
+	last       lastReport
 
 	lack task.Lack
 
@@ -128,21 +127,18 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, host: HostRef(o.HostID), log: o.Log, begun: time.Now(), ready: make(chan struct{}),
-		bridging: task.NewNotice(), telling: task.NewNotice(), ordering: task.NewNotice()}
+	return &Agent{Part: task.NewPart("agent of a pool's host"), opts: o, host: HostRef(o.HostID), log: o.Log, begun: time.Now(),
+		bridgesDue: task.NewNotice(), reportDue: task.NewNotice(), ordersDue: task.NewNotice()}
 }
 
-// HostRef is how the XenAPI refers to the host with this id.
+// HostRef returns the XenAPI's reference to the host with this id.
 func HostRef(id string) string { return schema.XenRef(id) }
 
 // String names the task, with what it waits for.
-func (a *Agent) String() string { return a.lack.Of("agent of a pool's host") }
+func (a *Agent) String() string { return a.lack.Of(a.Part.String()) }
 
-// Ready is closed once the pool knows of this host and what it wanted then is there.
-func (a *Agent) Ready() <-chan struct{} { return a.ready }
-
-// Run works until ctx ends. Bridges stay, see Cleanup. It must run in the host's network namespace, and not be called
-// twice.
+// Run works until ctx ends. Bridges stay, see Cleanup. It must run in the host's network namespace,
+// and not be called twice.
 func (a *Agent) Run(ctx context.Context) error {
 	if err := a.opts.Check(); err != nil {
 		return err
@@ -170,7 +166,7 @@ func (a *Agent) build() {
 	a.replica.OnChange(a.changed)
 	a.returned = &returned{agent: a}
 	a.presence = presence.New(presence.Options{Store: a.opts.Store, Prefix: schema.XenPrefix + "state/" + a.host + "/", TTL: a.opts.LeaseTTL,
-		Before: a.returned.before, Log: a.log})
+		Prepare: a.returned.before, Log: a.log})
 	a.bridges = newBridges(a)
 	a.clerk = &clerk{agent: a, answered: map[string]bool{}, addresses: newAddresses(a)}
 }
@@ -184,31 +180,32 @@ func lock() (io.Closer, error) {
 	return l, nil
 }
 
-// Relisten has the agent look again where the database is to listen, after the file of [Listen.CA] has come.
-func (a *Agent) Relisten() { a.bridging.Give() }
+// Relisten has the agent look again where the database is to listen, after the file of [Listen.CA]
+// has come.
+func (a *Agent) Relisten() { a.bridgesDue.Give() }
 
 // changed wakes those whom a change of the pool concerns.
-func (a *Agent) changed(u replica.Update) {
+func (a *Agent) changed(u snapshot.Update) {
 	if u.Diverged() {
-		a.presence.Rewrite() // what this host has reported may be gone
+		a.presence.RewriteAll() // what this host has reported may be gone
 	}
 	for _, c := range u.Changed {
 		if c.Source == objects.Orders.Name() {
-			a.ordering.Give()
+			a.ordersDue.Give()
 		}
-		bridging, telling := a.concerns(c)
-		if bridging {
-			a.bridging.Give()
+		bridgesDue, reportDue := a.concerns(c)
+		if bridgesDue {
+			a.bridgesDue.Give()
 		}
-		if telling {
-			a.telling.Give()
+		if reportDue {
+			a.reportDue.Give()
 		}
 	}
 }
 
-// concerns says whether bridges and ports, or the host's report, may follow from a change. That of a tunnel's status does
-// not, nor that of other hosts' interfaces: there are many of both.
-func (a *Agent) concerns(c replica.Changed) (bridging, telling bool) {
+// concerns reports whether bridges and ports, or the host's report, may depend on a change. That of
+// a tunnel's status does not, nor that of other hosts' interfaces: there are many of both.
+func (a *Agent) concerns(c snapshot.Changed) (bridgesDue, reportDue bool) {
 	now, _ := c.New.(*objects.Object)
 	old, _ := c.Old.(*objects.Object)
 	either := now
@@ -249,17 +246,17 @@ func (a *Agent) work(ctx context.Context) error {
 		g.Go(func() error { return a.clerk.run(ctx) })
 		select {
 		case <-ctx.Done():
-		case <-a.presence.Told():
+		case <-a.presence.Reported():
 			a.lack.Set("")
 			a.log.Info("ready", "after", time.Since(a.begun))
-			close(a.ready)
+			a.BeReady()
 		}
 		return nil
 	})
 	return g.Wait()
 }
 
-// settle waits a moment for Open vSwitch's database, so that a host that has one does not begin as one that has none.
+// settle waits for Open vSwitch's database, so that a host with one does not begin as one without.
 func (a *Agent) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, switchGrace)
 	defer cancel()
@@ -269,4 +266,4 @@ func (a *Agent) settle(ctx context.Context) {
 }
 
 // reader is the newest that is known of the pool.
-func (a *Agent) reader() *replica.Snapshot { return a.replica.Snapshot() }
+func (a *Agent) reader() *snapshot.Snapshot { return a.replica.Snapshot() }

@@ -45,8 +45,8 @@ func TestReport(t *testing.T) {
 	l.until("the lost carrier", func() bool { return !h.report().Interfaces[0].Carrier })
 }
 
-// TestBridge: an order makes the bridge before any object speaks of it, the plugged PIF keeps it, its unplugging takes it
-// away.
+// TestBridge: an order makes the bridge before any object speaks of it, the plugged PIF keeps it,
+// its unplugging takes it away.
 func TestBridge(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

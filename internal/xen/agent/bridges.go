@@ -12,6 +12,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/store/records"
+	"heddle/internal/task"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/ovs"
 )
@@ -19,7 +20,8 @@ import (
 const (
 	// switchTimeout bounds one change of Open vSwitch: less than a server waits for an order.
 	switchTimeout = 5 * time.Second
-	// switchGrace is how long Open vSwitch's database may be away before the host counts as one without.
+	// switchGrace is the time after which a host without Open vSwitch's database counts as one
+	// without Open vSwitch.
 	switchGrace = 5 * time.Second
 	// againAfter is the pause before what has failed is tried again.
 	againAfter = time.Second
@@ -30,34 +32,34 @@ var mark = ovs.Mark{Key: "heddle-owner", Value: "host"}
 
 func marked(externalIDs map[string]string) bool { return mark.On(externalIDs) }
 
-// bridges keeps Open vSwitch as the pool wants it, and reports what came of it. One goroutine, run, owns it.
+// bridges makes and reports the bridges that the pool needs. Its goroutine, run, owns it.
 type bridges struct {
 	agent    *Agent
 	datapath string            // datapath_type of bridges; "" is the kernel's
 	chosen   bool              // it has been found out
-	told     map[string]string // complaints already logged, by what they are about
+	logged   map[string]string // complaints already logged, by what they are about
 	reported map[string]bool   // bridges that have a report
 	wanted   *wanted           // nil: to be planned anew
 }
 
 func newBridges(a *Agent) *bridges {
-	return &bridges{agent: a, told: map[string]string{}, reported: map[string]bool{}}
+	return &bridges{agent: a, logged: map[string]string{}, reported: map[string]bool{}}
 }
 
-// run makes passes until ctx ends: one at each change of the pool, of Open vSwitch, and a while after a failure.
+// run makes passes until ctx ends: after changes of the pool and of Open vSwitch, and after
+// failures.
 func (b *bridges) run(ctx context.Context) error {
-	again := time.NewTimer(0)
-	defer again.Stop()
+	again := task.NewAlarm()
 	var before *ovs.Snapshot
 	for first := true; ; first = false {
 		changed := b.agent.sw.Changed()
 		if s := b.agent.sw.Snapshot(); before == nil || rewired(before, s) {
-			b.agent.telling.Give()
-			b.agent.ordering.Give() // an interface may be on another bridge now
+			b.agent.reportDue.Give()
+			b.agent.ordersDue.Give() // an interface may be on another bridge now
 			before, b.wanted = s, nil
 		}
 		if err := b.pass(ctx); err != nil && ctx.Err() == nil {
-			again.Reset(againAfter)
+			again.Set(time.Now().Add(againAfter))
 		}
 		if first {
 			b.agent.presence.Complete()
@@ -66,15 +68,15 @@ func (b *bridges) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-b.agent.bridging:
+		case <-b.agent.bridgesDue:
 			b.wanted = nil
 		case <-again.C:
 		}
 	}
 }
 
-// rewired says whether a change of Open vSwitch matters to the plan and to the host's report: most do not, such as what
-// becomes of an interface.
+// rewired reports whether a change of Open vSwitch matters to the plan and to the host's report:
+// most do not, such as what becomes of an interface.
 func rewired(before, now *ovs.Snapshot) bool {
 	return (before.Lost == nil) != (now.Lost == nil) || len(ovs.Changed(before.Ports, now.Ports)) > 0 || len(ovs.Changed(before.Bridges, now.Bridges)) > 0
 }
@@ -145,7 +147,7 @@ func (b *bridges) choose(ctx context.Context, s *ovs.Snapshot) error {
 	return nil
 }
 
-// KernelSwitch says what this kernel lacks to switch for Open vSwitch. A module that is there is loaded.
+// KernelSwitch loads the kernel module of Open vSwitch's datapath, or returns why there is none.
 func KernelSwitch(ctx context.Context) error {
 	const module = "/sys/module/openvswitch"
 	if _, err := os.Stat(module); err == nil {
@@ -157,8 +159,8 @@ func KernelSwitch(ctx context.Context) error {
 	return nil
 }
 
-// difference collects what is to be done. Bridges and ports that are not wanted go only once the pool has this host's
-// report: what is wanted depends on it.
+// difference collects what is to be done. Bridges and ports that are not wanted go only once the
+// pool has this host's report: what is wanted depends on it.
 func (b *bridges) difference(edit *ovs.Edit, s *ovs.Snapshot, w wanted, known bool) error {
 	var errs []error
 	keep := map[string]bool{}
@@ -210,8 +212,9 @@ func sweep(edit *ovs.Edit, s *ovs.Snapshot, keep func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// raise sets the devices of our bridges and of machines' ports up. Whoever makes a machine's device does so too; but
-// Open vSwitch, which takes it over in the same moment, may undo that: it writes back the flags that it has read.
+// raise sets the devices of our bridges and of machines' ports up. Whoever makes a machine's device
+// does so too; but Open vSwitch, which takes it over in the same moment, may undo that: it writes
+// back the flags that it has read.
 func (b *bridges) raise(s *ovs.Snapshot) error {
 	var errs []error
 	for _, p := range s.Ports {
@@ -226,8 +229,8 @@ func (b *bridges) raise(s *ovs.Snapshot) error {
 	return errors.Join(errs...)
 }
 
-// report tells the pool of each bridge that is wanted, once there is something to tell, and of those that are gone no
-// more. failed is why the last pass did not do all.
+// report tells the pool of each bridge that is wanted, once there is something to tell, and of
+// those that are gone no more. failed is why the last pass did not do all.
 func (b *bridges) report(w wanted, s *ovs.Snapshot, failed error) {
 	reported := map[string]bool{}
 	for _, want := range w.bridges {
@@ -264,7 +267,7 @@ func (b *bridges) report(w wanted, s *ovs.Snapshot, failed error) {
 // errPending: the switch has not come to it yet.
 var errPending = errors.New("not there yet")
 
-// outcome is what came of a bridge that is wanted.
+// outcome returns why a desired bridge is not in place, nil if it is.
 func outcome(s *ovs.Snapshot, name string, failed error) error {
 	if s.Lost != nil {
 		return fmt.Errorf("the database of Open vSwitch does not answer: %w", s.Lost)
@@ -289,14 +292,14 @@ func (b *bridges) complain(what, text string, err error) {
 	if err != nil {
 		now = err.Error()
 	}
-	switch before := b.told[what]; {
+	switch before := b.logged[what]; {
 	case now == before:
 		return
 	case now == "":
 		b.agent.log.Info("over: "+text, "what", what)
-		delete(b.told, what)
+		delete(b.logged, what)
 	default:
 		b.agent.log.Warn(text, "what", what, "err", err)
-		b.told[what] = now
+		b.logged[what] = now
 	}
 }

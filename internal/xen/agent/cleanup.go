@@ -12,8 +12,9 @@ import (
 // cleanupTimeout bounds Cleanup.
 const cleanupTimeout = 20 * time.Second
 
-// Cleanup takes away what agents have made in this host's Open vSwitch: bridges with all their ports, ports on bridges of
-// others, and where its database listens. A host without Open vSwitch is clean.
+// Cleanup takes away what agents have made in this host's Open vSwitch: bridges with all their
+// ports, ports on bridges of others, and where its database listens. A host without Open vSwitch is
+// clean.
 func Cleanup(o Options) error {
 	o = o.withDefaults()
 	alone, err := lock()

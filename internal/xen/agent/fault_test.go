@@ -16,8 +16,8 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// TestKilled: kill -9 leaves bridges and traffic as they are. The next agent adopts what is wanted, and takes away what is
-// wanted no more.
+// TestKilled: kill -9 leaves bridges and traffic as they are. The next agent adopts what is wanted,
+// and takes away what is wanted no more.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -66,8 +66,8 @@ func TestSecondAgent(t *testing.T) {
 	h.logged(ErrSecond.Error())
 }
 
-// TestSwitchFaults: Open vSwitch's database and daemon are killed, frozen and come back. The agent goes on, says what is
-// wrong where it is asked, and repairs.
+// TestSwitchFaults: Open vSwitch's database and daemon are killed, frozen and come back. The agent
+// goes on, says what is wrong where it is asked, and repairs.
 func TestSwitchFaults(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -120,7 +120,8 @@ func TestSwitchFaults(t *testing.T) {
 	l.until("the bridge that came to be wanted meanwhile", func() bool { r := h.bridgeReport("xapi2"); return r != nil && r.Error == "" })
 }
 
-// TestWithoutSwitch: a host without Open vSwitch says so and fails orders; when one is started it is used.
+// TestWithoutSwitch: a host without Open vSwitch says so and fails orders; when one is started it
+// is used.
 func TestWithoutSwitch(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -146,7 +147,8 @@ func TestWithoutSwitch(t *testing.T) {
 	})
 }
 
-// TestStoreAway: with the store away traffic and bridges stay, and what somebody breaks is mended; the agent catches up.
+// TestStoreAway: with the store away traffic and bridges stay, and what somebody breaks is mended;
+// the agent catches up.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -164,8 +166,8 @@ func TestStoreAway(t *testing.T) {
 	l.until("the host to be alive", func() bool { return h.report() != nil })
 }
 
-// TestStoreRestored: after a restore to an older state, in which the host's lease is but not its report, the host reports
-// itself again.
+// TestStoreRestored: after a restore to an older state, in which the host's lease is but not its
+// report, the host reports itself again.
 func TestStoreRestored(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -191,8 +193,9 @@ func TestStoreRestored(t *testing.T) {
 	l.until("the report", func() bool { return h.report() != nil })
 }
 
-// TestReturn: a host that counted as dead, because its agent was dead or its lease was lost, is heard of again only without
-// the legs of its former life that no tunnel's status confirms. An agent that is only restarted loses none.
+// TestReturn: a host that counted as dead, because its agent was dead or its lease was lost, is
+// heard of again only without the legs of its former life that no tunnel's status confirms. An
+// agent that is only restarted loses none.
 func TestReturn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

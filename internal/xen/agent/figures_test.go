@@ -52,8 +52,8 @@ func order(h *host, bridge string) *objects.Order {
 	return &objects.Order{Host: h.ref, ID: uuid.NewString(), Bridge: objects.Bridge{Name: bridge, NetworkUUID: uuid.NewString(), MAC: "02:00:00:00:aa:01", MTU: 1400, FailMode: "standalone"}}
 }
 
-// BenchmarkOrder is the time from an order's commit until the host's report of the bridge is in the store, on a host
-// that has so many others.
+// BenchmarkOrder is the time from an order's commit until the host's report of the bridge is in the
+// store, on a host that has so many others.
 func BenchmarkOrder(b *testing.B) {
 	for _, others := range []int{0, 100} {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
@@ -84,7 +84,8 @@ func BenchmarkOrder(b *testing.B) {
 	}
 }
 
-// BenchmarkTwenty is the time from the commit of 20 orders on one host until all 20 bridges are reported.
+// BenchmarkTwenty is the time from the commit of 20 orders on one host until all 20 bridges are
+// reported.
 func BenchmarkTwenty(b *testing.B) {
 	l := newLab(b, 1)
 	h := l.hosts[0]
@@ -115,7 +116,7 @@ func BenchmarkTwenty(b *testing.B) {
 	quantiles(b, took)
 }
 
-// BenchmarkPlan is what a host has to think about at each change, with so many tunnel networks.
+// BenchmarkPlan measures the planning at each change, with so many tunnel networks.
 func BenchmarkPlan(b *testing.B) {
 	const networks, host = 1000, "OpaqueRef:h"
 	st := store.NewMemory()

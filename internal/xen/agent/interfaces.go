@@ -11,7 +11,7 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// machine is what the kernel and Open vSwitch say of this host's interfaces at one time.
+// machine holds the state of this host's interfaces, in the kernel and in Open vSwitch.
 type machine struct {
 	links     []hostnet.Link
 	addresses map[int][]netip.Prefix // by index of the link
@@ -36,12 +36,14 @@ var guests = []string{"vif", "tap"}
 // interfaces are those of the host itself, by device and VLAN: what its PIFs are made of.
 //
 //   - Network cards (links that the kernel gives no kind), bonds, and VLANs on these.
-//   - The end of a veth whose other end is elsewhere, as a host that is a container has for a card: if it has an address, or
-//     the bridge of Open vSwitch that it is a port of has one and is not ours.
+//   - The end of a veth whose other end is elsewhere, as a host that is a container has for a card:
+//     if it has an address, or the bridge of Open vSwitch that it is a port of has one and is not
+//     ours.
 //   - Any other that known names: a PIF of the host is called so, or the operator has named it.
 //
-// An interface on a bridge has the bridge's addresses. It has no IPv4 address: mode None. The address ends unless somebody
-// renews it: DHCP. It was set for good: Static. The same of IPv6, with Autoconf for what ends and is not a single address.
+// An interface on a bridge has the bridge's addresses. It has no IPv4 address: mode None. The
+// address ends unless somebody renews it: DHCP. It was set for good: Static. The same of IPv6, with
+// Autoconf for what ends and is not a single address.
 func (m *machine) interfaces(known func(device string) bool) []objects.Interface {
 	byIndex := map[int]hostnet.Link{}
 	for _, l := range m.links {
@@ -110,7 +112,7 @@ func (m *machine) portOf(device string) (switchPort, bool) {
 	return switchPort{}, false
 }
 
-// own says whether the link is one of the host's interfaces.
+// own reports whether the link is one of the host's interfaces.
 func (m *machine) own(l, holder hostnet.Link, known func(string) bool) bool {
 	for _, prefix := range guests {
 		if strings.HasPrefix(l.Name, prefix) {
@@ -231,7 +233,7 @@ func (m *machine) chosen(l hostnet.Link, gateway string) (first netip.Prefix, ok
 	return first, ok
 }
 
-// management is the address by which a host is known: that of the interface with the default route, else the first.
+// management returns a host's address: of the interface with the default route, else the first.
 func management(all []objects.Interface) string {
 	for _, i := range all {
 		if i.Gateway != "" && i.IP != "" {
@@ -253,7 +255,7 @@ func management(all []objects.Interface) string {
 
 func macOf(l hostnet.Link) string { return net.HardwareAddr(l.MAC[:]).String() }
 
-// matches says whether a name fits one of the patterns, which path.Match reads.
+// matches reports whether a name matches one of the patterns, as path.Match does.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, name)

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/netlab"
-	"heddle/internal/store"
+	"heddle/internal/store/backend"
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/storetest"
@@ -24,14 +24,15 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// testOptions are those of an agent that a test starts as a process. MoveTo, if set, is what its Move accepts as token.
+// testOptions are those of an agent that a test starts as a process. MoveTo, if set, is what its
+// Move accepts as token.
 type testOptions struct {
 	Options
 	MoveTo string
 }
 
 func TestMain(m *testing.M) {
-	storetest.BeAgent(func(ctx context.Context, st *store.Etcd, log *slog.Logger, o testOptions) error {
+	storetest.BeAgent(func(ctx context.Context, st *backend.Etcd, log *slog.Logger, o testOptions) error {
 		o.Store, o.Log = st, log
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
@@ -54,7 +55,7 @@ const timeout = 20 * time.Second
 type lab struct {
 	t     testing.TB
 	dir   string
-	st    *store.Etcd
+	st    *backend.Etcd
 	db    *records.DB
 	hosts []*host
 	// closeStore stops the store; its data stays.
@@ -104,7 +105,7 @@ func newLab(t testing.TB, hosts int) *lab {
 // openStore starts the store over the lab's data, and a copy of it.
 func (l *lab) openStore() {
 	l.t.Helper()
-	st, err := store.Open(l.t.Context(), store.Options{Embedded: &store.Embedded{DataDir: l.dir, Tick: 10 * time.Millisecond, NoFsync: true}})
+	st, err := backend.Open(l.t.Context(), backend.Options{Embedded: &backend.Embedded{DataDir: l.dir, Tick: 10 * time.Millisecond, NoFsync: true}})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -211,7 +212,8 @@ func (l *lab) network(bridge string, otherConfig map[string]string) *objects.Obj
 	return n
 }
 
-// tunnel gives the host a tunnel on the network, plugged, as the server does once the host has made the bridge.
+// tunnel gives the host a tunnel on the network, plugged, as the server does once the host has made
+// the bridge.
 func (h *host) tunnel(network *objects.Object) (tunnel, access *objects.Object) {
 	h.lab.t.Helper()
 	access = h.lab.object("PIF", model.Record{"device": "tunnel" + network.Text("bridge"), "network": network.Ref, "host": h.ref, "MAC": "02:00:00:00:aa:01", "currently_attached": true})

@@ -10,16 +10,17 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// Listen has Open vSwitch's database listen on a network for tunnel controllers. Whoever has a certificate signed by CA may
-// set up this host's switch, so CA is an authority that signs for controllers alone: ovsdb-server looks at nothing else.
+// Listen has Open vSwitch's database listen on a network for tunnel controllers. Whoever has a
+// certificate signed by CA may set up this host's switch, so CA is an authority that signs for
+// controllers alone: ovsdb-server looks at nothing else.
 type Listen struct {
 	Address netip.Addr
-	// PEM files that ovsdb-server can read. It follows changes of CA; it reads Certificate and Key again only when both
-	// have changed.
+	// PEM files that ovsdb-server can read. It follows changes of CA; it reads Certificate and Key
+	// again only when both have changed.
 	Certificate, Key, CA string
 }
 
-// controllerPort is where controllers look for a host's database: OVSDB's, by IANA.
+// controllerPort is the port of OVSDB, by IANA: controllers connect to a host's database there.
 const controllerPort = 6640
 
 func (l *Listen) check() error {

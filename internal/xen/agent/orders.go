@@ -11,15 +11,15 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// clerk carries out orders that are not for bridges, one after the other. One goroutine, run, owns it.
+// clerk carries out orders that are not for bridges, in turn. Its goroutine, run, owns it.
 type clerk struct {
 	agent     *Agent
 	addresses *addresses
 	answered  map[string]bool // by id, as long as the order is there
 }
 
-// run looks at the orders at each change of them, and at the interfaces that were configured when one of those may have
-// been made anew, until ctx ends or the host has moved.
+// run looks at the orders at each change of them, and at the interfaces that were configured when
+// one of those may have been made anew, until ctx ends or the host has moved.
 func (c *clerk) run(ctx context.Context) error {
 	a := c.agent
 	if err := c.addresses.load(); err != nil {
@@ -31,7 +31,7 @@ func (c *clerk) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.ordering:
+		case <-a.ordersDue:
 		}
 	}
 }
@@ -83,8 +83,8 @@ func (c *clerk) answer(o *objects.Order, err error) {
 // joinTimeout bounds how long a host that moves waits for the pool it leaves.
 const joinTimeout = 5 * time.Second
 
-// join joins another pool, answers, and starts over. The answer must be in the store before: afterwards this host reports
-// elsewhere.
+// join joins another pool, answers, and starts over. The answer must be in the store before:
+// afterwards this host reports elsewhere.
 func (c *clerk) join(ctx context.Context, o *objects.Order) {
 	a := c.agent
 	if a.opts.Move == nil {

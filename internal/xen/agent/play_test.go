@@ -25,8 +25,8 @@ type play struct {
 	domid    int64
 }
 
-// TestPlay: whatever happens to the pool, the switch and the agent, in the end the switch has what is wanted and nothing
-// else, and the reports say so.
+// TestPlay: whatever happens to the pool, the switch and the agent, in the end the switch has what
+// is wanted and nothing else, and the reports say so.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

@@ -7,28 +7,29 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/store/records"
+	"heddle/internal/task"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/ovs"
 )
 
 const (
-	// lookPause is how long after a change the kernel is asked: others may go with it, as when one address takes the place
-	// of another.
+	// lookPause is the pause between a change and the look at the kernel: others may go with it, as
+	// when one address takes the place of another.
 	lookPause = 50 * time.Millisecond
-	// lookEvery is how often it is asked anyway; the report's memory grows no older.
+	// lookEvery is the period of looks without a change; the report's memory grows no older.
 	lookEvery = time.Minute
 )
 
-// told is what the host's last report said, as far as the next follows from it.
-type told struct {
+// lastReport holds those parts of the host's last report that the next one depends on.
+type lastReport struct {
 	mu      sync.Mutex
 	backend string
 	lost    time.Time // since when Open vSwitch's database is away; zero while it is not
 	memory  [2]int64
 }
 
-// reports keeps the host's report as the host is until ctx ends: a look at each change that the kernel, Open vSwitch or
-// the pool tells of, and one each minute.
+// reports keeps the host's report as the host is until ctx ends: a look at each change that the
+// kernel, Open vSwitch or the pool tells of, and one each minute.
 func (a *Agent) reports(ctx context.Context) error {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
@@ -37,7 +38,7 @@ func (a *Agent) reports(ctx context.Context) error {
 		now := ""
 		if err := a.tell(); err != nil {
 			now = err.Error()
-			time.AfterFunc(againAfter, a.telling.Give)
+			time.AfterFunc(againAfter, a.reportDue.Give)
 		}
 		if now != failing && now != "" {
 			a.log.Warn("cannot look at this host's interfaces, will try again", "err", now)
@@ -46,17 +47,12 @@ func (a *Agent) reports(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.telling:
+		case <-a.reportDue:
 		case <-every.C:
 		}
-		pause := time.NewTimer(lookPause)
+		task.Pause(ctx, lookPause)
 		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		}
-		pause.Stop()
-		select {
-		case <-a.telling:
+		case <-a.reportDue:
 		default:
 		}
 	}
@@ -70,7 +66,7 @@ func (a *Agent) watch(ctx context.Context) error {
 	}
 	for e := range events {
 		if e.Kind != hostnet.NeighbourSet && e.Kind != hostnet.NeighbourGone {
-			a.telling.Give()
+			a.reportDue.Give()
 		}
 		if a.opts.Addresses == "" {
 			continue
@@ -79,7 +75,7 @@ func (a *Agent) watch(ctx context.Context) error {
 			a.clerk.addresses.wentDown(e.Link.Index)
 		}
 		if e.Kind == hostnet.LinkSet || e.Kind == hostnet.Lost {
-			a.ordering.Give()
+			a.ordersDue.Give()
 		}
 	}
 	return nil
@@ -87,15 +83,15 @@ func (a *Agent) watch(ctx context.Context) error {
 
 // tell reports the host as it is now.
 func (a *Agent) tell() error {
-	a.told.mu.Lock()
-	defer a.told.mu.Unlock()
+	a.last.mu.Lock()
+	defer a.last.mu.Unlock()
 	s := a.sw.Snapshot()
 	m, err := look(a.kernel, s)
 	if err != nil {
 		return err
 	}
 	r := &objects.HostReport{Host: a.host, ID: a.opts.HostID, Name: a.opts.HostName, Address: a.opts.Address, Version: a.opts.Version,
-		Started: a.begun.UTC().Truncate(time.Second), Backend: a.backend(s), Memory: a.told.remember(), Interfaces: m.interfaces(a.known())}
+		Started: a.begun.UTC().Truncate(time.Second), Backend: a.backend(s), Memory: a.last.remember(), Interfaces: m.interfaces(a.known())}
 	if r.Address == "" {
 		r.Address = management(r.Interfaces)
 	}
@@ -108,9 +104,9 @@ func (a *Agent) tell() error {
 	if a.opts.Move != nil {
 		r.Can = append(r.Can, objects.CanJoin)
 	}
-	if r.Backend != a.told.backend {
+	if r.Backend != a.last.backend {
 		a.log.Info("this host's networks", "backend", r.Backend)
-		a.told.backend = r.Backend
+		a.last.backend = r.Backend
 	}
 	return a.presence.SetRecord(objects.HostReports.KeyOf(r), r)
 }
@@ -121,20 +117,21 @@ const (
 	linuxBridges = "bridge"
 )
 
-// backend says what makes this host's networks: Open vSwitch as long as its database answers, or did a moment ago.
+// backend returns the backend of this host's networks: Open vSwitch as long as its database
+// answers, or did a moment ago.
 func (a *Agent) backend(s *ovs.Snapshot) string {
 	if !a.returned.clean() {
 		return linuxBridges
 	}
 	if s.Lost == nil {
-		a.told.lost = time.Time{}
+		a.last.lost = time.Time{}
 		return openVSwitch
 	}
-	if a.told.lost.IsZero() {
-		a.told.lost = time.Now()
-		time.AfterFunc(switchGrace, a.telling.Give)
+	if a.last.lost.IsZero() {
+		a.last.lost = time.Now()
+		time.AfterFunc(switchGrace, a.reportDue.Give)
 	}
-	if a.told.backend == openVSwitch && time.Since(a.told.lost) < switchGrace {
+	if a.last.backend == openVSwitch && time.Since(a.last.lost) < switchGrace {
 		return openVSwitch
 	}
 	return linuxBridges
@@ -152,7 +149,7 @@ func (a *Agent) known() func(device string) bool {
 }
 
 // remember is the host's memory as it was reported, until it has changed by a sixteenth.
-func (r *told) remember() [2]int64 {
+func (r *lastReport) remember() [2]int64 {
 	all, free := memory()
 	if change := free - r.memory[1]; all != r.memory[0] || max(change, -change) > all/16 {
 		r.memory = [2]int64{all, free}

@@ -5,7 +5,7 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// status is what an agent tells of itself.
+// status holds an agent's figures.
 type status struct {
 	wanted, there int
 	connected     bool
@@ -33,12 +33,9 @@ func (a *Agent) Metrics() []telemetry.Value {
 	if s.connected {
 		connected = 1
 	}
-	gauge := func(name, help string, n int) telemetry.Value {
-		return telemetry.Value{Name: name, Help: help, Kind: telemetry.Gauge, Value: float64(n)}
-	}
 	return []telemetry.Value{
-		gauge("heddle_xen_bridges_wanted", "Bridges that the pool wants on this host.", s.wanted),
-		gauge("heddle_xen_bridges", "Those of them that Open vSwitch has made.", s.there),
-		gauge("heddle_xen_ovsdb_connected", "1 while Open vSwitch's database answers.", connected),
+		telemetry.Gauge.Of("heddle_xen_bridges_wanted", "Bridges that the pool wants on this host.", s.wanted),
+		telemetry.Gauge.Of("heddle_xen_bridges", "Those of them that Open vSwitch has made.", s.there),
+		telemetry.Gauge.Of("heddle_xen_ovsdb_connected", "1 while Open vSwitch's database answers.", connected),
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// TestForeign: bridges and ports of others are never touched. A bridge in the way is an error until it is gone.
+// TestForeign: bridges and ports of others are never touched. A bridge in the way is an error until
+// it is gone.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -39,8 +40,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestVIFs: the ports of machines' interfaces are there before these are, on the network's bridge or on that of the host's
-// own interface, and go with them.
+// TestVIFs: the ports of machines' interfaces are there before these are, on the network's bridge
+// or on that of the host's own interface, and go with them.
 func TestVIFs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -128,7 +129,8 @@ func TestVLANBridge(t *testing.T) {
 	}
 }
 
-// TestListen: the database listens for controllers with the host's certificate, to those who have one of the authority.
+// TestListen: the database listens for controllers with the host's certificate, to those who have
+// one of the authority.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -201,8 +203,8 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// TestMove: an order to join another pool is answered, and then the agent ends to start over; a token that is refused is
-// answered too, and the host stays.
+// TestMove: an order to join another pool is answered, and then the agent ends to start over; a
+// token that is refused is answered too, and the host stays.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)

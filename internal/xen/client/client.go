@@ -1,12 +1,15 @@
-// Package client speaks the XenAPI to a pool: Heddle's own, or that of an XCP-ng or XenServer host. Calls go out as
-// XML-RPC or JSON-RPC and answer in the model's Go types ([model]); a failure that the server reports is a *model.Error.
+// Package client speaks the XenAPI to a pool: Heddle's own, or that of an XCP-ng or XenServer host.
+// Calls go out as XML-RPC or JSON-RPC and answer in the model's Go types ([model]); a failure that
+// the server reports is a *model.Error.
 //
-// A session stays usable: it follows HOST_IS_SLAVE to the pool's coordinator, and logs in again when the server no longer
-// knows it. Servers that know more or less than the model are fine: fields that the model lacks are left out, those that
-// the server lacks have their default, values that an enum lacks stay as they are.
+// A session stays usable: it follows HOST_IS_SLAVE to the pool's coordinator, and logs in again
+// when the server no longer knows it. Servers that know more or less than the model are fine:
+// fields that the model lacks are left out, those that the server lacks have their default, values
+// that an enum lacks stay as they are.
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,21 +25,21 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// Options are what Dial needs.
+// Options are the options of Dial.
 type Options struct {
-	// URL is that of any host of the pool, such as https://192.0.2.7:8443, or those of several with commas between, of
-	// which the first is used that answers. A path is ignored.
+	// URL is that of any host of the pool, such as https://192.0.2.7:8443, or those of several with
+	// commas between, of which the first is used that answers. A path is ignored.
 	URL      string
 	User     string
 	Password string
 	TLS      *tls.Config // of https; nil: the system's certificate authorities
-	// Fingerprint makes known what TLS' authorities do not vouch for: the SHA-256, in hex, with or without colons, of a
-	// certificate in the chain that the server presents. When that is an authority, the server's own must follow from it
-	// and be for its address.
+	// Fingerprint makes known what TLS' authorities do not vouch for: the SHA-256, in hex, with or
+	// without colons, of a certificate in the chain that the server presents. When that is an
+	// authority, the server's own must follow from it and be for its address.
 	Fingerprint string
 	JSON        bool          // JSON-RPC instead of XML-RPC
 	Timeout     time.Duration // of a call whose context has no deadline; 0: one minute
-	// Originator is how the server's session names this program; "" names none.
+	// Originator is the name of this program in the server's session; "" for none.
 	Originator string
 }
 
@@ -75,9 +78,7 @@ func Dial(ctx context.Context, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	transport, err := newHTTP(o)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// URL is where the pool's coordinator is.
+// URL returns the URL of the pool's coordinator.
 func (s *Session) URL() string {
 	at, _, _ := s.now()
 	return at.String()
@@ -149,9 +150,9 @@ func Code(err error) string {
 	return ""
 }
 
-// Call makes a call, such as "tunnel.create" or "Async.tunnel.create", the session's reference being put before args. Its
-// result is of the Go type for the model's; that of a call that the model lacks is as it came: string, int64, float64,
-// bool, []any or map[string]any.
+// Call makes a call, such as "tunnel.create" or "Async.tunnel.create", the session's reference
+// being put before args. Its result is of the Go type for the model's; that of a call that the
+// model lacks is as it came: string, int64, float64, bool, []any or map[string]any.
 func (s *Session) Call(ctx context.Context, method string, args ...any) (any, error) {
 	raw, _, err := s.call(ctx, method, args)
 	if err != nil {
@@ -164,8 +165,8 @@ func (s *Session) Call(ctx context.Context, method string, args ...any) (any, er
 	return v, nil
 }
 
-// call makes a call, and gives its result as it came and which login it was made with. When the session has ended it logs
-// in once more.
+// call makes a call, and gives its result as it came and which login it was made with. When the
+// session has ended it logs in once more.
 func (s *Session) call(ctx context.Context, method string, args []any) (any, int, error) {
 	for again := false; ; again = true {
 		at, ref, nth := s.now()
@@ -208,7 +209,7 @@ func (s *Session) Records(ctx context.Context, class string) (map[string]model.R
 	return records, nil
 }
 
-// now is where calls go, with which session.
+// now returns the URL that calls go to, and the session.
 func (s *Session) now() (at *url.URL, ref string, nth int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +265,8 @@ func (s *Session) logIn(ctx context.Context, at *url.URL) (*url.URL, string, err
 	return at, "", fmt.Errorf("log in at %s: hosts name each other as the pool's coordinator", at.Host)
 }
 
-// elsewhere is a host's URL at another address, which is bare. A password that was meant for this machine does not leave
-// it in the clear.
+// elsewhere is a host's URL at another address, which is bare. A password that was meant for this
+// machine does not leave it in the clear.
 func elsewhere(at *url.URL, address string) (*url.URL, error) {
 	host := strings.Trim(address, "[]")
 	if at.Scheme == "http" && Loopback(at.Hostname()) && !Loopback(host) {
@@ -281,7 +282,7 @@ func elsewhere(at *url.URL, address string) (*url.URL, error) {
 	return &to, nil
 }
 
-// Loopback says whether a host is this machine by its loopback interface.
+// Loopback reports whether a host is this machine by its loopback interface.
 func Loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())

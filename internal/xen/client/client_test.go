@@ -85,7 +85,8 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// TestForeignRecords: a reply as another server writes it, with fields, values and spelling of its own.
+// TestForeignRecords: a reply as another server writes it, with fields, values and spelling of its
+// own.
 func TestForeignRecords(t *testing.T) {
 	t.Parallel()
 	reply, err := os.ReadFile(filepath.Join("testdata", "foreign_networks.xml"))
@@ -219,8 +220,8 @@ func TestHostIsSlave(t *testing.T) {
 	}
 }
 
-// TestHostIsSlaveRefused: members that name each other end a login, and a password for this machine does not leave it in
-// the clear.
+// TestHostIsSlaveRefused: members that name each other end a login, and a password for this machine
+// does not leave it in the clear.
 func TestHostIsSlaveRefused(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{"127.0.0.1": "name each other", "192.0.2.1": "by https", "[2001:db8::1]": "by https"} {

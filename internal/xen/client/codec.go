@@ -2,7 +2,7 @@ package client
 
 import "heddle/internal/xen/wire"
 
-// codec is how calls look on the wire. Values come out raw, failures of the server as *model.Error.
+// codec encodes calls and decodes replies, to raw values or failures as *model.Error.
 type codec struct {
 	path, contentType string
 	encode            func(method string, params ...any) []byte

@@ -11,7 +11,7 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// Operation is what happened to an object.
+// Operation is a kind of change of an object.
 type Operation string
 
 // Operations.
@@ -29,21 +29,22 @@ type Event struct {
 	Record    model.Record // the object after the change; nil after Del
 }
 
-// Batch is what has changed up to a token.
+// Batch holds the changes up to a token.
 type Batch struct {
 	Events []Event
 	Token  string           // where the next batch begins
 	Counts map[string]int64 // living objects by class, as the server counts them
 }
 
-// grace is how much later than asked for an answer to event.from may come.
+// grace is added to the timeout of event.from for its answer to arrive.
 const grace = 30 * time.Second
 
-// eventsLost is what a server answers that cannot say any more what has changed since a token.
+// eventsLost is the error of a server that no longer has all changes since a token.
 const eventsLost = "EVENTS_LOST"
 
-// Events are the changes of objects of some classes ("*": of all) since a token; with token "" every living object comes
-// as an Add. It waits for the first at most for wait, and then answers without any.
+// Events are the changes of objects of some classes ("*": of all) since a token; with token ""
+// every living object comes as an Add. It waits for the first at most for wait, and then answers
+// without any.
 func (s *Session) Events(ctx context.Context, classes []string, token string, wait time.Duration) (Batch, error) {
 	b, _, err := s.events(ctx, classes, token, wait)
 	return b, err
@@ -131,14 +132,15 @@ func spelt(class string) string {
 // Objects are those of some classes: by class, by reference.
 type Objects map[string]map[string]model.Record
 
-// pollPeriod is how long Follow has the server wait for a change: less than what firewalls in between remember.
+// pollPeriod is the timeout of Follow's event.from: shorter than that of connections in firewalls.
 const pollPeriod = 30 * time.Second
 
-// Follow keeps a copy of all objects of some classes, none of them "*". It calls changed with all of them at the start,
-// then after every change, with what changed since the last call; the objects are only lent for the call. When the server
-// may have left out a change, as after EVENTS_LOST, or counts other objects than the copy has, it reads everything anew
-// and tells the differences. It returns when ctx ends or something fails that reading anew does not cure; to go on, call
-// it again.
+// Follow keeps a copy of all objects of some classes, none of them "*". It calls changed with all
+// of them at the start, then after every change, with what changed since the last call; the objects
+// are only lent for the call. When the server may have left out a change, as after EVENTS_LOST, or
+// counts other objects than the copy has, it reads everything anew and tells the differences. It
+// returns when ctx ends or something fails that reading anew does not cure; to go on, call it
+// again.
 func (s *Session) Follow(ctx context.Context, classes []string, changed func(Objects, []Event) error) error {
 	f := follower{session: s, classes: classes, objects: Objects{}}
 	for _, class := range classes {

@@ -7,7 +7,8 @@ import (
 	"heddle/internal/xen/wire"
 )
 
-// FuzzReply: whatever a server answers, records have all fields of their class, each of its type, or are refused.
+// FuzzReply: whatever a server answers, records have all fields of their class, each of its type,
+// or are refused.
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","result":{"OpaqueRef:1":{"uuid":"1","MTU":1500,"other_config":{"a":"b"},"tags":null,"purpose":["new"],"PIFs":[1]}},"id":0}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","result":{"events":[{"class":"pif","operation":"mod","ref":"OpaqueRef:1","snapshot":{"VLAN":"-1"}}],"token":"1,2","valid_ref_counts":{"pif":1.5}},"id":0}`))

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// maxReply bounds a reply in bytes: all records of the largest class of a pool at its limits are far smaller.
+// maxReply bounds a reply in bytes. All records of a class of a large pool are far smaller.
 const maxReply = 256 << 20
 
 // dialTimeout bounds connecting, and the handshake after.
 const dialTimeout = 10 * time.Second
 
-// newHTTP is an HTTP client that keeps connections and notices within half a minute that a server's machine is gone.
+// newHTTP returns an HTTP client that notices a dead server within half a minute.
 func newHTTP(o Options) (*http.Client, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}}
 	transport := &http.Transport{
@@ -67,7 +67,8 @@ func (s *Session) post(ctx context.Context, at *url.URL, method string, body []b
 	}
 	req.Header.Set("Content-Type", s.codec.contentType)
 	if reads(method) {
-		// Not sent, being empty, but lets net/http repeat the request when a kept connection turns out to be closed.
+		// Being empty it is not sent, but net/http repeats the request if the connection was
+		// closed.
 		req.Header["Idempotency-Key"] = nil
 	}
 	resp, err := s.http.Do(req)
@@ -87,7 +88,7 @@ func (s *Session) post(ctx context.Context, at *url.URL, method string, body []b
 	return reply, nil
 }
 
-// reads says whether a call changes nothing.
+// reads reports whether a call changes nothing.
 func reads(method string) bool {
 	_, verb, _ := strings.Cut(method, ".")
 	return strings.HasPrefix(verb, "get_") || method == "event.from"

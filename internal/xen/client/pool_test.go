@@ -64,8 +64,8 @@ func TestFollowPool(t *testing.T) {
 // errEnd ends a Follow.
 var errEnd = errors.New("the last change has come")
 
-// play changes networks while one copy follows them, and compares the two when the last change, a network of that name,
-// has come.
+// play changes networks while one copy follows them, and compares the two when the last change, a
+// network of that name, has come.
 func play(t *rapid.T, session *client.Session, last string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -31,7 +31,8 @@ type server struct {
 	paths []string
 }
 
-// newServer starts one. It logs everybody in, as OpaqueRef:session, and asks answer about all other calls.
+// newServer starts one. It logs everybody in, as OpaqueRef:session, and asks answer about all other
+// calls.
 func newServer(t *testing.T, answer func(c call) (any, *model.Error)) *server {
 	t.Helper()
 	s := &server{answer: answer}
@@ -86,7 +87,7 @@ func (s *server) take(r *http.Request, c call) (any, *model.Error) {
 	return nil, model.MessageMethodUnknown(c.method)
 }
 
-// count is how often a call was made.
+// count returns how often a call was made.
 func (s *server) count(method string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

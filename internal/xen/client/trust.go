@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Authorities is how to connect to servers whose certificates follow from those in a file in PEM form.
+// Authorities returns the TLS configuration that trusts the certificate authorities in a PEM file.
 func Authorities(file string) (*tls.Config, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
@@ -62,8 +62,8 @@ func dialPinned(dialer *net.Dialer, conf *tls.Config, pin fingerprint) func(ctx 
 	}
 }
 
-// check accepts a chain that holds the certificate. When that is an authority, the server's own must follow from it and
-// be for the host.
+// check accepts a chain that holds the certificate. When that is an authority, the server's own
+// must follow from it and be for the host.
 func (pin fingerprint) check(chain []*x509.Certificate, host string) error {
 	for i, cert := range chain {
 		if sha256.Sum256(cert.Raw) != pin {
@@ -83,8 +83,9 @@ func (pin fingerprint) check(chain []*x509.Certificate, host string) error {
 	return errOtherCertificate
 }
 
-// Presented is the fingerprint, for Options, of what a server presented when err is that it is not trusted: of the
-// authority in its chain, which outlives the server's own certificate, or of that. It is "" of other errors.
+// Presented is the fingerprint, for Options, of what a server presented when err is that it is not
+// trusted: of the authority in its chain, which outlives the server's own certificate, or of that.
+// It is "" of other errors.
 func Presented(err error) string {
 	var refused *tls.CertificateVerificationError
 	if !errors.As(err, &refused) || len(refused.UnverifiedCertificates) == 0 {

@@ -89,8 +89,8 @@ func colons(digits string) string {
 	return b.String()
 }
 
-// TestPinnedAuthority: an authority in the chain is named before the server's own certificate, and what follows from it
-// is believed at the addresses that it is for, and nowhere else.
+// TestPinnedAuthority: an authority in the chain is named before the server's own certificate, and
+// what follows from it is believed at the addresses that it is for, and nowhere else.
 func TestPinnedAuthority(t *testing.T) {
 	t.Parallel()
 	for name, ok := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {

@@ -59,8 +59,9 @@ func loose(t model.Type) model.Type {
 	return t
 }
 
-// record makes a record of what came. One of a class that the model lacks keeps all its members as they came; of the
-// others each field has its type, and its default when the server lacks it or leaves it empty.
+// record makes a record of what came. One of a class that the model lacks keeps all its members as
+// they came; of the others each field has its type, and its default when the server lacks it or
+// leaves it empty.
 func record(class string, raw any) (model.Record, error) {
 	members, ok := raw.(map[string]any)
 	if !ok {

@@ -1,11 +1,12 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
 
-// Verb is what a call does.
+// Verb is a kind of call.
 type Verb uint8
 
 // Verbs. F is the call's field.
@@ -41,8 +42,9 @@ type Call struct {
 	NoLogin  bool // takes no session
 }
 
-// Calls are all calls by name, without their forms with Async. They must not be changed. The underscore form C_m is the
-// server's matter, and so is the text after the colon of system.isAlive:TEXT.
+// Calls are all calls by name, without their forms with Async. They must not be changed. The
+// underscore form C_m is the server's matter, and so is the text after the colon of
+// system.isAlive:TEXT.
 func Calls() map[string]*Call { return calls }
 
 var calls = func() map[string]*Call {
@@ -118,9 +120,7 @@ func (c *Class) writing(f *Field) []*Call {
 		return nil
 	}
 	role := f.SetRole
-	if role == "" {
-		role = c.Role
-	}
+	role = cmp.Or(role, c.Role)
 	change := func(name string, v Verb, params ...Param) *Call {
 		params = append(self(c.Name), params...)
 		return &Call{Name: c.Name + "." + name + f.Name, Class: c, Verb: v, Field: f, Params: params, Required: len(params), Role: role}
@@ -138,9 +138,7 @@ func (c *Class) writing(f *Field) []*Call {
 // message is the call for a message.
 func (c *Class) message(m *Message) *Call {
 	call := &Call{Name: c.Name + "." + m.Name, Class: c, Verb: Do, Message: m, Params: m.Params, Result: m.Result, Role: m.Role, Async: m.Async, NoLogin: m.NoLogin}
-	if call.Role == "" {
-		call.Role = c.Role
-	}
+	call.Role = cmp.Or(call.Role, c.Role)
 	for _, p := range m.Params {
 		if !p.Optional {
 			call.Required++

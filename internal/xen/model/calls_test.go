@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCalls: the calls of the seed and those that each class implies, with how many parameters they need and who may make
-// them.
+// TestCalls: the calls of the seed and those that each class implies, with how many parameters they
+// need and who may make them.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct {

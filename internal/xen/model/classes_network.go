@@ -21,7 +21,7 @@ var tunnelClass = Class{
 	},
 }
 
-// unplugErrors are what PIF.unplug may answer.
+// unplugErrors lists the errors of PIF.unplug.
 var unplugErrors = []string{"PIF_UNMANAGED", "HA_IS_ENABLED", "PIF_IS_MANAGEMENT_INTERFACE", "VIF_IN_USE", "PIF_DOES_NOT_ALLOW_UNPLUG", "HOST_OFFLINE"}
 
 var (
@@ -106,10 +106,10 @@ var pifClass = Class{
 	},
 }
 
-// forgetErrors are what PIF.forget may answer, in the order of its checks.
+// forgetErrors lists the errors of PIF.forget, in the order of its checks.
 var forgetErrors = []string{"PIF_IS_MANAGEMENT_INTERFACE", "PIF_ALREADY_BONDED", "PIF_VLAN_STILL_EXISTS", "PIF_TUNNEL_STILL_EXISTS", "VIF_IN_USE"}
 
-// pifRecord is what PIF.db_introduce takes, in order: all that a record needs from the first to the management flag.
+// pifRecord lists the parameters of PIF.db_introduce.
 var pifRecord = []Param{
 	need("device", text), need("network", ref("network")), need("host", ref("host")), need("MAC", text), need("MTU", number), need("VLAN", number), need("physical", truth),
 	need("ip_configuration_mode", ipModes), need("IP", text), need("netmask", text), need("gateway", text), need("DNS", text), need("bond_slave_of", ref("Bond")),
@@ -118,7 +118,7 @@ var pifRecord = []Param{
 	may("managed", truth, true), may("properties", pairs, map[string]string{}),
 }
 
-// vlanErrors are what VLAN.create may answer, in the order of its checks.
+// vlanErrors lists the errors of VLAN.create, in the order of its checks.
 var vlanErrors = []string{"HOST_OFFLINE", "NETWORK_UNMANAGED", "NETWORK_ALREADY_CONNECTED", "PIF_UNMANAGED", "CANNOT_ADD_VLAN_TO_BOND_SLAVE", "PIF_IS_VLAN", "IS_TUNNEL_ACCESS_PIF", "VLAN_TAG_INVALID", "PIF_VLAN_EXISTS"}
 
 var pifMetricsClass = Class{

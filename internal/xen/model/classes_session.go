@@ -85,7 +85,7 @@ var eventClass = Class{
 	},
 }
 
-// eventBatchClass is what event.from answers. Its counts are by class, in lower case.
+// eventBatchClass is the class of event.from's answers. Its counts are by class, in lower case.
 var eventBatchClass = Class{
 	Name: "event_batch", Role: ReadOnly, NoList: true, Value: true,
 	Doc: "What event.from answers: the events, the token to ask with next, and how many objects each class has.",

@@ -12,7 +12,7 @@ var classes = []*Class{
 	&vlanClass, &bondClass, &tunnelClass, &vmClass, &vifClass,
 }
 
-// Indexes of the table: classes by name and by name in lower case, each class's fields by name, and in that order.
+// Indexes of the table: classes by name, also in lower case, and their fields by name and in order.
 var (
 	byName  = index(func(name string) string { return name })
 	byLower = index(strings.ToLower)
@@ -48,11 +48,11 @@ func index(key func(name string) string) map[string]*Class {
 // Classes are all classes that calls name. They must not be changed.
 func Classes() []*Class { return classes }
 
-// Lookup is the class of that name, as calls spell it, or event_batch, which is only answered; nil when there is none.
+// Lookup returns the class of that name, as calls spell it, or event_batch; nil for others.
 func Lookup(name string) *Class { return byName[name] }
 
-// LookupFold is the class of that name in any case, as events and those who wait for them spell it; nil when there is
-// none.
+// LookupFold is the class of that name in any case, as events and those who wait for them spell it;
+// nil when there is none.
 func LookupFold(name string) *Class { return byLower[strings.ToLower(name)] }
 
 // Field is the class's field of that name; nil when there is none.

@@ -1,5 +1,6 @@
-// Package model is the XenAPI as Heddle speaks it, as one declarative table: classes, fields, messages, errors and roles
-// (docs/xenapi.md). What is served, coded on the wire, offered by xe and documented is derived from it. It does no I/O.
+// Package model is the XenAPI as Heddle speaks it, as one declarative table: classes, fields,
+// messages, errors and roles (docs/xenapi.md). What is served, coded on the wire, offered by xe and
+// documented is derived from it. It does no I/O.
 //
 // Values are of these Go types, by [Type]:
 //
@@ -45,7 +46,7 @@ type Type struct {
 	Elem   *Type    // of Set and Map
 }
 
-// Access says who gives a field its value.
+// Access is the way in which a field gets its value.
 type Access uint8
 
 // Kinds of access.
@@ -55,8 +56,8 @@ const (
 	Writable                  // by clients, with set_, and add_to_/remove_from_ or add_/remove_ for maps and sets
 )
 
-// Field is one of a class. A field with Far is the far side of that field of the objects of that class: it is never
-// stored, but is the set, or the one (for a Ref), of those that refer here.
+// Field is one of a class. A field with Far is the far side of that field of the objects of that
+// class: it is never stored, but is the set, or the one (for a Ref), of those that refer here.
 type Field struct {
 	Name    string
 	Type    Type
@@ -70,8 +71,8 @@ type Field struct {
 // Far names a field of another class.
 type Far struct{ Class, Field string }
 
-// Param is a parameter of a message, the session not counted. Those that are Optional may be left out at the end, for
-// [Param.Initial].
+// Param is a parameter of a message, the session not counted. Those that are Optional may be left
+// out at the end, for [Param.Initial].
 type Param struct {
 	Name     string
 	Type     Type
@@ -99,15 +100,15 @@ type Class struct {
 	Messages []Message
 	// NoList: there is no get_all and what goes with it (session, event).
 	NoList bool
-	// Value: there are no objects of it, only values (event, event_batch): none of the calls that fields imply.
+	// Value: it has values, not objects (event, event_batch), and no calls that fields imply.
 	Value bool
 	Role  Role // least role that may change its objects; reading needs ReadOnly
 }
 
-// Role is what an account may do; each includes those after it in [Roles].
+// Role is a set of permissions; each includes those after it in [Roles].
 type Role string
 
-// Roles, the mightiest first. TunnelController reads, and alone beside PoolAdmin writes a tunnel's status.
+// Roles, the mightiest first. TunnelController reads, and writes the status of tunnels.
 const (
 	PoolAdmin        Role = "pool-admin"
 	PoolOperator     Role = "pool-operator"
@@ -118,8 +119,8 @@ const (
 	TunnelController Role = "tunnel-controller"
 )
 
-// ErrorCode is an error known to the model: its code, the names of its parameters in order with the class of those that
-// are references ("" for text), and what it means.
+// ErrorCode is an error known to the model: its code, the names of its parameters in order with the
+// class of those that are references ("" for text), and what it means.
 type ErrorCode struct {
 	Code   string
 	Params []ErrorParam

@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestStored: what every class has by default is of the fields' types, and comes back from the store as it was.
+// TestStored: what every class has by default is of the fields' types, and comes back from the
+// store as it was.
 func TestStored(t *testing.T) {
 	for _, c := range Classes() {
 		if c.Value {

@@ -5,10 +5,10 @@ import "slices"
 // ladder are the roles of which each includes all after it.
 var ladder = []Role{PoolAdmin, PoolOperator, VMPowerAdmin, VMAdmin, VMOperator, ReadOnly}
 
-// Roles are all of them, the mightiest first; TunnelController, which stands beside the others, is the last.
+// Roles returns all of them, the mightiest first, and TunnelController, which is apart, last.
 func Roles() []Role { return append(slices.Clone(ladder), TunnelController) }
 
-// Includes says whether an account with role r may do what needs the role need. A role that is not known may do nothing.
+// Includes reports whether r permits all that need does. An unknown role permits nothing.
 func (r Role) Includes(need Role) bool {
 	if r == TunnelController || need == TunnelController {
 		return r == need || r == PoolAdmin || need == ReadOnly

@@ -17,7 +17,8 @@ func setOf(t Type) Type          { return Type{Kind: Set, Elem: &t} }
 func mapOf(t Type) Type          { return Type{Kind: Map, Elem: &t} }
 func enum(values ...string) Type { return Type{Kind: Enum, Values: values} }
 
-// Fields by their access: fixed at creation, kept by the system, written by clients; far is the other side of a field.
+// Fields by their access: fixed at creation, kept by the system, written by clients; far is the
+// other side of a field.
 func fixed(name string, t Type, def ...any) Field { return field(name, t, Constructed, def) }
 func kept(name string, t Type, def ...any) Field  { return field(name, t, Dynamic, def) }
 func open(name string, t Type, def ...any) Field  { return field(name, t, Writable, def) }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// wanted are the fields that clients index blindly, by class: C fixed at creation, D kept by the system, W writable, with
-// their types where these are not texts: i integer, f float, b boolean, m map, s set, t time, e one of some words, and *X a
-// reference to X.
+// wanted are the fields that clients index blindly, by class: C fixed at creation, D kept by the
+// system, W writable, with their types where these are not texts: i integer, f float, b boolean, m
+// map, s set, t time, e one of some words, and *X a reference to X.
 var wanted = map[string]string{
 	"tunnel": "C:uuid C:access_PIF:*PIF C:transport_PIF:*PIF W:status:m W:other_config:m C:protocol:e",
 	"PIF": "C:uuid C:device C:MAC C:network:*network C:host:*host C:MTU:i C:VLAN:i D:metrics:*PIF_metrics D:physical:b D:currently_attached:b D:ip_configuration_mode:e D:IP D:netmask D:gateway D:DNS " +

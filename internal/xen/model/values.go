@@ -79,8 +79,8 @@ func fresh(t Type, v any) any {
 	}
 }
 
-// Marshal writes the stored fields of an object as JSON, with sorted names. A value of another Go type than its field's is
-// an error.
+// Marshal writes the stored fields of an object as JSON, with sorted names. A value of another Go
+// type than its field's is an error.
 func Marshal(class string, r Record) ([]byte, error) {
 	c := Lookup(class)
 	if c == nil {
@@ -98,7 +98,7 @@ func Marshal(class string, r Record) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// Check says whether v is of the Go type for t, and one of an enum's values.
+// Check returns an error unless v is of the Go type for t, and one of an enum's values.
 func Check(t Type, v any) error {
 	want := Zero(t)
 	if reflect.TypeOf(v) != reflect.TypeOf(want) {
@@ -110,8 +110,8 @@ func Check(t Type, v any) error {
 	return nil
 }
 
-// Unmarshal reads what Marshal wrote. Fields that are not there get their default, fields that are not known are left out:
-// the object may have been written by another version.
+// Unmarshal reads what Marshal wrote. Fields that are not there get their default, fields that are
+// not known are left out: the object may have been written by another version.
 func Unmarshal(class string, raw []byte) (Record, error) {
 	if Lookup(class) == nil {
 		return nil, fmt.Errorf("no class %q", class)
@@ -135,30 +135,7 @@ func Unmarshal(class string, raw []byte) (Record, error) {
 }
 
 func readValue(t Type, raw []byte) (any, error) {
-	switch v := Zero(t).(type) {
-	case string:
-		return read(raw, v)
-	case int64:
-		return read(raw, v)
-	case float64:
-		return read(raw, v)
-	case bool:
-		return read(raw, v)
-	case time.Time:
-		return read(raw, v)
-	case []string:
-		return read(raw, v)
-	case []int64:
-		return read(raw, v)
-	case map[string]string:
-		return read(raw, v)
-	case map[string]int64:
-		return read(raw, v)
-	}
-	return nil, fmt.Errorf("fields of this type are not stored")
-}
-
-func read[T any](raw []byte, v T) (any, error) {
-	err := json.Unmarshal(raw, &v)
-	return v, err
+	v := reflect.New(reflect.TypeOf(Zero(t)))
+	err := json.Unmarshal(raw, v.Interface())
+	return v.Elem().Interface(), err
 }

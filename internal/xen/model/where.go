@@ -10,10 +10,10 @@ import (
 // maxNesting bounds brackets and nots in an expression.
 const maxNesting = 100
 
-// Where says which records of a class somebody wants.
+// Where is a condition on the records of a class.
 type Where struct{ match func(Record) bool }
 
-// Match says whether a record, whole with its far sides, is one of them.
+// Match reports whether a record, whole with its far sides, meets the condition.
 func (w *Where) Match(r Record) bool { return w.match(r) }
 
 // ParseWhere reads an expression of C.get_all_records_where:
@@ -23,9 +23,9 @@ func (w *Where) Match(r Record) bool { return w.match(r) }
 //	term = "not" term | "true" | "false" | "(" expression ")" | operand "=" operand
 //	operand = [ "field" ] string
 //
-// Strings stand in double or single quotes, within which a backslash takes the next character as it is. Values compare as
-// text: integers in decimal, booleans as true and false. Sets and maps cannot be compared. A field's _ may be written __, as
-// is the custom where a reference server keeps it.
+// Strings stand in double or single quotes, within which a backslash takes the next character as it
+// is. Values compare as text: integers in decimal, booleans as true and false. Sets and maps cannot
+// be compared. A field's _ may be written __, as is the custom where a reference server keeps it.
 func ParseWhere(class, expression string) (*Where, error) {
 	c := Lookup(class)
 	if c == nil {
@@ -116,7 +116,7 @@ func (p *whereParser) any() (func(Record) bool, error) {
 	return p.joined("or", true, func() (func(Record) bool, error) { return p.joined("and", false, p.term) })
 }
 
-// joined reads parts between which a keyword stands, and takes the first part whose outcome is decisive.
+// joined reads parts with a keyword between them; the first with a decisive outcome counts.
 func (p *whereParser) joined(keyword string, decisive bool, part func() (func(Record) bool, error)) (func(Record) bool, error) {
 	var parts []func(Record) bool
 	for {

@@ -14,15 +14,17 @@ type Bridge struct {
 	MAC         string `json:"mac"`          // its other_config:hwaddr; "" leaves it to the host
 	MTU         int    `json:"mtu"`          // bytes
 	FailMode    string `json:"fail_mode"`    // standalone or secure
-	// Parent is the bridge whose frames with the VLAN tag Tag belong to this one, and that carries this one's tagged with
-	// it; "": none. Only hosts that report CanVLAN are asked for such bridges.
+	// Parent is the bridge whose frames with the VLAN tag Tag belong to this one, and that carries
+	// this one's tagged with it; "": none. Only hosts that report CanVLAN are asked for such
+	// bridges.
 	Parent string `json:"parent,omitempty"`
 	Tag    int    `json:"tag,omitempty"`
 }
 
-// Order asks a host for one thing that no object speaks of yet. It is kept until it is deleted or its server is gone.
-// Exactly one of Bridge (with a name), Address and Join is set. A bridge is answered by its [BridgeReport], which names
-// the order; the others by an [OrderReport]. What a host does not say that it can is not asked of it.
+// Order asks a host for one thing that no object speaks of yet. It is kept until it is deleted or
+// its server is gone. Exactly one of Bridge (with a name), Address and Join is set. A bridge is
+// answered by its [BridgeReport], which names the order; the others by an [OrderReport]. What a
+// host does not say that it can is not asked of it.
 type Order struct {
 	Host    string   `json:"host"` // the host's ref
 	ID      string   `json:"id"`
@@ -31,8 +33,9 @@ type Order struct {
 	Join    *Join    `json:"join,omitempty"`
 }
 
-// Address has an interface configured, now and after each start of the host, until another order says otherwise. The
-// host's report shows it when the order is answered, or soon after. Interfaces that no order is about are not touched.
+// Address has an interface configured, now and after each start of the host, until another order
+// says otherwise. The host's report shows it when the order is answered, or soon after. Interfaces
+// that no order is about are not touched.
 type Address struct {
 	Device  string   `json:"device"`         // as in Interface
 	VLAN    int      `json:"vlan,omitempty"` // as in Interface
@@ -45,8 +48,9 @@ type Address struct {
 	DNS     string   `json:"dns,omitempty"` // separated by commas
 }
 
-// Join has a host leave this pool for another: its agent joins there with the token, then answers with an OrderReport here,
-// and from then on reports there alone. Where the token is refused it answers why, and stays.
+// Join has a host leave this pool for another: its agent joins there with the token, then answers
+// with an OrderReport here, and from then on reports there alone. Where the token is refused it
+// answers why, and stays.
 type Join struct {
 	Token string `json:"token"` // as heddle agent takes it
 }
@@ -55,7 +59,7 @@ type Join struct {
 var Orders = records.NewTable("xen-order", schema.XenPrefix+"orders/", func(o *Order) string { return o.Host + "/" + o.ID },
 	records.Index("host", func(o *Order) []string { return []string{o.Host} }))
 
-// OrderReport says what came of an order that is not for a bridge. It goes when the order has gone.
+// OrderReport is a host's answer to an order not for a bridge. It is deleted with the order.
 type OrderReport struct {
 	Host  string `json:"host"` // the host's ref
 	ID    string `json:"id"`
@@ -92,11 +96,11 @@ const (
 	CanVLAN    = "vlan"    // bridges with a Parent
 	CanAddress = "address" // orders for addresses
 	CanJoin    = "join"    // orders to join another pool
-	// Imagined is said for hosts that exist in a file alone: their interfaces are whatever the pool says.
+	// Imagined is for hosts that exist in a file alone: their interfaces follow the pool.
 	Imagined = "imagined"
 )
 
-// HostReport is what a host's agent says of it.
+// HostReport is the report of a host by its agent.
 type HostReport struct {
 	Host       string      `json:"host"` // the host's ref: "OpaqueRef:" and its id
 	ID         string      `json:"id"`   // the agent's host id, a UUID: host.uuid
@@ -113,7 +117,7 @@ type HostReport struct {
 // HostReports say which hosts live; the id is the host's ref.
 var HostReports = records.NewTable("xen-host-report", schema.XenPrefix+"state/*/alive", func(r *HostReport) string { return r.Host })
 
-// BridgeReport says that a bridge is there, or why not.
+// BridgeReport is a host's report of a bridge that is there, or of why it is not.
 type BridgeReport struct {
 	Host   string   `json:"host"` // the host's ref
 	Bridge Bridge   `json:"bridge"`
@@ -125,8 +129,8 @@ type BridgeReport struct {
 var BridgeReports = records.NewTable("xen-bridge", schema.XenPrefix+"state/*/bridges/", func(r *BridgeReport) string { return r.Host + "/" + r.Bridge.Name },
 	records.Index("host", func(r *BridgeReport) []string { return []string{r.Host} }))
 
-// Expulsion keeps a host that has left the pool from coming back by its reports alone. One that starts anew, and is still
-// let into the store, has been let in again.
+// Expulsion keeps a host that has left the pool from coming back by its reports alone. One that
+// starts anew, and is still let into the store, has been let in again.
 type Expulsion struct {
 	Host    string    `json:"host"`    // the host's ref
 	Started time.Time `json:"started"` // of its last report; zero: unknown
@@ -135,7 +139,7 @@ type Expulsion struct {
 // Expelled are found by the host's ref.
 var Expelled = records.NewTable("xen-expelled", schema.XenPrefix+"expelled/", func(e *Expulsion) string { return e.Host })
 
-// Joiner is what a host that is about to join brings along, known by its name until its first report.
+// Joiner holds the networks of a host that is about to join. It is found by its name.
 type Joiner struct {
 	Name     string            `json:"name"`     // of the host
 	Networks map[string]string `json:"networks"` // by [DeviceKey]: the ref of the network that the interface is on
@@ -144,7 +148,7 @@ type Joiner struct {
 // Joining are found by the host's name.
 var Joining = records.NewTable("xen-joining", schema.XenPrefix+"joining/", func(j *Joiner) string { return j.Name })
 
-// Membership says that this pool's only host has joined another: whoever asks here is sent there.
+// Membership records that this pool's only host has joined another: clients are sent there.
 type Membership struct {
 	Coordinator string `json:"coordinator"` // its address, an IPv6 one without brackets
 }
@@ -152,7 +156,7 @@ type Membership struct {
 // Memberships holds one record at most, "pool".
 var Memberships = records.NewTable("xen-membership", schema.XenPrefix+"membership/", func(*Membership) string { return "pool" })
 
-// Coordinator is the address of the pool that this store's host has joined; false: it has joined none.
+// Coordinator returns the address of the pool that this store's host has joined, if any.
 func Coordinator(r records.Reader) (string, bool) {
 	m, ok := Memberships.Peek(r, "pool")
 	if !ok {

@@ -1,16 +1,17 @@
-// Package objects is how a pool lies in the store: the XenAPI's objects, what the server asks of hosts, and what hosts
-// report. One store holds one pool.
+// Package objects is how a pool lies in the store: the XenAPI's objects, what the server asks of
+// hosts, and what hosts report. One store holds one pool.
 //
 //	/heddle/xen/objects/<class>/<ref>      an object's stored fields
-//	/heddle/xen/orders/<host>/<id>         what a host is asked to do before an object says it is done, under the server's lease
-//	/heddle/xen/state/<host>/alive         a host's report, under its own lease: while it is there the host lives
-//	/heddle/xen/state/<host>/bridges/<b>   a bridge that the host's agent has made, under its lease
-//	/heddle/xen/state/<host>/orders/<id>   what came of an order that is not for a bridge, under its lease
+//	/heddle/xen/orders/<host>/<id>         an order to a host, under the server's lease
+//	/heddle/xen/state/<host>/alive         a host's report: while it is there the host lives
+//	/heddle/xen/state/<host>/bridges/<b>   a bridge that the host's agent has made
+//	/heddle/xen/state/<host>/orders/<id>   a host's answer to an order that is not for a bridge
 //	/heddle/xen/expelled/<host>            a host that has left: its reports count no more
 //	/heddle/xen/joining/<name>             what a host brings along that is about to join
-//	/heddle/xen/membership/pool            where this pool's hosts have gone when they have joined another
+//	/heddle/xen/membership/pool            the pool that this pool's only host has joined
 //
-// Hosts may read objects and their own orders, and write below their own state.
+// What is below state is under the host's lease. Hosts may read objects and their own orders, and
+// write below their own state.
 package objects
 
 import (
@@ -18,12 +19,12 @@ import (
 	"fmt"
 
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/xen/model"
 )
 
-// Object is one object of the XenAPI. Fields has the stored ones, all of them: far sides are not among them.
+// Object is one object of the XenAPI. Fields holds the stored ones, not far sides.
 type Object struct {
 	Class, Ref string
 	Fields     model.Record
@@ -45,7 +46,7 @@ func (o *Object) MarshalJSON() ([]byte, error) {
 	return json.Marshal(stored{o.Class, o.Ref, fields})
 }
 
-// UnmarshalJSON reads it. A field that is not there has its default: the object was written before the field existed.
+// UnmarshalJSON reads it. A field that older versions have not written has its default.
 func (o *Object) UnmarshalJSON(raw []byte) error {
 	var s stored
 	if err := json.Unmarshal(raw, &s); err != nil {
@@ -90,7 +91,8 @@ func newTables() map[string]*records.Table[Object] {
 	return all
 }
 
-// newTable is a class's table, named xen-<class>: objects are found by uuid, by name, and by each reference that they hold.
+// newTable is a class's table, named xen-<class>: objects are found by uuid, by name, and by each
+// reference that they hold.
 func newTable(c *model.Class) *records.Table[Object] {
 	options := []records.Option[Object]{records.Unique("uuid", func(o *Object) []string { return []string{o.UUID()} })}
 	for _, f := range c.Fields {
@@ -104,8 +106,8 @@ func newTable(c *model.Class) *records.Table[Object] {
 	return records.NewTable("xen-"+c.Name, schema.XenPrefix+"objects/"+c.Name+"/", func(o *Object) string { return o.Ref }, options...)
 }
 
-// uniques are what no two objects of a class may share, beside the uuid: transactions that would break it fail with a
-// [records.TakenError], whoever else writes at the same time.
+// uniques lists the unique keys of classes, beside the uuid: transactions that would break them
+// fail with a [records.TakenError], whoever else writes at the same time.
 var uniques = map[string][]records.Option[Object]{
 	"PIF": {
 		records.Unique("host_network", func(o *Object) []string { return []string{o.Text("host") + "/" + o.Text("network")} }),
@@ -121,8 +123,8 @@ var uniques = map[string][]records.Option[Object]{
 func Table(class string) *records.Table[Object] { return tables[class] }
 
 // Tables are all of this package, as a replica takes them.
-func Tables() []replica.Table {
-	all := []replica.Table{Orders, OrderReports, HostReports, BridgeReports, Expelled, Joining, Memberships}
+func Tables() []snapshot.Table {
+	all := []snapshot.Table{Orders, OrderReports, HostReports, BridgeReports, Expelled, Joining, Memberships}
 	for _, t := range tables {
 		all = append(all, t)
 	}

@@ -12,8 +12,9 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// BenchmarkLegs makes the legs of 100 networks over 8 hosts with standing bridges, centers spread, one transaction a host,
-// and waits until every switch has them: 1,400 ports. The goal for the whole controller is 10 s.
+// BenchmarkLegs makes the legs of 100 networks over 8 hosts with standing bridges, centers spread,
+// one transaction a host, and waits until every switch has them: 1,400 ports. The goal for the
+// whole controller is 10 s.
 func BenchmarkLegs(b *testing.B) {
 	const networks = 100
 	l := netlab.OVSForTest(b, 8)

@@ -14,14 +14,14 @@ type cache struct {
 	snap   *Snapshot
 }
 
-// change is what happened to one row, in any of the forms that databases tell it in: "old" and "new" to monitor, and
-// "initial", "insert", "modify" and "delete" to monitor_cond_since.
+// change is a change of one row, in any of the forms in which databases send it: "old" and "new" to
+// monitor, and "initial", "insert", "modify" and "delete" to monitor_cond_since.
 type change map[string]json.RawMessage
 
 func newCache() *cache { return &cache{rows: map[string]map[UUID]Row{}, snap: &Snapshot{}} }
 
-// apply takes changes in and makes the snapshot anew. With all set they are everything that there is: rows that are not
-// among them are gone. Nothing has changed when it fails.
+// apply takes changes in and makes the snapshot anew. With all set they are everything that there
+// is: rows that are not among them are gone. Nothing has changed when it fails.
 func (c *cache) apply(raw json.RawMessage, all bool) error {
 	var told map[string]map[UUID]change
 	if err := json.Unmarshal(raw, &told); err != nil {
@@ -64,7 +64,7 @@ func (c *cache) applyTable(table string, told map[UUID]change, all bool) error {
 	return nil
 }
 
-// changeRow is what a row becomes; nil when it is gone. Of kinds of change that this client does not know it takes none.
+// changeRow returns the row after a change, nil when it is gone. Unknown changes are ignored.
 func (c *cache) changeRow(table string, old Row, how change) (Row, error) {
 	for kind, raw := range how {
 		switch kind {
@@ -96,8 +96,9 @@ func (c *cache) changeRow(table string, old Row, how change) (Row, error) {
 	return old, nil
 }
 
-// modify puts differences into a row: a column of one value comes whole; of one of many values the elements come that are
-// in one of old and new, and of a map also the pairs that have a new value (ovsdb-server(7) §4.1.14).
+// modify puts differences into a row: a column of one value comes whole; of one of many values the
+// elements come that are in one of old and new, and of a map also the pairs that have a new value
+// (ovsdb-server(7) §4.1.14).
 func (c *cache) modify(table string, old, differences Row) (Row, error) {
 	row := maps.Clone(old)
 	for name, value := range differences {
@@ -157,13 +158,13 @@ func toggleSet(was, difference Set) Set {
 	return set
 }
 
-// clone copies the snapshot for changes. Its tables are still those of the old one: take copies what it changes.
+// clone copies the snapshot for changes, but not its tables: take copies those that it changes.
 func (s *Snapshot) clone() *Snapshot {
 	return &Snapshot{Root: s.Root, Bridges: s.Bridges, Ports: s.Ports, Interfaces: s.Interfaces, Managers: s.Managers, SSLs: s.SSLs,
 		Lost: s.Lost}
 }
 
-// taking is what a table becomes: its rows, which of them were told, and whether those are all.
+// taking is an update of a table: its rows, those that the database sent, and if they are all.
 type taking struct {
 	rows map[UUID]Row
 	told map[UUID]change

@@ -1,22 +1,24 @@
-// Package ovs talks to the databases of Open vSwitch (RFC 7047): it follows what a switch is set up as, and changes it.
+// Package ovs talks to the databases of Open vSwitch (RFC 7047): it follows what a switch is set up
+// as, and changes it.
 //
-//	server ── one stream ──▶ connection ── in order ──▶ cache ──▶ Snapshot ──▶ whoever waits for Changed
+//	server ── one stream ──▶ connection ── in order ──▶ cache ──▶ Snapshot ──▶ Changed
 //	       ◀── transactions ── Edit: ensure, delete; only rows that bear our mark
 //
 // What holds:
-//   - A [Snapshot] is one state of the database, whole and never changed; rows that did not change are the same pointers
-//     in the next.
+//   - A [Snapshot] is one state of the database, whole and never changed; rows that did not change
+//     are the same pointers in the next.
 //   - When [Client.Transact] returns, the snapshot has what it did.
-//   - A server that does not answer probes is said to be silent, by [Snapshot].Silent, before the connection is given up: it
-//     may merely be slow.
-//   - A lost connection is made again; the difference is taken in then, and nothing is missed. What was known stays, with
-//     [Snapshot].Lost saying why it may be old.
-//   - A transaction that succeeded proves nothing of the switch: [Client.Apply] waits for it, and what came of each
-//     interface is in its OfPort and Error.
+//   - A server that does not answer probes is said to be silent, by [Snapshot].Silent, before the
+//     connection is given up: it may merely be slow.
+//   - A lost connection is made again; the difference is taken in then, and nothing is missed. What
+//     was known stays, with [Snapshot].Lost saying why it may be old.
+//   - A transaction that succeeded proves nothing of the switch: [Client.Apply] waits for it, and
+//     what came of each interface is in its OfPort and Error.
 //   - Nothing that a server sends makes the client panic or take memory without bound.
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -37,30 +39,31 @@ const (
 	defaultPort       = "6640"
 )
 
-// ErrLost is what requests fail with, wrapped, while there is no connection, or when it ends before the answer: then the
-// transaction may have been carried out or not, and the next snapshot will tell.
+// ErrLost is wrapped in the errors of requests without a connection, or whose connection ends
+// before the answer: then the transaction may have been carried out or not, and the next snapshot
+// will tell.
 var ErrLost = errors.New("no connection to the switch's database")
 
-// errNever is why there is no connection before the first attempt has ended.
+// errNever is the error before the first attempt to connect has ended.
 var errNever = fmt.Errorf("%w yet", ErrLost)
 
-// ErrNotApplied is what [Client.Apply] fails with, wrapped, when the database has the change but the switch has not done
-// it in time: ovs-vswitchd is busy, hangs, or does not run.
+// ErrNotApplied is wrapped in the errors of [Client.Apply] when the database has the change but the
+// switch has not done it in time: ovs-vswitchd is busy, hangs, or does not run.
 var ErrNotApplied = errors.New("the database has the change, but ovs-vswitchd has not done it in time")
 
 // Options say which database, and how.
 type Options struct {
-	// Address is "unix:<path>", "tcp:<host>[:<port>]" or "ssl:<host>[:<port>]"; an IPv6 address stands in brackets.
+	// Address is unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]; an IPv6 address is in brackets.
 	Address string
 	// TLS is needed with ssl. The server's name is the host in Address unless it says another.
 	TLS *tls.Config
 	Log *slog.Logger // default: none
-	// Timeout bounds each attempt to connect, and each request whose context has no end of its own. Default 10 s.
+	// Timeout bounds attempts to connect, and requests without a deadline. Default 10 s.
 	Timeout time.Duration
-	// Probe is how long the server may be silent before it is probed, and then how long it may take to answer before
-	// Snapshot.Silent says that it does not. Default 5 s.
+	// Probe is the time of silence after which the server is probed, and the time for its answer
+	// before Snapshot.Silent says that it does not. Default 5 s.
 	Probe time.Duration
-	// DeadAfter is how long the server may be silent before the connection is given up. Default twice Probe.
+	// DeadAfter is the time of silence after which the connection is given up. Default twice Probe.
 	DeadAfter time.Duration
 	// MaxMessage is the longest message that is read, in bytes. Default 64 MiB.
 	MaxMessage int
@@ -80,13 +83,14 @@ type Client struct {
 	cache *cache
 	last  string // the transaction that the cache has seen last
 
-	mu      sync.Mutex
-	conn    *connection // nil while there is none that follows
-	snap    *Snapshot
-	changed chan struct{} // closed when snap is replaced
+	changed task.Bell // rings when snap is replaced
+
+	mu   sync.Mutex
+	conn *connection // nil while there is none that follows
+	snap *Snapshot
 }
 
-// Open begins to follow a database and goes on until [Client.Close]: at first the snapshot is empty and Lost.
+// Open follows a database until [Client.Close]. At first the snapshot is empty and Lost.
 func Open(o Options) (*Client, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -100,13 +104,11 @@ func Open(o Options) (*Client, error) {
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = defaultMaxMessage
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
-	c := &Client{opts: o, cache: newCache(), last: noTransaction, done: make(chan struct{}), kick: task.NewNotice(), changed: make(chan struct{}),
+	c := &Client{opts: o, cache: newCache(), last: noTransaction, done: make(chan struct{}), kick: task.NewNotice(),
 		snap: &Snapshot{Lost: fmt.Errorf("%s: %w", o.Address, errNever)}}
 	var err error
 	if c.network, c.address, err = parseAddress(o.Address); err != nil {
@@ -121,8 +123,8 @@ func Open(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Dial is [Open] for those who need the database at once: it returns when there is a snapshot, or the error of the first
-// attempt.
+// Dial is [Open] for those who need the database at once: it returns when there is a snapshot, or
+// the error of the first attempt.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c, err := Open(o)
 	if err != nil {
@@ -171,23 +173,20 @@ func (c *Client) Close() {
 // Address is that of the database.
 func (c *Client) Address() string { return c.opts.Address }
 
-// Snapshot is what the database holds, as far as it is known.
+// Snapshot returns the database's contents as of its last message.
 func (c *Client) Snapshot() *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.snap
 }
 
-// Changed is closed when the snapshot is replaced: because rows changed, or the connection came or went. Take it before
-// the snapshot, and no change is missed; [Changed] of the two snapshots tells which rows.
-func (c *Client) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
-}
+// Changed is closed when the snapshot is replaced: because rows changed, or the connection came or
+// went. Take it before the snapshot, and no change is missed; [Changed] of the two snapshots tells
+// which rows.
+func (c *Client) Changed() <-chan struct{} { return c.changed.Next() }
 
-// Retry begins a new attempt to connect at once, if there is no connection: there is reason to believe that it will
-// succeed, and one that goes on may wait for an answer to what was lost.
+// Retry begins a new attempt to connect at once, if there is no connection: there is reason to
+// believe that it will succeed, and one that goes on may wait for an answer to what was lost.
 func (c *Client) Retry() { c.kick.Give() }
 
 // Transact carries out operations, all or none. The error of a refused one is an [OpError].
@@ -225,21 +224,22 @@ func (c *Client) transact(ctx context.Context, ops []Op) ([]Result, error) {
 	return readResults(ops, raw)
 }
 
-// Apply carries out operations and waits until the switch has done what they ask; the snapshot it returns has the
-// outcome: see OfPort and Error of each [Interface]. What the kernel tells of a device, such as its MTU, may come later.
+// Apply carries out operations and waits until the switch has done what they ask; the snapshot it
+// returns has the outcome: see OfPort and Error of each [Interface]. What the kernel tells of a
+// device, such as its MTU, may come later.
 func (c *Client) Apply(ctx context.Context, ops ...Op) (*Snapshot, []Result, error) {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	snap, results, err := c.settle(ctx, ops)
 	if err == nil && anyRefused(snap, ops, results) {
-		// A port may be refused because of one that the same change takes away. The switch tries again when it is asked to
-		// look again.
+		// A port may be refused because of one that the same change takes away. The switch tries
+		// again when it is asked to look again.
 		snap, _, err = c.settle(ctx, nil)
 	}
 	return snap, results, err
 }
 
-// anyRefused says whether the switch could not make an interface that the operations inserted.
+// anyRefused reports whether the switch could not make an interface that the operations inserted.
 func anyRefused(snap *Snapshot, ops []Op, results []Result) bool {
 	for n, op := range ops {
 		if op.kind != "insert" || op.table != "Interface" {
@@ -276,7 +276,7 @@ func (c *Client) settle(ctx context.Context, ops []Op) (*Snapshot, []Result, err
 	return snap, results[:n], err
 }
 
-// Wait returns the first snapshot of which until is true. When ctx ends first it returns the last, and why.
+// Wait returns the first snapshot for which until is true. If ctx ends first, that is an error.
 func (c *Client) Wait(ctx context.Context, until func(*Snapshot) bool) (*Snapshot, error) {
 	for {
 		changed := c.Changed()

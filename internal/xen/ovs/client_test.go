@@ -19,7 +19,8 @@ import (
 	"heddle/internal/xen/ovs"
 )
 
-// TestFlush is pitfall 4: what was learnt behind a port that stays is forgotten at each flush, over OVSDB alone.
+// TestFlush is pitfall 4: what was learnt behind a port that stays is forgotten at each flush, over
+// OVSDB alone.
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)
@@ -67,7 +68,8 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestStateOutlivesTheHost is pitfall 6: a host that was killed comes back with the ports that it had.
+// TestStateOutlivesTheHost is pitfall 6: a host that was killed comes back with the ports that it
+// had.
 func TestStateOutlivesTheHost(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 2)
@@ -105,8 +107,8 @@ func TestStateOutlivesTheHost(t *testing.T) {
 	}
 }
 
-// TestChangesWhileAwayAreTold kills the database's server under a client, has others change rows meanwhile, and sees all
-// of it after.
+// TestChangesWhileAwayAreTold kills the database's server under a client, has others change rows
+// meanwhile, and sees all of it after.
 func TestChangesWhileAwayAreTold(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)
@@ -143,8 +145,8 @@ func TestChangesWhileAwayAreTold(t *testing.T) {
 	}
 }
 
-// TestKilledUnderWrites kills the server again and again while one client writes: what it was told to be done is done, in
-// order, and all else fails with ErrLost.
+// TestKilledUnderWrites kills the server again and again while one client writes: what it was told
+// to be done is done, in order, and all else fails with ErrLost.
 func TestKilledUnderWrites(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)
@@ -190,7 +192,8 @@ func TestKilledUnderWrites(t *testing.T) {
 	}
 }
 
-// TestSlowServer stops a server in its tracks: requests end in time, and when it goes on so does the client.
+// TestSlowServer stops a server in its tracks: requests end in time, and when it goes on so does
+// the client.
 func TestSlowServer(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)
@@ -248,8 +251,8 @@ func TestSwitchThatDoesNotAct(t *testing.T) {
 	}
 }
 
-// TestBrokenPathsAreTold follows BFD over a leg: the switch says some 300 ms after its peer is gone that it is, and when it is
-// back.
+// TestBrokenPathsAreTold follows BFD over a leg: the switch says some 300 ms after its peer is gone
+// that it is, and when it is back.
 func TestBrokenPathsAreTold(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 2)
@@ -325,7 +328,8 @@ func TestRefusedTransactions(t *testing.T) {
 	}
 }
 
-// TestWaitingTransactionIsCancelled gives up a transaction that waits in the database, which then never happens.
+// TestWaitingTransactionIsCancelled gives up a transaction that waits in the database, which then
+// never happens.
 func TestWaitingTransactionIsCancelled(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)
@@ -361,7 +365,8 @@ func TestOwnWritesAreSeen(t *testing.T) {
 	}
 }
 
-// TestRemotes has a database listen with a certificate, both sides verified, set up through the client itself.
+// TestRemotes has a database listen with a certificate, both sides verified, set up through the
+// client itself.
 func TestRemotes(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)
@@ -429,7 +434,8 @@ func TestRemotes(t *testing.T) {
 			t.Errorf("%s: let in", name)
 		}
 	}
-	// Over TCP, a host whose wire is cut is noticed by its silence, and it is back at once when there is reason to try.
+	// Over TCP, a host whose wire is cut is noticed by its silence, and it is back at once when
+	// there is reason to try.
 	change(t, local, func(e *ovs.Edit) error { e.EnsureManager(fmt.Sprintf("ptcp:6641:%s", h.Address)); return nil })
 	plain := dial(t, ovs.Options{Address: fmt.Sprintf("tcp:%s:6641", h.Address), Dial: fromFabric, Probe: 100 * time.Millisecond})
 	if err := h.Cut(true); err != nil {
@@ -454,7 +460,8 @@ func TestRemotes(t *testing.T) {
 	}
 }
 
-// TestOtherDatabases says what is wrong with a database that is not a switch's, or an old one's.
+// TestOtherDatabases opens databases that are not a switch's, or an old one's, and expects the
+// error to name the reason.
 func TestOtherDatabases(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

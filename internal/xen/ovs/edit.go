@@ -7,17 +7,18 @@ import (
 	"slices"
 )
 
-// ErrForeign is what an [Edit] fails with, wrapped, when it would have to change or delete a row without its mark.
+// ErrForeign is wrapped in the errors of an [Edit] that has to change a row without its mark.
 var ErrForeign = errors.New("it belongs to somebody else")
 
-// flushVLAN is no VLAN that frames can have (802.1Q reserves it), so that putting it among a bridge's flood_vlans or
-// taking it away changes nothing but that the switch forgets what it has learnt.
+// flushVLAN is no VLAN that frames can have (802.1Q reserves it), so that putting it among a
+// bridge's flood_vlans or taking it away changes nothing but that the switch forgets what it has
+// learnt.
 const flushVLAN = 4095
 
-// Mark is how our own rows are known: a key of external_ids with its value.
+// Mark identifies our own rows: a key of external_ids with its value.
 type Mark struct{ Key, Value string }
 
-// On says whether a row with these external_ids bears the mark.
+// On reports whether a row with these external_ids bears the mark.
 func (m Mark) On(externalIDs map[string]string) bool { return externalIDs[m.Key] == m.Value }
 
 // with is external_ids with the mark among them.
@@ -30,9 +31,10 @@ func (m Mark) with(ids map[string]string) map[string]string {
 	return all
 }
 
-// Edit collects the operations of one transaction that make a database as it is wanted: what is so already costs none.
-// It rests on a snapshot; when somebody else was quicker, the transaction fails with nothing changed, or finds the work
-// done. All that it makes bears its mark, and it neither changes nor deletes bridges, ports and other rows without.
+// Edit collects the operations of one transaction that make a database as it is wanted: what is so
+// already costs none. It rests on a snapshot; when another writer was quicker, the transaction
+// fails with nothing changed, or finds the work done. All that it makes bears its mark, and it
+// neither changes nor deletes bridges, ports and other rows without.
 type Edit struct {
 	snap    *Snapshot
 	mark    Mark
@@ -159,8 +161,8 @@ type PortSpec struct {
 	Protected    bool              // passes no frames to other protected ports
 }
 
-// EnsurePort puts the port on the bridge, which need not bear the mark, or sets what differs. A port of that name on
-// another bridge moves.
+// EnsurePort puts the port on the bridge, which need not bear the mark, or sets what differs. A
+// port of that name on another bridge moves.
 func (e *Edit) EnsurePort(bridge string, spec PortSpec) error {
 	if e.ports[spec.Name] {
 		return fmt.Errorf("port %s: it is wanted twice", spec.Name)
@@ -193,7 +195,7 @@ func (e *Edit) EnsurePort(bridge string, spec PortSpec) error {
 	return nil
 }
 
-// makeSure has the transaction fail when the bridge is gone by then: what is put on it would vanish without a word.
+// makeSure has the transaction fail when the bridge is gone: ports put on it would vanish.
 func (e *Edit) makeSure(b *Bridge) {
 	if !e.sure[b.UUID] {
 		e.sure[b.UUID] = true
@@ -269,12 +271,13 @@ func (e *Edit) removePort(p *Port) {
 	}
 }
 
-// FlushMACs has the switch forget where addresses are on the bridge, whoever made it, in the same moment in which the rest
-// of the transaction takes effect: each change of flood_vlans empties the table, so every other flush puts the unused
-// VLAN 4095 there and the next takes it away. Deleting a port forgets only what was learnt behind it.
+// FlushMACs has the switch forget where addresses are on the bridge, whoever made it, in the same
+// moment in which the rest of the transaction takes effect: each change of flood_vlans empties the
+// table, so every other flush puts the unused VLAN 4095 there and the next takes it away. Deleting
+// a port forgets only what was learnt behind it.
 //
-// Flush with the change, and again some 500 ms later: a switch counts the frames of known flows up to that long after they
-// passed, and learns from them only then.
+// Flush with the change, and again some 500 ms later: a switch counts the frames of known flows up
+// to that long after they passed, and learns from them only then.
 func (e *Edit) FlushMACs(bridge string) {
 	b := e.snap.Bridge(bridge)
 	if b == nil || e.gone[b.UUID] || e.flushed[b.UUID] {
@@ -288,8 +291,8 @@ func (e *Edit) FlushMACs(bridge string) {
 	e.add(Mutate("Bridge", Is(b.UUID), Mutation{"flood_vlans", mutator, flushVLAN}).called(bridge))
 }
 
-// EnsureManager has the database listen, or call, where target says, such as pssl:6640:192.0.2.1. One that is there
-// already, whoever made it, will do.
+// EnsureManager has the database listen, or call, where target says, such as pssl:6640:192.0.2.1.
+// One that is there already, whoever made it, will do.
 func (e *Edit) EnsureManager(target string) {
 	for _, m := range e.snap.Managers {
 		if m.Target == target && !e.gone[m.UUID] {

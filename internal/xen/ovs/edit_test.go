@@ -1,6 +1,7 @@
 package ovs_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,17 +110,28 @@ func TestPortsSwapKeys(t *testing.T) {
 					t.Errorf("%s is %+v", name, i)
 				}
 			}
-			out, err := l.Hosts()[0].Appctl("ofproto/list-tunnels")
-			for n, name := range []string{"gre0", "gre1"} {
-				if want := fmt.Sprintf("%s (gre: ::->198.18.0.9, key=0x%s,", name, keys[n]); err != nil || !strings.Contains(out, want) {
-					t.Errorf("the switch has not %s but, %v,\n%s", want, err, out)
+			// The switch changes one port after the other. The first to take a key that the other
+			// still has goes without a tunnel until the switch looks at its ports again.
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			var out string
+			err := netlab.Until(ctx, "both tunnels to have their new keys", func() (both bool, err error) {
+				out, err = l.Hosts()[0].Appctl("ofproto/list-tunnels")
+				both = true
+				for n, name := range []string{"gre0", "gre1"} {
+					both = both && strings.Contains(out, fmt.Sprintf("%s (gre: ::->198.18.0.9, key=0x%s,", name, keys[n]))
 				}
+				return both, err
+			})
+			cancel()
+			if err != nil {
+				t.Fatalf("%v; the switch has\n%s", err, out)
 			}
 		}
 	}
 }
 
-// TestEditsOfAnOldSnapshot change nothing, and say so: what is put on a bridge that is gone would vanish without a word.
+// TestEditsOfAnOldSnapshot change nothing, and say so: what is put on a bridge that is gone would
+// vanish without a word.
 func TestEditsOfAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	address := database(t, asItIs)

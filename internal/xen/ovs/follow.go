@@ -46,7 +46,7 @@ func (c *Client) run(ctx context.Context) {
 	}
 }
 
-// lose tells that there is no connection.
+// lose publishes that there is no connection.
 func (c *Client) lose(ctx context.Context, err error) {
 	lost := fmt.Errorf("%s: %w: %w", c.opts.Address, ErrLost, err)
 	c.mu.Lock()
@@ -81,12 +81,11 @@ func (c *Client) silence(why error) {
 // publish replaces the snapshot; c.mu is held.
 func (c *Client) publish(snap *Snapshot) {
 	c.snap = snap
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.changed.Ring()
 }
 
-// follow connects, takes the rows in and then their changes, until the connection ends. followed says that it came to
-// the changes.
+// follow connects, takes the rows in and then their changes, until the connection ends. followed
+// says that it came to the changes.
 func (c *Client) follow(ctx context.Context) (followed bool, err error) {
 	starting, cancel := c.limited(ctx)
 	defer cancel()
@@ -115,7 +114,7 @@ func (c *Client) limited(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, c.opts.Timeout, fmt.Errorf("nothing for %s: %w", c.opts.Timeout, context.DeadlineExceeded))
 }
 
-// errRetry is why an attempt to connect ends for the sake of a new one.
+// errRetry ends an attempt to connect in favour of a new one.
 var errRetry = errors.New("begun again")
 
 // dialOrRetry gives an attempt to connect up when it takes too long or [Client.Retry] is called.
@@ -164,7 +163,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return secured, nil
 }
 
-// start checks the schema and asks for all rows and their changes; on return the snapshot has the rows.
+// start checks the schema and begins to monitor; on return the snapshot has the rows.
 func (c *Client) start(ctx context.Context, conn *connection) error {
 	raw, err := conn.call(ctx, "get_schema", []string{Database}, nil)
 	if err != nil {
@@ -193,10 +192,10 @@ func (c *Client) start(ctx context.Context, conn *connection) error {
 	return nil
 }
 
-// monitorName is what the server calls changes by.
+// monitorName is the name of our monitor at the server.
 const monitorName = "heddle"
 
-// begin takes in the answer to monitor_cond_since: everything, or what happened since a transaction.
+// begin applies the answer to monitor_cond_since: everything, or changes since a transaction.
 func (c *Client) begin(conn *connection, raw json.RawMessage) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) != 3 {
@@ -210,7 +209,7 @@ func (c *Client) begin(conn *connection, raw json.RawMessage) error {
 	return c.takeIn(conn, parts[2], !found, last)
 }
 
-// notified takes in what the server tells by itself. Notifications that this client does not know mean nothing to it.
+// notified handles a notification. Unknown ones are ignored.
 func (c *Client) notified(method string, params json.RawMessage) error {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(params, &parts); err != nil {
@@ -231,7 +230,7 @@ func (c *Client) notified(method string, params json.RawMessage) error {
 	return nil
 }
 
-// takeIn applies changes and shows them. With a connection these are its first, and from now on it carries requests.
+// takeIn applies changes. With a connection they are its first: it carries requests now.
 func (c *Client) takeIn(conn *connection, raw json.RawMessage, all bool, last string) error {
 	if err := c.cache.apply(raw, all); err != nil {
 		return err

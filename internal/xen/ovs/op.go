@@ -77,19 +77,14 @@ func Mutate(table string, where []Condition, mutations ...Mutation) Op {
 	return Op{kind: "mutate", table: table, members: map[string]any{"where": all(where), "mutations": mutations}}
 }
 
-// Delete removes the chosen rows. Rows of most of Open vSwitch's tables rather go by themselves, when nothing refers to
-// them any more.
-func Delete(table string, where []Condition) Op {
-	return Op{kind: "delete", table: table, members: map[string]any{"where": all(where)}}
-}
-
 // Select reads columns of the chosen rows.
 func Select(table string, where []Condition, columns ...string) Op {
 	return Op{kind: "select", table: table, members: map[string]any{"where": all(where), "columns": columns}}
 }
 
-// Wait lets the transaction go on only when the chosen rows have (until "==") or have not ("!=") these values, and tries
-// again for so long; 0 tries once. A transaction that waits in vain fails with the code "timed out".
+// Wait lets the transaction go on only when the chosen rows have (until "==") or have not ("!=")
+// these values, and tries again for so long; 0 tries once. A transaction that waits in vain fails
+// with the code "timed out".
 func Wait(table string, where []Condition, until string, timeout time.Duration, columns []string, rows ...Row) Op {
 	if rows == nil {
 		rows = []Row{}
@@ -109,14 +104,14 @@ func all(where []Condition) []Condition {
 	return where
 }
 
-// Result is what one operation came to.
+// Result is the result of one operation.
 type Result struct {
 	Count int   // of rows, after update, mutate and delete
 	UUID  UUID  // of the new row, after insert
 	Rows  []Row // after select
 }
 
-// OpError says which operation made a transaction fail: all of it, nothing has changed.
+// OpError names the operation that made a transaction fail. Nothing has changed then.
 type OpError struct {
 	Index   int    // of the operation; the number of operations when the commit of them all was refused
 	Op      string // in words

@@ -82,7 +82,8 @@ func leg(kind string, peer *netlab.OVSHost, key int) ovs.PortSpec {
 		Options: map[string]string{"remote_ip": peer.Address.String(), "key": fmt.Sprint(key)}}
 }
 
-// TestStars joins machines of three hosts by a star of each kind of tunnel, over bridges and ports that the client makes.
+// TestStars joins machines of three hosts by a star of each kind of tunnel, over bridges and ports
+// that the client makes.
 func TestStars(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"gre", "vxlan"} {
@@ -146,8 +147,8 @@ func star(t testing.TB, l *netlab.OVSLab, kind string) []*netlab.Namespace {
 	return machines
 }
 
-// TestTunnelsAreUniqueInASwitch is pitfall 5: a second port with the same type, peer and key is taken by the database,
-// and refused by the switch.
+// TestTunnelsAreUniqueInASwitch is pitfall 5: a second port with the same type, peer and key is
+// taken by the database, and refused by the switch.
 func TestTunnelsAreUniqueInASwitch(t *testing.T) {
 	t.Parallel()
 	l := netlab.OVSForTest(t, 1)

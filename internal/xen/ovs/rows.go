@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// rowReader reads the columns of one row. A column that is not there has its zero value: the schema has been checked. The
-// first column of a wrong type is remembered as an error.
+// rowReader reads the columns of one row. A column that is not there has its zero value: the schema
+// has been checked. The first column of a wrong type is remembered as an error.
 type rowReader struct {
 	row Row
 	err error

@@ -17,7 +17,7 @@ import (
 // cancelTimeout bounds how long giving up a request takes more, when the stream is full.
 const cancelTimeout = 50 * time.Millisecond
 
-// message is one of JSON-RPC 1.0: a request (id and method), an answer (id alone) or a notification (method alone).
+// message is a request (id and method), an answer (id) or a notification (method) of JSON-RPC 1.0.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method,omitempty"`
@@ -26,8 +26,9 @@ type message struct {
 	Error  json.RawMessage `json:"error,omitempty"`
 }
 
-// connection is one stream to a database. Its reader handles what comes in order: an answer's handler and notifications
-// never run at once, so that what a handler has done is seen by what comes after.
+// connection is one stream to a database. Its reader handles what comes in order: an answer's
+// handler and notifications never run at once, so that what a handler has done is seen by what
+// comes after.
 type connection struct {
 	stream     net.Conn
 	maxMessage int
@@ -54,7 +55,7 @@ type connection struct {
 	running sync.WaitGroup
 }
 
-// connect begins to read from a stream. notify is called for each notification; its error ends the connection.
+// connect begins to read from a stream. An error of notify ends the connection.
 func connect(stream net.Conn, o Options, notify func(string, json.RawMessage) error, quiet func(error)) *connection {
 	c := &connection{stream: stream, maxMessage: o.MaxMessage, probe: o.Probe, deadAfter: o.DeadAfter, notify: notify, quiet: quiet, begun: time.Now(),
 		closed: make(chan struct{}), writing: make(chan struct{}, 1), pending: map[int64]func(json.RawMessage, error) error{}}
@@ -75,7 +76,7 @@ func (c *connection) close(cause error) {
 // wait returns when everything that the connection had started has ended, after close.
 func (c *connection) wait() { c.running.Wait() }
 
-// errTooLong is what reading ends with when a message exceeds its bound.
+// errTooLong is the error of reading a message that exceeds its bound.
 var errTooLong = errors.New("a message is longer than is allowed")
 
 // meter passes bytes on, notes when they came, and ends when a message takes more than allowed.
@@ -192,8 +193,8 @@ func (c *connection) write(ctx context.Context, m message) error {
 	return nil
 }
 
-// listenForSilence probes the server when nothing has arrived for a while. Of a server that does not answer for as long
-// again quiet is told, and after deadAfter the connection is closed.
+// listenForSilence probes the server when nothing has arrived for a while. Of a server that does
+// not answer for as long again quiet is told, and after deadAfter the connection is closed.
 func (c *connection) listenForSilence() {
 	timer := time.NewTimer(c.probe)
 	defer timer.Stop()
@@ -240,8 +241,8 @@ func (c *connection) tell(why error) {
 	}
 }
 
-// request sends a request. handler runs when the answer comes, in the reader: what comes after waits for it, and its error
-// ends the connection. It does not run when the connection ends first.
+// request sends a request. handler runs when the answer comes, in the reader: what comes after
+// waits for it, and its error ends the connection. It does not run when the connection ends first.
 func (c *connection) request(ctx context.Context, method string, params any, handler func(json.RawMessage, error) error) (id int64, err error) {
 	raw, err := json.Marshal(params)
 	if err != nil {
@@ -255,8 +256,8 @@ func (c *connection) request(ctx context.Context, method string, params any, han
 	return id, c.write(ctx, message{ID: strconv.AppendInt(nil, id, 10), Method: method, Params: raw})
 }
 
-// call makes a request and waits for its answer, at most until ctx ends. first, which may be nil, is called with the
-// answer before anything that came after it is handled.
+// call makes a request and waits for its answer, at most until ctx ends. first, which may be nil,
+// is called with the answer before anything that came after it is handled.
 func (c *connection) call(ctx context.Context, method string, params any, first func(json.RawMessage) error) (json.RawMessage, error) {
 	type answer struct {
 		result json.RawMessage

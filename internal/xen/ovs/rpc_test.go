@@ -70,7 +70,8 @@ func TestServersMayAsk(t *testing.T) {
 	}
 }
 
-// TestAnswers maps answers to their requests, whatever their order, and ignores those that come too late.
+// TestAnswers maps answers to their requests, whatever their order, and ignores those that come too
+// late.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	c, server := pipe(t)
@@ -113,7 +114,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSilenceIsProbed asks a silent server for a sign of life, and takes it for lost when it gives none.
+// TestSilenceIsProbed asks a silent server for a sign of life, and takes it for lost when it gives
+// none.
 func TestSilenceIsProbed(t *testing.T) {
 	t.Parallel()
 	c, server := pipe(t, func(o *Options) { o.Probe, o.DeadAfter = 200*time.Millisecond, 400*time.Millisecond })
@@ -132,9 +134,9 @@ func TestSilenceIsProbed(t *testing.T) {
 	}
 }
 
-// TestSilence counts probe intervals by a clock of its own: a server that stops answering is said to be silent after two of
-// them, and to answer as soon as it does; the connection lasts until it was silent for DeadAfter. Nothing here depends on
-// what the wall clock says.
+// TestSilence counts probe intervals by a clock of its own: a server that stops answering is said
+// to be silent after two of them, and to answer as soon as it does; the connection lasts until it
+// was silent for DeadAfter. Nothing here depends on what the wall clock says.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

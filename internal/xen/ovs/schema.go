@@ -11,7 +11,7 @@ type column struct {
 	optional bool // switches in use lack it: Open vSwitch 2.5, as hosts of XenServer 8 have, or older
 }
 
-// watched are the tables and columns that the client follows. Counters are not among them: they change all the time.
+// watched lists the columns that the client follows, by table. Counters would change all the time.
 var watched = map[string][]column{
 	Database: {{name: "bridges"}, {name: "cur_cfg"}, {name: "next_cfg"}, {name: "external_ids"}, {name: "manager_options"},
 		{name: "other_config"}, {name: "ovs_version"}, {name: "ssl"}, {name: "datapath_types", optional: true},
@@ -27,7 +27,7 @@ var watched = map[string][]column{
 	"SSL":     {{name: "ca_cert"}, {name: "certificate"}, {name: "external_ids"}, {name: "private_key"}},
 }
 
-// schema is what the client must know of a database's.
+// schema holds those parts of a database's schema that the client needs.
 type schema struct {
 	version string
 	columns map[string][]string        // by watched table: those of its columns that are there
@@ -45,7 +45,7 @@ type schemaText struct {
 	} `json:"tables"`
 }
 
-// readSchema says what of the watched is there, and refuses a database that lacks what the client needs.
+// readSchema finds the watched columns, and refuses a database that lacks a needed one.
 func readSchema(raw json.RawMessage) (*schema, error) {
 	var text schemaText
 	if err := json.Unmarshal(raw, &text); err != nil {
@@ -86,7 +86,7 @@ func holdsMany(raw json.RawMessage) bool {
 	return len(composed.Max) > 0 && string(composed.Max) != "1"
 }
 
-// requests are what to ask a database to tell of.
+// requests returns the requests for a database's monitor.
 func (s *schema) requests(list bool) map[string]any {
 	all := map[string]any{}
 	for table, columns := range s.columns {

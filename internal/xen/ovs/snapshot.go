@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Snapshot is what a database holds, at one instant between two transactions. It and all it leads to must not be changed.
+// Snapshot is a database's contents between two transactions. It must not be changed.
 type Snapshot struct {
 	Root       *Root
 	Bridges    map[UUID]*Bridge
@@ -14,10 +14,10 @@ type Snapshot struct {
 	Interfaces map[UUID]*Interface
 	Managers   map[UUID]*Manager
 	SSLs       map[UUID]*SSL
-	// Lost says why the database cannot be heard, so that the rest may be old; nil while it is heard. Until it was heard
-	// first there are no rows, and no Root.
+	// Lost says why the database cannot be heard, so that the rest may be old; nil while it is
+	// heard. Until it was heard first there are no rows, and no Root.
 	Lost error
-	// Silent says that the database does not answer although there is a connection, for now; nil while it does.
+	// Silent is set while the database does not answer although there is a connection.
 	Silent error
 
 	once  sync.Once
@@ -60,7 +60,7 @@ type Port struct {
 	OtherConfig map[string]string
 }
 
-// Interface is where frames come and go.
+// Interface is an interface of a port.
 type Interface struct {
 	UUID        UUID
 	Name        string
@@ -78,7 +78,7 @@ type Interface struct {
 	BFDStatus   map[string]string
 }
 
-// Manager is where the database listens, or whom it calls.
+// Manager is an address at which the database listens, or to which it connects.
 type Manager struct {
 	UUID        UUID
 	Target      string // such as pssl:6640:192.0.2.1
@@ -162,8 +162,8 @@ func (s *Snapshot) InterfaceOf(p *Port) *Interface {
 	return nil
 }
 
-// Changed lists the rows of a table that came, went or became other between two snapshots of one client, in order. It
-// compares pointers: a row that has not changed is the same in both.
+// Changed lists the rows of a table that came, went or became other between two snapshots of one
+// client, in order. It compares pointers: a row that has not changed is the same in both.
 func Changed[T any](before, after map[UUID]*T) []UUID {
 	var ids []UUID
 	for id, row := range after {

@@ -21,8 +21,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// database runs an ovsdb-server without a switch, which needs no rights, over a changed schema of Open vSwitch, and tells
-// its address.
+// database runs an ovsdb-server without a switch, which needs no rights, over a changed schema of
+// Open vSwitch, and tells its address.
 func database(t testing.TB, change func(string) string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ovs") // short: it goes into a socket's address
@@ -71,7 +71,8 @@ func dial(t testing.TB, o ovs.Options) *ovs.Client {
 	return c
 }
 
-// oldServer stands before a server and does not let it hear of monitor_cond_since: Open vSwitch before 2.12.
+// oldServer stands before a server and does not let it hear of monitor_cond_since: Open vSwitch
+// before 2.12.
 func oldServer(t *testing.T, address string) string {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(strings.TrimPrefix(address, "unix:")), "old")
@@ -126,8 +127,8 @@ func rows(s *ovs.Snapshot) content {
 	return content{s.Root, s.Bridges, s.Ports, s.Interfaces, s.Managers}
 }
 
-// TestFollowersAgree carries out random transactions: who followed them, by either way of being told, knows what a client
-// knows that has just come.
+// TestFollowersAgree carries out random transactions: who followed them, by either way of being
+// told, knows what a client knows that has just come.
 func TestFollowersAgree(t *testing.T) {
 	t.Parallel()
 	address := database(t, asItIs)
@@ -197,7 +198,8 @@ func randomOps(t *rapid.T, s *ovs.Snapshot) []ovs.Op {
 	return append(ops, ovs.Update(ovs.Database, nil, ovs.Row{"external_ids": ovs.Strings(keys("root ids"))}))
 }
 
-// TestResume has a server of a cluster, which keeps its history, tell only what happened since the connection was lost.
+// TestResume has a server of a cluster, which keeps its history, tell only what happened since the
+// connection was lost.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("/usr/share/openvswitch/vswitch.ovsschema")

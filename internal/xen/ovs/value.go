@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 )
 
-// Values are those of RFC 7047 §5.1. An atom is a string, int64, float64, bool, [UUID] or [Named]; a column's value is an
-// atom, a [Set] or a [Map]. A set of one element may stand for itself as a bare atom, in both directions, and a real
-// without a fraction comes back as an int64.
+// Values are those of RFC 7047 §5.1. An atom is a string, int64, float64, bool, [UUID] or [Named];
+// a column's value is an atom, a [Set] or a [Map]. A set of one element may stand for itself as a
+// bare atom, in both directions, and a real without a fraction comes back as an int64.
 type (
 	// UUID names a row.
 	UUID string
@@ -94,50 +95,49 @@ func (r *Row) UnmarshalJSON(raw []byte) error {
 
 // decode reads a column's value.
 func decode(raw json.RawMessage) (any, error) {
+	kind, rest, err := cutKind(raw)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == "set":
+		return decodeSet(rest)
+	case kind == "map":
+		return decodeMap(rest)
+	}
+	return decodeOne(raw, kind, rest)
+}
+
+// cutKind returns the two parts of a value that is written as a list, "" for others.
+func cutKind(raw json.RawMessage) (kind string, rest json.RawMessage, err error) {
 	if len(raw) == 0 || raw[0] != '[' {
-		return decodeScalar(raw)
+		return "", nil, nil
 	}
 	var parts []json.RawMessage
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	kind, err := tagOf(parts)
-	if err != nil {
-		return nil, err
-	}
-	switch kind {
-	case "set":
-		return decodeSet(parts[1])
-	case "map":
-		return decodeMap(parts[1])
-	}
-	return decodeReference(kind, parts[1])
-}
-
-// tagOf is the first of the two parts of what is written as a list.
-func tagOf(parts []json.RawMessage) (kind string, err error) {
 	if len(parts) != 2 {
-		return "", fmt.Errorf("a list of %d parts, not 2", len(parts))
+		return "", nil, fmt.Errorf("a list of %d parts, not 2", len(parts))
 	}
 	if err := json.Unmarshal(parts[0], &kind); err != nil {
-		return "", fmt.Errorf("a list that does not begin with its kind: %s", shorten(parts[0]))
+		return "", nil, fmt.Errorf("a list that does not begin with its kind: %s", shorten(parts[0]))
 	}
-	return kind, nil
+	return kind, parts[1], nil
 }
 
 func decodeAtom(raw json.RawMessage) (any, error) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return decodeScalar(raw)
-	}
-	var parts []json.RawMessage
-	if err := json.Unmarshal(raw, &parts); err != nil {
-		return nil, err
-	}
-	kind, err := tagOf(parts)
+	kind, rest, err := cutKind(raw)
 	if err != nil {
 		return nil, err
 	}
-	return decodeReference(kind, parts[1])
+	return decodeOne(raw, kind, rest)
+}
+
+func decodeOne(raw json.RawMessage, kind string, rest json.RawMessage) (any, error) {
+	if rest == nil {
+		return decodeScalar(raw)
+	}
+	return decodeReference(kind, rest)
 }
 
 func decodeReference(kind string, raw json.RawMessage) (any, error) {
@@ -228,14 +228,7 @@ func elements(value any) Set {
 }
 
 // sortedKeys are a map's, so that what is made of it is always the same.
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // shorten keeps foreign text readable in an error.
 func shorten(raw []byte) string {

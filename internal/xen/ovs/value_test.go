@@ -131,7 +131,8 @@ func realSchema(t testing.TB) *schema {
 	return s
 }
 
-// FuzzApply feeds a cache with two messages of changes, whatever they hold: it takes them or refuses them whole.
+// FuzzApply feeds a cache with two messages of changes, whatever they hold: it takes them or
+// refuses them whole.
 func FuzzApply(f *testing.F) {
 	for _, seeds := range [][2]string{
 		{`{"Bridge":{"b":{"initial":{"name":"xapi0","ports":["uuid","p"],"external_ids":["map",[["k","v"]]]}}}}`,

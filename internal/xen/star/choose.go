@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Decide says what to aim at, given what was aimed at: the center, and with a new one the next epoch. The center is left
-// where it is unless it is no member any more, nobody reaches it, another was asked for (§10.2), or a newcomer is center of
-// far fewer networks. The key is the caller's; without one nothing is decided.
+// Decide returns the next intent: the center, and with a new one the next epoch. The center is left
+// where it is unless it is no member any more, nobody reaches it, another was asked for (§10.2), or
+// a newcomer is center of far fewer networks. The key is the caller's; without one nothing is
+// decided.
 func Decide(n *Network, in Intent, v View) Intent {
 	if in.Key == 0 {
 		return in
@@ -32,13 +33,13 @@ func Decide(n *Network, in Intent, v View) Intent {
 	return in
 }
 
-// imbalance is by how many networks a center must exceed a newcomer for the newcomer to take its place: with less a move
-// would only turn the difference around.
+// imbalance is by how many networks a center must exceed a newcomer for the newcomer to take its
+// place: with less a move would only turn the difference around.
 const imbalance = 2
 
-// relieve returns the newcomer that should take the center's place, nil for none: the one that is center of the fewest
-// networks, if that is fewer enough. Networks grow host by host, and so the first hosts that they have would be center of
-// all of them. A center that was asked for stays.
+// relieve returns the newcomer that should take the center's place, nil for none: the one that is
+// center of the fewest networks, if that is fewer enough. Networks grow host by host, and so the
+// first hosts that they have would be center of all of them. A center that was asked for stays.
 func relieve(n *Network, in Intent, center *Member, others []*Member, v View) *Member {
 	if center == nil || center.Host == n.Preferred {
 		return nil
@@ -52,9 +53,10 @@ func relieve(n *Network, in Intent, center *Member, others []*Member, v View) *M
 	return best
 }
 
-// Considered reports whether a decision takes the member into account as a newcomer: it has proved that it can be center,
-// since its leg is in place and frames pass, and the network is not on the move. The member is a newcomer no more then,
-// whatever came of it, so that no center moves but when a network grows.
+// Considered reports whether a decision takes the member into account as a newcomer: it has proved
+// that it can be center, since its leg is in place and frames pass, and the network is not on the
+// move. The member is a newcomer no more then, whatever came of it, so that no center moves but
+// when a network grows.
 func Considered(n *Network, in Intent, m *Member, v View) bool {
 	center := member(n, in.Center)
 	return m.New && m.candidate() && center != nil && !n.Steady && !in.Moving() &&
@@ -70,12 +72,12 @@ func member(n *Network, host string) *Member {
 	return nil
 }
 
-// wishes says whether somebody wants the center elsewhere: a preference that was not heeded yet, or one that always is.
+// wishes reports whether another center is preferred, newly or with auto-revert.
 func (n *Network) wishes(in Intent) bool {
 	return n.Preferred != "" && n.Preferred != in.Center && (n.AutoRevert || n.Preferred != in.Preferred)
 }
 
-// candidate says whether the host can become center: what it has must be known, and that it does what it is told.
+// candidate reports whether the host can become center: its legs are known, and it is willing.
 func (m *Member) candidate() bool { return m != nil && m.Known && !m.Unwilling }
 
 // move makes host the center.
@@ -88,8 +90,9 @@ func (in Intent) move(n *Network, host string) Intent {
 	return in
 }
 
-// elect is the best center other than the one there is, nil when there are fewer than two members or none can be it: the
-// preferred one, else that of the fewest networks; ties by UUID. Disabled hosts are chosen only where there are no others.
+// elect is the best center other than the one there is, nil when there are fewer than two members
+// or none can be it: the preferred one, else that of the fewest networks; ties by UUID. Disabled
+// hosts are chosen only where there are no others.
 func elect(n *Network, v View, center *Member, others []*Member) *Member {
 	if len(others) == 0 || center == nil && len(others) < 2 {
 		return nil
@@ -103,7 +106,7 @@ func elect(n *Network, v View, center *Member, others []*Member) *Member {
 	return best
 }
 
-// before says whether a is the better center.
+// before reports whether a is the better center.
 func (n *Network) before(a, b *Member, v View) bool {
 	return cmp.Or(
 		order(a.Live, b.Live),
@@ -125,7 +128,7 @@ func order(a, b bool) int {
 	return 1
 }
 
-// inTheWay says that the center cannot be told of legs that it should have.
+// inTheWay reports whether the center's switch cannot be given legs that it should have.
 func inTheWay(center *Member, others []*Member) bool {
 	if center.Known || !center.Lost {
 		return false
@@ -135,8 +138,9 @@ func inTheWay(center *Member, others []*Member) bool {
 	})
 }
 
-// unreached says that the center is dead, or as good as that: the path to it is down from each host that probes it, or,
-// where it is not known itself, from half of them. With one spoke a move would change nothing.
+// unreached reports whether the center is dead, or as good as that: the path to it is down from
+// each host that probes it, or, where it is not known itself, from half of them. With one spoke a
+// move would change nothing.
 func unreached(n *Network, in Intent, center *Member, others []*Member, v View) bool {
 	if n.Steady || len(others) < 2 {
 		return false

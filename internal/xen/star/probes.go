@@ -13,8 +13,9 @@ func PairOf(a, b string) Pair {
 	return Pair{a, b}
 }
 
-// Probes says which network's leg probes the path between two hosts: of all that have one between them, one. It stays the
-// same for as long as it has its leg, so that other networks' changes leave the probe alone.
+// Probes assigns the probe of the path between two hosts to one of the networks with a leg between
+// them. It stays the same for as long as it has its leg, so that other networks' changes leave the
+// probe alone.
 type Probes struct {
 	users   map[Pair][]string // networks; the first one probes
 	sure    map[Pair]bool     // the first one's leg was found probing
@@ -26,8 +27,8 @@ func NewProbes() *Probes {
 	return &Probes{users: map[Pair][]string{}, sure: map[Pair]bool{}, network: map[string][]Pair{}}
 }
 
-// Set says which pairs a network has legs between, and which of these probe as found, and returns the networks other
-// than it whose probing changes.
+// Set sets the pairs that a network has legs between, and those of them that probe as found. It
+// returns the networks other than it whose probing changes.
 func (p *Probes) Set(network string, pairs []Pair, probing map[Pair]bool) []string {
 	var changed []string
 	old := p.network[network]
@@ -74,7 +75,7 @@ func (p *Probes) add(pair Pair, network string, probing bool) []string {
 	return slices.Clone(p.users[pair][1:min(2, len(users)+1)])
 }
 
-// Carries says whether the network probes the path between two hosts.
+// Carries reports whether the network probes the path between two hosts.
 func (p *Probes) Carries(network, a, b string) bool { return p.Carrier(a, b) == network }
 
 // Carrier is the network that probes the path between two hosts, "" when none has a leg there.

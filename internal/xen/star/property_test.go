@@ -153,7 +153,7 @@ func (w *world) act(t *rapid.T) {
 	}
 }
 
-// check says what must hold at every moment.
+// check fails the test if an invariant is broken.
 func (w *world) check(t *rapid.T) {
 	edges := map[Pair]int{}
 	for host, m := range w.machines {
@@ -228,7 +228,7 @@ func (w *world) heal(t *rapid.T) {
 	t.Fatalf("it never ends: %+v\n%s", Steps(w.n, w.in, w), w)
 }
 
-// converged says whether there is a star of all members, and nothing else.
+// converged reports whether there is a star of all members, and nothing else.
 func (w *world) converged(t *rapid.T) {
 	var members []string
 	for i := range w.n.Members {
@@ -263,7 +263,8 @@ func (w *world) converged(t *rapid.T) {
 	}
 }
 
-// TestAlwaysForest lets everything happen that may, in any order, and looks at the true state after each.
+// TestAlwaysForest lets everything happen that may, in any order, and looks at the true state after
+// each.
 func TestAlwaysForest(t *testing.T) {
 	t.Parallel()
 	for range 20 { // a hundred runs are few for rings that need three centers

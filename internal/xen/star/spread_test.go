@@ -79,7 +79,8 @@ func (g *growing) check(what string, hosts int) {
 	}
 }
 
-// TestSpread grows 20 networks over 8 hosts in every order that people do: centers spread evenly, and then stay.
+// TestSpread grows 20 networks over 8 hosts in every order that people do: centers spread evenly,
+// and then stay.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	const networks, hosts = 20, 8
@@ -117,7 +118,8 @@ func TestSpread(t *testing.T) {
 			}
 			t.Logf("%d moves, centers %v", g.moves, g.load)
 
-			// Nothing moves when nothing happens, nor when a host goes and comes back, but for what it was center of.
+			// Nothing moves when nothing happens, nor when a host goes and comes back, but for what
+			// it was center of.
 			g.moves = 0
 			again := func() {
 				for _, n := range g.all {

@@ -1,21 +1,25 @@
-// Package star thinks out the legs of a pool's tunnel networks: which host of a network is its center, which ports the
-// others and the center have, in which order these are made, and what there is to say of each tunnel. It does no I/O:
-// what is known goes in, what to do next comes out, and whoever does it asks again with what is known then.
+// Package star thinks out the legs of a pool's tunnel networks: which host of a network is its
+// center, which ports the others and the center have, in which order these are made, and what there
+// is to say of each tunnel. It does no I/O: what is known goes in, what to do next comes out, and
+// whoever does it asks again with what is known then.
 //
-//	spoke ───leg─── center ───leg─── spoke        a leg is a port on each of the two hosts' bridges
+//	spoke ───leg─── center ───leg─── spoke      a leg is a port on each of two hosts' bridges
 //	                  │
 //	                 leg
 //	                spoke
 //
-// A frame passes a leg only while both of its ends are there: a host takes what comes from an address and key that it has
-// a port for, and nothing else. What holds at every moment, whatever fails in between (§10.5 of the XenAPI's tunnels):
+// A frame passes a leg only while both of its ends are there: a host takes what comes from an
+// address and key that it has a port for, and nothing else. What holds at every moment, whatever
+// fails in between (§10.5 of the XenAPI's tunnels):
 //
 //   - a host's ports of a network change in one transaction, all of them;
-//   - only a center has more than one, and it gets a port to a host only when that one is known to have no more than one
-//     itself; one exception is the center before it, while the network moves from there to here.
+//   - only a center has more than one, and it gets a port to a host only when that one is known to
+//     have no more than one itself; one exception is the center before it, while the network moves
+//     from there to here.
 //
-// So the legs of a network never form a ring. For each host of a ring would have two ports, and so have been center; the
-// one that became it last got both its ports when no more than one of its two neighbors had two of its own.
+// So the legs of a network never form a ring. For each host of a ring would have two ports, and so
+// have been center; the one that became it last got both its ports when no more than one of its two
+// neighbors had two of its own.
 package star
 
 import (
@@ -29,8 +33,8 @@ type Network struct {
 	MTU        int    // bytes, of what its machines send; 0 = unknown
 	Preferred  string // UUID of the host that shall be center, "" for none
 	AutoRevert bool   // move to Preferred also when it merely comes back
-	// Steady: the center was moved a moment ago because nobody reached the one before; what is said of the new one is not
-	// yet a reason to move again.
+	// Steady: the center was moved a moment ago because nobody reached the one before; what is said
+	// of the new one is not yet a reason to move again.
 	Steady  bool
 	Members []Member
 }
@@ -41,8 +45,9 @@ type Member struct {
 	Tunnel   bool   // it has a tunnel on the network
 	Attached bool   // the tunnel's access PIF is
 	Live     bool   // host_metrics.live: its agent reports
-	// Passing: frames pass between it and the rest of the star now, as BFD says. Such a host is well, whatever the pool
-	// says of it: its agent may be dead, or the network between agent and pool cut.
+	// Passing: frames pass between it and the rest of the star now, as BFD says. Such a host is
+	// well, whatever the pool says of it: its agent may be dead, or the network between agent and
+	// pool cut.
 	Passing      bool
 	Enabled      bool
 	OpenVSwitch  bool   // its network backend
@@ -58,7 +63,7 @@ type Member struct {
 	Busy   bool   // a transaction is under way there: none may be planned
 	Hub    bool   // that transaction, or one whose outcome is not known, gives it more than one leg
 	Bridge string // that has the network; "" when none does
-	// Refused is why what was asked of it last was refused; text for people.
+	// Refused is the error of the last step, if that was refused; text for people.
 	Refused string
 	// Unwilling: it has refused more than once, so that it is no center if there is another.
 	Unwilling bool
@@ -84,23 +89,24 @@ type Found struct {
 	Error  string // why it could not
 }
 
-// Intent is what is decided about a network and outlives whoever decided it. It is stored before anything is done.
+// Intent is the decision about a network, which outlives the leader that made it. It is stored
+// before anything is done.
 type Intent struct {
 	Key    uint32 `json:"key"`
 	Center string `json:"center"` // UUID of a host; "" while none was needed
 	// Epoch grows with each new center.
 	Epoch uint64 `json:"epoch"`
-	// Previous is the center before, until everything is as this epoch wants it; then Settled is Epoch.
+	// Previous is the center before, until all follow this epoch; then Settled is Epoch.
 	Previous string `json:"previous,omitempty"`
 	Settled  uint64 `json:"settled"`
 	// Preferred is the preferred center that was last heeded.
 	Preferred string `json:"preferred,omitempty"`
 }
 
-// Moving says that the center was changed and not all is yet as it shall be.
+// Moving reports whether the center was changed and not everything has followed yet.
 func (in Intent) Moving() bool { return in.Settled != in.Epoch }
 
-// Health is what BFD says of the path between two hosts.
+// Health is the state of the path between two hosts, by BFD.
 type Health uint8
 
 // Healths.
@@ -110,35 +116,36 @@ const (
 	Down
 )
 
-// View is what a plan needs to know of other networks.
+// View gives a plan the state of other networks.
 type View interface {
-	// Load is how many networks the host is center of.
+	// Load returns how many networks the host is center of.
 	Load(host string) int
-	// Carries says whether the network's leg between two hosts is the one that probes the path between them.
+	// Carries reports whether the network's leg between two hosts probes the path between them.
 	Carries(network, a, b string) bool
-	// Health is what the probe between two hosts says.
+	// Health returns the state of the path between two hosts.
 	Health(a, b string) Health
 }
 
-// nameDigits is how many digits of a hash a port's name has: interfaces have names of at most 15 characters.
+// nameDigits is the length of a hash in a port's name, which has at most 15 characters.
 const nameDigits = 12
 
-// PortName is the name of the port to a peer on a network's bridge: always the same, so that a second attempt finds what
-// the first has made.
+// PortName is the name of the port to a peer on a network's bridge: always the same, so that a
+// second attempt finds what the first has made.
 func PortName(network, peer string) string {
 	sum := sha256.Sum256([]byte(network + " " + peer))
 	return "tun" + hex.EncodeToString(sum[:nameDigits/2])
 }
 
-// usable reports whether the host can have legs, as far as the XenAPI tells. A host that is disabled can: its machines are
-// still there until they are moved away. So can one whose agent is not heard of while frames pass: whether a host is alive
-// the data plane decides.
+// usable reports whether the host can have legs, as far as the XenAPI tells. A host that is
+// disabled can: its machines are still there until they are moved away. So can one whose agent is
+// not heard of while frames pass: whether a host is alive the data plane decides.
 func (m *Member) usable() bool {
 	return m.Tunnel && m.Attached && (m.Live || m.Passing) && m.OpenVSwitch && m.Address != ""
 }
 
-// Passing reports whether frames pass between the host and the rest of the star that there is: by a leg that is in place
-// at the ends that are known, and whose path BFD says is up. While the center moves, the one before it counts too.
+// Passing reports whether frames pass between the host and the rest of the star that there is: by a
+// leg that is in place at the ends that are known, and whose path BFD says is up. While the center
+// moves, the one before it counts too.
 func Passing(n *Network, in Intent, host string, v View) bool {
 	return n.passing(in, in.Center, host, v) || in.Moving() && n.passing(in, in.Previous, host, v)
 }
@@ -164,8 +171,8 @@ func carries(f *Found, in Intent) bool {
 	return f != nil && f.Key == in.Key && f.OfPort > 0 && f.Error == ""
 }
 
-// CutOff reports whether BFD says that frames do not pass between the host and the center, or, of the center, between it
-// and any other.
+// CutOff reports whether BFD says that frames do not pass between the host and the center, or, of
+// the center, between it and any other.
 func CutOff(n *Network, in Intent, host string, v View) bool {
 	if host != in.Center {
 		return v.Health(host, in.Center) == Down
@@ -183,7 +190,7 @@ func CutOff(n *Network, in Intent, host string, v View) bool {
 	return down
 }
 
-// hub says whether the host has, or may come to have, more than one leg.
+// hub reports whether the host has, or may come to have, more than one leg.
 func (m *Member) hub() bool { return m.Hub || len(m.Legs) > 1 }
 
 // leg is the member's leg to a peer, nil when there is none.
@@ -215,7 +222,7 @@ func members(n *Network, in Intent) (center *Member, others []*Member) {
 	return center, others
 }
 
-// attachedTo says whether a host that is known has a leg to a center that is not: then the star goes on as it is.
+// attachedTo reports whether a known host has a leg to an unknown center: then the star stays.
 func (n *Network) attachedTo(center *Member) bool {
 	for i := range n.Members {
 		if m := &n.Members[i]; m.Known && m.leg(center.Host) != nil {
@@ -225,8 +232,9 @@ func (n *Network) attachedTo(center *Member) bool {
 	return false
 }
 
-// keeps says whether a spoke that is not known has its leg, and cannot have others. What was never seen is told by the
-// center's end, which it was given once the spoke was known to have no other.
+// keeps reports whether a spoke that is not known has its leg, and cannot have others. If it was
+// never seen, this follows from the center's end, which it was given once the spoke was known to
+// have no other.
 func (m *Member) keeps(in Intent, center *Member) bool {
 	switch {
 	case center == nil:
@@ -246,8 +254,8 @@ func shapeOf(n *Network, in Intent) shape {
 	return shape{center, spokes}
 }
 
-// Pairs are the pairs of hosts that have a leg between them in the star that the intent wants and could probe it, with
-// those that do already.
+// Pairs are the pairs of hosts that have a leg between them in the star that the intent wants and
+// could probe it, with those that do already.
 func Pairs(n *Network, in Intent) (pairs []Pair, probing map[Pair]bool) {
 	s := shapeOf(n, in)
 	for _, x := range s.spokes {

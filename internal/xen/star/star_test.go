@@ -74,7 +74,7 @@ func settle(t *testing.T, n *Network, in Intent, v View) (changes int) {
 	return 0
 }
 
-// picture is who has a leg to whom.
+// picture returns the legs as text.
 func picture(n *Network) string {
 	text := ""
 	for _, m := range n.Members {
@@ -455,7 +455,8 @@ type loads struct {
 func (l loads) Load(host string) int              { return l.centers[host] }
 func (l loads) Carries(network, a, b string) bool { return l.probes.Carries(network, a, b) }
 
-// BenchmarkPlan plans 1,000 networks over 16 hosts: centers, legs, and the statuses once they are made.
+// BenchmarkPlan plans 1,000 networks over 16 hosts: centers, legs, and the statuses once they are
+// made.
 func BenchmarkPlan(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
@@ -480,7 +481,8 @@ func plan(all []*Network) (loads, []Intent) {
 	return v, intents
 }
 
-// BenchmarkChange plans one network of those 1,000 anew, all being in place, after a member's address has changed.
+// BenchmarkChange plans one network of those 1,000 anew, all being in place, after a member's
+// address has changed.
 func BenchmarkChange(b *testing.B) {
 	all := fleet(1000, 16)
 	v, intents := plan(all)

@@ -16,7 +16,7 @@ const (
 	BackendNotOpenVSwitch  = "BACKEND_NOT_OPENVSWITCH"
 )
 
-// Status is what there is to say of a tunnel.
+// Status is the status of a tunnel.
 type Status struct {
 	Active bool
 	Key    uint32
@@ -42,8 +42,9 @@ func (s Status) Map() map[string]string {
 	return m
 }
 
-// overhead is how many bytes a tunnel adds to what machines send: of IPv4, 20 more with IPv6. The inner Ethernet header
-// (14) counts, as do the outer IP header (20) and GRE with a key (8), or UDP and VXLAN (16).
+// overhead returns how many bytes a tunnel adds to packets of machines: over IPv4, 20 more over
+// IPv6. The inner Ethernet header (14) counts, as do the outer IP header (20) and GRE with a key
+// (8), or UDP and VXLAN (16).
 func overhead(protocol, address string) int {
 	bytes := 42
 	if protocol == "vxlan" {
@@ -64,7 +65,7 @@ func isIPv6(address string) bool {
 	return false
 }
 
-// MaxMTU is the largest network.MTU that fits a transport, in bytes; 0 when the transport's is not known.
+// MaxMTU returns the largest network.MTU for a transport, in bytes; 0 when it is not known.
 func MaxMTU(m *Member, protocol string) int {
 	return max(0, m.TransportMTU-overhead(protocol, m.Address))
 }
@@ -100,7 +101,7 @@ func Statuses(n *Network, in Intent, v View) []Status {
 	return all
 }
 
-// hurdle is what keeps the host from being a member.
+// hurdle returns the error that keeps the host from being a member, "" for none.
 func (m *Member) hurdle() string {
 	switch {
 	case !m.OpenVSwitch:
@@ -124,7 +125,7 @@ func (m *Member) hurdle() string {
 // pending stands for a leg that is about to be made.
 const pending = "pending"
 
-// trouble is why a spoke's leg does not work, "" when it does.
+// trouble returns the error of a spoke's leg, "" when it works.
 func (s shape) trouble(in Intent, v View, x *Member) string {
 	ends := [2]*Found{x.leg(s.center.Host), s.center.leg(x.Host)}
 	for i, f := range ends {
@@ -151,7 +152,7 @@ func (s shape) trouble(in Intent, v View, x *Member) string {
 	return pending
 }
 
-// mismatch is what is wrong although there is a leg.
+// mismatch returns an error of a tunnel that has a leg, "" for none.
 func (n *Network) mismatch(m, center *Member) string {
 	most := MaxMTU(m, center.Protocol)
 	switch {

@@ -2,7 +2,7 @@ package star
 
 import "slices"
 
-// Step is a transaction on one host: all that is to change there now. Ports on the bridge that are not named stay.
+// Step is a transaction on one host: all that changes there now.
 type Step struct {
 	Network string // UUID
 	Host    string // UUID
@@ -11,10 +11,12 @@ type Step struct {
 	Put     []Leg // new ones, and those there are but not so
 }
 
-// Steps are what can be done now, at once and in any order. What has to wait for it is told when asked again after.
+// Steps returns what can be done now, at once and in any order. The next call, after that, returns
+// what had to wait for it.
 //
-// A center moves so: the new one gets its ends while the old one still works, then each spoke its new leg for the old, at
-// last the old center lets go of its others. Each of these is small, and machines hardly notice.
+// A center moves so: the new one gets its ends while the old one still works, then each spoke its
+// new leg for the old, at last the old center lets go of its others. Each of these is small, and
+// machines hardly notice.
 func Steps(n *Network, in Intent, v View) []Step {
 	s := shapeOf(n, in)
 	var steps []Step
@@ -31,7 +33,7 @@ func Steps(n *Network, in Intent, v View) []Step {
 	return steps
 }
 
-// waits says whether others have to act before the host does.
+// waits reports whether others have to act before the host does.
 func (s shape) waits(m *Member, in Intent) bool {
 	switch {
 	case s.center == nil || m == s.center || !slices.Contains(s.spokes, m):
@@ -46,7 +48,7 @@ func (s shape) waits(m *Member, in Intent) bool {
 	return s.center.Known && s.center.leg(m.Host) == nil // until the new center expects it
 }
 
-// needed says whether a spoke is still to be moved from the old center to the new one.
+// needed reports whether a spoke is still to be moved from the old center to the new one.
 func (s shape) needed(old *Member) bool {
 	for _, x := range s.spokes {
 		if x != old && x.Known && x.leg(old.Host) != nil && x.leg(s.center.Host) == nil && !x.hub() {
@@ -75,7 +77,7 @@ func (s shape) wanted(n *Network, in Intent, v View, m *Member) []Leg {
 	return nil
 }
 
-// welcome says whether the center may have a port to the spoke now.
+// welcome reports whether the center may have a port to the spoke now.
 func (s shape) welcome(x *Member, in Intent) bool {
 	switch has := s.center.leg(x.Host) != nil; {
 	case x.hub():
@@ -94,7 +96,7 @@ func (s shape) end(n *Network, in Intent, v View, m, peer *Member) Leg {
 	}
 }
 
-// difference is what turns what is found into what is wanted.
+// difference returns the step from the legs found to the desired ones, and whether there is one.
 func difference(m *Member, want []Leg) (Step, bool) {
 	st := Step{Host: m.Host, Bridge: m.Bridge}
 	for _, f := range m.Legs {
@@ -110,8 +112,8 @@ func difference(m *Member, want []Leg) (Step, bool) {
 	return st, len(st.Delete) > 0 || len(st.Put) > 0
 }
 
-// InPlace are the spokes whose legs are made as the intent wants them, at both ends. all says that nothing is left to be
-// done for it on any host that is known.
+// InPlace are the spokes whose legs are made as the intent wants them, at both ends. all says that
+// nothing is left to be done for it on any host that is known.
 func InPlace(n *Network, in Intent, v View) (spokes []string, all bool) {
 	s := shapeOf(n, in)
 	all = true
@@ -134,7 +136,7 @@ func InPlace(n *Network, in Intent, v View) (spokes []string, all bool) {
 	return spokes, all
 }
 
-// made says whether the end of a leg is there and works on its host.
+// made reports whether the end of a leg is there and works on its host.
 func made(f *Found, in Intent) bool {
 	return f != nil && f.Key == in.Key && f.Epoch == in.Epoch && f.OfPort > 0 && f.Error == ""
 }

@@ -52,19 +52,19 @@ func (f *fickle) asks() intent {
 	return f.asked
 }
 
-// taken says whether that was written.
+// taken reports whether that was written.
 func (f *fickle) taken() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.took
 }
 
-// calmBFD is a pace of BFD at which a path counts as down because its switch does not run, not because it waits for a
-// processor: for tests in which nothing may move by itself.
+// calmBFD is a pace of BFD at which a path counts as down because its switch does not run, not
+// because it waits for a processor: for tests in which nothing may move by itself.
 const calmBFD = 600 * time.Millisecond
 
-// TestUnwrittenMove has a center go and come back while the store is away: nobody moves it afterwards, unless it is still
-// gone by then.
+// TestUnwrittenMove has a center go and come back while the store is away: nobody moves it
+// afterwards, unless it is still gone by then.
 func TestUnwrittenMove(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)

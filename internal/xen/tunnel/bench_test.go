@@ -13,8 +13,8 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// BenchmarkCenterKilled is the longest time without an answer to a ping every 10 ms between two spokes of four hosts,
-// when the center dies without a word.
+// BenchmarkCenterKilled is the longest time without an answer to a ping every 10 ms between two
+// spokes of four hosts, when the center dies without a word.
 func BenchmarkCenterKilled(b *testing.B) {
 	var gaps []time.Duration
 	for b.Loop() {
@@ -61,8 +61,9 @@ func report(b *testing.B, gaps []time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkLegs is how long the legs of 100 networks on 8 hosts with standing bridges take, from a controller's start:
-// until they are made at both ends, and until all 800 tunnels are said to be active.
+// BenchmarkLegs measures how long the legs of 100 networks on 8 hosts with standing bridges take,
+// from a controller's start: until they are made at both ends, and until all 800 tunnels are said
+// to be active.
 func BenchmarkLegs(b *testing.B) {
 	const networks, hosts = 100, 8
 	var made, said time.Duration

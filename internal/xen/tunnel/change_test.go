@@ -10,8 +10,9 @@ import (
 	"heddle/internal/store"
 )
 
-// TestOneChange: a member that leaves, and one that comes, changes its own leg at both ends, by one transaction on each of
-// the two hosts, and nothing else: no row of other hosts, of other networks or of the network's other legs.
+// TestOneChange: a member that leaves, and one that comes, changes its own leg at both ends, by one
+// transaction on each of the two hosts, and nothing else: no row of other hosts, of other networks
+// or of the network's other legs.
 func TestOneChange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)
@@ -63,14 +64,14 @@ func TestOneChange(t *testing.T) {
 	l.active(tunnels[network], 0, 1, 2, 3)
 }
 
-// probed says whether a network's leg on a host bears the BFD session of its path.
+// probed reports whether a network's leg on a host bears the BFD session of its path.
 func (l *lab) probed(h *netlab.OVSHost, network string) bool {
 	l.t.Helper()
 	port := strings.TrimSpace(l.vsctl(h, "--bare", "--columns=name", "find", "Port", "external_ids:heddle-network="+l.call("network.get_uuid", network).(string)))
 	return strings.Contains(l.vsctl(h, "get", "Interface", port, "bfd"), "enable")
 }
 
-// ports is how many of the controller's ports there are.
+// ports returns the number of the controller's ports.
 func (l *lab) ports() int {
 	l.t.Helper()
 	n := 0
@@ -80,7 +81,7 @@ func (l *lab) ports() int {
 	return n
 }
 
-// rowSet is what the controller may change of each host's switch: row by UUID.
+// rowSet returns the rows of each host's switch that the controller may change, by UUID.
 func (l *lab) rowSet() map[string]map[string]string {
 	l.t.Helper()
 	all := map[string]map[string]string{}

@@ -1,26 +1,29 @@
-// Package tunnel is the controller of a pool's tunnels: it joins the bridges of each tunnel network, on whatever hosts they
-// are, by legs between Open vSwitches, and says in tunnel.status what has come of it.
+// Package tunnel is the controller of a pool's tunnels: it joins the bridges of each tunnel
+// network, on whatever hosts they are, by legs between Open vSwitches, and says in tunnel.status
+// what has come of it.
 //
-//	XenAPI ── objects, events ──▶ pool ─┐                     ┌─▶ intents ──▶ store: center, key, epoch
-//	       ◀── tunnel.set_status ───────┤                     │
-//	                                  engine ── star (pure) ──┤
-//	OVSDB of each host ── rows ──▶ host ┘                     └─▶ steps ──▶ OVSDB of each host
+//	XenAPI ─ objects, events ─▶ pool ─┐                  ┌─▶ intents ─▶ store: center, key, epoch
+//	       ◀── tunnel.set_status ─────┤                  │
+//	                         engine ─ core ─ star ───────┤
+//	OVSDB of each host ── rows ──▶ host ┘                └─▶ steps ──▶ OVSDB of each host
 //
-// One goroutine, the engine, owns what is known; it takes in all that has been told by then, thinks again about the
-// networks that this concerns, and hands out work. What others do (a goroutine for each host, one for the XenAPI's events,
-// some that write statuses) never waits for each other: a host that is slow holds up nobody.
+// The core decides, without I/O. One goroutine, the engine, owns it: it gives it the events of the
+// XenAPI and of the switches, stores its decisions and carries its actions out. Others (a goroutine
+// for each host, one for the XenAPI's events, some that write statuses) never wait for each other.
 //
 // What holds:
-//   - Of all controllers over one store one leads: who has the key /heddle/xen/controller/leader, under a lease.
-//   - What is decided is in the store before any switch is told, so that the next leader decides the same and changes
-//     nothing. A switch obeys the leader that spoke to it last: each transaction depends on its sign, which lies among
-//     the external_ids of the table Open_vSwitch.
-//   - Ports, and only ports, that bear our mark are made, changed and removed. A bridge's learnt addresses are forgotten
-//     when a center has moved.
+//   - Of all controllers over one store one leads: who has the key /heddle/xen/controller/leader,
+//     under a lease.
+//   - What is decided is in the store before any switch is told, so that the next leader decides
+//     the same and changes nothing. A switch obeys the leader that spoke to it last: each
+//     transaction depends on its sign, which lies among the external_ids of the table Open_vSwitch.
+//   - Ports, and only ports, that bear our mark are made, changed and removed. A bridge's learnt
+//     addresses are forgotten when a center has moved.
 //   - It is a client of the XenAPI and of OVSDB and nothing else, so any pool will do.
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,7 +31,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,26 +43,26 @@ import (
 // Options of a Controller. Store and XenAPI are needed.
 type Options struct {
 	Store store.Store // its own, where it keeps what it has decided
-	// Name is how this controller is known to the others, say its machine.
+	// Name identifies this controller to the others, say its machine.
 	Name   string
 	XenAPI client.Options
-	// OVSDB is where hosts' databases are; {address} stands for a host's address, {host} for its name. Default
-	// "ssl:{address}:6640".
+	// OVSDB is the address of hosts' databases; {address} stands for a host's address, {host} for
+	// its name. Default "ssl:{address}:6640".
 	OVSDB string
 	// TLS is for databases that are reached by ssl: our certificate, and the authority of theirs.
 	TLS *tls.Config
-	// ServerName is the name in the certificate of a host's database, by the host's uuid. Default: as TLS says, else its
-	// address.
+	// ServerName is the name in the certificate of a host's database, by the host's uuid. Default:
+	// as TLS says, else its address.
 	ServerName func(host string) string
-	// Dial makes the connections to databases, say in another network namespace. Default: a net.Dialer.
+	// Dial connects to databases, say in another network namespace. Default: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	Log  *slog.Logger // default: none
-	// TTL is after how long without a word from its leader another controller takes over. Default 3 s.
+	// TTL is the time after which another controller takes over from a silent leader. Default 3 s.
 	TTL time.Duration
-	// Quarantine is how long a key is not used again after the last host is known to have no leg with it. Default 60 s.
+	// Quarantine is the time between the last leg with a key and its next use. Default 60 s.
 	Quarantine time.Duration
-	// BFDEvery is how often hosts send BFD packets to each other; three that do not come mean that the path is down.
-	// Default 150 ms.
+	// BFDEvery is the interval of BFD packets between hosts; three that do not arrive mean that the
+	// path is down. Default 150 ms.
 	BFDEvery time.Duration
 }
 
@@ -73,21 +75,19 @@ const (
 	retryAfter = 500 * time.Millisecond
 )
 
-// Controller is the controller of one pool. It is a task.
+// Controller is the controller of one pool. It is a task, ready once it has passed over the pool as
+// leader, or stands by.
 type Controller struct {
-	opts  Options
-	log   *slog.Logger
-	ready chan struct{}
-	once  sync.Once
+	task.Part
+	opts Options
+	log  *slog.Logger
 
 	figures atomic.Pointer[figures]
 }
 
 // New makes a controller that does nothing until Run.
 func New(o Options) (*Controller, error) {
-	if o.OVSDB == "" {
-		o.OVSDB = defaultOVSDB
-	}
+	o.OVSDB = cmp.Or(o.OVSDB, defaultOVSDB)
 	kind, _, _ := strings.Cut(o.OVSDB, ":")
 	switch {
 	case kind != "unix" && kind != "tcp" && kind != "ssl":
@@ -107,26 +107,16 @@ func New(o Options) (*Controller, error) {
 	if o.BFDEvery <= 0 {
 		o.BFDEvery = defaultBFDEvery
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	c := &Controller{opts: o, log: o.Log, ready: make(chan struct{})}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	c := &Controller{Part: task.NewPart("tunnel controller"), opts: o, log: o.Log}
 	c.figures.Store(&figures{})
 	return c, nil
 }
 
-// Ready is closed once the controller has looked at the whole pool as leader, or stands by for another.
-func (c *Controller) Ready() <-chan struct{} { return c.ready }
-
-// String is the task's name.
-func (c *Controller) String() string { return "tunnel controller" }
-
 // Metrics are its figures.
 func (c *Controller) Metrics() []telemetry.Value { return c.figures.Load().values() }
 
-func (c *Controller) beReady() { c.once.Do(func() { close(c.ready) }) }
-
-// database is where a host's OVSDB is.
+// database returns the address of a host's OVSDB.
 func (o *Options) database(name, address string) string {
 	if strings.Contains(address, ":") && net.ParseIP(address) != nil {
 		address = "[" + address + "]"
@@ -134,7 +124,7 @@ func (o *Options) database(name, address string) string {
 	return strings.NewReplacer("{host}", name, "{address}", address).Replace(o.OVSDB)
 }
 
-// tls is how a host's database is known.
+// tls returns the TLS configuration for a host's database.
 func (o *Options) tls(host string) *tls.Config {
 	if o.TLS == nil || o.ServerName == nil {
 		return o.TLS

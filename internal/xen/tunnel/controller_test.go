@@ -16,13 +16,15 @@ import (
 	"heddle/internal/xen/star"
 )
 
-// Limits of the longest time without an answer to a ping: three times what is promised, for busy machines.
+// Limits of the longest time without an answer to a ping: three times what is promised, for busy
+// machines.
 const (
 	killedLimit  = 6 * time.Second
 	plannedLimit = 600 * time.Millisecond
 )
 
-// TestStar joins three hosts, leaves what is others' alone, and changes nothing when another controller goes on.
+// TestStar joins three hosts, leaves what is others' alone, and changes nothing when another
+// controller goes on.
 func TestStar(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -83,7 +85,8 @@ func TestStar(t *testing.T) {
 	}
 }
 
-// TestPlannedMoves moves a center because another is preferred, because its host is disabled, and because its bridge goes.
+// TestPlannedMoves moves a center because another is preferred, because its host is disabled, and
+// because its bridge goes.
 func TestPlannedMoves(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)
@@ -189,8 +192,9 @@ func TestHostDead(t *testing.T) {
 	l.reach()
 }
 
-// TestAgentDead has hosts that the pool has no word of, while their switches go on: they stay where they are, also when a
-// center moves and when another controller goes on, and no answer is lost for their sake.
+// TestAgentDead has hosts that the pool has no word of, while their switches go on: they stay where
+// they are, also when a center moves and when another controller goes on, and no answer is lost for
+// their sake.
 func TestAgentDead(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)
@@ -270,8 +274,8 @@ func TestTruthInTime(t *testing.T) {
 	}
 }
 
-// TestSilentDatabase stops a database in its tracks: its tunnel's status says so, traffic goes on, and when the database
-// goes on the connection is the same.
+// TestSilentDatabase stops a database in its tracks: its tunnel's status says so, traffic goes on,
+// and when the database goes on the connection is the same.
 func TestSilentDatabase(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -299,7 +303,8 @@ func TestSilentDatabase(t *testing.T) {
 	l.reach()
 }
 
-// TestCutOff cuts the controller from a host whose switch goes on, moves the center meanwhile, and has the host back.
+// TestCutOff cuts the controller from a host whose switch goes on, moves the center meanwhile, and
+// has the host back.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
@@ -451,7 +456,8 @@ func TestUnwillingCenter(t *testing.T) {
 	}
 }
 
-// TestTwoControllers has one lead and another stand by, and one that was deposed without notice change nothing any more.
+// TestTwoControllers has one lead and another stand by, and one that was deposed without notice
+// change nothing any more.
 func TestTwoControllers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
@@ -577,7 +583,8 @@ func (l *lab) center(tunnels []string) int {
 	return slices.IndexFunc(l.statuses(tunnels), func(s map[string]string) bool { return s["heddle:role"] == "center" })
 }
 
-// moved waits until these hosts' tunnels are active with a center that is another, and returns its index.
+// moved waits until these hosts' tunnels are active with a center that is another, and returns its
+// index.
 func (l *lab) moved(tunnels []string, from int, hosts ...int) (to int) {
 	l.t.Helper()
 	old := l.uuid(from)

@@ -1,7 +1,7 @@
 package tunnel
 
 import (
-	"context"
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -11,43 +11,42 @@ import (
 )
 
 const (
-	// lostAfter is how long a host that is not known is waited for where it is in the way of others.
+	// lostAfter bounds the wait for a host that is not known and in the way of others.
 	lostAfter = 5 * time.Second
-	// failedFor is how long a step that was refused is not tried again.
+	// failedFor is the pause between a refusal and the next attempt of a step.
 	failedFor = 5 * time.Second
 	// maxPorts bounds the ports of one transaction: others' changes of the same host wait for it.
 	maxPorts = 200
 )
 
-// host is what the engine knows of a host.
+// host is a core's state of a host.
 type host struct {
 	hostInfo
-	uuid   string
-	worker *worker
-	stop   context.CancelFunc // of the worker
+	uuid string
 
-	connection int64 // of the worker, when it was known last
+	followed   bool  // its database is
+	connection int64 // on which its switch obeyed last
 
-	heard   bool // something was heard of its switch, be it that it cannot be reached
+	checked bool // its switch was reached, or found to be out of reach
 	known   bool // as star.Member.Known
 	seen    bool
 	reason  string
 	lostAt  time.Time
-	busy    bool
-	snap    *ovs.Snapshot // that the following is of
+	snap    *ovs.Snapshot // that bridges, ends and ports are read from
 	bridges map[string]string
 	ends    map[string]map[ovs.UUID]end // of ours, by network and port
 	ports   map[ovs.UUID]string         // network, of our ports
 
-	hub     map[string]bool    // networks where what was sent last gives it more than one leg, until its outcome is known
+	hub     map[string]bool    // networks where the last job gives it more than one leg, until its outcome is known
 	failed  map[string]failure // by network
-	waiting map[string]bool    // networks to think about again once it is not busy
+	waiting map[string]bool    // networks to consider again once it is idle
 	flush   map[string]bool    // networks whose bridges are to forget learnt addresses
 	steps   []star.Step        // to be done next
-	job     job                // under way, while it is busy
+	job     job                // in progress, while it is busy
+	busy    bool
 }
 
-// failure is why a step was refused, how often in a row, and until when it is not tried again.
+// failure is a refusal of a step, with how often in a row, and until when it is not tried again.
 type failure struct {
 	text  string
 	times int
@@ -59,8 +58,16 @@ func newHost(uuid string) *host {
 		hub: map[string]bool{}, failed: map[string]failure{}, waiting: map[string]bool{}, flush: map[string]bool{}}
 }
 
-// take reads what a snapshot says anew, and returns the networks that this concerns and the pairs of hosts of which BFD
-// may say something else.
+// obeys notes that the switch obeys on a connection and follows its database.
+func (h *host) obeys(connection int64) {
+	h.checked, h.known, h.seen, h.reason, h.connection = true, true, true, "", connection
+	if !h.busy {
+		clear(h.hub)
+	}
+}
+
+// take reads what differs in a snapshot, and returns the networks that this concerns and the pairs
+// of hosts whose BFD sessions may differ.
 func (h *host) take(snap *ovs.Snapshot) (networks map[string]bool, pairs map[star.Pair]bool) {
 	networks, pairs = map[string]bool{}, map[star.Pair]bool{}
 	before := h.snap
@@ -95,7 +102,7 @@ func (h *host) take(snap *ovs.Snapshot) (networks map[string]bool, pairs map[sta
 	return networks, pairs
 }
 
-// takeBridges reads which bridges there are, and adds the networks that have another.
+// takeBridges reads which bridges there are, and adds the networks whose bridge has changed.
 func (h *host) takeBridges(snap *ovs.Snapshot, networks map[string]bool) {
 	after := bridgesByNetwork(snap)
 	for network, bridge := range after {
@@ -111,7 +118,7 @@ func (h *host) takeBridges(snap *ovs.Snapshot, networks map[string]bool) {
 	h.bridges = after
 }
 
-// portsOf are a bridge's, none of no bridge.
+// portsOf returns a bridge's ports, none of no bridge.
 func portsOf(b *ovs.Bridge) []ovs.UUID {
 	if b == nil {
 		return nil
@@ -119,7 +126,7 @@ func portsOf(b *ovs.Bridge) []ovs.UUID {
 	return b.Ports
 }
 
-// takePort reads a port anew.
+// takePort reads a port.
 func (h *host) takePort(snap *ovs.Snapshot, id ovs.UUID, networks map[string]bool, pairs map[star.Pair]bool) {
 	before, had := h.ends[h.ports[id]][id]
 	if had {
@@ -150,22 +157,17 @@ func (h *host) takePort(snap *ovs.Snapshot, id ovs.UUID, networks map[string]boo
 	}
 }
 
-// legs are the ends of a network's legs on the host, in the order of their names.
+// legs returns the ends of a network's legs on the host, in the order of their names.
 func (h *host) legs(network string) []star.Found {
 	var legs []star.Found
 	for _, e := range h.ends[network] {
 		legs = append(legs, e.Found)
 	}
-	slices.SortFunc(legs, func(a, b star.Found) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(legs, func(a, b star.Found) int { return cmp.Compare(a.Name, b.Name) })
 	return legs
 }
 
-// end is the end of a network's leg to a peer.
+// end returns the end of a network's leg to a peer.
 func (h *host) end(network, peer string) (end, bool) {
 	if h == nil {
 		return end{}, false
@@ -178,7 +180,7 @@ func (h *host) end(network, peer string) (end, bool) {
 	return end{}, false
 }
 
-// describe fills in what the host's switch says of a network.
+// describe fills in what is known of a network on the host's switch.
 func (h *host) describe(m *star.Member, network string, now time.Time) {
 	m.Live, m.Enabled, m.OpenVSwitch = h.live, h.enabled, h.openVSwitch
 	m.Known, m.Seen, m.Reason, m.Busy, m.Hub = h.known, h.seen, h.reason, h.busy, h.hub[network]
@@ -190,29 +192,35 @@ func (h *host) describe(m *star.Member, network string, now time.Time) {
 	}
 }
 
-// relents says whether the host has refused a step, and would be asked again by now.
+// relents reports whether the host has refused a step, and a new attempt is due.
 func (h *host) relents(network string, now time.Time) bool {
 	f, refused := h.failed[network]
 	return refused && h.known && !now.Before(f.until)
 }
 
-// next is the job that the host is to do now; the rest of what there is waits.
+// postpone has the networks of the host's steps considered again once it is idle.
+func (h *host) postpone() {
+	for _, st := range h.steps {
+		h.waiting[st.Network] = true
+	}
+	h.steps = nil
+}
+
+// next returns the job that the host should do now; the other steps wait.
 func (h *host) next() job {
 	j := job{connection: h.connection}
 	ports := 0
-	for len(h.steps) > 0 && (ports == 0 || ports+len(h.steps[0].Put) <= maxPorts) {
-		st := h.steps[0]
-		h.steps = h.steps[1:]
+	for _, st := range h.steps {
+		if ports > 0 && ports+len(st.Put) > maxPorts {
+			break
+		}
 		j.steps = append(j.steps, st)
 		ports += len(st.Put)
 		if has := h.legs(st.Network); len(has) > 1 || after(has, st) > 1 {
 			h.hub[st.Network] = true
 		}
 	}
-	for _, st := range h.steps {
-		h.waiting[st.Network] = true
-	}
-	h.steps = nil
+	h.postpone()
 	for _, network := range slices.Sorted(maps.Keys(h.flush)) {
 		if bridge := h.bridges[network]; bridge != "" {
 			j.flush = append(j.flush, bridge)
@@ -222,7 +230,7 @@ func (h *host) next() job {
 	return j
 }
 
-// after is how many legs there are after a step.
+// after returns how many legs there are after a step.
 func after(has []star.Found, st star.Step) int {
 	n := len(has) - len(st.Delete)
 	for _, l := range st.Put {

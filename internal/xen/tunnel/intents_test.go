@@ -26,7 +26,7 @@ func leading(t *testing.T, st store.Store) leadership {
 	return leadership{st, kv.CreateRevision}
 }
 
-func load(t *testing.T, l leadership) *intents {
+func load(t *testing.T, l leadership) *intentStore {
 	t.Helper()
 	s, err := loadIntents(t.Context(), l)
 	if err != nil {
@@ -35,7 +35,8 @@ func load(t *testing.T, l leadership) *intents {
 	return s
 }
 
-// TestIntents keeps what was decided over leaders, gives keys once, and has one who is deposed write nothing.
+// TestIntents keeps what was decided over leaders, gives keys once, and has one who is deposed
+// write nothing.
 func TestIntents(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
@@ -99,8 +100,8 @@ func TestIntentsUnreadable(t *testing.T) {
 	}
 }
 
-// TestStoreAway takes back what could not be written, except for keys and who may have a leg, and writes that when the
-// store is back.
+// TestStoreAway takes back what could not be written, except for keys and who may have a leg, and
+// writes that when the store is back.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// labs is how many labs live at once: tests wait for daemons most of the time, not for a processor.
+// labs is the number of labs at once: tests wait for daemons most of the time, not for a processor.
 const labs = 5
 
 func TestMain(m *testing.M) {

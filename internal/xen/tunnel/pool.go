@@ -12,10 +12,10 @@ import (
 	"heddle/internal/xen/star"
 )
 
-// classes are what the controller follows.
+// classes lists the classes that the controller follows.
 var classes = []string{"tunnel", "PIF", "network", "host", "host_metrics"}
 
-// pool is what the XenAPI says.
+// pool is the state of the pool in the XenAPI.
 type pool struct {
 	objects  client.Objects
 	networks map[string]string          // ref by UUID
@@ -34,7 +34,7 @@ func newPool() *pool {
 	return p
 }
 
-// apply takes in changes, and says which networks (by UUID) they concern and whether any host may be another.
+// apply applies events. It returns the networks concerned, by UUID, and whether hosts are.
 func (p *pool) apply(events []client.Event) (networks map[string]bool, hosts bool) {
 	networks = map[string]bool{}
 	for _, e := range events {
@@ -109,7 +109,7 @@ func (p *pool) unlink(tunnel string, r model.Record) {
 	delete(p.home, tunnel)
 }
 
-// settle finds a tunnel's network, which its access PIF tells. An object may come before what it refers to.
+// settle finds a tunnel's network by its access PIF. Objects may come before those they refer to.
 func (p *pool) settle(tunnel string) {
 	network := text(p.objects["PIF"][text(p.objects["tunnel"][tunnel], "access_PIF")], "network")
 	if old := p.home[tunnel]; old != network {
@@ -129,7 +129,35 @@ func remove(sets map[string]map[string]bool, key, member string) {
 	}
 }
 
-// hostInfo is what the XenAPI says of a host.
+// everything returns all objects as events, referred ones first.
+func everything(all client.Objects) []client.Event {
+	var events []client.Event
+	for _, class := range []string{"host_metrics", "host", "network", "PIF", "tunnel"} {
+		for ref, r := range all[class] {
+			events = append(events, client.Event{Class: class, Operation: client.Add, Ref: ref, Record: r})
+		}
+	}
+	return events
+}
+
+// missing returns the deletions of objects that are not among all there are.
+func (p *pool) missing(all []client.Event) []client.Event {
+	there := map[string]bool{}
+	for _, e := range all {
+		there[e.Ref] = true
+	}
+	var gone []client.Event
+	for class, objects := range p.objects {
+		for ref := range objects {
+			if !there[ref] {
+				gone = append(gone, client.Event{Class: class, Operation: client.Del, Ref: ref})
+			}
+		}
+	}
+	return gone
+}
+
+// hostInfo is the state of a host in the XenAPI.
 type hostInfo struct {
 	name, address              string
 	live, enabled, openVSwitch bool
@@ -166,11 +194,11 @@ func (p *pool) hostOf(tunnel string) string {
 	return text(p.objects["host"][text(access, "host")], "uuid")
 }
 
-// tunnelled says whether the network has any tunnel.
+// tunnelled reports whether the network has any tunnel.
 func (p *pool) tunnelled(network string) bool { return len(p.tunnels[p.networks[network]]) > 0 }
 
-// network is what the XenAPI says of a network, with a member for each tunnel, by host, and the tunnels' refs in the same
-// order. Of each member it says what the XenAPI knows of its tunnel.
+// network returns the state of a network in the XenAPI, with a member for each tunnel, by host, and
+// the tunnels' refs in the same order. Of each member it says what the XenAPI knows of its tunnel.
 func (p *pool) network(uuid string) (*star.Network, []string) {
 	r := p.objects["network"][p.networks[uuid]]
 	config, _ := r["other_config"].(map[string]string)

@@ -24,7 +24,8 @@ const password = "secret"
 // timeout bounds what a test waits for.
 const timeout = 2 * time.Minute // bounds hanging alone
 
-// lab is a pool whose hosts are namespaces with real switches, and whose XenAPI is simulated: bridges are made by hand.
+// lab is a pool whose hosts are namespaces with real switches, and whose XenAPI is simulated:
+// bridges are made by hand.
 type lab struct {
 	t        testing.TB
 	ctx      context.Context
@@ -176,8 +177,8 @@ func (l *lab) machine(i int, network string) *netlab.Namespace {
 
 func address(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
 
-// star makes a network with a tunnel and a machine on each host, the first being the preferred center, and returns its
-// ref and the tunnels' by host.
+// star makes a network with a tunnel and a machine on each host, the first being the preferred
+// center, and returns its ref and the tunnels' by host.
 func (l *lab) star(protocol string) (network string, tunnels []string) {
 	l.t.Helper()
 	network = l.network("private")
@@ -318,7 +319,8 @@ func (l *lab) ping(from, to int) pinging {
 	return pinging{p}
 }
 
-// gap ends it after one more answer, and returns the longest time without one, and how many had none.
+// gap ends it after one more answer, and returns the longest time without one, and how many had
+// none.
 func (p pinging) gap(t testing.TB) (longest time.Duration, lost int) {
 	t.Helper()
 	longest, lost, err := p.End()
@@ -328,7 +330,7 @@ func (p pinging) gap(t testing.TB) (longest time.Duration, lost int) {
 	return longest, lost
 }
 
-// same says whether nothing has changed.
+// same fails the test if something has changed.
 func (l *lab) same(before map[string]string) {
 	l.t.Helper()
 	if after := l.rows(); !maps.Equal(before, after) {

@@ -41,8 +41,8 @@ func object(t *rapid.T) client.Event {
 	return e
 }
 
-// TestPoolOrder takes changes in in whatever order they come, and compares with reading everything at once. What differs
-// was told to concern the network, or hosts.
+// TestPoolOrder takes changes in in whatever order they come, and compares with reading everything
+// at once. What differs was told to concern the network, or hosts.
 func TestPoolOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -78,7 +78,7 @@ func TestPoolOrder(t *testing.T) {
 	})
 }
 
-// known is what a pool says of its networks.
+// known returns a pool's networks.
 func known(p *pool) map[string]any {
 	all := map[string]any{}
 	for network := range p.networks {
@@ -88,25 +88,32 @@ func known(p *pool) map[string]any {
 	return all
 }
 
-// TestPath follows a session from its beginning to its end, over another carrier, and with nobody listening.
+// TestPath follows a session from its beginning to its end, over another carrier, and with nobody
+// listening.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	pair := star.PairOf("h1", "h2")
-	e := &engine{hosts: map[string]*host{"h1": newHost("h1"), "h2": newHost("h2")}, probes: star.NewProbes(), paths: map[star.Pair]*path{}}
+	hosts := map[string]*host{"h1": newHost("h1"), "h2": newHost("h2")}
+	paths := newPaths(hosts)
+	peers := map[string]string{"h1": "h2", "h2": "h1"}
 	state := func(network, one, two string) {
 		for uuid, bfd := range map[string]string{"h1": one, "h2": two} {
-			h := e.hosts[uuid]
-			h.known = bfd != "unknown"
-			h.ends = map[string]map[ovs.UUID]end{}
+			h := hosts[uuid]
+			snap := &ovs.Snapshot{}
 			if bfd != "none" {
-				f := end{network: network, bfd: bfd}
-				f.Peer, f.BFD, f.OfPort = map[string]string{"h1": "h2", "h2": "h1"}[uuid], true, 1
-				h.ends[network] = map[ovs.UUID]end{"port": f}
+				leg := map[string]string{mark.Key: mark.Value, networkID: network, peerID: peers[uuid]}
+				snap.Ports = map[ovs.UUID]*ovs.Port{"port": {UUID: "port", ExternalIDs: leg, Interfaces: []ovs.UUID{"interface"}}}
+				snap.Interfaces = map[ovs.UUID]*ovs.Interface{"interface": {UUID: "interface", OfPort: 1,
+					BFD: map[string]string{"enable": "true"}, BFDStatus: map[string]string{"state": bfd}}}
+			}
+			h.take(snap)
+			if h.obeys(1); bfd == "unknown" {
+				h.known = false
 			}
 		}
 	}
 	began := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	e.probes.Set("a", []star.Pair{pair}, nil)
+	paths.Set("a", []star.Pair{pair}, nil)
 	for i, step := range []struct {
 		at       time.Duration
 		network  string
@@ -128,18 +135,19 @@ func TestPath(t *testing.T) {
 		{20 * time.Second, "a", "down", "down", star.Down},
 		{21 * time.Second, "a", "unknown", "unknown", star.Unprobed},
 	} {
-		if step.network != e.probes.Carrier("h1", "h2") {
-			e.probes.Set(e.probes.Carrier("h1", "h2"), nil, nil)
-			e.probes.Set(step.network, []star.Pair{pair}, nil)
+		if step.network != paths.Carrier("h1", "h2") {
+			paths.Set(paths.Carrier("h1", "h2"), nil, nil)
+			paths.Set(step.network, []star.Pair{pair}, nil)
 		}
 		state(step.network, step.one, step.two)
-		before := e.Health("h1", "h2")
-		changed, again := e.probe(pair, began.Add(step.at))
-		if got := e.Health("h1", "h2"); got != step.want || changed != (got != before) {
+		before, now := paths.Health("h1", "h2"), began.Add(step.at)
+		paths.agenda.add(pair)
+		changed := len(paths.update(now)) > 0
+		if got := paths.Health("h1", "h2"); got != step.want || changed != (got != before) {
 			t.Fatalf("step %d, %+v: health %d, changed %t", i, step, got, changed)
 		}
-		if !again.IsZero() && again.Before(began.Add(step.at)) {
-			t.Fatalf("step %d: look again before now", i)
+		if again := paths.agenda.next(now.Add(time.Hour)); !again.After(now) {
+			t.Fatalf("step %d: to be considered again at once", i)
 		}
 	}
 }

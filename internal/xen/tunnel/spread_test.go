@@ -10,8 +10,9 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// TestSpread makes 20 networks over 8 hosts under a controller's eyes, one tunnel after another: no host is center of more
-// than one network more than another, and no center moves when the next controller goes on.
+// TestSpread makes 20 networks over 8 hosts under a controller's eyes, one tunnel after another: no
+// host is center of more than one network more than another, and no center moves when the next
+// controller goes on.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	const networks, hosts = 20, 8

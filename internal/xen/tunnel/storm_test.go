@@ -11,8 +11,8 @@ import (
 	"heddle/internal/xen/star"
 )
 
-// TestStorm lets all kinds of things happen to a network in quick succession, and looks into all databases all the while:
-// the legs never form a ring, and in the end there is a star.
+// TestStorm lets all kinds of things happen to a network in quick succession, and looks into all
+// databases all the while: the legs never form a ring, and in the end there is a star.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 4)
@@ -70,7 +70,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// lookForRings follows all databases until the test calls what it returns, which says how often it has looked.
+// lookForRings follows all databases until the test calls what it returns, which says how often it
+// has looked.
 func (l *lab) lookForRings() (stop func() int) {
 	l.t.Helper()
 	clients := map[string]*ovs.Client{} // by the host's UUID

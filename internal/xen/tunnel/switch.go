@@ -11,30 +11,32 @@ import (
 	"sync/atomic"
 	"time"
 
+	"heddle/internal/task"
 	"heddle/internal/xen/ovs"
 	"heddle/internal/xen/star"
 )
 
-// What is true of a switch is in its tunnels' status within two seconds: TestTruthInTime adds these up.
+// Statuses are true within two seconds: TestTruthInTime adds these up.
 const (
-	// followTimeout is how long ovs-vswitchd may take to do what the database says, and portTimeout how much more for
-	// each port.
+	// followTimeout bounds the time in which ovs-vswitchd follows the database, and portTimeout
+	// adds to it for each port.
 	followTimeout = time.Second
 	portTimeout   = 20 * time.Millisecond
-	// probeEvery is how long a database may be silent before it is probed, and how long it may then take to answer. It is
-	// not given up for that: a busy one answers after all, and to connect anew would be more work for it.
+	// probeEvery is the time of silence after which a database is probed, and the time for its
+	// answer. It is not given up for that: a busy one answers after all, and to connect anew would
+	// be more work for it.
 	probeEvery = 600 * time.Millisecond
-	// deadAfter is how long a database may be silent before the connection is given up.
+	// deadAfter is the time of silence after which the connection to a database is given up.
 	deadAfter = 4 * time.Second
-	// yieldFor is how long a switch is left to another controller that has taken it.
+	// yieldFor is the time for which a switch is left to another controller that has taken it.
 	yieldFor = 2 * time.Second
-	// signKey is the key of the table Open_vSwitch's external_ids that says which controller the switch obeys:
-	// store/term/connection.
+	// signKey is the key of the table Open_vSwitch's external_ids that says which controller the
+	// switch obeys: store/term/connection.
 	signKey = "heddle-tunnel-controller"
 )
 
-// mark is how our ports are known. Beside it they bear their network's UUID, that of the host at the other end, and the
-// epoch of the decision that they follow.
+// mark identifies our ports. Beside it they bear their network's UUID, that of the host at the
+// other end, and the epoch of the decision that they follow.
 var mark = ovs.Mark{Key: "heddle-owner", Value: "tunnel-controller"}
 
 const (
@@ -50,20 +52,8 @@ type job struct {
 	flush      []string // bridges that are to forget learnt addresses
 }
 
-// outcome is what came of it.
-type outcome struct {
-	failed map[string]string // why, by network, for those that could not be done
-	lost   error             // why the switch is not known any more; nil: it is
-}
-
-// boss is told what becomes of a switch. Its methods do not wait.
-type boss interface {
-	changed()             // what the switch is known to have is another
-	met(connection int64) // it obeys, and follows its database
-	left(why error)       // it does not any more; what was under way may or may not be done
-	finished(o outcome)   // the job that it was given is over
-	deposed(other error)  // it obeys a later leader
-}
+// obeysLater is the event that a switch obeys a later leader.
+type obeysLater struct{ err error }
 
 // obeyed tells a switch whom to obey.
 type obeyed struct {
@@ -76,7 +66,7 @@ func (o obeyed) sign(connection int64) string {
 	return fmt.Sprintf("%s/%d/%d", o.identity, o.term, connection)
 }
 
-// later says whether a sign is that of a later leader over the same store.
+// later reports whether a sign is that of a later leader over the same store.
 func (o obeyed) later(sign string) bool {
 	identity, rest, _ := strings.Cut(sign, "/")
 	term, _, _ := strings.Cut(rest, "/")
@@ -87,7 +77,7 @@ func (o obeyed) later(sign string) bool {
 // worker does what is to be done on one host's switch, one thing after another.
 type worker struct {
 	client *ovs.Client
-	boss   boss
+	report func(event any) // of the switch; it does not wait
 	obeyed obeyed
 	jobs   chan job // holds one
 
@@ -97,20 +87,18 @@ type worker struct {
 	connection int64
 	sign       string    // in the database; "": none of ours is there
 	behind     bool      // ovs-vswitchd has not done all that the database says
-	known      bool      // met was said last
+	known      bool      // switchObeys was reported last
 	yield      time.Time // until when another controller is given way to
-	retry      *time.Timer
+	retry      *task.Alarm
 }
 
-func newWorker(client *ovs.Client, o obeyed, bfdEvery time.Duration, signs *atomic.Int64) *worker {
-	return &worker{client: client, obeyed: o, bfdEvery: bfdEvery, signs: signs, jobs: make(chan job, 1)}
+func newWorker(client *ovs.Client, o obeyed, bfdEvery time.Duration, signs *atomic.Int64, report func(event any)) *worker {
+	return &worker{client: client, report: report, obeyed: o, bfdEvery: bfdEvery, signs: signs, jobs: make(chan job, 1), retry: task.NewAlarm()}
 }
 
 // run works until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	defer w.client.Close()
-	w.retry = time.NewTimer(time.Hour)
-	defer w.retry.Stop()
 	for first := true; ctx.Err() == nil; first = false {
 		changed := w.client.Changed()
 		if !first || w.client.Snapshot().Lost == nil { // at first it has not been tried
@@ -119,19 +107,19 @@ func (w *worker) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-changed:
-			w.boss.changed()
+			w.report(switchChanged{})
 		case <-w.retry.C:
 		case j := <-w.jobs:
 			o := w.do(ctx, j)
 			if w.known = o.lost == nil; !w.known {
 				w.again()
 			}
-			w.boss.finished(o)
+			w.report(o)
 		}
 	}
 }
 
-func (w *worker) again() { w.retry.Reset(retryAfter) }
+func (w *worker) again() { w.retry.Set(time.Now().Add(retryAfter)) }
 
 // look sees whether the switch obeys and follows.
 func (w *worker) look(ctx context.Context) {
@@ -160,33 +148,33 @@ func (w *worker) look(ctx context.Context) {
 	}
 }
 
-// outdone notes that somebody else has put its sign into the database: a later leader, or a controller over another store,
-// with which this one would fight without end if it did not pause.
+// outdone notes that somebody else has put its sign into the database: a later leader, or a
+// controller over another store, with which this one would fight without end if it did not pause.
 func (w *worker) outdone(other string) {
 	w.sign = ""
 	err := fmt.Errorf("the switch obeys another controller: %q", other)
 	if w.obeyed.later(other) {
-		w.boss.deposed(err)
+		w.report(obeysLater{err})
 	}
 	w.leave(err)
 	w.yield = time.Now().Add(yieldFor)
-	w.retry.Reset(yieldFor)
+	w.retry.Set(w.yield)
 }
 
 func (w *worker) meet() {
 	if !w.known && !w.behind {
 		w.known = true
-		w.boss.met(w.connection)
+		w.report(switchObeys{w.connection})
 	}
 }
 
 func (w *worker) leave(why error) {
 	w.known = false
-	w.boss.left(why)
+	w.report(switchLost{why})
 }
 
-// salute has the switch obey this connection from now on: what was sent on another, and comes late, is not done. It waits
-// until ovs-vswitchd has done what it was told before.
+// salute has the switch obey this connection from now on: what was sent on another, and comes late,
+// is not done. It waits until ovs-vswitchd has done what it was told before.
 func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 	if snap.Root == nil {
 		return errors.New("the database has no row in the table Open_vSwitch")
@@ -194,7 +182,7 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 	before := snap.Root.ExternalIDs
 	if w.obeyed.later(before[signKey]) {
 		err := fmt.Errorf("the switch obeys another controller: %q", before[signKey])
-		w.boss.deposed(err)
+		w.report(obeysLater{err})
 		return err
 	}
 	w.connection = w.signs.Add(1)
@@ -213,7 +201,7 @@ func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 	return err
 }
 
-// apply carries out operations and waits for ovs-vswitchd; when it is not done in time, behind says so.
+// apply carries out operations and waits for ovs-vswitchd. If that takes too long, behind is set.
 func (w *worker) apply(ctx context.Context, ports int, ops ...ovs.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, followTimeout+time.Duration(ports)*portTimeout)
 	defer cancel()
@@ -234,15 +222,15 @@ func (w *worker) apply(ctx context.Context, ports int, ops ...ovs.Op) error {
 	return err
 }
 
-// errVoid says that the switch was lost before it was told anything.
+// errVoid is the error of a job whose connection was lost before it was sent.
 var errVoid = errors.New("the connection to the database was lost")
 
-// errBehind says that the database answers, and the daemon does not.
+// errBehind is the error when the database answers and the daemon does not.
 var errBehind = errors.New("ovs-vswitchd does not do what the database says")
 
 // do carries a job out.
-func (w *worker) do(ctx context.Context, j job) outcome {
-	o := outcome{failed: map[string]string{}}
+func (w *worker) do(ctx context.Context, j job) jobDone {
+	o := jobDone{failed: map[string]string{}}
 	if j.connection != w.connection || w.sign == "" || w.behind {
 		if !w.known {
 			o.lost = errVoid
@@ -255,8 +243,8 @@ func (w *worker) do(ctx context.Context, j job) outcome {
 	return o
 }
 
-// attempt carries a job out in one transaction, and if a part of it is refused, each part in its own. Its error is that
-// the switch is not known any more.
+// attempt carries a job out in one transaction, and if a part of it is refused, each part in its
+// own. Its error is that the switch is not known any more.
 func (w *worker) attempt(ctx context.Context, j job, failed map[string]string) error {
 	snap := w.client.Snapshot()
 	e := ovs.NewEdit(snap, mark)
@@ -359,7 +347,7 @@ func endOf(snap *ovs.Snapshot, p *ovs.Port) (end, bool) {
 	return e, e.network != ""
 }
 
-// bridgesByNetwork are the names of bridges by the UUIDs of the networks that they are for (§6 of the lab book).
+// bridgesByNetwork returns the names of bridges by the UUIDs of their networks.
 func bridgesByNetwork(snap *ovs.Snapshot) map[string]string {
 	all := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(snap.Bridges)) {

@@ -16,7 +16,8 @@ import (
 	"heddle/internal/xen/star"
 )
 
-// TestServerName: a host's database is known by the name that its own certificate has, where there is a rule for it.
+// TestServerName: a host's database is known by the name that its own certificate has, where there
+// is a rule for it.
 func TestServerName(t *testing.T) {
 	o := Options{TLS: &tls.Config{ServerName: "any"}}
 	if got := o.tls("a").ServerName; got != "any" {

@@ -7,7 +7,7 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// thousandPIFs is what PIF.get_all_records answers in a large pool.
+// thousandPIFs returns the answer of PIF.get_all_records in a large pool.
 func thousandPIFs() (model.Type, map[string]model.Record) {
 	all := map[string]model.Record{}
 	for i := range 1000 {

@@ -10,7 +10,7 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// ValueError says that a value is of the right type but not one that it may have.
+// ValueError is the error of a value that has the right type but is not permitted.
 type ValueError struct {
 	Field string // of the record that was given; "" when it is the value itself
 	Value string
@@ -19,7 +19,7 @@ type ValueError struct {
 
 func (e *ValueError) Error() string { return fmt.Sprintf("%s%q %s", prefix(e.Field), e.Value, e.Text) }
 
-// TypeError says that a value is of another type than it must be.
+// TypeError is the error of a value of the wrong type.
 type TypeError struct {
 	Field string // of the record that was given; "" when it is the value itself
 	Text  string
@@ -49,10 +49,10 @@ func mistyped(raw any, want string) error {
 	return &TypeError{"", fmt.Sprintf("is %T, want %s", raw, want)}
 }
 
-// Coerce makes a raw value the model's Go value of a type. Integers may come as text, as XML-RPC has them, floats as
-// integers. A record becomes what a constructor takes: a new object of its class with the fields that were given; those
-// that clients do not give at creation, and those that are not known, are passed over. Errors are a [ValueError] or a
-// [TypeError].
+// Coerce makes a raw value the model's Go value of a type. Integers may come as text, as XML-RPC
+// has them, floats as integers. A record becomes what a constructor takes: a new object of its
+// class with the fields that were given; those that clients do not give at creation, and those that
+// are not known, are passed over. Errors are a [ValueError] or a [TypeError].
 func Coerce(t model.Type, raw any) (any, error) {
 	switch t.Kind {
 	case model.Void:

@@ -13,8 +13,8 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// FuzzXMLCall: no text makes the decoder panic, and what it reads it reads again from what the encoder writes. Integers
-// become text on the way, as the XenAPI has them.
+// FuzzXMLCall: no text makes the decoder panic, and what it reads it reads again from what the
+// encoder writes. Integers become text on the way, as the XenAPI has them.
 func FuzzXMLCall(f *testing.F) {
 	for _, s := range []string{
 		call(`<i4>1</i4>`, `<string>a&amp;<![CDATA[b]]></string>`, `<array><data><value>x</value></data></array>`, `<struct><member><name>n</name><value><double>1.5</double></value></member></struct>`),
@@ -63,7 +63,8 @@ func FuzzXMLReply(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, body []byte) { _, _ = DecodeXMLReply(body) })
 }
 
-// FuzzJSONCall: no text makes the decoder panic, and what it reads it reads again from what the encoder writes.
+// FuzzJSONCall: no text makes the decoder panic, and what it reads it reads again from what the
+// encoder writes.
 func FuzzJSONCall(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","method":"a.b","params":["s",1,-2.5e3,true,{"a":[]},"\u0041\n"],"id":"x"}`, `{"method":"m","params":[],"id":0}`,

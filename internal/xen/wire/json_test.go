@@ -102,7 +102,8 @@ func TestMalformedJSON(t *testing.T) {
 	}
 }
 
-// TestDecodeJSONReply: clients get what servers of either version encode, failures as the model's errors.
+// TestDecodeJSONReply: clients get what servers of either version encode, failures as the model's
+// errors.
 func TestDecodeJSONReply(t *testing.T) {
 	t.Parallel()
 	for _, call := range []*JSONCall{{ID: []byte("1")}, {ID: []byte("1"), Version2: true}} {

@@ -9,8 +9,8 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// JSONReply is what a server answers to a call, in the call's version of JSON-RPC: a value of the model's Go type for t, or
-// the failure if there is one.
+// JSONReply returns a server's answer to a call, in the call's version of JSON-RPC: a value of the
+// model's Go type for t, or the failure if there is one.
 func JSONReply(call *JSONCall, t model.Type, value any, failure *model.Error) []byte {
 	b := make([]byte, 0, 1024)
 	switch {
@@ -29,15 +29,15 @@ func JSONReply(call *JSONCall, t model.Type, value any, failure *model.Error) []
 	return append(b, '}')
 }
 
-// EncodeJSONCall is a call by JSON-RPC 2.0 with parameters of the model's Go types, the session among them. Its id is 0: a
-// connection carries one call at a time.
+// EncodeJSONCall is a call by JSON-RPC 2.0 with parameters of the model's Go types, the session
+// among them. Its id is 0: a connection carries one call at a time.
 func EncodeJSONCall(method string, params ...any) []byte {
 	b := appendJSONText(append(make([]byte, 0, 512), `{"jsonrpc":"2.0","method":`...), method)
 	b = appendJSONArray(append(b, `,"params":`...), model.Type{}, params)
 	return append(b, `,"id":0}`...)
 }
 
-// appendJSON appends a value by its Go type. The type t only says in what order the fields of records come.
+// appendJSON appends a value by its Go type. The type t gives the order of records' fields.
 func appendJSON(b []byte, t model.Type, v any) []byte {
 	switch v := v.(type) {
 	case nil: // void

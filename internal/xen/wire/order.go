@@ -9,14 +9,14 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// timeLayout is how the XenAPI writes times, in UTC.
+// timeLayout is the layout of the XenAPI's times, in UTC.
 const timeLayout = "20060102T15:04:05Z"
 
 // sortedKeys puts a map in order: people and tests compare text.
 func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
-// inOrder are the fields of a record by name; nil when it does not hold those of the class that t names, all of them
-// and no others, as snapshots in events do, whose type names no class.
+// inOrder are the fields of a record by name; nil when it does not hold those of the class that t
+// names, all of them and no others, as snapshots in events do, whose type names no class.
 func inOrder(t model.Type, r model.Record) []*model.Field {
 	c := model.Lookup(t.Class)
 	if c == nil || t.Kind != model.RecordOf || len(c.Fields) != len(r) {
@@ -50,8 +50,8 @@ func appendFloat(b []byte, f float64) []byte {
 // maxReserve bounds in bytes what is reserved at once.
 const maxReserve = 4 << 20
 
-// reserve makes room for more parts as long as the one that has been written since start, so that a long answer is not
-// copied each time it doubles.
+// reserve makes room for more parts as long as the one that has been written since start, so that a
+// long answer is not copied each time it doubles.
 func reserve(b []byte, start, more int) []byte {
 	return slices.Grow(b, min((len(b)-start)*more, maxReserve))
 }

@@ -1,9 +1,10 @@
-// Package wire is how the XenAPI's calls and replies look as XML-RPC and as JSON-RPC 1.0 and 2.0, on both sides
-// (docs/xenapi.md). It does no I/O.
+// Package wire is how the XenAPI's calls and replies look as XML-RPC and as JSON-RPC 1.0 and 2.0,
+// on both sides (docs/xenapi.md). It does no I/O.
 //
-// Decoders give raw values (string, int64, float64, bool, nil, []any, map[string]any), which [Coerce] turns into the
-// model's; encoders take the model's Go values. Clients in daily use test some things to the letter, so the XML has no
-// space between elements, and strings, integers too, have no type element.
+// Decoders give raw values (string, int64, float64, bool, nil, []any, map[string]any), which
+// [Coerce] turns into the model's; encoders take the model's Go values. Clients in daily use test
+// some things to the letter, so the XML has no space between elements, and strings, integers too,
+// have no type element.
 package wire
 
 import "fmt"
@@ -11,13 +12,13 @@ import "fmt"
 // MaxCall is the largest body of a call in bytes.
 const MaxCall = 1 << 20
 
-// maxCallValues bounds the values of a call, together: a value takes many times as much memory as its text.
+// maxCallValues bounds the values of a call: a value takes far more memory than its text.
 const maxCallValues = 20_000
 
 // maxDepth bounds how deep values nest: the XenAPI's own need six levels.
 const maxDepth = 32
 
-// SyntaxError says what is wrong with a message that is not XML-RPC or JSON-RPC at all.
+// SyntaxError is the error of a message that is not XML-RPC or JSON-RPC at all.
 type SyntaxError struct {
 	Offset int // in bytes from the message's beginning
 	Text   string

@@ -10,7 +10,7 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// DecodeXMLCall reads a call: its method, and its parameters as raw values. Any error is a [SyntaxError].
+// DecodeXMLCall reads a call's method, and its parameters as raw values, or a [SyntaxError].
 func DecodeXMLCall(body []byte) (method string, params []any, err error) {
 	if err := checkSize(body); err != nil {
 		return "", nil, err
@@ -40,8 +40,9 @@ func DecodeXMLCall(body []byte) (method string, params []any, err error) {
 	return strings.TrimSpace(method), params, s.end()
 }
 
-// DecodeXMLReply reads what a server answered: the raw value, or the failure as a [model.Error]. Any other error is a
-// [SyntaxError]. A value without a status, as that of system.listMethods, is given as it is.
+// DecodeXMLReply reads what a server answered: the raw value, or the failure as a [model.Error].
+// Any other error is a [SyntaxError]. A value without a status, as that of system.listMethods, is
+// given as it is.
 func DecodeXMLReply(body []byte) (any, error) {
 	s := &scanner{b: body}
 	if err := s.begin(); err != nil {
@@ -80,7 +81,7 @@ func (s *scanner) or(err error, text string) error {
 	return s.fail("%s", text)
 }
 
-// outcome is what the status of a reply makes of it.
+// outcome returns the value or failure of a reply, by its status.
 func (s *scanner) outcome(reply any) (any, error) {
 	members, _ := reply.(map[string]any)
 	switch members["Status"] {

@@ -11,7 +11,7 @@ import (
 
 const xmlHead = `<?xml version="1.0"?>`
 
-// XMLReply is what a server answers: a value of the model's Go type for t, or the failure if there is one.
+// XMLReply returns a server's answer: a value of the Go type for t, or the failure, if any.
 func XMLReply(t model.Type, value any, failure *model.Error) []byte {
 	b := append(make([]byte, 0, 1024), xmlHead+"<methodResponse><params><param><value><struct><member><name>Status</name><value>"...)
 	if failure != nil {
@@ -36,7 +36,7 @@ func XMLBareReply(t model.Type, value any) []byte {
 	return append(b, "</param></params></methodResponse>"...)
 }
 
-// XMLValue is a value alone, as the result of a task has it: <value>…</value>, and nothing for nothing.
+// XMLValue returns a value alone, as in the result of a task: <value>…</value>, or "" for none.
 func XMLValue(t model.Type, value any) string {
 	if value == nil {
 		return ""
@@ -57,7 +57,7 @@ func EncodeXMLCall(method string, params ...any) []byte {
 	return append(b, "</params></methodCall>"...)
 }
 
-// appendXML appends a <value> by its Go type. The type t only says in what order the fields of records come.
+// appendXML appends a <value> by its Go type. The type t gives the order of records' fields.
 func appendXML(b []byte, t model.Type, v any) []byte {
 	b = append(b, "<value>"...)
 	switch v := v.(type) {

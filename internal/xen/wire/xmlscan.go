@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads the part of XML that XML-RPC is made of: elements, whose attributes it passes over, and text. There are no
-// document types, hence no entities but those of XML itself. Bytes that are not UTF-8 stay as they are; [Coerce] refuses
-// them, by the name of the parameter.
+// scanner reads the part of XML that XML-RPC is made of: elements, whose attributes it passes over,
+// and text. There are no document types, hence no entities but those of XML itself. Bytes that are
+// not UTF-8 stay as they are; [Coerce] refuses them, by the name of the parameter.
 type scanner struct {
 	b     []byte
 	pos   int
@@ -86,7 +86,7 @@ func (s *scanner) skip() error {
 	return nil
 }
 
-// at says whether text comes next.
+// at reports whether text comes next.
 func (s *scanner) at(text string) bool {
 	return len(s.b)-s.pos >= len(text) && string(s.b[s.pos:s.pos+len(text)]) == text
 }
@@ -282,7 +282,7 @@ func characterReference(name string) (rune, bool) {
 	return rune(n), err == nil && n <= utf8.MaxRune && isCharacter(rune(n))
 }
 
-// isCharacter says whether XML allows a character (XML 1.0 §2.2). Values may hold no others.
+// isCharacter reports whether XML allows a character (XML 1.0 §2.2). Values may hold no others.
 func isCharacter(r rune) bool {
 	return r == '\t' || r == '\n' || r == '\r' || r >= 0x20 && r <= 0xd7ff || r >= 0xe000 && r <= 0xfffd || r >= 0x10000 && r <= 0x10ffff
 }

@@ -23,7 +23,7 @@ import (
 // RootAccount is the name of the account that the first start makes.
 const RootAccount = "root"
 
-// account is who may log in. Its object of class user is what clients see of it.
+// account is an account that may log in. Clients see its object of class user.
 type account struct {
 	Name   string     `json:"name"`
 	Hash   string     `json:"hash"` // of the password
@@ -35,7 +35,7 @@ type account struct {
 // accounts are found by name. No host may read them.
 var accounts = records.NewTable("xen-account", schema.XenPrefix+"accounts/", func(a *account) string { return a.Name })
 
-// Account is what may be told of an account.
+// Account is the public part of an account.
 type Account struct {
 	Name string
 	Role model.Role
@@ -100,7 +100,7 @@ func hashPassword(password string) (string, error) {
 	return credentials.DefaultCost().Hash(password), nil
 }
 
-// checkAccount refuses names that the store or a log could not show as they are, and roles that do not exist.
+// checkAccount refuses names that do not fit the store or a log, and unknown roles.
 func checkAccount(name string, role model.Role) error {
 	odd := func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f }
 	if name == "" || len(name) > 255 || strings.ContainsFunc(name, odd) {
@@ -180,7 +180,8 @@ func accountNamed(tx *records.Tx, name string) (*account, error) {
 	return one, err
 }
 
-// keepAdmin refuses what would leave nobody who may do everything. Changes of accounts happen one after another for it.
+// keepAdmin refuses what would leave nobody who may do everything. Changes of accounts happen one
+// after another for it.
 func keepAdmin(tx *records.Tx, name string) error {
 	tx.Touch("xen-accounts")
 	for one := range accounts.All(tx) {
@@ -191,10 +192,11 @@ func keepAdmin(tx *records.Tx, name string) error {
 	return fmt.Errorf("account %s is the last with the role %s: make another first", name, model.PoolAdmin)
 }
 
-// errSeeded says that another server made the first account meanwhile.
+// errSeeded is the error when another server made the first account meanwhile.
 var errSeeded = errors.New("there are accounts already")
 
-// seed makes what a new pool lacks: the roles' objects, and the account root with a random password in RootPasswordFile.
+// seed makes what a new pool lacks: the roles' objects, and the account root with a random password
+// in RootPasswordFile.
 func (s *Server) seed(ctx context.Context) error {
 	if err := s.update(ctx, seedRoles); err != nil {
 		return fmt.Errorf("roles of the pool: %w", err)
@@ -229,8 +231,9 @@ func (s *Server) seed(ctx context.Context) error {
 	return err
 }
 
-// firstPassword writes a random password to a file that its owner alone may read. A file that is there, from a start that
-// was cut off, has the password already. The file comes before the account: nobody is locked out.
+// firstPassword writes a random password to a file that its owner alone may read. A file that is
+// there, from a start that was cut off, has the password already. The file comes before the
+// account: nobody is locked out.
 func firstPassword(file string) (password string, made bool, err error) {
 	found, err := os.ReadFile(file)
 	if err == nil && len(strings.TrimSpace(string(found))) > 0 {

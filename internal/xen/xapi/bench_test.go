@@ -10,7 +10,8 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// BenchmarkRecords reads 1,000 PIFs over HTTP by each transport (the aim: 50 ms), as a client decodes them.
+// BenchmarkRecords reads 1,000 PIFs over HTTP by each transport (the aim: 50 ms), as a client
+// decodes them.
 func BenchmarkRecords(b *testing.B) {
 	s, c := served(b)
 	pifs(b, s, 1000)

@@ -16,8 +16,9 @@ import (
 // controlPause is between looks at a control file that has no more lines yet.
 const controlPause = 20 * time.Millisecond
 
-// FollowControl carries out the lines of a control file as they come, until ctx ends: of a regular file, which may not be
-// there yet, or of a named pipe. Lines that cannot be carried out are logged.
+// FollowControl carries out the lines of a control file as they come, until ctx ends: of a regular
+// file, which may not be there yet, or of a named pipe. Lines that cannot be carried out are
+// logged.
 func (s *Simulation) FollowControl(ctx context.Context, file string) error {
 	c := &controlFile{simulation: s, name: file}
 	defer c.close()
@@ -74,7 +75,7 @@ func (c *controlFile) read(ctx context.Context) error {
 	return nil
 }
 
-// open opens the file when it is there, and again from its beginning when it has become shorter: it was written anew.
+// open opens the file when it is there, and again when it has become shorter: it is another.
 func (c *controlFile) open() (bool, error) {
 	info, err := os.Stat(c.name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,8 +20,8 @@ import (
 
 const (
 	refPrefix = "OpaqueRef:"
-	// callTimeout ends a call that no longer gets anywhere. It goes on when its client has left: what it does is done or
-	// undone as a whole.
+	// callTimeout ends a call that no longer gets anywhere. It goes on when its client has left:
+	// what it does is done or undone as a whole.
 	callTimeout = 5 * time.Minute
 	aliveCall   = "system.isAlive"
 )
@@ -51,8 +51,8 @@ func (c *call) texts(name string) []string          { return c.args[name].([]str
 func (c *call) pairs(name string) map[string]string { return c.args[name].(map[string]string) }
 func (c *call) record(name string) model.Record     { return c.args[name].(model.Record) }
 
-// update commits what f writes, all or nothing. f may run several times, see [records.DB.Update]; read with object, write
-// with put and remove.
+// update commits what f writes, all or nothing. f may run several times, see [records.DB.Update];
+// read with object, write with put and remove.
 func (c *call) update(f func(tx *records.Tx) error) error { return c.server.update(c.ctx, f) }
 
 // view is a snapshot with everything committed so far.
@@ -68,7 +68,7 @@ func spellings(calls map[string]*model.Call) map[string]*model.Call {
 	return all
 }
 
-// answer is what a call came to.
+// answer is the result or failure of a call.
 type answer struct {
 	result  model.Type
 	value   any
@@ -145,7 +145,7 @@ func (c *call) take(params []any) *model.Error {
 	return nil
 }
 
-// about is what a parameter gives a value to: of a setter the field, else the parameter itself.
+// about returns the name for errors: of a setter's value the field, else the parameter.
 func (c *call) about(p model.Param) string {
 	switch {
 	case p.Name != "value":
@@ -157,7 +157,7 @@ func (c *call) about(p model.Param) string {
 	return field
 }
 
-// mistyped is the answer to a parameter that is not what it must be; of a record it names the field.
+// mistyped returns the error of a parameter of the wrong type; of a record it names the field.
 func mistyped(name string, err error) *model.Error {
 	if bad := (*wire.ValueError)(nil); errors.As(err, &bad) {
 		return model.InvalidValue(cmp.Or(bad.Field, name), bad.Value)
@@ -199,7 +199,7 @@ func (c *call) run() (value any, err error) {
 	return c.generic()
 }
 
-// failure is what clients are told of an error.
+// failure returns the error that clients get for an error.
 func (s *Server) failure(name string, err error) *model.Error {
 	var (
 		known  *model.Error

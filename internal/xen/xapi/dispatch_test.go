@@ -35,7 +35,8 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// TestEveryReading: each call that only reads answers for an object of its class, as the model types it, by both transports.
+// TestEveryReading: each call that only reads answers for an object of its class, as the model
+// types it, by both transports.
 func TestEveryReading(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
@@ -77,7 +78,8 @@ func TestEveryReading(t *testing.T) {
 	}
 }
 
-// TestStoreAway: while the store is away what is known is still answered, and what would change it says why it does not.
+// TestStoreAway: while the store is away what is known is still answered, and what would change it
+// says why it does not.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
@@ -96,7 +98,8 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// FuzzHandler: whatever bytes come in, the answer is a whole one, and nothing is changed by who has not logged in.
+// FuzzHandler: whatever bytes come in, the answer is a whole one, and nothing is changed by who has
+// not logged in.
 func FuzzHandler(f *testing.F) {
 	for _, seed := range []string{
 		xmlCall("session.login_with_password", "root", "x"), xmlCall("system.listMethods"), xmlCall("event.from", "s", []string{"*"}, "", 0.0),
@@ -140,7 +143,7 @@ func FuzzHandler(f *testing.F) {
 	})
 }
 
-// whole says what is wrong with an answer as such.
+// whole returns an error if an answer as such is wrong.
 func whole(path string, w *httptest.ResponseRecorder) error {
 	switch {
 	case w.Code == http.StatusInternalServerError:

@@ -16,7 +16,7 @@ import (
 
 const (
 	maxPolls = 1024 // calls that wait for events at once
-	// longestPoll is how long event.from waits at most, whatever the client says; it then asks again.
+	// longestPoll bounds the timeout of event.from; clients ask again then.
 	longestPoll = 10 * time.Minute
 	// historyTimeout bounds the search for what was deleted before this server began.
 	historyTimeout = 5 * time.Second
@@ -31,10 +31,10 @@ type injection struct {
 // injections are "<class>/<ref>"; they go with the server's lease, since only the change counts.
 var injections = records.NewTable("xen-injection", schema.XenPrefix+"injections/", func(i *injection) string { return i.Class + "/" + i.Ref })
 
-// subscription is what a session has registered for, each with the revision since when.
+// subscription holds the classes that a session registered for, with the revision since when.
 type subscription struct {
 	classes map[string]int64
-	upTo    position // what event.next has told already
+	upTo    position // up to which event.next has answered
 }
 
 func eventMessages() map[string]handler {
@@ -48,8 +48,8 @@ func eventMessages() map[string]handler {
 	}
 }
 
-// position is a revision of the store, in one of its histories. Servers share both, so that a token from one server is good
-// at another (spec 6).
+// position is a revision of the store, in one of its histories. Servers share both, so that a token
+// from one server is good at another (spec 6).
 type position struct{ rev, history int64 }
 
 // token is the position as clients see it.
@@ -78,14 +78,14 @@ func (c *call) poll() (leave func(), err error) {
 	}
 }
 
-// wait waits for more changes. An error ends the call; done says that it is to be answered with what there is.
+// wait waits for more changes. If it is done, the call answers with what there is.
 func (c *call) wait(more <-chan struct{}, late <-chan time.Time) (done bool, err error) {
 	select {
 	case <-more:
 		return false, nil
 	case <-late:
 		return true, nil
-	case <-c.server.stopping:
+	case <-c.server.stopping.Done():
 		return true, nil
 	case <-c.session.ended:
 		return true, model.SessionInvalid(c.session.ref)
@@ -116,18 +116,18 @@ func eventFrom(c *call) (any, error) {
 			return c.server.everything(c.ctx, f, after), nil
 		}
 		if len(events) > 0 {
-			return c.server.batch(events, upTo), nil
+			return eventBatch(c.server.now(), events, upTo), nil
 		}
 		after = upTo
 		if done, err := c.wait(more, late.C); err != nil {
 			return nil, err
 		} else if done {
-			return c.server.batch(nil, upTo), nil
+			return eventBatch(c.server.now(), nil, upTo), nil
 		}
 	}
 }
 
-// pollTime is how long to wait for seconds that a client gave.
+// pollTime returns the time to wait for a client's seconds.
 func pollTime(seconds float64) time.Duration {
 	if math.IsNaN(seconds) || seconds < 0 {
 		return 0
@@ -135,7 +135,7 @@ func pollTime(seconds float64) time.Duration {
 	return time.Duration(min(seconds, longestPoll.Seconds()) * float64(time.Second))
 }
 
-// ahead says whether the store has never come to this revision: it is another than the one that the token is of.
+// ahead reports whether the store never had this revision: the token is from another store.
 func (s *Server) ahead(ctx context.Context, rev int64) bool {
 	if known, _ := s.journal.position(); rev <= known.rev {
 		return false
@@ -144,8 +144,9 @@ func (s *Server) ahead(ctx context.Context, rev int64) bool {
 	return err == nil && rev > newest
 }
 
-// everything is all objects as added, for a client that begins or that the journal does not reach back to; for the
-// latter also what was deleted after the revision, as far as the store remembers. Of another history it remembers nothing.
+// everything is all objects as added, for a client that begins or that the journal does not reach
+// back to; for the latter also what was deleted after the revision, as far as the store remembers.
+// Of another history it remembers nothing.
 func (s *Server) everything(ctx context.Context, f filter, after position) model.Record {
 	upTo, _ := s.journal.position() // before the snapshot: what comes between is told again rather than never
 	now := s.now()
@@ -164,11 +165,11 @@ func (s *Server) everything(ctx context.Context, f filter, after position) model
 	if after.rev > 0 && after.history == upTo.history {
 		events = append(events, s.deletedSince(ctx, now, after.rev, upTo.rev, f)...)
 	}
-	return s.batchOf(now, events, upTo)
+	return eventBatch(now, events, upTo)
 }
 
-// deletedSince asks the store's history for objects that were there at a revision and are no more. When the store has
-// forgotten so much, clients find out by valid_ref_counts.
+// deletedSince asks the store's history for objects that were there at a revision and are no more.
+// When the store has forgotten so much, clients find out by valid_ref_counts.
 func (s *Server) deletedSince(ctx context.Context, now *records.Snap, after, upTo int64, f filter) []event {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
@@ -198,27 +199,23 @@ func (s *Server) deletedSince(ctx context.Context, now *records.Snap, after, upT
 	return gone
 }
 
-// batch is the answer of event.from.
-func (s *Server) batch(events []event, upTo position) model.Record {
-	return s.batchOf(s.now(), events, upTo)
-}
-
-func (s *Server) batchOf(r records.Reader, events []event, upTo position) model.Record {
+// eventBatch returns the answer of event.from.
+func eventBatch(r records.Reader, events []event, upTo position) model.Record {
 	counts := map[string]int64{}
 	for _, c := range model.Classes() {
 		if t := objects.Table(c.Name); t != nil {
 			counts[strings.ToLower(c.Name)] = int64(t.Count(r))
 		}
 	}
-	all := told(r, events)
+	all := eventRecords(r, events)
 	for _, one := range all {
 		one["id"] = strconv.FormatInt(one["id"].(int64), 10) // a text here, a number from event.next (spec 6)
 	}
 	return model.Record{"events": all, "token": upTo.token(), "valid_ref_counts": counts}
 }
 
-// told are events as clients see them.
-func told(r records.Reader, events []event) []model.Record {
+// eventRecords returns events as clients see them.
+func eventRecords(r records.Reader, events []event) []model.Record {
 	all := make([]model.Record, 0, len(events))
 	for _, e := range events {
 		one := model.Record{"id": e.rev, "timestamp": "0.0", "class": strings.ToLower(e.class), "operation": e.operation, "ref": e.ref}
@@ -261,8 +258,8 @@ func eventUnregister(c *call) (any, error) {
 	return nil, nil
 }
 
-// wanted is what the session has registered for, and up to where it was told.
-func (o *session) wanted() (wants func(entry) bool, upTo position, registered bool) {
+// registered returns the session's filter, and the position up to which it has the events.
+func (o *session) registered() (wants func(entry) bool, upTo position, registered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.watched == nil {
@@ -286,8 +283,8 @@ func (o *session) wanted() (wants func(entry) bool, upTo position, registered bo
 	}, o.watched.upTo, true
 }
 
-// told notes up to where event.next has answered. In another history all that was registered counts from there.
-func (o *session) told(upTo position) {
+// delivered notes up to where event.next has answered. In another history all counts from there.
+func (o *session) delivered(upTo position) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.watched == nil {
@@ -309,19 +306,19 @@ func eventNext(c *call) (any, error) {
 	}
 	defer leave()
 	for {
-		wants, after, registered := c.session.wanted()
+		wants, after, registered := c.session.registered()
 		if !registered {
 			return nil, model.SessionNotRegistered(c.session.ref)
 		}
 		events, upTo, more, covered := c.server.journal.changes(after, wants)
 		if !covered {
 			now, _ := c.server.journal.position()
-			c.session.told(now)
+			c.session.delivered(now)
 			return nil, model.EventsLost()
 		}
-		c.session.told(upTo)
+		c.session.delivered(upTo)
 		if len(events) > 0 {
-			return told(c.server.now(), events), nil
+			return eventRecords(c.server.now(), events), nil
 		}
 		if done, err := c.wait(more, nil); err != nil {
 			return nil, err
@@ -331,7 +328,7 @@ func eventNext(c *call) (any, error) {
 	}
 }
 
-// eventInject makes an artificial change of an object, which every server sees. The token is of before it.
+// eventInject makes an artificial change of an object. The token is of before it.
 func eventInject(c *call) (any, error) {
 	class, ref := c.text("class"), c.text("ref")
 	known := classNamed(class)

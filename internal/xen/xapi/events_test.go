@@ -137,7 +137,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsWait: a call that waits is answered by the first change that concerns it, and by the end of its session.
+// TestEventsWait: a call that waits is answered by the first change that concerns it, and by the
+// end of its session.
 func TestEventsWait(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
@@ -300,7 +301,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestOldToken: a server that began after the token was given tells of everything, and of what was deleted meanwhile.
+// TestOldToken: a server that began after the token was given tells of everything, and of what was
+// deleted meanwhile.
 func TestOldToken(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"memory", "etcd", "compacted"} {
@@ -346,7 +348,8 @@ func TestOldToken(t *testing.T) {
 	}
 }
 
-// TestJournalForgets: the journal keeps so many changes, and says that it does not reach back further.
+// TestJournalForgets: the journal keeps so many changes, and says that it does not reach back
+// further.
 func TestJournalForgets(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
@@ -369,7 +372,8 @@ func TestJournalForgets(t *testing.T) {
 	}
 }
 
-// TestFollower: whoever reads everything and then follows the events, in whatever steps, has what the server has.
+// TestFollower: whoever reads everything and then follows the events, in whatever steps, has what
+// the server has.
 func TestFollower(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
@@ -446,7 +450,8 @@ func TestFollower(t *testing.T) {
 	})
 }
 
-// TestServers: clients of two servers over one etcd, which take turns with tokens, miss no change of either.
+// TestServers: clients of two servers over one etcd, which take turns with tokens, miss no change
+// of either.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	st := storetest.Open(t, t.TempDir())
@@ -537,7 +542,8 @@ func BenchmarkEvents200(b *testing.B) {
 	b.ReportMetric(float64(late.Microseconds())/float64(b.N)/1000, "ms-to-all")
 }
 
-// BenchmarkEvent is the time from the answer to a change until a client that waits has its event, over HTTP and etcd.
+// BenchmarkEvent is the time from the answer to a change until a client that waits has its event,
+// over HTTP and etcd.
 func BenchmarkEvent(b *testing.B) {
 	st := storetest.Open(b, b.TempDir())
 	s := started(b, Options{Store: st})

@@ -39,7 +39,7 @@ func (c *call) generic() (any, error) {
 	return c.read(fresh)
 }
 
-// part is what the call asks of one record.
+// part returns what the call asks of one record.
 func (c *call) part(r model.Record) any {
 	if c.Verb == model.GetField {
 		return r[c.Field.Name]
@@ -146,7 +146,7 @@ func farSide(r records.Reader, o *objects.Object, f *model.Field) any {
 	return refs[0]
 }
 
-// reporting says whether the host with these metrics reports.
+// reporting reports whether the host with these metrics reports.
 func reporting(r records.Reader, metrics string) bool {
 	for host := range objects.Table("host").By(r, "metrics", metrics) {
 		_, reports := objects.HostReports.Peek(r, host.Ref)
@@ -184,7 +184,7 @@ func (c *call) write() error {
 	})
 }
 
-// changed is what the call makes of the field's value; the old value stays as it is.
+// changed returns the field's value after the call; the old value stays as it is.
 func (c *call) changed(ref string, old any) (any, error) {
 	switch c.Verb {
 	case model.AddTo:
@@ -210,7 +210,8 @@ func (c *call) changed(ref string, old any) (any, error) {
 	return c.args["value"], nil
 }
 
-// sensible checks what a field's type does not say: that a reference is to an object, and that frames have a length.
+// sensible checks what a field's type does not say: that a reference is to an object, and that
+// frames have a length.
 func sensible(r records.Reader, class string, f *model.Field, value any) error {
 	switch v := value.(type) {
 	case int64:

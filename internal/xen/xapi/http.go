@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// bodyTimeout is how long a client may take to send a call.
+	// bodyTimeout bounds the time in which a client sends a call.
 	bodyTimeout = time.Minute
 	// listMethods is the one call that XML-RPC answers without a status (spec 1).
 	listMethods = "system.listMethods"
@@ -24,9 +24,9 @@ const (
 func (s *Server) Handler() http.Handler {
 	routes := http.NewServeMux()
 	for _, path := range []string{"/{$}", "/RPC2", "/xmlrpc"} {
-		routes.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, "text/xml", s.answerXML) })
+		routes.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) { serve(w, r, "text/xml", s.answerXML) })
 	}
-	routes.HandleFunc("POST /jsonrpc", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, "application/json", s.answerJSON) })
+	routes.HandleFunc("POST /jsonrpc", func(w http.ResponseWriter, r *http.Request) { serve(w, r, "application/json", s.answerJSON) })
 	routes.HandleFunc("OPTIONS /jsonrpc", func(w http.ResponseWriter, _ *http.Request) {
 		allowAnyone(w.Header())
 		w.Header().Set("Access-Control-Allow-Methods", "POST, OPTIONS")
@@ -34,14 +34,14 @@ func (s *Server) Handler() http.Handler {
 	return routes
 }
 
-// allowAnyone lets pages from anywhere ask: who asks is known by his session, not by where his page is from.
+// allowAnyone lets pages of any origin ask: a client is known by its session.
 func allowAnyone(h http.Header) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Allow-Headers", "X-Requested-With, Content-Type")
 }
 
-// serve answers one call. Clients compare the content type to the letter (spec 1), so there is no charset in it.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType string, answer func(context.Context, netip.Addr, []byte) ([]byte, error)) {
+// serve answers one call. Clients compare the content type to the letter (spec 1): no charset.
+func serve(w http.ResponseWriter, r *http.Request, contentType string, answer func(context.Context, netip.Addr, []byte) ([]byte, error)) {
 	control := http.NewResponseController(w)
 	if r.ContentLength > wire.MaxCall {
 		tooLong(w, r)
@@ -56,7 +56,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType strin
 		http.Error(w, "the call did not arrive as a whole", http.StatusBadRequest)
 		return
 	}
-	// A call that waits for events may take longer than the server's limits for reading and writing.
+	// A call that waits for events may exceed the server's limits for reading and writing.
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
 	client, _ := netip.ParseAddrPort(r.RemoteAddr) // none where a test calls the handler itself
@@ -72,8 +72,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, contentType strin
 	_, _ = w.Write(reply) // a client that has gone misses it
 }
 
-// Bounds of how much of a call that is too long is read and thrown away after the answer: a client that sends first and
-// reads then would see a reset connection instead.
+// Bounds of how much of a call that is too long is read and thrown away after the answer: a client
+// that sends first and reads then would see a reset connection instead.
 const (
 	drainBytes = 64 << 20
 	drainTime  = 5 * time.Second

@@ -62,7 +62,8 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// TestTooLongAnswered: a client that sends all of a call that is too long before it reads gets 413, not a reset connection.
+// TestTooLongAnswered: a client that sends all of a call that is too long before it reads gets 413,
+// not a reset connection.
 func TestTooLongAnswered(t *testing.T) {
 	t.Parallel()
 	s, _ := served(t)
@@ -105,7 +106,8 @@ func TestTooLongAnswered(t *testing.T) {
 	}
 }
 
-// TestLoneSurrogate: half of a surrogate pair stands for no character, and is refused where it would become another one.
+// TestLoneSurrogate: half of a surrogate pair stands for no character, and is refused where it
+// would become another one.
 func TestLoneSurrogate(t *testing.T) {
 	t.Parallel()
 	_, c := served(t)
@@ -128,7 +130,8 @@ func xmlSuccess(value string) string {
 		value + `</value></member></struct></value></param></params></methodResponse>`
 }
 
-// TestHeaders: browsers may ask, connections stay, and a client that knows gzip gets what it can read.
+// TestHeaders: browsers may ask, connections stay, and a client that knows gzip gets what it can
+// read.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	_, c := served(t)
@@ -162,8 +165,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestLongPoll: a call that waits for events outlives the HTTP server's limits for reading and writing, and ends when its
-// client leaves. Time passes only while all wait.
+// TestLongPoll: a call that waits for events outlives the HTTP server's limits for reading and
+// writing, and ends when its client leaves. Time passes only while all wait.
 func TestLongPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -4,50 +4,40 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
 
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 
-// introduceAll makes PIFs of the host's interfaces that have none, but for those that were forgotten. What others are on
-// comes first.
-func introduceAll(tx *records.Tx, report *objects.HostReport, now time.Time) error {
-	host, err := object(tx, "host", report.Host)
-	if err != nil {
-		return err
-	}
+// introduceAll makes PIFs of the host's interfaces that have none, but for those that were
+// forgotten, in an order in which those that carry others come first.
+func (p *pool) introduceAll(report *objects.HostReport, now time.Time) {
 	known := map[string]bool{}
-	for _, device := range strings.Fields(host.Map("other_config")[forgottenKey]) {
+	for _, device := range strings.Fields(p.get("host", report.Host).Map("other_config")[forgottenKey]) {
 		known[device] = true
 	}
-	for pif := range objects.Table("PIF").By(tx, "host", report.Host) {
+	for pif := range objects.Table("PIF").By(p, "host", report.Host) {
 		known[deviceOf(pif)] = true
 	}
 	for _, i := range basesFirst(report.Interfaces) {
 		if key := objects.DeviceKey(i.Device, i.VLAN); !known[key] {
-			if _, err := introduce(tx, report, i, now); err != nil {
-				return err
-			}
+			p.introduce(report, i, now)
 			known[key] = true
 		}
 	}
-	absent := (*records.NotFoundError)(nil)
-	if err := objects.Joining.Delete(tx, report.Name); err != nil && !errors.As(err, &absent) {
-		return err
-	}
-	return nil
+	discard(p, objects.Joining, report.Name)
 }
 
-// basesFirst orders interfaces so that bonds come after what they may have as members, and VLANs after what they are on.
+// basesFirst orders interfaces so that bonds come after what they may have as members, and VLANs
+// after what they are on.
 func basesFirst(all []objects.Interface) []objects.Interface {
 	rank := func(i objects.Interface) int {
 		switch {
@@ -64,61 +54,46 @@ func basesFirst(all []objects.Interface) []objects.Interface {
 }
 
 // introduce makes the PIF of an interface, with its network, its metrics, and its VLAN or bond.
-func introduce(tx *records.Tx, report *objects.HostReport, i objects.Interface, now time.Time) (*objects.Object, error) {
-	network, err := networkFor(tx, report, i)
-	if err != nil {
-		return nil, err
-	}
+func (p *pool) introduce(report *objects.HostReport, i objects.Interface, now time.Time) *objects.Object {
+	network := p.networkFor(report, i)
 	pif := newObject("PIF", model.Record{"device": i.Device, "network": network.Ref, "host": report.Host, "physical": i.Physical,
 		"currently_attached": true, "VLAN": int64(-1)})
+	maps.Copy(pif.Fields, interfaceFields(report, &i))
 	if i.Physical || len(i.Members) > 0 {
 		pif.Fields["properties"] = map[string]string{"gro": "on"}
 	}
 	if i.Mode == "None" && len(i.IPv6) > 0 {
 		pif.Fields["primary_address_type"] = "IPv6"
 	}
-	uses(tx, network.Ref)
-	uses(tx, report.Host)
-	var made *objects.Object
+	p.uses(network.Ref, report.Host)
 	var base *objects.Object
 	if i.VLAN > 0 {
-		base = first(tx, "PIF", "host_device", hostDevice(report.Host, i.Device))
+		base = first(p, "PIF", "host_device", hostDevice(report.Host, i.Device))
 	}
 	if base != nil {
 		pif.Fields["VLAN"], pif.Fields["metrics"] = int64(i.VLAN), base.Text("metrics")
-		made = newObject("VLAN", model.Record{"tagged_PIF": base.Ref, "untagged_PIF": pif.Ref, "tag": int64(i.VLAN)})
-		uses(tx, base.Ref)
+		p.uses(base.Ref)
+		p.put(pif, newObject("VLAN", model.Record{"tagged_PIF": base.Ref, "untagged_PIF": pif.Ref, "tag": int64(i.VLAN)}))
 	} else {
-		metrics := newObject("PIF_metrics", model.Record{"last_updated": now.UTC().Truncate(time.Second)})
-		pif.Fields["metrics"] = metrics.Ref
-		pif.Fields["device"] = objects.DeviceKey(i.Device, i.VLAN)
-		if err := put(tx, metrics); err != nil {
-			return nil, err
-		}
+		metrics := newObject("PIF_metrics", model.Record{"last_updated": now})
+		pif.Fields["metrics"], pif.Fields["device"] = metrics.Ref, objects.DeviceKey(i.Device, i.VLAN)
+		p.put(metrics, pif)
+		p.renewMetrics(pif, &i, now)
 	}
-	pif = edited(pif, interfaceFields(report, &i))
-	if err := put(tx, pif); err != nil {
-		return nil, err
+	if len(i.Members) > 0 {
+		p.introduceBond(report.Host, pif, i.Members)
 	}
-	if made != nil {
-		err = put(tx, made)
-	} else {
-		err = renewMetrics(tx, pif, &i, now)
-	}
-	if err == nil && len(i.Members) > 0 {
-		err = bondOf(tx, report.Host, pif, i.Members)
-	}
-	return pif, err
+	return pif
 }
 
-// hostDevice is a PIF that is no VLAN's, as the table's index has it.
+// hostDevice names a PIF that is no VLAN's, as the table's index has it.
 func hostDevice(host, device string) string { return host + "/" + device + "/-1" }
 
-// bondOf makes the object of a bond that the host has.
-func bondOf(tx *records.Tx, host string, master *objects.Object, devices []string) error {
+// introduceBond makes the object of a bond that the host has, if any of its members is known.
+func (p *pool) introduceBond(host string, master *objects.Object, devices []string) {
 	bond := newObject("Bond", model.Record{"master": master.Ref, "links_up": int64(len(devices))})
 	for _, device := range devices {
-		member := first(tx, "PIF", "host_device", hostDevice(host, device))
+		member := first(p, "PIF", "host_device", hostDevice(host, device))
 		if member == nil || isSlave(member) {
 			continue
 		}
@@ -127,17 +102,14 @@ func bondOf(tx *records.Tx, host string, master *objects.Object, devices []strin
 		}
 		slave := noIP()
 		slave["bond_slave_of"] = bond.Ref
-		if err := put(tx, edited(member, slave)); err != nil {
-			return err
-		}
+		p.edit(member, slave)
 	}
-	if null(bond.Text("primary_slave")) {
-		return nil // none of its members is known
+	if !null(bond.Text("primary_slave")) {
+		p.put(bond)
 	}
-	return put(tx, bond)
 }
 
-// interfaceFields are the fields of a PIF that its interface decides.
+// interfaceFields returns the fields of a PIF that its interface decides.
 func interfaceFields(report *objects.HostReport, i *objects.Interface) model.Record {
 	ipv6Mode := cmp.Or(i.IPv6Mode, "None")
 	if ipv6Mode == "None" && len(i.IPv6) > 0 {
@@ -149,7 +121,7 @@ func interfaceFields(report *objects.HostReport, i *objects.Interface) model.Rec
 	}
 }
 
-// manages says that the interface has the address that the host goes by.
+// manages reports whether the interface has the address by which the host is known.
 func manages(report *objects.HostReport, i *objects.Interface) bool {
 	if report.Address == "" {
 		return false
@@ -160,72 +132,64 @@ func manages(report *objects.HostReport, i *objects.Interface) bool {
 	})
 }
 
-// renewPIFs has the PIFs of a host's own interfaces say what the report does. One whose interface is gone stays as it is,
-// until it is forgotten; a member of a bond has no address of its own.
-func renewPIFs(tx *records.Tx, report *objects.HostReport, now time.Time) error {
-	for _, pif := range by(tx, "PIF", "host", report.Host) {
+// renewPIFs has the PIFs of a host's own interfaces follow the report. One whose interface is gone
+// stays as it is, until it is forgotten; a member of a bond has no address of its own.
+func (p *pool) renewPIFs(report *objects.HostReport, now time.Time) {
+	for _, pif := range by(p, "PIF", "host", report.Host) {
 		i := reported(report, deviceOf(pif))
-		if i == nil || tunnelOf(tx, pif.Ref) != nil {
+		if i == nil || tunnelOf(p, pif.Ref) != nil {
 			continue
 		}
 		fields := interfaceFields(report, i)
 		if isSlave(pif) {
 			fields = givenBy(fields, "MAC", "MTU")
 		}
-		pif, err := renew(tx, pif, fields)
-		if err != nil {
-			return err
-		}
-		if vlanOf(tx, pif.Ref) == nil {
-			if err := renewMetrics(tx, pif, i, now); err != nil {
-				return err
-			}
+		pif = p.renew(pif, fields)
+		if vlanOf(p, pif.Ref) == nil {
+			p.renewMetrics(pif, i, now)
 		}
 	}
-	return nil
 }
 
-// renewMetrics has a PIF's metrics say what its interface does.
-func renewMetrics(tx *records.Tx, pif *objects.Object, i *objects.Interface, now time.Time) error {
-	metrics, err := object(tx, "PIF_metrics", pif.Text("metrics"))
-	if err != nil {
-		return err
+// renewMetrics has a PIF's metrics follow its interface.
+func (p *pool) renewMetrics(pif *objects.Object, i *objects.Interface, now time.Time) {
+	metrics := p.get("PIF_metrics", pif.Text("metrics"))
+	changed := p.renew(metrics, model.Record{"carrier": i.Carrier, "speed": int64(i.Speed), "duplex": i.Duplex})
+	if changed != metrics {
+		p.edit(changed, model.Record{"last_updated": now})
 	}
-	fields := model.Record{"carrier": i.Carrier, "speed": int64(i.Speed), "duplex": i.Duplex}
-	changed, err := renew(tx, metrics, fields)
-	if err != nil || changed == metrics {
-		return err
-	}
-	return put(tx, edited(changed, model.Record{"last_updated": now.UTC().Truncate(time.Second)}))
 }
 
-// networkFor is the network of an interface: what a host that joins has brought along for it, else the one with the
-// interface's bridge, else a new one. Hosts share a network by its bridge, as they do on XenServer.
-func networkFor(tx *records.Tx, report *objects.HostReport, i objects.Interface) (*objects.Object, error) {
+// networkFor returns the network of an interface: what a host that joins has brought along for it,
+// else the one with the interface's bridge, else a new one. Hosts share a network by its bridge, as
+// they do on XenServer.
+func (p *pool) networkFor(report *objects.HostReport, i objects.Interface) *objects.Object {
 	key := objects.DeviceKey(i.Device, i.VLAN)
-	if joiner, ok := objects.Joining.Peek(tx, report.Name); ok {
-		if n, ok := objects.Table("network").Peek(tx, joiner.Networks[key]); ok && on(tx, report.Host, n.Ref) == nil {
-			return object(tx, "network", n.Ref)
+	if joiner, ok := objects.Joining.Peek(p, report.Name); ok {
+		if n, ok := objects.Table("network").Peek(p, joiner.Networks[key]); ok && on(p, report.Host, n.Ref) == nil {
+			return p.get("network", n.Ref)
 		}
 	}
 	bridge := cmp.Or(i.Bridge, bridgeOf(key))
-	if n := first(tx, "network", "bridge", bridge); n != nil {
-		if on(tx, report.Host, n.Ref) == nil {
-			return object(tx, "network", n.Ref)
+	if n := first(p, "network", "bridge", bridge); n != nil {
+		if on(p, report.Host, n.Ref) == nil {
+			return p.get("network", n.Ref)
 		}
-		bridge = freeBridge(tx) // a second interface on the same bridge: no host has two PIFs on one network
+		bridge = p.freeBridge() // a second interface on the same bridge: no host has two PIFs on one network
 	}
 	network := newObject("network", model.Record{"name_label": "Pool-wide network associated with " + key, "bridge": bridge})
 	if i.MTU > 0 {
 		network.Fields["MTU"] = int64(i.MTU)
 	}
-	return network, put(tx, network)
+	p.put(network)
+	return network
 }
 
-// ethernet are the devices whose bridges XenServer numbers.
+// ethernet matches the devices whose bridges XenServer numbers.
 var ethernet = regexp.MustCompile(`^eth([0-9]{1,4})$`)
 
-// bridgeOf is the name by which hosts share the network of a device: xenbr0 for eth0, else br and the device.
+// bridgeOf returns the bridge's name for a device's network: xenbr0 for eth0, else br and the
+// device.
 func bridgeOf(device string) string {
 	if m := ethernet.FindStringSubmatch(device); m != nil {
 		return "xenbr" + m[1]

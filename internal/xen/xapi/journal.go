@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
 
-// keptChanges is how far back the journal reaches. A client that is further behind gets everything.
+// keptChanges bounds the journal, in changes. A client that is further behind gets everything.
 const keptChanges = 1 << 16
 
-// journalLag is how far the journal may be behind the replica, at the very most.
+// journalLag bounds the lag of the journal behind the replica.
 const journalLag = 100 * time.Millisecond
 
-// journal remembers which objects have changed after which revision of the store, so that what is new to a client costs
-// as much as has changed. An object has changed too when its far sides have.
+// journal remembers which objects have changed after which revision of the store, so that what is
+// new to a client costs as much as has changed. An object has changed too when its far sides have.
 type journal struct {
 	linked map[string][]link // by class
 	tables map[string]string // classes, by the name of their table
@@ -31,7 +31,7 @@ type journal struct {
 	history int64   // of the store, as of snap
 	// unmarked: the store has begun another history, and its mark is still that of the one before.
 	unmarked bool
-	snap     *replica.Snapshot
+	snap     *snapshot.Snapshot
 	changed  chan struct{} // closed and replaced when there are more
 }
 
@@ -60,9 +60,9 @@ func newJournal() *journal {
 	return j
 }
 
-// note takes in what the replica has got. All of it counts as of the newest revision: at worst a client sees a change
-// twice.
-func (j *journal) note(u replica.Update) {
+// note takes in what the replica has got. All of it counts as of the newest revision: at worst a
+// client sees a change twice.
+func (j *journal) note(u snapshot.Update) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.snap = u.Next
@@ -84,7 +84,7 @@ func (j *journal) note(u replica.Update) {
 	j.changed = make(chan struct{})
 }
 
-func (j *journal) noteOne(u replica.Update, c replica.Changed) {
+func (j *journal) noteOne(u snapshot.Update, c snapshot.Changed) {
 	switch {
 	case j.tables[c.Source] != "":
 		class := j.tables[c.Source]
@@ -118,7 +118,7 @@ func fieldsOf(record any) *objects.Object {
 }
 
 // add notes an object that was there before the update or is there after it.
-func (j *journal) add(u replica.Update, class, ref string) {
+func (j *journal) add(u snapshot.Update, class, ref string) {
 	table := objects.Table(class)
 	if table == nil {
 		return
@@ -130,13 +130,13 @@ func (j *journal) add(u replica.Update, class, ref string) {
 	j.entries = append(j.entries, entry{u.Next.Revision, class, ref, existed})
 }
 
-// since are the entries after a revision. It is called with the lock held; the entries stay as they are.
+// since returns the entries after a revision. It is called with the lock held.
 func (j *journal) since(rev int64) []entry {
 	i := sort.Search(len(j.entries), func(i int) bool { return j.entries[i].rev > rev })
 	return j.entries[i:]
 }
 
-// position is the newest that the journal knows, and a channel that is closed when there is a newer one.
+// position returns the newest position, and a channel that is closed when there is a newer one.
 func (j *journal) position() (now position, changed <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -147,15 +147,15 @@ func (j *journal) position() (now position, changed <-chan struct{}) {
 	return now, j.changed
 }
 
-// lacksMark reports whether the store has begun another history than the one that it is marked with.
+// lacksMark reports whether the store has begun a history that it is not marked with.
 func (j *journal) lacksMark() (history int64, lacks bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.history, j.unmarked
 }
 
-// await waits for the journal, which is a moment behind the replica. What was undone meanwhile never comes: the wait has
-// an end.
+// await waits for the journal, which is a moment behind the replica. What was undone meanwhile
+// never comes: the wait has an end.
 func (j *journal) await(rev int64) {
 	late := time.NewTimer(journalLag)
 	defer late.Stop()
@@ -172,8 +172,8 @@ func (j *journal) await(rev int64) {
 	}
 }
 
-// changes are the events after a position that somebody wants, and the position that they lead to. covered is false when
-// the journal does not reach back so far, or that was in another history.
+// changes are the events after a position that a client asks for, and the position that they lead
+// to. covered is false when the journal does not reach back so far, or that was in another history.
 func (j *journal) changes(after position, wants func(e entry) bool) (events []event, upTo position, more <-chan struct{}, covered bool) {
 	j.mu.Lock()
 	entries, snap, more := j.since(after.rev), j.snap, j.changed
@@ -192,7 +192,7 @@ const (
 	deleted  = "del"
 )
 
-// event is what is told of one object.
+// event is an event of one object.
 type event struct {
 	rev        int64
 	class, ref string
@@ -200,7 +200,7 @@ type event struct {
 	object     *objects.Object // nil when it is deleted
 }
 
-// merged makes one event of all changes of an object: adds, then mods, then dels. What came and went is none.
+// merged makes one event of all changes of an object, if any is left: adds, then mods, then dels.
 func merged(r *records.Snap, entries []entry, wants func(entry) bool) []event {
 	type place struct{ class, ref string }
 	at := map[place]int{}
@@ -235,14 +235,14 @@ func merged(r *records.Snap, entries []entry, wants func(entry) bool) []event {
 	return all
 }
 
-// filter says which objects a client wants to hear of.
+// filter selects the objects whose events a client gets.
 type filter struct {
 	all     bool
 	classes map[string]bool // in lower case
 	objects map[string]bool // class in lower case, slash, reference
 }
 
-// newFilter reads classes as clients write them: names in any case, class/ref for one object, * for everything.
+// newFilter reads clients' classes: names in any case, class/ref for one object, * for all.
 func newFilter(classes []string) filter {
 	f := filter{classes: map[string]bool{}, objects: map[string]bool{}}
 	for _, c := range classes {
@@ -272,7 +272,7 @@ func (f filter) matches(class, ref string) bool {
 	return f.all || f.classes[class] || len(f.objects) > 0 && f.objects[class+"/"+ref]
 }
 
-// anyOf says whether objects of a class may match.
+// anyOf reports whether objects of a class may match.
 func (f filter) anyOf(class string) bool {
 	class = strings.ToLower(class)
 	if f.all || f.classes[class] {

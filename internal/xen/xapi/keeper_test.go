@@ -38,14 +38,15 @@ func report(t testing.TB, s *Server, r *objects.HostReport) {
 	})
 }
 
-// agent plays the agents of a server's hosts until the test ends: f is called after each change, in transactions.
+// agent plays the agents of a server's hosts until the test ends: f is called after each change, in
+// transactions.
 func agent(t testing.TB, s *Server, f func(tx *records.Tx) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		for {
-			rung := s.bell.rung()
+			rung := s.bell.Next()
 			if err := s.update(ctx, f); err != nil && ctx.Err() == nil {
 				done <- err
 				return
@@ -143,7 +144,7 @@ func TestKeeperIPv6(t *testing.T) {
 	if name := network.Text("bridge"); len(name) > maxBridgeName || !strings.HasPrefix(name, "br") {
 		t.Errorf("bridge %q", name)
 	}
-	agent(t, s, reportBridges)
+	agent(t, s, changing(reportBridges))
 	c.must("tunnel.create", pif.Ref, c.must("network.create", map[string]any{"name_label": "n"}))
 }
 
@@ -167,7 +168,7 @@ func TestKeeperIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.update(t.Context(), func(tx *records.Tx) error { return keepHost(tx, machine(1).Host, "", time.Unix(9, 0)) }); err != nil {
+	if err := s.update(t.Context(), changing(func(p *pool) { p.keepHost(machine(1).Host, "", time.Unix(9, 0)) })); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := st.Revision(t.Context()); after != before {
@@ -175,7 +176,8 @@ func TestKeeperIdle(t *testing.T) {
 	}
 }
 
-// TestKeeperServersAtOnce: servers that see the same first reports at the same time make each object once.
+// TestKeeperServersAtOnce: servers that see the same first reports at the same time make each
+// object once.
 func TestKeeperServersAtOnce(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
@@ -231,13 +233,14 @@ func TestKeeperBondAndVLAN(t *testing.T) {
 	c.must("VLAN.destroy", vlan[0].Ref)
 }
 
-// TestOrders: a tunnel is there once the host has made its bridge, and gone once the host has taken it away.
+// TestOrders: a tunnel is there once the host has made its bridge, and gone once the host has taken
+// it away.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
 	m := machine(1)
 	report(t, s, m)
-	agent(t, s, reportBridges)
+	agent(t, s, changing(reportBridges))
 	net := c.must("network.create", map[string]any{"name_label": "n"}).(string)
 	tunnel := c.must("tunnel.create", pifOf(s, m.Host, "ens3").Ref, net).(string)
 	access := c.must("tunnel.get_access_PIF", tunnel).(string)
@@ -262,7 +265,8 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestOrderFails: a host that cannot make the bridge, or dies before it has, leaves nothing of the tunnel behind.
+// TestOrderFails: a host that cannot make the bridge, or dies before it has, leaves nothing of the
+// tunnel behind.
 func TestOrderFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -272,7 +276,7 @@ func TestOrderFails(t *testing.T) {
 		"cannot": {func(tx *records.Tx, o *objects.Order) error {
 			return objects.BridgeReports.Put(tx, &objects.BridgeReport{Host: o.Host, Bridge: o.Bridge, Orders: []string{o.ID}, Error: "no room"})
 		}, "OPERATION_NOT_ALLOWED"},
-		"dies": {func(tx *records.Tx, o *objects.Order) error { return silence(tx, o.Host) }, "HOST_OFFLINE"},
+		"dies": {func(tx *records.Tx, o *objects.Order) error { return changing(func(p *pool) { p.silence(o.Host) })(tx) }, "HOST_OFFLINE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -316,7 +320,7 @@ func TestOrderLeased(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the order is gone", func() bool { return objects.Orders.Count(s.now()) == 0 })
-	if err := s.update(t.Context(), func(tx *records.Tx) error { return silence(tx, m.Host) }); err != nil {
+	if err := s.update(t.Context(), changing(func(p *pool) { p.silence(m.Host) })); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err == nil {
@@ -324,7 +328,8 @@ func TestOrderLeased(t *testing.T) {
 	}
 }
 
-// TestRealHosts: what a host's agent does not do is refused with what to do instead; what it does is ordered.
+// TestRealHosts: what a host's agent does not do is refused with what to do instead; what it does
+// is ordered.
 func TestRealHosts(t *testing.T) {
 	t.Parallel()
 	s, c := served(t)
@@ -350,7 +355,7 @@ func TestRealHosts(t *testing.T) {
 				return err
 			}
 		}
-		return reportBridges(tx)
+		return changing(reportBridges)(tx)
 	})
 	ens3, other := pifOf(s, plain.Host, "ens3").Ref, pifOf(s, able.Host, "ens4").Ref
 	for _, call := range [][]any{
@@ -422,7 +427,8 @@ func TestExpelled(t *testing.T) {
 	}
 }
 
-// TestKeeperTrustsTheRegistration: a host that joined has the name and the id of its registration, whatever it reports.
+// TestKeeperTrustsTheRegistration: a host that joined has the name and the id of its registration,
+// whatever it reports.
 func TestKeeperTrustsTheRegistration(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()

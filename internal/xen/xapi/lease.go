@@ -17,24 +17,20 @@ const (
 	leasePause = 200 * time.Millisecond
 )
 
-// lease is this server's: what is put under it goes when the server does. It is a task.
+// lease is this server's: what is put under it goes when the server does. It is a task,
+// ready when the first lease is there.
 type lease struct {
+	task.Part
 	store store.Store
 	log   *slog.Logger
-	ready chan struct{}
 
 	mu sync.Mutex
 	id store.Lease
 }
 
 func newLease(st store.Store, log *slog.Logger) *lease {
-	return &lease{store: st, log: log, ready: make(chan struct{})}
+	return &lease{Part: task.NewPart("lease"), store: st, log: log}
 }
-
-func (l *lease) String() string { return "lease" }
-
-// Ready is closed when the first lease is there.
-func (l *lease) Ready() <-chan struct{} { return l.ready }
 
 // current is the lease to put something under.
 func (l *lease) current() store.Lease {
@@ -56,7 +52,7 @@ func (l *lease) Run(ctx context.Context) error {
 		l.id = id
 		l.mu.Unlock()
 		if first {
-			close(l.ready)
+			l.BeReady()
 		}
 		if err := l.store.KeepAlive(ctx, id); errors.Is(err, store.ErrLeaseGone) {
 			l.log.Warn("the server's lease has ended: what it had asked of hosts is gone")

@@ -1,11 +1,11 @@
 package xapi
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
-	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -19,55 +19,49 @@ func bondMessages() map[string]handler {
 	}
 }
 
-// notOurBond is why bonds of a real host's interfaces are made on the host: they may carry its own traffic.
+// notOurBond is the error for bonds of a real host's interfaces, which may carry its own traffic:
+// they are made on the host.
 const notOurBond = "the pool does not bond a machine's own interfaces: make or change the bond on the host itself, the pool finds it"
 
-// checkBond says whether the members may be bonded.
-func checkBond(r records.Reader, network *objects.Object, members []string, mac string) ([]*objects.Object, error) {
-	pool, err := thePool(r)
-	if err != nil {
-		return nil, err
-	}
+// checkBond returns the members of a bond, and fails if they may not be bonded.
+func (p *pool) checkBond(network *objects.Object, members []string, mac string) []*objects.Object {
+	own := p.own()
 	pifs := make([]*objects.Object, len(members))
 	for i, ref := range members {
-		if pifs[i], err = object(r, "PIF", ref); err != nil {
-			return nil, err
-		}
+		pifs[i] = p.get("PIF", ref)
 	}
 	switch {
 	case len(slices.Compact(slices.Sorted(slices.Values(members)))) < 2:
-		return nil, model.PIFBondNeedsMoreMembers()
+		p.fail(model.PIFBondNeedsMoreMembers())
+		return pifs
 	case mac != "" && !validMAC(mac):
-		return nil, model.MACInvalid(mac)
+		p.fail(model.MACInvalid(mac))
 	}
 	host := pifs[0].Text("host")
-	if _, err := alive(r, host); err != nil {
-		return nil, err
-	}
-	if err := connectable(r, host, network); err != nil {
-		return nil, err
-	}
+	p.alive(host)
+	p.connectable(host, network)
 	for _, pif := range pifs {
 		switch {
-		case isSlave(pif) || first(r, "Bond", "master", pif.Ref) != nil:
-			return nil, model.PIFAlreadyBonded(pif.Ref)
+		case isSlave(pif) || bondOf(p, pif.Ref) != nil:
+			p.fail(model.PIFAlreadyBonded(pif.Ref))
 		case pif.Int("VLAN") >= 0:
-			return nil, model.PIFVLANStillExists(pif.Ref)
-		case tunnelOf(r, pif.Ref) != nil:
-			return nil, model.IsTunnelAccessPIF(pif.Ref)
+			p.fail(model.PIFVLANStillExists(pif.Ref))
+		case tunnelOf(p, pif.Ref) != nil:
+			p.fail(model.IsTunnelAccessPIF(pif.Ref))
 		case pif.Text("host") != host:
-			return nil, model.PIFCannotBondCrossHost()
-		case pool.Bool("ha_enabled") && pif.Bool("management"):
-			return nil, model.HAIsEnabled()
+			p.fail(model.PIFCannotBondCrossHost())
+		case own.Bool("ha_enabled") && pif.Bool("management"):
+			p.fail(model.HAIsEnabled())
 		case !pif.Bool("managed"):
-			return nil, model.PIFUnmanaged(pif.Ref)
+			p.fail(model.PIFUnmanaged(pif.Ref))
 		}
 	}
-	return pifs, able(r, host, objects.Imagined, notOurBond)
+	p.able(host, objects.Imagined, notOurBond)
+	return pifs
 }
 
-// primaryOf is the member whose place in the host the bond takes: that of the management, else the first that has an
-// address, else the first.
+// primaryOf returns the member whose place in the host the bond takes: that of the management, else
+// the first that has an address, else the first.
 func primaryOf(members []*objects.Object) *objects.Object {
 	for _, has := range []func(*objects.Object) bool{func(p *objects.Object) bool { return p.Bool("management") }, configured} {
 		if i := slices.IndexFunc(members, has); i >= 0 {
@@ -80,193 +74,120 @@ func primaryOf(members []*objects.Object) *objects.Object {
 // ipFields are those that make the IP configuration of a PIF.
 var ipFields = []string{"ip_configuration_mode", "IP", "netmask", "gateway", "DNS", "ipv6_configuration_mode", "IPv6", "ipv6_gateway", "primary_address_type", "management", "disallow_unplug"}
 
-// noIP is a PIF's configuration when another has taken it over.
-func noIP() model.Record {
-	blank := model.New("PIF")
-	return givenBy(blank, ipFields...)
-}
+// noIP returns the configuration of a PIF when another has taken it over.
+func noIP() model.Record { return givenBy(model.New("PIF"), ipFields...) }
 
-// bondCreate bonds interfaces: the bond's master takes over the primary member's IP configuration, and what is on members
-// moves to it, tunnels by being made anew (spec 7.8).
+// bondCreate bonds interfaces: the bond's master takes over the primary member's IP configuration,
+// and what is on members moves to it, tunnels by being replaced (spec 7.8).
 func bondCreate(c *call) (any, error) {
 	var made string
-	return made, c.update(func(tx *records.Tx) error {
-		network, err := object(tx, "network", c.text("network"))
-		if err != nil {
-			return err
-		}
-		members, err := checkBond(tx, network, c.texts("members"), c.text("MAC"))
-		if err != nil {
-			return err
+	err := c.change(func(p *pool) {
+		network := p.get("network", c.text("network"))
+		members := p.checkBond(network, c.texts("members"), c.text("MAC"))
+		if p.err != nil {
+			return
 		}
 		primary := primaryOf(members)
-		mac := c.text("MAC")
-		if mac == "" {
-			mac = primary.Text("MAC")
-		}
+		host := primary.Text("host")
 		fields := givenBy(primary.Fields, ipFields...)
-		maps.Copy(fields, model.Record{"device": freeDevice(tx, primary.Text("host"), "bond"), "network": network.Ref, "host": primary.Text("host"), "MAC": mac, "MTU": network.Int("MTU"),
-			"currently_attached": true, "properties": map[string]string{"gro": "on"}})
+		maps.Copy(fields, model.Record{"device": p.freeDevice(host, "bond"), "network": network.Ref, "host": host, "MAC": cmp.Or(c.text("MAC"), primary.Text("MAC")),
+			"MTU": network.Int("MTU"), "currently_attached": true, "properties": map[string]string{"gro": "on"}})
+		metrics := newObject("PIF_metrics", model.Record{"carrier": true, "last_updated": c.server.time()})
+		fields["metrics"] = metrics.Ref
 		master := newObject("PIF", fields)
 		bond := newObject("Bond", model.Record{"master": master.Ref, "primary_slave": primary.Ref, "mode": c.text("mode"), "properties": c.pairs("properties"), "links_up": int64(len(members))})
 		made = bond.Ref
-		metrics := newObject("PIF_metrics", model.Record{"carrier": true, "last_updated": c.server.opts.Now().UTC().Truncate(1e9)})
-		master.Fields["metrics"] = metrics.Ref
-		for _, used := range append(refsOf(members), network.Ref, primary.Text("host")) {
-			uses(tx, used)
-		}
-		for _, o := range []*objects.Object{metrics, master, bond} {
-			if err := put(tx, o); err != nil {
-				return err
-			}
-		}
+		p.uses(append(refsOf(members), network.Ref, host)...)
+		p.put(metrics, master, bond)
 		for _, m := range members {
 			slave := noIP()
 			maps.Copy(slave, model.Record{"bond_slave_of": bond.Ref, "currently_attached": true})
-			if err := put(tx, edited(m, slave)); err != nil {
-				return err
-			}
-			if err := moveLoad(tx, m, master); err != nil {
-				return err
-			}
+			p.edit(m, slave)
+			p.moveLoad(m, master)
 		}
-		return nil
 	})
+	return made, err
 }
 
 // bondDestroy gives the members back what the bond's master had: the primary member gets it all.
 func bondDestroy(c *call) (any, error) {
-	return nil, c.update(func(tx *records.Tx) error {
-		bond, master, err := c.ownBond(tx)
-		if err != nil {
-			return err
+	return nil, c.change(func(p *pool) {
+		bond, master := c.ownBond(p)
+		if p.own().Bool("ha_enabled") && master.Bool("currently_attached") {
+			p.fail(model.HAIsEnabled())
 		}
-		pool, err := thePool(tx)
-		if err != nil {
-			return err
-		}
-		if pool.Bool("ha_enabled") && master.Bool("currently_attached") {
-			return model.HAIsEnabled()
-		}
-		alone(tx, master.Ref)
-		alone(tx, bond.Ref)
-		for _, m := range by(tx, "PIF", "bond_slave_of", bond.Ref) {
+		p.alone(master.Ref, bond.Ref)
+		for _, m := range by(p, "PIF", "bond_slave_of", bond.Ref) {
 			fields := model.Record{"bond_slave_of": model.NullRef}
 			if m.Ref == bond.Text("primary_slave") {
 				maps.Copy(fields, givenBy(master.Fields, ipFields...))
 			}
-			if err := put(tx, edited(m, fields)); err != nil {
-				return err
-			}
+			p.edit(m, fields)
 		}
-		primary, err := object(tx, "PIF", bond.Text("primary_slave"))
-		if err != nil {
-			return err
-		}
-		if err := moveLoad(tx, master, primary); err != nil {
-			return err
-		}
-		if err := remove(tx, "Bond", bond.Ref); err != nil {
-			return err
-		}
-		return removePIF(tx, master)
+		p.moveLoad(master, p.get("PIF", bond.Text("primary_slave")))
+		p.remove("Bond", bond.Ref)
+		p.removePIF(master)
 	})
 }
 
-// moveLoad moves what is on a PIF to another one of its host: VLANs, tunnels, and the VIFs of the host's VMs.
-func moveLoad(tx *records.Tx, from, to *objects.Object) error {
-	uses(tx, to.Ref)
-	for _, vlan := range by(tx, "VLAN", "tagged_PIF", from.Ref) {
-		if err := moveVLAN(tx, vlan, to); err != nil {
-			return err
+// moveLoad moves VLANs, tunnels, and the VIFs of the host's VMs from a PIF to another one.
+func (p *pool) moveLoad(from, to *objects.Object) {
+	p.uses(to.Ref)
+	for _, vlan := range by(p, "VLAN", "tagged_PIF", from.Ref) {
+		p.moveVLAN(vlan, to)
+	}
+	for _, t := range by(p, "tunnel", "transport_PIF", from.Ref) {
+		p.moveTunnel(t, to)
+	}
+	for _, vif := range by(p, "VIF", "network", from.Text("network")) {
+		if p.get("VM", vif.Text("VM")).Text("resident_on") == from.Text("host") {
+			p.edit(vif, model.Record{"network": to.Text("network")})
 		}
 	}
-	for _, t := range by(tx, "tunnel", "transport_PIF", from.Ref) {
-		if err := moveTunnel(tx, t, to); err != nil {
-			return err
-		}
-	}
-	for _, vif := range by(tx, "VIF", "network", from.Text("network")) {
-		vm, err := object(tx, "VM", vif.Text("VM"))
-		if err != nil {
-			return err
-		}
-		if vm.Text("resident_on") == from.Text("host") {
-			if err := put(tx, edited(vif, model.Record{"network": to.Text("network")})); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // moveVLAN puts a VLAN on another PIF; its own PIF stays, with the other device's name.
-func moveVLAN(tx *records.Tx, vlan, to *objects.Object) error {
-	pif, err := object(tx, "PIF", vlan.Text("untagged_PIF"))
-	if err != nil {
-		return err
-	}
-	for _, other := range by(tx, "VLAN", "tagged_PIF", to.Ref) {
+func (p *pool) moveVLAN(vlan, to *objects.Object) {
+	pif := p.get("PIF", vlan.Text("untagged_PIF"))
+	for _, other := range by(p, "VLAN", "tagged_PIF", to.Ref) {
 		if other.Int("tag") == vlan.Int("tag") {
-			return model.OperationNotAllowed(fmt.Sprintf("two of the members have a VLAN %d: destroy one of them", vlan.Int("tag")))
+			p.fail(model.OperationNotAllowed(fmt.Sprintf("two of the members have a VLAN %d: destroy one of them", vlan.Int("tag"))))
 		}
 	}
-	if err := put(tx, edited(vlan, model.Record{"tagged_PIF": to.Ref})); err != nil {
-		return err
-	}
-	return put(tx, edited(pif, model.Record{"device": to.Text("device"), "metrics": to.Text("metrics")}))
+	p.edit(vlan, model.Record{"tagged_PIF": to.Ref})
+	p.edit(pif, model.Record{"device": to.Text("device"), "metrics": to.Text("metrics")})
 }
 
-// moveTunnel makes a tunnel anew on another transport, plugged when the old one was.
-func moveTunnel(tx *records.Tx, old, transport *objects.Object) error {
-	gone, err := object(tx, "PIF", old.Text("access_PIF"))
-	if err != nil {
-		return err
-	}
-	network, err := object(tx, "network", gone.Text("network"))
-	if err != nil {
-		return err
-	}
-	if err := removeTunnel(tx, old); err != nil {
-		return err
-	}
-	tunnel, access := newTunnel(tx, tunnelSite{transport, network}, old.Text("protocol"), randomMAC())
+// moveTunnel replaces a tunnel by one on another transport, plugged when the old one was.
+func (p *pool) moveTunnel(old, transport *objects.Object) {
+	gone := p.get("PIF", old.Text("access_PIF"))
+	network := p.get("network", gone.Text("network"))
+	p.removeTunnel(old)
+	tunnel, access := p.newTunnel(tunnelSite{transport, network}, old.Text("protocol"), randomMAC())
 	tunnel.Fields["other_config"] = old.Fields["other_config"]
-	access.Fields["other_config"] = gone.Fields["other_config"]
-	access.Fields["disallow_unplug"] = gone.Fields["disallow_unplug"]
-	access.Fields["currently_attached"] = gone.Fields["currently_attached"]
-	access.Fields["MTU"] = gone.Fields["MTU"]
-	return putTunnel(tx, tunnel, access)
+	maps.Copy(access.Fields, givenBy(gone.Fields, "other_config", "disallow_unplug", "currently_attached", "MTU"))
+	p.putTunnel(tunnel, access)
 }
 
-// ownBond is the bond that the call is about, with its master, if the pool may change it: real hosts' bonds are their own.
-func (c *call) ownBond(tx *records.Tx) (bond, master *objects.Object, err error) {
-	if bond, err = object(tx, "Bond", c.text("self")); err != nil {
-		return nil, nil, err
-	}
-	if master, err = object(tx, "PIF", bond.Text("master")); err != nil {
-		return nil, nil, err
-	}
-	return bond, master, able(tx, master.Text("host"), objects.Imagined, notOurBond)
-}
-
-// editBond changes a bond that exists in a file alone.
-func (c *call) editBond(change func(bond *objects.Object) model.Record) error {
-	return c.update(func(tx *records.Tx) error {
-		bond, _, err := c.ownBond(tx)
-		if err != nil {
-			return err
-		}
-		return put(tx, edited(bond, change(bond)))
-	})
+// ownBond returns the bond that the call is about, with its master. It fails if the bond is a real
+// host's: the pool does not change those.
+func (c *call) ownBond(p *pool) (bond, master *objects.Object) {
+	bond = p.get("Bond", c.text("self"))
+	master = p.get("PIF", bond.Text("master"))
+	p.able(master.Text("host"), objects.Imagined, notOurBond)
+	return bond, master
 }
 
 func bondSetMode(c *call) (any, error) {
-	return nil, c.editBond(func(*objects.Object) model.Record { return model.Record{"mode": c.text("value")} })
+	return nil, c.change(func(p *pool) {
+		bond, _ := c.ownBond(p)
+		p.edit(bond, model.Record{"mode": c.text("value")})
+	})
 }
 
 func bondSetProperty(c *call) (any, error) {
-	return nil, c.editBond(func(b *objects.Object) model.Record {
-		return model.Record{"properties": with(b.Map("properties"), c.text("name"), c.text("value"))}
+	return nil, c.change(func(p *pool) {
+		bond, _ := c.ownBond(p)
+		p.edit(bond, model.Record{"properties": with(bond.Map("properties"), c.text("name"), c.text("value"))})
 	})
 }

@@ -36,19 +36,18 @@ const (
 // reservedBridges begin names that the host keeps for interfaces of its own making.
 var reservedBridges = []string{"xen", "xapi", "vif", "tap", "eth"}
 
-// checkBridgeName says whether clients may call a bridge so.
-func checkBridgeName(r records.Reader, name string) error {
-	reserved := slices.ContainsFunc(reservedBridges, func(p string) bool { return strings.HasPrefix(name, p) })
-	if len(name) > maxBridgeName || reserved || strings.ContainsAny(name, "/ \t\n\x00") || name == "." || name == ".." || isInterface(r, name) {
-		return model.InvalidValue("bridge", name)
+// checkBridgeName fails if clients may not give a bridge this name.
+func (p *pool) checkBridgeName(name string) {
+	reserved := slices.ContainsFunc(reservedBridges, func(begin string) bool { return strings.HasPrefix(name, begin) })
+	if len(name) > maxBridgeName || reserved || strings.ContainsAny(name, "/ \t\n\x00") || name == "." || name == ".." || isInterface(p, name) {
+		p.fail(model.InvalidValue("bridge", name))
 	}
-	if first(r, "network", "bridge", name) != nil {
-		return model.BridgeNameExists(name)
+	if first(p, "network", "bridge", name) != nil {
+		p.fail(model.BridgeNameExists(name))
 	}
-	return nil
 }
 
-// isInterface says whether a host has an interface of that name, where no bridge could be made.
+// isInterface reports whether a host has an interface of that name, where no bridge could be made.
 func isInterface(r records.Reader, name string) bool {
 	for report := range objects.HostReports.All(r) {
 		if slices.ContainsFunc(report.Interfaces, func(i objects.Interface) bool { return i.Device == name }) {
@@ -58,17 +57,17 @@ func isInterface(r records.Reader, name string) bool {
 	return name == "lo"
 }
 
-// freeBridge is a name that no network's bridge has.
-func freeBridge(r records.Reader) string {
-	inTurn(r, "bridges")
+// freeBridge returns a name that no network's bridge has.
+func (p *pool) freeBridge() string {
+	p.inTurn("bridges")
 	taken := map[string]bool{}
-	for n := range objects.Table("network").All(r) {
+	for n := range objects.Table("network").All(p) {
 		taken[n.Text("bridge")] = true
 	}
 	return lowestFree("xapi", taken)
 }
 
-// givenBy are those of the fields that a constructor got.
+// givenBy returns those of the fields that are among args.
 func givenBy(args model.Record, fields ...string) model.Record {
 	r := model.Record{}
 	for _, f := range fields {
@@ -86,69 +85,51 @@ func networkCreate(c *call) (any, error) {
 		network.Fields["MTU"] = int64(defaultMTU)
 	}
 	given := network.Text("bridge")
-	return network.Ref, c.update(func(tx *records.Tx) error {
-		made := network
+	return network.Ref, c.change(func(p *pool) {
 		if given == "" {
-			made = edited(network, model.Record{"bridge": freeBridge(tx)})
-		} else if err := checkBridgeName(tx, given); err != nil {
-			return err
+			p.edit(network, model.Record{"bridge": p.freeBridge()})
+		} else {
+			p.checkBridgeName(given)
+			p.put(network)
 		}
-		return put(tx, made)
 	})
 }
 
-// networkDestroy takes a network away that no PIF and no attached VIF is on; VIFs that are not attached go with it.
+// networkDestroy removes a network without PIFs and attached VIFs, and its other VIFs.
 func networkDestroy(c *call) (any, error) {
-	return nil, c.update(func(tx *records.Tx) error {
-		network, err := object(tx, "network", c.text("self"))
-		if err != nil {
-			return err
-		}
-		alone(tx, network.Ref)
-		vifs := by(tx, "VIF", "network", network.Ref)
+	return nil, c.change(func(p *pool) {
+		network := p.get("network", c.text("self"))
+		p.alone(network.Ref)
+		vifs := by(p, "VIF", "network", network.Ref)
 		attached := slices.DeleteFunc(slices.Clone(vifs), func(v *objects.Object) bool { return !v.Bool("currently_attached") })
 		if len(attached) > 0 {
-			return model.NetworkContainsVIF(refsOf(attached)...)
+			p.fail(model.NetworkContainsVIF(refsOf(attached)...))
 		}
-		if pifs := by(tx, "PIF", "network", network.Ref); len(pifs) > 0 {
-			return model.NetworkContainsPIF(refsOf(pifs)...)
+		if pifs := by(p, "PIF", "network", network.Ref); len(pifs) > 0 {
+			p.fail(model.NetworkContainsPIF(refsOf(pifs)...))
 		}
-		for _, v := range vifs {
-			if err := remove(tx, "VIF", v.Ref); err != nil {
-				return err
-			}
-		}
-		return remove(tx, "network", network.Ref)
+		p.removeAll(vifs)
+		p.remove("network", network.Ref)
 	})
 }
 
 // networkAttach plugs the host's PIF on the network, if it has one.
 func networkAttach(c *call) (any, error) {
-	r, err := c.view()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := object(r, "network", c.text("network")); err != nil {
-		return nil, err
-	}
-	if _, err := alive(r, c.text("host")); err != nil {
-		return nil, err
-	}
-	if pif := on(r, c.text("host"), c.text("network")); pif != nil {
+	p := c.look()
+	p.needs("network", c.text("network"))
+	p.alive(c.text("host"))
+	if pif := on(p, c.text("host"), c.text("network")); p.err == nil && pif != nil {
 		return nil, c.plug(pif.Ref)
 	}
-	return nil, nil
+	return nil, p.err
 }
 
 func networkPurpose(c *call, change func(all []string, one string) []string) error {
-	return c.update(func(tx *records.Tx) error {
-		network, err := object(tx, "network", c.text("self"))
-		if err != nil {
-			return err
-		}
+	return c.change(func(p *pool) {
+		network := p.get("network", c.text("self"))
 		old, _ := network.Fields["purpose"].([]string)
 		purpose := change(slices.Clone(old), c.text("value"))
 		slices.Sort(purpose)
-		return put(tx, edited(network, model.Record{"purpose": append([]string{}, slices.Compact(purpose)...)}))
+		p.edit(network, model.Record{"purpose": append([]string{}, slices.Compact(purpose)...)})
 	})
 }

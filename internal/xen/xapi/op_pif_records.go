@@ -1,14 +1,11 @@
 package xapi
 
 import (
-	"time"
-
-	"heddle/internal/store/records"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
 
-// pifRecordMessages are the PIF's messages that are about records alone, and those that VLAN's own have replaced.
+// pifRecordMessages returns the PIF's messages about records, and those replaced by VLAN's.
 func pifRecordMessages() map[string]handler {
 	return map[string]handler{
 		"PIF.create_VLAN":  pifCreateVLAN,
@@ -20,94 +17,78 @@ func pifRecordMessages() map[string]handler {
 
 // pifCreateVLAN makes a VLAN on a host's device, and answers its untagged PIF.
 func pifCreateVLAN(c *call) (any, error) {
-	r, err := c.view()
-	if err != nil {
-		return nil, err
-	}
+	p := c.look()
 	host, device := c.text("host"), c.text("device")
-	if _, err := object(r, "host", host); err != nil {
-		return nil, err
-	}
-	base := first(r, "PIF", "host_device", hostDevice(host, device))
+	p.needs("host", host)
+	base := first(p, "PIF", "host_device", hostDevice(host, device))
 	if base == nil {
-		return nil, model.InvalidValue("device", device)
+		p.fail(model.InvalidValue("device", device))
+	}
+	if p.err != nil {
+		return nil, p.err
 	}
 	_, untagged, err := c.vlanCreate(base.Ref, c.text("network"), c.number("VLAN"))
 	return untagged, err
 }
 
-// pifDestroy takes a VLAN away by its untagged PIF.
+// pifDestroy removes a VLAN by its untagged PIF.
 func pifDestroy(c *call) (any, error) {
-	r, err := c.view()
-	if err != nil {
-		return nil, err
-	}
-	pif, err := object(r, "PIF", c.text("self"))
-	if err != nil {
-		return nil, err
-	}
-	switch vlan := vlanOf(r, pif.Ref); {
+	p := c.look()
+	pif := p.get("PIF", c.text("self"))
+	switch vlan := vlanOf(p, pif.Ref); {
+	case p.err != nil:
+		return nil, p.err
 	case vlan != nil:
 		return nil, c.vlanDestroy(vlan.Ref)
-	case tunnelOf(r, pif.Ref) != nil:
+	case tunnelOf(p, pif.Ref) != nil:
 		return nil, model.IsTunnelAccessPIF(pif.Ref)
 	}
 	return nil, model.PIFIsPhysical(pif.Ref)
 }
 
-// pifDBIntroduce makes the record of a PIF as it is given. Of a host that reports, what the report says counts.
+// pifDBIntroduce makes the record of a PIF as given. The report of its host overrides it.
 func pifDBIntroduce(c *call) (any, error) {
 	var made string
-	err := c.update(func(tx *records.Tx) error {
-		pif, err := c.givenPIF(tx)
-		if err != nil {
-			return err
-		}
-		metrics := newObject("PIF_metrics", model.Record{"last_updated": c.server.opts.Now().UTC().Truncate(time.Second)})
+	err := c.change(func(p *pool) {
+		pif := c.givenPIF(p)
+		metrics := newObject("PIF_metrics", model.Record{"last_updated": c.server.time()})
 		pif.Fields["metrics"] = metrics.Ref
-		for _, used := range []string{pif.Text("network"), pif.Text("host")} {
-			uses(tx, used)
-		}
-		if err := put(tx, metrics); err != nil {
-			return err
-		}
+		p.uses(pif.Text("network"), pif.Text("host"))
+		p.put(metrics, pif)
 		made = pif.Ref
-		return put(tx, pif)
 	})
 	return made, err
 }
 
-// givenPIF is the PIF that the arguments describe. Those that stand for other objects' fields are passed over.
-func (c *call) givenPIF(r records.Reader) (*objects.Object, error) {
+// givenPIF returns the PIF that the arguments describe, but for far sides.
+func (c *call) givenPIF(p *pool) *objects.Object {
 	fields := model.Record{}
-	for _, p := range c.Params {
-		if f := c.Class.Field(p.Name); f.Far == nil {
-			fields[p.Name] = c.args[p.Name]
+	for _, param := range c.Params {
+		if f := c.Class.Field(param.Name); f.Far == nil {
+			fields[param.Name] = c.args[param.Name]
 		}
 	}
 	pif := newObject("PIF", fields)
-	for field, class := range map[string]string{"host": "host", "network": "network", "bond_slave_of": "Bond"} {
-		if ref := pif.Text(field); field != "bond_slave_of" || !null(ref) {
-			if _, err := object(r, class, ref); err != nil {
-				return nil, err
-			}
-		}
+	p.needs("host", pif.Text("host"))
+	p.needs("network", pif.Text("network"))
+	if isSlave(pif) {
+		p.needs("Bond", pif.Text("bond_slave_of"))
 	}
 	switch {
 	case !validMAC(pif.Text("MAC")):
-		return nil, model.MACInvalid(pif.Text("MAC"))
+		p.fail(model.MACInvalid(pif.Text("MAC")))
 	case pif.Text("device") == "":
-		return nil, model.InvalidValue("device", "")
+		p.fail(model.InvalidValue("device", ""))
 	case pif.Int("VLAN") < -1 || pif.Int("VLAN") > maxTag:
-		return nil, model.VLANTagInvalid(pif.Int("VLAN"))
+		p.fail(model.VLANTagInvalid(pif.Int("VLAN")))
 	}
-	for _, other := range by(r, "PIF", "host", pif.Text("host")) {
+	for _, other := range by(p, "PIF", "host", pif.Text("host")) {
 		switch {
 		case other.Text("network") == pif.Text("network"):
-			return nil, model.NetworkAlreadyConnected(pif.Text("host"), other.Ref)
+			p.fail(model.NetworkAlreadyConnected(pif.Text("host"), other.Ref))
 		case deviceOf(other) == deviceOf(pif):
-			return nil, model.DuplicatePIFDeviceName(pif.Text("device"))
+			p.fail(model.DuplicatePIFDeviceName(pif.Text("device")))
 		}
 	}
-	return pif, nil
+	return pif
 }

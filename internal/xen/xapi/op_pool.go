@@ -21,14 +21,14 @@ import (
 
 // Hosts let machines into this pool and out of it.
 type Hosts struct {
-	// Invite makes a token with which the agent of a host of that name joins this server's store; nil: no host can join
-	// by pool.join.
+	// Invite makes a token with which the agent of a host of that name joins this server's store;
+	// nil: no host can join by pool.join.
 	Invite func(ctx context.Context, name string) (token string, err error)
-	// Expel takes away what a host of that id may do in the store, and what it reported; nil: its reports are ignored.
+	// Expel ends a host's rights in the store, by its id, and its reports; nil: those are ignored.
 	Expel func(ctx context.Context, id string) error
-	// URL is where the pool at an address given to pool.join answers; nil, or an answer of "": as addresses say themselves.
+	// URL returns the URL of the pool at an address; nil, or "": that follows from the address.
 	URL func(address string) string
-	// TLS is how pool.join knows the pool that it is to join; nil: by the system's certificate authorities.
+	// TLS is for pool.join; nil: with the system's certificate authorities.
 	TLS *tls.Config
 }
 
@@ -55,46 +55,42 @@ type broughtNetwork struct {
 	OtherConfig map[string]string `json:"other_config"`
 }
 
-// poolJoin has this pool's only host leave it for another one, whose coordinator it asks by the XenAPI:
+// poolJoin has this pool's only host leave it for another one, whose coordinator it asks by the
+// XenAPI:
 //
-//	this pool ── pool.admit: the host's name, its networks and which interface is on which ──▶ coordinator
+//	this pool ── pool.admit: the host's name, its networks and interfaces ──▶ coordinator
 //	          ◀── token ──
 //	          ── order to join with the token ──▶ the host's agent, which joins there and says so
 //	          then this server sends whoever logs in to the coordinator
 //
 // Tunnels of the host go, their networks arrive as internal ones (spec 7.10).
 func poolJoin(c *call) (any, error) {
-	r, err := c.view()
-	if err != nil {
-		return nil, err
-	}
-	host, report, err := joinable(r)
-	if err != nil {
-		return nil, err
+	p := c.look()
+	host, report := p.joinable()
+	if p.err != nil {
+		return nil, p.err
 	}
 	there, err := c.logInAt(c.text("master_address"), c.text("master_username"), c.text("master_password"))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = there.Close(context.WithoutCancel(c.ctx)) }()
-	address, err := acceptable(c.ctx, r, there, host)
+	address, err := acceptable(c.ctx, p, there, host)
 	if err != nil {
 		return nil, err
 	}
-	if !imagined(r, host.Ref) {
+	if !imagined(p, host.Ref) {
 		address = hostOf(there.URL()) // where the XenAPI answers: its server need not run on the coordinator
 	}
-	networks, interfaces := belongings(r, report)
+	networks, interfaces := belongings(p, report)
 	token, err := there.Call(c.ctx, "pool.admit", report.Name, networks, interfaces)
 	if err != nil {
 		return nil, err
 	}
 	order := &objects.Order{Host: host.Ref, ID: newUUID(), Join: &objects.Join{Token: token.(string)}}
-	err = c.fulfil([]*objects.Order{order}, func(tx *records.Tx) error {
-		if err := dropTunnels(tx, host.Ref); err != nil {
-			return err
-		}
-		return objects.Memberships.Put(tx, &objects.Membership{Coordinator: address})
+	err = c.fulfil([]*objects.Order{order}, func(p *pool) {
+		p.dropTunnels(host.Ref)
+		putRecord(p, objects.Memberships, &objects.Membership{Coordinator: address})
 	})
 	if err == nil {
 		c.seen(there, report.Name)
@@ -102,25 +98,24 @@ func poolJoin(c *call) (any, error) {
 	return nil, err
 }
 
-// joinable is the host that may leave this pool: its only one, live and without VMs that run.
-func joinable(r records.Reader) (*objects.Object, *objects.HostReport, error) {
-	hosts := slices.Collect(objects.Table("host").All(r))
+// joinable returns the host that may leave this pool: its only one, live and without VMs that run.
+func (p *pool) joinable() (*objects.Object, *objects.HostReport) {
+	hosts := slices.Collect(objects.Table("host").All(p))
 	if len(hosts) != 1 {
-		return nil, nil, model.OperationNotAllowed(fmt.Sprintf("this pool has %d hosts: only the single host of a pool can join another", len(hosts)))
+		p.fail(model.OperationNotAllowed(fmt.Sprintf("this pool has %d hosts: only the single host of a pool can join another", len(hosts))))
+		return nil, nil
 	}
 	host := hosts[0]
-	report, err := alive(r, host.Ref)
-	if err != nil {
-		return nil, nil, err
+	report := p.alive(host.Ref)
+	if vms := by(p, "VM", "resident_on", host.Ref); len(vms) > 0 {
+		p.fail(model.OperationNotAllowed("VM " + vms[0].Text("name_label") + " runs on the host: shut it down before joining"))
 	}
-	if vms := by(r, "VM", "resident_on", host.Ref); len(vms) > 0 {
-		return nil, nil, model.OperationNotAllowed("VM " + vms[0].Text("name_label") + " runs on the host: shut it down before joining")
-	}
-	return host, report, able(r, host.Ref, objects.CanJoin, "its agent shares this server's own store: join it by hand with a token of `heddle host token` at the coordinator")
+	p.able(host.Ref, objects.CanJoin, "its agent shares this server's own store: join it by hand with a token of `heddle host token` at the coordinator")
+	return host, report
 }
 
-// logInAt logs in at another pool's coordinator. After a "#" the address may have the fingerprint of the certificate by
-// which it is known.
+// logInAt logs in at another pool's coordinator. After a "#" the address may have the fingerprint
+// of the certificate by which it is known.
 func (c *call) logInAt(address, user, password string) (*client.Session, error) {
 	limited, cancel := context.WithTimeout(c.ctx, orderTimeout)
 	defer cancel()
@@ -143,7 +138,7 @@ func (c *call) logInAt(address, user, password string) (*client.Session, error) 
 // The ports of the XenAPI: with TLS, and plain on loopback.
 const tlsPort, plainPort = "8443", "8080"
 
-// poolURL is where a pool answers: an address with or without a port, or a URL.
+// poolURL returns the URL of a pool, which is given by an address with or without a port, or a URL.
 func (h *Hosts) poolURL(address string) string {
 	if h.URL != nil {
 		if known := h.URL(address); known != "" {
@@ -163,7 +158,7 @@ func (h *Hosts) poolURL(address string) string {
 	return "https://" + net.JoinHostPort(host, cmp.Or(port, tlsPort))
 }
 
-// hostOf is the host of a URL; an IPv6 address is without brackets.
+// hostOf returns the host of a URL; an IPv6 address is without brackets.
 func hostOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -172,7 +167,7 @@ func hostOf(address string) string {
 	return u.Hostname()
 }
 
-// acceptable says whether the host may join the pool there, and returns its coordinator's address.
+// acceptable returns the address of the other pool's coordinator, if the host may join it.
 func acceptable(ctx context.Context, r records.Reader, there *client.Session, host *objects.Object) (string, error) {
 	pools, err := there.Records(ctx, "pool")
 	if err != nil {
@@ -209,8 +204,8 @@ func apiVersion(host model.Record) string {
 	return fmt.Sprintf("%v.%v", host["API_version_major"], host["API_version_minor"])
 }
 
-// belongings are the networks that a host brings along, as JSON texts by UUID, and the UUIDs of those that its interfaces
-// are on.
+// belongings returns the networks that a host brings along, as JSON texts by UUID, and the UUIDs of
+// those that its interfaces are on.
 func belongings(r records.Reader, report *objects.HostReport) (networks, interfaces map[string]string) {
 	networks, interfaces = map[string]string{}, map[string]string{}
 	for n := range objects.Table("network").All(r) {
@@ -250,8 +245,8 @@ func (c *call) seen(there *client.Session, name string) {
 	}
 }
 
-// poolAdmit is the coordinator's part of a join: the networks that the host brings along become this pool's, found by
-// name, else those of interfaces by bridge, else new.
+// poolAdmit is the coordinator's part of a join: the networks that the host brings along become
+// this pool's, found by name, else those of interfaces by bridge, else new.
 func poolAdmit(c *call) (any, error) {
 	name, hosts := c.text("name"), c.server.opts.Hosts
 	if hosts.Invite == nil {
@@ -265,25 +260,21 @@ func poolAdmit(c *call) (any, error) {
 		}
 		brought[id] = n
 	}
-	err := c.update(func(tx *records.Tx) error {
-		for h := range objects.Table("host").All(tx) {
+	err := c.change(func(p *pool) {
+		for h := range objects.Table("host").All(p) {
 			if h.Text("hostname") == name {
-				return model.OperationNotAllowed("a host named " + name + " is in this pool already")
+				p.fail(model.OperationNotAllowed("a host named " + name + " is in this pool already"))
 			}
 		}
 		ours := map[string]string{}
 		for _, id := range slices.Sorted(maps.Keys(brought)) {
-			n, err := adopt(tx, brought[id])
-			if err != nil {
-				return err
-			}
-			ours[id] = n
+			ours[id] = p.adopt(brought[id])
 		}
 		joiner := &objects.Joiner{Name: name, Networks: map[string]string{}}
 		for device, id := range c.pairs("interfaces") {
 			joiner.Networks[device] = ours[id]
 		}
-		return objects.Joining.Put(tx, joiner)
+		putRecord(p, objects.Joining, joiner)
 	})
 	if err != nil {
 		return nil, err
@@ -291,89 +282,63 @@ func poolAdmit(c *call) (any, error) {
 	return hosts.Invite(c.ctx, name)
 }
 
-// adopt is this pool's network for one that a host brings along.
-func adopt(tx *records.Tx, b broughtNetwork) (string, error) {
-	if n := first(tx, "network", "name_label", b.Name); n != nil && b.Name != "" {
-		return n.Ref, nil
+// adopt returns this pool's network for one that a host brings along.
+func (p *pool) adopt(b broughtNetwork) string {
+	if n := first(p, "network", "name_label", b.Name); n != nil && b.Name != "" {
+		return n.Ref
 	}
-	if n := first(tx, "network", "bridge", b.Bridge); n != nil && b.Physical {
-		return n.Ref, nil
+	taken := first(p, "network", "bridge", b.Bridge)
+	if taken != nil && b.Physical {
+		return taken.Ref
 	}
 	network := newObject("network", model.Record{"name_label": b.Name, "name_description": b.Description, "MTU": b.MTU, "bridge": b.Bridge})
 	if b.OtherConfig != nil {
 		network.Fields["other_config"] = b.OtherConfig
 	}
-	if b.Bridge == "" || first(tx, "network", "bridge", b.Bridge) != nil {
-		network.Fields["bridge"] = freeBridge(tx)
+	if b.Bridge == "" || taken != nil {
+		network.Fields["bridge"] = p.freeBridge()
 	}
-	return network.Ref, put(tx, network)
+	p.put(network)
+	return network.Ref
 }
 
-// poolEject takes a host out of the pool, with all that is on it.
+// poolEject removes a host from the pool, with all that is on it.
 func poolEject(c *call) (any, error) {
-	var id string
-	err := c.update(func(tx *records.Tx) error {
-		host, err := object(tx, "host", c.text("host"))
-		if err != nil {
-			return err
+	return nil, c.leave(c.text("host"), func(p *pool, host *objects.Object) {
+		if vms := by(p, "VM", "resident_on", host.Ref); len(vms) > 0 {
+			p.fail(model.OperationNotAllowed("VM " + vms[0].Text("name_label") + " runs on host " + host.Text("name_label") + ": shut it down first"))
 		}
-		if err := removable(tx, host); err != nil {
-			return err
-		}
-		if vms := by(tx, "VM", "resident_on", host.Ref); len(vms) > 0 {
-			return model.OperationNotAllowed("VM " + vms[0].Text("name_label") + " runs on host " + host.Text("name_label") + ": shut it down first")
-		}
-		id = host.UUID()
-		return removeHost(tx, host)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return nil, c.server.expel(c.ctx, id)
-}
-
-// expel shuts a host out of the store.
-func (s *Server) expel(ctx context.Context, id string) error {
-	if s.opts.Hosts.Expel == nil {
-		return nil
-	}
-	return s.opts.Hosts.Expel(ctx, id)
 }
 
 // poolCreateVLANFromPIF makes a VLAN on the PIF's network of every live host.
 func poolCreateVLANFromPIF(c *call) (any, error) {
-	r, err := c.view()
-	if err != nil {
-		return nil, err
-	}
-	pif, err := object(r, "PIF", c.text("pif"))
-	if err != nil {
-		return nil, err
-	}
-	return c.createVLANs(r, by(r, "PIF", "network", pif.Text("network")))
+	p := c.look()
+	pif := p.get("PIF", c.text("pif"))
+	return c.createVLANs(p, by(p, "PIF", "network", pif.Text("network")))
 }
 
 // poolCreateVLAN makes a VLAN on the device of this name of every live host.
 func poolCreateVLAN(c *call) (any, error) {
-	r, err := c.view()
-	if err != nil {
-		return nil, err
-	}
+	p := c.look()
 	var bases []*objects.Object
-	for pif := range objects.Table("PIF").All(r) {
+	for pif := range objects.Table("PIF").All(p) {
 		if pif.Text("device") == c.text("device") && pif.Int("VLAN") < 0 {
 			bases = append(bases, pif)
 		}
 	}
-	return c.createVLANs(r, bases)
+	return c.createVLANs(p, bases)
 }
 
 // createVLANs makes a VLAN on each of the PIFs whose hosts live, or on none.
-func (c *call) createVLANs(r records.Reader, bases []*objects.Object) (any, error) {
+func (c *call) createVLANs(p *pool, bases []*objects.Object) (any, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
 	var vlans []string
 	untagged := []string{}
 	for _, base := range bases {
-		if _, err := alive(r, base.Text("host")); err != nil {
+		if !reports(p, base.Text("host")) {
 			continue
 		}
 		vlan, pif, err := c.vlanCreate(base.Ref, c.text("network"), c.number("VLAN"))
@@ -388,50 +353,31 @@ func (c *call) createVLANs(r records.Reader, bases []*objects.Object) (any, erro
 	return untagged, nil
 }
 
-// syncVLANs gives a host the coordinator's VLANs that it lacks, by the identity of the networks.
-func (c *call) syncVLANs() error {
-	r, err := c.view()
-	if err != nil {
-		return err
-	}
+// syncVLANs gives a host the coordinator's VLANs that it lacks, on the same networks.
+func syncVLANs(c *call) (any, error) {
+	p := c.look()
 	host := c.text("host")
-	if _, err := alive(r, host); err != nil {
-		return err
-	}
-	pool, err := thePool(r)
-	if err != nil {
-		return err
-	}
-	for _, pif := range by(r, "PIF", "host", pool.Text("master")) {
-		vlan := vlanOf(r, pif.Ref)
-		if vlan == nil || on(r, host, pif.Text("network")) != nil {
+	p.alive(host)
+	for _, pif := range by(p, "PIF", "host", p.own().Text("master")) {
+		vlan := vlanOf(p, pif.Ref)
+		if vlan == nil || on(p, host, pif.Text("network")) != nil {
 			continue
 		}
-		tagged, err := object(r, "PIF", vlan.Text("tagged_PIF"))
-		if err != nil {
-			return err
-		}
-		if base := on(r, host, tagged.Text("network")); base != nil {
-			if _, _, err := c.vlanCreate(base.Ref, pif.Text("network"), vlan.Int("tag")); err != nil {
-				return err
-			}
+		tagged := p.get("PIF", vlan.Text("tagged_PIF"))
+		if base := on(p, host, tagged.Text("network")); p.err == nil && base != nil {
+			_, _, err := c.vlanCreate(base.Ref, pif.Text("network"), vlan.Int("tag"))
+			p.fail(err)
 		}
 	}
-	return nil
+	return nil, p.err
 }
 
 // poolDesignateNewMaster makes another host the coordinator, whose tunnels those that join inherit.
 func poolDesignateNewMaster(c *call) (any, error) {
-	return nil, c.update(func(tx *records.Tx) error {
-		if _, err := alive(tx, c.text("host")); err != nil {
-			return err
-		}
-		pool, err := thePool(tx)
-		if err != nil {
-			return err
-		}
-		uses(tx, c.text("host"))
-		return put(tx, edited(pool, model.Record{"master": c.text("host")}))
+	return nil, c.change(func(p *pool) {
+		p.alive(c.text("host"))
+		p.uses(c.text("host"))
+		p.edit(p.own(), model.Record{"master": c.text("host")})
 	})
 }
 

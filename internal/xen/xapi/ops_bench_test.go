@@ -12,8 +12,8 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// BenchmarkTunnels makes and destroys 20 networks with a tunnel on each of 8 hosts, whose agents answer at once: what the
-// pool itself takes of the time from tunnel.create to ping.
+// BenchmarkTunnels makes and destroys 20 networks with a tunnel on each of 8 hosts, whose agents
+// answer at once: what the pool itself takes of the time from tunnel.create to ping.
 func BenchmarkTunnels(b *testing.B) {
 	const hosts, networks = 8, 20
 	s := started(b, Options{Store: storetest.Open(b, b.TempDir())})
@@ -23,7 +23,7 @@ func BenchmarkTunnels(b *testing.B) {
 		report(b, s, m)
 		transports = append(transports, pifOf(s, m.Host, "ens3").Ref)
 	}
-	agent(b, s, reportBridges)
+	agent(b, s, changing(reportBridges))
 	for b.Loop() {
 		each(b, networks, func(n int) error {
 			_, err := called(s, "network.create", map[string]any{"args": model.Record{"name_label": fmt.Sprint(n)}})

@@ -5,20 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
 
 const (
-	// orderTimeout is how long a host has to carry an order out.
+	// orderTimeout bounds the time in which a host carries an order out.
 	orderTimeout = 10 * time.Second
-	// joinTimeout is how long it has to join another pool: longer than its agent tries to, so that both agree on where the
-	// host is.
+	// joinTimeout is orderTimeout for joining another pool: longer than the agent tries to, so that
+	// both agree on where the host is.
 	joinTimeout = time.Minute
 )
 
@@ -30,31 +28,10 @@ func timeoutOf(o *objects.Order) time.Duration {
 	return orderTimeout
 }
 
-// bell rings at each change of the server's view.
-type bell struct {
-	mu   sync.Mutex
-	next chan struct{} // closed by the next ring
-}
-
-func newBell() *bell { return &bell{next: make(chan struct{})} }
-
-func (b *bell) ring(replica.Update) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.next)
-	b.next = make(chan struct{})
-}
-
-func (b *bell) rung() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.next
-}
-
-// await waits until f says that what it sees is so, or fails.
+// await waits until f returns true for the server's view, or an error.
 func (s *Server) await(ctx context.Context, f func(r records.Reader) (bool, error)) error {
 	for {
-		rung := s.bell.rung()
+		rung := s.bell.Next()
 		if ok, err := f(s.now()); ok || err != nil {
 			return err
 		}
@@ -66,25 +43,28 @@ func (s *Server) await(ctx context.Context, f func(r records.Reader) (bool, erro
 	}
 }
 
-// bridgeOrder asks for a bridge that no object speaks of yet.
+// bridgeOrder returns an order for a bridge that no object needs yet.
 func bridgeOrder(host string, b objects.Bridge) *objects.Order {
 	return &objects.Order{Host: host, ID: newUUID(), Bridge: b}
 }
 
-// fulfil has hosts carry orders out, and then commits what f writes together with the end of the orders. Whatever fails,
-// nothing stays: the orders are withdrawn, and what hosts have made for them goes. Should this server die meanwhile the
-// orders end with its lease. Without orders it only commits.
-func (c *call) fulfil(orders []*objects.Order, f func(tx *records.Tx) error) error {
+// fulfil has hosts carry orders out, and then commits what f writes together with the end of the
+// orders. Whatever fails, nothing stays: the orders are withdrawn, and hosts undo what they have
+// made for them. Should this server die meanwhile the orders end with its lease. Without orders it
+// only commits.
+func (c *call) fulfil(orders []*objects.Order, f func(p *pool)) error {
 	if len(orders) == 0 {
-		return c.update(f)
+		return c.change(f)
 	}
-	err := c.update(func(tx *records.Tx) error {
+	withdraw := func(p *pool) {
 		for _, o := range orders {
-			if err := objects.Orders.PutLeased(tx, o, c.server.lease.current()); err != nil {
-				return err
-			}
+			discard(p, objects.Orders, o.Host+"/"+o.ID)
 		}
-		return nil
+	}
+	err := c.change(func(p *pool) {
+		for _, o := range orders {
+			p.fail(objects.Orders.PutLeased(p.tx, o, c.server.lease.current()))
+		}
 	})
 	for _, o := range orders {
 		if err == nil {
@@ -92,35 +72,22 @@ func (c *call) fulfil(orders []*objects.Order, f func(tx *records.Tx) error) err
 		}
 	}
 	if err == nil {
-		err = c.update(func(tx *records.Tx) error {
-			if err := f(tx); err != nil {
-				return err
-			}
-			return withdraw(tx, orders)
+		err = c.change(func(p *pool) {
+			f(p)
+			withdraw(p)
 		})
 	}
 	if err != nil {
 		over, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), orderTimeout)
 		defer cancel()
-		left := c.server.update(over, func(tx *records.Tx) error { return withdraw(tx, orders) })
-		if left != nil {
+		if left := c.server.update(over, changing(withdraw)); left != nil {
 			c.server.opts.Log.Warn("orders not withdrawn: they end with the server's lease", "call", c.Name, "err", left)
 		}
 	}
 	return err
 }
 
-func withdraw(tx *records.Tx, orders []*objects.Order) error {
-	for _, o := range orders {
-		absent := (*records.NotFoundError)(nil)
-		if err := objects.Orders.Delete(tx, o.Host+"/"+o.ID); err != nil && !errors.As(err, &absent) {
-			return err
-		}
-	}
-	return nil
-}
-
-// carriedOut waits for the host's word on an order.
+// carriedOut waits for the host's answer to an order.
 func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
 	limited, cancel := context.WithTimeout(ctx, timeoutOf(o))
 	defer cancel()
@@ -131,8 +98,9 @@ func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
 			return false, model.OperationNotAllowed(said)
 		}
 		if !done {
-			_, err := alive(r, o.Host)
-			return false, err
+			p := over(r)
+			p.alive(o.Host)
+			return false, p.err
 		}
 		return shown(r, o), nil
 	})
@@ -145,8 +113,8 @@ func (s *Server) carriedOut(ctx context.Context, o *objects.Order) error {
 	return model.CannotContactHost(o.Host)
 }
 
-// shown says whether the host's report shows what an order for an address has changed: until then it would contradict the
-// PIF.
+// shown reports whether the host's report has what an order for an address has changed: until then
+// it would contradict the PIF.
 func shown(r records.Reader, o *objects.Order) bool {
 	report, ok := objects.HostReports.Peek(r, o.Host)
 	if o.Address == nil || !ok {
@@ -165,7 +133,7 @@ func shown(r records.Reader, o *objects.Order) bool {
 	}
 }
 
-// answered says whether the host has carried the order out, or why it could not.
+// answered reports whether the host has carried the order out, or why it could not.
 func answered(r records.Reader, o *objects.Order) (done bool, failure string) {
 	name := "host"
 	if h, ok := objects.Table("host").Peek(r, o.Host); ok {
@@ -191,8 +159,8 @@ func answered(r records.Reader, o *objects.Order) (done bool, failure string) {
 // place is a bridge on a host.
 type place struct{ host, bridge string }
 
-// cleared waits until bridges that nobody wants any more are gone. The pool says already that they are: a host that is
-// slow or dead holds the caller up for a while, and no longer.
+// cleared waits until bridges that are no longer needed are gone. In the pool they are already: a
+// slow or dead host delays the call for a while only.
 func (c *call) cleared(places []place) {
 	limited, cancel := context.WithTimeout(c.ctx, orderTimeout)
 	defer cancel()
@@ -204,12 +172,12 @@ func (c *call) cleared(places []place) {
 	}
 }
 
-// lingers says that the host still reports the bridge, which it should not.
+// lingers reports whether the host still reports a bridge that it should have removed.
 func lingers(r records.Reader, p place) bool {
 	if _, there := objects.BridgeReports.Peek(r, p.host+"/"+p.bridge); !there {
 		return false
 	}
-	if _, reports := objects.HostReports.Peek(r, p.host); !reports {
+	if !reports(r, p.host) {
 		return false
 	}
 	wanted, _ := objects.Wanted(r, p.host)

@@ -6,132 +6,104 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// rising are the PIFs that plugging this one attaches, what carries it first: those that are attached already are not
-// among them (spec 7.3).
-func rising(r records.Reader, pif *objects.Object) ([]*objects.Object, error) {
+// rising returns the PIFs that plugging this one attaches, those that carry others first. PIFs that
+// are attached already are not among them (spec 7.3).
+func (p *pool) rising(pif *objects.Object) []*objects.Object {
 	switch {
 	case !pif.Bool("managed"):
-		return nil, model.PIFUnmanaged(pif.Ref)
+		p.fail(model.PIFUnmanaged(pif.Ref))
 	case isSlave(pif):
-		return nil, model.CannotPlugBondSlave(pif.Ref)
-	case pif.Bool("currently_attached"):
-		return nil, nil
+		p.fail(model.CannotPlugBondSlave(pif.Ref))
+	}
+	if p.err != nil || pif.Bool("currently_attached") {
+		return nil
 	}
 	base := ""
-	if t := tunnelOf(r, pif.Ref); t != nil {
+	t := tunnelOf(p, pif.Ref)
+	if t != nil {
 		base = t.Text("transport_PIF")
-	} else if v := vlanOf(r, pif.Ref); v != nil {
+	} else if v := vlanOf(p, pif.Ref); v != nil {
 		base = v.Text("tagged_PIF")
 	}
 	if base == "" {
-		return []*objects.Object{pif}, nil
+		return []*objects.Object{pif}
 	}
-	under, err := object(r, "PIF", base)
-	if err != nil {
-		return nil, err
+	under := p.get("PIF", base)
+	if t != nil && !configured(under) {
+		p.fail(model.TransportPIFNotConfigured(under.Ref))
 	}
-	if tunnelOf(r, pif.Ref) != nil && !configured(under) {
-		return nil, model.TransportPIFNotConfigured(under.Ref)
-	}
-	below, err := rising(r, under)
-	return append(below, pif), err
+	return append(p.rising(under), pif)
 }
 
-// bridgesFor are the orders for the bridges that the PIFs need once they are attached.
-func bridgesFor(r records.Reader, pifs []*objects.Object) ([]*objects.Order, error) {
+// bridgesFor returns the orders for the bridges that the PIFs need once they are attached.
+func (p *pool) bridgesFor(pifs []*objects.Object) []*objects.Order {
 	var orders []*objects.Order
 	for _, pif := range pifs {
-		network, err := object(r, "network", pif.Text("network"))
-		if err != nil {
-			return nil, err
-		}
-		if tunnelOf(r, pif.Ref) != nil {
-			orders = append(orders, bridgeOrder(pif.Text("host"), objects.BridgeFor(r, network, pif)))
-		} else if v := vlanOf(r, pif.Ref); v != nil {
-			if b, ok := objects.VLANBridge(r, network, v.Text("tagged_PIF"), int(v.Int("tag"))); ok {
+		network := p.get("network", pif.Text("network"))
+		if tunnelOf(p, pif.Ref) != nil {
+			orders = append(orders, bridgeOrder(pif.Text("host"), objects.BridgeFor(p, network, pif)))
+		} else if v := vlanOf(p, pif.Ref); v != nil {
+			if b, ok := objects.VLANBridge(p, network, v.Text("tagged_PIF"), int(v.Int("tag"))); ok {
 				orders = append(orders, bridgeOrder(pif.Text("host"), b))
 			}
 		}
 	}
-	return orders, nil
+	return orders
 }
 
-// attach marks the PIFs as attached. Those of tunnels get their network's MTU with it, and a tunnel that was waiting to
-// be plugged waits no more.
-func attach(tx *records.Tx, pifs []*objects.Object) error {
+// attach marks the PIFs as attached. Those of tunnels get their network's MTU, and a tunnel that
+// was waiting to be plugged no longer does.
+func (p *pool) attach(pifs []*objects.Object) {
 	for _, pif := range pifs {
 		changed := model.Record{"currently_attached": true}
-		if t := tunnelOf(tx, pif.Ref); t != nil {
-			network, err := object(tx, "network", pif.Text("network"))
-			if err != nil {
-				return err
-			}
-			changed["MTU"] = network.Int("MTU")
-			if err := decided(tx, t); err != nil {
-				return err
-			}
+		if t := tunnelOf(p, pif.Ref); t != nil {
+			changed["MTU"] = p.get("network", pif.Text("network")).Int("MTU")
+			p.endInheritance(t)
 		}
-		uses(tx, pif.Text("network"))
-		if err := put(tx, edited(pif, changed)); err != nil {
-			return err
-		}
+		p.uses(pif.Text("network"))
+		p.edit(pif, changed)
 	}
-	return nil
 }
 
-// decided says that somebody has plugged or unplugged the tunnel's access PIF: a tunnel that was made unplugged at a join
-// is then no longer plugged by the pool itself.
-func decided(tx *records.Tx, t *objects.Object) error {
-	if t.Map("other_config")[inheritedKey] == "" {
-		return nil
+// endInheritance notes that a client has plugged or unplugged the tunnel's access PIF: a tunnel
+// that was made unplugged at a join is then no longer plugged by the pool itself.
+func (p *pool) endInheritance(t *objects.Object) {
+	if t.Map("other_config")[inheritedKey] != "" {
+		p.edit(t, model.Record{"other_config": without(t.Map("other_config"), inheritedKey)})
 	}
-	return put(tx, edited(t, model.Record{"other_config": without(t.Map("other_config"), inheritedKey)}))
 }
 
-// falling are the PIFs that unplugging this one detaches: tunnels that it carries, then itself (spec 7.4). It is empty for
-// one that is detached. In a transaction the commit needs nobody to begin using them.
-func falling(r records.Reader, pif *objects.Object) ([]*objects.Object, error) {
-	pool, err := thePool(r)
-	if err != nil {
-		return nil, err
-	}
-	attached := pif.Bool("currently_attached")
+// falling returns the PIFs that unplugging this one detaches: tunnels that it carries, then itself
+// (spec 7.4); none if it is detached. In a transaction the commit needs that no other begins to use
+// them.
+func (p *pool) falling(pif *objects.Object) []*objects.Object {
+	own, attached := p.own(), pif.Bool("currently_attached")
 	switch {
 	case !pif.Bool("managed"):
-		return nil, model.PIFUnmanaged(pif.Ref)
-	case attached && pool.Bool("ha_enabled"):
-		return nil, model.HAIsEnabled()
+		p.fail(model.PIFUnmanaged(pif.Ref))
+	case attached && own.Bool("ha_enabled"):
+		p.fail(model.HAIsEnabled())
 	case pif.Bool("management"):
-		return nil, model.PIFIsManagementInterface(pif.Ref)
-	case !attached:
-		return nil, nil
+		p.fail(model.PIFIsManagementInterface(pif.Ref))
 	}
-	if tx, ok := r.(*records.Tx); ok {
-		alone(tx, pif.Ref)
-		alone(tx, pif.Text("network"))
+	if p.err != nil || !attached {
+		return nil
 	}
-	if vif := vifOn(r, pif); vif != nil {
-		return nil, model.VIFInUse(pif.Text("network"), vif.Ref)
+	p.alone(pif.Ref, pif.Text("network"))
+	if vif := vifOn(p, pif); vif != nil {
+		p.fail(model.VIFInUse(pif.Text("network"), vif.Ref))
 	}
 	if pif.Bool("disallow_unplug") {
-		return nil, model.PIFDoesNotAllowUnplug(pif.Ref)
+		p.fail(model.PIFDoesNotAllowUnplug(pif.Ref))
 	}
 	var all []*objects.Object
-	for _, t := range by(r, "tunnel", "transport_PIF", pif.Ref) {
-		access, err := object(r, "PIF", t.Text("access_PIF"))
-		if err != nil {
-			return nil, err
-		}
-		above, err := falling(r, access)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, above...)
+	for _, t := range by(p, "tunnel", "transport_PIF", pif.Ref) {
+		all = append(all, p.falling(p.get("PIF", t.Text("access_PIF")))...)
 	}
-	return append(all, pif), nil
+	return append(all, pif)
 }
 
-// vifOn is a VIF of a VM on the PIF's host, attached to its network; nil: there is none.
+// vifOn returns a VIF of a VM on the PIF's host, attached to its network; nil if there is none.
 func vifOn(r records.Reader, pif *objects.Object) *objects.Object {
 	for vif := range objects.Table("VIF").By(r, "network", pif.Text("network")) {
 		vm, ok := objects.Table("VM").Peek(r, vif.Text("VM"))
@@ -142,87 +114,49 @@ func vifOn(r records.Reader, pif *objects.Object) *objects.Object {
 	return nil
 }
 
-// detach marks the PIFs as detached, and says which bridges go with it.
-func detach(tx *records.Tx, pifs []*objects.Object) ([]place, error) {
+// detach marks the PIFs as detached, and returns the bridges that go with it.
+func (p *pool) detach(pifs []*objects.Object) []place {
 	var places []place
 	for _, pif := range pifs {
-		if p, ok := ownBridge(tx, pif); ok {
-			places = append(places, p)
+		t := tunnelOf(p, pif.Ref)
+		network, ok := objects.Table("network").Peek(p, pif.Text("network"))
+		if ok && (t != nil || vlanOf(p, pif.Ref) != nil) { // others are the host's own interfaces
+			places = append(places, place{pif.Text("host"), network.Text("bridge")})
 		}
-		if t := tunnelOf(tx, pif.Ref); t != nil {
-			if err := decided(tx, t); err != nil {
-				return nil, err
-			}
+		if t != nil {
+			p.endInheritance(t)
 		}
-		if err := put(tx, edited(pif, model.Record{"currently_attached": false})); err != nil {
-			return nil, err
-		}
+		p.edit(pif, model.Record{"currently_attached": false})
 	}
-	return places, nil
-}
-
-// ownBridge is the bridge that the host has for this PIF alone; false: the PIF is one of the host's own interfaces.
-func ownBridge(r records.Reader, pif *objects.Object) (place, bool) {
-	network, ok := objects.Table("network").Peek(r, pif.Text("network"))
-	if !ok || tunnelOf(r, pif.Ref) == nil && vlanOf(r, pif.Ref) == nil {
-		return place{}, false
-	}
-	return place{pif.Text("host"), network.Text("bridge")}, true
+	return places
 }
 
 // plug attaches a PIF and what carries it, once the host has made the bridges.
 func (c *call) plug(ref string) error {
-	r, err := c.view()
-	if err != nil {
-		return err
+	p := c.look()
+	pif := p.get("PIF", ref)
+	p.alive(pif.Text("host"))
+	orders := p.bridgesFor(p.rising(pif))
+	if p.err != nil {
+		return p.err
 	}
-	pif, err := object(r, "PIF", ref)
-	if err != nil {
-		return err
-	}
-	if _, err := alive(r, pif.Text("host")); err != nil {
-		return err
-	}
-	pifs, err := rising(r, pif)
-	if err != nil {
-		return err
-	}
-	orders, err := bridgesFor(r, pifs)
-	if err != nil {
-		return err
-	}
-	return c.fulfil(orders, func(tx *records.Tx) error {
-		pif, err := object(tx, "PIF", ref)
-		if err != nil {
-			return err
-		}
-		pifs, err := rising(tx, pif)
-		if err != nil {
-			return err
-		}
-		return attach(tx, pifs)
+	return c.fulfil(orders, func(p *pool) { p.attach(p.rising(p.get("PIF", ref))) })
+}
+
+// unplug detaches a PIF and the tunnels that it carries. An interface of the host's own stays as it
+// is, up and configured: that it is detached says that the pool does not use it.
+func (c *call) unplug(ref string) error {
+	return c.clearing(func(p *pool) []place {
+		pif := p.get("PIF", ref)
+		p.alive(pif.Text("host"))
+		return p.detach(p.falling(pif))
 	})
 }
 
-// unplug detaches a PIF and the tunnels that it carries. An interface of the host's own stays as it is, up and configured:
-// that it is detached says that the pool does not use it.
-func (c *call) unplug(ref string) error {
+// clearing commits what f writes, and waits until hosts have removed the bridges that it returns.
+func (c *call) clearing(f func(p *pool) []place) error {
 	var places []place
-	err := c.update(func(tx *records.Tx) error {
-		pif, err := object(tx, "PIF", ref)
-		if err != nil {
-			return err
-		}
-		if _, err := alive(tx, pif.Text("host")); err != nil {
-			return err
-		}
-		pifs, err := falling(tx, pif)
-		if err != nil {
-			return err
-		}
-		places, err = detach(tx, pifs)
-		return err
-	})
+	err := c.change(func(p *pool) { places = f(p) })
 	if err == nil {
 		c.cleared(places)
 	}

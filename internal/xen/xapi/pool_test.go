@@ -10,8 +10,9 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// TestPoolJoin: the host that joins gets the coordinator's tunnels by the networks' names, whatever its devices are
-// called; its own tunnels go; whoever logs in at its old server is sent to the coordinator.
+// TestPoolJoin: the host that joins gets the coordinator's tunnels by the networks' names, whatever
+// its devices are called; its own tunnels go; whoever logs in at its old server is sent to the
+// coordinator.
 func TestPoolJoin(t *testing.T) {
 	t.Parallel()
 	s, users := simulated(t, twoPools, "secret", "other")
@@ -112,7 +113,8 @@ func TestJoinRefused(t *testing.T) {
 	joiner.must("pool.join", "192.0.2.1", "root", "secret")
 }
 
-// TestJoinWithBond: a bond that carries the joiner's transport comes along, with its members and its primary one.
+// TestJoinWithBond: a bond that carries the joiner's transport comes along, with its members and
+// its primary one.
 func TestJoinWithBond(t *testing.T) {
 	t.Parallel()
 	file := strings.Replace(twoPools, "{device: nic7, network: data, ip: 198.51.100.9, netmask: 255.255.255.0}",
@@ -132,8 +134,8 @@ func TestJoinWithBond(t *testing.T) {
 	}
 }
 
-// TestJoinCertificate: a coordinator whose certificate nobody vouches for is joined when its fingerprint is given, and the
-// refusal says how.
+// TestJoinCertificate: a coordinator whose certificate nobody vouches for is joined when its
+// fingerprint is given, and the refusal says how.
 func TestJoinCertificate(t *testing.T) {
 	t.Parallel()
 	s, users := simulated(t, twoPools, "secret", "other")
@@ -197,7 +199,8 @@ func TestHostDies(t *testing.T) {
 	u.must("network.destroy", net)
 }
 
-// TestCoordinator: another host becomes the coordinator, and its tunnels are those that are inherited.
+// TestCoordinator: another host becomes the coordinator, and its tunnels are those that are
+// inherited.
 func TestCoordinator(t *testing.T) {
 	t.Parallel()
 	u := lab(t)

@@ -55,8 +55,8 @@ func (p play) any(class string) string {
 	return rapid.SampledFrom(append(p.refs(class), "OpaqueRef:gone")).Draw(p.t, class)
 }
 
-// TestPoolProperties: whatever is asked of a pool in whatever order, its objects fit each other, and when all that was
-// made is destroyed nothing is left.
+// TestPoolProperties: whatever is asked of a pool in whatever order, its objects fit each other,
+// and when all that was made is destroyed nothing is left.
 func TestPoolProperties(t *testing.T) {
 	t.Parallel()
 	s, _ := simulated(t, strings.Replace(twoPools, "  vms: [{name: busy, host: h1, power_state: Running}, {name: idle}]\n", "", 1), "secret", "other")
@@ -163,7 +163,7 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// fits says what does not fit in a pool.
+// fits fails if objects of a pool contradict each other.
 func fits(t fataler, r records.Reader) {
 	places := map[string]string{}
 	for _, c := range model.Classes() {

@@ -10,8 +10,8 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// permitted says whether the session's account may make the call (spec 4). What an account may do is decided anew with
-// each call, so that another role counts at once.
+// permitted returns an error unless the session's account may make the call (spec 4). It looks up
+// the account's role at each call, so that another role counts at once.
 func (c *call) permitted() *model.Error {
 	if c.session.role().Includes(c.Role) {
 		return nil

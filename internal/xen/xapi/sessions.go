@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"heddle/internal/store/replica"
+	"heddle/internal/store/snapshot"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 )
@@ -94,20 +94,16 @@ func (l *sessions) end(one *session) {
 	l.drop(one)
 }
 
-// noteMembership ends all sessions once this pool's host has joined another: their clients log in again and are sent there.
-func (s *Server) noteMembership(u replica.Update) {
+// note ends all sessions once this pool's host has joined another: clients are sent there.
+func (l *sessions) note(u snapshot.Update) {
 	for _, c := range u.Changed {
 		if c.Source == objects.Memberships.Name() && c.New != nil {
-			s.sessions.endAll()
+			l.mu.Lock()
+			for _, one := range l.byRef {
+				l.drop(one)
+			}
+			l.mu.Unlock()
 		}
-	}
-}
-
-func (l *sessions) endAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, one := range l.byRef {
-		l.drop(one)
 	}
 }
 
@@ -136,13 +132,13 @@ func (o *session) used() time.Time {
 	return o.lastUsed
 }
 
-// valid says whether the account still is as it was at log-in.
+// valid reports whether the account still is as it was at log-in.
 func (o *session) valid() bool {
 	a, ok := accounts.Peek(o.server.now(), o.account)
 	return ok && a.Serial == o.serial && a.User == o.user
 }
 
-// role is what the account may do now; "" may do nothing.
+// role returns the account's present role; "" permits nothing.
 func (o *session) role() model.Role {
 	a, ok := accounts.Peek(o.server.now(), o.account)
 	if !ok {

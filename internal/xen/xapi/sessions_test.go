@@ -169,7 +169,8 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestFirstStart: several servers that start at once over one store agree on one password, and later ones change nothing.
+// TestFirstStart: several servers that start at once over one store agree on one password, and
+// later ones change nothing.
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
@@ -265,7 +266,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// BenchmarkLogin is what a log-in costs, most of it the password's hash.
+// BenchmarkLogin measures a log-in, most of which is the password's hash.
 func BenchmarkLogin(b *testing.B) {
 	s, c := served(b)
 	withAccounts(b, s, func(ctx context.Context, a *Accounts) error { return a.Add(ctx, "ada", "x", model.ReadOnly) })

@@ -22,13 +22,14 @@ import (
 	"heddle/internal/xen/objects"
 )
 
-// Simulation serves pools whose hosts exist in a file alone, for testing clients: everything answers as on a real pool,
-// and what is asked of a host has worked at once. It is a task.
+// Simulation serves pools whose hosts exist in a file alone, for testing clients: everything
+// answers as on a real pool, and what is asked of a host has worked at once. It is a task,
+// ready when all pools answer.
 type Simulation struct {
+	task.Part
 	log   *slog.Logger
 	now   func() time.Time
 	pools []*poolOfFile
-	ready chan struct{}
 
 	mu     sync.Mutex
 	tokens map[string]*poolOfFile            // with which a host may join a pool
@@ -46,16 +47,14 @@ type poolOfFile struct {
 // SimulatedPool says where a pool answers.
 type SimulatedPool struct{ Name, URL string }
 
-// NewSimulation reads a file of pools (docs/xenapi.md), YAML or JSON; errors name the place. A nil log logs nothing.
+// NewSimulation reads a file of pools (docs/xenapi.md). A nil log logs nothing.
 func NewSimulation(file []byte, log *slog.Logger) (*Simulation, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	pools, err := parseSimulated(file)
 	if err != nil {
 		return nil, err
 	}
-	s := &Simulation{log: log, now: time.Now, ready: make(chan struct{}), tokens: map[string]*poolOfFile{}, asleep: map[string]*objects.HostReport{},
+	s := &Simulation{Part: task.NewPart("simulation"), log: log, now: time.Now, tokens: map[string]*poolOfFile{}, asleep: map[string]*objects.HostReport{},
 		homes: map[string]map[string]*poolOfFile{}}
 	for _, p := range pools {
 		one := &poolOfFile{file: p}
@@ -68,11 +67,6 @@ func NewSimulation(file []byte, log *slog.Logger) (*Simulation, error) {
 	}
 	return s, nil
 }
-
-func (s *Simulation) String() string { return "simulation" }
-
-// Ready is closed when all pools answer.
-func (s *Simulation) Ready() <-chan struct{} { return s.ready }
 
 // Pools are the pools in the file's order, once they answer.
 func (s *Simulation) Pools() []SimulatedPool {
@@ -92,48 +86,36 @@ func (s *Simulation) Run(ctx context.Context) error {
 			return err
 		}
 		p.url = "http://" + listener.Addr().String()
-		parts = append(parts, p.server, &simulatedHosts{simulation: s, pool: p, ready: make(chan struct{})},
-			&httpPart{server: &http.Server{Handler: p.server.Handler(), ReadHeaderTimeout: 10 * time.Second}, listener: listener, ready: make(chan struct{})}, p.server.Polls())
+		parts = append(parts, p.server, s.hosts(p), serveHTTP(listener, p.server.Handler()), p.server.Polls())
 	}
-	return task.Run(ctx, append(parts, &answering{s.ready})...)
+	return task.Run(ctx, append(parts, task.New("simulated pools", func(ctx context.Context, ready func()) error {
+		s.BeReady()
+		ready()
+		<-ctx.Done()
+		return nil
+	}))...)
 }
 
-// answering comes after the pools.
-type answering struct{ ready chan struct{} }
-
-func (a *answering) String() string         { return "simulated pools" }
-func (a *answering) Ready() <-chan struct{} { return a.ready }
-func (a *answering) Run(ctx context.Context) error {
-	close(a.ready)
-	<-ctx.Done()
-	return nil
-}
-
-// httpPart serves HTTP.
-type httpPart struct {
-	server   *http.Server
-	listener net.Listener
-	ready    chan struct{}
-}
-
-func (p *httpPart) String() string         { return "HTTP at " + p.listener.Addr().String() }
-func (p *httpPart) Ready() <-chan struct{} { return p.ready }
-func (p *httpPart) Run(ctx context.Context) error {
-	failed := make(chan error, 1)
-	go func() { failed <- p.server.Serve(p.listener) }()
-	close(p.ready)
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	over, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	if p.server.Shutdown(over) != nil {
-		_ = p.server.Close() // clients that keep their connections busy do not keep the process
-	}
-	<-failed
-	return nil
+// serveHTTP returns a part that serves HTTP.
+func serveHTTP(listener net.Listener, handler http.Handler) task.Task {
+	return task.New("HTTP at "+listener.Addr().String(), func(ctx context.Context, ready func()) error {
+		server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+		failed := make(chan error, 1)
+		go func() { failed <- server.Serve(listener) }()
+		ready()
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+		}
+		over, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if server.Shutdown(over) != nil {
+			_ = server.Close() // clients that keep their connections busy do not keep the process
+		}
+		<-failed
+		return nil
+	})
 }
 
 // Control carries out a line of the control file: "host NAME live" or "host NAME dead".
@@ -159,40 +141,31 @@ func (s *Simulation) Control(ctx context.Context, line string) error {
 	return nil
 }
 
-// setLive has a host begin or cease to report. One that begins has started anew.
-func (s *Simulation) setLive(ctx context.Context, p *poolOfFile, ref string, live bool) error {
-	return p.server.update(ctx, func(tx *records.Tx) error {
-		report, reports := objects.HostReports.Peek(tx, ref)
+// setLive has a host begin or cease to report. One that begins has started again.
+func (s *Simulation) setLive(ctx context.Context, from *poolOfFile, ref string, live bool) error {
+	return from.server.update(ctx, changing(func(p *pool) {
+		report, reports := objects.HostReports.Peek(p, ref)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		switch {
 		case reports == live:
-			return nil
-		case !live:
-			s.mu.Lock()
+		case live:
+			again := *s.asleep[ref]
+			again.Started = s.now()
+			putRecord(p, objects.HostReports, &again)
+		default:
 			s.asleep[ref] = report
-			s.mu.Unlock()
-			return silence(tx, ref)
+			p.silence(ref)
 		}
-		s.mu.Lock()
-		again := *s.asleep[ref]
-		s.mu.Unlock()
-		again.Started = s.now()
-		return objects.HostReports.Put(tx, &again)
-	})
+	}))
 }
 
-// silence takes all away that a host reports.
-func silence(tx *records.Tx, ref string) error {
-	if _, reports := objects.HostReports.Peek(tx, ref); reports {
-		if err := objects.HostReports.Delete(tx, ref); err != nil {
-			return err
-		}
+// silence deletes all that a host reports.
+func (p *pool) silence(ref string) {
+	discard(p, objects.HostReports, ref)
+	for b := range objects.BridgeReports.By(p, "host", ref) {
+		discard(p, objects.BridgeReports, ref+"/"+b.Bridge.Name)
 	}
-	for b := range objects.BridgeReports.By(tx, "host", ref) {
-		if err := objects.BridgeReports.Delete(tx, ref+"/"+b.Bridge.Name); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // at notes where a host is; nil: nowhere.
@@ -217,7 +190,7 @@ func (s *Simulation) invite(p *poolOfFile) string {
 	return token
 }
 
-// urlOf is where a pool answers that is named by the address of one of its hosts; "": no pool of the file has it.
+// urlOf returns the URL of the pool with a host of this address; "" if no pool of the file has one.
 func (s *Simulation) urlOf(address string) string {
 	for _, p := range s.pools {
 		for h := range objects.Table("host").All(p.server.now()) {
@@ -237,47 +210,39 @@ func (s *Simulation) expel(ctx context.Context, p *poolOfFile, id string) error 
 		delete(s.homes[name], ref)
 	}
 	s.mu.Unlock()
-	return p.server.update(ctx, func(tx *records.Tx) error { return silence(tx, ref) })
+	return p.server.update(ctx, changing(func(p *pool) { p.silence(ref) }))
 }
 
-// simulatedHosts are the hosts of a pool: they report, and have done whatever is asked of them. It is a task.
-type simulatedHosts struct {
-	simulation *Simulation
-	pool       *poolOfFile
-	ready      chan struct{}
-}
-
-func (h *simulatedHosts) String() string         { return "hosts of pool " + h.pool.file.Name }
-func (h *simulatedHosts) Ready() <-chan struct{} { return h.ready }
-
-func (h *simulatedHosts) Run(ctx context.Context) error {
-	if err := h.simulation.build(ctx, h.pool); err != nil {
-		return err
-	}
-	close(h.ready)
-	server := h.pool.server
-	for {
-		rung := server.bell.rung()
-		if err := h.answer(ctx); err != nil && ctx.Err() == nil {
+// hosts returns a part that plays a pool's hosts: they report, and carry out every order at once.
+func (s *Simulation) hosts(p *poolOfFile) task.Task {
+	return task.New("hosts of pool "+p.file.Name, func(ctx context.Context, ready func()) error {
+		if err := s.build(ctx, p); err != nil {
 			return err
 		}
-		select {
-		case <-rung:
-		case <-ctx.Done():
-			return nil
+		ready()
+		for {
+			rung := p.server.bell.Next()
+			if err := s.answer(ctx, p); err != nil && ctx.Err() == nil {
+				return err
+			}
+			select {
+			case <-rung:
+			case <-ctx.Done():
+				return nil
+			}
 		}
-	}
+	})
 }
 
-// answer has every live host report the bridges that are wanted of it, and join where it is told to.
-func (h *simulatedHosts) answer(ctx context.Context) error {
-	server := h.pool.server
-	if err := server.update(ctx, reportBridges); err != nil {
+// answer has every live host of a pool report the bridges that it should have, and join another
+// pool if it is ordered to.
+func (s *Simulation) answer(ctx context.Context, p *poolOfFile) error {
+	if err := p.server.update(ctx, changing(reportBridges)); err != nil {
 		return err
 	}
-	for o := range objects.Orders.All(server.now()) {
-		if _, said := objects.OrderReports.Peek(server.now(), o.Host+"/"+o.ID); o.Join != nil && !said {
-			if err := h.simulation.move(ctx, h.pool, o); err != nil {
+	for o := range objects.Orders.All(p.server.now()) {
+		if _, said := objects.OrderReports.Peek(p.server.now(), o.Host+"/"+o.ID); o.Join != nil && !said {
+			if err := s.move(ctx, p, o); err != nil {
 				return err
 			}
 		}
@@ -285,39 +250,33 @@ func (h *simulatedHosts) answer(ctx context.Context) error {
 	return nil
 }
 
-// reportBridges has the reports say what is wanted, and nothing of orders that are gone.
-func reportBridges(tx *records.Tx) error {
+// reportBridges has the hosts report the bridges that they should have, and no orders that are
+// gone.
+func reportBridges(p *pool) {
 	due := map[string]*objects.BridgeReport{}
-	for host := range objects.HostReports.All(tx) {
-		wanted, orders := objects.Wanted(tx, host.Host)
-		for _, b := range wanted {
+	for host := range objects.HostReports.All(p) {
+		desired, orders := objects.Wanted(p, host.Host)
+		for _, b := range desired {
 			due[host.Host+"/"+b.Name] = &objects.BridgeReport{Host: host.Host, Bridge: b, Orders: orders[b.Name]}
 		}
 	}
-	for there := range objects.BridgeReports.All(tx) {
+	for there := range objects.BridgeReports.All(p) {
 		id := there.Host + "/" + there.Bridge.Name
 		if due[id] == nil {
-			if err := objects.BridgeReports.Delete(tx, id); err != nil {
-				return err
-			}
+			discard(p, objects.BridgeReports, id)
 		} else if same(there, due[id]) {
 			delete(due, id)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(due)) {
-		if err := objects.BridgeReports.Put(tx, due[id]); err != nil {
-			return err
-		}
+		putRecord(p, objects.BridgeReports, due[id])
 	}
-	for said := range objects.OrderReports.All(tx) {
+	for said := range objects.OrderReports.All(p) {
 		id := said.Host + "/" + said.ID
-		if _, there := objects.Orders.Peek(tx, id); !there {
-			if err := objects.OrderReports.Delete(tx, id); err != nil {
-				return err
-			}
+		if _, there := objects.Orders.Peek(p, id); !there {
+			discard(p, objects.OrderReports, id)
 		}
 	}
-	return nil
 }
 
 // move takes a host to the pool that its token is for.
@@ -330,37 +289,27 @@ func (s *Simulation) move(ctx context.Context, from *poolOfFile, o *objects.Orde
 	report, _ := objects.HostReports.Peek(from.server.now(), o.Host)
 	if to == nil || report == nil {
 		answer.Error = "the join token is used, expired or unknown"
-		return from.server.update(ctx, func(tx *records.Tx) error { return objects.OrderReports.Put(tx, answer) })
+		return from.server.update(ctx, changing(func(p *pool) { putRecord(p, objects.OrderReports, answer) }))
 	}
 	moved := *report
 	moved.Started = s.now()
 	moved.Interfaces = interfacesOf(from.server.now(), o.Host)
 	management := managementOf(from.server.now(), o.Host)
-	err := to.server.update(ctx, func(tx *records.Tx) error {
-		if err := objects.HostReports.Put(tx, &moved); err != nil {
-			return err
+	err := to.server.update(ctx, changing(func(p *pool) {
+		putRecord(p, objects.HostReports, &moved)
+		p.keepHost(o.Host, "", s.now())
+		for _, pif := range by(p, "PIF", "host", o.Host) {
+			p.renew(pif, model.Record{"management": management != nil && deviceOf(pif) == deviceOf(management)})
 		}
-		if err := keepHost(tx, o.Host, "", s.now()); err != nil {
-			return err
-		}
-		for _, pif := range by(tx, "PIF", "host", o.Host) {
-			manages := management != nil && deviceOf(pif) == deviceOf(management)
-			if _, err := renew(tx, pif, model.Record{"management": manages}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}))
 	if err != nil {
 		return err
 	}
 	s.at(report.Name, o.Host, to)
-	return from.server.update(ctx, func(tx *records.Tx) error {
-		if err := silence(tx, o.Host); err != nil {
-			return err
-		}
-		return objects.OrderReports.Put(tx, answer)
-	})
+	return from.server.update(ctx, changing(func(p *pool) {
+		p.silence(o.Host)
+		putRecord(p, objects.OrderReports, answer)
+	}))
 }
 
 // interfacesOf are the interfaces of a host that exists in a file alone: what its PIFs say.
@@ -403,21 +352,21 @@ const (
 	simulatedMemory = 64 << 30
 )
 
-// build makes a pool's objects of its file.
-func (s *Simulation) build(ctx context.Context, p *poolOfFile) error {
-	hash, err := hashPassword(p.file.Password)
+// build makes a pool's objects from its file.
+func (s *Simulation) build(ctx context.Context, to *poolOfFile) error {
+	hash, err := hashPassword(to.file.Password)
 	if err != nil {
-		return fmt.Errorf("pool %s: password: %w", p.file.Name, err)
+		return fmt.Errorf("pool %s: password: %w", to.file.Name, err)
 	}
-	refs := newRefs(p.file)
-	err = p.server.update(ctx, func(tx *records.Tx) error { return s.buildPool(tx, p.file, hash, refs) })
+	refs := newRefs(to.file)
+	err = to.server.update(ctx, changing(func(p *pool) { s.buildPool(p, to.file, hash, refs) }))
 	for name, ref := range refs {
-		s.at(name, ref, p)
+		s.at(name, ref, to)
 	}
 	return err
 }
 
-// newRefs are references for a pool's hosts, by name.
+// newRefs returns references for a pool's hosts, by name.
 func newRefs(p simulatedPool) map[string]string {
 	refs := map[string]string{}
 	for _, h := range p.Hosts {
@@ -426,104 +375,76 @@ func newRefs(p simulatedPool) map[string]string {
 	return refs
 }
 
-// buildPool makes a pool's objects; refs are those of its hosts, by name.
-func (s *Simulation) buildPool(tx *records.Tx, p simulatedPool, hash string, refs map[string]string) error {
-	pool, err := thePool(tx)
-	if err != nil {
-		return err
-	}
-	if err := putAccount(tx, RootAccount, hash, model.PoolAdmin); err != nil {
-		return err
-	}
-	if err := put(tx, edited(pool, model.Record{"name_label": p.Name})); err != nil {
-		return err
-	}
-	for _, h := range p.Hosts {
-		if err := s.buildHost(tx, h, refs[h.Name]); err != nil {
-			return fmt.Errorf("host %s: %w", h.Name, err)
+func (s *Simulation) buildPool(p *pool, file simulatedPool, hash string, refs map[string]string) {
+	p.fail(putAccount(p.tx, RootAccount, hash, model.PoolAdmin))
+	p.edit(p.own(), model.Record{"name_label": file.Name})
+	for _, h := range file.Hosts {
+		if p.err != nil {
+			return
+		}
+		if s.buildHost(p, h, refs[h.Name]); p.err != nil {
+			p.err = fmt.Errorf("host %s: %w", h.Name, p.err)
 		}
 	}
-	if err := buildVMs(tx, p, refs); err != nil {
-		return err
+	for _, vm := range file.VMs {
+		fields := model.Record{"name_label": vm.Name, "power_state": vm.PowerState}
+		host := refs[cmp.Or(vm.Host, file.Hosts[0].Name)]
+		switch {
+		case vm.PowerState == "Running" || vm.PowerState == "Paused":
+			fields["resident_on"], fields["domid"] = host, p.freeDomain(host)
+		case vm.Host != "":
+			fields["affinity"] = host
+		}
+		p.put(newObject("VM", fields))
 	}
-	if pool, err = thePool(tx); err != nil {
-		return err
-	}
-	return put(tx, edited(pool, model.Record{"ha_enabled": p.HA}))
+	p.edit(p.own(), model.Record{"ha_enabled": file.HA})
 }
 
 // buildHost makes a host and its PIFs.
-func (s *Simulation) buildHost(tx *records.Tx, h simulatedHost, ref string) error {
+func (s *Simulation) buildHost(p *pool, h simulatedHost, ref string) {
 	report := &objects.HostReport{Host: ref, ID: strings.TrimPrefix(ref, refPrefix), Name: h.Name, Address: h.Address, Backend: h.Backend, Version: "simulated", Started: s.now(),
 		Memory: [2]int64{simulatedMemory, simulatedMemory / 2}, Can: []string{objects.CanVLAN, objects.CanJoin, objects.Imagined}}
 	for _, pif := range h.PIFs {
-		bridge, err := namedNetwork(tx, pif)
-		if err != nil {
-			return err
-		}
 		report.Interfaces = append(report.Interfaces, objects.Interface{Device: pif.Device, VLAN: pif.VLAN, Members: pif.BondSlaves, MAC: strings.ToLower(pif.MAC), MTU: defaultMTU,
-			Bridge: bridge, Carrier: true, Speed: simulatedSpeed, Duplex: true, Physical: pif.VLAN == 0 && len(pif.BondSlaves) == 0, Mode: pif.Mode, IP: pif.IP, Netmask: pif.Netmask, Gateway: pif.Gateway})
+			Bridge: p.namedNetwork(pif), Carrier: true, Speed: simulatedSpeed, Duplex: true, Physical: pif.VLAN == 0 && len(pif.BondSlaves) == 0, Mode: pif.Mode, IP: pif.IP, Netmask: pif.Netmask, Gateway: pif.Gateway})
 	}
-	if err := objects.HostReports.Put(tx, report); err != nil {
-		return err
-	}
-	if err := keepHost(tx, ref, "", s.now()); err != nil {
-		return err
-	}
+	putRecord(p, objects.HostReports, report)
+	p.keepHost(ref, "", s.now())
 	for _, pif := range h.PIFs {
-		made := first(tx, "PIF", "host_device", hostDevice(ref, pif.Device))
+		device := hostDevice(ref, pif.Device)
 		if pif.VLAN > 0 {
-			made = first(tx, "PIF", "host_device", fmt.Sprintf("%s/%s/%d", ref, pif.Device, pif.VLAN))
+			device = fmt.Sprintf("%s/%s/%d", ref, pif.Device, pif.VLAN)
 		}
+		made := first(p, "PIF", "host_device", device)
 		if made == nil {
-			return errors.New("PIF " + pif.Device + " was not made")
+			p.fail(errors.New("PIF " + pif.Device + " was not made"))
+			return
 		}
-		attached := pif.Attached == nil || *pif.Attached
-		if _, err := renew(tx, made, model.Record{"management": pif.Management, "currently_attached": attached}); err != nil {
-			return err
-		}
+		p.renew(made, model.Record{"management": pif.Management, "currently_attached": pif.Attached == nil || *pif.Attached})
 	}
-	if h.Live == nil || *h.Live {
-		return nil
+	if h.Live != nil && !*h.Live {
+		s.mu.Lock()
+		s.asleep[ref] = report
+		s.mu.Unlock()
+		p.silence(ref)
 	}
-	s.mu.Lock()
-	s.asleep[ref] = report
-	s.mu.Unlock()
-	return silence(tx, ref)
 }
 
-// namedNetwork is the bridge of a PIF's network, which is made when it is first named.
-func namedNetwork(tx *records.Tx, pif simulatedPIF) (string, error) {
+// namedNetwork returns the bridge of a PIF's network, which is made when it is first named.
+func (p *pool) namedNetwork(pif simulatedPIF) string {
 	if pif.Network == "" {
-		return pif.Bridge, nil
+		return pif.Bridge
 	}
-	if n := first(tx, "network", "name_label", pif.Network); n != nil {
-		return n.Text("bridge"), nil
+	if n := first(p, "network", "name_label", pif.Network); n != nil {
+		return n.Text("bridge")
 	}
 	bridge := pif.Bridge
 	if bridge == "" && pif.VLAN == 0 && len(pif.BondSlaves) == 0 {
 		bridge = bridgeOf(pif.Device)
 	}
-	if taken := first(tx, "network", "bridge", bridge); bridge == "" || taken != nil && pif.Bridge == "" {
-		bridge = freeBridge(tx)
+	if taken := first(p, "network", "bridge", bridge); bridge == "" || taken != nil && pif.Bridge == "" {
+		bridge = p.freeBridge()
 	}
-	n := newObject("network", model.Record{"name_label": pif.Network, "bridge": bridge})
-	return bridge, put(tx, n)
-}
-
-func buildVMs(tx *records.Tx, p simulatedPool, refs map[string]string) error {
-	for _, vm := range p.VMs {
-		fields := model.Record{"name_label": vm.Name, "power_state": vm.PowerState}
-		host := refs[cmp.Or(vm.Host, p.Hosts[0].Name)]
-		switch {
-		case vm.PowerState == "Running" || vm.PowerState == "Paused":
-			fields["resident_on"], fields["domid"] = host, freeDomain(tx, host)
-		case vm.Host != "":
-			fields["affinity"] = host
-		}
-		if err := put(tx, newObject("VM", fields)); err != nil {
-			return err
-		}
-	}
-	return nil
+	p.put(newObject("network", model.Record{"name_label": pif.Network, "bridge": bridge}))
+	return bridge
 }

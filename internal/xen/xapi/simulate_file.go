@@ -3,14 +3,16 @@ package xapi
 import (
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"heddle/internal/strictjson"
 )
 
 // The file of heddle xapi --simulate (docs/xenapi.md).
@@ -62,7 +64,11 @@ func parseSimulated(text []byte) ([]simulatedPool, error) {
 		return nil, fmt.Errorf("neither YAML nor JSON: %w", err)
 	}
 	var file simulatedFile
-	if err := readStrict("file", raw, reflect.ValueOf(&file).Elem()); err != nil {
+	err = strictjson.Unmarshal(raw, &file)
+	if wrong := (*strictjson.Error)(nil); errors.As(err, &wrong) {
+		wrong.Path = append([]string{"file"}, wrong.Path...)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if len(file.Pools) == 0 {
@@ -172,7 +178,8 @@ func (h *simulatedHost) check(place string, bridges map[string]string) error {
 	return nil
 }
 
-// complete adds the PIFs that others are on and the file leaves out, and gives a bond's members networks of their own.
+// complete adds the PIFs that others are on and the file leaves out, and gives a bond's members
+// networks of their own.
 func (h *simulatedHost) complete() {
 	listed, members, uses := map[string]bool{}, map[string]bool{}, map[string]int{}
 	var named []string

@@ -264,7 +264,7 @@ func FuzzSimulatedFile(f *testing.F) {
 			if err := ensurePool(tx); err != nil {
 				return err
 			}
-			return s.buildPool(tx, pools[0], "hash", newRefs(pools[0]))
+			return changing(func(p *pool) { s.buildPool(p, pools[0], "hash", newRefs(pools[0])) })(tx)
 		})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -274,8 +274,8 @@ func FuzzSimulatedFile(f *testing.F) {
 	})
 }
 
-// TestSimulatedInterfaces: bonds and VLANs of a file, with what they are on though the file leaves it out; PIFs that are not
-// attached.
+// TestSimulatedInterfaces: bonds and VLANs of a file, with what they are on though the file leaves
+// it out; PIFs that are not attached.
 func TestSimulatedInterfaces(t *testing.T) {
 	t.Parallel()
 	_, users := simulated(t, `{"pools": [{"name": "p", "password": "x", "hosts": [{"name": "h", "address": "192.0.2.1", "live": null, "pifs": [
@@ -304,7 +304,8 @@ func TestSimulatedInterfaces(t *testing.T) {
 	u.must("Bond.destroy", of[0])
 }
 
-// TestControlFile: hosts die and come back as a control file says, one that is written to and one that is a pipe.
+// TestControlFile: hosts die and come back as a control file says, one that is written to and one
+// that is a pipe.
 func TestControlFile(t *testing.T) {
 	t.Parallel()
 	s, users := simulated(t, twoPools, "secret", "other")

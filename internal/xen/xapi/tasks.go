@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"heddle/internal/store"
 	"heddle/internal/store/records"
-	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
+	"heddle/internal/task"
 	"heddle/internal/xen/model"
 	"heddle/internal/xen/objects"
 	"heddle/internal/xen/wire"
@@ -20,11 +22,11 @@ const (
 	sweepEvery = time.Minute
 	// taskPause is between attempts to write down how a task ended, while the store is away.
 	taskPause = time.Second
-	// lastWords is how long that may take when the server ends.
+	// lastWords bounds the time for that when the server ends.
 	lastWords = 3 * time.Second
 )
 
-// runs says that a server looks after a task that is pending: it goes with the server's lease.
+// runs records that a server carries out a task: it goes with the server's lease.
 type runs struct {
 	Task    string `json:"task"`    // ref
 	Account string `json:"account"` // whose call it is
@@ -44,32 +46,30 @@ func taskMessages() map[string]handler {
 // putTask makes a task that this server looks after.
 func (c *call) putTask(label, description string, allowed ...string) (*objects.Object, error) {
 	var t *objects.Object
-	err := c.update(func(tx *records.Tx) error {
+	err := c.change(func(p *pool) {
 		t = newObject("task", model.Record{
 			"name_label": label, "name_description": description, "created": c.server.time(), "type": "<none/>",
 			"allowed_operations": append([]string{}, allowed...),
 		})
-		for pool := range objects.Table("pool").All(tx) {
-			t.Fields["resident_on"] = pool.Text("master")
+		for own := range objects.Table("pool").All(p) {
+			t.Fields["resident_on"] = own.Text("master")
 		}
-		if err := put(tx, t); err != nil {
-			return err
-		}
-		return running.PutLeased(tx, &runs{t.Ref, c.session.account}, c.server.lease.current())
+		p.put(t)
+		p.fail(running.PutLeased(p.tx, &runs{t.Ref, c.session.account}, c.server.lease.current()))
 	})
 	return t, err
 }
 
-// time is the clock as objects have it.
+// time returns the clock as objects have it.
 func (s *Server) time() time.Time { return s.opts.Now().UTC().Truncate(time.Second) }
 
-// startTask carries the call out beside this one, which answers a task at once (spec 3).
+// startTask carries the call out in the background, and answers with its task at once (spec 3).
 func (c *call) startTask() answer {
 	s := c.server
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), callTimeout)
 	c.ctx = ctx
 	t, err := c.putTask("Async."+c.Name, "", "cancel")
-	if err == nil && !s.begin(t.Ref, cancel) {
+	if err == nil && !s.async.begin(s.stopping, t.Ref, cancel) {
 		err = model.InternalError("the server is stopping")
 	}
 	if err != nil {
@@ -78,45 +78,61 @@ func (c *call) startTask() answer {
 	}
 	c.task = t.Ref
 	go func() {
-		defer s.end(t.Ref)
+		defer s.async.ended(t.Ref)
 		value, err := c.run()
 		s.finishTask(t.Ref, c.outcome(ctx, value, err))
 	}()
 	return answer{result: model.Type{Kind: model.Ref, Class: "task"}, value: t.Ref}
 }
 
-// begin notes an Async call under way; false: the server is stopping.
-func (s *Server) begin(task string, cancel func()) bool {
-	s.cancelsMu.Lock()
-	defer s.cancelsMu.Unlock()
-	select {
-	case <-s.stopping:
+// asyncCalls tracks Async calls in progress.
+type asyncCalls struct {
+	running sync.WaitGroup
+	mu      sync.Mutex
+	cancels map[string]func() // by task
+}
+
+// begin notes a call, unless the server is stopping.
+func (a *asyncCalls) begin(stopping context.Context, task string, cancel func()) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if stopping.Err() != nil {
 		return false
-	default:
 	}
-	s.cancels[task] = cancel
-	s.async.Add(1)
+	a.cancels[task] = cancel
+	a.running.Add(1)
 	return true
 }
 
-func (s *Server) end(task string) {
-	s.cancelsMu.Lock()
-	defer s.cancelsMu.Unlock()
-	s.cancels[task]()
-	delete(s.cancels, task)
-	s.async.Done()
+// ended notes that a call has ended.
+func (a *asyncCalls) ended(task string) {
+	a.cancel(task)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.cancels, task)
+	a.running.Done()
 }
 
-// cancelAll ends all Async calls under way.
-func (s *Server) cancelAll() {
-	s.cancelsMu.Lock()
-	defer s.cancelsMu.Unlock()
-	for _, cancel := range s.cancels {
+// cancel cancels a call, if it is in progress.
+func (a *asyncCalls) cancel(task string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cancel := a.cancels[task]; cancel != nil {
 		cancel()
 	}
 }
 
-// outcome is what a task's record says of how its call ended.
+// end cancels all calls and waits for them.
+func (a *asyncCalls) end() {
+	a.mu.Lock()
+	for _, cancel := range a.cancels {
+		cancel()
+	}
+	a.mu.Unlock()
+	a.running.Wait()
+}
+
+// outcome returns what a task's record says of how its call ended.
 func (c *call) outcome(ctx context.Context, value any, err error) model.Record {
 	r := model.Record{"finished": c.server.time(), "progress": 1.0, "allowed_operations": []string{}}
 	switch {
@@ -138,46 +154,30 @@ func (c *call) outcome(ctx context.Context, value any, err error) model.Record {
 func (s *Server) finishTask(ref string, outcome model.Record) {
 	ctx, cancel := context.WithCancel(store.WithReserve(context.Background()))
 	defer cancel()
-	go func() {
-		select {
-		case <-s.stopping:
-			time.AfterFunc(lastWords, cancel)
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(s.stopping, func() { time.AfterFunc(lastWords, cancel) })()
 	for {
-		err := s.update(ctx, func(tx *records.Tx) error { return endTask(tx, ref, outcome) })
+		err := s.update(ctx, changing(func(p *pool) { p.endTask(ref, outcome) }))
 		if err == nil {
 			return
 		}
 		s.opts.Log.Warn("cannot write down how a task ended", "task", ref, "err", err)
-		select {
-		case <-time.After(taskPause):
-		case <-s.stopping: // its lease goes, and another server will say that it was interrupted
-			return
+		if !task.Pause(s.stopping, taskPause) {
+			return // its lease goes, and another server will note that it was interrupted
 		}
 	}
 }
 
-func endTask(tx *records.Tx, ref string, outcome model.Record) error {
-	if _, err := running.Get(tx, ref); err == nil {
-		if err := running.Delete(tx, ref); err != nil {
-			return err
-		}
+func (p *pool) endTask(ref string, outcome model.Record) {
+	discard(p, running, ref)
+	t, err := objects.Table("task").Get(p, ref)
+	if err != nil {
+		p.fail(unlessGone(err))
+	} else if pending(t) {
+		p.edit(t, outcome)
 	}
-	t, err := objects.Table("task").Get(tx, ref)
-	if absent := (*records.NotFoundError)(nil); errors.As(err, &absent) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if !pending(t) {
-		return nil
-	}
-	return put(tx, edited(t, outcome))
 }
 
-// pending says whether a task has not ended.
+// pending reports whether a task has not ended.
 func pending(t *objects.Object) bool {
 	return t.Text("status") == "pending" || t.Text("status") == "cancelling"
 }
@@ -190,134 +190,92 @@ func taskCreate(c *call) (any, error) {
 	return t.Ref, nil
 }
 
-// owned refuses to touch what others have under way, but to those who may change hosts.
-func (c *call) owned(tx *records.Tx, ref string) error {
-	r, pending := running.Peek(tx, ref)
-	if !pending || r.Account == c.session.account || c.session.role().Includes(model.PoolOperator) {
-		return nil
+// checkOwn fails if another account's call carries the task out, unless this one may change hosts.
+func (c *call) checkOwn(p *pool, ref string) {
+	r, pending := running.Peek(p, ref)
+	if pending && r.Account != c.session.account && !c.session.role().Includes(model.PoolOperator) {
+		p.fail(model.RBACPermissionDenied(c.Name, fmt.Sprintf("the task is of the account %s; this needs its own, or the role %s", r.Account, model.PoolOperator)))
 	}
-	return model.RBACPermissionDenied(c.Name, fmt.Sprintf("the task is of the account %s; this needs its own, or the role %s", r.Account, model.PoolOperator))
 }
 
 func taskDestroy(c *call) (any, error) {
 	ref := c.text("self")
-	return nil, c.update(func(tx *records.Tx) error {
-		if err := c.owned(tx, ref); err != nil {
-			return err
-		}
-		if _, err := running.Get(tx, ref); err == nil {
-			if err := running.Delete(tx, ref); err != nil {
-				return err
-			}
-		}
-		return remove(tx, "task", ref)
+	return nil, c.change(func(p *pool) {
+		c.checkOwn(p, ref)
+		discard(p, running, ref)
+		p.remove("task", ref)
 	})
 }
 
-// taskCancel asks whichever server carries the task out to stop. A task that a client has made ends at once.
+// taskCancel asks the task's server to stop. A task that a client has made ends at once.
 func taskCancel(c *call) (any, error) {
 	ref := c.text("task")
-	return nil, c.update(func(tx *records.Tx) error {
-		t, err := object(tx, "task", ref)
-		if err != nil {
-			return err
+	return nil, c.change(func(p *pool) {
+		t := p.get("task", ref)
+		c.checkOwn(p, ref)
+		if !pending(t) {
+			p.fail(model.OperationNotAllowed("the task has ended"))
 		}
-		if err := c.owned(tx, ref); err != nil {
-			return err
+		if allowed, _ := t.Fields["allowed_operations"].([]string); len(allowed) == 0 {
+			p.endTask(ref, model.Record{"status": "cancelled", "finished": c.server.time(), "error_info": []string{"TASK_CANCELLED", ref}})
+		} else {
+			p.edit(t, model.Record{"status": "cancelling", "allowed_operations": []string{"cancel"}})
 		}
-		switch {
-		case !pending(t):
-			return model.OperationNotAllowed("the task has ended")
-		case len(t.Fields["allowed_operations"].([]string)) == 0:
-			return endTask(tx, ref, model.Record{"status": "cancelled", "finished": c.server.time(), "error_info": []string{"TASK_CANCELLED", ref}})
-		}
-		return put(tx, edited(t, model.Record{"status": "cancelling", "allowed_operations": []string{"cancel"}}))
 	})
 }
 
-// sweeper ends tasks whose server is gone, and takes finished ones away after a while. It is a task of the server's.
-type sweeper struct {
-	server *Server
-	ready  chan struct{}
+// sweeper returns the part that ends tasks without a server, and deletes old finished ones.
+func (s *Server) sweeper() task.Task {
+	return task.New("xapi tasks", func(ctx context.Context, ready func()) error {
+		ready() // nothing waits for the sweeping
+		every := time.NewTicker(sweepEvery)
+		defer every.Stop()
+		for {
+			if err := s.sweepTasks(ctx); err != nil && ctx.Err() == nil {
+				s.opts.Log.Warn("cannot sweep tasks; will try again", "err", err)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-every.C:
+			case <-s.orphaned:
+			}
+		}
+	})
 }
 
-func (w *sweeper) String() string { return "xapi tasks" }
-
-// Ready is closed at once: nothing waits for the sweeping.
-func (w *sweeper) Ready() <-chan struct{} { return w.ready }
-
-// Run sweeps until ctx ends.
-func (w *sweeper) Run(ctx context.Context) error {
-	close(w.ready)
-	every := time.NewTicker(sweepEvery)
-	defer every.Stop()
-	for {
-		if err := w.sweep(ctx); err != nil && ctx.Err() == nil {
-			w.server.opts.Log.Warn("cannot sweep tasks; will try again", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-every.C:
-		case <-w.server.orphaned:
-		}
-	}
-}
-
-func (w *sweeper) sweep(ctx context.Context) error {
-	s := w.server
+func (s *Server) sweepTasks(ctx context.Context) error {
 	ctx = store.WithReserve(ctx)
+	interrupted := model.Record{"status": "failure", "finished": s.time(), "allowed_operations": []string{},
+		"error_info": []string{"INTERNAL_ERROR", "the server that carried it out has ended; look what is there and try again"}}
 	var errs []error
 	for t := range objects.Table("task").All(s.now()) {
 		_, runs := running.Peek(s.now(), t.Ref)
 		switch {
 		case pending(t) && !runs:
-			errs = append(errs, s.update(ctx, func(tx *records.Tx) error { return interrupt(tx, t.Ref, s.time()) }))
+			errs = append(errs, s.update(ctx, changing(func(p *pool) {
+				if _, err := running.Get(p, t.Ref); err != nil { // a server may have taken it meanwhile
+					p.endTask(t.Ref, interrupted)
+				}
+			})))
 		case !pending(t) && s.opts.Now().Sub(t.Fields["finished"].(time.Time)) > taskLife:
-			errs = append(errs, s.update(ctx, func(tx *records.Tx) error { return forget(tx, t.Ref) }))
+			errs = append(errs, s.update(ctx, changing(func(p *pool) { discard(p, objects.Table("task"), t.Ref) })))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// interrupt ends a task that no server looks after.
-func interrupt(tx *records.Tx, ref string, now time.Time) error {
-	if _, err := running.Get(tx, ref); err == nil {
-		return nil
-	}
-	return endTask(tx, ref, model.Record{"status": "failure", "finished": now, "allowed_operations": []string{},
-		"error_info": []string{"INTERNAL_ERROR", "the server that carried it out has ended; look what is there and try again"}})
-}
-
-// forget deletes a task that somebody may have deleted already.
-func forget(tx *records.Tx, ref string) error {
-	err := objects.Table("task").Delete(tx, ref)
-	if absent := (*records.NotFoundError)(nil); errors.As(err, &absent) {
-		return nil
-	}
-	return err
-}
-
-// noteTasks heeds what other servers and clients do to tasks: it cancels those that are to be, and has those swept that
-// nobody looks after.
-func (s *Server) noteTasks(u replica.Update) {
+// noteTasks follows what other servers and clients do to tasks: it cancels those that are to be,
+// and has those swept that no server looks after.
+func (s *Server) noteTasks(u snapshot.Update) {
 	for _, c := range u.Changed {
 		switch {
 		case c.Source == running.Name() && c.New == nil:
-			if t, ok := objects.Table("task").Peek(records.Over(u.Next), c.ID); !ok || !pending(t) {
-				continue // it has ended
+			if t, ok := objects.Table("task").Peek(records.Over(u.Next), c.ID); ok && pending(t) { // else it has ended
+				s.orphaned.Give()
 			}
-			s.orphaned.Give()
 		case c.Source == objects.Table("task").Name() && c.New != nil && c.New.(*objects.Object).Text("status") == "cancelling":
-			s.cancelTask(c.ID)
+			s.async.cancel(c.ID)
 		}
-	}
-}
-
-func (s *Server) cancelTask(ref string) {
-	s.cancelsMu.Lock()
-	defer s.cancelsMu.Unlock()
-	if cancel := s.cancels[ref]; cancel != nil {
-		cancel()
 	}
 }

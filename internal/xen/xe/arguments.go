@@ -41,7 +41,7 @@ func (p params) or(key, other string) string {
 	return other
 }
 
-// on says whether a switch is set.
+// on reports whether a switch is set.
 func (p params) on(key string) bool { return isTrue(p.or(key, "")) }
 
 // isTrue reads a truth value as people write it; all but those are false.
@@ -73,7 +73,7 @@ var connectionKeys = []string{"server", "port", "username", "password", "passwor
 // connectionFlags are those of them that are switches too.
 var connectionFlags = []string{"nossl", "debug", "debug-on-fail"}
 
-// parse takes a command line apart. Switches of the connection may stand anywhere; the first other word is the command.
+// parse reads a command line. The first word that is no switch of the connection is the command.
 func parse(words []string) (*arguments, error) {
 	a := &arguments{connection: map[string]string{}}
 	for i := 0; i < len(words); i++ {
@@ -136,7 +136,7 @@ func (a *arguments) param(key, value string) {
 	a.params = append(a.params, pair{key, value})
 }
 
-// extraSettings are the settings of the connection in XE_EXTRA_ARGS, whose arguments commas separate.
+// extraSettings returns the settings of the connection in XE_EXTRA_ARGS, separated by commas.
 func extraSettings(text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil

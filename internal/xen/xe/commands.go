@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 
 	"heddle/internal/xen/client"
 )
@@ -17,7 +19,7 @@ type command struct {
 	run      func(*call) error
 }
 
-// call is a command under way.
+// call is a command in progress. Its first error sticks: no request is sent after it.
 type call struct {
 	ctx     context.Context
 	api     api
@@ -25,10 +27,34 @@ type call struct {
 	params  params
 	minimal bool
 	out     io.Writer
+	err     error
 }
 
-// need is the value of a required argument.
+// fail keeps the first error.
+func (c *call) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// need returns the value of a required argument.
 func (c *call) need(key string) string { return c.params.or(key, "") }
+
+// number returns the value of an argument that is a whole number.
+func (c *call) number(key, otherwise string) int64 {
+	n, err := strconv.ParseInt(c.params.or(key, otherwise), 10, 64)
+	if err != nil {
+		c.fail(failure("Field '%s' needs a whole number, not '%s'", key, c.need(key)))
+	}
+	return n
+}
+
+// truth returns the value of an argument that is true unless it is given otherwise.
+func (c *call) truth(key string) bool {
+	is, err := parseBool(key, c.params.or(key, "true"))
+	c.fail(err)
+	return is
+}
 
 // print prints a value.
 func (c *call) print(value string) {
@@ -39,49 +65,50 @@ func (c *call) print(value string) {
 	fmt.Fprintln(c.out, value)
 }
 
-// do makes a call whose result nobody wants.
+// do sends a request whose result is not needed.
 func (c *call) do(method string, args ...any) error {
-	_, err := c.api.Call(c.ctx, method, args...)
-	return err
+	if c.err == nil {
+		_, c.err = c.api.Call(c.ctx, method, args...)
+	}
+	return c.err
 }
 
-// ref makes a call whose result is a reference.
-func (c *call) ref(method string, args ...any) (string, error) {
+// ref sends a request whose result is a reference.
+func (c *call) ref(method string, args ...any) string {
+	if c.err != nil {
+		return ""
+	}
 	v, err := c.api.Call(c.ctx, method, args...)
-	if err != nil {
-		return "", err
-	}
 	ref, ok := v.(string)
-	if !ok {
-		return "", fmt.Errorf("%s: the answer is %T, no reference", method, v)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: the answer is %T, no reference", method, v)
 	}
-	return ref, nil
+	c.err = err
+	return ref
 }
 
-// byUUID is the object of a class with that UUID.
-func (c *call) byUUID(class, uuid string) (string, error) {
-	return c.ref(class+".get_by_uuid", uuid)
-}
+// object returns the object of a class whose UUID is an argument.
+func (c *call) object(class, key string) string { return c.byUUID(class, c.need(key)) }
+
+// byUUID returns the object of a class with that UUID.
+func (c *call) byUUID(class, uuid string) string { return c.ref(class+".get_by_uuid", uuid) }
 
 // printUUID prints the UUID of an object.
 func (c *call) printUUID(class, ref string) error {
-	uuid, err := c.ref(class+".get_uuid", ref)
-	if err != nil {
-		return err
+	if uuid := c.ref(class+".get_uuid", ref); c.err == nil {
+		c.print(uuid)
 	}
-	c.print(uuid)
-	return nil
+	return c.err
 }
 
-// simple is a command of which the uuid names an object of a class, and that makes one call with it alone.
+// simple returns a command that sends one request, with the object of a class that its uuid names.
 func simple(name, class, method, about string) *command {
-	return &command{name: name, required: []string{"uuid"}, about: about, run: func(c *call) error {
-		ref, err := c.byUUID(class, c.need("uuid"))
-		if err != nil {
-			return err
-		}
-		return c.do(class+"."+method, ref)
-	}}
+	return with(name, "uuid", class, class+"."+method, about)
+}
+
+// with is simple for an object that another argument names.
+func with(name, key, class, method, about string) *command {
+	return &command{name: name, required: []string{key}, about: about, run: func(c *call) error { return c.do(method, c.object(class, key)) }}
 }
 
 // commands are all of them, in the order of help.
@@ -100,7 +127,7 @@ func commands() []*command {
 		simple("pif-plug", "PIF", "plug", "Bring a PIF up."),
 		simple("pif-unplug", "PIF", "unplug", "Bring a PIF down, and the access PIFs of tunnels on top of it."),
 		simple("pif-forget", "PIF", "forget", "Remove a physical PIF from the pool."),
-		{name: "pif-scan", required: []string{"host-uuid"}, run: pifScan, about: "Find new interfaces of a host."},
+		with("pif-scan", "host-uuid", "host", "PIF.scan", "Find new interfaces of a host."),
 		{name: "pif-introduce", required: []string{"host-uuid", "device"}, optional: []string{"mac", "managed"}, run: pifIntroduce, about: "Add a host's interface to the pool. Prints the PIF's UUID."},
 		{name: "pif-reconfigure-ip", required: []string{"uuid", "mode"}, optional: []string{"IP", "netmask", "gateway", "DNS"}, run: pifReconfigureIP, about: "Set how a PIF gets its address: mode is none, dhcp or static."},
 		{name: "vif-create", required: []string{"device", "network-uuid", "vm-uuid"}, optional: []string{"mac", "mtu"}, run: vifCreate, about: "Create a VIF of a VM on a network. Prints its UUID. Without mac, or with mac=random, it has a random MAC."},
@@ -109,16 +136,16 @@ func commands() []*command {
 		{name: "vif-unplug", required: []string{"uuid"}, optional: []string{"force"}, run: vifUnplug, about: "Unplug a VIF of a running VM."},
 		{name: "vif-move", required: []string{"uuid", "network-uuid"}, run: vifMove, about: "Move a VIF to another network."},
 		{name: "vm-create", required: []string{"name-label"}, optional: []string{"name-description"}, run: vmCreate, about: "Create a VM, as a record only. Prints its UUID."},
-		{name: "vm-destroy", required: []string{"uuid"}, run: simple("", "VM", "destroy", "").run, about: "Remove a halted VM and its VIFs."},
+		simple("vm-destroy", "VM", "destroy", "Remove a halted VM and its VIFs."),
 		{name: "vm-start", optional: []string{"on", "paused", "force", "vm", "multiple", "FIELD"}, run: vmStart, about: "Start VMs, on a host if one is named. VMs are chosen by vm=NAME-OR-UUID or by fields."},
 		{name: "vm-shutdown", optional: []string{"force", "vm", "multiple", "FIELD"}, run: vmShutdown, about: "Shut VMs down; with force at once. VMs are chosen by vm=NAME-OR-UUID or by fields."},
 		{name: "host-enable", optional: []string{"host", "multiple", "FIELD"}, run: hostDo("enable"), about: "Let hosts start VMs and carry networks. Hosts are chosen by host=NAME-OR-UUID or by fields."},
 		{name: "host-disable", optional: []string{"host", "multiple", "FIELD"}, run: hostDo("disable"), about: "Take hosts out of use: centers of private networks move away first. Hosts are chosen by host=NAME-OR-UUID or by fields."},
-		{name: "host-management-reconfigure", required: []string{"pif-uuid"}, run: hostManagement, about: "Move a host's management to another PIF."},
+		with("host-management-reconfigure", "pif-uuid", "PIF", "host.management_reconfigure", "Move a host's management to another PIF."),
 		simple("host-forget", "host", "destroy", "Remove a dead host, its PIFs and its tunnels from the pool."),
 		{name: "pool-join", required: []string{"master-address", "master-username", "master-password"}, optional: []string{"force"}, run: poolJoin, about: "Have this host join the pool of another."},
-		{name: "pool-eject", required: []string{"host-uuid"}, run: poolEject, about: "Take a host out of the pool; its tunnels go."},
-		{name: "pool-designate-new-master", required: []string{"host-uuid"}, run: poolMaster, about: "Make another host the coordinator."},
+		with("pool-eject", "host-uuid", "host", "pool.eject", "Take a host out of the pool; its tunnels go."),
+		with("pool-designate-new-master", "host-uuid", "host", "pool.designate_new_master", "Make another host the coordinator."),
 		simple("task-cancel", "task", "cancel", "Cancel a task."),
 		{name: "event-wait", required: []string{"class"}, optional: []string{"FIELD", "FIELD=/"}, run: eventWait, about: "Wait until an object of a class has all field=value, and no field=/=value."},
 		{name: "help", optional: []string{"all", "COMMAND"}, about: "Tell about commands.", run: nil},
@@ -150,7 +177,7 @@ func (k *kind) commands() []*command {
 	return all
 }
 
-// kindOf is the kind of a class.
+// kindOf returns the kind of a class, nil if there is none.
 func kindOf(api string) *kind {
 	for _, k := range kinds() {
 		if k.api == api {
@@ -160,12 +187,10 @@ func kindOf(api string) *kind {
 	return nil
 }
 
-// chosen are the objects of a kind that a command is about: those that selector=NAME-OR-UUID names, else those with the
-// fields given, else the only one.
+// chosen returns the objects of a kind that a command is about: those that selector=NAME-OR-UUID
+// names, else those with the fields given, else the only one.
 func (c *call) chosen(k *kind, selector string, own ...string) ([]object, error) {
-	var filters []filter
-	given := c.params.without(append(own, selector)...)
-	filters, err := k.filters(given)
+	filters, err := k.filters(c.params.without(append(own, selector)...))
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +211,7 @@ func (c *call) chosen(k *kind, selector string, own ...string) ([]object, error)
 	return found, nil
 }
 
-// named are those of the objects that a name or UUID means.
+// named returns those of the objects that a name or UUID means. It changes objects.
 func named(objects []object, name string) []object {
-	var found []object
-	for _, o := range objects {
-		if o.record["uuid"] == name || o.record["name_label"] == name {
-			found = append(found, o)
-		}
-	}
-	return found
+	return slices.DeleteFunc(objects, func(o object) bool { return o.record["uuid"] != name && o.record["name_label"] != name })
 }

@@ -1,6 +1,7 @@
 package xe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,8 @@ import (
 const (
 	defaultServer = "127.0.0.1"
 	defaultUser   = "root"
-	// plainPort is where `heddle xapi` answers without TLS, on loopback alone; securePort with it. A foreign pool's hosts
-	// answer on foreignPort.
+	// plainPort is the port of `heddle xapi` without TLS, on loopback alone, and securePort that
+	// with TLS. A foreign pool's hosts answer on foreignPort.
 	plainPort, securePort, foreignPort = "8080", "8443", "443"
 )
 
@@ -32,7 +33,7 @@ const callTimeout = 10 * time.Minute
 // loginTimeout bounds the login, which every server answers soon.
 const loginTimeout = 30 * time.Second
 
-// connection is where the pool is, and who asks.
+// connection holds the pool's address and the credentials.
 type connection struct {
 	server, port, user, password string
 	authorities, fingerprint     string // by which the server's certificate is known: a file, as client.Authorities reads it, and a fingerprint
@@ -55,7 +56,7 @@ func settings(a *arguments, env Environment) (map[string]string, error) {
 	return all, nil
 }
 
-// fileSettings reads ~/.xe: lines key=value, and comments after #. Keys that are no settings are another version's.
+// fileSettings reads ~/.xe: lines key=value, and comments after #. Unknown keys are ignored.
 func fileSettings(home string) (map[string]string, error) {
 	all := map[string]string{}
 	if home == "" {
@@ -81,9 +82,7 @@ func fileSettings(home string) (map[string]string, error) {
 func connectionOf(ctx context.Context, s map[string]string, env Environment) (connection, error) {
 	c := connection{server: s["server"], port: s["port"], user: s["username"], password: s["password"], plain: isTrue(s["nossl"]),
 		authorities: s["ca"], fingerprint: s["fingerprint"], timeout: loginTimeout}
-	if c.server == "" {
-		c.server = defaultServer
-	}
+	c.server = cmp.Or(c.server, defaultServer)
 	if file := s["passwordfile"]; file != "" {
 		user, password, err := readPasswordFile(file)
 		if err != nil {
@@ -91,9 +90,7 @@ func connectionOf(ctx context.Context, s map[string]string, env Environment) (co
 		}
 		c.user, c.password = user, password
 	}
-	if c.user == "" {
-		c.user = defaultUser
-	}
+	c.user = cmp.Or(c.user, defaultUser)
 	if _, given := s["password"]; given || s["passwordfile"] != "" {
 		return c, nil
 	}
@@ -125,7 +122,7 @@ func readPasswordFile(file string) (user, password string, err error) {
 	return user, strings.TrimRight(password, "\r"), nil
 }
 
-// ownPassword is root's, as the server on this machine keeps it for those who may read it; "" for others.
+// ownPassword returns root's from the server's file on this machine, "" if it cannot be read.
 func ownPassword(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -134,7 +131,7 @@ func ownPassword(file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// urls are where the pool may answer, the likeliest first.
+// urls returns the URLs at which the pool may answer, the likeliest first.
 func (c connection) urls() []string {
 	host := strings.Trim(c.server, "[]")
 	at := func(scheme, port string) string {
@@ -186,14 +183,14 @@ func (c connection) dialOne(ctx context.Context, o client.Options) (*client.Sess
 	return client.Dial(ctx, o)
 }
 
-// isRefused says whether nothing answers at an address.
+// isRefused reports whether nothing answers at an address.
 func isRefused(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// explain makes one line of why a server cannot be reached, naming its address: it may be the coordinator that another
-// named. Other errors name it already.
+// explain makes one line of why a server cannot be reached, naming its address: it may be the
+// coordinator that another named. Other errors name it already.
 func explain(err error) error {
 	var request *url.Error
 	if !errors.As(err, &request) {

@@ -23,7 +23,8 @@ func write(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// TestPriority: the command line goes before XE_EXTRA_ARGS, that before ~/.xe, and that before the defaults.
+// TestPriority: the command line goes before XE_EXTRA_ARGS, that before ~/.xe, and that before the
+// defaults.
 func TestPriority(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -28,7 +28,7 @@ type ownFailure struct{ message string }
 
 func (e *ownFailure) Error() string { return e.message }
 
-// report tells people what went wrong. Objects that the failure names are looked up, if a pool was reached.
+// report prints what went wrong, with the names of objects if a pool was reached.
 func report(ctx context.Context, w io.Writer, a api, err error) {
 	var usage *usageFailure
 	var own *ownFailure
@@ -65,7 +65,7 @@ func reportAPI(ctx context.Context, w io.Writer, a api, failure *model.Error) {
 	fmt.Fprintf(w, "Error code: %s\n", failure.Code)
 }
 
-// paramOf says what a failure's parameter is. Another server may send more of them than the model knows.
+// paramOf returns the meaning of a failure's parameter. Other servers may send more of them.
 func paramOf(about *model.ErrorCode, failure *model.Error, i int) model.ErrorParam {
 	known := about.Params
 	switch {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// usage is what xe says without a command.
+// usage is the output of xe without a command.
 const usage = `Usage: xe <command> [-s server] [-p port] [-u username] [-pw password] [-pwf password file]
           [--nossl] [--debug] [--debug-on-fail] [key=value] [--switch] …
 The same as keys: server, port, username, password, passwordfile; and to know a server by its
@@ -58,7 +58,7 @@ func (cmd *command) describe(w io.Writer) {
 	fmt.Fprintf(w, "\tdescription     : %s\n\n", cmd.about)
 }
 
-// width is how wide a list of commands is, in characters.
+// width is the width of a list of commands, in characters.
 const width = 78
 
 // columns puts names into lines.

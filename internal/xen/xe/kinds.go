@@ -15,7 +15,7 @@ type kind struct {
 	title   string // for people: PIF, virtual machine
 	columns []string
 	fields  []*field
-	// hidden are filters that hold in lists unless their field is filtered: templates are no VMs to people.
+	// hidden are filters of lists, unless their field is filtered: templates are no VMs to people.
 	hidden params
 }
 
@@ -29,7 +29,7 @@ type field struct {
 	slow bool
 }
 
-// label is how a field begins its line.
+// label returns the beginning of a field's line.
 func (f *field) label() string { return fmt.Sprintf("%s (%3s)", f.name, f.mark) }
 
 // own is the class's field that the path begins with; a field with a longer path cannot be set.
@@ -42,9 +42,9 @@ func (f *field) isMap() bool    { return strings.HasPrefix(f.mark, "M") }
 func (f *field) isSet() bool    { return strings.HasPrefix(f.mark, "S") }
 func (f *field) writable() bool { return strings.HasSuffix(f.mark, "RW") }
 
-// kindRow is a kind as the table writes it. Of each field it says the name; after = where the value is, when that is not
-// the name with _ for - in any case, references being followed at each dot; after : the mark, when it is not what the
-// model's field is; and ! for slow fields.
+// kindRow is a kind as the table writes it. Of each field it says the name; after = where the value
+// is, when that is not the name with _ for - in any case, references being followed at each dot;
+// after : the mark, when it is not what the model's field is; and ! for slow fields.
 type kindRow struct {
 	name, api, title string
 	columns, fields  string
@@ -155,10 +155,10 @@ func (k *kind) field(name string) *field {
 	return nil
 }
 
-// settable says whether anything of a kind can be set.
+// settable reports whether anything of a kind can be set.
 func (k *kind) settable() bool { return slices.ContainsFunc(k.fields, (*field).writable) }
 
-// addressable says whether a kind has sets or maps of which elements can be set.
+// addressable reports whether a kind has sets or maps of which elements can be set.
 func (k *kind) addressable() bool {
 	return slices.ContainsFunc(k.fields, func(f *field) bool { return f.writable() && (f.isMap() || f.isSet()) })
 }

@@ -17,7 +17,8 @@ type filter struct {
 	not   bool
 }
 
-// parseFilter reads a condition: field=value, map-field:key=value, the older map-field-key=value, or set-field:contains=value.
+// parseFilter reads a condition: field=value, map-field:key=value, the older map-field-key=value,
+// or set-field:contains=value.
 func (k *kind) parseFilter(key, want string) (filter, error) {
 	if f := k.field(key); f != nil {
 		return filter{field: f, want: want}, nil
@@ -36,7 +37,7 @@ func (k *kind) parseFilter(key, want string) (filter, error) {
 	return filter{}, unknownField(key)
 }
 
-// matches says whether an object has what is wanted.
+// matches reports whether an object meets the condition.
 func (c filter) matches(r *reader, object model.Record) (bool, error) {
 	found, err := c.found(r, object)
 	return found != c.not, err

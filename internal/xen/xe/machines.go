@@ -1,59 +1,34 @@
 package xe
 
-import (
-	"strconv"
-
-	"heddle/internal/xen/model"
-)
+import "heddle/internal/xen/model"
 
 func vifCreate(c *call) error {
-	args, err := c.refs([2]string{"network", "network-uuid"}, [2]string{"VM", "vm-uuid"})
-	if err != nil {
-		return err
-	}
-	mtu, err := strconv.ParseInt(c.params.or("mtu", "1500"), 10, 64)
-	if err != nil {
-		return failure("Field 'mtu' needs a whole number, not '%s'", c.need("mtu"))
-	}
+	network, vm := c.object("network", "network-uuid"), c.object("VM", "vm-uuid")
 	mac := c.params.or("mac", "")
 	if mac == "random" {
 		mac = ""
 	}
-	vif, err := c.ref("VIF.create", model.Record{
-		"device": c.need("device"), "network": args[0], "VM": args[1], "MAC": mac, "MTU": mtu,
+	return c.printUUID("VIF", c.ref("VIF.create", model.Record{
+		"device": c.need("device"), "network": network, "VM": vm, "MAC": mac, "MTU": c.number("mtu", "1500"),
 		"other_config": map[string]string{}, "qos_algorithm_type": "", "qos_algorithm_params": map[string]string{},
-	})
-	if err != nil {
-		return err
-	}
-	return c.printUUID("VIF", vif)
+	}))
 }
 
 func vifUnplug(c *call) error {
-	vif, err := c.byUUID("VIF", c.need("uuid"))
-	if err != nil {
-		return err
-	}
+	method := "VIF.unplug"
 	if c.params.on("force") {
-		return c.do("VIF.unplug_force", vif)
+		method = "VIF.unplug_force"
 	}
-	return c.do("VIF.unplug", vif)
+	return c.do(method, c.object("VIF", "uuid"))
 }
 
 func vifMove(c *call) error {
-	args, err := c.refs([2]string{"VIF", "uuid"}, [2]string{"network", "network-uuid"})
-	if err != nil {
-		return err
-	}
-	return c.do("VIF.move", args...)
+	vif, network := c.object("VIF", "uuid"), c.object("network", "network-uuid")
+	return c.do("VIF.move", vif, network)
 }
 
 func vmCreate(c *call) error {
-	vm, err := c.ref("VM.create", model.Record{"name_label": c.need("name-label"), "name_description": c.params.or("name-description", "")})
-	if err != nil {
-		return err
-	}
-	return c.printUUID("VM", vm)
+	return c.printUUID("VM", c.ref("VM.create", model.Record{"name_label": c.need("name-label"), "name_description": c.params.or("name-description", "")}))
 }
 
 func vmStart(c *call) error {
@@ -107,14 +82,6 @@ func hostDo(method string) func(*call) error {
 	}
 }
 
-func hostManagement(c *call) error {
-	pif, err := c.byUUID("PIF", c.need("pif-uuid"))
-	if err != nil {
-		return err
-	}
-	return c.do("host.management_reconfigure", pif)
-}
-
 func poolJoin(c *call) error {
 	method := "pool.join"
 	if c.params.on("force") {
@@ -125,16 +92,4 @@ func poolJoin(c *call) error {
 	}
 	c.print("The host joins the pool of " + c.need("master-address") + ".")
 	return nil
-}
-
-func poolEject(c *call) error { return poolHost(c, "pool.eject") }
-
-func poolMaster(c *call) error { return poolHost(c, "pool.designate_new_master") }
-
-func poolHost(c *call, method string) error {
-	host, err := c.byUUID("host", c.need("host-uuid"))
-	if err != nil {
-		return err
-	}
-	return c.do(method, host)
 }

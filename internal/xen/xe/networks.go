@@ -8,36 +8,13 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// refs are the objects that arguments name by UUID.
-func (c *call) refs(arguments ...[2]string) ([]any, error) {
-	var all []any
-	for _, a := range arguments {
-		ref, err := c.byUUID(a[0], c.need(a[1]))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, ref)
-	}
-	return all, nil
-}
-
 func tunnelCreate(c *call) error {
-	args, err := c.refs([2]string{"PIF", "pif-uuid"}, [2]string{"network", "network-uuid"})
-	if err != nil {
-		return err
-	}
+	args := []any{c.object("PIF", "pif-uuid"), c.object("network", "network-uuid")}
 	if protocol, ok := c.params.get("protocol"); ok {
 		args = append(args, protocol)
 	}
-	tunnel, err := c.ref("tunnel.create", args...)
-	if err != nil {
-		return err
-	}
-	access, err := c.ref("tunnel.get_access_PIF", tunnel)
-	if err != nil {
-		return err
-	}
-	return c.printUUID("PIF", access)
+	tunnel := c.ref("tunnel.create", args...)
+	return c.printUUID("PIF", c.ref("tunnel.get_access_PIF", tunnel))
 }
 
 func vlanCreate(c *call) error {
@@ -45,51 +22,32 @@ func vlanCreate(c *call) error {
 	if err != nil {
 		return &model.Error{Code: "VLAN_TAG_INVALID", Params: []string{c.need("vlan")}}
 	}
-	args, err := c.refs([2]string{"PIF", "pif-uuid"}, [2]string{"network", "network-uuid"})
-	if err != nil {
-		return err
-	}
-	vlan, err := c.ref("VLAN.create", args[0], tag, args[1])
-	if err != nil {
-		return err
-	}
-	pif, err := c.ref("VLAN.get_untagged_PIF", vlan)
-	if err != nil {
-		return err
-	}
-	return c.printUUID("PIF", pif)
+	pif, network := c.object("PIF", "pif-uuid"), c.object("network", "network-uuid")
+	vlan := c.ref("VLAN.create", pif, tag, network)
+	return c.printUUID("PIF", c.ref("VLAN.get_untagged_PIF", vlan))
 }
 
 func vlanDestroy(c *call) error {
-	uuid := c.need("uuid")
-	vlan, err := c.byUUID("VLAN", uuid)
-	if client.Code(err) == "UUID_INVALID" {
-		pif, pifErr := c.byUUID("PIF", uuid)
-		if pifErr != nil {
-			return err
+	vlan := c.object("VLAN", "uuid")
+	if unknown := c.err; client.Code(unknown) == "UUID_INVALID" { // the UUID may be that of the VLAN's PIF
+		c.err = nil
+		pif := c.object("PIF", "uuid")
+		if c.err != nil {
+			return unknown
 		}
-		if vlan, err = c.ref("PIF.get_VLAN_master_of", pif); err == nil && vlan == model.NullRef {
-			return failure("PIF %s is not that of a VLAN", uuid)
+		vlan = c.ref("PIF.get_VLAN_master_of", pif)
+		if vlan == model.NullRef {
+			c.fail(failure("PIF %s is not that of a VLAN", c.need("uuid")))
 		}
-	}
-	if err != nil {
-		return err
 	}
 	return c.do("VLAN.destroy", vlan)
 }
 
 func bondCreate(c *call) error {
-	network, err := c.byUUID("network", c.need("network-uuid"))
-	if err != nil {
-		return err
-	}
+	network := c.object("network", "network-uuid")
 	members := []string{}
 	for uuid := range strings.SplitSeq(c.need("pif-uuids"), ",") {
-		pif, err := c.byUUID("PIF", strings.TrimSpace(uuid))
-		if err != nil {
-			return err
-		}
-		members = append(members, pif)
+		members = append(members, c.byUUID("PIF", strings.TrimSpace(uuid)))
 	}
 	properties := map[string]string{}
 	for _, a := range c.params {
@@ -97,54 +55,20 @@ func bondCreate(c *call) error {
 			properties[key] = a.value
 		}
 	}
-	bond, err := c.ref("Bond.create", network, members, c.params.or("mac", ""), c.params.or("mode", "balance-slb"), properties)
-	if err != nil {
-		return err
-	}
-	return c.printUUID("Bond", bond)
+	return c.printUUID("Bond", c.ref("Bond.create", network, members, c.params.or("mac", ""), c.params.or("mode", "balance-slb"), properties))
 }
 
 func networkCreate(c *call) error {
-	mtu, err := strconv.ParseInt(c.params.or("MTU", "1500"), 10, 64)
-	if err != nil {
-		return failure("Field 'MTU' needs a whole number, not '%s'", c.need("MTU"))
-	}
-	managed, err := parseBool("managed", c.params.or("managed", "true"))
-	if err != nil {
-		return err
-	}
-	network, err := c.ref("network.create", model.Record{
-		"name_label": c.need("name-label"), "name_description": c.params.or("name-description", ""), "MTU": mtu, "bridge": c.params.or("bridge", ""), "managed": managed,
+	return c.printUUID("network", c.ref("network.create", model.Record{
+		"name_label": c.need("name-label"), "name_description": c.params.or("name-description", ""), "MTU": c.number("MTU", "1500"), "bridge": c.params.or("bridge", ""), "managed": c.truth("managed"),
 		"other_config": map[string]string{}, "tags": []string{},
-	})
-	if err != nil {
-		return err
-	}
-	return c.printUUID("network", network)
-}
-
-func pifScan(c *call) error {
-	host, err := c.byUUID("host", c.need("host-uuid"))
-	if err != nil {
-		return err
-	}
-	return c.do("PIF.scan", host)
+	}))
 }
 
 func pifIntroduce(c *call) error {
-	managed, err := parseBool("managed", c.params.or("managed", "true"))
-	if err != nil {
-		return err
-	}
-	host, err := c.byUUID("host", c.need("host-uuid"))
-	if err != nil {
-		return err
-	}
-	pif, err := c.ref("PIF.introduce", host, c.params.or("mac", ""), c.need("device"), managed)
-	if err != nil {
-		return err
-	}
-	return c.printUUID("PIF", pif)
+	managed := c.truth("managed")
+	host := c.object("host", "host-uuid")
+	return c.printUUID("PIF", c.ref("PIF.introduce", host, c.params.or("mac", ""), c.need("device"), managed))
 }
 
 func pifReconfigureIP(c *call) error {
@@ -152,9 +76,6 @@ func pifReconfigureIP(c *call) error {
 	if !ok {
 		return failure("'mode' must be none, dhcp or static, not '%s'", c.need("mode"))
 	}
-	pif, err := c.byUUID("PIF", c.need("uuid"))
-	if err != nil {
-		return err
-	}
+	pif := c.object("PIF", "uuid")
 	return c.do("PIF.reconfigure_ip", pif, mode, c.params.or("IP", ""), c.params.or("netmask", ""), c.params.or("gateway", ""), c.params.or("DNS", ""))
 }

@@ -11,9 +11,9 @@ import (
 
 // one is the object that a command's uuid names.
 func (k *kind) one(c *call) (object, error) {
-	ref, err := c.byUUID(k.api, c.need("uuid"))
-	if err != nil {
-		return object{}, err
+	ref := c.object(k.api, "uuid")
+	if c.err != nil {
+		return object{}, c.err
 	}
 	record, err := c.api.Call(c.ctx, k.api+".get_record", ref)
 	if err != nil {
@@ -95,9 +95,9 @@ func (k *kind) paramSet(c *call) error {
 		}
 		sets = append(sets, set)
 	}
-	ref, err := c.byUUID(k.api, c.need("uuid"))
-	if err != nil {
-		return err
+	ref := c.object(k.api, "uuid")
+	if c.err != nil {
+		return c.err
 	}
 	for _, set := range sets {
 		if err := set(ref); err != nil {
@@ -107,7 +107,7 @@ func (k *kind) paramSet(c *call) error {
 	return nil
 }
 
-// setter checks one change, and is what makes it.
+// setter checks one change, and returns the function that makes it.
 func (k *kind) setter(c *call, a pair) (func(ref string) error, error) {
 	name, key, hasKey := strings.Cut(a.key, ":")
 	f := k.field(name)
@@ -120,9 +120,7 @@ func (k *kind) setter(c *call, a pair) (func(ref string) error, error) {
 		return nil, failure("Field '%s' is a map: set one of its keys with %s:KEY=VALUE", name, name)
 	case f.isMap():
 		return func(ref string) error {
-			if err := c.do(k.api+".remove_from_"+f.own().Name, ref, key); err != nil {
-				return err
-			}
+			_ = c.do(k.api+".remove_from_"+f.own().Name, ref, key)
 			return c.do(k.api+".add_to_"+f.own().Name, ref, key, a.value)
 		}, nil
 	case hasKey:
@@ -158,7 +156,8 @@ func (c *call) parse(f *field, text string) (any, error) {
 		if text == "" || text == nothing {
 			return model.NullRef, nil
 		}
-		return c.byUUID(t.Class, text)
+		ref := c.byUUID(t.Class, text)
+		return ref, c.err
 	}
 	return text, nil
 }
@@ -200,19 +199,14 @@ func (k *kind) paramAdd(c *call) error {
 	case f.isMap() && len(members) == 0:
 		return usageError("Nothing to add: give KEY=VALUE")
 	}
-	ref, err := c.byUUID(k.api, c.need("uuid"))
-	if err != nil {
-		return err
-	}
+	ref := c.object(k.api, "uuid")
 	if f.isSet() {
 		return c.do(k.api+".add_"+f.own().Name, ref, c.need("param-key"))
 	}
 	for _, m := range members {
-		if err := c.do(k.api+".add_to_"+f.own().Name, ref, m.key, m.value); err != nil {
-			return err
-		}
+		_ = c.do(k.api+".add_to_"+f.own().Name, ref, m.key, m.value)
 	}
-	return nil
+	return c.err
 }
 
 // paramRemove is the command C-param-remove.
@@ -262,11 +256,9 @@ func (k *kind) paramClear(c *call) error {
 	}
 	if elements, ok := o.record[f.own().Name].([]string); ok && model.Calls()[k.api+".set_"+f.own().Name] == nil {
 		for _, e := range elements {
-			if err := c.do(k.api+".remove_"+f.own().Name, o.ref, e); err != nil {
-				return err
-			}
+			_ = c.do(k.api+".remove_"+f.own().Name, o.ref, e)
 		}
-		return nil
+		return c.err
 	}
 	return c.do(k.api+".set_"+f.own().Name, o.ref, model.Zero(t))
 }
@@ -274,7 +266,7 @@ func (k *kind) paramClear(c *call) error {
 // unknownField is a filter, a column or a change of a field that the kind lacks.
 func unknownField(name string) error { return failure("Unknown field '%s'", name) }
 
-// failure is what xe itself finds wrong with a command.
+// failure returns an error of xe's own about a command.
 func failure(format string, args ...any) error {
 	return &ownFailure{"Failure: " + fmt.Sprintf(format, args...)}
 }

@@ -20,8 +20,8 @@ import (
 	"heddle/internal/xen/xe"
 )
 
-// TestCommands: every command, done and refused, at a pool whose hosts are simulated, a new one for each script. The
-// pool "lone" is at $LONE_PORT, with the password "other".
+// TestCommands: every command, done and refused, at a pool whose hosts are simulated, a new one for
+// each script. The pool "lone" is at $LONE_PORT, with the password "other".
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile(filepath.Join("testdata", "pools.json"))

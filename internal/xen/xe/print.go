@@ -9,10 +9,10 @@ import (
 // line is a field of a record as it is printed.
 type line struct{ label, value string }
 
-// indent is how much wider than its longest label a record's column of labels is.
+// indent is the difference between the width of a record's column of labels and its longest label.
 const indent = 4
 
-// printRecord prints a record as a block: labels to the right, but the first, and two empty lines after.
+// printRecord prints a record: labels to the right, but the first, and two empty lines after.
 func printRecord(w io.Writer, lines []line) {
 	width := 0
 	for _, l := range lines {

@@ -30,7 +30,7 @@ type reader struct {
 	whole   map[string]bool
 }
 
-// api is what xe asks of a pool.
+// api sends xe's requests to a pool.
 type api interface {
 	Call(ctx context.Context, method string, args ...any) (any, error)
 	Records(ctx context.Context, class string) (map[string]model.Record, error)
@@ -98,8 +98,8 @@ func (r *reader) foreign(class, ref string) (model.Record, error) {
 	return found, nil
 }
 
-// value follows a field's path from an object. The value is nil when a reference on the way leads nowhere; then the text
-// says why.
+// value follows a field's path from an object. The value is nil when a reference on the way leads
+// nowhere; then the text says why.
 func (r *reader) value(f *field, object model.Record) (v any, missing string, err error) {
 	for _, step := range f.path[:len(f.path)-1] {
 		ref := object[step.Name].(string)
@@ -178,7 +178,7 @@ func (r *reader) scalar(t model.Type, v any) (string, error) {
 	return "", nil // void
 }
 
-// uuid is what is shown for a reference.
+// uuid returns the text that is shown for a reference.
 func (r *reader) uuid(class, ref string) (string, error) {
 	if ref == model.NullRef || ref == "" {
 		return nothing, nil
@@ -194,7 +194,7 @@ func (r *reader) uuid(class, ref string) (string, error) {
 	return uuid, nil
 }
 
-// members are those of a map from text to text, the only ones that objects have, with their keys in order.
+// members returns those of a map from text to text, with their keys in order.
 func members(v any) []string {
 	m, _ := v.(map[string]string)
 	all := make([]string, 0, len(m))

@@ -39,7 +39,7 @@ func eventWait(c *call) error {
 	return err
 }
 
-// conditions are filters, of which those with a value that begins with /= are met by all other values.
+// conditions returns filters. A value that begins with /= stands for all other values.
 func (k *kind) conditions(p params) ([]filter, error) {
 	var all []filter
 	for _, a := range p.without(generalKeys...) {

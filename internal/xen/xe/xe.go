@@ -1,6 +1,7 @@
-// Package xe is the command line of the XenAPI: the commands, fields, output and errors of the xe that XCP-ng and
-// XenServer ship, as far as networks reach (docs/xenapi.md). It is a client like any other. What differs on purpose: a
-// server's certificate must be known (ca=, fingerprint=), and failures also tell their code.
+// Package xe is the command line of the XenAPI: the commands, fields, output and errors of the xe
+// that XCP-ng and XenServer ship, as far as networks reach (docs/xenapi.md). It is a client like
+// any other. What differs on purpose: a server's certificate must be known (ca=, fingerprint=), and
+// failures also tell their code.
 package xe
 
 import (
@@ -15,7 +16,7 @@ import (
 	"heddle/internal/xen/model"
 )
 
-// Environment is where xe runs.
+// Environment is the environment of a run of xe.
 type Environment struct {
 	Home             string                                // of ~/.xe; "" for none
 	ExtraArgs        string                                // XE_EXTRA_ARGS
@@ -26,7 +27,7 @@ type Environment struct {
 	Out, Err         io.Writer
 }
 
-// Run runs the command of these words, and gives what the process ends with: 0, or 1 when it failed.
+// Run runs the command of these words, and returns the exit code: 0, or 1 when it failed.
 func Run(ctx context.Context, words []string, env Environment) int {
 	x := &run{env: env, commands: commands()}
 	err := x.run(ctx, words)

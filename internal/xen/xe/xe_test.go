@@ -24,7 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write what xe prints into the scripts")
 
-// scripts runs terminal sessions with a pool at $POOL, in which "xe …" is the command; other commands are testscript's.
+// scripts runs terminal sessions with a pool at $POOL, in which "xe …" is the command; other
+// commands are testscript's.
 func scripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{

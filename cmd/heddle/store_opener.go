@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"heddle/internal/store"
+	"heddle/internal/store/backend"
+	"heddle/internal/task"
+)
+
+// opener is a task that opens the store of agents, which start without waiting for it: from their
+// journals. It is ready at once.
+type opener struct {
+	task.Task
+	open  func(context.Context) (*backend.Etcd, error)
+	then  func(context.Context, *backend.Etcd) error // before the agents get the store; nil: nothing
+	store *store.Deferred
+	log   *slog.Logger
+}
+
+func newOpener(open func(context.Context) (*backend.Etcd, error), log *slog.Logger) *opener {
+	o := &opener{open: open, store: store.NewDeferred(), log: log}
+	o.Task = newLoop("store", o.run)
+	return o
+}
+
+// startTimeout bounds the time that agents wait for the store before they start from their
+// journals. Opening goes on, and they catch up when it succeeds.
+const startTimeout = 300 * time.Millisecond
+
+// run retries until the store is open, then waits for ctx to end.
+func (o *opener) run(ctx context.Context) error {
+	defer time.AfterFunc(startTimeout, o.store.Fail).Stop()
+	st, err := openRetrying(ctx, o.log, func(ctx context.Context) (*backend.Etcd, error) {
+		st, err := o.open(ctx)
+		if err == nil && o.then != nil {
+			if err = o.then(ctx, st); err != nil {
+				err = errors.Join(err, st.Close())
+			}
+		}
+		if errors.Is(err, store.ErrUnavailable) {
+			o.store.Fail()
+		}
+		return st, err
+	})
+	if err != nil || st == nil {
+		return err
+	}
+	o.store.Open(st)
+	<-ctx.Done()
+	return nil
+}

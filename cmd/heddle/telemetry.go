@@ -1,0 +1,29 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"heddle/internal/task"
+	"heddle/internal/telemetry"
+)
+
+// logConfig holds the settings of the log.
+type logConfig struct{ level, format string }
+
+func (c *logConfig) flags(f *pflag.FlagSet) {
+	f.StringVar(&c.level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&c.format, "log-format", "text", "text or json")
+}
+
+func (c *logConfig) logger() (*slog.Logger, error) {
+	return telemetry.NewLogger(os.Stderr, c.format, c.level)
+}
+
+// newHealth returns the server of metrics and health, which reports the tasks that are not ready.
+// Tasks may be added until it runs.
+func newHealth(listen string, metrics *telemetry.Metrics, tasks *[]task.Task) task.Task {
+	return telemetry.NewServer(telemetry.Options{Listen: listen, Metrics: metrics, Waiting: func() []string { return task.Waiting(*tasks) }})
+}

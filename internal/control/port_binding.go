@@ -1,0 +1,91 @@
+package control
+
+import (
+	"maps"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// Values of binding:vif_type. A bound port's is tap: Nova then creates the tap device itself, under
+// the name that the host's agent serves.
+const (
+	vifUnbound = "unbound"
+	vifTap     = "tap"
+	vifFailed  = "binding_failed"
+)
+
+// bind sets what a request says about the binding, and finds the host. A host that is not known is
+// no error: the port says binding_failed, and each later update tries again (midonet-translations
+// §7.1). A profile of null unbinds until a request names a host or a profile (§7.2 step 10).
+func (e portEdit) bind() error {
+	p, v := e.p, e.v
+	if v.Has("binding:host_id") {
+		p.HostID = v.Text("binding:host_id")
+		if p.Profile == nil {
+			p.Profile = map[string]any{}
+		}
+	}
+	if v.Has("binding:profile") {
+		profile, _ := v["binding:profile"].(map[string]any)
+		p.Profile = maps.Clone(profile)
+	}
+	if vnic := v.Text("binding:vnic_type"); vnic != "" {
+		p.VNICType = vnic
+	}
+	return e.settleHost(p)
+}
+
+// settleHost binds a port to the host it names, if that is there.
+func (o *operation) settleHost(p *neutron.Port) error {
+	before := p.BoundHostID
+	p.BoundHostID, p.InterfaceName = "", ""
+	if name := wantedInterface(p); name != "" {
+		if h, err := schema.HostByName(o.tx, p.HostID); err == nil {
+			if _, err := schema.Hosts.Need(o.tx, h.ID); err != nil {
+				return err
+			}
+			p.BoundHostID, p.InterfaceName = h.ID, name
+		}
+	}
+	if before != "" && before != p.BoundHostID {
+		p.PreviousHostID = before
+	}
+	return nil
+}
+
+// wantedInterface returns the interface to bind on the host that the port names, or "" for none.
+func wantedInterface(p *neutron.Port) string {
+	if p.HostID == "" || p.Profile == nil {
+		return ""
+	}
+	return translate.InterfaceName(p)
+}
+
+// portView returns a port with what its binding and its host make of it.
+func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView {
+	v := &neutron.PortView{Port: p, Status: statusDown, VIFType: vifUnbound, VIFDetails: s.vifNone}
+	switch {
+	case p.DeviceOwner == ownerFloatingIP: // holds an address, carries nothing
+		v.Status = statusNone
+	case p.BoundHostID != "" && s.onRouted(r, p):
+		v.VIFType, v.VIFDetails = vifTap, s.vifRouted
+		v.Status = s.opts.Statuses.of(p)
+	case p.BoundHostID != "":
+		v.VIFType, v.VIFDetails = vifTap, s.vifOverlay
+		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+p.ID); served && p.AdminStateUp {
+			v.Status = statusActive
+		}
+	case wantedInterface(p) != "":
+		v.VIFType = vifFailed
+	}
+	return v
+}
+
+// onRouted reports whether the network of a port is routed.
+func (s *Service) onRouted(r records.Reader, p *neutron.Port) bool {
+	n, ok := schema.Networks.Peek(r, p.NetworkID)
+	return ok && n.Routed()
+}

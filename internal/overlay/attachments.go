@@ -1,0 +1,197 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/reconcile"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// attachment is the desired state of a port on this host.
+type attachment struct {
+	Interface string
+	TunnelKey uint32
+}
+
+// attachments make the interfaces of bound ports ports of the datapath, as they appear, and report
+// them as served. They are the target of a reconciler whose keys are port ids.
+type attachments struct {
+	net        hostnet.Net
+	engine     *engine
+	underlay   *underlay
+	reconciler *reconcile.Reconciler[string, attachment]
+
+	mu     sync.Mutex
+	placed map[string]placed // by port id
+	wanted map[string]string // by port id: the interface that the port is bound to
+	since  map[string]time.Time
+}
+
+// placed is the link that a port was attached to.
+type placed struct {
+	link hostnet.Link
+	att  attachment
+}
+
+var _ reconcile.Target[string, attachment] = (*attachments)(nil)
+
+// Found lists the ports of the datapath. If a port's interface has changed meanwhile, its entry
+// equals no desired one.
+func (a *attachments) Found(context.Context) (map[string]attachment, error) {
+	links, err := a.net.Links()
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string]hostnet.Link, len(links))
+	for _, l := range links {
+		byName[l.Name] = l
+	}
+	found := map[string]attachment{}
+	for _, p := range a.engine.dp.Ports() {
+		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey}
+		if l, there := byName[p.Interface]; !there || l.Index != p.Index || a.changed(p.Name, l) {
+			att.Interface = ""
+		}
+		found[p.Name] = att
+	}
+	return found, nil
+}
+
+// Set attaches the port to its interface, or waits for the interface to appear.
+func (a *attachments) Set(_ context.Context, id string, want attachment) error {
+	link, err := a.net.Link(want.Interface)
+	if errors.Is(err, hostnet.ErrNotFound) {
+		if err := a.Delete(context.Background(), id); err != nil {
+			return err
+		}
+		return fmt.Errorf("interface %s: %w for it to appear", want.Interface, reconcile.ErrWait)
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.usable(link); err != nil {
+		return err
+	}
+	if !link.Up {
+		if err := a.net.SetUp(link.Name, true); err != nil {
+			return err
+		}
+	}
+	if err := a.net.Silence(link.Name); err != nil {
+		return err
+	}
+	number, err := a.engine.dp.AttachPort(id, link.Name, datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU})
+	if err != nil {
+		return err
+	}
+	a.engine.keys.senders.attached(id, number)
+	a.engine.net.attached(localPort{id: id, number: number, mtu: link.MTU})
+	a.mu.Lock()
+	a.placed[id] = placed{link: link, att: want}
+	if a.since[id].IsZero() {
+		a.since[id] = time.Now().UTC().Truncate(time.Second)
+	}
+	state := &topology.PortState{PortID: id, HostID: a.engine.host, Since: a.since[id]}
+	a.mu.Unlock()
+	a.engine.reports.set(schema.PortStates.KeyOf(state), state)
+	return nil
+}
+
+// usable refuses interfaces that no workload is behind, above all the one that the tunnels need.
+func (a *attachments) usable(link hostnet.Link) error {
+	switch {
+	case link.Kind == hostnet.Loopback, link.Kind == hostnet.VXLAN, link.Kind == hostnet.Tun, link.Kind == hostnet.Bridge:
+		return fmt.Errorf("interface %s is a %s: bind the port to the veth or tap of a workload", link.Name, link.Kind)
+	case a.underlay.uses(link):
+		return fmt.Errorf("interface %s carries the tunnels of this host: bind the port to the veth or tap of a workload", link.Name)
+	}
+	return nil
+}
+
+func (a *attachments) Delete(_ context.Context, id string) error {
+	a.engine.reports.Delete(schema.PortStates.KeyOf(&topology.PortState{PortID: id, HostID: a.engine.host}))
+	if err := a.engine.dp.DetachPort(id); err != nil {
+		return err
+	}
+	a.engine.keys.senders.gone(id)
+	a.engine.detached(id)
+	a.mu.Lock()
+	delete(a.placed, id)
+	delete(a.since, id)
+	a.mu.Unlock()
+	return nil
+}
+
+func (a *attachments) rebind(before, after []topology.Port, bound func(*topology.Port) bool) {
+	was, is := portsByID(before, bound), portsByID(after, bound)
+	a.mu.Lock()
+	for id := range was {
+		delete(a.wanted, id)
+	}
+	for id, p := range is {
+		a.wanted[id] = p.InterfaceName
+	}
+	a.mu.Unlock()
+	for id := range was {
+		if is[id] == nil {
+			a.reconciler.Unwant(id)
+		}
+	}
+	for id, p := range is {
+		a.reconciler.Want(id, attachment{Interface: p.InterfaceName, TunnelKey: p.TunnelKey})
+	}
+}
+
+func portsByID(ports []topology.Port, bound func(*topology.Port) bool) map[string]*topology.Port {
+	all := map[string]*topology.Port{}
+	for i := range ports {
+		if p := &ports[i]; bound(p) {
+			all[p.ID] = p
+		}
+	}
+	return all
+}
+
+// concerned are the ports to be looked at because a link has changed.
+func (a *attachments) concerned(l hostnet.Link, gone bool) (ids []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, name := range a.wanted {
+		if name != l.Name {
+			continue
+		}
+		p, there := a.placed[id]
+		if gone == there || there && differs(p.link, l) {
+			ids = append(ids, id)
+		}
+	}
+	if gone {
+		return ids
+	}
+	for id, p := range a.placed { // renamed
+		if p.link.Index == l.Index && p.link.Name != l.Name {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// changed reports whether the link of a port differs from the one that was attached.
+func (a *attachments) changed(id string, l hostnet.Link) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, there := a.placed[id]
+	return !there || differs(p.link, l)
+}
+
+// differs in what an attachment depends on.
+func differs(a, b hostnet.Link) bool {
+	return a.Index != b.Index || a.MTU != b.MTU || a.Elsewhere != b.Elsewhere || a.Name != b.Name
+}

@@ -1,0 +1,101 @@
+package datapath
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// A full cache is evicted like a clock with one hand, which goes round the table a sample at a time
+// and evicts the quarter of the sample that has been idle longest. That bounds the work of an
+// insertion whatever the size of the table, and busy flows stay. The kernel's own LRU maps would
+// not report what they evict.
+const (
+	evictSample = 1024
+	evictPart   = 4
+	evictSay    = 10 * time.Second // between two words in the log
+)
+
+// evictor is the state of both tables' hands.
+type evictor struct {
+	mu      sync.Mutex
+	v4      hand[bpfKey4]
+	v6      hand[bpfKey6]
+	evicted atomic.Uint64
+	said    time.Time
+}
+
+// hand is a position in one table.
+type hand[K bpfKey] struct {
+	cursor *ebpf.MapBatchCursor
+	keys   []K
+	values []bpfFlow
+}
+
+// Evicted returns the number of flows evicted since Open.
+func (c *flowCache) Evicted() uint64 { return c.evict.evicted.Load() }
+
+func (c *flowCache) makeRoom(evict func() (int, error)) error {
+	c.evict.mu.Lock()
+	defer c.evict.mu.Unlock()
+	n, err := evict()
+	if err != nil {
+		return fmt.Errorf("the flow cache is full; make room: %w", err)
+	}
+	total := c.evict.evicted.Add(uint64(n))
+	if now := time.Now(); now.Sub(c.evict.said) > evictSay {
+		c.evict.said = now
+		c.log.Warn("the flow cache is full: idle flows make room, and start again with a miss when they wake",
+			"max_flows", c.maps.Flows4.MaxEntries(), "evicted", total)
+	}
+	return nil
+}
+
+// evict moves the hand one step and returns the number of flows evicted, at least one.
+func (h *hand[K]) evict(m *ebpf.Map) (int, error) {
+	if h.keys == nil {
+		n := min(evictSample, int(m.MaxEntries()))
+		h.keys, h.values = make([]K, n), make([]bpfFlow, n)
+	}
+	for range 2 { // the second time from the start, when the hand stood at the end
+		if h.cursor == nil {
+			h.cursor = new(ebpf.MapBatchCursor)
+		}
+		got, err := m.BatchLookup(h.cursor, h.keys, h.values, nil)
+		if err != nil {
+			h.cursor = nil
+			if !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return 0, err
+			}
+		}
+		if got > 0 {
+			return h.throwOut(m, got)
+		}
+	}
+	return 0, errors.New("it has no flow to evict")
+}
+
+// throwOut deletes the part of the first n flows of the sample that has been idle longest.
+func (h *hand[K]) throwOut(m *ebpf.Map, n int) (int, error) {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.values[a].Used, h.values[b].Used) })
+	gone := 0
+	for _, i := range order[:max(1, n/evictPart)] {
+		switch err := m.Delete(&h.keys[i]); {
+		case err == nil:
+			gone++
+		case !errors.Is(err, ebpf.ErrKeyNotExist):
+			return gone, err
+		}
+	}
+	return gone, nil
+}

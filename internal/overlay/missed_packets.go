@@ -1,0 +1,326 @@
+package overlay
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+	"heddle/internal/topology/simulate"
+)
+
+// handler decides the frames that the datapath could not, one at a time.
+type handler struct {
+	*engine
+	missed *decider // of the frames
+	reply  *decider // of the replies to them
+
+	batch   []datapath.Flow // being installed
+	records []*installed    // the same, as they are remembered
+
+	warned map[string]time.Duration // when a fault was logged
+}
+
+func (e *engine) newHandler() *handler {
+	return &handler{engine: e, missed: e.newDecider(), reply: e.newDecider(), warned: map[string]time.Duration{}}
+}
+
+// handle decides one frame. What it keeps of it it copies.
+func (h *handler) handle(u *datapath.Upcall) {
+	h.count.upcalls[u.Reason].Add(1)
+	if u.Reason == datapath.State {
+		h.receive(u)
+		return
+	}
+	port := h.net.port(u.Port)
+	if port == nil {
+		h.count.drop(dropNoPort)
+		return
+	}
+	switch u.Reason {
+	case datapath.Malformed:
+		h.count.drop(dropMalformed)
+	case datapath.TooBigTunnel, datapath.TooBigPort:
+		h.tooBig(port, u)
+	default:
+		h.miss(port, u)
+	}
+}
+
+// miss simulates a frame and does what the decision says.
+func (h *handler) miss(port *localPort, u *datapath.Upcall) {
+	key, keyed := u.Key()
+	p := h.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
+	d := p.decision
+	h.count.decisions[d.Verdict].Add(1)
+	h.remember(port, p)
+	s := h.learnFrom(port, d)
+	if p.cached {
+		h.install(p, s)
+	}
+	for _, out := range p.outputs {
+		h.send(port, out, u)
+	}
+	if p.lost > 0 {
+		h.count.add(dropUnreached, uint64(p.lost))
+	}
+	h.emit(d.Emit)
+	if d.Asker != nil {
+		h.answers.missed(port.id, d.Asker)
+	}
+	for _, w := range d.Warnings {
+		h.warn(w)
+	}
+}
+
+const (
+	warnEvery = time.Minute // the same fault is logged
+	warnMax   = 256         // different ones in that time
+)
+
+// warn logs a fault of the configuration that packets keep meeting, now and then.
+func (h *handler) warn(fault string) {
+	now := h.clock()
+	if at, told := h.warned[fault]; told && now < at+warnEvery {
+		return
+	}
+	maps.DeleteFunc(h.warned, func(_ string, at time.Duration) bool { return now >= at+warnEvery })
+	if len(h.warned) < warnMax {
+		h.warned[fault] = now
+		h.log.Warn("fault in the virtual network", "fault", fault)
+	}
+}
+
+// send sends a frame on, or answers its sender that it is too big.
+func (e *engine) send(from *localPort, out datapath.Output, u *datapath.Upcall) {
+	err := e.dp.Send(out, u.Frame, u.Offload)
+	var big *datapath.TooBigError
+	switch {
+	case errors.As(err, &big):
+		e.answerTooBig(from, u, big.MTU)
+	case err != nil:
+		e.count.drop(dropSend)
+	}
+}
+
+// remember stores what the packet leaves behind, and sends it ahead of the packet.
+func (e *engine) remember(port *localPort, p *plan) {
+	d := p.decision
+	now := e.clock()
+	if d.FirstFrag != nil && len(p.outputs) > 0 {
+		e.conns.AddFrag(*d.FirstFrag, d.FragPorts, now)
+	}
+	if d.Tracked && d.Return && !e.conns.Touch(d.Lookup, now) {
+		p.cached = false // it went while the packet was simulated; the next packet will see
+	}
+	if len(d.NewConns) == 0 || len(p.outputs) == 0 {
+		return
+	}
+	fresh := e.conns.Add(d.NewConns, port.id, append([]string(nil), p.hosts...), now)
+	e.answerChanged(fresh)
+	for i, o := range d.Outputs {
+		toSameHost := func(x flow.Output) bool { return x.HostID == o.HostID }
+		if o.HostID == e.host || slices.ContainsFunc(d.Outputs[:i], toSameHost) {
+			continue
+		}
+		if t, ok := e.under.Tunnel(o.RemoteIP); ok {
+			e.sendState(t, o.HostID, d.NewConns)
+		}
+	}
+}
+
+// sendState sends connections to another host.
+func (e *engine) sendState(t datapath.Tunnel, host string, keys []flow.ConnKey) {
+	messages, err := e.keys.seal(host, keys)
+	if err != nil {
+		e.log.Error("cannot send connections to another host", "err", err)
+	}
+	for _, m := range messages {
+		if err := e.dp.SendState(t, m); err != nil {
+			e.count.drop(dropSend)
+		}
+	}
+}
+
+// answerChanged removes the flows that asked for connections of which the answer has changed.
+func (e *engine) answerChanged(asked []flow.ConnKey) { e.remove(e.memory.take(asked, asks)) }
+
+// forgetConns removes the flows that rest on connections that are gone. Those that open them go
+// first: a packet that passed by one of them would open nothing, and its reply would be dropped.
+func (e *engine) forgetConns(gone []flow.ConnKey) { e.remove(e.memory.take(gone, opens, asks)) }
+
+func (e *engine) remove(keys []datapath.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	if err := e.dp.Delete(keys...); err != nil {
+		e.log.Error("cannot remove flows", "flows", len(keys), "err", err)
+	}
+}
+
+// learnFrom notes the source address of a packet, and what it says about others.
+func (e *engine) learnFrom(port *localPort, d *flow.Decision) *sighting {
+	if d.Learn == nil && d.LearnNeighbour == nil {
+		return nil
+	}
+	now := e.clock()
+	var fresh []*sighting
+	var source *sighting
+	e.memory.mu.Lock()
+	if d.Learn != nil {
+		s, isNew := e.memory.seen.mac(*d.Learn, now)
+		if source = s; isNew {
+			fresh = append(fresh, s)
+		}
+	}
+	if d.LearnNeighbour != nil {
+		if s, isNew := e.memory.seen.neighbour(port.id, *d.LearnNeighbour, now); isNew {
+			fresh = append(fresh, s)
+		}
+	}
+	e.memory.mu.Unlock()
+	for _, s := range fresh {
+		e.net.learn(s)
+		e.reports.seen(s)
+	}
+	return source
+}
+
+// install caches the decision, and between two ports of this host that of the replies as well.
+func (h *handler) install(p *plan, s *sighting) {
+	records := append(h.records[:0], h.record(p, s))
+	h.batch = append(h.batch[:0], p.flow)
+	if back := h.replies(p); back != nil {
+		records = append(records, h.record(back, nil))
+		h.batch = append(h.batch, back.flow)
+	}
+	h.records = records
+	h.memory.put(records)
+	for i := range h.batch {
+		h.batch[i].Cookie = records[i].cookie
+	}
+	if err := h.dp.Install(h.batch); err != nil {
+		h.memory.forget(records)
+		h.count.refused.Add(1)
+		h.log.Error("cannot install flows", "err", err)
+		return
+	}
+	h.count.installed.Add(uint64(len(h.batch)))
+}
+
+// replies decides about a reply to the packet of p: nil if that is uncertain yet.
+func (h *handler) replies(p *plan) *plan {
+	if p.flow.Out.Port == 0 || p.flow.Frag != datapath.Whole || !hasReplies(p.flow.Proto) {
+		return nil
+	}
+	from := h.net.port(p.flow.Out.Port)
+	if from == nil {
+		return nil
+	}
+	key := p.flow.Reverse(from.number)
+	h.reply.room = exampleFrame(h.reply.room[:0], key)
+	back := h.reply.decide(from, key, true, simulate.Input{Frame: h.reply.room})
+	// A packet that was never sent opens no connection and shows no address.
+	d := back.decision
+	if !back.cached || back.brief || back.flow.Out != (datapath.Output{Port: p.flow.Port}) || len(d.NewConns) > 0 || d.Learn != nil {
+		return nil
+	}
+	return back
+}
+
+func hasReplies(proto uint8) bool {
+	switch proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoICMP, packet.ProtoICMPv6:
+		return true
+	}
+	return false
+}
+
+// record returns what to remember of a plan's flow.
+func (e *engine) record(p *plan, s *sighting) *installed {
+	d := p.decision
+	now := e.clock()
+	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, lookup: d.Lookup, learn: s}
+	if p.brief {
+		f.until = now + errorKept
+	} else if len(d.NewConns) > 0 && len(p.outputs) > 0 {
+		f.conns = append([]flow.ConnKey(nil), d.NewConns...)
+	}
+	return f
+}
+
+// emit sends the virtual network's own frames.
+func (e *engine) emit(frames []flow.Emission) {
+	for _, m := range frames {
+		p := e.net.portWithID(m.PortID)
+		if p == nil {
+			e.count.drop(dropUnreached)
+			continue
+		}
+		if err := e.dp.Send(datapath.Output{Port: p.number}, m.Frame, datapath.Offload{}); err != nil {
+			e.count.drop(dropSend)
+			continue
+		}
+		e.count.emitted.Add(1)
+	}
+}
+
+// tooBig answers a packet whose flow does not carry it.
+func (e *engine) tooBig(port *localPort, u *datapath.Upcall) {
+	if key, ok := u.Key(); ok {
+		if mtu, ok := e.fits(key); ok {
+			e.answerTooBig(port, u, mtu)
+			return
+		}
+	}
+	e.count.drop(dropTooBig)
+}
+
+// answerTooBig reports the MTU to the sender of a packet, in the name of its destination.
+func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
+	e.count.drop(dropTooBig)
+	var f packet.Frame
+	if packet.DecodeHead(u.Frame, u.Length, &f) != nil {
+		return
+	}
+	answer, err := packet.TooBig(u.Frame, mtu, f.DstIP, f.Dst)
+	if err != nil {
+		return // such a packet is not answered
+	}
+	e.emit([]flow.Emission{{PortID: port.id, Frame: answer}})
+}
+
+// fits is the largest IP packet, in bytes, that passes where the flow of key leads.
+func (e *engine) fits(key datapath.Key) (mtu int, ok bool) {
+	f, found, err := e.dp.Lookup(key)
+	if err != nil || !found {
+		return 0, false
+	}
+	if f.Out.Tunnel != 0 {
+		return e.under.fits(f.Out.Tunnel)
+	}
+	p := e.net.port(f.Out.Port)
+	if p == nil || p.mtu == 0 {
+		return 0, false
+	}
+	return p.mtu, true
+}
+
+// receive enters the connections that another host of this virtual network sends.
+func (e *engine) receive(u *datapath.Upcall) {
+	host, known := e.net.hostAt(u.From)
+	if !known {
+		e.count.drop(dropStranger)
+		return
+	}
+	keys, reason, err := e.keys.open(host, u.Frame)
+	if err != nil {
+		e.count.drop(reason)
+		e.log.Debug("rejected state message", "host", host, "from", u.From, "err", err)
+		return
+	}
+	e.answerChanged(e.conns.Import(keys, host, e.clock()))
+}

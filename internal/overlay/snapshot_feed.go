@@ -1,0 +1,260 @@
+package overlay
+
+import (
+	"net/netip"
+	"slices"
+
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/store/snapshot"
+	"heddle/internal/topology"
+	"heddle/internal/topology/simulate"
+)
+
+// tables lists the tables that an agent reads, no more than its role allows (store.AllowHost).
+func tables(host string) []snapshot.Table {
+	requests := schema.TraceRequests.Source()
+	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
+	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
+		schema.LearnedMACs, schema.LearnedNeighbours, requests}
+}
+
+// feed brings the agent's parts to each new snapshot of the store.
+type feed struct {
+	opts        *Options
+	engine      *engine
+	attachments *attachments
+	registrar   *registrar
+	traces      *traces
+	loaded      chan struct{}   // closed when the first snapshot is applied
+	faults      map[string]bool // in the hosts' records, as logged
+}
+
+// changed applies a snapshot. All its changes are applied under one lock: no packet is decided in
+// between. The first snapshot stops no flow: those of an earlier agent go on until they are
+// adopted. It is called from one goroutine.
+func (f *feed) changed(u snapshot.Update) {
+	net := f.engine.net
+	var traces []*snapshot.Changed
+	var moved []*sighting
+	var keyed []string              // hosts whose keys or liveness have changed
+	var learned []*snapshot.Changed // by other hosts: judged by all ports of the snapshot
+	rebound := map[binding]bool{}
+	hosts, first := false, u.Prev.Revision == 0
+	net.mu.Lock()
+	net.adopting = first
+	net.revision = u.Next.Version()
+	for i := range u.Changed {
+		c := &u.Changed[i]
+		switch c.Source {
+		case schema.Bundles.Name():
+			net.bump(f.applyBundle(net.world, c))
+			bindings(c, rebound)
+		case schema.Hosts.Name(), schema.Underlays.Name():
+			hosts = true
+			net.bump(applyHost(net.world, c.ID, u.Next))
+		case schema.HostStates.Name():
+			st, _ := c.New.(*topology.HostState)
+			net.world.ApplyHostState(c.ID, st)
+			keyed = append(keyed, c.ID)
+		case schema.TunnelKeys.Name():
+			keyed = append(keyed, c.ID)
+		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
+			learned = append(learned, c)
+		case schema.TraceRequests.Name():
+			traces = append(traces, c)
+		}
+	}
+	for _, c := range learned {
+		if s := f.applyLearned(c, u.Next); s != nil {
+			// Should the address come back to this host, that is news.
+			moved = append(moved, f.engine.memory.takeSeen(s.address)...)
+		}
+	}
+	if !first {
+		f.judgeLearned(rebound, u.Next)
+	}
+	net.adopting = false
+	net.mu.Unlock()
+	f.engine.unlearn(moved)
+	if first {
+		f.engine.keys.begin(u.Next, f.registered(u.Next))
+	}
+	if u.Diverged() {
+		f.engine.reports.RewriteAll() // the store may have lost what this host has written
+	}
+	if hosts || first || u.Diverged() {
+		f.hostsChanged(u.Next)
+	}
+	if len(keyed) > 0 && !first {
+		f.keysChanged(u.Next, keyed)
+	}
+	for _, c := range traces {
+		f.traces.changed(c)
+	}
+	if first {
+		f.attachments.reconciler.Complete()
+		close(f.loaded)
+	}
+}
+
+// applyBundle applies what one Neutron object owns, and which of its ports are bound to this host.
+func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []string) {
+	var before, after topology.Bundle
+	old, _ := c.Old.(*schema.Bundle)
+	if old != nil {
+		before = old.Bundle
+	}
+	if now, ok := c.New.(*schema.Bundle); ok {
+		after = now.Bundle
+		affected = w.Apply(now.Owner, &now.Bundle)
+	} else if old != nil {
+		affected = w.Apply(old.Owner, nil)
+	}
+	f.engine.answers.rebind(&before, &after, f.bound)
+	f.engine.keys.senders.change(before.Ports, after.Ports, f.bound)
+	f.attachments.rebind(before.Ports, after.Ports, f.bound)
+	return affected
+}
+
+func (f *feed) bound(p *topology.Port) bool { return p.HostID == f.opts.HostID && p.Exterior() }
+
+func applyHost(w *simulate.World, id string, s *snapshot.Snapshot) (affected []string) {
+	h, _ := schema.HostWithTunnels(records.Over(s), id)
+	return w.ApplyHost(id, h)
+}
+
+// binding is that a host has ports in a network.
+type binding struct{ host, network string }
+
+// bindings adds what a change of a bundle may have made of hosts' ports.
+func bindings(c *snapshot.Changed, all map[binding]bool) {
+	for _, record := range []any{c.Old, c.New} {
+		b, ok := record.(*schema.Bundle)
+		if !ok {
+			continue
+		}
+		for i := range b.Bundle.Ports {
+			if p := &b.Bundle.Ports[i]; p.Exterior() {
+				all[binding{p.HostID, p.NetworkID}] = true
+			}
+		}
+	}
+}
+
+// applyLearned enters what another host has seen, or removes it, and returns it if it counts. What
+// this host has seen is entered already. It needs the network's write lock.
+func (f *feed) applyLearned(c *snapshot.Changed, s *snapshot.Snapshot) (counts *sighting) {
+	if now := sightingOf(c.New); now != nil {
+		if f.judge(now, versionOf(s, c.Source, c.ID)) {
+			return now
+		}
+	} else if old := sightingOf(c.Old); old != nil && old.host != f.opts.HostID {
+		f.engine.net.remove(old)
+	}
+	return nil
+}
+
+// judge enters what another host has seen if it counts. A MAC address counts if the host has the
+// port in front of it, else any host could attract the packets of any network; an IP address, if
+// the host has a port in the network.
+func (f *feed) judge(s *sighting, version uint64) (counts bool) {
+	net := f.engine.net
+	switch {
+	case s.host == f.opts.HostID:
+		return false
+	case s.isMAC():
+		counts = net.world.Bound(s.port, s.network, s.host)
+	default:
+		counts = f.engine.keys.senders.has(s.network, s.host)
+	}
+	if counts {
+		net.enter(s, version)
+	} else {
+		net.remove(s)
+	}
+	return counts
+}
+
+// judgeLearned judges again other hosts' sightings in networks where their ports have changed.
+func (f *feed) judgeLearned(rebound map[binding]bool, s *snapshot.Snapshot) {
+	r := records.Over(s)
+	for b := range rebound {
+		for m := range schema.LearnedMACs.By(r, "host_network", b.host+"/"+b.network) {
+			f.judge(sightingOf(m), versionOf(s, schema.LearnedMACs.Name(), schema.LearnedMACs.ID(m)))
+		}
+		for n := range schema.LearnedNeighbours.By(r, "host_network", b.host+"/"+b.network) {
+			f.judge(sightingOf(n), versionOf(s, schema.LearnedNeighbours.Name(), schema.LearnedNeighbours.ID(n)))
+		}
+	}
+}
+
+// versionOf returns when a record was last written: the later of two sightings counts.
+func versionOf(s *snapshot.Snapshot, table, id string) uint64 {
+	if e := s.Get(table, id); e != nil {
+		return snapshot.VersionAt(s.History, e.Mod)
+	}
+	return s.Version()
+}
+
+// hostsChanged finds the tunnel addresses of the hosts that share a zone with this one.
+func (f *feed) hostsChanged(s *snapshot.Snapshot) {
+	r := records.Over(s)
+	var reports []hostReport
+	for h := range schema.Hosts.All(r) {
+		if all, _ := schema.ReportedTunnels(r, h.ID); h.ID != f.opts.HostID && len(all) > 0 {
+			h, _ = schema.HostWithTunnels(r, h.ID)
+			reports = append(reports, hostReport{h.ID, h.Name, h.Tunnels, len(all), reportedAt(s, h.ID)})
+		}
+	}
+	// Only this function changes the hosts, so it reads them without the lock.
+	hosts, faults := assignTunnels(f.opts.TunnelIP, f.opts.TunnelZones, f.engine.net.hosts, reports)
+	logged := map[string]bool{}
+	for _, x := range faults {
+		if !f.faults[x.key] && !logged[x.key] {
+			f.opts.Log.Warn(x.message, x.args...)
+		}
+		logged[x.key] = true
+	}
+	f.faults = logged
+	desired, addrs := map[netip.Addr]bool{}, map[string][]netip.Addr{}
+	for ip, host := range hosts {
+		desired[ip] = true
+		addrs[host] = append(addrs[host], ip)
+	}
+	for _, all := range addrs {
+		slices.SortFunc(all, netip.Addr.Compare)
+	}
+	f.engine.net.setHosts(hosts)
+	f.engine.keys.setHosts(s, addrs)
+	f.engine.under.Want(desired)
+	f.registrar.changed.Give() // this host's own record may be other than it should be
+}
+
+// reportedAt returns the revision at which a host last changed its tunnel addresses.
+func reportedAt(s *snapshot.Snapshot, host string) int64 {
+	for _, table := range []string{schema.Underlays.Name(), schema.Hosts.Name()} {
+		if e := s.Get(table, host); e != nil {
+			return int64(e.Mod)
+		}
+	}
+	return 0
+}
+
+func (f *feed) keysChanged(s *snapshot.Snapshot, hosts []string) {
+	f.engine.keys.setRecords(s, hosts)
+	if !slices.Contains(hosts, f.opts.HostID) {
+		return
+	}
+	if !f.engine.keys.published(s) {
+		// The store was restored, or has another writer.
+		f.engine.reports.Rewrite(schema.TunnelKeys.Key(f.opts.HostID))
+		return
+	}
+	f.registrar.changed.Give()
+}
+
+func (f *feed) registered(s *snapshot.Snapshot) bool {
+	h, ok := schema.HostWithTunnels(records.Over(s), f.opts.HostID)
+	return ok && len(h.Tunnels) > 0
+}

@@ -1,0 +1,142 @@
+package backend
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
+	"heddle/internal/store"
+)
+
+// Backup writes a snapshot of the store, as etcd's own tools do, and verifies the hash at its end.
+func (s *Etcd) Backup(ctx context.Context, w io.Writer) error {
+	r, err := s.client.SnapshotWithVersion(s.as(ctx))
+	if err != nil {
+		return explain(ctx, "snapshot", err)
+	}
+	defer r.Snapshot.Close()
+	check := &hashTail{w: w, sum: sha256.New()}
+	if _, err := io.Copy(check, r.Snapshot); err != nil {
+		return fmt.Errorf("write backup: %w", err)
+	}
+	if !bytes.Equal(check.sum.Sum(nil), check.tail) {
+		return errors.New("write backup: the snapshot that came from etcd is not whole")
+	}
+	return nil
+}
+
+// hashTail copies a snapshot, whose last bytes are the hash of all before them.
+type hashTail struct {
+	w    io.Writer
+	sum  hash.Hash
+	tail []byte
+}
+
+func (h *hashTail) Write(p []byte) (int, error) {
+	h.tail = append(h.tail, p...)
+	if n := len(h.tail) - sha256.Size; n > 0 {
+		h.sum.Write(h.tail[:n])
+		h.tail = append(h.tail[:0], h.tail[n:]...)
+	}
+	return h.w.Write(p)
+}
+
+// revisionBump raises the revision of a restored store, so that agents that have seen newer
+// revisions than the backup's do not wait for them, but list again.
+const revisionBump = 1_000_000_000
+
+// Restore makes the store in dataDir from a backup, and starts it once to verify it. It rejects a
+// damaged file, and a directory that has a store.
+func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error {
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
+	o := Embedded{DataDir: dataDir}
+	lock, err := o.lock()
+	if err != nil {
+		return err
+	}
+	m := &member{lock: lock}
+	defer m.close()
+	if _, err := os.Stat(o.etcdDir()); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("restore into %s: it has a store already: move %s away first", dataDir, o.etcdDir())
+	}
+	unfinished := o.etcdDir() + ".restoring"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
+	}
+	defer os.RemoveAll(unfinished)
+	err = snapshot.NewV3(zap.New(slogCore{log})).Restore(snapshot.RestoreConfig{
+		SnapshotPath:        file,
+		Name:                memberName,
+		OutputDataDir:       unfinished,
+		PeerURLs:            []string{peerURL},
+		InitialCluster:      memberName + "=" + peerURL,
+		InitialClusterToken: memberName,
+		RevisionBump:        revisionBump,
+		MarkCompacted:       true,
+	})
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
+	config := o.config(log)
+	config.Dir = unfinished
+	config.ListenClientUrls = nil
+	if err := m.start(ctx, config); err != nil {
+		return fmt.Errorf("restore %s: the restored store does not start: %w", file, err)
+	}
+	s := m.client(log)
+	err = o.recallAuthority(ctx, s)
+	s.client.Close()
+	m.etcd.Close()
+	m.etcd = nil
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
+	return os.Rename(unfinished, o.etcdDir())
+}
+
+// OpenDataDir connects to the embedded store in dataDir as root, through its server or else by
+// opening it: for commands of the server's machine that need no running server.
+func OpenDataDir(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
+	o.Existing = true
+	s, err := Open(ctx, Options{Embedded: &o, Log: log})
+	if !errors.Is(err, ErrInUse) {
+		return s, err
+	}
+	return OpenRunning(ctx, o.DataDir, log)
+}
+
+// OpenRunning connects as root to the server that has the embedded store in dataDir open: for
+// agents and commands on its machine. Without a server the error is [store.ErrUnavailable].
+func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
+	c, err := Running(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return Open(ctx, Options{Cluster: &c, Log: log})
+}
+
+// Running returns how programs of this machine reach the server that has the embedded store in
+// dataDir open, as root. Without a server the error is [store.ErrUnavailable].
+func Running(dataDir string) (Cluster, error) {
+	o := Embedded{DataDir: dataDir}
+	plain := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unix://" + o.socket()}}
+	secure := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unixs://" + o.tlsSocket()}, CAFile: o.caCert(), CertFile: o.rootCert(), KeyFile: o.rootKey()}
+	for socket, c := range map[string]Cluster{o.socket(): plain, o.tlsSocket(): secure} {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			conn.Close()
+			return c, nil
+		}
+	}
+	return Cluster{}, fmt.Errorf("store in %s: %w: no server has it open", dataDir, store.ErrUnavailable)
+}

@@ -1,0 +1,241 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"heddle/internal/store"
+)
+
+func backup(t testing.TB, s *Etcd) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "backup")
+	var b bytes.Buffer
+	if err := s.Backup(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A store comes back from its backup with its keys, its hosts' rights and its authority.
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	first := openTest(t, Embedded{Agents: "127.0.0.1:0"})
+	config := joined(t, first, "h1")
+	for i := range 2000 {
+		mustCommit(t, first, put(fmt.Sprintf("/heddle/topology/%d", i), strings.Repeat("x", 100)))
+	}
+	file := backup(t, first)
+	last := mustCommit(t, first, put("/heddle/topology/after", "the backup"))
+
+	dir := t.TempDir()
+	if err := Restore(t.Context(), file, dir, testLog(t)); err != nil {
+		t.Fatal(err)
+	}
+	second := openTest(t, Embedded{DataDir: dir, Agents: "127.0.0.1:0"})
+	kvs, rev, err := second.List(t.Context(), "/heddle/topology/")
+	if err != nil || len(kvs) != 2000 {
+		t.Errorf("%d keys, %v; want 2000", len(kvs), err)
+	}
+	if rev <= last {
+		t.Errorf("revision %d is not beyond %d, which agents may have seen", rev, last)
+	}
+	agent, err := connect(t, second, config)
+	if err != nil {
+		t.Fatal("the host's certificate:", err)
+	}
+	changes, failed := agent.Watch(t.Context(), last, "/heddle/topology/")
+	for c := range changes {
+		t.Errorf("a watch from before the restore gets %v", c)
+	}
+	if err := failed(); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("a watch from before the restore: %v, want ErrCompacted", err)
+	}
+	if err := Restore(t.Context(), file, dir, nil); !errors.Is(err, ErrInUse) {
+		t.Errorf("restore over a running store: %v, want ErrInUse", err)
+	}
+	second.Close()
+	if err := Restore(t.Context(), file, dir, nil); err == nil || !strings.Contains(err.Error(), "has a store already") {
+		t.Errorf("restore over a store: %v, want it refused", err)
+	}
+}
+
+func TestRestoreRefusesDamagedFiles(t *testing.T) {
+	t.Parallel()
+	s := openTest(t, Embedded{})
+	mustCommit(t, s, put("/heddle/a", "b"))
+	whole, err := os.ReadFile(backup(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 1
+	for name, content := range map[string][]byte{
+		"empty": nil, "text": []byte("hello"), "cut": whole[:len(whole)/2], "hash cut off": whole[:len(whole)-32], "flipped": flipped,
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(t.TempDir(), "backup")
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Restore(t.Context(), file, dir, nil); err == nil {
+			t.Errorf("%s: restored", name)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "etcd*")); len(left) > 0 {
+			t.Errorf("%s: leaves %q", name, left)
+		}
+	}
+	if err := Restore(t.Context(), "/no/such/file", t.TempDir(), nil); err == nil {
+		t.Error("no file: restored")
+	}
+}
+
+// Commands of the server's machine reach the store while it runs, with and without agents, and
+// while it does not.
+func TestOpenDataDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if s, err := OpenDataDir(t.Context(), Embedded{DataDir: dir}, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no store: %v, %v", s, err)
+	}
+	if s, err := OpenRunning(t.Context(), dir, nil); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("no server: %v, %v", s, err)
+	}
+	for i, o := range []Embedded{{DataDir: dir}, {DataDir: dir, Agents: "127.0.0.1:0"}, {DataDir: dir}} {
+		running := openTest(t, o)
+		mustCommit(t, running, put("/heddle/x", fmt.Sprint(i)))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		s, err := OpenDataDir(ctx, Embedded{DataDir: dir}, testLog(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kv, err := s.Get(ctx, "/heddle/x"); err != nil || string(kv.Value) != fmt.Sprint(i) {
+			t.Errorf("%d: %q, %v", i, kv.Value, err)
+		}
+		backup(t, s)
+		s.Close()
+		running.Close()
+		cancel()
+	}
+	s, err := OpenDataDir(t.Context(), Embedded{DataDir: dir}, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if kv, err := s.Get(t.Context(), "/heddle/x"); err != nil || string(kv.Value) != "2" {
+		t.Errorf("not running: %q, %v", kv.Value, err)
+	}
+}
+
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	from, to := openTest(t, Embedded{}), store.NewMemory()
+	lease, err := from.Grant(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * copyBatch {
+		mustCommit(t, from, put(fmt.Sprintf("/heddle/n/%d", i), fmt.Sprint(i)))
+	}
+	mustCommit(t, from, put("/heddle/schema", "1"), put("/calico/x", "y"), put("/other", "no"), store.Op{Key: "/heddle/state/h/alive", Lease: lease},
+		store.Op{Key: "/heddle/identity/tokens/x", Lease: lease})
+	told := 0
+	if err := Copy(ctx, from, to, func(done, all int) { told = all - done }); err != nil {
+		t.Fatal(err)
+	}
+	kvs, _, _ := to.List(ctx, "")
+	if len(kvs) != 3*copyBatch+3 || told != 0 {
+		t.Errorf("%d keys copied, %d to go; want %d and none", len(kvs), told, 3*copyBatch+3)
+	}
+	if token, err := to.Get(ctx, "/heddle/identity/tokens/x"); err != nil || token.Lease == 0 {
+		t.Errorf("what lasts for a time: %+v, %v", token, err)
+	}
+	if err := Copy(ctx, from, to, nil); err != nil {
+		t.Errorf("the same copy again: %v", err)
+	}
+
+	// A target in use is described, and left as it is.
+	reporting, _ := to.Grant(ctx, time.Minute)
+	now := mustCommit(t, to, put("/heddle/neutron/networks/n", `{"updated_at":"2026-03-01T12:00:00Z"}`), put("/calico/y", "z"),
+		store.Op{Key: "/heddle/state/h1/alive", Lease: reporting}, store.Op{Key: "/calico/felix/v1/host/h2/status", Lease: reporting})
+	err = Copy(ctx, from, to, nil)
+	want := TargetError{Heddle: 3*copyBatch + 4, Calico: 3, Revision: now, Now: now, Changed: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Reporting: []string{"h1", "h2"}}
+	var inUse *TargetError
+	if !errors.As(err, &inUse) || !cmp.Equal(want, *inUse) {
+		t.Errorf("copy into what is in use: %v; %s", err, cmp.Diff(&want, inUse))
+	}
+	if err != nil && (!strings.Contains(err.Error(), "it is in use: h1, h2 report to it now") || strings.Contains(err.Error(), "del")) {
+		t.Errorf("the error should say who uses the target, and advise no deletion: %v", err)
+	}
+	if again, err := to.Revision(ctx); err != nil || again != now {
+		t.Errorf("the refused copy wrote to its target: revision %d, want %d (%v)", again, now, err)
+	}
+
+	// A copy that was interrupted begins again.
+	id, err := from.Identity(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := store.NewMemory()
+	mustCommit(t, half, put(unfinishedKey, strconv.FormatUint(id.Cluster, 16)), put("/heddle/n/0", "0"))
+	if err := Copy(ctx, from, half, nil); err != nil {
+		t.Errorf("copy after one that was interrupted: %v", err)
+	}
+	others := store.NewMemory()
+	mustCommit(t, others, put(unfinishedKey, "1"), put("/heddle/n/0", "0"))
+	if err := Copy(ctx, from, others, nil); err == nil || !strings.Contains(err.Error(), "of another store that did not finish") {
+		t.Errorf("copy over the unfinished copy of another store: %v", err)
+	}
+
+	// A source that changes meanwhile is noticed, and the target left as it was.
+	target := store.NewMemory()
+	err = Copy(ctx, from, target, func(int, int) { mustCommit(t, from, put("/heddle/n/1", "changed")) })
+	if err == nil || !strings.Contains(err.Error(), "the source changed at /heddle/n/1") {
+		t.Errorf("copy of what changes: %v", err)
+	}
+	if kvs, _, _ := target.List(ctx, ""); len(kvs) != 0 {
+		t.Errorf("a failed copy leaves %d keys", len(kvs))
+	}
+}
+
+// A store that was moved is opened by nobody but who asks for it, until it is made the current one
+// again.
+func TestMovedStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openTest(t, Embedded{DataDir: dir})
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	if err := s.MarkMoved(t.Context(), []string{"192.0.2.21:2379", "192.0.2.22:2379"}, at); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	for range 2 { // the refusal itself leaves the directory free
+		_, err := OpenDataDir(t.Context(), Embedded{DataDir: dir}, testLog(t))
+		var moved *MovedError
+		if !errors.As(err, &moved) || !moved.At.Equal(at) || !strings.Contains(err.Error(), "192.0.2.21:2379,192.0.2.22:2379") {
+			t.Errorf("open of a moved store: %v, want it refused, with where it went", err)
+		}
+	}
+	s = openTest(t, Embedded{DataDir: dir, Moved: true})
+	for _, want := range []bool{true, false} {
+		if moved, err := s.UnmarkMoved(t.Context()); err != nil || (moved != nil) != want || want && !moved.At.Equal(at) {
+			t.Errorf("unmark: %v, %v; want where it was moved: %t", moved, err, want)
+		}
+	}
+	s.Close()
+	openTest(t, Embedded{DataDir: dir})
+}

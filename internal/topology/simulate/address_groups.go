@@ -1,0 +1,168 @@
+package simulate
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"heddle/internal/topology"
+)
+
+// group is a set of addresses that rules ask for.
+type group struct {
+	object
+	claims claims[topology.IPAddrGroup]
+	def    *topology.IPAddrGroup // nil while it is only referred to: then nothing is a member
+
+	addrs    map[netip.Addr]int   // how many ports contribute each
+	prefixes map[netip.Prefix]int // likewise, masked
+	lengths  []prefixLength       // of prefixes, longest first
+
+	users   users[*chain]
+	lookups lookupFilter
+}
+
+type prefixLength struct {
+	bits, n int
+	is4     bool
+}
+
+// contains reports whether a is a member, and notes the question.
+func (g *group) contains(a netip.Addr) bool {
+	if !a.IsValid() {
+		return false
+	}
+	g.lookups.note(a)
+	if g.def == nil {
+		return false
+	}
+	if g.addrs[a] > 0 {
+		return true
+	}
+	for _, l := range g.lengths {
+		if l.is4 != a.Is4() {
+			continue
+		}
+		if p, err := a.Prefix(l.bits); err == nil && g.prefixes[p] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *World) linkGroup(g *group) {
+	def := g.claims.top()
+	if (def == nil) != (g.def == nil) {
+		w.touchGroup(g)
+	}
+	g.def = def
+}
+
+func membershipKey(m *topology.Membership) topology.Membership { return *m }
+
+// setMember moves a contribution. Its key is all of it, so before and after have nothing in common.
+func (w *World) setMember(before, after *topology.Membership) {
+	if before != nil {
+		w.member(before, -1)
+	}
+	if after != nil {
+		w.member(after, 1)
+	}
+}
+
+// member counts one contribution more or less. Text that is no address contributes nothing.
+func (w *World) member(m *topology.Membership, by int) {
+	prefix, err := netip.ParsePrefix(m.IPAddress)
+	if err != nil {
+		a, err := netip.ParseAddr(m.IPAddress)
+		if err != nil || a.Zone() != "" {
+			return
+		}
+		prefix = netip.PrefixFrom(a, a.BitLen())
+	}
+	prefix = prefix.Masked()
+	g := hold(w.groups, m.GroupID)
+	if by > 0 {
+		g.refs++ // the contribution itself
+	}
+	var changed bool
+	if prefix.IsSingleIP() {
+		changed = count(&g.addrs, prefix.Addr(), by)
+	} else if changed = count(&g.prefixes, prefix, by); changed {
+		g.countLength(prefix, by)
+	}
+	if changed && g.lookups.mayHave(prefix) {
+		w.touchGroup(g)
+	}
+	if by < 0 {
+		g.refs--
+	}
+	release(w.groups, g)
+}
+
+// count adds to a counter, and reports whether it became or ceased to be zero.
+func count[K comparable](m *map[K]int, k K, by int) bool {
+	if *m == nil {
+		*m = map[K]int{}
+	}
+	was := (*m)[k]
+	if was+by == 0 {
+		delete(*m, k)
+		return was != 0
+	}
+	(*m)[k] = was + by
+	return was == 0
+}
+
+func (g *group) countLength(p netip.Prefix, by int) {
+	is4 := p.Addr().Is4()
+	i := slices.IndexFunc(g.lengths, func(l prefixLength) bool { return l.bits == p.Bits() && l.is4 == is4 })
+	if i < 0 {
+		g.lengths = append(g.lengths, prefixLength{p.Bits(), by, is4})
+		slices.SortFunc(g.lengths, func(a, b prefixLength) int { return b.bits - a.bits })
+		return
+	}
+	if g.lengths[i].n += by; g.lengths[i].n == 0 {
+		g.lengths = slices.Delete(g.lengths, i, i+1)
+	}
+}
+
+// lookupFilter remembers, with false positives, the addresses that decisions have looked up in a
+// group. Others can join or leave without touching any port: a new port of a large group that
+// refers to itself costs nothing. Simulations write it, hence the atomics.
+type lookupFilter [16]atomic.Uint64
+
+func lookupBit(a netip.Addr) (word int, bit uint64) {
+	b := a.As16()
+	h := binary.LittleEndian.Uint64(b[:8])*0x9e3779b97f4a7c15 + binary.LittleEndian.Uint64(b[8:])
+	h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
+	h >>= 54 // 10 bits
+	return int(h >> 6), 1 << (h & 63)
+}
+
+func (s *lookupFilter) note(a netip.Addr) {
+	word, bit := lookupBit(a)
+	if s[word].Load()&bit == 0 {
+		s[word].Or(bit)
+	}
+}
+
+func (s *lookupFilter) mayHave(p netip.Prefix) bool {
+	if p.IsSingleIP() {
+		word, bit := lookupBit(p.Addr())
+		return s[word].Load()&bit != 0
+	}
+	for i := range s {
+		if s[i].Load() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *lookupFilter) clear() {
+	for i := range s {
+		s[i].Store(0)
+	}
+}

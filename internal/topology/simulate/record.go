@@ -1,0 +1,126 @@
+package simulate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// record collects a decision and, if wanted, the steps that led to it.
+type record struct {
+	flow.Decision
+	explain bool
+}
+
+func (d *record) reset(explain bool) {
+	*d = record{explain: explain, Decision: flow.Decision{
+		Outputs: d.Outputs[:0], Emit: d.Emit[:0], Drops: d.Drops[:0], Touched: d.Touched[:0], NewConns: d.NewConns[:0],
+		Warnings: d.Warnings[:0], Walk: d.Walk[:0],
+	}}
+}
+
+// drop ends the packet, or one copy of it, by a decision of the topology.
+func (d *record) drop(device, reason string) {
+	d.end(flow.Drop, flow.Dropped{Device: device, Reason: reason})
+}
+
+// errorDrop ends it because something is missing or contradicts itself.
+func (d *record) errorDrop(device, reason string) {
+	d.end(flow.ErrorDrop, flow.Dropped{Device: device, Reason: reason})
+}
+
+// end records one end. The first of a flood stands for all, unless the caller wants an explanation.
+func (d *record) end(v flow.Verdict, end flow.Dropped) {
+	if d.Verdict == 0 {
+		d.Verdict, d.Device, d.Reason = v, end.Device, end.Reason
+	}
+	if len(d.Drops) == 0 || d.explain {
+		d.Drops = append(d.Drops, end)
+	}
+	if d.explain {
+		d.Walk = append(d.Walk, flow.Step{Device: end.Device, Chain: end.Chain, Rule: end.Rule, Text: "dropped: " + end.Reason})
+	}
+}
+
+// say adds a step to the walk. Callers check explain first, to make no texts in vain.
+func (d *record) say(device, text string) {
+	d.Walk = append(d.Walk, flow.Step{Device: device, Text: text})
+}
+
+// denied ends the packet by rule i of chain c.
+func (d *record) denied(device, direction string, c *chain, i int) {
+	r := &c.rules[i]
+	v, why := flow.Drop, ""
+	name := c.label()
+	switch {
+	case r.verb == invalid:
+		v, why = flow.ErrorDrop, ": its type or action is not known to this version"
+	case i == len(c.rules)-1:
+		why = ": nothing before it accepted the packet"
+	}
+	what := "filter denies"
+	switch { // the names that translation gives (midonet-translations §3)
+	case strings.HasSuffix(name, "_ANTI_SPOOF"):
+		what = "anti-spoofing denies this source address or MAC"
+	case strings.HasPrefix(name, "OS_PORT_"):
+		what = "security group denies"
+	}
+	d.end(v, flow.Dropped{
+		Device: device, Chain: c.id, Rule: r.id,
+		Reason: direction + " filter: " + what + ": chain " + name + ", rule " + strconv.Itoa(i+1) + " of " + strconv.Itoa(len(c.rules)) + why,
+	})
+}
+
+func (d *record) accepted(device, direction string, v verb, c, by *chain, i int) {
+	step := flow.Step{Device: device, Chain: c.id, Text: direction + " filter " + c.label() + ": no rule denies"}
+	if v != goOn {
+		step.Chain, step.Rule = by.id, by.rules[i].id
+		step.Text = direction + " filter: accepted by chain " + by.label()
+	}
+	d.Walk = append(d.Walk, step)
+}
+
+func (d *record) warn(text string) { d.Warnings = append(d.Warnings, text) }
+
+func describe(f *packet.Frame) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v → %v", f.Src, f.Dst)
+	if f.VLANs > 0 {
+		fmt.Fprintf(&b, " vlan %d", f.VLAN)
+	}
+	switch {
+	case f.ARPOp == packet.ARPRequest:
+		fmt.Fprintf(&b, ", ARP who has %v, tell %v", f.DstIP, f.SrcIP)
+	case f.ARPOp != 0:
+		fmt.Fprintf(&b, ", ARP operation %d: %v is at %v", f.ARPOp, f.SrcIP, f.SHA)
+	case !f.IsIP():
+		fmt.Fprintf(&b, ", EtherType %#04x", f.EtherType)
+	default:
+		fmt.Fprintf(&b, ", %v → %v, %s", f.SrcIP, f.DstIP, transport(f))
+	}
+	return b.String()
+}
+
+func transport(f *packet.Frame) string {
+	text := "IP protocol " + strconv.Itoa(int(f.Proto))
+	switch {
+	case f.HasTp && (f.Proto == packet.ProtoICMP || f.Proto == packet.ProtoICMPv6):
+		text = fmt.Sprintf("ICMP type %d code %d", f.TpSrc, f.TpDst)
+		if f.Echo {
+			text += fmt.Sprintf(" id %d", f.EchoID)
+		}
+	case f.HasTp && f.Proto == packet.ProtoTCP:
+		text = fmt.Sprintf("TCP %d → %d", f.TpSrc, f.TpDst)
+	case f.HasTp && f.Proto == packet.ProtoUDP:
+		text = fmt.Sprintf("UDP %d → %d", f.TpSrc, f.TpDst)
+	case f.HasTp:
+		text += fmt.Sprintf(" %d → %d", f.TpSrc, f.TpDst)
+	}
+	if f.Frag != packet.FragNone {
+		text += ", " + f.Frag.String() + " fragment"
+	}
+	return text
+}

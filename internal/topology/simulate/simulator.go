@@ -1,0 +1,213 @@
+package simulate
+
+import (
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// State holds the traces of earlier packets on this host. A decision contains what to add to it.
+type State interface {
+	// Conn reports whether the key is that of a live connection.
+	Conn(key flow.ConnKey) bool
+	// Frag returns the ports of a datagram whose first fragment passed lately.
+	Frag(key flow.FragKey) (ports [2]uint16, ok bool)
+}
+
+// Input is a packet to simulate.
+type Input struct {
+	PortID  string // where it came in: a port bound to an interface
+	Frame   []byte // Ethernet frame, or the head of one
+	WireLen int    // length of the whole frame when Frame is its head only; 0 = len(Frame)
+	State   State  // nil = nothing is known
+	Explain bool   // fill Decision.Walk, and Drops of every copy
+}
+
+// Simulator walks packets through a World. Its buffers are for one goroutine.
+type Simulator struct {
+	world *World
+	in    Input
+	dec   record
+
+	frame   packet.Frame // as it came in
+	reply   packet.Frame // the virtual network's answer to it
+	ingress *port
+	filters filters
+	tracker tracker
+
+	unkeyed bool // it rests on more than flow keys and touched ports
+	asking  bool // CanAsk is running: every neighbour but the asker is known
+
+	learn          flow.Learned
+	learnNeighbour flow.LearnedNeighbour
+	asker          flow.Asker
+}
+
+// NewSimulator makes a simulator over w.
+func NewSimulator(w *World) *Simulator {
+	s := &Simulator{world: w}
+	s.filters.dec, s.filters.tracker, s.tracker.dec, s.tracker.frame = &s.dec, &s.tracker, &s.dec, &s.frame
+	return s
+}
+
+// Run decides what happens to a packet (midonet-simulation §1). The decision is good until the next
+// Run. While Run works nothing may be applied to the world.
+func (s *Simulator) Run(in Input) *flow.Decision {
+	s.reset(in)
+	s.walk()
+	return &s.dec.Decision
+}
+
+func (s *Simulator) walk() {
+	in := &s.in
+	p := s.world.ports[in.PortID]
+	s.dec.Touched = append(s.dec.Touched, in.PortID)
+	switch {
+	case p == nil || p.def == nil:
+		s.dec.errorDrop(in.PortID, "there is no port with this id")
+	case !p.def.Exterior():
+		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+	default:
+		s.ingress, s.tracker.device = p, p.network.id
+		if err := packet.DecodeHead(in.Frame, in.WireLen, &s.frame); err != nil {
+			s.unkeyed = true
+			s.dec.drop(p.id, err.Error())
+			break
+		}
+		if s.dec.explain {
+			s.dec.say(p.id, "in: "+describe(&s.frame))
+		}
+		if !s.dhcp(p) {
+			s.enter(p)
+		}
+	}
+	s.conclude()
+}
+
+func (s *Simulator) reset(in Input) {
+	s.in = in
+	s.dec.reset(in.Explain)
+	s.frame.EtherType = 0
+	s.ingress, s.unkeyed, s.asking = nil, false, false
+	s.filters.reset(&s.frame, nil)
+	s.tracker.reset(in.State)
+}
+
+// conclude draws verdict and consequences. Any delivery beats drops (midonet-simulation §2).
+func (s *Simulator) conclude() {
+	d := &s.dec
+	switch {
+	case len(d.Outputs) > 0:
+		d.Verdict, d.Reason, d.Device = flow.Forward, "", ""
+		s.tracker.remember()
+	case len(d.Emit) > 0:
+		d.Verdict = flow.Consumed
+		if d.Learn != nil {
+			d.Asker = nil
+		}
+	}
+	if d.Verdict != flow.Consumed {
+		d.Asker = nil
+	}
+	if d.Verdict == flow.ErrorDrop {
+		d.Learn, d.LearnNeighbour = nil, nil
+	}
+	d.Cacheable = s.cacheable()
+}
+
+// cacheable reports whether the headers of flow keys alone decide.
+func (s *Simulator) cacheable() bool {
+	f := &s.frame
+	if s.unkeyed || s.filters.usedTOS || s.dec.Verdict == flow.Consumed || !f.IsIP() {
+		return false
+	}
+	switch f.Frag {
+	case packet.FragFirst:
+		return false // its ports are to be remembered
+	case packet.FragLater:
+		return !s.filters.usedPorts && !s.tracker.usedPorts
+	}
+	if f.Proto == packet.ProtoICMP && f.EtherType == packet.TypeIPv4 || f.Proto == packet.ProtoICMPv6 && f.EtherType == packet.TypeIPv6 {
+		return f.Echo
+	}
+	return true
+}
+
+// enter is the ingress of a port (midonet-simulation §3).
+func (s *Simulator) enter(p *port) {
+	n := p.network
+	s.filters.inPort = p
+	switch {
+	case !p.def.AdminStateUp:
+		s.dec.drop(p.id, "the port is administratively down")
+	case n.def == nil:
+		s.dec.errorDrop(p.id, "network "+n.id+" is not known")
+	case s.filters.pass(p.id, "in", p.in):
+		s.bridge(n)
+	}
+}
+
+// head turns the packet to an out port, on which the decision rests from now on.
+func (s *Simulator) head(p *port) {
+	s.dec.Touched = append(s.dec.Touched, p.id)
+	s.filters.outPort = p
+}
+
+// leave is the egress (midonet-simulation §3). It reports whether the packet went out.
+func (s *Simulator) leave(n *network) bool {
+	p := s.filters.outPort
+	switch {
+	case p.def == nil || p.network != n:
+		s.dec.errorDrop(p.id, "network "+n.id+" has no such port")
+	case !p.def.AdminStateUp:
+		s.dec.drop(p.id, "the port is administratively down")
+	case !s.filters.pass(p.id, "out", p.out):
+	case !p.def.Exterior():
+		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+	default:
+		return s.emit(p)
+	}
+	return false
+}
+
+// emit delivers the packet to an exterior port, over a tunnel if it is bound to another host.
+func (s *Simulator) emit(p *port) bool {
+	out := flow.Output{PortID: p.id, HostID: p.def.HostID, TunnelKey: p.def.TunnelKey}
+	from := s.ingress
+	if p.host != from.host && p.host.def != nil && from.host.def != nil {
+		local, remote, ok := tunnel(from.host, p.host)
+		if !ok {
+			s.dec.errorDrop(p.id, "hosts "+hostName(from.host)+" and "+hostName(p.host)+" share no tunnel zone")
+			return false
+		}
+		out.LocalIP, out.RemoteIP = local, remote
+	}
+	s.dec.Outputs = append(s.dec.Outputs, out)
+	if s.dec.explain {
+		s.dec.say(p.id, "out to "+p.def.InterfaceName+" on host "+hostName(p.host))
+	}
+	return true
+}
+
+func hostName(h *host) string {
+	if h.def != nil && h.def.Name != "" {
+		return h.def.Name
+	}
+	return h.id
+}
+
+// answer sends an own frame through a port's out filters, as return flow (midonet-simulation §1.6).
+func (s *Simulator) answer(p *port, frame []byte) {
+	if err := packet.Decode(frame, &s.reply); err != nil {
+		s.dec.errorDrop(p.id, "built a wrong answer: "+err.Error())
+		return
+	}
+	f := &s.filters
+	f.reset(&s.reply, p)
+	passes := f.pass(p.id, "out", p.out)
+	if f.read&(onSrcIP|onSrcGroup|onSrcMAC|onTarget|onTOS) != 0 {
+		s.dec.Asker = nil
+	}
+	if passes {
+		s.dec.Emit = append(s.dec.Emit, flow.Emission{PortID: p.id, Frame: frame})
+	}
+}
