@@ -290,7 +290,7 @@ func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
 	if err != nil {
 		return // such a packet is not answered
 	}
-	e.emit([]flow.Emission{{PortID: port.id, Frame: answer}})
+	e.emit([]flow.Emission{{Output: flow.Output{PortID: port.id, HostID: e.host}, Frame: answer}})
 }
 
 // fits is the largest IP packet, in bytes, that passes where the flow of key leads.

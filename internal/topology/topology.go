@@ -30,11 +30,29 @@ type Network struct {
 	DhcpV6IDs []string `json:"dhcpv6Ids,omitempty"`
 }
 
-// Port is a port of a virtual device (midonet-topology §2.3). Inbound filters see what the machine
-// sends, outbound filters what it receives.
+// Router is a virtual router (midonet-topology §2.2). The inbound filter is applied before routing,
+// the forward chain and then the outbound filter after it.
+type Router struct {
+	ID               string `json:"id"`
+	TenantID         string `json:"tenantId,omitempty"`
+	Name             string `json:"name,omitempty"`
+	AdminStateUp     bool   `json:"adminStateUp"`
+	InboundFilterID  string `json:"inboundFilterId,omitempty"`
+	OutboundFilterID string `json:"outboundFilterId,omitempty"`
+	ForwardChainID   string `json:"forwardChainId,omitempty"`
+
+	// Back-references, filled by Link only.
+	PortIDs  []string `json:"portIds,omitempty"`
+	RouteIDs []string `json:"routeIds,omitempty"` // blackholes and rejections
+}
+
+// Port is a port of a network or of a router (midonet-topology §2.3). Inbound filters see what
+// enters the device by it, outbound filters what leaves. A port with a host and an interface is
+// exterior; one with a peer leads to another device. Of two peers one names the other: PeerID.
 type Port struct {
 	ID               string `json:"id"`
-	NetworkID        string `json:"networkId,omitempty"`
+	NetworkID        string `json:"networkId,omitempty"` // or RouterID
+	RouterID         string `json:"routerId,omitempty"`
 	AdminStateUp     bool   `json:"adminStateUp"`
 	TunnelKey        uint32 `json:"tunnelKey,omitempty"` // 24 bits; names it to other hosts
 	InboundFilterID  string `json:"inboundFilterId,omitempty"`
@@ -44,6 +62,48 @@ type Port struct {
 	InterfaceName    string `json:"interfaceName,omitempty"`
 	PeerID           string `json:"peerId,omitempty"`
 	VlanID           uint16 `json:"vlanId,omitempty"`
+
+	// Of router ports.
+	PortAddress netip.Addr     `json:"portAddress,omitzero"`
+	PortSubnet  []netip.Prefix `json:"portSubnet,omitempty"`
+	PortMAC     packet.MAC     `json:"portMac,omitzero"`
+	DhcpID      string         `json:"dhcpId,omitempty"` // subnet whose gateway address it has
+
+	PortGroupIDs []string `json:"portGroupIds,omitempty"`
+
+	RouteIDs []string `json:"routeIds,omitempty"` // filled by Link only
+}
+
+// PortGroup is a set of ports, named by rules. Hosts with ports of a stateful one hear of each
+// other's connections (midonet-topology §2.4).
+type PortGroup struct {
+	ID       string `json:"id"`
+	Name     string `json:"name,omitempty"`
+	TenantID string `json:"tenantId,omitempty"`
+	Stateful bool   `json:"stateful"`
+
+	PortIDs []string `json:"portIds,omitempty"` // filled by Link only
+}
+
+// Next hops of a route.
+const (
+	HopPort      = "PORT"      // by NextHopPortID, to NextHopGateway or else to the destination itself
+	HopLocal     = "LOCAL"     // an address of the router itself, of NextHopPortID
+	HopBlackhole = "BLACKHOLE" // drop
+	HopReject    = "REJECT"    // drop, and say so to the sender
+)
+
+// Route is a route of a router (midonet-topology §2.5). One with a port counts while that is up.
+type Route struct {
+	ID             string       `json:"id"`
+	RouterID       string       `json:"routerId,omitempty"` // of a blackhole or rejection; else NextHopPortID
+	SrcSubnet      netip.Prefix `json:"srcSubnet"`
+	DstSubnet      netip.Prefix `json:"dstSubnet"`
+	NextHop        string       `json:"nextHop"`
+	NextHopPortID  string       `json:"nextHopPortId,omitempty"`
+	NextHopGateway netip.Addr   `json:"nextHopGateway,omitzero"`
+	Weight         int          `json:"weight"`                  // the lowest wins
+	GatewayDhcpID  string       `json:"gatewayDhcpId,omitempty"` // subnet whose gateway it leads to
 }
 
 func (p *Port) Exterior() bool { return p.HostID != "" && p.InterfaceName != "" }
@@ -68,6 +128,7 @@ type Chain struct {
 const (
 	Literal = "LITERAL"
 	Jump    = "JUMP" // both a type and an action
+	NAT     = "NAT"
 
 	Accept   = "ACCEPT"
 	Continue = "CONTINUE"
@@ -85,6 +146,29 @@ type Rule struct {
 	JumpChainID   string     `json:"jumpChainId,omitempty"`
 	JumpChainName string     `json:"jumpChainName,omitempty"`
 	Condition     *Condition `json:"condition,omitempty"` // nil matches everything
+
+	// Of NAT rules. The action is taken if a translation was made.
+	Dnat       bool        `json:"dnat,omitempty"`    // of the destination, else of the source
+	Reverse    bool        `json:"reverse,omitempty"` // undoes what a forward rule did; no targets
+	NatTargets []NatTarget `json:"natTargets,omitempty"`
+	FipPortID  string      `json:"fipPortId,omitempty"` // port whose floating IP the rule serves
+}
+
+// NatTarget is a range of addresses and ports, ends included. Without ports the translation is
+// static: one address, ports as they are, no state.
+type NatTarget struct {
+	NwStart netip.Addr `json:"nwStart"`
+	NwEnd   netip.Addr `json:"nwEnd"`
+	TpStart uint16     `json:"tpStart,omitempty"`
+	TpEnd   uint16     `json:"tpEnd,omitempty"`
+}
+
+// RuleEntry is a rule that an owner has in another owner's chain, at a place among its rules: those
+// of the chain's own bundle are at place 0, in their order. Of one place the ids give the order.
+type RuleEntry struct {
+	ChainID string `json:"chainId"`
+	Place   int    `json:"place"`
+	Rule    Rule   `json:"rule"`
 }
 
 // Fragment policies (midonet-topology §3.3). Every stored condition names its policy.
@@ -107,6 +191,12 @@ type Condition struct {
 	InPortInv         bool          `json:"inPortInv,omitempty"`
 	OutPortIDs        []string      `json:"outPortIds,omitempty"`
 	OutPortInv        bool          `json:"outPortInv,omitempty"`
+	PortGroupID       string        `json:"portGroupId,omitempty"` // of the exterior port of entry
+	InvPortGroup      bool          `json:"invPortGroup,omitempty"`
+	InPortGroupID     string        `json:"inPortGroupId,omitempty"`
+	InvInPortGroup    bool          `json:"invInPortGroup,omitempty"`
+	OutPortGroupID    string        `json:"outPortGroupId,omitempty"`
+	InvOutPortGroup   bool          `json:"invOutPortGroup,omitempty"`
 	IPAddrGroupIDSrc  string        `json:"ipAddrGroupIdSrc,omitempty"`
 	InvIPAddrGroupSrc bool          `json:"invIpAddrGroupIdSrc,omitempty"`
 	IPAddrGroupIDDst  string        `json:"ipAddrGroupIdDst,omitempty"`
@@ -137,6 +227,8 @@ type Condition struct {
 	NoVlan            bool          `json:"noVlan,omitempty"`
 	Vlan              uint16        `json:"vlan,omitempty"`
 	FragmentPolicy    string        `json:"fragmentPolicy,omitempty"`
+	// MatchNwDstRewritten: NAT on this device has changed the destination.
+	MatchNwDstRewritten bool `json:"matchNwDstRewritten,omitempty"`
 }
 
 // IPAddrGroup is a security group's set of addresses (midonet-topology §3.4).
@@ -278,10 +370,14 @@ type Membership struct {
 // Bundle is everything one Neutron object owns. Bundles share no object ids.
 type Bundle struct {
 	Networks     []Network        `json:"networks,omitempty"`
+	Routers      []Router         `json:"routers,omitempty"`
+	PortGroups   []PortGroup      `json:"portGroups,omitempty"`
+	Routes       []Route          `json:"routes,omitempty"`
 	Dhcps        []Dhcp           `json:"dhcps,omitempty"`
 	DhcpV6s      []DhcpV6         `json:"dhcpv6s,omitempty"`
 	Ports        []Port           `json:"ports,omitempty"`
 	Chains       []Chain          `json:"chains,omitempty"`
+	Rules        []RuleEntry      `json:"rules,omitempty"` // in other owners' chains
 	IPAddrGroups []IPAddrGroup    `json:"ipAddrGroups,omitempty"`
 	MACs         []MACEntry       `json:"macs,omitempty"`
 	Neighbours   []NeighbourEntry `json:"neighbours,omitempty"`
@@ -291,6 +387,8 @@ type Bundle struct {
 
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
-	Kind string // network, subnet, port, security-group
+	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
+	// floating-ip or firewall. Gateways and interfaces have the id of their port.
+	Kind string
 	ID   string
 }

@@ -21,10 +21,12 @@ const (
 	ErrorDrop
 	// Consumed: answered or absorbed (ARP, ND, DHCP); never cached.
 	Consumed
+	// Postponed: Wait is missing; simulate the packet again when it is there, for at most 5 s.
+	Postponed
 )
 
 func (v Verdict) String() string {
-	return [...]string{"none", "forward", "drop", "error drop", "consumed"}[v]
+	return [...]string{"none", "forward", "drop", "error drop", "consumed", "postponed"}[v]
 }
 
 // Output is one delivery of the packet to an exterior port.
@@ -47,8 +49,96 @@ type Dropped struct {
 
 // Emission is a packet of the virtual network's own: ARP, ND, DHCP replies, ICMP errors.
 type Emission struct {
-	PortID string
-	Frame  []byte
+	Output
+	Frame []byte
+}
+
+// Rewrite holds the headers with which a packet leaves, after routing and NAT. Fields that were not
+// changed have the packet's own values.
+type Rewrite struct {
+	SrcMAC, DstMAC   packet.MAC
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16 // of an ICMP echo both are the id; without ports 0
+	Hops             uint8  // routers passed: TTL or hop limit is lower by so much
+	// Quote has the addresses and ports that an ICMP error's quoted packet gets, nil to leave it.
+	Quote *Quote
+}
+
+// Quote is the rewritten part of the packet that an ICMP error quotes.
+type Quote struct {
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16
+}
+
+// NATKind is the rule and direction of a translation (midonet-simulation §6).
+type NATKind uint8
+
+// The kinds of translations. Each connection has one of a Forward kind, by which later packets find
+// it, and the Reverse of that for the replies.
+const (
+	ForwardSNAT NATKind = iota + 1
+	ReverseSNAT
+	ForwardDNAT
+	ReverseDNAT
+)
+
+// NATKey is how a packet finds its translation: its headers before it, on one device. Of ICMP echo
+// both ports are the id; for an ICMP error they are those of the quoted packet's replies.
+type NATKey struct {
+	Kind             NATKind
+	Src, Dst         netip.Addr
+	SrcPort, DstPort uint16
+	Proto            uint8
+	Device           string // id of the router
+}
+
+// NATBinding is the translated address and port: of the source for ForwardSNAT and ReverseDNAT, of
+// the destination for the others.
+type NATBinding struct {
+	Addr netip.Addr
+	Port uint16
+}
+
+// NATEntry is one translation.
+type NATEntry struct {
+	NATKey
+	NATBinding
+}
+
+// NATTarget is a range of addresses and ports to translate to, ends included.
+type NATTarget struct {
+	First, Last         netip.Addr
+	FirstPort, LastPort uint16
+}
+
+// NATRequest asks for a free source for a new connection: one that no other connection to the same
+// destination has on this router.
+type NATRequest struct {
+	Device  string // id of the router
+	Targets []NATTarget
+	Dst     netip.Addr
+	DstPort uint16
+	Proto   uint8
+	Keep    uint16 // of an ICMP echo the id, to be kept if it is free; else 0
+}
+
+// NATAnswer is the outcome of a NATRequest.
+type NATAnswer uint8
+
+// The outcomes of a NATRequest.
+const (
+	NATChosen    NATAnswer = iota + 1
+	NATWaiting             // this host has leased no ports yet: ask again when it has
+	NATExhausted           // all ports are in use for this destination
+)
+
+// Wait is what a Postponed packet waits for: a neighbour's MAC address, or NAT ports.
+type Wait struct {
+	Device string // id of the router, or of the network of the neighbour
+	// Neighbour is the address to be resolved on Device; Decision.Emit holds the request. Invalid:
+	// the packet waits for ports leased for NATAddr.
+	Neighbour netip.Addr
+	NATAddr   netip.Addr
 }
 
 // ConnKey names one direction of a tracked connection within a device (midonet-simulation §5). Both
@@ -116,10 +206,20 @@ type Decision struct {
 	// EtherType, outermost VLAN id, IP addresses, protocol, fragment kind and ports; of ICMP echo
 	// type, code and id.
 	Cacheable bool
-	// Touched are the ids of the ports that the decision rests on: the ingress port and all to
-	// which the packet went or would have gone. Changes of chains, groups, tables and networks
-	// affect their ports.
+	// Touched are the ids of the ports and routers that the decision rests on: the ingress port,
+	// the routers passed, the port by which a network between two routers was entered, and all
+	// ports to which the packet went or would have gone. Changes of chains, groups, tables, routes
+	// and networks affect their ports and routers.
 	Touched []string
+
+	// Rewrite is nil if the packet leaves as it came in. It holds for all Outputs.
+	Rewrite *Rewrite
+	// NATs are the translations that the packet used, for as long as flows are in use.
+	NATs []NATKey
+	// NewNATs are the translations to store, and to send to the outputs' hosts, before the packet
+	// leaves: both directions of each connection.
+	NewNATs []NATEntry
+	Wait    Wait // of a Postponed packet
 
 	// Tracked: a rule asked whether the packet is a reply; Return is the answer, for the key
 	// Lookup.

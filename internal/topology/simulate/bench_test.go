@@ -45,8 +45,12 @@ func populate(l *lab, n, networks int) {
 
 type noState struct{}
 
-func (noState) Conn(flow.ConnKey) bool                   { return false }
-func (noState) Frag(flow.FragKey) (p [2]uint16, ok bool) { return p, false }
+func (noState) Conn(flow.ConnKey) bool                       { return false }
+func (noState) Frag(flow.FragKey) (p [2]uint16, ok bool)     { return p, false }
+func (noState) NAT(flow.NATKey) (b flow.NATBinding, ok bool) { return b, false }
+func (noState) NATSource(flow.NATRequest) (b flow.NATBinding, a flow.NATAnswer) {
+	return b, flow.NATExhausted
+}
 
 func BenchmarkL2UnicastTwoGroups(b *testing.B) {
 	for _, c := range []struct{ ports, networks int }{{10, 1}, {1000, 1}, {10000, 1}, {10, 1000}, {10, 10000}} {

@@ -6,11 +6,12 @@ import "heddle/internal/topology/flow"
 type Memory struct {
 	conns map[flow.ConnKey]struct{}
 	frags map[flow.FragKey][2]uint16
+	nats  map[flow.NATKey]flow.NATBinding
 }
 
 // NewMemory makes an empty memory.
 func NewMemory() *Memory {
-	return &Memory{conns: map[flow.ConnKey]struct{}{}, frags: map[flow.FragKey][2]uint16{}}
+	return &Memory{conns: map[flow.ConnKey]struct{}{}, frags: map[flow.FragKey][2]uint16{}, nats: map[flow.NATKey]flow.NATBinding{}}
 }
 
 // Conn implements State.
@@ -25,10 +26,40 @@ func (m *Memory) Frag(key flow.FragKey) (ports [2]uint16, ok bool) {
 	return ports, ok
 }
 
+// NAT implements State.
+func (m *Memory) NAT(key flow.NATKey) (flow.NATBinding, bool) {
+	b, ok := m.nats[key]
+	return b, ok
+}
+
+// NATSource implements State: the first source that is free.
+func (m *Memory) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
+	free := func(b flow.NATBinding) bool {
+		_, taken := m.nats[flow.NATKey{Kind: flow.ReverseSNAT, Src: r.Dst, SrcPort: r.DstPort, Dst: b.Addr, DstPort: b.Port, Proto: r.Proto, Device: r.Device}]
+		return !taken
+	}
+	for _, t := range r.Targets {
+		for a := t.First; a.IsValid() && !t.Last.Less(a); a = a.Next() {
+			if b := (flow.NATBinding{Addr: a, Port: r.Keep}); r.Keep != 0 && free(b) {
+				return b, flow.NATChosen
+			}
+			for port := int(t.FirstPort); port <= int(t.LastPort); port++ {
+				if b := (flow.NATBinding{Addr: a, Port: uint16(port)}); free(b) {
+					return b, flow.NATChosen
+				}
+			}
+		}
+	}
+	return flow.NATBinding{}, flow.NATExhausted
+}
+
 // Commit stores what a decision says packets leave behind.
 func (m *Memory) Commit(d *flow.Decision) {
 	for _, k := range d.NewConns {
 		m.conns[k] = struct{}{}
+	}
+	for _, n := range d.NewNATs {
+		m.nats[n.NATKey] = n.NATBinding
 	}
 	if d.FirstFrag != nil {
 		m.frags[*d.FirstFrag] = d.FragPorts

@@ -11,6 +11,11 @@ type State interface {
 	Conn(key flow.ConnKey) bool
 	// Frag returns the ports of a datagram whose first fragment passed lately.
 	Frag(key flow.FragKey) (ports [2]uint16, ok bool)
+	// NAT returns the translation of a live connection.
+	NAT(key flow.NATKey) (flow.NATBinding, bool)
+	// NATSource chooses a source for a new connection. The choice is held until the decision's
+	// NewNATs are stored, or for a moment.
+	NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer)
 }
 
 // Input is a packet to simulate.
@@ -208,6 +213,6 @@ func (s *Simulator) answer(p *port, frame []byte) {
 		s.dec.Asker = nil
 	}
 	if passes {
-		s.dec.Emit = append(s.dec.Emit, flow.Emission{PortID: p.id, Frame: frame})
+		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.def.HostID}, Frame: frame})
 	}
 }
