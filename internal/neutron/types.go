@@ -142,3 +142,31 @@ type SecurityGroupRule struct {
 	// Implicit marks a rule made with its group, which has null as its description.
 	Implicit bool `json:"heddle:implicit,omitempty"`
 }
+
+// Router is a router of a project. Its interfaces are the ports with its id as their device.
+type Router struct {
+	Standard
+	AdminStateUp bool            `json:"admin_state_up"`
+	Gateways     []RouterGateway `json:"gateways"` // the first is external_gateway_info
+	Routes       []HostRoute     `json:"routes"`   // beside those to its own subnets
+}
+
+// RouterGateway is a router's link to an external network.
+type RouterGateway struct {
+	NetworkID  string `json:"network_id"`
+	PortID     string `json:"port_id"` // owner network:router_gateway
+	EnableSNAT bool   `json:"enable_snat"`
+}
+
+// FloatingIP is an address of an external network that stands for a port's fixed address. Without
+// PortID it is not associated, and FixedIPAddress, RouterID and ServedBy are empty.
+type FloatingIP struct {
+	Standard
+	FloatingNetworkID string     `json:"floating_network_id"`
+	FloatingIPAddress netip.Addr `json:"floating_ip_address"`
+	FloatingPortID    string     `json:"floating_port_id"` // owner network:floatingip; holds the address
+	PortID            string     `json:"port_id"`
+	FixedIPAddress    netip.Addr `json:"fixed_ip_address,omitzero"`
+	RouterID          string     `json:"router_id"`
+	ServedBy          string     `json:"served_by"` // gateway or interface port of the router
+}
