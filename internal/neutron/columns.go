@@ -40,6 +40,7 @@ type Tables struct {
 	SecurityGroups     *Table[SecurityGroupView]
 	SecurityGroupRules *Table[SecurityGroupRule]
 	Agents             *Table[AgentView]
+	Routers            *Table[RouterView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -53,11 +54,12 @@ func NewTables(dnsDomain string) *Tables {
 		SecurityGroups:     securityGroupTable(),
 		SecurityGroupRules: securityGroupRuleTable(),
 		Agents:             agentTable(),
+		Routers:            routerTable(),
 	}
 }
 
 // attributeTables are the rows of all tables by resource; they never change.
-var attributeTables = func() [Agents + 1][]*Attribute {
+var attributeTables = func() [Routers + 1][]*Attribute {
 	t := NewTables("")
 	return [...][]*Attribute{
 		Networks:           t.Networks.attributes(),
@@ -67,6 +69,7 @@ var attributeTables = func() [Agents + 1][]*Attribute {
 		SecurityGroupRules: t.SecurityGroupRules.attributes(),
 		Quotas:             quotaAttributes(),
 		Agents:             t.Agents.attributes(),
+		Routers:            t.Routers.attributes(),
 	}
 }()
 

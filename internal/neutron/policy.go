@@ -60,6 +60,14 @@ func AuthorizeQuota(c Caller, action, projectID string) error {
 	return forbidden("rule:" + action + "_quota")
 }
 
+// AuthorizeAction reports whether the caller may do something to an object: who may update it.
+func AuthorizeAction(c Caller, r Resource, action string, o Owner) error {
+	if mayAct(c, r, Update, o) {
+		return nil
+	}
+	return forbidden("rule:" + action)
+}
+
 // AuthorizeTags reports whether the caller may change the tags of an object: who may update it.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {
 	if mayAct(c, r, Update, o) {
@@ -99,6 +107,9 @@ func (a *Attribute) maySet(c Caller, op Op, value any, o Owner) bool {
 	if op == Update {
 		by = a.UpdateBy
 	}
+	if g, ok := value.(*GatewayRequest); ok && g != nil && (g.EnableSNAT != nil || g.FixedIPs != nil) {
+		by = AdminOnly
+	}
 	switch {
 	case c.Admin() || by == Everyone:
 		return true
@@ -130,6 +141,8 @@ func (a *Attribute) ruleText(rule string, value any) string {
 				parts = append(parts, rule+":ip_address")
 			}
 		}
+	case *GatewayRequest:
+		parts = value.ruleTexts(rule)
 	case []AddressPair:
 		for _, p := range value {
 			parts = append(parts, rule+":ip_address")
@@ -142,4 +155,19 @@ func (a *Attribute) ruleText(rule string, value any) string {
 		return rule
 	}
 	return "(" + rule + " and (" + strings.Join(parts, " and ") + "))"
+}
+
+// ruleTexts names the rules of the keys that a request for a gateway has.
+func (g *GatewayRequest) ruleTexts(rule string) []string {
+	if g == nil {
+		return nil
+	}
+	parts := []string{rule + ":network_id"}
+	if g.EnableSNAT != nil {
+		parts = append(parts, rule+":enable_snat")
+	}
+	if g.FixedIPs != nil {
+		parts = append(parts, rule+":external_fixed_ips")
+	}
+	return parts
 }

@@ -12,6 +12,7 @@ const (
 	SecurityGroupRules
 	Quotas
 	Agents
+	Routers
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -23,6 +24,7 @@ var names = [...]struct{ name, collection, class string }{
 	SecurityGroupRules: {"security_group_rule", "security_group_rules", "SecurityGroupRule"},
 	Quotas:             {"quota", "quotas", "Quota"},
 	Agents:             {"agent", "agents", "Agent"},
+	Routers:            {"router", "routers", "Router"},
 }
 
 // Name returns the key of one object in a body, such as security_group.

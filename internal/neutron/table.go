@@ -13,6 +13,7 @@ type Table[T any] struct {
 	columns  []column[T]
 	shown    [2]*Encoder[T] // show and list, for members and for admins
 	created  [2]*Encoder[T] // answers to create
+	whole    *Encoder[T]
 }
 
 // column joins an attribute with its value in an object.
@@ -68,6 +69,12 @@ func newTable[T any](r Resource, columns []column[T]) *Table[T] {
 		t.shown[i] = t.encoder(admin, false, nil)
 		t.created[i] = t.encoder(admin, true, nil)
 	}
+	t.whole = &Encoder[T]{}
+	for i := range columns {
+		if columns[i].append != nil {
+			t.whole.add(&columns[i])
+		}
+	}
 	return t
 }
 
@@ -112,6 +119,9 @@ func (t *Table[T]) Encoder(admin bool, fields []string) *Encoder[T] {
 // Created returns the encoder for answers to create.
 func (t *Table[T]) Created(admin bool) *Encoder[T] { return t.created[roleIndex(admin)] }
 
+// Whole returns the encoder for answers that hide nothing, whatever the role.
+func (t *Table[T]) Whole() *Encoder[T] { return t.whole }
+
 func roleIndex(admin bool) int {
 	if admin {
 		return 1
@@ -126,9 +136,14 @@ func (t *Table[T]) encoder(admin, created bool, fields []string) *Encoder[T] {
 		if c.Hidden || c.append == nil || c.See == AdminOnly && !admin || fields != nil && !slices.Contains(fields, c.Name) {
 			continue
 		}
-		e.parts = append(e.parts, part[T]{`"` + c.Name + `":`, c.append, c.omit})
+		e.add(c)
 	}
 	return e
+}
+
+// add adds an attribute to the answers.
+func (e *Encoder[T]) add(c *column[T]) {
+	e.parts = append(e.parts, part[T]{`"` + c.Name + `":`, c.append, c.omit})
 }
 
 // Append appends one object.

@@ -143,12 +143,23 @@ type SecurityGroupRule struct {
 	Implicit bool `json:"heddle:implicit,omitempty"`
 }
 
-// Router is a router of a project. Its interfaces are the ports with its id as their device.
+// Router is a router of a project. Its ports are RouterPorts.
 type Router struct {
 	Standard
 	AdminStateUp bool            `json:"admin_state_up"`
 	Gateways     []RouterGateway `json:"gateways"` // the first is external_gateway_info
 	Routes       []HostRoute     `json:"routes"`   // beside those to its own subnets
+	Distributed  bool            `json:"distributed"`
+	HA           bool            `json:"ha"`
+}
+
+// RouterPort joins a router with a port by which it is on a network. A port that only names the
+// router as its device is none.
+type RouterPort struct {
+	PortID    string   `json:"port_id"`
+	RouterID  string   `json:"router_id"`
+	Gateway   bool     `json:"gateway"`    // else an interface
+	SubnetIDs []string `json:"subnet_ids"` // of the port's addresses
 }
 
 // RouterGateway is a router's link to an external network.

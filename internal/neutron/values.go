@@ -44,16 +44,26 @@ func (c Caller) Owns(projectID string) bool {
 //	allowed_address_pairs  []AddressPair, where a zero MAC stands for the port's own
 //	extra_dhcp_opts    []DHCPOptChange
 //	binding:profile    map[string]any; nil = not to be bound
+//	external_gateway_info  *GatewayRequest; nil = no gateway
+//	routes             []HostRoute
 //
-// Two attributes Parse refuses in a create; callers in this process may add them: id, a string that
-// no object of the resource has, in place of a random one, and of a security group
-// security_group_rules, a []Values, in place of the rules that the server makes.
+// Parse refuses three attributes that callers in this process may add: at create id, a string that
+// no object of the resource has, in place of a random one; at create of a security group
+// security_group_rules, a []Values, in place of the rules that the server makes; and beside
+// external_gateway_info gw_port_id, a port that becomes the gateway, in place of a new one.
 type Values map[string]any
 
 // FixedIPRequest asks for an address: any of a subnet, a certain one, or both.
 type FixedIPRequest struct {
 	SubnetID  string     // "" = the subnet that holds IPAddress
 	IPAddress netip.Addr // invalid = any of the subnet
+}
+
+// GatewayRequest asks for a gateway of a router.
+type GatewayRequest struct {
+	NetworkID  string
+	EnableSNAT *bool            // nil = true
+	FixedIPs   []FixedIPRequest // nil = any, or those that the gateway has
 }
 
 // DHCPOptChange sets an extra DHCP option or, with a nil value, removes it.

@@ -30,6 +30,24 @@ type SecurityGroupView struct {
 	Shared bool // as this caller sees it
 }
 
+// RouterView is a router with the addresses of its gateway. Its revision number counts its ports
+// too, which come without a write to the router. The Router is not to be modified.
+type RouterView struct {
+	*Router
+	Status           string
+	ExternalFixedIPs []FixedIP
+}
+
+// InterfaceView is the answer to adding or removing an interface of a router.
+type InterfaceView struct {
+	RouterID  string   `json:"id"`
+	ProjectID string   `json:"tenant_id"`
+	PortID    string   `json:"port_id"`
+	NetworkID string   `json:"network_id"`
+	SubnetID  string   `json:"subnet_id"`
+	SubnetIDs []string `json:"subnet_ids"`
+}
+
 // QuotaView maps a project's quotas (network, subnet, port, ...) to limits; -1 = no limit.
 type QuotaView struct {
 	ProjectID string

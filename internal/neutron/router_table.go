@@ -1,0 +1,163 @@
+package neutron
+
+import (
+	"strconv"
+	"strings"
+)
+
+// What is missing to give later attributes of routers another value.
+const (
+	noFlavors   = "this server has no flavors yet"
+	noNDProxies = "this server has no ND proxies yet"
+)
+
+func routerTable() *Table[RouterView] {
+	std := func(o *RouterView) *Standard { return &o.Standard }
+	cols := []column[RouterView]{
+		idColumn(std),
+		nameColumn(std),
+		row(Attribute{Name: "admin_state_up", Create: true, Update: true, Default: true, Filter: true, Sort: true,
+			Type: "boolean", Doc: "false stops all traffic through the router", parse: flag},
+			flagValue(func(o *RouterView) bool { return o.AdminStateUp })),
+		row(Attribute{Name: "status", Filter: true, Sort: true, Type: "string", Doc: "ACTIVE"},
+			textValue(func(o *RouterView) string { return o.Status })),
+	}
+	cols = append(cols, projectColumns(std)...)
+	cols = append(cols,
+		row(Attribute{Name: "external_gateway_info", Create: true, Update: true, Policed: true, Computed: true,
+			Type: "object {network_id, enable_snat, external_fixed_ips}",
+			Doc:  "null = no gateway; only admins set enable_snat and external_fixed_ips", parse: orNull(gatewayInfo)},
+			jsonValue(appendGateway)),
+		row(Attribute{Name: "routes", Update: true, Default: unset{}, Type: "list of {destination, nexthop}",
+			Doc: "at most 30; nexthop is on a subnet of the router", parse: nullAs([]any{}, hostRoutes)},
+			jsonValue(func(b []byte, o *RouterView) []byte { return appendList(b, o.Routes, appendRoute) })),
+		routerFlag("distributed", func(o *RouterView) bool { return o.Distributed }),
+		routerFlag("ha", func(o *RouterView) bool { return o.HA }),
+		row(Attribute{Name: "flavor_id", Create: true, Later: noFlavors, Type: "uuid", parse: orNull(uuid)}, constant[RouterView]("null")),
+		row(Attribute{Name: "availability_zones", Type: "list of strings"}, constant[RouterView]("[]")),
+		row(Attribute{Name: "availability_zone_hints", Create: true, Update: true, Default: []string{}, Later: noZones, Type: "list of strings",
+			parse: texts(maxName)}, constant[RouterView]("[]")),
+		row(Attribute{Name: "conntrack_helpers", Type: "list"}, constant[RouterView]("[]")),
+		row(Attribute{Name: "enable_ndp_proxy", Create: true, Update: true, Default: false, Later: noNDProxies, Type: "boolean", parse: flag},
+			constant[RouterView]("false")),
+		row(Attribute{Name: "gw_port_id", Hidden: true, Type: "uuid", Doc: "only in answers to add_extraroutes and remove_extraroutes"},
+			textOrNullValue(gatewayPort)),
+		row(Attribute{Name: "ha_vr_id", Hidden: true, Type: "integer", Doc: "likewise"}, constant[RouterView]("0")),
+		descriptionColumn(std),
+	)
+	cols = append(cols, lastColumns(std)...)
+	cols = append(cols, tagColumns(Attribute{Doc: "set through the tags sub-resource"}, std)...)
+	return newTable(Routers, cols)
+}
+
+// routerFlag returns a flag that asks for an implementation. Every router of this server is
+// distributed and depends on no single host, so that it is answered as given and changes nothing.
+func routerFlag(name string, get func(o *RouterView) bool) column[RouterView] {
+	return row(Attribute{Name: name, Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
+		CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "boolean",
+		Doc: "changes nothing: each host routes for its own machines", parse: orNull(flag)}, flagValue(get))
+}
+
+func gatewayPort(o *RouterView) string {
+	if len(o.Gateways) == 0 {
+		return ""
+	}
+	return o.Gateways[0].PortID
+}
+
+func appendGateway(b []byte, o *RouterView) []byte {
+	if len(o.Gateways) == 0 {
+		return append(b, "null"...)
+	}
+	b = append(b, `{"network_id":`...)
+	b = appendString(b, o.Gateways[0].NetworkID)
+	b = append(b, `,"external_fixed_ips":`...)
+	b = appendList(b, o.ExternalFixedIPs, appendFixedIP)
+	b = append(b, `,"enable_snat":`...)
+	return append(strconv.AppendBool(b, o.Gateways[0].EnableSNAT), '}')
+}
+
+// gatewayInfo takes an object with a network_id; {} is no gateway, as null.
+func gatewayInfo(v any) (any, error) {
+	m, err := object(v)
+	if err != nil {
+		return nil, err
+	}
+	o := m.(map[string]any)
+	if len(o) == 0 {
+		return nil, nil
+	}
+	if _, given := o["network_id"]; !given {
+		return nil, reasonf("Validation of dictionary's keys failed. Expected keys: {'network_id'} Provided keys: %s", pySet(otherKeys(o)))
+	}
+	if other := otherKeys(o, "network_id", "enable_snat", "external_fixed_ips"); other != nil {
+		return nil, reasonf("Unexpected keys supplied: %s", strings.Join(other, ", "))
+	}
+	return gatewayRequest(o)
+}
+
+func gatewayRequest(o map[string]any) (any, error) {
+	g := &GatewayRequest{}
+	network, err := uuid(o["network_id"])
+	if err != nil {
+		return nil, err
+	}
+	g.NetworkID = network.(string)
+	if raw, given := o["enable_snat"]; given {
+		snat, ok := parseBool(pyText(raw))
+		if !ok {
+			return nil, reasonf("'%s' is not a valid boolean value", pyText(raw))
+		}
+		g.EnableSNAT = &snat
+	}
+	if raw := o["external_fixed_ips"]; raw != nil {
+		ips, err := fewer(fixedIPs)(raw)
+		if err != nil {
+			return nil, err
+		}
+		g.FixedIPs = ips.([]FixedIPRequest)
+	}
+	return g, nil
+}
+
+// InterfaceRequest names an interface of a router: by its port, a subnet of it, or both.
+type InterfaceRequest struct {
+	PortID   string
+	SubnetID string
+	// KeepPort leaves the port of a removed interface in place, without a device. Clients cannot
+	// ask for that.
+	KeepPort bool
+}
+
+// ParseInterface reads the body of a request to add an interface to a router, or to remove one.
+func ParseInterface(body map[string]any, remove bool) (InterfaceRequest, error) {
+	var q InterfaceRequest
+	_, hasPort := body["port_id"]
+	_, hasSubnet := body["subnet_id"]
+	switch {
+	case !hasPort && !hasSubnet:
+		return q, BadRouter("Either subnet_id or port_id must be specified")
+	case hasPort && hasSubnet && !remove:
+		return q, BadRouter("Cannot specify both subnet-id and port-id")
+	}
+	for _, key := range []struct {
+		name string
+		to   *string
+	}{{"port_id", &q.PortID}, {"subnet_id", &q.SubnetID}} {
+		raw, given := body[key.name]
+		if !given {
+			continue
+		}
+		id, err := uuid(raw)
+		if err != nil {
+			return q, BadRouter("%s", err)
+		}
+		*key.to = id.(string)
+	}
+	return q, nil
+}
+
+// BadRouter returns the error of a request about a router that cannot be.
+func BadRouter(format string, args ...any) *Error {
+	return Errorf(Invalid, "BadRequest", "Bad router request: "+format+".", args...)
+}
