@@ -143,6 +143,15 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 	records.Index("name", func(p *neutron.Port) []string { return []string{p.Name} }),
 	records.Index("device_id", func(p *neutron.Port) []string { return []string{p.DeviceID} }),
 	records.Index("device_owner", func(p *neutron.Port) []string { return []string{p.DeviceOwner} }),
+	records.Index("dhcp_subnet", func(p *neutron.Port) []string {
+		var ids []string
+		for _, ip := range p.FixedIPs {
+			if p.DeviceOwner == "network:dhcp" && !slices.Contains(ids, ip.SubnetID) {
+				ids = append(ids, ip.SubnetID)
+			}
+		}
+		return ids
+	}),
 	records.Index("host", func(p *neutron.Port) []string { return []string{p.HostID} }),
 	records.Index("bound_host", func(p *neutron.Port) []string { return []string{p.BoundHostID} }),
 	records.Index("mac_address", func(p *neutron.Port) []string { return []string{p.MACAddress.String()} }),
@@ -153,6 +162,19 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 		}
 		return ips
 	}),
+)
+
+// Routers are deleted after their ports.
+var Routers = records.NewTable("router", NeutronPrefix+"routers/", func(r *neutron.Router) string { return r.ID },
+	records.Index("project", func(r *neutron.Router) []string { return []string{r.ProjectID} }),
+	records.Index("name", func(r *neutron.Router) []string { return []string{r.Name} }),
+)
+
+// RouterPorts have the ids of their ports.
+var RouterPorts = records.NewTable("router-port", NeutronPrefix+"router-ports/", func(p *neutron.RouterPort) string { return p.PortID },
+	records.Ref("router", Routers, func(p *neutron.RouterPort) []string { return []string{p.RouterID} }, records.Refuse()),
+	records.Ref("port", Ports, func(p *neutron.RouterPort) []string { return []string{p.PortID} }, records.Refuse()),
+	records.Ref("subnet", Subnets, func(p *neutron.RouterPort) []string { return p.SubnetIDs }, records.Refuse()),
 )
 
 // PortMAC returns the unique key "mac" of a port.
@@ -280,7 +302,7 @@ func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
 // All returns the tables of a server's replica.
 func All() []snapshot.Table {
 	return []snapshot.Table{
-		Networks, Subnets, SecurityGroups, Ports, Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
+		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,9 @@ func TestRules(t *testing.T) {
 				Rules: []neutron.SecurityGroupRule{{Standard: neutron.Standard{ID: "r"}, RemoteGroupID: "g"}}}),
 			schema.Hosts.Put(tx, &topology.Host{ID: "h", Name: "host-1"}),
 			schema.Ports.Put(tx, port("a", nil)),
+			schema.Routers.Put(tx, &neutron.Router{Standard: neutron.Standard{ID: "x", ProjectID: "p"}}),
+			schema.Ports.Put(tx, port("i", func(p *neutron.Port) { p.SecurityGroups = nil })),
+			schema.RouterPorts.Put(tx, &neutron.RouterPort{PortID: "i", RouterID: "x", SubnetIDs: []string{"s"}}),
 		)
 	})
 	if err != nil {
@@ -106,8 +110,8 @@ func TestRules(t *testing.T) {
 	taken := func(table, name, value, by string) error {
 		return &records.TakenError{Table: table, Name: name, Value: value, By: by}
 	}
-	used := func(table, id, field string) error {
-		return &records.InUseError{Table: table, ID: id, ByTable: "port", Field: field, IDs: []string{"a"}}
+	used := func(table, id, field string, ids ...string) error {
+		return &records.InUseError{Table: table, ID: id, ByTable: "port", Field: field, IDs: ids}
 	}
 	tests := []struct {
 		name string
@@ -131,11 +135,18 @@ func TestRules(t *testing.T) {
 		}, taken("network", "segment", "vxlan//7", "n")},
 		{"a host's name", func(tx *records.Tx) error { return schema.Hosts.Put(tx, &topology.Host{ID: "h2", Name: "host-1"}) },
 			taken("host", "name", "host-1", "h")},
-		{"a network in use", func(tx *records.Tx) error { return schema.Networks.Delete(tx, "n") }, used("network", "n", "network")},
-		{"a subnet in use", func(tx *records.Tx) error { return schema.Subnets.Delete(tx, "s") }, used("subnet", "s", "subnet")},
-		{"a group in use", func(tx *records.Tx) error { return schema.SecurityGroups.Delete(tx, "g") }, used("security-group", "g", "security_group")},
+		{"a network in use", func(tx *records.Tx) error { return schema.Networks.Delete(tx, "n") }, used("network", "n", "network", "a", "i")},
+		{"a subnet in use", func(tx *records.Tx) error { return schema.Subnets.Delete(tx, "s") }, used("subnet", "s", "subnet", "a", "i")},
+		{"a group in use", func(tx *records.Tx) error { return schema.SecurityGroups.Delete(tx, "g") }, used("security-group", "g", "security_group", "a")},
+		{"a router with a port", func(tx *records.Tx) error { return schema.Routers.Delete(tx, "x") },
+			&records.InUseError{Table: "router", ID: "x", ByTable: "router-port", Field: "router", IDs: []string{"i"}}},
+		{"a port of a router", func(tx *records.Tx) error { return schema.Ports.Delete(tx, "i") },
+			&records.InUseError{Table: "port", ID: "i", ByTable: "router-port", Field: "port", IDs: []string{"i"}}},
+		{"no router", func(tx *records.Tx) error {
+			return schema.RouterPorts.Put(tx, &neutron.RouterPort{PortID: "a", RouterID: "y"})
+		}, &records.NotFoundError{Table: "router", ID: "y"}},
 		{"a network whose port goes first", func(tx *records.Tx) error {
-			if err := errors.Join(schema.Ports.Delete(tx, "a"), schema.Networks.Delete(tx, "n"), schema.SecurityGroups.Delete(tx, "g")); err != nil {
+			if err := errors.Join(schema.RouterPorts.Delete(tx, "i"), schema.Ports.Delete(tx, "i"), schema.Ports.Delete(tx, "a"), schema.Networks.Delete(tx, "n"), schema.SecurityGroups.Delete(tx, "g")); err != nil {
 				return err
 			}
 			if n := schema.Subnets.Count(tx); n != 0 {
@@ -168,7 +179,10 @@ func TestRules(t *testing.T) {
 		"project": "p", "name": "web", "network": "n", "subnet": "s", "security_group": "g", "bound_host": "h", "host": "", "device_id": "",
 		"mac_address": "02:00:00:00:00:61", "ip_address": "192.0.2.97", "mac": schema.PortMAC("n", packet.MAC{2, 0, 0, 0, 0, 'a'}),
 	} {
-		want := 1
+		want := 2
+		if slices.Contains([]string{"mac_address", "ip_address", "mac", "security_group"}, index) {
+			want = 1
+		}
 		if n := schema.Ports.CountBy(snap, index, value); n != want {
 			t.Errorf("%d ports with %s %q, want %d", n, index, value, want)
 		}
