@@ -82,7 +82,7 @@ const (
 	ReverseDNAT
 )
 
-// NATKey is how a packet finds its translation: its headers before it, on one device. Of ICMP echo
+// NATKey identifies a translation by the packet's headers before it, on one device. Of ICMP echo
 // both ports are the id; for an ICMP error they are those of the quoted packet's replies.
 type NATKey struct {
 	Kind             NATKind
@@ -132,7 +132,7 @@ const (
 	NATExhausted           // all ports are in use for this destination
 )
 
-// Wait is what a Postponed packet waits for: a neighbour's MAC address, or NAT ports.
+// Wait names what a Postponed packet waits for: a neighbour's MAC address, or NAT ports.
 type Wait struct {
 	Device string // id of the router, or of the network of the neighbour
 	// Neighbour is the address to be resolved on Device; Decision.Emit holds the request. Invalid:
