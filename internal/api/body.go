@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -85,6 +86,9 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: gateRetry,
 			Message: "The request body arrived slowly, and other requests were waiting. Nothing was done: try again later."}
 		b.giveBack()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = Errorf(http.StatusRequestTimeout, "The request body did not arrive in time. Nothing was done: send it faster, or in smaller requests.")
 	}
 	b.err = err
 	if b.ended && b.brief {
