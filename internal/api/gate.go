@@ -119,8 +119,8 @@ func (g *gate) cutSlow(waits *visit) {
 }
 
 // admit lets in the requests that fit: first those of the client that came in longest ago, in order
-// of arrival. A request that waits for others of its client holds nobody up; one that waits for the
-// total does, or large requests would never come in. g.mu is held.
+// of arrival. A request that waits for others of its client delays no other client; one that waits
+// for the total does, or large requests would never come in. g.mu is held.
 func (g *gate) admit() {
 	slices.SortStableFunc(g.waiting, func(a, b *visit) int { return cmp.Compare(g.turn[a.key], g.turn[b.key]) })
 	kept := g.waiting[:0]

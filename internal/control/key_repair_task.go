@@ -18,8 +18,8 @@ import (
 	"heddle/internal/task"
 )
 
-// Keys keeps the keys of Calico's data model as Neutron's objects define them, whoever changes or
-// deletes them (spec/calico 18, resync). It is a task.
+// Keys keeps the keys of Calico's data model as Neutron's objects define them, whichever program
+// changes or deletes them (spec/calico 18, resync). It is a task.
 //
 //	store ──a key changed──▶ marks it ──▶ Run ──not as its object defines it?──▶ repairs it
 //

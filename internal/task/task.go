@@ -48,7 +48,7 @@ start:
 			case err != nil && !(stopped && errors.Is(err, context.Canceled)):
 				failed <- named(t, err)
 			case !stopped:
-				failed <- fmt.Errorf("%s: ended without being told to", t)
+				failed <- fmt.Errorf("%s: ended unexpectedly", t)
 			}
 		}()
 		select {

@@ -66,7 +66,7 @@ func (x *appCredentialCalls) show(c *call, snap *records.Snap) error {
 }
 
 // unrestricted returns an error for tokens of application credentials that may not make or delete
-// others: whoever steals a program's secret must not be able to make more of them.
+// others: a thief of a program's secret must not be able to make more of them.
 func (x *appCredentialCalls) unrestricted(c *call, r records.Reader) error {
 	l, err := x.issued.check(c.ctx(), c.r.Header.Get(api.TokenHeader))
 	if err != nil {

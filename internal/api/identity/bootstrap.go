@@ -63,7 +63,7 @@ func (a *administrator) bootstrap(ctx context.Context, o BootstrapOptions) error
 	if err != nil {
 		return err
 	}
-	// The files come first: a password that nobody has would lock everybody out.
+	// The files come first: a password that is not written anywhere would lock all users out.
 	if err := files.write(password); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (x *tokenCalls) scoped(r records.Reader, t *Token, user *User, ask scope) (
 		}
 		t.DomainID = d.ID
 	case ask.System:
-		return nil, api.ErrUnauthorized // nobody has a role on the system as a whole
+		return nil, api.ErrUnauthorized // there are no roles on the system as a whole
 	case ask.Unscoped:
 		return t, nil
 	default:

@@ -152,7 +152,7 @@ func subnetsOf(list []*candidate) []*subnet {
 // shadows maps subnets that cannot be served to the served ones that they overlap.
 type shadows map[*subnet]*subnet
 
-// overlaps returns the shadows: dnsmasq cannot tell overlapping subnets apart.
+// overlaps returns the shadows: dnsmasq does not distinguish overlapping subnets.
 func overlaps(candidates []*candidate) shadows {
 	found := shadows{}
 	var served []*subnet

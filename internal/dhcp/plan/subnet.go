@@ -26,7 +26,7 @@ type subnet struct {
 	// server is the address at which the host answers in the subnet, for DHCP and DNS: the
 	// gateway's.
 	//
-	// An IPv6 gateway may be link-local, such as fe80::1. It tells nothing about the subnet, and
+	// An IPv6 gateway may be link-local, such as fe80::1. The subnet does not follow from it, and
 	// dnsmasq serves only those subnets in which its device has an address. So there the server is
 	// the subnet-router anycast address (RFC 4291 §2.6.1), which belongs to every router and no
 	// machine. Router advertisements are as elsewhere: the router is the host, by its link-local

@@ -259,7 +259,7 @@ func (f *front) warn(message string, args ...any) {
 	}
 }
 
-// toEtcd dials from an address of its own, by which etcd can tell connections apart.
+// toEtcd dials from an address of its own, by which etcd can distinguish connections.
 var toEtcd = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 	var err error
 	if e := c.Control(func(fd uintptr) { err = syscall.Bind(int(fd), &syscall.SockaddrUnix{}) }); e != nil {

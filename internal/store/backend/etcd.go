@@ -226,7 +226,7 @@ func (s *Etcd) Commit(ctx context.Context, conds []store.Cond, ops []store.Op) (
 }
 
 // connected waits for a connection until ctx ends and reports whether there is one. The client
-// would wait too, but its timeout would not tell whether a transaction was sent. An in-process
+// would wait too, but its timeout would not show whether a transaction was sent. An in-process
 // client needs no connection.
 func connected(ctx context.Context, conn *grpc.ClientConn) bool {
 	if conn == nil {

@@ -54,8 +54,8 @@ type Options struct {
 // Position is a point in the history of a store.
 type Position struct {
 	store.Identity
-	// Newest is the newest key under the prefixes, zero if there is none. It tells stores of the
-	// same identity apart.
+	// Newest is the newest key under the prefixes, zero if there is none. It distinguishes
+	// stores of the same identity.
 	Newest store.KV
 }
 
@@ -106,8 +106,8 @@ type Follower struct {
 	replaced bool           // the store that answers is not ours, and that was logged
 }
 
-// mark is a put in the history of the store that was followed. Identities alone do not tell two
-// clusters of the same names apart once the other one is ahead.
+// mark is a put in the history of the store that was followed. Identities alone do not distinguish
+// two clusters of the same names once the other one is ahead.
 type mark struct {
 	key      string
 	revision int64

@@ -22,7 +22,7 @@ import (
 //
 // An interface is configured when it is ordered; when the link that has its addresses is another
 // than before, at the start or because its bridge was made anew; and when the link has gone down,
-// and its routes with it: one that is to have an address is up. What somebody else does to it
+// and its routes with it: one that is to have an address is up. What other programs do to it
 // otherwise stands.
 type addresses struct {
 	agent  *Agent

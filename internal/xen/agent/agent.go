@@ -32,7 +32,7 @@ const DefaultOVSDB = "unix:/var/run/openvswitch/db.sock"
 // Options of an agent. HostID, HostName and Store are needed.
 type Options struct {
 	HostID   string // a UUID: the uuid of the host in the pool
-	HostName string // its name_label until somebody sets another
+	HostName string // its name_label until another is set
 	Version  string // of this program
 	// Address is the one by which the pool knows the host. Default that of the interface with the
 	// default route, else the first that there is.

@@ -121,7 +121,7 @@ func (b *bridges) pass(ctx context.Context) error {
 	return errors.Join(err, refused)
 }
 
-// errEmpty: nobody has prepared the database for a switch.
+// errEmpty: the database is not prepared for a switch.
 var errEmpty = errors.New("the database of Open vSwitch has not been set up: run ovs-vsctl init")
 
 // choose finds out which datapath bridges are made for.

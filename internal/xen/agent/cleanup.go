@@ -36,7 +36,7 @@ func Cleanup(o Options) error {
 	edit.KeepManagers()
 	ops := edit.Ops()
 	if s.Root == nil {
-		return nil // nobody has made anything
+		return nil // nothing was made
 	}
 	if ssl := s.SSLs[s.Root.SSL]; ssl != nil && marked(ssl.ExternalIDs) {
 		ops = append(ops, ovs.Update(ovs.Database, nil, ovs.Row{"ssl": ovs.Set{}}))

@@ -1,5 +1,5 @@
 // Package agent is the agent of a pool's host: it makes the bridges that the pool's networks need
-// here in this host's Open vSwitch, and tells the pool what the host is and has.
+// here in this host's Open vSwitch, and reports the host and its interfaces to the pool.
 //
 //	store ──objects, orders──▶ replica ──▶ plan ──▶ bridges ──▶ Open vSwitch's database (local)
 //	  ▲                                               │  ▲──────── its changes

@@ -42,7 +42,7 @@ var guests = []string{"vif", "tap"}
 //   - Any other that known names: a PIF of the host is called so, or the operator has named it.
 //
 // An interface on a bridge has the bridge's addresses. It has no IPv4 address: mode None. The
-// address ends unless somebody renews it: DHCP. It was set for good: Static. The same of IPv6, with
+// address expires unless it is renewed: DHCP. It was set for good: Static. The same of IPv6, with
 // Autoconf for what ends and is not a single address.
 func (m *machine) interfaces(known func(device string) bool) []objects.Interface {
 	byIndex := map[int]hostnet.Link{}

@@ -41,7 +41,7 @@ func (l *Listen) check() error {
 	return nil
 }
 
-// ready reports whether the authority is there: without it the database would know nobody.
+// ready reports whether the authority is there: without it the database would accept no client.
 func (l *Listen) ready() bool {
 	_, err := os.Stat(l.CA)
 	return err == nil

@@ -23,7 +23,7 @@ type clerk struct {
 func (c *clerk) run(ctx context.Context) error {
 	a := c.agent
 	if err := c.addresses.load(); err != nil {
-		a.log.Error("what this host's interfaces were told to be is not known; they stay as they are", "err", err)
+		a.log.Error("cannot read the interfaces' configuration; they stay as they are", "err", err)
 	}
 	for {
 		c.addresses.restore()
@@ -104,7 +104,7 @@ func (c *clerk) join(ctx context.Context, o *objects.Order) {
 		_, err = a.opts.Store.Commit(limited, nil, []store.Op{{Key: objects.OrderReports.KeyOf(r), Value: value, Lease: a.presence.Lease()}})
 	}
 	if err != nil {
-		a.log.Warn("cannot tell the pool that this host leaves", "err", err)
+		a.log.Warn("cannot report to the pool that this host leaves", "err", err)
 	}
 	a.log.Info("joined another pool, starting over there")
 	startOver()

@@ -29,14 +29,14 @@ type lastReport struct {
 }
 
 // reports keeps the host's report as the host is until ctx ends: a look at each change that the
-// kernel, Open vSwitch or the pool tells of, and one each minute.
+// kernel, Open vSwitch or the pool reports, and one each minute.
 func (a *Agent) reports(ctx context.Context) error {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
 	failing := ""
 	for {
 		now := ""
-		if err := a.tell(); err != nil {
+		if err := a.sendReport(); err != nil {
 			now = err.Error()
 			time.AfterFunc(againAfter, a.reportDue.Give)
 		}
@@ -58,7 +58,7 @@ func (a *Agent) reports(ctx context.Context) error {
 	}
 }
 
-// watch has the report looked at whenever the kernel tells of a change.
+// watch renews the report after each change that the kernel reports.
 func (a *Agent) watch(ctx context.Context) error {
 	events, err := a.kernel.Watch(ctx)
 	if err != nil {
@@ -81,8 +81,8 @@ func (a *Agent) watch(ctx context.Context) error {
 	return nil
 }
 
-// tell reports the host as it is now.
-func (a *Agent) tell() error {
+// sendReport reports the host as it is now.
+func (a *Agent) sendReport() error {
 	a.last.mu.Lock()
 	defer a.last.mu.Unlock()
 	s := a.sw.Snapshot()
@@ -137,7 +137,7 @@ func (a *Agent) backend(s *ovs.Snapshot) string {
 	return linuxBridges
 }
 
-// known are names that are the host's own whatever they look like: somebody has said so.
+// known are names that are configured as the host's own, whatever they look like.
 func (a *Agent) known() func(device string) bool {
 	pifs := map[string]bool{}
 	for pif := range objects.Table("PIF").By(records.Over(a.reader()), "host", a.host) {

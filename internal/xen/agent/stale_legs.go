@@ -50,7 +50,7 @@ func (r *returned) before(ctx context.Context) error {
 			return fmt.Errorf("remove legs of an earlier life of this host: %w", err)
 		}
 	}
-	return r.agent.tell() // without Open vSwitch as long as there may be such legs
+	return r.agent.sendReport() // without Open vSwitch as long as there may be such legs
 }
 
 // clean reports whether no such legs are left.

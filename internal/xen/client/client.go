@@ -43,7 +43,7 @@ type Options struct {
 	Originator string
 }
 
-// defaultTimeout bounds calls that nobody else bounds.
+// defaultTimeout bounds calls without a deadline.
 const defaultTimeout = time.Minute
 
 // maxHops bounds how often a login is sent on to another host.

@@ -138,7 +138,7 @@ const pollPeriod = 30 * time.Second
 // Follow keeps a copy of all objects of some classes, none of them "*". It calls changed with all
 // of them at the start, then after every change, with what changed since the last call; the objects
 // are only lent for the call. When the server may have left out a change, as after EVENTS_LOST, or
-// counts other objects than the copy has, it reads everything anew and tells the differences. It
+// counts other objects than the copy has, it reads everything anew and delivers the differences. It
 // returns when ctx ends or something fails that reading anew does not cure; to go on, call it
 // again.
 func (s *Session) Follow(ctx context.Context, classes []string, changed func(Objects, []Event) error) error {

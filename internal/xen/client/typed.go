@@ -8,7 +8,7 @@ import (
 	"heddle/internal/xen/wire"
 )
 
-// typed makes the Go type for t of what came; t nil means that nobody knows it.
+// typed makes the Go type for t of what came; nil means an unknown type.
 func typed(t *model.Type, raw any) (any, error) {
 	if t == nil {
 		return raw, nil

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Zero is the value of a type that nobody gave one.
+// Zero is the default value of a type.
 func Zero(t Type) any {
 	switch t.Kind {
 	case String:

@@ -107,7 +107,7 @@ func newTable(c *model.Class) *records.Table[Object] {
 }
 
 // uniques lists the unique keys of classes, beside the uuid: transactions that would break them
-// fail with a [records.TakenError], whoever else writes at the same time.
+// fail with a [records.TakenError], even under concurrent writes.
 var uniques = map[string][]records.Option[Object]{
 	"PIF": {
 		records.Unique("host_network", func(o *Object) []string { return []string{o.Text("host") + "/" + o.Text("network")} }),

@@ -83,7 +83,7 @@ func (c *cache) changeRow(table string, old Row, how change) (Row, error) {
 				return nil, err
 			}
 			if old == nil {
-				return nil, fmt.Errorf("a change of a row that was never told")
+				return nil, fmt.Errorf("a change of a row that was never reported")
 			}
 			return c.modify(table, old, differences)
 		case "delete":

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrForeign is wrapped in the errors of an [Edit] that has to change a row without its mark.
-var ErrForeign = errors.New("it belongs to somebody else")
+var ErrForeign = errors.New("it belongs to another program")
 
 // flushVLAN is no VLAN that frames can have (802.1Q reserves it), so that putting it among a
 // bridge's flood_vlans or taking it away changes nothing but that the switch forgets what it has
@@ -132,7 +132,7 @@ func (e *Edit) insertBridge(spec BridgeSpec, other map[string]string) {
 	e.bridges[spec.Name] = bridge
 }
 
-// DeleteBridge removes the bridge with its ports, whoever made them, if it is there.
+// DeleteBridge removes the bridge with all its ports, if it is there.
 func (e *Edit) DeleteBridge(name string) error {
 	b := e.snap.Bridge(name)
 	if b == nil || e.gone[b.UUID] {
@@ -271,7 +271,7 @@ func (e *Edit) removePort(p *Port) {
 	}
 }
 
-// FlushMACs has the switch forget where addresses are on the bridge, whoever made it, in the same
+// FlushMACs flushes the MAC table of the bridge, also of one made by others, in the same
 // moment in which the rest of the transaction takes effect: each change of flood_vlans empties the
 // table, so every other flush puts the unused VLAN 4095 there and the next takes it away. Deleting
 // a port forgets only what was learnt behind it.
@@ -292,7 +292,7 @@ func (e *Edit) FlushMACs(bridge string) {
 }
 
 // EnsureManager has the database listen, or call, where target says, such as pssl:6640:192.0.2.1.
-// One that is there already, whoever made it, will do.
+// An existing one is kept, even if another program made it.
 func (e *Edit) EnsureManager(target string) {
 	for _, m := range e.snap.Managers {
 		if m.Target == target && !e.gone[m.UUID] {

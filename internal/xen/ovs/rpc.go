@@ -35,7 +35,7 @@ type connection struct {
 	probe      time.Duration // Options.Probe
 	deadAfter  time.Duration // Options.DeadAfter
 	notify     func(method string, params json.RawMessage) error
-	// quiet is told when the server does not answer a probe, and with nil when it is heard again.
+	// quiet is called when the server does not answer a probe, and with nil when it answers again.
 	quiet func(error)
 
 	begun  time.Time     // what heard counts from, by the monotonic clock
@@ -43,8 +43,8 @@ type connection struct {
 	closed chan struct{} // closed once the stream is of no use, after cause is set
 	cause  error
 
-	telling sync.Mutex  // held while quiet is told
-	silent  atomic.Bool // it was told last that the server does not answer
+	calling sync.Mutex  // held while quiet is called
+	silent  atomic.Bool // the last call said that the server does not answer
 
 	writing chan struct{} // holds a token while a message goes out, so that whole ones do
 
@@ -94,7 +94,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	if n > 0 {
 		m.c.heard.Store(int64(time.Since(m.c.begun)))
 		if m.c.silent.Load() {
-			m.c.tell(nil)
+			m.c.reportQuiet(nil)
 		}
 	}
 	return n, err
@@ -138,7 +138,7 @@ func (c *connection) handle(m *message) error {
 	handler := c.pending[id]
 	delete(c.pending, id)
 	c.mu.Unlock()
-	if handler == nil { // whoever asked has given up
+	if handler == nil { // the caller has given up
 		return nil
 	}
 	if !isNull(m.Error) {
@@ -194,7 +194,7 @@ func (c *connection) write(ctx context.Context, m message) error {
 }
 
 // listenForSilence probes the server when nothing has arrived for a while. Of a server that does
-// not answer for as long again quiet is told, and after deadAfter the connection is closed.
+// not answer for as long again quiet is called, and after deadAfter the connection is closed.
 func (c *connection) listenForSilence() {
 	timer := time.NewTimer(c.probe)
 	defer timer.Stop()
@@ -209,7 +209,7 @@ func (c *connection) listenForSilence() {
 		silent := now - heard
 		if asked >= 0 && heard >= asked {
 			asked = -1
-			c.tell(nil)
+			c.reportQuiet(nil)
 		}
 		switch {
 		case asked < 0 && silent < c.probe:
@@ -222,7 +222,7 @@ func (c *connection) listenForSilence() {
 			c.close(unanswered(silent))
 			return
 		default:
-			c.tell(unanswered(silent))
+			c.reportQuiet(unanswered(silent))
 			timer.Reset(min(c.probe, c.deadAfter-silent))
 		}
 	}
@@ -232,10 +232,10 @@ func unanswered(silent time.Duration) error {
 	return fmt.Errorf("the database has not answered for %s", silent.Round(100*time.Millisecond))
 }
 
-// tell passes on whether the server answers, when that changes.
-func (c *connection) tell(why error) {
-	c.telling.Lock()
-	defer c.telling.Unlock()
+// reportQuiet calls quiet when the server stops or resumes answering.
+func (c *connection) reportQuiet(why error) {
+	c.calling.Lock()
+	defer c.calling.Unlock()
 	if c.silent.Swap(why != nil) != (why != nil) {
 		c.quiet(why)
 	}

@@ -34,7 +34,7 @@ type schema struct {
 	many    map[string]map[string]bool // by table and column: it may have more than one value, so its changes come as differences
 }
 
-// schemaText is a schema as a database tells it (RFC 7047 §3.2).
+// schemaText is a schema as a database reports it (RFC 7047 §3.2).
 type schemaText struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

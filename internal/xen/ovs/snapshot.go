@@ -31,7 +31,7 @@ type Root struct {
 	SSL               UUID  // "" without
 	NextCfg, CurCfg   int64 // what was asked for last, what the switch has done
 	Version           string
-	DatapathTypes     []string // that the switch can make; none where it does not tell
+	DatapathTypes     []string // that the switch supports; none where it does not report them
 	InterfaceTypes    []string
 	ExternalIDs       map[string]string
 	OtherConfig       map[string]string

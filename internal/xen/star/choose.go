@@ -6,8 +6,8 @@ import (
 )
 
 // Decide returns the next intent: the center, and with a new one the next epoch. The center is left
-// where it is unless it is no member any more, nobody reaches it, another was asked for (§10.2), or
-// a newcomer is center of far fewer networks. The key is the caller's; without one nothing is
+// where it is unless it is no member any more, no host reaches it, another was asked for (§10.2),
+// or a newcomer is center of far fewer networks. The key is the caller's; without one nothing is
 // decided.
 func Decide(n *Network, in Intent, v View) Intent {
 	if in.Key == 0 {

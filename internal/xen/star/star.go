@@ -33,8 +33,8 @@ type Network struct {
 	MTU        int    // bytes, of what its machines send; 0 = unknown
 	Preferred  string // UUID of the host that shall be center, "" for none
 	AutoRevert bool   // move to Preferred also when it merely comes back
-	// Steady: the center was moved a moment ago because nobody reached the one before; what is said
-	// of the new one is not yet a reason to move again.
+	// Steady: the center was moved a moment ago because no host reached the one before; reports
+	// about the new one are not yet a reason to move again.
 	Steady  bool
 	Members []Member
 }
@@ -78,7 +78,7 @@ type Leg struct {
 	LocalIP, RemoteIP string
 	Key               uint32
 	Epoch             uint64 // of the intent that it was made for
-	BFD               bool   // this leg tells whether the two hosts reach each other
+	BFD               bool   // this leg shows whether the two hosts reach each other
 }
 
 // Found is an end of a leg as an OVSDB has it.
@@ -136,7 +136,7 @@ func PortName(network, peer string) string {
 	return "tun" + hex.EncodeToString(sum[:nameDigits/2])
 }
 
-// usable reports whether the host can have legs, as far as the XenAPI tells. A host that is
+// usable reports whether the host can have legs, as far as the XenAPI reports. A host that is
 // disabled can: its machines are still there until they are moved away. So can one whose agent is
 // not heard of while frames pass: whether a host is alive the data plane decides.
 func (m *Member) usable() bool {

@@ -14,7 +14,7 @@
 // What holds:
 //   - Of all controllers over one store one leads: who has the key /heddle/xen/controller/leader,
 //     under a lease.
-//   - What is decided is in the store before any switch is told, so that the next leader decides
+//   - Decisions are in the store before any switch is changed, so that the next leader decides
 //     the same and changes nothing. A switch obeys the leader that spoke to it last: each
 //     transaction depends on its sign, which lies among the external_ids of the table Open_vSwitch.
 //   - Ports, and only ports, that bear our mark are made, changed and removed. A bridge's learnt
@@ -149,7 +149,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		if text := err.Error(); led {
 			c.log.Warn("no longer leader", "err", err)
 		} else if text != failed {
-			c.log.Warn("cannot tell who leads; will try again", "err", err)
+			c.log.Warn("cannot determine the leader; will try again", "err", err)
 			failed = text
 		}
 		task.Pause(ctx, retryAfter)

@@ -19,7 +19,7 @@ import (
 const (
 	prefix         = schema.XenPrefix + "controller/"
 	leaderKey      = prefix + "leader"
-	identityKey    = prefix + "identity" // tells this store's terms from another's
+	identityKey    = prefix + "identity" // distinguishes this store's terms from another's
 	lastKeyKey     = prefix + "last-key" // the key that was given last
 	networksPrefix = prefix + "networks/"
 )

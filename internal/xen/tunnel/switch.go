@@ -55,7 +55,7 @@ type job struct {
 // obeysLater is the event that a switch obeys a later leader.
 type obeysLater struct{ err error }
 
-// obeyed tells a switch whom to obey.
+// obeyed writes into a switch's database which leader it obeys.
 type obeyed struct {
 	identity string // of the store
 	term     int64
@@ -148,7 +148,7 @@ func (w *worker) look(ctx context.Context) {
 	}
 }
 
-// outdone notes that somebody else has put its sign into the database: a later leader, or a
+// outdone notes that another program has put its sign into the database: a later leader, or a
 // controller over another store, with which this one would fight without end if it did not pause.
 func (w *worker) outdone(other string) {
 	w.sign = ""
@@ -174,7 +174,7 @@ func (w *worker) leave(why error) {
 }
 
 // salute has the switch obey this connection from now on: what was sent on another, and comes late,
-// is not done. It waits until ovs-vswitchd has done what it was told before.
+// is not done. It waits until ovs-vswitchd has applied the earlier changes.
 func (w *worker) salute(ctx context.Context, snap *ovs.Snapshot) error {
 	if snap.Root == nil {
 		return errors.New("the database has no row in the table Open_vSwitch")

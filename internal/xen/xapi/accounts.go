@@ -180,7 +180,7 @@ func accountNamed(tx *records.Tx, name string) (*account, error) {
 	return one, err
 }
 
-// keepAdmin refuses what would leave nobody who may do everything. Changes of accounts happen one
+// keepAdmin refuses to remove the last pool administrator. Changes of accounts happen one
 // after another for it.
 func keepAdmin(tx *records.Tx, name string) error {
 	tx.Touch("xen-accounts")
@@ -222,7 +222,7 @@ func (s *Server) seed(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, errSeeded) && made:
-		return os.Remove(file) // the password in it is nobody's
+		return os.Remove(file) // its password is no longer valid
 	case errors.Is(err, errSeeded):
 		return nil
 	case err == nil:
@@ -233,7 +233,7 @@ func (s *Server) seed(ctx context.Context) error {
 
 // firstPassword writes a random password to a file that its owner alone may read. A file that is
 // there, from a start that was cut off, has the password already. The file comes before the
-// account: nobody is locked out.
+// account, so that no user is locked out.
 func firstPassword(file string) (password string, made bool, err error) {
 	found, err := os.ReadFile(file)
 	if err == nil && len(strings.TrimSpace(string(found))) > 0 {

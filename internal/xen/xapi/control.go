@@ -22,7 +22,7 @@ const controlPause = 20 * time.Millisecond
 func (s *Simulation) FollowControl(ctx context.Context, file string) error {
 	c := &controlFile{simulation: s, name: file}
 	defer c.close()
-	defer context.AfterFunc(ctx, c.close)() // a pipe that nobody writes to would be read for ever
+	defer context.AfterFunc(ctx, c.close)() // reading a pipe without a writer would never end
 	for {
 		if err := c.read(ctx); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (c *controlFile) open() (bool, error) {
 	c.close()
 	mode := os.O_RDONLY
 	if info.Mode()&fs.ModeNamedPipe != 0 {
-		mode = os.O_RDWR // its end then never comes, whoever closes the other side
+		mode = os.O_RDWR // end of file then never comes, even when the writer closes it
 	}
 	file, err := os.OpenFile(c.name, mode, 0)
 	if err != nil {

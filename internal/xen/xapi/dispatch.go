@@ -34,7 +34,7 @@ type handler func(*call) (any, error)
 // call is one call under way.
 type call struct {
 	*model.Call
-	ctx     context.Context // ends when nobody wants the answer any more
+	ctx     context.Context // ends when the client is gone
 	from    netip.Addr      // the client's
 	server  *Server
 	session *session       // nil for calls that need no login
@@ -214,7 +214,7 @@ func (s *Server) failure(name string, err error) *model.Error {
 	case errors.As(err, &taken):
 		return conflict(taken)
 	case errors.Is(err, context.Canceled):
-		return model.InternalError("nobody waits for the answer any more")
+		return model.InternalError("the client has gone away")
 	case errors.Is(err, store.ErrOutcomeUnknown):
 		return model.InternalError("the store did not answer in time: whether the change was made is unknown; look before you try again")
 	case errors.Is(err, store.ErrFull):

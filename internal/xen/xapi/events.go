@@ -148,7 +148,7 @@ func (s *Server) ahead(ctx context.Context, rev int64) bool {
 // back to; for the latter also what was deleted after the revision, as far as the store remembers.
 // Of another history it remembers nothing.
 func (s *Server) everything(ctx context.Context, f filter, after position) model.Record {
-	upTo, _ := s.journal.position() // before the snapshot: what comes between is told again rather than never
+	upTo, _ := s.journal.position() // before the snapshot: what comes between is sent twice rather than never
 	now := s.now()
 	var events []event
 	for _, class := range model.Classes() {
@@ -194,7 +194,7 @@ func (s *Server) deletedSince(ctx context.Context, now *records.Snap, after, upT
 		}
 	}
 	if err := failure(); err != nil {
-		s.opts.Log.Info("a client's token is older than the store's history: it is told of all that is there", "err", err)
+		s.opts.Log.Info("a client's token is older than the store's history; sending it all objects", "err", err)
 	}
 	return gone
 }

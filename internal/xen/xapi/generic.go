@@ -175,7 +175,7 @@ func (c *call) write() error {
 			return err
 		}
 		if reflect.DeepEqual(value, o.Fields[c.Field.Name]) {
-			return nil // an event that tells nothing would wake every client
+			return nil // an event without a change would wake every client
 		}
 		if err := sensible(tx, class, c.Field, value); err != nil {
 			return err

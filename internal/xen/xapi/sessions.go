@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	sessionIdle = 24 * time.Hour // a session that nobody uses for so long ends
+	sessionIdle = 24 * time.Hour // an unused session ends after so long
 	maxSessions = 500            // of one account; the one unused for the longest gives way
 )
 

@@ -45,7 +45,7 @@ func report(ctx context.Context, w io.Writer, a api, err error) {
 	}
 }
 
-// reportAPI tells of a failure that the server reported.
+// reportAPI prints a failure that the server reported.
 func reportAPI(ctx context.Context, w io.Writer, a api, failure *model.Error) {
 	if failure.Code == "SESSION_AUTHENTICATION_FAILED" {
 		fmt.Fprintf(w, "Authentication failed\n%s\n", usageLine)

@@ -50,7 +50,7 @@ func (x *run) help(a *arguments) error {
 	return nil
 }
 
-// describe tells about a command.
+// describe prints the help of a command.
 func (cmd *command) describe(w io.Writer) {
 	fmt.Fprintf(w, "command name            : %s\n", cmd.name)
 	fmt.Fprintf(w, "\treqd params     : %s\n", strings.Join(cmd.required, ", "))

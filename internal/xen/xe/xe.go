@@ -1,7 +1,7 @@
 // Package xe is the command line of the XenAPI: the commands, fields, output and errors of the xe
 // that XCP-ng and XenServer ship, as far as networks reach (docs/xenapi.md). It is a client like
 // any other. What differs on purpose: a server's certificate must be known (ca=, fingerprint=), and
-// failures also tell their code.
+// failures also show their code.
 package xe
 
 import (
@@ -22,7 +22,7 @@ type Environment struct {
 	ExtraArgs        string                                // XE_EXTRA_ARGS
 	RootPasswordFile string                                // where a server on this machine keeps root's password, which is used when none is given
 	AuthorityFile    string                                // and the authority of its certificate, without which it does not get that password
-	AskPassword      func(context.Context) (string, error) // asks who sits there for a password that is given nowhere; nil: nobody does
+	AskPassword      func(context.Context) (string, error) // prompts for a password that is not configured; nil: no prompt
 	Version          string
 	Out, Err         io.Writer
 }
@@ -124,7 +124,7 @@ func (x *run) connect(ctx context.Context, a *arguments) error {
 // logoutTimeout bounds the logout: the command has done its work.
 const logoutTimeout = 2 * time.Second
 
-// close logs out. A server that cannot be told ends the session by itself.
+// close logs out. An unreachable server ends the session by itself.
 func (x *run) close(ctx context.Context) {
 	if x.session == nil {
 		return
@@ -134,7 +134,7 @@ func (x *run) close(ctx context.Context) {
 	x.session.Close(ctx)
 }
 
-// traced tells of each call, without its arguments, which may hold passwords.
+// traced reports each call, without its arguments, which may hold passwords.
 type traced struct {
 	*client.Session
 	w io.Writer
@@ -143,18 +143,18 @@ type traced struct {
 // Call is that of the session.
 func (t *traced) Call(ctx context.Context, method string, args ...any) (any, error) {
 	v, err := t.Session.Call(ctx, method, args...)
-	t.tell(method, err)
+	t.report(method, err)
 	return v, err
 }
 
 // Records is that of the session.
 func (t *traced) Records(ctx context.Context, class string) (map[string]model.Record, error) {
 	records, err := t.Session.Records(ctx, class)
-	t.tell(class+".get_all_records", err)
+	t.report(class+".get_all_records", err)
 	return records, err
 }
 
-func (t *traced) tell(method string, err error) {
+func (t *traced) report(method string, err error) {
 	outcome := "done"
 	if err != nil {
 		outcome = cmp.Or(client.Code(err), err.Error())
