@@ -181,3 +181,37 @@ type FloatingIP struct {
 	RouterID          string     `json:"router_id"`
 	ServedBy          string     `json:"served_by"` // gateway or interface port of the router
 }
+
+// Firewall applies the rules of a policy to what passes its routers (FWaaS v1).
+type Firewall struct {
+	Standard
+	AdminStateUp bool     `json:"admin_state_up"` // down: nothing passes
+	PolicyID     string   `json:"firewall_policy_id"`
+	RouterIDs    []string `json:"router_ids"`
+	// SharesPolicy is set with PolicyID if another firewall has the policy then. Rules of the
+	// topology have the ids of the policy's rules in one firewall alone.
+	SharesPolicy bool `json:"heddle:shares_policy,omitempty"`
+}
+
+// FirewallPolicy is an ordered list of firewall rules.
+type FirewallPolicy struct {
+	Standard
+	Shared  bool     `json:"shared"`
+	Audited bool     `json:"audited"`
+	Rules   []string `json:"firewall_rules"` // ids
+}
+
+// FirewallRule matches packets by what is set and decides on them.
+type FirewallRule struct {
+	Standard
+	Shared               bool   `json:"shared"`
+	PolicyID             string `json:"firewall_policy_id"` // "" none
+	Protocol             string `json:"protocol"`           // name or number; "" any
+	IPVersion            int    `json:"ip_version"`
+	SourceIPAddress      string `json:"source_ip_address"` // an address or a prefix; "" any
+	DestinationIPAddress string `json:"destination_ip_address"`
+	SourcePort           string `json:"source_port"` // "80" or "80:90"; "" any
+	DestinationPort      string `json:"destination_port"`
+	Action               string `json:"action"` // allow, deny, reject
+	Enabled              bool   `json:"enabled"`
+}
