@@ -10,7 +10,10 @@ import (
 // `heddle translate` prints (file-formats §1). [Link] makes it; it shares nothing mutable.
 type View struct {
 	Networks     map[string]*Network     `json:"Network"`
+	Routers      map[string]*Router      `json:"Router"`
 	Ports        map[string]*Port        `json:"Port"`
+	PortGroups   map[string]*PortGroup   `json:"PortGroup"`
+	Routes       map[string]*Route       `json:"Route"`
 	Chains       map[string]*Chain       `json:"Chain"` // Rules, ordered by RuleIDs
 	Rules        map[string]*Rule        `json:"Rule"`
 	IPAddrGroups map[string]*IPAddrGroup `json:"IPAddrGroup"`
@@ -31,11 +34,15 @@ type Tables struct {
 
 // Link joins the bundles of all owners, the hosts and the tunnel zones. The result does not depend
 // on their order: ids are sorted, rules as in their chain, addresses by number. Entries for missing
-// objects are left out, and so are rules that jump to missing chains.
+// objects are left out, and so are rules that jump to missing chains, routes by missing ports or to
+// the gateways of missing subnets, and links of routers to missing ports and groups.
 func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	v := &View{
 		Networks:     map[string]*Network{},
+		Routers:      map[string]*Router{},
 		Ports:        map[string]*Port{},
+		PortGroups:   map[string]*PortGroup{},
+		Routes:       map[string]*Route{},
 		Chains:       map[string]*Chain{},
 		Rules:        map[string]*Rule{},
 		IPAddrGroups: map[string]*IPAddrGroup{},
@@ -67,6 +74,9 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 	}
 	v.linkMembers(bundles)
 	v.linkDevices()
+	v.linkPorts()
+	v.linkPeers()
+	v.linkRoutes(bundles)
 	v.linkHosts()
 	v.sort()
 	return v
@@ -78,8 +88,17 @@ func (v *View) place(b *Bundle) {
 		n.PortIDs, n.DhcpIDs, n.DhcpV6IDs = nil, nil, nil
 		v.Networks[n.ID] = &n
 	}
+	for _, r := range b.Routers {
+		r.PortIDs, r.RouteIDs = nil, nil
+		v.Routers[r.ID] = &r
+	}
 	for _, p := range b.Ports {
+		p.RouteIDs, p.FipNatRuleIDs = nil, nil
 		v.Ports[p.ID] = &p
+	}
+	for _, g := range b.PortGroups {
+		g.PortIDs = nil
+		v.PortGroups[g.ID] = &g
 	}
 	for _, c := range b.Chains {
 		v.Chains[c.ID] = &Chain{ID: c.ID, Name: c.Name, TenantID: c.TenantID, RuleIDs: []string{}}
@@ -89,35 +108,58 @@ func (v *View) place(b *Bundle) {
 		v.IPAddrGroups[g.ID] = &g
 	}
 	for _, d := range b.Dhcps {
-		d.Hosts = nil
+		d.Hosts, d.RouterIfPortID, d.GatewayRouteIDs = nil, "", nil
 		v.Dhcps[d.ID] = &d
 	}
 	for _, d := range b.DhcpV6s {
-		d.Hosts = nil
+		d.Hosts, d.RouterIfPortID, d.GatewayRouteIDs = nil, "", nil
 		v.DhcpV6s[d.ID] = &d
 	}
 }
 
-// linkChains places rules, once all chains are placed and missing jumps are known.
+// linkChains places rules, those of each chain's own bundle among others' entries.
 func (v *View) linkChains(bundles []Bundle) {
+	entries := map[string][]RuleEntry{}
+	for i := range bundles {
+		for _, e := range bundles[i].Rules {
+			entries[e.ChainID] = append(entries[e.ChainID], e)
+		}
+	}
 	for i := range bundles {
 		for _, source := range bundles[i].Chains {
-			chain := v.Chains[source.ID]
+			chain, others := v.Chains[source.ID], entries[source.ID]
+			slices.SortFunc(others, RuleEntry.Compare)
+			after := slices.IndexFunc(others, func(e RuleEntry) bool { return e.Place >= 0 })
+			if after < 0 {
+				after = len(others)
+			}
+			for _, e := range others[:after] {
+				v.placeRule(chain, e.Rule)
+			}
 			for _, r := range source.Rules {
-				if r.Type == Jump && v.Chains[r.JumpChainID] == nil {
-					continue
-				}
-				r.ChainID = chain.ID
-				v.Rules[r.ID] = &r
-				chain.RuleIDs = append(chain.RuleIDs, r.ID)
-				v.linkRule(&r)
+				v.placeRule(chain, r)
+			}
+			for _, e := range others[after:] {
+				v.placeRule(chain, e.Rule)
 			}
 		}
 	}
 }
 
+// placeRule adds a rule at the end of a chain, unless it jumps to a missing one.
+func (v *View) placeRule(chain *Chain, r Rule) {
+	if r.Type == Jump && v.Chains[r.JumpChainID] == nil {
+		return
+	}
+	r.ChainID = chain.ID
+	v.Rules[r.ID] = &r
+	chain.RuleIDs = append(chain.RuleIDs, r.ID)
+	v.linkRule(&r)
+}
+
 func (v *View) linkRule(r *Rule) {
 	refer(v.Chains, r.JumpChainID, func(c *Chain) *[]string { return &c.JumpRuleIDs }, r.ID)
+	refer(v.Ports, r.FipPortID, func(p *Port) *[]string { return &p.FipNatRuleIDs }, r.ID)
 	if r.Condition == nil {
 		return
 	}
@@ -183,26 +225,6 @@ func refer[T any](objects map[string]*T, to string, list func(*T) *[]string, id 
 	}
 }
 
-// linkDevices adds to networks, chains and hosts what refers to them.
-func (v *View) linkDevices() {
-	for _, n := range v.Networks {
-		refer(v.Chains, n.InboundFilterID, func(c *Chain) *[]string { return &c.NetworkInboundIDs }, n.ID)
-		refer(v.Chains, n.OutboundFilterID, func(c *Chain) *[]string { return &c.NetworkOutboundIDs }, n.ID)
-	}
-	for _, p := range v.Ports {
-		refer(v.Networks, p.NetworkID, func(n *Network) *[]string { return &n.PortIDs }, p.ID)
-		refer(v.Chains, p.InboundFilterID, func(c *Chain) *[]string { return &c.PortInboundIDs }, p.ID)
-		refer(v.Chains, p.OutboundFilterID, func(c *Chain) *[]string { return &c.PortOutboundIDs }, p.ID)
-		refer(v.Hosts, p.HostID, func(h *Host) *[]string { return &h.PortIDs }, p.ID)
-	}
-	for _, d := range v.Dhcps {
-		refer(v.Networks, d.NetworkID, func(n *Network) *[]string { return &n.DhcpIDs }, d.ID)
-	}
-	for _, d := range v.DhcpV6s {
-		refer(v.Networks, d.NetworkID, func(n *Network) *[]string { return &n.DhcpV6IDs }, d.ID)
-	}
-}
-
 // linkHosts joins hosts and zones by the addresses that hosts have in zones.
 func (v *View) linkHosts() {
 	for _, h := range v.Hosts {
@@ -221,8 +243,18 @@ func (v *View) sort() {
 	for _, n := range v.Networks {
 		lists = append(lists, n.PortIDs, n.DhcpIDs, n.DhcpV6IDs)
 	}
+	for _, r := range v.Routers {
+		lists = append(lists, r.PortIDs, r.RouteIDs)
+	}
+	for _, p := range v.Ports {
+		lists = append(lists, p.RouteIDs, p.FipNatRuleIDs)
+	}
+	for _, g := range v.PortGroups {
+		lists = append(lists, g.PortIDs)
+	}
 	for _, c := range v.Chains {
-		lists = append(lists, c.JumpRuleIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs)
+		lists = append(lists, c.JumpRuleIDs, c.PortInboundIDs, c.PortOutboundIDs, c.NetworkInboundIDs, c.NetworkOutboundIDs,
+			c.RouterInboundIDs, c.RouterOutboundIDs, c.RouterForwardIDs)
 	}
 	for _, g := range v.IPAddrGroups {
 		lists = append(lists, g.RuleIDs)
@@ -235,9 +267,11 @@ func (v *View) sort() {
 	}
 	for _, d := range v.Dhcps {
 		slices.SortFunc(d.Hosts, compareHosts)
+		slices.Sort(d.GatewayRouteIDs)
 	}
 	for _, d := range v.DhcpV6s {
 		slices.SortFunc(d.Hosts, compareHosts)
+		slices.Sort(d.GatewayRouteIDs)
 	}
 	for _, z := range v.TunnelZones {
 		slices.SortFunc(z.Hosts, func(a, b TunnelZoneHost) int { return cmp.Compare(a.HostID, b.HostID) })

@@ -94,6 +94,7 @@ func TestLinkAnyOrder(t *testing.T) {
 		return string(b)
 	}
 	bundles, hosts, zones := world()
+	bundles = append(bundles, routed()...)
 	before, want := text(bundles), text(Link(bundles, hosts, zones))
 	if after := text(bundles); after != before {
 		t.Errorf("Link changed its input:\n%s", cmp.Diff(before, after))
@@ -107,13 +108,89 @@ func TestLinkAnyOrder(t *testing.T) {
 	}
 }
 
+// routed is a router with ports on network n, two of which name one peer, with rules in its chain
+// from several bundles, and with references to missing objects.
+func routed() []Bundle {
+	rule := func(id string) Rule { return Rule{ID: id, Type: Literal, Action: Accept} }
+	at := func(place int, id string) RuleEntry { return RuleEntry{ChainID: "post", Place: place, Rule: rule(id)} }
+	lost := at(5, "lost")
+	lost.ChainID = "gone"
+	toNowhere := at(1, "to-nowhere")
+	toNowhere.Rule.Type, toNowhere.Rule.JumpChainID = Jump, "gone"
+	floating := at(2, "z-floating")
+	floating.Rule.FipPortID = "a"
+	return []Bundle{
+		{
+			Routers: []Router{{ID: "r", InboundFilterID: "pre", OutboundFilterID: "post", ForwardChainID: "fwd", PortIDs: []string{"stale"}, RouteIDs: []string{"stale"}}},
+			Chains:  []Chain{{ID: "pre"}, {ID: "post", Rules: []Rule{rule("o2"), rule("o1")}}, {ID: "fwd"}},
+			PortGroups: []PortGroup{
+				{ID: "group", PortIDs: []string{"stale"}}, {ID: "stateful", Stateful: true}},
+			Routes: []Route{{ID: "blackhole", RouterID: "r", NextHop: HopBlackhole}, {ID: "no-router", RouterID: "gone", NextHop: HopReject}},
+		},
+		{
+			Ports: []Port{
+				{ID: "q1", RouterID: "r", PeerID: "p1", DhcpID: "s", PortGroupIDs: []string{"group", "gone"}, RouteIDs: []string{"stale"}},
+				{ID: "p1", NetworkID: "n"}},
+			Routes: []Route{
+				{ID: "b-route", NextHop: HopPort, NextHopPortID: "q1", GatewayDhcpID: "s"}, {ID: "a-route", NextHop: HopLocal, NextHopPortID: "q1"},
+				{ID: "no-port", NextHop: HopPort, NextHopPortID: "gone"}, {ID: "no-subnet", NextHop: HopPort, NextHopPortID: "q1", GatewayDhcpID: "gone"}},
+			Rules: []RuleEntry{at(1, "e2"), at(1, "e1"), at(-1, "before"), lost, toNowhere},
+		},
+		{Ports: []Port{{ID: "q2", RouterID: "r", PeerID: "p1", DhcpID: "s6", PortGroupIDs: []string{"group"}}},
+			DhcpV6s: []DhcpV6{{ID: "s6", NetworkID: "n", RouterIfPortID: "stale", GatewayRouteIDs: []string{"stale"}}},
+			Routes:  []Route{{ID: "six", NextHop: HopPort, NextHopPortID: "q2", GatewayDhcpID: "s6"}},
+			Rules:   []RuleEntry{floating, at(0, "same-place")}},
+		{Ports: []Port{{ID: "q3", RouterID: "r", PeerID: "gone", DhcpID: "gone"}}},
+		{Ports: []Port{{ID: "q0", RouterID: "r", DhcpID: "s"}}},
+	}
+}
+
+func TestLinkRouters(t *testing.T) {
+	t.Parallel()
+	bundles, hosts, zones := world()
+	v := Link(append(bundles, routed()...), hosts, zones)
+	for _, tt := range []struct {
+		what      string
+		got, want any
+	}{
+		{"ports of the router", v.Routers["r"].PortIDs, []string{"q0", "q1", "q2", "q3"}},
+		{"blackholes of the router", v.Routers["r"].RouteIDs, []string{"blackhole"}},
+		{"chain before routing", v.Chains["pre"].RouterInboundIDs, []string{"r"}},
+		{"chain after routing", v.Chains["post"].RouterOutboundIDs, []string{"r"}},
+		{"chain between them", v.Chains["fwd"].RouterForwardIDs, []string{"r"}},
+		{"rules by place, then by id, own ones in order", v.Chains["post"].RuleIDs,
+			[]string{"before", "o2", "o1", "same-place", "e1", "e2", "z-floating"}},
+		{"chain of an entry", v.Rules["before"].ChainID, "post"},
+		{"rules in missing chains and to them", []*Rule{v.Rules["lost"], v.Rules["to-nowhere"]}, []*Rule{nil, nil}},
+		{"rules of the floating IP", v.Ports["a"].FipNatRuleIDs, []string{"z-floating"}},
+		{"peer that a router's port names", v.Ports["q1"].PeerID, "p1"},
+		{"peer by the other's record, of two the lowest id", v.Ports["p1"].PeerID, "q1"},
+		{"missing peer", v.Ports["q3"].PeerID, ""},
+		{"members of a group", v.PortGroups["group"].PortIDs, []string{"q1", "q2"}},
+		{"members of no ports", v.PortGroups["stateful"].PortIDs, []string(nil)},
+		{"groups of a port, without missing ones", v.Ports["q1"].PortGroupIDs, []string{"group"}},
+		{"routes of a port", v.Ports["q1"].RouteIDs, []string{"a-route", "b-route"}},
+		{"subnet of a port", v.Ports["q1"].DhcpID, "s"},
+		{"missing subnet of a port", v.Ports["q3"].DhcpID, ""},
+		{"port of a subnet's gateway, of two the lowest id", v.Dhcps["s"].RouterIfPortID, "q0"},
+		{"port of an IPv6 subnet's gateway", v.DhcpV6s["s6"].RouterIfPortID, "q2"},
+		{"routes to a subnet's gateway", v.Dhcps["s"].GatewayRouteIDs, []string{"b-route"}},
+		{"routes to an IPv6 subnet's gateway", v.DhcpV6s["s6"].GatewayRouteIDs, []string{"six"}},
+		{"number of routes", len(v.Routes), 4},
+	} {
+		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.what, diff)
+		}
+	}
+}
+
 func TestLinkNothing(t *testing.T) {
 	t.Parallel()
 	got, err := json.Marshal(Link(nil, nil, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"Network":{},"Port":{},"Chain":{},"Rule":{},"IPAddrGroup":{},"Dhcp":{},"DhcpV6":{},"Host":{},` +
+	want := `{"Network":{},"Router":{},"Port":{},"PortGroup":{},"Route":{},"Chain":{},"Rule":{},"IPAddrGroup":{},"Dhcp":{},"DhcpV6":{},"Host":{},` +
 		`"TunnelZone":{},"tables":{"mac":{},"arp":{},"nd":{},"peering":{}}}`
 	if string(got) != want {
 		t.Errorf("got %s\nwant %s", got, want)

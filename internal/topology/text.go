@@ -17,13 +17,45 @@ func (r *Rule) String() string {
 			action = "jump to " + r.JumpChainID
 		}
 	}
+	between := " "
+	if r.Type == NAT {
+		action, between = r.translation()+" and "+action, ", "
+	}
 	if r.Condition == nil {
 		return action
 	}
 	if c := r.Condition.String(); c != "" {
-		return action + " " + c
+		return action + between + c
 	}
 	return action
+}
+
+// translation says what a NAT rule does, such as "SNAT to 203.0.113.9:1024–65535".
+func (r *Rule) translation() string {
+	kind := "SNAT"
+	if r.Dnat {
+		kind = "DNAT"
+	}
+	if r.Reverse {
+		return "reverse " + kind
+	}
+	var targets []string
+	for _, t := range r.NatTargets {
+		targets = append(targets, t.String())
+	}
+	return kind + " to " + strings.Join(targets, " or ")
+}
+
+// String is "192.0.2.1", "192.0.2.1–192.0.2.9" or "192.0.2.1:1024–65535".
+func (t NatTarget) String() string {
+	text := t.NwStart.String()
+	if t.NwEnd != t.NwStart {
+		text += "–" + t.NwEnd.String()
+	}
+	if t.TpStart == 0 && t.TpEnd == 0 {
+		return text
+	}
+	return text + ":" + Range{&t.TpStart, &t.TpEnd}.String()
 }
 
 // String says a condition in words, its clauses joined by commas; "" matches everything.
@@ -51,6 +83,10 @@ func (c *Condition) String() string {
 	}
 	s.add(len(c.InPortIDs) > 0, c.InPortInv, "by port "+strings.Join(c.InPortIDs, " or "))
 	s.add(len(c.OutPortIDs) > 0, c.OutPortInv, "for port "+strings.Join(c.OutPortIDs, " or "))
+	s.add(c.PortGroupID != "", c.InvPortGroup, "from port group "+c.PortGroupID)
+	s.add(c.InPortGroupID != "", c.InvInPortGroup, "by port group "+c.InPortGroupID)
+	s.add(c.OutPortGroupID != "", c.InvOutPortGroup, "for port group "+c.OutPortGroupID)
+	s.add(c.MatchNwDstRewritten, false, "destination translated")
 	s.add(c.NoVlan, false, "untagged")
 	s.add(c.Vlan != 0, false, fmt.Sprintf("VLAN %d", c.Vlan))
 	if c.ConjunctionInv { // the fragment policy stands outside (midonet-topology §3.3)

@@ -31,6 +31,15 @@ func TestRuleText(t *testing.T) {
 		{Rule{Type: Literal, Action: Drop, Condition: &Condition{DlType: 0x806, InvDlType: true, IPAddrGroupIDDst: "g", ConjunctionInv: true, FragmentPolicy: FragAny}},
 			"drop not (not ARP, to group g)"},
 		{Rule{Type: Literal, Action: Drop, Condition: &Condition{DlType: 0x806, NwProto: number(2), TpSrc: &Range{}, FragmentPolicy: FragAny}}, "drop ARP, operation 2, from port any"},
+		{Rule{Type: NAT, Action: Accept, Dnat: true, NatTargets: []NatTarget{{NwStart: addr("10.0.0.5"), NwEnd: addr("10.0.0.5")}}}, "DNAT to 10.0.0.5 and accept"},
+		{Rule{Type: NAT, Action: Return, NatTargets: []NatTarget{{addr("192.0.2.1"), addr("192.0.2.1"), 1024, 65535}, {addr("192.0.2.8"), addr("192.0.2.9"), 80, 80}},
+			Condition: &Condition{OutPortIDs: []string{"q"}}},
+			"SNAT to 192.0.2.1:1024–65535 or 192.0.2.8–192.0.2.9:80 and return, for port q, unfragmented"},
+		{Rule{Type: NAT, Action: Accept, Reverse: true, Condition: &Condition{MatchNwDstRewritten: true, FragmentPolicy: FragAny}},
+			"reverse SNAT and accept, destination translated"},
+		{Rule{Type: NAT, Action: Accept, Reverse: true, Dnat: true}, "reverse DNAT and accept"},
+		{Rule{Type: Jump, Action: Jump, JumpChainID: "c", Condition: &Condition{InPortGroupID: "g", InvInPortGroup: true, OutPortGroupID: "h", PortGroupID: "x",
+			ConjunctionInv: true, FragmentPolicy: FragAny}}, "jump to c not (from port group x, not by port group g, for port group h)"},
 	} {
 		if got := tt.rule.String(); got != tt.want {
 			t.Errorf("%+v: %q; want %q", tt.rule, got, tt.want)

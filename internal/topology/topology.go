@@ -10,6 +10,7 @@
 package topology
 
 import (
+	"cmp"
 	"net/netip"
 
 	"heddle/internal/topology/packet"
@@ -48,7 +49,8 @@ type Router struct {
 
 // Port is a port of a network or of a router (midonet-topology §2.3). Inbound filters see what
 // enters the device by it, outbound filters what leaves. A port with a host and an interface is
-// exterior; one with a peer leads to another device. Of two peers one names the other: PeerID.
+// exterior; one with a peer leads to another device. Of two peers one names the other: PeerID; Link
+// fills in the other's.
 type Port struct {
 	ID               string `json:"id"`
 	NetworkID        string `json:"networkId,omitempty"` // or RouterID
@@ -65,13 +67,15 @@ type Port struct {
 
 	// Of router ports.
 	PortAddress netip.Addr     `json:"portAddress,omitzero"`
-	PortSubnet  []netip.Prefix `json:"portSubnet,omitempty"`
+	PortSubnet  []netip.Prefix `json:"portSubnet,omitempty"` // each of its addresses, not masked
 	PortMAC     packet.MAC     `json:"portMac,omitzero"`
 	DhcpID      string         `json:"dhcpId,omitempty"` // subnet whose gateway address it has
 
 	PortGroupIDs []string `json:"portGroupIds,omitempty"`
 
-	RouteIDs []string `json:"routeIds,omitempty"` // filled by Link only
+	// Back-references, filled by Link only.
+	RouteIDs      []string `json:"routeIds,omitempty"`
+	FipNatRuleIDs []string `json:"fipNatRuleIds,omitempty"`
 }
 
 // PortGroup is a set of ports, named by rules. Hosts with ports of a stateful one hear of each
@@ -122,6 +126,9 @@ type Chain struct {
 	PortOutboundIDs    []string `json:"portOutboundIds,omitempty"`
 	NetworkInboundIDs  []string `json:"networkInboundIds,omitempty"`
 	NetworkOutboundIDs []string `json:"networkOutboundIds,omitempty"`
+	RouterInboundIDs   []string `json:"routerInboundIds,omitempty"`
+	RouterOutboundIDs  []string `json:"routerOutboundIds,omitempty"`
+	RouterForwardIDs   []string `json:"routerForwardIds,omitempty"`
 }
 
 // Rule types and actions (midonet-topology §3.2).
@@ -169,6 +176,11 @@ type RuleEntry struct {
 	ChainID string `json:"chainId"`
 	Place   int    `json:"place"`
 	Rule    Rule   `json:"rule"`
+}
+
+// Compare orders the entries of a chain: by place, then by id.
+func (e RuleEntry) Compare(other RuleEntry) int {
+	return cmp.Or(cmp.Compare(e.Place, other.Place), cmp.Compare(e.Rule.ID, other.Rule.ID))
 }
 
 // Fragment policies (midonet-topology §3.3). Every stored condition names its policy.
@@ -281,7 +293,10 @@ type Dhcp struct {
 	Opt121Routes     []Opt121Route `json:"opt121Routes,omitempty"`
 	Enabled          bool          `json:"enabled"`
 
-	Hosts []DhcpHostEntry `json:"hosts,omitempty"` // filled by Link only
+	// Filled by Link only.
+	Hosts           []DhcpHostEntry `json:"hosts,omitempty"`
+	RouterIfPortID  string          `json:"routerIfPortId,omitempty"` // has the gateway address
+	GatewayRouteIDs []string        `json:"gatewayRouteIds,omitempty"`
 }
 
 // DhcpV6 is an IPv6 subnet of a network (midonet-simulation §18).
@@ -296,7 +311,10 @@ type DhcpV6 struct {
 	InterfaceMTU     int          `json:"interfaceMtu,omitempty"`
 	Enabled          bool         `json:"enabled"`
 
-	Hosts []DhcpHostEntry `json:"hosts,omitempty"` // filled by Link only
+	// Filled by Link only.
+	Hosts           []DhcpHostEntry `json:"hosts,omitempty"`
+	RouterIfPortID  string          `json:"routerIfPortId,omitempty"`
+	GatewayRouteIDs []string        `json:"gatewayRouteIds,omitempty"`
 }
 
 // Host is a machine that runs an agent (midonet-topology §6).
