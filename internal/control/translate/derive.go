@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Roles of derived objects (midonet-translations §2). The last three are ours: a rule without a
-// role there is named after the chain's owner, its place, and its subject.
+// Roles of derived objects (midonet-translations §2). The last group is ours: a rule without a role
+// there is named after the chain's owner, its place, and its subject.
 const (
 	roleChainIn        = "chain.in"
 	roleChainOut       = "chain.out"
@@ -17,9 +17,56 @@ const (
 	roleSGNonHeader    = "rule.sg.nonheader"
 	roleJumpAntiSpoof  = "rule.antispoof.jump"
 
+	// Of a router.
+	roleChainForward        = "chain.fwd" // also of a firewall
+	roleChainSkipSNAT       = "chain.skipsnat"
+	roleChainFloatExact     = "chain.floatsnatexact"
+	roleChainFloat          = "chain.floatsnat"
+	roleJumpSkipSNAT        = "rule.router.jump.skipsnat"
+	roleJumpFloatExact      = "rule.router.jump.floatsnatexact"
+	roleJumpFloat           = "rule.router.jump.floatsnat"
+	roleSkipAccept          = "rule.skipsnat.accept"
+	rolePortGroupStateful   = "portgroup.stateful"
+	rolePortGroupInterfaces = "portgroup.rif"
+	roleRouteExtra          = "route.extra"
+
+	// Of its gateway.
+	rolePortGateway   = "port.gw"
+	roleRouteLocal    = "route.local" // also of an interface
+	roleRouteGateway  = "route.gw"
+	roleSNATOut       = "rule.snat.out"
+	roleSNATRewritten = "rule.snat.dstrewritten"
+	roleSNATDropFrag  = "rule.snat.dropfrag"
+	roleSNATReverse   = "rule.snat.rev"
+	roleSNATDropWrong = "rule.snat.dropwrong"
+	roleSNATSkipOut   = "rule.snat.skip.out"
+	roleSNATSkipIn    = "rule.snat.skip.in"
+
+	// Of its interfaces.
+	rolePortInterface     = "port.rif"
+	roleRouteInterface    = "route.rif"
+	roleRouteMetadata     = "route.metadata"
+	roleSameSubnetSNAT    = "rule.samesubnet.snat"
+	roleSameSubnetReverse = "rule.samesubnet.rev"
+
+	// Of a floating IP.
+	roleFloatingDNAT    = "rule.fip.dnat"
+	roleFloatingSNAT    = "rule.fip.snat"
+	roleFloatingExact   = "rule.fip.snatexact"
+	roleFloatingSkipOut = "rule.fip.skip.out"
+	roleFloatingSkipIn  = "rule.fip.skip.in"
+
+	// Of a firewall.
+	roleFirewallJump   = "rule.fw.jump"
+	roleFirewallDown   = "rule.fw.down"
+	roleFirewallReturn = "rule.fw.return"
+	roleFirewallDrop   = "rule.fw.drop"
+	roleFirewallShared = "rule.fw.shared"
+
 	roleAntiSpoof = "rule.antispoof" // + port + index in the chain
 	roleInbound   = "rule.port.in"   // + port + index, or group of a jump
 	roleOutbound  = "rule.port.out"  // + port + index, or group of a jump
+	roleSNATIPv6  = "rule.snat.ipv6" // + router
 )
 
 // Derive returns the id of the object that plays role for the objects of: UUIDv5 in Heddle's name

@@ -7,13 +7,25 @@
 // address in its groups, its DHCP host, its seeds), which [topology.Link] joins, or an input of the
 // other's function. So a bundle must be derived again when an input has changed:
 //
-//	bundle          derived again after changes of           never because of
-//	network         the network                              its subnets, its ports
-//	subnet          the subnet; the network's mtu; ports     other ports of the network
-//	                with owner network:dhcp on the subnet
-//	port            the port                                 its groups' rules and names,
-//	                                                         other members, its subnets
-//	security-group  the group's name; its rules              its members
+//	bundle            derived again after changes of          never because of
+//	network           the network                             its subnets, its ports
+//	subnet            the subnet; the network's mtu; ports    other ports of the network
+//	                  with owner network:dhcp on the subnet
+//	port              the port                                its groups' rules and names,
+//	                                                          other members, its subnets
+//	security-group    the group's name; its rules             its members
+//	router            the router; with extra routes the       floating IPs, firewalls
+//	                  addresses of its gateways and
+//	                  interfaces
+//	router-gateway    the port; its subnets' gateways;        interfaces, floating IPs
+//	                  enable_snat; which gateway of the
+//	                  router is the first
+//	router-interface  the port; its subnets' gateways; the    gateways, floating IPs,
+//	                  newest DHCP port of its first subnet;   other interfaces
+//	                  an uplink's admin state
+//	floating-ip       the floating IP; the router's port      the port of the fixed address
+//	                  that serves it
+//	firewall          the firewall; its policy's rules        its routers
 //
 // A routed network has empty bundles. The policy agents read keys of Calico's data model, each
 // written in the transaction that changes one of its inputs:
@@ -28,5 +40,6 @@
 //
 // Deleting an owner deletes its bundle. Rules elsewhere that jump to a deleted chain disappear from
 // the linked view. Texts inside objects have been checked by package neutron; a rule or address
-// with an invalid one is left out, and so allows nothing.
+// with an invalid one is left out, and so allows nothing, while one of a firewall that would deny
+// something denies everything.
 package translate

@@ -10,15 +10,15 @@ import (
 type Class uint8
 
 const (
-	VIF         Class = iota + 1 // a machine's interface, or any owner not listed
-	DHCP                         // an agent that serves DHCP
-	FloatingIP                   // holds a floating address; has no topology
-	Gateway                      // a router's link to its external network
-	RouterIface                  // a router's link to a tenant network
-	VIPv1                        // address of a v1 load balancer
-	VIPv2                        // address of a v2 load balancer
-	Remote                       // a machine behind a layer-2 gateway; has no port of its own
-	Service                      // any other network:* owner: a trusted plain port
+	VIF             Class = iota + 1 // a machine's interface, or any owner not listed
+	DHCP                             // an agent that serves DHCP
+	FloatingAddress                  // holds a floating address; has no topology
+	Gateway                          // a router's link to its external network
+	RouterIface                      // a router's link to a tenant network
+	VIPv1                            // address of a v1 load balancer
+	VIPv2                            // address of a v2 load balancer
+	Remote                           // a machine behind a layer-2 gateway; has no port of its own
+	Service                          // any other network:* owner: a trusted plain port
 )
 
 // ClassOf sorts a device_owner.
@@ -27,7 +27,7 @@ func ClassOf(deviceOwner string) Class {
 	case "network:dhcp":
 		return DHCP
 	case "network:floatingip":
-		return FloatingIP
+		return FloatingAddress
 	case "network:router_gateway":
 		return Gateway
 	case "network:router_interface":
@@ -49,7 +49,7 @@ func ClassOf(deviceOwner string) Class {
 func (c Class) Trusted() bool { return c != VIF && c != VIPv1 && c != VIPv2 }
 
 // seeded reports whether addresses of the class are in the network's tables (H4).
-func (c Class) seeded() bool { return c != FloatingIP && c != VIPv1 }
+func (c Class) seeded() bool { return c != FloatingAddress && c != VIPv1 }
 
 // Uplink reports whether a network links an edge router to the outside; it has no bridge (H1).
 func Uplink(n *neutron.Network) bool { return strings.EqualFold(n.NetworkType, "uplink") }

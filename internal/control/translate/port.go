@@ -11,7 +11,7 @@ import (
 // Stateful is read. The binding is BoundHostID and InterfaceName.
 func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) topology.Bundle {
 	class := ClassOf(p.DeviceOwner)
-	if bridgeless(n) || class == FloatingIP {
+	if bridgeless(n) || class == FloatingAddress {
 		return topology.Bundle{}
 	}
 	var b topology.Bundle
@@ -28,8 +28,8 @@ func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) 
 		TunnelKey:      p.TunnelKey,
 		PreviousHostID: p.PreviousHostID,
 	}
-	if p.BoundHostID != "" && p.InterfaceName != "" {
-		port.HostID, port.InterfaceName = p.BoundHostID, p.InterfaceName
+	if !linked(p) {
+		bind(&port, p)
 	}
 	if !class.Trusted() {
 		b.Chains = portChains(p, groups)
@@ -42,6 +42,19 @@ func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) 
 	}
 	b.Ports = []topology.Port{port}
 	return b
+}
+
+// linked reports whether a router has the port: it then leads to the router and to no host.
+func linked(p *neutron.Port) bool {
+	class := ClassOf(p.DeviceOwner)
+	return (class == Gateway || class == RouterIface) && p.DeviceID != ""
+}
+
+// bind makes a port exterior if p has a whole binding.
+func bind(port *topology.Port, p *neutron.Port) {
+	if p.BoundHostID != "" && p.InterfaceName != "" {
+		port.HostID, port.InterfaceName = p.BoundHostID, p.InterfaceName
+	}
 }
 
 // seed adds the port's persistent MAC, ARP and ND entries (H5). The MAC of a remote machine is

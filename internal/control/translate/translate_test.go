@@ -41,7 +41,7 @@ func TestClassOf(t *testing.T) {
 		{"baremetal:none", VIF, false, true},
 		{"neutron:other", VIF, false, true},
 		{"network:dhcp", DHCP, true, true},
-		{"network:floatingip", FloatingIP, true, false},
+		{"network:floatingip", FloatingAddress, true, false},
 		{"network:router_gateway", Gateway, true, true},
 		{"network:router_interface", RouterIface, true, true},
 		{"network:remote_site", Remote, true, true},

@@ -1,0 +1,159 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/neutron"
+	"heddle/internal/topology"
+)
+
+// Places of the rules that gateways, interfaces, floating IPs and firewalls have in a router's
+// chains (midonet-translations §3.2–3.4). The router's own rules are at place 0.
+const (
+	// Pre-routing.
+	placeFloatingDNAT      = 10
+	placeGatewayReverse    = 20
+	placeGatewayDropWrong  = 30
+	placeSameSubnetReverse = 40
+
+	// Post-routing, after the jumps.
+	placeGatewayIPv6      = 10
+	placeGatewaySNAT      = 20
+	placeGatewayRewritten = 30
+	placeGatewayDropFrag  = 40
+	placeSameSubnetSNAT   = 50
+
+	// Skip SNAT: what returns stands before what accepts, and the router's own rule is last.
+	placeSkipFloatingOut = -40
+	placeSkipGatewayOut  = -30
+	placeSkipFloatingIn  = -20
+	placeSkipGatewayIn   = -10
+
+	// Float SNAT exact, and float SNAT.
+	placeFloatExact       = 10
+	placeFloatByGateway   = 10
+	placeFloatByInterface = 20
+
+	// Forward.
+	placeFirewall = 10
+)
+
+// routerChain returns a chain of router r by its role.
+func routerChain(role, r string) string { return Derive(role, r) }
+
+// Router translates a router (midonet-translations §8). links are the ports by which it is on
+// networks, in any order; an extra route whose next hop is on none of their subnets is left out.
+//
+//	in ─ pre-routing ─▶ route ─ forward ─ post-routing ─▶ out
+//	     floating IPs           firewall  jump skip SNAT ── fixed addresses stay
+//	     replies to                       jump float SNAT exact ┐
+//	     the gateway                      jump float SNAT ──────┴ floating IPs
+//	     and interfaces                   SNAT of the gateway, then of interfaces
+//
+// Gateways, interfaces, floating IPs and firewalls have the rules of these chains in their own
+// bundles, but for the jumps and the last rule of skip SNAT.
+func Router(r *neutron.Router, links []RouterLink) topology.Bundle {
+	return topology.Bundle{
+		Routers: []topology.Router{{
+			ID:               r.ID,
+			TenantID:         r.ProjectID,
+			Name:             r.Name,
+			AdminStateUp:     r.AdminStateUp,
+			InboundFilterID:  routerChain(roleChainIn, r.ID),
+			OutboundFilterID: routerChain(roleChainOut, r.ID),
+			ForwardChainID:   routerChain(roleChainForward, r.ID),
+		}},
+		Chains: routerChains(r),
+		PortGroups: []topology.PortGroup{
+			{ID: statefulGroup(r.ID), Name: "OS_STATEFUL_" + r.ID, TenantID: r.ProjectID, Stateful: true},
+			{ID: interfaceGroup(r.ID), Name: "OS_INTERFACES_" + r.ID, TenantID: r.ProjectID},
+		},
+		Routes: extraRoutes(r, links),
+	}
+}
+
+// statefulGroup holds the ports whose hosts exchange the router's connections, interfaceGroup those
+// that firewalls apply to.
+func statefulGroup(router string) string  { return Derive(rolePortGroupStateful, router) }
+func interfaceGroup(router string) string { return Derive(rolePortGroupInterfaces, router) }
+
+func routerChains(r *neutron.Router) []topology.Chain {
+	chain := func(role, name string, rules ...topology.Rule) topology.Chain {
+		return topology.Chain{ID: routerChain(role, r.ID), Name: name + r.ID, TenantID: r.ProjectID, Rules: rules}
+	}
+	notRewritten := anyFragment()
+	notRewritten.MatchNwDstRewritten, notRewritten.ConjunctionInv = true, true
+	skipRest := literal(topology.Accept, notRewritten)
+	skipRest.ID = Derive(roleSkipAccept, r.ID)
+	skip := chain(roleChainSkipSNAT, "OS_SKIP_SNAT_", skipRest)
+	exact := chain(roleChainFloatExact, "OS_FLOAT_SNAT_EXACT_")
+	float := chain(roleChainFloat, "OS_FLOAT_SNAT_")
+	return []topology.Chain{
+		chain(roleChainIn, "OS_PRE_ROUTING_"),
+		chain(roleChainOut, "OS_POST_ROUTING_",
+			jump(Derive(roleJumpSkipSNAT, r.ID), skip.ID, skip.Name),
+			jump(Derive(roleJumpFloatExact, r.ID), exact.ID, exact.Name),
+			jump(Derive(roleJumpFloat, r.ID), float.ID, float.Name)),
+		chain(roleChainForward, "OS_FORWARD_"),
+		skip, exact, float,
+	}
+}
+
+// entry returns a rule at a place in router r's chain of a role.
+func entry(role, r string, place int, id string, rule topology.Rule) topology.RuleEntry {
+	rule.ID = id
+	return topology.RuleEntry{ChainID: routerChain(role, r), Place: place, Rule: rule}
+}
+
+// extraRoutes returns the routes that a client has given the router, each by the port on whose
+// subnet its next hop is (§8.2 step 3), and of several by that with the longest prefix.
+func extraRoutes(r *neutron.Router, links []RouterLink) []topology.Route {
+	var routes []topology.Route
+	for _, x := range r.Routes {
+		id := Derive(roleRouteExtra, r.ID, x.Destination.String(), x.Nexthop.String())
+		if slices.ContainsFunc(routes, func(route topology.Route) bool { return route.ID == id }) {
+			continue
+		}
+		q := portTowards(x.Nexthop, links)
+		if q == "" || x.Nexthop.Is4() != x.Destination.Addr().Is4() {
+			continue
+		}
+		route := portRoute(id, q, x.Destination.Masked())
+		route.NextHopGateway = x.Nexthop
+		routes = append(routes, route)
+	}
+	return routes
+}
+
+// portTowards returns the router's port on the subnet of a next hop; "" if there is none.
+func portTowards(hop netip.Addr, links []RouterLink) string {
+	type candidate struct {
+		port string
+		bits int
+	}
+	var cs []candidate
+	for i := range links {
+		l := &links[i]
+		q := interfacePort(l.Port.ID)
+		if ClassOf(l.Port.DeviceOwner) == Gateway {
+			q = gatewayPort(l.Port.ID)
+		}
+		as := l.addresses()
+		if slices.ContainsFunc(as, func(a linkAddress) bool { return a.ip == hop }) {
+			continue
+		}
+		for _, a := range as {
+			if cidr := a.subnet.CIDR.Masked(); cidr.Contains(hop) && cidr.Addr() != hop {
+				cs = append(cs, candidate{q, cidr.Bits()})
+			}
+		}
+	}
+	if len(cs) == 0 {
+		return ""
+	}
+	return slices.MinFunc(cs, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.bits, a.bits), cmp.Compare(a.port, b.port))
+	}).port
+}

@@ -1,0 +1,81 @@
+package translate
+
+import (
+	"heddle/internal/neutron"
+	"heddle/internal/topology"
+)
+
+// RouterGateway translates a router's link to an external network: its port there, the default
+// routes, and with enableSNAT the rules that let machines without floating IPs out (§8.3, §8.4).
+func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bundle {
+	as := l.addresses()
+	q := routerPort(gatewayPort(l.Port.ID), r, &l, as)
+	q.PeerID = l.Port.ID
+	b := topology.Bundle{Ports: []topology.Port{q}}
+	var done4, done6 bool
+	for _, a := range as {
+		b.Routes = append(b.Routes, localRoute(q.ID, a.ip))
+		done := &done4
+		if a.ip.Is6() {
+			done = &done6
+		}
+		if !*done {
+			b.Routes = append(b.Routes, defaultRoute(q.ID, a, &l))
+		}
+		*done = true
+	}
+	if a, ok := first4(as); ok && enableSNAT {
+		b.Rules = defaultSNAT(r, l.Port.ID, a, done6)
+	}
+	return b
+}
+
+// defaultRoute leads out of gateway port q, by the gateway of the address's subnet.
+func defaultRoute(q string, a linkAddress, l *RouterLink) topology.Route {
+	route := portRoute(Derive(roleRouteGateway, q, a.ip.String()), q, anywhere(a.ip))
+	if a.subnet.GatewayIP != nil {
+		route.NextHopGateway = *a.subnet.GatewayIP
+	}
+	if !bridgeless(l.Network) {
+		route.GatewayDhcpID = a.subnet.ID
+	}
+	return route
+}
+
+// defaultSNAT returns the rules that translate to the gateway's address a. With ipv6, packets of
+// that family pass them, since there is no NAT for IPv6.
+func defaultSNAT(r *neutron.Router, port string, a linkAddress, ipv6 bool) []topology.RuleEntry {
+	q := gatewayPort(port)
+	id := func(role string) string {
+		if len(r.Gateways) > 0 && r.Gateways[0].PortID != port {
+			return Derive(role, r.ID, port) // the first gateway's are the router's
+		}
+		return Derive(role, r.ID)
+	}
+	toSelf := unfragmented()
+	toSelf.NwDstIP = single4(a)
+	wrong := toSelf
+	wrong.NwProto, wrong.NwProtoInv = protocol(protoICMP), true
+	out := unfragmented()
+	out.OutPortIDs, out.NwSrcIP, out.NwSrcInv = []string{q}, single4(a), true
+	fragments := out
+	fragments.FragmentPolicy = topology.FragAny
+	rewritten := unfragmented()
+	rewritten.MatchNwDstRewritten = true
+
+	rules := []topology.RuleEntry{
+		entry(roleChainIn, r.ID, placeGatewayReverse, id(roleSNATReverse), reverseSNAT(toSelf)),
+		entry(roleChainIn, r.ID, placeGatewayDropWrong, id(roleSNATDropWrong), literal(topology.Drop, wrong)),
+		entry(roleChainSkipSNAT, r.ID, placeSkipGatewayOut, id(roleSNATSkipOut), literal(topology.Return, leaving(q))),
+		entry(roleChainSkipSNAT, r.ID, placeSkipGatewayIn, id(roleSNATSkipIn), literal(topology.Accept, entering(q))),
+		entry(roleChainOut, r.ID, placeGatewaySNAT, id(roleSNATOut), dynamicSNAT(a.ip, out)),
+		entry(roleChainOut, r.ID, placeGatewayRewritten, id(roleSNATRewritten), dynamicSNAT(a.ip, rewritten)),
+		entry(roleChainOut, r.ID, placeGatewayDropFrag, id(roleSNATDropFrag), literal(topology.Drop, fragments)),
+	}
+	if ipv6 {
+		c := leaving(q)
+		c.DlType = etherIPv6
+		rules = append(rules, entry(roleChainOut, r.ID, placeGatewayIPv6, id(roleSNATIPv6), literal(topology.Accept, c)))
+	}
+	return rules
+}
