@@ -30,7 +30,7 @@ func (r *Rule) String() string {
 	return action
 }
 
-// translation says what a NAT rule does, such as "SNAT to 203.0.113.9:1024–65535".
+// translation returns the words for a NAT rule, such as "SNAT to 203.0.113.9:1024–65535".
 func (r *Rule) translation() string {
 	kind := "SNAT"
 	if r.Dnat {
