@@ -55,16 +55,44 @@ type bpfFlow struct {
 	Used      uint64
 	Cookie    uint64
 	Out       uint32
-	Vni       uint32
+	VniHops   uint32
 	OuterPort uint16
 	Kind      uint8
 	TagCount  uint8
-	Pad       uint32
-	Tags      [6]struct {
-		_     structs.HostLayout
-		Slot  uint32
-		Epoch uint32
-	}
+	Slots     [6]uint16
+	Epochs    [6]uint32
+}
+
+type bpfFlow4 struct {
+	_      structs.HostLayout
+	Common bpfFlow
+	To     bpfHeaders4
+}
+
+type bpfFlow6 struct {
+	_      structs.HostLayout
+	Common bpfFlow
+	To     bpfHeaders6
+}
+
+type bpfHeaders4 struct {
+	_     structs.HostLayout
+	Dmac  [6]uint8
+	Smac  [6]uint8
+	Saddr uint32
+	Daddr uint32
+	Sport uint16
+	Dport uint16
+}
+
+type bpfHeaders6 struct {
+	_     structs.HostLayout
+	Dmac  [6]uint8
+	Smac  [6]uint8
+	Saddr [4]uint32
+	Daddr [4]uint32
+	Sport uint16
+	Dport uint16
 }
 
 type bpfInstruction struct {

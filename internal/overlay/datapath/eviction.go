@@ -25,17 +25,17 @@ const (
 // evictor is the state of both tables' hands.
 type evictor struct {
 	mu      sync.Mutex
-	v4      hand[bpfKey4]
-	v6      hand[bpfKey6]
+	v4      hand[bpfKey4, bpfFlow4, *bpfFlow4]
+	v6      hand[bpfKey6, bpfFlow6, *bpfFlow6]
 	evicted atomic.Uint64
 	said    time.Time
 }
 
 // hand is a position in one table.
-type hand[K bpfKey] struct {
+type hand[K bpfKey, V any, PV bpfValue[V]] struct {
 	cursor *ebpf.MapBatchCursor
 	keys   []K
-	values []bpfFlow
+	values []V
 }
 
 // Evicted returns the number of flows evicted since Open.
@@ -58,10 +58,10 @@ func (c *flowCache) makeRoom(evict func() (int, error)) error {
 }
 
 // evict moves the hand one step and returns the number of flows evicted, at least one.
-func (h *hand[K]) evict(m *ebpf.Map) (int, error) {
+func (h *hand[K, V, PV]) evict(m *ebpf.Map) (int, error) {
 	if h.keys == nil {
 		n := min(evictSample, int(m.MaxEntries()))
-		h.keys, h.values = make([]K, n), make([]bpfFlow, n)
+		h.keys, h.values = make([]K, n), make([]V, n)
 	}
 	for range 2 { // the second time from the start, when the hand stood at the end
 		if h.cursor == nil {
@@ -82,12 +82,13 @@ func (h *hand[K]) evict(m *ebpf.Map) (int, error) {
 }
 
 // throwOut deletes the part of the first n flows of the sample that has been idle longest.
-func (h *hand[K]) throwOut(m *ebpf.Map, n int) (int, error) {
+func (h *hand[K, V, PV]) throwOut(m *ebpf.Map, n int) (int, error) {
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.values[a].Used, h.values[b].Used) })
+	used := func(i int) uint64 { return PV(&h.values[i]).common().Used }
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(used(a), used(b)) })
 	gone := 0
 	for _, i := range order[:max(1, n/evictPart)] {
 		switch err := m.Delete(&h.keys[i]); {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -57,6 +58,51 @@ func (k Key) Reverse(from Port) Key {
 		k.SrcPort, k.DstPort = k.DstPort, k.SrcPort
 	}
 	return k
+}
+
+// ReverseRewritten returns what the replies, which come in at port from, need if frames with key k
+// leave as r says: their key, and the rewrite that turns r around. r may be nil.
+func (k Key) ReverseRewritten(from Port, r *flow.Rewrite) (Key, *flow.Rewrite) {
+	if r == nil {
+		return k.Reverse(from), nil
+	}
+	unchanged := k.Reverse(from)
+	return k.rewritten(r).Reverse(from), unchanged.headers(r.Hops)
+}
+
+// rewritten returns the key that frames with key k have after r.
+func (k Key) rewritten(r *flow.Rewrite) Key {
+	k.SrcMAC, k.DstMAC, k.Src, k.Dst = r.SrcMAC, r.DstMAC, r.Src, r.Dst
+	switch {
+	case k.isEcho():
+		k.SrcPort = r.SrcPort
+	case k.hasPorts():
+		k.SrcPort, k.DstPort = r.SrcPort, r.DstPort
+	}
+	return k
+}
+
+// headers returns the rewrite that leads to frames with key k.
+func (k Key) headers(hops uint8) *flow.Rewrite {
+	r := &flow.Rewrite{SrcMAC: k.SrcMAC, DstMAC: k.DstMAC, Src: k.Src, Dst: k.Dst, SrcPort: k.SrcPort, DstPort: k.DstPort, Hops: hops}
+	if k.isEcho() {
+		r.DstPort = k.SrcPort // both are the id
+	}
+	return r
+}
+
+// isEcho reports whether the port fields are those of an ICMP echo.
+func (k *Key) isEcho() bool {
+	return k.Frag == Whole && (k.Proto == protoICMP || k.Proto == protoICMP6)
+}
+
+// hasPorts reports whether the port fields are ports.
+func (k *Key) hasPorts() bool {
+	switch k.Proto {
+	case protoTCP, protoUDP, protoSCTP, protoDCCP, protoUDPLite:
+		return k.Frag == Whole
+	}
+	return false
 }
 
 // transport is the place of the header behind IP.

@@ -8,13 +8,19 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"heddle/internal/topology/flow"
 )
 
-// What a flow does, as enum out_kind in bpf/maps.h.
+// What a flow does, as enum out_kind in bpf/maps.h, with outRewrites and outTranslates beside it.
 const (
 	outDrop = iota
 	outPort
 	outTunnel
+
+	outKind       = 3
+	outRewrites   = 4
+	outTranslates = 8
 )
 
 // flowCache holds the flows in the kernel.
@@ -27,19 +33,18 @@ type flowCache struct {
 // Install caches flows, replacing those with the same keys. A full cache evicts idle flows first. A
 // flow whose tags have moved meanwhile is installed and does not act.
 func (c *flowCache) Install(flows []Flow) error {
-	var set4 batch[bpfKey4]
-	var set6 batch[bpfKey6]
+	var set4 batch[bpfKey4, bpfFlow4]
+	var set6 batch[bpfKey6, bpfFlow6]
 	now := coarseNow()
 	for i := range flows {
 		f := &flows[i]
-		value, err := f.value(now)
-		if err != nil {
+		if err := f.check(); err != nil {
 			return fmt.Errorf("install flow: %w", err)
 		}
 		if f.Src.Is4() {
-			set4.add(f.key4(), value)
+			set4.add(f.key4(), f.value4(now))
 		} else {
-			set6.add(f.key6(), value)
+			set6.add(f.key6(), f.value6(now))
 		}
 	}
 	if err := put(c, c.maps.Flows4, &c.evict.v4, set4); err != nil {
@@ -49,17 +54,17 @@ func (c *flowCache) Install(flows []Flow) error {
 }
 
 // batch is keys and values side by side, as the kernel takes many at once.
-type batch[K any] struct {
+type batch[K, V any] struct {
 	keys   []K
-	values []bpfFlow
+	values []V
 }
 
-func (b *batch[K]) add(k K, v bpfFlow) {
+func (b *batch[K, V]) add(k K, v V) {
 	b.keys = append(b.keys, k)
 	b.values = append(b.values, v)
 }
 
-func put[K bpfKey](c *flowCache, m *ebpf.Map, hand *hand[K], b batch[K]) error {
+func put[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, hand *hand[K, V, PV], b batch[K, V]) error {
 	for len(b.keys) > 0 {
 		n, err := putSome(m, b)
 		b.keys, b.values = b.keys[n:], b.values[n:]
@@ -77,7 +82,7 @@ func put[K bpfKey](c *flowCache, m *ebpf.Map, hand *hand[K], b batch[K]) error {
 }
 
 // putSome writes what it can and returns how much. One flow is faster without the kernel's batch.
-func putSome[K bpfKey](m *ebpf.Map, b batch[K]) (int, error) {
+func putSome[K, V any](m *ebpf.Map, b batch[K, V]) (int, error) {
 	if len(b.keys) == 1 {
 		if err := m.Put(&b.keys[0], &b.values[0]); err != nil {
 			return 0, err
@@ -90,20 +95,36 @@ func putSome[K bpfKey](m *ebpf.Map, b batch[K]) (int, error) {
 // isFull reports whether a map refused a new entry for lack of room.
 func isFull(err error) bool { return errors.Is(err, unix.E2BIG) }
 
-func (f *Flow) value(now uint64) (bpfFlow, error) {
+// check returns why the kernel cannot hold the flow.
+func (f *Flow) check() error {
 	if len(f.Tags) > MaxTags {
-		return bpfFlow{}, fmt.Errorf("%d tags: want at most %d", len(f.Tags), MaxTags)
+		return fmt.Errorf("%d tags: want at most %d", len(f.Tags), MaxTags)
 	}
 	if !f.Src.IsValid() || f.Src.BitLen() != f.Dst.BitLen() {
-		return bpfFlow{}, fmt.Errorf("key from %s to %s: want two addresses of one version", f.Src, f.Dst)
+		return fmt.Errorf("key from %s to %s: want two addresses of one version", f.Src, f.Dst)
 	}
+	if !f.rewrites() {
+		return nil
+	}
+	if err := f.checkRewrite(); err != nil {
+		return fmt.Errorf("key from %s to %s, protocol %d: %w", f.Src, f.Dst, f.Proto, err)
+	}
+	return nil
+}
+
+// common returns what both versions of IP have.
+func (f *Flow) common(now uint64) bpfFlow {
 	v := bpfFlow{Used: now, Cookie: f.Cookie, TagCount: uint8(len(f.Tags))}
-	v.Kind, v.Out, v.Vni = f.Out.words()
+	v.Kind, v.Out, v.VniHops = f.Out.words()
 	v.OuterPort = f.outerPort()
 	for i, t := range f.Tags {
-		v.Tags[i].Slot, v.Tags[i].Epoch = uint32(t.Slot), t.Epoch
+		v.Slots[i], v.Epochs[i] = uint16(t.Slot), t.Epoch
 	}
-	return v, nil
+	if f.rewrites() {
+		v.Kind |= f.rewriteKind()
+		v.VniHops |= swap32(uint32(f.Rewrite.Hops))
+	}
+	return v
 }
 
 func (o Output) words() (kind uint8, out, vni uint32) {
@@ -149,24 +170,30 @@ func (c *flowCache) entryOf(k *Key) (m *ebpf.Map, key any) {
 }
 
 func (c *flowCache) Lookup(k Key) (FlowState, bool, error) {
-	var v bpfFlow
-	m, key := c.entryOf(&k)
-	err := m.Lookup(key, &v)
+	if k.Src.Is4() {
+		return lookUp[bpfKey4, bpfFlow4](c, c.maps.Flows4, k, k.key4())
+	}
+	return lookUp[bpfKey6, bpfFlow6](c, c.maps.Flows6, k, k.key6())
+}
+
+func lookUp[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, k Key, key K) (FlowState, bool, error) {
+	var v V
+	err := m.Lookup(&key, &v)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return FlowState{}, false, nil
 	}
 	if err != nil {
 		return FlowState{}, false, fmt.Errorf("look up flow: %w", err)
 	}
-	return c.flowState(k, &v, coarseNow()), true, nil
+	return flowState(c, k, PV(&v), coarseNow()), true, nil
 }
 
 // Dump calls f with every cached flow until it returns false. Flows that come or go meanwhile may
 // be missed or seen twice. It takes about half a microsecond a flow.
 func (c *flowCache) Dump(f func(FlowState) bool) error {
-	more, err := dump(c, c.maps.Flows4, (*bpfKey4).key, f)
+	more, err := dump[bpfKey4, bpfFlow4](c, c.maps.Flows4, (*bpfKey4).key, f)
 	if err == nil && more {
-		_, err = dump(c, c.maps.Flows6, (*bpfKey6).key, f)
+		_, err = dump[bpfKey6, bpfFlow6](c, c.maps.Flows6, (*bpfKey6).key, f)
 	}
 	if err != nil {
 		return fmt.Errorf("list flows: %w", err)
@@ -174,31 +201,35 @@ func (c *flowCache) Dump(f func(FlowState) bool) error {
 	return nil
 }
 
-func dump[K bpfKey](c *flowCache, m *ebpf.Map, key func(*K) Key, f func(FlowState) bool) (more bool, err error) {
+func dump[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, key func(*K) Key, f func(FlowState) bool) (more bool, err error) {
 	more = true
-	err = eachEntry(m, func(keys []K, values []bpfFlow) bool {
+	err = eachEntry(m, func(keys []K, values []V) bool {
 		now := coarseNow()
 		for i := 0; more && i < len(keys); i++ {
-			more = f(c.flowState(key(&keys[i]), &values[i], now))
+			more = f(flowState(c, key(&keys[i]), PV(&values[i]), now))
 		}
 		return more
 	})
 	return more, err
 }
 
-func (c *flowCache) flowState(k Key, v *bpfFlow, now uint64) FlowState {
+func flowState[V any, PV bpfValue[V]](c *flowCache, k Key, value PV, now uint64) FlowState {
+	v := value.common()
 	s := FlowState{Flow: Flow{Key: k, Cookie: v.Cookie}, Packets: v.Packets, Bytes: v.Bytes}
 	if now > v.Used {
 		s.Idle = time.Duration(now - v.Used)
 	}
-	switch v.Kind {
+	switch v.Kind & outKind {
 	case outPort:
 		s.Out = Output{Port: Port(v.Out)}
 	case outTunnel:
-		s.Out = Output{Tunnel: Tunnel(v.Out), TunnelKey: swap32(v.Vni) >> 8}
+		s.Out = Output{Tunnel: Tunnel(v.Out), TunnelKey: swap32(v.VniHops) >> 8}
 	}
-	for _, t := range v.Tags[:min(v.TagCount, MaxTags)] {
-		s.Tags = append(s.Tags, Tag{Slot: Slot(t.Slot), Epoch: t.Epoch})
+	if v.Kind&outRewrites != 0 {
+		s.Rewrite = value.rewrite(k)
+	}
+	for i := range min(v.TagCount, MaxTags) {
+		s.Tags = append(s.Tags, Tag{Slot: Slot(v.Slots[i]), Epoch: v.Epochs[i]})
 	}
 	s.Stale = !c.epochs.Current(s.Tags)
 	return s
@@ -206,6 +237,13 @@ func (c *flowCache) flowState(k Key, v *bpfFlow, now uint64) FlowState {
 
 // bpfKey is the key of one of the two maps of flows.
 type bpfKey interface{ bpfKey4 | bpfKey6 }
+
+// bpfValue is a value V of one of the two maps of flows.
+type bpfValue[V any] interface {
+	*V
+	common() *bpfFlow
+	rewrite(k Key) *flow.Rewrite // of the flow with that key, which has one
+}
 
 // coarseNow is the clock that the programs write to a flow when it is hit.
 func coarseNow() uint64 {

@@ -205,6 +205,62 @@ func TestOtherSize(t *testing.T) {
 	compare(t, "ports", again.Ports(), ports)
 }
 
+// TestFlowsOfOtherSize finds flows of a version that had no rewrites: those start anew, the rest
+// stays, and the log says so.
+func TestFlowsOfOtherSize(t *testing.T) {
+	t.Parallel()
+	opts := testOptions(t)
+	var log bytes.Buffer
+	opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	d := openWith(t, opts)
+	labOf(t, d, PortOptions{})
+	ports, tags, root := d.Ports(), d.Tags(7), d.pins.maps()
+	table, err := d.Table("connections", 3, 2, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(table.Put([]byte{1, 2, 3}, []byte{4, 5}), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	old := map[string]uint32{"flows4": 32, "flows6": 56}
+	for name, keySize := range old {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, Flags: flagNoPrealloc, KeySize: keySize, ValueSize: 96, MaxEntries: uint32(opts.MaxFlows)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		path := filepath.Join(root, name)
+		if err := errors.Join(m.Put(make([]byte, keySize), make([]byte, 96)), os.Remove(path), m.Pin(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := labOf(t, openWith(t, opts), PortOptions{})
+	if err := l.Dump(func(s FlowState) bool { t.Errorf("left: %+v", s); return true }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range ports { // no program was attached, so no interface is found
+		ports[i].Interface = ""
+	}
+	compare(t, "ports", l.Ports(), ports)
+	compare(t, "epochs", l.Tags(7), tags)
+	if table, err = l.Table("connections", 3, 2, 10); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := table.Get([]byte{1, 2, 3}); err != nil || !bytes.Equal(v, []byte{4, 5}) {
+		t.Errorf("a connection of the earlier agent: %v, %v", v, err)
+	}
+	for name := range old {
+		if !strings.Contains(log.String(), "map="+name) {
+			t.Errorf("the log does not name %s:\n%s", name, log.String())
+		}
+	}
+	frame := udp4(nil)
+	l.install(Flow{Key: l.keyOf(frame), Out: Output{Port: l.out}})
+	if verdict, _ := l.workload(frame); verdict != tcxRedirect {
+		t.Errorf("a flow in the new map: verdict %d, want redirect", verdict)
+	}
+}
+
 func TestOptionsAndNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "a/b", "..", "a.b", strings.Repeat("x", 65)} {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layoutVersion must be raised when the maps in bpf/maps.h or the port records change shape. Maps
-// of another version are not read; programs that use them go on until AttachPort and AttachUnderlay
-// replace them.
+// layoutVersion must be raised when the maps in bpf/maps.h or the port records change shape and
+// their sizes do not tell: openMap replaces a map of other sizes alone. Maps of another version are
+// not read; programs that use them go on until AttachPort and AttachUnderlay replace them.
 const layoutVersion = 1
 
 // pins is the directory BPFFS/heddle/NAME, where one agent's maps and links outlive it:

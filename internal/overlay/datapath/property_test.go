@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -216,6 +217,61 @@ func TestChecksumsAreFinished(t *testing.T) {
 		if err := packet.VerifyChecksums(c.frame); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestChecksumsOfRewrittenFrames checks what Send makes of frames whose addresses and ports the
+// agent has changed, with the checksum by difference: of an unfinished one it is set anew.
+func TestChecksumsOfRewrittenFrames(t *testing.T) {
+	t.Parallel()
+	long := make([]byte, 20000)
+	for name, frame := range map[string][]byte{"tcp": tcp4([]byte("x")), "tcp6": tcp6([]byte("x")), "tcp segments": tcp4(long), "tcp6 segments": tcp6(long),
+		"udp": udp4([]byte("x")), "udp6": udp6([]byte("x")), "udp segments": udp4(long), "echo": echo4(), "echo6": echo6()} {
+		key, tr, ok := parse(1, frame, len(frame))
+		if !ok {
+			t.Fatalf("%s: no key", name)
+		}
+		at := checksumAt(frame, tr)
+		changed := rewriteByHand(frame, translated(key))
+		partial := bytes.Clone(frame)
+		binary.BigEndian.PutUint16(partial[at:], pseudoSum(&key, tr))
+		unfinished := Offload{vnet: vnetHeader{flags: vnetNeedsChecksum, gsoType: 1, segmentSize: 1400, checksumStart: uint16(tr.offset), checksumOff: uint16(at - tr.offset)}}
+		for what, c := range map[string]struct {
+			frame []byte
+			off   Offload
+			start bool // the kernel is to finish it
+		}{
+			"finished":                    {changed, Offload{}, false},
+			"finished, from the ring":     {changed, Offload{unknown: true}, !key.isEcho()},
+			"unfinished, from the ring":   {rewriteByHand(partial, translated(key)), Offload{unknown: true}, true},
+			"unfinished, with an offload": {rewriteByHand(partial, translated(key)), unfinished, true},
+		} {
+			if key.isEcho() && strings.HasPrefix(what, "unfinished") {
+				continue // no stack leaves these to hardware
+			}
+			got := bytes.Clone(c.frame)
+			h := c.off.finish(got, instructionLen)
+			if (h.flags&vnetNeedsChecksum != 0) != c.start {
+				t.Errorf("%s, %s: header %+v, want it to be finished: %v", name, what, h, c.start)
+				continue
+			}
+			if c.start {
+				start := int(h.checksumStart) - instructionLen
+				binary.BigEndian.PutUint16(got[start+int(h.checksumOff):], packet.Fold(packet.Sum(0, got[start:])))
+			}
+			if err := packet.VerifyChecksums(got); err != nil {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+	}
+	// Behind an outer UDP header that is finished, the sum of a packet further in is not touched.
+	tunnel := udp4(make([]byte, 80))
+	key, _, _ := parse(1, tunnel, len(tunnel))
+	changed := rewriteByHand(tunnel, translated(key))
+	want := bytes.Clone(changed)
+	h := Offload{vnet: vnetHeader{flags: vnetNeedsChecksum, checksumStart: 90, checksumOff: 16}}.finish(changed, instructionLen)
+	if !bytes.Equal(changed, want) || h.checksumStart != 90+instructionLen {
+		t.Errorf("a tunnel of the workload's own: header %+v, frame %x, want %x", h, changed, want)
 	}
 }
 

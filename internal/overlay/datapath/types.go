@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
@@ -87,6 +88,13 @@ type Flow struct {
 	Key
 	Out  Output
 	Tags []Tag // at most MaxTags
+	// Rewrite holds the headers with which frames leave; nil: as they came. Checksums follow. It
+	// has no effect on a flow that drops. The ports of fragments stay, since their keys have none:
+	// if the first fragment needs others, do not cache its decision. Install takes no rewrite of
+	// tagged frames, of quoted packets, and of SCTP ports, whose checksum covers the whole packet:
+	// such packets must be sent one by one. A frame that Rewrite.Hops would leave without TTL or
+	// hop limit goes up.
+	Rewrite *flow.Rewrite
 	// Cookie is the caller's own mark; it is kept with the flow and given back by Dump.
 	Cookie uint64
 }
@@ -136,11 +144,12 @@ const (
 	TooBigTunnel                   // its IP packet exceeds what the tunnel of its flow carries
 	TooBigPort                     // its IP packet exceeds the MTU of the port of its flow
 	State                          // a state message of another host's agent
+	Expired                        // the routers of its flow would use up its TTL or hop limit
 )
 
 func (r Reason) String() string {
 	names := [...]string{Miss: "miss", Stale: "stale", NoKey: "no key", Malformed: "malformed",
-		TooBigTunnel: "too big for tunnel", TooBigPort: "too big for port", State: "state"}
+		TooBigTunnel: "too big for tunnel", TooBigPort: "too big for port", State: "state", Expired: "expired"}
 	if r == 0 || int(r) >= len(names) {
 		return "unknown reason"
 	}
@@ -154,14 +163,16 @@ type Upcall struct {
 	From   netip.Addr // State: the sender's underlay address
 	VLAN   uint16     // 0x1000 | VLAN id when tagged; Frame then has the tag
 	// Frame is the whole Ethernet frame, or its first UpcallBytes when Length is more, which only
-	// TooBig… and Malformed allow. For State it is the message.
+	// TooBig…, Malformed and Expired allow. For State it is the message.
 	Frame   []byte
 	Length  int     // of the frame as it came in, bytes
 	Offload Offload // hand it to Send with the frame
 }
 
 // Offload is work on a frame that its sender left to hardware: checksum and segmentation. The zero
-// value is a finished frame. Send sets the checksum for the headers that the frame then has.
+// value is a finished frame. Send sets a checksum that is left to hardware for the headers that the
+// frame then has. Whoever changes headers changes the checksum as that of a finished frame, since
+// the frame may be one.
 type Offload struct {
 	unknown bool // from the ring buffer: the checksum may or may not be finished
 	vnet    vnetHeader

@@ -3,6 +3,7 @@
 #include "maps.h"
 #include "output.h"
 #include "parse.h"
+#include "rewrite.h"
 
 char _license[] SEC("license") = "GPL"; // the kernel asks for it to let a program use the helpers called here
 
@@ -45,9 +46,9 @@ static __always_inline int is_current(const struct flow *f)
 		__u32 slot, *epoch;
 		if (i >= f->tag_count)
 			return 1;
-		slot = f->tags[i].slot;
+		slot = f->slots[i];
 		epoch = bpf_map_lookup_elem(&epochs, &slot);
-		if (!epoch || *epoch != f->tags[i].epoch)
+		if (!epoch || *epoch != f->epochs[i])
 			return 0;
 	}
 	return 1;
@@ -91,7 +92,9 @@ int from_workload(struct __sk_buff *skb)
 	struct port *port = NULL;
 	struct ethhdr *eth;
 	struct flow *f = NULL;
-	int parsed = HAS_NO_KEY;
+	struct flow4 *f4 = NULL;
+	struct flow6 *f6 = NULL;
+	int parsed = HAS_NO_KEY, err;
 	__u16 vlan = 0;
 
 	if (!in)
@@ -112,13 +115,15 @@ int from_workload(struct __sk_buff *skb)
 		__builtin_memcpy(k.dmac, eth, 12);
 		parsed = parse4(skb, &k, &t);
 		if (parsed == HAS_KEY)
-			f = bpf_map_lookup_elem(&flows4, &k);
+			f4 = bpf_map_lookup_elem(&flows4, &k);
+		f = (struct flow *)f4;
 	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
 		struct key6 k = {.port = in, .vlan = vlan};
 		__builtin_memcpy(k.dmac, eth, 12);
 		parsed = parse6(skb, &k, &t);
 		if (parsed == HAS_KEY)
-			f = bpf_map_lookup_elem(&flows6, &k);
+			f6 = bpf_map_lookup_elem(&flows6, &k);
+		f = (struct flow *)f6;
 	}
 	if (parsed == IS_MALFORMED)
 		return to_agent(skb, in, MALFORMED, 0);
@@ -131,25 +136,38 @@ int from_workload(struct __sk_buff *skb)
 	if (!is_current(f))
 		return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 
-	if (f->kind == OUT_TUNNEL) {
+	if (f->kind & REWRITES && expires(skb, hops_of(f)))
+		return to_agent(skb, in, EXPIRED, 0);
+	if ((f->kind & OUT_KIND) == OUT_TUNNEL) {
 		tunnel = find_tunnel(f->out);
 		if (!tunnel)
 			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 		mtu = vlan ? tunnel->mtu - 4 : tunnel->mtu;
 		if (len - ETH_HLEN > mtu && exceeds(skb, mtu, &t))
 			return to_agent(skb, in, TOO_BIG_TUNNEL, 0);
-	} else if (f->kind == OUT_PORT) {
+	} else if ((f->kind & OUT_KIND) == OUT_PORT) {
 		port = find_port(f->out);
 		if (!port)
 			return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 		if (port->mtu && len - ETH_HLEN > port->mtu && exceeds(skb, port->mtu, &t))
 			return to_agent(skb, in, TOO_BIG_PORT, 0);
 	}
+	if (f->kind & REWRITES) {
+		err = REFUSED;
+		if (f4)
+			err = rewrite4(skb, f4, &t);
+		else if (f6)
+			err = rewrite6(skb, f6, &t);
+		if (err == CUT_SHORT)
+			return to_agent(skb, in, MALFORMED, 0);
+		if (err)
+			return dropped(DROP_KERNEL);
+	}
 	__sync_fetch_and_add(&f->packets, 1);
 	__sync_fetch_and_add(&f->bytes, len);
 	f->used = bpf_ktime_get_coarse_ns();
 	if (tunnel)
-		return to_tunnel(skb, tunnel, f->vni, f->outer_port);
+		return to_tunnel(skb, tunnel, vni_of(f), f->outer_port);
 	if (port)
 		return to_port(skb, port, 1);
 	return dropped(DROP_FLOW);

@@ -1,5 +1,6 @@
-/* Maps of the overlay's datapath and the layout of what is in them. The Go side has the same structs (generated) and
- * puts the layout's version into the path where maps are pinned: raise it there when anything here changes shape. */
+/* Maps of the overlay's datapath and the layout of what is in them. The Go side has the same structs (generated). It
+ * replaces a pinned map alone when its sizes differ. For any other change of shape raise the layout's version, which is
+ * in the path where maps are pinned: that replaces all. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -41,17 +42,47 @@ struct tag {
 
 enum out_kind { OUT_DROP, OUT_PORT, OUT_TUNNEL };
 
+/* Beside enum out_kind in the kind of a flow. */
+#define OUT_KIND 3
+#define REWRITES 4   /* its frames leave with other headers: struct headers4 or headers6 */
+#define TRANSLATES 8 /* addresses or ports are among them */
+
+/* Both kinds of flows are as large as the kernel's allocator makes them anyway: a flow4 of 105 bytes would take 256
+ * with key and hash node, in place of 192. */
 struct flow {
 	__u64 packets, bytes;
 	__u64 used; /* coarse monotonic clock, ns */
 	__u64 cookie;
 	__u32 out;	   /* number of a port or tunnel */
-	__be32 vni;	   /* as in the VXLAN header: key << 8 */
+	__be32 vni_hops;   /* tunnel key as in the VXLAN header; last byte: by how much the TTL is lowered */
 	__be16 outer_port; /* UDP source, differs between flows so that the underlay can spread them */
 	__u8 kind;
 	__u8 tag_count;
-	__u32 pad;
-	struct tag tags[MAX_TAGS];
+	__u16 slots[MAX_TAGS]; /* the tags */
+	__u32 epochs[MAX_TAGS];
+};
+
+/* Headers with which frames leave; those that do not change have the values of the key. Of an echo sport is the id. */
+struct headers4 {
+	__u8 dmac[6], smac[6];
+	__be32 saddr, daddr;
+	__be16 sport, dport;
+};
+
+struct headers6 {
+	__u8 dmac[6], smac[6];
+	__be32 saddr[4], daddr[4];
+	__be16 sport, dport;
+};
+
+struct flow4 {
+	struct flow common;
+	struct headers4 to;
+};
+
+struct flow6 {
+	struct flow common;
+	struct headers6 to;
 };
 
 struct port {
@@ -109,7 +140,7 @@ struct credit {
 	__u32 taken, given;
 };
 
-enum reason { MISS = 1, STALE, NO_KEY, MALFORMED, TOO_BIG_TUNNEL, TOO_BIG_PORT, STATE };
+enum reason { MISS = 1, STALE, NO_KEY, MALFORMED, TOO_BIG_TUNNEL, TOO_BIG_PORT, STATE, EXPIRED };
 
 struct upcall {
 	__u32 port;
@@ -174,7 +205,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 262144);
 	__type(key, struct key4);
-	__type(value, struct flow);
+	__type(value, struct flow4);
 } flows4 SEC(".maps");
 
 struct {
@@ -182,7 +213,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 262144);
 	__type(key, struct key6);
-	__type(value, struct flow);
+	__type(value, struct flow6);
 } flows6 SEC(".maps");
 
 struct {
