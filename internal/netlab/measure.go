@@ -17,6 +17,8 @@ type Path struct {
 	Client, Server *Namespace
 	// Address is the server's.
 	Address netip.Addr
+	// Dialed is the address that clients connect to, if it is translated to Address; else invalid.
+	Dialed netip.Addr
 }
 
 // Latency is the distribution of the time that something took.
@@ -41,6 +43,9 @@ func (p Path) measure(what string, kind int, do func(l socket, at netip.AddrPort
 		return err
 	}
 	defer l.Close()
+	if p.Dialed.IsValid() {
+		at = netip.AddrPortFrom(p.Dialed, at.Port())
+	}
 	if err := do(l, at); err != nil {
 		return fmt.Errorf("%s: %s: %w", p.Name, what, err)
 	}

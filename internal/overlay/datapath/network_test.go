@@ -216,6 +216,10 @@ func (h *host) handle(u *datapath.Upcall) {
 		h.states <- fmt.Sprintf("%s: %s", u.From, u.Frame)
 		return
 	}
+	h.forward(u)
+}
+
+func (h *host) forward(u *datapath.Upcall) {
 	dst := packet.MAC(u.Frame[:6])
 	out, ok := h.where[dst]
 	if !ok {
