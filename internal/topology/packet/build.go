@@ -41,6 +41,18 @@ func (a ARP) Append(b []byte) []byte {
 	return append(append(b, a.THA[:]...), tpa[:]...)
 }
 
+// ARPRequestFor asks everybody for the MAC address of target, in the name of src and mac.
+func ARPRequestFor(target netip.Addr, mac MAC, src netip.Addr) []byte {
+	b := Ethernet{Dst: Broadcast, Src: mac, Type: TypeARP}.Append(make([]byte, 0, 42))
+	return ARP{Op: ARPRequest, SHA: mac, SPA: src, TPA: target}.Append(b)
+}
+
+// ARPReplyTo answers an ARP request: its target is at mac.
+func ARPReplyTo(request *Frame, mac MAC) []byte {
+	b := Ethernet{Dst: request.SHA, Src: mac, Type: TypeARP}.Append(make([]byte, 0, 42))
+	return ARP{Op: ARPReply, SHA: mac, SPA: request.DstIP, THA: request.SHA, TPA: request.SrcIP}.Append(b)
+}
+
 // as4 is the address in 4 bytes, zeros when it is no IPv4 address.
 func as4(a netip.Addr) [4]byte {
 	if a.Is4() || a.Is4In6() {

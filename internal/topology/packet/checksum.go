@@ -34,6 +34,15 @@ func Fold(sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
+// Adjust returns the checksum of data of which a part has changed, from the sums over that part
+// before and after (RFC 1624). A wrong checksum stays wrong.
+func Adjust(checksum uint16, before, after uint32) uint16 {
+	if before == after {
+		return checksum
+	}
+	return Fold(uint32(^checksum) + uint32(^uint16(before)) + after)
+}
+
 // PseudoSum is the sum over the pseudo-header (RFC 768, RFC 8200 §8.1).
 func PseudoSum(src, dst netip.Addr, proto uint8, length int) uint32 {
 	sum := uint32(proto) + uint32(length)>>16 + uint32(length)&0xffff

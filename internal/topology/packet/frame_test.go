@@ -1,8 +1,10 @@
 package packet
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -317,4 +319,24 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An advertisement is that of RFC 4861 §4.2, byte by byte.
+func TestRouterAdvert(t *testing.T) {
+	t.Parallel()
+	a := RouterAdvert{Managed: true, Lifetime: 1800, MTU: 1400, Prefixes: []AdvertPrefix{{Prefix: netip.MustParsePrefix("2001:db8::/64"), Autonomous: true, Valid: 86400, Preferred: 14400}},
+		DNS: []netip.Addr{netip.MustParseAddr("2001:db8::53")}, DNSLifetime: 60}
+	mac := MAC{2, 0, 0, 0, 0, 9}
+	b := a.Frame(MAC{0x33, 0x33, 0, 0, 0, 1}, mac, netip.MustParseAddr("ff02::1"))
+	if err := VerifyChecksums(b); err != nil {
+		t.Fatal(err)
+	}
+	want := "8600" + fmt.Sprintf("%04x", binary.BigEndian.Uint16(b[56:])) + // type, code, checksum
+		"40800708" + "0000000000000000" + // hop limit, M, lifetime, timers
+		"0101020000000009" + "0501000000000578" + // source, MTU
+		"030440c0" + "00015180" + "00003840" + "00000000" + "20010db8000000000000000000000000" + // prefix
+		"1903000000" + "00003c" + "20010db8000000000000000000000053" // DNS
+	if got := fmt.Sprintf("%x", b[54:]); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 }

@@ -12,8 +12,16 @@ const (
 	ICMPEchoRequest  uint8 = 8
 	ICMPTimeExceeded uint8 = 11
 	ICMPParameter    uint8 = 12
+)
 
-	ICMPFragNeeded uint8 = 4 // code of ICMPUnreachable
+// Codes of ICMPUnreachable and ICMPv6Unreachable.
+const (
+	ICMPNoNetwork  uint8 = 0
+	ICMPFragNeeded uint8 = 4
+	ICMPProhibited uint8 = 13
+
+	ICMPv6NoRoute    uint8 = 0
+	ICMPv6Prohibited uint8 = 1
 )
 
 // ICMPv6 types that Heddle reads or builds.
@@ -43,6 +51,23 @@ const (
 	ndOptSource = 1
 	ndOptTarget = 2
 )
+
+// EchoReply turns a frame with an echo request, which must be whole, into the reply to it.
+func EchoReply(frame []byte) []byte {
+	var f Frame
+	if Decode(frame, &f) != nil || !f.Echo || f.Frag != FragNone {
+		return frame
+	}
+	t := frame[f.L4:f.End]
+	eth := Ethernet{Dst: f.Src, Src: f.Dst, Type: f.EtherType}
+	b := eth.Append(make([]byte, 0, 14+40+len(t)))
+	if f.EtherType == TypeIPv4 {
+		b = IPv4{TOS: f.TOS, TTL: 64, Proto: ProtoICMP, Src: f.DstIP, Dst: f.SrcIP}.Append(b, len(t))
+		return ICMP{Type: ICMPEchoReply, Rest: binary.BigEndian.Uint32(t[4:])}.Append(b, t[8:])
+	}
+	b = IPv6{Class: f.TOS, HopLimit: 64, Next: ProtoICMPv6, Src: f.DstIP, Dst: f.SrcIP}.Append(b, len(t))
+	return ICMP{Type: ICMPv6EchoReply, Rest: binary.BigEndian.Uint32(t[4:])}.AppendV6(b, f.DstIP, f.SrcIP, t[8:])
+}
 
 // IsICMPError reports whether the frame is an ICMP message about another packet.
 func (f *Frame) IsICMPError() bool {

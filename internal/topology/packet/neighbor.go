@@ -1,6 +1,9 @@
 package packet
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
 // NeighborAdvert answers a neighbour solicitation in the name of target's owner (RFC 4861 §4.4).
 func NeighborAdvert(dstMAC, mac MAC, dst, target netip.Addr, flags uint8) []byte {
@@ -24,6 +27,65 @@ func neighbor(dstMAC, mac MAC, src, dst netip.Addr, typ uint8, rest uint32, targ
 	b = Ethernet{Dst: dstMAC, Src: mac, Type: TypeIPv6}.Append(b)
 	b = IPv6{HopLimit: 255, Next: ProtoICMPv6, Src: src, Dst: dst}.Append(b, 8+len(body))
 	return ICMP{Type: typ, Rest: rest}.AppendV6(b, src, dst, body)
+}
+
+// RouterAdvert is a router advertisement (RFC 4861 §4.2, RFC 8106 §5.1). Times are in seconds.
+type RouterAdvert struct {
+	Managed, Other bool
+	Lifetime       uint16 // of the router as a default one; 0: it is none
+	MTU            uint32
+	Prefixes       []AdvertPrefix
+	DNS            []netip.Addr
+	DNSLifetime    uint32
+}
+
+// AdvertPrefix is a prefix whose addresses are on the link.
+type AdvertPrefix struct {
+	netip.Prefix
+	Autonomous       bool // machines may make addresses of it
+	Valid, Preferred uint32
+}
+
+// Options of a router advertisement.
+const (
+	ndOptPrefix = 3
+	ndOptMTU    = 5
+	ndOptDNS    = 25
+)
+
+// Frame builds the advertisement from mac and its link-local address.
+func (a *RouterAdvert) Frame(dstMAC, mac MAC, dst netip.Addr) []byte {
+	rest := uint32(64)<<24 | uint32(a.Lifetime) // hop limit
+	if a.Managed {
+		rest |= 0x80 << 16
+	}
+	if a.Other {
+		rest |= 0x40 << 16
+	}
+	body := make([]byte, 8, 128) // reachable time and retransmission timer: unspecified
+	body = append(append(body, ndOptSource, 1), mac[:]...)
+	body = binary.BigEndian.AppendUint32(append(body, ndOptMTU, 1, 0, 0), a.MTU)
+	for _, p := range a.Prefixes {
+		flags := byte(0x80) // on link
+		if p.Autonomous {
+			flags |= 0x40
+		}
+		body = append(body, ndOptPrefix, 4, byte(p.Bits()), flags)
+		body = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(body, p.Valid), p.Preferred)
+		base := p.Masked().Addr().As16()
+		body = append(append(body, 0, 0, 0, 0), base[:]...)
+	}
+	if len(a.DNS) > 0 {
+		body = binary.BigEndian.AppendUint32(append(body, ndOptDNS, byte(1+2*len(a.DNS)), 0, 0), a.DNSLifetime)
+		for _, s := range a.DNS {
+			b := s.As16()
+			body = append(body, b[:]...)
+		}
+	}
+	src := LinkLocal(mac)
+	b := Ethernet{Dst: dstMAC, Src: mac, Type: TypeIPv6}.Append(make([]byte, 0, 14+40+8+len(body)))
+	b = IPv6{HopLimit: 255, Next: ProtoICMPv6, Src: src, Dst: dst}.Append(b, 8+len(body))
+	return ICMP{Type: ICMPv6RouterAdvert, Rest: rest}.AppendV6(b, src, dst, body)
 }
 
 // SolicitedNode is the multicast address of solicitations for target (RFC 4291 §2.7.1).
