@@ -153,7 +153,7 @@ func (n *virtualNetwork) enter(s *sighting, version uint64) {
 	if s.isMAC() {
 		n.bump(n.world.LearnMAC(s.learnedMAC(), version))
 	} else {
-		n.world.LearnNeighbour(s.learnedNeighbour(), version)
+		n.bump(n.world.LearnNeighbour(s.learnedNeighbour(), version))
 	}
 }
 
@@ -162,6 +162,6 @@ func (n *virtualNetwork) remove(s *sighting) {
 	if s.isMAC() {
 		n.bump(n.world.ForgetMAC(s.learnedMAC()))
 	} else {
-		n.world.ForgetNeighbour(s.learnedNeighbour())
+		n.bump(n.world.ForgetNeighbour(s.learnedNeighbour()))
 	}
 }

@@ -117,7 +117,7 @@ type NATRequest struct {
 	Device  string // id of the router
 	Targets []NATTarget
 	Dst     netip.Addr
-	DstPort uint16
+	DstPort uint16 // of an ICMP echo 0: the reply has the chosen id in the places of both ports
 	Proto   uint8
 	Keep    uint16 // of an ICMP echo the id, to be kept if it is free; else 0
 }
@@ -196,15 +196,18 @@ type Decision struct {
 	Reason  string // of a drop: which chain and rule, in words
 	Device  string // id of the device where a drop happened
 	Outputs []Output
-	Emit    []Emission
+	// Emit are packets of the virtual network's own. Those of a drop are errors to the sender: of
+	// later packets it hears only if the drop is not cached for long.
+	Emit []Emission
 	// Drops are all ends of the packet and its copies: one when Verdict is a drop, and of a flood
 	// those of the ports that refused it.
 	Drops []Dropped
 
 	// Cacheable: a packet with the same headers on the same port gets the same decision until a
-	// port in Touched changes or, when Tracked, the answer for Lookup does. The headers are MACs,
-	// EtherType, outermost VLAN id, IP addresses, protocol, fragment kind and ports; of ICMP echo
-	// type, code and id.
+	// port or router in Touched changes, a translation in NATs ends or, when Tracked, the answer
+	// for Lookup changes. The headers are MACs, EtherType, outermost VLAN id, IP addresses,
+	// protocol, fragment kind and ports; of ICMP echo type, code and id. The time to live must be
+	// above Rewrite.Hops.
 	Cacheable bool
 	// Touched are the ids of the ports and routers that the decision rests on: the ingress port,
 	// the routers passed, the port by which a network between two routers was entered, and all
@@ -214,7 +217,7 @@ type Decision struct {
 
 	// Rewrite is nil if the packet leaves as it came in. It holds for all Outputs.
 	Rewrite *Rewrite
-	// NATs are the translations that the packet used, for as long as flows are in use.
+	// NATs are the stored translations that the packet used, for as long as flows are in use.
 	NATs []NATKey
 	// NewNATs are the translations to store, and to send to the outputs' hosts, before the packet
 	// leaves: both directions of each connection.

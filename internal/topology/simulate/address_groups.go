@@ -17,11 +17,14 @@ type group struct {
 
 	addrs    map[netip.Addr]int   // how many ports contribute each
 	prefixes map[netip.Prefix]int // likewise, masked
-	lengths  []prefixLength       // of prefixes, longest first
+	lengths  prefixLengths        // of prefixes
 
 	users   users[*chain]
 	lookups lookupFilter
 }
+
+// prefixLengths counts prefixes by their length, longest first.
+type prefixLengths []prefixLength
 
 type prefixLength struct {
 	bits, n int
@@ -90,7 +93,7 @@ func (w *World) member(m *topology.Membership, by int) {
 	if prefix.IsSingleIP() {
 		changed = count(&g.addrs, prefix.Addr(), by)
 	} else if changed = count(&g.prefixes, prefix, by); changed {
-		g.countLength(prefix, by)
+		g.lengths.count(prefix, by)
 	}
 	if changed && g.lookups.mayHave(prefix) {
 		w.touchGroup(g)
@@ -115,16 +118,16 @@ func count[K comparable](m *map[K]int, k K, by int) bool {
 	return was == 0
 }
 
-func (g *group) countLength(p netip.Prefix, by int) {
+func (s *prefixLengths) count(p netip.Prefix, by int) {
 	is4 := p.Addr().Is4()
-	i := slices.IndexFunc(g.lengths, func(l prefixLength) bool { return l.bits == p.Bits() && l.is4 == is4 })
+	i := slices.IndexFunc(*s, func(l prefixLength) bool { return l.bits == p.Bits() && l.is4 == is4 })
 	if i < 0 {
-		g.lengths = append(g.lengths, prefixLength{p.Bits(), by, is4})
-		slices.SortFunc(g.lengths, func(a, b prefixLength) int { return b.bits - a.bits })
+		*s = append(*s, prefixLength{p.Bits(), by, is4})
+		slices.SortFunc(*s, func(a, b prefixLength) int { return b.bits - a.bits })
 		return
 	}
-	if g.lengths[i].n += by; g.lengths[i].n == 0 {
-		g.lengths = slices.Delete(g.lengths, i, i+1)
+	if (*s)[i].n += by; (*s)[i].n == 0 {
+		*s = slices.Delete(*s, i, i+1)
 	}
 }
 

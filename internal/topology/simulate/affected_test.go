@@ -114,3 +114,42 @@ func BenchmarkApplyRule(b *testing.B) {
 		})
 	}
 }
+
+// A change of a router's rules, routes or ports stops the flows that carry the router's id.
+func TestAffectedRouters(t *testing.T) {
+	t.Parallel()
+	l := example()
+	f := floating{"C", gw, ip("172.16.0.60"), ipY}
+	wantAffected(t, "a floating IP", l.floating(f), "r")
+	wantAffected(t, "the same again", l.floating(f))
+	wantAffected(t, "a floating IP goes", l.Apply(owner("floating-ip", "C"), nil), "b-gw", "q-gw", "r") // and its neighbour entry
+	wantAffected(t, "a router's admin state", l.Apply(owner("router", "r"), &topology.Bundle{Routers: []topology.Router{{ID: "r"}}}), "r")
+	l.router("r")
+	wantAffected(t, "a route", l.Apply(owner("router", "more"), &topology.Bundle{Routes: []topology.Route{
+		{ID: "x", DstSubnet: prefix("192.0.2.0/24"), NextHop: topology.HopPort, NextHopPortID: "q-r2", Weight: 1}}}), "r")
+	wantAffected(t, "a network down", l.Apply(owner("network", "net2"), &topology.Bundle{Networks: []topology.Network{{ID: "net2"}}}), "b-r2", "p-y")
+	down := r2.bundle()
+	down.Ports[0].AdminStateUp = false
+	wantAffected(t, "an interface down", l.Apply(r2.owner(), down), "b-r2", "q-r2", "r")
+}
+
+func TestStateHosts(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	port := func(id, host, group string) {
+		l.Apply(owner("port", id), &topology.Bundle{Ports: []topology.Port{{ID: id, RouterID: "r", HostID: host, InterfaceName: "eth", PortGroupIDs: []string{group}}}})
+	}
+	port("a", "h1", "g")
+	port("b", "h2", "g")
+	port("c", "h3", "other")
+	if hosts := l.StateHosts("a"); len(hosts) != 0 {
+		t.Errorf("of a group that is not known: %v", hosts)
+	}
+	l.Apply(owner("router", "r"), &topology.Bundle{PortGroups: []topology.PortGroup{{ID: "g", Stateful: true}, {ID: "other"}}})
+	if hosts := l.StateHosts("a"); fmt.Sprint(hosts) != "[h2]" {
+		t.Errorf("got %v", hosts)
+	}
+	if hosts := l.StateHosts("c"); len(hosts) != 0 {
+		t.Errorf("of a group without state: %v", hosts)
+	}
+}

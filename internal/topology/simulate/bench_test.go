@@ -78,3 +78,65 @@ func BenchmarkDropByGroup(b *testing.B) {
 		l.sim.Run(in)
 	}
 }
+
+// crowd is the example with n floating IPs more, and as many machines.
+func crowd(n int) *lab {
+	l := example()
+	for i := range n {
+		a := netip.AddrFrom4([4]byte{10, 1, byte(16 + i>>8), byte(i)})
+		outer := netip.AddrFrom4([4]byte{172, 17, byte(i >> 8), byte(i)})
+		l.floating(floating{fmt.Sprint("F", i), gw, outer, a})
+	}
+	return l
+}
+
+func benchmarkRouted(b *testing.B, port string, frame []byte) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprint("floatingips=", n), func(b *testing.B) {
+			l := crowd(n)
+			if d := l.send(port, frame); d.Verdict != flow.Forward || !d.Cacheable {
+				b.Fatal(walk(d))
+			}
+			in := Input{PortID: port, Frame: frame, State: l.mem}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.sim.Run(in)
+			}
+		})
+	}
+}
+
+// A packet to the outside, its source translated to the gateway's address.
+func BenchmarkRoutedSNAT(b *testing.B) {
+	benchmarkRouted(b, "p-y", frameSpec{n: 2, to: 2, src: ipY, dst: ipOut}.tcp(4000, 80))
+}
+
+// A packet of a machine with a floating IP.
+func BenchmarkRoutedFloatingIP(b *testing.B) {
+	benchmarkRouted(b, "p-x", frameSpec{n: 1, to: 1, src: ipX, dst: ipOut}.tcp(4000, 80))
+}
+
+// A packet to a floating IP.
+func BenchmarkRoutedToFloatingIP(b *testing.B) {
+	benchmarkRouted(b, "p-up", frameSpec{n: 4, to: 4, src: ipOut, dst: fipA}.tcp(4000, 80))
+}
+
+func BenchmarkRoutedBetweenNetworks(b *testing.B) {
+	benchmarkRouted(b, "p-y", frameSpec{n: 2, to: 2, src: ipY, dst: ipX}.tcp(4000, 80))
+}
+
+// The cost of one floating IP does not follow the number there are.
+func BenchmarkApplyFloatingIP(b *testing.B) {
+	for _, n := range []int{10, 1000, 5000} {
+		b.Run(fmt.Sprint("floatingips=", n), func(b *testing.B) {
+			l := crowd(n)
+			f := floating{"one", gw, ip("172.16.9.9"), ip("10.1.9.9")}
+			bundle := f.bundle()
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Apply(owner("floating-ip", "one"), bundle)
+				l.Apply(owner("floating-ip", "one"), nil)
+			}
+		})
+	}
+}

@@ -8,7 +8,7 @@ import (
 
 // bridge is the way of a packet through a network (midonet-simulation §7).
 func (s *Simulator) bridge(n *network) {
-	f := &s.frame
+	f := s.filters.now
 	switch {
 	case f.Src.IsMulticast():
 		s.dec.drop(n.id, "source MAC "+f.Src.String()+" is a multicast address")
@@ -33,16 +33,20 @@ func (s *Simulator) bridge(n *network) {
 
 // bridgeFilter applies a filter of the network itself, which tagged frames skip.
 func (s *Simulator) bridgeFilter(n *network, direction string, c *chain) bool {
-	return s.frame.VLANs > 0 || s.filters.pass(n.id, direction, c)
+	return s.filters.now.VLANs > 0 || s.filters.pass(n.id, direction, c)
 }
 
 // table is the VLAN of the MAC table in use: only interior ports with a VLAN have other tables.
 const table = 0
 
-// learnSource takes a reference to the source address, unless that is seeded at this very port.
+// learnSource takes a reference to the source address, unless that is seeded at this very port or a
+// router's.
 func (s *Simulator) learnSource(n *network) {
+	if s.filters.generated || s.filters.inPort != s.ingress {
+		return // from a router
+	}
 	e := n.macs[keyOf(table, s.frame.Src)]
-	if e != nil && e.top == s.ingress && len(e.seeds) > 0 {
+	if e != nil && e.top == s.ingress && len(e.seeds) > 0 || n.routerPort(s.frame.Src) != nil {
 		return
 	}
 	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: s.ingress.id}
@@ -53,18 +57,17 @@ func (s *Simulator) learnSource(n *network) {
 }
 
 func (s *Simulator) unicast(n *network) {
-	f := &s.frame
+	f := s.filters.now
 	if f.Dst == f.Src {
 		s.dec.errorDrop(n.id, "source and destination MAC are the same")
 		return
 	}
-	e := n.macs[keyOf(table, f.Dst)]
-	if e == nil {
+	to := n.behind(f.Dst)
+	if to == nil {
 		s.flood(n, "MAC "+f.Dst.String()+" is not known")
 		return
 	}
-	to := e.top
-	if to == s.ingress {
+	if to == s.filters.inPort {
 		s.dec.errorDrop(n.id, "MAC "+f.Dst.String()+" is behind the port by which the packet came in")
 		return
 	}
@@ -89,7 +92,7 @@ func (s *Simulator) flood(n *network, why string) {
 	}
 	copies, passed := 0, 0
 	for _, p := range n.ports {
-		if p == s.ingress || !p.def.Exterior() {
+		if p == s.filters.inPort || !p.def.Exterior() {
 			continue
 		}
 		copies++
@@ -100,8 +103,7 @@ func (s *Simulator) flood(n *network, why string) {
 	}
 	if copies == 0 {
 		s.dec.drop(n.id, "flooded ("+why+"), but the network has no other bound port")
-	} else if passed == 0 {
-		d := &s.dec
+	} else if d := &s.dec; passed == 0 && !d.aside {
 		d.Verdict, d.Device = flow.Drop, n.id
 		d.Reason = fmt.Sprintf("flooded (%s), but none of %d ports took it; the first: port %s: %s", why, copies, d.Drops[0].Device, d.Drops[0].Reason)
 	}

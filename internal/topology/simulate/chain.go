@@ -1,6 +1,11 @@
 package simulate
 
-import "heddle/internal/topology"
+import (
+	"cmp"
+	"slices"
+
+	"heddle/internal/topology"
+)
 
 // verb is the effect of a rule whose condition is met, and the result of a chain.
 type verb uint8
@@ -12,18 +17,23 @@ const (
 	reject
 	giveBack // RETURN
 	jump
-	invalid // not understood by this version: drops
+	translate // by NAT; then the rule's action
+	invalid   // not understood by this version: drops
+	ended     // the decision holds why
 )
 
 // chain is a list of rules, compiled.
 type chain struct {
 	object
-	claims claims[topology.Chain]
-	def    *topology.Chain // nil while it is only referred to
-	rules  []rule
+	claims  claims[topology.Chain]
+	def     *topology.Chain       // nil while it is only referred to
+	entries map[string]*ruleEntry // of other owners, by rule id
+	rules   []*rule               // all in order
+	index   ruleIndex
 
 	ports    users[*port]
 	networks users[*network]
+	routers  users[*router]
 	jumpers  users[*chain] // chains with rules that jump here
 }
 
@@ -31,8 +41,41 @@ type chain struct {
 type rule struct {
 	condition
 	id     string
+	order  order
 	verb   verb
 	target *chain // of a jump
+	nat    *translation
+}
+
+// order is the place of a rule in its chain: those of the chain's own bundle come before other
+// entries of their place.
+type order struct {
+	place int
+	entry bool
+	index int    // in the chain's own bundle
+	id    string // of an entry
+}
+
+func (o order) compare(x order) int {
+	if o.place != x.place {
+		return cmp.Compare(o.place, x.place)
+	}
+	if o.entry != x.entry {
+		if x.entry {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(o.index, x.index), cmp.Compare(o.id, x.id))
+}
+
+func compareRules(a, b *rule) int { return a.order.compare(b.order) }
+
+// ruleEntry is a rule that other owners have in a chain.
+type ruleEntry struct {
+	claims claims[topology.RuleEntry]
+	def    *topology.RuleEntry
+	rule   *rule
 }
 
 func (c *chain) label() string {
@@ -42,6 +85,13 @@ func (c *chain) label() string {
 	return c.id
 }
 
+// position returns the place of a rule in its chain, from 1 on.
+func (c *chain) position(r *rule) int {
+	i, _ := slices.BinarySearchFunc(c.rules, r, compareRules)
+	return i + 1
+}
+
+// linkChain follows the chain's own definition.
 func (w *World) linkChain(c *chain) {
 	def := c.claims.top()
 	if def == c.def {
@@ -50,24 +100,98 @@ func (w *World) linkChain(c *chain) {
 	w.touchChain(c)
 	c.def = def
 	old := c.rules
-	c.rules = nil
-	if def != nil && len(def.Rules) > 0 {
-		c.rules = make([]rule, len(def.Rules))
-		for i := range def.Rules {
-			w.compileRule(c, &def.Rules[i], &c.rules[i])
+	var own []rule
+	if def != nil {
+		own = make([]rule, len(def.Rules))
+	}
+	all := make([]*rule, 0, len(own)+len(c.entries))
+	for i := range own {
+		own[i].order.index = i
+		w.compileRule(c, &def.Rules[i], &own[i])
+		all = append(all, &own[i])
+	}
+	var gone []*rule
+	for _, r := range old {
+		if r.order.entry {
+			all = append(all, r)
+		} else {
+			gone = append(gone, r)
 		}
 	}
-	for i := range old {
-		w.releaseRule(c, &old[i])
+	slices.SortFunc(all, compareRules)
+	c.rules = all
+	c.index.replace(gone, own, all)
+	for _, r := range gone {
+		w.releaseRule(c, r)
+	}
+}
+
+type entryKey struct{ chain, rule string }
+
+func ruleEntryKey(e *topology.RuleEntry) entryKey { return entryKey{e.ChainID, e.Rule.ID} }
+
+// setRuleEntry changes one owner's rule in another's chain.
+func (w *World) setRuleEntry(owner topology.Owner, before, after *topology.RuleEntry) {
+	of := after
+	if after == nil {
+		of = before
+	}
+	c := hold(w.chains, of.ChainID)
+	e := c.entries[of.Rule.ID]
+	if e == nil {
+		if c.entries == nil {
+			c.entries = map[string]*ruleEntry{}
+		}
+		e = &ruleEntry{}
+		c.entries[of.Rule.ID] = e
+	}
+	had := e.claims.set(owner, after)
+	c.refs += presence(after) - presence(had)
+	w.linkEntry(c, e)
+	if len(e.claims) == 0 {
+		delete(c.entries, of.Rule.ID)
+	}
+	release(w.chains, c)
+}
+
+func (w *World) linkEntry(c *chain, e *ruleEntry) {
+	def := e.claims.top()
+	if def == e.def {
+		return
+	}
+	w.touchChain(c)
+	old := e.rule
+	e.def, e.rule = def, nil
+	if old != nil {
+		i, _ := slices.BinarySearchFunc(c.rules, old, compareRules)
+		c.rules = slices.Delete(c.rules, i, i+1)
+		c.index.remove(old, c.rules)
+	}
+	if def != nil {
+		e.rule = &rule{order: order{place: def.Place, entry: true, id: def.Rule.ID}}
+		w.compileRule(c, &def.Rule, e.rule)
+		i, _ := slices.BinarySearchFunc(c.rules, e.rule, compareRules)
+		c.rules = slices.Insert(c.rules, i, e.rule)
+		c.index.add(e.rule, c.rules)
+	}
+	if old != nil {
+		w.releaseRule(c, old)
 	}
 }
 
 func (w *World) compileRule(c *chain, from *topology.Rule, r *rule) {
 	r.id = from.ID
 	r.verb = verbOf(from)
-	if r.verb == jump {
+	switch {
+	case r.verb == jump:
 		r.target = hold(w.chains, from.JumpChainID)
 		r.target.jumpers.add(c)
+	case from.Type == topology.NAT && r.verb != invalid:
+		if r.nat = compileTranslation(from, r.verb); r.nat == nil {
+			r.verb = invalid
+		} else {
+			r.verb = translate
+		}
 	}
 	w.compileCondition(c, from.Condition, &r.condition)
 }
@@ -76,7 +200,7 @@ func verbOf(r *topology.Rule) verb {
 	switch {
 	case r.Type == topology.Jump && r.JumpChainID != "":
 		return jump
-	case r.Type != topology.Literal:
+	case r.Type != topology.Literal && r.Type != topology.NAT:
 		return invalid
 	}
 	switch r.Action {
@@ -105,9 +229,38 @@ func (w *World) releaseRule(c *chain, r *rule) {
 			release(w.groups, g)
 		}
 	}
+	for _, g := range []*portGroup{r.portGroup, r.inGroup, r.outGroup} {
+		if g != nil {
+			release(w.portGroups, g)
+		}
+	}
 	for _, ports := range [][]*port{r.inPorts, r.outPorts} {
 		for _, p := range ports {
 			release(w.ports, p)
 		}
 	}
+}
+
+// swapFilters makes user one of the users of the filters in after, and no longer of those in
+// before.
+func swapFilters[P comparable](w *World, user P, of func(*chain) *users[P], before, after []*chain) {
+	for _, c := range after {
+		if c != nil {
+			of(c).add(user)
+		}
+	}
+	for _, c := range before {
+		if c != nil {
+			of(c).remove(user)
+			release(w.chains, c)
+		}
+	}
+}
+
+// useChain holds the chain with that id, none for "".
+func (w *World) useChain(id string) *chain {
+	if id == "" {
+		return nil
+	}
+	return hold(w.chains, id)
 }

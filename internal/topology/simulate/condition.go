@@ -31,6 +31,10 @@ const (
 	onNoVLAN
 	onVLAN
 	onLinkOwn
+	onPortGroup
+	onInGroup
+	onOutGroup
+	onRewritten
 )
 
 // Bits of the fragment policy, one for each packet.FragKind.
@@ -61,6 +65,8 @@ type condition struct {
 	srcMAC, srcMask   uint64
 	dstMAC, dstMask   uint64
 	inPorts, outPorts []*port
+	portGroup         *portGroup // of the port by which the packet came in
+	inGroup, outGroup *portGroup
 	target            netip.Prefix
 }
 
@@ -114,12 +120,27 @@ func (w *World) compileCondition(by *chain, from *topology.Condition, c *conditi
 	if add(len(from.OutPortIDs) > 0, onOutPort, from.OutPortInv) {
 		c.outPorts = w.holdPorts(from.OutPortIDs)
 	}
+	add(from.MatchNwDstRewritten, onRewritten, false)
+	if add(from.PortGroupID != "", onPortGroup, from.InvPortGroup) {
+		c.portGroup = hold(w.portGroups, from.PortGroupID)
+	}
+	if add(from.InPortGroupID != "", onInGroup, from.InvInPortGroup) {
+		c.inGroup = hold(w.portGroups, from.InPortGroupID)
+	}
+	if add(from.OutPortGroupID != "", onOutGroup, from.InvOutPortGroup) {
+		c.outGroup = hold(w.portGroups, from.OutPortGroupID)
+	}
 	if add(from.IPAddrGroupIDSrc != "", onSrcGroup, from.InvIPAddrGroupSrc) {
 		c.srcGroup = w.useGroup(by, from.IPAddrGroupIDSrc)
 	}
 	if add(from.IPAddrGroupIDDst != "", onDstGroup, from.InvIPAddrGroupDst) {
 		c.dstGroup = w.useGroup(by, from.IPAddrGroupIDDst)
 	}
+	c.compileHeaders(from, add)
+}
+
+// compileHeaders compiles the clauses on headers.
+func (c *condition) compileHeaders(from *topology.Condition, add func(present bool, bit clause, inverted bool) bool) {
 	if add(from.DlType != 0, onType, from.InvDlType) {
 		c.etherType = from.DlType
 	}

@@ -86,10 +86,8 @@ func (t *tracker) connKey() flow.ConnKey {
 		if t.remembers() {
 			k.SrcPort, k.DstPort = t.recall.src, t.recall.dst
 		}
-	case f.Echo:
-		k.SrcPort, k.DstPort = f.EchoID, f.EchoID
-	case packet.HasPorts(f.Proto):
-		k.SrcPort, k.DstPort = f.TpSrc, f.TpDst
+	default:
+		k.SrcPort, k.DstPort = connPorts(f)
 	}
 	return k
 }
@@ -149,8 +147,9 @@ func (t *tracker) fragKey() flow.FragKey {
 	return flow.FragKey{Src: f.SrcIP, Dst: f.DstIP, Proto: f.FragProto, ID: f.FragID, Device: t.device}
 }
 
-// remember sets what a packet that goes out leaves behind: connection keys, a datagram's ports.
-func (t *tracker) remember() {
+// remember sets what a packet leaves behind that goes out with the headers of now into a device:
+// connection keys, a datagram's ports.
+func (t *tracker) remember(now *packet.Frame, device string) {
 	d, f := t.dec, t.frame
 	if f.Frag == packet.FragFirst {
 		t.firstFrag = t.fragKey()
@@ -166,11 +165,15 @@ func (t *tracker) remember() {
 		return
 	}
 	in := d.Lookup
-	// Within a network headers are not rewritten, and all outputs are in it: one reply key.
-	reply := flow.ConnKey{Src: in.Dst, Dst: in.Src, SrcPort: in.DstPort, DstPort: in.SrcPort, Proto: in.Proto, Device: in.Device}
+	reply := flow.ConnKey{Src: now.DstIP, Dst: now.SrcIP, Proto: now.Proto, Device: device}
+	reply.DstPort, reply.SrcPort = connPorts(now)
 	in.Ingress = true
 	d.NewConns = append(d.NewConns, reply, in)
 	if t.dec.explain {
-		t.dec.say(in.Device, "connection: remembered, its replies will pass")
+		text := "connection: remembered, its replies will pass"
+		if device != in.Device {
+			text += " (" + keyText(reply) + ")"
+		}
+		t.dec.say(device, text)
 	}
 }

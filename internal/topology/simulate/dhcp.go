@@ -174,7 +174,7 @@ func (r *responder) subnetOptions() {
 		r.reply.Set(packet.OptSubnetMask, binary.BigEndian.AppendUint32(nil, mask))
 		r.reply.Set(packet.OptBroadcast, binary.BigEndian.AppendUint32(nil, broadcast))
 	}
-	r.reply.Set(packet.OptInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(r.world.mtu(r.net))))
+	r.reply.Set(packet.OptInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(r.world.mtu(r.net.InterfaceMTU))))
 	gateway := r.net.DefaultGateway
 	if gateway != nil && !gateway.Is4() {
 		gateway = nil
@@ -236,14 +236,14 @@ func (r *responder) mostMessage() int {
 	const headers = 20 + 8
 	most := leastMessage
 	if v, ok := r.request.Option(packet.OptMaxMessageSize); ok && len(v) == 2 {
-		most = max(most, min(int(binary.BigEndian.Uint16(v)), r.world.mtu(r.net)))
+		most = max(most, min(int(binary.BigEndian.Uint16(v)), r.world.mtu(r.net.InterfaceMTU)))
 	}
 	return most - headers
 }
 
-// mtu returns the MTU for a subnet's hosts, no more than the underlay carries.
-func (w *World) mtu(net *topology.Dhcp) int {
-	mtu := net.InterfaceMTU
+// mtu returns the MTU for the hosts of a subnet, given its own or 0: no more than the underlay
+// carries.
+func (w *World) mtu(mtu int) int {
 	if mtu <= 0 {
 		mtu = w.defaultMTU
 	}

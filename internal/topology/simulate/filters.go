@@ -6,10 +6,13 @@ import "heddle/internal/topology/packet"
 type filters struct {
 	dec     *record
 	tracker *tracker
+	nat     *translator
 
-	now             *packet.Frame // the packet: as it came in, or an answer of the virtual network
-	generated       bool          // it is an answer, which counts as return flow
+	now             *packet.Frame // the packet with its present headers
+	generated       bool          // it is the virtual network's own, which counts as return flow
+	entry           *port         // by which it came into the virtual network
 	inPort, outPort *port         // of the device that it is in
+	dstRewritten    bool          // that device has changed its destination
 	visited         []*chain      // by the filter being evaluated
 
 	read      clause // clauses that were evaluated on the packet
@@ -17,60 +20,101 @@ type filters struct {
 	usedTOS   bool   // a result rests on the type of service, by which no flow is keyed
 }
 
-// reset begins with a packet: one that came in, or an answer to it, sent out of a port.
-func (f *filters) reset(packet *packet.Frame, answerTo *port) {
-	f.now, f.generated, f.inPort, f.outPort, f.read = packet, answerTo != nil, nil, answerTo, 0
-	if answerTo == nil {
-		f.usedPorts, f.usedTOS = false, false
-	}
+// reset begins with a packet: one that came in by a port or, with none, one of our own.
+func (f *filters) reset(packet *packet.Frame, entry *port) {
+	f.now, f.entry, f.generated = packet, entry, entry == nil
+	f.inPort, f.outPort, f.dstRewritten, f.read = nil, nil, false, 0
 }
+
+// enter notes the port by which the packet comes into a device.
+func (f *filters) enter(p *port) { f.inPort, f.outPort, f.dstRewritten = p, nil, false }
 
 // pass applies a device's filter (midonet-simulation §4), and reports whether the packet passes.
 // Without a chain everything does; while the chain is missing nothing does.
 func (f *filters) pass(device, direction string, c *chain) bool {
+	return f.apply(device, direction, c) == accept
+}
+
+// apply is pass, and returns as what the packet was dropped: ended if the decision has it already.
+func (f *filters) apply(device, direction string, c *chain) verb {
 	if c == nil {
-		return true
+		return accept
 	}
 	if c.def == nil {
 		f.dec.errorDrop(device, direction+" filter: chain "+c.id+" is not known")
-		return false
+		return ended
 	}
 	f.visited = f.visited[:0]
-	v, by, i := f.evaluate(c)
+	v, by, r := f.evaluate(c)
 	switch v {
 	case drop, reject, invalid: // a bridge and its ports answer nothing to what they reject
-		f.dec.denied(device, direction, by, i)
-		return false
+		f.dec.denied(device, direction, by, r)
+		return v
+	case ended:
+		return v
 	}
 	if f.dec.explain {
-		f.dec.accepted(device, direction, v, c, by, i)
+		f.dec.accepted(device, direction, v, c, by, r)
 	}
-	return true
+	return accept
 }
 
 // evaluate runs a chain. A result other than goOn comes with the chain and the rule that decided.
-func (f *filters) evaluate(c *chain) (verb, *chain, int) {
+func (f *filters) evaluate(c *chain) (verb, *chain, *rule) {
 	f.visited = append(f.visited, c)
-	for i := range c.rules {
-		r := &c.rules[i]
-		if !f.matches(&r.condition) {
-			continue
-		}
-		switch r.verb {
-		case goOn:
-		case jump:
-			if f.skips(r.target) {
-				continue
-			}
-			v, by, at := f.evaluate(r.target)
-			if v != goOn && v != giveBack {
-				return v, by, at
-			}
-		default:
-			return r.verb, c, i
+	if c.index.built && !f.isQuestion() {
+		return f.evaluateIndexed(c)
+	}
+	for _, r := range c.rules {
+		if v, by, at := f.step(c, r); v != goOn {
+			return v, by, at
 		}
 	}
-	return goOn, nil, 0
+	return goOn, nil, nil
+}
+
+// evaluateIndexed runs a chain with many rules on addresses and ports.
+func (f *filters) evaluateIndexed(c *chain) (verb, *chain, *rule) {
+	rules := c.index.candidates(f)
+	src, dst := f.now.SrcIP, f.now.DstIP
+	for r := rules.next(); r != nil; r = rules.next() {
+		if v, by, at := f.step(c, r); v != goOn {
+			return v, by, at
+		}
+		if f.now.SrcIP != src || f.now.DstIP != dst { // by NAT: other rules may match now
+			src, dst = f.now.SrcIP, f.now.DstIP
+			rules = c.index.candidates(f)
+			rules.skip(r)
+		}
+	}
+	return goOn, nil, nil
+}
+
+// isQuestion reports whether the packet may ask for a neighbour. What its answer rests on must be
+// known, so every rule is tried.
+func (f *filters) isQuestion() bool { return f.now.ARPOp != 0 || f.now.IsND() }
+
+// step applies one rule.
+func (f *filters) step(c *chain, r *rule) (verb, *chain, *rule) {
+	if !f.matches(&r.condition, r.verb == translate) {
+		return goOn, nil, nil
+	}
+	switch r.verb {
+	case goOn:
+		return goOn, nil, nil
+	case jump:
+		if f.skips(r.target) {
+			return goOn, nil, nil
+		}
+		v, by, at := f.evaluate(r.target)
+		if v == giveBack {
+			return goOn, nil, nil
+		}
+		return v, by, at
+	case translate:
+		return f.nat.apply(f, r.nat, r.id), c, r
+	}
+	return r.verb, c, r
 }
 
 // skips reports whether a jump leads nowhere, or to a chain already evaluated in this filter.
@@ -84,12 +128,13 @@ func (f *filters) skips(t *chain) bool {
 }
 
 // matches evaluates a condition on the packet (midonet-topology §3.3). The fragment policy comes
-// first and is never inverted; the connection is looked up last, only where it decides.
-func (f *filters) matches(c *condition) bool {
+// first and is never inverted; the connection is looked up last, only where it decides. Rules of
+// NAT see a fragment as it is.
+func (f *filters) matches(c *condition, ofNAT bool) bool {
 	p := f.now
 	recalled := false
 	if c.frags>>p.Frag&1 == 0 {
-		if p.Frag != packet.FragLater || c.frags != withHeader || f.generated || !f.tracker.remembers() {
+		if p.Frag != packet.FragLater || c.frags != withHeader || ofNAT || f.generated || !f.tracker.remembers() {
 			return false
 		}
 		recalled = true // its first fragment passed: a rule on headers sees those of the first
@@ -138,7 +183,7 @@ func (f *filters) conjunction(c *condition, p *packet.Frame, recalled bool) bool
 func (f *filters) isReturn() bool { return f.generated || f.tracker.isReturn() }
 
 // rare are the clauses that few rules have.
-const rare = onInPort | onOutPort | onDstMAC | onTOS | onTarget | onNoVLAN | onVLAN | onLinkOwn
+const rare = onInPort | onOutPort | onDstMAC | onTOS | onTarget | onNoVLAN | onVLAN | onLinkOwn | onPortGroup | onInGroup | onOutGroup | onRewritten
 
 func (f *filters) rareMatch(c *condition, p *packet.Frame) bool {
 	set := c.set
@@ -163,10 +208,40 @@ func (f *filters) rareMatch(c *condition, p *packet.Frame) bool {
 	if set&onLinkOwn != 0 && p.NDForeign {
 		return false
 	}
+	if set&(onPortGroup|onInGroup|onOutGroup|onRewritten) != 0 && !f.devicesMatch(c) {
+		return false
+	}
 	if set&onNoVLAN != 0 && p.VLANs != 0 {
 		return false
 	}
 	return set&onVLAN == 0 || p.VLANs > 0 && p.VLAN == c.vlan
+}
+
+// devicesMatch evaluates the clauses on port groups, and on what the device did to the packet.
+func (f *filters) devicesMatch(c *condition) bool {
+	set := c.set
+	if set&onPortGroup != 0 && c.portGroup.has(f.entry) == c.inverts(onPortGroup) {
+		return false
+	}
+	if set&onInGroup != 0 && c.inGroup.has(f.inPort) == c.inverts(onInGroup) {
+		return false
+	}
+	if set&onOutGroup != 0 && c.outGroup.has(f.outPort) == c.inverts(onOutGroup) {
+		return false
+	}
+	return set&onRewritten == 0 || f.dstRewritten
+}
+
+// has reports whether p, if any, is in the group.
+func (g *portGroup) has(p *port) bool {
+	if p != nil {
+		for _, x := range p.groups {
+			if x == g {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *condition) inverts(bit clause) bool { return c.inverted&bit != 0 }

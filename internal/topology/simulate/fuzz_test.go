@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"bytes"
 	"testing"
 
 	"heddle/internal/topology"
@@ -81,4 +82,43 @@ func allowed(port string, frame []byte) string {
 		return "it is no TCP to port 80"
 	}
 	return ""
+}
+
+// Hostile frames to a router do not make the simulator panic. What goes out can be rewritten, its
+// checksums are right if they were, and what the router says for itself is well formed.
+func FuzzRouted(f *testing.F) {
+	y := frameSpec{n: 2, to: 2, src: ipY, dst: ipOut}
+	sent := y.udp(4000, 53)
+	for _, frame := range [][]byte{
+		sent, y.tcp(1, 2), y.echo(8, 7), frameSpec{n: 2, to: 2, src: ipY, dst: fipA}.tcp(1, 2), frameSpec{n: 2, to: 2, src: ipY, dst: ipX, ttl: 1}.udp(1, 2),
+		frameSpec{n: 2, to: 2, src: ipY, dst: r2.at.Addr()}.echo(8, 7), frameSpec{n: 2, to: 2, src: ipY, dst: ipX}.icmpError(3, 3, sent),
+		routedTCP6(2, 12, ip6Y, ip6X, 64), arp(routerMAC(2), packet.ARP{Op: packet.ARPReply, SHA: mac(2), SPA: ipY, TPA: r2.at.Addr()}),
+		packet.NeighborAdvert(routerMAC(12), mac(2), r62.at.Addr(), ip6Y, packet.NDSolicited), frameSpec{n: 2, to: 2, src: ipY, dst: ipOut, h: packet.IPv4{Offset: 3}}.udp(1, 2),
+	} {
+		f.Add(frame)
+	}
+	l := example6()
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		right := packet.VerifyChecksums(frame) == nil
+		for _, port := range []string{"p-y", "p-up"} {
+			d := l.send(port, frame)
+			if d.Verdict == 0 || (len(d.Outputs) > 0) != (d.Verdict == flow.Forward) || (d.Reason == "") != (d.Verdict == flow.Forward || d.Verdict == flow.Consumed) {
+				t.Fatalf("contradictory decision\n%s", walk(d))
+			}
+			if d.Rewrite != nil {
+				got := bytes.Clone(frame)
+				if err := d.Rewrite.Apply(got, false); err != nil {
+					t.Fatalf("%v\n%s", err, walk(d))
+				}
+				if err := packet.VerifyChecksums(got); right && err != nil {
+					t.Fatalf("%v: %x became %x\n%s", err, frame, got, walk(d))
+				}
+			}
+			for _, e := range d.Emit {
+				if err := packet.VerifyChecksums(e.Frame); err != nil {
+					t.Fatalf("%v in %x\n%s", err, e.Frame, walk(d))
+				}
+			}
+		}
+	})
 }

@@ -1,6 +1,9 @@
 package simulate
 
-import "heddle/internal/topology/flow"
+import (
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
 
 // Memory is State in maps, without expiry: for traces of a scenario and for tests.
 type Memory struct {
@@ -35,7 +38,11 @@ func (m *Memory) NAT(key flow.NATKey) (flow.NATBinding, bool) {
 // NATSource implements State: the first source that is free.
 func (m *Memory) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
 	free := func(b flow.NATBinding) bool {
-		_, taken := m.nats[flow.NATKey{Kind: flow.ReverseSNAT, Src: r.Dst, SrcPort: r.DstPort, Dst: b.Addr, DstPort: b.Port, Proto: r.Proto, Device: r.Device}]
+		k := flow.NATKey{Kind: flow.ReverseSNAT, Src: r.Dst, SrcPort: r.DstPort, Dst: b.Addr, DstPort: b.Port, Proto: r.Proto, Device: r.Device}
+		if r.Proto == packet.ProtoICMP {
+			k.SrcPort = b.Port
+		}
+		_, taken := m.nats[k]
 		return !taken
 	}
 	for _, t := range r.Targets {

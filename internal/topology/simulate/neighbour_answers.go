@@ -12,11 +12,13 @@ import (
 // name. A gratuitous message is learned from if it is to everybody; an answer to it would report a
 // duplicate address. The table is that of untagged frames.
 func (s *Simulator) arp(n *network) (done bool) {
-	f := &s.frame
-	if f.Dst != packet.Broadcast {
+	f := s.filters.now
+	switch {
+	case s.filters.generated: // the table has no answer, or a router would not ask
+		return false
+	case f.Dst != packet.Broadcast:
 		return !f.Dst.IsMulticast() && f.SrcIP != f.DstIP && f.ARPOp == packet.ARPRequest && s.answerARP(n)
-	}
-	if f.SrcIP == f.DstIP {
+	case f.SrcIP == f.DstIP:
 		s.learnBinding(n, f.SrcIP, f.SHA)
 		return false
 	}
@@ -25,11 +27,8 @@ func (s *Simulator) arp(n *network) (done bool) {
 
 // answerARP answers a request if the table has its target.
 func (s *Simulator) answerARP(n *network) (done bool) {
-	f := &s.frame
-	return s.answerFor(n, f.DstIP, f.SHA, func(mac packet.MAC) []byte {
-		b := packet.Ethernet{Dst: f.SHA, Src: mac, Type: packet.TypeARP}.Append(make([]byte, 0, 42))
-		return packet.ARP{Op: packet.ARPReply, SHA: mac, SPA: f.DstIP, THA: f.SHA, TPA: f.SrcIP}.Append(b)
-	})
+	f := s.filters.now
+	return s.answerFor(n, f.DstIP, f.SHA, func(mac packet.MAC) []byte { return packet.ARPReplyTo(f, mac) })
 }
 
 // answerFor answers a question about target in the name of its owner, if the table has one.
@@ -52,12 +51,12 @@ func (s *Simulator) owner(n *network, ip netip.Addr, asker packet.MAC) (packet.M
 	if s.asking {
 		return anyNeighbour, true
 	}
-	e := n.neighbours[ip]
-	f := &s.frame
-	if e == nil || *e.top == asker || !f.Dst.IsMulticast() && (f.Dst != *e.top || f.Dst == f.Src) {
+	mac, ok := n.resolve(ip)
+	f := s.filters.now
+	if !ok || mac == asker || !f.Dst.IsMulticast() && (f.Dst != mac || f.Dst == f.Src) {
 		return packet.MAC{}, false
 	}
-	return *e.top, true
+	return mac, true
 }
 
 // noteAsker notes the sender if it would get an answer about any other neighbour too. The question
@@ -82,8 +81,7 @@ var (
 func (s *Simulator) CanAsk(portID string, mac packet.MAC, ip netip.Addr) (networkID string, ok bool) {
 	var frame []byte
 	if ip.Is4() {
-		frame = packet.Ethernet{Dst: packet.Broadcast, Src: mac, Type: packet.TypeARP}.Append(make([]byte, 0, 42))
-		frame = packet.ARP{Op: packet.ARPRequest, SHA: mac, SPA: ip, TPA: anyTarget4}.Append(frame)
+		frame = packet.ARPRequestFor(anyTarget4, mac, ip)
 	} else {
 		group := packet.SolicitedNode(anyTarget6)
 		frame = packet.NeighborSolicit(packet.MulticastMAC(group), mac, ip, group, anyTarget6)
@@ -115,8 +113,8 @@ var allNodes = netip.MustParseAddr("ff02::1")
 
 // neighbourDiscovery handles a message, and reports whether it is done (midonet-simulation §18).
 func (s *Simulator) neighbourDiscovery(n *network) (done bool) {
-	f := &s.frame
-	if f.TTL != 255 || f.TpDst != 0 {
+	f := s.filters.now
+	if s.filters.generated || f.TTL != 255 || f.TpDst != 0 {
 		return false // from beyond the link, or no message of RFC 4861: hosts ignore it
 	}
 	switch uint8(f.TpSrc) {
@@ -132,7 +130,7 @@ func (s *Simulator) neighbourDiscovery(n *network) (done bool) {
 
 // solicitation answers for a target in the table. One without a source looks for duplicates.
 func (s *Simulator) solicitation(n *network) (done bool) {
-	f := &s.frame
+	f := s.filters.now
 	if f.SrcIP.IsUnspecified() {
 		return false
 	}

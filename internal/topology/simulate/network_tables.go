@@ -201,8 +201,8 @@ func (w *World) setNeighbourSeed(owner topology.Owner, before, after *topology.N
 	})
 }
 
-// changeNeighbour changes one entry of a network's ARP or ND table. That touches no port: an entry
-// decides answers, which are not cached.
+// changeNeighbour changes one entry of a network's ARP or ND table. Answers that it decides are not
+// cached, but routed packets go to its MAC address.
 func (w *World) changeNeighbour(networkID string, ip netip.Addr, change func(*neighbour) (sources int)) {
 	n := hold(w.networks, networkID)
 	var before packet.MAC
@@ -210,28 +210,54 @@ func (w *World) changeNeighbour(networkID string, ip netip.Addr, change func(*ne
 		before = *e.top
 	}
 	e, was := changeEntry(n, &n.neighbours, ip, change)
-	if w.neighbourChanged != nil && ((was == nil) != (e.top == nil) || was != nil && before != *e.top) {
-		defer w.neighbourChanged(networkID, ip)
+	if (was == nil) != (e.top == nil) || was != nil && before != *e.top {
+		if was != nil {
+			w.touchWayTo(n, ip, before)
+		}
+		if w.neighbourChanged != nil {
+			defer w.neighbourChanged(networkID, ip)
+		}
 	}
 	release(w.networks, n)
 }
 
-// LearnNeighbour enters an address binding that a host saw; version as for LearnMAC.
-func (w *World) LearnNeighbour(l topology.LearnedNeighbour, version uint64) {
+// touchWayTo touches the ports by which routers send packets to a neighbour: that of the network
+// behind which its MAC address is, or the router's own.
+func (w *World) touchWayTo(n *network, ip netip.Addr, m packet.MAC) {
+	w.touchBehind(n, m)
+	r := w.routers[n.id]
+	if r == nil {
+		return
+	}
+	for _, p := range r.ports {
+		if p.def.Exterior() && p.onLink(ip) {
+			w.touch(p)
+		}
+	}
+}
+
+// LearnNeighbour enters an address binding that a host saw, and returns the ports and routers whose
+// decisions may change; version as for LearnMAC. What a router's exterior port sees belongs to the
+// network with the router's id.
+func (w *World) LearnNeighbour(l topology.LearnedNeighbour, version uint64) (affected []string) {
+	w.begin()
 	w.changeNeighbour(l.NetworkID, l.IP, func(e *neighbour) int {
 		known := len(e.learned)
 		e.learn(l.HostID, version, &l.MAC)
 		return len(e.learned) - known
 	})
+	return w.end()
 }
 
 // ForgetNeighbour takes away what the host l.HostID saw of an address.
-func (w *World) ForgetNeighbour(l topology.LearnedNeighbour) {
+func (w *World) ForgetNeighbour(l topology.LearnedNeighbour) (affected []string) {
+	w.begin()
 	w.changeNeighbour(l.NetworkID, l.IP, func(e *neighbour) int {
 		known := len(e.learned)
 		e.forget(l.HostID)
 		return len(e.learned) - known
 	})
+	return w.end()
 }
 
 // MACPort returns the port behind which a network's table has an untagged MAC address.

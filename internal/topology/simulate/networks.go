@@ -1,14 +1,14 @@
 package simulate
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 
 	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
 )
 
-// network is a virtual bridge with its tables.
+// network is a virtual bridge with its tables. One that is not defined may hold the neighbours of
+// the router with the same id, found by its exterior ports.
 type network struct {
 	object
 	claims  claims[topology.Network]
@@ -16,25 +16,11 @@ type network struct {
 	in, out *chain
 
 	ports      []*port // by id; whether they are bound or not
+	routers    []*port // by id: the ports of routers that ports of the network are linked with
 	macs       map[macKey]*macEntry
 	neighbours map[netip.Addr]*neighbour
-	subnets    []*subnet // by id
-}
-
-// port is a port of a network.
-type port struct {
-	object
-	claims  claims[topology.Port]
-	def     *topology.Port // nil while it is only referred to
-	network *network
-	in, out *chain
-	host    *host // where it is bound
-}
-
-// Bound reports whether a port is one of a network and bound to a host.
-func (w *World) Bound(portID, networkID, hostID string) bool {
-	p := w.ports[portID]
-	return p != nil && p.def != nil && p.def.NetworkID == networkID && p.def.HostID == hostID
+	subnets    []*subnet  // by id
+	subnets6   []*subnet6 // by id
 }
 
 func (w *World) linkNetwork(n *network) {
@@ -52,64 +38,44 @@ func (w *World) linkNetwork(n *network) {
 	swapFilters(w, n, func(c *chain) *users[*network] { return &c.networks }, []*chain{in, out}, []*chain{n.in, n.out})
 }
 
-func (w *World) linkPort(p *port) {
-	def := p.claims.top()
-	if def == p.def {
-		return
-	}
-	w.touch(p)
-	old := *p
-	p.def, p.network, p.host, p.in, p.out = def, nil, nil, nil, nil
-	if def != nil {
-		p.in, p.out = w.useChain(def.InboundFilterID), w.useChain(def.OutboundFilterID)
-		p.network = hold(w.networks, def.NetworkID)
-		if def.HostID != "" {
-			p.host = hold(w.hosts, def.HostID)
-			p.host.ports.add(p)
+// routerPort returns the port of a router that has the MAC address, as machines on n see it.
+func (n *network) routerPort(m packet.MAC) *port {
+	for _, q := range n.routers {
+		if q.def.PortMAC == m {
+			return q
 		}
 	}
-	swapFilters(w, p, func(c *chain) *users[*port] { return &c.ports }, []*chain{old.in, old.out}, []*chain{p.in, p.out})
-	if old.network != p.network {
-		if p.network != nil {
-			i, _ := slices.BinarySearchFunc(p.network.ports, p.id, comparePort)
-			p.network.ports = slices.Insert(p.network.ports, i, p)
-		}
-		if old.network != nil {
-			i, _ := slices.BinarySearchFunc(old.network.ports, p.id, comparePort)
-			old.network.ports = slices.Delete(old.network.ports, i, i+1)
-		}
-	}
-	if old.network != nil {
-		release(w.networks, old.network)
-	}
-	if old.host != nil {
-		old.host.ports.remove(p)
-		release(w.hosts, old.host)
-	}
+	return nil
 }
 
-// swapFilters makes user one of the users of the filters in after, and no longer of those in
-// before.
-func swapFilters[P comparable](w *World, user P, of func(*chain) *users[P], before, after []*chain) {
-	for _, c := range after {
-		if c != nil {
-			of(c).add(user)
+// routerAt returns the port of a router that has the IP address.
+func (n *network) routerAt(ip netip.Addr) *port {
+	for _, q := range n.routers {
+		if q.has(ip) {
+			return q
 		}
 	}
-	for _, c := range before {
-		if c != nil {
-			of(c).remove(user)
-			release(w.chains, c)
-		}
-	}
+	return nil
 }
 
-func comparePort(p *port, id string) int { return cmp.Compare(p.id, id) }
-
-// useChain holds the chain with that id, none for "".
-func (w *World) useChain(id string) *chain {
-	if id == "" {
-		return nil
+// behind returns the port of n to which frames for a MAC address go, nil if that is not known.
+func (n *network) behind(m packet.MAC) *port {
+	if q := n.routerPort(m); q != nil {
+		return q.peer()
 	}
-	return hold(w.chains, id)
+	if e := n.macs[keyOf(table, m)]; e != nil {
+		return e.top
+	}
+	return nil
+}
+
+// resolve returns the MAC address of ip on n.
+func (n *network) resolve(ip netip.Addr) (packet.MAC, bool) {
+	if q := n.routerAt(ip); q != nil {
+		return q.def.PortMAC, true
+	}
+	if e := n.neighbours[ip]; e != nil {
+		return *e.top, true
+	}
+	return packet.MAC{}, false
 }

@@ -235,11 +235,35 @@ func probes() map[string][]byte {
 
 // fingerprint describes the effects of a decision.
 func fingerprint(d *flow.Decision) string {
-	text := fmt.Sprintf("%v %s %q out %v emit %d conns %v cacheable %v", d.Verdict, d.Device, d.Reason, d.Outputs, len(d.Emit), d.NewConns, d.Cacheable)
+	text := fmt.Sprintf("%v %s %q out %v conns %v cacheable %v", d.Verdict, d.Device, d.Reason, d.Outputs, d.NewConns, d.Cacheable)
+	text += fmt.Sprintf(" nats %v %v wait %v", d.NATs, d.NewNATs, d.Wait)
+	if d.Rewrite != nil {
+		text += fmt.Sprintf(" rewrite %+v", *d.Rewrite)
+	}
+	if d.Cacheable {
+		return text // without answers to a dropped packet, which no later one gets
+	}
 	for _, e := range d.Emit {
 		text += fmt.Sprintf(" %s:%x", e.PortID, e.Frame)
 	}
 	return text
+}
+
+// playground is a kind of world in which properties are tried.
+type playground struct {
+	world  func(*rapid.T) *World // to begin with
+	change *rapid.Generator[change]
+	bundle *rapid.Generator[*topology.Bundle]
+	owners []topology.Owner
+	probes map[string][]byte
+	ports  []string
+}
+
+func playgrounds() map[string]playground {
+	return map[string]playground{
+		"bridged": {anyWorld, genChange(), genBundle(), someOwners, probes(), someIDs},
+		"routed":  {routedWorld, genRoutedChange(), genRoutedBundle(), routedOwners, routedProbes(), []string{"p1", "p2", "q4"}},
+	}
 }
 
 // outcome is the result of a probe at a port.
@@ -250,11 +274,11 @@ type outcome struct {
 	touched []string
 }
 
-func outcomes(w *World) map[string]outcome {
+func (p *playground) outcomes(w *World) map[string]outcome {
 	s := NewSimulator(w)
 	all := map[string]outcome{}
-	for name, frame := range probes() {
-		for _, port := range someIDs {
+	for name, frame := range p.probes {
+		for _, port := range p.ports {
 			d := s.Run(Input{PortID: port, Frame: frame})
 			all[name+" at "+port] = outcome{fingerprint(d), d.Cacheable, d.Learn != nil, slices.Clone(d.Touched)}
 		}
@@ -263,27 +287,31 @@ func outcomes(w *World) map[string]outcome {
 }
 
 // Whatever changes, every decision that may be kept and is different afterwards touched an affected
-// port.
+// port or router.
 func TestAffectedCoversEveryChange(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		w := anyWorld(t)
-		for range rapid.IntRange(1, 8).Draw(t, "changes") {
-			before := outcomes(w)
-			c := genChange().Draw(t, "change")
-			affected := c.apply(w)
-			after := outcomes(w)
-			for name, was := range before {
-				is := after[name]
-				if !was.kept || is.text == was.text && (was.learns || !is.learns) {
-					continue // a reference that is taken in vain does no harm
-				}
-				if !slices.ContainsFunc(was.touched, func(p string) bool { return slices.Contains(affected, p) }) {
-					t.Fatalf("%s changes %s\nfrom %s\nto   %s\nwhich touched %v; affected %v", c.name, name, was.text, is.text, was.touched, affected)
-				}
+	for name, p := range playgrounds() {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, p.affectedCoversEveryChange) })
+	}
+}
+
+func (p *playground) affectedCoversEveryChange(t *rapid.T) {
+	w := p.world(t)
+	for range rapid.IntRange(1, 8).Draw(t, "changes") {
+		before := p.outcomes(w)
+		c := p.change.Draw(t, "change")
+		affected := c.apply(w)
+		after := p.outcomes(w)
+		for name, was := range before {
+			is := after[name]
+			if !was.kept || is.text == was.text && (was.learns || !is.learns) {
+				continue // a reference that is taken in vain does no harm
+			}
+			if !slices.ContainsFunc(was.touched, func(p string) bool { return slices.Contains(affected, p) }) {
+				t.Fatalf("%s changes %s\nfrom %s\nto   %s\nwhich touched %v; affected %v", c.name, name, was.text, is.text, was.touched, affected)
 			}
 		}
-	})
+	}
 }
 
 // dump is everything that a world holds, in text.
@@ -306,6 +334,9 @@ func dump(w *World) string {
 		for _, s := range n.subnets {
 			text += " subnet " + s.id
 		}
+		for _, q := range n.routers {
+			text += " router's " + q.id
+		}
 		var neighbours []string
 		for a, e := range n.neighbours {
 			neighbours = append(neighbours, fmt.Sprint(a, *e.top))
@@ -314,10 +345,41 @@ func dump(w *World) string {
 		all["network "+id] = text + fmt.Sprint(neighbours)
 	}
 	for id, p := range w.ports {
-		all["port "+id] = fmt.Sprintf("refs %d def %v", p.refs, p.def)
+		text := fmt.Sprintf("refs %d def %v groups %d routes %d named by", p.refs, p.def, len(p.groups), len(p.routes))
+		for _, q := range p.namedBy {
+			text += " " + q.id
+		}
+		all["port "+id] = text
 	}
 	for id, c := range w.chains {
-		all["chain "+id] = fmt.Sprintf("refs %d rules %d ports %d networks %d jumpers %d", c.refs, len(c.rules), len(c.ports), len(c.networks), len(c.jumpers))
+		text := fmt.Sprintf("refs %d ports %d networks %d routers %d jumpers %d rules", c.refs, len(c.ports), len(c.networks), len(c.routers), len(c.jumpers))
+		for _, r := range c.rules {
+			text += fmt.Sprintf(" %s@%d/%v", r.id, r.order.place, r.verb)
+		}
+		all["chain "+id] = text + fmt.Sprint(" keyed ", c.index.keyed, c.index.built)
+	}
+	for id, r := range w.routers {
+		text := fmt.Sprintf("refs %d def %v ports", r.refs, r.def)
+		for _, p := range r.ports {
+			text += " " + p.id
+		}
+		for _, l := range r.routes.lengths {
+			text += fmt.Sprint(" ", l)
+		}
+		var routes []string
+		for dst, same := range r.routes.byDst {
+			for i, x := range same {
+				routes = append(routes, fmt.Sprint(dst, i, x.id))
+			}
+		}
+		slices.Sort(routes)
+		all["router "+id] = text + fmt.Sprint(routes)
+	}
+	for id, r := range w.routes {
+		all["route "+id] = fmt.Sprintf("refs %d def %v", r.refs, r.def)
+	}
+	for id, g := range w.portGroups {
+		all["port group "+id] = fmt.Sprintf("refs %d def %v ports %d", g.refs, g.def, len(g.ports))
 	}
 	for id, g := range w.groups {
 		lengths := slices.Clone(g.lengths)
@@ -337,54 +399,63 @@ func dump(w *World) string {
 // The same bundles make the same world in any order, and whatever was there in between.
 func TestOrderDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		bundles := map[topology.Owner]*topology.Bundle{}
-		for _, o := range someOwners {
-			bundles[o] = genBundle().Draw(t, o.Kind+o.ID)
+	for name, p := range playgrounds() {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, p.orderDoesNotMatter) })
+	}
+}
+
+func (p *playground) orderDoesNotMatter(t *rapid.T) {
+	bundles := map[topology.Owner]*topology.Bundle{}
+	for _, o := range p.owners {
+		bundles[o] = p.bundle.Draw(t, o.Kind+o.ID)
+	}
+	one, two := NewWorld(Options{}), NewWorld(Options{})
+	for _, o := range p.owners {
+		one.Apply(o, bundles[o])
+	}
+	for _, o := range rapid.Permutation(p.owners).Draw(t, "first time") {
+		two.Apply(o, p.bundle.Draw(t, "in between"))
+	}
+	for _, o := range rapid.Permutation(p.owners).Draw(t, "second time") {
+		two.Apply(o, bundles[o])
+	}
+	if a, b := dump(one), dump(two); a != b {
+		t.Fatalf("in order:\n%s\nshuffled:\n%s", a, b)
+	}
+	got := p.outcomes(two)
+	for name, want := range p.outcomes(one) {
+		if got[name].text != want.text {
+			t.Fatalf("%s\nin order: %s\nshuffled: %s", name, want.text, got[name].text)
 		}
-		one, two := NewWorld(Options{}), NewWorld(Options{})
-		for _, o := range someOwners {
-			one.Apply(o, bundles[o])
-		}
-		for _, o := range rapid.Permutation(someOwners).Draw(t, "first time") {
-			two.Apply(o, genBundle().Draw(t, "in between"))
-		}
-		for _, o := range rapid.Permutation(someOwners).Draw(t, "second time") {
-			two.Apply(o, bundles[o])
-		}
-		if a, b := dump(one), dump(two); a != b {
-			t.Fatalf("in order:\n%s\nshuffled:\n%s", a, b)
-		}
-		got := outcomes(two)
-		for name, want := range outcomes(one) {
-			if got[name].text != want.text {
-				t.Fatalf("%s\nin order: %s\nshuffled: %s", name, want.text, got[name].text)
-			}
-		}
-	})
+	}
 }
 
 // What is taken away leaves nothing.
 func TestDeleteLeavesNothing(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		w := NewWorld(Options{})
-		for range rapid.IntRange(1, 8).Draw(t, "changes") {
-			genChange().Draw(t, "change").apply(w)
-		}
-		for _, o := range rapid.Permutation(someOwners).Draw(t, "order") {
-			w.Apply(o, nil)
-		}
-		for _, h := range []string{"h1", "h2"} {
-			w.ApplyHost(h, nil)
-			for _, n := range someIDs {
-				for i := 1; i <= 3; i++ {
-					w.ForgetMAC(topology.LearnedMAC{HostID: h, NetworkID: n, MAC: mac(i)})
-				}
+	for name, p := range playgrounds() {
+		t.Run(name, func(t *testing.T) { rapid.Check(t, p.deleteLeavesNothing) })
+	}
+}
+
+func (p *playground) deleteLeavesNothing(t *rapid.T) {
+	w := NewWorld(Options{})
+	for range rapid.IntRange(1, 8).Draw(t, "changes") {
+		p.change.Draw(t, "change").apply(w)
+	}
+	for _, o := range rapid.Permutation(p.owners).Draw(t, "order") {
+		w.Apply(o, nil)
+	}
+	for _, h := range []string{"h1", "h2"} {
+		w.ApplyHost(h, nil)
+		for _, n := range append([]string{"r", "s"}, someIDs...) {
+			for i := 1; i <= 3; i++ {
+				w.ForgetMAC(topology.LearnedMAC{HostID: h, NetworkID: n, MAC: mac(i)})
+				w.ForgetNeighbour(topology.LearnedNeighbour{HostID: h, NetworkID: n, IP: routedAddrs[i]})
 			}
 		}
-		if !w.Empty() {
-			t.Fatalf("left:\n%s", dump(w))
-		}
-	})
+	}
+	if !w.Empty() {
+		t.Fatalf("left:\n%s", dump(w))
+	}
 }

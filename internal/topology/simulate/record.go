@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 type record struct {
 	flow.Decision
 	explain bool
+	aside   bool // the packet itself has come to its end: an answer to it is on its way
 }
 
 func (d *record) reset(explain bool) {
@@ -37,11 +39,39 @@ func (d *record) end(v flow.Verdict, end flow.Dropped) {
 	if d.Verdict == 0 {
 		d.Verdict, d.Device, d.Reason = v, end.Device, end.Reason
 	}
-	if len(d.Drops) == 0 || d.explain {
+	if !d.aside && (len(d.Drops) == 0 || d.explain) {
 		d.Drops = append(d.Drops, end)
 	}
 	if d.explain {
 		d.Walk = append(d.Walk, flow.Step{Device: end.Device, Chain: end.Chain, Rule: end.Rule, Text: "dropped: " + end.Reason})
+	}
+}
+
+// postpone has the packet wait, unless it has come to its end already.
+func (d *record) postpone(w flow.Wait, why string) {
+	if d.Verdict == 0 {
+		d.Verdict, d.Device, d.Reason, d.Wait = flow.Postponed, w.Device, why, w
+	}
+	if d.explain {
+		d.say(w.Device, "waits: "+why)
+	}
+}
+
+// consume ends a packet that the virtual network has taken.
+func (d *record) consume() {
+	if d.Verdict == 0 {
+		d.Verdict = flow.Consumed
+	}
+}
+
+// touch notes that the decision rests on the port or router with that id, in place of the port by
+// which the packet came to it.
+func (d *record) touch(id string, instead *port) {
+	if n := len(d.Touched) - 1; instead != nil && n > 0 && d.Touched[n] == instead.id {
+		d.Touched = d.Touched[:n]
+	}
+	if !slices.Contains(d.Touched, id) {
+		d.Touched = append(d.Touched, id)
 	}
 }
 
@@ -50,15 +80,15 @@ func (d *record) say(device, text string) {
 	d.Walk = append(d.Walk, flow.Step{Device: device, Text: text})
 }
 
-// denied ends the packet by rule i of chain c.
-func (d *record) denied(device, direction string, c *chain, i int) {
-	r := &c.rules[i]
+// denied ends the packet by a rule of chain c.
+func (d *record) denied(device, direction string, c *chain, r *rule) {
 	v, why := flow.Drop, ""
 	name := c.label()
+	at := c.position(r)
 	switch {
 	case r.verb == invalid:
 		v, why = flow.ErrorDrop, ": its type or action is not known to this version"
-	case i == len(c.rules)-1:
+	case at == len(c.rules):
 		why = ": nothing before it accepted the packet"
 	}
 	what := "filter denies"
@@ -67,17 +97,19 @@ func (d *record) denied(device, direction string, c *chain, i int) {
 		what = "anti-spoofing denies this source address or MAC"
 	case strings.HasPrefix(name, "OS_PORT_"):
 		what = "security group denies"
+	case strings.HasPrefix(name, "OS_FW_FORWARD_"):
+		what = "firewall denies"
 	}
 	d.end(v, flow.Dropped{
 		Device: device, Chain: c.id, Rule: r.id,
-		Reason: direction + " filter: " + what + ": chain " + name + ", rule " + strconv.Itoa(i+1) + " of " + strconv.Itoa(len(c.rules)) + why,
+		Reason: direction + " filter: " + what + ": chain " + name + ", rule " + strconv.Itoa(at) + " of " + strconv.Itoa(len(c.rules)) + why,
 	})
 }
 
-func (d *record) accepted(device, direction string, v verb, c, by *chain, i int) {
+func (d *record) accepted(device, direction string, v verb, c, by *chain, r *rule) {
 	step := flow.Step{Device: device, Chain: c.id, Text: direction + " filter " + c.label() + ": no rule denies"}
 	if v != goOn {
-		step.Chain, step.Rule = by.id, by.rules[i].id
+		step.Chain, step.Rule = by.id, r.id
 		step.Text = direction + " filter: accepted by chain " + by.label()
 	}
 	d.Walk = append(d.Walk, step)

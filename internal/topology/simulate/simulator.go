@@ -1,6 +1,9 @@
 package simulate
 
 import (
+	"bytes"
+	"fmt"
+
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
@@ -34,10 +37,13 @@ type Simulator struct {
 	dec   record
 
 	frame   packet.Frame // as it came in
-	reply   packet.Frame // the virtual network's answer to it
+	routed  packet.Frame // the same with the headers that routers gave it
+	own     packet.Frame // the virtual network's own, in answer
 	ingress *port
 	filters filters
 	tracker tracker
+	nat     translator
+	way     way
 
 	unkeyed bool // it rests on more than flow keys and touched ports
 	asking  bool // CanAsk is running: every neighbour but the asker is known
@@ -45,12 +51,30 @@ type Simulator struct {
 	learn          flow.Learned
 	learnNeighbour flow.LearnedNeighbour
 	asker          flow.Asker
+	rewrite        flow.Rewrite
+	quote          flow.Quote
 }
+
+// way is the state of one packet on its way.
+type way struct {
+	raw     []byte       // the packet before any change
+	quote   packet.Quote // what that quotes
+	devices int          // entered
+	hops    uint8        // routers that took one off its time to live
+	routed  bool         // a router may have changed its headers
+	came    flow.Rewrite // its headers when it came into the router that it is in
+	entry   *port        // the port by which it came from a router into the network that it is in
+	exit    string       // id of the device that it left for good
+}
+
+// maxDevices is the number of devices at which a packet is taken to go round in circles.
+const maxDevices = 12
 
 // NewSimulator makes a simulator over w.
 func NewSimulator(w *World) *Simulator {
 	s := &Simulator{world: w}
-	s.filters.dec, s.filters.tracker, s.tracker.dec, s.tracker.frame = &s.dec, &s.tracker, &s.dec, &s.frame
+	s.filters.dec, s.filters.tracker, s.filters.nat = &s.dec, &s.tracker, &s.nat
+	s.tracker.dec, s.tracker.frame, s.nat.dec = &s.dec, &s.frame, &s.dec
 	return s
 }
 
@@ -72,7 +96,7 @@ func (s *Simulator) walk() {
 	case !p.def.Exterior():
 		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
 	default:
-		s.ingress, s.tracker.device = p, p.network.id
+		s.ingress, s.tracker.device = p, p.deviceID()
 		if err := packet.DecodeHead(in.Frame, in.WireLen, &s.frame); err != nil {
 			s.unkeyed = true
 			s.dec.drop(p.id, err.Error())
@@ -81,7 +105,9 @@ func (s *Simulator) walk() {
 		if s.dec.explain {
 			s.dec.say(p.id, "in: "+describe(&s.frame))
 		}
-		if !s.dhcp(p) {
+		s.filters.reset(&s.frame, p)
+		s.way.quote = s.frame.Quote
+		if p.network == nil || !s.dhcp(p) && !s.routerSolicitation(p) {
 			s.enter(p)
 		}
 	}
@@ -93,8 +119,10 @@ func (s *Simulator) reset(in Input) {
 	s.dec.reset(in.Explain)
 	s.frame.EtherType = 0
 	s.ingress, s.unkeyed, s.asking = nil, false, false
-	s.filters.reset(&s.frame, nil)
+	s.way = way{raw: in.Frame}
+	s.filters.usedPorts, s.filters.usedTOS = false, false
 	s.tracker.reset(in.State)
+	s.nat.state, s.nat.device, s.nat.unsure = in.State, "", false
 }
 
 // conclude draws verdict and consequences. Any delivery beats drops (midonet-simulation §2).
@@ -103,12 +131,19 @@ func (s *Simulator) conclude() {
 	switch {
 	case len(d.Outputs) > 0:
 		d.Verdict, d.Reason, d.Device = flow.Forward, "", ""
-		s.tracker.remember()
-	case len(d.Emit) > 0:
+		s.tracker.remember(s.filters.now, s.way.exit)
+		if s.way.routed {
+			s.rewrite = s.headers()
+			d.Rewrite = &s.rewrite
+		}
+	case len(d.Emit) > 0 && d.Verdict == 0:
 		d.Verdict = flow.Consumed
 		if d.Learn != nil {
 			d.Asker = nil
 		}
+	}
+	if d.Verdict != flow.Forward {
+		d.NewNATs = d.NewNATs[:0]
 	}
 	if d.Verdict != flow.Consumed {
 		d.Asker = nil
@@ -122,7 +157,7 @@ func (s *Simulator) conclude() {
 // cacheable reports whether the headers of flow keys alone decide.
 func (s *Simulator) cacheable() bool {
 	f := &s.frame
-	if s.unkeyed || s.filters.usedTOS || s.dec.Verdict == flow.Consumed || !f.IsIP() {
+	if s.unkeyed || s.nat.unsure || s.filters.usedTOS || s.dec.Verdict == flow.Consumed || s.dec.Verdict == flow.Postponed || !f.IsIP() {
 		return false
 	}
 	switch f.Frag {
@@ -137,10 +172,36 @@ func (s *Simulator) cacheable() bool {
 	return true
 }
 
+// headers are those with which the packet leaves.
+func (s *Simulator) headers() flow.Rewrite {
+	f := s.filters.now
+	w := flow.Rewrite{SrcMAC: f.Src, DstMAC: f.Dst, Src: f.SrcIP, Dst: f.DstIP, Hops: s.way.hops}
+	w.SrcPort, w.DstPort = connPorts(f)
+	if f.IsICMPError() && f.Quote != s.way.quote {
+		q := &f.Quote
+		s.quote = flow.Quote{Src: q.Src, Dst: q.Dst, SrcPort: q.SrcPort, DstPort: q.DstPort}
+		w.Quote = &s.quote
+	}
+	return w
+}
+
 // enter is the ingress of a port (midonet-simulation §3).
 func (s *Simulator) enter(p *port) {
+	if s.way.devices++; s.way.devices >= maxDevices {
+		s.dec.errorDrop(p.id, fmt.Sprintf("the packet has passed %d devices: it goes round in circles", maxDevices-1))
+		return
+	}
+	s.filters.enter(p)
+	if p.router != nil {
+		s.router(p)
+		return
+	}
 	n := p.network
-	s.filters.inPort = p
+	s.nat.device = ""
+	if s.way.devices > 1 || s.filters.generated {
+		s.way.entry = p
+		s.dec.touch(p.id, nil)
+	}
 	switch {
 	case !p.def.AdminStateUp:
 		s.dec.drop(p.id, "the port is administratively down")
@@ -151,8 +212,13 @@ func (s *Simulator) enter(p *port) {
 	}
 }
 
-// head turns the packet to an out port, on which the decision rests from now on.
+// head turns the packet to an out port, on which the decision rests from now on. With it, it does
+// not rest on the port by which a router sent the packet into the network.
 func (s *Simulator) head(p *port) {
+	t := s.dec.Touched
+	if n := len(t) - 1; s.way.entry != nil && t[n] == s.way.entry.id && (p.def == nil || p.def.Exterior()) {
+		s.dec.Touched = t[:n]
+	}
 	s.dec.Touched = append(s.dec.Touched, p.id)
 	s.filters.outPort = p
 }
@@ -166,10 +232,14 @@ func (s *Simulator) leave(n *network) bool {
 	case !p.def.AdminStateUp:
 		s.dec.drop(p.id, "the port is administratively down")
 	case !s.filters.pass(p.id, "out", p.out):
-	case !p.def.Exterior():
-		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
-	default:
+	case p.def.Exterior():
 		return s.emit(p)
+	case p.peer() == nil || p.peer().def == nil:
+		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+	case p.peer().router == nil:
+		s.dec.errorDrop(p.id, "the port is linked with one of another network")
+	default:
+		s.enter(p.peer())
 	}
 	return false
 }
@@ -186,9 +256,18 @@ func (s *Simulator) emit(p *port) bool {
 		}
 		out.LocalIP, out.RemoteIP = local, remote
 	}
-	s.dec.Outputs = append(s.dec.Outputs, out)
+	s.way.exit = p.deviceID()
+	if s.filters.generated {
+		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: out, Frame: s.rewritten(s.headers())})
+	} else {
+		s.dec.Outputs = append(s.dec.Outputs, out)
+	}
 	if s.dec.explain {
-		s.dec.say(p.id, "out to "+p.def.InterfaceName+" on host "+hostName(p.host))
+		text := "out to " + p.def.InterfaceName + " on host " + hostName(p.host)
+		if s.way.routed {
+			text += ": " + describe(s.filters.now)
+		}
+		s.dec.say(p.id, text)
 	}
 	return true
 }
@@ -202,12 +281,13 @@ func hostName(h *host) string {
 
 // answer sends an own frame through a port's out filters, as return flow (midonet-simulation §1.6).
 func (s *Simulator) answer(p *port, frame []byte) {
-	if err := packet.Decode(frame, &s.reply); err != nil {
+	if err := packet.Decode(frame, &s.own); err != nil {
 		s.dec.errorDrop(p.id, "built a wrong answer: "+err.Error())
 		return
 	}
 	f := &s.filters
-	f.reset(&s.reply, p)
+	f.reset(&s.own, nil)
+	f.outPort = p
 	passes := f.pass(p.id, "out", p.out)
 	if f.read&(onSrcIP|onSrcGroup|onSrcMAC|onTarget|onTOS) != 0 {
 		s.dec.Asker = nil
@@ -215,4 +295,16 @@ func (s *Simulator) answer(p *port, frame []byte) {
 	if passes {
 		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.def.HostID}, Frame: frame})
 	}
+}
+
+// rewritten returns the packet, which is whole, with other headers.
+func (s *Simulator) rewritten(w flow.Rewrite) []byte {
+	if !s.way.routed {
+		return s.way.raw
+	}
+	frame := bytes.Clone(s.way.raw)
+	if err := w.Apply(frame, false); err != nil {
+		s.dec.warn("cannot rewrite a packet: " + err.Error())
+	}
+	return frame
 }

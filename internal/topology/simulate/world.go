@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
 )
 
 // Options of a World.
@@ -26,12 +27,16 @@ type World struct {
 	neighbourChanged func(networkID string, ip netip.Addr)
 	owners           map[topology.Owner]*topology.Bundle
 
-	networks map[string]*network
-	ports    map[string]*port
-	chains   map[string]*chain
-	groups   map[string]*group
-	subnets  map[string]*subnet
-	hosts    map[string]*host
+	networks   map[string]*network
+	routers    map[string]*router
+	ports      map[string]*port
+	routes     map[string]*route
+	chains     map[string]*chain
+	groups     map[string]*group
+	portGroups map[string]*portGroup
+	subnets    map[string]*subnet
+	subnets6   map[string]*subnet6
+	hosts      map[string]*host
 
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
@@ -46,22 +51,27 @@ func NewWorld(o Options) *World {
 		neighbourChanged: o.NeighbourChanged,
 		owners:           map[topology.Owner]*topology.Bundle{},
 		networks:         map[string]*network{},
+		routers:          map[string]*router{},
 		ports:            map[string]*port{},
+		routes:           map[string]*route{},
 		chains:           map[string]*chain{},
 		groups:           map[string]*group{},
+		portGroups:       map[string]*portGroup{},
 		subnets:          map[string]*subnet{},
+		subnets6:         map[string]*subnet6{},
 		hosts:            map[string]*host{},
 	}
 }
 
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
-	return len(w.owners)+len(w.networks)+len(w.ports)+len(w.chains)+len(w.groups)+len(w.subnets)+len(w.hosts) == 0
+	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+
+		len(w.subnets)+len(w.subnets6)+len(w.hosts) == 0
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
-// of the ports whose decisions may change: all others stand. The cost follows the difference and
-// the number of those ports. The world keeps b.
+// of the ports and routers whose decisions may change: all others stand. The cost follows the
+// difference and the number of those ports. The world keeps b.
 func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []string) {
 	old := w.owners[owner]
 	if old == nil {
@@ -74,23 +84,13 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 		w.owners[owner] = b
 	}
 	w.begin()
-	changes(old.Networks, b.Networks, func(n *topology.Network) string { return n.ID }, func(id string, _, after *topology.Network) {
-		w.linkNetwork(define(w.networks, id, func(n *network) *claims[topology.Network] { return &n.claims }, owner, after))
-	})
-	changes(old.Chains, b.Chains, func(c *topology.Chain) string { return c.ID }, func(id string, _, after *topology.Chain) {
-		w.linkChain(define(w.chains, id, func(c *chain) *claims[topology.Chain] { return &c.claims }, owner, after))
-	})
-	changes(old.IPAddrGroups, b.IPAddrGroups, func(g *topology.IPAddrGroup) string { return g.ID }, func(id string, _, after *topology.IPAddrGroup) {
-		w.linkGroup(define(w.groups, id, func(g *group) *claims[topology.IPAddrGroup] { return &g.claims }, owner, after))
-	})
-	changes(old.Ports, b.Ports, func(p *topology.Port) string { return p.ID }, func(id string, _, after *topology.Port) {
-		w.linkPort(define(w.ports, id, func(p *port) *claims[topology.Port] { return &p.claims }, owner, after))
-	})
+	w.applyDevices(owner, old, b)
+	w.applyFilters(owner, old, b)
 	changes(old.Dhcps, b.Dhcps, func(d *topology.Dhcp) string { return d.ID }, func(id string, _, after *topology.Dhcp) {
 		w.linkSubnet(define(w.subnets, id, func(s *subnet) *claims[topology.Dhcp] { return &s.claims }, owner, after))
 	})
-	changes(old.Memberships, b.Memberships, membershipKey, func(_ topology.Membership, before, after *topology.Membership) {
-		w.setMember(before, after)
+	changes(old.DhcpV6s, b.DhcpV6s, func(d *topology.DhcpV6) string { return d.ID }, func(id string, _, after *topology.DhcpV6) {
+		w.linkSubnet6(define(w.subnets6, id, func(s *subnet6) *claims[topology.DhcpV6] { return &s.claims }, owner, after))
 	})
 	changes(old.MACs, b.MACs, macSeedKey, func(_ macSeed, before, after *topology.MACEntry) {
 		w.setMACSeed(owner, before, after)
@@ -100,6 +100,41 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	})
 	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
 	return w.end()
+}
+
+// applyDevices applies networks, routers, ports and routes.
+func (w *World) applyDevices(owner topology.Owner, old, b *topology.Bundle) {
+	changes(old.Networks, b.Networks, func(n *topology.Network) string { return n.ID }, func(id string, _, after *topology.Network) {
+		w.linkNetwork(define(w.networks, id, func(n *network) *claims[topology.Network] { return &n.claims }, owner, after))
+	})
+	changes(old.Routers, b.Routers, func(r *topology.Router) string { return r.ID }, func(id string, _, after *topology.Router) {
+		w.linkRouter(define(w.routers, id, func(r *router) *claims[topology.Router] { return &r.claims }, owner, after))
+	})
+	changes(old.PortGroups, b.PortGroups, func(g *topology.PortGroup) string { return g.ID }, func(id string, _, after *topology.PortGroup) {
+		w.linkPortGroup(define(w.portGroups, id, func(g *portGroup) *claims[topology.PortGroup] { return &g.claims }, owner, after))
+	})
+	changes(old.Ports, b.Ports, func(p *topology.Port) string { return p.ID }, func(id string, _, after *topology.Port) {
+		w.linkPort(define(w.ports, id, func(p *port) *claims[topology.Port] { return &p.claims }, owner, after))
+	})
+	changes(old.Routes, b.Routes, func(r *topology.Route) string { return r.ID }, func(id string, _, after *topology.Route) {
+		w.linkRoute(define(w.routes, id, func(r *route) *claims[topology.Route] { return &r.claims }, owner, after))
+	})
+}
+
+// applyFilters applies chains, rules and address groups.
+func (w *World) applyFilters(owner topology.Owner, old, b *topology.Bundle) {
+	changes(old.Chains, b.Chains, func(c *topology.Chain) string { return c.ID }, func(id string, _, after *topology.Chain) {
+		w.linkChain(define(w.chains, id, func(c *chain) *claims[topology.Chain] { return &c.claims }, owner, after))
+	})
+	changes(old.Rules, b.Rules, ruleEntryKey, func(_ entryKey, before, after *topology.RuleEntry) {
+		w.setRuleEntry(owner, before, after)
+	})
+	changes(old.IPAddrGroups, b.IPAddrGroups, func(g *topology.IPAddrGroup) string { return g.ID }, func(id string, _, after *topology.IPAddrGroup) {
+		w.linkGroup(define(w.groups, id, func(g *group) *claims[topology.IPAddrGroup] { return &g.claims }, owner, after))
+	})
+	changes(old.Memberships, b.Memberships, membershipKey, func(_ topology.Membership, before, after *topology.Membership) {
+		w.setMember(before, after)
+	})
 }
 
 // changes calls change for each key whose value differs. A key that comes twice counts once.
@@ -155,21 +190,52 @@ func (w *World) first(o *object) bool {
 	return true
 }
 
-func (w *World) touch(p *port) {
+// mark notes that decisions that touched p may change.
+func (w *World) mark(p *port) {
 	if w.first(&p.object) {
 		w.affected = append(w.affected, p.id)
+	}
+}
+
+// touch is for changes of a port itself. Packets that only pass it, on their way from or to a
+// router, have touched that.
+func (w *World) touch(p *port) {
+	w.mark(p)
+	if p.router != nil {
+		w.touchRouter(p.router)
+	}
+	if q := p.peer(); q != nil && q.router != nil {
+		w.touchRouter(q.router)
+	}
+}
+
+func (w *World) touchRouter(r *router) {
+	if w.first(&r.object) {
+		w.affected = append(w.affected, r.id)
 	}
 }
 
 func (w *World) touchNetwork(n *network) {
 	if w.first(&n.object) {
 		for _, p := range n.ports {
-			w.touch(p)
+			w.mark(p)
 		}
 	}
 }
 
-// touchChain touches the ports whose filters reach the chain.
+// touchBehind touches the ports to which a network sends frames for a MAC address.
+func (w *World) touchBehind(n *network, m packet.MAC) {
+	if e := n.macs[keyOf(table, m)]; e != nil {
+		w.touch(e.top)
+	}
+	for _, q := range n.routers {
+		if q.def.PortMAC == m {
+			w.touch(q)
+		}
+	}
+}
+
+// touchChain touches the ports and routers whose filters reach the chain.
 func (w *World) touchChain(c *chain) {
 	if !w.first(&c.object) {
 		return
@@ -179,6 +245,9 @@ func (w *World) touchChain(c *chain) {
 	}
 	for n := range c.networks {
 		w.touchNetwork(n)
+	}
+	for r := range c.routers {
+		w.touchRouter(r)
 	}
 	for from := range c.jumpers {
 		w.touchChain(from)

@@ -1,0 +1,309 @@
+package simulate
+
+import (
+	"fmt"
+	"net/netip"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// translation is the NAT of a rule, compiled.
+type translation struct {
+	dnat, reverse bool
+	static        netip.Addr // the only target, of a rule without state; else invalid
+	targets       []flow.NATTarget
+	action        verb // after a translation
+}
+
+// compileTranslation returns nil for a rule that contradicts itself (midonet-topology §3.2).
+func compileTranslation(from *topology.Rule, action verb) *translation {
+	t := &translation{dnat: from.Dnat, reverse: from.Reverse, action: action}
+	if action != accept && action != goOn && action != giveBack || t.reverse != (len(from.NatTargets) == 0) {
+		return nil
+	}
+	for _, x := range from.NatTargets {
+		if !x.NwStart.Is4() || !x.NwEnd.Is4() || x.NwEnd.Less(x.NwStart) || x.TpEnd < x.TpStart {
+			return nil
+		}
+		if x.TpEnd == 0 {
+			if len(from.NatTargets) > 1 || x.NwStart != x.NwEnd {
+				return nil
+			}
+			t.static = x.NwStart
+		}
+		t.targets = append(t.targets, flow.NATTarget{First: x.NwStart, Last: x.NwEnd, FirstPort: x.TpStart, LastPort: x.TpEnd})
+	}
+	return t
+}
+
+// translator applies rules of NAT to a packet (midonet-simulation §6). The decision collects what
+// it used and what it made.
+type translator struct {
+	dec    *record
+	state  State
+	device string // id of the router that the packet is in
+	// unsure is set when the result rests on more than flow keys and translations in use: on one
+	// that is missing, for example.
+	unsure bool
+}
+
+// apply returns goOn if the rule finds nothing to do, else its action; ended if the packet cannot
+// go on.
+func (n *translator) apply(f *filters, t *translation, rule string) verb {
+	if f.now.EtherType != packet.TypeIPv4 || n.device == "" {
+		return goOn
+	}
+	var old packet.Frame
+	if n.dec.explain {
+		old = *f.now
+	}
+	v := goOn
+	switch {
+	case t.static.IsValid():
+		v = n.static(f, t)
+	case f.now.Frag != packet.FragNone:
+	case f.now.IsICMPError():
+		v = n.related(f, t)
+	case f.now.HasTp && (f.now.Proto == packet.ProtoTCP || f.now.Proto == packet.ProtoUDP) || f.now.Echo:
+		v = n.dynamic(f, t)
+	}
+	if n.dec.explain && v == t.action && *f.now != old {
+		n.dec.Walk = append(n.dec.Walk, flow.Step{Device: n.device, Rule: rule, Text: translationText(&old, f.now)})
+	}
+	return v
+}
+
+func translationText(old, now *packet.Frame) string {
+	text := "NAT: "
+	side := func(name string, a, b netip.Addr, p, q uint16) {
+		if a != b || p != q {
+			text += fmt.Sprintf("%s %v:%d becomes %v:%d; ", name, a, p, b, q)
+		}
+	}
+	srcPort, dstPort := connPorts(old)
+	newSrc, newDst := connPorts(now)
+	side("source", old.SrcIP, now.SrcIP, srcPort, newSrc)
+	side("destination", old.DstIP, now.DstIP, dstPort, newDst)
+	side("quoted source", old.Quote.Src, now.Quote.Src, old.Quote.SrcPort, now.Quote.SrcPort)
+	side("quoted destination", old.Quote.Dst, now.Quote.Dst, old.Quote.DstPort, now.Quote.DstPort)
+	return text[:len(text)-2]
+}
+
+// static exchanges an address whatever the packet is. Within an ICMP error the quoted packet, which
+// went the other way, gets back the address that it had on the other side.
+func (n *translator) static(f *filters, t *translation) verb {
+	p := f.now
+	quotes := p.IsICMPError() && p.Quote.Valid
+	if t.dnat {
+		if quotes && p.Quote.Src == p.DstIP {
+			p.Quote.Src = t.static
+		}
+		f.dstRewritten = true
+		p.DstIP = t.static
+		return t.action
+	}
+	if quotes && p.Quote.Dst == p.SrcIP {
+		p.Quote.Dst = t.static
+	}
+	p.SrcIP = t.static
+	return t.action
+}
+
+// kind is that of the translations which a rule makes or looks for.
+func (t *translation) kind() flow.NATKind {
+	switch {
+	case t.dnat && t.reverse:
+		return flow.ReverseDNAT
+	case t.dnat:
+		return flow.ForwardDNAT
+	case t.reverse:
+		return flow.ReverseSNAT
+	}
+	return flow.ForwardSNAT
+}
+
+// ofDestination reports whether translations of the kind change the destination.
+func ofDestination(k flow.NATKind) bool { return k == flow.ForwardDNAT || k == flow.ReverseSNAT }
+
+// lookUp returns the translation of a live connection.
+func (n *translator) lookUp(k flow.NATKey) (flow.NATBinding, bool) {
+	for i := range n.dec.NewNATs { // of this very packet
+		if n.dec.NewNATs[i].NATKey == k {
+			return n.dec.NewNATs[i].NATBinding, true
+		}
+	}
+	if n.state != nil {
+		if b, ok := n.state.NAT(k); ok {
+			n.dec.NATs = append(n.dec.NATs, k)
+			return b, true
+		}
+	}
+	return flow.NATBinding{}, false
+}
+
+// connPorts returns the ports of a packet as connections have them: of an echo the id twice.
+func connPorts(p *packet.Frame) (src, dst uint16) {
+	switch {
+	case p.Echo:
+		return p.EchoID, p.EchoID
+	case p.HasTp && packet.HasPorts(p.Proto):
+		return p.TpSrc, p.TpDst
+	}
+	return 0, 0
+}
+
+// dynamic translates by the state, which a forward rule adds to.
+func (n *translator) dynamic(f *filters, t *translation) verb {
+	p := f.now
+	k := flow.NATKey{Kind: t.kind(), Src: p.SrcIP, Dst: p.DstIP, Proto: p.Proto, Device: n.device}
+	k.SrcPort, k.DstPort = connPorts(p)
+	b, ok := n.lookUp(k)
+	if !ok {
+		if t.reverse || f.generated {
+			n.unsure = true
+			return goOn
+		}
+		var v verb
+		if b, v = n.open(k, t); v == ended {
+			return v
+		}
+	}
+	port := b.Port
+	switch {
+	case p.Echo:
+		p.EchoID = port
+	case ofDestination(k.Kind):
+		p.TpDst = port
+	default:
+		p.TpSrc = port
+	}
+	if ofDestination(k.Kind) {
+		p.DstIP = b.Addr
+		f.dstRewritten = true
+	} else {
+		p.SrcIP = b.Addr
+	}
+	return t.action
+}
+
+// open makes the translation of a new connection, in both directions.
+func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb) {
+	b, back := flow.NATBinding{}, flow.NATEntry{}
+	echo := k.Proto == packet.ProtoICMP
+	if t.dnat {
+		b = pickTarget(t.targets, hashOf(k.Src, k.Dst, k.SrcPort, k.DstPort, k.Proto))
+		if echo {
+			b.Port = k.DstPort
+		}
+		back.NATKey = flow.NATKey{Kind: flow.ReverseDNAT, Src: b.Addr, SrcPort: b.Port, Dst: k.Src, DstPort: k.SrcPort, Proto: k.Proto, Device: k.Device}
+		back.NATBinding = flow.NATBinding{Addr: k.Dst, Port: k.DstPort}
+	} else {
+		var answer flow.NATAnswer
+		if b, answer = n.source(k, t); answer != flow.NATChosen {
+			return b, n.refuse(answer, t)
+		}
+		back.NATKey = flow.NATKey{Kind: flow.ReverseSNAT, Src: k.Dst, SrcPort: k.DstPort, Dst: b.Addr, DstPort: b.Port, Proto: k.Proto, Device: k.Device}
+		if echo {
+			back.SrcPort = b.Port
+		}
+		back.NATBinding = flow.NATBinding{Addr: k.Src, Port: k.SrcPort}
+	}
+	n.dec.NewNATs = append(n.dec.NewNATs, flow.NATEntry{NATKey: k, NATBinding: b}, back)
+	return b, t.action
+}
+
+// source chooses the source of a new connection.
+func (n *translator) source(k flow.NATKey, t *translation) (flow.NATBinding, flow.NATAnswer) {
+	r := flow.NATRequest{Device: k.Device, Targets: t.targets, Dst: k.Dst, DstPort: k.DstPort, Proto: k.Proto}
+	if k.Proto == packet.ProtoICMP {
+		r.Keep, r.DstPort = k.SrcPort, 0
+	}
+	if n.state == nil { // nothing is taken
+		b := flow.NATBinding{Addr: t.targets[0].First, Port: t.targets[0].FirstPort}
+		if r.Keep != 0 {
+			b.Port = r.Keep
+		}
+		return b, flow.NATChosen
+	}
+	return n.state.NATSource(r)
+}
+
+// refuse ends a packet that found no source.
+func (n *translator) refuse(answer flow.NATAnswer, t *translation) verb {
+	n.unsure = true
+	if answer == flow.NATWaiting {
+		n.dec.postpone(flow.Wait{Device: n.device, NATAddr: t.targets[0].First}, "no ports of "+t.targets[0].First.String()+" are leased yet")
+	} else {
+		n.dec.errorDrop(n.device, "all NAT ports of "+t.targets[0].First.String()+" are in use for this destination")
+	}
+	return ended
+}
+
+// pickTarget chooses an address and a port of the targets.
+func pickTarget(targets []flow.NATTarget, hash uint32) flow.NATBinding {
+	t := targets[hash%uint32(len(targets))]
+	hash /= uint32(len(targets))
+	ports := uint32(t.LastPort-t.FirstPort) + 1
+	b := flow.NATBinding{Addr: t.First, Port: t.FirstPort + uint16(hash%ports)}
+	first, last := t.First.As4(), t.Last.As4()
+	from := uint32(first[0])<<24 | uint32(first[1])<<16 | uint32(first[2])<<8 | uint32(first[3])
+	to := uint32(last[0])<<24 | uint32(last[1])<<16 | uint32(last[2])<<8 | uint32(last[3])
+	if n := to - from + 1; n > 1 {
+		at := from + hash/ports%n
+		b.Addr = netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)})
+	}
+	return b
+}
+
+// related translates an ICMP error as a packet of the connection that the quoted packet is of, in
+// the direction of the error.
+func (n *translator) related(f *filters, t *translation) verb {
+	p := f.now
+	q := &p.Quote
+	if !q.Valid || q.Proto != packet.ProtoTCP && q.Proto != packet.ProtoUDP && q.Proto != packet.ProtoICMP {
+		return goOn
+	}
+	k := flow.NATKey{Kind: t.kind(), Src: q.Dst, SrcPort: q.DstPort, Dst: q.Src, DstPort: q.SrcPort, Proto: q.Proto, Device: n.device}
+	b, ok := n.lookUp(k)
+	if !ok {
+		return goOn
+	}
+	if ofDestination(k.Kind) {
+		if p.DstIP == q.Src {
+			p.DstIP = b.Addr
+		}
+		q.Src, q.SrcPort = b.Addr, b.Port
+		f.dstRewritten = true
+	} else {
+		if p.SrcIP == q.Dst {
+			p.SrcIP = b.Addr
+		}
+		q.Dst, q.DstPort = b.Addr, b.Port
+	}
+	if q.Proto == packet.ProtoICMP {
+		q.SrcPort, q.DstPort = b.Port, b.Port
+	}
+	return t.action
+}
+
+// hashOf is a hash of a connection, the same on every host.
+func hashOf(src, dst netip.Addr, srcPort, dstPort uint16, proto uint8) uint32 {
+	const prime = 0x100000001b3
+	h := uint64(0xcbf29ce484222325)
+	mix := func(v uint64) { h = (h ^ v) * prime }
+	for _, a := range []netip.Addr{src, dst} {
+		b := a.As16()
+		for i := 8; i < 16; i++ {
+			mix(uint64(b[i]))
+		}
+		for i := 0; i < 8; i++ {
+			mix(uint64(b[i]))
+		}
+	}
+	mix(uint64(srcPort)<<32 | uint64(dstPort)<<16 | uint64(proto))
+	h ^= h >> 29
+	h *= 0xbf58476d1ce4e5b9
+	return uint32(h >> 32)
+}

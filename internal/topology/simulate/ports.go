@@ -1,0 +1,260 @@
+package simulate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// port is a port of a network or of a router.
+type port struct {
+	object
+	claims  claims[topology.Port]
+	def     *topology.Port // nil while it is only referred to
+	network *network       // or router
+	router  *router
+	in, out *chain
+	host    *host // where it is bound
+	groups  []*portGroup
+
+	names   *port   // the port that def.PeerID names
+	namedBy []*port // by id
+	routes  []*route
+	listed  listing
+}
+
+// listing is the entry of a network's list of routers' ports that is due to one of its own ports.
+type listing struct {
+	in   *network
+	port *port
+}
+
+// Bound reports whether a port is one of a network or router and bound to a host.
+func (w *World) Bound(portID, deviceID, hostID string) bool {
+	p := w.ports[portID]
+	return p != nil && p.def != nil && p.deviceID() == deviceID && p.def.HostID == hostID
+}
+
+// deviceID is the id of the port's network or router.
+func (p *port) deviceID() string {
+	if p.router != nil {
+		return p.router.id
+	}
+	return p.network.id
+}
+
+// peer returns the port at the other end of a link: the one that this names or, if it names none,
+// the one that names this.
+func (p *port) peer() *port {
+	switch {
+	case p.names != nil:
+		return p.names
+	case len(p.namedBy) > 0:
+		return p.namedBy[0]
+	}
+	return nil
+}
+
+// up reports whether routes by the port count: it is bound or linked.
+func (p *port) up() bool {
+	if p.def == nil || !p.def.AdminStateUp {
+		return false
+	}
+	peer := p.peer()
+	return p.def.Exterior() || peer != nil && peer.def != nil
+}
+
+// addresses returns the IP addresses of a router's port: those of its subnets, and for IPv6 the
+// link-local one.
+func (p *port) addresses() []netip.Addr {
+	all := []netip.Addr{p.def.PortAddress, packet.LinkLocal(p.def.PortMAC)}
+	for _, s := range p.def.PortSubnet {
+		all = append(all, s.Addr())
+	}
+	return all
+}
+
+// has reports whether ip is an address of a router's port.
+func (p *port) has(ip netip.Addr) bool {
+	if ip == p.def.PortAddress {
+		return true
+	}
+	for _, s := range p.def.PortSubnet {
+		if ip == s.Addr() {
+			return true
+		}
+	}
+	return ip.Is6() && ip.IsLinkLocalUnicast() && ip == packet.LinkLocal(p.def.PortMAC)
+}
+
+// addressFor returns the address by which a router's port speaks to a neighbour, or to one of the
+// neighbour's family; invalid if it has none.
+func (p *port) addressFor(neighbour netip.Addr) netip.Addr {
+	for _, s := range p.def.PortSubnet {
+		if s.Contains(neighbour) && s.Addr() != s.Masked().Addr() {
+			return s.Addr()
+		}
+	}
+	switch {
+	case p.def.PortAddress.BitLen() == neighbour.BitLen():
+		return p.def.PortAddress
+	case neighbour.Is6():
+		return packet.LinkLocal(p.def.PortMAC)
+	}
+	return netip.Addr{}
+}
+
+// onLink reports whether ip is in a subnet of a router's port.
+func (p *port) onLink(ip netip.Addr) bool {
+	for _, s := range p.def.PortSubnet {
+		if s.Contains(ip) {
+			return true
+		}
+	}
+	return ip.Is6() && ip.IsLinkLocalUnicast()
+}
+
+func (w *World) linkPort(p *port) {
+	def := p.claims.top()
+	if def == p.def {
+		return
+	}
+	before := p.peers()
+	w.touchLinked(p, before)
+	old := *p
+	p.def, p.network, p.router, p.host, p.in, p.out, p.groups, p.names = def, nil, nil, nil, nil, nil, nil, nil
+	if def != nil {
+		w.linkPortTo(p)
+	}
+	w.unlinkPortFrom(p, &old)
+	swapFilters(w, p, func(c *chain) *users[*port] { return &c.ports }, []*chain{old.in, old.out}, []*chain{p.in, p.out})
+	if old.router != p.router {
+		for _, r := range p.routes {
+			w.placeRoute(r)
+		}
+	}
+	after := p.peers()
+	for _, q := range slices.Concat([]*port{p}, before, after) {
+		w.listRouterPort(q)
+	}
+	w.touchLinked(p, after)
+	if old.router != nil {
+		release(w.routers, old.router)
+	}
+	if old.network != nil {
+		release(w.networks, old.network)
+	}
+}
+
+// linkPortTo makes the references of p's definition.
+func (w *World) linkPortTo(p *port) {
+	def := p.def
+	p.in, p.out = w.useChain(def.InboundFilterID), w.useChain(def.OutboundFilterID)
+	if def.NetworkID == "" && def.RouterID != "" {
+		p.router = hold(w.routers, def.RouterID)
+		p.router.ports = insertPort(p.router.ports, p)
+	} else {
+		p.network = hold(w.networks, def.NetworkID)
+		p.network.ports = insertPort(p.network.ports, p)
+	}
+	if def.HostID != "" {
+		p.host = hold(w.hosts, def.HostID)
+		p.host.ports.add(p)
+	}
+	for _, id := range def.PortGroupIDs {
+		g := hold(w.portGroups, id)
+		g.ports = insertPort(g.ports, p)
+		p.groups = append(p.groups, g)
+	}
+	if def.PeerID != "" {
+		p.names = hold(w.ports, def.PeerID)
+		p.names.namedBy = insertPort(p.names.namedBy, p)
+	}
+}
+
+// unlinkPortFrom gives up what p referred to as old. Its device and its filters are kept for the
+// rest of linkPort.
+func (w *World) unlinkPortFrom(p, old *port) {
+	if old.router != nil {
+		old.router.ports = removePort(old.router.ports, p)
+	}
+	if old.network != nil {
+		old.network.ports = removePort(old.network.ports, p)
+	}
+	if old.host != nil {
+		old.host.ports.remove(p)
+		release(w.hosts, old.host)
+	}
+	for _, g := range old.groups {
+		g.ports = removePort(g.ports, p)
+		release(w.portGroups, g)
+	}
+	if old.names != nil {
+		old.names.namedBy = removePort(old.names.namedBy, p)
+		release(w.ports, old.names)
+	}
+}
+
+// peers returns all ports that a change of p's link may concern.
+func (p *port) peers() []*port {
+	all := slices.Clone(p.namedBy)
+	if p.names != nil {
+		all = append(all, p.names)
+		all = append(all, p.names.namedBy...)
+	}
+	return all
+}
+
+// touchLinked touches a port before or after it changes, and the ports of its links.
+func (w *World) touchLinked(p *port, peers []*port) {
+	for _, q := range append(peers, p) {
+		w.touch(q)
+		w.touchHidden(q)
+	}
+}
+
+// touchHidden touches the ports to which packets go by entries of a network's tables that the
+// addresses of a router's port hide.
+func (w *World) touchHidden(q *port) {
+	b := q.peer()
+	if q.router == nil || b == nil || b.network == nil {
+		return
+	}
+	w.touchBehind(b.network, q.def.PortMAC)
+	for _, ip := range q.addresses() {
+		if e := b.network.neighbours[ip]; e != nil {
+			w.touchBehind(b.network, *e.top)
+		}
+	}
+}
+
+// listRouterPort keeps the list of routers' ports in the network of p.
+func (w *World) listRouterPort(p *port) {
+	if p.listed.in != nil {
+		p.listed.in.routers = removePort(p.listed.in.routers, p.listed.port)
+	}
+	p.listed = listing{}
+	if q := p.peer(); p.network != nil && q != nil && q.router != nil && q.peer() == p {
+		p.listed = listing{p.network, q}
+		p.network.routers = insertPort(p.network.routers, q)
+	}
+}
+
+// insertPort adds p to ports in order of their ids, one more time if it is there.
+func insertPort(ports []*port, p *port) []*port {
+	i, _ := slices.BinarySearchFunc(ports, p.id, comparePort)
+	return slices.Insert(ports, i, p)
+}
+
+// removePort takes p away once.
+func removePort(ports []*port, p *port) []*port {
+	if i, found := slices.BinarySearchFunc(ports, p.id, comparePort); found {
+		return slices.Delete(ports, i, i+1)
+	}
+	return ports
+}
+
+func comparePort(p *port, id string) int { return cmp.Compare(p.id, id) }

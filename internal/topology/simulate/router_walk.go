@@ -1,0 +1,331 @@
+package simulate
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// limitedBroadcast is the address of all hosts on a link (RFC 919 §7).
+var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// router is the way of a packet into a router (midonet-simulation §8).
+func (s *Simulator) router(p *port) {
+	r := p.router
+	var from *port
+	if s.way.devices > 1 {
+		from = p.peer()
+	}
+	s.dec.touch(r.id, from)
+	if !s.filters.generated && !s.way.routed {
+		s.routed = s.frame
+		s.filters.now = &s.routed
+	}
+	f := s.filters.now
+	s.way.routed, s.way.came, s.nat.device = true, s.headers(), r.id
+	switch {
+	case r.def == nil:
+		s.dec.errorDrop(r.id, "the router is not known")
+	case f.VLANs > 0:
+		s.dec.drop(p.id, "the router takes no tagged frames")
+	case f.ARPOp == 0 && !f.IsIP():
+		s.dec.drop(p.id, fmt.Sprintf("the router takes no frames of EtherType %#04x", f.EtherType))
+	case f.Dst != p.def.PortMAC && !(f.Dst.IsMulticast() && (f.ARPOp != 0 || f.IsND())):
+		s.dec.drop(p.id, "MAC "+f.Dst.String()+" is not that of the router's port")
+	case !p.def.AdminStateUp:
+		s.dec.drop(p.id, "the port is administratively down")
+		s.complain(prohibited)
+	case !s.routerFilter(p.id, "in", p.in):
+	case !r.def.AdminStateUp:
+		s.dec.drop(r.id, "the router is administratively down")
+		s.complain(prohibited)
+	case f.ARPOp != 0:
+		s.routerARP(p)
+	case f.IsND():
+		s.routerND(p)
+	default:
+		s.preRouting(p)
+	}
+}
+
+// routerFilter applies a filter of a router or of its port, which answers what it rejects.
+func (s *Simulator) routerFilter(device, direction string, c *chain) bool {
+	v := s.filters.apply(device, direction, c)
+	if v == reject {
+		s.complain(prohibited)
+	}
+	return v == accept
+}
+
+// preRouting applies the router's inbound filter and finds the route. The sender of the first
+// fragment of a datagram that is dropped here hears that it should not fragment, for translations
+// need whole packets.
+func (s *Simulator) preRouting(p *port) {
+	r := p.router
+	v := s.filters.apply(r.id, "in", r.in)
+	f := s.filters.now
+	switch {
+	case v == reject:
+		s.complain(prohibited)
+	case v == drop && f.Frag == packet.FragFirst && f.EtherType == packet.TypeIPv4:
+		s.complain(fragmented)
+	case v != accept:
+	case !isUnicast(f.DstIP) || !isUnicast(f.SrcIP):
+		s.dec.drop(r.id, fmt.Sprintf("the router takes no packets from %v to %v", f.SrcIP, f.DstIP))
+	case f.DstIP.IsLinkLocalUnicast() && f.DstIP.Is6() && p.has(f.DstIP):
+		s.local(r)
+	case f.DstIP.Is6() && (f.DstIP.IsLinkLocalUnicast() || f.SrcIP.IsLinkLocalUnicast()):
+		s.dec.drop(r.id, fmt.Sprintf("packets from %v to %v do not leave their link", f.SrcIP, f.DstIP))
+	default:
+		s.take(r, r.routes.find(f))
+	}
+}
+
+// isUnicast reports whether an address is that of one machine.
+func isUnicast(a netip.Addr) bool {
+	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback() && a != limitedBroadcast
+}
+
+// take sends the packet on its route.
+func (s *Simulator) take(r *router, rt *route) {
+	f := s.filters.now
+	if rt == nil {
+		s.dec.errorDrop(r.id, "no route to "+f.DstIP.String())
+		s.complain(unreachable)
+		return
+	}
+	if s.dec.explain {
+		s.dec.say(r.id, routeText(rt, f))
+	}
+	switch rt.def.NextHop {
+	case topology.HopPort:
+		if rt.port == nil {
+			s.dec.errorDrop(r.id, "route "+rt.id+" names no port")
+			return
+		}
+		s.postRouting(r, rt)
+	case topology.HopLocal:
+		s.local(r)
+	case topology.HopBlackhole:
+		s.dec.errorDrop(r.id, "route "+rt.id+" to "+rt.dst.String()+" discards packets")
+	case topology.HopReject:
+		s.dec.errorDrop(r.id, "route "+rt.id+" to "+rt.dst.String()+" rejects packets")
+		s.complain(prohibited)
+	default:
+		s.dec.errorDrop(r.id, "route "+rt.id+": next hop "+rt.def.NextHop+" is not known to this version")
+	}
+}
+
+func routeText(rt *route, f *packet.Frame) string {
+	text := fmt.Sprintf("route to %v, weight %d", rt.dst, rt.def.Weight)
+	switch rt.def.NextHop {
+	case topology.HopPort:
+		if rt.port != nil {
+			text += ": by port " + rt.port.id + " to " + rt.gateway(f.DstIP).String()
+		}
+	case topology.HopLocal:
+		text += ": an address of the router"
+	}
+	return text
+}
+
+// postRouting applies the filters behind the routing, and finds the next hop.
+func (s *Simulator) postRouting(r *router, rt *route) {
+	f, q := s.filters.now, rt.port
+	if s.filters.inPort != nil { // not the router's own
+		if f.TTL <= 1 {
+			s.unkeyed = true // flows hold for packets whatever their time to live is
+			s.dec.errorDrop(r.id, "the time to live or hop limit is over")
+			s.complain(expired)
+			return
+		}
+		f.TTL--
+		s.way.hops++
+	}
+	if q.has(f.DstIP) {
+		s.dec.drop(r.id, f.DstIP.String()+" is the address of port "+q.id+", but no route says so")
+		return
+	}
+	s.filters.outPort = q
+	if s.routerFilter(r.id, "forward", r.forward) && s.routerFilter(r.id, "out", r.out) {
+		s.nextHop(q, rt.gateway(f.DstIP))
+	}
+}
+
+// nextHop finds the MAC address of a neighbour of port q, and sends the packet there.
+func (s *Simulator) nextHop(q *port, hop netip.Addr) {
+	n := s.world.networks[q.router.id]
+	if !q.def.Exterior() {
+		peer := q.peer()
+		if peer.router != nil {
+			s.sendTo(q, peer.def.PortMAC)
+			return
+		}
+		n = peer.network
+	} else if !q.onLink(hop) {
+		s.dec.errorDrop(q.id, "next hop "+hop.String()+" is in no subnet of the port")
+		return
+	}
+	if n != nil {
+		if mac, ok := n.resolve(hop); ok {
+			s.sendTo(q, mac)
+			return
+		}
+	}
+	s.ask(q, hop)
+}
+
+// sendTo sends the packet out of port q to a neighbour.
+func (s *Simulator) sendTo(q *port, mac packet.MAC) {
+	f := s.filters.now
+	f.Src, f.Dst = q.def.PortMAC, mac
+	if s.dec.explain {
+		s.dec.say(q.router.id, "next hop is at "+mac.String())
+	}
+	s.egress(q)
+}
+
+// egress is the way of a packet out of a router's port. One that is addressed to that very port
+// comes in again: a machine of the router's own has the address.
+func (s *Simulator) egress(q *port) {
+	f := s.filters.now
+	s.filters.outPort = q
+	if q.def.Exterior() {
+		s.dec.touch(q.id, nil)
+	}
+	peer := q.peer()
+	switch {
+	case !q.def.AdminStateUp && !s.filters.generated: // it answers all the same
+		s.dec.drop(q.id, "the port is administratively down")
+		s.complain(prohibited)
+	case !s.routerFilter(q.id, "out", q.out):
+	case f.Src == f.Dst:
+		s.enter(q)
+	case q.def.Exterior():
+		s.emit(q)
+	case peer == nil || peer.def == nil:
+		s.dec.errorDrop(q.id, "the port is neither bound to an interface of a host nor linked")
+	default:
+		s.enter(peer)
+	}
+}
+
+// local takes a packet to one of the router's own addresses: it answers pings.
+func (s *Simulator) local(r *router) {
+	f, p := s.filters.now, s.filters.inPort
+	if s.filters.generated || !f.Echo || f.Frag != packet.FragNone || f.TpSrc != uint16(packet.ICMPEchoRequest) && f.TpSrc != uint16(packet.ICMPv6EchoRequest) {
+		s.dec.errorDrop(r.id, f.DstIP.String()+" is an address of the router, which answers nothing but pings")
+		return
+	}
+	request := bytes.Clone(s.way.raw)
+	w := s.headers()
+	if s.in.WireLen > len(request) || w.Apply(request, false) != nil {
+		s.dec.errorDrop(r.id, "the echo request is not at hand as a whole")
+		return
+	}
+	if s.dec.explain {
+		s.dec.say(r.id, "answers the echo request to "+f.DstIP.String())
+	}
+	from := f.Src
+	s.originate(packet.EchoReply(request), func() {
+		reply := s.filters.now
+		s.nat.device, s.way.routed = r.id, true
+		if p != nil && reply.DstIP.Is6() && reply.DstIP.IsLinkLocalUnicast() {
+			s.sendTo(p, from)
+			return
+		}
+		s.take(r, r.routes.find(reply))
+	})
+}
+
+// originate sends a packet of the virtual network's own on its way. What becomes of it is no part
+// of the decision, if there is one already.
+func (s *Simulator) originate(frame []byte, send func()) {
+	touched, unkeyed, aside := slices.Clone(s.dec.Touched), s.unkeyed, s.dec.aside
+	if err := packet.Decode(frame, &s.own); err != nil {
+		s.dec.errorDrop(s.dec.Device, "built a wrong packet: "+err.Error())
+		return
+	}
+	s.dec.aside = s.dec.Verdict != 0
+	s.way = way{raw: frame, quote: s.own.Quote}
+	s.filters.reset(&s.own, nil)
+	send()
+	s.dec.Touched, s.unkeyed, s.dec.aside = append(s.dec.Touched[:0], touched...), unkeyed, aside
+}
+
+// ask asks the neighbours of port q for a MAC address; the packet waits for the answer.
+func (s *Simulator) ask(q *port, target netip.Addr) {
+	device := q.router.id
+	if peer := q.peer(); peer != nil && peer.network != nil && !q.def.Exterior() {
+		device = peer.network.id
+	}
+	s.dec.postpone(flow.Wait{Device: device, Neighbour: target}, "the MAC address of "+target.String()+" is not known")
+	source := q.addressFor(target)
+	var frame []byte
+	switch {
+	case !source.IsValid():
+		return
+	case target.Is4():
+		frame = packet.ARPRequestFor(target, q.def.PortMAC, source)
+	default:
+		group := packet.SolicitedNode(target)
+		frame = packet.NeighborSolicit(packet.MulticastMAC(group), q.def.PortMAC, source, group, target)
+	}
+	s.originate(frame, func() { s.egress(q) })
+}
+
+// complaint is an ICMP error, and its like for IPv6.
+type complaint struct{ v4, v6 packet.ICMP }
+
+var (
+	unreachable = complaint{packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPNoNetwork}, packet.ICMP{Type: packet.ICMPv6Unreachable, Code: packet.ICMPv6NoRoute}}
+	prohibited  = complaint{packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPProhibited}, packet.ICMP{Type: packet.ICMPv6Unreachable, Code: packet.ICMPv6Prohibited}}
+	expired     = complaint{packet.ICMP{Type: packet.ICMPTimeExceeded}, packet.ICMP{Type: packet.ICMPv6TimeExceeded}}
+	fragmented  = complaint{v4: packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPFragNeeded}}
+)
+
+// complain sends the sender of a packet that has been dropped an ICMP error about it, from the port
+// by which it came into the router and as it came in there.
+func (s *Simulator) complain(c complaint) {
+	p := s.filters.inPort
+	if s.filters.generated || p == nil || p.router == nil || p.isBroadcast(s.way.came.Dst) {
+		return
+	}
+	h, source := c.v4, p.addressFor(s.way.came.Src)
+	if s.way.came.Src.Is6() {
+		h = c.v6
+	}
+	if !source.IsValid() {
+		return
+	}
+	frame := bytes.Clone(s.way.raw)
+	if s.way.came.Apply(frame, false) != nil {
+		return
+	}
+	answer, err := h.About(frame, source, p.def.PortMAC)
+	if err != nil {
+		return // such a packet is not answered
+	}
+	if s.dec.explain {
+		s.dec.say(p.router.id, fmt.Sprintf("answers with ICMP type %d code %d from %v", h.Type, h.Code, source))
+	}
+	s.originate(answer, func() { s.egress(p) })
+}
+
+// isBroadcast reports whether ip is the broadcast address of a subnet of the port.
+func (p *port) isBroadcast(ip netip.Addr) bool {
+	for _, s := range p.def.PortSubnet {
+		if !s.Addr().Is4() || s.Bits() > 30 || !s.Contains(ip) {
+			continue
+		}
+		b, mask := ip.As4(), packet.PrefixMask(s.Bits())
+		host := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+		return host|mask == 0xffffffff
+	}
+	return false
+}

@@ -1,0 +1,61 @@
+package simulate
+
+import "heddle/internal/topology"
+
+// router is a virtual router.
+type router struct {
+	object
+	claims  claims[topology.Router]
+	def     *topology.Router // nil while it is only referred to
+	in, out *chain
+	forward *chain
+
+	ports  []*port // by id
+	routes routeTable
+}
+
+func (w *World) linkRouter(r *router) {
+	def := r.claims.top()
+	if def == r.def {
+		return
+	}
+	w.touchRouter(r)
+	r.def = def
+	before := []*chain{r.in, r.out, r.forward}
+	r.in, r.out, r.forward = nil, nil, nil
+	if def != nil {
+		r.in, r.out, r.forward = w.useChain(def.InboundFilterID), w.useChain(def.OutboundFilterID), w.useChain(def.ForwardChainID)
+	}
+	swapFilters(w, r, func(c *chain) *users[*router] { return &c.routers }, before, []*chain{r.in, r.out, r.forward})
+}
+
+// portGroup is a set of ports.
+type portGroup struct {
+	object
+	claims claims[topology.PortGroup]
+	def    *topology.PortGroup // nil while it is only referred to: ports are members all the same
+	ports  []*port             // by id
+}
+
+// linkPortGroup follows a definition. No decision rests on it, only on the ports' membership.
+func (w *World) linkPortGroup(g *portGroup) { g.def = g.claims.top() }
+
+// StateHosts returns the hosts of the ports that are in stateful port groups with a port: replies
+// to its packets may enter by any of them (midonet-topology §2.4). Hosts may come twice.
+func (w *World) StateHosts(portID string) (hostIDs []string) {
+	p := w.ports[portID]
+	if p == nil {
+		return nil
+	}
+	for _, g := range p.groups {
+		if g.def == nil || !g.def.Stateful {
+			continue
+		}
+		for _, member := range g.ports {
+			if member != p && member.host != nil {
+				hostIDs = append(hostIDs, member.host.id)
+			}
+		}
+	}
+	return hostIDs
+}

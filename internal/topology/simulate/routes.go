@@ -1,0 +1,163 @@
+package simulate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// route is a route of a router, by its port if it has one.
+type route struct {
+	object
+	claims claims[topology.Route]
+	def    *topology.Route // nil while it is only referred to
+	port   *port
+	owner  *router // named by the definition, of a route without port
+	router *router // whose table it is in
+	dst    netip.Prefix
+}
+
+// routeTable finds routes by destination, those of one prefix by weight and id.
+type routeTable struct {
+	byDst   map[netip.Prefix][]*route
+	lengths prefixLengths
+}
+
+func (w *World) linkRoute(r *route) {
+	def := r.claims.top()
+	if def == r.def {
+		return
+	}
+	w.unplaceRoute(r)
+	port, owner := r.port, r.owner
+	if port != nil {
+		port.routes = slices.DeleteFunc(port.routes, func(x *route) bool { return x == r })
+	}
+	r.def, r.port, r.owner = def, nil, nil
+	if def != nil && def.NextHopPortID != "" {
+		r.port = hold(w.ports, def.NextHopPortID)
+		r.port.routes = append(r.port.routes, r)
+	} else if def != nil {
+		r.owner = hold(w.routers, def.RouterID)
+	}
+	w.placeRoute(r)
+	if port != nil {
+		release(w.ports, port)
+	}
+	if owner != nil {
+		release(w.routers, owner)
+	}
+}
+
+// placeRoute puts a route into the table of its router, which changes with that of its port.
+func (w *World) placeRoute(r *route) {
+	w.unplaceRoute(r)
+	to := r.owner
+	if r.port != nil {
+		to = r.port.router
+	}
+	if to == nil || r.def == nil || !r.def.DstSubnet.IsValid() {
+		return
+	}
+	w.touchRouter(to)
+	r.router, r.dst = to, r.def.DstSubnet.Masked()
+	t := &to.routes
+	if t.byDst == nil {
+		t.byDst = map[netip.Prefix][]*route{}
+	}
+	same := t.byDst[r.dst]
+	i, _ := slices.BinarySearchFunc(same, r, compareRoutes)
+	t.byDst[r.dst] = slices.Insert(same, i, r)
+	t.lengths.count(r.dst, 1)
+}
+
+func (w *World) unplaceRoute(r *route) {
+	if r.router == nil {
+		return
+	}
+	w.touchRouter(r.router)
+	t := &r.router.routes
+	same := slices.DeleteFunc(t.byDst[r.dst], func(x *route) bool { return x == r })
+	if t.byDst[r.dst] = same; len(same) == 0 {
+		delete(t.byDst, r.dst)
+	}
+	t.lengths.count(r.dst, -1)
+	r.router = nil
+}
+
+func compareRoutes(a, b *route) int {
+	return cmp.Or(cmp.Compare(a.def.Weight, b.def.Weight), cmp.Compare(a.id, b.id))
+}
+
+// usable reports whether a packet from src may take the route.
+func (r *route) usable(src netip.Addr) bool {
+	if r.port != nil && !r.port.up() {
+		return false
+	}
+	s := r.def.SrcSubnet
+	return !s.IsValid() || s.Bits() == 0 || s.Contains(src)
+}
+
+// find returns the route of a packet, nil without one: that of the longest prefix, then of the
+// lowest weight, then by hash of the connection (midonet-simulation §8.5).
+func (t *routeTable) find(f *packet.Frame) *route {
+	for _, l := range t.lengths {
+		if l.is4 != f.DstIP.Is4() {
+			continue
+		}
+		p, err := f.DstIP.Prefix(l.bits)
+		if err != nil {
+			continue
+		}
+		if r := choose(t.byDst[p], f); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// choose returns one of the usable routes of the lowest weight.
+func choose(routes []*route, f *packet.Frame) *route {
+	var best *route
+	same := 0 // usable routes of the best one's weight
+	for _, r := range routes {
+		if !r.usable(f.SrcIP) {
+			continue
+		}
+		if best == nil {
+			best = r
+		} else if r.def.Weight != best.def.Weight {
+			break
+		}
+		same++
+	}
+	if same < 2 {
+		return best
+	}
+	var srcPort, dstPort uint16
+	if f.Frag == packet.FragNone { // fragments of a datagram take one path
+		srcPort, dstPort = connPorts(f)
+	}
+	skip := hashOf(f.SrcIP, f.DstIP, srcPort, dstPort, f.Proto) % uint32(same)
+	for _, r := range routes {
+		if !r.usable(f.SrcIP) {
+			continue
+		}
+		if skip == 0 {
+			return r
+		}
+		skip--
+	}
+	return best
+}
+
+// gateway returns the neighbour to which a packet for dst goes.
+func (r *route) gateway(dst netip.Addr) netip.Addr {
+	if g := r.def.NextHopGateway; g.IsValid() && !g.IsUnspecified() && g != limitedBroadcast {
+		return g
+	}
+	return dst
+}
