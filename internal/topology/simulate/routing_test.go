@@ -33,16 +33,46 @@ func TestInterestingCases(t *testing.T) {
 		{"internet→FIP-A", "p-up", frameSpec{n: 4, to: 4, src: ipOut, dst: fipA}, "p-x", "198.51.100.7:4000→10.1.0.5:80", "172.16.0.50:80→198.51.100.7:4000"},
 		{"X→FIP-A, itself", "p-x", frameSpec{n: 1, to: 1, src: ipX, dst: fipA}, "p-x", "172.16.0.50:4000→10.1.0.5:80", "172.16.0.50:80→10.1.0.5:4000"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := example()
-			got := l.expectAt(t, c.from, c.packet.tcp(4000, 80), c.to, c.arrives)
-			if got == nil {
-				return
-			}
-			l.expectAt(t, c.to, tcpReply(got), c.from, c.replyArrives)
-			l.expectAt(t, c.from, c.packet.tcp(4000, 80), c.to, c.arrives) // by the state now
-		})
+		for how, build := range map[string]func() *lab{"by hand": example, "translated": translated} {
+			t.Run(c.name+", "+how, func(t *testing.T) {
+				l := build()
+				got := l.expectAt(t, c.from, c.packet.tcp(4000, 80), c.to, c.arrives)
+				if got == nil {
+					return
+				}
+				l.expectAt(t, c.to, tcpReply(got), c.from, c.replyArrives)
+				l.expectAt(t, c.from, c.packet.tcp(4000, 80), c.to, c.arrives) // by the state now
+			})
+		}
 	}
+}
+
+// Machines with floating IPs on one router meet by these.
+func TestFloatingIPToFloatingIP(t *testing.T) {
+	t.Parallel()
+	l := example()
+	l.station("x2", "net1", 21, ip("10.1.0.21"))
+	l.floating(floating{"C", gw, ip("172.16.0.60"), ipY})
+	l.floating(floating{"D", gw, ip("172.16.0.61"), ip("10.1.0.21")})
+	x := frameSpec{n: 1, to: 1, src: ipX, dst: ip("172.16.0.60")}
+	got := l.expectAt(t, "p-x", x.tcp(4000, 80), "p-y", "172.16.0.50:4000→10.2.0.5:80")
+	l.expectAt(t, "p-y", tcpReply(got), "p-x", "172.16.0.60:80→10.1.0.5:4000")
+	x.dst = ip("172.16.0.61") // of a machine on the same subnet
+	got = l.expectAt(t, "p-x", x.tcp(4000, 80), "p-x2", "172.16.0.50:4000→10.1.0.21:80")
+	l.expectAt(t, "p-x2", tcpReply(got), "p-x", "172.16.0.61:80→10.1.0.5:4000")
+}
+
+// A machine reaches another of its subnet, which has a floating IP, through the router. Without a
+// gateway that translates, the interface does.
+func TestSameSubnet(t *testing.T) {
+	t.Parallel()
+	l := example()
+	l.Apply(gw.owner(), nil)
+	l.Apply(owner("floating-ip", "A"), nil)
+	l.station("x2", "net1", 21, ip("10.1.0.21"))
+	got := l.expectAt(t, "p-x2", frameSpec{n: 21, to: 1, src: ip("10.1.0.21"), dst: fipB}.tcp(4000, 80), "p-x", "10.1.0.1:1024→10.1.0.5:80")
+	// It came by a floating IP of another interface; its answers leave by this one with that.
+	l.expectAt(t, "p-x", tcpReply(got), "p-x2", "10.3.0.100:80→10.1.0.21:4000")
 }
 
 func TestRoutedFlow(t *testing.T) {
