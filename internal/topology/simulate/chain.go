@@ -193,6 +193,7 @@ func (w *World) compileRule(c *chain, from *topology.Rule, r *rule) {
 			r.verb = translate
 		}
 	}
+	r.ofNAT = from.Type == topology.NAT
 	w.compileCondition(c, from.Condition, &r.condition)
 }
 

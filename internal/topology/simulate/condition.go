@@ -54,6 +54,7 @@ type condition struct {
 	set, inverted clause
 	frags         fragments
 	negated       bool // the conjunction as a whole
+	ofNAT         bool // the rule's type
 	proto, tos    uint8
 	etherType     uint16
 	vlan          uint16

@@ -66,7 +66,10 @@ func (f *filters) evaluate(c *chain) (verb, *chain, *rule) {
 		return f.evaluateIndexed(c)
 	}
 	for _, r := range c.rules {
-		if v, by, at := f.step(c, r); v != goOn {
+		if !f.matches(&r.condition) {
+			continue
+		}
+		if v, by, at := f.execute(c, r); v != goOn {
 			return v, by, at
 		}
 	}
@@ -78,7 +81,10 @@ func (f *filters) evaluateIndexed(c *chain) (verb, *chain, *rule) {
 	rules := c.index.candidates(f)
 	src, dst := f.now.SrcIP, f.now.DstIP
 	for r := rules.next(); r != nil; r = rules.next() {
-		if v, by, at := f.step(c, r); v != goOn {
+		if !f.matches(&r.condition) {
+			continue
+		}
+		if v, by, at := f.execute(c, r); v != goOn {
 			return v, by, at
 		}
 		if f.now.SrcIP != src || f.now.DstIP != dst { // by NAT: other rules may match now
@@ -94,11 +100,8 @@ func (f *filters) evaluateIndexed(c *chain) (verb, *chain, *rule) {
 // known, so every rule is tried.
 func (f *filters) isQuestion() bool { return f.now.ARPOp != 0 || f.now.IsND() }
 
-// step applies one rule.
-func (f *filters) step(c *chain, r *rule) (verb, *chain, *rule) {
-	if !f.matches(&r.condition, r.verb == translate) {
-		return goOn, nil, nil
-	}
+// execute applies a rule of which the condition is met.
+func (f *filters) execute(c *chain, r *rule) (verb, *chain, *rule) {
 	switch r.verb {
 	case goOn:
 		return goOn, nil, nil
@@ -130,11 +133,11 @@ func (f *filters) skips(t *chain) bool {
 // matches evaluates a condition on the packet (midonet-topology §3.3). The fragment policy comes
 // first and is never inverted; the connection is looked up last, only where it decides. Rules of
 // NAT see a fragment as it is.
-func (f *filters) matches(c *condition, ofNAT bool) bool {
+func (f *filters) matches(c *condition) bool {
 	p := f.now
 	recalled := false
 	if c.frags>>p.Frag&1 == 0 {
-		if p.Frag != packet.FragLater || c.frags != withHeader || ofNAT || f.generated || !f.tracker.remembers() {
+		if p.Frag != packet.FragLater || c.frags != withHeader || c.ofNAT || f.generated || !f.tracker.remembers() {
 			return false
 		}
 		recalled = true // its first fragment passed: a rule on headers sees those of the first
