@@ -41,6 +41,10 @@ type Tables struct {
 	SecurityGroupRules *Table[SecurityGroupRule]
 	Agents             *Table[AgentView]
 	Routers            *Table[RouterView]
+	FloatingIPs        *Table[FloatingIPView]
+	FirewallRules      *Table[FirewallRuleView]
+	FirewallPolicies   *Table[FirewallPolicyView]
+	Firewalls          *Table[FirewallView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -55,11 +59,15 @@ func NewTables(dnsDomain string) *Tables {
 		SecurityGroupRules: securityGroupRuleTable(),
 		Agents:             agentTable(),
 		Routers:            routerTable(),
+		FloatingIPs:        floatingIPTable(),
+		FirewallRules:      firewallRuleTable(),
+		FirewallPolicies:   firewallPolicyTable(),
+		Firewalls:          firewallTable(),
 	}
 }
 
 // attributeTables are the rows of all tables by resource; they never change.
-var attributeTables = func() [Routers + 1][]*Attribute {
+var attributeTables = func() [Firewalls + 1][]*Attribute {
 	t := NewTables("")
 	return [...][]*Attribute{
 		Networks:           t.Networks.attributes(),
@@ -70,6 +78,10 @@ var attributeTables = func() [Routers + 1][]*Attribute {
 		Quotas:             quotaAttributes(),
 		Agents:             t.Agents.attributes(),
 		Routers:            t.Routers.attributes(),
+		FloatingIPs:        t.FloatingIPs.attributes(),
+		FirewallRules:      t.FirewallRules.attributes(),
+		FirewallPolicies:   t.FirewallPolicies.attributes(),
+		Firewalls:          t.Firewalls.attributes(),
 	}
 }()
 

@@ -2,6 +2,7 @@ package neutron
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -47,10 +48,14 @@ func QuotaNames() []string {
 		"security_group_rule", "subnet", "subnetpool", "trunk"}
 }
 
+// UnlistedQuotaNames returns the quotas that can be set too, and are answered once a project has a
+// limit of its own: the reference does not have these resources.
+func UnlistedQuotaNames() []string { return []string{"firewall", "firewall_policy", "firewall_rule"} }
+
 // quotaAttributes returns the rows of a quota: one limit each.
 func quotaAttributes() []*Attribute {
 	var rows []*Attribute
-	for _, name := range QuotaNames() {
+	for _, name := range slices.Concat(QuotaNames(), UnlistedQuotaNames()) {
 		rows = append(rows, &Attribute{Name: name, Update: true, UpdateBy: AdminOnly, Default: unset{}, Type: "integer",
 			Doc: "-1 = no limit", parse: between(-1, math.MaxInt32)})
 	}

@@ -1,5 +1,7 @@
 package neutron
 
+import "strings"
+
 // Resource names a kind of object of the API.
 type Resource uint8
 
@@ -13,6 +15,10 @@ const (
 	Quotas
 	Agents
 	Routers
+	FloatingIPs
+	FirewallRules
+	FirewallPolicies
+	Firewalls
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -25,6 +31,10 @@ var names = [...]struct{ name, collection, class string }{
 	Quotas:             {"quota", "quotas", "Quota"},
 	Agents:             {"agent", "agents", "Agent"},
 	Routers:            {"router", "routers", "Router"},
+	FloatingIPs:        {"floatingip", "floatingips", "FloatingIP"},
+	FirewallRules:      {"firewall_rule", "firewall_rules", "FirewallRule"},
+	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
+	Firewalls:          {"firewall", "firewalls", "Firewall"},
 }
 
 // Name returns the key of one object in a body, such as security_group.
@@ -32,6 +42,15 @@ func (r Resource) Name() string { return names[r].name }
 
 // Collection returns the key of a list in a body, such as security_groups.
 func (r Resource) Collection() string { return names[r].collection }
+
+// Path returns where the API has the collection, below /v2.0.
+func (r Resource) Path() string {
+	switch r {
+	case FirewallRules, FirewallPolicies, Firewalls:
+		return "/fw/" + r.Collection()
+	}
+	return "/" + strings.ReplaceAll(r.Collection(), "_", "-")
+}
 
 func (r Resource) String() string { return r.Name() }
 
@@ -43,6 +62,12 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Security group %s does not exist", id)
 	case SecurityGroupRules:
 		return Errorf(NotFound, typ, "Security group rule %s does not exist", id)
+	case FloatingIPs:
+		return Errorf(NotFound, typ, "Floating IP %s could not be found.", id)
+	case FirewallRules:
+		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
+	case FirewallPolicies:
+		return Errorf(NotFound, typ, "Firewall Policy %s could not be found.", id)
 	}
 	return Errorf(NotFound, typ, "%s %s could not be found.", names[r].class, id)
 }

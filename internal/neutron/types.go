@@ -191,6 +191,8 @@ type Firewall struct {
 	// SharesPolicy is set with PolicyID if another firewall has the policy then. Rules of the
 	// topology have the ids of the policy's rules in one firewall alone.
 	SharesPolicy bool `json:"heddle:shares_policy,omitempty"`
+	// RoutersGone is set when its last router leaves, until it is updated: it has no topology then.
+	RoutersGone bool `json:"heddle:routers_gone,omitempty"`
 }
 
 // FirewallPolicy is an ordered list of firewall rules.
@@ -201,12 +203,11 @@ type FirewallPolicy struct {
 	Rules   []string `json:"firewall_rules"` // ids
 }
 
-// FirewallRule matches packets by what is set and decides on them.
+// FirewallRule matches packets by what is set and decides on them. At most one policy has it.
 type FirewallRule struct {
 	Standard
 	Shared               bool   `json:"shared"`
-	PolicyID             string `json:"firewall_policy_id"` // "" none
-	Protocol             string `json:"protocol"`           // name or number; "" any
+	Protocol             string `json:"protocol"` // name or number; "" any
 	IPVersion            int    `json:"ip_version"`
 	SourceIPAddress      string `json:"source_ip_address"` // an address or a prefix; "" any
 	DestinationIPAddress string `json:"destination_ip_address"`

@@ -44,6 +44,8 @@ func (c Caller) Owns(projectID string) bool {
 //	allowed_address_pairs  []AddressPair, where a zero MAC stands for the port's own
 //	extra_dhcp_opts    []DHCPOptChange
 //	binding:profile    map[string]any; nil = not to be bound
+//	floating_ip_address, fixed_ip_address  netip.Addr
+//	firewall_rules, router_ids  []string
 //	external_gateway_info  *GatewayRequest; nil = no gateway
 //	routes             []HostRoute
 //

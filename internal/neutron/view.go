@@ -95,10 +95,15 @@ type Query struct {
 	HostIDs          []string // ports: binding:host_id
 	SecurityGroupIDs []string // ports, security group rules
 	RemoteGroupIDs   []string // security group rules
-	OnlyShared       bool     // networks, subnets, security groups
-	OnlyExternal     bool     // networks
-	WithoutComputed  bool     // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
-	After, Before    string   // ids between which those of the objects are; "" = no bound
+	PortIDs          []string // floating IPs
+	RouterIDs        []string // floating IPs
+	FloatingIPs      []string // floating IPs by their address, in canonical text
+	// FloatingNetworkIDs are of floating IPs.
+	FloatingNetworkIDs []string
+	OnlyShared         bool   // networks, subnets, security groups
+	OnlyExternal       bool   // networks
+	WithoutComputed    bool   // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
+	After, Before      string // ids between which those of the objects are; "" = no bound
 }
 
 // InRange reports whether an object with this id lies between After and Before.

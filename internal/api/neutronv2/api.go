@@ -83,7 +83,7 @@ func (h *handler) routes() *http.ServeMux {
 // register adds the routes of a collection: those of the operations it has, and its tags if it can
 // have any.
 func register[T any](on func(string, endpoint), c *collection[T]) {
-	path := "/v2.0/" + strings.ReplaceAll(c.table.Resource.Collection(), "_", "-")
+	path := "/v2.0" + c.table.Resource.Path()
 	item := path + "/{id}"
 	on("GET "+path, c.list)
 	on("GET "+item, c.show)

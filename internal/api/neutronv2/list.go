@@ -139,16 +139,20 @@ func selective(params url.Values, admin bool) neutron.Query {
 		return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(v, "true") && v != "1" })
 	}
 	q := neutron.Query{
-		IDs:              params["id"],
-		ProjectIDs:       either("project_id", "tenant_id"),
-		Names:            params["name"],
-		NetworkIDs:       params["network_id"],
-		DeviceIDs:        params["device_id"],
-		DeviceOwners:     params["device_owner"],
-		SecurityGroupIDs: either("security_group_id", "security_groups"),
-		RemoteGroupIDs:   params["remote_group_id"],
-		OnlyShared:       all("shared"),
-		OnlyExternal:     all("router:external"),
+		IDs:                params["id"],
+		ProjectIDs:         either("project_id", "tenant_id"),
+		Names:              params["name"],
+		NetworkIDs:         params["network_id"],
+		DeviceIDs:          params["device_id"],
+		DeviceOwners:       params["device_owner"],
+		SecurityGroupIDs:   either("security_group_id", "security_groups"),
+		RemoteGroupIDs:     params["remote_group_id"],
+		PortIDs:            params["port_id"],
+		RouterIDs:          params["router_id"],
+		FloatingIPs:        params["floating_ip_address"],
+		FloatingNetworkIDs: params["floating_network_id"],
+		OnlyShared:         all("shared"),
+		OnlyExternal:       all("router:external"),
 	}
 	if admin {
 		q.HostIDs = params["binding:host_id"]

@@ -302,7 +302,8 @@ func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
 // All returns the tables of a server's replica.
 func All() []snapshot.Table {
 	return []snapshot.Table{
-		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
+		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, FirewallRules, FirewallPolicies, Firewalls,
+		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
 }
