@@ -105,6 +105,42 @@ type NATEntry struct {
 	NATBinding
 }
 
+// IsForward reports whether packets of a connection's first direction find it.
+func (k *NATKey) IsForward() bool { return k.Kind == ForwardSNAT || k.Kind == ForwardDNAT }
+
+// Reverse returns the translation of the connection's other direction. Both live and die together.
+func (e NATEntry) Reverse() NATEntry {
+	r := NATEntry{NATKey: NATKey{Proto: e.Proto, Device: e.Device}}
+	if e.Kind == ForwardSNAT || e.Kind == ReverseDNAT { // the source is translated
+		r.Kind = ReverseSNAT
+		if e.Kind == ReverseDNAT {
+			r.Kind = ForwardDNAT
+		}
+		r.Src, r.SrcPort, r.Dst, r.DstPort = e.Dst, e.DstPort, e.Addr, e.Port
+		r.NATBinding = NATBinding{Addr: e.Src, Port: e.SrcPort}
+	} else {
+		r.Kind = ForwardSNAT
+		if e.Kind == ForwardDNAT {
+			r.Kind = ReverseDNAT
+		}
+		r.Src, r.SrcPort, r.Dst, r.DstPort = e.Addr, e.Port, e.Src, e.SrcPort
+		r.NATBinding = NATBinding{Addr: e.Dst, Port: e.DstPort}
+	}
+	if isEcho(e.Proto) {
+		r.SrcPort, r.DstPort = e.Port, e.Port
+	}
+	return r
+}
+
+// isEcho reports whether a protocol is ICMP, of which echo alone is translated.
+func isEcho(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
+
+// Taken returns the key that a connection with this source would have for its replies.
+func (r *NATRequest) Taken(source NATBinding) NATKey {
+	e := NATEntry{NATKey{Kind: ForwardSNAT, Dst: r.Dst, DstPort: r.DstPort, Proto: r.Proto, Device: r.Device}, source}
+	return e.Reverse().NATKey
+}
+
 // NATTarget is a range of addresses and ports to translate to, ends included.
 type NATTarget struct {
 	First, Last         netip.Addr
