@@ -17,11 +17,13 @@ const (
 // Codes of ICMPUnreachable and ICMPv6Unreachable.
 const (
 	ICMPNoNetwork  uint8 = 0
+	ICMPNoHost     uint8 = 1
 	ICMPFragNeeded uint8 = 4
 	ICMPProhibited uint8 = 13
 
 	ICMPv6NoRoute    uint8 = 0
 	ICMPv6Prohibited uint8 = 1
+	ICMPv6NoAddress  uint8 = 3
 )
 
 // ICMPv6 types that Heddle reads or builds.

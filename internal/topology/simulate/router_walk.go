@@ -260,6 +260,16 @@ func (s *Simulator) originate(frame []byte, send func()) {
 
 // ask asks the neighbours of port q for a MAC address; the packet waits for the answer.
 func (s *Simulator) ask(q *port, target netip.Addr) {
+	if s.in.Overdue {
+		onLink := target == s.filters.now.DstIP
+		s.dec.errorDrop(q.router.id, "the MAC address of "+target.String()+" has not been found")
+		if onLink {
+			s.complain(noNeighbour)
+		} else {
+			s.complain(unreachable)
+		}
+		return
+	}
 	device := q.router.id
 	if peer := q.peer(); peer != nil && peer.network != nil && !q.def.Exterior() {
 		device = peer.network.id
@@ -284,6 +294,7 @@ type complaint struct{ v4, v6 packet.ICMP }
 
 var (
 	unreachable = complaint{packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPNoNetwork}, packet.ICMP{Type: packet.ICMPv6Unreachable, Code: packet.ICMPv6NoRoute}}
+	noNeighbour = complaint{packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPNoHost}, packet.ICMP{Type: packet.ICMPv6Unreachable, Code: packet.ICMPv6NoAddress}}
 	prohibited  = complaint{packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPProhibited}, packet.ICMP{Type: packet.ICMPv6Unreachable, Code: packet.ICMPv6Prohibited}}
 	expired     = complaint{packet.ICMP{Type: packet.ICMPTimeExceeded}, packet.ICMP{Type: packet.ICMPv6TimeExceeded}}
 	fragmented  = complaint{v4: packet.ICMP{Type: packet.ICMPUnreachable, Code: packet.ICMPFragNeeded}}

@@ -28,6 +28,9 @@ type Input struct {
 	WireLen int    // length of the whole frame when Frame is its head only; 0 = len(Frame)
 	State   State  // nil = nothing is known
 	Explain bool   // fill Decision.Walk, and Drops of every copy
+	// Overdue: the packet has waited for too long for a neighbour. While that is not known it is
+	// dropped, and its sender gets an error.
+	Overdue bool
 }
 
 // Simulator walks packets through a World. Its buffers are for one goroutine.
