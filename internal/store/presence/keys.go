@@ -27,6 +27,7 @@ type Keys struct {
 	store    store.Store
 	changed  task.Notice
 	prefixes []string
+	except   string // begins keys that no sweep reads; "": none
 
 	mu       sync.Mutex
 	desired  map[string][]byte
@@ -202,6 +203,9 @@ func (k *Keys) holds(op store.Op) bool {
 
 // isCovered reports whether a sweep reads the key.
 func (k *Keys) isCovered(key string) bool {
+	if k.except != "" && strings.HasPrefix(key, k.except) {
+		return false
+	}
 	return slices.ContainsFunc(k.prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
@@ -250,6 +254,9 @@ func (k *Keys) sweep(ctx context.Context, lease store.Lease) error {
 		}
 	}
 	for _, kv := range found {
+		if !k.isCovered(kv.Key) {
+			continue
+		}
 		k.stored[kv.Key] = store.Op{Key: kv.Key, Value: kv.Value, Lease: kv.Lease}
 		if _, desired := k.desired[kv.Key]; !desired {
 			k.due[kv.Key] = time.Time{}

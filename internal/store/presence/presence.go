@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Store  store.Store
 	Prefix string // of all keys; other keys below it, of an earlier agent of this host, are deleted
+	Except string // begins keys below Prefix that are not the Presence's; "" for none
 	TTL    time.Duration
 	// Prepare, if set, is called before each lease is taken: others may have reacted to the absence
 	// of the host. While it fails nothing is reported.
@@ -53,7 +54,9 @@ const retryAfter = 500 * time.Millisecond
 func New(o Options) *Presence {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	changed := task.NewNotice()
-	return &Presence{opts: o, log: o.Log, changed: changed, keys: NewKeys(o.Store, changed, o.Prefix),
+	keys := NewKeys(o.Store, changed, o.Prefix)
+	keys.except = o.Except
+	return &Presence{opts: o, log: o.Log, changed: changed, keys: keys,
 		reported: make(chan struct{}), unreachable: make(chan struct{})}
 }
 

@@ -91,6 +91,25 @@ func TestPresenceReports(t *testing.T) {
 	}
 }
 
+// TestPresenceExcept: keys of others below the prefix are neither deleted nor written.
+func TestPresenceExcept(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: "/me/left", Value: []byte("over")}, {Key: "/me/other/a", Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	p := New(Options{Store: st, Prefix: "/me/", Except: "/me/other/", TTL: time.Minute})
+	p.Complete()
+	runPresence(t, p)
+	<-p.Reported()
+	if got := there(t, st, "/me/"); got != "other/a=1" {
+		t.Errorf("the store has %q", got)
+	}
+	p.RewriteAll()
+	p.Set("/me/a", []byte("2"))
+	until(t, st, "/me/", "a=2 other/a=1")
+}
+
 func TestPresenceTakesAnotherLease(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
