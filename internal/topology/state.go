@@ -49,6 +49,15 @@ type PortState struct {
 	Since  time.Time `json:"since"`
 }
 
+// NATBlock is a host's claim to the ports Block*64 and on of a router's translated address. Of
+// several claims to one block the earliest counts.
+type NATBlock struct {
+	HostID   string     `json:"hostId"`
+	DeviceID string     `json:"deviceId"` // of the router
+	Address  netip.Addr `json:"address"`
+	Block    uint16     `json:"block"`
+}
+
 // LearnedMAC is a MAC address seen behind a port of the reporting host.
 type LearnedMAC struct {
 	HostID    string     `json:"hostId"`

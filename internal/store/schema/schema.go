@@ -246,7 +246,8 @@ var TunnelZones = records.NewTable("tunnel-zone", TunnelZonesPrefix, func(z *top
 	records.Unique("name", func(z *topology.TunnelZone) []string { return []string{z.Name} }),
 )
 
-// Reports of hosts, each below the host's key and under its lease. Ids begin with the host's.
+// Reports of hosts, each below the host's key and, unless its table says otherwise, under its lease.
+// Ids begin with the host's.
 var (
 	// HostStates has the hosts that are alive, by id.
 	HostStates = records.NewTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })
@@ -274,10 +275,26 @@ var (
 		func(n *topology.LearnedNeighbour) string { return n.HostID + "/" + n.NetworkID + "/" + n.IP.String() },
 		records.Index("host_network", func(n *topology.LearnedNeighbour) []string { return []string{n.HostID + "/" + n.NetworkID} }))
 
+	// NATBlocks has hosts' claims to blocks of NAT ports, as "<host>/<router>/<address>/<block>",
+	// under a lease of their own. As no host can write below another's key, the key cannot make a
+	// block exclusive: of several claims to one block that with the lowest create revision counts.
+	NATBlocks = records.NewTable("nat-block", StatePrefix+"*"+NATPortsTail,
+		func(b *topology.NATBlock) string {
+			return fmt.Sprintf("%s/%s/%s/%d", b.HostID, b.DeviceID, b.Address, b.Block)
+		},
+		records.Index("address", func(b *topology.NATBlock) []string { return []string{NATAddress(b.DeviceID, b.Address)} }),
+		records.Index("host", func(b *topology.NATBlock) []string { return []string{b.HostID} }))
+
 	// TraceAnswers are "<host>/<request>".
 	TraceAnswers = records.NewTable("trace-answer", StatePrefix+"*/traces/",
 		func(a *flow.TraceAnswer) string { return a.HostID + "/" + a.ID })
 )
+
+// NATPortsTail follows the host's id in the keys of NATBlocks.
+const NATPortsTail = "/nat-ports/"
+
+// NATAddress returns the value of the index "address" of a router's translated address.
+func NATAddress(deviceID string, address netip.Addr) string { return deviceID + "/" + address.String() }
 
 // TraceRequests are "<host>/<request>", under the client's lease.
 var TraceRequests = records.NewTable("trace-request", TraceRequestsPrefix+"*/",
