@@ -31,13 +31,14 @@ func (b bits) SetSenders(port datapath.Port, remotes map[netip.Addr]bool) {
 }
 
 // TestSendersFollow: after any changes of ports, hosts and attachments, the peers that may send to
-// a port are those with a port in its network, and nobody is let go of in between who stays.
+// a port are those with a port in a device that links lead to, and nobody is let go of in between who stays.
 func TestSendersFollow(t *testing.T) {
 	const self = "h0"
 	own := func(p *topology.Port) bool { return p.HostID == self && p.Exterior() }
 	rapid.Check(t, func(t *rapid.T) {
 		b := bits{}
-		s := &senders{dp: b, nets: map[string]*senderNet{}, hosts: map[string]*senderHost{}, ports: map[string]string{}, live: map[string]datapath.Port{}}
+		s := newSenders(nil)
+		s.dp = b
 		bundles := map[int][]topology.Port{}
 		addrs := map[string][]netip.Addr{}
 		attached := map[string]datapath.Port{}
@@ -48,8 +49,15 @@ func TestSendersFollow(t *testing.T) {
 				owner := rapid.IntRange(0, 5).Draw(t, "owner")
 				var after []topology.Port
 				for i := range rapid.IntRange(0, 2).Draw(t, "ports") {
-					p := topology.Port{ID: fmt.Sprintf("p%d-%d", owner, i), NetworkID: rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "network")}
-					if rapid.IntRange(0, 3).Draw(t, "bound") > 0 {
+					p := topology.Port{ID: fmt.Sprintf("p%d-%d", owner, i)}
+					if device := rapid.SampledFrom([]string{"n1", "n2", "n3", "r1", "r2"}).Draw(t, "device"); device[0] == 'n' {
+						p.NetworkID = device
+					} else {
+						p.RouterID = device
+					}
+					if rapid.Bool().Draw(t, "linked") {
+						p.PeerID = fmt.Sprintf("p%d-%d", rapid.IntRange(0, 5).Draw(t, "peer's owner"), rapid.IntRange(0, 1).Draw(t, "peer"))
+					} else if rapid.IntRange(0, 3).Draw(t, "bound") > 0 {
 						p.HostID, p.InterfaceName = fmt.Sprintf("h%d", rapid.IntRange(0, 3).Draw(t, "host")), "tap"
 					}
 					after = append(after, p)
@@ -97,8 +105,8 @@ func TestSendersFollow(t *testing.T) {
 			bundles[owner] = nil
 		}
 		s.setHosts(nil)
-		if len(s.nets)+len(s.hosts)+len(s.ports) != 0 {
-			t.Fatalf("left: networks %v, hosts %v, ports %v", s.nets, s.hosts, s.ports)
+		if len(s.devices)+len(s.hosts)+len(s.ports)+len(s.ends)+len(s.namedBy) != 0 {
+			t.Fatalf("left: devices %v, hosts %v, ports %v, ends %v, %v", s.devices, s.hosts, s.ports, s.ends, s.namedBy)
 		}
 	})
 }
@@ -109,6 +117,7 @@ func checkSenders(t *rapid.T, b bits, bundles map[int][]topology.Port, addrs map
 	for _, n := range attached {
 		want[n] = map[netip.Addr]bool{}
 	}
+	areas := areasOf(bundles)
 	for _, ports := range bundles {
 		for i := range ports {
 			n := attached[ports[i].ID]
@@ -117,7 +126,7 @@ func checkSenders(t *rapid.T, b bits, bundles map[int][]topology.Port, addrs map
 			}
 			for _, others := range bundles {
 				for j := range others {
-					if others[j].NetworkID == ports[i].NetworkID && others[j].Exterior() {
+					if areas[deviceOf(&others[j])] == areas[deviceOf(&ports[i])] && others[j].Exterior() {
 						for _, a := range addrs[others[j].HostID] {
 							want[n][a] = true
 						}
@@ -129,4 +138,26 @@ func checkSenders(t *rapid.T, b bits, bundles map[int][]topology.Port, addrs map
 	if fmt.Sprint(b) != fmt.Sprint(want) {
 		t.Fatalf("may send: %v, want %v", b, want)
 	}
+}
+
+// areasOf returns the smallest id of the devices that links lead to, by device.
+func areasOf(bundles map[int][]topology.Port) map[string]string {
+	ends, areas := map[string]*topology.Port{}, map[string]string{}
+	for _, ports := range bundles {
+		for i := range ports {
+			areas[deviceOf(&ports[i])] = deviceOf(&ports[i])
+			if !ports[i].Exterior() {
+				ends[ports[i].ID] = &ports[i]
+			}
+		}
+	}
+	for range areas { // as many passes as a link can be far away
+		for _, p := range ends {
+			if q := ends[p.PeerID]; q != nil {
+				a, b := deviceOf(p), deviceOf(q)
+				areas[a], areas[b] = min(areas[a], areas[b]), min(areas[a], areas[b])
+			}
+		}
+	}
+	return areas
 }
