@@ -48,10 +48,11 @@ var may = map[string][]string{
 	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
-	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/wireguard"}),
+	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet", "internal/task"}),
 	"internal/overlay/flowstate": join(words, []string{"internal/task"}),
 	"internal/overlay/hostkey":   words,
+	"internal/overlay/natport":   join(words, []string{"internal/store", "internal/store/schema", "internal/store/snapshot", "internal/task", "internal/overlay/flowstate"}),
 	"internal/overlay/wireguard": {"internal/hostnet"},
 	// legacy.Merger, which does no I/O, shows the agent both Calico trees as one.
 	"internal/policy":       join(words, machinery, []string{"internal/policy/calc", "internal/policy/nft", "calico/legacy", "internal/store/schema"}),

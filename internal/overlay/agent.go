@@ -15,7 +15,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay/datapath"
-	"heddle/internal/overlay/flowstate"
+	"heddle/internal/overlay/natport"
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/reconcile"
 	"heddle/internal/store"
@@ -56,6 +56,8 @@ type Options struct {
 	MaxFlows int    // in the kernel's cache, of each IP version; default 262144
 	// MaxConnections bounds the connections remembered. Default two for each flow.
 	MaxConnections int
+	// MaxTranslations bounds the connections with a translation by NAT. Default one for each flow.
+	MaxTranslations int
 	// LeaseTTL is after how long without a word this host counts as gone. Default 15 s.
 	LeaseTTL time.Duration
 	// Poll is the time for which the agent polls before it sleeps; see datapath.Options.
@@ -75,6 +77,7 @@ func (o Options) withDefaults() Options {
 	o.Datapath = cmp.Or(o.Datapath, "overlay")
 	o.MaxFlows = cmp.Or(o.MaxFlows, 262144)
 	o.MaxConnections = cmp.Or(o.MaxConnections, 2*o.MaxFlows)
+	o.MaxTranslations = cmp.Or(o.MaxTranslations, o.MaxFlows)
 	o.Encryption = cmp.Or(o.Encryption, NoEncryption)
 	o.LeaseTTL = cmp.Or(o.LeaseTTL, 15*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -154,7 +157,7 @@ func (a *Agent) openKernel() (err error) {
 		MaxFlows: a.opts.MaxFlows, Poll: a.opts.Poll, Log: a.log}); err != nil {
 		return err
 	}
-	conns, err := a.openConnections()
+	state, err := a.openState()
 	if err != nil {
 		return err
 	}
@@ -171,21 +174,24 @@ func (a *Agent) openKernel() (err error) {
 	if err := keys.ring.Unsaved(); err != nil {
 		a.log.Warn("cannot write the tunnel keys' session; going on by the clock", "err", err)
 	}
-	a.build(conns, keys)
+	a.build(state, keys)
 	return nil
 }
 
-func (a *Agent) build(conns *flowstate.Table, keys *hostKeys) {
+func (a *Agent) build(state kept, keys *hostKeys) {
 	o := &a.opts
 	a.keys = keys
-	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/", TTL: o.LeaseTTL, Log: a.log})
+	a.presence = presence.New(presence.Options{Store: o.Store, Prefix: schema.StatePrefix + o.HostID + "/",
+		Except: schema.StatePrefix + o.HostID + schema.NATPortsTail, TTL: o.LeaseTTL, Log: a.log})
 	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log}, tables(o.HostID)...)
 	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
 	if c := keys.crypt; c != nil {
 		c.moved, c.mtu = a.underlay.wake, a.underlay.MTU
 		a.underlay.crypt = c
 	}
-	a.engine = newEngine(a.dp, conns, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
+	a.engine = newEngine(a.dp, state, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
+	a.engine.ports = natport.New(natport.Options{HostID: o.HostID, Store: o.Store, Replica: a.replica, Translations: state.nats,
+		Arrived: a.engine.portsArrived, Clock: a.engine.clock, Log: a.log})
 	keys.publish = a.publishKeys
 	a.attachments = &attachments{net: a.net, engine: a.engine, underlay: a.underlay,
 		placed: map[string]placed{}, wanted: map[string]string{}, since: map[string]time.Time{}}
@@ -247,6 +253,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		return a.feed.registrar.Run(ctx)
 	})
 	g.Go(func() error { return a.presence.Run(ctx) })
+	g.Go(func() error { return a.engine.ports.Run(ctx) })
 	g.Go(func() error { return a.keys.Run(ctx, a.replica.Snapshot) })
 	g.Go(func() error {
 		// A flow to a port or path that is missing would be removed.
@@ -258,7 +265,8 @@ func (a *Agent) serve(ctx context.Context) error {
 		}
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
 		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
-		u := &upkeep{e: a.engine, verifier: a.engine.newDecider()}
+		g.Go(func() error { return a.engine.newHandler().runWaiting(ctx) })
+		u := &upkeep{e: a.engine, verifier: a.engine.newTrial()}
 		return u.Run(ctx, func() {
 			a.presence.Complete() // what this host serves and has seen is known
 			close(adopted)

@@ -21,18 +21,22 @@ const (
 	dropStateMessage
 	dropForged
 	dropReplayed
+	dropWaiting
+	dropOverdue
+	dropErrorLimit
 	dropReasons
 )
 
 func (r dropReason) String() string {
 	return [dropReasons]string{"port not attached", "malformed", "destination not reached", "not sent", "too big",
-		"state message of an unknown host", "bad state message", "forged state message", "repeated state message"}[r]
+		"state message of an unknown host", "bad state message", "forged state message", "repeated state message",
+		"too many packets wait", "waited too long for a neighbour or NAT ports", "too many ICMP errors"}[r]
 }
 
 // counters of the agent; those of the programs in the kernel are the datapath's.
 type counters struct {
 	upcalls       [datapath.Expired + 1]atomic.Uint64 // by reason
-	decisions     [flow.Consumed + 1]atomic.Uint64    // by verdict
+	decisions     [flow.Postponed + 1]atomic.Uint64   // by verdict
 	drops         [dropReasons]atomic.Uint64
 	installed     atomic.Uint64
 	refused       atomic.Uint64
@@ -44,6 +48,7 @@ type counters struct {
 	verified      atomic.Uint64
 	different     atomic.Uint64 // verified and found to be other than they should be
 	traces        atomic.Uint64
+	exhausted     atomic.Uint64 // requests for NAT ports when all were in use
 }
 
 func (c *counters) drop(r dropReason)          { c.drops[r].Add(1) }
@@ -53,7 +58,7 @@ func (c *counters) figures() (f []telemetry.Value) {
 	for r := datapath.Miss; r <= datapath.Expired; r++ {
 		f = append(f, telemetry.Counter.Of("heddle_overlay_upcalls_total", "Frames that the kernel gave to the agent.", int(c.upcalls[r].Load())).With("reason", r.String()))
 	}
-	for v := flow.Forward; v <= flow.Consumed; v++ {
+	for v := flow.Forward; v <= flow.Postponed; v++ {
 		f = append(f, telemetry.Counter.Of("heddle_overlay_decisions_total", "Simulated packets.", int(c.decisions[v].Load())).With("verdict", v.String()))
 	}
 	for r := range dropReasons {
@@ -69,6 +74,7 @@ func (c *counters) figures() (f []telemetry.Value) {
 		telemetry.Counter.Of("heddle_overlay_flows_different_total", "Flows found to be other than they should be.", int(c.different.Load())),
 		telemetry.Counter.Of("heddle_overlay_invalidations_total", "Ports whose flows a change of the topology stopped.", int(c.invalidations.Load())),
 		telemetry.Counter.Of("heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", int(c.emitted.Load())),
+		telemetry.Counter.Of("heddle_overlay_nat_exhausted_total", "Packets dropped because all NAT ports of their router were in use for their destination.", int(c.exhausted.Load())),
 		telemetry.Counter.Of("heddle_overlay_traces_total", "Trace requests answered.", int(c.traces.Load())))
 	return f
 }
@@ -80,7 +86,8 @@ func (a *Agent) figures() []telemetry.Value {
 	m.mu.Lock()
 	flows, sightings, over := len(m.flows.byCookie), m.seen.order.Len(), m.seen.over
 	m.mu.Unlock()
-	c, at := a.engine.conns.Stats(), a.attachments.reconciler.Status()
+	c, n, at := a.engine.conns.Stats(), a.engine.nats.Stats(), a.attachments.reconciler.Status()
+	frags, evictedFrags := a.engine.conns.FragStats()
 	kernel, err := a.dp.Counters()
 	if err != nil {
 		a.log.Error("cannot read the kernel's counters", "err", err)
@@ -89,10 +96,15 @@ func (a *Agent) figures() []telemetry.Value {
 	f = append(f,
 		telemetry.Gauge.Of("heddle_overlay_flows", "Flows cached in the kernel.", flows),
 		telemetry.Gauge.Of("heddle_overlay_flows_max", "Flows that fit.", a.opts.MaxFlows),
-		telemetry.Gauge.Of("heddle_overlay_connections", "Connections remembered.", c.Connections),
+		telemetry.Gauge.Of("heddle_overlay_connections", "Connections remembered.", c.Entries),
 		telemetry.Gauge.Of("heddle_overlay_connections_max", "Connections that fit.", c.Max),
 		telemetry.Gauge.Of("heddle_overlay_connections_imported", "Connections that other hosts told.", c.Imported),
-		telemetry.Gauge.Of("heddle_overlay_fragments", "Datagrams whose first fragment is remembered.", c.Frags),
+		telemetry.Gauge.Of("heddle_overlay_translations", "Connections with a translation by NAT remembered.", n.Entries),
+		telemetry.Gauge.Of("heddle_overlay_translations_max", "Connections with a translation that fit.", n.Max),
+		telemetry.Gauge.Of("heddle_overlay_translations_imported", "Connections with a translation that other hosts told.", n.Imported),
+		telemetry.Gauge.Of("heddle_overlay_nat_blocks", "Blocks of 64 NAT ports that this host has leased.", a.engine.ports.Held()),
+		telemetry.Gauge.Of("heddle_overlay_packets_waiting", "Packets that wait for a neighbour or NAT ports.", a.engine.waiting.count()),
+		telemetry.Gauge.Of("heddle_overlay_fragments", "Datagrams whose first fragment is remembered.", frags),
 		telemetry.Gauge.Of("heddle_overlay_sightings", "Addresses that this host has seen and tells.", sightings),
 		telemetry.Gauge.Of("heddle_overlay_ports_wanted", "Ports bound to this host.", at.Wanted),
 		telemetry.Gauge.Of("heddle_overlay_ports_attached", "Of these, attached to their interface.", at.InPlace),
@@ -103,7 +115,8 @@ func (a *Agent) figures() []telemetry.Value {
 		telemetry.Gauge.Of("heddle_overlay_tunnels", "Other hosts that are reached.", a.underlay.count()),
 		telemetry.Counter.Of("heddle_overlay_flows_evicted_total", full, int(a.dp.Evicted())),
 		telemetry.Counter.Of("heddle_overlay_connections_evicted_total", full, int(c.Evicted)),
-		telemetry.Counter.Of("heddle_overlay_fragments_evicted_total", full, int(c.EvictedFrags)),
+		telemetry.Counter.Of("heddle_overlay_translations_evicted_total", full, int(n.Evicted)),
+		telemetry.Counter.Of("heddle_overlay_fragments_evicted_total", full, int(evictedFrags)),
 		telemetry.Counter.Of("heddle_overlay_sightings_refused_total", full, int(over)),
 		telemetry.Counter.Of("heddle_overlay_kernel_upcalls_total", "Frames that the kernel gave to the agent, state messages not counted.", int(kernel.Upcalls)),
 		telemetry.Counter.Of("heddle_overlay_kernel_answered_total", "ARP requests and neighbour solicitations that the kernel answered.", int(kernel.Answered)),

@@ -2,19 +2,23 @@ package overlay
 
 import (
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
+	"heddle/internal/overlay/natport"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
 )
 
 // engine decides packets and keeps what their flows rest on.
 //
-//	missed packet ─▶ simulate, read epochs ─▶ remember, send state ─▶ install ─▶ send
-//	                  (virtualNetwork)           (memory, conns)      (datapath)
+//	missed packet ─▶ simulate, read epochs ─▶ remember, send state ─▶ install ─▶ rewrite, send
+//	                  (virtualNetwork)         (memory, conns, nats)  (datapath)
+//	                      ▲         └─▶ waiting: for a neighbour, or for NAT ports (ports)
+//	                      └────────────────┘
 //
 // The locks of net and memory are held for microseconds; that of net is taken first.
 type engine struct {
@@ -23,6 +27,10 @@ type engine struct {
 	net     *virtualNetwork
 	memory  *memory
 	conns   *flowstate.Table
+	nats    *flowstate.Translations
+	ports   *natport.Leases
+	waiting *waiting
+	errors  *errorLimit
 	under   *underlay
 	keys    *hostKeys
 	answers *answers
@@ -32,14 +40,27 @@ type engine struct {
 	count   counters
 }
 
-func newEngine(dp *datapath.Datapath, conns *flowstate.Table, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
-	e := &engine{host: keys.host, dp: dp, conns: conns, keys: keys, under: under, reports: reports, log: log, clock: monotonic(), answers: newAnswers(dp, log)}
+// kept holds the state that outlives the agent in tables of the kernel.
+type kept struct {
+	conns *flowstate.Table
+	nats  *flowstate.Translations
+}
+
+func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
+	e := &engine{host: keys.host, dp: dp, conns: state.conns, nats: state.nats, keys: keys, under: under, reports: reports, log: log,
+		clock: monotonic(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
-		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.answers.neighbourChanged}),
+		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged}),
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{}}
 	e.answers.net = e.net
 	return e
+}
+
+// neighbourChanged is called while a change is applied to the world.
+func (e *engine) neighbourChanged(device string, ip netip.Addr) {
+	e.answers.neighbourChanged(device, ip)
+	e.waiting.wake(func(w flow.Wait) bool { return w.Device == device && w.Neighbour == ip })
 }
 
 // Times of midonet-simulation §1 as Heddle has them.
@@ -49,7 +70,11 @@ const (
 )
 
 // liveState is the State of simulations by this host.
-type liveState struct{ e *engine }
+type liveState struct {
+	e *engine
+	// trial: the packet is not sent, so that no NAT port is to be held or leased for it.
+	trial bool
+}
 
 // Conn judges as of the time up to which uses have been read from the kernel: a connection in use
 // has not expired because its last uses are not read yet.
@@ -59,32 +84,48 @@ func (s liveState) Frag(key flow.FragKey) ([2]uint16, bool) { return s.e.conns.F
 
 // decider simulates for one goroutine and makes plans of decisions.
 type decider struct {
-	e    *engine
-	sim  *simulate.Simulator
-	plan plan
-	room []byte
+	e     *engine
+	sim   *simulate.Simulator
+	trial bool // its packets are not sent
+	plan  plan
+	// rewrite is that of the plan's flow: the simulator's is good for one decision alone.
+	rewrite flow.Rewrite
+	room    []byte
 }
 
 // plan is a decision with what follows from it: outputs, and the flow to cache.
 type plan struct {
 	decision *flow.Decision
 	outputs  []datapath.Output // one for each of the decision's outputs that can be reached now
-	hosts    []string          // other hosts that get the packet
+	peers    []peer            // other hosts that have to know of the packet's connection
 	lost     int               // outputs that cannot be reached now
 	cached   bool
 	flow     datapath.Flow // its tags were read with the decision
 	brief    bool          // cached for errorKept only
 }
 
+// peer is a host that state is sent to, by a tunnel or, while that is 0, not yet.
+type peer struct {
+	host   string
+	tunnel datapath.Tunnel
+}
+
 func (e *engine) newDecider() *decider {
 	return &decider{e: e, sim: simulate.NewSimulator(e.net.world)}
+}
+
+// newTrial returns a decider for packets that are not sent.
+func (e *engine) newTrial() *decider {
+	d := e.newDecider()
+	d.trial = true
+	return d
 }
 
 // decide simulates a frame of the port with its key, if keyed. The next call overwrites the result.
 func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simulate.Input) *plan {
 	e, p := d.e, &d.plan
-	in.PortID, in.State = port.id, liveState{e}
-	*p = plan{outputs: p.outputs[:0], hosts: p.hosts[:0], flow: datapath.Flow{Tags: p.flow.Tags[:0]}}
+	in.PortID, in.State = port.id, liveState{e, d.trial}
+	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], flow: datapath.Flow{Tags: p.flow.Tags[:0]}}
 	e.net.mu.RLock()
 	defer e.net.mu.RUnlock()
 	p.decision = d.sim.Run(in)
@@ -96,15 +137,57 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 			continue
 		}
 		p.outputs = append(p.outputs, out)
-		if o.HostID != e.host && !slices.Contains(p.hosts, o.HostID) {
-			p.hosts = append(p.hosts, o.HostID)
+		if o.HostID != e.host {
+			p.addPeer(peer{o.HostID, out.Tunnel})
 		}
+	}
+	if len(p.outputs) > 0 && leavesState(p.decision) {
+		d.addStateful(port)
 	}
 	p.cached = keyed && p.cacheable()
 	if p.cached {
 		d.describe(key)
 	}
 	return p
+}
+
+func (p *plan) addPeer(other peer) {
+	if !slices.ContainsFunc(p.peers, func(x peer) bool { return x.host == other.host }) {
+		p.peers = append(p.peers, other)
+	}
+}
+
+// addStateful adds the hosts by which replies may come in too: those of the ports in stateful port
+// groups with the port of entry or an exit.
+func (d *decider) addStateful(port *localPort) {
+	e, p := d.e, &d.plan
+	add := func(id string) {
+		for _, host := range e.net.world.StateHosts(id) {
+			if host != e.host {
+				t, _ := e.under.Tunnel(e.net.tunnelIP[host])
+				p.addPeer(peer{host, t})
+			}
+		}
+	}
+	add(port.id)
+	for i := range p.decision.Outputs {
+		add(p.decision.Outputs[i].PortID)
+	}
+}
+
+// leavesState reports whether hosts have to know of the packet's connection.
+func leavesState(d *flow.Decision) bool { return len(d.NewConns)+len(d.NewNATs)+len(d.NATs) > 0 }
+
+// hosts returns the ids of the peers.
+func (p *plan) hosts() []string {
+	if len(p.peers) == 0 {
+		return nil
+	}
+	ids := make([]string, len(p.peers))
+	for i := range p.peers {
+		ids[i] = p.peers[i].host
+	}
+	return ids
 }
 
 // reach turns an output into where the datapath sends: a port here, or a port behind a tunnel.
@@ -126,8 +209,9 @@ func (p *plan) cacheable() bool {
 	if !d.Cacheable || len(p.outputs) > 1 || p.lost > 0 && len(p.outputs) > 0 {
 		return false
 	}
-	// A Forward without an output waits for an interface or a tunnel: an error meanwhile.
-	p.brief = d.Verdict == flow.ErrorDrop || d.Verdict == flow.Forward && len(p.outputs) == 0
+	// A Forward without an output waits for an interface or a tunnel: an error meanwhile. So that
+	// senders get errors about later packets too, drops with one are not kept for long.
+	p.brief = d.Verdict == flow.ErrorDrop || d.Verdict == flow.Drop && len(d.Emit) > 0 || d.Verdict == flow.Forward && len(p.outputs) == 0
 	return true
 }
 
@@ -137,6 +221,10 @@ func (d *decider) describe(key datapath.Key) {
 	p.flow.Key = key
 	if len(p.outputs) == 1 {
 		p.flow.Out = p.outputs[0]
+		if p.decision.Rewrite != nil {
+			d.rewrite = *p.decision.Rewrite
+			p.flow.Rewrite = &d.rewrite
+		}
 	}
 	touched, tags := p.decision.Touched, p.flow.Tags
 	if p.brief || len(touched) > datapath.MaxTags {
@@ -152,7 +240,15 @@ func (d *decider) describe(key datapath.Key) {
 
 func (e *engine) detached(id string) {
 	e.net.detached(id)
+	e.errors.forget(id)
 	e.unlearn(e.memory.takePort(id))
+}
+
+// reachNow is reach for callers without the network's lock.
+func (e *engine) reachNow(o *flow.Output) (datapath.Output, bool) {
+	e.net.mu.RLock()
+	defer e.net.mu.RUnlock()
+	return e.reach(o)
 }
 
 func (e *engine) tunnelTo(host string) (datapath.Tunnel, bool) {

@@ -21,6 +21,8 @@ type installed struct {
 	// them: later packets would pass without opening them again, and the replies would be dropped.
 	conns []flow.ConnKey
 	learn *sighting // likewise; nil if it took none
+	// nats are the translations that the flow makes, and keeps alive. It goes with each of them.
+	nats []natLink
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration
@@ -40,6 +42,29 @@ const (
 // links are the neighbours of a flow among those with the same role for the same connection.
 type links struct{ prev, next *installed }
 
+// natLink is a translation that a flow uses, and the flow's neighbours among those that use it.
+type natLink struct {
+	key        flow.NATKey
+	flow       *installed
+	prev, next *natLink
+}
+
+// usesNATs notes the translations of a flow that is not in an index yet.
+func (f *installed) usesNATs(keys []flow.NATKey, made []flow.NATEntry) {
+	if len(keys)+len(made) == 0 {
+		return
+	}
+	f.nats = make([]natLink, 0, len(keys)+len(made))
+	for _, k := range keys {
+		f.nats = append(f.nats, natLink{key: k, flow: f})
+	}
+	for i := range made {
+		if made[i].IsForward() {
+			f.nats = append(f.nats, natLink{key: made[i].NATKey, flow: f})
+		}
+	}
+}
+
 func (f *installed) connOf(r role) (flow.ConnKey, bool) {
 	if r == asks {
 		return f.lookup, f.tracked
@@ -52,18 +77,19 @@ func (f *installed) connOf(r role) (flow.ConnKey, bool) {
 	return flow.ConnKey{}, false
 }
 
-// flowIndex finds flows by cookie and by connection. A flow that was replaced in the kernel stays
-// until a round misses it there.
+// flowIndex finds flows by cookie, by connection and by translation. A flow that was replaced in
+// the kernel stays until a round misses it there.
 type flowIndex struct {
 	last     uint64 // cookie
 	byCookie map[uint64]*installed
 	byConn   map[flow.ConnKey][roles]*installed // first of each role's list
+	byNAT    map[flow.NATKey]*natLink           // first of the list of those that use it
 	shortly  []*installed                       // those with until, in that order
 }
 
 // newFlowIndex gives cookies from after on: those of an earlier agent must not come again.
 func newFlowIndex(after uint64) *flowIndex {
-	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byConn: map[flow.ConnKey][roles]*installed{}}
+	return &flowIndex{last: after, byCookie: map[uint64]*installed{}, byConn: map[flow.ConnKey][roles]*installed{}, byNAT: map[flow.NATKey]*natLink{}}
 }
 
 func (x *flowIndex) cookie() uint64 {
@@ -85,6 +111,13 @@ func (x *flowIndex) put(f *installed) {
 		first[r] = f
 		x.byConn[c] = first
 	}
+	for i := range f.nats {
+		l := &f.nats[i]
+		if l.next = x.byNAT[l.key]; l.next != nil {
+			l.next.prev = l
+		}
+		x.byNAT[l.key] = l
+	}
 	if f.until > 0 {
 		x.shortly = append(x.shortly, f)
 	}
@@ -102,6 +135,24 @@ func (x *flowIndex) remove(f *installed) {
 			x.unlink(f, r, c)
 		}
 	}
+	for i := range f.nats {
+		x.unlinkNAT(&f.nats[i])
+	}
+}
+
+func (x *flowIndex) unlinkNAT(l *natLink) {
+	if l.next != nil {
+		l.next.prev = l.prev
+	}
+	switch {
+	case l.prev != nil:
+		l.prev.next = l.next
+	case l.next != nil:
+		x.byNAT[l.key] = l.next
+	default:
+		delete(x.byNAT, l.key)
+	}
+	l.prev, l.next = nil, nil
 }
 
 func (x *flowIndex) unlink(f *installed, r role, c flow.ConnKey) {
@@ -128,6 +179,15 @@ func (x *flowIndex) take(c flow.ConnKey, r role) (keys []datapath.Key) {
 	for f := x.byConn[c][r]; f != nil; f = x.byConn[c][r] {
 		keys = append(keys, f.key)
 		x.remove(f)
+	}
+	return keys
+}
+
+// takeNAT forgets the flows that use a translation and returns their keys.
+func (x *flowIndex) takeNAT(k flow.NATKey) (keys []datapath.Key) {
+	for l := x.byNAT[k]; l != nil; l = x.byNAT[k] {
+		keys = append(keys, l.flow.key)
+		x.remove(l.flow)
 	}
 	return keys
 }
@@ -194,6 +254,21 @@ func (m *memory) take(conns []flow.ConnKey, having ...role) (keys []datapath.Key
 		for _, c := range conns {
 			keys = append(keys, m.flows.take(c, r)...)
 		}
+	}
+	return keys
+}
+
+// takeNATs forgets the flows that use translations that are gone, and returns their keys: first
+// those of the connections' first direction, since a packet that passed by one of them would get a
+// reply for which there is none.
+func (m *memory) takeNATs(gone []flow.NATEntry) (keys []datapath.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range gone {
+		keys = append(keys, m.flows.takeNAT(gone[i].NATKey)...)
+	}
+	for i := range gone {
+		keys = append(keys, m.flows.takeNAT(gone[i].Reverse().NATKey)...)
 	}
 	return keys
 }

@@ -19,6 +19,9 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 		model := map[uint64]*installed{}
 		now := time.Duration(1)
 		asked := rapid.Custom(func(t *rapid.T) flow.ConnKey { return flow.ConnKey{SrcPort: rapid.Uint16Range(0, 3).Draw(t, "asked")} })
+		translated := rapid.Custom(func(t *rapid.T) flow.NATKey {
+			return flow.NATKey{Kind: flow.NATKind(rapid.IntRange(1, 2).Draw(t, "kind")), SrcPort: rapid.Uint16Range(0, 3).Draw(t, "translated")}
+		})
 		gone := func(got []datapath.Key, match func(*installed) bool) {
 			want := 0
 			for cookie, f := range model {
@@ -46,6 +49,9 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 					ingress := flow.ConnKey{SrcPort: 9, Ingress: true}
 					f.conns = []flow.ConnKey{ingress, asked.Draw(t, "opened")}
 				}
+				f.usesNATs(rapid.SliceOfN(translated, 0, 3).Draw(t, "translations used"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) flow.NATEntry {
+					return flow.NATEntry{NATKey: translated.Draw(t, "key")}
+				}), 0, 2).Draw(t, "translations made"))
 				if rapid.Bool().Draw(t, "shortly") {
 					f.until = now + 5
 				}
@@ -68,6 +74,12 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 				c := asked.Draw(t, "opened")
 				gone(x.take(c, opens), func(f *installed) bool { return len(f.conns) > 0 && f.conns[1] == c })
 			},
+			"translated": func(t *rapid.T) {
+				k := translated.Draw(t, "translated")
+				gone(x.takeNAT(k), func(f *installed) bool {
+					return slices.ContainsFunc(f.nats, func(l natLink) bool { return l.key == k })
+				})
+			},
 			"due": func(t *rapid.T) {
 				var keys []datapath.Key
 				for _, f := range x.takeDue(now) {
@@ -80,8 +92,8 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 				if len(x.byCookie) != len(model) {
 					t.Fatalf("index holds %d, want %d", len(x.byCookie), len(model))
 				}
-				if len(model) == 0 && len(x.byConn) > 0 {
-					t.Fatalf("left: %v", x.byConn)
+				if len(model) == 0 && len(x.byConn)+len(x.byNAT) > 0 {
+					t.Fatalf("left: %v, %v", x.byConn, x.byNAT)
 				}
 				for cookie, f := range model {
 					if x.get(cookie) != f {

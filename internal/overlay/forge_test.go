@@ -531,7 +531,7 @@ func TestForgedStateMessages(t *testing.T) {
 	}
 	seal := func(from *testHost, to string, keys []flow.ConnKey) [][]byte {
 		t.Helper()
-		m, err := from.agent.keys.seal(to, keys)
+		m, err := from.agent.keys.seal(to, flowstate.State{Conns: keys})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -562,7 +562,7 @@ func TestForgedStateMessages(t *testing.T) {
 	}
 	// 30,000 connections in messages as an earlier version believes them.
 	const forged = 30000
-	plain, err := flowstate.AppendMessages(nil, h2.id, connsOf(a, 1000, forged))
+	plain, err := (&flowstate.State{Conns: connsOf(a, 1000, forged)}).Messages(h2.id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -624,7 +624,7 @@ func TestHostFillsItsShare(t *testing.T) {
 		t.Helper()
 		l.wait(from.name+" to reach "+h1.name, func() bool { _, ok := from.agent.engine.tunnelTo(h1.id); return ok })
 		tunnel, _ := from.agent.engine.tunnelTo(h1.id)
-		from.agent.engine.sendState(tunnel, h1.id, keys)
+		from.agent.engine.sendState(tunnel, h1.id, flowstate.State{Conns: keys})
 	}
 	conns := h1.agent.engine.conns
 	has := func(k flow.ConnKey) bool { return conns.Has(k, h1.agent.engine.clock()) }
@@ -643,7 +643,7 @@ func TestHostFillsItsShare(t *testing.T) {
 		}
 	}
 	s := conns.Stats()
-	if own, was := s.Connections-s.Imported, before.Connections-before.Imported; own < was || s.Connections > 200 || s.EvictedImported == 0 {
+	if own, was := s.Entries-s.Imported, before.Entries-before.Imported; own < was || s.Entries > 200 || s.EvictedImported == 0 {
 		t.Errorf("%+v, before %+v: connections of this host were pushed out", s, before)
 	}
 }
@@ -661,14 +661,14 @@ func BenchmarkStateMessage(b *testing.B) {
 	})
 	m := &machine{lab: l, net: &network{}, v4: netip.MustParseAddr("10.0.0.1")}
 	m.net.net.ID = uuid.NewString()
-	keys := connsOf(m, 0, 2)
+	keys := flowstate.State{Conns: connsOf(m, 0, 2)}
 	for _, kind := range []string{"plain", "sealed"} {
 		b.Run(kind, func(b *testing.B) {
 			for b.Loop() {
 				var messages [][]byte
 				var err error
 				if kind == "plain" {
-					if messages, err = flowstate.AppendMessages(nil, h1.id, keys); err == nil {
+					if messages, err = keys.Messages(h1.id); err == nil {
 						_, err = flowstate.ParseMessage(messages[0])
 					}
 				} else if messages, err = h1.agent.keys.seal(h2.id, keys); err == nil {

@@ -26,7 +26,6 @@ import (
 	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
 	"heddle/internal/topology"
-	"heddle/internal/topology/flow"
 )
 
 // hostKeys keeps what this host shares with each other host of its zones: it publishes this host's
@@ -393,21 +392,18 @@ func (k *hostKeys) find(host string) (*otherHost, *hostkey.Pair) {
 
 var errNoPair = errors.New("the host's tunnel keys are not known")
 
-// seal writes the messages that send connections to a host.
-func (k *hostKeys) seal(host string, keys []flow.ConnKey) ([][]byte, error) {
+// seal writes the messages that send state to a host.
+func (k *hostKeys) seal(host string, s flowstate.State) ([][]byte, error) {
 	_, pair := k.find(host)
 	if pair == nil {
 		return nil, fmt.Errorf("state message to host %s: %w", host, errNoPair)
 	}
 	if !pair.Sealed() {
-		return flowstate.AppendMessages(nil, k.host, keys)
+		return s.Messages(k.host)
 	}
+	bodies, err := s.Bodies()
 	var messages [][]byte
-	for part := range slices.Chunk(keys, flowstate.MaxKeys) {
-		body, err := flowstate.AppendBody(nil, part)
-		if err != nil {
-			return messages, err
-		}
+	for _, body := range bodies {
 		head, err := pair.Next()
 		if err != nil {
 			return messages, err
@@ -415,38 +411,38 @@ func (k *hostKeys) seal(host string, keys []flow.ConnKey) ([][]byte, error) {
 		written := flowstate.Envelope(head).Append(make([]byte, 0, flowstate.EnvelopeSize+len(body)+hostkey.Overhead))
 		messages = append(messages, pair.Seal(written, head, written, body))
 	}
-	return messages, nil
+	return messages, err
 }
 
-// open returns the connections in a host's message, or why it is rejected.
-func (k *hostKeys) open(host string, message []byte) (keys []flow.ConnKey, reason dropReason, err error) {
+// open returns what a host's message holds, or why it is rejected.
+func (k *hostKeys) open(host string, message []byte) (s flowstate.State, reason dropReason, err error) {
 	h, pair := k.find(host)
 	if pair == nil {
-		return nil, dropForged, errNoPair
+		return s, dropForged, errNoPair
 	}
 	if flowstate.IsPlain(message) {
 		if !pair.Plain {
-			return nil, dropForged, errors.New("it is not sealed")
+			return s, dropForged, errors.New("it is not sealed")
 		}
 		m, err := flowstate.ParseMessage(message)
 		if err == nil && m.Sender != host {
 			err = errors.New("it names another sender: " + m.Sender)
 		}
-		return m.Keys, dropStateMessage, err
+		return m.State, dropStateMessage, err
 	}
 	e, written, sealed, err := flowstate.ParseEnvelope(message)
 	if err != nil {
-		return nil, dropStateMessage, err
+		return s, dropStateMessage, err
 	}
 	body, err := pair.Open(hostkey.Head(e), written, sealed)
 	if err != nil {
-		return nil, dropForged, err
+		return s, dropForged, err
 	}
 	if !k.isNew(host, h, pair, hostkey.Head(e)) {
-		return nil, dropReplayed, errors.New("it has come before")
+		return s, dropReplayed, errors.New("it has come before")
 	}
-	keys, err = flowstate.ParseBody(body)
-	return keys, dropStateMessage, err
+	s, err = flowstate.ParseBody(body)
+	return s, dropStateMessage, err
 }
 
 // isNew records a message, also for later agents, and reports whether it is not a repetition.

@@ -150,7 +150,7 @@ func TestKilled(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	again := &upkeep{e: h.agent.engine, verifier: h.agent.engine.newDecider()}
+	again := &upkeep{e: h.agent.engine, verifier: h.agent.engine.newTrial()}
 	if err := h.agent.dp.Dump(func(f datapath.FlowState) bool {
 		if !f.Stale {
 			again.verify(f)

@@ -3,10 +3,10 @@ package overlay
 import (
 	"errors"
 	"maps"
-	"slices"
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/flowstate"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
@@ -21,11 +21,13 @@ type handler struct {
 	batch   []datapath.Flow // being installed
 	records []*installed    // the same, as they are remembered
 
+	room []byte // for a rewritten frame
+
 	warned map[string]time.Duration // when a fault was logged
 }
 
 func (e *engine) newHandler() *handler {
-	return &handler{engine: e, missed: e.newDecider(), reply: e.newDecider(), warned: map[string]time.Duration{}}
+	return &handler{engine: e, missed: e.newDecider(), reply: e.newTrial(), warned: map[string]time.Duration{}}
 }
 
 // handle decides one frame. What it keeps of it it copies.
@@ -46,33 +48,54 @@ func (h *handler) handle(u *datapath.Upcall) {
 	case datapath.TooBigTunnel, datapath.TooBigPort:
 		h.tooBig(port, u)
 	default:
-		h.miss(port, u)
+		h.miss(port, u, h.clock())
 	}
 }
 
-// miss simulates a frame and does what the decision says.
-func (h *handler) miss(port *localPort, u *datapath.Upcall) {
+// miss simulates a frame that came in at some time and does what the decision says.
+func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) {
 	key, keyed := u.Key()
+	// A flow whose packets are over their hop limit goes on for the others.
+	keyed = keyed && u.Reason != datapath.Expired
+	seen := h.waiting.wakes()
 	p := h.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
 	d := p.decision
 	h.count.decisions[d.Verdict].Add(1)
+	if d.Verdict == flow.Postponed {
+		h.learnFrom(port, d)
+		h.postpone(port, u, came, seen, d)
+		return
+	}
 	h.remember(port, p)
 	s := h.learnFrom(port, d)
 	if p.cached {
 		h.install(p, s)
 	}
-	for _, out := range p.outputs {
-		h.send(port, out, u)
-	}
-	if p.lost > 0 {
-		h.count.add(dropUnreached, uint64(p.lost))
-	}
-	h.emit(d.Emit)
+	h.sendAll(port, p, u)
+	h.emit(port, d.Emit)
 	if d.Asker != nil {
 		h.answers.missed(port.id, d.Asker)
 	}
 	for _, w := range d.Warnings {
 		h.warn(w)
+	}
+}
+
+// sendAll sends a frame to all outputs of its decision.
+func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
+	if p.lost > 0 {
+		h.count.add(dropUnreached, uint64(p.lost))
+	}
+	if len(p.outputs) == 0 {
+		return
+	}
+	frame, err := h.rewritten(p.decision, u)
+	if err != nil {
+		h.count.drop(dropMalformed)
+		return
+	}
+	for _, out := range p.outputs {
+		h.send(port, out, frame, u)
 	}
 }
 
@@ -94,9 +117,9 @@ func (h *handler) warn(fault string) {
 	}
 }
 
-// send sends a frame on, or answers its sender that it is too big.
-func (e *engine) send(from *localPort, out datapath.Output, u *datapath.Upcall) {
-	err := e.dp.Send(out, u.Frame, u.Offload)
+// send sends the frame that came as u on, or answers its sender that it is too big.
+func (e *engine) send(from *localPort, out datapath.Output, frame []byte, u *datapath.Upcall) {
+	err := e.dp.Send(out, frame, u.Offload)
 	var big *datapath.TooBigError
 	switch {
 	case errors.As(err, &big):
@@ -116,25 +139,27 @@ func (e *engine) remember(port *localPort, p *plan) {
 	if d.Tracked && d.Return && !e.conns.Touch(d.Lookup, now) {
 		p.cached = false // it went while the packet was simulated; the next packet will see
 	}
-	if len(d.NewConns) == 0 || len(p.outputs) == 0 {
+	if len(p.outputs) == 0 || !leavesState(d) {
 		return
 	}
-	fresh := e.conns.Add(d.NewConns, port.id, append([]string(nil), p.hosts...), now)
-	e.answerChanged(fresh)
-	for i, o := range d.Outputs {
-		toSameHost := func(x flow.Output) bool { return x.HostID == o.HostID }
-		if o.HostID == e.host || slices.ContainsFunc(d.Outputs[:i], toSameHost) {
-			continue
-		}
-		if t, ok := e.under.Tunnel(o.RemoteIP); ok {
-			e.sendState(t, o.HostID, d.NewConns)
+	hosts := p.hosts()
+	unsent := e.rememberNATs(port, p, hosts)
+	if len(d.NewConns) > 0 {
+		e.answerChanged(e.conns.Add(d.NewConns, port.id, hosts, now))
+	}
+	for i := range p.peers {
+		if to := &p.peers[i]; to.tunnel != 0 {
+			e.sendState(to.tunnel, to.host, flowstate.State{Conns: d.NewConns, NATs: unsent[to.host]})
 		}
 	}
 }
 
-// sendState sends connections to another host.
-func (e *engine) sendState(t datapath.Tunnel, host string, keys []flow.ConnKey) {
-	messages, err := e.keys.seal(host, keys)
+// sendState sends connections and translations to another host.
+func (e *engine) sendState(t datapath.Tunnel, host string, s flowstate.State) {
+	if len(s.Conns)+len(s.NATs) == 0 {
+		return
+	}
+	messages, err := e.keys.seal(host, s)
 	if err != nil {
 		e.log.Error("cannot send connections to another host", "err", err)
 	}
@@ -220,16 +245,22 @@ func (h *handler) replies(p *plan) *plan {
 	if from == nil {
 		return nil
 	}
-	key := p.flow.Reverse(from.number)
+	key, turned := p.flow.Key.ReverseRewritten(from.number, p.flow.Rewrite)
 	h.reply.room = exampleFrame(h.reply.room[:0], key)
 	back := h.reply.decide(from, key, true, simulate.Input{Frame: h.reply.room})
 	// A packet that was never sent opens no connection and shows no address.
 	d := back.decision
-	if !back.cached || back.brief || back.flow.Out != (datapath.Output{Port: p.flow.Port}) || len(d.NewConns) > 0 || d.Learn != nil {
+	if !back.cached || back.brief || back.flow.Out != (datapath.Output{Port: p.flow.Port}) || len(d.NewConns)+len(d.NewNATs) > 0 || d.Learn != nil {
 		return nil
+	}
+	if !sameRewrite(back.flow.Rewrite, turned) {
+		return nil // the replies of this connection take another way
 	}
 	return back
 }
+
+// sameRewrite compares all that flows carry.
+func sameRewrite(a, b *flow.Rewrite) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func hasReplies(proto uint8) bool {
 	switch proto {
@@ -246,21 +277,27 @@ func (e *engine) record(p *plan, s *sighting) *installed {
 	f := &installed{key: p.flow.Key, at: now, tracked: d.Tracked, reply: d.Return, lookup: d.Lookup, learn: s}
 	if p.brief {
 		f.until = now + errorKept
-	} else if len(d.NewConns) > 0 && len(p.outputs) > 0 {
+	} else if len(p.outputs) > 0 {
 		f.conns = append([]flow.ConnKey(nil), d.NewConns...)
+		f.usesNATs(d.NATs, d.NewNATs)
 	}
 	return f
 }
 
-// emit sends the virtual network's own frames.
-func (e *engine) emit(frames []flow.Emission) {
-	for _, m := range frames {
-		p := e.net.portWithID(m.PortID)
-		if p == nil {
+// emit sends the virtual network's own frames, in answer to a packet of a port.
+func (e *engine) emit(from *localPort, frames []flow.Emission) {
+	for i := range frames {
+		m := &frames[i]
+		if isICMPError(m.Frame) && !e.errors.allow(from.id, e.clock()) {
+			e.count.drop(dropErrorLimit)
+			continue
+		}
+		out, ok := e.reachNow(&m.Output)
+		if !ok {
 			e.count.drop(dropUnreached)
 			continue
 		}
-		if err := e.dp.Send(datapath.Output{Port: p.number}, m.Frame, datapath.Offload{}); err != nil {
+		if err := e.dp.Send(out, m.Frame, datapath.Offload{}); err != nil {
 			e.count.drop(dropSend)
 			continue
 		}
@@ -290,7 +327,7 @@ func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
 	if err != nil {
 		return // such a packet is not answered
 	}
-	e.emit([]flow.Emission{{Output: flow.Output{PortID: port.id, HostID: e.host}, Frame: answer}})
+	e.emit(port, []flow.Emission{{Output: flow.Output{PortID: port.id, HostID: e.host}, Frame: answer}})
 }
 
 // fits is the largest IP packet, in bytes, that passes where the flow of key leads.
@@ -309,18 +346,23 @@ func (e *engine) fits(key datapath.Key) (mtu int, ok bool) {
 	return p.mtu, true
 }
 
-// receive enters the connections that another host of this virtual network sends.
+// receive enters the connections and translations that another host of this virtual network sends.
 func (e *engine) receive(u *datapath.Upcall) {
 	host, known := e.net.hostAt(u.From)
 	if !known {
 		e.count.drop(dropStranger)
 		return
 	}
-	keys, reason, err := e.keys.open(host, u.Frame)
+	state, reason, err := e.keys.open(host, u.Frame)
 	if err != nil {
 		e.count.drop(reason)
 		e.log.Debug("rejected state message", "host", host, "from", u.From, "err", err)
 		return
 	}
-	e.answerChanged(e.conns.Import(keys, host, e.clock()))
+	now := e.clock()
+	if len(state.NATs) > 0 {
+		e.nats.Import(state.NATs, host, now)
+		e.forgetNATs(e.nats.TakeGone())
+	}
+	e.answerChanged(e.conns.Import(state.Conns, host, now))
 }

@@ -1,11 +1,82 @@
 package overlay
 
-import "heddle/internal/topology/flow"
+import (
+	"net/netip"
 
-// NAT knows no translations: no router has a port on a host yet.
-func (s liveState) NAT(flow.NATKey) (flow.NATBinding, bool) { return flow.NATBinding{}, false }
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/topology/flow"
+)
 
-// NATSource has no ports to give.
-func (s liveState) NATSource(flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
-	return flow.NATBinding{}, flow.NATExhausted
+// NAT judges as Conn does.
+func (s liveState) NAT(key flow.NATKey) (flow.NATBinding, bool) {
+	return s.e.nats.Get(key, s.e.net.usesRead)
+}
+
+func (s liveState) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
+	if s.trial {
+		return s.e.ports.Peek(r)
+	}
+	b, answer := s.e.ports.Choose(r)
+	if answer == flow.NATExhausted {
+		s.e.count.exhausted.Add(1)
+	}
+	return b, answer
+}
+
+// portsArrived has packets simulated again that wait for ports of an address.
+func (e *engine) portsArrived(device string, address netip.Addr) {
+	e.waiting.wake(func(w flow.Wait) bool { return w.Device == device && w.NATAddr.IsValid() })
+	e.log.Debug("NAT ports leased, or all are in use", "router", device, "address", address)
+}
+
+// rememberNATs stores the translations that a packet made, and notes the use of others. It returns
+// those to be sent, by host. If one has gone while the packet was simulated, the next packet has to
+// be decided again.
+func (e *engine) rememberNATs(port *localPort, p *plan, hosts []string) map[string][]flow.NATEntry {
+	d := p.decision
+	if len(d.NewNATs)+len(d.NATs) == 0 {
+		return nil
+	}
+	now, unsent := e.clock(), map[string][]flow.NATEntry{}
+	e.nats.Add(d.NewNATs, port.id, hosts, now)
+	for _, entry := range d.NewNATs {
+		if entry.IsForward() {
+			for _, h := range hosts {
+				unsent[h] = append(unsent[h], entry)
+			}
+		}
+	}
+	for _, key := range d.NATs {
+		if !key.IsForward() {
+			p.cached = e.nats.Touch(key, now) && p.cached
+			continue
+		}
+		entry, to, ok := e.nats.Use(key, port.id, hosts, now)
+		p.cached = ok && p.cached
+		for _, h := range to {
+			unsent[h] = append(unsent[h], entry)
+		}
+	}
+	// A full table has evicted some: nothing may use their ports when this packet leaves.
+	e.forgetNATs(e.nats.TakeGone())
+	return unsent
+}
+
+// forgetNATs removes the flows that use translations that are gone.
+func (e *engine) forgetNATs(gone []flow.NATEntry) {
+	if len(gone) > 0 {
+		e.remove(e.memory.takeNATs(gone))
+	}
+}
+
+// rewritten returns a frame with the headers with which the packet of a decision leaves. It is
+// valid until the next call.
+func (h *handler) rewritten(d *flow.Decision, u *datapath.Upcall) ([]byte, error) {
+	if d.Rewrite == nil {
+		return u.Frame, nil
+	}
+	h.room = append(h.room[:0], u.Frame...)
+	// The datapath finishes the checksums that were left to hardware.
+	err := d.Rewrite.Apply(h.room, false)
+	return h.room, err
 }

@@ -31,7 +31,8 @@ func (b bits) SetSenders(port datapath.Port, remotes map[netip.Addr]bool) {
 }
 
 // TestSendersFollow: after any changes of ports, hosts and attachments, the peers that may send to
-// a port are those with a port in a device that links lead to, and nobody is let go of in between who stays.
+// a port are those with a port in a device that links lead to, and nobody is let go of in between
+// who stays.
 func TestSendersFollow(t *testing.T) {
 	const self = "h0"
 	own := func(p *topology.Port) bool { return p.HostID == self && p.Exterior() }

@@ -16,7 +16,7 @@ func tables(host string) []snapshot.Table {
 	requests := schema.TraceRequests.Source()
 	requests.Prefix = schema.TraceRequestsPrefix + host + "/"
 	return []snapshot.Table{schema.Bundles, schema.Hosts, schema.Underlays, schema.TunnelZones, schema.HostStates, schema.TunnelKeys,
-		schema.LearnedMACs, schema.LearnedNeighbours, requests}
+		schema.LearnedMACs, schema.LearnedNeighbours, schema.NATBlocks, requests}
 }
 
 // feed brings the agent's parts to each new snapshot of the store.
@@ -36,6 +36,7 @@ type feed struct {
 func (f *feed) changed(u snapshot.Update) {
 	net := f.engine.net
 	var traces []*snapshot.Changed
+	var blocks []*snapshot.Changed // of NAT ports
 	var moved []*sighting
 	var keyed []string              // hosts whose keys or liveness have changed
 	var learned []*snapshot.Changed // by other hosts: judged by all ports of the snapshot
@@ -61,6 +62,8 @@ func (f *feed) changed(u snapshot.Update) {
 			keyed = append(keyed, c.ID)
 		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
 			learned = append(learned, c)
+		case schema.NATBlocks.Name():
+			blocks = append(blocks, c)
 		case schema.TraceRequests.Name():
 			traces = append(traces, c)
 		}
@@ -77,6 +80,7 @@ func (f *feed) changed(u snapshot.Update) {
 	net.adopting = false
 	net.mu.Unlock()
 	f.engine.unlearn(moved)
+	f.blocksChanged(blocks, u.Next, first)
 	if first {
 		f.engine.keys.begin(u.Next, f.registered(u.Next))
 	}
@@ -95,6 +99,16 @@ func (f *feed) changed(u snapshot.Update) {
 	if first {
 		f.attachments.reconciler.Complete()
 		close(f.loaded)
+	}
+}
+
+func (f *feed) blocksChanged(changed []*snapshot.Changed, s *snapshot.Snapshot, first bool) {
+	if first {
+		f.engine.ports.Load(s)
+		return
+	}
+	for _, c := range changed {
+		f.engine.ports.Changed(c, s)
 	}
 }
 

@@ -2,11 +2,13 @@ package overlay
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/flowstate"
 	"heddle/internal/task"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/simulate"
@@ -44,7 +46,7 @@ type upkeep struct {
 func (u *upkeep) Run(ctx context.Context, done func()) error {
 	round, tick := time.NewTicker(roundEvery), time.Tick(tickEvery)
 	defer round.Stop()
-	changed, flushed := u.e.conns.Changed(), task.NewAlarm()
+	conns, nats, flushed := u.e.conns.Changed(), u.e.nats.Changed(), task.NewAlarm()
 	u.round()
 	u.adopted = true
 	done()
@@ -61,12 +63,16 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 				u.round()
 				round.Reset(roundEvery)
 			}
-		case <-changed:
+		case <-conns:
 			u.flush()
-			changed = nil
+			conns, nats = nil, nil
+			flushed.Set(time.Now().Add(flushEvery))
+		case <-nats:
+			u.flush()
+			conns, nats = nil, nil
 			flushed.Set(time.Now().Add(flushEvery))
 		case <-flushed.C:
-			changed = u.e.conns.Changed()
+			conns, nats = u.e.conns.Changed(), u.e.nats.Changed()
 		}
 	}
 }
@@ -77,13 +83,20 @@ func (u *upkeep) hurried() bool {
 		return false
 	}
 	idle, evicted := u.e.conns.TakeEvicted()
-	return evicted && idle < 3*roundEvery
+	natIdle, natEvicted := u.e.nats.TakeEvicted()
+	return evicted && idle < 3*roundEvery || natEvicted && natIdle < 3*roundEvery
 }
 
 func (u *upkeep) tick() {
 	e := u.e
 	u.removeDue(e.memory.takeDue(e.clock()))
-	e.forgetConns(e.conns.TakeGone())
+	u.forgetGone()
+}
+
+// forgetGone removes the flows that rest on connections and translations that are gone.
+func (u *upkeep) forgetGone() {
+	u.e.forgetNATs(u.e.nats.TakeGone())
+	u.e.forgetConns(u.e.conns.TakeGone())
 }
 
 // removeDue takes flows away, unless others have taken their place.
@@ -98,7 +111,7 @@ func (u *upkeep) removeDue(due []*installed) {
 
 // flush writes to the kernel's table which connections have to survive a restart.
 func (u *upkeep) flush() {
-	if err := u.e.conns.Flush(); err != nil {
+	if err := errors.Join(u.e.nats.Flush(), u.e.conns.Flush()); err != nil {
 		u.e.log.Warn("connections would not all survive a restart of this agent", "err", err)
 	}
 }
@@ -137,7 +150,7 @@ func (u *upkeep) round() {
 	for _, f := range unknown {
 		u.adopt(f)
 	}
-	e.forgetConns(e.conns.TakeGone())
+	u.forgetGone()
 	for _, f := range sample {
 		u.verify(f)
 	}
@@ -188,6 +201,9 @@ func (u *upkeep) used(f *installed, at time.Duration) {
 	if f.tracked && f.reply {
 		u.e.conns.Touch(f.lookup, at)
 	}
+	for i := range f.nats {
+		u.e.nats.Touch(f.nats[i].key, at)
+	}
 	if f.learn != nil {
 		u.e.memory.seen.seen(f.learn, at)
 	}
@@ -212,10 +228,16 @@ func (u *upkeep) age(start time.Duration) {
 	e.net.usesRead = start
 	e.net.mu.Unlock()
 	e.conns.Expire(start)
-	e.forgetConns(e.conns.TakeGone())
+	e.nats.Expire(start)
+	u.forgetGone()
 	for host, keys := range e.conns.TakeDue() {
 		if t, ok := e.tunnelTo(host); ok {
-			e.sendState(t, host, keys)
+			e.sendState(t, host, flowstate.State{Conns: keys})
+		}
+	}
+	for host, entries := range e.nats.TakeDue() {
+		if t, ok := e.tunnelTo(host); ok {
+			e.sendState(t, host, flowstate.State{NATs: entries})
 		}
 	}
 	e.unlearn(e.memory.takeOld(start))
@@ -251,7 +273,10 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	}
 	u.room = exampleFrame(u.room[:0], f.Key)
 	p := u.verifier.decide(port, f.Key, true, simulate.Input{Frame: u.room})
-	if !p.cached || p.flow.Out != f.Out || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
+	if len(p.decision.NewNATs) > 0 { // the flow's own translation is gone
+		return false
+	}
+	if !p.cached || p.flow.Out != f.Out || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
 		return false
 	}
 	if !keep {
@@ -261,7 +286,12 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 		return false // it goes soon in any case
 	}
 	if p.decision.Verdict == flow.Forward && len(p.decision.NewConns) > 0 {
-		e.conns.Add(p.decision.NewConns, port.id, append([]string(nil), p.hosts...), e.clock())
+		e.conns.Add(p.decision.NewConns, port.id, p.hosts(), e.clock())
+	}
+	for _, key := range p.decision.NATs {
+		if key.IsForward() { // which port uses it, and who has to know, an earlier agent knew
+			e.nats.Use(key, port.id, p.hosts(), e.clock())
+		}
 	}
 	s := e.learnFrom(port, p.decision)
 	record := e.record(p, s)

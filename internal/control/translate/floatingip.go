@@ -7,8 +7,7 @@ import (
 
 // FloatingIP translates a floating IP that is associated with a port: its address in the external
 // network, and its rules in the chains of the router (§10). servedBy is the router's link to that
-// network; gateway reports whether that is a gateway rather than an interface. Without a port, and
-// for IPv6, there is no topology.
+// network, gateway whether it is one rather than an interface. Without a port it has no topology.
 func FloatingIP(f *neutron.FloatingIP, servedBy RouterLink, gateway bool) topology.Bundle {
 	if f.PortID == "" || !f.FixedIPAddress.Is4() || !f.FloatingIPAddress.Is4() {
 		return topology.Bundle{}

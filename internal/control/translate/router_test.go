@@ -362,33 +362,10 @@ func TestFloatingIPPort(t *testing.T) {
 	if len(rules) != 5 {
 		t.Errorf("%d rules; want 5", len(rules))
 	}
-	for what, change := range map[string]func(*neutron.FloatingIP){
-		"without a port":          func(f *neutron.FloatingIP) { f.PortID = "" },
-		"of an IPv6 address":      func(f *neutron.FloatingIP) { f.FloatingIPAddress = ip("2001:db8::7") },
-		"for an IPv6 address":     func(f *neutron.FloatingIP) { f.FixedIPAddress = ip("2001:db8::7") },
-		"without a fixed address": func(f *neutron.FloatingIP) { f.FixedIPAddress = netip.Addr{} },
-	} {
-		f := c.FloatingIPs[0].FloatingIP
-		change(&f)
-		if b := FloatingIP(&f, l, true); len(b.Rules)+len(b.Neighbours) > 0 {
-			t.Errorf("%s: %+v; want nothing", what, b)
-		}
-	}
-}
-
-// The default route names the subnet whose gateway it leads to, unless the topology has no subnet:
-// the route would vanish with it.
-func TestGatewayOnUplink(t *testing.T) {
-	t.Parallel()
-	c := whole()
-	l := c.Gateways[0]
-	for kind, want := range map[string]string{"": l.Subnets[0].ID, "uplink": ""} {
-		l.Network.NetworkType = kind
-		b := RouterGateway(&c.Router, l, true)
-		i := slices.IndexFunc(b.Routes, func(r topology.Route) bool { return r.DstSubnet.Bits() == 0 })
-		if i < 0 || b.Routes[i].GatewayDhcpID != want {
-			t.Errorf("network type %q: routes %+v; want a default route by the gateway of subnet %q", kind, b.Routes, want)
-		}
+	free := c.FloatingIPs[0].FloatingIP
+	free.PortID = ""
+	if b := FloatingIP(&free, l, true); !cmp.Equal(b, topology.Bundle{}) {
+		t.Errorf("without a port: %+v; want nothing", b)
 	}
 }
 

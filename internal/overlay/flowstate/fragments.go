@@ -1,6 +1,7 @@
 package flowstate
 
 import (
+	"sync"
 	"time"
 
 	"heddle/internal/topology/flow"
@@ -8,6 +9,9 @@ import (
 
 // fragments are in order of arrival, which is that of expiry.
 type fragments struct {
+	max int
+
+	mu      sync.Mutex
 	known   map[flow.FragKey]*fragment
 	order   []*fragment // oldest first
 	evicted uint64
@@ -21,11 +25,11 @@ type fragment struct {
 
 // AddFrag remembers the source and destination port of a datagram whose first fragment passed.
 func (t *Table) AddFrag(key flow.FragKey, ports [2]uint16, now time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	f := &t.frags
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.expire(now)
-	if len(f.known) >= t.opts.MaxFrags {
+	if len(f.known) >= f.max {
 		f.pop()
 		f.evicted++
 	}
@@ -36,13 +40,21 @@ func (t *Table) AddFrag(key flow.FragKey, ports [2]uint16, now time.Duration) {
 
 // Frag returns the ports of a datagram whose first fragment passed not long before now.
 func (t *Table) Frag(key flow.FragKey, now time.Duration) (ports [2]uint16, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	x := t.frags.known[key]
+	f := &t.frags
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.known[key]
 	if x == nil || now >= x.expires {
 		return ports, false
 	}
 	return x.ports, true
+}
+
+// FragStats returns how many first fragments are remembered, and how many were evicted.
+func (t *Table) FragStats() (n int, evicted uint64) {
+	t.frags.mu.Lock()
+	defer t.frags.mu.Unlock()
+	return len(t.frags.known), t.frags.evicted
 }
 
 func (f *fragments) expire(now time.Duration) {

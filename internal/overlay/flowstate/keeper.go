@@ -4,48 +4,45 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"heddle/internal/topology/flow"
 )
 
-// Change is one key to keep, or to keep no longer.
-type Change struct {
-	Key    [KeySize]byte
+// Change is one record to keep, or to keep no longer.
+type Change[R any] struct {
+	Record R
 	Delete bool
-	// Imported marks a key received from another host; the mark is kept with the key.
+	// Imported marks a record received from another host; the mark is kept with the record.
 	Imported bool
 }
 
-// Keeper keeps keys over a restart of the agent: the kernel's pinned table.
-type Keeper interface {
-	// Apply puts and deletes in order. Missing keys are no error. It must not keep changes.
-	Apply(changes []Change) error
-	// Each calls f for every entry, until f returns false.
-	Each(f func(key []byte, imported bool) bool) error
+// Keeper keeps records over a restart of the agent: a pinned table of the kernel. Records that it
+// cannot encode, as those of a device whose id is no UUID, it ignores.
+type Keeper[R any] interface {
+	// Apply puts and deletes in order. Missing records are no error. It must not keep changes.
+	Apply(changes []Change[R]) error
+	// Each calls f for every record, until f returns false, and removes what it cannot read.
+	Each(f func(r R, imported bool) bool) error
 }
 
-// keepSet and keepDelete note changes for the Keeper, unless a device's id cannot be encoded.
-func (t *Table) keepSet(c *conn) { t.keepNote(c.key, Change{Imported: c.in.imported}) }
+func (t *table[K, R]) keepSet(c *entry[R]) {
+	t.keepNote(Change[R]{Record: c.record, Imported: c.in.imported})
+}
 
-func (t *Table) keepDelete(key flow.ConnKey) { t.keepNote(key, Change{Delete: true}) }
+func (t *table[K, R]) keepDelete(r R) { t.keepNote(Change[R]{Record: r, Delete: true}) }
 
-func (t *Table) keepNote(key flow.ConnKey, c Change) {
-	if t.opts.Keeper == nil {
-		return
-	}
-	if _, err := AppendKey(c.Key[:0], key); err == nil {
+func (t *table[K, R]) keepNote(c Change[R]) {
+	if t.keeper != nil {
 		t.keep = append(t.keep, c)
 		t.changed.Give()
 	}
 }
 
 // Changed receives when there is something for Flush to do.
-func (t *Table) Changed() <-chan struct{} { return t.changed }
+func (t *table[K, R]) Changed() <-chan struct{} { return t.changed }
 
 // Flush gives the Keeper what has changed since the last Flush. Refused changes are lost to the
-// Keeper alone: after a restart such a connection is received or decided again. It must not run
-// twice at once.
-func (t *Table) Flush() error {
+// Keeper alone: after a restart such a record is received or decided again. It must not run twice
+// at once.
+func (t *table[K, R]) Flush() error {
 	t.mu.Lock()
 	changes := t.keep
 	t.keep = nil
@@ -53,37 +50,35 @@ func (t *Table) Flush() error {
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := t.opts.Keeper.Apply(changes); err != nil {
+	if err := t.keeper.Apply(changes); err != nil {
 		return fmt.Errorf("keep %d changes of connections: %w", len(changes), err)
 	}
 	return nil
 }
 
 // Load reads what the Keeper kept, as used now: uses during an hour of downtime are unknown, and
-// must not end a connection. Entries that cannot be read are removed.
-func (t *Table) Load(now time.Duration) error {
-	if t.opts.Keeper == nil {
+// must not end a connection.
+func (t *table[K, R]) Load(now time.Duration) error {
+	if t.keeper == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var bad []Change
-	err := t.opts.Keeper.Each(func(key []byte, imported bool) bool {
-		c, err := ParseKey(key)
-		switch {
-		case err == nil && t.conns[c] == nil:
-			kind := &t.own
-			if imported {
-				kind = &t.imported
-			}
-			t.insert(c, kind, "", now)
-		case len(key) == KeySize:
-			bad = append(bad, Change{Key: [KeySize]byte(key), Delete: true})
+	err := t.keeper.Each(func(r R, imported bool) bool {
+		a, b := t.keys(r)
+		if t.entries[a] != nil || t.entries[b] != nil {
+			t.keepDelete(r) // a killed agent left a record and the one that replaced it
+			return true
 		}
+		kind := &t.own
+		if imported {
+			kind = &t.imported
+		}
+		t.insert(r, kind, "", now)
 		return true
 	})
 	// What was just read need not be written; what had no room has to go.
-	t.keep = append(slices.DeleteFunc(t.keep, func(c Change) bool { return !c.Delete }), bad...)
+	t.keep = slices.DeleteFunc(t.keep, func(c Change[R]) bool { return !c.Delete })
 	if err != nil {
 		return fmt.Errorf("read back connections: %w", err)
 	}

@@ -44,7 +44,7 @@ func TestSharesOfAFullTable(t *testing.T) {
 	} {
 		tab := New(Options{Max: 12})
 		fill(tab, c.own, c.told)
-		if got := tab.Stats().Connections; got != 12 {
+		if got := tab.Stats().Entries; got != 12 {
 			t.Fatalf("%s: %d connections", c.name, got)
 		}
 		before := holding(tab)
@@ -56,7 +56,7 @@ func TestSharesOfAFullTable(t *testing.T) {
 			before[c.from]++
 		}
 		before[c.want]--
-		if after := holding(tab); fmt.Sprint(after) != fmt.Sprint(before) || tab.Stats().Connections != 12 || tab.Stats().Evicted != 1 {
+		if after := holding(tab); fmt.Sprint(after) != fmt.Sprint(before) || tab.Stats().Entries != 12 || tab.Stats().Evicted != 1 {
 			t.Errorf("%s: now %v, want %v; %+v", c.name, after, before, tab.Stats())
 		}
 	}
@@ -65,7 +65,7 @@ func TestSharesOfAFullTable(t *testing.T) {
 // holding counts the connections of each.
 func holding(t *Table) map[string]int {
 	n := map[string]int{}
-	for _, c := range t.conns {
+	for _, c := range t.entries {
 		if c.in.imported {
 			n[c.in.holder]++
 		} else {
@@ -94,7 +94,7 @@ func TestFloodTakesNoShare(t *testing.T) {
 			tab.Import([]flow.ConnKey{k}, "loud", second)
 		}
 		got := holding(tab)
-		if got["own"] != own || got["quiet"] != other || tab.Stats().Connections > size {
+		if got["own"] != own || got["quiet"] != other || tab.Stats().Entries > size {
 			t.Fatalf("%v after the flood, before own %d and quiet %d", got, own, other)
 		}
 		if s := tab.Stats(); s.Imported != got["quiet"]+got["loud"] {
@@ -129,7 +129,7 @@ func TestScanTakesNoPlace(t *testing.T) {
 			}
 		}
 		idle, evicted := tab.TakeEvicted()
-		if over := len(quiet)+n > size; evicted != over || evicted && idle != 0 || tab.Stats().Connections != min(size, len(quiet)+n) {
+		if over := len(quiet)+n > size; evicted != over || evicted && idle != 0 || tab.Stats().Entries != min(size, len(quiet)+n) {
 			t.Fatalf("evicted %v, unused for %v, %+v", evicted, idle, tab.Stats())
 		}
 	})

@@ -12,31 +12,39 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// A message sends connections to the agent of another host. It is the payload of a frame with the
-// tunnel key of state messages. All numbers are big endian. It is sealed (AES-256-GCM, package
-// hostkey):
+// A message sends connections, or translations, to the agent of another host. It is the payload of
+// a frame with the tunnel key of state messages. All numbers are big endian. It is sealed
+// (AES-256-GCM, package hostkey):
 //
 //	 0  version, 2
 //	 1  0
 //	 2  key of the sender, of the receiver: 4 bytes each of the SHA-256 of the public key
 //	10  session of the sender: rises with each start of its agent
 //	18  counter: rises with each message in the session
-//	26  sealed: number of connections, 1 to MaxKeys; connections, KeySize bytes each
+//	26  sealed: a body
 //
 // Hosts of earlier versions, without keys, send and receive this one:
 //
 //	 0  version, 1
-//	 1  number of connections, 1 to MaxKeys
+//	 1  the first byte of a body
 //	 2  id of the sending host, 16 bytes
-//	18  connections, KeySize bytes each
+//	18  the rest of the body
 //
-// A connection, here and where it is kept over a restart of the agent:
+// A body begins with the number of records: 1 to MaxKeys connections of KeySize bytes each, or
+// 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each. Agents of earlier
+// versions reject the latter. A connection, here and where it is kept over a restart of the agent:
 //
 //	 0  flags: 1 = IPv6, 2 = the ingress key of the forward direction
 //	 1  protocol
 //	 2  source port, destination port
 //	 6  source, destination: 16 bytes each; IPv4 as its first 4, the rest 0
 //	38  id of the device, 16 bytes
+//
+// A translation is the entry of a Forward kind; its Reverse is implied:
+//
+//	 0  key: as a connection; flag 2 = of the destination, else of the source
+//	54  translated port
+//	56  translated address, 16 bytes; IPv4 as above
 const (
 	wireVersion   = 1
 	sealedVersion = 2
@@ -45,35 +53,66 @@ const (
 	EnvelopeSize = 26
 	// KeySize is the size of one encoded connection, bytes.
 	KeySize = 54
+	// TranslationSize is the size of one encoded translation, bytes.
+	TranslationSize = 72
 	// MaxKeys is the number of connections in one message, which fits a tunnel over 1280 bytes.
 	MaxKeys = 20
+	// MaxTranslations is the number of translations in one message, likewise.
+	MaxTranslations = 15
+
+	areTranslations = 0x80 // in the first byte of a body
 
 	flagIPv6    = 1
 	flagIngress = 2
+	flagDNAT    = 2
 )
+
+// State holds the records that messages carry.
+type State struct {
+	Conns []flow.ConnKey
+	NATs  []flow.NATEntry // of Forward kinds
+}
 
 // Message is a decoded state message.
 type Message struct {
 	Sender string // id of the host
-	Keys   []flow.ConnKey
+	State
 }
 
-// AppendMessages appends as many messages as the keys need. All ids must be UUIDs.
-func AppendMessages(messages [][]byte, sender string, keys []flow.ConnKey) ([][]byte, error) {
+// Bodies returns the encoded bodies of as many messages as s needs. All ids must be UUIDs.
+func (s *State) Bodies() (bodies [][]byte, err error) {
+	for part := range slices.Chunk(s.NATs, MaxTranslations) {
+		b := append(make([]byte, 0, 1+len(part)*TranslationSize), areTranslations|byte(len(part)))
+		for i := range part {
+			if b, err = AppendTranslation(b, part[i]); err != nil {
+				return bodies, err
+			}
+		}
+		bodies = append(bodies, b)
+	}
+	for part := range slices.Chunk(s.Conns, MaxKeys) {
+		b := append(make([]byte, 0, 1+len(part)*KeySize), byte(len(part)))
+		for i := range part {
+			if b, err = AppendKey(b, part[i]); err != nil {
+				return bodies, err
+			}
+		}
+		bodies = append(bodies, b)
+	}
+	return bodies, nil
+}
+
+// Messages returns as many messages without a seal as s needs. All ids must be UUIDs.
+func (s *State) Messages(sender string) (messages [][]byte, err error) {
 	id, err := uuid.Parse(sender)
 	if err != nil {
-		return messages, fmt.Errorf("state message of host %q: the id is not a UUID", sender)
+		return nil, fmt.Errorf("state message of host %q: the id is not a UUID", sender)
 	}
-	for part := range slices.Chunk(keys, MaxKeys) {
-		b := make([]byte, 0, headerSize+len(part)*KeySize)
-		b = append(b, wireVersion, byte(len(part)))
-		b = append(b, id[:]...)
-		if b, err = appendKeys(b, part); err != nil {
-			return messages, err
-		}
-		messages = append(messages, b)
+	bodies, err := s.Bodies()
+	for _, body := range bodies {
+		messages = append(messages, slices.Concat([]byte{wireVersion, body[0]}, id[:], body[1:]))
 	}
-	return messages, nil
+	return messages, err
 }
 
 // ParseMessage reads a message. It takes nothing from b.
@@ -84,11 +123,11 @@ func ParseMessage(b []byte) (Message, error) {
 	if b[0] != wireVersion {
 		return Message{}, fmt.Errorf("state message of version %d: this agent knows version %d; upgrade it", b[0], wireVersion)
 	}
-	keys, err := parseKeys(int(b[1]), b[headerSize:])
+	s, err := parseRecords(b[1], b[headerSize:])
 	if err != nil {
 		return Message{}, err
 	}
-	return Message{Sender: uuid.UUID(b[2:headerSize]).String(), Keys: keys}, nil
+	return Message{Sender: uuid.UUID(b[2:headerSize]).String(), State: s}, nil
 }
 
 // Envelope is the head of a sealed message.
@@ -122,63 +161,69 @@ func ParseEnvelope(b []byte) (e Envelope, written, sealed []byte, err error) {
 	return e, b[:EnvelopeSize], b[EnvelopeSize:], nil
 }
 
-// AppendBody appends what is sealed: 1 to MaxKeys connections.
-func AppendBody(b []byte, keys []flow.ConnKey) ([]byte, error) {
-	if len(keys) == 0 || len(keys) > MaxKeys {
-		return b, fmt.Errorf("state message of %d connections: want 1 to %d", len(keys), MaxKeys)
-	}
-	b = append(slices.Grow(b, 1+len(keys)*KeySize), byte(len(keys)))
-	return appendKeys(b, keys)
-}
-
-// ParseBody reads what AppendBody wrote. It takes nothing from b.
-func ParseBody(b []byte) ([]flow.ConnKey, error) {
+// ParseBody reads one of Bodies. It takes nothing from b.
+func ParseBody(b []byte) (State, error) {
 	if len(b) == 0 {
-		return nil, errors.New("state message without connections")
+		return State{}, errors.New("state message without connections")
 	}
-	return parseKeys(int(b[0]), b[1:])
+	return parseRecords(b[0], b[1:])
 }
 
-func appendKeys(b []byte, keys []flow.ConnKey) (_ []byte, err error) {
-	for _, k := range keys {
-		if b, err = AppendKey(b, k); err != nil {
-			return b, err
+// parseRecords reads what follows the first byte of a body.
+func parseRecords(first byte, b []byte) (s State, err error) {
+	if first&areTranslations != 0 {
+		s.NATs, err = parseAll(int(first&^areTranslations), MaxTranslations, TranslationSize, b, ParseTranslation)
+	} else {
+		s.Conns, err = parseAll(int(first), MaxKeys, KeySize, b, ParseKey)
+	}
+	if err != nil {
+		return State{}, err
+	}
+	shareDevices(s.Conns, func(k *flow.ConnKey) *string { return &k.Device })
+	shareDevices(s.NATs, func(e *flow.NATEntry) *string { return &e.Device })
+	return s, nil
+}
+
+// shareDevices makes the records of one packet share one string.
+func shareDevices[R any](records []R, device func(*R) *string) {
+	for i := 1; i < len(records); i++ {
+		if this, before := device(&records[i]), device(&records[i-1]); *this == *before {
+			*this = *before
 		}
 	}
-	return b, nil
 }
 
-// parseKeys reads n connections, which are all of b.
-func parseKeys(n int, b []byte) ([]flow.ConnKey, error) {
-	if n == 0 || n > MaxKeys || len(b) != n*KeySize {
-		return nil, fmt.Errorf("state message with %d bytes of connections says it holds %d of %d bytes", len(b), n, KeySize)
+// parseAll reads n records of size bytes, which are all of b.
+func parseAll[R any](n, max, size int, b []byte, parse func([]byte) (R, error)) ([]R, error) {
+	if n == 0 || n > max || len(b) != n*size {
+		return nil, fmt.Errorf("state message with %d bytes of records says it holds %d of %d bytes", len(b), n, size)
 	}
-	keys := make([]flow.ConnKey, 0, n)
-	for ; len(b) > 0; b = b[KeySize:] {
-		k, err := ParseKey(b[:KeySize])
+	all := make([]R, 0, n)
+	for ; len(b) > 0; b = b[size:] {
+		r, err := parse(b[:size])
 		if err != nil {
 			return nil, err
 		}
-		if len(keys) > 0 && keys[len(keys)-1].Device == k.Device {
-			k.Device = keys[len(keys)-1].Device // one string for the keys of one packet
-		}
-		keys = append(keys, k)
+		all = append(all, r)
 	}
-	return keys, nil
+	return all, nil
 }
 
 // AppendKey appends the KeySize bytes of a key.
 func AppendKey(b []byte, k flow.ConnKey) ([]byte, error) {
+	if k.Ingress {
+		return appendHeaders(b, flagIngress, &k)
+	}
+	return appendHeaders(b, 0, &k)
+}
+
+func appendHeaders(b []byte, flags byte, k *flow.ConnKey) ([]byte, error) {
 	device, err := uuid.Parse(k.Device)
 	if err != nil {
 		return b, fmt.Errorf("connection of device %q: the id is not a UUID", k.Device)
 	}
 	if k.Src.Is4() != k.Dst.Is4() || !k.Src.IsValid() || !k.Dst.IsValid() {
 		return b, fmt.Errorf("connection from %s to %s: not of one family", k.Src, k.Dst)
-	}
-	var flags byte
-	if k.Ingress {
-		flags |= flagIngress
 	}
 	if !k.Src.Is4() {
 		flags |= flagIPv6
@@ -200,6 +245,26 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	return append(b, x[:]...)
 }
 
+// AppendTranslation appends the TranslationSize bytes of a translation of a Forward kind.
+func AppendTranslation(b []byte, e flow.NATEntry) ([]byte, error) {
+	if !e.IsForward() {
+		return b, fmt.Errorf("translation from %s to %s: it is not of a connection's first direction", e.Src, e.Dst)
+	}
+	if !e.Addr.IsValid() || e.Addr.Is4() != e.Src.Is4() {
+		return b, fmt.Errorf("translation from %s to %s: %s is not of their family", e.Src, e.Dst, e.Addr)
+	}
+	var flags byte
+	if e.Kind == flow.ForwardDNAT {
+		flags = flagDNAT
+	}
+	k := flow.ConnKey{Src: e.Src, Dst: e.Dst, SrcPort: e.SrcPort, DstPort: e.DstPort, Proto: e.Proto, Device: e.Device}
+	b, err := appendHeaders(b, flags, &k)
+	if err != nil {
+		return b, err
+	}
+	return appendAddr(binary.BigEndian.AppendUint16(b, e.Port), e.Addr), nil
+}
+
 // ParseKey reads the KeySize bytes of a key.
 func ParseKey(b []byte) (flow.ConnKey, error) {
 	if len(b) != KeySize {
@@ -210,13 +275,43 @@ func ParseKey(b []byte) (flow.ConnKey, error) {
 	}
 	k := flow.ConnKey{Ingress: b[0]&flagIngress != 0, Proto: b[1], SrcPort: binary.BigEndian.Uint16(b[2:]), DstPort: binary.BigEndian.Uint16(b[4:]),
 		Device: uuid.UUID(b[38:54]).String()}
-	if b[0]&flagIPv6 != 0 {
-		k.Src, k.Dst = netip.AddrFrom16([16]byte(b[6:22])), netip.AddrFrom16([16]byte(b[22:38]))
-	} else {
-		k.Src, k.Dst = netip.AddrFrom4([4]byte(b[6:10])), netip.AddrFrom4([4]byte(b[22:26]))
-		if [12]byte(b[10:22]) != [12]byte{} || [12]byte(b[26:38]) != [12]byte{} {
-			return flow.ConnKey{}, fmt.Errorf("connection from %s to %s: something behind the addresses", k.Src, k.Dst)
-		}
+	var ok [2]bool
+	k.Src, ok[0] = parseAddr(b[6:22], b[0]&flagIPv6 != 0)
+	k.Dst, ok[1] = parseAddr(b[22:38], b[0]&flagIPv6 != 0)
+	if !ok[0] || !ok[1] {
+		return flow.ConnKey{}, fmt.Errorf("connection from %s to %s: something behind the addresses", k.Src, k.Dst)
 	}
 	return k, nil
+}
+
+// parseAddr reads the 16 bytes of an address; not ok when there is something behind one of IPv4.
+func parseAddr(b []byte, v6 bool) (a netip.Addr, ok bool) {
+	if v6 {
+		return netip.AddrFrom16([16]byte(b)), true
+	}
+	return netip.AddrFrom4([4]byte(b)), [12]byte(b[4:]) == [12]byte{}
+}
+
+// ParseTranslation reads the TranslationSize bytes of a translation.
+func ParseTranslation(b []byte) (e flow.NATEntry, err error) {
+	if len(b) != TranslationSize {
+		return e, fmt.Errorf("translation of %d bytes: want %d", len(b), TranslationSize)
+	}
+	k, err := ParseKey(b[:KeySize])
+	if err != nil {
+		return e, fmt.Errorf("translation: %w", err)
+	}
+	e.NATKey = flow.NATKey{Kind: flow.ForwardSNAT, Src: k.Src, Dst: k.Dst, SrcPort: k.SrcPort, DstPort: k.DstPort, Proto: k.Proto, Device: k.Device}
+	if b[0]&flagDNAT != 0 {
+		e.Kind = flow.ForwardDNAT
+	}
+	e.Port = binary.BigEndian.Uint16(b[54:])
+	var ok bool
+	if e.Addr, ok = parseAddr(b[56:72], b[0]&flagIPv6 != 0); !ok {
+		return flow.NATEntry{}, fmt.Errorf("translation from %s to %s: something behind the translated address", k.Src, k.Dst)
+	}
+	if isICMP(e.Proto) && e.SrcPort != e.DstPort {
+		return flow.NATEntry{}, fmt.Errorf("translation from %s to %s: two ids of one echo", k.Src, k.Dst)
+	}
+	return e, nil
 }

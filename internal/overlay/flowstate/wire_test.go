@@ -3,6 +3,7 @@ package flowstate
 import (
 	"bytes"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func key4(n byte) flow.ConnKey {
 func TestMessageBytes(t *testing.T) {
 	k := key4(1)
 	k.Ingress = true
-	got, err := AppendMessages(nil, hostA, []flow.ConnKey{k})
+	got, err := (&State{Conns: []flow.ConnKey{k}}).Messages(hostA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestMessageBytes(t *testing.T) {
 }
 
 func TestMessagesRefuseBadBytes(t *testing.T) {
-	good, err := AppendMessages(nil, hostA, []flow.ConnKey{key4(1), key4(2)})
+	good, err := (&State{Conns: []flow.ConnKey{key4(1), key4(2)}}).Messages(hostA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,9 @@ func TestMessagesRefuseBadBytes(t *testing.T) {
 		{"cut connection", good[0][:len(good[0])-1], "says it holds 2"},
 		{"something behind", append(bytes.Clone(good[0]), 0), "says it holds 2"},
 		{"no connections", change(1, 0), "says it holds 0"},
-		{"too many", change(1, 200), "says it holds 200"},
+		{"too many", change(1, 21), "says it holds 21"},
+		{"too many translations", change(1, 0x80|16), "says it holds 16"},
+		{"of the other kind", change(1, 0x80|2), "says it holds 2 of 72"},
 		{"version", change(0, 2), "version 2"},
 		{"flags", change(headerSize, 0x80), "unknown flags 0x80"},
 		{"behind an IPv4 address", change(headerSize+10, 1), "something behind"},
@@ -68,11 +71,11 @@ func TestMessagesRefuseBadBytes(t *testing.T) {
 			t.Errorf("%s: got error %v, want one with %q", c.name, err, c.wants)
 		}
 	}
-	if _, err := AppendMessages(nil, "host one", []flow.ConnKey{key4(1)}); err == nil {
+	if _, err := (&State{Conns: []flow.ConnKey{key4(1)}}).Messages("host one"); err == nil {
 		t.Error("a sender that is no UUID was accepted")
 	}
 	for _, bad := range []flow.ConnKey{{}, {Src: key4(1).Src, Dst: netip.MustParseAddr("2001:db8::1"), Device: net1}, {Src: key4(1).Src, Dst: key4(1).Dst, Device: "net one"}} {
-		if _, err := AppendMessages(nil, hostA, []flow.ConnKey{bad}); err == nil {
+		if _, err := (&State{Conns: []flow.ConnKey{bad}}).Messages(hostA); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
 	}
@@ -91,16 +94,27 @@ func drawKey(t *rapid.T) flow.ConnKey {
 		Proto: rapid.Byte().Draw(t, "proto"), Ingress: rapid.Bool().Draw(t, "ingress"), Device: rapid.SampledFrom([]string{hostA, net1}).Draw(t, "device")}
 }
 
+func drawNAT(t *rapid.T) flow.NATEntry {
+	k := drawKey(t)
+	e := flow.NATEntry{NATKey: flow.NATKey{Kind: rapid.SampledFrom([]flow.NATKind{flow.ForwardSNAT, flow.ForwardDNAT}).Draw(t, "kind"),
+		Src: k.Src, Dst: k.Dst, SrcPort: k.SrcPort, DstPort: k.DstPort, Proto: k.Proto, Device: k.Device},
+		NATBinding: flow.NATBinding{Addr: drawAddr(t, k.Src.Is6(), "to"), Port: rapid.Uint16().Draw(t, "port")}}
+	if isICMP(e.Proto) {
+		e.DstPort = e.SrcPort
+	}
+	return e
+}
+
 func TestMessagesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		keys := rapid.SliceOfN(rapid.Custom(drawKey), 0, 3*MaxKeys).Draw(t, "keys")
-		messages, err := AppendMessages(nil, hostA, keys)
+		want := State{Conns: rapid.SliceOfN(rapid.Custom(drawKey), 0, 3*MaxKeys).Draw(t, "keys"), NATs: rapid.SliceOfN(rapid.Custom(drawNAT), 0, 3*MaxTranslations).Draw(t, "translations")}
+		messages, err := want.Messages(hostA)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back []flow.ConnKey
+		var back State
 		for _, b := range messages {
-			if len(b) > 1400 {
+			if len(b)+EnvelopeSize > 1200 {
 				t.Fatalf("a message of %d bytes", len(b))
 			}
 			m, err := ParseMessage(b)
@@ -110,10 +124,10 @@ func TestMessagesRoundTrip(t *testing.T) {
 			if m.Sender != hostA {
 				t.Fatalf("sender %s", m.Sender)
 			}
-			back = append(back, m.Keys...)
+			back.Conns, back.NATs = append(back.Conns, m.Conns...), append(back.NATs, m.NATs...)
 		}
-		if !slices.Equal(back, keys) {
-			t.Fatalf("got %v, want %v", back, keys)
+		if !slices.Equal(back.Conns, want.Conns) || !slices.Equal(back.NATs, want.NATs) {
+			t.Fatalf("got %v, want %v", back, want)
 		}
 	})
 }
@@ -122,10 +136,15 @@ func TestMessagesRoundTrip(t *testing.T) {
 func FuzzParseMessage(f *testing.F) {
 	v6 := key4(3)
 	v6.Src, v6.Dst = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
-	seeds, err := AppendMessages(nil, hostA, []flow.ConnKey{key4(1), v6})
+	seeds, err := (&State{Conns: []flow.ConnKey{key4(1), v6}}).Messages(hostA)
 	if err != nil {
 		f.Fatal(err)
 	}
+	nats, err := (&State{NATs: []flow.NATEntry{snat4(1, 2000), dnat4(1)}}).Messages(hostA)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(nats[0])
 	f.Add(seeds[0])
 	f.Add(seeds[0][:30])
 	f.Add([]byte{})
@@ -134,7 +153,7 @@ func FuzzParseMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := AppendMessages(nil, m.Sender, m.Keys)
+		again, err := m.State.Messages(m.Sender)
 		if err != nil || len(again) != 1 || !bytes.Equal(again[0], b) {
 			t.Errorf("accepted % x, writes % x (%v)", b, again, err)
 		}
@@ -163,34 +182,95 @@ func TestSealedBytes(t *testing.T) {
 			t.Errorf("%s was read", name)
 		}
 	}
-	body, err := AppendBody(nil, []flow.ConnKey{key4(1), key4(2)})
-	if err != nil {
-		t.Fatal(err)
+	want2 := State{Conns: []flow.ConnKey{key4(1), key4(2)}}
+	bodies, err := want2.Bodies()
+	if err != nil || len(bodies) != 1 {
+		t.Fatal(bodies, err)
 	}
-	if keys, err := ParseBody(body); err != nil || !slices.Equal(keys, []flow.ConnKey{key4(1), key4(2)}) {
-		t.Errorf("read back %v, %v", keys, err)
+	body := bodies[0]
+	if back, err := ParseBody(body); err != nil || !reflect.DeepEqual(back, want2) {
+		t.Errorf("read back %v, %v", back, err)
 	}
-	for name, bad := range map[string][]byte{"empty": nil, "none": {0}, "cut": body[:len(body)-1], "more": append(bytes.Clone(body), 0), "count": append([]byte{3}, body[1:]...)} {
+	for name, bad := range map[string][]byte{"empty": nil, "none": {0}, "no translations": {0x80}, "cut": body[:len(body)-1], "more": append(bytes.Clone(body), 0), "count": append([]byte{3}, body[1:]...)} {
 		if _, err := ParseBody(bad); err == nil {
 			t.Errorf("%s was read", name)
 		}
 	}
-	for name, keys := range map[string][]flow.ConnKey{"none": nil, "too many": make([]flow.ConnKey, MaxKeys+1), "bad": {{}}} {
-		if _, err := AppendBody(nil, keys); err == nil {
-			t.Errorf("%s were written", name)
+}
+
+func snat4(n byte, port uint16) flow.NATEntry {
+	k := key4(n)
+	return flow.NATEntry{NATKey: flow.NATKey{Kind: flow.ForwardSNAT, Src: k.Src, Dst: k.Dst, SrcPort: k.SrcPort, DstPort: k.DstPort, Proto: k.Proto, Device: k.Device},
+		NATBinding: flow.NATBinding{Addr: netip.MustParseAddr("203.0.113.1"), Port: port}}
+}
+
+func dnat4(n byte) flow.NATEntry {
+	e := snat4(n, 8080)
+	e.Kind = flow.ForwardDNAT
+	return e
+}
+
+func TestTranslationBytes(t *testing.T) {
+	s := State{NATs: []flow.NATEntry{dnat4(1)}}
+	bodies, err := s.Bodies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Concat(
+		[]byte{0x81},              // one translation
+		[]byte{2, 6},              // IPv4, of the destination; TCP
+		[]byte{0x03, 0xe8, 0, 80}, // ports
+		[]byte{192, 0, 2, 1}, make([]byte, 12),
+		[]byte{198, 51, 100, 2}, make([]byte, 12),
+		bytes.Repeat([]byte{0x11}, 6), []byte{0x41, 0x11, 0x81}, bytes.Repeat([]byte{0x11}, 7), // device
+		[]byte{0x1f, 0x90}, // translated port
+		[]byte{203, 0, 113, 1}, make([]byte, 12),
+	)
+	if len(bodies) != 1 || !bytes.Equal(bodies[0], want) {
+		t.Fatalf("got\n% x\nwant\n% x", bodies, want)
+	}
+	for name, change := range map[string]func([]byte){"flags": func(b []byte) { b[1] = 4 }, "behind the address": func(b []byte) { b[72] = 1 },
+		"two ids": func(b []byte) { b[2] = 1 }} {
+		b := bytes.Clone(want)
+		change(b)
+		if got, err := ParseBody(b); err == nil {
+			t.Errorf("%s: was read as %+v", name, got)
 		}
+	}
+	noAddr, reverse, mixed, device := dnat4(1), dnat4(1).Reverse(), dnat4(1), dnat4(1)
+	noAddr.Addr, mixed.Addr, device.Device = netip.Addr{}, netip.MustParseAddr("2001:db8::1"), "net one"
+	for _, bad := range []flow.NATEntry{{}, noAddr, reverse, mixed, device} {
+		s := State{NATs: []flow.NATEntry{bad}}
+		if _, err := s.Bodies(); err == nil {
+			t.Errorf("%+v was written", bad)
+		}
+	}
+}
+
+// TestEarlierVersionsReject: an agent that knows no translations takes none for connections.
+func TestEarlierVersionsReject(t *testing.T) {
+	s := State{Conns: []flow.ConnKey{key4(1)}, NATs: []flow.NATEntry{snat4(1, 2000)}}
+	bodies, err := s.Bodies()
+	if err != nil || len(bodies) != 2 {
+		t.Fatal(bodies, err)
+	}
+	if int(bodies[0][0]) <= MaxKeys || int(bodies[1][0]) > MaxKeys {
+		t.Errorf("bodies begin with %d and %d: only connections may look like up to %d of them", bodies[0][0], bodies[1][0], MaxKeys)
 	}
 }
 
 // FuzzParseSealed: no bytes crash the parsers, and what they accept they would have written the
 // same.
 func FuzzParseSealed(f *testing.F) {
-	body, err := AppendBody(nil, []flow.ConnKey{key4(1), key4(2)})
+	seeds := State{Conns: []flow.ConnKey{key4(1), key4(2)}, NATs: []flow.NATEntry{snat4(1, 2000)}}
+	bodies, err := seeds.Bodies()
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(append(Envelope{1, 2, 3, 4}.Append(nil), body...))
-	f.Add(body)
+	for _, body := range bodies {
+		f.Add(append(Envelope{1, 2, 3, 4}.Append(nil), body...))
+		f.Add(body)
+	}
 	f.Add([]byte{2, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, written, sealed, err := ParseEnvelope(b)
@@ -199,11 +279,11 @@ func FuzzParseSealed(f *testing.F) {
 		} else if !bytes.Equal(e.Append(nil), written) || len(written)+len(sealed) != len(b) {
 			t.Errorf("% x is read as %+v, % x and % x", b, e, written, sealed)
 		}
-		keys, err := ParseBody(sealed)
+		state, err := ParseBody(sealed)
 		if err != nil {
 			return
 		}
-		if again, err := AppendBody(nil, keys); err != nil || !bytes.Equal(again, sealed) {
+		if again, err := state.Bodies(); err != nil || len(again) != 1 || !bytes.Equal(again[0], sealed) {
 			t.Errorf("accepted % x, writes % x (%v)", sealed, again, err)
 		}
 	})

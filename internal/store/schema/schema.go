@@ -246,8 +246,8 @@ var TunnelZones = records.NewTable("tunnel-zone", TunnelZonesPrefix, func(z *top
 	records.Unique("name", func(z *topology.TunnelZone) []string { return []string{z.Name} }),
 )
 
-// Reports of hosts, each below the host's key and, unless its table says otherwise, under its lease.
-// Ids begin with the host's.
+// Reports of hosts, each below the host's key and, unless its table says otherwise, under its
+// lease. Ids begin with the host's.
 var (
 	// HostStates has the hosts that are alive, by id.
 	HostStates = records.NewTable("host-state", StatePrefix+"*/alive", func(s *topology.HostState) string { return s.HostID })

@@ -1,0 +1,181 @@
+package flowstate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// BlockSize is the number of ports in a block of NAT ports.
+const BlockSize = 64
+
+// Block names a block of ports of a translated address: ports Number*BlockSize and on.
+type Block struct {
+	Device string // id of the router
+	Addr   netip.Addr
+	Number uint16
+}
+
+// BlockUse is the ports of a block that connections to one destination use: bit i is port i of it.
+type BlockUse struct {
+	Number uint16
+	Ports  uint64
+}
+
+// TranslationOptions bound Translations.
+type TranslationOptions struct {
+	Max int // connections with a translation; default 262144
+	// Keeper keeps what must survive a restart of the agent; nil: nothing does.
+	Keeper Keeper[flow.NATEntry]
+}
+
+// Translations holds the translations of connections. A record is the entry of a Forward kind; it
+// is also found by the key of its Reverse. It may be used from any goroutine.
+type Translations struct {
+	*table[flow.NATKey, flow.NATEntry]
+
+	// Of dynamic SNAT, guarded by mu: the ports in use toward each destination, and how many
+	// connections use each block.
+	toward map[destination][]BlockUse
+	blocks map[Block]int
+}
+
+// destination groups the connections that must differ in their source port.
+type destination struct {
+	device string
+	source netip.Addr // translated
+	addr   netip.Addr
+	port   uint16 // 0 for ICMP echo, whose replies have the id alone
+	proto  uint8
+}
+
+// NewTranslations makes an empty table.
+func NewTranslations(o TranslationOptions) *Translations {
+	keys := func(e flow.NATEntry) (flow.NATKey, flow.NATKey) { return e.NATKey, e.Reverse().NATKey }
+	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination][]BlockUse{}, blocks: map[Block]int{}}
+	t.entered, t.left = t.occupy, t.vacate
+	return t
+}
+
+// Get returns the translation with this key at a time. That is no use of it; see Touch.
+func (t *Translations) Get(key flow.NATKey, now time.Duration) (flow.NATBinding, bool) {
+	e, ok := t.get(key, now)
+	switch {
+	case !ok:
+		return flow.NATBinding{}, false
+	case e.NATKey != key:
+		e = e.Reverse()
+	}
+	return e.NATBinding, true
+}
+
+// Add is like Table's Add. Entries of Reverse kinds are implied by the others.
+func (t *Translations) Add(entries []flow.NATEntry, port string, hosts []string, now time.Duration) (fresh []flow.NATEntry) {
+	return t.table.Add(forward(entries), port, hosts, now)
+}
+
+// Import is like Table's Import. Entries of Reverse kinds are implied by the others.
+func (t *Translations) Import(entries []flow.NATEntry, from string, now time.Duration) (fresh []flow.NATEntry) {
+	return t.table.Import(forward(entries), from, now)
+}
+
+func forward(entries []flow.NATEntry) []flow.NATEntry {
+	isReverse := func(e flow.NATEntry) bool { return !e.IsForward() }
+	if !slices.ContainsFunc(entries, isReverse) {
+		return entries
+	}
+	return slices.DeleteFunc(slices.Clone(entries), isReverse)
+}
+
+// Use notes that a packet of port used a translation of a Forward kind on its way to hosts. It
+// returns the entry and those of the hosts that it was not sent to before; not ok if it is gone.
+func (t *Translations) Use(key flow.NATKey, port string, hosts []string, now time.Duration) (e flow.NATEntry, unsent []string, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.entries[key]
+	if c == nil {
+		return e, nil, false
+	}
+	t.adopt(c, port)
+	c.last = max(c.last, now)
+	for _, h := range hosts {
+		if !slices.Contains(c.hosts, h) {
+			unsent = append(unsent, h)
+		}
+	}
+	if len(unsent) > 0 || len(c.hosts) != len(hosts) {
+		c.hosts = slices.Clone(hosts)
+	}
+	return c.record, unsent, true
+}
+
+// AppendInUse appends the ports in use for connections like the requested one with a translated
+// address, in order of their blocks.
+func (t *Translations) AppendInUse(to []BlockUse, r *flow.NATRequest, source netip.Addr) []BlockUse {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append(to, t.toward[destinationOf(r.Taken(flow.NATBinding{Addr: source}))]...)
+}
+
+// Uses returns how many connections use ports of a block.
+func (t *Translations) Uses(b Block) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.blocks[b]
+}
+
+// destinationOf returns the destination of the connection whose replies have this key.
+func destinationOf(replies flow.NATKey) destination {
+	d := destination{replies.Device, replies.Dst, replies.Src, replies.SrcPort, replies.Proto}
+	if isICMP(d.proto) {
+		d.port = 0
+	}
+	return d
+}
+
+func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
+
+func byNumber(u BlockUse, number uint16) int { return cmp.Compare(u.Number, number) }
+
+// occupy notes that a connection's source port is in use.
+func (t *Translations) occupy(e flow.NATEntry) {
+	if e.Kind != flow.ForwardSNAT {
+		return
+	}
+	d, number := destinationOf(e.Reverse().NATKey), e.Port/BlockSize
+	uses := t.toward[d]
+	i, found := slices.BinarySearchFunc(uses, number, byNumber)
+	if !found {
+		uses = slices.Insert(uses, i, BlockUse{Number: number})
+		t.toward[d] = uses
+	}
+	uses[i].Ports |= 1 << (e.Port % BlockSize)
+	t.blocks[Block{e.Device, e.Addr, number}]++
+}
+
+// vacate reverses occupy.
+func (t *Translations) vacate(e flow.NATEntry) {
+	if e.Kind != flow.ForwardSNAT {
+		return
+	}
+	d, number := destinationOf(e.Reverse().NATKey), e.Port/BlockSize
+	uses := t.toward[d]
+	if i, found := slices.BinarySearchFunc(uses, number, byNumber); found {
+		if uses[i].Ports &^= 1 << (e.Port % BlockSize); uses[i].Ports == 0 {
+			uses = slices.Delete(uses, i, i+1)
+		}
+	}
+	if len(uses) == 0 {
+		delete(t.toward, d)
+	} else {
+		t.toward[d] = uses
+	}
+	b := Block{e.Device, e.Addr, number}
+	if t.blocks[b]--; t.blocks[b] == 0 {
+		delete(t.blocks, b)
+	}
+}
