@@ -231,9 +231,16 @@ type network struct {
 
 func (l *lab) network(name string) *network {
 	l.t.Helper()
+	return l.networkAt(name, "10.0.0.0/24")
+}
+
+// networkAt is network with another IPv4 subnet.
+func (l *lab) networkAt(name, subnet string) *network {
+	l.t.Helper()
+	cidr := netip.MustParsePrefix(subnet)
 	n := &network{lab: l, net: neutron.Network{Standard: neutron.Standard{ID: uuid.NewString(), Name: name}, AdminStateUp: true, MTU: 1450, PortSecurityEnabled: true, NetworkType: "vxlan"}}
-	gateway := netip.MustParseAddr("10.0.0.1")
-	n.v4 = neutron.Subnet{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: n.net.ID, IPVersion: 4, CIDR: netip.MustParsePrefix("10.0.0.0/24"), GatewayIP: &gateway, EnableDHCP: true}
+	gateway := cidr.Addr().Next()
+	n.v4 = neutron.Subnet{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: n.net.ID, IPVersion: 4, CIDR: cidr, GatewayIP: &gateway, EnableDHCP: true}
 	n.v6 = neutron.Subnet{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: n.net.ID, IPVersion: 6, CIDR: netip.MustParsePrefix("2001:db8::/64")}
 	b := translate.Network(&n.net)
 	l.put(topology.Owner{Kind: "network", ID: n.net.ID}, &b)
@@ -297,7 +304,9 @@ func (n *network) port(host *testHost, groups ...*neutron.SecurityGroup) *machin
 	n.ports++
 	n.lab.ports++
 	i := byte(10 + n.ports)
-	m := &machine{lab: n.lab, host: host, net: n, number: n.ports, groups: groups, v4: netip.AddrFrom4([4]byte{10, 0, 0, i}),
+	v4 := n.v4.CIDR.Addr().As4()
+	v4[3] = i
+	m := &machine{lab: n.lab, host: host, net: n, number: n.ports, groups: groups, v4: netip.AddrFrom4(v4),
 		v6: netip.MustParseAddr("2001:db8::" + strconv.Itoa(int(i)))}
 	m.port = neutron.Port{Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: n.net.ID, AdminStateUp: true, DeviceOwner: "compute:nova",
 		MACAddress: packet.MAC{0xfa, 0x16, 0x3e, 0, byte(n.lab.ports >> 8), byte(n.lab.ports)}, PortSecurityEnabled: len(groups) > 0,
