@@ -23,3 +23,21 @@ func TestSimulatorsShareTheWorld(t *testing.T) {
 	}
 	done.Wait()
 }
+
+func TestSimulatorsShareRouters(t *testing.T) {
+	t.Parallel()
+	l := example()
+	frame := frameSpec{n: 2, to: 2, src: ipY, dst: ipOut}.tcp(4000, 80)
+	l.send("p-y", frame)
+	var done sync.WaitGroup
+	for range 4 {
+		done.Go(func() {
+			s := NewSimulator(l.World)
+			for range 50 {
+				s.Run(Input{PortID: "p-y", Frame: frame, State: l.mem})
+				s.Run(Input{PortID: "p-y", Frame: frameSpec{n: 2, to: 2, src: ipY, dst: ipX, ttl: 1}.udp(1, 2), State: l.mem})
+			}
+		})
+	}
+	done.Wait()
+}

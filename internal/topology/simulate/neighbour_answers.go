@@ -134,7 +134,11 @@ func (s *Simulator) solicitation(n *network) (done bool) {
 	if f.SrcIP.IsUnspecified() {
 		return false
 	}
+	flags := packet.NDSolicited | packet.NDOverride
+	if n.routerAt(f.NDTarget) != nil {
+		flags |= packet.NDRouter // without it machines forget their default route (RFC 4861 §7.2.5)
+	}
 	return s.answerFor(n, f.NDTarget, f.Src, func(mac packet.MAC) []byte {
-		return packet.NeighborAdvert(f.Src, mac, f.SrcIP, f.NDTarget, packet.NDSolicited|packet.NDOverride)
+		return packet.NeighborAdvert(f.Src, mac, f.SrcIP, f.NDTarget, flags)
 	})
 }

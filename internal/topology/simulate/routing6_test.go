@@ -100,8 +100,8 @@ func TestNeighbourDiscoveryOfRouters(t *testing.T) {
 	group := packet.SolicitedNode(local)
 	d = l.send("p-y", packet.NeighborSolicit(packet.MulticastMAC(group), mac(2), ip6Y, group, local))
 	var f packet.Frame
-	if len(d.Emit) != 1 || packet.Decode(d.Emit[0].Frame, &f) != nil || f.NDTarget != local || f.NDLink != routerMAC(12) {
-		t.Error(walk(d))
+	if len(d.Emit) != 1 || packet.Decode(d.Emit[0].Frame, &f) != nil || f.NDTarget != local || f.NDLink != routerMAC(12) || f.NDFlags != packet.NDRouter|packet.NDSolicited|packet.NDOverride {
+		t.Errorf("flags %x\n%s", f.NDFlags, walk(d))
 	}
 }
 
