@@ -93,7 +93,7 @@ func (w *waiting) put(p *waitingPacket, key flow.Wait, seen uint64, request []fl
 	w.n++
 	w.byPort[p.port]++
 	w.work.Give()
-	if seen != w.wakeN && p.came == now {
+	if seen != w.wakeN {
 		w.woken = append(w.woken, p) // what it waits for may have come meanwhile
 		return false, true
 	}

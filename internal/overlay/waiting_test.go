@@ -70,7 +70,7 @@ func TestWoken(t *testing.T) {
 	if d := w.take(3); len(d.woken) != 1 || d.woken[0] != late {
 		t.Errorf("woken %v", d.woken)
 	}
-	if ask, _ := w.put(late, neighbourWait(1), before, arp(), from, 4); !ask || w.count() != 3 {
+	if ask, _ := w.put(late, neighbourWait(1), w.wakes(), arp(), from, 4); !ask || w.count() != 3 {
 		t.Errorf("ask %v, %d wait", ask, w.count())
 	}
 }
