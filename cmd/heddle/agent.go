@@ -73,7 +73,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	hostname, _ := os.Hostname() // without one, --name is required
 	f := cmd.Flags()
 	f.BoolVar(&c.overlay, "overlay", true, "run the overlay agent (default true, but false beside another role without --tunnel-ip)")
-	f.BoolVar(&c.cleanup, "cleanup", false, "remove and print all that agents made in this host's kernel, then exit; refused while an agent runs")
+	f.BoolVar(&c.cleanup, "cleanup", false, "remove and print all that agents with this --state made in this host's kernel, then exit; refused while an agent runs")
 	f.StringVar(&c.name, "name", hostname, "`name` of this host, as binding:host_id has it")
 	f.StringVar(&c.state, "state", "/var/lib/heddle-agent", "`directory` of this host's id, key and certificate")
 	f.StringVar(&c.join, "join", "", "one-time `token` by which this host joins; better given by file, where no process list shows it")

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -31,4 +33,14 @@ func ClusterFlags(f *pflag.FlagSet, to *backend.Cluster, endpointsUsage string) 
 		to.Password = strings.TrimSpace(string(raw))
 		return nil
 	}
+}
+
+// clusterTimeout bounds a command's wait for a cluster. Servers and agents wait for ever instead.
+const clusterTimeout = 10 * time.Second
+
+// openCluster opens a cluster, or returns an error if it does not answer in time.
+func openCluster(ctx context.Context, to backend.Cluster) (*backend.Etcd, error) {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	return backend.Open(ctx, backend.Options{Cluster: &to})
 }

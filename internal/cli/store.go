@@ -135,7 +135,7 @@ func moveStore(ctx context.Context, data string, to backend.Cluster, progress io
 		return stopFirst(err)
 	}
 	defer from.Close()
-	cluster, err := backend.Open(ctx, backend.Options{Cluster: &to})
+	cluster, err := openCluster(ctx, to)
 	if err != nil {
 		return err
 	}

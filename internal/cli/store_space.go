@@ -38,7 +38,7 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 			return nil, err
 		}
 		cluster.SkipLimits, cluster.Quota = true, *clusterQuotaMiB<<20
-		return backend.Open(ctx, backend.Options{Cluster: &cluster})
+		return openCluster(ctx, cluster)
 	}
 	cmd.AddCommand(storeStatusCommand(open, func() bool {
 		return len(cluster.Endpoints) == 0 && errors.Is(backend.CheckDisk(data), store.ErrFull)

@@ -35,10 +35,11 @@ func (r *registrar) Run(ctx context.Context) error {
 		// Other hosts must have this one's keys before they send to it.
 		if r.published(r.replica.Snapshot()) {
 			if err := r.register(ctx); err != nil {
-				if !failing && ctx.Err() == nil {
+				// A conflict with an earlier record ends with the next snapshot.
+				if !failing && ctx.Err() == nil && !errors.Is(err, store.ErrConflict) {
 					r.Log.Warn("cannot register this host, will try again", "err", err)
+					failing = true
 				}
-				failing = true
 				wait.Pause(ctx)
 				continue
 			}
