@@ -195,7 +195,7 @@ type input struct {
 	r      io.Reader
 	text   []byte // read so far
 	served int    // bytes of text that the decoder has
-	item   int    // where the element under way begins; 0: none is
+	item   int    // where the element under way begins, or the one before ends; 0: none is under way
 	most   int    // bytes of an element; 0: no limit
 	err    error  // the end of r, io.EOF or another
 }
@@ -273,7 +273,8 @@ func (s *scan) element(begins bool, n int) error {
 		}
 	}
 	end := int(s.d.InputOffset())
-	if s.in.item > 0 && s.Item > 0 && end-s.in.begin() > s.Item {
+	s.in.skipGap()
+	if s.in.item > 0 && s.Item > 0 && end-s.in.item > s.Item {
 		return s.largeItem()
 	}
 	if s.d.StackDepth() == 2 {
@@ -292,8 +293,12 @@ func (s *scan) inList() bool {
 	return outer == '{' && list == '['
 }
 
-// begin returns where the element under way begins, behind the comma.
-func (in *input) begin() int {
+// skipGap moves item from the end of the element before to the begin of the one under way, behind
+// comma and whitespace, once for each element: a gap can be as long as the text.
+func (in *input) skipGap() {
+	if in.item == 0 {
+		return
+	}
 	rest := in.text[in.item:]
-	return in.item + len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
+	in.item += len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
 }
