@@ -34,8 +34,9 @@ var routerMAC = packet.MAC{2, 0, 0, 0, 0xff, 1}
 func (n *network) translate(client, server *workload, ports uint16) *translation {
 	n.t.Helper()
 	tr := &translation{client: client, server: server, ports: ports,
-		public4: netip.MustParseAddr("203.0.113.9"), source4: netip.MustParseAddr("203.0.113.8"),
-		public6: netip.MustParseAddr("2001:db8:9::9"), source6: netip.MustParseAddr("2001:db8:9::8")}
+		// Addresses whose sum differs from that of the workloads' own.
+		public4: netip.MustParseAddr("203.0.113.9"), source4: netip.MustParseAddr("203.0.113.170"),
+		public6: netip.MustParseAddr("2001:db8:9::9"), source6: netip.MustParseAddr("2001:db8:9::1:170")}
 	for _, w := range []*workload{client, server} {
 		w.MustIP(n.t, "route add 203.0.113.0/24 via 192.0.2.254", "route add 2001:db8:9::/64 via 2001:db8::fe dev eth0",
 			fmt.Sprintf("neigh replace 192.0.2.254 lladdr %s dev eth0 nud permanent", routerMAC),

@@ -241,6 +241,24 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
+// TestRewriteToChecksumOfZero has a datagram whose sum after the rewrite is 0, which would say that
+// it has none.
+func TestRewriteToChecksumOfZero(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, PortOptions{})
+	for name, build := range map[string]func([]byte) []byte{"ipv4": udp4, "ipv6": udp6} {
+		frame := build([]byte{0, 0})
+		key, tr, _ := parse(l.in, frame, len(frame))
+		at := tr.offset + 6
+		first := rewriteByHand(frame, translated(key))
+		frame = build(first[at : at+2]) // adds to the sum what its complement lacks
+		l.install(Flow{Key: key, Out: Output{Port: l.out}, Rewrite: translated(key)})
+		if verdict, got := l.workload(frame); verdict != tcxRedirect || got[at] != 0xff || got[at+1] != 0xff || packet.VerifyChecksums(got) != nil {
+			t.Errorf("%s: verdict %d, checksum %x, %v; want ffff", name, verdict, got[at:at+2], packet.VerifyChecksums(got))
+		}
+	}
+}
+
 // TestRewriteIntoTunnel checks that the inner frame is rewritten, and the outer headers are right.
 func TestRewriteIntoTunnel(t *testing.T) {
 	t.Parallel()
@@ -299,7 +317,7 @@ func TestRewriteOfAnyFrame(t *testing.T) {
 		switch {
 		case r.Hops > 0 && ttl <= r.Hops:
 			reason = Expired
-		case f.rewriteKind()&outTranslates != 0 && summed && tr.room < max(8, at+2):
+		case f.rewriteKind()&outTranslates != 0 && summed && (tr.room < 8 || at == 16 && tr.room < 20):
 			reason = Malformed
 		}
 		if reason != 0 {
