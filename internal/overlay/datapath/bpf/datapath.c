@@ -247,7 +247,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, co
 	    o->ip.frag_off & bpf_htons(0x3fff) || !is_local(c, o->ip.daddr))
 		return TCX_NEXT;
 	from = o->ip.saddr;
-	if (o->udp.check == 0) // what the hardware has checked, if anything, is the inner packet
+	if (o->udp.check == 0) // what the hardware has checked may be the inner packet
 		flags |= ADJ_ROOM_NO_CSUM_RESET;
 	if (c->guarded) {
 		peer = bpf_map_lookup_elem(&peers, &from);
@@ -282,6 +282,8 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, co
 		flags |= ADJ_ROOM_DECAP_L3_IPV6;
 	if (strip(skb, OUTER_BYTES, flags, &proto))
 		return dropped(DROP_KERNEL);
+	if (flags & ADJ_ROOM_NO_CSUM_RESET) // the outer one of 0 counts among the checksums found right
+		bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC);
 	count(COUNT_TUNNEL_IN);
 	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
 }
