@@ -1,9 +1,6 @@
 package simulate
 
-import (
-	"heddle/internal/topology/flow"
-	"heddle/internal/topology/packet"
-)
+import "heddle/internal/topology/flow"
 
 // Memory is State in maps, without expiry: for traces of a scenario and for tests.
 type Memory struct {
@@ -38,11 +35,7 @@ func (m *Memory) NAT(key flow.NATKey) (flow.NATBinding, bool) {
 // NATSource implements State: the first source that is free.
 func (m *Memory) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer) {
 	free := func(b flow.NATBinding) bool {
-		k := flow.NATKey{Kind: flow.ReverseSNAT, Src: r.Dst, SrcPort: r.DstPort, Dst: b.Addr, DstPort: b.Port, Proto: r.Proto, Device: r.Device}
-		if r.Proto == packet.ProtoICMP {
-			k.SrcPort = b.Port
-		}
-		_, taken := m.nats[k]
+		_, taken := m.nats[r.Taken(b)]
 		return !taken
 	}
 	for _, t := range r.Targets {

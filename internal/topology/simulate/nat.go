@@ -190,27 +190,20 @@ func (n *translator) dynamic(f *filters, t *translation) verb {
 
 // open makes the translation of a new connection, in both directions.
 func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb) {
-	b, back := flow.NATBinding{}, flow.NATEntry{}
-	echo := k.Proto == packet.ProtoICMP
+	var b flow.NATBinding
 	if t.dnat {
 		b = pickTarget(t.targets, hashOf(k.Src, k.Dst, k.SrcPort, k.DstPort, k.Proto))
-		if echo {
+		if k.Proto == packet.ProtoICMP {
 			b.Port = k.DstPort
 		}
-		back.NATKey = flow.NATKey{Kind: flow.ReverseDNAT, Src: b.Addr, SrcPort: b.Port, Dst: k.Src, DstPort: k.SrcPort, Proto: k.Proto, Device: k.Device}
-		back.NATBinding = flow.NATBinding{Addr: k.Dst, Port: k.DstPort}
 	} else {
 		var answer flow.NATAnswer
 		if b, answer = n.source(k, t); answer != flow.NATChosen {
 			return b, n.refuse(answer, t)
 		}
-		back.NATKey = flow.NATKey{Kind: flow.ReverseSNAT, Src: k.Dst, SrcPort: k.DstPort, Dst: b.Addr, DstPort: b.Port, Proto: k.Proto, Device: k.Device}
-		if echo {
-			back.SrcPort = b.Port
-		}
-		back.NATBinding = flow.NATBinding{Addr: k.Src, Port: k.SrcPort}
 	}
-	n.dec.NewNATs = append(n.dec.NewNATs, flow.NATEntry{NATKey: k, NATBinding: b}, back)
+	e := flow.NATEntry{NATKey: k, NATBinding: b}
+	n.dec.NewNATs = append(n.dec.NewNATs, e, e.Reverse())
 	return b, t.action
 }
 
