@@ -292,17 +292,21 @@ func (e *engine) emit(from *localPort, frames []flow.Emission) {
 			e.count.drop(dropErrorLimit)
 			continue
 		}
-		out, ok := e.reachNow(&m.Output)
-		if !ok {
-			e.count.drop(dropUnreached)
-			continue
-		}
-		if err := e.dp.Send(out, m.Frame, datapath.Offload{}); err != nil {
-			e.count.drop(dropSend)
-			continue
-		}
-		e.count.emitted.Add(1)
+		e.emitOne(m)
 	}
+}
+
+func (e *engine) emitOne(m *flow.Emission) {
+	out, ok := e.reachNow(&m.Output)
+	if !ok {
+		e.count.drop(dropUnreached)
+		return
+	}
+	if err := e.dp.Send(out, m.Frame, datapath.Offload{}); err != nil {
+		e.count.drop(dropSend)
+		return
+	}
+	e.count.emitted.Add(1)
 }
 
 // tooBig answers a packet whose flow does not carry it.
@@ -327,7 +331,8 @@ func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
 	if err != nil {
 		return // such a packet is not answered
 	}
-	e.emit(port, []flow.Emission{{Output: flow.Output{PortID: port.id, HostID: e.host}, Frame: answer}})
+	// Without a limit: connections depend on these errors, and there is one for each segment lost.
+	e.emitOne(&flow.Emission{Output: flow.Output{PortID: port.id, HostID: e.host}, Frame: answer})
 }
 
 // fits is the largest IP packet, in bytes, that passes where the flow of key leads.

@@ -30,76 +30,88 @@ type feed struct {
 	faults      map[string]bool // in the hosts' records, as logged
 }
 
+// changes holds the parts of an update that are not applied to the world at once.
+type changes struct {
+	traces, blocks []*snapshot.Changed
+	learned        []*snapshot.Changed // by other hosts: judged by all ports of the snapshot
+	keyed          []string            // hosts whose keys or liveness have changed
+	rebound        map[binding]bool
+	hosts          bool
+}
+
 // changed applies a snapshot. All its changes are applied under one lock: no packet is decided in
 // between. The first snapshot stops no flow: those of an earlier agent go on until they are
 // adopted. It is called from one goroutine.
 func (f *feed) changed(u snapshot.Update) {
 	net := f.engine.net
-	var traces []*snapshot.Changed
-	var blocks []*snapshot.Changed // of NAT ports
 	var moved []*sighting
-	var keyed []string              // hosts whose keys or liveness have changed
-	var learned []*snapshot.Changed // by other hosts: judged by all ports of the snapshot
-	rebound := map[binding]bool{}
-	hosts, first := false, u.Prev.Revision == 0
+	first := u.Prev.Revision == 0
 	net.mu.Lock()
 	net.adopting = first
 	net.revision = u.Next.Version()
-	for i := range u.Changed {
-		c := &u.Changed[i]
-		switch c.Source {
-		case schema.Bundles.Name():
-			net.bump(f.applyBundle(net.world, c))
-			bindings(c, rebound)
-		case schema.Hosts.Name(), schema.Underlays.Name():
-			hosts = true
-			net.bump(applyHost(net.world, c.ID, u.Next))
-		case schema.HostStates.Name():
-			st, _ := c.New.(*topology.HostState)
-			net.world.ApplyHostState(c.ID, st)
-			keyed = append(keyed, c.ID)
-		case schema.TunnelKeys.Name():
-			keyed = append(keyed, c.ID)
-		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
-			learned = append(learned, c)
-		case schema.NATBlocks.Name():
-			blocks = append(blocks, c)
-		case schema.TraceRequests.Name():
-			traces = append(traces, c)
-		}
-	}
-	for _, c := range learned {
+	x := f.applyTopology(&u)
+	for _, c := range x.learned {
 		if s := f.applyLearned(c, u.Next); s != nil {
 			// Should the address come back to this host, that is news.
 			moved = append(moved, f.engine.memory.takeSeen(s.address)...)
 		}
 	}
 	if !first {
-		f.judgeLearned(rebound, u.Next)
+		f.judgeLearned(x.rebound, u.Next)
 	}
 	net.adopting = false
 	net.mu.Unlock()
 	f.engine.unlearn(moved)
-	f.blocksChanged(blocks, u.Next, first)
+	f.blocksChanged(x.blocks, u.Next, first)
 	if first {
 		f.engine.keys.begin(u.Next, f.registered(u.Next))
 	}
 	if u.Diverged() {
 		f.engine.reports.RewriteAll() // the store may have lost what this host has written
 	}
-	if hosts || first || u.Diverged() {
+	if x.hosts || first || u.Diverged() {
 		f.hostsChanged(u.Next)
 	}
-	if len(keyed) > 0 && !first {
-		f.keysChanged(u.Next, keyed)
+	if len(x.keyed) > 0 && !first {
+		f.keysChanged(u.Next, x.keyed)
 	}
-	for _, c := range traces {
+	for _, c := range x.traces {
 		f.traces.changed(c)
 	}
 	if first {
 		f.attachments.reconciler.Complete()
 		close(f.loaded)
 	}
+}
+
+// applyTopology applies what the world is made of, and collects the rest. It needs the network's
+// write lock.
+func (f *feed) applyTopology(u *snapshot.Update) changes {
+	net, x := f.engine.net, changes{rebound: map[binding]bool{}}
+	for i := range u.Changed {
+		c := &u.Changed[i]
+		switch c.Source {
+		case schema.Bundles.Name():
+			net.bump(f.applyBundle(net.world, c))
+			bindings(c, x.rebound)
+		case schema.Hosts.Name(), schema.Underlays.Name():
+			x.hosts = true
+			net.bump(applyHost(net.world, c.ID, u.Next))
+		case schema.HostStates.Name():
+			st, _ := c.New.(*topology.HostState)
+			net.world.ApplyHostState(c.ID, st)
+			x.keyed = append(x.keyed, c.ID)
+		case schema.TunnelKeys.Name():
+			x.keyed = append(x.keyed, c.ID)
+		case schema.LearnedMACs.Name(), schema.LearnedNeighbours.Name():
+			x.learned = append(x.learned, c)
+		case schema.NATBlocks.Name():
+			x.blocks = append(x.blocks, c)
+		case schema.TraceRequests.Name():
+			x.traces = append(x.traces, c)
+		}
+	}
+	return x
 }
 
 func (f *feed) blocksChanged(changed []*snapshot.Changed, s *snapshot.Snapshot, first bool) {
