@@ -44,8 +44,13 @@ func TestServeFullDisk(t *testing.T) {
 	if text := succeed(t, ns, "store", "status", "--data", data); !strings.Contains(text, "disk full: accepts no writes") {
 		t.Errorf("status:\n%s", text)
 	}
-	if text, code := output(t, ns, "doctor", "--data", data); code != 1 || !strings.Contains(text, "the disk of "+data) {
-		t.Errorf("doctor: exit code %d\n%s", code, text)
+	if text, code := output(t, ns, "doctor", "--data", data); code != 1 || !strings.Contains(text, "make room on the disk of "+data) || strings.Contains(text, "heddle store reclaim") {
+		t.Errorf("doctor: exit code %d, want the disk named and nothing about reclaiming\n%s", code, text)
+	}
+	for _, step := range []string{"reclaim", "compact"} {
+		if text, code := output(t, ns, "store", step, "--data", data); code != 1 || !strings.Contains(text, "the disk of "+data+" has") || !strings.Contains(text, "make room there") || strings.Contains(text, "reclaim") {
+			t.Errorf("store %s on a full disk: exit code %d, want the disk named and nothing about reclaiming\n%s", step, code, text)
+		}
 	}
 	server.waitFor(t, "/readyz", http.StatusOK, "ready")
 	if log := server.text(t); strings.Count(log, "the disk is nearly full") != 1 || strings.Contains(log, "request not served") {

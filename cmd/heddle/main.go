@@ -123,5 +123,5 @@ func doctorChecks(server cli.Server) []cli.Check {
 		Run: probeRules,
 	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}, spaceCheck(server)}, xenChecks()...)
+	}, diskCheck(server), spaceCheck(server)}, xenChecks()...)
 }

@@ -61,7 +61,23 @@ func withReserve(h http.Handler) http.Handler {
 	})
 }
 
-// spaceCheck checks the disk and the store of this machine's server, if there is one.
+// diskCheck checks the disk of this machine's embedded store, if there is one.
+func diskCheck(server cli.Server) cli.Check {
+	return cli.Check{
+		Name: "space on the store's disk", For: "serve", Fix: "make room on the disk of " + server.Data,
+		Run: func(context.Context) error {
+			if len(server.Cluster.Endpoints) > 0 {
+				return nil
+			}
+			if err := backend.CheckDisk(server.Data); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+// spaceCheck checks the store of this machine's server, if there is one.
 func spaceCheck(server cli.Server) cli.Check {
 	return cli.Check{
 		Name: "space in the store", For: "serve", Fix: "heddle store reclaim; docs/guides/operating.md has the rest",
@@ -93,9 +109,6 @@ func openServersStore(ctx context.Context, server cli.Server) (*backend.Etcd, er
 		cluster := server.Cluster
 		cluster.SkipLimits = true
 		return backend.Open(attempt, backend.Options{Cluster: &cluster})
-	}
-	if err := backend.CheckDisk(server.Data); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
 	}
 	st, err := backend.OpenRunning(ctx, server.Data, nil)
 	if errors.Is(err, store.ErrUnavailable) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,9 @@ A store that is full accepts deletions and log-ins only. The embedded store's se
 			}
 			defer st.Close()
 			ctx := store.WithReserve(cmd.Context())
-			if err := c.do(st, ctx); err != nil {
+			if err := c.do(st, ctx); errors.Is(err, store.ErrFull) && len(cluster.Endpoints) == 0 {
+				return cmp.Or(backend.CheckDisk(data), err)
+			} else if err != nil {
 				return err
 			}
 			space, err := st.Space(ctx)

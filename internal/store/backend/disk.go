@@ -77,7 +77,7 @@ func DiskFree(dir string) (int64, error) {
 func CheckDisk(dir string) error {
 	free, err := DiskFree(dir)
 	if err == nil && free < diskStop {
-		err = fmt.Errorf("%w: the disk of %s has %d MiB free; below %d MiB a server accepts no writes", store.ErrFull, dir, free>>20, diskStop>>20)
+		err = fmt.Errorf("%w: the disk of %s has %d MiB free; below %d MiB a server accepts no writes: make room there", store.ErrFull, dir, free>>20, diskStop>>20)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"heddle/internal/store"
+	"heddle/internal/store/etcd"
 	"heddle/internal/task"
 )
 
@@ -148,8 +149,11 @@ func (s *Etcd) CompactAll(ctx context.Context) error {
 		return err
 	}
 	_, err = s.client.Compact(s.as(ctx), rev, clientv3.WithCompactPhysical())
-	if errors.Is(err, rpctypes.ErrCompacted) {
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
 		return nil // already
+	case err != nil && etcd.Kind(err) == store.ErrFull: // etcd itself compacts at its quota
+		return fmt.Errorf("compact: %w: %w: the disk of the server's data directory is full: make room there", store.ErrUnavailable, store.ErrFull)
 	}
 	return explain(ctx, "compact", err)
 }
