@@ -296,7 +296,11 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 	case c.serverData != "":
 		id, err = c.ownID()
 		return id, func(ctx context.Context) (*backend.Etcd, error) {
-			return backend.OpenRunning(ctx, c.serverData, logStore)
+			st, err := backend.OpenRunning(ctx, c.serverData, logStore)
+			if moved := new(backend.MovedError); errors.As(err, &moved) {
+				err = usagef("--server-data: %w; this agent needs to join: in place of --server-data give --join-file, a file with the token that `heddle host token %s` prints", err, c.name)
+			}
+			return st, err
 		}, err
 	case len(c.etcd.Endpoints) > 0:
 		if id, err = c.ownID(); err != nil {
@@ -309,7 +313,9 @@ func (c *agentConfig) access(log *slog.Logger) (id string, open func(context.Con
 		return id, clusterOpener(cluster, logStore), nil
 	}
 	joined, err := hosts.Load(c.state)
-	if errors.Is(err, hosts.ErrNotJoined) {
+	if errors.Is(err, hosts.ErrNotJoined) && c.joinFile != "" {
+		return "", nil, usagef("--join-file %s: there is no such file, and this host has not joined: run `heddle host token` on the server and put its token there", c.joinFile)
+	} else if errors.Is(err, hosts.ErrNotJoined) {
 		return "", nil, usagef("%s: this host has not joined: run `heddle host token` on the server and give the file with its token with --join-file", c.state)
 	} else if err != nil {
 		return "", nil, err

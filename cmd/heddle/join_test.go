@@ -139,6 +139,8 @@ func TestJoin(t *testing.T) {
 	h1, h2 := s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
 
 	refuse(t, h1.ns, 2, "this host has not joined: run `heddle host token` on the server and give the file with its token with --join-file", h1.agent()...)
+	missing := filepath.Join(t.TempDir(), "token")
+	refuse(t, h1.ns, 2, "--join-file "+missing+": there is no such file", h1.agent("--join-file", missing)...)
 	refuse(t, h1.ns, 1, "not a join token", h1.agent("--join", "nonsense")...)
 	token := s.token(t)
 	refuse(t, h1.ns, 1, "it is not the server that made it", h1.agent("--join", forge(t, token))...)

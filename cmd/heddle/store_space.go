@@ -111,7 +111,7 @@ func openServersStore(ctx context.Context, server cli.Server) (*backend.Etcd, er
 		return backend.Open(attempt, backend.Options{Cluster: &cluster})
 	}
 	st, err := backend.OpenRunning(ctx, server.Data, nil)
-	if errors.Is(err, store.ErrUnavailable) {
+	if moved := new(backend.MovedError); errors.Is(err, store.ErrUnavailable) || errors.As(err, &moved) {
 		return nil, nil
 	}
 	return st, err

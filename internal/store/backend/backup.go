@@ -70,6 +70,9 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 	if _, err := os.Stat(o.etcdDir()); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("restore into %s: it has a store already: move %s away first", dataDir, o.etcdDir())
 	}
+	if err := checkSnapshot(file); err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
 	unfinished := o.etcdDir() + ".restoring"
 	if err := os.RemoveAll(unfinished); err != nil {
 		return err
@@ -105,6 +108,33 @@ func Restore(ctx context.Context, file, dataDir string, log *slog.Logger) error 
 	return os.Rename(unfinished, o.etcdDir())
 }
 
+// checkSnapshot returns an error unless a file is a whole snapshot: pages of a database, and their
+// hash.
+func checkSnapshot(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	check := &hashTail{w: io.Discard, sum: sha256.New()}
+	if info.Mode().IsRegular() && info.Size()%snapshotUnit == sha256.Size {
+		if _, err := io.Copy(check, f); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(check.sum.Sum(nil), check.tail) {
+		return errors.New("the file is damaged, or no snapshot of a store: use another backup")
+	}
+	return nil
+}
+
+// snapshotUnit divides the size of a database, as etcd's tools have it.
+const snapshotUnit = 512
+
 // OpenDataDir connects to the embedded store in dataDir as root, through its server or else by
 // opening it: for commands of the server's machine that need no running server.
 func OpenDataDir(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, error) {
@@ -117,7 +147,7 @@ func OpenDataDir(ctx context.Context, o Embedded, log *slog.Logger) (*Etcd, erro
 }
 
 // OpenRunning connects as root to the server that has the embedded store in dataDir open: for
-// agents and commands on its machine. Without a server the error is [store.ErrUnavailable].
+// agents and commands on its machine. Errors are those of [Running].
 func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, error) {
 	c, err := Running(dataDir)
 	if err != nil {
@@ -127,7 +157,7 @@ func OpenRunning(ctx context.Context, dataDir string, log *slog.Logger) (*Etcd, 
 }
 
 // Running returns how programs of this machine reach the server that has the embedded store in
-// dataDir open, as root. Without a server the error is [store.ErrUnavailable].
+// dataDir open, as root. Without a server the error is [store.ErrUnavailable], or a [MovedError].
 func Running(dataDir string) (Cluster, error) {
 	o := Embedded{DataDir: dataDir}
 	plain := Cluster{SkipLimits: true, embedded: true, Endpoints: []string{"unix://" + o.socket()}}
@@ -137,6 +167,9 @@ func Running(dataDir string) (Cluster, error) {
 			conn.Close()
 			return c, nil
 		}
+	}
+	if moved := o.readMoved(); moved != nil {
+		return Cluster{}, moved
 	}
 	return Cluster{}, fmt.Errorf("store in %s: %w: no server has it open", dataDir, store.ErrUnavailable)
 }

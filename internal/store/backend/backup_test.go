@@ -91,8 +91,8 @@ func TestRestoreRefusesDamagedFiles(t *testing.T) {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := Restore(t.Context(), file, dir, nil); err == nil {
-			t.Errorf("%s: restored", name)
+		if err := Restore(t.Context(), file, dir, nil); err == nil || !strings.Contains(err.Error(), file+": the file is damaged, or no snapshot of a store: use another backup") {
+			t.Errorf("%s: %v, want the file refused as damaged", name, err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "etcd*")); len(left) > 0 {
 			t.Errorf("%s: leaves %q", name, left)
@@ -229,6 +229,10 @@ func TestMovedStore(t *testing.T) {
 		if !errors.As(err, &moved) || !moved.At.Equal(at) || !strings.Contains(err.Error(), "192.0.2.21:2379,192.0.2.22:2379") {
 			t.Errorf("open of a moved store: %v, want it refused, with where it went", err)
 		}
+		_, err = OpenRunning(t.Context(), dir, testLog(t))
+		if moved = nil; !errors.As(err, &moved) || !moved.At.Equal(at) || moved.DataDir != dir {
+			t.Errorf("connection to the server of a moved store: %v, want it refused, with where it went", err)
+		}
 	}
 	s = openTest(t, Embedded{DataDir: dir, Moved: true})
 	for _, want := range []bool{true, false} {
@@ -237,5 +241,8 @@ func TestMovedStore(t *testing.T) {
 		}
 	}
 	s.Close()
+	if _, err := OpenRunning(t.Context(), dir, testLog(t)); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("connection to a stopped server: %v, want ErrUnavailable", err)
+	}
 	openTest(t, Embedded{DataDir: dir})
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,6 +15,9 @@ import (
 
 // movedKey marks an embedded store that was moved into a cluster. It is not copied.
 const movedKey = "/heddle-moved"
+
+// movedFile has a copy of the mark beside the database, for those who do not open the store.
+const movedFile = "moved.json"
 
 // MovedError reports that an embedded store was moved into a cluster and is out of date.
 type MovedError struct {
@@ -35,8 +40,10 @@ func (s *Etcd) MarkMoved(ctx context.Context, endpoints []string, at time.Time) 
 	if err != nil {
 		return err
 	}
-	_, err = s.Commit(ctx, nil, []store.Op{{Key: movedKey, Value: value}})
-	return err
+	if _, err = s.Commit(ctx, nil, []store.Op{{Key: movedKey, Value: value}}); err != nil || s.member == nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.member.etcd.Config().Dir, movedFile), value, 0o600)
 }
 
 // UnmarkMoved makes a moved store the current one again. It returns the mark, or nil.
@@ -45,7 +52,20 @@ func (s *Etcd) UnmarkMoved(ctx context.Context) (*MovedError, error) {
 	if moved != nil {
 		_, err = s.Commit(ctx, nil, []store.Op{{Key: movedKey, Delete: true}})
 	}
+	if err == nil && s.member != nil {
+		err = os.RemoveAll(filepath.Join(s.member.etcd.Config().Dir, movedFile))
+	}
 	return moved, err
+}
+
+// readMoved returns the mark of a moved store that no server has open, or nil.
+func (o Embedded) readMoved() *MovedError {
+	raw, err := os.ReadFile(filepath.Join(o.etcdDir(), movedFile))
+	moved := &MovedError{DataDir: o.DataDir}
+	if err != nil || json.Unmarshal(raw, moved) != nil {
+		return nil
+	}
+	return moved
 }
 
 // moved returns the mark of a moved store, or nil.
