@@ -22,7 +22,7 @@ func backupCommand() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Copy the embedded store into a file",
 		Long:  "Writes a snapshot of the embedded store, as etcd makes it, while the server runs or not. Run it on the server's machine.\nA cluster of its own is backed up with etcdctl snapshot save.",
-		Args:  cobra.ExactArgs(1),
+		Args:  wantArgs(1, "backup: want one FILE to write"),
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` of heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -72,7 +72,7 @@ func restoreCommand() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Make the embedded store from a backup",
 		Long:  "Makes the store in --data, which must not have one, from a file that heddle backup (or etcdctl snapshot save) has written.\nThen start heddle serve with the same --data.",
-		Args:  cobra.ExactArgs(1),
+		Args:  wantArgs(1, "restore: want one FILE that heddle backup has written"),
 	}
 	dataFlag(cmd.Flags(), &data, "data `directory` for heddle serve")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

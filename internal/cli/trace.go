@@ -77,6 +77,9 @@ func parseFrame(text string) ([]byte, error) {
 	if raw, err := hex.DecodeString(digits); err == nil {
 		return raw, nil
 	}
+	if !strings.Contains(text, "{") && !strings.Contains(text, "type:") {
+		return nil, fmt.Errorf("%q is neither hex digits of whole bytes nor the fields of a frame: {type: …}", text)
+	}
 	return offline.ParseFrame([]byte(text))
 }
 

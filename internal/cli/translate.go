@@ -83,5 +83,8 @@ func inputFile(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, &command.Exit{Code: 2, Text: err.Error()}
 	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, errors.Join(&command.Exit{Code: 2, Text: path + " is a directory: want a file"}, f.Close())
+	}
 	return f, nil
 }

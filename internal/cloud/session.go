@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,6 +70,10 @@ func (c Config) login(ctx context.Context, other *gophercloud.AuthOptions) (*Ses
 	}
 	provider.HTTPClient = http.Client{Transport: transport}
 	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
+		var answer gophercloud.ErrUnexpectedResponseCode
+		if errors.As(err, &answer) && len(answer.Body) > 0 {
+			return nil, fmt.Errorf("log in at %s: %d %s: %s", auth.IdentityEndpoint, answer.Actual, http.StatusText(answer.Actual), errorText(answer.Body))
+		}
 		return nil, fmt.Errorf("log in at %s: %w", auth.IdentityEndpoint, err)
 	}
 	return &Session{provider: provider, region: endpoint.Region}, nil

@@ -79,7 +79,7 @@ func Load(stateDir string) (Credentials, error) {
 		return Credentials{}, err
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return Credentials{}, fmt.Errorf("%s: %w", filepath.Join(stateDir, hostFile), err)
+		return Credentials{}, fmt.Errorf("%s: the file is damaged (%w): remove it and join again, with a token of `heddle host token` made for this host's name", filepath.Join(stateDir, hostFile), err)
 	}
 	return c, nil
 }
