@@ -2,11 +2,13 @@ package control_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"heddle/internal/control"
@@ -64,6 +66,37 @@ func BenchmarkCreatePortsInBulk(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*each)/b.Elapsed().Seconds(), "ports/s")
+}
+
+// BenchmarkAddInterface adds interfaces to one router, and to one each, each with a subnet of its
+// own.
+func BenchmarkAddInterface(b *testing.B) {
+	for _, routers := range []int{1, 16} {
+		b.Run(strconv.Itoa(routers)+"-routers", func(b *testing.B) {
+			w := open(b, inEtcd(b, true), control.Options{Quotas: map[string]int{"router": -1, "network": -1, "subnet": -1, "port": -1}})
+			var ids []string
+			for range routers {
+				ids = append(ids, w.router(`{}`).ID)
+			}
+			subnets := make(chan string, b.N)
+			for i := range b.N {
+				subnets <- w.subnetOn(fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)).ID
+			}
+			var next atomic.Int64
+			b.SetParallelism(16 / runtime.GOMAXPROCS(0))
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					router := ids[int(next.Add(1))%routers]
+					if _, err := w.join(w.member, router, neutron.InterfaceRequest{SubnetID: <-subnets}); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "interfaces/s")
+		})
+	}
 }
 
 // BenchmarkListPorts lists 10,000 ports, and reports what the process holds in memory then, etcd

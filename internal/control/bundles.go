@@ -14,6 +14,10 @@ const (
 	kindSubnet  = "subnet"
 	kindPort    = "port"
 	kindGroup   = "security-group"
+	kindRouter  = "router"
+
+	kindRouterGateway   = "router-gateway"   // by the id of the port
+	kindRouterInterface = "router-interface" // likewise
 )
 
 // putBundle stores what an owner means to packets in place of what it meant before.

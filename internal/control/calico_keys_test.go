@@ -68,6 +68,7 @@ func (w *world) calico() map[string]string {
 type fataler interface {
 	Helper()
 	Fatal(...any)
+	Fatalf(string, ...any)
 }
 
 // calicoOf derives all of Calico's keys anew.

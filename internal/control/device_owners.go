@@ -25,8 +25,3 @@ func goesWithNetwork(owner string) bool {
 func routerInterface(owner string) bool {
 	return slices.Contains([]string{ownerRouterIface, ownerRouterIfaceHA, ownerRouterIfaceDVR, ownerRouterSNAT}, owner)
 }
-
-// heldByService reports whether only the service that made a port may delete it.
-func heldByService(owner string) bool {
-	return routerInterface(owner) || owner == ownerRouterGateway || owner == ownerFloatingIP
-}

@@ -53,7 +53,7 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 
 // update changes a network. DHCP hands out a new MTU.
 func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.NetworkView, error) {
-	pending := false
+	var later networkWork
 	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.NetworkView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
@@ -74,24 +74,47 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 		if err := o.putNetwork(&n); err != nil {
 			return nil, err
 		}
-		if n.MTU != old.MTU {
-			for _, sub := range subnets {
-				if err := o.deriveSubnet(sub, &n); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if n.AdminStateUp != old.AdminStateUp && n.Routed() {
-			if pending, err = o.calico().deriveEndpoints(schema.Ports.Referrers(o.tx, "network", id), &n); err != nil {
-				return nil, err
-			}
+		if later, err = o.deriveFromNetwork(old, &n, subnets); err != nil {
+			return nil, err
 		}
 		return networkView(&n, subnetIDs(subnets)), nil
 	})
-	if pending && err == nil {
+	if err != nil {
+		return nil, err
+	}
+	if later.endpoints {
 		s.carryOut(ctx, workDeriveEndpoints, id)
 	}
-	return view, err
+	for _, subnet := range later.uplinks {
+		s.carryOut(ctx, workDeriveRouterPorts, subnet)
+	}
+	return view, nil
+}
+
+// networkWork is what an update of a network leaves to steps: the endpoints of its ports, and the
+// routers on some of its subnets.
+type networkWork struct {
+	endpoints bool
+	uplinks   []string
+}
+
+// deriveFromNetwork rewrites what is derived from a network beside its own bundle.
+func (o *operation) deriveFromNetwork(old, n *neutron.Network, subnets []*neutron.Subnet) (later networkWork, err error) {
+	if n.MTU != old.MTU {
+		for _, sub := range subnets {
+			if err := o.deriveSubnet(sub, n); err != nil {
+				return later, err
+			}
+		}
+	}
+	switch {
+	case n.AdminStateUp == old.AdminStateUp:
+	case n.Routed():
+		later.endpoints, err = o.calico().deriveEndpoints(schema.Ports.Referrers(o.tx, "network", n.ID), n)
+	case translate.Uplink(n):
+		later.uplinks, err = o.deriveRouterPortsOn(subnets)
+	}
+	return later, err
 }
 
 // applyNetwork sets what an update names, and checks it against the rest.

@@ -71,8 +71,8 @@ const (
 // what this version serves, then those of resources to come, which clients expect to find.
 func DefaultQuotas() map[string]int {
 	return map[string]int{
-		quotaNetwork: 100, quotaSubnet: 100, quotaPort: 500, quotaGroup: 10, quotaRule: 100,
-		"router": 10, "floatingip": 50, "subnetpool": -1, "rbac_policy": 10, "trunk": -1, "l2-gateway-connection": -1,
+		quotaNetwork: 100, quotaSubnet: 100, quotaPort: 500, quotaGroup: 10, quotaRule: 100, quotaRouter: 10,
+		"floatingip": 50, "subnetpool": -1, "rbac_policy": 10, "trunk": -1, "l2-gateway-connection": -1,
 	}
 }
 

@@ -39,6 +39,8 @@ const (
 	workDeleteSubnet    = "delete-subnet"
 	workDeriveEndpoints = "derive-endpoints"
 	workDeriveProfiles  = "derive-profiles" // of allGroups
+
+	workDeriveRouterPorts = "derive-router-ports" // of a subnet
 )
 
 const allGroups = "all"
@@ -124,6 +126,8 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		done, err = o.deleteSubnet(w.ObjectID)
 	case workDeriveProfiles:
 		return o.deriveProfiles(after)
+	case workDeriveRouterPorts:
+		return o.deriveRouterPorts(w.ObjectID, after)
 	case workDeriveEndpoints:
 		return o.deriveEndpoints(w.ObjectID, after)
 	default: // a newer server's, which finishes it

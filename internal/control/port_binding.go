@@ -80,6 +80,10 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 		}
 	case wantedInterface(p) != "":
 		v.VIFType = vifFailed
+	case ofRouter(p.DeviceOwner) && p.AdminStateUp:
+		if _, linked := schema.RouterPorts.Peek(r, p.ID); linked { // every host serves it
+			v.Status = statusActive
+		}
 	}
 	return v
 }

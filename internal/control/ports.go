@@ -35,7 +35,7 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 	p.Tags = list[string](v, "tags")
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	e := portEdit{o, p, v}
-	for _, choose := range []func() error{e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseTunnelKey, e.bind} {
+	for _, choose := range []func() error{e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseTunnelKey, e.bind} {
 		if err := choose(); err != nil {
 			return nil, err
 		}
@@ -188,6 +188,11 @@ func (e portEdit) apply(old *neutron.Port) error {
 	setFlag(&p.AdminStateUp, v, "admin_state_up")
 	setText(&p.DeviceID, v, "device_id")
 	setText(&p.DeviceOwner, v, "device_owner")
+	if v.Has("device_id") || v.Has("device_owner") {
+		if err := e.checkDevice(); err != nil {
+			return err
+		}
+	}
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	if v.Has("mac_address") {
 		if err := e.changeMAC(); err != nil {
@@ -234,8 +239,7 @@ func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch 
 		if err != nil {
 			return err
 		}
-		// A port that names no device or has no address is not in use by its service.
-		if heldByService(p.DeviceOwner) && p.DeviceID != "" && len(p.FixedIPs) > 0 {
+		if o.heldByService(p) {
 			return conflict("ServicePortInUse",
 				"Port %s cannot be deleted directly via the port API: has device owner %s.", id, p.DeviceOwner)
 		}
@@ -276,6 +280,9 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
+	if err := o.derivePortOfRouter(old, p); err != nil {
+		return err
+	}
 	return o.deriveServed(old, p)
 }
 
@@ -288,7 +295,8 @@ func (o *operation) deriveServed(before, after *neutron.Port) error {
 	return o.deriveSubnetsOf(append(was, is...))
 }
 
-// deriveSubnetsOf rewrites the subnets of addresses at which DHCP is or was served.
+// deriveSubnetsOf rewrites the subnets of addresses at which DHCP is or was served, and what routers
+// have of them.
 func (o *operation) deriveSubnetsOf(addresses []neutron.FixedIP) error {
 	var subnets []string
 	for _, f := range addresses {
@@ -306,6 +314,9 @@ func (o *operation) deriveSubnetsOf(addresses []neutron.FixedIP) error {
 			return err
 		}
 		if err := o.deriveSubnet(s, n); err != nil {
+			return err
+		}
+		if _, err := o.deriveRouterPorts(id); err != nil {
 			return err
 		}
 	}

@@ -103,8 +103,9 @@ func TestPortRefusals(t *testing.T) {
 		t.Errorf("own port on another's network: %v", err)
 	}
 
+	r := w.router(`{}`).ID
 	for _, owner := range []string{"network:router_interface", "network:router_gateway", "network:floatingip"} {
-		id := must[*neutron.PortView](w, w.admin, neutron.Ports, on(`"device_owner":"`+owner+`","device_id":"d"`)).ID
+		id := must[*neutron.PortView](w, w.admin, neutron.Ports, on(`"device_owner":"`+owner+`","device_id":"`+r+`"`)).ID
 		w.expect(w.remove(w.admin, neutron.Ports, id), "ServicePortInUse: Port "+id+" cannot be deleted directly via the port API: has device owner "+owner+".")
 		_, err := w.change(w.admin, neutron.Ports, id, `{"mac_address":"fa:16:3e:00:00:09"}`)
 		w.expect(err, "UnsupportedPortDeviceOwner: Operation mac address update is not supported for device_owner "+owner+" on port "+id+".")

@@ -16,13 +16,14 @@ import (
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
 
 // limits let a game run into its quotas.
 func limits() control.Options {
-	return control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20}}
+	return control.Options{Quotas: map[string]int{"network": 4, "subnet": 6, "port": 12, "security_group": 4, "security_group_rule": 20, "router": 4}}
 }
 
 // TestRandomOperations does anything in any order, and others harm keys of Calico's model. After
@@ -62,6 +63,9 @@ func play(rt *rapid.T, keys func() *control.Keys, ws ...*world) {
 	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+r+`","ip_version":4,"cidr":"10.65.0.0/29"}`)
 	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+r+`","ip_version":6,"cidr":"fd00:65::/64"}`)
 	must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+r+`","binding:host_id":"h1","device_id":"vm"}`)
+	e := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true}`).ID
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+e+`","ip_version":4,"cidr":"172.24.4.0/28"}`)
+	w.router(`{"external_gateway_info":{"network_id":"` + e + `"}}`)
 	rt.Repeat(map[string]func(*rapid.T){
 		"":                g.check,
 		"create network":  g.createNetwork,
@@ -80,6 +84,12 @@ func play(rt *rapid.T, keys func() *control.Keys, ws ...*world) {
 		"delete anything": g.deleteAnything,
 		"change tags":     g.changeTags,
 		"harm keys":       g.harmKeys,
+
+		"create router":    g.createRouter,
+		"update router":    g.updateRouter,
+		"add interface":    g.addInterface,
+		"join":             g.addInterface,
+		"remove interface": g.removeInterface,
 	})
 	g.deleteAll()
 	if d := cmp.Diff(before, w.dump()); d != "" {
@@ -157,6 +167,7 @@ func (g *game) portText(rt *rapid.T) string {
 		`,"device_owner":"network:dhcp"`, `,"device_owner":"network:router_interface","device_id":"r"`, `,"binding:host_id":"h1"`,
 		`,"binding:host_id":"nowhere"`, `,"allowed_address_pairs":[{"ip_address":"10.0.0.0/24"}]`,
 		`,"extra_dhcp_opts":[{"opt_name":"mtu","opt_value":"1400"}]`, `,"binding:host_id":"h2","device_id":"a/b"`,
+		`,"binding:host_id":"h1","binding:profile":{"interface_name":"eth9"}`,
 		`,"binding:host_id":"h1","allowed_address_pairs":[{"ip_address":"10.0.0.6"},{"ip_address":"fd00:2::6/128"}]`,
 	}).Draw(rt, "port") + `}`
 }
@@ -177,6 +188,74 @@ func (g *game) createRule(rt *rapid.T) {
 	g.make(rt, neutron.SecurityGroupRules, `{"security_group_id":"`+group+`","direction":"ingress",`+rapid.SampledFrom([]string{
 		`"protocol":"tcp","port_range_min":80,"port_range_max":80`, `"remote_group_id":"` + remote + `"`, `"protocol":"icmp"`,
 	}).Draw(rt, "rule")+`}`)
+}
+
+func (g *game) createRouter(rt *rapid.T) {
+	network, _ := g.any(rt, neutron.Networks)
+	g.make(rt, neutron.Routers, rapid.SampledFrom([]string{
+		`{}`, `{"admin_state_up":false}`, `{"external_gateway_info":{"network_id":"` + network + `"}}`,
+		`{"external_gateway_info":{"network_id":"` + network + `","enable_snat":false}}`,
+	}).Draw(rt, "router"))
+}
+
+func (g *game) updateRouter(rt *rapid.T) {
+	network, _ := g.any(rt, neutron.Networks)
+	g.update(rt, neutron.Routers, rapid.SampledFrom([]string{
+		`{"name":"x"}`, `{"admin_state_up":false}`, `{"external_gateway_info":null}`, `{"external_gateway_info":{"network_id":"` + network + `"}}`,
+		`{"external_gateway_info":{"network_id":"` + network + `","enable_snat":false}}`, `{"routes":[]}`,
+		`{"external_gateway_info":{"network_id":"` + network + `","external_fixed_ips":[{"ip_address":"172.24.4.5"}]}}`,
+		`{"routes":[{"destination":"10.9.0.0/16","nexthop":"10.0.0.3"},{"destination":"10.8.0.0/16","nexthop":"172.24.4.3"}]}`,
+		`{"routes":[{"destination":"10.9.0.0/16","nexthop":"10.1.0.3"}]}`, `{"routes":[{"destination":"10.8.0.0/16","nexthop":"172.24.4.5"}]}`,
+	}).Draw(rt, "change"))
+}
+
+// interfaceRequest names a port or a subnet.
+func (g *game) interfaceRequest(rt *rapid.T) (q neutron.InterfaceRequest) {
+	if rapid.Bool().Draw(rt, "by port") {
+		q.PortID, _ = g.any(rt, neutron.Ports)
+	} else {
+		q.SubnetID, _ = g.any(rt, neutron.Subnets)
+	}
+	return q
+}
+
+func (g *game) addInterface(rt *rapid.T) {
+	router, _ := g.any(rt, neutron.Routers)
+	c, q := g.caller(rt), g.interfaceRequest(rt)
+	rt.Logf("%s joins router %s and %+v", c.ProjectID, router, q)
+	g.attempt(rt, func() error { _, err := g.join(c, router, q); return err })
+}
+
+func (g *game) removeInterface(rt *rapid.T) {
+	router, _ := g.any(rt, neutron.Routers)
+	c, q := g.caller(rt), g.interfaceRequest(rt)
+	q.KeepPort = q.PortID != "" && rapid.Bool().Draw(rt, "keep port")
+	rt.Logf("%s parts router %s and %+v", c.ProjectID, router, q)
+	g.attempt(rt, func() error { _, err := g.part(c, router, q); return err })
+}
+
+// deleteRouters deletes all routers with their ports.
+func (g *game) deleteRouters() {
+	snap, err := g.db.View(context.Background())
+	if err != nil {
+		g.rt.Fatal(err)
+	}
+	for _, id := range g.ids(neutron.Routers) {
+		if _, err := g.change(g.admin, neutron.Routers, id, `{"routes":[],"external_gateway_info":null}`); err != nil {
+			g.rt.Fatalf("clear router %s: %v", id, err)
+		}
+		for x := range schema.RouterPorts.By(snap, "router", id) {
+			if x.Gateway {
+				continue
+			}
+			if _, err := g.part(g.admin, id, neutron.InterfaceRequest{PortID: x.PortID}); err != nil {
+				g.rt.Fatalf("part router %s and %s: %v", id, x.PortID, err)
+			}
+		}
+		if err := g.remove(g.admin, neutron.Routers, id); err != nil {
+			g.rt.Fatalf("delete router %s: %v", id, err)
+		}
+	}
 }
 
 func (g *game) updateNetwork(rt *rapid.T) {
@@ -210,7 +289,8 @@ func (g *game) updateGroup(rt *rapid.T) {
 }
 
 func (g *game) deleteAnything(rt *rapid.T) {
-	r := rapid.SampledFrom([]neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules}).Draw(rt, "kind")
+	r := rapid.SampledFrom([]neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
+		neutron.Routers}).Draw(rt, "kind")
 	id, ok := g.any(rt, r)
 	if !ok {
 		return
@@ -221,7 +301,7 @@ func (g *game) deleteAnything(rt *rapid.T) {
 }
 
 func (g *game) changeTags(rt *rapid.T) {
-	r := rapid.SampledFrom([]neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups}).Draw(rt, "kind")
+	r := rapid.SampledFrom([]neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.Routers}).Draw(rt, "kind")
 	id, ok := g.any(rt, r)
 	if !ok {
 		return
@@ -264,6 +344,7 @@ func (g *game) ids(r neutron.Resource) []string {
 	prefix := map[neutron.Resource]string{
 		neutron.Networks: schema.Networks.Key(""), neutron.Subnets: schema.Subnets.Key(""), neutron.Ports: schema.Ports.Key(""),
 		neutron.SecurityGroups: schema.SecurityGroups.Key(""), neutron.SecurityGroupRules: schema.SecurityGroups.Key(""),
+		neutron.Routers: schema.Routers.Key(""),
 	}[r]
 	kvs, _, err := g.st.List(context.Background(), prefix)
 	if err != nil {
@@ -295,9 +376,18 @@ func (g *game) any(rt *rapid.T, r neutron.Resource) (string, bool) {
 	return ids[rapid.IntRange(0, len(ids)-1).Draw(rt, "which "+r.Name())], true
 }
 
-// check derives every bundle anew and compares.
+// check derives every bundle and key anew and compares.
 func (g *game) check(rt *rapid.T) {
-	snap, err := g.db.View(context.Background())
+	snap := g.checkDerived(rt)
+	if d := cmp.Diff(calicoOf(rt, snap), g.calico()); d != "" {
+		rt.Fatalf("keys of Calico's model are not what their owners mean now (-want +got):\n%s", d)
+	}
+}
+
+// checkDerived derives every bundle anew and compares.
+func (w *world) checkDerived(rt fataler) *records.Snap {
+	rt.Helper()
+	snap, err := w.db.View(context.Background())
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -330,15 +420,46 @@ func (g *game) check(rt *rapid.T) {
 	for sg := range schema.SecurityGroups.All(snap) {
 		want["security-group/"+sg.ID] = text(translate.SecurityGroup(sg))
 	}
+	for r := range schema.Routers.All(snap) {
+		var links []translate.RouterLink
+		for x := range schema.RouterPorts.By(snap, "router", r.ID) {
+			links = append(links, linkIn(snap, x))
+		}
+		for id, b := range derivedRouter(r, links) {
+			want[id] = text(b)
+		}
+	}
 	for b := range schema.Bundles.All(snap) {
 		got[schema.BundleID(b.Owner)] = text(b.Bundle)
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		rt.Fatalf("bundles are not what their owners mean now (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff(calicoOf(rt, snap), g.calico()); d != "" {
-		rt.Fatalf("keys of Calico's model are not what their owners mean now (-want +got):\n%s", d)
+	return snap
+}
+
+// linkIn returns a router's port with what its translation reads.
+func linkIn(snap *records.Snap, x *neutron.RouterPort) (l translate.RouterLink) {
+	l.Port, _ = schema.Ports.Peek(snap, x.PortID)
+	l.Network, _ = schema.Networks.Peek(snap, l.Port.NetworkID)
+	for _, f := range l.Port.FixedIPs {
+		s, _ := schema.Subnets.Peek(snap, f.SubnetID)
+		if slices.Contains(l.Subnets, s) {
+			continue
+		}
+		l.Subnets = append(l.Subnets, s)
+		if s.IPVersion == 6 || x.Gateway {
+			continue
+		}
+		var servers []*neutron.Port
+		for p := range schema.Ports.By(snap, "subnet", s.ID) {
+			if p.DeviceOwner == "network:dhcp" {
+				servers = append(servers, p)
+			}
+		}
+		l.DHCPServer = translate.DHCPServer(s, servers)
 	}
+	return l
 }
 
 func text(b topology.Bundle) string {
@@ -352,6 +473,7 @@ func text(b topology.Bundle) string {
 // deleteAll deletes everything as the admin, dependants first. Ports become a service's that
 // anybody may delete: as a machine's they could be refused.
 func (g *game) deleteAll() {
+	g.deleteRouters()
 	for _, id := range g.ids(neutron.Ports) {
 		if _, err := g.change(g.admin, neutron.Ports, id, `{"device_owner":"network:other"}`); err != nil {
 			g.rt.Fatalf("free port %s: %v", id, err)

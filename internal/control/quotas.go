@@ -17,6 +17,7 @@ const (
 	quotaPort    = "port"
 	quotaGroup   = "security_group"
 	quotaRule    = "security_group_rule"
+	quotaRouter  = "router"
 )
 
 // slack is the distance from a limit within which creates of a project wait for each other. It
@@ -44,6 +45,8 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.Ports.CountBy(r, "project", project)
 	case quotaGroup:
 		return schema.SecurityGroups.CountBy(r, "project", project)
+	case quotaRouter:
+		return schema.Routers.CountBy(r, "project", project)
 	case quotaRule:
 		n := 0
 		for g := range schema.SecurityGroups.By(r, "project", project) {

@@ -33,6 +33,7 @@ type Service struct {
 	subnets  subnets
 	ports    ports
 	groups   groups
+	routers  routers
 	rules    *finder[neutron.SecurityGroup] // groups with the rules that a query asks for
 
 	// Values of ports' binding:vif_details, bound and not. Views share them.
@@ -57,7 +58,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 		reservations: newReservations(),
 	}
 	s.networks, s.subnets = networks{newNetworks(s)}, subnets{newSubnets(s)}
-	s.ports, s.groups = ports{newPorts(s)}, groups{newGroups(s)}
+	s.ports, s.groups, s.routers = ports{newPorts(s)}, groups{newGroups(s)}, routers{newRouters(s)}
 	s.rules = groupsOfRules()
 	return s, nil
 }

@@ -122,6 +122,7 @@ func (w *world) on(r neutron.Resource) operations {
 	return map[neutron.Resource]operations{
 		neutron.Networks: anyOf(w.Networks()), neutron.Subnets: anyOf(w.Subnets()), neutron.Ports: anyOf(w.Ports()),
 		neutron.SecurityGroups: anyOf(w.SecurityGroups()), neutron.SecurityGroupRules: anyOf(w.SecurityGroupRules()),
+		neutron.Routers: anyOf(w.Routers().Operations),
 	}[r]
 }
 

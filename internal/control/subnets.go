@@ -116,9 +116,9 @@ func (o *operation) addAutomatic(s *neutron.Subnet, n *neutron.Network) error {
 
 // update changes a subnet.
 func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetView, error) {
-	pending := ""
+	pending, routers := "", false
 	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetView, error) {
-		pending = ""
+		pending, routers = "", false
 		old, n, err := o.subnetToChange(id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -155,10 +155,21 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 				pending = n.ID
 			}
 		}
-		return subnetView(o.tx, &sub), o.deriveSubnet(&sub, n)
+		if err := o.deriveSubnet(&sub, n); err != nil {
+			return nil, err
+		}
+		if !reflect.DeepEqual(sub.GatewayIP, old.GatewayIP) {
+			if routers, err = o.deriveRouterPorts(id); err != nil {
+				return nil, err
+			}
+		}
+		return subnetView(o.tx, &sub), nil
 	})
 	if pending != "" && err == nil {
 		s.carryOut(ctx, workDeriveEndpoints, pending)
+	}
+	if routers && err == nil {
+		s.carryOut(ctx, workDeriveRouterPorts, id)
 	}
 	return view, err
 }
@@ -278,13 +289,7 @@ func (o *operation) deriveSubnet(s *neutron.Subnet, n *neutron.Network) error {
 	if _, err := schema.Bundles.Get(o.tx, id); err != nil {
 		return err
 	}
-	var servers []*neutron.Port
-	for p := range schema.Ports.By(o.tx, "subnet", s.ID) {
-		if p.DeviceOwner == ownerDHCP {
-			servers = append(servers, p)
-		}
-	}
-	return o.putSubnetMeaning(s, n, servers)
+	return o.putSubnetMeaning(s, n, slices.Collect(schema.Ports.By(o.tx, "dhcp_subnet", s.ID)))
 }
 
 // putSubnetMeaning stores what a subnet of network n means to packets; servers are its DHCP ports.

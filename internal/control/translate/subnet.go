@@ -67,6 +67,15 @@ func serverAddresses(s *neutron.Subnet, dhcpPorts []*neutron.Port) []netip.Addr 
 	return servers
 }
 
+// DHCPServer returns the address of the newest DHCP port on a subnet; invalid if there is none.
+func DHCPServer(s *neutron.Subnet, dhcpPorts []*neutron.Port) netip.Addr {
+	servers := serverAddresses(s, dhcpPorts)
+	if len(servers) == 0 {
+		return netip.Addr{}
+	}
+	return servers[len(servers)-1]
+}
+
 // metadata returns the address of the metadata service (H7).
 func metadata() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 32)

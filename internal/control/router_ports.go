@@ -1,0 +1,207 @@
+package control
+
+import (
+	"reflect"
+	"slices"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+)
+
+// What a router has of a port is derived from the router, the port and the port's subnets, and for
+// an interface from the DHCP ports on them. Each of these rewrites it when it changes.
+
+// routerPortKind returns the kind of owner that a router's port is.
+func routerPortKind(x *neutron.RouterPort) string {
+	if x.Gateway {
+		return kindRouterGateway
+	}
+	return kindRouterInterface
+}
+
+// deriveRouterPort stores what is derived from a port of a router.
+func (o *operation) deriveRouterPort(x *neutron.RouterPort) error {
+	r, err := schema.Routers.Get(o.tx, x.RouterID)
+	if err != nil {
+		return err
+	}
+	l, err := o.linkOf(x)
+	if err != nil {
+		return err
+	}
+	b := translate.RouterInterface
+	if i := slices.IndexFunc(r.Gateways, func(g neutron.RouterGateway) bool { return g.PortID == x.PortID }); i >= 0 {
+		b = func(r *neutron.Router, l translate.RouterLink) topology.Bundle {
+			return translate.RouterGateway(r, l, r.Gateways[i].EnableSNAT)
+		}
+	}
+	return o.putBundle(routerPortKind(x), x.PortID, b(r, l))
+}
+
+// linkOf returns a port of a router with what its translation reads. All of it is guarded: that a
+// DHCP port comes to a subnet or goes is seen in the subnet's bundle.
+func (o *operation) linkOf(x *neutron.RouterPort) (l translate.RouterLink, err error) {
+	if l.Port, err = schema.Ports.Get(o.tx, x.PortID); err != nil {
+		return l, err
+	}
+	if l.Network, err = schema.Networks.Need(o.tx, l.Port.NetworkID); err != nil {
+		return l, err
+	}
+	if translate.Uplink(l.Network) {
+		if l.Network, err = schema.Networks.Get(o.tx, l.Port.NetworkID); err != nil { // for its state
+			return l, err
+		}
+	}
+	for _, id := range x.SubnetIDs {
+		s, err := schema.Subnets.Get(o.tx, id)
+		if err != nil {
+			return l, err
+		}
+		l.Subnets = append(l.Subnets, s)
+		if x.Gateway || s.IPVersion != 4 {
+			continue
+		}
+		if _, err := schema.Bundles.Get(o.tx, schema.BundleID(topology.Owner{Kind: kindSubnet, ID: id})); err != nil {
+			return l, err
+		}
+		l.DHCPServer = translate.DHCPServer(s, slices.Collect(schema.Ports.By(o.tx, "dhcp_subnet", id)))
+	}
+	return l, nil
+}
+
+// derivePortOfRouter rewrites what a router has of a port that has changed.
+func (o *operation) derivePortOfRouter(old, p *neutron.Port) error {
+	if old == nil || !ofRouter(old.DeviceOwner) {
+		return nil
+	}
+	had, ok := schema.RouterPorts.Peek(o.tx, p.ID)
+	if !ok {
+		return nil
+	}
+	if p.DeviceID != old.DeviceID || p.DeviceOwner != old.DeviceOwner {
+		return portInUse(old)
+	}
+	r, err := schema.Routers.Get(o.tx, had.RouterID)
+	if err != nil {
+		return err
+	}
+	if reflect.DeepEqual(p.FixedIPs, old.FixedIPs) {
+		return o.deriveRouterPort(had)
+	}
+	x := *had
+	x.SubnetIDs = subnetsOf(p)
+	if err := (routerEdit{o, r}).checkMoved(had, &x, p); err != nil {
+		return err
+	}
+	if err := schema.RouterPorts.Put(o.tx, &x); err != nil {
+		return err
+	}
+	if err := o.deriveRouterPort(&x); err != nil || len(r.Routes) == 0 {
+		return err
+	}
+	return o.deriveRouter(r)
+}
+
+// checkMoved refuses other subnets of a router's port as it would those of a new one, and to leave
+// subnets that routes need.
+func (e routerEdit) checkMoved(had, x *neutron.RouterPort, p *neutron.Port) error {
+	if had.Gateway {
+		return nil
+	}
+	left := slices.DeleteFunc(slices.Clone(had.SubnetIDs), func(id string) bool { return slices.Contains(x.SubnetIDs, id) })
+	if err := e.checkUnneeded(left); err != nil {
+		return err
+	}
+	subnets, err := e.interfaceSubnets(p, x.SubnetIDs)
+	if err != nil {
+		return err
+	}
+	return e.checkRouterSubnets(x, subnets)
+}
+
+// ofRouter reports whether a port is a router's gateway or interface by its owner.
+func ofRouter(owner string) bool { return routerInterface(owner) || owner == ownerRouterGateway }
+
+// deriveRouterPorts rewrites what routers have of their ports on a subnet, after a change of what
+// these are derived from. For many ports it makes pending work, and reports that.
+func (o *operation) deriveRouterPorts(subnetID string) (pending bool, err error) {
+	ids := schema.RouterPorts.Referrers(o.tx, "subnet", subnetID)
+	if len(ids) > stepObjects {
+		return true, o.begin(workDeriveRouterPorts, subnetID)
+	}
+	for _, id := range ids {
+		x, err := schema.RouterPorts.Get(o.tx, id)
+		if err != nil {
+			return false, err
+		}
+		if err := o.deriveRouterPort(x); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// deriveRouterPortsOn is deriveRouterPorts of several subnets. It returns those with pending work.
+func (o *operation) deriveRouterPortsOn(subnets []*neutron.Subnet) (pending []string, err error) {
+	for _, s := range subnets {
+		switch later, err := o.deriveRouterPorts(s.ID); {
+		case err != nil:
+			return nil, err
+		case later:
+			pending = append(pending, s.ID)
+		}
+	}
+	return pending, nil
+}
+
+// deriveRouterPorts rewrites what routers have of some ports on a subnet, after a port's id.
+func (o steps) deriveRouterPorts(subnetID, after string) (done bool, next string, err error) {
+	count := 0
+	for x := range schema.RouterPorts.By(o.tx, "subnet", subnetID) {
+		if x.PortID <= after {
+			continue
+		}
+		if count == stepObjects {
+			return false, next, nil
+		}
+		x, err := schema.RouterPorts.Get(o.tx, x.PortID)
+		if err != nil {
+			return false, "", err
+		}
+		if err := o.deriveRouterPort(x); err != nil {
+			return false, "", err
+		}
+		count, next = count+1, x.PortID
+	}
+	return true, "", nil
+}
+
+// heldByService reports whether only the service that has a port may delete it: it is a router's,
+// or says so and the router exists; or it holds a floating IP.
+func (o *operation) heldByService(p *neutron.Port) bool {
+	if _, linked := schema.RouterPorts.Peek(o.tx, p.ID); linked {
+		return true
+	}
+	if p.DeviceID == "" || len(p.FixedIPs) == 0 {
+		return false
+	}
+	if ofRouter(p.DeviceOwner) {
+		_, exists := schema.Routers.Peek(o.tx, p.DeviceID)
+		return exists
+	}
+	return p.DeviceOwner == ownerFloatingIP
+}
+
+// checkDevice refuses that a port names another project's router as the one it is an interface of.
+func (e portEdit) checkDevice() error {
+	if !routerInterface(e.p.DeviceOwner) || e.caller.Admin() {
+		return nil
+	}
+	if r, ok := schema.Routers.Peek(e.tx, e.p.DeviceID); ok && r.ProjectID != e.p.ProjectID {
+		return conflict("DeviceIDNotOwnedByTenant",
+			"The following device_id %s is not owned by your tenant or matches another tenants router.", e.p.DeviceID)
+	}
+	return nil
+}
