@@ -33,17 +33,36 @@ type handler struct {
 	tables  *neutron.Tables
 	timeout time.Duration
 	log     *slog.Logger
+
+	extensions []extension // by alias
+}
+
+// part is a part of the API: routes, and the extensions that announce them. An extension may rest
+// on several parts.
+type part struct {
+	routes     func(h *handler, on func(pattern string, e endpoint))
+	extensions []extension
+}
+
+// served returns the parts of this server.
+func served() []part {
+	return []part{
+		{routes: (*handler).core, extensions: coreExtensions()},
+	}
 }
 
 // endpoint answers one route; its error becomes an error body.
 type endpoint func(w http.ResponseWriter, r *http.Request) error
 
 // New makes the API's handler. Only the list of versions needs no token.
-func New(o Options) http.Handler {
+func New(o Options) http.Handler { return newAPI(o, served()) }
+
+// newAPI makes the handler of an API that serves these parts.
+func newAPI(o Options, parts []part) http.Handler {
 	o.DNSDomain = cmp.Or(o.DNSDomain, "openstacklocal")
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
-	h := &handler{ops: o.Operations, tables: neutron.NewTables(o.DNSDomain), timeout: o.Timeout, log: o.Log}
-	withToken := api.RequireToken(o.Tokens, o.IdentityURL, api.Routes(h.routes(), h.noRoute))
+	h := &handler{ops: o.Operations, tables: neutron.NewTables(o.DNSDomain), timeout: o.Timeout, log: o.Log, extensions: announced(parts)}
+	withToken := api.RequireToken(o.Tokens, o.IdentityURL, api.Routes(h.routes(parts), h.noRoute))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			h.versions(w, r)
@@ -54,13 +73,19 @@ func New(o Options) http.Handler {
 }
 
 // routes is every route that needs a token.
-func (h *handler) routes() *http.ServeMux {
+func (h *handler) routes(parts []part) *http.ServeMux {
 	mux := http.NewServeMux()
-	on := func(pattern string, e endpoint) { mux.Handle(pattern, h.answer(e)) }
+	for _, p := range parts {
+		p.routes(h, func(pattern string, e endpoint) { mux.Handle(pattern, h.answer(e)) })
+	}
+	return mux
+}
 
-	on("GET /v2.0", h.resources)
-	on("GET /v2.0/extensions", h.extensions)
-	on("GET /v2.0/extensions/{alias}", h.extension)
+// core registers the routes of networks and what is on them.
+func (h *handler) core(on func(pattern string, e endpoint)) {
+	on("GET /v2.0", h.listResources)
+	on("GET /v2.0/extensions", h.listExtensions)
+	on("GET /v2.0/extensions/{alias}", h.showExtension)
 
 	register(on, &collection[neutron.NetworkView]{h, h.tables.Networks, h.ops.Networks()})
 	register(on, &collection[neutron.SubnetView]{h, h.tables.Subnets, h.ops.Subnets()})
@@ -77,7 +102,6 @@ func (h *handler) routes() *http.ServeMux {
 	on("GET /v2.0/quotas/{project}/details", h.quotaDetails)
 	on("PUT /v2.0/quotas/{project}", h.setQuota)
 	on("DELETE /v2.0/quotas/{project}", h.resetQuota)
-	return mux
 }
 
 // register adds the routes of a collection: those of the operations it has, and its tags if it can
@@ -144,8 +168,8 @@ type link struct {
 	Href string `json:"href"`
 }
 
-// resources lists the core resources, those the reference lists of those that are here.
-func (h *handler) resources(w http.ResponseWriter, r *http.Request) error {
+// listResources lists the core resources, those the reference lists of those that are here.
+func (h *handler) listResources(w http.ResponseWriter, r *http.Request) error {
 	type entry struct {
 		Name       string `json:"name"`
 		Collection string `json:"collection"`

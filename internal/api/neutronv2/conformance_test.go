@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"heddle/internal/api/neutronv2"
 	"heddle/internal/control"
 )
 
@@ -41,14 +42,26 @@ type recorded struct {
 // letter.
 func TestRecordedAnswers(t *testing.T) {
 	t.Parallel()
-	f, err := os.Open("testdata/recorded.jsonl")
+	s := newServer(t, control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{
+		"physnet1": {Flat: true, VLANs: []control.IDRange{{Min: 1, Max: 4094}}}}})
+	s.addHost(t, "99999999-0000-0000-0000-000000000000", "host-0")
+	s.playRecorded(t, "testdata/recorded.jsonl")
+}
+
+// TestRecordedAnswersOfRouters does the same with requests about routers.
+func TestRecordedAnswersOfRouters(t *testing.T) {
+	t.Parallel()
+	newServerOf(t, control.Options{}, neutronv2.NewWithRouters).playRecorded(t, "testdata/recorded_routers.jsonl")
+}
+
+// playRecorded sends the requests of a file.
+func (s *server) playRecorded(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	s := newServer(t, control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{
-		"physnet1": {Flat: true, VLANs: []control.IDRange{{Min: 1, Max: 4094}}}}})
-	s.addHost(t, "99999999-0000-0000-0000-000000000000", "host-0")
 	play := player{server: s, vars: map[string]string{"project": memberProject, "other_project": otherProject, "admin_project": adminProject}}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)

@@ -55,6 +55,12 @@ type server struct {
 
 func newServer(t testing.TB, opts control.Options) *server {
 	t.Helper()
+	return newServerOf(t, opts, neutronv2.New)
+}
+
+// newServerOf is newServer with another set of resources.
+func newServerOf(t testing.TB, opts control.Options, handler func(neutronv2.Options) http.Handler) *server {
+	t.Helper()
 	st := store.NewMemory()
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
 	t.Cleanup(func() { _ = st.Close() })
@@ -65,7 +71,7 @@ func newServer(t testing.TB, opts control.Options) *server {
 		t.Fatal(err)
 	}
 	h, err := api.NewServer(api.Options{Name: "network", Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), MaxBody: 4 << 20, Refuse: neutronv2.Refuse,
-		Handler: neutronv2.New(neutronv2.Options{Operations: ops, Tokens: tokens, IdentityURL: "http://identity/v3", DNSDomain: "example.org", Log: slog.New(slog.NewTextHandler(t.Output(), nil))})})
+		Handler: handler(neutronv2.Options{Operations: ops, Tokens: tokens, IdentityURL: "http://identity/v3", DNSDomain: "example.org", Log: slog.New(slog.NewTextHandler(t.Output(), nil))})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,6 @@
+package neutronv2
+
+import "net/http"
+
+// NewWithRouters is New with routers.
+func NewWithRouters(o Options) http.Handler { return newAPI(o, append(served(), routers())) }
