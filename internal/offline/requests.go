@@ -27,6 +27,9 @@ func checkAttributes(r neutron.Resource, data object) error {
 			known = append(known, a.Name)
 		}
 	}
+	if r == neutron.Routers {
+		known = append(known, attrGatewayPort)
+	}
 	if _, err := data.object(known...); err != nil {
 		return err
 	}
@@ -60,6 +63,9 @@ const groupRules = "security_group_rules"
 
 // create makes an object.
 func (w *world) create(k *kind, id string, data object) error {
+	if k.Resource == neutron.Routers {
+		return w.createRouter(k, id, data)
+	}
 	v, err := w.newValues(k, id, data)
 	if err != nil {
 		return err
@@ -122,10 +128,7 @@ func (w *world) newRule(id, group string, data object) (neutron.Values, error) {
 	if named := data.get("security_group_id"); !named.null() && named.value != group {
 		return nil, refuse(neutron.Invalid, "%s is another group than the one that the rule is in", named.place)
 	}
-	fields := maps.Clone(data.fields)
-	if fields == nil {
-		fields = map[string]any{}
-	}
+	fields := cloneFields(data)
 	fields["security_group_id"] = group
 	v, err := w.newValues(w.kinds[neutron.SecurityGroupRules.Name()], id, object{data.node, fields})
 	if err == nil {
@@ -134,8 +137,20 @@ func (w *world) newRule(id, group string, data object) (neutron.Values, error) {
 	return v, err
 }
 
+// cloneFields returns a copy of an object's fields.
+func cloneFields(o object) map[string]any {
+	fields := maps.Clone(o.fields)
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	return fields
+}
+
 // update changes an object.
 func (w *world) update(k *kind, id string, data object) error {
+	if k.Resource == neutron.Routers {
+		return w.updateRouter(k, id, data)
+	}
 	stored, err := k.show(id)
 	if err != nil {
 		return err

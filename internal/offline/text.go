@@ -75,6 +75,12 @@ func (l *lines) topology(v *topology.View) {
 			l.add("    %s is at %s", e[0], e[1])
 		}
 	}
+	for _, r := range inOrder(v.Routers) {
+		l.router(v, r)
+	}
+	for _, g := range inOrder(v.PortGroups) {
+		l.add("%s", strings.TrimSuffix(fmt.Sprintf("  port group %s %q: %s", g.ID, g.Name, strings.Join(g.PortIDs, ", ")), ": "))
+	}
 	for _, g := range inOrder(v.IPAddrGroups) {
 		l.add("  address group %s %q", g.ID, g.Name)
 		for _, a := range g.IPAddrPorts {
@@ -134,17 +140,60 @@ func (l *lines) dhcpHosts(hosts []topology.DhcpHostEntry) {
 }
 
 func (l *lines) port(v *topology.View, p *topology.Port) {
-	where := "not bound"
-	if p.Exterior() {
-		where = "interface " + p.InterfaceName + " of host " + p.HostID
-	}
-	l.add("    port %s%s, %s", p.ID, upDown(p.AdminStateUp), where)
+	l.add("    port %s%s, %s", p.ID, upDown(p.AdminStateUp), whereIs(p))
 	if c := v.Chains[p.InboundFilterID]; c != nil {
 		l.add("      from the machine: chain %s", c.Name)
 	}
 	if c := v.Chains[p.OutboundFilterID]; c != nil {
 		l.add("      to the machine: chain %s", c.Name)
 	}
+}
+
+// router writes a router with its ports and routes.
+func (l *lines) router(v *topology.View, r *topology.Router) {
+	l.add("  router %s %q%s", r.ID, r.Name, upDown(r.AdminStateUp))
+	for _, id := range r.PortIDs {
+		p := v.Ports[id]
+		l.add("    port %s%s %s, %s", p.ID, upDown(p.AdminStateUp), p.PortMAC, whereIs(p))
+		for _, s := range p.PortSubnet {
+			l.add("      address %s", s)
+		}
+		for _, id := range p.RouteIDs {
+			l.route(v.Routes[id])
+		}
+	}
+	for _, id := range r.RouteIDs {
+		l.route(v.Routes[id])
+	}
+	for _, filter := range []struct{ name, id string }{
+		{"before routing", r.InboundFilterID}, {"forward", r.ForwardChainID}, {"after routing", r.OutboundFilterID},
+	} {
+		if c := v.Chains[filter.id]; c != nil {
+			l.add("    %s: chain %s", filter.name, c.Name)
+		}
+	}
+}
+
+func (l *lines) route(r *topology.Route) {
+	text := strings.ToLower(r.NextHop) + " " + r.DstSubnet.String()
+	if r.SrcSubnet.Bits() > 0 {
+		text += " from " + r.SrcSubnet.String()
+	}
+	if r.NextHopGateway.IsValid() {
+		text += " by " + r.NextHopGateway.String()
+	}
+	l.add("      route %s", text)
+}
+
+// whereIs tells what a port leads to.
+func whereIs(p *topology.Port) string {
+	switch {
+	case p.Exterior():
+		return "interface " + p.InterfaceName + " of host " + p.HostID
+	case p.PeerID != "":
+		return "peer " + p.PeerID
+	}
+	return "not bound"
 }
 
 func upDown(up bool) string {

@@ -126,8 +126,12 @@ func (s *step) check() error {
 	case "port_binding":
 		_, err := s.data.object("id", "port_id", "host_id", "interface_name")
 		return err
+	case typeRouterInterface:
+		_, err := s.data.object("id", "port_id", "subnet_id", "subnet_ids", "network_id", "tenant_id", "project_id")
+		return err
 	}
-	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules} {
+	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
+		neutron.Routers} {
 		if r.Name() == s.typ {
 			return checkAttributes(r, s.data)
 		}
@@ -143,6 +147,8 @@ func (w *world) apply(s *step) error {
 		return w.applyHost(s)
 	case "port_binding":
 		return w.applyBinding(s)
+	case typeRouterInterface:
+		return w.applyInterface(s)
 	}
 	k := w.kinds[s.typ]
 	if k == nil {
@@ -158,7 +164,11 @@ func (w *world) apply(s *step) error {
 	case "update":
 		return w.update(k, id, s.data)
 	}
-	return ignoreMissing(k.remove(id)) // deleting what is gone is success (midonet-translations §1.3)
+	// Deleting what is gone is success (midonet-translations §1.3).
+	if k.Resource == neutron.Ports {
+		return ignoreMissing(w.removePort(k, id))
+	}
+	return ignoreMissing(k.remove(id))
 }
 
 func printJSON(out io.Writer, v any) error {

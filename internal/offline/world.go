@@ -81,6 +81,7 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.Ports, s.Ports()),
 		kindOf(w, tables.SecurityGroups, s.SecurityGroups()),
 		kindOf(w, tables.SecurityGroupRules, s.SecurityGroupRules()),
+		kindOf(w, tables.Routers, s.Routers().Operations),
 	} {
 		kinds[k.Name()] = k
 	}
