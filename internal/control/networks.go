@@ -91,8 +91,8 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 	return view, nil
 }
 
-// networkWork is what an update of a network leaves to steps: the endpoints of its ports, and the
-// routers on some of its subnets.
+// networkWork lists what an update of a network leaves to steps: the endpoints of its ports, and
+// the routers on some of its subnets.
 type networkWork struct {
 	endpoints bool
 	uplinks   []string

@@ -295,8 +295,8 @@ func (o *operation) deriveServed(before, after *neutron.Port) error {
 	return o.deriveSubnetsOf(append(was, is...))
 }
 
-// deriveSubnetsOf rewrites the subnets of addresses at which DHCP is or was served, and what routers
-// have of them.
+// deriveSubnetsOf rewrites the subnets of addresses at which DHCP is or was served, and what
+// routers have of them.
 func (o *operation) deriveSubnetsOf(addresses []neutron.FixedIP) error {
 	var subnets []string
 	for _, f := range addresses {

@@ -230,8 +230,8 @@ func (e routerEdit) putInterface(p *neutron.Port, n *neutron.Network, subnets []
 	return v, e.deriveRoutesBy(e.r, subnets)
 }
 
-// deriveRoutesBy rewrites the routes of a router if a next hop is on one of the subnets: it may have
-// waited for a port there.
+// deriveRoutesBy rewrites the routes of a router if a next hop is on one of the subnets: it may
+// have waited for a port there.
 func (o *operation) deriveRoutesBy(r *neutron.Router, subnets []*neutron.Subnet) error {
 	for _, route := range r.Routes {
 		if slices.ContainsFunc(subnets, func(s *neutron.Subnet) bool { return s.CIDR.Contains(route.Nexthop) }) {

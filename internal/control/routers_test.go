@@ -541,7 +541,7 @@ func TestMetadataFollowsDHCPPorts(t *testing.T) {
 	}
 }
 
-// derivedRouter is what a router and its ports should be in the topology, by the ids of bundles.
+// derivedRouter returns the bundles that a router and its ports should have, by id.
 func derivedRouter(r *neutron.Router, links []translate.RouterLink) map[string]topology.Bundle {
 	derived := map[string]topology.Bundle{"router/" + r.ID: translate.Router(r, links)}
 	for _, l := range links {

@@ -7,9 +7,9 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// A file tells of routers in the order in which Neutron makes them: the port of a gateway before the
-// router that names it as gw_port_id, the port of an interface before the step router_interface. A
-// server makes both ports itself, so these steps name a port in the server's requests.
+// A file has the order in which Neutron makes routers: the port of a gateway before the router that
+// names it as gw_port_id, the port of an interface before the step router_interface. A server makes
+// both ports itself, so these steps name a port in the server's requests.
 
 const (
 	typeRouterInterface = "router_interface"
@@ -101,8 +101,8 @@ func sameNetwork(info node, had []neutron.RouterGateway) bool {
 	return err != nil || network == "" || slices.ContainsFunc(had, func(g neutron.RouterGateway) bool { return g.NetworkID == network })
 }
 
-// applyInterface carries out a step of type router_interface. Its deletion leaves the port, which is
-// deleted by a step of its own.
+// applyInterface carries out a step of type router_interface. Its deletion leaves the port, which
+// is deleted by a step of its own.
 func (w *world) applyInterface(s *step) error {
 	id, err := idOf(s.data.get("id"))
 	if err != nil {
@@ -139,8 +139,8 @@ func (w *world) applyInterface(s *step) error {
 	return err
 }
 
-// removePort deletes a port. A router loses its gateway or interface with it, as if it had been asked
-// for that.
+// removePort deletes a port. A router loses its gateway or interface with it, as if it had been
+// asked for that.
 func (w *world) removePort(k *kind, id string) error {
 	snap, err := w.db.View(w.ctx)
 	if err != nil {

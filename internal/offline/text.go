@@ -185,7 +185,7 @@ func (l *lines) route(r *topology.Route) {
 	l.add("      route %s", text)
 }
 
-// whereIs tells what a port leads to.
+// whereIs returns the host or peer that a port leads to.
 func whereIs(p *topology.Port) string {
 	switch {
 	case p.Exterior():
