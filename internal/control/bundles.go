@@ -18,6 +18,9 @@ const (
 
 	kindRouterGateway   = "router-gateway"   // by the id of the port
 	kindRouterInterface = "router-interface" // likewise
+
+	kindFloatingIP = "floating-ip"
+	kindFirewall   = "firewall"
 )
 
 // putBundle stores what an owner means to packets in place of what it meant before.

@@ -64,9 +64,9 @@ func (o *operation) implicitRule(g *neutron.SecurityGroup, direction, ethertype,
 }
 
 // defaultGroup returns the default group of a project, and creates it if there is none (neutron-api
-// §6), but nil for another project than a member's own. A unique key keeps it single.
+// §6), but nil for no project and another than a member's own. A unique key keeps it single.
 func (o *operation) defaultGroup(project string) (*neutron.SecurityGroup, error) {
-	if g := findDefaultGroup(o.tx, project); g != nil || !o.caller.Owns(project) || o.opts.NoDefaultGroups {
+	if g := findDefaultGroup(o.tx, project); g != nil || project == "" || !o.caller.Owns(project) || o.opts.NoDefaultGroups {
 		return g, nil
 	}
 	if err := o.charge(project, quotaRule, rulesOfDefault); err != nil {

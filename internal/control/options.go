@@ -31,6 +31,8 @@ type Options struct {
 	// AnyUnderlay accepts every MTU and physical network, and leaves an MTU that is not given 0,
 	// for callers without an underlay. UnderlayMTU and PhysicalNetworks are ignored.
 	AnyUnderlay bool
+	// ServiceMACs lets requests change the MAC addresses of services' ports, which Neutron refuses.
+	ServiceMACs bool
 	// NoDefaultGroups makes no default security groups.
 	NoDefaultGroups bool
 	// Ordered chooses the lowest free address, and tunnel keys ascending from 1, so that equal
@@ -72,7 +74,8 @@ const (
 func DefaultQuotas() map[string]int {
 	return map[string]int{
 		quotaNetwork: 100, quotaSubnet: 100, quotaPort: 500, quotaGroup: 10, quotaRule: 100, quotaRouter: 10,
-		"floatingip": 50, "subnetpool": -1, "rbac_policy": 10, "trunk": -1, "l2-gateway-connection": -1,
+		quotaFloatingIP: 50, quotaFirewall: 10, quotaFirewallPolicy: 10, quotaFirewallRule: 100,
+		"subnetpool": -1, "rbac_policy": 10, "trunk": -1, "l2-gateway-connection": -1,
 	}
 }
 

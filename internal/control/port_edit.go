@@ -47,7 +47,7 @@ func (e portEdit) changeMAC() error {
 	case e.p.BoundHostID != "":
 		return conflict("PortBound", "Unable to complete operation on port %s, port is already bound, port type: %s, old_mac %s, new_mac %s.",
 			e.p.ID, e.portView(e.tx, e.p).VIFType, e.p.MACAddress, want)
-	case strings.HasPrefix(e.p.DeviceOwner, ownerNetworkPrefix):
+	case strings.HasPrefix(e.p.DeviceOwner, ownerNetworkPrefix) && !e.opts.ServiceMACs:
 		return conflict("UnsupportedPortDeviceOwner", "Operation mac address update is not supported for device_owner %s on port %s.",
 			e.p.DeviceOwner, e.p.ID)
 	}

@@ -240,8 +240,7 @@ func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch 
 			return err
 		}
 		if o.heldByService(p) {
-			return conflict("ServicePortInUse",
-				"Port %s cannot be deleted directly via the port API: has device owner %s.", id, p.DeviceOwner)
+			return servicePortInUse(p)
 		}
 		if err := o.removePort(p, n); err != nil {
 			return err
@@ -250,8 +249,16 @@ func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch 
 	})
 }
 
-// removePort deletes a port with what is derived from it alone.
+func servicePortInUse(p *neutron.Port) error {
+	return conflict("ServicePortInUse",
+		"Port %s cannot be deleted directly via the port API: has device owner %s.", p.ID, p.DeviceOwner)
+}
+
+// removePort deletes a port with what is derived from it alone. Its floating IPs stay, without one.
 func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
+	if err := errors.Join(o.checkPortFree(p), o.releaseFloatingIPs(p.ID, nil)); err != nil {
+		return err
+	}
 	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.calico().dropEndpoint(p, n)); err != nil {
 		return err
 	}
@@ -280,10 +287,7 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
-	if err := o.derivePortOfRouter(old, p); err != nil {
-		return err
-	}
-	return o.deriveServed(old, p)
+	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p))
 }
 
 // deriveServed rewrites the subnets for which a port serves DHCP, or did. Either may be nil.

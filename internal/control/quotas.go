@@ -18,6 +18,11 @@ const (
 	quotaGroup   = "security_group"
 	quotaRule    = "security_group_rule"
 	quotaRouter  = "router"
+
+	quotaFloatingIP     = "floatingip"
+	quotaFirewall       = "firewall"
+	quotaFirewallPolicy = "firewall_policy"
+	quotaFirewallRule   = "firewall_rule"
 )
 
 // slack is the distance from a limit within which creates of a project wait for each other. It
@@ -47,6 +52,14 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.SecurityGroups.CountBy(r, "project", project)
 	case quotaRouter:
 		return schema.Routers.CountBy(r, "project", project)
+	case quotaFloatingIP:
+		return schema.FloatingIPs.CountBy(r, "project", project)
+	case quotaFirewall:
+		return schema.Firewalls.CountBy(r, "project", project)
+	case quotaFirewallPolicy:
+		return schema.FirewallPolicies.CountBy(r, "project", project)
+	case quotaFirewallRule:
+		return schema.FirewallRules.CountBy(r, "project", project)
 	case quotaRule:
 		n := 0
 		for g := range schema.SecurityGroups.By(r, "project", project) {
@@ -146,7 +159,7 @@ func (s *Service) DefaultQuota(_ context.Context, c neutron.Caller, projectID st
 	if err := neutron.AuthorizeQuota(c, "get", projectID); err != nil {
 		return neutron.QuotaView{}, err
 	}
-	return neutron.QuotaView{ProjectID: projectID, Limits: maps.Clone(s.opts.Quotas)}, nil
+	return neutron.QuotaView{ProjectID: projectID, Limits: s.listedQuotas()}, nil
 }
 
 // QuotaDetails returns a project's limits with what is used of them. Nothing is ever reserved: a
@@ -207,8 +220,17 @@ func (s *Service) ResetQuota(ctx context.Context, c neutron.Caller, projectID st
 	})
 }
 
+// listedQuotas returns the limits of a project without own ones, as they are answered.
+func (s *Service) listedQuotas() map[string]int {
+	limits := maps.Clone(s.opts.Quotas)
+	for _, name := range neutron.UnlistedQuotaNames() {
+		delete(limits, name)
+	}
+	return limits
+}
+
 func (s *Service) quotaView(r records.Reader, projectID string) neutron.QuotaView {
-	v := neutron.QuotaView{ProjectID: projectID, Limits: maps.Clone(s.opts.Quotas)}
+	v := neutron.QuotaView{ProjectID: projectID, Limits: s.listedQuotas()}
 	if own, ok := schema.Quotas.Peek(r, projectID); ok {
 		maps.Copy(v.Limits, own.Limits)
 	}

@@ -117,8 +117,8 @@ func invalidRoutes(routes []neutron.HostRoute, why string) error {
 	return neutron.Errorf(neutron.Invalid, "InvalidRoutes", "Invalid format for routes: [%s], %s", strings.Join(texts, ", "), why)
 }
 
-// checkUnneeded refuses to leave subnets that extra routes need.
-func (e routerEdit) checkUnneeded(subnets []string) error {
+// checkUnneeded refuses to leave subnets, by a port, that extra routes or floating IPs need.
+func (e routerEdit) checkUnneeded(portID string, subnets []string) error {
 	for _, id := range subnets {
 		s, err := schema.Subnets.Need(e.tx, id)
 		if err != nil {
@@ -127,6 +127,9 @@ func (e routerEdit) checkUnneeded(subnets []string) error {
 		if slices.ContainsFunc(e.r.Routes, func(route neutron.HostRoute) bool { return s.CIDR.Contains(route.Nexthop) }) {
 			return conflict("RouterInterfaceInUseByRoute",
 				"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.", id, e.r.ID)
+		}
+		if err := e.checkInterfaceUnused(e.r.ID, portID, s); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -148,7 +148,11 @@ func wantsSNAT(want *neutron.GatewayRequest) bool { return want.EnableSNAT == ni
 
 // removeGateway deletes the gateway with its port. Routes towards its network stay, without effect.
 func (e routerEdit) removeGateway() error {
-	x, err := schema.RouterPorts.Get(e.tx, gatewayOf(e.r).PortID)
+	g := *gatewayOf(e.r)
+	if err := e.checkGatewayUnused(e.r.ID, g); err != nil {
+		return err
+	}
+	x, err := schema.RouterPorts.Get(e.tx, g.PortID)
 	if err != nil {
 		return err
 	}

@@ -264,7 +264,7 @@ func (s routers) removeInterface(ctx context.Context, c neutron.Caller, id strin
 		if err != nil {
 			return nil, err
 		}
-		if err := e.checkUnneeded(subnets); err != nil {
+		if err := e.checkUnneeded(x.PortID, subnets); err != nil {
 			return nil, err
 		}
 		o.bump(&r.Standard)

@@ -111,7 +111,7 @@ func (e routerEdit) checkMoved(had, x *neutron.RouterPort, p *neutron.Port) erro
 		return nil
 	}
 	left := slices.DeleteFunc(slices.Clone(had.SubnetIDs), func(id string) bool { return slices.Contains(x.SubnetIDs, id) })
-	if err := e.checkUnneeded(left); err != nil {
+	if err := e.checkUnneeded(x.PortID, left); err != nil {
 		return err
 	}
 	subnets, err := e.interfaceSubnets(p, x.SubnetIDs)

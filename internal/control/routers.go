@@ -160,7 +160,7 @@ func (s routers) delete(ctx context.Context, c neutron.Caller, id string, ifMatc
 				return err
 			}
 		}
-		if err := o.dropBundle(kindRouter, id); err != nil {
+		if err := errors.Join(o.leaveFirewall(id), o.dropBundle(kindRouter, id)); err != nil {
 			return err
 		}
 		return schema.Routers.Delete(o.tx, id)

@@ -36,6 +36,11 @@ type Service struct {
 	routers  routers
 	rules    *finder[neutron.SecurityGroup] // groups with the rules that a query asks for
 
+	floatingIPs      floatingIPs
+	firewallRules    firewallRules
+	firewallPolicies firewallPolicies
+	firewalls        firewalls
+
 	// Values of ports' binding:vif_details, bound and not. Views share them.
 	vifOverlay, vifRouted, vifNone map[string]any
 	// working holds a token while pending work is carried out.
@@ -60,6 +65,9 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.networks, s.subnets = networks{newNetworks(s)}, subnets{newSubnets(s)}
 	s.ports, s.groups, s.routers = ports{newPorts(s)}, groups{newGroups(s)}, routers{newRouters(s)}
 	s.rules = groupsOfRules()
+	s.floatingIPs = floatingIPs{newFloatingIPs(s)}
+	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
+	s.firewalls = firewalls{newFirewalls(s)}
 	return s, nil
 }
 

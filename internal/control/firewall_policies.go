@@ -1,0 +1,186 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+func (o *operation) createFirewallPolicy(_ context.Context, v neutron.Values) (*neutron.FirewallPolicy, error) {
+	p := &neutron.FirewallPolicy{Standard: o.standard(v, 0), Shared: v.Flag("shared"), Audited: v.Flag("audited"), Rules: []string{}}
+	if err := o.setPolicyRules(p, list[string](v, "firewall_rules")); err != nil {
+		return nil, err
+	}
+	return p, putFirewallPolicy(o, p)
+}
+
+// update changes a policy, and the firewalls that have it. It is audited if the update says so.
+func (s firewallPolicies) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallPolicyView, error) {
+	return s.change(ctx, c, id, v, ifMatch, func(o *operation, p *neutron.FirewallPolicy) error {
+		applyStandard(&p.Standard, v)
+		setFlag(&p.Shared, v, "shared")
+		setFlag(&p.Audited, v, "audited")
+		if err := o.checkUnshared(p); err != nil {
+			return err
+		}
+		switch {
+		case v.Has("firewall_rules"):
+			return o.setPolicyRules(p, list[string](v, "firewall_rules"))
+		case v.Has("shared"):
+			return o.setPolicyRules(p, p.Rules)
+		}
+		return nil
+	})
+}
+
+// InsertFirewallRule puts a rule that is in no policy into one.
+func (s *Service) InsertFirewallRule(ctx context.Context, c neutron.Caller, policy string, in neutron.RuleInsertion) (*neutron.FirewallPolicyView, error) {
+	return s.firewallPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
+		if _, _, err := s.firewallRules.inTransaction(o, in.RuleID); err != nil {
+			return err
+		}
+		if with, err := o.policyWith(in.RuleID); err != nil || with != nil {
+			return errors.Join(err, firewallRuleInUse(in.RuleID))
+		}
+		at := 0
+		if beside := in.Beside(); beside != "" {
+			if at = slices.Index(p.Rules, beside); at < 0 {
+				return o.notInPolicy(p, beside)
+			}
+			if in.Before == "" {
+				at++
+			}
+		}
+		rules := slices.Insert(slices.Clone(p.Rules), at, in.RuleID)
+		if err := neutron.CheckList("firewall_rules", len(rules)); err != nil {
+			return err
+		}
+		return o.setPolicyRules(p, rules)
+	})
+}
+
+// RemoveFirewallRule takes a rule out of a policy.
+func (s *Service) RemoveFirewallRule(ctx context.Context, c neutron.Caller, policy, rule string) (*neutron.FirewallPolicyView, error) {
+	return s.firewallPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
+		i := slices.Index(p.Rules, rule)
+		if i < 0 {
+			return o.notInPolicy(p, rule)
+		}
+		return o.setPolicyRules(p, slices.Delete(slices.Clone(p.Rules), i, i+1))
+	})
+}
+
+// notInPolicy returns the error about a rule that a policy does not have.
+func (o *operation) notInPolicy(p *neutron.FirewallPolicy, rule string) error {
+	if _, _, err := o.firewallRules.inTransaction(o, rule); err != nil {
+		return err
+	}
+	return neutron.Errorf(neutron.Invalid, "FirewallRuleNotAssociatedWithPolicy",
+		"Firewall Rule %s is not associated with  Firewall Policy %s.", rule, p.ID)
+}
+
+// change lets f change a policy as a request with values v wants, and stores it with the firewalls
+// that have it. Unless v says otherwise nobody has audited the result.
+func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
+	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
+		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		p := *old
+		if err := f(o, &p); err != nil {
+			return nil, err
+		}
+		if reflect.DeepEqual(&p, old) {
+			return &neutron.FirewallPolicyView{FirewallPolicy: old}, nil
+		}
+		p.Audited = v.Flag("audited")
+		o.bump(&p.Standard)
+		if err := putFirewallPolicy(o, &p); err != nil || slices.Equal(p.Rules, old.Rules) {
+			return &neutron.FirewallPolicyView{FirewallPolicy: &p}, err
+		}
+		return &neutron.FirewallPolicyView{FirewallPolicy: &p}, o.deriveFirewallsOf(id)
+	})
+}
+
+// delete deletes a policy that no firewall has. Its rules stay.
+func (s firewallPolicies) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s.Service, c, func(o *operation) error {
+		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+			return err
+		}
+		if len(schema.Firewalls.Referrers(o.tx, "policy", id)) > 0 {
+			return firewallPolicyInUse(id)
+		}
+		return schema.FirewallPolicies.Delete(o.tx, id)
+	})
+}
+
+// setPolicyRules gives a policy its rules. Other projects' must be shared, as all of a shared
+// policy; a rule is in one policy alone.
+func (o *operation) setPolicyRules(p *neutron.FirewallPolicy, ids []string) error {
+	for _, id := range ids {
+		r, _, err := o.firewallRules.inTransaction(o, id)
+		if err != nil {
+			return err
+		}
+		with, err := o.policyWith(id)
+		switch {
+		case err != nil:
+			return err
+		case with != nil && with.ID != p.ID:
+			return firewallRuleInUse(id)
+		case p.Shared && !r.Shared && slices.Contains(p.Rules, id):
+			return conflict("FirewallPolicySharingConflict",
+				"Operation cannot be performed. Before sharing Firewall Policy %s, share associated Firewall Rule %s", p.ID, id)
+		case p.Shared && !r.Shared:
+			return conflict("FirewallRuleSharingConflict",
+				"Operation cannot be performed since Firewall Policy %s is shared but Firewall Rule %s is not shared", p.ID, id)
+		case !r.Shared && r.ProjectID != p.ProjectID:
+			return conflict("FirewallRuleConflict",
+				"Operation cannot be performed since Firewall Rule %s is not shared and belongs to another tenant %s", id, r.ProjectID)
+		}
+	}
+	p.Rules = ids
+	return nil
+}
+
+// checkUnshared refuses a policy that is not shared while other projects' firewalls have it.
+func (o *operation) checkUnshared(p *neutron.FirewallPolicy) error {
+	if p.Shared {
+		return nil
+	}
+	for _, id := range schema.Firewalls.Referrers(o.tx, "policy", p.ID) {
+		f, err := schema.Firewalls.Need(o.tx, id)
+		if err != nil {
+			return err
+		}
+		if f.ProjectID != p.ProjectID {
+			return firewallPolicyInUse(p.ID)
+		}
+	}
+	return nil
+}
+
+func putFirewallPolicy(o *operation, p *neutron.FirewallPolicy) error {
+	err := schema.FirewallPolicies.Put(o.tx, p)
+	var taken *records.TakenError
+	if errors.As(err, &taken) {
+		return firewallRuleInUse(taken.Value)
+	}
+	return err
+}
+
+func firewallPolicyOwner(p *neutron.FirewallPolicy) neutron.Owner {
+	return neutron.Owner{ProjectID: p.ProjectID, Shared: p.Shared}
+}
+
+func firewallPolicyInUse(id string) error {
+	return conflict("FirewallPolicyInUse", "Firewall Policy %s is being used.", id)
+}
