@@ -1,0 +1,20 @@
+package neutronv2
+
+import (
+	"heddle/internal/neutron"
+)
+
+// floatingIPs is the part of floating IPs, which rests on that of routers.
+func floatingIPs() part {
+	return part{
+		routes: func(h *handler, on func(string, endpoint)) {
+			register(on, &collection[neutron.FloatingIPView]{h, h.tables.FloatingIPs, h.ops.FloatingIPs()})
+		},
+		extensions: []extension{
+			{"fip-port-details", "Floating IP Port Details Extension", "2018-04-09T10:00:00-00:00",
+				"Add port_details attribute to Floating IP resource"},
+			{"router-interface-fip", "Router Interface FIP", "2015-05-11T10:00:00-00:00",
+				"Allows floating IPs on networks that a router is on by an interface"},
+		},
+	}
+}
