@@ -92,6 +92,14 @@ func (w *world) newValues(k *kind, id string, data object) (neutron.Values, erro
 		return nil, err
 	}
 	v["id"] = id
+	if k.Resource == neutron.FloatingIPs {
+		if err := w.floatingIPValues(v, data); err != nil {
+			return nil, err
+		}
+		if v["floating_port_id"], err = w.addressHolder(v); err != nil {
+			return nil, err
+		}
+	}
 	return v, nil
 }
 
@@ -155,9 +163,17 @@ func (w *world) update(k *kind, id string, data object) error {
 	if err != nil {
 		return err
 	}
+	if k.Resource == neutron.FloatingIPs {
+		data.fields = associated(data.fields, stored)
+	}
 	v, err := neutron.Parse(administrator(), k.Resource, neutron.Update, request(k, neutron.Update, data.fields, stored))
 	if err != nil {
 		return err
+	}
+	if k.Resource == neutron.FloatingIPs {
+		if err := w.floatingIPValues(v, data); err != nil {
+			return err
+		}
 	}
 	return k.update(id, v)
 }

@@ -163,6 +163,9 @@ func (w *world) removePort(k *kind, id string) error {
 
 // leaveRouter removes a router's gateway or interface with its port.
 func (w *world) leaveRouter(x *neutron.RouterPort) error {
+	if err := w.releaseServed(x.PortID); err != nil {
+		return err
+	}
 	routers := w.service.Routers()
 	if x.Gateway {
 		_, err := routers.Update(w.ctx, administrator(), x.RouterID, neutron.Values{attrGateway: nil}, nil)

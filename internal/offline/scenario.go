@@ -18,6 +18,7 @@ import (
 type scenario struct {
 	world                            *world
 	networks, subnets, groups, ports *section
+	routing                          routing
 	nameOf                           map[string]string // id → name
 	eachHost                         bool              // every port on a host of its own
 	hosts                            int
@@ -41,7 +42,7 @@ type field struct {
 // unsupportedSections are parts of a topology that this version does not simulate.
 func unsupportedSections() []string {
 	return []string{
-		"routers", "interfaces", "floatingips", "firewalls", "lbaas_v1", "lbaas_v2", "gateway_devices", "l2_gateways",
+		"lbaas_v1", "lbaas_v2", "gateway_devices", "l2_gateways",
 		"l2_gateway_connections", "tap_services", "tap_flows",
 	}
 }
@@ -75,6 +76,7 @@ func newScenario(w *world, eachHost bool) *scenario {
 	for _, sec := range []*section{s.networks, s.subnets, s.groups, s.ports} {
 		sec.ids = map[string]string{}
 	}
+	s.routing = newRouting(s, w)
 	return s
 }
 
@@ -164,7 +166,8 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, eachHost bool) (*scenario, error) {
-	sections := append([]string{"networks", "subnets", "security_groups", "ports"}, unsupportedSections()...)
+	sections := append([]string{"networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "firewalls"},
+		unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
 		return nil, err
@@ -184,7 +187,8 @@ func readScenario(w *world, n node, eachHost bool) (*scenario, error) {
 		add  func(node) error
 	}{
 		{"networks", s.networks.adder(s)}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
-		{"security_groups", s.addGroupRules}, {"ports", s.addPort},
+		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
+		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)}, {"firewalls", s.addFirewall},
 	} {
 		list, err := o.get(part.name).list()
 		if err != nil {
@@ -207,6 +211,11 @@ func (sec *section) adder(s *scenario) func(node) error {
 // add makes an object; more sets what its name and its fields do not say. The name is the file's
 // alone: Neutron does not take every name for every object.
 func (s *scenario) add(sec *section, n node, more func(name string, body map[string]any) error) error {
+	return s.addWith(sec, n, more, func(id string, data object) error { return s.world.create(sec.kind, id, data) })
+}
+
+// addWith is add with another way to create the object.
+func (s *scenario) addWith(sec *section, n node, more func(name string, body map[string]any) error, create func(id string, data object) error) error {
 	o, err := n.object(append(slices.Sorted(maps.Keys(sec.fields)), "name")...)
 	if err != nil {
 		return err
@@ -233,7 +242,7 @@ func (s *scenario) add(sec *section, n node, more func(name string, body map[str
 			return err
 		}
 	}
-	return s.at(n, s.world.create(sec.kind, id, object{n, body}))
+	return s.at(n, create(id, object{n, body}))
 }
 
 // at says where in the file an object stands that was refused, in the file's names.
@@ -340,9 +349,11 @@ func (s *scenario) macAddresses() (map[string]string, error) {
 		return nil, err
 	}
 	macs := map[string]string{}
-	for name, id := range s.ports.ids {
-		if p, ok := schema.Ports.Peek(snap, id); ok {
-			macs[name] = p.MACAddress.String()
+	for _, ids := range []map[string]string{s.ports.ids, s.routing.links} {
+		for name, id := range ids {
+			if p, ok := schema.Ports.Peek(snap, id); ok {
+				macs[name] = p.MACAddress.String()
+			}
 		}
 	}
 	return macs, nil
@@ -354,6 +365,16 @@ func (s *scenario) update(n node) error {
 	if err != nil {
 		return err
 	}
+	switch {
+	case o.has("firewall"): // before those that it names
+		return s.updateFirewall(n)
+	case o.has("floatingip"):
+		return s.updateIn(s.routing.floatingIPs, n, "floatingip")
+	case o.has("router"):
+		return s.updateRouter(n)
+	case o.has("lb"):
+		return fileErrorf(o.under("lb"), "updates of a lb are not simulated by this version")
+	}
 	for _, part := range []struct {
 		kind    string
 		section *section
@@ -362,12 +383,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	for _, kind := range []string{"router", "floatingip", "firewall", "lb"} {
-		if o.has(kind) {
-			return fileErrorf(o.under(kind), "updates of a %s are not simulated by this version", kind)
-		}
-	}
-	return fileErrorf(n.place, "names nothing to update: want port, network or security_group")
+	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip or firewall")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

@@ -26,6 +26,14 @@ type system struct {
 	macs      map[string]string // MAC addresses of the ports by name
 	chains    map[string]string // chain id → name
 	rules     map[string]string // rule id → place and words
+	owners    map[topology.Owner]bool
+	postponed []postponed
+}
+
+// postponed is a frame that waits until its next hop answers.
+type postponed struct {
+	port  string
+	frame []byte
 }
 
 func (s *scenario) start() (*system, error) {
@@ -52,14 +60,25 @@ func (y *system) apply() (err error) {
 	if err != nil {
 		return err
 	}
+	gone := y.owners
+	y.owners = map[topology.Owner]bool{}
 	for _, b := range bundles {
 		y.topology.Apply(b.Owner, &b.Bundle)
+		y.owners[b.Owner] = true
+		delete(gone, b.Owner)
+		for i := range b.Bundle.Rules {
+			e := &b.Bundle.Rules[i]
+			y.rules[e.Rule.ID] = y.readable.Replace(e.Rule.String())
+		}
 		for _, c := range b.Bundle.Chains {
 			y.chains[c.ID] = y.readable.Replace(c.Name)
 			for i := range c.Rules {
 				y.rules[c.Rules[i].ID] = y.readable.Replace(fmt.Sprintf("%d: %s", i+1, &c.Rules[i]))
 			}
 		}
+	}
+	for owner := range gone {
+		y.topology.Apply(owner, nil)
 	}
 	return nil
 }
@@ -89,13 +108,45 @@ type passage struct {
 	walk       []flow.Step
 }
 
-// send puts a frame on a port as its machine does.
+// send puts a frame on a port as its machine does, and lets frames go on that have waited for it.
 func (y *system) send(port string, frame []byte) passage {
+	p, waits := y.pass(port, frame)
+	earlier := y.postponed
+	y.postponed = nil
+	for _, e := range earlier {
+		again, stillWaits := y.pass(e.port, e.frame)
+		if stillWaits {
+			y.postponed = append(y.postponed, e)
+			continue
+		}
+		p.add(again)
+	}
+	if waits {
+		y.postponed = append(y.postponed, postponed{port, frame})
+	}
+	slices.SortStableFunc(p.deliveries, func(a, b delivery) int { return strings.Compare(a.Port, b.Port) })
+	return p
+}
+
+func (p *passage) add(other passage) {
+	p.deliveries = append(p.deliveries, other.deliveries...)
+	p.drops = append(p.drops, other.drops...)
+	p.walk = append(p.walk, other.walk...)
+}
+
+// pass walks a frame through the network, and reports whether it waits for its next hop.
+func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 	id := y.ports.ids[port]
 	d := y.simulator.Run(simulate.Input{PortID: id, Frame: frame, State: y.memory, Explain: true})
-	var p passage
 	for _, o := range d.Outputs {
-		p.deliveries = append(p.deliveries, delivery{y.nameOf[o.PortID], showFrame(frame)})
+		out := slices.Clone(frame)
+		if d.Rewrite != nil {
+			if err := d.Rewrite.Apply(out, false); err != nil {
+				p.drops = append(p.drops, dropped{y.words(o.PortID), err.Error()})
+				continue
+			}
+		}
+		p.deliveries = append(p.deliveries, delivery{y.nameOf[o.PortID], showFrame(out)})
 	}
 	for _, e := range d.Emit {
 		p.deliveries = append(p.deliveries, delivery{y.nameOf[e.PortID], showFrame(e.Frame)})
@@ -110,8 +161,7 @@ func (y *system) send(port string, frame []byte) passage {
 			Device: y.words(step.Device), Chain: y.chains[step.Chain], Rule: y.rules[step.Rule], Text: y.words(step.Text),
 		})
 	}
-	slices.SortStableFunc(p.deliveries, func(a, b delivery) int { return strings.Compare(a.Port, b.Port) })
-	return p
+	return p, d.Verdict == flow.Postponed
 }
 
 func (y *system) words(text string) string { return y.readable.Replace(text) }

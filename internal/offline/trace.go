@@ -262,10 +262,7 @@ func (r *run) sendStep(o object) (all passage, what string, err error) {
 		if err != nil {
 			return all, "", err
 		}
-		p := r.send(port, frame)
-		all.deliveries = append(all.deliveries, p.deliveries...)
-		all.drops = append(all.drops, p.drops...)
-		all.walk = append(all.walk, p.walk...)
+		all.add(r.send(port, frame))
 	}
 	what = "from " + port
 	if repeated {

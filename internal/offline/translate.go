@@ -129,9 +129,11 @@ func (s *step) check() error {
 	case typeRouterInterface:
 		_, err := s.data.object("id", "port_id", "subnet_id", "subnet_ids", "network_id", "tenant_id", "project_id")
 		return err
+	case neutron.Firewalls.Name():
+		return checkFirewall(s.data)
 	}
 	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
-		neutron.Routers} {
+		neutron.Routers, neutron.FloatingIPs} {
 		if r.Name() == s.typ {
 			return checkAttributes(r, s.data)
 		}
@@ -149,6 +151,8 @@ func (w *world) apply(s *step) error {
 		return w.applyBinding(s)
 	case typeRouterInterface:
 		return w.applyInterface(s)
+	case neutron.Firewalls.Name():
+		return w.applyFirewall(s)
 	}
 	k := w.kinds[s.typ]
 	if k == nil {

@@ -56,7 +56,7 @@ func (w *world) options() control.Options {
 		quotas[name] = -1
 	}
 	return control.Options{
-		Quotas: quotas, NoDefaultGroups: true, Ordered: true, AnyUnderlay: true,
+		Quotas: quotas, NoDefaultGroups: true, Ordered: true, AnyUnderlay: true, ServiceMACs: true,
 		Now:  func() time.Time { return w.now },
 		Seed: func() [32]byte { return [32]byte{} },
 	}
@@ -82,6 +82,8 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.SecurityGroups, s.SecurityGroups()),
 		kindOf(w, tables.SecurityGroupRules, s.SecurityGroupRules()),
 		kindOf(w, tables.Routers, s.Routers().Operations),
+		kindOf(w, tables.FloatingIPs, s.FloatingIPs()),
+		kindOf(w, tables.Firewalls, s.Firewalls()),
 	} {
 		kinds[k.Name()] = k
 	}
