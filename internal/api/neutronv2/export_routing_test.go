@@ -4,5 +4,5 @@ import "net/http"
 
 // NewWithRouting is New with routers, floating IPs and firewalls.
 func NewWithRouting(o Options) http.Handler {
-	return newAPI(o, append(served(), routers(), floatingIPs(), firewalls()))
+	return New(o)
 }

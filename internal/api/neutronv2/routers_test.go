@@ -89,14 +89,3 @@ func TestRoutersOverHTTP(t *testing.T) {
 		}
 	}
 }
-
-// TestRoutersAreNotServed: what the agents cannot carry is neither served nor announced.
-func TestRoutersAreNotServed(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, control.Options{})
-	for _, path := range []string{"/routers", "/extensions/router"} {
-		if got := s.do(t, "member", http.MethodGet, path, nil, nil); got.status != http.StatusNotFound {
-			t.Errorf("%s: %d %s", path, got.status, got.body)
-		}
-	}
-}
