@@ -42,7 +42,7 @@ func TestDocument(t *testing.T) {
 
 func attributeTables() string {
 	var b strings.Builder
-	for r := neutron.Networks; r <= neutron.Agents; r++ {
+	for r := neutron.Networks; r <= neutron.Firewalls; r++ {
 		fmt.Fprintf(&b, "\n### %s\n\n| attribute | type | create | update | default | set by | seen by | filter, sort | |\n|---|---|---|---|---|---|---|---|---|\n", r.Collection())
 		for _, a := range r.Attributes() {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", a.Name, a.Type, mark(a.Create, "yes"), mark(a.Update, "yes"),
