@@ -46,8 +46,9 @@ type feed struct {
 	lack     task.Lack // what the first plan, or the next, waits for
 	notReady bool      // the data, by their key
 
-	blocks map[string]confirmed // by affinity key
-	kept   string               // file that keeps the blocks that are this host's own; "": none
+	numbers asNumbers
+	blocks  map[string]confirmed // by affinity key
+	kept    string               // file that keeps the blocks that are this host's own; "": none
 }
 
 // confirmed is the finding about a block with an affinity key of this host.
@@ -108,7 +109,7 @@ func (f *feed) keepBlocks() {
 }
 
 func newFeed(host plan.Host, st store.Store, snapshots string, log *slog.Logger) *feed {
-	f := &feed{host: host, store: st, log: log, changed: task.NewNotice(), plans: make(chan *plan.Plan, 1), blocks: map[string]confirmed{}}
+	f := &feed{host: host, store: st, log: log, changed: task.NewNotice(), plans: make(chan *plan.Plan, 1), numbers: asNumbers{}, blocks: map[string]confirmed{}}
 	var tables []snapshot.Table
 	for _, prefix := range append(plan.Prefixes(host.Name), f.affinities(), readyKey) {
 		tables = append(tables, snapshot.Source{Name: prefix, Prefix: prefix,
@@ -179,7 +180,7 @@ func (f *feed) plan(ctx context.Context) (complete bool) {
 		return false // the plan before stands
 	}
 	var blocks []netip.Prefix
-	var problems []plan.Problem
+	problems := f.numbers.settle(entries)
 	for key, b := range f.blocks {
 		if b.own {
 			blocks = append(blocks, b.cidr)
