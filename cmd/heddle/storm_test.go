@@ -133,7 +133,7 @@ func newStorm(t *testing.T, disk string) *storm {
 }
 
 // plug makes two workloads a host that may talk to each other, flows between all hosts, and one
-// that may reach nobody.
+// that may reach no other.
 func (s *storm) plug(t *testing.T) {
 	network := s.admin.mustCreate(t, "network", map[string]any{"name": "storm"})
 	s.admin.mustCreate(t, "subnet", map[string]any{"network_id": network.ID, "ip_version": 4, "cidr": "10.0.0.0/24"})
@@ -168,7 +168,7 @@ func (s *storm) plug(t *testing.T) {
 	s.trespass(t, stranger)
 }
 
-// strangerIP is that of the workload that may reach nobody.
+// strangerIP is the address of the workload that may reach no other.
 const strangerIP = "10.0.0.99"
 
 // echo answers what comes, by UDP and TCP, and counts what came from the stranger.

@@ -16,7 +16,7 @@ import (
 )
 
 // TestFollows: hosts of other pools have certificates that each made for itself, with or without
-// the right to sign others. Who has the file with all of them knows them, and nobody else.
+// the right to sign others. Only an owner of the file with all of them knows them.
 func TestFollows(t *testing.T) {
 	t.Parallel()
 	made := func(serial int64, signs bool) *x509.Certificate {

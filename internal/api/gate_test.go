@@ -17,7 +17,7 @@ import (
 )
 
 // TestGate: one client's requests wait for each other beyond the share, others pass them, and
-// whoever gives up makes room.
+// a request that gives up makes room.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	g := newGate(20, 10)
@@ -82,7 +82,7 @@ func TestGate(t *testing.T) {
 }
 
 // TestSlowBodies: clients that fill the gate with bodies that do not go on, and have more in the
-// queue, do not keep others out; nor are bodies cut off that nobody waits for, or that have
+// queue, do not keep others out; nor are bodies cut off without a request that waits, or that have
 // arrived.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()

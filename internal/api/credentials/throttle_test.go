@@ -45,7 +45,7 @@ func TestThrottle(t *testing.T) {
 	}
 
 	// Guesses at many accounts from one address, of two passwords each, stop at the address's
-	// limit: each account but those has one attempt, and nobody else is locked out, by loopback
+	// limit: each account but those has one attempt, and no other is locked out, by loopback
 	// neither.
 	for _, from := range []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("127.0.0.1")} {
 		for i := range perAddress {

@@ -99,7 +99,7 @@ func TestRenew(t *testing.T) {
 }
 
 // TestRenewEarlier: a host that joined under an earlier version, whose key the store does not know,
-// renews with the certificate it has, and nobody else with his.
+// renews with the certificate it has, and no other host with it.
 func TestRenewEarlier(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
