@@ -63,7 +63,10 @@ type Port struct {
 	PreviousHostID   string `json:"previousHostId,omitempty"`
 	InterfaceName    string `json:"interfaceName,omitempty"`
 	PeerID           string `json:"peerId,omitempty"`
-	VlanID           uint16 `json:"vlanId,omitempty"`
+	// PhysicalNetwork makes it the network's localnet port: it is on every live host that carries
+	// that physical network, there with the tag VlanID, 0 for none (decision 0016).
+	PhysicalNetwork string `json:"physicalNetwork,omitempty"`
+	VlanID          uint16 `json:"vlanId,omitempty"`
 
 	// Of router ports.
 	PortAddress netip.Addr     `json:"portAddress,omitzero"`
@@ -322,6 +325,8 @@ type Host struct {
 	ID      string       `json:"id"`
 	Name    string       `json:"name"`              // unique; Neutron's binding:host_id
 	Tunnels []HostTunnel `json:"tunnels,omitempty"` // from the host's HostUnderlay
+	// PhysicalNetworks are the names of those that it carries, likewise.
+	PhysicalNetworks []string `json:"physicalNetworks,omitempty"`
 
 	PortIDs       []string `json:"portIds,omitempty"`       // filled by Link only
 	TunnelZoneIDs []string `json:"tunnelZoneIds,omitempty"` // filled by Link only
@@ -333,10 +338,12 @@ type HostTunnel struct {
 	IP     netip.Addr `json:"ip"`
 }
 
-// HostUnderlay holds the addresses of a host, which its own agent writes.
+// HostUnderlay holds the addresses of a host and the names of the physical networks that it
+// carries. Its own agent writes it.
 type HostUnderlay struct {
-	HostID  string       `json:"hostId"`
-	Tunnels []HostTunnel `json:"tunnels,omitempty"`
+	HostID           string       `json:"hostId"`
+	Tunnels          []HostTunnel `json:"tunnels,omitempty"`
+	PhysicalNetworks []string     `json:"physicalNetworks,omitempty"`
 }
 
 // DefaultTunnelZone is the id of the zone that hosts are in when nothing else is said.
