@@ -17,6 +17,7 @@ type subnet6 struct {
 	claims  claims[topology.DhcpV6]
 	def     *topology.DhcpV6 // nil while it is only referred to
 	network *network
+	hosts   dhcpHosts
 }
 
 // linkSubnet6 follows a definition. No cacheable decision rests on a subnet.

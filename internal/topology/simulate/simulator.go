@@ -110,7 +110,7 @@ func (s *Simulator) walk() {
 		}
 		s.filters.reset(&s.frame, p)
 		s.way.quote = s.frame.Quote
-		if p.network == nil || !s.dhcp(p) && !s.routerSolicitation(p) {
+		if p.network == nil || !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
 			s.enter(p)
 		}
 	}

@@ -15,7 +15,7 @@ type subnet struct {
 	claims  claims[topology.Dhcp]
 	def     *topology.Dhcp // nil while it is only referred to
 	network *network
-	hosts   map[packet.MAC][]dhcpHost
+	hosts   dhcpHosts
 }
 
 // dhcpHost is a host entry. index orders those of one owner, as the port's fixed IPs.
@@ -53,19 +53,39 @@ func (w *World) setDhcpHosts(owner topology.Owner, before, after []topology.Dhcp
 		return
 	}
 	for i := range before {
-		s := w.subnets[before[i].SubnetID]
-		mac := before[i].MAC
-		s.hosts[mac] = slices.DeleteFunc(s.hosts[mac], func(h dhcpHost) bool { return h.owner == owner && h.index == i })
-		if len(s.hosts[mac]) == 0 {
-			delete(s.hosts, mac)
+		if h := &before[i]; h.IPAddress.Is6() {
+			s := w.subnets6[h.SubnetID]
+			s.hosts.remove(h.MAC, owner, i)
+			release(w.subnets6, s)
+		} else {
+			s := w.subnets[h.SubnetID]
+			s.hosts.remove(h.MAC, owner, i)
+			release(w.subnets, s)
 		}
-		release(w.subnets, s)
 	}
 	for i := range after {
-		s := hold(w.subnets, after[i].SubnetID)
-		if s.hosts == nil {
-			s.hosts = map[packet.MAC][]dhcpHost{}
+		if h := &after[i]; h.IPAddress.Is6() {
+			hold(w.subnets6, h.SubnetID).hosts.add(dhcpHost{owner, i, h})
+		} else {
+			hold(w.subnets, h.SubnetID).hosts.add(dhcpHost{owner, i, h})
 		}
-		s.hosts[after[i].MAC] = append(s.hosts[after[i].MAC], dhcpHost{owner, i, &after[i]})
+	}
+}
+
+// dhcpHosts are the host entries of a subnet by MAC address.
+type dhcpHosts map[packet.MAC][]dhcpHost
+
+func (hosts *dhcpHosts) add(h dhcpHost) {
+	if *hosts == nil {
+		*hosts = dhcpHosts{}
+	}
+	(*hosts)[h.MAC] = append((*hosts)[h.MAC], h)
+}
+
+// remove removes the entry of an owner with an index.
+func (hosts dhcpHosts) remove(mac packet.MAC, owner topology.Owner, index int) {
+	rest := slices.DeleteFunc(hosts[mac], func(h dhcpHost) bool { return h.owner == owner && h.index == index })
+	if hosts[mac] = rest; len(rest) == 0 {
+		delete(hosts, mac)
 	}
 }
