@@ -92,6 +92,9 @@ func (s agents) answer(r records.Reader, h *topology.Host) *neutron.AgentView {
 	if h, ok := schema.HostWithTunnels(r, h.ID); ok && len(h.Tunnels) > 0 {
 		v.Configurations["tunneling_ip"] = h.Tunnels[0].IP.String()
 	}
+	if u, ok := schema.Underlays.Peek(r, h.ID); ok && len(u.PhysicalNetworks) > 0 {
+		v.Configurations["bridge_mappings"] = u.PhysicalNetworks
+	}
 	if settings, ok := schema.Agents.Peek(r, h.ID); ok {
 		v.AdminStateUp, v.Description = settings.AdminStateUp, settings.Description
 	}

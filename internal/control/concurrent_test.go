@@ -94,6 +94,7 @@ func TestOneOfManyGetsIt(t *testing.T) {
 	t.Parallel()
 	ws := twoServers(t, control.Options{})
 	ws[0].hosts("h1")
+	ws[0].carry("physnet1", "public")
 	n := ws[0].network(`{}`)
 	ws[0].subnet(n.ID, `"ip_version":4,"cidr":"10.0.0.0/24"`)
 	for _, tt := range []struct {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/control/addresses"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
@@ -31,11 +32,7 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		Shared:              v.Flag("shared"),
 		External:            v.Flag("router:external"),
 	}
-	want, err := o.opts.requestedSegment(v)
-	if err != nil {
-		return nil, err
-	}
-	seg, err := o.opts.chooseSegment(want, o.segmentTaken, o.random)
+	seg, err := o.newSegment(v)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +186,7 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 		return invalid("Only VLAN type networks can be updated.")
 	}
 	want := segment{had.typ, had.physical, id}
-	if err := o.opts.checkSegment(want, true); err != nil {
+	if err := o.underlay().checkSegment(want, true); err != nil {
 		return err
 	}
 	if o.segmentTaken(want) {
@@ -232,12 +229,50 @@ func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMat
 	return err
 }
 
+// newSegment gives a new network its place in the underlay.
+func (o *operation) newSegment(v neutron.Values) (segment, error) {
+	u, typ := &o.opts, v.Text(attrNetworkType)
+	if typ == typeVLAN || typ == typeFlat || typ == "" && v.Flag("router:external") {
+		u = o.underlay()
+	}
+	want, err := u.requestedSegment(v)
+	if err != nil {
+		return want, err
+	}
+	if typ == "" && v.Flag("router:external") {
+		if out, ok := u.wayOut(); ok && !o.segmentTaken(out) {
+			want = out
+		}
+	}
+	return u.chooseSegment(want, o.segmentTaken, o.random)
+}
+
 // putNetwork stores a network with what is derived from it.
 func (o *operation) putNetwork(n *neutron.Network) error {
+	if err := o.giveLocalnetKey(n); err != nil {
+		return err
+	}
 	if err := schema.Networks.Put(o.tx, n); err != nil {
 		return err
 	}
 	return o.putBundle(kindNetwork, n.ID, translate.Network(n))
+}
+
+// giveLocalnetKey gives a network the tunnel key of its localnet port, if it needs one.
+func (o *operation) giveLocalnetKey(n *neutron.Network) error {
+	if n.PhysicalNetwork == "" || n.TunnelKey != 0 {
+		return nil
+	}
+	taken := func(key uint32) (bool, error) {
+		return schema.Networks.CountBy(o.tx, "tunnel_key", schema.TunnelKey(addresses.LocalnetKeys+key)) > 0, nil
+	}
+	choose := func() (uint32, error) { return addresses.TunnelKey(taken, o.random) }
+	if o.opts.Ordered {
+		choose = func() (uint32, error) { return addresses.NextTunnelKey(0, taken) }
+	}
+	key, err := choose()
+	n.TunnelKey = addresses.LocalnetKeys + key
+	return err
 }
 
 // networkFor finds the network for a new object. It guards only its existence, for concurrency.

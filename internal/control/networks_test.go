@@ -78,6 +78,7 @@ func TestNetworkLife(t *testing.T) {
 func TestNetworkRefusals(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
+	w.carry("physnet1")
 	n := w.network(`{}`)
 	w.subnet(n.ID, `"ip_version":6,"cidr":"fd00::/64"`)
 	vlan := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"provider:network_type":"vlan","provider:physical_network":"physnet1"}`)
@@ -131,6 +132,7 @@ func TestNetworkRefusals(t *testing.T) {
 func TestBulkIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
+	w.carry("public")
 	n := w.network(`{}`)
 	w.subnet(n.ID, `"ip_version":4,"cidr":"10.0.0.0/24"`)
 	g := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"g"}`)

@@ -16,7 +16,8 @@ import (
 type Options struct {
 	// UnderlayMTU bounds packets between hosts, in bytes; vxlan networks get 50 less. Default 1500.
 	UnderlayMTU int
-	// PhysicalNetworks are available to vlan and flat networks. Default none.
+	// PhysicalNetworks are available to vlan and flat networks while hosts carry them. Default: all
+	// that hosts carry, to vlan networks with ids that are asked for.
 	PhysicalNetworks map[string]PhysicalNetwork
 	// VXLANs is the range of segmentation ids for tenant networks. Default 1 to 16777215.
 	VXLANs IDRange
@@ -42,6 +43,9 @@ type Options struct {
 	Now func() time.Time
 	// Seed seeds the choices of one operation. It must be safe for concurrent use. Default random.
 	Seed func() [32]byte
+
+	asCarried bool            // PhysicalNetworks are all that hosts carry
+	uncarried map[string]bool // physical networks that no host carries now
 }
 
 // PhysicalNetwork is a network of the underlay that provider networks map to.

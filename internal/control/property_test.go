@@ -34,6 +34,7 @@ func TestRandomOperations(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w, keys := starting(t, store.NewMemory(), limits())
 		w.hosts("h1", "h2")
+		w.carry("physnet1", "public")
 		play(rt, keys, w, w)
 	})
 }
@@ -44,6 +45,7 @@ func TestRandomOperationsAtTwoServers(t *testing.T) {
 	st := inEtcd(t, false)
 	one, keys := starting(t, st, limits())
 	one.hosts("h1", "h2")
+	one.carry("physnet1", "public")
 	two := open(t, st, limits())
 	rapid.Check(t, func(rt *rapid.T) { play(rt, keys, one, two) })
 }

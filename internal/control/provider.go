@@ -1,11 +1,13 @@
 package control
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 
 	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
 )
 
 // Network types (neutron-api §3, midonet-translations §4 H1).
@@ -94,7 +96,7 @@ func (o *Options) checkVLAN(s segment, hasID bool) error {
 		return nil
 	}
 	if p, ok := o.physicalNetwork(s.physical); !ok || p.VLANs == nil {
-		return invalid("physical_network '%s' unknown for VLAN provider network", s.physical)
+		return o.unknownPhysical(s.physical, "VLAN")
 	}
 	if hasID && (s.id < 1 || s.id > maxVLAN) {
 		return invalid("segmentation_id out of range (1 through %d)", maxVLAN)
@@ -108,11 +110,59 @@ func (o *Options) checkFlat(s segment, hasID bool) error {
 	case s.physical == "":
 		return invalid("physical_network required for flat provider network")
 	case !p.Flat:
-		return invalid("physical_network '%s' unknown for flat provider network", s.physical)
+		return o.unknownPhysical(s.physical, "flat")
 	case hasID:
 		return invalid("segmentation_id prohibited for flat provider network")
 	}
 	return nil
+}
+
+// unknownPhysical refuses a network on a physical network. If an agent can help, it says so.
+func (o *Options) unknownPhysical(name, kind string) error {
+	text := fmt.Sprintf("physical_network '%s' unknown for %s provider network", name, kind)
+	if o.asCarried || o.uncarried[name] {
+		text += fmt.Sprintf(": no host carries it; start an agent with --physical %s=INTERFACE", name)
+	}
+	return invalid("%s", text)
+}
+
+// underlay returns the options with the physical networks that hosts carry, of those configured or,
+// if none are, all of them, for flat networks and any VLAN id that is asked for. Its cost follows
+// the number of hosts.
+func (o *operation) underlay() *Options {
+	u := o.opts
+	if u.AnyUnderlay {
+		return &u
+	}
+	u.PhysicalNetworks, u.uncarried = map[string]PhysicalNetwork{}, map[string]bool{}
+	u.asCarried = len(o.opts.PhysicalNetworks) == 0
+	for name := range o.opts.PhysicalNetworks {
+		u.uncarried[name] = true
+	}
+	for _, name := range schema.CarriedNetworks(o.tx) {
+		delete(u.uncarried, name)
+		if p, ok := o.opts.PhysicalNetworks[name]; ok {
+			u.PhysicalNetworks[name] = p
+		} else if u.asCarried {
+			u.PhysicalNetworks[name] = PhysicalNetwork{Flat: true, VLANs: []IDRange{}}
+		}
+	}
+	return &u
+}
+
+// wayOut returns the segment of an external network that is to be made without a type: the one flat
+// network that hosts can carry, if there is just one.
+func (o *Options) wayOut() (out segment, ok bool) {
+	for name, p := range o.PhysicalNetworks {
+		if !p.Flat {
+			continue
+		}
+		if ok {
+			return out, false
+		}
+		out, ok = segment{typ: typeFlat, physical: name}, true
+	}
+	return out, ok
 }
 
 // inUse returns the error for a segment that another network has.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -202,6 +203,19 @@ func (w *world) hosts(names ...string) {
 		return nil
 	})
 	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// carry registers a host that carries physical networks.
+func (w *world) carry(networks ...string) {
+	w.t.Helper()
+	u := &topology.HostUnderlay{HostID: "id-carrier", PhysicalNetworks: map[string]string{}}
+	for i, name := range networks {
+		u.PhysicalNetworks[name] = fmt.Sprintf("eth%d", i)
+	}
+	w.hosts("carrier")
+	if _, err := w.db.Update(context.Background(), func(tx *records.Tx) error { return schema.Underlays.Put(tx, u) }); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -36,6 +36,8 @@ type Network struct {
 	NetworkType         string `json:"provider:network_type"`
 	PhysicalNetwork     string `json:"provider:physical_network,omitempty"`
 	SegmentationID      *int   `json:"provider:segmentation_id,omitempty"`
+	// TunnelKey is that of the network's localnet port, 0 without one; the API does not show it.
+	TunnelKey uint32 `json:"heddle:tunnel_key,omitempty"`
 }
 
 // TypeRouted is the provider:network_type of a network without layer 2: hosts route each address.

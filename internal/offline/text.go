@@ -185,13 +185,17 @@ func (l *lines) route(r *topology.Route) {
 	l.add("      route %s", text)
 }
 
-// whereIs returns the host or peer that a port leads to.
+// whereIs returns the host, peer or physical network that a port leads to.
 func whereIs(p *topology.Port) string {
 	switch {
 	case p.Exterior():
 		return "interface " + p.InterfaceName + " of host " + p.HostID
 	case p.PeerID != "":
 		return "peer " + p.PeerID
+	case p.PhysicalNetwork != "" && p.VlanID != 0:
+		return fmt.Sprintf("VLAN %d of physical network %s", p.VlanID, p.PhysicalNetwork)
+	case p.PhysicalNetwork != "":
+		return "physical network " + p.PhysicalNetwork
 	}
 	return "not bound"
 }

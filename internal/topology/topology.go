@@ -325,7 +325,7 @@ type Host struct {
 	ID      string       `json:"id"`
 	Name    string       `json:"name"`              // unique; Neutron's binding:host_id
 	Tunnels []HostTunnel `json:"tunnels,omitempty"` // from the host's HostUnderlay
-	// PhysicalNetworks are the names of those that it carries, likewise.
+	// PhysicalNetworks are the names of those that it carries, likewise, in order.
 	PhysicalNetworks []string `json:"physicalNetworks,omitempty"`
 
 	PortIDs       []string `json:"portIds,omitempty"`       // filled by Link only
@@ -338,12 +338,13 @@ type HostTunnel struct {
 	IP     netip.Addr `json:"ip"`
 }
 
-// HostUnderlay holds the addresses of a host and the names of the physical networks that it
-// carries. Its own agent writes it.
+// HostUnderlay holds the addresses of a host and the physical networks that it carries. Its own
+// agent writes it.
 type HostUnderlay struct {
-	HostID           string       `json:"hostId"`
-	Tunnels          []HostTunnel `json:"tunnels,omitempty"`
-	PhysicalNetworks []string     `json:"physicalNetworks,omitempty"`
+	HostID  string       `json:"hostId"`
+	Tunnels []HostTunnel `json:"tunnels,omitempty"`
+	// PhysicalNetworks has, by the name of each, the host's interface on it.
+	PhysicalNetworks map[string]string `json:"physicalNetworks,omitempty"`
 }
 
 // DefaultTunnelZone is the id of the zone that hosts are in when nothing else is said.

@@ -45,6 +45,7 @@ func TestRecordedAnswers(t *testing.T) {
 	s := newServer(t, control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{
 		"physnet1": {Flat: true, VLANs: []control.IDRange{{Min: 1, Max: 4094}}}}})
 	s.addHost(t, "99999999-0000-0000-0000-000000000000", "host-0")
+	s.carry(t, "99999999-0000-0000-0000-000000000000", "physnet1")
 	s.playRecorded(t, "testdata/recorded.jsonl")
 }
 

@@ -94,6 +94,15 @@ func (s *server) addHost(t testing.TB, id, name string) {
 	}
 }
 
+// carry has a host report a physical network.
+func (s *server) carry(t testing.TB, id, network string) {
+	t.Helper()
+	u := &topology.HostUnderlay{HostID: id, PhysicalNetworks: map[string]string{network: "eth1"}}
+	if _, err := s.db.Update(t.Context(), func(tx *records.Tx) error { return schema.Underlays.Put(tx, u) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // answer is the answer to a request.
 type answer struct {
 	status int

@@ -25,6 +25,9 @@ func MAC(networkID string, taken func(packet.MAC) (bool, error), random Random) 
 // MaxTunnelKey is the highest key of a port: bits 20 to 23 mark other keys (midonet-topology §2.3).
 const MaxTunnelKey = 1<<20 - 1
 
+// LocalnetKeys is set in the keys of localnet ports, so that none is an ordinary port's.
+const LocalnetKeys = 4 << 20
+
 // TunnelKey chooses a free tunnel key from 1 to [MaxTunnelKey].
 func TunnelKey(taken func(uint32) (bool, error), random Random) (uint32, error) {
 	for range tries {

@@ -14,6 +14,7 @@ const (
 	roleChainOut       = "chain.out"
 	roleChainAntiSpoof = "chain.antispoof"
 	roleL2GWNetPort    = "port.l2gw.net"
+	rolePortLocalnet   = "port.localnet" // of a network
 	roleSGNonHeader    = "rule.sg.nonheader"
 	roleJumpAntiSpoof  = "rule.antispoof.jump"
 

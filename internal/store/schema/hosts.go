@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,7 +16,22 @@ import (
 )
 
 // Underlays has how each host is reached. A host writes its own record and no other.
-var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID })
+var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID },
+	records.Index("physical_network", func(u *topology.HostUnderlay) []string { return slices.Collect(maps.Keys(u.PhysicalNetworks)) }),
+)
+
+// CarriedNetworks returns the names of the physical networks that registered hosts carry, in order.
+func CarriedNetworks(r records.Reader) []string {
+	names := map[string]bool{}
+	for u := range Underlays.All(r) {
+		if _, there := Hosts.Peek(r, u.HostID); there {
+			for name := range u.PhysicalNetworks {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
 
 // AmbiguousHostError reports that a name may be any of several hosts.
 type AmbiguousHostError struct {
@@ -70,9 +86,10 @@ func onlyHost(name string, found []*topology.Host) (*topology.Host, error) {
 // MostTunnelAddresses bounds the tunnel addresses of one host that count.
 const MostTunnelAddresses = 4
 
-// HostWithTunnels returns a host with the tunnel addresses that it reports or, until it has, with
-// those in its record, written by earlier versions; false if there is no such host. To bound their
-// cost to other hosts, the first address of a zone counts, and [MostTunnelAddresses] in all.
+// HostWithTunnels returns a host with the tunnel addresses and physical networks that it reports
+// or, until it has, with those in its record, written by earlier versions; false if there is no
+// such host. To bound their cost to other hosts, the first address of a zone counts, and
+// [MostTunnelAddresses] in all.
 func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
 	reported, ok := ReportedTunnels(r, id)
 	if !ok {
@@ -88,6 +105,9 @@ func HostWithTunnels(r records.Reader, id string) (*topology.Host, bool) {
 		}
 		zones[t.ZoneID], addresses[t.IP] = true, true
 		reached.Tunnels = append(reached.Tunnels, t)
+	}
+	if u, ok := Underlays.Peek(r, id); ok {
+		reached.PhysicalNetworks = slices.Sorted(maps.Keys(u.PhysicalNetworks))
 	}
 	return &reached, true
 }

@@ -54,6 +54,12 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 		}
 		return nil
 	}),
+	records.Unique("tunnel_key", func(n *neutron.Network) []string {
+		if n.TunnelKey == 0 {
+			return nil
+		}
+		return []string{TunnelKey(n.TunnelKey)}
+	}),
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
 	records.Index("shared", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.Shared)} }),
@@ -183,7 +189,7 @@ func PortMAC(networkID string, mac packet.MAC) string { return networkID + "/" +
 // PortIP returns the unique key "ip" of a port's address.
 func PortIP(subnetID string, ip netip.Addr) string { return subnetID + "/" + ip.String() }
 
-// TunnelKey returns the unique key "tunnel_key" of a port.
+// TunnelKey returns the unique key "tunnel_key" of a port, or of a network's localnet port.
 func TunnelKey(key uint32) string { return strconv.FormatUint(uint64(key), 10) }
 
 // PortInterface returns the unique key "interface" of a bound port.
