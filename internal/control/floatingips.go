@@ -45,6 +45,9 @@ func (o *operation) floatingNetwork(id string) (*neutron.Network, error) {
 	if err != nil || !n.External {
 		return nil, badFloatingIP("Network %s is not a valid external network", id)
 	}
+	if n.Routed() || translate.Uplink(n) {
+		return nil, badFloatingIP("Network %s is of type %s: routers translate only to networks with a layer 2", id, n.NetworkType)
+	}
 	for s := range schema.Subnets.By(o.tx, "network", id) {
 		if s.IPVersion == 4 {
 			return n, nil
@@ -113,7 +116,7 @@ func (s floatingIPs) delete(ctx context.Context, c neutron.Caller, id string, if
 		if err != nil {
 			return err
 		}
-		return o.removePort(holder, n)
+		return o.deletePort(holder, n) // which an administrator may have given another purpose
 	})
 }
 

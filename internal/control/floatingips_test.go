@@ -3,12 +3,17 @@ package control_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"heddle/internal/control"
+	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store"
+	"heddle/internal/topology"
 )
 
 // routedWorld has a router r between an external network and the tenant's.
@@ -219,6 +224,144 @@ func TestAssociations(t *testing.T) {
 			if r.Rule.Dnat && r.Rule.NatTargets[0].NwStart != netip.MustParseAddr(step.fixed) {
 				t.Errorf("%s: translated to %s", step.text, r.Rule.NatTargets[0].NwStart)
 			}
+		}
+	}
+}
+
+// TestFloatingIPCombinations goes from every association to every other (midonet-translations
+// §10): none, a port at either of its addresses, another port, and one behind another router. The
+// old router keeps nothing of it.
+func TestFloatingIPCombinations(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	far := w.subnetOn("10.9.0.0/24")
+	router2 := w.routerTo(w.member, w.external)
+	w.addInterface(router2, far.ID)
+	a := w.port(w.tenant, `"fixed_ips":[{"ip_address":"10.0.0.9"},{"ip_address":"10.0.0.10"}]`).ID
+	b := w.port(w.tenant, `"fixed_ips":[{"ip_address":"10.0.0.8"}]`).ID
+	c := w.port(far.NetworkID, `"fixed_ips":[{"ip_address":"10.9.0.7"}]`).ID
+	type association struct{ text, port, fixed, router string }
+	all := []association{
+		{text: `{"port_id":null}`},
+		{`{"port_id":"` + a + `","fixed_ip_address":"10.0.0.9"}`, a, "10.0.0.9", w.routerID},
+		{`{"port_id":"` + a + `","fixed_ip_address":"10.0.0.10"}`, a, "10.0.0.10", w.routerID},
+		{`{"port_id":"` + b + `"}`, b, "10.0.0.8", w.routerID},
+		{`{"port_id":"` + c + `"}`, c, "10.9.0.7", router2},
+	}
+	f := w.floatingIP("")
+	for _, from := range all {
+		for _, to := range all {
+			w.update(f.ID, from.text)
+			got := w.update(f.ID, to.text)
+			if got.PortID != to.port || got.RouterID != to.router {
+				t.Errorf("%s to %s: %+v", from.text, to.text, got.FloatingIP)
+			}
+			w.checkAssociation(got, to.fixed)
+		}
+	}
+	w.checkDerived(t)
+}
+
+// checkAssociation checks that a floating IP has its rules in the chains of its router and nowhere
+// else, for its fixed address, and its entry in the ARP table of the network.
+func (w *routedWorld) checkAssociation(f *neutron.FloatingIPView, fixed string) {
+	w.t.Helper()
+	arp, chains := w.meaning(f.ID)
+	if f.PortID == "" {
+		if arp != "" || len(chains) > 0 {
+			w.t.Errorf("not associated: %s, %v", arp, chains)
+		}
+		return
+	}
+	var want []string
+	for _, role := range []string{"chain.in", "chain.skipsnat", "chain.skipsnat", "chain.floatsnatexact", "chain.floatsnat"} {
+		want = append(want, translate.Derive(role, f.RouterID))
+	}
+	if !slices.Equal(chains, want) {
+		w.t.Errorf("rules in %v, want %v", chains, want)
+	}
+	server := must2(w.Ports().Show(w.t.Context(), w.admin, f.ServedBy))
+	if want := w.external + " " + f.FloatingIPAddress.String() + " " + server.MACAddress.String(); arp != want || server.DeviceID != f.RouterID {
+		w.t.Errorf("ARP %s, want %s", arp, want)
+	}
+	for _, e := range w.bundle("floating-ip", f.ID).Rules {
+		dnat := e.Rule.Dnat && e.Rule.NatTargets[0].NwStart.String() == fixed
+		snat := e.Rule.Condition.NwSrcIP != nil && e.Rule.Condition.NwSrcIP.Addr().String() == fixed
+		if e.Rule.Type == topology.NAT && !dnat && !snat || e.Rule.FipPortID != f.PortID {
+			w.t.Errorf("%s is not about %s of port %s", &e.Rule, fixed, f.PortID)
+		}
+	}
+}
+
+// TestFloatingIPOfMovedMachine: where a machine's port is bound, and what else it may change but
+// its addresses, does not concern its floating IP.
+func TestFloatingIPOfMovedMachine(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	w.hosts("h1", "h2")
+	p := must[*neutron.PortView](w.world, w.admin, neutron.Ports, `{"network_id":"`+w.tenant+`","project_id":"mine","binding:host_id":"h1"}`)
+	f := w.floatingIP(`"port_id":"` + p.ID + `"`)
+	meaning := text(w.bundle("floating-ip", f.ID))
+	for _, change := range []string{
+		`{"binding:host_id":"h2"}`, `{"binding:profile":{"interface_name":"eth1"}}`, `{"binding:host_id":"nowhere"}`, `{"binding:profile":null}`,
+		`{"mac_address":"fa:16:3e:00:00:77"}`, `{"admin_state_up":false}`, `{"port_security_enabled":false,"security_groups":[]}`,
+		`{"device_id":"other"}`, `{"fixed_ips":[{"ip_address":"` + f.FixedIPAddress.String() + `"},{"subnet_id":"` + w.subnetID + `"}]}`,
+	} {
+		if _, err := w.change(w.admin, neutron.Ports, p.ID, change); err != nil {
+			t.Fatalf("%s: %v", change, err)
+		}
+		if now := must2(w.FloatingIPs().Show(t.Context(), w.member, f.ID)); now.PortID != p.ID || now.RevisionNumber != f.RevisionNumber {
+			t.Errorf("%s: %+v", change, now.FloatingIP)
+		}
+		if now := text(w.bundle("floating-ip", f.ID)); now != meaning {
+			t.Errorf("%s: now %s", change, now)
+		}
+		w.checkDerived(t)
+	}
+}
+
+// TestAddressHolderOfAnotherPurpose: a floating IP goes with the port that holds its address, even
+// if that has been made a DHCP server.
+func TestAddressHolderOfAnotherPurpose(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	before := w.dump()
+	f := w.floatingIP("")
+	if _, err := w.change(w.admin, neutron.Ports, f.FloatingPortID, `{"device_owner":"network:dhcp"}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.remove(w.member, neutron.FloatingIPs, f.ID); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(before, w.dump()); d != "" {
+		t.Errorf("left behind:\n%s", d)
+	}
+}
+
+// TestRoutedNetworksHaveNoFloatingIPs: no router can be on a routed network or have its gateway on
+// an uplink, so floating IPs are neither of them nor for their machines.
+func TestRoutedNetworksHaveNoFloatingIPs(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	routed := w.routed()
+	s := must[*neutron.SubnetView](w.world, w.admin, neutron.Subnets, `{"network_id":"`+routed+`","ip_version":4,"cidr":"10.65.0.0/24"}`).ID
+	machine := must[*neutron.PortView](w.world, w.admin, neutron.Ports, `{"network_id":"`+routed+`"}`).ID
+	before := w.dump()
+	_, err := w.create(w.admin, neutron.FloatingIPs, `{"floating_network_id":"`+w.external+`","port_id":"`+machine+`"}`)
+	w.expect(err, "ExternalGatewayForFloatingIPNotFound: External network "+w.external+" is not reachable from subnet "+s+
+		".  Therefore, cannot associate Port "+machine+" with a Floating IP.")
+	_, err = w.join(w.admin, w.routerID, neutron.InterfaceRequest{PortID: machine})
+	w.expect(err, "BadRequest: Bad router request: Network "+routed+" is of type routed: its hosts route between all such networks, and no router can be attached to it.")
+	if d := cmp.Diff(before, w.dump()); d != "" {
+		t.Errorf("refused, but the store changed:\n%s", d)
+	}
+	for _, kind := range []string{"routed", "uplink"} {
+		n := must[*neutron.NetworkView](w.world, w.admin, neutron.Networks, `{"provider:network_type":"`+kind+`","router:external":true}`).ID
+		must[*neutron.SubnetView](w.world, w.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"192.0.2.0/24"}`)
+		_, err := w.create(w.member, neutron.FloatingIPs, `{"floating_network_id":"`+n+`"}`)
+		w.expect(err, "BadRequest: Bad floatingip request: Network "+n+" is of type "+kind+": routers translate only to networks with a layer 2.")
+		if _, err := w.create(w.member, neutron.Routers, `{"external_gateway_info":{"network_id":"`+n+`"}}`); !strings.HasPrefix(problem(err), "BadRequest: Bad router request: Network "+n+" is ") {
+			t.Errorf("a gateway on a network of type %s: %v", kind, err)
 		}
 	}
 }

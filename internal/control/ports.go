@@ -242,11 +242,16 @@ func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch 
 		if o.heldByService(p) {
 			return servicePortInUse(p)
 		}
-		if err := o.removePort(p, n); err != nil {
-			return err
-		}
-		return o.deriveServed(p, nil)
+		return o.deletePort(p, n)
 	})
+}
+
+// deletePort deletes a port, and rewrites the subnets for which it served DHCP.
+func (o *operation) deletePort(p *neutron.Port, n *neutron.Network) error {
+	if err := o.removePort(p, n); err != nil {
+		return err
+	}
+	return o.deriveServed(p, nil)
 }
 
 func servicePortInUse(p *neutron.Port) error {

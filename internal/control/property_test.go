@@ -393,7 +393,7 @@ func (w *world) checkDerived(rt fataler) *records.Snap {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	want, got := map[string]string{}, map[string]string{}
+	want, got := derivedServices(rt, snap), map[string]string{}
 	for n := range schema.Networks.All(snap) {
 		want["network/"+n.ID] = text(translate.Network(n))
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
 )
@@ -98,7 +99,7 @@ func (e routerEdit) applyRoutes(routes []neutron.HostRoute) error {
 		case slices.Contains(e.r.Routes, route):
 		case route.Destination.Addr().Is4() != route.Nexthop.Is4():
 			return invalidRoutes(routes, "the nexthop is of another IP version than the destination")
-		case !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(route.Nexthop) }):
+		case !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return translate.OnLink(p, route.Nexthop) }):
 			return invalidRoutes(routes, "the nexthop is not connected with router")
 		case slices.Contains(own, route.Nexthop):
 			return invalidRoutes(routes, "the nexthop is used by router")

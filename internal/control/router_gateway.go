@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
 )
@@ -54,6 +55,8 @@ func (o *operation) externalNetwork(want *neutron.GatewayRequest) (*neutron.Netw
 		return nil, neutron.BadRouter("Network %s is not an external network", n.ID)
 	case n.Routed():
 		return nil, routedNetwork(n)
+	case translate.Uplink(n):
+		return nil, neutron.BadRouter("Network %s is an uplink: routers have interfaces on it, and no gateway", n.ID)
 	}
 	for s := range schema.Subnets.By(o.tx, "network", n.ID) {
 		is := func(f neutron.FixedIPRequest) bool { return s.GatewayIP != nil && f.IPAddress == *s.GatewayIP }

@@ -108,7 +108,7 @@ func (o *operation) derivePortOfRouter(old, p *neutron.Port) error {
 // subnets that routes need.
 func (e routerEdit) checkMoved(had, x *neutron.RouterPort, p *neutron.Port) error {
 	if had.Gateway {
-		return nil
+		return e.checkGatewaySubnets(x)
 	}
 	left := slices.DeleteFunc(slices.Clone(had.SubnetIDs), func(id string) bool { return slices.Contains(x.SubnetIDs, id) })
 	if err := e.checkUnneeded(x.PortID, left); err != nil {
@@ -117,6 +117,19 @@ func (e routerEdit) checkMoved(had, x *neutron.RouterPort, p *neutron.Port) erro
 	subnets, err := e.interfaceSubnets(p, x.SubnetIDs)
 	if err != nil {
 		return err
+	}
+	return e.checkRouterSubnets(x, subnets)
+}
+
+// checkGatewaySubnets refuses to move a gateway to a subnet on which the router has an interface.
+func (e routerEdit) checkGatewaySubnets(x *neutron.RouterPort) error {
+	var subnets []*neutron.Subnet
+	for _, id := range x.SubnetIDs {
+		s, err := schema.Subnets.Need(e.tx, id)
+		if err != nil {
+			return err
+		}
+		subnets = append(subnets, s)
 	}
 	return e.checkRouterSubnets(x, subnets)
 }

@@ -222,6 +222,7 @@ func TestRouterRefusals(t *testing.T) {
 		{update(w.admin, `{"external_gateway_info":{"network_id":"`+network+`","external_fixed_ips":[{"ip_address":"192.0.2.1"}]}}`), "InvalidIpForNetwork: IP address 192.0.2.1 is not a valid IP for any of the subnets on the specified network."},
 		{update(w.member, `{"routes":[{"destination":"1.0.0.0/8","nexthop":"9.9.9.9"}]}`), "InvalidRoutes: Invalid format for routes: [{'destination': '1.0.0.0/8', 'nexthop': '9.9.9.9'}], the nexthop is not connected with router"},
 		{update(w.member, `{"routes":[{"destination":"1.0.0.0/8","nexthop":"10.0.0.1"}]}`), "InvalidRoutes: Invalid format for routes: [{'destination': '1.0.0.0/8', 'nexthop': '10.0.0.1'}], the nexthop is used by router"},
+		{update(w.member, `{"routes":[{"destination":"1.0.0.0/8","nexthop":"10.0.0.0"}]}`), "InvalidRoutes: Invalid format for routes: [{'destination': '1.0.0.0/8', 'nexthop': '10.0.0.0'}], the nexthop is not connected with router"},
 		{update(w.member, `{"routes":[{"destination":"fd00::/8","nexthop":"10.0.0.9"}]}`), "InvalidRoutes: Invalid format for routes: [{'destination': 'fd00::/8', 'nexthop': '10.0.0.9'}], the nexthop is of another IP version than the destination"},
 		{update(w.member, routes(31)), "RoutesExhausted: Unable to complete operation for " + r.ID + ". The number of routes exceeds the maximum 30."},
 		{update(w.admin, `{"distributed":true}`), "BadRequest: Bad router request: Cannot change the 'distributed' attribute of active routers. Please set router admin_state_up to False prior to upgrade."},

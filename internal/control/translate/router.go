@@ -145,8 +145,8 @@ func portTowards(hop netip.Addr, links []RouterLink) string {
 			continue
 		}
 		for _, a := range as {
-			if cidr := a.subnet.CIDR.Masked(); cidr.Contains(hop) && cidr.Addr() != hop {
-				cs = append(cs, candidate{q, cidr.Bits()})
+			if OnLink(a.subnet.CIDR, hop) {
+				cs = append(cs, candidate{q, a.subnet.CIDR.Bits()})
 			}
 		}
 	}
@@ -156,4 +156,11 @@ func portTowards(hop netip.Addr, links []RouterLink) string {
 	return slices.MinFunc(cs, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.bits, a.bits), cmp.Compare(a.port, b.port))
 	}).port
+}
+
+// OnLink reports whether hop can be a next hop on a subnet: an address of it, but not the one that
+// names an IPv4 network (§8.2 step 3), unless that is a link of two addresses (RFC 3021).
+func OnLink(cidr netip.Prefix, hop netip.Addr) bool {
+	unusable := hop.Is4() && cidr.Bits() < 31 && hop == cidr.Masked().Addr()
+	return cidr.Contains(hop) && !unusable
 }

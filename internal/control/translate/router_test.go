@@ -136,15 +136,18 @@ func TestRouterGolden(t *testing.T) {
 		t.Fatalf("no golden files: %v", err)
 	}
 	for _, file := range files {
-		c, input, want := readCase(t, file)
-		got := c.text()
-		if *update {
-			if err := os.WriteFile(file, []byte(input+separator+got), 0o644); err != nil {
-				t.Fatal(err)
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			c, input, want := readCase(t, file)
+			got := c.text()
+			if *update {
+				if err := os.WriteFile(file, []byte(input+separator+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
-		} else if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
+		})
 	}
 }
 
@@ -389,7 +392,8 @@ func TestExtraRoutes(t *testing.T) {
 	c := whole()
 	c.Interfaces = append(c.Interfaces,
 		routerLink("network:router_interface", "narrow", "10.1.0.129", "10.1.0.128/25", "10.1.0.129"),
-		routerLink("network:router_interface", "six", "2001:db8:1::1", "2001:db8:1::/64", "2001:db8:1::1"))
+		routerLink("network:router_interface", "six", "2001:db8:1::1", "2001:db8:1::/64", "2001:db8:1::1"),
+		routerLink("network:router_interface", "two", "192.0.2.1", "192.0.2.0/31", "192.0.2.0"))
 	links := slices.Concat(c.Gateways, c.Interfaces)
 	for _, tt := range []struct {
 		destination, hop string
@@ -399,10 +403,12 @@ func TestExtraRoutes(t *testing.T) {
 		{"198.51.100.7/24", "203.0.113.9", gatewayPort(gatewayID)},
 		{"198.51.100.0/24", "10.1.0.200", interfacePort("narrow")}, // the longest prefix
 		{"2001:db8:9::/48", "2001:db8:1::9", interfacePort("six")},
-		{"198.51.100.0/24", "10.1.0.1", ""},      // the router's own
-		{"198.51.100.0/24", "10.1.0.0", ""},      // the subnet's
-		{"198.51.100.0/24", "10.9.9.9", ""},      // nowhere
-		{"198.51.100.0/24", "2001:db8:1::9", ""}, // of another family
+		{"2001:db8:9::/48", "2001:db8:1::", interfacePort("six")}, // its other routers
+		{"198.51.100.0/24", "192.0.2.0", interfacePort("two")},    // RFC 3021
+		{"198.51.100.0/24", "10.1.0.1", ""},                       // the router's own
+		{"198.51.100.0/24", "10.1.0.0", ""},                       // the subnet's
+		{"198.51.100.0/24", "10.9.9.9", ""},                       // nowhere
+		{"198.51.100.0/24", "2001:db8:1::9", ""},                  // of another family
 	} {
 		destination := netip.MustParsePrefix(tt.destination)
 		c.Router.Routes = []neutron.HostRoute{{Destination: destination, Nexthop: ip(tt.hop)}, {Destination: destination, Nexthop: ip(tt.hop)}}

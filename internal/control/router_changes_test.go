@@ -1,0 +1,258 @@
+package control_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+)
+
+// gatewayState is a state of a router's gateway. Without an address it keeps the one that it has
+// on the network.
+type gatewayState struct {
+	network, address string
+	snat             bool
+}
+
+// request returns the external_gateway_info that asks for the state; networks are ids by name.
+func (s gatewayState) request(networks map[string]string) string {
+	if s.network == "" {
+		return `{"external_gateway_info":null}`
+	}
+	text := `{"external_gateway_info":{"network_id":"` + networks[s.network] + `"`
+	if !s.snat {
+		text += `,"enable_snat":false`
+	}
+	if s.address != "" {
+		text += `,"external_fixed_ips":[{"ip_address":"` + s.address + `"}]`
+	}
+	return text + `}}`
+}
+
+func gatewayStates() map[string]gatewayState {
+	return map[string]gatewayState{
+		"none":           {},
+		"SNAT":           {network: "a", snat: true},
+		"no SNAT":        {network: "a"},
+		"moved":          {network: "a", snat: true, address: "203.0.113.20"},
+		"moved, no SNAT": {network: "a", address: "203.0.113.21"},
+		"elsewhere":      {network: "b", snat: true},
+	}
+}
+
+// TestGatewayCombinations goes from every state of a gateway to every other (midonet-translations
+// §8.2): set, changed and cleared, SNAT switched, its address changed. While it serves a floating
+// IP it cannot leave its network, and what the floating IP means does not change.
+func TestGatewayCombinations(t *testing.T) {
+	t.Parallel()
+	for before, from := range gatewayStates() {
+		for after, to := range gatewayStates() {
+			t.Run(before+" to "+after, func(t *testing.T) {
+				t.Parallel()
+				w := inMemory(t)
+				networks := map[string]string{"a": w.externalNetwork("203.0.113.0/24"), "b": w.externalNetwork("198.51.100.0/24")}
+				r := must[*neutron.RouterView](w, w.admin, neutron.Routers, strings.Replace(from.request(networks), `null`, `{}`, 1))
+				tenant := w.subnetOn("10.0.0.0/24")
+				w.addInterface(r.ID, tenant.ID)
+				w.changeGateway(r, to, networks)
+				if from.network == "a" {
+					w.changeGatewayThatServes(from, to, networks)
+				}
+				w.checkDerived(t)
+			})
+		}
+	}
+}
+
+// changeGateway brings a router to a state, and checks what becomes of its gateway's port.
+func (w *world) changeGateway(r *neutron.RouterView, to gatewayState, networks map[string]string) {
+	w.t.Helper()
+	v, err := w.change(w.admin, neutron.Routers, r.ID, to.request(networks))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	now := v.(*neutron.RouterView)
+	switch had := len(r.Gateways) > 0; {
+	case to.network == "":
+		if len(now.Gateways) > 0 || now.ExternalFixedIPs != nil {
+			w.t.Errorf("cleared: %+v", now)
+		}
+	default:
+		g := now.Gateways[0]
+		if g.NetworkID != networks[to.network] || g.EnableSNAT != to.snat {
+			w.t.Errorf("gateway %+v", g)
+		}
+		if same := had && g.PortID == r.Gateways[0].PortID; same != (had && r.Gateways[0].NetworkID == g.NetworkID) {
+			w.t.Errorf("port %s, before that %+v", g.PortID, r.Gateways)
+		}
+		w.checkGatewayBundle(now, to)
+	}
+	if len(r.Gateways) == 0 || len(now.Gateways) > 0 && now.Gateways[0].PortID == r.Gateways[0].PortID {
+		return
+	}
+	if left := strings.Join(w.dump(), "\n"); strings.Contains(left, r.Gateways[0].PortID) {
+		w.t.Errorf("something is left of the gateway before")
+	}
+}
+
+// checkGatewayBundle checks that rules and routes of a router's gateway have its present address.
+func (w *world) checkGatewayBundle(r *neutron.RouterView, to gatewayState) {
+	w.t.Helper()
+	address := r.ExternalFixedIPs[0].IPAddress
+	if to.address != "" && address.String() != to.address {
+		w.t.Errorf("address %s, want %s", address, to.address)
+	}
+	b := w.bundle("router-gateway", r.Gateways[0].PortID)
+	if q := b.Ports[0]; q.PortAddress != address || q.RouterID != r.ID {
+		w.t.Errorf("the router's port: %+v", q)
+	}
+	if rules := len(b.Rules); to.snat && rules != 7 || !to.snat && rules != 0 {
+		w.t.Errorf("%d rules with SNAT %t", rules, to.snat)
+	}
+	for _, e := range b.Rules {
+		for _, target := range e.Rule.NatTargets {
+			if target.NwStart != address {
+				w.t.Errorf("%s: not to %s", &e.Rule, address)
+			}
+		}
+		for _, p := range []*netip.Prefix{e.Rule.Condition.NwSrcIP, e.Rule.Condition.NwDstIP} {
+			if p != nil && *p != netip.PrefixFrom(address, 32) {
+				w.t.Errorf("%s: a condition on %s", &e.Rule, p)
+			}
+		}
+	}
+	var destinations []string
+	for _, route := range b.Routes {
+		destinations = append(destinations, route.DstSubnet.String())
+	}
+	slices.Sort(destinations)
+	if want := []string{"0.0.0.0/0", address.String() + "/32"}; !slices.Equal(destinations, want) {
+		w.t.Errorf("routes to %v, want %v: none to the external subnet", destinations, want)
+	}
+}
+
+// changeGatewayThatServes is changeGateway of another router, which serves a floating IP.
+func (w *world) changeGatewayThatServes(from, to gatewayState, networks map[string]string) {
+	w.t.Helper()
+	from.address, to.address = strings.Replace(from.address, ".2", ".3", 1), strings.Replace(to.address, ".2", ".3", 1)
+	serving := must[*neutron.RouterView](w, w.admin, neutron.Routers, from.request(networks))
+	s := w.subnetOn("10.7.0.0/24")
+	w.addInterface(serving.ID, s.ID)
+	f := must[*neutron.FloatingIPView](w, w.member, neutron.FloatingIPs,
+		`{"floating_network_id":"`+networks["a"]+`","port_id":"`+w.port(s.NetworkID, "").ID+`"}`)
+	meaning, stored := text(w.bundle("floating-ip", f.ID)), w.dump()
+	if to.network == "a" {
+		w.changeGateway(serving, to, networks)
+		if now := text(w.bundle("floating-ip", f.ID)); now != meaning {
+			w.t.Errorf("the floating IP changed:\n%s", cmp.Diff(meaning, now))
+		}
+		return
+	}
+	_, err := w.change(w.admin, neutron.Routers, serving.ID, to.request(networks))
+	w.expect(err, "RouterExternalGatewayInUseByFloatingIp: Gateway cannot be updated for router "+serving.ID+", since a gateway to external network "+
+		networks["a"]+" is required by one or more floating IPs.")
+	if d := cmp.Diff(stored, w.dump()); d != "" {
+		w.t.Errorf("refused, but the store changed:\n%s", d)
+	}
+}
+
+// TestGatewayPortMoves: another address by the port's own update; not to a subnet on which the
+// router has an interface.
+func TestGatewayPortMoves(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	network := w.externalNetwork("203.0.113.0/24")
+	r := w.router(`{"external_gateway_info":{"network_id":"` + network + `"}}`)
+	second := must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+network+`","ip_version":4,"cidr":"198.51.100.0/24"}`)
+	gateway := r.Gateways[0].PortID
+	for _, address := range []string{"203.0.113.77", "198.51.100.77"} {
+		if _, err := w.change(w.admin, neutron.Ports, gateway, `{"fixed_ips":[{"ip_address":"`+address+`"}]}`); err != nil {
+			t.Fatal(err)
+		}
+		now := w.showRouter(r.ID)
+		if now.ExternalFixedIPs[0].IPAddress.String() != address {
+			t.Errorf("the router is at %v, want %s", now.ExternalFixedIPs, address)
+		}
+		w.checkGatewayBundle(now, gatewayState{snat: true})
+	}
+	if _, err := w.change(w.admin, neutron.Ports, gateway, `{"fixed_ips":[{"ip_address":"203.0.113.77"}]}`); err != nil {
+		t.Fatal(err)
+	}
+	w.addInterface(r.ID, second.ID)
+	before := w.dump()
+	for resource, change := range map[neutron.Resource][2]string{
+		neutron.Ports:   {gateway, `{"fixed_ips":[{"subnet_id":"` + second.ID + `"}]}`},
+		neutron.Routers: {r.ID, `{"external_gateway_info":{"network_id":"` + network + `","external_fixed_ips":[{"subnet_id":"` + second.ID + `"}]}}`},
+	} {
+		_, err := w.change(w.admin, resource, change[0], change[1])
+		w.expect(err, "BadRequest: Bad router request: Router already has a port on subnet "+second.ID+".")
+	}
+	if d := cmp.Diff(before, w.dump()); d != "" {
+		t.Errorf("refused, but the store changed:\n%s", d)
+	}
+	w.checkDerived(t)
+}
+
+// TestSubnetLosesItsGateway: default routes lead to the new address, or on the link to anywhere.
+func TestSubnetLosesItsGateway(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	network, subnet := w.external()
+	r := w.router(`{"external_gateway_info":{"network_id":"` + network + `"}}`)
+	for _, step := range []struct{ gateway, want string }{{`"172.24.4.254"`, "172.24.4.254"}, {`null`, "invalid IP"}, {`"172.24.4.1"`, "172.24.4.1"}} {
+		text := `{"gateway_ip":` + step.gateway + `,"allocation_pools":[{"start":"172.24.4.2","end":"172.24.4.99"}]}`
+		if _, err := w.change(w.admin, neutron.Subnets, subnet, text); err != nil {
+			t.Fatal(err)
+		}
+		var hops []string
+		for _, route := range w.bundle("router-gateway", r.Gateways[0].PortID).Routes {
+			if route.DstSubnet.Bits() == 0 {
+				hops = append(hops, route.NextHopGateway.String())
+			}
+		}
+		if !slices.Equal(hops, []string{step.want}) {
+			t.Errorf("gateway %s: default routes by %v", step.gateway, hops)
+		}
+	}
+	w.checkDerived(t)
+}
+
+// TestInterfaceMoves: rules and routes of an interface follow its address and its MAC address
+// (midonet-translations §7.2 step 7).
+func TestInterfaceMoves(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	n := w.network(`{}`).ID
+	s := w.subnet(n, `"ip_version":4,"cidr":"10.0.0.0/24"`)
+	other := w.subnet(n, `"ip_version":4,"cidr":"10.0.1.0/24"`)
+	r := w.router(`{}`)
+	port := w.joined(r.ID, s.ID).PortID
+	for _, step := range []struct{ address, subnet, gatewayOf string }{
+		{"10.0.0.9", s.ID, ""}, {"10.0.1.1", other.ID, other.ID}, {"10.0.0.1", s.ID, s.ID},
+	} {
+		if _, err := w.change(w.admin, neutron.Ports, port, `{"fixed_ips":[{"ip_address":"`+step.address+`"}]}`); err != nil {
+			t.Fatal(err)
+		}
+		b := w.bundle("router-interface", port)
+		if q := b.Ports[0]; q.PortAddress.String() != step.address || q.DhcpID != step.gatewayOf {
+			t.Errorf("at %s: %+v", step.address, q)
+		}
+		for _, e := range b.Rules {
+			reply := e.Rule.Condition.NwDstIP.String() == step.address+"/32"
+			hairpin := len(e.Rule.NatTargets) == 1 && e.Rule.NatTargets[0].NwStart.String() == step.address
+			if !reply && !hairpin {
+				t.Errorf("at %s: rule %s", step.address, &e.Rule)
+			}
+		}
+		local := translate.Derive("route.local", translate.Derive("port.rif", port), step.address)
+		if len(b.Rules) != 2 || len(b.Routes) != 2 || b.Routes[0].ID != local && b.Routes[1].ID != local {
+			t.Errorf("at %s: %+v", step.address, b)
+		}
+		w.checkDerived(t)
+	}
+}
