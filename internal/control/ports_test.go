@@ -17,7 +17,7 @@ func TestFixedIPs(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)
 	n := w.network(`{}`)
-	s := w.subnet(n.ID, `"ip_version":4,"cidr":"10.20.0.0/24"`)
+	s := w.subnet(n.ID, `"ip_version":4,"cidr":"10.20.0.0/24","allocation_pools":[{"start":"10.20.0.100","end":"10.20.0.200"}]`)
 	auto := w.subnet(n.ID, slaac)
 	elsewhere := w.subnet(w.network(`{}`).ID, `"ip_version":4,"cidr":"10.30.0.0/24"`)
 	bare := w.network(`{}`)
