@@ -154,10 +154,13 @@ func choose(routes []*route, f *packet.Frame) *route {
 	return best
 }
 
-// gateway returns the neighbour to which a packet for dst goes.
+// gateway returns the neighbour to which a packet for dst goes. By a default route that is dst
+// itself on the port's own link: a gateway port has no other route there (midonet-translations
+// §8.3, decision 0015).
 func (r *route) gateway(dst netip.Addr) netip.Addr {
-	if g := r.def.NextHopGateway; g.IsValid() && !g.IsUnspecified() && g != limitedBroadcast {
-		return g
+	g := r.def.NextHopGateway
+	if !g.IsValid() || g.IsUnspecified() || g == limitedBroadcast || r.dst.Bits() == 0 && r.port.onLink(dst) {
+		return dst
 	}
-	return dst
+	return g
 }
