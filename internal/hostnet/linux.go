@@ -93,6 +93,28 @@ func (l *Linux) Link(name string) (Link, error) {
 	return linkOf(found), nil
 }
 
+// SetPromiscuous sets whether the link with that index takes in frames to any MAC address, for the
+// administrator: captures that want that keep it. It reports whether the link did before;
+// ErrNotFound without such a link.
+func (l *Linux) SetPromiscuous(index int, on bool) (before bool, err error) {
+	found, err := l.handle.LinkByIndex(index)
+	var gone netlink.LinkNotFoundError
+	if errors.As(err, &gone) {
+		return false, fmt.Errorf("link %d: %w", index, ErrNotFound)
+	}
+	if err != nil {
+		return false, wrap(err, "link %d", index)
+	}
+	if before = found.Attrs().RawFlags&unix.IFF_PROMISC != 0; before == on {
+		return before, nil
+	}
+	set := l.handle.SetPromiscOff
+	if on {
+		set = l.handle.SetPromiscOn
+	}
+	return before, wrap(set(found), "set link %s promiscuous: %t", found.Attrs().Name, on)
+}
+
 func (l *Linux) find(name string) (netlink.Link, error) {
 	found, err := l.handle.LinkByName(name)
 	var gone netlink.LinkNotFoundError

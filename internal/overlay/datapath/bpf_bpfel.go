@@ -95,6 +95,13 @@ type bpfHeaders6 struct {
 	Dport uint16
 }
 
+type bpfHomeKey struct {
+	_    structs.HostLayout
+	Port uint32
+	Mac  [6]uint8
+	Pad  uint16
+}
+
 type bpfInstruction struct {
 	_         structs.HostLayout
 	Out       uint32
@@ -133,6 +140,19 @@ type bpfKey6 struct {
 	Frag  uint8
 }
 
+type bpfLan struct {
+	_    structs.HostLayout
+	Port uint32
+	Pad  uint32
+	Next [2]uint64
+}
+
+type bpfLanKey struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Vlan    uint32
+}
+
 type bpfNeighbour struct {
 	_   structs.HostLayout
 	Mac [6]uint8
@@ -159,7 +179,8 @@ type bpfPort struct {
 	Number  uint32
 	Ifindex uint32
 	Mtu     uint32
-	Peer    uint32
+	Peer    uint16
+	Vlan    uint16
 }
 
 type bpfSenders struct {
@@ -213,6 +234,8 @@ const (
 	bpfMapFarPorts          = "far_ports"
 	bpfMapFlows4            = "flows4"
 	bpfMapFlows6            = "flows6"
+	bpfMapHomes             = "homes"
+	bpfMapLans              = "lans"
 	bpfMapNearPorts         = "near_ports"
 	bpfMapNeighbours        = "neighbours"
 	bpfMapPeers             = "peers"
@@ -221,6 +244,7 @@ const (
 	bpfMapTunnels           = "tunnels"
 	bpfMapUpcalls           = "upcalls"
 	bpfProgFromAgent        = "from_agent"
+	bpfProgFromPhysical     = "from_physical"
 	bpfProgFromUnderlay     = "from_underlay"
 	bpfProgFromVxlan        = "from_vxlan"
 	bpfProgFromWireguard    = "from_wireguard"
@@ -274,6 +298,7 @@ type bpfSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
 	FromAgent     *ebpf.ProgramSpec `ebpf:"from_agent"`
+	FromPhysical  *ebpf.ProgramSpec `ebpf:"from_physical"`
 	FromUnderlay  *ebpf.ProgramSpec `ebpf:"from_underlay"`
 	FromVxlan     *ebpf.ProgramSpec `ebpf:"from_vxlan"`
 	FromWireguard *ebpf.ProgramSpec `ebpf:"from_wireguard"`
@@ -294,6 +319,8 @@ type bpfMapSpecs struct {
 	FarPorts   *ebpf.MapSpec `ebpf:"far_ports"`
 	Flows4     *ebpf.MapSpec `ebpf:"flows4"`
 	Flows6     *ebpf.MapSpec `ebpf:"flows6"`
+	Homes      *ebpf.MapSpec `ebpf:"homes"`
+	Lans       *ebpf.MapSpec `ebpf:"lans"`
 	NearPorts  *ebpf.MapSpec `ebpf:"near_ports"`
 	Neighbours *ebpf.MapSpec `ebpf:"neighbours"`
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
@@ -341,6 +368,8 @@ type bpfMaps struct {
 	FarPorts   *ebpf.Map `ebpf:"far_ports"`
 	Flows4     *ebpf.Map `ebpf:"flows4"`
 	Flows6     *ebpf.Map `ebpf:"flows6"`
+	Homes      *ebpf.Map `ebpf:"homes"`
+	Lans       *ebpf.Map `ebpf:"lans"`
 	NearPorts  *ebpf.Map `ebpf:"near_ports"`
 	Neighbours *ebpf.Map `ebpf:"neighbours"`
 	Peers      *ebpf.Map `ebpf:"peers"`
@@ -361,6 +390,8 @@ func (m *bpfMaps) Close() error {
 		m.FarPorts,
 		m.Flows4,
 		m.Flows6,
+		m.Homes,
+		m.Lans,
 		m.NearPorts,
 		m.Neighbours,
 		m.Peers,
@@ -385,6 +416,7 @@ type bpfVariables struct {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
 	FromAgent     *ebpf.Program `ebpf:"from_agent"`
+	FromPhysical  *ebpf.Program `ebpf:"from_physical"`
 	FromUnderlay  *ebpf.Program `ebpf:"from_underlay"`
 	FromVxlan     *ebpf.Program `ebpf:"from_vxlan"`
 	FromWireguard *ebpf.Program `ebpf:"from_wireguard"`
@@ -395,6 +427,7 @@ type bpfPrograms struct {
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.FromAgent,
+		p.FromPhysical,
 		p.FromUnderlay,
 		p.FromVxlan,
 		p.FromWireguard,

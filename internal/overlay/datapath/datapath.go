@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"heddle/internal/hostnet"
@@ -76,7 +77,7 @@ func Open(opts Options) (*Datapath, error) {
 		return nil, err
 	}
 	k := &kernel{log: opts.Log}
-	ports := &portSet{kernel: k, senders: &senderBits{}, ports: map[string]*portState{}, byNumber: map[Port]*portState{}}
+	ports := &portSet{kernel: k, senders: &senderBits{}, physical: &physicalSet{kernel: k, links: map[int]link.Link{}}, ports: map[string]*portState{}, byNumber: map[Port]*portState{}}
 	d := &Datapath{opts: opts, kernel: k, portSet: ports, epochs: &epochs{}, credits: &credits{},
 		answerTables: &answerTables{k},
 		tunnelSet: &tunnelSet{kernel: k, portSet: ports, tunnels: map[netip.Addr]Tunnel{},
@@ -152,13 +153,16 @@ func (d *Datapath) adoptLink(name string) error {
 			return d.adoptUnderlay(l, name, ifindex)
 		}
 	}
+	if strings.HasPrefix(name, physicalLinkPrefix) {
+		return d.physical.adopt(l, name, ifindex, d.physicalInterfaces()[ifindex])
+	}
 	return d.adoptPort(l, strings.TrimPrefix(name, portLinkPrefix), ifindex)
 }
 
 // Close lets the datapath go. Programs, flows and tables stay and forward; frames that no flow
 // decides are dropped until the next Open.
 func (d *Datapath) Close() error {
-	return errors.Join(d.closePorts(), d.closeUnderlays(), d.epochs.memory.Close(), d.credits.memory.Close(),
+	return errors.Join(d.closePorts(), d.physical.close(), d.closeUnderlays(), d.epochs.memory.Close(), d.credits.memory.Close(),
 		d.senders.memory.Close(), d.kernel.close())
 }
 
@@ -168,11 +172,11 @@ func Cleanup(opts Options) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{deleteVXLAN(opts.Namespace)}
+	root := filepath.Join(opts.BPFFS, "heddle", opts.Name)
+	errs := []error{restoreLinks(opts.Namespace, pins{root: root})}
 	if mounted, err := isBPFFS(opts.BPFFS); err != nil || !mounted {
 		return errors.Join(append(errs, err)...)
 	}
-	root := filepath.Join(opts.BPFFS, "heddle", opts.Name)
 	errs = append(errs, os.RemoveAll(root)) // the last reference of a link detaches its program
 	// The directory of all agents goes with the last of them.
 	if err := os.Remove(filepath.Dir(root)); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
@@ -184,11 +188,12 @@ func Cleanup(opts Options) error {
 	return nil
 }
 
-func deleteVXLAN(ns *hostnet.Namespace) error {
+// restoreLinks removes the device, and has no interface promiscuous any more for the datapath's sake.
+func restoreLinks(ns *hostnet.Namespace, p pins) error {
 	l, err := hostnet.NewLinux(ns)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	return l.DeleteLink(vxlanName)
+	return errors.Join(l.DeleteLink(vxlanName), p.resetAllPromiscuous(l))
 }

@@ -28,6 +28,8 @@ const layoutVersion = 1
 //	links/stamp-N       the program on what goes out there
 //	links/vxlan         the program on the vxlan device
 //	links/wireguard     the program on the WireGuard device
+//	links/physical-N    the program on the interface N into physical networks
+//	promiscuous/N       a directory: interface N is promiscuous because of it
 type pins struct {
 	root string // BPFFS/heddle/NAME
 	log  *slog.Logger
@@ -39,10 +41,14 @@ const (
 	stampLinkPrefix = "stamp-"
 	vxlanLink       = "vxlan"
 	wireguardLink   = "wireguard"
+
+	physicalLinkPrefix = "physical-"
 )
 
 func (p pins) maps() string  { return filepath.Join(p.root, "v"+strconv.Itoa(layoutVersion)) }
 func (p pins) links() string { return filepath.Join(p.root, "links") }
+
+func (p pins) promiscuous() string { return filepath.Join(p.root, "promiscuous") }
 
 // openPins mounts bpffs where it is missing and makes the directories.
 func openPins(bpffs, name string, log *slog.Logger) (pins, error) {

@@ -28,6 +28,8 @@ type portSet struct {
 	registry *Table // the ports, for the next agent
 	senders  *senderBits
 
+	physical *physicalSet
+
 	mu       sync.Mutex
 	ports    map[string]*portState
 	byNumber map[Port]*portState
@@ -36,7 +38,7 @@ type portSet struct {
 // portState is a port and the program on its interface.
 type portState struct {
 	PortInfo
-	link link.Link
+	link link.Link // nil of a localnet port: see physicalSet
 }
 
 // AttachPort makes the interface a port called name, or changes the port's options. A port keeps
@@ -49,6 +51,9 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 	if opts.TunnelKey >= StateKey {
 		return 0, fmt.Errorf("attach port %s: tunnel key %#x: want less than %#x", name, opts.TunnelKey, uint32(StateKey))
 	}
+	if opts.VLAN > maxVLAN || opts.VLAN != 0 && !opts.Localnet {
+		return 0, fmt.Errorf("attach port %s: VLAN id %d: want 1 to %d, of a localnet port", name, opts.VLAN, maxVLAN)
+	}
 	l, err := s.net.Link(ifname)
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
@@ -58,6 +63,12 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
 	}
 	// Attaching waits for the kernel, so other ports go on meanwhile.
+	if opts.Localnet {
+		if err := s.physical.attach(l.Index); err != nil {
+			return 0, fmt.Errorf("attach port %s: interface %s: %w", name, ifname, err)
+		}
+		return p.Port, s.detachUnusedPhysical()
+	}
 	var attached link.Link
 	err = s.inNamespace(func() (err error) {
 		attached, err = s.pins.attach(portLinkPrefix+name, s.programs.FromWorkload, l.Index)
@@ -80,7 +91,7 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 		if other.Name == name {
 			continue
 		}
-		if other.Index == l.Index {
+		if other.Index == l.Index && !(opts.Localnet && other.Localnet && opts.VLAN != other.VLAN) {
 			return nil, fmt.Errorf("interface %s is port %s already: detach that first", l.Name, other.Name)
 		}
 		if opts.TunnelKey != 0 && other.TunnelKey == opts.TunnelKey {
@@ -96,6 +107,9 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 		s.senders.clearPort(index(uint32(number)))
 		p = &portState{PortInfo: PortInfo{Name: name, Port: number}}
 	}
+	if p.Port != 0 && p.Localnet != opts.Localnet {
+		return nil, errors.New("it is a port of another kind already: detach it first")
+	}
 	if err := s.forgetEntries(p, l.Index, opts); err != nil {
 		return nil, err
 	}
@@ -104,6 +118,9 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 	// Only across namespaces may a frame be handed straight to the other end.
 	if l.Elsewhere {
 		entry.Peer = 1
+	}
+	if opts.Localnet {
+		entry.Peer, entry.Vlan = 0, tagOf(opts.VLAN)
 	}
 	if err := s.writePort(p, entry); err != nil {
 		return nil, err
@@ -119,7 +136,7 @@ func (s *portSet) writePort(p *portState, entry bpfPort) error {
 	if err := s.maps.Ports.Put(index(uint32(p.Port)), entry); err != nil {
 		return fmt.Errorf("write port: %w", err)
 	}
-	if err := s.portsByInterface(p.Index).Put(uint32(p.Index), uint32(p.Port)); err != nil {
+	if err := s.writeInterface(p); err != nil {
 		return fmt.Errorf("write interface: %w", err)
 	}
 	if p.TunnelKey == 0 {
@@ -131,10 +148,23 @@ func (s *portSet) writePort(p *portState, entry bpfPort) error {
 	return nil
 }
 
+// writeInterface enters by which frames the port is found.
+func (s *portSet) writeInterface(p *portState) error {
+	if !p.Localnet {
+		return s.portsByInterface(p.Index).Put(uint32(p.Index), uint32(p.Port))
+	}
+	key := lanKey(p.Index, p.VLAN)
+	var found bpfLan
+	if err := s.maps.Lans.Lookup(key, &found); err == nil && found.Port == uint32(p.Port) {
+		return nil // with what it has admitted
+	}
+	return s.maps.Lans.Put(key, bpfLan{Port: uint32(p.Port)})
+}
+
 // forgetEntries removes the maps' entries for a port that its new index and options make wrong.
 func (s *portSet) forgetEntries(p *portState, newIndex int, opts PortOptions) error {
 	var errs []error
-	if p.Index != 0 && p.Index != newIndex {
+	if p.Index != 0 && (p.Index != newIndex || p.VLAN != opts.VLAN) {
 		errs = append(errs, s.forgetInterface(p))
 	}
 	if p.TunnelKey != 0 && p.TunnelKey != opts.TunnelKey {
@@ -145,6 +175,9 @@ func (s *portSet) forgetEntries(p *portState, newIndex int, opts PortOptions) er
 
 // forgetInterface removes the entry of the port's interface, unless that is another port's by now.
 func (s *portSet) forgetInterface(p *portState) error {
+	if p.Localnet {
+		return s.forgetLan(p)
+	}
 	m := s.portsByInterface(p.Index)
 	var found uint32
 	if err := m.Lookup(uint32(p.Index), &found); err != nil || found != uint32(p.Port) {
@@ -200,7 +233,9 @@ func (s *portSet) DetachPort(name string) error {
 	if p == nil && err == nil {
 		return nil
 	}
-	if err == nil { // slow, so without the lock
+	if err == nil && p.Localnet {
+		err = errors.Join(s.deleteHomesOf(p.Port), s.detachUnusedPhysical())
+	} else if err == nil { // slow, so without the lock
 		err = s.pins.detach(p.link, portLinkPrefix+name)
 	}
 	if err != nil {
@@ -248,6 +283,9 @@ func (s *portSet) adoptPorts() (err error) {
 	}
 	return s.registry.Each(func(key, value []byte) bool {
 		p := &portState{PortInfo: parsePortRecord(Port(binary.NativeEndian.Uint32(key)), value)}
+		if p.Localnet {
+			p.Interface = s.interfaceThere(p.Index)
+		}
 		s.ports[p.Name], s.byNumber[p.Port] = p, p
 		return true
 	})
@@ -307,6 +345,15 @@ func adoptInto(l link.Link, ifindex int, program *ebpf.Program) error {
 	return nil
 }
 
+// interfaceThere is interfaceName for callers outside the namespace.
+func (s *portSet) interfaceThere(ifindex int) (name string) {
+	_ = s.inNamespace(func() error {
+		name = interfaceName(ifindex)
+		return nil
+	})
+	return name
+}
+
 func interfaceName(ifindex int) string {
 	i, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
@@ -315,10 +362,12 @@ func interfaceName(ifindex int) string {
 	return i.Name
 }
 
-// A port's record in the registry: name, interface index, tunnel key, MTU.
+// A port's record in the registry: name, interface index, tunnel key, MTU in the lower half of a
+// word and in the upper what a localnet port has: a flag, and its VLAN.
 const (
 	portKeySize    = 4
 	portRecordSize = maxName + 12
+	localnetFlag   = 0x8000
 )
 
 func portKey(p Port) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(p)) }
@@ -328,14 +377,19 @@ func portRecord(p PortInfo) []byte {
 	copy(b, p.Name)
 	b = binary.NativeEndian.AppendUint32(b, uint32(p.Index))
 	b = binary.NativeEndian.AppendUint32(b, p.TunnelKey)
-	return binary.NativeEndian.AppendUint32(b, uint32(p.MTU))
+	upper := p.VLAN
+	if p.Localnet {
+		upper |= localnetFlag
+	}
+	return binary.NativeEndian.AppendUint32(b, uint32(min(p.MTU, 0xffff))|uint32(upper)<<16)
 }
 
 func parsePortRecord(number Port, b []byte) PortInfo {
 	name, _, _ := bytes.Cut(b[:maxName], []byte{0})
 	word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[maxName+4*i:]) }
 	return PortInfo{Name: string(name), Port: number, Index: int(word(0)),
-		PortOptions: PortOptions{TunnelKey: word(1), MTU: int(word(2))}}
+		PortOptions: PortOptions{TunnelKey: word(1), MTU: int(word(2) & 0xffff),
+			Localnet: word(2)>>16&localnetFlag != 0, VLAN: uint16(word(2)>>16) & maxVLAN}}
 }
 
 func ignoreMissing(err error) error {

@@ -113,6 +113,11 @@ type PortOptions struct {
 	TunnelKey uint32
 	// MTU is the largest IP packet the workload takes, in bytes; larger ones go up. 0: any.
 	MTU int
+	// Localnet makes the port that of one VLAN of the LAN behind the interface, which may have
+	// several such ports and stays the host's own otherwise. Frames to MAC addresses at home here
+	// (SetHomes) come in by it without their tag; of frames to many the agent gets copies.
+	Localnet bool
+	VLAN     uint16 // of a localnet port: its id, 0 for frames without a tag
 }
 
 // PortInfo is an attached port. Name is the caller's, usually the port's UUID.

@@ -1,5 +1,6 @@
 // The overlay's programs: see doc.go for where they sit.
 #include "arp.h"
+#include "lan.h"
 #include "maps.h"
 #include "output.h"
 #include "parse.h"
@@ -68,12 +69,6 @@ static __noinline int exceeds(struct __sk_buff *skb, __u32 mtu, const struct tra
 	return t->offset + (data_offset >> 4) * 4 - ETH_HLEN + skb->gso_size > mtu;
 }
 
-// is_large says whether the frame is more than a record of the ring can hold: also the segmentation left to hardware.
-static __always_inline int is_large(struct __sk_buff *skb)
-{
-	return skb->len > UPCALL_BYTES || skb->gso_size;
-}
-
 // hides says whether the frame may hold what its sender left to hardware in a place that the agent cannot know. A TCP
 // checksum is in its place. Behind UDP there may be a tunnel of the workload's own, on any port, with the unfinished
 // checksum inside; so behind any protocol that is none of these.
@@ -82,11 +77,12 @@ static __always_inline int hides(const struct transport *t)
 	return t->frag == WHOLE && t->proto != IPPROTO_TCP && t->proto != IPPROTO_ICMP && t->proto != PROTO_ICMP6;
 }
 
-SEC("tcx/ingress")
-int from_workload(struct __sk_buff *skb)
+// forward sends a frame that came in at a port on by its flow, answers it, or gives it up. lan is the VLAN of a localnet
+// port, the tag of which has been taken off.
+static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const __u16 lan)
 {
 	void *data, *end;
-	__u32 in = port_of(skb->ifindex), len = skb->len, mtu;
+	__u32 len = skb->len, mtu;
 	struct transport t = {};
 	struct tunnel *tunnel = NULL;
 	struct port *port = NULL;
@@ -97,8 +93,6 @@ int from_workload(struct __sk_buff *skb)
 	int parsed = HAS_NO_KEY, err;
 	__u16 vlan = 0;
 
-	if (!in)
-		return dropped(DROP_NO_PORT);
 	pull_headers(skb);
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -128,7 +122,7 @@ int from_workload(struct __sk_buff *skb)
 	if (parsed == IS_MALFORMED)
 		return to_agent(skb, in, MALFORMED, 0);
 	if (parsed == HAS_NO_KEY) {
-		int done = answer(skb, in);
+		int done = answer(skb, in, lan);
 		return done == NOT_ANSWERED ? to_agent(skb, in, NO_KEY, is_large(skb)) : done;
 	}
 	if (!f)
@@ -171,6 +165,45 @@ int from_workload(struct __sk_buff *skb)
 	if (port)
 		return to_port(skb, port, 1);
 	return dropped(DROP_FLOW);
+}
+
+SEC("tcx/ingress")
+int from_workload(struct __sk_buff *skb)
+{
+	__u32 in = port_of(skb->ifindex);
+
+	return in ? forward(skb, in, 0) : dropped(DROP_NO_PORT);
+}
+
+// from_physical takes in what comes by an interface into physical networks: frames to MAC addresses at home here, and
+// copies of those to many. All else is the host's own. The kernel has put a tag beside the frame by now, whether or not
+// the hardware did.
+SEC("tcx/ingress")
+int from_physical(struct __sk_buff *skb)
+{
+	struct lan_key key = {.ifindex = skb->ifindex};
+	struct home_key home = {};
+	struct lan *lan;
+
+	if (skb->vlan_present) {
+		if (skb->vlan_proto != bpf_htons(ETH_P_8021Q))
+			return TCX_NEXT;
+		key.vlan = skb->vlan_tci & 0xfff; // 0: a priority alone
+	}
+	lan = bpf_map_lookup_elem(&lans, &key);
+	if (!lan || bpf_skb_load_bytes(skb, 0, home.mac, sizeof(home.mac)))
+		return TCX_NEXT;
+	if (home.mac[0] & 1) {
+		copy_to_agent(skb, lan, home.mac);
+		return TCX_NEXT;
+	}
+	home.port = lan->port;
+	if (!bpf_map_lookup_elem(&homes, &home))
+		return TCX_NEXT;
+	count(COUNT_LAN_IN);
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return dropped(DROP_KERNEL);
+	return forward(skb, home.port, key.vlan ? 0x1000 | key.vlan : 0);
 }
 
 static __always_inline int is_local(const struct config *c, __be32 address)

@@ -89,7 +89,30 @@ struct port {
 	__u32 number; /* of the owner, also the last one when ifindex is 0 */
 	__u32 ifindex;
 	__u32 mtu; /* 0: any */
-	__u32 peer; /* 1: a veth whose other end is in another namespace */
+	__u16 peer; /* 1: a veth whose other end is in another namespace */
+	__u16 vlan; /* of a localnet port: 0x1000 | id of the tag that frames leave with; 0: none */
+};
+
+/* A VLAN of a physical network, by the interface into it; 0: frames without a tag. */
+struct lan_key {
+	__u32 ifindex;
+	__u32 vlan;
+};
+
+enum many { DISCOVERY, OTHER_MANY, MANY_KINDS };
+
+/* The localnet port of a VLAN, and by kind of frames to many when the next one is due: see admit. */
+struct lan {
+	__u32 port;
+	__u32 pad;
+	__u64 next[MANY_KINDS]; /* coarse monotonic clock, ns */
+};
+
+/* A MAC address that this host stands for on the LAN of a localnet port (docs/decisions/0016). */
+struct home_key {
+	__u32 port;
+	__u8 mac[6];
+	__u16 pad;
 };
 
 #define OUTER_BYTES 50 /* Ethernet, IPv4, UDP, VXLAN */
@@ -196,7 +219,10 @@ enum counter {
 	DROP_FOREIGN_HOST,   /* tunnelled, its host has no port in the network of the key */
 	DROP_UNCHECKED,	     /* tunnelled, and not by way of the underlay's interfaces */
 	DROP_UNENCRYPTED,    /* tunnelled, in the clear from a host that encrypts or the other way round */
+	DROP_MANY_RATE,	     /* the agent's copy: a LAN sends more frames to many than it may */
+	DROP_MANY_LARGE,     /* the agent's copy of a frame to many: longer than a record of the ring holds */
 	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
+	COUNT_LAN_IN,	     /* from physical networks: to a home here, or to many */
 	COUNTERS,
 };
 
@@ -247,6 +273,22 @@ struct {
 	__type(key, __u32);
 	__type(value, struct port);
 } ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct lan_key);
+	__type(value, struct lan);
+} lans SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct home_key);
+	__type(value, __u8);
+} homes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

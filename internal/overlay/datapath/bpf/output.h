@@ -23,14 +23,23 @@ static __always_inline int dropped(__u32 why)
 	return TCX_DROP;
 }
 
-/* to_port delivers to a workload. in_sync says that the packet's metadata tells the frame's ethertype: only then may it
- * skip the host end, because crossing that end is what sets the ethertype anew. */
+/* tag puts a VLAN tag beside the frame, which the kernel or the hardware writes into it; one that is there already goes
+ * into the frame. tci is 0 for none. */
+static __always_inline int tag(struct __sk_buff *skb, __u16 tci)
+{
+	return tci ? bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tci & 0xfff) : 0;
+}
+
+/* to_port delivers to a workload, or to the LAN of a localnet port. in_sync says that the packet's metadata tells the
+ * frame's ethertype: only then may it skip the host end, because crossing that end is what sets the ethertype anew. */
 static __always_inline int to_port(struct __sk_buff *skb, const struct port *p, int in_sync)
 {
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
 	if (p->peer && in_sync)
 		return bpf_redirect_peer(p->ifindex, 0);
+	if (tag(skb, p->vlan))
+		return dropped(DROP_KERNEL);
 	return bpf_redirect(p->ifindex, 0);
 }
 
@@ -144,6 +153,12 @@ static __always_inline void refund(__u32 port, __u32 cost)
 		__sync_fetch_and_sub(&all->taken, cost);
 	if (own)
 		__sync_fetch_and_sub(&own->taken, cost);
+}
+
+/* is_large says whether the frame is more than a record of the ring can hold: also the segmentation left to hardware. */
+static __always_inline int is_large(struct __sk_buff *skb)
+{
+	return skb->len > UPCALL_BYTES || skb->gso_size;
 }
 
 struct small_record {
