@@ -99,6 +99,9 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 		}
 	}
 	p := s.ports[name]
+	if p != nil && p.Port != 0 && p.Localnet != opts.Localnet {
+		return nil, errors.New("it is a port of another kind already: detach it first")
+	}
 	if p == nil {
 		number, err := s.newNumber()
 		if err != nil {
@@ -106,9 +109,6 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 		}
 		s.senders.clearPort(index(uint32(number)))
 		p = &portState{PortInfo: PortInfo{Name: name, Port: number}}
-	}
-	if p.Port != 0 && p.Localnet != opts.Localnet {
-		return nil, errors.New("it is a port of another kind already: detach it first")
 	}
 	if err := s.forgetEntries(p, l.Index, opts); err != nil {
 		return nil, err

@@ -166,9 +166,8 @@ type Upcall struct {
 	Reason Reason
 	Port   Port       // where it came in; 0 for State
 	From   netip.Addr // State: the sender's underlay address
-	VLAN   uint16     // 0x1000 | VLAN id when tagged; Frame then has the tag
-	// Frame is the whole Ethernet frame, or its first UpcallBytes when Length is more, which only
-	// TooBig…, Malformed and Expired allow. For State it is the message.
+	// Frame is the whole Ethernet frame with its VLAN tag, or its first UpcallBytes when Length is
+	// more, which only TooBig…, Malformed and Expired allow. For State it is the message.
 	Frame   []byte
 	Length  int     // of the frame as it came in, bytes
 	Offload Offload // hand it to Send with the frame
