@@ -11,7 +11,8 @@ type Counters struct {
 	Drops       map[string]uint64 // frames dropped, by reason
 }
 
-// dropReasons lists the drops of enum counter in bpf/maps.h: all but its first two and its last two.
+// dropReasons lists the drops of enum counter in bpf/maps.h: all but its first two and its last
+// two.
 func dropReasons() []string {
 	return []string{
 		"the flow says so", "no such port", "no such tunnel", "unknown tunnel key", "bad tunnel header",

@@ -188,7 +188,7 @@ func Cleanup(opts Options) error {
 	return nil
 }
 
-// restoreLinks removes the device, and has no interface promiscuous any more for the datapath's sake.
+// restoreLinks removes the vxlan device, and restores interfaces that were not promiscuous.
 func restoreLinks(ns *hostnet.Namespace, p pins) error {
 	l, err := hostnet.NewLinux(ns)
 	if err != nil {

@@ -10,6 +10,9 @@
 //	underlay ─► from_underlay ─ tunnel key known ─► workload ◄─ from_agent
 //	                 ├─ StateKey ─► ring buffer
 //	                 └─ what only the vxlan device can unpack ─► from_vxlan ─► workload
+//	LAN ─► from_physical ─ to a MAC address at home here, its tag off ─► as from_workload
+//	                 ├─ to many: a copy ─► ring buffer
+//	                 └─ all else, and frames to many ─► the host's own stack
 //
 // What must hold:
 //   - A flow acts only while every tag it carries has the epoch it was installed with, so a change
@@ -19,5 +22,7 @@
 //     deliver.
 //   - Nothing from a workload ever reaches the host's own stack. What does not parse goes up or is
 //     dropped and counted.
+//   - Nothing on a LAN is kept from the host's own stack but frames to the MAC addresses that this
+//     host stands for there (SetHomes), each in its VLAN.
 //   - Everything is pinned: forwarding goes on while no agent runs, and Open adopts what it finds.
 package datapath
