@@ -99,7 +99,7 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			net.bump(applyHost(net.world, c.ID, u.Next))
 		case schema.HostStates.Name():
 			st, _ := c.New.(*topology.HostState)
-			net.world.ApplyHostState(c.ID, st)
+			net.bump(net.world.ApplyHostState(c.ID, st))
 			x.keyed = append(x.keyed, c.ID)
 		case schema.TunnelKeys.Name():
 			x.keyed = append(x.keyed, c.ID)

@@ -17,7 +17,11 @@ func (s *Simulator) bridge(n *network) {
 		s.dec.drop(n.id, "the network is administratively down")
 		return
 	}
-	s.learnSource(n)
+	if s.fromLAN(n) {
+		s.arrive(n)
+	} else {
+		s.learnSource(n)
+	}
 	if !s.bridgeFilter(n, "in", n.in) {
 		return
 	}
@@ -49,10 +53,15 @@ func (s *Simulator) learnSource(n *network) {
 	if e != nil && e.top == s.ingress && len(e.seeds) > 0 || n.routerPort(s.frame.Src) != nil {
 		return
 	}
-	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: s.ingress.id}
+	s.learnAt(n, s.ingress)
+}
+
+// learnAt notes that the source address is behind a port.
+func (s *Simulator) learnAt(n *network, p *port) {
+	s.learn = flow.Learned{NetworkID: n.id, VLAN: table, MAC: s.frame.Src, PortID: p.id}
 	s.dec.Learn = &s.learn
 	if s.dec.explain {
-		s.dec.say(n.id, "learn: "+s.frame.Src.String()+" is behind port "+s.ingress.id)
+		s.dec.say(n.id, "learn: "+s.frame.Src.String()+" is behind port "+p.id)
 	}
 }
 
@@ -74,25 +83,34 @@ func (s *Simulator) unicast(n *network) {
 	if s.dec.explain {
 		s.dec.say(n.id, "MAC "+f.Dst.String()+" is behind port "+to.id)
 	}
+	if n.lan != nil {
+		if to = s.across(n, to); to == nil {
+			return
+		}
+	}
 	s.head(to)
 	if s.bridgeFilter(n, "out", n.out) {
 		s.leave(n)
 	}
 }
 
-// flood gives a copy to every exterior port but the ingress, each through its own out filters.
+// flood gives a copy to every exterior port but the ingress, each through its own out filters; on a
+// network with a localnet port, to those that the LAN does not lie between, and to the LAN.
 func (s *Simulator) flood(n *network, why string) {
 	s.unkeyed = true // it rests on every port of the network, and on an address not being known
 	s.filters.outPort = nil
 	if s.dec.explain {
 		s.dec.say(n.id, "flood: "+why)
 	}
+	if s.fromLAN(n) && !s.comesIn(n, false) {
+		return
+	}
 	if !s.bridgeFilter(n, "out", n.out) {
 		return
 	}
 	copies, passed := 0, 0
 	for _, p := range n.ports {
-		if p == s.filters.inPort || !p.def.Exterior() {
+		if !s.floods(n, p) {
 			continue
 		}
 		copies++

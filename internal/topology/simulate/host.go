@@ -13,6 +13,9 @@ type host struct {
 	def   *topology.Host      // nil until ApplyHost
 	state *topology.HostState // nil while it is not alive
 	ports users[*port]
+
+	carried []*physicalNetwork // that it carries while it is alive
+	hash    uint64             // of its id, once it carries any
 }
 
 // minMTU is the least that IPv4 works with (RFC 791); a host that reports less does not count.
@@ -27,19 +30,29 @@ func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
 	for p := range x.ports {
 		w.touch(p)
 	}
+	w.touchLANs(x)
 	x.refs += presence(h) - presence(x.def)
 	x.def = h
+	w.carry(x)
 	release(w.hosts, x)
 	return w.end()
 }
 
-// ApplyHostState enters what a live host reports, nil when it is gone: the narrowest underlay
-// decides the MTU that DHCP gives (midonet-simulation §10). No cacheable decision rests on it.
-func (w *World) ApplyHostState(id string, st *topology.HostState) {
+// ApplyHostState enters what a live host reports, nil when it is gone, and returns the ports whose
+// decisions may change: those that get another home on the LAN (decision 0016). The narrowest
+// underlay decides the MTU that DHCP gives (midonet-simulation §10).
+func (w *World) ApplyHostState(id string, st *topology.HostState) (affected []string) {
+	w.begin()
 	x := hold(w.hosts, id)
 	x.refs += presence(st) - presence(x.state)
 	x.state = st
+	w.carry(x)
 	release(w.hosts, x)
+	w.findUnderlayMTU()
+	return w.end()
+}
+
+func (w *World) findUnderlayMTU() {
 	w.underlayMTU = 0
 	for _, x := range w.hosts {
 		if x.state == nil {

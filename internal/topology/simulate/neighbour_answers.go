@@ -37,6 +37,11 @@ func (s *Simulator) answerFor(n *network, target netip.Addr, asker packet.MAC, f
 	if !ok {
 		return false
 	}
+	if s.fromLAN(n) {
+		if answers, known := s.answersLAN(n, mac); !answers {
+			return known
+		}
+	}
 	if s.dec.explain {
 		s.dec.say(n.id, "answer: "+target.String()+" is at "+mac.String())
 	}
@@ -62,7 +67,7 @@ func (s *Simulator) owner(n *network, ip netip.Addr, asker packet.MAC) (packet.M
 // noteAsker notes the sender if it would get an answer about any other neighbour too. The question
 // has passed its filters; those of the answer are still to come.
 func (s *Simulator) noteAsker(n *network, source packet.MAC, target netip.Addr) {
-	if source == s.frame.Src && s.filters.read&(onDstIP|onDstGroup|onDstMAC|onTOS|onTarget) == 0 {
+	if source == s.frame.Src && !s.ingress.isLocalnet() && s.filters.read&(onDstIP|onDstGroup|onDstMAC|onTOS|onTarget) == 0 {
 		s.asker = flow.Asker{NetworkID: n.id, MAC: source, IP: s.frame.SrcIP, Target: target}
 		s.dec.Asker = &s.asker
 	}
@@ -96,7 +101,11 @@ func (s *Simulator) CanAsk(portID string, mac packet.MAC, ip netip.Addr) (networ
 }
 
 // learnBinding notes what a host says about its own address. What is seeded is not learned over.
+// What it says to all on the LAN is noted at one host.
 func (s *Simulator) learnBinding(n *network, ip netip.Addr, mac packet.MAC) {
+	if s.fromLAN(n) && (s.arrival.from != nil || n.lan.home != s.here) {
+		return
+	}
 	e := n.neighbours[ip]
 	if mac.IsMulticast() || ip.IsUnspecified() || e != nil && (len(e.seeds) > 0 || *e.top == mac) {
 		return

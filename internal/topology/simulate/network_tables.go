@@ -22,22 +22,30 @@ type learned[V any] struct {
 	value   *V
 }
 
-func (e *entry[V]) settle() (was *V) {
+// settle finds the value that counts, and returns the one before. What was learned to be last
+// counts only if there is nothing else.
+func (e *entry[V]) settle(last *V) (was *V) {
 	was, e.top = e.top, e.seeds.top()
 	if e.top != nil {
 		return was
 	}
-	var newest *learned[V]
+	var best *learned[V]
 	for i := range e.learned {
-		l := &e.learned[i]
-		if newest == nil || l.version > newest.version || l.version == newest.version && l.host < newest.host {
-			newest = l
+		if l := &e.learned[i]; best == nil || l.beats(best, last) {
+			best = l
 		}
 	}
-	if newest != nil {
-		e.top = newest.value
+	if best != nil {
+		e.top = best.value
 	}
 	return was
+}
+
+func (l *learned[V]) beats(other *learned[V], last *V) bool {
+	if isLast := l.value == last; isLast != (other.value == last) {
+		return !isLast
+	}
+	return l.version > other.version || l.version == other.version && l.host < other.host
 }
 
 // learn keeps what a host saw unless it saw something newer, and returns what it replaced.
@@ -80,6 +88,12 @@ type macKey uint64
 
 func keyOf(vlan uint16, m packet.MAC) macKey { return macKey(uint64(vlan)<<48 | macBits(m)) }
 
+func (k macKey) mac() packet.MAC {
+	return packet.MAC{byte(k >> 40), byte(k >> 32), byte(k >> 24), byte(k >> 16), byte(k >> 8), byte(k)}
+}
+
+func (k macKey) untagged() bool { return k>>48 == 0 }
+
 type macSeed struct {
 	network string
 	key     macKey
@@ -109,14 +123,15 @@ func presence[T any](v *T) int {
 }
 
 // changeEntry changes one entry of a table of n, made or removed if need be, and returns it with
-// what counted before. change returns the change in its number of sources, each of which holds n.
-func changeEntry[K comparable, V any](n *network, table *map[K]*entry[V], key K, change func(*entry[V]) (sources int)) (e *entry[V], was *V) {
+// what counted before; last as for settle. change returns the change in its number of sources, each
+// of which holds n.
+func changeEntry[K comparable, V any](n *network, table *map[K]*entry[V], key K, last *V, change func(*entry[V]) (sources int)) (e *entry[V], was *V) {
 	e = (*table)[key]
 	if e == nil {
 		e = &entry[V]{}
 	}
 	n.refs += change(e)
-	was = e.settle()
+	was = e.settle(last)
 	if e.top == nil {
 		delete(*table, key)
 	} else if was == nil {
@@ -134,7 +149,7 @@ func (w *World) changeMAC(networkID string, key macKey, change func(*macEntry) (
 	n := hold(w.networks, networkID)
 	var had *port
 	var seeded bool
-	e, was := changeEntry(n, &n.macs, key, func(e *macEntry) (sources int) {
+	e, was := changeEntry(n, &n.macs, key, n.outside(), func(e *macEntry) (sources int) {
 		seeded = len(e.seeds) > 0
 		had, sources = change(e)
 		return sources
@@ -144,10 +159,23 @@ func (w *World) changeMAC(networkID string, key macKey, change func(*macEntry) (
 	if was != nil && (was != e.top || seeded && len(e.seeds) == 0) {
 		w.touch(was)
 	}
+	if n.lan != nil && was != e.top {
+		n.lan.place(key, was, e.top)
+		w.homeMayChange(n, key.mac())
+	}
 	if had != nil {
 		release(w.ports, had)
 	}
 	release(w.networks, n)
+}
+
+// outside returns the localnet port of n. An address is learned to be behind it only if no other
+// port has it: frames that left on the LAN are seen there too.
+func (n *network) outside() *port {
+	if n.lan == nil {
+		return nil
+	}
+	return n.lan.port
 }
 
 // LearnMAC enters what a host saw behind a port, and returns the ports whose decisions may change.
@@ -209,7 +237,7 @@ func (w *World) changeNeighbour(networkID string, ip netip.Addr, change func(*ne
 	if e := n.neighbours[ip]; e != nil {
 		before = *e.top
 	}
-	e, was := changeEntry(n, &n.neighbours, ip, change)
+	e, was := changeEntry(n, &n.neighbours, ip, nil, change)
 	if (was == nil) != (e.top == nil) || was != nil && before != *e.top {
 		if was != nil {
 			w.touchWayTo(n, ip, before)

@@ -17,6 +17,8 @@ type network struct {
 
 	ports      []*port // by id; whether they are bound or not
 	routers    []*port // by id: the ports of routers that ports of the network are linked with
+	localnets  []*port // by id
+	lan        *lan    // nil without a localnet port
 	macs       map[macKey]*macEntry
 	neighbours map[netip.Addr]*neighbour
 	subnets    []*subnet  // by id

@@ -20,6 +20,9 @@ type port struct {
 	host    *host // where it is bound
 	groups  []*portGroup
 
+	physical *physicalNetwork // to which a localnet port leads
+	home     *host            // that stands for it on its network's LAN, nil for none
+
 	names   *port   // the port that def.PeerID names
 	namedBy []*port // by id
 	routes  []*route
@@ -32,10 +35,17 @@ type listing struct {
 	port *port
 }
 
-// Bound reports whether a port is one of a network or router and bound to a host.
+// Bound reports whether a port is one of a network or router and bound to a host: a localnet port
+// to each that carries its physical network, alive or not.
 func (w *World) Bound(portID, deviceID, hostID string) bool {
 	p := w.ports[portID]
-	return p != nil && p.def != nil && p.deviceID() == deviceID && p.def.HostID == hostID
+	if p == nil || p.def == nil || p.deviceID() != deviceID {
+		return false
+	}
+	if h := w.hosts[hostID]; p.isLocalnet() && h != nil && h.def != nil {
+		return slices.Contains(h.def.PhysicalNetworks, p.def.PhysicalNetwork)
+	}
+	return p.def.HostID == hostID
 }
 
 // deviceID is the id of the port's network or router.
@@ -125,7 +135,9 @@ func (w *World) linkPort(p *port) {
 	before := p.peers()
 	w.touchLinked(p, before)
 	old := *p
+	w.homesBehind(p)
 	p.def, p.network, p.router, p.host, p.in, p.out, p.groups, p.names = def, nil, nil, nil, nil, nil, nil, nil
+	p.physical = nil
 	if def != nil {
 		w.linkPortTo(p)
 	}
@@ -139,6 +151,10 @@ func (w *World) linkPort(p *port) {
 	after := p.peers()
 	for _, q := range slices.Concat([]*port{p}, before, after) {
 		w.listRouterPort(q)
+	}
+	w.linkLANs(p, &old)
+	for _, q := range slices.Concat([]*port{p}, before, after) {
+		w.rehome(q)
 	}
 	w.touchLinked(p, after)
 	if old.router != nil {
@@ -159,6 +175,10 @@ func (w *World) linkPortTo(p *port) {
 	} else {
 		p.network = hold(w.networks, def.NetworkID)
 		p.network.ports = insertPort(p.network.ports, p)
+		if def.PhysicalNetwork != "" && def.HostID == "" && def.PeerID == "" {
+			p.physical = hold(w.physicals, def.PhysicalNetwork)
+			p.network.localnets = insertPort(p.network.localnets, p)
+		}
 	}
 	if def.HostID != "" {
 		p.host = hold(w.hosts, def.HostID)
@@ -184,6 +204,9 @@ func (w *World) unlinkPortFrom(p, old *port) {
 	if old.network != nil {
 		old.network.ports = removePort(old.network.ports, p)
 	}
+	if old.physical != nil {
+		old.network.localnets = removePort(old.network.localnets, p)
+	}
 	if old.host != nil {
 		old.host.ports.remove(p)
 		release(w.hosts, old.host)
@@ -195,6 +218,21 @@ func (w *World) unlinkPortFrom(p, old *port) {
 	if old.names != nil {
 		old.names.namedBy = removePort(old.names.namedBy, p)
 		release(w.ports, old.names)
+	}
+}
+
+// linkLANs follows a change of p in the networks that it was and is a port of.
+func (w *World) linkLANs(p, old *port) {
+	if old.network != nil {
+		w.linkLAN(old.network)
+	}
+	if p.network != nil {
+		w.linkLAN(p.network)
+	} else {
+		p.home = nil
+	}
+	if old.physical != nil {
+		release(w.physicals, old.physical)
 	}
 }
 
@@ -224,6 +262,7 @@ func (w *World) touchHidden(q *port) {
 		return
 	}
 	w.touchBehind(b.network, q.def.PortMAC)
+	w.homeMayChange(b.network, q.def.PortMAC)
 	for _, ip := range q.addresses() {
 		if e := b.network.neighbours[ip]; e != nil {
 			w.touchBehind(b.network, *e.top)

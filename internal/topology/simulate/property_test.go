@@ -256,13 +256,15 @@ type playground struct {
 	bundle *rapid.Generator[*topology.Bundle]
 	owners []topology.Owner
 	probes map[string][]byte
-	ports  []string
+	ports  []string     // some with the host: PORT@HOST
+	hosts  func(*World) // enters those that the world has while its order is tried
 }
 
 func playgrounds() map[string]playground {
 	return map[string]playground{
-		"bridged": {anyWorld, genChange(), genBundle(), someOwners, probes(), someIDs},
-		"routed":  {routedWorld, genRoutedChange(), genRoutedBundle(), routedOwners, routedProbes(), []string{"p1", "p2", "q4"}},
+		"bridged": {anyWorld, genChange(), genBundle(), someOwners, probes(), someIDs, nil},
+		"routed":  {routedWorld, genRoutedChange(), genRoutedBundle(), routedOwners, routedProbes(), []string{"p1", "p2", "q4"}, nil},
+		"LAN":     {lanWorld, genLANChange(), genLANBundle(), lanOwners, lanProbes(), []string{"p1", "p2", "p3", "p4", "l@h1", "l@h2", "l@h3"}, begin},
 	}
 }
 
@@ -279,7 +281,11 @@ func (p *playground) outcomes(w *World) map[string]outcome {
 	all := map[string]outcome{}
 	for name, frame := range p.probes {
 		for _, port := range p.ports {
-			d := s.Run(Input{PortID: port, Frame: frame})
+			id, host, onLAN := strings.Cut(port, "@")
+			if !onLAN && strings.Contains(name, fmt.Sprint(" ", forged, " ")) {
+				continue
+			}
+			d := s.Run(Input{PortID: id, HostID: host, Frame: frame})
 			all[name+" at "+port] = outcome{fingerprint(d), d.Cacheable, d.Learn != nil, slices.Clone(d.Touched)}
 		}
 	}
@@ -342,10 +348,13 @@ func dump(w *World) string {
 			neighbours = append(neighbours, fmt.Sprint(a, *e.top))
 		}
 		slices.Sort(neighbours)
+		if n.lan != nil {
+			text += fmt.Sprintf(" LAN by %s at %v, addresses %v", n.lan.port.id, idOf(n.lan.home), n.lan.addresses())
+		}
 		all["network "+id] = text + fmt.Sprint(neighbours)
 	}
 	for id, p := range w.ports {
-		text := fmt.Sprintf("refs %d def %v groups %d routes %d named by", p.refs, p.def, len(p.groups), len(p.routes))
+		text := fmt.Sprintf("refs %d def %v home %s groups %d routes %d named by", p.refs, p.def, idOf(p.home), len(p.groups), len(p.routes))
 		for _, q := range p.namedBy {
 			text += " " + q.id
 		}
@@ -390,10 +399,31 @@ func dump(w *World) string {
 		all["subnet "+id] = fmt.Sprintf("refs %d def %v hosts %d", s.refs, s.def != nil, len(s.hosts))
 	}
 	for id, h := range w.hosts {
-		all["host "+id] = fmt.Sprintf("refs %d def %v ports %d", h.refs, h.def != nil, len(h.ports))
+		all["host "+id] = fmt.Sprintf("refs %d def %v ports %d carries %d", h.refs, h.def != nil, len(h.ports), len(h.carried))
+	}
+	for id, x := range w.physicals {
+		all["physical network "+id] = fmt.Sprintf("refs %d hosts %d LANs %d", x.refs, len(x.hosts), len(x.lans))
 	}
 	sorted(all)
 	return b.String()
+}
+
+func idOf(h *host) string {
+	if h == nil {
+		return "none"
+	}
+	return h.id
+}
+
+// addresses are those of the LAN's table in text.
+func (l *lan) addresses() (all []string) {
+	for p, keys := range l.macs {
+		for key := range keys {
+			all = append(all, fmt.Sprint(p.id, key.mac()))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // The same bundles make the same world in any order, and whatever was there in between.
@@ -410,6 +440,9 @@ func (p *playground) orderDoesNotMatter(t *rapid.T) {
 		bundles[o] = p.bundle.Draw(t, o.Kind+o.ID)
 	}
 	one, two := NewWorld(Options{}), NewWorld(Options{})
+	if p.hosts != nil {
+		p.hosts(one)
+	}
 	for _, o := range p.owners {
 		one.Apply(o, bundles[o])
 	}
@@ -418,6 +451,9 @@ func (p *playground) orderDoesNotMatter(t *rapid.T) {
 	}
 	for _, o := range rapid.Permutation(p.owners).Draw(t, "second time") {
 		two.Apply(o, bundles[o])
+	}
+	if p.hosts != nil {
+		p.hosts(two)
 	}
 	if a, b := dump(one), dump(two); a != b {
 		t.Fatalf("in order:\n%s\nshuffled:\n%s", a, b)
@@ -446,8 +482,12 @@ func (p *playground) deleteLeavesNothing(t *rapid.T) {
 	for _, o := range rapid.Permutation(p.owners).Draw(t, "order") {
 		w.Apply(o, nil)
 	}
-	for _, h := range []string{"h1", "h2"} {
+	for _, h := range lanHosts {
 		w.ApplyHost(h, nil)
+		w.ApplyHostState(h, nil)
+		for _, m := range lanMACs {
+			w.ForgetMAC(topology.LearnedMAC{HostID: h, NetworkID: "a", MAC: m})
+		}
 		for _, n := range append([]string{"r", "s"}, someIDs...) {
 			for i := 1; i <= 3; i++ {
 				w.ForgetMAC(topology.LearnedMAC{HostID: h, NetworkID: n, MAC: mac(i)})

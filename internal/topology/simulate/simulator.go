@@ -23,7 +23,8 @@ type State interface {
 
 // Input is a packet to simulate.
 type Input struct {
-	PortID  string // where it came in: a port bound to an interface
+	PortID  string // where it came in: a port bound to an interface, or a localnet port
+	HostID  string // of a localnet port the host at which it came in; else the port's own
 	Frame   []byte // Ethernet frame, or the head of one
 	WireLen int    // length of the whole frame when Frame is its head only; 0 = len(Frame)
 	State   State  // nil = nothing is known
@@ -43,6 +44,8 @@ type Simulator struct {
 	routed  packet.Frame // the same with the headers that routers gave it
 	own     packet.Frame // the virtual network's own, in answer
 	ingress *port
+	here    *host // of the ingress port
+	arrival arrival
 	filters filters
 	tracker tracker
 	nat     translator
@@ -96,8 +99,11 @@ func (s *Simulator) walk() {
 	switch {
 	case p == nil || p.def == nil:
 		s.dec.errorDrop(in.PortID, "there is no port with this id")
-	case !p.def.Exterior():
+	case !p.def.Exterior() && !p.isLocalnet():
 		s.dec.errorDrop(p.id, "the port is not bound to an interface of a host")
+	case !s.locate(p):
+		s.unkeyed = true
+		s.dec.errorDrop(p.id, "host "+in.HostID+" is not known")
 	default:
 		s.ingress, s.tracker.device = p, p.deviceID()
 		if err := packet.DecodeHead(in.Frame, in.WireLen, &s.frame); err != nil {
@@ -110,18 +116,28 @@ func (s *Simulator) walk() {
 		}
 		s.filters.reset(&s.frame, p)
 		s.way.quote = s.frame.Quote
-		if p.network == nil || !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
+		if p.network == nil || p.isLocalnet() || !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
 			s.enter(p)
 		}
 	}
 	s.conclude()
 }
 
+// locate finds the host at which the packet came in by port p. One that does not carry the physical
+// network is no port's home, so that nothing comes in there.
+func (s *Simulator) locate(p *port) bool {
+	s.here = p.host
+	if p.isLocalnet() {
+		s.here = s.world.hosts[s.in.HostID]
+	}
+	return s.here != nil || !p.isLocalnet()
+}
+
 func (s *Simulator) reset(in Input) {
 	s.in = in
 	s.dec.reset(in.Explain)
 	s.frame.EtherType = 0
-	s.ingress, s.unkeyed, s.asking = nil, false, false
+	s.ingress, s.here, s.unkeyed, s.asking = nil, nil, false, false
 	s.way = way{raw: in.Frame}
 	s.filters.usedPorts, s.filters.usedTOS = false, false
 	s.tracker.reset(in.State)
@@ -219,7 +235,7 @@ func (s *Simulator) enter(p *port) {
 // not rest on the port by which a router sent the packet into the network.
 func (s *Simulator) head(p *port) {
 	t := s.dec.Touched
-	if n := len(t) - 1; s.way.entry != nil && t[n] == s.way.entry.id && (p.def == nil || p.def.Exterior()) {
+	if n := len(t) - 1; s.way.entry != nil && t[n] == s.way.entry.id && (p.def == nil || p.def.Exterior() || p.isLocalnet()) {
 		s.dec.Touched = t[:n]
 	}
 	s.dec.Touched = append(s.dec.Touched, p.id)
@@ -235,6 +251,8 @@ func (s *Simulator) leave(n *network) bool {
 	case !p.def.AdminStateUp:
 		s.dec.drop(p.id, "the port is administratively down")
 	case !s.filters.pass(p.id, "out", p.out):
+	case p.isLocalnet():
+		return s.emitLAN(n.lan)
 	case p.def.Exterior():
 		return s.emit(p)
 	case p.peer() == nil || p.peer().def == nil:
@@ -249,12 +267,19 @@ func (s *Simulator) leave(n *network) bool {
 
 // emit delivers the packet to an exterior port, over a tunnel if it is bound to another host.
 func (s *Simulator) emit(p *port) bool {
-	out := flow.Output{PortID: p.id, HostID: p.def.HostID, TunnelKey: p.def.TunnelKey}
-	from := s.ingress
-	if p.host != from.host && p.host.def != nil && from.host.def != nil {
-		local, remote, ok := tunnel(from.host, p.host)
+	text := ""
+	if s.dec.explain {
+		text = "to " + p.def.InterfaceName + " on host " + hostName(p.host)
+	}
+	return s.deliver(flow.Output{PortID: p.id, HostID: p.def.HostID, TunnelKey: p.def.TunnelKey}, p, p.host, text)
+}
+
+// deliver sends the packet out of port p at a host; text says where to.
+func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) bool {
+	if from := s.here; at != from && at.def != nil && from.def != nil {
+		local, remote, ok := tunnel(from, at)
 		if !ok {
-			s.dec.errorDrop(p.id, "hosts "+hostName(from.host)+" and "+hostName(p.host)+" share no tunnel zone")
+			s.dec.errorDrop(p.id, "hosts "+hostName(from)+" and "+hostName(at)+" share no tunnel zone")
 			return false
 		}
 		out.LocalIP, out.RemoteIP = local, remote
@@ -266,11 +291,10 @@ func (s *Simulator) emit(p *port) bool {
 		s.dec.Outputs = append(s.dec.Outputs, out)
 	}
 	if s.dec.explain {
-		text := "out to " + p.def.InterfaceName + " on host " + hostName(p.host)
 		if s.way.routed {
 			text += ": " + describe(s.filters.now)
 		}
-		s.dec.say(p.id, text)
+		s.dec.say(p.id, "out "+text)
 	}
 	return true
 }
@@ -296,7 +320,7 @@ func (s *Simulator) answer(p *port, frame []byte) {
 		s.dec.Asker = nil
 	}
 	if passes {
-		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.def.HostID}, Frame: frame})
+		s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: s.here.id}, Frame: frame})
 	}
 }
 

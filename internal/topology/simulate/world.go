@@ -16,6 +16,10 @@ type Options struct {
 	// NeighbourChanged, if not nil, is called while a change is applied to the MAC address of ip in
 	// a network's table; see [World.Neighbour]. It must not change the world.
 	NeighbourChanged func(networkID string, ip netip.Addr)
+	// HomeChanged, if not nil, is called while a change is applied that may give a MAC address of a
+	// network with a localnet port another home, or none; see [World.Home]. It must not change the
+	// world, nor ask it before the change is done. The number of calls follows what changed.
+	HomeChanged func(networkID string, mac packet.MAC)
 }
 
 // World is the topology as a graph in memory, ready to be walked by packets. It depends on what was
@@ -25,6 +29,7 @@ type Options struct {
 type World struct {
 	defaultMTU       int
 	neighbourChanged func(networkID string, ip netip.Addr)
+	homeChanged      func(networkID string, mac packet.MAC)
 	owners           map[topology.Owner]*topology.Bundle
 
 	networks   map[string]*network
@@ -37,6 +42,7 @@ type World struct {
 	subnets    map[string]*subnet
 	subnets6   map[string]*subnet6
 	hosts      map[string]*host
+	physicals  map[string]*physicalNetwork // by name
 
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
@@ -49,6 +55,7 @@ func NewWorld(o Options) *World {
 	return &World{
 		defaultMTU:       cmp.Or(o.DefaultMTU, 1500),
 		neighbourChanged: o.NeighbourChanged,
+		homeChanged:      o.HomeChanged,
 		owners:           map[topology.Owner]*topology.Bundle{},
 		networks:         map[string]*network{},
 		routers:          map[string]*router{},
@@ -60,13 +67,14 @@ func NewWorld(o Options) *World {
 		subnets:          map[string]*subnet{},
 		subnets6:         map[string]*subnet6{},
 		hosts:            map[string]*host{},
+		physicals:        map[string]*physicalNetwork{},
 	}
 }
 
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+
-		len(w.subnets)+len(w.subnets6)+len(w.hosts) == 0
+		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals) == 0
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
