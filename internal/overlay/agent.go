@@ -41,7 +41,9 @@ type Options struct {
 	// TunnelZones are the ids of this host's zones: hosts that share one reach each other. Default
 	// topology.DefaultTunnelZone.
 	TunnelZones []string
-	Store       store.Store
+	// Physical names the interface of this host into each physical network that it is connected to.
+	Physical map[string]string
+	Store    store.Store
 	// Encryption selects the encryption between hosts. Default [NoEncryption]. Without WireGuard in
 	// the kernel this program must be startable with [WireguardCommand].
 	Encryption Encryption
@@ -113,6 +115,7 @@ type Agent struct {
 	underlay    *underlay
 	keys        *hostKeys
 	attachments *attachments
+	physical    *physical
 	replica     *replica.Replica
 	presence    *presence.Presence
 	feed        *feed
@@ -200,6 +203,8 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}),
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, changed: task.NewNotice()},
 		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}
+	a.physical = newPhysical(o.Physical, a.net, a.log, a.feed.registrar.changed.Give)
+	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
 	a.mu.Lock()
 	a.open = true
@@ -239,7 +244,9 @@ func (a *Agent) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	a.engine.answers.adoptNeighbours()
 	ways, adopted, answering := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	a.physical.look()
 	g.Go(func() error { return a.watchLinks(ctx) })
+	g.Go(func() error { return a.engine.net.homes.Run(ctx) })
 	if c := a.keys.crypt; c != nil {
 		known := make(chan struct{})
 		g.Go(func() error { return a.underlay.Run(ctx, func() { close(known) }) })
@@ -323,13 +330,18 @@ func (a *Agent) watchLinks(ctx context.Context) error {
 		return err
 	}
 	a.attachments.reconciler.Sweep() // what changed before the watch
+	a.physical.look()
 	for e := range events {
 		switch e.Kind {
 		case hostnet.LinkSet, hostnet.LinkGone:
+			if a.physical.concerns(e.Link) {
+				a.physical.look()
+			}
 			for _, id := range a.attachments.concerned(e.Link, e.Kind == hostnet.LinkGone) {
 				a.attachments.reconciler.Kick(id)
 			}
 		case hostnet.Lost:
+			a.physical.look()
 			a.attachments.reconciler.KickAll()
 		}
 	}

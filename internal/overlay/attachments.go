@@ -18,6 +18,8 @@ import (
 type attachment struct {
 	Interface string
 	TunnelKey uint32
+	Localnet  string // the network of a localnet port, "" of others
+	VLAN      uint16 // of a localnet port
 }
 
 // attachments make the interfaces of bound ports ports of the datapath, as they appear, and report
@@ -55,7 +57,10 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 	}
 	found := map[string]attachment{}
 	for _, p := range a.engine.dp.Ports() {
-		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey}
+		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN}
+		if p.Localnet {
+			att.Localnet = a.localnet(p.Name)
+		}
 		if l, there := byName[p.Interface]; !there || l.Index != p.Index || a.changed(p.Name, l) {
 			att.Interface = ""
 		}
@@ -76,8 +81,11 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if err != nil {
 		return err
 	}
-	if err := a.usable(link); err != nil {
+	if err := a.usable(link, want); err != nil {
 		return err
+	}
+	if want.Localnet != "" {
+		return a.attachLocalnet(id, link, want)
 	}
 	if !link.Up {
 		if err := a.net.SetUp(link.Name, true); err != nil {
@@ -91,10 +99,8 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if err != nil {
 		return err
 	}
-	a.engine.keys.senders.attached(id, number)
-	a.engine.net.attached(localPort{id: id, number: number, mtu: link.MTU})
+	a.attached(localPort{id: id, number: number, mtu: link.MTU}, placed{link: link, att: want})
 	a.mu.Lock()
-	a.placed[id] = placed{link: link, att: want}
 	if a.since[id].IsZero() {
 		a.since[id] = time.Now().UTC().Truncate(time.Second)
 	}
@@ -104,9 +110,42 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	return nil
 }
 
-// usable refuses interfaces that no workload is behind, above all the one that the tunnels need.
-func (a *attachments) usable(link hostnet.Link) error {
+// attachLocalnet attaches a localnet port, which no host reports as served: it is on many, and the
+// interface stays the host's own.
+func (a *attachments) attachLocalnet(id string, link hostnet.Link, want attachment) error {
+	number, err := a.engine.dp.AttachPort(id, link.Name,
+		datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU, Localnet: true, VLAN: want.VLAN})
+	if err != nil {
+		return err
+	}
+	a.attached(localPort{id: id, number: number, mtu: link.MTU, localnet: want.Localnet}, placed{link: link, att: want})
+	return nil
+}
+
+func (a *attachments) attached(p localPort, at placed) {
+	a.engine.keys.senders.attached(p.id, p.number)
+	a.engine.net.attached(p)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.placed[p.id] = at
+}
+
+// localnet returns the network of a localnet port.
+func (a *attachments) localnet(id string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.placed[id].att.Localnet
+}
+
+// usable refuses interfaces that no workload or LAN is behind, above all, for a workload, the one
+// that the tunnels need.
+func (a *attachments) usable(link hostnet.Link, want attachment) error {
 	switch {
+	case want.Localnet != "" && (link.Kind == hostnet.Loopback || link.Kind == hostnet.VXLAN || link.Kind == hostnet.Tun ||
+		link.Kind == hostnet.IPIP || link.Kind == hostnet.WireGuard):
+		return fmt.Errorf("interface %s is a %s: connect the physical network by a network card, a bond or a bridge", link.Name, link.Kind)
+	case want.Localnet != "":
+		return nil
 	case link.Kind == hostnet.Loopback, link.Kind == hostnet.VXLAN, link.Kind == hostnet.Tun, link.Kind == hostnet.Bridge:
 		return fmt.Errorf("interface %s is a %s: bind the port to the veth or tap of a workload", link.Name, link.Kind)
 	case a.underlay.uses(link):
@@ -129,14 +168,14 @@ func (a *attachments) Delete(_ context.Context, id string) error {
 	return nil
 }
 
-func (a *attachments) rebind(before, after []topology.Port, bound func(*topology.Port) bool) {
-	was, is := portsByID(before, bound), portsByID(after, bound)
+func (a *attachments) rebind(before, after []topology.Port, o *Options) {
+	was, is := portsByID(before, o.serves), portsByID(after, o.serves)
 	a.mu.Lock()
 	for id := range was {
 		delete(a.wanted, id)
 	}
 	for id, p := range is {
-		a.wanted[id] = p.InterfaceName
+		a.wanted[id] = o.interfaceOf(p)
 	}
 	a.mu.Unlock()
 	for id := range was {
@@ -145,7 +184,11 @@ func (a *attachments) rebind(before, after []topology.Port, bound func(*topology
 		}
 	}
 	for id, p := range is {
-		a.reconciler.Want(id, attachment{Interface: p.InterfaceName, TunnelKey: p.TunnelKey})
+		want := attachment{Interface: o.interfaceOf(p), TunnelKey: p.TunnelKey}
+		if p.PhysicalNetwork != "" {
+			want.Localnet, want.VLAN = p.NetworkID, p.VlanID
+		}
+		a.reconciler.Want(id, want)
 	}
 }
 

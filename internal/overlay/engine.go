@@ -10,6 +10,7 @@ import (
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/overlay/natport"
 	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
 )
 
@@ -51,11 +52,15 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 		clock: monotonic(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
-		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged}),
+		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged, HomeChanged: e.homeChanged}),
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{}}
 	e.answers.net = e.net
+	e.net.homes = newHomes(e.host, e.net, dp, log)
 	return e
 }
+
+// homeChanged is called while a change is applied to the world.
+func (e *engine) homeChanged(network string, mac packet.MAC) { e.net.homes.homeChanged(network, mac) }
 
 // neighbourChanged is called while a change is applied to the world.
 func (e *engine) neighbourChanged(device string, ip netip.Addr) {
@@ -124,7 +129,7 @@ func (e *engine) newTrial() *decider {
 // decide simulates a frame of the port with its key, if keyed. The next call overwrites the result.
 func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simulate.Input) *plan {
 	e, p := d.e, &d.plan
-	in.PortID, in.State = port.id, liveState{e, d.trial}
+	in.PortID, in.HostID, in.State = port.id, e.host, liveState{e, d.trial}
 	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], flow: datapath.Flow{Tags: p.flow.Tags[:0]}}
 	e.net.mu.RLock()
 	defer e.net.mu.RUnlock()

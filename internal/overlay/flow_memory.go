@@ -292,11 +292,12 @@ func (m *memory) takePort(id string) []*sighting {
 	return m.seen.takePort(id)
 }
 
-// takeSeen forgets an address, and returns it if it was seen here.
-func (m *memory) takeSeen(a address) (gone []*sighting) {
+// takeSeen forgets an address that another host has seen, and returns it if it was seen here. On a
+// LAN several hosts see the same: there it stays, else each would take it from the other again.
+func (m *memory) takeSeen(other *sighting) (gone []*sighting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.seen.known[a]; s != nil {
+	if s := m.seen.known[other.address]; s != nil && (s.port != other.port || !s.isMAC()) {
 		m.seen.forget(s)
 		gone = append(gone, s)
 	}

@@ -57,6 +57,8 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	key, keyed := u.Key()
 	// A flow whose packets are over their hop limit goes on for the others.
 	keyed = keyed && u.Reason != datapath.Expired
+	// Frames to many from a LAN all go up.
+	keyed = keyed && (port.localnet == "" || !packet.MAC(u.Frame).IsMulticast())
 	seen := h.waiting.wakes()
 	p := h.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
 	d := p.decision
@@ -196,13 +198,13 @@ func (e *engine) learnFrom(port *localPort, d *flow.Decision) *sighting {
 	var source *sighting
 	e.memory.mu.Lock()
 	if d.Learn != nil {
-		s, isNew := e.memory.seen.mac(*d.Learn, now)
+		s, isNew := e.memory.seen.mac(*d.Learn, now, port.sightings())
 		if source = s; isNew {
 			fresh = append(fresh, s)
 		}
 	}
 	if d.LearnNeighbour != nil {
-		if s, isNew := e.memory.seen.neighbour(port.id, *d.LearnNeighbour, now); isNew {
+		if s, isNew := e.memory.seen.neighbour(port.id, *d.LearnNeighbour, now, port.sightings()); isNew {
 			fresh = append(fresh, s)
 		}
 	}

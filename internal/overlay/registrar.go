@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ type registrar struct {
 	*Options
 	replica   *replica.Replica
 	published func(*snapshot.Snapshot) bool // whether the store has this host's keys
+	carried   func() map[string]string      // physical networks of this host, with its interfaces
 	changed   task.Notice                   // the records may differ from what they should be
 }
 
@@ -62,7 +64,11 @@ func (o *Options) tunnels() (all []topology.HostTunnel) {
 	return all
 }
 
-// register writes this host's tunnel addresses to the store. A host that joined has its record
+func (r *registrar) underlay() *topology.HostUnderlay {
+	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.carried()}
+}
+
+// register writes this host's tunnel addresses and physical networks to the store. A host that joined has its record
 // already; otherwise an agent that may write it makes one, and the default tunnel zone.
 func (r *registrar) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
@@ -76,8 +82,9 @@ func (r *registrar) register(ctx context.Context) error {
 	if host.Name != r.HostName {
 		return fmt.Errorf("the host with id %s is called %q in the store, here %q: give the agent the name or the id that belongs together", host.ID, host.Name, r.HostName)
 	}
-	underlay := &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels()}
-	if old, ok := schema.Underlays.Peek(known, r.HostID); ok && slices.Equal(old.Tunnels, underlay.Tunnels) {
+	underlay := r.underlay()
+	if old, ok := schema.Underlays.Peek(known, r.HostID); ok && slices.Equal(old.Tunnels, underlay.Tunnels) &&
+		maps.Equal(old.PhysicalNetworks, underlay.PhysicalNetworks) {
 		return nil
 	}
 	value, err := json.Marshal(underlay)
@@ -106,7 +113,7 @@ func (r *registrar) createHost(ctx context.Context) error {
 		if err := schema.Hosts.Put(tx, &topology.Host{ID: r.HostID, Name: r.HostName}); err != nil {
 			return err
 		}
-		return schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels()})
+		return schema.Underlays.Put(tx, r.underlay())
 	})
 	if errors.Is(err, store.ErrDenied) {
 		return fmt.Errorf("this host is not registered and may not register itself: have it join, see `heddle agent --join`: %w", err)

@@ -25,6 +25,7 @@ type senders struct {
 	live    map[string]datapath.Port // local ports that are attached
 	ends    map[string]linkEnd       // of ports that are not bound
 	namedBy map[string][]string      // port → those that name it as their peer
+	lans    senderLANs
 }
 
 // senderDevice is a network or router: how many ports each host has in it, the ports that this host
@@ -55,7 +56,7 @@ type linkEnd struct{ device, peer string }
 
 func newSenders(dp *datapath.Datapath) *senders {
 	return &senders{dp: dp, devices: map[string]*senderDevice{}, hosts: map[string]*senderHost{}, ports: map[string]string{}, live: map[string]datapath.Port{},
-		ends: map[string]linkEnd{}, namedBy: map[string][]string{}}
+		ends: map[string]linkEnd{}, namedBy: map[string][]string{}, lans: newSenderLANs()}
 }
 
 func deviceOf(p *topology.Port) string { return cmp.Or(p.NetworkID, p.RouterID) }
@@ -66,16 +67,12 @@ func (s *senders) change(before, after []topology.Port, own func(*topology.Port)
 	defer s.mu.Unlock()
 	// Added before removed, so that no host is removed in between.
 	for i := range after {
-		if p := &after[i]; p.Exterior() {
-			s.count(deviceOf(p), p.HostID, 1)
-		}
+		s.countPort(&after[i], 1)
 	}
 	s.relink(before, after)
 	was, is := portsByID(before, own), portsByID(after, own)
 	for i := range before {
-		if p := &before[i]; p.Exterior() {
-			s.count(deviceOf(p), p.HostID, -1)
-		}
+		s.countPort(&before[i], -1)
 	}
 	for id := range was {
 		if is[id] == nil {

@@ -16,7 +16,17 @@ const (
 	// portSightings bounds the addresses reported of one port. Packets to more of them are flooded,
 	// and a machine that makes up addresses does not fill the store.
 	portSightings = 256
+	// lanSightings is the same of a localnet port, behind which there is a whole LAN.
+	lanSightings = 4096
 )
+
+// sightings returns how many addresses behind the port are reported.
+func (p *localPort) sightings() int {
+	if p.localnet != "" {
+		return lanSightings
+	}
+	return portSightings
+}
 
 // address names what was seen in a network: a MAC address in a VLAN, or an IP address.
 type address struct {
@@ -71,18 +81,18 @@ func newSightings(host string) *sightings {
 }
 
 // mac notes that a MAC address was seen; see note.
-func (x *sightings) mac(l flow.Learned, now time.Duration) (s *sighting, fresh bool) {
-	return x.note(address{network: l.NetworkID, vlan: l.VLAN, mac: l.MAC}, l.PortID, packet.MAC{}, now)
+func (x *sightings) mac(l flow.Learned, now time.Duration, most int) (s *sighting, fresh bool) {
+	return x.note(address{network: l.NetworkID, vlan: l.VLAN, mac: l.MAC}, l.PortID, packet.MAC{}, now, most)
 }
 
 // neighbour notes that an IP address was seen with a MAC address, by a packet from port; see note.
-func (x *sightings) neighbour(port string, l flow.LearnedNeighbour, now time.Duration) (s *sighting, fresh bool) {
-	return x.note(address{network: l.NetworkID, ip: l.IP}, port, l.MAC, now)
+func (x *sightings) neighbour(port string, l flow.LearnedNeighbour, now time.Duration, most int) (s *sighting, fresh bool) {
+	return x.note(address{network: l.NetworkID, ip: l.IP}, port, l.MAC, now, most)
 }
 
-// note returns the sighting of an address, nil when its port has too many. It reports whether that
+// note returns the sighting of an address, nil when its port has the most already. It reports whether that
 // is new or has changed, and so has to be reported.
-func (x *sightings) note(a address, port string, owner packet.MAC, now time.Duration) (s *sighting, fresh bool) {
+func (x *sightings) note(a address, port string, owner packet.MAC, now time.Duration, most int) (s *sighting, fresh bool) {
 	if s = x.known[a]; s != nil {
 		if s.port == port && s.owner == owner {
 			x.seen(s, now)
@@ -90,7 +100,7 @@ func (x *sightings) note(a address, port string, owner packet.MAC, now time.Dura
 		}
 		x.forget(s)
 	}
-	if !x.room(port) {
+	if !x.room(port, most) {
 		return nil, false
 	}
 	s = &sighting{address: a, host: x.host, port: port, owner: owner, last: now}
@@ -100,8 +110,8 @@ func (x *sightings) note(a address, port string, owner packet.MAC, now time.Dura
 	return s, true
 }
 
-func (x *sightings) room(port string) bool {
-	if x.byPort[port] >= portSightings {
+func (x *sightings) room(port string, most int) bool {
+	if x.byPort[port] >= most {
 		x.over++
 		return false
 	}

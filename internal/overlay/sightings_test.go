@@ -15,14 +15,14 @@ func source(port string, n byte) flow.Learned {
 
 func TestSightings(t *testing.T) {
 	x := newSightings("h")
-	s, fresh := x.mac(source("p", 1), 0)
+	s, fresh := x.mac(source("p", 1), 0, portSightings)
 	if !fresh || s.host != "h" || s.port != "p" {
 		t.Errorf("first seen: %+v, %v", s, fresh)
 	}
-	if again, fresh := x.mac(source("p", 1), time.Second); fresh || again != s {
+	if again, fresh := x.mac(source("p", 1), time.Second, portSightings); fresh || again != s {
 		t.Error("seen again, and told again")
 	}
-	moved, fresh := x.mac(source("q", 1), 2*time.Second)
+	moved, fresh := x.mac(source("q", 1), 2*time.Second, portSightings)
 	if !fresh || moved.port != "q" || x.byPort["p"] != 0 {
 		t.Errorf("moved: %+v, %v", moved, fresh)
 	}
@@ -31,11 +31,11 @@ func TestSightings(t *testing.T) {
 		t.Errorf("behind the old port: %v", got)
 	}
 	ip := flow.LearnedNeighbour{NetworkID: "net", IP: netip.MustParseAddr("192.0.2.1"), MAC: packet.MAC{2, 0, 0, 0, 0, 1}}
-	if n, fresh := x.neighbour("q", ip, 2*time.Second); !fresh || n.ip != ip.IP {
+	if n, fresh := x.neighbour("q", ip, 2*time.Second, portSightings); !fresh || n.ip != ip.IP {
 		t.Error("a neighbour is not told")
 	}
 	ip.MAC[5] = 9
-	if _, fresh := x.neighbour("q", ip, 2*time.Second); !fresh {
+	if _, fresh := x.neighbour("q", ip, 2*time.Second, portSightings); !fresh {
 		t.Error("another MAC of a neighbour is not told")
 	}
 	if old := x.takeOld(2*time.Second + sightingTTL - 1); old != nil {
@@ -53,11 +53,11 @@ func TestSightingsOfAPortAreBounded(t *testing.T) {
 	for i := range 2 * portSightings {
 		l := source("p", byte(i))
 		l.MAC[4] = byte(i >> 8)
-		if s, _ := x.mac(l, 0); (s != nil) != (i < portSightings) {
+		if s, _ := x.mac(l, 0, portSightings); (s != nil) != (i < portSightings) {
 			t.Fatalf("address %d: %v", i, s)
 		}
 	}
-	if s, _ := x.mac(source("q", 1), 0); s == nil {
+	if s, _ := x.mac(source("q", 1), 0, portSightings); s == nil {
 		t.Error("another port's address is refused") // it has moved here: the entry is its own now
 	}
 	if got := len(x.takePort("p")) + len(x.takePort("q")); got != portSightings || x.over != portSightings || len(x.known) != 0 || x.order.Len() != 0 {

@@ -53,7 +53,7 @@ func (f *feed) changed(u snapshot.Update) {
 	for _, c := range x.learned {
 		if s := f.applyLearned(c, u.Next); s != nil {
 			// Should the address come back to this host, that is news.
-			moved = append(moved, f.engine.memory.takeSeen(s.address)...)
+			moved = append(moved, f.engine.memory.takeSeen(s)...)
 		}
 	}
 	if !first {
@@ -96,7 +96,7 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			bindings(c, x.rebound)
 		case schema.Hosts.Name(), schema.Underlays.Name():
 			x.hosts = true
-			net.bump(applyHost(net.world, c.ID, u.Next))
+			net.bump(f.applyHost(c.ID, u.Next, x.rebound))
 		case schema.HostStates.Name():
 			st, _ := c.New.(*topology.HostState)
 			net.bump(net.world.ApplyHostState(c.ID, st))
@@ -137,17 +137,24 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	} else if old != nil {
 		affected = w.Apply(old.Owner, nil)
 	}
-	f.engine.answers.rebind(&before, &after, f.bound)
-	f.engine.keys.senders.change(before.Ports, after.Ports, f.bound)
-	f.attachments.rebind(before.Ports, after.Ports, f.bound)
+	f.engine.answers.rebind(&before, &after, f.opts.serves)
+	f.engine.keys.senders.change(before.Ports, after.Ports, f.opts.serves)
+	f.attachments.rebind(before.Ports, after.Ports, f.opts)
 	return affected
 }
 
-func (f *feed) bound(p *topology.Port) bool { return p.HostID == f.opts.HostID && p.Exterior() }
-
-func applyHost(w *simulate.World, id string, s *snapshot.Snapshot) (affected []string) {
+// applyHost applies a host's record, and notes the networks that it has a localnet port in now, or
+// no more.
+func (f *feed) applyHost(id string, s *snapshot.Snapshot, rebound map[binding]bool) (affected []string) {
 	h, _ := schema.HostWithTunnels(records.Over(s), id)
-	return w.ApplyHost(id, h)
+	var carried []string
+	if h != nil {
+		carried = h.PhysicalNetworks
+	}
+	for _, network := range f.engine.keys.senders.carry(id, carried) {
+		rebound[binding{id, network}] = true
+	}
+	return f.engine.net.world.ApplyHost(id, h)
 }
 
 // binding is that a host has ports in a network.

@@ -34,7 +34,7 @@ func (t *traces) changed(c *snapshot.Changed) {
 func (t *traces) answer(r *topology.TraceRequest) flow.TraceAnswer {
 	t.net.mu.RLock()
 	defer t.net.mu.RUnlock()
-	answer := flow.Answer(t.sim.Run(simulate.Input{PortID: r.PortID, Frame: r.Frame, State: liveState{t.engine, true}, Explain: true}))
+	answer := flow.Answer(t.sim.Run(simulate.Input{PortID: r.PortID, HostID: t.engine.host, Frame: r.Frame, State: liveState{t.engine, true}, Explain: true}))
 	if t.net.portByID[r.PortID] == nil {
 		answer.Error = fmt.Sprintf("port %s is not attached on this host: its interface is not there; the walk is what would happen if it were", r.PortID)
 	}

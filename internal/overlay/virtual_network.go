@@ -20,6 +20,7 @@ import (
 type virtualNetwork struct {
 	dp      *datapath.Datapath
 	answers *answers
+	homes   *homes
 	bumped  *atomic.Uint64 // ports whose flows were stopped
 
 	mu       sync.RWMutex
@@ -39,6 +40,8 @@ type localPort struct {
 	id     string
 	number datapath.Port
 	mtu    int // of its interface, bytes
+	// localnet is the network of a localnet port, "" of others.
+	localnet string
 }
 
 // apply changes the topology and stops the flows of the ports that it affects.
@@ -48,8 +51,10 @@ func (n *virtualNetwork) apply(change func(*simulate.World) (affected []string))
 	n.bump(change(n.world))
 }
 
-// bump stops the flows of affected ports. It needs the write lock.
+// bump stops the flows of affected ports, once the kernel has the homes that the change moved. It
+// needs the write lock.
 func (n *virtualNetwork) bump(affected []string) {
+	n.homes.settle()
 	if n.adopting {
 		return
 	}
@@ -78,6 +83,9 @@ func (n *virtualNetwork) attached(p localPort) {
 		n.bySlot[slot] = append(n.bySlot[slot], p.id)
 	}
 	n.ports[p.number], n.portByID[p.id] = &p, &p
+	if p.localnet != "" {
+		n.homes.attached(p.localnet, p.number)
+	}
 	n.dp.Bump(datapath.SlotAll)
 	n.answers.decideAgain(p.id)
 }
@@ -91,6 +99,9 @@ func (n *virtualNetwork) detached(id string) {
 	}
 	delete(n.ports, old.number)
 	delete(n.portByID, id)
+	if old.localnet != "" {
+		n.homes.detached(old.localnet)
+	}
 	slot := datapath.SlotOf(id)
 	if rest := slices.DeleteFunc(n.bySlot[slot], func(other string) bool { return other == id }); len(rest) > 0 {
 		n.bySlot[slot] = rest

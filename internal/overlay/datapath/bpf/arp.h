@@ -110,17 +110,16 @@ static __always_inline struct neighbour *find_neighbour(const struct asker_key *
 	return n;
 }
 
-/* give_back sends the answer that stands in the first n bytes of the frame out by where the question came in, in VLAN
- * vlan. */
-static __always_inline int give_back(struct __sk_buff *skb, __u32 n, __u16 vlan)
+/* give_back sends the answer that stands in the first n bytes of the frame out by where the question came in. */
+static __always_inline int give_back(struct __sk_buff *skb, __u32 n)
 {
-	if ((skb->len != n && bpf_skb_change_tail(skb, n, 0)) || tag(skb, vlan))
+	if (skb->len != n && bpf_skb_change_tail(skb, n, 0))
 		return dropped(DROP_KERNEL);
 	count(COUNT_ANSWERED);
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-static __noinline int answer_arp(struct __sk_buff *skb, __u32 port, __u16 vlan)
+static __noinline int answer_arp(struct __sk_buff *skb, __u32 port)
 {
 	struct arp_frame f;
 	struct asker_key from = {.port = port};
@@ -151,10 +150,10 @@ static __noinline int answer_arp(struct __sk_buff *skb, __u32 port, __u16 vlan)
 	__builtin_memcpy(f.sha, n->mac, 6);
 	if (bpf_skb_store_bytes(skb, 0, &f, sizeof(f), 0))
 		return dropped(DROP_KERNEL);
-	return give_back(skb, sizeof(f), vlan);
+	return give_back(skb, sizeof(f));
 }
 
-static __noinline int answer_nd(struct __sk_buff *skb, __u32 port, __u16 vlan)
+static __noinline int answer_nd(struct __sk_buff *skb, __u32 port)
 {
 	struct nd_frame f;
 	struct asker_key from = {.port = port};
@@ -195,18 +194,17 @@ static __noinline int answer_nd(struct __sk_buff *skb, __u32 port, __u16 vlan)
 	f.check = ~sum;
 	if (bpf_skb_store_bytes(skb, 0, &f, sizeof(f), 0))
 		return dropped(DROP_KERNEL);
-	return give_back(skb, sizeof(f), vlan);
+	return give_back(skb, sizeof(f));
 }
 
-/* answer answers a question about a neighbour that came in at the port, or leaves it untouched: NOT_ANSWERED. vlan is that
- * of the port's LAN. */
-static __always_inline int answer(struct __sk_buff *skb, __u32 port, __u16 vlan)
+/* answer answers a question about a neighbour that came in at the port, or leaves it untouched: NOT_ANSWERED. */
+static __always_inline int answer(struct __sk_buff *skb, __u32 port)
 {
 	if (skb->vlan_present)
 		return NOT_ANSWERED;
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
-		return answer_arp(skb, port, vlan);
+		return answer_arp(skb, port);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		return answer_nd(skb, port, vlan);
+		return answer_nd(skb, port);
 	return NOT_ANSWERED;
 }

@@ -77,9 +77,8 @@ static __always_inline int hides(const struct transport *t)
 	return t->frag == WHOLE && t->proto != IPPROTO_TCP && t->proto != IPPROTO_ICMP && t->proto != PROTO_ICMP6;
 }
 
-// forward sends a frame that came in at a port on by its flow, answers it, or gives it up. lan is the VLAN of a localnet
-// port, the tag of which has been taken off.
-static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const __u16 lan)
+// forward sends a frame that came in at a port on by its flow, answers it, or gives it up.
+static __always_inline int forward(struct __sk_buff *skb, const __u32 in)
 {
 	void *data, *end;
 	__u32 len = skb->len, mtu;
@@ -122,7 +121,7 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 	if (parsed == IS_MALFORMED)
 		return to_agent(skb, in, MALFORMED, 0);
 	if (parsed == HAS_NO_KEY) {
-		int done = answer(skb, in, lan);
+		int done = answer(skb, in);
 		return done == NOT_ANSWERED ? to_agent(skb, in, NO_KEY, is_large(skb)) : done;
 	}
 	if (!f)
@@ -172,7 +171,7 @@ int from_workload(struct __sk_buff *skb)
 {
 	__u32 in = port_of(skb->ifindex);
 
-	return in ? forward(skb, in, 0) : dropped(DROP_NO_PORT);
+	return in ? forward(skb, in) : dropped(DROP_NO_PORT);
 }
 
 // from_physical takes in what comes by an interface into physical networks: frames to MAC addresses at home here, and
@@ -203,7 +202,7 @@ int from_physical(struct __sk_buff *skb)
 	count(COUNT_LAN_IN);
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return dropped(DROP_KERNEL);
-	return forward(skb, home.port, key.vlan ? 0x1000 | key.vlan : 0);
+	return forward(skb, home.port);
 }
 
 static __always_inline int is_local(const struct config *c, __be32 address)

@@ -1,0 +1,380 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/netlab"
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
+
+// lan is a lab of which the first hosts are on the LAN of physnet1 by eth1, with a machine outside
+// on it. Its subnet is 192.0.2.0/24; the hosts have addresses of their own there.
+type lan struct {
+	*lab
+	bridge  *netlab.Namespace
+	outside *machine
+}
+
+func newLAN(t *testing.T, hosts, carriers int) *lan {
+	t.Helper()
+	l := &lan{lab: newLab(t, hosts)}
+	l.bridge = l.MustNamespace(t, "lan")
+	l.bridge.MustIP(t, "link add br0 type bridge", "link set br0 up")
+	l.outside = &machine{lab: l.lab, Namespace: l.MustNamespace(t, "outside"), v4: netip.MustParseAddr("192.0.2.200")}
+	l.join(l.outside.Namespace, "eth0", "outside", "192.0.2.200/24")
+	for i, h := range l.hosts[:carriers] {
+		l.join(h.ns, "eth1", h.name, fmt.Sprintf("192.0.2.%d/24", 101+i))
+		h.options.Physical = map[string]string{"physnet1": "eth1"}
+	}
+	return l
+}
+
+// join connects an interface of a namespace to the bridge.
+func (l *lan) join(ns *netlab.Namespace, name, port, address string) {
+	l.t.Helper()
+	l.MustVeth(l.t, ns, name, l.bridge, port)
+	l.bridge.MustIP(l.t, "link set "+port+" master br0")
+	ns.MustIP(l.t, "addr add "+address+" dev "+name)
+}
+
+// physical puts a network on the LAN, in a VLAN unless that is 0.
+func (l *lab) physical(n *network, vlan int) *network {
+	l.t.Helper()
+	n.net.NetworkType, n.net.PhysicalNetwork, n.net.MTU = "flat", "physnet1", 1500
+	if vlan != 0 {
+		n.net.NetworkType, n.net.SegmentationID = "vlan", &vlan
+	}
+	l.ports++
+	n.net.TunnelKey = l.ports
+	b := translate.Network(&n.net)
+	l.put(topology.Owner{Kind: "network", ID: n.net.ID}, &b)
+	return n
+}
+
+// home returns the host that stands for a MAC address on the LAN.
+func (l *lan) home(n *network, mac packet.MAC) *testHost {
+	l.t.Helper()
+	return l.homeBy(l.hosts[0], n, mac)
+}
+
+// homeBy is home as a host sees it.
+func (l *lan) homeBy(by *testHost, n *network, mac packet.MAC) *testHost {
+	world := by.agent.engine.net
+	world.mu.RLock()
+	defer world.mu.RUnlock()
+	id, _ := world.world.Home(n.net.ID, mac)
+	for _, h := range l.hosts {
+		if h.id == id {
+			return h
+		}
+	}
+	return nil
+}
+
+// placed waits until the bridge of the LAN has seen a MAC address at a host, and nowhere else.
+func (l *lan) placed(mac packet.MAC, at *testHost) {
+	l.t.Helper()
+	l.wait(fmt.Sprintf("%s to be seen at %s", mac, at.name), func() bool {
+		out, err := l.bridge.Output(l.t.Context(), "bridge", "fdb", "show", "br", "br0")
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		found := ""
+		for line := range strings.Lines(out) {
+			if f := strings.Fields(line); f[0] == mac.String() {
+				found += f[2] + " "
+			}
+		}
+		return found == at.name+" "
+	})
+}
+
+// talk checks ping and TCP between machines.
+func talk(t *testing.T, from, to *machine) {
+	t.Helper()
+	if err := from.ping(to.v4, 3); err != nil {
+		from.lab.logs()
+		t.Fatalf("%s to %s: %v", from.Name, to.Name, err)
+	}
+	c, err := from.dial(to.v4, 80, 10*time.Second)
+	if err != nil {
+		t.Errorf("%s to %s: %v", from.Name, to.Name, err)
+		return
+	}
+	defer c.Close()
+	if err := exchange(c, 4<<20, 20*time.Second); err != nil {
+		t.Errorf("%s to %s: %v", from.Name, to.Name, err)
+	}
+}
+
+// TestLAN joins machines of three hosts to a LAN, by two of them: all reach each other and the
+// machine outside, broadcasts arrive once, the LAN sees each machine in one place, and the hosts'
+// own addresses there go on working.
+func TestLAN(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 3, 2)
+	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	l.start()
+	a, b, c, d := n.machine(l.hosts[0]), n.machine(l.hosts[1]), n.machine(l.hosts[2]), n.machine(l.hosts[0])
+	all := []*machine{a, b, c, d, l.outside}
+	for _, m := range all {
+		m.listen("tcp4", 80)
+	}
+	for _, m := range all {
+		for _, to := range all {
+			if m != to {
+				talk(t, m, to)
+			}
+		}
+	}
+	for _, m := range all[:4] {
+		at := m.host
+		if m == c {
+			at = l.home(n, c.port.MACAddress)
+		}
+		l.placed(m.port.MACAddress, at)
+	}
+	checkOnce(t, all)
+	for i, h := range l.hosts[:2] {
+		own := netip.AddrFrom4([4]byte{192, 0, 2, byte(101 + i)})
+		if err := l.outside.ping(own, 3); err != nil {
+			t.Errorf("the host's own address: %v", err)
+		}
+		host := &machine{Namespace: h.ns, lab: l.lab}
+		if err := host.ping(l.outside.v4, 3); err != nil {
+			t.Errorf("from the host: %v", err)
+		}
+	}
+	// Packets between the hosts of the LAN have its full size.
+	for _, m := range []*machine{a, b} {
+		m.MustIP(t, "link set eth0 mtu 1500")
+	}
+	if _, err := a.Output(t.Context(), "ping", "-n", "-c", "3", "-i", "0.01", "-W", "5", "-M", "do", "-s", "1472", b.v4.String()); err != nil {
+		t.Errorf("packets of 1500 bytes: %v", err)
+	}
+}
+
+// checkOnce has each machine broadcast, and checks that all others receive that once.
+func checkOnce(t *testing.T, all []*machine) {
+	t.Helper()
+	conns := make([]*net.UDPConn, len(all))
+	for i, m := range all {
+		if err := m.Do(func() (err error) {
+			conns[i], err = net.ListenUDP("udp4", &net.UDPAddr{Port: 9999})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+	}
+	for i, m := range all {
+		// What is queued anywhere when all have the first mark arrives before the second.
+		for _, mark := range []string{"first", "second"} {
+			for _, text := range []string{"broadcast", mark} {
+				if _, err := conns[i].WriteToUDP([]byte(text), &net.UDPAddr{IP: net.IPv4(192, 0, 2, 255), Port: 9999}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for j, to := range all {
+				if n := broadcasts(t, conns[j], mark); j != i && n != 1 {
+					t.Errorf("%s received a broadcast of %s %d times", to.Name, m.Name, n)
+				}
+			}
+		}
+	}
+}
+
+// broadcasts counts the broadcasts that a socket receives before a mark.
+func broadcasts(t *testing.T, c *net.UDPConn, mark string) (n int) {
+	t.Helper()
+	b := make([]byte, 100)
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Read(b)
+		if err != nil {
+			t.Fatalf("after %d broadcasts: %v", n, err)
+		}
+		if string(b[:got]) == mark {
+			return n
+		}
+		n++
+	}
+}
+
+// TestLANVLANs keeps the networks of two VLANs and the untagged one apart, on one interface.
+func TestLANVLANs(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 2, 2)
+	nets := []*network{l.physical(l.networkAt("flat", "192.0.2.0/24"), 0),
+		l.physical(l.networkAt("v100", "192.0.2.0/24"), 100), l.physical(l.networkAt("v200", "192.0.2.0/24"), 200)}
+	l.start()
+	for i, n := range nets {
+		n.ports = 10 * i // addresses apart
+		a, b := n.machine(l.hosts[0]), n.machine(l.hosts[1])
+		b.listen("tcp4", 80)
+		talk(t, a, b)
+		if got, want := a.answers(l.outside.v4), i == 0; got != want {
+			t.Errorf("network %s reaches the untagged machine: %t, want %t", n.net.Name, got, want)
+		}
+		if i > 0 {
+			other := netip.AddrFrom4([4]byte{192, 0, 2, byte(10*(i-1) + 11)})
+			if a.answers(other) {
+				t.Errorf("network %s reaches a machine of another VLAN", n.net.Name)
+			}
+		}
+	}
+}
+
+// TestLANRouter leads a private network out to a LAN: by SNAT from machines of each host, and back
+// in by floating IPs.
+func TestLANRouter(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 3, 2)
+	r := l.routed()
+	l.physical(r.external, 0)
+	l.start()
+	fromOut := l.outside.serve(80)
+	for i, h := range l.hosts {
+		m := r.machine(h)
+		from := m.serve(80)
+		m.connect(l.outside.v4, fromOut, r.gatewayIP)
+		floating := r.float(m, fmt.Sprintf("192.0.2.%d", 20+i))
+		l.outside.connect(floating, from, l.outside.v4)
+		m.connect(l.outside.v4, fromOut, floating)
+	}
+	l.placed(r.gateway.Port.MACAddress, l.home(r.external, r.gateway.Port.MACAddress))
+}
+
+// TestLANHomeDies kills the host that stands for a router's gateway on the LAN: a connection from
+// elsewhere goes on over the next one.
+func TestLANHomeDies(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 3, 2)
+	r := l.routed()
+	l.physical(r.external, 0)
+	l.start()
+	third := l.hosts[2]
+	m := r.machine(third)
+	c := m.connect(l.outside.v4, l.outside.serve(80), r.gatewayIP)
+	gateway := r.gateway.Port.MACAddress
+	old := l.home(r.external, gateway)
+	next := l.hosts[0]
+	if old == next {
+		next = l.hosts[1]
+	}
+	l.placed(gateway, old)
+	old.stop()
+	old.ns.MustIP(t, "link set eth0 down", "link set eth1 down")
+	l.wait("another home", func() bool {
+		return l.homeBy(third, r.external, gateway) == next && l.homeBy(next, r.external, gateway) == next
+	})
+	if err := exchange(c, 1<<20, 30*time.Second); err != nil {
+		l.logs()
+		t.Errorf("after its home died: %v", err)
+	}
+	l.placed(gateway, next)
+}
+
+// TestLANRestart restarts agents while a connection to the outside is in use, and takes an
+// interface away and back.
+func TestLANRestart(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 2, 2)
+	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	l.start()
+	h := l.hosts[0]
+	m := n.machine(h)
+	l.outside.listen("tcp4", 80)
+	c, err := m.dial(l.outside.v4, 80, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := exchange(c, 100000, 10*time.Second); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for range 2 {
+		h.stop()
+		h.start()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("a connection during restarts: %v", err)
+	}
+	// Without its interface the other host stands for the machine.
+	mac := m.port.MACAddress
+	h.ns.MustIP(t, "link del eth1")
+	l.wait("the other host to be its home", func() bool { return l.homeBy(h, n, mac) == l.hosts[1] && l.homeBy(l.hosts[1], n, mac) == l.hosts[1] })
+	if err := m.ping(l.outside.v4, 3); err != nil {
+		t.Errorf("by the other host: %v", err)
+	}
+	l.placed(mac, l.hosts[1])
+	l.join(h.ns, "eth1", h.name, "192.0.2.101/24")
+	l.wait("to be at home again", func() bool { return l.homeBy(h, n, mac) == h && l.homeBy(l.hosts[1], n, mac) == h })
+	l.placed(mac, h) // announced, before it sends
+	if err := m.ping(l.outside.v4, 3); err != nil {
+		t.Errorf("with the interface again: %v", err)
+	}
+	if !bytes.Contains([]byte(h.log.String()), []byte("there is no such interface")) {
+		t.Error("the log does not say that the interface is missing")
+	}
+}
+
+// TestLANSpoofing sends frames to a LAN in the name of machines: at their home they are dropped,
+// and the machines stay where they are.
+func TestLANSpoofing(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 1, 1)
+	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	l.start()
+	a, b := n.machine(l.hosts[0]), n.machine(l.hosts[0])
+	if err := a.ping(l.outside.v4, 1); err != nil {
+		t.Fatal(err)
+	}
+	sender, err := l.outside.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	receiver, err := b.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	frame := func(src packet.MAC, text string) []byte {
+		b := packet.Ethernet{Dst: b.port.MACAddress, Src: src, Type: packet.TypeIPv4}.Append(nil)
+		b = packet.IPv4{Src: l.outside.v4, Dst: netip.MustParseAddr("192.0.2.12"), TTL: 64, Proto: 253}.Append(b, len(text))
+		return append(b, text...)
+	}
+	honest := packet.MAC{2, 0, 0, 0, 7, 7}
+	for _, f := range [][]byte{frame(a.port.MACAddress, "forged by a stranger"), frame(honest, "honest to the end")} {
+		if err := sender.Send(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forged, err := receiver.Until([]byte("honest to the end"), []byte("forged by a stranger"))
+	if err != nil || forged {
+		t.Errorf("a frame in the name of a machine of the same host arrived: %t, %v", forged, err)
+	}
+	if err := b.ping(a.v4, 3); err != nil {
+		t.Errorf("to the machine in whose name a stranger sent: %v", err)
+	}
+}

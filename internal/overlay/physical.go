@@ -1,0 +1,155 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+
+	"heddle/internal/hostnet"
+	"heddle/internal/topology"
+)
+
+// maxPhysicalName bounds the name of a physical network, as Neutron's API does.
+const maxPhysicalName = 64
+
+// ParsePhysical reads the interfaces by which a host is connected to physical networks, one of the
+// form NETWORK=INTERFACE each.
+func ParsePhysical(all []string) (interfaces map[string]string, err error) {
+	interfaces = map[string]string{}
+	networks := map[string]string{}
+	for _, text := range all {
+		network, name, ok := strings.Cut(text, "=")
+		switch {
+		case !ok || network == "" || name == "":
+			return nil, fmt.Errorf("%q: want NETWORK=INTERFACE, as in physnet1=eth1", text)
+		case len(network) > maxPhysicalName || strings.ContainsAny(network, "/ \t\n"):
+			return nil, fmt.Errorf("%q: the name of a physical network has up to %d characters, none of them a space or /", text, maxPhysicalName)
+		case len(name) > 15 || strings.ContainsAny(name, "=/ \t\n"):
+			return nil, fmt.Errorf("%q: %q is not the name of an interface", text, name)
+		case interfaces[network] != "":
+			return nil, fmt.Errorf("%q: physical network %s has interface %s already: a host has one interface for each", text, network, interfaces[network])
+		case networks[name] != "":
+			return nil, fmt.Errorf("%q: interface %s leads to physical network %s already: use VLANs of that one, or another interface", text, name, networks[name])
+		}
+		interfaces[network], networks[name] = name, network
+	}
+	return interfaces, nil
+}
+
+// serves reports whether a port is one of this host's: bound to it, or the localnet port of a
+// physical network that it is connected to.
+func (o *Options) serves(p *topology.Port) bool {
+	if p.PhysicalNetwork != "" {
+		return o.Physical[p.PhysicalNetwork] != ""
+	}
+	return p.HostID == o.HostID && p.Exterior()
+}
+
+// interfaceOf returns the interface of a port that this host serves.
+func (o *Options) interfaceOf(p *topology.Port) string {
+	if p.PhysicalNetwork != "" {
+		return o.Physical[p.PhysicalNetwork]
+	}
+	return p.InterfaceName
+}
+
+// physical watches the interfaces into physical networks. This host carries those networks whose
+// interface is there and has a carrier; another one takes over the homes of the others.
+type physical struct {
+	interfaces map[string]string // by physical network
+	net        hostnet.Net
+	log        *slog.Logger
+	changed    func() // what this host carries is other than before
+
+	mu    sync.Mutex
+	state map[string]linkState // by physical network
+}
+
+// linkState is what is known of an interface.
+type linkState struct {
+	index   int    // 0: there is none of that name
+	problem string // why it carries nothing, as logged
+}
+
+func newPhysical(interfaces map[string]string, n hostnet.Net, log *slog.Logger, changed func()) *physical {
+	return &physical{interfaces: interfaces, net: n, log: log, changed: changed, state: map[string]linkState{}}
+}
+
+// carried returns the physical networks that this host carries now, with their interfaces.
+func (p *physical) carried() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[string]string{}
+	for network, name := range p.interfaces {
+		if s := p.state[network]; s.index != 0 && s.problem == "" {
+			all[network] = name
+		}
+	}
+	return all
+}
+
+// concerns reports whether an event of a link may change what is carried.
+func (p *physical) concerns(l hostnet.Link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for network, name := range p.interfaces {
+		if name == l.Name || p.state[network].index == l.Index {
+			return true
+		}
+	}
+	return false
+}
+
+// look looks at all interfaces, and sets those up that have appeared.
+func (p *physical) look() {
+	before := p.carried()
+	for network, name := range p.interfaces {
+		p.note(network, name, p.find(network, name))
+	}
+	if !maps.Equal(before, p.carried()) {
+		p.changed()
+	}
+}
+
+func (p *physical) find(network, name string) linkState {
+	l, err := p.net.Link(name)
+	p.mu.Lock()
+	isNew := p.state[network].index != l.Index
+	p.mu.Unlock()
+	switch {
+	case errors.Is(err, hostnet.ErrNotFound):
+		return linkState{problem: "there is no such interface; waiting for it"}
+	case err != nil:
+		return linkState{problem: err.Error()}
+	case !l.Up && !isNew:
+		return linkState{l.Index, "the interface has been set down"}
+	case !l.Up:
+		if err := p.net.SetUp(name, true); err != nil {
+			return linkState{l.Index, err.Error()}
+		}
+		if l, err = p.net.Link(name); err != nil {
+			return linkState{problem: err.Error()}
+		}
+	}
+	if !l.Running {
+		return linkState{l.Index, "the interface has no carrier"}
+	}
+	return linkState{index: l.Index}
+}
+
+func (p *physical) note(network, name string, now linkState) {
+	p.mu.Lock()
+	before, known := p.state[network]
+	p.state[network] = now
+	p.mu.Unlock()
+	switch {
+	case now.problem == before.problem && known:
+	case now.problem == "":
+		p.log.Info("carrying a physical network", "network", network, "interface", name)
+	default:
+		p.log.Warn("not carrying a physical network", "network", network, "interface", name, "err", now.problem)
+	}
+}
