@@ -40,6 +40,8 @@ type agentConfig struct {
 	tunnelIP         string
 	encrypt          string
 	encryption       overlay.Encryption // parsed from encrypt
+	physical         []string           // NETWORK=INTERFACE
+	interfaces       map[string]string  // parsed from physical
 	metrics          string
 	maxFlows         int
 	policy           policyConfig
@@ -83,6 +85,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	c.etcd.flags(f)
 	f.StringVar(&c.tunnelIP, "tunnel-ip", "", "IPv4 `address` of this host by which other hosts send tunnelled packets")
 	f.StringVar(&c.encrypt, "encrypt", "off", "encrypt tunnelled packets by WireGuard: `off`, on (with hosts that encrypt as well), or require (no tunnels with others)")
+	f.StringSliceVar(&c.physical, "physical", nil, "`NETWORK=INTERFACE` by which this host is connected to a physical network, for flat, VLAN and external networks; repeatable")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
 	c.policy.flags(f)
@@ -119,6 +122,12 @@ func (c *agentConfig) run(ctx context.Context) error {
 	}
 	if c.encryption, err = overlay.ParseEncryption(c.encrypt); err != nil {
 		return usagef("--encrypt %w", err)
+	}
+	if c.interfaces, err = overlay.ParsePhysical(c.physical); err != nil {
+		return usagef("--physical %w", err)
+	}
+	if len(c.interfaces) > 0 && !c.overlay {
+		return usagef("--physical: the overlay agent carries physical networks, and --overlay is off")
 	}
 	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
 		return err
@@ -424,7 +433,7 @@ func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapsh
 // overlayAgent builds the overlay agent.
 func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	return overlay.New(overlay.Options{
-		HostID: t.id, HostName: c.name, Version: version, TunnelIP: t.tunnelIP, Store: t.store, Encryption: c.encryption,
+		HostID: t.id, HostName: c.name, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
 	}), nil
 }
