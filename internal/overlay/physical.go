@@ -68,7 +68,7 @@ type physical struct {
 	state map[string]linkState // by physical network
 }
 
-// linkState is what is known of an interface.
+// linkState is the state of an interface when it was looked at last.
 type linkState struct {
 	index   int    // 0: there is none of that name
 	problem string // why it carries nothing, as logged

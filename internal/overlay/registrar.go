@@ -68,8 +68,9 @@ func (r *registrar) underlay() *topology.HostUnderlay {
 	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.carried()}
 }
 
-// register writes this host's tunnel addresses and physical networks to the store. A host that joined has its record
-// already; otherwise an agent that may write it makes one, and the default tunnel zone.
+// register writes this host's tunnel addresses and physical networks to the store. A host that
+// joined has its record already; otherwise an agent that may write it makes one, and the default
+// tunnel zone.
 func (r *registrar) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()

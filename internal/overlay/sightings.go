@@ -90,8 +90,8 @@ func (x *sightings) neighbour(port string, l flow.LearnedNeighbour, now time.Dur
 	return x.note(address{network: l.NetworkID, ip: l.IP}, port, l.MAC, now, most)
 }
 
-// note returns the sighting of an address, nil when its port has the most already. It reports whether that
-// is new or has changed, and so has to be reported.
+// note returns the sighting of an address, nil when its port has the most already. It reports
+// whether that is new or has changed, and so has to be reported.
 func (x *sightings) note(a address, port string, owner packet.MAC, now time.Duration, most int) (s *sighting, fresh bool) {
 	if s = x.known[a]; s != nil {
 		if s.port == port && s.owner == owner {
