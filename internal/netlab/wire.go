@@ -2,10 +2,12 @@ package netlab
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -39,6 +41,7 @@ func (n *Namespace) Wire(name string) (*Wire, error) {
 		}
 		all := uint16(unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8) // in network byte order
 		err = errors.Join(w.timeout(ioTimeout), unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 			unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}))
 		if err != nil {
 			w.Close()
@@ -83,6 +86,46 @@ func (w *Wire) Until(mark, wanted []byte) (found bool, err error) {
 		}
 		found = found || bytes.Contains(w.buf[:n], wanted)
 	}
+}
+
+// Take returns a frame that has arrived, with its VLAN tag, and false if there is none. It is valid
+// until the next call.
+func (w *Wire) Take() (frame []byte, ok bool, err error) {
+	var oob [128]byte
+	var n, m int
+	err = uninterrupted(func() error {
+		n, m, _, _, err = unix.Recvmsg(w.fd, w.buf, oob[:], unix.MSG_DONTWAIT)
+		return err
+	})
+	switch {
+	case err == unix.EAGAIN:
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("receive on %s: %w", w.name, err)
+	}
+	tag, err := tagOf(oob[:m])
+	return slices.Insert(w.buf[:n:n], min(n, 12), tag...), true, err
+}
+
+// tagOf returns the VLAN tag that the kernel has taken off a frame, as packet(7) says in the
+// frame's tpacket_auxdata.
+func tagOf(oob []byte) ([]byte, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("control message of a frame: %w", err)
+	}
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 {
+			continue
+		}
+		status := binary.NativeEndian.Uint32(m.Data)
+		if status&unix.TP_STATUS_VLAN_VALID == 0 {
+			return nil, nil
+		}
+		tag := binary.BigEndian.AppendUint16(nil, unix.ETH_P_8021Q)
+		return binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[16:])), nil
+	}
+	return nil, nil
 }
 
 // Host is a raw socket of the namespace itself, for one IP protocol: it sends packets like a local

@@ -20,8 +20,26 @@ type scenario struct {
 	networks, subnets, groups, ports *section
 	routing                          routing
 	nameOf                           map[string]string // id → name
-	eachHost                         bool              // every port on a host of its own
-	hosts                            int
+	placement
+	hosts int
+}
+
+// placement says where the ports of a scenario are.
+type placement struct {
+	eachHost bool // every port on a host of its own, instead of all on one
+	// play, if not empty, makes the ids differ from those of other plays over the same store.
+	play string
+	// place returns the registered host of a port and the name of its interface there; nil: the
+	// scenario registers hosts of its own.
+	place func(port string) (host topology.Host, iface string)
+}
+
+// derive returns the id of what the scenario calls by names.
+func (p *placement) derive(role string, names ...string) string {
+	if p.play != "" {
+		names = append([]string{p.play}, names...)
+	}
+	return translate.Derive("scenario."+role, names...)
 }
 
 // section is the objects of one kind: Neutron's, with names in place of ids and some shorter words.
@@ -47,8 +65,8 @@ func unsupportedSections() []string {
 	}
 }
 
-func newScenario(w *world, eachHost bool) *scenario {
-	s := &scenario{world: w, eachHost: eachHost, nameOf: map[string]string{}}
+func newScenario(w *world, p placement) *scenario {
+	s := &scenario{world: w, placement: p, nameOf: map[string]string{}}
 	s.networks = &section{kind: w.kinds["network"], what: "network", fields: asTheyAre("admin_state_up", "mtu")}
 	s.networks.fields["up"] = field{attribute: "admin_state_up"}
 	s.networks.fields["external"] = field{attribute: "router:external"}
@@ -165,7 +183,7 @@ func (sec *section) find(n node) (string, error) {
 }
 
 // readScenario builds the objects of a topology.
-func readScenario(w *world, n node, eachHost bool) (*scenario, error) {
+func readScenario(w *world, n node, p placement) (*scenario, error) {
 	sections := append([]string{"networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "firewalls"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -181,7 +199,7 @@ func readScenario(w *world, n node, eachHost bool) (*scenario, error) {
 			return nil, fileErrorf(o.under(name), "%s are not simulated by this version", name)
 		}
 	}
-	s := newScenario(w, eachHost)
+	s := newScenario(w, p)
 	for _, part := range []struct {
 		name string
 		add  func(node) error
@@ -234,7 +252,7 @@ func (s *scenario) addWith(sec *section, n node, more func(name string, body map
 	if err != nil {
 		return err
 	}
-	id := translate.Derive("scenario."+sec.what, name)
+	id := s.derive(sec.what, name)
 	sec.ids[name], s.nameOf[id] = id, name
 	s.world.now = bornAt(len(s.nameOf))
 	if more != nil {
@@ -298,7 +316,7 @@ func (s *scenario) setRules(group string, n node) error {
 		if err != nil {
 			return nil, err
 		}
-		v, err := s.world.newRule(translate.Derive("scenario.rule", n.place, group), group, object{n, body})
+		v, err := s.world.newRule(s.derive("rule", n.place, group), group, object{n, body})
 		return v, s.at(n, err)
 	})
 	if err != nil {
@@ -310,11 +328,11 @@ func (s *scenario) setRules(group string, n node) error {
 // addPort makes a port that is bound to an interface of its own name.
 func (s *scenario) addPort(n node) error {
 	return s.add(s.ports, n, func(name string, body map[string]any) error {
-		host := s.hostOf(name)
+		host, iface := s.bindingOf(name)
 		if err := s.addHost(host); err != nil {
 			return err
 		}
-		body["binding:host_id"], body["binding:profile"] = host.Name, map[string]any{"interface_name": name}
+		body["binding:host_id"], body["binding:profile"] = host.Name, map[string]any{"interface_name": iface}
 		if _, given := body["device_owner"]; !given {
 			body["device_owner"] = "compute:nova"
 		}
@@ -322,23 +340,26 @@ func (s *scenario) addPort(n node) error {
 	})
 }
 
-// hostOf is the host of a port.
-func (s *scenario) hostOf(port string) topology.Host {
+// bindingOf is the host of a port, and the name of its interface there.
+func (s *scenario) bindingOf(port string) (host topology.Host, iface string) {
+	if s.place != nil {
+		return s.place(port)
+	}
 	name := "host"
 	if s.eachHost {
 		name = "host-" + port
 	}
-	return topology.Host{ID: translate.Derive("scenario.host", name), Name: name}
+	return topology.Host{ID: s.derive("host", name), Name: name}, port
 }
 
 // addHost registers a host unless it is there. All hosts reach each other in one tunnel zone.
 func (s *scenario) addHost(h topology.Host) error {
-	if s.hosts > 0 && !s.eachHost {
+	if s.place != nil || s.hosts > 0 && !s.eachHost {
 		return nil
 	}
 	s.hosts++
 	underlay := netip.AddrFrom4([4]byte{198, 18, byte(s.hosts >> 8), byte(s.hosts)})
-	h.Tunnels = []topology.HostTunnel{{ZoneID: translate.Derive("scenario.zone"), IP: underlay}}
+	h.Tunnels = []topology.HostTunnel{{ZoneID: s.derive("zone"), IP: underlay}}
 	return s.world.putHost(&h)
 }
 

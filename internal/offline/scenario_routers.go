@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
 )
 
@@ -98,7 +97,7 @@ func (s *scenario) addLink(name string, o object, network, owner string) (string
 	if len(address) > 0 {
 		body["fixed_ips"] = []any{address}
 	}
-	id := translate.Derive("scenario.link", name)
+	id := s.derive("link", name)
 	s.routing.links[name], s.nameOf[id] = id, name
 	s.world.now = bornAt(len(s.nameOf))
 	return id, s.at(o.node, s.world.create(s.ports.kind, id, object{o.node, body}))
@@ -227,7 +226,7 @@ func (s *scenario) withRules(n node, name string) (node, error) {
 	rules, err := each(o.get("rules"), func(n node) (any, error) {
 		rule, err := objectOf(fields)(n)
 		if err == nil {
-			rule.(map[string]any)["id"] = translate.Derive("scenario.firewall-rule", firewall, n.place)
+			rule.(map[string]any)["id"] = s.derive("firewall-rule", firewall, n.place)
 		}
 		return rule, err
 	})

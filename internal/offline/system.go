@@ -94,7 +94,12 @@ func (y *system) references(captured map[string]any) references {
 type delivery struct {
 	Port  string `json:"port"`
 	Frame fields `json:"frame"`
+	raw   []byte
 }
+
+func (d delivery) String() string { return fmt.Sprintf("%s %v", d.Port, d.Frame) }
+
+func newDelivery(port string, frame []byte) delivery { return delivery{port, showFrame(frame), frame} }
 
 type dropped struct {
 	Device string `json:"device"`
@@ -105,11 +110,12 @@ type dropped struct {
 type passage struct {
 	deliveries []delivery
 	drops      []dropped
+	ends       []flow.Dropped // drops, as the simulator names them
 	walk       []flow.Step
 }
 
-// send puts a frame on a port as its machine does, and lets frames go on that have waited for it.
-func (y *system) send(port string, frame []byte) passage {
+// carry puts a frame on a port as its machine does, and lets frames go on that have waited for it.
+func (y *system) carry(port string, frame []byte) (passage, error) {
 	p, waits := y.pass(port, frame)
 	earlier := y.postponed
 	y.postponed = nil
@@ -125,12 +131,13 @@ func (y *system) send(port string, frame []byte) passage {
 		y.postponed = append(y.postponed, postponed{port, frame})
 	}
 	slices.SortStableFunc(p.deliveries, func(a, b delivery) int { return strings.Compare(a.Port, b.Port) })
-	return p
+	return p, nil
 }
 
 func (p *passage) add(other passage) {
 	p.deliveries = append(p.deliveries, other.deliveries...)
 	p.drops = append(p.drops, other.drops...)
+	p.ends = append(p.ends, other.ends...)
 	p.walk = append(p.walk, other.walk...)
 }
 
@@ -146,13 +153,15 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 				continue
 			}
 		}
-		p.deliveries = append(p.deliveries, delivery{y.nameOf[o.PortID], showFrame(out)})
+		p.deliveries = append(p.deliveries, newDelivery(y.nameOf[o.PortID], out))
 	}
 	for _, e := range d.Emit {
-		p.deliveries = append(p.deliveries, delivery{y.nameOf[e.PortID], showFrame(e.Frame)})
+		p.deliveries = append(p.deliveries, newDelivery(y.nameOf[e.PortID], slices.Clone(e.Frame)))
 	}
 	y.memory.Commit(d)
-	y.learn(y.hostOf(port).ID, d)
+	host, _ := y.bindingOf(port)
+	y.learn(host.ID, d)
+	p.ends = slices.Clone(d.Drops)
 	for _, end := range d.Drops {
 		p.drops = append(p.drops, dropped{y.words(end.Device), y.words(end.Reason)})
 	}

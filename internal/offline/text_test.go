@@ -17,7 +17,7 @@ func TestTraceText(t *testing.T) {
 		{ID: "one", title: "a title", Steps: []tracedStep{
 			{
 				what: "from a", OK: &yes, Captured: map[string]any{"p": 80},
-				Deliveries: []delivery{{"b", fields{"type": "ipv4", "dport": 80, "inner": fields{"proto": "udp"}}}},
+				Deliveries: []delivery{{Port: "b", Frame: fields{"type": "ipv4", "dport": 80, "inner": fields{"proto": "udp"}}}},
 				Walk:       []flow.Step{{Device: "a", Text: "in"}, {Device: "a", Chain: "OS_PORT_a_INBOUND", Rule: "1: drop", Text: "denied"}},
 			},
 			{what: "update"},

@@ -154,17 +154,13 @@ func runScenario(ctx context.Context, n node, eachHost bool) (t traced, err erro
 		return t, err
 	}
 	defer end()
-	s, err := readScenario(w, o.get("topology"), eachHost)
-	if err != nil {
-		return t, err
-	}
-	system, err := s.start()
+	system, err := startScenario(w, o, placement{eachHost: eachHost})
 	if err != nil {
 		return t, err
 	}
 	t.MACs = system.macs
-	r := &run{system: system, captured: map[string]any{}, limits: limits{ranges: map[string][2]int{}}}
-	if err := r.limits.read(o); err != nil {
+	r, err := newRun(system, o, system.carry)
+	if err != nil {
 		return t, err
 	}
 	steps, err := o.get("steps").list()
@@ -182,26 +178,54 @@ func runScenario(ctx context.Context, n node, eachHost bool) (t traced, err erro
 	return t, nil
 }
 
+// startScenario makes the topology of a scenario.
+func startScenario(w *world, o object, p placement) (*system, error) {
+	s, err := readScenario(w, o.get("topology"), p)
+	if err != nil {
+		return nil, err
+	}
+	return s.start()
+}
+
 // run is a scenario under way.
 type run struct {
 	*system
+	carry    carry
 	captured map[string]any // by name without $
 	limits   limits
 	turns    int // of repeats, so far
 }
 
-// step carries out one step of the scenario.
-func (r *run) step(n node) (tracedStep, error) {
+// carry puts a frame on a port and returns what becomes of it.
+type carry func(port string, frame []byte) (passage, error)
+
+// newRun begins a run of the scenario o.
+func newRun(s *system, o object, carry carry) (*run, error) {
+	r := &run{system: s, carry: carry, captured: map[string]any{}, limits: limits{ranges: map[string][2]int{}}}
+	return r, r.limits.read(o)
+}
+
+// readStep reads the fields of a step, and what it says about captured values.
+func (r *run) readStep(n node) (object, error) {
 	o, err := n.object("send", "expect", "expect_any_of", "expect_contains", "expect_none_at", "repeat",
 		"expect_ports_all", "update", "vars", "distinct")
 	if err != nil {
-		return tracedStep{}, err
+		return o, err
 	}
 	if err := r.limits.read(o); err != nil {
-		return tracedStep{}, err
+		return o, err
 	}
 	if o.has("update") == o.has("send") {
-		return tracedStep{}, fileErrorf(n.place, "want either send or update")
+		return o, fileErrorf(n.place, "want either send or update")
+	}
+	return o, nil
+}
+
+// step carries out one step of the scenario.
+func (r *run) step(n node) (tracedStep, error) {
+	o, err := r.readStep(n)
+	if err != nil {
+		return tracedStep{}, err
 	}
 	var p passage
 	what := "update"
@@ -262,7 +286,11 @@ func (r *run) sendStep(o object) (all passage, what string, err error) {
 		if err != nil {
 			return all, "", err
 		}
-		all.add(r.send(port, frame))
+		p, err := r.carry(port, frame)
+		if err != nil {
+			return all, "", err
+		}
+		all.add(p)
 	}
 	what = "from " + port
 	if repeated {

@@ -26,8 +26,20 @@ type world struct {
 
 // newWorld starts an empty world. Whoever asked for it calls end when it is no longer needed.
 func newWorld(ctx context.Context) (w *world, end func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
 	st := store.NewMemory()
+	w, leave, err := openWorld(ctx, st)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w, func() {
+		leave()
+		_ = st.Close()
+	}, nil
+}
+
+// openWorld starts a world over a store with what that holds already.
+func openWorld(ctx context.Context, st store.Store) (w *world, end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
 	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
 	w = &world{ctx: ctx, db: records.NewDB(st, rep)}
 	if w.service, err = control.New(w.db, w.options()); err != nil {
@@ -44,7 +56,6 @@ func newWorld(ctx context.Context) (w *world, end func(), err error) {
 	return w, func() {
 		cancel()
 		<-ended
-		_ = st.Close()
 	}, nil
 }
 
@@ -148,7 +159,7 @@ func (w *world) bundles() ([]*schema.Bundle, error) {
 	return bundles, nil
 }
 
-// hosts returns the hosts in order of ids.
+// hosts returns the hosts in order of ids, each with the tunnel addresses that it reports.
 func (w *world) hosts() ([]topology.Host, error) {
 	snap, err := w.db.View(w.ctx)
 	if err != nil {
@@ -156,7 +167,9 @@ func (w *world) hosts() ([]topology.Host, error) {
 	}
 	var hosts []topology.Host
 	for h := range schema.Hosts.All(snap) {
-		hosts = append(hosts, *h)
+		if reached, ok := schema.HostWithTunnels(snap, h.ID); ok {
+			hosts = append(hosts, *reached)
+		}
 	}
 	return hosts, nil
 }
