@@ -15,7 +15,8 @@ const (
 	kindFirewallRule
 )
 
-// routerSteps draws steps around two routers, between a tenant's network, an external one and an uplink.
+// routerSteps draws steps around two routers, between a tenant's network, an external one and an
+// uplink.
 type routerSteps struct {
 	*history
 	t *rapid.T

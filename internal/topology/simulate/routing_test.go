@@ -62,6 +62,25 @@ func TestFloatingIPToFloatingIP(t *testing.T) {
 	l.expectAt(t, "p-x2", tcpReply(got), "p-x", "172.16.0.61:80→10.1.0.5:4000")
 }
 
+// A machine that moves to another host is reached there by its floating IP, in the same
+// translation, and the flows to its old host end.
+func TestFloatingIPFollowsItsMachine(t *testing.T) {
+	t.Parallel()
+	l := example()
+	in := frameSpec{n: 4, to: 4, src: ipOut, dst: fipA}.tcp(4000, 80)
+	got := l.expectAt(t, "p-up", in, "p-x", "198.51.100.7:4000→10.1.0.5:80")
+	d := l.send("p-up", in)
+	host, touched := d.Outputs[0].HostID, slices.Clone(d.Touched)
+	affected := l.port(portSpec{id: "p-x", network: "net1", host: "h2", mac: mac(1), ips: []netip.Addr{ipX}, open: true})
+	if !slices.Contains(affected, "p-x") || !slices.Contains(touched, "p-x") {
+		t.Errorf("%v changed, the flow rests on %v", affected, touched)
+	}
+	if d = l.send("p-up", in); host != "h1" || d.Outputs[0].HostID != "h2" || headers(delivered(t, d, in)) != headers(got) {
+		t.Errorf("to %+v, before that to host %s", d.Outputs, host)
+	}
+	l.expectAt(t, "p-x", tcpReply(got), "p-up", "172.16.0.50:80→198.51.100.7:4000")
+}
+
 // A machine reaches another of its subnet, which has a floating IP, through the router. Without a
 // gateway that translates, the interface does.
 func TestSameSubnet(t *testing.T) {
