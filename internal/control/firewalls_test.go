@@ -204,7 +204,7 @@ func TestFirewallRefusals(t *testing.T) {
 			"FirewallPolicyConflict: Operation cannot be performed since Firewall Policy " + otherPolicy + " is not shared and does not belong to your tenant."},
 		{w.member, neutron.Firewalls, `{"firewall_policy_id":"` + p + `"}`,
 			"FirewallRouterInUse: Router(s) ['" + router + "'] provided already associated with other Firewall(s). "},
-		{w.member, neutron.Firewalls, `{"firewall_policy_id":"` + p + `","router_ids":["` + theirs + `"]}`, "RouterNotFound: Router " + theirs + " could not be found."},
+		{w.member, neutron.Firewalls, `{"firewall_policy_id":"` + p + `","router_ids":["` + theirs + `"]}`, "RouterNotFound: Router " + theirs + " could not be found"},
 	} {
 		_, err := w.create(tt.c, tt.r, tt.text)
 		got := problem(err)

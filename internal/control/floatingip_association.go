@@ -187,7 +187,11 @@ func (o *operation) checkInterfaceUnused(router, port string, s *neutron.Subnet)
 		if err != nil {
 			return err
 		}
-		if f.ServedBy == port || s.CIDR.Contains(f.FixedIPAddress) {
+		switch {
+		case f.ServedBy == port:
+			return conflict("RouterInterfaceInUseAsGatewayByFloatingIP", "Router interface for subnet %s on router %s cannot be deleted, "+
+				"as it is required, as a gateway, by one or more floating IPs.", s.ID, router)
+		case s.CIDR.Contains(f.FixedIPAddress):
 			return conflict("RouterInterfaceInUseByFloatingIP", "Router interface for subnet %s on router %s cannot be deleted, "+
 				"as it is required by one or more floating IPs.", s.ID, router)
 		}

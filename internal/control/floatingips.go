@@ -41,8 +41,11 @@ func (o *operation) createFloatingIP(ctx context.Context, v neutron.Values) (*ne
 
 // floatingNetwork finds the external network of a new floating IP.
 func (o *operation) floatingNetwork(id string) (*neutron.Network, error) {
-	n, err := schema.Networks.Need(o.tx, id)
-	if err != nil || !n.External {
+	n, err := o.networkFor(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !n.External:
 		return nil, badFloatingIP("Network %s is not a valid external network", id)
 	}
 	if n.Routed() || translate.Uplink(n) {
@@ -75,7 +78,8 @@ func (o *operation) floatingPort(ctx context.Context, f *neutron.FloatingIP, v n
 	return o.createPort(ctx, port)
 }
 
-// update changes a floating IP. Without port_id its association stays.
+// update changes a floating IP. Without port_id its association stays, but an update of nothing
+// takes it from its port, as in the reference.
 func (s floatingIPs) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FloatingIPView, error) {
 	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FloatingIPView, error) {
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
@@ -84,6 +88,9 @@ func (s floatingIPs) update(ctx context.Context, c neutron.Caller, id string, v 
 		}
 		f := *old
 		applyStandard(&f.Standard, v)
+		if len(v) == 0 {
+			disassociate(&f)
+		}
 		if err := o.associate(&f, v); err != nil {
 			return nil, err
 		}
@@ -105,9 +112,6 @@ func (s floatingIPs) delete(ctx context.Context, c neutron.Caller, id string, if
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(o.dropBundle(kindFloatingIP, id), schema.FloatingIPs.Delete(o.tx, id)); err != nil {
-			return err
-		}
 		holder, err := schema.Ports.Get(o.tx, f.FloatingPortID)
 		if err != nil {
 			return err
@@ -116,8 +120,37 @@ func (s floatingIPs) delete(ctx context.Context, c neutron.Caller, id string, if
 		if err != nil {
 			return err
 		}
+		if err := o.removeFloatingIP(id); err != nil {
+			return err
+		}
 		return o.deletePort(holder, n) // which an administrator may have given another purpose
 	})
+}
+
+// removeFloatingIP deletes a floating IP, but not the port that holds its address.
+func (o *operation) removeFloatingIP(id string) error {
+	return errors.Join(o.dropBundle(kindFloatingIP, id), schema.FloatingIPs.Delete(o.tx, id))
+}
+
+// removeFloatingIPOf deletes the floating IP whose address a port holds, if there is one.
+func (o *operation) removeFloatingIPOf(holder string) error {
+	for f := range schema.FloatingIPs.By(o.tx, "floating_port", holder) {
+		return o.removeFloatingIP(f.ID)
+	}
+	return nil
+}
+
+// holdsUnused reports whether a port holds the address of a floating IP that is not associated.
+// Should that change, the commit fails.
+func (o *operation) holdsUnused(p *neutron.Port) bool {
+	if p.DeviceOwner != ownerFloatingIP {
+		return false
+	}
+	for _, id := range schema.FloatingIPs.Referrers(o.tx, "floating_port", p.ID) {
+		f, err := schema.FloatingIPs.Get(o.tx, id)
+		return err == nil && f.PortID == ""
+	}
+	return false
 }
 
 // putFloatingIP stores a floating IP with what is derived from it.

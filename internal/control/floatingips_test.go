@@ -127,9 +127,6 @@ func TestFloatingIPLife(t *testing.T) {
 	if want := w.external + " " + f.FloatingIPAddress.String() + " " + gateway.MACAddress.String(); arp != want || len(rules) != 5 {
 		t.Errorf("ARP %s, want %s; rules in %v", arp, want, rules)
 	}
-	if same := w.update(f.ID, `{}`); same.RevisionNumber != a.RevisionNumber {
-		t.Error("an empty update changed something")
-	}
 	if same := w.update(f.ID, `{"port_id":"`+p.ID+`"}`); same.RevisionNumber != a.RevisionNumber {
 		t.Error("the same port again changed something")
 	}
@@ -430,8 +427,8 @@ func TestFloatingIPRefusals(t *testing.T) {
 		w.expect(err, tt.want)
 	}
 	_, err = w.change(w.other, neutron.FloatingIPs, free.ID, `{}`)
-	w.expect(err, "FloatingIPNotFound: Floating IP "+free.ID+" could not be found.")
-	w.expect(w.remove(w.other, neutron.FloatingIPs, free.ID), "FloatingIPNotFound: Floating IP "+free.ID+" could not be found.")
+	w.expect(err, "FloatingIPNotFound: Floating IP "+free.ID+" could not be found")
+	w.expect(w.remove(w.other, neutron.FloatingIPs, free.ID), "FloatingIPNotFound: Floating IP "+free.ID+" could not be found")
 	refusedForRouter(w, used)
 }
 
@@ -479,8 +476,49 @@ func TestServedByInterface(t *testing.T) {
 		t.Errorf("of the other network: %+v", second.FloatingIP)
 	}
 	_, err := w.Routers().RemoveInterface(t.Context(), w.admin, w.routerID, neutron.InterfaceRequest{PortID: link})
-	w.expect(err, "RouterInterfaceInUseByFloatingIP: Router interface for subnet "+s+" on router "+w.routerID+
-		" cannot be deleted, as it is required by one or more floating IPs.")
+	w.expect(err, "RouterInterfaceInUseAsGatewayByFloatingIP: Router interface for subnet "+s+" on router "+w.routerID+
+		" cannot be deleted, as it is required, as a gateway, by one or more floating IPs.")
+}
+
+// TestUpdateOfNothing: it takes a floating IP from its port, as in the reference; an update of
+// something else does not.
+func TestUpdateOfNothing(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	p := w.port(w.tenant, "").ID
+	f := w.floatingIP(`"port_id":"` + p + `"`)
+	if after := w.update(f.ID, `{"description":"d"}`); after.PortID != p {
+		t.Errorf("with another description: %+v", after.FloatingIP)
+	}
+	if after := w.update(f.ID, `{}`); after.PortID != "" || after.Status() != "DOWN" {
+		t.Errorf("with nothing: %+v", after.FloatingIP)
+	}
+	if arp, rules := w.meaning(f.ID); arp != "" || len(rules) > 0 {
+		t.Errorf("with nothing: %s, %v", arp, rules)
+	}
+}
+
+// TestExternalNetworkDeleted: floating IPs without a port go with their network; one that has a
+// port keeps it.
+func TestExternalNetworkDeleted(t *testing.T) {
+	t.Parallel()
+	w := behindRouter(inMemory(t))
+	used, free := w.floatingIP(`"port_id":"`+w.port(w.tenant, "").ID+`"`), w.floatingIP("")
+	err := w.remove(w.admin, neutron.Networks, w.external)
+	if got := problem(err); !strings.HasPrefix(got, "NetworkInUse") || !strings.Contains(got, used.FloatingPortID) || strings.Contains(got, free.FloatingPortID) {
+		t.Errorf("with a floating IP in use: %s", got)
+	}
+	w.update(used.ID, `{"port_id":null}`)
+	if _, err := w.change(w.member, neutron.Routers, w.routerID, `{"external_gateway_info":null}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.remove(w.admin, neutron.Networks, w.external); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := all(w.FloatingIPs().List(t.Context(), w.admin, neutron.Query{})); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	w.verifyStore()
 }
 
 // TestGatewayOfSubnetFirst: of two routers on the subnet, the one that is its gateway translates.

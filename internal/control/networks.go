@@ -196,8 +196,8 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 	return nil
 }
 
-// delete deletes a network with its subnets and the server's own ports; other ports refuse. One of
-// many ports is deleted in steps.
+// delete deletes a network with its subnets, the server's own ports and floating IPs that have no
+// port; other ports refuse. One of many ports is deleted in steps.
 func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
 		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
@@ -208,7 +208,7 @@ func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMat
 		}
 		var using []string
 		for _, p := range o.portsOf(id) {
-			if !goesWithNetwork(p.DeviceOwner) {
+			if !goesWithNetwork(p.DeviceOwner) && !o.holdsUnused(p) {
 				using = append(using, p.ID)
 			}
 		}

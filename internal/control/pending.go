@@ -147,7 +147,7 @@ func (o steps) deleteNetwork(id string) (done bool, err error) {
 	ports := firstOf(schema.Ports.By(o.tx, "network", id), stepObjects+1)
 	var served []neutron.FixedIP
 	for _, p := range ports[:min(len(ports), stepObjects)] {
-		if err := o.removePort(p, n); err != nil {
+		if err := errors.Join(o.removeFloatingIPOf(p.ID), o.removePort(p, n)); err != nil {
 			return false, err
 		}
 		served = append(served, servedBy(p)...)

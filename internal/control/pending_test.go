@@ -38,7 +38,7 @@ func (c *crashing) Commit(ctx context.Context, conds []store.Cond, ops []store.O
 // unlimited takes the limits of the member's project away.
 func (w *world) unlimited() {
 	w.t.Helper()
-	v, err := parse(w.admin, neutron.Quotas, neutron.Update, `{"network":-1,"subnet":-1,"port":-1,"security_group":-1,"security_group_rule":-1}`)
+	v, err := parse(w.admin, neutron.Quotas, neutron.Update, `{"network":-1,"subnet":-1,"port":-1,"security_group":-1,"security_group_rule":-1,"floatingip":-1}`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -98,6 +98,25 @@ func cascades() []cascade {
 			check: func(w *world, snap *records.Snap, id string) error {
 				if ports, subnets, networks := schema.Ports.Count(snap), schema.Subnets.Count(snap), schema.Networks.Count(snap); ports+subnets+networks > 0 {
 					return fmt.Errorf("%d ports, %d subnets and %d networks are left", ports, subnets, networks)
+				}
+				return nil
+			},
+		},
+		{
+			name: "delete external network",
+			furnish: func(w *world, n int) string {
+				id := w.externalNetwork("198.18.0.0/16")
+				w.many(w.member, neutron.FloatingIPs, n, func(int) string { return `{"floating_network_id":"` + id + `"}` })
+				return id
+			},
+			perform: func(w *world, id string) error { return w.remove(w.admin, neutron.Networks, id) },
+			refuse: func(w *world, id string) error {
+				_, err := w.create(w.member, neutron.FloatingIPs, `{"floating_network_id":"`+id+`"}`)
+				return err
+			},
+			check: func(w *world, snap *records.Snap, id string) error {
+				if floating, ports, networks := schema.FloatingIPs.Count(snap), schema.Ports.Count(snap), schema.Networks.Count(snap); floating+ports+networks > 0 {
+					return fmt.Errorf("%d floating IPs, %d ports and %d networks are left", floating, ports, networks)
 				}
 				return nil
 			},

@@ -15,8 +15,9 @@ import (
 const maxRoutes = 30
 
 // checkRouterSubnets refuses a port x on subnets that the router is on already, or that overlap
-// with those of its interfaces.
+// with those of its interfaces or, for an interface, with those of a gateway's network.
 func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron.Subnet) error {
+	var others []string // on which no range may overlap
 	for other := range schema.RouterPorts.By(e.tx, "router", e.r.ID) {
 		if other.PortID == x.PortID {
 			continue
@@ -26,17 +27,35 @@ func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron
 				return alreadyOn(id)
 			}
 		}
-		if x.Gateway || other.Gateway {
+		if x.Gateway && other.Gateway {
 			continue
 		}
-		if err := e.checkApart(subnets, other.SubnetIDs); err != nil {
+		ids, err := e.reached(other)
+		if err != nil {
 			return err
 		}
+		others = append(others, ids...)
+	}
+	if err := e.checkApart(subnets, others); err != nil {
+		return err
 	}
 	for _, s := range subnets {
 		e.guardRange(s.CIDR)
 	}
 	return nil
+}
+
+// reached returns the subnets that a port of a router leads to: those of its addresses, and of a
+// gateway all of its network.
+func (o *operation) reached(x *neutron.RouterPort) ([]string, error) {
+	if !x.Gateway {
+		return x.SubnetIDs, nil
+	}
+	p, err := schema.Ports.Need(o.tx, x.PortID)
+	if err != nil {
+		return nil, err
+	}
+	return subnetIDs(slices.Collect(schema.Subnets.By(o.tx, "network", p.NetworkID))), nil
 }
 
 func (e routerEdit) checkApart(subnets []*neutron.Subnet, others []string) error {
@@ -145,7 +164,7 @@ func routerInUse(id string, ports []string) error {
 }
 
 func subnetMismatch(portID, subnetID string) error {
-	return conflict("SubnetMismatchForPort", "Subnet on port %s does not match the requested subnet %s.", portID, subnetID)
+	return neutron.Errorf(neutron.Invalid, "SubnetMismatchForPort", "Subnet on port %s does not match the requested subnet %s.", portID, subnetID)
 }
 
 func portInUse(p *neutron.Port) error {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -126,8 +127,29 @@ func (e routerEdit) changeGateway(had neutron.RouterGateway, want *neutron.Gatew
 	if len(want.FixedIPs) == 0 {
 		return changed, nil
 	}
+	p, err := schema.Ports.Get(e.tx, had.PortID)
+	if err != nil || namesAll(want.FixedIPs, p.FixedIPs) {
+		return changed, err
+	}
 	moved, err := e.moveRouterPort(had.PortID, want.FixedIPs, n)
 	return changed || moved, err
+}
+
+// namesAll reports whether a request names the addresses and the subnets that a gateway has, and no
+// others. As in the reference such a request changes nothing, though it may name a subnet twice.
+func namesAll(want []neutron.FixedIPRequest, has []neutron.FixedIP) bool {
+	wanted, actual := map[string]bool{}, map[string]bool{}
+	for _, f := range want {
+		wanted[f.SubnetID] = f.SubnetID != ""
+		if f.IPAddress.IsValid() {
+			wanted[f.IPAddress.String()] = true
+		}
+	}
+	delete(wanted, "")
+	for _, f := range has {
+		actual[f.SubnetID], actual[f.IPAddress.String()] = true, true
+	}
+	return maps.Equal(wanted, actual)
 }
 
 // moveRouterPort gives a port of the router other addresses.

@@ -185,8 +185,8 @@ func TestRouterRefusals(t *testing.T) {
 		err  error
 		want string
 	}{
-		{add(w.member, missing, subnet(s.ID)), "RouterNotFound: Router " + missing + " could not be found."},
-		{add(w.member, theirs.ID, subnet(s.ID)), "RouterNotFound: Router " + theirs.ID + " could not be found."},
+		{add(w.member, missing, subnet(s.ID)), "RouterNotFound: Router " + missing + " could not be found"},
+		{add(w.member, theirs.ID, subnet(s.ID)), "RouterNotFound: Router " + theirs.ID + " could not be found"},
 		{add(neutron.Caller{ProjectID: "mine", Roles: []string{"reader"}}, r.ID, subnet(inside.ID)), "PolicyNotAuthorized: rule:add_router_interface is disallowed by policy"},
 		{add(w.member, r.ID, subnet(missing)), "SubnetNotFound: Subnet " + missing + " could not be found."},
 		{add(w.member, r.ID, subnet(foreign.ID)), "SubnetNotFound: Subnet " + foreign.ID + " could not be found."},

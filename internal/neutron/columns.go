@@ -42,6 +42,7 @@ type Tables struct {
 	Agents             *Table[AgentView]
 	Routers            *Table[RouterView]
 	FloatingIPs        *Table[FloatingIPView]
+	FloatingIPPools    *Table[FloatingIPPool]
 	FirewallRules      *Table[FirewallRuleView]
 	FirewallPolicies   *Table[FirewallPolicyView]
 	Firewalls          *Table[FirewallView]
@@ -60,6 +61,7 @@ func NewTables(dnsDomain string) *Tables {
 		Agents:             agentTable(),
 		Routers:            routerTable(),
 		FloatingIPs:        floatingIPTable(),
+		FloatingIPPools:    floatingIPPoolTable(),
 		FirewallRules:      firewallRuleTable(),
 		FirewallPolicies:   firewallPolicyTable(),
 		Firewalls:          firewallTable(),
@@ -79,6 +81,7 @@ var attributeTables = func() [Firewalls + 1][]*Attribute {
 		Agents:             t.Agents.attributes(),
 		Routers:            t.Routers.attributes(),
 		FloatingIPs:        t.FloatingIPs.attributes(),
+		FloatingIPPools:    t.FloatingIPPools.attributes(),
 		FirewallRules:      t.FirewallRules.attributes(),
 		FirewallPolicies:   t.FirewallPolicies.attributes(),
 		Firewalls:          t.Firewalls.attributes(),

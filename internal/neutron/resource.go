@@ -16,6 +16,7 @@ const (
 	Agents
 	Routers
 	FloatingIPs
+	FloatingIPPools
 	FirewallRules
 	FirewallPolicies
 	Firewalls
@@ -32,6 +33,7 @@ var names = [...]struct{ name, collection, class string }{
 	Agents:             {"agent", "agents", "Agent"},
 	Routers:            {"router", "routers", "Router"},
 	FloatingIPs:        {"floatingip", "floatingips", "FloatingIP"},
+	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
 	FirewallRules:      {"firewall_rule", "firewall_rules", "FirewallRule"},
 	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	Firewalls:          {"firewall", "firewalls", "Firewall"},
@@ -46,6 +48,8 @@ func (r Resource) Collection() string { return names[r].collection }
 // Path returns where the API has the collection, below /v2.0.
 func (r Resource) Path() string {
 	switch r {
+	case FloatingIPPools:
+		return "/" + r.Collection()
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
 	}
@@ -62,8 +66,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Security group %s does not exist", id)
 	case SecurityGroupRules:
 		return Errorf(NotFound, typ, "Security group rule %s does not exist", id)
+	case Routers:
+		return Errorf(NotFound, typ, "Router %s could not be found", id)
 	case FloatingIPs:
-		return Errorf(NotFound, typ, "Floating IP %s could not be found.", id)
+		return Errorf(NotFound, typ, "Floating IP %s could not be found", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:
@@ -73,4 +79,4 @@ func (r Resource) NotFound(id string) *Error {
 }
 
 // owned reports whether objects belong to a project that create names.
-func (r Resource) owned() bool { return r != Quotas && r != Agents }
+func (r Resource) owned() bool { return r != Quotas && r != Agents && r != FloatingIPPools }

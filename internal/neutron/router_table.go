@@ -106,7 +106,7 @@ func gatewayRequest(o map[string]any) (any, error) {
 	if raw, given := o["enable_snat"]; given {
 		snat, ok := parseBool(pyText(raw))
 		if !ok {
-			return nil, reasonf("'%s' is not a valid boolean value", pyText(raw))
+			return nil, invalidInput("'%s' cannot be converted to boolean", pyText(raw))
 		}
 		g.EnableSNAT = &snat
 	}

@@ -89,7 +89,7 @@ func TestParseRouter(t *testing.T) {
 		{neutron.Update, gateway + `{"network_id":"` + uuid1 + `","foo":1}}`, invalid + "Unexpected keys supplied: foo."},
 		{neutron.Update, gateway + `{"network_id":"x"}}`, invalid + "'x' is not a valid UUID."},
 		{neutron.Update, gateway + `"x"}`, invalid + "'x' is not a dictionary."},
-		{neutron.Update, gateway + `{"network_id":"` + uuid1 + `","enable_snat":"perhaps"}}`, invalid + "'perhaps' is not a valid boolean value."},
+		{neutron.Update, gateway + `{"network_id":"` + uuid1 + `","enable_snat":"perhaps"}}`, "Invalid input for operation: 'perhaps' cannot be converted to boolean."},
 		{neutron.Update, gateway + `{"network_id":"` + uuid1 + `","external_fixed_ips":5}}`, invalid + "Invalid data format for fixed IP: '5'."},
 		{neutron.Create, `{"routes":[]}`, "Attribute 'routes' not allowed in POST"},
 		{neutron.Update, `{"routes":[{"destination":"10.0.0.0/8"}]}`, "Invalid input for routes. Reason: Validation of dictionary's keys failed. " +

@@ -2,6 +2,7 @@ package neutronv2_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
@@ -14,6 +15,57 @@ import (
 func TestRecordedAnswersOfFloatingIPs(t *testing.T) {
 	t.Parallel()
 	newServerOf(t, control.Options{}, neutronv2.NewWithRouting).playRecorded(t, "testdata/recorded_floatingips.jsonl")
+}
+
+// TestRecordedAnswersOfRouting does the same with what the probes do not ask: refusals, pools, and
+// combinations of gateways, interfaces and floating IPs.
+func TestRecordedAnswersOfRouting(t *testing.T) {
+	t.Parallel()
+	newServer(t, control.Options{}).playRecorded(t, "testdata/recorded_routing.jsonl")
+}
+
+// TestFloatingIPPools: every IPv4 subnet of an external network is one, which anybody sees; lists
+// are filtered, sorted and cut into pages.
+func TestFloatingIPPools(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, control.Options{})
+	external := s.create(t, "admin", "networks", `{"network":{"router:external":true}}`)["id"].(string)
+	internal := s.create(t, "admin", "networks", `{"network":{}}`)["id"].(string)
+	var ids []string
+	for _, body := range []string{
+		`"network_id":"` + external + `","ip_version":4,"cidr":"172.24.4.0/24","name":"b"`,
+		`"network_id":"` + external + `","ip_version":4,"cidr":"172.24.5.0/24","name":"a"`,
+		`"network_id":"` + external + `","ip_version":6,"cidr":"2001:db8::/64"`,
+		`"network_id":"` + internal + `","ip_version":4,"cidr":"10.0.0.0/24"`,
+	} {
+		ids = append(ids, s.create(t, "admin", "subnets", `{"subnet":{`+body+`}}`)["id"].(string))
+	}
+	for _, tt := range []struct {
+		query string
+		want  []string // names
+	}{
+		{"sort_key=subnet_name&sort_dir=asc", []string{"a", "b"}},
+		{"subnet_name=b", []string{"b"}},
+		{"network_id=" + internal, nil},
+		{"limit=1&sort_key=cidr&sort_dir=asc", []string{"b"}},
+		{"limit=1&sort_key=cidr&sort_dir=asc&marker=" + ids[0], []string{"a"}},
+	} {
+		var got []string
+		for _, pool := range list(s.do(t, "member", http.MethodGet, "/floatingip_pools?"+tt.query, nil, nil).doc()["floatingip_pools"]) {
+			got = append(got, pool.(map[string]any)["subnet_name"].(string))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.query, got, tt.want)
+		}
+	}
+	for id, want := range map[string]int{ids[0]: http.StatusOK, ids[2]: http.StatusNotFound, ids[3]: http.StatusNotFound, "x": http.StatusNotFound} {
+		if got := s.do(t, "member", http.MethodGet, "/floatingip_pools/"+id, nil, nil); got.status != want {
+			t.Errorf("pool %s: %d, want %d: %s", id, got.status, want, got.body)
+		}
+	}
+	if got := s.do(t, "admin", http.MethodPost, "/floatingip_pools", `{"floatingip_pool":{}}`, nil); got.status != http.StatusMethodNotAllowed {
+		t.Errorf("made: %d %s", got.status, got.body)
+	}
 }
 
 // TestGophercloudFloatingIPs: an outside client makes a floating IP, associates it, and takes it
