@@ -75,7 +75,7 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 		v.Status = s.opts.Statuses.of(p)
 	case p.BoundHostID != "":
 		v.VIFType, v.VIFDetails = vifTap, s.vifOverlay
-		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+p.ID); served && p.AdminStateUp {
+		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+translate.ServedPort(p)); served && p.AdminStateUp {
 			v.Status = statusActive
 		}
 	case wantedInterface(p) != "":

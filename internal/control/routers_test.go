@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"heddle/internal/control"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
 
@@ -455,8 +458,27 @@ func TestUplinkFollowsItsNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := func() topology.Port { return w.bundle("router-interface", p.ID).Ports[0] }
-	if q := port(); q.HostID != "id-h1" || q.InterfaceName != "eth1" || q.PeerID != "" || !q.AdminStateUp {
+	q := port()
+	if q.HostID != "id-h1" || q.InterfaceName != "eth1" || q.PeerID != "" || !q.AdminStateUp {
 		t.Errorf("at first: %+v", q)
+	}
+	status := func() string {
+		v, err := w.Ports().Show(t.Context(), w.admin, p.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Status
+	}
+	if got := status(); got != "DOWN" {
+		t.Errorf("bound, not yet served: %s", got)
+	}
+	if _, err := w.db.Update(t.Context(), func(tx *records.Tx) error {
+		return schema.PortStates.Put(tx, &topology.PortState{PortID: q.ID, HostID: q.HostID, Since: time.Now()})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(); got != "ACTIVE" {
+		t.Errorf("served: %s", got)
 	}
 	if _, err := w.change(w.admin, neutron.Networks, n, `{"admin_state_up":false}`); err != nil {
 		t.Fatal(err)

@@ -48,6 +48,38 @@ func pair(b *testing.B, hosts int) (l *lab, from, to *machine) {
 	return l, n.machine(l.hosts[0], g), n.machine(l.hosts[hosts-1], x)
 }
 
+// BenchmarkLAN compares the way between a machine and another on the LAN of a flat network with the
+// same over a Linux bridge on the host, in turns: the medians of the ratios of neighbouring slices.
+func BenchmarkLAN(b *testing.B) {
+	l := newLAN(b, 1, 1)
+	l.hosts[0].options.MaxFlows = 0
+	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	l.start()
+	m := n.machine(l.hosts[0])
+	plain, host := l.MustNamespace(b, "plain"), l.MustNamespace(b, "bridged")
+	host.MustIP(b, "link add br0 type bridge", "link set br0 up")
+	l.join(host, "eth1", "bridged", "192.0.2.150/24")
+	l.MustVeth(b, host, "machine", plain, "eth0")
+	host.MustIP(b, "link set eth1 master br0", "link set machine master br0")
+	plain.MustIP(b, "addr add 192.0.2.151/24 dev eth0")
+	m.MustIP(b, "link set eth0 mtu 1500")
+	bridged := &machine{Namespace: plain, lab: l.lab}
+	l.wait("packets", func() bool { return m.answers(l.outside.v4) && bridged.answers(l.outside.v4) })
+	paths := []netlab.Path{{Name: "bridge", Client: plain, Server: l.outside.Namespace, Address: l.outside.v4},
+		{Name: "heddle", Client: m.Namespace, Server: l.outside.Namespace, Address: l.outside.v4}}
+	b.ResetTimer()
+	for range b.N {
+		f, err := netlab.Compare(b.Context(), paths, netlab.CompareOptions{Slices: 20})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(netlab.Ratios(f[1].RoundTrips, f[0].RoundTrips).Median, "round-trips/bridge")
+		b.ReportMetric(netlab.Ratios(f[1].Datagrams, f[0].Datagrams).Median, "datagrams/bridge")
+		b.ReportMetric(netlab.Ratios(f[1].Bits, f[0].Bits).Median, "bits/bridge")
+		b.ReportMetric(1e6*median(slices.Clone(f[1].RoundTrips)), "µs/round-trip")
+	}
+}
+
 // BenchmarkEncryption compares two hosts between which frames are encrypted with two that send in
 // the clear, in turns: the medians of the ratios of neighbouring slices.
 func BenchmarkEncryption(b *testing.B) {

@@ -10,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"heddle/internal/control/translate"
 	"heddle/internal/netlab"
+	"heddle/internal/neutron"
+	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
 )
@@ -24,7 +28,7 @@ type lan struct {
 	outside *machine
 }
 
-func newLAN(t *testing.T, hosts, carriers int) *lan {
+func newLAN(t testing.TB, hosts, carriers int) *lan {
 	t.Helper()
 	l := &lan{lab: newLab(t, hosts)}
 	l.bridge = l.MustNamespace(t, "lan")
@@ -376,5 +380,49 @@ func TestLANSpoofing(t *testing.T) {
 	}
 	if err := b.ping(a.v4, 3); err != nil {
 		t.Errorf("to the machine in whose name a stranger sent: %v", err)
+	}
+}
+
+// TestUplink leads a router out by a port of its own on an interface of one host: the outside finds
+// it by ARP, and machines on every host reach the outside and are reached.
+func TestUplink(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	private, up := l.network("blue"), l.networkAt("up", "192.0.2.0/24")
+	up.net.NetworkType = "uplink"
+	b := translate.Network(&up.net)
+	l.put(topology.Owner{Kind: "network", ID: up.net.ID}, &b)
+	h := l.hosts[1]
+	outside := &machine{lab: l, Namespace: l.MustNamespace(t, "outside"), v4: netip.MustParseAddr("192.0.2.200")}
+	l.MustVeth(t, h.ns, "uplink1", outside.Namespace, "eth0")
+	r := &routed{lab: l, private: private, external: up}
+	inside := r.link(private, "10.0.0.1", "network:router_interface")
+	l.ports++
+	out := translate.RouterLink{Network: &up.net, Subnets: []*neutron.Subnet{&up.v4}, Port: &neutron.Port{
+		Standard: neutron.Standard{ID: uuid.NewString()}, NetworkID: up.net.ID, AdminStateUp: true, DeviceOwner: "network:router_interface",
+		MACAddress: packet.MAC{0xfa, 0x16, 0x3e, 9, 9, 9}, FixedIPs: []neutron.FixedIP{{SubnetID: up.v4.ID, IPAddress: netip.MustParseAddr("192.0.2.1")}},
+		BoundHostID: h.id, InterfaceName: "uplink1", TunnelKey: l.ports}}
+	router := neutron.Router{Standard: neutron.Standard{ID: uuid.NewString(), Name: "edge"}, AdminStateUp: true}
+	put := func(kind, id string, b topology.Bundle) { l.put(topology.Owner{Kind: kind, ID: id}, &b) }
+	put("router", router.ID, translate.Router(&router, []translate.RouterLink{inside, out}))
+	put("router-interface", inside.Port.ID, translate.RouterInterface(&router, inside))
+	put("router-interface", out.Port.ID, translate.RouterInterface(&router, out))
+	outside.MustIP(t, "addr add 192.0.2.200/24 dev eth0", "route add 10.0.0.0/24 via 192.0.2.1")
+	l.start()
+	l.wait("the router's port to be served", func() bool {
+		_, err := l.st.Get(t.Context(), schema.PortStates.Key(h.id+"/"+translate.ServedPort(out.Port)))
+		return err == nil
+	})
+	outside.listen("tcp4", 80)
+	if err := outside.ping(netip.MustParseAddr("192.0.2.1"), 3); err != nil {
+		l.logs()
+		t.Fatalf("to the router: %v", err)
+	}
+	for _, at := range l.hosts {
+		m := private.machine(at)
+		m.MustIP(t, "route add default via 10.0.0.1")
+		m.listen("tcp4", 80)
+		talk(t, m, outside)
+		talk(t, outside, m)
 	}
 }

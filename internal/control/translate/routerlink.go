@@ -60,6 +60,15 @@ func first4(as []linkAddress) (linkAddress, bool) {
 func gatewayPort(port string) string   { return Derive(rolePortGateway, port) }
 func interfacePort(port string) string { return Derive(rolePortInterface, port) }
 
+// ServedPort returns the port that the host of a Neutron port serves and reports: its own or, of an
+// interface of a router, the router's end, which on an uplink is bound in its place (§9).
+func ServedPort(p *neutron.Port) string {
+	if ClassOf(p.DeviceOwner) == RouterIface {
+		return interfacePort(p.ID)
+	}
+	return p.ID
+}
+
 // routerPort returns the router's end of a link. Its subnets are its addresses with the lengths of
 // their prefixes; PortAddress is the first IPv4 address, or the first of a port without one.
 func routerPort(id string, r *neutron.Router, l *RouterLink, as []linkAddress) topology.Port {

@@ -70,6 +70,11 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 		return p.Port, s.detachUnusedPhysical()
 	}
 	var attached link.Link
+	if l.Kind != hostnet.Veth && l.Kind != hostnet.Tap { // a card: whose MAC address is not the port's
+		if err := s.pins.setPromiscuous(s.net, l.Index); err != nil {
+			return 0, fmt.Errorf("attach port %s: interface %s: %w", name, ifname, err)
+		}
+	}
 	err = s.inNamespace(func() (err error) {
 		attached, err = s.pins.attach(portLinkPrefix+name, s.programs.FromWorkload, l.Index)
 		return err
@@ -236,7 +241,7 @@ func (s *portSet) DetachPort(name string) error {
 	if err == nil && p.Localnet {
 		err = errors.Join(s.deleteHomesOf(p.Port), s.detachUnusedPhysical())
 	} else if err == nil { // slow, so without the lock
-		err = s.pins.detach(p.link, portLinkPrefix+name)
+		err = errors.Join(s.pins.detach(p.link, portLinkPrefix+name), s.pins.resetPromiscuous(s.net, p.Index))
 	}
 	if err != nil {
 		return fmt.Errorf("detach port %s: %w", name, err)
