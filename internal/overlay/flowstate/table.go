@@ -27,6 +27,9 @@ const (
 	ImportedTTL = 90 * time.Second
 	// ResendAfter is the interval of messages about a connection in use: two may be lost.
 	ResendAfter = 30 * time.Second
+	// KeepAfter is the interval of messages that return a translation in use to the host that sent
+	// it and does not use it itself. One may be lost before that forgets it.
+	KeepAfter = 20 * time.Second
 	// FragTTL is the life of a first fragment's ports.
 	FragTTL = 30 * time.Second
 
@@ -54,6 +57,8 @@ type table[K, R comparable] struct {
 	keeper Keeper[R]      // nil: nothing survives a restart
 	// entered and left, if set, are called for each record that comes or goes. The table is locked.
 	entered, left func(R)
+	// returned: imported records in use are returned to their sender, so that they live there too.
+	returned bool
 
 	mu        sync.Mutex
 	entries   map[K]*entry[R]
@@ -153,6 +158,10 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 		case c != nil:
 			c.last = max(c.last, now)
 			c.in.toFront(c)
+			if c.in.imported {
+				c.sentAt = now // its sender knows
+			}
+			t.resend(c, from)
 			continue
 		case slices.ContainsFunc(others, func(e *entry[R]) bool { return !e.in.imported }):
 			continue
@@ -160,7 +169,7 @@ func (t *table[K, R]) Import(records []R, from string, now time.Duration) (fresh
 		for _, other := range others {
 			t.drop(other)
 		}
-		t.insert(r, &t.imported, from, now)
+		t.insert(r, &t.imported, from, now).sentAt = now
 		fresh = append(fresh, r)
 	}
 	return fresh
@@ -207,13 +216,29 @@ func (t *table[K, R]) Touch(key K, at time.Duration) bool {
 		c.last = at
 		c.in.toFront(c)
 	}
-	if len(c.hosts) > 0 && c.last >= c.sentAt+ResendAfter {
-		c.sentAt = c.last
-		for _, h := range c.hosts {
+	t.resend(c, "")
+	return true
+}
+
+// resend makes a record in use due that the other hosts were not sent for a while, except one host
+// that knows of the use.
+func (t *table[K, R]) resend(c *entry[R], except string) {
+	hosts, after := c.hosts, ResendAfter
+	if c.in.imported {
+		hosts, after = nil, KeepAfter
+		if t.returned && c.in.holder != "" {
+			hosts = []string{c.in.holder}
+		}
+	}
+	if len(hosts) == 0 || c.last < c.sentAt+after {
+		return
+	}
+	c.sentAt = c.last
+	for _, h := range hosts {
+		if h != except {
 			t.due[h] = append(t.due[h], c.record)
 		}
 	}
-	return true
 }
 
 // TakeDue returns the records in use that have to be sent again, by host.

@@ -58,6 +58,7 @@ func NewTranslations(o TranslationOptions) *Translations {
 	keys := func(e flow.NATEntry) (flow.NATKey, flow.NATKey) { return e.NATKey, e.Reverse().NATKey }
 	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination][]BlockUse{}, blocks: map[Block]int{}}
 	t.entered, t.left = t.occupy, t.vacate
+	t.returned = true // the host that opened it must not give the port to another connection
 	return t
 }
 

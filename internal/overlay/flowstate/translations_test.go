@@ -209,3 +209,72 @@ func BenchmarkTranslations(b *testing.B) {
 		i++
 	}
 }
+
+// tellEachOther gives all hosts what others have due for them, but those that it is lost to.
+func tellEachOther(hosts map[string]*Translations, now time.Duration, lost func(to string) bool) (messages int) {
+	for from, t := range hosts {
+		for to, entries := range t.TakeDue() {
+			messages += len(entries)
+			if !lost(to) {
+				hosts[to].Import(entries, from, now)
+			}
+		}
+	}
+	return messages
+}
+
+// TestUsedByRepliesAlone: a translation that is used in one direction lives on all hosts that know
+// it, whichever direction that is and though a message is lost now and then; unused, it ends.
+func TestUsedByRepliesAlone(t *testing.T) {
+	t.Parallel()
+	for name, user := range map[string]string{"replies": "b", "first direction": hostA} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hosts := map[string]*Translations{}
+			for _, h := range []string{hostA, "b", "c"} {
+				hosts[h] = NewTranslations(TranslationOptions{})
+			}
+			e := snat4(1, 2000)
+			key := e.NATKey
+			if user == "b" {
+				key = e.Reverse().NATKey
+			}
+			hosts[hostA].Add([]flow.NATEntry{e}, portA, []string{"b", "c"}, 0)
+			hosts["b"].Import([]flow.NATEntry{e}, hostA, 0)
+			hosts["c"].Import([]flow.NATEntry{e}, hostA, 0)
+			messages, now := 0, time.Duration(0)
+			const round = 10 * time.Second // of upkeep
+			for n := 1; now < time.Hour; n++ {
+				now += round
+				hosts[user].Touch(key, now-time.Second)
+				for _, h := range hosts {
+					h.Expire(now)
+				}
+				messages += tellEachOther(hosts, now, func(to string) bool { return n%5 == 0 && to == hostA })
+				for id, h := range hosts {
+					if _, ok := h.Get(e.NATKey, now); !ok {
+						t.Fatalf("%s has forgotten it after %v", id, now)
+					}
+				}
+				if hosts[hostA].Uses(Block{e.Device, e.Addr, e.Port / BlockSize}) != 1 {
+					t.Fatalf("the port is free after %v", now)
+				}
+			}
+			if most := 3 * int(now/KeepAfter); messages > most {
+				t.Errorf("%d messages in %v, at most %d are due", messages, now, most)
+			}
+			for range 20 { // nobody uses it any more
+				now += round
+				for _, h := range hosts {
+					h.Expire(now)
+				}
+				tellEachOther(hosts, now, func(string) bool { return false })
+			}
+			for id, h := range hosts {
+				if s := h.Stats(); s.Entries != 0 {
+					t.Errorf("%s still has it: %+v", id, s)
+				}
+			}
+		})
+	}
+}
