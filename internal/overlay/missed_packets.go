@@ -322,14 +322,15 @@ func (e *engine) tooBig(port *localPort, u *datapath.Upcall) {
 	e.count.drop(dropTooBig)
 }
 
-// answerTooBig reports the MTU to the sender of a packet, in the name of its destination.
+// answerTooBig reports the MTU to the sender of a packet, in the name of the router that it was
+// sent to, or else of its destination.
 func (e *engine) answerTooBig(port *localPort, u *datapath.Upcall, mtu int) {
 	e.count.drop(dropTooBig)
 	var f packet.Frame
 	if packet.DecodeHead(u.Frame, u.Length, &f) != nil {
 		return
 	}
-	answer, err := packet.TooBig(u.Frame, mtu, f.DstIP, f.Dst)
+	answer, err := packet.TooBig(u.Frame, mtu, e.net.answersFor(port, &f), f.Dst)
 	if err != nil {
 		return // such a packet is not answered
 	}

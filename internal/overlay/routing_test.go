@@ -203,3 +203,42 @@ func TestUnknownNeighbour(t *testing.T) {
 		t.Errorf("%d packets still wait", n)
 	}
 }
+
+// TestRoutedSizes: a router answers packets that are too big for the way in its own name, so that
+// TCP finds what passes, and fragments pass by a floating IP in both directions.
+func TestRoutedSizes(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	r := l.routed()
+	l.start()
+	client, web, outside := r.machine(l.hosts[0]), r.machine(l.hosts[0]), r.external.machine(l.hosts[1])
+	floating := r.float(web, "192.0.2.20")
+	for _, m := range []*machine{client, web, outside} {
+		m.MustIP(t, "link set eth0 mtu 1500")
+	}
+	client.connect(outside.v4, outside.serve(80), r.gatewayIP)
+	outside.connect(floating, web.serve(80), outside.v4)
+	for _, c := range []struct {
+		from     *machine
+		to, name netip.Addr
+	}{{client, outside.v4, netip.MustParseAddr("10.0.0.1")}, {outside, floating, r.gatewayIP}} {
+		c.from.MustIP(t, "route flush cache")
+		text, err := c.from.Output(t.Context(), "ping", "-n", "-c", "2", "-i", "0.05", "-W", "1", "-M", "do", "-s", "1450", c.to.String())
+		if err == nil || !strings.Contains(text, fmt.Sprintf("From %v icmp_seq=1 Frag needed and DF set (mtu = 1450)", c.name)) {
+			t.Errorf("from %v to %v: %v\n%s", c.from.v4, c.to, err, text)
+		}
+	}
+	for _, m := range []struct {
+		*machine
+		to netip.Addr
+	}{{web, outside.v4}, {outside, floating}} {
+		m.MustIP(t, "link set eth0 mtu 1450")
+		if text, err := m.Output(t.Context(), "ping", "-n", "-c", "2", "-i", "0.05", "-W", "5", "-s", "4000", m.to.String()); err != nil {
+			t.Errorf("fragments from %v to %v: %v\n%s", m.v4, m.to, err, text)
+		}
+	}
+	text, err := client.Output(t.Context(), "ping", "-n", "-c", "1", "-t", "1", "-W", "5", outside.v4.String())
+	if err == nil || !strings.Contains(text, "From 10.0.0.1 icmp_seq=1 Time to live exceeded") {
+		t.Errorf("a packet's time to live does not end at the router: %v\n%s", err, text)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
 )
 
@@ -175,4 +176,14 @@ func (n *virtualNetwork) remove(s *sighting) {
 	} else {
 		n.bump(n.world.ForgetNeighbour(s.learnedNeighbour()))
 	}
+}
+
+// answersFor returns the address from which the sender of a packet gets errors about the way.
+func (n *virtualNetwork) answersFor(port *localPort, f *packet.Frame) netip.Addr {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if router, ok := n.world.FirstHop(port.id, f.Dst, f.SrcIP); ok {
+		return router
+	}
+	return f.DstIP
 }

@@ -1,6 +1,11 @@
 package simulate
 
-import "heddle/internal/topology"
+import (
+	"net/netip"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
+)
 
 // router is a virtual router.
 type router struct {
@@ -58,4 +63,19 @@ func (w *World) StateHosts(portID string) (hostIDs []string) {
 		}
 	}
 	return hostIDs
+}
+
+// FirstHop returns the address by which a router answers source, a machine at a port whose frames
+// go to a MAC address (RFC 1812 §4.3.2.4); false if that is no router's.
+func (w *World) FirstHop(portID string, mac packet.MAC, source netip.Addr) (netip.Addr, bool) {
+	p := w.ports[portID]
+	if p == nil || p.network == nil {
+		return netip.Addr{}, false
+	}
+	q := p.network.routerPort(mac)
+	if q == nil {
+		return netip.Addr{}, false
+	}
+	a := q.addressFor(source)
+	return a, a.IsValid()
 }
