@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
 
+	"heddle/internal/hostnet"
 	"heddle/internal/netlab"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/wireguard"
@@ -17,12 +19,13 @@ import (
 )
 
 // agentEnv tells a process of this test binary to be an agent: Options as JSON, and where the store
-// is.
+// and the host's namespace are.
 const agentEnv = "HEDDLE_TEST_AGENT"
 
 type agentProcess struct {
 	Options
 	Endpoint string
+	Host     string // path of the namespace
 }
 
 func TestMain(m *testing.M) {
@@ -40,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beAgent runs an agent in the namespace of the process until somebody kills it.
+// beAgent runs an agent until somebody kills it.
 func beAgent(text string) error {
 	var p agentProcess
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -50,6 +53,10 @@ func beAgent(text string) error {
 	if p.Store, err = backend.Open(context.Background(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{p.Endpoint}, SkipLimits: true}}); err != nil {
 		return err
 	}
+	if p.Namespace, err = hostnet.OpenNamespace(p.Host); err != nil {
+		return err
+	}
+	p.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	return New(p.Options).Run(context.Background())
 }
 
@@ -57,7 +64,7 @@ func beAgent(text string) error {
 func (h *testHost) startProcess() (kill func()) {
 	t := h.lab.t
 	t.Helper()
-	p := agentProcess{Options: h.options, Endpoint: "http://" + h.lab.server.address}
+	p := agentProcess{Options: h.options, Endpoint: "http://" + h.lab.server.address, Host: h.ns.Path()}
 	p.Store, p.Namespace, p.Log = nil, nil, nil
 	text, err := json.Marshal(&p)
 	if err != nil {
@@ -66,7 +73,7 @@ func (h *testHost) startProcess() (kill func()) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), agentEnv+"="+string(text))
 	cmd.Stderr = &netlab.Log{}
-	if err := h.ns.Start(cmd); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
@@ -74,6 +81,9 @@ func (h *testHost) startProcess() (kill func()) {
 			t.Errorf("the agent ended by itself: %v\n%s", err, cmd.Stderr)
 		}
 		_ = cmd.Wait() // it was killed
+		if t.Failed() {
+			t.Logf("log of the killed agent of %s:\n%s", h.name, cmd.Stderr)
+		}
 	}
 }
 
