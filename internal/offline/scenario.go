@@ -3,7 +3,6 @@ package offline
 import (
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -21,7 +20,7 @@ type scenario struct {
 	routing                          routing
 	nameOf                           map[string]string // id → name
 	placement
-	hosts int
+	carriers
 }
 
 // placement says where the ports of a scenario are.
@@ -66,10 +65,12 @@ func unsupportedSections() []string {
 }
 
 func newScenario(w *world, p placement) *scenario {
-	s := &scenario{world: w, placement: p, nameOf: map[string]string{}}
+	s := &scenario{world: w, placement: p, carriers: newCarriers(), nameOf: map[string]string{}}
 	s.networks = &section{kind: w.kinds["network"], what: "network", fields: asTheyAre("admin_state_up", "mtu")}
 	s.networks.fields["up"] = field{attribute: "admin_state_up"}
 	s.networks.fields["external"] = field{attribute: "router:external"}
+	s.networks.fields["physical_network"] = field{attribute: "provider:physical_network"}
+	s.networks.fields["vlan"] = field{attribute: "provider:segmentation_id"}
 
 	s.subnets = &section{kind: w.kinds["subnet"], what: "subnet", fields: asTheyAre("cidr", "gateway_ip", "dns_nameservers", "host_routes",
 		"enable_dhcp", "ipv6_ra_mode", "ipv6_address_mode")}
@@ -184,7 +185,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "firewalls"},
+	sections := append([]string{"hosts", "networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "firewalls"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
 	if err != nil {
@@ -204,7 +205,7 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		name string
 		add  func(node) error
 	}{
-		{"networks", s.networks.adder(s)}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
+		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)}, {"firewalls", s.addFirewall},
 	} {
@@ -325,9 +326,31 @@ func (s *scenario) setRules(group string, n node) error {
 	return s.at(n, s.world.replaceRules(group, rules))
 }
 
+// addNetwork makes a network: a flat or VLAN one if it names a physical network.
+func (s *scenario) addNetwork(n node) error {
+	return s.add(s.networks, n, func(_ string, body map[string]any) error {
+		switch {
+		case body["provider:segmentation_id"] != nil:
+			body["provider:network_type"] = "vlan"
+		case body["provider:physical_network"] != nil:
+			body["provider:network_type"] = "flat"
+		}
+		return nil
+	})
+}
+
 // addPort makes a port that is bound to an interface of its own name.
 func (s *scenario) addPort(n node) error {
-	return s.add(s.ports, n, func(name string, body map[string]any) error {
+	o, err := n.anyObject()
+	if err != nil {
+		return err
+	}
+	fields := maps.Clone(o.fields)
+	delete(fields, "host")
+	return s.add(s.ports, node{n.place, fields}, func(name string, body map[string]any) error {
+		if s.placed[name], err = s.readHost(o.get("host")); err != nil {
+			return err
+		}
 		host, iface := s.bindingOf(name)
 		if err := s.addHost(host); err != nil {
 			return err
@@ -338,29 +361,6 @@ func (s *scenario) addPort(n node) error {
 		}
 		return nil
 	})
-}
-
-// bindingOf is the host of a port, and the name of its interface there.
-func (s *scenario) bindingOf(port string) (host topology.Host, iface string) {
-	if s.place != nil {
-		return s.place(port)
-	}
-	name := "host"
-	if s.eachHost {
-		name = "host-" + port
-	}
-	return topology.Host{ID: s.derive("host", name), Name: name}, port
-}
-
-// addHost registers a host unless it is there. All hosts reach each other in one tunnel zone.
-func (s *scenario) addHost(h topology.Host) error {
-	if s.place != nil || s.hosts > 0 && !s.eachHost {
-		return nil
-	}
-	s.hosts++
-	underlay := netip.AddrFrom4([4]byte{198, 18, byte(s.hosts >> 8), byte(s.hosts)})
-	h.Tunnels = []topology.HostTunnel{{ZoneID: s.derive("zone"), IP: underlay}}
-	return s.world.putHost(&h)
 }
 
 // macAddresses are those that @name stands for.
@@ -387,6 +387,8 @@ func (s *scenario) update(n node) error {
 		return err
 	}
 	switch {
+	case o.has("host"):
+		return s.updateHost(n)
 	case o.has("firewall"): // before those that it names
 		return s.updateFirewall(n)
 	case o.has("floatingip"):
@@ -404,7 +406,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip or firewall")
+	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip, firewall or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

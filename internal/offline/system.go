@@ -28,6 +28,7 @@ type system struct {
 	rules     map[string]string // rule id → place and words
 	owners    map[topology.Owner]bool
 	postponed []postponed
+	localnets map[string]string // localnet port ids by network id
 }
 
 // postponed is a frame that waits until its next hop answers.
@@ -52,12 +53,13 @@ func (s *scenario) start() (*system, error) {
 // apply gives the simulator the present objects.
 func (y *system) apply() (err error) {
 	y.chains, y.rules = map[string]string{}, map[string]string{}
-	y.readable = y.names()
-	if y.macs, err = y.macAddresses(); err != nil {
-		return err
-	}
 	bundles, err := y.world.bundles()
 	if err != nil {
+		return err
+	}
+	y.findLANs(bundles)
+	y.readable = y.names()
+	if y.macs, err = y.macAddresses(); err != nil {
 		return err
 	}
 	gone := y.owners
@@ -80,6 +82,7 @@ func (y *system) apply() (err error) {
 	for owner := range gone {
 		y.topology.Apply(owner, nil)
 	}
+	y.hostStates()
 	return nil
 }
 
@@ -141,10 +144,22 @@ func (p *passage) add(other passage) {
 	p.walk = append(p.walk, other.walk...)
 }
 
-// pass walks a frame through the network, and reports whether it waits for its next hop.
+// pass walks a frame through the network, and reports whether it waits for its next hop. What it
+// puts on a LAN comes in at the other hosts there.
 func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
-	id := y.ports.ids[port]
-	d := y.simulator.Run(simulate.Input{PortID: id, Frame: frame, State: y.memory, Explain: true})
+	in := simulate.Input{PortID: y.ports.ids[port], Frame: frame, State: y.memory, Explain: true}
+	host := y.hostAt(port)
+	if in.PortID == "" {
+		in.PortID, in.HostID, _ = y.lanPlace(port)
+	}
+	d := y.simulator.Run(in)
+	var onLAN []postponed
+	deliver := func(o *flow.Output, out []byte) {
+		p.deliveries = append(p.deliveries, newDelivery(y.placeOf(o), out))
+		for _, other := range y.otherPlaces(o) {
+			onLAN = append(onLAN, postponed{other, out})
+		}
+	}
 	for _, o := range d.Outputs {
 		out := slices.Clone(frame)
 		if d.Rewrite != nil {
@@ -153,14 +168,13 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 				continue
 			}
 		}
-		p.deliveries = append(p.deliveries, newDelivery(y.nameOf[o.PortID], out))
+		deliver(&o, out)
 	}
 	for _, e := range d.Emit {
-		p.deliveries = append(p.deliveries, newDelivery(y.nameOf[e.PortID], slices.Clone(e.Frame)))
+		deliver(&e.Output, slices.Clone(e.Frame))
 	}
 	y.memory.Commit(d)
-	host, _ := y.bindingOf(port)
-	y.learn(host.ID, d)
+	y.learn(host, d)
 	p.ends = slices.Clone(d.Drops)
 	for _, end := range d.Drops {
 		p.drops = append(p.drops, dropped{y.words(end.Device), y.words(end.Reason)})
@@ -170,7 +184,15 @@ func (y *system) pass(port string, frame []byte) (p passage, waits bool) {
 			Device: y.words(step.Device), Chain: y.chains[step.Chain], Rule: y.rules[step.Rule], Text: y.words(step.Text),
 		})
 	}
-	return p, d.Verdict == flow.Postponed
+	waits = d.Verdict == flow.Postponed
+	for _, copied := range onLAN {
+		there, waitsThere := y.pass(copied.port, copied.frame)
+		p.add(there)
+		if waitsThere {
+			y.postponed = append(y.postponed, copied)
+		}
+	}
+	return p, waits
 }
 
 func (y *system) words(text string) string { return y.readable.Replace(text) }

@@ -299,12 +299,17 @@ func (r *run) sendStep(o object) (all passage, what string, err error) {
 	return all, what, nil
 }
 
-// port reads the name of a port.
+// port reads the name of a port, or of a place on a LAN.
 func (r *run) port(n node) (string, error) {
-	if _, err := r.ports.find(n); err != nil {
+	name, err := n.text()
+	if err != nil {
 		return "", err
 	}
-	return n.text()
+	if _, _, ok := r.lanPlace(name); ok {
+		return name, nil
+	}
+	_, err = r.ports.find(n)
+	return name, err
 }
 
 // frame builds a frame that the port sends; $i in it is another client port every time.
@@ -318,6 +323,9 @@ func (r *run) frame(n node, port string) ([]byte, error) {
 		return nil, err
 	}
 	if f["eth_src"] == nil {
+		if refs.macs[port] == "" {
+			return nil, fileErrorf(n.place, "eth_src: a frame from a LAN has to say whose it is")
+		}
 		f["eth_src"] = refs.macs[port]
 	}
 	return f.build(n.place)
