@@ -134,6 +134,16 @@ func (h *homes) attached(network string, port datapath.Port) {
 	}
 }
 
+// homeCount returns the number of addresses that this host stands for.
+func (n *virtualNetwork) homeCount() (sum int) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, x := range n.homes.networks {
+		sum += len(x.macs)
+	}
+	return sum
+}
+
 // detached notes that a network's localnet port has gone.
 func (h *homes) detached(network string) {
 	if n := h.networks[network]; n != nil {

@@ -24,7 +24,7 @@ import (
 // on it. Its subnet is 192.0.2.0/24; the hosts have addresses of their own there.
 type lan struct {
 	*lab
-	bridge  *netlab.Namespace
+	bridge  *netlab.Namespace // with br0
 	outside *machine
 }
 
@@ -164,6 +164,40 @@ func TestLAN(t *testing.T) {
 	}
 	if _, err := a.Output(t.Context(), "ping", "-n", "-c", "3", "-i", "0.01", "-W", "5", "-M", "do", "-s", "1472", b.v4.String()); err != nil {
 		t.Errorf("packets of 1500 bytes: %v", err)
+	}
+	// What a tunnel is too narrow for is answered, and sent again in smaller packets.
+	c.MustIP(t, "link set eth0 mtu 1500")
+	talk(t, c, l.outside)
+	talk(t, l.outside, c)
+}
+
+// TestLANOfUnderlay has the interface that carries the tunnels carry a physical network as well.
+func TestLANOfUnderlay(t *testing.T) {
+	t.Parallel()
+	l := &lan{lab: newLab(t, 3)}
+	l.bridge = l.wire
+	l.outside = &machine{lab: l.lab, Namespace: l.MustNamespace(t, "outside"), v4: netip.MustParseAddr("192.0.2.200")}
+	l.join(l.outside.Namespace, "eth0", "outside", "192.0.2.200/24")
+	for _, h := range l.hosts[:2] {
+		h.options.Physical = map[string]string{"physnet1": "eth0"}
+	}
+	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	inner := l.network("blue")
+	l.start()
+	a, b, c := n.machine(l.hosts[0]), n.machine(l.hosts[1]), n.machine(l.hosts[2])
+	x, y := inner.machine(l.hosts[0]), inner.machine(l.hosts[1])
+	for _, m := range []*machine{a, b, c, y, l.outside} {
+		m.listen("tcp4", 80)
+	}
+	talk(t, a, b)
+	talk(t, c, b)
+	talk(t, c, l.outside)
+	talk(t, l.outside, a)
+	talk(t, x, y)
+	own := l.hosts[1].ip
+	host := &machine{Namespace: l.hosts[0].ns, lab: l.lab}
+	if err := host.ping(own, 3); err != nil {
+		t.Errorf("between the hosts' own addresses: %v", err)
 	}
 }
 
