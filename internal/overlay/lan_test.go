@@ -324,12 +324,13 @@ func TestLANHomeDies(t *testing.T) {
 	l.placed(gateway, next)
 }
 
-// TestLANRestart restarts agents while a connection to the outside is in use, and takes an
-// interface away and back.
+// TestLANRestart restarts an agent while a connection to the outside is in use, and then sets an
+// interface down and up, and takes it away and back: the other host stands for the machine meanwhile.
 func TestLANRestart(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t, 2, 2)
 	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	l.hosts[1].ns.MustIP(t, "link set eth1 down") // the agent sets it up
 	l.start()
 	h := l.hosts[0]
 	m := n.machine(h)
@@ -357,19 +358,25 @@ func TestLANRestart(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("a connection during restarts: %v", err)
 	}
-	// Without its interface the other host stands for the machine.
 	mac := m.port.MACAddress
-	h.ns.MustIP(t, "link del eth1")
-	l.wait("the other host to be its home", func() bool { return l.homeBy(h, n, mac) == l.hosts[1] && l.homeBy(l.hosts[1], n, mac) == l.hosts[1] })
-	if err := m.ping(l.outside.v4, 3); err != nil {
-		t.Errorf("by the other host: %v", err)
-	}
-	l.placed(mac, l.hosts[1])
-	l.join(h.ns, "eth1", h.name, "192.0.2.101/24")
-	l.wait("to be at home again", func() bool { return l.homeBy(h, n, mac) == h && l.homeBy(l.hosts[1], n, mac) == h })
-	l.placed(mac, h) // announced, before it sends
-	if err := m.ping(l.outside.v4, 3); err != nil {
-		t.Errorf("with the interface again: %v", err)
+	for _, c := range []struct{ what, away, back string }{{"down", "link set eth1 down", "link set eth1 up"}, {"gone", "link del eth1", ""}} {
+		for _, step := range []struct {
+			home *testHost
+			line string
+		}{{l.hosts[1], c.away}, {h, c.back}} {
+			if step.line == "" {
+				l.join(h.ns, "eth1", h.name, "192.0.2.101/24")
+			} else {
+				h.ns.MustIP(t, step.line)
+			}
+			l.wait("the machine to be at home at "+step.home.name, func() bool {
+				return l.homeBy(h, n, mac) == step.home && l.homeBy(l.hosts[1], n, mac) == step.home
+			})
+			l.placed(mac, step.home) // announced, before it sends
+			if err := m.ping(l.outside.v4, 3); err != nil {
+				t.Errorf("interface %s, by %s: %v", c.what, step.home.name, err)
+			}
+		}
 	}
 	if !bytes.Contains([]byte(h.log.String()), []byte("there is no such interface")) {
 		t.Error("the log does not say that the interface is missing")
