@@ -325,7 +325,8 @@ func TestLANHomeDies(t *testing.T) {
 }
 
 // TestLANRestart restarts an agent while a connection to the outside is in use, and then sets an
-// interface down and up, and takes it away and back: the other host stands for the machine meanwhile.
+// interface down and up, and takes it away and back: the other host stands for the machine
+// meanwhile.
 func TestLANRestart(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t, 2, 2)
@@ -380,6 +381,44 @@ func TestLANRestart(t *testing.T) {
 	}
 	if !bytes.Contains([]byte(h.log.String()), []byte("there is no such interface")) {
 		t.Error("the log does not say that the interface is missing")
+	}
+}
+
+// TestLANPolicy holds a machine's security group against the LAN.
+func TestLANPolicy(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 2, 1)
+	n := l.physical(l.networkAt("flat", "192.0.2.0/24"), 0)
+	g := l.group(allow("egress", "IPv4", "", 0), allow("ingress", "IPv4", "tcp", 80))
+	l.start()
+	l.outside.listen("tcp4", 81)
+	for _, h := range l.hosts {
+		m := n.machine(h, g)
+		for _, port := range []int{80, 81} {
+			m.listen("tcp4", port)
+		}
+		for port, want := range map[int]bool{80: true, 81: false} {
+			timeout := short
+			if want {
+				timeout = 10 * time.Second
+			}
+			c, err := l.outside.dial(m.v4, port, timeout)
+			if (err == nil) != want {
+				t.Errorf("to port %d on %s: %v, want it open: %t", port, h.name, err, want)
+			}
+			if err == nil {
+				c.Close()
+			}
+		}
+		c, err := m.dial(l.outside.v4, 81, 10*time.Second)
+		if err != nil {
+			t.Errorf("to the outside: %v", err)
+			continue
+		}
+		if err := exchange(c, 100000, 10*time.Second); err != nil {
+			t.Errorf("answers from the outside: %v", err)
+		}
+		c.Close()
 	}
 }
 
