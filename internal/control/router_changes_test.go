@@ -192,6 +192,33 @@ func TestGatewayPortMoves(t *testing.T) {
 	w.checkDerived(t)
 }
 
+// TestGatewayNamedAgain: a request that names the subnet and address that a gateway has changes
+// nothing, though it names the subnet twice, as in the reference; one that names another does.
+func TestGatewayNamedAgain(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	network, subnet := w.external()
+	r := w.router(`{"external_gateway_info":{"network_id":"` + network + `"}}`)
+	had := r.ExternalFixedIPs[0].IPAddress.String()
+	for _, step := range []struct {
+		ips     string
+		changed bool
+	}{
+		{`{"subnet_id":"` + subnet + `","ip_address":"` + had + `"},{"subnet_id":"` + subnet + `"}`, false},
+		{`{"ip_address":"` + had + `"}`, false},
+		{`{"subnet_id":"` + subnet + `","ip_address":"` + had + `"},{"ip_address":"172.24.4.77"}`, true},
+	} {
+		before := w.showRouter(r.ID)
+		if _, err := w.change(w.admin, neutron.Routers, r.ID, `{"external_gateway_info":{"network_id":"`+network+`","external_fixed_ips":[`+step.ips+`]}}`); err != nil {
+			t.Fatal(err)
+		}
+		now := w.showRouter(r.ID)
+		if changed := !slices.Equal(now.ExternalFixedIPs, before.ExternalFixedIPs) || now.RevisionNumber != before.RevisionNumber; changed != step.changed {
+			t.Errorf("%s: from %v to %v, revision %d to %d", step.ips, before.ExternalFixedIPs, now.ExternalFixedIPs, before.RevisionNumber, now.RevisionNumber)
+		}
+	}
+}
+
 // TestSubnetLosesItsGateway: default routes lead to the new address, or on the link to anywhere.
 func TestSubnetLosesItsGateway(t *testing.T) {
 	t.Parallel()
