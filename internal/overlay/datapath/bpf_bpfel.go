@@ -175,12 +175,12 @@ type bpfPeer struct {
 }
 
 type bpfPort struct {
-	_       structs.HostLayout
-	Number  uint32
-	Ifindex uint32
-	Mtu     uint32
-	Peer    uint16
-	Vlan    uint16
+	_      structs.HostLayout
+	Number uint32
+	Out    uint32
+	Mtu    uint32
+	Kind   uint16
+	Vlan   uint16
 }
 
 type bpfSenders struct {

@@ -105,7 +105,7 @@ func labOf(t testing.TB, d *Datapath, opts PortOptions) *lab {
 	l := &lab{Datapath: d, t: t, in: 0x10001, out: 0x10002}
 	enter := func(name string, number Port, ifindex int, o PortOptions) {
 		p := &portState{PortInfo: PortInfo{Name: name, Port: number, Index: ifindex, PortOptions: o}}
-		if err := d.writePort(p, bpfPort{Number: uint32(number), Ifindex: uint32(ifindex), Mtu: uint32(o.MTU)}); err != nil {
+		if err := d.writePort(p, bpfPort{Number: uint32(number), Out: uint32(ifindex), Mtu: uint32(o.MTU)}); err != nil {
 			t.Fatal(err)
 		}
 		d.ports[name], d.byNumber[number] = p, p

@@ -19,6 +19,13 @@ import (
 // maxPorts is the number of ports of one datapath, as in bpf/maps.h. Index 0 is unused.
 const maxPorts = 4096
 
+// Kinds of ports, as enum port_kind in bpf/maps.h.
+const (
+	portPlain = iota
+	portVeth
+	portMoved
+)
+
 // nearInterfaces as in bpf/maps.h.
 const nearInterfaces = 65536
 
@@ -89,15 +96,54 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 	return p.Port, nil
 }
 
-func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*portState, error) {
+// ForwardPort makes frames that other hosts send to the port called name go on through a tunnel to
+// the host to which it has moved. The port needs a tunnel key, and has no interface here any more;
+// it keeps its number, and its senders.
+func (s *portSet) ForwardPort(name string, to Tunnel, opts PortOptions) (Port, error) {
+	if err := checkName(name); err != nil {
+		return 0, fmt.Errorf("forward port: %w", err)
+	}
+	if opts.TunnelKey == 0 || opts.TunnelKey >= StateKey {
+		return 0, fmt.Errorf("forward port %s: tunnel key %#x: want 1 to %#x", name, opts.TunnelKey, uint32(StateKey)-1)
+	}
+	p, err := s.enterMoved(name, to, opts)
+	if err == nil { // slow, so without the lock
+		err = s.pins.detach(p.link, portLinkPrefix+name)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("forward port %s: %w", name, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p.link = nil
+	return p.Port, nil
+}
+
+func (s *portSet) enterMoved(name string, to Tunnel, opts PortOptions) (*portState, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.portFor(name, 0, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.Interface, p.Index, p.PortOptions = "", 0, opts
+	entry := bpfPort{Number: uint32(p.Port), Out: uint32(to), Kind: portMoved}
+	if err := s.writePort(p, entry); err != nil {
+		return nil, err
+	}
+	s.ports[name], s.byNumber[p.Port] = p, p
+	return p, nil
+}
+
+// portFor returns the port called name, a new one if there is none, without what the maps have of
+// it that another interface, 0 for none, and options make wrong.
+func (s *portSet) portFor(name string, newIndex int, opts PortOptions) (*portState, error) {
 	for _, other := range s.ports {
 		if other.Name == name {
 			continue
 		}
-		if other.Index == l.Index && !(opts.Localnet && other.Localnet && opts.VLAN != other.VLAN) {
-			return nil, fmt.Errorf("interface %s is port %s already: detach that first", l.Name, other.Name)
+		if newIndex != 0 && other.Index == newIndex && !(opts.Localnet && other.Localnet && opts.VLAN != other.VLAN) {
+			return nil, fmt.Errorf("interface %s is port %s already: detach that first", other.Interface, other.Name)
 		}
 		if opts.TunnelKey != 0 && other.TunnelKey == opts.TunnelKey {
 			return nil, fmt.Errorf("tunnel key %d is that of port %s already: detach that first", opts.TunnelKey, other.Name)
@@ -115,17 +161,24 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 		s.senders.clearPort(index(uint32(number)))
 		p = &portState{PortInfo: PortInfo{Name: name, Port: number}}
 	}
-	if err := s.forgetEntries(p, l.Index, opts); err != nil {
+	return p, s.forgetEntries(p, newIndex, opts)
+}
+
+func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*portState, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.portFor(name, l.Index, opts)
+	if err != nil {
 		return nil, err
 	}
 	p.Interface, p.Index, p.PortOptions = l.Name, l.Index, opts
-	entry := bpfPort{Number: uint32(p.Port), Ifindex: uint32(l.Index), Mtu: uint32(opts.MTU)}
+	entry := bpfPort{Number: uint32(p.Port), Out: uint32(l.Index), Mtu: uint32(opts.MTU)}
 	// Only across namespaces may a frame be handed straight to the other end.
 	if l.Elsewhere {
-		entry.Peer = 1
+		entry.Kind = portVeth
 	}
 	if opts.Localnet {
-		entry.Peer, entry.Vlan = 0, tagOf(opts.VLAN)
+		entry.Kind, entry.Vlan = portPlain, tagOf(opts.VLAN)
 	}
 	if err := s.writePort(p, entry); err != nil {
 		return nil, err
@@ -153,8 +206,11 @@ func (s *portSet) writePort(p *portState, entry bpfPort) error {
 	return nil
 }
 
-// writeInterface enters by which frames the port is found.
+// writeInterface enters by which frames the port is found; none if it has no interface.
 func (s *portSet) writeInterface(p *portState) error {
+	if p.Index == 0 {
+		return nil
+	}
 	if !p.Localnet {
 		return s.portsByInterface(p.Index).Put(uint32(p.Index), uint32(p.Port))
 	}

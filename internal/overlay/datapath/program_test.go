@@ -446,7 +446,7 @@ func TestNumbersAreNotReused(t *testing.T) {
 		t.Fatalf("new number %#x after %#x: want the same index, another generation", again, l.out)
 	}
 	p := &portState{PortInfo: PortInfo{Name: "new", Port: again, Index: 9}}
-	if err := l.writePort(p, bpfPort{Number: uint32(again), Ifindex: 9}); err != nil {
+	if err := l.writePort(p, bpfPort{Number: uint32(again), Out: 9}); err != nil {
 		t.Fatal(err)
 	}
 	check("index has a new owner")
@@ -481,5 +481,50 @@ func TestCredits(t *testing.T) {
 	l.workload(frame)
 	if u := l.upcall(); u == nil {
 		t.Error("no upcall after the handler has caught up")
+	}
+}
+
+// TestMovedPort: frames for a port that has moved go on to its host with that host's secret, from
+// those that may send to the port alone; workloads here reach it by the agent, until it is back.
+func TestMovedPort(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, PortOptions{})
+	if _, err := l.ForwardPort("out", l.tunnel, PortOptions{}); err == nil {
+		t.Error("a port without a tunnel key was forwarded")
+	}
+	number, err := l.ForwardPort("out", l.tunnel, PortOptions{TunnelKey: testKey})
+	if err != nil || number != l.out {
+		t.Fatalf("forward: port %#x, %v; want %#x", number, err, l.out)
+	}
+	for name, frame := range map[string][]byte{"ipv4": udp4([]byte("on")), "ipv6": udp6([]byte("on"))} {
+		verdict, out := l.tunnelled(outerFrame(testKey, frame))
+		if verdict != tcxRedirect || len(out) != Overhead+len(frame) || !bytes.Equal(out[Overhead:], frame) {
+			t.Fatalf("%s: verdict %d, frame %x; want it in a tunnel", name, verdict, out)
+		}
+		if dst := netip.AddrFrom4([4]byte(out[30:])); dst != farIP || secretOf(out) != secretOut || binary.BigEndian.Uint32(out[46:])>>8 != testKey {
+			t.Errorf("%s: to %s with secret %#x: %x", name, dst, secretOf(out), out[:Overhead])
+		}
+		if port := binary.BigEndian.Uint16(out[34:]); port != 0x8001 {
+			t.Errorf("%s: UDP source %#x, want that of the frame that came", name, port)
+		}
+	}
+	frame := tcp4(nil)
+	l.install(Flow{Key: l.keyOf(frame), Out: Output{Port: l.out}})
+	if verdict, _ := l.workload(frame); verdict != tcxDrop {
+		t.Errorf("a flow to the moved port: verdict %d", verdict)
+	}
+	if u := l.upcall(); u == nil || u.Reason != Stale {
+		t.Errorf("a flow to the moved port went up as %+v, want Stale", u)
+	}
+	l.AllowSender(l.out, farIP, false)
+	if verdict, _ := l.tunnelled(outerFrame(testKey, frame)); verdict != tcxDrop {
+		t.Errorf("by a host that may not send to the port: verdict %d", verdict)
+	}
+	if err := l.RemoveTunnel(farIP); err != nil {
+		t.Fatal(err)
+	}
+	l.AllowSender(l.out, farIP, true)
+	if verdict, _ := l.tunnelled(outerFrame(testKey, frame)); verdict != tcxDrop || l.counters().Drops["no such tunnel"] != 1 {
+		t.Errorf("without the tunnel: verdict %d, drops %v", verdict, l.counters().Drops)
 	}
 }

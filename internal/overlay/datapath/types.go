@@ -124,7 +124,7 @@ type PortOptions struct {
 type PortInfo struct {
 	Name      string
 	Port      Port
-	Interface string // empty when the interface has gone
+	Interface string // empty when the interface has gone, or the port has moved
 	Index     int    // of the interface
 	PortOptions
 }

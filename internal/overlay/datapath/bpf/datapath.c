@@ -24,12 +24,20 @@ static __always_inline __u32 port_of(__u32 ifindex)
 	return number ? *number : 0;
 }
 
-static __always_inline struct port *find_port(__u32 number)
+// find_delivery returns the port with that number, which may have moved to another host.
+static __always_inline struct port *find_delivery(__u32 number)
 {
 	__u32 index = INDEX(number);
 	struct port *p = bpf_map_lookup_elem(&ports, &index);
 
-	return p && p->number == number && p->ifindex ? p : NULL;
+	return p && p->number == number && p->out ? p : NULL;
+}
+
+static __always_inline struct port *find_port(__u32 number)
+{
+	struct port *p = find_delivery(number);
+
+	return p && p->kind != PORT_MOVED ? p : NULL;
 }
 
 static __always_inline struct tunnel *find_tunnel(__u32 number)
@@ -228,7 +236,7 @@ static __always_inline int may_strip(struct __sk_buff *skb, const struct port *p
 
 	if (!skb->gso_size)
 		return 1;
-	if (!p->peer)
+	if (p->kind == PORT_PLAIN)
 		return 0;
 	if (proto == bpf_htons(ETH_P_IP))
 		at += __builtin_offsetof(struct iphdr, protocol);
@@ -237,6 +245,14 @@ static __always_inline int may_strip(struct __sk_buff *skb, const struct port *p
 	else
 		return 0;
 	return bpf_skb_load_bytes(skb, at, &next, 1) == 0 && next == IPPROTO_TCP;
+}
+
+// follow sends a frame that came for a port on to the host to which the port has moved.
+static __noinline int follow(struct __sk_buff *skb, __u32 number, __u32 key, __u32 outer_port)
+{
+	struct tunnel *t = find_tunnel(number);
+
+	return t ? to_tunnel(skb, t, bpf_htonl(key << 8), outer_port) : dropped(DROP_NO_TUNNEL);
 }
 
 // The outer headers behind the Ethernet header.
@@ -259,7 +275,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, co
 	struct inner inner;
 	struct peer *peer = NULL;
 	struct port *p;
-	__be16 proto;
+	__be16 proto, outer_port;
 	__be32 from;
 
 	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
@@ -279,6 +295,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, co
 	    o->ip.frag_off & bpf_htons(0x3fff) || !is_local(c, o->ip.daddr))
 		return TCX_NEXT;
 	from = o->ip.saddr;
+	outer_port = o->udp.source;
 	if (o->udp.check == 0) // what the hardware has checked may be the inner packet
 		flags |= ADJ_ROOM_NO_CSUM_RESET;
 	if (c->guarded) {
@@ -301,7 +318,7 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, co
 	number = bpf_map_lookup_elem(&deliveries, &key);
 	if (!number)
 		return dropped(DROP_UNKNOWN_KEY);
-	p = find_port(*number);
+	p = find_delivery(*number);
 	if (!p)
 		return dropped(DROP_NO_PORT);
 	if (peer && !may_send(peer, *number))
@@ -317,6 +334,8 @@ static __always_inline int from_tunnel(struct __sk_buff *skb, const __u32 l2, co
 	if (flags & ADJ_ROOM_NO_CSUM_RESET) // the outer one of 0 counts among the checksums found right
 		bpf_csum_level(skb, BPF_CSUM_LEVEL_DEC);
 	count(COUNT_TUNNEL_IN);
+	if (p->kind == PORT_MOVED)
+		return follow(skb, p->out, key, outer_port);
 	return to_port(skb, p, proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6));
 }
 
@@ -361,12 +380,14 @@ int from_vxlan(struct __sk_buff *skb)
 	number = bpf_map_lookup_elem(&deliveries, &key);
 	if (!number)
 		return dropped(DROP_UNKNOWN_KEY);
-	p = find_port(*number);
+	p = find_delivery(*number);
 	if (!p)
 		return dropped(DROP_NO_PORT);
 	if (peer && !may_send(peer, *number))
 		return dropped(DROP_FOREIGN_HOST);
 	count(COUNT_TUNNEL_IN);
+	if (p->kind == PORT_MOVED)
+		return follow(skb, p->out, key, bpf_htons(FIXED_OUTER_PORT));
 	return to_port(skb, p, 1);
 }
 

@@ -86,11 +86,17 @@ struct flow6 {
 };
 
 struct port {
-	__u32 number; /* of the owner, also the last one when ifindex is 0 */
-	__u32 ifindex;
+	__u32 number; /* of the owner, also the last one when out is 0 */
+	__u32 out; /* ifindex; of a port that has moved the number of the tunnel to its host */
 	__u32 mtu; /* 0: any */
-	__u16 peer; /* 1: a veth whose other end is in another namespace */
+	__u16 kind; /* of enum port_kind */
 	__u16 vlan; /* of a localnet port: 0x1000 | id of the tag that frames leave with; 0: none */
+};
+
+enum port_kind {
+	PORT_PLAIN,
+	PORT_VETH, /* a veth whose other end is in another namespace */
+	PORT_MOVED, /* to another host, and tunnelled frames for it go on to there */
 };
 
 /* A VLAN of a physical network, by the interface into it; 0: frames without a tag. */

@@ -17,6 +17,8 @@
 	(BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP |                       \
 	 BPF_F_ADJ_ROOM_ENCAP_L2_ETH | ADJ_ROOM_NO_CSUM_RESET)
 
+#define FIXED_OUTER_PORT 0xc000 /* UDP source of tunnelled frames that belong to no flow */
+
 static __always_inline int dropped(__u32 why)
 {
 	count(why);
@@ -36,11 +38,11 @@ static __always_inline int to_port(struct __sk_buff *skb, const struct port *p, 
 {
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
-	if (p->peer && in_sync)
-		return bpf_redirect_peer(p->ifindex, 0);
+	if (p->kind == PORT_VETH && in_sync)
+		return bpf_redirect_peer(p->out, 0);
 	if (tag(skb, p->vlan))
 		return dropped(DROP_KERNEL);
-	return bpf_redirect(p->ifindex, 0);
+	return bpf_redirect(p->out, 0);
 }
 
 /* to_vxlan_device is the way into a tunnel for what may not be encapsulated here: a frame of a tunnel that the workload
