@@ -240,7 +240,8 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err er
 		return usageError{err}
 	}
 	s.tasks = append(s.tasks, newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.statuses,
-		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
+		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewMoves(s.control, s.replica, s.log.With("part", "moves")),
+		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
 	return nil

@@ -40,7 +40,7 @@ func (e portEdit) bind() error {
 
 // settleHost binds a port to the host it names, if that is there.
 func (o *operation) settleHost(p *neutron.Port) error {
-	before := p.BoundHostID
+	before, beforeInterface := p.BoundHostID, p.InterfaceName
 	p.BoundHostID, p.InterfaceName = "", ""
 	if name := wantedInterface(p); name != "" {
 		if h, err := schema.HostByName(o.tx, p.HostID); err == nil {
@@ -51,9 +51,22 @@ func (o *operation) settleHost(p *neutron.Port) error {
 		}
 	}
 	if before != "" && before != p.BoundHostID {
-		p.PreviousHostID = before
+		o.leave(p, before, beforeInterface)
 	}
 	return nil
+}
+
+// leave notes the host that a port was bound to until now. While a port is bound to another, the
+// host that serves it goes on until the other does: the host before, or of a port that has never
+// been up there the one before that.
+func (o *operation) leave(p *neutron.Port, host, interfaceName string) {
+	if p.BoundHostID != "" && p.PreviousInterface != "" && p.PreviousHostID != p.BoundHostID {
+		return
+	}
+	p.PreviousHostID, p.PreviousInterface = host, ""
+	if _, served := schema.PortStates.Peek(o.tx, host+"/"+p.ID); served && p.BoundHostID != "" {
+		p.PreviousInterface = interfaceName
+	}
 }
 
 // wantedInterface returns the interface to bind on the host that the port names, or "" for none.

@@ -114,13 +114,26 @@ type Port struct {
 	Profile map[string]any `json:"binding:profile"`
 	// BoundHostID is the id of the host that HostID named when the port was bound, or "".
 	BoundHostID string `json:"heddle:bound_host_id,omitempty"`
-	// PreviousHostID is the host that had the port before, which knows its connections.
+	// PreviousHostID is the host that had the port before, which knows its connections. When the
+	// port has been up on another host for a while, it is forgotten.
 	PreviousHostID string `json:"heddle:previous_host_id,omitempty"`
+	// PreviousInterface is the port's interface on the previous host, which serves the port until
+	// it is up on the host that it is bound to now; then "".
+	PreviousInterface string `json:"heddle:previous_interface_name,omitempty"`
 	// InterfaceName is the interface of a bound port: the profile's, or "tap" and 11 characters of
 	// the id.
 	InterfaceName string `json:"heddle:interface_name,omitempty"`
 	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key"`
+}
+
+// ServedBy returns the id of the host that frames of the port enter by: the one it is bound to or,
+// until it is up there, the one it moves from; "" if it is not bound.
+func (p *Port) ServedBy() string {
+	if p.BoundHostID != "" && p.PreviousInterface != "" {
+		return p.PreviousHostID
+	}
+	return p.BoundHostID
 }
 
 // SecurityGroup is a named set of rules; its rules are stored with it, oldest first.

@@ -31,8 +31,8 @@ func newOverlayInterfaces(st store.Store, hostID string, journal *follow.Journal
 		}
 		var names []string
 		for _, p := range record.(*schema.Bundle).Bundle.Ports {
-			if p.HostID == hostID && p.Exterior() {
-				names = append(names, p.InterfaceName)
+			if name := p.InterfaceOn(hostID); name != "" {
+				names = append(names, name)
 			}
 		}
 		return names, nil

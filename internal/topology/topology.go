@@ -62,7 +62,10 @@ type Port struct {
 	HostID           string `json:"hostId,omitempty"` // exterior: with InterfaceName
 	PreviousHostID   string `json:"previousHostId,omitempty"`
 	InterfaceName    string `json:"interfaceName,omitempty"`
-	PeerID           string `json:"peerId,omitempty"`
+	// PreviousInterface is the port's interface on the previous host, which serves the port until it
+	// is up on its host; then "".
+	PreviousInterface string `json:"previousInterface,omitempty"`
+	PeerID            string `json:"peerId,omitempty"`
 	// PhysicalNetwork makes it the network's localnet port: it is on every live host that carries
 	// that physical network, there with the tag VlanID, 0 for none (decision 0016).
 	PhysicalNetwork string `json:"physicalNetwork,omitempty"`
@@ -113,7 +116,42 @@ type Route struct {
 	GatewayDhcpID  string       `json:"gatewayDhcpId,omitempty"` // subnet whose gateway it leads to
 }
 
+// Exterior reports whether the port is bound to an interface of a host.
 func (p *Port) Exterior() bool { return p.HostID != "" && p.InterfaceName != "" }
+
+// MovedFrom returns the host that an exterior port has been moved from and whose part in that is
+// not over, or "": it hands over the state of connections, and forwards frames (decision 0017).
+func (p *Port) MovedFrom() string {
+	if !p.Exterior() || p.PreviousHostID == p.HostID {
+		return ""
+	}
+	return p.PreviousHostID
+}
+
+// InterfaceOn returns the port's interface on a host that serves it or is about to, or "".
+func (p *Port) InterfaceOn(hostID string) string {
+	switch {
+	case hostID == "" || !p.Exterior():
+		return ""
+	case hostID == p.HostID:
+		return p.InterfaceName
+	case hostID == p.MovedFrom():
+		return p.PreviousInterface
+	}
+	return ""
+}
+
+// HostIDs returns the hosts of an exterior port: the one it is bound to and, while it moves, the
+// one it comes from.
+func (p *Port) HostIDs() []string {
+	switch from := p.MovedFrom(); {
+	case !p.Exterior():
+		return nil
+	case from != "":
+		return []string{p.HostID, from}
+	}
+	return []string{p.HostID}
+}
 
 // Chain is an ordered list of rules (midonet-topology §3.1). A bundle holds the rules in place.
 type Chain struct {

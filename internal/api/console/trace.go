@@ -49,7 +49,7 @@ func (c *console) trace(w http.ResponseWriter, r *http.Request) error {
 	if port.BoundHostID == "" {
 		return api.Errorf(http.StatusConflict, "port %s is not bound to a host: no frame can enter by it; set its binding:host_id", req.Port)
 	}
-	answer, err := c.answer(r.Context(), snap, port.BoundHostID, req)
+	answer, err := c.answer(r.Context(), snap, port.ServedBy(), req)
 	if err != nil {
 		return err
 	}

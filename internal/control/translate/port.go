@@ -22,11 +22,12 @@ func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) 
 		return b
 	}
 	port := topology.Port{
-		ID:             p.ID,
-		NetworkID:      p.NetworkID,
-		AdminStateUp:   p.AdminStateUp,
-		TunnelKey:      p.TunnelKey,
-		PreviousHostID: p.PreviousHostID,
+		ID:                p.ID,
+		NetworkID:         p.NetworkID,
+		AdminStateUp:      p.AdminStateUp,
+		TunnelKey:         p.TunnelKey,
+		PreviousHostID:    p.PreviousHostID,
+		PreviousInterface: p.PreviousInterface,
 	}
 	if !linked(p) {
 		bind(&port, p)

@@ -22,7 +22,7 @@ func RouterInterface(r *neutron.Router, l RouterLink) topology.Bundle {
 	if Uplink(l.Network) {
 		q.AdminStateUp = l.Network.AdminStateUp
 		q.PortGroupIDs = []string{statefulGroup(r.ID)}
-		q.TunnelKey, q.PreviousHostID = l.Port.TunnelKey, l.Port.PreviousHostID
+		q.TunnelKey, q.PreviousHostID, q.PreviousInterface = l.Port.TunnelKey, l.Port.PreviousHostID, l.Port.PreviousInterface
 		bind(&q, l.Port)
 		b.Ports = []topology.Port{q}
 		return b

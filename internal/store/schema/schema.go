@@ -143,7 +143,11 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 		if p.BoundHostID == "" || p.InterfaceName == "" {
 			return nil
 		}
-		return []string{PortInterface(p.BoundHostID, p.InterfaceName)}
+		names := []string{PortInterface(p.BoundHostID, p.InterfaceName)}
+		if p.PreviousInterface != "" {
+			names = append(names, PortInterface(p.PreviousHostID, p.PreviousInterface))
+		}
+		return names
 	}),
 	records.Index("project", func(p *neutron.Port) []string { return []string{p.ProjectID} }),
 	records.Index("name", func(p *neutron.Port) []string { return []string{p.Name} }),

@@ -276,7 +276,7 @@ func (r *responder) send() {
 	message := packet.UDP{SrcPort: packet.DHCPServerPort, DstPort: packet.DHCPClientPort}.Append(nil, r.server, everyone, r.reply.Append(nil))
 	b := packet.Ethernet{Dst: r.client, Src: responderMAC, Type: packet.TypeIPv4}.Append(make([]byte, 0, 34+len(message)))
 	b = packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: r.server, Dst: everyone}.Append(b, len(message))
-	r.dec.Emit = append(r.dec.Emit, flow.Emission{Output: flow.Output{PortID: r.port.id, HostID: r.port.def.HostID}, Frame: append(b, message...)})
+	r.dec.Emit = append(r.dec.Emit, flow.Emission{Output: flow.Output{PortID: r.port.id, HostID: r.port.server().id}, Frame: append(b, message...)})
 }
 
 func (r *responder) explain(format string, args ...any) {

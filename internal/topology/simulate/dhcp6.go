@@ -330,7 +330,7 @@ func (r *responder6) send() {
 	message := packet.UDP{SrcPort: packet.DHCPv6ServerPort, DstPort: packet.DHCPv6ClientPort}.Append(nil, src, r.clientIP, r.reply.Append(nil))
 	b := packet.Ethernet{Dst: r.client, Src: responderMAC, Type: packet.TypeIPv6}.Append(make([]byte, 0, 54+len(message)))
 	b = packet.IPv6{HopLimit: 64, Next: packet.ProtoUDP, Src: src, Dst: r.clientIP}.Append(b, len(message))
-	r.dec.Emit = append(r.dec.Emit, flow.Emission{Output: flow.Output{PortID: r.port.id, HostID: r.port.def.HostID}, Frame: append(b, message...)})
+	r.dec.Emit = append(r.dec.Emit, flow.Emission{Output: flow.Output{PortID: r.port.id, HostID: r.port.server().id}, Frame: append(b, message...)})
 }
 
 // refuse drops the message.

@@ -132,8 +132,8 @@ func (l *lan) homeOf(p *port) *host {
 	switch {
 	case p == l.port:
 		return nil
-	case p.def.Exterior() && p.host.carries(l.physical):
-		return p.host
+	case p.def.Exterior() && p.server().carries(l.physical):
+		return p.server()
 	case p.def.Exterior():
 		return l.home
 	case p.listed.port != nil:

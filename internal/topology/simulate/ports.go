@@ -18,6 +18,7 @@ type port struct {
 	router  *router
 	in, out *chain
 	host    *host // where it is bound
+	from    *host // where it moves from; see topology.Port
 	groups  []*portGroup
 
 	physical *physicalNetwork // to which a localnet port leads
@@ -45,7 +46,25 @@ func (w *World) Bound(portID, deviceID, hostID string) bool {
 	if h := w.hosts[hostID]; p.isLocalnet() && h != nil && h.def != nil {
 		return slices.Contains(h.def.PhysicalNetworks, p.def.PhysicalNetwork)
 	}
-	return p.def.HostID == hostID
+	return slices.Contains(p.def.HostIDs(), hostID)
+}
+
+// BoundHost returns the host that a port is bound to, or "". While it moves there, packets go to
+// the host that serves it still.
+func (w *World) BoundHost(portID string) string {
+	if p := w.ports[portID]; p != nil && p.def != nil {
+		return p.def.HostID
+	}
+	return ""
+}
+
+// server returns the host that serves an exterior port: until it is up where it is bound, the one
+// it moves from, if that is known.
+func (p *port) server() *host {
+	if p.from != nil && p.def.PreviousInterface != "" && p.from.def != nil {
+		return p.from
+	}
+	return p.host
 }
 
 // deviceID is the id of the port's network or router.
@@ -136,7 +155,7 @@ func (w *World) linkPort(p *port) {
 	w.touchLinked(p, before)
 	old := *p
 	w.homesBehind(p)
-	p.def, p.network, p.router, p.host, p.in, p.out, p.groups, p.names = def, nil, nil, nil, nil, nil, nil, nil
+	p.def, p.network, p.router, p.host, p.from, p.in, p.out, p.groups, p.names = def, nil, nil, nil, nil, nil, nil, nil, nil
 	p.physical = nil
 	if def != nil {
 		w.linkPortTo(p)
@@ -184,6 +203,10 @@ func (w *World) linkPortTo(p *port) {
 		p.host = hold(w.hosts, def.HostID)
 		p.host.ports.add(p)
 	}
+	if id := def.MovedFrom(); id != "" {
+		p.from = hold(w.hosts, id)
+		p.from.ports.add(p)
+	}
 	for _, id := range def.PortGroupIDs {
 		g := hold(w.portGroups, id)
 		g.ports = insertPort(g.ports, p)
@@ -207,9 +230,11 @@ func (w *World) unlinkPortFrom(p, old *port) {
 	if old.physical != nil {
 		old.network.localnets = removePort(old.network.localnets, p)
 	}
-	if old.host != nil {
-		old.host.ports.remove(p)
-		release(w.hosts, old.host)
+	for _, h := range []*host{old.host, old.from} {
+		if h != nil {
+			h.ports.remove(p)
+			release(w.hosts, h)
+		}
 	}
 	for _, g := range old.groups {
 		g.ports = removePort(g.ports, p)

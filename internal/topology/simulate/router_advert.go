@@ -59,7 +59,7 @@ func (s *Simulator) routerSolicitation(p *port) (done bool) {
 	if s.dec.explain {
 		s.dec.say(p.network.id, "advertises the network's IPv6 subnets to "+f.Src.String())
 	}
-	s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.def.HostID}, Frame: frame})
+	s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.server().id}, Frame: frame})
 	return true
 }
 

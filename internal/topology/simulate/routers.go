@@ -46,19 +46,27 @@ type portGroup struct {
 func (w *World) linkPortGroup(g *portGroup) { g.def = g.claims.top() }
 
 // StateHosts returns the hosts of the ports that are in stateful port groups with a port: replies
-// to its packets may enter by any of them (midonet-topology §2.4). Hosts may come twice.
+// to its packets may enter by any of them (midonet-topology §2.4). Of a port that moves both hosts
+// count, its own as well. Hosts may come twice.
 func (w *World) StateHosts(portID string) (hostIDs []string) {
 	p := w.ports[portID]
 	if p == nil {
 		return nil
+	}
+	if p.from != nil {
+		hostIDs = append(hostIDs, p.host.id, p.from.id)
 	}
 	for _, g := range p.groups {
 		if g.def == nil || !g.def.Stateful {
 			continue
 		}
 		for _, member := range g.ports {
-			if member != p && member.host != nil {
-				hostIDs = append(hostIDs, member.host.id)
+			if member == p || member.host == nil {
+				continue
+			}
+			hostIDs = append(hostIDs, member.host.id)
+			if member.from != nil {
+				hostIDs = append(hostIDs, member.from.id)
 			}
 		}
 	}

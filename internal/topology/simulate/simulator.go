@@ -126,7 +126,7 @@ func (s *Simulator) walk() {
 // locate finds the host at which the packet came in by port p. One that does not carry the physical
 // network is no port's home, so that nothing comes in there.
 func (s *Simulator) locate(p *port) bool {
-	s.here = p.host
+	s.here = p.server()
 	if p.isLocalnet() {
 		s.here = s.world.hosts[s.in.HostID]
 	}
@@ -267,11 +267,11 @@ func (s *Simulator) leave(n *network) bool {
 
 // emit delivers the packet to an exterior port, over a tunnel if it is bound to another host.
 func (s *Simulator) emit(p *port) bool {
-	text := ""
+	at, text := p.server(), ""
 	if s.dec.explain {
-		text = "to " + p.def.InterfaceName + " on host " + hostName(p.host)
+		text = "to " + p.def.InterfaceOn(at.id) + " on host " + hostName(at)
 	}
-	return s.deliver(flow.Output{PortID: p.id, HostID: p.def.HostID, TunnelKey: p.def.TunnelKey}, p, p.host, text)
+	return s.deliver(flow.Output{PortID: p.id, HostID: at.id, TunnelKey: p.def.TunnelKey}, p, at, text)
 }
 
 // deliver sends the packet out of port p at a host; text says where to.
