@@ -200,6 +200,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 		placed: map[string]placed{}, wanted: map[string]string{}, since: map[string]time.Time{}}
 	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
+	a.engine.moves.kick = a.attachments.reconciler.Kick
 	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}),
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, changed: task.NewNotice()},
 		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}

@@ -16,10 +16,11 @@ import (
 
 // attachment is the desired state of a port on this host.
 type attachment struct {
-	Interface string
+	Interface string // "" while the port has none here any more
 	TunnelKey uint32
 	Localnet  string // the network of a localnet port, "" of others
 	VLAN      uint16 // of a localnet port
+	MovesTo   string // the host for which frames go on to where the interface is missing; or ""
 }
 
 // attachments make the interfaces of bound ports ports of the datapath, as they appear, and report
@@ -71,7 +72,19 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 
 // Set attaches the port to its interface, or waits for the interface to appear.
 func (a *attachments) Set(_ context.Context, id string, want attachment) error {
+	if want.Interface == "" {
+		return a.forward(id, want)
+	}
 	link, err := a.net.Link(want.Interface)
+	if errors.Is(err, hostnet.ErrNotFound) && want.MovesTo != "" {
+		if a.isPlaced(id) {
+			a.engine.moves.soon(id) // nothing changes the state of its connections here any more
+		}
+		if err := a.forward(id, want); err != nil {
+			return err
+		}
+		return fmt.Errorf("interface %s: %w for it to come back or the port to be served elsewhere", want.Interface, reconcile.ErrWait)
+	}
 	if errors.Is(err, hostnet.ErrNotFound) {
 		if err := a.Delete(context.Background(), id); err != nil {
 			return err
@@ -95,6 +108,9 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if err := a.net.Silence(link.Name); err != nil {
 		return err
 	}
+	if !a.attachedTo(id, link) && !a.engine.moves.ready(id) {
+		return fmt.Errorf("interface %s: %w for the state of its connections", want.Interface, reconcile.ErrWait)
+	}
 	number, err := a.engine.dp.AttachPort(id, link.Name, datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU})
 	if err != nil {
 		return err
@@ -108,6 +124,48 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	a.mu.Unlock()
 	a.engine.reports.set(schema.PortStates.KeyOf(state), state)
 	return nil
+}
+
+func (a *attachments) isPlaced(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, is := a.placed[id]
+	return is
+}
+
+// attachedTo reports whether the datapath has the port on a link already.
+func (a *attachments) attachedTo(id string, link hostnet.Link) bool {
+	for _, p := range a.engine.dp.Ports() {
+		if p.Name == id {
+			return p.Index == link.Index
+		}
+	}
+	return false
+}
+
+// forward has frames for a port that has moved go on to its host.
+func (a *attachments) forward(id string, want attachment) error {
+	tunnel, ok := a.engine.tunnelTo(want.MovesTo)
+	if !ok {
+		return fmt.Errorf("tunnel to host %s: %w for it", want.MovesTo, reconcile.ErrWait)
+	}
+	number, err := a.engine.dp.ForwardPort(id, tunnel, datapath.PortOptions{TunnelKey: want.TunnelKey})
+	if err != nil {
+		return err
+	}
+	a.engine.keys.senders.attached(id, number)
+	a.forget(id)
+	return nil
+}
+
+// forget takes back that a port is served here.
+func (a *attachments) forget(id string) {
+	a.engine.reports.Delete(schema.PortStates.KeyOf(&topology.PortState{PortID: id, HostID: a.engine.host}))
+	a.engine.detached(id)
+	a.mu.Lock()
+	delete(a.placed, id)
+	delete(a.since, id)
+	a.mu.Unlock()
 }
 
 // attachLocalnet attaches a localnet port, which no host reports as served: it is on many, and the
@@ -160,11 +218,7 @@ func (a *attachments) Delete(_ context.Context, id string) error {
 		return err
 	}
 	a.engine.keys.senders.gone(id)
-	a.engine.detached(id)
-	a.mu.Lock()
-	delete(a.placed, id)
-	delete(a.since, id)
-	a.mu.Unlock()
+	a.forget(id)
 	return nil
 }
 
@@ -185,6 +239,9 @@ func (a *attachments) rebind(before, after []topology.Port, o *Options) {
 	}
 	for id, p := range is {
 		want := attachment{Interface: o.interfaceOf(p), TunnelKey: p.TunnelKey}
+		if p.MovedFrom() == o.HostID {
+			want.MovesTo = p.HostID
+		}
 		if p.PhysicalNetwork != "" {
 			want.Localnet, want.VLAN = p.NetworkID, p.VlanID
 		}

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -35,6 +36,7 @@ type engine struct {
 	under   *underlay
 	keys    *hostKeys
 	answers *answers
+	moves   *handovers
 	reports *reporter
 	log     *slog.Logger
 	clock   func() time.Duration // machine's monotonic clock
@@ -56,6 +58,7 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{}}
 	e.answers.net = e.net
 	e.net.homes = newHomes(e.host, e.net, dp, log)
+	e.moves = newHandovers(e)
 	return e
 }
 
@@ -143,7 +146,9 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 		}
 		p.outputs = append(p.outputs, out)
 		if o.HostID != e.host {
-			p.addPeer(peer{o.HostID, out.Tunnel})
+			to := e.peer(o.HostID)
+			to.tunnel = cmp.Or(out.Tunnel, to.tunnel)
+			p.addPeer(to)
 		}
 	}
 	if len(p.outputs) > 0 && leavesState(p.decision) {
@@ -169,8 +174,7 @@ func (d *decider) addStateful(port *localPort) {
 	add := func(id string) {
 		for _, host := range e.net.world.StateHosts(id) {
 			if host != e.host {
-				t, _ := e.under.Tunnel(e.net.tunnelIP[host])
-				p.addPeer(peer{host, t})
+				p.addPeer(e.peer(host))
 			}
 		}
 	}
@@ -178,6 +182,30 @@ func (d *decider) addStateful(port *localPort) {
 	for i := range p.decision.Outputs {
 		add(p.decision.Outputs[i].PortID)
 	}
+	for _, key := range p.decision.NATs {
+		if host := e.holder(key); host != "" {
+			p.addPeer(e.peer(host))
+		}
+	}
+}
+
+// holder returns the other host whose block the port of a translation is from, or "": the
+// connection was moved here, and the block's host must know that the port is in use.
+func (e *engine) holder(key flow.NATKey) string {
+	if key.Kind != flow.ForwardSNAT {
+		return ""
+	}
+	b, ok := e.nats.Get(key, e.net.usesRead)
+	if !ok {
+		return ""
+	}
+	return e.ports.Holder(key.Device, b.Addr, b.Port)
+}
+
+// peer returns another host, with the tunnel to it if there is one. It needs the network's lock.
+func (e *engine) peer(host string) peer {
+	t, _ := e.under.Tunnel(e.net.tunnelIP[host])
+	return peer{host, t}
 }
 
 // leavesState reports whether hosts have to know of the packet's connection.
@@ -195,15 +223,23 @@ func (p *plan) hosts() []string {
 	return ids
 }
 
-// reach turns an output into where the datapath sends: a port here, or a port behind a tunnel.
+// reach turns an output into where the datapath sends: a port here, or a port behind a tunnel. A
+// port that moves is reached where it is attached, if that is here.
 func (e *engine) reach(o *flow.Output) (datapath.Output, bool) {
-	if o.HostID == e.host {
-		if p := e.net.portByID[o.PortID]; p != nil {
-			return datapath.Output{Port: p.number}, true
-		}
+	if p := e.net.portByID[o.PortID]; p != nil && (o.HostID == e.host || p.localnet == "") {
+		return datapath.Output{Port: p.number}, true
+	}
+	host, remote := o.HostID, o.RemoteIP
+	if host == e.host {
+		host, remote = e.net.world.BoundHost(o.PortID), netip.Addr{}
+	}
+	if host == e.host {
 		return datapath.Output{}, false
 	}
-	t, ok := e.under.Tunnel(o.RemoteIP)
+	if !remote.IsValid() {
+		remote = e.net.tunnelIP[host]
+	}
+	t, ok := e.under.Tunnel(remote)
 	return datapath.Output{Tunnel: t, TunnelKey: o.TunnelKey}, ok
 }
 

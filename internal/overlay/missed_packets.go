@@ -158,7 +158,7 @@ func (e *engine) remember(port *localPort, p *plan) {
 
 // sendState sends connections and translations to another host.
 func (e *engine) sendState(t datapath.Tunnel, host string, s flowstate.State) {
-	if len(s.Conns)+len(s.NATs) == 0 {
+	if len(s.Conns)+len(s.NATs)+len(s.Ports) == 0 {
 		return
 	}
 	messages, err := e.keys.seal(host, s)
@@ -373,4 +373,5 @@ func (e *engine) receive(u *datapath.Upcall) {
 		e.forgetNATs(e.nats.TakeGone())
 	}
 	e.answerChanged(e.conns.Import(state.Conns, host, now))
+	e.moves.received(host, state.Ports)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -39,13 +40,13 @@ func ParsePhysical(all []string) (interfaces map[string]string, err error) {
 	return interfaces, nil
 }
 
-// serves reports whether a port is one of this host's: bound to it, or the localnet port of a
-// physical network that it is connected to.
+// serves reports whether a port is one of this host's: bound to it, moving away from it, or the
+// localnet port of a physical network that it is connected to.
 func (o *Options) serves(p *topology.Port) bool {
 	if p.PhysicalNetwork != "" {
 		return o.Physical[p.PhysicalNetwork] != ""
 	}
-	return p.HostID == o.HostID && p.Exterior()
+	return slices.Contains(p.HostIDs(), o.HostID)
 }
 
 // interfaceOf returns the interface of a port that this host serves.
@@ -53,7 +54,7 @@ func (o *Options) interfaceOf(p *topology.Port) string {
 	if p.PhysicalNetwork != "" {
 		return o.Physical[p.PhysicalNetwork]
 	}
-	return p.InterfaceName
+	return p.InterfaceOn(o.HostID)
 }
 
 // physical watches the interfaces into physical networks. This host carries those networks whose

@@ -70,7 +70,9 @@ func (s *senders) countPort(p *topology.Port, by int) {
 	switch {
 	case p.PhysicalNetwork != "":
 		s.countLocalnet(p, by)
-	case p.Exterior():
-		s.count(deviceOf(p), p.HostID, by)
+	default:
+		for _, host := range p.HostIDs() {
+			s.count(deviceOf(p), host, by)
+		}
 	}
 }

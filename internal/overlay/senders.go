@@ -128,6 +128,14 @@ func (s *senders) has(device, host string) bool {
 	return d != nil && d.hosts[host] > 0
 }
 
+// joined reports whether links lead from one device to another, or both are one.
+func (s *senders) joined(a, b string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, y := s.devices[a], s.devices[b]
+	return x != nil && y != nil && x.area == y.area
+}
+
 // allow lets an address send to the ports of this host in an area, or no longer.
 func (s *senders) allow(a *area, addr netip.Addr, allowed bool) {
 	for id := range a.local {

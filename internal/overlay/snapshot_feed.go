@@ -137,6 +137,7 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	} else if old != nil {
 		affected = w.Apply(old.Owner, nil)
 	}
+	f.engine.moves.rebind(&before, &after)
 	f.engine.answers.rebind(&before, &after, f.opts.serves)
 	f.engine.keys.senders.change(before.Ports, after.Ports, f.opts.serves)
 	f.attachments.rebind(before.Ports, after.Ports, f.opts)
@@ -168,8 +169,9 @@ func bindings(c *snapshot.Changed, all map[binding]bool) {
 			continue
 		}
 		for i := range b.Bundle.Ports {
-			if p := &b.Bundle.Ports[i]; p.Exterior() {
-				all[binding{p.HostID, p.NetworkID}] = true
+			p := &b.Bundle.Ports[i]
+			for _, host := range p.HostIDs() {
+				all[binding{host, p.NetworkID}] = true
 			}
 		}
 	}

@@ -91,6 +91,7 @@ func (u *upkeep) tick() {
 	e := u.e
 	u.removeDue(e.memory.takeDue(e.clock()))
 	u.forgetGone()
+	e.moves.tick()
 }
 
 // forgetGone removes the flows that rest on connections and translations that are gone.

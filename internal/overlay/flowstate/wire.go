@@ -31,8 +31,8 @@ import (
 //	18  the rest of the body
 //
 // A body begins with the number of records: 1 to MaxKeys connections of KeySize bytes each, or
-// 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each. Agents of earlier
-// versions reject the latter. A connection, here and where it is kept over a restart of the agent:
+// 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each, or 0x40 and 1 to
+// MaxPorts ids of ports, 16 bytes each. Agents of earlier versions reject the latter two. A connection, here and where it is kept over a restart of the agent:
 //
 //	 0  flags: 1 = IPv6, 2 = the ingress key of the forward direction
 //	 1  protocol
@@ -59,8 +59,13 @@ const (
 	MaxKeys = 20
 	// MaxTranslations is the number of translations in one message, likewise.
 	MaxTranslations = 15
+	// MaxPorts is the number of ports in one message, likewise.
+	MaxPorts = 63
+
+	portIDSize = 16
 
 	areTranslations = 0x80 // in the first byte of a body
+	arePorts        = 0x40 // likewise
 
 	flagIPv6    = 1
 	flagIngress = 2
@@ -71,6 +76,8 @@ const (
 type State struct {
 	Conns []flow.ConnKey
 	NATs  []flow.NATEntry // of Forward kinds
+	// Ports lists ports that have moved to the receiver, and of which all state was sent before.
+	Ports []string
 }
 
 // Message is a decoded state message.
@@ -96,6 +103,17 @@ func (s *State) Bodies() (bodies [][]byte, err error) {
 			if b, err = AppendKey(b, part[i]); err != nil {
 				return bodies, err
 			}
+		}
+		bodies = append(bodies, b)
+	}
+	for part := range slices.Chunk(s.Ports, MaxPorts) {
+		b := append(make([]byte, 0, 1+len(part)*portIDSize), arePorts|byte(len(part)))
+		for _, id := range part {
+			u, err := uuid.Parse(id)
+			if err != nil {
+				return bodies, fmt.Errorf("state of port %q: the id is not a UUID", id)
+			}
+			b = append(b, u[:]...)
 		}
 		bodies = append(bodies, b)
 	}
@@ -171,9 +189,12 @@ func ParseBody(b []byte) (State, error) {
 
 // parseRecords reads what follows the first byte of a body.
 func parseRecords(first byte, b []byte) (s State, err error) {
-	if first&areTranslations != 0 {
+	switch {
+	case first&areTranslations != 0:
 		s.NATs, err = parseAll(int(first&^areTranslations), MaxTranslations, TranslationSize, b, ParseTranslation)
-	} else {
+	case first&arePorts != 0:
+		s.Ports, err = parseAll(int(first&^arePorts), MaxPorts, portIDSize, b, parsePortID)
+	default:
 		s.Conns, err = parseAll(int(first), MaxKeys, KeySize, b, ParseKey)
 	}
 	if err != nil {
@@ -208,6 +229,8 @@ func parseAll[R any](n, max, size int, b []byte, parse func([]byte) (R, error)) 
 	}
 	return all, nil
 }
+
+func parsePortID(b []byte) (string, error) { return uuid.UUID(b).String(), nil }
 
 // AppendKey appends the KeySize bytes of a key.
 func AppendKey(b []byte, k flow.ConnKey) ([]byte, error) {

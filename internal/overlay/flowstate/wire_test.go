@@ -144,6 +144,11 @@ func FuzzParseMessage(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	ports, err := (&State{Ports: []string{portA}}).Messages(hostA)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(ports[0])
 	f.Add(nats[0])
 	f.Add(seeds[0])
 	f.Add(seeds[0][:30])
@@ -248,6 +253,30 @@ func TestTranslationBytes(t *testing.T) {
 }
 
 // TestEarlierVersionsReject: an agent that knows no translations takes none for connections.
+// TestPortsBytes: the ports of a message follow all state, which may concern them.
+func TestPortsBytes(t *testing.T) {
+	bodies, err := (&State{Conns: []flow.ConnKey{key4(1)}, Ports: []string{portA}}).Bodies()
+	if err != nil || len(bodies) != 2 {
+		t.Fatalf("%d bodies, %v", len(bodies), err)
+	}
+	want := slices.Concat([]byte{0x40 | 1}, bytes.Repeat([]byte{0x22}, 6), []byte{0x42, 0x22, 0x82}, bytes.Repeat([]byte{0x22}, 7))
+	if !bytes.Equal(bodies[1], want) {
+		t.Errorf("got % x, want % x", bodies[1], want)
+	}
+	s, err := ParseBody(bodies[1])
+	if err != nil || !slices.Equal(s.Ports, []string{portA}) {
+		t.Errorf("read %+v, %v", s, err)
+	}
+	for _, bad := range [][]byte{want[:len(want)-1], append(bytes.Clone(want), 0), append([]byte{0x40}, want[1:]...), append([]byte{0x42}, want[1:]...)} {
+		if _, err := ParseBody(bad); err == nil {
+			t.Errorf("% x was accepted", bad)
+		}
+	}
+	if _, err := (&State{Ports: []string{"port one"}}).Bodies(); err == nil {
+		t.Error("a port that is no UUID was accepted")
+	}
+}
+
 func TestEarlierVersionsReject(t *testing.T) {
 	s := State{Conns: []flow.ConnKey{key4(1)}, NATs: []flow.NATEntry{snat4(1, 2000)}}
 	bodies, err := s.Bodies()

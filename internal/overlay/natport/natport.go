@@ -24,6 +24,7 @@ import (
 	"heddle/internal/store"
 	"heddle/internal/store/snapshot"
 	"heddle/internal/task"
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 )
 
@@ -278,4 +279,25 @@ func (l *Leases) Held() (n int) {
 		n += len(p.held)
 	}
 	return n
+}
+
+// Holder returns the id of another host that holds the block of a translated port, or "". A
+// connection that has moved here keeps its port: the holder must not give it to another.
+func (l *Leases) Holder(device string, addr netip.Addr, port uint16) string {
+	a, number := address{device, addr}, port/flowstate.BlockSize
+	l.mu.Lock()
+	p := l.pools[a]
+	isHeld := p != nil && p.find(number) >= 0
+	l.mu.Unlock()
+	if isHeld {
+		return ""
+	}
+	first := owner(l.opts.Replica.Snapshot(), a, number)
+	if first == nil {
+		return ""
+	}
+	if host := first.Record.(*topology.NATBlock).HostID; host != l.opts.HostID {
+		return host
+	}
+	return ""
 }
