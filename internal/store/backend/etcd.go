@@ -53,6 +53,7 @@ type Etcd struct {
 
 // newEtcd returns a store over a client. as, if not nil, adds the caller's identity to contexts.
 func newEtcd(client *clientv3.Client, as func(context.Context) context.Context, log *slog.Logger) *Etcd {
+	etcd.RetryUnlessAuthChanged(client)
 	if as == nil {
 		as = func(ctx context.Context) context.Context { return ctx }
 	}
