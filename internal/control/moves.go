@@ -22,13 +22,13 @@ const forwardFor = 15 * time.Second
 // Moves ends the moves of ports from host to host (docs/decisions/0017-moving-ports.md). It is a
 // task.
 //
-//	bound to another host ──that host serves it──▶ frames go there ──ForwardFor──▶ previous host forgotten
+//	bound elsewhere ─served there─▶ frames go there ─ForwardFor─▶ previous host forgotten
 //
 // Like [Bindings] it compares states, so every server may run one.
 type Moves struct {
 	task.Part
-	// ForwardFor is the time for which the host that a port has left goes on forwarding: until other
-	// hosts have surely read where the port is. It is to be set before Run.
+	// ForwardFor is the time for which the host that a port has left goes on forwarding, until
+	// other hosts have surely read where the port is. Set it before Run.
 	ForwardFor time.Duration
 
 	service *Service

@@ -13,7 +13,8 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// moveTo binds the machine's port to another host, as a server does while the host before serves it.
+// moveTo binds the machine's port to another host, as a server does while the host before serves
+// it.
 func (m *machine) moveTo(h *testHost) {
 	m.lab.t.Helper()
 	m.port.PreviousHostID, m.port.PreviousInterface = m.host.id, m.port.InterfaceName

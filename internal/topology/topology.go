@@ -62,8 +62,8 @@ type Port struct {
 	HostID           string `json:"hostId,omitempty"` // exterior: with InterfaceName
 	PreviousHostID   string `json:"previousHostId,omitempty"`
 	InterfaceName    string `json:"interfaceName,omitempty"`
-	// PreviousInterface is the port's interface on the previous host, which serves the port until it
-	// is up on its host; then "".
+	// PreviousInterface is the port's interface on the previous host, which serves the port until
+	// it is up on its host; then "".
 	PreviousInterface string `json:"previousInterface,omitempty"`
 	PeerID            string `json:"peerId,omitempty"`
 	// PhysicalNetwork makes it the network's localnet port: it is on every live host that carries

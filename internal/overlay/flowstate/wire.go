@@ -32,7 +32,8 @@ import (
 //
 // A body begins with the number of records: 1 to MaxKeys connections of KeySize bytes each, or
 // 0x80 and 1 to MaxTranslations translations of TranslationSize bytes each, or 0x40 and 1 to
-// MaxPorts ids of ports, 16 bytes each. Agents of earlier versions reject the latter two. A connection, here and where it is kept over a restart of the agent:
+// MaxPorts ids of ports, 16 bytes each. Agents of earlier versions reject the latter two. A
+// connection, here and where it is kept over a restart of the agent:
 //
 //	 0  flags: 1 = IPv6, 2 = the ingress key of the forward direction
 //	 1  protocol
