@@ -99,12 +99,20 @@ func (n *Namespace) bridge(ports ...string) error {
 // RoutedPath joins two workloads by a host that routes, with a stateful nftables ruleset: a
 // separate address for each interface, verdict maps from interfaces to chains, and the ten rules of
 // a group for traffic to a workload, of which the last two match.
-func RoutedPath(l *Lab) (Path, error) {
+func RoutedPath(l *Lab) (Path, error) { return routed(l, "routed + nftables", routedRules) }
+
+// TranslatedPath joins two workloads by a host that routes, tracks connections and translates the
+// source address, by nftables.
+func TranslatedPath(l *Lab) (Path, error) {
+	return routed(l, "routed + nftables NAT", translatedRules)
+}
+
+func routed(l *Lab, name, rules string) (Path, error) {
 	h, err := l.Namespace("host")
 	if err != nil {
 		return Path{}, err
 	}
-	p := Path{Name: "routed + nftables", Address: netip.MustParseAddr(serverIP)}
+	p := Path{Name: name, Address: netip.MustParseAddr(serverIP)}
 	join := func(e pathEnd) (*Namespace, error) {
 		ns, err := l.join(e, h, fmt.Sprintf("link set eth0 mtu %d", workloadMTU), "addr add "+e.ip+"/32 dev eth0",
 			"route add "+gatewayIP+" dev eth0 scope link", "route add default via "+gatewayIP+" dev eth0")
@@ -119,7 +127,7 @@ func RoutedPath(l *Lab) (Path, error) {
 	if p.Server, err = join(serverEnd); err != nil {
 		return p, err
 	}
-	return p, errors.Join(h.IP("addr add "+gatewayIP+"/32 dev lo"), h.Sysctl("net/ipv4/ip_forward", "1"), h.nftables(routedRules))
+	return p, errors.Join(h.IP("addr add "+gatewayIP+"/32 dev lo"), h.Sysctl("net/ipv4/ip_forward", "1"), h.nftables(rules))
 }
 
 // routedRules are RoutedPath's.
@@ -149,6 +157,15 @@ const routedRules = `table inet filter {
 		meta l4proto tcp accept
 		meta l4proto udp accept
 		drop
+	}
+}
+`
+
+// translatedRules are TranslatedPath's.
+const translatedRules = `table ip nat {
+	chain postrouting {
+		type nat hook postrouting priority 100; policy accept;
+		iifname "client" oifname "server" snat to 198.51.100.9
 	}
 }
 `
