@@ -46,6 +46,10 @@ type Tables struct {
 	FirewallRules      *Table[FirewallRuleView]
 	FirewallPolicies   *Table[FirewallPolicyView]
 	Firewalls          *Table[FirewallView]
+
+	FirewallGroups        *Table[FirewallGroupView]
+	FirewallGroupPolicies *Table[FirewallPolicyView]
+	FirewallGroupRules    *Table[FirewallGroupRuleView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -65,11 +69,15 @@ func NewTables(dnsDomain string) *Tables {
 		FirewallRules:      firewallRuleTable(),
 		FirewallPolicies:   firewallPolicyTable(),
 		Firewalls:          firewallTable(),
+
+		FirewallGroups:        firewallGroupTable(),
+		FirewallGroupPolicies: firewallGroupPolicyTable(),
+		FirewallGroupRules:    firewallGroupRuleTable(),
 	}
 }
 
 // attributeTables are the rows of all tables by resource; they never change.
-var attributeTables = func() [Firewalls + 1][]*Attribute {
+var attributeTables = func() [FirewallGroupRules + 1][]*Attribute {
 	t := NewTables("")
 	return [...][]*Attribute{
 		Networks:           t.Networks.attributes(),
@@ -85,6 +93,10 @@ var attributeTables = func() [Firewalls + 1][]*Attribute {
 		FirewallRules:      t.FirewallRules.attributes(),
 		FirewallPolicies:   t.FirewallPolicies.attributes(),
 		Firewalls:          t.Firewalls.attributes(),
+
+		FirewallGroups:        t.FirewallGroups.attributes(),
+		FirewallGroupPolicies: t.FirewallGroupPolicies.attributes(),
+		FirewallGroupRules:    t.FirewallGroupRules.attributes(),
 	}
 }()
 

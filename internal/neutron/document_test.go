@@ -42,14 +42,22 @@ func TestDocument(t *testing.T) {
 
 func attributeTables() string {
 	var b strings.Builder
-	for r := neutron.Networks; r <= neutron.Firewalls; r++ {
-		fmt.Fprintf(&b, "\n### %s\n\n| attribute | type | create | update | default | set by | seen by | filter, sort | |\n|---|---|---|---|---|---|---|---|---|\n", r.Collection())
+	for r := neutron.Networks; r <= neutron.FirewallGroupRules; r++ {
+		fmt.Fprintf(&b, "\n### %s\n\n| attribute | type | create | update | default | set by | seen by | filter, sort | |\n|---|---|---|---|---|---|---|---|---|\n", title(r))
 		for _, a := range r.Attributes() {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", a.Name, a.Type, mark(a.Create, "yes"), mark(a.Update, "yes"),
 				defaultText(a), setBy(a), seenBy(a), strings.TrimSpace(mark(a.Filter, "filter")+" "+mark(a.Sort, "sort")), notes(a))
 		}
 	}
 	return b.String()
+}
+
+// title returns the name of a resource's section: FWaaS v2 has some names of v1.
+func title(r neutron.Resource) string {
+	if r >= neutron.FirewallGroups {
+		return "fwaas/" + r.Collection()
+	}
+	return r.Collection()
 }
 
 func mark(yes bool, text string) string {

@@ -22,6 +22,11 @@ func NewFirewallRule(v Values) (*FirewallRule, error) {
 
 // Apply sets what a create or an update names, and checks the rule.
 func (r *FirewallRule) Apply(v Values) error {
+	r.set(v)
+	return r.check()
+}
+
+func (r *FirewallRule) set(v Values) {
 	for name, to := range map[string]*string{
 		"protocol": &r.Protocol, "source_ip_address": &r.SourceIPAddress, "destination_ip_address": &r.DestinationIPAddress,
 		"source_port": &r.SourcePort, "destination_port": &r.DestinationPort, "action": &r.Action,
@@ -36,7 +41,6 @@ func (r *FirewallRule) Apply(v Values) error {
 	if v.Has("enabled") {
 		r.Enabled = v.Flag("enabled")
 	}
-	return r.check()
 }
 
 // check holds ports against the protocol and addresses against the IP version, which is 4.

@@ -71,13 +71,21 @@ func firewallPolicyTable() *Table[FirewallPolicyView] {
 		row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Type: "boolean",
 			Doc: "other projects' firewalls may use it", parse: flag},
 			flagValue(func(o *FirewallPolicyView) bool { return o.Shared })),
-		row(Attribute{Name: "firewall_rules", Create: true, Update: true, Default: []string{}, Filter: true, Type: "list of uuids",
-			Doc: "at most 100, in their order", parse: nullAs([]any{}, fewer(uuids))},
-			textsValue(func(o *FirewallPolicyView) []string { return o.Rules })),
-		row(Attribute{Name: "audited", Create: true, Update: true, Default: false, Filter: true, Type: "boolean",
-			Doc: "false after each change unless the change says true", parse: flag},
-			flagValue(func(o *FirewallPolicyView) bool { return o.Audited })),
+		policyRulesColumn(),
+		auditedColumn(),
 	))
+}
+
+func policyRulesColumn() column[FirewallPolicyView] {
+	return row(Attribute{Name: "firewall_rules", Create: true, Update: true, Default: []string{}, Filter: true, Type: "list of uuids",
+		Doc: "at most 100, in their order", parse: nullAs([]any{}, fewer(uuids))},
+		textsValue(func(o *FirewallPolicyView) []string { return o.Rules }))
+}
+
+func auditedColumn() column[FirewallPolicyView] {
+	return row(Attribute{Name: "audited", Create: true, Update: true, Default: false, Filter: true, Type: "boolean",
+		Doc: "false after each change unless the change says true", parse: flag},
+		flagValue(func(o *FirewallPolicyView) bool { return o.Audited }))
 }
 
 func firewallTable() *Table[FirewallView] {

@@ -20,6 +20,9 @@ const (
 	FirewallRules
 	FirewallPolicies
 	Firewalls
+	FirewallGroups
+	FirewallGroupPolicies
+	FirewallGroupRules
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -37,6 +40,10 @@ var names = [...]struct{ name, collection, class string }{
 	FirewallRules:      {"firewall_rule", "firewall_rules", "FirewallRule"},
 	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	Firewalls:          {"firewall", "firewalls", "Firewall"},
+
+	FirewallGroups:        {"firewall_group", "firewall_groups", "FirewallGroup"},
+	FirewallGroupPolicies: {"firewall_policy", "firewall_policies", "FirewallPolicy"},
+	FirewallGroupRules:    {"firewall_rule", "firewall_rules", "FirewallRule"},
 }
 
 // Name returns the key of one object in a body, such as security_group.
@@ -52,6 +59,8 @@ func (r Resource) Path() string {
 		return "/" + r.Collection()
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
+	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
+		return "/fwaas/" + r.Collection()
 	}
 	return "/" + strings.ReplaceAll(r.Collection(), "_", "-")
 }
@@ -74,6 +83,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:
 		return Errorf(NotFound, typ, "Firewall Policy %s could not be found.", id)
+	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
+		return Errorf(NotFound, typ, "Firewall %s %s could not be found.", strings.TrimPrefix(r.Name(), "firewall_"), id)
 	}
 	return Errorf(NotFound, typ, "%s %s could not be found.", names[r].class, id)
 }

@@ -5,6 +5,7 @@ package neutron
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,7 +211,7 @@ type Firewall struct {
 	RoutersGone bool `json:"heddle:routers_gone,omitempty"`
 }
 
-// FirewallPolicy is an ordered list of firewall rules.
+// FirewallPolicy is an ordered list of firewall rules, of FWaaS v1 or v2.
 type FirewallPolicy struct {
 	Standard
 	Shared  bool     `json:"shared"`
@@ -218,7 +219,30 @@ type FirewallPolicy struct {
 	Rules   []string `json:"firewall_rules"` // ids
 }
 
-// FirewallRule matches packets by what is set and decides on them. At most one policy has it.
+// FirewallGroup applies policies to what passes some interfaces of routers (FWaaS v2). Without a
+// policy a direction passes nothing but replies; a group without both is not applied.
+type FirewallGroup struct {
+	Standard
+	AdminStateUp    bool     `json:"admin_state_up"` // down: nothing passes
+	Shared          bool     `json:"shared"`
+	IngressPolicyID string   `json:"ingress_firewall_policy_id"` // for what leaves the router by the ports
+	EgressPolicyID  string   `json:"egress_firewall_policy_id"`  // for what enters it there
+	PortIDs         []string `json:"ports"`                      // each in no other group
+}
+
+// Policies returns the policies that the group has, each once.
+func (g *FirewallGroup) Policies() []string {
+	var ids []string
+	for _, id := range []string{g.IngressPolicyID, g.EgressPolicyID} {
+		if id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// FirewallRule matches packets by what is set and decides on them. At most one policy of FWaaS v1
+// has it, or any number of v2's.
 type FirewallRule struct {
 	Standard
 	Shared               bool   `json:"shared"`

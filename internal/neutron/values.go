@@ -45,7 +45,7 @@ func (c Caller) Owns(projectID string) bool {
 //	extra_dhcp_opts    []DHCPOptChange
 //	binding:profile    map[string]any; nil = not to be bound
 //	floating_ip_address, fixed_ip_address  netip.Addr
-//	firewall_rules, router_ids  []string
+//	firewall_rules, router_ids, ports  []string
 //	external_gateway_info  *GatewayRequest; nil = no gateway
 //	routes             []HostRoute
 //

@@ -43,3 +43,39 @@ var Firewalls = records.NewTable("firewall", NeutronPrefix+"firewalls/", func(f 
 func leaveRouter(f *neutron.Firewall, router string) {
 	f.RouterIDs = slices.DeleteFunc(f.RouterIDs, func(id string) bool { return id == router })
 }
+
+// FirewallGroupRules are in any number of policies.
+var FirewallGroupRules = records.NewTable("firewall-group-rule", NeutronPrefix+"firewall-group-rules/", func(r *neutron.FirewallRule) string { return r.ID },
+	records.Index("project", func(r *neutron.FirewallRule) []string { return []string{r.ProjectID} }),
+	records.Index("shared", func(r *neutron.FirewallRule) []string { return []string{fmt.Sprint(r.Shared)} }),
+	records.Index("name", func(r *neutron.FirewallRule) []string { return []string{r.Name} }),
+)
+
+// FirewallGroupPolicies are in any number of groups.
+var FirewallGroupPolicies = records.NewTable("firewall-group-policy", NeutronPrefix+"firewall-group-policies/", func(p *neutron.FirewallPolicy) string { return p.ID },
+	records.Ref("rule", FirewallGroupRules, func(p *neutron.FirewallPolicy) []string { return p.Rules }, records.Refuse()),
+	records.Index("project", func(p *neutron.FirewallPolicy) []string { return []string{p.ProjectID} }),
+	records.Index("shared", func(p *neutron.FirewallPolicy) []string { return []string{fmt.Sprint(p.Shared)} }),
+	records.Index("name", func(p *neutron.FirewallPolicy) []string { return []string{p.Name} }),
+)
+
+// FirewallGroups apply policies to ports of routers, each of which has at most one group. A port
+// that goes leaves its group. A project has one default group.
+var FirewallGroups = records.NewTable("firewall-group", NeutronPrefix+"firewall-groups/", func(g *neutron.FirewallGroup) string { return g.ID },
+	records.Ref("policy", FirewallGroupPolicies, (*neutron.FirewallGroup).Policies, records.Refuse()),
+	records.Ref("port", RouterPorts, func(g *neutron.FirewallGroup) []string { return g.PortIDs }, records.ClearWith(leavePort)),
+	records.Unique("one_group", func(g *neutron.FirewallGroup) []string { return g.PortIDs }),
+	records.Unique("default", func(g *neutron.FirewallGroup) []string {
+		if g.Name != neutron.DefaultFirewallGroup {
+			return nil
+		}
+		return []string{g.ProjectID}
+	}),
+	records.Index("project", func(g *neutron.FirewallGroup) []string { return []string{g.ProjectID} }),
+	records.Index("shared", func(g *neutron.FirewallGroup) []string { return []string{fmt.Sprint(g.Shared)} }),
+	records.Index("name", func(g *neutron.FirewallGroup) []string { return []string{g.Name} }),
+)
+
+func leavePort(g *neutron.FirewallGroup, port string) {
+	g.PortIDs = slices.DeleteFunc(g.PortIDs, func(id string) bool { return id == port })
+}

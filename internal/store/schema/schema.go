@@ -330,6 +330,7 @@ func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
 func All() []snapshot.Table {
 	return []snapshot.Table{
 		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, FirewallRules, FirewallPolicies, Firewalls,
+		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
