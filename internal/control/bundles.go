@@ -21,6 +21,9 @@ const (
 
 	kindFloatingIP = "floating-ip"
 	kindFirewall   = "firewall"
+
+	kindFirewallGroup       = "firewall-group"
+	kindFirewallGroupPolicy = "firewall-group-policy"
 )
 
 // putBundle stores what an owner means to packets in place of what it meant before.

@@ -85,10 +85,12 @@ func (o *operation) notInPolicy(p *neutron.FirewallPolicy, rule string) error {
 }
 
 // change lets f change a policy as a request with values v wants, and stores it with the firewalls
-// that have it. Unless v says otherwise nobody has audited the result.
+// that have it, with many of them in steps. Unless v says otherwise nobody has audited the result.
 func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
+	var pending bool
+	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
+		pending = false
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -105,8 +107,13 @@ func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id strin
 		if err := putFirewallPolicy(o, &p); err != nil || slices.Equal(p.Rules, old.Rules) {
 			return &neutron.FirewallPolicyView{FirewallPolicy: &p}, err
 		}
-		return &neutron.FirewallPolicyView{FirewallPolicy: &p}, o.deriveFirewallsOf(id)
+		pending, err = o.deriveFirewallsOf(id)
+		return &neutron.FirewallPolicyView{FirewallPolicy: &p}, err
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeriveFirewalls, id)
+	}
+	return view, err
 }
 
 // delete deletes a policy that no firewall has. Its rules stay.

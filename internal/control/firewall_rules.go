@@ -18,9 +18,11 @@ func (o *operation) createFirewallRule(_ context.Context, v neutron.Values) (*ne
 	return r, schema.FirewallRules.Put(o.tx, r)
 }
 
-// update changes a rule, and the firewalls that apply it.
+// update changes a rule, and the firewalls that apply it: with many of them in steps.
 func (s firewallRules) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallRuleView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallRuleView, error) {
+	var pending string
+	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallRuleView, error) {
+		pending = ""
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -47,8 +49,16 @@ func (s firewallRules) update(ctx context.Context, c neutron.Caller, id string, 
 		if policy == nil {
 			return firewallRuleView(o.tx, &r), nil
 		}
-		return firewallRuleView(o.tx, &r), o.changedRules(policy)
+		later, err := o.changedRules(policy)
+		if later {
+			pending = policy.ID
+		}
+		return firewallRuleView(o.tx, &r), err
 	})
+	if pending != "" && err == nil {
+		s.carryOut(ctx, workDeriveFirewalls, pending)
+	}
+	return view, err
 }
 
 // delete deletes a rule that is in no policy.
@@ -72,14 +82,15 @@ func (o *operation) policyWith(rule string) (*neutron.FirewallPolicy, error) {
 	return nil, nil
 }
 
-// changedRules notes that rules of a policy have changed: nobody has audited them so.
-func (o *operation) changedRules(old *neutron.FirewallPolicy) error {
+// changedRules notes that rules of a policy have changed: nobody has audited them so. It reports
+// whether firewalls are pending work.
+func (o *operation) changedRules(old *neutron.FirewallPolicy) (pending bool, err error) {
 	if old.Audited {
 		p := *old
 		p.Audited = false
 		o.bump(&p.Standard)
 		if err := schema.FirewallPolicies.Put(o.tx, &p); err != nil {
-			return err
+			return false, err
 		}
 	}
 	return o.deriveFirewallsOf(old.ID)

@@ -149,18 +149,41 @@ func (o *operation) deriveFirewall(f *neutron.Firewall) error {
 	return o.putBundle(kindFirewall, f.ID, translate.Firewall(f, rules))
 }
 
-// deriveFirewallsOf stores what the firewalls with a policy mean to packets now.
-func (o *operation) deriveFirewallsOf(policy string) error {
-	for _, id := range schema.Firewalls.Referrers(o.tx, "policy", policy) {
-		f, err := schema.Firewalls.Get(o.tx, id)
+// deriveFirewallsOf stores what the firewalls with a policy mean to packets now. With many of them
+// it makes pending work of the rest, and reports that.
+func (o *operation) deriveFirewallsOf(policy string) (pending bool, err error) {
+	done, _, err := steps{o}.deriveFirewalls(policy, "")
+	if err != nil || done {
+		return false, err
+	}
+	return true, o.begin(workDeriveFirewalls, policy)
+}
+
+// deriveFirewalls rewrites what some firewalls with a policy mean to packets, after a firewall's
+// id.
+func (o steps) deriveFirewalls(policy, after string) (done bool, next string, err error) {
+	p, err := schema.FirewallPolicies.Get(o.tx, policy)
+	if err != nil {
+		return true, "", nil // gone
+	}
+	count := 0
+	for f := range schema.Firewalls.By(o.tx, "policy", policy) {
+		if f.ID <= after {
+			continue
+		}
+		if count == stepObjects || count > 0 && count*len(p.Rules) > stepRules {
+			return false, next, nil
+		}
+		f, err := schema.Firewalls.Get(o.tx, f.ID)
 		if err != nil {
-			return err
+			return false, "", err
 		}
 		if err := o.deriveFirewall(f); err != nil {
-			return err
+			return false, "", err
 		}
+		count, next = count+1, f.ID
 	}
-	return nil
+	return true, "", nil
 }
 
 // leaveFirewall takes a router that is going out of its firewall.
@@ -208,7 +231,8 @@ func (o *operation) setRuleList(ctx context.Context, v neutron.Values, project s
 		}
 		ids = append(ids, rule.ID)
 	}
-	if err := o.setPolicyRules(&policy, append([]string{}, ids...)); err != nil {
+	err := o.setPolicyRules(&policy, append([]string{}, ids...))
+	if err != nil {
 		return err
 	}
 	if err := putFirewallPolicy(o, &policy); err != nil {
@@ -222,5 +246,10 @@ func (o *operation) setRuleList(ctx context.Context, v neutron.Values, project s
 			return err
 		}
 	}
-	return o.deriveFirewallsOf(id)
+	for done, after := false, ""; !done; { // in one commit, which a file has to itself
+		if done, after, err = (steps{o}).deriveFirewalls(id, after); err != nil {
+			return err
+		}
+	}
+	return nil
 }

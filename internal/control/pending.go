@@ -32,7 +32,7 @@ const (
 	stepRules = 1000
 )
 
-// Kinds of pending work; the object is the network, subnet or group.
+// Kinds of pending work; the object is the network, subnet or group unless it is said.
 const (
 	workDeleteNetwork   = "delete-network"
 	workDeleteGroup     = "delete-security-group"
@@ -41,6 +41,8 @@ const (
 	workDeriveProfiles  = "derive-profiles" // of allGroups
 
 	workDeriveRouterPorts = "derive-router-ports" // of a subnet
+	workDeriveFirewalls   = "derive-firewalls"    // of a policy
+	workDeriveGroupRule   = "derive-group-rule"   // in policies of firewall groups
 )
 
 const allGroups = "all"
@@ -128,6 +130,10 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		return o.deriveProfiles(after)
 	case workDeriveRouterPorts:
 		return o.deriveRouterPorts(w.ObjectID, after)
+	case workDeriveFirewalls:
+		return o.deriveFirewalls(w.ObjectID, after)
+	case workDeriveGroupRule:
+		return o.deriveGroupRule(w.ObjectID, after)
 	case workDeriveEndpoints:
 		return o.deriveEndpoints(w.ObjectID, after)
 	default: // a newer server's, which finishes it

@@ -17,6 +17,7 @@ import (
 	"heddle/internal/store/records"
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
+	"heddle/internal/topology"
 )
 
 // crashing is a store that accepts so many commits more and then none, as if its server had been
@@ -38,7 +39,8 @@ func (c *crashing) Commit(ctx context.Context, conds []store.Cond, ops []store.O
 // unlimited takes the limits of the member's project away.
 func (w *world) unlimited() {
 	w.t.Helper()
-	v, err := parse(w.admin, neutron.Quotas, neutron.Update, `{"network":-1,"subnet":-1,"port":-1,"security_group":-1,"security_group_rule":-1,"floatingip":-1}`)
+	v, err := parse(w.admin, neutron.Quotas, neutron.Update, `{"network":-1,"subnet":-1,"port":-1,"security_group":-1,"security_group_rule":-1,
+		"floatingip":-1,"firewall":-1,"firewall_policy":-1}`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -187,6 +189,47 @@ func cascades() []cascade {
 				for key, value := range w.calico() {
 					if strings.Contains(key, "/endpoint/") && !strings.Contains(value, `"state":"inactive"`) {
 						return fmt.Errorf("%s is %s", key, value)
+					}
+				}
+				return nil
+			},
+		},
+		{
+			name: "change rule of firewalls",
+			furnish: func(w *world, n int) string {
+				rule := w.firewallRule(`{"shared":true}`)
+				policy := must[*neutron.FirewallPolicyView](w, w.member, neutron.FirewallPolicies, `{"shared":true,"firewall_rules":["`+rule+`"]}`).ID
+				w.many(w.member, neutron.Firewalls, n, func(int) string { return `{"firewall_policy_id":"` + policy + `"}` })
+				return rule
+			},
+			perform: func(w *world, id string) error {
+				_, err := w.change(w.member, neutron.FirewallRules, id, `{"action":"allow"}`)
+				return err
+			},
+			check: func(w *world, snap *records.Snap, id string) error {
+				for f := range schema.Firewalls.All(snap) {
+					if rules := w.bundle("firewall", f.ID).Chains[0].Rules; rules[1].Action != topology.Accept {
+						return fmt.Errorf("firewall %s still has %+v", f.ID, rules[1])
+					}
+				}
+				return nil
+			},
+		},
+		{
+			name: "change rule of firewall group policies",
+			furnish: func(w *world, n int) string {
+				rule := w.groupRule(`{"action":"allow"}`)
+				w.many(w.member, neutron.FirewallGroupPolicies, n, func(int) string { return `{"audited":true,"firewall_rules":["` + rule + `"]}` })
+				return rule
+			},
+			perform: func(w *world, id string) error {
+				_, err := w.change(w.member, neutron.FirewallGroupRules, id, `{"action":"reject"}`)
+				return err
+			},
+			check: func(w *world, snap *records.Snap, id string) error {
+				for p := range schema.FirewallGroupPolicies.All(snap) {
+					if rules := w.bundle("firewall-group-policy", p.ID).Chains[0].Rules; rules[1].Action != topology.Reject || p.Audited {
+						return fmt.Errorf("policy %+v still has %+v", p, rules[1])
 					}
 				}
 				return nil

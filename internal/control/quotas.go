@@ -21,7 +21,8 @@ const (
 
 	quotaFloatingIP     = "floatingip"
 	quotaFirewall       = "firewall"
-	quotaFirewallPolicy = "firewall_policy"
+	quotaFirewallGroup  = "firewall_group"
+	quotaFirewallPolicy = "firewall_policy" // of FWaaS v1 and v2 together, as rules
 	quotaFirewallRule   = "firewall_rule"
 )
 
@@ -56,10 +57,12 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.FloatingIPs.CountBy(r, "project", project)
 	case quotaFirewall:
 		return schema.Firewalls.CountBy(r, "project", project)
+	case quotaFirewallGroup:
+		return schema.FirewallGroups.CountBy(r, "project", project)
 	case quotaFirewallPolicy:
-		return schema.FirewallPolicies.CountBy(r, "project", project)
+		return schema.FirewallPolicies.CountBy(r, "project", project) + schema.FirewallGroupPolicies.CountBy(r, "project", project)
 	case quotaFirewallRule:
-		return schema.FirewallRules.CountBy(r, "project", project)
+		return schema.FirewallRules.CountBy(r, "project", project) + schema.FirewallGroupRules.CountBy(r, "project", project)
 	case quotaRule:
 		n := 0
 		for g := range schema.SecurityGroups.By(r, "project", project) {

@@ -302,7 +302,7 @@ func (e routerEdit) removeRouterPort(x *neutron.RouterPort, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.dropBundle(routerPortKind(x), x.PortID), schema.RouterPorts.Delete(e.tx, x.PortID)); err != nil {
+	if err := errors.Join(e.leaveFirewallGroup(x.PortID), e.dropBundle(routerPortKind(x), x.PortID), schema.RouterPorts.Delete(e.tx, x.PortID)); err != nil {
 		return err
 	}
 	e.r.RevisionNumber++ // the port counts no more

@@ -41,6 +41,10 @@ type Service struct {
 	firewallPolicies firewallPolicies
 	firewalls        firewalls
 
+	firewallGroups firewallGroups
+	groupPolicies  groupPolicies
+	groupRules     groupRules
+
 	// Values of ports' binding:vif_details, bound and not. Views share them.
 	vifOverlay, vifRouted, vifNone map[string]any
 	// working holds a token while pending work is carried out.
@@ -68,6 +72,8 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.floatingIPs = floatingIPs{newFloatingIPs(s)}
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
+	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
+	s.groupPolicies, s.groupRules = groupPolicies{newGroupPolicies(s)}, groupRules{newGroupRules(s)}
 	return s, nil
 }
 

@@ -126,6 +126,8 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.Routers:     anyOf(w.Routers().Operations),
 		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.Firewalls: anyOf(w.Firewalls()),
 		neutron.FirewallPolicies: anyOf(w.FirewallPolicies()), neutron.FirewallRules: anyOf(w.FirewallRules()),
+		neutron.FirewallGroups: anyOf(w.FirewallGroups()), neutron.FirewallGroupPolicies: anyOf(w.FirewallGroupPolicies()),
+		neutron.FirewallGroupRules: anyOf(w.FirewallGroupRules()),
 	}[r]
 }
 

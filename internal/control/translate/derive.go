@@ -64,6 +64,15 @@ const (
 	roleFirewallDrop   = "rule.fw.drop"
 	roleFirewallShared = "rule.fw.shared"
 
+	// Of a firewall group, and of its policies.
+	roleGroupDeny    = "chain.fwg.deny"
+	roleGroupEgress  = "rule.fwg.egress"  // + group + port
+	roleGroupIngress = "rule.fwg.ingress" // likewise
+	roleGroupPolicy  = "chain.fwg.policy"
+	roleGroupRule    = "rule.fwg"        // + policy + rule
+	roleGroupReturn  = "rule.fwg.return" // + chain
+	roleGroupDrop    = "rule.fwg.drop"   // likewise
+
 	roleAntiSpoof = "rule.antispoof" // + port + index in the chain
 	roleInbound   = "rule.port.in"   // + port + index, or group of a jump
 	roleOutbound  = "rule.port.out"  // + port + index, or group of a jump

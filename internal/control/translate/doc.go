@@ -26,6 +26,10 @@
 //	floating-ip       the floating IP; the router's port      the port of the fixed address
 //	                  that serves it
 //	firewall          the firewall; its policy's rules        its routers
+//	firewall-group    the group; which routers have its       its policies' rules
+//	                  ports
+//	firewall-group-   the policy; its rules                   its groups
+//	policy
 //
 // A routed network has empty bundles. The policy agents read keys of Calico's data model, each
 // written in the transaction that changes one of its inputs:

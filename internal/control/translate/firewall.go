@@ -70,9 +70,15 @@ func firewallRule(r *neutron.FirewallRule) (topology.Rule, bool) {
 
 // firewallCondition returns the clauses of a rule; false if its text is invalid.
 func firewallCondition(r *neutron.FirewallRule) (topology.Condition, bool) {
+	c, ok := firewallClauses(r)
+	return c, ok && r.IPVersion != 6
+}
+
+// firewallClauses is firewallCondition for a rule of any IP version, without a clause on that.
+func firewallClauses(r *neutron.FirewallRule) (topology.Condition, bool) {
 	c := anyFragment()
 	n, ok := protocolNumber(r.Protocol)
-	if !ok || r.IPVersion == 6 {
+	if !ok {
 		return c, false
 	}
 	if n != 0 {

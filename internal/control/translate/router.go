@@ -36,8 +36,10 @@ const (
 	placeFloatByGateway   = 10
 	placeFloatByInterface = 20
 
-	// Forward.
-	placeFirewall = 10
+	// Forward: what groups let pass goes on to the other direction's, then to the firewall.
+	placeGroupEgress  = -20
+	placeGroupIngress = -10
+	placeFirewall     = 10
 )
 
 // routerChain returns a chain of router r by its role.
@@ -47,7 +49,7 @@ func routerChain(role, r string) string { return Derive(role, r) }
 // networks, in any order; an extra route whose next hop is on none of their subnets is left out.
 //
 //	in ─ pre-routing ─▶ route ─ forward ─ post-routing ─▶ out
-//	     floating IPs           firewall  jump skip SNAT ── fixed addresses stay
+//	     floating IPs           firewalls jump skip SNAT ── fixed addresses stay
 //	     replies to                       jump float SNAT exact ┐
 //	     the gateway                      jump float SNAT ──────┴ floating IPs
 //	     and interfaces                   SNAT of the gateway, then of interfaces

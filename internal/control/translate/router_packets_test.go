@@ -16,6 +16,7 @@ import (
 // site is the router of a golden file with machines on its networks, and packets on their way.
 type site struct {
 	*routerCase
+	world  *simulate.World
 	sim    *simulate.Simulator
 	memory *simulate.Memory
 	ports  map[string]*neutron.Port // of machines, by id
@@ -34,7 +35,7 @@ func newSite(t *testing.T, file string, machines ...*neutron.Port) *site {
 	t.Helper()
 	c, _, _ := readCase(t, file)
 	w := simulate.NewWorld(simulate.Options{})
-	s := &site{routerCase: c, sim: simulate.NewSimulator(w), memory: simulate.NewMemory(), ports: map[string]*neutron.Port{}}
+	s := &site{routerCase: c, world: w, sim: simulate.NewSimulator(w), memory: simulate.NewMemory(), ports: map[string]*neutron.Port{}}
 	for i, b := range append(c.bundles(), c.peers()...) {
 		w.Apply(topology.Owner{Kind: "bundle", ID: fmt.Sprint(i)}, &b)
 	}
@@ -45,6 +46,11 @@ func newSite(t *testing.T, file string, machines ...*neutron.Port) *site {
 		w.Apply(topology.Owner{Kind: "port", ID: p.ID}, &b)
 	}
 	return s
+}
+
+// apply sets one owner's part of the world.
+func (s *site) apply(kind, id string, b topology.Bundle) {
+	s.world.Apply(topology.Owner{Kind: kind, ID: id}, &b)
 }
 
 func machine(id, network, address string) *neutron.Port {
