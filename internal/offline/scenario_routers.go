@@ -10,8 +10,9 @@ import (
 // routing is the part of a scenario that routes: its objects, and the ports by which routers are on
 // networks.
 type routing struct {
-	routers, floatingIPs, firewalls *section
-	links                           map[string]string // port by "router.gw" and "router/subnet"
+	routers, floatingIPs, firewalls, firewallGroups *section
+
+	links map[string]string // port by "router.gw" and "router/subnet"
 }
 
 // Fields of a router that make requests of their own.
@@ -36,6 +37,7 @@ func newRouting(s *scenario, w *world) routing {
 	maps.Copy(r.firewalls.fields, map[string]field{
 		"up": {attribute: "admin_state_up"}, "rules": {attribute: firewallRuleList}, "routers": {addRouterIDs, listOf(r.routers.id)},
 	})
+	r.firewallGroups = newFirewallGroups(s, w, &r)
 	return r
 }
 
@@ -211,6 +213,13 @@ func (s *scenario) addFirewall(n node) error {
 	return s.addWith(s.routing.firewalls, plain, nil, s.world.createFirewall)
 }
 
+// firewallRuleFields are those of a rule of a firewall or a firewall group.
+func firewallRuleFields() map[string]field {
+	fields := asTheyAre("action", "protocol", "source_port", "destination_port", "enabled")
+	maps.Copy(fields, map[string]field{"source": {attribute: "source_ip_address"}, "destination": {attribute: "destination_ip_address"}})
+	return fields
+}
+
 // withRules returns a firewall with its rules as Neutron has them, with ids.
 func (s *scenario) withRules(n node, name string) (node, error) {
 	o, err := n.anyObject()
@@ -221,10 +230,8 @@ func (s *scenario) withRules(n node, name string) (node, error) {
 	if err != nil {
 		return n, err
 	}
-	fields := asTheyAre("action", "protocol", "source_port", "destination_port", "enabled")
-	maps.Copy(fields, map[string]field{"source": {attribute: "source_ip_address"}, "destination": {attribute: "destination_ip_address"}})
 	rules, err := each(o.get("rules"), func(n node) (any, error) {
-		rule, err := objectOf(fields)(n)
+		rule, err := objectOf(firewallRuleFields())(n)
 		if err == nil {
 			rule.(map[string]any)["id"] = s.derive("firewall-rule", firewall, n.place)
 		}

@@ -95,6 +95,9 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.Routers, s.Routers().Operations),
 		kindOf(w, tables.FloatingIPs, s.FloatingIPs()),
 		kindOf(w, tables.Firewalls, s.Firewalls()),
+		kindOf(w, tables.FirewallGroupRules, s.FirewallGroupRules()),
+		kindOf(w, tables.FirewallGroupPolicies, s.FirewallGroupPolicies()),
+		kindOf(w, tables.FirewallGroups, s.FirewallGroups()),
 	} {
 		kinds[k.Name()] = k
 	}

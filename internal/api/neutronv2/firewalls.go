@@ -29,6 +29,26 @@ func firewalls() part {
 	}
 }
 
+// firewallGroups is the part of FWaaS v2, which rests on that of routers.
+func firewallGroups() part {
+	return part{
+		routes: func(h *handler, on func(string, endpoint)) {
+			register(on, &collection[neutron.FirewallGroupRuleView]{h, h.tables.FirewallGroupRules, h.ops.FirewallGroupRules()})
+			policies := &collection[neutron.FirewallPolicyView]{h, h.tables.FirewallGroupPolicies, h.ops.FirewallGroupPolicies()}
+			register(on, policies)
+			register(on, &collection[neutron.FirewallGroupView]{h, h.tables.FirewallGroups, h.ops.FirewallGroups()})
+			on("PUT /v2.0/fwaas/firewall_policies/{id}/insert_rule", changeRules(policies, h.ops.InsertGroupRule))
+			on("PUT /v2.0/fwaas/firewall_policies/{id}/remove_rule", changeRules(policies,
+				func(ctx context.Context, c neutron.Caller, policy string, in neutron.RuleInsertion) (*neutron.FirewallPolicyView, error) {
+					return h.ops.RemoveGroupRule(ctx, c, policy, in.RuleID)
+				}))
+		},
+		extensions: []extension{
+			{"fwaas_v2", "FWaaS v2", "2016-10-06T10:00:00-00:00", "Provides support for firewall-as-a-service version 2"},
+		},
+	}
+}
+
 // changeRules answers a request to insert a rule into a policy or to remove one: with the policy
 // alone, as the reference.
 func changeRules(c *collection[neutron.FirewallPolicyView],
