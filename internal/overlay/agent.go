@@ -272,6 +272,7 @@ func (a *Agent) serve(ctx context.Context) error {
 			return err
 		}
 		g.Go(func() error { return a.engine.answers.Run(ctx, func() { close(answering) }) })
+		g.Go(func() error { return a.engine.adverts.Run(ctx) })
 		g.Go(func() error { return a.dp.Run(ctx, a.engine.newHandler().handle) })
 		g.Go(func() error { return a.engine.newHandler().runWaiting(ctx) })
 		u := &upkeep{e: a.engine, verifier: a.engine.newTrial()}

@@ -116,6 +116,7 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 		return err
 	}
 	a.attached(localPort{id: id, number: number, mtu: link.MTU}, placed{link: link, att: want})
+	a.engine.adverts.attached(id)
 	a.mu.Lock()
 	if a.since[id].IsZero() {
 		a.since[id] = time.Now().UTC().Truncate(time.Second)

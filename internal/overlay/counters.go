@@ -41,6 +41,7 @@ type counters struct {
 	installed     atomic.Uint64
 	refused       atomic.Uint64
 	emitted       atomic.Uint64
+	advertised    atomic.Uint64 // of the emitted: router advertisements that no machine has asked for
 	invalidations atomic.Uint64 // ports whose flows a change of the topology stopped
 	expired       atomic.Uint64 // flows taken away because they were idle
 	adopted       atomic.Uint64 // flows of an earlier agent that are as they should be
@@ -74,6 +75,7 @@ func (c *counters) figures() (f []telemetry.Value) {
 		telemetry.Counter.Of("heddle_overlay_flows_different_total", "Flows found to be other than they should be.", int(c.different.Load())),
 		telemetry.Counter.Of("heddle_overlay_invalidations_total", "Ports whose flows a change of the topology stopped.", int(c.invalidations.Load())),
 		telemetry.Counter.Of("heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", int(c.emitted.Load())),
+		telemetry.Counter.Of("heddle_overlay_advertisements_total", "Router advertisements sent unasked, one for each port.", int(c.advertised.Load())),
 		telemetry.Counter.Of("heddle_overlay_nat_exhausted_total", "Packets dropped because all NAT ports of their router were in use for their destination.", int(c.exhausted.Load())),
 		telemetry.Counter.Of("heddle_overlay_traces_total", "Trace requests answered.", int(c.traces.Load())))
 	return f

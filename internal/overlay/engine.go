@@ -37,6 +37,7 @@ type engine struct {
 	keys    *hostKeys
 	answers *answers
 	moves   *handovers
+	adverts *advertiser
 	reports *reporter
 	log     *slog.Logger
 	clock   func() time.Duration // machine's monotonic clock
@@ -52,9 +53,11 @@ type kept struct {
 func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underlay, reports *reporter, log *slog.Logger) *engine {
 	e := &engine{host: keys.host, dp: dp, conns: state.conns, nats: state.nats, keys: keys, under: under, reports: reports, log: log,
 		clock: monotonic(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
+	e.adverts = newAdvertiser(e)
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
-		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged, HomeChanged: e.homeChanged}),
+		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged, HomeChanged: e.homeChanged,
+			AdvertisementChanged: e.adverts.networkChanged}),
 		ports: map[datapath.Port]*localPort{}, portByID: map[string]*localPort{}, bySlot: map[datapath.Slot][]string{}}
 	e.answers.net = e.net
 	e.net.homes = newHomes(e.host, e.net, dp, log)

@@ -139,6 +139,7 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	}
 	f.engine.moves.rebind(&before, &after)
 	f.engine.answers.rebind(&before, &after, f.opts.serves)
+	f.engine.adverts.rebind(before.Ports, after.Ports, f.opts.serves)
 	f.engine.keys.senders.change(before.Ports, after.Ports, f.opts.serves)
 	f.attachments.rebind(before.Ports, after.Ports, f.opts)
 	return affected

@@ -53,6 +53,7 @@ func (w *World) ApplyHostState(id string, st *topology.HostState) (affected []st
 }
 
 func (w *World) findUnderlayMTU() {
+	old := w.underlayMTU
 	w.underlayMTU = 0
 	for _, x := range w.hosts {
 		if x.state == nil {
@@ -64,6 +65,11 @@ func (w *World) findUnderlayMTU() {
 		}
 		if mtu := x.state.MTU - overhead; mtu >= minMTU && (w.underlayMTU == 0 || mtu < w.underlayMTU) {
 			w.underlayMTU = mtu
+		}
+	}
+	if w.underlayMTU != old && w.advertChanged != nil {
+		for _, n := range w.networks {
+			w.advertisementChanged(n)
 		}
 	}
 }

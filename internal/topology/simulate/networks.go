@@ -31,6 +31,7 @@ func (w *World) linkNetwork(n *network) {
 		return
 	}
 	w.touchNetwork(n)
+	w.advertisementChanged(n)
 	n.def = def
 	in, out := n.in, n.out
 	n.in, n.out = nil, nil

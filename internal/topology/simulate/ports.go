@@ -299,11 +299,13 @@ func (w *World) touchHidden(q *port) {
 func (w *World) listRouterPort(p *port) {
 	if p.listed.in != nil {
 		p.listed.in.routers = removePort(p.listed.in.routers, p.listed.port)
+		w.advertisementChanged(p.listed.in)
 	}
 	p.listed = listing{}
 	if q := p.peer(); p.network != nil && q != nil && q.router != nil && q.peer() == p {
 		p.listed = listing{p.network, q}
 		p.network.routers = insertPort(p.network.routers, q)
+		w.advertisementChanged(p.network)
 	}
 }
 

@@ -28,6 +28,7 @@ func (w *World) linkSubnet6(s *subnet6) {
 	}
 	old := s.network
 	if old != nil {
+		w.advertisementChanged(old)
 		old.subnets6 = slices.DeleteFunc(old.subnets6, func(x *subnet6) bool { return x == s })
 	}
 	s.def, s.network = def, nil
@@ -35,6 +36,7 @@ func (w *World) linkSubnet6(s *subnet6) {
 		s.network = hold(w.networks, def.NetworkID)
 		i, _ := slices.BinarySearchFunc(s.network.subnets6, s.id, func(s *subnet6, id string) int { return cmp.Compare(s.id, id) })
 		s.network.subnets6 = slices.Insert(s.network.subnets6, i, s)
+		w.advertisementChanged(s.network)
 	}
 	if old != nil {
 		release(w.networks, old)
@@ -49,28 +51,74 @@ func (s *Simulator) routerSolicitation(p *port) (done bool) {
 		return false
 	}
 	s.unkeyed = true // what becomes of it rests on the subnets
-	if f.TTL != 255 || f.TpDst != 0 || f.VLANs > 0 || !p.def.AdminStateUp {
+	if f.TTL != 255 || f.TpDst != 0 || f.VLANs > 0 || !p.def.AdminStateUp || p.def.PhysicalNetwork != "" {
 		return false
 	}
-	frame, ok := s.world.advertisement(p, f.Src, f.SrcIP)
+	a, ok := p.network.advertisement(s.world)
 	if !ok {
 		return false
+	}
+	to, dst := f.Src, f.SrcIP
+	if dst.IsUnspecified() {
+		to, dst = packet.MulticastMAC(allNodes), allNodes
 	}
 	if s.dec.explain {
 		s.dec.say(p.network.id, "advertises the network's IPv6 subnets to "+f.Src.String())
 	}
-	s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.server().id}, Frame: frame})
+	s.dec.Emit = append(s.dec.Emit, flow.Emission{Output: flow.Output{PortID: p.id, HostID: p.server().id}, Frame: a.Frame(to, a.Router, dst)})
 	return true
 }
 
-// Advertisement returns the router advertisement for all machines behind a port; false if its
-// network advertises nothing. What is no longer advertised is not in it.
-func (w *World) Advertisement(portID string) (frame []byte, ok bool) {
-	p := w.ports[portID]
-	if p == nil || p.def == nil || p.network == nil || !p.def.AdminStateUp {
-		return nil, false
+// Advertisement is what a network tells its machines of its IPv6 subnets and its router.
+type Advertisement struct {
+	Router packet.MAC // the source; of no router if Lifetime is 0
+	packet.RouterAdvert
+}
+
+// ToAll returns the advertisement as a frame for all machines.
+func (a *Advertisement) ToAll() []byte {
+	return a.Frame(packet.MulticastMAC(allNodes), a.Router, allNodes)
+}
+
+// Farewell returns the advertisement that ends what a machine knows by a, but not by next, as zero
+// for nothing; false if it still holds. It is sent before next (RFC 4861 §6.2.5, RFC 8106 §5.1).
+func (a *Advertisement) Farewell(next Advertisement) (end Advertisement, needed bool) {
+	end = *a
+	end.Managed, end.Other, end.DNSLifetime = next.Managed, next.Other, 0
+	end.Prefixes, end.DNS = nil, nil
+	sameRouter := a.Router == next.Router
+	if end.Lifetime = next.Lifetime; !sameRouter {
+		end.Lifetime = 0
 	}
-	return w.advertisement(p, packet.MulticastMAC(allNodes), netip.IPv6Unspecified())
+	for _, p := range a.Prefixes {
+		if !slices.ContainsFunc(next.Prefixes, func(q packet.AdvertPrefix) bool { return q.Prefix == p.Prefix && q.Autonomous == p.Autonomous }) {
+			p.Valid, p.Preferred = 0, 0
+			end.Prefixes = append(end.Prefixes, p)
+		}
+	}
+	for _, d := range a.DNS {
+		if !sameRouter || !slices.Contains(next.DNS, d) {
+			end.DNS = append(end.DNS, d)
+		}
+	}
+	routerGone := a.Lifetime > 0 && end.Lifetime == 0
+	return end, routerGone || len(end.Prefixes)+len(end.DNS) > 0
+}
+
+// Advertisement returns what a network advertises; false for nothing.
+func (w *World) Advertisement(networkID string) (a Advertisement, ok bool) {
+	n := w.networks[networkID]
+	if n == nil {
+		return Advertisement{}, false
+	}
+	return n.advertisement(w)
+}
+
+// advertisementChanged notes that a network may advertise something else.
+func (w *World) advertisementChanged(n *network) {
+	if w.advertChanged != nil && len(n.subnets6) > 0 {
+		w.advertChanged(n.id)
+	}
 }
 
 // Times of advertisements, in seconds (midonet-simulation §18).
@@ -80,32 +128,27 @@ const (
 	preferredLifetime = 14400
 )
 
-// advertisement builds the advertisement of a port's network, to one machine or to all.
-func (w *World) advertisement(p *port, to packet.MAC, dst netip.Addr) ([]byte, bool) {
-	n := p.network
+// advertisement returns what the network advertises, in the name of its router if it has one.
+func (n *network) advertisement(w *World) (a Advertisement, ok bool) {
 	if n.def == nil || !n.def.AdminStateUp {
-		return nil, false
+		return a, false
 	}
-	a := packet.RouterAdvert{DNSLifetime: routerLifetime}
+	a = Advertisement{Router: responderMAC, RouterAdvert: packet.RouterAdvert{DNSLifetime: routerLifetime}}
 	for _, s := range n.subnets6 {
 		if s.def.Enabled && s.def.RAMode != "" {
 			if mtu := uint32(w.mtu(s.def.InterfaceMTU)); a.MTU == 0 || mtu < a.MTU {
 				a.MTU = mtu
 			}
-			addSubnet(&a, s.def)
+			addSubnet(&a.RouterAdvert, s.def)
 		}
 	}
 	if len(a.Prefixes) == 0 {
-		return nil, false
+		return Advertisement{}, false
 	}
-	mac := responderMAC
 	if q := n.ipv6Router(); q != nil {
-		mac, a.Lifetime = q.def.PortMAC, routerLifetime
+		a.Router, a.Lifetime = q.def.PortMAC, routerLifetime
 	}
-	if dst.IsUnspecified() {
-		to, dst = packet.MulticastMAC(allNodes), allNodes
-	}
-	return a.Frame(to, mac, dst), true
+	return a, true
 }
 
 // addSubnet adds what is to be said about a subnet. RAMode is slaac, dhcpv6-stateless or
@@ -122,17 +165,37 @@ func addSubnet(a *packet.RouterAdvert, net *topology.DhcpV6) {
 	}
 }
 
-// ipv6Router returns the port of a router that has an IPv6 address on the network.
-func (n *network) ipv6Router() *port {
+// ipv6Router returns the port of the router that is the default one of the network's machines, nil
+// if there is none: of several that with the gateway address of an advertised subnet. A router whose
+// own default route leads by the port, such as one with its gateway here, is none.
+func (n *network) ipv6Router() (best *port) {
 	for _, q := range n.routers {
-		if !q.up() || q.router.def == nil || !q.router.def.AdminStateUp {
-			continue
-		}
-		for _, s := range q.def.PortSubnet {
-			if s.Addr().Is6() {
-				return q
-			}
+		switch {
+		case !q.up() || q.router.def == nil || !q.router.def.AdminStateUp || !q.hasIPv6() || q.leadsOut():
+		case n.isGateway(q):
+			return q
+		case best == nil:
+			best = q
 		}
 	}
-	return nil
+	return best
+}
+
+func (n *network) isGateway(q *port) bool {
+	return slices.ContainsFunc(n.subnets6, func(s *subnet6) bool {
+		return s.def.Enabled && s.def.RAMode != "" && s.def.DefaultGateway != nil && q.has(*s.def.DefaultGateway)
+	})
+}
+
+func (p *port) hasIPv6() bool {
+	return slices.ContainsFunc(p.def.PortSubnet, func(s netip.Prefix) bool { return s.Addr().Is6() })
+}
+
+// leadsOut reports whether the IPv6 default route of a router leads by its port.
+func (p *port) leadsOut() bool {
+	return slices.ContainsFunc(p.routes, func(r *route) bool { return r.def != nil && r.isDefault6() })
+}
+
+func (r *route) isDefault6() bool {
+	return r.def.NextHop == topology.HopPort && r.def.DstSubnet.Bits() == 0 && r.def.DstSubnet.Addr().Is6()
 }

@@ -25,6 +25,9 @@ func (w *World) linkRouter(r *router) {
 		return
 	}
 	w.touchRouter(r)
+	for _, q := range r.ports {
+		w.routerPortChanged(q)
+	}
 	r.def = def
 	before := []*chain{r.in, r.out, r.forward}
 	r.in, r.out, r.forward = nil, nil, nil
@@ -32,6 +35,13 @@ func (w *World) linkRouter(r *router) {
 		r.in, r.out, r.forward = w.useChain(def.InboundFilterID), w.useChain(def.OutboundFilterID), w.useChain(def.ForwardChainID)
 	}
 	swapFilters(w, r, func(c *chain) *users[*router] { return &c.routers }, before, []*chain{r.in, r.out, r.forward})
+}
+
+// routerPortChanged notes that the network of a router's port may advertise something else.
+func (w *World) routerPortChanged(q *port) {
+	if b := q.peer(); b != nil && b.network != nil {
+		w.advertisementChanged(b.network)
+	}
 }
 
 // portGroup is a set of ports.

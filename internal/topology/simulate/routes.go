@@ -35,11 +35,13 @@ func (w *World) linkRoute(r *route) {
 	port, owner := r.port, r.owner
 	if port != nil {
 		port.routes = slices.DeleteFunc(port.routes, func(x *route) bool { return x == r })
+		w.routerPortChanged(port)
 	}
 	r.def, r.port, r.owner = def, nil, nil
 	if def != nil && def.NextHopPortID != "" {
 		r.port = hold(w.ports, def.NextHopPortID)
 		r.port.routes = append(r.port.routes, r)
+		w.routerPortChanged(r.port)
 	} else if def != nil {
 		r.owner = hold(w.routers, def.RouterID)
 	}

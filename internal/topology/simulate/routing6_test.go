@@ -137,13 +137,13 @@ func TestRouterAdvertisements(t *testing.T) {
 	apply()
 	l.Apply(r61.owner(), nil)
 	want.Managed, want.Other, want.Lifetime, want.Prefixes[0].Autonomous = true, true, 0, false
-	unasked, ok := l.Advertisement("p-x")
-	if everybody := ip("ff02::1"); !ok || string(unasked) != string(want.Frame(packet.MulticastMAC(everybody), responderMAC, everybody)) {
-		t.Errorf("unasked, without a router: %v %x", ok, unasked)
+	unasked, ok := l.Advertisement("net1")
+	if everybody := ip("ff02::1"); !ok || string(unasked.ToAll()) != string(want.Frame(packet.MulticastMAC(everybody), responderMAC, everybody)) {
+		t.Errorf("unasked, without a router: %v %x", ok, unasked.ToAll())
 	}
 	subnet.Enabled = false
 	apply()
-	if _, ok := l.Advertisement("p-x"); ok {
+	if _, ok := l.Advertisement("net1"); ok {
 		t.Error("a disabled subnet is advertised")
 	}
 }

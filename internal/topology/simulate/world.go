@@ -20,6 +20,9 @@ type Options struct {
 	// network with a localnet port another home, or none; see [World.Home]. It must not change the
 	// world, nor ask it before the change is done. The number of calls follows what changed.
 	HomeChanged func(networkID string, mac packet.MAC)
+	// AdvertisementChanged, if not nil, is called while a change is applied to what a network may
+	// advertise; see [World.Advertisement]. It must not read the world.
+	AdvertisementChanged func(networkID string)
 }
 
 // World is the topology as a graph in memory, ready to be walked by packets. It depends on what was
@@ -30,6 +33,7 @@ type World struct {
 	defaultMTU       int
 	neighbourChanged func(networkID string, ip netip.Addr)
 	homeChanged      func(networkID string, mac packet.MAC)
+	advertChanged    func(networkID string)
 	owners           map[topology.Owner]*topology.Bundle
 
 	networks   map[string]*network
@@ -56,6 +60,7 @@ func NewWorld(o Options) *World {
 		defaultMTU:       cmp.Or(o.DefaultMTU, 1500),
 		neighbourChanged: o.NeighbourChanged,
 		homeChanged:      o.HomeChanged,
+		advertChanged:    o.AdvertisementChanged,
 		owners:           map[topology.Owner]*topology.Bundle{},
 		networks:         map[string]*network{},
 		routers:          map[string]*router{},
