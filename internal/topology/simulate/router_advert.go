@@ -69,7 +69,7 @@ func (s *Simulator) routerSolicitation(p *port) (done bool) {
 	return true
 }
 
-// Advertisement is what a network tells its machines of its IPv6 subnets and its router.
+// Advertisement is a description of a network's IPv6 subnets and router, for its machines.
 type Advertisement struct {
 	Router packet.MAC // the source; of no router if Lifetime is 0
 	packet.RouterAdvert
@@ -166,8 +166,8 @@ func addSubnet(a *packet.RouterAdvert, net *topology.DhcpV6) {
 }
 
 // ipv6Router returns the port of the router that is the default one of the network's machines, nil
-// if there is none: of several that with the gateway address of an advertised subnet. A router whose
-// own default route leads by the port, such as one with its gateway here, is none.
+// if there is none: of several that with the gateway address of an advertised subnet. A router
+// whose own default route leads by the port, such as one with its gateway here, is none.
 func (n *network) ipv6Router() (best *port) {
 	for _, q := range n.routers {
 		switch {
