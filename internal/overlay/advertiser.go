@@ -49,7 +49,9 @@ func newAdvertiser(e *engine) *advertiser {
 // rebind replaces the ports of one owner bound to this host. Those that are down hear nothing, and
 // the machines of a LAN hear of its own routers.
 func (a *advertiser) rebind(before, after []topology.Port, isBound func(*topology.Port) bool) {
-	listens := func(p *topology.Port) bool { return isBound(p) && p.AdminStateUp && p.NetworkID != "" && p.PhysicalNetwork == "" }
+	listens := func(p *topology.Port) bool {
+		return isBound(p) && p.AdminStateUp && p.NetworkID != "" && p.PhysicalNetwork == ""
+	}
 	was, is := portsByID(before, listens), portsByID(after, listens)
 	if len(was)+len(is) == 0 {
 		return

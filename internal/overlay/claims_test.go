@@ -159,7 +159,7 @@ func TestLearnedWithoutPort(t *testing.T) {
 		e.net.mu.RLock()
 		defer e.net.mu.RUnlock()
 		port, _ = e.net.world.MACPort(blue.net.ID, mac)
-		_, known = e.net.world.Neighbour(blue.net.ID, ip)
+		_, _, known = e.net.world.Neighbour(blue.net.ID, ip)
 		return port, known
 	}
 	seen := func(what, wantPort string, wantKnown bool) {

@@ -295,7 +295,7 @@ func (m *machine) meetsRouter(q *neutron.Port, to *machine) {
 			t.Errorf("the router does not answer: %v\n%s", err, out)
 		}
 	}
-	if all := m.shows("neigh"); !strings.Contains(all, "lladdr "+q.MACAddress.String()+" router") {
+	if all := m.shows("neigh"); strings.Count(all, "lladdr "+q.MACAddress.String()+" router") != 2 {
 		t.Errorf("the machine's neighbours are\n%s", all)
 	}
 }

@@ -142,9 +142,9 @@ func (a *answers) neighbourChanged(network string, ip netip.Addr) {
 		return
 	}
 	n := datapath.NetworkOf(network)
-	mac, ok := a.net.world.Neighbour(network, ip)
+	mac, router, ok := a.net.world.Neighbour(network, ip)
 	if ok && a.bound[network] > 0 {
-		err := a.dp.SetNeighbours(n, datapath.Neighbour{IP: ip, MAC: mac})
+		err := a.dp.SetNeighbours(n, datapath.Neighbour{IP: ip, MAC: mac, Router: router})
 		if err == nil {
 			return
 		}
@@ -227,7 +227,7 @@ func (a *answers) adoptNeighbours() {
 		a.net.mu.RLock()
 		defer a.net.mu.RUnlock()
 		for i := range ns {
-			if mac, ok := a.net.world.Neighbour(present[networks[i]], ns[i].IP); ok && mac == ns[i].MAC {
+			if mac, router, ok := a.net.world.Neighbour(present[networks[i]], ns[i].IP); ok && mac == ns[i].MAC && router == ns[i].Router {
 				continue
 			}
 			if err := a.dp.DeleteNeighbours(networks[i], ns[i].IP); err != nil {
@@ -325,8 +325,8 @@ func (a *answers) enter(network string, ips []netip.Addr) {
 	var set []datapath.Neighbour
 	var gone []netip.Addr
 	for _, ip := range ips {
-		if mac, ok := a.net.world.Neighbour(network, ip); ok && a.bound[network] > 0 {
-			set = append(set, datapath.Neighbour{IP: ip, MAC: mac})
+		if mac, router, ok := a.net.world.Neighbour(network, ip); ok && a.bound[network] > 0 {
+			set = append(set, datapath.Neighbour{IP: ip, MAC: mac, Router: router})
 		} else {
 			gone = append(gone, ip)
 		}

@@ -154,9 +154,9 @@ type bpfLanKey struct {
 }
 
 type bpfNeighbour struct {
-	_   structs.HostLayout
-	Mac [6]uint8
-	Pad uint16
+	_      structs.HostLayout
+	Mac    [6]uint8
+	Router uint16
 }
 
 type bpfNeighbourKey struct {

@@ -27,8 +27,9 @@ func NetworkOf(id string) Network {
 
 // Neighbour is an address in a network and its owner's MAC address.
 type Neighbour struct {
-	IP  netip.Addr
-	MAC packet.MAC
+	IP     netip.Addr
+	MAC    packet.MAC
+	Router bool // the owner is a router, which answers about IPv6 addresses say
 }
 
 // answerTables holds what the programs answer questions about neighbours from.
@@ -74,6 +75,9 @@ func (t *answerTables) SetNeighbours(n Network, ns ...Neighbour) error {
 	keys, values := make([]bpfNeighbourKey, len(ns)), make([]bpfNeighbour, len(ns))
 	for i := range ns {
 		keys[i], values[i] = neighbourKey(n, ns[i].IP), bpfNeighbour{Mac: ns[i].MAC}
+		if ns[i].Router {
+			values[i].Router = 1
+		}
 	}
 	var err error
 	switch len(ns) {
@@ -107,7 +111,7 @@ func (t *answerTables) EachNeighbours(f func(networks []Network, ns []Neighbour)
 		networks, ns = networks[:0], ns[:0]
 		for i := range keys {
 			networks = append(networks, Network(keys[i].Network))
-			ns = append(ns, Neighbour{IP: address(keys[i].Ip).Unmap(), MAC: packet.MAC(values[i].Mac)})
+			ns = append(ns, Neighbour{IP: address(keys[i].Ip).Unmap(), MAC: packet.MAC(values[i].Mac), Router: values[i].Router != 0})
 		}
 		f(networks, ns)
 		return true

@@ -26,7 +26,7 @@ func asking(t *testing.T) *lab {
 			t.Fatal(err)
 		}
 	}
-	if err := l.SetNeighbours(n, Neighbour{ipA, macA}, Neighbour{ip6A, macA}, Neighbour{ipB, macB}, Neighbour{ip6B, macB}); err != nil {
+	if err := l.SetNeighbours(n, Neighbour{IP: ipA, MAC: macA}, Neighbour{IP: ip6A, MAC: macA}, Neighbour{IP: ipB, MAC: macB}, Neighbour{IP: ip6B, MAC: macB}); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -77,6 +77,13 @@ func TestNeighboursAnswered(t *testing.T) {
 	}
 	if n := l.counters().Answered; n != 7 {
 		t.Errorf("%d answers are counted, want 7", n)
+	}
+	if err := l.SetNeighbours(NetworkOf("net"), Neighbour{IP: ip6B, MAC: macB, Router: true}); err != nil {
+		t.Fatal(err)
+	}
+	byRouter := packet.NeighborAdvert(macA, macB, ip6A, ip6B, packet.NDRouter|packet.NDSolicited|packet.NDOverride)
+	if got := l.answers(solicit); !bytes.Equal(got, byRouter) || packet.VerifyChecksums(got) != nil {
+		t.Errorf("of a router:\n got %x\nwant %x", got, byRouter)
 	}
 
 	changed := func(frame []byte, at int, to byte) []byte {
@@ -133,7 +140,7 @@ func TestAnswersStop(t *testing.T) {
 	if err := l.SetAsker(a, n, l.Tags(SlotOf("in"))[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.SetNeighbours(n, Neighbour{ipB, farMAC}); err != nil {
+	if err := l.SetNeighbours(n, Neighbour{IP: ipB, MAC: farMAC}); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.answers(question); got == nil || packet.MAC(got[6:12]) != farMAC {
@@ -145,7 +152,7 @@ func TestAnswersStop(t *testing.T) {
 	if l.answers(question) != nil {
 		t.Error("answered about an address that is gone")
 	}
-	if err := l.SetNeighbours(n, Neighbour{ipB, macB}); err != nil {
+	if err := l.SetNeighbours(n, Neighbour{IP: ipB, MAC: macB}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(l.DeleteAsker(a), l.DeleteAsker(a)); err != nil {
@@ -167,7 +174,7 @@ func TestAnswersOutliveTheAgent(t *testing.T) {
 	n := NetworkOf("net")
 	want := make([]Neighbour, 5000) // more than one batch
 	for i := range want {
-		want[i] = Neighbour{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), macB}
+		want[i] = Neighbour{IP: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), MAC: macB, Router: i == 9}
 	}
 	want[7].IP = ip6B
 	asker := Asker{Port: 0x10001, MAC: macA, IP: ip6A}
@@ -207,7 +214,7 @@ func FuzzAnswers(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
-	if err := l.SetNeighbours(n, Neighbour{ipB, macB}, Neighbour{ip6B, macB}); err != nil {
+	if err := l.SetNeighbours(n, Neighbour{IP: ipB, MAC: macB}, Neighbour{IP: ip6B, MAC: macB}); err != nil {
 		f.Fatal(err)
 	}
 	l.upcall() // opens the ring for as long as all inputs take

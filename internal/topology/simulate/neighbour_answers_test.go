@@ -254,7 +254,7 @@ func TestNeighbourChanges(t *testing.T) {
 	expectChange("new", addr(1))
 	seed(b, mac(2))
 	expectChange("a lower owner's counts")
-	if m, ok := w.Neighbour("net", addr(1)); !ok || m != mac(1) {
+	if m, router, ok := w.Neighbour("net", addr(1)); !ok || router || m != mac(1) {
 		t.Errorf("the table has %v, %v", m, ok)
 	}
 	seed(a, mac(3))
@@ -266,7 +266,7 @@ func TestNeighbourChanges(t *testing.T) {
 	}
 	w.Apply(b, nil)
 	expectChange("gone", addr(1))
-	if _, ok := w.Neighbour("net", addr(1)); ok || !w.Empty() {
+	if _, _, ok := w.Neighbour("net", addr(1)); ok || !w.Empty() {
 		t.Error("something is left")
 	}
 	learnt := topology.LearnedNeighbour{HostID: "h", NetworkID: "net", IP: addr(1), MAC: mac(1)}

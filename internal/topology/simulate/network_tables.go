@@ -297,20 +297,27 @@ func (w *World) MACPort(networkID string, m packet.MAC) (portID string, ok bool)
 	return n.macs[keyOf(table, m)].top.id, true
 }
 
-// Neighbour returns the MAC address that a network's table has for ip.
-func (w *World) Neighbour(networkID string, ip netip.Addr) (packet.MAC, bool) {
+// Neighbour returns the MAC address that a network's table has for ip, and whether a router on the
+// network has the address.
+func (w *World) Neighbour(networkID string, ip netip.Addr) (mac packet.MAC, router, ok bool) {
 	n := w.networks[networkID]
-	if n == nil || n.neighbours[ip] == nil {
-		return packet.MAC{}, false
+	if n == nil {
+		return packet.MAC{}, false, false
 	}
-	return *n.neighbours[ip].top, true
+	mac, ok = n.resolve(ip)
+	return mac, n.routerAt(ip) != nil, ok
 }
 
-// NeighbourAddrs returns the addresses in a network's table, in no order.
+// NeighbourAddrs returns the addresses in a network's table and those of routers on it, in no
+// order. An address may come twice.
 func (w *World) NeighbourAddrs(networkID string) []netip.Addr {
 	n := w.networks[networkID]
 	if n == nil {
 		return nil
 	}
-	return slices.Collect(maps.Keys(n.neighbours))
+	all := slices.Collect(maps.Keys(n.neighbours))
+	for _, q := range n.routers {
+		all = append(all, q.addresses()...)
+	}
+	return all
 }

@@ -32,8 +32,9 @@ type port struct {
 
 // listing is the entry of a network's list of routers' ports that is due to one of its own ports.
 type listing struct {
-	in   *network
-	port *port
+	in        *network
+	port      *port
+	addresses []netip.Addr // of port then
 }
 
 // Bound reports whether a port is one of a network or router and bound to a host: a localnet port
@@ -99,9 +100,14 @@ func (p *port) up() bool {
 // addresses returns the IP addresses of a router's port: those of its subnets, and for IPv6 the
 // link-local one.
 func (p *port) addresses() []netip.Addr {
-	all := []netip.Addr{p.def.PortAddress, packet.LinkLocal(p.def.PortMAC)}
+	all := []netip.Addr{packet.LinkLocal(p.def.PortMAC)}
+	if p.def.PortAddress.IsValid() {
+		all = append(all, p.def.PortAddress)
+	}
 	for _, s := range p.def.PortSubnet {
-		all = append(all, s.Addr())
+		if s.Addr() != p.def.PortAddress {
+			all = append(all, s.Addr())
+		}
 	}
 	return all
 }
@@ -297,15 +303,29 @@ func (w *World) touchHidden(q *port) {
 
 // listRouterPort keeps the list of routers' ports in the network of p.
 func (w *World) listRouterPort(p *port) {
-	if p.listed.in != nil {
-		p.listed.in.routers = removePort(p.listed.in.routers, p.listed.port)
-		w.advertisementChanged(p.listed.in)
+	old := p.listed
+	if old.in != nil {
+		old.in.routers = removePort(old.in.routers, old.port)
 	}
 	p.listed = listing{}
 	if q := p.peer(); p.network != nil && q != nil && q.router != nil && q.peer() == p {
-		p.listed = listing{p.network, q}
+		p.listed = listing{p.network, q, q.addresses()}
 		p.network.routers = insertPort(p.network.routers, q)
-		w.advertisementChanged(p.network)
+	}
+	w.routerListed(old)
+	w.routerListed(p.listed)
+}
+
+// routerListed reports what follows from an entry that came or went.
+func (w *World) routerListed(l listing) {
+	if l.in == nil {
+		return
+	}
+	w.advertisementChanged(l.in)
+	if w.neighbourChanged != nil {
+		for _, ip := range l.addresses {
+			w.neighbourChanged(l.in.id, ip)
+		}
 	}
 }
 

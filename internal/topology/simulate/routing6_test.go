@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"heddle/internal/topology"
@@ -145,5 +146,39 @@ func TestRouterAdvertisements(t *testing.T) {
 	apply()
 	if _, ok := l.Advertisement("net1"); ok {
 		t.Error("a disabled subnet is advertised")
+	}
+}
+
+// The addresses of routers are in their networks' tables, and are reported as these come and go.
+func TestRoutersAreNeighbours(t *testing.T) {
+	t.Parallel()
+	changed := map[netip.Addr]int{}
+	w := NewWorld(Options{NeighbourChanged: func(_ string, ip netip.Addr) { changed[ip]++ }})
+	l := &lab{w, NewSimulator(w), NewMemory()}
+	l.network("net1")
+	l.router("r")
+	l.link(r61)
+	addresses := []netip.Addr{r61.at.Addr(), packet.LinkLocal(routerMAC(11))}
+	for _, a := range addresses {
+		if mac, router, ok := w.Neighbour("net1", a); !ok || !router || mac != routerMAC(11) || !slices.Contains(w.NeighbourAddrs("net1"), a) || changed[a] == 0 {
+			t.Errorf("%v: %v %v %v, changed %d times", a, mac, router, ok, changed[a])
+		}
+	}
+	clear(changed)
+	moved := r61
+	moved.at = prefix("2001:db8:1::9/64")
+	l.Apply(r61.owner(), moved.bundle())
+	for _, a := range append(addresses, moved.at.Addr()) {
+		if changed[a] == 0 {
+			t.Errorf("the change of %v is not reported", a)
+		}
+	}
+	if _, router, ok := w.Neighbour("net1", r61.at.Addr()); router || !ok { // the port's own seed
+		t.Errorf("an address that the router has given up: %v %v", router, ok)
+	}
+	clear(changed)
+	l.Apply(r61.owner(), nil)
+	if _, _, ok := w.Neighbour("net1", addresses[1]); ok || changed[addresses[1]] == 0 {
+		t.Errorf("the link-local address of a router that is gone: %v, changed %d times", ok, changed[addresses[1]])
 	}
 }

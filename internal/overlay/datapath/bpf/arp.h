@@ -33,7 +33,7 @@ struct neighbour_key {
 
 struct neighbour {
 	__u8 mac[6];
-	__u16 pad;
+	__u16 router; /* 1: of a router; IPv6 alone says so */
 };
 
 struct {
@@ -77,6 +77,7 @@ struct nd_frame {
 #define ND_BYTES 32	    /* of ICMPv6 */
 #define ND_ADDRESSES (14 + 8) /* where the two IPv6 addresses are in the frame */
 #define ND_SOLICITED_OVERRIDE 0x60000000
+#define ND_ROUTER 0x80000000
 
 static __always_inline int same_mac(const __u8 *a, const __u8 *b)
 {
@@ -179,7 +180,7 @@ static __noinline int answer_nd(struct __sk_buff *skb, __u32 port)
 	__builtin_memcpy(&f.ip.daddr, from.ip, 16);
 	f.type = 136;
 	f.check = 0;
-	f.flags = bpf_htonl(ND_SOLICITED_OVERRIDE);
+	f.flags = n->router ? bpf_htonl(ND_ROUTER | ND_SOLICITED_OVERRIDE) : bpf_htonl(ND_SOLICITED_OVERRIDE);
 	f.option = 2;
 	__builtin_memcpy(f.link, n->mac, 6);
 	/* Both addresses, length and protocol, then the message. */
