@@ -298,6 +298,7 @@ func (b *builder) icmp(src netip.Addr) (h packet.ICMP, body []byte) {
 		body = b.quote(src.Is4())
 	case b.has("nd_target") || b.has("ra"):
 		h.Rest, body = b.discovery(h.Type)
+	case src.Is6() && h.Type == packet.ICMPv6RouterSolicit: // without options
 	default:
 		body = make([]byte, 8)
 	}

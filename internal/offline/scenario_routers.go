@@ -130,13 +130,32 @@ func (s *scenario) addInterface(n node) error {
 		}
 		fields["ip"] = subnet.GatewayIP.String()
 	}
-	names := [2]string{s.nameOf[router], s.nameOf[id]}
-	port, err := s.addLink(names[0]+"/"+names[1], object{n, fields}, subnet.NetworkID, "network:router_interface")
+	name := s.nameOf[router] + "/" + s.nameOf[id]
+	if o.get("ip").null() && subnet.IPVersion == 6 {
+		if port := s.ipv6Interface(router, subnet.NetworkID); port != "" { // as by openstack router add subnet
+			s.routing.links[name] = port
+			_, err := s.world.service.Routers().AddInterface(s.world.ctx, administrator(), router, neutron.InterfaceRequest{SubnetID: id})
+			return s.at(n, err)
+		}
+	}
+	port, err := s.addLink(name, object{n, fields}, subnet.NetworkID, "network:router_interface")
 	if err != nil {
 		return err
 	}
 	_, err = s.world.service.Routers().AddInterface(s.world.ctx, administrator(), router, neutron.InterfaceRequest{PortID: port})
 	return s.at(n, err)
+}
+
+// ipv6Interface returns the router's interface with IPv6 addresses on a network; "" without one.
+func (s *scenario) ipv6Interface(router, network string) string {
+	for _, port := range s.routing.links {
+		p, err := s.world.service.Ports().Show(s.world.ctx, administrator(), port)
+		if err == nil && p.DeviceID == router && p.NetworkID == network && p.DeviceOwner == "network:router_interface" &&
+			slices.ContainsFunc(p.FixedIPs, func(f neutron.FixedIP) bool { return f.IPAddress.Is6() }) {
+			return port
+		}
+	}
+	return ""
 }
 
 // addExtraRoutes gives a router its extra routes.
