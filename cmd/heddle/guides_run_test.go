@@ -173,6 +173,17 @@ var guides = map[string]guide{
 			"birdc show route (2)":                 {on: []string{"router"}, until: "10.96.5.0/24", then: "until fails grep 10.65.9.9 <(birdc show route); do sleep 0.2; done"},
 			"systemctl disable --now heddle-agent": {on: []string{"h1"}, then: "fails grep . <(ip route show proto 81; nft list ruleset)"},
 		}},
+	"outside.md": {
+		after:    append(slices.Clone(install), "hosts.md#Open the server"),
+		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"h2", 12}, {"router", 254}},
+		blocks: map[string]blockStep{
+			"install -d /etc/heddle": {on: twoHosts, token: "{machine}", change: map[string]string{"192.0.2.11": "192.0.2.1'${HOSTNAME#h}'"}},
+			"openstack network agent show $(openstack network agent list --host h1 -f value -c ID) -c configuration": {until: "eth0"},
+			"openstack network create blue":              {then: "openstack port show vm1 -f value -c id -c mac_address > /opt/heddle-shared/vm1"},
+			"plug() {                     # NAME ID MAC": {on: []string{"h2"}, change: map[string]string{"plug vm1 ID MAC": "plug vm1 $(cat /opt/heddle-shared/vm1)"}},
+			"ping -c 3 192.0.2.180":                      {on: []string{"router"}},
+			"systemctl stop heddle-agent":                {on: twoHosts},
+		}},
 	"xenapi.md": {
 		after:    install[:1],
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"h2", 12}},

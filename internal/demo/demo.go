@@ -55,6 +55,7 @@ type options struct {
 // demo is one run.
 type demo struct {
 	lab     *lab.Lab
+	outside *workload
 	routed  *routed // once it has been staged
 	xen     *xen    // nil where Open vSwitch is not installed
 	out     io.Writer
@@ -96,7 +97,9 @@ func run(ctx context.Context, o options) (err error) {
 		if d.xen, d.lacks = newXen(ctx, d.lab); d.lacks != nil {
 			fmt.Fprintf(d.out, "without the pool: %v; scripts/setup demo does that\n", d.lacks)
 		}
-		err = d.lab.StartHosts(ctx, o.hosts)
+		if err = d.makeOutside(); err == nil {
+			err = d.startHosts(ctx, o.hosts)
+		}
 	}
 	if err != nil {
 		return err

@@ -72,6 +72,9 @@ func (d *demo) play(ctx context.Context) error {
 	if err := d.showRestart(ctx, c); err != nil {
 		return err
 	}
+	if err := d.showOutside(ctx, c); err != nil {
+		return fmt.Errorf("the way outside: %w", err)
+	}
 	d.showStatus(ctx, c)
 	if err := d.showRouted(ctx); err != nil {
 		return err

@@ -59,6 +59,11 @@ func (w *workload) ping(ctx context.Context, address string, more ...string) (st
 
 // serve answers every TCP connection to a port with the workload's name.
 func (w *workload) serve(port int) (io.Closer, error) {
+	return w.answer(port, func(net.Conn) string { return w.Name + " answered" })
+}
+
+// answer answers every TCP connection to a port with a line.
+func (w *workload) answer(port int, line func(net.Conn) string) (io.Closer, error) {
 	var l net.Listener
 	err := w.NS.Do(func() (err error) {
 		l, err = net.Listen("tcp", ":"+strconv.Itoa(port))
@@ -74,7 +79,7 @@ func (w *workload) serve(port int) (io.Closer, error) {
 				return // closed
 			}
 			_ = c.SetDeadline(time.Now().Add(answerTimeout))
-			fmt.Fprintln(c, w.Name)
+			fmt.Fprintln(c, line(c))
 			c.Close()
 		}
 	}()
@@ -105,7 +110,7 @@ func serveAll(all ...endpoint) (stop func(), err error) {
 	return stop, nil
 }
 
-// ask connects and returns who answered.
+// ask connects and returns the answer.
 func (w *workload) ask(ctx context.Context, address string, port int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -118,11 +123,11 @@ func (w *workload) ask(ctx context.Context, address string, port int) (string, e
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(answerTimeout))
-	name, err := bufio.NewReader(c).ReadString('\n')
+	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		return silence, nil
 	}
-	return strings.TrimSpace(name) + " answered", nil
+	return strings.TrimSpace(line), nil
 }
 
 // askUntil repeats ask for some seconds until it returns want.

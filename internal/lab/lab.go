@@ -70,20 +70,6 @@ func New(ctx context.Context, prefix, dir string) (*Lab, error) {
 	return l, l.startServer(ctx)
 }
 
-// StartHosts adds n hosts and starts their agents.
-func (l *Lab) StartHosts(ctx context.Context, n int) error {
-	for range n {
-		h, err := l.AddHost()
-		if err == nil {
-			err = l.Join(ctx, h)
-		}
-		if err != nil {
-			return fmt.Errorf("host h%d: %w", len(l.Hosts), err)
-		}
-	}
-	return nil
-}
-
 func (l *Lab) startServer(ctx context.Context) (err error) {
 	if l.Ctl, err = l.Spaces.Namespace("ctl"); err != nil {
 		return err
