@@ -138,9 +138,7 @@ func (o *operation) createGroupPolicy(_ context.Context, v neutron.Values) (*neu
 // update changes a policy. It is audited if the update says so.
 func (s groupPolicies) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallPolicyView, error) {
 	return s.change(ctx, c, id, v, ifMatch, func(o *operation, p *neutron.FirewallPolicy) error {
-		applyStandard(&p.Standard, v)
-		setFlag(&p.Shared, v, "shared")
-		setFlag(&p.Audited, v, "audited")
+		applyPolicy(p, v)
 		if err := o.checkPolicyUnshared(p); err != nil {
 			return err
 		}
@@ -161,17 +159,8 @@ func (s *Service) InsertGroupRule(ctx context.Context, c neutron.Caller, policy 
 			return conflict("FirewallRuleAlreadyAssociated",
 				"Operation cannot be performed since firewall rule %s is already associated with firewall policy %s.", in.RuleID, p.ID)
 		}
-		at := 0
-		if beside := in.Beside(); beside != "" {
-			if at = slices.Index(p.Rules, beside); at < 0 {
-				return o.notInGroupPolicy(p, beside)
-			}
-			if in.Before == "" {
-				at++
-			}
-		}
-		rules := slices.Insert(slices.Clone(p.Rules), at, in.RuleID)
-		if err := neutron.CheckList("firewall_rules", len(rules)); err != nil {
+		rules, err := withRule(p, in, o.notInGroupPolicy)
+		if err != nil {
 			return err
 		}
 		return o.setGroupRules(p, rules)
@@ -181,11 +170,11 @@ func (s *Service) InsertGroupRule(ctx context.Context, c neutron.Caller, policy 
 // RemoveGroupRule takes a rule out of a policy of firewall groups.
 func (s *Service) RemoveGroupRule(ctx context.Context, c neutron.Caller, policy, rule string) (*neutron.FirewallPolicyView, error) {
 	return s.groupPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
-		i := slices.Index(p.Rules, rule)
-		if i < 0 {
-			return o.notInGroupPolicy(p, rule)
+		rules, err := withoutRule(p, rule, o.notInGroupPolicy)
+		if err != nil {
+			return err
 		}
-		return o.setGroupRules(p, slices.Delete(slices.Clone(p.Rules), i, i+1))
+		return o.setGroupRules(p, rules)
 	})
 }
 
@@ -198,8 +187,8 @@ func (o *operation) notInGroupPolicy(p *neutron.FirewallPolicy, rule string) err
 		"Firewall rule %s is not associated with firewall policy %s.", rule, p.ID)
 }
 
-// change lets f change a policy as a request with values v wants, and stores it. Unless v says
-// otherwise nobody has audited the result.
+// change lets f change a policy as a request with values v wants, and stores it. The result is not
+// audited unless v says so.
 func (s groupPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
 	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {

@@ -242,13 +242,13 @@ func TestFirewallGroupRefusals(t *testing.T) {
 	p := w.groupPolicy(r)
 	otherPolicy := must[*neutron.FirewallPolicyView](w, w.other, neutron.FirewallGroupPolicies, `{}`).ID
 	g := w.firewallGroup(`{"ingress_firewall_policy_id":"` + p + `","ports":["` + port + `"]}`).ID
-	nobody := "11111111-1111-1111-1111-111111111111"
+	unknown := "11111111-1111-1111-1111-111111111111"
 	for _, tt := range []struct {
 		c          neutron.Caller
 		r          neutron.Resource
 		text, want string
 	}{
-		{w.member, neutron.FirewallGroupPolicies, `{"firewall_rules":["` + nobody + `"]}`, "FirewallRuleNotFound: Firewall rule " + nobody + " could not be found."},
+		{w.member, neutron.FirewallGroupPolicies, `{"firewall_rules":["` + unknown + `"]}`, "FirewallRuleNotFound: Firewall rule " + unknown + " could not be found."},
 		{w.member, neutron.FirewallGroupPolicies, `{"firewall_rules":["` + foreign + `"]}`, "FirewallRuleNotFound: Firewall rule " + foreign + " could not be found."},
 		{w.member, neutron.FirewallGroupPolicies, `{"firewall_rules":["` + r + `"]}`, ""},
 		{w.admin, neutron.FirewallGroupPolicies, `{"firewall_rules":["` + free + `"]}`,
@@ -283,9 +283,9 @@ func TestFirewallGroupRefusals(t *testing.T) {
 		in   neutron.RuleInsertion
 		want string
 	}{
-		{neutron.RuleInsertion{RuleID: nobody}, "FirewallRuleNotFound: Firewall rule " + nobody + " could not be found."},
+		{neutron.RuleInsertion{RuleID: unknown}, "FirewallRuleNotFound: Firewall rule " + unknown + " could not be found."},
 		{neutron.RuleInsertion{RuleID: r}, "FirewallRuleAlreadyAssociated: Operation cannot be performed since firewall rule " + r + " is already associated with firewall policy " + p + "."},
-		{neutron.RuleInsertion{RuleID: free, Before: nobody}, "FirewallRuleNotFound: Firewall rule " + nobody + " could not be found."},
+		{neutron.RuleInsertion{RuleID: free, Before: unknown}, "FirewallRuleNotFound: Firewall rule " + unknown + " could not be found."},
 		{neutron.RuleInsertion{RuleID: free, After: free}, "FirewallRuleNotAssociatedWithPolicy: Firewall rule " + free + " is not associated with firewall policy " + p + "."},
 		{neutron.RuleInsertion{RuleID: free, After: r}, ""},
 	} {

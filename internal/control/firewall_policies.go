@@ -22,9 +22,7 @@ func (o *operation) createFirewallPolicy(_ context.Context, v neutron.Values) (*
 // update changes a policy, and the firewalls that have it. It is audited if the update says so.
 func (s firewallPolicies) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.FirewallPolicyView, error) {
 	return s.change(ctx, c, id, v, ifMatch, func(o *operation, p *neutron.FirewallPolicy) error {
-		applyStandard(&p.Standard, v)
-		setFlag(&p.Shared, v, "shared")
-		setFlag(&p.Audited, v, "audited")
+		applyPolicy(p, v)
 		if err := o.checkUnshared(p); err != nil {
 			return err
 		}
@@ -38,6 +36,38 @@ func (s firewallPolicies) update(ctx context.Context, c neutron.Caller, id strin
 	})
 }
 
+// applyPolicy sets what an update names, but for the rules.
+func applyPolicy(p *neutron.FirewallPolicy, v neutron.Values) {
+	applyStandard(&p.Standard, v)
+	setFlag(&p.Shared, v, "shared")
+	setFlag(&p.Audited, v, "audited")
+}
+
+// withRule returns the rules of a policy with one inserted. notIn makes the error about a rule that
+// the policy does not have.
+func withRule(p *neutron.FirewallPolicy, in neutron.RuleInsertion, notIn func(*neutron.FirewallPolicy, string) error) ([]string, error) {
+	at := 0
+	if beside := in.Beside(); beside != "" {
+		if at = slices.Index(p.Rules, beside); at < 0 {
+			return nil, notIn(p, beside)
+		}
+		if in.Before == "" {
+			at++
+		}
+	}
+	rules := slices.Insert(slices.Clone(p.Rules), at, in.RuleID)
+	return rules, neutron.CheckList("firewall_rules", len(rules))
+}
+
+// withoutRule returns the rules of a policy but one; notIn is as for withRule.
+func withoutRule(p *neutron.FirewallPolicy, rule string, notIn func(*neutron.FirewallPolicy, string) error) ([]string, error) {
+	i := slices.Index(p.Rules, rule)
+	if i < 0 {
+		return nil, notIn(p, rule)
+	}
+	return slices.Delete(slices.Clone(p.Rules), i, i+1), nil
+}
+
 // InsertFirewallRule puts a rule that is in no policy into one.
 func (s *Service) InsertFirewallRule(ctx context.Context, c neutron.Caller, policy string, in neutron.RuleInsertion) (*neutron.FirewallPolicyView, error) {
 	return s.firewallPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
@@ -47,17 +77,8 @@ func (s *Service) InsertFirewallRule(ctx context.Context, c neutron.Caller, poli
 		if with, err := o.policyWith(in.RuleID); err != nil || with != nil {
 			return errors.Join(err, firewallRuleInUse(in.RuleID))
 		}
-		at := 0
-		if beside := in.Beside(); beside != "" {
-			if at = slices.Index(p.Rules, beside); at < 0 {
-				return o.notInPolicy(p, beside)
-			}
-			if in.Before == "" {
-				at++
-			}
-		}
-		rules := slices.Insert(slices.Clone(p.Rules), at, in.RuleID)
-		if err := neutron.CheckList("firewall_rules", len(rules)); err != nil {
+		rules, err := withRule(p, in, o.notInPolicy)
+		if err != nil {
 			return err
 		}
 		return o.setPolicyRules(p, rules)
@@ -67,11 +88,11 @@ func (s *Service) InsertFirewallRule(ctx context.Context, c neutron.Caller, poli
 // RemoveFirewallRule takes a rule out of a policy.
 func (s *Service) RemoveFirewallRule(ctx context.Context, c neutron.Caller, policy, rule string) (*neutron.FirewallPolicyView, error) {
 	return s.firewallPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
-		i := slices.Index(p.Rules, rule)
-		if i < 0 {
-			return o.notInPolicy(p, rule)
+		rules, err := withoutRule(p, rule, o.notInPolicy)
+		if err != nil {
+			return err
 		}
-		return o.setPolicyRules(p, slices.Delete(slices.Clone(p.Rules), i, i+1))
+		return o.setPolicyRules(p, rules)
 	})
 }
 
@@ -85,7 +106,7 @@ func (o *operation) notInPolicy(p *neutron.FirewallPolicy, rule string) error {
 }
 
 // change lets f change a policy as a request with values v wants, and stores it with the firewalls
-// that have it, with many of them in steps. Unless v says otherwise nobody has audited the result.
+// that have it, with many of them in steps. The result is not audited unless v says so.
 func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
 	var pending bool

@@ -82,7 +82,7 @@ func (o *operation) policyWith(rule string) (*neutron.FirewallPolicy, error) {
 	return nil, nil
 }
 
-// changedRules notes that rules of a policy have changed: nobody has audited them so. It reports
+// changedRules notes that rules of a policy have changed: it is not audited any more. It reports
 // whether firewalls are pending work.
 func (o *operation) changedRules(old *neutron.FirewallPolicy) (pending bool, err error) {
 	if old.Audited {

@@ -185,13 +185,13 @@ func TestFirewallRefusals(t *testing.T) {
 	p := w.firewallPolicy(r)
 	otherPolicy := must[*neutron.FirewallPolicyView](w, w.other, neutron.FirewallPolicies, `{}`).ID
 	f := must[*neutron.FirewallView](w, w.member, neutron.Firewalls, `{"firewall_policy_id":"`+p+`","router_ids":["`+router+`"]}`).ID
-	nobody := "11111111-1111-1111-1111-111111111111"
+	unknown := "11111111-1111-1111-1111-111111111111"
 	for _, tt := range []struct {
 		c          neutron.Caller
 		r          neutron.Resource
 		text, want string
 	}{
-		{w.member, neutron.FirewallPolicies, `{"firewall_rules":["` + nobody + `"]}`, "FirewallRuleNotFound: Firewall Rule " + nobody + " could not be found."},
+		{w.member, neutron.FirewallPolicies, `{"firewall_rules":["` + unknown + `"]}`, "FirewallRuleNotFound: Firewall Rule " + unknown + " could not be found."},
 		{w.member, neutron.FirewallPolicies, `{"firewall_rules":["` + foreign + `"]}`, "FirewallRuleNotFound: Firewall Rule " + foreign + " could not be found."},
 		{w.member, neutron.FirewallPolicies, `{"firewall_rules":["` + r + `"]}`, "FirewallRuleInUse: Firewall Rule " + r + " is being used."},
 		{w.member, neutron.FirewallPolicies, `{"shared":true,"firewall_rules":["` + free + `"]}`,
@@ -223,9 +223,9 @@ func TestFirewallRefusals(t *testing.T) {
 		in   neutron.RuleInsertion
 		want string
 	}{
-		{neutron.RuleInsertion{RuleID: nobody}, "FirewallRuleNotFound: Firewall Rule " + nobody + " could not be found."},
+		{neutron.RuleInsertion{RuleID: unknown}, "FirewallRuleNotFound: Firewall Rule " + unknown + " could not be found."},
 		{neutron.RuleInsertion{RuleID: r}, "FirewallRuleInUse: Firewall Rule " + r + " is being used."},
-		{neutron.RuleInsertion{RuleID: free, Before: nobody}, "FirewallRuleNotFound: Firewall Rule " + nobody + " could not be found."},
+		{neutron.RuleInsertion{RuleID: free, Before: unknown}, "FirewallRuleNotFound: Firewall Rule " + unknown + " could not be found."},
 		{neutron.RuleInsertion{RuleID: free, After: free}, "FirewallRuleNotAssociatedWithPolicy: Firewall Rule " + free + " is not associated with  Firewall Policy " + p + "."},
 	} {
 		_, err := w.InsertFirewallRule(t.Context(), w.member, p, tt.in)

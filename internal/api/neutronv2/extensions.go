@@ -19,7 +19,7 @@ type extension struct {
 	Description string
 }
 
-// coreExtensions are those of networks and what is on them.
+// coreExtensions returns the extensions of networks, subnets, ports and security groups.
 func coreExtensions() []extension {
 	return []extension{
 		{"agent", "agent", "2013-02-03T10:00:00-00:00",

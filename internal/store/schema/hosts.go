@@ -16,9 +16,7 @@ import (
 )
 
 // Underlays has how each host is reached. A host writes its own record and no other.
-var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID },
-	records.Index("physical_network", func(u *topology.HostUnderlay) []string { return slices.Collect(maps.Keys(u.PhysicalNetworks)) }),
-)
+var Underlays = records.NewTable("underlay", UnderlayPrefix, func(u *topology.HostUnderlay) string { return u.HostID })
 
 // CarriedNetworks returns the names of the physical networks that registered hosts carry, in order.
 func CarriedNetworks(r records.Reader) []string {
