@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -139,13 +140,8 @@ func optionNamed(name string) (knownOption, error) {
 		return knownOption{}, fmt.Errorf("DHCP option %s is not for servers to choose", name)
 	}
 	for _, o := range knownOptions {
-		if number && o.code == uint8(code) {
+		if number && o.code == uint8(code) || slices.Contains(strings.Fields(o.names), wanted) {
 			return o, nil
-		}
-		for n := range strings.FieldsSeq(o.names) {
-			if n == wanted {
-				return o, nil
-			}
 		}
 	}
 	if number {
@@ -180,10 +176,15 @@ func optionValue(kind optionKind, value string) ([]byte, error) {
 	case kindDomains:
 		return domainsValue(value)
 	}
+	return rawValue(value), nil
+}
+
+// rawValue is the value of an option of no known kind: bytes in hexadecimal with colons, or text.
+func rawValue(value string) []byte {
 	if b, err := hex.DecodeString(strings.ReplaceAll(value, ":", "")); err == nil && len(value) == 3*len(b)-1 {
-		return b, nil
+		return b
 	}
-	return []byte(value), nil
+	return []byte(value)
 }
 
 // items splits a list at commas, semicolons and spaces.

@@ -2,9 +2,9 @@ package packet
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -84,13 +84,8 @@ func optionNamed6(name string) (knownOption6, error) {
 		return knownOption6{}, fmt.Errorf("DHCPv6 option %s belongs to the protocol", name)
 	}
 	for _, o := range knownOptions6 {
-		if number && o.code == uint16(code) {
+		if number && o.code == uint16(code) || slices.Contains(strings.Fields(o.names), wanted) {
 			return o, nil
-		}
-		for n := range strings.FieldsSeq(o.names) {
-			if n == wanted {
-				return o, nil
-			}
 		}
 	}
 	if number {
@@ -116,10 +111,7 @@ func optionValue6(kind option6Kind, value string) ([]byte, error) {
 		n, err := strconv.ParseUint(value, 10, 32)
 		return binary.BigEndian.AppendUint32(nil, uint32(n)), err
 	}
-	if b, err := hex.DecodeString(strings.ReplaceAll(value, ":", "")); err == nil && len(value) == 3*len(b)-1 {
-		return b, nil
-	}
-	return []byte(value), nil
+	return rawValue(value), nil
 }
 
 func addrsValue6(value string) ([]byte, error) {
