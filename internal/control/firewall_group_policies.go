@@ -127,6 +127,12 @@ func (o steps) deriveGroupRule(rule, after string) (done bool, next string, err 
 	return true, "", nil
 }
 
+var groupPolicyRules = policyRules{
+	visible: func(o *operation, rule string) error { _, _, err := o.groupRules.inTransaction(o, rule); return err },
+	set:     (*operation).setGroupRules,
+	notIn:   "Firewall rule %s is not associated with firewall policy %s.",
+}
+
 func (o *operation) createGroupPolicy(_ context.Context, v neutron.Values) (*neutron.FirewallPolicy, error) {
 	p := &neutron.FirewallPolicy{Standard: o.standard(v, 0), Shared: v.Flag("shared"), Audited: v.Flag("audited"), Rules: []string{}}
 	if err := o.setGroupRules(p, list[string](v, "firewall_rules")); err != nil {
@@ -159,36 +165,18 @@ func (s *Service) InsertGroupRule(ctx context.Context, c neutron.Caller, policy 
 			return conflict("FirewallRuleAlreadyAssociated",
 				"Operation cannot be performed since firewall rule %s is already associated with firewall policy %s.", in.RuleID, p.ID)
 		}
-		rules, err := withRule(p, in, o.notInGroupPolicy)
-		if err != nil {
-			return err
-		}
-		return o.setGroupRules(p, rules)
+		return groupPolicyRules.insert(o, p, in)
 	})
 }
 
 // RemoveGroupRule takes a rule out of a policy of firewall groups.
 func (s *Service) RemoveGroupRule(ctx context.Context, c neutron.Caller, policy, rule string) (*neutron.FirewallPolicyView, error) {
 	return s.groupPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
-		rules, err := withoutRule(p, rule, o.notInGroupPolicy)
-		if err != nil {
-			return err
-		}
-		return o.setGroupRules(p, rules)
+		return groupPolicyRules.remove(o, p, rule)
 	})
 }
 
-// notInGroupPolicy returns the error about a rule that a policy does not have.
-func (o *operation) notInGroupPolicy(p *neutron.FirewallPolicy, rule string) error {
-	if _, _, err := o.groupRules.inTransaction(o, rule); err != nil {
-		return err
-	}
-	return neutron.Errorf(neutron.Invalid, "FirewallRuleNotAssociatedWithPolicy",
-		"Firewall rule %s is not associated with firewall policy %s.", rule, p.ID)
-}
-
-// change lets f change a policy as a request with values v wants, and stores it. The result is not
-// audited unless v says so.
+// change lets f change a policy as a request with values v wants, and stores it.
 func (s groupPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
 	return transact(ctx, s.Service, c, func(o *operation) (*neutron.FirewallPolicyView, error) {
@@ -196,16 +184,7 @@ func (s groupPolicies) change(ctx context.Context, c neutron.Caller, id string, 
 		if err != nil {
 			return nil, err
 		}
-		p := *old
-		if err := f(o, &p); err != nil {
-			return nil, err
-		}
-		if reflect.DeepEqual(&p, old) {
-			return &neutron.FirewallPolicyView{FirewallPolicy: old}, nil
-		}
-		p.Audited = v.Flag("audited")
-		o.bump(&p.Standard)
-		return &neutron.FirewallPolicyView{FirewallPolicy: &p}, o.putGroupPolicy(&p)
+		return o.changed(old, v, f, o.putGroupPolicy)
 	})
 }
 

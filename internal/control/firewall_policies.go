@@ -43,29 +43,68 @@ func applyPolicy(p *neutron.FirewallPolicy, v neutron.Values) {
 	setFlag(&p.Audited, v, "audited")
 }
 
-// withRule returns the rules of a policy with one inserted. notIn makes the error about a rule that
-// the policy does not have.
-func withRule(p *neutron.FirewallPolicy, in neutron.RuleInsertion, notIn func(*neutron.FirewallPolicy, string) error) ([]string, error) {
+// policyRules keeps the rules of policies of one kind: of firewalls, or of firewall groups.
+type policyRules struct {
+	visible func(o *operation, rule string) error // refuses rules that the caller does not see
+	set     func(o *operation, p *neutron.FirewallPolicy, rules []string) error
+	notIn   string // says that a rule is not in a policy
+}
+
+var firewallPolicyRules = policyRules{
+	visible: func(o *operation, rule string) error { _, _, err := o.firewallRules.inTransaction(o, rule); return err },
+	set:     (*operation).setPolicyRules,
+	notIn:   "Firewall Rule %s is not associated with  Firewall Policy %s.",
+}
+
+// insert puts a rule into a policy: after or before another, else first.
+func (k policyRules) insert(o *operation, p *neutron.FirewallPolicy, in neutron.RuleInsertion) error {
 	at := 0
 	if beside := in.Beside(); beside != "" {
 		if at = slices.Index(p.Rules, beside); at < 0 {
-			return nil, notIn(p, beside)
+			return k.missing(o, p, beside)
 		}
 		if in.Before == "" {
 			at++
 		}
 	}
 	rules := slices.Insert(slices.Clone(p.Rules), at, in.RuleID)
-	return rules, neutron.CheckList("firewall_rules", len(rules))
+	if err := neutron.CheckList("firewall_rules", len(rules)); err != nil {
+		return err
+	}
+	return k.set(o, p, rules)
 }
 
-// withoutRule returns the rules of a policy but one; notIn is as for withRule.
-func withoutRule(p *neutron.FirewallPolicy, rule string, notIn func(*neutron.FirewallPolicy, string) error) ([]string, error) {
+// remove takes a rule out of a policy.
+func (k policyRules) remove(o *operation, p *neutron.FirewallPolicy, rule string) error {
 	i := slices.Index(p.Rules, rule)
 	if i < 0 {
-		return nil, notIn(p, rule)
+		return k.missing(o, p, rule)
 	}
-	return slices.Delete(slices.Clone(p.Rules), i, i+1), nil
+	return k.set(o, p, slices.Delete(slices.Clone(p.Rules), i, i+1))
+}
+
+// missing returns the error about a rule that a policy does not have.
+func (k policyRules) missing(o *operation, p *neutron.FirewallPolicy, rule string) error {
+	if err := k.visible(o, rule); err != nil {
+		return err
+	}
+	return neutron.Errorf(neutron.Invalid, "FirewallRuleNotAssociatedWithPolicy", k.notIn, rule, p.ID)
+}
+
+// changed lets f change a copy of a policy as a request with values v wants, and put store what
+// differs. The result is not audited unless v says so.
+func (o *operation) changed(old *neutron.FirewallPolicy, v neutron.Values,
+	f func(*operation, *neutron.FirewallPolicy) error, put func(*neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
+	p := *old
+	if err := f(o, &p); err != nil {
+		return nil, err
+	}
+	if reflect.DeepEqual(&p, old) {
+		return &neutron.FirewallPolicyView{FirewallPolicy: old}, nil
+	}
+	p.Audited = v.Flag("audited")
+	o.bump(&p.Standard)
+	return &neutron.FirewallPolicyView{FirewallPolicy: &p}, put(&p)
 }
 
 // InsertFirewallRule puts a rule that is in no policy into one.
@@ -77,36 +116,19 @@ func (s *Service) InsertFirewallRule(ctx context.Context, c neutron.Caller, poli
 		if with, err := o.policyWith(in.RuleID); err != nil || with != nil {
 			return errors.Join(err, firewallRuleInUse(in.RuleID))
 		}
-		rules, err := withRule(p, in, o.notInPolicy)
-		if err != nil {
-			return err
-		}
-		return o.setPolicyRules(p, rules)
+		return firewallPolicyRules.insert(o, p, in)
 	})
 }
 
 // RemoveFirewallRule takes a rule out of a policy.
 func (s *Service) RemoveFirewallRule(ctx context.Context, c neutron.Caller, policy, rule string) (*neutron.FirewallPolicyView, error) {
 	return s.firewallPolicies.change(ctx, c, policy, neutron.Values{}, nil, func(o *operation, p *neutron.FirewallPolicy) error {
-		rules, err := withoutRule(p, rule, o.notInPolicy)
-		if err != nil {
-			return err
-		}
-		return o.setPolicyRules(p, rules)
+		return firewallPolicyRules.remove(o, p, rule)
 	})
 }
 
-// notInPolicy returns the error about a rule that a policy does not have.
-func (o *operation) notInPolicy(p *neutron.FirewallPolicy, rule string) error {
-	if _, _, err := o.firewallRules.inTransaction(o, rule); err != nil {
-		return err
-	}
-	return neutron.Errorf(neutron.Invalid, "FirewallRuleNotAssociatedWithPolicy",
-		"Firewall Rule %s is not associated with  Firewall Policy %s.", rule, p.ID)
-}
-
 // change lets f change a policy as a request with values v wants, and stores it with the firewalls
-// that have it, with many of them in steps. The result is not audited unless v says so.
+// that have it, with many of them in steps.
 func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64,
 	f func(*operation, *neutron.FirewallPolicy) error) (*neutron.FirewallPolicyView, error) {
 	var pending bool
@@ -116,20 +138,13 @@ func (s firewallPolicies) change(ctx context.Context, c neutron.Caller, id strin
 		if err != nil {
 			return nil, err
 		}
-		p := *old
-		if err := f(o, &p); err != nil {
-			return nil, err
-		}
-		if reflect.DeepEqual(&p, old) {
-			return &neutron.FirewallPolicyView{FirewallPolicy: old}, nil
-		}
-		p.Audited = v.Flag("audited")
-		o.bump(&p.Standard)
-		if err := putFirewallPolicy(o, &p); err != nil || slices.Equal(p.Rules, old.Rules) {
-			return &neutron.FirewallPolicyView{FirewallPolicy: &p}, err
-		}
-		pending, err = o.deriveFirewallsOf(id)
-		return &neutron.FirewallPolicyView{FirewallPolicy: &p}, err
+		return o.changed(old, v, f, func(p *neutron.FirewallPolicy) error {
+			if err := putFirewallPolicy(o, p); err != nil || slices.Equal(p.Rules, old.Rules) {
+				return err
+			}
+			pending, err = o.deriveFirewallsOf(id)
+			return err
+		})
 	})
 	if pending && err == nil {
 		s.carryOut(ctx, workDeriveFirewalls, id)
