@@ -3,12 +3,14 @@ package etcd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
@@ -163,7 +165,8 @@ func (w *watch) deliver(ctx context.Context, a arrival) bool {
 	}
 }
 
-// follow forwards one watcher's messages until ctx ends or etcd ends the watcher.
+// follow forwards one watcher's messages until ctx ends or etcd ends the watcher. One that etcd
+// refuses because its users or roles have just changed is opened again.
 func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int64) {
 	opts := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(from + 1), clientv3.WithProgressNotify()}
 	for r := range w.client.Watch(ctx, prefix, opts...) {
@@ -171,6 +174,9 @@ func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int
 		switch err := r.Err(); {
 		case r.CompactRevision != 0:
 			a.err = fmt.Errorf("watch %s: %w", prefix, store.ErrCompacted)
+		case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthOldRevision):
+			w.follow(ctx, watcher, prefix, from)
+			return
 		case err != nil:
 			a.err = Explain(ctx, "watch "+prefix, err)
 		case r.IsProgressNotify():
@@ -181,6 +187,7 @@ func (w *watch) follow(ctx context.Context, watcher int, prefix string, from int
 			a.events = events(r.Events)
 			a.upTo = a.events[len(a.events)-1].ModRevision
 		}
+		from = max(from, a.upTo)
 		if !w.arrive(ctx, a) {
 			return
 		}
