@@ -181,7 +181,7 @@ func (m *machine) dhclient(reason string, args ...string) string {
 	m.lab.wait("the link-local address of "+m.Name, func() bool {
 		return strings.Contains(m.shows("addr", "show", "dev", "eth0", "scope", "link", "-tentative"), "fe80")
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	args = append([]string{"-6", "-1", "-cf", "/dev/null", "-lf", filepath.Join(dir, "leases"), "-pf", filepath.Join(dir, "pid"),
 		"-e", "RESULT=" + result, "-sf", script}, args...)

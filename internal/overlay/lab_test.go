@@ -363,7 +363,7 @@ func (m *machine) served() {
 // wait polls for what nobody tells.
 func (l *lab) wait(what string, cond func() bool) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
 	if err := netlab.Until(ctx, what, func() (bool, error) { return cond(), nil }); err != nil {
 		for _, h := range l.hosts {

@@ -137,7 +137,7 @@ func (p *playHosts) Follow(_ int64, ports []offline.PlayedPort) error {
 	return p.barrier()
 }
 
-// plug makes the machine of a port.
+// plug makes the machine of a port. No kernel at either end of its interface sends by IPv6.
 func (p *playHosts) plug(x *playPort) (err error) {
 	if x.ns, err = p.l.Namespace(x.iface); err != nil {
 		return err
@@ -146,6 +146,9 @@ func (p *playHosts) plug(x *playPort) (err error) {
 		if err := x.ns.Sysctl("net/ipv6/conf/"+name+"/disable_ipv6", "1"); err != nil {
 			return err
 		}
+	}
+	if err := x.host.ns.Sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
+		return err
 	}
 	if err := p.l.Veth(x.host.ns, x.iface, x.ns, "eth0"); err != nil {
 		return err
@@ -166,7 +169,7 @@ func (p *playHosts) close() {
 }
 
 func (p *playHosts) until(what string, cond func() bool) error {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	return netlab.Until(ctx, what, func() (bool, error) { return cond(), nil })
 }
