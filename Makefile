@@ -22,7 +22,7 @@ demo:               ## the whole product on this machine with real traffic; ARGS
 	bin/heddle demo $(ARGS)
 
 test: setup build   ## every test, as root, on the real kernel
-	scripts/test ./...
+	scripts/test
 
 check:              ## format, vet, staticcheck, import rules: under a minute
 	@files=$$(gofmt -l .) && test -z "$$files" || { echo "not formatted: $$files"; exit 1; }

@@ -332,7 +332,7 @@ func TestLargeCascadesLetOthersWrite(t *testing.T) {
 			st := inEtcd(t, false)
 			w := open(t, st, control.Options{})
 			w.unlimited()
-			id := c.furnish(w, 700)
+			id := c.furnish(w, 300)
 			start, err := st.Revision(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -386,7 +386,7 @@ func TestLargeCascadesLetOthersWrite(t *testing.T) {
 					steps++
 				}
 			}
-			if steps < 700/64 || largest > 2048 {
+			if steps < 300/64 || largest > 2048 {
 				t.Errorf("%d commits, the largest of %d operations", steps, largest)
 			}
 			w.verifyStore()
