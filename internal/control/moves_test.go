@@ -148,3 +148,53 @@ func TestInterfaceOfMovingPort(t *testing.T) {
 		t.Errorf("after the move: %v", err)
 	}
 }
+
+// TestActivateBinding: activating a binding moves the port, and back; the host of an inactive one
+// may go.
+func TestActivateBinding(t *testing.T) {
+	t.Parallel()
+	m := newMoving(t)
+	m.update(m.id, `{"device_owner":"compute:nova"}`)
+	ops := m.PortBindings(m.id)
+	bind := func(host string) {
+		t.Helper()
+		v, err := parse(m.admin, neutron.PortBindings, neutron.Create, `{"host":"`+host+`"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ops.Create(t.Context(), m.admin, []neutron.Values{v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	activate := func(host string) {
+		t.Helper()
+		if _, err := ops.Activate(t.Context(), m.admin, host); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bind("h2")
+	bind("h3")
+	m.is("bound to h1, h2 and h3", "id-h1", "", "")
+	activate("h2")
+	m.is("activated on h2", "id-h2", "id-h1", m.tap)
+	activate("h1")
+	m.ended()
+	m.is("back on h1", "id-h1", "", "")
+	activate("h2")
+	m.serve("h2", true)
+	m.ended()
+	m.is("served by h2", "id-h2", "", "")
+
+	m.edit(func(tx *records.Tx) error { return schema.Hosts.Delete(tx, "id-h3") })
+	v, err := ops.Show(t.Context(), m.admin, "h3")
+	if err != nil || v.Status != "INACTIVE" || v.VIFType != "binding_failed" {
+		t.Errorf("its host has gone: %+v, %v", v, err)
+	}
+	_, err = ops.Activate(t.Context(), m.admin, "h3")
+	m.expect(err, "HTTPInternalServerError: Binding for port "+m.id+" on host h3 could not be created or updated: "+
+		"no host has joined under this name, see heddle host list.")
+	m.is("h3 has gone", "id-h2", "", "")
+	if err := m.Ports().Delete(t.Context(), m.admin, m.id, nil); err != nil {
+		t.Error(err)
+	}
+}

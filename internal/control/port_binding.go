@@ -2,6 +2,7 @@ package control
 
 import (
 	"maps"
+	"slices"
 
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
@@ -23,7 +24,10 @@ const (
 func (e portEdit) bind() error {
 	p, v := e.p, e.v
 	if v.Has("binding:host_id") {
-		p.HostID = v.Text("binding:host_id")
+		p.HostID, p.BindingDeleted = v.Text("binding:host_id"), false
+		if i := indexOfBinding(p, p.HostID); i >= 0 { // the port has one binding to each host
+			p.OtherBindings = slices.Delete(slices.Clone(p.OtherBindings), i, i+1)
+		}
 		if p.Profile == nil {
 			p.Profile = map[string]any{}
 		}

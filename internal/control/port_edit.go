@@ -205,8 +205,13 @@ func portTaken(p *neutron.Port, err error) error {
 			}
 		}
 	case "interface":
-		return conflict("PortBindingError", "Binding for port %s on host %s could not be created: interface %s carries port %s. "+
-			"Name another in binding:profile.interface_name or unbind that port.", p.ID, p.HostID, p.InterfaceName, taken.By)
+		return interfaceTaken(p, p.InterfaceName, taken.By)
 	}
 	return err
+}
+
+// interfaceTaken refuses to bind a port to the interface of another on the host that it names.
+func interfaceTaken(p *neutron.Port, name, by string) error {
+	return conflict("PortBindingError", "Binding for port %s on host %s could not be created: interface %s carries port %s. "+
+		"Name another in binding:profile.interface_name or unbind that port.", p.ID, p.HostID, name, by)
 }

@@ -43,6 +43,7 @@ type Tables struct {
 	Routers            *Table[RouterView]
 	FloatingIPs        *Table[FloatingIPView]
 	FloatingIPPools    *Table[FloatingIPPool]
+	PortBindings       *Table[PortBindingView]
 	FirewallRules      *Table[FirewallRuleView]
 	FirewallPolicies   *Table[FirewallPolicyView]
 	Firewalls          *Table[FirewallView]
@@ -66,6 +67,7 @@ func NewTables(dnsDomain string) *Tables {
 		Routers:            routerTable(),
 		FloatingIPs:        floatingIPTable(),
 		FloatingIPPools:    floatingIPPoolTable(),
+		PortBindings:       portBindingTable(),
 		FirewallRules:      firewallRuleTable(),
 		FirewallPolicies:   firewallPolicyTable(),
 		Firewalls:          firewallTable(),
@@ -90,6 +92,7 @@ var attributeTables = func() [FirewallGroupRules + 1][]*Attribute {
 		Routers:            t.Routers.attributes(),
 		FloatingIPs:        t.FloatingIPs.attributes(),
 		FloatingIPPools:    t.FloatingIPPools.attributes(),
+		PortBindings:       t.PortBindings.attributes(),
 		FirewallRules:      t.FirewallRules.attributes(),
 		FirewallPolicies:   t.FirewallPolicies.attributes(),
 		Firewalls:          t.Firewalls.attributes(),

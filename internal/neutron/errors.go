@@ -14,6 +14,7 @@ const (
 	Unsupported                  // 501
 	Unavailable                  // 503: nothing was done
 	Unknown                      // 504: whether it was done is not known
+	Failed                       // 500, where the reference answers so
 )
 
 // Error is an error as Neutron answers it: clients decide by Type (neutron-api §1).

@@ -68,6 +68,15 @@ func AuthorizeAction(c Caller, r Resource, action string, o Owner) error {
 	return forbidden("rule:" + action)
 }
 
+// AuthorizeBinding reports whether the caller may create, update or delete bindings of a port, or
+// see them: only admins may.
+func AuthorizeBinding(c Caller, op Op) error {
+	if c.Admin() {
+		return nil
+	}
+	return forbidden("rule:" + op.String() + "_port_binding")
+}
+
 // AuthorizeTags reports whether the caller may change the tags of an object: who may update it.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {
 	if mayAct(c, r, Update, o) {

@@ -76,10 +76,15 @@ func portTable(dnsDomain string) *Table[PortView] {
 	return newTable(Ports, cols)
 }
 
+// vnicTypes returns the values of vnic_type.
+func vnicTypes() []string {
+	return []string{"normal", "direct", "macvtap", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa",
+		"accelerator-direct", "accelerator-direct-physical", "remote-managed"}
+}
+
 // bindingColumns say which host the port is on and how.
 func bindingColumns() []column[PortView] {
-	vnic := []string{"normal", "direct", "macvtap", "baremetal", "direct-physical", "virtio-forwarder", "smart-nic", "vdpa",
-		"accelerator-direct", "accelerator-direct-physical", "remote-managed"}
+	vnic := vnicTypes()
 	return []column[PortView]{
 		row(Attribute{Name: "binding:vif_type", Default: unset{}, See: AdminOnly, Computed: true, Type: "string",
 			Doc: "unbound, tap once bound, or binding_failed when the host is not known"},

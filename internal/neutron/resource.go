@@ -17,6 +17,7 @@ const (
 	Routers
 	FloatingIPs
 	FloatingIPPools
+	PortBindings
 	FirewallRules
 	FirewallPolicies
 	Firewalls
@@ -37,6 +38,7 @@ var names = [...]struct{ name, collection, class string }{
 	Routers:            {"router", "routers", "Router"},
 	FloatingIPs:        {"floatingip", "floatingips", "FloatingIP"},
 	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
+	PortBindings:       {"binding", "bindings", "PortBinding"},
 	FirewallRules:      {"firewall_rule", "firewall_rules", "FirewallRule"},
 	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	Firewalls:          {"firewall", "firewalls", "Firewall"},
@@ -52,7 +54,7 @@ func (r Resource) Name() string { return names[r].name }
 // Collection returns the key of a list in a body, such as security_groups.
 func (r Resource) Collection() string { return names[r].collection }
 
-// Path returns where the API has the collection, below /v2.0.
+// Path returns where the API has the collection, below /v2.0; of bindings, below their port.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools:
@@ -90,4 +92,6 @@ func (r Resource) NotFound(id string) *Error {
 }
 
 // owned reports whether objects belong to a project that create names.
-func (r Resource) owned() bool { return r != Quotas && r != Agents && r != FloatingIPPools }
+func (r Resource) owned() bool {
+	return r != Quotas && r != Agents && r != FloatingIPPools && r != PortBindings
+}

@@ -121,11 +121,26 @@ type Port struct {
 	// PreviousInterface is the port's interface on the previous host, which serves the port until
 	// it is up on the host that it is bound to now; then "".
 	PreviousInterface string `json:"heddle:previous_interface_name,omitempty"`
+	// OtherBindings are the port's bindings to other hosts than HostID: none is in effect.
+	OtherBindings []PortBinding `json:"heddle:other_bindings,omitempty"`
+	// BindingDeleted is set while the active binding is deleted: the next one made is active.
+	BindingDeleted bool `json:"heddle:binding_deleted,omitempty"`
 	// InterfaceName is the interface of a bound port: the profile's, or "tap" and 11 characters of
 	// the id.
 	InterfaceName string `json:"heddle:interface_name,omitempty"`
 	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key"`
+}
+
+// PortBinding is an inactive binding of a port to a host. The attributes of the active one are the
+// port's own.
+type PortBinding struct {
+	HostID   string         `json:"host"` // the host's name
+	VNICType string         `json:"vnic_type"`
+	Profile  map[string]any `json:"profile"`
+	// Deactivated is set when another binding was activated in place of this one. Until a client
+	// updates it, it is answered as unbound.
+	Deactivated bool `json:"heddle:deactivated,omitempty"`
 }
 
 // ServedBy returns the id of the host that frames of the port enter by: the one it is bound to or,

@@ -24,6 +24,14 @@ type PortView struct {
 	VIFDetails map[string]any // never modified
 }
 
+// PortBindingView is a binding of a port, active or not.
+type PortBindingView struct {
+	PortBinding
+	Status     string         // ACTIVE, INACTIVE
+	VIFType    string         // unbound, tap, binding_failed
+	VIFDetails map[string]any // never modified
+}
+
 // SecurityGroupView is a group with its rules. The SecurityGroup is not to be modified.
 type SecurityGroupView struct {
 	*SecurityGroup

@@ -19,7 +19,7 @@ func status(k neutron.Kind) int {
 		neutron.Invalid: http.StatusBadRequest, neutron.Forbidden: http.StatusForbidden, neutron.NotFound: http.StatusNotFound,
 		neutron.Conflict: http.StatusConflict, neutron.Precondition: http.StatusPreconditionFailed,
 		neutron.Unsupported: http.StatusNotImplemented, neutron.Unavailable: http.StatusServiceUnavailable,
-		neutron.Unknown: http.StatusGatewayTimeout,
+		neutron.Unknown: http.StatusGatewayTimeout, neutron.Failed: http.StatusInternalServerError,
 	}[k]
 }
 
