@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -131,4 +133,26 @@ func TestTraceHosts(t *testing.T) {
 			t.Errorf("on one host (-) and each on its own (+):\n%s", diff)
 		}
 	})
+}
+
+// TestScenarioCostOfNetworks: a network costs the same work however many are there. Allocations
+// stand for the work: each segment that is tried for a network takes some.
+func TestScenarioCostOfNetworks(t *testing.T) {
+	perNetwork := func(networks int) uint64 {
+		file := "topology:\n  networks:\n"
+		for i := range networks {
+			file += fmt.Sprintf("  - name: n%d\n", i)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := Trace(t.Context(), strings.NewReader(file), TraceOptions{}, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return (after.Mallocs - before.Mallocs) / uint64(networks)
+	}
+	few, many := perNetwork(100), perNetwork(400)
+	if many > few*3/2 {
+		t.Errorf("%d allocations for each of 400 networks, %d for each of 100", many, few)
+	}
 }

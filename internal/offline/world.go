@@ -2,7 +2,9 @@ package offline
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/control"
@@ -62,14 +64,20 @@ func openWorld(ctx context.Context, st store.Store) (w *world, end func(), err e
 // options are those of a server without quotas and default groups, whose choices are the same every
 // time.
 func (w *world) options() control.Options {
+	var operations atomic.Uint64
 	quotas := control.DefaultQuotas()
 	for name := range quotas {
 		quotas[name] = -1
 	}
 	return control.Options{
 		Quotas: quotas, NoDefaultGroups: true, Ordered: true, AnyUnderlay: true, ServiceMACs: true,
-		Now:  func() time.Time { return w.now },
-		Seed: func() [32]byte { return [32]byte{} },
+		Now: func() time.Time { return w.now },
+		// A seed of its own for each operation: with one for all, each network's search for a free
+		// segment would begin with those that the networks before it have taken.
+		Seed: func() (seed [32]byte) {
+			binary.LittleEndian.PutUint64(seed[:], operations.Add(1))
+			return seed
+		},
 	}
 }
 
