@@ -171,7 +171,7 @@ func (p *plan) addPeer(other peer) {
 }
 
 // addStateful adds the hosts by which replies may come in too: those of the ports in stateful port
-// groups with the port of entry or an exit.
+// groups with the port of entry or an exit, and those that become the home of an exit on a LAN.
 func (d *decider) addStateful(port *localPort) {
 	e, p := d.e, &d.plan
 	add := func(id string) {
@@ -183,7 +183,11 @@ func (d *decider) addStateful(port *localPort) {
 	}
 	add(port.id)
 	for i := range p.decision.Outputs {
-		add(p.decision.Outputs[i].PortID)
+		o := &p.decision.Outputs[i]
+		add(o.PortID)
+		if o.StandbyID != "" && o.StandbyID != e.host {
+			p.addPeer(e.peer(o.StandbyID))
+		}
 	}
 	for _, key := range p.decision.NATs {
 		if host := e.holder(key); host != "" {

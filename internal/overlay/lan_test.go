@@ -3,7 +3,9 @@ package overlay
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -295,7 +297,7 @@ func TestLANRouter(t *testing.T) {
 }
 
 // TestLANHomeDies kills the host that stands for a router's gateway on the LAN: a connection from
-// elsewhere goes on over the next one.
+// elsewhere goes on over the next one, and so does one in which only the outside sends.
 func TestLANHomeDies(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t, 3, 2)
@@ -305,6 +307,7 @@ func TestLANHomeDies(t *testing.T) {
 	third := l.hosts[2]
 	m := r.machine(third)
 	c := m.connect(l.outside.v4, l.outside.serve(80), r.gatewayIP)
+	download, from := l.outside.sends(m, 81)
 	gateway := r.gateway.Port.MACAddress
 	old := l.home(r.external, gateway)
 	next := l.hosts[0]
@@ -317,11 +320,49 @@ func TestLANHomeDies(t *testing.T) {
 	l.wait("another home", func() bool {
 		return l.homeBy(third, r.external, gateway) == next && l.homeBy(next, r.external, gateway) == next
 	})
+	l.placed(gateway, next)
+	if _, err := from.Write(make([]byte, 20000)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(download, make([]byte, 20000)); err != nil {
+		l.logs()
+		t.Errorf("a download by a machine that was silent when its home died: %v", err)
+	}
 	if err := exchange(c, 1<<20, 30*time.Second); err != nil {
 		l.logs()
 		t.Errorf("after its home died: %v", err)
 	}
-	l.placed(gateway, next)
+}
+
+// sends returns both ends of a connection that another machine opens, and in which it sends
+// nothing by itself.
+func (m *machine) sends(to *machine, port int) (download, from net.Conn) {
+	t := m.lab.t
+	t.Helper()
+	var l net.Listener
+	err := m.Do(func() (err error) {
+		l, err = net.Listen("tcp4", fmt.Sprint(":", port))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if download, err = to.dial(m.v4, port, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { download.Close() })
+	if from, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { from.Close() })
+	if err := download.(*net.TCPConn).SetKeepAlive(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(download.SetDeadline(time.Now().Add(time.Minute)), from.SetDeadline(time.Now().Add(time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	return download, from
 }
 
 // TestLANRestart restarts an agent while a connection to the outside is in use, and then sets an

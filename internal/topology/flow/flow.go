@@ -33,6 +33,7 @@ func (v Verdict) String() string {
 type Output struct {
 	PortID    string
 	HostID    string // where the port is bound
+	StandbyID string // the host by which replies come in when HostID is gone, "" for none
 	TunnelKey uint32 // of the port; used when HostID is another host
 	// LocalIP and RemoteIP are the tunnel addresses of the ingress host and of HostID in their
 	// common zone; invalid if they are one host, or not both are known.

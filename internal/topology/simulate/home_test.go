@@ -106,6 +106,12 @@ func TestHomesOfRoutersSpread(t *testing.T) {
 		}
 		return all
 	}
+	standbys := func() (all []string) {
+		for i := range routers {
+			all = append(all, l.networks["net"].behind(routerMAC(i)).standby.id)
+		}
+		return all
+	}
 	count := map[string]int{}
 	before := homes()
 	for _, h := range before {
@@ -116,15 +122,24 @@ func TestHomesOfRoutersSpread(t *testing.T) {
 			t.Errorf("homes by host: %v", count)
 		}
 	}
+	second := standbys()
 	l.ApplyHostState("h1", nil)
 	for i, h := range homes() {
-		if h == "h1" || before[i] != "h1" && h != before[i] {
-			t.Errorf("router %d moves from %s to %s when h1 dies", i, before[i], h)
+		if before[i] == "h1" && h != second[i] || before[i] != "h1" && h != before[i] {
+			t.Errorf("router %d moves from %s to %s when h1 dies, its standby was %s", i, before[i], h, second[i])
+		}
+	}
+	for i, h := range standbys() {
+		if h == "h1" || before[i] != "h1" && second[i] != "h1" && h != second[i] {
+			t.Errorf("the standby of router %d becomes %s in place of %s when h1 dies", i, h, second[i])
 		}
 	}
 	l.ApplyHostState("h1", &topology.HostState{HostID: "h1"})
 	if after := homes(); !slices.Equal(before, after) {
 		t.Errorf("when h1 is back: %v, want %v", after, before)
+	}
+	if after := standbys(); !slices.Equal(second, after) {
+		t.Errorf("standbys when h1 is back: %v, want %v", after, second)
 	}
 }
 

@@ -150,7 +150,7 @@ func (s *Simulator) answersLAN(n *network, m packet.MAC) (answers, known bool) {
 
 // emitLAN sends the packet out on the LAN, at the home of the port that it came from.
 func (s *Simulator) emitLAN(l *lan) bool {
-	p, home := l.port, s.filters.inPort.home
+	p, home, standby := l.port, s.filters.inPort.home, s.filters.inPort.standby
 	if home == nil {
 		s.dec.errorDrop(p.id, "no live host carries the physical network "+l.physical.id)
 		return false
@@ -159,5 +159,9 @@ func (s *Simulator) emitLAN(l *lan) bool {
 	if s.dec.explain {
 		text = "to the LAN of " + l.physical.id + " at host " + hostName(home)
 	}
-	return s.deliver(flow.Output{PortID: p.id, HostID: home.id, TunnelKey: p.def.TunnelKey}, p, home, text)
+	out := flow.Output{PortID: p.id, HostID: home.id, TunnelKey: p.def.TunnelKey}
+	if standby != nil {
+		out.StandbyID = standby.id
+	}
+	return s.deliver(out, p, home, text)
 }

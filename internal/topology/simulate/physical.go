@@ -20,9 +20,13 @@ type lan struct {
 	network  *network
 	port     *port // the localnet port
 	physical *physicalNetwork
-	home     *host                     // of exterior ports on other hosts; nil while none carries it
+	leaders                            // of exterior ports on other hosts; nil while none carries it
 	macs     map[*port]map[macKey]bool // the addresses in the network's table, by their port
 }
+
+// leaders are the hosts that rank first and second for a port or a network: the one that is its
+// home, and the one that becomes its home when that is gone. Either may be nil.
+type leaders struct{ home, standby *host }
 
 // isLocalnet reports whether p is the localnet port of its network.
 func (p *port) isLocalnet() bool {
@@ -79,7 +83,7 @@ func (w *World) linkLAN(n *network) {
 func (w *World) giveLAN(n *network, p *port) {
 	l := &lan{network: n, port: p, physical: p.physical, macs: map[*port]map[macKey]bool{}}
 	l.physical.lans = append(l.physical.lans, l)
-	l.home = l.physical.choose(n.id)
+	l.leaders = l.physical.choose(n.id)
 	n.lan = l
 	for key, e := range n.macs {
 		l.place(key, nil, e.top)
@@ -94,7 +98,7 @@ func (w *World) giveLAN(n *network, p *port) {
 func (w *World) takeLAN(n *network) {
 	l := n.lan
 	for _, p := range n.ports {
-		w.setHome(p, nil)
+		w.setHome(p, leaders{})
 	}
 	n.lan = nil
 	w.resettle(n)
@@ -127,19 +131,20 @@ func (l *lan) place(key macKey, from, to *port) {
 	}
 }
 
-// homeOf returns the home of a port of the network, nil for none.
-func (l *lan) homeOf(p *port) *host {
+// homeOf returns the home of a port of the network. A port at home on its own host has no standby:
+// when that host dies its machine does.
+func (l *lan) homeOf(p *port) leaders {
 	switch {
 	case p == l.port:
-		return nil
+		return leaders{}
 	case p.def.Exterior() && p.server().carries(l.physical):
-		return p.server()
+		return leaders{home: p.server()}
 	case p.def.Exterior():
-		return l.home
+		return l.leaders
 	case p.listed.port != nil:
 		return l.physical.choose(p.id)
 	}
-	return nil
+	return leaders{}
 }
 
 // rehome follows a change of p that may give it another home.
@@ -147,19 +152,23 @@ func (w *World) rehome(p *port) {
 	switch {
 	case p.network == nil:
 	case p.network.lan == nil:
-		w.setHome(p, nil)
+		w.setHome(p, leaders{})
 	default:
 		w.setHome(p, p.network.lan.homeOf(p))
 	}
 }
 
-func (w *World) setHome(p *port, home *host) {
-	if p.home == home {
+// setHome has decisions made again when another standby has to know of connections, too.
+func (w *World) setHome(p *port, now leaders) {
+	before := p.leaders
+	if now == before {
 		return
 	}
-	p.home = home
+	p.leaders = now
 	w.touch(p)
-	w.homesBehind(p)
+	if now.home != before.home {
+		w.homesBehind(p)
+	}
 }
 
 // homesBehind reports that the homes of all addresses behind p may have changed.
@@ -226,10 +235,10 @@ func (w *World) carrierChanged(x *physicalNetwork, h *host) {
 			if b == l.port {
 				continue
 			}
-			w.setHome(b, x.rechoose(b.id, b.home, h))
+			w.setHome(b, x.rechoose(b.id, b.leaders, h))
 		}
-		if home := x.rechoose(l.network.id, l.home, h); home != l.home {
-			l.home = home
+		if now := x.rechoose(l.network.id, l.leaders, h); now != l.leaders {
+			l.leaders = now
 			for _, p := range l.network.ports {
 				if p.def.Exterior() {
 					w.rehome(p)
@@ -253,26 +262,26 @@ func (w *World) touchLANs(h *host) {
 	}
 }
 
-// choose returns the host that stands for the port or network with that id, nil if there is none.
-func (x *physicalNetwork) choose(id string) (best *host) {
+// choose returns the hosts that stand for the port or network with that id.
+func (x *physicalNetwork) choose(id string) (best leaders) {
 	key := hashID(id)
 	for _, h := range x.hosts {
-		if best == nil || h.beats(best, key) {
-			best = h
+		switch {
+		case best.home == nil || h.beats(best.home, key):
+			best = leaders{home: h, standby: best.home}
+		case best.standby == nil || h.beats(best.standby, key):
+			best.standby = h
 		}
 	}
 	return best
 }
 
-// rechoose is choose when h alone has come or gone since it returned home.
-func (x *physicalNetwork) rechoose(id string, home, h *host) *host {
-	switch {
-	case home == h || home == nil:
-		return x.choose(id)
-	case h.carries(x) && h.beats(home, hashID(id)):
-		return h
+// rechoose is choose when h alone has come or gone since it returned before.
+func (x *physicalNetwork) rechoose(id string, before leaders, h *host) leaders {
+	if before.standby != nil && before.standby != h && before.home != h && !(h.carries(x) && h.beats(before.standby, hashID(id))) {
+		return before
 	}
-	return home
+	return x.choose(id)
 }
 
 // beats compares the ranks of two hosts for a key: rendezvous hashing. All hosts must choose alike,

@@ -22,7 +22,7 @@ type port struct {
 	groups  []*portGroup
 
 	physical *physicalNetwork // to which a localnet port leads
-	home     *host            // that stands for it on its network's LAN, nil for none
+	leaders                   // its home on its network's LAN, and the host that takes over
 
 	names   *port   // the port that def.PeerID names
 	namedBy []*port // by id
@@ -260,7 +260,7 @@ func (w *World) linkLANs(p, old *port) {
 	if p.network != nil {
 		w.linkLAN(p.network)
 	} else {
-		p.home = nil
+		p.leaders = leaders{}
 	}
 	if old.physical != nil {
 		release(w.physicals, old.physical)
