@@ -3,7 +3,6 @@ package overlay
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -56,18 +55,22 @@ func TestTooBig(t *testing.T) {
 	if c.host.agent.engine.count.drops[dropTooBig].Load() == 0 {
 		t.Error("no sender was told what passes")
 	}
-	for family, args := range map[string][]string{
-		"IPv4, first packet": {"-s", "1450", b.v4.String()}, "IPv6, first packet": {"-s", "1430", b.v6.String()},
-	} {
-		out, err := a.Output(t.Context(), "ping", append([]string{"-n", "-c", "2", "-i", "0.05", "-W", fmt.Sprint(slow.Seconds()), "-M", "do"}, args...)...)
-		if err == nil || !strings.Contains(out, "mtu") {
-			t.Errorf("%s: a packet of more than 1450 bytes was not refused: %v\n%s", family, err, out)
-		}
+	for size, to := range map[string]netip.Addr{"1450": b.v4, "1430": b.v6} {
+		l.wait("a packet to "+to.String()+" to be refused", func() bool {
+			// ping waits for answers to what was refused too.
+			out, err := a.Output(t.Context(), "ping", "-n", "-c", "2", "-i", "0.05", "-W", "1", "-M", "do", "-s", size, to.String())
+			if err == nil {
+				t.Errorf("a packet of more than 1450 bytes passed:\n%s", out)
+			}
+			return err == nil || strings.Contains(out, "mtu")
+		})
 	}
-	for _, args := range [][]string{{"-s", "4000", b.v4.String()}, {"-s", "4000", b.v6.String()}} {
-		if out, err := a.Output(t.Context(), "ping", append([]string{"-n", "-c", "2", "-i", "0.05", "-W", fmt.Sprint(slow.Seconds())}, args...)...); err != nil {
-			t.Errorf("fragments: %v\n%s", err, out)
-		}
+	for _, to := range []netip.Addr{b.v4, b.v6} {
+		l.wait("fragments to "+to.String()+" to pass", func() bool {
+			// The first may be too big still.
+			_, err := a.Output(t.Context(), "ping", "-n", "-c", "2", "-i", "0.05", "-W", "1", "-s", "4000", to.String())
+			return err == nil
+		})
 	}
 	if a.host.agent.engine.count.drops[dropTooBig].Load() == 0 {
 		t.Error("nothing too big was counted")
