@@ -183,8 +183,12 @@ func (o *operation) deriveFloatingIP(f *neutron.FloatingIP) error {
 	if err != nil {
 		return err
 	}
+	r, err := schema.Routers.Get(o.tx, x.RouterID)
+	if err != nil {
+		return err
+	}
 	link := translate.RouterLink{Port: server, Network: n}
-	return o.putBundle(kindFloatingIP, f.ID, translate.FloatingIP(f, link, x.Gateway))
+	return o.putBundle(kindFloatingIP, f.ID, translate.FloatingIP(f, r, link))
 }
 
 // floatingIPView returns a floating IP with its port as the API shows it.
@@ -225,14 +229,8 @@ func (o *operation) followPort(old, p *neutron.Port) error {
 		return nil
 	}
 	if p.MACAddress != old.MACAddress {
-		for _, id := range schema.FloatingIPs.Referrers(o.tx, "served_by", p.ID) {
-			f, err := schema.FloatingIPs.Get(o.tx, id)
-			if err != nil {
-				return err
-			}
-			if err := o.deriveFloatingIP(f); err != nil {
-				return err
-			}
+		if err := o.deriveServedBy(p.ID); err != nil {
+			return err
 		}
 	}
 	if slices.Equal(p.FixedIPs, old.FixedIPs) {
@@ -243,6 +241,20 @@ func (o *operation) followPort(old, p *neutron.Port) error {
 			"Bad port request: Port %s holds the address of floating IP %s. Delete that instead of changing fixed_ips.", p.ID, f.ID)
 	}
 	return o.releaseFloatingIPs(p.ID, p.FixedIPs)
+}
+
+// deriveServedBy stores what the floating IPs mean that a port of a router serves.
+func (o *operation) deriveServedBy(port string) error {
+	for _, id := range schema.FloatingIPs.Referrers(o.tx, "served_by", port) {
+		f, err := schema.FloatingIPs.Get(o.tx, id)
+		if err != nil {
+			return err
+		}
+		if err := o.deriveFloatingIP(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkPortFree refuses to delete a port that floating IPs need: one that holds an address, or by

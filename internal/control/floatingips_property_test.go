@@ -362,20 +362,20 @@ func derivedServices(rt fataler, snap *records.Snap) map[string]string {
 	want := map[string]string{}
 	for f := range schema.FloatingIPs.All(snap) {
 		var link translate.RouterLink
-		gateway := false
+		var router *neutron.Router
 		if f.PortID != "" {
 			x, err := schema.RouterPorts.Get(snap, f.ServedBy)
 			if err != nil || x.RouterID != f.RouterID {
 				rt.Fatalf("floating IP %s is served by %+v, %v", f.ID, x, err)
 			}
 			port := must2(schema.Ports.Get(snap, f.ServedBy))
-			link, gateway = translate.RouterLink{Port: port, Network: must2(schema.Networks.Get(snap, port.NetworkID))}, x.Gateway
+			link, router = translate.RouterLink{Port: port, Network: must2(schema.Networks.Get(snap, port.NetworkID))}, must2(schema.Routers.Get(snap, f.RouterID))
 			owner := must2(schema.Ports.Get(snap, f.PortID))
 			if !slices.ContainsFunc(owner.FixedIPs, func(a neutron.FixedIP) bool { return a.IPAddress == f.FixedIPAddress }) {
 				rt.Fatalf("floating IP %s stands for %s, which port %s does not have", f.ID, f.FixedIPAddress, f.PortID)
 			}
 		}
-		want["floating-ip/"+f.ID] = text(translate.FloatingIP(f, link, gateway))
+		want["floating-ip/"+f.ID] = text(translate.FloatingIP(f, router, link))
 	}
 	for f := range schema.Firewalls.All(snap) {
 		var rules []neutron.FirewallRule

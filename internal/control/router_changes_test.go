@@ -55,7 +55,7 @@ func TestGatewayCombinations(t *testing.T) {
 			t.Run(before+" to "+after, func(t *testing.T) {
 				t.Parallel()
 				w := inMemory(t)
-				networks := map[string]string{"a": w.externalNetwork("203.0.113.0/24"), "b": w.externalNetwork("198.51.100.0/24")}
+				networks := map[string]string{"a": w.pooledNetwork("203.0.113"), "b": w.pooledNetwork("198.51.100")}
 				r := must[*neutron.RouterView](w, w.admin, neutron.Routers, strings.Replace(from.request(networks), `null`, `{}`, 1))
 				tenant := w.subnetOn("10.0.0.0/24")
 				w.addInterface(r.ID, tenant.ID)
@@ -67,6 +67,16 @@ func TestGatewayCombinations(t *testing.T) {
 			})
 		}
 	}
+}
+
+// pooledNetwork makes an external network with a /24, whose first 99 addresses are only given to
+// requests that name them.
+func (w *world) pooledNetwork(prefix string) string {
+	w.t.Helper()
+	n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true}`)
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n.ID+`","ip_version":4,"cidr":"`+prefix+`.0/24",`+
+		`"allocation_pools":[{"start":"`+prefix+`.100","end":"`+prefix+`.199"}]}`)
+	return n.ID
 }
 
 // changeGateway brings a router to a state, and checks what becomes of its gateway's port.
@@ -276,4 +286,148 @@ func TestInterfaceMoves(t *testing.T) {
 		}
 		w.checkDerived(t)
 	}
+}
+
+// TestSeveralGateways adds gateways, replaces and removes them, and goes on with
+// external_gateway_info, which is the first. Whatever is refused leaves the store as it was.
+func TestSeveralGateways(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	networks := map[string]string{
+		"a": w.pooledNetwork("203.0.113"), "b": w.pooledNetwork("198.51.100"), "c": w.pooledNetwork("192.0.2"),
+		"like a": w.externalNetwork("203.0.113.128/25"), "inner": w.network(`{}`).ID, "gone": "90000000-0000-4000-8000-000000000009",
+	}
+	s := w.subnetOn("10.0.0.0/24")
+	r := must[*neutron.RouterView](w, w.member, neutron.Routers, `{}`)
+	w.addInterface(r.ID, s.ID)
+	f := func(network string) *neutron.FloatingIPView {
+		return must[*neutron.FloatingIPView](w, w.member, neutron.FloatingIPs,
+			`{"floating_network_id":"`+networks[network]+`","port_id":"`+w.port(s.NetworkID, "").ID+`"}`)
+	}
+	must[*neutron.PortView](w, w.admin, neutron.Ports, `{"network_id":"`+networks["b"]+`","fixed_ips":[{"ip_address":"198.51.100.200"}]}`)
+	snat := func(on bool) *bool { return &on }
+	at := func(ip string) []neutron.FixedIPRequest {
+		return []neutron.FixedIPRequest{{IPAddress: netip.MustParseAddr(ip)}}
+	}
+	type gateways []*neutron.GatewayRequest
+	ops := w.Routers()
+	for i, step := range []struct {
+		do      string
+		by      neutron.Caller
+		request gateways
+		info    string // of external_gateway_info
+		serve   string // network of a floating IP made before
+		want    string // the networks, with the addresses asked for and "-" for no SNAT; or the error
+	}{
+		{do: "add", by: w.member, request: gateways{}, want: ""},
+		{do: "remove", by: w.member, request: gateways{{NetworkID: "a"}}, want: "UnableToMatchGateways: Unable to match a requested gateway port to existing gateway ports for router <router>. could not match a gateway port attached to network <a>"},
+		{do: "add", by: w.member, request: gateways{{NetworkID: "a"}, {NetworkID: "b"}}, want: "a b"},
+		{do: "add", by: w.member, request: gateways{{NetworkID: "c", EnableSNAT: snat(true)}}, want: "PolicyNotAuthorized: (rule:add_external_gateways and (rule:add_external_gateways:external_gateways:network_id and rule:add_external_gateways:external_gateways:enable_snat)) is disallowed by policy"},
+		{do: "add", by: w.other, request: gateways{{NetworkID: "c"}}, want: "RouterNotFound: Router <router> could not be found"},
+		{do: "add", by: w.admin, request: gateways{{NetworkID: "c"}, {NetworkID: "inner"}}, want: "BadRequest: Bad router request: Network <inner> is not an external network."},
+		{do: "add", by: w.admin, request: gateways{{NetworkID: "c"}, {NetworkID: "gone"}}, want: "NetworkNotFound: Network <gone> could not be found."},
+		{do: "add", by: w.admin, request: gateways{{NetworkID: "c"}, {NetworkID: "c"}}, want: "UnableToAddExtraGateways: Unable to add extra gateways to a router <router>: a gateway to network <c> is there already, and a router has at most one to each network"},
+		{do: "add", by: w.admin, request: gateways{{NetworkID: "c"}, {NetworkID: "like a"}}, want: "BadRequest: Bad router request: Cidr"},
+		{do: "set", by: w.admin, info: "b", want: "UnableToAddExtraGateways: Unable to add extra gateways to a router <router>: a gateway to network <b> is there already"},
+		{do: "update", by: w.admin, request: gateways{{NetworkID: "a"}, {NetworkID: "b", FixedIPs: at("198.51.100.200")}}, want: "IpAddressAlreadyAllocated: IP address 198.51.100.200 already allocated"},
+		{do: "update", by: w.admin, request: gateways{{NetworkID: "b", FixedIPs: at("198.51.100.9"), EnableSNAT: snat(false)}, {NetworkID: "c"}, {NetworkID: "a"}}, want: "b-198.51.100.9 c a"},
+		{do: "remove", by: w.member, request: gateways{{NetworkID: "c"}, {NetworkID: "b", FixedIPs: at("198.51.100.10")}}, want: "UnableToMatchGateways: Unable to match a requested gateway port to existing gateway ports for router <router>. could not match a gateway port attached to network <b> based on the specified fixed IPs [{'ip_address': '198.51.100.10'}]"},
+		{do: "remove", by: w.member, request: gateways{{NetworkID: "b", FixedIPs: at("198.51.100.9")}}, want: "c a"},
+		{do: "remove", by: w.admin, serve: "a", request: gateways{{NetworkID: "c"}, {NetworkID: "a"}}, want: "RouterExternalGatewayInUseByFloatingIp: Gateway cannot be updated for router <router>, since a gateway to external network <a> is required by one or more floating IPs."},
+		{do: "update", by: w.admin, request: gateways{}, want: "RouterExternalGatewayInUseByFloatingIp"},
+		{do: "set", by: w.admin, want: "RouterExternalGatewayInUseByFloatingIp"},
+		{do: "set", by: w.member, info: "b", want: "b a"},
+		{do: "update", by: w.member, request: gateways{{NetworkID: "a"}, {NetworkID: "b"}}, want: "a b"},
+		{do: "remove", by: w.member, request: gateways{{NetworkID: "b"}}, want: "a"},
+		{do: "add", by: w.member, request: gateways{{NetworkID: "b"}}, want: "a b"},
+		{do: "free", want: "a b"},
+		{do: "set", by: w.member, want: ""},
+		{do: "add", by: w.member, request: gateways{{NetworkID: "a"}, {NetworkID: "b"}}, want: "a b"},
+		{do: "update", by: w.member, request: gateways{}, want: ""},
+		{do: "add", by: w.member, request: gateways{{NetworkID: "a"}, {NetworkID: "b"}}, want: "a b"},
+	} {
+		if step.serve != "" {
+			f(step.serve)
+		}
+		names := []string{"<router>", r.ID}
+		for name, id := range networks {
+			names = append(names, "<"+name+">", id)
+		}
+		for _, g := range step.request {
+			g.NetworkID = networks[g.NetworkID]
+		}
+		before := w.dump()
+		var err error
+		switch step.do {
+		case "add":
+			_, err = ops.AddGateways(t.Context(), step.by, r.ID, step.request)
+		case "update":
+			_, err = ops.UpdateGateways(t.Context(), step.by, r.ID, step.request)
+		case "remove":
+			_, err = ops.RemoveGateways(t.Context(), step.by, r.ID, step.request)
+		case "set":
+			_, err = w.change(step.by, neutron.Routers, r.ID, gatewayState{network: step.info, snat: true}.request(networks))
+		case "free":
+			list := must2(w.FloatingIPs().List(t.Context(), w.admin, neutron.Query{}))
+			for v := range list {
+				err = w.remove(w.admin, neutron.FloatingIPs, v.ID)
+			}
+		}
+		if strings.Contains(step.want, ":") || strings.HasPrefix(step.want, "Router") {
+			want := strings.NewReplacer(names...).Replace(step.want)
+			if err == nil || !strings.HasPrefix(problem(err), want) {
+				t.Errorf("step %d, %s: %v, want %s", i, step.do, err, want)
+			}
+			if d := cmp.Diff(before, w.dump()); d != "" {
+				t.Errorf("step %d, %s: refused, but the store changed:\n%s", i, step.do, d)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("step %d, %s: %v", i, step.do, err)
+		}
+		if got := w.gatewaysOf(r.ID, networks); got != step.want {
+			t.Errorf("step %d, %s: gateways %q, want %q", i, step.do, got, step.want)
+		}
+		w.checkDerived(t)
+	}
+	if err := w.remove(w.member, neutron.Routers, r.ID); err == nil {
+		t.Error("a router with an interface was deleted")
+	}
+	if _, err := w.part(w.member, r.ID, neutron.InterfaceRequest{SubnetID: s.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.remove(w.member, neutron.Routers, r.ID); err != nil {
+		t.Error(err)
+	}
+	if left := strings.Join(w.dump(), "\n"); strings.Contains(left, r.ID) || strings.Contains(left, "router_gateway") {
+		t.Error("something is left of the router")
+	}
+}
+
+// gatewaysOf writes the networks of a router's gateways by name, with "-" and the address of one
+// without SNAT. It checks that each has a port there.
+func (w *world) gatewaysOf(router string, networks map[string]string) string {
+	w.t.Helper()
+	r := w.showRouter(router)
+	var texts []string
+	for i, g := range r.Gateways {
+		ips := r.ExternalFixedIPs
+		if i > 0 {
+			ips = r.OtherFixedIPs[i-1]
+		}
+		p := w.showPort(g.PortID)
+		if p.NetworkID != g.NetworkID || !slices.Equal(p.FixedIPs, ips) || p.DeviceID != router || len(ips) != 1 {
+			w.t.Errorf("gateway %+v with %v has port %+v", g, ips, p.Port)
+		}
+		for name, id := range networks {
+			if id == g.NetworkID {
+				texts = append(texts, name)
+			}
+		}
+		if !g.EnableSNAT {
+			texts[i] += "-" + ips[0].IPAddress.String()
+		}
+	}
+	return strings.Join(texts, " ")
 }

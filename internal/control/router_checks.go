@@ -15,7 +15,7 @@ import (
 const maxRoutes = 30
 
 // checkRouterSubnets refuses a port x on subnets that the router is on already, or that overlap
-// with those of its interfaces or, for an interface, with those of a gateway's network.
+// with those of its interfaces or with those of a gateway's network.
 func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron.Subnet) error {
 	var others []string // on which no range may overlap
 	for other := range schema.RouterPorts.By(e.tx, "router", e.r.ID) {
@@ -26,9 +26,6 @@ func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron
 			if slices.ContainsFunc(subnets, func(s *neutron.Subnet) bool { return s.ID == id }) {
 				return alreadyOn(id)
 			}
-		}
-		if x.Gateway && other.Gateway {
-			continue
 		}
 		ids, err := e.reached(other)
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// applyGateway sets the gateway as a request asks, and reports whether it has changed.
+// applyGateway sets the first gateway as a request asks, and reports whether it has changed. No
+// gateway means none at all.
 func (e routerEdit) applyGateway(v neutron.Values) (changed bool, err error) {
 	if !v.Has(attrGateway) {
 		return false, nil
@@ -22,7 +23,7 @@ func (e routerEdit) applyGateway(v neutron.Values) (changed bool, err error) {
 	case want == nil && had == nil:
 		return false, nil
 	case want == nil:
-		return true, e.removeGateway()
+		return true, e.removeAllGateways()
 	}
 	n, err := e.externalNetwork(want)
 	if err != nil {
@@ -33,13 +34,15 @@ func (e routerEdit) applyGateway(v neutron.Values) (changed bool, err error) {
 		return false, conflict("RouterInUse", "Router %s has port %s as its gateway. Delete that port before the router gets port %s.",
 			e.r.ID, had.PortID, port)
 	case had != nil && had.NetworkID == n.ID:
-		return e.changeGateway(*had, want, n)
+		return e.changeGateway(0, want, n)
+	case slices.ContainsFunc(e.r.Gateways, func(g neutron.RouterGateway) bool { return g.NetworkID == n.ID }):
+		return false, secondGateway(e.r.ID, n.ID)
 	case had != nil:
-		if err := e.removeGateway(); err != nil {
+		if err := e.removeGateway(0); err != nil {
 			return false, err
 		}
 	}
-	return true, e.addGateway(want, n, port)
+	return true, e.addGateway(want, n, port, 0)
 }
 
 // externalNetwork returns the network of a gateway. It is read as a whole: while it has gateways it
@@ -73,8 +76,9 @@ func routedNetwork(n *neutron.Network) error {
 	return neutron.BadRouter("Network %s is of type routed: its hosts route between all such networks, and no router can be attached to it", n.ID)
 }
 
-// addGateway gives the router a gateway: a new port, or the one that a file names.
-func (e routerEdit) addGateway(want *neutron.GatewayRequest, n *neutron.Network, portID string) error {
+// addGateway gives the router a gateway, at a place among the others: a new port, or the one that a
+// file names.
+func (e routerEdit) addGateway(want *neutron.GatewayRequest, n *neutron.Network, portID string, at int) error {
 	x := &neutron.RouterPort{PortID: portID, RouterID: e.r.ID, Gateway: true}
 	if err := e.checkRouterSubnets(x, slices.Collect(schema.Subnets.By(e.tx, "network", n.ID))); err != nil {
 		return err
@@ -93,7 +97,7 @@ func (e routerEdit) addGateway(want *neutron.GatewayRequest, n *neutron.Network,
 		return err
 	}
 	x.PortID, x.SubnetIDs = p.ID, subnetsOf(p)
-	e.r.Gateways = []neutron.RouterGateway{{NetworkID: n.ID, PortID: p.ID, EnableSNAT: wantsSNAT(want)}}
+	e.r.Gateways = slices.Insert(slices.Clone(e.r.Gateways), at, neutron.RouterGateway{NetworkID: n.ID, PortID: p.ID, EnableSNAT: wantsSNAT(want)})
 	return schema.RouterPorts.Put(e.tx, x)
 }
 
@@ -118,11 +122,13 @@ func (e routerEdit) givenGateway(n *neutron.Network, id string) (*neutron.Port, 
 	return &p, nil
 }
 
-// changeGateway sets SNAT and, if the request names any, the addresses of the gateway.
-func (e routerEdit) changeGateway(had neutron.RouterGateway, want *neutron.GatewayRequest, n *neutron.Network) (changed bool, err error) {
+// changeGateway sets SNAT and, if the request names any, the addresses of a gateway.
+func (e routerEdit) changeGateway(i int, want *neutron.GatewayRequest, n *neutron.Network) (changed bool, err error) {
+	had := e.r.Gateways[i]
 	if snat := wantsSNAT(want); snat != had.EnableSNAT {
 		had.EnableSNAT, changed = snat, true
-		e.r.Gateways = []neutron.RouterGateway{had}
+		e.r.Gateways = slices.Clone(e.r.Gateways)
+		e.r.Gateways[i] = had
 	}
 	if len(want.FixedIPs) == 0 {
 		return changed, nil
@@ -171,9 +177,19 @@ func (e routerEdit) moveRouterPort(id string, ips []neutron.FixedIPRequest, n *n
 
 func wantsSNAT(want *neutron.GatewayRequest) bool { return want.EnableSNAT == nil || *want.EnableSNAT }
 
-// removeGateway deletes the gateway with its port. Routes towards its network stay, without effect.
-func (e routerEdit) removeGateway() error {
-	g := *gatewayOf(e.r)
+// removeAllGateways deletes all gateways.
+func (e routerEdit) removeAllGateways() error {
+	for len(e.r.Gateways) > 0 {
+		if err := e.removeGateway(len(e.r.Gateways) - 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeGateway deletes a gateway with its port. Routes towards its network stay, without effect.
+func (e routerEdit) removeGateway(i int) error {
+	g := e.r.Gateways[i]
 	if err := e.checkGatewayUnused(e.r.ID, g); err != nil {
 		return err
 	}
@@ -181,7 +197,7 @@ func (e routerEdit) removeGateway() error {
 	if err != nil {
 		return err
 	}
-	e.r.Gateways = []neutron.RouterGateway{}
+	e.r.Gateways = slices.Delete(slices.Clone(e.r.Gateways), i, i+1)
 	return e.removeRouterPort(x, false)
 }
 

@@ -20,6 +20,8 @@ type RouterOperations struct {
 	Operations[neutron.RouterView]
 	AddInterface, RemoveInterface func(ctx context.Context, c neutron.Caller, id string, q neutron.InterfaceRequest) (*neutron.InterfaceView, error)
 	AddRoutes, RemoveRoutes       func(ctx context.Context, c neutron.Caller, id string, routes []neutron.HostRoute) (*neutron.RouterView, error)
+	// UpdateGateways makes the gateways those of the request.
+	AddGateways, UpdateGateways, RemoveGateways func(ctx context.Context, c neutron.Caller, id string, gateways []*neutron.GatewayRequest) (*neutron.RouterView, error)
 }
 
 // Routers returns the operations on routers.
@@ -30,6 +32,7 @@ func (s *Service) Routers() RouterOperations {
 		Operations:   o,
 		AddInterface: s.routers.addInterface, RemoveInterface: s.routers.removeInterface,
 		AddRoutes: s.routers.addRoutes, RemoveRoutes: s.routers.removeRoutes,
+		AddGateways: s.routers.addGateways, UpdateGateways: s.routers.updateGateways, RemoveGateways: s.routers.removeGateways,
 	}
 }
 
@@ -66,20 +69,29 @@ func newRouters(s *Service) *resource[neutron.Router, neutron.RouterView] {
 	}
 }
 
-// routerView returns a router with its gateway's addresses, unless they are not needed.
+// routerView returns a router with its gateways' addresses, unless they are not needed.
 func routerView(r records.Reader, router *neutron.Router, plain bool) *neutron.RouterView {
 	counted := *router
 	counted.RevisionNumber += int64(schema.RouterPorts.CountBy(r, "router", router.ID))
 	v := &neutron.RouterView{Router: &counted, Status: statusActive}
-	if g := gatewayOf(router); g != nil && !plain {
+	if plain {
+		return v
+	}
+	for i, g := range router.Gateways {
+		var ips []neutron.FixedIP
 		if p, ok := schema.Ports.Peek(r, g.PortID); ok {
-			v.ExternalFixedIPs = p.FixedIPs
+			ips = p.FixedIPs
+		}
+		if i == 0 {
+			v.ExternalFixedIPs = ips
+		} else {
+			v.OtherFixedIPs = append(v.OtherFixedIPs, ips)
 		}
 	}
 	return v
 }
 
-// gatewayOf returns the gateway that clients see, nil for none.
+// gatewayOf returns the first gateway, nil for none.
 func gatewayOf(r *neutron.Router) *neutron.RouterGateway {
 	if len(r.Gateways) == 0 {
 		return nil
@@ -144,7 +156,7 @@ func (o *operation) changeRouter(old *neutron.Router, v neutron.Values) (*neutro
 	return routerView(o.tx, &r, false), nil
 }
 
-// delete deletes a router with its gateway, unless it has interfaces.
+// delete deletes a router with its gateways, unless it has interfaces.
 func (s routers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	return perform(ctx, s.Service, c, func(o *operation) error {
 		old, err := s.routerToChange(o, id, neutron.Delete, nil, ifMatch)
@@ -155,10 +167,8 @@ func (s routers) delete(ctx context.Context, c neutron.Caller, id string, ifMatc
 			return routerInUse(id, using)
 		}
 		r := *old
-		if gatewayOf(&r) != nil {
-			if err := (routerEdit{o, &r}).removeGateway(); err != nil {
-				return err
-			}
+		if err := (routerEdit{o, &r}).removeAllGateways(); err != nil {
+			return err
 		}
 		if err := errors.Join(o.leaveFirewall(id), o.dropBundle(kindRouter, id)); err != nil {
 			return err
@@ -221,8 +231,12 @@ func (e routerEdit) apply(old *neutron.Router, v neutron.Values) error {
 }
 
 // put stores the router with what is derived from it; its gateways are derived again if they have
-// changed.
+// changed, with their floating IPs if it has become one with several or is one no more.
 func (e routerEdit) put(gateways bool) error {
+	several := false
+	if old, ok := schema.Routers.Peek(e.tx, e.r.ID); ok {
+		several = len(old.Gateways) > 1
+	}
 	if err := schema.Routers.Put(e.tx, e.r); err != nil {
 		return err
 	}
@@ -235,6 +249,12 @@ func (e routerEdit) put(gateways bool) error {
 			return err
 		}
 		if err := e.deriveRouterPort(x); err != nil {
+			return err
+		}
+		if several == (len(e.r.Gateways) > 1) {
+			continue
+		}
+		if err := e.deriveServedBy(g.PortID); err != nil {
 			return err
 		}
 	}

@@ -77,6 +77,25 @@ func AuthorizeBinding(c Caller, op Op) error {
 	return forbidden("rule:" + op.String() + "_port_binding")
 }
 
+// AuthorizeGateways reports whether the caller may add gateways to a router or update them: who may
+// update it, and only admins if the request says more than the networks.
+func AuthorizeGateways(c Caller, action string, o Owner, gateways []*GatewayRequest) error {
+	text, allowed := "rule:"+action, mayAct(c, Routers, Update, o)
+	for _, g := range gateways {
+		allowed = allowed && (c.Admin() || !g.forAdmins())
+		text = "(" + text + " and (" + strings.Join(g.ruleTexts("rule:"+action+":"+attrGateways), " and ") + "))"
+	}
+	if allowed {
+		return nil
+	}
+	return forbidden(text)
+}
+
+// forAdmins reports whether a request for a gateway has keys that only admins may set.
+func (g *GatewayRequest) forAdmins() bool {
+	return g != nil && (g.EnableSNAT != nil || g.FixedIPs != nil)
+}
+
 // AuthorizeTags reports whether the caller may change the tags of an object: who may update it.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {
 	if mayAct(c, r, Update, o) {
@@ -116,7 +135,7 @@ func (a *Attribute) maySet(c Caller, op Op, value any, o Owner) bool {
 	if op == Update {
 		by = a.UpdateBy
 	}
-	if g, ok := value.(*GatewayRequest); ok && g != nil && (g.EnableSNAT != nil || g.FixedIPs != nil) {
+	if g, ok := value.(*GatewayRequest); ok && g.forAdmins() {
 		by = AdminOnly
 	}
 	switch {

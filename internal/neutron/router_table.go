@@ -28,6 +28,8 @@ func routerTable() *Table[RouterView] {
 			Type: "object {network_id, enable_snat, external_fixed_ips}",
 			Doc:  "null = no gateway; only admins set enable_snat and external_fixed_ips", parse: orNull(gatewayInfo)},
 			jsonValue(appendGateway)),
+		row(Attribute{Name: attrGateways, Computed: true, Type: "list of objects {network_id, enable_snat, external_fixed_ips}",
+			Doc: "the first is external_gateway_info; set by add_, update_ and remove_external_gateways"}, jsonValue(appendGateways)),
 		row(Attribute{Name: "routes", Update: true, Default: unset{}, Type: "list of {destination, nexthop}",
 			Doc: "at most 30; nexthop is on a subnet of the router", parse: nullAs([]any{}, hostRoutes)},
 			jsonValue(func(b []byte, o *RouterView) []byte { return appendList(b, o.Routes, appendRoute) })),
@@ -69,12 +71,32 @@ func appendGateway(b []byte, o *RouterView) []byte {
 	if len(o.Gateways) == 0 {
 		return append(b, "null"...)
 	}
+	return appendGatewayInfo(b, o.Gateways[0], o.ExternalFixedIPs)
+}
+
+func appendGateways(b []byte, o *RouterView) []byte {
+	b = append(b, '[')
+	for i, g := range o.Gateways {
+		ips := o.ExternalFixedIPs
+		if i > 0 {
+			b = append(b, ',')
+			ips = nil
+			if i <= len(o.OtherFixedIPs) {
+				ips = o.OtherFixedIPs[i-1]
+			}
+		}
+		b = appendGatewayInfo(b, g, ips)
+	}
+	return append(b, ']')
+}
+
+func appendGatewayInfo(b []byte, g RouterGateway, ips []FixedIP) []byte {
 	b = append(b, `{"network_id":`...)
-	b = appendString(b, o.Gateways[0].NetworkID)
+	b = appendString(b, g.NetworkID)
 	b = append(b, `,"external_fixed_ips":`...)
-	b = appendList(b, o.ExternalFixedIPs, appendFixedIP)
+	b = appendList(b, ips, appendFixedIP)
 	b = append(b, `,"enable_snat":`...)
-	return append(strconv.AppendBool(b, o.Gateways[0].EnableSNAT), '}')
+	return append(strconv.AppendBool(b, g.EnableSNAT), '}')
 }
 
 // gatewayInfo takes an object with a network_id; {} is no gateway, as null.
@@ -88,12 +110,17 @@ func gatewayInfo(v any) (any, error) {
 		return nil, nil
 	}
 	if _, given := o["network_id"]; !given {
-		return nil, reasonf("Validation of dictionary's keys failed. Expected keys: {'network_id'} Provided keys: %s", pySet(otherKeys(o)))
+		return nil, missingKeys(otherKeys(o))
 	}
 	if other := otherKeys(o, "network_id", "enable_snat", "external_fixed_ips"); other != nil {
 		return nil, reasonf("Unexpected keys supplied: %s", strings.Join(other, ", "))
 	}
 	return gatewayRequest(o)
+}
+
+// missingKeys refuses a gateway without a network.
+func missingKeys(provided []string) error {
+	return reasonf("Validation of dictionary's keys failed. Expected keys: {'network_id'} Provided keys: %s", pySet(provided))
 }
 
 func gatewayRequest(o map[string]any) (any, error) {
@@ -118,6 +145,44 @@ func gatewayRequest(o map[string]any) (any, error) {
 		g.FixedIPs = ips.([]FixedIPRequest)
 	}
 	return g, nil
+}
+
+// attrGateways is the attribute that has all gateways of a router.
+const attrGateways = "external_gateways"
+
+// ParseGateways reads the router of a request to add gateways to it, to replace them or to remove
+// some. Null is an empty list.
+func ParseGateways(router map[string]any) ([]*GatewayRequest, error) {
+	if other := otherKeys(router, attrGateways); other != nil {
+		return nil, badRequest("Unrecognized attribute(s) '%s'", strings.Join(other, ", "))
+	}
+	raw, given := router[attrGateways]
+	if !given {
+		return nil, badRequest("Failed to parse request. Required attribute '%s' not specified", attrGateways)
+	}
+	v, err := (&Attribute{Name: attrGateways, parse: fewer(nullAs([]any{}, gatewayInfos))}).read(raw)
+	if err != nil {
+		return nil, err
+	}
+	return v.([]*GatewayRequest), nil
+}
+
+func gatewayInfos(v any) (any, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, reasonf("'%s' is not a list", pyText(v))
+	}
+	gateways := make([]*GatewayRequest, len(list))
+	for i, x := range list {
+		v, err := gatewayInfo(x)
+		if err != nil {
+			return nil, err
+		}
+		if gateways[i], ok = v.(*GatewayRequest); !ok {
+			return nil, missingKeys(nil)
+		}
+	}
+	return gateways, nil
 }
 
 // InterfaceRequest names an interface of a router: by its port, a subnet of it, or both.

@@ -15,11 +15,13 @@ import (
 func aRouter() *neutron.RouterView {
 	return &neutron.RouterView{
 		Router: &neutron.Router{
-			Standard: aStandard(), AdminStateUp: true, Gateways: []neutron.RouterGateway{{NetworkID: uuid1, PortID: uuid2, EnableSNAT: true}},
-			Routes: []neutron.HostRoute{{Destination: netip.MustParsePrefix("10.9.0.0/16"), Nexthop: netip.MustParseAddr("10.0.0.9")}},
+			Standard: aStandard(), AdminStateUp: true,
+			Gateways: []neutron.RouterGateway{{NetworkID: uuid1, PortID: uuid2, EnableSNAT: true}, {NetworkID: uuid2, PortID: uuid1}},
+			Routes:   []neutron.HostRoute{{Destination: netip.MustParsePrefix("10.9.0.0/16"), Nexthop: netip.MustParseAddr("10.0.0.9")}},
 		},
 		Status:           "ACTIVE",
 		ExternalFixedIPs: []neutron.FixedIP{{SubnetID: uuid2, IPAddress: netip.MustParseAddr("172.24.4.5")}},
+		OtherFixedIPs:    [][]neutron.FixedIP{{{SubnetID: uuid1, IPAddress: netip.MustParseAddr("192.0.2.5")}}},
 	}
 }
 
@@ -28,7 +30,7 @@ func TestRouterAnswer(t *testing.T) {
 	t.Parallel()
 	table := neutron.NewTables("").Routers
 	member := "admin_state_up availability_zone_hints availability_zones conntrack_helpers created_at description enable_ndp_proxy " +
-		"external_gateway_info flavor_id id name project_id revision_number routes status tags tenant_id updated_at"
+		"external_gateway_info external_gateways flavor_id id name project_id revision_number routes status tags tenant_id updated_at"
 	for name, tt := range map[string]struct {
 		answer []byte
 		want   string
@@ -60,6 +62,12 @@ func TestRouterAnswer(t *testing.T) {
 		"routes":     []any{map[string]any{"destination": "10.9.0.0/16", "nexthop": "10.0.0.9"}},
 		"external_gateway_info": map[string]any{"network_id": uuid1, "enable_snat": true,
 			"external_fixed_ips": []any{map[string]any{"subnet_id": uuid2, "ip_address": "172.24.4.5"}}},
+		"external_gateways": []any{
+			map[string]any{"network_id": uuid1, "enable_snat": true,
+				"external_fixed_ips": []any{map[string]any{"subnet_id": uuid2, "ip_address": "172.24.4.5"}}},
+			map[string]any{"network_id": uuid2, "enable_snat": false,
+				"external_fixed_ips": []any{map[string]any{"subnet_id": uuid1, "ip_address": "192.0.2.5"}}},
+		},
 	} {
 		if d := cmp.Diff(want, got[key]); d != "" {
 			t.Errorf("%s: -want +got\n%s", key, d)
@@ -67,7 +75,7 @@ func TestRouterAnswer(t *testing.T) {
 	}
 	plain := aRouter()
 	plain.Gateways = nil
-	if answer := string(table.Encoder(false, []string{"external_gateway_info"}).Append(nil, plain)); answer != `{"external_gateway_info":null}` {
+	if answer := string(table.Encoder(false, []string{"external_gateway_info", "external_gateways"}).Append(nil, plain)); answer != `{"external_gateway_info":null,"external_gateways":[]}` {
 		t.Errorf("without a gateway: %s", answer)
 	}
 }
@@ -94,6 +102,8 @@ func TestParseRouter(t *testing.T) {
 		{neutron.Create, `{"routes":[]}`, "Attribute 'routes' not allowed in POST"},
 		{neutron.Update, `{"routes":[{"destination":"10.0.0.0/8"}]}`, "Invalid input for routes. Reason: Validation of dictionary's keys failed. " +
 			"Expected keys: {'destination', 'nexthop'} Provided keys: {'destination'}."},
+		{neutron.Create, `{"external_gateways":[]}`, "Attribute 'external_gateways' not allowed in POST"},
+		{neutron.Update, `{"external_gateways":[]}`, "Cannot update read-only attribute external_gateways"},
 		{neutron.Create, `{"status":"ACTIVE"}`, "Attribute 'status' not allowed in POST"},
 		{neutron.Create, `{"gw_port_id":"` + uuid1 + `"}`, "Unrecognized attribute(s) 'gw_port_id'"},
 		{neutron.Create, `{"flavor_id":"` + uuid1 + `"}`, "Invalid input for flavor_id. Reason: '" + uuid1 + "' is not supported: this server has no flavors yet."},

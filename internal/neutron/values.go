@@ -66,6 +66,8 @@ type GatewayRequest struct {
 	NetworkID  string
 	EnableSNAT *bool            // nil = true
 	FixedIPs   []FixedIPRequest // nil = any, or those that the gateway has
+	// PortID is a port that becomes the gateway, in place of a new one. Clients cannot name it.
+	PortID string
 }
 
 // DHCPOptChange sets an extra DHCP option or, with a nil value, removes it.

@@ -38,12 +38,13 @@ type SecurityGroupView struct {
 	Shared bool // as this caller sees it
 }
 
-// RouterView is a router with the addresses of its gateway. Its revision number counts its ports
+// RouterView is a router with the addresses of its gateways. Its revision number counts its ports
 // too, which come without a write to the router. The Router is not to be modified.
 type RouterView struct {
 	*Router
 	Status           string
-	ExternalFixedIPs []FixedIP
+	ExternalFixedIPs []FixedIP   // of the first gateway
+	OtherFixedIPs    [][]FixedIP // of each of the other gateways
 }
 
 // InterfaceView is the answer to adding or removing an interface of a router.

@@ -168,7 +168,7 @@ func (w *world) leaveRouter(x *neutron.RouterPort) error {
 	}
 	routers := w.service.Routers()
 	if x.Gateway {
-		_, err := routers.Update(w.ctx, administrator(), x.RouterID, neutron.Values{attrGateway: nil}, nil)
+		_, err := routers.RemoveGateways(w.ctx, administrator(), x.RouterID, []*neutron.GatewayRequest{{PortID: x.PortID}})
 		return err
 	}
 	_, err := routers.RemoveInterface(w.ctx, administrator(), x.RouterID, neutron.InterfaceRequest{PortID: x.PortID})

@@ -175,12 +175,19 @@ func (l *lines) router(v *topology.View, r *topology.Router) {
 }
 
 func (l *lines) route(r *topology.Route) {
+	if r.BySource {
+		l.add("      gateway of %s", r.SrcSubnet.Addr())
+		return
+	}
 	text := strings.ToLower(r.NextHop) + " " + r.DstSubnet.String()
 	if r.SrcSubnet.Bits() > 0 {
 		text += " from " + r.SrcSubnet.String()
 	}
 	if r.NextHopGateway.IsValid() {
 		text += " by " + r.NextHopGateway.String()
+	}
+	if r.Weight > 100 {
+		text += fmt.Sprintf(" weight %d", r.Weight)
 	}
 	l.add("      route %s", text)
 }

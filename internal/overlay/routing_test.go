@@ -62,7 +62,7 @@ func (r *routed) float(m *machine, ip string) netip.Addr {
 	r.lab.t.Helper()
 	f := &neutron.FloatingIP{Standard: neutron.Standard{ID: uuid.NewString()}, FloatingNetworkID: r.external.net.ID, FloatingIPAddress: netip.MustParseAddr(ip),
 		PortID: m.port.ID, FixedIPAddress: m.v4, RouterID: r.router.ID, ServedBy: r.gateway.Port.ID}
-	b := translate.FloatingIP(f, r.gateway, true)
+	b := translate.FloatingIP(f, &r.router, r.gateway)
 	r.lab.put(topology.Owner{Kind: "floating-ip", ID: f.ID}, &b)
 	return f.FloatingIPAddress
 }

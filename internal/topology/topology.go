@@ -114,6 +114,9 @@ type Route struct {
 	NextHopGateway netip.Addr   `json:"nextHopGateway,omitzero"`
 	Weight         int          `json:"weight"`                  // the lowest wins
 	GatewayDhcpID  string       `json:"gatewayDhcpId,omitempty"` // subnet whose gateway it leads to
+	// BySource binds SrcSubnet, one address, to the port NextHopPortID, a gateway: packets from it
+	// that other routes send out by another gateway take the routes of this port.
+	BySource bool `json:"bySource,omitempty"`
 }
 
 // Exterior reports whether the port is bound to an interface of a host.

@@ -111,6 +111,7 @@ func (p *player) request(t *testing.T, r recorded) {
 		if strings.HasSuffix(key, "_links") {
 			continue
 		}
+		dropLater(o)
 		if r.Count != nil && len(list(o)) != *r.Count {
 			t.Errorf("%s: %d objects, want %d: %s", r.Name, len(list(o)), *r.Count, got.body)
 		}
@@ -131,6 +132,17 @@ func (p *player) request(t *testing.T, r recorded) {
 	}
 	if d := cmp.Diff(r.Answer, p.general(doc)); d != "" {
 		t.Errorf("%s: -want +got\n%s", r.Name, d)
+	}
+}
+
+// dropLater removes the attributes of extensions that later releases of the reference have and the
+// recorded one has not.
+func dropLater(o any) {
+	objects := append(list(o), o)
+	for _, o := range objects {
+		if attributes, ok := o.(map[string]any); ok {
+			delete(attributes, "external_gateways") // external-gateway-multihoming, of 2023.2
+		}
 	}
 }
 

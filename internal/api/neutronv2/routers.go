@@ -19,12 +19,17 @@ func routers() part {
 			on("PUT /v2.0/routers/{id}/remove_router_interface", a.changeInterface(true, ops.RemoveInterface))
 			on("PUT /v2.0/routers/{id}/add_extraroutes", a.changeRoutes(ops.AddRoutes))
 			on("PUT /v2.0/routers/{id}/remove_extraroutes", a.changeRoutes(ops.RemoveRoutes))
+			on("PUT /v2.0/routers/{id}/add_external_gateways", a.changeGateways(ops.AddGateways))
+			on("PUT /v2.0/routers/{id}/update_external_gateways", a.changeGateways(ops.UpdateGateways))
+			on("PUT /v2.0/routers/{id}/remove_external_gateways", a.changeGateways(ops.RemoveGateways))
 		},
 		extensions: []extension{
 			{"router", "Neutron L3 Router", "2012-07-20T10:00:00-00:00",
 				"Router abstraction for basic L3 forwarding between L2 Neutron networks and access to external networks via a NAT gateway."},
 			{"ext-gw-mode", "Neutron L3 Configurable external gateway mode", "2013-03-28T10:00:00-00:00",
 				"Extension of the router abstraction for specifying whether SNAT should occur on the external gateway"},
+			{"external-gateway-multihoming", "Neutron L3 External Gateway Multihoming", "2023-01-18T00:00:00-00:00",
+				"Router can have multiple external gateways."},
 			{"extraroute", "Neutron Extra Route", "2013-02-01T10:00:00-00:00",
 				"Extra routes configuration for L3 router"},
 			{"extraroute-atomic", "Atomically add/remove extra routes", "2019-07-10T00:00:00+00:00",
@@ -92,5 +97,28 @@ func (a routerActions) changeRoutes(change func(context.Context, neutron.Caller,
 			return err
 		}
 		return a.writeOne(w, http.StatusOK, a.table.Whole(), view)
+	}
+}
+
+// changeGateways answers a request to add gateways, to replace them or to remove some.
+func (a routerActions) changeGateways(change func(context.Context, neutron.Caller, string, []*neutron.GatewayRequest) (*neutron.RouterView, error)) endpoint {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		caller := api.Caller(r.Context())
+		var gateways []*neutron.GatewayRequest
+		err := readObject(r, func(body document) error {
+			_, err := items(body, neutron.Routers, neutron.Update, func(o map[string]any) (err error) {
+				gateways, err = neutron.ParseGateways(o)
+				return err
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		view, err := change(r.Context(), caller, r.PathValue("id"), gateways)
+		if err != nil {
+			return err
+		}
+		return a.writeOne(w, http.StatusOK, a.table.Encoder(caller.Admin(), nil), view)
 	}
 }

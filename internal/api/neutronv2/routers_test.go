@@ -61,6 +61,13 @@ func TestRoutersOverHTTP(t *testing.T) {
 	id := s.create(t, "member", "routers", `{"router":{"name":"b"}}`)["id"].(string)
 	s.create(t, "member", "routers", `{"router":{"name":"a"}}`)
 	item := "/routers/" + id
+	gateway := func(network string) string { return `{"network_id":"` + network + `"}` }
+	external := func(cidr string) string {
+		n := s.create(t, "admin", "networks", `{"network":{"router:external":true}}`)["id"].(string)
+		s.create(t, "admin", "subnets", `{"subnet":{"network_id":"`+n+`","ip_version":4,"cidr":"`+cidr+`"}}`)
+		return n
+	}
+	first, second := external("203.0.113.0/24"), external("198.51.100.0/24")
 	for _, tt := range []struct {
 		method, path, body string
 		header             map[string]string
@@ -78,6 +85,20 @@ func TestRoutersOverHTTP(t *testing.T) {
 		{http.MethodPut, item + "/add_router_interface", `{"subnet_id":{}}`, nil, 400, `Bad router request: '{}' is not a valid UUID.`},
 		{http.MethodPut, item + "/add_extraroutes", `{}`, nil, 400, `Unable to find 'router' in request body`},
 		{http.MethodPut, item + "/add_extraroutes", `{"router":{"routes":5}}`, nil, 400, `Invalid input for routes. Reason: Invalid data format for hostroute: '5'.`},
+		{http.MethodPut, item + "/add_external_gateways", `{"router":{"external_gateways":[` + gateway(first) + `,` + gateway(second) + `]}}`, nil, 200,
+			`"external_gateway_info":{"network_id":"` + first + `","external_fixed_ips":[{`},
+		{http.MethodGet, item + "?fields=external_gateways", ``, nil, 200, `},{"network_id":"` + second + `","external_fixed_ips":[{"subnet_id":"`},
+		{http.MethodGet, "/routers?fields=external_gateways&name=b", ``, nil, 200, `},{"network_id":"` + second + `","external_fixed_ips":[{"subnet_id":"`},
+		{http.MethodPut, item + "/remove_external_gateways", `{"router":{"external_gateways":[` + gateway(first) + `]}}`, nil, 200,
+			`"external_gateways":[{"network_id":"` + second},
+		{http.MethodPut, item + "/remove_external_gateways", `{"router":{"external_gateways":[` + gateway(first) + `]}}`, nil, 400, `"type":"UnableToMatchGateways"`},
+		{http.MethodPut, item + "/update_external_gateways", `{"router":{"external_gateways":[{}]}}`, nil, 400,
+			`Invalid input for external_gateways. Reason: Validation of dictionary's keys failed. Expected keys: {'network_id'} Provided keys: set().`},
+		{http.MethodPut, item + "/update_external_gateways", `{"router":{"external_gateways":5}}`, nil, 400, `Invalid input for external_gateways. Reason: '5' is not a list.`},
+		{http.MethodPut, item + "/update_external_gateways", `{"router":{"name":"x"}}`, nil, 400, `Unrecognized attribute(s) 'name'`},
+		{http.MethodPut, item + "/update_external_gateways", `{"router":{}}`, nil, 400, `Required attribute 'external_gateways' not specified`},
+		{http.MethodPut, item + "/update_external_gateways", `{"router":{"external_gateways":null}}`, nil, 200, `"external_gateways":[]`},
+		{http.MethodGet, "/extensions/external-gateway-multihoming", ``, nil, 200, `"alias":"external-gateway-multihoming"`},
 		{http.MethodGet, item + "/add_router_interface", ``, nil, 405, `HTTPMethodNotAllowed`},
 		{http.MethodGet, "/extensions/extraroute-atomic", ``, nil, 200, `Atomically add/remove extra routes`},
 		{http.MethodGet, "/quotas/" + memberProject + "/details", ``, nil, 200, `"router":{"limit":2,"used":2,"reserved":0}`},

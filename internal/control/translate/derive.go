@@ -32,16 +32,17 @@ const (
 	roleRouteExtra          = "route.extra"
 
 	// Of its gateway.
-	rolePortGateway   = "port.gw"
-	roleRouteLocal    = "route.local" // also of an interface
-	roleRouteGateway  = "route.gw"
-	roleSNATOut       = "rule.snat.out"
-	roleSNATRewritten = "rule.snat.dstrewritten"
-	roleSNATDropFrag  = "rule.snat.dropfrag"
-	roleSNATReverse   = "rule.snat.rev"
-	roleSNATDropWrong = "rule.snat.dropwrong"
-	roleSNATSkipOut   = "rule.snat.skip.out"
-	roleSNATSkipIn    = "rule.snat.skip.in"
+	rolePortGateway    = "port.gw"
+	roleRouteLocal     = "route.local" // also of an interface
+	roleRouteGateway   = "route.gw"
+	roleRouteConnected = "route.connected" // of a gateway after the first
+	roleSNATOut        = "rule.snat.out"
+	roleSNATRewritten  = "rule.snat.dstrewritten"
+	roleSNATDropFrag   = "rule.snat.dropfrag"
+	roleSNATReverse    = "rule.snat.rev"
+	roleSNATDropWrong  = "rule.snat.dropwrong"
+	roleSNATSkipOut    = "rule.snat.skip.out"
+	roleSNATSkipIn     = "rule.snat.skip.in"
 
 	// Of its interfaces.
 	rolePortInterface     = "port.rif"
@@ -53,6 +54,7 @@ const (
 	// Of a floating IP.
 	roleFloatingDNAT    = "rule.fip.dnat"
 	roleFloatingSNAT    = "rule.fip.snat"
+	roleFloatingRoute   = "route.fip"
 	roleFloatingExact   = "rule.fip.snatexact"
 	roleFloatingSkipOut = "rule.fip.skip.out"
 	roleFloatingSkipIn  = "rule.fip.skip.in"

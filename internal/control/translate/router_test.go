@@ -37,13 +37,10 @@ type servedIP struct {
 	By string `json:"by"` // id of the port
 }
 
-// link returns the router's link by a port, and whether it is a gateway.
-func (c *routerCase) link(port string) (RouterLink, bool) {
-	is := func(l RouterLink) bool { return l.Port.ID == port }
-	if i := slices.IndexFunc(c.Gateways, is); i >= 0 {
-		return c.Gateways[i], true
-	}
-	return c.Interfaces[slices.IndexFunc(c.Interfaces, is)], false
+// link returns the router's link by a port.
+func (c *routerCase) link(port string) RouterLink {
+	links := slices.Concat(c.Gateways, c.Interfaces)
+	return links[slices.IndexFunc(links, func(l RouterLink) bool { return l.Port.ID == port })]
 }
 
 // bundles translates everything, each owner by itself.
@@ -58,8 +55,7 @@ func (c *routerCase) bundles() []topology.Bundle {
 		all = append(all, RouterInterface(r, l))
 	}
 	for _, f := range c.FloatingIPs {
-		l, gateway := c.link(f.By)
-		all = append(all, FloatingIP(&f.FloatingIP, l, gateway))
+		all = append(all, FloatingIP(&f.FloatingIP, r, c.link(f.By)))
 	}
 	if c.Firewall != nil {
 		all = append(all, Firewall(c.Firewall, c.Rules))
@@ -115,6 +111,10 @@ func (c *routerCase) text() string {
 	}
 	var routes []string
 	for _, r := range v.Routes {
+		if r.BySource {
+			routes = append(routes, fmt.Sprintf("source %s leaves by %s\n", r.SrcSubnet, r.NextHopPortID))
+			continue
+		}
 		routes = append(routes, fmt.Sprintf("route from %s to %s %s %s via %s weight %d gateway-of=%s\n",
 			r.SrcSubnet, r.DstSubnet, r.NextHop, r.NextHopPortID, r.NextHopGateway, r.Weight, r.GatewayDhcpID))
 	}
@@ -355,8 +355,8 @@ func objectIDs(bundles []topology.Bundle) []string {
 func TestFloatingIPPort(t *testing.T) {
 	t.Parallel()
 	c := whole()
-	l, _ := c.link(gatewayID)
-	rules := FloatingIP(&c.FloatingIPs[0].FloatingIP, l, true).Rules
+	l := c.link(gatewayID)
+	rules := FloatingIP(&c.FloatingIPs[0].FloatingIP, &c.Router, l).Rules
 	for _, e := range rules {
 		if e.Rule.FipPortID != portID {
 			t.Errorf("%s is for port %q; want %s", &e.Rule, e.Rule.FipPortID, portID)
@@ -367,7 +367,7 @@ func TestFloatingIPPort(t *testing.T) {
 	}
 	free := c.FloatingIPs[0].FloatingIP
 	free.PortID = ""
-	if b := FloatingIP(&free, l, true); !cmp.Equal(b, topology.Bundle{}) {
+	if b := FloatingIP(&free, &c.Router, l); !cmp.Equal(b, topology.Bundle{}) {
 		t.Errorf("without a port: %+v; want nothing", b)
 	}
 }
@@ -567,7 +567,7 @@ func TestRouterRuleOrder(t *testing.T) {
 			kinds[Derive("rule.fip.dnat", floating)] = 1
 			kinds[Derive("rule.fip.skip.out", floating)] = 1
 			kinds[Derive("rule.fip.skip.in", floating)] = 2
-			if _, gateway := c.link(f.By); !gateway {
+			if ClassOf(c.link(f.By).Port.DeviceOwner) != Gateway {
 				kinds[Derive("rule.fip.snat", floating)] = 1 // after those of gateways
 			}
 		}

@@ -7,20 +7,30 @@ import (
 
 // RouterGateway translates a router's link to an external network: its port there, the default
 // routes, and with enableSNAT the rules that let machines without floating IPs out (§8.3, §8.4).
+// The default routes of the router's first gateway come before those of the others, which have
+// routes to their own subnets.
 func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bundle {
 	as := l.addresses()
 	q := routerPort(gatewayPort(l.Port.ID), r, &l, as)
 	q.PeerID = l.Port.ID
 	b := topology.Bundle{Ports: []topology.Port{q}}
+	first := isFirstGateway(r, l.Port.ID)
 	var done4, done6 bool
 	for _, a := range as {
 		b.Routes = append(b.Routes, localRoute(q.ID, a.ip))
+		if !first {
+			b.Routes = append(b.Routes, portRoute(Derive(roleRouteConnected, q.ID, a.ip.String()), q.ID, a.subnet.CIDR.Masked()))
+		}
 		done := &done4
 		if a.ip.Is6() {
 			done = &done6
 		}
 		if !*done {
-			b.Routes = append(b.Routes, defaultRoute(q.ID, a, &l))
+			route := defaultRoute(q.ID, a, &l)
+			if !first {
+				route.Weight = otherGatewayWeight
+			}
+			b.Routes = append(b.Routes, route)
 		}
 		*done = true
 	}
@@ -28,6 +38,11 @@ func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bu
 		b.Rules = defaultSNAT(r, l.Port.ID, a, done6)
 	}
 	return b
+}
+
+// isFirstGateway reports whether a port is the first of a router's gateways, or the only one.
+func isFirstGateway(r *neutron.Router, port string) bool {
+	return len(r.Gateways) == 0 || r.Gateways[0].PortID == port
 }
 
 // defaultRoute leads out of gateway port q, by the gateway of the address's subnet.
@@ -47,7 +62,7 @@ func defaultRoute(q string, a linkAddress, l *RouterLink) topology.Route {
 func defaultSNAT(r *neutron.Router, port string, a linkAddress, ipv6 bool) []topology.RuleEntry {
 	q := gatewayPort(port)
 	id := func(role string) string {
-		if len(r.Gateways) > 0 && r.Gateways[0].PortID != port {
+		if !isFirstGateway(r, port) {
 			return Derive(role, r.ID, port) // the first gateway's are the router's
 		}
 		return Derive(role, r.ID)

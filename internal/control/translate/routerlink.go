@@ -100,8 +100,12 @@ func localRoute(q string, a netip.Addr) topology.Route {
 	return route
 }
 
-// routeWeight is the weight of every route.
-const routeWeight = 100
+// Weights of routes: otherGatewayWeight that of the default routes of all gateways but the first,
+// routeWeight that of all others.
+const (
+	routeWeight        = 100
+	otherGatewayWeight = 200
+)
 
 // anywhere returns the prefix of all addresses of a's family.
 func anywhere(a netip.Addr) netip.Prefix {

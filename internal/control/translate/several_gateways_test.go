@@ -3,18 +3,17 @@ package translate
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
 )
 
-// twoGateways is the router of the seed's cases with a second gateway, of weight equal to the
-// first's, to another external network with the machine "other".
+// twoGateways is the router of the seed's cases with a second gateway, to another external network
+// with the machine "other". X has a floating IP by the first gateway, V one by the second.
 func twoGateways(t *testing.T) *site {
 	t.Helper()
-	s := newSite(t, "testdata/routers/snat.txt", machine("X", "net-if1", "10.1.0.5"), machine("W", "net-if1", "10.1.0.6"),
+	s := newSite(t, "testdata/routers/snat.txt", machine("X", "net-if1", "10.1.0.5"), machine("W", "net-if1", "10.1.0.6"), machine("V", "net-if1", "10.1.0.8"),
 		machine("up", "net-gw", "203.0.113.1"), machine("other", "net-gw2", "192.0.2.1"))
 	var second RouterLink
 	if err := json.Unmarshal([]byte(`{"port": {"id": "gw2", "device_owner": "network:router_gateway", "device_id": "R", "mac_address": "fa:16:3e:00:05:01",
@@ -26,48 +25,45 @@ func twoGateways(t *testing.T) *site {
 	s.Router.Gateways = append(s.Router.Gateways, neutron.RouterGateway{NetworkID: "net-gw2", PortID: "gw2", EnableSNAT: true})
 	s.Gateways = append(s.Gateways, second)
 	s.apply("router", "R", Router(&s.Router, nil))
-	for i, b := range []topology.Bundle{RouterGateway(&s.Router, second, true), Network(second.Network), Port(second.Port, second.Network, nil), Subnet(second.Subnets[0], second.Network, nil)} {
+	for i, floating := range s.FloatingIPs { // bound to their gateways, now that there are two
+		s.apply("bundle", fmt.Sprint(len(s.Gateways)+len(s.Interfaces)+i), FloatingIP(&floating.FloatingIP, &s.Router, s.link(floating.By)))
+	}
+	f := neutron.FloatingIP{PortID: "V", FixedIPAddress: ip("10.1.0.8"), FloatingIPAddress: ip("192.0.2.9"), RouterID: "R", ServedBy: "gw2"}
+	f.ID = "fip-v"
+	for i, b := range []topology.Bundle{RouterGateway(&s.Router, second, true), Network(second.Network), Port(second.Port, second.Network, nil),
+		Subnet(second.Subnets[0], second.Network, nil), FloatingIP(&f, &s.Router, second)} {
 		s.apply("second gateway", fmt.Sprint(i), b)
 	}
 	return s
 }
 
-// Connections spread over the gateways; each has the address of the gateway by which it leaves, and
-// its packets and replies keep to that.
-func TestConnectionsSpreadOverGateways(t *testing.T) {
+// The default route is the first gateway's. What has a floating IP leaves by the gateway to the
+// network of that, wherever it goes, and so do replies. The addresses are of the port it leaves by.
+func TestSeveralGateways(t *testing.T) {
 	t.Parallel()
-	s := twoGateways(t)
-	count := map[string]int{}
-	for port := range uint16(64) {
-		c := conversation{"W", ip("10.1.0.6"), ip("198.18.0.9"), 5000 + port, 80}
-		out := s.send(t, c)
-		gateway, _, _ := strings.Cut(out, ":")
-		count[gateway]++
-		for range 2 {
-			if back := s.reply(t); back != fmt.Sprintf("W 198.18.0.9:80>10.1.0.6:%d", c.srcPort) {
-				t.Fatalf("%s is answered by %s", out, back)
-			}
-			if again := s.send(t, c); again != out {
-				t.Fatalf("the first packet left as %s, another as %s", out, again)
-			}
-		}
-	}
-	if len(count) != 2 || count["up 203.0.113.2"] < 16 || count["other 192.0.2.2"] < 16 {
-		t.Errorf("64 connections by gateways: %v", count)
-	}
+	twoGateways(t).packets(t, `
+		W 10.1.0.6>198.18.0.9: up 203.0.113.2:1024>198.18.0.9:80; W 198.18.0.9:80>10.1.0.6:5000
+		W 10.1.0.6>192.0.2.1: other 192.0.2.2:1024>192.0.2.1:80; W 192.0.2.1:80>10.1.0.6:5000
+		V 10.1.0.8>198.18.0.9: other 192.0.2.9:5000>198.18.0.9:80; V 198.18.0.9:80>10.1.0.8:5000
+		V 10.1.0.8>203.0.113.1: other 192.0.2.9:5000>203.0.113.1:80; V 203.0.113.1:80>10.1.0.8:5000
+		X 10.1.0.5>192.0.2.1: up 203.0.113.7:5000>192.0.2.1:80; X 192.0.2.1:80>10.1.0.5:5000
+		other 198.18.0.9>192.0.2.9: V 198.18.0.9:5000>10.1.0.8:80; other 192.0.2.9:80>198.18.0.9:5000
+		other 203.0.113.1>192.0.2.9: V 203.0.113.1:5000>10.1.0.8:80; other 192.0.2.9:80>203.0.113.1:5000
+		up 192.0.2.1>203.0.113.7: X 192.0.2.1:5000>10.1.0.5:80; up 203.0.113.7:80>192.0.2.1:5000
+		V 10.1.0.8>203.0.113.7: X 192.0.2.9:5000>10.1.0.5:80; V 203.0.113.7:80>10.1.0.8:5000
+		W 10.1.0.6>192.0.2.9/81: V 192.0.2.2:1024>10.1.0.8:81; W 192.0.2.9:81>10.1.0.6:5000`)
 }
 
-// Without its gateway's port every connection takes the other one.
+// Without the first gateway's port connections take the other one, but not those that have a
+// floating IP by the first.
 func TestOneOfTwoGatewaysDown(t *testing.T) {
 	t.Parallel()
 	s := twoGateways(t)
-	down := s.Gateways[0]
-	b := RouterGateway(&s.Router, down, true)
+	b := RouterGateway(&s.Router, s.Gateways[0], true)
 	b.Ports[0].AdminStateUp = false
 	s.apply("bundle", "1", b)
-	for port := range uint16(16) {
-		if out := s.send(t, conversation{"W", ip("10.1.0.6"), ip("198.18.0.9"), 5000 + port, 80}); !strings.HasPrefix(out, "other 192.0.2.2:") {
-			t.Errorf("port %d: %s", 5000+port, out)
-		}
-	}
+	s.packets(t, `
+		W 10.1.0.6>198.18.0.9: other 192.0.2.2:1024>198.18.0.9:80; W 198.18.0.9:80>10.1.0.6:5000
+		V 10.1.0.8>198.18.0.9: other 192.0.2.9:5000>198.18.0.9:80; V 198.18.0.9:80>10.1.0.8:5000
+		X 10.1.0.5>198.18.0.9: error drop`)
 }

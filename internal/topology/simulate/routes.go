@@ -24,6 +24,8 @@ type route struct {
 type routeTable struct {
 	byDst   map[netip.Prefix][]*route
 	lengths prefixLengths
+	// bySource has the routes that bind an address to a gateway, by id; they are not in byDst.
+	bySource map[netip.Addr][]*route
 }
 
 func (w *World) linkRoute(r *route) {
@@ -35,13 +37,17 @@ func (w *World) linkRoute(r *route) {
 	port, owner := r.port, r.owner
 	if port != nil {
 		port.routes = slices.DeleteFunc(port.routes, func(x *route) bool { return x == r })
-		w.routerPortChanged(port)
+		if !r.def.BySource {
+			w.routerPortChanged(port)
+		}
 	}
 	r.def, r.port, r.owner = def, nil, nil
 	if def != nil && def.NextHopPortID != "" {
 		r.port = hold(w.ports, def.NextHopPortID)
 		r.port.routes = append(r.port.routes, r)
-		w.routerPortChanged(r.port)
+		if !def.BySource {
+			w.routerPortChanged(r.port)
+		}
 	} else if def != nil {
 		r.owner = hold(w.routers, def.RouterID)
 	}
@@ -67,6 +73,15 @@ func (w *World) placeRoute(r *route) {
 	w.touchRouter(to)
 	r.router, r.dst = to, r.def.DstSubnet.Masked()
 	t := &to.routes
+	if r.def.BySource {
+		if t.bySource == nil {
+			t.bySource = map[netip.Addr][]*route{}
+		}
+		same := t.bySource[r.def.SrcSubnet.Addr()]
+		i, _ := slices.BinarySearchFunc(same, r, compareRoutes)
+		t.bySource[r.def.SrcSubnet.Addr()] = slices.Insert(same, i, r)
+		return
+	}
 	if t.byDst == nil {
 		t.byDst = map[netip.Prefix][]*route{}
 	}
@@ -82,6 +97,15 @@ func (w *World) unplaceRoute(r *route) {
 	}
 	w.touchRouter(r.router)
 	t := &r.router.routes
+	if r.def.BySource {
+		source := r.def.SrcSubnet.Addr()
+		same := slices.DeleteFunc(t.bySource[source], func(x *route) bool { return x == r })
+		if t.bySource[source] = same; len(same) == 0 {
+			delete(t.bySource, source)
+		}
+		r.router = nil
+		return
+	}
 	same := slices.DeleteFunc(t.byDst[r.dst], func(x *route) bool { return x == r })
 	if t.byDst[r.dst] = same; len(same) == 0 {
 		delete(t.byDst, r.dst)
@@ -103,9 +127,43 @@ func (r *route) usable(src netip.Addr) bool {
 	return !s.IsValid() || s.Bits() == 0 || s.Contains(src)
 }
 
-// find returns the route of a packet, nil without one: that of the longest prefix, then of the
-// lowest weight, then by hash of the connection (midonet-simulation §8.5).
+// find returns the route of a packet, nil without one. Where that leads out by a gateway, packets
+// from an address that is bound to other gateways take the route by the first of those, and packets
+// from an address of the router the one by the gateway that has it: a peer outside expects answers
+// from the network by which it asked.
 func (t *routeTable) find(f *packet.Frame) *route {
+	found := t.search(f, nil)
+	if found == nil || found.port == nil {
+		return found
+	}
+	defaults := t.defaults(f.DstIP)
+	is := func(p *port) func(*route) bool { return func(r *route) bool { return r.port == p } }
+	if len(defaults) < 2 || !slices.ContainsFunc(defaults, is(found.port)) {
+		return found
+	}
+	if bound := t.bySource[f.SrcIP]; len(bound) > 0 {
+		if slices.ContainsFunc(bound, is(found.port)) {
+			return found
+		}
+		return t.search(f, bound[0].port)
+	}
+	if i := slices.IndexFunc(defaults, func(r *route) bool { return r.port != nil && r.port.has(f.SrcIP) }); i >= 0 {
+		return t.search(f, defaults[i].port)
+	}
+	return found
+}
+
+// defaults returns the default routes of an address's family.
+func (t *routeTable) defaults(dst netip.Addr) []*route {
+	if dst.Is4() {
+		return t.byDst[netip.PrefixFrom(netip.IPv4Unspecified(), 0)]
+	}
+	return t.byDst[netip.PrefixFrom(netip.IPv6Unspecified(), 0)]
+}
+
+// search returns the route of a packet by any port, or by a certain one: that of the longest
+// prefix, then of the lowest weight, then by hash of the connection (midonet-simulation §8.5).
+func (t *routeTable) search(f *packet.Frame, by *port) *route {
 	for _, l := range t.lengths {
 		if l.is4 != f.DstIP.Is4() {
 			continue
@@ -114,19 +172,20 @@ func (t *routeTable) find(f *packet.Frame) *route {
 		if err != nil {
 			continue
 		}
-		if r := choose(t.byDst[p], f); r != nil {
+		if r := choose(t.byDst[p], f, by); r != nil {
 			return r
 		}
 	}
 	return nil
 }
 
-// choose returns one of the usable routes of the lowest weight.
-func choose(routes []*route, f *packet.Frame) *route {
+// choose returns one of the usable routes of the lowest weight, by any port or by a certain one.
+func choose(routes []*route, f *packet.Frame, by *port) *route {
 	var best *route
 	same := 0 // usable routes of the best one's weight
+	usable := func(r *route) bool { return r.usable(f.SrcIP) && (by == nil || r.port == by) }
 	for _, r := range routes {
-		if !r.usable(f.SrcIP) {
+		if !usable(r) {
 			continue
 		}
 		if best == nil {
@@ -145,7 +204,7 @@ func choose(routes []*route, f *packet.Frame) *route {
 	}
 	skip := hashOf(f.SrcIP, f.DstIP, srcPort, dstPort, f.Proto) % uint32(same)
 	for _, r := range routes {
-		if !r.usable(f.SrcIP) {
+		if !usable(r) {
 			continue
 		}
 		if skip == 0 {

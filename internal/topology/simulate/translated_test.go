@@ -50,11 +50,11 @@ func translated() *lab {
 		}
 	}
 	l.Apply(owner("router", "r"), ptr(tr.Router(r, links)))
-	float := func(id string, a netip.Addr, by tr.RouterLink, gateway bool) {
+	float := func(id string, a netip.Addr, by tr.RouterLink) {
 		f := &neutron.FloatingIP{Standard: neutron.Standard{ID: id}, FloatingIPAddress: a, PortID: "p-x", FixedIPAddress: ipX, RouterID: "r"}
-		l.Apply(owner("floating-ip", id), ptr(tr.FloatingIP(f, by, gateway)))
+		l.Apply(owner("floating-ip", id), ptr(tr.FloatingIP(f, r, by)))
 	}
-	float("A", fipA, links[3], true)
-	float("B", fipB, links[2], false)
+	float("A", fipA, links[3])
+	float("B", fipB, links[2])
 	return l
 }
