@@ -19,9 +19,10 @@ import (
 	"heddle/internal/task"
 )
 
-// progressPause is the pause before a request for progress is repeated: etcd answers only while all
-// watchers of the stream are in sync.
-const progressPause = 10 * time.Millisecond
+// etcd answers a request for progress only while all watchers of the stream are in sync, so it is
+// repeated. The first repetition waits for a few times what the last answer took, between these
+// bounds, and the pauses grow: under load the requests of thousands of clients must not add to it.
+const leastProgressPause, mostProgressPause, progressPauseAnswers = 10 * time.Millisecond, 2 * time.Second, 4
 
 // Watcher watches for one client. Its methods may be called from any goroutine.
 type Watcher struct {
@@ -125,25 +126,43 @@ func (w *watch) run(ctx context.Context, from int64, prefixes []string, cancel c
 	}
 	parts.Go(func() { w.requestProgress(ctx) })
 	parts.Go(func() { w.followConnection(ctx) })
-	retry := time.NewTimer(progressPause)
+	retry := time.NewTimer(0)
 	defer retry.Stop()
+	asked := false      // a request is in flight, or was not answered; then the timer runs
+	var first time.Time // the request was sent first
+	pauses := task.Backoff{Least: leastProgressPause, Most: mostProgressPause, Spread: true}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-retry.C:
+			if asked && w.behind() {
+				w.ask.Give()
+				retry.Reset(pauses.Next())
+			} else {
+				asked = false
+			}
 		case <-w.nudged:
 		case a := <-w.arrivals:
 			if a.err != nil {
 				return a.err
 			}
+			before := w.delivered
 			if !w.deliver(ctx, a) {
 				return nil
 			}
+			// Each watcher gets the answer: only the last to pass it on delivers something.
+			if asked && w.delivered > before {
+				asked = false
+				answer := progressPauseAnswers * time.Since(first)
+				pauses.Least = min(max(answer, leastProgressPause), mostProgressPause)
+				pauses.Reset()
+			}
 		}
-		if w.behind() {
+		if !asked && w.behind() {
+			asked, first = true, time.Now()
 			w.ask.Give()
-			retry.Reset(progressPause)
+			retry.Reset(pauses.Next())
 		}
 	}
 }
