@@ -18,7 +18,9 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"heddle/internal/control/translate"
 	"heddle/internal/netlab"
+	"heddle/internal/neutron"
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/overlay/hostkey"
@@ -283,6 +285,71 @@ func TestForgedSegments(t *testing.T) {
 	if k, _, err := inbox.ReadFrom(b); err == nil {
 		t.Errorf("%q arrived", b[:k])
 	}
+}
+
+// TestForgedAcrossTenants: routers of two tenants are on one external network. A host that has
+// ports of the one alone gets frames only to the other's ports with floating IPs, while machines
+// reach all that routers lead to.
+func TestForgedAcrossTenants(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 4)
+	blue := l.routed()
+	red := l.routedTo(blue.external, "red", "192.0.2.6")
+	l.start()
+	h1, h2, h3, h4 := l.hosts[0], l.hosts[1], l.hosts[2], l.hosts[3]
+	client, web := blue.machine(h1), red.machine(h2)
+	other, outside := red.machine(h3), blue.external.machine(h4)
+	floating := red.float(web, "192.0.2.20")
+	fromWeb, fromOut := web.serve(80), outside.serve(80)
+
+	client.connect(floating, fromWeb, blue.gatewayIP) // a reply to SNAT of another tenant
+	client.connect(outside.v4, fromOut, blue.gatewayIP)
+	other.connect(outside.v4, fromOut, red.gatewayIP)
+	outside.connect(floating, fromWeb, outside.v4)
+	if err := client.ping(floating, 3); err != nil {
+		t.Error(err)
+	}
+	forge := func(from *testHost, to *machine, at *testHost) {
+		t.Helper()
+		if err := sendFrom(from.ns, netip.Addr{}, at.ip, vxlan(from.agent.dp.Peers()[at.ip].Send, to.port.TunnelKey, to.inner("of "+from.name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropped := func(from *testHost, to *machine, at *testHost) {
+		t.Helper()
+		before := at.kernelDrops(reasonForeign)
+		forge(from, to, at)
+		l.wait("a frame of "+from.name+" to be dropped by "+at.name, func() bool { return at.kernelDrops(reasonForeign) == before+1 })
+	}
+	dropped(h3, client, h1) // red's, without a floating IP
+	dropped(h1, other, h3)  // blue's, to a port without one
+	arrived := web.inbox()
+	forge(h1, web, h2)
+	if got := next(t, arrived); got != "of "+h1.name {
+		t.Errorf("%q arrived", got)
+	}
+
+	// With a floating IP of its own, blue's machine is reached from all of red's.
+	fromClient := client.serve(80)
+	own := blue.float(client, "192.0.2.21")
+	l.wait("the floating IP", func() bool { return other.answers(own) })
+	other.connect(own, fromClient, red.gatewayIP)
+	web.connect(own, fromClient, floating)
+	client.connect(floating, fromWeb, own)
+
+	// A route by red's gateway leads to all of red's machines.
+	blue.router.Routes = []neutron.HostRoute{{Destination: netip.MustParsePrefix("198.18.0.0/24"), Nexthop: red.gatewayIP}}
+	b := translate.Router(&blue.router, []translate.RouterLink{blue.gateway, blue.inside})
+	l.put(topology.Owner{Kind: "router", ID: blue.router.ID}, &b)
+	arrived = other.inbox()
+	l.wait("host 1 to be let into the network", func() bool {
+		forge(h1, other, h3)
+		if err := arrived.SetReadDeadline(time.Now().Add(short)); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := arrived.ReadFrom(make([]byte, 100))
+		return err == nil
+	})
 }
 
 // TestHostsOfEarlierVersions: a host that publishes no keys is heard without a secret, and only

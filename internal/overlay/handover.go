@@ -208,7 +208,7 @@ func (e *engine) stateOf(ports map[string]*leaving) (s flowstate.State) {
 				pair := [2]string{network, device}
 				is, known := near[pair]
 				if !known {
-					is = e.keys.senders.joined(network, device)
+					is = e.keys.senders.related(network, device)
 					near[pair] = is
 				}
 				if is {

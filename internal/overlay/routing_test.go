@@ -29,10 +29,17 @@ type routed struct {
 
 func (l *lab) routed() *routed {
 	l.t.Helper()
-	r := &routed{lab: l, private: l.network("blue"), external: l.networkAt("ext", "192.0.2.0/24"), gatewayIP: netip.MustParseAddr("192.0.2.5")}
-	r.external.v4.GatewayIP = nil // the router reaches the machines there directly
+	external := l.networkAt("ext", "192.0.2.0/24")
+	external.v4.GatewayIP = nil // the router reaches the machines there directly
+	return l.routedTo(external, "blue", "192.0.2.5")
+}
+
+// routedTo makes a private network behind a router with SNAT, on an external network.
+func (l *lab) routedTo(external *network, private, gateway string) *routed {
+	l.t.Helper()
+	r := &routed{lab: l, private: l.network(private), external: external, gatewayIP: netip.MustParseAddr(gateway)}
 	r.inside = r.link(r.private, "10.0.0.1", "network:router_interface")
-	r.gateway = r.link(r.external, "192.0.2.5", "network:router_gateway")
+	r.gateway = r.link(r.external, gateway, "network:router_gateway")
 	r.router = neutron.Router{Standard: neutron.Standard{ID: uuid.NewString(), Name: "r"}, AdminStateUp: true,
 		Gateways: []neutron.RouterGateway{{NetworkID: r.external.net.ID, PortID: r.gateway.Port.ID, EnableSNAT: true}}}
 	put := func(kind, id string, b topology.Bundle) {

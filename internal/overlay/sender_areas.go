@@ -28,13 +28,11 @@ func (s *senders) relink(before, after []topology.Port) {
 			s.setEnd(p.ID, linkEnd{deviceOf(p), p.PeerID})
 		}
 	}
-	for _, l := range s.linksOf(ids) {
-		s.link(s.device(l[0]), s.device(l[1]))
+	for id, l := range s.linksOf(ids) {
+		s.setLink(id, l, true)
 	}
-	for _, l := range old {
-		s.unlink(s.device(l[0]), s.device(l[1]))
-		s.tidy(l[0])
-		s.tidy(l[1])
+	for id, l := range old {
+		s.setLink(id, l, false)
 	}
 }
 
@@ -77,6 +75,108 @@ func (s *senders) linksOf(ids map[string]bool) map[string][2]string {
 	return links
 }
 
+// setLink makes or removes the link of a port that names its peer.
+func (s *senders) setLink(id string, devices [2]string, there bool) {
+	a, b, border := s.device(devices[0]), s.device(devices[1]), s.borders.is[id]
+	switch {
+	case border && there:
+		s.border(a, b, 1)
+	case border:
+		s.border(a, b, -1)
+	case there:
+		s.link(a, b)
+	default:
+		s.unlink(a, b)
+	}
+	s.tidy(a.id)
+	s.tidy(b.id)
+}
+
+// upward returns an area and those that borders lead up to from it, over several too.
+func (a *area) upward() []*area {
+	found := []*area{a}
+	for i := 0; i < len(found); i++ {
+		for d := range found[i].exits {
+			for network := range d.above {
+				if !slices.Contains(found, network.area) {
+					found = append(found, network.area)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// areasBelow returns the areas from which borders lead up to some devices, over several too, and
+// those of all.
+func areasBelow(all map[*area]bool, devices map[*senderDevice]bool) map[*area]bool {
+	for d := range devices {
+		for router := range d.below {
+			if a := router.area; !all[a] {
+				all[a] = true
+				areasBelow(all, a.entries)
+			}
+		}
+	}
+	return all
+}
+
+// withdraw takes what areas contribute to those above them away, before borders above them change.
+func (s *senders) withdraw(areas map[*area]bool) {
+	for a := range areas {
+		s.contribute(a, -1)
+		a.contributes = false
+	}
+}
+
+// restore adds it again.
+func (s *senders) restore(areas map[*area]bool) {
+	for a := range areas {
+		s.contribute(a, 1)
+		a.contributes = true
+	}
+}
+
+func (s *senders) contribute(a *area, by int) {
+	for _, above := range a.upward() {
+		for host := range a.hosts {
+			s.countBelow(above, host, by)
+		}
+		for id := range a.local {
+			add(above.portsBelow, id, by)
+		}
+	}
+	for id := range a.local {
+		s.stale[id] = true
+	}
+}
+
+// border adds or removes a border from a router up to a network.
+func (s *senders) border(router, network *senderDevice, by int) {
+	if n := router.above[network]; n > 0 && n+by > 0 {
+		router.above[network] += by
+		network.below[router] += by
+		return
+	}
+	affected := areasBelow(map[*area]bool{router.area: true}, router.area.entries)
+	s.withdraw(affected)
+	add(router.above, network, by)
+	add(network.below, router, by)
+	router.area.list(router)
+	network.area.list(network)
+	s.restore(affected)
+}
+
+// list notes whether a device of the area has borders.
+func (a *area) list(d *senderDevice) {
+	if a.exits[d] = true; len(d.above) == 0 || !a.devices[d] {
+		delete(a.exits, d)
+	}
+	if a.entries[d] = true; len(d.below) == 0 || !a.devices[d] {
+		delete(a.entries, d)
+	}
+}
+
 func (s *senders) link(a, b *senderDevice) {
 	a.links[b]++
 	b.links[a]++
@@ -84,70 +184,91 @@ func (s *senders) link(a, b *senderDevice) {
 		return
 	}
 	large, small := a.area, b.area
-	if len(large.devices) < len(small.devices) {
+	if len(large.devices)+len(large.entries) < len(small.devices)+len(small.entries) {
 		large, small = small, large
 	}
-	for host := range small.hosts {
-		delete(s.host(host).areas, small)
+	affected := areasBelow(map[*area]bool{small: true}, small.entries)
+	if len(small.exits) > 0 { // also for what is below the large one
+		affected[large] = true
+		areasBelow(affected, large.entries)
 	}
-	for d := range small.devices {
-		d.area = large
-		large.devices[d] = true
+	s.withdraw(affected)
+	s.move(small.devices, small, large)
+	delete(affected, small)
+	s.restore(affected)
+}
+
+// move moves devices from one area to another.
+func (s *senders) move(devices map[*senderDevice]bool, from, to *area) {
+	for d := range devices {
+		d.area = to
+		to.devices[d] = true
+		delete(from.devices, d)
+		from.list(d)
+		to.list(d)
 		for host := range d.hosts {
-			s.enter(large, host, 1)
+			s.enter(to, host, 1)
+			s.enter(from, host, -1)
 		}
-	}
-	for id := range small.local {
-		large.local[id] = true
-		s.renew(id)
+		for host, n := range d.floating {
+			s.float(to, host, n)
+			s.float(from, host, -n)
+		}
+		for id, n := range d.opened {
+			add(to.opened, id, n)
+			add(from.opened, id, -n)
+			s.stale[id] = true
+		}
+		for id := range d.local {
+			s.house(to, id, 1)
+			s.house(from, id, -1)
+			s.stale[id] = true
+		}
 	}
 }
 
 func (s *senders) unlink(a, b *senderDevice) {
-	if a.links[b]--; a.links[b] == 0 {
-		delete(a.links, b)
-	}
-	if b.links[a]--; b.links[a] == 0 {
-		delete(b.links, a)
-	}
-	rest := reachable(a)
-	if rest[b] {
+	add(a.links, b, -1)
+	add(b.links, a, -1)
+	rest := partOf(a, b)
+	if rest == nil {
 		return
 	}
-	// The area falls apart: what a does not reach stays.
-	was := a.area
-	parted := &area{devices: rest, hosts: map[string]int{}, local: map[string]bool{}}
+	// The area falls apart: what is not in the smaller part stays.
+	was, parted := a.area, newArea()
+	affected := areasBelow(map[*area]bool{}, rest)
 	for d := range rest {
-		delete(was.devices, d)
-		d.area = parted
-		for id := range d.local {
-			delete(was.local, id)
-			parted.local[id] = true
+		if len(d.above) > 0 { // also for what is below the other part
+			affected[was] = true
+			areasBelow(affected, was.entries)
 		}
 	}
-	for d := range rest {
-		for host := range d.hosts {
-			s.enter(parted, host, 1)
-			s.enter(was, host, -1)
-		}
-	}
-	for id := range parted.local {
-		s.renew(id)
-	}
+	s.withdraw(affected)
+	s.move(rest, was, parted)
+	affected[parted] = true
+	s.restore(affected)
 }
 
-// reachable returns the devices to which links lead from d, and d.
-func reachable(d *senderDevice) map[*senderDevice]bool {
-	found, queue := map[*senderDevice]bool{d: true}, []*senderDevice{d}
-	for len(queue) > 0 {
-		next := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
+// partOf returns the devices to which links lead from a or those from b, whichever are fewer; nil
+// if links lead from a to b.
+func partOf(a, b *senderDevice) map[*senderDevice]bool {
+	found := [2]map[*senderDevice]bool{{a: true}, {b: true}}
+	queue := [2][]*senderDevice{{a}, {b}}
+	for side := 0; ; side = 1 - side {
+		q := queue[side]
+		if len(q) == 0 {
+			return found[side]
+		}
+		next := q[len(q)-1]
+		queue[side] = q[:len(q)-1]
 		for other := range next.links {
-			if !found[other] {
-				found[other] = true
-				queue = append(queue, other)
+			if found[1-side][other] {
+				return nil
+			}
+			if !found[side][other] {
+				found[side][other] = true
+				queue[side] = append(queue[side], other)
 			}
 		}
 	}
-	return found
 }

@@ -42,6 +42,7 @@ func (s *senders) carry(host string, physical []string) (networks []string) {
 	if s.lans.carriers[host] = now; len(now) == 0 {
 		delete(s.lans.carriers, host)
 	}
+	s.settle()
 	return networks
 }
 

@@ -10,8 +10,10 @@ import (
 	"heddle/internal/topology"
 )
 
-// senders keeps the set of hosts that may send to each port of this host through tunnels: those
-// with a port in its area. A host that enters an area costs one bit for each port of it here.
+// senders keeps the set of hosts that may send to each port of this host through tunnels (decision
+// 0018): those with a port in its area or in one above or below it, and across an area above them
+// both those that have to do with a floating IP there. A host that enters an area costs one bit for
+// each port here that it may send to by that.
 type senders struct {
 	dp interface {
 		AllowSender(port datapath.Port, remote netip.Addr, allowed bool)
@@ -26,29 +28,46 @@ type senders struct {
 	ends    map[string]linkEnd       // of ports that are not bound
 	namedBy map[string][]string      // port → those that name it as their peer
 	lans    senderLANs
+	borders senderBorders
+
+	// What the change under way may have made different; settle brings the datapath to it.
+	stale      map[string]bool            // ports
+	stalePairs map[string]map[string]bool // host → ports
 }
 
 // senderDevice is a network or router: how many ports each host has in it, the ports that this host
-// has, and how many links lead to each other device.
+// has, and how many links lead to each other device. A link that is a border is in above and below
+// instead.
 type senderDevice struct {
-	id    string
-	hosts map[string]int
-	local map[string]bool
-	links map[*senderDevice]int
-	area  *area
+	id           string
+	hosts        map[string]int
+	local        map[string]bool
+	links        map[*senderDevice]int
+	above, below map[*senderDevice]int // across borders: networks of a router's, routers of a network's
+	floats       int                   // floating IPs of the network
+	floating     map[string]int        // hosts of their ports
+	opened       map[string]int        // their ports that are local
+	area         *area
 }
 
 // area is a set of devices joined by links: a packet that enters one may leave by any of them, and
 // the host by which it enters sends it there directly.
 type area struct {
-	devices map[*senderDevice]bool
-	hosts   map[string]int  // how many devices a host has ports in
-	local   map[string]bool // ports of this host
+	devices     map[*senderDevice]bool
+	exits       map[*senderDevice]bool // devices with borders to areas above
+	entries     map[*senderDevice]bool // and to areas below
+	hosts       map[string]int         // how many devices a host has ports in
+	local       map[string]bool        // ports of this host
+	floating    map[string]int
+	opened      map[string]int
+	hostsBelow  map[string]int // hosts of areas from which borders lead up to this one, and its own
+	portsBelow  map[string]int // likewise ports of this host
+	contributes bool           // its hosts and ports count in hostsBelow and portsBelow
 }
 
 type senderHost struct {
 	addrs []netip.Addr
-	areas map[*area]bool
+	uses  int // areas that it has ports in
 }
 
 // linkEnd is a port that may be linked: its device, and the port that it names as its peer.
@@ -56,23 +75,23 @@ type linkEnd struct{ device, peer string }
 
 func newSenders(dp *datapath.Datapath) *senders {
 	return &senders{dp: dp, devices: map[string]*senderDevice{}, hosts: map[string]*senderHost{}, ports: map[string]string{}, live: map[string]datapath.Port{},
-		ends: map[string]linkEnd{}, namedBy: map[string][]string{}, lans: newSenderLANs()}
+		ends: map[string]linkEnd{}, namedBy: map[string][]string{}, lans: newSenderLANs(), borders: newSenderBorders(),
+		stale: map[string]bool{}, stalePairs: map[string]map[string]bool{}}
 }
 
 func deviceOf(p *topology.Port) string { return cmp.Or(p.NetworkID, p.RouterID) }
 
-// change replaces the ports of one owner. own are those that are bound to this host.
-func (s *senders) change(before, after []topology.Port, own func(*topology.Port) bool) {
+// change replaces what one owner has. own are the ports that are bound to this host.
+func (s *senders) change(owner topology.Owner, before, after *topology.Bundle, own func(*topology.Port) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Added before removed, so that no host is removed in between.
-	for i := range after {
-		s.countPort(&after[i], 1)
+	for i := range after.Ports {
+		s.countPort(&after.Ports[i], 1)
 	}
-	s.relink(before, after)
-	was, is := portsByID(before, own), portsByID(after, own)
-	for i := range before {
-		s.countPort(&before[i], -1)
+	s.redraw(owner, before, after, func() { s.relink(before.Ports, after.Ports) })
+	was, is := portsByID(before.Ports, own), portsByID(after.Ports, own)
+	for i := range before.Ports {
+		s.countPort(&before.Ports[i], -1)
 	}
 	for id := range was {
 		if is[id] == nil {
@@ -82,9 +101,10 @@ func (s *senders) change(before, after []topology.Port, own func(*topology.Port)
 	for id, p := range is {
 		s.place(id, deviceOf(p))
 	}
-	for i := range before {
-		s.tidy(deviceOf(&before[i]))
+	for i := range before.Ports {
+		s.tidy(deviceOf(&before.Ports[i]))
 	}
+	s.settle()
 }
 
 // count notes that a host has more or fewer ports in a device.
@@ -104,20 +124,109 @@ func (s *senders) count(device, host string, by int) {
 
 // enter notes that a host has ports in more or fewer devices of an area.
 func (s *senders) enter(a *area, host string, by int) {
-	h := s.host(host)
 	was := a.hosts[host] > 0
 	if a.hosts[host] += by; a.hosts[host] <= 0 {
 		delete(a.hosts, host)
-		delete(h.areas, a)
-	} else {
-		h.areas[a] = true
 	}
-	if is := a.hosts[host] > 0; is != was {
-		for _, addr := range h.addrs {
-			s.allow(a, addr, is)
+	is := a.hosts[host] > 0
+	if is == was {
+		return
+	}
+	step := 1
+	if was {
+		step = -1
+	}
+	s.host(host).uses += step
+	s.tidyHost(host)
+	s.touch(a.portsBelow, host)
+	if a.contributes {
+		for _, above := range a.upward() {
+			s.countBelow(above, host, step)
 		}
 	}
-	s.tidyHost(host)
+}
+
+// countBelow notes that a host has ports in more or fewer areas below one.
+func (s *senders) countBelow(a *area, host string, by int) {
+	was := a.hostsBelow[host] > 0
+	if a.hostsBelow[host] += by; a.hostsBelow[host] <= 0 {
+		delete(a.hostsBelow, host)
+	}
+	if (a.hostsBelow[host] > 0) == was {
+		return
+	}
+	for id := range a.local {
+		s.touchPair(id, host)
+	}
+	s.touch(a.opened, host)
+}
+
+// touch notes that a host may send to some ports, or no longer.
+func (s *senders) touch(ports map[string]int, host string) {
+	for id := range ports {
+		s.touchPair(id, host)
+	}
+}
+
+func (s *senders) touchPair(id, host string) {
+	if s.stalePairs[host] == nil {
+		s.stalePairs[host] = map[string]bool{}
+	}
+	s.stalePairs[host][id] = true
+}
+
+// settle brings the datapath to what has changed. Nobody is let go of in between who stays.
+func (s *senders) settle() {
+	for host, ports := range s.stalePairs {
+		if h := s.hosts[host]; h != nil {
+			for id := range ports {
+				if !s.stale[id] {
+					s.allow(id, host, h.addrs...)
+				}
+			}
+		}
+	}
+	for id := range s.stale {
+		s.renew(id)
+	}
+	clear(s.stalePairs)
+	clear(s.stale)
+}
+
+// allow sets whether a host may send to a port of this host from some addresses of its.
+func (s *senders) allow(id, host string, addrs ...netip.Addr) {
+	if p, there := s.live[id]; there {
+		may := s.maySend(id, host)
+		for _, addr := range addrs {
+			s.dp.AllowSender(p, addr, may)
+		}
+	}
+}
+
+// sources returns the sets of hosts that may send to a port of this host.
+func (s *senders) sources(id string) (sets []map[string]int) {
+	device := s.ports[id]
+	if device == "" {
+		return nil
+	}
+	a := s.device(device).area
+	sets = append(sets, a.hostsBelow)
+	for _, above := range a.upward() {
+		sets = append(sets, above.hosts, above.floating)
+	}
+	for f := range s.borders.floatsOf[id] {
+		sets = append(sets, s.device(f.network).area.hostsBelow)
+	}
+	return sets
+}
+
+func (s *senders) maySend(id, host string) bool {
+	for _, hosts := range s.sources(id) {
+		if hosts[host] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether a host has ports in a device.
@@ -128,21 +237,16 @@ func (s *senders) has(device, host string) bool {
 	return d != nil && d.hosts[host] > 0
 }
 
-// joined reports whether links lead from one device to another, or both are one.
-func (s *senders) joined(a, b string) bool {
+// related reports whether packets may pass from one device to another, over borders too.
+func (s *senders) related(a, b string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x, y := s.devices[a], s.devices[b]
-	return x != nil && y != nil && x.area == y.area
-}
-
-// allow lets an address send to the ports of this host in an area, or no longer.
-func (s *senders) allow(a *area, addr netip.Addr, allowed bool) {
-	for id := range a.local {
-		if p, there := s.live[id]; there {
-			s.dp.AllowSender(p, addr, allowed)
-		}
+	if x == nil || y == nil {
+		return false
 	}
+	above := y.area.upward()
+	return slices.ContainsFunc(x.area.upward(), func(a *area) bool { return slices.Contains(above, a) })
 }
 
 // place notes in which device a port of this host is, "" for none.
@@ -152,17 +256,39 @@ func (s *senders) place(id, device string) {
 		return
 	}
 	if was != "" {
+		s.openAll(id, -1)
 		d := s.device(was)
 		delete(d.local, id)
-		delete(d.area.local, id)
+		s.house(d.area, id, -1)
 		delete(s.ports, id)
 	}
 	if device != "" {
 		d := s.device(device)
-		d.local[id], d.area.local[id] = true, true
+		d.local[id] = true
+		s.house(d.area, id, 1)
 		s.ports[id] = device
+		s.openAll(id, 1)
 	}
-	s.renew(id)
+	s.stale[id] = true
+}
+
+// house notes that a port of this host is in an area, or no longer.
+func (s *senders) house(a *area, id string, by int) {
+	if a.local[id] = true; by < 0 {
+		delete(a.local, id)
+	}
+	if a.contributes {
+		for _, above := range a.upward() {
+			add(above.portsBelow, id, by)
+		}
+	}
+}
+
+// add adds to a count, which is removed when it is 0.
+func add[K comparable](counts map[K]int, k K, by int) {
+	if counts[k] += by; counts[k] == 0 {
+		delete(counts, k)
+	}
 }
 
 // renew sets all who may send to a port.
@@ -172,10 +298,12 @@ func (s *senders) renew(id string) {
 		return
 	}
 	remotes := map[netip.Addr]bool{}
-	if device := s.ports[id]; device != "" {
-		for host := range s.device(device).area.hosts {
-			for _, a := range s.host(host).addrs {
-				remotes[a] = true
+	for _, hosts := range s.sources(id) {
+		for host := range hosts {
+			if h := s.hosts[host]; h != nil {
+				for _, a := range h.addrs {
+					remotes[a] = true
+				}
 			}
 		}
 	}
@@ -201,7 +329,7 @@ func (s *senders) setHosts(addrs map[string][]netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, h := range s.hosts {
-		s.readdress(h, addrs[id])
+		s.readdress(id, h, addrs[id])
 		s.tidyHost(id)
 	}
 	for id, now := range addrs {
@@ -211,21 +339,21 @@ func (s *senders) setHosts(addrs map[string][]netip.Addr) {
 	}
 }
 
-func (s *senders) readdress(h *senderHost, now []netip.Addr) {
+func (s *senders) readdress(host string, h *senderHost, now []netip.Addr) {
 	before := h.addrs
 	if slices.Equal(before, now) {
 		return
 	}
-	h.addrs = now
-	for a := range h.areas {
+	if h.addrs = now; h.uses == 0 {
+		return
+	}
+	for id, p := range s.live {
 		for _, addr := range before {
 			if !slices.Contains(now, addr) {
-				s.allow(a, addr, false)
+				s.dp.AllowSender(p, addr, false)
 			}
 		}
-		for _, addr := range now {
-			s.allow(a, addr, true)
-		}
+		s.allow(id, host, now...)
 	}
 }
 
@@ -234,10 +362,8 @@ func (s *senders) entered(host string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h := s.hosts[host]; h != nil {
-		for a := range h.areas {
-			for _, addr := range h.addrs {
-				s.allow(a, addr, true)
-			}
+		for id := range s.live {
+			s.allow(id, host, h.addrs...)
 		}
 	}
 }
@@ -246,17 +372,23 @@ func (s *senders) entered(host string) {
 func (s *senders) device(id string) *senderDevice {
 	d := s.devices[id]
 	if d == nil {
-		d = &senderDevice{id: id, hosts: map[string]int{}, local: map[string]bool{}, links: map[*senderDevice]int{}}
-		d.area = &area{devices: map[*senderDevice]bool{d: true}, hosts: map[string]int{}, local: map[string]bool{}}
+		d = &senderDevice{id: id, hosts: map[string]int{}, local: map[string]bool{}, links: map[*senderDevice]int{}, above: map[*senderDevice]int{},
+			below: map[*senderDevice]int{}, floating: map[string]int{}, opened: map[string]int{}, area: newArea()}
+		d.area.devices[d], d.area.contributes = true, true
 		s.devices[id] = d
 	}
 	return d
 }
 
+func newArea() *area {
+	return &area{devices: map[*senderDevice]bool{}, exits: map[*senderDevice]bool{}, entries: map[*senderDevice]bool{}, hosts: map[string]int{},
+		local: map[string]bool{}, floating: map[string]int{}, opened: map[string]int{}, hostsBelow: map[string]int{}, portsBelow: map[string]int{}}
+}
+
 func (s *senders) host(id string) *senderHost {
 	h := s.hosts[id]
 	if h == nil {
-		h = &senderHost{areas: map[*area]bool{}}
+		h = &senderHost{}
 		s.hosts[id] = h
 	}
 	return h
@@ -264,7 +396,7 @@ func (s *senders) host(id string) *senderHost {
 
 // tidy removes a device without ports.
 func (s *senders) tidy(id string) {
-	if d := s.devices[id]; d != nil && len(d.hosts)+len(d.local)+len(d.links) == 0 {
+	if d := s.devices[id]; d != nil && len(d.hosts)+len(d.local)+len(d.links)+len(d.above)+len(d.below)+d.floats == 0 {
 		delete(d.area.devices, d)
 		delete(s.devices, id)
 	}
@@ -272,7 +404,7 @@ func (s *senders) tidy(id string) {
 
 // tidyHost removes a host without ports and addresses.
 func (s *senders) tidyHost(id string) {
-	if h := s.hosts[id]; h != nil && len(h.areas)+len(h.addrs) == 0 {
+	if h := s.hosts[id]; h != nil && h.uses+len(h.addrs) == 0 {
 		delete(s.hosts, id)
 	}
 }

@@ -127,12 +127,13 @@ func (f *feed) blocksChanged(changed []*snapshot.Changed, s *snapshot.Snapshot, 
 // applyBundle applies what one Neutron object owns, and which of its ports are bound to this host.
 func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []string) {
 	var before, after topology.Bundle
+	var owner topology.Owner
 	old, _ := c.Old.(*schema.Bundle)
 	if old != nil {
-		before = old.Bundle
+		owner, before = old.Owner, old.Bundle
 	}
 	if now, ok := c.New.(*schema.Bundle); ok {
-		after = now.Bundle
+		owner, after = now.Owner, now.Bundle
 		affected = w.Apply(now.Owner, &now.Bundle)
 	} else if old != nil {
 		affected = w.Apply(old.Owner, nil)
@@ -140,7 +141,7 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	f.engine.moves.rebind(&before, &after)
 	f.engine.answers.rebind(&before, &after, f.opts.serves)
 	f.engine.adverts.rebind(before.Ports, after.Ports, f.opts.serves)
-	f.engine.keys.senders.change(before.Ports, after.Ports, f.opts.serves)
+	f.engine.keys.senders.change(owner, &before, &after, f.opts.serves)
 	f.attachments.rebind(before.Ports, after.Ports, f.opts)
 	return affected
 }
