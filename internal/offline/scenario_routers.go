@@ -1,6 +1,7 @@
 package offline
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -18,6 +19,7 @@ type routing struct {
 // Fields of a router that make requests of their own.
 const (
 	routerGateway = "gateway"
+	moreGateways  = "gateways" // after the first
 	routerSNAT    = "snat"
 	extraRoutes   = "extra_routes"
 )
@@ -41,20 +43,67 @@ func newRouting(s *scenario, w *world) routing {
 	return r
 }
 
-// addRouter makes a router with its gateway. Its routes need its interfaces (addExtraRoutes).
+// addRouter makes a router with its gateways. Its routes need its interfaces (addExtraRoutes).
 func (s *scenario) addRouter(n node) error {
 	o, plain, err := s.routing.splitRouter(n)
 	if err != nil {
 		return err
 	}
-	return s.add(s.routing.routers, plain, func(name string, body map[string]any) error {
+	err = s.add(s.routing.routers, plain, func(name string, body map[string]any) error {
 		return s.setGateway(name, o, body)
 	})
+	if err != nil || o.get(moreGateways).null() {
+		return err
+	}
+	return s.addGateways(o)
+}
+
+// addGateways gives a new router the gateways after its first, whose ports are called ROUTER.gw2,
+// ROUTER.gw3 and so on.
+func (s *scenario) addGateways(o object) error {
+	name, err := o.get("name").text()
+	if err != nil {
+		return err
+	}
+	id, err := s.routing.routers.find(o.get("name"))
+	if err != nil {
+		return err
+	}
+	gateways, err := o.get(moreGateways).list()
+	for i, n := range gateways {
+		if err == nil {
+			err = s.addOneGateway(n, id, fmt.Sprintf("%s.gw%d", name, i+2))
+		}
+	}
+	return err
+}
+
+// addOneGateway gives a router a gateway whose port has a name.
+func (s *scenario) addOneGateway(n node, router, name string) error {
+	g, err := n.object("network", "subnet", "ip", routerSNAT)
+	if err != nil {
+		return err
+	}
+	snat, err := g.get(routerSNAT).flag(true)
+	if err != nil {
+		return err
+	}
+	network, err := s.networks.find(g.get("network"))
+	if err != nil {
+		return err
+	}
+	port, err := s.addLink(name, g, network, "network:router_gateway")
+	if err != nil {
+		return err
+	}
+	request := []*neutron.GatewayRequest{{NetworkID: network, PortID: port, EnableSNAT: &snat}}
+	_, err = s.world.service.Routers().AddGateways(s.world.ctx, administrator(), router, request)
+	return s.at(n, err)
 }
 
 // splitRouter reads a router, and returns what of it a plain section can read.
 func (r *routing) splitRouter(n node, more ...string) (o object, plain node, err error) {
-	own := []string{routerGateway, routerSNAT, extraRoutes}
+	own := []string{routerGateway, moreGateways, routerSNAT, extraRoutes}
 	if o, err = n.object(slices.Concat(slices.Sorted(maps.Keys(r.routers.fields)), own, []string{"name"}, more)...); err != nil {
 		return o, n, err
 	}
@@ -180,6 +229,9 @@ func (s *scenario) updateRouter(n node) error {
 	id, err := s.routing.routers.find(o.get("router"))
 	if err != nil {
 		return err
+	}
+	if o.has(moreGateways) {
+		return fileErrorf(o.under(moreGateways), "only a new router can be given these")
 	}
 	if err := s.updateIn(s.routing.routers, plain, "router"); err != nil {
 		return err
