@@ -15,7 +15,8 @@ import (
 
 // An etcd that was wiped and started empty is neither followed nor written to: traffic goes on,
 // readiness says why nothing else does, a restarted agent works with what it kept, and a restarted
-// server makes no new cloud of it. All go on when the data is back.
+// server makes no new cloud of it. All go on when the data is back. Before, a machine moves live
+// between the hosts.
 func TestWipedStore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -45,6 +46,7 @@ func TestWipedStore(t *testing.T) {
 		within(t, when+": a new connection between hosts", func() bool { return connects(vms[0], "10.0.0.12:80") })
 	}
 	reached("before")
+	migrate(t, s, admin, network.ID, hosts[0], hosts[1], map[string]*netlab.Namespace{"10.0.0.11": vms[0], "10.0.0.12": vms[1]})
 	st, err := backend.Open(t.Context(), backend.Options{Cluster: &backend.Cluster{Endpoints: []string{etcd.Endpoint}}})
 	if err != nil {
 		t.Fatal(err)
