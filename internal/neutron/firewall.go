@@ -62,7 +62,7 @@ func firewallProtocol(v any) (any, error) {
 	if v == nil {
 		return nil, nil
 	}
-	if n, ok := toInt(v); ok {
+	if n, ok := wholeNumber(v); ok {
 		if 0 <= n && n <= 255 {
 			return strconv.Itoa(n), nil
 		}

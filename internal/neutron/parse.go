@@ -123,6 +123,18 @@ func toInt(v any) (int, bool) {
 	return 0, false
 }
 
+// wholeNumber reads whole numbers and strings of digits. Unlike toInt it takes no fractions and no
+// booleans.
+func wholeNumber(v any) (int, bool) {
+	switch v := v.(type) {
+	case string:
+		return toInt(v)
+	case json.Number:
+		return toInt(v.String())
+	}
+	return 0, false
+}
+
 // integer takes whole numbers and strings of digits.
 func integer(v any) (any, error) {
 	n, ok := toInt(v)

@@ -122,9 +122,17 @@ func TestParseRefuses(t *testing.T) {
 		{rule, neutron.Create, `{` + inSG + `,"ethertype":"ip"}`, "SecurityGroupRuleInvalidEtherType", "Security group rule for ethertype 'ip' not supported. Allowed values are ['IPv4', 'IPv6']."},
 		{rule, neutron.Create, `{` + inSG + `,"protocol":"zzz"}`, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol zzz not supported. Only protocol values " + protos + " and integer representations [0 to 255] are supported."},
 		{rule, neutron.Create, `{` + inSG + `,"protocol":300}`, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol 300 not supported. Only protocol values " + protos + " and integer representations [0 to 255] are supported."},
+		{rule, neutron.Create, `{` + inSG + `,"protocol":1.5}`, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol 1.5 not supported. Only protocol values " + protos + " and integer representations [0 to 255] are supported."},
+		{rule, neutron.Create, `{` + inSG + `,"protocol":true}`, "SecurityGroupRuleInvalidProtocol", "Security group rule protocol True not supported. Only protocol values " + protos + " and integer representations [0 to 255] are supported."},
 		{rule, neutron.Create, `{` + inSG + `,"port_range_max":70000}`, "SecurityGroupInvalidPortValue", "Invalid value for port 70000"},
 		{rule, neutron.Create, `{` + inSG + `,"remote_ip_prefix":"bad"}`, "InvalidCIDR", "Invalid CIDR bad given as IP prefix."},
 		{rule, neutron.Update, `{"protocol":"udp"}`, "HTTPBadRequest", "Cannot update read-only attribute protocol"},
+
+		{neutron.FirewallRules, neutron.Create, `{"protocol":1.5}`, "FirewallRuleInvalidProtocol", "Firewall Rule protocol 1.5 is not supported. Only protocol values [None, 'tcp', 'udp', 'icmp'] and their integer representation (0 to 255) are supported."},
+		{neutron.FirewallRules, neutron.Update, `{"protocol":true}`, "FirewallRuleInvalidProtocol", "Firewall Rule protocol True is not supported. Only protocol values [None, 'tcp', 'udp', 'icmp'] and their integer representation (0 to 255) are supported."},
+		{neutron.FirewallGroupRules, neutron.Create, `{"protocol":1.5}`, "InvalidInput", "Invalid input for operation: Input value 1.5 must be string type."},
+		{neutron.FirewallGroupRules, neutron.Update, `{"protocol":true}`, "InvalidInput", "Invalid input for operation: Input value True must be string type."},
+		{neutron.FirewallGroupRules, neutron.Create, `{"destination_port":80.5}`, "HTTPBadRequest", "Invalid input for destination_port. Reason: Invalid port: 80.5."},
 
 		{neutron.Quotas, neutron.Update, `{"network":-5}`, "HTTPBadRequest", "Invalid input for network. Reason: '-5' is too small - must be at least '-1'."},
 		{neutron.Quotas, neutron.Update, `{"zzz":5}`, "HTTPBadRequest", "Unrecognized attribute(s) 'zzz'"},

@@ -127,7 +127,7 @@ func protocol(v any) (any, error) {
 	if v == nil {
 		return nil, nil
 	}
-	if n, ok := toInt(v); ok {
+	if n, ok := wholeNumber(v); ok {
 		if 0 <= n && n <= 255 {
 			return strconv.Itoa(n), nil
 		}
