@@ -119,6 +119,10 @@ func TestAnswers(t *testing.T) {
 			want: `{"base":"http://example.com","client":"192.0.2.1","project":"p","roles":["member"],"user":"u"}`},
 		{name: "no route", request: "GET /nowhere", token: "good", status: 404,
 			want: `{"error":{"code":404,"title":"Not Found","message":"The resource could not be found."}}`},
+		{name: "empty segment", request: "POST //echo", token: "good", body: `{"n":1}`, status: 404,
+			want: `{"error":{"code":404,"title":"Not Found","message":"The resource could not be found."}}`},
+		{name: "segment of dots", request: "GET /nowhere/../whoami", token: "good", status: 404,
+			want: `{"error":{"code":404,"title":"Not Found","message":"The resource could not be found."}}`},
 		{name: "wrong method", request: "PUT /echo", token: "good", status: 405, wantHeader: [2]string{"Allow", "POST"},
 			want: `{"error":{"code":405,"title":"Method Not Allowed","message":"The method is not allowed for the requested URL."}}`},
 	} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -138,9 +139,14 @@ func unmarshal(body []byte, v any) error {
 }
 
 // Routes serves mux, but has answer write the status (404 or 405) of requests that no route takes,
-// which mux itself would answer in plain text. The Allow header is already set.
+// which mux itself would answer in plain text, or with a redirect if the path is not clean. The
+// Allow header is already set.
 func Routes(mux *http.ServeMux, answer func(w http.ResponseWriter, r *http.Request, status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !cleanPath(r.URL.EscapedPath()) {
+			answer(w, r, http.StatusNotFound)
+			return
+		}
 		h, pattern := mux.Handler(r)
 		if pattern != "" {
 			mux.ServeHTTP(w, r)
@@ -153,6 +159,13 @@ func Routes(mux *http.ServeMux, answer func(w http.ResponseWriter, r *http.Reque
 		}
 		answer(w, r, miss.status)
 	})
+}
+
+// cleanPath reports whether a path is absolute and has no empty segment, "." or "..". The last
+// segment may be empty.
+func cleanPath(path string) bool {
+	return strings.HasPrefix(path, "/") && !strings.Contains(path, "//") &&
+		!slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
 }
 
 // NoRoute answers 404 and 405 in Keystone's form; for Routes.

@@ -133,13 +133,20 @@ func register[T any](on func(string, endpoint), c *collection[T]) {
 }
 
 // plainPath takes off what old clients add to a path: ".json" and a slash at the end. Tags may end
-// in anything.
+// in anything. It escapes the segments "." and "..", which are ids and tags like any other text.
 func plainPath(r *http.Request) *http.Request {
 	path := r.URL.EscapedPath()
 	plain := strings.TrimRight(path, "/")
 	if !strings.Contains(plain, "/tags/") {
 		plain = strings.TrimSuffix(plain, ".json")
 	}
+	segments := strings.Split(plain, "/")
+	for i, s := range segments {
+		if s == "." || s == ".." {
+			segments[i] = strings.ReplaceAll(s, ".", "%2E")
+		}
+	}
+	plain = strings.Join(segments, "/")
 	decoded, err := url.PathUnescape(plain)
 	if plain == path || plain == "" || err != nil {
 		return r

@@ -61,6 +61,9 @@ func TestRoutes(t *testing.T) {
 		{"PATCH", "/networks/" + net, 405}, {"DELETE", "/networks", 405}, {"POST", "/agents", 405}, {"POST", "/quotas", 405},
 		{"GET", "/quotas/tenant", 200}, {"GET", "/quotas/project", 200},
 		{"GET", "/networks/" + net + "/tags/", 200}, {"GET", "/networks/x/tags", 404}, {"PUT", "/networks/x/tags/y", 404},
+		{"GET", "/networks/.", 404}, {"DELETE", "/networks/..", 404}, {"PUT", "/networks/./tags/y", 404}, {"GET", "//networks", 404},
+		{"GET", "/networks/../networks", 404}, {"DELETE", "/networks//" + net, 404},
+		{"PUT", "/networks/" + net + "/tags/..", 201}, {"GET", "/networks/" + net + "/tags/..", 204},
 		{"GET", "/networks?name=%00%3B", 200}, {"GET", "/networks?%zz&name=n", 400}, {"GET", "/networks?name=zzz;x", 400},
 		{"GET", "/networks?name=%zz", 400}, {"GET", "/networks/" + net + "?fields=%", 400}, {"PUT", "/quotas/" + memberProject + "?check_limit=%zz", 400},
 	}

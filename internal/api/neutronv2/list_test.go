@@ -258,7 +258,9 @@ func TestPlainPath(t *testing.T) {
 		"/v2.0/quotas/p/details.json":  "/v2.0/quotas/p/details",
 		"/v2.0/networks/x/tags/a.json": "/v2.0/networks/x/tags/a.json",
 		"/v2.0/networks/x/tags/a%2Fb/": "/v2.0/networks/x/tags/a%2Fb",
-		"/v2.0/networks/../ports.json": "/v2.0/networks/../ports",
+		"/v2.0/networks/../ports.json": "/v2.0/networks/%2E%2E/ports",
+		"/v2.0/networks/.":             "/v2.0/networks/%2E",
+		"/v2.0/networks/x/tags/..":     "/v2.0/networks/x/tags/%2E%2E",
 		"/v2.0/networks/?limit=1":      "/v2.0/networks?limit=1",
 	} {
 		if got := plainPath(httptest.NewRequest(http.MethodGet, path, nil)).URL.RequestURI(); got != want {
