@@ -60,7 +60,8 @@ type Options struct {
 	MaxConnections int
 	// MaxTranslations bounds the connections with a translation by NAT. Default one for each flow.
 	MaxTranslations int
-	// LeaseTTL is after how long without a word this host counts as gone. Default 15 s.
+	// LeaseTTL is after how long without a word this host counts as gone. Default
+	// schema.HostLease.
 	LeaseTTL time.Duration
 	// Poll is the time for which the agent polls before it sleeps; see datapath.Options.
 	Poll time.Duration
@@ -81,7 +82,7 @@ func (o Options) withDefaults() Options {
 	o.MaxConnections = cmp.Or(o.MaxConnections, 2*o.MaxFlows)
 	o.MaxTranslations = cmp.Or(o.MaxTranslations, o.MaxFlows)
 	o.Encryption = cmp.Or(o.Encryption, NoEncryption)
-	o.LeaseTTL = cmp.Or(o.LeaseTTL, 15*time.Second)
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, schema.HostLease)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }

@@ -368,6 +368,9 @@ type Host struct {
 	Tunnels []HostTunnel `json:"tunnels,omitempty"` // from the host's HostUnderlay
 	// PhysicalNetworks are the names of those that it carries, likewise, in order.
 	PhysicalNetworks []string `json:"physicalNetworks,omitempty"`
+	// Key is the fingerprint of the public key with which the host joined last; "" = it did not
+	// join, or under an earlier version.
+	Key string `json:"key,omitempty"`
 
 	PortIDs       []string `json:"portIds,omitempty"`       // filled by Link only
 	TunnelZoneIDs []string `json:"tunnelZoneIds,omitempty"` // filled by Link only

@@ -296,6 +296,9 @@ type joinRequest struct {
 	Token string `json:"token"` // the secret
 	Name  string `json:"name"`
 	CSR   string `json:"csr"` // PEM
+	// Previous is a request signed by the key with which this machine joined before, as PEM; ""
+	// = it has none. It proves that the machine is the one that reports as the host.
+	Previous string `json:"previous,omitempty"`
 }
 
 type joinAnswer struct {
@@ -319,7 +322,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := s.admit(snap, hash, ask.Name, func() (string, error) { return keyOf(ask.CSR) })
+	a, err := s.admit(snap, hash, &ask)
 	if err != nil {
 		return err
 	}
@@ -333,7 +336,7 @@ func (s *service) join(w http.ResponseWriter, r *http.Request) error {
 	if err := s.Admission.AllowHost(ctx, a.host.ID, a.host.Name); err != nil {
 		return err
 	}
-	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, ask.Name, a, until) }); err != nil {
+	if _, err := s.DB.Update(ctx, func(tx *records.Tx) error { return s.useUp(tx, hash, &ask, a, until) }); err != nil {
 		// An answer that was lost may hide that the commit was done: then the host is there, and
 		// asks again.
 		var refused *api.Error
@@ -382,22 +385,22 @@ type admission struct {
 
 // admit returns the host that a token admits: a new one, one that joins again if the token was made
 // for its name, or the one that used the token before with the same key.
-func (s *service) admit(r records.Reader, hash, name string, keyOf func() (string, error)) (a admission, err error) {
+func (s *service) admit(r records.Reader, hash string, ask *joinRequest) (a admission, err error) {
 	t, err := tokens.Get(r, hash)
 	if used, getErr := spent.Get(r, hash); err != nil && getErr == nil {
-		return s.admitAgain(r, used, keyOf)
+		return s.admitAgain(r, used, ask)
 	}
 	if err != nil || !s.Now().Before(t.ExpiresAt) {
 		return a, errSpent()
 	}
-	name = cmp.Or(name, t.Name)
+	name := cmp.Or(ask.Name, t.Name)
 	if err := checkName(name); err != nil {
 		return a, err
 	}
 	if t.Name != "" && t.Name != name {
 		return a, api.Errorf(http.StatusForbidden, "The join token is for host %s, not %s: make one for this host by `heddle host token %s`, or start the agent with --name %s.", t.Name, name, name, t.Name)
 	}
-	if a.key, err = keyOf(); err != nil {
+	if a.key, err = keyOf(ask.CSR); err != nil {
 		return a, err
 	}
 	a.expires = t.ExpiresAt
@@ -414,15 +417,41 @@ func (s *service) admit(r records.Reader, hash, name string, keyOf func() (strin
 			"`heddle host token %s`; to replace it remove it first.", name, name)
 	}
 	a.host, a.known = there, true
-	return a, nil
+	return a, checkReplaceable(r, there, a.key, ask.Previous)
+}
+
+// checkReplaceable refuses to give the place of a host that is alive to another machine: the one
+// that has it would be cut off. The machine itself has the key with which it joined.
+func checkReplaceable(r records.Reader, h *topology.Host, key, previous string) error {
+	_, overlayErr := schema.HostStates.Get(r, h.ID) // a transaction guards what Get reads
+	_, poolErr := schema.PoolMembers.Get(r, schema.XenRef(h.ID))
+	if overlayErr != nil && poolErr != nil {
+		return nil
+	}
+	if j, err := joined.Get(r, h.ID); err == nil && j.Key != "" {
+		if key == j.Key {
+			return nil
+		}
+		if old, err := keyOf(previous); err == nil && old == j.Key {
+			return nil
+		}
+	}
+	v, from := view(r, h), ""
+	if v.TunnelIP != "" {
+		from = " at " + v.TunnelIP
+	}
+	return api.Errorf(http.StatusConflict, "Host %s is alive: its agent%s has been reporting since %s, and this machine does not have the key with which that one joined. "+
+		"To replace that machine, stop its agent, wait %d seconds until its lease has ended, and try again; or remove the host: `heddle host remove %s`. "+
+		"To add this machine as well, give it another name. The join token is not used up.",
+		h.Name, from, v.StartedAt.UTC().Format(time.RFC3339), int(schema.HostLease.Seconds()), h.Name)
 }
 
 func errSpent() error {
 	return api.Errorf(http.StatusForbidden, "The join token is used, expired or unknown; make another with `heddle host token`.")
 }
 
-func (s *service) admitAgain(r records.Reader, used *spentToken, keyOf func() (string, error)) (a admission, err error) {
-	if a.key, err = keyOf(); err != nil {
+func (s *service) admitAgain(r records.Reader, used *spentToken, ask *joinRequest) (a admission, err error) {
+	if a.key, err = keyOf(ask.CSR); err != nil {
 		return a, err
 	}
 	host, err := schema.Hosts.Get(r, used.HostID)
@@ -436,20 +465,17 @@ func (s *service) admitAgain(r records.Reader, used *spentToken, keyOf func() (s
 
 // useUp takes the token and makes the host, if things are still as they were when the certificate
 // was made.
-func (s *service) useUp(tx *records.Tx, hash, name string, a admission, until time.Time) error {
-	now, err := s.admit(tx, hash, name, func() (string, error) { return a.key, nil })
+func (s *service) useUp(tx *records.Tx, hash string, ask *joinRequest, a admission, until time.Time) error {
+	now, err := s.admit(tx, hash, ask)
 	if err != nil {
 		return err
 	}
 	if now.known != a.known || now.again != a.again || a.known && now.host.ID != a.host.ID {
 		return api.Errorf(http.StatusServiceUnavailable, "Host %s joined or was removed at the same moment; try again.", a.host.Name)
 	}
-	if a.known {
-		_, err = schema.Hosts.Need(tx, a.host.ID)
-	} else {
-		err = schema.Hosts.Put(tx, a.host)
-	}
-	if err != nil {
+	record := *now.host
+	record.ID, record.Key = a.host.ID, a.key
+	if err := schema.Hosts.Put(tx, &record); err != nil {
 		return err
 	}
 	if !a.again {

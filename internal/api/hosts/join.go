@@ -107,10 +107,10 @@ func Join(ctx context.Context, token string, o JoinOptions) (Credentials, error)
 	if err != nil {
 		return Credentials{}, err
 	}
+	ask := joinRequest{Token: t.Secret, Name: o.Name, CSR: string(csr), Previous: previousRequest(o.StateDir)}
 	var joined joinAnswer
 	var failures []error
 	for _, server := range t.Servers {
-		ask := joinRequest{Token: t.Secret, Name: o.Name, CSR: string(csr)}
 		err = post(ctx, server+"/v1/join", pinned(t.Pin, server), o.AllowPlain, http.StatusCreated, ask, &joined)
 		if err == nil && (joined.HostID == "" || joined.Certificate == "" || joined.CA == "" || len(joined.Endpoints) == 0) {
 			err = errors.New("answer is not that of a join: it lacks host_id, certificate, ca or endpoints")
@@ -178,6 +178,20 @@ func pendingKey(dir string) ([]byte, error) {
 	}
 	key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	return key, api.WriteFile(file, key)
+}
+
+// previousRequest returns a request signed by the key of an earlier join, or "": a missing or
+// damaged key proves nothing.
+func previousRequest(dir string) string {
+	key, err := os.ReadFile(filepath.Join(dir, keyFile))
+	if err != nil {
+		return ""
+	}
+	request, err := newRequest(key)
+	if err != nil {
+		return ""
+	}
+	return string(request)
 }
 
 func parseKey(keyPEM []byte) (crypto.Signer, error) {

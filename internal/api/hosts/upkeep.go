@@ -17,8 +17,8 @@ import (
 const upkeepPause = 5 * time.Second
 
 // Upkeep brings the hosts that joined under an earlier version up to what this one promises, once
-// at the start: their rights in the store, and their names, which hosts could write then. It is a
-// task, ready when it runs: the server can work meanwhile.
+// at the start: their rights in the store, their names, which hosts could write then, and the keys
+// in their records. It is a task, ready when it runs: the server can work meanwhile.
 type Upkeep struct {
 	task.Part
 	service
@@ -66,7 +66,7 @@ func (u *Upkeep) pass(ctx context.Context) error {
 		if err := u.Admission.AllowHost(ctx, j.HostID, name); err != nil {
 			return err
 		}
-		if err := u.restoreName(ctx, j.HostID, name); err != nil {
+		if err := u.restoreRecord(ctx, j, name); err != nil {
 			return fmt.Errorf("host %s: %w", name, err)
 		}
 	}
@@ -88,26 +88,31 @@ func registeredNames(ctx context.Context, st store.Store) (map[string]string, er
 	return names, nil
 }
 
-// restoreName writes a host's record again where the host changed the name in it. It goes past the
-// tables: to them, the name in the record is the one to be given up, and that is another host's.
-func (u *Upkeep) restoreName(ctx context.Context, id, name string) error {
+// restoreRecord writes a host's record again where the host changed the name in it, or an earlier
+// version did not enter its key. It goes past the tables: to them, the name in the record is the
+// one to be given up, and that is another host's.
+func (u *Upkeep) restoreRecord(ctx context.Context, j *Joined, name string) error {
+	id := j.HostID
 	key := schema.Hosts.Key(id)
 	kv, err := u.DB.Store().Get(ctx, key)
 	if err != nil {
 		return err
 	}
 	var h topology.Host
-	if err := json.Unmarshal(kv.Value, &h); err == nil && h.ID == id && h.Name == name {
+	if err := json.Unmarshal(kv.Value, &h); err == nil && h.ID == id && h.Name == name && h.Key == j.Key {
 		return nil
 	}
 	claimed := h.Name
-	h.ID, h.Name = id, name
+	h.ID, h.Name, h.Key = id, name, j.Key
 	value, err := json.Marshal(&h)
 	if err != nil {
 		return err
 	}
 	if _, err := u.DB.Store().Commit(ctx, []store.Cond{{Key: key, Mod: kv.ModRevision}}, []store.Op{{Key: key, Value: value}}); err != nil {
 		return err
+	}
+	if claimed == name {
+		return nil
 	}
 	u.Log.Warn("restored the name of a host that had changed it", "host", name, "id", id, "claimed", claimed)
 	return nil

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
@@ -255,6 +256,9 @@ var Agents = records.NewTable("agent", NeutronPrefix+"agents/", func(a *AgentSet
 var TunnelZones = records.NewTable("tunnel-zone", TunnelZonesPrefix, func(z *topology.TunnelZone) string { return z.ID },
 	records.Unique("name", func(z *topology.TunnelZone) []string { return []string{z.Name} }),
 )
+
+// HostLease is the time for which a host counts as alive after the last word of its agent.
+const HostLease = 15 * time.Second
 
 // Reports of hosts, each below the host's key and, unless its table says otherwise, under its
 // lease. Ids begin with the host's.
