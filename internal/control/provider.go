@@ -93,13 +93,21 @@ func (o *Options) checkVLAN(s segment, hasID bool) error {
 		if hasID {
 			return invalid("segmentation_id requires physical_network for VLAN provider network")
 		}
+		if len(o.ranges(s)) == 0 {
+			return invalid("provider:physical_network and provider:segmentation_id are required for a VLAN provider network: " +
+				"no physical network that hosts carry has VLAN ids to choose from; start the servers with --physical-network NAME:MIN-MAX")
+		}
 		return nil
 	}
 	if p, ok := o.physicalNetwork(s.physical); !ok || p.VLANs == nil {
 		return o.unknownPhysical(s.physical, "VLAN")
 	}
-	if hasID && (s.id < 1 || s.id > maxVLAN) {
+	switch {
+	case hasID && (s.id < 1 || s.id > maxVLAN):
 		return invalid("segmentation_id out of range (1 through %d)", maxVLAN)
+	case !hasID && len(o.ranges(s)) == 0:
+		return invalid("Physical network %[1]s requires segmentation_id to be specified when creating a provider network: "+
+			"it has no VLAN ids to choose from; start the servers with --physical-network %[1]s:MIN-MAX", s.physical)
 	}
 	return nil
 }

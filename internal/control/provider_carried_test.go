@@ -38,7 +38,11 @@ func TestNetworksThatNoHostCarries(t *testing.T) {
 	_, err = open.change(open.admin, neutron.Networks, n.ID, `{"provider:segmentation_id":8}`)
 	open.expect(err, "")
 	_, err = open.create(open.admin, neutron.Networks, `{"provider:network_type":"vlan","provider:physical_network":"trunk"}`)
-	open.expect(err, "NoNetworkAvailable: Unable to create the network. No tenant network is available for allocation.")
+	open.expect(err, refused+"Physical network trunk requires segmentation_id to be specified when creating a provider network: "+
+		"it has no VLAN ids to choose from; start the servers with --physical-network trunk:MIN-MAX.")
+	_, err = open.create(open.admin, neutron.Networks, `{"provider:network_type":"vlan"}`)
+	open.expect(err, refused+"provider:physical_network and provider:segmentation_id are required for a VLAN provider network: "+
+		"no physical network that hosts carry has VLAN ids to choose from; start the servers with --physical-network NAME:MIN-MAX.")
 }
 
 // TestLocalnetPort: a network on a physical network has one, with a tunnel key of its own that is
