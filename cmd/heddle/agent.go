@@ -40,6 +40,7 @@ type agentConfig struct {
 	tunnelIP         string
 	encrypt          string
 	encryption       overlay.Encryption // parsed from encrypt
+	key              string             // fingerprint of the public key of a host that has joined
 	physical         []string           // NETWORK=INTERFACE
 	interfaces       map[string]string  // parsed from physical
 	metrics          string
@@ -163,14 +164,17 @@ func (c *agentConfig) run(ctx context.Context) error {
 		return err
 	}
 	running := newGroup(a.built...)
-	tasks := []task.Task{newHealth(c.metrics, a.metrics, &[]task.Task{running})}
 	dir := c.state
 	if _, err := hosts.Load(poolState(c.state)); err == nil && c.xen.on {
 		dir = poolState(c.state)
 	}
+	var tasks []task.Task
 	if _, err := hosts.Load(dir); err == nil {
-		tasks = append(tasks, hosts.NewRenewal(dir, log.With("part", "certificate")))
+		renewal := hosts.NewRenewal(dir, log.With("part", "certificate"))
+		tasks = append(tasks, renewal)
+		a.problems = append(a.problems, renewal.Refused)
 	}
+	tasks = append([]task.Task{newHealth(c.metrics, a.metrics, &[]task.Task{running}, a.problems...)}, tasks...)
 	tasks = append(append(tasks, a.following...), opening, newStoreProbe(opening.store, log, a.metrics), running)
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
 	err = task.Run(ctx, tasks...)
@@ -337,6 +341,9 @@ func (c *agentConfig) joinedStore(joined hosts.Credentials, logStore *slog.Logge
 	if joined.Name != c.name {
 		return "", nil, usagef("--name %s: this host joined as %s; give that name, or join again with another --state", c.name, joined.Name)
 	}
+	if c.key, err = joined.Key(); err != nil {
+		return "", nil, err
+	}
 	cluster := &backend.Cluster{Endpoints: joined.Endpoints, CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile}
 	return joined.HostID, clusterOpener(cluster, logStore), nil
 }
@@ -381,7 +388,8 @@ type agents struct {
 	startOver func()
 
 	built     []task.Task
-	following []task.Task // other tasks over the same store
+	following []task.Task     // other tasks over the same store
+	problems  []func() string // of agents that are ready, for health
 }
 
 // build builds the agents of the roles that are on.
@@ -432,10 +440,12 @@ func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapsh
 
 // overlayAgent builds the overlay agent.
 func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
-	return overlay.New(overlay.Options{
-		HostID: t.id, HostName: c.name, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, Store: t.store, Encryption: c.encryption,
+	a := overlay.New(overlay.Options{
+		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
-	}), nil
+	})
+	t.problems = append(t.problems, a.Displaced)
+	return a, nil
 }
 
 func cleanOverlay(names []string, _ agentRecord) error {

@@ -326,6 +326,40 @@ func TestAgentKilled(t *testing.T) {
 	}
 }
 
+// TestJoinInAnothersPlace: a machine cannot join under the name of a live host. Once the host is
+// dead it can, and the agent of before is not ready when it comes back, and says why.
+func TestJoinInAnothersPlace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h, other := s.addHost(t, "h1", "192.0.2.11"), s.addHost(t, "h2", "192.0.2.12")
+	agent := start(t, h.ns, h.agent("--join", s.token(t))...)
+	// Without the overlay: what that keeps in the kernel goes by the host's name.
+	intruder := []string{"agent", "--policy", "--name", h.name, "--state", other.state, "--join", s.token(t, h.name)}
+	refuse(t, other.ns, 1, "Host "+h.name+" is alive: its agent at "+h.ip, intruder...)
+	agent.kill()
+	joined, err := hosts.Load(h.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, st := schema.HostStates.Key(joined.HostID), openData(t, s.data)
+	kv, err := st.Get(t.Context(), report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Revoke(t.Context(), kv.Lease); err != nil { // as if its time was over
+		t.Fatal(err)
+	}
+	replacement := launch(t, other.ns, intruder...)
+	replacement.waitLog(t, "msg=joined")
+	agent = launch(t, h.ns, h.agent()...)
+	agent.waitFor(t, "/readyz", http.StatusServiceUnavailable, "host "+h.name+" has joined again with another key")
+	agent.waitLog(t, "this agent is displaced")
+	if _, err := st.Get(t.Context(), report); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the report of a displaced agent: %v", err)
+	}
+}
+
 // TestJoinBeforeTheServer: a host that boots before its server joins when that is there. The token
 // stays until then.
 func TestJoinBeforeTheServer(t *testing.T) {

@@ -22,8 +22,17 @@ func (c *logConfig) logger() (*slog.Logger, error) {
 	return telemetry.NewLogger(os.Stderr, c.format, c.level)
 }
 
-// newHealth returns the server of metrics and health, which reports the tasks that are not ready.
-// Tasks may be added until it runs.
-func newHealth(listen string, metrics *telemetry.Metrics, tasks *[]task.Task) task.Task {
-	return telemetry.NewServer(telemetry.Options{Listen: listen, Metrics: metrics, Waiting: func() []string { return task.Waiting(*tasks) }})
+// newHealth returns the server of metrics and health, which reports the tasks that are not ready,
+// and problems of those that are: functions that return "" for none. Tasks may be added until it
+// runs.
+func newHealth(listen string, metrics *telemetry.Metrics, tasks *[]task.Task, problems ...func() string) task.Task {
+	return telemetry.NewServer(telemetry.Options{Listen: listen, Metrics: metrics, Waiting: func() []string {
+		all := task.Waiting(*tasks)
+		for _, problem := range problems {
+			if text := problem(); text != "" {
+				all = append(all, text)
+			}
+		}
+		return all
+	}})
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,7 @@ import (
 type Options struct {
 	HostID   string // a UUID
 	HostName string // as bindings name the host; unique
+	Key      string // fingerprint of the public key with which this machine joined; "" = it did not
 	Version  string // of this program, for the others
 	// Roles lists what this host's agents do; default "overlay".
 	Roles []string
@@ -120,6 +122,7 @@ type Agent struct {
 	replica     *replica.Replica
 	presence    *presence.Presence
 	feed        *feed
+	place       *displacement
 
 	mu   sync.Mutex
 	open bool // what Run makes is there
@@ -128,8 +131,17 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	return &Agent{opts: o, log: o.Log, ready: make(chan struct{})}
+	a := &Agent{opts: o, log: o.Log, ready: make(chan struct{})}
+	a.place = &displacement{Options: &a.opts, instance: uuid.NewString(), suspend: func() { a.presence.Suspend() }, resume: func() {
+		a.presence.Resume()
+		a.feed.registrar.changed.Give()
+	}}
+	return a
 }
+
+// Displaced returns why this agent does not have its host's place in the store: another agent has.
+// "" = it has.
+func (a *Agent) Displaced() string { return a.place.Reason() }
 
 // String names the task.
 func (a *Agent) String() string { return "overlay agent" }
@@ -202,8 +214,8 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
 	a.engine.moves.kick = a.attachments.reconciler.Kick
-	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}),
-		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, changed: task.NewNotice()},
+	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}), place: a.place,
+		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, place: a.place, changed: task.NewNotice()},
 		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}
 	a.physical = newPhysical(o.Physical, a.net, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
@@ -315,7 +327,7 @@ func await(ctx context.Context, all ...<-chan struct{}) bool {
 func (a *Agent) wayChanged() {
 	a.dp.Bump(datapath.SlotAll)
 	st := &topology.HostState{HostID: a.opts.HostID, Name: a.opts.HostName, Version: a.opts.Version, TunnelIP: a.opts.TunnelIP,
-		MTU: a.underlay.MTU(), StartedAt: a.begun.UTC().Truncate(time.Second), Roles: a.opts.Roles}
+		MTU: a.underlay.MTU(), StartedAt: a.begun.UTC().Truncate(time.Second), Roles: a.opts.Roles, Instance: a.place.instance}
 	a.engine.reports.set(schema.HostStates.KeyOf(st), st)
 }
 

@@ -111,6 +111,7 @@ func (a *Agent) figures() []telemetry.Value {
 		telemetry.Gauge.Of("heddle_overlay_ports_wanted", "Ports bound to this host.", at.Wanted),
 		telemetry.Gauge.Of("heddle_overlay_ports_attached", "Of these, attached to their interface.", at.InPlace),
 		telemetry.Gauge.Of("heddle_overlay_ports_failing", "Of these, failing.", at.Failing),
+		telemetry.Flag("heddle_overlay_displaced", "1 while another agent has this host's place in the store.", a.Displaced() != ""),
 		telemetry.Flag("heddle_overlay_store_followed", "1 while changes of the store are heard of.", a.replica.Following()),
 		telemetry.Gauge.Of("heddle_overlay_store_revision", "Revision of the store that this host has applied.", int(a.replica.Snapshot().Revision)),
 		telemetry.Gauge.Of("heddle_overlay_hosts_without_secret", "Other hosts whose tunnelled frames are accepted without a secret: they are being upgraded, or are to be.", a.keys.plainHosts()),

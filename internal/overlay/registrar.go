@@ -27,7 +27,8 @@ type registrar struct {
 	replica   *replica.Replica
 	published func(*snapshot.Snapshot) bool // whether the store has this host's keys
 	carried   func() map[string]string      // physical networks of this host, with its interfaces
-	changed   task.Notice                   // the records may differ from what they should be
+	place     *displacement
+	changed   task.Notice // the records may differ from what they should be
 }
 
 // Run registers the host whenever that is due, until ctx ends.
@@ -35,7 +36,7 @@ func (r *registrar) Run(ctx context.Context) error {
 	wait, failing := task.Backoff{Least: time.Second, Most: 30 * time.Second}, false
 	for ctx.Err() == nil {
 		// Other hosts must have this one's keys before they send to it.
-		if r.published(r.replica.Snapshot()) {
+		if r.place.Reason() == "" && r.published(r.replica.Snapshot()) {
 			if err := r.register(ctx); err != nil {
 				// A conflict with an earlier record ends with the next snapshot.
 				if !failing && ctx.Err() == nil && !errors.Is(err, store.ErrConflict) {

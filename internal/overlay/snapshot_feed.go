@@ -25,6 +25,7 @@ type feed struct {
 	engine      *engine
 	attachments *attachments
 	registrar   *registrar
+	place       *displacement
 	traces      *traces
 	loaded      chan struct{}   // closed when the first snapshot is applied
 	faults      map[string]bool // in the hosts' records, as logged
@@ -37,6 +38,7 @@ type changes struct {
 	keyed          []string            // hosts whose keys or liveness have changed
 	rebound        map[binding]bool
 	hosts          bool
+	place          bool // what tells which agent has this host's place
 }
 
 // changed applies a snapshot. All its changes are applied under one lock: no packet is decided in
@@ -67,7 +69,11 @@ func (f *feed) changed(u snapshot.Update) {
 		f.engine.keys.begin(u.Next, f.registered(u.Next))
 	}
 	if u.Diverged() {
+		f.place.restored()
 		f.engine.reports.RewriteAll() // the store may have lost what this host has written
+	}
+	if x.place || first || u.Diverged() {
+		f.place.follow(u.Next)
 	}
 	if x.hosts || first || u.Diverged() {
 		f.hostsChanged(u.Next)
@@ -96,10 +102,12 @@ func (f *feed) applyTopology(u *snapshot.Update) changes {
 			bindings(c, x.rebound)
 		case schema.Hosts.Name(), schema.Underlays.Name():
 			x.hosts = true
+			x.place = x.place || c.ID == f.opts.HostID
 			net.bump(f.applyHost(c.ID, u.Next, x.rebound))
 		case schema.HostStates.Name():
 			st, _ := c.New.(*topology.HostState)
 			net.bump(net.world.ApplyHostState(c.ID, st))
+			x.place = x.place || c.ID == f.opts.HostID
 			x.keyed = append(x.keyed, c.ID)
 		case schema.TunnelKeys.Name():
 			x.keyed = append(x.keyed, c.ID)
@@ -280,7 +288,7 @@ func reportedAt(s *snapshot.Snapshot, host string) int64 {
 
 func (f *feed) keysChanged(s *snapshot.Snapshot, hosts []string) {
 	f.engine.keys.setRecords(s, hosts)
-	if !slices.Contains(hosts, f.opts.HostID) {
+	if !slices.Contains(hosts, f.opts.HostID) || f.place.Reason() != "" {
 		return
 	}
 	if !f.engine.keys.published(s) {

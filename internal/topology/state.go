@@ -19,6 +19,9 @@ type HostState struct {
 	MTU       int        `json:"mtu"` // of the underlay, bytes
 	StartedAt time.Time  `json:"startedAt"`
 	Roles     []string   `json:"roles"` // overlay, policy, dhcp…
+	// Instance tells agents that report as the same host from each other; "" = of an earlier
+	// version.
+	Instance string `json:"instance,omitempty"`
 }
 
 // TunnelKeys are a host's public keys, from which it and each other host derive what they share:

@@ -84,6 +84,15 @@ func Load(stateDir string) (Credentials, error) {
 	return c, nil
 }
 
+// Key returns the fingerprint of the host's public key, as the host's record in the store has it.
+func (c Credentials) Key() (string, error) {
+	cert, err := readLeaf(c.CertFile)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", c.CertFile, err)
+	}
+	return api.Fingerprint(cert.RawSubjectPublicKeyInfo), nil
+}
+
 // Join turns a join token into credentials, stored in the state directory: it makes a key that
 // never leaves this host, checks by the fingerprint in the token that the server is the one that
 // made it, and has the server sign the key. A token is good once. To join again, a host needs a

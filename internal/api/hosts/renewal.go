@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/api"
@@ -35,13 +36,22 @@ const (
 // there. It is a task, ready when it runs: an agent can work with the certificate that it has.
 type Renewal struct {
 	task.Part
-	dir string
-	log *slog.Logger
+	dir     string
+	log     *slog.Logger
+	refused atomic.Pointer[string]
+}
+
+// Refused returns why the servers refuse to renew the certificate, or "".
+func (r *Renewal) Refused() string {
+	if why := r.refused.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 // NewRenewal returns the task for the credentials in a state directory.
 func NewRenewal(stateDir string, log *slog.Logger) *Renewal {
-	return &Renewal{task.NewPart("renewal of the certificate"), stateDir, log}
+	return &Renewal{Part: task.NewPart("renewal of the certificate"), dir: stateDir, log: log}
 }
 
 // Run renews until ctx ends.
@@ -56,8 +66,11 @@ func (r *Renewal) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			said = ""
+			r.refused.Store(nil)
 			backoff.Reset()
 		case Refused(err):
+			why := err.Error()
+			r.refused.Store(&why)
 			next = refusedPause
 			backoff.Reset()
 		default:

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"heddle/internal/store"
@@ -42,6 +43,8 @@ type Presence struct {
 	reportedOnce    sync.Once
 	unreachable     chan struct{}
 	unreachableOnce sync.Once
+
+	suspended atomic.Bool // nothing is written
 
 	mu    sync.Mutex
 	lease store.Lease
@@ -95,6 +98,15 @@ func (p *Presence) Rewrite(key string) { p.keys.Rewrite(key) }
 func (p *Presence) RewriteAll() {
 	p.keys.RewriteAll()
 	p.keys.Recheck()
+}
+
+// Suspend stops all writes until Resume: another agent reports as the same host. The lease is kept.
+func (p *Presence) Suspend() { p.suspended.Store(true) }
+
+// Resume writes everything again, whether it was suspended or not.
+func (p *Presence) Resume() {
+	p.suspended.Store(false)
+	p.RewriteAll()
 }
 
 // Delete no longer reports key.
@@ -171,7 +183,10 @@ func (p *Presence) write(ctx context.Context, lease store.Lease, lost chan error
 	failing := false
 	for {
 		var retry <-chan time.Time
-		_, err := p.keys.Flush(ctx, lease)
+		var err error
+		if !p.suspended.Load() {
+			_, err = p.keys.Flush(ctx, lease)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -187,7 +202,7 @@ func (p *Presence) write(ctx context.Context, lease store.Lease, lost chan error
 				p.log.Info("reporting to the store again")
 			}
 			failing = false
-			if p.keys.isSwept() {
+			if !p.suspended.Load() && p.keys.isSwept() {
 				p.reportedOnce.Do(func() { close(p.reported) })
 			}
 		}
