@@ -35,8 +35,8 @@ func (r dropReason) String() string {
 
 // counters of the agent; those of the programs in the kernel are the datapath's.
 type counters struct {
-	upcalls       [datapath.Expired + 1]atomic.Uint64 // by reason
-	decisions     [flow.Postponed + 1]atomic.Uint64   // by verdict
+	upcalls       [datapath.HasOptions + 1]atomic.Uint64 // by reason
+	decisions     [flow.Postponed + 1]atomic.Uint64      // by verdict
 	drops         [dropReasons]atomic.Uint64
 	installed     atomic.Uint64
 	refused       atomic.Uint64
@@ -56,7 +56,7 @@ func (c *counters) drop(r dropReason)          { c.drops[r].Add(1) }
 func (c *counters) add(r dropReason, n uint64) { c.drops[r].Add(n) }
 
 func (c *counters) figures() (f []telemetry.Value) {
-	for r := datapath.Miss; r <= datapath.Expired; r++ {
+	for r := datapath.Miss; r <= datapath.HasOptions; r++ {
 		f = append(f, telemetry.Counter.Of("heddle_overlay_upcalls_total", "Frames that the kernel gave to the agent.", int(c.upcalls[r].Load())).With("reason", r.String()))
 	}
 	for v := flow.Forward; v <= flow.Postponed; v++ {

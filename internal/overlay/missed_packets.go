@@ -55,8 +55,8 @@ func (h *handler) handle(u *datapath.Upcall) {
 // miss simulates a frame that came in at some time and does what the decision says.
 func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) {
 	key, keyed := u.Key()
-	// A flow whose packets are over their hop limit goes on for the others.
-	keyed = keyed && u.Reason != datapath.Expired
+	// A flow goes on for the others when a packet is over its hop limit, or has IP options.
+	keyed = keyed && u.Reason != datapath.Expired && u.Reason != datapath.HasOptions
 	// Frames to many from a LAN all go up.
 	keyed = keyed && (port.localnet == "" || !packet.MAC(u.Frame).IsMulticast())
 	seen := h.waiting.wakes()

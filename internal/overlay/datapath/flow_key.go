@@ -111,6 +111,9 @@ type transport struct {
 	room   int // bytes of the datagram from there on
 	proto  uint8
 	frag   Frag
+	// options is set if there are IPv4 options or an IPv6 routing header of type 0: such packets do
+	// not take flows through routers.
+	options bool
 }
 
 // parse reads the key and finds the transport header. b may be cut from length bytes.
@@ -154,7 +157,7 @@ func parseIPv4(k *Key, b []byte, at, length int) (t transport, ok bool) {
 		return t, false
 	}
 	k.Src, k.Dst = netip.AddrFrom4([4]byte(b[at+12:])), netip.AddrFrom4([4]byte(b[at+16:]))
-	t = transport{offset: at + header, room: total - header, proto: b[at+9]}
+	t = transport{offset: at + header, room: total - header, proto: b[at+9], options: header > 20}
 	if fragment := binary.BigEndian.Uint16(b[at+6:]); fragment&0x1fff != 0 {
 		t.frag = LaterFrag
 	} else if fragment&0x2000 != 0 {
@@ -201,6 +204,7 @@ func parseIPv6(k *Key, b []byte, at, length int) (t transport, ok bool) {
 		if size > t.room {
 			return t, false
 		}
+		t.options = t.options || t.proto == protoRouting && h[2] == 0
 		t.proto = h[0]
 		t.offset += size
 		t.room -= size
@@ -217,7 +221,7 @@ func endPoints(k *Key, b []byte, t transport) bool {
 	}
 	switch t.proto {
 	case protoTCP, protoUDP, protoSCTP, protoDCCP, protoUDPLite:
-		if t.room < 8 || len(b) < t.offset+8 {
+		if t.room < 8 || len(b) < t.offset+8 || t.proto == protoTCP && hasBadTCP(b[t.offset:], t.room) {
 			return false
 		}
 		k.SrcPort = binary.BigEndian.Uint16(b[t.offset:])
@@ -234,6 +238,16 @@ func endPoints(k *Key, b []byte, t transport) bool {
 		k.DstPort = binary.BigEndian.Uint16(b[t.offset:])
 	}
 	return true
+}
+
+// hasBadTCP reports whether the TCP header h, up to its data offset at hand or not, does not fit
+// the room for it.
+func hasBadTCP(h []byte, room int) bool {
+	if len(h) < 13 {
+		return true
+	}
+	size := int(h[12]>>4) * 4
+	return size < 20 || size > room
 }
 
 func (k *Key) key4() bpfKey4 {

@@ -53,6 +53,13 @@ var (
 	laterPart = []byte{0, 0, 0, 8, 0, 0, 0, 7}                                                    // offset 8
 )
 
+// badTCP returns tcpBytes with a data offset, in words, that is wrong unless it is 5.
+func badTCP(words byte) []byte {
+	b := bytes.Clone(tcpBytes)
+	b[12] = words << 4
+	return b
+}
+
 // chain joins extension headers, each naming the next.
 func chain(last uint8, types []uint8, headers ...[]byte) (first uint8, b []byte) {
 	for i, h := range headers {
@@ -158,6 +165,11 @@ func TestNoKey(t *testing.T) {
 		"cut in udp":          {udp4(nil)[:14+20+4], Malformed},
 		"longer than it is":   {long, Malformed},
 		"shorter than udp":    {short, Malformed},
+		"tcp offset too low":  {ipv4(packet.IPv4{Proto: 6}, badTCP(4)), Malformed},
+		"tcp offset too high": {ipv4(packet.IPv4{Proto: 6}, badTCP(6)), Malformed},
+		"tcp6 offset too low": {ipv6(6, badTCP(4)), Malformed},
+		"tcp6 behind headers": {extended([]uint8{0}, 6, badTCP(6), hopByHop), Malformed},
+		"cut in tcp":          {ipv4(packet.IPv4{Proto: 6}, tcpBytes[:12]), Malformed},
 		"cut in udp6":         {udp6(nil)[:14+40+7], Malformed},
 		"extension cut":       {ipv6(0, []byte{17, 0, 0, 0}), Malformed},
 		"extension too long":  {ipv6(0, []byte{17, 9, 0, 0, 0, 0, 0, 0}), Malformed},

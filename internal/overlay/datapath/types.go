@@ -150,11 +150,13 @@ const (
 	TooBigPort                     // its IP packet exceeds the MTU of the port of its flow
 	State                          // a state message of another host's agent
 	Expired                        // the routers of its flow would use up its TTL or hop limit
+	HasOptions                     // routers are on the way of its flow, and may refuse its IP options
 )
 
 func (r Reason) String() string {
 	names := [...]string{Miss: "miss", Stale: "stale", NoKey: "no key", Malformed: "malformed",
-		TooBigTunnel: "too big for tunnel", TooBigPort: "too big for port", State: "state", Expired: "expired"}
+		TooBigTunnel: "too big for tunnel", TooBigPort: "too big for port", State: "state", Expired: "expired",
+		HasOptions: "has IP options"}
 	if r == 0 || int(r) >= len(names) {
 		return "unknown reason"
 	}

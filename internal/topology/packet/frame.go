@@ -91,10 +91,24 @@ type Frame struct {
 	NDForeign bool
 	NDFlags   uint8 // of an advertisement: NDRouter, NDSolicited, NDOverride
 
+	// NoForward names what in the packet's network headers keeps routers from forwarding it: one of
+	// the constants below; else "".
+	NoForward string
+
+	// fragmentHeader is set if there is an IPv6 fragment header, that of a whole packet included.
+	fragmentHeader bool
+
 	L3  int // offset of the network header, 14 plus the tags
 	L4  int // offset of the transport header; 0 when there is none
 	End int // offset behind the IP packet or the ARP message: Ethernet padding follows
 }
+
+// Headers of packets that routers do not forward, as NoForward names them.
+const (
+	SourceRouteOption = "an IPv4 source route option"
+	RoutingHeader0    = "an IPv6 routing header of type 0"
+	BadIPv4Option     = "an IPv4 option of impossible length"
+)
 
 // Quote is the packet that an ICMP error message quotes.
 type Quote struct {
@@ -126,6 +140,8 @@ var (
 	errV6ExtMany = &Malformed{"IPv6", "more than 8 extension headers"}
 	errV6Frag    = &Malformed{"IPv6", "more than one fragment header"}
 	errPorts     = &Malformed{"transport", "too short for its ports"}
+	errTCPShort  = &Malformed{"TCP", "shorter than its header"}
+	errTCPOffset = &Malformed{"TCP", "data offset is inside the header or beyond the packet"}
 	errICMP      = &Malformed{"ICMP", "shorter than its header"}
 	errICMPv6    = &Malformed{"ICMPv6", "shorter than its message"}
 	errNDFrag    = &Malformed{"ICMPv6", "fragmented neighbour discovery (RFC 6980)"}

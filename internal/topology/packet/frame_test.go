@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -111,7 +112,7 @@ func TestDecodeFragments(t *testing.T) {
 		h := c.header
 		h.TTL, h.Proto, h.Src, h.Dst = 64, ProtoTCP, ipA, ipB
 		b := h.Append(eth(TypeIPv4).Append(nil), 20)
-		b = append(b, make([]byte, 20)...)
+		b = TCP{}.Append(b, ipA, ipB, nil)
 		var f Frame
 		if err := Decode(b, &f); err != nil {
 			t.Fatal(c.name, err)
@@ -186,6 +187,10 @@ func TestDecodeMalformed(t *testing.T) {
 		{"ICMP cut", change(change(udp, 23, ProtoICMP), 17, 27), errICMP},
 		{"ARP cut", change(udp, 13, 0x06)[:40], errARPShort},
 		{"ARP of another kind", change(udp, 13, 0x06), errARPKind},
+		{"TCP cut", change(tcp, 19, 19), errTCPShort},
+		{"TCP data offset in the header", change(tcp, 66, 4<<4), errTCPOffset},
+		{"TCP data offset past the end", change(tcp, 66, 15<<4), errTCPOffset},
+		{"TCP header in two fragments", change(change(change(udp, 23, ProtoTCP), 17, 28), 20, 0x20), errTCPShort},
 		{"ND option of length 0", change(ns, len(ns)-7, 0), errNDOption},
 		{"ND option cut", change(ns, len(ns)-7, 2), errNDOption},
 	} {
@@ -194,6 +199,80 @@ func TestDecodeMalformed(t *testing.T) {
 		var m *Malformed
 		if !errors.Is(err, c.want) || !errors.As(err, &m) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+// TestDecodeNoForward: source routes and broken options are found wherever they are among the
+// options, and nothing else is taken for them.
+func TestDecodeNoForward(t *testing.T) {
+	for _, c := range []struct{ options, want string }{
+		{"", ""},
+		{"94040000", ""},             // router alert
+		{"07 07 04 00000000 00", ""}, // record route
+		{"83 07 04 c0000263 00", SourceRouteOption}, // loose
+		{"89 07 04 c0000263 00", SourceRouteOption}, // strict
+		{"01 01 01 01 94040000 83 07 04 c0000263 01", SourceRouteOption},
+		{"00 83 07 04 c0000263", ""}, // behind the end of the options
+		{"94 00 0000", BadIPv4Option},
+		{"94 01 0000", BadIPv4Option},
+		{"07 09 04 00000000 00", BadIPv4Option},
+		{"01 01 01 83", BadIPv4Option},
+	} {
+		o := raw(t, c.options)
+		b := IPv4{TTL: 64, Proto: ProtoUDP, Src: ipA, Dst: ipB}.Append(eth(TypeIPv4).Append(nil), len(o)+8)
+		b[14] += byte(len(o) / 4)
+		b = UDP{SrcPort: 1000, DstPort: 53}.Append(append(b, o...), ipA, ipB, nil)
+		var f Frame
+		if err := Decode(b, &f); err != nil || f.NoForward != c.want || f.TpDst != 53 {
+			t.Errorf("options %s: %q to port %d, %v; want %q", c.options, f.NoForward, f.TpDst, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		next      uint8
+		ext, want string
+	}{
+		{43, "06 02 00 01 00000000 20010db8000000000000000000000063", RoutingHeader0},
+		{0, "2b00000000000000 06 00 00 00 00000000", RoutingHeader0},
+		{43, "06 02 04 01 00000000 20010db8000000000000000000000063", ""}, // segment routing
+		{60, "06 00 00 00 00000000", ""},
+	} {
+		ext := raw(t, c.ext)
+		tcp := TCP{SrcPort: 4000, DstPort: 80}.Append(nil, ip6A, ip6B, nil)
+		b := IPv6{HopLimit: 64, Next: c.next, Src: ip6A, Dst: ip6B}.Append(eth(TypeIPv6).Append(nil), len(ext)+len(tcp))
+		var f Frame
+		if err := Decode(append(append(b, ext...), tcp...), &f); err != nil || f.NoForward != c.want || f.TpDst != 80 {
+			t.Errorf("header %d %s: %q to port %d, %v; want %q", c.next, c.ext, f.NoForward, f.TpDst, err, c.want)
+		}
+	}
+}
+
+// TestNoAdvertisementInFragments: no first fragment of a router advertisement decodes, whatever
+// headers precede it and wherever it is cut (RFC 6980, RFC 7112): none is ever reassembled.
+func TestNoAdvertisementInFragments(t *testing.T) {
+	ra := ICMP{Type: ICMPv6RouterAdvert, Rest: 0x40000708}.AppendV6(nil, ip6A, ip6B, make([]byte, 56))
+	padding := func(next uint8, size int) []byte {
+		return append([]byte{next, byte(size/8 - 1), 1, 4}, make([]byte, size-4)...)
+	}
+	authentication := func(next uint8) []byte { return append([]byte{next, 2}, make([]byte, 14)...) }
+	for name, c := range map[string]struct {
+		next uint8
+		part []byte
+	}{
+		"alone":                  {ProtoICMPv6, ra},
+		"destination options":    {60, slices.Concat(padding(ProtoICMPv6, 8), ra)},
+		"long options":           {60, slices.Concat(padding(ProtoICMPv6, 1280), ra)},
+		"options twice":          {60, slices.Concat(padding(60, 8), padding(ProtoICMPv6, 16), ra)},
+		"authentication":         {51, slices.Concat(authentication(ProtoICMPv6), ra)},
+		"routing and mobility":   {43, slices.Concat(padding(135, 24), padding(ProtoICMPv6, 8), ra)},
+		"hop-by-hop and options": {0, slices.Concat(padding(60, 8), padding(ProtoICMPv6, 8), ra)},
+	} {
+		for cut := 0; cut <= len(c.part); cut += 8 { // the last is an atomic fragment
+			h := IPv6{HopLimit: 255, Next: c.next, Src: ip6A, Dst: ip6B, Fragment: true, MoreFragments: cut < len(c.part), ID: 7}
+			var f Frame
+			if Decode(append(h.Append(eth(TypeIPv6).Append(nil), cut), c.part[:cut]...), &f) == nil {
+				t.Errorf("%s, cut at %d of %d bytes: %+v", name, cut, len(c.part), f)
+			}
 		}
 	}
 }

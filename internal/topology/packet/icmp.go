@@ -124,7 +124,7 @@ func (f *Frame) decodeICMPv6(t []byte) error {
 		}
 		f.Quote = quoteIPv6(t[8:])
 	case f.IsND():
-		if f.Frag != FragNone {
+		if f.fragmentHeader {
 			return errNDFrag
 		}
 		switch typ {

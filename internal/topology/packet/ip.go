@@ -39,7 +39,34 @@ func (f *Frame) decodeIPv4(b []byte, wireLen int) error {
 	f.FragProto = f.Proto
 	fragment := binary.BigEndian.Uint16(h[6:])
 	f.setFragment(fragment&0x1fff, fragment&0x2000 != 0, uint32(binary.BigEndian.Uint16(h[4:])))
+	f.NoForward = forwardBlocker(h[20:headerLen])
 	return f.decodeTransport(b, f.L3+headerLen)
+}
+
+// IPv4 options (RFC 791).
+const (
+	ipOptEnd         = 0
+	ipOptNoOperation = 1
+	ipOptLooseRoute  = 131
+	ipOptStrictRoute = 137
+)
+
+// forwardBlocker returns why no router forwards a packet with the IPv4 options o, or "".
+func forwardBlocker(o []byte) string {
+	for len(o) > 0 && o[0] != ipOptEnd {
+		if o[0] == ipOptNoOperation {
+			o = o[1:]
+			continue
+		}
+		if len(o) < 2 || o[1] < 2 || int(o[1]) > len(o) {
+			return BadIPv4Option
+		}
+		if o[0] == ipOptLooseRoute || o[0] == ipOptStrictRoute {
+			return SourceRouteOption
+		}
+		o = o[o[1]:]
+	}
+	return ""
 }
 
 func (f *Frame) decodeIPv6(b []byte, wireLen int) error {
@@ -66,6 +93,10 @@ func (f *Frame) decodeIPv6(b []byte, wireLen int) error {
 	if x.fragmented {
 		f.setFragment(x.offset, x.more, x.id)
 	}
+	f.fragmentHeader = x.fragmented
+	if x.sourceRoute {
+		f.NoForward = RoutingHeader0
+	}
 	return f.decodeTransport(b, x.at)
 }
 
@@ -90,7 +121,9 @@ type extensions struct {
 	more       bool
 	id         uint32
 	fragProto  uint8
-	err        error
+	// sourceRoute is set if there is a routing header of type 0 (RFC 5095).
+	sourceRoute bool
+	err         error
 }
 
 // walkExtensions follows the extension headers of b from offset at, of which next is the first's
@@ -132,6 +165,7 @@ func walkExtensions(b []byte, next uint8, at int) (x extensions) {
 			x.fragmented, x.offset, x.more = true, field>>3, field&1 != 0
 			x.id, x.fragProto = binary.BigEndian.Uint32(h[4:]), h[0]
 		}
+		x.sourceRoute = x.sourceRoute || x.proto == extRouting && h[2] == 0
 		x.proto = h[0]
 		x.at += size
 		if x.offset > 0 {
@@ -154,10 +188,25 @@ func (f *Frame) decodeTransport(b []byte, at int) error {
 		}
 		f.HasTp = true
 		f.TpSrc, f.TpDst = binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:])
+		if f.Proto == ProtoTCP {
+			return checkTCPHeader(t, f.End-at)
+		}
 	case f.Proto == ProtoICMP && f.EtherType == TypeIPv4:
 		return f.decodeICMP(t)
 	case f.Proto == ProtoICMPv6 && f.EtherType == TypeIPv6:
 		return f.decodeICMPv6(t)
+	}
+	return nil
+}
+
+// checkTCPHeader checks that the TCP header at the beginning of t is within the room bytes that the
+// packet has for it. A first fragment must hold all of it (RFC 1858, RFC 7112).
+func checkTCPHeader(t []byte, room int) error {
+	if room < 20 || len(t) < 13 {
+		return errTCPShort
+	}
+	if size := int(t[12]>>4) * 4; size < 20 || size > room {
+		return errTCPOffset
 	}
 	return nil
 }

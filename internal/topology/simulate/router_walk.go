@@ -48,6 +48,9 @@ func (s *Simulator) router(p *port) {
 		s.routerARP(p)
 	case f.IsND():
 		s.routerND(p)
+	case f.NoForward != "":
+		s.unkeyed = true // flows hold for packets with and without such a header
+		s.dec.drop(r.id, "the router forwards no packets with "+f.NoForward)
 	default:
 		s.preRouting(p)
 	}
@@ -86,9 +89,15 @@ func (s *Simulator) preRouting(p *port) {
 	}
 }
 
-// isUnicast reports whether an address is that of one machine.
+// isUnicast reports whether an address is that of one machine: not those of RFC 1812 §5.3.7, of
+// which RFC 6890 keeps "this network" and class E, with the limited broadcast address, from being
+// forwarded.
 func isUnicast(a netip.Addr) bool {
-	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback() && a != limitedBroadcast
+	if a.Is4() {
+		b := a.As4()
+		return b[0] != 0 && b[0] != 127 && b[0] < 224
+	}
+	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback()
 }
 
 // take sends the packet on its route.

@@ -137,6 +137,8 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in)
 	if (!is_current(f))
 		return to_agent(skb, in, STALE, is_large(skb) || hides(&t));
 
+	if (f->kind & REWRITES && t.options) /* flows hold for packets with options and without */
+		return to_agent(skb, in, HAS_OPTIONS, is_large(skb) || hides(&t));
 	if (f->kind & REWRITES && expires(skb, hops_of(f)))
 		return to_agent(skb, in, EXPIRED, 0);
 	if ((f->kind & OUT_KIND) == OUT_TUNNEL) {

@@ -169,7 +169,7 @@ struct credit {
 	__u32 taken, given;
 };
 
-enum reason { MISS = 1, STALE, NO_KEY, MALFORMED, TOO_BIG_TUNNEL, TOO_BIG_PORT, STATE, EXPIRED };
+enum reason { MISS = 1, STALE, NO_KEY, MALFORMED, TOO_BIG_TUNNEL, TOO_BIG_PORT, STATE, EXPIRED, HAS_OPTIONS };
 
 struct upcall {
 	__u32 port;

@@ -14,6 +14,7 @@
 #define PROTO_SCTP 132
 #define PROTO_UDPLITE 136
 #define MAX_EXTENSIONS 6
+#define TRANSPORT_BYTES 20 /* of a transport header are read at most */
 
 enum parsed { HAS_KEY, HAS_NO_KEY, IS_MALFORMED };
 
@@ -23,6 +24,7 @@ struct transport {
 	__u32 room;   /* bytes of IP payload from there on */
 	__u8 proto;
 	__u8 frag;
+	__u8 options; /* IPv4 options, or an IPv6 routing header of type 0: routers may refuse the packet */
 };
 
 /* pull_headers makes sure that the headers parse4 and parse6 read lie in the packet's linear part, if they are there at
@@ -31,13 +33,13 @@ static __always_inline void pull_headers(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = data;
-	__u32 need = ETH_HLEN + sizeof(struct iphdr) + 8;
+	__u32 need = ETH_HLEN + sizeof(struct iphdr) + TRANSPORT_BYTES;
 
 	if ((void *)(eth + 1) + 1 <= end) {
 		if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-			need = ETH_HLEN + sizeof(struct ipv6hdr) + 8;
+			need = ETH_HLEN + sizeof(struct ipv6hdr) + TRANSPORT_BYTES;
 		else
-			need = ETH_HLEN + (*(__u8 *)(eth + 1) & 15) * 4 + 8;
+			need = ETH_HLEN + (*(__u8 *)(eth + 1) & 15) * 4 + TRANSPORT_BYTES;
 	}
 	if (data + need <= end || end - data == skb->len)
 		return;
@@ -77,6 +79,17 @@ static __always_inline int end_points(const __u8 *h, __u8 proto, __be16 *sport, 
 	return HAS_KEY;
 }
 
+/* has_bad_tcp says whether the TCP header h, up to its data offset at hand or not, does not fit the room for it. */
+static __always_inline int has_bad_tcp(const __u8 *h, const void *end, __u32 room)
+{
+	__u32 size;
+
+	if ((const void *)h + 13 > end)
+		return 1;
+	size = (h[12] >> 4) * 4;
+	return size < 20 || size > room;
+}
+
 static __always_inline int parse4(struct __sk_buff *skb, struct key4 *k, struct transport *t)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -99,12 +112,15 @@ static __always_inline int parse4(struct __sk_buff *skb, struct key4 *k, struct 
 	if (ip->frag_off & bpf_htons(0x3fff))
 		t->frag = ip->frag_off & bpf_htons(0x1fff) ? LATER_FRAG : FIRST_FRAG;
 	k->frag = t->frag;
+	t->options = header > sizeof(*ip);
 	t->offset = ETH_HLEN + header;
 	t->room = total - header;
 	if (!has_ports(t))
 		return HAS_KEY;
 	h = data + t->offset;
 	if (t->room < 8 || (void *)h + 8 > end)
+		return IS_MALFORMED;
+	if (t->proto == IPPROTO_TCP && has_bad_tcp(h, end, t->room))
 		return IS_MALFORMED;
 	return end_points(h, t->proto, &k->sport, &k->dport);
 }
@@ -140,6 +156,8 @@ static __noinline int extensions(struct __sk_buff *skb, struct transport *t)
 		}
 		if (size > t->room)
 			return IS_MALFORMED;
+		if (t->proto == IPPROTO_ROUTING && h[2] == 0)
+			t->options = 1;
 		t->proto = h[0];
 		t->offset += size;
 		t->room -= size;
@@ -154,7 +172,7 @@ static __always_inline int parse6(struct __sk_buff *skb, struct key6 *k, struct 
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ipv6hdr *ip = data + ETH_HLEN;
 	__u32 payload;
-	__u8 *h, far[8];
+	__u8 *h, far[13];
 	int err;
 
 	if ((void *)(ip + 1) > end || ip->version != 6)
@@ -173,6 +191,8 @@ static __always_inline int parse6(struct __sk_buff *skb, struct key6 *k, struct 
 	if (t->proto == IPPROTO_TCP || t->proto == IPPROTO_UDP || t->proto == PROTO_ICMP6) {
 		if (payload < 8 || (void *)h + 8 > end)
 			return IS_MALFORMED;
+		if (t->proto == IPPROTO_TCP && has_bad_tcp(h, end, payload))
+			return IS_MALFORMED;
 		k->proto = t->proto;
 		k->frag = WHOLE;
 		return end_points(h, t->proto, &k->sport, &k->dport);
@@ -185,6 +205,9 @@ static __always_inline int parse6(struct __sk_buff *skb, struct key6 *k, struct 
 	if (!has_ports(t))
 		return HAS_KEY;
 	if (t->room < 8 || bpf_skb_load_bytes(skb, t->offset, far, 8))
+		return IS_MALFORMED;
+	if (t->proto == IPPROTO_TCP &&
+	    (bpf_skb_load_bytes(skb, t->offset, far, sizeof(far)) || has_bad_tcp(far, far + sizeof(far), t->room)))
 		return IS_MALFORMED;
 	return end_points(far, t->proto, &k->sport, &k->dport);
 }
