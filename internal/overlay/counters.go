@@ -21,8 +21,10 @@ const (
 	dropStateMessage
 	dropForged
 	dropReplayed
-	dropWaiting
-	dropOverdue
+	dropWaitingNeighbour
+	dropWaitingNAT
+	dropOverdueNeighbour
+	dropOverdueNAT
 	dropErrorLimit
 	dropReasons
 )
@@ -30,7 +32,8 @@ const (
 func (r dropReason) String() string {
 	return [dropReasons]string{"port not attached", "malformed", "destination not reached", "not sent", "too big",
 		"state message of an unknown host", "bad state message", "forged state message", "repeated state message",
-		"too many packets wait", "waited too long for a neighbour or NAT ports", "too many ICMP errors"}[r]
+		"too many packets wait for neighbours", "too many packets wait for NAT ports",
+		"waited too long for a neighbour", "waited too long for NAT ports", "too many ICMP errors"}[r]
 }
 
 // counters of the agent; those of the programs in the kernel are the datapath's.
@@ -50,6 +53,7 @@ type counters struct {
 	different     atomic.Uint64 // verified and found to be other than they should be
 	traces        atomic.Uint64
 	exhausted     atomic.Uint64 // requests for NAT ports when all were in use
+	shareUsed     atomic.Uint64 // requests for NAT ports by sources that used their share
 }
 
 func (c *counters) drop(r dropReason)          { c.drops[r].Add(1) }
@@ -77,6 +81,7 @@ func (c *counters) figures() (f []telemetry.Value) {
 		telemetry.Counter.Of("heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", int(c.emitted.Load())),
 		telemetry.Counter.Of("heddle_overlay_advertisements_total", "Router advertisements sent unasked, one for each port.", int(c.advertised.Load())),
 		telemetry.Counter.Of("heddle_overlay_nat_exhausted_total", "Packets dropped because all NAT ports of their router were in use for their destination.", int(c.exhausted.Load())),
+		telemetry.Counter.Of("heddle_overlay_nat_share_used_total", "Packets dropped because their source used its share, half, of the NAT ports of their router for their destination.", int(c.shareUsed.Load())),
 		telemetry.Counter.Of("heddle_overlay_traces_total", "Trace requests answered.", int(c.traces.Load())))
 	return f
 }

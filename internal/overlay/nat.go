@@ -17,8 +17,11 @@ func (s liveState) NATSource(r flow.NATRequest) (flow.NATBinding, flow.NATAnswer
 		return s.e.ports.Peek(r)
 	}
 	b, answer := s.e.ports.Choose(r)
-	if answer == flow.NATExhausted {
+	switch answer {
+	case flow.NATExhausted:
 		s.e.count.exhausted.Add(1)
+	case flow.NATShareUsed:
+		s.e.count.shareUsed.Add(1)
 	}
 	return b, answer
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,9 +184,9 @@ func TestNATFaults(t *testing.T) {
 	}
 }
 
-// TestNATExhausted: when all ports of a gateway are in use for a destination, packets to it are
-// dropped with the reason and counted, live connections keep their ports, and other destinations
-// are reached.
+// TestNATExhausted: when all ports of a gateway are in use for a destination, half of them by one
+// machine, packets to it are dropped with the reason and counted, live connections keep their
+// ports, and other destinations are reached.
 func TestNATExhausted(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 1)
@@ -205,29 +206,35 @@ func TestNATExhausted(t *testing.T) {
 	}
 	l.put(topology.Owner{Kind: "router-gateway", ID: r.gateway.Port.ID}, &b)
 	l.start()
-	client, outside, other := r.machine(l.hosts[0]), r.external.machine(l.hosts[0]), r.external.machine(l.hosts[0])
+	one, two, three := r.machine(l.hosts[0]), r.machine(l.hosts[0]), r.machine(l.hosts[0])
+	outside, other := r.external.machine(l.hosts[0]), r.external.machine(l.hosts[0])
 	clients, others := outside.audience(80), other.audience(80)
-	s := &streams{l: l}
-	s.open(outside.v4, ports, client)
-	clients.check(l, ports, r.gatewayIP)
-
 	e := l.hosts[0].agent.engine
-	exhausted := e.count.exhausted.Load()
-	if c, err := client.dial(outside.v4, 80, short); err == nil {
-		c.Close()
-		t.Error("one connection more than there are ports")
+	s := &streams{l: l}
+	refused := func(m *machine, count *atomic.Uint64, reason string) {
+		t.Helper()
+		before := count.Load()
+		if c, err := m.dial(outside.v4, 80, short); err == nil {
+			c.Close()
+			t.Errorf("one connection more of %s", m.Name)
+		}
+		if count.Load() == before {
+			t.Errorf("a packet of %s without a port was not counted", m.Name)
+		}
+		body := tcpSyn(5000, 80)
+		frame := packet.Ethernet{Dst: r.inside.Port.MACAddress, Src: m.port.MACAddress, Type: packet.TypeIPv4}.Append(nil)
+		frame = packet.IPv4{TTL: 64, Proto: packet.ProtoTCP, Src: m.v4, Dst: outside.v4}.Append(frame, len(body))
+		answer := (&traces{e, simulate.NewSimulator(e.net.world)}).answer(&topology.TraceRequest{PortID: m.port.ID, Frame: append(frame, body...)})
+		if answer.Reason != reason {
+			t.Errorf("the reason is %q, want %q", answer.Reason, reason)
+		}
 	}
-	if got := e.count.exhausted.Load(); got == exhausted {
-		t.Error("a packet without a port was not counted")
-	}
-	body := tcpSyn(5000, 80)
-	frame := packet.Ethernet{Dst: r.inside.Port.MACAddress, Src: client.port.MACAddress, Type: packet.TypeIPv4}.Append(nil)
-	frame = packet.IPv4{TTL: 64, Proto: packet.ProtoTCP, Src: client.v4, Dst: outside.v4}.Append(frame, len(body))
-	answer := (&traces{e, simulate.NewSimulator(e.net.world)}).answer(&topology.TraceRequest{PortID: client.port.ID, Frame: append(frame, body...)})
-	if want := "all NAT ports of 192.0.2.5 are in use for this destination"; answer.Reason != want {
-		t.Errorf("the reason is %q, want %q", answer.Reason, want)
-	}
-	s.open(other.v4, 2, client)
+	s.open(outside.v4, ports/2, one)
+	refused(one, &e.count.shareUsed, one.v4.String()+" uses half of the NAT ports of 192.0.2.5 for this destination: its share")
+	s.open(outside.v4, ports/2, two)
+	clients.check(l, ports, r.gatewayIP)
+	refused(three, &e.count.exhausted, "all NAT ports of 192.0.2.5 are in use for this destination")
+	s.open(other.v4, 1, one, three)
 	others.check(l, 2, r.gatewayIP)
 	s.goOn("when the ports were exhausted")
 	clients.check(l, ports, r.gatewayIP)

@@ -203,7 +203,7 @@ func TestUnknownNeighbour(t *testing.T) {
 	if all := text + fmt.Sprint(err); !strings.Contains(all, "From 10.0.0.1") || !strings.Contains(all, "Destination Host Unreachable") {
 		t.Errorf("ping says %s", all)
 	}
-	if n := h.agent.engine.count.drops[dropOverdue].Load(); n != 1 {
+	if n := h.agent.engine.count.drops[dropOverdueNeighbour].Load(); n != 1 {
 		t.Errorf("%d packets waited too long, want 1", n)
 	}
 	if n := h.agent.engine.waiting.count(); n != 0 {

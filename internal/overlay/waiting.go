@@ -189,11 +189,19 @@ func (h *handler) postpone(port *localPort, u *datapath.Upcall, came time.Durati
 	p.upcall.Frame = bytes.Clone(u.Frame)
 	ask, room := h.waiting.put(p, d.Wait, seen, d.Emit, port, h.clock())
 	if !room {
-		h.count.drop(dropWaiting)
+		h.count.drop(waitReason(d, dropWaitingNeighbour, dropWaitingNAT))
 	}
 	if ask {
 		h.emit(port, d.Emit)
 	}
+}
+
+// waitReason returns one of two reasons, by what the decision lacks.
+func waitReason(d *flow.Decision, neighbour, nat dropReason) dropReason {
+	if d.Verdict == flow.Postponed && d.Wait.NATAddr.IsValid() {
+		return nat
+	}
+	return neighbour
 }
 
 // runWaiting simulates packets again when what they wait for has come, until ctx ends.
@@ -243,6 +251,6 @@ func (h *handler) giveUp(port *localPort, u *datapath.Upcall, _ time.Duration) {
 		h.sendAll(port, p, u)
 		return
 	}
-	h.count.drop(dropOverdue)
+	h.count.drop(waitReason(d, dropOverdueNeighbour, dropOverdueNAT))
 	h.emit(port, d.Emit)
 }

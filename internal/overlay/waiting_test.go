@@ -124,6 +124,26 @@ func TestWaitingIsBounded(t *testing.T) {
 	})
 }
 
+// TestWaitReason: what is dropped because it waits names what it waits for.
+func TestWaitReason(t *testing.T) {
+	t.Parallel()
+	nat := flow.Decision{Verdict: flow.Postponed, Wait: flow.Wait{Device: "r", NATAddr: netip.MustParseAddr("192.0.2.1")}}
+	for _, c := range []struct {
+		d    flow.Decision
+		full string
+		over string
+	}{
+		{nat, "too many packets wait for NAT ports", "waited too long for NAT ports"},
+		{flow.Decision{Verdict: flow.Postponed, Wait: neighbourWait(1)}, "too many packets wait for neighbours", "waited too long for a neighbour"},
+		{flow.Decision{Verdict: flow.ErrorDrop}, "too many packets wait for neighbours", "waited too long for a neighbour"},
+	} {
+		full, over := waitReason(&c.d, dropWaitingNeighbour, dropWaitingNAT), waitReason(&c.d, dropOverdueNeighbour, dropOverdueNAT)
+		if full.String() != c.full || over.String() != c.over {
+			t.Errorf("%+v: %q and %q", c.d.Wait, full, over)
+		}
+	}
+}
+
 func TestErrorLimit(t *testing.T) {
 	t.Parallel()
 	l := newErrorLimit()

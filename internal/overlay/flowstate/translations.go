@@ -40,8 +40,21 @@ type Translations struct {
 
 	// Of dynamic SNAT, guarded by mu: the ports in use toward each destination, and how many
 	// connections use each block.
-	toward map[destination][]BlockUse
+	toward map[destination]portUse
 	blocks map[Block]int
+}
+
+// portUse is the ports in use toward a destination.
+type portUse struct {
+	blocks  []BlockUse  // in order of their numbers
+	sources []sourceUse // in order of their addresses
+}
+
+// sourceUse counts the ports that the connections of an address use, which is the one before the
+// translation.
+type sourceUse struct {
+	addr  netip.Addr
+	ports int
 }
 
 // destination groups the connections that must differ in their source port.
@@ -56,7 +69,7 @@ type destination struct {
 // NewTranslations makes an empty table.
 func NewTranslations(o TranslationOptions) *Translations {
 	keys := func(e flow.NATEntry) (flow.NATKey, flow.NATKey) { return e.NATKey, e.Reverse().NATKey }
-	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination][]BlockUse{}, blocks: map[Block]int{}}
+	t := &Translations{table: newTable(cmp.Or(o.Max, 262144), keys, o.Keeper), toward: map[destination]portUse{}, blocks: map[Block]int{}}
 	t.entered, t.left = t.occupy, t.vacate
 	t.returned = true // the host that opened it must not give the port to another connection
 	return t
@@ -119,7 +132,19 @@ func (t *Translations) Use(key flow.NATKey, port string, hosts []string, now tim
 func (t *Translations) AppendInUse(to []BlockUse, r *flow.NATRequest, source netip.Addr) []BlockUse {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return append(to, t.toward[destinationOf(r.Taken(flow.NATBinding{Addr: source}))]...)
+	return append(to, t.toward[destinationOf(r.Taken(flow.NATBinding{Addr: source}))].blocks...)
+}
+
+// UsedBySource returns how many ports of a translated address are in use for connections like the
+// requested one by the same source.
+func (t *Translations) UsedBySource(r *flow.NATRequest, translated netip.Addr) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sources := t.toward[destinationOf(r.Taken(flow.NATBinding{Addr: translated}))].sources
+	if i, found := slices.BinarySearchFunc(sources, r.Src, byAddress); found {
+		return sources[i].ports
+	}
+	return 0
 }
 
 // Uses returns how many connections use ports of a block.
@@ -140,6 +165,8 @@ func destinationOf(replies flow.NATKey) destination {
 
 func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
 
+func byAddress(s sourceUse, a netip.Addr) int { return s.addr.Compare(a) }
+
 func byNumber(u BlockUse, number uint16) int { return cmp.Compare(u.Number, number) }
 
 // occupy notes that a connection's source port is in use.
@@ -148,13 +175,18 @@ func (t *Translations) occupy(e flow.NATEntry) {
 		return
 	}
 	d, number := destinationOf(e.Reverse().NATKey), e.Port/BlockSize
-	uses := t.toward[d]
-	i, found := slices.BinarySearchFunc(uses, number, byNumber)
+	use := t.toward[d]
+	i, found := slices.BinarySearchFunc(use.blocks, number, byNumber)
 	if !found {
-		uses = slices.Insert(uses, i, BlockUse{Number: number})
-		t.toward[d] = uses
+		use.blocks = slices.Insert(use.blocks, i, BlockUse{Number: number})
 	}
-	uses[i].Ports |= 1 << (e.Port % BlockSize)
+	use.blocks[i].Ports |= 1 << (e.Port % BlockSize)
+	i, found = slices.BinarySearchFunc(use.sources, e.Src, byAddress)
+	if !found {
+		use.sources = slices.Insert(use.sources, i, sourceUse{addr: e.Src})
+	}
+	use.sources[i].ports++
+	t.toward[d] = use
 	t.blocks[Block{e.Device, e.Addr, number}]++
 }
 
@@ -164,16 +196,21 @@ func (t *Translations) vacate(e flow.NATEntry) {
 		return
 	}
 	d, number := destinationOf(e.Reverse().NATKey), e.Port/BlockSize
-	uses := t.toward[d]
-	if i, found := slices.BinarySearchFunc(uses, number, byNumber); found {
-		if uses[i].Ports &^= 1 << (e.Port % BlockSize); uses[i].Ports == 0 {
-			uses = slices.Delete(uses, i, i+1)
+	use := t.toward[d]
+	if i, found := slices.BinarySearchFunc(use.blocks, number, byNumber); found {
+		if use.blocks[i].Ports &^= 1 << (e.Port % BlockSize); use.blocks[i].Ports == 0 {
+			use.blocks = slices.Delete(use.blocks, i, i+1)
 		}
 	}
-	if len(uses) == 0 {
+	if i, found := slices.BinarySearchFunc(use.sources, e.Src, byAddress); found {
+		if use.sources[i].ports--; use.sources[i].ports == 0 {
+			use.sources = slices.Delete(use.sources, i, i+1)
+		}
+	}
+	if len(use.sources) == 0 {
 		delete(t.toward, d)
 	} else {
-		t.toward[d] = uses
+		t.toward[d] = use
 	}
 	b := Block{e.Device, e.Addr, number}
 	if t.blocks[b]--; t.blocks[b] == 0 {

@@ -165,22 +165,37 @@ func TestTranslationsAgainstModel(t *testing.T) {
 						continue
 					}
 					ports++
-					r := flow.NATRequest{Device: e.Device, Dst: e.Dst, DstPort: e.DstPort, Proto: e.Proto}
+					r := flow.NATRequest{Device: e.Device, Src: e.Src, Dst: e.Dst, DstPort: e.DstPort, Proto: e.Proto}
 					use := x.AppendInUse(nil, &r, e.Addr)
 					if i, ok := slices.BinarySearchFunc(use, e.Port/BlockSize, byNumber); !ok || use[i].Ports>>(e.Port%BlockSize)&1 == 0 {
 						t.Fatalf("port of %+v is not in use: %v", e, use)
 					}
+					isSame := func(o flow.NATEntry) bool {
+						return o.Kind == e.Kind && o.Src == e.Src && destinationOf(o.Reverse().NATKey) == destinationOf(e.Reverse().NATKey)
+					}
+					same := 0
+					for o := range records {
+						if isSame(o) {
+							same++
+						}
+					}
+					if got := x.UsedBySource(&r, e.Addr); got != same {
+						t.Fatalf("%v uses %d ports, want %d", e.Src, got, same)
+					}
 				}
-				inUse := 0
+				inUse, bySources := 0, 0
 				for _, use := range x.toward {
-					for _, u := range use {
+					for _, u := range use.blocks {
 						inUse += bits.OnesCount64(u.Ports)
+					}
+					for _, u := range use.sources {
+						bySources += u.ports
 					}
 				}
 				for _, n := range x.blocks {
 					blocks += n
 				}
-				if inUse != ports || blocks != ports || x.Stats().Entries != len(records) || len(records) > 10 {
+				if inUse != ports || bySources != ports || blocks != ports || x.Stats().Entries != len(records) || len(records) > 10 {
 					t.Fatalf("%d ports in use, %d by blocks, %d records with one; %+v", inUse, blocks, ports, x.Stats())
 				}
 			},

@@ -55,6 +55,9 @@ type Translations interface {
 	// AppendInUse appends the ports in use for connections like the requested one with a translated
 	// address, in order of their blocks.
 	AppendInUse(to []flowstate.BlockUse, r *flow.NATRequest, source netip.Addr) []flowstate.BlockUse
+	// UsedBySource returns how many ports of a translated address are in use for connections like
+	// the requested one by the same source.
+	UsedBySource(r *flow.NATRequest, translated netip.Addr) int
 	// Uses returns how many connections use ports of a block.
 	Uses(flowstate.Block) int
 }
@@ -156,12 +159,16 @@ func (l *Leases) expireHolds(now time.Duration) {
 // choose answers from the first address with a free port. With lease, blocks that will be needed
 // are leased.
 func (l *Leases) choose(r *flow.NATRequest, lease bool) (flow.NATBinding, flow.NATAnswer) {
-	looked, next := 0, netip.Addr{}
+	looked, next, isShareUsed := 0, netip.Addr{}, false
 	var nextIn *flow.NATTarget
 	for i := range r.Targets {
 		t := &r.Targets[i]
 		for a := t.First; a.IsValid() && !t.Last.Less(a) && looked < mostAddresses; a = a.Next() {
 			looked++
+			if l.opts.Translations.UsedBySource(r, a) >= shareOf(t) {
+				isShareUsed = true
+				continue
+			}
 			port, free := l.pick(r, t, a)
 			if free > 0 {
 				if lease && free <= spare {
@@ -174,7 +181,11 @@ func (l *Leases) choose(r *flow.NATRequest, lease bool) (flow.NATBinding, flow.N
 			}
 		}
 	}
-	if nextIn == nil {
+	switch {
+	case nextIn != nil:
+	case isShareUsed:
+		return flow.NATBinding{}, flow.NATShareUsed
+	default:
 		return flow.NATBinding{}, flow.NATExhausted
 	}
 	if lease {
@@ -182,6 +193,10 @@ func (l *Leases) choose(r *flow.NATRequest, lease bool) (flow.NATBinding, flow.N
 	}
 	return flow.NATBinding{}, flow.NATWaiting
 }
+
+// shareOf returns how many ports of an address the connections of one source to one destination may
+// use: half of them, so that no machine alone takes the ports of its router from all others.
+func shareOf(t *flow.NATTarget) int { return (int(t.LastPort) - int(t.FirstPort) + 2) / 2 }
 
 // want has another block of an address leased.
 func (l *Leases) want(r *flow.NATRequest, t *flow.NATTarget, a netip.Addr) {

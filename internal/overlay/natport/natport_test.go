@@ -84,6 +84,9 @@ func (a *agent) step(t failer, ctx context.Context) {
 // connect opens a connection of a client to a server, which takes a port or waits for one.
 func (a *agent) connect(t failer, ctx context.Context, r flow.NATRequest, client uint16) (flow.NATEntry, flow.NATAnswer) {
 	t.Helper()
+	if !r.Src.IsValid() {
+		r.Src = netip.AddrFrom4([4]byte{10, 0, byte(client >> 8), byte(client)})
+	}
 	b, answer := a.Choose(r)
 	if answer == flow.NATWaiting {
 		a.step(t, ctx)
@@ -92,7 +95,7 @@ func (a *agent) connect(t failer, ctx context.Context, r flow.NATRequest, client
 	if answer != flow.NATChosen {
 		return flow.NATEntry{}, answer
 	}
-	e := flow.NATEntry{NATKey: flow.NATKey{Kind: flow.ForwardSNAT, Src: netip.AddrFrom4([4]byte{10, 0, byte(client >> 8), byte(client)}), SrcPort: client,
+	e := flow.NATEntry{NATKey: flow.NATKey{Kind: flow.ForwardSNAT, Src: r.Src, SrcPort: client,
 		Dst: r.Dst, DstPort: r.DstPort, Proto: r.Proto, Device: r.Device}, NATBinding: b}
 	if _, taken := a.nats.Get(e.Reverse().NATKey, a.now); taken {
 		t.Fatalf("port %d is in use already", b.Port)
@@ -376,6 +379,35 @@ func TestNextBlockIsLeasedEarly(t *testing.T) {
 	if waited != 1 || a.Held() > 17 || passes > 17 {
 		t.Errorf("%d packets waited, %d blocks for 1000 connections, %d leases", waited, a.Held(), passes)
 	}
+}
+
+// TestShareOfSource: one source gets half of an address's ports for a destination and no more, and
+// so half of its blocks; other sources get the rest, on other hosts too.
+func TestShareOfSource(t *testing.T) {
+	t.Parallel()
+	st := memory(t)
+	a, b := started(t, st, "h1"), started(t, st, "h2")
+	const first, ports = 1024, 4 * 64
+	client := uint16(0)
+	connect := func(on *agent, source string, dst byte, want flow.NATAnswer) {
+		t.Helper()
+		r := request(first, first+ports-1)
+		r.Src, r.Dst = netip.MustParseAddr(source), netip.AddrFrom4([4]byte{198, 51, 100, dst})
+		client++
+		if _, answer := on.connect(t, t.Context(), r, client); answer != want {
+			t.Fatalf("connection %d, from %s to .%d: answer %d, want %d", client, source, dst, answer, want)
+		}
+	}
+	for range ports / 2 {
+		connect(a, "10.0.0.1", 2, flow.NATChosen)
+	}
+	connect(a, "10.0.0.1", 2, flow.NATShareUsed)
+	if a.Held() > 3 {
+		t.Errorf("one source leased %d blocks of 4", a.Held())
+	}
+	connect(a, "10.0.0.1", 3, flow.NATChosen)
+	connect(a, "10.0.0.2", 2, flow.NATChosen)
+	connect(b, "10.0.0.3", 2, flow.NATChosen)
 }
 
 func TestPeekLeavesNothing(t *testing.T) {

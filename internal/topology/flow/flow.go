@@ -153,6 +153,7 @@ type NATTarget struct {
 type NATRequest struct {
 	Device  string // id of the router
 	Targets []NATTarget
+	Src     netip.Addr // before the translation
 	Dst     netip.Addr
 	DstPort uint16 // of an ICMP echo 0: the reply has the chosen id in the places of both ports
 	Proto   uint8
@@ -167,6 +168,7 @@ const (
 	NATChosen    NATAnswer = iota + 1
 	NATWaiting             // this host has leased no ports yet: ask again when it has
 	NATExhausted           // all ports are in use for this destination
+	NATShareUsed           // those in use by connections of Src are as many as one source may have
 )
 
 // Wait names what a Postponed packet waits for: a neighbour's MAC address, or NAT ports.

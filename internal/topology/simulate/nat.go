@@ -199,7 +199,7 @@ func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb)
 	} else {
 		var answer flow.NATAnswer
 		if b, answer = n.source(k, t); answer != flow.NATChosen {
-			return b, n.refuse(answer, t)
+			return b, n.refuse(answer, t, k.Src)
 		}
 	}
 	e := flow.NATEntry{NATKey: k, NATBinding: b}
@@ -209,7 +209,7 @@ func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb)
 
 // source chooses the source of a new connection.
 func (n *translator) source(k flow.NATKey, t *translation) (flow.NATBinding, flow.NATAnswer) {
-	r := flow.NATRequest{Device: k.Device, Targets: t.targets, Dst: k.Dst, DstPort: k.DstPort, Proto: k.Proto}
+	r := flow.NATRequest{Device: k.Device, Targets: t.targets, Src: k.Src, Dst: k.Dst, DstPort: k.DstPort, Proto: k.Proto}
 	if k.Proto == packet.ProtoICMP {
 		r.Keep, r.DstPort = k.SrcPort, 0
 	}
@@ -223,13 +223,16 @@ func (n *translator) source(k flow.NATKey, t *translation) (flow.NATBinding, flo
 	return n.state.NATSource(r)
 }
 
-// refuse ends a packet that found no source.
-func (n *translator) refuse(answer flow.NATAnswer, t *translation) verb {
+// refuse ends a packet from src that found no source to be translated to.
+func (n *translator) refuse(answer flow.NATAnswer, t *translation, src netip.Addr) verb {
 	n.unsure = true
-	if answer == flow.NATWaiting {
-		n.dec.postpone(flow.Wait{Device: n.device, NATAddr: t.targets[0].First}, "no ports of "+t.targets[0].First.String()+" are leased yet")
-	} else {
-		n.dec.errorDrop(n.device, "all NAT ports of "+t.targets[0].First.String()+" are in use for this destination")
+	switch a := t.targets[0].First; answer {
+	case flow.NATWaiting:
+		n.dec.postpone(flow.Wait{Device: n.device, NATAddr: a}, "no ports of "+a.String()+" are leased yet")
+	case flow.NATShareUsed:
+		n.dec.errorDrop(n.device, fmt.Sprintf("%v uses half of the NAT ports of %v for this destination: its share", src, a))
+	default:
+		n.dec.errorDrop(n.device, "all NAT ports of "+a.String()+" are in use for this destination")
 	}
 	return ended
 }
