@@ -344,3 +344,12 @@ func removePort(ports []*port, p *port) []*port {
 }
 
 func comparePort(p *port, id string) int { return cmp.Compare(p.id, id) }
+
+// sharesLink reports whether two ports of a router are on one link.
+func (p *port) sharesLink(q *port) bool {
+	if p == q {
+		return true
+	}
+	a, b := p.peer(), q.peer()
+	return a != nil && b != nil && a.network != nil && a.network == b.network
+}

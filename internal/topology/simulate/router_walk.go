@@ -69,9 +69,12 @@ func (s *Simulator) routerFilter(device, direction string, c *chain) bool {
 // fragment of a datagram that is dropped here hears that it should not fragment, for translations
 // need whole packets.
 func (s *Simulator) preRouting(p *port) {
-	r := p.router
+	r, f := p.router, s.filters.now
+	if !s.way.turned && !s.isWayBack(p, f.SrcIP) {
+		return
+	}
+	s.way.turned = false
 	v := s.filters.apply(r.id, "in", r.in)
-	f := s.filters.now
 	switch {
 	case v == reject:
 		s.complain(prohibited)
@@ -87,6 +90,18 @@ func (s *Simulator) preRouting(p *port) {
 	default:
 		s.take(r, r.routes.find(f))
 	}
+}
+
+// isWayBack reports whether a packet may come into a router by port p from source, and drops it if
+// its source belongs behind another port: whoever is outside or on another network would pose as a
+// machine inside, past the rules that trust its address (RFC 1812 §5.3.8, RFC 3704 §2.3).
+func (s *Simulator) isWayBack(p *port, source netip.Addr) bool {
+	q := p.router.routes.home(source, p)
+	if q == nil {
+		return true
+	}
+	s.dec.drop(p.id, fmt.Sprintf("packets from %v come in by the router's port %s, not here", source, q.id))
+	return false
 }
 
 // isUnicast reports whether an address is that of one machine: not those of RFC 1812 §5.3.7, of
@@ -214,6 +229,7 @@ func (s *Simulator) egress(q *port) {
 		s.complain(prohibited)
 	case !s.routerFilter(q.id, "out", q.out):
 	case f.Src == f.Dst:
+		s.way.turned = true
 		s.enter(q)
 	case q.def.Exterior():
 		s.emit(q)

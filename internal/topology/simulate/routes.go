@@ -161,6 +161,44 @@ func (t *routeTable) defaults(dst netip.Addr) []*route {
 	return t.byDst[netip.PrefixFrom(netip.IPv6Unspecified(), 0)]
 }
 
+// home returns the port behind which source belongs, if packets from there must not come in by
+// port p; nil if they may. The routes of the longest prefix with source tell, usable or not, but
+// none by a port with a default route: what is outside may come in by any way.
+func (t *routeTable) home(source netip.Addr, p *port) *port {
+	for _, l := range t.lengths {
+		if l.is4 != source.Is4() {
+			continue
+		}
+		if l.bits == 0 {
+			break
+		}
+		prefix, err := source.Prefix(l.bits)
+		if err != nil || len(t.byDst[prefix]) == 0 {
+			continue
+		}
+		return t.elsewhere(t.byDst[prefix], source, p)
+	}
+	return nil
+}
+
+// elsewhere returns the port of the first of routes to source, nil if one of them leads to the link
+// of port p, or all lead outside.
+func (t *routeTable) elsewhere(routes []*route, source netip.Addr, p *port) (home *port) {
+	outside := func(q *port) bool {
+		return slices.ContainsFunc(t.defaults(source), func(r *route) bool { return r.port == q })
+	}
+	for _, r := range routes {
+		switch q := r.port; {
+		case q == nil:
+		case q.sharesLink(p):
+			return nil
+		case home == nil && !outside(q):
+			home = q
+		}
+	}
+	return home
+}
+
 // search returns the route of a packet by any port, or by a certain one: that of the longest
 // prefix, then of the lowest weight, then by hash of the connection (midonet-simulation §8.5).
 func (t *routeTable) search(f *packet.Frame, by *port) *route {

@@ -69,6 +69,7 @@ type way struct {
 	hops    uint8        // routers that took one off its time to live
 	routed  bool         // a router may have changed its headers
 	came    flow.Rewrite // its headers when it came into the router that it is in
+	turned  bool         // it comes into the router by the port by which it has left it
 	entry   *port        // the port by which it came from a router into the network that it is in
 	exit    string       // id of the device that it left for good
 }
