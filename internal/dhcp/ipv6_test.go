@@ -3,7 +3,6 @@ package dhcp
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unsafe"
@@ -115,34 +114,20 @@ func TestIPv6Gateways(t *testing.T) {
 func TestIPv6LeaseDuringChangeOver(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	dir := t.TempDir()
-	shut, open := filepath.Join(dir, "shut"), filepath.Join(dir, "dnsmasq")
-	// A dnsmasq that takes its time while a file is there.
-	script := "#!/bin/sh\ncase $1 in --dhcp*) [ ! -e " + shut + " ] || { mv " + shut + " " + shut + ".seen; while [ -e " + shut + ".seen ]; do sleep 0.02; done; };; esac\nexec dnsmasq \"$@\"\n"
-	if err := os.WriteFile(open, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	l.options.Program = open
+	gate := l.holdable(t)
 	m, other := l.machine(1), l.machine(2)
 	l.put(subnet("b", "2001:db8:65::/64", "2001:db8:65::1", ""))
 	l.put(subnet("c", "10.66.0.0/24", "10.66.0.1", ""))
 	l.put(m.endpoint("2001:db8:65::7", "b"))
 	l.start()
 	l.serving(1)
-	if err := os.WriteFile(shut, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	held := gate.hold(t)
 	l.put(other.endpoint("10.66.0.8", "c"))
-	l.until("the next instance to start", func() bool {
-		_, err := os.Stat(shut + ".seen")
-		return err == nil
-	})
+	l.until("the next instance to start", held)
 	if got, said := m.ask6(); got != "2001:db8:65::7" {
 		t.Fatalf("got %q:\n%s", got, said)
 	}
-	if err := os.Remove(shut + ".seen"); err != nil {
-		t.Fatal(err)
-	}
+	gate.release(t)
 	l.serving(3)
 	var args []string
 	l.do(func() error {

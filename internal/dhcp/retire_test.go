@@ -1,6 +1,9 @@
 package dhcp
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -75,4 +78,72 @@ func TestChangeOverRefusesNobody(t *testing.T) {
 		t.Errorf("the instance before is still there: %t: %v", stopped, err)
 	}
 	f.serving(2)
+}
+
+// TestChangeOverRefusesNoLatecomer has a machine get an address after the new instance has been
+// started, which is another's for the one before: that one says nothing.
+func TestChangeOverRefusesNoLatecomer(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	gate := f.holdable(t)
+	f.populate(t, 3)
+	if err := f.plug(3, 2); err != nil {
+		t.Fatal(err)
+	}
+	c, err := f.client(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	held := gate.hold(t)
+	key, value := f.endpoint(3, address(2))
+	f.put(endpointKey(1), "", endpointKey(2), "", key, value)
+	f.until("another instance", held)
+	f.put(f.endpoint(4, address(1)))
+	f.read(4)                                   // by the one before
+	send(t, f.cmd.Process.Pid, syscall.SIGSTOP) // the agent does not hear that the new one listens
+	gate.release(t)
+	offer, err := c.untilOffered(time.Now().Add(timeout), time.Millisecond)
+	if err == nil {
+		_, err = c.request(offer)
+	}
+	send(t, f.cmd.Process.Pid, syscall.SIGCONT)
+	if err != nil {
+		t.Error(err)
+	}
+	f.serving(2)
+}
+
+// gate is a file: while it is there, instances that the agent starts do not begin.
+type gate string
+
+// holdable has the agent start dnsmasq behind a gate, which is open.
+func (l *lab) holdable(t *testing.T) gate {
+	t.Helper()
+	g := gate(filepath.Join(t.TempDir(), "gate"))
+	l.options.Program = string(g) + ".sh"
+	script := fmt.Sprintf("#!/bin/sh\n[ ! -e %[1]s ] || : >%[1]s.held\nwhile [ -e %[1]s ]; do sleep 0.02; done\nexec dnsmasq \"$@\"\n", g)
+	if err := os.WriteFile(l.options.Program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// hold closes the gate. The function that it returns reports whether an instance waits there.
+func (g gate) hold(t *testing.T) (held func() bool) {
+	t.Helper()
+	if err := os.WriteFile(string(g), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		_, err := os.Stat(string(g) + ".held")
+		return err == nil
+	}
+}
+
+func (g gate) release(t *testing.T) {
+	t.Helper()
+	if err := os.Remove(string(g)); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -87,10 +87,10 @@ func (s *server) apply() error {
 	for _, f := range step.Write {
 		fresh[f.Path] = f.Content
 	}
-	for address, mac := range plan.Holders(fresh) {
-		if _, known := s.holders[address]; !known {
-			s.holders[address] = mac
-		}
+	learn(s.holders, plan.Holders(fresh))
+	if s.serving != nil && s.next != nil { // the one that serves reads the new files too
+		s.keepFrom(s.serving, s.serving.holders)
+		learn(s.serving.holders, plan.Holders(fresh))
 	}
 	var errs []error
 	if step.Restart != plan.Never {
@@ -125,11 +125,8 @@ func (s *server) start() (*process, error) {
 	if err := write(s.dir, names[free], s.plan.Leases(s.lastLeases()+s.missed, s.holders, time.Now())); err != nil {
 		return nil, err
 	}
-	holders := plan.Holders(s.plan.Files)
 	if s.serving != nil {
-		if err := ignore(s.serving, moved(s.holders, holders)); err != nil {
-			s.log.Debug("cannot keep requests from the dnsmasq before", "pid", s.serving.pid, "err", err)
-		}
+		s.keepFrom(s.serving, s.holders)
 	}
 	p, err := s.spawn(names[free], s.plan.Arguments)
 	if err != nil {
@@ -140,8 +137,25 @@ func (s *server) start() (*process, error) {
 	if s.serving != nil {
 		s.serving.holders = s.holders
 	}
-	s.holders, s.running = holders, plan.Started(s.plan)
+	s.holders, s.running = plan.Holders(s.plan.Files), plan.Started(s.plan)
 	return p, nil
+}
+
+// keepFrom keeps from an instance, which another will take over from, the requests of machines that
+// have addresses which it knows to be held by others.
+func (s *server) keepFrom(before *process, holders map[netip.Addr]calico.MAC) {
+	if err := ignore(before, moved(holders, plan.Holders(s.plan.Files))); err != nil {
+		s.log.Debug("cannot keep requests from the dnsmasq before", "pid", before.pid, "err", err)
+	}
+}
+
+// learn adds holders of addresses whose holders are not known.
+func learn(holders, fresh map[netip.Addr]calico.MAC) {
+	for address, mac := range fresh {
+		if _, known := holders[address]; !known {
+			holders[address] = mac
+		}
+	}
 }
 
 // moved returns the machines that have an IPv4 address which another machine had.
