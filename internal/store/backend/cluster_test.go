@@ -54,11 +54,19 @@ func startCluster(t testing.TB, network int) *storetest.Cluster {
 }
 
 // open connects to a cluster until the test ends.
+// open connects to a cluster, which on a busy machine may take longer to log in than one attempt.
 func open(t testing.TB, o backend.Cluster) *backend.Etcd {
 	t.Helper()
-	st, err := backend.Open(t.Context(), backend.Options{Cluster: &o})
-	if err != nil {
-		t.Fatal(err)
+	var st *backend.Etcd
+	var err error
+	for until := time.Now().Add(time.Minute); ; {
+		st, err = backend.Open(t.Context(), backend.Options{Cluster: &o})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().After(until) {
+			t.Fatal(err)
+		}
 	}
 	t.Cleanup(func() { st.Close() })
 	return st
