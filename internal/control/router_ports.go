@@ -207,9 +207,10 @@ func (o *operation) heldByService(p *neutron.Port) bool {
 	return p.DeviceOwner == ownerFloatingIP
 }
 
-// checkDevice refuses that a port names another project's router as the one it is an interface of.
+// checkDevice refuses that a port names another project's router as the one it is an interface or
+// the gateway of.
 func (e portEdit) checkDevice() error {
-	if !routerInterface(e.p.DeviceOwner) || e.caller.Admin() {
+	if !ofRouter(e.p.DeviceOwner) || e.caller.Admin() {
 		return nil
 	}
 	if r, ok := schema.Routers.Peek(e.tx, e.p.DeviceID); ok && r.ProjectID != e.p.ProjectID {

@@ -174,6 +174,10 @@ func TestRouterRefusals(t *testing.T) {
 	subnet := func(id string) neutron.InterfaceRequest { return neutron.InterfaceRequest{SubnetID: id} }
 	port := func(id string) neutron.InterfaceRequest { return neutron.InterfaceRequest{PortID: id} }
 	changePort := func(id, text string) error { _, err := w.change(w.admin, neutron.Ports, id, text); return err }
+	portOf := func(owner, device string) error {
+		_, err := w.create(w.member, neutron.Ports, fmt.Sprintf(`{"network_id":%q,"device_owner":%q,"device_id":%q}`, s.NetworkID, owner, device))
+		return err
+	}
 	routes := func(n int) string {
 		var all []string
 		for k := range n {
@@ -250,10 +254,8 @@ func TestRouterRefusals(t *testing.T) {
 			return err
 		}(),
 			"GatewayIpInUse: Current gateway ip 10.0.0.1 already in use by port " + i.PortID + ". Unable to update."},
-		{func() error {
-			_, err := w.create(w.member, neutron.Ports, `{"network_id":"`+s.NetworkID+`","device_owner":"network:router_interface","device_id":"`+theirs.ID+`"}`)
-			return err
-		}(), "DeviceIDNotOwnedByTenant: The following device_id " + theirs.ID + " is not owned by your tenant or matches another tenants router."},
+		{portOf("network:router_interface", theirs.ID), "DeviceIDNotOwnedByTenant: The following device_id " + theirs.ID + " is not owned by your tenant or matches another tenants router."},
+		{portOf("network:router_gateway", theirs.ID), "DeviceIDNotOwnedByTenant: The following device_id " + theirs.ID + " is not owned by your tenant or matches another tenants router."},
 	} {
 		w.expect(tt.err, tt.want)
 	}
