@@ -32,6 +32,9 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		Shared:              v.Flag("shared"),
 		External:            v.Flag("router:external"),
 	}
+	if err := o.applyDefault(n, v); err != nil {
+		return nil, err
+	}
 	seg, err := o.newSegment(v)
 	if err != nil {
 		return nil, err
@@ -132,6 +135,9 @@ func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets [
 			return err
 		}
 	}
+	if err := o.applyDefault(n, v); err != nil {
+		return err
+	}
 	if !v.Has("mtu") {
 		return nil
 	}
@@ -170,8 +176,27 @@ func (o *operation) applyExternal(n *neutron.Network, external bool) error {
 	return nil
 }
 
+// applyDefault makes an external network the default one, or takes that back. The wish for another
+// network to be it means nothing, but is refused while there is one, as by the reference.
+func (o *operation) applyDefault(n *neutron.Network, v neutron.Values) error {
+	if v.Flag("is_default") {
+		for other := range schema.Networks.By(o.tx, "default", "true") {
+			if other.ID != n.ID {
+				return conflict("DefaultExternalNetworkExists", "A default external network already exists: %s.", other.ID)
+			}
+		}
+	}
+	setFlag(&n.Default, v, "is_default")
+	n.Default = n.Default && n.External
+	return nil
+}
+
 // applySegment moves a vlan network to another id. Nothing else of a segment can change.
 func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
+	v, err := providerValues(v)
+	if err != nil {
+		return err
+	}
 	for name, now := range map[string]string{attrNetworkType: n.NetworkType, attrPhysicalNetwork: n.PhysicalNetwork} {
 		if want := v.Text(name); want != "" && want != now {
 			return invalid("Plugin does not support updating the following provider network attributes: %s, %s", attrNetworkType, attrPhysicalNetwork)
@@ -231,6 +256,10 @@ func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMat
 
 // newSegment gives a new network its place in the underlay.
 func (o *operation) newSegment(v neutron.Values) (segment, error) {
+	v, err := providerValues(v)
+	if err != nil {
+		return segment{}, err
+	}
 	u, typ := &o.opts, v.Text(attrNetworkType)
 	if typ == typeVLAN || typ == typeFlat || typ == "" && v.Flag("router:external") {
 		u = o.underlay()

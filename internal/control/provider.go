@@ -24,6 +24,7 @@ const (
 	attrNetworkType     = "provider:network_type"
 	attrPhysicalNetwork = "provider:physical_network"
 	attrSegmentationID  = "provider:segmentation_id"
+	attrSegments        = "segments"
 )
 
 // segment is a network's place in the underlay. id is 0 if none is chosen, or the type has none.
@@ -38,6 +39,25 @@ func segmentOf(n *neutron.Network) segment {
 		s.id = *n.SegmentationID
 	}
 	return s
+}
+
+// providerValues returns v with the segment that it lists as its provider attributes.
+func providerValues(v neutron.Values) (neutron.Values, error) {
+	listed, ok := v[attrSegments].(neutron.Values)
+	if !ok {
+		return v, nil
+	}
+	for _, name := range []string{attrNetworkType, attrPhysicalNetwork, attrSegmentationID} {
+		if v.Has(name) {
+			return nil, neutron.Errorf(neutron.Invalid, "SegmentsSetInConjunctionWithProviders", "Segments and provider values cannot both be set.")
+		}
+	}
+	if listed.Text(attrNetworkType) == "" {
+		return nil, invalid("network_type required")
+	}
+	v = maps.Clone(v)
+	maps.Copy(v, listed)
+	return v, nil
 }
 
 // number returns the id as a network carries it.

@@ -45,6 +45,77 @@ func TestNetworksThatNoHostCarries(t *testing.T) {
 		"no physical network that hosts carry has VLAN ids to choose from; start the servers with --physical-network NAME:MIN-MAX.")
 }
 
+// TestNetworkOfOneSegment is the network with the same provider attributes.
+func TestNetworkOfOneSegment(t *testing.T) {
+	t.Parallel()
+	w := open(t, store.NewMemory(), control.Options{PhysicalNetworks: map[string]control.PhysicalNetwork{}})
+	w.carry("trunk")
+	n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"segments":[`+vlanOnTrunk+`]}`)
+	if n.NetworkType != "vlan" || n.PhysicalNetwork != "trunk" || *n.SegmentationID != 7 {
+		t.Errorf("a vlan network is on %s %s %d", n.NetworkType, n.PhysicalNetwork, *n.SegmentationID)
+	}
+	for _, none := range []string{`[]`, `null`} {
+		if n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"segments":`+none+`}`); n.NetworkType != "vxlan" {
+			t.Errorf("with the segments %s, a network is of type %s", none, n.NetworkType)
+		}
+	}
+	changed, err := w.change(w.admin, neutron.Networks, n.ID, `{"segments":[{"provider:network_type":"vlan","provider:segmentation_id":"8"}]}`)
+	if err != nil || *changed.(*neutron.NetworkView).SegmentationID != 8 {
+		t.Errorf("changed to %+v, %v", changed, err)
+	}
+	for text, want := range map[string]string{
+		`{"segments":[{"provider:segmentation_id":9}]}`:                                  refused + "network_type required.",
+		`{"segments":[` + vlanOnTrunk + `],"provider:network_type":"vlan"}`:              "SegmentsSetInConjunctionWithProviders: Segments and provider values cannot both be set.",
+		`{"segments":[{"provider:network_type":"vlan","provider:segmentation_id":8}]}`:   refused + "segmentation_id requires physical_network for VLAN provider network.",
+		`{"segments":[{"provider:network_type":"vxlan"},{"provider:network_type":"x"}]}`: "HTTPBadRequest: Invalid input for segments. Reason: 2 segments are not supported: this server has no networks of several segments yet.",
+	} {
+		_, err := w.create(w.admin, neutron.Networks, text)
+		w.expect(err, want)
+	}
+}
+
+// TestDefaultExternalNetwork: one external network at most is the default.
+func TestDefaultExternalNetwork(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	change := func(id, text string) error { _, err := w.change(w.admin, neutron.Networks, id, text); return err }
+	isDefault := func(id string) bool {
+		n, err := w.Networks().Show(t.Context(), w.admin, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.Default
+	}
+	first := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true,"is_default":true}`)
+	exists := "DefaultExternalNetworkExists: A default external network already exists: " + first.ID + "."
+	second := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true}`)
+	inside := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{}`)
+	if !first.Default || second.Default {
+		t.Fatalf("default: %v and %v", first.Default, second.Default)
+	}
+	_, err := w.create(w.admin, neutron.Networks, `{"is_default":true}`)
+	w.expect(err, exists)
+	w.expect(change(second.ID, `{"is_default":true}`), exists)
+	w.expect(change(first.ID, `{"is_default":true}`), "")
+	_, err = w.create(w.member, neutron.Networks, `{"is_default":true}`)
+	w.expect(err, "PolicyNotAuthorized: (rule:create_network and rule:create_network:is_default) is disallowed by policy")
+
+	w.expect(change(first.ID, `{"router:external":false}`), "")
+	w.expect(change(first.ID, `{"router:external":true}`), "")
+	w.expect(change(inside.ID, `{"is_default":true}`), "")
+	if isDefault(first.ID) || isDefault(inside.ID) {
+		t.Errorf("default: a network that was internal, %v, or is, %v", isDefault(first.ID), isDefault(inside.ID))
+	}
+	w.expect(change(second.ID, `{"is_default":true}`), "")
+	w.expect(change(second.ID, `{"is_default":false}`), "")
+	w.expect(change(first.ID, `{"is_default":true}`), "")
+	w.expect(w.remove(w.admin, neutron.Networks, first.ID), "")
+	w.expect(change(second.ID, `{"is_default":true}`), "")
+	if !isDefault(second.ID) {
+		t.Error("the network left is not the default")
+	}
+}
+
 // TestLocalnetPort: a network on a physical network has one, with a tunnel key of its own that is
 // kept as the network changes.
 func TestLocalnetPort(t *testing.T) {

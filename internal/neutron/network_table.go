@@ -1,13 +1,14 @@
 package neutron
 
+import "strings"
+
 // What is missing to give later attributes another value, as the refusal says it.
 const (
 	noQoS           = "this server has no QoS policies yet"
 	noDNS           = "this server does not integrate with DNS yet"
 	noZones         = "this server has no availability zones yet"
-	noSegments      = "this server has no routed or multi-segment networks yet"
+	noSegments      = "this server has no networks of several segments yet"
 	noSubnetPools   = "this server has no subnet pools yet"
-	noDefaultNet    = "this server has no auto-allocated topologies yet"
 	noAddressGroups = "this server has no address groups yet"
 	noDevices       = "this server does not place devices yet"
 )
@@ -41,6 +42,7 @@ func networkTable() *Table[NetworkView] {
 			flagValue(func(o *NetworkView) bool { return o.PortSecurityEnabled })),
 	)
 	cols = append(cols, providerColumns()...)
+	cols = append(cols, defaultColumn())
 	cols = append(cols, networkLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
@@ -48,30 +50,51 @@ func networkTable() *Table[NetworkView] {
 	return newTable(Networks, cols)
 }
 
+// Attributes of a network's place in the underlay.
+const (
+	attrNetworkType     = "provider:network_type"
+	attrPhysicalNetwork = "provider:physical_network"
+	attrSegmentationID  = "provider:segmentation_id"
+	attrSegments        = "segments"
+)
+
+// Limits of their texts, in characters.
+const (
+	maxType     = 32
+	maxPhysical = 64
+)
+
 // providerColumns say where the network lies in the underlay.
 func providerColumns() []column[NetworkView] {
 	attr := Attribute{Create: true, Update: true, Default: unset{}, Filter: true, Policed: true,
 		CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly}
 	typ, physical, id := attr, attr, attr
-	typ.Name, typ.Type, typ.parse, typ.Doc = "provider:network_type", "string", text(32), "vxlan, vlan, flat, uplink or routed"
-	physical.Name, physical.Type, physical.parse, physical.Doc = "provider:physical_network", "string", text(64), "of vlan and flat"
-	id.Name, id.Type, id.parse, id.Doc = "provider:segmentation_id", "integer", integer, "VNI or VLAN id"
+	typ.Name, typ.Type, typ.parse, typ.Doc = attrNetworkType, "string", text(maxType), "vxlan, vlan, flat, uplink or routed"
+	physical.Name, physical.Type, physical.parse, physical.Doc = attrPhysicalNetwork, "string", text(maxPhysical), "of vlan and flat"
+	id.Name, id.Type, id.parse, id.Doc = attrSegmentationID, "integer", integer, "VNI or VLAN id"
+	segments := attr
+	segments.Name, segments.Filter, segments.Hidden, segments.parse = attrSegments, false, true, networkSegments
+	segments.Type, segments.Doc = "list of {provider:network_type, provider:physical_network, provider:segmentation_id}", "one, in place of these three"
 	return []column[NetworkView]{
 		row(typ, textOrNullValue(func(o *NetworkView) string { return o.NetworkType })),
 		row(physical, textOrNullValue(func(o *NetworkView) string { return o.PhysicalNetwork })),
 		row(id, numberOrNullValue(func(o *NetworkView) *int { return o.SegmentationID })),
+		row(segments, value[NetworkView]{}),
 	}
+}
+
+// defaultColumn marks the default external network.
+func defaultColumn() column[NetworkView] {
+	isDefault := flagValue(func(o *NetworkView) bool { return o.Default })
+	isDefault.omit = func(o *NetworkView, created bool) bool { return !created && !o.External }
+	return row(Attribute{Name: "is_default", Create: true, Update: true, Default: false, Filter: true, Policed: true,
+		CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean",
+		Doc: "of one external network at most; answered at create and of external networks", parse: flag}, isDefault)
 }
 
 // networkLaterColumns belong to parts to come. Answers have the reference's default.
 func networkLaterColumns() []column[NetworkView] {
-	isDefault := flagValue(func(*NetworkView) bool { return false })
-	isDefault.omit = func(o *NetworkView, created bool) bool { return !created && !o.External }
 	return []column[NetworkView]{
-		row(Attribute{Name: "is_default", Create: true, Update: true, Default: false, Later: noDefaultNet, Filter: true, Policed: true,
-			CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: "answered at create and of external networks", parse: flag}, isDefault),
-		row(Attribute{Name: "segments", Create: true, Update: true, Default: unset{}, Later: noSegments, Hidden: true, Policed: true,
-			CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "list", parse: anything}, value[NetworkView]{}),
 		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
 			constant[NetworkView]("null")),
 		row(Attribute{Name: "dns_domain", Create: true, Update: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)},
@@ -86,5 +109,44 @@ func networkLaterColumns() []column[NetworkView] {
 	}
 }
 
-// anything lets every value through.
-func anything(v any) (any, error) { return v, nil }
+// networkSegments takes a list of at most one {provider:network_type, provider:physical_network,
+// provider:segmentation_id}. Only the first of them must be there; null and no entry are nil.
+func networkSegments(v any) (any, error) {
+	list, ok := v.([]any)
+	switch {
+	case v == nil:
+		return nil, nil
+	case !ok:
+		return nil, reasonf("'%s' is not a list", pyText(v))
+	case len(list) > 1:
+		return nil, reasonf("%d segments are not supported: %s", len(list), noSegments)
+	case len(list) == 0:
+		return nil, nil
+	}
+	return networkSegment(list[0])
+}
+
+func networkSegment(v any) (any, error) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, reasonf("'%s' is not a dictionary", pyText(v))
+	}
+	if other := otherKeys(m, attrNetworkType, attrPhysicalNetwork, attrSegmentationID); other != nil {
+		return nil, badRequest("Unrecognized attribute(s) '%s'", strings.Join(other, ", "))
+	}
+	s := Values{}
+	for _, key := range []struct {
+		name  string
+		parse parser
+	}{{attrNetworkType, text(maxType)}, {attrPhysicalNetwork, text(maxPhysical)}, {attrSegmentationID, integer}} {
+		raw := m[key.name]
+		if raw == nil || raw == "" {
+			continue
+		}
+		var err error
+		if s[key.name], err = key.parse(raw); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}

@@ -79,7 +79,7 @@ func TestParseRefuses(t *testing.T) {
 		{net, neutron.Create, `{"qos_policy_id":"x"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: 'x' is not a valid UUID."},
 		{net, neutron.Create, `{"qos_policy_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: '" + uuid1 + "' is not supported: this server has no QoS policies yet."},
 		{net, neutron.Create, `{"availability_zone_hints":["z"]}`, "HTTPBadRequest", "Invalid input for availability_zone_hints. Reason: '['z']' is not supported: this server has no availability zones yet."},
-		{net, neutron.Create, `{"segments":[]}`, "HTTPBadRequest", "Invalid input for segments. Reason: '[]' is not supported: this server has no routed or multi-segment networks yet."},
+		{net, neutron.Create, `{"segments":[{},{}]}`, "HTTPBadRequest", "Invalid input for segments. Reason: 2 segments are not supported: this server has no networks of several segments yet."},
 
 		{sub, neutron.Create, `{"cidr":"10.21.0.0/24"}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'ip_version' not specified"},
 		{sub, neutron.Create, `{"ip_version":4}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'network_id' not specified"},
@@ -98,6 +98,10 @@ func TestParseRefuses(t *testing.T) {
 		{sub, neutron.Create, `{` + subnet + `,"subnetpool_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for subnetpool_id. Reason: '" + uuid1 + "' is not supported: this server has no subnet pools yet."},
 		{sub, neutron.Update, `{"cidr":"10.30.0.0/24"}`, "HTTPBadRequest", "Cannot update read-only attribute cidr"},
 
+		{net, neutron.Create, `{"segments":"x"}`, "HTTPBadRequest", "Invalid input for segments. Reason: 'x' is not a list."},
+		{net, neutron.Create, `{"segments":["x"]}`, "HTTPBadRequest", "Invalid input for segments. Reason: 'x' is not a dictionary."},
+		{net, neutron.Create, `{"segments":[{"b":1,"a":2}]}`, "HTTPBadRequest", "Unrecognized attribute(s) 'a, b'"},
+		{net, neutron.Create, `{"segments":[{"provider:segmentation_id":"x"}]}`, "InvalidInput", "Invalid input for operation: 'x' is not an integer."},
 		{port, neutron.Create, `{"name":"x"}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'network_id' not specified"},
 		{port, neutron.Create, `{` + onNet + `,"fixed_ips":"x"}`, "HTTPBadRequest", "Invalid input for fixed_ips. Reason: Invalid data format for fixed IP: 'x'."},
 		{port, neutron.Create, `{` + onNet + `,"fixed_ips":[{"foo":"x"}]}`, "InvalidInput", "Invalid input for operation: IP allocation requires subnet_id or ip_address."},

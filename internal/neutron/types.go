@@ -33,6 +33,7 @@ type Network struct {
 	PortSecurityEnabled bool   `json:"port_security_enabled"`
 	Shared              bool   `json:"shared"`
 	External            bool   `json:"router:external"`
+	Default             bool   `json:"is_default,omitempty"` // the default external network: there is one at most
 	DNSDomain           string `json:"dns_domain"`
 	NetworkType         string `json:"provider:network_type"`
 	PhysicalNetwork     string `json:"provider:physical_network,omitempty"`

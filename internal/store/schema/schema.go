@@ -44,7 +44,8 @@ const (
 	CalicoPrefix        = "/calico/"
 )
 
-// Networks have unique segments; a physical network carries one flat network.
+// Networks have unique segments; a physical network carries one flat network. At most one network
+// is the default.
 var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *neutron.Network) string { return n.ID },
 	records.Unique("segment", func(n *neutron.Network) []string {
 		switch {
@@ -60,6 +61,12 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 			return nil
 		}
 		return []string{TunnelKey(n.TunnelKey)}
+	}),
+	records.Unique("default", func(n *neutron.Network) []string {
+		if !n.Default {
+			return nil
+		}
+		return []string{"true"}
 	}),
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
