@@ -56,7 +56,7 @@ func configure(cmd *cobra.Command, path string, lookup func(string) (string, boo
 			}
 			return
 		}
-		for _, name := range append([]string{top.Name()}, f.Annotations[cli.ServerSections]...) {
+		for _, name := range append([]string{top.Name()}, f.Annotations[cli.OtherSections]...) {
 			values, given := file[name][f.Name]
 			for _, v := range values {
 				if err := cmd.Flags().Set(f.Name, v); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -114,8 +115,8 @@ func newRoot() *cobra.Command {
 }
 
 // doctorChecks returns the checks of heddle doctor that other packages cannot make.
-func doctorChecks(server cli.Server) []cli.Check {
-	return append([]cli.Check{{
+func doctorChecks(server cli.Server, physical []string) []cli.Check {
+	return slices.Concat([]cli.Check{{
 		Name: "eBPF datapath", For: "overlay", Fix: "use Linux 6.6 or newer with eBPF, and run as root",
 		Run: func(context.Context) error { return datapath.Probe() },
 	}, {
@@ -123,5 +124,5 @@ func doctorChecks(server cli.Server) []cli.Check {
 		Run: probeRules,
 	}, {
 		Name: "program dnsmasq", For: "agent --dhcp, demo", Optional: true, Fix: "apt-get install dnsmasq-base", Run: probeDnsmasq,
-	}, diskCheck(server), spaceCheck(server)}, xenChecks()...)
+	}, diskCheck(server), spaceCheck(server)}, physicalChecks(physical), xenChecks())
 }

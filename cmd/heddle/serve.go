@@ -284,7 +284,7 @@ func (s *server) figures() []telemetry.Value {
 	objects := func(kind string, n int) telemetry.Value {
 		return telemetry.Gauge.Of("heddle_objects", "Objects in the store.", n).With("kind", kind)
 	}
-	return []telemetry.Value{
+	f := []telemetry.Value{
 		telemetry.Gauge.Of("heddle_replica_revision", "Revision of the store that this server has.", int(snap.Revision)),
 		telemetry.Flag("heddle_replica_following", "1 while the store's changes are being followed.", s.replica.Following()),
 		objects("network", schema.Networks.Count(r)),
@@ -295,6 +295,10 @@ func (s *server) figures() []telemetry.Value {
 		objects("host_alive", schema.AliveHosts(r)),
 		objects("port_active", schema.PortStates.Count(r)),
 	}
+	for name, hosts := range schema.Carriers(r) {
+		f = append(f, telemetry.Gauge.Of("heddle_physical_network_carriers", "Live hosts that carry a physical network, of those that networks are on.", hosts).With("network", name))
+	}
+	return f
 }
 
 // addIdentity adds the built-in identity service, or the client of an existing Keystone.

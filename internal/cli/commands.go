@@ -18,9 +18,9 @@ const DefaultStoreQuotaMiB = 8192
 // EtcdQuotaUsage describes --etcd-quota.
 const EtcdQuotaUsage = "the members' quota-backend-bytes in `MiB`, for a cluster that does not report it: etcd before 3.6; default: etcd's, 2048, is assumed"
 
-// ServerSections is an annotation of flags that repeat a setting of the server: the sections of the
-// configuration file that provide values which a command's own section lacks.
-const ServerSections = "heddle_server_sections"
+// OtherSections is an annotation of flags that repeat a setting of the server or the agent: the
+// sections of the configuration file that provide values which a command's own section lacks.
+const OtherSections = "heddle_other_sections"
 
 // dataFlag adds --data, the server's data directory.
 func dataFlag(f *pflag.FlagSet, data *string, usage string) {
@@ -29,8 +29,10 @@ func dataFlag(f *pflag.FlagSet, data *string, usage string) {
 }
 
 // ofServer marks a flag as a setting of the server.
-func ofServer(f *pflag.FlagSet, name string) {
-	if err := f.SetAnnotation(name, ServerSections, []string{"serve", "xapi"}); err != nil {
+func ofServer(f *pflag.FlagSet, name string) { ofSections(f, name, "serve", "xapi") }
+
+func ofSections(f *pflag.FlagSet, name string, sections ...string) {
+	if err := f.SetAnnotation(name, OtherSections, sections); err != nil {
 		panic(err) // no such flag
 	}
 }

@@ -41,8 +41,8 @@ type finding struct {
 }
 
 // DoctorCommand returns the command that prints what this machine lacks. checks returns the checks
-// of other packages, for a machine with this server.
-func DoctorCommand(checks func(Server) []Check) *cobra.Command {
+// of other packages, for a machine with this server, and an agent with these physical networks.
+func DoctorCommand(checks func(server Server, physical []string) []Check) *cobra.Command {
 	var server Server
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -58,12 +58,14 @@ func DoctorCommand(checks func(Server) []Check) *cobra.Command {
 	for _, name := range []string{"etcd-endpoints", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "etcd-quota"} {
 		ofServer(f, name)
 	}
+	physical := f.StringSlice("physical", nil, "`NETWORK=INTERFACE` of heddle agent, if this machine has one; repeatable")
+	ofSections(f, "physical", "agent")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := complete(); err != nil {
 			return err
 		}
 		server.Cluster.Quota = *clusterQuotaMiB << 20
-		return diagnose(cmd, *format, append(machineChecks(), checks(server)...))
+		return diagnose(cmd, *format, append(machineChecks(), checks(server, *physical)...))
 	}
 	return cmd
 }

@@ -93,6 +93,7 @@ func (a *Agent) figures() []telemetry.Value {
 	m.mu.Lock()
 	flows, sightings, over := len(m.flows.byCookie), m.seen.order.Len(), m.seen.over
 	m.mu.Unlock()
+	carried := a.physical.carried()
 	c, n, at := a.engine.conns.Stats(), a.engine.nats.Stats(), a.attachments.reconciler.Status()
 	frags, evictedFrags := a.engine.conns.FragStats()
 	kernel, err := a.dp.Counters()
@@ -128,10 +129,13 @@ func (a *Agent) figures() []telemetry.Value {
 		telemetry.Counter.Of("heddle_overlay_sightings_refused_total", full, int(over)),
 		telemetry.Counter.Of("heddle_overlay_kernel_upcalls_total", "Frames that the kernel gave to the agent, state messages not counted.", int(kernel.Upcalls)),
 		telemetry.Counter.Of("heddle_overlay_kernel_answered_total", "ARP requests and neighbour solicitations that the kernel answered.", int(kernel.Answered)),
-		telemetry.Gauge.Of("heddle_overlay_physical_networks", "Physical networks that this host carries.", len(a.physical.carried())),
+		telemetry.Gauge.Of("heddle_overlay_physical_networks", "Physical networks that this host carries.", len(carried)),
 		telemetry.Gauge.Of("heddle_overlay_homes", "MAC addresses that this host stands for on physical networks.", a.engine.net.homeCount()),
 		telemetry.Counter.Of("heddle_overlay_kernel_physical_in_total", "Frames from physical networks, to many or to addresses that this host stands for.", int(kernel.PhysicalIn)),
 		telemetry.Counter.Of("heddle_overlay_kernel_tunnelled_in_total", "Frames from other hosts for a port here.", int(kernel.TunnelledIn)))
+	for network := range a.opts.Physical {
+		f = append(f, telemetry.Flag("heddle_overlay_physical_network_carried", "1 while this host carries a physical network: its interface is there and has a carrier.", carried[network] != "").With("network", network))
+	}
 	if a.keys.crypt != nil {
 		f = append(f, telemetry.Gauge.Of("heddle_overlay_hosts_encrypted", "Other hosts to which all tunnelled frames are encrypted.", a.keys.crypt.count()))
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"heddle/internal/netlab"
 	"heddle/internal/neutron"
 	"heddle/internal/store/schema"
+	"heddle/internal/telemetry"
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
 )
@@ -415,6 +417,9 @@ func TestLANRestart(t *testing.T) {
 				return l.homeBy(h, n, mac) == step.home && l.homeBy(l.hosts[1], n, mac) == step.home
 			})
 			l.placed(mac, step.home) // announced, before it sends
+			if got, want := carries(h), step.home == h; got != want {
+				t.Errorf("interface %s, by %s: the metrics say that %s carries the network: %t", c.what, step.home.name, h.name, got)
+			}
 			if err := m.ping(l.outside.v4, 3); err != nil {
 				t.Errorf("interface %s, by %s: %v", c.what, step.home.name, err)
 			}
@@ -423,6 +428,13 @@ func TestLANRestart(t *testing.T) {
 	if !bytes.Contains([]byte(h.log.String()), []byte("there is no such interface")) {
 		t.Error("the log does not say that the interface is missing")
 	}
+}
+
+// carries reports whether the host's metrics say that it carries physnet1.
+func carries(h *testHost) bool {
+	return slices.ContainsFunc(h.agent.Metrics(), func(v telemetry.Value) bool {
+		return v.Name == "heddle_overlay_physical_network_carried" && v.Labels["network"] == "physnet1" && v.Value == 1
+	})
 }
 
 // TestLANPolicy holds a machine's security group against the LAN.

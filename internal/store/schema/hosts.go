@@ -31,6 +31,30 @@ func CarriedNetworks(r records.Reader) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
+// Carriers returns how many live hosts carry each physical network that a network is on.
+func Carriers(r records.Reader) map[string]int {
+	hosts := map[string]int{}
+	for n := range Networks.All(r) {
+		if n.PhysicalNetwork != "" {
+			hosts[n.PhysicalNetwork] = 0
+		}
+	}
+	if len(hosts) == 0 {
+		return nil
+	}
+	for u := range Underlays.All(r) {
+		if _, alive := HostStates.Peek(r, u.HostID); !alive {
+			continue
+		}
+		for name := range u.PhysicalNetworks {
+			if _, used := hosts[name]; used {
+				hosts[name]++
+			}
+		}
+	}
+	return hosts
+}
+
 // AmbiguousHostError reports that a name may be any of several hosts.
 type AmbiguousHostError struct {
 	Name string

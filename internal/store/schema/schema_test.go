@@ -3,6 +3,7 @@ package schema_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -273,4 +274,42 @@ func FuzzForeignRecords(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestCarriers counts live hosts alone, and networks that are used alone.
+func TestCarriers(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	rep := replica.New(st, replica.Options{Watch: schema.Root}, schema.All()...)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- rep.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	db := records.NewDB(st, rep)
+	_, err := db.Update(t.Context(), func(tx *records.Tx) (err error) {
+		for _, name := range []string{"used", "left", "unplugged"} {
+			err = errors.Join(err, schema.Networks.Put(tx, &neutron.Network{Standard: neutron.Standard{ID: name}, NetworkType: "flat", PhysicalNetwork: name}))
+		}
+		for host, carried := range map[string]map[string]string{"h1": {"used": "eth1", "idle": "eth2"}, "h2": {"used": "eth1"}, "dead": {"used": "eth1", "left": "eth2"}} {
+			err = errors.Join(err, schema.Hosts.Put(tx, &topology.Host{ID: host, Name: host}),
+				schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: host, PhysicalNetworks: carried}))
+			if host != "dead" {
+				err = errors.Join(err, schema.HostStates.Put(tx, &topology.HostState{HostID: host}))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := schema.Carriers(snap), map[string]int{"used": 2, "left": 0, "unplugged": 0}; !maps.Equal(got, want) {
+		t.Errorf("carriers %v, want %v", got, want)
+	}
 }
