@@ -145,7 +145,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer announced.Close()
+	defer announced()
 	if err := c.joinOnce(ctx, log); err != nil {
 		return err
 	}

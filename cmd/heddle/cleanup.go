@@ -38,13 +38,43 @@ func (c *agentConfig) readRecord() (r agentRecord, known bool) {
 // namespace. The process id follows.
 const announcement = "agent-"
 
-// announce records this agent's settings and, until the result is closed, shows that it runs. If it
-// cannot be recorded, as on a full disk, the agent still starts, and a cleanup tries every role.
-func (c *agentConfig) announce(log *slog.Logger) (io.Closer, error) {
+// announce records this agent's settings and, until closed is called, shows that it runs. It fails
+// while another agent runs in one of its roles. If the settings cannot be recorded, as on a full
+// disk, the agent still starts, and a cleanup tries every role.
+func (c *agentConfig) announce(log *slog.Logger) (closed func(), err error) {
+	var names []io.Closer
+	closed = func() {
+		for _, name := range names {
+			_ = name.Close()
+		}
+	}
+	for _, role := range c.roles() {
+		name, err := hostnet.Alone("role-" + role)
+		if err != nil {
+			closed()
+			return nil, secondAgent(role, err)
+		}
+		names = append(names, name)
+	}
 	if err := c.record(); err != nil {
 		log.Warn("cannot record this agent's settings; agent --cleanup may need --name", "file", c.recordFile(), "err", err)
 	}
-	return hostnet.Alone(fmt.Sprint(announcement, os.Getpid()))
+	name, err := hostnet.Alone(fmt.Sprint(announcement, os.Getpid()))
+	if err != nil {
+		closed()
+		return nil, err
+	}
+	names = append(names, name)
+	return closed, nil
+}
+
+// secondAgent returns the error of an agent that cannot run beside another one.
+func secondAgent(role string, err error) error {
+	pids, _ := runningAgents()
+	if len(pids) == 0 { // it has ended, or begins
+		return err
+	}
+	return fmt.Errorf("another agent with the role %s runs on this host, process %s: stop it first (systemctl stop heddle-agent)", role, strings.Join(pids, ", "))
 }
 
 // record adds this agent's settings to the record, if they are not in it yet.

@@ -300,6 +300,8 @@ func TestAgentKilled(t *testing.T) {
 	if _, err := os.Stat(h.pins()); err != nil {
 		t.Errorf("a refused cleanup: %v", err)
 	}
+	second := fmt.Sprintf("another agent with the role overlay runs on this host, process %d", agent.cmd.Process.Pid)
+	refuse(t, h.ns, 1, second, h.agent()...)
 	agent.kill()
 	if _, up := s.alive(t, h); !up {
 		t.Error("a host counts as down before its lease has ended: a restarted agent would be missed")
