@@ -52,6 +52,7 @@ type counters struct {
 	verified      atomic.Uint64
 	different     atomic.Uint64 // verified and found to be other than they should be
 	traces        atomic.Uint64
+	conflicts     atomic.Uint64 // frames from LANs by others in the name of what is at home here
 	exhausted     atomic.Uint64 // requests for NAT ports when all were in use
 	shareUsed     atomic.Uint64 // requests for NAT ports by sources that used their share
 }
@@ -80,6 +81,7 @@ func (c *counters) figures() (f []telemetry.Value) {
 		telemetry.Counter.Of("heddle_overlay_invalidations_total", "Ports whose flows a change of the topology stopped.", int(c.invalidations.Load())),
 		telemetry.Counter.Of("heddle_overlay_emitted_total", "Frames of the virtual network's own: ARP, ND and DHCP answers, ICMP errors.", int(c.emitted.Load())),
 		telemetry.Counter.Of("heddle_overlay_advertisements_total", "Router advertisements sent unasked, one for each port.", int(c.advertised.Load())),
+		telemetry.Counter.Of("heddle_overlay_lan_conflicts_total", "Frames from physical networks by which others use addresses that this host stands for. It announces them again.", int(c.conflicts.Load())),
 		telemetry.Counter.Of("heddle_overlay_nat_exhausted_total", "Packets dropped because all NAT ports of their router were in use for their destination.", int(c.exhausted.Load())),
 		telemetry.Counter.Of("heddle_overlay_nat_share_used_total", "Packets dropped because their source used its share, half, of the NAT ports of their router for their destination.", int(c.shareUsed.Load())),
 		telemetry.Counter.Of("heddle_overlay_traces_total", "Trace requests answered.", int(c.traces.Load())))

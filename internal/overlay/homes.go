@@ -3,17 +3,20 @@ package overlay
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/task"
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
 
 // homes keeps the MAC addresses that this host stands for on the LANs of physical networks
 // (decision 0016): the kernel takes in frames to them by the localnet port of their network. Where
-// an address comes to be at home here, its LAN is told by a RARP request.
+// an address comes to be at home here, its LAN is told by a RARP request; and again when another
+// machine there has spoken for it.
 type homes struct {
 	host string
 	net  *virtualNetwork
@@ -28,7 +31,9 @@ type homes struct {
 	// The rest is guarded by the write lock of net.
 	changed  map[home]bool // whose home may be another since settle
 	networks map[string]*homeNetwork
-	moved    []home // to be announced
+	due      []announcement
+	defended map[announcement]bool // in the last defendEvery; true: to be announced once more
+	defences []defence             // of defended, in order of time
 	work     task.Notice
 }
 
@@ -38,6 +43,19 @@ type home struct {
 	mac     packet.MAC
 }
 
+// announcement is an address at home here, to be announced on its LAN: a MAC address, or an IP
+// address that has it.
+type announcement struct {
+	home
+	ip netip.Addr
+}
+
+// defence is an announcement after a conflict, made at a time.
+type defence struct {
+	announcement
+	at time.Time
+}
+
 // homeNetwork holds what is at home here of a network, and its localnet port, 0 while that is not
 // attached.
 type homeNetwork struct {
@@ -45,14 +63,17 @@ type homeNetwork struct {
 	port datapath.Port
 }
 
-// Announcements of addresses that have come here: so many in each interval.
 const (
+	// Announcements are sent so many in each interval.
 	announceEvery = 10 * time.Millisecond
 	announceBurst = 10
+	// defendEvery is the least time between two announcements of an address after conflicts.
+	defendEvery = time.Second
 )
 
 func newHomes(host string, net *virtualNetwork, dp *datapath.Datapath, log *slog.Logger) *homes {
-	return &homes{host: host, net: net, dp: dp, log: log, changed: map[home]bool{}, networks: map[string]*homeNetwork{}, work: task.NewNotice()}
+	return &homes{host: host, net: net, dp: dp, log: log, changed: map[home]bool{}, networks: map[string]*homeNetwork{},
+		defended: map[announcement]bool{}, work: task.NewNotice()}
 }
 
 // homeChanged is called while a change is applied to the world.
@@ -102,8 +123,50 @@ func (h *homes) tidy(id string) {
 // enter has the kernel take in frames to an address that has come here.
 func (h *homes) enter(n *homeNetwork, x home) {
 	h.failed(h.dp.SetHomes(n.port, x.mac))
-	h.moved = append(h.moved, x)
+	h.due = append(h.due, announcement{home: x})
 	h.work.Give()
+}
+
+// defend has addresses announced for which another machine on their LAN speaks: at once, and for
+// conflicts within defendEvery of that once more when it is over.
+func (h *homes) defend(conflicts []flow.Conflict) {
+	if len(conflicts) == 0 {
+		return
+	}
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	for _, c := range conflicts {
+		a := announcement{home{c.NetworkID, c.MAC}, c.IP}
+		if _, isRecent := h.defended[a]; isRecent {
+			h.defended[a] = true
+			continue
+		}
+		h.defended[a] = false
+		h.due = append(h.due, a)
+		h.work.Give()
+	}
+}
+
+// expireDefences has those addresses announced again for which there were conflicts since they were
+// announced defendEvery ago. It returns when to look again, zero for never.
+func (h *homes) expireDefences(now time.Time) (next time.Time) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	for len(h.defences) > 0 {
+		d := h.defences[0]
+		if over := d.at.Add(defendEvery); now.Before(over) {
+			return over
+		}
+		h.defences = h.defences[1:]
+		if h.defended[d.announcement] {
+			h.defended[d.announcement] = false
+			h.due = append(h.due, d.announcement)
+		} else {
+			delete(h.defended, d.announcement)
+		}
+	}
+	h.defences = nil
+	return time.Time{}
 }
 
 func (h *homes) failed(err error) {
@@ -154,43 +217,78 @@ func (h *homes) detached(network string) {
 
 // Run announces addresses until ctx ends.
 func (h *homes) Run(ctx context.Context) error {
+	alarm := task.NewAlarm()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-h.work:
+		case <-alarm.C:
 		}
-		for h.announce(announceBurst) && ctx.Err() == nil {
+		next := h.expireDefences(time.Now())
+		for h.announce(announceBurst, time.Now()) && ctx.Err() == nil {
 			task.Pause(ctx, announceEvery)
 		}
+		if next.IsZero() {
+			next = h.expireDefences(time.Now())
+		}
+		alarm.Set(next)
 	}
 }
 
-// announce announces up to n addresses and reports whether there are more.
-func (h *homes) announce(n int) (more bool) {
-	type announcement struct {
-		port datapath.Port
-		mac  packet.MAC
+// announce announces up to n addresses at a time and reports whether there are more.
+func (h *homes) announce(n int, now time.Time) (more bool) {
+	type packed struct {
+		announcement
+		port  datapath.Port
+		frame []byte
 	}
-	var due []announcement
+	var all []packed
 	h.net.mu.Lock()
-	n = min(n, len(h.moved))
-	for _, x := range h.moved[:n] {
-		if at := h.networks[x.network]; at != nil && at.port != 0 && at.macs[x.mac] {
-			due = append(due, announcement{at.port, x.mac})
+	n = min(n, len(h.due))
+	for _, a := range h.due[:n] {
+		if at := h.networks[a.network]; at != nil && at.port != 0 && at.macs[a.mac] {
+			if frame := h.frame(a); frame != nil {
+				all = append(all, packed{a, at.port, frame})
+			}
+		}
+		if _, ok := h.defended[a]; ok {
+			h.defences = append(h.defences, defence{a, now})
 		}
 	}
-	if h.moved = h.moved[n:]; len(h.moved) == 0 {
-		h.moved = nil
+	if h.due = h.due[n:]; len(h.due) == 0 {
+		h.due = nil
 	}
-	more = len(h.moved) > 0
+	more = len(h.due) > 0
 	h.net.mu.Unlock()
-	for _, a := range due {
-		if err := h.dp.Send(datapath.Output{Port: a.port}, rarpRequest(a.mac), datapath.Offload{}); err != nil {
-			h.log.Debug("cannot announce an address on a LAN", "address", a.mac, "err", err)
+	for _, p := range all {
+		if err := h.dp.Send(datapath.Output{Port: p.port}, p.frame, datapath.Offload{}); err != nil {
+			h.log.Debug("cannot announce an address on a LAN", "address", p.mac, "ip", p.ip, "err", err)
 		}
 	}
 	return more
+}
+
+// frame builds an announcement to all: of a MAC address by RARP, of an IP address by gratuitous ARP
+// (RFC 5227 §2.4) or an unsolicited advertisement (RFC 4861 §7.2.6). It is nil if the IP address
+// has another MAC address by now.
+func (h *homes) frame(a announcement) []byte {
+	if !a.ip.IsValid() {
+		return rarpRequest(a.mac)
+	}
+	mac, router, ok := h.net.world.Neighbour(a.network, a.ip)
+	if !ok || mac != a.mac {
+		return nil
+	}
+	if a.ip.Is4() {
+		return packet.ARPRequestFor(a.ip, a.mac, a.ip)
+	}
+	flags := packet.NDOverride
+	if router {
+		flags |= packet.NDRouter
+	}
+	allNodes := netip.IPv6LinkLocalAllNodes()
+	return packet.NeighborAdvert(packet.MulticastMAC(allNodes), a.mac, allNodes, a.ip, flags)
 }
 
 // typeRARP is the EtherType of RARP, and rarpReverse its request's operation (RFC 903).

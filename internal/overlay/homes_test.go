@@ -3,12 +3,16 @@ package overlay
 import (
 	"bytes"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/task"
+	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
+	"heddle/internal/topology/simulate"
 )
 
 // lanPort holds the addresses of a localnet port, and the frames sent by it.
@@ -40,7 +44,7 @@ func TestHomes(t *testing.T) {
 	t.Parallel()
 	p := &lanPort{}
 	h := &homes{net: &virtualNetwork{}, dp: p, log: slog.New(slog.DiscardHandler), changed: map[home]bool{},
-		networks: map[string]*homeNetwork{}, work: task.NewNotice()}
+		networks: map[string]*homeNetwork{}, defended: map[announcement]bool{}, work: task.NewNotice()}
 	mac := func(i int) packet.MAC { return packet.MAC{2, 0, 0, 0, 0, byte(i)} }
 	p.macs = []packet.MAC{mac(0), mac(99)} // of an earlier agent; the last has gone since
 	for i := range 25 {
@@ -54,7 +58,7 @@ func TestHomes(t *testing.T) {
 		t.Errorf("entered with the port: %v", p.macs)
 	}
 	for i, want := range []int{10, 20, 24} {
-		if more := h.announce(announceBurst); len(p.sent) != want || more != (want < 24) {
+		if more := h.announce(announceBurst, time.Time{}); len(p.sent) != want || more != (want < 24) {
 			t.Errorf("after turn %d: %d announced, more %t; want %d", i, len(p.sent), more, want)
 		}
 	}
@@ -66,7 +70,7 @@ func TestHomes(t *testing.T) {
 	h.move(home{"n", mac(30)}, true)
 	h.move(home{"n", mac(31)}, true)
 	h.move(home{"n", mac(30)}, false)
-	h.announce(announceBurst)
+	h.announce(announceBurst, time.Time{})
 	last := p.sent[len(p.sent)-1]
 	if len(p.sent) != 25 || !bytes.Equal(last[6:12], []byte{2, 0, 0, 0, 0, 31}) || slices.Contains(p.macs, mac(30)) {
 		t.Errorf("%d announced, the last %x; entered: %v", len(p.sent), last, p.macs)
@@ -82,4 +86,41 @@ func TestHomes(t *testing.T) {
 	if len(h.networks) > 0 {
 		t.Errorf("left: %v", h.networks)
 	}
+}
+
+// TestDefences: an address is announced at once after a conflict, after more of them once a second,
+// and not without one.
+func TestDefences(t *testing.T) {
+	t.Parallel()
+	p := &lanPort{}
+	h := &homes{net: &virtualNetwork{world: simulate.NewWorld(simulate.Options{})}, dp: p, log: slog.New(slog.DiscardHandler), changed: map[home]bool{},
+		networks: map[string]*homeNetwork{}, defended: map[announcement]bool{}, work: task.NewNotice()}
+	mac := packet.MAC{2, 0, 0, 0, 0, 1}
+	h.attached("n", 7)
+	h.move(home{"n", mac}, true)
+	start := time.Now()
+	conflict := []flow.Conflict{{NetworkID: "n", MAC: mac}}
+	pass := func(after time.Duration, want int) {
+		t.Helper()
+		h.expireDefences(start.Add(after))
+		h.announce(announceBurst, start.Add(after))
+		if len(p.sent) != want {
+			t.Errorf("after %v: %d announcements, want %d", after, len(p.sent), want)
+		}
+	}
+	pass(0, 1) // it has come here
+	h.defend(conflict)
+	pass(0, 2)
+	for range 100 {
+		h.defend(conflict)
+	}
+	pass(defendEvery-1, 2)
+	pass(defendEvery, 3)
+	pass(2*defendEvery, 3)
+	if len(h.defended)+len(h.defences) > 0 {
+		t.Errorf("left: %v, %v", h.defended, h.defences)
+	}
+	h.defend(conflict)
+	h.defend([]flow.Conflict{{NetworkID: "n", MAC: packet.MAC{2, 0, 0, 0, 0, 2}}, {NetworkID: "n", MAC: mac, IP: netip.MustParseAddr("192.0.2.1")}})
+	pass(3*defendEvery, 4) // of what is not at home here, or has no such address, nothing is announced
 }

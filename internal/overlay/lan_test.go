@@ -516,6 +516,67 @@ func TestLANSpoofing(t *testing.T) {
 	}
 }
 
+// TestLANAttacked has a machine on the LAN send from a gateway's MAC address, and claim a floating
+// IP: where the LAN sends packets to the floating IP is put right, though its machine is silent.
+func TestLANAttacked(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 2, 2)
+	r := l.routed()
+	l.physical(r.external, 0)
+	attacker := l.MustNamespace(t, "attacker")
+	l.join(attacker, "eth0", "attacker", "192.0.2.66/24")
+	l.start()
+	m := r.machine(l.hosts[0])
+	from := m.serve(80)
+	floating, gateway := r.float(m, "192.0.2.20"), r.gateway.Port.MACAddress
+	l.outside.connect(floating, from, l.outside.v4)
+	home := l.home(r.external, gateway)
+	sender, err := attacker.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	receiver, err := l.outside.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	send := func(src packet.MAC, typ uint16, content []byte) {
+		t.Helper()
+		frame := packet.Ethernet{Dst: packet.Broadcast, Src: src, Type: typ}.Append(nil)
+		if err := sender.Send(append(frame, content...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hears := func(what string, content []byte) {
+		t.Helper()
+		if _, err := receiver.Until(content, nil); err != nil {
+			l.logs()
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	own := packet.MAC{2, 0, 0, 0, 6, 6}
+	for i := range 3 { // the later ones while the first announcement is recent
+		mark := fmt.Sprint("stolen ", i, strings.Repeat(".", 40))
+		send(gateway, 0x88b5, []byte(mark))
+		hears("the frame", []byte(mark))
+		hears("the gateway's MAC address announced", rarpRequest(gateway)[:42])
+		l.placed(gateway, home)
+		claim := packet.ARP{Op: packet.ARPRequest, SHA: own, SPA: floating, TPA: floating}.Append(nil)
+		send(own, packet.TypeARP, claim)
+		hears("the claim", claim)
+		hears("the floating IP announced", packet.ARPRequestFor(floating, gateway, floating))
+		l.wait("the floating IP to be at the gateway's address for the outside", func() bool {
+			out, err := l.outside.Output(t.Context(), "ip", "neigh", "show", floating.String())
+			return err == nil && strings.Contains(out, gateway.String())
+		})
+	}
+	l.outside.connect(floating, from, l.outside.v4)
+	if n := home.agent.engine.count.conflicts.Load(); n < 6 {
+		t.Errorf("%d conflicts counted, want 6", n)
+	}
+}
+
 // TestUplink leads a router out by a port of its own on an interface of one host: the outside finds
 // it by ARP, and machines on every host reach the outside and are reached.
 func TestUplink(t *testing.T) {

@@ -63,6 +63,8 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	p := h.missed.decide(port, key, keyed, simulate.Input{Frame: u.Frame, WireLen: u.Length})
 	d := p.decision
 	h.count.decisions[d.Verdict].Add(1)
+	h.count.conflicts.Add(uint64(len(d.Conflicts)))
+	h.net.homes.defend(d.Conflicts)
 	if d.Verdict == flow.Postponed {
 		h.learnFrom(port, d)
 		h.postpone(port, u, came, seen, d)

@@ -205,6 +205,13 @@ type LearnedNeighbour struct {
 	MAC       packet.MAC
 }
 
+// Conflict is an address at home at this host that another machine on the LAN speaks for.
+type Conflict struct {
+	NetworkID string
+	MAC       packet.MAC
+	IP        netip.Addr // that the other says is at another MAC address; invalid: it sends from MAC
+}
+
 // Asker is a sender that asks about a neighbour in its network.
 type Asker struct {
 	NetworkID string
@@ -274,6 +281,9 @@ type Decision struct {
 	// Learn is the packet's reference to its source address, nil when the address is seeded.
 	Learn          *Learned
 	LearnNeighbour *LearnedNeighbour
+	// Conflicts are the addresses at home here that the sender on the LAN speaks for: to be
+	// announced again.
+	Conflicts []Conflict
 	// Asker is the sender of a Consumed question about a neighbour if the answer would be alike
 	// about any other neighbour in the network's table, until a change affects its port. Else nil.
 	Asker *Asker

@@ -29,6 +29,24 @@ func neighbor(dstMAC, mac MAC, src, dst netip.Addr, typ uint8, rest uint32, targ
 	return ICMP{Type: typ, Rest: rest}.AppendV6(b, src, dst, body)
 }
 
+// Binding returns the IP address that an ARP message or one of neighbour discovery says is at a MAC
+// address: that of its sender or, of an advertisement, of its target. ok is false if it says none.
+func (f *Frame) Binding() (ip netip.Addr, mac MAC, ok bool) {
+	switch {
+	case f.ARPOp != 0:
+		ip, mac = f.SrcIP, f.SHA
+	case !f.IsND():
+		return ip, mac, false
+	case f.TpSrc == uint16(ICMPv6NeighborAdvert):
+		if ip, mac = f.NDTarget, f.Src; f.HasNDOpt {
+			mac = f.NDLink
+		}
+	case f.HasNDOpt:
+		ip, mac = f.SrcIP, f.NDLink
+	}
+	return ip, mac, ip.IsValid() && !ip.IsUnspecified()
+}
+
 // RouterAdvert is a router advertisement (RFC 4861 §4.2, RFC 8106 §5.1). Times are in seconds.
 type RouterAdvert struct {
 	Managed, Other bool

@@ -20,6 +20,7 @@ func (s *Simulator) fromLAN(n *network) bool {
 func (s *Simulator) arrive(n *network) {
 	a, src := &s.arrival, s.frame.Src
 	*a = arrival{}
+	s.noteConflicts(n)
 	e := n.macs[keyOf(table, src)]
 	switch q := n.routerPort(src); {
 	case q != nil:
@@ -40,15 +41,16 @@ func (s *Simulator) arrive(n *network) {
 
 // comesIn decides by where a packet was sent whether it comes in from the LAN: what routers send,
 // and machines to routers, goes there directly, and what this host sent has been here (decision
-// 0016).
+// 0016). A frame in the name of what is at home here is an error, whose flow ends soon: the next
+// one is a conflict again.
 func (s *Simulator) comesIn(n *network, toRouter bool) bool {
 	switch from := s.arrival.from; {
 	case from == nil:
 		return true
+	case from.home == s.here:
+		s.dec.errorDrop(n.id, "it is from port "+from.id+", whose home this host is: it went out to the LAN here")
 	case !from.def.Exterior():
 		s.dec.drop(n.id, "it is from the router's port "+from.listed.port.id+", which the ports of the network hear directly")
-	case from.home == s.here:
-		s.dec.drop(n.id, "it is from port "+from.id+", whose home this host is: it went out to the LAN here")
 	case toRouter:
 		s.dec.drop(n.id, "it is from port "+from.id+", which routers hear directly")
 	default:
