@@ -193,3 +193,31 @@ func TestDynamicDNAT(t *testing.T) {
 	l.expectAt(t, "p-y", tcpReply(got), "p-z", "172.16.0.77:80→10.3.0.5:4000")
 	l.expectAt(t, "p-y", frameSpec{n: 2, to: 2, src: ipY, dst: ipZ}.icmpError(3, 3, got), "p-z", "172.16.0.77→10.3.0.5 ICMP 3/3 of 10.3.0.5:4000→172.16.0.77:80")
 }
+
+// TestSNATIsNoBarrier: who is on the external network reaches inside addresses by the gateway's MAC
+// address, as far as the machine's groups let it; the replies come from the gateway's address.
+// docs/security.md says so.
+func TestSNATIsNoBarrier(t *testing.T) {
+	l := example()
+	l.group("closed", allowFrom("members", "closed", packet.TypeIPv4))
+	l.group("web", allowPort("http", packet.ProtoTCP, 80))
+	to80 := frameSpec{n: 4, to: 4, src: ipUp, dst: ipY}.tcp(5000, 80)
+	to81 := frameSpec{n: 4, to: 4, src: ipUp, dst: ipY}.tcp(5000, 81)
+	for _, c := range []struct {
+		name   string
+		groups []string
+		open   bool // without port security
+		on81   string
+		on80   string
+	}{
+		{name: "without port security", open: true, on80: "p-y", on81: "p-y"},
+		{name: "members alone", groups: []string{"closed"}},
+		{name: "port 80", groups: []string{"web"}, on80: "p-y"},
+	} {
+		l.port(portSpec{id: "p-y", network: "net2", host: "h1", mac: mac(2), ips: []netip.Addr{ipY}, open: c.open, groups: c.groups})
+		l.expectAt(t, "p-up", to81, c.on81, "172.16.0.1:5000→10.2.0.5:81")
+		if got := l.expectAt(t, "p-up", to80, c.on80, "172.16.0.1:5000→10.2.0.5:80"); got != nil {
+			l.expectAt(t, "p-y", tcpReply(got), "p-up", "172.16.0.2:1024→172.16.0.1:5000")
+		}
+	}
+}
