@@ -17,6 +17,9 @@ func TestWrongArguments(t *testing.T) {
 		{"translate /", "/ is a directory"},
 		{"trace --port p --frame zz", `"zz" is neither hex digits`},
 		{"trace --port p --frame {", "--frame: "},
+		{"trace --network n --frame 00", "want either --scenario; or --port and --frame; or --network, --host and --frame"},
+		{"trace --port p --host h --frame 00", "want either --scenario"},
+		{"trace --port p --network n --host h --frame 00", "want either --scenario"},
 	} {
 		words := strings.Fields(c.args)
 		for _, cmd := range Commands() {

@@ -16,12 +16,14 @@ import (
 
 // traceCommand follows one packet through the virtual network.
 func traceCommand() *cobra.Command {
-	var scenario, hosts, port, frame string
+	var scenario, hosts, frame string
+	var entry cloud.TraceRequest
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Follow one packet through the virtual network, step by step",
-		Long: `Against a running system: --port and --frame. The agent of the port's host answers with its live connections; where none
-is alive the server answers, and says that they are missing. A frame is hex digits, or the fields of a frame as in a scenario:
+		Long: `Against a running system: --port and --frame; for a frame from the LAN of a flat or vlan network --network, the --host where it
+comes in, and --frame. The agent of that host answers with its live connections; where none is alive the server answers, and says that
+they are missing. A frame is hex digits, or the fields of a frame as in a scenario:
   heddle trace --port ID --frame '{type: ipv4, eth_src: "fa:16:…", eth_dst: "fa:16:…", ip_src: 10.0.0.3, ip_dst: 10.0.0.4, proto: tcp, sport: 4000, dport: 22}'
 Offline: --scenario FILE holds a topology and frames with what is expected of them ("-" reads standard input). Exits 1 when an
 expectation fails, 2 when the file is wrong.`,
@@ -32,35 +34,37 @@ expectation fails, 2 when the file is wrong.`,
 			return nil
 		},
 	}
-	cloud := cloudFlags(cmd)
+	login := cloudFlags(cmd)
 	format := command.OutputFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&scenario, "scenario", "", "scenario `file`, YAML or JSON")
 	f.StringVar(&hosts, "hosts", "one", "with --scenario: one host for all ports, or each port on its own")
-	f.StringVar(&port, "port", "", "`id` of the port that the frame enters by")
+	f.StringVar(&entry.Port, "port", "", "`id` of the port that the frame enters by")
+	f.StringVar(&entry.Network, "network", "", "`id` of the network from whose LAN the frame comes")
+	f.StringVar(&entry.Host, "host", "", "`name` of the host at which a frame from a LAN comes in")
 	f.StringVar(&frame, "frame", "", "the `frame`: hex digits, or fields")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		switch live := port != "" && frame != ""; {
-		case scenario != "" && port == "" && frame == "":
+		byPort, byLAN := entry.Port != "", entry.Network != "" && entry.Host != ""
+		switch entered := entry.Port+entry.Network+entry.Host != ""; {
+		case scenario != "" && !entered && frame == "":
 			return traceScenario(cmd, scenario, hosts, *format)
-		case scenario == "" && live:
-			return traceLive(cmd, cloud, port, frame, *format)
+		case scenario == "" && frame != "" && byPort != byLAN && byPort == (entry.Network+entry.Host == ""):
+			return traceLive(cmd, login, entry, frame, *format)
 		}
-		return &command.Exit{Code: 2, Text: "trace: want either --scenario, or --port and --frame"}
+		return &command.Exit{Code: 2, Text: "trace: want either --scenario; or --port and --frame; or --network, --host and --frame"}
 	}
 	return cmd
 }
 
-func traceLive(cmd *cobra.Command, cloud *cloud.Config, port, frame, format string) error {
-	raw, err := parseFrame(frame)
-	if err != nil {
+func traceLive(cmd *cobra.Command, login *cloud.Config, entry cloud.TraceRequest, frame, format string) (err error) {
+	if entry.Frame, err = parseFrame(frame); err != nil {
 		return &command.Exit{Code: 2, Text: "--frame: " + err.Error()}
 	}
-	s, err := cloud.Login(cmd.Context())
+	s, err := login.Login(cmd.Context())
 	if err != nil {
 		return err
 	}
-	answer, err := s.Trace(cmd.Context(), port, raw)
+	answer, err := s.Trace(cmd.Context(), entry)
 	if err != nil {
 		return err
 	}
@@ -83,31 +87,53 @@ func parseFrame(text string) ([]byte, error) {
 	return offline.ParseFrame([]byte(text))
 }
 
+// printTrace prints an answer with names beside the ids.
 func printTrace(w io.Writer, a *flow.TraceAnswer) {
 	for _, s := range a.Walk {
-		fmt.Fprintf(w, "  %s", s.Device)
+		fmt.Fprintf(w, "  %s", named(a, s.Device))
 		if s.Chain != "" {
-			fmt.Fprintf(w, "  chain %s", s.Chain)
+			fmt.Fprintf(w, "  chain %s", named(a, s.Chain))
 		}
 		if s.Rule != "" {
-			fmt.Fprintf(w, "  rule %s", s.Rule)
+			fmt.Fprintf(w, "  rule %s", named(a, s.Rule))
 		}
-		fmt.Fprintf(w, "  %s\n", s.Text)
+		fmt.Fprintf(w, "  %s\n", withNames(a, s.Text))
 	}
 	fmt.Fprintf(w, "verdict: %s", a.Verdict)
 	if a.Reason != "" {
-		fmt.Fprintf(w, ": %s", a.Reason)
+		fmt.Fprintf(w, ": %s", withNames(a, a.Reason))
 	}
 	fmt.Fprintln(w)
 	for _, o := range a.Outputs {
-		fmt.Fprintf(w, "out: port %s on host %s\n", o.PortID, o.HostID)
+		fmt.Fprintf(w, "out: port %s on host %s\n", named(a, o.PortID), named(a, o.HostID))
 	}
 	for _, r := range a.Replies {
-		fmt.Fprintf(w, "reply: port %s: %x\n", r.PortID, r.Frame)
+		fmt.Fprintf(w, "reply: port %s: %x\n", named(a, r.PortID), r.Frame)
 	}
 	if !a.LiveState {
 		fmt.Fprintln(w, "note: no agent answered for the port's host; a server did, which knows no connections or learned addresses")
 	}
+}
+
+// named returns an id with what it stands for.
+func named(a *flow.TraceAnswer, id string) string {
+	n, ok := a.Names[id]
+	if !ok {
+		return id
+	}
+	return id + " (" + strings.TrimSpace(n.Kind+" "+n.Name) + ")"
+}
+
+// withNames adds names to the ids in a text, but for those within the names of chains.
+func withNames(a *flow.TraceAnswer, text string) string {
+	words := strings.Split(text, " ")
+	for i, word := range words {
+		id := strings.TrimRight(word, ",:;.")
+		if n, ok := a.Names[id]; ok && n.Name != "" {
+			words[i] = id + " (" + n.Name + ")" + word[len(id):]
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func traceScenario(cmd *cobra.Command, file, hosts, format string) error {

@@ -172,10 +172,18 @@ func (s *Session) Operator(ctx context.Context, method, path string, body, out a
 	return json.Unmarshal(raw, out)
 }
 
-// Trace simulates a frame that enters by a port. If the simulation fails the error names its host.
-func (s *Session) Trace(ctx context.Context, port string, frame []byte) (*flow.TraceAnswer, error) {
+// TraceRequest is a frame to trace, and where it comes in: by a port, or from the LAN of a network
+// at a host.
+type TraceRequest struct {
+	Port    string `json:"port,omitempty"`    // its id
+	Network string `json:"network,omitempty"` // its id
+	Host    string `json:"host,omitempty"`    // of a network, by id or name
+	Frame   []byte `json:"frame"`
+}
+
+// Trace simulates a frame. If the simulation fails the error names its host.
+func (s *Session) Trace(ctx context.Context, request TraceRequest) (*flow.TraceAnswer, error) {
 	var answer flow.TraceAnswer
-	request := map[string]any{"port": port, "frame": frame}
 	if err := s.Operator(ctx, http.MethodPost, "/v1/traces", request, &answer); err != nil {
 		return nil, err
 	}

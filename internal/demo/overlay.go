@@ -13,6 +13,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 
+	"heddle/internal/cloud"
 	"heddle/internal/lab"
 	"heddle/internal/netlab"
 	"heddle/internal/topology/packet"
@@ -226,7 +227,7 @@ func (d *demo) showTrace(ctx context.Context, c *cast) error {
 		return err
 	}
 	d.check(fmt.Sprintf("trace TCP a1 to a3:%d, answered by the agent of %s", forbiddenPort, c.a1.Host.Name), "drop: security group of a3", func() (string, error) {
-		answer, err := d.lab.Admin.Trace(ctx, c.a1.Port.ID, frame)
+		answer, err := d.lab.Admin.Trace(ctx, cloud.TraceRequest{Port: c.a1.Port.ID, Frame: frame})
 		switch {
 		case err != nil:
 			return "", err

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
 	"heddle/internal/neutron"
@@ -43,6 +45,11 @@ const (
 	routedPort           = "11111111-0000-4000-8000-000000000003"
 	network              = "22222222-0000-4000-8000-000000000001"
 	host                 = "33333333-0000-4000-8000-000000000001"
+	lanNetwork           = "22222222-0000-4000-8000-000000000002"
+	localnetPort         = "11111111-0000-4000-8000-000000000004"
+	group                = "44444444-0000-4000-8000-000000000001"
+	groupChain           = "44444444-0000-4000-8000-000000000002"
+	groupRule            = "44444444-0000-4000-8000-000000000003"
 )
 
 func newWorld(t *testing.T, wait time.Duration) *world {
@@ -129,8 +136,87 @@ func request(t *testing.T, port string, frame []byte) string {
 	return string(raw)
 }
 
+// fromLAN is the request for the frame that comes in from a LAN.
+func fromLAN(t *testing.T, network, host string) string {
+	t.Helper()
+	raw, err := json.Marshal(traceRequest{Network: network, Host: host, Frame: frame()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// addLAN makes a network on physnet1, which host "h" carries and "inland" does not, and puts the
+// bound port into a security group.
+func (w *world) addLAN(t *testing.T) {
+	t.Helper()
+	const carrier, inland = host, "33333333-0000-4000-8000-000000000002"
+	w.update(t, func(tx *records.Tx) error {
+		bundles := []error{
+			schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: "network", ID: lanNetwork}, Bundle: topology.Bundle{
+				Networks: []topology.Network{{ID: lanNetwork, AdminStateUp: true}},
+				Ports:    []topology.Port{{ID: localnetPort, NetworkID: lanNetwork, AdminStateUp: true, PhysicalNetwork: "physnet1", TunnelKey: 7}}}}),
+			schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: "security-group", ID: group}, Bundle: topology.Bundle{
+				Chains: []topology.Chain{{ID: groupChain, Name: "OS_SG_" + group, Rules: []topology.Rule{{ID: groupRule}}}}}}),
+		}
+		return errors.Join(append(bundles,
+			schema.Networks.Put(tx, &neutron.Network{Standard: neutron.Standard{ID: lanNetwork, Name: "office"}, NetworkType: "flat", PhysicalNetwork: "physnet1"}),
+			schema.SecurityGroups.Put(tx, &neutron.SecurityGroup{Standard: neutron.Standard{ID: group, Name: "web"}}),
+			schema.Hosts.Put(tx, &topology.Host{ID: carrier, Name: "h"}), schema.Hosts.Put(tx, &topology.Host{ID: inland, Name: "inland"}),
+			schema.Underlays.Put(tx, &topology.HostUnderlay{HostID: carrier, PhysicalNetworks: map[string]string{"physnet1": "eth1"}}))...)
+	})
+}
+
+// TestTraceFromLAN: a frame from a LAN comes in at a host, and the answer has names.
+func TestTraceFromLAN(t *testing.T) {
+	w := newWorld(t, time.Millisecond)
+	w.addLAN(t)
+	w.update(t, func(tx *records.Tx) error { return schema.HostStates.Put(tx, &topology.HostState{HostID: host}) })
+	status, body := w.post(t, "admin", fromLAN(t, lanNetwork, "h"))
+	var a flow.TraceAnswer
+	if err := json.Unmarshal([]byte(body), &a); err != nil || status != 200 {
+		t.Fatalf("got %d %s: %v", status, body, err)
+	}
+	if len(a.Walk) == 0 || a.Walk[0].Device != localnetPort || a.Walk[len(a.Walk)-1].Device != lanNetwork || strings.Contains(body, "no live host") {
+		t.Errorf("got %s, want the walk of a frame that came in by the LAN of a live host", body)
+	}
+	if n := a.Names[localnetPort]; n != (flow.TraceName{Kind: "LAN physnet1 of network", Name: "office"}) {
+		t.Errorf("the LAN is called %+v", n)
+	}
+}
+
+func TestNamesInAnswers(t *testing.T) {
+	w := newWorld(t, time.Second)
+	w.addLAN(t)
+	const router, end = "55555555-0000-4000-8000-000000000001", "55555555-0000-4000-8000-000000000002"
+	w.update(t, func(tx *records.Tx) error {
+		return errors.Join(schema.Routers.Put(tx, &neutron.Router{Standard: neutron.Standard{ID: router, Name: "r1"}}),
+			schema.RouterPorts.Put(tx, &neutron.RouterPort{PortID: loosePort, RouterID: router}),
+			schema.Bundles.Put(tx, &schema.Bundle{Owner: topology.Owner{Kind: "router-interface", ID: loosePort},
+				Bundle: topology.Bundle{Ports: []topology.Port{{ID: end}}}}))
+	})
+	snap, err := w.db.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := namesIn(snap, &flow.TraceAnswer{
+		Walk: []flow.Step{{Device: router, Text: "route to 10.0.0.0/24: by port " + end + " to 10.0.0.9"},
+			{Device: boundPort, Chain: groupChain, Rule: groupRule, Text: "out filter: accepted by chain OS_SG_" + group}},
+		Outputs: []flow.TraceOutput{{PortID: loosePort, HostID: host}},
+	})
+	want := map[string]flow.TraceName{
+		router: {Kind: "router", Name: "r1"}, end: {Kind: "interface", Name: "r1 on "}, boundPort: {Kind: "port"}, loosePort: {Kind: "port"},
+		group: {Kind: "security group", Name: "web"}, groupChain: {Kind: "chain of security group", Name: "web"},
+		groupRule: {Kind: "rule of security group", Name: "web"}, host: {Kind: "host", Name: "h"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+}
+
 func TestTraceRefuses(t *testing.T) {
 	w := newWorld(t, time.Second)
+	w.addLAN(t)
 	for _, c := range []struct {
 		what, token, body string
 		status            int
@@ -140,6 +226,12 @@ func TestTraceRefuses(t *testing.T) {
 		{"no such port", "admin", request(t, "nope", frame()), 404, "port nope could not be found"},
 		{"a port without host", "admin", request(t, loosePort, frame()), 409, "set its binding:host_id"},
 		{"a port without virtual topology", "admin", request(t, routedPort, frame()), 409, "is on a routed network"},
+		{"a network without LAN", "admin", fromLAN(t, network, "h"), 409, "on no physical network"},
+		{"no such network", "admin", fromLAN(t, "nope", "h"), 404, "network nope could not be found"},
+		{"no such host", "admin", fromLAN(t, lanNetwork, "nope"), 404, "host nope could not be found"},
+		{"a host without LAN", "admin", fromLAN(t, lanNetwork, "inland"), 409, "host inland does not carry the physical network physnet1"},
+		{"a network without host", "admin", fromLAN(t, lanNetwork, ""), 400, "want port, an id, or network, an id, and host"},
+		{"a port and a network", "admin", `{"port":"` + boundPort + `","network":"` + lanNetwork + `","host":"h","frame":"AA=="}`, 400, "want port, an id, or network"},
 		{"no frame", "admin", request(t, boundPort, nil), 400, "1 to 65536 bytes"},
 		{"a huge frame", "admin", request(t, boundPort, make([]byte, maxFrame+1)), 400, "1 to 65536 bytes"},
 		{"no JSON", "admin", "{", 400, ""},

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"heddle/internal/api"
-	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -23,56 +23,106 @@ const maxFrame = 64 << 10
 
 // traceRequest is the body of POST /v1/traces.
 type traceRequest struct {
-	Port  string `json:"port"`
-	Frame []byte `json:"frame"` // base64 in JSON
+	Port    string `json:"port"`    // by which the frame comes in
+	Network string `json:"network"` // in place of a port: it comes in from the network's LAN
+	Host    string `json:"host"`    // where it does, by id or name
+	Frame   []byte `json:"frame"`   // base64 in JSON
 }
+
+// entry is a port of the topology and the host at which a frame comes in by it.
+type entry struct{ port, host string }
 
 func (c *console) trace(w http.ResponseWriter, r *http.Request) error {
 	var req traceRequest
 	if err := api.ReadJSON(r, &req); err != nil {
 		return err
 	}
-	if req.Port == "" || len(req.Frame) == 0 || len(req.Frame) > maxFrame {
-		return api.Errorf(http.StatusBadRequest, "want port, an id, and frame, 1 to %d bytes in base64", maxFrame)
+	if (req.Port == "") == (req.Network == "") || (req.Host == "") != (req.Network == "") || len(req.Frame) == 0 || len(req.Frame) > maxFrame {
+		return api.Errorf(http.StatusBadRequest, "want port, an id, or network, an id, and host; and frame, 1 to %d bytes in base64", maxFrame)
 	}
 	snap, err := c.DB.View(r.Context())
 	if err != nil {
 		return err
 	}
-	port, err := schema.Ports.Get(snap, req.Port)
-	if err != nil {
-		return notFound(err, "port", req.Port)
-	}
-	if n, ok := schema.Networks.Peek(snap, port.NetworkID); ok && n.Routed() {
-		return api.Errorf(http.StatusConflict, "port %s is on a routed network, which has no virtual topology: ask heddle calico check, and the rules on its host", req.Port)
-	}
-	if port.BoundHostID == "" {
-		return api.Errorf(http.StatusConflict, "port %s is not bound to a host: no frame can enter by it; set its binding:host_id", req.Port)
-	}
-	answer, err := c.answer(r.Context(), snap, port.ServedBy(), req)
+	at, err := req.entry(snap)
 	if err != nil {
 		return err
 	}
+	answer, err := c.answer(r.Context(), snap, at, req.Frame)
+	if err != nil {
+		return err
+	}
+	answer.Names = namesIn(snap, answer)
 	api.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-// answer has the port's host answer with its live state, or simulates here when no agent of it
-// does.
-func (c *console) answer(ctx context.Context, snap *records.Snap, host string, req traceRequest) (*flow.TraceAnswer, error) {
-	if _, alive := schema.HostStates.Peek(snap, host); alive {
-		answer, err := c.ask(ctx, host, req)
+// entry finds out where the frame comes in.
+func (req *traceRequest) entry(snap *records.Snap) (entry, error) {
+	if req.Network != "" {
+		return localnetEntry(snap, req.Network, req.Host)
+	}
+	port, err := schema.Ports.Get(snap, req.Port)
+	if err != nil {
+		return entry{}, notFound(err, "port", req.Port)
+	}
+	if n, ok := schema.Networks.Peek(snap, port.NetworkID); ok && n.Routed() {
+		return entry{}, api.Errorf(http.StatusConflict, "port %s is on a routed network, which has no virtual topology: ask heddle calico check, and the rules on its host", req.Port)
+	}
+	if port.BoundHostID == "" {
+		return entry{}, api.Errorf(http.StatusConflict, "port %s is not bound to a host: no frame can enter by it; set its binding:host_id", req.Port)
+	}
+	return entry{req.Port, port.ServedBy()}, nil
+}
+
+// localnetEntry returns the entry of frames from the LAN of a network at one host, which has to
+// carry its physical network.
+func localnetEntry(snap *records.Snap, network, host string) (entry, error) {
+	n, err := schema.Networks.Get(snap, network)
+	if err != nil {
+		return entry{}, notFound(err, "network", network)
+	}
+	h, err := schema.FindHost(snap, host)
+	var ambiguous *schema.AmbiguousHostError
+	if errors.As(err, &ambiguous) {
+		return entry{}, api.Errorf(http.StatusConflict, "%v", err)
+	}
+	if err != nil {
+		return entry{}, notFound(err, "host", host)
+	}
+	if n.PhysicalNetwork == "" {
+		return entry{}, api.Errorf(http.StatusConflict, "network %s is of type %s, on no physical network: no frame can enter by a LAN; name a port", network, n.NetworkType)
+	}
+	if u, ok := schema.Underlays.Peek(snap, h.ID); !ok || u.PhysicalNetworks[n.PhysicalNetwork] == "" {
+		return entry{}, api.Errorf(http.StatusConflict, "host %s does not carry the physical network %s: start its agent with --physical %s=INTERFACE, or name a host that does",
+			h.Name, n.PhysicalNetwork, n.PhysicalNetwork)
+	}
+	if b, ok := schema.Bundles.Peek(snap, schema.BundleID(topology.Owner{Kind: "network", ID: network})); ok {
+		for _, p := range b.Bundle.Ports {
+			if p.PhysicalNetwork != "" {
+				return entry{p.ID, h.ID}, nil
+			}
+		}
+	}
+	return entry{}, api.Errorf(http.StatusConflict, "network %s has no port towards its LAN yet: update the network", network)
+}
+
+// answer has the host at the entry answer with its live state, or simulates here when no agent of
+// it does.
+func (c *console) answer(ctx context.Context, snap *records.Snap, at entry, frame []byte) (*flow.TraceAnswer, error) {
+	if _, alive := schema.HostStates.Peek(snap, at.host); alive {
+		answer, err := c.ask(ctx, at, frame)
 		if err != nil || answer != nil {
 			return answer, err
 		}
-		c.Log.Warn("no answer to a trace", "host", host, "port", req.Port, "waited", c.TraceWait)
+		c.Log.Warn("no answer to a trace", "host", at.host, "port", at.port, "waited", c.TraceWait)
 	}
-	return c.simulate(ctx, snap, req)
+	return simulated(snap, at, frame), nil
 }
 
 // ask leaves the request in the store, under a lease, and waits for the agent's answer; nil when
 // none came.
-func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow.TraceAnswer, error) {
+func (c *console) ask(ctx context.Context, at entry, frame []byte) (*flow.TraceAnswer, error) {
 	st := c.DB.Store()
 	lease, err := st.Grant(ctx, c.TraceWait+5*time.Second)
 	if err != nil {
@@ -89,9 +139,9 @@ func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow
 	}
 	wait, cancel := context.WithTimeout(ctx, c.TraceWait)
 	defer cancel()
-	changes, _ := st.Watch(wait, from, schema.TraceAnswers.Key(host+"/"+id))
+	changes, _ := st.Watch(wait, from, schema.TraceAnswers.Key(at.host+"/"+id))
 	_, err = c.DB.Update(ctx, func(tx *records.Tx) error {
-		return schema.TraceRequests.PutLeased(tx, &topology.TraceRequest{ID: id, HostID: host, PortID: req.Port, Frame: req.Frame}, lease)
+		return schema.TraceRequests.PutLeased(tx, &topology.TraceRequest{ID: id, HostID: at.host, PortID: at.port, Frame: frame}, lease)
 	})
 	if err != nil {
 		return nil, err
@@ -103,7 +153,7 @@ func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow
 			}
 			var a flow.TraceAnswer
 			if err := json.Unmarshal(e.Value, &a); err != nil {
-				return nil, fmt.Errorf("answer of host %s: %w", host, err)
+				return nil, fmt.Errorf("answer of host %s: %w", at.host, err)
 			}
 			return &a, nil
 		}
@@ -111,33 +161,20 @@ func (c *console) ask(ctx context.Context, host string, req traceRequest) (*flow
 	return nil, ctx.Err()
 }
 
-// simulate answers from what the store says, as if nothing had been sent before.
-func (c *console) simulate(ctx context.Context, snap *records.Snap, req traceRequest) (*flow.TraceAnswer, error) {
+// simulated answers from what the store says, as if nothing had been sent before.
+func simulated(snap *records.Snap, at entry, frame []byte) *flow.TraceAnswer {
 	world := simulate.NewWorld(simulate.Options{})
-	if err := load(ctx, c.DB.Store(), world); err != nil {
-		return nil, err
+	for b := range schema.Bundles.All(snap) {
+		world.Apply(b.Owner, &b.Bundle)
 	}
 	for h := range schema.Hosts.All(snap) {
 		reached, _ := schema.HostWithTunnels(snap, h.ID)
 		world.ApplyHost(h.ID, reached)
 	}
-	d := simulate.NewSimulator(world).Run(simulate.Input{PortID: req.Port, Frame: req.Frame, Explain: true})
+	for st := range schema.HostStates.All(snap) {
+		world.ApplyHostState(st.HostID, st)
+	}
+	d := simulate.NewSimulator(world).Run(simulate.Input{PortID: at.port, HostID: at.host, Frame: frame, Explain: true})
 	a := flow.Answer(d)
-	return &a, nil
-}
-
-// load reads the topology into world.
-func load(ctx context.Context, st store.Store, world *simulate.World) error {
-	kvs, _, err := st.List(ctx, schema.TopologyPrefix)
-	if err != nil {
-		return err
-	}
-	for _, kv := range kvs {
-		var b schema.Bundle
-		if err := json.Unmarshal(kv.Value, &b); err != nil {
-			return fmt.Errorf("%s: %w", kv.Key, err)
-		}
-		world.Apply(b.Owner, &b.Bundle)
-	}
-	return nil
+	return &a
 }

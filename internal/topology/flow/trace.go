@@ -12,13 +12,21 @@ type TraceAnswer struct {
 	Outputs   []TraceOutput `json:"outputs,omitempty"`
 	Replies   []TraceReply  `json:"replies,omitempty"` // what the virtual network itself sends
 	Walk      []Step        `json:"walk"`
-	Error     string        `json:"error,omitempty"` // the request could not be answered, in words
+	// Names has what the ids in the answer stand for, as far as the server knows.
+	Names map[string]TraceName `json:"names,omitempty"`
+	Error string               `json:"error,omitempty"` // the request could not be answered, in words
 }
 
 // TraceOutput is a port that gets the frame.
 type TraceOutput struct {
 	PortID string `json:"portId"`
 	HostID string `json:"hostId"`
+}
+
+// TraceName is the kind and name of an object.
+type TraceName struct {
+	Kind string `json:"kind"` // such as network, or rule of security group
+	Name string `json:"name,omitempty"`
 }
 
 // TraceReply is a frame that the virtual network sends to a port.

@@ -108,6 +108,13 @@ func (s *Simulator) flood(n *network, why string) {
 	if !s.bridgeFilter(n, "out", n.out) {
 		return
 	}
+	cutOff := ""
+	if n.lan != nil && n.lan.home == nil {
+		cutOff = ", and " + n.lan.noCarrier()
+		if s.dec.explain {
+			s.dec.say(n.id, n.lan.noCarrier()+": nothing goes to the LAN")
+		}
+	}
 	copies, passed := 0, 0
 	for _, p := range n.ports {
 		if !s.floods(n, p) {
@@ -120,7 +127,7 @@ func (s *Simulator) flood(n *network, why string) {
 		}
 	}
 	if copies == 0 {
-		s.dec.drop(n.id, "flooded ("+why+"), but the network has no other bound port")
+		s.dec.drop(n.id, "flooded ("+why+"), but the network has no other bound port"+cutOff)
 	} else if d := &s.dec; passed == 0 && !d.aside {
 		d.Verdict, d.Device = flow.Drop, n.id
 		d.Reason = fmt.Sprintf("flooded (%s), but none of %d ports took it; the first: port %s: %s", why, copies, d.Drops[0].Device, d.Drops[0].Reason)

@@ -150,11 +150,14 @@ func (s *Simulator) answersLAN(n *network, m packet.MAC) (answers, known bool) {
 	return s.comesIn(n, !to.def.Exterior()), true
 }
 
+// noCarrier returns the reason why nothing gets to the LAN while no host carries it.
+func (l *lan) noCarrier() string { return "no live host carries the physical network " + l.physical.id }
+
 // emitLAN sends the packet out on the LAN, at the home of the port that it came from.
 func (s *Simulator) emitLAN(l *lan) bool {
 	p, home, standby := l.port, s.filters.inPort.home, s.filters.inPort.standby
 	if home == nil {
-		s.dec.errorDrop(p.id, "no live host carries the physical network "+l.physical.id)
+		s.dec.errorDrop(p.id, l.noCarrier())
 		return false
 	}
 	text := ""

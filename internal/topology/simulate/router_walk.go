@@ -119,12 +119,16 @@ func isUnicast(a netip.Addr) bool {
 func (s *Simulator) take(r *router, rt *route) {
 	f := s.filters.now
 	if rt == nil {
+		if s.dec.explain {
+			s.sayOtherRoutes(r, nil)
+		}
 		s.dec.errorDrop(r.id, "no route to "+f.DstIP.String())
 		s.complain(unreachable)
 		return
 	}
 	if s.dec.explain {
 		s.dec.say(r.id, routeText(rt, f))
+		s.sayOtherRoutes(r, rt)
 	}
 	switch rt.def.NextHop {
 	case topology.HopPort:
@@ -143,19 +147,6 @@ func (s *Simulator) take(r *router, rt *route) {
 	default:
 		s.dec.errorDrop(r.id, "route "+rt.id+": next hop "+rt.def.NextHop+" is not known to this version")
 	}
-}
-
-func routeText(rt *route, f *packet.Frame) string {
-	text := fmt.Sprintf("route to %v, weight %d", rt.dst, rt.def.Weight)
-	switch rt.def.NextHop {
-	case topology.HopPort:
-		if rt.port != nil {
-			text += ": by port " + rt.port.id + " to " + rt.gateway(f.DstIP).String()
-		}
-	case topology.HopLocal:
-		text += ": an address of the router"
-	}
-	return text
 }
 
 // postRouting applies the filters behind the routing, and finds the next hop.

@@ -1,0 +1,157 @@
+package console
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+)
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// namesIn returns what the ids in an answer stand for: Neutron's objects, and what of the topology
+// is derived from those. The ids in the names of chains lead to the objects of these.
+func namesIn(snap *records.Snap, a *flow.TraceAnswer) map[string]flow.TraceName {
+	ids := idsIn(a)
+	n := &names{snap: snap, known: map[string]flow.TraceName{}}
+	for _, id := range ids {
+		n.object(id)
+	}
+	named := map[string]flow.TraceName{}
+	for _, id := range ids {
+		if name, ok := n.known[id]; ok {
+			named[id] = name
+		}
+	}
+	return named
+}
+
+// idsIn returns the ids that an answer has, each once.
+func idsIn(a *flow.TraceAnswer) []string {
+	texts := []string{a.Device, a.Reason}
+	for _, s := range a.Walk {
+		texts = append(texts, s.Device, s.Chain, s.Rule, s.Text)
+	}
+	for _, o := range a.Outputs {
+		texts = append(texts, o.PortID, o.HostID)
+	}
+	for _, r := range a.Replies {
+		texts = append(texts, r.PortID)
+	}
+	var ids []string
+	for _, text := range texts {
+		ids = append(ids, uuids.FindAllString(text, -1)...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// names collects names of objects.
+type names struct {
+	snap  *records.Snap
+	known map[string]flow.TraceName
+}
+
+func (n *names) set(id, kind, name string) { n.known[id] = flow.TraceName{Kind: kind, Name: name} }
+
+// object names an object of Neutron, if id is one's, and what is derived from it.
+func (n *names) object(id string) {
+	if o, ok := schema.Networks.Peek(n.snap, id); ok {
+		n.set(id, "network", o.Name)
+		n.derived("network", id, o.Name)
+	}
+	if o, ok := schema.Routers.Peek(n.snap, id); ok {
+		n.set(id, "router", o.Name)
+		n.derived("router", id, o.Name)
+		for p := range schema.RouterPorts.By(n.snap, "router", id) {
+			n.routerPort(p.PortID, o.Name)
+		}
+	}
+	n.port(id)
+	if o, ok := schema.SecurityGroups.Peek(n.snap, id); ok {
+		n.set(id, "security group", o.Name)
+		n.derived("security-group", id, o.Name)
+	}
+	if o, ok := schema.Firewalls.Peek(n.snap, id); ok {
+		n.set(id, "firewall", o.Name)
+		n.derived("firewall", id, o.Name)
+	}
+	if o, ok := schema.FirewallGroups.Peek(n.snap, id); ok {
+		n.set(id, "firewall group", o.Name)
+		n.derived("firewall-group", id, o.Name)
+	}
+	if o, ok := schema.FirewallGroupPolicies.Peek(n.snap, id); ok {
+		n.set(id, "firewall policy", o.Name)
+		n.derived("firewall-group-policy", id, o.Name)
+	}
+	if o, ok := schema.Hosts.Peek(n.snap, id); ok {
+		n.set(id, "host", o.Name)
+	}
+}
+
+// port names a port of Neutron: by its first address if it has no name.
+func (n *names) port(id string) {
+	p, ok := schema.Ports.Peek(n.snap, id)
+	if !ok {
+		return
+	}
+	name := p.Name
+	if name == "" && len(p.FixedIPs) > 0 {
+		name = p.FixedIPs[0].IPAddress.String()
+	}
+	n.set(id, "port", name)
+	n.derived("port", id, name)
+	if x, linked := schema.RouterPorts.Peek(n.snap, id); linked {
+		r, _ := schema.Routers.Peek(n.snap, x.RouterID)
+		n.routerPort(id, r.Name)
+	}
+}
+
+// routerPort names the router's end of a port, which is derived from it.
+func (n *names) routerPort(portID, router string) {
+	p, ok := schema.Ports.Peek(n.snap, portID)
+	if !ok {
+		return
+	}
+	network, _ := schema.Networks.Peek(n.snap, p.NetworkID)
+	name := router + " on " + network.Name
+	for kind, what := range map[string]string{"router-interface": "interface", "router-gateway": "gateway"} {
+		n.derived(kind, portID, name)
+		for _, end := range n.bundle(kind, portID).Ports {
+			if end.ID != portID {
+				n.set(end.ID, what, name)
+			}
+		}
+	}
+}
+
+func (n *names) bundle(kind, id string) topology.Bundle {
+	b, ok := schema.Bundles.Peek(n.snap, schema.BundleID(topology.Owner{Kind: kind, ID: id}))
+	if !ok {
+		return topology.Bundle{}
+	}
+	return b.Bundle
+}
+
+// derived names the chains, rules and LANs that an object has in the topology.
+func (n *names) derived(kind, id, name string) {
+	b, of := n.bundle(kind, id), strings.ReplaceAll(kind, "-", " ")
+	for _, c := range b.Chains {
+		n.set(c.ID, "chain of "+of, name)
+		for _, r := range c.Rules {
+			n.set(r.ID, "rule of "+of, name)
+		}
+	}
+	for _, e := range b.Rules {
+		n.set(e.Rule.ID, "rule of "+of, name)
+	}
+	for _, p := range b.Ports {
+		if p.PhysicalNetwork != "" {
+			n.set(p.ID, "LAN "+p.PhysicalNetwork+" of network", name)
+		}
+	}
+}
