@@ -6,8 +6,17 @@ import (
 	"heddle/internal/topology"
 )
 
-// relink replaces the links of one owner's ports. Links are made before others are removed.
-func (s *senders) relink(before, after []topology.Port) {
+// linkEnd is a port that may be linked: its device, and the port that it names as its peer.
+type linkEnd struct{ device, peer string }
+
+// portLink is a link from a port to the one that it names as its peer.
+type portLink struct{ from, to portOfLink }
+
+type portOfLink struct{ port, device string }
+
+// relink replaces one owner's ports, and returns the links that those had and those that they have
+// now, by the port that names the other.
+func (s *senders) relink(before, after []topology.Port) (was, now map[string]portLink) {
 	ids := map[string]bool{}
 	for _, ports := range [][]topology.Port{before, after} {
 		for i := range ports {
@@ -16,10 +25,7 @@ func (s *senders) relink(before, after []topology.Port) {
 			}
 		}
 	}
-	if len(ids) == 0 {
-		return
-	}
-	old := s.linksOf(ids)
+	was = s.linksOf(ids)
 	for i := range before {
 		s.setEnd(before[i].ID, linkEnd{})
 	}
@@ -28,12 +34,7 @@ func (s *senders) relink(before, after []topology.Port) {
 			s.setEnd(p.ID, linkEnd{deviceOf(p), p.PeerID})
 		}
 	}
-	for id, l := range s.linksOf(ids) {
-		s.setLink(id, l, true)
-	}
-	for id, l := range old {
-		s.setLink(id, l, false)
-	}
+	return was, s.linksOf(ids)
 }
 
 // setEnd notes a port that may be linked; the zero end removes it.
@@ -56,14 +57,13 @@ func (s *senders) setEnd(id string, end linkEnd) {
 	}
 }
 
-// linksOf returns the devices at both ends of the links of some ports, by the port that names the
-// other.
-func (s *senders) linksOf(ids map[string]bool) map[string][2]string {
-	links := map[string][2]string{}
+// linksOf returns the links of some ports, by the port that names the other.
+func (s *senders) linksOf(ids map[string]bool) map[string]portLink {
+	links := map[string]portLink{}
 	add := func(id string) {
 		end := s.ends[id]
 		if peer, there := s.ends[end.peer]; there && end.peer != "" && end.device != peer.device {
-			links[id] = [2]string{end.device, peer.device}
+			links[id] = portLink{portOfLink{id, end.device}, portOfLink{end.peer, peer.device}}
 		}
 	}
 	for id := range ids {
@@ -75,9 +75,9 @@ func (s *senders) linksOf(ids map[string]bool) map[string][2]string {
 	return links
 }
 
-// setLink makes or removes the link of a port that names its peer.
-func (s *senders) setLink(id string, devices [2]string, there bool) {
-	a, b, border := s.device(devices[0]), s.device(devices[1]), s.borders.is[id]
+// setLink makes or removes a link, which may be a border.
+func (s *senders) setLink(l portLink, border, there bool) {
+	a, b := s.device(l.from.device), s.device(l.to.device)
 	switch {
 	case border && there:
 		s.border(a, b, 1)
@@ -177,6 +177,15 @@ func (a *area) list(d *senderDevice) {
 	}
 }
 
+// weight returns about what it costs to move all devices of an area to another.
+func (a *area) weight() int {
+	n := len(a.devices)
+	for d := range a.entries {
+		n += len(d.below)
+	}
+	return n
+}
+
 func (s *senders) link(a, b *senderDevice) {
 	a.links[b]++
 	b.links[a]++
@@ -184,7 +193,7 @@ func (s *senders) link(a, b *senderDevice) {
 		return
 	}
 	large, small := a.area, b.area
-	if len(large.devices)+len(large.entries) < len(small.devices)+len(small.entries) {
+	if large.weight() < small.weight() {
 		large, small = small, large
 	}
 	affected := areasBelow(map[*area]bool{small: true}, small.entries)
@@ -249,18 +258,24 @@ func (s *senders) unlink(a, b *senderDevice) {
 	s.restore(affected)
 }
 
-// partOf returns the devices to which links lead from a or those from b, whichever are fewer; nil
-// if links lead from a to b.
+// partOf returns the devices to which links lead from a or those from b, whichever cost less to
+// move; nil if links lead from a to b.
 func partOf(a, b *senderDevice) map[*senderDevice]bool {
 	found := [2]map[*senderDevice]bool{{a: true}, {b: true}}
 	queue := [2][]*senderDevice{{a}, {b}}
-	for side := 0; ; side = 1 - side {
+	var cost [2]int
+	for {
+		side := 0
+		if cost[1] < cost[0] {
+			side = 1
+		}
 		q := queue[side]
 		if len(q) == 0 {
 			return found[side]
 		}
 		next := q[len(q)-1]
 		queue[side] = q[:len(q)-1]
+		cost[side] += 1 + len(next.links) + len(next.below)
 		for other := range next.links {
 			if found[1-side][other] {
 				return nil

@@ -70,9 +70,6 @@ type senderHost struct {
 	uses  int // areas that it has ports in
 }
 
-// linkEnd is a port that may be linked: its device, and the port that it names as its peer.
-type linkEnd struct{ device, peer string }
-
 func newSenders(dp *datapath.Datapath) *senders {
 	return &senders{dp: dp, devices: map[string]*senderDevice{}, hosts: map[string]*senderHost{}, ports: map[string]string{}, live: map[string]datapath.Port{},
 		ends: map[string]linkEnd{}, namedBy: map[string][]string{}, lans: newSenderLANs(), borders: newSenderBorders(),
@@ -88,7 +85,7 @@ func (s *senders) change(owner topology.Owner, before, after *topology.Bundle, o
 	for i := range after.Ports {
 		s.countPort(&after.Ports[i], 1)
 	}
-	s.redraw(owner, before, after, func() { s.relink(before.Ports, after.Ports) })
+	s.redraw(owner, before, after)
 	was, is := portsByID(before.Ports, own), portsByID(after.Ports, own)
 	for i := range before.Ports {
 		s.countPort(&before.Ports[i], -1)
