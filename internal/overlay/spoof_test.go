@@ -71,6 +71,19 @@ func TestNeighbourDiscoverySpoofed(t *testing.T) {
 		b[19] += 8
 		return resum(b)
 	}
+	// A router advertisement in two fragments.
+	advertisement := func(header uint8, before []byte) (parts [2][]byte) {
+		ra := packet.ICMP{Type: packet.ICMPv6RouterAdvert, Rest: 0x40000708}.AppendV6(nil, linkLocal, allNodes, make([]byte, 8))
+		all := append(bytes.Clone(before), ra...)
+		for i, part := range [][]byte{all[:8], all[8:]} {
+			b := packet.Ethernet{Dst: other, Src: own, Type: packet.TypeIPv6}.Append(nil)
+			b = packet.IPv6{HopLimit: 255, Next: header, Src: linkLocal, Dst: allNodes, Fragment: true, MoreFragments: i == 0, Offset: uint16(i), ID: 9}.Append(b, len(part))
+			parts[i] = append(b, part...)
+		}
+		return parts
+	}
+	padding := []byte{packet.ProtoICMPv6, 0, 1, 4, 0, 0, 0, 0} // destination options
+	inFirst, inSecond := advertisement(packet.ProtoICMPv6, nil), advertisement(60, padding)
 	// The mark passes in any case; frames keep their order on the way through the agent.
 	mark := advert(own, m.v6, own)
 	arrives := func(frame []byte) bool {
@@ -104,25 +117,27 @@ func TestNeighbourDiscoverySpoofed(t *testing.T) {
 		}
 	}
 	for name, frame := range map[string][]byte{
-		"advertisement of the victim's address":             advert(own, victim.v6, own),
-		"advertisement of nobody's address":                 advert(own, unknown, own),
-		"advertisement from a foreign MAC":                  advert(foreign, m.v6, foreign),
-		"advertisement from a foreign MAC, own option":      advert(foreign, m.v6, own),
-		"advertisement with a foreign option":               advert(own, m.v6, foreign),
-		"advertisement with the victim's MAC":               advert(own, m.v6, other),
-		"advertisement with a second, foreign option":       twice(advert(own, m.v6, own), foreign),
-		"advertisement of a pair with the port's MAC":       advert(own, shared, own),
-		"advertisement of the port's with the pair's MAC":   advert(sharedMAC, m.v6, sharedMAC),
-		"unsolicited advertisement of the victim's address": unsolicited(victim.v6, own),
-		"unsolicited advertisement with a foreign option":   unsolicited(m.v6, foreign),
-		"solicitation from the victim's address":            solicit(victim.v6, own),
-		"solicitation from nobody's address":                solicit(unknown, own),
-		"solicitation with a foreign option":                solicit(m.v6, foreign),
-		"solicitation with a second, foreign option":        twice(solicit(m.v6, own), foreign),
-		"DAD for the victim's address":                      dad(own, victim.v6),
-		"DAD for the victim's link-local address":           dad(own, packet.LinkLocal(other)),
-		"DAD from a foreign MAC":                            dad(foreign, m.v6),
-		"DAD for a pair with the port's MAC":                dad(own, shared),
+		"advertisement of the victim's address":                advert(own, victim.v6, own),
+		"advertisement of nobody's address":                    advert(own, unknown, own),
+		"advertisement from a foreign MAC":                     advert(foreign, m.v6, foreign),
+		"advertisement from a foreign MAC, own option":         advert(foreign, m.v6, own),
+		"advertisement with a foreign option":                  advert(own, m.v6, foreign),
+		"advertisement with the victim's MAC":                  advert(own, m.v6, other),
+		"advertisement with a second, foreign option":          twice(advert(own, m.v6, own), foreign),
+		"advertisement of a pair with the port's MAC":          advert(own, shared, own),
+		"advertisement of the port's with the pair's MAC":      advert(sharedMAC, m.v6, sharedMAC),
+		"unsolicited advertisement of the victim's address":    unsolicited(victim.v6, own),
+		"unsolicited advertisement with a foreign option":      unsolicited(m.v6, foreign),
+		"solicitation from the victim's address":               solicit(victim.v6, own),
+		"solicitation from nobody's address":                   solicit(unknown, own),
+		"solicitation with a foreign option":                   solicit(m.v6, foreign),
+		"solicitation with a second, foreign option":           twice(solicit(m.v6, own), foreign),
+		"DAD for the victim's address":                         dad(own, victim.v6),
+		"DAD for the victim's link-local address":              dad(own, packet.LinkLocal(other)),
+		"DAD from a foreign MAC":                               dad(foreign, m.v6),
+		"DAD for a pair with the port's MAC":                   dad(own, shared),
+		"fragment of a router advertisement":                   inFirst[0],
+		"fragment before the header of a router advertisement": inSecond[0],
 	} {
 		if arrives(frame) {
 			t.Errorf("%s arrived", name)
@@ -130,6 +145,70 @@ func TestNeighbourDiscoverySpoofed(t *testing.T) {
 	}
 	if _, err := m.Output(t.Context(), "ping", "-n", "-c", "1", "-W", "5", victim.v6.String()); err != nil {
 		t.Errorf("a host's own neighbour discovery: %v", err)
+	}
+}
+
+// TestSourceRoutedPackets: a router drops packets with a source route, though others of the same
+// connection go by a flow in the kernel; a network passes them.
+func TestSourceRoutedPackets(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	r := l.routed()
+	l.start()
+	from, neighbour, outside := r.machine(l.hosts[0]), r.machine(l.hosts[0]), r.external.machine(l.hosts[0])
+	sender, err := from.Wire("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	datagram := func(mac packet.MAC, to netip.Addr, port uint16, options []byte, content string) []byte {
+		body := packet.UDP{SrcPort: 1000, DstPort: port}.Append(nil, from.v4, to, []byte(content))
+		b := packet.IPv4{TTL: 64, Proto: packet.ProtoUDP, Src: from.v4, Dst: to}.Append(nil, len(options)+len(body))
+		b = append(b, options...)
+		b[0] += byte(len(options) / 4)
+		b[10], b[11] = 0, 0
+		sum := packet.Fold(packet.Sum(0, b))
+		b[10], b[11] = byte(sum>>8), byte(sum)
+		return slices.Concat(packet.Ethernet{Dst: mac, Src: from.port.MACAddress, Type: packet.TypeIPv4}.Append(nil), b, body)
+	}
+	loose := []byte{131, 7, 4, 10, 0, 0, 1, 0}
+	for _, c := range []struct {
+		name   string
+		to     *machine
+		mac    packet.MAC
+		passes bool
+	}{
+		{"through the router", outside, r.inside.Port.MACAddress, false},
+		{"within the network", neighbour, neighbour.port.MACAddress, true},
+	} {
+		receiver, err := c.to.Wire("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer receiver.Close()
+		for i := range uint16(3) { // the later packets without options go by a flow
+			frames := [][]byte{
+				datagram(c.mac, c.to.v4, 53, nil, fmt.Sprint("plain ", i)),
+				datagram(c.mac, c.to.v4, 53, loose, fmt.Sprint("source-routed ", i)),
+				datagram(c.mac, c.to.v4, 2000+i, nil, fmt.Sprint("mark ", i)), // by the agent too, behind the others
+			}
+			for _, f := range frames {
+				if err := sender.Send(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := receiver.Until([]byte(fmt.Sprint("plain ", i)), nil); err != nil {
+				l.logs()
+				t.Fatalf("%s: packet %d without options: %v", c.name, i, err)
+			}
+			found, err := receiver.Until([]byte(fmt.Sprint("mark ", i)), []byte(fmt.Sprint("source-routed ", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found != c.passes {
+				t.Errorf("%s: source-routed packet %d arrives: %v, want %v", c.name, i, found, c.passes)
+			}
+		}
 	}
 }
 
