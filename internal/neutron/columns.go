@@ -43,6 +43,7 @@ type Tables struct {
 	Routers            *Table[RouterView]
 	FloatingIPs        *Table[FloatingIPView]
 	FloatingIPPools    *Table[FloatingIPPool]
+	IPAvailabilities   *Table[IPAvailability]
 	PortBindings       *Table[PortBindingView]
 	FirewallRules      *Table[FirewallRuleView]
 	FirewallPolicies   *Table[FirewallPolicyView]
@@ -67,6 +68,7 @@ func NewTables(dnsDomain string) *Tables {
 		Routers:            routerTable(),
 		FloatingIPs:        floatingIPTable(),
 		FloatingIPPools:    floatingIPPoolTable(),
+		IPAvailabilities:   ipAvailabilityTable(),
 		PortBindings:       portBindingTable(),
 		FirewallRules:      firewallRuleTable(),
 		FirewallPolicies:   firewallPolicyTable(),
@@ -92,6 +94,7 @@ var attributeTables = func() [FirewallGroupRules + 1][]*Attribute {
 		Routers:            t.Routers.attributes(),
 		FloatingIPs:        t.FloatingIPs.attributes(),
 		FloatingIPPools:    t.FloatingIPPools.attributes(),
+		IPAvailabilities:   t.IPAvailabilities.attributes(),
 		PortBindings:       t.PortBindings.attributes(),
 		FirewallRules:      t.FirewallRules.attributes(),
 		FirewallPolicies:   t.FirewallPolicies.attributes(),

@@ -18,7 +18,7 @@ type Owner struct {
 // subnets, and a shared group. Who may not gets Resource.NotFound.
 func CanSee(c Caller, r Resource, o Owner) bool {
 	switch {
-	case r == Agents:
+	case r == Agents, r == IPAvailabilities:
 		return c.Admin()
 	case c.Owns(o.ProjectID):
 		return true

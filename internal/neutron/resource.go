@@ -17,6 +17,7 @@ const (
 	Routers
 	FloatingIPs
 	FloatingIPPools
+	IPAvailabilities
 	PortBindings
 	FirewallRules
 	FirewallPolicies
@@ -38,6 +39,7 @@ var names = [...]struct{ name, collection, class string }{
 	Routers:            {"router", "routers", "Router"},
 	FloatingIPs:        {"floatingip", "floatingips", "FloatingIP"},
 	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
+	IPAvailabilities:   {"network_ip_availability", "network_ip_availabilities", "Network"},
 	PortBindings:       {"binding", "bindings", "PortBinding"},
 	FirewallRules:      {"firewall_rule", "firewall_rules", "FirewallRule"},
 	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
@@ -93,5 +95,5 @@ func (r Resource) NotFound(id string) *Error {
 
 // owned reports whether objects belong to a project that create names.
 func (r Resource) owned() bool {
-	return r != Quotas && r != Agents && r != FloatingIPPools && r != PortBindings
+	return r != Quotas && r != Agents && r != FloatingIPPools && r != IPAvailabilities && r != PortBindings
 }

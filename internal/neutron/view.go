@@ -109,10 +109,11 @@ type Query struct {
 	FloatingIPs      []string // floating IPs by their address, in canonical text
 	// FloatingNetworkIDs are of floating IPs.
 	FloatingNetworkIDs []string
-	OnlyShared         bool   // networks, subnets, security groups
-	OnlyExternal       bool   // networks
-	WithoutComputed    bool   // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
-	After, Before      string // ids between which those of the objects are; "" = no bound
+	IPVersions         []string // IP availabilities
+	OnlyShared         bool     // networks, subnets, security groups
+	OnlyExternal       bool     // networks
+	WithoutComputed    bool     // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
+	After, Before      string   // ids between which those of the objects are; "" = no bound
 }
 
 // InRange reports whether an object with this id lies between After and Before.

@@ -46,6 +46,8 @@ func coreExtensions() []extension {
 			"Provides MTU attribute for a network resource."},
 		{"net-mtu-writable", "Network MTU (writable)", "2017-07-12T00:00:00-00:00",
 			"Provides a writable MTU attribute for a network resource."},
+		{"network-ip-availability", "Network IP Availability", "2015-09-24T00:00:00-00:00",
+			"Provides IP availability data for each network and subnet."},
 		{"pagination", "Pagination support", "2016-06-12T00:00:00-00:00",
 			"Extension that indicates that pagination is enabled."},
 		{"port-mac-address-regenerate", "Neutron Port MAC address regenerate", "2018-05-03T10:00:00-00:00",

@@ -151,6 +151,7 @@ func selective(params url.Values, admin bool) neutron.Query {
 		RouterIDs:          params["router_id"],
 		FloatingIPs:        params["floating_ip_address"],
 		FloatingNetworkIDs: params["floating_network_id"],
+		IPVersions:         params["ip_version"],
 		OnlyShared:         all("shared"),
 		OnlyExternal:       all("router:external"),
 	}
