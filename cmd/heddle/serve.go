@@ -127,7 +127,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.keystone.project, "keystone-project", "service", "its project")
 	f.StringVar(&c.keystone.ca, "keystone-ca", "", "PEM `file` with the authority of its certificate; default: those of this machine")
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
-	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names that Neutron shows for a port's addresses (dns_assignment)")
+	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names of ports' addresses (dns_assignment), which machines get by DHCP")
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	c.log.flags(f)
 	return cmd
@@ -242,6 +242,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err er
 	s.tasks = append(s.tasks, newStep("Calico data", func(ctx context.Context) error { return openCalico(ctx, s.store) }), s.statuses,
 		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewMoves(s.control, s.replica, s.log.With("part", "moves")),
 		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
+		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
 	return nil

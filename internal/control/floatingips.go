@@ -23,7 +23,12 @@ func (o *operation) createFloatingIP(ctx context.Context, v neutron.Values) (*ne
 	if err != nil {
 		return nil, err
 	}
-	f := &neutron.FloatingIP{Standard: o.standard(v, 0), FloatingNetworkID: n.ID}
+	f := &neutron.FloatingIP{
+		Standard: o.standard(v, 0), FloatingNetworkID: n.ID, DNSName: v.Text("dns_name"), DNSDomain: v.Text("dns_domain"),
+	}
+	if err := neutron.CheckFloatingDNS(f.DNSName, f.DNSDomain); err != nil {
+		return nil, err
+	}
 	holder, err := o.floatingPort(ctx, f, v)
 	if err != nil {
 		return nil, err

@@ -82,13 +82,9 @@ func (k *Keys) watch(ctx context.Context) {
 
 // markAll marks the keys that are there or should be.
 func (k *Keys) markAll(ctx context.Context, u follow.Update) {
-	snap, err := k.objects.Fresh(ctx)
-	for err != nil {
-		// The objects are followed apart from the keys, and may be behind.
-		if !task.Pause(ctx, leastPause) {
-			return
-		}
-		snap, err = k.objects.Fresh(ctx)
+	snap, ok := fresh(ctx, k.objects) // they are followed apart from the keys, and may be behind
+	if !ok {
+		return
 	}
 	events := map[string]store.Event{}
 	for path := range paths(records.Over(snap)) {

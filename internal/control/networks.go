@@ -31,6 +31,7 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		PortSecurityEnabled: v.Flag("port_security_enabled"),
 		Shared:              v.Flag("shared"),
 		External:            v.Flag("router:external"),
+		DNSDomain:           v.Text("dns_domain"),
 	}
 	if err := o.applyDefault(n, v); err != nil {
 		return nil, err
@@ -122,6 +123,7 @@ func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets [
 	applyStandard(&n.Standard, v)
 	setFlag(&n.AdminStateUp, v, "admin_state_up")
 	setFlag(&n.PortSecurityEnabled, v, "port_security_enabled")
+	setText(&n.DNSDomain, v, "dns_domain")
 	if err := o.applySegment(n, v); err != nil {
 		return err
 	}

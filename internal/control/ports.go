@@ -31,11 +31,12 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 		SecurityGroups:      []string{},
 		AllowedAddressPairs: []neutron.AddressPair{},
 		ExtraDHCPOpts:       mergeDHCPOpts(nil, list[neutron.DHCPOptChange](v, "extra_dhcp_opts")),
+		DNSDomain:           v.Text("dns_domain"),
 	}
 	p.Tags = list[string](v, "tags")
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	e := portEdit{o, p, v}
-	for _, choose := range []func() error{e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseTunnelKey, e.bind} {
+	for _, choose := range []func() error{e.applyDNSName, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseTunnelKey, e.bind} {
 		if err := choose(); err != nil {
 			return nil, err
 		}
@@ -185,6 +186,10 @@ func (s ports) update(ctx context.Context, c neutron.Caller, id string, v neutro
 func (e portEdit) apply(old *neutron.Port) error {
 	p, v := e.p, e.v
 	applyStandard(&p.Standard, v)
+	setText(&p.DNSDomain, v, "dns_domain")
+	if err := e.applyDNSName(); err != nil {
+		return err
+	}
 	setFlag(&p.AdminStateUp, v, "admin_state_up")
 	setText(&p.DeviceID, v, "device_id")
 	setText(&p.DeviceOwner, v, "device_owner")
@@ -217,6 +222,12 @@ func (e portEdit) apply(old *neutron.Port) error {
 		}
 	}
 	return e.bind()
+}
+
+// applyDNSName sets the dns_name that a request names.
+func (e portEdit) applyDNSName() error {
+	setText(&e.p.DNSName, e.v, "dns_name")
+	return neutron.CheckDNSName(e.v.Text("dns_name"), e.opts.DNSDomain)
 }
 
 // applyGroups sets the groups that an update names.

@@ -405,7 +405,7 @@ func (w *world) checkDerived(rt fataler) *records.Snap {
 				servers = append(servers, p)
 			}
 		}
-		want["subnet/"+s.ID] = text(translate.Subnet(s, n, servers))
+		want["subnet/"+s.ID] = text(translate.Subnet(s, n, servers, "openstacklocal"))
 	}
 	for p := range schema.Ports.All(snap) {
 		n, _ := schema.Networks.Get(snap, p.NetworkID)

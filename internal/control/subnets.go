@@ -294,5 +294,5 @@ func (o *operation) deriveSubnet(s *neutron.Subnet, n *neutron.Network) error {
 
 // putSubnetMeaning stores what a subnet of network n means to packets; servers are its DHCP ports.
 func (o *operation) putSubnetMeaning(s *neutron.Subnet, n *neutron.Network, servers []*neutron.Port) error {
-	return errors.Join(o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers)), o.calico().deriveDHCP(s, n))
+	return errors.Join(o.putBundle(kindSubnet, s.ID, translate.Subnet(s, n, servers, o.opts.DNSDomain)), o.calico().deriveDHCP(s, n))
 }

@@ -48,6 +48,12 @@ func floatingIPTable() *Table[FloatingIPView] {
 			jsonValue(func(b []byte, o *FloatingIPView) []byte { return appendPortDetails(b, o.Port) })),
 	)
 	cols = append(cols, floatingIPLaterColumns()...)
+	cols = append(cols,
+		row(Attribute{Name: "dns_name", Create: true, Default: "", Type: "string", Doc: "relative to dns_domain, which it needs",
+			parse: floatingDNSName}, textValue(func(o *FloatingIPView) string { return o.DNSName })),
+		row(Attribute{Name: "dns_domain", Create: true, Default: "", Type: "string", Doc: "ends with a dot; needs dns_name",
+			parse: dnsDomain}, textValue(func(o *FloatingIPView) string { return o.DNSDomain })),
+	)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Doc: "set through the tags sub-resource"}, std)...)
@@ -60,10 +66,6 @@ func floatingIPLaterColumns() []column[FloatingIPView] {
 		row(Attribute{Name: "port_forwardings", Type: "list"}, constant[FloatingIPView]("[]")),
 		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
 			constant[FloatingIPView]("null")),
-		row(Attribute{Name: "dns_name", Create: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)},
-			constant[FloatingIPView](`""`)),
-		row(Attribute{Name: "dns_domain", Create: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)},
-			constant[FloatingIPView](`""`)),
 	}
 }
 

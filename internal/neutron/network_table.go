@@ -5,7 +5,6 @@ import "strings"
 // What is missing to give later attributes another value, as the refusal says it.
 const (
 	noQoS           = "this server has no QoS policies yet"
-	noDNS           = "this server does not integrate with DNS yet"
 	noZones         = "this server has no availability zones yet"
 	noSegments      = "this server has no networks of several segments yet"
 	noSubnetPools   = "this server has no subnet pools yet"
@@ -43,6 +42,9 @@ func networkTable() *Table[NetworkView] {
 	)
 	cols = append(cols, providerColumns()...)
 	cols = append(cols, defaultColumn())
+	cols = append(cols, row(Attribute{Name: "dns_domain", Create: true, Update: true, Default: "", Type: "string",
+		Doc: "of its ports without one; ends with a dot", parse: dnsDomain},
+		textValue(func(o *NetworkView) string { return o.DNSDomain })))
 	cols = append(cols, networkLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
@@ -97,8 +99,6 @@ func networkLaterColumns() []column[NetworkView] {
 	return []column[NetworkView]{
 		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
 			constant[NetworkView]("null")),
-		row(Attribute{Name: "dns_domain", Create: true, Update: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)},
-			constant[NetworkView](`""`)),
 		row(Attribute{Name: "availability_zones", Type: "list of strings"}, constant[NetworkView]("[]")),
 		row(Attribute{Name: "availability_zone_hints", Create: true, Default: []string{}, Later: noZones, Sort: true,
 			Type: "list of strings", parse: texts(maxName)}, constant[NetworkView]("[]")),

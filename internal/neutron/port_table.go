@@ -17,7 +17,7 @@ const (
 	maxOptValue = 255
 )
 
-func portTable(dnsDomain string) *Table[PortView] {
+func portTable(domain string) *Table[PortView] {
 	std := func(o *PortView) *Standard { return &o.Standard }
 	cols := []column[PortView]{
 		idColumn(std),
@@ -68,7 +68,8 @@ func portTable(dnsDomain string) *Table[PortView] {
 		row(Attribute{Name: "ip_allocation", Filter: true, Sort: true, Type: "string", Doc: "always immediate: addresses are chosen at create"},
 			constant[PortView](`"immediate"`)),
 	)
-	cols = append(cols, portLaterColumns(dnsDomain)...)
+	cols = append(cols, portDNSColumns(domain)...)
+	cols = append(cols, portLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Create: true, Default: []string{}, Doc: "at most 100; after create through the tags sub-resource",
@@ -105,8 +106,27 @@ func bindingColumns() []column[PortView] {
 	}
 }
 
+// portDNSColumns name the port. domain completes names.
+func portDNSColumns(domain string) []column[PortView] {
+	return []column[PortView]{
+		row(Attribute{Name: "dns_name", Create: true, Update: true, Default: "", Type: "string",
+			Doc: "of its addresses, below the server's domain; with a final dot it ends in that domain", parse: portDNSName},
+			textValue(func(o *PortView) string { return o.DNSName })),
+		row(Attribute{Name: "dns_domain", Create: true, Update: true, Default: "", Type: "string",
+			Doc: "ends with a dot", parse: dnsDomain},
+			textValue(func(o *PortView) string { return o.DNSDomain })),
+		row(Attribute{Name: "dns_assignment", Type: "list of {ip_address, hostname, fqdn}",
+			Doc: "of dns_name or, without one, of the address"},
+			jsonValue(func(b []byte, o *PortView) []byte {
+				return appendList(b, o.FixedIPs, func(b []byte, f FixedIP) []byte {
+					return appendAssignment(b, f.IPAddress, o.DNSName, domain)
+				})
+			})),
+	}
+}
+
 // portLaterColumns belong to parts to come. Answers have the reference's default.
-func portLaterColumns(dnsDomain string) []column[PortView] {
+func portLaterColumns() []column[PortView] {
 	later := func(a Attribute, json string) column[PortView] {
 		a.Create = true
 		return row(a, constant[PortView](json))
@@ -115,12 +135,6 @@ func portLaterColumns(dnsDomain string) []column[PortView] {
 		later(Attribute{Name: "qos_policy_id", Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)}, "null"),
 		row(Attribute{Name: "qos_network_policy_id", Type: "uuid"}, constant[PortView]("null")),
 		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object"}, constant[PortView]("null")),
-		later(Attribute{Name: "dns_name", Update: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)}, `""`),
-		later(Attribute{Name: "dns_domain", Update: true, Default: "", Later: noDNS, Type: "string", parse: text(maxName)}, `""`),
-		row(Attribute{Name: "dns_assignment", Type: "list of {ip_address, hostname, fqdn}", Doc: "made of the addresses"},
-			jsonValue(func(b []byte, o *PortView) []byte {
-				return appendList(b, o.FixedIPs, func(b []byte, f FixedIP) []byte { return appendAssignment(b, f.IPAddress, dnsDomain) })
-			})),
 		row(Attribute{Name: "data_plane_status", Update: true, Later: "this server tells the status itself", Policed: true,
 			UpdateBy: AdminOnly, Type: "string", parse: orNull(oneOf("ACTIVE", "DOWN"))}, constant[PortView]("null")),
 		later(Attribute{Name: "propagate_uplink_status", Default: true, Later: "every port's uplink is shared", Type: "boolean", parse: flag}, "true"),
@@ -161,45 +175,6 @@ func appendOpt(b []byte, o DHCPOpt) []byte {
 	b = appendString(b, o.OptValue)
 	b = append(b, `,"ip_version":`...)
 	return append(b, byte('0'+o.IPVersion), '}')
-}
-
-// appendAssignment names an address like the reference without dns_name: host-10-0-0-5.domain.
-func appendAssignment(b []byte, a netip.Addr, domain string) []byte {
-	b = append(b, `{"ip_address":`...)
-	b = appendAddr(b, a)
-	b = append(b, `,"hostname":"`...)
-	start := len(b)
-	b = appendHostname(b, a)
-	end := len(b)
-	b = append(b, `","fqdn":"`...)
-	b = append(b, b[start:end]...)
-	if domain != "" {
-		b = append(b, '.')
-		b = append(b, domain...)
-		b = append(b, '.')
-	}
-	return append(b, `"}`...)
-}
-
-func appendHostname(b []byte, a netip.Addr) []byte {
-	start := len(b)
-	b = append(b, "host-"...)
-	b = a.AppendTo(b)
-	for i := start; i < len(b); i++ {
-		if b[i] == '.' || b[i] == ':' {
-			b[i] = '-'
-		}
-	}
-	return b
-}
-
-// AssignedName returns the fqdn of an address in dns_assignment, without the final dot.
-func AssignedName(a netip.Addr, domain string) string {
-	b := appendHostname(nil, a)
-	if domain != "" {
-		b = append(append(b, '.'), domain...)
-	}
-	return string(b)
 }
 
 // fixedIPs takes a list of {subnet_id, ip_address}, of which one may be missing.

@@ -121,6 +121,22 @@ func TestPortAnswer(t *testing.T) {
 	}
 }
 
+// TestNamedPortAnswer: all addresses of a port have its dns_name, below the server's domain unless
+// it ends with a dot.
+func TestNamedPortAnswer(t *testing.T) {
+	t.Parallel()
+	e := neutron.NewTables("example.org").Ports.Encoder(false, []string{"dns_name", "dns_domain", "dns_assignment"})
+	for name, fqdn := range map[string]string{"vm": "vm.example.org.", "vm.example.org.": "vm.example.org."} {
+		p := aPort()
+		p.FixedIPs = p.FixedIPs[:1]
+		p.DNSName, p.DNSDomain = name, "example.net."
+		want := `{"dns_name":"` + name + `","dns_domain":"example.net.","dns_assignment":[{"ip_address":"10.20.0.50","hostname":"` + name + `","fqdn":"` + fqdn + `"}]}`
+		if got := string(e.Append(nil, p)); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	tables := neutron.NewTables("")

@@ -212,6 +212,8 @@ type FloatingIP struct {
 	FixedIPAddress    netip.Addr `json:"fixed_ip_address,omitzero"`
 	RouterID          string     `json:"router_id"`
 	ServedBy          string     `json:"served_by"` // gateway or interface port of the router
+	DNSName           string     `json:"dns_name,omitempty"`
+	DNSDomain         string     `json:"dns_domain,omitempty"` // set with DNSName
 }
 
 // Firewall applies the rules of a policy to what passes its routers (FWaaS v1).

@@ -110,6 +110,9 @@ func (l *lines) subnet(d *topology.Dhcp) {
 	for _, a := range d.DNSServerAddress {
 		l.add("      DNS %s", a)
 	}
+	if d.DomainName != "" {
+		l.add("      domain %s", d.DomainName)
+	}
 	for _, r := range d.Opt121Routes {
 		l.add("      route %s by %s", r.DstSubnet, r.Gateway)
 	}
@@ -123,6 +126,9 @@ func (l *lines) subnet6(d *topology.DhcpV6) {
 	}
 	for _, a := range d.DNSServerAddress {
 		l.add("      DNS %s", a)
+	}
+	if d.DomainName != "" {
+		l.add("      domain %s", d.DomainName)
 	}
 	if d.RAMode != "" || d.AddressMode != "" {
 		l.add("      advertised as %s, addresses by %s", cmp.Or(d.RAMode, "nothing"), cmp.Or(d.AddressMode, "nothing"))

@@ -71,7 +71,8 @@ func (w *world) options() control.Options {
 	}
 	return control.Options{
 		Quotas: quotas, NoDefaultGroups: true, Ordered: true, AnyUnderlay: true, ServiceMACs: true,
-		Now: func() time.Time { return w.now },
+		DNSDomain: ".", // none: files name no server
+		Now:       func() time.Time { return w.now },
 		// A seed of its own for each operation: with one for all, each network's search for a free
 		// segment would begin with those that the networks before it have taken.
 		Seed: func() (seed [32]byte) {

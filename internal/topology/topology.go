@@ -335,6 +335,7 @@ type Dhcp struct {
 	DefaultGateway   *netip.Addr   `json:"defaultGateway,omitempty"`
 	InterfaceMTU     int           `json:"interfaceMtu,omitempty"` // bytes; 0 = the agent's own
 	Opt121Routes     []Opt121Route `json:"opt121Routes,omitempty"`
+	DomainName       string        `json:"domainName,omitempty"` // completes names of hosts
 	Enabled          bool          `json:"enabled"`
 
 	// Filled by Link only.
@@ -353,6 +354,7 @@ type DhcpV6 struct {
 	RAMode           string       `json:"raMode,omitempty"`      // slaac or dhcpv6-…
 	AddressMode      string       `json:"addressMode,omitempty"` // likewise
 	InterfaceMTU     int          `json:"interfaceMtu,omitempty"`
+	DomainName       string       `json:"domainName,omitempty"` // completes names of hosts
 	Enabled          bool         `json:"enabled"`
 
 	// Filled by Link only.

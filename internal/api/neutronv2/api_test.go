@@ -372,6 +372,8 @@ func TestExtensionsHold(t *testing.T) {
 		"allowed-address-pairs":            {port, "allowed_address_pairs"},
 		"binding":                          {port, "binding:host_id binding:profile binding:vif_details binding:vif_type binding:vnic_type"},
 		"extra_dhcp_opt":                   {port, "extra_dhcp_opts"},
+		"dns-domain-ports":                 {port, "dns_domain"},
+		"dns-integration":                  {port, "dns_name dns_assignment"},
 		"ip_allocation":                    {port, "ip_allocation"},
 		"port-security":                    {port, "port_security_enabled"},
 		"security-group":                   {port, "security_groups"},

@@ -14,6 +14,8 @@ func floatingIPs() part {
 			on("GET /v2.0/floatingip-pools", pools.list) // the reference has both
 		},
 		extensions: []extension{
+			{"dns-integration", "DNS Integration", "2015-08-15T18:00:00-00:00",
+				"Provides integration with DNS."},
 			{"fip-port-details", "Floating IP Port Details Extension", "2018-04-09T10:00:00-00:00",
 				"Add port_details attribute to Floating IP resource"},
 			{"floatingip-pools", "Floating IP Pools Extension", "2018-03-21T10:00:00-00:00",

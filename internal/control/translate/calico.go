@@ -8,6 +8,7 @@ import (
 
 	"heddle/calico"
 	"heddle/internal/neutron"
+	"heddle/internal/topology"
 )
 
 // Orchestrator is the name under which Neutron's endpoints lie in Calico's data model (spec 18).
@@ -57,7 +58,7 @@ func Endpoint(p *neutron.Port, n *neutron.Network, subnets []*neutron.Subnet, dn
 		}
 	}
 	if len(p.FixedIPs) > 0 {
-		e.FQDN = neutron.AssignedName(p.FixedIPs[0].IPAddress, dnsDomain)
+		e.FQDN = topology.AssignedName(p.FixedIPs[0].IPAddress, p.DNSName, dnsDomain)
 	}
 	if len(p.ExtraDHCPOpts) > 0 {
 		e.Unknown = calico.Unknown{extraOptions: asJSON(p.ExtraDHCPOpts)}

@@ -16,7 +16,7 @@ import (
 func TestRoutedHasNoTopology(t *testing.T) {
 	n := &neutron.Network{NetworkType: "routed"}
 	s := &neutron.Subnet{IPVersion: 4}
-	for name, b := range map[string]topology.Bundle{"network": Network(n), "subnet": Subnet(s, n, nil), "port": Port(port("compute:nova"), n, nil)} {
+	for name, b := range map[string]topology.Bundle{"network": Network(n), "subnet": Subnet(s, n, nil, ""), "port": Port(port("compute:nova"), n, nil)} {
 		if !cmp.Equal(b, topology.Bundle{}) {
 			t.Errorf("%s: %+v; want nothing", name, b)
 		}

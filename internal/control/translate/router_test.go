@@ -69,7 +69,7 @@ func (c *routerCase) peers() []topology.Bundle {
 	for _, l := range slices.Concat(c.Gateways, c.Interfaces) {
 		all = append(all, Network(l.Network), Port(l.Port, l.Network, nil))
 		for _, s := range l.Subnets {
-			all = append(all, Subnet(s, l.Network, nil))
+			all = append(all, Subnet(s, l.Network, nil, ""))
 		}
 	}
 	return all

@@ -31,7 +31,7 @@ func twoGateways(t *testing.T) *site {
 	f := neutron.FloatingIP{PortID: "V", FixedIPAddress: ip("10.1.0.8"), FloatingIPAddress: ip("192.0.2.9"), RouterID: "R", ServedBy: "gw2"}
 	f.ID = "fip-v"
 	for i, b := range []topology.Bundle{RouterGateway(&s.Router, second, true), Network(second.Network), Port(second.Port, second.Network, nil),
-		Subnet(second.Subnets[0], second.Network, nil), FloatingIP(&f, &s.Router, second)} {
+		Subnet(second.Subnets[0], second.Network, nil, ""), FloatingIP(&f, &s.Router, second)} {
 		s.apply("second gateway", fmt.Sprint(i), b)
 	}
 	return s

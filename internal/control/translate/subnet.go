@@ -11,8 +11,9 @@ import (
 
 // Subnet translates a subnet of network n into the data of its DHCP responder (midonet-translations
 // §6, simulation §18). dhcpPorts are the network:dhcp ports with an address on the subnet, in any
-// order: the newest is the server, and each adds its metadata route (§7.1 step 7).
-func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port) topology.Bundle {
+// order: the newest is the server, and each adds its metadata route (§7.1 step 7). domain completes
+// the machines' names.
+func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port, domain string) topology.Bundle {
 	if bridgeless(n) {
 		return topology.Bundle{}
 	}
@@ -26,6 +27,7 @@ func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port) to
 			RAMode:           s.IPv6RAMode,
 			AddressMode:      s.IPv6AddressMode,
 			InterfaceMTU:     n.MTU,
+			DomainName:       domain,
 			Enabled:          s.EnableDHCP,
 		}}}
 	}
@@ -37,6 +39,7 @@ func Subnet(s *neutron.Subnet, n *neutron.Network, dhcpPorts []*neutron.Port) to
 		DefaultGateway:   s.GatewayIP,
 		DNSServerAddress: s.DNSNameservers,
 		InterfaceMTU:     n.MTU,
+		DomainName:       domain,
 		Enabled:          s.EnableDHCP,
 	}
 	for _, r := range s.HostRoutes {

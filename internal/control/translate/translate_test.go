@@ -241,19 +241,19 @@ func TestSubnetServers(t *testing.T) {
 	ports := []*neutron.Port{server("b", "192.0.2.3", 2), server("a", "192.0.2.4", 2), server("c", "192.0.2.2", 1), port("compute:nova")}
 	for range 4 {
 		ports = append(ports[1:], ports[0])
-		d := Subnet(s, &neutron.Network{MTU: 1400}, ports).Dhcps[0]
+		d := Subnet(s, &neutron.Network{MTU: 1400}, ports, "example.org").Dhcps[0]
 		var hops []string
 		for _, r := range d.Opt121Routes {
 			hops = append(hops, r.Gateway.String())
 		}
-		if d.ServerAddress.String() != "192.0.2.3" || !slices.Equal(hops, []string{"192.0.2.2", "192.0.2.4", "192.0.2.3"}) || d.InterfaceMTU != 1400 {
+		if d.ServerAddress.String() != "192.0.2.3" || d.DomainName != "example.org" || !slices.Equal(hops, []string{"192.0.2.2", "192.0.2.4", "192.0.2.3"}) || d.InterfaceMTU != 1400 {
 			t.Fatalf("server %s, metadata by %v, MTU %d", d.ServerAddress, hops, d.InterfaceMTU)
 		}
 	}
-	if d := Subnet(s, &neutron.Network{}, nil).Dhcps[0]; *d.ServerAddress != gateway {
+	if d := Subnet(s, &neutron.Network{}, nil, "").Dhcps[0]; *d.ServerAddress != gateway {
 		t.Errorf("without DHCP ports the server is %s; want the gateway", d.ServerAddress)
 	}
-	if b := Subnet(s, &neutron.Network{NetworkType: "uplink"}, nil); !cmp.Equal(b, topology.Bundle{}) {
+	if b := Subnet(s, &neutron.Network{NetworkType: "uplink"}, nil, ""); !cmp.Equal(b, topology.Bundle{}) {
 		t.Errorf("on an uplink: %+v", b)
 	}
 }

@@ -121,9 +121,7 @@ func (r *responder) respond(entry *topology.DhcpHost) {
 		r.reply.Set(packet.OptLeaseTime, binary.BigEndian.AppendUint32(nil, leaseSeconds))
 	}
 	r.subnetOptions()
-	if entry.Name != "" {
-		r.reply.Set(packet.OptHostName, []byte(entry.Name))
-	}
+	r.names(entry)
 	r.extraOptions(entry.ExtraDhcpOpts)
 	r.classlessRoutes()
 	r.explain("answers the %s of %v with %s %v", kind, entry.MAC, packet.DHCPTypeName(typ), r.reply.YIAddr)
@@ -190,6 +188,17 @@ func (r *responder) subnetOptions() {
 	}
 	if len(servers) > 0 {
 		r.reply.Set(packet.OptDNSServer, servers)
+	}
+}
+
+// names adds the machine's host name and domain.
+func (r *responder) names(entry *topology.DhcpHost) {
+	hostname, domain := entry.Names(r.net.DomainName)
+	if hostname != "" {
+		r.reply.Set(packet.OptHostName, []byte(hostname))
+	}
+	if domain != "" {
+		r.reply.Set(packet.OptDomainName, []byte(domain))
 	}
 }
 

@@ -303,17 +303,25 @@ func (r *responder6) configuration() {
 	if len(servers) > 0 {
 		r.reply.Add(packet.Opt6DNSServer, servers)
 	}
-	for _, x := range r.leases[0].ExtraDhcpOpts {
-		o, err := packet.NewDHCPv6Option(x.Name, x.Value)
-		if err == nil && r.reply.Len()+4+len(o.Value) > r.mostMessage() {
-			err = fmt.Errorf("DHCPv6 option %s does not fit into a packet", x.Name)
-		}
-		if err != nil {
-			r.dec.warn("port " + r.port.id + ": left out of the DHCPv6 answer: " + err.Error())
-			continue
-		}
-		r.reply.Set(o.Code, o.Value)
+	if _, domain := r.leases[0].Names(r.leases[0].net.DomainName); domain != "" {
+		r.option("domain-search", domain)
 	}
+	for _, x := range r.leases[0].ExtraDhcpOpts {
+		r.option(x.Name, x.Value)
+	}
+}
+
+// option sets one option, unless it does not fit.
+func (r *responder6) option(name, value string) {
+	o, err := packet.NewDHCPv6Option(name, value)
+	if err == nil && r.reply.Len()+4+len(o.Value) > r.mostMessage() {
+		err = fmt.Errorf("DHCPv6 option %s does not fit into a packet", name)
+	}
+	if err != nil {
+		r.dec.warn("port " + r.port.id + ": left out of the DHCPv6 answer: " + err.Error())
+		return
+	}
+	r.reply.Set(o.Code, o.Value)
 }
 
 // mostMessage returns the size of the largest message that the link takes whole.

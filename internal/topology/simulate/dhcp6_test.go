@@ -218,6 +218,23 @@ func TestDHCPv6Bound(t *testing.T) {
 	}
 }
 
+// TestDHCPv6Domain: machines search names in their own domain, unless their port says otherwise.
+func TestDHCPv6Domain(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		extra []topology.DhcpOpt
+		want  string
+	}{{nil, "\x07example\x03org\x00"}, {[]topology.DhcpOpt{{Name: "domain-search", Value: "example.com"}}, "\x07example\x03com\x00"}} {
+		l := subnets6Lab(tt.extra, stateless)
+		l.Apply(owner("subnet", stateless), &topology.Bundle{DhcpV6s: []topology.DhcpV6{{ID: stateless, NetworkID: "net", Enabled: true,
+			AddressMode: "dhcpv6-stateless", SubnetAddress: netip.MustParsePrefix("2001:db8:0:3::/64"), DomainName: "example.org"}}})
+		reply := answer6(t, l.send("p1", frame6(1, client6(packet.DHCPv6InformationRequest))))
+		if v, _ := reply.Option(packet.Opt6DomainSearch); string(v) != tt.want {
+			t.Errorf("domains %q, want %q", v, tt.want)
+		}
+	}
+}
+
 // Options come from all subnets of the machine's addresses, and from its port.
 func TestDHCPv6Options(t *testing.T) {
 	t.Parallel()

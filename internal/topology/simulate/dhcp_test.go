@@ -76,6 +76,27 @@ func offered(t *testing.T, d *flow.Decision) *packet.DHCP {
 	return reply
 }
 
+// TestDHCPNames: the host name is the first label of the machine's name, the domain is the rest.
+func TestDHCPNames(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, domain, hostname, domainName string }{
+		{"", "", "", ""},
+		{"", "example.org", "host-10-0-0-1", "example.org"},
+		{"vm", "example.org", "vm", "example.org"},
+		{"vm.a", "example.org", "vm", "a.example.org"},
+		{"vm.b.example.org.", "example.com", "vm", "b.example.org"},
+		{"vm", "", "vm", ""},
+	} {
+		l := dhcpLab(func(d *topology.Dhcp, h *topology.DhcpHost) { d.DomainName, h.Name = tt.domain, tt.name })
+		reply := offered(t, l.send("p1", dhcpFrame(1, packet.DHCPDiscover, nil)))
+		hostname, _ := reply.Option(packet.OptHostName)
+		domainName, _ := reply.Option(packet.OptDomainName)
+		if string(hostname) != tt.hostname || string(domainName) != tt.domainName {
+			t.Errorf("%q in %q: host name %q, domain %q", tt.name, tt.domain, hostname, domainName)
+		}
+	}
+}
+
 func wantOptions(t *testing.T, got *packet.DHCP, want map[uint8]string) {
 	t.Helper()
 	for code, value := range want {

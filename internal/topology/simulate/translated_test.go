@@ -19,7 +19,7 @@ func translated() *lab {
 		s := &neutron.Subnet{Standard: neutron.Standard{ID: fmt.Sprint("sub", i+1)}, NetworkID: n.ID, IPVersion: 4, CIDR: prefix(cidr), GatewayIP: &gateway}
 		nets, subnets = append(nets, n), append(subnets, s)
 		l.Apply(owner("network", n.ID), ptr(tr.Network(n)))
-		l.Apply(owner("subnet", s.ID), ptr(tr.Subnet(s, n, nil)))
+		l.Apply(owner("subnet", s.ID), ptr(tr.Subnet(s, n, nil, "")))
 	}
 	port := func(id, class string, net int, a netip.Addr) *neutron.Port {
 		p := &neutron.Port{Standard: neutron.Standard{ID: id}, NetworkID: nets[net-1].ID, AdminStateUp: true, DeviceOwner: class, TunnelKey: 7,
