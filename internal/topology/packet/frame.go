@@ -139,7 +139,7 @@ var (
 	errV6Ext     = &Malformed{"IPv6", "extension header cut short"}
 	errV6ExtMany = &Malformed{"IPv6", "more than 8 extension headers"}
 	errV6Frag    = &Malformed{"IPv6", "more than one fragment header"}
-	errPorts     = &Malformed{"transport", "too short for its ports"}
+	errPorts     = &Malformed{"transport", "shorter than the 8 bytes that UDP and others have"}
 	errTCPShort  = &Malformed{"TCP", "shorter than its header"}
 	errTCPOffset = &Malformed{"TCP", "data offset is inside the header or beyond the packet"}
 	errICMP      = &Malformed{"ICMP", "shorter than its header"}

@@ -180,6 +180,7 @@ func TestDecodeMalformed(t *testing.T) {
 		{"IPv4 total length", change(udp, 17, 0xff), errV4Length},
 		{"IPv4 total length below header", change(udp, 17, 19), errV4Length},
 		{"IPv4 without ports", change(udp, 17, 23), errPorts},
+		{"UDP cut behind its ports", change(udp, 17, 27), errPorts},
 		{"IPv6 cut", tcp[:50], errV6Short},
 		{"IPv6 version", change(tcp, 14, 0x40), errV6Version},
 		{"IPv6 payload length", change(tcp, 19, 0xff), errV6Length},

@@ -183,7 +183,7 @@ func (f *Frame) decodeTransport(b []byte, at int) error {
 	t := b[min(at, len(b)):min(len(b), f.End)]
 	switch {
 	case HasPorts(f.Proto):
-		if len(t) < 4 {
+		if len(t) < 8 {
 			return errPorts
 		}
 		f.HasTp = true
