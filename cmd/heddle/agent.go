@@ -174,15 +174,27 @@ func (c *agentConfig) run(ctx context.Context) error {
 		tasks = append(tasks, renewal)
 		a.problems = append(a.problems, renewal.Refused)
 	}
+	probe := newStoreProbe(opening.store, log, a.metrics)
+	probe.explain = c.explainDenied
+	a.problems = append(a.problems, probe.Denied)
 	tasks = append([]task.Task{newHealth(c.metrics, a.metrics, &[]task.Task{running}, a.problems...)}, tasks...)
-	tasks = append(append(tasks, a.following...), opening, newStoreProbe(opening.store, log, a.metrics), running)
+	tasks = append(append(tasks, a.following...), opening, probe, running)
 	log.Info("starting", "version", version, "host", c.name, "id", id, "roles", c.roles(), "tunnel", tunnelIP)
 	err = task.Run(ctx, tasks...)
 	if err == nil && errors.Is(context.Cause(ctx), errStartOver) {
 		_ = opening.store.Close() // deferred calls do not run
 		return startAgain()
 	}
-	return withRights(err)
+	return withRights(c.explainDenied(err))
+}
+
+// explainDenied adds to an error with which the store refuses a host that has joined what to do.
+func (c *agentConfig) explainDenied(err error) error {
+	if c.key == "" || !errors.Is(err, store.ErrDenied) {
+		return err
+	}
+	return fmt.Errorf("%w: the host was removed or cut off, see `heddle host list`: to let it join again, stop the agent, remove host.json from its state directory, "+
+		"and start it with a token of `heddle host token %s`", err, c.name)
 }
 
 // errStartOver ends the agents, for others in their place that open the store another way.
@@ -341,7 +353,7 @@ func (c *agentConfig) joinedStore(joined hosts.Credentials, logStore *slog.Logge
 	if joined.Name != c.name {
 		return "", nil, usagef("--name %s: this host joined as %s; give that name, or join again with another --state", c.name, joined.Name)
 	}
-	if c.key, err = joined.Key(); err != nil {
+	if c.key, err = joined.Check(); err != nil {
 		return "", nil, err
 	}
 	cluster := &backend.Cluster{Endpoints: joined.Endpoints, CAFile: joined.CAFile, CertFile: joined.CertFile, KeyFile: joined.KeyFile}

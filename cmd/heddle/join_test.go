@@ -166,8 +166,10 @@ func TestJoin(t *testing.T) {
 	if listed, _ := s.alive(t, h1); listed {
 		t.Error("a removed host is listed")
 	}
+	agent.waitLog(t, "the store refuses this process")
+	agent.waitFor(t, "/readyz", http.StatusServiceUnavailable, "the host was removed or cut off")
 	agent.stop(t)
-	refuse(t, h1.ns, 1, "denied", h1.agent()...)
+	refuse(t, h1.ns, 1, "`heddle host token "+h1.name+"`", h1.agent()...)
 }
 
 // distrust runs the host's agent with another authority: it does not speak to a store that this one
@@ -360,6 +362,22 @@ func TestJoinInAnothersPlace(t *testing.T) {
 	if _, err := st.Get(t.Context(), report); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the report of a displaced agent: %v", err)
 	}
+}
+
+// TestServerWithAnotherAuthority: a running agent whose store presents a certificate of another
+// authority logs why it does not trust it.
+func TestServerWithAnotherAuthority(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	server := s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := start(t, h.ns, h.agent("--join", s.token(t))...)
+	server.stop(t)
+	if err := os.RemoveAll(filepath.Join(s.data, "tls")); err != nil {
+		t.Fatal(err)
+	}
+	s.serve(t)
+	agent.waitLog(t, "certificate signed by unknown authority")
 }
 
 // TestJoinBeforeTheServer: a host that boots before its server joins when that is there. The token

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"heddle/internal/store"
@@ -17,26 +19,79 @@ const (
 	probeTimeout  = 3 * time.Second
 )
 
-// newStoreProbe returns a task that probes the store. It logs each change of the outcome and
-// exports it as a metric, since all else goes on with what was read last.
-func newStoreProbe(st store.Store, log *slog.Logger, metrics *telemetry.Metrics) task.Task {
-	var failing atomic.Bool
+// storeProbe is a task that probes the store. It logs each change of the outcome and exports it as
+// a metric, since all else goes on with what was read last.
+type storeProbe struct {
+	task.Task
+	store store.Store
+	log   *slog.Logger
+	// explain adds to an error what to do; nil: nothing.
+	explain func(error) error
+
+	mu     sync.Mutex
+	failed error // of the last probe
+}
+
+func newStoreProbe(st store.Store, log *slog.Logger, metrics *telemetry.Metrics) *storeProbe {
+	p := &storeProbe{store: st, log: log}
+	p.Task = newLoop("store probe", p.run)
 	metrics.Register(func() []telemetry.Value {
-		return []telemetry.Value{telemetry.Flag("heddle_store_answers", "1 while the store answers.", !failing.Load())}
+		return []telemetry.Value{telemetry.Flag("heddle_store_answers", "1 while the store answers.", p.lastError() == nil)}
 	})
-	return newLoop("store probe", func(ctx context.Context) error {
-		for task.Pause(ctx, probeInterval) {
-			attempt, cancel := context.WithTimeout(ctx, probeTimeout)
-			_, err := st.Revision(attempt)
-			cancel()
-			switch {
-			case ctx.Err() != nil || failing.Swap(err != nil) == (err != nil):
-			case err != nil:
-				log.Warn("the store does not answer; going on with what was known last", "err", err)
-			default:
-				log.Info("the store answers again")
-			}
+	return p
+}
+
+func (p *storeProbe) lastError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+// Denied returns why the store refuses this process, or "".
+func (p *storeProbe) Denied() string {
+	if err := p.lastError(); errors.Is(err, store.ErrDenied) {
+		return err.Error()
+	}
+	return ""
+}
+
+func (p *storeProbe) run(ctx context.Context) error {
+	for task.Pause(ctx, probeInterval) {
+		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
+		_, err := p.store.Revision(attempt)
+		cancel()
+		if ctx.Err() == nil {
+			p.note(err)
 		}
-		return nil
-	})
+	}
+	return nil
+}
+
+// note logs the result of a probe if it is other than before.
+func (p *storeProbe) note(err error) {
+	before := p.lastError()
+	changed := (before == nil) != (err == nil) || errors.Is(before, store.ErrDenied) != errors.Is(err, store.ErrDenied)
+	if err != nil && !changed {
+		return
+	}
+	if d, ok := p.store.(interface{ Diagnose() error }); ok && errors.Is(err, store.ErrUnavailable) {
+		if why := d.Diagnose(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	if p.explain != nil {
+		err = p.explain(err)
+	}
+	p.mu.Lock()
+	p.failed = err
+	p.mu.Unlock()
+	switch {
+	case !changed:
+	case errors.Is(err, store.ErrDenied):
+		p.log.Error("the store refuses this process; going on with what was known last", "err", err)
+	case err != nil:
+		p.log.Warn("the store does not answer; going on with what was known last", "err", err)
+	default:
+		p.log.Info("the store answers again")
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"heddle/internal/api"
 	"heddle/internal/api/apitest"
+	"heddle/internal/store"
 )
 
 // serve runs a server until the test ends and returns its address.
@@ -66,6 +67,11 @@ func handler() http.Handler {
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, r, errors.New("row 7 of /heddle/users is broken"))
 	})
+	mux.HandleFunc("GET /away", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithDeadline(r.Context(), time.Unix(0, 0))
+		defer cancel()
+		api.WriteError(w, r.WithContext(ctx), fmt.Errorf("revision: %w: %w", store.ErrUnavailable, ctx.Err()))
+	})
 	mux.HandleFunc("GET /panic", func(http.ResponseWriter, *http.Request) { panic("ours") })
 	mux.HandleFunc("GET /busy", func(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, r, &api.Error{Status: 429, Message: "slow down", RetryAfter: 1500 * time.Millisecond})
@@ -107,6 +113,8 @@ func TestAnswers(t *testing.T) {
 			want: `{"error":{"code":413,"title":"Request Entity Too Large","message":"Request is too large: the body may have 32 bytes."}}`},
 		{name: "hidden", request: "GET /secret", token: "good", status: 500,
 			want: `{"error":{"code":500,"title":"Internal Server Error","message":"An unexpected error prevented the server from fulfilling your request."}}`},
+		{name: "store away", request: "GET /away", token: "good", status: 503,
+			want: `{"error":{"code":503,"title":"Service Unavailable","message":"The server cannot do this at present: it does not reach its store (etcd). Nothing is wrong with the request; try again."}}`},
 		{name: "panic", request: "GET /panic", token: "good", status: 500,
 			want: `{"error":{"code":500,"title":"Internal Server Error","message":"An unexpected error prevented the server from fulfilling your request."}}`},
 		{name: "busy", request: "GET /busy", token: "good", status: 429, wantHeader: [2]string{"Retry-After", "2"},

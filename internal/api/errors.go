@@ -24,6 +24,9 @@ const outcomeUnknown = "The store did not answer in time: whether the change was
 // unavailable is the answer while the store or Keystone does not answer.
 const unavailable = "The server cannot do this at present: its store, or Keystone, does not answer in time. Nothing is wrong with the request; try again."
 
+// storeUnavailable is the answer when it is known to be the store.
+const storeUnavailable = "The server cannot do this at present: it does not reach its store (etcd). Nothing is wrong with the request; try again."
+
 // Error is an answer other than success, in Keystone's form: {"error":{"code","title","message"}}.
 type Error struct {
 	Status     int
@@ -67,7 +70,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		e = Errorf(http.StatusUnauthorized, unauthorized)
 	case errors.Is(err, store.ErrFull) && !errors.Is(err, store.ErrOutcomeUnknown):
 		e = Errorf(http.StatusServiceUnavailable, "Nothing was changed: %v.", err)
-	case r.Context().Err() != nil:
+	case errors.Is(r.Context().Err(), context.Canceled): // the client has gone
 		e = Errorf(http.StatusServiceUnavailable, "The request was given up before it was answered.")
 	default:
 		q := of(r.Context())
@@ -76,7 +79,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		switch {
 		case errors.Is(err, store.ErrOutcomeUnknown):
 			status, message = http.StatusGatewayTimeout, outcomeUnknown
-		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) || errors.Is(err, store.ErrUnavailable):
+		case errors.Is(err, store.ErrUnavailable):
+			status, message = http.StatusServiceUnavailable, storeUnavailable
+		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnavailable) || r.Context().Err() != nil:
 			status, message = http.StatusServiceUnavailable, unavailable
 		}
 		e = Errorf(status, "%s", message)
@@ -96,8 +101,13 @@ func writeError(w http.ResponseWriter, status int, message string) {
 
 // ReadJSON reads the request's body as one JSON value into v. Its errors are *Error: 400 for what
 // is not such a value, 413 for a body over the server's limit.
-func ReadJSON(r *http.Request, v any) error {
-	err := DecodeBody(r, strictjson.Limits{Depth: 64, Values: 4096}, func(raw []byte) error { return unmarshal(raw, v) })
+func ReadJSON(r *http.Request, v any) error { return readJSON(r, v, unmarshal) }
+
+// ReadStrictJSON is ReadJSON that refuses members for which v has no field.
+func ReadStrictJSON(r *http.Request, v any) error { return readJSON(r, v, strictjson.Unmarshal) }
+
+func readJSON(r *http.Request, v any, decode func([]byte, any) error) error {
+	err := DecodeBody(r, strictjson.Limits{Depth: 64, Values: 4096}, func(raw []byte) error { return decode(raw, v) })
 	var (
 		tooLarge *http.MaxBytesError
 		wrong    *strictjson.Error
@@ -107,8 +117,10 @@ func ReadJSON(r *http.Request, v any) error {
 		return Errorf(http.StatusRequestEntityTooLarge, "Request is too large: the body may have %d bytes.", tooLarge.Limit)
 	case !errors.As(err, &wrong):
 		return err
-	case wrong.Fault == strictjson.Syntax:
-		return Errorf(http.StatusBadRequest, "The request body is not the JSON this call takes: %v", wrong)
+	case wrong.Fault == strictjson.Syntax || len(wrong.Path) == 0:
+		return Errorf(FaultStatus(wrong), "The request body is not the JSON this call takes: %v", wrong)
+	case wrong.Fault == strictjson.Unknown || wrong.Fault == strictjson.BadValue:
+		return Errorf(http.StatusBadRequest, "Invalid input for field '%s': %s.", strings.Join(wrong.Members(), "."), wrong.Reason)
 	}
 	return Errorf(FaultStatus(wrong), "Invalid input for field '%s': it %s.", strings.Join(wrong.Members(), "."), wrong.Reason)
 }

@@ -67,7 +67,7 @@ func forClient(err error, ids ...string) error {
 	case errors.Is(err, store.ErrFull):
 		return unavailable(fmt.Sprintf("Nothing was changed: %v.", err), err)
 	case errors.Is(err, store.ErrUnavailable):
-		return unavailable("The service is unavailable.", err)
+		return unavailable("The service is unavailable: it does not reach its store (etcd). Try again.", err)
 	case errors.Is(err, store.ErrConflict):
 		return unavailable("Others kept changing the same objects. Try again.", err)
 	}

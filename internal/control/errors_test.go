@@ -19,7 +19,7 @@ func TestErrorsOfTheStore(t *testing.T) {
 		text string
 	}{
 		{store.ErrTooLarge, neutron.Invalid, "The request changes too many objects at once: commit: store: transaction too large."},
-		{store.ErrUnavailable, neutron.Unavailable, "The service is unavailable."},
+		{store.ErrUnavailable, neutron.Unavailable, "The service is unavailable: it does not reach its store (etcd). Try again."},
 		{store.ErrConflict, neutron.Unavailable, "Others kept changing the same objects. Try again."},
 		{store.ErrDenied, 0, ""},
 		{neutron.Ports.NotFound("p"), neutron.NotFound, "Port p could not be found."},

@@ -34,6 +34,18 @@ func (d *Deferred) Fail() { d.failed.Do(func() { close(d.tried) }) }
 // Opened is closed once the store is open.
 func (d *Deferred) Opened() <-chan struct{} { return d.opened }
 
+// Diagnose returns why the store cannot be reached, if it is open and can tell.
+func (d *Deferred) Diagnose() error {
+	select {
+	case <-d.opened:
+		if st, ok := d.store.(interface{ Diagnose() error }); ok {
+			return st.Diagnose()
+		}
+	default:
+	}
+	return nil
+}
+
 // get returns the store, if it is open.
 func (d *Deferred) get(ctx context.Context) (Store, error) {
 	select {

@@ -138,6 +138,39 @@ func TestHostComesAliveDuringJoin(t *testing.T) {
 	}
 }
 
+// TestCheckNamesDamagedFiles: a host whose credentials are damaged learns which file it is, and how
+// to join again.
+func TestCheckNamesDamagedFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	joined, err := Join(t.Context(), w.token(""), JoinOptions{Name: "h1", StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err := joined.Check(); err != nil || key != w.keyInRecord(joined.HostID) {
+		t.Errorf("key %q, %v; the record has %q", key, err, w.keyInRecord(joined.HostID))
+	}
+	for _, file := range []string{joined.CertFile, joined.KeyFile, joined.CAFile} {
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, whole[:len(whole)/2], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = joined.Check()
+		for _, words := range []string{file + ": missing or damaged", "remove " + filepath.Join(dir, hostFile), "`heddle host token h1`"} {
+			if err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("with half of %s: %v; want %q", file, err, words)
+			}
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestUpkeepEntersKeys: the records of hosts that joined under an earlier version get their keys.
 func TestUpkeepEntersKeys(t *testing.T) {
 	t.Parallel()

@@ -180,7 +180,7 @@ func (s *service) createToken(w http.ResponseWriter, r *http.Request) error {
 		ExpiresIn int64  `json:"expires_in"` // seconds
 	}
 	if r.ContentLength != 0 {
-		if err := api.ReadJSON(r, &ask); err != nil {
+		if err := api.ReadStrictJSON(r, &ask); err != nil {
 			return err
 		}
 	}

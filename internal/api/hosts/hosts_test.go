@@ -420,6 +420,11 @@ func TestAccess(t *testing.T) {
 	w.call("admin", 400, "POST", "/v1/join-tokens", `{"name":"no/slash"}`, nil)
 	w.call("admin", 400, "POST", "/v1/join-tokens", `{"expires_in":-1}`, nil)
 	w.call("admin", 400, "POST", "/v1/join-tokens", `nonsense`, nil)
+	var answer struct{ Error struct{ Message string } }
+	w.call("admin", 400, "POST", "/v1/join-tokens", `{"name":"h1","expires":60}`, &answer)
+	if want := "Invalid input for field 'expires': unknown field; want expires_in, name."; answer.Error.Message != want {
+		t.Errorf("an unknown member: %q, want %q", answer.Error.Message, want)
+	}
 	w.call("", 403, "POST", "/v1/join", `{"token":"guess","name":"h1"}`, nil)
 	good, err := parseToken(w.token(""))
 	if err != nil {

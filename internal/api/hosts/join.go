@@ -79,16 +79,30 @@ func Load(stateDir string) (Credentials, error) {
 		return Credentials{}, err
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return Credentials{}, fmt.Errorf("%s: the file is damaged (%w): remove it and join again, with a token of `heddle host token` made for this host's name", filepath.Join(stateDir, hostFile), err)
+		return Credentials{}, damaged(filepath.Join(stateDir, hostFile), err, stateDir, "NAME")
 	}
 	return c, nil
 }
 
-// Key returns the fingerprint of the host's public key, as the host's record in the store has it.
-func (c Credentials) Key() (string, error) {
+// damaged returns the error of a file without which a host has to join again.
+func damaged(file string, err error, stateDir, name string) error {
+	return fmt.Errorf("%s: missing or damaged (%w): remove %s and join again, with a token of `heddle host token %s`", file, err, filepath.Join(stateDir, hostFile), name)
+}
+
+// Check returns an error that names the file unless the files hold a certificate, the key it is for
+// and an authority. key is the fingerprint of the public key, as the host's record in the store has
+// it.
+func (c Credentials) Check() (key string, err error) {
+	dir := filepath.Dir(c.CertFile)
 	cert, err := readLeaf(c.CertFile)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", c.CertFile, err)
+		return "", damaged(c.CertFile, err, dir, c.Name)
+	}
+	if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
+		return "", damaged(c.KeyFile, err, dir, c.Name)
+	}
+	if _, err := readLeaf(c.CAFile); err != nil {
+		return "", damaged(c.CAFile, err, dir, c.Name)
 	}
 	return api.Fingerprint(cert.RawSubjectPublicKeyInfo), nil
 }

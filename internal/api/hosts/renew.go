@@ -3,6 +3,7 @@ package hosts
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"heddle/internal/api"
@@ -65,11 +66,13 @@ func (s *service) renew(w http.ResponseWriter, r *http.Request) error {
 
 // renewable refuses a host that was removed, has another key, or was away for too long.
 func (s *service) renewable(r records.Reader, ask renewRequest, key string) (*Joined, error) {
-	const again = "let it join again with a token for its name: `heddle host token NAME`"
+	const joinAgain = "let it join again with a token for its name: `heddle host token %s`"
 	j, err := joined.Get(r, ask.HostID)
-	if _, hostErr := schema.Hosts.Get(r, ask.HostID); err != nil || hostErr != nil {
-		return nil, api.Errorf(http.StatusForbidden, "Host %s was removed or never joined: %s.", ask.HostID, again)
+	h, hostErr := schema.Hosts.Get(r, ask.HostID)
+	if err != nil || hostErr != nil {
+		return nil, api.Errorf(http.StatusForbidden, "Host %s was removed or never joined: "+joinAgain+".", ask.HostID, "NAME")
 	}
+	again := fmt.Sprintf(joinAgain, h.Name)
 	if j.Key == "" {
 		if err := s.vouches(ask.Certificate, ask.HostID, key); err != nil {
 			return nil, api.Errorf(http.StatusForbidden, "Host %s: its certificate does not prove who it is (%v): %s.", ask.HostID, err, again)

@@ -97,7 +97,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, late bool, err er
 		h.log.Error("request failed", "request", api.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
 	}
 	if late || errors.Is(err, context.DeadlineExceeded) {
-		writeError(w, http.StatusServiceUnavailable, "ServiceUnavailable", "The service is unavailable.")
+		writeError(w, http.StatusServiceUnavailable, "ServiceUnavailable", "The service is unavailable: its store (etcd) did not answer in time. Try again.")
 		return
 	}
 	writeError(w, http.StatusInternalServerError, "HTTPInternalServerError",

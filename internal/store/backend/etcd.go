@@ -39,10 +39,11 @@ type Etcd struct {
 	embedded  bool       // the store is embedded in this process or another one
 	authority *Authority // nil when hosts' certificates are signed elsewhere
 	ledger    *ledger
-	quota     int64       // of a cluster, see Cluster; 0: not given
-	requires  atomic.Bool // see RequireSchema
-	full      atomic.Bool // as the space keeper has seen the cluster
-	refused   task.Notice // holds a token after a commit was refused for lack of space
+	quota     int64        // of a cluster, see Cluster; 0: not given
+	diagnose  func() error // nil for an embedded store
+	requires  atomic.Bool  // see RequireSchema
+	full      atomic.Bool  // as the space keeper has seen the cluster
+	refused   task.Notice  // holds a token after a commit was refused for lack of space
 
 	// rights keeps a host from joining again while its rights are being taken away.
 	rights sync.Mutex
@@ -163,6 +164,15 @@ func (s *Etcd) probe(ctx context.Context, what string) (*clientv3.GetResponse, e
 		return nil, errReplaced(what)
 	}
 	return r, nil
+}
+
+// Diagnose returns why the members of a cluster cannot be reached, which other errors hide behind a
+// timeout, or nil.
+func (s *Etcd) Diagnose() error {
+	if s.diagnose == nil {
+		return nil
+	}
+	return s.diagnose()
 }
 
 // Revision implements [store.Store].

@@ -75,9 +75,10 @@ func openCluster(ctx context.Context, o Cluster, log *slog.Logger) (*Etcd, error
 	}
 	s := newEtcd(client, nil, log)
 	s.authority, s.embedded, s.quota = o.Authority, o.embedded, o.Quota
+	s.diagnose = func() error { return etcd.Diagnose(o.Endpoints, config) }
 	_, err = s.Revision(ctx)
 	if errors.Is(err, store.ErrUnavailable) {
-		err = errors.Join(err, etcd.Diagnose(o.Endpoints, config))
+		err = errors.Join(err, s.Diagnose())
 	}
 	if err == nil && !o.SkipLimits {
 		err = s.checkLimits(ctx)
