@@ -33,7 +33,7 @@ func (l *lab) network6(name, cidr, mode string) *network {
 
 func (n *network) putSubnet6() {
 	n.lab.t.Helper()
-	b := translate.Subnet(&n.v6, &n.net, nil)
+	b := translate.Subnet(&n.v6, &n.net, nil, "")
 	n.lab.put(topology.Owner{Kind: "subnet", ID: n.v6.ID}, &b)
 }
 

@@ -245,7 +245,7 @@ func (l *lab) networkAt(name, subnet string) *network {
 	b := translate.Network(&n.net)
 	l.put(topology.Owner{Kind: "network", ID: n.net.ID}, &b)
 	for _, s := range []*neutron.Subnet{&n.v4, &n.v6} {
-		b := translate.Subnet(s, &n.net, nil)
+		b := translate.Subnet(s, &n.net, nil, "")
 		l.put(topology.Owner{Kind: "subnet", ID: s.ID}, &b)
 	}
 	return n

@@ -227,7 +227,7 @@ func TestDHCPWithoutGateway(t *testing.T) {
 	l := newLab(t, 1)
 	n := l.network("blue")
 	n.v4.GatewayIP = nil
-	b := translate.Subnet(&n.v4, &n.net, nil)
+	b := translate.Subnet(&n.v4, &n.net, nil, "")
 	l.put(topology.Owner{Kind: "subnet", ID: n.v4.ID}, &b)
 	l.start()
 	m := n.machine(l.hosts[0], l.group(allow("egress", "IPv4", "", 0)))
