@@ -1,11 +1,13 @@
 package overlay
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
 
 	"heddle/internal/overlay/flowstate"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 )
@@ -20,6 +22,9 @@ const (
 	// handoverMost bounds the time for which a port's host waits for the state of its connections.
 	// Packets of the port decided before would find none, and open others.
 	handoverMost = 2 * time.Second
+	// handoverEarly bounds the ports whose state has come from a host before their binding: that
+	// host may have read it first. Of more, state is awaited once more.
+	handoverEarly = 4096
 )
 
 // handovers are the moves of ports between this host and others (decision 0017). The host that a
@@ -27,13 +32,18 @@ const (
 // all; the other one attaches the port no earlier, or after handoverMost. What connects later is
 // sent to both hosts with each packet that opens it.
 type handovers struct {
-	e    *engine
-	kick func(port string) // has the port's attachment looked at again
+	e     *engine
+	kick  func(port string) // has the port's attachment looked at again
+	begun task.Notice       // ports move from here that did not
 
 	mu       sync.Mutex
 	leaving  map[string]*leaving  // by port id
 	arriving map[string]*arriving // likewise
+	early    map[handover]time.Duration
 }
+
+// handover is the message of a host that it has sent all state of a port.
+type handover struct{ port, from string }
 
 // leaving is a port that moves from here.
 type leaving struct {
@@ -52,7 +62,8 @@ type arriving struct {
 }
 
 func newHandovers(e *engine) *handovers {
-	return &handovers{e: e, kick: func(string) {}, leaving: map[string]*leaving{}, arriving: map[string]*arriving{}}
+	return &handovers{e: e, kick: func(string) {}, begun: task.NewNotice(), leaving: map[string]*leaving{}, arriving: map[string]*arriving{},
+		early: map[handover]time.Duration{}}
 }
 
 // rebind replaces the ports of one owner.
@@ -77,6 +88,7 @@ func (x *handovers) rebind(before, after *topology.Bundle) {
 			l := wasLeaving[p.ID]
 			if l == nil || l.to != p.HostID {
 				l = &leaving{to: p.HostID}
+				x.begun.Give()
 			}
 			l.network, l.addrs = p.NetworkID, addressesOf(after)
 			x.leaving[p.ID] = l
@@ -86,11 +98,19 @@ func (x *handovers) rebind(before, after *topology.Bundle) {
 			}
 			a := wasArriving[p.ID]
 			if a == nil || a.from != p.MovedFrom() {
-				a = &arriving{from: p.MovedFrom(), until: x.e.clock() + handoverMost}
+				a = x.arrival(p)
 			}
 			x.arriving[p.ID] = a
 		}
 	}
+}
+
+// arrival returns a port that begins to move here. Its state may be here already.
+func (x *handovers) arrival(p *topology.Port) *arriving {
+	now, from := x.e.clock(), p.MovedFrom()
+	at, came := x.early[handover{p.ID, from}]
+	delete(x.early, handover{p.ID, from})
+	return &arriving{from: from, until: now + handoverMost, done: came && now < at+handoverMost}
 }
 
 // addressesOf returns the addresses of the machine behind a bundle's port.
@@ -116,12 +136,18 @@ func (x *handovers) ready(port string) bool {
 	return !known
 }
 
-// received notes that another host has sent all state of ports.
+// received notes that another host has sent all state of ports, which may have been bound here in a
+// change of the store that this host has yet to read.
 func (x *handovers) received(host string, ports []string) {
 	x.mu.Lock()
 	var done []string
 	for _, id := range ports {
-		if a := x.arriving[id]; a != nil && a.from == host && !a.done {
+		switch a := x.arriving[id]; {
+		case a == nil || a.from != host:
+			if len(x.early) < handoverEarly {
+				x.early[handover{id, host}] = x.e.clock()
+			}
+		case !a.done:
 			a.done = true
 			done = append(done, id)
 		}
@@ -147,6 +173,7 @@ func (x *handovers) tick() {
 	x.mu.Lock()
 	var kicks []string                      // ports
 	due := map[string]map[string]*leaving{} // by host and port
+	maps.DeleteFunc(x.early, func(_ handover, at time.Duration) bool { return now >= at+handoverMost })
 	for id, a := range x.arriving {
 		if !a.done && now >= a.until {
 			a.done = true

@@ -57,6 +57,8 @@ func (u *upkeep) Run(ctx context.Context, done func()) error {
 			return nil
 		case <-round.C:
 			u.round()
+		case <-u.e.moves.begun:
+			u.e.moves.tick()
 		case <-tick:
 			u.tick()
 			if u.hurried() {
