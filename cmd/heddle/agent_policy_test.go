@@ -87,7 +87,7 @@ func put(t *testing.T, st store.Store, pairs ...string) {
 }
 
 // within waits until cond holds.
-func within(t *testing.T, what string, cond func() bool) {
+func within(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -31,7 +31,7 @@ type cloud struct {
 	} `json:"auth"`
 }
 
-func readCloud(t *testing.T, data string) cloud {
+func readCloud(t testing.TB, data string) cloud {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(data, "clouds.yaml"))
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *client) trust(t *testing.T, file string) {
 
 // login logs in as the first administrator of a server at an address, whose data directory has his
 // password.
-func login(t *testing.T, ns *netlab.Namespace, address, data string) *client {
+func login(t testing.TB, ns *netlab.Namespace, address, data string) *client {
 	t.Helper()
 	c, who := newClient(ns, address, ""), readCloud(t, data)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -204,7 +204,7 @@ func (c *client) create(ctx context.Context, kind string, attributes map[string]
 }
 
 // mustCreate is create for what must not fail.
-func (c *client) mustCreate(t *testing.T, kind string, attributes map[string]any) object {
+func (c *client) mustCreate(t testing.TB, kind string, attributes map[string]any) object {
 	t.Helper()
 	o, err := c.create(t.Context(), kind, attributes)
 	if err != nil {

@@ -29,7 +29,7 @@ type site struct {
 }
 
 // newSite makes the underlay.
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{lab: netlab.ForTest(t), data: t.TempDir()}
 	s.ctl = s.lab.MustNamespace(t, "ctl")
@@ -38,7 +38,7 @@ func newSite(t *testing.T) *site {
 }
 
 // serve starts the server, with its store open to agents of other hosts.
-func (s *site) serve(t *testing.T, more ...string) *running {
+func (s *site) serve(t testing.TB, more ...string) *running {
 	t.Helper()
 	args := []string{"serve", "--data", s.data, "--agents-listen", "192.0.2.1:2379", "--operator-listen", "192.0.2.1:9698"}
 	return start(t, s.ctl, append(args, more...)...)
@@ -53,7 +53,7 @@ type host struct {
 }
 
 // addHost makes a machine with this address on the underlay.
-func (s *site) addHost(t *testing.T, short, ip string) *host {
+func (s *site) addHost(t testing.TB, short, ip string) *host {
 	t.Helper()
 	h := &host{ns: s.lab.MustNamespace(t, short), ip: ip, state: filepath.Join(t.TempDir(), short)}
 	h.name = h.ns.Name
@@ -73,7 +73,7 @@ func (h *host) agent(more ...string) []string {
 func (h *host) pins() string { return filepath.Join("/sys/fs/bpf/heddle", h.name) }
 
 // token makes a join token.
-func (s *site) token(t *testing.T, name ...string) string {
+func (s *site) token(t testing.TB, name ...string) string {
 	t.Helper()
 	return strings.TrimSpace(succeed(t, s.ctl, append([]string{"host", "token", "--data", s.data}, name...)...))
 }

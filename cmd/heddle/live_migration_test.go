@@ -16,16 +16,10 @@ import (
 func migrate(t *testing.T, s *site, c *client, networkID string, from, to *host, peers map[string]*netlab.Namespace) {
 	t.Helper()
 	type m = map[string]any
-	const mac, address = "02:00:00:00:00:33", "10.0.0.33"
-	port := c.mustCreate(t, "port", m{"network_id": networkID, "binding:host_id": from.name, "device_owner": "compute:nova",
-		"mac_address": mac, "fixed_ips": []m{{"ip_address": address}}})
+	const address = "10.0.0.33"
+	port, mac := c.bindPort(t, networkID, from, 33)
 	tap, path := "tap"+port.ID[:11], "/v2.0/ports/"+port.ID
 	vm := s.lab.MustNamespace(t, "migrating")
-	plug := func(name string, h *host) {
-		t.Helper()
-		vm.MustIP(t, fmt.Sprintf("link add %s address %s type veth peer name %s netns %s", name, mac, tap, h.ns.Name))
-		h.ns.MustIP(t, "link set "+tap+" up")
-	}
 	call := func(method, path string, body, out any) {
 		t.Helper()
 		if err := c.call(t.Context(), method, path, body, out); err != nil {
@@ -43,7 +37,7 @@ func migrate(t *testing.T, s *site, c *client, networkID string, from, to *host,
 		call(http.MethodGet, path, nil, &answer)
 		return answer.Port.Status == "ACTIVE" && answer.Port.Host == want
 	}
-	plug("eth0", from)
+	plug(t, vm, "eth0", mac, from, port)
 	vm.MustIP(t, "link set eth0 up", "addr add "+address+"/24 dev eth0")
 	within(t, "the port to be served", func() bool { return activeOn(from.name) })
 
@@ -67,7 +61,7 @@ func migrate(t *testing.T, s *site, c *client, networkID string, from, to *host,
 	}
 	goOn("before")
 	call(http.MethodPost, path+"/bindings", m{"binding": m{"host": to.name}}, nil)
-	plug("eth1", to)
+	plug(t, vm, "eth1", mac, to, port)
 	goOn("with the interface on both hosts")
 	if !activeOn(from.name) {
 		t.Error("an inactive binding took the port from its host")
@@ -80,6 +74,22 @@ func migrate(t *testing.T, s *site, c *client, networkID string, from, to *host,
 	from.ns.MustIP(t, "link del "+tap)
 	vm.MustIP(t, "link set eth1 up")
 	goOn("on the next host alone")
+}
+
+// bindPort makes the port of a machine on a host, with the MAC and IP address of a number.
+func (c *client) bindPort(t testing.TB, networkID string, h *host, number int) (port object, mac string) {
+	t.Helper()
+	mac = fmt.Sprintf("02:00:00:00:00:%02x", number)
+	return c.mustCreate(t, "port", map[string]any{"network_id": networkID, "binding:host_id": h.name, "device_owner": "compute:nova",
+		"mac_address": mac, "fixed_ips": []map[string]any{{"ip_address": fmt.Sprintf("10.0.0.%d", number)}}}), mac
+}
+
+// plug gives a machine an interface whose other end is a port's on a host.
+func plug(t testing.TB, vm *netlab.Namespace, name, mac string, h *host, port object) {
+	t.Helper()
+	tap := "tap" + port.ID[:11]
+	vm.MustIP(t, fmt.Sprintf("link add %s address %s type veth peer name %s netns %s", name, mac, tap, h.ns.Name))
+	h.ns.MustIP(t, "link set "+tap+" up")
 }
 
 // echoed opens a connection to a peer that sends everything back.
