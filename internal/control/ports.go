@@ -193,6 +193,7 @@ func (e portEdit) apply(old *neutron.Port) error {
 	setFlag(&p.AdminStateUp, v, "admin_state_up")
 	setText(&p.DeviceID, v, "device_id")
 	setText(&p.DeviceOwner, v, "device_owner")
+	setText(&p.DataPlaneStatus, v, "data_plane_status")
 	if v.Has("device_id") || v.Has("device_owner") {
 		if err := e.checkDevice(); err != nil {
 			return err

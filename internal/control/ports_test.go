@@ -188,3 +188,28 @@ func TestPoolRunsOut(t *testing.T) {
 		w.port(n.ID, `"name":"`+strconv.Itoa(i)+`"`)
 	}
 }
+
+// TestDataPlaneStatus: who monitors the data plane may report a port's status, which stays until
+// the next report.
+func TestDataPlaneStatus(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	p := w.port(w.network(`{}`).ID, "")
+	monitor := neutron.Caller{ProjectID: w.member.ProjectID, Roles: []string{"member", "data_plane_integrator"}}
+	set := func(c neutron.Caller, text string) error {
+		_, err := w.change(c, neutron.Ports, p.ID, text)
+		return err
+	}
+	w.expect(set(w.member, `{"data_plane_status":"DOWN"}`), "PolicyNotAuthorized: (rule:update_port and rule:update_port:data_plane_status) is disallowed by policy")
+	w.expect(set(w.admin, `{"data_plane_status":"BUILD"}`), "HTTPBadRequest: Invalid input for data_plane_status. Reason: BUILD is not in valid_values.")
+	for _, step := range []struct {
+		by   neutron.Caller
+		text string
+		want string
+	}{{monitor, `{"data_plane_status":"DOWN"}`, "DOWN"}, {w.member, `{"name":"x"}`, "DOWN"}, {w.admin, `{"data_plane_status":null}`, ""}} {
+		w.expect(set(step.by, step.text), "")
+		if got := w.showPort(p.ID); got.DataPlaneStatus != step.want {
+			t.Errorf("after %s: %q, want %q", step.text, got.DataPlaneStatus, step.want)
+		}
+	}
+}

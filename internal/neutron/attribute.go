@@ -18,9 +18,13 @@ const (
 	NetworkOwner
 	// AdminOnly is nobody but admins.
 	AdminOnly
+	// DataPlaneIntegrator is a caller with the role data_plane_integrator.
+	DataPlaneIntegrator
 )
 
-func (a Access) String() string { return [...]string{"everyone", "network owner", "admin"}[a] }
+func (a Access) String() string {
+	return [...]string{"everyone", "network owner", "admin", "role data_plane_integrator"}[a]
+}
 
 // unset is the Default of an attribute that create leaves unspecified: the server decides.
 type unset struct{}

@@ -143,6 +143,8 @@ func (a *Attribute) maySet(c Caller, op Op, value any, o Owner) bool {
 		return true
 	case by == AdminOnly:
 		return false
+	case by == DataPlaneIntegrator:
+		return slices.Contains(c.Roles, "data_plane_integrator")
 	case c.Owns(o.NetworkProjectID):
 		return true
 	}

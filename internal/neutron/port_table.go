@@ -69,6 +69,7 @@ func portTable(domain string) *Table[PortView] {
 			constant[PortView](`"immediate"`)),
 	)
 	cols = append(cols, portDNSColumns(domain)...)
+	cols = append(cols, dataPlaneColumn())
 	cols = append(cols, portLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
@@ -125,6 +126,13 @@ func portDNSColumns(domain string) []column[PortView] {
 	}
 }
 
+// dataPlaneColumn has what monitoring of the data plane, beside the agents, reports about a port.
+func dataPlaneColumn() column[PortView] {
+	return row(Attribute{Name: "data_plane_status", Update: true, Policed: true, UpdateBy: DataPlaneIntegrator, Type: "string",
+		Doc: "ACTIVE or DOWN, as the operator's monitoring says; null = nothing said; it changes nothing else", parse: orNull(oneOf("ACTIVE", "DOWN"))},
+		textOrNullValue(func(o *PortView) string { return o.DataPlaneStatus }))
+}
+
 // portLaterColumns belong to parts to come. Answers have the reference's default.
 func portLaterColumns() []column[PortView] {
 	later := func(a Attribute, json string) column[PortView] {
@@ -135,8 +143,6 @@ func portLaterColumns() []column[PortView] {
 		later(Attribute{Name: "qos_policy_id", Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)}, "null"),
 		row(Attribute{Name: "qos_network_policy_id", Type: "uuid"}, constant[PortView]("null")),
 		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object"}, constant[PortView]("null")),
-		row(Attribute{Name: "data_plane_status", Update: true, Later: "this server tells the status itself", Policed: true,
-			UpdateBy: AdminOnly, Type: "string", parse: orNull(oneOf("ACTIVE", "DOWN"))}, constant[PortView]("null")),
 		later(Attribute{Name: "propagate_uplink_status", Default: true, Later: "every port's uplink is shared", Type: "boolean", parse: flag}, "true"),
 		later(Attribute{Name: "device_profile", Later: noDevices, Type: "string", parse: orNull(text(maxName))}, "null"),
 		later(Attribute{Name: "numa_affinity_policy", Update: true, Later: noDevices, Type: "string",

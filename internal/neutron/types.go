@@ -110,6 +110,7 @@ type Port struct {
 	PortSecurityEnabled bool          `json:"port_security_enabled"`
 	DNSName             string        `json:"dns_name"`
 	DNSDomain           string        `json:"dns_domain"`
+	DataPlaneStatus     string        `json:"data_plane_status,omitempty"` // ACTIVE or DOWN, as monitoring says, or ""
 	VNICType            string        `json:"binding:vnic_type"`
 	HostID              string        `json:"binding:host_id"` // a host's name, as Neutron's clients use it
 	// Profile is nil, rather than empty, while a client wants the port unbound.

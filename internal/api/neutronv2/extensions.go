@@ -30,6 +30,8 @@ func coreExtensions() []extension {
 			"Provides allowed address pairs"},
 		{"binding", "Port Binding", "2014-02-03T10:00:00-00:00",
 			"Expose port bindings of a virtual port to external application"},
+		{"data-plane-status", "Port data plane status extension", "2017-01-24T10:00:00-00:00",
+			"Expose status of underlying data plane"},
 		{"dns-domain-ports", "dns_domain for ports", "2017-04-24T10:00:00-00:00",
 			"Allows the DNS domain to be specified for a network port."},
 		{"empty-string-filtering", "Empty String Filtering Extension", "2018-05-01T10:00:00-00:00",
