@@ -64,7 +64,7 @@ func (s *server) stream(t *testing.T, who, path string, write func(w io.Writer) 
 		t.Fatal(err)
 	}
 	req.Header.Set(api.TokenHeader, who)
-	res, err := http.DefaultClient.Do(req)
+	res, err := s.http.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,9 +48,10 @@ var tokens = callers{
 
 // server is the API over the real operations and a store in memory, with one live host.
 type server struct {
-	url string
-	db  *records.DB
-	st  *store.Memory
+	url  string
+	http *http.Client // of its own: servers that end close idle connections of the default one
+	db   *records.DB
+	st   *store.Memory
 }
 
 func newServer(t testing.TB, opts control.Options) *server {
@@ -77,7 +78,7 @@ func newServerOf(t testing.TB, opts control.Options, handler func(neutronv2.Opti
 	}
 	s := httptest.NewServer(h.Handler())
 	t.Cleanup(s.Close)
-	return &server{url: s.URL, db: db, st: st}
+	return &server{url: s.URL, http: s.Client(), db: db, st: st}
 }
 
 // addHost registers a host that is alive.
@@ -147,7 +148,7 @@ func (s *server) do(t testing.TB, who, method, path string, body any, header map
 	for k, v := range header {
 		r.Header.Set(k, v)
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := s.http.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
