@@ -109,7 +109,7 @@ func (s *Simulator) flood(n *network, why string) {
 		return
 	}
 	cutOff := ""
-	if n.lan != nil && n.lan.home == nil {
+	if n.lan != nil && n.lan.home == nil && !s.fromLAN(n) {
 		cutOff = ", and " + n.lan.noCarrier()
 		if s.dec.explain {
 			s.dec.say(n.id, n.lan.noCarrier()+": nothing goes to the LAN")

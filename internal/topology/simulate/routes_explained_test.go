@@ -68,6 +68,9 @@ func TestLANWithoutCarrier(t *testing.T) {
 	if d.Verdict != flow.Drop || !strings.HasSuffix(d.Reason, ", and "+missing) || !strings.Contains(walk(d), missing+": nothing goes to the LAN") {
 		t.Errorf("nobody carries it: %s", walk(d))
 	}
+	if d := l.arrives("net", "h1", toMAC(tcp(outsider, 2, 1, 2), mac(2))); strings.Contains(walk(d), missing) {
+		t.Errorf("from the LAN: %s", walk(d))
+	}
 	l.host("h2", "physnet1")
 	if d := l.send("p1", toMAC(tcp(1, 2, 1, 2), mac(outsider))); d.Verdict != flow.Forward || strings.Contains(walk(d), missing) {
 		t.Errorf("another host carries it: %s", walk(d))
