@@ -99,6 +99,9 @@ func items(body document, res neutron.Resource, op neutron.Op, each func(o map[s
 		return true, badRequest("Bulk operation not supported")
 	}
 	var elements []json.RawMessage
+	if string(list) == "{}" || string(list) == `""` { // no list, but as empty as one to the reference
+		return true, badRequest("Resources required")
+	}
 	if json.Unmarshal(list, &elements) != nil {
 		return true, unreadable()
 	}

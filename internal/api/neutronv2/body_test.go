@@ -36,6 +36,7 @@ func TestItems(t *testing.T) {
 		{`{"network":{"name":"[[{{"}}`, neutron.Create, 1, false, ""},
 		{`{"networks":[]}`, neutron.Create, 0, true, "Resources required"},
 		{`{"networks":null}`, neutron.Create, 0, true, "Resources required"},
+		{`{"networks":{}}`, neutron.Create, 0, true, "Resources required"}, {`{"networks":""}`, neutron.Create, 0, true, "Resources required"},
 		{`{"networks":{}}`, neutron.Create, 0, true, invalid},
 		{`{"networks":[5]}`, neutron.Create, 0, true, invalid},
 		{`{"networks":["x"]}`, neutron.Create, 0, true, "Object 'network' contains invalid data"},
