@@ -37,7 +37,7 @@ func TestItems(t *testing.T) {
 		{`{"networks":[]}`, neutron.Create, 0, true, "Resources required"},
 		{`{"networks":null}`, neutron.Create, 0, true, "Resources required"},
 		{`{"networks":{}}`, neutron.Create, 0, true, "Resources required"}, {`{"networks":""}`, neutron.Create, 0, true, "Resources required"},
-		{`{"networks":{}}`, neutron.Create, 0, true, invalid},
+		{`{"networks":{"a":1}}`, neutron.Create, 0, true, invalid},
 		{`{"networks":[5]}`, neutron.Create, 0, true, invalid},
 		{`{"networks":["x"]}`, neutron.Create, 0, true, "Object 'network' contains invalid data"},
 		{`{"networks":[{"name":"a"},{"network":{"name":"b"}}]}`, neutron.Create, 2, true, ""},
