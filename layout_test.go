@@ -62,6 +62,7 @@ var may = map[string][]string{
 	"internal/bgp/plan":     words,
 	"internal/dhcp":         join(words, machinery, []string{"internal/dhcp/plan", "internal/store/schema"}),
 	"internal/dhcp/plan":    words,
+	"internal/dnsupdate":    join(words, machinery, []string{"internal/store/schema"}),
 	"internal/dhcp/oslo":    {"internal/dhcp/plan"},
 	// The pool of the XenAPI: its model is words of its own; the controller and xe know no store
 	// but through the XenAPI.
@@ -105,6 +106,7 @@ var onlyIn = map[string][]string{
 	"go.etcd.io/etcd":                       {"internal/store/backend", "internal/store/etcd", "internal/store/storetest", "calico/client"},
 	"github.com/cilium/ebpf":                {"internal/overlay/datapath"},
 	"github.com/google/nftables":            {"internal/policy/nft"},
+	"github.com/miekg/dns":                  {"internal/dnsupdate"},
 	"github.com/mdlayher/ndp":               {"internal/dhcp", "internal/offline"},
 	"github.com/vishvananda/netlink":        {"internal/hostnet", "internal/netlab"},
 	"github.com/vishvananda/netns":          {"internal/hostnet", "internal/netlab"},

@@ -54,6 +54,7 @@ type serveConfig struct {
 
 	underlayMTU int
 	dnsDomain   string
+	dnsUpdate   dnsUpdateConfig
 	physnets    []string
 	log         logConfig
 }
@@ -128,6 +129,7 @@ Any number of servers may run over one cluster.`,
 	f.StringVar(&c.keystone.ca, "keystone-ca", "", "PEM `file` with the authority of its certificate; default: those of this machine")
 	f.IntVar(&c.underlayMTU, "underlay-mtu", 1500, "largest packet that travels between hosts, in `bytes`; networks get 50 less")
 	f.StringVar(&c.dnsDomain, "dns-domain", "openstacklocal", "`domain` of the names of ports' addresses (dns_assignment), which machines get by DHCP")
+	c.dnsUpdate.flags(f)
 	f.StringArrayVar(&c.physnets, "physical-network", nil, "`NAME[:flat][:MIN-MAX…]` a provider network, whether it may carry a flat one, and VLAN ids to choose from; repeatable")
 	c.log.flags(f)
 	return cmd
@@ -143,7 +145,7 @@ func (c *serveConfig) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if err := cmp.Or(c.checkTLS(), c.checkQuota()); err != nil {
+	if err := cmp.Or(c.checkTLS(), c.checkQuota(), c.dnsUpdate.check()); err != nil {
 		return err
 	}
 	if c.certificateLife <= 0 {
@@ -245,7 +247,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err er
 		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
-	return nil
+	return s.addDNSUpdates()
 }
 
 // addAPIs adds the APIs: identity, Neutron if it is served, and the operators'.

@@ -10,6 +10,7 @@
 //	/heddle/trace/requests/<host>/                     requests to a host, under a lease
 //	/heddle/identity/ /heddle/join/                    users, and join tokens: secret from agents
 //	/heddle/xen/…                                      a pool of the XenAPI
+//	/heddle/dns/…                                      names published on a DNS server
 //	/heddle/unique/ /heddle/idx/ /heddle/guard/        kept by records
 package schema
 
@@ -41,6 +42,7 @@ const (
 	IdentityPrefix      = "/heddle/identity/"
 	JoinPrefix          = "/heddle/join/"
 	XenPrefix           = "/heddle/xen/"
+	DNSPrefix           = "/heddle/dns/"
 	CalicoPrefix        = "/calico/"
 )
 
@@ -172,6 +174,12 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 	}),
 	records.Index("host", func(p *neutron.Port) []string { return []string{p.HostID} }),
 	records.Index("bound_host", func(p *neutron.Port) []string { return []string{p.BoundHostID} }),
+	records.Index("named", func(p *neutron.Port) []string {
+		if p.DNSName == "" {
+			return nil
+		}
+		return []string{"true"}
+	}),
 	records.Index("mac_address", func(p *neutron.Port) []string { return []string{p.MACAddress.String()} }),
 	records.Index("ip_address", func(p *neutron.Port) []string {
 		ips := make([]string, len(p.FixedIPs))
