@@ -447,7 +447,7 @@ func refusedForRouter(w *routedWorld, f *neutron.FloatingIPView) {
 			w.t.Errorf("deleting port %s: %s", id, got)
 		}
 	}
-	_, err = w.change(w.admin, neutron.Ports, f.FloatingPortID, `{"fixed_ips":[{"ip_address":"203.0.113.200"}]}`)
+	_, err = w.change(w.admin, neutron.Ports, f.FloatingPortID, `{"fixed_ips":[]}`)
 	w.expect(err, "BadRequest: Bad port request: Port "+f.FloatingPortID+" holds the address of floating IP "+f.ID+". Delete that instead of changing fixed_ips.")
 	if _, err := w.change(w.admin, neutron.Ports, f.FloatingPortID, `{"device_owner":"","device_id":""}`); err != nil {
 		w.t.Fatal(err)
