@@ -90,7 +90,7 @@ func (o *operation) place(f *neutron.FloatingIP, subnet, named string) error {
 	candidates := []string{named}
 	if named == "" {
 		var err error
-		if candidates, err = o.routersOn(subnet); err != nil {
+		if candidates, err = o.routersFor(f, subnet); err != nil {
 			return err
 		}
 	}
@@ -110,13 +110,17 @@ func (o *operation) place(f *neutron.FloatingIP, subnet, named string) error {
 		"Therefore, cannot associate Port %s with a Floating IP.", f.FloatingNetworkID, subnet, f.PortID)
 }
 
-// routersOn returns the routers with an interface on a subnet; one that is its gateway comes first.
-func (o *operation) routersOn(subnet string) ([]string, error) {
+// routersFor returns the routers with an interface on a subnet that may serve a floating IP there:
+// the one that is the subnet's gateway, then those of the floating IP's project, then those of the
+// subnet's. Another project's would be another tenant's way to the machine, and only an admin may
+// choose it.
+func (o *operation) routersFor(f *neutron.FloatingIP, subnet string) ([]string, error) {
 	s, err := schema.Subnets.Need(o.tx, subnet)
 	if err != nil {
 		return nil, err
 	}
-	var routers []string
+	const gateway, own, subnets, others = 0, 1, 2, 3
+	var routers [others + 1][]string
 	for link := range schema.RouterPorts.By(o.tx, "subnet", subnet) {
 		if link.Gateway {
 			continue
@@ -125,13 +129,21 @@ func (o *operation) routersOn(subnet string) ([]string, error) {
 			return nil, err
 		}
 		p, _ := schema.Ports.Peek(o.tx, link.PortID)
-		if p != nil && s.GatewayIP != nil && slices.Contains(p.FixedIPs, neutron.FixedIP{SubnetID: subnet, IPAddress: *s.GatewayIP}) {
-			routers = slices.Insert(routers, 0, link.RouterID)
-		} else {
-			routers = append(routers, link.RouterID)
+		r, _ := schema.Routers.Peek(o.tx, link.RouterID)
+		kind := others
+		switch {
+		case p != nil && s.GatewayIP != nil && slices.Contains(p.FixedIPs, neutron.FixedIP{SubnetID: subnet, IPAddress: *s.GatewayIP}):
+			kind = gateway
+		case r != nil && r.ProjectID == f.ProjectID:
+			kind = own
+		case r != nil && r.ProjectID == s.ProjectID:
+			kind = subnets
+		case !o.caller.Admin():
+			continue
 		}
+		routers[kind] = append(routers[kind], link.RouterID)
 	}
-	return routers, nil
+	return slices.Concat(routers[:]...), nil
 }
 
 // gatewayTo returns a router's gateway port on the network of a floating IP, or "".

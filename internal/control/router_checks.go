@@ -36,6 +36,9 @@ func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron
 	if err := e.checkApart(subnets, others); err != nil {
 		return err
 	}
+	if err := e.checkDestinations(e.r.Routes, subnets); err != nil {
+		return err
+	}
 	for _, s := range subnets {
 		e.guardRange(s.CIDR)
 	}
@@ -94,7 +97,7 @@ func (e routerEdit) applyRoutes(routes []neutron.HostRoute) error {
 		return neutron.Errorf(neutron.Invalid, "RoutesExhausted",
 			"Unable to complete operation for %s. The number of routes exceeds the maximum %d.", e.r.ID, maxRoutes)
 	}
-	var ranges []netip.Prefix
+	var subnets []*neutron.Subnet
 	var own []netip.Addr
 	for _, id := range schema.RouterPorts.Referrers(e.tx, "router", e.r.ID) {
 		x, err := schema.RouterPorts.Get(e.tx, id)
@@ -106,22 +109,42 @@ func (e routerEdit) applyRoutes(routes []neutron.HostRoute) error {
 			return err
 		}
 		own = append(own, addressesOf(l.Port)...)
-		for _, s := range l.Subnets {
-			ranges = append(ranges, s.CIDR)
+		subnets = append(subnets, l.Subnets...)
+	}
+	var added []neutron.HostRoute
+	for _, route := range routes {
+		if !slices.Contains(e.r.Routes, route) {
+			added = append(added, route)
 		}
 	}
-	for _, route := range routes {
+	for _, route := range added {
 		switch {
-		case slices.Contains(e.r.Routes, route):
 		case route.Destination.Addr().Is4() != route.Nexthop.Is4():
 			return invalidRoutes(routes, "the nexthop is of another IP version than the destination")
-		case !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return translate.OnLink(p, route.Nexthop) }):
+		case !slices.ContainsFunc(subnets, func(s *neutron.Subnet) bool { return translate.OnLink(s.CIDR, route.Nexthop) }):
 			return invalidRoutes(routes, "the nexthop is not connected with router")
 		case slices.Contains(own, route.Nexthop):
 			return invalidRoutes(routes, "the nexthop is used by router")
 		}
 	}
+	if err := e.checkDestinations(added, subnets); err != nil {
+		return err
+	}
 	e.r.Routes = routes
+	return nil
+}
+
+// checkDestinations refuses routes to addresses of subnets, on which the router is or will be, that
+// are not the caller's: these would be taken from their machines, by whom the router takes packets
+// with such sources from.
+func (e routerEdit) checkDestinations(routes []neutron.HostRoute, subnets []*neutron.Subnet) error {
+	for _, route := range routes {
+		for _, s := range subnets {
+			if !e.caller.Owns(s.ProjectID) && s.CIDR.Contains(route.Destination.Addr()) && route.Destination.Bits() >= s.CIDR.Bits() {
+				return invalidRoutes(routes, fmt.Sprintf("the destination %s is in subnet %s, which the router is on and another project owns", route.Destination, s.ID))
+			}
+		}
+	}
 	return nil
 }
 

@@ -174,6 +174,9 @@ func (e routerEdit) checkNewPort(p *neutron.Port, n *neutron.Network) error {
 		return portInUse(p)
 	case class != translate.VIF && class != translate.RouterIface:
 		return neutron.BadRouter("Port %s has device owner %s and cannot be a router interface", p.ID, p.DeviceOwner)
+	case n.External && !e.caller.Owns(n.ProjectID):
+		return neutron.BadRouter("Cannot add interface to router because network %s is external and not owned by project making the request: "+
+			"set external_gateway_info instead", n.ID)
 	}
 	return e.checkNewNetwork(n)
 }

@@ -76,6 +76,9 @@ type Port struct {
 	PortSubnet  []netip.Prefix `json:"portSubnet,omitempty"` // each of its addresses, not masked
 	PortMAC     packet.MAC     `json:"portMac,omitzero"`
 	DhcpID      string         `json:"dhcpId,omitempty"` // subnet whose gateway address it has
+	// Guest reports whether the port is on a network of another project than its router. There the
+	// router is no default router of the machines, unless it has the gateway address of a subnet.
+	Guest bool `json:"guest,omitempty"`
 
 	PortGroupIDs []string `json:"portGroupIds,omitempty"`
 

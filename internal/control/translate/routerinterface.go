@@ -14,6 +14,7 @@ import (
 func RouterInterface(r *neutron.Router, l RouterLink) topology.Bundle {
 	as := l.addresses()
 	q := routerPort(interfacePort(l.Port.ID), r, &l, as)
+	q.Guest = l.Network.ProjectID != r.ProjectID
 	b := topology.Bundle{}
 	for _, a := range as {
 		id := Derive(roleRouteInterface, q.ID, a.ip.String())

@@ -167,14 +167,15 @@ func addSubnet(a *packet.RouterAdvert, net *topology.DhcpV6) {
 
 // ipv6Router returns the port of the router that is the default one of the network's machines, nil
 // if there is none: of several that with the gateway address of an advertised subnet. A router
-// whose own default route leads by the port, such as one with its gateway here, is none.
+// whose own default route leads by the port, such as one with its gateway here, is none, nor is
+// another project's without such an address.
 func (n *network) ipv6Router() (best *port) {
 	for _, q := range n.routers {
 		switch {
 		case !q.up() || q.router.def == nil || !q.router.def.AdminStateUp || !q.hasIPv6() || q.leadsOut():
 		case n.isGateway(q):
 			return q
-		case best == nil:
+		case best == nil && !q.def.Guest:
 			best = q
 		}
 	}

@@ -129,6 +129,18 @@ func TestDefaultRouterAdvertised(t *testing.T) {
 	if a, ok := l.Advertisement("net1"); !ok || a.Router != routerMAC(21) || a.Lifetime != routerLifetime {
 		t.Errorf("without the gateway %+v", a)
 	}
+	guest := link{id: "a", router: "r0", network: "net1", n: 21, at: prefix("2001:db8:1::2/64")}
+	b := guest.bundle()
+	b.Ports[0].Guest = true
+	l.Apply(guest.owner(), b)
+	if a, ok := l.Advertisement("net1"); !ok || a.Router != responderMAC || a.Lifetime != 0 {
+		t.Errorf("of another project %+v", a)
+	}
+	b.Ports[0].PortSubnet = []netip.Prefix{prefix("2001:db8:1::1/64")}
+	l.Apply(guest.owner(), b)
+	if a, ok := l.Advertisement("net1"); !ok || a.Router != routerMAC(21) || a.Lifetime != routerLifetime {
+		t.Errorf("of another project, with the gateway address %+v", a)
+	}
 	out := subnet6Of("net4") // where r has its gateway
 	l.Apply(owner("subnet", out.ID), &topology.Bundle{DhcpV6s: []topology.DhcpV6{out}})
 	if a, ok := l.Advertisement("net4"); !ok || a.Router != responderMAC || a.Lifetime != 0 {
