@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"heddle/internal/store/storetest"
 )
 
 // TestMovedHost: a host that has joined another pool on its pool's order belongs there, whatever it
@@ -14,6 +16,13 @@ func TestMovedHost(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	if err := os.Mkdir(poolState(state), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := storetest.NewAuthority(poolState(state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := authority.Pair("host"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(poolState(state), "host.json"), []byte(`{"host_id":"there","name":"h1","endpoints":["https://192.0.2.1:2379"]}`), 0o600); err != nil {
