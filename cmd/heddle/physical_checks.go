@@ -27,7 +27,8 @@ func physicalChecks(physical []string) (checks []cli.Check) {
 	return checks
 }
 
-// probeLink returns an error unless the interface is there, up and has a carrier.
+// probeLink returns an error unless the interface is there, can lead to a LAN, is up and has a
+// carrier.
 func probeLink(name string) error {
 	net, err := hostnet.NewLinux(nil)
 	if err != nil {
@@ -35,9 +36,13 @@ func probeLink(name string) error {
 	}
 	defer net.Close()
 	l, err := net.Link(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	if err := overlay.CheckPhysical(l); err != nil {
+		return err
+	}
+	switch {
 	case !l.Up:
 		return fmt.Errorf("interface %s is down", name)
 	case !l.Running:

@@ -200,11 +200,8 @@ func (a *attachments) localnet(id string) string {
 // that the tunnels need.
 func (a *attachments) usable(link hostnet.Link, want attachment) error {
 	switch {
-	case want.Localnet != "" && (link.Kind == hostnet.Loopback || link.Kind == hostnet.VXLAN || link.Kind == hostnet.Tun ||
-		link.Kind == hostnet.IPIP || link.Kind == hostnet.WireGuard):
-		return fmt.Errorf("interface %s is a %s: connect the physical network by a network card, a bond or a bridge", link.Name, link.Kind)
 	case want.Localnet != "":
-		return nil
+		return CheckPhysical(link)
 	case link.Kind == hostnet.Loopback, link.Kind == hostnet.VXLAN, link.Kind == hostnet.Tun, link.Kind == hostnet.Bridge:
 		return fmt.Errorf("interface %s is a %s: bind the port to the veth or tap of a workload", link.Name, link.Kind)
 	case a.underlay.uses(link):

@@ -430,6 +430,33 @@ func TestLANRestart(t *testing.T) {
 	}
 }
 
+// TestLANInterfaceWithoutLAN gives one of two hosts an interface that leads to no LAN: it carries
+// nothing, says why, and the other host is the home of the gateway.
+func TestLANInterfaceWithoutLAN(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"lo", "heddle-vxlan"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLAN(t, 2, 2)
+			r := l.routed()
+			l.physical(r.external, 0)
+			bad, good := l.hosts[0], l.hosts[1]
+			bad.options.Physical = map[string]string{"physnet1": name}
+			l.start()
+			l.wait("the good interface to be carried alone", func() bool { return carries(good) && !carries(bad) })
+			gateway := r.gateway.Port.MACAddress
+			for _, h := range l.hosts {
+				l.wait("the home of the gateway for "+h.name, func() bool { return l.homeBy(h, r.external, gateway) == good })
+			}
+			if log := bad.log.String(); !strings.Contains(log, "not carrying a physical network") || !strings.Contains(log, "interface "+name+" is a ") {
+				t.Error("the log does not say why the physical network is not carried")
+			}
+			m := r.machine(bad)
+			m.connect(l.outside.v4, l.outside.serve(80), r.gatewayIP)
+		})
+	}
+}
+
 // carries reports whether the host's metrics say that it carries physnet1.
 func carries(h *testHost) bool {
 	return slices.ContainsFunc(h.agent.Metrics(), func(v telemetry.Value) bool {

@@ -40,6 +40,15 @@ func ParsePhysical(all []string) (interfaces map[string]string, err error) {
 	return interfaces, nil
 }
 
+// CheckPhysical refuses an interface behind which there is no LAN, such as Heddle's own devices.
+func CheckPhysical(link hostnet.Link) error {
+	switch link.Kind {
+	case hostnet.Loopback, hostnet.VXLAN, hostnet.Tun, hostnet.IPIP, hostnet.WireGuard:
+		return fmt.Errorf("interface %s is a %s: connect the physical network by a network card, a bond or a bridge", link.Name, link.Kind)
+	}
+	return nil
+}
+
 // serves reports whether a port is one of this host's: bound to it, moving away from it, or the
 // localnet port of a physical network that it is connected to.
 func (o *Options) serves(p *topology.Port) bool {
@@ -58,7 +67,8 @@ func (o *Options) interfaceOf(p *topology.Port) string {
 }
 
 // physical watches the interfaces into physical networks. This host carries those networks whose
-// interface is there and has a carrier; another one takes over the homes of the others.
+// interface is there, can lead to a LAN and has a carrier; another one takes over the homes of the
+// others.
 type physical struct {
 	interfaces map[string]string // by physical network
 	net        hostnet.Net
@@ -125,6 +135,11 @@ func (p *physical) find(network, name string) linkState {
 		return linkState{problem: "there is no such interface; waiting for it"}
 	case err != nil:
 		return linkState{problem: err.Error()}
+	}
+	if err := CheckPhysical(l); err != nil {
+		return linkState{l.Index, err.Error()}
+	}
+	switch {
 	case !l.Up && !isNew:
 		return linkState{l.Index, "the interface has been set down"}
 	case !l.Up:
