@@ -107,6 +107,8 @@ func TestAnswers(t *testing.T) {
 		{name: "body", request: "POST /echo", token: "good", body: `{"n":1}`, status: 201, want: `{"n":1}`},
 		{name: "wrong kind", request: "POST /echo", token: "good", body: `{"n":"x"}`, status: 400,
 			want: `{"error":{"code":400,"title":"Bad Request","message":"Invalid input for field 'n': a JSON string is not what belongs there."}}`},
+		{name: "list", request: "POST /echo", token: "good", body: `[]`, status: 400,
+			want: `{"error":{"code":400,"title":"Bad Request","message":"The request body is not the JSON this call takes: it is a JSON array."}}`},
 		{name: "two values", request: "POST /echo", token: "good", body: `{"n":1}{}`, status: 400,
 			want: `{"error":{"code":400,"title":"Bad Request","message":"The request body is not the JSON this call takes: invalid character '{' after top-level value"}}`},
 		{name: "too large", request: "POST /echo", token: "good", body: `{"n":1,"x":"` + strings.Repeat("x", 40) + `"}`, status: 413,

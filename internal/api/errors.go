@@ -144,6 +144,8 @@ func unmarshal(body []byte, v any) error {
 			return own
 		case errors.As(err, &kind) && kind.Field != "":
 			return Errorf(http.StatusBadRequest, "Invalid input for field '%s': a JSON %s is not what belongs there.", kind.Field, kind.Value)
+		case kind != nil:
+			return Errorf(http.StatusBadRequest, "The request body is not the JSON this call takes: it is a JSON %s.", kind.Value)
 		}
 		return Errorf(http.StatusBadRequest, "The request body is not the JSON this call takes: %v", err)
 	}

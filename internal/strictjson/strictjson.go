@@ -13,6 +13,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -86,7 +87,7 @@ func Unmarshal(text []byte, v any) error {
 	switch {
 	case errors.Is(err, jsonv2.ErrUnknownName):
 		e.Fault, e.Reason = Unknown, "unknown field; want "+strings.Join(members(wrong.GoType), ", ")
-	case wrong.Err != nil:
+	case wrong.Err != nil && !errors.Is(err, strconv.ErrSyntax) && !errors.Is(err, strconv.ErrRange):
 		e.Reason = wrong.Err.Error()
 	default:
 		e.Reason = "want " + describe(wrong.GoType)
@@ -124,6 +125,12 @@ func describe(t reflect.Type) string {
 		return "a list"
 	case reflect.Pointer:
 		return describe(t.Elem())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return fmt.Sprintf("a whole number of %d bits", t.Bits())
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
 	}
 	return "a " + t.Kind().String()
 }

@@ -114,6 +114,7 @@ func TestUnmarshal(t *testing.T) {
 	type inner struct {
 		Name string `json:"name"`
 		On   *bool  `json:"on"`
+		N    int64  `json:"n"`
 	}
 	type outer struct {
 		List []inner        `json:"list"`
@@ -131,8 +132,11 @@ func TestUnmarshal(t *testing.T) {
 		`[]`:                            "want an object",
 		`{"list":{}}`:                   "list: want a list",
 		`{"list":[{"name":3}]}`:         "list[0].name: want a string",
-		`{"list":[{},{"on":"x"}]}`:      "list[1].on: want a bool",
-		`{"list":[{"colour":3}]}`:       "list[0].colour: unknown field; want name, on",
+		`{"list":[{},{"on":"x"}]}`:      "list[1].on: want true or false",
+		`{"list":[{"n":"x"}]}`:          "list[0].n: want a whole number of 64 bits",
+		`{"list":[{"n":1e30}]}`:         "list[0].n: want a whole number of 64 bits",
+		`{"list":[{"n":1.5}]}`:          "list[0].n: want a whole number of 64 bits",
+		`{"list":[{"colour":3}]}`:       "list[0].colour: unknown field; want n, name, on",
 		`{"list":[],"list":[]}`:         "list: is there twice",
 		`{"any":{"a":[{"b":1,"b":2}]}}`: "any.a[0].b: is there twice",
 		`{"any":{"a":"\ud800"}}`:        `any.a: has one half of a surrogate pair`,

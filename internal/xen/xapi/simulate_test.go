@@ -228,7 +228,7 @@ func TestSimulatedFileRefused(t *testing.T) {
 		{`{"pools": [{"name": "p", "password": "x"}]}`, "file.pools[0].hosts: want at least one host"},
 		{`{"pools": [{"name": "p", "password": "x", "hosts": [{"name": "h", "address": "192.0.2.1"}, {"name": "h", "address": "192.0.2.2"}]}]}`, "file.pools[0].hosts[1].name: h is there twice"},
 		{host(`"backend": "ovs"`), `file.pools[0].hosts[0].backend: is "ovs", want openvswitch, bridge`},
-		{host(`"live": 3`), "file.pools[0].hosts[0].live: want a bool"},
+		{host(`"live": 3`), "file.pools[0].hosts[0].live: want true or false"},
 		{host(`"pifs": [{"device": "eth0", "network": "a", "mode": "static"}]`), `hosts[0].pifs[0].mode: is "static", want None, DHCP, Static`},
 		{host(`"pifs": [{"device": "eth0", "network": "a", "ip": "1.2.3"}]`), `pifs[0].ip: "1.2.3" is no IPv4 address`},
 		{host(`"pifs": [{"device": "eth0", "network": "a", "mac": "x"}]`), `pifs[0].mac: "x" is no MAC address`},
