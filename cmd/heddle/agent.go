@@ -175,7 +175,7 @@ func (c *agentConfig) run(ctx context.Context) error {
 		a.problems = append(a.problems, renewal.Refused)
 	}
 	probe := newStoreProbe(opening.store, log, a.metrics)
-	probe.explain = c.explainDenied
+	probe.explain, probe.denied = c.explainDenied, a.setDenied
 	a.problems = append(a.problems, probe.Denied)
 	tasks = append([]task.Task{newHealth(c.metrics, a.metrics, &[]task.Task{running}, a.problems...)}, tasks...)
 	tasks = append(append(tasks, a.following...), opening, probe, running)
@@ -400,6 +400,7 @@ type agents struct {
 	startOver func()
 
 	built     []task.Task
+	overlay   *overlay.Agent  // nil: the role is off
 	following []task.Task     // other tasks over the same store
 	problems  []func() string // of agents that are ready, for health
 }
@@ -418,6 +419,13 @@ func (t *agents) build() error {
 		t.built = append(t.built, a)
 	}
 	return nil
+}
+
+// setDenied tells the agents whether the store refuses this process.
+func (t *agents) setDenied(denied bool) {
+	if t.overlay != nil {
+		t.overlay.SetDenied(denied)
+	}
 }
 
 // enter checks that the store is one of Heddle's, and registers this host in it.
@@ -456,6 +464,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
 	})
+	t.overlay = a
 	t.problems = append(t.problems, a.Displaced)
 	return a, nil
 }

@@ -153,7 +153,7 @@ func TestJoin(t *testing.T) {
 
 	limits(t, s, h1)
 	agent.kill()
-	agent = start(t, h1.ns, h1.agent("--join", token)...) // as a service file would have it
+	agent = start(t, h1.ns, h1.agent("--join", token, "--physical", "physnet1=eth0")...) // as a service file would have it
 	limits(t, s, h1)
 
 	agent.waitLog(t, "to join again, remove host.json")
@@ -167,6 +167,7 @@ func TestJoin(t *testing.T) {
 		t.Error("a removed host is listed")
 	}
 	agent.waitLog(t, "the store refuses this process")
+	agent.waitLog(t, "the store refuses this agent") // so it leaves its LANs
 	agent.waitFor(t, "/readyz", http.StatusServiceUnavailable, "the host was removed or cut off")
 	agent.stop(t)
 	refuse(t, h1.ns, 1, "`heddle host token "+h1.name+"`", h1.agent()...)

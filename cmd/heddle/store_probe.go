@@ -27,6 +27,9 @@ type storeProbe struct {
 	log   *slog.Logger
 	// explain adds to an error what to do; nil: nothing.
 	explain func(error) error
+	// denied is called when the store begins to refuse this process, and when it answers again.
+	// nil: nothing is.
+	denied func(bool)
 
 	mu     sync.Mutex
 	failed error // of the last probe
@@ -85,6 +88,9 @@ func (p *storeProbe) note(err error) {
 	p.mu.Lock()
 	p.failed = err
 	p.mu.Unlock()
+	if changed && p.denied != nil && (err == nil || errors.Is(err, store.ErrDenied)) {
+		p.denied(err != nil)
+	}
 	switch {
 	case !changed:
 	case errors.Is(err, store.ErrDenied):

@@ -123,6 +123,7 @@ type Agent struct {
 	presence    *presence.Presence
 	feed        *feed
 	place       *displacement
+	obstacles   *obstacles // made by New
 
 	mu   sync.Mutex
 	open bool // what Run makes is there
@@ -131,8 +132,12 @@ type Agent struct {
 // New makes an agent. It does nothing until Run.
 func New(o Options) *Agent {
 	o = o.withDefaults()
-	a := &Agent{opts: o, log: o.Log, ready: make(chan struct{})}
-	a.place = &displacement{Options: &a.opts, instance: uuid.NewString(), suspend: func() { a.presence.Suspend() }, resume: func() {
+	a := &Agent{opts: o, log: o.Log, ready: make(chan struct{}), obstacles: newObstacles()}
+	a.place = &displacement{Options: &a.opts, instance: uuid.NewString(), suspend: func() {
+		a.obstacles.set(agentDisplaced, true)
+		a.presence.Suspend()
+	}, resume: func() {
+		a.obstacles.set(agentDisplaced, false)
 		a.presence.Resume()
 		a.feed.registrar.changed.Give()
 	}}
@@ -142,6 +147,10 @@ func New(o Options) *Agent {
 // Displaced returns why this agent does not have its host's place in the store: another agent has.
 // "" = it has.
 func (a *Agent) Displaced() string { return a.place.Reason() }
+
+// SetDenied tells the agent whether the store refuses this process. Meanwhile other hosts stand for
+// its addresses on LANs, and it leaves these.
+func (a *Agent) SetDenied(denied bool) { a.obstacles.set(storeDenied, denied) }
 
 // String names the task.
 func (a *Agent) String() string { return "overlay agent" }
@@ -209,7 +218,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.engine.ports = natport.New(natport.Options{HostID: o.HostID, Store: o.Store, Replica: a.replica, Translations: state.nats,
 		Arrived: a.engine.portsArrived, Clock: a.engine.clock, Log: a.log})
 	keys.publish = a.publishKeys
-	a.attachments = &attachments{net: a.net, engine: a.engine, underlay: a.underlay,
+	a.attachments = &attachments{net: a.net, engine: a.engine, underlay: a.underlay, obstacles: a.obstacles,
 		placed: map[string]placed{}, wanted: map[string]string{}, since: map[string]time.Time{}}
 	a.attachments.reconciler = reconcile.New(reconcile.Options[string, attachment]{Name: "attachments", Target: a.attachments,
 		Equal: func(x, y attachment) bool { return x == y }, Parallel: 8, Log: a.log})
@@ -217,7 +226,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 	a.feed = &feed{opts: o, engine: a.engine, attachments: a.attachments, loaded: make(chan struct{}), place: a.place,
 		registrar: &registrar{Options: o, replica: a.replica, published: keys.published, place: a.place, changed: task.NewNotice()},
 		traces:    &traces{a.engine, simulate.NewSimulator(a.engine.net.world)}}
-	a.physical = newPhysical(o.Physical, a.net, a.log, a.feed.registrar.changed.Give)
+	a.physical = newPhysical(o.Physical, a.net, a.obstacles, a.log, a.feed.registrar.changed.Give)
 	a.feed.registrar.carried = a.physical.carried
 	a.replica.OnChange(a.feed.changed)
 	a.mu.Lock()
@@ -338,7 +347,8 @@ func (a *Agent) publishKeys(k *topology.TunnelKeys) {
 	}
 }
 
-// watchLinks has attachments looked at again when their links change.
+// watchLinks has attachments looked at again when their links change, and all of them when an
+// obstacle has come or gone.
 func (a *Agent) watchLinks(ctx context.Context) error {
 	events, err := a.net.Watch(ctx)
 	if err != nil {
@@ -346,24 +356,39 @@ func (a *Agent) watchLinks(ctx context.Context) error {
 	}
 	a.attachments.reconciler.Sweep() // what changed before the watch
 	a.physical.look()
-	for e := range events {
-		switch e.Kind {
-		case hostnet.LinkSet, hostnet.LinkGone:
-			if a.physical.concerns(e.Link) {
-				a.physical.look()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok && ctx.Err() == nil {
+				return errors.New("the watch of links has ended")
 			}
-			for _, id := range a.attachments.concerned(e.Link, e.Kind == hostnet.LinkGone) {
-				a.attachments.reconciler.Kick(id)
+			if !ok {
+				return nil
 			}
-		case hostnet.Lost:
-			a.physical.look()
-			a.attachments.reconciler.KickAll()
+			a.linkChanged(e)
+		case <-a.obstacles.changed:
+			a.lookAtAll()
 		}
 	}
-	if ctx.Err() == nil {
-		return errors.New("the watch of links has ended")
+}
+
+func (a *Agent) linkChanged(e hostnet.Event) {
+	switch e.Kind {
+	case hostnet.LinkSet, hostnet.LinkGone:
+		if a.physical.concerns(e.Link) {
+			a.physical.look()
+		}
+		for _, id := range a.attachments.concerned(e.Link, e.Kind == hostnet.LinkGone) {
+			a.attachments.reconciler.Kick(id)
+		}
+	case hostnet.Lost:
+		a.lookAtAll()
 	}
-	return nil
+}
+
+func (a *Agent) lookAtAll() {
+	a.physical.look()
+	a.attachments.reconciler.KickAll()
 }
 
 // Cleanup removes everything that an agent with these options has made in this host's kernel:

@@ -29,6 +29,7 @@ type attachments struct {
 	net        hostnet.Net
 	engine     *engine
 	underlay   *underlay
+	obstacles  *obstacles
 	reconciler *reconcile.Reconciler[string, attachment]
 
 	mu     sync.Mutex
@@ -170,8 +171,14 @@ func (a *attachments) forget(id string) {
 }
 
 // attachLocalnet attaches a localnet port, which no host reports as served: it is on many, and the
-// interface stays the host's own.
+// interface stays the host's own. Without the host's place this agent leaves the LAN.
 func (a *attachments) attachLocalnet(id string, link hostnet.Link, want attachment) error {
+	if why := a.obstacles.noPlace(); why != "" {
+		if err := a.Delete(context.Background(), id); err != nil {
+			return err
+		}
+		return fmt.Errorf("interface %s: %s: %w for that to end", link.Name, why, reconcile.ErrWait)
+	}
 	number, err := a.engine.dp.AttachPort(id, link.Name,
 		datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU, Localnet: true, VLAN: want.VLAN})
 	if err != nil {

@@ -3,6 +3,7 @@ package overlay
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,8 @@ import (
 	"heddle/internal/control/translate"
 	"heddle/internal/netlab"
 	"heddle/internal/neutron"
+	"heddle/internal/overlay/datapath"
+	"heddle/internal/store"
 	"heddle/internal/store/schema"
 	"heddle/internal/telemetry"
 	"heddle/internal/topology"
@@ -454,6 +457,55 @@ func TestLANInterfaceWithoutLAN(t *testing.T) {
 			m := r.machine(bad)
 			m.connect(l.outside.v4, l.outside.serve(80), r.gatewayIP)
 		})
+	}
+}
+
+// TestLANLeft has the home of a gateway lose its place as host, or the store's leave: it carries no
+// physical network, stands for nothing on the LAN, and does again once it may.
+func TestLANLeft(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 1, 1)
+	r := l.routed()
+	l.physical(r.external, 0)
+	l.start()
+	h := l.hosts[0]
+	isOn := func() bool {
+		return slices.ContainsFunc(h.agent.dp.Ports(), func(p datapath.PortInfo) bool { return p.Localnet })
+	}
+	report, _ := reportOf(t, l.st, h.id)
+	reportAs := func(instance string) {
+		report.Instance = instance
+		value, err := json.Marshal(report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.commit(store.Op{Key: schema.HostStates.Key(h.id), Value: value})
+	}
+	for _, c := range []struct {
+		why          string
+		leave, enter func()
+	}{
+		{"this agent is displaced", func() { reportAs("another") }, func() { reportAs(h.agent.place.instance) }},
+		{"the store refuses this agent", func() { h.agent.SetDenied(true) }, func() { h.agent.SetDenied(false) }},
+	} {
+		if err := l.outside.ping(r.gatewayIP, 1); err != nil {
+			t.Fatalf("before %s: %v", c.why, err)
+		}
+		c.leave()
+		l.wait("the LAN to be left: "+c.why, func() bool { return !isOn() && !carries(h) })
+		l.outside.MustIP(t, "neigh flush dev eth0")
+		if l.outside.answers(r.gatewayIP) {
+			t.Errorf("%s, but it answers for the gateway on the LAN", c.why)
+		}
+		if !strings.Contains(h.log.String(), c.why) {
+			t.Errorf("the log does not say that %s", c.why)
+		}
+		c.enter()
+		l.wait("the LAN to be entered", func() bool { return isOn() && carries(h) })
+		l.placed(r.gateway.Port.MACAddress, h)
+	}
+	if err := l.outside.ping(r.gatewayIP, 3); err != nil {
+		t.Errorf("back on the LAN: %v", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 )
 
@@ -68,10 +69,11 @@ func (o *Options) interfaceOf(p *topology.Port) string {
 
 // physical watches the interfaces into physical networks. This host carries those networks whose
 // interface is there, can lead to a LAN and has a carrier; another one takes over the homes of the
-// others.
+// others. With an obstacle it carries none.
 type physical struct {
 	interfaces map[string]string // by physical network
 	net        hostnet.Net
+	obstacles  *obstacles
 	log        *slog.Logger
 	changed    func() // what this host carries is other than before
 
@@ -79,14 +81,61 @@ type physical struct {
 	state map[string]linkState // by physical network
 }
 
+// obstacle is a reason for carrying no physical network, whatever the interfaces are like.
+type obstacle string
+
+const (
+	agentDisplaced obstacle = "this agent is displaced"
+	storeDenied    obstacle = "the store refuses this agent"
+)
+
+// obstacles is the set of those that there are.
+type obstacles struct {
+	changed task.Notice
+
+	mu  sync.Mutex
+	all map[obstacle]bool
+}
+
+func newObstacles() *obstacles {
+	return &obstacles{changed: task.NewNotice(), all: map[obstacle]bool{}}
+}
+
+// set notes whether there is an obstacle.
+func (o *obstacles) set(x obstacle, is bool) {
+	o.mu.Lock()
+	changed := o.all[x] != is
+	o.all[x] = is
+	o.mu.Unlock()
+	if changed {
+		o.changed.Give()
+	}
+}
+
+// first returns the first of these obstacles that there is, or "".
+func (o *obstacles) first(of ...obstacle) obstacle {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, x := range of {
+		if o.all[x] {
+			return x
+		}
+	}
+	return ""
+}
+
+// noPlace returns why this agent must not stand for addresses on LANs, or "": other hosts, or
+// another agent of this one, stand for them.
+func (o *obstacles) noPlace() obstacle { return o.first(agentDisplaced, storeDenied) }
+
 // linkState is the state of an interface when it was looked at last.
 type linkState struct {
 	index   int    // 0: there is none of that name
 	problem string // why it carries nothing, as logged
 }
 
-func newPhysical(interfaces map[string]string, n hostnet.Net, log *slog.Logger, changed func()) *physical {
-	return &physical{interfaces: interfaces, net: n, log: log, changed: changed, state: map[string]linkState{}}
+func newPhysical(interfaces map[string]string, n hostnet.Net, o *obstacles, log *slog.Logger, changed func()) *physical {
+	return &physical{interfaces: interfaces, net: n, obstacles: o, log: log, changed: changed, state: map[string]linkState{}}
 }
 
 // carried returns the physical networks that this host carries now, with their interfaces.
@@ -152,6 +201,9 @@ func (p *physical) find(network, name string) linkState {
 	}
 	if !l.Running {
 		return linkState{l.Index, "the interface has no carrier"}
+	}
+	if why := p.obstacles.noPlace(); why != "" {
+		return linkState{l.Index, string(why)}
 	}
 	return linkState{index: l.Index}
 }
