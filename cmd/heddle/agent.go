@@ -117,9 +117,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if len(c.roles()) == 0 {
 		return usagef("nothing to run: --overlay is off, and no other role is on")
 	}
-	tunnelIP, err := netip.ParseAddr(c.tunnelIP)
-	if c.overlay && (err != nil || !tunnelIP.Is4()) {
-		return usagef("--tunnel-ip %q: want an IPv4 address of this host", c.tunnelIP)
+	tunnelIP, _ := netip.ParseAddr(c.tunnelIP) // the zero Addr is refused
+	if err := overlay.CheckTunnelIP(tunnelIP); c.overlay && err != nil {
+		return usagef("--tunnel-ip %q: %w", c.tunnelIP, err)
 	}
 	if c.encryption, err = overlay.ParseEncryption(c.encrypt); err != nil {
 		return usagef("--encrypt %w", err)
@@ -465,7 +465,7 @@ func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
 	})
 	t.overlay = a
-	t.problems = append(t.problems, a.Displaced)
+	t.problems = append(t.problems, a.Displaced, a.Unreachable)
 	return a, nil
 }
 

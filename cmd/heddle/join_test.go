@@ -173,6 +173,34 @@ func TestJoin(t *testing.T) {
 	refuse(t, h1.ns, 1, "`heddle host token "+h1.name+"`", h1.agent()...)
 }
 
+// TestAgentRefusesSettings: an agent ends at once with settings by which it could not work.
+func TestAgentRefusesSettings(t *testing.T) {
+	t.Parallel()
+	ns := netlab.ForTest(t).MustNamespace(t, "host")
+	agent := func(tunnelIP string, more ...string) []string {
+		return append([]string{"agent", "--name", "h1", "--state", filepath.Join(t.TempDir(), "state"), "--tunnel-ip", tunnelIP}, more...)
+	}
+	for _, ip := range []string{"127.0.0.1", "0.0.0.0", "224.0.0.5"} {
+		refuse(t, ns, 2, fmt.Sprintf("--tunnel-ip %q: other hosts cannot send to it", ip), agent(ip)...)
+	}
+	for _, ip := range []string{"", "h1", "2001:db8::1"} {
+		refuse(t, ns, 2, fmt.Sprintf("--tunnel-ip %q: want an IPv4 address of this host", ip), agent(ip)...)
+	}
+}
+
+// TestTunnelAddressAppears: an agent whose tunnel address no interface has is not ready, says why,
+// and is ready once one has it.
+func TestTunnelAddressAppears(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.serve(t)
+	h := s.addHost(t, "h1", "192.0.2.11")
+	agent := launch(t, h.ns, "agent", "--name", h.name, "--state", h.state, "--tunnel-ip", "192.0.2.99", "--join", s.token(t))
+	agent.waitFor(t, "/readyz", http.StatusServiceUnavailable, "no interface of this host has the tunnel address 192.0.2.99: give it to one")
+	h.ns.MustIP(t, "addr add 192.0.2.99/24 dev eth0")
+	agent.waitReady(t)
+}
+
 // distrust runs the host's agent with another authority: it does not speak to a store that this one
 // has not signed.
 func distrust(t *testing.T, h *host, elsewhere *netlab.Namespace) {

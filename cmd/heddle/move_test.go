@@ -116,7 +116,7 @@ func TestMove(t *testing.T) {
 	where := "to the etcd cluster at " + strings.Join(etcd.Endpoints, ",")
 	refuse(t, ns, 2, where, serveAt("127.0.0.1", data)...)
 	refuse(t, ns, 1, where, "backup", file, "--data", data)
-	agent := []string{"agent", "--name", "own", "--tunnel-ip", "127.0.0.1", "--state", t.TempDir(), "--server-data", data}
+	agent := []string{"agent", "--name", "own", "--tunnel-ip", "192.0.2.1", "--state", t.TempDir(), "--server-data", data}
 	refuse(t, ns, 2, where, agent...)
 	refuse(t, ns, 2, "this agent needs to join", agent...)
 	refuse(t, ns, 1, where, move...)

@@ -93,12 +93,23 @@ func (o Options) check() error {
 	switch {
 	case o.HostID == "" || o.HostName == "":
 		return errors.New("overlay agent: the host has no id or no name")
-	case !o.TunnelIP.Is4():
-		return fmt.Errorf("overlay agent: tunnel address %q is not IPv4: give the address of an interface of this host", o.TunnelIP)
+	case CheckTunnelIP(o.TunnelIP) != nil:
+		return fmt.Errorf("overlay agent: tunnel address %q: %w", o.TunnelIP, CheckTunnelIP(o.TunnelIP))
 	case o.Store == nil:
 		return errors.New("overlay agent: no store")
 	case o.StateDir == "":
 		return errors.New("overlay agent: no state directory for the host's keys")
+	}
+	return nil
+}
+
+// CheckTunnelIP refuses addresses by which no other host can reach this one.
+func CheckTunnelIP(ip netip.Addr) error {
+	switch {
+	case !ip.Is4():
+		return errors.New("want an IPv4 address of this host")
+	case ip.IsLoopback(), ip.IsUnspecified(), ip.IsMulticast():
+		return errors.New("other hosts cannot send to it: want an IPv4 address of this host that they reach")
 	}
 	return nil
 }
@@ -151,6 +162,14 @@ func (a *Agent) Displaced() string { return a.place.Reason() }
 // SetDenied tells the agent whether the store refuses this process. Meanwhile other hosts stand for
 // its addresses on LANs, and it leaves these.
 func (a *Agent) SetDenied(denied bool) { a.obstacles.set(storeDenied, denied) }
+
+// Unreachable returns why no other host reaches this one by tunnels, or "".
+func (a *Agent) Unreachable() string {
+	if a.obstacles.first(noTunnelAddress) == "" {
+		return ""
+	}
+	return missingAddress(a.opts.TunnelIP)
+}
 
 // String names the task.
 func (a *Agent) String() string { return "overlay agent" }
@@ -210,6 +229,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 		Except: schema.StatePrefix + o.HostID + schema.NATPortsTail, TTL: o.LeaseTTL, Log: a.log})
 	a.replica = replica.New(o.Store, replica.Options{Journal: follow.NewJournal(o.Snapshots, "overlay", o.HostID), Log: a.log}, tables(o.HostID)...)
 	a.underlay = newUnderlay(a.net, a.dp, o.TunnelIP, a.wayChanged, a.log)
+	a.underlay.unreachable = func(is bool) { a.obstacles.set(noTunnelAddress, is) }
 	if c := keys.crypt; c != nil {
 		c.moved, c.mtu = a.underlay.wake, a.underlay.MTU
 		a.underlay.crypt = c
@@ -267,6 +287,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	a.engine.answers.adoptNeighbours()
 	ways, adopted, answering := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	a.underlay.checkLocal()
 	a.physical.look()
 	g.Go(func() error { return a.watchLinks(ctx) })
 	g.Go(func() error { return a.engine.net.homes.Run(ctx) })

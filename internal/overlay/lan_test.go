@@ -509,6 +509,48 @@ func TestLANLeft(t *testing.T) {
 	}
 }
 
+// TestLANWithoutTunnelAddress takes the tunnel address from the home of a gateway, which the other
+// host then does not reach: that one is the home, also after a restart, until the address is back.
+func TestLANWithoutTunnelAddress(t *testing.T) {
+	t.Parallel()
+	l := newLAN(t, 2, 2)
+	r := l.routed()
+	l.physical(r.external, 0)
+	l.start()
+	gateway := r.gateway.Port.MACAddress
+	h := l.home(r.external, gateway)
+	other := l.hosts[0]
+	if other == h {
+		other = l.hosts[1]
+	}
+	homeAt := func(want *testHost) func() bool {
+		return func() bool { return l.homeBy(other, r.external, gateway) == want }
+	}
+	h.ns.MustIP(t, fmt.Sprintf("addr del %s/24 dev eth0", h.ip))
+	l.wait("the home to move", homeAt(other))
+	h.stop()
+	h.start()
+	if carries(h) || !homeAt(other)() {
+		t.Error("a host without its tunnel address carries a physical network when it starts")
+	}
+	l.placed(gateway, other)
+	if err := l.outside.ping(r.gatewayIP, 1); err != nil {
+		t.Errorf("to the gateway: %v", err)
+	}
+	reason := fmt.Sprintf("no interface of this host has the tunnel address %s: give it to one", h.ip)
+	if why := h.agent.Unreachable(); !strings.Contains(why, reason) {
+		t.Errorf("the agent is not ready for the reason %q, want %q", why, reason)
+	}
+	if n := strings.Count(h.log.String(), reason); n != 1 {
+		t.Errorf("the log says %d times that no interface has the tunnel address", n)
+	}
+	h.ns.MustIP(t, fmt.Sprintf("addr add %s/24 dev eth0", h.ip))
+	l.wait("the home to come back", homeAt(h))
+	if why := h.agent.Unreachable(); why != "" {
+		t.Errorf("the address is back, but: %s", why)
+	}
+}
+
 // carries reports whether the host's metrics say that it carries physnet1.
 func carries(h *testHost) bool {
 	return slices.ContainsFunc(h.agent.Metrics(), func(v telemetry.Value) bool {

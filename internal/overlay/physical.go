@@ -85,8 +85,9 @@ type physical struct {
 type obstacle string
 
 const (
-	agentDisplaced obstacle = "this agent is displaced"
-	storeDenied    obstacle = "the store refuses this agent"
+	agentDisplaced  obstacle = "this agent is displaced"
+	storeDenied     obstacle = "the store refuses this agent"
+	noTunnelAddress obstacle = "no interface has the tunnel address of this host"
 )
 
 // obstacles is the set of those that there are.
@@ -202,7 +203,7 @@ func (p *physical) find(network, name string) linkState {
 	if !l.Running {
 		return linkState{l.Index, "the interface has no carrier"}
 	}
-	if why := p.obstacles.noPlace(); why != "" {
+	if why := p.obstacles.first(agentDisplaced, storeDenied, noTunnelAddress); why != "" {
 		return linkState{l.Index, string(why)}
 	}
 	return linkState{index: l.Index}

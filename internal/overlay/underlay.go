@@ -38,6 +38,8 @@ type underlay struct {
 	found func()      // called when a tunnel is there that was not, or the MTU has changed
 	crypt *encryption // nil: this host does not encrypt
 	kick  task.Notice
+	// unreachable is called with whether no interface has the local address; nil: nothing is.
+	unreachable func(bool)
 
 	mu       sync.Mutex
 	wanted   map[netip.Addr]bool // remote hosts' tunnel addresses; nil while they are not known
@@ -46,6 +48,7 @@ type underlay struct {
 	inward   map[int]bool // indexes of all of them
 	outward  map[int]bool // indexes of the links by which tunnels leave
 	routed   bool         // the local address is on the loopback
+	missing  bool         // no interface has the local address
 	mtu      int          // of the link with the local address, bytes
 	problem  map[netip.Addr]*problem
 }
@@ -209,7 +212,13 @@ func (u *underlay) pass() {
 	clear(u.outward)
 	u.mu.Unlock()
 
-	u.report(u.local, u.attachLocal())
+	link, err := u.checkLocal()
+	if err == nil {
+		err = u.attachLocal(link)
+	}
+	if !errors.Is(err, hostnet.ErrNotFound) { // that is logged already
+		u.report(u.local, err)
+	}
 	neighbours, err := u.neighbours()
 	if err != nil {
 		u.log.Warn("cannot read neighbours, will try again", "err", err)
@@ -292,13 +301,39 @@ func (u *underlay) report(remote netip.Addr, err error) {
 	}
 }
 
-// attachLocal accepts tunnels on the link that has the local address. With a routed underlay that
-// is the loopback, and tunnels come in by the links that lead to other hosts; see find.
-func (u *underlay) attachLocal() error {
+// checkLocal returns the link that has the local address, and logs and tells when none has, and
+// when one has again.
+func (u *underlay) checkLocal() (hostnet.Link, error) {
 	link, err := u.net.LinkWith(u.local)
-	if err != nil {
-		return fmt.Errorf("tunnel address %s: %w: give it to an interface of this host", u.local, err)
+	missing := errors.Is(err, hostnet.ErrNotFound)
+	u.mu.Lock()
+	changed := u.missing != missing && (missing || err == nil)
+	if changed {
+		u.missing = missing
 	}
+	u.mu.Unlock()
+	if !changed {
+		return link, err
+	}
+	if missing {
+		u.log.Warn("other hosts do not reach this one", "err", missingAddress(u.local))
+	} else {
+		u.log.Info("an interface has the tunnel address now", "address", u.local, "interface", link.Name)
+	}
+	if u.unreachable != nil {
+		u.unreachable(missing)
+	}
+	return link, err
+}
+
+// missingAddress returns what is wrong and to be done while no interface has a tunnel address.
+func missingAddress(ip netip.Addr) string {
+	return fmt.Sprintf("no interface of this host has the tunnel address %s: give it to one, or with --tunnel-ip name an address that an interface has", ip)
+}
+
+// attachLocal accepts tunnels on the link with the local address. With a routed underlay that
+// is the loopback, and tunnels come in by the links that lead to other hosts; see find.
+func (u *underlay) attachLocal(link hostnet.Link) error {
 	u.locked(func() { u.routed = link.Kind == hostnet.Loopback })
 	if link.Kind == hostnet.Loopback {
 		return nil
