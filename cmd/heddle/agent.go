@@ -121,6 +121,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	if err := overlay.CheckTunnelIP(tunnelIP); c.overlay && err != nil {
 		return usagef("--tunnel-ip %q: %w", c.tunnelIP, err)
 	}
+	if c.maxFlows < 0 {
+		return usagef("--max-flows %d: want a number of flows from 1, or 0 for the default", c.maxFlows)
+	}
 	if c.encryption, err = overlay.ParseEncryption(c.encrypt); err != nil {
 		return usagef("--encrypt %w", err)
 	}

@@ -186,6 +186,7 @@ func TestAgentRefusesSettings(t *testing.T) {
 	for _, ip := range []string{"", "h1", "2001:db8::1"} {
 		refuse(t, ns, 2, fmt.Sprintf("--tunnel-ip %q: want an IPv4 address of this host", ip), agent(ip)...)
 	}
+	refuse(t, ns, 2, "--max-flows -5: want a number of flows", agent("192.0.2.1", "--max-flows", "-5")...)
 }
 
 // TestTunnelAddressAppears: an agent whose tunnel address no interface has is not ready, says why,

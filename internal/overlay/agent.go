@@ -95,6 +95,8 @@ func (o Options) check() error {
 		return errors.New("overlay agent: the host has no id or no name")
 	case CheckTunnelIP(o.TunnelIP) != nil:
 		return fmt.Errorf("overlay agent: tunnel address %q: %w", o.TunnelIP, CheckTunnelIP(o.TunnelIP))
+	case min(o.MaxFlows, o.MaxConnections, o.MaxTranslations) < 0:
+		return fmt.Errorf("overlay agent: tables for %d flows, %d connections and %d translations: none can be negative", o.MaxFlows, o.MaxConnections, o.MaxTranslations)
 	case o.Store == nil:
 		return errors.New("overlay agent: no store")
 	case o.StateDir == "":

@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,5 +36,16 @@ func TestPingAndTCP(t *testing.T) {
 			t.Errorf("%s: %v", where, err)
 		}
 		conn.Close()
+	}
+}
+
+// TestNegativeTables: an agent refuses tables of a negative size before it opens any.
+func TestNegativeTables(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{{MaxFlows: -5}, {MaxConnections: -5}, {MaxTranslations: -5}} {
+		o.HostID, o.HostName, o.TunnelIP = "00000000-0000-0000-0000-000000000001", "h1", netip.MustParseAddr("192.0.2.1")
+		if err := New(o).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "none can be negative") {
+			t.Errorf("%d flows, %d connections, %d translations: %v", o.MaxFlows, o.MaxConnections, o.MaxTranslations, err)
+		}
 	}
 }
