@@ -71,14 +71,7 @@ func TestDeadTestsLeaveNothing(t *testing.T) {
 	if err := died.Run(); err != nil {
 		t.Fatal(err)
 	}
-	left, err := NewRandom(fmt.Sprintf("%s%d-", testPrefix, died.Process.Pid)).Namespace("left")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stray := exec.Command("sleep", "60")
-	if err := left.Start(stray); err != nil {
-		t.Fatal(err)
-	}
+	left, stray := strayIn(t, fmt.Sprintf("%s%d-", testPrefix, died.Process.Pid))
 	ForTest(t)
 	if err := stray.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("what ran there: %v, want it killed", err)
@@ -90,5 +83,24 @@ func TestDeadTestsLeaveNothing(t *testing.T) {
 	}
 	if !mine.exists() {
 		t.Error("a namespace of this process is gone too")
+	}
+}
+
+// strayIn starts a program in a new namespace of a lab of that name. Another test may remove the
+// namespace before that.
+func strayIn(t *testing.T, lab string) (*Namespace, *exec.Cmd) {
+	t.Helper()
+	for {
+		ns, err := NewRandom(lab).Namespace("left")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stray := exec.Command("sleep", "60")
+		if err = ns.Start(stray); err == nil {
+			return ns, stray
+		}
+		if ns.exists() {
+			t.Fatal(err)
+		}
 	}
 }

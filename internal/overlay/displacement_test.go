@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"heddle/internal/store"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -72,7 +73,10 @@ func TestReportDeleted(t *testing.T) {
 	l := newLab(t, 1)
 	l.start()
 	h := l.hosts[0]
-	l.wait("the report", func() bool { _, lease := reportOf(t, l.st, h.id); return lease != 0 })
+	l.wait("the agent to see its report", func() bool {
+		_, there := schema.HostStates.Peek(records.Over(h.agent.replica.Snapshot()), h.id)
+		return there
+	})
 	l.commit(store.Op{Key: schema.HostStates.Key(h.id), Delete: true})
 	l.wait("another report", func() bool { _, lease := reportOf(t, l.st, h.id); return lease != 0 })
 	l.wait("the log to say so", func() bool { return strings.Contains(h.log.String(), "the store has lost the report of this host") })

@@ -150,9 +150,16 @@ func buildLab(t testing.TB, nl *netlab.Lab, st store.Store, hosts int) *lab {
 func (h *testHost) start() {
 	h.lab.t.Helper()
 	h.run()
+	h.waitReady()
+}
+
+// waitReady waits until the host's agent is ready. Thousands of hosts on a busy machine take a
+// while.
+func (h *testHost) waitReady() {
+	h.lab.t.Helper()
 	select {
 	case <-h.agent.Ready():
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		h.lab.t.Fatalf("agent of %s is not ready; its log:\n%s", h.name, h.log)
 	}
 }
@@ -187,11 +194,7 @@ func (l *lab) start() {
 		h.run()
 	}
 	for _, h := range l.hosts {
-		select {
-		case <-h.agent.Ready():
-		case <-time.After(20 * time.Second):
-			l.t.Fatalf("agent of %s is not ready; its log:\n%s", h.name, h.log)
-		}
+		h.waitReady()
 	}
 }
 

@@ -27,11 +27,17 @@ type busy struct {
 	requests int
 }
 
-func (b *busy) Watch(_ context.Context, prefix string, _ ...clientv3.OpOption) clientv3.WatchChan {
+func (b *busy) Watch(ctx context.Context, prefix string, _ ...clientv3.OpOption) clientv3.WatchChan {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := make(chan clientv3.WatchResponse, 1000)
 	b.watchers[prefix] = c
+	context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers, prefix)
+		close(c)
+	})
 	return c
 }
 
@@ -80,6 +86,7 @@ func TestWatchRequestsOfBusyEtcd(t *testing.T) {
 				t.Fatalf("change %d: %+v, want revision %d alone", n, c, etcd.revision)
 			}
 			counts = append(counts, etcd.requests)
+			time.Sleep(time.Minute) // all requests are answered
 		}
 		cancel()
 		for range changes { // until the watch has ended
