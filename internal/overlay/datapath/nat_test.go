@@ -130,9 +130,7 @@ func (tr *translation) check(t *testing.T) {
 		if err := download(p, 8<<20); err != nil {
 			t.Errorf("%s: download: %v", p.Name, err)
 		}
-		if rate, err := p.Blast(100, 30*time.Millisecond); err != nil || rate.Received == 0 {
-			t.Errorf("%s: blast: %+v, %v", p.Name, rate, err)
-		}
+		checkBlast(t, p)
 	}
 	checkNoChecksumErrors(t, tr.client.Namespace)
 	checkNoChecksumErrors(t, tr.server.Namespace)
