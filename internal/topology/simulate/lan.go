@@ -160,10 +160,6 @@ func (s *Simulator) emitLAN(l *lan) bool {
 		s.dec.errorDrop(p.id, l.noCarrier())
 		return false
 	}
-	if owner := s.ownerElsewhere(l.network); owner != nil {
-		s.dec.errorDrop(p.id, "source MAC "+s.filters.now.Src.String()+" is that of port "+owner.id+", whose place on the LAN is host "+hostName(owner.home))
-		return false
-	}
 	text := ""
 	if s.dec.explain {
 		text = "to the LAN of " + l.physical.id + " at host " + hostName(home)

@@ -35,27 +35,6 @@ func (s *Simulator) conflict(n *network, c flow.Conflict) {
 	}
 }
 
-// ownerElsewhere returns the port of n whose MAC address a machine of the virtual network sends
-// from, if the LAN knows that port at another host: its switches would follow the machine. Else it
-// returns nil.
-func (s *Simulator) ownerElsewhere(n *network) *port {
-	src, in := s.filters.now.Src, s.filters.inPort
-	if !in.def.Exterior() {
-		return nil
-	}
-	owner := n.behind(src)
-	switch {
-	case owner == nil:
-		s.unkeyed = true // until it is learned that it is here
-	case owner != in:
-		s.dec.touch(owner.id, nil)
-		if owner.home != in.home && n.seededAt(src, owner.home) {
-			return owner
-		}
-	}
-	return nil
-}
-
 // seededAt reports whether a MAC address is that of a router or of a port itself, and at home at a
 // host. One that was only learned may have moved to the LAN.
 func (n *network) seededAt(m packet.MAC, at *host) bool {

@@ -3,7 +3,6 @@ package simulate
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -77,34 +76,5 @@ func TestLANConflicts(t *testing.T) {
 	}
 	if d := l.send("p1", toMAC(tcp(1, 4, 1, 2), packet.Broadcast)); len(d.Conflicts) > 0 {
 		t.Errorf("a machine conflicts with itself\n%s", walk(d))
-	}
-}
-
-// TestLANSeesAddressesAtHome: what a machine without port security sends from the MAC address of a
-// port that the LAN knows at another host does not go out; elsewhere it goes.
-func TestLANSeesAddressesAtHome(t *testing.T) {
-	t.Parallel()
-	router := onLAN().home(t, routerMAC(7))
-	at := map[string]string{"h1": "p1", "h2": "p2"}
-	for _, c := range []struct {
-		name, from string
-		src        packet.MAC
-		leaves     bool
-	}{
-		{"its own", "p1", mac(1), true},
-		{"of a machine at home at the same host", "p1", mac(4), true},
-		{"of a machine at home elsewhere", "p1", mac(2), false},
-		{"of a router at home elsewhere", at[other(router)], routerMAC(7), false},
-		{"of a router at home at the same host", at[router], routerMAC(7), true},
-		{"of its own that no port has", "p1", mac(8), true},
-	} {
-		l := onLAN()
-		l.LearnMAC(topology.LearnedMAC{HostID: "h1", NetworkID: "net", MAC: mac(outsider), PortID: "lan-net"}, 1)
-		for kind, frame := range map[string][]byte{"unicast": tcp(1, outsider, 1, 2), "broadcast": toMAC(tcp(1, outsider, 1, 2), packet.Broadcast)} {
-			d := l.send(c.from, fromMAC(frame, c.src))
-			if leaves := slices.Contains(outs(d), "lan-net"); leaves != c.leaves {
-				t.Errorf("%s from an address %s goes out on the LAN: %v, want %v\n%s", kind, c.name, leaves, c.leaves, walk(d))
-			}
-		}
 	}
 }
