@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"heddle/internal/netlab"
 )
@@ -74,14 +73,10 @@ zone:
 	}}
 	await := func(what string, look func(context.Context, string) ([]string, error), of string, want ...string) {
 		t.Helper()
-		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-		defer stop()
-		for got, err := look(ctx, of); !slices.Equal(got, want); got, err = look(ctx, of) {
-			if ctx.Err() != nil {
-				t.Fatalf("%s: %q, %v; want %q", what, got, err, want)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+		within(t, fmt.Sprintf("%s of %s to be %q", what, of, want), func() bool {
+			got, _ := look(t.Context(), of) // a name without records is an error
+			return slices.Equal(got, want)
+		})
 	}
 	await("address", r.LookupHost, "www.example.org.", "203.0.113.9")
 	await("name", r.LookupAddr, "203.0.113.9", "www.example.org.")

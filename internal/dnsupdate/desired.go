@@ -32,8 +32,7 @@ type claim struct {
 // desired returns the records of all names in the zones that should be published, and why some
 // claims are refused, by object and name.
 //
-// A name belongs to the project with its oldest object: nobody can add addresses to another
-// project's name.
+// A name belongs to the project with its oldest object: other projects cannot add addresses to it.
 func desired(r records.Reader, zones []string) (sets map[string]recordSet, refused map[string]string) {
 	claims := slices.Concat(floatingIPClaims(r), portClaims(r))
 	slices.SortFunc(claims, func(a, b claim) int {

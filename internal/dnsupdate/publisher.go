@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
@@ -58,13 +59,28 @@ func New(o Options) (*Publisher, error) {
 	return p, nil
 }
 
-// notice wakes the task for changes of objects that have names.
+// notice wakes the task for changes of objects that may have names.
 func (p *Publisher) notice(u snapshot.Update) {
-	if slices.ContainsFunc(u.Changed, func(c snapshot.Changed) bool {
-		return c.Source == schema.FloatingIPs.Name() || c.Source == schema.Ports.Name() || c.Source == schema.Networks.Name()
-	}) {
+	if slices.ContainsFunc(u.Changed, concernsNames) {
 		p.wake.Give()
 	}
+}
+
+// concernsNames reports whether a change may change what is published: of most ports it does not,
+// for they have no names.
+func concernsNames(c snapshot.Changed) bool {
+	switch c.Source {
+	case schema.FloatingIPs.Name(), schema.Networks.Name():
+		return true
+	case schema.Ports.Name():
+		return isNamed(c.Old) || isNamed(c.New)
+	}
+	return false
+}
+
+func isNamed(port any) bool {
+	p, ok := port.(*neutron.Port)
+	return ok && p.DNSName != ""
 }
 
 // Metrics returns the state of publishing.
@@ -218,7 +234,7 @@ func (r *round) report(failed map[string]string, waiting int) {
 	r.note(func(f *figures) { f.publishing, f.published, f.failing = true, names, len(failed)+waiting })
 }
 
-// errForeign reports that somebody else has records of a name.
+// errForeign reports that the DNS server has records of a name that Heddle did not write.
 var errForeign = errors.New("the DNS server has other records of the name, which are left alone")
 
 // storeError is an error of the store, after which nothing more may be published.

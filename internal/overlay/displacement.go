@@ -49,7 +49,7 @@ func (d *displacement) follow(s *snapshot.Snapshot) {
 		d.Log.Warn("this agent is no longer displaced; reporting again", "host", d.HostName, "id", d.HostID)
 		d.resume()
 	case missing && !d.missing:
-		d.Log.Warn("the store has lost the report of this host: its lease ended, or somebody deleted it; reporting again", "host", d.HostName, "id", d.HostID)
+		d.Log.Warn("the store has lost the report of this host: its lease ended, or a client of the store deleted it; reporting again", "host", d.HostName, "id", d.HostID)
 		d.resume()
 	}
 	d.missing = missing

@@ -118,7 +118,7 @@ func TestNeighbourDiscoverySpoofed(t *testing.T) {
 	}
 	for name, frame := range map[string][]byte{
 		"advertisement of the victim's address":                advert(own, victim.v6, own),
-		"advertisement of nobody's address":                    advert(own, unknown, own),
+		"advertisement of an unused address":                   advert(own, unknown, own),
 		"advertisement from a foreign MAC":                     advert(foreign, m.v6, foreign),
 		"advertisement from a foreign MAC, own option":         advert(foreign, m.v6, own),
 		"advertisement with a foreign option":                  advert(own, m.v6, foreign),
@@ -129,7 +129,7 @@ func TestNeighbourDiscoverySpoofed(t *testing.T) {
 		"unsolicited advertisement of the victim's address":    unsolicited(victim.v6, own),
 		"unsolicited advertisement with a foreign option":      unsolicited(m.v6, foreign),
 		"solicitation from the victim's address":               solicit(victim.v6, own),
-		"solicitation from nobody's address":                   solicit(unknown, own),
+		"solicitation from an unused address":                  solicit(unknown, own),
 		"solicitation with a foreign option":                   solicit(m.v6, foreign),
 		"solicitation with a second, foreign option":           twice(solicit(m.v6, own), foreign),
 		"DAD for the victim's address":                         dad(own, victim.v6),

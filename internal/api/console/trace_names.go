@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"heddle/internal/neutron"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -60,38 +61,33 @@ func (n *names) set(id, kind, name string) { n.known[id] = flow.TraceName{Kind: 
 
 // object names an object of Neutron, if id is one's, and what is derived from it.
 func (n *names) object(id string) {
-	if o, ok := schema.Networks.Peek(n.snap, id); ok {
-		n.set(id, "network", o.Name)
-		n.derived("network", id, o.Name)
-	}
-	if o, ok := schema.Routers.Peek(n.snap, id); ok {
-		n.set(id, "router", o.Name)
-		n.derived("router", id, o.Name)
-		for p := range schema.RouterPorts.By(n.snap, "router", id) {
-			n.routerPort(p.PortID, o.Name)
-		}
-	}
+	nameOf(n, schema.Networks, "network", id, func(o *neutron.Network) string { return o.Name })
+	nameOf(n, schema.Routers, "router", id, func(o *neutron.Router) string { return o.Name })
+	nameOf(n, schema.SecurityGroups, "security-group", id, func(o *neutron.SecurityGroup) string { return o.Name })
+	nameOf(n, schema.Firewalls, "firewall", id, func(o *neutron.Firewall) string { return o.Name })
+	nameOf(n, schema.FirewallGroups, "firewall-group", id, func(o *neutron.FirewallGroup) string { return o.Name })
+	nameOf(n, schema.FirewallGroupPolicies, "firewall-group-policy", id, func(o *neutron.FirewallPolicy) string { return o.Name })
 	n.port(id)
-	if o, ok := schema.SecurityGroups.Peek(n.snap, id); ok {
-		n.set(id, "security group", o.Name)
-		n.derived("security-group", id, o.Name)
-	}
-	if o, ok := schema.Firewalls.Peek(n.snap, id); ok {
-		n.set(id, "firewall", o.Name)
-		n.derived("firewall", id, o.Name)
-	}
-	if o, ok := schema.FirewallGroups.Peek(n.snap, id); ok {
-		n.set(id, "firewall group", o.Name)
-		n.derived("firewall-group", id, o.Name)
-	}
-	if o, ok := schema.FirewallGroupPolicies.Peek(n.snap, id); ok {
-		n.set(id, "firewall policy", o.Name)
-		n.derived("firewall-group-policy", id, o.Name)
+	if r, ok := schema.Routers.Peek(n.snap, id); ok {
+		for p := range schema.RouterPorts.By(n.snap, "router", id) {
+			n.routerPort(p.PortID, r.Name)
+		}
 	}
 	if o, ok := schema.Hosts.Peek(n.snap, id); ok {
 		n.set(id, "host", o.Name)
 	}
 }
+
+// nameOf names an object of a table and what is derived from it. kind is that of its bundle.
+func nameOf[T any](n *names, table *records.Table[T], kind, id string, name func(*T) string) {
+	if o, ok := table.Peek(n.snap, id); ok {
+		n.set(id, words(kind), name(o))
+		n.derived(kind, id, name(o))
+	}
+}
+
+// words returns a bundle's kind as texts have it.
+func words(kind string) string { return strings.ReplaceAll(kind, "-", " ") }
 
 // port names a port of Neutron: by its first address if it has no name.
 func (n *names) port(id string) {
@@ -139,7 +135,7 @@ func (n *names) bundle(kind, id string) topology.Bundle {
 
 // derived names the chains, rules and LANs that an object has in the topology.
 func (n *names) derived(kind, id, name string) {
-	b, of := n.bundle(kind, id), strings.ReplaceAll(kind, "-", " ")
+	b, of := n.bundle(kind, id), words(kind)
 	for _, c := range b.Chains {
 		n.set(c.ID, "chain of "+of, name)
 		for _, r := range c.Rules {

@@ -16,8 +16,8 @@ func claimOf(op uint16, a netip.Addr) []byte {
 	return arp(packet.Broadcast, packet.ARP{Op: op, SHA: mac(outsider), SPA: a, TPA: a})
 }
 
-// TestLANConflicts: whoever on the LAN sends from a MAC address at home at a host, or claims an
-// address behind one, is noticed there and nowhere else; others are not.
+// TestLANConflicts: a machine on the LAN that sends from a MAC address at home at a host, or claims
+// an address behind one, is noticed there and nowhere else; others are not.
 func TestLANConflicts(t *testing.T) {
 	t.Parallel()
 	router := onLAN().home(t, routerMAC(7))

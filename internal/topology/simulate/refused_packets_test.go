@@ -69,7 +69,7 @@ func TestSourceRoutes(t *testing.T) {
 	}
 }
 
-// TestMartians: routers forward nothing from or to addresses that are nobody's (RFC 1812 §5.3.7).
+// TestMartians: routers forward nothing from or to the addresses of RFC 1812 §5.3.7.
 func TestMartians(t *testing.T) {
 	l := example()
 	for _, a := range []string{"0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.5", "240.0.0.1", "255.255.255.254", "255.255.255.255"} {

@@ -93,8 +93,8 @@ func (s *Simulator) preRouting(p *port) {
 }
 
 // isWayBack reports whether a packet may come into a router by port p from source, and drops it if
-// its source belongs behind another port: whoever is outside or on another network would pose as a
-// machine inside, past the rules that trust its address (RFC 1812 §5.3.8, RFC 3704 §2.3).
+// its source belongs behind another port: a machine outside or on another network would pose as one
+// inside, past the rules that trust its address (RFC 1812 §5.3.8, RFC 3704 §2.3).
 func (s *Simulator) isWayBack(p *port, source netip.Addr) bool {
 	q := p.router.routes.home(source, p)
 	if q == nil {

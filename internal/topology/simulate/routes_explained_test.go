@@ -55,7 +55,7 @@ func TestOtherRoutes(t *testing.T) {
 	}
 }
 
-// TestLANWithoutCarrier: what nobody takes to the LAN is explained.
+// TestLANWithoutCarrier: what no host takes to the LAN is explained.
 func TestLANWithoutCarrier(t *testing.T) {
 	t.Parallel()
 	const missing = "no live host carries the physical network physnet1"
@@ -66,7 +66,7 @@ func TestLANWithoutCarrier(t *testing.T) {
 	l.host("h1")
 	d := l.send("p1", toMAC(tcp(1, 2, 1, 2), mac(outsider)))
 	if d.Verdict != flow.Drop || !strings.HasSuffix(d.Reason, ", and "+missing) || !strings.Contains(walk(d), missing+": nothing goes to the LAN") {
-		t.Errorf("nobody carries it: %s", walk(d))
+		t.Errorf("no host carries it: %s", walk(d))
 	}
 	if d := l.arrives("net", "h1", toMAC(tcp(outsider, 2, 1, 2), mac(2))); strings.Contains(walk(d), missing) {
 		t.Errorf("from the LAN: %s", walk(d))
