@@ -81,6 +81,9 @@ func (l *lines) topology(v *topology.View) {
 	for _, g := range inOrder(v.PortGroups) {
 		l.add("%s", strings.TrimSuffix(fmt.Sprintf("  port group %s %q: %s", g.ID, g.Name, strings.Join(g.PortIDs, ", ")), ": "))
 	}
+	for _, x := range inOrder(v.Limits) {
+		l.add("  limits %s: %s", x.ID, x)
+	}
 	for _, g := range inOrder(v.IPAddrGroups) {
 		l.add("  address group %s %q", g.ID, g.Name)
 		for _, a := range g.IPAddrPorts {
@@ -152,6 +155,9 @@ func (l *lines) port(v *topology.View, p *topology.Port) {
 	}
 	if c := v.Chains[p.OutboundFilterID]; c != nil {
 		l.add("      to the machine: chain %s", c.Name)
+	}
+	if p.LimitsID != "" {
+		l.add("      limits %s", p.LimitsID)
 	}
 }
 

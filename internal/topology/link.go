@@ -13,6 +13,7 @@ type View struct {
 	Routers      map[string]*Router      `json:"Router"`
 	Ports        map[string]*Port        `json:"Port"`
 	PortGroups   map[string]*PortGroup   `json:"PortGroup"`
+	Limits       map[string]*Limits      `json:"Limits,omitempty"`
 	Routes       map[string]*Route       `json:"Route"`
 	Chains       map[string]*Chain       `json:"Chain"` // Rules, ordered by RuleIDs
 	Rules        map[string]*Rule        `json:"Rule"`
@@ -42,6 +43,7 @@ func Link(bundles []Bundle, hosts []Host, zones []TunnelZone) *View {
 		Routers:      map[string]*Router{},
 		Ports:        map[string]*Port{},
 		PortGroups:   map[string]*PortGroup{},
+		Limits:       map[string]*Limits{},
 		Routes:       map[string]*Route{},
 		Chains:       map[string]*Chain{},
 		Rules:        map[string]*Rule{},
@@ -99,6 +101,9 @@ func (v *View) place(b *Bundle) {
 	for _, g := range b.PortGroups {
 		g.PortIDs = nil
 		v.PortGroups[g.ID] = &g
+	}
+	for _, l := range b.Limits {
+		v.Limits[l.ID] = &l
 	}
 	for _, c := range b.Chains {
 		v.Chains[c.ID] = &Chain{ID: c.ID, Name: c.Name, TenantID: c.TenantID, RuleIDs: []string{}}

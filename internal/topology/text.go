@@ -20,6 +20,9 @@ func (r *Rule) String() string {
 	between := " "
 	if r.Type == NAT {
 		action, between = r.translation()+" and "+action, ", "
+		if r.Limits != nil {
+			action += " within the limits " + r.Limits.LimitsID
+		}
 	}
 	if r.Condition == nil {
 		return action

@@ -81,6 +81,8 @@ type Port struct {
 	Guest bool `json:"guest,omitempty"`
 
 	PortGroupIDs []string `json:"portGroupIds,omitempty"`
+	// LimitsID names the Limits of what an exterior port's machine sends and receives, "" for none.
+	LimitsID string `json:"limitsId,omitempty"`
 
 	// Back-references, filled by Link only.
 	RouteIDs      []string `json:"routeIds,omitempty"`
@@ -206,6 +208,7 @@ type Rule struct {
 	Reverse    bool        `json:"reverse,omitempty"` // undoes what a forward rule did; no targets
 	NatTargets []NatTarget `json:"natTargets,omitempty"`
 	FipPortID  string      `json:"fipPortId,omitempty"` // port whose floating IP the rule serves
+	Limits     *RuleLimits `json:"limits,omitempty"`    // of what it translates; nil for none
 }
 
 // NatTarget is a range of addresses and ports, ends included. Without ports the translation is
@@ -447,6 +450,7 @@ type Bundle struct {
 	Networks     []Network        `json:"networks,omitempty"`
 	Routers      []Router         `json:"routers,omitempty"`
 	PortGroups   []PortGroup      `json:"portGroups,omitempty"`
+	Limits       []Limits         `json:"limits,omitempty"`
 	Routes       []Route          `json:"routes,omitempty"`
 	Dhcps        []Dhcp           `json:"dhcps,omitempty"`
 	DhcpV6s      []DhcpV6         `json:"dhcpv6s,omitempty"`
@@ -463,7 +467,7 @@ type Bundle struct {
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
-	// floating-ip or firewall. Gateways and interfaces have the id of their port.
+	// floating-ip, firewall or qos-policy. Gateways and interfaces have the id of their port.
 	Kind string
 	ID   string
 }
