@@ -25,13 +25,13 @@ type finder[T any] struct {
 type criterion[T any] struct {
 	values func(q *neutron.Query) []string // that objects may have; none: all do
 	index  string                          // of the table, by these values; "" if none is
-	find   func(r records.Reader, values []string) iter.Seq[*T]
+	find   func(r records.Reader, c neutron.Caller, values []string) iter.Seq[*T]
 	admins bool // for others there is a narrower way than to find candidates by it
 }
 
 // by returns a criterion with an index.
 func by[T any](t *records.Table[T], index string, values func(q *neutron.Query) []string) criterion[T] {
-	return criterion[T]{values: values, index: index, find: func(r records.Reader, values []string) iter.Seq[*T] {
+	return criterion[T]{values: values, index: index, find: func(r records.Reader, _ neutron.Caller, values []string) iter.Seq[*T] {
 		var parts []iter.Seq[*T]
 		for _, value := range distinct(values) {
 			parts = append(parts, t.By(r, index, value))
@@ -42,7 +42,7 @@ func by[T any](t *records.Table[T], index string, values func(q *neutron.Query) 
 
 // byID returns the criterion of the objects' own ids, if values are those.
 func byID[T any](t *records.Table[T], values func(q *neutron.Query) []string) criterion[T] {
-	return criterion[T]{values: values, find: func(r records.Reader, ids []string) iter.Seq[*T] {
+	return criterion[T]{values: values, find: func(r records.Reader, _ neutron.Caller, ids []string) iter.Seq[*T] {
 		return func(yield func(*T) bool) {
 			for _, id := range distinct(ids) {
 				if o, ok := t.Peek(r, id); ok && !yield(o) {
@@ -73,7 +73,7 @@ func (f *finder[T]) candidates(r records.Reader, c neutron.Caller, q *neutron.Qu
 	for i := range f.criteria {
 		criterion := &f.criteria[i]
 		if values := criterion.values(q); len(values) > 0 && (c.Admin() || !criterion.admins) {
-			return criterion.find(r, values), i
+			return criterion.find(r, c, values), i
 		}
 	}
 	if c.Admin() {

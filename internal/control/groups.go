@@ -109,10 +109,10 @@ func (s groups) update(ctx context.Context, c neutron.Caller, id string, v neutr
 		}
 		applyStandard(&g.Standard, v)
 		if reflect.DeepEqual(&g, old) {
-			return &neutron.SecurityGroupView{SecurityGroup: old}, nil
+			return s.answerTo(o.tx, c, old, neutron.Query{}), nil
 		}
 		o.bump(&g.Standard)
-		return &neutron.SecurityGroupView{SecurityGroup: &g}, o.putGroup(&g)
+		return s.answerTo(o.tx, c, &g, neutron.Query{}), o.putGroup(&g)
 	})
 }
 

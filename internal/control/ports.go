@@ -94,14 +94,14 @@ func checkPortSecurity(p *neutron.Port, v neutron.Values) error {
 	return nil
 }
 
-// checkGroups: the groups of a port exist, are its project's or the caller's, and agree on being
-// stateful. They are read as a whole, because the port's chains depend on that.
+// checkGroups: the groups of a port exist, are its project's, shared with it, or the caller's, and
+// agree on being stateful. They are read as a whole, because the port's chains depend on that.
 func (o *operation) checkGroups(p *neutron.Port) error {
 	var missing []string
 	stateful := map[bool]bool{}
 	for _, id := range p.SecurityGroups {
 		g, err := schema.SecurityGroups.Get(o.tx, id)
-		if err != nil || g.ProjectID != p.ProjectID && !o.caller.Owns(g.ProjectID) || o.pending(workDeleteGroup, id) {
+		if err != nil || !o.mayUseGroup(p, g) || o.pending(workDeleteGroup, id) {
 			missing = append(missing, id)
 			continue
 		}
@@ -115,6 +115,11 @@ func (o *operation) checkGroups(p *neutron.Port) error {
 			"on the same port at the same time while attempting the operation.")
 	}
 	return nil
+}
+
+// mayUseGroup reports whether a port may be in a group.
+func (o *operation) mayUseGroup(p *neutron.Port, g *neutron.SecurityGroup) bool {
+	return g.ProjectID == p.ProjectID || o.caller.Owns(g.ProjectID) || sharedWith(o.tx, p.ProjectID, neutron.SecurityGroups, g.ID)
 }
 
 // Options that may be empty.

@@ -24,6 +24,7 @@ const (
 	quotaFirewallGroup  = "firewall_group"
 	quotaFirewallPolicy = "firewall_policy" // of FWaaS v1 and v2 together, as rules
 	quotaFirewallRule   = "firewall_rule"
+	quotaRBACPolicy     = "rbac_policy"
 )
 
 // slack is the distance from a limit within which creates of a project wait for each other. It
@@ -63,6 +64,8 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.FirewallPolicies.CountBy(r, "project", project) + schema.FirewallGroupPolicies.CountBy(r, "project", project)
 	case quotaFirewallRule:
 		return schema.FirewallRules.CountBy(r, "project", project) + schema.FirewallGroupRules.CountBy(r, "project", project)
+	case quotaRBACPolicy:
+		return schema.RBACPolicies.CountBy(r, "project", project)
 	case quotaRule:
 		n := 0
 		for g := range schema.SecurityGroups.By(r, "project", project) {

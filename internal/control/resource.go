@@ -18,8 +18,12 @@ type resource[T, V any] struct {
 	attributes func(o *V) *neutron.Standard                                // those of an answer
 	owner      func(r records.Reader, o *T) (owner neutron.Owner, ok bool) // false: what it belongs to is gone
 	answer     func(r records.Reader, o *T, q neutron.Query) *V
-	prepare    func(o *operation, vs []neutron.Values) error // before any is made; may be nil
-	make       func(o *operation, ctx context.Context, v neutron.Values) (*T, error)
+	// shared reports whether an object, or what it belongs to, is shared with the caller, and mark
+	// says so in an answer; nil: owner says it. See shareable.
+	shared  func(r records.Reader, c neutron.Caller, o *T) bool
+	mark    func(r records.Reader, c neutron.Caller, o *V)
+	prepare func(o *operation, vs []neutron.Values) error // before any is made; may be nil
+	make    func(o *operation, ctx context.Context, v neutron.Values) (*T, error)
 }
 
 // sees reports whether the caller may see an object.
@@ -27,8 +31,26 @@ func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 	if c.Owns(res.standard(o).ProjectID) {
 		return true
 	}
-	owner, ok := res.owner(r, o)
+	owner, ok := res.ownerFor(r, c, o)
 	return ok && neutron.CanSee(c, res.name, owner)
+}
+
+// ownerFor is owner, with what policies share with the caller.
+func (res *resource[T, V]) ownerFor(r records.Reader, c neutron.Caller, o *T) (owner neutron.Owner, ok bool) {
+	owner, ok = res.owner(r, o)
+	if ok && res.shared != nil {
+		owner.Shared = res.shared(r, c, o)
+	}
+	return owner, ok
+}
+
+// answerTo is answer, with what depends on the caller.
+func (res *resource[T, V]) answerTo(r records.Reader, c neutron.Caller, o *T, q neutron.Query) *V {
+	v := res.answer(r, o, q)
+	if res.mark != nil && !q.WithoutComputed {
+		res.mark(r, c, v)
+	}
+	return v
 }
 
 // create makes objects, all or none, and answers them.
@@ -52,7 +74,7 @@ func (res *resource[T, V]) create(ctx context.Context, c neutron.Caller, vs []ne
 			if err != nil {
 				return nil, err
 			}
-			made[i] = res.answer(o.tx, object, neutron.Query{})
+			made[i] = res.answerTo(o.tx, c, object, neutron.Query{})
 		}
 		return made, nil
 	})
@@ -68,7 +90,7 @@ func (res *resource[T, V]) show(ctx context.Context, c neutron.Caller, id string
 	if !ok || !res.sees(snap, c, o) {
 		return nil, res.name.NotFound(id)
 	}
-	return res.answer(snap, o, neutron.Query{}), nil
+	return res.answerTo(snap, c, o, neutron.Query{}), nil
 }
 
 // list answers the objects that the caller may see, of those that the query asks for.
@@ -89,7 +111,7 @@ func (res *resource[T, V]) in(snap *records.Snap, c neutron.Caller, q neutron.Qu
 			if q.Before != "" && id >= q.Before {
 				return
 			}
-			if q.InRange(id) && res.matches(o, &q, met) && res.sees(snap, c, o) && !yield(res.answer(snap, o, q)) {
+			if q.InRange(id) && res.matches(o, &q, met) && res.sees(snap, c, o) && !yield(res.answerTo(snap, c, o, q)) {
 				return
 			}
 		}
@@ -115,7 +137,7 @@ func (res *resource[T, V]) inTransaction(o *operation, id string) (*T, neutron.O
 	if err != nil {
 		return nil, neutron.Owner{}, res.name.NotFound(id)
 	}
-	owner, ok := res.owner(o.tx, object)
+	owner, ok := res.ownerFor(o.tx, o.caller, object)
 	if !ok || !neutron.CanSee(o.caller, res.name, owner) {
 		return nil, neutron.Owner{}, res.name.NotFound(id)
 	}

@@ -73,7 +73,7 @@ func newSubnets(s *Service) *resource[neutron.Subnet, neutron.SubnetView] {
 	t := schema.Subnets
 	shared := criterion[neutron.Subnet]{
 		values: func(q *neutron.Query) []string { return flag(q.OnlyShared) },
-		find: func(r records.Reader, _ []string) iter.Seq[*neutron.Subnet] {
+		find: func(r records.Reader, _ neutron.Caller, _ []string) iter.Seq[*neutron.Subnet] {
 			return union(t, onNetworks(t, r, schema.Networks.By(r, "shared", "true"))...)
 		},
 	}
@@ -154,25 +154,25 @@ func (s groups) list(ctx context.Context, c neutron.Caller, q neutron.Query) (it
 
 func newGroups(s *Service) *resource[neutron.SecurityGroup, neutron.SecurityGroupView] {
 	t := schema.SecurityGroups
-	shared := criterion[neutron.SecurityGroup]{ // none is
-		values: func(q *neutron.Query) []string { return flag(q.OnlyShared) },
-		find:   func(records.Reader, []string) iter.Seq[*neutron.SecurityGroup] { return union(t) },
-	}
-	return &resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
+	return shareable(&resource[neutron.SecurityGroup, neutron.SecurityGroupView]{
 		Service: s, name: neutron.SecurityGroups, prepare: (*operation).makeDefaultGroups, make: (*operation).createGroup,
 		finder: finder[neutron.SecurityGroup]{t, []criterion[neutron.SecurityGroup]{
-			shared,
 			byID(t, func(q *neutron.Query) []string { return q.IDs }),
 			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			onlyShared(t, neutron.SecurityGroups),
 			by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
-		}, ownGroups},
+		}, visibleGroups},
 		standard:   func(g *neutron.SecurityGroup) *neutron.Standard { return &g.Standard },
 		attributes: func(o *neutron.SecurityGroupView) *neutron.Standard { return &o.Standard },
 		owner:      func(_ records.Reader, g *neutron.SecurityGroup) (neutron.Owner, bool) { return groupOwner(g), true },
 		answer: func(_ records.Reader, g *neutron.SecurityGroup, _ neutron.Query) *neutron.SecurityGroupView {
 			return &neutron.SecurityGroupView{SecurityGroup: g}
 		},
-	}
+	}, func(o *neutron.SecurityGroupView) *bool { return &o.Shared })
+}
+
+func visibleGroups(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.SecurityGroup] {
+	return append(sharedObjects(schema.SecurityGroups, neutron.SecurityGroups, r, c), ownGroups(r, c)...)
 }
 
 func ownGroups(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.SecurityGroup] {

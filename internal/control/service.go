@@ -29,6 +29,16 @@ type Service struct {
 	opts         Options
 	reservations *reservations
 
+	resources
+
+	// Values of ports' binding:vif_details, bound and not. Views share them.
+	vifOverlay, vifRouted, vifNone map[string]any
+	// working holds a token while pending work is carried out.
+	working chan struct{}
+}
+
+// resources are the operations on each resource.
+type resources struct {
 	networks networks
 	subnets  subnets
 	ports    ports
@@ -45,10 +55,7 @@ type Service struct {
 	groupPolicies  groupPolicies
 	groupRules     groupRules
 
-	// Values of ports' binding:vif_details, bound and not. Views share them.
-	vifOverlay, vifRouted, vifNone map[string]any
-	// working holds a token while pending work is carried out.
-	working chan struct{}
+	rbacPolicies rbacPolicies
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -74,6 +81,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.firewalls = firewalls{newFirewalls(s)}
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
 	s.groupPolicies, s.groupRules = groupPolicies{newGroupPolicies(s)}, groupRules{newGroupRules(s)}
+	s.rbacPolicies = rbacPolicies{newRBACPolicies(s)}
 	return s, nil
 }
 

@@ -127,7 +127,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.Firewalls: anyOf(w.Firewalls()),
 		neutron.FirewallPolicies: anyOf(w.FirewallPolicies()), neutron.FirewallRules: anyOf(w.FirewallRules()),
 		neutron.FirewallGroups: anyOf(w.FirewallGroups()), neutron.FirewallGroupPolicies: anyOf(w.FirewallGroupPolicies()),
-		neutron.FirewallGroupRules: anyOf(w.FirewallGroupRules()),
+		neutron.FirewallGroupRules: anyOf(w.FirewallGroupRules()), neutron.RBACPolicies: anyOf(w.RBACPolicies()),
 	}[r]
 }
 

@@ -20,10 +20,12 @@ const (
 	AdminOnly
 	// DataPlaneIntegrator is a caller with the role data_plane_integrator.
 	DataPlaneIntegrator
+	// NotWildcard is everyone for any value but EveryProject, which only admins may set.
+	NotWildcard
 )
 
 func (a Access) String() string {
-	return [...]string{"everyone", "network owner", "admin", "role data_plane_integrator"}[a]
+	return [...]string{"everyone", "network owner", "admin", "role data_plane_integrator", "* by admin"}[a]
 }
 
 // unset is the Default of an attribute that create leaves unspecified: the server decides.

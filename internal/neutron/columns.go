@@ -52,6 +52,8 @@ type Tables struct {
 	FirewallGroups        *Table[FirewallGroupView]
 	FirewallGroupPolicies *Table[FirewallPolicyView]
 	FirewallGroupRules    *Table[FirewallGroupRuleView]
+
+	RBACPolicies *Table[RBACPolicy]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -77,11 +79,13 @@ func NewTables(dnsDomain string) *Tables {
 		FirewallGroups:        firewallGroupTable(),
 		FirewallGroupPolicies: firewallGroupPolicyTable(),
 		FirewallGroupRules:    firewallGroupRuleTable(),
+
+		RBACPolicies: rbacPolicyTable(),
 	}
 }
 
 // attributeTables are the rows of all tables by resource; they never change.
-var attributeTables = func() [FirewallGroupRules + 1][]*Attribute {
+var attributeTables = func() [len(names)][]*Attribute {
 	t := NewTables("")
 	return [...][]*Attribute{
 		Networks:           t.Networks.attributes(),
@@ -103,6 +107,8 @@ var attributeTables = func() [FirewallGroupRules + 1][]*Attribute {
 		FirewallGroups:        t.FirewallGroups.attributes(),
 		FirewallGroupPolicies: t.FirewallGroupPolicies.attributes(),
 		FirewallGroupRules:    t.FirewallGroupRules.attributes(),
+
+		RBACPolicies: t.RBACPolicies.attributes(),
 	}
 }()
 

@@ -42,7 +42,7 @@ func TestDocument(t *testing.T) {
 
 func attributeTables() string {
 	var b strings.Builder
-	for r := neutron.Networks; r <= neutron.FirewallGroupRules; r++ {
+	for r := neutron.Networks; r <= neutron.RBACPolicies; r++ {
 		fmt.Fprintf(&b, "\n### %s\n\n| attribute | type | create | update | default | set by | seen by | filter, sort | |\n|---|---|---|---|---|---|---|---|---|\n", title(r))
 		for _, a := range r.Attributes() {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", a.Name, a.Type, mark(a.Create, "yes"), mark(a.Update, "yes"),
@@ -54,7 +54,7 @@ func attributeTables() string {
 
 // title returns the name of a resource's section: FWaaS v2 has some names of v1.
 func title(r neutron.Resource) string {
-	if r >= neutron.FirewallGroups {
+	if neutron.FirewallGroups <= r && r <= neutron.FirewallGroupRules {
 		return "fwaas/" + r.Collection()
 	}
 	return r.Collection()

@@ -145,6 +145,8 @@ func (a *Attribute) maySet(c Caller, op Op, value any, o Owner) bool {
 		return false
 	case by == DataPlaneIntegrator:
 		return slices.Contains(c.Roles, "data_plane_integrator")
+	case by == NotWildcard:
+		return value != EveryProject
 	case c.Owns(o.NetworkProjectID):
 		return true
 	}

@@ -25,6 +25,7 @@ const (
 	FirewallGroups
 	FirewallGroupPolicies
 	FirewallGroupRules
+	RBACPolicies
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -48,6 +49,8 @@ var names = [...]struct{ name, collection, class string }{
 	FirewallGroups:        {"firewall_group", "firewall_groups", "FirewallGroup"},
 	FirewallGroupPolicies: {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	FirewallGroupRules:    {"firewall_rule", "firewall_rules", "FirewallRule"},
+
+	RBACPolicies: {"rbac_policy", "rbac_policies", "RbacPolicy"},
 }
 
 // Name returns the key of one object in a body, such as security_group.
@@ -83,6 +86,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Router %s could not be found", id)
 	case FloatingIPs:
 		return Errorf(NotFound, typ, "Floating IP %s could not be found", id)
+	case RBACPolicies:
+		return Errorf(NotFound, typ, "RBAC policy of type unknown with ID %s not found", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:

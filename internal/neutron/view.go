@@ -110,6 +110,7 @@ type Query struct {
 	// FloatingNetworkIDs are of floating IPs.
 	FloatingNetworkIDs []string
 	IPVersions         []string // IP availabilities
+	ObjectIDs          []string // RBAC policies
 	OnlyShared         bool     // networks, subnets, security groups
 	OnlyExternal       bool     // networks
 	WithoutComputed    bool     // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty

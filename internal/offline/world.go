@@ -107,6 +107,7 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.FirewallGroupRules, s.FirewallGroupRules()),
 		kindOf(w, tables.FirewallGroupPolicies, s.FirewallGroupPolicies()),
 		kindOf(w, tables.FirewallGroups, s.FirewallGroups()),
+		kindOf(w, tables.RBACPolicies, s.RBACPolicies()),
 	} {
 		kinds[k.Name()] = k
 	}

@@ -152,6 +152,7 @@ func selective(params url.Values, admin bool) neutron.Query {
 		FloatingIPs:        params["floating_ip_address"],
 		FloatingNetworkIDs: params["floating_network_id"],
 		IPVersions:         params["ip_version"],
+		ObjectIDs:          params["object_id"],
 		OnlyShared:         all("shared"),
 		OnlyExternal:       all("router:external"),
 	}

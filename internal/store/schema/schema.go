@@ -350,6 +350,7 @@ func All() []snapshot.Table {
 	return []snapshot.Table{
 		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, FirewallRules, FirewallPolicies, Firewalls,
 		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
+		RBACPolicies,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

@@ -1,0 +1,19 @@
+package neutronv2
+
+import "heddle/internal/neutron"
+
+// sharing is the part of RBAC policies. Each type of objects that they share has an alias of its
+// own, except networks.
+func sharing() part {
+	return part{
+		routes: func(h *handler, on func(string, endpoint)) {
+			register(on, &collection[neutron.RBACPolicy]{h, h.tables.RBACPolicies, h.ops.RBACPolicies()})
+		},
+		extensions: []extension{
+			{"rbac-policies", "RBAC Policies", "2015-06-17T12:15:12-00:00",
+				"Allows creation and modification of policies that control tenant access to resources."},
+			{"rbac-security-groups", "Add security_group type to network RBAC", "2019-02-14T00:00:00-00:00",
+				"Add security_group type to network RBAC"},
+		},
+	}
+}
