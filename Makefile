@@ -11,7 +11,7 @@ TIME := 10s
 BENCHTIME := 1s
 
 .NOTPARALLEL:
-.PHONY: help demo test check build setup generate bench fuzz clean
+.PHONY: help demo test check build setup generate bench fuzz probe gophercloud tempest sdk ansible clean
 
 help:               ## this list
 	@sed -nE 's/^([a-z]+):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -47,6 +47,12 @@ bench: build        ## Go benchmarks for BENCHTIME=1s each, and the traffic figu
 
 fuzz:               ## every fuzz target for TIME=10s
 	scripts/fuzz $(TIME)
+
+probe:              ## the requests that were recorded of the real server, against Heddle
+	go test -count 1 -run Recorded -v ./internal/api/neutronv2
+
+gophercloud tempest sdk ansible: ## a test suite of others against Heddle
+	scripts/outside $@
 
 clean:              ## take away what was built
 	rm -rf bin dist
