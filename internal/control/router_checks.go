@@ -19,7 +19,7 @@ const maxRoutes = 30
 func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron.Subnet) error {
 	var others []string // on which no range may overlap
 	for other := range schema.RouterPorts.By(e.tx, "router", e.r.ID) {
-		if other.PortID == x.PortID {
+		if other.PortID == x.PortID || e.gatewaysToOne(x, other, subnets) {
 			continue
 		}
 		for _, id := range other.SubnetIDs {
@@ -43,6 +43,12 @@ func (e routerEdit) checkRouterSubnets(x *neutron.RouterPort, subnets []*neutron
 		e.guardRange(s.CIDR)
 	}
 	return nil
+}
+
+// gatewaysToOne reports whether two ports are gateways to the network of the subnets.
+func (e routerEdit) gatewaysToOne(x, other *neutron.RouterPort, subnets []*neutron.Subnet) bool {
+	i := e.gatewayAt(other.PortID)
+	return x.Gateway && i >= 0 && len(subnets) > 0 && e.r.Gateways[i].NetworkID == subnets[0].NetworkID
 }
 
 // reached returns the subnets that a port of a router leads to: those of its addresses, and of a

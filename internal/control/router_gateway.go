@@ -35,8 +35,6 @@ func (e routerEdit) applyGateway(v neutron.Values) (changed bool, err error) {
 			e.r.ID, had.PortID, port)
 	case had != nil && had.NetworkID == n.ID:
 		return e.changeGateway(0, want, n)
-	case slices.ContainsFunc(e.r.Gateways, func(g neutron.RouterGateway) bool { return g.NetworkID == n.ID }):
-		return false, secondGateway(e.r.ID, n.ID)
 	case had != nil:
 		if err := e.removeGateway(0); err != nil {
 			return false, err

@@ -10,8 +10,8 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// A router has at most one gateway to a network, so that the network names it. The first gateway is
-// external_gateway_info; the order of the others is that in which they came.
+// A request names a gateway by its network and, where a router has several there, by its addresses.
+// The first gateway is external_gateway_info; the order of the others is that in which they came.
 
 // addGateways gives a router more gateways.
 func (s routers) addGateways(ctx context.Context, c neutron.Caller, id string, want []*neutron.GatewayRequest) (*neutron.RouterView, error) {
@@ -25,8 +25,8 @@ func (s routers) addGateways(ctx context.Context, c neutron.Caller, id string, w
 	})
 }
 
-// updateGateways makes a router's gateways those of a request, in its order. Gateways to networks
-// that it names stay, with the addresses and SNAT that it asks for.
+// updateGateways makes a router's gateways those of a request, in its order. Gateways that it names
+// stay, with the addresses and SNAT that it asks for.
 func (s routers) updateGateways(ctx context.Context, c neutron.Caller, id string, want []*neutron.GatewayRequest) (*neutron.RouterView, error) {
 	return s.editGateways(ctx, c, id, "update_external_gateways", want, func(e routerEdit) (bool, error) { return e.replaceGateways(want) })
 }
@@ -82,53 +82,87 @@ func (e routerEdit) addAnother(want *neutron.GatewayRequest) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(e.r.Gateways, func(g neutron.RouterGateway) bool { return g.NetworkID == n.ID }) {
-		return secondGateway(e.r.ID, n.ID)
-	}
 	return e.addGateway(want, n, want.PortID, len(e.r.Gateways))
 }
 
-// secondGateway returns the refusal of a second gateway to a network.
-func secondGateway(router, network string) error {
-	return neutron.Errorf(neutron.Invalid, "UnableToAddExtraGateways", "Unable to add extra gateways to a router %s: "+
-		"a gateway to network %s is there already, and a router has at most one to each network", router, network)
-}
-
-// replaceGateways removes the gateways to networks that a request does not name, changes those to
-// networks that it names, and adds the others.
+// replaceGateways removes the gateways that a request does not name, changes those that it names,
+// and adds the others.
 func (e routerEdit) replaceGateways(want []*neutron.GatewayRequest) (changed bool, err error) {
-	to := func(network string) int {
-		return slices.IndexFunc(want, func(g *neutron.GatewayRequest) bool { return g.NetworkID == network })
+	before := slices.Clone(e.r.Gateways)
+	named, err := e.nameGateways(want)
+	if err != nil {
+		return false, err
 	}
-	for i := len(e.r.Gateways) - 1; i >= 0; i-- {
-		if to(e.r.Gateways[i].NetworkID) >= 0 {
+	for _, g := range before {
+		if slices.Contains(named, g.PortID) {
 			continue
 		}
-		if err := e.removeGateway(i); err != nil {
+		if err := e.removeGateway(e.gatewayAt(g.PortID)); err != nil {
 			return false, err
 		}
-		changed = true
 	}
 	for i, g := range want {
-		if to(g.NetworkID) < i {
-			return false, secondGateway(e.r.ID, g.NetworkID)
-		}
-		has := slices.IndexFunc(e.r.Gateways, func(had neutron.RouterGateway) bool { return had.NetworkID == g.NetworkID })
-		if has < 0 {
-			err, changed = e.addAnother(g), true
+		var other bool
+		if named[i] == "" {
+			err = e.addAnother(g)
+			named[i] = e.r.Gateways[len(e.r.Gateways)-1].PortID
 		} else {
-			var other bool
-			other, err = e.updateGateway(has, g)
-			changed = changed || other
+			other, err = e.updateGateway(e.gatewayAt(named[i]), g)
 		}
 		if err != nil {
 			return false, err
 		}
+		changed = changed || other
 	}
-	before := slices.Clone(e.r.Gateways)
+	place := func(g neutron.RouterGateway) int { return slices.Index(named, g.PortID) }
 	e.r.Gateways = slices.Clone(e.r.Gateways)
-	slices.SortFunc(e.r.Gateways, func(a, b neutron.RouterGateway) int { return to(a.NetworkID) - to(b.NetworkID) })
+	slices.SortFunc(e.r.Gateways, func(a, b neutron.RouterGateway) int { return place(a) - place(b) })
 	return changed || !slices.Equal(before, e.r.Gateways), nil
+}
+
+// gatewayAt returns the index of the gateway with a port.
+func (e routerEdit) gatewayAt(port string) int {
+	return slices.IndexFunc(e.r.Gateways, func(g neutron.RouterGateway) bool { return g.PortID == port })
+}
+
+// nameGateways returns, for each request, the port of the gateway that it names, "" if the router
+// has none: the one with its addresses or else the next to its network.
+func (e routerEdit) nameGateways(want []*neutron.GatewayRequest) ([]string, error) {
+	named := make([]string, len(want))
+	for _, byAddress := range []bool{true, false} {
+		for i, w := range want {
+			for _, g := range e.r.Gateways {
+				if named[i] != "" || g.NetworkID != w.NetworkID || slices.Contains(named, g.PortID) {
+					continue
+				}
+				has := true
+				if byAddress {
+					var err error
+					if has, err = e.hasAddresses(g, w.FixedIPs); err != nil {
+						return nil, err
+					}
+				}
+				if has && (!byAddress || len(w.FixedIPs) > 0) {
+					named[i] = g.PortID
+				}
+			}
+		}
+	}
+	return named, nil
+}
+
+// hasAddresses reports whether a gateway has addresses, or on a subnet any where no address is told.
+func (e routerEdit) hasAddresses(g neutron.RouterGateway, ips []neutron.FixedIPRequest) (bool, error) {
+	p, err := schema.Ports.Get(e.tx, g.PortID)
+	if err != nil {
+		return false, err
+	}
+	lacks := func(f neutron.FixedIPRequest) bool {
+		return !slices.ContainsFunc(p.FixedIPs, func(a neutron.FixedIP) bool {
+			return (f.SubnetID == "" || f.SubnetID == a.SubnetID) && (!f.IPAddress.IsValid() || f.IPAddress == a.IPAddress)
+		})
+	}
+	return !slices.ContainsFunc(ips, lacks), nil
 }
 
 // updateGateway gives a gateway the addresses and SNAT of a request for its network.
@@ -142,26 +176,22 @@ func (e routerEdit) updateGateway(i int, want *neutron.GatewayRequest) (changed 
 
 // matchGateway returns the index of the gateway that a request describes.
 func (e routerEdit) matchGateway(which *neutron.GatewayRequest) (int, error) {
-	i := slices.IndexFunc(e.r.Gateways, func(g neutron.RouterGateway) bool {
-		return g.NetworkID == which.NetworkID || which.PortID != "" && g.PortID == which.PortID
-	})
-	if i < 0 {
+	there := false
+	for i, g := range e.r.Gateways {
+		if g.NetworkID != which.NetworkID && (which.PortID == "" || g.PortID != which.PortID) {
+			continue
+		}
+		there = true
+		has, err := e.hasAddresses(g, which.FixedIPs)
+		if has || err != nil {
+			return i, err
+		}
+	}
+	if !there {
 		return 0, noSuchGateway(e.r.ID, "could not match a gateway port attached to network %s", which.NetworkID)
 	}
-	p, err := schema.Ports.Get(e.tx, e.r.Gateways[i].PortID)
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range which.FixedIPs {
-		has := func(a neutron.FixedIP) bool {
-			return (f.SubnetID == "" || f.SubnetID == a.SubnetID) && (!f.IPAddress.IsValid() || f.IPAddress == a.IPAddress)
-		}
-		if !slices.ContainsFunc(p.FixedIPs, has) {
-			return 0, noSuchGateway(e.r.ID, "could not match a gateway port attached to network %s based on the specified fixed IPs %s",
-				which.NetworkID, fixedIPTexts(which.FixedIPs))
-		}
-	}
-	return i, nil
+	return 0, noSuchGateway(e.r.ID, "could not match a gateway port attached to network %s based on the specified fixed IPs %s",
+		which.NetworkID, fixedIPTexts(which.FixedIPs))
 }
 
 func noSuchGateway(router, format string, args ...any) error {

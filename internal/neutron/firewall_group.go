@@ -92,6 +92,9 @@ func groupPorts(v any) (any, error) {
 	if numbers[0] > numbers[len(numbers)-1] {
 		return nil, reasonf("First port in a port range must be lower than the second port")
 	}
+	if len(ends) == 2 && numbers[0] == numbers[1] {
+		return ends[0], nil // as the reference stores a range of one port
+	}
 	return text, nil
 }
 

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"slices"
+
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
 )
@@ -8,7 +10,7 @@ import (
 // RouterGateway translates a router's link to an external network: its port there, the default
 // routes, and with enableSNAT the rules that let machines without floating IPs out (§8.3, §8.4).
 // The default routes of the router's first gateway come before those of the others, which have
-// routes to their own subnets.
+// routes to their own subnets; of several gateways to a network only the first has.
 func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bundle {
 	as := l.addresses()
 	q := routerPort(gatewayPort(l.Port.ID), r, &l, as)
@@ -18,7 +20,7 @@ func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bu
 	var done4, done6 bool
 	for _, a := range as {
 		b.Routes = append(b.Routes, localRoute(q.ID, a.ip))
-		if !first {
+		if isFirstTo(r, l) && !first {
 			b.Routes = append(b.Routes, portRoute(Derive(roleRouteConnected, q.ID, a.ip.String()), q.ID, a.subnet.CIDR.Masked()))
 		}
 		done := &done4
@@ -43,6 +45,12 @@ func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bu
 // isFirstGateway reports whether a port is the first of a router's gateways, or the only one.
 func isFirstGateway(r *neutron.Router, port string) bool {
 	return len(r.Gateways) == 0 || r.Gateways[0].PortID == port
+}
+
+// isFirstTo reports whether a port is the first of a router's gateways to its network.
+func isFirstTo(r *neutron.Router, l RouterLink) bool {
+	i := slices.IndexFunc(r.Gateways, func(g neutron.RouterGateway) bool { return g.NetworkID == l.Port.NetworkID })
+	return i < 0 || r.Gateways[i].PortID == l.Port.ID
 }
 
 // defaultRoute leads out of gateway port q, by the gateway of the address's subnet.

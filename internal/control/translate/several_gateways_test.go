@@ -3,10 +3,12 @@ package translate
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
+	"heddle/internal/topology/packet"
 )
 
 // twoGateways is the router of the seed's cases with a second gateway, to another external network
@@ -66,4 +68,30 @@ func TestOneOfTwoGatewaysDown(t *testing.T) {
 		W 10.1.0.6>198.18.0.9: other 192.0.2.2:1024>198.18.0.9:80; W 198.18.0.9:80>10.1.0.6:5000
 		V 10.1.0.8>198.18.0.9: other 192.0.2.9:5000>198.18.0.9:80; V 198.18.0.9:80>10.1.0.8:5000
 		X 10.1.0.5>198.18.0.9: error drop`)
+}
+
+// Of two gateways to one network the first is taken, whose port translates too; from outside both
+// addresses answer, each by its own port.
+func TestGatewaysToOneNetwork(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "testdata/routers/snat.txt", machine("W", "net-if1", "10.1.0.6"), machine("up", "net-gw", "203.0.113.1"), machine("peer", "net-gw", "203.0.113.77"))
+	second := s.Gateways[0]
+	p := *second.Port
+	p.ID, p.MACAddress, p.FixedIPs = "gw2", packet.MAC{0xfa, 0x16, 0x3e, 0, 5, 1}, slices.Clone(p.FixedIPs)
+	p.FixedIPs[0].IPAddress = ip("203.0.113.3")
+	second.Port = &p
+	s.Router.Gateways = append(s.Router.Gateways, neutron.RouterGateway{NetworkID: "net-gw", PortID: "gw2", EnableSNAT: true})
+	s.Gateways = append(s.Gateways, second)
+	for i, b := range []topology.Bundle{RouterGateway(&s.Router, second, true), Port(&p, second.Network, nil)} {
+		s.apply("second gateway", fmt.Sprint(i), b)
+	}
+	s.packets(t, `
+		W 10.1.0.6>198.18.0.9: up 203.0.113.2:1024>198.18.0.9:80; W 198.18.0.9:80>10.1.0.6:5000
+		W 10.1.0.6>203.0.113.77: peer 203.0.113.2:1024>203.0.113.77:80; W 203.0.113.77:80>10.1.0.6:5000`)
+	connected := s.Gateways[0].Subnets[0].CIDR
+	for _, r := range RouterGateway(&s.Router, second, true).Routes {
+		if r.DstSubnet == connected {
+			t.Errorf("the second gateway has a route to %v beside the first", connected)
+		}
+	}
 }
