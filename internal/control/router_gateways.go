@@ -151,7 +151,7 @@ func (e routerEdit) nameGateways(want []*neutron.GatewayRequest) ([]string, erro
 	return named, nil
 }
 
-// hasAddresses reports whether a gateway has addresses, or on a subnet any where no address is told.
+// hasAddresses reports whether a gateway has addresses, or any on a subnet where none is named.
 func (e routerEdit) hasAddresses(g neutron.RouterGateway, ips []neutron.FixedIPRequest) (bool, error) {
 	p, err := schema.Ports.Get(e.tx, g.PortID)
 	if err != nil {
