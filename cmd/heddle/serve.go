@@ -245,6 +245,7 @@ func (s *server) addNeutron(physnets map[string]control.PhysicalNetwork) (err er
 		control.NewBindings(s.control, s.replica, s.log.With("part", "bindings")), control.NewMoves(s.control, s.replica, s.log.With("part", "moves")),
 		control.NewKeys(s.control, s.replica, s.log.With("part", "calico keys")),
 		control.NewDomains(s.control, s.replica, s.log.With("part", "domains")),
+		control.NewNetworkSharing(s.control, s.replica, s.log.With("part", "network sharing")),
 		control.NewPending(s.control, s.replica, s.log.With("part", "pending work")),
 		records.NewGuardSweeper(s.db, s.log.With("part", "guards")))
 	return s.addDNSUpdates()

@@ -12,21 +12,21 @@ import (
 )
 
 // FloatingIPPools returns the operations on the pools of floating IPs, which follow from the
-// external networks. As these, everyone sees them.
+// external networks, and who sees one sees its pools.
 func (s *Service) FloatingIPPools() Operations[neutron.FloatingIPPool] {
 	return Operations[neutron.FloatingIPPool]{List: s.listFloatingIPPools, Show: s.showFloatingIPPool}
 }
 
 // listFloatingIPPools lists the pools in order of their subnets' ids.
-func (s *Service) listFloatingIPPools(ctx context.Context, _ neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.FloatingIPPool], error) {
+func (s *Service) listFloatingIPPools(ctx context.Context, c neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.FloatingIPPool], error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var pools []*neutron.FloatingIPPool
-	for n := range schema.Networks.By(snap, "external", "true") {
+	for n := range onlyExternal().find(snap, c, nil) {
 		for sub := range schema.Subnets.By(snap, "network", n.ID) {
-			if floatingIPPool(snap, sub) {
+			if n.External && sub.IPVersion == 4 {
 				pools = append(pools, &neutron.FloatingIPPool{Subnet: sub})
 			}
 		}
@@ -36,20 +36,20 @@ func (s *Service) listFloatingIPPools(ctx context.Context, _ neutron.Caller, _ n
 }
 
 // showFloatingIPPool returns the pool of a subnet.
-func (s *Service) showFloatingIPPool(ctx context.Context, _ neutron.Caller, id string) (*neutron.FloatingIPPool, error) {
+func (s *Service) showFloatingIPPool(ctx context.Context, c neutron.Caller, id string) (*neutron.FloatingIPPool, error) {
 	snap, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
 	sub, ok := schema.Subnets.Peek(snap, id)
-	if !ok || !floatingIPPool(snap, sub) {
+	if !ok || !s.hasPool(snap, c, sub) {
 		return nil, neutron.FloatingIPPools.NotFound(id)
 	}
 	return &neutron.FloatingIPPool{Subnet: sub}, nil
 }
 
-// floatingIPPool reports whether a subnet has floating IPs.
-func floatingIPPool(r records.Reader, s *neutron.Subnet) bool {
-	n, ok := schema.Networks.Peek(r, s.NetworkID)
-	return ok && n.External && s.IPVersion == 4
+// hasPool reports whether the caller may have floating IPs of a subnet.
+func (s *Service) hasPool(r records.Reader, c neutron.Caller, sub *neutron.Subnet) bool {
+	n, ok := schema.Networks.Peek(r, sub.NetworkID)
+	return ok && n.External && sub.IPVersion == 4 && s.networks.sees(r, c, n)
 }

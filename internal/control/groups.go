@@ -139,7 +139,7 @@ func (s groups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch
 				rules += len(g.Rules)
 			}
 		}
-		if len(others) > stepObjects || rules > stepRules {
+		if len(others)+policiesOf(o.tx, id) > stepObjects || rules > stepRules {
 			return true, o.begin(workDeleteGroup, id)
 		}
 		_, err = steps{o}.deleteGroup(id)

@@ -29,7 +29,6 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		Standard:            o.standard(v, 1),
 		AdminStateUp:        v.Flag("admin_state_up"),
 		PortSecurityEnabled: v.Flag("port_security_enabled"),
-		Shared:              v.Flag("shared"),
 		External:            v.Flag("router:external"),
 		DNSDomain:           v.Text("dns_domain"),
 	}
@@ -49,7 +48,15 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 			return nil, err
 		}
 	}
-	return n, o.putNetwork(n)
+	if err := o.putNetwork(n); err != nil {
+		return nil, err
+	}
+	if n.External {
+		if _, err := o.grantAll(neutron.Networks, n.ID, neutron.AccessExternal, true); err != nil {
+			return nil, err
+		}
+	}
+	return n, o.share(neutron.Networks, n.ID, v)
 }
 
 // update changes a network. DHCP hands out a new MTU.
@@ -65,11 +72,15 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 		}
 		n := *old
 		subnets := slices.Collect(schema.Subnets.By(o.tx, "network", id))
+		changed, err := o.applySharing(&n, v, subnets)
+		if err != nil {
+			return nil, err
+		}
 		if err := o.applyNetwork(&n, v, subnets); err != nil {
 			return nil, err
 		}
-		if reflect.DeepEqual(&n, old) {
-			return networkView(old, subnetIDs(subnets)), nil
+		if !changed && reflect.DeepEqual(&n, old) {
+			return s.answerTo(o.tx, c, old, neutron.Query{}), nil
 		}
 		o.bump(&n.Standard)
 		if err := o.putNetwork(&n); err != nil {
@@ -78,7 +89,7 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 		if later, err = o.deriveFromNetwork(old, &n, subnets); err != nil {
 			return nil, err
 		}
-		return networkView(&n, subnetIDs(subnets)), nil
+		return s.answerTo(o.tx, c, &n, neutron.Query{}), nil
 	})
 	if err != nil {
 		return nil, err
@@ -127,16 +138,6 @@ func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets [
 	if err := o.applySegment(n, v); err != nil {
 		return err
 	}
-	if v.Has("shared") && v.Flag("shared") != n.Shared {
-		if err := o.applyShared(n, v.Flag("shared"), subnets); err != nil {
-			return err
-		}
-	}
-	if v.Has("router:external") && v.Flag("router:external") != n.External {
-		if err := o.applyExternal(n, v.Flag("router:external")); err != nil {
-			return err
-		}
-	}
 	if err := o.applyDefault(n, v); err != nil {
 		return err
 	}
@@ -146,36 +147,6 @@ func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets [
 	var err error
 	n.MTU, err = o.opts.networkMTU(segmentOf(n), number(v, "mtu"), subnets)
 	return err
-}
-
-// applyShared shares a network, or takes it back unless other projects use it.
-func (o *operation) applyShared(n *neutron.Network, shared bool, subnets []*neutron.Subnet) error {
-	foreign := slices.ContainsFunc(subnets, func(s *neutron.Subnet) bool { return s.ProjectID != n.ProjectID })
-	if !shared {
-		for _, p := range o.portsOf(n.ID) {
-			foreign = foreign || p.ProjectID != n.ProjectID && !strings.HasPrefix(p.DeviceOwner, ownerNetworkPrefix)
-		}
-		if foreign {
-			return conflict("InvalidSharedSetting",
-				"Unable to reconfigure sharing settings for network %s. Multiple tenants are using it.", n.ID)
-		}
-	}
-	n.Shared = shared
-	return nil
-}
-
-// applyExternal makes a network external, or internal unless routers use it as their gateway.
-func (o *operation) applyExternal(n *neutron.Network, external bool) error {
-	if !external {
-		for _, p := range o.portsOf(n.ID) {
-			if p.DeviceOwner == ownerRouterGateway {
-				return conflict("ExternalNetworkInUse",
-					"External network %s cannot be updated to be made non-external, since it has existing gateway ports.", n.ID)
-			}
-		}
-	}
-	n.External = external
-	return nil
 }
 
 // applyDefault makes an external network the default one, or takes that back. The wish for another
@@ -244,7 +215,7 @@ func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMat
 				"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
 		}
 		schema.Subnets.Referrers(o.tx, "network", id) // guards that no new ones have come
-		if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id) > stepObjects {
+		if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id)+policiesOf(o.tx, id) > stepObjects {
 			return true, o.begin(workDeleteNetwork, id)
 		}
 		_, err = steps{o}.deleteNetwork(id)
@@ -309,7 +280,7 @@ func (o *operation) giveLocalnetKey(n *neutron.Network) error {
 // networkFor finds the network for a new object. It guards only its existence, for concurrency.
 func (o *operation) networkFor(id string) (*neutron.Network, error) {
 	n, err := schema.Networks.Need(o.tx, id)
-	if err != nil || !neutron.CanSee(o.caller, neutron.Networks, networkOwner(n)) {
+	if err != nil || !o.networks.sees(o.tx, o.caller, n) {
 		return nil, neutron.Networks.NotFound(id)
 	}
 	return n, o.refuseChange(id)
@@ -336,10 +307,6 @@ func (o *operation) segmentTaken(s segment) bool {
 	return schema.Networks.CountBy(o.tx, "segment", schema.Segment(s.typ, s.physical, s.id)) > 0
 }
 
-func networkOwner(n *neutron.Network) neutron.Owner {
-	return neutron.Owner{ProjectID: n.ProjectID, Shared: n.Shared || n.External}
-}
-
 // What status says.
 const (
 	statusActive = "ACTIVE"
@@ -349,7 +316,7 @@ const (
 )
 
 func networkView(n *neutron.Network, subnets []string) *neutron.NetworkView {
-	return &neutron.NetworkView{Network: n, Shared: n.Shared, Status: statusActive, Subnets: subnets}
+	return &neutron.NetworkView{Network: n, Status: statusActive, Subnets: subnets}
 }
 
 func subnetIDs(subnets []*neutron.Subnet) []string {

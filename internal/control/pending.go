@@ -175,6 +175,9 @@ func (o steps) deleteNetwork(id string) (done bool, err error) {
 		})
 		return false, o.deriveSubnetsOf(served)
 	}
+	if done, err := o.removePolicies(id, room-len(subnets)); err != nil || !done {
+		return false, err
+	}
 	if err := o.dropBundle(kindNetwork, id); err != nil {
 		return false, err
 	}
@@ -204,6 +207,9 @@ func (o steps) deleteGroup(id string) (done bool, err error) {
 	}
 	if len(g.Rules) > stepRules {
 		return false, o.changeRules(g, g.Rules[:len(g.Rules)-stepRules])
+	}
+	if done, err := o.removePolicies(id, stepObjects-others); err != nil || !done {
+		return false, err
 	}
 	if err := errors.Join(o.dropBundle(kindGroup, id), o.calico().dropProfile(id)); err != nil {
 		return false, err

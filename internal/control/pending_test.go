@@ -40,7 +40,7 @@ func (c *crashing) Commit(ctx context.Context, conds []store.Cond, ops []store.O
 func (w *world) unlimited() {
 	w.t.Helper()
 	v, err := parse(w.admin, neutron.Quotas, neutron.Update, `{"network":-1,"subnet":-1,"port":-1,"security_group":-1,"security_group_rule":-1,
-		"floatingip":-1,"firewall":-1,"firewall_policy":-1}`)
+		"floatingip":-1,"firewall":-1,"firewall_policy":-1,"rbac_policy":-1}`)
 	if err != nil {
 		w.t.Fatal(err)
 	}

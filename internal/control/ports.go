@@ -368,5 +368,5 @@ func (o *operation) portToChange(id string, op neutron.Op, v neutron.Values, ifM
 }
 
 func portOwner(p *neutron.Port, n *neutron.Network) neutron.Owner {
-	return neutron.Owner{ProjectID: p.ProjectID, NetworkProjectID: n.ProjectID, Shared: n.Shared}
+	return neutron.Owner{ProjectID: p.ProjectID, NetworkProjectID: n.ProjectID}
 }

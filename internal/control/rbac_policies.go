@@ -63,7 +63,7 @@ func (o *operation) createPolicy(_ context.Context, v neutron.Values) (*neutron.
 	if err := p.CheckAction(); err != nil {
 		return nil, err
 	}
-	return p, o.putPolicy(p)
+	return p, o.changePolicies(t, p.ObjectID, func() error { return o.putPolicy(p) })
 }
 
 // putPolicy stores a policy, unless there is one that grants the same.
@@ -86,10 +86,12 @@ func (s rbacPolicies) update(ctx context.Context, c neutron.Caller, id string, v
 		}
 		p := *old
 		p.Target = v.Text("target_tenant")
-		if err := o.checkWithdrawal(t, old, p.Target); err != nil {
-			return nil, err
-		}
-		return &p, errors.Join(schema.RBACPolicies.Delete(o.tx, schema.RBACPolicies.ID(old)), o.putPolicy(&p))
+		return &p, o.changePolicies(t, p.ObjectID, func() error {
+			if err := o.checkWithdrawal(t, old, p.Target); err != nil {
+				return err
+			}
+			return errors.Join(o.putPolicy(&p), schema.RBACPolicies.Delete(o.tx, schema.RBACPolicies.ID(old)))
+		})
 	})
 }
 
@@ -100,10 +102,12 @@ func (s rbacPolicies) delete(ctx context.Context, c neutron.Caller, id string, i
 		if err != nil {
 			return err
 		}
-		if err := o.checkWithdrawal(t, p, ""); err != nil {
-			return err
-		}
-		return schema.RBACPolicies.Delete(o.tx, schema.RBACPolicies.ID(p))
+		return o.changePolicies(t, p.ObjectID, func() error {
+			if err := o.checkWithdrawal(t, p, ""); err != nil {
+				return err
+			}
+			return schema.RBACPolicies.Delete(o.tx, schema.RBACPolicies.ID(p))
+		})
 	})
 }
 

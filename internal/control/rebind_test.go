@@ -17,22 +17,30 @@ import (
 	"heddle/internal/store/replica"
 	"heddle/internal/store/schema"
 	"heddle/internal/store/snapshot"
+	"heddle/internal/task"
 	"heddle/internal/topology"
 )
 
-// following is a world whose server binds ports as hosts come and go. changed tells of changes of
-// the store.
+// following is a world whose server runs a task. changed tells of changes of the store.
 type following struct {
 	*world
 	changed chan struct{}
 }
 
+// follow returns a world whose server binds ports as hosts come and go.
 func follow(t testing.TB, st store.Store) following {
 	t.Helper()
+	return followWith(t, st, func(s *control.Service, r *replica.Replica, log *slog.Logger) task.Task {
+		return control.NewBindings(s, r, log)
+	})
+}
+
+func followWith(t testing.TB, st store.Store, newTask func(*control.Service, *replica.Replica, *slog.Logger) task.Task) following {
+	t.Helper()
 	f := following{changed: make(chan struct{}, 1)}
-	var task *control.Bindings
+	var task task.Task
 	f.world = openBefore(t, st, control.Options{Quotas: map[string]int{"port": -1}}, func(s *control.Service, r *replica.Replica) {
-		task = control.NewBindings(s, r, slog.New(slog.DiscardHandler))
+		task = newTask(s, r, slog.New(slog.DiscardHandler))
 		r.OnChange(func(snapshot.Update) {
 			select {
 			case f.changed <- struct{}{}:

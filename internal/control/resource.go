@@ -38,7 +38,7 @@ func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
 // ownerFor is owner, with what policies share with the caller.
 func (res *resource[T, V]) ownerFor(r records.Reader, c neutron.Caller, o *T) (owner neutron.Owner, ok bool) {
 	owner, ok = res.owner(r, o)
-	if ok && res.shared != nil {
+	if ok && res.shared != nil && !c.Owns(owner.ProjectID) {
 		owner.Shared = res.shared(r, c, o)
 	}
 	return owner, ok
@@ -164,7 +164,8 @@ func (o *operation) authorizeEach(name neutron.Resource, vs []neutron.Values) er
 			if err != nil {
 				return err
 			}
-			owner.NetworkProjectID, owner.Shared = n.ProjectID, n.Shared
+			owner.NetworkProjectID = n.ProjectID
+			owner.Shared = !o.caller.Owns(n.ProjectID) && sharedWith(o.tx, o.caller.ProjectID, neutron.Networks, n.ID)
 		}
 		if err := neutron.Authorize(o.caller, name, neutron.Create, v, owner); err != nil {
 			return err

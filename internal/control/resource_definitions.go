@@ -41,12 +41,18 @@ func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 			byID(t, func(q *neutron.Query) []string { return q.IDs }),
 			by(t, "name", func(q *neutron.Query) []string { return q.Names }),
 			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
-			by(t, "external", func(q *neutron.Query) []string { return flag(q.OnlyExternal) }),
-			by(t, "shared", func(q *neutron.Query) []string { return flag(q.OnlyShared) }),
+			onlyExternal(),
+			onlyShared(t, neutron.Networks),
 		}, visibleNetworks},
 		standard:   func(n *neutron.Network) *neutron.Standard { return &n.Standard },
 		attributes: func(o *neutron.NetworkView) *neutron.Standard { return &o.Standard },
-		owner:      func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) { return networkOwner(n), true },
+		owner: func(_ records.Reader, n *neutron.Network) (neutron.Owner, bool) {
+			return neutron.Owner{ProjectID: n.ProjectID}, true
+		},
+		shared: seesNetwork,
+		mark: func(r records.Reader, c neutron.Caller, v *neutron.NetworkView) {
+			v.Shared = sharedWith(r, c.ProjectID, neutron.Networks, v.ID)
+		},
 		answer: func(r records.Reader, n *neutron.Network, q neutron.Query) *neutron.NetworkView {
 			if q.WithoutComputed {
 				return networkView(n, nil)
@@ -54,11 +60,6 @@ func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 			return networkView(n, subnetsOn(r, n.ID))
 		},
 	}
-}
-
-func visibleNetworks(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Network] {
-	t := schema.Networks
-	return []iter.Seq[*neutron.Network]{t.By(r, "project", c.ProjectID), t.By(r, "shared", "true"), t.By(r, "external", "true")}
 }
 
 func subnetsOn(r records.Reader, networkID string) []string {
@@ -73,8 +74,9 @@ func newSubnets(s *Service) *resource[neutron.Subnet, neutron.SubnetView] {
 	t := schema.Subnets
 	shared := criterion[neutron.Subnet]{
 		values: func(q *neutron.Query) []string { return flag(q.OnlyShared) },
-		find: func(r records.Reader, _ neutron.Caller, _ []string) iter.Seq[*neutron.Subnet] {
-			return union(t, onNetworks(t, r, schema.Networks.By(r, "shared", "true"))...)
+		find: func(r records.Reader, c neutron.Caller, _ []string) iter.Seq[*neutron.Subnet] {
+			networks := union(schema.Networks, sharedObjects(schema.Networks, neutron.Networks, r, c)...)
+			return union(t, onNetworks(t, r, networks)...)
 		},
 	}
 	return &resource[neutron.Subnet, neutron.SubnetView]{
@@ -86,17 +88,20 @@ func newSubnets(s *Service) *resource[neutron.Subnet, neutron.SubnetView] {
 			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
 			shared,
 		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.Subnet] {
-			parts := onNetworks(t, r, union(schema.Networks, visibleNetworks(r, c)...))
-			return append(parts, t.By(r, "project", c.ProjectID))
+			networks := append(sharedObjects(schema.Networks, neutron.Networks, r, c), schema.Networks.By(r, "project", c.ProjectID))
+			return append(onNetworks(t, r, union(schema.Networks, networks...)), t.By(r, "project", c.ProjectID))
 		}},
 		standard:   func(s *neutron.Subnet) *neutron.Standard { return &s.Standard },
 		attributes: func(o *neutron.SubnetView) *neutron.Standard { return &o.Standard },
 		owner:      onNetwork(func(s *neutron.Subnet) string { return s.NetworkID }, subnetOwner),
-		answer: func(r records.Reader, s *neutron.Subnet, q neutron.Query) *neutron.SubnetView {
-			if q.WithoutComputed {
-				return &neutron.SubnetView{Subnet: s}
-			}
-			return subnetView(r, s)
+		answer: func(_ records.Reader, s *neutron.Subnet, _ neutron.Query) *neutron.SubnetView {
+			return &neutron.SubnetView{Subnet: s}
+		},
+		shared: func(r records.Reader, c neutron.Caller, s *neutron.Subnet) bool {
+			return sharedWith(r, c.ProjectID, neutron.Networks, s.NetworkID)
+		},
+		mark: func(r records.Reader, c neutron.Caller, v *neutron.SubnetView) {
+			v.Shared = sharedWith(r, c.ProjectID, neutron.Networks, v.NetworkID)
 		},
 	}
 }

@@ -19,8 +19,8 @@ import (
 // A type of objects takes part when
 //   - schema.RBACPolicies refers to its table, so that policies go with their object,
 //   - sharedTypes has a line for it, with the projects that use an object,
-//   - its resource is shareable, and its finder has onlyShared among its criteria and sharedObjects
-//     among what is visible,
+//   - its attribute "shared" is Computed, its resource shareable, and its finder has onlyShared
+//     among its criteria and sharedObjects among what is visible,
 //   - create, after the object was put, and update call share, if clients may set "shared",
 //   - whatever uses an object of another project finds it with resource.inTransaction, or asks
 //     sharedWith in its transaction: both guard the policy that allows it, so that it cannot be
@@ -32,14 +32,20 @@ type sharedType struct {
 	neutron.Resource
 	// project returns the project of an object.
 	project func(r records.Reader, id string) (string, bool)
-	// users returns the projects that use an object, also repeatedly. New users that come until the
-	// transaction commits must make it fail; see usersIn.
-	users func(o *operation, id string) iter.Seq[string]
+	// users returns the projects that use an object by an action, also repeatedly. New users that
+	// come until the transaction commits must make it fail; see usersIn.
+	users func(o *operation, id, action string) iter.Seq[string]
+
+	// Those below may be nil. check refuses to take away a policy for other reasons than its users.
+	check func(o *operation, p *neutron.RBACPolicy) error
+	// before and after run around changes of an object's policies by /rbac-policies.
+	before, after func(o *operation, id string) error
 }
 
 // sharedTypes are the types of objects that policies share.
 func sharedTypes() []sharedType {
 	return []sharedType{
+		sharedNetworks(),
 		sharedTable(neutron.SecurityGroups, schema.SecurityGroups, func(g *neutron.SecurityGroup) string { return g.ProjectID },
 			usersIn(schema.Ports, "security_group", func(p *neutron.Port) string { return p.ProjectID })),
 	}
@@ -57,7 +63,7 @@ func sharedTable[T any](typ neutron.Resource, t *records.Table[T], project func(
 			}
 			return project(object), true
 		},
-		users: func(o *operation, id string) iter.Seq[string] {
+		users: func(o *operation, id, _ string) iter.Seq[string] {
 			return func(yield func(string) bool) {
 				for _, some := range users {
 					for project := range some(o, id) {
@@ -195,29 +201,80 @@ func (o *operation) grantAll(typ neutron.Resource, id, action string, want bool)
 }
 
 // checkWithdrawal refuses to take a policy from projects that use its object by no other right. The
-// policy goes, or gets another target; the owner of the object needs none.
+// policy goes, or gets another target.
 func (o *operation) checkWithdrawal(t sharedType, p *neutron.RBACPolicy, target string) error {
-	owner, _ := t.project(o.tx, p.ObjectID)
-	if p.Target == owner || target == neutron.EveryProject {
+	if target == neutron.EveryProject {
 		return nil
 	}
+	if t.check != nil {
+		if err := t.check(o, p); err != nil {
+			return err
+		}
+	}
+	owner := "" // who needs no policy to share, but one to have a network external
+	if p.Action == neutron.AccessShared {
+		owner, _ = t.project(o.tx, p.ObjectID)
+	}
+	if project := o.dependent(p, owner, target, t.users(o, p.ObjectID, p.Action)); project != "" {
+		return policyInUse(p, "project_id="+project)
+	}
+	return nil
+}
+
+// dependent returns a project that uses an object by a policy alone, or "". The owner does not, nor
+// does the policy's new target.
+func (o *operation) dependent(p *neutron.RBACPolicy, owner, target string, users iter.Seq[string]) string {
 	other := func(to string) bool {
 		if to == p.Target {
 			return false
 		}
-		_, err := schema.RBACPolicies.Need(o.tx, schema.Grant(p.ObjectType, p.ObjectID, p.Action, to))
+		grant := schema.Grant(p.ObjectType, p.ObjectID, p.Action, to)
+		if _, there := schema.RBACPolicies.Peek(o.tx, grant); !there {
+			return false
+		}
+		_, err := schema.RBACPolicies.Need(o.tx, grant) // which must stay
 		return err == nil
 	}
-	for project := range t.users(o, p.ObjectID) {
+	for project := range users {
 		switch {
 		case project == "", project == owner, project == target:
 		case p.Target != neutron.EveryProject && p.Target != project:
 		case other(neutron.EveryProject), other(project):
 		default:
-			return policyInUse(p, "project_id="+project)
+			return project
+		}
+	}
+	return ""
+}
+
+// changePolicies changes policies of an object, with what else that means to it.
+func (o *operation) changePolicies(t sharedType, id string, change func() error) error {
+	for _, do := range []func(o *operation, id string) error{t.before, func(*operation, string) error { return change() }, t.after} {
+		if do == nil {
+			continue
+		}
+		if err := do(o, id); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// policiesOf counts the policies of an object.
+func policiesOf(r records.Reader, id string) int {
+	return schema.RBACPolicies.CountBy(r, "object_id", id)
+}
+
+// removePolicies deletes some policies of an object that is being deleted, so that a step can
+// delete it. It reports whether that were all.
+func (o steps) removePolicies(id string, room int) (done bool, err error) {
+	policies := firstOf(schema.RBACPolicies.By(o.tx, "object_id", id), room+1)
+	for _, p := range policies[:min(len(policies), room)] {
+		if err := schema.RBACPolicies.Delete(o.tx, schema.RBACPolicies.ID(p)); err != nil {
+			return false, err
+		}
+	}
+	return len(policies) <= room, nil
 }
 
 // policyInUse is the refusal to take away a policy that is needed.

@@ -1,11 +1,22 @@
 package control_test
 
 import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"heddle/internal/control"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
+	"heddle/internal/store/records"
+	"heddle/internal/store/replica"
+	"heddle/internal/store/schema"
+	"heddle/internal/task"
 )
 
 // grant makes a policy and returns its id.
@@ -113,5 +124,243 @@ func TestPolicyLeavesNothing(t *testing.T) {
 	w.expect(w.remove(w.member, neutron.RBACPolicies, policy), "")
 	if d := cmp.Diff(before, w.dump()); d != "" {
 		t.Error(d)
+	}
+}
+
+// policies returns what is granted on an object, by id of the policy.
+func (w *world) policies(id string) map[string]string {
+	w.t.Helper()
+	found, err := all(w.RBACPolicies().List(w.t.Context(), w.admin, neutron.Query{ObjectIDs: []string{id}}))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	grants := map[string]string{}
+	for _, p := range found {
+		grants[p.ID] = p.ProjectID + ": " + p.Action + " to " + p.Target
+	}
+	return grants
+}
+
+// granted returns what is granted on an object, sorted.
+func (w *world) granted(id string) string {
+	return strings.Join(slices.Sorted(maps.Values(w.policies(id))), ", ")
+}
+
+// sees reports whether a caller sees a network, by itself and in the list, and as shared.
+func (w *world) sees(c neutron.Caller, id string) (visible, shared bool) {
+	w.t.Helper()
+	v, err := w.Networks().Show(w.t.Context(), c, id)
+	listed, listErr := all(w.Networks().List(w.t.Context(), c, neutron.Query{}))
+	inList := slices.ContainsFunc(listed, func(n *neutron.NetworkView) bool { return n.ID == id && (err != nil || n.Shared == v.Shared) })
+	if listErr != nil || inList != (err == nil) {
+		w.t.Errorf("%s lists other networks than it sees: %v, %v", c.ProjectID, err, listErr)
+	}
+	return err == nil, err == nil && v.Shared
+}
+
+// expectSeen checks who sees a network, and who sees it as shared.
+func (w *world) expectSeen(id string, visible, shared string) {
+	w.t.Helper()
+	var seen, seenShared []string
+	for _, c := range []neutron.Caller{w.admin, w.member, w.other, {ProjectID: "third", Roles: []string{"member"}}} {
+		v, s := w.sees(c, id)
+		if v {
+			seen = append(seen, c.ProjectID)
+		}
+		if s {
+			seenShared = append(seenShared, c.ProjectID)
+		}
+	}
+	if got := strings.Join(seen, " "); got != visible {
+		w.t.Errorf("seen by %s, want %s", got, visible)
+	}
+	if got := strings.Join(seenShared, " "); got != shared {
+		w.t.Errorf("seen as shared by %s, want %s", got, shared)
+	}
+}
+
+// TestNetworkSharedWithOneProject: it sees the network and its subnets, has ports there, and keeps
+// the policy as long.
+func TestNetworkSharedWithOneProject(t *testing.T) {
+	t.Parallel()
+	w, ctx := inMemory(t), t.Context()
+	n := w.network(`{}`)
+	s := w.subnet(n.ID, `"ip_version":4,"cidr":"10.0.0.0/24"`)
+	w.expectSeen(n.ID, "ops mine", "")
+	policy := w.grant(w.member, neutron.Networks, n.ID, "access_as_shared", "other")
+	w.expectSeen(n.ID, "ops mine other", "other")
+	if v, err := w.Networks().Show(ctx, w.admin, n.ID); err != nil || v.RevisionNumber <= n.RevisionNumber {
+		t.Errorf("revision of the network: %d, %v", v.RevisionNumber, err)
+	}
+	for c, want := range map[*neutron.Caller]bool{&w.other: true, &w.member: false} {
+		if v, err := w.Subnets().Show(ctx, *c, s.ID); err != nil || v.Shared != want {
+			t.Errorf("its subnet, as %s sees it: %+v, %v", c.ProjectID, v, err)
+		}
+	}
+	if listed, err := all(w.Subnets().List(ctx, w.other, neutron.Query{OnlyShared: true})); err != nil || len(listed) != 1 || !listed[0].Shared {
+		t.Errorf("list of shared subnets: %v, %v", listed, err)
+	}
+	p := must[*neutron.PortView](w, w.other, neutron.Ports, `{"network_id":"`+n.ID+`","fixed_ips":[{"subnet_id":"`+s.ID+`"}]}`)
+	_, err := w.create(w.other, neutron.Ports, `{"network_id":"`+n.ID+`","fixed_ips":[{"ip_address":"10.0.0.9"}]}`)
+	w.expect(err, "PolicyNotAuthorized: (rule:create_port and (rule:create_port:fixed_ips and (rule:create_port:fixed_ips:ip_address))) is disallowed by policy")
+	_, err = w.change(w.other, neutron.Networks, n.ID, `{"name":"x"}`)
+	w.expect(err, "PolicyNotAuthorized: rule:update_network is disallowed by policy")
+	_, err = w.create(w.other, neutron.RBACPolicies, policyText(neutron.Networks, n.ID, "access_as_shared", "third"))
+	w.expect(err, "InvalidInput: Invalid input for operation: Only admins can manipulate policies on objects they do not own.")
+
+	inUse := "RbacPolicyInUse: RBAC policy on object " + n.ID + " cannot be removed because other objects depend on it.\nDetails: project_id=other"
+	w.expect(w.remove(w.member, neutron.RBACPolicies, policy), inUse)
+	_, err = w.change(w.admin, neutron.Networks, n.ID, `{"shared":true}`)
+	w.expect(err, "")
+	w.expectSeen(n.ID, "ops mine other third", "ops mine other third")
+	_, err = w.change(w.admin, neutron.Networks, n.ID, `{"shared":false}`) // other has a policy of its own
+	w.expect(err, "")
+	_, err = w.change(w.admin, neutron.Networks, n.ID, `{"shared":true}`)
+	w.expect(err, "")
+	if got := w.granted(n.ID); got != "mine: access_as_shared to *, mine: access_as_shared to other" {
+		t.Error(got)
+	}
+	w.expect(w.remove(w.member, neutron.RBACPolicies, policy), "")
+	_, err = w.change(w.admin, neutron.Networks, n.ID, `{"shared":false}`)
+	w.expect(err, "InvalidSharedSetting: Unable to reconfigure sharing settings for network "+n.ID+". Multiple tenants are using it.")
+	w.expect(w.remove(w.other, neutron.Ports, p.ID), "")
+	_, err = w.change(w.admin, neutron.Networks, n.ID, `{"shared":false}`)
+	w.expect(err, "")
+	w.expectSeen(n.ID, "ops mine", "")
+	w.verifyStore()
+}
+
+// TestNetworkExternalForOneProject: a policy makes a network external, and the last one internal
+// again; only who is named by one sees it, and gives routers a gateway there.
+func TestNetworkExternalForOneProject(t *testing.T) {
+	t.Parallel()
+	w, ctx := inMemory(t), t.Context()
+	n := must[*neutron.NetworkView](w, w.admin, neutron.Networks, `{"router:external":true}`).ID
+	if got := w.granted(n); got != "ops: access_as_external to *" {
+		t.Error(got)
+	}
+	w.expectSeen(n, "ops mine other third", "")
+	_, err := w.change(w.admin, neutron.Networks, n, `{"router:external":false}`)
+	w.expect(err, "")
+	w.expectSeen(n, "ops", "")
+	must[*neutron.SubnetView](w, w.admin, neutron.Subnets, `{"network_id":"`+n+`","ip_version":4,"cidr":"203.0.113.0/24"}`)
+
+	one := w.grant(w.admin, neutron.Networks, n, "access_as_external", "mine")
+	if v, err := w.Networks().Show(ctx, w.admin, n); err != nil || !v.External {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	w.expectSeen(n, "ops mine", "")
+	for c, want := range map[*neutron.Caller]int{&w.member: 1, &w.other: 0, &w.admin: 1} {
+		listed, err := all(w.Networks().List(ctx, *c, neutron.Query{OnlyExternal: true}))
+		pools, poolsErr := all(w.FloatingIPPools().List(ctx, *c, neutron.Query{}))
+		if err != nil || len(listed) != want || poolsErr != nil || len(pools) != want {
+			t.Errorf("%s lists %d external networks, %v, and %d pools, %v", c.ProjectID, len(listed), err, len(pools), poolsErr)
+		}
+	}
+	r := w.routerTo(w.member, n)
+	missing := "NetworkNotFound: Network " + n + " could not be found."
+	_, err = w.create(w.other, neutron.Routers, `{"external_gateway_info":{"network_id":"`+n+`"}}`)
+	w.expect(err, missing)
+	_, err = w.create(w.other, neutron.FloatingIPs, `{"floating_network_id":"`+n+`"}`)
+	w.expect(err, missing)
+
+	inUse := "RbacPolicyInUse: RBAC policy on object " + n + " cannot be removed because other objects depend on it.\nDetails: "
+	w.expect(w.remove(w.admin, neutron.RBACPolicies, one), inUse+"project_id=mine")
+	every := w.grant(w.admin, neutron.Networks, n, "access_as_external", "*")
+	w.expect(w.remove(w.admin, neutron.RBACPolicies, one), "")
+	w.expect(w.remove(w.admin, neutron.RBACPolicies, every), inUse+"project_id=mine")
+	_, err = w.change(w.admin, neutron.Networks, n, `{"router:external":false}`)
+	w.expect(err, "ExternalNetworkInUse: External network "+n+" cannot be updated to be made non-external, since it has existing gateway ports.")
+	w.expect(w.remove(w.member, neutron.Routers, r), "")
+	_, err = w.change(w.admin, neutron.Networks, n, `{"is_default":true}`)
+	w.expect(err, "")
+	w.expect(w.remove(w.admin, neutron.RBACPolicies, every), inUse+"Default external networks must be shared to everyone.")
+	_, err = w.change(w.admin, neutron.Networks, n, `{"is_default":false}`)
+	w.expect(err, "")
+	w.expect(w.remove(w.admin, neutron.RBACPolicies, every), "")
+	if v, err := w.Networks().Show(ctx, w.admin, n); err != nil || v.External {
+		t.Errorf("after its last policy: %+v, %v", v, err)
+	}
+	w.verifyStore()
+}
+
+// TestNetworksWithoutPolicies: networks in the form of a version without policies, found at the
+// start or written later by such a server, are given the policies that they stand for.
+func TestNetworksWithoutPolicies(t *testing.T) {
+	t.Parallel()
+	const plain, shared, external, late = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002",
+		"00000000-0000-4000-8000-000000000003", "00000000-0000-4000-8000-000000000004"
+	st := store.NewMemory()
+	write := func(id string, shared, external bool) {
+		t.Helper()
+		record := fmt.Sprintf(`{"id":%q,"project_id":"mine","mtu":1450,"shared":%t,"router:external":%t,"provider:network_type":"vxlan"}`, id, shared, external)
+		if _, err := st.Commit(t.Context(), nil, []store.Op{{Key: schema.Networks.Key(id), Value: []byte(record)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(plain, false, false)
+	write(shared, true, false)
+	write(external, false, true)
+	w := followWith(t, st, func(s *control.Service, r *replica.Replica, log *slog.Logger) task.Task {
+		return control.NewNetworkSharing(s, r, log)
+	})
+	settled := func(ids ...string) {
+		t.Helper()
+		w.until("policies of networks", func(r records.Reader) bool {
+			return !slices.ContainsFunc(ids, func(id string) bool {
+				n, ok := schema.Networks.Peek(r, id)
+				return !ok || n.WithoutPolicies()
+			})
+		})
+	}
+	settled(shared, external)
+	write(late, true, true)
+	settled(late)
+	w.expectSeen(plain, "ops mine", "")
+	w.expectSeen(shared, "ops mine other third", "ops mine other third")
+	w.expectSeen(external, "ops mine other third", "")
+	w.expectSeen(late, "ops mine other third", "ops mine other third")
+	if got := w.granted(late); got != "mine: access_as_external to *, mine: access_as_shared to *" {
+		t.Error(got)
+	}
+
+	// A plain one in the old form becomes external for one project, and not for all.
+	w.grant(w.member, neutron.Networks, plain, "access_as_external", "other")
+	w.expectSeen(plain, "ops mine other", "")
+	_, err := w.change(w.admin, neutron.Networks, shared, `{"shared":false}`)
+	w.expect(err, "")
+	w.expectSeen(shared, "ops mine", "")
+	w.verifyStore()
+}
+
+// TestDeleteObjectOfManyPolicies: they go with it, however many they are.
+func TestDeleteObjectOfManyPolicies(t *testing.T) {
+	t.Parallel()
+	w := inMemory(t)
+	w.unlimited()
+	for _, typ := range []neutron.Resource{neutron.Networks, neutron.SecurityGroups} {
+		views, err := w.create(w.member, typ, `{"name":"n"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var id string
+		switch v := views[0].(type) {
+		case *neutron.NetworkView:
+			id = v.ID
+		case *neutron.SecurityGroupView:
+			id = v.ID
+		}
+		texts := make([]string, 300)
+		for i := range texts {
+			texts[i] = policyText(typ, id, "access_as_shared", fmt.Sprint("project-", i))
+		}
+		if _, err := w.create(w.member, neutron.RBACPolicies, texts...); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(w.remove(w.member, typ, id), "")
+		if left := w.policies(id); len(left) > 0 {
+			t.Errorf("%d policies of a deleted %s are left", len(left), typ)
+		}
+		w.verifyStore()
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"heddle/internal/control/addresses"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
-	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
 )
@@ -137,7 +136,7 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 			return nil, err
 		}
 		if reflect.DeepEqual(&sub, old) {
-			return subnetView(o.tx, old), nil
+			return s.answerTo(o.tx, c, old, neutron.Query{}), nil
 		}
 		o.bump(&sub.Standard)
 		if err := schema.Subnets.Put(o.tx, &sub); err != nil {
@@ -163,7 +162,7 @@ func (s subnets) update(ctx context.Context, c neutron.Caller, id string, v neut
 				return nil, err
 			}
 		}
-		return subnetView(o.tx, &sub), nil
+		return s.answerTo(o.tx, c, &sub, neutron.Query{}), nil
 	})
 	if pending != "" && err == nil {
 		s.carryOut(ctx, workDeriveEndpoints, pending)
@@ -273,13 +272,8 @@ func (o *operation) subnetToChange(id string, op neutron.Op, v neutron.Values, i
 	return s, n, err
 }
 
-func subnetView(r records.Reader, s *neutron.Subnet) *neutron.SubnetView {
-	n, ok := schema.Networks.Peek(r, s.NetworkID)
-	return &neutron.SubnetView{Subnet: s, Shared: ok && n.Shared}
-}
-
 func subnetOwner(s *neutron.Subnet, n *neutron.Network) neutron.Owner {
-	return neutron.Owner{ProjectID: s.ProjectID, NetworkProjectID: n.ProjectID, Shared: n.Shared}
+	return neutron.Owner{ProjectID: s.ProjectID, NetworkProjectID: n.ProjectID}
 }
 
 // deriveSubnet stores what is derived from a subnet now. The old bundle is read as a whole, so that

@@ -27,11 +27,12 @@ func networkTable() *Table[NetworkView] {
 	}
 	cols = append(cols, projectColumns(std)...)
 	cols = append(cols,
-		row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Policed: true,
-			CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: "every project may attach to it", parse: flag},
+		row(Attribute{Name: "shared", Create: true, Update: true, Default: false, Filter: true, Policed: true, Computed: true,
+			CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: "the caller's project may attach to it; set for every project",
+			parse: flag},
 			flagValue(func(o *NetworkView) bool { return o.Shared })),
 		row(Attribute{Name: "router:external", Create: true, Update: true, Default: false, Filter: true, Policed: true,
-			CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: "every project sees it", parse: flag},
+			CreateBy: AdminOnly, UpdateBy: AdminOnly, Type: "boolean", Doc: "projects see it and have gateways there; set for every project", parse: flag},
 			flagValue(func(o *NetworkView) bool { return o.External })),
 		row(Attribute{Name: "mtu", Create: true, Update: true, Default: 0, Filter: true, Sort: true,
 			Type: "integer", Doc: "bytes; 0 = the most the underlay carries", parse: nonNegative},

@@ -29,7 +29,7 @@ func securityGroupTable() *Table[SecurityGroupView] {
 		row(Attribute{Name: "stateful", Create: true, Update: true, Default: true, Filter: true, Type: "boolean",
 			Doc: "answers of allowed connections pass", parse: flag},
 			flagValue(func(o *SecurityGroupView) bool { return o.Stateful })),
-		row(Attribute{Name: "shared", Filter: true, Type: "boolean"},
+		row(Attribute{Name: "shared", Filter: true, Computed: true, Type: "boolean", Doc: "with the caller's project, by an RBAC policy"},
 			flagValue(func(o *SecurityGroupView) bool { return o.Shared })),
 		descriptionColumn(std),
 	)

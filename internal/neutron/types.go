@@ -28,18 +28,26 @@ type Standard struct {
 // Network is a tenant's layer-2 network.
 type Network struct {
 	Standard
-	AdminStateUp        bool   `json:"admin_state_up"`
-	MTU                 int    `json:"mtu"` // bytes
-	PortSecurityEnabled bool   `json:"port_security_enabled"`
-	Shared              bool   `json:"shared"`
-	External            bool   `json:"router:external"`
-	Default             bool   `json:"is_default,omitempty"` // the default external network: there is one at most
-	DNSDomain           string `json:"dns_domain"`
-	NetworkType         string `json:"provider:network_type"`
-	PhysicalNetwork     string `json:"provider:physical_network,omitempty"`
-	SegmentationID      *int   `json:"provider:segmentation_id,omitempty"`
+	AdminStateUp        bool `json:"admin_state_up"`
+	MTU                 int  `json:"mtu"` // bytes
+	PortSecurityEnabled bool `json:"port_security_enabled"`
+	// External is set while there are policies for [AccessExternal].
+	External        bool   `json:"router:external"`
+	Default         bool   `json:"is_default,omitempty"` // the default external network: there is one at most
+	DNSDomain       string `json:"dns_domain"`
+	NetworkType     string `json:"provider:network_type"`
+	PhysicalNetwork string `json:"provider:physical_network,omitempty"`
+	SegmentationID  *int   `json:"provider:segmentation_id,omitempty"`
 	// TunnelKey is that of the network's localnet port, 0 without one; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key,omitempty"`
+	// SharedBefore is "shared" in the record of a version without RBAC policies. With External it
+	// stands for policies for every project, until those are made and it is nil.
+	SharedBefore *bool `json:"shared,omitempty"`
+}
+
+// WithoutPolicies reports whether the network should have RBAC policies that are yet to be made.
+func (n *Network) WithoutPolicies() bool {
+	return n.SharedBefore != nil && (*n.SharedBefore || n.External)
 }
 
 // TypeRouted is the provider:network_type of a network without layer 2: hosts route each address.

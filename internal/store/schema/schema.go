@@ -72,7 +72,6 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 	}),
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
-	records.Index("shared", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.Shared)} }),
 	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
 )
 
