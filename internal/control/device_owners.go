@@ -14,6 +14,7 @@ const (
 	ownerRouterIfaceHA  = "network:ha_router_replicated_interface"
 	ownerRouterIfaceDVR = "network:router_interface_distributed"
 	ownerRouterSNAT     = "network:router_centralized_snat"
+	ownerSubport        = "trunk:subport"
 )
 
 // goesWithNetwork reports whether a port is the server's own, deleted with its network.

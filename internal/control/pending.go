@@ -32,7 +32,7 @@ const (
 	stepRules = 1000
 )
 
-// Kinds of pending work; the object is the network, subnet or group unless it is said.
+// Kinds of pending work; the object is the network, subnet, group or trunk unless it is said.
 const (
 	workDeleteNetwork   = "delete-network"
 	workDeleteGroup     = "delete-security-group"
@@ -40,6 +40,7 @@ const (
 	workDeriveEndpoints = "derive-endpoints"
 	workDeriveProfiles  = "derive-profiles" // of allGroups
 
+	workDeleteTrunk       = "delete-trunk"
 	workDeriveRouterPorts = "derive-router-ports" // of a subnet
 	workDeriveFirewalls   = "derive-firewalls"    // of a policy
 	workDeriveGroupRule   = "derive-group-rule"   // in policies of firewall groups
@@ -126,6 +127,8 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		done, err = o.deleteGroup(w.ObjectID)
 	case workDeleteSubnet:
 		done, err = o.deleteSubnet(w.ObjectID)
+	case workDeleteTrunk:
+		done, err = o.deleteTrunk(w.ObjectID)
 	case workDeriveProfiles:
 		return o.deriveProfiles(after)
 	case workDeriveRouterPorts:

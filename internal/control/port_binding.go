@@ -23,6 +23,9 @@ const (
 // §7.1). A profile of null unbinds until a request names a host or a profile (§7.2 step 10).
 func (e portEdit) bind() error {
 	p, v := e.p, e.v
+	if err := e.checkSubportBinding(); err != nil {
+		return err
+	}
 	if v.Has("binding:host_id") {
 		p.HostID, p.BindingDeleted = v.Text("binding:host_id"), false
 		if i := indexOfBinding(p, p.HostID); i >= 0 { // the port has one binding to each host
@@ -42,8 +45,22 @@ func (e portEdit) bind() error {
 	return e.settleHost(p)
 }
 
+// checkSubportBinding refuses to bind a subport elsewhere than its parent.
+func (e portEdit) checkSubportBinding() error {
+	if e.p.SubportVLAN == 0 || !e.v.Has("binding:host_id") || e.v.Text("binding:host_id") == e.p.HostID {
+		return nil
+	}
+	return e.checkPortInNoTrunk(e.p)
+}
+
 // settleHost binds a port to the host it names, if that is there.
 func (o *operation) settleHost(p *neutron.Port) error {
+	if p.SubportVLAN != 0 {
+		if parent, ok := parentOf(o.tx, p); ok {
+			o.bindSubport(p, parent)
+		}
+		return nil
+	}
 	before, beforeInterface := p.BoundHostID, p.InterfaceName
 	p.BoundHostID, p.InterfaceName = "", ""
 	if name := wantedInterface(p); name != "" {
@@ -92,17 +109,35 @@ func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView 
 		v.Status = s.opts.Statuses.of(p)
 	case p.BoundHostID != "":
 		v.VIFType, v.VIFDetails = vifTap, s.vifOverlay
-		if _, served := schema.PortStates.Peek(r, p.BoundHostID+"/"+translate.ServedPort(p)); served && p.AdminStateUp {
+		if served(r, p) && p.AdminStateUp {
 			v.Status = statusActive
 		}
-	case wantedInterface(p) != "":
+	case lacksHost(r, p):
 		v.VIFType = vifFailed
 	case ofRouter(p.DeviceOwner) && p.AdminStateUp:
 		if _, linked := schema.RouterPorts.Peek(r, p.ID); linked { // every host serves it
 			v.Status = statusActive
 		}
 	}
+	if p.TrunkID != "" {
+		v.Trunk = trunkDetails(r, p.TrunkID)
+	}
 	return v
+}
+
+// lacksHost reports whether a port that is not bound should be.
+func lacksHost(r records.Reader, p *neutron.Port) bool {
+	if p.SubportVLAN != 0 {
+		parent, ok := parentOf(r, p)
+		return ok && wantedInterface(parent) != ""
+	}
+	return wantedInterface(p) != ""
+}
+
+// served reports whether the host that a port is bound to serves it.
+func served(r records.Reader, p *neutron.Port) bool {
+	_, is := schema.PortStates.Peek(r, p.BoundHostID+"/"+translate.ServedPort(p))
+	return is
 }
 
 // onRouted reports whether the network of a port is routed.

@@ -46,7 +46,7 @@ type portBindings struct {
 
 // check returns an error unless the port is a machine's, as the reference wants it.
 func (b portBindings) check(p *neutron.Port) error {
-	if strings.HasPrefix(p.DeviceOwner, "compute:") {
+	if strings.HasPrefix(p.DeviceOwner, "compute:") && p.SubportVLAN == 0 {
 		return nil
 	}
 	return neutron.Errorf(neutron.Invalid, "BadRequest", "Bad port request: Invalid port %s. Operation only valid on compute ports.", p.ID)

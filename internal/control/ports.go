@@ -256,6 +256,9 @@ func (s ports) delete(ctx context.Context, c neutron.Caller, id string, ifMatch 
 		if err != nil {
 			return err
 		}
+		if err := o.checkPortInNoTrunk(p); err != nil {
+			return err
+		}
 		if o.heldByService(p) {
 			return servicePortInUse(p)
 		}
@@ -278,7 +281,7 @@ func servicePortInUse(p *neutron.Port) error {
 
 // removePort deletes a port with what is derived from it alone. Its floating IPs stay, without one.
 func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
-	if err := errors.Join(o.checkPortFree(p), o.releaseFloatingIPs(p.ID, nil)); err != nil {
+	if err := errors.Join(o.checkPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil)); err != nil {
 		return err
 	}
 	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.calico().dropEndpoint(p, n)); err != nil {
@@ -309,7 +312,7 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
-	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p))
+	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p), o.followParent(old, p))
 }
 
 // deriveServed rewrites the subnets for which a port serves DHCP, or did. Either may be nil.

@@ -20,6 +20,7 @@ const (
 	quotaRouter  = "router"
 
 	quotaFloatingIP     = "floatingip"
+	quotaTrunk          = "trunk"
 	quotaFirewall       = "firewall"
 	quotaFirewallGroup  = "firewall_group"
 	quotaFirewallPolicy = "firewall_policy" // of FWaaS v1 and v2 together, as rules
@@ -56,6 +57,8 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.Routers.CountBy(r, "project", project)
 	case quotaFloatingIP:
 		return schema.FloatingIPs.CountBy(r, "project", project)
+	case quotaTrunk:
+		return schema.Trunks.CountBy(r, "project", project)
 	case quotaFirewall:
 		return schema.Firewalls.CountBy(r, "project", project)
 	case quotaFirewallGroup:

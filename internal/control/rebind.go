@@ -48,6 +48,7 @@ func (b *Bindings) notice(u snapshot.Update) {
 		case schema.Ports.Name():
 			if p, ok := c.New.(*neutron.Port); ok {
 				b.mark(r, p)
+				b.markSubports(r, p)
 			}
 		case schema.Hosts.Name():
 			for p := range portsOfHost(r, c) {
@@ -83,6 +84,18 @@ func portsOfHost(r records.Reader, c snapshot.Changed) iter.Seq[*neutron.Port] {
 	}
 }
 
+// markSubports marks those that a port's change has left behind it.
+func (b *Bindings) markSubports(r records.Reader, parent *neutron.Port) {
+	if parent.TrunkID == "" {
+		return
+	}
+	for sub := range schema.Subports.By(r, "trunk", parent.TrunkID) {
+		if p, ok := schema.Ports.Peek(r, sub.PortID); ok {
+			b.mark(r, p)
+		}
+	}
+}
+
 func (b *Bindings) mark(r records.Reader, p *neutron.Port) {
 	if misbound(r, p) {
 		b.marked.add(p.ID, struct{}{})
@@ -90,8 +103,13 @@ func (b *Bindings) mark(r records.Reader, p *neutron.Port) {
 }
 
 // misbound reports whether a port is bound to a host that is gone or has another name, or not bound
-// to one that is there and has its interface free.
+// to one that is there and has its interface free; of a subport, whether its parent's binding is
+// another.
 func misbound(r records.Reader, p *neutron.Port) bool {
+	if p.SubportVLAN != 0 {
+		parent, ok := parentOf(r, p)
+		return ok && !boundLike(p, parent)
+	}
 	if p.BoundHostID != "" {
 		h, there := schema.Hosts.Peek(r, p.BoundHostID)
 		return !there || h.Name != p.HostID
@@ -185,7 +203,7 @@ func (o *operation) rebindPort(old *neutron.Port) error {
 	if err := o.settleHost(&p); err != nil {
 		return err
 	}
-	if p.BoundHostID != "" && !interfaceFree(o.tx, p.BoundHostID, p.InterfaceName) {
+	if p.SubportVLAN == 0 && p.BoundHostID != "" && !interfaceFree(o.tx, p.BoundHostID, p.InterfaceName) {
 		p.BoundHostID, p.InterfaceName = "", ""
 	}
 	o.bump(&p.Standard)

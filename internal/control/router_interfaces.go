@@ -138,6 +138,9 @@ func (e routerEdit) addPort(q neutron.InterfaceRequest) (*neutron.InterfaceView,
 	if err := e.checkNewPort(old, n); err != nil {
 		return nil, err
 	}
+	if err := e.checkPortInNoTrunk(old); err != nil {
+		return nil, err
+	}
 	p := *old
 	p.DeviceID, p.DeviceOwner = e.r.ID, ownerRouterIface
 	if err := e.settleHost(&p); err != nil {

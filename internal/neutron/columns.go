@@ -45,6 +45,7 @@ type Tables struct {
 	FloatingIPPools    *Table[FloatingIPPool]
 	IPAvailabilities   *Table[IPAvailability]
 	PortBindings       *Table[PortBindingView]
+	Trunks             *Table[TrunkView]
 	FirewallRules      *Table[FirewallRuleView]
 	FirewallPolicies   *Table[FirewallPolicyView]
 	Firewalls          *Table[FirewallView]
@@ -72,6 +73,7 @@ func NewTables(dnsDomain string) *Tables {
 		FloatingIPPools:    floatingIPPoolTable(),
 		IPAvailabilities:   ipAvailabilityTable(),
 		PortBindings:       portBindingTable(),
+		Trunks:             trunkTable(),
 		FirewallRules:      firewallRuleTable(),
 		FirewallPolicies:   firewallPolicyTable(),
 		Firewalls:          firewallTable(),
@@ -100,6 +102,7 @@ var attributeTables = func() [len(names)][]*Attribute {
 		FloatingIPPools:    t.FloatingIPPools.attributes(),
 		IPAvailabilities:   t.IPAvailabilities.attributes(),
 		PortBindings:       t.PortBindings.attributes(),
+		Trunks:             t.Trunks.attributes(),
 		FirewallRules:      t.FirewallRules.attributes(),
 		FirewallPolicies:   t.FirewallPolicies.attributes(),
 		Firewalls:          t.Firewalls.attributes(),

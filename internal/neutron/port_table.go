@@ -70,6 +70,7 @@ func portTable(domain string) *Table[PortView] {
 	)
 	cols = append(cols, portDNSColumns(domain)...)
 	cols = append(cols, dataPlaneColumn())
+	cols = append(cols, trunkDetailsColumn())
 	cols = append(cols, portLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)

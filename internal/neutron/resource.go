@@ -19,6 +19,7 @@ const (
 	FloatingIPPools
 	IPAvailabilities
 	PortBindings
+	Trunks
 	FirewallRules
 	FirewallPolicies
 	Firewalls
@@ -42,6 +43,7 @@ var names = [...]struct{ name, collection, class string }{
 	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
 	IPAvailabilities:   {"network_ip_availability", "network_ip_availabilities", "Network"},
 	PortBindings:       {"binding", "bindings", "PortBinding"},
+	Trunks:             {"trunk", "trunks", "Trunk"},
 	FirewallRules:      {"firewall_rule", "firewall_rules", "FirewallRule"},
 	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	Firewalls:          {"firewall", "firewalls", "Firewall"},

@@ -140,6 +140,11 @@ type Port struct {
 	InterfaceName string `json:"heddle:interface_name,omitempty"`
 	// TunnelKey is chosen at creation and kept for the port's life; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key"`
+	// TrunkID is the trunk whose parent the port is, or "".
+	TrunkID string `json:"heddle:trunk_id,omitempty"`
+	// SubportVLAN is the VLAN id of a subport on the interface of its trunk's parent, whose binding
+	// it has; 0 for other ports.
+	SubportVLAN uint16 `json:"heddle:subport_vlan,omitempty"`
 }
 
 // PortBinding is an inactive binding of a port to a host. The attributes of the active one are the

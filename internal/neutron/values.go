@@ -48,6 +48,7 @@ func (c Caller) Owns(projectID string) bool {
 //	firewall_rules, router_ids, ports  []string
 //	external_gateway_info  *GatewayRequest; nil = no gateway
 //	routes             []HostRoute
+//	sub_ports          []SubportRequest
 //	segments           Values, of a network's one segment; nil = none
 //
 // Parse refuses three attributes that callers in this process may add: at create id, a string that

@@ -22,6 +22,7 @@ type PortView struct {
 	Status     string         // ACTIVE while a host serves its interface, else DOWN; ERROR on routed networks alone
 	VIFType    string         // unbound, ovs, tap, binding_failed
 	VIFDetails map[string]any // never modified
+	Trunk      *TrunkDetails  // of the parent of a trunk; else nil
 }
 
 // PortBindingView is a binding of a port, active or not.
@@ -104,7 +105,7 @@ type Query struct {
 	HostIDs          []string // ports: binding:host_id
 	SecurityGroupIDs []string // ports, security group rules
 	RemoteGroupIDs   []string // security group rules
-	PortIDs          []string // floating IPs
+	PortIDs          []string // floating IPs, trunks
 	RouterIDs        []string // floating IPs
 	FloatingIPs      []string // floating IPs by their address, in canonical text
 	// FloatingNetworkIDs are of floating IPs.

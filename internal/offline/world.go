@@ -108,6 +108,7 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.FirewallGroupPolicies, s.FirewallGroupPolicies()),
 		kindOf(w, tables.FirewallGroups, s.FirewallGroups()),
 		kindOf(w, tables.RBACPolicies, s.RBACPolicies()),
+		kindOf(w, tables.Trunks, s.Trunks().Operations),
 	} {
 		kinds[k.Name()] = k
 	}

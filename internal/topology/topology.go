@@ -69,7 +69,11 @@ type Port struct {
 	// PhysicalNetwork makes it the network's localnet port: it is on every live host that carries
 	// that physical network, there with the tag VlanID, 0 for none (decision 0016).
 	PhysicalNetwork string `json:"physicalNetwork,omitempty"`
-	VlanID          uint16 `json:"vlanId,omitempty"`
+	// VlanID makes an exterior port a subport: its frames have this tag on the interface, which is
+	// that of a port with Trunk.
+	VlanID uint16 `json:"vlanId,omitempty"`
+	// Trunk reports whether frames with a tag on the interface are those of subports alone.
+	Trunk bool `json:"trunk,omitempty"`
 
 	// Of router ports.
 	PortAddress netip.Addr     `json:"portAddress,omitzero"`

@@ -49,6 +49,7 @@ func served() []part {
 	return []part{
 		{routes: (*handler).core, extensions: coreExtensions()},
 		portBindings(), routers(), floatingIPs(), firewalls(), firewallGroups(), sharing(),
+		trunks(),
 	}
 }
 

@@ -76,9 +76,7 @@ func changeRules(c *collection[neutron.FirewallPolicyView],
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusOK)
-		_, _ = w.Write(c.table.Encoder(caller.Admin(), nil).Append(nil, policy)) // a client that has gone is not our error
+		writeJSON(w, c.table.Encoder(caller.Admin(), nil).Append(nil, policy))
 		return nil
 	}
 }

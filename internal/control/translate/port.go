@@ -28,6 +28,8 @@ func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) 
 		TunnelKey:         p.TunnelKey,
 		PreviousHostID:    p.PreviousHostID,
 		PreviousInterface: p.PreviousInterface,
+		VlanID:            p.SubportVLAN,
+		Trunk:             p.TrunkID != "",
 	}
 	if !linked(p) {
 		bind(&port, p)

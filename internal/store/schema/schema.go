@@ -123,7 +123,8 @@ func forgetRemoteGroup(g *neutron.SecurityGroup, target string) {
 	g.Rules = slices.DeleteFunc(g.Rules, func(r neutron.SecurityGroupRule) bool { return r.RemoteGroupID == target })
 }
 
-// Ports are unique by MAC on a network, address on a subnet, tunnel key, and interface on a host.
+// Ports are unique by MAC on a network, address on a subnet, tunnel key, and by interface and VLAN
+// on a host.
 var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Port) string { return p.ID },
 	records.Ref("network", Networks, func(p *neutron.Port) []string { return []string{p.NetworkID} }, records.Refuse()),
 	records.Ref("subnet", Subnets, func(p *neutron.Port) []string {
@@ -152,9 +153,13 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 		if p.BoundHostID == "" || p.InterfaceName == "" {
 			return nil
 		}
-		names := []string{PortInterface(p.BoundHostID, p.InterfaceName)}
+		vlan := ""
+		if p.SubportVLAN != 0 {
+			vlan = "/" + strconv.Itoa(int(p.SubportVLAN))
+		}
+		names := []string{PortInterface(p.BoundHostID, p.InterfaceName) + vlan}
 		if p.PreviousInterface != "" {
-			names = append(names, PortInterface(p.PreviousHostID, p.PreviousInterface))
+			names = append(names, PortInterface(p.PreviousHostID, p.PreviousInterface)+vlan)
 		}
 		return names
 	}),
@@ -350,6 +355,7 @@ func All() []snapshot.Table {
 		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, FirewallRules, FirewallPolicies, Firewalls,
 		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
 		RBACPolicies,
+		Trunks, Subports,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
