@@ -207,6 +207,8 @@ func (l *lines) route(r *topology.Route) {
 // whereIs returns the host, peer or physical network that a port leads to.
 func whereIs(p *topology.Port) string {
 	switch {
+	case p.Exterior() && p.VlanID != 0:
+		return fmt.Sprintf("VLAN %d on interface %s of host %s", p.VlanID, p.InterfaceName, p.HostID)
 	case p.Exterior():
 		return "interface " + p.InterfaceName + " of host " + p.HostID
 	case p.PeerID != "":

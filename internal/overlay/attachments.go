@@ -19,7 +19,8 @@ type attachment struct {
 	Interface string // "" while the port has none here any more
 	TunnelKey uint32
 	Localnet  string // the network of a localnet port, "" of others
-	VLAN      uint16 // of a localnet port
+	VLAN      uint16 // of a localnet port or a subport
+	Trunk     bool   // the interface carries subports too
 	MovesTo   string // the host for which frames go on to where the interface is missing; or ""
 }
 
@@ -59,7 +60,7 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 	}
 	found := map[string]attachment{}
 	for _, p := range a.engine.dp.Ports() {
-		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN}
+		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN, Trunk: p.Trunk}
 		if p.Localnet {
 			att.Localnet = a.localnet(p.Name)
 		}
@@ -101,6 +102,9 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if want.Localnet != "" {
 		return a.attachLocalnet(id, link, want)
 	}
+	if want.VLAN != 0 && !a.engine.dp.HasTrunk(link.Index) {
+		return fmt.Errorf("interface %s: %w for the parent of its trunk", want.Interface, reconcile.ErrWait)
+	}
 	if !link.Up {
 		if err := a.net.SetUp(link.Name, true); err != nil {
 			return err
@@ -112,7 +116,8 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	if !a.attachedTo(id, link) && !a.engine.moves.ready(id) {
 		return fmt.Errorf("interface %s: %w for the state of its connections", want.Interface, reconcile.ErrWait)
 	}
-	number, err := a.engine.dp.AttachPort(id, link.Name, datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU})
+	number, err := a.engine.dp.AttachPort(id, link.Name,
+		datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU, VLAN: want.VLAN, Trunk: want.Trunk})
 	if err != nil {
 		return err
 	}
@@ -125,7 +130,21 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 	state := &topology.PortState{PortID: id, HostID: a.engine.host, Since: a.since[id]}
 	a.mu.Unlock()
 	a.engine.reports.set(schema.PortStates.KeyOf(state), state)
+	if want.Trunk {
+		a.retryOthers(id, want.Interface)
+	}
 	return nil
+}
+
+// retryOthers tries the other ports on an interface again: subports that waited for their parent.
+func (a *attachments) retryOthers(id, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for other, wanted := range a.wanted {
+		if _, there := a.placed[other]; wanted == name && other != id && !there {
+			a.reconciler.Kick(other)
+		}
+	}
 }
 
 func (a *attachments) isPlaced(id string) bool {
@@ -243,12 +262,12 @@ func (a *attachments) rebind(before, after []topology.Port, o *Options) {
 		}
 	}
 	for id, p := range is {
-		want := attachment{Interface: o.interfaceOf(p), TunnelKey: p.TunnelKey}
+		want := attachment{Interface: o.interfaceOf(p), TunnelKey: p.TunnelKey, VLAN: p.VlanID, Trunk: p.Trunk}
 		if p.MovedFrom() == o.HostID {
 			want.MovesTo = p.HostID
 		}
 		if p.PhysicalNetwork != "" {
-			want.Localnet, want.VLAN = p.NetworkID, p.VlanID
+			want.Localnet = p.NetworkID
 		}
 		a.reconciler.Want(id, want)
 	}

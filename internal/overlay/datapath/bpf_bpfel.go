@@ -179,7 +179,8 @@ type bpfPort struct {
 	Number uint32
 	Out    uint32
 	Mtu    uint32
-	Kind   uint16
+	Kind   uint8
+	Trunk  uint8
 	Vlan   uint16
 }
 
@@ -241,6 +242,7 @@ const (
 	bpfMapPeers             = "peers"
 	bpfMapPorts             = "ports"
 	bpfMapSenders           = "senders"
+	bpfMapSubports          = "subports"
 	bpfMapTunnels           = "tunnels"
 	bpfMapUpcalls           = "upcalls"
 	bpfProgFromAgent        = "from_agent"
@@ -326,6 +328,7 @@ type bpfMapSpecs struct {
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
 	Ports      *ebpf.MapSpec `ebpf:"ports"`
 	Senders    *ebpf.MapSpec `ebpf:"senders"`
+	Subports   *ebpf.MapSpec `ebpf:"subports"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Upcalls    *ebpf.MapSpec `ebpf:"upcalls"`
 }
@@ -375,6 +378,7 @@ type bpfMaps struct {
 	Peers      *ebpf.Map `ebpf:"peers"`
 	Ports      *ebpf.Map `ebpf:"ports"`
 	Senders    *ebpf.Map `ebpf:"senders"`
+	Subports   *ebpf.Map `ebpf:"subports"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Upcalls    *ebpf.Map `ebpf:"upcalls"`
 }
@@ -397,6 +401,7 @@ func (m *bpfMaps) Close() error {
 		m.Peers,
 		m.Ports,
 		m.Senders,
+		m.Subports,
 		m.Tunnels,
 		m.Upcalls,
 	)

@@ -45,7 +45,7 @@ type portSet struct {
 // portState is a port and the program on its interface.
 type portState struct {
 	PortInfo
-	link link.Link // nil of a localnet port: see physicalSet
+	link link.Link // nil of a localnet port (see physicalSet) and of a subport
 }
 
 // AttachPort makes the interface a port called name, or changes the port's options. A port keeps
@@ -58,8 +58,8 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 	if opts.TunnelKey >= StateKey {
 		return 0, fmt.Errorf("attach port %s: tunnel key %#x: want less than %#x", name, opts.TunnelKey, uint32(StateKey))
 	}
-	if opts.VLAN > maxVLAN || opts.VLAN != 0 && !opts.Localnet {
-		return 0, fmt.Errorf("attach port %s: VLAN id %d: want 1 to %d, of a localnet port", name, opts.VLAN, maxVLAN)
+	if opts.VLAN > maxVLAN || opts.Trunk && opts.VLAN != 0 {
+		return 0, fmt.Errorf("attach port %s: VLAN id %d: want 1 to %d, of a localnet port or a subport", name, opts.VLAN, maxVLAN)
 	}
 	l, err := s.net.Link(ifname)
 	if err != nil {
@@ -75,6 +75,9 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 			return 0, fmt.Errorf("attach port %s: interface %s: %w", name, ifname, err)
 		}
 		return p.Port, s.detachUnusedPhysical()
+	}
+	if opts.subport() { // by the program of its trunk
+		return p.Port, nil
 	}
 	var attached link.Link
 	if l.Kind != hostnet.Veth && l.Kind != hostnet.Tap { // a card: whose MAC address is not the port's
@@ -142,7 +145,7 @@ func (s *portSet) portFor(name string, newIndex int, opts PortOptions) (*portSta
 		if other.Name == name {
 			continue
 		}
-		if newIndex != 0 && other.Index == newIndex && !(opts.Localnet && other.Localnet && opts.VLAN != other.VLAN) {
+		if newIndex != 0 && other.Index == newIndex && !(opts.Localnet == other.Localnet && opts.VLAN != other.VLAN) {
 			return nil, fmt.Errorf("interface %s is port %s already: detach that first", other.Interface, other.Name)
 		}
 		if opts.TunnelKey != 0 && other.TunnelKey == opts.TunnelKey {
@@ -150,7 +153,10 @@ func (s *portSet) portFor(name string, newIndex int, opts PortOptions) (*portSta
 		}
 	}
 	p := s.ports[name]
-	if p != nil && p.Port != 0 && p.Localnet != opts.Localnet {
+	if opts.subport() && newIndex != 0 && !s.hasTrunk(newIndex) {
+		return nil, fmt.Errorf("VLAN id %d: its interface is not that of a trunk yet", opts.VLAN)
+	}
+	if p != nil && p.Port != 0 && (p.Localnet != opts.Localnet || p.link != nil && opts.subport()) {
 		return nil, errors.New("it is a port of another kind already: detach it first")
 	}
 	if p == nil {
@@ -164,6 +170,24 @@ func (s *portSet) portFor(name string, newIndex int, opts PortOptions) (*portSta
 	return p, s.forgetEntries(p, newIndex, opts)
 }
 
+// HasTrunk reports whether an interface is that of a port with Trunk, so that subports can be
+// attached to it.
+func (s *portSet) HasTrunk(ifindex int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hasTrunk(ifindex)
+}
+
+// hasTrunk reports whether the interface is that of a port with Trunk.
+func (s *portSet) hasTrunk(ifindex int) bool {
+	for _, p := range s.ports {
+		if p.Index == ifindex && p.Trunk {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*portState, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,12 +197,13 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 	}
 	p.Interface, p.Index, p.PortOptions = l.Name, l.Index, opts
 	entry := bpfPort{Number: uint32(p.Port), Out: uint32(l.Index), Mtu: uint32(opts.MTU)}
-	// Only across namespaces may a frame be handed straight to the other end.
-	if l.Elsewhere {
+	// Only across namespaces may a frame be handed straight to the other end, and none with a tag.
+	if l.Elsewhere && opts.VLAN == 0 && !opts.Localnet {
 		entry.Kind = portVeth
 	}
-	if opts.Localnet {
-		entry.Kind, entry.Vlan = portPlain, tagOf(opts.VLAN)
+	entry.Vlan = tagOf(opts.VLAN)
+	if opts.Trunk {
+		entry.Trunk = 1
 	}
 	if err := s.writePort(p, entry); err != nil {
 		return nil, err
@@ -211,7 +236,10 @@ func (s *portSet) writeInterface(p *portState) error {
 	if p.Index == 0 {
 		return nil
 	}
-	if !p.Localnet {
+	switch {
+	case p.subport():
+		return s.maps.Subports.Put(lanKey(p.Index, p.VLAN), uint32(p.Port))
+	case !p.Localnet:
 		return s.portsByInterface(p.Index).Put(uint32(p.Index), uint32(p.Port))
 	}
 	key := lanKey(p.Index, p.VLAN)
@@ -236,11 +264,18 @@ func (s *portSet) forgetEntries(p *portState, newIndex int, opts PortOptions) er
 
 // forgetInterface removes the entry of the port's interface, unless that is another port's by now.
 func (s *portSet) forgetInterface(p *portState) error {
-	if p.Localnet {
+	var found uint32
+	switch {
+	case p.Localnet:
 		return s.forgetLan(p)
+	case p.subport():
+		key := lanKey(p.Index, p.VLAN)
+		if err := s.maps.Subports.Lookup(key, &found); err != nil || found != uint32(p.Port) {
+			return ignoreMissing(err)
+		}
+		return ignoreMissing(s.maps.Subports.Delete(key))
 	}
 	m := s.portsByInterface(p.Index)
-	var found uint32
 	if err := m.Lookup(uint32(p.Index), &found); err != nil || found != uint32(p.Port) {
 		return ignoreMissing(err)
 	}
@@ -296,7 +331,7 @@ func (s *portSet) DetachPort(name string) error {
 	}
 	if err == nil && p.Localnet {
 		err = errors.Join(s.deleteHomesOf(p.Port), s.detachUnusedPhysical())
-	} else if err == nil { // slow, so without the lock
+	} else if err == nil && !p.subport() { // slow, so without the lock
 		err = errors.Join(s.pins.detach(p.link, portLinkPrefix+name), s.pins.resetPromiscuous(s.net, p.Index))
 	}
 	if err != nil {
@@ -344,7 +379,7 @@ func (s *portSet) adoptPorts() (err error) {
 	}
 	return s.registry.Each(func(key, value []byte) bool {
 		p := &portState{PortInfo: parsePortRecord(Port(binary.NativeEndian.Uint32(key)), value)}
-		if p.Localnet {
+		if p.Localnet || p.subport() {
 			p.Interface = s.interfaceThere(p.Index)
 		}
 		s.ports[p.Name], s.byNumber[p.Port] = p, p
@@ -424,11 +459,13 @@ func interfaceName(ifindex int) string {
 }
 
 // A port's record in the registry: name, interface index, tunnel key, MTU in the lower half of a
-// word and in the upper what a localnet port has: a flag, and its VLAN.
+// word and in the upper flags and the VLAN.
 const (
 	portKeySize    = 4
 	portRecordSize = maxName + 12
 	localnetFlag   = 0x8000
+	trunkFlag      = 0x4000
+	vlanBits       = 0x0fff
 )
 
 func portKey(p Port) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(p)) }
@@ -442,6 +479,9 @@ func portRecord(p PortInfo) []byte {
 	if p.Localnet {
 		upper |= localnetFlag
 	}
+	if p.Trunk {
+		upper |= trunkFlag
+	}
 	return binary.NativeEndian.AppendUint32(b, uint32(min(p.MTU, 0xffff))|uint32(upper)<<16)
 }
 
@@ -450,7 +490,7 @@ func parsePortRecord(number Port, b []byte) PortInfo {
 	word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[maxName+4*i:]) }
 	return PortInfo{Name: string(name), Port: number, Index: int(word(0)),
 		PortOptions: PortOptions{TunnelKey: word(1), MTU: int(word(2) & 0xffff),
-			Localnet: word(2)>>16&localnetFlag != 0, VLAN: uint16(word(2)>>16) & maxVLAN}}
+			Localnet: word(2)>>16&localnetFlag != 0, Trunk: word(2)>>16&trunkFlag != 0, VLAN: uint16(word(2)>>16) & vlanBits}}
 }
 
 func ignoreMissing(err error) error {

@@ -117,8 +117,16 @@ type PortOptions struct {
 	// several such ports and stays the host's own otherwise. Frames to MAC addresses at home here
 	// (SetHomes) come in by it without their tag; of frames to many the agent gets copies.
 	Localnet bool
-	VLAN     uint16 // of a localnet port: its id, 0 for frames without a tag
+	// VLAN makes a port that is no localnet port a subport: frames with this tag on the interface,
+	// which is that of a port with Trunk, are its own. Of a localnet port 0 stands for frames
+	// without a tag.
+	VLAN uint16
+	// Trunk has frames with a tag on the interface belong to subports alone; others are dropped.
+	Trunk bool
 }
+
+// subport reports whether the port shares the interface of another.
+func (o *PortOptions) subport() bool { return !o.Localnet && o.VLAN != 0 }
 
 // PortInfo is an attached port. Name is the caller's, usually the port's UUID.
 type PortInfo struct {

@@ -227,6 +227,7 @@ func (s *Simulator) enter(p *port) {
 		s.dec.drop(p.id, "the port is administratively down")
 	case n.def == nil:
 		s.dec.errorDrop(p.id, "network "+n.id+" is not known")
+	case s.mistagged(p):
 	case s.filters.pass(p.id, "in", p.in):
 		s.bridge(n)
 	}
@@ -251,6 +252,7 @@ func (s *Simulator) leave(n *network) bool {
 		s.dec.errorDrop(p.id, "network "+n.id+" has no such port")
 	case !p.def.AdminStateUp:
 		s.dec.drop(p.id, "the port is administratively down")
+	case s.mistagged(p):
 	case !s.filters.pass(p.id, "out", p.out):
 	case p.isLocalnet():
 		return s.emitLAN(n.lan)
@@ -266,11 +268,26 @@ func (s *Simulator) leave(n *network) bool {
 	return false
 }
 
+// mistagged reports whether the packet has a tag that is for subports of port p alone, and drops it
+// then. Else machines in the parent's network could send into those of the subports.
+func (s *Simulator) mistagged(p *port) bool {
+	f := s.filters.now
+	if !p.def.Trunk || f.VLANs == 0 || f.VLAN == 0 {
+		return false
+	}
+	s.dec.drop(p.id, fmt.Sprintf("the port is the parent of a trunk, and VLAN %d is no subport's", f.VLAN))
+	return true
+}
+
 // emit delivers the packet to an exterior port, over a tunnel if it is bound to another host.
 func (s *Simulator) emit(p *port) bool {
 	at, text := p.server(), ""
 	if s.dec.explain {
-		text = "to " + p.def.InterfaceOn(at.id) + " on host " + hostName(at)
+		text = "to " + p.def.InterfaceOn(at.id)
+		if p.def.VlanID != 0 {
+			text += fmt.Sprintf(" in VLAN %d", p.def.VlanID)
+		}
+		text += " on host " + hostName(at)
 	}
 	return s.deliver(flow.Output{PortID: p.id, HostID: at.id, TunnelKey: p.def.TunnelKey}, p, at, text)
 }

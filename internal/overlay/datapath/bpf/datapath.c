@@ -85,8 +85,9 @@ static __always_inline int hides(const struct transport *t)
 	return t->frag == WHOLE && t->proto != IPPROTO_TCP && t->proto != IPPROTO_ICMP && t->proto != PROTO_ICMP6;
 }
 
-// forward sends a frame that came in at a port on by its flow, answers it, or gives it up.
-static __always_inline int forward(struct __sk_buff *skb, const __u32 in)
+// forward sends a frame that came in at a port on by its flow, answers it, or gives it up. An answer leaves with the tag
+// `tci` of the port, 0 for none.
+static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const __u16 tci)
 {
 	void *data, *end;
 	__u32 len = skb->len, mtu;
@@ -130,7 +131,9 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in)
 		return to_agent(skb, in, MALFORMED, 0);
 	if (parsed == HAS_NO_KEY) {
 		int done = answer(skb, in);
-		return done == NOT_ANSWERED ? to_agent(skb, in, NO_KEY, is_large(skb)) : done;
+		if (done == NOT_ANSWERED)
+			return to_agent(skb, in, NO_KEY, is_large(skb));
+		return tag(skb, tci) ? dropped(DROP_KERNEL) : done;
 	}
 	if (!f)
 		return to_agent(skb, in, MISS, is_large(skb) || hides(&t));
@@ -176,12 +179,53 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in)
 	return dropped(DROP_FLOW);
 }
 
+// subport_of returns the number of the port that a frame with a tag from a trunk belongs to, and takes the tag off. It
+// returns 0 if the frame must be dropped. The kernel has put the tag beside the frame by now, wherever the workload left
+// it.
+static __noinline __u32 subport_of(struct __sk_buff *skb)
+{
+	struct lan_key key = {.ifindex = skb->ifindex, .vlan = skb->vlan_tci & 0xfff};
+	__u32 *number = bpf_map_lookup_elem(&subports, &key), in;
+
+	if (!number) {
+		count(DROP_UNKNOWN_VLAN);
+		return 0;
+	}
+	in = *number;
+	if (bpf_skb_vlan_pop(skb)) {
+		count(DROP_KERNEL);
+		return 0;
+	}
+	return in;
+}
+
+// is_of_trunk says whether a frame with a tag that came in at a port is of one of its subports. A tag of VLAN 0 says a
+// priority alone.
+static __always_inline int is_of_trunk(struct __sk_buff *skb, __u32 in)
+{
+	struct port *p;
+
+	if (skb->vlan_proto != bpf_htons(ETH_P_8021Q) || !(skb->vlan_tci & 0xfff))
+		return 0;
+	p = find_port(in);
+	return p && p->trunk;
+}
+
 SEC("tcx/ingress")
 int from_workload(struct __sk_buff *skb)
 {
 	__u32 in = port_of(skb->ifindex);
+	__u16 tci = 0;
 
-	return in ? forward(skb, in) : dropped(DROP_NO_PORT);
+	if (!in)
+		return dropped(DROP_NO_PORT);
+	if (skb->vlan_present && is_of_trunk(skb, in)) {
+		tci = 0x1000 | (skb->vlan_tci & 0xfff);
+		in = subport_of(skb);
+		if (!in)
+			return TCX_DROP;
+	}
+	return forward(skb, in, tci);
 }
 
 // from_physical takes in what comes by an interface into physical networks: frames to MAC addresses at home here, and
@@ -212,7 +256,7 @@ int from_physical(struct __sk_buff *skb)
 	count(COUNT_LAN_IN);
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return dropped(DROP_KERNEL);
-	return forward(skb, home.port);
+	return forward(skb, home.port, 0);
 }
 
 static __always_inline int is_local(const struct config *c, __be32 address)

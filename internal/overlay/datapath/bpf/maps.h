@@ -89,8 +89,9 @@ struct port {
 	__u32 number; /* of the owner, also the last one when out is 0 */
 	__u32 out; /* ifindex; of a port that has moved the number of the tunnel to its host */
 	__u32 mtu; /* 0: any */
-	__u16 kind; /* of enum port_kind */
-	__u16 vlan; /* of a localnet port: 0x1000 | id of the tag that frames leave with; 0: none */
+	__u8 kind; /* of enum port_kind */
+	__u8 trunk; /* 1: frames with a tag that come in by the interface are those of subports */
+	__u16 vlan; /* of a localnet port or subport: 0x1000 | id of the tag that frames leave with; 0: none */
 };
 
 enum port_kind {
@@ -99,7 +100,7 @@ enum port_kind {
 	PORT_MOVED, /* to another host, and tunnelled frames for it go on to there */
 };
 
-/* A VLAN of a physical network, by the interface into it; 0: frames without a tag. */
+/* A VLAN by the interface: of a physical network into it, 0 there being frames without a tag, or of a trunk. */
 struct lan_key {
 	__u32 ifindex;
 	__u32 vlan;
@@ -227,6 +228,7 @@ enum counter {
 	DROP_UNENCRYPTED,    /* tunnelled, in the clear from a host that encrypts or the other way round */
 	DROP_MANY_RATE,	     /* the agent's copy: a LAN sends more frames to many than it may */
 	DROP_MANY_LARGE,     /* the agent's copy of a frame to many: longer than a record of the ring holds */
+	DROP_UNKNOWN_VLAN,   /* from a trunk, with the tag of no subport */
 	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
 	COUNT_LAN_IN,	     /* from physical networks: to a home here, or to many */
 	COUNTERS,
@@ -287,6 +289,15 @@ struct {
 	__type(key, struct lan_key);
 	__type(value, struct lan);
 } lans SEC(".maps");
+
+/* Number of the subport of a trunk. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct lan_key);
+	__type(value, __u32);
+} subports SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
