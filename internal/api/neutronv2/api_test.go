@@ -57,7 +57,7 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"GET", "/networks/", 200}, {"GET", "/networks.json", 200}, {"GET", "/networks/" + net + ".json", 200},
 		{"HEAD", "/networks", 200}, {"GET", "/extensions", 200}, {"GET", "/extensions/quotas", 200}, {"GET", "/extensions.json", 200},
-		{"GET", "!/v2.0", 200}, {"GET", "!/v3/networks", 404}, {"POST", "!/", 404}, {"GET", "/networks/" + net + "/nosuch", 404}, {"GET", "/trunks", 404},
+		{"GET", "!/v2.0", 200}, {"GET", "!/v3/networks", 404}, {"POST", "!/", 404}, {"GET", "/networks/" + net + "/nosuch", 404}, {"GET", "/nosuch", 404},
 		{"PATCH", "/networks/" + net, 405}, {"DELETE", "/networks", 405}, {"POST", "/agents", 405}, {"POST", "/quotas", 405},
 		{"GET", "/quotas/tenant", 200}, {"GET", "/quotas/project", 200},
 		{"GET", "/networks/" + net + "/tags/", 200}, {"GET", "/networks/x/tags", 404}, {"PUT", "/networks/x/tags/y", 404},
