@@ -19,8 +19,9 @@ const (
 	kindRouterGateway   = "router-gateway"   // by the id of the port
 	kindRouterInterface = "router-interface" // likewise
 
-	kindFloatingIP = "floating-ip"
-	kindFirewall   = "firewall"
+	kindFloatingIP     = "floating-ip"
+	kindPortForwarding = "port-forwarding"
+	kindFirewall       = "firewall"
 
 	kindFirewallGroup       = "firewall-group"
 	kindFirewallGroupPolicy = "firewall-group-policy"

@@ -18,6 +18,11 @@ func (o *operation) associate(f *neutron.FloatingIP, v neutron.Values) error {
 		return badFloatingIP("fixed_ip_address cannot be specified without a port_id")
 	case !v.Has("port_id"):
 		return nil
+	case f.Forwarded():
+		if id == "" {
+			return nil
+		}
+		return inUseByForwardings(f)
 	case id == "":
 		disassociate(f)
 		return nil
@@ -203,7 +208,7 @@ func (o *operation) checkInterfaceUnused(router, port string, s *neutron.Subnet)
 		case f.ServedBy == port:
 			return conflict("RouterInterfaceInUseAsGatewayByFloatingIP", "Router interface for subnet %s on router %s cannot be deleted, "+
 				"as it is required, as a gateway, by one or more floating IPs.", s.ID, router)
-		case s.CIDR.Contains(f.FixedIPAddress):
+		case s.CIDR.Contains(f.FixedIPAddress) || o.forwardsTo(f, s):
 			return conflict("RouterInterfaceInUseByFloatingIP", "Router interface for subnet %s on router %s cannot be deleted, "+
 				"as it is required by one or more floating IPs.", s.ID, router)
 		}

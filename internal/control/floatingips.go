@@ -93,7 +93,7 @@ func (s floatingIPs) update(ctx context.Context, c neutron.Caller, id string, v 
 		}
 		f := *old
 		applyStandard(&f.Standard, v)
-		if len(v) == 0 {
+		if len(v) == 0 && !f.Forwarded() {
 			disassociate(&f)
 		}
 		if err := o.associate(&f, v); err != nil {
@@ -125,6 +125,9 @@ func (s floatingIPs) delete(ctx context.Context, c neutron.Caller, id string, if
 		if err != nil {
 			return err
 		}
+		if f.Forwarded() {
+			return inUseByForwardings(f)
+		}
 		if err := o.removeFloatingIP(id); err != nil {
 			return err
 		}
@@ -145,7 +148,7 @@ func (o *operation) removeFloatingIPOf(holder string) error {
 	return nil
 }
 
-// holdsUnused reports whether a port holds the address of a floating IP that is not associated.
+// holdsUnused reports whether a port holds the address of a floating IP that no router serves.
 // Should that change, the commit fails.
 func (o *operation) holdsUnused(p *neutron.Port) bool {
 	if p.DeviceOwner != ownerFloatingIP {
@@ -153,7 +156,7 @@ func (o *operation) holdsUnused(p *neutron.Port) bool {
 	}
 	for _, id := range schema.FloatingIPs.Referrers(o.tx, "floating_port", p.ID) {
 		f, err := schema.FloatingIPs.Get(o.tx, id)
-		return err == nil && f.PortID == ""
+		return err == nil && f.RouterID == ""
 	}
 	return false
 }
@@ -174,26 +177,30 @@ func (o *operation) putFloatingIP(f *neutron.FloatingIP) error {
 // deriveFloatingIP stores what a floating IP means to packets now.
 func (o *operation) deriveFloatingIP(f *neutron.FloatingIP) error {
 	if f.PortID == "" {
-		return o.putBundle(kindFloatingIP, f.ID, topology.Bundle{})
+		return errors.Join(o.putBundle(kindFloatingIP, f.ID, topology.Bundle{}), o.deriveForwardings(f))
 	}
+	r, link, err := o.serverOf(f)
+	if err != nil {
+		return err
+	}
+	return o.putBundle(kindFloatingIP, f.ID, translate.FloatingIP(f, r, link))
+}
+
+// serverOf returns the router that serves a floating IP, and its link to the floating network.
+func (o *operation) serverOf(f *neutron.FloatingIP) (*neutron.Router, translate.RouterLink, error) {
+	var link translate.RouterLink
 	x, err := schema.RouterPorts.Need(o.tx, f.ServedBy)
 	if err != nil {
-		return err
+		return nil, link, err
 	}
-	server, err := schema.Ports.Get(o.tx, f.ServedBy)
-	if err != nil {
-		return err
+	if link.Port, err = schema.Ports.Get(o.tx, f.ServedBy); err != nil {
+		return nil, link, err
 	}
-	n, err := schema.Networks.Need(o.tx, server.NetworkID)
-	if err != nil {
-		return err
+	if link.Network, err = schema.Networks.Need(o.tx, link.Port.NetworkID); err != nil {
+		return nil, link, err
 	}
 	r, err := schema.Routers.Get(o.tx, x.RouterID)
-	if err != nil {
-		return err
-	}
-	link := translate.RouterLink{Port: server, Network: n}
-	return o.putBundle(kindFloatingIP, f.ID, translate.FloatingIP(f, r, link))
+	return r, link, err
 }
 
 // floatingIPView returns a floating IP with its port as the API shows it.
@@ -201,6 +208,9 @@ func (s *Service) floatingIPView(r records.Reader, f *neutron.FloatingIP) *neutr
 	v := &neutron.FloatingIPView{FloatingIP: f}
 	if p, ok := schema.Ports.Peek(r, f.PortID); ok {
 		v.Port = s.portView(r, p)
+	}
+	if f.Forwarded() {
+		v.Forwardings = slices.Collect(schema.PortForwardings.By(r, "floating_ip", f.ID))
 	}
 	return v
 }
@@ -245,7 +255,7 @@ func (o *operation) followPort(old, p *neutron.Port) error {
 		return neutron.Errorf(neutron.Invalid, "BadRequest",
 			"Bad port request: Port %s holds the address of floating IP %s. Delete that instead of changing fixed_ips.", p.ID, f.ID)
 	}
-	return o.releaseFloatingIPs(p.ID, p.FixedIPs)
+	return errors.Join(o.releaseFloatingIPs(p.ID, p.FixedIPs), o.releaseForwardings(p.ID, p.FixedIPs))
 }
 
 // deriveServedBy stores what the floating IPs mean that a port of a router serves.

@@ -49,7 +49,7 @@ type routingGame struct {
 	servers                    []*world
 	externals, externalSubnets []string
 	tenants, subnets, routers  []string
-	ports, floating            []string
+	ports, floating, forwarded []string
 	firewalls, policies, rules []string
 }
 
@@ -76,6 +76,8 @@ func playRouting(rt *rapid.T, ws ...*world) {
 		"create floating IP": g.createFloatingIP,
 		"associate":          g.associate,
 		"associate again":    g.associate,
+		"create forwarding":  g.createForwarding,
+		"change forwarding":  g.changeForwarding,
 		"change port":        g.changePort,
 		"change gateway":     g.changeGateway,
 		"change router":      g.changeRouter,
@@ -133,6 +135,8 @@ func (g *routingGame) make(rt *rapid.T, list *[]string, r neutron.Resource, text
 			*list = append(*list, v.ID)
 		case *neutron.FloatingIPView:
 			*list = append(*list, v.ID)
+		case *neutron.PortForwarding:
+			*list = append(*list, v.ID)
 		case *neutron.FirewallRuleView:
 			*list = append(*list, v.FirewallRule.ID)
 		case *neutron.FirewallPolicyView:
@@ -175,6 +179,37 @@ func (g *routingGame) associate(rt *rapid.T) {
 		text += `,"fixed_ip_address":"10.0.0.5"`
 	}
 	g.edit(rt, neutron.FloatingIPs, one(rt, "floating IP", g.floating), text+`}`)
+}
+
+// someForwarding returns what a forwarding is about, as JSON.
+func (g *routingGame) someForwarding(rt *rapid.T) string {
+	return `"internal_port_id":"` + one(rt, "port", g.ports) + `","internal_ip_address":"` +
+		rapid.SampledFrom([]string{"10.0.0.2", "10.0.0.5", "10.0.1.5"}).Draw(rt, "address") + `"` +
+		rapid.SampledFrom([]string{`,"internal_port":80`, `,"internal_port_range":"80:82"`}).Draw(rt, "inside") +
+		rapid.SampledFrom([]string{`,"external_port":80`, `,"external_port_range":"8080:8082"`, `,"external_port_range":"8082:8083"`}).Draw(rt, "outside")
+}
+
+func (g *routingGame) createForwarding(rt *rapid.T) {
+	of := one(rt, "floating IP", g.floating)
+	text := `{"protocol":"tcp",` + g.someForwarding(rt) + `}`
+	rt.Logf("forward %s by %s", text, of)
+	g.try(rt, func(w *world) error {
+		v, err := parse(w.member, neutron.PortForwardings, neutron.Create, text)
+		if err != nil {
+			return err
+		}
+		made, err := w.PortForwardings(of).Create(context.Background(), w.member, []neutron.Values{v})
+		for _, x := range made {
+			g.forwarded = append(g.forwarded, x.ID)
+		}
+		return err
+	})
+}
+
+func (g *routingGame) changeForwarding(rt *rapid.T) {
+	g.edit(rt, neutron.PortForwardings, one(rt, "forwarding", g.forwarded), rapid.SampledFrom([]string{
+		`{"description":"x"}`, `{"protocol":"udp"}`, `{"external_port":81}`, `{` + g.someForwarding(rt) + `}`,
+	}).Draw(rt, "change"))
 }
 
 func (g *routingGame) changePort(rt *rapid.T) {
@@ -315,7 +350,7 @@ func (g *routingGame) deletable() []struct {
 		r   neutron.Resource
 		ids *[]string
 	}{
-		{neutron.FloatingIPs, &g.floating}, {neutron.Ports, &g.ports}, {neutron.Firewalls, &g.firewalls},
+		{neutron.PortForwardings, &g.forwarded}, {neutron.FloatingIPs, &g.floating}, {neutron.Ports, &g.ports}, {neutron.Firewalls, &g.firewalls},
 		{neutron.FirewallPolicies, &g.policies}, {neutron.FirewallRules, &g.rules},
 	}
 }
@@ -332,7 +367,11 @@ func (g *routingGame) deleteAnything(rt *rapid.T) {
 func (g *routingGame) deleteAll(rt *rapid.T) {
 	remove := func(r neutron.Resource, ids []string) {
 		for _, id := range ids {
-			if err := g.remove(g.admin, r, id); err != nil {
+			err := g.remove(g.admin, r, id)
+			if r == neutron.PortForwardings && strings.HasPrefix(problem(err), "PortForwardingNotFound") {
+				continue // it went with its port
+			}
+			if err != nil {
 				rt.Fatalf("delete %s %s: %v", r, id, err)
 			}
 		}
@@ -376,6 +415,19 @@ func derivedServices(rt fataler, snap *records.Snap) map[string]string {
 			}
 		}
 		want["floating-ip/"+f.ID] = text(translate.FloatingIP(f, router, link))
+		if (f.RouterID != "") != (f.PortID != "" || schema.PortForwardings.CountBy(snap, "floating_ip", f.ID) > 0) {
+			rt.Fatalf("floating IP %s has router %q", f.ID, f.RouterID)
+		}
+	}
+	for x := range schema.PortForwardings.All(snap) {
+		f := must2(schema.FloatingIPs.Get(snap, x.FloatingIPID))
+		port := must2(schema.Ports.Get(snap, f.ServedBy))
+		link := translate.RouterLink{Port: port, Network: must2(schema.Networks.Get(snap, port.NetworkID))}
+		owner := must2(schema.Ports.Get(snap, x.InternalPortID))
+		if !slices.ContainsFunc(owner.FixedIPs, func(a neutron.FixedIP) bool { return a.IPAddress == x.InternalIPAddress }) {
+			rt.Fatalf("forwarding %s leads to %s, which port %s does not have", x.ID, x.InternalIPAddress, x.InternalPortID)
+		}
+		want["port-forwarding/"+x.ID] = text(translate.PortForwarding(x, f, must2(schema.Routers.Get(snap, f.RouterID)), link))
 	}
 	for f := range schema.Firewalls.All(snap) {
 		var rules []neutron.FirewallRule

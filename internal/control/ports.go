@@ -279,9 +279,10 @@ func servicePortInUse(p *neutron.Port) error {
 		"Port %s cannot be deleted directly via the port API: has device owner %s.", p.ID, p.DeviceOwner)
 }
 
-// removePort deletes a port with what is derived from it alone. Its floating IPs stay, without one.
+// removePort deletes a port with what is derived from it alone. Its floating IPs stay, without one,
+// and its port forwardings go.
 func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
-	if err := errors.Join(o.checkPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil)); err != nil {
+	if err := errors.Join(o.checkPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil), o.releaseForwardings(p.ID, nil)); err != nil {
 		return err
 	}
 	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.calico().dropEndpoint(p, n)); err != nil {

@@ -47,6 +47,7 @@ type resources struct {
 	rules    *finder[neutron.SecurityGroup] // groups with the rules that a query asks for
 
 	floatingIPs      floatingIPs
+	portForwardings  *resource[neutron.PortForwarding, neutron.PortForwarding]
 	firewallRules    firewallRules
 	firewallPolicies firewallPolicies
 	firewalls        firewalls
@@ -77,6 +78,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.ports, s.groups, s.routers = ports{newPorts(s)}, groups{newGroups(s)}, routers{newRouters(s)}
 	s.rules = groupsOfRules()
 	s.floatingIPs = floatingIPs{newFloatingIPs(s)}
+	s.portForwardings = newPortForwardings(s)
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}

@@ -124,7 +124,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.Networks: anyOf(w.Networks()), neutron.Subnets: anyOf(w.Subnets()), neutron.Ports: anyOf(w.Ports()),
 		neutron.SecurityGroups: anyOf(w.SecurityGroups()), neutron.SecurityGroupRules: anyOf(w.SecurityGroupRules()),
 		neutron.Routers:     anyOf(w.Routers().Operations),
-		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.Firewalls: anyOf(w.Firewalls()),
+		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.PortForwardings: anyOf(w.PortForwardings("")), neutron.Firewalls: anyOf(w.Firewalls()),
 		neutron.FirewallPolicies: anyOf(w.FirewallPolicies()), neutron.FirewallRules: anyOf(w.FirewallRules()),
 		neutron.FirewallGroups: anyOf(w.FirewallGroups()), neutron.FirewallGroupPolicies: anyOf(w.FirewallGroupPolicies()),
 		neutron.FirewallGroupRules: anyOf(w.FirewallGroupRules()), neutron.RBACPolicies: anyOf(w.RBACPolicies()),

@@ -43,6 +43,7 @@ type Tables struct {
 	Routers            *Table[RouterView]
 	FloatingIPs        *Table[FloatingIPView]
 	FloatingIPPools    *Table[FloatingIPPool]
+	PortForwardings    *Table[PortForwarding]
 	IPAvailabilities   *Table[IPAvailability]
 	PortBindings       *Table[PortBindingView]
 	Trunks             *Table[TrunkView]
@@ -71,6 +72,7 @@ func NewTables(dnsDomain string) *Tables {
 		Routers:            routerTable(),
 		FloatingIPs:        floatingIPTable(),
 		FloatingIPPools:    floatingIPPoolTable(),
+		PortForwardings:    portForwardingTable(),
 		IPAvailabilities:   ipAvailabilityTable(),
 		PortBindings:       portBindingTable(),
 		Trunks:             trunkTable(),
@@ -100,6 +102,7 @@ var attributeTables = func() [len(names)][]*Attribute {
 		Routers:            t.Routers.attributes(),
 		FloatingIPs:        t.FloatingIPs.attributes(),
 		FloatingIPPools:    t.FloatingIPPools.attributes(),
+		PortForwardings:    t.PortForwardings.attributes(),
 		IPAvailabilities:   t.IPAvailabilities.attributes(),
 		PortBindings:       t.PortBindings.attributes(),
 		Trunks:             t.Trunks.attributes(),

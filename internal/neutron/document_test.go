@@ -57,6 +57,9 @@ func title(r neutron.Resource) string {
 	if neutron.FirewallGroups <= r && r <= neutron.FirewallGroupRules {
 		return "fwaas/" + r.Collection()
 	}
+	if r == neutron.PortForwardings {
+		return "floatingips/ID/" + r.Collection()
+	}
 	return r.Collection()
 }
 

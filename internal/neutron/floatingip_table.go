@@ -8,12 +8,13 @@ import (
 // FloatingIPView is a floating IP with its port. The FloatingIP is not to be modified.
 type FloatingIPView struct {
 	*FloatingIP
-	Port *PortView // the port that it is associated with; nil = none
+	Port        *PortView // the port that it is associated with; nil = none
+	Forwardings []*PortForwarding
 }
 
 // Status returns ACTIVE while a router translates the address, else DOWN.
 func (v *FloatingIPView) Status() string {
-	if v.PortID != "" {
+	if v.RouterID != "" {
 		return "ACTIVE"
 	}
 	return "DOWN"
@@ -42,13 +43,16 @@ func floatingIPTable() *Table[FloatingIPView] {
 	}
 	cols = append(cols, projectColumns(std)...)
 	cols = append(cols,
-		row(Attribute{Name: "status", Filter: true, Sort: true, Type: "string", Doc: "ACTIVE while it has a port, else DOWN"},
+		row(Attribute{Name: "status", Filter: true, Sort: true, Type: "string", Doc: "ACTIVE while it has a port or port forwardings, else DOWN"},
 			textValue((*FloatingIPView).Status)),
 		row(Attribute{Name: "port_details", Computed: true, Type: "object", Doc: "some attributes of the port; null = none"},
 			jsonValue(func(b []byte, o *FloatingIPView) []byte { return appendPortDetails(b, o.Port) })),
 	)
 	cols = append(cols, floatingIPLaterColumns()...)
 	cols = append(cols,
+		row(Attribute{Name: "port_forwardings", Computed: true,
+			Type: "list of {id, protocol, external_port, internal_port, internal_ip_address, internal_port_id}", Doc: "a range shows no ports here"},
+			jsonValue(func(b []byte, o *FloatingIPView) []byte { return appendList(b, o.Forwardings, appendForwarding) })),
 		row(Attribute{Name: "dns_name", Create: true, Default: "", Type: "string", Doc: "relative to dns_domain, which it needs",
 			parse: floatingDNSName}, textValue(func(o *FloatingIPView) string { return o.DNSName })),
 		row(Attribute{Name: "dns_domain", Create: true, Default: "", Type: "string", Doc: "ends with a dot; needs dns_name",
@@ -63,7 +67,6 @@ func floatingIPTable() *Table[FloatingIPView] {
 // floatingIPLaterColumns belong to parts to come. Answers have the reference's default.
 func floatingIPLaterColumns() []column[FloatingIPView] {
 	return []column[FloatingIPView]{
-		row(Attribute{Name: "port_forwardings", Type: "list"}, constant[FloatingIPView]("[]")),
 		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
 			constant[FloatingIPView]("null")),
 	}

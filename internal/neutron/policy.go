@@ -77,6 +77,15 @@ func AuthorizeBinding(c Caller, op Op) error {
 	return forbidden("rule:" + op.String() + "_port_binding")
 }
 
+// AuthorizeForwarding reports whether the caller may create, update or delete port forwardings of a
+// floating IP of a project.
+func AuthorizeForwarding(c Caller, op Op, projectID string) error {
+	if mayAct(c, PortForwardings, op, Owner{ProjectID: projectID}) {
+		return nil
+	}
+	return forbidden("rule:" + op.String() + "_floatingip_port_forwarding")
+}
+
 // AuthorizeGateways reports whether the caller may add gateways to a router or update them: who may
 // update it, and only admins if the request says more than the networks.
 func AuthorizeGateways(c Caller, action string, o Owner, gateways []*GatewayRequest) error {

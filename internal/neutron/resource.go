@@ -17,6 +17,7 @@ const (
 	Routers
 	FloatingIPs
 	FloatingIPPools
+	PortForwardings
 	IPAvailabilities
 	PortBindings
 	Trunks
@@ -48,6 +49,8 @@ var names = [...]struct{ name, collection, class string }{
 	FirewallPolicies:   {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	Firewalls:          {"firewall", "firewalls", "Firewall"},
 
+	PortForwardings: {"port_forwarding", "port_forwardings", "PortForwarding"},
+
 	FirewallGroups:        {"firewall_group", "firewall_groups", "FirewallGroup"},
 	FirewallGroupPolicies: {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	FirewallGroupRules:    {"firewall_rule", "firewall_rules", "FirewallRule"},
@@ -61,7 +64,8 @@ func (r Resource) Name() string { return names[r].name }
 // Collection returns the key of a list in a body, such as security_groups.
 func (r Resource) Collection() string { return names[r].collection }
 
-// Path returns where the API has the collection, below /v2.0; of bindings, below their port.
+// Path returns where the API has the collection, below /v2.0; of bindings, below their port,
+// and of port forwardings below their floating IP.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools:
@@ -90,6 +94,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Floating IP %s could not be found", id)
 	case RBACPolicies:
 		return Errorf(NotFound, typ, "RBAC policy of type unknown with ID %s not found", id)
+	case PortForwardings:
+		return Errorf(NotFound, typ, "Port Forwarding %s could not be found.", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:

@@ -4,6 +4,7 @@
 package neutron
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -216,7 +217,8 @@ type RouterGateway struct {
 }
 
 // FloatingIP is an address of an external network that stands for a port's fixed address. Without
-// PortID it is not associated, and FixedIPAddress, RouterID and ServedBy are empty.
+// PortID it is not associated, and FixedIPAddress is empty; RouterID and ServedBy are, too, unless
+// it has port forwardings.
 type FloatingIP struct {
 	Standard
 	FloatingNetworkID string     `json:"floating_network_id"`
@@ -229,6 +231,47 @@ type FloatingIP struct {
 	DNSName           string     `json:"dns_name,omitempty"`
 	DNSDomain         string     `json:"dns_domain,omitempty"` // set with DNSName
 }
+
+// Forwarded reports whether a router serves the address by port forwardings alone.
+func (f *FloatingIP) Forwarded() bool { return f.PortID == "" && f.RouterID != "" }
+
+// PortForwarding leads the ports of a floating IP from External to a port's fixed address: those of
+// a range one by one, or all to one port. Its project is the floating IP's.
+type PortForwarding struct {
+	Standard
+	FloatingIPID      string     `json:"floatingip_id"`
+	Protocol          string     `json:"protocol"` // tcp or udp
+	External          PortRange  `json:"external"`
+	InternalPortID    string     `json:"internal_port_id"`
+	InternalIPAddress netip.Addr `json:"internal_ip_address"`
+	Internal          PortRange  `json:"internal"` // as many as External, or one
+}
+
+// Text returns the forwarding, one of f, in words: tcp 203.0.113.5:80 to 10.0.0.5:8080.
+func (x *PortForwarding) Text(f *FloatingIP) string {
+	side := func(a netip.Addr, r PortRange) string {
+		if r.Single() {
+			return fmt.Sprintf("%v:%d", a, r.First)
+		}
+		return fmt.Sprintf("%v:%d-%d", a, r.First, r.Last)
+	}
+	return x.Protocol + " " + side(f.FloatingIPAddress, x.External) + " to " + side(x.InternalIPAddress, x.Internal)
+}
+
+// PortRange is a range of TCP or UDP ports, ends included.
+type PortRange struct {
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+}
+
+// Overlaps reports whether two ranges have a port in common.
+func (r PortRange) Overlaps(o PortRange) bool { return r.First <= o.Last && o.First <= r.Last }
+
+// Single reports whether the range is one port.
+func (r PortRange) Single() bool { return r.First == r.Last }
+
+// String returns the range as the API writes it, such as 80:90.
+func (r PortRange) String() string { return fmt.Sprintf("%d:%d", r.First, r.Last) }
 
 // Firewall applies the rules of a policy to what passes its routers (FWaaS v1).
 type Firewall struct {

@@ -23,6 +23,19 @@ func (w *world) floatingIPValues(v neutron.Values, data object) error {
 	return nil
 }
 
+// forwardedFloatingIP is the field of a port forwarding that names its floating IP, which the API
+// has in the path.
+const forwardedFloatingIP = "floatingip_id"
+
+// forwardingOf returns the floating IP of a new port forwarding, and takes it out of the request.
+func forwardingOf(k *kind, data object, body map[string]any) (string, error) {
+	if k.Resource != neutron.PortForwardings {
+		return "", nil
+	}
+	delete(body, forwardedFloatingIP)
+	return idOf(data.get(forwardedFloatingIP))
+}
+
 // addressHolder returns the id of the port that holds the address of a new floating IP: one that
 // the file has made, or else one that does not exist yet.
 func (w *world) addressHolder(v neutron.Values) (string, error) {

@@ -27,8 +27,11 @@ func checkAttributes(r neutron.Resource, data object) error {
 			known = append(known, a.Name)
 		}
 	}
-	if r == neutron.Routers {
+	switch r {
+	case neutron.Routers:
 		known = append(known, attrGatewayPort)
+	case neutron.PortForwardings:
+		known = append(known, forwardedFloatingIP)
 	}
 	if _, err := data.object(known...); err != nil {
 		return err
@@ -87,11 +90,18 @@ func (w *world) newValues(k *kind, id string, data object) (neutron.Values, erro
 	if err := w.complete(k, id, body); err != nil {
 		return nil, err
 	}
+	floating, err := forwardingOf(k, data, body)
+	if err != nil {
+		return nil, err
+	}
 	v, err := neutron.Parse(administrator(), k.Resource, neutron.Create, body)
 	if err != nil {
 		return nil, err
 	}
 	v["id"] = id
+	if floating != "" {
+		v[forwardedFloatingIP] = floating
+	}
 	if k.Resource == neutron.FloatingIPs {
 		if err := w.floatingIPValues(v, data); err != nil {
 			return nil, err

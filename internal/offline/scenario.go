@@ -185,7 +185,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "firewalls",
+	sections := append([]string{"hosts", "networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "port_forwardings", "firewalls",
 		"firewall_groups"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -208,7 +208,8 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 	}{
 		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
-		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)}, {"firewalls", s.addFirewall},
+		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
+		{"port_forwardings", s.routing.forwardings.adder(s)}, {"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup},
 	} {
 		list, err := o.get(part.name).list()
@@ -395,6 +396,8 @@ func (s *scenario) update(n node) error {
 		return s.updateFirewall(n)
 	case o.has("firewall_group"):
 		return s.updateFirewallGroup(n)
+	case o.has("port_forwarding"): // before the floating IP and the port that it names
+		return s.updateIn(s.routing.forwardings, n, "port_forwarding")
 	case o.has("floatingip"):
 		return s.updateIn(s.routing.floatingIPs, n, "floatingip")
 	case o.has("router"):
@@ -410,7 +413,7 @@ func (s *scenario) update(n node) error {
 			return s.updateIn(part.section, n, part.kind)
 		}
 	}
-	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip, firewall, firewall_group or host")
+	return fileErrorf(n.place, "names nothing to update: want port, network, security_group, router, floatingip, port_forwarding, firewall, firewall_group or host")
 }
 
 func (s *scenario) updateIn(sec *section, n node, kind string) error {

@@ -11,7 +11,7 @@ import (
 // routing is the part of a scenario that routes: its objects, and the ports by which routers are on
 // networks.
 type routing struct {
-	routers, floatingIPs, firewalls, firewallGroups *section
+	routers, floatingIPs, forwardings, firewalls, firewallGroups *section
 
 	links map[string]string // port by "router.gw" and "router/subnet"
 }
@@ -35,6 +35,11 @@ func newRouting(s *scenario, w *world) routing {
 		"port":     {"port_id", s.ports.id},
 		"fixed_ip": {attribute: "fixed_ip_address"},
 	}}
+	r.forwardings = &section{kind: w.kinds["port_forwarding"], what: "port forwarding", ids: map[string]string{},
+		fields: asTheyAre("protocol", "external_port", "external_port_range", "internal_port", "internal_port_range")}
+	maps.Copy(r.forwardings.fields, map[string]field{
+		"floatingip": {"floatingip_id", r.floatingIPs.id}, "port": {"internal_port_id", s.ports.id}, "fixed_ip": {attribute: "internal_ip_address"},
+	})
 	r.firewalls = &section{kind: w.kinds["firewall"], what: "firewall", ids: map[string]string{}, fields: asTheyAre("admin_state_up")}
 	maps.Copy(r.firewalls.fields, map[string]field{
 		"up": {attribute: "admin_state_up"}, "rules": {attribute: firewallRuleList}, "routers": {addRouterIDs, listOf(r.routers.id)},

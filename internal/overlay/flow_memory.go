@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,9 @@ type installed struct {
 	conns []flow.ConnKey
 	learn *sighting // likewise; nil if it took none
 	// nats are the translations that the flow makes, and keeps alive. It goes with each of them.
-	nats []natLink
+	// With missing, it found none: it goes when one of them comes.
+	nats    []natLink
+	missing []flow.NATKey
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration
@@ -49,12 +52,17 @@ type natLink struct {
 	prev, next *natLink
 }
 
-// usesNATs notes the translations of a flow that is not in an index yet.
-func (f *installed) usesNATs(keys []flow.NATKey, made []flow.NATEntry) {
-	if len(keys)+len(made) == 0 {
+// usesNATs notes the translations of a flow that is not in an index yet: those it uses and made,
+// and those that are missing.
+func (f *installed) usesNATs(keys []flow.NATKey, made []flow.NATEntry, missing []flow.NATKey) {
+	if len(keys)+len(made)+len(missing) == 0 {
 		return
 	}
-	f.nats = make([]natLink, 0, len(keys)+len(made))
+	f.missing = slices.Clone(missing)
+	f.nats = make([]natLink, 0, len(keys)+len(made)+len(missing))
+	for _, k := range missing {
+		f.nats = append(f.nats, natLink{key: k, flow: f})
+	}
 	for _, k := range keys {
 		f.nats = append(f.nats, natLink{key: k, flow: f})
 	}
@@ -192,6 +200,21 @@ func (x *flowIndex) takeNAT(k flow.NATKey) (keys []datapath.Key) {
 	return keys
 }
 
+// takeMissing forgets the flows that found no such translation and returns their keys.
+func (x *flowIndex) takeMissing(k flow.NATKey) (keys []datapath.Key) {
+	var waiting []*installed
+	for l := x.byNAT[k]; l != nil; l = l.next {
+		if slices.Contains(l.flow.missing, k) && !slices.Contains(waiting, l.flow) {
+			waiting = append(waiting, l.flow)
+			keys = append(keys, l.flow.key)
+		}
+	}
+	for _, f := range waiting {
+		x.remove(f)
+	}
+	return keys
+}
+
 func (x *flowIndex) takeDue(now time.Duration) (due []*installed) {
 	n := 0
 	for ; n < len(x.shortly) && x.shortly[n].until <= now; n++ {
@@ -269,6 +292,18 @@ func (m *memory) takeNATs(gone []flow.NATEntry) (keys []datapath.Key) {
 	}
 	for i := range gone {
 		keys = append(keys, m.flows.takeNAT(gone[i].Reverse().NATKey)...)
+	}
+	return keys
+}
+
+// takeWaiting forgets the flows that found none of the translations that have come, and returns
+// their keys.
+func (m *memory) takeWaiting(fresh []flow.NATEntry) (keys []datapath.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range fresh {
+		keys = append(keys, m.flows.takeMissing(fresh[i].NATKey)...)
+		keys = append(keys, m.flows.takeMissing(fresh[i].Reverse().NATKey)...)
 	}
 	return keys
 }

@@ -51,7 +51,7 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 				}
 				f.usesNATs(rapid.SliceOfN(translated, 0, 3).Draw(t, "translations used"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) flow.NATEntry {
 					return flow.NATEntry{NATKey: translated.Draw(t, "key")}
-				}), 0, 2).Draw(t, "translations made"))
+				}), 0, 2).Draw(t, "translations made"), rapid.SliceOfN(translated, 0, 2).Draw(t, "translations missing"))
 				if rapid.Bool().Draw(t, "shortly") {
 					f.until = now + 5
 				}
@@ -79,6 +79,10 @@ func TestFlowIndexAgainstModel(t *testing.T) {
 				gone(x.takeNAT(k), func(f *installed) bool {
 					return slices.ContainsFunc(f.nats, func(l natLink) bool { return l.key == k })
 				})
+			},
+			"translation comes": func(t *rapid.T) {
+				k := translated.Draw(t, "translated")
+				gone(x.takeMissing(k), func(f *installed) bool { return slices.Contains(f.missing, k) })
 			},
 			"due": func(t *rapid.T) {
 				var keys []datapath.Key

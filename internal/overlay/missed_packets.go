@@ -238,6 +238,7 @@ func (h *handler) install(p *plan, s *sighting) {
 		return
 	}
 	h.count.installed.Add(uint64(len(h.batch)))
+	h.recheckMissing(records)
 }
 
 // replies decides about a reply to the packet of p: nil if that is uncertain yet.
@@ -283,7 +284,9 @@ func (e *engine) record(p *plan, s *sighting) *installed {
 		f.until = now + errorKept
 	} else if len(p.outputs) > 0 {
 		f.conns = append([]flow.ConnKey(nil), d.NewConns...)
-		f.usesNATs(d.NATs, d.NewNATs)
+		f.usesNATs(d.NATs, d.NewNATs, d.MissingNATs)
+	} else {
+		f.usesNATs(nil, nil, d.MissingNATs)
 	}
 	return f
 }
@@ -371,8 +374,9 @@ func (e *engine) receive(u *datapath.Upcall) {
 	}
 	now := e.clock()
 	if len(state.NATs) > 0 {
-		e.nats.Import(state.NATs, host, now)
+		fresh := e.nats.Import(state.NATs, host, now)
 		e.forgetNATs(e.nats.TakeGone())
+		e.natsArrived(fresh)
 	}
 	e.answerChanged(e.conns.Import(state.Conns, host, now))
 	e.moves.received(host, state.Ports)

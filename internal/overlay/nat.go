@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"net/netip"
+	"slices"
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/topology/flow"
@@ -41,7 +42,7 @@ func (e *engine) rememberNATs(port *localPort, p *plan, hosts []string) map[stri
 		return nil
 	}
 	now, unsent := e.clock(), map[string][]flow.NATEntry{}
-	e.nats.Add(d.NewNATs, port.id, hosts, now)
+	e.natsArrived(e.nats.Add(d.NewNATs, port.id, hosts, now))
 	for _, entry := range d.NewNATs {
 		if entry.IsForward() {
 			for _, h := range hosts {
@@ -69,6 +70,28 @@ func (e *engine) rememberNATs(port *localPort, p *plan, hosts []string) map[stri
 func (e *engine) forgetNATs(gone []flow.NATEntry) {
 	if len(gone) > 0 {
 		e.remove(e.memory.takeNATs(gone))
+	}
+}
+
+// natsArrived removes the flows that have looked for translations in vain.
+func (e *engine) natsArrived(fresh []flow.NATEntry) {
+	if len(fresh) > 0 {
+		e.remove(e.memory.takeWaiting(fresh))
+	}
+}
+
+// recheckMissing removes those of new flows that found no translation, if it came before they were
+// known.
+func (e *engine) recheckMissing(records []*installed) {
+	for _, f := range records {
+		came := func(k flow.NATKey) bool {
+			_, ok := e.nats.Get(k, e.clock())
+			return ok
+		}
+		if slices.ContainsFunc(f.missing, came) {
+			e.memory.forget([]*installed{f})
+			e.remove([]datapath.Key{f.key})
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func factsOf(owner topology.Owner, b *topology.Bundle) *borderFacts {
 		}
 	case "router":
 		f.chain, f.extra = extraRoutes(b)
-	case "floating-ip":
+	case "floating-ip", "port-forwarding":
 		f.float = floatOf(b)
 	}
 	return f

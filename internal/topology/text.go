@@ -49,7 +49,8 @@ func (r *Rule) translation() string {
 	return kind + " to " + strings.Join(targets, " or ")
 }
 
-// String is "192.0.2.1", "192.0.2.1–192.0.2.9" or "192.0.2.1:1024–65535".
+// String is "192.0.2.1", "192.0.2.1–192.0.2.9", "192.0.2.1:1024–65535" or "192.0.2.1:22–29, of
+// ports from 2022 on".
 func (t NatTarget) String() string {
 	text := t.NwStart.String()
 	if t.NwEnd != t.NwStart {
@@ -58,7 +59,11 @@ func (t NatTarget) String() string {
 	if t.TpStart == 0 && t.TpEnd == 0 {
 		return text
 	}
-	return text + ":" + Range{&t.TpStart, &t.TpEnd}.String()
+	text += ":" + Range{&t.TpStart, &t.TpEnd}.String()
+	if t.TpFrom != 0 {
+		text += fmt.Sprintf(", of ports from %d on", t.TpFrom)
+	}
+	return text
 }
 
 // String says a condition in words, its clauses joined by commas; "" matches everything.

@@ -211,7 +211,7 @@ type Rule struct {
 	Dnat       bool        `json:"dnat,omitempty"`    // of the destination, else of the source
 	Reverse    bool        `json:"reverse,omitempty"` // undoes what a forward rule did; no targets
 	NatTargets []NatTarget `json:"natTargets,omitempty"`
-	FipPortID  string      `json:"fipPortId,omitempty"` // port whose floating IP the rule serves
+	FipPortID  string      `json:"fipPortId,omitempty"` // port whose floating IP or forwarding the rule serves
 	Limits     *RuleLimits `json:"limits,omitempty"`    // of what it translates; nil for none
 }
 
@@ -222,6 +222,9 @@ type NatTarget struct {
 	NwEnd   netip.Addr `json:"nwEnd"`
 	TpStart uint16     `json:"tpStart,omitempty"`
 	TpEnd   uint16     `json:"tpEnd,omitempty"`
+	// TpFrom is the port that becomes TpStart, of destinations of which each port has its own in
+	// the range; 0 = each connection gets any.
+	TpFrom uint16 `json:"tpFrom,omitempty"`
 }
 
 // RuleEntry is a rule that an owner has in another owner's chain, at a place among its rules: those
@@ -471,7 +474,8 @@ type Bundle struct {
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
-	// floating-ip, firewall or qos-policy. Gateways and interfaces have the id of their port.
+	// floating-ip, port-forwarding, firewall or qos-policy. Gateways and interfaces have the id of
+	// their port.
 	Kind string
 	ID   string
 }

@@ -101,6 +101,14 @@ func (n *names) port(id string) {
 	}
 	n.set(id, "port", name)
 	n.derived("port", id, name)
+	for f := range schema.FloatingIPs.By(n.snap, "port", id) {
+		n.derived("floating-ip", f.ID, f.FloatingIPAddress.String())
+	}
+	for x := range schema.PortForwardings.By(n.snap, "internal_port", id) {
+		if f, ok := schema.FloatingIPs.Peek(n.snap, x.FloatingIPID); ok {
+			n.derived("port-forwarding", x.ID, x.Text(f))
+		}
+	}
 	if x, linked := schema.RouterPorts.Peek(n.snap, id); linked {
 		r, _ := schema.Routers.Peek(n.snap, x.RouterID)
 		n.routerPort(id, r.Name)

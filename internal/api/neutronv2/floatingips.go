@@ -12,8 +12,9 @@ func floatingIPs() part {
 			pools := &collection[neutron.FloatingIPPool]{h, h.tables.FloatingIPPools, h.ops.FloatingIPPools()}
 			register(on, pools)
 			on("GET /v2.0/floatingip-pools", pools.list) // the reference has both
+			h.portForwardings(on)
 		},
-		extensions: []extension{
+		extensions: append(forwardingExtensions(), []extension{
 			{"dns-integration", "DNS Integration", "2015-08-15T18:00:00-00:00",
 				"Provides integration with DNS."},
 			{"fip-port-details", "Floating IP Port Details Extension", "2018-04-09T10:00:00-00:00",
@@ -22,6 +23,6 @@ func floatingIPs() part {
 				"Provides a floating IP pools API."},
 			{"router-interface-fip", "Router Interface FIP", "2015-05-11T10:00:00-00:00",
 				"Allows floating IPs on networks that a router is on by an interface"},
-		},
+		}...),
 	}
 }

@@ -59,6 +59,14 @@ const (
 	roleFloatingSkipOut = "rule.fip.skip.out"
 	roleFloatingSkipIn  = "rule.fip.skip.in"
 
+	// Of a port forwarding.
+	roleForwardingDNAT     = "rule.pf.dnat"    // and + type of ICMP
+	roleForwardingReverse  = "rule.pf.reverse" // likewise
+	roleForwardingSkipOut  = "rule.pf.skip.out"
+	roleForwardingSkipIn   = "rule.pf.skip.in"
+	roleForwardingWhole    = "rule.pf.whole"
+	roleForwardingDropFrag = "rule.pf.dropfrag"
+
 	// Of a firewall.
 	roleFirewallJump   = "rule.fw.jump"
 	roleFirewallDown   = "rule.fw.down"

@@ -13,10 +13,16 @@ import (
 // chains (midonet-translations §3.2–3.4). The router's own rules are at place 0.
 const (
 	// Pre-routing.
-	placeFloatingDNAT      = 10
-	placeGatewayReverse    = 20
-	placeGatewayDropWrong  = 30
-	placeSameSubnetReverse = 40
+	placeFloatingDNAT       = 10
+	placeForwarding         = 10
+	placeForwardingWhole    = 12
+	placeForwardingDropFrag = 14
+	placeGatewayReverse     = 20
+	placeGatewayDropWrong   = 30
+	placeSameSubnetReverse  = 40
+
+	// Post-routing, before the jumps.
+	placeForwardingReverse = -10
 
 	// Post-routing, after the jumps.
 	placeGatewayIPv6      = 10

@@ -29,3 +29,9 @@ var FloatingIPs = records.NewTable("floating-ip", NeutronPrefix+"floatingips/", 
 func FloatingFixedIP(networkID, portID string, fixed netip.Addr) string {
 	return networkID + "/" + portID + "/" + fixed.String()
 }
+
+// PortForwardings keep their floating IP and their port from being deleted.
+var PortForwardings = records.NewTable("port-forwarding", NeutronPrefix+"port-forwardings/", func(f *neutron.PortForwarding) string { return f.ID },
+	records.Ref("floating_ip", FloatingIPs, func(f *neutron.PortForwarding) []string { return []string{f.FloatingIPID} }, records.Refuse()),
+	records.Ref("internal_port", Ports, func(f *neutron.PortForwarding) []string { return []string{f.InternalPortID} }, records.Refuse()),
+)

@@ -146,6 +146,7 @@ func (r *NATRequest) Taken(source NATBinding) NATKey {
 type NATTarget struct {
 	First, Last         netip.Addr
 	FirstPort, LastPort uint16
+	FromPort            uint16 // of destinations, the port that becomes FirstPort; 0 = any port is chosen
 }
 
 // NATRequest asks for a free source for a new connection: one that no other connection to the same
@@ -250,10 +251,10 @@ type Decision struct {
 	Drops []Dropped
 
 	// Cacheable: a packet with the same headers on the same port gets the same decision until a
-	// port or router in Touched changes, a translation in NATs ends or, when Tracked, the answer
-	// for Lookup changes. The headers are MACs, EtherType, outermost VLAN id, IP addresses,
-	// protocol, fragment kind and ports; of ICMP echo type, code and id. The time to live must be
-	// above Rewrite.Hops.
+	// port or router in Touched changes, a translation in NATs ends, one in MissingNATs comes or,
+	// when Tracked, the answer for Lookup changes. The headers are MACs, EtherType, outermost VLAN
+	// id, IP addresses, protocol, fragment kind and ports; of ICMP echo type, code and id. The time
+	// to live must be above Rewrite.Hops.
 	Cacheable bool
 	// Touched are the ids of the ports and routers that the decision rests on: the ingress port,
 	// the routers passed, the port by which a network between two routers was entered, and all
@@ -268,7 +269,10 @@ type Decision struct {
 	// NewNATs are the translations to store, and to send to the outputs' hosts, before the packet
 	// leaves: both directions of each connection.
 	NewNATs []NATEntry
-	Wait    Wait // of a Postponed packet
+	// MissingNATs are the translations that the packet would have used: the decision ends when one
+	// of them comes.
+	MissingNATs []NATKey
+	Wait        Wait // of a Postponed packet
 
 	// Tracked: a rule asked whether the packet is a reply; Return is the answer, for the key
 	// Lookup.

@@ -33,7 +33,7 @@ func compileTranslation(from *topology.Rule, action verb) *translation {
 			}
 			t.static = x.NwStart
 		}
-		t.targets = append(t.targets, flow.NATTarget{First: x.NwStart, Last: x.NwEnd, FirstPort: x.TpStart, LastPort: x.TpEnd})
+		t.targets = append(t.targets, flow.NATTarget{First: x.NwStart, Last: x.NwEnd, FirstPort: x.TpStart, LastPort: x.TpEnd, FromPort: x.TpFrom})
 	}
 	return t
 }
@@ -161,6 +161,10 @@ func (n *translator) dynamic(f *filters, t *translation) verb {
 	k.SrcPort, k.DstPort = connPorts(p)
 	b, ok := n.lookUp(k)
 	if !ok {
+		if t.reverse && t.dnat && !f.generated { // most packets of a machine's port are no such replies
+			n.dec.MissingNATs = append(n.dec.MissingNATs, k)
+			return goOn
+		}
 		if t.reverse || f.generated {
 			n.unsure = true
 			return goOn
@@ -192,6 +196,9 @@ func (n *translator) dynamic(f *filters, t *translation) verb {
 func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb) {
 	var b flow.NATBinding
 	if t.dnat {
+		if b, ok := ownPort(t.targets, k); ok {
+			return n.opened(k, b), t.action
+		}
 		b = pickTarget(t.targets, hashOf(k.Src, k.Dst, k.SrcPort, k.DstPort, k.Proto))
 		if k.Proto == packet.ProtoICMP {
 			b.Port = k.DstPort
@@ -202,9 +209,25 @@ func (n *translator) open(k flow.NATKey, t *translation) (flow.NATBinding, verb)
 			return b, n.refuse(answer, t, k.Src)
 		}
 	}
+	return n.opened(k, b), t.action
+}
+
+// opened adds a translation, in both directions.
+func (n *translator) opened(k flow.NATKey, b flow.NATBinding) flow.NATBinding {
 	e := flow.NATEntry{NATKey: k, NATBinding: b}
 	n.dec.NewNATs = append(n.dec.NewNATs, e, e.Reverse())
-	return b, t.action
+	return b
+}
+
+// ownPort returns the port of a target that the destination's port has for its own, if the target
+// gives each its own.
+func ownPort(targets []flow.NATTarget, k flow.NATKey) (flow.NATBinding, bool) {
+	t := targets[0]
+	at := k.DstPort - t.FromPort
+	if len(targets) > 1 || t.FromPort == 0 || k.DstPort < t.FromPort || at > t.LastPort-t.FirstPort {
+		return flow.NATBinding{}, false
+	}
+	return flow.NATBinding{Addr: t.First, Port: t.FirstPort + at}, true
 }
 
 // source chooses the source of a new connection.
