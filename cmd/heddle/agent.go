@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -41,6 +42,7 @@ type agentConfig struct {
 	encrypt          string
 	encryption       overlay.Encryption // parsed from encrypt
 	key              string             // fingerprint of the public key of a host that has joined
+	zone             string             // Neutron's availability zone
 	physical         []string           // NETWORK=INTERFACE
 	interfaces       map[string]string  // parsed from physical
 	metrics          string
@@ -87,6 +89,7 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	f.StringVar(&c.tunnelIP, "tunnel-ip", "", "IPv4 `address` of this host by which other hosts send tunnelled packets")
 	f.StringVar(&c.encrypt, "encrypt", "off", "encrypt tunnelled packets by WireGuard: `off`, on (with hosts that encrypt as well), or require (no tunnels with others)")
 	f.StringSliceVar(&c.physical, "physical", nil, "`NETWORK=INTERFACE` by which this host is connected to a physical network, for flat, VLAN and external networks; repeatable")
+	f.StringVar(&c.zone, "zone", schema.DefaultZone, "`name` of the availability zone that this host is in")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
 	c.policy.flags(f)
@@ -132,6 +135,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	}
 	if len(c.interfaces) > 0 && !c.overlay {
 		return usagef("--physical: the overlay agent carries physical networks, and --overlay is off")
+	}
+	if c.zone == "" || len(c.zone) > schema.MaxZoneName || strings.ContainsFunc(c.zone, unicode.IsControl) {
+		return usagef("--zone %q: want a name of at most %d bytes", c.zone, schema.MaxZoneName)
 	}
 	if err := errors.Join(c.bgp.check(), c.dhcp.check(c.name, c.state), c.xen.check(c.name, c.state, c.join != "" || c.joinFile != "")); err != nil {
 		return err
@@ -464,7 +470,7 @@ func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapsh
 // overlayAgent builds the overlay agent.
 func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
-		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, Store: t.store, Encryption: c.encryption,
+		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
 		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
 	})
 	t.overlay = a

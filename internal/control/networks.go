@@ -31,6 +31,10 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		PortSecurityEnabled: v.Flag("port_security_enabled"),
 		External:            v.Flag("router:external"),
 		DNSDomain:           v.Text("dns_domain"),
+		ZoneHints:           list[string](v, "availability_zone_hints"),
+	}
+	if err := checkZones(o.tx, n.ZoneHints); err != nil {
+		return nil, err
 	}
 	if err := o.applyDefault(n, v); err != nil {
 		return nil, err
@@ -237,6 +241,7 @@ func (o *operation) newSegment(v neutron.Values) (segment, error) {
 	if typ == typeVLAN || typ == typeFlat || typ == "" && v.Flag("router:external") {
 		u = o.underlay()
 	}
+	u = o.withRanges(u, v.Text("project_id"))
 	want, err := u.requestedSegment(v)
 	if err != nil {
 		return want, err

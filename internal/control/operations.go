@@ -71,7 +71,7 @@ func (s *Service) SecurityGroupRules() Operations[neutron.SecurityGroupRule] {
 	return Operations[neutron.SecurityGroupRule]{Create: r.create, Update: r.update, Delete: r.delete, Show: r.show, List: r.list}
 }
 
-// Agents returns the operations on agents, which exist with their hosts. Only admins see them.
+// Agents returns the operations on agents, which are functions of hosts. Only admins see them.
 func (s *Service) Agents() Operations[neutron.AgentView] {
 	a := agents{s}
 	return Operations[neutron.AgentView]{Update: a.update, Delete: a.delete, Show: a.show, List: a.list}

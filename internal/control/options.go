@@ -46,6 +46,10 @@ type Options struct {
 
 	asCarried bool            // PhysicalNetworks are all that hosts carry
 	uncarried map[string]bool // physical networks that no host carries now
+
+	// Ranges that admins have made: for the project of an operation, for all, and those whose ids
+	// are for one project alone.
+	ownRanges, sharedRanges, reservedRanges []*neutron.SegmentRange
 }
 
 // PhysicalNetwork is a network of the underlay that provider networks map to.

@@ -139,6 +139,12 @@ func (e portEdit) chooseAddresses(r addresses.Request, requests []neutron.FixedI
 		e.reserved.take(f.SubnetID, f.IPAddress)
 	}
 	e.p.FixedIPs = append([]neutron.FixedIP{}, ips...)
+	if e.v.Has("fixed_ips") {
+		e.p.IPAllocation = ""
+		if len(requests) == 0 {
+			e.p.IPAllocation = allocationNone
+		}
+	}
 	return nil
 }
 

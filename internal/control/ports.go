@@ -35,8 +35,9 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 	}
 	p.Tags = list[string](v, "tags")
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
-	e := portEdit{o, p, v}
-	for _, choose := range []func() error{e.applyDNSName, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses, e.chooseTunnelKey, e.bind} {
+	e, _ := portEdit{o, p, v}.withDeviceMAC()
+	for _, choose := range []func() error{e.applyDNSName, e.applyDevice, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses,
+		e.chooseTunnelKey, e.bind, e.mirrorTrusted} {
 		if err := choose(); err != nil {
 			return nil, err
 		}
@@ -189,6 +190,7 @@ func (s ports) update(ctx context.Context, c neutron.Caller, id string, v neutro
 
 // apply sets what an update names, and checks it against the rest.
 func (e portEdit) apply(old *neutron.Port) error {
+	device, ofDevice := e.withDeviceMAC()
 	p, v := e.p, e.v
 	applyStandard(&p.Standard, v)
 	setText(&p.DNSDomain, v, "dns_domain")
@@ -205,7 +207,12 @@ func (e portEdit) apply(old *neutron.Port) error {
 		}
 	}
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
-	if v.Has("mac_address") {
+	switch {
+	case ofDevice:
+		if err := device.chooseMAC(); err != nil {
+			return err
+		}
+	case v.Has("mac_address"):
 		if err := e.changeMAC(); err != nil {
 			return err
 		}
@@ -227,7 +234,7 @@ func (e portEdit) apply(old *neutron.Port) error {
 			return err
 		}
 	}
-	return e.bind()
+	return errors.Join(e.applyDevice(), e.bind(), e.mirrorTrusted())
 }
 
 // applyDNSName sets the dns_name that a request names.

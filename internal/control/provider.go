@@ -208,12 +208,50 @@ func (s segment) inUse() *neutron.Error {
 type segmentRange struct {
 	physical string
 	IDRange
+	except []IDRange // ids that are not chosen
 }
 
-// ranges returns the ranges for the missing id of want.
+func (r segmentRange) excludes(id int) bool {
+	return slices.ContainsFunc(r.except, func(e IDRange) bool { return e.Min <= id && id <= e.Max })
+}
+
+// ranges returns the ranges for the missing id of want, in the order in which they are tried.
 func (o *Options) ranges(want segment) []segmentRange {
+	fits := func(r *neutron.SegmentRange) bool {
+		return r.NetworkType == want.typ && (want.physical == "" || r.PhysicalNetwork == want.physical) && o.usable(r)
+	}
+	var own, ranges []segmentRange
+	for _, r := range o.ownRanges {
+		if fits(r) {
+			own = append(own, segmentRange{physical: r.PhysicalNetwork, IDRange: IDRange{r.Minimum, r.Maximum}})
+		}
+	}
+	for _, r := range o.sharedRanges {
+		if fits(r) {
+			ranges = append(ranges, segmentRange{physical: r.PhysicalNetwork, IDRange: IDRange{r.Minimum, r.Maximum}})
+		}
+	}
+	ranges = append(ranges, o.configuredRanges(want)...)
+	for i := range ranges {
+		for _, r := range o.reservedRanges {
+			if r.NetworkType == want.typ && r.PhysicalNetwork == ranges[i].physical {
+				ranges[i].except = append(ranges[i].except, IDRange{r.Minimum, r.Maximum})
+			}
+		}
+	}
+	return append(own, ranges...)
+}
+
+// usable reports whether networks can be on the physical network of a range.
+func (o *Options) usable(r *neutron.SegmentRange) bool {
+	_, known := o.PhysicalNetworks[r.PhysicalNetwork]
+	return r.PhysicalNetwork == "" || known || o.AnyUnderlay
+}
+
+// configuredRanges returns the ranges of the configuration for the missing id of want.
+func (o *Options) configuredRanges(want segment) []segmentRange {
 	if want.typ == typeVXLAN {
-		return []segmentRange{{"", o.VXLANs}}
+		return []segmentRange{{IDRange: o.VXLANs}}
 	}
 	names := []string{want.physical}
 	if want.physical == "" {
@@ -223,7 +261,7 @@ func (o *Options) ranges(want segment) []segmentRange {
 	for _, name := range names {
 		p, _ := o.physicalNetwork(name)
 		for _, r := range p.VLANs {
-			ranges = append(ranges, segmentRange{name, r})
+			ranges = append(ranges, segmentRange{physical: name, IDRange: r})
 		}
 	}
 	return ranges
@@ -246,7 +284,7 @@ func (o *Options) chooseSegment(want segment, taken func(segment) bool, random *
 		start := random.IntN(n)
 		for i := range n {
 			got := segment{want.typ, r.physical, r.Min + (start+i)%n}
-			if !taken(got) {
+			if !r.excludes(got.id) && !taken(got) {
 				return got, nil
 			}
 		}

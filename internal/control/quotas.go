@@ -39,7 +39,10 @@ func (s *Service) limitOf(r records.Reader, project, quota string) int {
 			return limit
 		}
 	}
-	return s.opts.Quotas[quota]
+	if limit, counted := s.opts.Quotas[quota]; counted {
+		return limit
+	}
+	return -1
 }
 
 // usage counts what a project has of a quota; what this version does not serve is 0.

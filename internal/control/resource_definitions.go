@@ -57,7 +57,9 @@ func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 			if q.WithoutComputed {
 				return networkView(n, nil)
 			}
-			return networkView(n, subnetsOn(r, n.ID))
+			view := networkView(n, subnetsOn(r, n.ID))
+			view.Zones = zonesOfNetwork(r, n.ID)
+			return view
 		},
 	}
 }

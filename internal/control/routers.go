@@ -77,6 +77,7 @@ func routerView(r records.Reader, router *neutron.Router, plain bool) *neutron.R
 	if plain {
 		return v
 	}
+	v.Zones = zonesOfRouter(r, router.ID)
 	for i, g := range router.Gateways {
 		var ips []neutron.FixedIP
 		if p, ok := schema.Ports.Peek(r, g.PortID); ok {
@@ -107,6 +108,13 @@ func (o *operation) createRouter(_ context.Context, v neutron.Values) (*neutron.
 		Routes:       []neutron.HostRoute{},
 		Distributed:  v.Flag("distributed"),
 		HA:           v.Flag("ha"),
+		ZoneHints:    list[string](v, "availability_zone_hints"),
+	}
+	if err := checkZones(o.tx, r.ZoneHints); err != nil {
+		return nil, err
+	}
+	if err := (routerEdit{o, &r}).applyFlavor(v); err != nil {
+		return nil, err
 	}
 	portless := r
 	if err := schema.Routers.Put(o.tx, &portless); err != nil { // its gateway refers to it
@@ -220,6 +228,8 @@ func (e routerEdit) apply(old *neutron.Router, v neutron.Values) error {
 	setFlag(&r.Distributed, v, "distributed")
 	setFlag(&r.HA, v, "ha")
 	switch {
+	case r.FlavorID != "" && (r.Distributed != old.Distributed || r.HA != old.HA):
+		return invalid("Changing the 'ha' and 'distributed' attributes on a router associated with a flavor is not supported")
 	case !old.AdminStateUp || !r.AdminStateUp:
 	case r.Distributed != old.Distributed:
 		return neutron.BadRouter("Cannot change the 'distributed' attribute of active routers. " +

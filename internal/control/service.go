@@ -56,7 +56,10 @@ type resources struct {
 	groupPolicies  groupPolicies
 	groupRules     groupRules
 
-	rbacPolicies rbacPolicies
+	rbacPolicies    rbacPolicies
+	flavors         flavors
+	serviceProfiles serviceProfiles
+	segmentRanges   segmentRanges
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -84,6 +87,8 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
 	s.groupPolicies, s.groupRules = groupPolicies{newGroupPolicies(s)}, groupRules{newGroupRules(s)}
 	s.rbacPolicies = rbacPolicies{newRBACPolicies(s)}
+	s.flavors, s.serviceProfiles = flavors{newFlavors(s)}, serviceProfiles{newServiceProfiles(s)}
+	s.segmentRanges = segmentRanges{newSegmentRanges(s)}
 	return s, nil
 }
 

@@ -55,7 +55,12 @@ type Tables struct {
 	FirewallGroupPolicies *Table[FirewallPolicyView]
 	FirewallGroupRules    *Table[FirewallGroupRuleView]
 
-	RBACPolicies *Table[RBACPolicy]
+	RBACPolicies      *Table[RBACPolicy]
+	AvailabilityZones *Table[AvailabilityZone]
+	Flavors           *Table[Flavor]
+	ServiceProfiles   *Table[ServiceProfile]
+	ServiceProviders  *Table[ServiceProvider]
+	SegmentRanges     *Table[SegmentRangeView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -84,7 +89,12 @@ func NewTables(dnsDomain string) *Tables {
 		FirewallGroupPolicies: firewallGroupPolicyTable(),
 		FirewallGroupRules:    firewallGroupRuleTable(),
 
-		RBACPolicies: rbacPolicyTable(),
+		RBACPolicies:      rbacPolicyTable(),
+		AvailabilityZones: availabilityZoneTable(),
+		Flavors:           flavorTable(),
+		ServiceProfiles:   serviceProfileTable(),
+		ServiceProviders:  serviceProviderTable(),
+		SegmentRanges:     segmentRangeTable(),
 	}
 }
 
@@ -114,7 +124,12 @@ var attributeTables = func() [len(names)][]*Attribute {
 		FirewallGroupPolicies: t.FirewallGroupPolicies.attributes(),
 		FirewallGroupRules:    t.FirewallGroupRules.attributes(),
 
-		RBACPolicies: t.RBACPolicies.attributes(),
+		RBACPolicies:             t.RBACPolicies.attributes(),
+		AvailabilityZones:        t.AvailabilityZones.attributes(),
+		Flavors:                  t.Flavors.attributes(),
+		ServiceProfiles:          t.ServiceProfiles.attributes(),
+		ServiceProvidersResource: t.ServiceProviders.attributes(),
+		SegmentRanges:            t.SegmentRanges.attributes(),
 	}
 }()
 

@@ -5,11 +5,9 @@ import "strings"
 // What is missing to give later attributes another value, as the refusal says it.
 const (
 	noQoS           = "this server has no QoS policies yet"
-	noZones         = "this server has no availability zones yet"
 	noSegments      = "this server has no networks of several segments yet"
 	noSubnetPools   = "this server has no subnet pools yet"
 	noAddressGroups = "this server has no address groups yet"
-	noDevices       = "this server does not place devices yet"
 )
 
 func networkTable() *Table[NetworkView] {
@@ -46,6 +44,7 @@ func networkTable() *Table[NetworkView] {
 	cols = append(cols, row(Attribute{Name: "dns_domain", Create: true, Update: true, Default: "", Type: "string",
 		Doc: "of its ports without one; ends with a dot", parse: dnsDomain},
 		textValue(func(o *NetworkView) string { return o.DNSDomain })))
+	cols = append(cols, zoneColumns(false, func(o *NetworkView) []string { return o.ZoneHints }, func(o *NetworkView) []string { return o.Zones })...)
 	cols = append(cols, networkLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
@@ -100,9 +99,6 @@ func networkLaterColumns() []column[NetworkView] {
 	return []column[NetworkView]{
 		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
 			constant[NetworkView]("null")),
-		row(Attribute{Name: "availability_zones", Type: "list of strings"}, constant[NetworkView]("[]")),
-		row(Attribute{Name: "availability_zone_hints", Create: true, Default: []string{}, Later: noZones, Sort: true,
-			Type: "list of strings", parse: texts(maxName)}, constant[NetworkView]("[]")),
 		row(Attribute{Name: "ipv4_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "ipv6_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "l2_adjacency", Type: "boolean", Doc: "a network is one broadcast domain, unless it is routed"},

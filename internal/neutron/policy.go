@@ -18,7 +18,7 @@ type Owner struct {
 // subnets, and a shared group. Who may not gets Resource.NotFound.
 func CanSee(c Caller, r Resource, o Owner) bool {
 	switch {
-	case r == Agents, r == IPAvailabilities:
+	case r == Agents, r == IPAvailabilities, r == ServiceProfiles, r == SegmentRanges:
 		return c.Admin()
 	case c.Owns(o.ProjectID):
 		return true
@@ -58,6 +58,15 @@ func AuthorizeQuota(c Caller, action, projectID string) error {
 		return nil
 	}
 	return forbidden("rule:" + action + "_quota")
+}
+
+// AuthorizeAdmin reports whether the caller may do something that only admins may; action is its
+// policy's name.
+func AuthorizeAdmin(c Caller, action string) error {
+	if c.Admin() {
+		return nil
+	}
+	return forbidden("rule:" + action)
 }
 
 // AuthorizeAction reports whether the caller may do something to an object: who may update it.
@@ -122,7 +131,7 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	switch {
 	case c.Admin():
 		return true
-	case c.ReadOnly() || r == Agents || r == Quotas:
+	case c.ReadOnly() || r == Agents || r == Quotas || r == Flavors || r == ServiceProfiles || r == SegmentRanges:
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)

@@ -1,8 +1,10 @@
 package neutron
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"heddle/internal/topology/packet"
@@ -65,13 +67,15 @@ func portTable(domain string) *Table[PortView] {
 		row(Attribute{Name: "extra_dhcp_opts", Create: true, Update: true, Default: unset{}, Type: "list of {opt_name, opt_value, ip_version}",
 			Doc: "at most 100; an opt_value of null removes", parse: nullAs([]any{}, fewer(dhcpOpts))},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendList(b, o.ExtraDHCPOpts, appendOpt) })),
-		row(Attribute{Name: "ip_allocation", Filter: true, Sort: true, Type: "string", Doc: "always immediate: addresses are chosen at create"},
-			constant[PortView](`"immediate"`)),
+		row(Attribute{Name: "ip_allocation", Filter: true, Sort: true, Type: "string",
+			Doc: "immediate, or none for a port that was asked to have no addresses"},
+			textValue(func(o *PortView) string { return cmp.Or(o.IPAllocation, "immediate") })),
 	)
 	cols = append(cols, portDNSColumns(domain)...)
 	cols = append(cols, dataPlaneColumn())
 	cols = append(cols, trunkDetailsColumn())
 	cols = append(cols, portLaterColumns()...)
+	cols = append(cols, deviceColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Create: true, Default: []string{}, Doc: "at most 100; after create through the tags sub-resource",
@@ -144,11 +148,57 @@ func portLaterColumns() []column[PortView] {
 		later(Attribute{Name: "qos_policy_id", Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)}, "null"),
 		row(Attribute{Name: "qos_network_policy_id", Type: "uuid"}, constant[PortView]("null")),
 		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object"}, constant[PortView]("null")),
-		later(Attribute{Name: "propagate_uplink_status", Default: true, Later: "every port's uplink is shared", Type: "boolean", parse: flag}, "true"),
-		later(Attribute{Name: "device_profile", Later: noDevices, Type: "string", parse: orNull(text(maxName))}, "null"),
-		later(Attribute{Name: "numa_affinity_policy", Update: true, Later: noDevices, Type: "string",
-			parse: orNull(oneOf("required", "preferred", "legacy"))}, "null"),
 	}
+}
+
+// deviceColumns are for those who make the port's device, such as Nova. They are stored.
+func deviceColumns() []column[PortView] {
+	trusted := value[PortView]{append: func(b []byte, o *PortView) []byte {
+		if o.Trusted == nil {
+			return append(b, "null"...)
+		}
+		return strconv.AppendBool(b, *o.Trusted)
+	}}
+	return []column[PortView]{
+		row(Attribute{Name: "propagate_uplink_status", Create: true, Default: true, Type: "boolean",
+			Doc: "of devices of SR-IOV; stored", parse: flag}, flagValue(func(o *PortView) bool { return !o.KeepsLinkUp })),
+		row(Attribute{Name: "device_profile", Create: true, Type: "string", Doc: "of Cyborg; stored", parse: orNull(text(maxName))},
+			textOrNullValue(func(o *PortView) string { return o.DeviceProfile })),
+		row(Attribute{Name: "numa_affinity_policy", Create: true, Update: true, Type: "string", Doc: "for Nova: required, preferred or legacy; stored",
+			parse: orNull(oneOf("required", "preferred", "legacy"))},
+			textOrNullValue(func(o *PortView) string { return o.NUMAAffinityPolicy })),
+		row(Attribute{Name: "hints", Create: true, Update: true, Policed: true, CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "object",
+			Doc: "openvswitch: {other_config: {tx-steering: thread or hash}}; stored", parse: orNull(portHints)},
+			jsonValue(func(b []byte, o *PortView) []byte {
+				if o.Hints == nil {
+					return append(b, "null"...)
+				}
+				return appendValue(b, o.Hints)
+			})),
+		row(Attribute{Name: "trusted", Create: true, Update: true, Policed: true, CreateBy: AdminOnly, UpdateBy: AdminOnly, See: AdminOnly, Type: "boolean",
+			Doc: "of devices of SR-IOV; stored, and shown in binding:profile", parse: orNull(flag)}, trusted),
+	}
+}
+
+// portHints takes {"openvswitch": {"other_config": {"tx-steering": …}}}, the one hint that is
+// defined.
+func portHints(v any) (any, error) {
+	var steering any
+	for _, key := range []string{"openvswitch", "other_config", "tx-steering"} {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil, reasonf("'%s' is not a dictionary", pyText(v))
+		}
+		if other := otherKeys(m, key); other != nil || len(m) == 0 {
+			return nil, reasonf("Validation of dictionary's keys failed. Expected keys: {'%s'} Provided keys: %s", key, pySet(otherKeys(m)))
+		}
+		steering, v = m[key], m[key]
+	}
+	steering, err := oneOf("thread", "hash")(steering)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"openvswitch": map[string]any{"other_config": map[string]any{"tx-steering": steering}}}, nil
 }
 
 func macValue() value[PortView] {

@@ -28,6 +28,11 @@ const (
 	FirewallGroupPolicies
 	FirewallGroupRules
 	RBACPolicies
+	AvailabilityZones
+	Flavors
+	ServiceProfiles
+	ServiceProvidersResource
+	SegmentRanges
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -55,7 +60,12 @@ var names = [...]struct{ name, collection, class string }{
 	FirewallGroupPolicies: {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	FirewallGroupRules:    {"firewall_rule", "firewall_rules", "FirewallRule"},
 
-	RBACPolicies: {"rbac_policy", "rbac_policies", "RbacPolicy"},
+	RBACPolicies:             {"rbac_policy", "rbac_policies", "RbacPolicy"},
+	AvailabilityZones:        {"availability_zone", "availability_zones", "AvailabilityZone"},
+	Flavors:                  {"flavor", "flavors", "Flavor"},
+	ServiceProfiles:          {"service_profile", "service_profiles", "ServiceProfile"},
+	SegmentRanges:            {"network_segment_range", "network_segment_ranges", "NetworkSegmentRange"},
+	ServiceProvidersResource: {"service_provider", "service_providers", "ServiceProvider"},
 }
 
 // Name returns the key of one object in a body, such as security_group.
@@ -68,7 +78,7 @@ func (r Resource) Collection() string { return names[r].collection }
 // and of port forwardings below their floating IP.
 func (r Resource) Path() string {
 	switch r {
-	case FloatingIPPools:
+	case FloatingIPPools, AvailabilityZones, ServiceProfiles, SegmentRanges:
 		return "/" + r.Collection()
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
@@ -96,6 +106,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "RBAC policy of type unknown with ID %s not found", id)
 	case PortForwardings:
 		return Errorf(NotFound, typ, "Port Forwarding %s could not be found.", id)
+	case SegmentRanges:
+		return Errorf(NotFound, typ, "Network Segment Range %s could not be found.", id)
+	case ServiceProfiles:
+		return Errorf(NotFound, typ, "Service Profile %s could not be found.", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:
@@ -108,5 +122,10 @@ func (r Resource) NotFound(id string) *Error {
 
 // owned reports whether objects belong to a project that create names.
 func (r Resource) owned() bool {
-	return r != Quotas && r != Agents && r != FloatingIPPools && r != IPAvailabilities && r != PortBindings
+	switch r {
+	case Quotas, Agents, FloatingIPPools, IPAvailabilities, PortBindings, AvailabilityZones, Flavors, ServiceProfiles,
+		ServiceProvidersResource:
+		return false
+	}
+	return true
 }

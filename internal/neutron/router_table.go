@@ -7,7 +7,6 @@ import (
 
 // What is missing to give later attributes of routers another value.
 const (
-	noFlavors   = "this server has no flavors yet"
 	noNDProxies = "this server has no ND proxies yet"
 )
 
@@ -35,10 +34,8 @@ func routerTable() *Table[RouterView] {
 			jsonValue(func(b []byte, o *RouterView) []byte { return appendList(b, o.Routes, appendRoute) })),
 		routerFlag("distributed", func(o *RouterView) bool { return o.Distributed }),
 		routerFlag("ha", func(o *RouterView) bool { return o.HA }),
-		row(Attribute{Name: "flavor_id", Create: true, Later: noFlavors, Type: "uuid", parse: orNull(uuid)}, constant[RouterView]("null")),
-		row(Attribute{Name: "availability_zones", Type: "list of strings"}, constant[RouterView]("[]")),
-		row(Attribute{Name: "availability_zone_hints", Create: true, Update: true, Default: []string{}, Later: noZones, Type: "list of strings",
-			parse: texts(maxName)}, constant[RouterView]("[]")),
+		row(Attribute{Name: "flavor_id", Create: true, Filter: true, Type: "uuid", Doc: "chooses distributed and ha", parse: orNull(uuid)},
+			textOrNullValue(func(o *RouterView) string { return o.FlavorID })),
 		row(Attribute{Name: "conntrack_helpers", Type: "list"}, constant[RouterView]("[]")),
 		row(Attribute{Name: "enable_ndp_proxy", Create: true, Update: true, Default: false, Later: noNDProxies, Type: "boolean", parse: flag},
 			constant[RouterView]("false")),
@@ -47,6 +44,7 @@ func routerTable() *Table[RouterView] {
 		row(Attribute{Name: "ha_vr_id", Hidden: true, Type: "integer", Doc: "likewise"}, constant[RouterView]("0")),
 		descriptionColumn(std),
 	)
+	cols = append(cols, zoneColumns(true, func(o *RouterView) []string { return o.ZoneHints }, func(o *RouterView) []string { return o.Zones })...)
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Doc: "set through the tags sub-resource"}, std)...)
 	return newTable(Routers, cols)

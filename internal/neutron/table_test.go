@@ -72,7 +72,7 @@ func TestAnswerNames(t *testing.T) {
 		{"no known field", tables.Networks.Encoder(false, []string{"nosuch"}).Append(nil, n), ""},
 		{"subnet", tables.Subnets.Encoder(false, nil).Append(nil, s), subnet},
 		{"port of a member", tables.Ports.Encoder(false, nil).Append(nil, aPort()), port},
-		{"port of an admin", tables.Ports.Encoder(true, nil).Append(nil, aPort()), port + " binding:host_id binding:profile binding:vif_details binding:vif_type resource_request"},
+		{"port of an admin", tables.Ports.Encoder(true, nil).Append(nil, aPort()), port + " binding:host_id binding:profile binding:vif_details binding:vif_type hints resource_request trusted"},
 		{"rule", tables.SecurityGroupRules.Encoder(false, nil).Append(nil, r), rule},
 		{"group", tables.SecurityGroups.Encoder(false, nil).Append(nil, g), "created_at description id name project_id revision_number security_group_rules shared stateful tags tenant_id updated_at"},
 		{"agent", tables.Agents.Encoder(true, nil).Append(nil, &neutron.AgentView{}), "admin_state_up agent_type alive availability_zone binary configurations created_at description heartbeat_timestamp host id resources_synced started_at topic"},

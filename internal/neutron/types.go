@@ -41,6 +41,8 @@ type Network struct {
 	SegmentationID  *int   `json:"provider:segmentation_id,omitempty"`
 	// TunnelKey is that of the network's localnet port, 0 without one; the API does not show it.
 	TunnelKey uint32 `json:"heddle:tunnel_key,omitempty"`
+	// ZoneHints are availability zones that it was asked to be in.
+	ZoneHints []string `json:"availability_zone_hints,omitempty"`
 	// SharedBefore is "shared" in the record of a version without RBAC policies. With External it
 	// stands for policies for every project, until those are made and it is nil.
 	SharedBefore *bool `json:"shared,omitempty"`
@@ -136,6 +138,15 @@ type Port struct {
 	OtherBindings []PortBinding `json:"heddle:other_bindings,omitempty"`
 	// BindingDeleted is set while the active binding is deleted: the next one made is active.
 	BindingDeleted bool `json:"heddle:binding_deleted,omitempty"`
+	// IPAllocation is none for a port that was asked to have no addresses; "" is immediate.
+	IPAllocation string `json:"ip_allocation,omitempty"`
+	// KeepsLinkUp is the opposite of propagate_uplink_status.
+	KeepsLinkUp        bool   `json:"heddle:keeps_link_up,omitempty"`
+	DeviceProfile      string `json:"device_profile,omitempty"`
+	NUMAAffinityPolicy string `json:"numa_affinity_policy,omitempty"`
+	// Hints are for the backends of other clouds, by their name.
+	Hints   map[string]any `json:"hints,omitempty"`
+	Trusted *bool          `json:"trusted,omitempty"` // nil: not said
 	// InterfaceName is the interface of a bound port: the profile's, or "tap" and 11 characters of
 	// the id.
 	InterfaceName string `json:"heddle:interface_name,omitempty"`
@@ -198,6 +209,9 @@ type Router struct {
 	Routes       []HostRoute     `json:"routes"`   // beside those to its own subnets
 	Distributed  bool            `json:"distributed"`
 	HA           bool            `json:"ha"`
+	FlavorID     string          `json:"flavor_id,omitempty"`
+	// ZoneHints are availability zones that it was asked to be in.
+	ZoneHints []string `json:"availability_zone_hints,omitempty"`
 }
 
 // RouterPort joins a router with a port by which it is on a network. A port that only names the

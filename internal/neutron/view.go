@@ -8,6 +8,7 @@ type NetworkView struct {
 	Shared  bool     // as this caller sees it
 	Status  string   // ACTIVE, DOWN
 	Subnets []string // ids
+	Zones   []string // of the hosts that answer DHCP on it
 }
 
 // SubnetView is a subnet as one caller sees it. The Subnet is not to be modified.
@@ -46,6 +47,7 @@ type RouterView struct {
 	Status           string
 	ExternalFixedIPs []FixedIP   // of the first gateway
 	OtherFixedIPs    [][]FixedIP // of each of the other gateways
+	Zones            []string    // of the hosts that it is on
 }
 
 // InterfaceView is the answer to adding or removing an interface of a router.

@@ -45,7 +45,9 @@ type Options struct {
 	TunnelZones []string
 	// Physical names the interface of this host into each physical network that it is connected to.
 	Physical map[string]string
-	Store    store.Store
+	// AvailabilityZone is the name of Neutron's zone that this host is in; "" = the default one.
+	AvailabilityZone string
+	Store            store.Store
 	// Encryption selects the encryption between hosts. Default [NoEncryption]. Without WireGuard in
 	// the kernel this program must be startable with [WireguardCommand].
 	Encryption Encryption

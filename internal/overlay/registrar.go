@@ -66,10 +66,10 @@ func (o *Options) tunnels() (all []topology.HostTunnel) {
 }
 
 func (r *registrar) underlay() *topology.HostUnderlay {
-	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.carried()}
+	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.carried(), AvailabilityZone: r.AvailabilityZone}
 }
 
-// register writes this host's tunnel addresses and physical networks to the store. A host that
+// register writes this host's tunnel addresses, physical networks and zone to the store. A host that
 // joined has its record already; otherwise an agent that may write it makes one, and the default
 // tunnel zone.
 func (r *registrar) register(ctx context.Context) error {
@@ -86,7 +86,7 @@ func (r *registrar) register(ctx context.Context) error {
 	}
 	underlay := r.underlay()
 	if old, ok := schema.Underlays.Peek(known, r.HostID); ok && slices.Equal(old.Tunnels, underlay.Tunnels) &&
-		maps.Equal(old.PhysicalNetworks, underlay.PhysicalNetworks) {
+		maps.Equal(old.PhysicalNetworks, underlay.PhysicalNetworks) && old.AvailabilityZone == underlay.AvailabilityZone {
 		return nil
 	}
 	value, err := json.Marshal(underlay)

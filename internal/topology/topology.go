@@ -397,13 +397,15 @@ type HostTunnel struct {
 	IP     netip.Addr `json:"ip"`
 }
 
-// HostUnderlay holds the addresses of a host and the physical networks that it carries. Its own
-// agent writes it.
+// HostUnderlay holds the addresses of a host, the physical networks that it carries, and where it
+// is. Its own agent writes it.
 type HostUnderlay struct {
 	HostID  string       `json:"hostId"`
 	Tunnels []HostTunnel `json:"tunnels,omitempty"`
 	// PhysicalNetworks has, by the name of each, the host's interface on it.
 	PhysicalNetworks map[string]string `json:"physicalNetworks,omitempty"`
+	// AvailabilityZone is the name of Neutron's zone that the host is in; "" = the default one.
+	AvailabilityZone string `json:"availabilityZone,omitempty"`
 }
 
 // DefaultTunnelZone is the id of the zone that hosts are in when nothing else is said.

@@ -50,6 +50,7 @@ func served() []part {
 		{routes: (*handler).core, extensions: coreExtensions()},
 		portBindings(), routers(), floatingIPs(), firewalls(), firewallGroups(), sharing(),
 		trunks(),
+		agents(), flavors(), segments(),
 	}
 }
 
@@ -95,7 +96,6 @@ func (h *handler) core(on func(pattern string, e endpoint)) {
 	register(on, &collection[neutron.SecurityGroupView]{h, h.tables.SecurityGroups, h.ops.SecurityGroups()})
 	register(on, &collection[neutron.SecurityGroupRule]{h, h.tables.SecurityGroupRules, h.ops.SecurityGroupRules()})
 	register(on, &collection[neutron.IPAvailability]{h, h.tables.IPAvailabilities, h.ops.IPAvailabilities()})
-	register(on, &collection[neutron.AgentView]{h, h.tables.Agents, h.ops.Agents()})
 
 	on("GET /v2.0/quotas", h.listQuotas)
 	on("GET /v2.0/quotas/tenant", h.ownProject("tenant"))

@@ -111,7 +111,7 @@ func TestGophercloud(t *testing.T) {
 	if detail := must[*quotas.QuotaDetailSet](t)(quotas.GetDetail(ctx, c, memberProject).Extract()); q.Network != 7 || detail.Network.Used != 2 {
 		t.Errorf("quota %+v, %+v", q, detail)
 	}
-	if got := count(t, agents.List(admin, agents.ListOpts{Host: "host-2"}), agents.ExtractAgents); got != 1 {
+	if got := count(t, agents.List(admin, agents.ListOpts{Host: "host-2", AgentType: "Open vSwitch agent"}), agents.ExtractAgents); got != 1 {
 		t.Errorf("%d agents, want 1", got)
 	}
 

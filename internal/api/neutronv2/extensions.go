@@ -22,10 +22,6 @@ type extension struct {
 // coreExtensions returns the extensions of networks, subnets, ports and security groups.
 func coreExtensions() []extension {
 	return []extension{
-		{"agent", "agent", "2013-02-03T10:00:00-00:00",
-			"The agent management extension."},
-		{"agent-resources-synced", "Agent's Resource View Synced to Placement", "2018-12-19T00:00:00-00:00",
-			"Stores success/failure of last sync to Placement"},
 		{"allowed-address-pairs", "Allowed Address Pairs", "2013-07-23T10:00:00-00:00",
 			"Provides allowed address pairs"},
 		{"binding", "Port Binding", "2014-02-03T10:00:00-00:00",
@@ -54,12 +50,24 @@ func coreExtensions() []extension {
 			"Provides IP availability data for each network and subnet."},
 		{"pagination", "Pagination support", "2016-06-12T00:00:00-00:00",
 			"Extension that indicates that pagination is enabled."},
+		{"port-device-profile", "Port device profile", "2020-12-17T10:00:00-00:00",
+			"Expose the port device profile (Cyborg)"},
+		{"port-hint-ovs-tx-steering", "Port hint ovs_tx_steering", "2023-06-14T00:00:00-00:00",
+			"Extends ``port-hints`` with ``ovs-tx-steering`` hint"},
+		{"port-hints", "Port hints", "2023-06-14T00:00:00-00:00",
+			"Extended attribute to express backend-specific hints for ports"},
 		{"port-mac-address-regenerate", "Neutron Port MAC address regenerate", "2018-05-03T10:00:00-00:00",
 			"Network port MAC address regenerate"},
+		{"port-mac-override", "Neutron Port MAC address override", "2022-03-18T10:00:00-00:00",
+			"Allow overriding the MAC address of a direct-physical Port via the active binding profile"},
+		{"port-numa-affinity-policy", "Port NUMA affinity policy", "2020-07-08T10:00:00-00:00",
+			"Expose the port NUMA affinity policy"},
 		{"port-security", "Port Security", "2012-07-23T10:00:00-00:00",
 			"Provides port security"},
 		{"port-security-groups-filtering", "Port filtering on security groups", "2018-01-09T09:00:00-00:00",
 			"Provides security groups filtering when listing ports"},
+		{"port-trusted-vif", "Port trusted vif", "2024-07-10T10:00:00-00:00",
+			"Expose port 'trusted' attribute to API"},
 		{"project-id", "project_id field enabled", "2016-09-09T09:09:09-09:09",
 			"Extension that indicates that project_id field is enabled."},
 		{"provider", "Provider Network", "2012-09-07T10:00:00-00:00",
@@ -94,6 +102,8 @@ func coreExtensions() []extension {
 			"Provides ability to set the subnet service_types field"},
 		{"tag-ports-during-bulk-creation", "Tag Ports During Bulk Creation", "2019-12-29T19:00:00-00:00",
 			"Allow to tag ports during bulk creation"},
+		{"uplink-status-propagation", "Uplink status propagation extension", "2018-05-31T18:00:00-00:00",
+			"Provides ability to propagate port uplink status."},
 	}
 }
 

@@ -26,6 +26,8 @@ func routers() part {
 		extensions: []extension{
 			{"router", "Neutron L3 Router", "2012-07-20T10:00:00-00:00",
 				"Router abstraction for basic L3 forwarding between L2 Neutron networks and access to external networks via a NAT gateway."},
+			{"dvr", "Distributed Virtual Router", "2014-06-1T10:00:00-00:00",
+				"Enables configuration of Distributed Virtual Routers."},
 			{"ext-gw-mode", "Neutron L3 Configurable external gateway mode", "2013-03-28T10:00:00-00:00",
 				"Extension of the router abstraction for specifying whether SNAT should occur on the external gateway"},
 			{"external-gateway-multihoming", "Neutron L3 External Gateway Multihoming", "2023-01-18T00:00:00-00:00",
@@ -34,6 +36,10 @@ func routers() part {
 				"Extra routes configuration for L3 router"},
 			{"extraroute-atomic", "Atomically add/remove extra routes", "2019-07-10T00:00:00+00:00",
 				"Edit extra routes of a router on server side by atomically adding/removing extra routes"},
+			{"l3-ha", "HA Router extension", "2014-04-26T00:00:00-00:00",
+				"Adds HA capability to routers."},
+			{"router-admin-state-down-before-update", "Enforce Router's Admin State Down Before Update Extension", "2019-07-02T15:56:00",
+				"Ensure that the admin state of a router is DOWN (admin_state_up=False) before updating the distributed attribute"},
 		},
 	}
 }

@@ -314,7 +314,11 @@ func (m model) text() string {
 		slices.Sort(in)
 		fmt.Fprintf(&b, "%s: on %v likes %v in %v rooms %d\n", v, on, likes, in, rooms)
 	}
-	fmt.Fprintf(&b, "%d shelves %d labels\n", len(m.shelves), len(m.labels))
+	rooms := map[string]bool{}
+	for _, x := range m.shelves {
+		rooms[x.Room] = true
+	}
+	fmt.Fprintf(&b, "%d shelves in %q %d labels\n", len(m.shelves), slices.Sorted(maps.Keys(rooms)), len(m.labels))
 	return b.String()
 }
 
@@ -330,6 +334,6 @@ func textOf(w world, r records.Reader) string {
 		fmt.Fprintf(&b, "%s: on %v likes %v in %v rooms %d\n", v, w.boxes.Referrers(r, "shelf", v), w.boxes.Referrers(r, "likes", v),
 			w.things.Referrers(r, "box", v), w.shelves.CountBy(r, "room", v))
 	}
-	fmt.Fprintf(&b, "%d shelves %d labels\n", w.shelves.Count(r), w.labels.Count(r))
+	fmt.Fprintf(&b, "%d shelves in %q %d labels\n", w.shelves.Count(r), w.shelves.IndexValues(r, "room"), w.labels.Count(r))
 	return b.String()
 }

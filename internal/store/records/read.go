@@ -2,6 +2,7 @@ package records
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/tidwall/btree"
 
@@ -97,6 +98,23 @@ func (t *Table[T]) CountBy(r Reader, index, value string) int {
 		}
 	}
 	return n
+}
+
+// IndexValues returns the values that records have in the index, sorted, at a cost that follows
+// their number.
+func (t *Table[T]) IndexValues(r Reader, index string) []string {
+	v := r.view()
+	t.def.index(index) // panics when there is none
+	values := v.snap.IndexValues(t.def.name, index)
+	w := v.written(t.def)
+	if w == nil {
+		return values
+	}
+	for value := range w.index(t.def, index).byValue {
+		values = append(values, value)
+	}
+	slices.Sort(values)
+	return slices.DeleteFunc(slices.Compact(values), func(value string) bool { return t.CountBy(r, index, value) == 0 })
 }
 
 // Count returns how many records there are.

@@ -196,6 +196,7 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 
 // Routers are deleted after their ports.
 var Routers = records.NewTable("router", NeutronPrefix+"routers/", func(r *neutron.Router) string { return r.ID },
+	records.Ref("flavor", Flavors, func(r *neutron.Router) []string { return []string{r.FlavorID} }, records.Refuse()),
 	records.Index("project", func(r *neutron.Router) []string { return []string{r.ProjectID} }),
 	records.Index("name", func(r *neutron.Router) []string { return []string{r.Name} }),
 )
@@ -257,18 +258,7 @@ func BundleID(o topology.Owner) string { return o.Kind + "/" + o.ID }
 // [HostByName] and [FindHost].
 var Hosts = records.NewTable("host", HostsPrefix, func(h *topology.Host) string { return h.ID },
 	records.Unique("name", func(h *topology.Host) []string { return []string{h.Name} }),
-)
-
-// AgentSettings has operators' settings of a host's agent.
-type AgentSettings struct {
-	HostID       string `json:"host_id"`
-	AdminStateUp bool   `json:"admin_state_up"`
-	Description  string `json:"description"`
-}
-
-// Agents has the settings that operators have made. They are deleted with the host.
-var Agents = records.NewTable("agent", NeutronPrefix+"agents/", func(a *AgentSettings) string { return a.HostID },
-	records.Ref("host", Hosts, func(a *AgentSettings) []string { return []string{a.HostID} }, records.Cascade()),
+	records.Index("agent", agentsOf),
 )
 
 // TunnelZones have unique names.
@@ -356,6 +346,7 @@ func All() []snapshot.Table {
 		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
 		RBACPolicies,
 		Trunks, Subports,
+		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, SegmentRanges,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

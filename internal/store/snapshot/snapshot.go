@@ -110,6 +110,15 @@ func (s *Snapshot) CountBy(source, index, value string) int {
 	return 0
 }
 
+// IndexValues returns the values that records have in the index, sorted.
+func (s *Snapshot) IndexValues(source, index string) []string {
+	t := s.tables[source]
+	if t == nil || t.indexes[index] == nil {
+		return nil
+	}
+	return t.indexes[index].Keys()
+}
+
 func (s *Snapshot) posting(source, index, value string) posting {
 	t := s.tables[source]
 	if t == nil || t.indexes[index] == nil {

@@ -1,0 +1,220 @@
+package control
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// Every host answers DHCP for its machines and routes what they send, so that a network with DHCP
+// and a router with ports are on all hosts, and cannot be taken off one. Others are where operators
+// have scheduled them, which is in effect once there is something to serve.
+
+// maxScheduled bounds the hosts that operators give one network or router, so that it can be deleted
+// at once.
+const maxScheduled = 100
+
+// hasDHCP reports whether hosts answer DHCP on a network.
+func hasDHCP(r records.Reader, networkID string) bool {
+	for sub := range schema.Subnets.By(r, "network", networkID) {
+		if sub.EnableDHCP {
+			return true
+		}
+	}
+	return false
+}
+
+// routes reports whether a router is on any network.
+func routes(r records.Reader, routerID string) bool {
+	return schema.RouterPorts.CountBy(r, "router", routerID) > 0
+}
+
+// schedule is how objects T, shown as V, are given to agents.
+type schedule[T, V any] struct {
+	*resource[T, V]
+	function   schema.AgentFunction
+	table      *records.Table[schema.Scheduled]
+	field      string                                                // of the table: the object
+	everywhere func(r records.Reader, id string) bool                // whether all hosts serve it
+	served     func(r records.Reader) map[string]bool                // ids of those that all hosts serve
+	invalid    func(agentID string) error                            // of another agent
+	twice      func(agentID, id string) error                        // it is there; nil is no error
+	remove     func(everywhere bool, agentID, id, host string) error // it cannot be taken away, or is not there
+	listRule   string                                                // policies, as refusals name them
+	addRule    string
+	removeRule string
+	agentsRule string
+}
+
+// AgentSchedule are the operations on what agents serve.
+type AgentSchedule[V any] struct {
+	// List lists the objects on an agent.
+	List func(ctx context.Context, c neutron.Caller, agentID string) ([]*V, error)
+	// Add gives an object to an agent, Remove takes it away.
+	Add, Remove func(ctx context.Context, c neutron.Caller, agentID, id string) error
+	// Agents lists the agents that have an object.
+	Agents func(ctx context.Context, c neutron.Caller, id string) ([]*neutron.AgentView, error)
+}
+
+// DHCPSchedule returns the operations on the networks of DHCP agents.
+func (s *Service) DHCPSchedule() AgentSchedule[neutron.NetworkView] {
+	return schedule[neutron.Network, neutron.NetworkView]{
+		resource: s.networks.resource, function: schema.DHCPAgent, table: schema.ScheduledNetworks, field: "network",
+		everywhere: hasDHCP, served: networksWithDHCP,
+		invalid: func(id string) error {
+			return neutron.Errorf(neutron.NotFound, "InvalidDHCPAgent", "Agent %s is not a valid DHCP Agent or has been disabled.", id)
+		},
+		twice: func(agentID, id string) error {
+			return conflict("NetworkHostedByDHCPAgent", "The network %s has been already hosted by the DHCP Agent %s.", id, agentID)
+		},
+		remove: func(everywhere bool, agentID, id, host string) error {
+			if everywhere {
+				return conflict("NetworkInUse", "Unable to complete operation on network %s. Each host answers DHCP for its own machines, "+
+					"so that the network cannot be removed from %s.", id, host)
+			}
+			return conflict("NetworkNotHostedByDhcpAgent", "The network %s is not hosted by the DHCP agent %s.", id, agentID)
+		},
+		listRule: "get_dhcp-networks", addRule: "create_dhcp-network", removeRule: "delete_dhcp-network", agentsRule: "get_dhcp-agents",
+	}.operations()
+}
+
+func networksWithDHCP(r records.Reader) map[string]bool {
+	ids := map[string]bool{}
+	for sub := range schema.Subnets.All(r) {
+		if sub.EnableDHCP {
+			ids[sub.NetworkID] = true
+		}
+	}
+	return ids
+}
+
+// L3Schedule returns the operations on the routers of L3 agents.
+func (s *Service) L3Schedule() AgentSchedule[neutron.RouterView] {
+	return schedule[neutron.Router, neutron.RouterView]{
+		resource: s.routers.resource, function: schema.L3Agent, table: schema.ScheduledRouters, field: "router",
+		everywhere: routes, served: routersWithPorts,
+		invalid: func(id string) error {
+			return neutron.Errorf(neutron.NotFound, "InvalidL3Agent", "Agent %s is not a L3 Agent or has been disabled", id)
+		},
+		twice: func(string, string) error { return nil },
+		remove: func(everywhere bool, _, _, _ string) error {
+			if everywhere {
+				return conflict("DVRL3CannotRemoveFromDvrAgent", "Not allowed to manually remove a router from an agent in 'dvr' mode.")
+			}
+			return nil
+		},
+		listRule: "get_l3-routers", addRule: "create_l3-router", removeRule: "delete_l3-router", agentsRule: "get_l3-agents",
+	}.operations()
+}
+
+func routersWithPorts(r records.Reader) map[string]bool {
+	ids := map[string]bool{}
+	for p := range schema.RouterPorts.All(r) {
+		ids[p.RouterID] = true
+	}
+	return ids
+}
+
+func (s schedule[T, V]) operations() AgentSchedule[V] {
+	return AgentSchedule[V]{List: s.list, Add: s.add, Remove: s.removeFrom, Agents: s.agents}
+}
+
+// list lists what an agent serves, in order of ids.
+func (s schedule[T, V]) list(ctx context.Context, c neutron.Caller, agentID string) ([]*V, error) {
+	if err := neutron.AuthorizeAdmin(c, s.listRule); err != nil {
+		return nil, err
+	}
+	snap, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := agents{s.Service}.find(snap, c, agentID)
+	if err != nil || a.function != s.function {
+		return nil, err
+	}
+	ids := s.served(snap)
+	for one := range s.table.By(snap, "host", a.host.ID) {
+		ids[one.ObjectID] = true
+	}
+	var views []*V
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		if o, ok := s.resource.table.Peek(snap, id); ok {
+			views = append(views, s.answer(snap, o, neutron.Query{}))
+		}
+	}
+	return views, nil
+}
+
+// agents lists the agents that serve an object, in order of ids.
+func (s schedule[T, V]) agents(ctx context.Context, c neutron.Caller, id string) ([]*neutron.AgentView, error) {
+	if err := neutron.AuthorizeAdmin(c, s.agentsRule); err != nil {
+		return nil, err
+	}
+	snap, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := s.resource.table.Peek(snap, id); !ok {
+		return nil, s.name.NotFound(id)
+	}
+	all, found := s.everywhere(snap, id), []agent{}
+	for h := range schema.Hosts.All(snap) {
+		_, scheduled := s.table.Peek(snap, schema.ScheduledID(id, h.ID))
+		if all || scheduled {
+			found = append(found, agent{schema.AgentID(h.ID, s.function), h, s.function})
+		}
+	}
+	return slices.Collect(agents{s.Service}.answers(snap, found)), nil
+}
+
+// add gives an object to an agent.
+func (s schedule[T, V]) add(ctx context.Context, c neutron.Caller, agentID, id string) error {
+	return perform(ctx, s.Service, c, func(o *operation) error {
+		a, err := s.inTransaction(o, s.addRule, agentID, id)
+		if err != nil {
+			return err
+		}
+		if a.function != s.function || !agentUp(o.tx, a.host.ID, a.function) {
+			return s.invalid(agentID)
+		}
+		one := &schema.Scheduled{HostID: a.host.ID, ObjectID: id}
+		if _, scheduled := s.table.Peek(o.tx, s.table.ID(one)); scheduled || s.everywhere(o.tx, id) {
+			return s.twice(agentID, id)
+		}
+		if s.table.CountBy(o.tx, s.field, id) >= maxScheduled {
+			return conflict("OverQuota", "A %s may be given to at most %d agents.", s.name.Name(), maxScheduled)
+		}
+		return s.table.Put(o.tx, one)
+	})
+}
+
+// removeFrom takes an object away from an agent.
+func (s schedule[T, V]) removeFrom(ctx context.Context, c neutron.Caller, agentID, id string) error {
+	return perform(ctx, s.Service, c, func(o *operation) error {
+		a, err := s.inTransaction(o, s.removeRule, agentID, id)
+		if err != nil {
+			return err
+		}
+		one := schema.ScheduledID(id, a.host.ID)
+		_, scheduled := s.table.Peek(o.tx, one)
+		if everywhere := s.everywhere(o.tx, id); everywhere || !scheduled || a.function != s.function {
+			return s.remove(everywhere, agentID, id, a.host.Name)
+		}
+		return s.table.Delete(o.tx, one)
+	})
+}
+
+// inTransaction finds the agent and the object of a change.
+func (s schedule[T, V]) inTransaction(o *operation, rule, agentID, id string) (agent, error) {
+	if err := neutron.AuthorizeAdmin(o.caller, rule); err != nil {
+		return agent{}, err
+	}
+	if _, err := s.resource.table.Need(o.tx, id); err != nil {
+		return agent{}, s.name.NotFound(id)
+	}
+	return agents{s.Service}.find(o.tx, o.caller, agentID)
+}
