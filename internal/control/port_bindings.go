@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"reflect"
@@ -293,8 +294,9 @@ func (b portBindings) setActive(o *operation, p *neutron.Port, to neutron.PortBi
 	if err := b.checkBindable(o, p, to); err != nil {
 		return nil, err
 	}
+	before := p.HostID
 	p.HostID, p.VNICType, p.Profile, p.BindingDeleted = to.HostID, to.VNICType, to.Profile, false
-	return func() *neutron.PortBindingView { return b.active(o.tx, p) }, o.settleHost(p)
+	return func() *neutron.PortBindingView { return b.active(o.tx, p) }, errors.Join(portEdit{o, p, nil}.settleSegment(before), o.settleHost(p))
 }
 
 // checkBindable returns an error unless the port can be bound as a binding says: its host has

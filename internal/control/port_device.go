@@ -7,8 +7,12 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// allocationNone is the value of ip_allocation of a port that was asked to have no addresses.
-const allocationNone = "none"
+// Values of ip_allocation: of a port that was asked to have no addresses, and of one that gets them
+// with its host.
+const (
+	allocationNone     = "none"
+	allocationDeferred = "deferred"
+)
 
 // Keys of binding:profile that stand for attributes of the port.
 const (

@@ -69,6 +69,10 @@ func (e portEdit) chooseTunnelKey() (err error) {
 
 // newAddresses gives a new port its fixed addresses.
 func (e portEdit) newAddresses() error {
+	if e.p.HostID == "" && e.defersAddresses() {
+		e.p.IPAllocation = allocationDeferred
+		return nil
+	}
 	return e.chooseAddresses(addresses.Request{Automatic: !e.v.Has("fixed_ips")}, list[neutron.FixedIPRequest](e.v, "fixed_ips"))
 }
 

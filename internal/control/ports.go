@@ -37,7 +37,7 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	e, _ := portEdit{o, p, v}.withDeviceMAC()
 	for _, choose := range []func() error{e.applyDNSName, e.applyDevice, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses,
-		e.chooseTunnelKey, e.bind, e.mirrorTrusted} {
+		e.chooseTunnelKey, e.bind, e.mirrorTrusted, func() error { return e.settleSegment("") }} {
 		if err := choose(); err != nil {
 			return nil, err
 		}
@@ -234,7 +234,7 @@ func (e portEdit) apply(old *neutron.Port) error {
 			return err
 		}
 	}
-	return errors.Join(e.applyDevice(), e.bind(), e.mirrorTrusted())
+	return errors.Join(e.applyDevice(), e.bind(), e.mirrorTrusted(), e.settleSegment(old.HostID))
 }
 
 // applyDNSName sets the dns_name that a request names.

@@ -58,7 +58,7 @@ func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 				return networkView(n, nil)
 			}
 			view := networkView(n, subnetsOn(r, n.ID))
-			view.Zones = zonesOfNetwork(r, n.ID)
+			view.Zones, view.Segmented = zonesOfNetwork(r, n.ID), segmented(r, n.ID)
 			return view
 		},
 	}

@@ -28,6 +28,9 @@ func (o *operation) createSubnet(_ context.Context, v neutron.Values) (*neutron.
 		return nil, err
 	}
 	s.Standard = o.standard(v, 0)
+	if err := o.checkSubnetSegment(s, nil); err != nil {
+		return nil, err
+	}
 	if err := schema.Subnets.Put(o.tx, s); err != nil {
 		return nil, err
 	}
@@ -65,6 +68,7 @@ func (o *operation) newSubnet(v neutron.Values) (*neutron.Subnet, error) {
 		IPv6RAMode:      v.Text("ipv6_ra_mode"),
 		IPv6AddressMode: v.Text("ipv6_address_mode"),
 		ServiceTypes:    list[string](v, "service_types"),
+		SegmentID:       v.Text("segment_id"),
 	}
 	if err := o.opts.checkSubnet(s, nil); err != nil {
 		return nil, err
@@ -183,6 +187,10 @@ func (o *operation) applySubnet(s, old *neutron.Subnet, v neutron.Values) error 
 	setList(&s.HostRoutes, v, "host_routes")
 	setFlag(&s.EnableDHCP, v, "enable_dhcp")
 	setList(&s.ServiceTypes, v, "service_types")
+	setText(&s.SegmentID, v, "segment_id")
+	if err := o.checkSubnetSegment(s, old); err != nil {
+		return err
+	}
 	if err := o.opts.checkSubnet(s, old); err != nil {
 		return err
 	}

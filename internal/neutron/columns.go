@@ -61,6 +61,7 @@ type Tables struct {
 	ServiceProfiles   *Table[ServiceProfile]
 	ServiceProviders  *Table[ServiceProvider]
 	SegmentRanges     *Table[SegmentRangeView]
+	Segments          *Table[SegmentView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -95,6 +96,7 @@ func NewTables(dnsDomain string) *Tables {
 		ServiceProfiles:   serviceProfileTable(),
 		ServiceProviders:  serviceProviderTable(),
 		SegmentRanges:     segmentRangeTable(),
+		Segments:          segmentTable(),
 	}
 }
 
@@ -130,6 +132,7 @@ var attributeTables = func() [len(names)][]*Attribute {
 		ServiceProfiles:          t.ServiceProfiles.attributes(),
 		ServiceProvidersResource: t.ServiceProviders.attributes(),
 		SegmentRanges:            t.SegmentRanges.attributes(),
+		Segments:                 t.Segments.attributes(),
 	}
 }()
 

@@ -101,8 +101,8 @@ func networkLaterColumns() []column[NetworkView] {
 			constant[NetworkView]("null")),
 		row(Attribute{Name: "ipv4_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "ipv6_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
-		row(Attribute{Name: "l2_adjacency", Type: "boolean", Doc: "a network is one broadcast domain, unless it is routed"},
-			flagValue(func(o *NetworkView) bool { return !o.Routed() })),
+		row(Attribute{Name: "l2_adjacency", Computed: true, Type: "boolean", Doc: "false of routed networks, and of those whose subnets name their segment"},
+			flagValue(func(o *NetworkView) bool { return !o.Routed() && !o.Segmented })),
 	}
 }
 

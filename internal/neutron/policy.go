@@ -18,7 +18,7 @@ type Owner struct {
 // subnets, and a shared group. Who may not gets Resource.NotFound.
 func CanSee(c Caller, r Resource, o Owner) bool {
 	switch {
-	case r == Agents, r == IPAvailabilities, r == ServiceProfiles, r == SegmentRanges:
+	case r == Agents, r == IPAvailabilities, r == ServiceProfiles, r == SegmentRanges, r == Segments:
 		return c.Admin()
 	case c.Owns(o.ProjectID):
 		return true
@@ -131,7 +131,7 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	switch {
 	case c.Admin():
 		return true
-	case c.ReadOnly() || r == Agents || r == Quotas || r == Flavors || r == ServiceProfiles || r == SegmentRanges:
+	case c.ReadOnly() || r == Agents || r == Quotas || r == Flavors || r == ServiceProfiles || r == SegmentRanges || r == Segments:
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)

@@ -68,7 +68,7 @@ func portTable(domain string) *Table[PortView] {
 			Doc: "at most 100; an opt_value of null removes", parse: nullAs([]any{}, fewer(dhcpOpts))},
 			jsonValue(func(b []byte, o *PortView) []byte { return appendList(b, o.ExtraDHCPOpts, appendOpt) })),
 		row(Attribute{Name: "ip_allocation", Filter: true, Sort: true, Type: "string",
-			Doc: "immediate, or none for a port that was asked to have no addresses"},
+			Doc: "immediate, none for a port that was asked to have no addresses, or deferred until it has a host"},
 			textValue(func(o *PortView) string { return cmp.Or(o.IPAllocation, "immediate") })),
 	)
 	cols = append(cols, portDNSColumns(domain)...)

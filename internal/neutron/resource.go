@@ -33,6 +33,7 @@ const (
 	ServiceProfiles
 	ServiceProvidersResource
 	SegmentRanges
+	Segments
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -65,6 +66,7 @@ var names = [...]struct{ name, collection, class string }{
 	Flavors:                  {"flavor", "flavors", "Flavor"},
 	ServiceProfiles:          {"service_profile", "service_profiles", "ServiceProfile"},
 	SegmentRanges:            {"network_segment_range", "network_segment_ranges", "NetworkSegmentRange"},
+	Segments:                 {"segment", "segments", "Segment"},
 	ServiceProvidersResource: {"service_provider", "service_providers", "ServiceProvider"},
 }
 
@@ -124,7 +126,7 @@ func (r Resource) NotFound(id string) *Error {
 func (r Resource) owned() bool {
 	switch r {
 	case Quotas, Agents, FloatingIPPools, IPAvailabilities, PortBindings, AvailabilityZones, Flavors, ServiceProfiles,
-		ServiceProvidersResource:
+		ServiceProvidersResource, Segments:
 		return false
 	}
 	return true

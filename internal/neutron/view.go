@@ -9,6 +9,8 @@ type NetworkView struct {
 	Status  string   // ACTIVE, DOWN
 	Subnets []string // ids
 	Zones   []string // of the hosts that answer DHCP on it
+	// Segmented is set if its subnets name its segment.
+	Segmented bool
 }
 
 // SubnetView is a subnet as one caller sees it. The Subnet is not to be modified.

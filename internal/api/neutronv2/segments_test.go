@@ -3,6 +3,7 @@ package neutronv2_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,5 +93,105 @@ func TestSegmentRangeRefusals(t *testing.T) {
 	}
 	if a := s.do(t, "member", http.MethodGet, "/network_segment_ranges/x", nil, nil); a.status != http.StatusNotFound || !strings.Contains(string(a.body), "Network Segment Range x could not be found.") {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestSegments: every network has one segment, which admins may name, and which goes with it.
+func TestSegments(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, control.Options{})
+	n := s.create(t, "member", "networks", `{"network":{}}`)["id"]
+	s.create(t, "member", "networks", `{"network":{}}`)
+	all := s.must(t, http.StatusOK, "admin", http.MethodGet, "/segments", nil).ids("segments")
+	found := s.must(t, http.StatusOK, "admin", http.MethodGet, fmt.Sprintf("/segments?network_id=%s", n), nil).ids("segments")
+	if len(all) != 2 || !slices.IsSorted(all) || len(found) != 1 || !slices.Contains(all, found[0]) {
+		t.Fatalf("segments %v, of the network %v", all, found)
+	}
+	path := "/segments/" + found[0]
+	got := first(s.must(t, http.StatusOK, "admin", http.MethodGet, path, nil).doc()["segment"])
+	network := first(s.must(t, http.StatusOK, "admin", http.MethodGet, fmt.Sprintf("/networks/%s", n), nil).doc()["network"])
+	if got["network_id"] != n || got["network_type"] != "vxlan" || got["physical_network"] != nil || got["name"] != nil ||
+		got["segmentation_id"] != network["provider:segmentation_id"] || got["created_at"] != network["created_at"] {
+		t.Errorf("%v of %v", got, network)
+	}
+	got = first(s.must(t, http.StatusOK, "admin", http.MethodPut, path, `{"segment":{"name":"s","description":"d"}}`).doc()["segment"])
+	if got["name"] != "s" || got["description"] != "d" || got["revision_number"] != 1.0 {
+		t.Errorf("updated: %v", got)
+	}
+	if ids := s.must(t, http.StatusOK, "admin", http.MethodGet, "/segments?name=s", nil).ids("segments"); len(ids) != 1 {
+		t.Errorf("by name: %v", ids)
+	}
+	s.must(t, http.StatusBadRequest, "admin", http.MethodPut, path, `{"segment":{"network_type":"vlan"}}`)
+	s.refused(t, http.StatusConflict, "admin", http.MethodDelete, path, "", "SegmentInUse")
+	s.refused(t, http.StatusBadRequest, "admin", http.MethodPost, "/segments", fmt.Sprintf(`{"segment":{"network_id":%q,"network_type":"vxlan"}}`, n), "have one segment each")
+	s.refused(t, http.StatusNotFound, "admin", http.MethodPost, "/segments", `{"segment":{"network_id":"11111111-0000-4000-8000-000000000000","network_type":"vxlan"}}`, "NetworkNotFound")
+	s.refused(t, http.StatusForbidden, "member", http.MethodPost, "/segments", fmt.Sprintf(`{"segment":{"network_id":%q,"network_type":"vxlan"}}`, n), "rule:create_segment")
+	s.refused(t, http.StatusOK, "member", http.MethodGet, "/segments", "", `{"segments":[]}`)
+	s.refused(t, http.StatusNotFound, "member", http.MethodPut, path, `{"segment":{"name":"x"}}`, "SegmentNotFound")
+	s.must(t, http.StatusNoContent, "member", http.MethodDelete, fmt.Sprintf("/networks/%s", n), nil)
+	s.refused(t, http.StatusNotFound, "admin", http.MethodGet, path, "", "Segment "+found[0]+" could not be found.")
+}
+
+// TestRoutedProviderNetwork: on a network whose subnets name its segment ports get addresses with
+// their host, and have none on hosts that do not carry its physical network.
+func TestRoutedProviderNetwork(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, control.Options{})
+	s.addHost(t, "11111111-0000-4000-8000-000000000000", "host-1")
+	s.addHost(t, "22222222-0000-4000-8000-000000000000", "host-2")
+	s.carry(t, "11111111-0000-4000-8000-000000000000", "physnet1")
+	n := s.create(t, "admin", "networks", `{"network":{"provider:network_type":"vlan","provider:physical_network":"physnet1","provider:segmentation_id":7}}`)["id"]
+	segment := s.must(t, http.StatusOK, "admin", http.MethodGet, fmt.Sprintf("/segments?network_id=%s", n), nil).ids("segments")[0]
+	other := s.create(t, "admin", "networks", `{"network":{}}`)["id"]
+	subnet := func(network any, cidr, segment string) string {
+		return fmt.Sprintf(`{"subnet":{"network_id":%q,"ip_version":4,"cidr":%q%s}}`, network, cidr, segment)
+	}
+	on := fmt.Sprintf(`,"segment_id":%q`, segment)
+	s.refused(t, http.StatusBadRequest, "admin", http.MethodPost, "/subnets", subnet(other, "10.9.0.0/24", on), "NetworkIdsDontMatch")
+	s.refused(t, http.StatusNotFound, "admin", http.MethodPost, "/subnets", subnet(n, "10.9.0.0/24", `,"segment_id":"11111111-0000-4000-8000-000000000000"`), "SegmentNotFound")
+	sub := s.create(t, "admin", "subnets", subnet(n, "10.0.0.0/24", ""))["id"]
+	adjacent := func() any {
+		return first(s.must(t, http.StatusOK, "admin", http.MethodGet, fmt.Sprintf("/networks/%s", n), nil).doc()["network"])["l2_adjacency"]
+	}
+	if adjacent() != true {
+		t.Error("not adjacent without segments")
+	}
+	s.refused(t, http.StatusBadRequest, "admin", http.MethodPost, "/subnets", subnet(n, "10.1.0.0/24", on), "SubnetsNotAllAssociatedWithSegments")
+	s.refused(t, http.StatusOK, "admin", http.MethodPut, fmt.Sprintf("/subnets/%s", sub), `{"subnet":{`+on[1:]+`}}`, segment)
+	s.refused(t, http.StatusBadRequest, "admin", http.MethodPut, fmt.Sprintf("/subnets/%s", sub), `{"subnet":{"segment_id":null}}`, "SubnetSegmentAssociationChangeNotAllowed")
+	if adjacent() != false {
+		t.Error("adjacent with segments")
+	}
+
+	p := s.create(t, "admin", "ports", fmt.Sprintf(`{"port":{"network_id":%q}}`, n))
+	if p["ip_allocation"] != "deferred" || len(list(p["fixed_ips"])) != 0 {
+		t.Errorf("without a host: %v", p)
+	}
+	path := fmt.Sprintf("/ports/%s", p["id"])
+	s.refused(t, http.StatusConflict, "admin", http.MethodPut, path, `{"port":{"binding:host_id":"host-2"}}`, "HostNotConnectedToAnySegment")
+	p = first(s.must(t, http.StatusOK, "admin", http.MethodPut, path, `{"port":{"binding:host_id":"host-1"}}`).doc()["port"])
+	if p["ip_allocation"] != "immediate" || len(list(p["fixed_ips"])) != 1 {
+		t.Errorf("on a host: %v", p)
+	}
+	s.refused(t, http.StatusConflict, "admin", http.MethodPut, path, `{"port":{"binding:host_id":"host-2"}}`, "HostNotCompatibleWithFixedIps")
+	s.must(t, http.StatusOK, "admin", http.MethodPut, path, `{"port":{"binding:host_id":""}}`)
+
+	create := func(attributes string) string { return fmt.Sprintf(`{"port":{"network_id":%q,%s}}`, n, attributes) }
+	s.refused(t, http.StatusConflict, "admin", http.MethodPost, "/ports", create(`"binding:host_id":"host-2"`), "HostNotConnectedToAnySegment")
+	s.refused(t, http.StatusConflict, "admin", http.MethodPost, "/ports", create(`"binding:host_id":"nobody"`), "HostNotConnectedToAnySegment")
+	for attributes, want := range map[string]string{`"binding:host_id":"host-1"`: "immediate", `"fixed_ips":[{"ip_address":"10.0.0.77"}]`: "immediate", `"fixed_ips":[]`: "none",
+		`"device_owner":"network:dhcp"`: "immediate"} {
+		if p := s.create(t, "admin", "ports", create(attributes)); p["ip_allocation"] != want || (len(list(p["fixed_ips"])) == 0) != (want == "none") {
+			t.Errorf("%s: %v", attributes, p)
+		}
+	}
+
+	waiting := s.create(t, "admin", "ports", fmt.Sprintf(`{"port":{"network_id":%q}}`, n))["id"]
+	bindings := fmt.Sprintf("/ports/%s/bindings", waiting)
+	s.must(t, http.StatusOK, "admin", http.MethodPut, fmt.Sprintf("/ports/%s", waiting), `{"port":{"device_id":"x","device_owner":"compute:nova"}}`)
+	s.must(t, http.StatusCreated, "admin", http.MethodPost, bindings, `{"binding":{"host":"host-1"}}`)
+	s.must(t, http.StatusOK, "admin", http.MethodPut, bindings+"/host-1/activate", nil)
+	if p = first(s.must(t, http.StatusOK, "admin", http.MethodGet, fmt.Sprintf("/ports/%s", waiting), nil).doc()["port"]); len(list(p["fixed_ips"])) != 1 {
+		t.Errorf("bound by activation: %v", p)
 	}
 }

@@ -70,6 +70,7 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 		}
 		return []string{"true"}
 	}),
+	records.Index("segment_id", func(n *neutron.Network) []string { return []string{SegmentID(n.ID)} }),
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
 	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
@@ -346,7 +347,7 @@ func All() []snapshot.Table {
 		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
 		RBACPolicies,
 		Trunks, Subports,
-		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, SegmentRanges,
+		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, Segments, SegmentRanges,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

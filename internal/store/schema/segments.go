@@ -1,8 +1,21 @@
 package schema
 
 import (
+	"github.com/google/uuid"
+
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
+)
+
+// SegmentID returns the id of a network's segment.
+func SegmentID(networkID string) string {
+	network, _ := uuid.Parse(networkID) // another name space where ids are no UUIDs
+	return uuid.NewSHA1(network, []byte("segment of "+networkID)).String()
+}
+
+// Segments has what admins have said about segments.
+var Segments = records.NewTable("segment", NeutronPrefix+"segments/", func(s *neutron.Segment) string { return SegmentID(s.NetworkID) },
+	records.Ref("network", Networks, func(s *neutron.Segment) []string { return []string{s.NetworkID} }, records.Cascade()),
 )
 
 // SegmentRanges of one network type and physical network do not overlap.
