@@ -14,7 +14,7 @@ import (
 // and a router with ports are on all hosts, and cannot be taken off one. Others are where operators
 // have scheduled them, which is in effect once there is something to serve.
 
-// maxScheduled bounds the hosts that operators give one network or router, so that it can be deleted
+// maxScheduled bounds the hosts that operators give one network or router, which is to be deleted
 // at once.
 const maxScheduled = 100
 
@@ -33,7 +33,7 @@ func routes(r records.Reader, routerID string) bool {
 	return schema.RouterPorts.CountBy(r, "router", routerID) > 0
 }
 
-// schedule is how objects T, shown as V, are given to agents.
+// schedule is the way in which objects T, shown as V, are given to agents.
 type schedule[T, V any] struct {
 	*resource[T, V]
 	function   schema.AgentFunction

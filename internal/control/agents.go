@@ -13,8 +13,8 @@ import (
 )
 
 // Neutron's clients expect an agent per function of a host. They are views of the host: that of L2
-// has its id, and all are alive while the host holds its lease (neutron-api §8). Operators' settings
-// are stored beside the host.
+// has its id, and all are alive while the host holds its lease (neutron-api §8). Operators'
+// settings are stored beside the host.
 
 // agents are the operations on agents.
 type agents struct{ *Service }

@@ -23,7 +23,8 @@ func (r *SegmentRange) Overlaps(o *SegmentRange) bool {
 	return r.NetworkType == o.NetworkType && r.PhysicalNetwork == o.PhysicalNetwork && r.Minimum <= o.Maximum && o.Minimum <= r.Maximum
 }
 
-// SegmentRangeView is a range with what networks have of it. The SegmentRange is not to be modified.
+// SegmentRangeView is a range with what networks have of it. The SegmentRange is not to be
+// modified.
 type SegmentRangeView struct {
 	*SegmentRange
 	Default   bool           // of the server's options

@@ -139,8 +139,8 @@ type Port struct {
 	OtherBindings []PortBinding `json:"heddle:other_bindings,omitempty"`
 	// BindingDeleted is set while the active binding is deleted: the next one made is active.
 	BindingDeleted bool `json:"heddle:binding_deleted,omitempty"`
-	// IPAllocation is none for a port that was asked to have no addresses, deferred for one that gets
-	// them with its host; "" is immediate.
+	// IPAllocation is none for a port that was asked to have no addresses, deferred for one that
+	// gets them with its host; "" is immediate.
 	IPAllocation string `json:"ip_allocation,omitempty"`
 	// KeepsLinkUp is the opposite of propagate_uplink_status.
 	KeepsLinkUp        bool   `json:"heddle:keeps_link_up,omitempty"`

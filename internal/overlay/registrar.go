@@ -69,9 +69,9 @@ func (r *registrar) underlay() *topology.HostUnderlay {
 	return &topology.HostUnderlay{HostID: r.HostID, Tunnels: r.tunnels(), PhysicalNetworks: r.carried(), AvailabilityZone: r.AvailabilityZone}
 }
 
-// register writes this host's tunnel addresses, physical networks and zone to the store. A host that
-// joined has its record already; otherwise an agent that may write it makes one, and the default
-// tunnel zone.
+// register writes this host's tunnel addresses, physical networks and zone to the store. A host
+// that joined has its record already; otherwise an agent that may write it makes one, and the
+// default tunnel zone.
 func (r *registrar) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()

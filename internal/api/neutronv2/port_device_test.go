@@ -76,8 +76,8 @@ func TestPortIPAllocation(t *testing.T) {
 	}
 }
 
-// TestPortDeviceMAC: a port that stands for a physical device has the device's MAC address, bound or
-// not, and another one afterwards.
+// TestPortDeviceMAC: a port that stands for a physical device has the device's MAC address, and
+// another one afterwards.
 func TestPortDeviceMAC(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
