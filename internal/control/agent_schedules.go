@@ -143,7 +143,7 @@ func (s schedule[T, V]) list(ctx context.Context, c neutron.Caller, agentID stri
 	var views []*V
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		if o, ok := s.resource.table.Peek(snap, id); ok {
-			views = append(views, s.answer(snap, o, neutron.Query{}))
+			views = append(views, s.answerTo(snap, c, o, neutron.Query{}))
 		}
 	}
 	return views, nil
