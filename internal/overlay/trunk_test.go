@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,6 +176,10 @@ func TestTrunk(t *testing.T) {
 		}
 		m.listen("tcp4", 80)
 		talk(t, far[i], m)
+		out, err := m.Output(t.Context(), "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "3", "-T", "1", "-s", "/bin/true")
+		if err != nil || !strings.Contains(out, "lease of "+m.v4.String()) {
+			t.Errorf("by DHCP: %v\n%s", err, out)
+		}
 	}
 	if five.answers(far[2].v4) {
 		t.Error("a subport reaches another network")
@@ -227,4 +233,61 @@ func TestTrunk(t *testing.T) {
 	// The interface goes and comes: all its ports with it.
 	vm.tap.Close()
 	l.wait("the ports to be gone", func() bool { return len(h.agent.engine.dp.Ports()) == len(near) })
+}
+
+// TestTrunkMoves: the ports of a trunk move to another host with their interface, and connections
+// go on: while the host before serves them, and when it has been forgotten.
+func TestTrunkMoves(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	n0, n5 := l.networkAt("n0", "10.0.0.0/24"), l.networkAt("n5", "10.0.5.0/24")
+	group := l.group(allow("egress", "IPv4", "", 0)) // replies pass because their connections are known
+	l.start()
+	h1, h2 := l.hosts[0], l.hosts[1]
+	parent := n0.port(h1, group)
+	parent.port.TrunkID = "a trunk"
+	five := n5.port(h1, group).subport(parent, 5)
+	openTrunkVM(t, parent, five)
+	trunk := []*machine{parent, five}
+	var streams []net.Conn
+	for i, n := range []*network{n0, n5} {
+		m := trunk[i]
+		m.bind()
+		m.served()
+		for _, host := range l.hosts {
+			other := n.machine(host)
+			other.listen("tcp4", 80)
+			c, err := m.dial(other.v4, 80, 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			streams = append(streams, c)
+		}
+	}
+	each := func(do func(m *machine)) {
+		for _, m := range trunk {
+			do(m)
+		}
+	}
+	through := func(when string) {
+		t.Helper()
+		for i, c := range streams {
+			if err := exchange(c, 20000, 20*time.Second); err != nil {
+				l.logs()
+				t.Fatalf("connection %d, %s: %v", i, when, err)
+			}
+		}
+	}
+	each(func(m *machine) { m.moveTo(h2) })
+	each((*machine).follows)
+	through("while the host before serves them")
+	h1.ns.MustIP(t, fmt.Sprintf("link set %s netns %s", parent.port.InterfaceName, h2.ns.Name))
+	each((*machine).arrived)
+	each((*machine).follows)
+	through("on the next host")
+	each((*machine).settled)
+	each((*machine).follows)
+	through("when the host before is forgotten")
+	l.wait("the host before to have its own ports alone", func() bool { return len(h1.agent.engine.dp.Ports()) == 2 })
 }

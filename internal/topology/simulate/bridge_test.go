@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,5 +220,39 @@ func TestTunnels(t *testing.T) {
 	expect(t, d, flow.ErrorDrop)
 	if !strings.Contains(d.Reason, "hosts h1 and two share no tunnel zone") {
 		t.Error(d.Reason)
+	}
+}
+
+// TestTrunkTags: a frame with a tag neither reaches the parent of a trunk, whose machine would take
+// it for a subport's, nor comes in by it. One with a priority alone does.
+func TestTrunkTags(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	l.network("net")
+	for i := 1; i <= 3; i++ {
+		p := machine(i)
+		p.open = true
+		b := p.bundle()
+		b.Ports[0].Trunk = i == 1
+		l.Apply(p.owner(), b)
+	}
+	tagged := func(from, to int, vlan uint16) []byte {
+		return append(packet.Ethernet{Dst: mac(to), Src: mac(from), Tagged: true, VLAN: vlan, Type: packet.TypeIPv4}.Append(nil), tcp(from, to, 1, 2)[14:]...)
+	}
+	const reason = "the port is the parent of a trunk, and VLAN 5 is no subport's"
+	for _, d := range []*flow.Decision{l.send("p2", tagged(2, 1, 5)), l.send("p1", tagged(1, 2, 5))} {
+		if d.Verdict != flow.Drop || d.Reason != reason || d.Device != "p1" {
+			t.Errorf("with a tag\n%s", walk(d))
+		}
+	}
+	flood := tagged(2, 1, 5)
+	copy(flood, packet.Broadcast[:])
+	if got := outs(l.send("p2", flood)); !slices.Equal(got, []string{"p3"}) {
+		t.Errorf("a broadcast with a tag goes to %v", got)
+	}
+	for _, d := range []*flow.Decision{l.send("p2", tagged(2, 1, 0)), l.send("p1", tagged(1, 2, 0)), l.send("p1", tcp(1, 2, 1, 2)), l.send("p2", tagged(2, 3, 5))} {
+		if d.Verdict != flow.Forward {
+			t.Errorf("without a tag of a VLAN, or beside the trunk\n%s", walk(d))
+		}
 	}
 }
