@@ -25,6 +25,8 @@ const (
 
 	kindFirewallGroup       = "firewall-group"
 	kindFirewallGroupPolicy = "firewall-group-policy"
+
+	kindQoSPolicy = "qos-policy"
 )
 
 // putBundle stores what an owner means to packets in place of what it meant before.

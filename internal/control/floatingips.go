@@ -29,6 +29,9 @@ func (o *operation) createFloatingIP(ctx context.Context, v neutron.Values) (*ne
 	if err := neutron.CheckFloatingDNS(f.DNSName, f.DNSDomain); err != nil {
 		return nil, err
 	}
+	if err := o.applyFloatingQoSPolicy(f, v); err != nil {
+		return nil, err
+	}
 	holder, err := o.floatingPort(ctx, f, v)
 	if err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func (s floatingIPs) update(ctx context.Context, c neutron.Caller, id string, v 
 		if len(v) == 0 && !f.Forwarded() {
 			disassociate(&f)
 		}
-		if err := o.associate(&f, v); err != nil {
+		if err := errors.Join(o.applyFloatingQoSPolicy(&f, v), o.associate(&f, v)); err != nil {
 			return nil, err
 		}
 		if reflect.DeepEqual(&f, old) {

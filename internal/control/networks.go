@@ -44,6 +44,9 @@ func (o *operation) createNetwork(ctx context.Context, v neutron.Values) (*neutr
 		return nil, err
 	}
 	n.NetworkType, n.PhysicalNetwork, n.SegmentationID = seg.typ, seg.physical, seg.number()
+	if err := o.chooseQoSPolicy(n, v); err != nil {
+		return nil, err
+	}
 	if n.MTU, err = o.opts.networkMTU(seg, number(v, "mtu"), nil); err != nil {
 		return nil, err
 	}
@@ -101,17 +104,20 @@ func (s networks) update(ctx context.Context, c neutron.Caller, id string, v neu
 	if later.endpoints {
 		s.carryOut(ctx, workDeriveEndpoints, id)
 	}
-	for _, subnet := range later.uplinks {
+	if later.ports {
+		s.carryOut(ctx, workDerivePorts, id)
+	}
+	for _, subnet := range slices.Concat(later.uplinks, later.gateways) {
 		s.carryOut(ctx, workDeriveRouterPorts, subnet)
 	}
 	return view, nil
 }
 
-// networkWork lists what an update of a network leaves to steps: the endpoints of its ports, and
+// networkWork lists what an update of a network leaves to steps: its ports or their endpoints, and
 // the routers on some of its subnets.
 type networkWork struct {
-	endpoints bool
-	uplinks   []string
+	ports, endpoints  bool
+	uplinks, gateways []string
 }
 
 // deriveFromNetwork rewrites what is derived from a network beside its own bundle.
@@ -121,6 +127,11 @@ func (o *operation) deriveFromNetwork(old, n *neutron.Network, subnets []*neutro
 			if err := o.deriveSubnet(sub, n); err != nil {
 				return later, err
 			}
+		}
+	}
+	if n.QoSPolicyID != old.QoSPolicyID {
+		if later.ports, later.gateways, err = o.deriveQoSPolicyOf(n, subnets); err != nil {
+			return later, err
 		}
 	}
 	switch {
@@ -139,6 +150,11 @@ func (o *operation) applyNetwork(n *neutron.Network, v neutron.Values, subnets [
 	setFlag(&n.AdminStateUp, v, "admin_state_up")
 	setFlag(&n.PortSecurityEnabled, v, "port_security_enabled")
 	setText(&n.DNSDomain, v, "dns_domain")
+	if v.Has(attrQoSPolicy) {
+		if err := o.setNetworkQoSPolicy(n, v.Text(attrQoSPolicy)); err != nil {
+			return err
+		}
+	}
 	if err := o.applySegment(n, v); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ const (
 	workDeriveRouterPorts = "derive-router-ports" // of a subnet
 	workDeriveFirewalls   = "derive-firewalls"    // of a policy
 	workDeriveGroupRule   = "derive-group-rule"   // in policies of firewall groups
+	workDerivePorts       = "derive-ports"        // of a network
 )
 
 const allGroups = "all"
@@ -139,6 +140,8 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		return o.deriveGroupRule(w.ObjectID, after)
 	case workDeriveEndpoints:
 		return o.deriveEndpoints(w.ObjectID, after)
+	case workDerivePorts:
+		return o.derivePorts(w.ObjectID, after)
 	default: // a newer server's, which finishes it
 		return true, "", errUnknownWork
 	}

@@ -101,6 +101,9 @@ func wantedInterface(p *neutron.Port) string {
 // portView returns a port with what its binding and its host make of it.
 func (s *Service) portView(r records.Reader, p *neutron.Port) *neutron.PortView {
 	v := &neutron.PortView{Port: p, Status: statusDown, VIFType: vifUnbound, VIFDetails: s.vifNone}
+	if n, ok := schema.Networks.Peek(r, p.NetworkID); ok {
+		v.NetworkQoSPolicyID = n.QoSPolicyID
+	}
 	switch {
 	case p.DeviceOwner == ownerFloatingIP: // holds an address, carries nothing
 		v.Status = statusNone

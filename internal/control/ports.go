@@ -36,7 +36,7 @@ func (o *operation) createPort(_ context.Context, v neutron.Values) (*neutron.Po
 	p.Tags = list[string](v, "tags")
 	setFlag(&p.PortSecurityEnabled, v, "port_security_enabled")
 	e, _ := portEdit{o, p, v}.withDeviceMAC()
-	for _, choose := range []func() error{e.applyDNSName, e.applyDevice, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses,
+	for _, choose := range []func() error{e.applyDNSName, func() error { return e.applyQoSPolicy(n) }, e.applyDevice, e.checkDevice, e.chooseMAC, e.chooseGroups, e.newAddresses,
 		e.chooseTunnelKey, e.bind, e.mirrorTrusted, func() error { return e.settleSegment("") }} {
 		if err := choose(); err != nil {
 			return nil, err
@@ -197,6 +197,15 @@ func (e portEdit) apply(old *neutron.Port) error {
 	if err := e.applyDNSName(); err != nil {
 		return err
 	}
+	if v.Has(attrQoSPolicy) {
+		n, err := schema.Networks.Need(e.tx, p.NetworkID)
+		if err != nil {
+			return err
+		}
+		if err := e.applyQoSPolicy(n); err != nil {
+			return err
+		}
+	}
 	setFlag(&p.AdminStateUp, v, "admin_state_up")
 	setText(&p.DeviceID, v, "device_id")
 	setText(&p.DeviceOwner, v, "device_owner")
@@ -304,23 +313,33 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 	if err := schema.Ports.Put(o.tx, p); err != nil {
 		return portTaken(p, err)
 	}
-	groups := make([]*neutron.SecurityGroup, 0, len(p.SecurityGroups))
-	for _, id := range p.SecurityGroups {
-		g, err := schema.SecurityGroups.Need(o.tx, id)
-		if err != nil {
-			return neutron.SecurityGroups.NotFound(id)
-		}
-		groups = append(groups, g)
+	groups, err := o.groupsOf(p)
+	if err != nil {
+		return err
 	}
 	if n.Routed() {
 		if err := errors.Join(checkRoutedPort(p, groups), o.calico().checkNoGateway(p)); err != nil {
 			return err
 		}
 	}
+	o.heedQoSPolicy(n)
 	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
 	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p), o.followParent(old, p))
+}
+
+// groupsOf returns the security groups of a port.
+func (o *operation) groupsOf(p *neutron.Port) ([]*neutron.SecurityGroup, error) {
+	groups := make([]*neutron.SecurityGroup, 0, len(p.SecurityGroups))
+	for _, id := range p.SecurityGroups {
+		g, err := schema.SecurityGroups.Need(o.tx, id)
+		if err != nil {
+			return nil, neutron.SecurityGroups.NotFound(id)
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
 }
 
 // deriveServed rewrites the subnets for which a port serves DHCP, or did. Either may be nil.

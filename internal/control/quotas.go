@@ -32,7 +32,7 @@ const (
 // bounds the concurrent creates of one kind for which a quota is exact, over all servers.
 const slack = 64
 
-// limitOf returns a project's limit; -1 is none.
+// limitOf returns a project's limit; -1 is none, as of what no quota counts.
 func (s *Service) limitOf(r records.Reader, project, quota string) int {
 	if own, ok := schema.Quotas.Peek(r, project); ok {
 		if limit, ok := own.Limits[quota]; ok {

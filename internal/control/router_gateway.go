@@ -36,11 +36,26 @@ func (e routerEdit) applyGateway(v neutron.Values) (changed bool, err error) {
 	case had != nil && had.NetworkID == n.ID:
 		return e.changeGateway(0, want, n)
 	case had != nil:
-		if err := e.removeGateway(0); err != nil {
-			return false, err
-		}
+		return true, e.replaceGateway(want, n, port)
 	}
 	return true, e.addGateway(want, n, port, 0)
+}
+
+// replaceGateway gives the router another first gateway, which has the QoS policy of the one before
+// unless the request says otherwise.
+func (e routerEdit) replaceGateway(want *neutron.GatewayRequest, n *neutron.Network, port string) error {
+	had := e.r.Gateways[0]
+	if err := e.applyQoSPolicy(&had, want); err != nil {
+		return err
+	}
+	if err := e.removeGateway(0); err != nil {
+		return err
+	}
+	if err := e.addGateway(want, n, port, 0); err != nil {
+		return err
+	}
+	e.r.Gateways[0].QoSPolicyID = had.QoSPolicyID
+	return nil
 }
 
 // externalNetwork returns the network of a gateway. It is read as a whole: while it has gateways it
@@ -95,7 +110,11 @@ func (e routerEdit) addGateway(want *neutron.GatewayRequest, n *neutron.Network,
 		return err
 	}
 	x.PortID, x.SubnetIDs = p.ID, subnetsOf(p)
-	e.r.Gateways = slices.Insert(slices.Clone(e.r.Gateways), at, neutron.RouterGateway{NetworkID: n.ID, PortID: p.ID, EnableSNAT: wantsSNAT(want)})
+	g := neutron.RouterGateway{NetworkID: n.ID, PortID: p.ID, EnableSNAT: wantsSNAT(want)}
+	if err := e.applyQoSPolicy(&g, want); err != nil {
+		return err
+	}
+	e.r.Gateways = slices.Insert(slices.Clone(e.r.Gateways), at, g)
 	return schema.RouterPorts.Put(e.tx, x)
 }
 
@@ -123,10 +142,14 @@ func (e routerEdit) givenGateway(n *neutron.Network, id string) (*neutron.Port, 
 // changeGateway sets SNAT and, if the request names any, the addresses of a gateway.
 func (e routerEdit) changeGateway(i int, want *neutron.GatewayRequest, n *neutron.Network) (changed bool, err error) {
 	had := e.r.Gateways[i]
-	if snat := wantsSNAT(want); snat != had.EnableSNAT {
-		had.EnableSNAT, changed = snat, true
+	has := had
+	has.EnableSNAT = wantsSNAT(want)
+	if err := e.applyQoSPolicy(&has, want); err != nil {
+		return false, err
+	}
+	if changed = has != had; changed {
 		e.r.Gateways = slices.Clone(e.r.Gateways)
-		e.r.Gateways[i] = had
+		e.r.Gateways[i] = has
 	}
 	if len(want.FixedIPs) == 0 {
 		return changed, nil

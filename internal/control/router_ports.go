@@ -49,6 +49,9 @@ func (o *operation) linkOf(x *neutron.RouterPort) (l translate.RouterLink, err e
 	if l.Network, err = schema.Networks.Need(o.tx, l.Port.NetworkID); err != nil {
 		return l, err
 	}
+	if x.Gateway {
+		o.heedQoSPolicy(l.Network)
+	}
 	if translate.Uplink(l.Network) {
 		if l.Network, err = schema.Networks.Get(o.tx, l.Port.NetworkID); err != nil { // for its state
 			return l, err

@@ -60,6 +60,7 @@ type resources struct {
 	flavors         flavors
 	serviceProfiles serviceProfiles
 	segmentRanges   segmentRanges
+	qosPolicies     qosPolicies
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -89,6 +90,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.rbacPolicies = rbacPolicies{newRBACPolicies(s)}
 	s.flavors, s.serviceProfiles = flavors{newFlavors(s)}, serviceProfiles{newServiceProfiles(s)}
 	s.segmentRanges = segmentRanges{newSegmentRanges(s)}
+	s.qosPolicies = qosPolicies{newQoSPolicies(s)}
 	return s, nil
 }
 

@@ -128,7 +128,8 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.FirewallPolicies: anyOf(w.FirewallPolicies()), neutron.FirewallRules: anyOf(w.FirewallRules()),
 		neutron.FirewallGroups: anyOf(w.FirewallGroups()), neutron.FirewallGroupPolicies: anyOf(w.FirewallGroupPolicies()),
 		neutron.FirewallGroupRules: anyOf(w.FirewallGroupRules()), neutron.RBACPolicies: anyOf(w.RBACPolicies()),
-		neutron.Trunks: anyOf(w.Trunks().Operations),
+		neutron.Trunks:      anyOf(w.Trunks().Operations),
+		neutron.QoSPolicies: anyOf(w.QoSPolicies()),
 	}[r]
 }
 

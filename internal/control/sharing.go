@@ -40,6 +40,9 @@ type sharedType struct {
 	check func(o *operation, p *neutron.RBACPolicy) error
 	// before and after run around changes of an object's policies by /rbac-policies.
 	before, after func(o *operation, id string) error
+	// strict counts the object's own project too, and the target that a policy is to get, among
+	// those who need the policy for all, as the reference does of QoS policies.
+	strict bool
 }
 
 // sharedTypes are the types of objects that policies share.
@@ -48,6 +51,7 @@ func sharedTypes() []sharedType {
 		sharedNetworks(),
 		sharedTable(neutron.SecurityGroups, schema.SecurityGroups, func(g *neutron.SecurityGroup) string { return g.ProjectID },
 			usersIn(schema.Ports, "security_group", func(p *neutron.Port) string { return p.ProjectID })),
+		sharedQoSPolicies(),
 	}
 }
 
@@ -94,7 +98,7 @@ func usersIn[U any](t *records.Table[U], field string, project func(*U) string) 
 // sharedTypeNamed returns the type that a policy names.
 func sharedTypeNamed(name string) (sharedType, error) {
 	for _, t := range sharedTypes() {
-		if t.Name() == name {
+		if t.ObjectType() == name {
 			return t, nil
 		}
 	}
@@ -110,7 +114,7 @@ func sharedWith(r records.Reader, project string, typ neutron.Resource, id strin
 // granted is sharedWith for any action.
 func granted(r records.Reader, project string, typ neutron.Resource, id, action string) bool {
 	for _, target := range grantees(project) {
-		grant := schema.Grant(typ.Name(), id, action, target)
+		grant := schema.Grant(typ.ObjectType(), id, action, target)
 		if _, there := schema.RBACPolicies.Peek(r, grant); there {
 			_, err := schema.RBACPolicies.Need(r, grant)
 			return err == nil
@@ -138,7 +142,7 @@ func grantedObjects[T any](t *records.Table[T], typ neutron.Resource, r records.
 	var parts []iter.Seq[*T]
 	for _, target := range grantees(c.ProjectID) {
 		parts = append(parts, func(yield func(*T) bool) {
-			for p := range schema.RBACPolicies.By(r, "grantee", schema.Grantee(typ.Name(), action, target)) {
+			for p := range schema.RBACPolicies.By(r, "grantee", schema.Grantee(typ.ObjectType(), action, target)) {
 				if o, ok := t.Peek(r, p.ObjectID); ok && !yield(o) {
 					return
 				}
@@ -183,11 +187,11 @@ func (o *operation) share(typ neutron.Resource, id string, v neutron.Values) err
 // grantAll makes or removes the policy that grants all projects an action on an object, and reports
 // whether that changed anything.
 func (o *operation) grantAll(typ neutron.Resource, id, action string, want bool) (changed bool, err error) {
-	p, err := schema.RBACPolicies.Get(o.tx, schema.Grant(typ.Name(), id, action, neutron.EveryProject))
+	p, err := schema.RBACPolicies.Get(o.tx, schema.Grant(typ.ObjectType(), id, action, neutron.EveryProject))
 	if had := err == nil; had == want {
 		return false, nil
 	}
-	t, err := sharedTypeNamed(typ.Name())
+	t, err := sharedTypeNamed(typ.ObjectType())
 	if err != nil {
 		return false, err
 	}
@@ -196,7 +200,7 @@ func (o *operation) grantAll(typ neutron.Resource, id, action string, want bool)
 	}
 	project, _ := t.project(o.tx, id)
 	return true, schema.RBACPolicies.Put(o.tx, &neutron.RBACPolicy{
-		Standard: o.standard(neutron.Values{"project_id": project}, 0), ObjectType: typ.Name(), ObjectID: id, Action: action, Target: neutron.EveryProject,
+		Standard: o.standard(neutron.Values{"project_id": project}, 0), ObjectType: typ.ObjectType(), ObjectID: id, Action: action, Target: neutron.EveryProject,
 	})
 }
 
@@ -214,6 +218,12 @@ func (o *operation) checkWithdrawal(t sharedType, p *neutron.RBACPolicy, target 
 	owner := "" // who needs no policy to share, but one to have a network external
 	if p.Action == neutron.AccessShared {
 		owner, _ = t.project(o.tx, p.ObjectID)
+	}
+	if t.strict {
+		if p.Target == owner {
+			return nil
+		}
+		owner, target = "", ""
 	}
 	if project := o.dependent(p, owner, target, t.users(o, p.ObjectID, p.Action)); project != "" {
 		return policyInUse(p, "project_id="+project)

@@ -62,6 +62,9 @@ type Tables struct {
 	ServiceProviders  *Table[ServiceProvider]
 	SegmentRanges     *Table[SegmentRangeView]
 	Segments          *Table[SegmentView]
+	QoSPolicies       *Table[QoSPolicyView]
+	QoSRules          map[Resource]*Table[QoSRuleView] // by type, and again without their policies
+	QoSRuleTypes      *Table[QoSRuleTypeView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -97,13 +100,16 @@ func NewTables(dnsDomain string) *Tables {
 		ServiceProviders:  serviceProviderTable(),
 		SegmentRanges:     segmentRangeTable(),
 		Segments:          segmentTable(),
+		QoSPolicies:       qosPolicyTable(),
+		QoSRules:          qosRuleTables(),
+		QoSRuleTypes:      qosRuleTypeTable(),
 	}
 }
 
 // attributeTables are the rows of all tables by resource; they never change.
 var attributeTables = func() [len(names)][]*Attribute {
 	t := NewTables("")
-	return [...][]*Attribute{
+	all := [...][]*Attribute{
 		Networks:           t.Networks.attributes(),
 		Subnets:            t.Subnets.attributes(),
 		Ports:              t.Ports.attributes(),
@@ -133,7 +139,13 @@ var attributeTables = func() [len(names)][]*Attribute {
 		ServiceProvidersResource: t.ServiceProviders.attributes(),
 		SegmentRanges:            t.SegmentRanges.attributes(),
 		Segments:                 t.Segments.attributes(),
+		QoSPolicies:              t.QoSPolicies.attributes(),
+		QoSRuleTypeNames:         t.QoSRuleTypes.attributes(),
 	}
+	for r, table := range t.QoSRules {
+		all[r] = table.attributes()
+	}
+	return all
 }()
 
 // Attributes returns the resource's attribute table; not to be changed.

@@ -42,7 +42,10 @@ func TestDocument(t *testing.T) {
 
 func attributeTables() string {
 	var b strings.Builder
-	for r := neutron.Networks; r <= neutron.RBACPolicies; r++ {
+	for _, r := range neutron.Resources() {
+		if strings.HasPrefix(r.Collection(), "alias_") {
+			continue // as the rules below policies
+		}
 		fmt.Fprintf(&b, "\n### %s\n\n| attribute | type | create | update | default | set by | seen by | filter, sort | |\n|---|---|---|---|---|---|---|---|---|\n", title(r))
 		for _, a := range r.Attributes() {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", a.Name, a.Type, mark(a.Create, "yes"), mark(a.Update, "yes"),
@@ -52,9 +55,13 @@ func attributeTables() string {
 	return b.String()
 }
 
-// title returns the name of a resource's section: FWaaS v2 has some names of v1.
+// title returns the name of a resource's section: FWaaS v2 has some names of v1, and QoS some that
+// say little.
 func title(r neutron.Resource) string {
-	if neutron.FirewallGroups <= r && r <= neutron.FirewallGroupRules {
+	switch {
+	case r >= neutron.QoSPolicies && r <= neutron.QoSRuleTypeNames:
+		return "qos/" + r.Collection()
+	case r >= neutron.FirewallGroups && r <= neutron.FirewallGroupRules:
 		return "fwaas/" + r.Collection()
 	}
 	if r == neutron.PortForwardings {

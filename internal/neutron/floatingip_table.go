@@ -67,8 +67,7 @@ func floatingIPTable() *Table[FloatingIPView] {
 // floatingIPLaterColumns belong to parts to come. Answers have the reference's default.
 func floatingIPLaterColumns() []column[FloatingIPView] {
 	return []column[FloatingIPView]{
-		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
-			constant[FloatingIPView]("null")),
+		qosPolicyColumn("its limits; marks mean nothing here", func(o *FloatingIPView) string { return o.QoSPolicyID }),
 	}
 }
 

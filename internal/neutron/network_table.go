@@ -4,7 +4,6 @@ import "strings"
 
 // What is missing to give later attributes another value, as the refusal says it.
 const (
-	noQoS           = "this server has no QoS policies yet"
 	noSegments      = "this server has no networks of several segments yet"
 	noSubnetPools   = "this server has no subnet pools yet"
 	noAddressGroups = "this server has no address groups yet"
@@ -44,6 +43,8 @@ func networkTable() *Table[NetworkView] {
 	cols = append(cols, row(Attribute{Name: "dns_domain", Create: true, Update: true, Default: "", Type: "string",
 		Doc: "of its ports without one; ends with a dot", parse: dnsDomain},
 		textValue(func(o *NetworkView) string { return o.DNSDomain })))
+	cols = append(cols, qosPolicyColumn("of its machines' ports without one; the project's default policy unless given",
+		func(o *NetworkView) string { return o.QoSPolicyID }))
 	cols = append(cols, zoneColumns(false, func(o *NetworkView) []string { return o.ZoneHints }, func(o *NetworkView) []string { return o.Zones })...)
 	cols = append(cols, networkLaterColumns()...)
 	cols = append(cols, descriptionColumn(std))
@@ -97,8 +98,6 @@ func defaultColumn() column[NetworkView] {
 // networkLaterColumns belong to parts to come. Answers have the reference's default.
 func networkLaterColumns() []column[NetworkView] {
 	return []column[NetworkView]{
-		row(Attribute{Name: "qos_policy_id", Create: true, Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)},
-			constant[NetworkView]("null")),
 		row(Attribute{Name: "ipv4_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "ipv6_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "l2_adjacency", Computed: true, Type: "boolean", Doc: "false of routed networks, and of those whose subnets name their segment"},

@@ -182,17 +182,22 @@ func oneOf(values ...string) parser {
 	}
 }
 
-// ipVersion takes 4 and 6.
-func ipVersion(v any) (any, error) {
-	n, err := integer(v)
-	if err != nil {
-		return nil, err
+// oneOfNumbers takes one of the whole numbers.
+func oneOfNumbers(values []int) parser {
+	return func(v any) (any, error) {
+		n, err := integer(v)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(values, n.(int)) {
+			return nil, reasonf("%d is not in valid_values", n)
+		}
+		return n, nil
 	}
-	if n != 4 && n != 6 {
-		return nil, reasonf("%d is not in valid_values", n)
-	}
-	return n, nil
 }
+
+// ipVersion takes 4 and 6.
+func ipVersion(v any) (any, error) { return oneOfNumbers([]int{4, 6})(v) }
 
 // uuid takes what Python's uuid.UUID does and gives the canonical form.
 func uuid(v any) (any, error) {

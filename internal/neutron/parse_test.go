@@ -77,7 +77,6 @@ func TestParseRefuses(t *testing.T) {
 		{net, neutron.Update, `{"status":"DOWN"}`, "HTTPBadRequest", "Cannot update read-only attribute status"},
 		{net, neutron.Update, `{"foo":1}`, "HTTPBadRequest", "Unrecognized attribute(s) 'foo'"},
 		{net, neutron.Create, `{"qos_policy_id":"x"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: 'x' is not a valid UUID."},
-		{net, neutron.Create, `{"qos_policy_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for qos_policy_id. Reason: '" + uuid1 + "' is not supported: this server has no QoS policies yet."},
 		{net, neutron.Create, `{"availability_zone_hints":"z"}`, "HTTPBadRequest", "Invalid input for availability_zone_hints. Reason: 'z' is not a list."},
 		{net, neutron.Create, `{"segments":[{},{}]}`, "HTTPBadRequest", "Invalid input for segments. Reason: 2 segments are not supported: this server has no networks of several segments yet."},
 

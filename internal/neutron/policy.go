@@ -34,7 +34,7 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 // for delete), or Neutron's 403. Whether the caller can see the object was decided before. At
 // create o is that of the object to be. Like Neutron, refusals name every policed attribute.
 func Authorize(c Caller, r Resource, op Op, v Values, o Owner) error {
-	rule := "rule:" + op.String() + "_" + r.Name()
+	rule := "rule:" + op.String() + "_" + r.policyName()
 	allowed := mayAct(c, r, op, o)
 	text := rule
 	for _, a := range r.Attributes() {
@@ -114,9 +114,26 @@ func (g *GatewayRequest) forAdmins() bool {
 	return g != nil && (g.EnableSNAT != nil || g.FixedIPs != nil)
 }
 
-// AuthorizeTags reports whether the caller may change the tags of an object: who may update it.
+// policyName returns what the names of the resource's rights end in.
+func (r Resource) policyName() string {
+	if r.isQoSRule() && !r.isQoSAlias() {
+		return "policy_" + r.Name()
+	}
+	return r.Name()
+}
+
+// AuthorizeQoSRuleType reports whether the caller may see what enforces a type of QoS rules.
+func AuthorizeQoSRuleType(c Caller) error {
+	if c.Admin() {
+		return nil
+	}
+	return Errorf(Forbidden, "NotAuthorized", "Not authorized.")
+}
+
+// AuthorizeTags reports whether the caller may change the tags of an object: who may update it, and
+// of a QoS policy, whoever sees it.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {
-	if mayAct(c, r, Update, o) {
+	if mayAct(c, r, Update, o) || r == QoSPolicies && !c.ReadOnly() {
 		return nil
 	}
 	return forbidden("rule:update_" + r.Collection() + "_tags")
@@ -131,7 +148,8 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	switch {
 	case c.Admin():
 		return true
-	case c.ReadOnly() || r == Agents || r == Quotas || r == Flavors || r == ServiceProfiles || r == SegmentRanges || r == Segments:
+	case c.ReadOnly(), r == Agents, r == Quotas, r == Flavors, r == ServiceProfiles, r == SegmentRanges, r == Segments,
+		r == QoSPolicies, r.isQoSRule():
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)
@@ -218,6 +236,9 @@ func (g *GatewayRequest) ruleTexts(rule string) []string {
 	}
 	if g.FixedIPs != nil {
 		parts = append(parts, rule+":external_fixed_ips")
+	}
+	if g.QoSPolicyID != nil {
+		parts = append(parts, rule+":"+attrQoSPolicy)
 	}
 	return parts
 }

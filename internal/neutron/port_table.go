@@ -145,9 +145,11 @@ func portLaterColumns() []column[PortView] {
 		return row(a, constant[PortView](json))
 	}
 	return []column[PortView]{
-		later(Attribute{Name: "qos_policy_id", Update: true, Later: noQoS, Type: "uuid", parse: orNull(uuid)}, "null"),
-		row(Attribute{Name: "qos_network_policy_id", Type: "uuid"}, constant[PortView]("null")),
-		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object"}, constant[PortView]("null")),
+		qosPolicyColumn("comes before that of the network", func(o *PortView) string { return o.QoSPolicyID }),
+		row(Attribute{Name: "qos_network_policy_id", Computed: true, Type: "uuid", Doc: "that of the network"},
+			textOrNullValue(func(o *PortView) string { return o.NetworkQoSPolicyID })),
+		row(Attribute{Name: "resource_request", See: AdminOnly, Type: "object", Doc: "null: policies that reserve something are not applied to ports"},
+			constant[PortView]("null")),
 	}
 }
 

@@ -34,6 +34,17 @@ const (
 	ServiceProvidersResource
 	SegmentRanges
 	Segments
+	QoSPolicies
+	QoSBandwidthLimitRules
+	QoSDSCPMarkingRules
+	QoSMinimumBandwidthRules
+	QoSMinimumPacketRateRules
+	QoSPacketRateLimitRules
+	QoSBandwidthLimitAliases
+	QoSDSCPMarkingAliases
+	QoSMinimumBandwidthAliases
+	QoSMinimumPacketRateAliases
+	QoSRuleTypeNames
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -61,23 +72,60 @@ var names = [...]struct{ name, collection, class string }{
 	FirewallGroupPolicies: {"firewall_policy", "firewall_policies", "FirewallPolicy"},
 	FirewallGroupRules:    {"firewall_rule", "firewall_rules", "FirewallRule"},
 
-	RBACPolicies:             {"rbac_policy", "rbac_policies", "RbacPolicy"},
-	AvailabilityZones:        {"availability_zone", "availability_zones", "AvailabilityZone"},
-	Flavors:                  {"flavor", "flavors", "Flavor"},
-	ServiceProfiles:          {"service_profile", "service_profiles", "ServiceProfile"},
-	SegmentRanges:            {"network_segment_range", "network_segment_ranges", "NetworkSegmentRange"},
-	Segments:                 {"segment", "segments", "Segment"},
-	ServiceProvidersResource: {"service_provider", "service_providers", "ServiceProvider"},
+	RBACPolicies:                {"rbac_policy", "rbac_policies", "RbacPolicy"},
+	AvailabilityZones:           {"availability_zone", "availability_zones", "AvailabilityZone"},
+	Flavors:                     {"flavor", "flavors", "Flavor"},
+	ServiceProfiles:             {"service_profile", "service_profiles", "ServiceProfile"},
+	SegmentRanges:               {"network_segment_range", "network_segment_ranges", "NetworkSegmentRange"},
+	Segments:                    {"segment", "segments", "Segment"},
+	ServiceProvidersResource:    {"service_provider", "service_providers", "ServiceProvider"},
+	QoSPolicies:                 {"policy", "policies", "QosPolicy"},
+	QoSBandwidthLimitRules:      {"bandwidth_limit_rule", "bandwidth_limit_rules", "QosRule"},
+	QoSDSCPMarkingRules:         {"dscp_marking_rule", "dscp_marking_rules", "QosRule"},
+	QoSMinimumBandwidthRules:    {"minimum_bandwidth_rule", "minimum_bandwidth_rules", "QosRule"},
+	QoSMinimumPacketRateRules:   {"minimum_packet_rate_rule", "minimum_packet_rate_rules", "QosRule"},
+	QoSPacketRateLimitRules:     {"packet_rate_limit_rule", "packet_rate_limit_rules", "QosRule"},
+	QoSBandwidthLimitAliases:    {"alias_bandwidth_limit_rule", "alias_bandwidth_limit_rules", "QosRule"},
+	QoSDSCPMarkingAliases:       {"alias_dscp_marking_rule", "alias_dscp_marking_rules", "QosRule"},
+	QoSMinimumBandwidthAliases:  {"alias_minimum_bandwidth_rule", "alias_minimum_bandwidth_rules", "QosRule"},
+	QoSMinimumPacketRateAliases: {"alias_minimum_packet_rate_rule", "alias_minimum_packet_rate_rules", "QosRule"},
+	QoSRuleTypeNames:            {"rule_type", "rule_types", "QosRuleType"},
+}
+
+// Resources returns the resources of the API.
+func Resources() []Resource {
+	var all []Resource
+	for r := Networks; int(r) < len(names); r++ {
+		all = append(all, r)
+	}
+	return all
 }
 
 // Name returns the key of one object in a body, such as security_group.
 func (r Resource) Name() string { return names[r].name }
 
+// ObjectType returns the name that RBAC policies have for the resource.
+func (r Resource) ObjectType() string {
+	if r == QoSPolicies {
+		return "qos_policy"
+	}
+	return r.Name()
+}
+
 // Collection returns the key of a list in a body, such as security_groups.
 func (r Resource) Collection() string { return names[r].collection }
 
-// Path returns where the API has the collection, below /v2.0; of bindings, below their port,
-// and of port forwardings below their floating IP.
+// isQoSRule reports whether the objects are rules of QoS policies.
+func (r Resource) isQoSRule() bool {
+	return r >= QoSBandwidthLimitRules && r <= QoSMinimumPacketRateAliases
+}
+
+// isQoSAlias reports whether the objects are rules of QoS policies that are named without their
+// policy.
+func (r Resource) isQoSAlias() bool { return r.isQoSRule() && r >= QoSBandwidthLimitAliases }
+
+// Path returns where the API has the collection, below /v2.0; of bindings, below their port, of
+// port forwardings below their floating IP, and of rules of QoS policies below the policy.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools, AvailabilityZones, ServiceProfiles, SegmentRanges:
@@ -86,6 +134,14 @@ func (r Resource) Path() string {
 		return "/fw/" + r.Collection()
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
 		return "/fwaas/" + r.Collection()
+	case QoSRuleTypeNames:
+		return "/qos/rule-types"
+	}
+	switch {
+	case r == QoSPolicies, r.isQoSAlias():
+		return "/qos/" + r.Collection()
+	case r.isQoSRule():
+		return "/" + r.Collection()
 	}
 	return "/" + strings.ReplaceAll(r.Collection(), "_", "-")
 }
@@ -118,6 +174,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Firewall Policy %s could not be found.", id)
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
 		return Errorf(NotFound, typ, "Firewall %s %s could not be found.", strings.TrimPrefix(r.Name(), "firewall_"), id)
+	case QoSPolicies:
+		return Errorf(NotFound, typ, "QoS policy %s could not be found.", id)
 	}
 	return Errorf(NotFound, typ, "%s %s could not be found.", names[r].class, id)
 }
@@ -129,5 +187,5 @@ func (r Resource) owned() bool {
 		ServiceProvidersResource, Segments:
 		return false
 	}
-	return true
+	return !r.isQoSAlias() && r != QoSRuleTypeNames
 }

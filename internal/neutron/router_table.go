@@ -24,10 +24,10 @@ func routerTable() *Table[RouterView] {
 	cols = append(cols, projectColumns(std)...)
 	cols = append(cols,
 		row(Attribute{Name: "external_gateway_info", Create: true, Update: true, Policed: true, Computed: true,
-			Type: "object {network_id, enable_snat, external_fixed_ips}",
+			Type: "object {network_id, enable_snat, external_fixed_ips, qos_policy_id}",
 			Doc:  "null = no gateway; only admins set enable_snat and external_fixed_ips", parse: orNull(gatewayInfo)},
 			jsonValue(appendGateway)),
-		row(Attribute{Name: attrGateways, Computed: true, Type: "list of objects {network_id, enable_snat, external_fixed_ips}",
+		row(Attribute{Name: attrGateways, Computed: true, Type: "list of objects {network_id, enable_snat, external_fixed_ips, qos_policy_id}",
 			Doc: "the first is external_gateway_info; set by add_, update_ and remove_external_gateways"}, jsonValue(appendGateways)),
 		row(Attribute{Name: "routes", Update: true, Default: unset{}, Type: "list of {destination, nexthop}",
 			Doc: "at most 30; nexthop is on a subnet of the router", parse: nullAs([]any{}, hostRoutes)},
@@ -94,7 +94,11 @@ func appendGatewayInfo(b []byte, g RouterGateway, ips []FixedIP) []byte {
 	b = append(b, `,"external_fixed_ips":`...)
 	b = appendList(b, ips, appendFixedIP)
 	b = append(b, `,"enable_snat":`...)
-	return append(strconv.AppendBool(b, g.EnableSNAT), '}')
+	b = strconv.AppendBool(b, g.EnableSNAT)
+	if g.QoSPolicyID != "" {
+		b = appendString(append(b, `,"`+attrQoSPolicy+`":`...), g.QoSPolicyID)
+	}
+	return append(b, '}')
 }
 
 // gatewayInfo takes an object with a network_id; {} is no gateway, as null.
@@ -110,7 +114,7 @@ func gatewayInfo(v any) (any, error) {
 	if _, given := o["network_id"]; !given {
 		return nil, missingKeys(otherKeys(o))
 	}
-	if other := otherKeys(o, "network_id", "enable_snat", "external_fixed_ips"); other != nil {
+	if other := otherKeys(o, "network_id", "enable_snat", "external_fixed_ips", attrQoSPolicy); other != nil {
 		return nil, reasonf("Unexpected keys supplied: %s", strings.Join(other, ", "))
 	}
 	return gatewayRequest(o)
@@ -141,6 +145,14 @@ func gatewayRequest(o map[string]any) (any, error) {
 			return nil, err
 		}
 		g.FixedIPs = ips.([]FixedIPRequest)
+	}
+	if raw, given := o[attrQoSPolicy]; given {
+		id, err := orNull(uuid)(raw)
+		if err != nil {
+			return nil, err
+		}
+		policy, _ := id.(string)
+		g.QoSPolicyID = &policy
 	}
 	return g, nil
 }

@@ -36,6 +36,7 @@ type Network struct {
 	External        bool   `json:"router:external"`
 	Default         bool   `json:"is_default,omitempty"` // the default external network: there is one at most
 	DNSDomain       string `json:"dns_domain"`
+	QoSPolicyID     string `json:"qos_policy_id,omitempty"` // of ports without one
 	NetworkType     string `json:"provider:network_type"`
 	PhysicalNetwork string `json:"provider:physical_network,omitempty"`
 	SegmentationID  *int   `json:"provider:segmentation_id,omitempty"`
@@ -123,6 +124,7 @@ type Port struct {
 	DNSName             string        `json:"dns_name"`
 	DNSDomain           string        `json:"dns_domain"`
 	DataPlaneStatus     string        `json:"data_plane_status,omitempty"` // ACTIVE or DOWN, as monitoring says, or ""
+	QoSPolicyID         string        `json:"qos_policy_id,omitempty"`
 	VNICType            string        `json:"binding:vnic_type"`
 	HostID              string        `json:"binding:host_id"` // a host's name, as Neutron's clients use it
 	// Profile is nil, rather than empty, while a client wants the port unbound.
@@ -230,6 +232,8 @@ type RouterGateway struct {
 	NetworkID  string `json:"network_id"`
 	PortID     string `json:"port_id"` // owner network:router_gateway
 	EnableSNAT bool   `json:"enable_snat"`
+	// QoSPolicyID is for what is translated to the gateway's address.
+	QoSPolicyID string `json:"qos_policy_id,omitempty"`
 }
 
 // FloatingIP is an address of an external network that stands for a port's fixed address. Without
@@ -246,6 +250,7 @@ type FloatingIP struct {
 	ServedBy          string     `json:"served_by"` // gateway or interface port of the router
 	DNSName           string     `json:"dns_name,omitempty"`
 	DNSDomain         string     `json:"dns_domain,omitempty"` // set with DNSName
+	QoSPolicyID       string     `json:"qos_policy_id,omitempty"`
 }
 
 // Forwarded reports whether a router serves the address by port forwardings alone.

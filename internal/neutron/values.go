@@ -68,6 +68,8 @@ type GatewayRequest struct {
 	NetworkID  string
 	EnableSNAT *bool            // nil = true
 	FixedIPs   []FixedIPRequest // nil = any, or those that the gateway has
+	// QoSPolicyID is "" for no policy; nil = as it is.
+	QoSPolicyID *string
 	// PortID is a port that becomes the gateway, in place of a new one. Clients cannot name it.
 	PortID string
 }

@@ -26,6 +26,8 @@ type PortView struct {
 	VIFType    string         // unbound, ovs, tap, binding_failed
 	VIFDetails map[string]any // never modified
 	Trunk      *TrunkDetails  // of the parent of a trunk; else nil
+	// NetworkQoSPolicyID is the policy of the port's network.
+	NetworkQoSPolicyID string
 }
 
 // PortBindingView is a binding of a port, active or not.

@@ -67,6 +67,7 @@ func (n *names) object(id string) {
 	nameOf(n, schema.Firewalls, "firewall", id, func(o *neutron.Firewall) string { return o.Name })
 	nameOf(n, schema.FirewallGroups, "firewall-group", id, func(o *neutron.FirewallGroup) string { return o.Name })
 	nameOf(n, schema.FirewallGroupPolicies, "firewall-group-policy", id, func(o *neutron.FirewallPolicy) string { return o.Name })
+	nameOf(n, schema.QoSPolicies, "qos-policy", id, func(o *neutron.QoSPolicy) string { return o.Name })
 	n.port(id)
 	if r, ok := schema.Routers.Peek(n.snap, id); ok {
 		for p := range schema.RouterPorts.By(n.snap, "router", id) {

@@ -49,7 +49,7 @@ func served() []part {
 	return []part{
 		{routes: (*handler).core, extensions: coreExtensions()},
 		portBindings(), routers(), floatingIPs(), firewalls(), firewallGroups(), sharing(),
-		trunks(),
+		trunks(), qos(),
 		agents(), flavors(), segments(),
 	}
 }
@@ -125,13 +125,18 @@ func register[T any](on func(string, endpoint), c *collection[T]) {
 		on("DELETE "+item, c.delete)
 	}
 	if c.ops.ChangeTags != nil {
-		on("GET "+item+"/tags", c.listTags)
-		on("PUT "+item+"/tags", c.replaceTags)
-		on("DELETE "+item+"/tags", c.removeTags)
-		on("GET "+item+"/tags/{tag}", c.hasTag)
-		on("PUT "+item+"/tags/{tag}", c.addTag)
-		on("DELETE "+item+"/tags/{tag}", c.removeTag)
+		registerTags(on, item, c)
 	}
+}
+
+// registerTags adds the routes of the tags of the objects at a path.
+func registerTags[T any](on func(string, endpoint), item string, c *collection[T]) {
+	on("GET "+item+"/tags", c.listTags)
+	on("PUT "+item+"/tags", c.replaceTags)
+	on("DELETE "+item+"/tags", c.removeTags)
+	on("GET "+item+"/tags/{tag}", c.hasTag)
+	on("PUT "+item+"/tags/{tag}", c.addTag)
+	on("DELETE "+item+"/tags/{tag}", c.removeTag)
 }
 
 // plainPath takes off what old clients add to a path: ".json" and a slash at the end. Tags may end

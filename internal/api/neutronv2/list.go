@@ -66,7 +66,11 @@ func (c *collection[T]) order(ctx context.Context, caller neutron.Caller, found 
 	var marker *T
 	if p.limit > 0 && p.marker != "" {
 		var err error
-		if marker, err = c.ops.Show(ctx, caller, p.marker); err != nil { // filters may leave it out
+		marker, err = c.ops.Show(ctx, caller, p.marker) // filters may leave it out
+		switch {
+		case err != nil && c.table.Resource == neutron.QoSPolicies: // of which the reference needs none
+			p.marker = ""
+		case err != nil:
 			return nil, err
 		}
 	}

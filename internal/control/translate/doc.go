@@ -11,15 +11,17 @@
 //	network           the network                             its subnets, its ports
 //	subnet            the subnet; the network's mtu; ports    other ports of the network
 //	                  with owner network:dhcp on the subnet
-//	port              the port                                its groups' rules and names,
-//	                                                          other members, its subnets
+//	port              the port; its network's QoS policy,     its groups' rules and names,
+//	                  unless it has its own                   other members, its subnets,
+//	                                                          a policy's rules
 //	security-group    the group's name; its rules             its members
 //	router            the router; with extra routes the       floating IPs, firewalls
 //	                  addresses of its gateways and
 //	                  interfaces
 //	router-gateway    the port; its subnets' gateways;        interfaces, floating IPs
 //	                  enable_snat; which gateway of the
-//	                  router is the first
+//	                  router is the first; the network's
+//	                  QoS policy
 //	router-interface  the port; its subnets' gateways; the    gateways, floating IPs,
 //	                  newest DHCP port of its first subnet;   other interfaces
 //	                  an uplink's admin state
@@ -30,6 +32,7 @@
 //	                  ports
 //	firewall-group-   the policy; its rules                   its groups
 //	policy
+//	qos-policy        the policy's rules                      what has it
 //
 // A routed network has empty bundles. The policy agents read keys of Calico's data model, each
 // written in the transaction that changes one of its inputs:

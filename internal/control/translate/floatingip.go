@@ -34,6 +34,7 @@ func FloatingIP(f *neutron.FloatingIP, r *neutron.Router, servedBy RouterLink) t
 	}
 	for i := range rules {
 		rules[i].Rule.FipPortID = f.PortID
+		limit(&rules[i].Rule, f.QoSPolicyID, f.ID)
 	}
 	b := topology.Bundle{
 		Rules: rules,

@@ -33,6 +33,7 @@ func Port(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) 
 	}
 	if !linked(p) {
 		bind(&port, p)
+		port.LimitsID = portLimits(p, n)
 	}
 	if !class.Trusted() {
 		b.Chains = portChains(p, groups)

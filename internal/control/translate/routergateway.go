@@ -38,6 +38,9 @@ func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bu
 	}
 	if a, ok := first4(as); ok && enableSNAT {
 		b.Rules = defaultSNAT(r, l.Port.ID, a, done6)
+		for i := range b.Rules {
+			limit(&b.Rules[i].Rule, gatewayLimits(r, &l), l.Port.ID)
+		}
 	}
 	return b
 }

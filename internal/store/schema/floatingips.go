@@ -14,6 +14,7 @@ var FloatingIPs = records.NewTable("floating-ip", NeutronPrefix+"floatingips/", 
 	records.Ref("port", Ports, func(f *neutron.FloatingIP) []string { return []string{f.PortID} }, records.Refuse()),
 	records.Ref("served_by", RouterPorts, func(f *neutron.FloatingIP) []string { return []string{f.ServedBy} }, records.Refuse()),
 	records.Ref("router", Routers, func(f *neutron.FloatingIP) []string { return []string{f.RouterID} }, records.Refuse()),
+	records.Ref("qos_policy", QoSPolicies, func(f *neutron.FloatingIP) []string { return []string{f.QoSPolicyID} }, records.Refuse()),
 	records.Unique("fixed_ip", func(f *neutron.FloatingIP) []string {
 		if f.PortID == "" {
 			return nil

@@ -71,6 +71,7 @@ var Networks = records.NewTable("network", NeutronPrefix+"networks/", func(n *ne
 		return []string{"true"}
 	}),
 	records.Index("segment_id", func(n *neutron.Network) []string { return []string{SegmentID(n.ID)} }),
+	records.Ref("qos_policy", QoSPolicies, func(n *neutron.Network) []string { return []string{n.QoSPolicyID} }, records.Refuse()),
 	records.Index("project", func(n *neutron.Network) []string { return []string{n.ProjectID} }),
 	records.Index("name", func(n *neutron.Network) []string { return []string{n.Name} }),
 	records.Index("external", func(n *neutron.Network) []string { return []string{fmt.Sprint(n.External)} }),
@@ -136,6 +137,7 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 		return ids
 	}, records.Refuse()),
 	records.Ref("security_group", SecurityGroups, func(p *neutron.Port) []string { return p.SecurityGroups }, records.Refuse()),
+	records.Ref("qos_policy", QoSPolicies, func(p *neutron.Port) []string { return []string{p.QoSPolicyID} }, records.Refuse()),
 	records.Unique("mac", func(p *neutron.Port) []string { return []string{PortMAC(p.NetworkID, p.MACAddress)} }),
 	records.Unique("ip", func(p *neutron.Port) []string {
 		keys := make([]string, len(p.FixedIPs))
@@ -198,9 +200,20 @@ var Ports = records.NewTable("port", NeutronPrefix+"ports/", func(p *neutron.Por
 // Routers are deleted after their ports.
 var Routers = records.NewTable("router", NeutronPrefix+"routers/", func(r *neutron.Router) string { return r.ID },
 	records.Ref("flavor", Flavors, func(r *neutron.Router) []string { return []string{r.FlavorID} }, records.Refuse()),
+	records.Ref("qos_policy", QoSPolicies, gatewayPolicies, records.Refuse()),
 	records.Index("project", func(r *neutron.Router) []string { return []string{r.ProjectID} }),
 	records.Index("name", func(r *neutron.Router) []string { return []string{r.Name} }),
 )
+
+func gatewayPolicies(r *neutron.Router) []string {
+	var ids []string
+	for _, g := range r.Gateways {
+		if !slices.Contains(ids, g.QoSPolicyID) {
+			ids = append(ids, g.QoSPolicyID)
+		}
+	}
+	return ids
+}
 
 // RouterPorts have the ids of their ports.
 var RouterPorts = records.NewTable("router-port", NeutronPrefix+"router-ports/", func(p *neutron.RouterPort) string { return p.PortID },
@@ -348,6 +361,7 @@ func All() []snapshot.Table {
 		RBACPolicies,
 		Trunks, Subports,
 		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, Segments, SegmentRanges,
+		QoSPolicies,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

@@ -14,6 +14,7 @@ var RBACPolicies = records.NewTable("rbac-policy", NeutronPrefix+"rbac-policies/
 	func(p *neutron.RBACPolicy) string { return Grant(p.ObjectType, p.ObjectID, p.Action, p.Target) },
 	records.Ref("network", Networks, sharedObject(neutron.Networks), records.Cascade()),
 	records.Ref("security_group", SecurityGroups, sharedObject(neutron.SecurityGroups), records.Cascade()),
+	records.Ref("qos_policy", QoSPolicies, sharedObject(neutron.QoSPolicies), records.Cascade()),
 	records.Index("api_id", func(p *neutron.RBACPolicy) []string { return []string{p.ID} }),
 	records.Index("project", func(p *neutron.RBACPolicy) []string { return []string{p.ProjectID} }),
 	records.Index("object_id", func(p *neutron.RBACPolicy) []string { return []string{p.ObjectID} }),
@@ -26,7 +27,7 @@ var RBACPolicies = records.NewTable("rbac-policy", NeutronPrefix+"rbac-policies/
 // sharedObject returns the reference of policies to objects of a type.
 func sharedObject(typ neutron.Resource) func(p *neutron.RBACPolicy) []string {
 	return func(p *neutron.RBACPolicy) []string {
-		if p.ObjectType != typ.Name() {
+		if p.ObjectType != typ.ObjectType() {
 			return nil
 		}
 		return []string{p.ObjectID}
