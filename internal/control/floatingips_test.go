@@ -391,8 +391,7 @@ func TestFloatingIPRefusals(t *testing.T) {
 		{w.admin, create(`,"floating_ip_address":"198.51.100.1"`), "InvalidIpForNetwork: IP address 198.51.100.1 is not a valid IP for any of the subnets on the specified network."},
 		{w.member, create(`,"subnet_id":"` + island + `"`), "InvalidInput: Invalid input for operation: Failed to create port on network " + w.external +
 			", because fixed_ips included invalid subnet " + island + "."},
-		{w.member, create(`,"qos_policy_id":"` + w.tenant + `"`), "HTTPBadRequest: Invalid input for qos_policy_id. Reason: '" + w.tenant +
-			"' is not supported: this server has no QoS policies yet."},
+		{w.member, create(`,"qos_policy_id":"` + w.tenant + `"`), "QosPolicyNotFound: QoS policy " + w.tenant + " could not be found."},
 		{w.member, create(`,"fixed_ip_address":"10.0.0.9"`), "BadRequest: Bad floatingip request: fixed_ip_address cannot be specified without a port_id."},
 		{w.member, create(`,"port_id":"` + islander + `"`), "ExternalGatewayForFloatingIPNotFound: External network " + w.external +
 			" is not reachable from subnet " + island + ".  Therefore, cannot associate Port " + islander + " with a Floating IP."},

@@ -155,7 +155,8 @@ func (s qosRules) toChange(o *operation, id string, op neutron.Op) (*neutron.QoS
 	return p, *r, neutron.Authorize(o.caller, s.resource, op, nil, neutron.Owner{})
 }
 
-// changeQoSRules stores a policy whose rules have changed. One that reserves something has no users.
+// changeQoSRules stores a policy whose rules have changed. One that reserves something has no
+// users.
 func (o *operation) changeQoSRules(old, p *neutron.QoSPolicy) error {
 	if r := p.Reserving(); r != nil && old.Reserving() == nil {
 		if err := o.checkReserved(p.ID, r.Type); err != nil {

@@ -93,7 +93,7 @@ func TestQoSLimits(t *testing.T) {
 	}
 }
 
-// TestQoSOfPorts says which policy each kind of port has, and follows the network's to them.
+// TestQoSOfPorts: each kind of port has its policy, and follows a change of the network's.
 func TestQoSOfPorts(t *testing.T) {
 	t.Parallel()
 	w := inMemory(t)

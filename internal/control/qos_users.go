@@ -8,8 +8,8 @@ import (
 	"heddle/internal/store/schema"
 )
 
-// What has a QoS policy refers to it: ports, networks, floating IPs, and routers for their gateways.
-// Topology names the policy's limits by its id, so that a change of rules is one bundle. Ports
+// Ports, networks, floating IPs, and routers for their gateways refer to their QoS policies.
+// Topology names a policy's limits by its id, so that a change of rules is one bundle. Ports
 // without a policy have their network's: they are derived again when the network gets another.
 
 // attrQoSPolicy is the attribute that names a policy.

@@ -48,7 +48,7 @@ func floatingIPTable() *Table[FloatingIPView] {
 		row(Attribute{Name: "port_details", Computed: true, Type: "object", Doc: "some attributes of the port; null = none"},
 			jsonValue(func(b []byte, o *FloatingIPView) []byte { return appendPortDetails(b, o.Port) })),
 	)
-	cols = append(cols, floatingIPLaterColumns()...)
+	cols = append(cols, qosPolicyColumn("its limits; marks mean nothing here", func(o *FloatingIPView) string { return o.QoSPolicyID }))
 	cols = append(cols,
 		row(Attribute{Name: "port_forwardings", Computed: true,
 			Type: "list of {id, protocol, external_port, internal_port, internal_ip_address, internal_port_id}", Doc: "a range shows no ports here"},
@@ -62,13 +62,6 @@ func floatingIPTable() *Table[FloatingIPView] {
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Doc: "set through the tags sub-resource"}, std)...)
 	return newTable(FloatingIPs, cols)
-}
-
-// floatingIPLaterColumns belong to parts to come. Answers have the reference's default.
-func floatingIPLaterColumns() []column[FloatingIPView] {
-	return []column[FloatingIPView]{
-		qosPolicyColumn("its limits; marks mean nothing here", func(o *FloatingIPView) string { return o.QoSPolicyID }),
-	}
 }
 
 // addressOrNullValue writes the invalid address as null.

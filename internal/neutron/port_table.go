@@ -74,7 +74,7 @@ func portTable(domain string) *Table[PortView] {
 	cols = append(cols, portDNSColumns(domain)...)
 	cols = append(cols, dataPlaneColumn())
 	cols = append(cols, trunkDetailsColumn())
-	cols = append(cols, portLaterColumns()...)
+	cols = append(cols, portQoSColumns()...)
 	cols = append(cols, deviceColumns()...)
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
@@ -138,12 +138,8 @@ func dataPlaneColumn() column[PortView] {
 		textOrNullValue(func(o *PortView) string { return o.DataPlaneStatus }))
 }
 
-// portLaterColumns belong to parts to come. Answers have the reference's default.
-func portLaterColumns() []column[PortView] {
-	later := func(a Attribute, json string) column[PortView] {
-		a.Create = true
-		return row(a, constant[PortView](json))
-	}
+// portQoSColumns name the policies that a port has.
+func portQoSColumns() []column[PortView] {
 	return []column[PortView]{
 		qosPolicyColumn("comes before that of the network", func(o *PortView) string { return o.QoSPolicyID }),
 		row(Attribute{Name: "qos_network_policy_id", Computed: true, Type: "uuid", Doc: "that of the network"},

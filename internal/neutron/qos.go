@@ -49,8 +49,8 @@ type QoSRuleType struct {
 	Values     []int    // those that Value may have; nil = 0 to 2147483647
 	Burst      string   // the attribute with the burst of a limit; "" = none
 	Directions []string // nil = none
-	// Reserves is set for rules that ask for a share of what a host has. Policies may have them, but
-	// this server reserves nothing: such a policy is applied to nothing (decision 0020).
+	// Reserves is set for rules that ask for a share of what a host has. Policies may have them,
+	// but this server reserves nothing: such a policy is applied to nothing (decision 0020).
 	Reserves bool
 }
 

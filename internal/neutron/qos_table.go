@@ -81,8 +81,8 @@ func qosRuleTables() map[Resource]*Table[QoSRuleView] {
 	return tables
 }
 
-// qosRuleTable returns the table of a type's rules, or with alias that of the resource that needs no
-// policy, where rules are not made.
+// qosRuleTable returns the table of a type's rules, or with alias that of the resource that needs
+// no policy, where rules are not made.
 func qosRuleTable(t QoSRuleType, alias bool) *Table[QoSRuleView] {
 	attr := func(name, typ, doc string, def any, p parser) Attribute {
 		return Attribute{Name: name, Create: !alias, Update: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}

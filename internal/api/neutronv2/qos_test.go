@@ -12,7 +12,8 @@ import (
 	"heddle/internal/control"
 )
 
-// TestGophercloudQoS: an outside client makes a policy with rules, changes them and takes them away.
+// TestGophercloudQoS: an outside client makes a policy with rules, changes them and takes them
+// away.
 func TestGophercloudQoS(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
@@ -90,6 +91,8 @@ func TestQoSAnswers(t *testing.T) {
 			`{"rule_types":[{"type":"bandwidth_limit"},{"type":"dscp_marking"},{"type":"packet_rate_limit"}]}`},
 		{400, "member", http.MethodGet, "/qos/rule-types?all_rules=some", "", "InvalidInput: Invalid input for operation: 'some' cannot be converted to boolean."},
 		{404, "admin", http.MethodGet, "/qos/rule-types/none", "", "QosRuleTypeNotFound: QosRuleType none could not be found."},
+		{200, "admin", http.MethodPut, "/policies/" + policy + "/tags", `{"tags":["red"]}`, `{"tags":["red"]}`},
+		{204, "admin", http.MethodGet, "/policies/" + policy + "/tags/red", "", ""},
 		{204, "admin", http.MethodDelete, "/qos/alias_bandwidth_limit_rules/" + id, "", ""},
 		{404, "admin", http.MethodDelete, "/qos/alias_bandwidth_limit_rules/" + id, "", "QosRuleNotFound: QoS rule " + id + " for policy  could not be found."},
 	} {
@@ -105,6 +108,11 @@ func TestQoSAnswers(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s %s:\ngot  %s\nwant %s", tt.method, tt.path, got, tt.want)
 		}
+	}
+	// A marker that the caller does not see is none: the reference's own test walks pages so.
+	page := s.must(t, http.StatusOK, "member", http.MethodGet, "/qos/policies?limit=1&marker="+policy, nil)
+	if found := list(page.doc()["policies"]); len(found) != 0 {
+		t.Errorf("a member sees %v", found)
 	}
 }
 
