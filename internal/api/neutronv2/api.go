@@ -110,7 +110,12 @@ func (h *handler) core(on func(pattern string, e endpoint)) {
 // register adds the routes of a collection: those of the operations it has, and its tags if it can
 // have any.
 func register[T any](on func(string, endpoint), c *collection[T]) {
-	path := "/v2.0" + c.table.Resource.Path()
+	registerAt(on, c.table.Resource.Path(), c)
+}
+
+// registerAt adds the routes of a collection at a path below /v2.0.
+func registerAt[T any](on func(string, endpoint), path string, c *collection[T]) {
+	path = "/v2.0" + path
 	item := path + "/{id}"
 	on("GET "+path, c.list)
 	on("GET "+item, c.show)

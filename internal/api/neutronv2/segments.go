@@ -7,7 +7,9 @@ func segments() part {
 	return part{
 		routes: func(h *handler, on func(string, endpoint)) {
 			register(on, &collection[neutron.SegmentView]{h, h.tables.Segments, h.ops.Segments()})
-			register(on, &collection[neutron.SegmentRangeView]{h, h.tables.SegmentRanges, h.ops.SegmentRanges()})
+			ranges := &collection[neutron.SegmentRangeView]{h, h.tables.SegmentRanges, h.ops.SegmentRanges()}
+			register(on, ranges)                              // as openstacksdk has it
+			registerAt(on, "/network-segment-ranges", ranges) // as the reference has it
 		},
 		extensions: []extension{
 			{"network-segment-range", "Neutron Network Segment Range", "2018-11-29T00:00:00-00:00",

@@ -24,6 +24,7 @@ func TestSegmentRanges(t *testing.T) {
 		}
 		return found
 	}
+	s.refused(t, http.StatusOK, "admin", http.MethodGet, "/network-segment-ranges", "", `"default":true`)
 	byDefault := list()[""]
 	if byDefault["default"] != true || byDefault["minimum"] != 1.0 || byDefault["maximum"] != 4.0 {
 		t.Errorf("default range %v", byDefault)
