@@ -3,11 +3,13 @@ package control_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"heddle/internal/control"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 	"heddle/internal/topology"
@@ -247,5 +249,53 @@ func TestTrunkSteps(t *testing.T) {
 		t.Errorf("%d subports are still bound", len(ports)-on(""))
 	}
 	w.finished()
+	w.verifyStore()
+}
+
+// TestTrunkFollowsItsHost: the host of a trunk goes and comes back, and another one takes the
+// trunk over: all its subports follow, more of them than one commit takes, and clients need do
+// nothing. What was made goes without a trace.
+func TestTrunkFollowsItsHost(t *testing.T) {
+	t.Parallel()
+	w := follow(t, store.NewMemory())
+	n := w.network(`{}`)
+	before := w.dump("/heddle/hosts/", "/heddle/unique/host/")
+	parent := w.port(n.ID, "")
+	var subs []string
+	for i := range 70 {
+		subs = append(subs, vlan(w.port(n.ID, ""), i+1))
+	}
+	tr := w.trunk(parent, subs...)
+	all := 1 + len(subs)
+	w.update(parent.ID, `{"binding:host_id":"h1"}`)
+	one := tr.Subports[0].PortID
+	w.agrees(one, "binding_failed", "", "")
+	w.putHost("first", "h1")
+	w.until("the trunk bound to the host that came", bound("first", all))
+	w.agrees(one, "tap", "first", "")
+	w.dropHost("first")
+	w.until("the trunk bound nowhere", bound("first", 0))
+	w.agrees(one, "binding_failed", "", "first")
+	w.putHost("second", "h1")
+	w.until("the trunk bound to the next host of the name", bound("second", all))
+	w.putHost("third", "h3")
+	w.update(parent.ID, `{"binding:host_id":"h3"}`)
+	w.until("the trunk bound to another host", bound("third", all))
+	w.agrees(one, "tap", "third", "second")
+
+	if err := w.remove(w.member, neutron.Trunks, tr.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range tr.Subports {
+		if err := w.remove(w.member, neutron.Ports, sub.PortID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.remove(w.member, neutron.Ports, parent.ID); err != nil {
+		t.Fatal(err)
+	}
+	if after := w.dump("/heddle/hosts/", "/heddle/unique/host/"); !slices.Equal(after, before) {
+		t.Errorf("left behind:\n%s\nbefore:\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
+	}
 	w.verifyStore()
 }

@@ -234,6 +234,9 @@ func TestTrunkTags(t *testing.T) {
 		p.open = true
 		b := p.bundle()
 		b.Ports[0].Trunk = i == 1
+		if i == 3 {
+			b.Ports[0].VlanID = 7
+		}
 		l.Apply(p.owner(), b)
 	}
 	tagged := func(from, to int, vlan uint16) []byte {
@@ -249,6 +252,9 @@ func TestTrunkTags(t *testing.T) {
 	copy(flood, packet.Broadcast[:])
 	if got := outs(l.send("p2", flood)); !slices.Equal(got, []string{"p3"}) {
 		t.Errorf("a broadcast with a tag goes to %v", got)
+	}
+	if text := walk(l.send("p2", tcp(2, 3, 1, 2))); !strings.Contains(text, "to tap-p3 in VLAN 7 on host h1") {
+		t.Errorf("to a subport\n%s", text)
 	}
 	for _, d := range []*flow.Decision{l.send("p2", tagged(2, 1, 0)), l.send("p1", tagged(1, 2, 0)), l.send("p1", tcp(1, 2, 1, 2)), l.send("p2", tagged(2, 3, 5))} {
 		if d.Verdict != flow.Forward {
