@@ -27,6 +27,9 @@ const (
 	kindFirewallGroupPolicy = "firewall-group-policy"
 
 	kindQoSPolicy = "qos-policy"
+
+	kindAddressGroup = "address-group"
+	kindAddressBlock = "address-block"
 )
 
 // putBundle stores what an owner means to packets in place of what it meant before.

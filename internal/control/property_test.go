@@ -422,6 +422,12 @@ func (w *world) checkDerived(rt fataler) *records.Snap {
 	for sg := range schema.SecurityGroups.All(snap) {
 		want["security-group/"+sg.ID] = text(translate.SecurityGroup(sg))
 	}
+	for g := range schema.AddressGroups.All(snap) {
+		want["address-group/"+g.ID] = text(translate.AddressGroup(g))
+	}
+	for b := range schema.AddressBlocks.All(snap) {
+		want["address-block/"+schema.AddressBlockID(b.GroupID, b.Number)] = text(translate.AddressBlock(b))
+	}
 	for r := range schema.Routers.All(snap) {
 		var links []translate.RouterLink
 		for x := range schema.RouterPorts.By(snap, "router", r.ID) {

@@ -26,6 +26,8 @@ const (
 	quotaFirewallPolicy = "firewall_policy" // of FWaaS v1 and v2 together, as rules
 	quotaFirewallRule   = "firewall_rule"
 	quotaRBACPolicy     = "rbac_policy"
+
+	quotaAddressGroup = "address_group"
 )
 
 // slack is the distance from a limit within which creates of a project wait for each other. It
@@ -72,6 +74,8 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.FirewallRules.CountBy(r, "project", project) + schema.FirewallGroupRules.CountBy(r, "project", project)
 	case quotaRBACPolicy:
 		return schema.RBACPolicies.CountBy(r, "project", project)
+	case quotaAddressGroup:
+		return schema.AddressGroups.CountBy(r, "project", project)
 	case quotaRule:
 		n := 0
 		for g := range schema.SecurityGroups.By(r, "project", project) {

@@ -193,6 +193,7 @@ func groupsOfRules() *finder[neutron.SecurityGroup] {
 		by(t, "rule", func(q *neutron.Query) []string { return q.IDs }),
 		byID(t, func(q *neutron.Query) []string { return q.SecurityGroupIDs }),
 		by(t, "remote_group", func(q *neutron.Query) []string { return q.RemoteGroupIDs }),
+		by(t, "remote_address_group", func(q *neutron.Query) []string { return q.RemoteAddressGroupIDs }),
 	}, ownGroups}
 }
 
@@ -247,7 +248,7 @@ func (s rules) list(ctx context.Context, c neutron.Caller, q neutron.Query) (ite
 		for i := range g.Rules {
 			r := &g.Rules[i]
 			if among(q.IDs, r.ID) && among(q.SecurityGroupIDs, r.SecurityGroupID) && among(q.RemoteGroupIDs, r.RemoteGroupID) &&
-				among(q.ProjectIDs, r.ProjectID) {
+				among(q.RemoteAddressGroupIDs, r.RemoteAddressGroupID) && among(q.ProjectIDs, r.ProjectID) {
 				found = append(found, r)
 			}
 		}

@@ -51,6 +51,9 @@ func (o *operation) newRules(vs []neutron.Values, newGroup string) ([]neutron.Se
 				return nil, err
 			}
 		}
+		if err := o.checkRemoteAddresses(made[i].RemoteAddressGroupID); err != nil {
+			return nil, err
+		}
 	}
 	return made, nil
 }

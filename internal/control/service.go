@@ -61,6 +61,8 @@ type resources struct {
 	serviceProfiles serviceProfiles
 	segmentRanges   segmentRanges
 	qosPolicies     qosPolicies
+
+	addressGroups addressGroups
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -86,6 +88,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
+	s.addressGroups = addressGroups{newAddressGroups(s)}
 	s.groupPolicies, s.groupRules = groupPolicies{newGroupPolicies(s)}, groupRules{newGroupRules(s)}
 	s.rbacPolicies = rbacPolicies{newRBACPolicies(s)}
 	s.flavors, s.serviceProfiles = flavors{newFlavors(s)}, serviceProfiles{newServiceProfiles(s)}

@@ -52,6 +52,8 @@ func sharedTypes() []sharedType {
 		sharedTable(neutron.SecurityGroups, schema.SecurityGroups, func(g *neutron.SecurityGroup) string { return g.ProjectID },
 			usersIn(schema.Ports, "security_group", func(p *neutron.Port) string { return p.ProjectID })),
 		sharedQoSPolicies(),
+		sharedTable(neutron.AddressGroups, schema.AddressGroups, func(g *neutron.AddressGroup) string { return g.ProjectID },
+			usersIn(schema.SecurityGroups, "remote_address_group", func(g *neutron.SecurityGroup) string { return g.ProjectID })),
 	}
 }
 

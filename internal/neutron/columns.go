@@ -65,6 +65,8 @@ type Tables struct {
 	QoSPolicies       *Table[QoSPolicyView]
 	QoSRules          map[Resource]*Table[QoSRuleView] // by type, and again without their policies
 	QoSRuleTypes      *Table[QoSRuleTypeView]
+
+	AddressGroups *Table[AddressGroupView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -103,6 +105,8 @@ func NewTables(dnsDomain string) *Tables {
 		QoSPolicies:       qosPolicyTable(),
 		QoSRules:          qosRuleTables(),
 		QoSRuleTypes:      qosRuleTypeTable(),
+
+		AddressGroups: addressGroupTable(),
 	}
 }
 
@@ -141,6 +145,8 @@ var attributeTables = func() [len(names)][]*Attribute {
 		Segments:                 t.Segments.attributes(),
 		QoSPolicies:              t.QoSPolicies.attributes(),
 		QoSRuleTypeNames:         t.QoSRuleTypes.attributes(),
+
+		AddressGroups: t.AddressGroups.attributes(),
 	}
 	for r, table := range t.QoSRules {
 		all[r] = table.attributes()

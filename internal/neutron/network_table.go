@@ -4,9 +4,8 @@ import "strings"
 
 // What is missing to give later attributes another value, as the refusal says it.
 const (
-	noSegments      = "this server has no networks of several segments yet"
-	noSubnetPools   = "this server has no subnet pools yet"
-	noAddressGroups = "this server has no address groups yet"
+	noSegments    = "this server has no networks of several segments yet"
+	noSubnetPools = "this server has no subnet pools yet"
 )
 
 func networkTable() *Table[NetworkView] {

@@ -45,6 +45,7 @@ const (
 	QoSMinimumBandwidthAliases
 	QoSMinimumPacketRateAliases
 	QoSRuleTypeNames
+	AddressGroups
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -90,6 +91,8 @@ var names = [...]struct{ name, collection, class string }{
 	QoSMinimumBandwidthAliases:  {"alias_minimum_bandwidth_rule", "alias_minimum_bandwidth_rules", "QosRule"},
 	QoSMinimumPacketRateAliases: {"alias_minimum_packet_rate_rule", "alias_minimum_packet_rate_rules", "QosRule"},
 	QoSRuleTypeNames:            {"rule_type", "rule_types", "QosRuleType"},
+
+	AddressGroups: {"address_group", "address_groups", "AddressGroup"},
 }
 
 // Resources returns the resources of the API.
@@ -168,6 +171,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Network Segment Range %s could not be found.", id)
 	case ServiceProfiles:
 		return Errorf(NotFound, typ, "Service Profile %s could not be found.", id)
+	case AddressGroups:
+		return Errorf(NotFound, typ, "Address group %s could not be found.", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:

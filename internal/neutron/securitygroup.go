@@ -24,6 +24,8 @@ func NewSecurityGroupRule(v Values) (SecurityGroupRule, error) {
 		PortRangeMax:    v.Number("port_range_max"),
 		RemoteIPPrefix:  v.Text("remote_ip_prefix"),
 		RemoteGroupID:   v.Text("remote_group_id"),
+
+		RemoteAddressGroupID: v.Text("remote_address_group_id"),
 	}
 	r.canonicalise()
 	if err := r.checkPorts(); err != nil {
@@ -37,11 +39,22 @@ func NewSecurityGroupRule(v Values) (SecurityGroupRule, error) {
 		return r, Errorf(Invalid, "SecurityGroupEthertypeConflictWithProtocol",
 			"Invalid ethertype %s for protocol %s.", r.Ethertype, r.Protocol)
 	}
-	if r.RemoteIPPrefix != "" && r.RemoteGroupID != "" {
+	if moreThanOne(r.RemoteIPPrefix, r.RemoteGroupID, r.RemoteAddressGroupID) {
 		return r, Errorf(Invalid, "SecurityGroupMultipleRemoteEntites",
 			"Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be provided.")
 	}
 	return r, nil
+}
+
+// moreThanOne reports whether several of the texts are not empty.
+func moreThanOne(texts ...string) bool {
+	filled := 0
+	for _, s := range texts {
+		if s != "" {
+			filled++
+		}
+	}
+	return filled > 1
 }
 
 // canonicalise writes ICMP over IPv6 under its proper name, and all ports as no range.
@@ -134,7 +147,7 @@ func (r *SecurityGroupRule) Meaning() string {
 		protocol = strconv.Itoa(n)
 	}
 	return strings.Join([]string{r.SecurityGroupID, r.Direction, r.Ethertype, protocol,
-		numberText(r.PortRangeMin), numberText(r.PortRangeMax), prefix, r.RemoteGroupID}, " ")
+		numberText(r.PortRangeMin), numberText(r.PortRangeMax), prefix, r.RemoteGroupID, r.RemoteAddressGroupID}, " ")
 }
 
 func numberText(n *int) string {

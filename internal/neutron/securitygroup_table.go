@@ -58,8 +58,6 @@ func ruleColumns() []column[SecurityGroupRule] {
 	attr := func(name, typ, doc string, def any, p parser) Attribute {
 		return Attribute{Name: name, Create: true, Default: def, Filter: true, Sort: true, Type: typ, Doc: doc, parse: p}
 	}
-	later := attr("remote_address_group_id", "uuid", "", nil, orNull(text(maxName)))
-	later.Later = noAddressGroups
 	cols := []column[rule]{
 		idColumn(std),
 		row(attr("security_group_id", "uuid", "", required{}, text(36)), textValue(func(o *rule) string { return o.SecurityGroupID })),
@@ -76,7 +74,8 @@ func ruleColumns() []column[SecurityGroupRule] {
 			textOrNullValue(func(o *rule) string { return o.RemoteIPPrefix })),
 		row(Attribute{Name: "normalized_cidr", Filter: true, Sort: true, Type: "cidr", Doc: "remote_ip_prefix without host bits"},
 			textOrNullValue(normalizedCIDR)),
-		row(later, constant[rule]("null")),
+		row(attr("remote_address_group_id", "uuid", "peers have an address in this address group", nil, orNull(text(maxName))),
+			textOrNullValue(func(o *rule) string { return o.RemoteAddressGroupID })),
 	}
 	cols = append(cols, projectColumns(std)...)
 	description := descriptionColumn(std)

@@ -201,8 +201,24 @@ type SecurityGroupRule struct {
 	PortRangeMax    *int   `json:"port_range_max"`
 	RemoteIPPrefix  string `json:"remote_ip_prefix"` // as the client gave it; "" none
 	RemoteGroupID   string `json:"remote_group_id"`
+	// RemoteAddressGroupID names an address group whose members the remote side is among; "" none.
+	RemoteAddressGroupID string `json:"remote_address_group_id,omitempty"`
 	// Implicit marks a rule made with its group, which has null as its description.
 	Implicit bool `json:"heddle:implicit,omitempty"`
+}
+
+// AddressGroup is a set of prefixes that rules of security groups name as their remote side. Its
+// members lie in AddressBlocks.
+type AddressGroup struct {
+	Standard
+	Size int `json:"heddle:size"` // members
+}
+
+// AddressBlock holds the members of an address group whose hash is Number.
+type AddressBlock struct {
+	GroupID   string         `json:"group_id"`
+	Number    int            `json:"number"`
+	Addresses []netip.Prefix `json:"addresses"` // masked, in order
 }
 
 // Router is a router of a project. Its ports are RouterPorts.

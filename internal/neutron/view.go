@@ -1,6 +1,9 @@
 package neutron
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // NetworkView is a network as one caller sees it. The Network is shared: do not modify it.
 type NetworkView struct {
@@ -42,6 +45,13 @@ type PortBindingView struct {
 type SecurityGroupView struct {
 	*SecurityGroup
 	Shared bool // as this caller sees it
+}
+
+// AddressGroupView is an address group with its members. The AddressGroup is not to be modified.
+type AddressGroupView struct {
+	*AddressGroup
+	Shared    bool           // as this caller sees it
+	Addresses []netip.Prefix // in order
 }
 
 // RouterView is a router with the addresses of its gateways. Its revision number counts its ports
@@ -120,8 +130,10 @@ type Query struct {
 	ObjectIDs          []string // RBAC policies
 	OnlyShared         bool     // networks, subnets, security groups
 	OnlyExternal       bool     // networks
-	WithoutComputed    bool     // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
-	After, Before      string   // ids between which those of the objects are; "" = no bound
+	// RemoteAddressGroupIDs are of security group rules.
+	RemoteAddressGroupIDs []string
+	WithoutComputed       bool   // the caller needs neither Status, VIF…, Subnets nor a subnet's Shared: they may be left empty
+	After, Before         string // ids between which those of the objects are; "" = no bound
 }
 
 // InRange reports whether an object with this id lies between After and Before.

@@ -110,6 +110,7 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.FirewallGroups, s.FirewallGroups()),
 		kindOf(w, tables.RBACPolicies, s.RBACPolicies()),
 		kindOf(w, tables.Trunks, s.Trunks().Operations),
+		kindOf(w, tables.AddressGroups, s.AddressGroups()),
 	} {
 		kinds[k.Name()] = k
 	}

@@ -160,6 +160,7 @@ func selective(params url.Values, admin bool) neutron.Query {
 		OnlyShared:         all("shared"),
 		OnlyExternal:       all("router:external"),
 	}
+	q.RemoteAddressGroupIDs = params["remote_address_group_id"]
 	if admin {
 		q.HostIDs = params["binding:host_id"]
 	}

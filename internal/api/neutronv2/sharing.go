@@ -14,6 +14,8 @@ func sharing() part {
 				"Allows creation and modification of policies that control tenant access to resources."},
 			{"rbac-security-groups", "Add security_group type to network RBAC", "2019-02-14T00:00:00-00:00",
 				"Add security_group type to network RBAC"},
+			{"rbac-address-group", "Add address_group type to RBAC", "2021-01-20T00:00:00-00:00",
+				"Add address_group type to network RBAC"},
 		},
 	}
 }

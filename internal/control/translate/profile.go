@@ -16,7 +16,8 @@ func ProfileID(group string) string { return ProfilePrefix + group }
 
 // Profile translates a group with its rules. Members carry its id as a tag, which rules of other
 // groups name. Rules that Calico's model cannot express are left out, and so allow nothing: those
-// on ports of protocols other than TCP and UDP, on port 0 alone, and on ICMP type 255.
+// on ports of protocols other than TCP and UDP, on port 0 alone, on ICMP type 255, and on address
+// groups.
 func Profile(g *neutron.SecurityGroup) (*calico.ProfileRules, *calico.ProfileTags) {
 	rules := &calico.ProfileRules{}
 	for i := range g.Rules {
@@ -48,6 +49,8 @@ func profileRule(r *neutron.SecurityGroupRule) (calico.Rule, bool) {
 	switch {
 	case r.RemoteGroupID != "":
 		*tag = r.RemoteGroupID
+	case r.RemoteAddressGroupID != "":
+		return rule, false
 	case r.RemoteIPPrefix != "":
 		p, ok := prefixOf(r.RemoteIPPrefix)
 		if !ok {

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"cmp"
+
 	"heddle/internal/neutron"
 	"heddle/internal/topology"
 )
@@ -76,10 +78,11 @@ func remoteClauses(r *neutron.SecurityGroupRule) (topology.Condition, bool) {
 			c.NwDstIP = &prefix
 		}
 	}
+	remote := cmp.Or(r.RemoteGroupID, r.RemoteAddressGroupID)
 	if r.Direction == "ingress" {
-		c.IPAddrGroupIDSrc = r.RemoteGroupID
+		c.IPAddrGroupIDSrc = remote
 	} else {
-		c.IPAddrGroupIDDst = r.RemoteGroupID
+		c.IPAddrGroupIDDst = remote
 	}
 	return c, true
 }

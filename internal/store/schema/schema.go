@@ -93,6 +93,7 @@ var Subnets = records.NewTable("subnet", NeutronPrefix+"subnets/", func(s *neutr
 // its members. A project has one default group.
 var SecurityGroups = records.NewTable("security-group", NeutronPrefix+"security-groups/", func(g *neutron.SecurityGroup) string { return g.ID },
 	records.Ref("remote_group", records.Self(), remoteGroups, records.ClearWith(forgetRemoteGroup)),
+	records.Ref("remote_address_group", AddressGroups, remoteAddressGroups, records.Refuse()),
 	records.Unique("default", func(g *neutron.SecurityGroup) []string {
 		if g.Name != DefaultGroup {
 			return nil
@@ -117,6 +118,16 @@ func remoteGroups(g *neutron.SecurityGroup) []string {
 	ids := make([]string, len(g.Rules))
 	for i := range g.Rules {
 		ids[i] = g.Rules[i].RemoteGroupID
+	}
+	return ids
+}
+
+func remoteAddressGroups(g *neutron.SecurityGroup) []string {
+	var ids []string
+	for i := range g.Rules {
+		if id := g.Rules[i].RemoteAddressGroupID; id != "" {
+			ids = append(ids, id)
+		}
 	}
 	return ids
 }
@@ -362,6 +373,7 @@ func All() []snapshot.Table {
 		Trunks, Subports,
 		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, Segments, SegmentRanges,
 		QoSPolicies,
+		AddressGroups, AddressBlocks,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

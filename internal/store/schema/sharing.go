@@ -15,6 +15,7 @@ var RBACPolicies = records.NewTable("rbac-policy", NeutronPrefix+"rbac-policies/
 	records.Ref("network", Networks, sharedObject(neutron.Networks), records.Cascade()),
 	records.Ref("security_group", SecurityGroups, sharedObject(neutron.SecurityGroups), records.Cascade()),
 	records.Ref("qos_policy", QoSPolicies, sharedObject(neutron.QoSPolicies), records.Cascade()),
+	records.Ref("address_group", AddressGroups, sharedObject(neutron.AddressGroups), records.Cascade()),
 	records.Index("api_id", func(p *neutron.RBACPolicy) []string { return []string{p.ID} }),
 	records.Index("project", func(p *neutron.RBACPolicy) []string { return []string{p.ProjectID} }),
 	records.Index("object_id", func(p *neutron.RBACPolicy) []string { return []string{p.ObjectID} }),

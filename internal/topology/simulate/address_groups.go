@@ -1,10 +1,8 @@
 package simulate
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"heddle/internal/topology"
 )
@@ -20,7 +18,7 @@ type group struct {
 	lengths  prefixLengths        // of prefixes
 
 	users   users[*chain]
-	lookups lookupFilter
+	lookups lookups
 }
 
 // prefixLengths counts prefixes by their length, longest first.
@@ -128,44 +126,5 @@ func (s *prefixLengths) count(p netip.Prefix, by int) {
 	}
 	if (*s)[i].n += by; (*s)[i].n == 0 {
 		*s = slices.Delete(*s, i, i+1)
-	}
-}
-
-// lookupFilter remembers, with false positives, the addresses that decisions have looked up in a
-// group. Others can join or leave without touching any port: a new port of a large group that
-// refers to itself costs nothing. Simulations write it, hence the atomics.
-type lookupFilter [16]atomic.Uint64
-
-func lookupBit(a netip.Addr) (word int, bit uint64) {
-	b := a.As16()
-	h := binary.LittleEndian.Uint64(b[:8])*0x9e3779b97f4a7c15 + binary.LittleEndian.Uint64(b[8:])
-	h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
-	h >>= 54 // 10 bits
-	return int(h >> 6), 1 << (h & 63)
-}
-
-func (s *lookupFilter) note(a netip.Addr) {
-	word, bit := lookupBit(a)
-	if s[word].Load()&bit == 0 {
-		s[word].Or(bit)
-	}
-}
-
-func (s *lookupFilter) mayHave(p netip.Prefix) bool {
-	if p.IsSingleIP() {
-		word, bit := lookupBit(p.Addr())
-		return s[word].Load()&bit != 0
-	}
-	for i := range s {
-		if s[i].Load() != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *lookupFilter) clear() {
-	for i := range s {
-		s[i].Store(0)
 	}
 }

@@ -36,8 +36,21 @@ func TestAffected(t *testing.T) {
 	wantAffected(t, "an address that was not asked for since leaves", l.port(machine(3, "other")), "p3")
 	l.port(p3)
 	l.send("p3", tcp(3, 1, 1, 2))
-	wantAffected(t, "a prefix joins", l.Apply(owner("port", "pairs"), &topology.Bundle{
-		Memberships: []topology.Membership{{GroupID: "web", PortID: "p9", IPAddress: "10.9.0.0/16"}}}), "p1", "p2", "p3")
+	member := func(prefix string) []string {
+		return l.Apply(owner("port", "pairs"), &topology.Bundle{Memberships: []topology.Membership{{GroupID: "web", PortID: "p9", IPAddress: prefix}}})
+	}
+	wantAffected(t, "a prefix joins of which no address was asked for", member("10.9.0.0/16"))
+	wantAffected(t, "one with an address that was", member("10.0.0.0/16"), "p1", "p2", "p3")
+	wantAffected(t, "one leaves of which none was asked for since", l.Apply(owner("port", "pairs"), nil))
+	l.send("p3", tcp(3, 1, 1, 2))
+	for _, wide := range []string{"10.0.0.0/23", "0.0.0.0/0"} {
+		wantAffected(t, wide+" joins", member(wide), "p1", "p2", "p3")
+		l.send("p3", tcp(3, 1, 1, 2))
+		wantAffected(t, wide+" leaves", l.Apply(owner("port", "pairs"), nil), "p1", "p2", "p3")
+		l.send("p3", tcp(3, 1, 1, 2))
+	}
+	wantAffected(t, "a group of another family joins", member("2001:db8::/32"))
+	l.Apply(owner("port", "pairs"), nil)
 	wantAffected(t, "a rule", l.group("web", allowPort("r", packet.ProtoTCP, 80)), "p1", "p2", "p3")
 	wantAffected(t, "a rule of another group", l.group("other", allowPort("r2", packet.ProtoTCP, 80)), "p3")
 	wantAffected(t, "network down", l.Apply(owner("network", "net"), &topology.Bundle{Networks: []topology.Network{{ID: "net"}}}), "p1", "p2", "p3")

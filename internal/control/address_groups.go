@@ -1,0 +1,239 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"heddle/internal/control/translate"
+	"heddle/internal/neutron"
+	"heddle/internal/store/records"
+	"heddle/internal/store/schema"
+)
+
+// addressGroups are the operations on address groups. However many members a request changes, it is
+// one transaction: they lie in a fixed number of blocks.
+type addressGroups struct {
+	*resource[neutron.AddressGroup, neutron.AddressGroupView]
+}
+
+func newAddressGroups(s *Service) *resource[neutron.AddressGroup, neutron.AddressGroupView] {
+	t := schema.AddressGroups
+	return shareable(&resource[neutron.AddressGroup, neutron.AddressGroupView]{
+		Service: s, name: neutron.AddressGroups, make: (*operation).createAddressGroup,
+		finder: finder[neutron.AddressGroup]{t, []criterion[neutron.AddressGroup]{
+			byID(t, func(q *neutron.Query) []string { return q.IDs }),
+			by(t, "project", func(q *neutron.Query) []string { return q.ProjectIDs }),
+			onlyShared(t, neutron.AddressGroups),
+			by(t, "name", func(q *neutron.Query) []string { return q.Names }).onlyAdmins(),
+		}, func(r records.Reader, c neutron.Caller) []iter.Seq[*neutron.AddressGroup] {
+			return append(sharedObjects(t, neutron.AddressGroups, r, c), t.By(r, "project", c.ProjectID))
+		}},
+		standard:   func(g *neutron.AddressGroup) *neutron.Standard { return &g.Standard },
+		attributes: func(o *neutron.AddressGroupView) *neutron.Standard { return &o.Standard },
+		owner: func(_ records.Reader, g *neutron.AddressGroup) (neutron.Owner, bool) {
+			return neutron.Owner{ProjectID: g.ProjectID}, true
+		},
+		answer: func(r records.Reader, g *neutron.AddressGroup, q neutron.Query) *neutron.AddressGroupView {
+			if q.WithoutComputed {
+				return &neutron.AddressGroupView{AddressGroup: g}
+			}
+			return addressGroupView(r, g)
+		},
+	}, func(o *neutron.AddressGroupView) *bool { return &o.Shared })
+}
+
+// AddressGroups returns the operations on address groups, beside [Service.AddAddresses] and
+// [Service.RemoveAddresses].
+func (s *Service) AddressGroups() Operations[neutron.AddressGroupView] {
+	o := s.addressGroups.untagged()
+	o.Update, o.Delete = s.addressGroups.update, s.addressGroups.delete
+	return o
+}
+
+func addressGroupView(r records.Reader, g *neutron.AddressGroup) *neutron.AddressGroupView {
+	v := &neutron.AddressGroupView{AddressGroup: g, Addresses: make([]netip.Prefix, 0, g.Size)}
+	for b := range schema.AddressBlocks.By(r, "group", g.ID) {
+		v.Addresses = append(v.Addresses, b.Addresses...)
+	}
+	slices.SortFunc(v.Addresses, neutron.ComparePrefixes)
+	return v
+}
+
+func (o *operation) createAddressGroup(_ context.Context, v neutron.Values) (*neutron.AddressGroup, error) {
+	g := &neutron.AddressGroup{Standard: o.standard(v, 0)}
+	if err := o.putAddressGroup(g); err != nil {
+		return nil, err
+	}
+	addresses := list[netip.Prefix](v, "addresses")
+	if len(addresses) == 0 {
+		return g, nil
+	}
+	return o.changeAddresses(g, addresses, true)
+}
+
+// toChange finds a group that the caller may change. As in the reference, one that is only shared
+// with the caller's project is not found.
+func (s addressGroups) toChange(o *operation, id string, op neutron.Op, v neutron.Values, ifMatch *int64) (*neutron.AddressGroup, error) {
+	g, err := s.resource.toChange(o, id, op, v, ifMatch)
+	var refused *neutron.Error
+	if errors.As(err, &refused) && refused.Kind == neutron.Forbidden && !o.inOwnProject(id) {
+		return nil, neutron.AddressGroups.NotFound(id)
+	}
+	return g, err
+}
+
+func (o *operation) inOwnProject(id string) bool {
+	g, ok := schema.AddressGroups.Peek(o.tx, id)
+	return ok && o.caller.Owns(g.ProjectID)
+}
+
+// update changes the name and the description of a group.
+func (s addressGroups) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.AddressGroupView, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.AddressGroupView, error) {
+		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
+		if err != nil {
+			return nil, err
+		}
+		g := *old
+		applyStandard(&g.Standard, v)
+		if reflect.DeepEqual(&g, old) {
+			return s.answerTo(o.tx, c, old, neutron.Query{}), nil
+		}
+		o.bump(&g.Standard)
+		return s.answerTo(o.tx, c, &g, neutron.Query{}), o.putAddressGroup(&g)
+	})
+}
+
+// delete deletes a group that no rule names, with its members.
+func (s addressGroups) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
+	return perform(ctx, s.Service, c, func(o *operation) error {
+		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+			return err
+		}
+		if len(schema.SecurityGroups.Referrers(o.tx, "remote_address_group", id)) > 0 {
+			return conflict("AddressGroupInUse", "Address group %s is in use on one or more security group rules.", id)
+		}
+		for b := range schema.AddressBlocks.By(o.tx, "group", id) {
+			if err := o.dropBundle(kindAddressBlock, schema.AddressBlockID(id, b.Number)); err != nil {
+				return err
+			}
+		}
+		return errors.Join(o.dropBundle(kindAddressGroup, id), schema.AddressGroups.Delete(o.tx, id))
+	})
+}
+
+// AddAddresses adds addresses to a group, all or none; it has none of them yet.
+func (s *Service) AddAddresses(ctx context.Context, c neutron.Caller, id string, addresses []netip.Prefix) (*neutron.AddressGroupView, error) {
+	return s.addressGroups.changeMembers(ctx, c, id, addresses, true)
+}
+
+// RemoveAddresses removes addresses from a group, all or none; it has all of them.
+func (s *Service) RemoveAddresses(ctx context.Context, c neutron.Caller, id string, addresses []netip.Prefix) (*neutron.AddressGroupView, error) {
+	return s.addressGroups.changeMembers(ctx, c, id, addresses, false)
+}
+
+func (s addressGroups) changeMembers(ctx context.Context, c neutron.Caller, id string, addresses []netip.Prefix, add bool) (*neutron.AddressGroupView, error) {
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.AddressGroupView, error) {
+		g, err := s.toChange(o, id, neutron.Update, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(addresses) == 0 {
+			return s.answerTo(o.tx, c, g, neutron.Query{}), nil
+		}
+		changed, err := o.changeAddresses(g, addresses, add)
+		if err != nil {
+			return nil, err
+		}
+		return s.answerTo(o.tx, c, changed, neutron.Query{}), nil
+	})
+}
+
+// changeAddresses adds members to a group or removes some, in the blocks concerned alone.
+func (o *operation) changeAddresses(old *neutron.AddressGroup, addresses []netip.Prefix, add bool) (*neutron.AddressGroup, error) {
+	byBlock := map[int][]netip.Prefix{}
+	for _, p := range addresses {
+		n := neutron.BlockOf(p)
+		byBlock[n] = append(byBlock[n], p)
+	}
+	var wrong []netip.Prefix // there already, or not there
+	blocks := make([]*neutron.AddressBlock, 0, len(byBlock))
+	for _, n := range slices.Sorted(maps.Keys(byBlock)) {
+		b := &neutron.AddressBlock{GroupID: old.ID, Number: n}
+		if stored, err := schema.AddressBlocks.Get(o.tx, schema.AddressBlockID(old.ID, n)); err == nil {
+			b.Addresses = slices.Clone(stored.Addresses)
+		}
+		wrong = append(wrong, changeBlock(b, byBlock[n], add)...)
+		blocks = append(blocks, b)
+	}
+	slices.SortFunc(wrong, neutron.ComparePrefixes)
+	switch {
+	case len(wrong) > 0 && add:
+		return nil, neutron.AddressesExist(old.ID, wrong)
+	case len(wrong) > 0:
+		return nil, neutron.AddressesNotFound(old.ID, wrong)
+	}
+	g := *old
+	if add {
+		g.Size += len(addresses)
+	} else {
+		g.Size -= len(addresses)
+	}
+	if g.Size > neutron.MaxAddresses {
+		return nil, invalid("address group %s would have %d addresses; it may have %d", g.ID, g.Size, neutron.MaxAddresses)
+	}
+	o.bump(&g.Standard)
+	if err := schema.AddressGroups.Put(o.tx, &g); err != nil {
+		return nil, err
+	}
+	for _, b := range blocks {
+		if err := o.putAddressBlock(b); err != nil {
+			return nil, err
+		}
+	}
+	return &g, nil
+}
+
+// changeBlock adds members to a block or removes some, and returns those that it has already, or
+// does not have.
+func changeBlock(b *neutron.AddressBlock, addresses []netip.Prefix, add bool) (wrong []netip.Prefix) {
+	for _, p := range addresses {
+		i, found := slices.BinarySearchFunc(b.Addresses, p, neutron.ComparePrefixes)
+		switch {
+		case found == add:
+			wrong = append(wrong, p)
+		case add:
+			b.Addresses = slices.Insert(b.Addresses, i, p)
+		default:
+			b.Addresses = slices.Delete(b.Addresses, i, i+1)
+		}
+	}
+	return wrong
+}
+
+func (o *operation) putAddressGroup(g *neutron.AddressGroup) error {
+	return errors.Join(schema.AddressGroups.Put(o.tx, g), o.putBundle(kindAddressGroup, g.ID, translate.AddressGroup(g)))
+}
+
+// putAddressBlock stores a block with what is derived from it, or deletes it when it is empty.
+func (o *operation) putAddressBlock(b *neutron.AddressBlock) error {
+	id := schema.AddressBlockID(b.GroupID, b.Number)
+	if len(b.Addresses) == 0 {
+		return errors.Join(o.dropBundle(kindAddressBlock, id), schema.AddressBlocks.Delete(o.tx, id))
+	}
+	return errors.Join(schema.AddressBlocks.Put(o.tx, b), o.putBundle(kindAddressBlock, id, translate.AddressBlock(b)))
+}
+
+// checkRemoteAddresses refuses a rule that names an address group which its caller does not see.
+func (o *operation) checkRemoteAddresses(id string) error {
+	if id == "" {
+		return nil
+	}
+	_, _, err := o.addressGroups.inTransaction(o, id)
+	return err
+}

@@ -1,0 +1,139 @@
+package simulate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"heddle/internal/topology"
+	"heddle/internal/topology/flow"
+	"heddle/internal/topology/packet"
+)
+
+// TestAddressSetDecidesAsList: a port lets in what a group of prefixes has, which changes by
+// blocks. Decisions are kept, as the agent keeps flows, until a port they touched is affected:
+// each, kept or new, is what a list of the prefixes says.
+func TestAddressSetDecidesAsList(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		l := newLab()
+		l.network("net")
+		l.port(machine(1, "web"))
+		l.group("web", allowFrom("friends", "ag", packet.TypeIPv4))
+		sender := machine(2)
+		sender.open = true
+		l.port(sender)
+
+		blocks := map[int][]netip.Prefix{}
+		kept := map[netip.Addr]bool{} // whether it gets in
+		apply := func(kind, id string, b *topology.Bundle) {
+			if affected := l.Apply(owner(kind, id), b); slices.Contains(affected, "p1") || slices.Contains(affected, "p2") {
+				clear(kept)
+			}
+		}
+		source := rapid.Custom(func(rt *rapid.T) netip.Addr {
+			return netip.AddrFrom4([4]byte{192, byte(rapid.IntRange(0, 1).Draw(rt, "b")), byte(rapid.IntRange(0, 3).Draw(rt, "c")), rapid.Byte().Draw(rt, "d")})
+		})
+		lets := func(a netip.Addr) bool {
+			for _, list := range blocks {
+				if slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) }) {
+					return true
+				}
+			}
+			return false
+		}
+		var asked []netip.Addr
+		check := func() {
+			for _, a := range asked {
+				in, known := kept[a]
+				if !known {
+					d := l.send("p2", tcpFrom(a))
+					in = d.Verdict == flow.Forward
+					kept[a] = in
+				}
+				if in != lets(a) {
+					rt.Fatalf("%v gets in: %v (kept: %v), the list says %v: %v", a, in, known, lets(a), blocks)
+				}
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"ask": func(rt *rapid.T) { asked = append(asked, source.Draw(rt, "source")) },
+			"block": func(rt *rapid.T) {
+				n := rapid.IntRange(0, 2).Draw(rt, "block")
+				blocks[n] = nil
+				var members []topology.Membership
+				for range rapid.IntRange(0, 3).Draw(rt, "members") {
+					p := netip.PrefixFrom(source.Draw(rt, "member"), rapid.IntRange(7, 32).Draw(rt, "bits")).Masked()
+					if len(asked) > 0 && rapid.Bool().Draw(rt, "of one that was asked for") {
+						p = netip.PrefixFrom(rapid.SampledFrom(asked).Draw(rt, "which"), rapid.IntRange(12, 32).Draw(rt, "bits")).Masked()
+					}
+					blocks[n] = append(blocks[n], p)
+					members = append(members, topology.Membership{GroupID: "ag", IPAddress: p.String()})
+				}
+				apply("address-block", fmt.Sprint("ag/", n), &topology.Bundle{Memberships: members})
+			},
+			"no block": func(rt *rapid.T) {
+				n := rapid.IntRange(0, 2).Draw(rt, "block")
+				delete(blocks, n)
+				apply("address-block", fmt.Sprint("ag/", n), nil)
+			},
+			"define": func(*rapid.T) {
+				apply("address-group", "ag", &topology.Bundle{IPAddrGroups: []topology.IPAddrGroup{{ID: "ag"}}})
+			},
+			"": func(*rapid.T) {
+				if l.groups["ag"] != nil && l.groups["ag"].def != nil {
+					check()
+				}
+			},
+		})
+	})
+}
+
+// tcpFrom is a TCP packet of machine 2 from any address to machine 1.
+func tcpFrom(a netip.Addr) []byte {
+	t := packet.TCP{SrcPort: 1000, DstPort: 80, Flags: packet.TCPSyn}.Append(nil, a, addr(1), nil)
+	b := packet.Ethernet{Dst: mac(1), Src: mac(2), Type: packet.TypeIPv4}.Append(nil)
+	return append(packet.IPv4{Proto: packet.ProtoTCP, Src: a, Dst: addr(1), TTL: 64}.Append(b, len(t)), t...)
+}
+
+// BenchmarkAddressGroup: what a packet costs by a group of ten thousand prefixes of eight lengths,
+// and what one more member costs that 1,000 ports use.
+//
+//	go test -run '^$' -bench AddressGroup ./internal/topology/simulate
+func BenchmarkAddressGroup(b *testing.B) {
+	l := newLab()
+	l.network("net")
+	for i := range 1000 {
+		l.port(machine(i, "web"))
+	}
+	l.group("web", allowFrom("friends", "ag", packet.TypeIPv4))
+	l.Apply(owner("address-group", "ag"), &topology.Bundle{IPAddrGroups: []topology.IPAddrGroup{{ID: "ag"}}})
+	blocks := make([][]topology.Membership, 256)
+	for i := range 10_000 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, byte(i >> 8), byte(i), 128}), 25+i%8).Masked()
+		blocks[i%256] = append(blocks[i%256], topology.Membership{GroupID: "ag", IPAddress: p.String()})
+	}
+	for i, members := range blocks {
+		l.Apply(owner("address-block", fmt.Sprint("ag/", i)), &topology.Bundle{Memberships: members})
+	}
+	b.Run("packet", func(b *testing.B) {
+		in := Input{PortID: "p2", Frame: tcp(2, 1, 1000, 80), State: l.mem}
+		for b.Loop() {
+			l.sim.Run(in)
+		}
+	})
+	for name, a := range map[string]string{"member": "198.51.100.1/32", "member-in-use": addr(2).String() + "/32"} {
+		b.Run(name, func(b *testing.B) {
+			less := &topology.Bundle{Memberships: blocks[0]}
+			more := &topology.Bundle{Memberships: append(slices.Clone(blocks[0]), topology.Membership{GroupID: "ag", IPAddress: a})}
+			for b.Loop() {
+				l.sim.Run(Input{PortID: "p2", Frame: tcp(2, 1, 1000, 80), State: l.mem})
+				l.Apply(owner("address-block", "ag/0"), more)
+				l.Apply(owner("address-block", "ag/0"), less)
+			}
+		})
+	}
+}
