@@ -27,6 +27,10 @@ func (s rules) create(ctx context.Context, c neutron.Caller, vs []neutron.Values
 		if err != nil {
 			return nil, err
 		}
+		// Who is shared a group with does not change it, unlike with the reference.
+		if err := neutron.Authorize(c, neutron.SecurityGroupRules, neutron.Create, nil, groupOwner(g)); err != nil {
+			return nil, err
+		}
 		if err := o.charge(g.ProjectID, quotaRule, len(made)); err != nil {
 			return nil, err
 		}
@@ -76,7 +80,7 @@ func oneGroup(vs []neutron.Values) error {
 // groupFor finds a group that a rule is to be in or to name.
 func (o *operation) groupFor(id string) (*neutron.SecurityGroup, error) {
 	g, err := schema.SecurityGroups.Get(o.tx, id)
-	if err != nil || !neutron.CanSee(o.caller, neutron.SecurityGroups, groupOwner(g)) {
+	if err != nil || !o.groups.sees(o.tx, o.caller, g) {
 		return nil, neutron.SecurityGroups.NotFound(id)
 	}
 	if o.pending(workDeleteGroup, id) {

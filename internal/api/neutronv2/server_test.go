@@ -42,6 +42,7 @@ func (c callers) Validate(_ context.Context, token string) (*api.Identity, error
 var tokens = callers{
 	"member": {UserID: "u1", ProjectID: memberProject, Roles: []string{"member", "reader"}},
 	"reader": {UserID: "u4", ProjectID: memberProject, Roles: []string{"reader"}},
+	"none":   {UserID: "u5", ProjectID: memberProject},
 	"other":  {UserID: "u2", ProjectID: otherProject, Roles: []string{"member", "reader"}},
 	"admin":  {UserID: "u3", ProjectID: adminProject, Roles: []string{"admin", "member", "reader"}},
 }

@@ -1,0 +1,357 @@
+package neutronv2_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"heddle/internal/control"
+	"heddle/internal/neutron"
+)
+
+// everyCaller are an admin and three users of one project, by their roles: member and reader,
+// reader, and none.
+var everyCaller = []string{"admin", "member", "reader", "none"}
+
+// ways has the policy by which the callers' project sees an object, by the names that the cases
+// have for it; "" is none.
+var ways = map[string]string{
+	"own": "", "other's": "",
+	"shared with all":     `"action":"access_as_shared","target_tenant":"*"`,
+	"shared with project": `"action":"access_as_shared","target_tenant":"` + memberProject + `"`,
+	"external":            `"action":"access_as_external","target_tenant":"*"`,
+}
+
+// policyCase is a row of the matrix: it has what Neutron's default policies (conf/policies of
+// neutron 21.0.0) let each of everyCaller do: create, show, list, update and delete an object. A +
+// is allowed, 0 the answer 400, 3 is 403 and 4 is 404, and - is not in the list.
+type policyCase struct {
+	resource neutron.Resource
+	way      string // of the object, or of what it is in
+	what     string
+	make     func(m *policyWorld, way string) (id, create string) // the object, and the body of a create
+	update   string
+	want     [4]string
+}
+
+// policyCases has a row for each resource and each way.
+func policyCases() []policyCase {
+	const name = `"name":"x"`
+	all, reads := "+++++", "3++33"
+	return []policyCase{
+		{neutron.Networks, "own", "", networkOf, name, [4]string{all, all, reads, reads}},
+		{neutron.Networks, "other's", "", networkOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.Networks, "shared with all", "", networkOf, name, [4]string{all, "0++33", "0++33", "0++33"}},
+		{neutron.Networks, "shared with project", "", networkOf, name, [4]string{all, "0++33", "0++33", "0++33"}},
+		{neutron.Networks, "external", "", networkOf, name, [4]string{all, "0++33", "0++33", "0++33"}},
+
+		{neutron.Subnets, "own", "", subnetOf, name, [4]string{all, all, reads, reads}},
+		{neutron.Subnets, "other's", "", subnetOf, name, [4]string{all, "44-44", "44-44", "44-44"}},
+		{neutron.Subnets, "shared with all", "", subnetOf, name, [4]string{all, reads, reads, reads}},
+		{neutron.Subnets, "shared with project", "", subnetOf, name, [4]string{all, reads, reads, reads}},
+		{neutron.Subnets, "external", "", subnetOf, name, [4]string{all, "34-44", "34-44", "34-44"}},
+
+		{neutron.Ports, "own", "of the project", portOf("member"), name, [4]string{all, all, reads, reads}},
+		{neutron.Ports, "own", "of a guest", portOf("other"), name, [4]string{all, "+++3+", reads, reads}},
+		{neutron.Ports, "other's", "of its project", portOf("other"), name, [4]string{all, "44-44", "44-44", "44-44"}},
+		{neutron.Ports, "shared with all", "of its project", portOf("other"), name, [4]string{all, "+4-44", "34-44", "34-44"}},
+		{neutron.Ports, "shared with all", "of the project", portOf("member"), name, [4]string{all, all, reads, reads}},
+		{neutron.Ports, "shared with project", "of its project", portOf("other"), name, [4]string{all, "+4-44", "34-44", "34-44"}},
+		{neutron.Ports, "shared with project", "of the project", portOf("member"), name, [4]string{all, all, reads, reads}},
+		{neutron.Ports, "external", "of its project", portOf("other"), name, [4]string{all, "+4-44", "34-44", "34-44"}},
+
+		{neutron.Trunks, "own", "", trunkOf, name, [4]string{all, all, reads, reads}},
+		{neutron.Trunks, "other's", "", trunkOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.Routers, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
+		{neutron.Routers, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.FloatingIPs, "own", "", floatingIPOf, `"description":"x"`, [4]string{all, all, reads, reads}},
+		{neutron.FloatingIPs, "other's", "", floatingIPOf, `"description":"x"`, [4]string{all, "04-44", "04-44", "04-44"}},
+
+		{neutron.SecurityGroups, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
+		{neutron.SecurityGroups, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.SecurityGroups, "shared with all", "", objectOf, name, [4]string{all, "0++33", "0++33", "0++33"}},
+		{neutron.SecurityGroups, "shared with project", "", objectOf, name, [4]string{all, "0++33", "0++33", "0++33"}},
+		{neutron.SecurityGroupRules, "own", "", ruleOf, `"description":"x"`, [4]string{all, all, reads, reads}},
+		{neutron.SecurityGroupRules, "other's", "", ruleOf, `"description":"x"`, [4]string{all, "44-44", "34-44", "34-44"}},
+		{neutron.SecurityGroupRules, "shared with all", "", ruleOf, `"description":"x"`, [4]string{all, "34-44", "34-44", "34-44"}},
+
+		{neutron.RBACPolicies, "own", "", policyOf, `"target_tenant":"x"`, [4]string{all, all, reads, reads}},
+		{neutron.RBACPolicies, "other's", "", policyOf, `"target_tenant":"x"`, [4]string{all, "04-44", "34-44", "34-44"}},
+
+		{neutron.FirewallGroups, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
+		{neutron.FirewallGroups, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.FirewallGroupPolicies, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
+		{neutron.FirewallGroupPolicies, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.FirewallGroupRules, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
+		{neutron.FirewallGroupRules, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+	}
+}
+
+// attributeCase is a row of the matrix of attributes: it has who of everyCaller may set one that
+// policies name, + or 3, at create and at update; "" is not tried. The object, or the network it is
+// on, is the project's own, or shared with it.
+type attributeCase struct {
+	resource      neutron.Resource
+	value         string // as in a body
+	own, ofShared [2]string
+}
+
+// attributeCases has a row for each attribute that policies name.
+func attributeCases() []attributeCase {
+	everyone, admins, no := [2]string{"++33", "++33"}, [2]string{"+333", "+333"}, [2]string{}
+	return []attributeCase{
+		{neutron.Networks, `"shared":true`, admins, no},
+		{neutron.Networks, `"router:external":true`, admins, no},
+		{neutron.Networks, `"is_default":true`, admins, no},
+		{neutron.Networks, `"port_security_enabled":false`, everyone, no},
+		{neutron.Networks, `"provider:network_type":"vxlan"`, admins, no},
+		{neutron.Networks, `"provider:physical_network":"p"`, admins, no},
+		{neutron.Networks, `"provider:segmentation_id":77`, admins, no},
+		{neutron.Networks, `"segments":[{"provider:network_type":"vxlan"}]`, admins, no},
+		{neutron.Subnets, `"service_types":["compute:nova"]`, everyone, no}, // its rule is not enforced
+		{neutron.Subnets, `"segment_id":"5e7a04b4-84a4-4bd9-a51c-3d9c6d9c0b4f"`, admins, no},
+		{neutron.Ports, `"hints":{"openvswitch":{"other_config":{"tx-steering":"hash"}}}`, admins, admins},
+		{neutron.Ports, `"trusted":true`, admins, admins},
+		{neutron.Ports, `"mac_address":"fa:16:3e:00:00:07"`, [2]string{"++33", "+333"}, admins},
+		{neutron.Ports, `"fixed_ips":[{"ip_address":"10.0.0.77"}]`, everyone, admins},
+		{neutron.Ports, `"fixed_ips":[{"subnet_id":"SUBNET"}]`, everyone, [2]string{"++33", "+333"}},
+		{neutron.Ports, `"device_owner":"network:x"`, everyone, admins},
+		{neutron.Ports, `"device_owner":"compute:x"`, everyone, everyone},
+		{neutron.Ports, `"port_security_enabled":true`, everyone, admins},
+		{neutron.Ports, `"allowed_address_pairs":[{"ip_address":"10.0.0.9"}]`, everyone, admins},
+		{neutron.Ports, `"binding:host_id":"h"`, admins, admins},
+		{neutron.Ports, `"binding:profile":{"a":"b"}`, admins, admins},
+		{neutron.Ports, `"binding:vnic_type":"normal"`, everyone, everyone},
+		{neutron.Ports, `"data_plane_status":"DOWN"`, [2]string{"", "+333"}, [2]string{"", "+333"}},
+		{neutron.Routers, `"distributed":true`, admins, no},
+		{neutron.Routers, `"ha":true`, admins, no},
+		{neutron.Routers, `"external_gateway_info":{"network_id":"EXTERNAL"}`, everyone, no},
+		{neutron.Routers, `"external_gateway_info":{"network_id":"EXTERNAL","enable_snat":false}`, admins, no},
+		{neutron.FloatingIPs, `"floating_ip_address":"203.0.113.77"`, [2]string{"+333", ""}, no},
+		{neutron.RBACPolicies, `"target_tenant":"*"`, admins, no},
+		{neutron.FirewallGroups, `"shared":true`, admins, no},
+		{neutron.FirewallGroupPolicies, `"shared":true`, admins, no},
+		{neutron.FirewallGroupRules, `"shared":true`, admins, no},
+	}
+}
+
+// policyWorld makes the objects of the cases.
+type policyWorld struct {
+	*server
+	t        *testing.T
+	external string // a network
+}
+
+func newPolicyWorld(t *testing.T) *policyWorld {
+	quotas := control.DefaultQuotas()
+	for name := range quotas {
+		quotas[name] = -1
+	}
+	m := &policyWorld{newServer(t, control.Options{Quotas: quotas}), t, ""}
+	m.external = m.make("admin", neutron.Networks, `"router:external":true`)
+	m.make("admin", neutron.Subnets, `"network_id":"`+m.external+`","ip_version":4,"cidr":"203.0.113.0/24"`)
+	return m
+}
+
+func (m *policyWorld) make(who string, r neutron.Resource, body string) string {
+	m.t.Helper()
+	return m.create(m.t, who, strings.TrimPrefix(r.Path(), "/"), fmt.Sprintf(`{%q:{%s}}`, r.Name(), body))["id"].(string)
+}
+
+// owner returns who has the objects of a way, and what a body says to make another one.
+func owner(way string) (who, body string) {
+	if way == "own" {
+		return "member", `"project_id":"` + memberProject + `"`
+	}
+	return "other", `"project_id":"` + otherProject + `"`
+}
+
+// share makes the policy of a way.
+func (m *policyWorld) share(r neutron.Resource, id, way string) {
+	if ways[way] != "" {
+		m.make("admin", neutron.RBACPolicies, `"object_type":"`+r.Name()+`","object_id":"`+id+`",`+ways[way])
+	}
+}
+
+func plainObject(r neutron.Resource) func(m *policyWorld, way string) (id, create string) {
+	return func(m *policyWorld, way string) (id, create string) {
+		who, body := owner(way)
+		id = m.make(who, r, body)
+		m.share(r, id, way)
+		return id, body
+	}
+}
+
+func networkOf(m *policyWorld, way string) (id, create string) {
+	return plainObject(neutron.Networks)(m, way)
+}
+
+// objectOf stands for plainObject of the case's resource.
+func objectOf(*policyWorld, string) (id, create string) { return "", "" }
+
+func subnetOf(m *policyWorld, way string) (id, create string) {
+	n, _ := networkOf(m, way)
+	who, _ := owner(way)
+	body := `"network_id":"` + n + `","ip_version":4,"cidr":`
+	return m.make(who, neutron.Subnets, body+`"10.0.0.0/24"`), body + `"10.0.1.0/24"`
+}
+
+// portOf returns ports of a caller's project on networks.
+func portOf(project string) func(m *policyWorld, way string) (id, create string) {
+	return func(m *policyWorld, way string) (id, create string) {
+		n, _ := networkOf(m, way)
+		body := `"network_id":"` + n + `"`
+		return m.make("admin", neutron.Ports, body+`,"project_id":"`+tokens[project].ProjectID+`"`), body
+	}
+}
+
+func trunkOf(m *policyWorld, way string) (id, create string) {
+	n, _ := networkOf(m, way)
+	who, project := owner(way)
+	port := func() string {
+		return project + `,"port_id":"` + m.make(who, neutron.Ports, `"network_id":"`+n+`"`) + `"`
+	}
+	return m.make(who, neutron.Trunks, port()), port()
+}
+
+func floatingIPOf(m *policyWorld, way string) (id, create string) {
+	who, body := owner(way)
+	body += `,"floating_network_id":"` + m.external + `"`
+	return m.make(who, neutron.FloatingIPs, body), body
+}
+
+func ruleOf(m *policyWorld, way string) (id, create string) {
+	g, _ := plainObject(neutron.SecurityGroups)(m, way)
+	who, _ := owner(way)
+	body := `"security_group_id":"` + g + `","direction":"ingress","ethertype":`
+	return m.make(who, neutron.SecurityGroupRules, body+`"IPv4"`), body + `"IPv6"`
+}
+
+func policyOf(m *policyWorld, way string) (id, create string) {
+	n, _ := networkOf(m, way)
+	who, _ := owner(way)
+	body := `"object_type":"network","object_id":"` + n + `","action":"access_as_shared","target_tenant":`
+	return m.make(who, neutron.RBACPolicies, body+`"a"`), body + `"b"`
+}
+
+// outcome is an answer in a cell of the matrix.
+func outcome(a answer) string {
+	switch a.status {
+	case http.StatusBadRequest:
+		return "0"
+	case http.StatusForbidden:
+		return "3"
+	case http.StatusNotFound:
+		return "4"
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
+		return "+"
+	}
+	return fmt.Sprintf("(%d %s)", a.status, a.body)
+}
+
+// TestPolicyMatrix holds who may do what to which objects against Neutron's default policies.
+func TestPolicyMatrix(t *testing.T) {
+	t.Parallel()
+	m := newPolicyWorld(t)
+	for _, c := range policyCases() {
+		for i, who := range everyCaller {
+			id, create := c.make(m, c.way)
+			if id == "" {
+				id, create = plainObject(c.resource)(m, c.way)
+			}
+			path := c.resource.Path()
+			body := func(attributes string) string { return fmt.Sprintf(`{%q:{%s}}`, c.resource.Name(), attributes) }
+			got := outcome(m.do(t, who, http.MethodPost, path, body(create), nil)) + outcome(m.do(t, who, http.MethodGet, path+"/"+id, nil, nil))
+			if strings.Contains(string(m.must(t, http.StatusOK, who, http.MethodGet, path+"?fields=id", nil).body), id) {
+				got += "+"
+			} else {
+				got += "-"
+			}
+			got += outcome(m.do(t, who, http.MethodPut, path+"/"+id, body(c.update), nil)) + outcome(m.do(t, who, http.MethodDelete, path+"/"+id, nil, nil))
+			if got != c.want[i] {
+				t.Errorf("%s, %s %s, as %s: create, show, list, update, delete are %s, want %s", c.resource.Path(), c.way, c.what, who, got, c.want[i])
+			}
+		}
+	}
+}
+
+// TestAttributeMatrix holds who may set which attributes against Neutron's default policies. What
+// is refused otherwise counts as allowed: policy comes first.
+func TestAttributeMatrix(t *testing.T) {
+	t.Parallel()
+	m := newPolicyWorld(t)
+	named := map[string]bool{}
+	for _, c := range attributeCases() {
+		attribute, _, _ := strings.Cut(strings.TrimPrefix(c.value, `"`), `"`)
+		named[c.resource.Path()+" "+attribute] = true
+		for way, want := range map[string][2]string{"own": c.own, "shared with project": c.ofShared} {
+			for i, who := range everyCaller {
+				m.tryAttribute(c, way, who, func(op int) string {
+					if want[op] == "" {
+						return ""
+					}
+					return want[op][i : i+1]
+				})
+			}
+		}
+	}
+	for r := neutron.Networks; r <= neutron.RBACPolicies; r++ {
+		for _, a := range r.Attributes() {
+			create := a.Policed && a.Create && !(r == neutron.RBACPolicies && a.Required())
+			if (create || a.Policed && a.Update) && a.Later == "" && !named[r.Path()+" "+a.Name] {
+				t.Errorf("no row for attribute %s of %s", a.Name, r.Path())
+			}
+		}
+	}
+}
+
+// tryAttribute has a caller create an object with an attribute, and update one; want returns what
+// should come of it, or "".
+func (m *policyWorld) tryAttribute(c attributeCase, way, who string, want func(op int) string) {
+	m.t.Helper()
+	if want(0)+want(1) == "" {
+		return
+	}
+	network, _ := networkOf(m, way)
+	owner, _ := owner(way)
+	subnet := m.make(owner, neutron.Subnets, `"network_id":"`+network+`","ip_version":4,"cidr":"10.0.0.0/24"`)
+	value := strings.NewReplacer("SUBNET", subnet, "EXTERNAL", m.external).Replace(c.value)
+	project := `"project_id":"` + memberProject + `",`
+	base := map[neutron.Resource]string{
+		neutron.Ports:        project + `"network_id":"` + network + `",`,
+		neutron.Subnets:      `"network_id":"` + network + `","ip_version":4,"cidr":"10.0.1.0/24",`,
+		neutron.FloatingIPs:  project + `"floating_network_id":"` + m.external + `",`,
+		neutron.RBACPolicies: `"object_type":"network","object_id":"` + network + `","action":"access_as_shared",`,
+	}[c.resource]
+	if base == "" {
+		base = project
+	}
+	path := c.resource.Path()
+	body := func(attributes string) string {
+		return fmt.Sprintf(`{%q:{%s}}`, c.resource.Name(), strings.TrimSuffix(attributes, ","))
+	}
+	check := func(op string, a answer, want string) {
+		m.t.Helper()
+		got := "+"
+		if a.status == http.StatusForbidden || a.status == http.StatusNotFound {
+			got = outcome(a)
+		}
+		if got != want {
+			m.t.Errorf("%s %s with %s, %s, as %s: %s %s, want %s", op, path, c.value, way, who, got, a.body, want)
+		}
+	}
+	if w := want(0); w != "" {
+		check("create", m.do(m.t, who, http.MethodPost, path, body(base+value), nil), w)
+	}
+	if w := want(1); w != "" {
+		if c.resource == neutron.RBACPolicies {
+			base += `"target_tenant":"a",`
+		}
+		id := subnet
+		if c.resource != neutron.Subnets {
+			id = m.make("member", c.resource, strings.TrimSuffix(base, ","))
+		}
+		check("update", m.do(m.t, who, http.MethodPut, path+"/"+id, body(value), nil), w)
+	}
+}
