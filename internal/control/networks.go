@@ -9,6 +9,7 @@ import (
 	"heddle/internal/control/addresses"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+	"heddle/internal/store/records"
 	"heddle/internal/store/schema"
 )
 
@@ -336,8 +337,10 @@ const (
 	statusNone   = "N/A"
 )
 
-func networkView(n *neutron.Network, subnets []string) *neutron.NetworkView {
-	return &neutron.NetworkView{Network: n, Status: statusActive, Subnets: subnets}
+func networkView(r records.Reader, n *neutron.Network, subnets []*neutron.Subnet) *neutron.NetworkView {
+	return &neutron.NetworkView{
+		Network: n, Status: statusActive, Subnets: subnetIDs(subnets), AddressScopes: addressScopesOf(r, subnets),
+	}
 }
 
 func subnetIDs(subnets []*neutron.Subnet) []string {

@@ -19,6 +19,7 @@ const (
 	quotaRule    = "security_group_rule"
 	quotaRouter  = "router"
 
+	quotaSubnetPool     = "subnetpool"
 	quotaFloatingIP     = "floatingip"
 	quotaTrunk          = "trunk"
 	quotaFirewall       = "firewall"
@@ -64,6 +65,8 @@ func usage(r records.Reader, project, quota string) int {
 		return schema.FloatingIPs.CountBy(r, "project", project)
 	case quotaTrunk:
 		return schema.Trunks.CountBy(r, "project", project)
+	case quotaSubnetPool:
+		return schema.SubnetPools.CountBy(r, "project", project)
 	case quotaFirewall:
 		return schema.Firewalls.CountBy(r, "project", project)
 	case quotaFirewallGroup:

@@ -63,6 +63,11 @@ func (o *operation) createPolicy(_ context.Context, v neutron.Values) (*neutron.
 	if err := p.CheckAction(); err != nil {
 		return nil, err
 	}
+	if t.admit != nil {
+		if err := t.admit(o, p); err != nil {
+			return nil, err
+		}
+	}
 	return p, o.changePolicies(t, p.ObjectID, func() error { return o.putPolicy(p) })
 }
 

@@ -55,21 +55,13 @@ func newNetworks(s *Service) *resource[neutron.Network, neutron.NetworkView] {
 		},
 		answer: func(r records.Reader, n *neutron.Network, q neutron.Query) *neutron.NetworkView {
 			if q.WithoutComputed {
-				return networkView(n, nil)
+				return networkView(r, n, nil)
 			}
-			view := networkView(n, subnetsOn(r, n.ID))
+			view := networkView(r, n, slices.Collect(schema.Subnets.By(r, "network", n.ID)))
 			view.Zones, view.Segmented = zonesOfNetwork(r, n.ID), segmented(r, n.ID)
 			return view
 		},
 	}
-}
-
-func subnetsOn(r records.Reader, networkID string) []string {
-	ids := []string{}
-	for s := range schema.Subnets.By(r, "network", networkID) {
-		ids = append(ids, s.ID)
-	}
-	return ids
 }
 
 func newSubnets(s *Service) *resource[neutron.Subnet, neutron.SubnetView] {

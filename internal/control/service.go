@@ -52,6 +52,9 @@ type resources struct {
 	firewallPolicies firewallPolicies
 	firewalls        firewalls
 
+	subnetPools   subnetPools
+	addressScopes addressScopes
+
 	firewallGroups firewallGroups
 	groupPolicies  groupPolicies
 	groupRules     groupRules
@@ -87,6 +90,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.portForwardings = newPortForwardings(s)
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
+	s.subnetPools, s.addressScopes = subnetPools{newSubnetPools(s)}, addressScopes{newAddressScopes(s)}
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
 	s.addressGroups = addressGroups{newAddressGroups(s)}
 	s.groupPolicies, s.groupRules = groupPolicies{newGroupPolicies(s)}, groupRules{newGroupRules(s)}

@@ -38,6 +38,8 @@ type sharedType struct {
 
 	// Those below may be nil. check refuses to take away a policy for other reasons than its users.
 	check func(o *operation, p *neutron.RBACPolicy) error
+	// admit refuses a new policy.
+	admit func(o *operation, p *neutron.RBACPolicy) error
 	// before and after run around changes of an object's policies by /rbac-policies.
 	before, after func(o *operation, id string) error
 	// strict counts the object's own project too, and the target that a policy is to get, among
@@ -54,6 +56,9 @@ func sharedTypes() []sharedType {
 		sharedQoSPolicies(),
 		sharedTable(neutron.AddressGroups, schema.AddressGroups, func(g *neutron.AddressGroup) string { return g.ProjectID },
 			usersIn(schema.SecurityGroups, "remote_address_group", func(g *neutron.SecurityGroup) string { return g.ProjectID })),
+		sharedPools(),
+		sharedTable(neutron.AddressScopes, schema.AddressScopes, func(a *neutron.AddressScope) string { return a.ProjectID },
+			usersIn(schema.SubnetPools, "address_scope", func(p *neutron.SubnetPool) string { return p.ProjectID })),
 	}
 }
 

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -24,7 +25,8 @@ func (o *operation) createSubnet(_ context.Context, v neutron.Values) (*neutron.
 	if err := o.bumpNetwork(s.NetworkID); err != nil {
 		return nil, err
 	}
-	if err := checkOverlap(s, slices.Collect(schema.Subnets.By(o.tx, "network", s.NetworkID))); err != nil {
+	others := slices.Collect(schema.Subnets.By(o.tx, "network", s.NetworkID))
+	if err := cmp.Or(checkOverlap(s, others), o.checkPoolAffinity(s, others)); err != nil {
 		return nil, err
 	}
 	s.Standard = o.standard(v, 0)
@@ -52,10 +54,13 @@ func (o *operation) createSubnet(_ context.Context, v neutron.Values) (*neutron.
 
 // newSubnet makes the subnet that a request describes, and checks it by itself.
 func (o *operation) newSubnet(v neutron.Values) (*neutron.Subnet, error) {
-	cidr, ok := v["cidr"].(netip.Prefix)
-	if !ok {
-		return nil, neutron.Errorf(neutron.Invalid, "BadRequest",
-			"Bad subnets request: a subnetpool must be specified in the absence of a cidr.")
+	pool, err := o.poolFor(v)
+	if err != nil {
+		return nil, err
+	}
+	cidr, chosen, err := o.rangeFor(pool, v)
+	if err != nil {
+		return nil, err
 	}
 	s := &neutron.Subnet{
 		NetworkID:       v.Text("network_id"),
@@ -73,7 +78,10 @@ func (o *operation) newSubnet(v neutron.Values) (*neutron.Subnet, error) {
 	if err := o.opts.checkSubnet(s, nil); err != nil {
 		return nil, err
 	}
-	if a, ok := addresses.DefaultGateway(cidr); ok && !v.Has("gateway_ip") {
+	if pool != nil {
+		s.SubnetPoolID = pool.ID
+	}
+	if a, ok := defaultGateway(cidr, chosen); ok && !v.Has("gateway_ip") {
 		s.GatewayIP = &a
 	}
 	if !v.Has("allocation_pools") {
@@ -85,6 +93,15 @@ func (o *operation) newSubnet(v neutron.Values) (*neutron.Subnet, error) {
 		return nil, err
 	}
 	return s, checkGatewayOutside(s.GatewayIP, s.AllocationPools)
+}
+
+// defaultGateway returns the gateway of a new subnet that names none: of a range that the server
+// has chosen, in IPv6 too, the first address after the network's, as in the reference.
+func defaultGateway(cidr netip.Prefix, chosen bool) (netip.Addr, bool) {
+	if chosen && !cidr.IsSingleIP() {
+		return cidr.Addr().Next(), true
+	}
+	return addresses.DefaultGateway(cidr)
 }
 
 // gateway returns the gateway that a request names, nil for none.
@@ -264,8 +281,17 @@ func subnetInUse(id string) error {
 
 // removeSubnet deletes a subnet with what is derived from it.
 func (o *operation) removeSubnet(id string, n *neutron.Network) error {
+	s, err := schema.Subnets.Get(o.tx, id)
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(o.dropBundle(kindSubnet, id), o.calico().dropDHCP(id, n)); err != nil {
 		return err
+	}
+	if s.SubnetPoolID != "" {
+		if err := o.space(s.SubnetPoolID).give(s.CIDR); err != nil {
+			return err
+		}
 	}
 	return schema.Subnets.Delete(o.tx, id)
 }

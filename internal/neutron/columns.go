@@ -67,6 +67,8 @@ type Tables struct {
 	QoSRuleTypes      *Table[QoSRuleTypeView]
 
 	AddressGroups *Table[AddressGroupView]
+	SubnetPools   *Table[SubnetPoolView]
+	AddressScopes *Table[AddressScopeView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -107,6 +109,8 @@ func NewTables(dnsDomain string) *Tables {
 		QoSRuleTypes:      qosRuleTypeTable(),
 
 		AddressGroups: addressGroupTable(),
+		SubnetPools:   subnetPoolTable(),
+		AddressScopes: addressScopeTable(),
 	}
 }
 
@@ -147,6 +151,8 @@ var attributeTables = func() [len(names)][]*Attribute {
 		QoSRuleTypeNames:         t.QoSRuleTypes.attributes(),
 
 		AddressGroups: t.AddressGroups.attributes(),
+		SubnetPools:   t.SubnetPools.attributes(),
+		AddressScopes: t.AddressScopes.attributes(),
 	}
 	for r, table := range t.QoSRules {
 		all[r] = table.attributes()

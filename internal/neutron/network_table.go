@@ -4,8 +4,7 @@ import "strings"
 
 // What is missing to give later attributes another value, as the refusal says it.
 const (
-	noSegments    = "this server has no networks of several segments yet"
-	noSubnetPools = "this server has no subnet pools yet"
+	noSegments = "this server has no networks of several segments yet"
 )
 
 func networkTable() *Table[NetworkView] {
@@ -46,6 +45,11 @@ func networkTable() *Table[NetworkView] {
 		func(o *NetworkView) string { return o.QoSPolicyID }))
 	cols = append(cols, zoneColumns(false, func(o *NetworkView) []string { return o.ZoneHints }, func(o *NetworkView) []string { return o.Zones })...)
 	cols = append(cols, networkLaterColumns()...)
+	cols = append(cols,
+		row(Attribute{Name: "ipv4_address_scope", Computed: true, Type: "uuid", Doc: "that of its subnets' pool"},
+			textOrNullValue(func(o *NetworkView) string { return o.AddressScopes.IPv4 })),
+		row(Attribute{Name: "ipv6_address_scope", Computed: true, Type: "uuid", Doc: "that of its subnets' pool"},
+			textOrNullValue(func(o *NetworkView) string { return o.AddressScopes.IPv6 })))
 	cols = append(cols, descriptionColumn(std))
 	cols = append(cols, lastColumns(std)...)
 	cols = append(cols, tagColumns(Attribute{Doc: "set through the tags sub-resource"}, std)...)
@@ -97,8 +101,6 @@ func defaultColumn() column[NetworkView] {
 // networkLaterColumns belong to parts to come. Answers have the reference's default.
 func networkLaterColumns() []column[NetworkView] {
 	return []column[NetworkView]{
-		row(Attribute{Name: "ipv4_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
-		row(Attribute{Name: "ipv6_address_scope", Type: "uuid"}, constant[NetworkView]("null")),
 		row(Attribute{Name: "l2_adjacency", Computed: true, Type: "boolean", Doc: "false of routed networks, and of those whose subnets name their segment"},
 			flagValue(func(o *NetworkView) bool { return !o.Routed() && !o.Segmented })),
 	}

@@ -41,6 +41,7 @@ func TestParseRefuses(t *testing.T) {
 	const (
 		net    = neutron.Networks
 		sub    = neutron.Subnets
+		pool   = neutron.SubnetPools
 		port   = neutron.Ports
 		rule   = neutron.SecurityGroupRules
 		subnet = `"network_id":"` + uuid1 + `","ip_version":4,"cidr":"10.24.0.0/24"`
@@ -94,7 +95,13 @@ func TestParseRefuses(t *testing.T) {
 		{sub, neutron.Create, `{` + subnet + `,"gateway_ip":"010.0.0.1"}`, "HTTPBadRequest", "Invalid input for gateway_ip. Reason: '010.0.0.1' is not an accepted IP address, '10.0.0.1' is recommended."},
 		{sub, neutron.Create, `{` + subnet + `,"ipv6_ra_mode":"x"}`, "HTTPBadRequest", "Invalid input for ipv6_ra_mode. Reason: x is not in valid_values."},
 		{sub, neutron.Create, `{` + subnet + `,"service_types":["compute:nova","x"]}`, "InvalidSubnetServiceType", "Subnet service type x does not correspond to a valid device owner."},
-		{sub, neutron.Create, `{` + subnet + `,"subnetpool_id":"` + uuid1 + `"}`, "HTTPBadRequest", "Invalid input for subnetpool_id. Reason: '" + uuid1 + "' is not supported: this server has no subnet pools yet."},
+		{sub, neutron.Create, `{` + subnet + `,"subnetpool_id":"x"}`, "HTTPBadRequest", "Invalid input for subnetpool_id. Reason: 'x' is not a valid UUID."},
+		{pool, neutron.Create, `{"prefixes":["10.0.0.0/8"]}`, "HTTPBadRequest", "Failed to parse request. Required attribute 'name' not specified"},
+		{pool, neutron.Create, `{"name":" ","prefixes":["10.0.0.0/8"]}`, "HTTPBadRequest", "Invalid input for name. Reason: ' ' Blank strings are not permitted."},
+		{pool, neutron.Create, `{"name":"p","prefixes":["10.0.0.0"]}`, "HTTPBadRequest", "Invalid input for prefixes. Reason: '10.0.0.0' isn't a recognized IP subnet cidr, '10.0.0.0/32' is recommended."},
+		{pool, neutron.Create, `{"name":"p","prefixes":["x"]}`, "HTTPBadRequest", "Invalid input for prefixes. Reason: 'x' is not a valid IP subnet."},
+		{pool, neutron.Create, `{"name":"p","prefixes":["10.0.0.0/8"],"default_quota":null}`, "InvalidInput", "Invalid input for operation: 'None' is not an integer."},
+		{pool, neutron.Update, `{"shared":true}`, "HTTPBadRequest", "Cannot update read-only attribute shared"},
 		{sub, neutron.Update, `{"cidr":"10.30.0.0/24"}`, "HTTPBadRequest", "Cannot update read-only attribute cidr"},
 
 		{net, neutron.Create, `{"segments":"x"}`, "HTTPBadRequest", "Invalid input for segments. Reason: 'x' is not a list."},

@@ -46,6 +46,9 @@ const (
 	QoSMinimumPacketRateAliases
 	QoSRuleTypeNames
 	AddressGroups
+
+	SubnetPools
+	AddressScopes
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -93,6 +96,8 @@ var names = [...]struct{ name, collection, class string }{
 	QoSRuleTypeNames:            {"rule_type", "rule_types", "QosRuleType"},
 
 	AddressGroups: {"address_group", "address_groups", "AddressGroup"},
+	SubnetPools:   {"subnetpool", "subnetpools", "SubnetPool"},
+	AddressScopes: {"address_scope", "address_scopes", "AddressScope"},
 }
 
 // Resources returns the resources of the API.
@@ -173,6 +178,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Service Profile %s could not be found.", id)
 	case AddressGroups:
 		return Errorf(NotFound, typ, "Address group %s could not be found.", id)
+	case SubnetPools:
+		return Errorf(NotFound, typ, "Subnet pool %s could not be found.", id)
+	case AddressScopes:
+		return Errorf(NotFound, typ, "Address scope %s could not be found.", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:

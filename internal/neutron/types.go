@@ -86,7 +86,30 @@ type Subnet struct {
 	IPv6RAMode      string       `json:"ipv6_ra_mode,omitempty"`
 	IPv6AddressMode string       `json:"ipv6_address_mode,omitempty"`
 	ServiceTypes    []string     `json:"service_types"`
-	SegmentID       string       `json:"segment_id,omitempty"` // of its network's segment; "" = none
+	SegmentID       string       `json:"segment_id,omitempty"`    // of its network's segment; "" = none
+	SubnetPoolID    string       `json:"subnetpool_id,omitempty"` // that the range was allocated from
+}
+
+// SubnetPool is address space that ranges of subnets are allocated from.
+type SubnetPool struct {
+	Standard
+	IPVersion        int            `json:"ip_version"`
+	Prefixes         []netip.Prefix `json:"prefixes"` // as few as possible, in order
+	MinPrefixLen     int            `json:"min_prefixlen"`
+	MaxPrefixLen     int            `json:"max_prefixlen"`
+	DefaultPrefixLen int            `json:"default_prefixlen"`
+	// DefaultQuota limits the addresses, or for IPv6 the ranges of 64 bits, that a project has; nil
+	// and 0 are no limit.
+	DefaultQuota   *int   `json:"default_quota"`
+	Default        bool   `json:"is_default"` // of its IP version, of which there is one at most
+	AddressScopeID string `json:"address_scope_id,omitempty"`
+}
+
+// AddressScope is a space of addresses that do not overlap: the pools in it share no address, and
+// routers forward between subnets of one scope without translating.
+type AddressScope struct {
+	Standard
+	IPVersion int `json:"ip_version"`
 }
 
 // FixedIP is an address of a port on a subnet.

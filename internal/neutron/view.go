@@ -14,6 +14,24 @@ type NetworkView struct {
 	Zones   []string // of the hosts that answer DHCP on it
 	// Segmented is set if its subnets name its segment.
 	Segmented bool
+
+	AddressScopes AddressScopeIDs
+}
+
+// AddressScopeIDs are the address scopes of what has addresses of both IP versions; "" is none.
+type AddressScopeIDs struct{ IPv4, IPv6 string }
+
+// SubnetPoolView is a subnet pool as one caller sees it. The SubnetPool is not to be modified.
+type SubnetPoolView struct {
+	*SubnetPool
+	Shared bool // as this caller sees it
+}
+
+// AddressScopeView is an address scope as one caller sees it. The AddressScope is not to be
+// modified.
+type AddressScopeView struct {
+	*AddressScope
+	Shared bool // as this caller sees it
 }
 
 // SubnetView is a subnet as one caller sees it. The Subnet is not to be modified.

@@ -51,6 +51,7 @@ func served() []part {
 		portBindings(), routers(), floatingIPs(), firewalls(), firewallGroups(), addressGroups(), sharing(),
 		trunks(), qos(),
 		agents(), flavors(), segments(),
+		subnetPools(),
 	}
 }
 
@@ -196,7 +197,7 @@ func (h *handler) listResources(w http.ResponseWriter, r *http.Request) error {
 		Links      []link `json:"links"`
 	}
 	var list []entry
-	for _, res := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports} {
+	for _, res := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.SubnetPools, neutron.Ports} {
 		list = append(list, entry{res.Name(), res.Collection(), []link{{"self", api.BaseURL(r) + "/v2.0/" + res.Collection()}}})
 	}
 	api.WriteJSON(w, http.StatusOK, map[string]any{"resources": list})

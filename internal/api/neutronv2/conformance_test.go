@@ -55,6 +55,13 @@ func TestRecordedAnswersOfRouters(t *testing.T) {
 	newServerOf(t, control.Options{Ordered: true}, neutronv2.NewWithRouters).playRecorded(t, "testdata/recorded_routers.jsonl")
 }
 
+// TestRecordedAnswersOfSubnetPools does the same with requests about subnet pools and address
+// scopes.
+func TestRecordedAnswersOfSubnetPools(t *testing.T) {
+	t.Parallel()
+	newServer(t, control.Options{Ordered: true}).playRecorded(t, "testdata/recorded_subnetpools.jsonl")
+}
+
 // playRecorded sends the requests of a file.
 func (s *server) playRecorded(t *testing.T, file string) {
 	t.Helper()

@@ -85,6 +85,13 @@ func Segment(networkType, physicalNetwork string, id int) string {
 // Subnets are deleted with their network.
 var Subnets = records.NewTable("subnet", NeutronPrefix+"subnets/", func(s *neutron.Subnet) string { return s.ID },
 	records.Ref("network", Networks, func(s *neutron.Subnet) []string { return []string{s.NetworkID} }, records.Cascade()),
+	records.Ref("subnetpool", SubnetPools, func(s *neutron.Subnet) []string { return []string{s.SubnetPoolID} }, records.Refuse()),
+	records.Index("pool_share", func(s *neutron.Subnet) []string {
+		if s.SubnetPoolID == "" {
+			return nil
+		}
+		return []string{PoolShare(s.SubnetPoolID, s.ProjectID, s.CIDR.Bits())}
+	}),
 	records.Index("project", func(s *neutron.Subnet) []string { return []string{s.ProjectID} }),
 	records.Index("name", func(s *neutron.Subnet) []string { return []string{s.Name} }),
 )
@@ -374,6 +381,7 @@ func All() []snapshot.Table {
 		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, Segments, SegmentRanges,
 		QoSPolicies,
 		AddressGroups, AddressBlocks,
+		AddressScopes, SubnetPools, FreeRanges,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}

@@ -16,6 +16,8 @@ var RBACPolicies = records.NewTable("rbac-policy", NeutronPrefix+"rbac-policies/
 	records.Ref("security_group", SecurityGroups, sharedObject(neutron.SecurityGroups), records.Cascade()),
 	records.Ref("qos_policy", QoSPolicies, sharedObject(neutron.QoSPolicies), records.Cascade()),
 	records.Ref("address_group", AddressGroups, sharedObject(neutron.AddressGroups), records.Cascade()),
+	records.Ref("subnetpool", SubnetPools, sharedObject(neutron.SubnetPools), records.Cascade()),
+	records.Ref("address_scope", AddressScopes, sharedObject(neutron.AddressScopes), records.Cascade()),
 	records.Index("api_id", func(p *neutron.RBACPolicy) []string { return []string{p.ID} }),
 	records.Index("project", func(p *neutron.RBACPolicy) []string { return []string{p.ProjectID} }),
 	records.Index("object_id", func(p *neutron.RBACPolicy) []string { return []string{p.ObjectID} }),
