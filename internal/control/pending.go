@@ -42,6 +42,7 @@ const (
 
 	workDeleteTrunk       = "delete-trunk"
 	workDeriveRouterPorts = "derive-router-ports" // of a subnet
+	workDeriveScopes      = "derive-scopes"       // of a pool's subnets
 	workDeriveFirewalls   = "derive-firewalls"    // of a policy
 	workDeriveGroupRule   = "derive-group-rule"   // in policies of firewall groups
 	workDerivePorts       = "derive-ports"        // of a network
@@ -134,6 +135,8 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		return o.deriveProfiles(after)
 	case workDeriveRouterPorts:
 		return o.deriveRouterPorts(w.ObjectID, after)
+	case workDeriveScopes:
+		return o.deriveScopes(w.ObjectID, after)
 	case workDeriveFirewalls:
 		return o.deriveFirewalls(w.ObjectID, after)
 	case workDeriveGroupRule:

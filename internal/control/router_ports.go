@@ -63,6 +63,13 @@ func (o *operation) linkOf(x *neutron.RouterPort) (l translate.RouterLink, err e
 			return l, err
 		}
 		l.Subnets = append(l.Subnets, s)
+		switch {
+		case s.SubnetPoolID == "":
+		case s.IPVersion == 4:
+			l.AddressScopes.IPv4 = o.scopeOfPool(s.SubnetPoolID)
+		default:
+			l.AddressScopes.IPv6 = o.scopeOfPool(s.SubnetPoolID)
+		}
 		if x.Gateway || s.IPVersion != 4 {
 			continue
 		}

@@ -140,11 +140,13 @@ func (o *operation) checkPoolAffinity(s *neutron.Subnet, others []*neutron.Subne
 		if other.SubnetPoolID != "" {
 			scope = o.scopeOfPool(other.SubnetPoolID)
 		}
+		if other.SubnetPoolID != "" && other.SubnetPoolID != s.SubnetPoolID {
+			o.tx.Mark("subnets-beside/" + other.SubnetPoolID) // a change of its scope is checked again
+		}
 	}
 	switch {
 	case s.SubnetPoolID != "" && scope != "" && scope != own:
-		return neutron.Errorf(neutron.Invalid, "NetworkAddressScopeAffinityError",
-			"Subnets of the same address family hosted on the same network must all participate in the same address scope.")
+		return scopeAffinity()
 	case !affine && (s.SubnetPoolID == "" || scope == ""):
 		return neutron.Errorf(neutron.Invalid, "NetworkSubnetPoolAffinityError",
 			"Subnets hosted on the same network must be allocated from the same subnet pool.")

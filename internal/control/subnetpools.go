@@ -27,7 +27,9 @@ func (o *operation) createSubnetPool(_ context.Context, v neutron.Values) (*neut
 
 // update changes a pool. A prefix is only taken away by [Service.RemovePrefixes].
 func (s subnetPools) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.SubnetPoolView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetPoolView, error) {
+	pending := false
+	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.SubnetPoolView, error) {
+		pending = false
 		old, err := s.toChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
@@ -39,8 +41,53 @@ func (s subnetPools) update(ctx context.Context, c neutron.Caller, id string, v 
 		if err != nil {
 			return nil, err
 		}
+		if p.AddressScopeID != old.AddressScopeID {
+			if pending, err = o.rescope(id); err != nil {
+				return nil, err
+			}
+		}
 		return s.answerTo(o.tx, c, p, neutron.Query{}), nil
 	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeriveScopes, id)
+	}
+	return view, err
+}
+
+// rescope rewrites what routers have of their ports on a pool's subnets, after it has got another
+// address scope. For many ports it makes pending work, and reports that.
+func (o *operation) rescope(poolID string) (pending bool, err error) {
+	done, _, err := steps{o}.deriveScopes(poolID, "")
+	if err != nil || done {
+		return false, err
+	}
+	return true, o.begin(workDeriveScopes, poolID)
+}
+
+// deriveScopes rewrites some of the routers' ports on a pool's subnets, after those that the last
+// step has returned.
+func (o steps) deriveScopes(poolID, after string) (done bool, next string, err error) {
+	count := 0
+	for s := range schema.Subnets.By(o.tx, "subnetpool", poolID) {
+		for x := range schema.RouterPorts.By(o.tx, "subnet", s.ID) {
+			at := s.ID + "/" + x.PortID
+			if at <= after {
+				continue
+			}
+			if count == stepObjects {
+				return false, next, nil
+			}
+			x, err := schema.RouterPorts.Get(o.tx, x.PortID)
+			if err != nil {
+				return false, "", err
+			}
+			if err := o.deriveRouterPort(x); err != nil {
+				return false, "", err
+			}
+			count, next = count+1, at
+		}
+	}
+	return true, "", nil
 }
 
 // changeSubnetPool gives a pool the values of an update, and returns what it is then.
@@ -166,7 +213,32 @@ func (o *operation) checkAddressScope(p, old *neutron.SubnetPool) error {
 			"Illegal subnetpool association: subnetpool %s cannot associate with address scope %s because subnetpool ip_version is not %d.",
 			p.ID, scope.ID, scope.IPVersion)
 	}
+	if p.AddressScopeID != old.AddressScopeID {
+		if err := o.checkScopeAffinity(p); err != nil {
+			return err
+		}
+	}
 	return o.checkScopePrefixes(p)
+}
+
+// checkScopeAffinity refuses a pool another address scope while its subnets have others beside them
+// on a network, which would not follow it.
+func (o *operation) checkScopeAffinity(p *neutron.SubnetPool) error {
+	o.tx.Heed("subnets-beside/" + p.ID)
+	schema.Subnets.Referrers(o.tx, "subnetpool", p.ID) // guards that no new ones come
+	for s := range schema.Subnets.By(o.tx, "subnetpool", p.ID) {
+		for other := range schema.Subnets.By(o.tx, "network", s.NetworkID) {
+			if other.IPVersion == s.IPVersion && other.SubnetPoolID != p.ID {
+				return scopeAffinity()
+			}
+		}
+	}
+	return nil
+}
+
+func scopeAffinity() error {
+	return neutron.Errorf(neutron.Invalid, "NetworkAddressScopeAffinityError",
+		"Subnets of the same address family hosted on the same network must all participate in the same address scope.")
 }
 
 // checkScopePrefixes refuses prefixes that overlap with those of other pools in the address scope.

@@ -95,6 +95,7 @@ func (c *Condition) String() string {
 	s.add(c.InPortGroupID != "", c.InvInPortGroup, "by port group "+c.InPortGroupID)
 	s.add(c.OutPortGroupID != "", c.InvOutPortGroup, "for port group "+c.OutPortGroupID)
 	s.add(c.MatchNwDstRewritten, false, "destination translated")
+	s.add(c.MatchSameAddressScope, false, "within an address scope")
 	s.add(c.NoVlan, false, "untagged")
 	s.add(c.Vlan != 0, false, fmt.Sprintf("VLAN %d", c.Vlan))
 	if c.ConjunctionInv { // the fragment policy stands outside (midonet-topology §3.3)

@@ -83,6 +83,10 @@ type Port struct {
 	// Guest reports whether the port is on a network of another project than its router. There the
 	// router is no default router of the machines, unless it has the gateway address of a subnet.
 	Guest bool `json:"guest,omitempty"`
+	// AddressScope4 and AddressScope6 are the address scopes of what is behind a router's port, ""
+	// for none. Packets go on to another scope only if their addresses are translated.
+	AddressScope4 string `json:"addressScope4,omitempty"`
+	AddressScope6 string `json:"addressScope6,omitempty"`
 
 	PortGroupIDs []string `json:"portGroupIds,omitempty"`
 	// LimitsID names the Limits of what an exterior port's machine sends and receives, "" for none.
@@ -298,6 +302,9 @@ type Condition struct {
 	FragmentPolicy    string        `json:"fragmentPolicy,omitempty"`
 	// MatchNwDstRewritten: NAT on this device has changed the destination.
 	MatchNwDstRewritten bool `json:"matchNwDstRewritten,omitempty"`
+	// MatchSameAddressScope: the ports by which the packet enters a router and leaves it are of one
+	// address scope.
+	MatchSameAddressScope bool `json:"matchSameAddressScope,omitempty"`
 }
 
 // IPAddrGroup is a security group's set of addresses (midonet-topology §3.4).

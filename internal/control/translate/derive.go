@@ -83,10 +83,11 @@ const (
 	roleGroupReturn  = "rule.fwg.return" // + chain
 	roleGroupDrop    = "rule.fwg.drop"   // likewise
 
-	roleAntiSpoof = "rule.antispoof" // + port + index in the chain
-	roleInbound   = "rule.port.in"   // + port + index, or group of a jump
-	roleOutbound  = "rule.port.out"  // + port + index, or group of a jump
-	roleSNATIPv6  = "rule.snat.ipv6" // + router
+	roleAntiSpoof = "rule.antispoof"  // + port + index in the chain
+	roleInbound   = "rule.port.in"    // + port + index, or group of a jump
+	roleOutbound  = "rule.port.out"   // + port + index, or group of a jump
+	roleSNATIPv6  = "rule.snat.ipv6"  // + router
+	roleSNATScope = "rule.snat.scope" // likewise
 )
 
 // Derive returns the id of the object that plays role for the objects of: UUIDv5 in Heddle's name

@@ -26,6 +26,7 @@ const (
 
 	// Post-routing, after the jumps.
 	placeGatewayIPv6      = 10
+	placeGatewayScope     = 15
 	placeGatewaySNAT      = 20
 	placeGatewayRewritten = 30
 	placeGatewayDropFrag  = 40

@@ -38,6 +38,9 @@ func RouterGateway(r *neutron.Router, l RouterLink, enableSNAT bool) topology.Bu
 	}
 	if a, ok := first4(as); ok && enableSNAT {
 		b.Rules = defaultSNAT(r, l.Port.ID, a, done6)
+		if l.AddressScopes.IPv4 != "" {
+			b.Rules = append(b.Rules, withinScope(r, l.Port.ID))
+		}
 		for i := range b.Rules {
 			limit(&b.Rules[i].Rule, gatewayLimits(r, &l), l.Port.ID)
 		}
@@ -68,16 +71,27 @@ func defaultRoute(q string, a linkAddress, l *RouterLink) topology.Route {
 	return route
 }
 
+// gatewayRule returns the id of a rule of a gateway: the first one's are the router's.
+func gatewayRule(role string, r *neutron.Router, port string) string {
+	if !isFirstGateway(r, port) {
+		return Derive(role, r.ID, port)
+	}
+	return Derive(role, r.ID)
+}
+
+// withinScope returns the rule that keeps the addresses of what leaves by a gateway of the address
+// scope that it comes from.
+func withinScope(r *neutron.Router, port string) topology.RuleEntry {
+	same := leaving(gatewayPort(port))
+	same.MatchSameAddressScope = true
+	return entry(roleChainOut, r.ID, placeGatewayScope, gatewayRule(roleSNATScope, r, port), literal(topology.Accept, same))
+}
+
 // defaultSNAT returns the rules that translate to the gateway's address a. With ipv6, packets of
 // that family pass them, since there is no NAT for IPv6.
 func defaultSNAT(r *neutron.Router, port string, a linkAddress, ipv6 bool) []topology.RuleEntry {
 	q := gatewayPort(port)
-	id := func(role string) string {
-		if !isFirstGateway(r, port) {
-			return Derive(role, r.ID, port) // the first gateway's are the router's
-		}
-		return Derive(role, r.ID)
-	}
+	id := func(role string) string { return gatewayRule(role, r, port) }
 	toSelf := unfragmented()
 	toSelf.NwDstIP = single4(a)
 	wrong := toSelf

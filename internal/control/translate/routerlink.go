@@ -15,6 +15,8 @@ type RouterLink struct {
 	Subnets []*neutron.Subnet // of the port's addresses
 	// DHCPServer is the address of the DHCP port on the first subnet; invalid if there is none.
 	DHCPServer netip.Addr
+	// AddressScopes are those of the network's subnets.
+	AddressScopes neutron.AddressScopeIDs
 }
 
 // linkAddress is an address that a router has by a link.
@@ -73,6 +75,7 @@ func ServedPort(p *neutron.Port) string {
 // their prefixes; PortAddress is the first IPv4 address, or the first of a port without one.
 func routerPort(id string, r *neutron.Router, l *RouterLink, as []linkAddress) topology.Port {
 	q := topology.Port{ID: id, RouterID: r.ID, AdminStateUp: true, PortMAC: l.Port.MACAddress}
+	q.AddressScope4, q.AddressScope6 = l.AddressScopes.IPv4, l.AddressScopes.IPv6
 	for _, a := range as {
 		q.PortSubnet = append(q.PortSubnet, a.prefix())
 	}

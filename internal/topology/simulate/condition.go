@@ -35,6 +35,7 @@ const (
 	onInGroup
 	onOutGroup
 	onRewritten
+	onSameScope
 )
 
 // Bits of the fragment policy, one for each packet.FragKind.
@@ -122,6 +123,7 @@ func (w *World) compileCondition(by *chain, from *topology.Condition, c *conditi
 		c.outPorts = w.holdPorts(from.OutPortIDs)
 	}
 	add(from.MatchNwDstRewritten, onRewritten, false)
+	add(from.MatchSameAddressScope, onSameScope, false)
 	if add(from.PortGroupID != "", onPortGroup, from.InvPortGroup) {
 		c.portGroup = hold(w.portGroups, from.PortGroupID)
 	}

@@ -1,6 +1,10 @@
 package simulate
 
-import "heddle/internal/topology/packet"
+import (
+	"net/netip"
+
+	"heddle/internal/topology/packet"
+)
 
 // filters evaluates the filters of devices on one packet.
 type filters struct {
@@ -186,7 +190,7 @@ func (f *filters) conjunction(c *condition, p *packet.Frame, recalled bool) bool
 func (f *filters) isReturn() bool { return f.generated || f.tracker.isReturn() }
 
 // rare are the clauses that few rules have.
-const rare = onInPort | onOutPort | onDstMAC | onTOS | onTarget | onNoVLAN | onVLAN | onLinkOwn | onPortGroup | onInGroup | onOutGroup | onRewritten
+const rare = onInPort | onOutPort | onDstMAC | onTOS | onTarget | onNoVLAN | onVLAN | onLinkOwn | onPortGroup | onInGroup | onOutGroup | onRewritten | onSameScope
 
 func (f *filters) rareMatch(c *condition, p *packet.Frame) bool {
 	set := c.set
@@ -211,7 +215,7 @@ func (f *filters) rareMatch(c *condition, p *packet.Frame) bool {
 	if set&onLinkOwn != 0 && p.NDForeign {
 		return false
 	}
-	if set&(onPortGroup|onInGroup|onOutGroup|onRewritten) != 0 && !f.devicesMatch(c) {
+	if set&(onPortGroup|onInGroup|onOutGroup|onRewritten|onSameScope) != 0 && !f.devicesMatch(c) {
 		return false
 	}
 	if set&onNoVLAN != 0 && p.VLANs != 0 {
@@ -232,7 +236,23 @@ func (f *filters) devicesMatch(c *condition) bool {
 	if set&onOutGroup != 0 && c.outGroup.has(f.outPort) == c.inverts(onOutGroup) {
 		return false
 	}
+	if set&onSameScope != 0 && (f.outPort == nil || addressScope(f.inPort, f.now.DstIP) == "" ||
+		addressScope(f.inPort, f.now.DstIP) != addressScope(f.outPort, f.now.DstIP)) {
+		return false
+	}
 	return set&onRewritten == 0 || f.dstRewritten
+}
+
+// addressScope returns the address scope that port p of a router has for addresses like a; "" for
+// none.
+func addressScope(p *port, a netip.Addr) string {
+	switch {
+	case p == nil || p.def == nil:
+		return ""
+	case a.Is4():
+		return p.def.AddressScope4
+	}
+	return p.def.AddressScope6
 }
 
 // has reports whether p, if any, is in the group.

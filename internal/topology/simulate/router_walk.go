@@ -167,9 +167,29 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 		return
 	}
 	s.filters.outPort = q
-	if s.routerFilter(r.id, "forward", r.forward) && s.routerFilter(r.id, "out", r.out) {
+	if s.routerFilter(r.id, "forward", r.forward) && s.routerFilter(r.id, "out", r.out) && s.mayCross(q) {
 		s.nextHop(q, rt.gateway(f.DstIP))
 	}
+}
+
+// mayCross reports whether a packet may leave its router by port q, and drops it if that is of
+// another address scope than the port by which it came, and its addresses are as they came: what
+// they mean there is not known.
+func (s *Simulator) mayCross(q *port) bool {
+	f, p, came := s.filters.now, s.filters.inPort, &s.way.came
+	from, to := addressScope(p, f.DstIP), addressScope(q, f.DstIP)
+	if p == nil || from == to || f.SrcIP != came.Src || f.DstIP != came.Dst {
+		return true
+	}
+	s.dec.drop(q.router.id, fmt.Sprintf("packets from %s go to %s only if they are translated", scopeText(from), scopeText(to)))
+	return false
+}
+
+func scopeText(scope string) string {
+	if scope == "" {
+		return "no address scope"
+	}
+	return "address scope " + scope
 }
 
 // nextHop finds the MAC address of a neighbour of port q, and sends the packet there.
