@@ -15,10 +15,10 @@ import (
 // scenario is the topology of a scenario file: Neutron objects under names, and the ids made of
 // them.
 type scenario struct {
-	world                            *world
-	networks, subnets, groups, ports *section
-	routing                          routing
-	nameOf                           map[string]string // id → name
+	world                                           *world
+	networks, scopes, pools, subnets, groups, ports *section
+	routing                                         routing
+	nameOf                                          map[string]string // id → name
 	placement
 	carriers
 }
@@ -72,9 +72,14 @@ func newScenario(w *world, p placement) *scenario {
 	s.networks.fields["physical_network"] = field{attribute: "provider:physical_network"}
 	s.networks.fields["vlan"] = field{attribute: "provider:segmentation_id"}
 
+	s.scopes = &section{kind: w.kinds["address_scope"], what: "address scope", fields: asTheyAre("ip_version")}
+	s.pools = &section{kind: w.kinds["subnetpool"], what: "subnet pool", fields: asTheyAre("prefixes")}
+	s.pools.fields["address_scope"] = field{"address_scope_id", s.scopes.id}
+
 	s.subnets = &section{kind: w.kinds["subnet"], what: "subnet", fields: asTheyAre("cidr", "gateway_ip", "dns_nameservers", "host_routes",
 		"enable_dhcp", "ipv6_ra_mode", "ipv6_address_mode")}
 	s.subnets.fields["network"] = field{"network_id", s.networks.id}
+	s.subnets.fields["subnetpool"] = field{"subnetpool_id", s.pools.id}
 
 	s.groups = &section{kind: w.kinds["security_group"], what: "security group", fields: asTheyAre("stateful")}
 
@@ -92,7 +97,7 @@ func newScenario(w *world, p placement) *scenario {
 		"extra_dhcp_opts": {"extra_dhcp_opts", listOf(objectOf(map[string]field{
 			"opt_name": {attribute: "opt_name"}, "opt_value": {"opt_value", readText}, "ip_version": {attribute: "ip_version"}}))},
 	})
-	for _, sec := range []*section{s.networks, s.subnets, s.groups, s.ports} {
+	for _, sec := range []*section{s.networks, s.scopes, s.pools, s.subnets, s.groups, s.ports} {
 		sec.ids = map[string]string{}
 	}
 	s.routing = newRouting(s, w)
@@ -185,7 +190,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "port_forwardings", "firewalls",
+	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "port_forwardings", "firewalls",
 		"firewall_groups"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -206,7 +211,8 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		name string
 		add  func(node) error
 	}{
-		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
+		{"hosts", s.addCarrier}, {"networks", s.addNetwork}, {"address_scopes", s.scopes.adder(s)},
+		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
 		{"port_forwardings", s.routing.forwardings.adder(s)}, {"firewalls", s.addFirewall},
@@ -283,6 +289,14 @@ func (s *scenario) names() *strings.Replacer {
 		pairs = append(pairs, id, name)
 	}
 	return strings.NewReplacer(pairs...)
+}
+
+// addPool makes a subnet pool, which must have a name.
+func (s *scenario) addPool(n node) error {
+	return s.add(s.pools, n, func(name string, body map[string]any) error {
+		body["name"] = name
+		return nil
+	})
 }
 
 // addGroup makes a group without rules: they may name groups that come later.

@@ -97,6 +97,8 @@ func (w *world) resources() map[string]*kind {
 	s, tables, kinds := w.service, neutron.NewTables(""), map[string]*kind{}
 	for _, k := range []*kind{
 		kindOf(w, tables.Networks, s.Networks()),
+		kindOf(w, tables.AddressScopes, s.AddressScopes()),
+		kindOf(w, tables.SubnetPools, s.SubnetPools()),
 		kindOf(w, tables.Subnets, s.Subnets()),
 		kindOf(w, tables.Ports, s.Ports()),
 		kindOf(w, tables.SecurityGroups, s.SecurityGroups()),
