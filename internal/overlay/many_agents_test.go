@@ -26,8 +26,8 @@ import (
 type fleet struct {
 	*routed
 	agents int
-	newest atomic.Pointer[netip.Prefix] // destination of the route added last
-	at     chan time.Time               // an agent's world has that route
+	newest atomic.Pointer[netip.Prefix] // destination of the route added last, or the member
+	at     chan time.Time               // an agent's world has that
 }
 
 // newFleet starts the agents, and waits until all have the router.
@@ -82,7 +82,7 @@ func (f *fleet) follow(st *backend.Etcd, host string) *replica.Replica {
 				continue
 			}
 			world.Apply(b.Owner, &b.Bundle)
-			if slices.ContainsFunc(b.Bundle.Routes, f.isNewest) {
+			if f.hasNewest(&b.Bundle) {
 				f.at <- time.Now()
 			}
 		}
@@ -90,9 +90,12 @@ func (f *fleet) follow(st *backend.Etcd, host string) *replica.Replica {
 	return r
 }
 
-func (f *fleet) isNewest(r topology.Route) bool {
+// hasNewest reports whether a bundle has the route or the member that was added last.
+func (f *fleet) hasNewest(b *topology.Bundle) bool {
 	newest := f.newest.Load()
-	return newest != nil && r.DstSubnet == *newest
+	return newest != nil &&
+		(slices.ContainsFunc(b.Routes, func(r topology.Route) bool { return r.DstSubnet == *newest }) ||
+			slices.ContainsFunc(b.Memberships, func(m topology.Membership) bool { return m.IPAddress == newest.String() }))
 }
 
 // addRoute gives the router one more route, in place of its oldest if it has 30, and returns the
@@ -107,14 +110,20 @@ func (f *fleet) addRoute(t testing.TB, n int) (half, last time.Duration) {
 	f.router.Routes = append(f.router.Routes, neutron.HostRoute{Destination: destination, Nexthop: netip.MustParseAddr("10.0.0.9")})
 	b := translate.Router(&f.router, []translate.RouterLink{f.gateway, f.inside})
 	f.lab.put(topology.Owner{Kind: "router", ID: f.router.ID}, &b)
-	committed := time.Now()
+	return f.arrived(t, time.Now())
+}
+
+// arrived waits until all agents have what was committed, and returns the times until half of them
+// had it, and all.
+func (f *fleet) arrived(t testing.TB, committed time.Time) (half, last time.Duration) {
+	t.Helper()
 	var took []time.Duration
 	for range f.agents {
 		select {
 		case at := <-f.at:
 			took = append(took, max(at.Sub(committed), 0))
 		case <-time.After(time.Minute):
-			t.Fatalf("%d of %d agents have the route", len(took), f.agents)
+			t.Fatalf("%d of %d agents have the change", len(took), f.agents)
 		}
 	}
 	slices.Sort(took)
