@@ -22,6 +22,7 @@ type attachment struct {
 	VLAN      uint16 // of a localnet port or a subport
 	Trunk     bool   // the interface carries subports too
 	MovesTo   string // the host for which frames go on to where the interface is missing; or ""
+	Limits    datapath.PortLimits
 }
 
 // attachments make the interfaces of bound ports ports of the datapath, as they appear, and report
@@ -37,6 +38,7 @@ type attachments struct {
 	placed map[string]placed // by port id
 	wanted map[string]string // by port id: the interface that the port is bound to
 	since  map[string]time.Time
+	limits portPolicies
 }
 
 // placed is the link that a port was attached to.
@@ -60,7 +62,7 @@ func (a *attachments) Found(context.Context) (map[string]attachment, error) {
 	}
 	found := map[string]attachment{}
 	for _, p := range a.engine.dp.Ports() {
-		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN, Trunk: p.Trunk}
+		att := attachment{Interface: p.Interface, TunnelKey: p.TunnelKey, VLAN: p.VLAN, Trunk: p.Trunk, Limits: p.Limits}
 		if p.Localnet {
 			att.Localnet = a.localnet(p.Name)
 		}
@@ -117,7 +119,7 @@ func (a *attachments) Set(_ context.Context, id string, want attachment) error {
 		return fmt.Errorf("interface %s: %w for the state of its connections", want.Interface, reconcile.ErrWait)
 	}
 	number, err := a.engine.dp.AttachPort(id, link.Name,
-		datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU, VLAN: want.VLAN, Trunk: want.Trunk})
+		datapath.PortOptions{TunnelKey: want.TunnelKey, MTU: link.MTU, VLAN: want.VLAN, Trunk: want.Trunk, Limits: want.Limits})
 	if err != nil {
 		return err
 	}
@@ -251,6 +253,7 @@ func (a *attachments) rebind(before, after []topology.Port, o *Options) {
 	a.mu.Lock()
 	for id := range was {
 		delete(a.wanted, id)
+		a.limits.remove(id)
 	}
 	for id, p := range is {
 		a.wanted[id] = o.interfaceOf(p)
@@ -268,6 +271,10 @@ func (a *attachments) rebind(before, after []topology.Port, o *Options) {
 		}
 		if p.PhysicalNetwork != "" {
 			want.Localnet = p.NetworkID
+		} else {
+			a.mu.Lock()
+			want.Limits = a.limits.add(p.LimitsID, want, id)
+			a.mu.Unlock()
 		}
 		a.reconciler.Want(id, want)
 	}

@@ -26,6 +26,7 @@ const (
 	dropOverdueNeighbour
 	dropOverdueNAT
 	dropErrorLimit
+	dropLimit
 	dropReasons
 )
 
@@ -33,7 +34,7 @@ func (r dropReason) String() string {
 	return [dropReasons]string{"port not attached", "malformed", "destination not reached", "not sent", "too big",
 		"state message of an unknown host", "bad state message", "forged state message", "repeated state message",
 		"too many packets wait for neighbours", "too many packets wait for NAT ports",
-		"waited too long for a neighbour", "waited too long for NAT ports", "too many ICMP errors"}[r]
+		"waited too long for a neighbour", "waited too long for NAT ports", "too many ICMP errors", "over a limit of rate"}[r]
 }
 
 // counters of the agent; those of the programs in the kernel are the datapath's.
@@ -140,6 +141,11 @@ func (a *Agent) figures() []telemetry.Value {
 	}
 	if a.keys.crypt != nil {
 		f = append(f, telemetry.Gauge.Of("heddle_overlay_hosts_encrypted", "Other hosts to which all tunnelled frames are encrypted.", a.keys.crypt.count()))
+	}
+	for _, l := range a.dp.Limits() {
+		f = append(f,
+			telemetry.Counter.Of("heddle_overlay_limit_drops_total", "Packets dropped because they were over a limit of a port, a floating IP or a gateway.", int(l.Dropped)).With("limit", l.Name),
+			telemetry.Counter.Of("heddle_overlay_limit_delays_total", "Packets that had to wait because they were over a limit.", int(l.Delayed)).With("limit", l.Name))
 	}
 	for reason, n := range kernel.Drops {
 		f = append(f, telemetry.Counter.Of("heddle_overlay_kernel_drops_total", "Frames that the kernel dropped.", int(n)).With("reason", reason))

@@ -36,6 +36,7 @@ type engine struct {
 	under   *underlay
 	keys    *hostKeys
 	answers *answers
+	rates   *rateLimits
 	moves   *handovers
 	adverts *advertiser
 	reports *reporter
@@ -54,6 +55,7 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 	e := &engine{host: keys.host, dp: dp, conns: state.conns, nats: state.nats, keys: keys, under: under, reports: reports, log: log,
 		clock: monotonic(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
 	e.adverts = newAdvertiser(e)
+	e.rates = newRateLimits(dp, e.clock, log)
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
 		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged, HomeChanged: e.homeChanged,
@@ -110,6 +112,7 @@ type plan struct {
 	outputs  []datapath.Output // one for each of the decision's outputs that can be reached now
 	peers    []peer            // other hosts that have to know of the packet's connection
 	lost     int               // outputs that cannot be reached now
+	limits   []datapath.Limit  // of the packet
 	cached   bool
 	flow     datapath.Flow // its tags were read with the decision
 	brief    bool          // cached for errorKept only
@@ -136,7 +139,7 @@ func (e *engine) newTrial() *decider {
 func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simulate.Input) *plan {
 	e, p := d.e, &d.plan
 	in.PortID, in.HostID, in.State = port.id, e.host, liveState{e, d.trial}
-	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], flow: datapath.Flow{Tags: p.flow.Tags[:0]}}
+	*p = plan{outputs: p.outputs[:0], peers: p.peers[:0], limits: p.limits[:0], flow: datapath.Flow{Tags: p.flow.Tags[:0]}}
 	e.net.mu.RLock()
 	defer e.net.mu.RUnlock()
 	p.decision = d.sim.Run(in)
@@ -157,6 +160,7 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 	if len(p.outputs) > 0 && leavesState(p.decision) {
 		d.addStateful(port)
 	}
+	d.addLimits()
 	p.cached = keyed && p.cacheable()
 	if p.cached {
 		d.describe(key)
@@ -167,6 +171,19 @@ func (d *decider) decide(port *localPort, key datapath.Key, keyed bool, in simul
 func (p *plan) addPeer(other peer) {
 	if !slices.ContainsFunc(p.peers, func(x peer) bool { return x.host == other.host }) {
 		p.peers = append(p.peers, other)
+	}
+}
+
+// addLimits adds the limits of the translations that the packet goes through.
+func (d *decider) addLimits() {
+	e, p := d.e, &d.plan
+	if len(p.outputs) == 0 {
+		return
+	}
+	for _, l := range p.decision.Limits {
+		if number, ok := e.rates.use(l, e.net.world.Limits(l.LimitsID)); ok {
+			p.limits = append(p.limits, number)
+		}
 	}
 }
 
@@ -254,7 +271,7 @@ func (e *engine) reach(o *flow.Output) (datapath.Output, bool) {
 // and packets of which some outputs cannot be reached, are decided one by one.
 func (p *plan) cacheable() bool {
 	d := p.decision
-	if !d.Cacheable || len(p.outputs) > 1 || p.lost > 0 && len(p.outputs) > 0 {
+	if !d.Cacheable || len(p.outputs) > 1 || len(p.limits) > datapath.MaxLimits || p.lost > 0 && len(p.outputs) > 0 {
 		return false
 	}
 	// A Forward without an output waits for an interface or a tunnel: an error meanwhile. So that
@@ -267,18 +284,23 @@ func (p *plan) cacheable() bool {
 func (d *decider) describe(key datapath.Key) {
 	p := &d.plan
 	p.flow.Key = key
+	room := datapath.MaxTags
 	if len(p.outputs) == 1 {
 		p.flow.Out = p.outputs[0]
 		if p.decision.Rewrite != nil {
 			d.rewrite = *p.decision.Rewrite
 			p.flow.Rewrite = &d.rewrite
 		}
+		if len(p.limits) > 0 {
+			p.flow.Limits = p.limits
+			room--
+		}
 	}
 	touched, tags := p.decision.Touched, p.flow.Tags
-	if p.brief || len(touched) > datapath.MaxTags {
+	if p.brief || len(touched) > room {
 		tags = d.e.dp.AppendTags(tags, datapath.SlotAll)
 	}
-	if len(touched) <= datapath.MaxTags-len(tags) {
+	if len(touched) <= room-len(tags) {
 		for _, id := range touched {
 			tags = d.e.dp.AppendTags(tags, datapath.SlotOf(id))
 		}

@@ -98,6 +98,10 @@ func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
 		h.count.drop(dropMalformed)
 		return
 	}
+	if len(p.limits) > 0 && !h.dp.Admit(p.limits, frame, u.Offload) {
+		h.count.drop(dropLimit)
+		return
+	}
 	for _, out := range p.outputs {
 		h.send(port, out, frame, u)
 	}

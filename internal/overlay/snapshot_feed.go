@@ -150,7 +150,11 @@ func (f *feed) applyBundle(w *simulate.World, c *snapshot.Changed) (affected []s
 	f.engine.answers.rebind(&before, &after, f.opts.serves)
 	f.engine.adverts.rebind(before.Ports, after.Ports, f.opts.serves)
 	f.engine.keys.senders.change(owner, &before, &after, f.opts.serves)
+	f.attachments.limitsChanged(before.Limits, after.Limits)
 	f.attachments.rebind(before.Ports, after.Ports, f.opts)
+	for _, l := range slices.Concat(before.Limits, after.Limits) {
+		f.engine.rates.changed(l.ID, w.Limits(l.ID))
+	}
 	return affected
 }
 

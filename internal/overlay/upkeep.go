@@ -132,8 +132,12 @@ func (u *upkeep) round() {
 	seen := make(map[uint64]struct{})
 	var batch []seenFlow
 	var unknown, sample []datapath.FlowState
+	limits := map[datapath.Limit]bool{}
 	err := e.dp.Dump(func(f datapath.FlowState) bool {
 		seen[f.Cookie] = struct{}{}
+		for _, number := range f.Limits {
+			limits[number] = true
+		}
 		batch = append(batch, seenFlow{f, max(0, e.clock()-f.Idle)})
 		if len(batch) == roundBatch {
 			unknown = append(unknown, u.look(batch)...)
@@ -158,6 +162,7 @@ func (u *upkeep) round() {
 		u.verify(f)
 	}
 	u.age(start)
+	e.rates.sweep(limits, start-roundEvery) // a flow decided lately may be installed by now
 	u.ended = e.clock()
 }
 
@@ -279,7 +284,7 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	if len(p.decision.NewNATs) > 0 { // the flow's own translation is gone
 		return false
 	}
-	if !p.cached || p.flow.Out != f.Out || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
+	if !p.cached || p.flow.Out != f.Out || !slices.Equal(p.flow.Limits, f.Limits) || !sameRewrite(p.flow.Rewrite, f.Rewrite) || !slices.EqualFunc(p.flow.Tags, f.Tags, func(a, b datapath.Tag) bool { return a.Slot == b.Slot }) {
 		return false
 	}
 	if !keep {

@@ -31,6 +31,13 @@ type bpfAskerKey struct {
 	Ip   [4]uint32
 }
 
+type bpfBucket struct {
+	_     structs.HostLayout
+	Rate  uint64
+	Depth int64
+	Due   int64
+}
+
 type bpfConfig struct {
 	_            structs.HostLayout
 	Local        [4]uint32
@@ -153,6 +160,25 @@ type bpfLanKey struct {
 	Vlan    uint32
 }
 
+type bpfLimit struct {
+	_       structs.HostLayout
+	Bits    bpfBucket
+	Packets bpfBucket
+	MaxWait uint64
+	Dropped uint64
+	Delayed uint64
+}
+
+type bpfLimited struct {
+	_       structs.HostLayout
+	Egress  uint16
+	Ingress uint16
+	Marks   uint8
+	Dscp    uint8
+	Trunk   uint8
+	Pad     uint8
+}
+
 type bpfNeighbour struct {
 	_      structs.HostLayout
 	Mac    [6]uint8
@@ -226,35 +252,39 @@ type bpfUpcall struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfMapAskers            = "askers"
-	bpfMapConfig            = "config"
-	bpfMapCounters          = "counters"
-	bpfMapCredits           = "credits"
-	bpfMapDeliveries        = "deliveries"
-	bpfMapEpochs            = "epochs"
-	bpfMapFarPorts          = "far_ports"
-	bpfMapFlows4            = "flows4"
-	bpfMapFlows6            = "flows6"
-	bpfMapHomes             = "homes"
-	bpfMapLans              = "lans"
-	bpfMapNearPorts         = "near_ports"
-	bpfMapNeighbours        = "neighbours"
-	bpfMapPeers             = "peers"
-	bpfMapPorts             = "ports"
-	bpfMapSenders           = "senders"
-	bpfMapSubports          = "subports"
-	bpfMapTunnels           = "tunnels"
-	bpfMapUpcalls           = "upcalls"
-	bpfProgFromAgent        = "from_agent"
-	bpfProgFromPhysical     = "from_physical"
-	bpfProgFromUnderlay     = "from_underlay"
-	bpfProgFromVxlan        = "from_vxlan"
-	bpfProgFromWireguard    = "from_wireguard"
-	bpfProgFromWorkload     = "from_workload"
-	bpfProgToUnderlay       = "to_underlay"
-	bpfVarUnusedInstruction = "unused_instruction"
-	bpfVarUnusedTapUpcall   = "unused_tap_upcall"
-	bpfVarUnusedUpcall      = "unused_upcall"
+	bpfMapAskers             = "askers"
+	bpfMapConfig             = "config"
+	bpfMapCounters           = "counters"
+	bpfMapCredits            = "credits"
+	bpfMapDeliveries         = "deliveries"
+	bpfMapEpochs             = "epochs"
+	bpfMapFarPorts           = "far_ports"
+	bpfMapFlows4             = "flows4"
+	bpfMapFlows6             = "flows6"
+	bpfMapHomes              = "homes"
+	bpfMapLans               = "lans"
+	bpfMapLimited            = "limited"
+	bpfMapLimits             = "limits"
+	bpfMapNearPorts          = "near_ports"
+	bpfMapNeighbours         = "neighbours"
+	bpfMapPeers              = "peers"
+	bpfMapPorts              = "ports"
+	bpfMapSenders            = "senders"
+	bpfMapSubports           = "subports"
+	bpfMapTunnels            = "tunnels"
+	bpfMapUpcalls            = "upcalls"
+	bpfProgFromAgent         = "from_agent"
+	bpfProgFromPhysical      = "from_physical"
+	bpfProgFromUnderlay      = "from_underlay"
+	bpfProgFromVxlan         = "from_vxlan"
+	bpfProgFromWireguard     = "from_wireguard"
+	bpfProgFromWorkload      = "from_workload"
+	bpfProgLimitFromWorkload = "limit_from_workload"
+	bpfProgLimitToWorkload   = "limit_to_workload"
+	bpfProgToUnderlay        = "to_underlay"
+	bpfVarUnusedInstruction  = "unused_instruction"
+	bpfVarUnusedTapUpcall    = "unused_tap_upcall"
+	bpfVarUnusedUpcall       = "unused_upcall"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -299,13 +329,15 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	FromAgent     *ebpf.ProgramSpec `ebpf:"from_agent"`
-	FromPhysical  *ebpf.ProgramSpec `ebpf:"from_physical"`
-	FromUnderlay  *ebpf.ProgramSpec `ebpf:"from_underlay"`
-	FromVxlan     *ebpf.ProgramSpec `ebpf:"from_vxlan"`
-	FromWireguard *ebpf.ProgramSpec `ebpf:"from_wireguard"`
-	FromWorkload  *ebpf.ProgramSpec `ebpf:"from_workload"`
-	ToUnderlay    *ebpf.ProgramSpec `ebpf:"to_underlay"`
+	FromAgent         *ebpf.ProgramSpec `ebpf:"from_agent"`
+	FromPhysical      *ebpf.ProgramSpec `ebpf:"from_physical"`
+	FromUnderlay      *ebpf.ProgramSpec `ebpf:"from_underlay"`
+	FromVxlan         *ebpf.ProgramSpec `ebpf:"from_vxlan"`
+	FromWireguard     *ebpf.ProgramSpec `ebpf:"from_wireguard"`
+	FromWorkload      *ebpf.ProgramSpec `ebpf:"from_workload"`
+	LimitFromWorkload *ebpf.ProgramSpec `ebpf:"limit_from_workload"`
+	LimitToWorkload   *ebpf.ProgramSpec `ebpf:"limit_to_workload"`
+	ToUnderlay        *ebpf.ProgramSpec `ebpf:"to_underlay"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -323,6 +355,8 @@ type bpfMapSpecs struct {
 	Flows6     *ebpf.MapSpec `ebpf:"flows6"`
 	Homes      *ebpf.MapSpec `ebpf:"homes"`
 	Lans       *ebpf.MapSpec `ebpf:"lans"`
+	Limited    *ebpf.MapSpec `ebpf:"limited"`
+	Limits     *ebpf.MapSpec `ebpf:"limits"`
 	NearPorts  *ebpf.MapSpec `ebpf:"near_ports"`
 	Neighbours *ebpf.MapSpec `ebpf:"neighbours"`
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
@@ -373,6 +407,8 @@ type bpfMaps struct {
 	Flows6     *ebpf.Map `ebpf:"flows6"`
 	Homes      *ebpf.Map `ebpf:"homes"`
 	Lans       *ebpf.Map `ebpf:"lans"`
+	Limited    *ebpf.Map `ebpf:"limited"`
+	Limits     *ebpf.Map `ebpf:"limits"`
 	NearPorts  *ebpf.Map `ebpf:"near_ports"`
 	Neighbours *ebpf.Map `ebpf:"neighbours"`
 	Peers      *ebpf.Map `ebpf:"peers"`
@@ -396,6 +432,8 @@ func (m *bpfMaps) Close() error {
 		m.Flows6,
 		m.Homes,
 		m.Lans,
+		m.Limited,
+		m.Limits,
 		m.NearPorts,
 		m.Neighbours,
 		m.Peers,
@@ -420,13 +458,15 @@ type bpfVariables struct {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	FromAgent     *ebpf.Program `ebpf:"from_agent"`
-	FromPhysical  *ebpf.Program `ebpf:"from_physical"`
-	FromUnderlay  *ebpf.Program `ebpf:"from_underlay"`
-	FromVxlan     *ebpf.Program `ebpf:"from_vxlan"`
-	FromWireguard *ebpf.Program `ebpf:"from_wireguard"`
-	FromWorkload  *ebpf.Program `ebpf:"from_workload"`
-	ToUnderlay    *ebpf.Program `ebpf:"to_underlay"`
+	FromAgent         *ebpf.Program `ebpf:"from_agent"`
+	FromPhysical      *ebpf.Program `ebpf:"from_physical"`
+	FromUnderlay      *ebpf.Program `ebpf:"from_underlay"`
+	FromVxlan         *ebpf.Program `ebpf:"from_vxlan"`
+	FromWireguard     *ebpf.Program `ebpf:"from_wireguard"`
+	FromWorkload      *ebpf.Program `ebpf:"from_workload"`
+	LimitFromWorkload *ebpf.Program `ebpf:"limit_from_workload"`
+	LimitToWorkload   *ebpf.Program `ebpf:"limit_to_workload"`
+	ToUnderlay        *ebpf.Program `ebpf:"to_underlay"`
 }
 
 func (p *bpfPrograms) Close() error {
@@ -437,6 +477,8 @@ func (p *bpfPrograms) Close() error {
 		p.FromVxlan,
 		p.FromWireguard,
 		p.FromWorkload,
+		p.LimitFromWorkload,
+		p.LimitToWorkload,
 		p.ToUnderlay,
 	)
 }

@@ -20,6 +20,7 @@ func dropReasons() []string {
 		"tunnelled by an unknown host", "wrong tunnel secret", "tunnelled by a host without port in the network", "tunnelled and not from the underlay",
 		"tunnelled in the clear though encrypted, or the other way round",
 		"copy of a frame to many: too many from a physical network", "copy of a frame to many: too large", "VLAN tag of no subport",
+		"over its limit of rate",
 	}
 }
 

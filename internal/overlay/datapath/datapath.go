@@ -60,6 +60,7 @@ type Datapath struct {
 	*epochs
 	*flowCache
 	*answerTables
+	*limitSet
 	*portSet
 	*tunnelSet
 	*underlaySet
@@ -77,9 +78,10 @@ func Open(opts Options) (*Datapath, error) {
 		return nil, err
 	}
 	k := &kernel{log: opts.Log}
-	ports := &portSet{kernel: k, senders: &senderBits{}, physical: &physicalSet{kernel: k, links: map[int]link.Link{}}, ports: map[string]*portState{}, byNumber: map[Port]*portState{}}
+	limits := &limitSet{kernel: k, byName: map[string]*limitEntry{}}
+	ports := &portSet{kernel: k, limits: limits, senders: &senderBits{}, physical: &physicalSet{kernel: k, links: map[int]link.Link{}}, ports: map[string]*portState{}, byNumber: map[Port]*portState{}}
 	d := &Datapath{opts: opts, kernel: k, portSet: ports, epochs: &epochs{}, credits: &credits{},
-		answerTables: &answerTables{k},
+		answerTables: &answerTables{k}, limitSet: limits,
 		tunnelSet: &tunnelSet{kernel: k, portSet: ports, tunnels: map[netip.Addr]Tunnel{},
 			paths: map[Tunnel]TunnelPath{}, peers: map[netip.Addr]*peerState{}},
 		underlaySet: &underlaySet{kernel: k, underlays: map[int]*underlayLinks{}}}
@@ -121,7 +123,7 @@ func (d *Datapath) open() (err error) {
 
 // adopt reads what an earlier agent left and puts this one's programs in place of its.
 func (d *Datapath) adopt() error {
-	if err := errors.Join(d.adoptPorts(), d.adoptPeers(), d.adoptTunnels()); err != nil {
+	if err := errors.Join(d.openLimits(), d.adoptPorts(), d.adoptPeers(), d.adoptTunnels()); err != nil {
 		return err
 	}
 	names, err := d.pins.linkNames()
@@ -153,6 +155,11 @@ func (d *Datapath) adoptLink(name string) error {
 			return d.adoptUnderlay(l, name, ifindex)
 		}
 	}
+	for direction := range limitDirections {
+		if id, is := strings.CutPrefix(name, limitLinkPrefix(direction)); is {
+			return d.adoptLimit(l, direction, id, ifindex)
+		}
+	}
 	if strings.HasPrefix(name, physicalLinkPrefix) {
 		return d.physical.adopt(l, name, ifindex, d.physicalInterfaces()[ifindex])
 	}
@@ -162,7 +169,7 @@ func (d *Datapath) adoptLink(name string) error {
 // Close lets the datapath go. Programs, flows and tables stay and forward; frames that no flow
 // decides are dropped until the next Open.
 func (d *Datapath) Close() error {
-	return errors.Join(d.closePorts(), d.physical.close(), d.closeUnderlays(), d.epochs.memory.Close(), d.credits.memory.Close(),
+	return errors.Join(d.closePorts(), d.closeLimits(), d.physical.close(), d.closeUnderlays(), d.epochs.memory.Close(), d.credits.memory.Close(),
 		d.senders.memory.Close(), d.kernel.close())
 }
 

@@ -12,7 +12,7 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// What a flow does, as enum out_kind in bpf/maps.h, with outRewrites and outTranslates beside it.
+// What a flow does, as enum out_kind in bpf/maps.h, with outRewrites and what follows beside it.
 const (
 	outDrop = iota
 	outPort
@@ -21,6 +21,7 @@ const (
 	outKind       = 3
 	outRewrites   = 4
 	outTranslates = 8
+	outLimited    = 16
 )
 
 // flowCache holds the flows in the kernel.
@@ -97,8 +98,11 @@ func isFull(err error) bool { return errors.Is(err, unix.E2BIG) }
 
 // check returns why the kernel cannot hold the flow.
 func (f *Flow) check() error {
-	if len(f.Tags) > MaxTags {
-		return fmt.Errorf("%d tags: want at most %d", len(f.Tags), MaxTags)
+	if most := f.maxTags(); len(f.Tags) > most {
+		return fmt.Errorf("%d tags: want at most %d", len(f.Tags), most)
+	}
+	if len(f.Limits) > MaxLimits || len(f.Limits) > 0 && !f.rewrites() {
+		return fmt.Errorf("%d limits: want at most %d, of a flow that rewrites", len(f.Limits), MaxLimits)
 	}
 	if !f.Src.IsValid() || f.Src.BitLen() != f.Dst.BitLen() {
 		return fmt.Errorf("key from %s to %s: want two addresses of one version", f.Src, f.Dst)
@@ -112,6 +116,13 @@ func (f *Flow) check() error {
 	return nil
 }
 
+func (f *Flow) maxTags() int {
+	if len(f.Limits) > 0 {
+		return MaxTags - 1
+	}
+	return MaxTags
+}
+
 // common returns what both versions of IP have.
 func (f *Flow) common(now uint64) bpfFlow {
 	v := bpfFlow{Used: now, Cookie: f.Cookie, TagCount: uint8(len(f.Tags))}
@@ -123,6 +134,10 @@ func (f *Flow) common(now uint64) bpfFlow {
 	if f.rewrites() {
 		v.Kind |= f.rewriteKind()
 		v.VniHops |= swap32(uint32(f.Rewrite.Hops))
+	}
+	for i, number := range f.Limits {
+		v.Kind |= outLimited
+		v.Epochs[MaxTags-1] |= uint32(number) << (16 * i)
 	}
 	return v
 }
@@ -227,6 +242,11 @@ func flowState[V any, PV bpfValue[V]](c *flowCache, k Key, value PV, now uint64)
 	}
 	if v.Kind&outRewrites != 0 {
 		s.Rewrite = value.rewrite(k)
+	}
+	if v.Kind&outLimited != 0 {
+		for word := v.Epochs[MaxTags-1]; word != 0; word >>= 16 {
+			s.Limits = append(s.Limits, Limit(word))
+		}
 	}
 	for i := range min(v.TagCount, MaxTags) {
 		s.Tags = append(s.Tags, Tag{Slot: Slot(v.Slots[i]), Epoch: v.Epochs[i]})

@@ -23,6 +23,8 @@ const layoutVersion = 1
 //
 //	v1/MAP              maps of layout version 1
 //	links/port-ID       the program on a port's interface
+//	links/limit-egress-N, links/limit-ingress-N
+//	                    the programs that limit what the machine at interface N sends and receives
 //	links/underlay-N    the program on what comes in at the underlay's interface N
 //	                    (without -N: of an earlier version)
 //	links/stamp-N       the program on what goes out there
@@ -160,11 +162,11 @@ func (p pins) linkNames() ([]string, error) {
 // attach runs program on what comes in at the interface, without a gap in place of an earlier one
 // of that name on the same interface. It must be called in the interface's network namespace.
 func (p pins) attach(name string, program *ebpf.Program, ifindex int) (link.Link, error) {
-	return p.attachAt(name, program, ifindex, ebpf.AttachTCXIngress)
+	return p.attachAt(name, program, ifindex, ebpf.AttachTCXIngress, nil)
 }
 
-// attachAt is attach with the direction of frames.
-func (p pins) attachAt(name string, program *ebpf.Program, ifindex int, direction ebpf.AttachType) (link.Link, error) {
+// attachAt is attach with the direction of frames, and the place among the programs there.
+func (p pins) attachAt(name string, program *ebpf.Program, ifindex int, direction ebpf.AttachType, place link.Anchor) (link.Link, error) {
 	old, err := p.openLink(name)
 	if err != nil {
 		return nil, err
@@ -179,7 +181,7 @@ func (p pins) attachAt(name string, program *ebpf.Program, ifindex int, directio
 			return nil, err
 		}
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: direction})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program, Attach: direction, Anchor: place})
 	if err != nil {
 		return nil, fmt.Errorf("attach program to interface %d: %w", ifindex, err)
 	}

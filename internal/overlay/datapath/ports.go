@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"heddle/internal/hostnet"
+	"heddle/internal/topology"
 )
 
 // maxPorts is the number of ports of one datapath, as in bpf/maps.h. Index 0 is unused.
@@ -34,6 +35,8 @@ type portSet struct {
 	*kernel
 	registry *Table // the ports, for the next agent
 	senders  *senderBits
+	limits   *limitSet
+	limiting limitPrograms
 
 	physical *physicalSet
 
@@ -61,6 +64,9 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 	if opts.VLAN > maxVLAN || opts.Trunk && opts.VLAN != 0 {
 		return 0, fmt.Errorf("attach port %s: VLAN id %d: want 1 to %d, of a localnet port or a subport", name, opts.VLAN, maxVLAN)
 	}
+	if opts.Localnet && opts.Limits != (PortLimits{}) {
+		return 0, fmt.Errorf("attach port %s: a localnet port has no limits", name)
+	}
 	l, err := s.net.Link(ifname)
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: %w", name, err)
@@ -77,6 +83,9 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 		return p.Port, s.detachUnusedPhysical()
 	}
 	if opts.subport() { // by the program of its trunk
+		if err := s.limit(p); err != nil {
+			return 0, fmt.Errorf("attach port %s: %w", name, err)
+		}
 		return p.Port, nil
 	}
 	var attached link.Link
@@ -91,6 +100,9 @@ func (s *portSet) AttachPort(name, ifname string, opts PortOptions) (Port, error
 	})
 	if err != nil {
 		return 0, fmt.Errorf("attach port %s: interface %s: %w", name, ifname, err)
+	}
+	if err := s.limit(p); err != nil {
+		return 0, fmt.Errorf("attach port %s: %w", name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +123,7 @@ func (s *portSet) ForwardPort(name string, to Tunnel, opts PortOptions) (Port, e
 	}
 	p, err := s.enterMoved(name, to, opts)
 	if err == nil { // slow, so without the lock
-		err = s.pins.detach(p.link, portLinkPrefix+name)
+		err = errors.Join(s.unlimit(p), s.pins.detach(p.link, portLinkPrefix+name))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("forward port %s: %w", name, err)
@@ -197,8 +209,9 @@ func (s *portSet) enterPort(name string, l hostnet.Link, opts PortOptions) (*por
 	}
 	p.Interface, p.Index, p.PortOptions = l.Name, l.Index, opts
 	entry := bpfPort{Number: uint32(p.Port), Out: uint32(l.Index), Mtu: uint32(opts.MTU)}
-	// Only across namespaces may a frame be handed straight to the other end, and none with a tag.
-	if l.Elsewhere && opts.VLAN == 0 && !opts.Localnet {
+	// Only across namespaces may a frame be handed straight to the other end, none with a tag, and
+	// if nothing on the host's end has to see it.
+	if l.Elsewhere && opts.VLAN == 0 && !opts.Localnet && opts.Limits.Ingress == (topology.Limit{}) {
 		entry.Kind = portVeth
 	}
 	entry.Vlan = tagOf(opts.VLAN)
@@ -255,6 +268,9 @@ func (s *portSet) forgetEntries(p *portState, newIndex int, opts PortOptions) er
 	var errs []error
 	if p.Index != 0 && (p.Index != newIndex || p.VLAN != opts.VLAN) {
 		errs = append(errs, s.forgetInterface(p))
+		if p.Limits != (PortLimits{}) {
+			errs = append(errs, s.forgetLimits(p))
+		}
 	}
 	if p.TunnelKey != 0 && p.TunnelKey != opts.TunnelKey {
 		errs = append(errs, ignoreMissing(s.maps.Deliveries.Delete(p.TunnelKey)))
@@ -331,7 +347,10 @@ func (s *portSet) DetachPort(name string) error {
 	}
 	if err == nil && p.Localnet {
 		err = errors.Join(s.deleteHomesOf(p.Port), s.detachUnusedPhysical())
-	} else if err == nil && !p.subport() { // slow, so without the lock
+	} else if err == nil { // slow, so without the lock
+		err = s.unlimit(p)
+	}
+	if err == nil && !p.Localnet && !p.subport() {
 		err = errors.Join(s.pins.detach(p.link, portLinkPrefix+name), s.pins.resetPromiscuous(s.net, p.Index))
 	}
 	if err != nil {
@@ -382,6 +401,7 @@ func (s *portSet) adoptPorts() (err error) {
 		if p.Localnet || p.subport() {
 			p.Interface = s.interfaceThere(p.Index)
 		}
+		p.Limits = s.limitsFound(p)
 		s.ports[p.Name], s.byNumber[p.Port] = p, p
 		return true
 	})
@@ -427,7 +447,7 @@ func (s *portSet) closePorts() error {
 	for _, p := range s.ports {
 		errs = append(errs, closeLinks(p.link))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.limiting.close())...)
 }
 
 // adoptInto replaces a link's program; a link whose interface has gone has none.

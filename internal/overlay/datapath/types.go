@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
@@ -25,8 +26,10 @@ const (
 	Overhead = 50
 	// UpcallBytes is the longest frame that goes up by the ring buffer.
 	UpcallBytes = 2048
-	// MaxTags is the number of tags of one flow.
+	// MaxTags is the number of tags of one flow, less one if it has limits.
 	MaxTags = 6
+	// MaxLimits is the number of limits of one flow.
+	MaxLimits = 2
 )
 
 // Slot is the place of one tag's epoch. Flows name tags by slot.
@@ -95,6 +98,8 @@ type Flow struct {
 	// such packets must be sent one by one. A frame that Rewrite.Hops would leave without TTL or
 	// hop limit goes up.
 	Rewrite *flow.Rewrite
+	// Limits are those of a flow with a Rewrite, at most MaxLimits. Such a flow has one tag less.
+	Limits []Limit
 	// Cookie is the caller's own mark; it is kept with the flow and given back by Dump.
 	Cookie uint64
 }
@@ -123,6 +128,16 @@ type PortOptions struct {
 	VLAN uint16
 	// Trunk has frames with a tag on the interface belong to subports alone; others are dropped.
 	Trunk bool
+	// Limits are those of the port's machine. A localnet port, or one that has moved, has none.
+	Limits PortLimits
+}
+
+// PortLimits are the limits of what a machine sends (Egress) and receives (Ingress), and the mark
+// that IP packets it sends get: see topology.Limits.
+type PortLimits struct {
+	Egress, Ingress topology.Limit
+	Marks           bool
+	DSCP            uint8 // 0 to 63
 }
 
 // subport reports whether the port shares the interface of another.

@@ -64,7 +64,7 @@ func (s *underlaySet) AttachUnderlay(ifname string, locals ...netip.Addr) error 
 		if u.in, err = s.pins.attach(u.name, s.programs.FromUnderlay, l.Index); err != nil {
 			return err
 		}
-		u.out, err = s.pins.attachAt(stampLinkPrefix+strconv.Itoa(l.Index), s.programs.ToUnderlay, l.Index, ebpf.AttachTCXEgress)
+		u.out, err = s.pins.attachAt(stampLinkPrefix+strconv.Itoa(l.Index), s.programs.ToUnderlay, l.Index, ebpf.AttachTCXEgress, nil)
 		return err
 	})
 	if err != nil {

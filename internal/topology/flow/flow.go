@@ -172,6 +172,13 @@ const (
 	NATShareUsed           // those in use by connections of Src are as many as one source may have
 )
 
+// Limited names limits of rate that a packet is subject to.
+type Limited struct {
+	ID       string // of the floating IP, or of the gateway's port
+	LimitsID string // of the topology.Limits
+	Ingress  bool   // it goes to the machines; else it comes from one
+}
+
 // Wait names what a Postponed packet waits for: a neighbour's MAC address, or NAT ports.
 type Wait struct {
 	Device string // id of the router, or of the network of the neighbour
@@ -273,6 +280,8 @@ type Decision struct {
 	// of them comes.
 	MissingNATs []NATKey
 	Wait        Wait // of a Postponed packet
+	// Limits are those of the translations that the packet went through, each once.
+	Limits []Limited
 
 	// Tracked: a rule asked whether the packet is a reply; Return is the answer, for the key
 	// Lookup.

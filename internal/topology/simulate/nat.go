@@ -14,12 +14,13 @@ type translation struct {
 	dnat, reverse bool
 	static        netip.Addr // the only target, of a rule without state; else invalid
 	targets       []flow.NATTarget
-	action        verb // after a translation
+	action        verb                 // after a translation
+	limits        *topology.RuleLimits // of what it translates; nil for none
 }
 
 // compileTranslation returns nil for a rule that contradicts itself (midonet-topology §3.2).
 func compileTranslation(from *topology.Rule, action verb) *translation {
-	t := &translation{dnat: from.Dnat, reverse: from.Reverse, action: action}
+	t := &translation{dnat: from.Dnat, reverse: from.Reverse, action: action, limits: from.Limits}
 	if action != accept && action != goOn && action != giveBack || t.reverse != (len(from.NatTargets) == 0) {
 		return nil
 	}
@@ -42,6 +43,7 @@ func compileTranslation(from *topology.Rule, action verb) *translation {
 // it used and what it made.
 type translator struct {
 	dec    *record
+	world  *World
 	state  State
 	device string // id of the router that the packet is in
 	// unsure is set when the result rests on more than flow keys and translations in use: on one
@@ -56,7 +58,7 @@ func (n *translator) apply(f *filters, t *translation, rule string) verb {
 		return goOn
 	}
 	var old packet.Frame
-	if n.dec.explain {
+	if n.dec.explain || t.limits != nil {
 		old = *f.now
 	}
 	v := goOn
@@ -69,8 +71,14 @@ func (n *translator) apply(f *filters, t *translation, rule string) verb {
 	case f.now.HasTp && (f.now.Proto == packet.ProtoTCP || f.now.Proto == packet.ProtoUDP) || f.now.Echo:
 		v = n.dynamic(f, t)
 	}
-	if n.dec.explain && v == t.action && *f.now != old {
+	if old.EtherType == 0 || v != t.action || *f.now == old {
+		return v
+	}
+	if n.dec.explain {
 		n.dec.Walk = append(n.dec.Walk, flow.Step{Device: n.device, Rule: rule, Text: translationText(&old, f.now)})
+	}
+	if t.limits != nil && !f.generated {
+		n.limit(t)
 	}
 	return v
 }

@@ -82,6 +82,7 @@ func NewSimulator(w *World) *Simulator {
 	s := &Simulator{world: w}
 	s.filters.dec, s.filters.tracker, s.filters.nat = &s.dec, &s.tracker, &s.nat
 	s.tracker.dec, s.tracker.frame, s.nat.dec = &s.dec, &s.frame, &s.dec
+	s.nat.world = w
 	return s
 }
 
@@ -115,6 +116,7 @@ func (s *Simulator) walk() {
 		if s.dec.explain {
 			s.dec.say(p.id, "in: "+describe(&s.frame))
 		}
+		s.explainLimits(p, false)
 		s.filters.reset(&s.frame, p)
 		s.way.quote = s.frame.Quote
 		if p.network == nil || p.isLocalnet() || !s.dhcp(p) && !s.dhcp6(p) && !s.routerSolicitation(p) {
@@ -314,6 +316,7 @@ func (s *Simulator) deliver(out flow.Output, p *port, at *host, text string) boo
 		}
 		s.dec.say(p.id, "out "+text)
 	}
+	s.explainLimits(p, true)
 	return true
 }
 

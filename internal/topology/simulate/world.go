@@ -43,6 +43,7 @@ type World struct {
 	chains     map[string]*chain
 	groups     map[string]*group
 	portGroups map[string]*portGroup
+	limits     map[string]*limits
 	subnets    map[string]*subnet
 	subnets6   map[string]*subnet6
 	hosts      map[string]*host
@@ -69,6 +70,7 @@ func NewWorld(o Options) *World {
 		chains:           map[string]*chain{},
 		groups:           map[string]*group{},
 		portGroups:       map[string]*portGroup{},
+		limits:           map[string]*limits{},
 		subnets:          map[string]*subnet{},
 		subnets6:         map[string]*subnet6{},
 		hosts:            map[string]*host{},
@@ -78,7 +80,7 @@ func NewWorld(o Options) *World {
 
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
-	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+
+	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
 		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals) == 0
 }
 
@@ -115,7 +117,7 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	return w.end()
 }
 
-// applyDevices applies networks, routers, ports and routes.
+// applyDevices applies networks, routers, limits, ports and routes.
 func (w *World) applyDevices(owner topology.Owner, old, b *topology.Bundle) {
 	changes(old.Networks, b.Networks, func(n *topology.Network) string { return n.ID }, func(id string, _, after *topology.Network) {
 		w.linkNetwork(define(w.networks, id, func(n *network) *claims[topology.Network] { return &n.claims }, owner, after))
@@ -125,6 +127,9 @@ func (w *World) applyDevices(owner topology.Owner, old, b *topology.Bundle) {
 	})
 	changes(old.PortGroups, b.PortGroups, func(g *topology.PortGroup) string { return g.ID }, func(id string, _, after *topology.PortGroup) {
 		w.linkPortGroup(define(w.portGroups, id, func(g *portGroup) *claims[topology.PortGroup] { return &g.claims }, owner, after))
+	})
+	changes(old.Limits, b.Limits, func(l *topology.Limits) string { return l.ID }, func(id string, _, after *topology.Limits) {
+		w.linkLimits(define(w.limits, id, func(l *limits) *claims[topology.Limits] { return &l.claims }, owner, after))
 	})
 	changes(old.Ports, b.Ports, func(p *topology.Port) string { return p.ID }, func(id string, _, after *topology.Port) {
 		w.linkPort(define(w.ports, id, func(p *port) *claims[topology.Port] { return &p.claims }, owner, after))

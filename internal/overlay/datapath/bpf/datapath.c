@@ -1,6 +1,7 @@
 // The overlay's programs: see doc.go for where they sit.
 #include "arp.h"
 #include "lan.h"
+#include "limit.h"
 #include "maps.h"
 #include "output.h"
 #include "parse.h"
@@ -159,6 +160,8 @@ static __always_inline int forward(struct __sk_buff *skb, const __u32 in, const 
 			return to_agent(skb, in, TOO_BIG_PORT, 0);
 	}
 	if (f->kind & REWRITES) {
+		if (f->kind & LIMITED && !admits_flow(skb, f->epochs[MAX_TAGS - 1]))
+			return dropped(DROP_LIMIT);
 		err = REFUSED;
 		if (f4)
 			err = rewrite4(skb, f4, &t);
@@ -226,6 +229,37 @@ int from_workload(struct __sk_buff *skb)
 			return TCX_DROP;
 	}
 	return forward(skb, in, tci);
+}
+
+// limit_from_workload marks and limits what the machine of a port sends, ahead of from_workload. Interfaces of ports
+// without limits do not have it.
+SEC("tcx/ingress")
+int limit_from_workload(struct __sk_buff *skb)
+{
+	struct limited *l = limited_of(skb);
+
+	if (!l)
+		return TCX_NEXT;
+	if (l->egress && pass_limit(skb, l->egress))
+		return dropped(DROP_LIMIT);
+	if (l->marks && mark(skb, l->dscp))
+		return dropped(DROP_KERNEL);
+	return TCX_NEXT;
+}
+
+// limit_to_workload limits what the machine of a port receives. A frame that has to wait gets its time of departure, if
+// the interface has a queue that waits for it.
+SEC("tcx/egress")
+int limit_to_workload(struct __sk_buff *skb)
+{
+	struct limited *l = limited_of(skb);
+	__s64 departure = l && l->ingress ? pass_limit(skb, l->ingress) : 0;
+
+	if (departure < 0)
+		return dropped(DROP_LIMIT);
+	if (departure > 0)
+		skb->tstamp = departure;
+	return TCX_NEXT;
 }
 
 // from_physical takes in what comes by an interface into physical networks: frames to MAC addresses at home here, and

@@ -46,6 +46,7 @@ enum out_kind { OUT_DROP, OUT_PORT, OUT_TUNNEL };
 #define OUT_KIND 3
 #define REWRITES 4   /* its frames leave with other headers: struct headers4 or headers6 */
 #define TRANSLATES 8 /* addresses or ports are among them */
+#define LIMITED 16   /* one that rewrites has limits: two numbers in the last place for an epoch, which is no tag's */
 
 /* Both kinds of flows are as large as the kernel's allocator makes them anyway: a flow4 of 105 bytes would take 256
  * with key and hash node, in place of 192. */
@@ -170,6 +171,28 @@ struct credit {
 	__u32 taken, given;
 };
 
+/* A token is what passes in a nanosecond at the rate. */
+struct bucket {
+	__u64 rate;  /* bits or packets a second; 0: any */
+	__s64 depth; /* ns: the burst, by the rate */
+	__s64 due;   /* monotonic clock, ns: since when there are tokens, or when there will be */
+};
+
+struct limit {
+	struct bucket bits, packets;
+	__u64 max_wait; /* ns: how long a frame may wait for its departure in the device's queue; 0: none waits */
+	__u64 dropped, delayed; /* packets */
+};
+
+/* The port at an interface, or in a VLAN there, that has limits or a mark. */
+struct limited {
+	__u16 egress, ingress; /* numbers of limits: of what the machine sends, and receives; 0: none */
+	__u8 marks; /* 1: what it sends gets this mark */
+	__u8 dscp;
+	__u8 trunk; /* 1: frames with a tag at the interface are those of subports */
+	__u8 pad;
+};
+
 enum reason { MISS = 1, STALE, NO_KEY, MALFORMED, TOO_BIG_TUNNEL, TOO_BIG_PORT, STATE, EXPIRED, HAS_OPTIONS };
 
 struct upcall {
@@ -229,6 +252,7 @@ enum counter {
 	DROP_MANY_RATE,	     /* the agent's copy: a LAN sends more frames to many than it may */
 	DROP_MANY_LARGE,     /* the agent's copy of a frame to many: longer than a record of the ring holds */
 	DROP_UNKNOWN_VLAN,   /* from a trunk, with the tag of no subport */
+	DROP_LIMIT,	     /* over a limit of its port, floating IP or gateway */
 	COUNT_ANSWERED,	     /* questions about neighbours, answered by the programs */
 	COUNT_LAN_IN,	     /* from physical networks: to a home here, or to many */
 	COUNTERS,
@@ -339,6 +363,23 @@ struct {
 	__type(key, __u32);
 	__type(value, struct senders);
 } senders SEC(".maps");
+
+/* By number; 0 is none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct limit);
+} limits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct lan_key);
+	__type(value, struct limited);
+} limited SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
