@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pacingHandle is the handle of the queues that PaceLink makes, by which they are told from others'.
+// pacingHandle is the handle of the queues that PaceLink makes, which others do not have.
 const pacingHandle = 0x4844 << 16
 
 // pacingPackets is the number of frames that such a queue holds at most.

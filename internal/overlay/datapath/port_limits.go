@@ -23,7 +23,7 @@ const (
 	limitDirections
 )
 
-// pacedWait is how long a frame to a machine may wait in the queue of its interface, in ns.
+// pacedWait is the time in ns that a frame to a machine may wait in the queue of its interface.
 const pacedWait = 200_000_000
 
 func limitLinkPrefix(direction int) string {

@@ -38,7 +38,7 @@ func (n *translator) limit(t *translation) {
 	}
 }
 
-// explainLimits says what holds for what the machine of a port sends, or receives.
+// explainLimits adds to the walk what holds for what the machine of a port sends, or receives.
 func (s *Simulator) explainLimits(p *port, ingress bool) {
 	if !s.dec.explain || p.def.LimitsID == "" {
 		return
