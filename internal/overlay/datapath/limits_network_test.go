@@ -217,8 +217,8 @@ func stream(t *testing.T, from, to *workload, address netip.Addr) (received *ato
 }
 
 // TestLimitedStreams: with the default burst TCP gets the rate, in both directions, on one host and
-// across two. What counts is what comes to the receiver, each segment with its headers; of that, next
-// to nothing comes twice.
+// across two. What counts is what comes to the receiver, each segment with its headers. Next to
+// nothing of that comes twice.
 func TestLimitedStreams(t *testing.T) {
 	t.Parallel()
 	const rate = 20e6
