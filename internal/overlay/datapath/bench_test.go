@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 )
@@ -167,4 +168,44 @@ func emptyProgram(b *testing.B) *ebpf.Program {
 	}
 	b.Cleanup(func() { p.Close() })
 	return p
+}
+
+// BenchmarkLimits compares, in rounds, hits of a flow that rewrites, without limits and with two,
+// and the program on the interface of a limited port, which others do not have.
+func BenchmarkLimits(b *testing.B) {
+	l := limitedLab(b, PortLimits{Egress: topology.Limit{Rate: 1 << 50, Packets: 1 << 40}, Marks: true})
+	frame := tcp4(nil)
+	flow := func(limits ...Limit) Flow {
+		f := Flow{Key: l.keyOf(frame), Out: Output{Port: l.out}, Tags: l.Tags(1, 2), Limits: limits}
+		f.Rewrite = f.Key.headers(0)
+		return f
+	}
+	numbers := []Limit{0, 0}
+	for i := range numbers {
+		var err error
+		if numbers[i], err = l.SetLimit([]string{"a", "b"}[i], topology.Limit{Rate: 1 << 50}, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cost := func(p *ebpf.Program) time.Duration {
+		_, d, err := p.Benchmark(frame, 20000, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return d
+	}
+	empty, without, with, port := time.Hour, time.Hour, time.Hour, time.Hour
+	program := emptyProgram(b)
+	for b.Loop() {
+		empty = min(empty, cost(program))
+		l.install(flow())
+		without = min(without, cost(l.programs.FromWorkload))
+		l.install(flow(numbers...))
+		with = min(with, cost(l.programs.FromWorkload))
+		port = min(port, cost(l.programs.LimitFromWorkload))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(without-empty), "ns-without")
+	b.ReportMetric(float64(with-empty), "ns-with-two")
+	b.ReportMetric(float64(port-empty), "ns-of-a-limited-port")
 }
