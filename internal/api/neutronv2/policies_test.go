@@ -109,10 +109,13 @@ func attributeCases() []attributeCase {
 		{neutron.Networks, `"provider:physical_network":"p"`, admins, no},
 		{neutron.Networks, `"provider:segmentation_id":77`, admins, no},
 		{neutron.Networks, `"segments":[{"provider:network_type":"vxlan"}]`, admins, no},
+		{neutron.Networks, `"qos_policy_id":"5e7a04b4-84a4-4bd9-a51c-3d9c6d9c0b4f"`, everyone, no},
 		{neutron.Subnets, `"service_types":["compute:nova"]`, everyone, no}, // its rule is not enforced
 		{neutron.Subnets, `"segment_id":"5e7a04b4-84a4-4bd9-a51c-3d9c6d9c0b4f"`, admins, no},
 		{neutron.Ports, `"hints":{"openvswitch":{"other_config":{"tx-steering":"hash"}}}`, admins, admins},
 		{neutron.Ports, `"trusted":true`, admins, admins},
+		{neutron.Ports, `"qos_policy_id":"5e7a04b4-84a4-4bd9-a51c-3d9c6d9c0b4f"`, everyone, everyone},
+		{neutron.FloatingIPs, `"qos_policy_id":"5e7a04b4-84a4-4bd9-a51c-3d9c6d9c0b4f"`, everyone, no},
 		{neutron.Ports, `"mac_address":"fa:16:3e:00:00:07"`, [2]string{"++33", "+333"}, admins},
 		{neutron.Ports, `"fixed_ips":[{"ip_address":"10.0.0.77"}]`, everyone, admins},
 		{neutron.Ports, `"fixed_ips":[{"subnet_id":"SUBNET"}]`, everyone, [2]string{"++33", "+333"}},
@@ -334,7 +337,7 @@ func (m *policyWorld) tryAttribute(c attributeCase, way, who string, want func(o
 	check := func(op string, a answer, want string) {
 		m.t.Helper()
 		got := "+"
-		if a.status == http.StatusForbidden || a.status == http.StatusNotFound {
+		if a.status == http.StatusForbidden {
 			got = outcome(a)
 		}
 		if got != want {
