@@ -22,7 +22,7 @@ func (w *world) addressGroup(addresses ...string) *neutron.AddressGroupView {
 	return must[*neutron.AddressGroupView](w, w.member, neutron.AddressGroups, `{"name":"ag","addresses":`+quoted(addresses)+`}`)
 }
 
-func prefixes(texts ...string) []netip.Prefix {
+func prefixesOf(texts ...string) []netip.Prefix {
 	list := make([]netip.Prefix, len(texts))
 	for i, s := range texts {
 		list[i] = netip.MustParsePrefix(s)
@@ -62,22 +62,22 @@ func TestAddressGroups(t *testing.T) {
 	w := inMemory(t)
 	before := w.dump()
 	g := w.addressGroup("10.10.10.3/32", "192.168.0.10/24", "2001:db8::f00/64", "192.168.0.11/24")
-	want := prefixes("10.10.10.3/32", "192.168.0.0/24", "2001:db8::/64")
+	want := prefixesOf("10.10.10.3/32", "192.168.0.0/24", "2001:db8::/64")
 	if !slices.Equal(g.Addresses, want) || g.Name != "ag" || g.ProjectID != w.member.ProjectID {
 		t.Fatalf("made %+v with %v", g.AddressGroup, g.Addresses)
 	}
-	added, err := w.AddAddresses(t.Context(), w.member, g.ID, prefixes("10.20.30.40/32"))
+	added, err := w.AddAddresses(t.Context(), w.member, g.ID, prefixesOf("10.20.30.40/32"))
 	if err != nil || len(added.Addresses) != 4 || added.RevisionNumber <= g.RevisionNumber {
 		t.Errorf("added: %+v, %v", added, err)
 	}
-	_, err = w.AddAddresses(t.Context(), w.member, g.ID, prefixes("10.10.10.3/32", "10.0.0.0/8", "10.20.30.40/32"))
+	_, err = w.AddAddresses(t.Context(), w.member, g.ID, prefixesOf("10.10.10.3/32", "10.0.0.0/8", "10.20.30.40/32"))
 	w.expect(err, "AddressesAlreadyExist: Addresses ['10.10.10.3/32', '10.20.30.40/32'] already exist in the address group "+g.ID+".")
-	_, err = w.RemoveAddresses(t.Context(), w.member, g.ID, prefixes("10.10.10.3/32", "10.0.0.0/8"))
+	_, err = w.RemoveAddresses(t.Context(), w.member, g.ID, prefixesOf("10.10.10.3/32", "10.0.0.0/8"))
 	w.expect(err, "AddressesNotFound: Addresses ['10.0.0.0/8'] not found in the address group "+g.ID+".")
-	if _, err = w.RemoveAddresses(t.Context(), w.member, g.ID, prefixes("192.168.0.0/24")); err != nil {
+	if _, err = w.RemoveAddresses(t.Context(), w.member, g.ID, prefixesOf("192.168.0.0/24")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.membersOf(g.ID), prefixes("10.10.10.3/32", "10.20.30.40/32", "2001:db8::/64"); !slices.Equal(got, want) || !slices.Equal(w.contributed(t, g.ID), want) {
+	if got, want := w.membersOf(g.ID), prefixesOf("10.10.10.3/32", "10.20.30.40/32", "2001:db8::/64"); !slices.Equal(got, want) || !slices.Equal(w.contributed(t, g.ID), want) {
 		t.Errorf("members %v, in the topology %v, want %v", got, w.contributed(t, g.ID), want)
 	}
 	if v, err := w.change(w.member, neutron.AddressGroups, g.ID, `{"description":"new"}`); err != nil || len(v.(*neutron.AddressGroupView).Addresses) != 3 {
@@ -108,7 +108,7 @@ func TestAddressGroupRefusals(t *testing.T) {
 	g := w.addressGroup()
 	_, err := w.change(w.member, neutron.AddressGroups, g.ID, `{"addresses":[]}`)
 	w.expect(err, "HTTPBadRequest: Cannot update read-only attribute addresses")
-	_, err = w.AddAddresses(t.Context(), w.other, g.ID, prefixes("10.0.0.0/8"))
+	_, err = w.AddAddresses(t.Context(), w.other, g.ID, prefixesOf("10.0.0.0/8"))
 	w.expect(err, "AddressGroupNotFound: Address group "+g.ID+" could not be found.")
 
 	sg := must[*neutron.SecurityGroupView](w, w.member, neutron.SecurityGroups, `{"name":"g"}`)
@@ -161,7 +161,7 @@ func TestLargeAddressGroup(t *testing.T) {
 		t.Errorf("%d commits for %d addresses", st.commits, len(g.Addresses))
 	}
 	st.reset()
-	if _, err := w.AddAddresses(t.Context(), w.member, g.ID, prefixes("192.0.2.1/32")); err != nil {
+	if _, err := w.AddAddresses(t.Context(), w.member, g.ID, prefixesOf("192.0.2.1/32")); err != nil {
 		t.Fatal(err)
 	}
 	if st.operations > 8 || st.bytes > 16<<10 {
