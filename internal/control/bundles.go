@@ -21,6 +21,7 @@ const (
 
 	kindFloatingIP     = "floating-ip"
 	kindPortForwarding = "port-forwarding"
+	kindMeteringLabel  = "metering-label"
 	kindFirewall       = "firewall"
 
 	kindFirewallGroup       = "firewall-group"

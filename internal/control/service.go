@@ -48,6 +48,8 @@ type resources struct {
 
 	floatingIPs      floatingIPs
 	portForwardings  *resource[neutron.PortForwarding, neutron.PortForwarding]
+	meteringLabels   *resource[neutron.MeteringLabel, neutron.MeteringLabel]
+	meteringRules    *resource[neutron.MeteringLabelRule, neutron.MeteringLabelRule]
 	firewallRules    firewallRules
 	firewallPolicies firewallPolicies
 	firewalls        firewalls
@@ -88,6 +90,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.rules = groupsOfRules()
 	s.floatingIPs = floatingIPs{newFloatingIPs(s)}
 	s.portForwardings = newPortForwardings(s)
+	s.meteringLabels, s.meteringRules = newMeteringLabels(s), newMeteringRules(s)
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
 	s.subnetPools, s.addressScopes = subnetPools{newSubnetPools(s)}, addressScopes{newAddressScopes(s)}

@@ -44,6 +44,8 @@ type Tables struct {
 	FloatingIPs        *Table[FloatingIPView]
 	FloatingIPPools    *Table[FloatingIPPool]
 	PortForwardings    *Table[PortForwarding]
+	MeteringLabels     *Table[MeteringLabel]
+	MeteringLabelRules *Table[MeteringLabelRule]
 	IPAvailabilities   *Table[IPAvailability]
 	PortBindings       *Table[PortBindingView]
 	Trunks             *Table[TrunkView]
@@ -86,6 +88,8 @@ func NewTables(dnsDomain string) *Tables {
 		FloatingIPs:        floatingIPTable(),
 		FloatingIPPools:    floatingIPPoolTable(),
 		PortForwardings:    portForwardingTable(),
+		MeteringLabels:     meteringLabelTable(),
+		MeteringLabelRules: meteringLabelRuleTable(),
 		IPAvailabilities:   ipAvailabilityTable(),
 		PortBindings:       portBindingTable(),
 		Trunks:             trunkTable(),
@@ -129,6 +133,8 @@ var attributeTables = func() [len(names)][]*Attribute {
 		FloatingIPs:        t.FloatingIPs.attributes(),
 		FloatingIPPools:    t.FloatingIPPools.attributes(),
 		PortForwardings:    t.PortForwardings.attributes(),
+		MeteringLabels:     t.MeteringLabels.attributes(),
+		MeteringLabelRules: t.MeteringLabelRules.attributes(),
 		IPAvailabilities:   t.IPAvailabilities.attributes(),
 		PortBindings:       t.PortBindings.attributes(),
 		Trunks:             t.Trunks.attributes(),

@@ -2,7 +2,7 @@ package neutron
 
 import "slices"
 
-// maxLongDescription bounds texts of flavors and service profiles, characters.
+// maxLongDescription bounds descriptions in the newer tables of the reference, characters.
 const maxLongDescription = 1024
 
 // unshownProject returns the two names of a project, which bodies may carry and nothing reads.

@@ -32,7 +32,7 @@ const (
 	QoSPacketRateLimit   = "packet_rate_limit"
 )
 
-// Directions of QoS rules, as seen from the machine.
+// Directions of rules: of QoS as seen from the machine, of metering at the router's gateway.
 const (
 	DirectionEgress  = "egress"
 	DirectionIngress = "ingress"

@@ -18,6 +18,8 @@ const (
 	FloatingIPs
 	FloatingIPPools
 	PortForwardings
+	MeteringLabels
+	MeteringLabelRules
 	IPAvailabilities
 	PortBindings
 	Trunks
@@ -63,6 +65,8 @@ var names = [...]struct{ name, collection, class string }{
 	Routers:            {"router", "routers", "Router"},
 	FloatingIPs:        {"floatingip", "floatingips", "FloatingIP"},
 	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
+	MeteringLabels:     {"metering_label", "metering_labels", "MeteringLabel"},
+	MeteringLabelRules: {"metering_label_rule", "metering_label_rules", "MeteringLabelRule"},
 	IPAvailabilities:   {"network_ip_availability", "network_ip_availabilities", "Network"},
 	PortBindings:       {"binding", "bindings", "PortBinding"},
 	Trunks:             {"trunk", "trunks", "Trunk"},
@@ -138,6 +142,8 @@ func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools, AvailabilityZones, ServiceProfiles, SegmentRanges:
 		return "/" + r.Collection()
+	case MeteringLabels, MeteringLabelRules:
+		return "/metering/" + strings.ReplaceAll(r.Collection(), "_", "-")
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
@@ -182,6 +188,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Subnet pool %s could not be found.", id)
 	case AddressScopes:
 		return Errorf(NotFound, typ, "Address scope %s could not be found.", id)
+	case MeteringLabels:
+		return Errorf(NotFound, typ, "Metering label '%s' does not exist.", id)
+	case MeteringLabelRules:
+		return Errorf(NotFound, typ, "Metering label rule '%s' does not exist.", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:

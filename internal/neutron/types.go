@@ -318,6 +318,24 @@ func (x *PortForwarding) Text(f *FloatingIP) string {
 	return x.Protocol + " " + side(f.FloatingIPAddress, x.External) + " to " + side(x.InternalIPAddress, x.Internal)
 }
 
+// MeteringLabel counts what passes the gateways of its project's routers, or of all if it is
+// shared.
+type MeteringLabel struct {
+	Standard
+	Shared bool `json:"shared"`
+}
+
+// MeteringLabelRule is a rule about what a label counts. Its project is the label's.
+type MeteringLabelRule struct {
+	Standard
+	LabelID     string       `json:"metering_label_id"`
+	Direction   string       `json:"direction"` // ingress or egress
+	Excluded    bool         `json:"excluded"`
+	Remote      netip.Prefix `json:"remote_ip_prefix,omitzero"` // of the machines inside, in place of the other two
+	Source      netip.Prefix `json:"source_ip_prefix,omitzero"`
+	Destination netip.Prefix `json:"destination_ip_prefix,omitzero"`
+}
+
 // PortRange is a range of TCP or UDP ports, ends included.
 type PortRange struct {
 	First uint16 `json:"first"`

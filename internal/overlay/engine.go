@@ -40,6 +40,7 @@ type engine struct {
 	moves   *handovers
 	adverts *advertiser
 	reports *reporter
+	meters  *metering
 	log     *slog.Logger
 	clock   func() time.Duration // machine's monotonic clock
 	count   counters
@@ -56,6 +57,8 @@ func newEngine(dp *datapath.Datapath, state kept, keys *hostKeys, under *underla
 		clock: monotonic(), answers: newAnswers(dp, log), waiting: newWaiting(), errors: newErrorLimit()}
 	e.adverts = newAdvertiser(e)
 	e.rates = newRateLimits(dp, e.clock, log)
+	e.meters = newMetering(dp)
+	dp.OnEvict(e.meters.evicted)
 	e.memory = &memory{flows: newFlowIndex(uint64(e.clock())), seen: newSightings(e.host)}
 	e.net = &virtualNetwork{dp: dp, answers: e.answers, bumped: &e.count.invalidations, usesRead: e.clock(),
 		world: simulate.NewWorld(simulate.Options{NeighbourChanged: e.neighbourChanged, HomeChanged: e.homeChanged,

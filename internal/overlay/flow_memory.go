@@ -26,6 +26,7 @@ type installed struct {
 	// With missing, it found none: it goes when one of them comes.
 	nats    []natLink
 	missing []flow.NATKey
+	meters  []flow.Meter // that count it
 
 	// until is the end of a flow that is kept for a while only, used or not; 0 for others.
 	until time.Duration

@@ -3,6 +3,7 @@ package overlay
 import (
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"heddle/internal/overlay/datapath"
@@ -102,6 +103,7 @@ func (h *handler) sendAll(port *localPort, p *plan, u *datapath.Upcall) {
 		h.count.drop(dropLimit)
 		return
 	}
+	h.meters.pass(p.decision.Meters, u.Length)
 	for _, out := range p.outputs {
 		h.send(port, out, frame, u)
 	}
@@ -189,6 +191,7 @@ func (e *engine) remove(keys []datapath.Key) {
 	if len(keys) == 0 {
 		return
 	}
+	e.meters.leave(keys...)
 	if err := e.dp.Delete(keys...); err != nil {
 		e.log.Error("cannot remove flows", "flows", len(keys), "err", err)
 	}
@@ -234,6 +237,7 @@ func (h *handler) install(p *plan, s *sighting) {
 	h.memory.put(records)
 	for i := range h.batch {
 		h.batch[i].Cookie = records[i].cookie
+		h.meters.leave(h.batch[i].Key)
 	}
 	if err := h.dp.Install(h.batch); err != nil {
 		h.memory.forget(records)
@@ -242,6 +246,9 @@ func (h *handler) install(p *plan, s *sighting) {
 		return
 	}
 	h.count.installed.Add(uint64(len(h.batch)))
+	for _, f := range records {
+		h.meters.enter(f, traffic{})
+	}
 	h.recheckMissing(records)
 }
 
@@ -289,6 +296,7 @@ func (e *engine) record(p *plan, s *sighting) *installed {
 	} else if len(p.outputs) > 0 {
 		f.conns = append([]flow.ConnKey(nil), d.NewConns...)
 		f.usesNATs(d.NATs, d.NewNATs, d.MissingNATs)
+		f.meters = slices.Clone(d.Meters)
 	} else {
 		f.usesNATs(nil, nil, d.MissingNATs)
 	}

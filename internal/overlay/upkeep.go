@@ -194,6 +194,7 @@ func (u *upkeep) look(batch []seenFlow) (unknown []datapath.FlowState) {
 			e.memory.flows.remove(known)
 		}
 		u.used(known, f.used)
+		e.meters.read(f.Cookie, traffic{f.Packets, f.Bytes})
 	}
 	e.memory.mu.Unlock()
 	e.remove(idle)
@@ -220,6 +221,7 @@ func (u *upkeep) used(f *installed, at time.Duration) {
 // forgetOthers forgets flows that the kernel does not have any more: evicted, or replaced.
 func (u *upkeep) forgetOthers(there map[uint64]struct{}, start time.Duration) {
 	e := u.e
+	defer e.meters.keep(there, e.memory.has)
 	e.memory.mu.Lock()
 	defer e.memory.mu.Unlock()
 	for cookie, f := range e.memory.flows.byCookie {
@@ -305,5 +307,6 @@ func (u *upkeep) same(f datapath.FlowState, keep bool) bool {
 	record := e.record(p, s)
 	record.cookie = f.Cookie
 	e.memory.adopt(record)
+	e.meters.enter(record, traffic{f.Packets, f.Bytes}) // an earlier agent has counted those
 	return true
 }

@@ -478,13 +478,53 @@ type Bundle struct {
 	Neighbours   []NeighbourEntry `json:"neighbours,omitempty"`
 	DhcpHosts    []DhcpHost       `json:"dhcpHosts,omitempty"`
 	Memberships  []Membership     `json:"memberships,omitempty"`
+	Meters       []Meter          `json:"meters,omitempty"`
+}
+
+// Meter counts what passes the gateways of a tenant's routers, or of all routers: by its rules, of
+// which one has to match that does not exclude, and none that does.
+type Meter struct {
+	ID       string      `json:"id"`
+	TenantID string      `json:"tenantId,omitempty"`
+	Shared   bool        `json:"shared,omitempty"` // it counts on all routers, for each tenant
+	Rules    []MeterRule `json:"rules,omitempty"`
+}
+
+// MeterRule matches packets between a router's gateway and its other ports, by the addresses that
+// they have inside: after the translation of destinations, and before that of sources.
+type MeterRule struct {
+	Ingress  bool          `json:"ingress,omitempty"` // those that come in by the gateway, else those that leave by it
+	Excluded bool          `json:"excluded,omitempty"`
+	Src      *netip.Prefix `json:"src,omitempty"`
+	Dst      *netip.Prefix `json:"dst,omitempty"`
+}
+
+// Matches reports whether the rule is about a packet from src to dst in its direction.
+func (r *MeterRule) Matches(ingress bool, src, dst netip.Addr) bool {
+	return r.Ingress == ingress && (r.Src == nil || r.Src.Contains(src)) && (r.Dst == nil || r.Dst.Contains(dst))
+}
+
+// Counts reports whether a packet from src to dst is counted.
+func (m *Meter) Counts(ingress bool, src, dst netip.Addr) bool {
+	counts := false
+	for i := range m.Rules {
+		r := &m.Rules[i]
+		if !r.Matches(ingress, src, dst) {
+			continue
+		}
+		if r.Excluded {
+			return false
+		}
+		counts = true
+	}
+	return counts
 }
 
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
-	// floating-ip, port-forwarding, firewall or qos-policy. Gateways and interfaces have the id of
-	// their port.
+	// floating-ip, port-forwarding, metering-label, firewall or qos-policy. Gateways and interfaces
+	// have the id of their port.
 	Kind string
 	ID   string
 }

@@ -28,6 +28,7 @@ type evictor struct {
 	v4      hand[bpfKey4, bpfFlow4, *bpfFlow4]
 	v6      hand[bpfKey6, bpfFlow6, *bpfFlow6]
 	evicted atomic.Uint64
+	gone    func(cookie, packets, bytes uint64)
 	said    time.Time
 }
 
@@ -36,6 +37,14 @@ type hand[K bpfKey, V any, PV bpfValue[V]] struct {
 	cursor *ebpf.MapBatchCursor
 	keys   []K
 	values []V
+}
+
+// OnEvict has gone called with the counters of each flow that is evicted from now on. It is called
+// during Install.
+func (c *flowCache) OnEvict(gone func(cookie, packets, bytes uint64)) {
+	c.evict.mu.Lock()
+	defer c.evict.mu.Unlock()
+	c.evict.gone = gone
 }
 
 // Evicted returns the number of flows evicted since Open.
@@ -58,7 +67,7 @@ func (c *flowCache) makeRoom(evict func() (int, error)) error {
 }
 
 // evict moves the hand one step and returns the number of flows evicted, at least one.
-func (h *hand[K, V, PV]) evict(m *ebpf.Map) (int, error) {
+func (h *hand[K, V, PV]) evict(m *ebpf.Map, evicted func(cookie, packets, bytes uint64)) (int, error) {
 	if h.keys == nil {
 		n := min(evictSample, int(m.MaxEntries()))
 		h.keys, h.values = make([]K, n), make([]V, n)
@@ -75,14 +84,14 @@ func (h *hand[K, V, PV]) evict(m *ebpf.Map) (int, error) {
 			}
 		}
 		if got > 0 {
-			return h.throwOut(m, got)
+			return h.throwOut(m, got, evicted)
 		}
 	}
 	return 0, errors.New("it has no flow to evict")
 }
 
 // throwOut deletes the part of the first n flows of the sample that has been idle longest.
-func (h *hand[K, V, PV]) throwOut(m *ebpf.Map, n int) (int, error) {
+func (h *hand[K, V, PV]) throwOut(m *ebpf.Map, n int, evicted func(cookie, packets, bytes uint64)) (int, error) {
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
@@ -94,6 +103,10 @@ func (h *hand[K, V, PV]) throwOut(m *ebpf.Map, n int) (int, error) {
 		switch err := m.Delete(&h.keys[i]); {
 		case err == nil:
 			gone++
+			if evicted != nil {
+				v := PV(&h.values[i]).common()
+				evicted(v.Cookie, v.Packets, v.Bytes)
+			}
 		case !errors.Is(err, ebpf.ErrKeyNotExist):
 			return gone, err
 		}

@@ -75,7 +75,7 @@ func put[K bpfKey, V any, PV bpfValue[V]](c *flowCache, m *ebpf.Map, hand *hand[
 		if !isFull(err) {
 			return fmt.Errorf("install flows: %w", err)
 		}
-		if err := c.makeRoom(func() (int, error) { return hand.evict(m) }); err != nil {
+		if err := c.makeRoom(func() (int, error) { return hand.evict(m, c.evict.gone) }); err != nil {
 			return err
 		}
 	}

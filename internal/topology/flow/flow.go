@@ -142,6 +142,9 @@ func (r *NATRequest) Taken(source NATBinding) NATKey {
 	return e.Reverse().NATKey
 }
 
+// Meter names a counter: of a metering label, for a project whose router is passed.
+type Meter struct{ Label, Project string }
+
 // NATTarget is a range of addresses and ports to translate to, ends included.
 type NATTarget struct {
 	First, Last         netip.Addr
@@ -276,6 +279,8 @@ type Decision struct {
 	// NewNATs are the translations to store, and to send to the outputs' hosts, before the packet
 	// leaves: both directions of each connection.
 	NewNATs []NATEntry
+	// Meters are those that count the packet, once for each router that it passes.
+	Meters []Meter
 	// MissingNATs are the translations that the packet would have used: the decision ends when one
 	// of them comes.
 	MissingNATs []NATKey

@@ -161,6 +161,9 @@ func (s *Simulator) postRouting(r *router, rt *route) {
 		}
 		f.TTL--
 		s.way.hops++
+		if len(s.world.meters.all) > 0 {
+			s.meter(r, s.filters.inPort, q)
+		}
 	}
 	if q.has(f.DstIP) {
 		s.dec.drop(r.id, f.DstIP.String()+" is the address of port "+q.id+", but no route says so")

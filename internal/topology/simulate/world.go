@@ -49,9 +49,16 @@ type World struct {
 	hosts      map[string]*host
 	physicals  map[string]*physicalNetwork // by name
 
+	meters meters
+
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
-	round    uint64 // of changes: objects marked with it have been looked at in this one
+	change
+}
+
+// change is the state of the change under way.
+type change struct {
+	round    uint64 // objects marked with it have been looked at in this one
 	affected []string
 }
 
@@ -75,13 +82,14 @@ func NewWorld(o Options) *World {
 		subnets6:         map[string]*subnet6{},
 		hosts:            map[string]*host{},
 		physicals:        map[string]*physicalNetwork{},
+		meters:           meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
 	}
 }
 
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
-		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals) == 0
+		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all) == 0
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
@@ -112,6 +120,9 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	})
 	changes(old.Neighbours, b.Neighbours, neighbourSeedKey, func(_ neighbourSeed, before, after *topology.NeighbourEntry) {
 		w.setNeighbourSeed(owner, before, after)
+	})
+	changes(old.Meters, b.Meters, func(m *topology.Meter) string { return m.ID }, func(_ string, before, after *topology.Meter) {
+		w.setMeter(before, after)
 	})
 	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
 	return w.end()
