@@ -17,7 +17,7 @@ func (s *Service) AvailabilityZones() Operations[neutron.AvailabilityZone] {
 	return Operations[neutron.AvailabilityZone]{List: s.listAvailabilityZones}
 }
 
-// listAvailabilityZones lists each zone once for networks and once for routers.
+// listAvailabilityZones lists each zone for routers and for networks, as the reference does.
 func (s *Service) listAvailabilityZones(ctx context.Context, _ neutron.Caller, _ neutron.Query) (iter.Seq[*neutron.AvailabilityZone], error) {
 	snap, err := s.view(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Service) listAvailabilityZones(ctx context.Context, _ neutron.Caller, _
 	}
 	var list []*neutron.AvailabilityZone
 	for _, z := range slices.SortedFunc(maps.Keys(zones), func(a, b neutron.AvailabilityZone) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Resource, b.Resource))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Resource, a.Resource))
 	}) {
 		list = append(list, &neutron.AvailabilityZone{Name: z.Name, Resource: z.Resource, Available: zones[z]})
 	}

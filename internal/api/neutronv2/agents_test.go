@@ -100,8 +100,8 @@ func TestAvailabilityZones(t *testing.T) {
 	s.inZone(t, "22222222-0000-4000-8000-000000000000", "az2")
 	s.must(t, http.StatusOK, "admin", http.MethodPut, "/agents/"+s.agentOf(t, "host-2", "L3 agent"), `{"agent":{"admin_state_up":false}}`)
 	for query, want := range map[string]string{
-		"":                    "az2 network available, az2 router unavailable, nova network available, nova router available",
-		"?name=az2":           "az2 network available, az2 router unavailable",
+		"":                    "az2 router unavailable, az2 network available, nova router available, nova network available",
+		"?name=az2":           "az2 router unavailable, az2 network available",
 		"?resource=router":    "az2 router unavailable, nova router available",
 		"?state=unavailable":  "az2 router unavailable",
 		"?limit=1&state=none": "",
