@@ -53,11 +53,11 @@ type World struct {
 
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
-	change
+	underway
 }
 
-// change is the state of the change under way.
-type change struct {
+// underway is the state of the change under way.
+type underway struct {
 	round    uint64 // objects marked with it have been looked at in this one
 	affected []string
 }
