@@ -178,7 +178,7 @@ var guides = map[string]guide{
 		machines: []machineAt{{"cloud", 1}, {"h1", 11}, {"h2", 12}, {"router", 254}},
 		blocks: map[string]blockStep{
 			"install -d /etc/heddle": {on: twoHosts, token: "{machine}", change: map[string]string{"192.0.2.11": "192.0.2.1'${HOSTNAME#h}'"}},
-			"openstack network agent show $(openstack network agent list --host h1 -f value -c ID) -c configuration": {until: "eth0"},
+			"openstack network agent show $(openstack network agent list --host h1 --agent-type open-vswitch -f value -c ID) -c configuration": {until: "eth0"},
 			"openstack network create blue":              {then: "openstack port show vm1 -f value -c id -c mac_address > /opt/heddle-shared/vm1"},
 			"plug() {                     # NAME ID MAC": {on: []string{"h2"}, change: map[string]string{"plug vm1 ID MAC": "plug vm1 $(cat /opt/heddle-shared/vm1)"}},
 			"ping -c 3 192.0.2.180":                      {on: []string{"router"}},

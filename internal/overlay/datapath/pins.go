@@ -200,10 +200,9 @@ func (p pins) detach(l link.Link, name string) error {
 	if l == nil {
 		return nil
 	}
-	if err := l.Close(); err != nil {
-		return fmt.Errorf("detach link %s: %w", name, err)
-	}
-	return nil
+	// A link that is only closed lets go of its interface some time later, and until then the same
+	// program cannot be attached there again.
+	return errors.Join(l.Detach(), l.Close())
 }
 
 // linkInterface is the interface a link sits on; 0 when that has gone.

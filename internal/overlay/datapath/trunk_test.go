@@ -21,9 +21,7 @@ func (n *network) trunk(w *workload, vlan uint16) {
 			tap = p.Interface
 		}
 	}
-	if err := w.host.DetachPort(w.name); err != nil {
-		n.t.Fatal(err)
-	}
+	n.detach(w)
 	subport := datapath.PortOptions{TunnelKey: w.key, MTU: 1450, VLAN: vlan}
 	if _, err := w.host.AttachPort(w.name, tap, subport); err == nil {
 		n.t.Fatal("a subport was attached to an interface without a trunk")
@@ -45,6 +43,17 @@ func (n *network) trunk(w *workload, vlan uint16) {
 	w.host.where[w.mac] = datapath.Output{Port: p}
 	w.host.mu.Unlock()
 	tagFrames(n.t, w.Namespace, "eth0", vlan)
+}
+
+// detach takes a workload's port away, to which its host sends nothing from then on.
+func (n *network) detach(w *workload) {
+	n.t.Helper()
+	w.host.mu.Lock()
+	delete(w.host.where, w.mac)
+	w.host.mu.Unlock()
+	if err := w.host.DetachPort(w.name); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // TestTrunk sends all kinds of traffic to and from subports, on one host and between two, restarts
@@ -74,9 +83,7 @@ func TestTrunk(t *testing.T) {
 		}
 	}
 
-	if err := h.DetachPort(a.name); err != nil {
-		t.Fatal(err)
-	}
+	n.detach(a)
 	if _, err := a.Output(t.Context(), "ping", "-c", "1", "-W", "1", b.v4.String()); err == nil {
 		t.Error("a frame with the tag of a subport that is gone was answered")
 	}
