@@ -346,6 +346,7 @@ func TestSeveralGateways(t *testing.T) {
 		{do: "add", by: w.member, request: gateways{{NetworkID: "b"}}, want: "a b"},
 		{do: "free", want: "a b"},
 		{do: "set", by: w.member, want: ""},
+		{do: "update", by: w.member, request: gateways{{NetworkID: "inner"}}, want: "BadRequest: Bad router request: Network <inner> is not an external network."},
 		{do: "add", by: w.member, request: gateways{{NetworkID: "a"}, {NetworkID: "b"}}, want: "a b"},
 		{do: "update", by: w.member, request: gateways{}, want: ""},
 		{do: "add", by: w.member, request: gateways{{NetworkID: "a"}, {NetworkID: "b"}}, want: "a b"},

@@ -102,13 +102,14 @@ func (e routerEdit) replaceGateways(want []*neutron.GatewayRequest) (changed boo
 		}
 	}
 	for i, g := range want {
-		var other bool
 		if named[i] == "" {
-			err = e.addAnother(g)
+			if err := e.addAnother(g); err != nil {
+				return false, err
+			}
 			named[i] = e.r.Gateways[len(e.r.Gateways)-1].PortID
-		} else {
-			other, err = e.updateGateway(e.gatewayAt(named[i]), g)
+			continue
 		}
+		other, err := e.updateGateway(e.gatewayAt(named[i]), g)
 		if err != nil {
 			return false, err
 		}
@@ -129,26 +130,43 @@ func (e routerEdit) gatewayAt(port string) int {
 // has none: the one with its addresses or else the next to its network.
 func (e routerEdit) nameGateways(want []*neutron.GatewayRequest) ([]string, error) {
 	named := make([]string, len(want))
-	for _, byAddress := range []bool{true, false} {
-		for i, w := range want {
-			for _, g := range e.r.Gateways {
-				if named[i] != "" || g.NetworkID != w.NetworkID || slices.Contains(named, g.PortID) {
-					continue
-				}
-				has := true
-				if byAddress {
-					var err error
-					if has, err = e.hasAddresses(g, w.FixedIPs); err != nil {
-						return nil, err
-					}
-				}
-				if has && (!byAddress || len(w.FixedIPs) > 0) {
-					named[i] = g.PortID
-				}
-			}
+	for i, w := range want {
+		if len(w.FixedIPs) == 0 {
+			continue
+		}
+		var err error
+		if named[i], err = e.nextGateway(named, w.NetworkID, w.FixedIPs); err != nil {
+			return nil, err
+		}
+	}
+	for i, w := range want {
+		if named[i] != "" {
+			continue
+		}
+		var err error
+		if named[i], err = e.nextGateway(named, w.NetworkID, nil); err != nil {
+			return nil, err
 		}
 	}
 	return named, nil
+}
+
+// nextGateway returns the port of the first gateway to a network that has addresses and is not yet
+// named, or "".
+func (e routerEdit) nextGateway(named []string, networkID string, ips []neutron.FixedIPRequest) (string, error) {
+	for _, g := range e.r.Gateways {
+		if g.NetworkID != networkID || slices.Contains(named, g.PortID) {
+			continue
+		}
+		has, err := e.hasAddresses(g, ips)
+		if err != nil {
+			return "", err
+		}
+		if has {
+			return g.PortID, nil
+		}
+	}
+	return "", nil
 }
 
 // hasAddresses reports whether a gateway has addresses, or any on a subnet where none is named.

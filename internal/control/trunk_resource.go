@@ -1,8 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 
 	"heddle/internal/neutron"
 	"heddle/internal/store/records"
@@ -72,6 +74,7 @@ func trunkView(r records.Reader, t *neutron.Trunk) *neutron.TrunkView {
 			missing = missing || !served(r, p)
 		}
 	}
+	slices.SortFunc(v.Subports, func(a, b neutron.Subport) int { return cmp.Compare(a.SegmentationID, b.SegmentationID) })
 	parent, ok := schema.Ports.Peek(r, t.PortID)
 	switch {
 	case !ok || !served(r, parent):

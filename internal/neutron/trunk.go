@@ -22,7 +22,7 @@ type Subport struct {
 type TrunkView struct {
 	*Trunk
 	Status   string
-	Subports []Subport // in order of port ids
+	Subports []Subport // in order of segmentation ids
 }
 
 // TrunkDetails shows a trunk at its parent port.
