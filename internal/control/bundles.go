@@ -22,6 +22,7 @@ const (
 	kindFloatingIP     = "floating-ip"
 	kindPortForwarding = "port-forwarding"
 	kindMeteringLabel  = "metering-label"
+	kindLog            = "log"
 	kindFirewall       = "firewall"
 
 	kindFirewallGroup       = "firewall-group"

@@ -429,6 +429,11 @@ func derivedServices(rt fataler, snap *records.Snap) map[string]string {
 		}
 		want["port-forwarding/"+x.ID] = text(translate.PortForwarding(x, f, must2(schema.Routers.Get(snap, f.RouterID)), link))
 	}
+	for l := range schema.Logs.All(snap) {
+		if l.Enabled {
+			want["log/"+l.ID] = text(translate.Log(l))
+		}
+	}
 	for f := range schema.Firewalls.All(snap) {
 		var rules []neutron.FirewallRule
 		for _, id := range must2(schema.FirewallPolicies.Get(snap, f.PolicyID)).Rules {

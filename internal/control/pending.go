@@ -220,7 +220,7 @@ func (o steps) deleteGroup(id string) (done bool, err error) {
 	if done, err := o.removePolicies(id, stepObjects-others); err != nil || !done {
 		return false, err
 	}
-	if err := errors.Join(o.dropBundle(kindGroup, id), o.calico().dropProfile(id)); err != nil {
+	if err := errors.Join(o.dropBundle(kindGroup, id), o.dropLoggers("security_group", id), o.calico().dropProfile(id)); err != nil {
 		return false, err
 	}
 	return true, schema.SecurityGroups.Delete(o.tx, id)

@@ -28,7 +28,7 @@ type resource[T, V any] struct {
 
 // sees reports whether the caller may see an object.
 func (res *resource[T, V]) sees(r records.Reader, c neutron.Caller, o *T) bool {
-	if c.Owns(res.standard(o).ProjectID) {
+	if c.Owns(res.standard(o).ProjectID) && (c.Admin() || !res.name.ForAdmins()) {
 		return true
 	}
 	owner, ok := res.ownerFor(r, c, o)

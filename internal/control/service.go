@@ -50,6 +50,7 @@ type resources struct {
 	portForwardings  *resource[neutron.PortForwarding, neutron.PortForwarding]
 	meteringLabels   *resource[neutron.MeteringLabel, neutron.MeteringLabel]
 	meteringRules    *resource[neutron.MeteringLabelRule, neutron.MeteringLabelRule]
+	logs             logs
 	firewallRules    firewallRules
 	firewallPolicies firewallPolicies
 	firewalls        firewalls
@@ -91,6 +92,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.floatingIPs = floatingIPs{newFloatingIPs(s)}
 	s.portForwardings = newPortForwardings(s)
 	s.meteringLabels, s.meteringRules = newMeteringLabels(s), newMeteringRules(s)
+	s.logs = logs{newLogs(s)}
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}
 	s.firewalls = firewalls{newFirewalls(s)}
 	s.subnetPools, s.addressScopes = subnetPools{newSubnetPools(s)}, addressScopes{newAddressScopes(s)}

@@ -124,7 +124,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.Networks: anyOf(w.Networks()), neutron.Subnets: anyOf(w.Subnets()), neutron.Ports: anyOf(w.Ports()),
 		neutron.SecurityGroups: anyOf(w.SecurityGroups()), neutron.SecurityGroupRules: anyOf(w.SecurityGroupRules()),
 		neutron.AddressGroups:  anyOf(w.AddressGroups()),
-		neutron.MeteringLabels: anyOf(w.MeteringLabels()), neutron.MeteringLabelRules: anyOf(w.MeteringLabelRules()),
+		neutron.MeteringLabels: anyOf(w.MeteringLabels()), neutron.MeteringLabelRules: anyOf(w.MeteringLabelRules()), neutron.Logs: anyOf(w.Logs()),
 
 		neutron.Routers:     anyOf(w.Routers().Operations),
 		neutron.FloatingIPs: anyOf(w.FloatingIPs()), neutron.PortForwardings: anyOf(w.PortForwardings("")), neutron.Firewalls: anyOf(w.Firewalls()),

@@ -46,6 +46,8 @@ type Tables struct {
 	PortForwardings    *Table[PortForwarding]
 	MeteringLabels     *Table[MeteringLabel]
 	MeteringLabelRules *Table[MeteringLabelRule]
+	Logs               *Table[Log]
+	LoggableResources  *Table[LoggableResource]
 	IPAvailabilities   *Table[IPAvailability]
 	PortBindings       *Table[PortBindingView]
 	Trunks             *Table[TrunkView]
@@ -90,6 +92,8 @@ func NewTables(dnsDomain string) *Tables {
 		PortForwardings:    portForwardingTable(),
 		MeteringLabels:     meteringLabelTable(),
 		MeteringLabelRules: meteringLabelRuleTable(),
+		Logs:               logTable(),
+		LoggableResources:  loggableResourceTable(),
 		IPAvailabilities:   ipAvailabilityTable(),
 		PortBindings:       portBindingTable(),
 		Trunks:             trunkTable(),
@@ -135,6 +139,8 @@ var attributeTables = func() [len(names)][]*Attribute {
 		PortForwardings:    t.PortForwardings.attributes(),
 		MeteringLabels:     t.MeteringLabels.attributes(),
 		MeteringLabelRules: t.MeteringLabelRules.attributes(),
+		Logs:               t.Logs.attributes(),
+		LoggableResources:  t.LoggableResources.attributes(),
 		IPAvailabilities:   t.IPAvailabilities.attributes(),
 		PortBindings:       t.PortBindings.attributes(),
 		Trunks:             t.Trunks.attributes(),

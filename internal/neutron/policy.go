@@ -18,7 +18,7 @@ type Owner struct {
 // subnets, and a shared group. Who may not gets Resource.NotFound.
 func CanSee(c Caller, r Resource, o Owner) bool {
 	switch {
-	case r == Agents, r == IPAvailabilities, r == ServiceProfiles, r == SegmentRanges, r == Segments:
+	case r.ForAdmins():
 		return c.Admin()
 	case c.Owns(o.ProjectID):
 		return true
@@ -28,6 +28,15 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 		return o.Shared || c.Owns(o.NetworkProjectID)
 	}
 	return o.Shared
+}
+
+// ForAdmins reports whether only admins see the objects, whoever owns them.
+func (r Resource) ForAdmins() bool {
+	switch r {
+	case Agents, IPAvailabilities, ServiceProfiles, SegmentRanges, Segments, Logs, LoggableResources:
+		return true
+	}
+	return false
 }
 
 // Authorize returns nil if the caller may create, update or delete an object with these values (nil
@@ -149,7 +158,7 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	case c.Admin():
 		return true
 	case c.ReadOnly(), r == Agents, r == Quotas, r == Flavors, r == ServiceProfiles, r == SegmentRanges, r == Segments,
-		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules:
+		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs:
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)

@@ -20,6 +20,8 @@ const (
 	PortForwardings
 	MeteringLabels
 	MeteringLabelRules
+	Logs
+	LoggableResources
 	IPAvailabilities
 	PortBindings
 	Trunks
@@ -67,6 +69,8 @@ var names = [...]struct{ name, collection, class string }{
 	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
 	MeteringLabels:     {"metering_label", "metering_labels", "MeteringLabel"},
 	MeteringLabelRules: {"metering_label_rule", "metering_label_rules", "MeteringLabelRule"},
+	Logs:               {"log", "logs", "LogResource"},
+	LoggableResources:  {"loggable_resource", "loggable_resources", "LoggableResource"},
 	IPAvailabilities:   {"network_ip_availability", "network_ip_availabilities", "Network"},
 	PortBindings:       {"binding", "bindings", "PortBinding"},
 	Trunks:             {"trunk", "trunks", "Trunk"},
@@ -144,6 +148,8 @@ func (r Resource) Path() string {
 		return "/" + r.Collection()
 	case MeteringLabels, MeteringLabelRules:
 		return "/metering/" + strings.ReplaceAll(r.Collection(), "_", "-")
+	case Logs, LoggableResources:
+		return "/log/" + strings.ReplaceAll(r.Collection(), "_", "-")
 	case FirewallRules, FirewallPolicies, Firewalls:
 		return "/fw/" + r.Collection()
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
@@ -192,6 +198,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Metering label '%s' does not exist.", id)
 	case MeteringLabelRules:
 		return Errorf(NotFound, typ, "Metering label rule '%s' does not exist.", id)
+	case Logs:
+		return Errorf(NotFound, typ, "Log resource %s could not be found.", id)
 	case FirewallRules:
 		return Errorf(NotFound, typ, "Firewall Rule %s could not be found.", id)
 	case FirewallPolicies:
@@ -208,7 +216,7 @@ func (r Resource) NotFound(id string) *Error {
 func (r Resource) owned() bool {
 	switch r {
 	case Quotas, Agents, FloatingIPPools, IPAvailabilities, PortBindings, AvailabilityZones, Flavors, ServiceProfiles,
-		ServiceProvidersResource, Segments:
+		ServiceProvidersResource, Segments, LoggableResources:
 		return false
 	}
 	return !r.isQoSAlias() && r != QoSRuleTypeNames

@@ -479,6 +479,19 @@ type Bundle struct {
 	DhcpHosts    []DhcpHost       `json:"dhcpHosts,omitempty"`
 	Memberships  []Membership     `json:"memberships,omitempty"`
 	Meters       []Meter          `json:"meters,omitempty"`
+	Loggers      []Logger         `json:"loggers,omitempty"`
+}
+
+// Logger asks for a record of each decision of ports' filters of security groups (services §9.2):
+// of the filters in ChainIDs, of those that jump to GroupChainIDs, or of all of a tenant's ports.
+// With both kinds of chains it is about decisions of these groups in these filters.
+type Logger struct {
+	ID            string   `json:"id"`
+	Accepts       bool     `json:"accepts,omitempty"`       // packets that are let through
+	Drops         bool     `json:"drops,omitempty"`         // packets that no group lets through
+	ChainIDs      []string `json:"chainIds,omitempty"`      // of a port
+	GroupChainIDs []string `json:"groupChainIds,omitempty"` // of a security group
+	TenantID      string   `json:"tenantId,omitempty"`      // of all filters of ports, in place of chains
 }
 
 // Meter counts what passes the gateways of a tenant's routers, or of all routers: by its rules, of
@@ -523,8 +536,8 @@ func (m *Meter) Counts(ingress bool, src, dst netip.Addr) bool {
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
-	// floating-ip, port-forwarding, metering-label, firewall or qos-policy. Gateways and interfaces
-	// have the id of their port.
+	// floating-ip, port-forwarding, metering-label, log, firewall or qos-policy. Gateways and
+	// interfaces have the id of their port.
 	Kind string
 	ID   string
 }

@@ -85,6 +85,9 @@ func policyCases() []policyCase {
 		{neutron.FirewallGroupPolicies, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
 		{neutron.FirewallGroupRules, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
 		{neutron.FirewallGroupRules, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+
+		{neutron.Logs, "own", "", logOf, name, [4]string{all, "34-44", "34-44", "34-44"}},
+		{neutron.Logs, "other's", "", logOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
 	}
 }
 
@@ -236,6 +239,12 @@ func policyOf(m *policyWorld, way string) (id, create string) {
 	who, _ := owner(way)
 	body := `"object_type":"network","object_id":"` + n + `","action":"access_as_shared","target_tenant":`
 	return m.make(who, neutron.RBACPolicies, body+`"a"`), body + `"b"`
+}
+
+func logOf(m *policyWorld, way string) (id, create string) {
+	_, body := owner(way)
+	body += `,"resource_type":"security_group"`
+	return m.make("admin", neutron.Logs, body), body
 }
 
 // outcome is an answer in a cell of the matrix.
