@@ -219,33 +219,38 @@ func (o *operation) applySegment(n *neutron.Network, v neutron.Values) error {
 // port; other ports refuse. One of many ports is deleted in steps.
 func (s networks) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
 	pending, err := transact(ctx, s.Service, c, func(o *operation) (pending bool, err error) {
-		if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
-			return false, err
-		}
-		if o.pending(workDeleteNetwork, id) {
-			return true, nil
-		}
-		var using []string
-		for _, p := range o.portsOf(id) {
-			if !goesWithNetwork(p.DeviceOwner) && !o.holdsUnused(p) {
-				using = append(using, p.ID)
-			}
-		}
-		if using != nil {
-			return false, conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use "+
-				"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
-		}
-		schema.Subnets.Referrers(o.tx, "network", id) // guards that no new ones have come
-		if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id)+policiesOf(o.tx, id) > stepObjects {
-			return true, o.begin(workDeleteNetwork, id)
-		}
-		_, err = steps{o}.deleteNetwork(id)
-		return false, err
+		return s.remove(o, id, ifMatch)
 	})
 	if pending && err == nil {
 		s.carryOut(ctx, workDeleteNetwork, id)
 	}
 	return err
+}
+
+// remove deletes a network as part of an operation, or reports that steps are to delete it.
+func (s networks) remove(o *operation, id string, ifMatch *int64) (pending bool, err error) {
+	if _, err := s.toChange(o, id, neutron.Delete, nil, ifMatch); err != nil {
+		return false, err
+	}
+	if o.pending(workDeleteNetwork, id) {
+		return true, nil
+	}
+	var using []string
+	for _, p := range o.portsOf(id) {
+		if !goesWithNetwork(p.DeviceOwner) && !o.holdsUnused(p) {
+			using = append(using, p.ID)
+		}
+	}
+	if using != nil {
+		return false, conflict("NetworkInUse", "Unable to complete operation on network %s. There are one or more ports still in use "+
+			"on the network, id for these ports is: %s.", id, strings.Join(using, ","))
+	}
+	schema.Subnets.Referrers(o.tx, "network", id) // guards that no new ones have come
+	if schema.Ports.CountBy(o.tx, "network", id)+schema.Subnets.CountBy(o.tx, "network", id)+policiesOf(o.tx, id) > stepObjects {
+		return true, o.begin(workDeleteNetwork, id)
+	}
+	_, err = steps{o}.deleteNetwork(id)
+	return false, err
 }
 
 // newSegment gives a new network its place in the underlay.

@@ -255,35 +255,38 @@ func interfaceView(r *neutron.Router, p *neutron.Port, subnets []string) *neutro
 
 // removeInterface parts a router from a port, or from one subnet.
 func (s routers) removeInterface(ctx context.Context, c neutron.Caller, id string, q neutron.InterfaceRequest) (*neutron.InterfaceView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.InterfaceView, error) {
-		old, err := s.routerToActOn(o, id, "remove_router_interface")
-		if err != nil {
-			return nil, err
-		}
-		r := *old
-		e := routerEdit{o, &r}
-		x, subnets, err := e.interfaceToRemove(q)
-		if err != nil {
-			return nil, err
-		}
-		p, err := schema.Ports.Get(o.tx, x.PortID)
-		if err != nil {
-			return nil, err
-		}
-		if err := e.checkUnneeded(x.PortID, subnets); err != nil {
-			return nil, err
-		}
-		o.bump(&r.Standard)
-		if len(subnets) < len(x.SubnetIDs) {
-			err = e.leaveSubnet(p, subnets[0])
-		} else {
-			err = e.removeRouterPort(x, q.KeepPort)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return interfaceView(&r, p, subnets), e.put(false)
-	})
+	return transact(ctx, s.Service, c, func(o *operation) (*neutron.InterfaceView, error) { return s.detach(o, id, q) })
+}
+
+// detach removes an interface of a router as part of an operation.
+func (s routers) detach(o *operation, id string, q neutron.InterfaceRequest) (*neutron.InterfaceView, error) {
+	old, err := s.routerToActOn(o, id, "remove_router_interface")
+	if err != nil {
+		return nil, err
+	}
+	r := *old
+	e := routerEdit{o, &r}
+	x, subnets, err := e.interfaceToRemove(q)
+	if err != nil {
+		return nil, err
+	}
+	p, err := schema.Ports.Get(o.tx, x.PortID)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.checkUnneeded(x.PortID, subnets); err != nil {
+		return nil, err
+	}
+	o.bump(&r.Standard)
+	if len(subnets) < len(x.SubnetIDs) {
+		err = e.leaveSubnet(p, subnets[0])
+	} else {
+		err = e.removeRouterPort(x, q.KeepPort)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return interfaceView(&r, p, subnets), e.put(false)
 }
 
 // interfaceToRemove finds the interface that a request names, and the subnets to leave.

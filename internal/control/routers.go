@@ -166,23 +166,26 @@ func (o *operation) changeRouter(old *neutron.Router, v neutron.Values) (*neutro
 
 // delete deletes a router with its gateways, unless it has interfaces.
 func (s routers) delete(ctx context.Context, c neutron.Caller, id string, ifMatch *int64) error {
-	return perform(ctx, s.Service, c, func(o *operation) error {
-		old, err := s.routerToChange(o, id, neutron.Delete, nil, ifMatch)
-		if err != nil {
-			return err
-		}
-		if using := interfacesOf(o.tx, id); len(using) > 0 {
-			return routerInUse(id, using)
-		}
-		r := *old
-		if err := (routerEdit{o, &r}).removeAllGateways(); err != nil {
-			return err
-		}
-		if err := errors.Join(o.leaveFirewall(id), o.dropBundle(kindRouter, id)); err != nil {
-			return err
-		}
-		return schema.Routers.Delete(o.tx, id)
-	})
+	return perform(ctx, s.Service, c, func(o *operation) error { return s.remove(o, id, ifMatch) })
+}
+
+// remove deletes a router as part of an operation.
+func (s routers) remove(o *operation, id string, ifMatch *int64) error {
+	old, err := s.routerToChange(o, id, neutron.Delete, nil, ifMatch)
+	if err != nil {
+		return err
+	}
+	if using := interfacesOf(o.tx, id); len(using) > 0 {
+		return routerInUse(id, using)
+	}
+	r := *old
+	if err := (routerEdit{o, &r}).removeAllGateways(); err != nil {
+		return err
+	}
+	if err := errors.Join(o.leaveFirewall(id), o.dropBundle(kindRouter, id)); err != nil {
+		return err
+	}
+	return schema.Routers.Delete(o.tx, id)
 }
 
 // routerToChange finds a router for an update or a delete. Its ports count in its revision.

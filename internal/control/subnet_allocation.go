@@ -39,16 +39,23 @@ func (o *operation) poolFor(v neutron.Values) (*neutron.SubnetPool, error) {
 
 // defaultPoolFor returns the default pool of an IP version, which the caller must see.
 func (o *operation) defaultPoolFor(version int) (*neutron.SubnetPool, error) {
-	none := badSubnets("No default subnetpool found for IPv%d", version)
+	if p := o.visibleDefaultPool(version); p != nil {
+		return p, nil
+	}
+	return nil, badSubnets("No default subnetpool found for IPv%d", version)
+}
+
+// visibleDefaultPool returns the default pool of an IP version if the caller sees it, or nil.
+func (o *operation) visibleDefaultPool(version int) *neutron.SubnetPool {
 	found := defaultSubnetPool(o.tx, version)
 	if found == nil {
-		return nil, none
+		return nil
 	}
 	p, _, err := o.subnetPools.inTransaction(o, found.ID)
 	if err != nil {
-		return nil, none
+		return nil
 	}
-	return p, nil
+	return p
 }
 
 func badSubnets(format string, args ...any) error {

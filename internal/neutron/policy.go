@@ -139,6 +139,23 @@ func AuthorizeQoSRuleType(c Caller) error {
 	return Errorf(Forbidden, "NotAuthorized", "Not authorized.")
 }
 
+// AuthorizeTopology reports whether the caller may see a project's auto-allocated topology.
+func AuthorizeTopology(c Caller, projectID string) error {
+	if c.Owns(projectID) {
+		return nil
+	}
+	return Errorf(Forbidden, "NotAuthorized", "Not authorized.")
+}
+
+// AuthorizeTopologyChange reports whether a caller who may see an auto-allocated topology may have
+// it created (get) or deleted; action is the policy's name. A reader reads.
+func AuthorizeTopologyChange(c Caller, action string) error {
+	if c.ReadOnly() {
+		return forbidden("rule:" + action + "_auto_allocated_topology")
+	}
+	return nil
+}
+
 // AuthorizeTags reports whether the caller may change the tags of an object: who may update it, and
 // of a QoS policy, whoever sees it.
 func AuthorizeTags(c Caller, r Resource, o Owner) error {

@@ -51,7 +51,7 @@ func served() []part {
 		portBindings(), routers(), floatingIPs(), metering(), logging(), firewalls(), firewallGroups(), addressGroups(), sharing(),
 		trunks(), qos(),
 		agents(), flavors(), segments(),
-		subnetPools(),
+		subnetPools(), autoTopologies(),
 	}
 }
 

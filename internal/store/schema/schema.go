@@ -252,6 +252,20 @@ func TunnelKey(key uint32) string { return strconv.FormatUint(uint64(key), 10) }
 // PortInterface returns the unique key "interface" of a bound port.
 func PortInterface(hostID, name string) string { return hostID + "/" + name }
 
+// AutoTopology names what the server has made for a project that asked for a network.
+type AutoTopology struct {
+	ProjectID string `json:"project_id"`
+	NetworkID string `json:"network_id"`
+	RouterID  string `json:"router_id,omitempty"` // "" once it was deleted by itself
+}
+
+// AutoTopologies has auto-allocated topologies by project. One goes with its network.
+var AutoTopologies = records.NewTable("auto-topology", NeutronPrefix+"auto-topologies/", func(t *AutoTopology) string { return t.ProjectID },
+	records.Ref("network", Networks, func(t *AutoTopology) []string { return []string{t.NetworkID} }, records.Cascade()),
+	records.Ref("router", Routers, func(t *AutoTopology) []string { return []string{t.RouterID} },
+		records.ClearWith(func(t *AutoTopology, _ string) { t.RouterID = "" })),
+)
+
 // Quota has a project's limits that differ from the defaults, by quota name; -1 = no limit.
 type Quota struct {
 	ProjectID string         `json:"project_id"`
@@ -382,6 +396,7 @@ func All() []snapshot.Table {
 		QoSPolicies,
 		AddressGroups, AddressBlocks,
 		AddressScopes, SubnetPools, FreeRanges,
+		AutoTopologies,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
