@@ -48,8 +48,9 @@ var may = map[string][]string{
 	"internal/reconcile":    {"internal/task"}, "internal/task": {}, "internal/hostnet": {}, "internal/telemetry": {}, "internal/strictjson": {},
 	// Areas: the above and their own children, never another area.
 	"internal/control":           join(words, machinery, []string{"internal/store/schema", "internal/control/translate", "internal/control/addresses"}),
-	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard"}),
+	"internal/overlay":           join(words, machinery, []string{"internal/store/schema", "internal/topology/simulate", "internal/overlay/datapath", "internal/overlay/filterlog", "internal/overlay/flowstate", "internal/overlay/hostkey", "internal/overlay/natport", "internal/overlay/wireguard"}),
 	"internal/overlay/datapath":  join(words, []string{"internal/hostnet", "internal/task"}),
+	"internal/overlay/filterlog": join(words, []string{"internal/task", "internal/telemetry"}),
 	"internal/overlay/flowstate": join(words, []string{"internal/task"}),
 	"internal/overlay/hostkey":   words,
 	"internal/overlay/natport":   join(words, []string{"internal/store", "internal/store/schema", "internal/store/snapshot", "internal/task", "internal/overlay/flowstate"}),

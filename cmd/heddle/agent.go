@@ -20,6 +20,7 @@ import (
 	"heddle/internal/bgp"
 	"heddle/internal/dhcp"
 	"heddle/internal/overlay"
+	"heddle/internal/overlay/filterlog"
 	"heddle/internal/policy"
 	"heddle/internal/store"
 	"heddle/internal/store/backend"
@@ -47,6 +48,7 @@ type agentConfig struct {
 	interfaces       map[string]string  // parsed from physical
 	metrics          string
 	maxFlows         int
+	records          overlay.LogOptions // of what security groups decide
 	policy           policyConfig
 	bgp              bgpConfig
 	dhcp             dhcpConfig
@@ -92,6 +94,9 @@ When the agent stops, traffic goes on; --cleanup removes what it made in the ker
 	f.StringVar(&c.zone, "zone", schema.DefaultZone, "`name` of the availability zone that this host is in")
 	f.StringVar(&c.metrics, "metrics", "127.0.0.1:9699", "`address` of /metrics, /healthz, /readyz and, on loopback, /debug/pprof")
 	f.IntVar(&c.maxFlows, "max-flows", 0, "flows that the kernel's cache holds, of each IP version (default 262144)")
+	f.StringVar(&c.records.Dir, "log-dir", filterlog.DefaultDir, "`directory` of the files that Neutron's logs of security groups ask for; opened again on SIGHUP")
+	f.IntVar(&c.records.Rate, "log-rate", filterlog.DefaultRate, "records per second of one of these logs; others are counted")
+	f.IntVar(&c.records.Burst, "log-burst", filterlog.DefaultBurst, "records of one of these logs at once")
 	c.policy.flags(f)
 	c.bgp.flags(f)
 	c.dhcp.flags(f)
@@ -126,6 +131,9 @@ func (c *agentConfig) run(ctx context.Context) error {
 	}
 	if c.maxFlows < 0 {
 		return usagef("--max-flows %d: want a number of flows from 1, or 0 for the default", c.maxFlows)
+	}
+	if c.records.Rate < 1 || c.records.Rate > overlay.MaxLogRate || c.records.Burst < 1 {
+		return usagef("--log-rate %d, --log-burst %d: want a rate from 1 to %d and a burst from 1", c.records.Rate, c.records.Burst, overlay.MaxLogRate)
 	}
 	if c.encryption, err = overlay.ParseEncryption(c.encrypt); err != nil {
 		return usagef("--encrypt %w", err)
@@ -410,7 +418,7 @@ type agents struct {
 
 	built     []task.Task
 	overlay   *overlay.Agent  // nil: the role is off
-	following []task.Task     // other tasks over the same store
+	following []task.Task     // other tasks
 	problems  []func() string // of agents that are ready, for health
 }
 
@@ -471,9 +479,10 @@ func (c *agentConfig) snapshots() string { return filepath.Join(c.state, "snapsh
 func (c *agentConfig) overlayAgent(t *agents) (agent, error) {
 	a := overlay.New(overlay.Options{
 		HostID: t.id, HostName: c.name, Key: c.key, Version: version, TunnelIP: t.tunnelIP, Physical: c.interfaces, AvailabilityZone: c.zone, Store: t.store, Encryption: c.encryption,
-		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(),
+		StateDir: c.state, Datapath: c.name, MaxFlows: c.maxFlows, Log: t.log.With("part", "overlay"), Roles: c.roles(), Snapshots: c.snapshots(), Logs: c.records,
 	})
 	t.overlay = a
+	t.following = append(t.following, onHangup(a.ReopenLogs))
 	t.problems = append(t.problems, a.Displaced, a.Unreachable)
 	return a, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"heddle/internal/hostnet"
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/filterlog"
 	"heddle/internal/overlay/natport"
 	"heddle/internal/overlay/wireguard"
 	"heddle/internal/reconcile"
@@ -71,8 +72,19 @@ type Options struct {
 	Poll time.Duration
 	// Snapshots is a directory for the last snapshot, to start from without the store; "" for none.
 	Snapshots string
+	Logs      LogOptions   // of decisions that logs ask for
 	Log       *slog.Logger // default: none
 }
+
+// LogOptions say where and how fast the decisions that logs ask for are recorded (services §9.3).
+type LogOptions struct {
+	Dir   string // default filterlog.DefaultDir
+	Rate  int    // records of a log per second; default filterlog.DefaultRate
+	Burst int    // of them at once; default filterlog.DefaultBurst
+}
+
+// MaxLogRate bounds LogOptions.Rate.
+const MaxLogRate = 1_000_000
 
 func (o Options) withDefaults() Options {
 	if len(o.Roles) == 0 {
@@ -99,6 +111,8 @@ func (o Options) check() error {
 		return fmt.Errorf("overlay agent: tunnel address %q: %w", o.TunnelIP, CheckTunnelIP(o.TunnelIP))
 	case min(o.MaxFlows, o.MaxConnections, o.MaxTranslations) < 0:
 		return fmt.Errorf("overlay agent: tables for %d flows, %d connections and %d translations: none can be negative", o.MaxFlows, o.MaxConnections, o.MaxTranslations)
+	case min(o.Logs.Rate, o.Logs.Burst) < 0 || o.Logs.Rate > MaxLogRate:
+		return fmt.Errorf("overlay agent: %d records of a log per second, %d at once: want at most %d, and none negative", o.Logs.Rate, o.Logs.Burst, MaxLogRate)
 	case o.Store == nil:
 		return errors.New("overlay agent: no store")
 	case o.StateDir == "":
@@ -138,7 +152,8 @@ type Agent struct {
 	presence    *presence.Presence
 	feed        *feed
 	place       *displacement
-	obstacles   *obstacles // made by New
+	obstacles   *obstacles        // made by New
+	filterLogs  *filterlog.Writer // likewise
 
 	mu   sync.Mutex
 	open bool // what Run makes is there
@@ -148,6 +163,7 @@ type Agent struct {
 func New(o Options) *Agent {
 	o = o.withDefaults()
 	a := &Agent{opts: o, log: o.Log, ready: make(chan struct{}), obstacles: newObstacles()}
+	a.filterLogs = filterlog.New(filterlog.Options{Dir: o.Logs.Dir, Host: o.HostName, Rate: o.Logs.Rate, Burst: o.Logs.Burst, Log: o.Log})
 	a.place = &displacement{Options: &a.opts, instance: uuid.NewString(), suspend: func() {
 		a.obstacles.set(agentDisplaced, true)
 		a.presence.Suspend()
@@ -158,6 +174,9 @@ func New(o Options) *Agent {
 	}}
 	return a
 }
+
+// ReopenLogs has the files of decisions that logs ask for opened again: they have been renamed.
+func (a *Agent) ReopenLogs() { a.filterLogs.Reopen() }
 
 // Displaced returns why this agent does not have its host's place in the store: another agent has.
 // "" = it has.
@@ -239,6 +258,7 @@ func (a *Agent) build(state kept, keys *hostKeys) {
 		a.underlay.crypt = c
 	}
 	a.engine = newEngine(a.dp, state, keys, a.underlay, &reporter{a.presence, a.log}, a.log)
+	a.engine.filterLogs = a.filterLogs
 	a.engine.ports = natport.New(natport.Options{HostID: o.HostID, Store: o.Store, Replica: a.replica, Translations: state.nats,
 		Arrived: a.engine.portsArrived, Clock: a.engine.clock, Log: a.log})
 	keys.publish = a.publishKeys
@@ -308,6 +328,7 @@ func (a *Agent) serve(ctx context.Context) error {
 		return a.feed.registrar.Run(ctx)
 	})
 	g.Go(func() error { return a.presence.Run(ctx) })
+	g.Go(func() error { return a.filterLogs.Run(ctx) })
 	g.Go(func() error { return a.engine.ports.Run(ctx) })
 	g.Go(func() error { return a.keys.Run(ctx, a.replica.Snapshot) })
 	g.Go(func() error {

@@ -148,6 +148,7 @@ func (a *Agent) figures() []telemetry.Value {
 			telemetry.Counter.Of("heddle_overlay_limit_delays_total", "Packets that had to wait because they were over a limit.", int(l.Delayed)).With("limit", l.Name))
 	}
 	f = append(f, a.engine.meters.figures()...)
+	f = append(f, a.engine.filterLogs.Figures()...)
 	for reason, n := range kernel.Drops {
 		f = append(f, telemetry.Counter.Of("heddle_overlay_kernel_drops_total", "Frames that the kernel dropped.", int(n)).With("reason", reason))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"heddle/internal/overlay/datapath"
+	"heddle/internal/overlay/filterlog"
 	"heddle/internal/overlay/flowstate"
 	"heddle/internal/overlay/natport"
 	"heddle/internal/topology/flow"
@@ -24,26 +25,27 @@ import (
 //
 // The locks of net and memory are held for microseconds; that of net is taken first.
 type engine struct {
-	host    string // id of this host
-	dp      *datapath.Datapath
-	net     *virtualNetwork
-	memory  *memory
-	conns   *flowstate.Table
-	nats    *flowstate.Translations
-	ports   *natport.Leases
-	waiting *waiting
-	errors  *errorLimit
-	under   *underlay
-	keys    *hostKeys
-	answers *answers
-	rates   *rateLimits
-	moves   *handovers
-	adverts *advertiser
-	reports *reporter
-	meters  *metering
-	log     *slog.Logger
-	clock   func() time.Duration // machine's monotonic clock
-	count   counters
+	host       string // id of this host
+	dp         *datapath.Datapath
+	net        *virtualNetwork
+	memory     *memory
+	conns      *flowstate.Table
+	nats       *flowstate.Translations
+	ports      *natport.Leases
+	waiting    *waiting
+	errors     *errorLimit
+	under      *underlay
+	keys       *hostKeys
+	answers    *answers
+	rates      *rateLimits
+	moves      *handovers
+	adverts    *advertiser
+	reports    *reporter
+	meters     *metering
+	filterLogs *filterlog.Writer // of decisions that logs ask for
+	log        *slog.Logger
+	clock      func() time.Duration // machine's monotonic clock
+	count      counters
 }
 
 // kept holds the state that outlives the agent in tables of the kernel.

@@ -8,6 +8,7 @@ import (
 
 	"heddle/internal/overlay/datapath"
 	"heddle/internal/overlay/flowstate"
+	"heddle/internal/topology"
 	"heddle/internal/topology/flow"
 	"heddle/internal/topology/packet"
 	"heddle/internal/topology/simulate"
@@ -71,6 +72,7 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 		h.postpone(port, u, came, seen, d)
 		return
 	}
+	h.recordLogged(d)
 	h.remember(port, p)
 	s := h.learnFrom(port, d)
 	if p.cached {
@@ -83,6 +85,22 @@ func (h *handler) miss(port *localPort, u *datapath.Upcall, came time.Duration) 
 	}
 	for _, w := range d.Warnings {
 		h.warn(w)
+	}
+}
+
+// recordLogged gives away the records that logs ask for of a decision that stands.
+func (e *engine) recordLogged(d *flow.Decision) {
+	if len(d.Logged) > 0 {
+		e.filterLogs.Add(d.Logged)
+	}
+}
+
+// forgetLoggers closes the files of loggers of an owner that are gone.
+func (e *engine) forgetLoggers(before, after []topology.Logger) {
+	for i := range before {
+		if !slices.ContainsFunc(after, func(l topology.Logger) bool { return l.ID == before[i].ID }) {
+			e.filterLogs.Forget(before[i].ID)
+		}
 	}
 }
 
@@ -264,9 +282,9 @@ func (h *handler) replies(p *plan) *plan {
 	key, turned := p.flow.Key.ReverseRewritten(from.number, p.flow.Rewrite)
 	h.reply.room = exampleFrame(h.reply.room[:0], key)
 	back := h.reply.decide(from, key, true, simulate.Input{Frame: h.reply.room})
-	// A packet that was never sent opens no connection and shows no address.
+	// A packet that was never sent opens no connection, shows no address and is not logged.
 	d := back.decision
-	if !back.cached || back.brief || back.flow.Out != (datapath.Output{Port: p.flow.Port}) || len(d.NewConns)+len(d.NewNATs) > 0 || d.Learn != nil {
+	if !back.cached || back.brief || back.flow.Out != (datapath.Output{Port: p.flow.Port}) || len(d.NewConns)+len(d.NewNATs)+len(d.Logged) > 0 || d.Learn != nil {
 		return nil
 	}
 	if !sameRewrite(back.flow.Rewrite, turned) {

@@ -246,6 +246,7 @@ func (h *handler) resume(p *waitingPacket, to func(port *localPort, u *datapath.
 func (h *handler) giveUp(port *localPort, u *datapath.Upcall, _ time.Duration) {
 	p := h.missed.decide(port, datapath.Key{}, false, simulate.Input{Frame: u.Frame, WireLen: u.Length, Overdue: true})
 	d := p.decision
+	h.recordLogged(d)
 	if d.Verdict == flow.Forward { // it has come at the last moment
 		h.remember(port, p)
 		h.sendAll(port, p, u)

@@ -145,6 +145,31 @@ func (r *NATRequest) Taken(source NATBinding) NATKey {
 // Meter names a counter: of a metering label, for a project whose router is passed.
 type Meter struct{ Label, Project string }
 
+// Logged is a decision of the filter of a network's port that a log asks for (services §9.2), about
+// a packet with the headers that it had there.
+type Logged struct {
+	Log              string // id
+	Accepted         bool   // else it was dropped
+	PortID           string // of the filter
+	TenantID         string // of the port
+	Ingress          bool   // the packet was to go to the port's machine; else it came from there
+	Chain, Rule      string // that decided
+	InPort, OutPort  string // of the network; "" = not known there
+	Proto            uint8
+	Src, Dst         netip.Addr
+	HasPorts         bool
+	SrcPort, DstPort uint16 // of ICMP type and code
+	Frag             packet.FragKind
+}
+
+// Event returns what logs call the decision.
+func (l *Logged) Event() string {
+	if l.Accepted {
+		return "ACCEPT"
+	}
+	return "DROP"
+}
+
 // NATTarget is a range of addresses and ports to translate to, ends included.
 type NATTarget struct {
 	First, Last         netip.Addr
@@ -281,6 +306,9 @@ type Decision struct {
 	NewNATs []NATEntry
 	// Meters are those that count the packet, once for each router that it passes.
 	Meters []Meter
+	// Logged are the decisions on the way that logs ask for: to be recorded once, when the packet
+	// has not been Postponed.
+	Logged []Logged
 	// MissingNATs are the translations that the packet would have used: the decision ends when one
 	// of them comes.
 	MissingNATs []NATKey

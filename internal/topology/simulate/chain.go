@@ -31,6 +31,8 @@ type chain struct {
 	rules   []*rule               // all in order
 	index   ruleIndex
 
+	loggers []*topology.Logger // by id
+
 	ports    users[*port]
 	networks users[*network]
 	routers  users[*router]

@@ -11,6 +11,7 @@ type filters struct {
 	dec     *record
 	tracker *tracker
 	nat     *translator
+	loggers *loggers
 
 	now             *packet.Frame // the packet with its present headers
 	generated       bool          // it is the virtual network's own, which counts as return flow
@@ -50,6 +51,9 @@ func (f *filters) apply(device, direction string, c *chain) verb {
 	}
 	f.visited = f.visited[:0]
 	v, by, r := f.evaluate(c)
+	if len(f.loggers.all) > 0 {
+		f.note(c, v, by, r)
+	}
 	switch v {
 	case drop, reject, invalid: // a bridge and its ports answer nothing to what they reject
 		f.dec.denied(device, direction, by, r)

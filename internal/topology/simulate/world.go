@@ -49,7 +49,8 @@ type World struct {
 	hosts      map[string]*host
 	physicals  map[string]*physicalNetwork // by name
 
-	meters meters
+	meters  meters
+	loggers loggers
 
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
@@ -83,13 +84,14 @@ func NewWorld(o Options) *World {
 		hosts:            map[string]*host{},
 		physicals:        map[string]*physicalNetwork{},
 		meters:           meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
+		loggers:          loggers{all: map[string]*topology.Logger{}, byTenant: map[string][]*topology.Logger{}},
 	}
 }
 
 // Empty reports whether the world has no definitions and no references.
 func (w *World) Empty() bool {
 	return len(w.owners)+len(w.networks)+len(w.routers)+len(w.ports)+len(w.routes)+len(w.chains)+len(w.groups)+len(w.portGroups)+len(w.limits)+
-		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all) == 0
+		len(w.subnets)+len(w.subnets6)+len(w.hosts)+len(w.physicals)+len(w.meters.all)+len(w.loggers.all) == 0
 }
 
 // Apply replaces everything that owner has in the world by b, nil for nothing. It returns the ids
@@ -123,6 +125,9 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	})
 	changes(old.Meters, b.Meters, func(m *topology.Meter) string { return m.ID }, func(_ string, before, after *topology.Meter) {
 		w.setMeter(before, after)
+	})
+	changes(old.Loggers, b.Loggers, func(l *topology.Logger) string { return l.ID }, func(_ string, before, after *topology.Logger) {
+		w.setLogger(before, after)
 	})
 	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
 	return w.end()

@@ -1,0 +1,172 @@
+package filterlog
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// file is the file of one log.
+type file struct {
+	*os.File
+	size int64
+}
+
+// path returns the name of a log's file. The logs are of security groups.
+func (w *Writer) path(log string) string {
+	return filepath.Join(w.opts.Dir, "security_group", filepath.Base(log)+".log")
+}
+
+// write writes a record. One that cannot be written is counted with those left out.
+func (w *Writer) write(e entry) {
+	err := w.tryWrite(&e)
+	if err == nil {
+		w.written.Add(1)
+		return
+	}
+	w.failed.Add(1)
+	w.mu.Lock()
+	if s := w.shares[e.Log]; s != nil {
+		s.suppressed += e.suppressed + 1
+	}
+	w.mu.Unlock()
+	if now := w.opts.Now(); now.Sub(w.warned) >= warnEvery {
+		w.warned = now
+		w.opts.Log.Warn("cannot write records of logs; packets go on", "log", e.Log, "err", err)
+	}
+}
+
+func (w *Writer) tryWrite(e *entry) error {
+	line, err := e.line(w.opts.Host)
+	if err != nil {
+		return err
+	}
+	f, err := w.open(e.Log)
+	if err != nil {
+		return err
+	}
+	if f.size > 0 && f.size+int64(len(line)) > fileMost {
+		if f, err = w.rotate(e.Log); err != nil {
+			return err
+		}
+	}
+	if n, err := f.Write(line); err != nil {
+		if n > 0 { // no half of a line stays
+			err = errors.Join(err, f.Truncate(f.size))
+		}
+		return err
+	}
+	f.size += int64(len(line))
+	return nil
+}
+
+// open returns the file of a log.
+func (w *Writer) open(log string) (*file, error) {
+	if f := w.files[log]; f != nil {
+		return f, nil
+	}
+	if len(w.files) >= openMost {
+		w.closeAll()
+	}
+	path := w.path(log)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	opened, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	st, err := opened.Stat()
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	f := &file{opened, st.Size()}
+	w.files[log] = f
+	return f, nil
+}
+
+// rotate puts a full file aside, as the first of the older ones, and opens another.
+func (w *Writer) rotate(log string) (*file, error) {
+	w.close(log)
+	path := w.path(log)
+	for i := filesMost - 1; i >= 1; i-- {
+		for _, tail := range []string{".gz", ""} {
+			if err := age(path, i, tail); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return nil, err
+			}
+		}
+	}
+	older := path + ".1"
+	if err := os.Rename(path, older); err != nil {
+		return nil, err
+	}
+	if err := compress(older); err != nil { // it stays as it is
+		w.opts.Log.Warn("cannot compress a file of records", "file", older, "err", err)
+	}
+	return w.open(log)
+}
+
+// age makes older file i the next one, or removes the last.
+func age(path string, i int, tail string) error {
+	name := fmt.Sprintf("%s.%d%s", path, i, tail)
+	if i == filesMost-1 {
+		return os.Remove(name)
+	}
+	return os.Rename(name, fmt.Sprintf("%s.%d%s", path, i+1, tail))
+}
+
+// compress replaces a file by a compressed one.
+func compress(path string) error {
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	name := path + ".gz"
+	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(to)
+	_, err = io.Copy(z, from)
+	if err = errors.Join(err, z.Close(), to.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return os.Remove(path)
+}
+
+func (w *Writer) close(log string) {
+	f := w.files[log]
+	if f == nil {
+		return
+	}
+	delete(w.files, log)
+	if err := f.Close(); err != nil {
+		w.opts.Log.Warn("cannot close a file of records", "log", log, "err", err)
+	}
+}
+
+func (w *Writer) closeAll() {
+	for log := range w.files {
+		w.close(log)
+	}
+}
+
+// closeSome closes the files of logs that are gone, and all if they are to be opened again.
+func (w *Writer) closeSome() {
+	w.mu.Lock()
+	gone, all := w.gone, w.reopen
+	w.gone, w.reopen = nil, false
+	w.mu.Unlock()
+	for _, log := range gone {
+		w.close(log)
+	}
+	if all {
+		w.closeAll()
+	}
+}
