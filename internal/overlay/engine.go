@@ -25,27 +25,32 @@ import (
 //
 // The locks of net and memory are held for microseconds; that of net is taken first.
 type engine struct {
-	host       string // id of this host
-	dp         *datapath.Datapath
-	net        *virtualNetwork
-	memory     *memory
-	conns      *flowstate.Table
-	nats       *flowstate.Translations
-	ports      *natport.Leases
-	waiting    *waiting
-	errors     *errorLimit
-	under      *underlay
-	keys       *hostKeys
-	answers    *answers
-	rates      *rateLimits
-	moves      *handovers
-	adverts    *advertiser
-	reports    *reporter
+	host    string // id of this host
+	dp      *datapath.Datapath
+	net     *virtualNetwork
+	memory  *memory
+	conns   *flowstate.Table
+	nats    *flowstate.Translations
+	ports   *natport.Leases
+	waiting *waiting
+	errors  *errorLimit
+	under   *underlay
+	keys    *hostKeys
+	answers *answers
+	rates   *rateLimits
+	moves   *handovers
+	adverts *advertiser
+	reports *reporter
+	observers
+	log   *slog.Logger
+	clock func() time.Duration // machine's monotonic clock
+	count counters
+}
+
+// observers holds what counts and records packets, and decides nothing.
+type observers struct {
 	meters     *metering
 	filterLogs *filterlog.Writer // of decisions that logs ask for
-	log        *slog.Logger
-	clock      func() time.Duration // machine's monotonic clock
-	count      counters
 }
 
 // kept holds the state that outlives the agent in tables of the kernel.

@@ -10,5 +10,8 @@ func logging() part {
 			types := &collection[neutron.LoggableResource]{h, h.tables.LoggableResources, h.ops.LoggableResources()}
 			on("GET /v2.0"+neutron.LoggableResources.Path(), types.list)
 		},
+		extensions: []extension{
+			{"logging", "Logging API Extension", "2017-01-01T10:00:00-00:00", "Provides a logging API for resources such as security group and firewall."},
+		},
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"heddle/internal/topology/flow"
 )
 
-// loggers are who asks for records of what ports' filters decide. Those that name chains are found
-// by the chains: of ports, or else of groups.
+// loggers holds what asks for records of decisions of ports' filters. Those that name chains are
+// found by the chains: of ports, or else of groups.
 type loggers struct {
 	all      map[string]*topology.Logger   // by id
 	byTenant map[string][]*topology.Logger // of all filters of a tenant's ports, by id

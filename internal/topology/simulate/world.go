@@ -49,12 +49,17 @@ type World struct {
 	hosts      map[string]*host
 	physicals  map[string]*physicalNetwork // by name
 
-	meters  meters
-	loggers loggers
+	observers
 
 	underlayMTU int // for a workload's packet, bytes; 0 = not known
 
 	underway
+}
+
+// observers holds what counts and records packets, and decides nothing.
+type observers struct {
+	meters  meters
+	loggers loggers
 }
 
 // underway is the state of the change under way.
@@ -83,8 +88,10 @@ func NewWorld(o Options) *World {
 		subnets6:         map[string]*subnet6{},
 		hosts:            map[string]*host{},
 		physicals:        map[string]*physicalNetwork{},
-		meters:           meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
-		loggers:          loggers{all: map[string]*topology.Logger{}, byTenant: map[string][]*topology.Logger{}},
+		observers: observers{
+			meters:  meters{all: map[string]*topology.Meter{}, byTenant: map[string][]*topology.Meter{}},
+			loggers: loggers{all: map[string]*topology.Logger{}, byTenant: map[string][]*topology.Logger{}},
+		},
 	}
 }
 
