@@ -63,8 +63,8 @@ type borderFacts struct {
 	lans     map[string]int // localnet ports, by network
 	targets  map[string]floatTarget
 	float    *senderFloat
-	chain    string         // of the router's floating IPs
-	extra    []netip.Prefix // destinations of its extra routes
+	chains   []string       // of a router with extra routes
+	extra    []netip.Prefix // their destinations
 }
 
 func factsOf(owner topology.Owner, b *topology.Bundle) *borderFacts {
@@ -96,25 +96,35 @@ func factsOf(owner topology.Owner, b *topology.Bundle) *borderFacts {
 			}
 		}
 	case "router":
-		f.chain, f.extra = extraRoutes(b)
+		f.chains, f.extra = extraRoutes(b)
 	case "floating-ip", "port-forwarding":
 		f.float = floatOf(b)
+	case "ndp-proxy":
+		f.float = proxiedOf(b)
 	}
 	return f
 }
 
 // extraRoutes returns the destinations of a router's extra routes, except for default routes, and
-// the chain that translates what comes in to floating IPs.
-func extraRoutes(b *topology.Bundle) (chain string, dsts []netip.Prefix) {
-	for i := range b.Routers {
-		chain = b.Routers[i].InboundFilterID
-	}
+// if there are any the chains of which floating IPs name one.
+func extraRoutes(b *topology.Bundle) (chains []string, dsts []netip.Prefix) {
 	for i := range b.Routes {
 		if r := &b.Routes[i]; r.NextHopGateway.IsValid() && r.DstSubnet.Bits() > 0 {
 			dsts = append(dsts, r.DstSubnet)
 		}
 	}
-	return chain, dsts
+	if dsts == nil {
+		return nil, nil
+	}
+	for i := range b.Routers {
+		chains = append(chains, b.Routers[i].InboundFilterID)
+	}
+	for i := range b.Chains {
+		if id := b.Chains[i].ID; !slices.Contains(chains, id) {
+			chains = append(chains, id)
+		}
+	}
+	return chains, dsts
 }
 
 // hasSeeds reports whether the bundle of a network's port has its addresses.
@@ -222,9 +232,13 @@ func (s *senders) replaceFacts(id string, before, after *borderFacts) {
 		b.addLANs(network, -n)
 	}
 	s.replaceTargets(before.targets, after.targets)
-	if before.chain != after.chain || !slices.Equal(before.extra, after.extra) {
-		b.setExtra(before.chain, nil)
-		b.setExtra(after.chain, after.extra)
+	if !slices.Equal(before.chains, after.chains) || !slices.Equal(before.extra, after.extra) {
+		for _, chain := range before.chains {
+			b.setExtra(chain, nil)
+		}
+		for _, chain := range after.chains {
+			b.setExtra(chain, after.extra)
+		}
 	}
 	if !before.float.equal(after.float) {
 		s.setFloat(id, after.float)

@@ -7,8 +7,8 @@ import (
 	"heddle/internal/topology"
 )
 
-// senderFloats holds the floating IPs, and which of them let packets in at their gateway to other
-// ports than their own.
+// senderFloats holds the floating IPs and the proxied IPv6 addresses, and which of them let packets
+// in at their gateway to other ports than their own.
 type senderFloats struct {
 	floats         map[string]*senderFloat          // by floating IP
 	floatsAt       map[place]map[*senderFloat]bool  // by address
@@ -21,11 +21,11 @@ type senderFloats struct {
 	doubtfulFloats map[*senderFloat]bool     // that the change under way may make openings, or no longer
 }
 
-// senderFloat is a floating IP of a network.
+// senderFloat is a floating IP of a network, or an address inside that is proxied there.
 type senderFloat struct {
 	network, port string
 	gateway       string // the router's port that has the address
-	chain         string // the router's, which translates what comes in
+	chain         string // one of the router's
 	addr, fixed   netip.Addr
 	hosts         []string // as counted in the network
 	opening       bool     // as counted at the gateway
@@ -69,6 +69,18 @@ func floatOf(b *topology.Bundle) *senderFloat {
 		return nil
 	}
 	return f
+}
+
+// proxiedOf returns the address that the bundle of an NDP proxy lets in, or nil.
+func proxiedOf(b *topology.Bundle) *senderFloat {
+	if len(b.Neighbours) == 0 || len(b.Rules) == 0 {
+		return nil
+	}
+	n, e := &b.Neighbours[0], &b.Rules[0]
+	if e.Rule.FipPortID == "" || e.Rule.Condition == nil || len(e.Rule.Condition.InPortIDs) == 0 {
+		return nil
+	}
+	return &senderFloat{network: n.NetworkID, addr: n.IP, fixed: n.IP, port: e.Rule.FipPortID, gateway: e.Rule.Condition.InPortIDs[0], chain: e.ChainID}
 }
 
 // equal reports whether two floating IPs are translated alike.

@@ -215,7 +215,7 @@ type Rule struct {
 	Dnat       bool        `json:"dnat,omitempty"`    // of the destination, else of the source
 	Reverse    bool        `json:"reverse,omitempty"` // undoes what a forward rule did; no targets
 	NatTargets []NatTarget `json:"natTargets,omitempty"`
-	FipPortID  string      `json:"fipPortId,omitempty"` // port whose floating IP or forwarding the rule serves
+	FipPortID  string      `json:"fipPortId,omitempty"` // port whose floating IP, forwarding or NDP proxy the rule serves
 	Limits     *RuleLimits `json:"limits,omitempty"`    // of what it translates; nil for none
 }
 
@@ -536,8 +536,8 @@ func (m *Meter) Counts(ingress bool, src, dst netip.Addr) bool {
 // Owner names the Neutron object that a bundle belongs to.
 type Owner struct {
 	// Kind is network, subnet, port, security-group, router, router-gateway, router-interface,
-	// floating-ip, port-forwarding, metering-label, log, firewall or qos-policy. Gateways and
-	// interfaces have the id of their port.
+	// floating-ip, port-forwarding, ndp-proxy, metering-label, log, firewall or qos-policy.
+	// Gateways and interfaces have the id of their port.
 	Kind string
 	ID   string
 }

@@ -137,11 +137,12 @@ func (s *Simulator) neighbourDiscovery(n *network) (done bool) {
 	return false
 }
 
-// solicitation answers for a target in the table. One without a source looks for duplicates.
+// solicitation answers for a target in the table. One without a source looks for duplicates, and is
+// answered only for addresses that a router proxies: others are defended by their owners.
 func (s *Simulator) solicitation(n *network) (done bool) {
 	f := s.filters.now
 	if f.SrcIP.IsUnspecified() {
-		return false
+		return s.defendProxied(n)
 	}
 	flags := packet.NDSolicited | packet.NDOverride
 	if n.routerAt(f.NDTarget) != nil {
@@ -150,4 +151,24 @@ func (s *Simulator) solicitation(n *network) (done bool) {
 	return s.answerFor(n, f.NDTarget, f.Src, func(mac packet.MAC) []byte {
 		return packet.NeighborAdvert(f.Src, mac, f.SrcIP, f.NDTarget, flags)
 	})
+}
+
+// defendProxied answers all nodes for an address of another link that a router has in the table, as
+// the kernel does for a proxied address (RFC 4861 §7.2.8): no machine on the link may take it.
+func (s *Simulator) defendProxied(n *network) (done bool) {
+	target := s.filters.now.NDTarget
+	mac, ok := n.resolve(target)
+	if !ok || n.routerAt(target) != nil || n.routerPort(mac) == nil {
+		return false
+	}
+	if s.fromLAN(n) {
+		if answers, known := s.answersLAN(n, mac); !answers {
+			return known
+		}
+	}
+	if s.dec.explain {
+		s.dec.say(n.id, "answer to all: "+target.String()+" is at "+mac.String())
+	}
+	s.answer(s.ingress, packet.NeighborAdvert(packet.MulticastMAC(allNodes), mac, allNodes, target, 0))
+	return true
 }
