@@ -21,6 +21,7 @@ const (
 
 	kindFloatingIP     = "floating-ip"
 	kindPortForwarding = "port-forwarding"
+	kindNDPProxy       = "ndp-proxy"
 	kindMeteringLabel  = "metering-label"
 	kindLog            = "log"
 	kindFirewall       = "firewall"

@@ -240,14 +240,14 @@ func (o *operation) releaseFloatingIPs(port string, kept []neutron.FixedIP) erro
 	return nil
 }
 
-// followPort adapts floating IPs to a change of a port: of its fixed addresses, or of the MAC
-// address by which it serves them. The address that it holds for one cannot change.
+// followPort adapts floating IPs and NDP proxies to a change of a port: of its fixed addresses, or
+// of the MAC address by which it serves them. The address that it holds for one cannot change.
 func (o *operation) followPort(old, p *neutron.Port) error {
 	if old == nil {
 		return nil
 	}
 	if p.MACAddress != old.MACAddress {
-		if err := o.deriveServedBy(p.ID); err != nil {
+		if err := errors.Join(o.deriveServedBy(p.ID), o.deriveProxiedBy(p.ID)); err != nil {
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func (o *operation) followPort(old, p *neutron.Port) error {
 		return neutron.Errorf(neutron.Invalid, "BadRequest",
 			"Bad port request: Port %s holds the address of floating IP %s. Delete that instead of changing fixed_ips.", p.ID, f.ID)
 	}
-	return errors.Join(o.releaseFloatingIPs(p.ID, p.FixedIPs), o.releaseForwardings(p.ID, p.FixedIPs))
+	return errors.Join(o.releaseFloatingIPs(p.ID, p.FixedIPs), o.releaseForwardings(p.ID, p.FixedIPs), o.releaseNDPProxies(p.ID, p.FixedIPs))
 }
 
 // deriveServedBy stores what the floating IPs mean that a port of a router serves.

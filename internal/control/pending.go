@@ -46,6 +46,7 @@ const (
 	workDeriveFirewalls   = "derive-firewalls"    // of a policy
 	workDeriveGroupRule   = "derive-group-rule"   // in policies of firewall groups
 	workDerivePorts       = "derive-ports"        // of a network
+	workDeriveNDPProxies  = "derive-ndp-proxies"  // of a router, and its interfaces
 )
 
 const allGroups = "all"
@@ -145,6 +146,8 @@ func (o steps) next(w *schema.PendingWork, after string) (done bool, next string
 		return o.deriveEndpoints(w.ObjectID, after)
 	case workDerivePorts:
 		return o.derivePorts(w.ObjectID, after)
+	case workDeriveNDPProxies:
+		return o.deriveNDPProxies(w.ObjectID, after)
 	default: // a newer server's, which finishes it
 		return true, "", errUnknownWork
 	}

@@ -296,9 +296,9 @@ func servicePortInUse(p *neutron.Port) error {
 }
 
 // removePort deletes a port with what is derived from it alone. Its floating IPs stay, without one,
-// and its port forwardings go.
+// and its port forwardings and NDP proxies go.
 func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
-	if err := errors.Join(o.checkPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil), o.releaseForwardings(p.ID, nil)); err != nil {
+	if err := errors.Join(o.checkPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil), o.releaseForwardings(p.ID, nil), o.releaseNDPProxies(p.ID, nil)); err != nil {
 		return err
 	}
 	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.dropLoggers("target", p.ID), o.calico().dropEndpoint(p, n)); err != nil {

@@ -163,7 +163,8 @@ func invalidRoutes(routes []neutron.HostRoute, why string) error {
 	return neutron.Errorf(neutron.Invalid, "InvalidRoutes", "Invalid format for routes: [%s], %s", strings.Join(texts, ", "), why)
 }
 
-// checkUnneeded refuses to leave subnets, by a port, that extra routes or floating IPs need.
+// checkUnneeded refuses to leave subnets, by a port, that extra routes, floating IPs or NDP
+// proxies need.
 func (e routerEdit) checkUnneeded(portID string, subnets []string) error {
 	for _, id := range subnets {
 		s, err := schema.Subnets.Need(e.tx, id)
@@ -175,6 +176,9 @@ func (e routerEdit) checkUnneeded(portID string, subnets []string) error {
 				"Router interface for subnet %s on router %s cannot be deleted, as it is required by one or more routes.", id, e.r.ID)
 		}
 		if err := e.checkInterfaceUnused(e.r.ID, portID, s); err != nil {
+			return err
+		}
+		if err := e.checkInterfaceUnproxied(e.r.ID, s); err != nil {
 			return err
 		}
 	}

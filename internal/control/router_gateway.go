@@ -158,6 +158,9 @@ func (e routerEdit) changeGateway(i int, want *neutron.GatewayRequest, n *neutro
 	if err != nil || namesAll(want.FixedIPs, p.FixedIPs) {
 		return changed, err
 	}
+	if err := e.checkGatewayKeepsIPv6(i, want); err != nil {
+		return changed, err
+	}
 	moved, err := e.moveRouterPort(had.PortID, want.FixedIPs, n)
 	return changed || moved, err
 }

@@ -65,6 +65,9 @@ func (s routers) editGateways(ctx context.Context, c neutron.Caller, id, action 
 		if err != nil {
 			return nil, err
 		}
+		if err := e.applyNDPProxy(old, nil); err != nil {
+			return nil, err
+		}
 		if !changed {
 			return routerView(o.tx, old, false), nil
 		}

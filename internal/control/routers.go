@@ -124,18 +124,25 @@ func (o *operation) createRouter(_ context.Context, v neutron.Values) (*neutron.
 	if _, err := e.applyGateway(v); err != nil {
 		return nil, err
 	}
+	if err := e.enableNDPProxy(v); err != nil {
+		return nil, err
+	}
 	return &r, e.put(true)
 }
 
 // update changes a router.
 func (s routers) update(ctx context.Context, c neutron.Caller, id string, v neutron.Values, ifMatch *int64) (*neutron.RouterView, error) {
-	return transact(ctx, s.Service, c, func(o *operation) (*neutron.RouterView, error) {
+	view, err := transact(ctx, s.Service, c, func(o *operation) (*neutron.RouterView, error) {
 		old, err := s.routerToChange(o, id, neutron.Update, v, ifMatch)
 		if err != nil {
 			return nil, err
 		}
 		return o.changeRouter(old, v)
 	})
+	if v.Has(attrNDPProxy) && err == nil {
+		s.carryOut(ctx, workDeriveNDPProxies, id)
+	}
+	return view, err
 }
 
 // changeRouter sets what an update names.
@@ -147,6 +154,9 @@ func (o *operation) changeRouter(old *neutron.Router, v neutron.Values) (*neutro
 	}
 	gateway, err := e.applyGateway(v)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.applyNDPProxy(old, v); err != nil {
 		return nil, err
 	}
 	if v.Has("routes") {
@@ -246,14 +256,14 @@ func (e routerEdit) apply(old *neutron.Router, v neutron.Values) error {
 // put stores the router with what is derived from it; its gateways are derived again if they have
 // changed, with their floating IPs if it has become one with several or is one no more.
 func (e routerEdit) put(gateways bool) error {
-	several := false
+	several, proxied := false, ""
 	if old, ok := schema.Routers.Peek(e.tx, e.r.ID); ok {
-		several = len(old.Gateways) > 1
+		several, proxied = len(old.Gateways) > 1, translate.NDPProxyGateway(old)
 	}
 	if err := schema.Routers.Put(e.tx, e.r); err != nil {
 		return err
 	}
-	if err := e.deriveRouter(e.r); err != nil || !gateways {
+	if err := errors.Join(e.deriveRouter(e.r), e.followNDPProxy(proxied)); err != nil || !gateways {
 		return err
 	}
 	for _, g := range e.r.Gateways {

@@ -48,6 +48,7 @@ type resources struct {
 
 	floatingIPs      floatingIPs
 	portForwardings  *resource[neutron.PortForwarding, neutron.PortForwarding]
+	ndpProxies       ndpProxies
 	meteringLabels   *resource[neutron.MeteringLabel, neutron.MeteringLabel]
 	meteringRules    *resource[neutron.MeteringLabelRule, neutron.MeteringLabelRule]
 	logs             logs
@@ -91,6 +92,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.rules = groupsOfRules()
 	s.floatingIPs = floatingIPs{newFloatingIPs(s)}
 	s.portForwardings = newPortForwardings(s)
+	s.ndpProxies = ndpProxies{newNDPProxies(s)}
 	s.meteringLabels, s.meteringRules = newMeteringLabels(s), newMeteringRules(s)
 	s.logs = logs{newLogs(s)}
 	s.firewallRules, s.firewallPolicies = firewallRules{newFirewallRules(s)}, firewallPolicies{newFirewallPolicies(s)}

@@ -44,6 +44,7 @@ type Tables struct {
 	FloatingIPs        *Table[FloatingIPView]
 	FloatingIPPools    *Table[FloatingIPPool]
 	PortForwardings    *Table[PortForwarding]
+	NDPProxies         *Table[NDPProxy]
 	MeteringLabels     *Table[MeteringLabel]
 	MeteringLabelRules *Table[MeteringLabelRule]
 	Logs               *Table[Log]
@@ -90,6 +91,7 @@ func NewTables(dnsDomain string) *Tables {
 		FloatingIPs:        floatingIPTable(),
 		FloatingIPPools:    floatingIPPoolTable(),
 		PortForwardings:    portForwardingTable(),
+		NDPProxies:         ndpProxyTable(),
 		MeteringLabels:     meteringLabelTable(),
 		MeteringLabelRules: meteringLabelRuleTable(),
 		Logs:               logTable(),
@@ -137,6 +139,7 @@ var attributeTables = func() [len(names)][]*Attribute {
 		FloatingIPs:        t.FloatingIPs.attributes(),
 		FloatingIPPools:    t.FloatingIPPools.attributes(),
 		PortForwardings:    t.PortForwardings.attributes(),
+		NDPProxies:         t.NDPProxies.attributes(),
 		MeteringLabels:     t.MeteringLabels.attributes(),
 		MeteringLabelRules: t.MeteringLabelRules.attributes(),
 		Logs:               t.Logs.attributes(),

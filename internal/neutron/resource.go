@@ -18,6 +18,7 @@ const (
 	FloatingIPs
 	FloatingIPPools
 	PortForwardings
+	NDPProxies
 	MeteringLabels
 	MeteringLabelRules
 	Logs
@@ -67,6 +68,7 @@ var names = [...]struct{ name, collection, class string }{
 	Routers:            {"router", "routers", "Router"},
 	FloatingIPs:        {"floatingip", "floatingips", "FloatingIP"},
 	FloatingIPPools:    {"floatingip_pool", "floatingip_pools", "FloatingIPPool"},
+	NDPProxies:         {"ndp_proxy", "ndp_proxies", "NDPProxy"},
 	MeteringLabels:     {"metering_label", "metering_labels", "MeteringLabel"},
 	MeteringLabelRules: {"metering_label_rule", "metering_label_rules", "MeteringLabelRule"},
 	Logs:               {"log", "logs", "LogResource"},
@@ -144,7 +146,7 @@ func (r Resource) isQoSAlias() bool { return r.isQoSRule() && r >= QoSBandwidthL
 // port forwardings below their floating IP, and of rules of QoS policies below the policy.
 func (r Resource) Path() string {
 	switch r {
-	case FloatingIPPools, AvailabilityZones, ServiceProfiles, SegmentRanges:
+	case FloatingIPPools, NDPProxies, AvailabilityZones, ServiceProfiles, SegmentRanges:
 		return "/" + r.Collection()
 	case MeteringLabels, MeteringLabelRules:
 		return "/metering/" + strings.ReplaceAll(r.Collection(), "_", "-")
@@ -184,6 +186,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "RBAC policy of type unknown with ID %s not found", id)
 	case PortForwardings:
 		return Errorf(NotFound, typ, "Port Forwarding %s could not be found.", id)
+	case NDPProxies:
+		return Errorf(NotFound, typ, "Ndp proxy %s could not be found.", id)
 	case SegmentRanges:
 		return Errorf(NotFound, typ, "Network Segment Range %s could not be found.", id)
 	case ServiceProfiles:

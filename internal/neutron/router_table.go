@@ -5,11 +5,6 @@ import (
 	"strings"
 )
 
-// What is missing to give later attributes of routers another value.
-const (
-	noNDProxies = "this server has no ND proxies yet"
-)
-
 func routerTable() *Table[RouterView] {
 	std := func(o *RouterView) *Standard { return &o.Standard }
 	cols := []column[RouterView]{
@@ -37,8 +32,9 @@ func routerTable() *Table[RouterView] {
 		row(Attribute{Name: "flavor_id", Create: true, Filter: true, Type: "uuid", Doc: "chooses distributed and ha", parse: orNull(uuid)},
 			textOrNullValue(func(o *RouterView) string { return o.FlavorID })),
 		row(Attribute{Name: "conntrack_helpers", Type: "list"}, constant[RouterView]("[]")),
-		row(Attribute{Name: "enable_ndp_proxy", Create: true, Update: true, Default: false, Later: noNDProxies, Type: "boolean", parse: flag},
-			constant[RouterView]("false")),
+		row(Attribute{Name: "enable_ndp_proxy", Create: true, Update: true, Default: unset{}, Filter: true, Type: "boolean",
+			Doc: "the gateway answers for the addresses of ndp_proxies, and lets in nothing to others of its IPv6 address scope", parse: orNull(flag)},
+			flagValue(func(o *RouterView) bool { return o.EnableNDPProxy })),
 		row(Attribute{Name: "gw_port_id", Hidden: true, Type: "uuid", Doc: "only in answers to add_extraroutes and remove_extraroutes"},
 			textOrNullValue(gatewayPort)),
 		row(Attribute{Name: "ha_vr_id", Hidden: true, Type: "integer", Doc: "likewise"}, constant[RouterView]("0")),

@@ -255,6 +255,8 @@ type Router struct {
 	FlavorID     string          `json:"flavor_id,omitempty"`
 	// ZoneHints are availability zones that it was asked to be in.
 	ZoneHints []string `json:"availability_zone_hints,omitempty"`
+	// EnableNDPProxy lets it answer for addresses inside at its first gateway; false without one.
+	EnableNDPProxy bool `json:"enable_ndp_proxy,omitempty"`
 }
 
 // RouterPort joins a router with a port by which it is on a network. A port that only names the
@@ -316,6 +318,15 @@ func (x *PortForwarding) Text(f *FloatingIP) string {
 		return fmt.Sprintf("%v:%d-%d", a, r.First, r.Last)
 	}
 	return x.Protocol + " " + side(f.FloatingIPAddress, x.External) + " to " + side(x.InternalIPAddress, x.Internal)
+}
+
+// NDPProxy makes a router answer, on the network of its first gateway, neighbour solicitations for
+// an IPv6 address of a port inside.
+type NDPProxy struct {
+	Standard
+	RouterID  string     `json:"router_id"`
+	PortID    string     `json:"port_id"`
+	IPAddress netip.Addr `json:"ip_address"`
 }
 
 // MeteringLabel counts what passes the gateways of its project's routers, or of all if it is

@@ -190,7 +190,7 @@ func (sec *section) find(n node) (string, error) {
 
 // readScenario builds the objects of a topology.
 func readScenario(w *world, n node, p placement) (*scenario, error) {
-	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "port_forwardings", "firewalls",
+	sections := append([]string{"hosts", "networks", "address_scopes", "subnetpools", "subnets", "security_groups", "ports", "routers", "interfaces", "floatingips", "port_forwardings", "ndp_proxies", "firewalls",
 		"firewall_groups"},
 		unsupportedSections()...)
 	o, err := n.object(sections...)
@@ -215,7 +215,8 @@ func readScenario(w *world, n node, p placement) (*scenario, error) {
 		{"subnetpools", s.addPool}, {"subnets", s.subnets.adder(s)}, {"security_groups", s.addGroup},
 		{"security_groups", s.addGroupRules}, {"ports", s.addPort}, {"routers", s.addRouter}, {"interfaces", s.addInterface},
 		{"routers", s.addExtraRoutes}, {"floatingips", s.routing.floatingIPs.adder(s)},
-		{"port_forwardings", s.routing.forwardings.adder(s)}, {"firewalls", s.addFirewall},
+		{"port_forwardings", s.routing.forwardings.adder(s)}, {"ndp_proxies", s.routing.ndpProxies.adder(s)},
+		{"firewalls", s.addFirewall},
 		{"firewall_groups", s.addFirewallGroup},
 	} {
 		list, err := o.get(part.name).list()

@@ -11,7 +11,7 @@ import (
 // routing is the part of a scenario that routes: its objects, and the ports by which routers are on
 // networks.
 type routing struct {
-	routers, floatingIPs, forwardings, firewalls, firewallGroups *section
+	routers, floatingIPs, forwardings, ndpProxies, firewalls, firewallGroups *section
 
 	links map[string]string // port by "router.gw" and "router/subnet"
 }
@@ -26,7 +26,7 @@ const (
 
 func newRouting(s *scenario, w *world) routing {
 	r := routing{links: map[string]string{}}
-	r.routers = &section{kind: w.kinds["router"], what: "router", ids: map[string]string{}, fields: asTheyAre("admin_state_up")}
+	r.routers = &section{kind: w.kinds["router"], what: "router", ids: map[string]string{}, fields: asTheyAre("admin_state_up", "enable_ndp_proxy")}
 	r.routers.fields["up"] = field{attribute: "admin_state_up"}
 	r.floatingIPs = &section{kind: w.kinds["floatingip"], what: "floating IP", ids: map[string]string{}, fields: map[string]field{
 		"network":  {"floating_network_id", s.networks.id},
@@ -40,6 +40,9 @@ func newRouting(s *scenario, w *world) routing {
 	maps.Copy(r.forwardings.fields, map[string]field{
 		"floatingip": {"floatingip_id", r.floatingIPs.id}, "port": {"internal_port_id", s.ports.id}, "fixed_ip": {attribute: "internal_ip_address"},
 	})
+	r.ndpProxies = &section{kind: w.kinds["ndp_proxy"], what: "NDP proxy", ids: map[string]string{}, fields: map[string]field{
+		"router": {"router_id", r.routers.id}, "port": {"port_id", s.ports.id}, "ip": {attribute: "ip_address"},
+	}}
 	r.firewalls = &section{kind: w.kinds["firewall"], what: "firewall", ids: map[string]string{}, fields: asTheyAre("admin_state_up")}
 	maps.Copy(r.firewalls.fields, map[string]field{
 		"up": {attribute: "admin_state_up"}, "rules": {attribute: firewallRuleList}, "routers": {addRouterIDs, listOf(r.routers.id)},

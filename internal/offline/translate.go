@@ -133,7 +133,7 @@ func (s *step) check() error {
 		return checkFirewall(s.data)
 	}
 	for _, r := range []neutron.Resource{neutron.Networks, neutron.Subnets, neutron.Ports, neutron.SecurityGroups, neutron.SecurityGroupRules,
-		neutron.Routers, neutron.FloatingIPs, neutron.PortForwardings, neutron.FirewallGroupRules, neutron.FirewallGroupPolicies, neutron.FirewallGroups,
+		neutron.Routers, neutron.FloatingIPs, neutron.PortForwardings, neutron.NDPProxies, neutron.FirewallGroupRules, neutron.FirewallGroupPolicies, neutron.FirewallGroups,
 		neutron.Trunks} {
 		if r.Name() == s.typ {
 			return checkAttributes(r, s.data)

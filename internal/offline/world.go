@@ -106,6 +106,7 @@ func (w *world) resources() map[string]*kind {
 		kindOf(w, tables.Routers, s.Routers().Operations),
 		kindOf(w, tables.FloatingIPs, s.FloatingIPs()),
 		kindOf(w, tables.PortForwardings, s.PortForwardings("")),
+		kindOf(w, tables.NDPProxies, s.NDPProxies()),
 		kindOf(w, tables.Firewalls, s.Firewalls()),
 		kindOf(w, tables.FirewallGroupRules, s.FirewallGroupRules()),
 		kindOf(w, tables.FirewallGroupPolicies, s.FirewallGroupPolicies()),

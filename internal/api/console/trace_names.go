@@ -110,6 +110,9 @@ func (n *names) port(id string) {
 			n.derived("port-forwarding", x.ID, x.Text(f))
 		}
 	}
+	for x := range schema.NDPProxies.By(n.snap, "port", id) {
+		n.derived("ndp-proxy", x.ID, x.IPAddress.String())
+	}
 	if x, linked := schema.RouterPorts.Peek(n.snap, id); linked {
 		r, _ := schema.Routers.Peek(n.snap, x.RouterID)
 		n.routerPort(id, r.Name)

@@ -68,6 +68,9 @@ func policyCases() []policyCase {
 		{neutron.FloatingIPs, "own", "", floatingIPOf, `"description":"x"`, [4]string{all, all, reads, reads}},
 		{neutron.FloatingIPs, "other's", "", floatingIPOf, `"description":"x"`, [4]string{all, "04-44", "04-44", "04-44"}},
 
+		{neutron.NDPProxies, "own", "", ndpProxyOf, name, [4]string{all, all, reads, reads}},
+		{neutron.NDPProxies, "other's", "", ndpProxyOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+
 		{neutron.SecurityGroups, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
 		{neutron.SecurityGroups, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
 		{neutron.SecurityGroups, "shared with all", "", objectOf, name, [4]string{all, "0++33", "0++33", "0++33"}},
@@ -225,6 +228,26 @@ func floatingIPOf(m *policyWorld, way string) (id, create string) {
 	who, body := owner(way)
 	body += `,"floating_network_id":"` + m.external + `"`
 	return m.make(who, neutron.FloatingIPs, body), body
+}
+
+// ndpProxyOf returns a proxy for a port, and the body of one for another port of its project.
+func ndpProxyOf(m *policyWorld, way string) (id, create string) {
+	who, project := owner(way)
+	scope := m.make(who, neutron.AddressScopes, project+`,"name":"s","ip_version":6`)
+	pool := m.make(who, neutron.SubnetPools, project+`,"name":"p","address_scope_id":"`+scope+`","default_prefixlen":112,"prefixes":["2001:db8::/96"]`)
+	subnet := func(network, cidr string) string {
+		return m.make("admin", neutron.Subnets, project+`,"network_id":"`+network+`","ip_version":6,"subnetpool_id":"`+pool+`","cidr":"`+cidr+`"`)
+	}
+	external := m.make("admin", neutron.Networks, `"router:external":true`)
+	subnet(external, "2001:db8::1:0/112")
+	network := m.make(who, neutron.Networks, project)
+	inside := subnet(network, "2001:db8::2:0/112")
+	router := m.make(who, neutron.Routers, project+`,"enable_ndp_proxy":true,"external_gateway_info":{"network_id":"`+external+`"}`)
+	m.must(m.t, http.StatusOK, who, http.MethodPut, "/routers/"+router+"/add_router_interface", `{"subnet_id":"`+inside+`"}`)
+	body := func() string {
+		return project + `,"router_id":"` + router + `","port_id":"` + m.make(who, neutron.Ports, project+`,"network_id":"`+network+`"`) + `"`
+	}
+	return m.make(who, neutron.NDPProxies, body()), body()
 }
 
 func ruleOf(m *policyWorld, way string) (id, create string) {

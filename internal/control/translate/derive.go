@@ -67,6 +67,12 @@ const (
 	roleForwardingWhole    = "rule.pf.whole"
 	roleForwardingDropFrag = "rule.pf.dropfrag"
 
+	// Of the NDP proxies of a router.
+	roleChainNDPProxy  = "chain.ndpproxy"
+	roleNDPProxyDrop   = "rule.ndpproxy.drop"   // + router
+	roleNDPProxyInside = "rule.ndpproxy.inside" // + port + address of an interface
+	roleNDPProxyReturn = "rule.ndpproxy.return" // + proxy
+
 	// Of a firewall.
 	roleFirewallJump   = "rule.fw.jump"
 	roleFirewallDown   = "rule.fw.down"

@@ -15,18 +15,21 @@
 //	                  unless it has its own                   other members, its subnets,
 //	                                                          a policy's rules
 //	security-group    the group's name; its rules             its members
-//	router            the router; with extra routes the       floating IPs, firewalls
-//	                  addresses of its gateways and
+//	router            the router; with extra routes the       floating IPs, firewalls, NDP
+//	                  addresses of its gateways and           proxies
 //	                  interfaces
 //	router-gateway    the port; its subnets' gateways;        interfaces, floating IPs
 //	                  enable_snat; which gateway of the
 //	                  router is the first; the network's
 //	                  QoS policy
-//	router-interface  the port; its subnets' gateways; the    gateways, floating IPs,
-//	                  newest DHCP port of its first subnet;   other interfaces
-//	                  an uplink's admin state
+//	router-interface  the port; its subnets' gateways; the    floating IPs, other
+//	                  newest DHCP port of its first subnet;   interfaces
+//	                  an uplink's admin state; the gateway
+//	                  for NDP proxies
 //	floating-ip       the floating IP; the router's port      the port of the fixed address
 //	                  that serves it
+//	ndp-proxy         the proxy; the router's gateway for     the port
+//	                  NDP proxies
 //	firewall          the firewall; its policy's rules        its routers
 //	firewall-group    the group; which routers have its       its policies' rules
 //	                  ports

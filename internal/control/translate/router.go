@@ -43,7 +43,12 @@ const (
 	placeFloatByGateway   = 10
 	placeFloatByInterface = 20
 
-	// Forward: what groups let pass goes on to the other direction's, then to the firewall.
+	// NDP proxies, before the rule that drops the rest.
+	placeProxied = -10
+
+	// Forward: what is for no proxied address does not come in; what groups let pass goes on to the
+	// other direction's, then to the firewall.
+	placeNDPProxy     = -30
 	placeGroupEgress  = -20
 	placeGroupIngress = -10
 	placeFirewall     = 10
@@ -99,7 +104,7 @@ func routerChains(r *neutron.Router) []topology.Chain {
 	skip := chain(roleChainSkipSNAT, "OS_SKIP_SNAT_", skipRest)
 	exact := chain(roleChainFloatExact, "OS_FLOAT_SNAT_EXACT_")
 	float := chain(roleChainFloat, "OS_FLOAT_SNAT_")
-	return []topology.Chain{
+	all := []topology.Chain{
 		chain(roleChainIn, "OS_PRE_ROUTING_"),
 		chain(roleChainOut, "OS_POST_ROUTING_",
 			jump(Derive(roleJumpSkipSNAT, r.ID), skip.ID, skip.Name),
@@ -108,6 +113,10 @@ func routerChains(r *neutron.Router) []topology.Chain {
 		chain(roleChainForward, "OS_FORWARD_"),
 		skip, exact, float,
 	}
+	if NDPProxyGateway(r) != "" {
+		all = append(all, chain(roleChainNDPProxy, nameNDPProxy, dropUnproxied(r)))
+	}
+	return all
 }
 
 // entry returns a rule at a place in router r's chain of a role.

@@ -28,6 +28,7 @@ type routerCase struct {
 	Gateways    []RouterLink           `json:"gateways"`
 	Interfaces  []RouterLink           `json:"interfaces"`
 	FloatingIPs []servedIP             `json:"floating_ips"`
+	NDPProxies  []neutron.NDPProxy     `json:"ndp_proxies"`
 	Firewall    *neutron.Firewall      `json:"firewall"`
 	Rules       []neutron.FirewallRule `json:"rules"`
 }
@@ -56,6 +57,9 @@ func (c *routerCase) bundles() []topology.Bundle {
 	}
 	for _, f := range c.FloatingIPs {
 		all = append(all, FloatingIP(&f.FloatingIP, r, c.link(f.By)))
+	}
+	for _, x := range c.NDPProxies {
+		all = append(all, NDPProxy(&x, r, c.link(NDPProxyGateway(r))))
 	}
 	if c.Firewall != nil {
 		all = append(all, Firewall(c.Firewall, c.Rules))

@@ -10,7 +10,8 @@ import (
 
 // RouterInterface translates a router's link to a network of machines (§9). On an uplink network
 // the router's port is itself exterior, with the binding of the Neutron port, and its hosts hear of
-// the router's connections. A link by IPv6 alone has no rules, since there is no NAT for IPv6.
+// the router's connections. A link by IPv6 alone has no rules but those of NDP proxies, since there
+// is no NAT for IPv6.
 func RouterInterface(r *neutron.Router, l RouterLink) topology.Bundle {
 	as := l.addresses()
 	q := routerPort(interfacePort(l.Port.ID), r, &l, as)
@@ -20,6 +21,7 @@ func RouterInterface(r *neutron.Router, l RouterLink) topology.Bundle {
 		id := Derive(roleRouteInterface, q.ID, a.ip.String())
 		b.Routes = append(b.Routes, portRoute(id, q.ID, a.subnet.CIDR.Masked()), localRoute(q.ID, a.ip))
 	}
+	b.Rules = insideProxied(r, q.ID, as)
 	if Uplink(l.Network) {
 		q.AdminStateUp = l.Network.AdminStateUp
 		q.PortGroupIDs = []string{statefulGroup(r.ID)}
@@ -36,7 +38,7 @@ func RouterInterface(r *neutron.Router, l RouterLink) topology.Bundle {
 		if l.DHCPServer.Is4() {
 			b.Routes = append(b.Routes, metadataRoute(q.ID, l.DHCPServer, a.subnet.CIDR.Masked()))
 		}
-		b.Rules = sameSubnetSNAT(r.ID, q.ID, a)
+		b.Rules = append(b.Rules, sameSubnetSNAT(r.ID, q.ID, a)...)
 	}
 	return b
 }

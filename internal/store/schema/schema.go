@@ -388,7 +388,7 @@ func XenRef(hostID string) string { return "OpaqueRef:" + hostID }
 // All returns the tables of a server's replica.
 func All() []snapshot.Table {
 	return []snapshot.Table{
-		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, PortForwardings, MeteringLabels, MeteringLabelRules, Logs, FirewallRules, FirewallPolicies, Firewalls,
+		Networks, Subnets, SecurityGroups, Ports, Routers, RouterPorts, FloatingIPs, PortForwardings, NDPProxies, MeteringLabels, MeteringLabelRules, Logs, FirewallRules, FirewallPolicies, Firewalls,
 		FirewallGroupRules, FirewallGroupPolicies, FirewallGroups,
 		RBACPolicies,
 		Trunks, Subports,
