@@ -14,6 +14,7 @@ const (
 	ownerRouterIfaceHA  = "network:ha_router_replicated_interface"
 	ownerRouterIfaceDVR = "network:router_interface_distributed"
 	ownerRouterSNAT     = "network:router_centralized_snat"
+	ownerLocalIP        = "network:local_ip"
 	ownerSubport        = "trunk:subport"
 )
 

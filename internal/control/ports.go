@@ -298,7 +298,7 @@ func servicePortInUse(p *neutron.Port) error {
 // removePort deletes a port with what is derived from it alone. Its floating IPs stay, without one,
 // and its port forwardings and NDP proxies go.
 func (o *operation) removePort(p *neutron.Port, n *neutron.Network) error {
-	if err := errors.Join(o.checkPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil), o.releaseForwardings(p.ID, nil), o.releaseNDPProxies(p.ID, nil)); err != nil {
+	if err := errors.Join(o.checkPortFree(p), o.checkLocalPortFree(p), o.checkPortInNoTrunk(p), o.releaseFloatingIPs(p.ID, nil), o.releaseForwardings(p.ID, nil), o.releaseNDPProxies(p.ID, nil)); err != nil {
 		return err
 	}
 	if err := errors.Join(o.dropBundle(kindPort, p.ID), o.dropLoggers("target", p.ID), o.calico().dropEndpoint(p, n)); err != nil {
@@ -313,6 +313,9 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 	if err := schema.Ports.Put(o.tx, p); err != nil {
 		return portTaken(p, err)
 	}
+	if err := o.followLocalIPs(old, p); err != nil {
+		return err
+	}
 	groups, err := o.groupsOf(p)
 	if err != nil {
 		return err
@@ -323,7 +326,7 @@ func (o *operation) putPort(p *neutron.Port, n *neutron.Network) error {
 		}
 	}
 	o.heedQoSPolicy(n)
-	if err := errors.Join(o.putBundle(kindPort, p.ID, translate.Port(p, n, groups)), o.calico().deriveEndpoint(old, p, n)); err != nil {
+	if err := errors.Join(o.putPortBundle(p, n, groups), o.calico().deriveEndpoint(old, p, n)); err != nil {
 		return err
 	}
 	return errors.Join(o.derivePortOfRouter(old, p), o.deriveServed(old, p), o.followPort(old, p), o.followParent(old, p))

@@ -211,5 +211,5 @@ func (o steps) derivePort(id string, n *neutron.Network) error {
 	if err != nil {
 		return err
 	}
-	return o.putBundle(kindPort, id, translate.Port(p, n, groups))
+	return o.putPortBundle(p, n, groups)
 }

@@ -70,6 +70,7 @@ type resources struct {
 	qosPolicies     qosPolicies
 
 	addressGroups addressGroups
+	localIPs      localIPs
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -100,6 +101,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.subnetPools, s.addressScopes = subnetPools{newSubnetPools(s)}, addressScopes{newAddressScopes(s)}
 	s.firewallGroups = firewallGroups{newFirewallGroups(s)}
 	s.addressGroups = addressGroups{newAddressGroups(s)}
+	s.localIPs = localIPs{newLocalIPs(s)}
 	s.groupPolicies, s.groupRules = groupPolicies{newGroupPolicies(s)}, groupRules{newGroupRules(s)}
 	s.rbacPolicies = rbacPolicies{newRBACPolicies(s)}
 	s.flavors, s.serviceProfiles = flavors{newFlavors(s)}, serviceProfiles{newServiceProfiles(s)}

@@ -134,6 +134,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.FirewallGroupRules: anyOf(w.FirewallGroupRules()), neutron.RBACPolicies: anyOf(w.RBACPolicies()),
 		neutron.Trunks:      anyOf(w.Trunks().Operations),
 		neutron.QoSPolicies: anyOf(w.QoSPolicies()),
+		neutron.LocalIPs:    anyOf(w.LocalIPs()),
 		neutron.SubnetPools: anyOf(w.SubnetPools()), neutron.AddressScopes: anyOf(w.AddressScopes()),
 	}[r]
 }

@@ -74,6 +74,9 @@ type Tables struct {
 	AddressGroups *Table[AddressGroupView]
 	SubnetPools   *Table[SubnetPoolView]
 	AddressScopes *Table[AddressScopeView]
+
+	LocalIPs            *Table[LocalIP]
+	LocalIPAssociations *Table[LocalIPAssociationView]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -121,6 +124,9 @@ func NewTables(dnsDomain string) *Tables {
 		AddressGroups: addressGroupTable(),
 		SubnetPools:   subnetPoolTable(),
 		AddressScopes: addressScopeTable(),
+
+		LocalIPs:            localIPTable(),
+		LocalIPAssociations: localIPAssociationTable(),
 	}
 }
 
@@ -168,6 +174,9 @@ var attributeTables = func() [len(names)][]*Attribute {
 		AddressGroups: t.AddressGroups.attributes(),
 		SubnetPools:   t.SubnetPools.attributes(),
 		AddressScopes: t.AddressScopes.attributes(),
+
+		LocalIPs:            t.LocalIPs.attributes(),
+		LocalIPAssociations: t.LocalIPAssociations.attributes(),
 	}
 	for r, table := range t.QoSRules {
 		all[r] = table.attributes()

@@ -64,8 +64,11 @@ func title(r neutron.Resource) string {
 	case r >= neutron.FirewallGroups && r <= neutron.FirewallGroupRules:
 		return "fwaas/" + r.Collection()
 	}
-	if r == neutron.PortForwardings {
+	switch r {
+	case neutron.PortForwardings:
 		return "floatingips/ID/" + r.Collection()
+	case neutron.LocalIPAssociations:
+		return "local_ips/ID/" + r.Collection()
 	}
 	return r.Collection()
 }

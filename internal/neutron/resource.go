@@ -54,6 +54,9 @@ const (
 
 	SubnetPools
 	AddressScopes
+
+	LocalIPs
+	LocalIPAssociations
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -108,6 +111,9 @@ var names = [...]struct{ name, collection, class string }{
 	AddressGroups: {"address_group", "address_groups", "AddressGroup"},
 	SubnetPools:   {"subnetpool", "subnetpools", "SubnetPool"},
 	AddressScopes: {"address_scope", "address_scopes", "AddressScope"},
+
+	LocalIPs:            {"local_ip", "local_ips", "LocalIP"},
+	LocalIPAssociations: {"port_association", "port_associations", "LocalIPAssociation"},
 }
 
 // Resources returns the resources of the API.
@@ -143,7 +149,8 @@ func (r Resource) isQoSRule() bool {
 func (r Resource) isQoSAlias() bool { return r.isQoSRule() && r >= QoSBandwidthLimitAliases }
 
 // Path returns where the API has the collection, below /v2.0; of bindings, below their port, of
-// port forwardings below their floating IP, and of rules of QoS policies below the policy.
+// port forwardings below their floating IP, of associations of local IPs below the local IP, and of
+// rules of QoS policies below the policy.
 func (r Resource) Path() string {
 	switch r {
 	case FloatingIPPools, NDPProxies, AvailabilityZones, ServiceProfiles, SegmentRanges:
@@ -196,6 +203,8 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Address group %s could not be found.", id)
 	case SubnetPools:
 		return Errorf(NotFound, typ, "Subnet pool %s could not be found.", id)
+	case LocalIPs:
+		return Errorf(NotFound, typ, "Local IP %s could not be found.", id)
 	case AddressScopes:
 		return Errorf(NotFound, typ, "Address scope %s could not be found.", id)
 	case MeteringLabels:

@@ -480,6 +480,7 @@ type Bundle struct {
 	Memberships  []Membership     `json:"memberships,omitempty"`
 	Meters       []Meter          `json:"meters,omitempty"`
 	Loggers      []Logger         `json:"loggers,omitempty"`
+	LocalIPs     []LocalIP        `json:"localIPs,omitempty"`
 }
 
 // Logger asks for a record of each decision of ports' filters of security groups (services §9.2):
@@ -531,6 +532,20 @@ func (m *Meter) Counts(ingress bool, src, dst netip.Addr) bool {
 		counts = true
 	}
 	return counts
+}
+
+// LocalIP makes a port the one that an address of its network stands for on the host that serves
+// the port: machines of the network there that send to Address reach the port.
+type LocalIP struct {
+	ID        string     `json:"id"` // of the association; it scopes the translations of its connections
+	NetworkID string     `json:"networkId"`
+	Address   netip.Addr `json:"address"` // IPv4
+	PortID    string     `json:"portId"`
+	MAC       packet.MAC `json:"mac"`     // of the port
+	FixedIP   netip.Addr `json:"fixedIp"` // of the port
+	// Passthrough leaves packets addressed to Address, which the machine has too. Else they are
+	// translated to FixedIP, and the replies back.
+	Passthrough bool `json:"passthrough,omitempty"`
 }
 
 // Owner names the Neutron object that a bundle belongs to.

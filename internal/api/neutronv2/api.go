@@ -52,6 +52,7 @@ func served() []part {
 		trunks(), qos(),
 		agents(), flavors(), segments(),
 		subnetPools(), autoTopologies(),
+		localIPs(),
 	}
 }
 

@@ -82,6 +82,9 @@ func policyCases() []policyCase {
 		{neutron.RBACPolicies, "own", "", policyOf, `"target_tenant":"x"`, [4]string{all, all, reads, reads}},
 		{neutron.RBACPolicies, "other's", "", policyOf, `"target_tenant":"x"`, [4]string{all, "04-44", "34-44", "34-44"}},
 
+		{neutron.LocalIPs, "own", "", localIPOf, name, [4]string{all, all, reads, reads}},
+		{neutron.LocalIPs, "other's", "", localIPOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+
 		{neutron.FirewallGroups, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
 		{neutron.FirewallGroups, "other's", "", objectOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
 		{neutron.FirewallGroupPolicies, "own", "", objectOf, name, [4]string{all, all, reads, reads}},
@@ -222,6 +225,14 @@ func trunkOf(m *policyWorld, way string) (id, create string) {
 		return project + `,"port_id":"` + m.make(who, neutron.Ports, `"network_id":"`+n+`"`) + `"`
 	}
 	return m.make(who, neutron.Trunks, port()), port()
+}
+
+func localIPOf(m *policyWorld, way string) (id, create string) {
+	n, _ := networkOf(m, way)
+	who, body := owner(way)
+	m.make(who, neutron.Subnets, `"network_id":"`+n+`","ip_version":4,"cidr":"10.0.0.0/24"`)
+	body += `,"local_port_id":"` + m.make(who, neutron.Ports, `"network_id":"`+n+`"`) + `"`
+	return m.make(who, neutron.LocalIPs, body), body
 }
 
 func floatingIPOf(m *policyWorld, way string) (id, create string) {

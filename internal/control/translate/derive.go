@@ -73,6 +73,9 @@ const (
 	roleNDPProxyInside = "rule.ndpproxy.inside" // + port + address of an interface
 	roleNDPProxyReturn = "rule.ndpproxy.return" // + proxy
 
+	// Of an association of a local IP, with its port and the address of that.
+	roleLocalIP = "localip"
+
 	// Of a firewall.
 	roleFirewallJump   = "rule.fw.jump"
 	roleFirewallDown   = "rule.fw.down"

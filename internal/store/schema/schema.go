@@ -395,6 +395,7 @@ func All() []snapshot.Table {
 		ScheduledNetworks, ScheduledRouters, Flavors, ServiceProfiles, Segments, SegmentRanges,
 		QoSPolicies,
 		AddressGroups, AddressBlocks,
+		LocalIPs, LocalIPAssociations,
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,

@@ -28,6 +28,7 @@ func (s *Simulator) bridge(n *network) {
 	switch {
 	case f.ARPOp != 0 && f.VLANs == 0 && s.arp(n):
 	case f.IsND() && f.VLANs == 0 && s.neighbourDiscovery(n):
+	case s.localIP(n):
 	case f.Dst.IsMulticast():
 		s.flood(n, "to many")
 	default:

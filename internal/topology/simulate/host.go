@@ -29,10 +29,14 @@ func (w *World) ApplyHost(id string, h *topology.Host) (affected []string) {
 	x := hold(w.hosts, id)
 	for p := range x.ports {
 		w.touch(p)
+		w.touchLocals(p)
 	}
 	w.touchLANs(x)
 	x.refs += presence(h) - presence(x.def)
 	x.def = h
+	for p := range x.ports {
+		w.touchLocals(p)
+	}
 	w.carry(x)
 	release(w.hosts, x)
 	return w.end()

@@ -50,13 +50,17 @@ func (s *Simulator) answerFor(n *network, target netip.Addr, asker packet.MAC, f
 	return true
 }
 
-// owner returns the MAC address that the network's table has for ip, unless the sender probes for a
+// owner returns the MAC address that the network's table has for ip, or of a local IP that of the
+// port that this host has for it, unless the sender probes for a
 // duplicate of its own address, or one machine for the address of another.
 func (s *Simulator) owner(n *network, ip netip.Addr, asker packet.MAC) (packet.MAC, bool) {
 	if s.asking {
 		return anyNeighbour, true
 	}
 	mac, ok := n.resolve(ip)
+	if x := s.localPort(n, ip); x != nil {
+		mac, ok = x.def.MAC, true
+	}
 	f := s.filters.now
 	if !ok || mac == asker || !f.Dst.IsMulticast() && (f.Dst != mac || f.Dst == f.Src) {
 		return packet.MAC{}, false

@@ -298,10 +298,10 @@ func (w *World) MACPort(networkID string, m packet.MAC) (portID string, ok bool)
 }
 
 // Neighbour returns the MAC address that a network's table has for ip, and whether a router on the
-// network has the address.
+// network has the address. It has none for a local IP: that depends on who asks.
 func (w *World) Neighbour(networkID string, ip netip.Addr) (mac packet.MAC, router, ok bool) {
 	n := w.networks[networkID]
-	if n == nil {
+	if n == nil || len(n.localIPs[ip]) > 0 {
 		return packet.MAC{}, false, false
 	}
 	mac, ok = n.resolve(ip)

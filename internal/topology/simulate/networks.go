@@ -21,8 +21,9 @@ type network struct {
 	lan        *lan    // nil without a localnet port
 	macs       map[macKey]*macEntry
 	neighbours map[netip.Addr]*neighbour
-	subnets    []*subnet  // by id
-	subnets6   []*subnet6 // by id
+	localIPs   map[netip.Addr][]*localIP // by port
+	subnets    []*subnet                 // by id
+	subnets6   []*subnet6                // by id
 }
 
 func (w *World) linkNetwork(n *network) {

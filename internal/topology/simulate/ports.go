@@ -27,6 +27,7 @@ type port struct {
 	names   *port   // the port that def.PeerID names
 	namedBy []*port // by id
 	routes  []*route
+	locals  []*localIP // that it stands for, by id
 	listed  listing
 }
 
@@ -159,6 +160,8 @@ func (w *World) linkPort(p *port) {
 	}
 	before := p.peers()
 	w.touchLinked(p, before)
+	w.touchLocals(p)
+	defer w.touchLocals(p)
 	old := *p
 	w.homesBehind(p)
 	p.def, p.network, p.router, p.host, p.from, p.in, p.out, p.groups, p.names = def, nil, nil, nil, nil, nil, nil, nil, nil

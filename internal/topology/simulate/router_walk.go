@@ -22,12 +22,9 @@ func (s *Simulator) router(p *port) {
 		from = p.peer()
 	}
 	s.dec.touch(r.id, from)
-	if !s.filters.generated && !s.way.routed {
-		s.routed = s.frame
-		s.filters.now = &s.routed
-	}
+	s.changeHeaders()
 	f := s.filters.now
-	s.way.routed, s.way.came, s.nat.device = true, s.headers(), r.id
+	s.way.came, s.nat.device = s.headers(), r.id
 	switch {
 	case r.def == nil:
 		s.dec.errorDrop(r.id, "the router is not known")
@@ -54,6 +51,15 @@ func (s *Simulator) router(p *port) {
 	default:
 		s.preRouting(p)
 	}
+}
+
+// changeHeaders notes that the packet may leave with other headers than it came in with.
+func (s *Simulator) changeHeaders() {
+	if !s.filters.generated && !s.way.routed {
+		s.routed = s.frame
+		s.filters.now = &s.routed
+	}
+	s.way.routed = true
 }
 
 // routerFilter applies a filter of a router or of its port, which answers what it rejects.

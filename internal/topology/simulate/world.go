@@ -136,6 +136,9 @@ func (w *World) Apply(owner topology.Owner, b *topology.Bundle) (affected []stri
 	changes(old.Loggers, b.Loggers, func(l *topology.Logger) string { return l.ID }, func(_ string, before, after *topology.Logger) {
 		w.setLogger(before, after)
 	})
+	changes(old.LocalIPs, b.LocalIPs, func(l *topology.LocalIP) string { return l.ID }, func(_ string, before, after *topology.LocalIP) {
+		w.setLocalIP(before, after)
+	})
 	w.setDhcpHosts(owner, old.DhcpHosts, b.DhcpHosts)
 	return w.end()
 }
