@@ -176,10 +176,13 @@ func (o *operation) derivePortBundle(p *neutron.Port) error {
 	return o.putPortBundle(p, n, groups)
 }
 
-// putPortBundle stores what a port means to packets, with the local IPs that stand for it. Who
-// changes their associations writes the same bundle, so that they need no guard.
+// putPortBundle stores what a port means to packets, with the local IPs that it has or is
+// associated with. Who changes these writes the same bundle, so that they need no guard.
 func (o *operation) putPortBundle(p *neutron.Port, n *neutron.Network, groups []*neutron.SecurityGroup) error {
 	b := translate.Port(p, n, groups)
+	for l := range schema.LocalIPs.By(o.tx, "local_port", p.ID) {
+		b.LocalIPs = append(b.LocalIPs, translate.LocalIPHome(l, p))
+	}
 	for x := range schema.LocalIPAssociations.By(o.tx, "fixed_port", p.ID) {
 		l, err := schema.LocalIPs.Need(o.tx, x.LocalIPID)
 		if err != nil {

@@ -71,7 +71,10 @@ func (o *operation) createLocalIP(ctx context.Context, v neutron.Values) (*neutr
 	if !l.Address.Is4() {
 		return nil, badLocalIP("Local IPs are IPv4 addresses, and %s is not", l.Address)
 	}
-	return l, schema.LocalIPs.Put(o.tx, l)
+	if err := schema.LocalIPs.Put(o.tx, l); err != nil {
+		return nil, err
+	}
+	return l, o.derivePortBundle(p)
 }
 
 // localPort returns the port that a request for a local IP names, or makes one on the network that
@@ -178,7 +181,7 @@ func (s localIPs) delete(ctx context.Context, c neutron.Caller, id string, ifMat
 		}
 		others := schema.LocalIPs.Referrers(o.tx, "local_port", p.ID)
 		if p.DeviceOwner != ownerLocalIP || p.DeviceID != id || len(others) > 0 {
-			return nil
+			return o.derivePortBundle(p)
 		}
 		n, err := schema.Networks.Need(o.tx, p.NetworkID)
 		if err != nil {

@@ -41,6 +41,10 @@ func TestLocalIPs(t *testing.T) {
 	if l.NetworkID != n.ID || l.Address != own.Address || l.Mode != "translate" {
 		t.Errorf("local IP of a port: %+v", l)
 	}
+	homes := w.bundle("port", holder.ID).LocalIPs
+	if len(homes) != 2 || homes[0].FixedIP.IsValid() || homes[0].Address != l.Address || homes[0].MAC != holder.MACAddress {
+		t.Errorf("in the bundle of the port with the address: %+v", homes)
+	}
 	w.expect(w.remove(w.member, neutron.Ports, holder.ID), "ServicePortInUse: Port "+holder.ID+" cannot be deleted directly via the port API: still referenced by Local IPs.")
 	_, err := w.change(w.member, neutron.Ports, holder.ID, `{"fixed_ips":[{"ip_address":"10.0.0.78"}]}`)
 	w.expect(err, "BadRequest: Bad port request: Port "+holder.ID+" has the address 10.0.0.77 of local IP "+min(l.ID, own.ID)+

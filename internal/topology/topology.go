@@ -537,12 +537,14 @@ func (m *Meter) Counts(ingress bool, src, dst netip.Addr) bool {
 // LocalIP makes a port the one that an address of its network stands for on the host that serves
 // the port: machines of the network there that send to Address reach the port.
 type LocalIP struct {
-	ID        string     `json:"id"` // of the association; it scopes the translations of its connections
+	ID        string     `json:"id"` // of the association, scoping the translations of its connections
 	NetworkID string     `json:"networkId"`
 	Address   netip.Addr `json:"address"` // IPv4
 	PortID    string     `json:"portId"`
-	MAC       packet.MAC `json:"mac"`     // of the port
-	FixedIP   netip.Addr `json:"fixedIp"` // of the port
+	MAC       packet.MAC `json:"mac"` // of the port
+	// FixedIP is the address of the port; invalid for the port that has Address itself, which is
+	// reached from hosts without another.
+	FixedIP netip.Addr `json:"fixedIp,omitzero"`
 	// Passthrough leaves packets addressed to Address, which the machine has too. Else they are
 	// translated to FixedIP, and the replies back.
 	Passthrough bool `json:"passthrough,omitempty"`

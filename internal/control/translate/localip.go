@@ -13,3 +13,8 @@ func LocalIP(l *neutron.LocalIP, a *neutron.LocalIPAssociation, p *neutron.Port)
 		Passthrough: l.Mode == neutron.LocalIPPassthrough,
 	}
 }
+
+// LocalIPHome translates the relation of a local IP to port p, which has its address.
+func LocalIPHome(l *neutron.LocalIP, p *neutron.Port) topology.LocalIP {
+	return topology.LocalIP{ID: l.ID, NetworkID: l.NetworkID, Address: l.Address, PortID: p.ID, MAC: p.MACAddress}
+}

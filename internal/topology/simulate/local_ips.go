@@ -10,7 +10,8 @@ import (
 	"heddle/internal/topology/packet"
 )
 
-// localIP is a port that an address of its network stands for on the port's host.
+// localIP is a port that an address of its network stands for on the port's host, or the one that
+// has the address.
 type localIP struct {
 	def              *topology.LocalIP
 	network          *network
@@ -41,6 +42,9 @@ func (w *World) linkLocalIP(def *topology.LocalIP) {
 	if n.localIPs == nil {
 		n.localIPs = map[netip.Addr][]*localIP{}
 	}
+	if len(n.localIPs[def.Address]) == 0 {
+		w.touchNetwork(n)
+	}
 	n.localIPs[def.Address] = insertLocalIP(n.localIPs[def.Address], x)
 	p.locals = insertLocalIP(p.locals, x)
 	w.touchLocal(x)
@@ -54,6 +58,7 @@ func (w *World) unlinkLocalIP(def *topology.LocalIP) {
 	w.touchLocal(x)
 	if n.localIPs[def.Address] = slices.Delete(n.localIPs[def.Address], i, i+1); len(n.localIPs[def.Address]) == 0 {
 		delete(n.localIPs, def.Address)
+		w.touchNetwork(n)
 	}
 	x.port.locals = slices.DeleteFunc(x.port.locals, func(o *localIP) bool { return o == x })
 	w.localIPChanged(def)
@@ -94,10 +99,13 @@ func (w *World) touchLocal(x *localIP) {
 	}
 }
 
+// isHome reports whether the port is the one that has the address.
+func (x *localIP) isHome() bool { return !x.def.FixedIP.IsValid() }
+
 // serves reports whether the port is one that machines on host h reach by the local IP.
 func (x *localIP) serves(h *host) bool {
 	p := x.port
-	return p.def != nil && p.network == x.network && p.def.Exterior() && p.def.AdminStateUp && p.server() == h
+	return !x.isHome() && p.def != nil && p.network == x.network && p.def.Exterior() && p.def.AdminStateUp && p.server() == h
 }
 
 // localPort returns the entry of the port that this host has for a local IP of n, of several the
@@ -105,7 +113,7 @@ func (x *localIP) serves(h *host) bool {
 // a LAN or a router, reaches the port that has the address.
 func (s *Simulator) localPort(n *network, address netip.Addr) *localIP {
 	all := n.localIPs[address]
-	if len(all) == 0 || !s.isFromMachine() || slices.ContainsFunc(all, func(x *localIP) bool { return x.port == s.ingress }) {
+	if len(all) == 0 || !s.isFromMachine() || slices.ContainsFunc(all, func(x *localIP) bool { return x.port == s.ingress && !x.isHome() }) {
 		return nil
 	}
 	i := slices.IndexFunc(all, func(x *localIP) bool { return x.serves(s.here) })
@@ -196,16 +204,17 @@ func (s *Simulator) isLocalReply(n *network) bool {
 	return false
 }
 
-// toLocalOwner turns a packet to a local IP, sent to the MAC address of a port on another host, to
-// the port that has the address: the sender may have been there.
+// toLocalOwner turns a packet to a local IP for which this host has no port to the one that has the
+// address: the sender may have a MAC address of another host, or of an association that has gone.
 func (s *Simulator) toLocalOwner(n *network) {
 	f := s.filters.now
-	i := slices.IndexFunc(n.localIPs[f.DstIP], func(x *localIP) bool { return x.def.MAC == f.Dst })
-	owner, ok := n.resolve(f.DstIP)
-	if i < 0 || !ok || owner == f.Dst || owner == f.Src {
+	if len(n.localIPs[f.DstIP]) == 0 || n.routerPort(f.Dst) != nil {
 		return
 	}
-	s.dec.touch(n.localIPs[f.DstIP][i].port.id, nil)
+	owner, ok := n.resolve(f.DstIP)
+	if !ok || owner == f.Dst || owner == f.Src {
+		return
+	}
 	s.changeHeaders()
 	s.filters.now.Dst = owner
 	if s.dec.explain {

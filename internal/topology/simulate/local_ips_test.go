@@ -21,11 +21,19 @@ func localIPHosts(passthrough bool) *lab {
 	for i := 1; i <= 3; i++ {
 		l.port(onLocalHost(10+i, i))
 	}
-	l.port(onLocalHost(9, 3))
+	l.localHome(3)
 	for i := 1; i <= 2; i++ {
 		l.backend(20+i, i, passthrough)
 	}
 	return l
+}
+
+// localHome makes machine 9, on a host, the one that has the address.
+func (l *lab) localHome(host int) (affected []string) {
+	p := onLocalHost(9, host)
+	b := p.bundle()
+	b.LocalIPs = []topology.LocalIP{{ID: "local", NetworkID: "net", Address: addr(9), PortID: p.id, MAC: p.mac}}
+	return l.Apply(p.owner(), b)
 }
 
 func onLocalHost(i, host int) portSpec {
@@ -179,8 +187,12 @@ func TestLocalIPAsked(t *testing.T) {
 	}
 	l.port(onLocalHost(21, 1))
 	l.port(onLocalHost(22, 2))
+	if _, _, ok := l.Neighbour("net", addr(9)); ok {
+		t.Error("the table has an answer for a local IP")
+	}
+	l.port(onLocalHost(9, 3))
 	if got, _, ok := l.Neighbour("net", addr(9)); !ok || got != mac(9) {
-		t.Errorf("without associations the table has %v, %v", got, ok)
+		t.Errorf("without a local IP the table has %v, %v", got, ok)
 	}
 }
 
@@ -227,7 +239,10 @@ func TestLocalIPChanges(t *testing.T) {
 		down, // one that does not count
 		func() []string { return l.Apply(owner("port", "p20"), nil) },
 		func() []string { return l.backend(21, 1, false) },
-		func() []string { return l.port(onLocalHost(9, 1)) }, // the owner moves
+		func() []string { return l.localHome(1) }, // the owner moves
+		func() []string { return l.port(onLocalHost(21, 1)) },
+		func() []string { return l.port(onLocalHost(22, 2)) },
+		func() []string { return l.port(onLocalHost(9, 1)) }, // no local IP any more
 	} {
 		before := decide()
 		affected, after := change(), decide()
