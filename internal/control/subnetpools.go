@@ -302,6 +302,92 @@ func (s *Service) changePrefixes(ctx context.Context, c neutron.Caller, id, acti
 	})
 }
 
+// OnboardSubnets moves a network's subnets of a pool's IP version into the pool, which gets their
+// ranges among its prefixes, and returns them. It moves all or none (extension subnet_onboard).
+func (s *Service) OnboardSubnets(ctx context.Context, c neutron.Caller, id, networkID string) ([]*neutron.Subnet, error) {
+	pending := false
+	moved, err := transact(ctx, s, c, func(o *operation) (moved []*neutron.Subnet, err error) {
+		pending = false
+		p, err := o.subnetPoolToActOn(id, "onboard_network_subnets")
+		if err != nil {
+			return nil, err
+		}
+		if err := o.checkOnboarding(networkID); err != nil {
+			return nil, err
+		}
+		for sub := range schema.Subnets.By(o.tx, "network", networkID) {
+			if sub.IPVersion == p.IPVersion {
+				moved = append(moved, sub)
+			}
+		}
+		if len(moved) == 0 {
+			return moved, nil
+		}
+		rescoped, err := o.onboard(p, moved)
+		if err != nil {
+			return nil, err
+		}
+		if rescoped {
+			pending, err = o.rescope(id)
+		}
+		return moved, err
+	})
+	if pending && err == nil {
+		s.carryOut(ctx, workDeriveScopes, id)
+	}
+	return moved, err
+}
+
+// checkOnboarding refuses to move the subnets of a network that is not the caller's.
+func (o *operation) checkOnboarding(networkID string) error {
+	n, err := o.networkFor(networkID)
+	switch {
+	case err != nil:
+		return err
+	case !o.caller.Owns(n.ProjectID):
+		return neutron.Errorf(neutron.Forbidden, "NotAuthorized", "Not authorized.")
+	}
+	return nil
+}
+
+// onboard moves subnets into a pool, and reports whether one had another address scope.
+func (o *operation) onboard(p *neutron.SubnetPool, subnets []*neutron.Subnet) (rescoped bool, err error) {
+	// The network's revision rises, so subnets that are made at once are held against each other.
+	if err := o.bumpNetwork(subnets[0].NetworkID); err != nil {
+		return false, err
+	}
+	ranges := slices.Clone(p.Prefixes)
+	for _, sub := range subnets {
+		ranges = append(ranges, sub.CIDR)
+	}
+	if _, err := o.changeSubnetPool(p, neutron.Values{"prefixes": ranges}); err != nil {
+		return false, err
+	}
+	for _, old := range subnets {
+		switch free, err := o.space(p.ID).take(old.CIDR); {
+		case err != nil:
+			return false, err
+		case !free:
+			return false, illegalPoolUpdate("Onboarding subnet %s: %s conflicts with allocated prefixes in subnet pool %s", old.ID, old.CIDR, p.ID)
+		}
+		scope := ""
+		if old.SubnetPoolID != "" {
+			scope = o.scopeOfPool(old.SubnetPoolID)
+			if err := o.space(old.SubnetPoolID).give(old.CIDR); err != nil {
+				return false, err
+			}
+		}
+		rescoped = rescoped || scope != p.AddressScopeID
+		sub := *old
+		sub.SubnetPoolID = p.ID
+		o.bump(&sub.Standard)
+		if err := schema.Subnets.Put(o.tx, &sub); err != nil {
+			return false, err
+		}
+	}
+	return rescoped, nil
+}
+
 // subnetPoolToActOn finds a pool that the caller may change.
 func (o *operation) subnetPoolToActOn(id, action string) (*neutron.SubnetPool, error) {
 	p, owner, err := o.subnetPools.inTransaction(o, id)

@@ -120,3 +120,12 @@ func ParsePrefixes(body map[string]any) ([]netip.Prefix, error) {
 	}
 	return prefixes.([]netip.Prefix), nil
 }
+
+// ParseOnboarding reads the body of onboard_network_subnets of a pool: the id of a network.
+func ParseOnboarding(body map[string]any) (networkID string, err error) {
+	id, _ := body["network_id"].(string)
+	if id == "" {
+		return "", Errorf(Invalid, "InvalidInput", "Invalid input for operation: network_id must be specified..")
+	}
+	return id, nil
+}

@@ -3,6 +3,7 @@ package neutronv2_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,8 +25,9 @@ var ways = map[string]string{
 }
 
 // policyCase is a row of the matrix: it has what Neutron's default policies (conf/policies of
-// neutron 21.0.0) let each of everyCaller do: create, show, list, update and delete an object. A +
-// is allowed, 0 the answer 400, 3 is 403 and 4 is 404, and - is not in the list.
+// neutron 21.0.0) let each of everyCaller do: create, show, list, update and delete an object, or
+// all but update. A + is allowed, 0 the answer 400, 3 is 403, 4 is 404 and 9 is 409, and - is not
+// in the list.
 type policyCase struct {
 	resource neutron.Resource
 	way      string // of the object, or of what it is in
@@ -97,6 +99,53 @@ func policyCases() []policyCase {
 	}
 }
 
+// operatorCases has the rows of resources that admins make, and of port forwardings.
+func operatorCases() []policyCase {
+	const name = `"name":"x"`
+	all, reads := "+++++", "3++33"
+	return []policyCase{
+		{neutron.PortForwardings, "own", "", forwardingOf, `"description":"x"`, [4]string{all, all, reads, reads}},
+		{neutron.MeteringLabels, "own", "", objectWith(name), "", [4]string{"++++", "3++3", "3++3", "3++3"}},
+		{neutron.MeteringLabels, "other's", "", objectWith(name), "", [4]string{"++++", "04-4", "04-4", "04-4"}},
+		{neutron.MeteringLabelRules, "own", "", meteringRuleOf, "", [4]string{"++++", "3++3", "3++3", "3++3"}},
+		{neutron.Flavors, "own", "", flavorOf, name, [4]string{all, reads, reads, reads}},
+		{neutron.ServiceProfiles, "own", "", profileOf, `"description":"x"`, [4]string{all, "34-44", "34-44", "34-44"}},
+		{neutron.SegmentRanges, "own", "", segmentRangeOf, name, [4]string{all, "34-44", "34-44", "34-44"}},
+		{neutron.Segments, "own", "", segmentOf, name, [4]string{"0+++9", "34-44", "34-44", "34-44"}},
+	}
+}
+
+// sharedCases has the rows of resources that policies share, and that are in no other object.
+func sharedCases() (cases []policyCase) {
+	const name = `"name":"x"`
+	all, reads := "+++++", "3++33"
+	for _, x := range []struct {
+		resource   neutron.Resource
+		attributes string
+	}{
+		{neutron.SubnetPools, `"name":"p","prefixes":["10.0.0.0/16"]`},
+		{neutron.AddressScopes, `"name":"a","ip_version":4`},
+		{neutron.AddressGroups, `"name":"g","addresses":["192.0.2.0/24"]`},
+		{neutron.QoSPolicies, `"name":"q"`},
+	} {
+		own, r, object := all, x.resource, objectWith(x.attributes)
+		guest := "0++33"
+		switch r {
+		case neutron.QoSPolicies: // admins make them
+			own = reads
+		case neutron.AddressGroups: // those who have one by a policy do not find it to change it
+			guest = "0++44"
+		}
+		cases = append(cases,
+			policyCase{r, "own", "", object, name, [4]string{all, own, reads, reads}},
+			policyCase{r, "other's", "", object, name, [4]string{all, "04-44", "04-44", "04-44"}},
+			policyCase{r, "shared with all", "", object, name, [4]string{all, guest, guest, guest}},
+			policyCase{r, "shared with project", "", object, name, [4]string{all, guest, guest, guest}},
+		)
+	}
+	return cases
+}
+
 // attributeCase is a row of the matrix of attributes: it has who of everyCaller may set one that
 // policies name, + or 3, at create and at update; "" is not tried. The object, or the network it is
 // on, is the project's own, or shared with it.
@@ -153,6 +202,32 @@ type policyWorld struct {
 	*server
 	t        *testing.T
 	external string // a network
+	counter  int
+}
+
+// next returns another number each time.
+func (m *policyWorld) next() int {
+	m.counter += 2
+	return m.counter
+}
+
+// object makes the object of a case and returns its id, with a path before it if it is below
+// another object, and the body of a create.
+func (m *policyWorld) object(c policyCase) (id, create string) {
+	id, create = c.make(m, c.way)
+	switch {
+	case id != "":
+		return id, create
+	case create == "":
+		return plainObject(c.resource)(m, c.way)
+	}
+	who, _ := owner(c.way)
+	if c.resource == neutron.QoSPolicies || c.resource == neutron.MeteringLabels {
+		who = "admin"
+	}
+	id = m.make(who, c.resource, create)
+	m.share(c.resource, id, c.way)
+	return id, create
 }
 
 func newPolicyWorld(t *testing.T) *policyWorld {
@@ -160,7 +235,7 @@ func newPolicyWorld(t *testing.T) *policyWorld {
 	for name := range quotas {
 		quotas[name] = -1
 	}
-	m := &policyWorld{newServer(t, control.Options{Quotas: quotas}), t, ""}
+	m := &policyWorld{newServer(t, control.Options{Quotas: quotas}), t, "", 0}
 	m.external = m.make("admin", neutron.Networks, `"router:external":true`)
 	m.make("admin", neutron.Subnets, `"network_id":"`+m.external+`","ip_version":4,"cidr":"203.0.113.0/24"`)
 	return m
@@ -182,7 +257,7 @@ func owner(way string) (who, body string) {
 // share makes the policy of a way.
 func (m *policyWorld) share(r neutron.Resource, id, way string) {
 	if ways[way] != "" {
-		m.make("admin", neutron.RBACPolicies, `"object_type":"`+r.Name()+`","object_id":"`+id+`",`+ways[way])
+		m.make("admin", neutron.RBACPolicies, `"object_type":"`+r.ObjectType()+`","object_id":"`+id+`",`+ways[way])
 	}
 }
 
@@ -207,6 +282,63 @@ func subnetOf(m *policyWorld, way string) (id, create string) {
 	who, _ := owner(way)
 	body := `"network_id":"` + n + `","ip_version":4,"cidr":`
 	return m.make(who, neutron.Subnets, body+`"10.0.0.0/24"`), body + `"10.0.1.0/24"`
+}
+
+// objectWith returns objects with attributes beside the project.
+func objectWith(attributes string) func(m *policyWorld, way string) (id, create string) {
+	return func(m *policyWorld, way string) (id, create string) {
+		_, body := owner(way)
+		return "", body + "," + attributes
+	}
+}
+
+// forwardingOf returns port forwardings of a floating IP, with the path of that.
+func forwardingOf(m *policyWorld, way string) (id, create string) {
+	who, project := owner(way)
+	n := m.make(who, neutron.Networks, project)
+	subnet := m.make(who, neutron.Subnets, `"network_id":"`+n+`","ip_version":4,"cidr":"10.0.0.0/24"`)
+	router := m.make(who, neutron.Routers, project+`,"external_gateway_info":{"network_id":"`+m.external+`"}`)
+	m.must(m.t, http.StatusOK, who, http.MethodPut, "/routers/"+router+"/add_router_interface", `{"subnet_id":"`+subnet+`"}`)
+	port := m.create(m.t, who, "ports", `{"port":{"network_id":"`+n+`"}}`)
+	floating, _ := floatingIPOf(m, way)
+	path := "floatingips/" + floating + "/port_forwardings"
+	body := func(number int) string {
+		return fmt.Sprintf(`"protocol":"tcp","internal_port_id":%q,"internal_ip_address":%q,"internal_port":%d,"external_port":%d`,
+			port["id"], first(port["fixed_ips"])["ip_address"], number, number)
+	}
+	made := m.create(m.t, who, path, `{"port_forwarding":{`+body(80)+`}}`)
+	return fmt.Sprintf("/%s/%s", path, made["id"]), body(81)
+}
+
+func meteringRuleOf(m *policyWorld, way string) (id, create string) {
+	_, project := owner(way)
+	label := m.make("admin", neutron.MeteringLabels, project+`,"name":"x"`)
+	body := `"metering_label_id":"` + label + `","direction":"ingress","destination_ip_prefix":`
+	return m.make("admin", neutron.MeteringLabelRules, body+`"10.0.0.0/24"`), body + `"10.0.1.0/24"`
+}
+
+func flavorOf(m *policyWorld, _ string) (id, create string) {
+	const body = `"service_type":"L3_ROUTER_NAT"`
+	return m.make("admin", neutron.Flavors, body), body
+}
+
+func profileOf(m *policyWorld, _ string) (id, create string) {
+	const body = `"driver":"neutron.services.l3_router.service_providers.dvr.DvrDriver"`
+	return m.make("admin", neutron.ServiceProfiles, body), body
+}
+
+func segmentRangeOf(m *policyWorld, _ string) (id, create string) {
+	body := func(least int) string {
+		return fmt.Sprintf(`"network_type":"vlan","physical_network":"p","minimum":%d,"maximum":%d`, least, least)
+	}
+	at := m.next()
+	return m.make("admin", neutron.SegmentRanges, body(at)), body(at + 1)
+}
+
+func segmentOf(m *policyWorld, way string) (id, create string) {
+	n, _ := networkOf(m, way)
+	found := m.must(m.t, http.StatusOK, "admin", http.MethodGet, "/segments?network_id="+n, nil).ids("segments")
+	return found[0], `"network_id":"` + n + `","network_type":"vxlan"`
 }
 
 // portOf returns ports of a caller's project on networks.
@@ -290,6 +422,8 @@ func outcome(a answer) string {
 		return "3"
 	case http.StatusNotFound:
 		return "4"
+	case http.StatusConflict:
+		return "9"
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return "+"
 	}
@@ -300,13 +434,13 @@ func outcome(a answer) string {
 func TestPolicyMatrix(t *testing.T) {
 	t.Parallel()
 	m := newPolicyWorld(t)
-	for _, c := range policyCases() {
+	for _, c := range slices.Concat(policyCases(), operatorCases(), sharedCases()) {
 		for i, who := range everyCaller {
-			id, create := c.make(m, c.way)
-			if id == "" {
-				id, create = plainObject(c.resource)(m, c.way)
-			}
+			id, create := m.object(c)
 			path := c.resource.Path()
+			if at := strings.LastIndex(id, "/"); at >= 0 {
+				path, id = id[:at], id[at+1:]
+			}
 			body := func(attributes string) string { return fmt.Sprintf(`{%q:{%s}}`, c.resource.Name(), attributes) }
 			got := outcome(m.do(t, who, http.MethodPost, path, body(create), nil)) + outcome(m.do(t, who, http.MethodGet, path+"/"+id, nil, nil))
 			if strings.Contains(string(m.must(t, http.StatusOK, who, http.MethodGet, path+"?fields=id", nil).body), id) {
@@ -314,7 +448,10 @@ func TestPolicyMatrix(t *testing.T) {
 			} else {
 				got += "-"
 			}
-			got += outcome(m.do(t, who, http.MethodPut, path+"/"+id, body(c.update), nil)) + outcome(m.do(t, who, http.MethodDelete, path+"/"+id, nil, nil))
+			if c.update != "" {
+				got += outcome(m.do(t, who, http.MethodPut, path+"/"+id, body(c.update), nil))
+			}
+			got += outcome(m.do(t, who, http.MethodDelete, path+"/"+id, nil, nil))
 			if got != c.want[i] {
 				t.Errorf("%s, %s %s, as %s: create, show, list, update, delete are %s, want %s", c.resource.Path(), c.way, c.what, who, got, c.want[i])
 			}
@@ -400,4 +537,49 @@ func (m *policyWorld) tryAttribute(c attributeCase, way, who string, want func(o
 		}
 		check("update", m.do(m.t, who, http.MethodPut, path+"/"+id, body(value), nil), w)
 	}
+}
+
+// TestQuotaMatrix holds who may get, set and reset a project's quotas against Neutron's default
+// policies.
+func TestQuotaMatrix(t *testing.T) {
+	t.Parallel()
+	m := newPolicyWorld(t)
+	for _, x := range []struct {
+		project string
+		want    [4]string
+	}{
+		{memberProject, [4]string{"+++++", "+++33", "+++33", "+++33"}},
+		{otherProject, [4]string{"+++++", "33333", "33333", "33333"}},
+	} {
+		for i, who := range everyCaller {
+			path, got := "/quotas/"+x.project, ""
+			for _, below := range []string{"", "/default", "/details"} {
+				got += outcome(m.do(t, who, http.MethodGet, path+below, nil, nil))
+			}
+			got += outcome(m.do(t, who, http.MethodPut, path, `{"quota":{"network":7}}`, nil)) + outcome(m.do(t, who, http.MethodDelete, path, nil, nil))
+			if got != x.want[i] {
+				t.Errorf("%s as %s: show, default, details, update, delete are %s, want %s", path, who, got, x.want[i])
+			}
+		}
+	}
+	for i, who := range everyCaller {
+		if got := outcome(m.do(t, who, http.MethodGet, "/quotas", nil, nil)); got != "+333"[i:i+1] {
+			t.Errorf("list of quotas as %s: %s", who, got)
+		}
+	}
+}
+
+// TestOnboardingAnswers: the subnets that moved are answered, and members may move their own.
+func TestOnboardingAnswers(t *testing.T) {
+	t.Parallel()
+	m := newPolicyWorld(t)
+	n := m.make("member", neutron.Networks, "")
+	subnet := m.make("member", neutron.Subnets, `"network_id":"`+n+`","ip_version":4,"cidr":"10.0.0.0/24"`)
+	pool := m.make("member", neutron.SubnetPools, `"name":"p","prefixes":["10.1.0.0/16"]`)
+	path := "/subnetpools/" + pool + "/onboard_network_subnets"
+	body := `{"network_id":"` + n + `"}`
+	m.refused(t, http.StatusForbidden, "reader", http.MethodPut, path, body, "rule:onboard_network_subnets is disallowed by policy")
+	m.refused(t, http.StatusNotFound, "other", http.MethodPut, path, body, "SubnetPoolNotFound")
+	m.refused(t, http.StatusBadRequest, "member", http.MethodPut, path, `{}`, "Invalid input for operation: network_id must be specified..")
+	m.refused(t, http.StatusOK, "member", http.MethodPut, path, body, `[{"id":"`+subnet+`","cidr":"10.0.0.0/24"}]`)
 }
