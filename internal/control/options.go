@@ -32,7 +32,8 @@ type Options struct {
 	// AnyUnderlay accepts every MTU and physical network, and leaves an MTU that is not given 0,
 	// for callers without an underlay. UnderlayMTU and PhysicalNetworks are ignored.
 	AnyUnderlay bool
-	// ServiceMACs lets requests change the MAC addresses of services' ports, which Neutron refuses.
+	// ServiceMACs lets requests change the MAC addresses of services' ports and the addresses of
+	// routers' interfaces, which Neutron refuses.
 	ServiceMACs bool
 	// NoDefaultGroups makes no default security groups.
 	NoDefaultGroups bool

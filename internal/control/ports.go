@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -60,10 +61,22 @@ func (e portEdit) chooseGroups() error {
 	case e.p.PortSecurityEnabled && !trusted && group != nil:
 		e.p.SecurityGroups = []string{group.ID}
 	}
-	if err := checkPortSecurity(e.p, e.v); err != nil {
+	if err := cmp.Or(checkPortSecurity(e.p, e.v), checkMACLearning(e.p, e.v)); err != nil {
 		return err
 	}
 	return e.checkGroups(e.p)
+}
+
+// checkMACLearning refuses a mac_learning_enabled that does not follow from port security: without
+// it any address that the port's machine sends from is learned, and with it none but its own pass.
+func checkMACLearning(p *neutron.Port, v neutron.Values) error {
+	switch want := v.Flag("mac_learning_enabled"); {
+	case !v.Has("mac_learning_enabled") || want == !p.PortSecurityEnabled:
+		return nil
+	case want:
+		return invalid("mac_learning_enabled needs port_security_enabled to be false, since a port with port security sends from its own addresses alone")
+	}
+	return invalid("mac_learning_enabled cannot be false while port_security_enabled is false: a port without port security learns")
 }
 
 // pairs returns the allowed address pairs of a request; a pair without a MAC gets the port's.
@@ -242,6 +255,9 @@ func (e portEdit) apply(old *neutron.Port) error {
 		if err := e.changeAddresses(old); err != nil {
 			return err
 		}
+		if err := e.checkRouterAddresses(old); err != nil {
+			return err
+		}
 	}
 	return errors.Join(e.applyDevice(), e.bind(), e.mirrorTrusted(), e.settleSegment(old.HostID))
 }
@@ -256,7 +272,7 @@ func (e portEdit) applyDNSName() error {
 func (e portEdit) applyGroups() error {
 	p, v := e.p, e.v
 	setList(&p.SecurityGroups, v, "security_groups")
-	if err := checkPortSecurity(p, v); err != nil {
+	if err := cmp.Or(checkPortSecurity(p, v), checkMACLearning(p, v)); err != nil {
 		return err
 	}
 	if !v.Has("security_groups") {

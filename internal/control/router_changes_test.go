@@ -8,8 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"heddle/internal/control"
 	"heddle/internal/control/translate"
 	"heddle/internal/neutron"
+	"heddle/internal/store"
 )
 
 // gatewayState is a state of a router's gateway. Without an address it keeps the one that it has
@@ -254,10 +256,10 @@ func TestSubnetLosesItsGateway(t *testing.T) {
 }
 
 // TestInterfaceMoves: rules and routes of an interface follow its address and its MAC address
-// (midonet-translations §7.2 step 7).
+// (midonet-translations §7.2 step 7), where files change them, as clients cannot.
 func TestInterfaceMoves(t *testing.T) {
 	t.Parallel()
-	w := inMemory(t)
+	w := open(t, store.NewMemory(), control.Options{ServiceMACs: true})
 	n := w.network(`{}`).ID
 	s := w.subnet(n, `"ip_version":4,"cidr":"10.0.0.0/24"`)
 	other := w.subnet(n, `"ip_version":4,"cidr":"10.0.1.0/24"`)

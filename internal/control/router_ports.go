@@ -1,6 +1,7 @@
 package control
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -79,6 +80,30 @@ func (o *operation) linkOf(x *neutron.RouterPort) (l translate.RouterLink, err e
 		l.DHCPServer = translate.DHCPServer(s, slices.Collect(schema.Ports.By(o.tx, "dhcp_subnet", id)))
 	}
 	return l, nil
+}
+
+// checkRouterAddresses refuses clients to change the IPv4 addresses of a router's interface, as the
+// reference does (extension l3-port-ip-change-not-allowed).
+func (e portEdit) checkRouterAddresses(old *neutron.Port) error {
+	if e.opts.ServiceMACs || !routerInterface(old.DeviceOwner) {
+		return nil
+	}
+	if _, is := schema.Routers.Peek(e.tx, old.DeviceID); !is || slices.Equal(ipv4Of(old), ipv4Of(e.p)) {
+		return nil
+	}
+	return neutron.Errorf(neutron.Invalid, "IPAddressChangeNotAllowed", "IP updates for port %s are not allowed", old.ID)
+}
+
+// ipv4Of returns the IPv4 addresses of a port, in order.
+func ipv4Of(p *neutron.Port) []netip.Addr {
+	var ips []netip.Addr
+	for _, f := range p.FixedIPs {
+		if f.IPAddress.Is4() {
+			ips = append(ips, f.IPAddress)
+		}
+	}
+	slices.SortFunc(ips, netip.Addr.Compare)
+	return ips
 }
 
 // derivePortOfRouter rewrites what a router has of a port that has changed.

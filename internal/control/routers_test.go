@@ -242,8 +242,9 @@ func TestRouterRefusals(t *testing.T) {
 		{w.remove(w.admin, neutron.Networks, network), "NetworkInUse: Unable to complete operation on network " + network + ". There are one or more ports still in use on the network, id for these ports is: " + gateway + "."},
 		{changePort(i.PortID, `{"device_id":"x"}`), "PortInUse: Unable to complete operation on port " + i.PortID + " for network " + s.NetworkID + ". Port already has an attached device " + r.ID + "."},
 		{changePort(gateway, `{"device_owner":""}`), "PortInUse: Unable to complete operation on port " + gateway + " for network " + network + ". Port already has an attached device " + r.ID + "."},
-		{changePort(i.PortID, `{"fixed_ips":[]}`), "RouterInterfaceInUseByRoute: Router interface for subnet " + s.ID + " on router " + r.ID + " cannot be deleted, as it is required by one or more routes."},
-		{changePort(i.PortID, `{"fixed_ips":[{"subnet_id":"`+s.ID+`"},{"subnet_id":"`+bare.ID+`"}]}`), "BadRequest: Bad router request: Cannot have multiple IPv4 subnets on router port."},
+		{changePort(i.PortID, `{"fixed_ips":[]}`), "IPAddressChangeNotAllowed: IP updates for port " + i.PortID + " are not allowed"},
+		{changePort(i.PortID, `{"fixed_ips":[{"subnet_id":"`+s.ID+`"},{"subnet_id":"`+bare.ID+`"}]}`), "IPAddressChangeNotAllowed: IP updates for port " + i.PortID + " are not allowed"},
+		{changePort(i.PortID, `{"fixed_ips":[{"subnet_id":"`+s.ID+`"}]}`), ""},
 		{func() error {
 			_, err := w.change(w.admin, neutron.Networks, network, `{"router:external":false}`)
 			return err

@@ -42,6 +42,8 @@ func coreExtensions() []extension {
 			"IP allocation extension."},
 		{"l2_adjacency", "L2 Adjacency", "2016-04-12T16:00:00-00:00",
 			"Display L2 Adjacency for Neutron Networks."},
+		{"mac-learning", "MAC Learning", "2013-05-1T10:00:00-00:00",
+			"Provides MAC learning capabilities."},
 		{"net-mtu", "Network MTU", "2015-03-25T10:00:00-00:00",
 			"Provides MTU attribute for a network resource."},
 		{"net-mtu-writable", "Network MTU (writable)", "2017-07-12T00:00:00-00:00",

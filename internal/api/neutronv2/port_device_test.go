@@ -52,6 +52,34 @@ func TestPortDevices(t *testing.T) {
 	s.refused(t, http.StatusForbidden, "member", http.MethodPut, fmt.Sprintf("/ports/%s", own["id"]), `{"port":{"trusted":true}}`, "rule:update_port:trusted")
 }
 
+// TestMACLearning: mac_learning_enabled follows from port security, and is refused where it would
+// not be true.
+func TestMACLearning(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, control.Options{})
+	n := s.create(t, "member", "networks", `{"network":{}}`)["id"]
+	for body, learns := range map[string]bool{
+		``:                               false,
+		`,"mac_learning_enabled":false`:  false,
+		`,"port_security_enabled":false`: true,
+		`,"port_security_enabled":false,"mac_learning_enabled":true`: true,
+	} {
+		if p := s.create(t, "member", "ports", fmt.Sprintf(`{"port":{"network_id":%q%s}}`, n, body)); p["mac_learning_enabled"] != learns {
+			t.Errorf("port of %s: learns %v", body, p["mac_learning_enabled"])
+		}
+	}
+	for body, text := range map[string]string{
+		fmt.Sprintf(`{"network_id":%q,"mac_learning_enabled":true}`, n):                                "needs port_security_enabled to be false",
+		fmt.Sprintf(`{"network_id":%q,"port_security_enabled":false,"mac_learning_enabled":false}`, n): "a port without port security learns",
+	} {
+		s.refused(t, http.StatusBadRequest, "admin", http.MethodPost, "/ports", `{"port":`+body+`}`, text)
+	}
+	path := fmt.Sprintf("/ports/%s", s.create(t, "member", "ports", fmt.Sprintf(`{"port":{"network_id":%q}}`, n))["id"])
+	s.refused(t, http.StatusBadRequest, "member", http.MethodPut, path, `{"port":{"mac_learning_enabled":true}}`, "InvalidInput")
+	s.refused(t, http.StatusOK, "member", http.MethodPut, path,
+		`{"port":{"security_groups":[],"port_security_enabled":false,"mac_learning_enabled":true}}`, `"mac_learning_enabled":true`)
+}
+
 // TestPortIPAllocation: a port that asks for no addresses says so, until it asks for some.
 func TestPortIPAllocation(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,8 @@ func routers() part {
 				"Extra routes configuration for L3 router"},
 			{"extraroute-atomic", "Atomically add/remove extra routes", "2019-07-10T00:00:00+00:00",
 				"Edit extra routes of a router on server side by atomically adding/removing extra routes"},
+			{"l3-port-ip-change-not-allowed", "Prevent L3 router ports IP address change extension", "2018-10-09T10:00:00-00:00",
+				"Prevent change of IP address for some L3 router ports"},
 			{"l3-ha", "HA Router extension", "2014-04-26T00:00:00-00:00",
 				"Adds HA capability to routers."},
 			{"router-admin-state-down-before-update", "Enforce Router's Admin State Down Before Update Extension", "2019-07-02T15:56:00",
