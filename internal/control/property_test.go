@@ -437,6 +437,14 @@ func (w *world) checkDerived(rt fataler) *records.Snap {
 			want[id] = text(b)
 		}
 	}
+	for x := range schema.NDPProxies.All(snap) {
+		r, _ := schema.Routers.Peek(snap, x.RouterID)
+		var b topology.Bundle
+		if link, ok := schema.RouterPorts.Peek(snap, translate.NDPProxyGateway(r)); ok {
+			b = translate.NDPProxy(x, r, linkIn(snap, link))
+		}
+		want["ndp-proxy/"+x.ID] = text(b)
+	}
 	for b := range schema.Bundles.All(snap) {
 		got[schema.BundleID(b.Owner)] = text(b.Bundle)
 	}
@@ -456,6 +464,11 @@ func linkIn(snap *records.Snap, x *neutron.RouterPort) (l translate.RouterLink) 
 			continue
 		}
 		l.Subnets = append(l.Subnets, s)
+		if pool, ok := schema.SubnetPools.Peek(snap, s.SubnetPoolID); ok && s.IPVersion == 6 {
+			l.AddressScopes.IPv6 = pool.AddressScopeID
+		} else if ok {
+			l.AddressScopes.IPv4 = pool.AddressScopeID
+		}
 		if s.IPVersion == 6 || x.Gateway {
 			continue
 		}
