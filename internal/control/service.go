@@ -71,6 +71,9 @@ type resources struct {
 
 	addressGroups addressGroups
 	localIPs      localIPs
+
+	bgpSpeakers bgpSpeakers
+	bgpPeers    bgpPeers
 }
 
 // New returns the operations over db. It checks the options and starts nothing.
@@ -107,6 +110,7 @@ func New(db *records.DB, opts Options) (*Service, error) {
 	s.flavors, s.serviceProfiles = flavors{newFlavors(s)}, serviceProfiles{newServiceProfiles(s)}
 	s.segmentRanges = segmentRanges{newSegmentRanges(s)}
 	s.qosPolicies = qosPolicies{newQoSPolicies(s)}
+	s.bgpSpeakers, s.bgpPeers = bgpSpeakers{newBGPSpeakers(s)}, bgpPeers{newBGPPeers(s)}
 	return s, nil
 }
 

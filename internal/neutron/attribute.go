@@ -38,7 +38,7 @@ type Attribute struct {
 	Name    string
 	Create  bool   // may be set at create
 	Update  bool   // may be set at update
-	Default any    // its value at create when not given; nil is null, unset{} leaves it out, required{} refuses
+	Default any    // its value at create when not given; nil is null, unset{} leaves it out, required{} and asNull{} refuse
 	Later   string // what is missing to give it another value than Default; "" = nothing
 
 	CreateBy, UpdateBy, See Access
@@ -55,6 +55,10 @@ type Attribute struct {
 }
 
 type required struct{}
+
+// asNull is the Default of an attribute that is required too, and whose absence is refused as null
+// is.
+type asNull struct{}
 
 // Required reports whether a create must name the attribute.
 func (a *Attribute) Required() bool { return a.Default == required{} }
@@ -74,7 +78,7 @@ func (a *Attribute) Keys() []string {
 // DefaultText returns the default as JSON, "required", or "" if the server decides.
 func (a *Attribute) DefaultText() string {
 	switch d := a.Default.(type) {
-	case required:
+	case required, asNull:
 		return "required"
 	case unset:
 		return ""
@@ -126,7 +130,7 @@ func Parse(c Caller, r Resource, op Op, body map[string]any) (Values, error) {
 	v := make(Values, len(given))
 	for _, a := range given {
 		raw, sent := body[a.Name]
-		if !sent {
+		if !sent && a.Default != any(asNull{}) {
 			v[a.Name] = a.Default
 			continue
 		}

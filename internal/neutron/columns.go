@@ -77,6 +77,9 @@ type Tables struct {
 
 	LocalIPs            *Table[LocalIP]
 	LocalIPAssociations *Table[LocalIPAssociationView]
+
+	BGPSpeakers *Table[BGPSpeaker]
+	BGPPeers    *Table[BGPPeer]
 }
 
 // NewTables makes the tables. dnsDomain completes the names in a port's dns_assignment; it may be
@@ -127,6 +130,9 @@ func NewTables(dnsDomain string) *Tables {
 
 		LocalIPs:            localIPTable(),
 		LocalIPAssociations: localIPAssociationTable(),
+
+		BGPSpeakers: bgpSpeakerTable(),
+		BGPPeers:    bgpPeerTable(),
 	}
 }
 
@@ -177,6 +183,9 @@ var attributeTables = func() [len(names)][]*Attribute {
 
 		LocalIPs:            t.LocalIPs.attributes(),
 		LocalIPAssociations: t.LocalIPAssociations.attributes(),
+
+		BGPSpeakers: t.BGPSpeakers.attributes(),
+		BGPPeers:    t.BGPPeers.attributes(),
 	}
 	for r, table := range t.QoSRules {
 		all[r] = table.attributes()

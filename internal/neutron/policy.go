@@ -33,7 +33,7 @@ func CanSee(c Caller, r Resource, o Owner) bool {
 // ForAdmins reports whether only admins see the objects, whoever owns them.
 func (r Resource) ForAdmins() bool {
 	switch r {
-	case Agents, IPAvailabilities, ServiceProfiles, SegmentRanges, Segments, Logs, LoggableResources:
+	case Agents, IPAvailabilities, ServiceProfiles, SegmentRanges, Segments, Logs, LoggableResources, BGPSpeakers, BGPPeers:
 		return true
 	}
 	return false
@@ -175,7 +175,7 @@ func mayAct(c Caller, r Resource, op Op, o Owner) bool {
 	case c.Admin():
 		return true
 	case c.ReadOnly(), r == Agents, r == Quotas, r == Flavors, r == ServiceProfiles, r == SegmentRanges, r == Segments,
-		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs:
+		r == QoSPolicies, r.isQoSRule(), r == MeteringLabels, r == MeteringLabelRules, r == Logs, r == BGPSpeakers, r == BGPPeers:
 		return false
 	case r == Subnets:
 		return c.Owns(o.NetworkProjectID) || op != Create && c.Owns(o.ProjectID)

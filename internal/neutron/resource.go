@@ -57,6 +57,9 @@ const (
 
 	LocalIPs
 	LocalIPAssociations
+
+	BGPSpeakers
+	BGPPeers
 )
 
 // names are singular, collection, and the word that Neutron's not-found errors use.
@@ -114,6 +117,9 @@ var names = [...]struct{ name, collection, class string }{
 
 	LocalIPs:            {"local_ip", "local_ips", "LocalIP"},
 	LocalIPAssociations: {"port_association", "port_associations", "LocalIPAssociation"},
+
+	BGPSpeakers: {"bgp_speaker", "bgp_speakers", "BgpSpeaker"},
+	BGPPeers:    {"bgp_peer", "bgp_peers", "BgpPeer"},
 }
 
 // Resources returns the resources of the API.
@@ -219,6 +225,10 @@ func (r Resource) NotFound(id string) *Error {
 		return Errorf(NotFound, typ, "Firewall Policy %s could not be found.", id)
 	case FirewallGroups, FirewallGroupPolicies, FirewallGroupRules:
 		return Errorf(NotFound, typ, "Firewall %s %s could not be found.", strings.TrimPrefix(r.Name(), "firewall_"), id)
+	case BGPSpeakers:
+		return Errorf(NotFound, typ, "BGP speaker %s could not be found.", id)
+	case BGPPeers:
+		return Errorf(NotFound, typ, "BGP peer %s could not be found.", id)
 	case QoSPolicies:
 		return Errorf(NotFound, typ, "QoS policy %s could not be found.", id)
 	}

@@ -17,8 +17,8 @@ func agents() part {
 			register(on, &collection[neutron.AgentView]{h, h.tables.Agents, h.ops.Agents()})
 			zones := &collection[neutron.AvailabilityZone]{h, h.tables.AvailabilityZones, h.ops.AvailabilityZones()}
 			on("GET /v2.0"+neutron.AvailabilityZones.Path(), zones.list)
-			scheduled(h, on, "dhcp", h.tables.Networks, h.ops.DHCPSchedule())
-			scheduled(h, on, "l3", h.tables.Routers, h.ops.L3Schedule())
+			scheduled(h, on, "dhcp-networks", "dhcp-agents", h.tables.Networks, h.ops.DHCPSchedule())
+			scheduled(h, on, "l3-routers", "l3-agents", h.tables.Routers, h.ops.L3Schedule())
 		},
 		extensions: []extension{
 			{"agent", "agent", "2013-02-03T10:00:00-00:00",
@@ -41,10 +41,11 @@ func agents() part {
 	}
 }
 
-// scheduled registers the routes of objects on agents of one kind.
-func scheduled[T any](h *handler, on func(string, endpoint), kind string, table *neutron.Table[T], ops control.AgentSchedule[T]) {
+// scheduled registers the routes of objects on agents of one kind: below an agent are its objects,
+// and below an object its agents.
+func scheduled[T any](h *handler, on func(string, endpoint), objects, agents string, table *neutron.Table[T], ops control.AgentSchedule[T]) {
 	res := table.Resource
-	path := "/v2.0/agents/{id}/" + kind + "-" + res.Collection()
+	path := "/v2.0/agents/{id}/" + objects
 	on("GET "+path, func(w http.ResponseWriter, r *http.Request) error {
 		caller := api.Caller(r.Context())
 		objects, err := ops.List(r.Context(), caller, r.PathValue("id"))
@@ -67,7 +68,7 @@ func scheduled[T any](h *handler, on func(string, endpoint), kind string, table 
 	on("DELETE "+path+"/{object}", func(w http.ResponseWriter, r *http.Request) error {
 		return empty(w, http.StatusNoContent, ops.Remove(r.Context(), api.Caller(r.Context()), r.PathValue("id"), r.PathValue("object")))
 	})
-	on("GET /v2.0"+res.Path()+"/{id}/"+kind+"-agents", func(w http.ResponseWriter, r *http.Request) error {
+	on("GET /v2.0"+res.Path()+"/{id}/"+agents, func(w http.ResponseWriter, r *http.Request) error {
 		caller := api.Caller(r.Context())
 		found, err := ops.Agents(r.Context(), caller, r.PathValue("id"))
 		if err != nil {

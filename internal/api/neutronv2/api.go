@@ -53,6 +53,7 @@ func served() []part {
 		agents(), flavors(), segments(),
 		subnetPools(), autoTopologies(),
 		localIPs(),
+		bgp(),
 	}
 }
 

@@ -398,6 +398,7 @@ func All() []snapshot.Table {
 		LocalIPs, LocalIPAssociations,
 		AddressScopes, SubnetPools, FreeRanges,
 		AutoTopologies,
+		BGPSpeakers, BGPPeers,
 		Quotas, PendingWorks, Bundles, Hosts, Underlays, Agents, TunnelZones,
 		HostStates, PoolMembers, TunnelKeys, PortStates, LearnedMACs, LearnedNeighbours, TraceAnswers, TraceRequests,
 	}
