@@ -21,8 +21,8 @@ import (
 // All routers here are distributed, and one's gateway has the same address on every host. So the
 // reference's agent gateways, by which it announces for distributed routers, do not exist.
 
-// advertisedRoutes returns what a speaker announces. It costs a look at each gateway on the networks
-// and, if they are in an address scope, at each interface of those routers.
+// advertisedRoutes returns what a speaker announces. It costs a look at each gateway on the
+// networks and, if they are in an address scope, at each interface of those routers.
 func (s bgpSpeakers) advertisedRoutes(ctx context.Context, c neutron.Caller, id string) ([]neutron.BGPRoute, error) {
 	snap, err := s.view(ctx)
 	if err != nil {

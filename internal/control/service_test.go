@@ -136,6 +136,7 @@ func (w *world) on(r neutron.Resource) operations {
 		neutron.QoSPolicies: anyOf(w.QoSPolicies()),
 		neutron.LocalIPs:    anyOf(w.LocalIPs()),
 		neutron.SubnetPools: anyOf(w.SubnetPools()), neutron.AddressScopes: anyOf(w.AddressScopes()),
+		neutron.BGPSpeakers: anyOf(w.BGPSpeakers().Operations), neutron.BGPPeers: anyOf(w.BGPPeers()),
 	}[r]
 }
 

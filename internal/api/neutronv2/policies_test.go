@@ -96,6 +96,11 @@ func policyCases() []policyCase {
 
 		{neutron.Logs, "own", "", logOf, name, [4]string{all, "34-44", "34-44", "34-44"}},
 		{neutron.Logs, "other's", "", logOf, name, [4]string{all, "04-44", "04-44", "04-44"}},
+
+		{neutron.BGPSpeakers, "own", "", forAdmins(neutron.BGPSpeakers, `"local_as":1,"ip_version":4`), name, [4]string{all, "34-44", "34-44", "34-44"}},
+		{neutron.BGPSpeakers, "other's", "", forAdmins(neutron.BGPSpeakers, `"local_as":1,"ip_version":4`), name, [4]string{all, "04-44", "04-44", "04-44"}},
+		{neutron.BGPPeers, "own", "", forAdmins(neutron.BGPPeers, `"peer_ip":"192.0.2.1","remote_as":1,"auth_type":"none"`), name, [4]string{all, "34-44", "34-44", "34-44"}},
+		{neutron.BGPPeers, "other's", "", forAdmins(neutron.BGPPeers, `"peer_ip":"192.0.2.1","remote_as":1,"auth_type":"none"`), name, [4]string{all, "04-44", "04-44", "04-44"}},
 	}
 }
 
@@ -267,6 +272,15 @@ func plainObject(r neutron.Resource) func(m *policyWorld, way string) (id, creat
 		id = m.make(who, r, body)
 		m.share(r, id, way)
 		return id, body
+	}
+}
+
+// forAdmins returns objects that admins alone make, of the project of a way.
+func forAdmins(r neutron.Resource, attributes string) func(m *policyWorld, way string) (id, create string) {
+	return func(m *policyWorld, way string) (id, create string) {
+		_, body := owner(way)
+		body += "," + attributes
+		return m.make("admin", r, body), body
 	}
 }
 
