@@ -11,11 +11,13 @@ import (
 )
 
 // Every host answers DHCP for its machines and routes what they send, so that a network with DHCP
-// and a router with ports are on all hosts, and cannot be taken off one. Others are where operators
-// have scheduled them, which is in effect once there is something to serve.
+// and a router with ports are on all hosts. Others are where operators have scheduled them, which is
+// in effect once there is something to serve. A router that is taken from a host has no port at home
+// there on a physical network: what comes from outside, and what leaves by its gateways, goes by
+// other hosts, as when a router is taken from an agent of mode dvr_snat.
 
 // maxScheduled bounds the hosts that operators give one network or router, which is to be deleted
-// at once.
+// at once, and those that they take a router from.
 const maxScheduled = 100
 
 // hasDHCP reports whether hosts answer DHCP on a network.
@@ -44,6 +46,8 @@ type schedule[T, V any] struct {
 	invalid    func(agentID string) error                            // of another agent
 	twice      func(agentID, id string) error                        // it is there; nil is no error
 	remove     func(everywhere bool, agentID, id, host string) error // it cannot be taken away, or is not there
+	excluded   func(object *T) []string                              // ids of hosts from which it was taken
+	exclude    func(o *operation, object *T, hosts []string) error   // changes these; nil: it cannot be taken from hosts that all serve it
 	listRule   string                                                // policies, as refusals name them
 	addRule    string
 	removeRule string
@@ -78,6 +82,7 @@ func (s *Service) DHCPSchedule() AgentSchedule[neutron.NetworkView] {
 			}
 			return conflict("NetworkNotHostedByDhcpAgent", "The network %s is not hosted by the DHCP agent %s.", id, agentID)
 		},
+		excluded: func(*neutron.Network) []string { return nil },
 		listRule: "get_dhcp-networks", addRule: "create_dhcp-network", removeRule: "delete_dhcp-network", agentsRule: "get_dhcp-agents",
 	}.operations()
 }
@@ -100,12 +105,16 @@ func (s *Service) L3Schedule() AgentSchedule[neutron.RouterView] {
 		invalid: func(id string) error {
 			return neutron.Errorf(neutron.NotFound, "InvalidL3Agent", "Agent %s is not a L3 Agent or has been disabled", id)
 		},
-		twice: func(string, string) error { return nil },
-		remove: func(everywhere bool, _, _, _ string) error {
-			if everywhere {
-				return conflict("DVRL3CannotRemoveFromDvrAgent", "Not allowed to manually remove a router from an agent in 'dvr' mode.")
+		twice:    func(string, string) error { return nil },
+		remove:   func(bool, string, string, string) error { return nil },
+		excluded: func(r *neutron.Router) []string { return r.ExcludedHostIDs },
+		exclude: func(o *operation, old *neutron.Router, hosts []string) error {
+			r := *old
+			r.ExcludedHostIDs = hosts
+			if err := schema.Routers.Put(o.tx, &r); err != nil {
+				return err
 			}
-			return nil
+			return o.deriveRouter(&r)
 		},
 		listRule: "get_l3-routers", addRule: "create_l3-router", removeRule: "delete_l3-router", agentsRule: "get_l3-agents",
 	}.operations()
@@ -142,7 +151,7 @@ func (s schedule[T, V]) list(ctx context.Context, c neutron.Caller, agentID stri
 	}
 	var views []*V
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		if o, ok := s.resource.table.Peek(snap, id); ok {
+		if o, ok := s.resource.table.Peek(snap, id); ok && !slices.Contains(s.excluded(o), a.host.ID) {
 			views = append(views, s.answerTo(snap, c, o, neutron.Query{}))
 		}
 	}
@@ -158,13 +167,14 @@ func (s schedule[T, V]) agents(ctx context.Context, c neutron.Caller, id string)
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := s.resource.table.Peek(snap, id); !ok {
+	object, ok := s.resource.table.Peek(snap, id)
+	if !ok {
 		return nil, s.name.NotFound(id)
 	}
 	all, found := s.everywhere(snap, id), []agent{}
 	for h := range schema.Hosts.All(snap) {
 		_, scheduled := s.table.Peek(snap, schema.ScheduledID(id, h.ID))
-		if all || scheduled {
+		if (all || scheduled) && !slices.Contains(s.excluded(object), h.ID) {
 			found = append(found, agent{schema.AgentID(h.ID, s.function), h, s.function})
 		}
 	}
@@ -174,12 +184,15 @@ func (s schedule[T, V]) agents(ctx context.Context, c neutron.Caller, id string)
 // add gives an object to an agent.
 func (s schedule[T, V]) add(ctx context.Context, c neutron.Caller, agentID, id string) error {
 	return perform(ctx, s.Service, c, func(o *operation) error {
-		a, err := s.inTransaction(o, s.addRule, agentID, id)
+		a, object, err := s.inTransaction(o, s.addRule, agentID, id)
 		if err != nil {
 			return err
 		}
 		if a.function != s.function || !agentUp(o.tx, a.host.ID, a.function) {
 			return s.invalid(agentID)
+		}
+		if hosts := s.excluded(object); slices.Contains(hosts, a.host.ID) {
+			return s.exclude(o, object, slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h == a.host.ID }))
 		}
 		one := &schema.Scheduled{HostID: a.host.ID, ObjectID: id}
 		if _, scheduled := s.table.Peek(o.tx, s.table.ID(one)); scheduled || s.everywhere(o.tx, id) {
@@ -195,26 +208,48 @@ func (s schedule[T, V]) add(ctx context.Context, c neutron.Caller, agentID, id s
 // removeFrom takes an object away from an agent.
 func (s schedule[T, V]) removeFrom(ctx context.Context, c neutron.Caller, agentID, id string) error {
 	return perform(ctx, s.Service, c, func(o *operation) error {
-		a, err := s.inTransaction(o, s.removeRule, agentID, id)
+		a, object, err := s.inTransaction(o, s.removeRule, agentID, id)
 		if err != nil {
 			return err
 		}
 		one := schema.ScheduledID(id, a.host.ID)
 		_, scheduled := s.table.Peek(o.tx, one)
-		if everywhere := s.everywhere(o.tx, id); everywhere || !scheduled || a.function != s.function {
+		everywhere := s.everywhere(o.tx, id)
+		switch {
+		case a.function == s.function && everywhere && s.exclude != nil:
+			return s.takeFrom(o, object, id, a.host.ID)
+		case a.function != s.function || everywhere || !scheduled:
 			return s.remove(everywhere, agentID, id, a.host.Name)
 		}
 		return s.table.Delete(o.tx, one)
 	})
 }
 
+// takeFrom excludes a host from those that serve an object, and forgets hosts that have gone.
+func (s schedule[T, V]) takeFrom(o *operation, object *T, id, hostID string) error {
+	var hosts []string
+	for _, h := range s.excluded(object) {
+		if _, there := schema.Hosts.Peek(o.tx, h); there && h != hostID {
+			hosts = append(hosts, h)
+		}
+	}
+	if len(hosts) >= maxScheduled {
+		return conflict("OverQuota", "%s %s may be taken from at most %d agents.", s.name.Name(), id, maxScheduled)
+	}
+	hosts = append(hosts, hostID)
+	slices.Sort(hosts)
+	return s.exclude(o, object, hosts)
+}
+
 // inTransaction finds the agent and the object of a change.
-func (s schedule[T, V]) inTransaction(o *operation, rule, agentID, id string) (agent, error) {
+func (s schedule[T, V]) inTransaction(o *operation, rule, agentID, id string) (agent, *T, error) {
 	if err := neutron.AuthorizeAdmin(o.caller, rule); err != nil {
-		return agent{}, err
+		return agent{}, nil, err
 	}
-	if _, err := s.resource.table.Need(o.tx, id); err != nil {
-		return agent{}, s.name.NotFound(id)
+	object, err := s.resource.table.Get(o.tx, id)
+	if err != nil {
+		return agent{}, nil, s.name.NotFound(id)
 	}
-	return agents{s.Service}.find(o.tx, o.caller, agentID)
+	a, err := agents{s.Service}.find(o.tx, o.caller, agentID)
+	return a, object, err
 }

@@ -257,6 +257,8 @@ type Router struct {
 	ZoneHints []string `json:"availability_zone_hints,omitempty"`
 	// EnableNDPProxy lets it answer for addresses inside at its first gateway; false without one.
 	EnableNDPProxy bool `json:"enable_ndp_proxy,omitempty"`
+	// ExcludedHostIDs are hosts from whose L3 agents it was taken, though it has ports.
+	ExcludedHostIDs []string `json:"excluded_host_ids,omitempty"`
 }
 
 // RouterPort joins a router with a port by which it is on a network. A port that only names the

@@ -42,6 +42,9 @@ type Router struct {
 	OutboundFilterID string `json:"outboundFilterId,omitempty"`
 	ForwardChainID   string `json:"forwardChainId,omitempty"`
 
+	// ExcludedHostIDs are hosts at which its ports on physical networks have no home.
+	ExcludedHostIDs []string `json:"excludedHostIds,omitempty"`
+
 	// Back-references, filled by Link only.
 	PortIDs  []string `json:"portIds,omitempty"`
 	RouteIDs []string `json:"routeIds,omitempty"` // blackholes and rejections

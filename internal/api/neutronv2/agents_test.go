@@ -136,8 +136,8 @@ func TestAvailabilityZones(t *testing.T) {
 	}
 }
 
-// TestAgentSchedules: what hosts serve is on all of them and stays there; the rest is where admins
-// put it.
+// TestAgentSchedules: what hosts serve is on all of them, and a router alone can be taken from one;
+// the rest is where admins put it.
 func TestAgentSchedules(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, control.Options{})
@@ -147,16 +147,17 @@ func TestAgentSchedules(t *testing.T) {
 		kind, agent, collection, object string
 		serve                           func(id string)
 		again                           int // given to an agent that has it
+		taken                           int // away while it is in use
 		refused                         string
 	}{
 		{"dhcp", "DHCP agent", "networks", `{"network":{}}`, func(id string) {
 			s.create(t, "member", "subnets", fmt.Sprintf(`{"subnet":{"network_id":%q,"ip_version":4,"cidr":"10.0.0.0/24"}}`, id))
-		}, http.StatusConflict, "NetworkInUse"},
+		}, http.StatusConflict, http.StatusConflict, "NetworkInUse"},
 		{"l3", "L3 agent", "routers", `{"router":{}}`, func(id string) {
 			n := s.create(t, "member", "networks", `{"network":{}}`)
 			sub := s.create(t, "member", "subnets", fmt.Sprintf(`{"subnet":{"network_id":%q,"ip_version":4,"cidr":"10.0.0.0/24","enable_dhcp":false}}`, n["id"]))
 			s.must(t, http.StatusOK, "member", http.MethodPut, "/routers/"+id+"/add_router_interface", fmt.Sprintf(`{"subnet_id":%q}`, sub["id"]))
-		}, http.StatusCreated, "DVRL3CannotRemoveFromDvrAgent"},
+		}, http.StatusCreated, http.StatusNoContent, ""},
 	} {
 		id := s.create(t, "member", x.collection, x.object)["id"].(string)
 		one, other := s.agentOf(t, "host-1", x.agent), s.agentOf(t, "host-2", x.agent)
@@ -182,8 +183,16 @@ func TestAgentSchedules(t *testing.T) {
 		expect("removed", []string{}...)
 		x.serve(id)
 		expect("in use", one, other)
-		if a := s.do(t, "admin", http.MethodDelete, on+"/"+id, nil, nil); a.status != http.StatusConflict || !strings.Contains(string(a.body), x.refused) {
+		a := s.do(t, "admin", http.MethodDelete, on+"/"+id, nil, nil)
+		if a.status != x.taken || !strings.Contains(string(a.body), x.refused) {
 			t.Errorf("%s: removed what is in use: %d %s", x.kind, a.status, a.body)
+		}
+		if x.taken == http.StatusNoContent {
+			expect("taken away", other)
+			s.must(t, http.StatusNoContent, "admin", http.MethodDelete, on+"/"+id, nil)
+			expect("taken away twice", other)
+			s.must(t, http.StatusCreated, "admin", http.MethodPost, on, body)
+			expect("given back", one, other)
 		}
 
 		for _, path := range []string{on, hosting} {

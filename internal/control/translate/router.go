@@ -78,6 +78,7 @@ func Router(r *neutron.Router, links []RouterLink) topology.Bundle {
 			InboundFilterID:  routerChain(roleChainIn, r.ID),
 			OutboundFilterID: routerChain(roleChainOut, r.ID),
 			ForwardChainID:   routerChain(roleChainForward, r.ID),
+			ExcludedHostIDs:  r.ExcludedHostIDs,
 		}},
 		Chains: routerChains(r),
 		PortGroups: []topology.PortGroup{

@@ -143,6 +143,55 @@ func TestHomesOfRoutersSpread(t *testing.T) {
 	}
 }
 
+// A router's ports have no home at hosts from which it was taken, and keep theirs when such a host
+// comes or goes.
+func TestExcludedHomes(t *testing.T) {
+	t.Parallel()
+	l, changed := watchedHomes()
+	l.network("net")
+	l.localnet("net")
+	for _, h := range []string{"h1", "h2", "h3"} {
+		l.host(h, "physnet1")
+	}
+	l.router("r")
+	l.link(lanLink)
+	home := func() string {
+		id, _ := l.Home("net", routerMAC(7))
+		return id
+	}
+	first := home()
+	exclude := func(hosts ...string) {
+		b := routerBundle("r")
+		b.Routers[0].ExcludedHostIDs = hosts
+		l.Apply(owner("router", "r"), b)
+	}
+	changed()
+	exclude(first)
+	second := home()
+	if got, want := changed(), fmt.Sprintf("[net %d]", routerMAC(7)[5]); second == first || second == "" || got != want {
+		t.Errorf("taken from %s: at home at %q, changed %s, want %s", first, second, got, want)
+	}
+	exclude(first, second)
+	third := home()
+	if third == first || third == second || third == "" {
+		t.Errorf("taken from %s and %s: at home at %q", first, second, third)
+	}
+	l.ApplyHostState(second, nil)
+	l.host(second, "physnet1")
+	if now := home(); now != third {
+		t.Errorf("a host from which it was taken died and is back: at home at %q, before at %s", now, third)
+	}
+	l.ApplyHostState(third, nil)
+	if now := home(); now != "" {
+		t.Errorf("at home at %s, from which it was taken", now)
+	}
+	exclude()
+	l.host(third, "physnet1")
+	if now := home(); now != first {
+		t.Errorf("taken from no host: at home at %q, at first at %s", now, first)
+	}
+}
+
 func TestLocalnetPorts(t *testing.T) {
 	t.Parallel()
 	l := newLab()

@@ -92,6 +92,10 @@ func genLANBundle() *rapid.Generator[*topology.Bundle] {
 		if seldom("network") {
 			b.Networks = []topology.Network{{ID: "a", AdminStateUp: !seldom("down")}}
 		}
+		if seldom("router") {
+			excluded := rapid.SliceOfNDistinct(rapid.SampledFrom(lanHosts), 0, 2, rapid.ID).Draw(t, "excluded")
+			b.Routers = []topology.Router{{ID: "r", AdminStateUp: true, ExcludedHostIDs: excluded}}
+		}
 		for range rapid.IntRange(0, 2).Draw(t, "ports") {
 			p := lanPort(port.Draw(t, "port"))
 			switch {

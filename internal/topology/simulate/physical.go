@@ -83,7 +83,7 @@ func (w *World) linkLAN(n *network) {
 func (w *World) giveLAN(n *network, p *port) {
 	l := &lan{network: n, port: p, physical: p.physical, macs: map[*port]map[macKey]bool{}}
 	l.physical.lans = append(l.physical.lans, l)
-	l.leaders = l.physical.choose(n.id)
+	l.leaders = l.physical.choose(n.id, nil)
 	n.lan = l
 	for key, e := range n.macs {
 		l.place(key, nil, e.top)
@@ -142,7 +142,7 @@ func (l *lan) homeOf(p *port) leaders {
 	case p.def.Exterior():
 		return l.leaders
 	case p.listed.port != nil:
-		return l.physical.choose(p.id)
+		return l.physical.choose(p.id, p.listed.port.router.excluded())
 	}
 	return leaders{}
 }
@@ -235,9 +235,9 @@ func (w *World) carrierChanged(x *physicalNetwork, h *host) {
 			if b == l.port {
 				continue
 			}
-			w.setHome(b, x.rechoose(b.id, b.leaders, h))
+			w.setHome(b, x.rechoose(b.id, b.leaders, h, q.router.excluded()))
 		}
-		if now := x.rechoose(l.network.id, l.leaders, h); now != l.leaders {
+		if now := x.rechoose(l.network.id, l.leaders, h, nil); now != l.leaders {
 			l.leaders = now
 			for _, p := range l.network.ports {
 				if p.def.Exterior() {
@@ -262,11 +262,13 @@ func (w *World) touchLANs(h *host) {
 	}
 }
 
-// choose returns the hosts that stand for the port or network with that id.
-func (x *physicalNetwork) choose(id string) (best leaders) {
+// choose returns the hosts that stand for the port or network with that id, none of which is
+// excluded.
+func (x *physicalNetwork) choose(id string, excluded []string) (best leaders) {
 	key := hashID(id)
 	for _, h := range x.hosts {
 		switch {
+		case slices.Contains(excluded, h.id):
 		case best.home == nil || h.beats(best.home, key):
 			best = leaders{home: h, standby: best.home}
 		case best.standby == nil || h.beats(best.standby, key):
@@ -277,11 +279,11 @@ func (x *physicalNetwork) choose(id string) (best leaders) {
 }
 
 // rechoose is choose when h alone has come or gone since it returned before.
-func (x *physicalNetwork) rechoose(id string, before leaders, h *host) leaders {
+func (x *physicalNetwork) rechoose(id string, before leaders, h *host, excluded []string) leaders {
 	if before.standby != nil && before.standby != h && before.home != h && !(h.carries(x) && h.beats(before.standby, hashID(id))) {
 		return before
 	}
-	return x.choose(id)
+	return x.choose(id, excluded)
 }
 
 // beats compares the ranks of two hosts for a key: rendezvous hashing. All hosts must choose alike,

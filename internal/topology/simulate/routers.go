@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"net/netip"
+	"slices"
 
 	"heddle/internal/topology"
 	"heddle/internal/topology/packet"
@@ -19,6 +20,14 @@ type router struct {
 	routes routeTable
 }
 
+// excluded returns the hosts at which the router's ports have no home.
+func (r *router) excluded() []string {
+	if r.def == nil {
+		return nil
+	}
+	return r.def.ExcludedHostIDs
+}
+
 func (w *World) linkRouter(r *router) {
 	def := r.claims.top()
 	if def == r.def {
@@ -28,7 +37,15 @@ func (w *World) linkRouter(r *router) {
 	for _, q := range r.ports {
 		w.routerPortChanged(q)
 	}
+	was := r.excluded()
 	r.def = def
+	if !slices.Equal(was, r.excluded()) {
+		for _, q := range r.ports {
+			if p := q.peer(); p != nil {
+				w.rehome(p)
+			}
+		}
+	}
 	before := []*chain{r.in, r.out, r.forward}
 	r.in, r.out, r.forward = nil, nil, nil
 	if def != nil {
