@@ -11,10 +11,10 @@ import (
 )
 
 // Every host answers DHCP for its machines and routes what they send, so that a network with DHCP
-// and a router with ports are on all hosts. Others are where operators have scheduled them, which is
-// in effect once there is something to serve. A router that is taken from a host has no port at home
-// there on a physical network: what comes from outside, and what leaves by its gateways, goes by
-// other hosts, as when a router is taken from an agent of mode dvr_snat.
+// and a router with ports are on all hosts. Others are where operators have scheduled them, which
+// is in effect once there is something to serve. A router that is taken from a host has no port at
+// home there on a physical network: what comes from outside, and what leaves by its gateways, goes
+// by other hosts, as when a router is taken from an agent of mode dvr_snat.
 
 // maxScheduled bounds the hosts that operators give one network or router, which is to be deleted
 // at once, and those that they take a router from.
